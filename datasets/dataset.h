@@ -1,0 +1,42 @@
+// Dataset: samples by id, as bytes. Pixels stay u8 until the loader's last moment.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "framework/tensor.h"
+
+namespace trireme {
+
+/// How u8 pixels become floats: (value / 255 - mean[c]) / deviation[c].
+struct PixelScale {
+  std::vector<float> mean{0}, deviation{1};   ///< one number per channel
+};
+
+class DatasetSource {
+ public:
+  virtual ~DatasetSource() = default;
+  virtual std::string name() const = 0;
+  virtual Index size() const = 0;
+  virtual Shape shape() const = 0;            ///< of one sample, channels last: [28, 28, 1]
+  virtual Index classes() const = 0;
+  virtual PixelScale scale() const = 0;
+  /// Writes sample id's pixels (shape().numel() bytes) and returns its label. Called from several threads.
+  virtual std::int64_t read(Index id, std::span<std::uint8_t> pixels) const = 0;
+};
+
+/// A dataset by value: copies share it.
+class Dataset {
+ public:
+  Dataset() = default;
+  Dataset(std::shared_ptr<const DatasetSource> source) : source_(std::move(source)) {}  // NOLINT: implicit
+  const DatasetSource* operator->() const { return source_.get(); }
+  const DatasetSource& operator*() const { return *source_; }
+
+ private:
+  std::shared_ptr<const DatasetSource> source_;
+};
+
+}  // namespace trireme

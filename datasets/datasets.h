@@ -1,0 +1,37 @@
+// The datasets that ship, and the reader of their format. Each throws Error naming the file and what is wrong with it.
+#pragma once
+#include "datasets/dataset.h"
+
+namespace trireme {
+
+/// IDX (LeCun): big-endian magic 0 0 type rank, extents, row-major values. u8 only. Plain or gzip bytes.
+struct Idx {
+  std::vector<Index> extents;
+  std::vector<std::uint8_t> values;
+};
+/// source names the bytes in messages. Refuses wrong magic, other types, truncated or trailing data, absurd sizes (memory stays within
+/// 64 MB + 4x the input, or what max_values allows).
+Idx parse_idx(std::span<const std::byte> bytes, const std::string& source);
+Idx read_idx(const std::string& path);
+
+/// split: "train" or "test". root: folder of the four files (plain or .gz); "" looks in TRIREME_DATA/mnist, the installed data
+/// folder, then the source tree's datasets/mnist.
+Dataset Mnist(const std::string& split, const std::string& root = "");
+/// Zalando's Fashion-MNIST (arXiv 1708.07747), by default from Debian's package dataset-fashion-mnist.
+Dataset FashionMnist(const std::string& split, const std::string& root = "");
+
+struct SyntheticOptions {
+  Index size = 1024;
+  Shape shape{28, 28, 1};
+  Index classes = 10;
+  std::uint64_t seed = 0;
+};
+/// Learnable noise: each class has a random prototype; a pure function of (seed, id).
+Dataset Synthetic(const SyntheticOptions& = {});
+/// The first n samples of another dataset.
+Dataset head(Dataset, Index n);
+
+/// By name: "mnist", "fashion_mnist", "synthetic". Throws Error with the list for another name.
+Dataset open_dataset(const std::string& name, const std::string& split, const std::string& root, const SyntheticOptions& = {});
+
+}  // namespace trireme

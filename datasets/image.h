@@ -1,0 +1,17 @@
+// Images from files: PNG (libpng) and JPEG (libjpeg-turbo), to u8 H,W,C.
+#pragma once
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "framework/tensor.h"
+
+namespace trireme {
+
+/// channels 1 (grey, Rec. 601 luma) or 3. Refuses dimensions over max_pixels before allocating. Throws Error naming source.
+Tensor decode_image(std::span<const std::byte> bytes, int channels, const std::string& source, Index max_pixels = 1 << 26);
+Tensor read_image(const std::string& path, int channels);
+/// Bilinear (antialiased when shrinking, by area) to [height, width, C]; u8 in, u8 out.
+Tensor resize(const Tensor& image, Index height, Index width);
+
+}  // namespace trireme

@@ -1,0 +1,124 @@
+// Layer: anything that maps a tensor to a tensor: relu, a lambda, a struct. Module holds any layer by value (copies share
+// the weights); Sequential chains them. State is named by one member function:
+//   void visit(const Visit& v) { v("conv1", conv1), v("conv2", conv2); }
+#pragma once
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <string>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "framework/tensor.h"
+
+namespace trireme {
+
+template <class F>
+concept Layer = requires(F f, const Tensor& x) {
+  { f(x) } -> std::convertible_to<Tensor>;
+};
+
+/// What a named tensor of a layer is.
+enum class Use : std::uint8_t {
+  weight,  ///< trained, decays
+  bias,    ///< trained, exempt from weight decay in the usual recipes (biases, norm scales)
+  buffer,  ///< not trained: running statistics
+};
+/// How a tensor is laid out in memory, so that the file boundary can write PyTorch's form.
+enum class FileLayout : std::uint8_t { same, filter };  ///< filter: O,spatial...,I here, O,I,spatial... in files
+
+struct Leaf {
+  std::string name;   ///< full: "layer1.0.conv1.weight"
+  Tensor* tensor;
+  Use use;
+  FileLayout layout = FileLayout::same;
+};
+
+/// Walks a model's named state. Passed to visit() members; also hands each random layer (dropout) its key.
+class Visit {
+ public:
+  Visit(std::function<void(const Leaf&)> leaf, std::function<void(const std::string&, std::uint64_t&)> key = {}, std::string prefix = "")
+      : leaf_(std::move(leaf)), key_(std::move(key)), prefix_(std::move(prefix)) {}
+
+  /// A tensor of this layer. Undefined tensors (no bias) are skipped.
+  void operator()(const std::string& name, Tensor& tensor, Use use, FileLayout layout = FileLayout::same) const {
+    if (tensor) leaf_({prefix_ + name, &tensor, use, layout});
+  }
+  /// A part with a visit() member; parts without state are passed over.
+  template <class Part>
+  void operator()(const std::string& name, Part& part) const {
+    if constexpr (requires { part.visit(*this); }) part.visit(Visit(leaf_, key_, prefix_ + name + "."));
+  }
+  /// The key of a random layer, derived from its name, so that masks do not depend on how the model is cut into stages.
+  void random(std::uint64_t& key) const {
+    if (key_) key_(prefix_, key);
+  }
+
+ private:
+  std::function<void(const Leaf&)> leaf_;
+  std::function<void(const std::string&, std::uint64_t&)> key_;
+  std::string prefix_;
+};
+
+/// Any layer, by value. Copies share it.
+class Module {
+ public:
+  Module() = default;
+  template <Layer F>
+    requires(!std::same_as<std::remove_cvref_t<F>, Module>)
+  Module(F&& layer) : self_(std::make_shared<Model<std::decay_t<F>>>(std::forward<F>(layer))) {}  // NOLINT: implicit
+
+  explicit operator bool() const { return self_ != nullptr; }
+  Tensor operator()(const Tensor& x) const { return self_->forward(x); }
+  void visit(const Visit& v) { self_->visit(v); }
+  /// The layer inside, if it is an F; else null.
+  template <class F>
+  F* as() const {
+    auto* m = dynamic_cast<Model<F>*>(self_.get());
+    return m ? &m->layer : nullptr;
+  }
+
+ private:
+  struct Concept {
+    virtual ~Concept() = default;
+    virtual Tensor forward(const Tensor& x) = 0;
+    virtual void visit(const Visit& v) = 0;
+  };
+  template <class F>
+  struct Model final : Concept {
+    explicit Model(F f) : layer(std::move(f)) {}
+    Tensor forward(const Tensor& x) override { return layer(x); }
+    void visit(const Visit& v) override {
+      if constexpr (requires { layer.visit(v); }) layer.visit(v);
+    }
+    F layer;
+  };
+  std::shared_ptr<Concept> self_;
+};
+
+/// Layers in a row, named "0", "1", ... (PyTorch's nn.Sequential) or by the caller. Neighbours that one kernel serves are
+/// fused when it runs (conv+relu, linear+relu, relu+max_pool+dropout): names, values and gradients stay the same.
+class Sequential {
+ public:
+  Sequential() = default;
+  template <class... L>
+    requires(sizeof...(L) > 0 && (Layer<std::remove_cvref_t<L>> && ...) &&
+             !(sizeof...(L) == 1 && (std::same_as<std::remove_cvref_t<L>, Sequential> && ...)))
+  Sequential(L&&... layers) {  // NOLINT: implicit
+    (add(Module(std::forward<L>(layers))), ...);
+  }
+  Sequential& add(Module layer) { return add(std::to_string(parts_.size()), std::move(layer)); }
+  Sequential& add(std::string name, Module layer);
+  Tensor operator()(const Tensor& x) const;
+  void visit(const Visit& v);
+
+  std::size_t size() const { return parts_.size(); }
+  const Module& operator[](std::size_t i) const { return parts_[i].second; }
+  const std::string& name(std::size_t i) const { return parts_[i].first; }
+
+ private:
+  std::vector<std::pair<std::string, Module>> parts_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,60 @@
+// Parameters: every trained tensor of a model in one flat block of values and one of gradients, in visit order. So an
+// optimizer is one kernel, a bucket is a slice, a ZeRO shard is a range, a checkpoint is a walk.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "framework/layer.h"
+
+namespace trireme {
+
+/// A range of the flat block, in elements.
+struct Slice {
+  Index begin = 0, end = 0;
+  Index size() const { return end - begin; }
+  bool operator==(const Slice&) const = default;
+};
+
+class Parameters {
+ public:
+  struct Entry {
+    std::string name;
+    Tensor tensor;      ///< the layer's own handle: its block is now a slice of values()
+    Use use;
+    FileLayout layout;
+    Slice slice;        ///< without padding (entries start at multiples of 16 elements; padding stays 0)
+  };
+  struct Buffer { std::string name; Tensor tensor; FileLayout layout; };
+
+  /// Visits the model, gives random layers their keys, re-homes every weight and bias into the flat block (values kept) and
+  /// makes it a leaf with its gradient in the flat gradient block. Throws Error for a model without parameters, for a name met
+  /// twice, for mixed types. A tensor shared by two layers is entered once, under its first name.
+  explicit Parameters(Module model);
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  const std::vector<Buffer>& buffers() const { return buffers_; }
+  const Tensor& values() const { return values_; }   ///< [size()], padding included
+  const Tensor& grads() const { return grads_; }
+  Index size() const { return values_.numel(); }
+  Index count() const;                               ///< trained numbers, without padding
+  DType dtype() const { return values_.dtype(); }
+  /// Forgets gradients: the next backward overwrites.
+  void clear_grads();
+  /// Zeroes the gradient of every entry that the last backward did not reach, and returns their names.
+  std::vector<std::string> zero_missing_grads();
+  /// Throws Error naming the first entry whose value or gradient is not finite.
+  const Entry* first_non_finite_grad() const;
+  Entry* find(const std::string& name);
+
+ private:
+  Module model_;
+  std::vector<Entry> entries_;
+  std::vector<Buffer> buffers_;
+  Tensor values_, grads_;
+};
+
+/// Converts every weight, bias and buffer of a model to dtype in place. Call before Parameters.
+void convert(Module& model, DType);
+
+}  // namespace trireme

@@ -1,0 +1,94 @@
+// Tape: what backward() walks. A Node holds an op's inputs and the two halves of its backward: by the inputs, and by
+// the weights. They are separate because pipeline schedules run the second half later (zero-bubble, arXiv 2401.10241).
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "framework/tensor.h"
+
+namespace trireme {
+
+struct Block {
+  Block(std::size_t bytes, Device device);
+  ~Block();
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  void* data;
+  std::size_t bytes;
+  Device device;
+};
+
+/// Where the halves of a backward put gradients. Index i is the input's position in record().
+class Gradients {
+ public:
+  virtual ~Gradients() = default;
+  /// False when input i needs no gradient: skip the work.
+  virtual bool wants(int i) const = 0;
+  /// A block to write input i's gradient into, and whether it must be added to what is there (accumulate).
+  /// For a leaf this is its own (flat) block, so nothing is copied. Call put(i, ...) never, if into(i) was used.
+  struct Target { Tensor tensor; bool accumulate; };
+  virtual Target into(int i) = 0;
+  /// Hands over a finished gradient. It may be shared with other inputs: it is never written to unless solely owned.
+  virtual void put(int i, Tensor gradient) = 0;
+};
+using BackwardFn = std::function<void(const Tensor& dy, Gradients&)>;
+
+struct Backward {
+  BackwardFn inputs;         ///< gradients by activations (and everything, for ops without weights)
+  BackwardFn weights = {};   ///< gradients by weights; may run later than inputs
+};
+
+struct Node;
+struct Tensor::Impl {
+  std::shared_ptr<Block> block;
+  std::size_t offset = 0;    // bytes into block
+  Shape shape;
+  DType dtype = DType::f32;
+  std::shared_ptr<Node> node;  // null: not on the tape
+};
+
+/// Puts y on the tape if any input is (and recording is on); returns y. op is kept for error messages: a literal.
+/// The inputs that belong to the second half (weights) need not be told apart: whoever calls into/put decides.
+Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Backward backward);
+inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, BackwardFn backward) {
+  return record(op, std::move(y), std::move(inputs), Backward{std::move(backward), {}});
+}
+/// True when an op over these inputs would be recorded: lets an op skip saving what only backward needs.
+bool recording(std::initializer_list<const Tensor*> inputs);
+
+/// Weight halves that backward left for later, in the order met.
+class Deferred {
+ public:
+  void run();                      ///< runs and empties
+  bool empty() const { return halves_.empty(); }
+  std::vector<std::function<void()>> halves_;
+};
+struct BackwardOptions {
+  Deferred* defer_weights = nullptr;  ///< set: weight halves are queued there instead of run
+};
+/// Several roots at once (a pipeline stage's live outputs), each with its seed.
+void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, const BackwardOptions& = {});
+
+/// Calls hook(leaf) each time a backward has completed leaf's gradient (all paths that reach it are done).
+/// Returns an id for remove_grad_hook.
+std::uint64_t add_grad_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook);
+void remove_grad_hook(const Tensor& leaf, std::uint64_t id);
+/// Re-homes a leaf: its gradient lives in `grad` from now on (same shape and type). Used by Parameters.
+void set_grad_block(const Tensor& leaf, const Tensor& grad);
+/// True when leaf's gradient holds something (a backward reached it since clear_grad).
+bool has_grad(const Tensor& leaf);
+
+/// While it lives, this thread records nothing.
+class NoGrad {
+ public:
+  NoGrad();
+  ~NoGrad();
+  NoGrad(const NoGrad&) = delete;
+
+ private:
+  bool before_;
+};
+
+}  // namespace trireme

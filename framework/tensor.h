@@ -1,0 +1,83 @@
+// Tensor: a value handle on a dense block, and its place on the tape. Copies share the block and the gradient.
+// Layout is row-major, channels last (N,H,W,C; filters O,H,W,I). PyTorch's layout exists only at the file boundary.
+#pragma once
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/view.h"
+
+namespace trireme {
+
+struct Node;          // framework/tape.h
+struct Block;         // owns memory: framework/tensor.cpp
+
+class Tensor {
+ public:
+  Tensor() = default;  ///< undefined: stands for "none" (no bias, no residual)
+
+  /// Contents undefined.
+  static Tensor empty(const Shape&, DType = DType::f32, Device = cpu());
+  static Tensor full(const Shape&, double value, DType = DType::f32, Device = cpu());
+  static Tensor zeros(const Shape& s, DType t = DType::f32, Device d = cpu()) { return full(s, 0, t, d); }
+  /// A scalar (rank 0).
+  static Tensor scalar(double value, DType = DType::f32, Device = cpu());
+  /// Copies values, converting to dtype. values.size() must equal shape.numel().
+  static Tensor of(std::span<const double> values, const Shape&, DType = DType::f32);
+  /// Same shape, type and device as other, contents undefined.
+  static Tensor like(const Tensor& other);
+
+  explicit operator bool() const { return impl_ != nullptr; }
+  bool defined() const { return impl_ != nullptr; }
+  const Shape& shape() const;
+  int rank() const { return shape().rank(); }
+  Index dim(int axis) const { return shape()[axis]; }
+  Index numel() const { return shape().numel(); }
+  DType dtype() const;
+  Device device() const;
+  /// What kernels take; an undefined tensor gives an empty View.
+  View view() const;
+  operator View() const { return view(); }  // NOLINT: implicit on purpose, so launch<Op>(y, x) reads as it should
+  template <class T>
+  T* data() const { return view().as<T>(); }
+
+  /// The only element of a one-element tensor; waits for it to be computed.
+  double item() const;
+  /// All elements, converted.
+  std::vector<double> to_vector() const;
+
+  // Recorded ops: differentiable.
+  Tensor reshape(const Shape&) const;              ///< same block; one extent may be -1
+  Tensor to(DType) const;
+  Tensor to(Device) const;
+  // Not recorded.
+  Tensor detach() const;                           ///< same block, no history
+  Tensor rows(Index begin, Index end) const;       ///< same block: a slice along the first axis, no history
+  Tensor clone() const;                            ///< own block, no history
+  void copy_from(const Tensor& source) const;      ///< overwrites this block; same shape; converts type, crosses devices
+
+  // Autograd.
+  /// Makes this a leaf whose gradient is kept. Returns *this.
+  Tensor& require_grad(bool on = true);
+  bool requires_grad() const;                      ///< a leaf that asked for it, or a result that depends on one
+  /// The gradient block of a leaf (its place in the flat block, if Parameters adopted it); undefined before the first backward.
+  Tensor grad() const;
+  void clear_grad() const;                         ///< the next backward overwrites instead of adding
+  /// Runs the tape from this scalar (seed 1).
+  void backward() const;
+  void backward(const Tensor& seed) const;
+
+  /// Identity of the handle: equal for copies of one Tensor.
+  const void* id() const { return impl_.get(); }
+
+  struct Impl;                                     // framework/tape.h: for record(), Parameters and nobody else
+  explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  const std::shared_ptr<Impl>& impl() const { return impl_; }
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace trireme

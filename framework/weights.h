@@ -1,0 +1,20 @@
+// Weights of a model to and from files in PyTorch's layout and names: a filter O,spatial...,I becomes O,I,spatial....
+#pragma once
+#include <string>
+
+#include "framework/parameters.h"
+#include "framework/safetensors.h"
+
+namespace trireme {
+
+/// Every parameter and buffer, copied, in PyTorch's layout.
+std::vector<NamedTensor> export_weights(const Parameters&);
+/// Overwrites every parameter and buffer from tensors in PyTorch's layout (types convert between floats). Strict: throws Error
+/// listing missing, unexpected and mis-shaped names (at most 8 of each) before anything is changed. Prefixes "module." and
+/// "model." are stripped; "num_batches_tracked" may be there or not.
+void import_weights(Parameters&, const SafetensorsFile& file, const std::string& source);
+/// Same, for flat optimizer state: split per parameter ("momentum/0.weight") and laid out as PyTorch would.
+std::vector<NamedTensor> export_state(const Parameters&, const std::string& name, const Tensor& flat);
+void import_state(const Parameters&, const std::string& name, const Tensor& flat, const SafetensorsFile& file);
+
+}  // namespace trireme

@@ -1,0 +1,47 @@
+// Batch and layer normalisation. Batch norm is four kernels, so that its statistics may be summed over a group of
+// ranks between them (scope group or global) with the same code that serves one rank. Statistics are f32, f64 for f64.
+#pragma once
+#include "kernels/view.h"
+
+namespace trireme {
+
+namespace kernel {
+
+/// mean [C] and m2 [C] (sum of squared deviations from mean) of x [..., C]; two passes or Welford, never E[x^2]-E[x]^2.
+struct BatchNormMoments {
+  static constexpr char name[] = "batch_norm_moments";
+  using Fn = void(View mean, View m2, View x);
+};
+/// y = (x - mean) * rstd * gamma + beta (+ residual), then ReLU if asked. residual: x's shape, or none.
+struct BatchNormApply {
+  static constexpr char name[] = "batch_norm_apply";
+  using Fn = void(View y, View x, View mean, View rstd, View gamma, View beta, View residual, bool relu);
+};
+/// dgamma (+)= sum dz * xhat, dbeta (+)= sum dz, with dz = dy masked by y > 0 if relu (y empty otherwise).
+struct BatchNormBackwardReduce {
+  static constexpr char name[] = "batch_norm_backward_reduce";
+  using Fn = void(View dgamma, View dbeta, View dy, View x, View mean, View rstd, View y, bool relu);
+};
+/// dx = gamma rstd (dz - (sum_dz + xhat sum_dz_xhat) / count); dresidual = dz, if given. sum_*: over the whole scope;
+/// count: rows in the scope. For statistics that were constants (eval mode) pass empty sums.
+struct BatchNormBackwardApply {
+  static constexpr char name[] = "batch_norm_backward_apply";
+  using Fn = void(View dx, View dresidual, View dy, View x, View mean, View rstd, View gamma, View sum_dz_xhat, View sum_dz,
+                  double count, View y, bool relu);
+};
+/// Over the last axis: y = (x - mean) * rstd * gamma + beta. mean, rstd [rows] are outputs. gamma, beta [C] or none.
+struct LayerNorm {
+  static constexpr char name[] = "layer_norm";
+  using Fn = void(View y, View mean, View rstd, View x, View gamma, View beta, double eps);
+};
+struct LayerNormBackwardInput {
+  static constexpr char name[] = "layer_norm_backward_input";
+  using Fn = void(View dx, View dy, View x, View mean, View rstd, View gamma);
+};
+struct LayerNormBackwardWeight {
+  static constexpr char name[] = "layer_norm_backward_weight";
+  using Fn = void(View dgamma, View dbeta, View dy, View x, View mean, View rstd, bool accumulate);
+};
+
+}  // namespace kernel
+}  // namespace trireme

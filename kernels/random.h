@@ -1,0 +1,38 @@
+// Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11): a counter-based generator.
+// A number is a pure function of (key, counter), so it does not depend on ranks, threads or order.
+#pragma once
+#include <array>
+#include <cstdint>
+
+namespace trireme {
+
+struct Philox {
+  std::uint64_t key = 0;
+
+  /// Four 32-bit numbers for the 128-bit counter (high, low).
+  std::array<std::uint32_t, 4> operator()(std::uint64_t high, std::uint64_t low) const {
+    std::uint32_t c0 = static_cast<std::uint32_t>(low), c1 = static_cast<std::uint32_t>(low >> 32);
+    std::uint32_t c2 = static_cast<std::uint32_t>(high), c3 = static_cast<std::uint32_t>(high >> 32);
+    std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
+    for (int round = 0; round < 10; ++round) {
+      std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c0, p1 = std::uint64_t{0xCD9E8D57u} * c2;
+      std::uint32_t n0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ k0, n2 = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ k1;
+      c1 = static_cast<std::uint32_t>(p1), c3 = static_cast<std::uint32_t>(p0), c0 = n0, c2 = n2;
+      k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    return {c0, c1, c2, c3};
+  }
+};
+
+/// Mixes two 64-bit words into one (splitmix64 finaliser); used to derive keys from (seed, step, layer).
+constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t x = a + 0x9E3779B97F4A7C15ull * (b + 1);
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+/// [0, 1) with 24 bits.
+constexpr float uniform_float(std::uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
+
+}  // namespace trireme

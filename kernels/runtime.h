@@ -1,0 +1,35 @@
+// Runtime: memory of one device kind. Eight virtuals at most; it never grows with the number of ops.
+#pragma once
+#include <cstddef>
+
+#include "kernels/device.h"
+
+namespace trireme {
+
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+  /// A block of at least bytes, aligned to 64, contents undefined. Never null; throws Error when memory is out.
+  virtual void* allocate(std::size_t bytes, Device device) = 0;
+  virtual void release(void* block, std::size_t bytes, Device device) noexcept = 0;
+  /// Copies bytes; either side may be host memory.
+  virtual void copy(void* to, const void* from, std::size_t bytes, Device device) = 0;
+  virtual void synchronize(Device device) = 0;
+  /// Bytes handed out now, and the most ever since reset_peak().
+  virtual std::size_t in_use() const = 0;
+  virtual std::size_t peak() const = 0;
+  virtual void reset_peak() = 0;
+};
+
+/// The runtime of a kind of device. Throws Error where the build or the machine has none.
+Runtime& runtime(DeviceKind kind);
+/// Called once by each backend when it is loaded.
+bool set_runtime(DeviceKind kind, Runtime* runtime);
+
+/// Threads a kernel may use when called from this thread (thread-local; a rank that is a thread gets its share).
+int threads();
+void set_threads(int count);
+/// Cores this process may run on (its affinity mask).
+int cores();
+
+}  // namespace trireme

@@ -1,0 +1,103 @@
+// Shape and View: all that a kernel sees of a tensor. Dense, row-major, channels last, borrowed.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+#include "kernels/device.h"
+#include "kernels/dtype.h"
+
+namespace trireme {
+
+using Index = std::int64_t;
+
+/// Up to six extents, outermost first, held inline. Images are N,H,W,C, volumes N,D,H,W,C, filters O,H,W,I.
+class Shape {
+ public:
+  static constexpr int max_rank = 6;
+  Shape() = default;
+  Shape(std::initializer_list<Index> extents) { assign(extents.begin(), extents.size()); }
+  explicit Shape(std::span<const Index> extents) { assign(extents.data(), extents.size()); }
+
+  int rank() const { return rank_; }
+  /// Extent of axis i; a negative i counts from the last axis.
+  Index operator[](int i) const { return extents_[i < 0 ? i + rank_ : i]; }
+  Index& operator[](int i) { return extents_[i < 0 ? i + rank_ : i]; }
+  /// Number of elements; 1 for a scalar (rank 0).
+  Index numel() const { return product(0, rank_); }
+  /// Product of the extents of axes [from, to).
+  Index product(int from, int to) const {
+    Index n = 1;
+    for (int i = from; i < to; ++i) n *= extents_[i];
+    return n;
+  }
+  Shape without(int axis) const {
+    Shape s;
+    for (int i = 0; i < rank_; ++i)
+      if (i != axis) s.push_back(extents_[i]);
+    return s;
+  }
+  void push_back(Index extent) {
+    check(rank_ < max_rank, "shape", "at most {} axes", int(max_rank));
+    extents_[rank_++] = extent;
+  }
+  const Index* begin() const { return extents_; }
+  const Index* end() const { return extents_ + rank_; }
+  bool operator==(const Shape& o) const { return std::equal(begin(), end(), o.begin(), o.end()); }
+
+ private:
+  void assign(const Index* extents, std::size_t n) {
+    check(n <= max_rank, "shape", "at most {} axes, got {}", int(max_rank), n);
+    std::copy_n(extents, n, extents_);
+    rank_ = static_cast<int>(n);
+  }
+  Index extents_[max_rank] = {};
+  int rank_ = 0;
+};
+
+/// "[2, 28, 28, 1]"
+inline std::string to_string(const Shape& s) {
+  std::string text = "[";
+  for (int i = 0; i < s.rank(); ++i) text += (i ? ", " : "") + std::to_string(s[i]);
+  return text + "]";
+}
+
+/// A dense block that somebody else owns. An optional operand is passed as View{} (data == nullptr).
+struct View {
+  void* data = nullptr;
+  Shape shape;
+  DType dtype = DType::f32;
+  Device device;
+
+  explicit operator bool() const { return data != nullptr; }
+  Index numel() const { return shape.numel(); }
+  Index bytes() const { return shape.numel() * size_of(dtype); }
+  template <class T>
+  T* as() const { return static_cast<T*>(data); }
+  template <class T>
+  std::span<T> span() const { return {static_cast<T*>(data), static_cast<std::size_t>(numel())}; }
+};
+
+}  // namespace trireme
+
+template <>
+struct fmt::formatter<trireme::Shape> : fmt::formatter<std::string> {
+  auto format(const trireme::Shape& s, fmt::format_context& ctx) const {
+    return fmt::formatter<std::string>::format(trireme::to_string(s), ctx);
+  }
+};
+template <>
+struct fmt::formatter<trireme::DType> : fmt::formatter<std::string_view> {
+  auto format(trireme::DType t, fmt::format_context& ctx) const {
+    return fmt::formatter<std::string_view>::format(trireme::name_of(t), ctx);
+  }
+};
+template <>
+struct fmt::formatter<trireme::Device> : fmt::formatter<std::string> {
+  auto format(trireme::Device d, fmt::format_context& ctx) const {
+    return fmt::formatter<std::string>::format(trireme::to_string(d), ctx);
+  }
+};

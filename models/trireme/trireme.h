@@ -1,0 +1,17 @@
+// All of Trireme for a program: #include <trireme/trireme.h>
+#pragma once
+#include "datasets/datasets.h"
+#include "datasets/image.h"
+#include "datasets/loader.h"
+#include "framework/init.h"
+#include "framework/layers.h"
+#include "framework/optimizer.h"
+#include "framework/parameters.h"
+#include "framework/pass.h"
+#include "framework/safetensors.h"
+#include "framework/tape.h"
+#include "framework/weights.h"
+#include "models/models.h"
+#include "parallel/mesh.h"
+#include "parallel/step.h"
+#include "parallel/world.h"

@@ -1,0 +1,58 @@
+// Communicator: how ranks talk. A rank is a thread or a process and nothing above this file can tell.
+// Every rank of a communicator must make the same collective calls in the same order. Size 1: everything is the identity.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "framework/tensor.h"
+
+namespace trireme {
+
+enum class ReduceOp : std::uint8_t { sum, max, min };
+
+/// An operation under way. It keeps its tensors alive. wait() returns when its results may be read (and inputs reused), and
+/// throws what the operation failed with. Destroying an unfinished Work waits for it.
+class Work {
+ public:
+  struct State {
+    virtual ~State() = default;
+    virtual void wait() = 0;
+    virtual bool done() = 0;
+  };
+  Work() = default;  ///< already done
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  void wait() { if (state_) state_->wait(), state_.reset(); }
+  bool done() { return !state_ || state_->done(); }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string transport() const = 0;   ///< "single", "threads", "mpi"
+
+  // Non-blocking: the returned Work must be waited for. f32, f64, bf16, i32, i64, u8.
+  virtual Work all_reduce(const Tensor& x, ReduceOp = ReduceOp::sum) = 0;        ///< in place
+  /// out [n / size] (this rank's share) of the sum of in [n]; n must divide by size.
+  virtual Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp = ReduceOp::sum) = 0;
+  virtual Work all_gather(const Tensor& out, const Tensor& in) = 0;              ///< out: size blocks of in, by rank
+  virtual Work broadcast(const Tensor& x, int root) = 0;
+  virtual Work all_to_all(const Tensor& out, const Tensor& in) = 0;              ///< size equal blocks, by rank
+  virtual Work send(const Tensor& x, int to, int tag = 0) = 0;                   ///< tags in [0, 32768)
+  virtual Work recv(const Tensor& x, int from, int tag = 0) = 0;
+  virtual void barrier() = 0;
+  /// Ranks with equal color form a new communicator, ordered by key then rank. A collective call.
+  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+  /// Ends the operation of every rank with an error: their waits throw Error(reason). Called by the rank that failed.
+  virtual void abort(const std::string& reason) = 0;
+};
+
+/// Names of the all-reduce algorithms: "vendor" (MPI's, or the threads' shared-memory one; the default), "ring",
+/// "recursive_doubling", "rabenseifner", "tree". Wraps inner so that all_reduce runs on its send/recv. Throws Error with the list for another name.
+std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator> inner, const std::string& algorithm);
+
+}  // namespace trireme

@@ -1,0 +1,51 @@
+// World: all ranks of this run. The same program runs on one process, on threads (World::threads), or on MPI processes.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "parallel/communicator.h"
+
+namespace trireme {
+
+class World {
+ public:
+  /// Joins the processes that mpiexec or srun started, or is a world of one. Refuses a launch in which every process
+  /// believes to be rank 0 of 1 (a launcher's environment says more than one, MPI says one), and names the fix.
+  World(int& argc, char**& argv);
+  /// A world of one, without looking at any launcher.
+  World();
+  explicit World(std::unique_ptr<Communicator> comm, int local_rank, int local_size, bool owns_process);
+  ~World();
+  World(World&&) noexcept;
+
+  /// Runs body on `ranks` threads, each with its own World and its share of the cores. If one throws, the others are ended
+  /// (their waits throw) and the first error is rethrown here with its rank.
+  static void threads(int ranks, const std::function<void(World&)>& body);
+  /// One call for all: under a launcher, its processes; else `ranks` threads (1: this thread). If body throws under MPI, the message is
+  /// printed last by the failing rank and the whole job ends within seconds; the exception never leaves on another rank silently.
+  /// Returns the exit status for main.
+  static int run(int argc, char** argv, int ranks, const std::function<void(World&)>& body);
+
+  int rank() const;
+  int size() const;
+  int local_rank() const;   ///< among the ranks of this host
+  int local_size() const;
+  bool main() const { return rank() == 0; }   ///< the rank that may print and write
+  Communicator& comm();
+  const Communicator& comm() const;
+  std::string transport() const;
+  /// Replaces the communicator by with_all_reduce(comm, algorithm).
+  void use_all_reduce(const std::string& algorithm);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// "MPICH 4.0.2 (MPI 4.0)", or why there is no MPI. For `trireme info`.
+std::string mpi_version();
+/// True when the build has MPI.
+bool has_mpi();
+
+}  // namespace trireme
