@@ -1,0 +1,43 @@
+// parallel_for: one loop over OpenMP for all CPU kernels. Uses threads() of the calling thread, never nests.
+#pragma once
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+
+#include "kernels/runtime.h"
+#include "kernels/view.h"
+
+namespace trireme {
+
+/// Work below this many elementary operations is not worth waking a second thread.
+constexpr Index parallel_grain = 16384;
+
+/// Calls f(begin, end) on contiguous, disjoint chunks that cover [0, n); chunk k runs on thread k, so equal calls
+/// touch equal memory. cost: elementary operations per item. The first exception is rethrown here.
+template <class F>
+void parallel_for(Index n, Index cost, F&& f) {
+  if (n <= 0) return;
+  Index wanted = std::max<Index>(1, n * std::max<Index>(cost, 1) / parallel_grain);
+  int team = static_cast<int>(std::min({wanted, n, static_cast<Index>(threads())}));
+  if (team == 1 || omp_in_parallel()) {
+    f(Index{0}, n);
+    return;
+  }
+  std::exception_ptr error;
+  std::atomic_flag failed = ATOMIC_FLAG_INIT;
+#pragma omp parallel num_threads(team)
+  {
+    Index count = omp_get_num_threads(), me = omp_get_thread_num();
+    Index begin = n * me / count, end = n * (me + 1) / count;
+    try {
+      if (begin < end) f(begin, end);
+    } catch (...) {
+      if (!failed.test_and_set()) error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace trireme
