@@ -1,0 +1,154 @@
+// Memory of the CPU: a caching allocator. Released blocks go to free lists by size class and stay mapped, so a
+// training step in its steady state makes no system call and takes no page fault.
+#include "kernels/runtime.h"
+
+#include <omp.h>
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "kernels/cpu/parallel.h"
+
+// Present only under AddressSanitizer: they let it see use after release, and overruns, inside cached blocks.
+extern "C" {
+__attribute__((weak)) void __asan_poison_memory_region(const volatile void*, std::size_t);
+__attribute__((weak)) void __asan_unpoison_memory_region(const volatile void*, std::size_t);
+}
+
+namespace trireme {
+namespace {
+
+constexpr std::size_t line = 64, huge_page = std::size_t{2} << 20;
+
+/// Classes: multiples of 64 bytes up to 512, then eight per power of two: at most an eighth is lost.
+int class_of(std::size_t bytes) {
+  std::size_t lines = std::max<std::size_t>(1, (bytes + line - 1) / line);
+  if (lines <= 8) return static_cast<int>(lines - 1);
+  int shift = static_cast<int>(std::bit_width(lines - 1)) - 4;
+  return 8 * shift + static_cast<int>((lines - 1) >> shift);
+}
+std::size_t class_bytes(int c) {
+  if (c < 8) return line * static_cast<std::size_t>(c + 1);
+  int shift = c / 8 - 1;
+  return line * ((static_cast<std::size_t>(c % 8 + 8) + 1) << shift);
+}
+
+class CpuRuntime final : public Runtime {
+ public:
+  void* allocate(std::size_t bytes, Device) override {
+    check(bytes <= max_bytes, "allocate", "{} bytes asked for: no machine has that much", bytes);
+    int c = class_of(bytes);
+    void* block = take(c);
+    if (block == nullptr) block = fresh(class_bytes(c));
+    if (block == nullptr) {
+      trim();
+      block = fresh(class_bytes(c));
+    }
+    check(block != nullptr, "allocate", "out of memory: {} bytes asked for, {} in use; try a smaller batch", bytes,
+          in_use());
+    if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(block, bytes);
+    std::size_t now = in_use_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    for (std::size_t top = peak(); now > top && !peak_.compare_exchange_weak(top, now, std::memory_order_relaxed);) {
+    }
+    return block;
+  }
+
+  void release(void* block, std::size_t bytes, Device) noexcept override {
+    if (block == nullptr) return;
+    int c = class_of(bytes);
+    if (__asan_poison_memory_region != nullptr) __asan_poison_memory_region(block, class_bytes(c));
+    in_use_.fetch_sub(bytes, std::memory_order_relaxed);
+    Bin& bin = bins_[static_cast<std::size_t>(c)];
+    std::lock_guard lock(bin.mutex);
+    try {
+      bin.free.push_back(block);
+    } catch (const std::bad_alloc&) {
+      discard(block, class_bytes(c));
+    }
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes, Device) override {
+    parallel_for(static_cast<Index>((bytes + line - 1) / line), 4, [&](Index begin, Index end) {
+      std::size_t at = static_cast<std::size_t>(begin) * line;
+      std::size_t n = std::min(bytes, static_cast<std::size_t>(end) * line) - at;
+      std::memcpy(static_cast<char*>(to) + at, static_cast<const char*>(from) + at, n);
+    });
+  }
+
+  void synchronize(Device) override {}
+  std::size_t in_use() const override { return in_use_.load(std::memory_order_relaxed); }
+  std::size_t peak() const override { return peak_.load(std::memory_order_relaxed); }
+  void reset_peak() override { peak_.store(in_use(), std::memory_order_relaxed); }
+
+ private:
+  static constexpr std::size_t max_bytes = std::size_t{1} << 46;
+  struct Bin {
+    std::mutex mutex;
+    std::vector<void*> free;  // last in, first out: the block most likely still in cache
+  };
+
+  void* take(int c) {
+    Bin& bin = bins_[static_cast<std::size_t>(c)];
+    std::lock_guard lock(bin.mutex);
+    if (bin.free.empty()) return nullptr;
+    void* block = bin.free.back();
+    bin.free.pop_back();
+    return block;
+  }
+
+  static void* fresh(std::size_t bytes) {
+    bool big = bytes >= huge_page / 2;
+    void* block = nullptr;
+    if (posix_memalign(&block, big ? huge_page : line, bytes) != 0) return nullptr;
+    // A refused advice (no transparent huge pages) costs speed only.
+    if (big) (void)madvise(block, bytes / huge_page * huge_page, MADV_HUGEPAGE);
+    return block;
+  }
+
+  static void discard(void* block, std::size_t bytes) noexcept {
+    if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(block, bytes);
+    std::free(block);
+  }
+
+  void trim() {
+    for (std::size_t c = 0; c < bins_.size(); ++c) {
+      std::lock_guard lock(bins_[c].mutex);
+      for (void* block : bins_[c].free) discard(block, class_bytes(static_cast<int>(c)));
+      bins_[c].free.clear();
+    }
+  }
+
+  std::array<Bin, 304> bins_;  // the last class holds max_bytes
+  std::atomic<std::size_t> in_use_{0}, peak_{0};
+};
+
+// Never destroyed: tensors with static storage may release their blocks after main.
+CpuRuntime& cpu_runtime() {
+  static CpuRuntime& r = *new CpuRuntime;
+  return r;
+}
+const bool registered = set_runtime(DeviceKind::cpu, &cpu_runtime());
+
+}  // namespace
+
+int cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, omp_get_num_procs());
+}
+int threads() { return omp_get_max_threads(); }
+void set_threads(int count) {
+  check(count >= 1, "set_threads", "{} threads asked for; at least 1 is needed", count);
+  omp_set_num_threads(count);
+}
+
+}  // namespace trireme
