@@ -97,8 +97,15 @@ class Module {
   std::shared_ptr<Concept> self_;
 };
 
+struct ConvNd;  // framework/layers.h
+struct Linear;
+struct BatchNorm;
+struct MaxPool;
+struct Dropout;
+
 /// Layers in a row, named "0", "1", ... (PyTorch's nn.Sequential) or by the caller. Neighbours that one kernel serves are
-/// fused when it runs (conv+relu, linear+relu, relu+max_pool+dropout): names, values and gradients stay the same.
+/// fused when it runs (conv+relu, linear+relu, batch_norm+relu, conv+relu+max_pool+dropout): names, values, gradients and
+/// dropout masks stay the same. Copies share the layers.
 class Sequential {
  public:
   Sequential() = default;
@@ -117,8 +124,30 @@ class Sequential {
   const Module& operator[](std::size_t i) const { return parts_[i].second; }
   const std::string& name(std::size_t i) const { return parts_[i].first; }
 
+  /// Running the whole is running groups 0, 1, ...: one layer or a fused few each. A plan's parts are these groups.
+  std::size_t groups() const { return groups_.size(); }
+  Tensor run_group(std::size_t g, const Tensor& x) const { return run(groups_[g], x); }
+  /// The layers [first, last) of group g.
+  std::pair<std::size_t, std::size_t> group(std::size_t g) const {
+    return {groups_[g].first, groups_[g].first + groups_[g].count};
+  }
+
  private:
+  /// Parts [first, first + count) that run as one call. The pointers reach into layers that parts_ keeps alive.
+  struct Group {
+    std::size_t first = 0, count = 1;
+    ConvNd* conv = nullptr;
+    Linear* linear = nullptr;
+    BatchNorm* norm = nullptr;
+    bool relu = false;
+    MaxPool* pool = nullptr;
+    Dropout* dropout = nullptr;
+  };
+  void fuse();
+  Tensor run(const Group&, Tensor x) const;
+
   std::vector<std::pair<std::string, Module>> parts_;
+  std::vector<Group> groups_;
 };
 
 }  // namespace trireme

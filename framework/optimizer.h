@@ -23,20 +23,26 @@ using Recipe = std::variant<Sgd, Adagrad, Adadelta, Adam, AdamW, Lars>;
 struct OptimizerOptions {
   double clip_norm = 0;          ///< > 0: the global norm of the gradient is clipped to it (torch.nn.utils.clip_grad_norm_)
   bool decay_biases = true;      ///< false: Use::bias entries form a group without weight decay
+  bool check_finite = false;     ///< refuse gradients that are not finite, at the price of a pass over them; clipping always does
 };
 
 class Optimizer {
  public:
   Optimizer(Parameters&, Recipe, OptimizerOptions = {});
 
-  /// One update of all parameters from their gradients; then forgets the gradients (clear_grads). Throws Error naming the
-  /// tensor when a gradient norm is not finite, before anything is changed. Missing gradients count as zero.
+  /// One update of all parameters from their gradients: zero_missing_grads, clip_scale, update of everything, finish.
+  /// When clipping, checking (options) or LARS finds a gradient that is not finite, throws Error naming its tensor before
+  /// anything is changed.
   void step();
-  /// Part of an update: only [slice) of the flat block (a ZeRO shard). finish() then ends the step.
+  /// Part of an update: only [slice) of the flat block (a ZeRO shard), from gradients times grad_scale. finish() then ends the
+  /// step. LARS needs the norms of whole tensors: its slices must not cut one.
   void update(Slice slice, double grad_scale);
+  /// Counts the step and forgets the gradients (clear_grads).
   void finish();
   /// Norm of the gradient over all entries (before clipping), f64 accumulated.
   double grad_norm() const;
+  /// What clip_norm makes of the gradients at hand: a factor <= 1, as torch.nn.utils.clip_grad_norm_ (1: no clipping asked).
+  double clip_scale() const;
 
   std::int64_t steps() const { return steps_; }  ///< updates done
   void set_steps(std::int64_t steps) { steps_ = steps; }
@@ -48,9 +54,20 @@ class Optimizer {
   const OptimizerOptions& options() const { return options_; }
 
  private:
+  /// A stretch of the flat block, padding included, that one kernel call may update.
+  struct Range {
+    Slice slice;
+    const Parameters::Entry* entry;  // the first in it
+    bool decays;
+  };
+  void apply(const Range&, Slice, double grad_scale);
+  double lars_trust(const Range&, const Lars&, double grad_scale) const;
+  void refuse_non_finite(double norm) const;
+
   Parameters& parameters_;
   Recipe recipe_;
   OptimizerOptions options_;
+  std::vector<Range> ranges_;        // in order, covering the block
   std::vector<std::pair<std::string, Tensor>> state_;
   std::int64_t steps_ = 0;
 };

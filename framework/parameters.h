@@ -29,7 +29,8 @@ class Parameters {
 
   /// Visits the model, gives random layers their keys, re-homes every weight and bias into the flat block (values kept) and
   /// makes it a leaf with its gradient in the flat gradient block. Throws Error for a model without parameters, for a name met
-  /// twice, for mixed types. A tensor shared by two layers is entered once, under its first name.
+  /// twice, for mixed types or devices, for types other than f32 and f64. A tensor shared by two layers is entered once, under
+  /// its first name. The last Parameters made over a model owns its tensors.
   explicit Parameters(Module model);
 
   const std::vector<Entry>& entries() const { return entries_; }
@@ -41,9 +42,10 @@ class Parameters {
   DType dtype() const { return values_.dtype(); }
   /// Forgets gradients: the next backward overwrites.
   void clear_grads();
-  /// Zeroes the gradient of every entry that the last backward did not reach, and returns their names.
+  /// Zeroes the gradient of every entry that no backward reached since clear_grads, once (what somebody adds to the zeros
+  /// afterwards, as a reduction over ranks does, is kept), and returns their names.
   std::vector<std::string> zero_missing_grads();
-  /// Throws Error naming the first entry whose value or gradient is not finite.
+  /// The first entry whose gradient is not finite; null if there is none. A pass over all gradients.
   const Entry* first_non_finite_grad() const;
   Entry* find(const std::string& name);
 
@@ -51,10 +53,11 @@ class Parameters {
   Module model_;
   std::vector<Entry> entries_;
   std::vector<Buffer> buffers_;
+  std::vector<bool> zeroed_;   // per entry: zero_missing_grads() has filled it
   Tensor values_, grads_;
 };
 
-/// Converts every weight, bias and buffer of a model to dtype in place. Call before Parameters.
+/// Converts every weight, bias and buffer of a model to dtype (buffers to f32 when it is bf16) in place. Call before Parameters.
 void convert(Module& model, DType);
 
 }  // namespace trireme

@@ -1,0 +1,101 @@
+#include "framework/layer.h"
+
+#include "framework/layers.h"
+
+namespace trireme {
+namespace {
+
+using Function = Tensor (*)(const Tensor&);
+
+bool is_relu(const Module& m) {
+  auto* f = m.as<Function>();
+  return f && *f == static_cast<Function>(relu);
+}
+
+ConvNd* as_conv(const Module& m) {
+  if (auto* c = m.as<Conv2d>()) return c;
+  if (auto* c = m.as<Conv1d>()) return c;
+  if (auto* c = m.as<Conv3d>()) return c;
+  return m.as<ConvNd>();
+}
+
+/// Windows that bias_relu_pool_dropout serves: they tile the image, and a cell number fits u8 beside the mark 255.
+bool tiles(const PoolOptions& o) {
+  const Extents none{0, 0, 0}, dense{1, 1, 1};
+  return o.stride == o.window && o.pad_begin == none && o.pad_end == none && o.dilation == dense &&
+         o.window[0] * o.window[1] * o.window[2] < 255;
+}
+
+}  // namespace
+
+Sequential& Sequential::add(std::string name, Module layer) {
+  check(bool(layer), "sequential", "layer '{}' is empty", name);
+  check(name.find('.') == std::string::npos && !name.empty(), "sequential",
+        "'{}' cannot name a layer: a name is not empty and has no dot", name);
+  for (auto& [known, part] : parts_) check(known != name, "sequential", "two layers are called '{}'", name);
+  parts_.emplace_back(std::move(name), std::move(layer));
+  fuse();
+  return *this;
+}
+
+void Sequential::fuse() {
+  groups_.clear();
+  auto part = [&](std::size_t i) -> const Module* { return i < parts_.size() ? &parts_[i].second : nullptr; };
+  for (std::size_t i = 0; i < parts_.size();) {
+    Group g{.first = i};
+    const Module& head = *part(i);
+    g.conv = as_conv(head);
+    g.linear = head.as<Linear>();
+    g.norm = head.as<BatchNorm>();
+    std::size_t next = i + (g.conv || g.linear || g.norm ? 1 : 0);
+    if (part(next) && is_relu(*part(next))) {
+      g.relu = true;
+      ++next;
+      g.pool = !g.linear && part(next) ? part(next)->as<MaxPool>() : nullptr;
+      if (g.pool && !tiles(g.pool->options)) g.pool = nullptr;
+      // The pool takes ReLU along for nothing, so a batch norm before it stays plain.
+      if (g.norm && g.pool) g.norm = nullptr, g.relu = false, g.pool = nullptr, next = i + 1;
+      if (g.pool) ++next;
+      if (g.pool && part(next) && (g.dropout = part(next)->as<Dropout>())) ++next;
+    }
+    g.count = std::max<std::size_t>(next - i, 1);
+    groups_.push_back(g);
+    i += g.count;
+  }
+}
+
+Tensor Sequential::run(const Group& g, Tensor x) const {
+  // Options are public and may have changed since add().
+  const bool apart = g.count == 1 || (g.pool && !tiles(g.pool->options)) || (g.conv && g.conv->options.relu);
+  if (apart) {
+    for (std::size_t i = g.first; i < g.first + g.count; ++i) x = parts_[i].second(x);
+    return x;
+  }
+  if (g.pool) {
+    // The bias is added, and its gradient summed, in the pass over the pool.
+    if (g.conv) x = conv(x, g.conv->weight, {}, g.conv->options);
+    return bias_relu_pool_dropout(x, g.conv ? g.conv->bias : Tensor(), g.pool->options, g.dropout ? g.dropout->p : 0,
+                                  g.dropout ? g.dropout->key : 0);
+  }
+  if (g.conv) {
+    ConvOptions options = g.conv->options;
+    options.relu = true;
+    return conv(x, g.conv->weight, g.conv->bias, options);
+  }
+  if (g.linear) return linear(x, g.linear->weight, g.linear->bias, true);
+  BatchNormOptions options = g.norm->options;
+  options.relu = true;
+  return batch_norm(x, g.norm->weight, g.norm->bias, g.norm->running_mean, g.norm->running_var, options);
+}
+
+Tensor Sequential::operator()(const Tensor& x) const {
+  Tensor y = x;
+  for (const Group& g : groups_) y = run(g, std::move(y));
+  return y;
+}
+
+void Sequential::visit(const Visit& v) {
+  for (auto& [name, part] : parts_) v(name, part);
+}
+
+}  // namespace trireme

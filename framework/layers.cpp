@@ -1,0 +1,90 @@
+#include "framework/layers.h"
+
+#include "framework/init.h"
+#include "kernels/random.h"
+
+namespace trireme {
+namespace {
+
+/// Key of a start value drawn on construction, before a name is known: a function of the shape alone.
+std::uint64_t key_of(const Shape& shape, std::uint64_t what) {
+  std::uint64_t key = what;
+  for (Index extent : shape) key = mix(key, static_cast<std::uint64_t>(extent));
+  return key;
+}
+
+/// A weight [O, ..., I] and its bias [O] with PyTorch's default start.
+void make(Tensor& weight, Tensor& bias, const Shape& shape, bool with_bias) {
+  weight = Tensor::empty(shape);
+  default_weight(weight, key_of(shape, 0));
+  if (!with_bias) return;
+  bias = Tensor::empty({shape[0]});
+  default_bias(bias, weight, key_of(shape, 1));
+}
+
+Extents all(Index n) { return {n, n, n}; }
+
+ConvOptions conv_options(const ConvLayerOptions& o) {
+  return {.stride = all(o.stride), .pad_begin = all(o.pad), .pad_end = all(o.pad), .dilation = all(o.dilation), .groups = o.groups};
+}
+
+PoolOptions pool_options(std::string_view op, Index window, const PoolLayerOptions& o) {
+  check(window > 0, op, "window is {}, expected at least 1", window);
+  check(o.stride >= 0, op, "stride is {}, expected at least 1 (0 means the window)", o.stride);
+  check(o.pad >= 0 && 2 * o.pad <= window, op, "padding is {}, expected at most half the window of {}", o.pad, window);
+  return {.window = all(window), .stride = all(o.stride ? o.stride : window), .pad_begin = all(o.pad), .pad_end = all(o.pad)};
+}
+
+}  // namespace
+
+Linear::Linear(Index in, Index out, Options options) {
+  check(in > 0 && out > 0, "linear", "{} inputs and {} outputs, expected at least 1 of each", in, out);
+  make(weight, bias, {out, in}, options.bias);
+}
+
+ConvNd::ConvNd(Index in, Index out, const Shape& kernel, ConvOptions o, bool with_bias) : options(o) {
+  check(in > 0 && out > 0, "conv", "{} input and {} output channels, expected at least 1 of each", in, out);
+  check(kernel.rank() >= 1 && kernel.rank() <= 3, "conv", "kernel {} has {} spatial axes, expected 1 to 3", kernel, kernel.rank());
+  check(o.groups > 0 && in % o.groups == 0 && out % o.groups == 0, "conv",
+        "{} groups do not divide {} input and {} output channels", o.groups, in, out);
+  Shape shape{out};
+  for (int i = 0; i < kernel.rank(); ++i) {
+    check(kernel[i] > 0 && o.stride[i] > 0 && o.dilation[i] > 0 && o.pad_begin[i] >= 0 && o.pad_end[i] >= 0, "conv",
+          "axis {} has kernel {}, stride {}, dilation {}, padding {} and {}; the first three are at least 1, padding at least 0", i,
+          kernel[i], o.stride[i], o.dilation[i], o.pad_begin[i], o.pad_end[i]);
+    shape.push_back(kernel[i]);
+  }
+  shape.push_back(in / o.groups);
+  make(weight, bias, shape, with_bias);
+}
+
+Conv1d::Conv1d(Index in, Index out, Index kernel, ConvLayerOptions o) : ConvNd(in, out, {kernel}, conv_options(o), o.bias) {}
+Conv2d::Conv2d(Index in, Index out, Index kernel, ConvLayerOptions o)
+    : ConvNd(in, out, {kernel, kernel}, conv_options(o), o.bias) {}
+Conv3d::Conv3d(Index in, Index out, Index kernel, ConvLayerOptions o)
+    : ConvNd(in, out, {kernel, kernel, kernel}, conv_options(o), o.bias) {}
+
+MaxPool::MaxPool(Index window, PoolLayerOptions o) : options(pool_options("max_pool", window, o)) {}
+AvgPool::AvgPool(Index window, PoolLayerOptions o) : options(pool_options("avg_pool", window, o)) {}
+
+BatchNorm::BatchNorm(Index channels, BatchNormOptions o) : options(o) {
+  check(channels > 0, "batch_norm", "{} channels, expected at least 1", channels);
+  weight = Tensor::full({channels}, 1), bias = Tensor::zeros({channels});
+  running_mean = Tensor::zeros({channels}), running_var = Tensor::full({channels}, 1);
+}
+
+void BatchNorm::visit(const Visit& v) {
+  v("weight", weight, Use::bias), v("bias", bias, Use::bias);
+  v("running_mean", running_mean, Use::buffer), v("running_var", running_var, Use::buffer);
+}
+
+LayerNorm::LayerNorm(Index channels, double epsilon) : eps(epsilon) {
+  check(channels > 0, "layer_norm", "{} channels, expected at least 1", channels);
+  weight = Tensor::full({channels}, 1), bias = Tensor::zeros({channels});
+}
+
+Dropout::Dropout(double probability) : p(probability) {
+  check(p >= 0 && p < 1, "dropout", "probability is {}, expected 0 <= p < 1", p);
+}
+
+}  // namespace trireme

@@ -1,0 +1,129 @@
+#include "framework/parameters.h"
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "framework/init.h"
+#include "framework/launch.h"
+#include "framework/tape.h"
+#include "kernels/elementwise.h"
+#include "kernels/shape.h"
+
+namespace trireme {
+namespace {
+
+constexpr Index alignment = 16;  // elements: 64 bytes of f32, a cache line
+
+Index aligned(Index n) { return (n + alignment - 1) / alignment * alignment; }
+
+void same_kind(const Parameters::Entry& e, const Parameters::Entry& first) {
+  check(e.tensor.dtype() == DType::f32 || e.tensor.dtype() == DType::f64, "parameters",
+        "'{}' is {}, expected f32 or f64; call convert(model, ...) first", e.name, e.tensor.dtype());
+  check(e.tensor.dtype() == first.tensor.dtype(), "parameters", "'{}' is {} but '{}' is {}; call convert(model, ...) first",
+        e.name, e.tensor.dtype(), first.name, first.tensor.dtype());
+  check(e.tensor.device() == first.tensor.device(), "parameters", "'{}' lies on {} but '{}' on {}, expected one device", e.name,
+        e.tensor.device(), first.name, first.tensor.device());
+}
+
+/// The part of a flat block behind an entry, in the entry's shape.
+Tensor part(const Tensor& flat, const Parameters::Entry& e) {
+  return flat.rows(e.slice.begin, e.slice.end).reshape(e.tensor.shape());
+}
+
+}  // namespace
+
+Parameters::Parameters(Module model) : model_(std::move(model)) {
+  check(bool(model_), "parameters", "the model is empty");
+  std::set<std::string> names;
+  std::set<const void*> seen;
+  Index size = 0;
+  auto enter = [&](const Leaf& leaf) {
+    const Tensor& t = *leaf.tensor;
+    check(names.insert(leaf.name).second, "parameters", "two tensors are called '{}'; name each part once in visit()", leaf.name);
+    if (!seen.insert(t.id()).second) return;
+    if (leaf.use == Use::buffer) {
+      buffers_.push_back({leaf.name, t, leaf.layout});
+      return;
+    }
+    entries_.push_back({leaf.name, t, leaf.use, leaf.layout, {size, size + t.numel()}});
+    size = aligned(size + t.numel());
+  };
+  model_.visit(Visit(enter, [](const std::string& name, std::uint64_t& key) { key = key_of_name(name); }));
+  check(!entries_.empty(), "parameters", "the model has no weights to train; do its layers have visit() members?");
+  for (const Entry& e : entries_) same_kind(e, entries_.front());
+
+  const NoGrad nothing_recorded;
+  const Tensor& first = entries_.front().tensor;
+  values_ = Tensor::zeros({size}, first.dtype(), first.device());
+  grads_ = Tensor::zeros({size}, first.dtype(), first.device());
+  zeroed_.assign(entries_.size(), false);
+  for (Entry& e : entries_) {
+    const Tensor home = part(values_, e);
+    home.copy_from(e.tensor);
+    e.tensor.impl()->block = home.impl()->block;
+    e.tensor.impl()->offset = home.impl()->offset;
+    e.tensor.require_grad();
+    set_grad_block(e.tensor, part(grads_, e));
+    e.tensor.clear_grad();
+  }
+}
+
+Index Parameters::count() const {
+  Index n = 0;
+  for (const Entry& e : entries_) n += e.slice.size();
+  return n;
+}
+
+void Parameters::clear_grads() {
+  for (const Entry& e : entries_) e.tensor.clear_grad();
+  zeroed_.assign(entries_.size(), false);
+}
+
+std::vector<std::string> Parameters::zero_missing_grads() {
+  std::vector<std::string> missing;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const Entry& e = entries_[i];
+    if (zeroed_[i] || has_grad(e.tensor)) continue;
+    launch<kernel::Fill>(part(grads_, e), 0.0);
+    zeroed_[i] = true;
+    missing.push_back(e.name);
+  }
+  return missing;
+}
+
+const Parameters::Entry* Parameters::first_non_finite_grad() const {
+  const Tensor sums = Tensor::zeros({static_cast<Index>(entries_.size())}, DType::f64, grads_.device());
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!zeroed_[i] && !has_grad(entries_[i].tensor)) continue;
+    const auto at = static_cast<Index>(i);
+    launch<kernel::SumSquares>(sums.rows(at, at + 1), part(grads_, entries_[i]));
+  }
+  const std::vector<double> host = sums.to_vector();
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (!std::isfinite(host[i])) return &entries_[i];
+  return nullptr;
+}
+
+Parameters::Entry* Parameters::find(const std::string& name) {
+  for (Entry& e : entries_)
+    if (e.name == name) return &e;
+  return nullptr;
+}
+
+void convert(Module& model, DType dtype) {
+  check(is_float(dtype), "convert", "{} is no floating type; a model is f32, f64 or bf16", dtype);
+  const NoGrad nothing_recorded;
+  model.visit(Visit([&](const Leaf& leaf) {
+    Tensor& t = *leaf.tensor;
+    const DType to = leaf.use == Use::buffer && dtype == DType::bf16 ? DType::f32 : dtype;
+    if (!is_float(t.dtype()) || t.dtype() == to) return;
+    check(!t.requires_grad(), "convert", "'{}' already lives in Parameters; convert the model before making them", leaf.name);
+    const Tensor converted = t.to(to);
+    t.impl()->block = converted.impl()->block;
+    t.impl()->offset = converted.impl()->offset;
+    t.impl()->dtype = to;
+  }));
+}
+
+}  // namespace trireme
