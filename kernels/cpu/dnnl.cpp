@@ -1,0 +1,80 @@
+#include "kernels/cpu/dnnl.h"
+
+namespace trireme::onednn {
+
+dnnl::engine& engine() {
+  static dnnl::engine& e = *new dnnl::engine(dnnl::engine::kind::cpu, 0);  // outlives every thread's cache
+  return e;
+}
+
+namespace {
+dnnl::stream& stream() {
+  thread_local dnnl::stream s(engine());
+  return s;
+}
+}  // namespace
+
+void append_relu(dnnl::post_ops& ops) {
+#if DNNL_VERSION_MAJOR >= 3
+  ops.append_eltwise(dnnl::algorithm::eltwise_relu, 0.f, 0.f);
+#else
+  ops.append_eltwise(1.f, dnnl::algorithm::eltwise_relu, 0.f, 0.f);
+#endif
+}
+
+dnnl::memory::data_type type_of(DType t) {
+  switch (t) {
+    case DType::f32: return dnnl::memory::data_type::f32;
+    case DType::bf16: return dnnl::memory::data_type::bf16;
+    default: fail("onednn", "takes f32 and bf16 here, got {}", name_of(t));
+  }
+}
+
+Desc dense(const Dims& dims, const std::vector<int>& order, DType type) {
+  Dims strides(dims.size());
+  Index stride = 1;
+  for (std::size_t at = dims.size(); at-- > 0;)  // innermost axis of the block first
+    for (std::size_t i = 0; i < dims.size(); ++i)
+      if (order[i] == static_cast<int>(at)) strides[i] = stride, stride *= dims[i];
+  return Desc(dims, type_of(type), strides);
+}
+
+Desc any(const Dims& dims, DType type) { return Desc(dims, type_of(type), dnnl::memory::format_tag::any); }
+
+dnnl::primitive_attr attributes() {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attr;
+}
+
+Prepared::Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& args, const Desc& scratchpad)
+    : primitive_(primitive), scratchpad_(scratchpad.get_size()) {
+  for (const Arg& a : args) memory_.emplace_back(a.desc, engine(), nullptr);
+  if (scratchpad_ > 0) memory_.emplace_back(scratchpad, engine(), nullptr);
+  for (std::size_t i = 0; i < memory_.size(); ++i)
+    args_.push_back({i < args.size() ? args[i].name : DNNL_ARG_SCRATCHPAD, memory_[i].get()});
+}
+
+void Prepared::operator()(std::initializer_list<const void*> data) {
+  Scratch scratch(scratchpad_);
+  std::size_t i = 0;
+  for (const void* p : data) memory_[i++].set_data_handle(const_cast<void*>(p));
+  if (scratchpad_ > 0) memory_[i++].set_data_handle(scratch.data());
+  check(i == memory_.size(), "onednn", "{} operands given, the primitive has {}", i, memory_.size());
+  auto status = dnnl_primitive_execute(primitive_.get(), stream().get(), static_cast<int>(args_.size()), args_.data());
+  check(status == dnnl_success, "onednn", "the primitive failed with status {}", static_cast<int>(status));
+}
+
+Prepared reorder(const Desc& from, const Desc& to, bool add) {
+  if (from == to && !add) return {};
+  dnnl::primitive_attr attr = attributes();
+  if (add) {
+    dnnl::post_ops ops;
+    ops.append_sum(1.f);
+    attr.set_post_ops(ops);
+  }
+  dnnl::reorder::primitive_desc pd(engine(), from, engine(), to, attr);
+  return Prepared(dnnl::reorder(pd), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}, pd.scratchpad_desc());
+}
+
+}  // namespace trireme::onednn

@@ -1,0 +1,139 @@
+// What the CPU kernels use of oneDNN, the same for 2.6 and 3.x: dnnl.cpp and the one conditional below hold every
+// difference. Also the cache of prepared primitives.
+#pragma once
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include <initializer_list>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "kernels/runtime.h"
+#include "kernels/view.h"
+
+namespace trireme::onednn {
+
+using Desc = dnnl::memory::desc;
+using Dims = dnnl::memory::dims;
+
+dnnl::engine& engine();
+
+/// The primitive's descriptor for args (2.6's order, without the engine). Throws dnnl::error when unimplemented.
+template <class P, class... A>
+typename P::primitive_desc describe(const dnnl::primitive_attr& attr, A&&... args) {
+#if DNNL_VERSION_MAJOR >= 3
+  return typename P::primitive_desc(engine(), std::forward<A>(args)..., attr);
+#else
+  return typename P::primitive_desc(typename P::desc(std::forward<A>(args)...), attr, engine());
+#endif
+}
+/// The same for a backward primitive, which wants the forward descriptor as a hint.
+template <class P, class Hint, class... A>
+typename P::primitive_desc describe_backward(const dnnl::primitive_attr& attr, const Hint& hint, A&&... args) {
+#if DNNL_VERSION_MAJOR >= 3
+  return typename P::primitive_desc(engine(), std::forward<A>(args)..., hint, attr);
+#else
+  return typename P::primitive_desc(typename P::desc(std::forward<A>(args)...), attr, engine(), hint);
+#endif
+}
+void append_relu(dnnl::post_ops& ops);
+
+dnnl::memory::data_type type_of(DType t);
+/// A dense row-major block whose axes oneDNN knows in another order: axis i of dims is axis order[i] of the block.
+Desc dense(const Dims& dims, const std::vector<int>& order, DType type);
+/// A block whose layout the primitive may choose.
+Desc any(const Dims& dims, DType type);
+/// Attributes shared by all primitives: their scratch memory comes from our allocator.
+dnnl::primitive_attr attributes();
+
+/// Memory from the allocator for the length of a scope.
+class Scratch {
+ public:
+  explicit Scratch(std::size_t bytes = 0) : bytes_(bytes) {
+    if (bytes_ > 0) data_ = runtime(DeviceKind::cpu).allocate(bytes_, cpu());
+  }
+  ~Scratch() {
+    if (bytes_ > 0) runtime(DeviceKind::cpu).release(data_, bytes_, cpu());
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  void* data() const { return data_; }
+  template <class T>
+  T* as() const { return static_cast<T*>(data_); }
+
+ private:
+  std::size_t bytes_;
+  void* data_ = nullptr;
+};
+
+/// A primitive and its memory objects, made once and run often. Each thread keeps its own.
+class Prepared {
+ public:
+  struct Arg {
+    int name;  // DNNL_ARG_SRC ...
+    Desc desc;
+  };
+  Prepared() = default;
+  Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& args, const Desc& scratchpad);
+  /// data: one pointer for each of args, in that order.
+  void operator()(std::initializer_list<const void*> data);
+  explicit operator bool() const { return !memory_.empty(); }
+
+ private:
+  dnnl::primitive primitive_;
+  std::vector<dnnl::memory> memory_;
+  std::vector<dnnl_exec_arg_t> args_;
+  std::size_t scratchpad_ = 0;  // bytes; its memory object is the last
+};
+
+/// to = from converted to another layout or type; empty when the two are equal. add: to += from.
+Prepared reorder(const Desc& from, const Desc& to, bool add = false);
+
+/// What a prepared primitive depends on. Two keys are equal when all their numbers are.
+class Key {
+ public:
+  Key() = default;
+  void add(Index value) {
+    check(size_ < max_size, "kernel cache", "more than {} numbers in a key", int(max_size));
+    values_[size_++] = value;
+  }
+  void add(std::span<const Index> values) {
+    for (Index v : values) add(v);
+  }
+  void add(const View& v) {
+    add(v ? static_cast<Index>(v.dtype) : -1);
+    add(v.shape.rank());
+    add(std::span(v.shape.begin(), v.shape.end()));
+  }
+  bool operator==(const Key& o) const { return std::equal(values_, values_ + size_, o.values_, o.values_ + o.size_); }
+  std::size_t hash() const {
+    std::uint64_t h = 0x9E3779B97F4A7C15ull;
+    for (int i = 0; i < size_; ++i) h = (h ^ static_cast<std::uint64_t>(values_[i])) * 0xff51afd7ed558ccdull, h ^= h >> 29;
+    return h;
+  }
+
+ private:
+  static constexpr int max_size = 56;
+  int size_ = 0;
+  Index values_[max_size];
+};
+
+/// This thread's T for key, made by make() on first use. T's type names the cache: one per kind of kernel.
+/// The reference holds until the thread's next call for the same T.
+template <class T, class Make>
+T& cached(Key key, Make&& make) {
+  struct Hash {
+    std::size_t operator()(const Key& k) const { return k.hash(); }
+  };
+  constexpr std::size_t most = 1024;
+  thread_local std::unordered_map<Key, T, Hash> cache;
+  key.add(threads());  // oneDNN splits work for the team size at creation
+  auto found = cache.find(key);
+  if (found == cache.end()) {
+    if (cache.size() >= most) cache.clear();
+    found = cache.emplace(key, make()).first;
+  }
+  return found->second;
+}
+
+}  // namespace trireme::onednn

@@ -1,0 +1,163 @@
+// Matrix products: oneDNN's matmul for f32 and bf16 (in f32 where the machine has no bf16), Eigen for f64.
+#include "kernels/matmul.h"
+
+#include <cstring>
+
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/dnnl.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/product.h"
+#include "kernels/kernel.h"
+
+namespace trireme {
+namespace {
+using onednn::Desc;
+using onednn::Dims;
+using onednn::Prepared;
+
+/// c [batch, m, n] (+)= op(a) op(b) (+ bias [n]), then ReLU. batch_a, batch_b: 1 or batch.
+struct Job {
+  Index batch = 1, m = 0, n = 0, k = 0;
+  bool batched_a = false, batched_b = false;
+  bool transpose_a = false, transpose_b = false, accumulate = false, relu = false;
+};
+
+Desc matrix(Index batch, Index rows, Index cols, bool transposed, DType type) {
+  return onednn::dense({batch, rows, cols}, transposed ? std::vector{0, 2, 1} : std::vector{0, 1, 2}, type);
+}
+
+Prepared prepare(const Job& j, DType tc, DType ta, DType tb, const View& bias) {
+  Desc a = matrix(j.batched_a ? j.batch : 1, j.m, j.k, j.transpose_a, ta);
+  Desc b = matrix(j.batched_b ? j.batch : 1, j.k, j.n, j.transpose_b, tb);
+  Desc c = matrix(j.batch, j.m, j.n, false, tc);
+  dnnl::primitive_attr attr = onednn::attributes();
+  dnnl::post_ops ops;
+  if (j.accumulate) ops.append_sum(1.f);
+  if (j.relu) onednn::append_relu(ops);
+  attr.set_post_ops(ops);
+  std::vector<Prepared::Arg> args{{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}};
+  if (!bias) {
+    auto pd = onednn::describe<dnnl::matmul>(attr, a, b, c);
+    return Prepared(dnnl::matmul(pd), args, pd.scratchpad_desc());
+  }
+  Desc d = matrix(1, 1, j.n, false, bias.dtype);
+  args.push_back({DNNL_ARG_BIAS, d});
+  auto pd = onednn::describe<dnnl::matmul>(attr, a, b, d, c);
+  return Prepared(dnnl::matmul(pd), args, pd.scratchpad_desc());
+}
+
+struct MatMulPlan {
+  Prepared run;  // empty: the types are not implemented here
+};
+
+bool try_onednn(const View& c, const View& a, const View& b, const View& bias, const Job& j) {
+  onednn::Key key;
+  for (const View* v : {&c, &a, &b, &bias}) key.add(*v);
+  key.add(j.transpose_a + 2 * j.transpose_b + 4 * j.accumulate + 8 * j.relu);
+  key.add({{j.batch, j.m, j.n, j.k}});
+  auto& plan = onednn::cached<MatMulPlan>(key, [&] {
+    try {
+      return MatMulPlan{prepare(j, c.dtype, a.dtype, b.dtype, bias)};
+    } catch (const dnnl::error&) {
+      if (a.dtype == DType::f32) throw;
+      return MatMulPlan{};
+    }
+  });
+  if (!plan.run) return false;
+  if (bias) plan.run({a.data, b.data, c.data, bias.data});
+  else plan.run({a.data, b.data, c.data});
+  return true;
+}
+
+void multiply_f64(const View& c, const View& a, const View& b, const View& bias, const Job& j) {
+  Index lead_a = j.transpose_a ? j.m : j.k, lead_b = j.transpose_b ? j.k : j.n;
+  for (Index i = 0; i < j.batch; ++i) {
+    Block l{a.as<double>() + (j.batched_a ? i * j.m * j.k : 0), lead_a, j.transpose_a};
+    Block r{b.as<double>() + (j.batched_b ? i * j.k * j.n : 0), lead_b, j.transpose_b};
+    product_parallel(c.as<double>() + i * j.m * j.n, j.n, l, r, j.m, j.n, j.k, j.accumulate);
+  }
+  if (!bias && !j.relu) return;
+  parallel_for(j.batch * j.m, j.n, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) {
+      double* row = c.as<double>() + i * j.n;
+      for (Index o = 0; bias && o < j.n; ++o) row[o] += bias.as<double>()[o];
+      for (Index o = 0; j.relu && o < j.n; ++o) row[o] = row[o] < 0 ? 0 : row[o];
+    }
+  });
+}
+
+void multiply(const View& c, const View& a, const View& b, const View& bias, const Job& j, std::string_view op) {
+  bool mixed = a.dtype != b.dtype || (c.dtype != a.dtype && c.dtype != DType::f32) || !is_float(a.dtype) ||
+               (bias && bias.dtype != a.dtype && bias.dtype != DType::f32);
+  check(!mixed, op, "operands of one floating type are expected, got {} = {} x {}", c.dtype, a.dtype, b.dtype);
+  if (c.numel() == 0) return;
+  if (j.k == 0) {
+    if (!j.accumulate) std::memset(c.data, 0, static_cast<std::size_t>(c.bytes()));
+    return;
+  }
+  if (c.dtype == DType::f64) return multiply_f64(c, a, b, bias, j);
+  if (try_onednn(c, a, b, bias, j)) return;
+  InF32 af(a), bf(b), biasf(bias);
+  OutF32 cf(c, j.accumulate);
+  try_onednn(cf.view(), af.view(), bf.view(), biasf.view(), j);
+  cf.store();
+}
+
+void matmul(View c, View a, View b, const MatMulOptions& o) {
+  constexpr auto op = kernel::MatMul::name;
+  int ra = a.shape.rank(), rb = b.shape.rank();
+  check((ra == 2 || ra == 3) && (rb == 2 || rb == 3), op, "matrices or batches of them are expected, got {} and {}",
+        a.shape, b.shape);
+  Job j;
+  j.batched_a = ra == 3, j.batched_b = rb == 3;
+  j.batch = ra == 3 ? a.shape[0] : rb == 3 ? b.shape[0] : 1;
+  j.transpose_a = o.transpose_a, j.transpose_b = o.transpose_b, j.accumulate = o.accumulate;
+  j.m = a.shape[o.transpose_a ? -1 : -2], j.k = a.shape[o.transpose_a ? -2 : -1];
+  j.n = b.shape[o.transpose_b ? -2 : -1];
+  Shape expected = ra == 3 || rb == 3 ? Shape{j.batch, j.m, j.n} : Shape{j.m, j.n};
+  bool fits = b.shape[o.transpose_b ? -1 : -2] == j.k && (rb == 2 || ra == 2 || a.shape[0] == b.shape[0]);
+  check(fits, op, "inner or batch extents differ: {}{} x {}{}", a.shape, o.transpose_a ? "^T" : "", b.shape,
+        o.transpose_b ? "^T" : "");
+  check(c.shape == expected, op, "the result is {}, expected {}", c.shape, expected);
+  multiply(c, a, b, View{}, j, op);
+}
+
+void linear(View y, View x, View w, View bias, bool relu) {
+  constexpr auto op = kernel::Linear::name;
+  check(x.shape.rank() == 2 && w.shape.rank() == 2 && x.shape[1] == w.shape[1], op,
+        "input is {}, weight is {}: expected [N, I] and [O, I]", x.shape, w.shape);
+  check((y.shape == Shape{x.shape[0], w.shape[0]}), op, "output is {}, expected [{}, {}]", y.shape, x.shape[0],
+        w.shape[0]);
+  check(!bias || bias.shape == Shape{w.shape[0]}, op, "bias is {}, expected [{}]", bias.shape, w.shape[0]);
+  Job j{.m = x.shape[0], .n = w.shape[0], .k = x.shape[1], .transpose_b = true, .relu = relu};
+  multiply(y, x, w, bias, j, op);
+}
+
+void linear_backward_input(View dx, View dy, View w) {
+  constexpr auto op = kernel::LinearBackwardInput::name;
+  check(dy.shape.rank() == 2 && w.shape.rank() == 2 && dy.shape[1] == w.shape[0], op,
+        "output gradient is {}, weight is {}: expected [N, O] and [O, I]", dy.shape, w.shape);
+  check((dx.shape == Shape{dy.shape[0], w.shape[1]}), op, "input gradient is {}, expected [{}, {}]", dx.shape,
+        dy.shape[0], w.shape[1]);
+  Job j{.m = dy.shape[0], .n = w.shape[1], .k = w.shape[0]};
+  multiply(dx, dy, w, View{}, j, op);
+}
+
+void linear_backward_weight(View dw, View dbias, View x, View dy, bool accumulate) {
+  constexpr auto op = kernel::LinearBackwardWeight::name;
+  check(x.shape.rank() == 2 && dy.shape.rank() == 2 && x.shape[0] == dy.shape[0], op,
+        "input is {}, output gradient is {}: expected [N, I] and [N, O]", x.shape, dy.shape);
+  check((dw.shape == Shape{dy.shape[1], x.shape[1]}), op, "weight gradient is {}, expected [{}, {}]", dw.shape,
+        dy.shape[1], x.shape[1]);
+  Job j{.m = dy.shape[1], .n = x.shape[1], .k = x.shape[0], .transpose_a = true, .accumulate = accumulate};
+  multiply(dw, dy, x, View{}, j, op);
+  if (dbias) sum_rows(dbias, dy, accumulate, op);
+}
+
+const Kernel<kernel::MatMul> matmul_cpu{DeviceKind::cpu, matmul};
+const Kernel<kernel::Linear> linear_cpu{DeviceKind::cpu, linear};
+const Kernel<kernel::LinearBackwardInput> linear_backward_input_cpu{DeviceKind::cpu, linear_backward_input};
+const Kernel<kernel::LinearBackwardWeight> linear_backward_weight_cpu{DeviceKind::cpu, linear_backward_weight};
+
+}  // namespace
+}  // namespace trireme
