@@ -1,0 +1,19 @@
+// The same training by Step. Run it alone, or as `mpiexec -n 4 step_loop`: the ranks share the batch and train the same model.
+#include <trireme/trireme.h>
+
+#include <cstdio>
+using namespace trireme;
+
+int main(int argc, char** argv) {
+  Sequential model{Conv2d(1, 32, 3), relu, Conv2d(32, 64, 3), relu, MaxPool(2), Dropout(0.25), flatten,
+                   Linear(9216, 128), relu, Dropout(0.5), Linear(128, 10)};
+  World world(argc, argv);
+  Step step(model, cross_entropy, Sgd{.lr = 0.05, .momentum = 0.9}, world, data_parallel());
+
+  int steps = 0;
+  for (auto& [x, y] : Loader(Mnist("train"), {.batch = 128, .shuffle = true, .shard = world})) {
+    Tensor loss = step(x, y);
+    if (++steps % 20 == 0 && world.main()) std::printf("step %d: loss %.4f\n", steps, loss.item());
+    if (steps == 100) break;
+  }
+}

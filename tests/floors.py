@@ -1,0 +1,43 @@
+"""The house rules that a grep can check: floors, vendor headers, preprocessor conditionals, what lies at the top level."""
+import pathlib
+import re
+import sys
+
+root = pathlib.Path(sys.argv[1])
+floors = {"kernels": 0, "framework": 1, "parallel": 2, "datasets": 2, "models": 3, "tools": 4}
+vendors = {  # header pattern -> the only places that may include it
+    r"oneapi/dnnl|dnnl": ("kernels/cpu/",),
+    r"Eigen/": ("kernels/cpu/",),
+    r"omp\.h": ("kernels/cpu/",),
+    r"cuda|cudnn|cublas": ("kernels/cuda/",),
+    r"mpi\.h": ("parallel/mpi.cpp",),
+    r"nccl\.h": ("parallel/nccl.cpp",),
+}
+top = {"meson.build", "meson_options.txt", "README.md", "LICENSE", "CONTRIBUTING.md", "framework", "kernels", "parallel", "models",
+       "datasets", "tools", "tests", "bench"}
+faults = []
+for folder, floor in floors.items():
+    for path in sorted((root / folder).rglob("*")):
+        if path.suffix not in (".h", ".cpp", ".cu"):
+            continue
+        name = str(path.relative_to(root))
+        text = path.read_text()
+        for number, line in enumerate(text.splitlines(), 1):
+            if m := re.match(r'#include "(\w+)/', line):
+                other = floors.get(m[1])
+                if m[1] != folder and (other is None or other >= floor):
+                    faults.append(f"{name}:{number}: {folder} (floor {floor}) includes {m[1]}")
+            if m := re.match(r'#include [<"]([^>"]+)[>"]', line):
+                for pattern, places in vendors.items():
+                    if re.match(pattern, m[1]) and not name.startswith(places):
+                        faults.append(f"{name}:{number}: {m[1]} belongs in {' or '.join(places)}")
+            if re.match(r"#\s*(if|ifdef|ifndef|elif)\b", line) and name != "kernels/cpu/dnnl.h":
+                faults.append(f"{name}:{number}: conditional compilation outside kernels/cpu/dnnl.h")
+        if (lines := text.count("\n")) > 450:
+            faults.append(f"{name}: {lines} lines; a file stays under about 400")
+if (root / ".git").exists():
+    for path in root.iterdir():
+        if path.name not in top and not path.name.startswith((".", "build", "runs")):
+            faults.append(f"{path.name}: not a folder or file of the top level")
+print("\n".join(faults) or "floors, vendor headers and top level are as they should be")
+sys.exit(1 if faults else 0)

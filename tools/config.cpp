@@ -1,0 +1,198 @@
+#include "tools/config.h"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <charconv>
+
+#include "framework/suggest.h"
+
+namespace trireme {
+namespace {
+
+std::string quote(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20)
+      out += fmt::format("\\u{:04X}", c);
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+Key find(Config& config, const std::string& name) {
+  std::vector<Key> all = keys(config);
+  std::vector<std::string> names;
+  for (const Key& k : all) {
+    if (k.name == name || (!k.alias.empty() && k.alias == name)) return k;
+    names.push_back(k.name);
+  }
+  throw ConfigError("unknown setting '" + name + "'" + suggestion(name, names));
+}
+
+template <class T>
+T number(const std::string& name, const std::string& text, const char* kind) {
+  T value{};
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw ConfigError(fmt::format("{}: '{}' is not {}", name, text, kind));
+  return value;
+}
+
+struct FromText {
+  const std::string &name, &text;
+  void operator()(std::string* v) const { *v = text; }
+  void operator()(std::int64_t* v) const { *v = number<std::int64_t>(name, text, "a whole number"); }
+  void operator()(double* v) const { *v = number<double>(name, text, "a number"); }
+  void operator()(bool* v) const {
+    if (text != "true" && text != "false") throw ConfigError(fmt::format("{}: '{}' is neither true nor false", name, text));
+    *v = text == "true";
+  }
+};
+
+struct FromToml {
+  const std::string& where;
+  const std::string& name;
+  const toml::node& node;
+  template <class T>
+  void take(T* v, const char* kind) const {
+    if (auto got = node.value_exact<T>())
+      *v = *got;
+    else
+      throw ConfigError(fmt::format("{}: {} must be {}", where, name, kind));
+  }
+  void operator()(std::string* v) const { take(v, "a string"); }
+  void operator()(std::int64_t* v) const { take(v, "a whole number"); }
+  void operator()(bool* v) const { take(v, "true or false"); }
+  void operator()(double* v) const {
+    if (auto got = node.value<double>(); got && !node.is_boolean())
+      *v = *got;
+    else
+      throw ConfigError(fmt::format("{}: {} must be a number", where, name));
+  }
+};
+
+void apply(Config& config, const toml::table& table, const std::string& prefix, const std::string& source) {
+  for (auto&& [key, node] : table) {
+    std::string name = prefix + std::string(key.str());
+    std::string where = fmt::format("{}:{}", source, node.source().begin.line);
+    if (const toml::table* inner = node.as_table()) {
+      apply(config, *inner, name + ".", source);
+      continue;
+    }
+    try {
+      std::visit(FromToml{where, name, node}, find(config, name).value);
+    } catch (const ConfigError& e) {
+      std::string text = e.what();
+      throw ConfigError(text.starts_with(where) ? text : where + ": " + text);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Key> keys(Config& c) {
+  return {
+      {"model", &c.model, "model: mnist_cnn, lenet5, mlp"},
+      {"epochs", &c.epochs, "passes over the training data"},
+      {"seed", &c.seed, "of initial weights, shuffling and dropout"},
+      {"dtype", &c.dtype, "element type of weights and activations: f32, f64"},
+      {"data.name", &c.data.name, "data set: mnist, fashion_mnist, synthetic", "data"},
+      {"data.root", &c.data.root, "folder of its files; empty: where it was installed"},
+      {"data.batch", &c.data.batch, "samples per optimizer step, over all ranks together", "batch"},
+      {"data.eval_batch", &c.data.eval_batch, "samples per evaluation batch, over all ranks together"},
+      {"data.workers", &c.data.workers, "threads per rank that read ahead"},
+      {"data.limit", &c.data.limit, "use only the first N training samples; 0: all"},
+      {"data.shuffle", &c.data.shuffle, "new order each epoch, a function of seed and epoch only"},
+      {"data.synthetic_size", &c.data.synthetic_size, "samples of the synthetic data set"},
+      {"optim.name", &c.optim.name, "sgd, adagrad, adadelta, adam, adamw, lars"},
+      {"optim.lr", &c.optim.lr, "learning rate (the peak, for schedules that have one)"},
+      {"optim.momentum", &c.optim.momentum, "sgd and lars"},
+      {"optim.nesterov", &c.optim.nesterov, "sgd: Nesterov's form"},
+      {"optim.decay", &c.optim.decay, "weight decay"},
+      {"optim.decay_biases", &c.optim.decay_biases, "decay biases and norm scales too"},
+      {"optim.clip_norm", &c.optim.clip_norm, "clip the gradient's global norm to this; 0: off"},
+      {"optim.schedule", &c.optim.schedule, "constant, step, exponential, cosine, linear, one_cycle"},
+      {"optim.warmup_epochs", &c.optim.warmup_epochs, "linear warm-up before the schedule, in epochs"},
+      {"optim.step_epochs", &c.optim.step_epochs, "schedule step: epochs between decays"},
+      {"optim.step_factor", &c.optim.step_factor, "schedules step and exponential: factor per decay"},
+      {"parallel.ranks", &c.parallel.ranks, "ranks as threads; ignored under mpiexec or srun", "ranks"},
+      {"parallel.strategy", &c.parallel.strategy, "empty: data_parallel on several ranks, serial on one", "strategy"},
+      {"parallel.allreduce", &c.parallel.allreduce, "vendor, ring, recursive_doubling, rabenseifner, tree", "allreduce"},
+      {"parallel.norm_scope", &c.parallel.norm_scope, "rows that batch norm's statistics cover: local, global"},
+      {"parallel.overlap", &c.parallel.overlap, "reduce gradients while backward goes on"},
+      {"parallel.threads", &c.parallel.threads, "threads per rank; 0: this rank's share of the cores"},
+      {"checkpoint.steps", &c.checkpoint.steps, "also save every N steps; 0: at the end of epochs only"},
+      {"checkpoint.keep", &c.checkpoint.keep, "newest checkpoints kept"},
+      {"run.dir", &c.run.dir, "run directory; empty: runs/MODEL, numbered"},
+      {"run.resume", &c.run.resume, "go on from the newest checkpoint of run.dir", "resume"},
+      {"run.log_seconds", &c.run.log_seconds, "seconds between progress lines where there is no terminal"},
+      {"run.max_steps", &c.run.max_steps, "stop (and save) after this many optimizer steps in all; 0: never"},
+      {"run.fault", &c.run.fault, "inject a fault for testing: throw:RANK:STEP"},
+  };
+}
+
+void set(Config& config, const std::string& name, const std::string& text) {
+  std::visit(FromText{name, text}, find(config, name).value);
+}
+
+void parse_config(Config& config, const std::string& text, const std::string& source) {
+  try {
+    apply(config, toml::parse(text, source), "", source);
+  } catch (const toml::parse_error& e) {
+    throw ConfigError(fmt::format("{}:{}: {}", source, e.source().begin.line, e.description()));
+  }
+}
+
+void load_config(Config& config, const std::string& path) {
+  try {
+    apply(config, toml::parse_file(path), "", path);
+  } catch (const toml::parse_error& e) {
+    throw ConfigError(fmt::format("{}:{}: {}", path, e.source().begin.line, e.description()));
+  }
+}
+
+std::string to_toml(const Config& config) {
+  Config copy = config;
+  std::string out, section;
+  for (const Key& key : keys(copy)) {
+    auto dot = key.name.find('.');
+    std::string head = dot == std::string::npos ? "" : key.name.substr(0, dot);
+    if (head != section) out += fmt::format("\n[{}]\n", section = head);
+    std::string value = std::visit(
+        [](auto* v) -> std::string {
+          using T = std::remove_pointer_t<decltype(v)>;
+          if constexpr (std::is_same_v<T, std::string>) return quote(*v);
+          if constexpr (std::is_same_v<T, bool>) return *v ? "true" : "false";
+          if constexpr (std::is_same_v<T, std::int64_t>) return fmt::format("{}", *v);
+          if constexpr (std::is_same_v<T, double>) return fmt::format("{}{}", *v, *v == static_cast<std::int64_t>(*v) && fmt::format("{}", *v).find_first_of(".e") == std::string::npos ? ".0" : "");
+        },
+        key.value);
+    out += fmt::format("{} = {}\n", dot == std::string::npos ? key.name : key.name.substr(dot + 1), value);
+  }
+  return out;
+}
+
+void validate(const Config& c) {
+  auto at_least = [](const char* name, auto value, auto least) {
+    if (!(value >= least)) throw ConfigError(fmt::format("{} is {}, it must be at least {}", name, value, least));
+  };
+  at_least("data.batch", c.data.batch, 1);
+  at_least("data.eval_batch", c.data.eval_batch, 1);
+  at_least("data.workers", c.data.workers, 0);
+  at_least("data.limit", c.data.limit, 0);
+  at_least("data.synthetic_size", c.data.synthetic_size, 1);
+  at_least("epochs", c.epochs, 0);
+  at_least("optim.lr", c.optim.lr, 0.0);
+  at_least("optim.clip_norm", c.optim.clip_norm, 0.0);
+  at_least("parallel.ranks", c.parallel.ranks, 1);
+  at_least("parallel.threads", c.parallel.threads, 0);
+  at_least("checkpoint.steps", c.checkpoint.steps, 0);
+  at_least("checkpoint.keep", c.checkpoint.keep, 1);
+  at_least("run.max_steps", c.run.max_steps, 0);
+  if (c.dtype != "f32" && c.dtype != "f64") throw ConfigError("dtype is '" + c.dtype + "', it must be f32 or f64");
+}
+
+}  // namespace trireme

@@ -1,0 +1,65 @@
+#include "tools/console.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace trireme {
+
+Console::Console(bool quiet, double seconds)
+    : quiet_(quiet), terminal_(!quiet && isatty(STDERR_FILENO) && !getenv("TRIREME_NO_BAR")), seconds_(seconds), last_(Clock::now()) {}
+
+Console::~Console() { finish(); }
+
+void Console::clear_bar() {
+  if (drawn_) std::fputs("\r\x1b[K", stderr);
+  drawn_ = false;
+}
+
+void Console::log(const std::string& line) {
+  if (quiet_) return;
+  clear_bar();
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+void Console::result(const std::string& line) {
+  if (quiet_) return;
+  clear_bar();
+  std::fflush(stderr);
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+void Console::progress(const std::string& label, std::int64_t done, std::int64_t total, const std::string& tail) {
+  if (quiet_) return;
+  auto now = Clock::now();
+  double since = std::chrono::duration<double>(now - last_).count();
+  if (since < (terminal_ ? 0.1 : seconds_)) return;
+  last_ = now;
+  if (!terminal_) {
+    std::fprintf(stderr, "%s: %lld/%lld, %s\n", label.c_str(), static_cast<long long>(done), static_cast<long long>(total), tail.c_str());
+    return;
+  }
+  winsize window{};
+  int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 ? window.ws_col : 80;
+  std::string count = fmt::format(" {}/{}, {}", done, total, tail);
+  int width = std::min(40, columns - 4 - static_cast<int>(label.size() + count.size()));
+  std::string bar;
+  if (width >= 8) {
+    int full = total > 0 ? static_cast<int>(width * done / total) : width;
+    bar = " [" + std::string(full, '=') + (full < width ? ">" : "") + std::string(std::max(0, width - full - 1), ' ') + "]";
+  }
+  std::string line = label + bar + count;
+  if (static_cast<int>(line.size()) >= columns) line.resize(columns - 1);
+  std::fprintf(stderr, "\r%s\x1b[K", line.c_str());
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+void Console::finish() { clear_bar(); }
+
+}  // namespace trireme

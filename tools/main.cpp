@@ -1,0 +1,125 @@
+// trireme: train, eval, predict, info.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "tools/commands.h"
+
+namespace trireme {
+namespace {
+
+/// What the command line says, in the order it takes effect: defaults < config file < options.
+struct Given {
+  std::string config_file;
+  std::vector<std::pair<std::string, std::string>> settings;
+  bool print_config = false;
+
+  Config resolve(Config config = {}) const {
+    if (!config_file.empty()) load_config(config, config_file);
+    for (auto& [name, text] : settings) set(config, name, text);
+    validate(config);
+    return config;
+  }
+};
+
+void add_settings(CLI::App& command, Given& given) {
+  command.add_option("-c,--config", given.config_file, "TOML file of settings")->type_name("FILE");
+  command.add_flag("--print-config", given.print_config, "print the settings that result, as TOML, and stop");
+  Config defaults;
+  for (const Key& key : keys(defaults)) {
+    if (key.name == "model") continue;   // positional
+    auto dot = key.name.find('.');
+    std::string flags = "--" + key.name + (key.alias.empty() ? "" : ",--" + key.alias);
+    auto store = [&given, name = key.name](const std::string& text) { given.settings.emplace_back(name, text); };
+    CLI::Option* option = std::holds_alternative<bool*>(key.value)
+        ? command.add_option_function<std::string>(flags, store, key.help)->expected(0, 1)->default_str("true")
+        : command.add_option_function<std::string>(flags, store, key.help);
+    std::string value = std::visit([](auto* v) { return fmt::format("{}", *v); }, key.value);
+    option->type_name(value.empty() ? "TEXT" : "(default: " + value + ")")->group(dot == std::string::npos ? "Run" : "[" + key.name.substr(0, dot) + "]");
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->trigger_on_parse();
+  }
+}
+
+/// CLI11 says which argument it did not expect; we add what was probably meant.
+int refuse(const CLI::App& app, const std::vector<std::string>& extras) {
+  Config config;
+  for (std::string word : extras) {
+    if (!word.starts_with("--")) {
+      std::fprintf(stderr, "trireme: unexpected argument '%s'; see trireme %s --help\n", word.c_str(), app.get_name().c_str());
+      return 2;
+    }
+    word = word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2);
+    try {
+      set(config, word, "");
+    } catch (const ConfigError& e) {
+      std::fprintf(stderr, "trireme: %s\n", e.what());
+      return 2;
+    }
+  }
+  return 2;
+}
+
+int dispatch(int argc, char** argv) {
+  CLI::App app{"Trireme: deep learning with data parallelism, model parallelism and layer pipelining built in"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", version());
+  Given given;
+  std::string model, run, weights;
+  PredictOptions predicting;
+
+  CLI::App* training = app.add_subcommand("train", "train a model; under mpiexec or srun each process is a rank");
+  training->add_option("model", model, "mnist_cnn, lenet5 or mlp")->type_name("MODEL");
+  CLI::App* evaluating = app.add_subcommand("eval", "accuracy and loss of a run's newest checkpoint on the test set");
+  evaluating->add_option("run", run, "run directory")->required()->type_name("RUN");
+  CLI::App* prediction = app.add_subcommand("predict", "classify image files (PNG, JPEG)");
+  prediction->add_option("images", predicting.images, "image files")->required()->type_name("FILE");
+  prediction->add_option("--run", run, "run directory")->required()->type_name("RUN");
+  prediction->add_option("--topk", predicting.top, "answers per image")->type_name("K");
+  prediction->add_flag("--invert", predicting.invert, "dark ink on light paper: swap light and dark");
+  CLI::App* informing = app.add_subcommand("info", "build, devices, MPI, threads, versions");
+  for (CLI::App* command : {training, evaluating, prediction}) {
+    if (command != prediction) add_settings(*command, given);
+    if (command != training) command->add_option("--weights", weights, "safetensors file to use instead of the newest checkpoint")->type_name("FILE");
+    command->allow_extras();
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& e) {
+    return app.exit(e);
+  } catch (const CLI::CallForAllHelp& e) {
+    return app.exit(e);
+  } catch (const CLI::CallForVersion& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    std::fprintf(stderr, "trireme: %s\n", e.what());
+    return 2;
+  }
+  for (CLI::App* command : app.get_subcommands())
+    if (auto extras = command->remaining(); !extras.empty()) return refuse(*command, extras);
+
+  if (!model.empty()) given.settings.insert(given.settings.begin(), {"model", model});
+  if (informing->parsed()) return info();
+  if (prediction->parsed()) return predict(run, weights, predicting);
+  Config config = given.resolve(evaluating->parsed() ? run_config(run) : Config{});
+  if (given.print_config) {
+    fmt::print("{}", to_toml(config));
+    return 0;
+  }
+  return training->parsed() ? train_command(argc, argv, config) : eval_command(argc, argv, config, run, weights);
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) {
+  try {
+    return trireme::dispatch(argc, argv);
+  } catch (const trireme::ConfigError& e) {
+    std::fprintf(stderr, "trireme: %s\n", e.what());
+    return 2;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "trireme: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,201 @@
+#include "tools/trainer.h"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "framework/checkpoint.h"
+#include "framework/tape.h"
+#include "kernels/runtime.h"
+#include "parallel/step.h"
+#include "tools/recipe.h"
+#include "tools/run_dir.h"
+
+namespace trireme {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+/// Where a run is: counts that are equal on all ranks.
+struct Cursor {
+  std::int64_t step = 0, epoch = 0, batch = 0;
+};
+
+/// "throw:RANK:STEP"
+void inject_fault(const std::string& fault, const World& world, std::int64_t step) {
+  if (fault.empty()) return;
+  int rank = 0;
+  long long at = 0;
+  check(std::sscanf(fault.c_str(), "throw:%d:%lld", &rank, &at) == 2, "run.fault", "'{}' is not throw:RANK:STEP", fault);
+  check(world.rank() != rank || step != at, "run.fault", "injected on rank {} before step {}", rank, at);
+}
+
+class Trainer {
+ public:
+  Trainer(const Config& config, World& world)
+      : config_(config),
+        world_(world),
+        console_(!world.main(), config.run.log_seconds),
+        train_(make_dataset(config, "train")),
+        test_(make_dataset(config, "test")),
+        loader_(train_, loader_options()),
+        model_(make_model(config, train_)) {
+    if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
+    if (world.main()) dir_.emplace(config.run.dir, config.model, to_toml(config), config.run.resume);
+    step_.emplace(model_, cross_entropy, make_recipe(config, loader_.batches()), world, make_strategy(config, world.size()),
+                  StepOptions{.seed = static_cast<std::uint64_t>(config.seed),
+                              .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases}});
+    if (config.run.resume) resume();
+  }
+
+  void run() {
+    banner();
+    Clock::time_point start = Clock::now();
+    Evaluation last;
+    while (cursor_.epoch < config_.epochs && !stopped()) {
+      epoch();
+      if (cursor_.batch != 0) break;   // stopped by run.max_steps in mid-epoch
+      last = evaluate(model_, test_, config_, world_, console_);
+      report(last);
+      save({{"test_accuracy", last.accuracy()}, {"test_loss", last.loss}});
+    }
+    if (cursor_.batch != 0) save({});
+    if (last.samples == 0) last = evaluate(model_, test_, config_, world_, console_);
+    if (!world_.main()) return;
+    console_.result(fmt::format("test accuracy: {:.2f} % ({} of {}), loss {:.5f}, after {} steps in {:.1f} s", last.accuracy(),
+                                last.correct, last.samples, last.loss, cursor_.step, seconds_since(start)));
+    console_.result("checkpoint:    " + saved_);
+    console_.result("metrics:       " + dir_->metrics());
+  }
+
+ private:
+  LoaderOptions loader_options() const {
+    return {.batch = config_.data.batch, .shuffle = config_.data.shuffle, .seed = static_cast<std::uint64_t>(config_.seed),
+            .shard = world_, .workers = static_cast<int>(config_.data.workers), .dtype = make_dtype(config_)};
+  }
+  bool stopped() const { return config_.run.max_steps > 0 && cursor_.step >= config_.run.max_steps; }
+
+  void resume() {
+    std::vector<double> numbers(4, 0);
+    if (world_.main()) {
+      auto loaded = load_latest(dir_->checkpoints(), step_->parameters(), &step_->optimizer());
+      check(loaded.has_value(), "resume", "no usable checkpoint in {}", dir_->checkpoints());
+      if (!loaded->note.empty()) console_.log(loaded->note);
+      const TrainState& s = loaded->state;
+      numbers = {static_cast<double>(s.step), static_cast<double>(s.epoch), static_cast<double>(s.batch),
+                 static_cast<double>(s.seed)};
+      saved_ = loaded->path;
+      dir_->rewind(s.step);
+    }
+    Tensor shared = Tensor::of(numbers, {4}, DType::f64);
+    world_.comm().broadcast(shared, 0).wait();
+    numbers = shared.to_vector();
+    check(static_cast<std::int64_t>(numbers[3]) == config_.seed, "resume", "the checkpoint's seed is {}, the config's {}; they must agree",
+          static_cast<std::int64_t>(numbers[3]), config_.seed);
+    cursor_ = {static_cast<std::int64_t>(numbers[0]), static_cast<std::int64_t>(numbers[1]), static_cast<std::int64_t>(numbers[2])};
+    step_->optimizer().set_steps(cursor_.step);
+    broadcast_state(step_->parameters(), world_);
+    broadcast_state(step_->optimizer(), world_);
+  }
+
+  void banner() {
+    console_.log(fmt::format("model     {}, {} parameters, {}", config_.model, step_->parameters().count(), config_.dtype));
+    console_.log(fmt::format("data      {}: {} training, {} test samples", train_->name(), train_->size(), test_->size()));
+    console_.log(fmt::format("ranks     {} ({}), {} thread{} each; global batch {}; {}", world_.size(), world_.transport(), threads(),
+                             threads() == 1 ? "" : "s", config_.data.batch, make_strategy(config_, world_.size()).name()));
+    console_.log(fmt::format("optimizer {}, {} epochs of {} steps, seed {}", config_.optim.name, config_.epochs, loader_.batches(),
+                             config_.seed));
+    if (cursor_.step > 0)
+      console_.log(fmt::format("resuming  at step {} (epoch {}, batch {}) from {}", cursor_.step, cursor_.epoch + 1, cursor_.batch, saved_));
+    if (dir_) console_.log("run       " + dir_->path());
+  }
+
+  /// From the cursor to the end of its epoch, or to run.max_steps.
+  void epoch() {
+    LoaderOptions options = loader_options();
+    options.epoch = cursor_.epoch;
+    options.start_batch = cursor_.batch;
+    Loader loader(train_, options);
+    std::string label = fmt::format("epoch {}/{}", cursor_.epoch + 1, config_.epochs);
+    Clock::time_point start = Clock::now();
+    double loss_sum = 0;
+    Index samples = 0;
+    for (Batch& batch : loader) {
+      inject_fault(config_.run.fault, world_, cursor_.step + 1);
+      double rate = step_->optimizer().rate();
+      double loss = (*step_)(batch.x, batch.y).item();
+      ++cursor_.step, ++cursor_.batch;
+      loss_sum += loss * static_cast<double>(batch.global), samples += batch.global;
+      double speed = static_cast<double>(samples) / seconds_since(start);
+      console_.progress(label, cursor_.batch, loader.batches(), fmt::format("loss {:.4f}, {:.0f} images/s", loss_sum / static_cast<double>(samples), speed));
+      if (dir_ && cursor_.step % log_every == 0)
+        dir_->record({{"kind", "train"}, {"epoch", cursor_.epoch + 1}, {"step", cursor_.step}, {"loss", loss}, {"lr", rate}, {"images_per_s", speed}});
+      if (cursor_.batch == loader.batches()) break;
+      if (stopped()) return;
+      if (config_.checkpoint.steps > 0 && cursor_.step % config_.checkpoint.steps == 0) save({});
+    }
+    console_.finish();
+    ++cursor_.epoch, cursor_.batch = 0;
+    train_loss_ = samples ? loss_sum / static_cast<double>(samples) : 0;
+    images_per_s_ = static_cast<double>(samples) / seconds_since(start);
+  }
+
+  void report(const Evaluation& e) {
+    if (!dir_) return;
+    console_.log(fmt::format("epoch {}/{}: train loss {:.4f}, test loss {:.4f}, test accuracy {:.2f} %, {:.0f} images/s", cursor_.epoch,
+                             config_.epochs, train_loss_, e.loss, e.accuracy(), images_per_s_));
+    dir_->record({{"kind", "eval"}, {"epoch", cursor_.epoch}, {"step", cursor_.step}, {"train_loss", train_loss_}, {"test_loss", e.loss},
+                  {"test_accuracy", e.accuracy()}, {"test_correct", e.correct}, {"test_samples", e.samples}, {"images_per_s", images_per_s_}});
+  }
+
+  void save(std::map<std::string, double> metrics) {
+    if (!dir_) return;
+    TrainState state;
+    state.step = cursor_.step, state.epoch = cursor_.epoch, state.batch = cursor_.batch;
+    state.seed = static_cast<std::uint64_t>(config_.seed);
+    state.config = to_toml(config_);
+    state.metrics = std::move(metrics);
+    saved_ = save_checkpoint(dir_->checkpoints(), step_->parameters(), step_->optimizer(), state, static_cast<int>(config_.checkpoint.keep));
+  }
+
+  static constexpr std::int64_t log_every = 20;
+  const Config& config_;
+  World& world_;
+  Console console_;
+  Dataset train_, test_;
+  Loader loader_;   // tells the batches per epoch, and refuses impossible settings before anything is written
+  Module model_;
+  std::optional<RunDir> dir_;
+  std::optional<Step> step_;
+  Cursor cursor_;
+  std::string saved_;
+  double train_loss_ = 0, images_per_s_ = 0;
+};
+
+}  // namespace
+
+Evaluation evaluate(Module& model, const Dataset& data, const Config& config, World& world, Console& console) {
+  NoGrad no_grad;
+  Loader loader(data, {.batch = config.data.eval_batch, .shard = world, .workers = static_cast<int>(config.data.workers),
+                       .dtype = make_dtype(config), .training = false});
+  double loss = 0;
+  Index correct = 0;
+  for (Batch& batch : loader) {
+    console.progress("evaluate", batch.index, loader.batches(), fmt::format("{} samples", data->size()));
+    if (batch.rows() == 0) continue;
+    Tensor logits = model(batch.x);
+    loss += cross_entropy(logits, batch.y).item() * static_cast<double>(batch.global);
+    Tensor guess = argmax(logits);
+    for (Index i = 0; i < batch.rows(); ++i) correct += guess.data<std::int64_t>()[i] == batch.y.data<std::int64_t>()[i];
+  }
+  console.finish();
+  Tensor sums = Tensor::of(std::vector<double>{loss, static_cast<double>(correct)}, {2}, DType::f64);
+  world.comm().all_reduce(sums).wait();
+  std::vector<double> all = sums.to_vector();
+  return {static_cast<Index>(all[1]), data->size(), all[0] / static_cast<double>(data->size())};
+}
+
+void train(const Config& config, World& world) { Trainer(config, world).run(); }
+
+}  // namespace trireme

@@ -1,0 +1,26 @@
+# find_package(trireme) gives trireme::trireme. Found by its own place, so an installed prefix may be moved.
+include(CMakeFindDependencyMacro)
+find_dependency(fmt)
+get_filename_component(_trireme_prefix "${CMAKE_CURRENT_LIST_DIR}" REALPATH)
+# <prefix>/<libdir>/cmake/trireme, where libdir may hold a slash (lib/x86_64-linux-gnu)
+get_filename_component(_trireme_libdir "${_trireme_prefix}/../.." ABSOLUTE)
+set(_trireme_prefix "${_trireme_libdir}")
+while(NOT EXISTS "${_trireme_prefix}/include/trireme/trireme.h")
+  get_filename_component(_trireme_up "${_trireme_prefix}/.." ABSOLUTE)
+  if(_trireme_up STREQUAL _trireme_prefix)
+    set(trireme_FOUND FALSE)
+    set(trireme_NOT_FOUND_MESSAGE "no include/trireme/trireme.h above ${CMAKE_CURRENT_LIST_DIR}")
+    return()
+  endif()
+  set(_trireme_prefix "${_trireme_up}")
+endwhile()
+if(NOT TARGET trireme::trireme)
+  add_library(trireme::trireme SHARED IMPORTED)
+  set_target_properties(trireme::trireme PROPERTIES
+    IMPORTED_LOCATION "${_trireme_libdir}/libtrireme.so"
+    INTERFACE_INCLUDE_DIRECTORIES "${_trireme_prefix}/include;${_trireme_prefix}/include/trireme"
+    INTERFACE_LINK_LIBRARIES fmt::fmt)
+  target_compile_features(trireme::trireme INTERFACE cxx_std_20)
+endif()
+unset(_trireme_prefix)
+unset(_trireme_libdir)
