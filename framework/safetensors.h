@@ -2,11 +2,13 @@
 // malformed file is refused with a reason, nothing is ever executed, and sizes are checked before memory is touched.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "framework/file.h"
 #include "framework/tensor.h"
 
 namespace trireme {
@@ -21,9 +23,24 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
   std::size_t data_offset = 0;                      ///< where the data section starts in the file
 };
+/// Size of the header with its 8-byte length, from the file's first 8 bytes. Throws Error when there cannot be such a header.
+std::size_t safetensors_header_size(std::span<const std::byte> bytes, std::size_t file_size);
 /// Parses and validates; file_size is the whole file's, bytes its beginning (at least the header). Throws Error with the
-/// reference implementation's reason ("header too large", "invalid offset for tensor ...", ...).
+/// reference implementation's reason ("header too large", "invalid offset for tensor ...", ...). Every legal dtype is accepted.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, std::size_t file_size);
+
+/// A safetensors file, opened and validated; tensors are read when asked for.
+class SafetensorsReader {
+ public:
+  explicit SafetensorsReader(const std::string& path);
+  const SafetensorsHeader& header() const { return header_; }
+  /// f32, f64, bf16, i32, i64, u8; F16 becomes f32. Throws Error naming the tensor for other types, or more axes than Shape holds.
+  Tensor load(const SafetensorsEntry&) const;
+
+ private:
+  FileReader file_;
+  SafetensorsHeader header_;
+};
 
 struct NamedTensor { std::string name; Tensor tensor; };
 struct SafetensorsFile {
@@ -31,9 +48,24 @@ struct SafetensorsFile {
   std::map<std::string, std::string> metadata;
   const Tensor* find(const std::string& name) const;
 };
+/// Every tensor of the file.
 SafetensorsFile read_safetensors(const std::string& path);
-/// Names sorted by alignment (largest first), then name; header padded to 8 bytes; written as temp + fsync + rename + directory
-/// fsync. Throws Error with path and reason; a failed write leaves what was there.
+
+/// Writes to a file that the caller finishes: types in the reference's order (largest first), then names; header padded to 8 bytes.
+/// Byte for byte what the reference implementation writes. Throws Error for a name met twice or an undefined tensor.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(std::vector<NamedTensor> tensors, const std::map<std::string, std::string>& metadata = {});
+  std::size_t size() const { return size_; }        ///< of the whole file
+  /// Hands the file's bytes to sink, in order.
+  void write(const std::function<void(std::span<const std::byte>)>& sink) const;
+
+ private:
+  std::vector<NamedTensor> tensors_;
+  std::string header_;
+  std::size_t size_ = 0;
+};
+/// Written as temp + fsync + rename + directory fsync. Throws Error with path and reason; a failed write leaves what was there.
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata = {});
 /// The bytes write_safetensors would write.
 std::vector<std::byte> encode_safetensors(const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata = {});

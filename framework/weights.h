@@ -1,6 +1,8 @@
 // Weights of a model to and from files in PyTorch's layout and names: a filter O,spatial...,I becomes O,I,spatial....
 #pragma once
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "framework/parameters.h"
 #include "framework/safetensors.h"
@@ -16,5 +18,23 @@ void import_weights(Parameters&, const SafetensorsFile& file, const std::string&
 /// Same, for flat optimizer state: split per parameter ("momentum/0.weight") and laid out as PyTorch would.
 std::vector<NamedTensor> export_state(const Parameters&, const std::string& name, const Tensor& flat);
 void import_state(const Parameters&, const std::string& name, const Tensor& flat, const SafetensorsFile& file);
+
+// The pieces of the above, for who must check several files before changing anything (framework/checkpoint.cpp).
+
+/// A tensor of the run and what it is called in a file.
+struct StoredTensor { std::string name; Tensor tensor; FileLayout layout = FileLayout::same; };
+std::vector<StoredTensor> stored_weights(const Parameters&);
+std::vector<StoredTensor> stored_state(const Parameters&, const std::string& name, const Tensor& flat);
+std::vector<NamedTensor> export_tensors(const std::vector<StoredTensor>&);
+
+/// The checked half of an import: constructing throws the lists, apply() overwrites. Borrows file.
+class Import {
+ public:
+  Import(std::vector<StoredTensor> targets, const SafetensorsFile& file, const std::string& source);
+  void apply() const;
+
+ private:
+  std::vector<std::pair<StoredTensor, const Tensor*>> pairs_;
+};
 
 }  // namespace trireme
