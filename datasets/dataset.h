@@ -1,5 +1,6 @@
 // Dataset: samples by id, as bytes. Pixels stay u8 until the loader's last moment.
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -12,7 +13,7 @@ namespace trireme {
 
 /// How u8 pixels become floats: (value / 255 - mean[c]) / deviation[c].
 struct PixelScale {
-  std::vector<float> mean{0}, deviation{1};   ///< one number per channel
+  std::vector<float> mean{0}, deviation{1};  ///< a number per channel, or one for all
 };
 
 class DatasetSource {
@@ -20,7 +21,7 @@ class DatasetSource {
   virtual ~DatasetSource() = default;
   virtual std::string name() const = 0;
   virtual Index size() const = 0;
-  virtual Shape shape() const = 0;            ///< of one sample, channels last: [28, 28, 1]
+  virtual Shape shape() const = 0;  ///< of one sample, channels last: [28, 28, 1]
   virtual Index classes() const = 0;
   virtual PixelScale scale() const = 0;
   /// Writes sample id's pixels (shape().numel() bytes) and returns its label. Called from several threads.
@@ -31,7 +32,8 @@ class DatasetSource {
 class Dataset {
  public:
   Dataset() = default;
-  Dataset(std::shared_ptr<const DatasetSource> source) : source_(std::move(source)) {}  // NOLINT: implicit
+  template <std::derived_from<DatasetSource> Source>
+  Dataset(std::shared_ptr<Source> source) : source_(std::move(source)) {}  // NOLINT: implicit
   const DatasetSource* operator->() const { return source_.get(); }
   const DatasetSource& operator*() const { return *source_; }
 

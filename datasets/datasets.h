@@ -1,4 +1,5 @@
-// The datasets that ship, and the reader of their format. Each throws Error naming the file and what is wrong with it.
+// The datasets that ship, and the reader of their format. Each throws Error naming the file and what is wrong
+// with it.
 #pragma once
 #include "datasets/dataset.h"
 
@@ -9,13 +10,13 @@ struct Idx {
   std::vector<Index> extents;
   std::vector<std::uint8_t> values;
 };
-/// source names the bytes in messages. Refuses wrong magic, other types, truncated or trailing data, absurd sizes (memory stays within
-/// 64 MB + 4x the input, or what max_values allows).
+/// source names the bytes in messages. Refuses wrong magic, other types, truncated or trailing data, absurd
+/// sizes (memory, the input included, stays within 64 MB + 4x the input).
 Idx parse_idx(std::span<const std::byte> bytes, const std::string& source);
 Idx read_idx(const std::string& path);
 
-/// split: "train" or "test". root: folder of the four files (plain or .gz); "" looks in TRIREME_DATA/mnist, the installed data
-/// folder, then the source tree's datasets/mnist.
+/// split: "train" or "test". root: folder of the four files (plain or .gz); "" looks in TRIREME_DATA/mnist,
+/// the installed data folder, then the source tree's datasets/mnist.
 Dataset Mnist(const std::string& split, const std::string& root = "");
 /// Zalando's Fashion-MNIST (arXiv 1708.07747), by default from Debian's package dataset-fashion-mnist.
 Dataset FashionMnist(const std::string& split, const std::string& root = "");
@@ -25,13 +26,15 @@ struct SyntheticOptions {
   Shape shape{28, 28, 1};
   Index classes = 10;
   std::uint64_t seed = 0;
+  Index first = 0;  ///< number of the first sample: datasets that do not overlap share classes, not samples
 };
-/// Learnable noise: each class has a random prototype; a pure function of (seed, id).
+/// Learnable noise: each class has a random prototype; sample id is a pure function of (seed, first + id).
 Dataset Synthetic(const SyntheticOptions& = {});
 /// The first n samples of another dataset.
 Dataset head(Dataset, Index n);
 
 /// By name: "mnist", "fashion_mnist", "synthetic". Throws Error with the list for another name.
-Dataset open_dataset(const std::string& name, const std::string& split, const std::string& root, const SyntheticOptions& = {});
+Dataset open_dataset(const std::string& name, const std::string& split, const std::string& root,
+                     const SyntheticOptions& = {});
 
 }  // namespace trireme

@@ -8,10 +8,14 @@
 
 namespace trireme {
 
-/// channels 1 (grey, Rec. 601 luma) or 3. Refuses dimensions over max_pixels before allocating. Throws Error naming source.
-Tensor decode_image(std::span<const std::byte> bytes, int channels, const std::string& source, Index max_pixels = 1 << 26);
+/// channels 1 (grey, Rec. 601 luma) or 3. As PIL's convert("L") and convert("RGB"): alpha is dropped, gamma
+/// and EXIF orientation are ignored; of 16-bit values the upper byte counts. CMYK is refused. Refuses
+/// dimensions over max_pixels before allocating. Throws Error naming source.
+Tensor decode_image(std::span<const std::byte> bytes, int channels, const std::string& source,
+                    Index max_pixels = 1 << 26);
 Tensor read_image(const std::string& path, int channels);
-/// Bilinear (antialiased when shrinking, by area) to [height, width, C]; u8 in, u8 out.
+/// Bilinear, antialiased when shrinking (a triangle filter as wide as the scale, as PIL's), to [height,
+/// width, C]; u8 in, u8 out.
 Tensor resize(const Tensor& image, Index height, Index width);
 
 }  // namespace trireme

@@ -1,6 +1,6 @@
-// Loader: batches of a dataset for one rank. The order is a function of (seed, epoch) only; the global batch is cut into contiguous
-// shares, one per rank, that differ by at most one sample. No sample is dropped or repeated; the last global batch may be short, and
-// may leave a rank with no row.
+// Loader: batches of a dataset for one rank. The order is a function of (seed, epoch) only; the global batch
+// is cut into contiguous shares, one per rank, that differ by at most one sample. No sample is dropped or
+// repeated; the last global batch may be short, and may leave a rank with no row.
 #pragma once
 #include <memory>
 #include <vector>
@@ -15,39 +15,53 @@ struct Shard {
   Shard() = default;
   Shard(int rank, int size) : rank(rank), size(size) {}
   template <class W>
-    requires requires(const W& w) { w.rank(); w.size(); }
+  requires requires(const W& w) {
+    w.rank();
+    w.size();
+  }
   Shard(const W& world) : rank(world.rank()), size(world.size()) {}  // NOLINT: a World is a shard
   int rank = 0, size = 1;
 };
 
 struct LoaderOptions {
-  Index batch = 32;               ///< the global batch
+  Index batch = 32;  ///< the global batch
   bool shuffle = false;
   std::uint64_t seed = 0;
-  Index epoch = 0;                ///< see set_epoch
+  Index epoch = 0;  ///< see set_epoch
   Shard shard = {};
-  int workers = 1;                ///< threads that read ahead; 0: read in the caller
-  int prefetch = 2;               ///< batches read ahead, per loader
-  DType dtype = DType::f32;       ///< of x
-  bool training = true;           ///< Pass::training of the batches
-  Index start_batch = 0;          ///< skip this many global batches of the first epoch iterated (resume)
+  int workers = 1;           ///< threads that read ahead; 0: read in the caller
+  int prefetch = 2;          ///< batches read ahead, per loader
+  DType dtype = DType::f32;  ///< of x: f32, f64, bf16; u8: the pixels as they are
+  bool training = true;      ///< Pass::training of the batches
+  Index start_batch = 0;     ///< skip this many global batches of the first epoch iterated (resume)
 };
 
 struct Batch {
-  Tensor x;                       ///< [rows, shape...]; rows may be 0
-  Tensor y;                       ///< i64 [rows]
-  Tensor samples;                 ///< i64 [rows], ids
-  Index index = 0;                ///< of the global batch in the epoch
-  Index global = 0;               ///< rows of the global batch
+  Tensor x;          ///< [rows, shape...]; rows may be 0
+  Tensor y;          ///< i64 [rows]
+  Tensor samples;    ///< i64 [rows], ids
+  Index index = 0;   ///< of the global batch in the epoch
+  Index global = 0;  ///< rows of the global batch
   Index rows() const { return y ? y.numel() : 0; }
 };
 // for (auto& [x, y] : loader)
 template <std::size_t I>
-Tensor& get(Batch& b) { if constexpr (I == 0) return b.x; else return b.y; }
+Tensor& get(Batch& b) {
+  if constexpr (I == 0)
+    return b.x;
+  else
+    return b.y;
+}
 template <std::size_t I>
-const Tensor& get(const Batch& b) { if constexpr (I == 0) return b.x; else return b.y; }
+const Tensor& get(const Batch& b) {
+  if constexpr (I == 0)
+    return b.x;
+  else
+    return b.y;
+}
 
-/// The order of an epoch: a permutation of 0..n-1 from (seed, epoch) (Fisher-Yates on Philox), or the identity.
+/// The order of an epoch: a permutation of 0..n-1 from (seed, epoch) (Fisher-Yates on Philox), or the
+/// identity.
 std::vector<std::int64_t> epoch_order(Index n, bool shuffle, std::uint64_t seed, Index epoch);
 /// Rank's share [begin, end) of a global batch of n rows.
 std::pair<Index, Index> share(Index n, int rank, int ranks);
@@ -59,18 +73,19 @@ class Loader {
   ~Loader();
   Loader(Loader&&) noexcept;
 
-  Index batches() const;          ///< global batches per epoch
+  Index batches() const;  ///< global batches per epoch
   const LoaderOptions& options() const;
-  void set_epoch(Index epoch);    ///< begin() starts this epoch; each full pass adds one
+  void set_epoch(Index epoch);  ///< begin() starts this epoch; each full pass adds one
 
-  /// Input iterator. While a Batch is current, Pass::current() on this thread describes it (samples, global batch, training, seed, and step =
-  /// batches delivered so far in all epochs), so a hand-written loop needs nothing more.
+  /// Input iterator. While a Batch is current, Pass::current() on this thread describes it (samples, global
+  /// batch, training, seed, and step = batches delivered so far in all epochs), so a hand-written loop needs
+  /// nothing more.
   class Iterator {
    public:
     Batch& operator*() const;
     Batch* operator->() const { return &**this; }
     Iterator& operator++();
-    bool operator==(const Iterator& other) const;   ///< only meaningful against end()
+    bool operator==(const Iterator& other) const;  ///< only meaningful against end()
     struct State;
     std::shared_ptr<State> state;
   };
@@ -79,7 +94,7 @@ class Loader {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace trireme
@@ -87,4 +102,6 @@ class Loader {
 template <>
 struct std::tuple_size<trireme::Batch> : std::integral_constant<std::size_t, 2> {};
 template <std::size_t I>
-struct std::tuple_element<I, trireme::Batch> { using type = trireme::Tensor; };
+struct std::tuple_element<I, trireme::Batch> {
+  using type = trireme::Tensor;
+};

@@ -1,0 +1,239 @@
+#include "datasets/loader.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "datasets/pixels.h"
+#include "kernels/random.h"
+
+namespace trireme {
+
+std::vector<std::int64_t> epoch_order(Index n, bool shuffle, std::uint64_t seed, Index epoch) {
+  check(n >= 0 && n <= std::numeric_limits<std::uint32_t>::max(), "loader",
+        "{} samples, at most 2^32 - 1 can be put in order", n);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
+  if (!shuffle) return order;
+
+  const Philox random{mix(mix(seed, 0x0de2), static_cast<std::uint64_t>(epoch))};
+  std::array<std::uint32_t, 4> words{};
+  std::uint64_t drawn = 0;
+  const auto word = [&] {
+    if (drawn % 4 == 0) words = random(0, drawn / 4);
+    return words[drawn++ % 4];
+  };
+  // Lemire, "Fast random integer generation in an interval" (2019): unbiased, seldom divides.
+  const auto below = [&](std::uint32_t bound) {
+    std::uint64_t product = std::uint64_t{word()} * bound;
+    if (static_cast<std::uint32_t>(product) < bound)
+      for (const std::uint32_t unfair = -bound % bound; static_cast<std::uint32_t>(product) < unfair;)
+        product = std::uint64_t{word()} * bound;
+    return product >> 32;
+  };
+  for (std::size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1], order[below(static_cast<std::uint32_t>(i))]);
+  return order;
+}
+
+std::pair<Index, Index> share(Index n, int rank, int ranks) {
+  const Index each = n / ranks, extra = n % ranks;
+  const Index begin = rank * each + std::min<Index>(rank, extra);
+  return {begin, begin + each + (rank < extra ? 1 : 0)};
+}
+
+/// What every iteration of one loader has in common.
+struct Loader::Impl {
+  Impl(Dataset data, LoaderOptions opts) : dataset(std::move(data)), options(std::move(opts)) {
+    check(&*dataset != nullptr, "loader", "there is no dataset");
+    size = dataset->size(), shape = dataset->shape();
+    check(size > 0, "loader", "dataset {} is empty", dataset->name());
+    check(options.batch >= 1, "loader", "batch is {}, it must be at least 1", options.batch);
+    const auto [rank, ranks] = options.shard;
+    check(ranks >= 1 && rank >= 0 && rank < ranks, "loader",
+          "shard is rank {} of {}, the rank must lie in [0, ranks)", rank, ranks);
+    check(ranks <= size, "loader", "{} ranks share the {} samples of {}: use at most {} ranks", ranks, size,
+          dataset->name(), size);
+    check(options.workers >= 0, "loader", "workers is {}, it must not be negative", options.workers);
+    check(options.workers == 0 || options.prefetch >= 1, "loader",
+          "prefetch is {}, it must be at least 1 (or workers 0)", options.prefetch);
+    batches = size / options.batch + (size % options.batch != 0 ? 1 : 0);
+    check(options.start_batch >= 0 && options.start_batch <= batches, "loader",
+          "start_batch is {}, an epoch has {} batches", options.start_batch, batches);
+    epoch = options.epoch, skip = options.start_batch;
+    convert = pixel_converter(dataset->scale(), shape, options.dtype);
+  }
+  /// Reads this rank's share of global batch index.
+  Batch make(const std::vector<std::int64_t>& order, Index index) const {
+    Batch batch;
+    batch.index = index;
+    batch.global = std::min(options.batch, size - index * options.batch);
+    const auto [begin, end] = share(batch.global, options.shard.rank, options.shard.size);
+    const Index rows = end - begin;
+    Shape all{rows};
+    for (Index extent : shape) all.push_back(extent);
+    batch.x = Tensor::empty(all, options.dtype);
+    batch.y = Tensor::empty({rows}, DType::i64);
+    batch.samples = Tensor::empty({rows}, DType::i64);
+    const std::int64_t* ids = order.data() + index * options.batch + begin;
+    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(shape.numel()));
+    const Index row_bytes = shape.numel() * size_of(options.dtype);
+    for (Index row = 0; row < rows; ++row) {
+      batch.samples.data<std::int64_t>()[row] = ids[row];
+      batch.y.data<std::int64_t>()[row] = dataset->read(ids[row], pixels);
+      convert(pixels, batch.x.data<std::byte>() + row * row_bytes);
+    }
+    return batch;
+  }
+
+  Dataset dataset;
+  LoaderOptions options;
+  Index size = 0, batches = 0;
+  Shape shape;
+  PixelConverter convert;
+  Index epoch = 0, skip = 0;  // of the next begin()
+};
+
+namespace {
+
+/// Makes batches [first, last) and hands them out in order. Worker threads run at most `prefetch` batches
+/// ahead of the consumer; what one of them throws is thrown to the consumer in the place of that batch.
+class ReadAhead {
+ public:
+  using Make = std::function<Batch(Index)>;
+  ReadAhead(Make make, Index first, Index last, int workers, int prefetch)
+      : make_(std::move(make)),
+        claimed_(first),
+        taken_(first),
+        last_(last),
+        slots_(static_cast<std::size_t>(std::max(prefetch, 1))) {
+    for (int i = 0; i < std::min(workers, prefetch); ++i)
+      threads_.emplace_back([this](std::stop_token stop) { work(stop); });
+  }
+  ~ReadAhead() {
+    for (std::jthread& thread : threads_) thread.request_stop();
+  }
+  bool done() const { return taken_ == last_; }
+  Batch next() {
+    if (threads_.empty()) return make_(taken_++);
+    Slot got;
+    {
+      std::unique_lock lock(mutex_);
+      ready_.wait(lock, [this] { return slot(taken_).full; });
+      got = std::exchange(slot(taken_), {});
+      ++taken_;
+    }
+    room_.notify_all();
+    if (got.error) std::rethrow_exception(got.error);
+    return std::move(got.batch);
+  }
+
+ private:
+  struct Slot {
+    bool full = false;
+    Batch batch;
+    std::exception_ptr error;
+  };
+  Slot& slot(Index index) { return slots_[static_cast<std::size_t>(index) % slots_.size()]; }
+  void work(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (claimed_ < last_) {
+      room_.wait(lock, stop, [this] { return claimed_ == last_ || claimed_ - taken_ < std::ssize(slots_); });
+      if (stop.stop_requested() || claimed_ == last_) return;
+      const Index mine = claimed_++;
+      lock.unlock();
+      Slot made{.full = true, .batch = {}, .error = nullptr};
+      try {
+        made.batch = make_(mine);
+      } catch (...) { made.error = std::current_exception(); }
+      lock.lock();
+      slot(mine) = std::move(made);
+      ready_.notify_all();
+    }
+  }
+
+  Make make_;
+  Index claimed_, taken_, last_;
+  std::vector<Slot> slots_;
+  std::mutex mutex_;
+  std::condition_variable_any room_;
+  std::condition_variable ready_;
+  std::vector<std::jthread> threads_;  // last, so that they end first
+};
+
+}  // namespace
+
+/// One pass over (the rest of) an epoch. Keeps what it needs of the loader, so the loader may move or go.
+struct Loader::Iterator::State {
+  explicit State(std::shared_ptr<Impl> impl) : loader(std::move(impl)), epoch(loader->epoch) {
+    const LoaderOptions& o = loader->options;
+    auto order = epoch_order(loader->size, o.shuffle, o.seed, epoch);
+    auto make = [impl = loader.get(), order = std::move(order)](Index index) {
+      return impl->make(order, index);
+    };
+    source.emplace(std::move(make), std::exchange(loader->skip, 0), loader->batches, o.workers, o.prefetch);
+  }
+  bool done() const { return !source; }
+  void advance() {
+    pass.reset();
+    batch = {};
+    if (source->done()) {
+      source.reset();
+      loader->epoch = epoch + 1;
+      return;
+    }
+    try {
+      batch = source->next();
+    } catch (...) {
+      source.reset();
+      throw;
+    }
+    // What encloses the loop (an Inference, a Pass with the ranks' sum) stays in force.
+    Pass now = Pass::current();
+    now.training = now.training && loader->options.training;
+    now.seed = loader->options.seed;
+    now.step = static_cast<std::uint64_t>(epoch * loader->batches + batch.index);
+    now.samples = batch.samples;
+    now.global_batch = batch.global;
+    pass.emplace(std::move(now));
+  }
+
+  std::shared_ptr<Impl> loader;
+  Index epoch;
+  std::optional<ReadAhead> source;
+  Batch batch;
+  std::optional<PassScope> pass;
+};
+
+Loader::Loader(Dataset dataset, LoaderOptions options)
+    : impl_(std::make_shared<Impl>(std::move(dataset), std::move(options))) {}
+Loader::~Loader() = default;
+Loader::Loader(Loader&&) noexcept = default;
+
+Index Loader::batches() const { return impl_->batches; }
+const LoaderOptions& Loader::options() const { return impl_->options; }
+void Loader::set_epoch(Index epoch) { impl_->epoch = epoch; }
+
+Loader::Iterator Loader::begin() {
+  Iterator first;
+  first.state = std::make_shared<Iterator::State>(impl_);
+  first.state->advance();
+  return first;
+}
+Loader::Iterator Loader::end() { return {}; }
+
+Batch& Loader::Iterator::operator*() const { return state->batch; }
+Loader::Iterator& Loader::Iterator::operator++() {
+  state->advance();
+  return *this;
+}
+bool Loader::Iterator::operator==(const Iterator& other) const {
+  const auto done = [](const Iterator& i) { return i.state == nullptr || i.state->done(); };
+  return done(*this) == done(other);
+}
+
+}  // namespace trireme
