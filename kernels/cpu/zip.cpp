@@ -1,0 +1,104 @@
+// Binary formulas with NumPy broadcasting: kernel::Zip.
+#include "kernels/cpu/vector.h"
+#include "kernels/elementwise.h"
+#include "kernels/kernel.h"
+#include "kernels/pointwise.h"
+
+namespace trireme {
+namespace {
+
+/// y's axes, innermost first, with neighbours merged where both operands allow it. Steps count elements; 0: broadcast.
+struct Walk {
+  int rank = 0;
+  Index extent[Shape::max_rank] = {}, step_a[Shape::max_rank] = {}, step_b[Shape::max_rank] = {};
+};
+
+Walk plan(const View& y, const View& a, const View& b, std::string_view op) {
+  auto reaches = [&](const View& v) {
+    bool ok = v.shape.rank() <= y.shape.rank() && v.dtype == y.dtype;
+    for (int i = 1; ok && i <= v.shape.rank(); ++i) ok = v.shape[-i] == y.shape[-i] || v.shape[-i] == 1;
+    return ok;
+  };
+  check(reaches(a) && reaches(b), op, "cannot broadcast {} {} and {} {} to {} {}", a.dtype, a.shape, b.dtype, b.shape,
+        y.dtype, y.shape);
+  Walk w;
+  Index block_a = 1, block_b = 1;
+  for (int i = 1; i <= y.shape.rank(); ++i) {
+    Index n = y.shape[-i];
+    Index na = i <= a.shape.rank() ? a.shape[-i] : 1, nb = i <= b.shape.rank() ? b.shape[-i] : 1;
+    Index sa = na == 1 ? 0 : block_a, sb = nb == 1 ? 0 : block_b;
+    block_a *= na, block_b *= nb;
+    if (n == 1) continue;
+    int k = w.rank - 1;
+    if (k >= 0 && sa == w.step_a[k] * w.extent[k] && sb == w.step_b[k] * w.extent[k]) {
+      w.extent[k] *= n;
+      continue;
+    }
+    w.extent[w.rank] = n, w.step_a[w.rank] = sa, w.step_b[w.rank] = sb;
+    ++w.rank;
+  }
+  if (w.rank == 0) w.rank = 1, w.extent[0] = 1;
+  return w;
+}
+
+template <class F, class T>
+void segment(T* y, const T* a, Index step_a, const T* b, Index step_b, Index n) {
+  using A = Accumulator<T>;
+  auto f = [](T p, T q) { return static_cast<T>(F::value(static_cast<A>(p), static_cast<A>(q))); };
+  if (step_a == 1 && step_b == 1) {
+#pragma omp simd
+    for (Index i = 0; i < n; ++i) y[i] = f(a[i], b[i]);
+  } else if (step_a == 1) {
+    T q = *b;
+#pragma omp simd
+    for (Index i = 0; i < n; ++i) y[i] = f(a[i], q);
+  } else if (step_b == 1) {
+    T p = *a;
+#pragma omp simd
+    for (Index i = 0; i < n; ++i) y[i] = f(p, b[i]);
+  } else {
+    std::fill_n(y, n, f(*a, *b));
+  }
+}
+
+template <class F, class T>
+void walk(T* y, const T* a, const T* b, const Walk& w, Index begin, Index end) {
+  Index at[Shape::max_rank];
+  for (Index rest = begin, k = 0; k < w.rank; ++k) at[k] = rest % w.extent[k], rest /= w.extent[k];
+  while (begin < end) {
+    Index pa = 0, pb = 0;
+    for (int k = 0; k < w.rank; ++k) pa += at[k] * w.step_a[k], pb += at[k] * w.step_b[k];
+    Index n = std::min(end - begin, w.extent[0] - at[0]);
+    segment<F>(y + begin, a + pa, w.step_a[0], b + pb, w.step_b[0], n);
+    begin += n, at[0] = 0;
+    for (int k = 1; k < w.rank && ++at[k] == w.extent[k]; ++k) at[k] = 0;
+  }
+}
+
+template <class F>
+void zip(View y, View a, View b) {
+  Walk w = plan(y, a, b, F::name);
+  dispatch_float(y.dtype, F::name, [&](auto t) {
+    using T = decltype(t);
+    sweep(y.numel(), 2, [=, to = y.as<T>(), p = a.as<const T>(), q = b.as<const T>()](Index begin, Index end) {
+      walk<F>(to, p, q, w, begin, end);
+    });
+  });
+}
+
+template <class F>
+struct Binary {
+  Kernel<kernel::Zip<F>> forward{DeviceKind::cpu, zip<F>};
+};
+
+const Binary<pointwise::Add> add;
+const Binary<pointwise::Sub> sub;
+const Binary<pointwise::Mul> mul;
+const Binary<pointwise::Div> div;
+const Binary<pointwise::Maximum> maximum;
+const Binary<pointwise::Minimum> minimum;
+const Binary<pointwise::MaximumShare> maximum_share;
+const Binary<pointwise::MinimumShare> minimum_share;
+
+}  // namespace
+}  // namespace trireme
