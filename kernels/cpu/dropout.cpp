@@ -1,0 +1,54 @@
+// Inverted dropout, keyed by sample (kernels/elementwise.h says how).
+#include "kernels/cpu/philox.h"
+#include "kernels/cpu/vector.h"
+#include "kernels/elementwise.h"
+#include "kernels/kernel.h"
+
+namespace trireme {
+namespace {
+
+constexpr Index tile = 512;  ///< elements whose random bits lie on the stack at one time
+
+struct Mask {
+  std::uint64_t key;
+  std::uint32_t threshold;
+};
+
+template <class T>
+void drop(T* y, const T* x, Index count, std::uint64_t sample, Index first, const Mask& mask, Accumulator<T> scale) {
+  std::uint32_t bits[tile];
+  philox_fill(bits, mask.key, sample, static_cast<std::uint64_t>(first / 4), (count + 3) / 4);
+#pragma omp simd
+  for (Index i = 0; i < count; ++i)
+    y[i] = bits[i] >> 8 >= mask.threshold ? static_cast<T>(static_cast<Accumulator<T>>(x[i]) * scale) : T(0.f);
+}
+
+void dropout(View y, View x, View sample, double p, std::uint64_t key) {
+  constexpr auto op = kernel::Dropout::name;
+  check_same(y, x, op);
+  check(p >= 0 && p <= 1, op, "got p = {}, expected 0 to 1", p);
+  Index rows = x.shape.rank() ? x.shape[0] : 1;
+  check(!sample || (sample.dtype == DType::i64 && sample.numel() == rows), op, "got {} {} sample ids for {} rows, expected i64 [{}]",
+        sample.dtype, sample.shape, rows, rows);
+  Index n = x.numel();
+  if (n == 0) return;
+  Index width = n / rows, tiles = (width + tile - 1) / tile;
+  Mask mask{key, drop_threshold(p)};
+  dispatch_float(y.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    auto scale = static_cast<Accumulator<T>>(1 / (1 - p));
+    sweep(rows * tiles, std::min(width, tile) * 4,
+          [=, to = y.as<T>(), from = x.as<const T>(), ids = sample.as<const Index>()](Index begin, Index end) {
+            for (Index k = begin; k < end; ++k) {
+              Index row = k / tiles, first = k % tiles * tile, at = row * width + first;
+              auto id = static_cast<std::uint64_t>(ids ? ids[row] : row);
+              drop(to + at, from + at, std::min(tile, width - first), id, first, mask, scale);
+            }
+          });
+  });
+}
+
+const Kernel<kernel::Dropout> dropout_cpu{DeviceKind::cpu, dropout};
+
+}  // namespace
+}  // namespace trireme

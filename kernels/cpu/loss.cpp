@@ -1,0 +1,187 @@
+// Softmax and cross entropy over the last axis, one row at a time: the largest is subtracted before exp.
+#include "kernels/loss.h"
+
+#include <limits>
+
+#include "kernels/cpu/vector.h"
+#include "kernels/kernel.h"
+#include "kernels/math.h"
+
+namespace trireme {
+namespace {
+
+constexpr Index row_cost = 8;  ///< elementary operations per element of a row
+
+/// Plain code for vectorised(): the largest of a row (NaN apart: exp finds it), and the sum of exp(x - largest).
+template <class T>
+Accumulator<T> largest(const T* x, Index n) {
+  using A = Accumulator<T>;
+  A m = -std::numeric_limits<A>::infinity();
+#pragma omp simd reduction(max : m)
+  for (Index i = 0; i < n; ++i) {
+    A v = x[i];
+    m = v > m ? v : m;
+  }
+  return m;
+}
+template <class T, class A = Accumulator<T>>
+A sum_exp(const T* x, Index n, A shift) {
+  A sum{};
+#pragma omp simd reduction(+ : sum)
+  for (Index i = 0; i < n; ++i) sum += math::exp(static_cast<A>(x[i]) - shift);
+  return sum;
+}
+
+/// body(row) for each row, vectorised; of all views the first one's shape counts.
+template <class F>
+void each_row(const View& v, F body) {
+  if (v.numel() == 0) return;
+  sweep(row_count(v.shape), row_width(v.shape) * row_cost, [body](Index begin, Index end) {
+    for (Index r = begin; r < end; ++r) body(r);
+  });
+}
+
+void softmax(View y, View x) {
+  check_same(y, x, kernel::Softmax::name);
+  dispatch_float(y.dtype, kernel::Softmax::name, [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    Index n = row_width(x.shape);
+    each_row(x, [n, to = y.as<T>(), from = x.as<const T>()](Index r) {
+      const T* in = from + r * n;
+      T* out = to + r * n;
+      A shift = largest(in, n), scale = A{1} / sum_exp(in, n, shift);
+#pragma omp simd
+      for (Index i = 0; i < n; ++i) out[i] = static_cast<T>(math::exp(static_cast<A>(in[i]) - shift) * scale);
+    });
+  });
+}
+
+void softmax_backward(View dx, View dy, View y) {
+  check_same(dx, dy, kernel::SoftmaxBackward::name);
+  check_same(dx, y, kernel::SoftmaxBackward::name);
+  dispatch_float(dx.dtype, kernel::SoftmaxBackward::name, [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    Index n = row_width(dx.shape);
+    each_row(dx, [n, to = dx.as<T>(), seed = dy.as<const T>(), out = y.as<const T>()](Index r) {
+      const T *g = seed + r * n, *p = out + r * n;
+      A dot{};
+#pragma omp simd reduction(+ : dot)
+      for (Index i = 0; i < n; ++i) dot += static_cast<A>(g[i]) * static_cast<A>(p[i]);
+#pragma omp simd
+      for (Index i = 0; i < n; ++i) to[r * n + i] = static_cast<T>(static_cast<A>(p[i]) * (static_cast<A>(g[i]) - dot));
+    });
+  });
+}
+
+void log_softmax(View y, View x) {
+  check_same(y, x, kernel::LogSoftmax::name);
+  dispatch_float(y.dtype, kernel::LogSoftmax::name, [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    Index n = row_width(x.shape);
+    each_row(x, [n, to = y.as<T>(), from = x.as<const T>()](Index r) {
+      const T* in = from + r * n;
+      A shift = largest(in, n), log_sum = math::log(sum_exp(in, n, shift));
+#pragma omp simd
+      for (Index i = 0; i < n; ++i) to[r * n + i] = static_cast<T>(static_cast<A>(in[i]) - shift - log_sum);
+    });
+  });
+}
+
+void log_softmax_backward(View dx, View dy, View y) {
+  check_same(dx, dy, kernel::LogSoftmaxBackward::name);
+  check_same(dx, y, kernel::LogSoftmaxBackward::name);
+  dispatch_float(dx.dtype, kernel::LogSoftmaxBackward::name, [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    Index n = row_width(dx.shape);
+    each_row(dx, [n, to = dx.as<T>(), seed = dy.as<const T>(), out = y.as<const T>()](Index r) {
+      const T *g = seed + r * n, *log_p = out + r * n;
+      A sum{};
+#pragma omp simd reduction(+ : sum)
+      for (Index i = 0; i < n; ++i) sum += static_cast<A>(g[i]);
+#pragma omp simd
+      for (Index i = 0; i < n; ++i)
+        to[r * n + i] = static_cast<T>(static_cast<A>(g[i]) - math::exp(static_cast<A>(log_p[i])) * sum);
+    });
+  });
+}
+
+void check_labels(const View& label, const Shape& logits, Index ignore, std::string_view op) {
+  Index rows = row_count(logits), classes = row_width(logits);
+  check(label.dtype == DType::i64 && label.numel() == rows, op, "got labels {} {} for logits {}, expected i64 [{}]",
+        label.dtype, label.shape, logits, rows);
+  const Index* at = label.as<const Index>();
+  for (Index r = 0; r < rows; ++r)
+    check(at[r] == ignore || (at[r] >= 0 && at[r] < classes), op,
+          "row {} has label {}, but there are {} classes: labels must lie in [0, {})", r, at[r], classes, classes);
+}
+
+void cross_entropy(View loss, View log_p, View x, View label, const CrossEntropyOptions& options) {
+  constexpr auto op = kernel::CrossEntropy::name;
+  check_same(log_p, x, op);
+  check_labels(label, x.shape, options.ignore_index, op);
+  dispatch_float(x.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    Index n = row_width(x.shape);
+    check(loss.dtype == dtype_of<A>() && loss.numel() == row_count(x.shape), op, "got loss {} {} for logits {} {}",
+          loss.dtype, loss.shape, x.dtype, x.shape);
+    each_row(x, [n, out = loss.as<A>(), to = log_p.as<T>(), from = x.as<const T>(), labels = label.as<const Index>(),
+                 ignore = options.ignore_index, smoothing = static_cast<A>(options.label_smoothing)](Index r) {
+      const T* in = from + r * n;
+      A shift = largest(in, n), log_sum = math::log(sum_exp(in, n, shift)), total{};
+#pragma omp simd reduction(+ : total)
+      for (Index i = 0; i < n; ++i) {
+        A v = static_cast<A>(in[i]) - shift - log_sum;
+        to[r * n + i] = static_cast<T>(v);
+        total += v;
+      }
+      if (labels[r] == ignore) {
+        out[r] = A{};
+        return;
+      }
+      A picked = static_cast<A>(in[labels[r]]) - shift - log_sum;
+      out[r] = smoothing == A{0} ? -picked : -(A{1} - smoothing) * picked - smoothing / static_cast<A>(n) * total;
+    });
+  });
+}
+
+void cross_entropy_backward(View dx, View log_p, View label, View scale, const CrossEntropyOptions& options) {
+  constexpr auto op = kernel::CrossEntropyBackward::name;
+  check_same(dx, log_p, op);
+  check_labels(label, dx.shape, options.ignore_index, op);
+  dispatch_float(dx.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    Index n = row_width(dx.shape);
+    check(scale.dtype == dtype_of<A>() && scale.numel() == 1, op, "got scale {} {}, expected one {}", scale.dtype,
+          scale.shape, dtype_of<A>());
+    each_row(dx, [n, to = dx.as<T>(), from = log_p.as<const T>(), labels = label.as<const Index>(), s = *scale.as<A>(),
+                  ignore = options.ignore_index, smoothing = static_cast<A>(options.label_smoothing)](Index r) {
+      T* out = to + r * n;
+      if (labels[r] == ignore) {
+        std::fill_n(out, n, T(0.f));
+        return;
+      }
+      A base = smoothing / static_cast<A>(n);
+      A hit = math::exp(static_cast<A>(from[r * n + labels[r]])) - base - (A{1} - smoothing);
+#pragma omp simd
+      for (Index i = 0; i < n; ++i)
+        out[i] = static_cast<T>((math::exp(static_cast<A>(from[r * n + i])) - base) * s);
+      out[labels[r]] = static_cast<T>(hit * s);
+    });
+  });
+}
+
+const Kernel<kernel::Softmax> softmax_cpu{DeviceKind::cpu, softmax};
+const Kernel<kernel::SoftmaxBackward> softmax_backward_cpu{DeviceKind::cpu, softmax_backward};
+const Kernel<kernel::LogSoftmax> log_softmax_cpu{DeviceKind::cpu, log_softmax};
+const Kernel<kernel::LogSoftmaxBackward> log_softmax_backward_cpu{DeviceKind::cpu, log_softmax_backward};
+const Kernel<kernel::CrossEntropy> cross_entropy_cpu{DeviceKind::cpu, cross_entropy};
+const Kernel<kernel::CrossEntropyBackward> cross_entropy_backward_cpu{DeviceKind::cpu, cross_entropy_backward};
+
+}  // namespace
+}  // namespace trireme
