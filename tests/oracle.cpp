@@ -1,0 +1,113 @@
+#include "tests/oracle.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <limits>
+
+namespace trireme::test {
+namespace {
+
+bool missing = false;
+
+std::string python() {
+  if (const char* chosen = std::getenv("TRIREME_PYTHON")) return chosen;
+  return std::filesystem::exists("/usr/bin/python3") ? "/usr/bin/python3" : "python3";  // where the distribution puts torch
+}
+
+/// NumPy's format 1.0: magic, version, header length (u16), a Python dict padded to 64 bytes, the elements.
+void write_npy(const std::filesystem::path& path, const std::vector<double>& values, const Shape& shape) {
+  std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (";
+  for (Index extent : shape) header += std::to_string(extent) + ",";
+  header += "), }";
+  header.append(63 - (10 + header.size()) % 64, ' ');
+  header += '\n';
+  const auto length = static_cast<std::uint16_t>(header.size());
+  std::ofstream out(path, std::ios::binary);
+  out.write("\x93NUMPY\x01\x00", 8).write(reinterpret_cast<const char*>(&length), 2) << header;
+  out.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(double)));
+  check(out.good(), "oracle", "cannot write {}", path.string());
+}
+
+std::pair<std::vector<double>, Shape> read_npy(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  check(in.good(), "oracle", "cannot read {}", path.string());
+  const std::string all{std::istreambuf_iterator<char>(in), {}};
+  std::uint16_t length = 0;
+  std::memcpy(&length, all.data() + 8, 2);
+  const std::string header = all.substr(10, length);
+  check(header.find("'<f8'") != header.npos && header.find("False") != header.npos, "oracle", "{} is {}, expected '<f8' in C order",
+        path.string(), header);
+  Shape shape;
+  for (std::size_t at = header.find('(') + 1; header[at] != ')';) {
+    std::size_t digits = 0;
+    shape.push_back(std::stoll(header.substr(at), &digits));
+    at = header.find_first_not_of(", ", at + digits);
+  }
+  std::vector<double> values(static_cast<std::size_t>(shape.numel()));
+  check(all.size() == 10 + length + values.size() * sizeof(double), "oracle", "{} is truncated", path.string());
+  std::memcpy(values.data(), all.data() + 10 + length, values.size() * sizeof(double));
+  return {values, shape};
+}
+
+}  // namespace
+
+bool oracle_missing() { return missing; }
+
+std::filesystem::path root() { return TRIREME_ROOT; }
+
+Oracle::Oracle() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "trireme_oracle_XXXXXX").string();
+  check(mkdtemp(pattern.data()) != nullptr, "oracle", "cannot make a folder like {}", pattern);
+  folder_ = pattern;
+}
+
+Oracle::~Oracle() {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+void Oracle::put(const std::string& name, const Tensor& t) const {
+  write_npy(folder_ / (name + ".npy"), t.to_vector(), t.shape());
+}
+
+void Oracle::put(const std::string& name, const std::vector<double>& values) const {
+  write_npy(folder_ / (name + ".npy"), values, {static_cast<Index>(values.size())});
+}
+
+bool Oracle::run(const std::string& script, const std::string& arguments) const {
+  const std::string command = python() + " " + (root() / "tests" / script).string() + " " + folder_.string() + " " + arguments;
+  const int status = std::system(command.c_str());
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  if (code == 77) {
+    missing = true;
+    std::cerr << "SKIPPED: " << script << " needs python3-torch and python3-numpy\n";
+    return false;
+  }
+  check(code == 0, "oracle", "'{}' ended with {}", command, code);
+  return true;
+}
+
+std::vector<double> Oracle::get(const std::string& name) const { return read_npy(folder_ / (name + ".npy")).first; }
+
+Tensor Oracle::tensor(const std::string& name, DType dtype) const {
+  auto [values, shape] = read_npy(folder_ / (name + ".npy"));
+  return Tensor::of(values, shape, dtype);
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = std::abs(a[i] - b[i]) / std::max(1.0, std::abs(b[i]));
+    if (!(d <= largest)) largest = d;  // a NaN stays
+  }
+  return largest;
+}
+
+}  // namespace trireme::test

@@ -1,0 +1,41 @@
+// An oracle that nobody here wrote: a Python script of this folder over PyTorch or NumPy. Arrays travel as .npy files of f64.
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "framework/tensor.h"
+
+namespace trireme::test {
+
+/// True once some oracle could not run for want of its packages: the program then counts as skipped.
+bool oracle_missing();
+
+/// Parent of the folder tests/.
+std::filesystem::path root();
+
+/// A folder of arrays, shared with a script and removed at the end.
+class Oracle {
+ public:
+  Oracle();
+  ~Oracle();
+  Oracle(const Oracle&) = delete;
+
+  void put(const std::string& name, const Tensor&) const;
+  void put(const std::string& name, const std::vector<double>& values) const;
+  /// Runs tests/<script> <folder> <arguments>. False, with a line on stderr, when the packages are missing (the script ends with
+  /// 77); throws Error when it fails.
+  bool run(const std::string& script, const std::string& arguments = "") const;
+  /// An array that the script left, flattened.
+  std::vector<double> get(const std::string& name) const;
+  /// Same, in the shape it was written.
+  Tensor tensor(const std::string& name, DType = DType::f64) const;
+
+ private:
+  std::filesystem::path folder_;
+};
+
+/// Largest |a - b| / max(1, |b|).
+double distance(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace trireme::test
