@@ -1,0 +1,207 @@
+#include "framework/layers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "framework/init.h"
+#include "framework/parameters.h"
+#include "framework/pass.h"
+#include "framework/suggest.h"
+#include "framework/tape.h"
+#include "tests/catch.h"
+#include "tests/oracle.h"
+
+using namespace trireme;
+using test::contains;
+
+namespace {
+
+/// Whole numbers in [-3, 3], so that every sum is exact.
+Tensor whole(const Shape& shape, std::uint64_t key, DType dtype = DType::f32) {
+  const Tensor t = Tensor::empty(shape, dtype);
+  uniform(t, -3.5, 3.5, key);
+  std::vector<double> v = t.to_vector();
+  for (double& x : v) x = std::nearbyint(x);
+  return Tensor::of(v, shape, dtype);
+}
+
+Tensor layer_by_layer(const Sequential& model, Tensor x) {
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    const auto* nested = model[i].as<Sequential>();
+    x = nested ? layer_by_layer(*nested, x) : model[i](x);
+  }
+  return x;
+}
+
+/// Forward and backward results by name.
+std::map<std::string, std::vector<double>> outcome(const Sequential& model, Parameters& p, const Shape& input, bool fused) {
+  Pass pass;
+  pass.seed = 5, pass.step = 3;
+  PassScope scope(pass);
+  Tensor x = whole(input, 1, p.dtype());
+  x.require_grad();
+  p.clear_grads();
+  const Tensor y = fused ? model(x) : layer_by_layer(model, x);
+  y.backward(whole(y.shape(), 2, p.dtype()));
+  std::map<std::string, std::vector<double>> all{{"y", y.to_vector()}, {"dx", x.grad().to_vector()}};
+  for (auto& e : p.entries()) all[e.name] = e.tensor.grad().to_vector();
+  return all;
+}
+
+void same_when_fused(Sequential model, const Shape& input, const char* last_op, bool exact = true) {
+  Module all = model;
+  if (!exact) convert(all, DType::f64);
+  Parameters p(all);
+  if (exact)
+    for (auto& e : p.entries()) e.tensor.copy_from(whole(e.tensor.shape(), key_of_name(e.name)));
+  const auto apart = outcome(model, p, input, false), fused = outcome(model, p, input, true);
+  for (auto& [name, values] : apart) {
+    INFO(name << " of " << model.size() << " layers");
+    if (exact) CHECK(fused.at(name) == values);
+    else CHECK(test::distance(fused.at(name), values) < 1e-12);
+  }
+  const Tensor x = Tensor::full(input, 1, p.dtype());
+  CHECK(std::string(model(x).impl()->node->op) == last_op);
+  NoGrad guard;
+  CHECK(test::distance(model(x).to_vector(), layer_by_layer(model, x).to_vector()) < 1e-6);
+}
+
+std::vector<double> moments(const Tensor& t) {
+  const std::vector<double> v = t.to_vector();
+  double mean = 0, square = 0;
+  for (double x : v) mean += x / static_cast<double>(v.size());
+  for (double x : v) square += (x - mean) * (x - mean) / static_cast<double>(v.size() - 1);
+  return {*std::min_element(v.begin(), v.end()), *std::max_element(v.begin(), v.end()), mean, std::sqrt(square)};
+}
+
+}  // namespace
+
+TEST_CASE("a Sequential that fuses gives what its layers give one by one") {
+  const auto conv = [](ConvLayerOptions o = {}) { return Conv2d(2, 3, 3, o); };
+  same_when_fused({conv(), relu}, {2, 6, 7, 2}, "conv");
+  same_when_fused({conv({.stride = 2, .pad = 1}), relu}, {2, 6, 7, 2}, "conv");
+  same_when_fused({conv(), relu, MaxPool(2)}, {2, 6, 6, 2}, "bias_relu_pool_dropout");
+  same_when_fused({conv(), relu, MaxPool(2), Dropout(0.5)}, {2, 7, 8, 2}, "bias_relu_pool_dropout");
+  same_when_fused({conv({.bias = false}), relu, MaxPool(2), Dropout(0.5)}, {2, 7, 8, 2}, "bias_relu_pool_dropout");
+  same_when_fused({conv(), relu, MaxPool(3, {.stride = 2})}, {2, 7, 7, 2}, "max_pool");
+  same_when_fused({conv(), relu, MaxPool(2, {.pad = 1})}, {2, 6, 6, 2}, "max_pool");
+  same_when_fused({relu, MaxPool(2), conv()}, {2, 8, 8, 2}, "conv");
+  same_when_fused({conv(), conv(), relu}, {2, 8, 8, 2}, "conv");
+  same_when_fused({Linear(5, 4), relu}, {3, 5}, "linear");
+  same_when_fused({Linear(5, 4), relu, Dropout(0.5)}, {3, 5}, "dropout");
+  same_when_fused({Conv1d(2, 3, 3), relu, MaxPool(2), Dropout(0.5)}, {2, 8, 2}, "bias_relu_pool_dropout");
+  same_when_fused({Conv3d(1, 2, 3), relu, MaxPool(2)}, {1, 6, 6, 6, 1}, "bias_relu_pool_dropout");
+}
+
+TEST_CASE("batch norm takes ReLU along, unless a pool does") {
+  same_when_fused({BatchNorm(3), relu}, {4, 3, 3, 3}, "batch_norm", false);
+  same_when_fused({BatchNorm(3), relu, MaxPool(2), Dropout(0.25)}, {4, 4, 4, 3}, "bias_relu_pool_dropout", false);
+}
+
+TEST_CASE("nested Sequentials fuse inside and keep their names") {
+  Sequential body{Conv2d(1, 2, 3), relu, MaxPool(2), Dropout(0.5)}, model;
+  model.add("body", body).add(flatten).add("head", Linear(8, 3)).add(relu);
+  CHECK(model.name(1) == "1");
+  Parameters p(model);
+  CHECK(p.entries()[0].name == "body.0.weight");
+  CHECK(p.entries()[3].name == "head.bias");
+  CHECK(body[3].as<Dropout>()->key != 0);
+  same_when_fused(model, {2, 6, 6, 1}, "linear");
+}
+
+TEST_CASE("options changed after add() are followed") {
+  Sequential model{Conv2d(1, 2, 3), relu, MaxPool(2)};
+  const Tensor x = whole({1, 8, 8, 1}, 1);
+  model[2].as<MaxPool>()->options.stride = {1, 1, 1};
+  CHECK(model(x).shape() == Shape{1, 5, 5, 2});
+  model[0].as<Conv2d>()->options.relu = true;
+  model[2].as<MaxPool>()->options.stride = {2, 2, 2};
+  CHECK(model(x).to_vector() == layer_by_layer(model, x).to_vector());
+}
+
+TEST_CASE("dropout masks depend on the name of the layer, the seed and the step") {
+  Sequential model{Linear(4, 64), Dropout(0.5), Dropout(0.5)};
+  Parameters p(model);
+  const Tensor x = Tensor::full({8, 64}, 1);
+  const auto mask = [&](std::size_t layer, std::uint64_t seed, std::uint64_t step) {
+    Pass pass;
+    pass.seed = seed, pass.step = step;
+    PassScope scope(pass);
+    return model[layer](x).to_vector();
+  };
+  const auto first = mask(1, 0, 0);
+  CHECK(first == mask(1, 0, 0));
+  CHECK(first != mask(2, 0, 0));
+  CHECK(first != mask(1, 1, 0));
+  CHECK(first != mask(1, 0, 1));
+  CHECK(std::count(first.begin(), first.end(), 2.0) > 200);
+  CHECK(std::count(first.begin(), first.end(), 0.0) > 200);
+}
+
+TEST_CASE("initial values have PyTorch's distributions") {
+  const Shape filter{96, 5, 3, 24};
+  std::map<std::string, Tensor> ours;
+  const auto drawn = [&](const std::string& name, auto&& draw) { draw(ours[name] = Tensor::empty(filter)); };
+  const Linear linear(300, 2000);
+  const Conv2d conv(64, 3000, 3, {.groups = 4});
+  ours["linear.weight"] = linear.weight, ours["linear.bias"] = linear.bias;
+  ours["conv.weight"] = conv.weight, ours["conv.bias"] = conv.bias;
+  drawn("kaiming_uniform", [](const Tensor& t) { kaiming_uniform(t, 0.2, Fan::out, 1); });
+  drawn("kaiming_normal", [](const Tensor& t) { kaiming_normal(t, Fan::out, 2); });
+  drawn("kaiming_normal_in", [](const Tensor& t) { kaiming_normal(t, Fan::in, 3); });
+  drawn("xavier_uniform", [](const Tensor& t) { xavier_uniform(t, 4); });
+  drawn("uniform", [](const Tensor& t) { uniform(t, -0.5, 1.5, 5); });
+  drawn("normal", [](const Tensor& t) { normal(t, 0.3, 2, 6); });
+  test::Oracle torch;
+  if (!torch.run("torch_init.py")) return;
+  for (auto& [name, t] : ours) {
+    const auto here = moments(t), there = torch.get(name);
+    const double deviation = there[3], n = static_cast<double>(t.numel());
+    INFO(name << ": " << here[0] << " " << here[1] << " " << here[2] << " " << here[3]);
+    CHECK(std::abs(here[2] - there[2]) < 6 * deviation / std::sqrt(n));
+    CHECK(std::abs(here[3] / deviation - 1) < 5 / std::sqrt(n));
+    const bool bounded = name.find("normal") == name.npos;
+    CHECK(std::abs(here[0] - there[0]) < (bounded ? 0.02 : 1.0) * deviation);
+    CHECK(std::abs(here[1] - there[1]) < (bounded ? 0.02 : 1.0) * deviation);
+  }
+}
+
+TEST_CASE("initialize() depends on seed and name alone, and f64 holds the f32 numbers") {
+  const auto make = [] { return Sequential{Linear(4, 4), BatchNorm(4), Linear(4, 4), LayerNorm(4)}; };
+  Module a = make(), b = make(), c = make();
+  convert(b, DType::f64);
+  initialize(a, 1), initialize(b, 1), initialize(c, 2);
+  const auto weight = [](const Module& m, std::size_t i) { return (*m.as<Sequential>())[i].as<Linear>()->weight.to_vector(); };
+  CHECK(weight(a, 0) == weight(b, 0));
+  CHECK(weight(a, 0) != weight(a, 2));
+  CHECK(weight(a, 0) != weight(c, 0));
+  BatchNorm& norm = *(*a.as<Sequential>())[1].as<BatchNorm>();
+  norm.weight.copy_from(Tensor::full({4}, 3)), norm.bias.copy_from(Tensor::full({4}, 3));
+  norm.running_mean.copy_from(Tensor::full({4}, 3)), norm.running_var.copy_from(Tensor::full({4}, 3));
+  initialize(a, 1);
+  CHECK(norm.weight.to_vector() == std::vector<double>(4, 1));
+  CHECK(norm.bias.to_vector() == std::vector<double>(4, 0));
+  CHECK(norm.running_mean.to_vector() == std::vector<double>(4, 0));
+  CHECK(norm.running_var.to_vector() == std::vector<double>(4, 1));
+}
+
+TEST_CASE("layers refuse what they cannot be") {
+  CHECK_THROWS_WITH(Linear(0, 3), contains("linear: 0 inputs and 3 outputs"));
+  CHECK_THROWS_WITH(Conv2d(3, 4, 3, {.groups = 2}), contains("conv: 2 groups do not divide 3 input"));
+  CHECK_THROWS_WITH(Conv2d(3, 4, 0), contains("axis 0 has kernel 0"));
+  CHECK_THROWS_WITH(MaxPool(2, {.pad = 2}), contains("padding is 2, expected at most half the window of 2"));
+  CHECK_THROWS_WITH(Dropout(1.0), contains("probability is 1"));
+  CHECK_THROWS_WITH(Sequential().add("a", relu).add("a", relu), contains("two layers are called 'a'"));
+  CHECK_THROWS_WITH(Sequential().add("a.b", relu), contains("'a.b' cannot name a layer"));
+  CHECK_THROWS_WITH(Sequential().add(Module()), contains("layer '0' is empty"));
+}
+
+TEST_CASE("suggestions") {
+  const std::vector<std::string> known{"momentum", "lr", "dampening", "mnist_cnn"};
+  CHECK(suggestion("momentun", known) == "momentum");
+  CHECK(suggestion("omentum", known) == "momentum");
+  CHECK(suggestion("rl", known) == "lr");
+  CHECK(suggestion("mnist", known) == "mnist_cnn");
+  CHECK(suggestion("resnet", known).empty());
+}

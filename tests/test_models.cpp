@@ -1,0 +1,102 @@
+#include "models/models.h"
+
+#include "framework/init.h"
+#include "framework/optimizer.h"
+#include "framework/pass.h"
+#include "framework/tape.h"
+#include "tests/catch.h"
+#include "tests/oracle.h"
+
+using namespace trireme;
+using test::contains;
+
+namespace {
+
+constexpr Index batch = 16;
+constexpr int steps = 20;
+
+Pass at_step(int step) {
+  Pass pass;
+  pass.seed = 11, pass.step = static_cast<std::uint64_t>(step);
+  return pass;
+}
+
+/// The factors a dropout layer multiplies by, for all steps.
+std::vector<double> masks(const Module& dropout, const Shape& shape) {
+  std::vector<double> all;
+  for (int step = 0; step < steps; ++step) {
+    PassScope scope(at_step(step));
+    for (double v : dropout(Tensor::full(shape, 1)).to_vector()) all.push_back(v);
+  }
+  return all;
+}
+
+void track_torch(bool with_dropout) {
+  Sequential model = mnist_cnn();
+  Module all = model;
+  initialize(all, 3);
+  Parameters parameters(all);
+  Dropout &first = *model[5].as<Dropout>(), &second = *model[9].as<Dropout>();
+  if (!with_dropout) first.p = 0, second.p = 0;
+  Optimizer optimizer(parameters, Sgd{.lr = 0.05, .momentum = 0.9});
+
+  const Tensor images = Tensor::empty({batch, 28, 28, 1}), labels = Tensor::empty({batch}, DType::i64);
+  uniform(images, 0, 1, 1);
+  for (Index i = 0; i < batch; ++i) labels.data<std::int64_t>()[i] = (i * 7) % 10;
+  test::Oracle torch;
+  torch.put("images", images), torch.put("labels", labels);
+  for (auto& e : parameters.entries()) torch.put(e.name, e.tensor);
+  if (with_dropout) {
+    torch.put("mask0", masks(model[5], {batch, 12, 12, 64}));
+    torch.put("mask1", masks(model[9], {batch, 128}));
+  }
+  if (!torch.run("torch_mnist_cnn.py", std::to_string(steps) + (with_dropout ? " 1" : " 0"))) return;
+
+  std::vector<double> losses;
+  for (int step = 0; step < steps; ++step) {
+    PassScope scope(at_step(step));
+    const Tensor loss = cross_entropy(model(images), labels);
+    losses.push_back(loss.item());
+    loss.backward();
+    optimizer.step();
+  }
+  INFO("loss " << losses.front() << " to " << losses.back());
+  CHECK(losses.back() < losses.front());
+  CHECK(test::distance(losses, torch.get("loss")) < 1e-4);
+  for (auto& e : parameters.entries()) {
+    INFO(e.name);
+    CHECK(test::distance(e.tensor.to_vector(), torch.get(e.name + ".end")) < 1e-4);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("twenty training steps of the MNIST CNN track PyTorch") { track_torch(false); }
+TEST_CASE("twenty training steps of the MNIST CNN with our dropout masks track PyTorch") { track_torch(true); }
+
+TEST_CASE("models have the sizes and names known from elsewhere") {
+  CHECK(Parameters(mnist_cnn()).count() == 1'199'882);
+  CHECK(Parameters(lenet5()).count() == 61'706);
+  CHECK(Parameters(mlp()).count() == 535'818);
+  Parameters p(mnist_cnn());
+  std::vector<std::string> names;
+  for (auto& e : p.entries()) names.push_back(e.name);
+  CHECK(names == std::vector<std::string>{"0.weight", "0.bias", "2.weight", "2.bias", "7.weight", "7.bias", "10.weight", "10.bias"});
+}
+
+TEST_CASE("every model takes its input and gives a row of classes") {
+  for (const ModelRow& row : models()) {
+    INFO(row.name);
+    const ModelOptions options{.input = {32, 36, 3}, .classes = 7};
+    NoGrad guard;
+    CHECK(make_model(row.name)(Tensor::full({2, 28, 28, 1}, 0.5)).shape() == Shape{2, 10});
+    CHECK(make_model(row.name, options)(Tensor::full({2, 32, 36, 3}, 0.5)).shape() == Shape{2, 7});
+  }
+}
+
+TEST_CASE("an unknown model gets a suggestion, an impossible one a reason") {
+  CHECK_THROWS_WITH(make_model("mnist_cn"), contains("'mnist_cn' is unknown; did you mean 'mnist_cnn'?"));
+  CHECK_THROWS_WITH(make_model("transformer"), contains("known are mlp, lenet5, mnist_cnn"));
+  CHECK_THROWS_WITH(mnist_cnn({.input = {5, 5, 1}}), contains("too small, expected at least 6 x 6"));
+  CHECK_THROWS_WITH(lenet5({.input = {28, 28}}), contains("expected [height, width, channels]"));
+}
