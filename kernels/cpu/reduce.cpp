@@ -1,0 +1,219 @@
+// Reduce, ArgMax and SumSquares. Sums end in f64; how they are cut depends on the shape alone, not on the threads.
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/columns.h"
+#include "kernels/kernel.h"
+#include "kernels/shape.h"
+
+namespace trireme {
+namespace {
+
+/// Plain code for vectorised(): the sum of a row, in the element's type over short stretches.
+template <class T>
+double row_sum(const T* x, Index n) {
+  double total = 0;
+  for (Index k = 0; k < n; k += 1024) {
+    Accumulator<T> sum{};
+#pragma omp simd reduction(+ : sum)
+    for (Index i = k; i < std::min(k + 1024, n); ++i) sum += static_cast<Accumulator<T>>(x[i]);
+    total += sum;
+  }
+  return total;
+}
+template <class T>
+double row_squares(const T* x, Index n) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (Index i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return sum;
+}
+
+/// The sum over [0, n) of f(begin, count), by parts.
+template <class F>
+double total(Index n, F f) {
+  constexpr Index most = 64;
+  double part[most];
+  Index parts = std::clamp<Index>(n / 16384, 1, most);
+  parallel_for(parts, n / parts, [&part, f, n, parts](Index from, Index to) {
+    vectorised([=, out = part] {
+      for (Index k = from; k < to; ++k) out[k] = f(n * k / parts, n * (k + 1) / parts - n * k / parts);
+    });
+  });
+  double sum = 0;
+  for (Index k = 0; k < parts; ++k) sum += part[k];
+  return sum;
+}
+
+/// x as [outer, reduced, inner]; regular is false when kept and reduced axes alternate more often.
+struct Layout {
+  Index outer = 1, reduced = 1, inner = 1;
+  bool regular = true;
+};
+
+Layout layout(const Shape& y, const Shape& x) {
+  Layout l;
+  int stage = 0;  // 0: before, 1: within, 2: after the reduced axes
+  for (int i = 0; i < x.rank(); ++i) {
+    if (x[i] == 1) continue;
+    bool cut = y[i] != x[i];
+    if (stage == 0 && cut) stage = 1;
+    if (stage == 1 && !cut) stage = 2;
+    if (stage == 2 && cut) l.regular = false;
+    (stage == 0 ? l.outer : stage == 1 ? l.reduced : l.inner) *= x[i];
+  }
+  return l;
+}
+
+template <class T>
+void sum_regular(T* y, const T* x, const Layout& l, double scale) {
+  auto round = [scale](double sum) { return static_cast<T>(static_cast<Accumulator<T>>(sum * scale)); };
+  if (l.inner == 1 && l.outer < 64) {
+    for (Index k = 0; k < l.outer; ++k)
+      y[k] = round(total(l.reduced, [row = x + k * l.reduced](Index at, Index n) { return row_sum(row + at, n); }));
+  } else if (l.inner == 1) {
+    sweep(l.outer, l.reduced, [=](Index begin, Index end) {
+      for (Index k = begin; k < end; ++k) y[k] = round(row_sum(x + k * l.reduced, l.reduced));
+    });
+  } else {
+    Index copies = repeats(l.inner), wide = l.inner * copies, n = l.reduced * l.inner;
+    auto one = [=](Index k) {
+      auto sums = column_sums<Accumulator<T>>(1, (n + wide - 1) / wide, wide,
+                                              [=, from = x + k * n](Accumulator<T>* acc, Index begin, Index end) {
+                                                for (Index r = begin; r < end; ++r) {
+                                                  const T* row = from + r * wide;
+                                                  Index count = std::min(wide, n - r * wide);
+#pragma omp simd
+                                                  for (Index i = 0; i < count; ++i)
+                                                    acc[i] += static_cast<Accumulator<T>>(row[i]);
+                                                }
+                                              });
+      fold(sums, l.inner, copies);
+      for (Index i = 0; i < l.inner; ++i) y[k * l.inner + i] = round(sums[i]);
+    };
+    if (l.outer == 1) return one(0);
+    parallel_for(l.outer, n, [&](Index begin, Index end) {
+      for (Index k = begin; k < end; ++k) one(k);
+    });
+  }
+}
+
+/// The larger of two; a NaN on either side wins.
+template <class T>
+T larger(T a, T b) {
+  return b > a || b != b ? b : a;
+}
+
+template <class T>
+void max_regular(T* y, const T* x, const Layout& l) {
+  using A = Accumulator<T>;
+  constexpr A lowest = -std::numeric_limits<A>::infinity();
+  if (l.inner == 1) {
+    sweep(l.outer, l.reduced, [=](Index begin, Index end) {
+      constexpr Index lanes = 64;
+      for (Index k = begin; k < end; ++k) {
+        const T* row = x + k * l.reduced;
+        A lane[lanes];
+        std::fill_n(lane, lanes, lowest);
+        for (Index at = 0; at < l.reduced; at += lanes) {
+          Index n = std::min(lanes, l.reduced - at);
+#pragma omp simd
+          for (Index i = 0; i < n; ++i) lane[i] = larger(lane[i], static_cast<A>(row[at + i]));
+        }
+        A best = lowest;
+        for (A v : lane) best = larger(best, v);
+        y[k] = static_cast<T>(best);
+      }
+    });
+    return;
+  }
+  sweep(l.outer * l.inner, l.reduced, [=](Index begin, Index end) {
+    while (begin < end) {
+      Index k = begin / l.inner, column = begin % l.inner, n = std::min(end - begin, l.inner - column);
+      T* out = y + begin;
+      std::fill_n(out, n, T(lowest));
+      for (Index r = 0; r < l.reduced; ++r) {
+        const T* row = x + (k * l.reduced + r) * l.inner + column;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i)
+          out[i] = static_cast<T>(larger(static_cast<A>(out[i]), static_cast<A>(row[i])));
+      }
+      begin += n;
+    }
+  });
+}
+
+/// Any pattern of axes: one output element at a time.
+template <class T>
+void reduce_any(View y, View x, ReduceKind kind, double scale) {
+  Index inputs = y.numel() ? x.numel() / y.numel() : 0;
+  parallel_for(y.numel(), inputs * 16, [&](Index begin, Index end) {
+    for (Index k = begin; k < end; ++k) {
+      double sum = 0, best = -std::numeric_limits<double>::infinity();
+      for (Index j = 0; j < inputs; ++j) {
+        Index at = 0, step = 1, kept = k, cut = j;
+        for (int i = x.shape.rank() - 1; i >= 0; --i) {
+          Index& rest = y.shape[i] == x.shape[i] ? kept : cut;
+          at += rest % x.shape[i] * step;
+          rest /= x.shape[i], step *= x.shape[i];
+        }
+        auto v = static_cast<double>(x.as<const T>()[at]);
+        sum += v, best = larger(best, v);
+      }
+      y.as<T>()[k] = static_cast<T>(static_cast<Accumulator<T>>(kind == ReduceKind::max ? best : sum * scale));
+    }
+  });
+}
+
+void reduce(View y, View x, ReduceKind kind) {
+  constexpr auto op = kernel::Reduce::name;
+  bool ok = y.shape.rank() == x.shape.rank() && y.dtype == x.dtype;
+  for (int i = 0; ok && i < x.shape.rank(); ++i) ok = y.shape[i] == x.shape[i] || y.shape[i] == 1;
+  check(ok, op, "cannot reduce {} {} to {} {}", x.dtype, x.shape, y.dtype, y.shape);
+  if (y.numel() == 0) return;
+  Layout l = layout(y.shape, x.shape);
+  double scale = kind == ReduceKind::mean ? static_cast<double>(y.numel()) / static_cast<double>(x.numel()) : 1;
+  dispatch_float(y.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    if (!l.regular) return reduce_any<T>(y, x, kind, scale);
+    if (kind == ReduceKind::max) return max_regular(y.as<T>(), x.as<const T>(), l);
+    sum_regular(y.as<T>(), x.as<const T>(), l, scale);
+  });
+}
+
+void argmax(View index, View x) {
+  constexpr auto op = kernel::ArgMax::name;
+  Index rows = row_count(x.shape), n = row_width(x.shape);
+  check(index.dtype == DType::i64 && index.numel() == rows, op, "got {} {} for {}, expected i64", index.dtype, index.shape,
+        x.shape);
+  if (rows == 0) return;
+  check(n > 0, op, "no element to choose from in {}", x.shape);
+  dispatch_float(x.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    parallel_for(rows, n * 2, [=, to = index.as<Index>(), from = x.as<const T>()](Index begin, Index end) {
+      for (Index r = begin; r < end; ++r) {
+        const T* row = from + r * n;
+        Index best = 0;
+        for (Index i = 1; i < n && row[best] == row[best]; ++i)
+          if (row[i] > row[best] || row[i] != row[i]) best = i;
+        to[r] = best;
+      }
+    });
+  });
+}
+
+void sum_squares(View sum, View x) {
+  constexpr auto op = kernel::SumSquares::name;
+  check(sum.dtype == DType::f64 && sum.numel() == 1, op, "got {} {} for the sum, expected one f64", sum.dtype, sum.shape);
+  dispatch_float(x.dtype, op, [&](auto t) {
+    auto from = x.as<const decltype(t)>();
+    *sum.as<double>() = total(x.numel(), [from](Index at, Index n) { return row_squares(from + at, n); });
+  });
+}
+
+const Kernel<kernel::Reduce> reduce_cpu{DeviceKind::cpu, reduce};
+const Kernel<kernel::ArgMax> argmax_cpu{DeviceKind::cpu, argmax};
+const Kernel<kernel::SumSquares> sum_squares_cpu{DeviceKind::cpu, sum_squares};
+
+}  // namespace
+}  // namespace trireme
