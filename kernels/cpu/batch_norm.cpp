@@ -1,0 +1,275 @@
+// Batch norm, channels last, in four kernels. Rows of few channels are walked several at a time, as one wide row.
+#include <cmath>
+
+#include "kernels/cpu/columns.h"
+#include "kernels/kernel.h"
+#include "kernels/norm.h"
+
+namespace trireme {
+namespace {
+
+/// x seen as rows of width channels * copies, the last one perhaps shorter.
+struct Wide {
+  Index channels, copies, width, numbers, rows;
+  explicit Wide(const Shape& x)
+      : channels(row_width(x)), copies(repeats(channels)), width(channels * copies), numbers(x.numel()),
+        rows(width ? (numbers + width - 1) / width : 0) {}
+  Index length(Index row) const { return std::min(width, numbers - row * width); }
+};
+
+void check_channels(std::initializer_list<const View*> all, const Shape& x, std::string_view op) {
+  for (auto* v : all)
+    check(!*v || v->numel() == row_width(x), op, "got {} numbers for the {} channels of {}", v->numel(), row_width(x), x);
+}
+
+/// Mean and m2 of `count` equal-weight numbers per column.
+struct Moments {
+  double* mean;
+  double* m2;
+};
+
+/// Plain code for vectorised(): adds moments (mean, m2) of n rows to those of `before` rows (Chan, Golub & LeVeque 1979).
+template <class A>
+void merge(Moments into, const A* mean, const A* m2, Index width, Index before, Index n) {
+  double share = static_cast<double>(n) / static_cast<double>(before + n), weight = share * static_cast<double>(before);
+#pragma omp simd
+  for (Index i = 0; i < width; ++i) {
+    double delta = static_cast<double>(mean[i]) - into.mean[i];
+    into.mean[i] += delta * share;
+    into.m2[i] += static_cast<double>(m2[i]) + delta * delta * weight;
+  }
+}
+
+/// Plain code for vectorised(): moments of rows [begin, end), few enough to stay in cache, by two passes. What rounding
+/// left of the mean is found in the second pass and put right. acc: 3 * width.
+template <class A, class T>
+void block_moments(A* acc, const T* x, Index width, Index begin, Index end) {
+  A *mean = acc, *m2 = acc + width, *rest = acc + 2 * width, n = static_cast<A>(end - begin);
+  std::fill_n(acc, 3 * width, A{});
+  for (Index r = begin; r < end; ++r) {
+    const T* row = x + r * width;
+#pragma omp simd
+    for (Index i = 0; i < width; ++i) mean[i] += static_cast<A>(row[i]);
+  }
+#pragma omp simd
+  for (Index i = 0; i < width; ++i) mean[i] /= n;
+  for (Index r = begin; r < end; ++r) {
+    const T* row = x + r * width;
+#pragma omp simd
+    for (Index i = 0; i < width; ++i) {
+      A d = static_cast<A>(row[i]) - mean[i];
+      rest[i] += d;
+      m2[i] += d * d;
+    }
+  }
+#pragma omp simd
+  for (Index i = 0; i < width; ++i) {
+    A d = rest[i] / n;
+    mean[i] += d;
+    m2[i] -= rest[i] * d;
+  }
+}
+
+/// Moments of whole wide rows into scratch slot 0: mean[width], m2[width].
+template <class T>
+Moments wide_moments(const T* x, Index rows, Index width) {
+  using A = Accumulator<T>;
+  Index parts = column_parts(rows, width);
+  double* out = scratch<double>(parts * 2 * width, 0);
+  parallel_for(parts, rows * width * 2 / parts, [=](Index from, Index to) {
+    A* acc = scratch<A>(3 * width, 3);
+    for (Index part = from; part < to; ++part)
+      vectorised([=] {
+        Moments sum{out + part * 2 * width, out + part * 2 * width + width};
+        std::fill_n(sum.mean, 2 * width, 0.0);
+        Index first = rows * part / parts, last = rows * (part + 1) / parts;
+        for (Index r = first; r < last; r += column_block) {
+          Index end = std::min(r + column_block, last);
+          block_moments(acc, x, width, r, end);
+          merge(sum, acc, acc + width, width, r - first, end - r);
+        }
+      });
+  });
+  Moments all{out, out + width};
+  for (Index part = 1; part < parts; ++part) {
+    Index first = rows * part / parts, last = rows * (part + 1) / parts;
+    merge(all, out + part * 2 * width, out + part * 2 * width + width, width, first, last - first);
+  }
+  return all;
+}
+
+void moments(View mean, View m2, View x) {
+  constexpr auto op = kernel::BatchNormMoments::name;
+  check_channels({&mean, &m2}, x.shape, op);
+  dispatch_float(x.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    Wide w(x.shape);
+    if (w.channels == 0) return;
+    const T* from = x.as<const T>();
+    Index whole = w.numbers / w.width, tail = w.numbers % w.width / w.channels;
+    Moments all = wide_moments(from, whole, w.width);
+    for (Index k = 1; whole && k < w.copies; ++k)
+      merge(all, all.mean + k * w.channels, all.m2 + k * w.channels, w.channels, whole * k, whole);
+    Index rows = whole * w.copies;
+    Accumulator<T>* acc = scratch<Accumulator<T>>(3 * w.channels, 3);
+    if (tail) {
+      block_moments(acc, from + whole * w.width, w.channels, 0, tail);
+      merge(all, acc, acc + w.channels, w.channels, rows, tail);
+    }
+    store(mean, all.mean, false, op);
+    store(m2, all.m2, false, op);
+  });
+}
+
+void apply(View y, View x, View mean, View rstd, View gamma, View beta, View residual, bool relu) {
+  constexpr auto op = kernel::BatchNormApply::name;
+  check_same(y, x, op);
+  if (residual) check_same(y, residual, op);
+  check_channels({&mean, &rstd, &gamma, &beta}, x.shape, op);
+  if (x.numel() == 0) return;
+  dispatch_float(x.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    Wide w(x.shape);
+    A* center = scratch<A>(4 * w.width, 0);
+    A *scale = center + w.width, *shift = scale + w.width, *factor = shift + w.width;
+    load(center, mean, w.copies, op);
+    load(scale, rstd, w.copies, op);
+    load(shift, beta, w.copies, op);
+    load(factor, gamma, w.copies, op);
+    for (Index i = 0; i < w.width; ++i) scale[i] *= factor[i];
+    const T* add = residual.as<const T>();
+    sweep(w.rows, w.width * 2, [=, to = y.as<T>(), from = x.as<const T>()](Index begin, Index end) {
+      for (Index r = begin; r < end; ++r) {
+        Index at = r * w.width, n = w.length(r);
+        A low = relu ? A{0} : -std::numeric_limits<A>::infinity();
+        auto one = [=](Index i) { return (static_cast<A>(from[at + i]) - center[i]) * scale[i] + shift[i]; };
+        if (add) {
+#pragma omp simd
+          for (Index i = 0; i < n; ++i) {
+            A v = one(i) + static_cast<A>(add[at + i]);
+            to[at + i] = static_cast<T>(v < low ? low : v);
+          }
+        } else {
+#pragma omp simd
+          for (Index i = 0; i < n; ++i) {
+            A v = one(i);
+            to[at + i] = static_cast<T>(v < low ? low : v);
+          }
+        }
+      }
+    });
+  });
+}
+
+void backward_reduce(View dgamma, View dbeta, View dy, View x, View mean, View rstd, View y, bool relu) {
+  constexpr auto op = kernel::BatchNormBackwardReduce::name;
+  check_same(dy, x, op);
+  if (relu) check_same(dy, y, op);
+  check_channels({&dgamma, &dbeta, &mean, &rstd}, x.shape, op);
+  dispatch_float(x.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    Wide w(x.shape);
+    if (w.channels == 0) return;
+    A* center = scratch<A>(w.width, 1);
+    load(center, mean, w.copies, op);
+    const T *seed = dy.as<const T>(), *from = x.as<const T>(), *out = relu ? y.as<const T>() : nullptr;
+    double* sums = column_sums<A>(2, w.rows, w.width, [=](A* acc, Index begin, Index end) {
+      for (Index r = begin; r < end; ++r) {
+        Index at = r * w.width, n = w.length(r);
+        A *plain = acc, *weighted = acc + w.width;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+          A dz = static_cast<A>(seed[at + i]);
+          if (out) dz = static_cast<A>(out[at + i]) > A{0} ? dz : A{0};
+          plain[i] += dz;
+          weighted[i] += dz * (static_cast<A>(from[at + i]) - center[i]);
+        }
+      }
+    });
+    double* weighted = sums + w.width;
+    fold(sums, w.channels, w.copies);
+    fold(weighted, w.channels, w.copies);
+    A* r = scratch<A>(w.channels, 2);
+    load(r, rstd, 1, op);
+    for (Index c = 0; c < w.channels; ++c) weighted[c] *= r[c];
+    store(dbeta, sums, false, op);
+    store(dgamma, weighted, false, op);
+  });
+}
+
+/// Plain code for vectorised(): rows [begin, end) of dx = a (dz - b - (x - center) c), and of dz itself if wanted.
+template <class T, class A>
+void backward_rows(T* dx, T* dz_out, const T* dy, const T* x, const T* y, const A* table, const Wide& w, Index begin,
+                   Index end) {
+  const A *center = table, *a = table + w.width, *b = a + w.width, *c = b + w.width;
+  for (Index r = begin; r < end; ++r) {
+    Index at = r * w.width, n = w.length(r);
+    auto one = [=](Index i) {
+      A dz = static_cast<A>(dy[at + i]);
+      if (y) dz = static_cast<A>(y[at + i]) > A{0} ? dz : A{0};
+      return dz;
+    };
+    auto grad = [=](Index i, A dz) {
+      return static_cast<T>(a[i] * (dz - b[i] - (static_cast<A>(x[at + i]) - center[i]) * c[i]));
+    };
+    if (dz_out) {
+#pragma omp simd
+      for (Index i = 0; i < n; ++i) {
+        A dz = one(i);
+        dz_out[at + i] = static_cast<T>(dz);
+        dx[at + i] = grad(i, dz);
+      }
+    } else {
+#pragma omp simd
+      for (Index i = 0; i < n; ++i) dx[at + i] = grad(i, one(i));
+    }
+  }
+}
+
+void backward_apply(View dx, View dresidual, View dy, View x, View mean, View rstd, View gamma, View sum_dz_xhat,
+                    View sum_dz, double count, View y, bool relu) {
+  constexpr auto op = kernel::BatchNormBackwardApply::name;
+  check_same(dx, dy, op);
+  check_same(dx, x, op);
+  if (dresidual) check_same(dx, dresidual, op);
+  if (relu) check_same(dx, y, op);
+  check_channels({&mean, &rstd, &gamma, &sum_dz_xhat, &sum_dz}, x.shape, op);
+  if (x.numel() == 0) return;
+  dispatch_float(x.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    Wide w(x.shape);
+    A* table = scratch<A>(4 * w.width, 0);
+    A *a = table + w.width, *b = a + w.width, *c = b + w.width;
+    load(table, mean, w.copies, op);
+    load(a, gamma, w.copies, op);
+    // xhat = (x - mean) rstd, so its factor is sum_dz_xhat rstd / count.
+    A* r = scratch<A>(w.width, 1);
+    load(r, rstd, w.copies, op);
+    std::fill_n(b, 2 * w.width, A{});
+    if (sum_dz) load(b, sum_dz, w.copies, op);
+    if (sum_dz_xhat) load(c, sum_dz_xhat, w.copies, op);
+    for (Index i = 0; i < w.width; ++i) {
+      a[i] *= r[i];
+      b[i] /= static_cast<A>(count);
+      c[i] *= r[i] / static_cast<A>(count);
+    }
+    if (!sum_dz) std::fill_n(b, w.width, A{});
+    if (!sum_dz_xhat) std::fill_n(c, w.width, A{});
+    T *to = dx.as<T>(), *seed = dy.as<T>(), *from = x.as<T>(), *rest = dresidual.as<T>();
+    const T* out = relu ? y.as<T>() : nullptr;
+    sweep(w.rows, w.width * 3, [=](Index begin, Index end) {
+      backward_rows<T>(to, rest, seed, from, out, table, w, begin, end);
+    });
+  });
+}
+
+const Kernel<kernel::BatchNormMoments> moments_cpu{DeviceKind::cpu, moments};
+const Kernel<kernel::BatchNormApply> apply_cpu{DeviceKind::cpu, apply};
+const Kernel<kernel::BatchNormBackwardReduce> backward_reduce_cpu{DeviceKind::cpu, backward_reduce};
+const Kernel<kernel::BatchNormBackwardApply> backward_apply_cpu{DeviceKind::cpu, backward_apply};
+
+}  // namespace
+}  // namespace trireme

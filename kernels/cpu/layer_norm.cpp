@@ -1,0 +1,145 @@
+// Layer norm over the last axis.
+#include <cmath>
+
+#include "kernels/cpu/columns.h"
+#include "kernels/kernel.h"
+#include "kernels/norm.h"
+
+namespace trireme {
+namespace {
+
+void check_rows(std::initializer_list<const View*> statistics, std::initializer_list<const View*> weights, const View& x,
+                std::string_view op) {
+  DType expected = x.dtype == DType::f64 ? DType::f64 : DType::f32;
+  for (auto* v : statistics)
+    check(v->dtype == expected && v->numel() == row_count(x.shape), op, "got statistics {} {} for {} {}, expected {}",
+          v->dtype, v->shape, x.dtype, x.shape, expected);
+  for (auto* v : weights)
+    check(!*v || v->numel() == row_width(x.shape), op, "got {} weights for {} channels", v->numel(), row_width(x.shape));
+}
+
+/// gamma or beta as numbers of type A, or null.
+template <class A>
+const A* weights(const View& v, int slot, std::string_view op) {
+  if (!v) return nullptr;
+  A* out = scratch<A>(v.numel(), slot);
+  load(out, v, 1, op);
+  return out;
+}
+
+/// Plain code for vectorised(): mean and standard deviation's inverse of a row, two passes.
+template <class T, class A = Accumulator<T>>
+std::pair<A, A> statistics(const T* x, Index n, double eps) {
+  A sum{}, squares{}, rest{};
+#pragma omp simd reduction(+ : sum)
+  for (Index i = 0; i < n; ++i) sum += static_cast<A>(x[i]);
+  A mean = sum / static_cast<A>(n);
+#pragma omp simd reduction(+ : squares, rest)
+  for (Index i = 0; i < n; ++i) {
+    A d = static_cast<A>(x[i]) - mean;
+    rest += d;
+    squares += d * d;
+  }
+  A shift = rest / static_cast<A>(n), variance = (squares - rest * shift) / static_cast<A>(n);
+  return {mean + shift, A{1} / std::sqrt(variance + static_cast<A>(eps))};
+}
+
+void layer_norm(View y, View mean, View rstd, View x, View gamma, View beta, double eps) {
+  constexpr auto op = kernel::LayerNorm::name;
+  check_same(y, x, op);
+  check_rows({&mean, &rstd}, {&gamma, &beta}, x, op);
+  if (x.numel() == 0) return;
+  dispatch_float(x.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    Index n = row_width(x.shape);
+    const A *scale = weights<A>(gamma, 0, op), *shift = weights<A>(beta, 1, op);
+    A *means = mean.as<A>(), *rstds = rstd.as<A>();
+    sweep(row_count(x.shape), n * 4, [=, to = y.as<T>(), from = x.as<const T>()](Index begin, Index end) {
+      for (Index r = begin; r < end; ++r) {
+        const T* in = from + r * n;
+        T* out = to + r * n;
+        auto [m, s] = statistics(in, n, eps);
+        means[r] = m, rstds[r] = s;
+        A center = m, factor = s;
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+          A v = (static_cast<A>(in[i]) - center) * factor;
+          if (scale) v *= scale[i];
+          if (shift) v += shift[i];
+          out[i] = static_cast<T>(v);
+        }
+      }
+    });
+  });
+}
+
+/// dx = rstd (g - mean(g) - xhat mean(g xhat)), g = dy gamma.
+void backward_input(View dx, View dy, View x, View mean, View rstd, View gamma) {
+  constexpr auto op = kernel::LayerNormBackwardInput::name;
+  check_same(dx, dy, op);
+  check_same(dx, x, op);
+  check_rows({&mean, &rstd}, {&gamma}, x, op);
+  if (x.numel() == 0) return;
+  dispatch_float(x.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    Index n = row_width(x.shape);
+    const A* scale = weights<A>(gamma, 0, op);
+    const A *means = mean.as<A>(), *rstds = rstd.as<A>();
+    sweep(row_count(x.shape), n * 6,
+          [=, to = dx.as<T>(), seed = dy.as<const T>(), from = x.as<const T>()](Index begin, Index end) {
+            for (Index r = begin; r < end; ++r) {
+              const T *g = seed + r * n, *in = from + r * n;
+              A m = means[r], s = rstds[r], plain{}, weighted{};
+#pragma omp simd reduction(+ : plain, weighted)
+              for (Index i = 0; i < n; ++i) {
+                A v = static_cast<A>(g[i]) * (scale ? scale[i] : A{1});
+                plain += v;
+                weighted += v * (static_cast<A>(in[i]) - m);
+              }
+              plain /= static_cast<A>(n), weighted *= s * s / static_cast<A>(n);
+#pragma omp simd
+              for (Index i = 0; i < n; ++i) {
+                A v = static_cast<A>(g[i]) * (scale ? scale[i] : A{1});
+                to[r * n + i] = static_cast<T>(s * (v - plain - (static_cast<A>(in[i]) - m) * weighted));
+              }
+            }
+          });
+  });
+}
+
+void backward_weight(View dgamma, View dbeta, View dy, View x, View mean, View rstd, bool accumulate) {
+  constexpr auto op = kernel::LayerNormBackwardWeight::name;
+  check_same(dy, x, op);
+  check_rows({&mean, &rstd}, {&dgamma, &dbeta}, x, op);
+  dispatch_float(x.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    Index n = row_width(x.shape);
+    if (n == 0) return;
+    const T *seed = dy.as<const T>(), *from = x.as<const T>();
+    const A *means = mean.as<A>(), *rstds = rstd.as<A>();
+    double* sums = column_sums<A>(2, row_count(x.shape), n, [=](A* acc, Index begin, Index end) {
+      A* weighted = acc + n;
+      for (Index r = begin; r < end; ++r) {
+        A m = means[r], s = rstds[r];
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) {
+          A g = static_cast<A>(seed[r * n + i]);
+          acc[i] += g;
+          weighted[i] += g * (static_cast<A>(from[r * n + i]) - m) * s;
+        }
+      }
+    });
+    if (dbeta) store(dbeta, sums, accumulate, op);
+    if (dgamma) store(dgamma, sums + n, accumulate, op);
+  });
+}
+
+const Kernel<kernel::LayerNorm> layer_norm_cpu{DeviceKind::cpu, layer_norm};
+const Kernel<kernel::LayerNormBackwardInput> backward_input_cpu{DeviceKind::cpu, backward_input};
+const Kernel<kernel::LayerNormBackwardWeight> backward_weight_cpu{DeviceKind::cpu, backward_weight};
+
+}  // namespace
+}  // namespace trireme
