@@ -5,7 +5,7 @@
 #include <functional>
 #include <span>
 
-#include "framework/tensor.h"
+#include "framework/tape.h"
 
 namespace trireme {
 
@@ -39,6 +39,18 @@ class PassScope {
 };
 
 /// Evaluation: training = false and nothing recorded, while it lives.
-class Inference;
+class Inference {
+ public:
+  Inference() : pass_(evaluation()) {}
+
+ private:
+  static Pass evaluation() {
+    Pass pass = Pass::current();
+    pass.training = false;
+    return pass;
+  }
+  PassScope pass_;
+  NoGrad no_grad_;
+};
 
 }  // namespace trireme

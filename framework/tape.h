@@ -3,7 +3,10 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "framework/tensor.h"
@@ -20,6 +23,9 @@ struct Block {
   Device device;
 };
 
+/// y += x, not recorded.
+void add_into(const Tensor& y, const Tensor& x);
+
 /// Where the halves of a backward put gradients. Index i is the input's position in record().
 class Gradients {
  public:
@@ -27,20 +33,58 @@ class Gradients {
   /// False when input i needs no gradient: skip the work.
   virtual bool wants(int i) const = 0;
   /// A block to write input i's gradient into, and whether it must be added to what is there (accumulate).
-  /// For a leaf this is its own (flat) block, so nothing is copied. Call put(i, ...) never, if into(i) was used.
+  /// For a leaf this is its own (flat) block, so nothing is copied. Each input gets either one into or one put, and what into
+  /// gave is filled before the next call.
   struct Target { Tensor tensor; bool accumulate; };
   virtual Target into(int i) = 0;
   /// Hands over a finished gradient. It may be shared with other inputs: it is never written to unless solely owned.
   virtual void put(int i, Tensor gradient) = 0;
 };
+/// Gives input i its gradient by write(target), which overwrites target; adds through a temporary where that is needed.
+template <class F>
+void give(Gradients& to, int i, F&& write) {
+  if (!to.wants(i)) return;
+  Gradients::Target target = to.into(i);
+  if (!target.accumulate) return write(std::as_const(target.tensor));
+  const Tensor part = Tensor::like(target.tensor);
+  write(part);
+  add_into(target.tensor, part);
+}
 using BackwardFn = std::function<void(const Tensor& dy, Gradients&)>;
 
+/// Neither half may write into dy, except that an op without a weights half may do so where sole(dy).
 struct Backward {
   BackwardFn inputs;         ///< gradients by activations (and everything, for ops without weights)
   BackwardFn weights = {};   ///< gradients by weights; may run later than inputs
 };
 
-struct Node;
+/// What a leaf keeps: its gradient and who wants to hear of it.
+struct LeafState {
+  std::weak_ptr<Tensor::Impl> tensor;
+  Tensor grad;                // undefined until a backward or set_grad_block gives it a home
+  bool written = false;       // since clear_grad
+  std::uint64_t next_id = 1;
+  std::vector<std::pair<std::uint64_t, std::function<void(const Tensor&)>>> hooks;
+};
+
+/// One op on the tape, or a leaf. Consumers own what they consume: inputs point back, never forward.
+struct Node {
+  const char* op = "leaf";
+  std::uint64_t sequence = 0;                  // greater than any input's: backward walks it downwards
+  std::vector<std::shared_ptr<Node>> inputs;   // null where no gradient is needed
+  Backward backward;
+  Shape shape;                                 // of the output, and so of its gradient
+  DType dtype = DType::f32;
+  Device device;
+  std::unique_ptr<LeafState> leaf;
+  bool freed = false;                          // a backward has been here
+  int slot = -1;                               // scratch of the walk that collects a backward's nodes
+  Node() = default;
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+  ~Node();                                     // without recursion, however long the chain
+};
+
 struct Tensor::Impl {
   std::shared_ptr<Block> block;
   std::size_t offset = 0;    // bytes into block
@@ -55,6 +99,8 @@ Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Backward bac
 inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, BackwardFn backward) {
   return record(op, std::move(y), std::move(inputs), Backward{std::move(backward), {}});
 }
+/// True when nobody else holds t or its block: it may be overwritten.
+bool sole(const Tensor& t);
 /// True when an op over these inputs would be recorded: lets an op skip saving what only backward needs.
 bool recording(std::initializer_list<const Tensor*> inputs);
 
@@ -63,6 +109,10 @@ class Deferred {
  public:
   void run();                      ///< runs and empties
   bool empty() const { return halves_.empty(); }
+  std::size_t size() const { return halves_.size(); }
+  void push(std::function<void()> half) { halves_.push_back(std::move(half)); }
+
+ private:
   std::vector<std::function<void()>> halves_;
 };
 struct BackwardOptions {
@@ -72,7 +122,7 @@ struct BackwardOptions {
 void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, const BackwardOptions& = {});
 
 /// Calls hook(leaf) each time a backward has completed leaf's gradient (all paths that reach it are done).
-/// Returns an id for remove_grad_hook.
+/// It runs in the midst of backward, or of Deferred::run. Returns an id for remove_grad_hook.
 std::uint64_t add_grad_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook);
 void remove_grad_hook(const Tensor& leaf, std::uint64_t id);
 /// Re-homes a leaf: its gradient lives in `grad` from now on (same shape and type). Used by Parameters.
@@ -86,6 +136,7 @@ class NoGrad {
   NoGrad();
   ~NoGrad();
   NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
 
  private:
   bool before_;

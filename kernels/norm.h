@@ -12,6 +12,13 @@ struct BatchNormMoments {
   static constexpr char name[] = "batch_norm_moments";
   using Fn = void(View mean, View m2, View x);
 };
+/// rstd [C] = 1 / sqrt(m2 / count + eps). If given, running_mean and running_var [C] (f32 or f64) move by momentum towards mean
+/// and the unbiased m2 / (count - 1).
+struct BatchNormFinish {
+  static constexpr char name[] = "batch_norm_finish";
+  using Fn = void(View rstd, View running_mean, View running_var, View mean, View m2, double count, double eps,
+                  double momentum);
+};
 /// y = (x - mean) * rstd * gamma + beta (+ residual), then ReLU if asked. residual: x's shape, or none.
 struct BatchNormApply {
   static constexpr char name[] = "batch_norm_apply";

@@ -1,0 +1,52 @@
+// Unary elementwise ops. A formula of kernels/pointwise.h says what its slope reads, and only that is kept.
+#include "framework/ops.h"
+#include "framework/ops/help.h"
+#include "kernels/pointwise.h"
+
+namespace trireme {
+namespace {
+
+template <class F>
+Tensor unary(const Tensor& x) {
+  ops::check_float(F::name, x);
+  Tensor y = Tensor::like(x);
+  launch<kernel::Map<F>>(y, x);
+  if (!recording({&x})) return y;
+  Tensor keep_x = F::needs_x ? x : Tensor{}, keep_y = F::needs_y ? y.detach() : Tensor{};
+  return record(F::name, std::move(y), {x},
+                [x = std::move(keep_x), y = std::move(keep_y)](const Tensor& dy, Gradients& g) {
+                  using Slope = kernel::MapBackward<F>;
+                  if (!sole(dy)) return give(g, 0, [&](const Tensor& dx) { launch<Slope>(dx, dy, x, y); });
+                  launch<Slope>(dy, dy, x, y);
+                  g.put(0, dy);
+                });
+}
+
+}  // namespace
+
+Tensor relu(const Tensor& x) { return unary<pointwise::Relu>(x); }
+Tensor leaky_relu(const Tensor& x) { return unary<pointwise::LeakyRelu>(x); }
+Tensor elu(const Tensor& x) { return unary<pointwise::Elu>(x); }
+Tensor gelu(const Tensor& x) { return unary<pointwise::Gelu>(x); }
+Tensor silu(const Tensor& x) { return unary<pointwise::Silu>(x); }
+Tensor sigmoid(const Tensor& x) { return unary<pointwise::Sigmoid>(x); }
+Tensor tanh(const Tensor& x) { return unary<pointwise::Tanh>(x); }
+Tensor softplus(const Tensor& x) { return unary<pointwise::Softplus>(x); }
+Tensor exp(const Tensor& x) { return unary<pointwise::Exp>(x); }
+Tensor log(const Tensor& x) { return unary<pointwise::Log>(x); }
+Tensor sqrt(const Tensor& x) { return unary<pointwise::Sqrt>(x); }
+Tensor square(const Tensor& x) { return unary<pointwise::Square>(x); }
+Tensor abs(const Tensor& x) { return unary<pointwise::Abs>(x); }
+Tensor neg(const Tensor& x) { return unary<pointwise::Neg>(x); }
+
+Tensor scale(const Tensor& x, double factor) {
+  ops::check_float("scale", x);
+  Tensor y = Tensor::like(x);
+  launch<kernel::Axpby>(y, x, factor, 0.0);
+  if (!recording({&x})) return y;
+  return record("scale", std::move(y), {x}, [factor](const Tensor& dy, Gradients& g) {
+    give(g, 0, [&](const Tensor& dx) { launch<kernel::Axpby>(dx, dy, factor, 0.0); });
+  });
+}
+
+}  // namespace trireme

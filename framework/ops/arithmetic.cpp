@@ -1,0 +1,113 @@
+// Binary elementwise ops with NumPy broadcasting; a broadcast operand's gradient is summed back to its shape.
+#include "framework/ops.h"
+#include "framework/ops/help.h"
+#include "kernels/pointwise.h"
+
+namespace trireme {
+namespace {
+
+Shape broadcast(const char* op, const Shape& a, const Shape& b) {
+  if (a == b) return a;
+  const int rank = std::max(a.rank(), b.rank());
+  Shape y;
+  for (int i = 0; i < rank; ++i) {
+    const int ia = i - (rank - a.rank()), ib = i - (rank - b.rank());
+    const Index ea = ia < 0 ? 1 : a[ia], eb = ib < 0 ? 1 : b[ib];
+    check(ea == eb || ea == 1 || eb == 1, op, "{} and {} do not broadcast: extents must agree or be 1", a, b);
+    y.push_back(ea == 1 ? eb : ea);
+  }
+  return y;
+}
+
+template <class F>
+Tensor zip(const Tensor& a, const Tensor& b) {
+  ops::check_same_type(F::name, a, b);
+  Tensor y = Tensor::empty(broadcast(F::name, a.shape(), b.shape()), a.dtype(), a.device());
+  launch<kernel::Zip<F>>(y, a, b);
+  return y;
+}
+template <class F>
+Tensor zipped(const Tensor& a, const Tensor& b) {
+  Tensor y = Tensor::like(a);
+  launch<kernel::Zip<F>>(y, a, b);
+  return y;
+}
+
+/// Input i, of the given shape, gets write(target), target of dy's shape, summed where it was broadcast.
+template <class F>
+void give_summed(Gradients& g, int i, const Shape& shape, const Tensor& dy, F&& write) {
+  if (shape == dy.shape()) return give(g, i, write);
+  give(g, i, [&](const Tensor& dx) {
+    const Tensor full = Tensor::like(dy);
+    write(full);
+    ops::sum_to(dx, full);
+  });
+}
+/// Input i gets dy itself: shared, or summed.
+void pass_on(Gradients& g, int i, const Shape& shape, const Tensor& dy) {
+  if (shape == dy.shape()) return g.put(i, dy);
+  give(g, i, [&](const Tensor& dx) { ops::sum_to(dx, dy); });
+}
+
+template <class F, class Share>
+Tensor pick(const Tensor& a, const Tensor& b) {
+  Tensor y = zip<F>(a, b);
+  if (!recording({&a, &b})) return y;
+  return record(F::name, std::move(y), {a, b}, [a, b](const Tensor& dy, Gradients& g) {
+    const auto by = [&](int i, const Tensor& x, const Tensor& other) {
+      give_summed(g, i, x.shape(), dy, [&](const Tensor& dx) {
+        launch<kernel::Zip<Share>>(dx, x, other);
+        launch<kernel::Zip<pointwise::Mul>>(dx, dx, dy);
+      });
+    };
+    by(0, a, b);
+    by(1, b, a);
+  });
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  Tensor y = zip<pointwise::Add>(a, b);
+  if (!recording({&a, &b})) return y;
+  return record("add", std::move(y), {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
+    pass_on(g, 0, sa, dy);
+    pass_on(g, 1, sb, dy);
+  });
+}
+Tensor sub(const Tensor& a, const Tensor& b) {
+  Tensor y = zip<pointwise::Sub>(a, b);
+  if (!recording({&a, &b})) return y;
+  return record("sub", std::move(y), {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
+    pass_on(g, 0, sa, dy);
+    give_summed(g, 1, sb, dy, [&](const Tensor& db) { launch<kernel::Axpby>(db, dy, -1.0, 0.0); });
+  });
+}
+Tensor mul(const Tensor& a, const Tensor& b) {
+  Tensor y = zip<pointwise::Mul>(a, b);
+  if (!recording({&a, &b})) return y;
+  return record("mul", std::move(y), {a, b}, [a, b](const Tensor& dy, Gradients& g) {
+    give_summed(g, 0, a.shape(), dy, [&](const Tensor& da) { launch<kernel::Zip<pointwise::Mul>>(da, dy, b); });
+    give_summed(g, 1, b.shape(), dy, [&](const Tensor& db) { launch<kernel::Zip<pointwise::Mul>>(db, dy, a); });
+  });
+}
+Tensor div(const Tensor& a, const Tensor& b) {
+  Tensor y = zip<pointwise::Div>(a, b);
+  if (!recording({&a, &b})) return y;
+  const Tensor kept = y.detach();
+  return record("div", std::move(y), {a, b}, [sa = a.shape(), b, y = kept](const Tensor& dy, Gradients& g) {
+    if (!g.wants(0) && !g.wants(1)) return;
+    Tensor da = zipped<pointwise::Div>(dy, b);
+    // d(a/b)/db = -y/b
+    give_summed(g, 1, b.shape(), dy, [&](const Tensor& db) {
+      launch<kernel::Zip<pointwise::Mul>>(db, da, y);
+      launch<kernel::Axpby>(db, db, -1.0, 0.0);
+    });
+    if (sa == dy.shape()) return g.put(0, std::move(da));
+    pass_on(g, 0, sa, da);
+  });
+}
+Tensor maximum(const Tensor& a, const Tensor& b) { return pick<pointwise::Maximum, pointwise::MaximumShare>(a, b); }
+Tensor minimum(const Tensor& a, const Tensor& b) { return pick<pointwise::Minimum, pointwise::MinimumShare>(a, b); }
+
+}  // namespace trireme

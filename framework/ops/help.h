@@ -1,0 +1,60 @@
+// What the ops share: weights in the data's type, gradients of broadcast operands, the two gradients of an affine layer.
+#pragma once
+#include "framework/launch.h"
+#include "framework/tape.h"
+#include "kernels/elementwise.h"
+#include "kernels/shape.h"
+
+namespace trireme::ops {
+
+/// Same elements under another shape, for kernels: no handle, not recorded.
+inline View shaped(const Tensor& t, const Shape& shape) {
+  View v = t.view();
+  v.shape = shape;
+  return v;
+}
+/// All axes but the last as one: [rows, C].
+inline Shape as_rows(const Shape& s) { return {s.product(0, s.rank() - 1), s[-1]}; }
+/// A weight follows the type of the data it meets, by a recorded cast: its gradient arrives in its own type.
+inline Tensor in_type(const Tensor& weight, DType type) { return weight ? weight.to(type) : weight; }
+/// Statistics and losses are kept in f32, and in f64 for f64 data.
+inline DType accumulator(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
+
+void check_float(const char* op, const Tensor& x);
+void check_same_type(const char* op, const Tensor& a, const Tensor& b);
+/// Of a per-channel operand: [channels], or undefined where that is allowed.
+void check_channels(const char* op, const char* what, const Tensor& t, Index channels, bool optional);
+
+/// to = from summed over the axes along which `to` was broadcast.
+void sum_to(const Tensor& to, const Tensor& from);
+
+/// y = relu(before), already computed by a fused kernel: puts the masking of dy on the tape.
+Tensor record_relu(Tensor y, const Tensor& before);
+
+/// Gradients of weight (input w) and bias (input b) by one kernel call
+/// kernel(View dw, View dbias, bool accumulate). rows [N, O] is dy; without rows the gradients are zero.
+template <class F>
+void give_weight_and_bias(Gradients& to, int w, int b, const View& rows, F&& kernel) {
+  if (!to.wants(w)) {
+    return give(to, b, [&](const Tensor& db) {
+      if (rows.numel() == 0) return launch<kernel::Fill>(db, 0.0);
+      launch<kernel::Reduce>(shaped(db, {1, db.numel()}), rows, ReduceKind::sum);
+    });
+  }
+  const Gradients::Target dw = to.into(w);
+  const Gradients::Target db = to.wants(b) ? to.into(b) : Gradients::Target{{}, dw.accumulate};
+  if (rows.numel() == 0) {
+    for (const auto* t : {&dw, &db})
+      if (t->tensor && !t->accumulate) launch<kernel::Fill>(t->tensor, 0.0);
+    return;
+  }
+  if (dw.accumulate == db.accumulate) return kernel(dw.tensor.view(), db.tensor.view(), dw.accumulate);
+  // One of the two holds something already: a fresh pair, added where needed.
+  const Tensor fresh_w = dw.accumulate ? Tensor::like(dw.tensor) : dw.tensor;
+  const Tensor fresh_b = db.accumulate ? Tensor::like(db.tensor) : db.tensor;
+  kernel(fresh_w.view(), fresh_b.view(), false);
+  if (dw.accumulate) add_into(dw.tensor, fresh_w);
+  if (db.accumulate) add_into(db.tensor, fresh_b);
+}
+
+}  // namespace trireme::ops

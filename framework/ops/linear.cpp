@@ -1,0 +1,75 @@
+// Matrix products and the fully connected layer.
+#include "framework/ops.h"
+#include "framework/ops/help.h"
+
+namespace trireme {
+namespace {
+
+/// Writes the product into input i's gradient, adding in the kernel where it must be added.
+void give_product(Gradients& g, int i, const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
+  if (!g.wants(i)) return;
+  const Gradients::Target to = g.into(i);
+  if (a.numel() == 0 || b.numel() == 0) {
+    if (!to.accumulate) launch<kernel::Fill>(to.tensor, 0.0);
+    return;
+  }
+  launch<kernel::MatMul>(to.tensor, a, b, MatMulOptions{transpose_a, transpose_b, to.accumulate});
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
+  ops::check_same_type("matmul", a, b);
+  check(!o.accumulate, "matmul", "accumulate is for kernels: use add()");
+  check(a.rank() == b.rank() && (a.rank() == 2 || a.rank() == 3), "matmul",
+        "operands are {} and {}: both must have 2 axes, or 3 with the batch first", a.shape(), b.shape());
+  const bool ta = o.transpose_a, tb = o.transpose_b;
+  const Index m = a.dim(ta ? -1 : -2), k = a.dim(ta ? -2 : -1), kb = b.dim(tb ? -1 : -2), n = b.dim(tb ? -2 : -1);
+  check(k == kb && (a.rank() == 2 || a.dim(0) == b.dim(0)), "matmul", "{}{} times {}{} do not fit", a.shape(),
+        ta ? "^T" : "", b.shape(), tb ? "^T" : "");
+  const Shape shape = a.rank() == 2 ? Shape{m, n} : Shape{a.dim(0), m, n};
+  Tensor c = Tensor::empty(shape, a.dtype(), a.device());
+  if (k == 0) launch<kernel::Fill>(c, 0.0);
+  else launch<kernel::MatMul>(c, a, b, o);
+  if (!recording({&a, &b})) return c;
+  return record("matmul", std::move(c), {a, b}, [a, b, ta, tb](const Tensor& dc, Gradients& g) {
+    // c = op(a) op(b): d op(a) = dc op(b)^T, d op(b) = op(a)^T dc, each transposed back where op transposes.
+    if (ta) give_product(g, 0, b, dc, tb, true);
+    else give_product(g, 0, dc, b, false, !tb);
+    if (tb) give_product(g, 1, dc, a, true, ta);
+    else give_product(g, 1, a, dc, !ta, false);
+  });
+}
+
+Tensor linear(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, bool relu) {
+  ops::check_float("linear", x);
+  check(x.rank() >= 1 && w_given && w_given.rank() == 2 && x.dim(-1) == w_given.dim(1), "linear",
+        "input {} does not fit the weight {}: its last extent must be the weight's second", x.shape(),
+        w_given ? w_given.shape() : Shape{});
+  const Index out = w_given.dim(0);
+  ops::check_channels("linear", "bias", bias_given, out, true);
+  const Tensor w = ops::in_type(w_given, x.dtype()), bias = ops::in_type(bias_given, x.dtype());
+  const Shape in_rows = ops::as_rows(x.shape()), out_rows{in_rows[0], out};
+  Shape shape = x.shape();
+  shape[-1] = out;
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  launch<kernel::Linear>(ops::shaped(y, out_rows), ops::shaped(x, in_rows), w, bias, relu);
+  if (!recording({&x, &w, &bias})) return y;
+
+  Backward halves{
+      [w, in_rows, out_rows](const Tensor& dy, Gradients& g) {
+        give(g, 0, [&](const Tensor& dx) {
+          launch<kernel::LinearBackwardInput>(ops::shaped(dx, in_rows), ops::shaped(dy, out_rows), w);
+        });
+      },
+      [x, in_rows, out_rows](const Tensor& dy, Gradients& g) {
+        const View rows = ops::shaped(dy, out_rows);
+        ops::give_weight_and_bias(g, 1, 2, rows, [&](const View& dw, const View& db, bool accumulate) {
+          launch<kernel::LinearBackwardWeight>(dw, db, ops::shaped(x, in_rows), rows, accumulate);
+        });
+      }};
+  if (!relu) return record("linear", std::move(y), {x, w, bias}, std::move(halves));
+  return ops::record_relu(y, record("linear", y.detach(), {x, w, bias}, std::move(halves)));
+}
+
+}  // namespace trireme

@@ -1,0 +1,81 @@
+// Losses. A share of the global batch's mean: the sum over the rows at hand divided by the count of the global batch, so
+// that the ranks' shares, and their gradients, add up.
+#include <limits>
+
+#include "framework/ops.h"
+#include "framework/ops/help.h"
+#include "framework/pass.h"
+
+namespace trireme {
+namespace {
+
+/// Rows of the global batch, in units of x's rows over all but `inner` last axes.
+double global_rows(const Tensor& x, int inner) {
+  const Index batch = Pass::current().global_batch, at_hand = x.rank() > inner ? x.dim(0) : 1;
+  const Index per_sample = x.rank() > inner ? x.shape().product(1, x.rank() - inner) : 1;
+  return static_cast<double>((batch > 0 ? batch : at_hand) * per_sample);
+}
+
+/// Rows that count: those of the global batch less the ignored ones, which are counted over all who share it.
+double counted_rows(const Tensor& labels, double rows, Index ignored_label) {
+  const Tensor host = labels.detach().to(cpu());
+  const auto all = host.view().span<const std::int64_t>();
+  const Tensor ignored = Tensor::full({1}, static_cast<double>(std::count(all.begin(), all.end(), ignored_label)),
+                                      DType::f64);
+  if (const auto& sum = Pass::current().sum) sum(ignored.view());
+  return rows - ignored.item();
+}
+
+Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& o, bool ignoring) {
+  const char* op = "cross_entropy";
+  ops::check_float(op, logits);
+  check(labels && labels.dtype() == DType::i64, op, "labels must be i64, got {}",
+        labels ? name_of(labels.dtype()) : "none");
+  check(logits.rank() >= 1 && labels.shape() == logits.shape().without(logits.rank() - 1), op,
+        "logits are {}, so labels must be {}, got {}", logits.shape(), logits.shape().without(logits.rank() - 1),
+        labels.shape());
+  check(o.label_smoothing >= 0 && o.label_smoothing <= 1, op, "label smoothing {} lies outside [0, 1]", o.label_smoothing);
+  const Shape rows = ops::as_rows(logits.shape());
+  double count = global_rows(logits, 1);
+  if (ignoring) count = counted_rows(labels, count, o.ignore_index);
+  const double share = count > 0 ? 1 / count : 0;
+
+  const DType type = ops::accumulator(logits.dtype());
+  const Tensor each = Tensor::empty({rows[0]}, type, logits.device()), log_p = Tensor::like(logits);
+  launch<kernel::CrossEntropy>(each, ops::shaped(log_p, rows), ops::shaped(logits, rows), ops::shaped(labels, {rows[0]}), o);
+  Tensor loss = Tensor::empty({}, type, logits.device());
+  ops::sum_to(loss, each);
+  launch<kernel::Axpby>(loss, loss, share, 0.0);
+  if (!recording({&logits})) return loss;
+  return record(op, std::move(loss), {logits}, [log_p, labels, o, share, rows](const Tensor& dy, Gradients& g) {
+    const Tensor by = Tensor::like(dy);
+    launch<kernel::Axpby>(by, dy, share, 0.0);
+    give(g, 0, [&](const Tensor& dx) {
+      launch<kernel::CrossEntropyBackward>(ops::shaped(dx, rows), ops::shaped(log_p, rows),
+                                           ops::shaped(labels, {rows[0]}), by, o);
+    });
+  });
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
+  // No label is ignored: a negative one is an error.
+  return cross_entropy_over(logits, labels, {.ignore_index = std::numeric_limits<Index>::min()}, false);
+}
+Loss cross_entropy_with(const CrossEntropyOptions& options) {
+  return [options](const Tensor& logits, const Tensor& labels) {
+    return cross_entropy_over(logits, labels, options, true);
+  };
+}
+
+Tensor mse_loss(const Tensor& prediction, const Tensor& target) {
+  ops::check_float("mse_loss", prediction);
+  check(target && target.shape() == prediction.shape(), "mse_loss", "prediction is {}, target {}: they must agree",
+        prediction.shape(), target ? target.shape() : Shape{});
+  const DType type = ops::accumulator(prediction.dtype());
+  const double count = global_rows(prediction, 0);
+  return scale(sum(square(sub(prediction.to(type), target.to(type)))), count > 0 ? 1 / count : 0);
+}
+
+}  // namespace trireme

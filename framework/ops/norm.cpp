@@ -1,0 +1,191 @@
+// Normalisation over the batch and over the last axis, softmax.
+#include "kernels/norm.h"
+
+#include "framework/ops.h"
+#include "framework/ops/help.h"
+#include "framework/pass.h"
+#include "kernels/pointwise.h"
+
+namespace trireme {
+namespace {
+
+using Summer = std::function<void(View)>;
+
+/// Combines this rank's moments (of `rows` rows) with those of all others in the scope; returns the scope's rows.
+/// First the counts and sums, then the squares about the common mean: nothing cancels (Chan et al. 1983).
+double combine(const Tensor& mean, const Tensor& m2, Index rows, const Summer& everybody) {
+  const Index channels = mean.numel();
+  const auto n = static_cast<double>(rows);
+  const Tensor sums = Tensor::full({channels + 1}, n, DType::f64, mean.device());
+  const Tensor total = sums.rows(0, channels), mine = mean.to(DType::f64), squares = m2.to(DType::f64);
+  launch<kernel::Axpby>(total, mine, n, 0.0);
+  everybody(sums.view());
+  const double count = sums.rows(channels, channels + 1).item();
+  if (count == 0) return 0;
+
+  const Tensor common = Tensor::like(total), shift = Tensor::like(total), shifted = Tensor::like(total);
+  launch<kernel::Axpby>(common, total, 1 / count, 0.0);
+  launch<kernel::Zip<pointwise::Sub>>(shift, mine, common);
+  launch<kernel::Map<pointwise::Square>>(shift, shift);
+  shifted.copy_from(squares);
+  launch<kernel::Axpby>(shifted, shift, n, 1.0);
+  everybody(shifted.view());
+  mean.copy_from(common);
+  m2.copy_from(shifted);
+  return count;
+}
+
+struct Statistics {
+  Tensor mean, rstd;
+  double count = 0;  // rows in the scope; 0: constants (evaluation)
+};
+
+Statistics statistics(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const BatchNormOptions& o,
+                      const Summer& everybody) {
+  const DType type = ops::accumulator(x.dtype());
+  const Index channels = x.dim(-1), rows = x.shape().product(0, x.rank() - 1);
+  Statistics s{.mean = Tensor::empty({channels}, type, x.device()), .rstd = Tensor::empty({channels}, type, x.device())};
+  if (!Pass::current().training) {
+    s.mean.copy_from(running_mean);
+    launch<kernel::BatchNormFinish>(s.rstd, View{}, View{}, s.mean, running_var.detach().to(type), 1.0, o.eps, 0.0);
+    return s;
+  }
+  const Tensor m2 = Tensor::like(s.mean);
+  if (rows > 0) {
+    launch<kernel::BatchNormMoments>(s.mean, m2, x);
+  } else {
+    launch<kernel::Fill>(s.mean, 0.0);
+    launch<kernel::Fill>(m2, 0.0);
+  }
+  s.count = everybody ? combine(s.mean, m2, rows, everybody) : static_cast<double>(rows);
+  const bool any = s.count > 0;  // a scope without rows leaves the running statistics alone
+  launch<kernel::BatchNormFinish>(s.rstd, any ? running_mean.view() : View{}, any ? running_var.view() : View{}, s.mean, m2,
+                                  any ? s.count : 1.0, o.eps, o.momentum);
+  return s;
+}
+
+/// What a batch norm's backward keeps.
+struct Kept {
+  Tensor x, gamma, y;  // y only under a fused ReLU
+  Statistics statistics;
+  Summer everybody;
+};
+
+void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
+  const Statistics& s = k.statistics;
+  const bool relu = k.y.defined(), reduced = s.count > 0 || g.wants(1) || g.wants(2);
+  Tensor dgamma, dbeta;
+  if (reduced) {
+    dgamma = Tensor::like(s.mean), dbeta = Tensor::like(s.mean);
+    if (dy.numel() > 0) {
+      launch<kernel::BatchNormBackwardReduce>(dgamma, dbeta, dy, k.x, s.mean, s.rstd, k.y, relu);
+    } else {
+      launch<kernel::Fill>(dgamma, 0.0);
+      launch<kernel::Fill>(dbeta, 0.0);
+    }
+  }
+  // dx needs the sums over the scope; the gradients of gamma and beta stay this rank's share.
+  Tensor sum_dz_xhat = s.count > 0 ? dgamma : Tensor{}, sum_dz = s.count > 0 ? dbeta : Tensor{};
+  if (s.count > 0 && k.everybody) {
+    const Index channels = dgamma.numel();
+    const Tensor both = Tensor::empty({2 * channels}, dgamma.dtype(), dgamma.device());
+    sum_dz_xhat = both.rows(0, channels), sum_dz = both.rows(channels, 2 * channels);
+    sum_dz_xhat.copy_from(dgamma);
+    sum_dz.copy_from(dbeta);
+    k.everybody(both.view());
+  }
+  if (g.wants(0) || g.wants(3)) {
+    Tensor dx = Tensor::like(k.x), dresidual = g.wants(3) ? Tensor::like(k.x) : Tensor{};
+    launch<kernel::BatchNormBackwardApply>(dx, dresidual, dy, k.x, s.mean, s.rstd, k.gamma, sum_dz_xhat, sum_dz, s.count,
+                                           k.y, relu);
+    g.put(0, std::move(dx));
+    g.put(3, std::move(dresidual));
+  }
+  if (reduced) {
+    sum_dz_xhat = {}, sum_dz = {};
+    g.put(1, std::move(dgamma));
+    g.put(2, std::move(dbeta));
+  }
+}
+
+}  // namespace
+
+Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta_given, const Tensor& running_mean,
+                  const Tensor& running_var, const BatchNormOptions& o, const Tensor& residual) {
+  const char* op = "batch_norm";
+  ops::check_float(op, x);
+  check(x.rank() >= 2, op, "input is {}, expected [N, ..., C]", x.shape());
+  const Index channels = x.dim(-1);
+  ops::check_channels(op, "gamma", gamma_given, channels, false);
+  ops::check_channels(op, "beta", beta_given, channels, false);
+  ops::check_channels(op, "running_mean", running_mean, channels, false);
+  ops::check_channels(op, "running_var", running_var, channels, false);
+  check(running_mean.dtype() == running_var.dtype() && running_mean.dtype() != DType::bf16 && is_float(running_var.dtype()),
+        op, "running statistics are {} and {}: both must be f32, or f64", running_mean.dtype(), running_var.dtype());
+  if (residual) {
+    ops::check_same_type(op, x, residual);
+    check(residual.shape() == x.shape(), op, "input is {}, residual {}", x.shape(), residual.shape());
+  }
+  const DType type = ops::accumulator(x.dtype());
+  const Tensor gamma = ops::in_type(gamma_given, type), beta = ops::in_type(beta_given, type);
+  const Summer& everybody = Pass::current().norm_sum;
+  const Statistics s = statistics(x, running_mean, running_var, o, everybody);
+  Tensor y = Tensor::like(x);
+  launch<kernel::BatchNormApply>(y, x, s.mean, s.rstd, gamma, beta, residual, o.relu);
+  if (!recording({&x, &gamma, &beta, &residual})) return y;
+  Kept kept{x, gamma, o.relu ? y.detach() : Tensor{}, s, everybody};
+  return record(op, std::move(y), {x, gamma, beta, residual},
+                [kept = std::move(kept)](const Tensor& dy, Gradients& g) { batch_norm_backward(kept, dy, g); });
+}
+
+Tensor layer_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta_given, double eps) {
+  const char* op = "layer_norm";
+  ops::check_float(op, x);
+  check(x.rank() >= 1, op, "a scalar has no axis to normalise over");
+  ops::check_channels(op, "gamma", gamma_given, x.dim(-1), true);
+  ops::check_channels(op, "beta", beta_given, x.dim(-1), true);
+  const DType type = ops::accumulator(x.dtype());
+  const Tensor gamma = ops::in_type(gamma_given, type), beta = ops::in_type(beta_given, type);
+  const Index rows = x.shape().product(0, x.rank() - 1);
+  const Tensor mean = Tensor::empty({rows}, type, x.device()), rstd = Tensor::empty({rows}, type, x.device());
+  Tensor y = Tensor::like(x);
+  launch<kernel::LayerNorm>(y, mean, rstd, x, gamma, beta, eps);
+  if (!recording({&x, &gamma, &beta})) return y;
+  return record(op, std::move(y), {x, gamma, beta},
+                Backward{[x, gamma, mean, rstd](const Tensor& dy, Gradients& g) {
+                           give(g, 0, [&](const Tensor& dx) {
+                             launch<kernel::LayerNormBackwardInput>(dx, dy, x, mean, rstd, gamma);
+                           });
+                         },
+                         [x, mean, rstd](const Tensor& dy, Gradients& g) {
+                           Tensor dgamma = Tensor::empty({x.dim(-1)}, mean.dtype(), x.device()), dbeta = Tensor::like(dgamma);
+                           if (dy.numel() > 0) {
+                             launch<kernel::LayerNormBackwardWeight>(dgamma, dbeta, dy, x, mean, rstd, false);
+                           } else {
+                             launch<kernel::Fill>(dgamma, 0.0);
+                             launch<kernel::Fill>(dbeta, 0.0);
+                           }
+                           g.put(1, std::move(dgamma));
+                           g.put(2, std::move(dbeta));
+                         }});
+}
+
+namespace {
+template <class Forward, class Back>
+Tensor normalised(const Tensor& x) {
+  ops::check_float(Forward::name, x);
+  check(x.rank() >= 1, Forward::name, "a scalar has no axis to normalise over");
+  Tensor y = Tensor::like(x);
+  launch<Forward>(y, x);
+  if (!recording({&x})) return y;
+  const Tensor kept = y.detach();
+  return record(Forward::name, std::move(y), {x}, [y = kept](const Tensor& dy, Gradients& g) {
+    give(g, 0, [&](const Tensor& dx) { launch<Back>(dx, dy, y); });
+  });
+}
+}  // namespace
+
+Tensor softmax(const Tensor& x) { return normalised<kernel::Softmax, kernel::SoftmaxBackward>(x); }
+Tensor log_softmax(const Tensor& x) { return normalised<kernel::LogSoftmax, kernel::LogSoftmaxBackward>(x); }
+
+}  // namespace trireme

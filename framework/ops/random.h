@@ -1,0 +1,16 @@
+// What random layers need of the Pass: whose rows these are, and this step's key of a layer.
+#pragma once
+#include "framework/pass.h"
+#include "kernels/random.h"
+
+namespace trireme::ops {
+
+/// i64 [rows] on device: the sample ids of the rows at hand.
+Tensor sample_ids(const char* op, Index rows, Device device);
+/// mix(mix(seed, step), layer): every random layer derives its key so.
+inline std::uint64_t pass_key(std::uint64_t layer) {
+  const Pass& pass = Pass::current();
+  return mix(mix(pass.seed, pass.step), layer);
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,205 @@
+// Ops that move or sum elements.
+#include "framework/ops.h"
+#include "framework/ops/help.h"
+#include "kernels/pointwise.h"
+
+namespace trireme {
+namespace {
+
+int axis_of(const char* op, int axis, int rank) {
+  check(axis >= -rank && axis < rank, op, "axis {} of a tensor with {} axes", axis, rank);
+  return axis < 0 ? axis + rank : axis;
+}
+Shape zeros(int rank) {
+  Shape s;
+  for (int i = 0; i < rank; ++i) s.push_back(0);
+  return s;
+}
+void copy_box(const Tensor& to, const Shape& to_at, const Tensor& from, const Shape& from_at, const Shape& extent) {
+  if (extent.numel() > 0) launch<kernel::CopyBox>(to, to_at, from, from_at, extent);
+}
+/// Input i's gradient is zero but for dy in a box at `at`. Several pieces of one tensor add up at no more than their own size.
+void give_box(Gradients& g, int i, const Tensor& dy, const Shape& at) {
+  if (!g.wants(i)) return;
+  const Gradients::Target to = g.into(i);
+  const Shape origin = zeros(dy.rank());
+  if (!to.accumulate) {
+    launch<kernel::Fill>(to.tensor, 0.0);
+    return copy_box(to.tensor, at, dy, origin, dy.shape());
+  }
+  if (dy.numel() == 0) return;
+  const Tensor piece = Tensor::like(dy);
+  copy_box(piece, origin, to.tensor, at, dy.shape());
+  add_into(piece, dy);
+  copy_box(to.tensor, at, piece, origin, dy.shape());
+}
+/// dy broadcast to dx's shape, times factor.
+void spread(const Tensor& dx, const Tensor& dy, double factor) {
+  launch<kernel::Zip<pointwise::Mul>>(dx, dy, Tensor::scalar(factor, dy.dtype(), dy.device()));
+}
+
+}  // namespace
+
+Tensor concat(const std::vector<Tensor>& parts, int axis) {
+  check(!parts.empty() && parts[0], "concat", "wants at least one part");
+  axis = axis_of("concat", axis, parts[0].rank());
+  Shape shape = parts[0].shape();
+  shape[axis] = 0;
+  bool recorded = false;
+  for (const Tensor& part : parts) {
+    ops::check_same_type("concat", parts[0], part);
+    Shape expected = parts[0].shape();
+    if (part.rank() == expected.rank()) expected[axis] = part.dim(axis);
+    check(part.shape() == expected, "concat", "parts {} and {} differ along other axes than {}", parts[0].shape(),
+          part.shape(), axis);
+    shape[axis] += part.dim(axis);
+    recorded = recorded || recording({&part});
+  }
+  Tensor y = Tensor::empty(shape, parts[0].dtype(), parts[0].device());
+  Shape at = zeros(y.rank());
+  for (const Tensor& part : parts) {
+    copy_box(y, at, part, zeros(y.rank()), part.shape());
+    at[axis] += part.dim(axis);
+  }
+  if (!recorded) return y;
+  std::vector<Index> sizes;
+  for (const Tensor& part : parts) sizes.push_back(part.dim(axis));
+  return record("concat", std::move(y), parts, [sizes, axis](const Tensor& dy, Gradients& g) {
+    Shape from = zeros(dy.rank());
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      give(g, static_cast<int>(i), [&](const Tensor& dx) { copy_box(dx, zeros(dy.rank()), dy, from, dx.shape()); });
+      from[axis] += sizes[i];
+    }
+  });
+}
+
+std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int axis) {
+  check(x.defined(), "split", "the input is undefined");
+  axis = axis_of("split", axis, x.rank());
+  Index total = 0;
+  for (Index size : sizes) {
+    check(size >= 0, "split", "a size of {}", size);
+    total += size;
+  }
+  check(total == x.dim(axis), "split", "sizes add up to {}, axis {} of {} has {}", total, axis, x.shape(), x.dim(axis));
+  std::vector<Tensor> parts;
+  Shape at = zeros(x.rank());
+  for (Index size : sizes) {
+    Shape shape = x.shape();
+    shape[axis] = size;
+    Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+    copy_box(y, zeros(x.rank()), x, at, shape);
+    if (recording({&x})) {
+      y = record("split", std::move(y), {x}, [at](const Tensor& dy, Gradients& g) { give_box(g, 0, dy, at); });
+    }
+    parts.push_back(std::move(y));
+    at[axis] += size;
+  }
+  return parts;
+}
+
+Tensor pad(const Tensor& x, const Shape& begin, const Shape& end) {
+  check(x.defined(), "pad", "the input is undefined");
+  check(begin.rank() == x.rank() && end.rank() == x.rank(), "pad", "input is {}, begin {} and end {} must have its rank",
+        x.shape(), begin, end);
+  Shape shape = x.shape();
+  for (int i = 0; i < shape.rank(); ++i) {
+    check(begin[i] >= 0 && end[i] >= 0, "pad", "begin {} and end {} must not be negative", begin, end);
+    shape[i] += begin[i] + end[i];
+  }
+  Tensor y = Tensor::zeros(shape, x.dtype(), x.device());
+  copy_box(y, begin, x, zeros(x.rank()), x.shape());
+  if (!recording({&x})) return y;
+  return record("pad", std::move(y), {x}, [begin](const Tensor& dy, Gradients& g) {
+    give(g, 0, [&](const Tensor& dx) { copy_box(dx, zeros(dy.rank()), dy, begin, dx.shape()); });
+  });
+}
+
+Tensor permute(const Tensor& x, const Shape& order) {
+  check(x.defined(), "permute", "the input is undefined");
+  Shape shape, back = zeros(x.rank());
+  unsigned seen = 0;
+  for (Index from : order)
+    if (from >= 0 && from < x.rank()) seen |= 1u << from;
+  check(order.rank() == x.rank() && seen == (1u << x.rank()) - 1, "permute", "order {} is no permutation of the axes of {}",
+        order, x.shape());
+  for (int i = 0; i < x.rank(); ++i) {
+    shape.push_back(x.dim(static_cast<int>(order[i])));
+    back[static_cast<int>(order[i])] = i;
+  }
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  launch<kernel::Permute>(y, x, order);
+  if (!recording({&x})) return y;
+  return record("permute", std::move(y), {x}, [back](const Tensor& dy, Gradients& g) {
+    give(g, 0, [&](const Tensor& dx) { launch<kernel::Permute>(dx, dy, back); });
+  });
+}
+
+Tensor flatten(const Tensor& x) {
+  check(x.defined() && x.rank() >= 2, "flatten", "expected [N, spatial..., C], got {}", x ? x.shape() : Shape{});
+  const Index n = x.dim(0), c = x.dim(-1), cells = x.shape().product(1, x.rank() - 1);
+  if (x.rank() == 2) return x;
+  if (cells == 1 || c == 1) return x.reshape({n, c * cells});
+  // One transposition per image: [cells, C] to [C, cells].
+  const Shape here{n, cells, c}, there{n, c, cells}, order{0, 2, 1};
+  Tensor y = Tensor::empty({n, c * cells}, x.dtype(), x.device());
+  launch<kernel::Permute>(ops::shaped(y, there), ops::shaped(x, here), order);
+  if (!recording({&x})) return y;
+  return record("flatten", std::move(y), {x}, [here, there, order](const Tensor& dy, Gradients& g) {
+    give(g, 0, [&](const Tensor& dx) { launch<kernel::Permute>(ops::shaped(dx, here), ops::shaped(dy, there), order); });
+  });
+}
+
+Tensor sum(const Tensor& x) {
+  check(x.defined(), "sum", "the input is undefined");
+  Tensor y = Tensor::empty({}, x.dtype(), x.device());
+  if (x.numel() == 0) launch<kernel::Fill>(y, 0.0);
+  else launch<kernel::Reduce>(ops::shaped(y, {1}), ops::shaped(x, {x.numel()}), ReduceKind::sum);
+  if (!recording({&x})) return y;
+  return record("sum", std::move(y), {x}, [](const Tensor& dy, Gradients& g) {
+    give(g, 0, [&](const Tensor& dx) { spread(dx, dy, 1); });
+  });
+}
+Tensor mean(const Tensor& x) {
+  check(x.defined() && x.numel() > 0, "mean", "of no elements");
+  return scale(sum(x), 1 / static_cast<double>(x.numel()));
+}
+
+Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
+  ops::check_float("reduce", x);
+  Shape shape = x.shape();
+  for (int axis : axes) shape[axis_of("reduce", axis, x.rank())] = 1;
+  const Index per_cell = shape.numel() > 0 ? x.numel() / shape.numel() : 1;
+  check(per_cell > 0 || kind == ReduceKind::sum, "reduce", "mean and max of no elements: {} to {}", x.shape(), shape);
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  if (per_cell == 0) launch<kernel::Fill>(y, 0.0);
+  else launch<kernel::Reduce>(y, x, kind);
+  if (!recording({&x})) return y;
+  if (kind == ReduceKind::max) {
+    const Tensor kept = y.detach();
+    return record("reduce", std::move(y), {x}, [x, y = kept](const Tensor& dy, Gradients& g) {
+      // All cells that hold the largest value share alike, as in torch.amax: share is 1/2 there (x ties with y), else 0.
+      give(g, 0, [&](const Tensor& dx) {
+        launch<kernel::Zip<pointwise::MaximumShare>>(dx, x, y);
+        const Tensor each = Tensor::like(y);
+        ops::sum_to(each, dx);
+        launch<kernel::Zip<pointwise::Div>>(each, dy, each);
+        launch<kernel::Zip<pointwise::Mul>>(dx, dx, each);
+      });
+    });
+  }
+  const double factor = kind == ReduceKind::mean ? 1 / static_cast<double>(per_cell) : 1;
+  return record("reduce", std::move(y), {x}, [factor](const Tensor& dy, Gradients& g) {
+    give(g, 0, [&](const Tensor& dx) { spread(dx, dy, factor); });
+  });
+}
+
+Tensor argmax(const Tensor& x) {
+  check(x.defined() && x.rank() >= 1 && x.dim(-1) > 0, "argmax", "wants at least one element along the last axis, got {}",
+        x ? x.shape() : Shape{});
+  Tensor index = Tensor::empty(x.shape().without(x.rank() - 1), DType::i64, x.device());
+  launch<kernel::ArgMax>(index, x);
+  return index;
+}
+
+}  // namespace trireme

@@ -1,0 +1,362 @@
+#include "framework/tape.h"
+
+#include <algorithm>
+#include <climits>
+
+#include "framework/launch.h"
+#include "kernels/elementwise.h"
+
+namespace trireme {
+namespace {
+
+thread_local bool grad_off = false;
+thread_local std::uint64_t last_sequence = 0;
+
+/// What dying nodes leave behind. It is taken apart in a loop, since each piece may hold the last handle on another node.
+struct Remains {
+  std::vector<std::shared_ptr<Node>> inputs;
+  Backward backward;
+};
+thread_local std::vector<Remains>* graveyard = nullptr;
+
+LeafState& leaf_of(const Tensor& t, const char* what) {
+  check(t.defined() && t.impl()->node && t.impl()->node->leaf, what,
+        "wants a leaf: call require_grad() on it first");
+  return *t.impl()->node->leaf;
+}
+
+Tensor accumulated(Tensor held, Tensor more) {
+  if (!sole(held) && sole(more)) std::swap(held, more);
+  if (sole(held)) {
+    add_into(held, more);
+    return held;
+  }
+  Tensor sum = held.clone();
+  add_into(sum, more);
+  return sum;
+}
+
+/// One backward: the nodes that its roots reach, how many contributions each still waits for, and the gradients under way.
+/// It lives until its last deferred half has run. Several may be under way over the same leaves.
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  explicit Session(Deferred* deferred) : deferred_(deferred) {}
+  void run(std::span<const Tensor> roots, std::span<const Tensor> seeds);
+
+ private:
+  struct Entry {
+    std::shared_ptr<Node> node;
+    Tensor grad;
+    int pending = 0;      // contributions that have not come yet
+    int first = 0;        // of its edges
+    int edges = 0;
+  };
+  class Half;
+  static constexpr int none = INT_MIN;
+
+  void collect(std::span<const Tensor> roots);
+  void visit(const std::shared_ptr<Node>& node);
+  void process(int at);
+  void run_half(int at, const BackwardFn& half, const Tensor& dy, bool last);
+  void run_deferred(int at, const BackwardFn& half, const Tensor& dy);
+  void contribute(int at, Tensor gradient);
+  Gradients::Target target(int at);
+  void complete(int at);
+  void fire(int at);
+
+  Deferred* deferred_;
+  std::vector<Entry> entries_;    // by falling sequence
+  std::vector<int> edges_;        // entry index; ~index once given a gradient; none when settled or not wanted
+  std::vector<int> ready_;        // nodes that a deferred half has completed
+  bool walked_ = false;           // the main walk is over
+};
+
+class Session::Half final : public Gradients {
+ public:
+  Half(Session& session, int at) : session_(session), entry_(session.entries_[static_cast<std::size_t>(at)]) {}
+  bool wants(int i) const override { return edge(i) >= 0; }
+  Target into(int i) override { return session_.target(take(i)); }
+  void put(int i, Tensor gradient) override {
+    if (wants(i)) session_.contribute(take(i), std::move(gradient));
+  }
+
+ private:
+  int& edge(int i) const {
+    check(0 <= i && i < entry_.edges, "backward", "'{}' gives a gradient to input {} of {}", entry_.node->op, i,
+          entry_.edges);
+    return session_.edges_[static_cast<std::size_t>(entry_.first + i)];
+  }
+  int take(int i) {
+    int& e = edge(i);
+    check(e >= 0, "backward", "'{}' gives input {} a gradient that it does not want, or a second one",
+          entry_.node->op, i);
+    const int at = e;
+    e = ~e;
+    return at;
+  }
+  Session& session_;
+  const Entry& entry_;
+};
+
+/// Lists every node below the roots, without recursion.
+void Session::collect(std::span<const Tensor> roots) {
+  // Slots are scratch in shared nodes: put back also when a freed node stops the walk.
+  struct Clean {
+    std::vector<Entry>& entries;
+    ~Clean() {
+      for (Entry& e : entries)
+        if (e.node) e.node->slot = -1;
+    }
+  } clean{entries_};
+  for (const Tensor& root : roots)
+    if (root.impl()->node) visit(root.impl()->node);
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    for (std::size_t k = 0; k < entries_[i].node->inputs.size(); ++k)
+      if (const auto& input = entries_[i].node->inputs[k]) visit(input);
+  std::sort(entries_.begin(), entries_.end(),
+            [](const Entry& a, const Entry& b) { return a.node->sequence > b.node->sequence; });
+  for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i].node->slot = static_cast<int>(i);
+  for (Entry& e : entries_) {
+    e.first = static_cast<int>(edges_.size());
+    e.edges = static_cast<int>(e.node->inputs.size());
+    for (const auto& input : e.node->inputs) {
+      edges_.push_back(input ? input->slot : none);
+      if (input) ++entries_[static_cast<std::size_t>(input->slot)].pending;
+    }
+  }
+}
+void Session::visit(const std::shared_ptr<Node>& node) {
+  if (node->slot >= 0) return;
+  check(!node->freed, "backward", "the graph through '{}' was freed by an earlier backward: run the forward again",
+        node->op);
+  node->slot = static_cast<int>(entries_.size());
+  entries_.push_back({node, {}, 0, 0, 0});
+}
+
+void Session::run(std::span<const Tensor> roots, std::span<const Tensor> seeds) {
+  collect(roots);
+  for (std::size_t r = 0; r < roots.size(); ++r) {
+    const auto& node = roots[r].impl()->node;
+    if (!node) continue;
+    const auto at = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.node == node; });
+    ++at->pending;
+    contribute(static_cast<int>(at - entries_.begin()), seeds[r]);
+    complete(static_cast<int>(at - entries_.begin()));
+  }
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (entries_[i].pending == 0) process(static_cast<int>(i));
+  walked_ = true;
+}
+
+void Session::process(int at) {
+  Entry& e = entries_[static_cast<std::size_t>(at)];
+  Node& node = *e.node;
+  if (node.leaf) return;
+  node.freed = true;
+  Backward backward = std::exchange(node.backward, {});
+  node.inputs.clear();  // entries_ holds them
+  const Tensor dy = std::exchange(e.grad, {});
+  if (!dy) return run_half(at, {}, dy, true);
+  const bool two = backward.weights != nullptr;
+  if (backward.inputs || !two) run_half(at, backward.inputs, dy, !two);
+  backward.inputs = nullptr;  // frees what it captured
+  if (!two) return;
+  const auto edges = std::span(edges_).subspan(static_cast<std::size_t>(e.first), static_cast<std::size_t>(e.edges));
+  if (std::none_of(edges.begin(), edges.end(), [](int edge) { return edge >= 0; })) return;
+  if (deferred_ == nullptr || walked_) return run_half(at, backward.weights, dy, true);
+  deferred_->push([self = shared_from_this(), at, dy, half = std::move(backward.weights)] {
+    self->run_deferred(at, half, dy);
+  });
+}
+
+/// Runs one half and settles the edges it gave gradients to; the last half settles the rest too.
+void Session::run_half(int at, const BackwardFn& half, const Tensor& dy, bool last) {
+  if (half) {
+    Half gradients(*this, at);
+    half(dy, gradients);
+  }
+  const Entry& e = entries_[static_cast<std::size_t>(at)];
+  for (int k = e.first; k < e.first + e.edges; ++k) {
+    int& edge = edges_[static_cast<std::size_t>(k)];
+    if (edge == none || (edge >= 0 && !last)) continue;
+    const int to = edge >= 0 ? edge : ~edge;
+    edge = none;
+    complete(to);
+  }
+}
+
+void Session::run_deferred(int at, const BackwardFn& half, const Tensor& dy) {
+  run_half(at, half, dy, true);
+  while (!ready_.empty()) {
+    const int next = ready_.back();
+    ready_.pop_back();
+    process(next);
+  }
+}
+
+void Session::complete(int at) {
+  Entry& e = entries_[static_cast<std::size_t>(at)];
+  if (--e.pending > 0) return;
+  if (e.node->leaf) fire(at);
+  else if (walked_) ready_.push_back(at);
+}
+void Session::fire(int at) {
+  LeafState& leaf = *entries_[static_cast<std::size_t>(at)].node->leaf;
+  if (leaf.hooks.empty() || !leaf.written) return;
+  const Tensor tensor(leaf.tensor.lock());
+  const auto hooks = leaf.hooks;  // a hook may remove itself
+  for (const auto& [id, hook] : hooks)
+    if (tensor) hook(tensor);
+}
+
+Gradients::Target Session::target(int at) {
+  Entry& e = entries_[static_cast<std::size_t>(at)];
+  const Node& node = *e.node;
+  if (node.leaf) {
+    LeafState& leaf = *node.leaf;
+    if (!leaf.grad) leaf.grad = Tensor::empty(node.shape, node.dtype, node.device);
+    return {leaf.grad, std::exchange(leaf.written, true)};
+  }
+  if (!e.grad) {
+    e.grad = Tensor::empty(node.shape, node.dtype, node.device);
+    return {e.grad, false};
+  }
+  if (!sole(e.grad)) e.grad = e.grad.clone();
+  return {e.grad, true};
+}
+
+void Session::contribute(int at, Tensor gradient) {
+  Entry& e = entries_[static_cast<std::size_t>(at)];
+  const Node& node = *e.node;
+  check(gradient.shape() == node.shape && gradient.dtype() == node.dtype, "backward",
+        "'{}' is {} {}, the gradient given to it {} {}", node.op, node.dtype, node.shape, gradient.dtype(),
+        gradient.shape());
+  if (!node.leaf) {
+    e.grad = e.grad ? accumulated(std::move(e.grad), std::move(gradient)) : std::move(gradient);
+    return;
+  }
+  LeafState& leaf = *node.leaf;
+  if (!leaf.grad && sole(gradient)) leaf.grad = std::move(gradient);
+  else if (!leaf.grad) leaf.grad = gradient.clone();
+  else if (leaf.written) add_into(leaf.grad, gradient);
+  else leaf.grad.copy_from(gradient);
+  leaf.written = true;
+}
+
+}  // namespace
+
+Node::~Node() {
+  if (inputs.empty() && !backward.inputs && !backward.weights) return;
+  if (graveyard != nullptr) {
+    graveyard->push_back({std::move(inputs), std::move(backward)});
+    return;
+  }
+  std::vector<Remains> yard;
+  graveyard = &yard;
+  yard.push_back({std::move(inputs), std::move(backward)});
+  while (!yard.empty()) {
+    const Remains last = std::move(yard.back());
+    yard.pop_back();
+  }
+  graveyard = nullptr;
+}
+
+bool sole(const Tensor& t) { return t && t.impl().use_count() == 1 && t.impl()->block.use_count() == 1; }
+
+void add_into(const Tensor& y, const Tensor& x) { launch<kernel::Axpby>(y, x, 1.0, 1.0); }
+
+Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Backward backward) {
+  if (grad_off) return y;
+  const auto wanted = [](const Tensor& t) { return t && t.impl()->node; };
+  if (std::none_of(inputs.begin(), inputs.end(), wanted)) return y;
+  auto node = std::make_shared<Node>();
+  node->op = op;
+  node->inputs.reserve(inputs.size());
+  for (const Tensor& input : inputs) {
+    node->inputs.push_back(input ? input.impl()->node : nullptr);
+    if (node->inputs.back()) last_sequence = std::max(last_sequence, node->inputs.back()->sequence);
+  }
+  node->sequence = ++last_sequence;
+  node->backward = std::move(backward);
+  node->shape = y.shape();
+  node->dtype = y.dtype();
+  node->device = y.device();
+  y.impl()->node = std::move(node);
+  return y;
+}
+bool recording(std::initializer_list<const Tensor*> inputs) {
+  return !grad_off && std::any_of(inputs.begin(), inputs.end(),
+                                  [](const Tensor* t) { return *t && t->impl()->node != nullptr; });
+}
+
+void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, const BackwardOptions& options) {
+  check(roots.size() == seeds.size(), "backward", "{} roots and {} seeds", roots.size(), seeds.size());
+  bool any = false;
+  for (std::size_t i = 0; i < roots.size(); ++i) {
+    check(roots[i] && seeds[i], "backward", "root or seed {} is undefined", i);
+    check(seeds[i].shape() == roots[i].shape() && seeds[i].dtype() == roots[i].dtype(), "backward",
+          "the root is {} {}, its seed {} {}", roots[i].dtype(), roots[i].shape(), seeds[i].dtype(), seeds[i].shape());
+    any = any || roots[i].requires_grad();
+  }
+  check(any, "backward", "nothing to differentiate: no leaf with require_grad() leads to this result");
+  const NoGrad guard;
+  std::make_shared<Session>(options.defer_weights)->run(roots, seeds);
+}
+void Deferred::run() {
+  const NoGrad guard;
+  auto halves = std::exchange(halves_, {});
+  for (auto& half : halves) {
+    half();
+    half = nullptr;  // frees what it captured
+  }
+}
+
+std::uint64_t add_grad_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook) {
+  LeafState& state = leaf_of(leaf, "add_grad_hook");
+  state.hooks.emplace_back(state.next_id, std::move(hook));
+  return state.next_id++;
+}
+void remove_grad_hook(const Tensor& leaf, std::uint64_t id) {
+  std::erase_if(leaf_of(leaf, "remove_grad_hook").hooks, [id](const auto& hook) { return hook.first == id; });
+}
+void set_grad_block(const Tensor& leaf, const Tensor& grad) {
+  LeafState& state = leaf_of(leaf, "set_grad_block");
+  check(grad.shape() == leaf.shape() && grad.dtype() == leaf.dtype() && grad.device() == leaf.device(),
+        "set_grad_block", "the leaf is {} {} on {}, the block {} {} on {}", leaf.dtype(), leaf.shape(), leaf.device(),
+        grad.dtype(), grad.shape(), grad.device());
+  if (state.written) grad.copy_from(state.grad);
+  state.grad = grad.detach();
+}
+bool has_grad(const Tensor& leaf) { return leaf_of(leaf, "has_grad").written; }
+
+NoGrad::NoGrad() : before_(std::exchange(grad_off, true)) {}
+NoGrad::~NoGrad() { grad_off = before_; }
+
+Tensor& Tensor::require_grad(bool on) {
+  check(defined(), "require_grad", "the tensor is undefined");
+  std::shared_ptr<Node>& node = impl_->node;
+  check(!node || node->leaf, "require_grad", "the tensor is the result of '{}': only a leaf keeps its gradient",
+        node ? node->op : "");
+  if (!on) node = nullptr;
+  if (!on || node) return *this;
+  check(is_float(dtype()), "require_grad", "wants a floating type (f32, f64, bf16), got {}", dtype());
+  node = std::make_shared<Node>();
+  node->shape = shape();
+  node->dtype = dtype();
+  node->device = device();
+  node->leaf = std::make_unique<LeafState>();
+  node->leaf->tensor = impl_;
+  return *this;
+}
+bool Tensor::requires_grad() const { return impl_ && impl_->node; }
+Tensor Tensor::grad() const { return leaf_of(*this, "grad").grad; }
+void Tensor::clear_grad() const { leaf_of(*this, "clear_grad").written = false; }
+
+void Tensor::backward() const {
+  check(defined() && numel() == 1, "backward", "without a seed it starts from one number, the tensor is {}",
+        defined() ? shape() : Shape{0});
+  backward(full(shape(), 1, dtype(), device()));
+}
+void Tensor::backward(const Tensor& seed) const { trireme::backward({this, 1}, {&seed, 1}); }
+
+}  // namespace trireme

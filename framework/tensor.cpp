@@ -1,0 +1,157 @@
+#include "framework/tensor.h"
+
+#include <algorithm>
+
+#include "framework/launch.h"
+#include "framework/tape.h"
+#include "kernels/elementwise.h"
+#include "kernels/runtime.h"
+
+namespace trireme {
+namespace {
+
+const Tensor::Impl& deref(const std::shared_ptr<Tensor::Impl>& impl, const char* what) {
+  check(impl != nullptr, what, "the tensor is undefined");
+  return *impl;
+}
+Tensor wrap(std::shared_ptr<Block> block, std::size_t offset, const Shape& shape, DType dtype) {
+  auto impl = std::make_shared<Tensor::Impl>();
+  impl->block = std::move(block);
+  impl->offset = offset;
+  impl->shape = shape;
+  impl->dtype = dtype;
+  return Tensor(std::move(impl));
+}
+/// Which runtime copies between two devices: the accelerator's, if there is one.
+Device copier(Device a, Device b) { return a.kind == DeviceKind::cpu ? b : a; }
+
+/// Fills in a -1 and checks the count.
+Shape resolve(const Shape& from, Shape to) {
+  int hole = -1;
+  Index known = 1;
+  for (int i = 0; i < to.rank(); ++i) {
+    check(to[i] >= 0 || (to[i] == -1 && hole < 0), "reshape", "{}: extents are >= 0, one may be -1", to);
+    if (to[i] < 0) hole = i;
+    else known *= to[i];
+  }
+  if (hole >= 0 && known > 0) to[hole] = from.numel() / known;
+  check(to.numel() == from.numel() && (hole < 0 || known > 0), "reshape",
+        "{} has {} elements and cannot become {}", from, from.numel(), to);
+  return to;
+}
+
+}  // namespace
+
+// Never null, also for no bytes: an empty tensor is defined.
+Block::Block(std::size_t n, Device d)
+    : data(runtime(d.kind).allocate(std::max<std::size_t>(n, 1), d)), bytes(n), device(d) {}
+Block::~Block() { runtime(device.kind).release(data, std::max<std::size_t>(bytes, 1), device); }
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+  for (Index extent : shape) check(extent >= 0, "empty", "{} is not a shape: extents are >= 0", shape);
+  const auto bytes = static_cast<std::size_t>(shape.numel()) * static_cast<std::size_t>(size_of(dtype));
+  return wrap(std::make_shared<Block>(bytes, device), 0, shape, dtype);
+}
+Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
+  Tensor t = empty(shape, dtype, device);
+  launch<kernel::Fill>(t, value);
+  return t;
+}
+Tensor Tensor::scalar(double value, DType dtype, Device device) { return full({}, value, dtype, device); }
+Tensor Tensor::of(std::span<const double> values, const Shape& shape, DType dtype) {
+  check(static_cast<Index>(values.size()) == shape.numel(), "of", "{} values for shape {} of {} elements",
+        values.size(), shape, shape.numel());
+  Tensor t = empty(shape, dtype);
+  dispatch_any(dtype, [&]<class T>(T) {
+    std::transform(values.begin(), values.end(), t.data<T>(), [](double v) {
+      if constexpr (std::is_same_v<T, bf16>) return bf16(static_cast<float>(v));
+      else return static_cast<T>(v);
+    });
+  });
+  return t;
+}
+Tensor Tensor::like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
+
+const Shape& Tensor::shape() const { return deref(impl_, "shape").shape; }
+DType Tensor::dtype() const { return deref(impl_, "dtype").dtype; }
+Device Tensor::device() const { return deref(impl_, "device").block->device; }
+View Tensor::view() const {
+  if (!impl_) return {};
+  return {static_cast<std::byte*>(impl_->block->data) + impl_->offset, impl_->shape, impl_->dtype,
+          impl_->block->device};
+}
+
+std::vector<double> Tensor::to_vector() const {
+  const View v = deref(impl_, "to_vector").block->device.kind == DeviceKind::cpu ? view() : View{};
+  if (!v) return detach().to(cpu()).to_vector();
+  runtime(v.device.kind).synchronize(v.device);
+  std::vector<double> values(static_cast<std::size_t>(v.numel()));
+  dispatch_any(v.dtype, [&]<class T>(T) {
+    std::transform(v.as<T>(), v.as<T>() + v.numel(), values.begin(), [](T x) { return static_cast<double>(x); });
+  });
+  return values;
+}
+double Tensor::item() const {
+  check(numel() == 1, "item", "wants one element, the tensor is {}", shape());
+  return to_vector()[0];
+}
+
+Tensor Tensor::reshape(const Shape& wanted) const {
+  const Impl& from = deref(impl_, "reshape");
+  const Shape shape = resolve(from.shape, wanted);
+  Tensor y = wrap(from.block, from.offset, shape, from.dtype);
+  if (!recording({this})) return y;
+  return record("reshape", std::move(y), {*this}, [before = from.shape](const Tensor& dy, Gradients& g) {
+    if (g.wants(0)) g.put(0, dy.reshape(before));
+  });
+}
+Tensor Tensor::to(DType type) const {
+  if (type == dtype()) return *this;
+  Tensor y = empty(shape(), type, device());
+  launch<kernel::Cast>(y, *this);
+  if (!is_float(type) || !recording({this})) return y;
+  return record("to", std::move(y), {*this}, [](const Tensor& dy, Gradients& g) {
+    give(g, 0, [&](const Tensor& dx) { launch<kernel::Cast>(dx, dy); });
+  });
+}
+Tensor Tensor::to(Device target) const {
+  if (target == device()) return *this;
+  Tensor y = empty(shape(), dtype(), target);
+  y.copy_from(*this);
+  if (!recording({this})) return y;
+  return record("to", std::move(y), {*this}, [](const Tensor& dy, Gradients& g) {
+    give(g, 0, [&](const Tensor& dx) { dx.copy_from(dy); });
+  });
+}
+
+Tensor Tensor::detach() const {
+  const Impl& from = deref(impl_, "detach");
+  return wrap(from.block, from.offset, from.shape, from.dtype);
+}
+Tensor Tensor::rows(Index begin, Index end) const {
+  const Impl& from = deref(impl_, "rows");
+  check(from.shape.rank() > 0, "rows", "a scalar has no rows");
+  check(0 <= begin && begin <= end && end <= from.shape[0], "rows", "[{}, {}) of {} rows", begin, end, from.shape[0]);
+  Shape shape = from.shape;
+  shape[0] = end - begin;
+  const Index row = from.shape.product(1, shape.rank()) * size_of(from.dtype);
+  return wrap(from.block, from.offset + static_cast<std::size_t>(begin * row), shape, from.dtype);
+}
+Tensor Tensor::clone() const {
+  Tensor y = like(*this);
+  y.copy_from(*this);
+  return y;
+}
+void Tensor::copy_from(const Tensor& source) const {
+  check(source.shape() == shape(), "copy_from", "the source is {}, the target {}", source.shape(), shape());
+  if (numel() == 0) return;
+  if (source.dtype() != dtype()) {
+    if (source.device() == device()) return launch<kernel::Cast>(*this, source);
+    return copy_from(source.detach().to(dtype()));
+  }
+  const View to = view(), from = source.view();
+  const Device by = copier(to.device, from.device);
+  runtime(by.kind).copy(to.data, from.data, static_cast<std::size_t>(to.bytes()), by);
+}
+
+}  // namespace trireme

@@ -1,0 +1,39 @@
+// Batch norm between its moments and its application: per channel, so a plain loop.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/kernel.h"
+#include "kernels/norm.h"
+
+namespace trireme {
+namespace {
+
+/// T: type of the statistics; R: of the running ones.
+template <class T, class R>
+void finish(View rstd, View running_mean, View running_var, View mean, View m2, double count, double eps,
+            double momentum) {
+  const T *mu = mean.as<T>(), *squares = m2.as<T>();
+  T* inverse = rstd.as<T>();
+  for (Index c = 0; c < rstd.numel(); ++c)
+    inverse[c] = static_cast<T>(1 / std::sqrt(static_cast<double>(squares[c]) / count + eps));
+  if (!running_mean) return;
+  R *kept_mean = running_mean.as<R>(), *kept_var = running_var.as<R>();
+  const double unbiased = std::max(count - 1, 1.0);
+  for (Index c = 0; c < rstd.numel(); ++c) {
+    const double m = kept_mean[c], v = kept_var[c];
+    kept_mean[c] = static_cast<R>(m + momentum * (static_cast<double>(mu[c]) - m));
+    kept_var[c] = static_cast<R>(v + momentum * (static_cast<double>(squares[c]) / unbiased - v));
+  }
+}
+
+void batch_norm_finish(View rstd, View running_mean, View running_var, View mean, View m2, double count, double eps,
+                       double momentum) {
+  const bool wide = rstd.dtype == DType::f64, wide_running = running_mean && running_mean.dtype == DType::f64;
+  const auto run = wide ? (wide_running ? finish<double, double> : finish<double, float>)
+                        : (wide_running ? finish<float, double> : finish<float, float>);
+  run(rstd, running_mean, running_var, mean, m2, count, eps, momentum);
+}
+const Kernel<kernel::BatchNormFinish> slot{DeviceKind::cpu, batch_norm_finish};
+
+}  // namespace
+}  // namespace trireme
