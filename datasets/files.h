@@ -1,23 +1,17 @@
-// Where data files lie, and reading one whole.
+// A whole file as bytes.
 #pragma once
-#include <cstddef>
-#include <string>
-#include <string_view>
 #include <vector>
+
+#include "framework/file.h"
 
 namespace trireme {
 
-/// All bytes of a regular file. Throws Error("op: path: ...") when it is missing, unreadable or not a file.
-std::vector<std::byte> read_file(const std::string& path, std::string_view op);
-
-/// Folders that may hold the files of a dataset, best first: $TRIREME_DATA/name; share/trireme/name beside
-/// the library or the program, wherever the installation was moved to; the source tree's datasets/name. They
-/// need not exist.
-std::vector<std::string> data_folders(const std::string& name);
-
-/// The first of folder/file and folder/file.gz that exists, over the folders in order. Throws Error naming
-/// op, the file, the folders and the remedy.
-std::string find_data_file(const std::vector<std::string>& folders, const std::string& file,
-                           std::string_view op, std::string_view remedy);
+/// Throws Error when the file is missing, unreadable or not a regular file.
+inline std::vector<std::byte> read_bytes(const std::string& path) {
+  const FileReader file(path);
+  std::vector<std::byte> bytes(file.size());
+  file.read(0, bytes);
+  return bytes;
+}
 
 }  // namespace trireme

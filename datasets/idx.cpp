@@ -163,6 +163,6 @@ Idx parse_idx(std::span<const std::byte> bytes, const std::string& source) {
   return idx;
 }
 
-Idx read_idx(const std::string& path) { return parse_idx(read_file(path, op), path); }
+Idx read_idx(const std::string& path) { return parse_idx(read_bytes(path), path); }
 
 }  // namespace trireme

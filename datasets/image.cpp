@@ -147,7 +147,7 @@ Tensor decode_image(std::span<const std::byte> bytes, int channels, const std::s
 }
 
 Tensor read_image(const std::string& path, int channels) {
-  return decode_image(read_file(path, op), channels, path);
+  return decode_image(read_bytes(path), channels, path);
 }
 
 }  // namespace trireme

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "datasets/datasets.h"
-#include "datasets/files.h"
+#include "datasets/folders.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,5 @@
 """Seeds and a dictionary for a fuzzer: make_corpus.py NAME DIRECTORY writes DIRECTORY/seeds/* and DIRECTORY/words."""
+import gzip
 import json
 import os
 import struct
@@ -29,7 +30,20 @@ def safetensors():
     yield struct.pack("<Q", 2**64 - 1)
 
 
+def idx():
+    """Whole files, plain and packed, good and bad."""
+    def plain(extents, values, kind=8):
+        return struct.pack(">HBB%dI" % len(extents), 0, kind, len(extents), *extents) + values
+    files = [plain([3], b"abc"), plain([2, 2, 3], bytes(range(12))), plain([0, 28, 28], b""), plain([1] * 6, b"x"),
+             plain([2**32 - 1] * 3, b""), plain([2], b"\0\0\0\0", 0x0D), plain([5], b"ab"), plain([40, 50], bytes(2000))]
+    for file in files:
+        yield file
+        yield gzip.compress(file, mtime=0)
+    yield gzip.compress(files[0], mtime=0)[:-3]
+
+
 WORDS = {
+    idx: [b"\x1f\x8b\x08", b"\0\0\x08\x01", b"\0\0\x08\x03", b"\xff\xff\xff\xff", b"\x80\0\0\0"],
     safetensors: ['"dtype":', '"shape":[', '"data_offsets":[', '"__metadata__":{', '"F32"', '"BF16"', '"F4"', '"BOOL"', '"C64"',
                   "[0,4]", "{}", "[]", ",", "18446744073709551615", "9223372036854775807", "-1", "1.5", "null", "\\u0000",
                   "\\xff", "\\ud800"],
@@ -41,7 +55,7 @@ if __name__ == "__main__":
     os.makedirs(os.path.join(directory, "seeds"), exist_ok=True)
     with open(os.path.join(directory, "words"), "w") as words:
         for word in WORDS.get(makers.get(name), []):
-            words.write('"%s"\n' % word.replace("\\", "\\\\").replace('"', '\\"'))
+            words.write('"%s"\n' % "".join("\\x%02x" % byte for byte in (word.encode() if isinstance(word, str) else word)))
     for i, seed in enumerate(makers[name]() if name in makers else [b""]):
         with open(os.path.join(directory, "seeds", "%03d" % i), "wb") as f:
             f.write(seed)

@@ -1,13 +1,10 @@
-#include "datasets/files.h"
+#include "datasets/folders.h"
 
 #include <dlfcn.h>
 #include <fmt/ranges.h>
 
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
 #include <system_error>
 
 #include "kernels/error.h"
@@ -16,16 +13,12 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-struct Close {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
 /// The file that holds this code: the shared library, or the program it was linked into.
 std::vector<fs::path> own_files() {
   std::vector<fs::path> files;
   std::error_code ignored;
   Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&read_file), &info) != 0 && info.dli_fname != nullptr)
+  if (dladdr(reinterpret_cast<const void*>(&data_folders), &info) != 0 && info.dli_fname != nullptr)
     // A program is listed as it was called, which may be a bare name found through PATH.
     if (fs::path path(info.dli_fname); path.has_parent_path()) files.push_back(fs::canonical(path, ignored));
   files.push_back(fs::read_symlink("/proc/self/exe", ignored));
@@ -33,20 +26,6 @@ std::vector<fs::path> own_files() {
 }
 
 }  // namespace
-
-std::vector<std::byte> read_file(const std::string& path, std::string_view op) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  check(!fs::exists(status) || fs::is_regular_file(status), op, "{}: is not a file", path);
-  std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
-  check(file != nullptr, op, "{}: cannot be read: {}", path, std::generic_category().message(errno));
-  const auto size = fs::file_size(path, error);
-  check(!error, op, "{}: cannot be read: {}", path, error.message());
-  std::vector<std::byte> bytes(size);
-  const std::size_t got = std::fread(bytes.data(), 1, bytes.size(), file.get());
-  check(got == size, op, "{}: {} bytes could be read of {}", path, got, size);
-  return bytes;
-}
 
 std::vector<std::string> data_folders(const std::string& name) {
   std::vector<std::string> folders;
