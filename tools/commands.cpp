@@ -27,7 +27,7 @@ std::string load(Parameters& parameters, const std::string& run, const std::stri
     import_weights(parameters, read_safetensors(weights), weights);
     return weights;
   }
-  auto loaded = load_latest(run + "/checkpoints", parameters, nullptr);
+  auto loaded = load_latest(run, parameters, nullptr);
   check(loaded.has_value(), "checkpoint", "{}/checkpoints holds no usable checkpoint", run);
   if (!loaded->note.empty()) std::fprintf(stderr, "%s\n", loaded->note.c_str());
   return loaded->path;

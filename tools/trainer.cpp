@@ -79,7 +79,7 @@ class Trainer {
   void resume() {
     std::vector<double> numbers(4, 0);
     if (world_.main()) {
-      auto loaded = load_latest(dir_->checkpoints(), step_->parameters(), &step_->optimizer());
+      auto loaded = load_latest(dir_->path(), step_->parameters(), &step_->optimizer());
       check(loaded.has_value(), "resume", "no usable checkpoint in {}", dir_->checkpoints());
       if (!loaded->note.empty()) console_.log(loaded->note);
       const TrainState& s = loaded->state;
@@ -156,7 +156,7 @@ class Trainer {
     state.seed = static_cast<std::uint64_t>(config_.seed);
     state.config = to_toml(config_);
     state.metrics = std::move(metrics);
-    saved_ = save_checkpoint(dir_->checkpoints(), step_->parameters(), step_->optimizer(), state, static_cast<int>(config_.checkpoint.keep));
+    saved_ = save_checkpoint(dir_->path(), step_->parameters(), step_->optimizer(), state, {.keep_last = static_cast<int>(config_.checkpoint.keep)});
   }
 
   static constexpr std::int64_t log_every = 20;
