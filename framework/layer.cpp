@@ -19,7 +19,8 @@ ConvNd* as_conv(const Module& m) {
   return m.as<ConvNd>();
 }
 
-/// Windows that bias_relu_pool_dropout serves: they tile the image, and a cell number fits u8 beside the mark 255.
+/// Windows that bias_relu_pool_dropout serves: they tile the image, and a cell number fits u8 beside the mark
+/// 255.
 bool tiles(const PoolOptions& o) {
   const Extents none{0, 0, 0}, dense{1, 1, 1};
   return o.stride == o.window && o.pad_begin == none && o.pad_end == none && o.dilation == dense &&
@@ -74,8 +75,8 @@ Tensor Sequential::run(const Group& g, Tensor x) const {
   if (g.pool) {
     // The bias is added, and its gradient summed, in the pass over the pool.
     if (g.conv) x = conv(x, g.conv->weight, {}, g.conv->options);
-    return bias_relu_pool_dropout(x, g.conv ? g.conv->bias : Tensor(), g.pool->options, g.dropout ? g.dropout->p : 0,
-                                  g.dropout ? g.dropout->key : 0);
+    return bias_relu_pool_dropout(x, g.conv ? g.conv->bias : Tensor(), g.pool->options,
+                                  g.dropout ? g.dropout->p : 0, g.dropout ? g.dropout->key : 0);
   }
   if (g.conv) {
     ConvOptions options = g.conv->options;

@@ -1,5 +1,5 @@
-// Layer: anything that maps a tensor to a tensor: relu, a lambda, a struct. Module holds any layer by value (copies share
-// the weights); Sequential chains them. State is named by one member function:
+// Layer: anything that maps a tensor to a tensor: relu, a lambda, a struct. Module holds any layer by value
+// (copies share the weights); Sequential chains them. State is named by one member function:
 //   void visit(const Visit& v) { v("conv1", conv1), v("conv2", conv2); }
 #pragma once
 #include <concepts>
@@ -25,11 +25,12 @@ enum class Use : std::uint8_t {
   bias,    ///< trained, exempt from weight decay in the usual recipes (biases, norm scales)
   buffer,  ///< not trained: running statistics
 };
-/// How a tensor is laid out in memory, so that the file boundary can write PyTorch's form.
-enum class FileLayout : std::uint8_t { same, filter };  ///< filter: O,spatial...,I here, O,I,spatial... in files
+/// How a tensor is laid out in memory, so that the file boundary can write PyTorch's form. A filter is
+/// O,spatial...,I here and O,I,spatial... in files.
+enum class FileLayout : std::uint8_t { same, filter };
 
 struct Leaf {
-  std::string name;   ///< full: "layer1.0.conv1.weight"
+  std::string name;  ///< full: "layer1.0.conv1.weight"
   Tensor* tensor;
   Use use;
   FileLayout layout = FileLayout::same;
@@ -38,11 +39,13 @@ struct Leaf {
 /// Walks a model's named state. Passed to visit() members; also hands each random layer (dropout) its key.
 class Visit {
  public:
-  Visit(std::function<void(const Leaf&)> leaf, std::function<void(const std::string&, std::uint64_t&)> key = {}, std::string prefix = "")
+  Visit(std::function<void(const Leaf&)> leaf,
+        std::function<void(const std::string&, std::uint64_t&)> key = {}, std::string prefix = "")
       : leaf_(std::move(leaf)), key_(std::move(key)), prefix_(std::move(prefix)) {}
 
   /// A tensor of this layer. Undefined tensors (no bias) are skipped.
-  void operator()(const std::string& name, Tensor& tensor, Use use, FileLayout layout = FileLayout::same) const {
+  void operator()(const std::string& name, Tensor& tensor, Use use,
+                  FileLayout layout = FileLayout::same) const {
     if (tensor) leaf_({prefix_ + name, &tensor, use, layout});
   }
   /// A part with a visit() member; parts without state are passed over.
@@ -50,7 +53,8 @@ class Visit {
   void operator()(const std::string& name, Part& part) const {
     if constexpr (requires { part.visit(*this); }) part.visit(Visit(leaf_, key_, prefix_ + name + "."));
   }
-  /// The key of a random layer, derived from its name, so that masks do not depend on how the model is cut into stages.
+  /// The key of a random layer, derived from its name, so that masks do not depend on how the model is cut
+  /// into stages.
   void random(std::uint64_t& key) const {
     if (key_) key_(prefix_, key);
   }
@@ -66,8 +70,8 @@ class Module {
  public:
   Module() = default;
   template <Layer F>
-    requires(!std::same_as<std::remove_cvref_t<F>, Module>)
-  Module(F&& layer) : self_(std::make_shared<Model<std::decay_t<F>>>(std::forward<F>(layer))) {}  // NOLINT: implicit
+  requires(!std::same_as<std::remove_cvref_t<F>, Module>) Module(F&& layer)
+      : self_(std::make_shared<Model<std::decay_t<F>>>(std::forward<F>(layer))) {}  // NOLINT: implicit
 
   explicit operator bool() const { return self_ != nullptr; }
   Tensor operator()(const Tensor& x) const { return self_->forward(x); }
@@ -103,16 +107,17 @@ struct BatchNorm;
 struct MaxPool;
 struct Dropout;
 
-/// Layers in a row, named "0", "1", ... (PyTorch's nn.Sequential) or by the caller. Neighbours that one kernel serves are
-/// fused when it runs (conv+relu, linear+relu, batch_norm+relu, conv+relu+max_pool+dropout): names, values, gradients and
-/// dropout masks stay the same. Copies share the layers.
+/// Layers in a row, named "0", "1", ... (PyTorch's nn.Sequential) or by the caller. Neighbours that one
+/// kernel serves are fused when it runs (conv+relu, linear+relu, batch_norm+relu,
+/// conv+relu+max_pool+dropout): names, values, gradients and dropout masks stay the same. Copies share the
+/// layers.
 class Sequential {
  public:
   Sequential() = default;
   template <class... L>
-    requires(sizeof...(L) > 0 && (Layer<std::remove_cvref_t<L>> && ...) &&
-             !(sizeof...(L) == 1 && (std::same_as<std::remove_cvref_t<L>, Sequential> && ...)))
-  Sequential(L&&... layers) {  // NOLINT: implicit
+  requires(sizeof...(L) > 0 && (Layer<std::remove_cvref_t<L>> && ...) &&
+           !(sizeof...(L) == 1 && (std::same_as<std::remove_cvref_t<L>, Sequential> && ...)))
+      Sequential(L&&... layers) {  // NOLINT: implicit
     (add(Module(std::forward<L>(layers))), ...);
   }
   Sequential& add(Module layer) { return add(std::to_string(parts_.size()), std::move(layer)); }
@@ -124,16 +129,18 @@ class Sequential {
   const Module& operator[](std::size_t i) const { return parts_[i].second; }
   const std::string& name(std::size_t i) const { return parts_[i].first; }
 
-  /// Running the whole is running groups 0, 1, ...: one layer or a fused few each. A plan's parts are these groups.
+  /// Running the whole is running groups 0, 1, ...: one layer or a fused few each. A plan's parts are these
+  /// groups.
   std::size_t groups() const { return groups_.size(); }
-  Tensor run_group(std::size_t g, const Tensor& x) const { return run(groups_[g], x); }
+  Tensor run_group(std::size_t g, Tensor x) const { return run(groups_[g], std::move(x)); }
   /// The layers [first, last) of group g.
   std::pair<std::size_t, std::size_t> group(std::size_t g) const {
     return {groups_[g].first, groups_[g].first + groups_[g].count};
   }
 
  private:
-  /// Parts [first, first + count) that run as one call. The pointers reach into layers that parts_ keeps alive.
+  /// Parts [first, first + count) that run as one call. The pointers reach into layers that parts_ keeps
+  /// alive.
   struct Group {
     std::size_t first = 0, count = 1;
     ConvNd* conv = nullptr;

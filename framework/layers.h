@@ -1,5 +1,6 @@
-// The layers users compose. Each holds its weights as Tensors (copies share them), made on construction with PyTorch's
-// default initialisation: the same distribution, drawn by Philox from (seed, the order of construction is irrelevant: init(model, seed)).
+// The layers users compose. Each holds its weights as Tensors (copies share them), made on construction with
+// PyTorch's default initialisation: the same distribution, drawn by Philox from (seed, the order of
+// construction is irrelevant: init(model, seed)).
 #pragma once
 #include "framework/layer.h"
 #include "framework/ops.h"
@@ -8,7 +9,9 @@ namespace trireme {
 
 /// y = x w^T + b. x [N, in] -> [N, out].
 struct Linear {
-  struct Options { bool bias = true; };
+  struct Options {
+    bool bias = true;
+  };
   Linear(Index in, Index out, Options = {true});
   Tensor operator()(const Tensor& x) const { return linear(x, weight, bias); }
   void visit(const Visit& v) { v("weight", weight, Use::weight), v("bias", bias, Use::bias); }
@@ -24,16 +27,26 @@ struct ConvLayerOptions {
 struct ConvNd {
   ConvNd(Index in, Index out, const Shape& kernel, ConvOptions, bool bias);
   Tensor operator()(const Tensor& x) const { return conv(x, weight, bias, options); }
-  void visit(const Visit& v) { v("weight", weight, Use::weight, FileLayout::filter), v("bias", bias, Use::bias); }
+  void visit(const Visit& v) {
+    v("weight", weight, Use::weight, FileLayout::filter), v("bias", bias, Use::bias);
+  }
   Tensor weight, bias;  ///< [out, kernel..., in / groups], [out]
   ConvOptions options;
 };
-struct Conv1d : ConvNd { Conv1d(Index in, Index out, Index kernel, ConvLayerOptions = {}); };
-struct Conv2d : ConvNd { Conv2d(Index in, Index out, Index kernel, ConvLayerOptions = {}); };
-struct Conv3d : ConvNd { Conv3d(Index in, Index out, Index kernel, ConvLayerOptions = {}); };
+struct Conv1d : ConvNd {
+  Conv1d(Index in, Index out, Index kernel, ConvLayerOptions = {});
+};
+struct Conv2d : ConvNd {
+  Conv2d(Index in, Index out, Index kernel, ConvLayerOptions = {});
+};
+struct Conv3d : ConvNd {
+  Conv3d(Index in, Index out, Index kernel, ConvLayerOptions = {});
+};
 
 /// Over the two spatial axes of an image (or all of 1 or 3). stride 0 means the window.
-struct PoolLayerOptions { Index stride = 0, pad = 0; };
+struct PoolLayerOptions {
+  Index stride = 0, pad = 0;
+};
 struct MaxPool {
   explicit MaxPool(Index window, PoolLayerOptions = {});
   Tensor operator()(const Tensor& x) const { return max_pool(x, options); }
@@ -48,7 +61,9 @@ struct AvgPool {
 /// Over all axes but the last. weight = gamma, bias = beta; buffers running_mean, running_var.
 struct BatchNorm {
   explicit BatchNorm(Index channels, BatchNormOptions = {});
-  Tensor operator()(const Tensor& x) const { return batch_norm(x, weight, bias, running_mean, running_var, options); }
+  Tensor operator()(const Tensor& x) const {
+    return batch_norm(x, weight, bias, running_mean, running_var, options);
+  }
   /// relu(batch_norm(x) + residual) when options.relu.
   Tensor operator()(const Tensor& x, const Tensor& residual) const {
     return batch_norm(x, weight, bias, running_mean, running_var, options, residual);
@@ -67,8 +82,8 @@ struct LayerNorm {
   double eps;
 };
 
-/// Zeroes with probability p and scales the rest by 1 / (1 - p). The mask is a function of (seed, step, sample id, this
-/// layer's name): the same on one rank and on many.
+/// Zeroes with probability p and scales the rest by 1 / (1 - p). The mask is a function of (seed, step,
+/// sample id, this layer's name): the same on one rank and on many.
 struct Dropout {
   explicit Dropout(double p);
   Tensor operator()(const Tensor& x) const { return dropout(x, p, key); }

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 
 #include "framework/launch.h"
-#include "framework/tape.h"
 #include "kernels/shape.h"
 #include "kernels/update.h"
 
@@ -25,13 +25,22 @@ double decay_of(const Recipe& recipe) {
 /// Names (PyTorch's, momentum aside) and starting values of the state.
 std::vector<std::pair<std::string, double>> state_of(const Recipe& recipe) {
   using State = std::vector<std::pair<std::string, double>>;
-  return std::visit(
-      Cases{[](const Sgd& r) { return r.momentum != 0 ? State{{"momentum", 0}} : State{}; },
-            [](const Adagrad& r) { return State{{"sum", r.initial}}; },
-            [](const Adadelta&) { return State{{"square_avg", 0}, {"acc_delta", 0}}; },
-            [](const Lars&) { return State{{"momentum", 0}}; },
-            [](const auto&) { return State{{"exp_avg", 0}, {"exp_avg_sq", 0}}; }},
-      recipe);
+  return std::visit(Cases{[](const Sgd& r) {
+                            return r.momentum != 0 ? State{{"momentum", 0}} : State{};
+                          },
+                          [](const Adagrad& r) {
+                            return State{{"sum", r.initial}};
+                          },
+                          [](const Adadelta&) {
+                            return State{{"square_avg", 0}, {"acc_delta", 0}};
+                          },
+                          [](const Lars&) {
+                            return State{{"momentum", 0}};
+                          },
+                          [](const auto&) {
+                            return State{{"exp_avg", 0}, {"exp_avg_sq", 0}};
+                          }},
+                    recipe);
 }
 
 void check_share(const std::string& op, const char* what, double value) {
@@ -43,24 +52,76 @@ void check_positive(const std::string& op, const char* what, double value) {
 
 void validate(const Recipe& recipe, const std::string& op) {
   check(decay_of(recipe) >= 0, op, "decay is {}, expected at least 0", decay_of(recipe));
-  std::visit(Cases{[&](const Sgd& r) {
-                     check(r.momentum >= 0, op, "momentum is {}, expected at least 0", r.momentum);
-                     check(!r.nesterov || (r.momentum > 0 && r.dampening == 0), op,
-                           "nesterov needs momentum and no dampening, got momentum {} and dampening {}", r.momentum, r.dampening);
-                   },
-                   [&](const Adagrad& r) {
-                     check_positive(op, "eps", r.eps);
-                     check(r.initial >= 0, op, "initial is {}, expected at least 0", r.initial);
-                   },
-                   [&](const Adadelta& r) { check_share(op, "rho", r.rho), check_positive(op, "eps", r.eps); },
-                   [&](const Lars& r) {
-                     check_share(op, "momentum", r.momentum);
-                     check_positive(op, "trust", r.trust), check_positive(op, "eps", r.eps);
-                   },
-                   [&](const auto& r) {
-                     check_share(op, "beta1", r.beta1), check_share(op, "beta2", r.beta2), check_positive(op, "eps", r.eps);
-                   }},
-             recipe);
+  std::visit(
+      Cases{[&](const Sgd& r) {
+              check(r.momentum >= 0, op, "momentum is {}, expected at least 0", r.momentum);
+              check(!r.nesterov || (r.momentum > 0 && r.dampening == 0), op,
+                    "nesterov needs momentum and no dampening, got momentum {} and dampening {}", r.momentum,
+                    r.dampening);
+            },
+            [&](const Adagrad& r) {
+              check_positive(op, "eps", r.eps);
+              check(r.initial >= 0, op, "initial is {}, expected at least 0", r.initial);
+            },
+            [&](const Adadelta& r) { check_share(op, "rho", r.rho), check_positive(op, "eps", r.eps); },
+            [&](const Lars& r) {
+              check_share(op, "momentum", r.momentum);
+              check_positive(op, "trust", r.trust), check_positive(op, "eps", r.eps);
+            },
+            [&](const auto& r) {
+              check_share(op, "beta1", r.beta1), check_share(op, "beta2", r.beta2),
+                  check_positive(op, "eps", r.eps);
+            }},
+      recipe);
+}
+
+/// What one kernel call updates, and from what.
+struct Operands {
+  Tensor value, grad;
+  Tensor state[2];
+  double lr, decay, grad_scale;
+  std::int64_t steps;  // done before
+};
+
+void launch_update(const Operands& o, const Sgd& r) {
+  const kernel::SgdUpdate::Args args{.lr = o.lr,
+                                     .momentum = r.momentum,
+                                     .dampening = r.dampening,
+                                     .decay = o.decay,
+                                     .grad_scale = o.grad_scale,
+                                     .nesterov = r.nesterov,
+                                     .first = o.steps == 0};
+  launch<kernel::SgdUpdate>(o.value, o.grad, o.state[0], args);
+}
+
+void launch_update(const Operands& o, const Lars& r) { launch_update(o, Sgd{.momentum = r.momentum}); }
+
+void launch_update(const Operands& o, const Adagrad& r) {
+  const kernel::AdagradUpdate::Args args{
+      .lr = o.lr, .eps = r.eps, .decay = o.decay, .grad_scale = o.grad_scale};
+  launch<kernel::AdagradUpdate>(o.value, o.grad, o.state[0], args);
+}
+
+void launch_update(const Operands& o, const Adadelta& r) {
+  const kernel::AdadeltaUpdate::Args args{
+      .lr = o.lr, .rho = r.rho, .eps = r.eps, .decay = o.decay, .grad_scale = o.grad_scale};
+  launch<kernel::AdadeltaUpdate>(o.value, o.grad, o.state[0], o.state[1], args);
+}
+
+/// Adam and AdamW.
+template <class R>
+void launch_update(const Operands& o, const R& r) {
+  const auto t = static_cast<double>(o.steps + 1);
+  const kernel::AdamUpdate::Args args{.lr = o.lr,
+                                      .beta1 = r.beta1,
+                                      .beta2 = r.beta2,
+                                      .eps = r.eps,
+                                      .decay = o.decay,
+                                      .bias1 = 1 - std::pow(r.beta1, t),
+                                      .bias2 = 1 - std::pow(r.beta2, t),
+                                      .grad_scale = o.grad_scale,
+                                      .decoupled = std::same_as<R, AdamW>};
+  launch<kernel::AdamUpdate>(o.value, o.grad, o.state[0], o.state[1], args);
 }
 
 double norm_of(const Tensor& flat) {
@@ -74,9 +135,11 @@ double norm_of(const Tensor& flat) {
 Optimizer::Optimizer(Parameters& parameters, Recipe recipe, OptimizerOptions options)
     : parameters_(parameters), recipe_(std::move(recipe)), options_(options) {
   validate(recipe_, name());
-  check(options_.clip_norm >= 0, name(), "clip_norm is {}, expected at least 0 (0: no clipping)", options_.clip_norm);
+  check(options_.clip_norm >= 0, name(), "clip_norm is {}, expected at least 0 (0: no clipping)",
+        options_.clip_norm);
   for (auto& [key, start] : state_of(recipe_))
-    state_.emplace_back(key, Tensor::full(parameters_.values().shape(), start, parameters_.dtype(), parameters_.values().device()));
+    state_.emplace_back(key, Tensor::full(parameters_.values().shape(), start, parameters_.dtype(),
+                                          parameters_.values().device()));
 
   const auto& entries = parameters_.entries();
   const bool one_group = options_.decay_biases || decay_of(recipe_) == 0;
@@ -86,7 +149,8 @@ Optimizer::Optimizer(Parameters& parameters, Recipe recipe, OptimizerOptions opt
     const Index end = i + 1 < entries.size() ? entries[i + 1].slice.begin : parameters_.size();
     const bool decays = one_group || e.use == Use::weight;
     Range* last = ranges_.empty() ? nullptr : &ranges_.back();
-    const bool joins = last && last->decays == decays && (!lars || (e.use == Use::bias && last->entry->use == Use::bias));
+    const bool joins =
+        last && last->decays == decays && (!lars || (e.use == Use::bias && last->entry->use == Use::bias));
     if (joins)
       last->slice.end = end;
     else
@@ -122,56 +186,33 @@ void Optimizer::update(Slice slice, double grad_scale) {
 
 void Optimizer::apply(const Range& range, Slice slice, double grad_scale) {
   const auto of = [&](const Tensor& flat) { return flat.rows(slice.begin, slice.end); };
-  const Tensor value = of(parameters_.values()), grad = of(parameters_.grads());
   const auto state = [&](std::size_t i) { return i < state_.size() ? of(state_[i].second) : Tensor(); };
-  const double lr = rate(), decay = range.decays ? decay_of(recipe_) : 0;
-  const auto adam = [&](const auto& r, bool decoupled) {
-    const auto t = static_cast<double>(steps_ + 1);
-    launch<kernel::AdamUpdate>(value, grad, state(0), state(1),
-                               kernel::AdamUpdate::Args{.lr = lr, .beta1 = r.beta1, .beta2 = r.beta2, .eps = r.eps,
-                                                        .decay = decay, .bias1 = 1 - std::pow(r.beta1, t),
-                                                        .bias2 = 1 - std::pow(r.beta2, t), .grad_scale = grad_scale,
-                                                        .decoupled = decoupled});
-  };
-  std::visit(Cases{[&](const Sgd& r) {
-                     launch<kernel::SgdUpdate>(value, grad, state(0),
-                                               kernel::SgdUpdate::Args{.lr = lr, .momentum = r.momentum, .dampening = r.dampening,
-                                                                       .decay = decay, .grad_scale = grad_scale,
-                                                                       .nesterov = r.nesterov, .first = steps_ == 0});
-                   },
-                   [&](const Adagrad& r) {
-                     launch<kernel::AdagradUpdate>(value, grad, state(0),
-                                                   kernel::AdagradUpdate::Args{.lr = lr, .eps = r.eps, .decay = decay,
-                                                                               .grad_scale = grad_scale});
-                   },
-                   [&](const Adadelta& r) {
-                     launch<kernel::AdadeltaUpdate>(value, grad, state(0), state(1),
-                                                    kernel::AdadeltaUpdate::Args{.lr = lr, .rho = r.rho, .eps = r.eps,
-                                                                                 .decay = decay, .grad_scale = grad_scale});
-                   },
-                   [&](const Adam& r) { adam(r, false); }, [&](const AdamW& r) { adam(r, true); },
-                   [&](const Lars& r) {
-                     const Slice& whole = range.entry->slice;
-                     check(range.entry->use != Use::weight || (slice.begin <= whole.begin && whole.end <= slice.end), "lars",
-                           "slice [{}, {}) cuts '{}' in two; its rate needs the norm of the whole tensor", slice.begin,
-                           slice.end, range.entry->name);
-                     // SGD with momentum on trust * (g + decay v): the ratio multiplies both terms.
-                     const double trust = lars_trust(range, r, grad_scale);
-                     launch<kernel::SgdUpdate>(value, grad, state(0),
-                                               kernel::SgdUpdate::Args{.lr = lr, .momentum = r.momentum, .dampening = 0,
-                                                                       .decay = decay * trust, .grad_scale = grad_scale * trust,
-                                                                       .nesterov = false, .first = steps_ == 0});
-                   }},
-             recipe_);
+  const double decay = range.decays ? decay_of(recipe_) : 0;
+  double trust = 1;
+  if (const Lars* lars = std::get_if<Lars>(&recipe_); lars && range.entry->use == Use::weight) {
+    const Slice& whole = range.entry->slice;
+    check(slice.begin <= whole.begin && whole.end <= slice.end, "lars",
+          "slice [{}, {}) cuts '{}' in two; its rate needs the norm of the whole tensor", slice.begin,
+          slice.end, range.entry->name);
+    trust = lars_trust(*range.entry, *lars, decay, grad_scale);
+  }
+  // The trust ratio multiplies g + decay v, so it goes into both factors.
+  const Operands o{.value = of(parameters_.values()),
+                   .grad = of(parameters_.grads()),
+                   .state = {state(0), state(1)},
+                   .lr = rate(),
+                   .decay = decay * trust,
+                   .grad_scale = grad_scale * trust,
+                   .steps = steps_};
+  std::visit([&](const auto& r) { launch_update(o, r); }, recipe_);
 }
 
-double Optimizer::lars_trust(const Range& range, const Lars& r, double grad_scale) const {
-  if (range.entry->use != Use::weight) return 1;
-  const Slice& s = range.entry->slice;
-  const double value = norm_of(parameters_.values().rows(s.begin, s.end));
-  const double grad = norm_of(parameters_.grads().rows(s.begin, s.end)) * std::abs(grad_scale);
+double Optimizer::lars_trust(const Parameters::Entry& e, const Lars& r, double decay,
+                             double grad_scale) const {
+  const double value = norm_of(parameters_.values().rows(e.slice.begin, e.slice.end));
+  const double grad = norm_of(parameters_.grads().rows(e.slice.begin, e.slice.end)) * std::abs(grad_scale);
   if (value == 0 || grad == 0) return 1;
-  return r.trust * value / (grad + (range.decays ? r.decay : 0) * value + r.eps);
+  return r.trust * value / (grad + decay * value + r.eps);
 }
 
 void Optimizer::finish() {
@@ -194,8 +235,10 @@ double Optimizer::clip_scale() const {
 void Optimizer::refuse_non_finite(double norm) const {
   if (std::isfinite(norm)) return;
   const Parameters::Entry* bad = parameters_.first_non_finite_grad();
-  fail(name(), "the gradient of '{}' is not finite at step {}; lower the learning rate (now {}) or look for bad input",
-       bad ? bad->name : "all parameters together", steps_, rate());
+  fail(
+      name(),
+      "the gradient of '{}' is not finite at step {}; lower the learning rate (now {}) or look for bad input",
+      bad ? bad->name : "all parameters together", steps_, rate());
 }
 
 }  // namespace trireme

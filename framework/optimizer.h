@@ -1,4 +1,5 @@
-// Optimizers. A recipe (Sgd{...}, Adam{...}) is plain data; an Optimizer applies it to Parameters and owns its state.
+// Optimizers. A recipe (Sgd{...}, Adam{...}) is plain data; an Optimizer applies it to Parameters and owns
+// its state.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,46 +11,70 @@
 
 namespace trireme {
 
-// Fields and defaults are PyTorch's, formulas too (kernels/update.h). decay is L2 (added to the gradient) unless said otherwise.
-struct Sgd { Rate lr = 0.01; double momentum = 0, dampening = 0, decay = 0; bool nesterov = false; };
-struct Adagrad { Rate lr = 0.01; double eps = 1e-10, decay = 0, initial = 0; };
-struct Adadelta { Rate lr = 1.0; double rho = 0.9, eps = 1e-6, decay = 0; };
-struct Adam { Rate lr = 0.001; double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0; };
-struct AdamW { Rate lr = 0.001; double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0.01; };  ///< decoupled decay
-/// You et al. (arXiv 1708.03888): per-tensor rate trust * |v| / (|g| + decay |v|); biases and norm scales use plain SGD.
-struct Lars { Rate lr = 0.1; double momentum = 0.9, decay = 1e-4, trust = 0.001, eps = 1e-9; };
+// Fields and defaults are PyTorch's, formulas too (kernels/update.h). decay is L2 (added to the gradient)
+// unless said otherwise.
+struct Sgd {
+  Rate lr = 0.01;
+  double momentum = 0, dampening = 0, decay = 0;
+  bool nesterov = false;
+};
+struct Adagrad {
+  Rate lr = 0.01;
+  double eps = 1e-10, decay = 0, initial = 0;
+};
+struct Adadelta {
+  Rate lr = 1.0;
+  double rho = 0.9, eps = 1e-6, decay = 0;
+};
+struct Adam {
+  Rate lr = 0.001;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
+};
+/// Decoupled decay.
+struct AdamW {
+  Rate lr = 0.001;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0.01;
+};
+/// You et al. (arXiv 1708.03888): per-tensor rate trust * |v| / (|g| + decay |v|); biases and norm scales use
+/// plain SGD.
+struct Lars {
+  Rate lr = 0.1;
+  double momentum = 0.9, decay = 1e-4, trust = 0.001, eps = 1e-9;
+};
 using Recipe = std::variant<Sgd, Adagrad, Adadelta, Adam, AdamW, Lars>;
 
 struct OptimizerOptions {
-  double clip_norm = 0;          ///< > 0: the global norm of the gradient is clipped to it (torch.nn.utils.clip_grad_norm_)
-  bool decay_biases = true;      ///< false: Use::bias entries form a group without weight decay
-  bool check_finite = false;     ///< refuse gradients that are not finite, at the price of a pass over them; clipping always does
+  double clip_norm = 0;      ///< > 0: bound of the gradient's global norm (torch.nn.utils.clip_grad_norm_)
+  bool decay_biases = true;  ///< false: Use::bias entries form a group without weight decay
+  /// Refuse gradients that are not finite, at the price of a pass over them; clipping and LARS always do.
+  bool check_finite = false;
 };
 
 class Optimizer {
  public:
   Optimizer(Parameters&, Recipe, OptimizerOptions = {});
 
-  /// One update of all parameters from their gradients: zero_missing_grads, clip_scale, update of everything, finish.
-  /// When clipping, checking (options) or LARS finds a gradient that is not finite, throws Error naming its tensor before
-  /// anything is changed.
+  /// One update of all parameters from their gradients: zero_missing_grads, clip_scale, update of everything,
+  /// finish. When clipping, checking (options) or LARS finds a gradient that is not finite, throws Error
+  /// naming its tensor before anything is changed.
   void step();
-  /// Part of an update: only [slice) of the flat block (a ZeRO shard), from gradients times grad_scale. finish() then ends the
-  /// step. LARS needs the norms of whole tensors: its slices must not cut one.
+  /// Part of an update: only [slice) of the flat block (a ZeRO shard), from gradients times grad_scale.
+  /// finish() then ends the step. LARS needs the norms of whole tensors: its slices must not cut one.
   void update(Slice slice, double grad_scale);
   /// Counts the step and forgets the gradients (clear_grads).
   void finish();
   /// Norm of the gradient over all entries (before clipping), f64 accumulated.
   double grad_norm() const;
-  /// What clip_norm makes of the gradients at hand: a factor <= 1, as torch.nn.utils.clip_grad_norm_ (1: no clipping asked).
+  /// What clip_norm makes of the gradients at hand: a factor <= 1, as torch.nn.utils.clip_grad_norm_ (1: no
+  /// clipping asked).
   double clip_scale() const;
 
   std::int64_t steps() const { return steps_; }  ///< updates done
   void set_steps(std::int64_t steps) { steps_ = steps; }
-  double rate() const;                            ///< that the next update will use
+  double rate() const;  ///< that the next update will use
   /// State for a checkpoint: flat tensors parallel to values(), by name ("momentum", "exp_avg", ...).
   const std::vector<std::pair<std::string, Tensor>>& state() const { return state_; }
-  std::string name() const;                       ///< "sgd", "adam", ...
+  std::string name() const;  ///< "sgd", "adam", ...
   Parameters& parameters() { return parameters_; }
   const OptimizerOptions& options() const { return options_; }
 
@@ -61,13 +86,13 @@ class Optimizer {
     bool decays;
   };
   void apply(const Range&, Slice, double grad_scale);
-  double lars_trust(const Range&, const Lars&, double grad_scale) const;
+  double lars_trust(const Parameters::Entry&, const Lars&, double decay, double grad_scale) const;
   void refuse_non_finite(double norm) const;
 
   Parameters& parameters_;
   Recipe recipe_;
   OptimizerOptions options_;
-  std::vector<Range> ranges_;        // in order, covering the block
+  std::vector<Range> ranges_;  // in order, covering the block
   std::vector<std::pair<std::string, Tensor>> state_;
   std::int64_t steps_ = 0;
 };

@@ -1,5 +1,5 @@
-// Parameters: every trained tensor of a model in one flat block of values and one of gradients, in visit order. So an
-// optimizer is one kernel, a bucket is a slice, a ZeRO shard is a range, a checkpoint is a walk.
+// Parameters: every trained tensor of a model in one flat block of values and one of gradients, in visit
+// order. So an optimizer is one kernel, a bucket is a slice, a ZeRO shard is a range, a checkpoint is a walk.
 #pragma once
 #include <functional>
 #include <string>
@@ -20,30 +20,35 @@ class Parameters {
  public:
   struct Entry {
     std::string name;
-    Tensor tensor;      ///< the layer's own handle: its block is now a slice of values()
+    Tensor tensor;  ///< the layer's own handle: its block is now a slice of values()
     Use use;
     FileLayout layout;
-    Slice slice;        ///< without padding (entries start at multiples of 16 elements; padding stays 0)
+    Slice slice;  ///< without padding (entries start at multiples of 16 elements; padding stays 0)
   };
-  struct Buffer { std::string name; Tensor tensor; FileLayout layout; };
+  struct Buffer {
+    std::string name;
+    Tensor tensor;
+    FileLayout layout;
+  };
 
-  /// Visits the model, gives random layers their keys, re-homes every weight and bias into the flat block (values kept) and
-  /// makes it a leaf with its gradient in the flat gradient block. Throws Error for a model without parameters, for a name met
-  /// twice, for mixed types or devices, for types other than f32 and f64. A tensor shared by two layers is entered once, under
-  /// its first name. The last Parameters made over a model owns its tensors.
+  /// Visits the model, gives random layers their keys, re-homes every weight and bias into the flat block
+  /// (values kept) and makes it a leaf with its gradient in the flat gradient block. Throws Error for a model
+  /// without parameters, for a name met twice, for mixed types or devices, for types other than f32 and f64.
+  /// A tensor shared by two layers is entered once, under its first name. The last Parameters made over a
+  /// model owns its tensors.
   explicit Parameters(Module model);
 
   const std::vector<Entry>& entries() const { return entries_; }
   const std::vector<Buffer>& buffers() const { return buffers_; }
-  const Tensor& values() const { return values_; }   ///< [size()], padding included
+  const Tensor& values() const { return values_; }  ///< [size()], padding included
   const Tensor& grads() const { return grads_; }
   Index size() const { return values_.numel(); }
-  Index count() const;                               ///< trained numbers, without padding
+  Index count() const;  ///< trained numbers, without padding
   DType dtype() const { return values_.dtype(); }
   /// Forgets gradients: the next backward overwrites.
   void clear_grads();
-  /// Zeroes the gradient of every entry that no backward reached since clear_grads, once (what somebody adds to the zeros
-  /// afterwards, as a reduction over ranks does, is kept), and returns their names.
+  /// Zeroes the gradient of every entry that no backward reached since clear_grads, once (what somebody adds
+  /// to the zeros afterwards, as a reduction over ranks does, is kept), and returns their names.
   std::vector<std::string> zero_missing_grads();
   /// The first entry whose gradient is not finite; null if there is none. A pass over all gradients.
   const Entry* first_non_finite_grad() const;
@@ -53,11 +58,12 @@ class Parameters {
   Module model_;
   std::vector<Entry> entries_;
   std::vector<Buffer> buffers_;
-  std::vector<bool> zeroed_;   // per entry: zero_missing_grads() has filled it
+  std::vector<bool> zeroed_;  // per entry: zero_missing_grads() has filled it
   Tensor values_, grads_;
 };
 
-/// Converts every weight, bias and buffer of a model to dtype (buffers to f32 when it is bf16) in place. Call before Parameters.
+/// Converts every weight, bias and buffer of a model to dtype (buffers to f32 when it is bf16) in place. Call
+/// before Parameters.
 void convert(Module& model, DType);
 
 }  // namespace trireme

@@ -20,11 +20,14 @@ class Rate {
 
 Rate step_decay(double base, std::int64_t every, double factor);
 Rate milestones(double base, std::vector<std::int64_t> at, double factor);
-Rate exponential(double base, double factor);                       ///< base * factor^step
-Rate cosine(double base, std::int64_t steps, double floor = 0);     ///< Loshchilov & Hutter (arXiv 1608.03983), no restarts
+Rate exponential(double base, double factor);  ///< base * factor^step
+Rate cosine(double base, std::int64_t steps,
+            double floor = 0);  ///< Loshchilov & Hutter (arXiv 1608.03983), no restarts
 Rate polynomial(double base, std::int64_t steps, double power, double floor = 0);
-Rate one_cycle(double peak, std::int64_t steps, double warm_share = 0.3);  ///< Smith & Topin (arXiv 1708.07120), as in PyTorch
-/// Ramps linearly from start_factor * rate(0) over `steps`, then follows rate (Goyal et al., arXiv 1706.02677).
+Rate one_cycle(double peak, std::int64_t steps,
+               double warm_share = 0.3);  ///< Smith & Topin (arXiv 1708.07120), as in PyTorch
+/// Ramps linearly from start_factor * rate(0) over `steps`, then follows rate (Goyal et al., arXiv
+/// 1706.02677).
 Rate warm_up(Rate rate, std::int64_t steps, double start_factor = 0);
 
 }  // namespace trireme

@@ -5,8 +5,8 @@
 
 namespace trireme {
 
-/// The known word that word most likely means, by edit distance (a swap of neighbours counts one) or because it begins
-/// with word; empty when none is near. The first of equals.
+/// The known word that word most likely means, by edit distance (a swap of neighbours counts one) or because
+/// it begins with word; empty when none is near. The first of equals.
 std::string suggestion(const std::string& word, std::span<const std::string> known);
 
 }  // namespace trireme

@@ -9,17 +9,22 @@
 namespace trireme {
 
 struct ModelOptions {
-  Shape input{28, 28, 1};   ///< of one sample, channels last
+  Shape input{28, 28, 1};  ///< of one sample, channels last
   Index classes = 10;
 };
 /// Linear 512 - relu - Linear 256 - relu - Linear classes over the flattened input.
 Sequential mlp(const ModelOptions& = {});
-/// LeCun et al. 1998, in the form of today's tutorials: conv 6@5x5 (pad 2), pool, conv 16@5x5, pool, fc 120, fc 84, fc 10; ReLU, max pooling.
+/// LeCun et al. 1998, in the form of today's tutorials: conv 6@5x5 (pad 2), pool, conv 16@5x5, pool, fc 120,
+/// fc 84, fc 10; ReLU, max pooling.
 Sequential lenet5(const ModelOptions& = {});
-/// The MNIST CNN of the Keras and Horovod tutorials: conv 32, conv 64, pool, dropout 0.25, fc 128, dropout 0.5, fc 10: 1,199,882 parameters.
+/// The MNIST CNN of the Keras and Horovod tutorials: conv 32, conv 64, pool, dropout 0.25, fc 128, dropout
+/// 0.5, fc 10: 1,199,882 parameters.
 Sequential mnist_cnn(const ModelOptions& = {});
 
-struct ModelRow { std::string name; std::function<Module(const ModelOptions&)> make; };
+struct ModelRow {
+  std::string name;
+  std::function<Module(const ModelOptions&)> make;
+};
 const std::vector<ModelRow>& models();
 /// Throws Error with "did you mean" for an unknown name.
 Module make_model(const std::string& name, const ModelOptions& = {});

@@ -1,5 +1,5 @@
-// Catch2, whichever major version the distribution has. Where they differ, tests use: Approx, and contains("...") for the
-// matcher of part of a text.
+// Catch2, whichever major version the distribution has. Where they differ, tests use: Approx, and
+// contains("...") for the matcher of part of a text.
 #pragma once
 #ifdef CATCH_V3
 #include <catch2/catch_all.hpp>

@@ -17,7 +17,8 @@ bool missing = false;
 
 std::string python() {
   if (const char* chosen = std::getenv("TRIREME_PYTHON")) return chosen;
-  return std::filesystem::exists("/usr/bin/python3") ? "/usr/bin/python3" : "python3";  // where the distribution puts torch
+  return std::filesystem::exists("/usr/bin/python3") ? "/usr/bin/python3"
+                                                     : "python3";  // where the distribution puts torch
 }
 
 /// NumPy's format 1.0: magic, version, header length (u16), a Python dict padded to 64 bytes, the elements.
@@ -30,7 +31,8 @@ void write_npy(const std::filesystem::path& path, const std::vector<double>& val
   const auto length = static_cast<std::uint16_t>(header.size());
   std::ofstream out(path, std::ios::binary);
   out.write("\x93NUMPY\x01\x00", 8).write(reinterpret_cast<const char*>(&length), 2) << header;
-  out.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(double)));
+  out.write(reinterpret_cast<const char*>(values.data()),
+            static_cast<std::streamsize>(values.size() * sizeof(double)));
   check(out.good(), "oracle", "cannot write {}", path.string());
 }
 
@@ -41,8 +43,8 @@ std::pair<std::vector<double>, Shape> read_npy(const std::filesystem::path& path
   std::uint16_t length = 0;
   std::memcpy(&length, all.data() + 8, 2);
   const std::string header = all.substr(10, length);
-  check(header.find("'<f8'") != header.npos && header.find("False") != header.npos, "oracle", "{} is {}, expected '<f8' in C order",
-        path.string(), header);
+  check(header.find("'<f8'") != header.npos && header.find("False") != header.npos, "oracle",
+        "{} is {}, expected '<f8' in C order", path.string(), header);
   Shape shape;
   for (std::size_t at = header.find('(') + 1; header[at] != ')';) {
     std::size_t digits = 0;
@@ -50,7 +52,8 @@ std::pair<std::vector<double>, Shape> read_npy(const std::filesystem::path& path
     at = header.find_first_not_of(", ", at + digits);
   }
   std::vector<double> values(static_cast<std::size_t>(shape.numel()));
-  check(all.size() == 10 + length + values.size() * sizeof(double), "oracle", "{} is truncated", path.string());
+  check(all.size() == 10 + length + values.size() * sizeof(double), "oracle", "{} is truncated",
+        path.string());
   std::memcpy(values.data(), all.data() + 10 + length, values.size() * sizeof(double));
   return {values, shape};
 }
@@ -58,6 +61,7 @@ std::pair<std::vector<double>, Shape> read_npy(const std::filesystem::path& path
 }  // namespace
 
 bool oracle_missing() { return missing; }
+void note_missing() { missing = true; }
 
 std::filesystem::path root() { return TRIREME_ROOT; }
 
@@ -81,7 +85,8 @@ void Oracle::put(const std::string& name, const std::vector<double>& values) con
 }
 
 bool Oracle::run(const std::string& script, const std::string& arguments) const {
-  const std::string command = python() + " " + (root() / "tests" / script).string() + " " + folder_.string() + " " + arguments;
+  const std::string command =
+      python() + " " + (root() / "tests" / script).string() + " " + folder_.string() + " " + arguments;
   const int status = std::system(command.c_str());
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   if (code == 77) {
@@ -93,7 +98,9 @@ bool Oracle::run(const std::string& script, const std::string& arguments) const 
   return true;
 }
 
-std::vector<double> Oracle::get(const std::string& name) const { return read_npy(folder_ / (name + ".npy")).first; }
+std::vector<double> Oracle::get(const std::string& name) const {
+  return read_npy(folder_ / (name + ".npy")).first;
+}
 
 Tensor Oracle::tensor(const std::string& name, DType dtype) const {
   auto [values, shape] = read_npy(folder_ / (name + ".npy"));

@@ -1,4 +1,5 @@
-// An oracle that nobody here wrote: a Python script of this folder over PyTorch or NumPy. Arrays travel as .npy files of f64.
+// An oracle that nobody here wrote: a Python script of this folder over PyTorch or NumPy. Arrays travel as
+// .npy files of f64.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -10,6 +11,8 @@ namespace trireme::test {
 
 /// True once some oracle could not run for want of its packages: the program then counts as skipped.
 bool oracle_missing();
+/// For tests that look for their oracle themselves.
+void note_missing();
 
 /// Parent of the folder tests/.
 std::filesystem::path root();
@@ -23,8 +26,8 @@ class Oracle {
 
   void put(const std::string& name, const Tensor&) const;
   void put(const std::string& name, const std::vector<double>& values) const;
-  /// Runs tests/<script> <folder> <arguments>. False, with a line on stderr, when the packages are missing (the script ends with
-  /// 77); throws Error when it fails.
+  /// Runs tests/<script> <folder> <arguments>. False, with a line on stderr, when the packages are missing
+  /// (the script ends with 77); throws Error when it fails.
   bool run(const std::string& script, const std::string& arguments = "") const;
   /// An array that the script left, flattened.
   std::vector<double> get(const std::string& name) const;

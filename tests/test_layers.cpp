@@ -35,7 +35,8 @@ Tensor layer_by_layer(const Sequential& model, Tensor x) {
 }
 
 /// Forward and backward results by name.
-std::map<std::string, std::vector<double>> outcome(const Sequential& model, Parameters& p, const Shape& input, bool fused) {
+std::map<std::string, std::vector<double>> outcome(const Sequential& model, Parameters& p, const Shape& input,
+                                                   bool fused) {
   Pass pass;
   pass.seed = 5, pass.step = 3;
   PassScope scope(pass);
@@ -58,8 +59,10 @@ void same_when_fused(Sequential model, const Shape& input, const char* last_op, 
   const auto apart = outcome(model, p, input, false), fused = outcome(model, p, input, true);
   for (auto& [name, values] : apart) {
     INFO(name << " of " << model.size() << " layers");
-    if (exact) CHECK(fused.at(name) == values);
-    else CHECK(test::distance(fused.at(name), values) < 1e-12);
+    if (exact)
+      CHECK(fused.at(name) == values);
+    else
+      CHECK(test::distance(fused.at(name), values) < 1e-12);
   }
   const Tensor x = Tensor::full(input, 1, p.dtype());
   CHECK(std::string(model(x).impl()->node->op) == last_op);
@@ -72,7 +75,8 @@ std::vector<double> moments(const Tensor& t) {
   double mean = 0, square = 0;
   for (double x : v) mean += x / static_cast<double>(v.size());
   for (double x : v) square += (x - mean) * (x - mean) / static_cast<double>(v.size() - 1);
-  return {*std::min_element(v.begin(), v.end()), *std::max_element(v.begin(), v.end()), mean, std::sqrt(square)};
+  return {*std::min_element(v.begin(), v.end()), *std::max_element(v.begin(), v.end()), mean,
+          std::sqrt(square)};
 }
 
 }  // namespace
@@ -83,7 +87,8 @@ TEST_CASE("a Sequential that fuses gives what its layers give one by one") {
   same_when_fused({conv({.stride = 2, .pad = 1}), relu}, {2, 6, 7, 2}, "conv");
   same_when_fused({conv(), relu, MaxPool(2)}, {2, 6, 6, 2}, "bias_relu_pool_dropout");
   same_when_fused({conv(), relu, MaxPool(2), Dropout(0.5)}, {2, 7, 8, 2}, "bias_relu_pool_dropout");
-  same_when_fused({conv({.bias = false}), relu, MaxPool(2), Dropout(0.5)}, {2, 7, 8, 2}, "bias_relu_pool_dropout");
+  same_when_fused({conv({.bias = false}), relu, MaxPool(2), Dropout(0.5)}, {2, 7, 8, 2},
+                  "bias_relu_pool_dropout");
   same_when_fused({conv(), relu, MaxPool(3, {.stride = 2})}, {2, 7, 7, 2}, "max_pool");
   same_when_fused({conv(), relu, MaxPool(2, {.pad = 1})}, {2, 6, 6, 2}, "max_pool");
   same_when_fused({relu, MaxPool(2), conv()}, {2, 8, 8, 2}, "conv");
@@ -96,7 +101,8 @@ TEST_CASE("a Sequential that fuses gives what its layers give one by one") {
 
 TEST_CASE("batch norm takes ReLU along, unless a pool does") {
   same_when_fused({BatchNorm(3), relu}, {4, 3, 3, 3}, "batch_norm", false);
-  same_when_fused({BatchNorm(3), relu, MaxPool(2), Dropout(0.25)}, {4, 4, 4, 3}, "bias_relu_pool_dropout", false);
+  same_when_fused({BatchNorm(3), relu, MaxPool(2), Dropout(0.25)}, {4, 4, 4, 3}, "bias_relu_pool_dropout",
+                  false);
 }
 
 TEST_CASE("nested Sequentials fuse inside and keep their names") {
@@ -172,7 +178,9 @@ TEST_CASE("initialize() depends on seed and name alone, and f64 holds the f32 nu
   Module a = make(), b = make(), c = make();
   convert(b, DType::f64);
   initialize(a, 1), initialize(b, 1), initialize(c, 2);
-  const auto weight = [](const Module& m, std::size_t i) { return (*m.as<Sequential>())[i].as<Linear>()->weight.to_vector(); };
+  const auto weight = [](const Module& m, std::size_t i) {
+    return (*m.as<Sequential>())[i].as<Linear>()->weight.to_vector();
+  };
   CHECK(weight(a, 0) == weight(b, 0));
   CHECK(weight(a, 0) != weight(a, 2));
   CHECK(weight(a, 0) != weight(c, 0));

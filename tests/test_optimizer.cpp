@@ -52,7 +52,11 @@ struct Problem {
   }
 };
 
-struct Case { std::string name; Recipe recipe; OptimizerOptions options = {}; };
+struct Case {
+  std::string name;
+  Recipe recipe;
+  OptimizerOptions options = {};
+};
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
       {"sgd", Sgd{.lr = 0.1}},
@@ -99,7 +103,8 @@ TEST_CASE("an optimizer restored in the midst goes on bitwise") {
     half.train(before, steps / 2);
     Optimizer after(half.parameters, c.recipe, c.options);
     REQUIRE(after.state().size() == before.state().size());
-    for (std::size_t i = 0; i < after.state().size(); ++i) after.state()[i].second.copy_from(before.state()[i].second);
+    for (std::size_t i = 0; i < after.state().size(); ++i)
+      after.state()[i].second.copy_from(before.state()[i].second);
     after.set_steps(before.steps());
     half.train(after, steps / 2);
     INFO(c.name);
@@ -125,7 +130,8 @@ TEST_CASE("an update by slices equals the whole") {
     INFO(c.name);
     CHECK(parts.weights() == whole.weights());
     parts.backward();
-    if (lars) CHECK_THROWS_WITH(many.update({0, 7}, 1), contains("lars: slice [0, 7) cuts '0.weight' in two"));
+    if (lars)
+      CHECK_THROWS_WITH(many.update({0, 7}, 1), contains("lars: slice [0, 7) cuts '0.weight' in two"));
     CHECK_THROWS_WITH(many.update({0, end + 1}, 1), contains("lies outside"));
   }
 }
@@ -158,7 +164,8 @@ TEST_CASE("missing gradients count as zero, and the gradient's norm is that of a
 
 TEST_CASE("a gradient that is not finite is refused by name before anything changes") {
   const double bad = std::numeric_limits<double>::infinity();
-  for (const Case& c : std::vector<Case>{{"clip", Sgd{}, {.clip_norm = 1}}, {"check", Adam{}, {.check_finite = true}}, {"lars", Lars{}}}) {
+  for (const Case& c : std::vector<Case>{
+           {"clip", Sgd{}, {.clip_norm = 1}}, {"check", Adam{}, {.check_finite = true}}, {"lars", Lars{}}}) {
     Problem problem;
     Optimizer optimizer(problem.parameters, c.recipe, c.options);
     problem.backward();
@@ -193,7 +200,8 @@ TEST_CASE("state has names and shapes fit for a checkpoint") {
 TEST_CASE("recipes that make no sense are refused") {
   Problem p;
   CHECK_THROWS_WITH(Optimizer(p.parameters, Sgd{.nesterov = true}), contains("sgd: nesterov needs momentum"));
-  CHECK_THROWS_WITH(Optimizer(p.parameters, Adam{.beta2 = 1}), contains("adam: beta2 is 1, expected 0 <= beta2 < 1"));
+  CHECK_THROWS_WITH(Optimizer(p.parameters, Adam{.beta2 = 1}),
+                    contains("adam: beta2 is 1, expected 0 <= beta2 < 1"));
   CHECK_THROWS_WITH(Optimizer(p.parameters, AdamW{.decay = -1}), contains("adamw: decay is -1"));
   CHECK_THROWS_WITH(Optimizer(p.parameters, Sgd{}, {.clip_norm = -1}), contains("clip_norm is -1"));
 }
