@@ -25,7 +25,7 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
     std::error_code error;
     fs::create_directories(path_, error);
     check(!error, "run directory", "cannot create {}: {}", path_, error.message());
-    write_file(path_ + "/config.toml", std::as_bytes(std::span(config)));
+    replace_file(path_ + "/config.toml", config);
   }
   open();
 }
@@ -48,7 +48,7 @@ void RunDir::rewind(std::int64_t step) {
     auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_discarded() && json.value("step", std::int64_t{0}) <= step) kept += line + "\n";
   }
-  write_file(metrics(), std::as_bytes(std::span(kept)));
+  replace_file(metrics(), kept);
   open();
 }
 
