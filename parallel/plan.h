@@ -49,6 +49,7 @@ struct PartInfo {
 struct Plan {
   std::vector<PartInfo> parts;
   Index parameters = 0;              ///< length of the flat block
+  Index buffers = 0;                 ///< elements of all buffers (running statistics)
   std::vector<Role> roles;
   std::vector<std::string> strategies;   ///< names of those applied, in order
   bool operator==(const Plan&) const = default;
@@ -57,8 +58,15 @@ struct Plan {
   std::uint64_t hash() const;        ///< equal plans, equal hashes: compared across ranks before step 1
 };
 
+std::string to_string(Verb);
+/// "all_reduce [0, 4096) over data, on ready": for error messages.
+std::string to_string(const Action&);
+
+/// Puts an action before position `at` of the role's list; ids in `after`, the new action's included, mean positions before the insertion.
+void insert(Role&, ActionId at, Action);
+
 /// Everything on one rank: forward, loss, backward of each part, update.
-Plan serial(std::vector<PartInfo> parts, Index parameters);
+Plan serial(std::vector<PartInfo> parts, Index parameters, Index buffers = 0);
 
 /// What is wrong with a plan, one line each; empty: it is sound. Looks for unmatched or crossed messages, deadlock, a gradient
 /// never or twice reduced, an update before its reduction, a backward before its forward, dependencies on nothing.

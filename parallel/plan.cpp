@@ -1,0 +1,96 @@
+#include "parallel/plan.h"
+
+#include <array>
+
+namespace trireme {
+namespace {
+
+constexpr std::array verbs = {"load", "forward", "loss", "backward", "backward_input", "backward_weight", "send", "recv",
+                              "all_reduce", "reduce_scatter", "all_gather", "broadcast", "update", "average", "free"};
+constexpr std::array lanes = {"compute", "comm", "copy"};
+
+std::string range(const Slice& s) { return fmt::format("[{}, {})", s.begin, s.end); }
+
+/// FNV-1a, 64 bits (Fowler, Noll, Vo), over numbers and texts; a text goes in with its length.
+class Fnv {
+ public:
+  void add(std::uint64_t v) {
+    for (int i = 0; i < 8; ++i) hash_ = (hash_ ^ ((v >> (8 * i)) & 0xff)) * 0x100000001b3u;
+  }
+  void add(const std::string& text) {
+    add(text.size());
+    for (unsigned char c : text) hash_ = (hash_ ^ c) * 0x100000001b3u;
+  }
+  void add(const Slice& s) { add(static_cast<std::uint64_t>(s.begin)), add(static_cast<std::uint64_t>(s.end)); }
+  void add(const Action& a) {
+    for (int v : {static_cast<int>(a.verb), static_cast<int>(a.lane), a.part, a.micro, a.peer.offset, int(a.on_ready)})
+      add(static_cast<std::uint64_t>(v));
+    add(a.slice);
+    add(a.peer.axis);
+    add(a.after.size());
+    for (ActionId id : a.after) add(static_cast<std::uint64_t>(id));
+  }
+  std::uint64_t value() const { return hash_; }
+
+ private:
+  std::uint64_t hash_ = 0xcbf29ce484222325u;
+};
+
+}  // namespace
+
+std::string to_string(Verb v) { return verbs[static_cast<std::size_t>(v)]; }
+
+std::string to_string(const Action& a) {
+  std::string text = to_string(a.verb);
+  if (a.part >= 0) text += fmt::format(" part {}", a.part);
+  if (a.micro > 0) text += fmt::format(" micro {}", a.micro);
+  if (a.slice.size() > 0) text += " " + range(a.slice);
+  if (a.verb == Verb::send) text += fmt::format(" to {} {:+}", a.peer.axis, a.peer.offset);
+  else if (a.verb == Verb::recv) text += fmt::format(" from {} {:+}", a.peer.axis, a.peer.offset);
+  else if (!a.peer.axis.empty()) text += " over " + a.peer.axis;
+  if (a.on_ready) text += ", on ready";
+  return text;
+}
+
+std::string Plan::to_string() const {
+  std::string text;
+  for (auto& name : strategies) text += (text.empty() ? "" : " | ") + name;
+  text = fmt::format("plan {}: {} parts, {} parameters, hash {:016x}\n", text.empty() ? "serial" : text, parts.size(), parameters, hash());
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    text += fmt::format("part {:>3}  {:<24} {}\n", i, parts[i].name, range(parts[i].slice));
+  for (auto& role : roles) {
+    text += fmt::format("role {}: {} actions\n", role.name, role.actions.size());
+    for (std::size_t i = 0; i < role.actions.size(); ++i) {
+      const Action& a = role.actions[i];
+      std::string line = fmt::format("{:>4}  {:<8} {}", i, lanes[static_cast<std::size_t>(a.lane)], trireme::to_string(a));
+      if (!a.after.empty()) line += fmt::format(", after {}", fmt::join(a.after, " "));
+      text += line + "\n";
+    }
+  }
+  return text;
+}
+
+std::uint64_t Plan::hash() const {
+  Fnv fnv;
+  fnv.add(static_cast<std::uint64_t>(parameters));
+  fnv.add(static_cast<std::uint64_t>(buffers));
+  fnv.add(parts.size());
+  for (auto& p : parts) fnv.add(p.name), fnv.add(p.slice);
+  fnv.add(strategies.size());
+  for (auto& name : strategies) fnv.add(name);
+  fnv.add(roles.size());
+  for (auto& role : roles) {
+    fnv.add(role.name);
+    fnv.add(role.actions.size());
+    for (auto& a : role.actions) fnv.add(a);
+  }
+  return fnv.value();
+}
+
+void insert(Role& role, ActionId at, Action action) {
+  role.actions.insert(role.actions.begin() + at, std::move(action));
+  for (auto& a : role.actions)
+    for (auto& id : a.after) id += id >= at;
+}
+
+}  // namespace trireme

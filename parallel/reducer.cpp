@@ -1,0 +1,47 @@
+#include "parallel/buckets.h"
+#include "parallel/step.h"
+
+namespace trireme {
+
+struct Reducer::Impl {
+  Impl(Parameters& p, Communicator& comm, std::vector<Slice> slices)
+      : buckets(p, std::move(slices), [&comm](std::size_t, const Tensor& gradients) { return comm.all_reduce(gradients); }) {}
+  Buckets buckets;
+  bool overlap = true;
+};
+
+Reducer::Reducer(Parameters& parameters, World& world, DataParallelOptions options) {
+  std::vector<PartInfo> parts;
+  for (auto& entry : parameters.entries()) parts.push_back({entry.name, entry.slice});
+  if (world.size() == 1) return;
+  impl_ = std::make_unique<Impl>(parameters, world.comm(), cut_buckets(parts, parameters.size(), options));
+  impl_->overlap = options.overlap;
+  impl_->buckets.arm(impl_->overlap);
+}
+Reducer::~Reducer() = default;
+
+void Reducer::finish() {
+  if (!impl_) return;
+  impl_->buckets.flush();
+  impl_->buckets.finish();
+  impl_->buckets.arm(impl_->overlap);
+}
+
+void broadcast_state(Parameters& parameters, World& world) {
+  if (world.size() == 1) return;
+  std::vector<Work> works;
+  works.push_back(world.comm().broadcast(parameters.values(), 0));
+  for (auto& buffer : parameters.buffers()) works.push_back(world.comm().broadcast(buffer.tensor, 0));
+  for (auto& work : works) work.wait();
+}
+
+void broadcast_state(Optimizer& optimizer, World& world) {
+  if (world.size() == 1) return;
+  const Tensor steps = Tensor::empty({1}, DType::i64);
+  *steps.data<std::int64_t>() = optimizer.steps();
+  world.comm().broadcast(steps, 0).wait();
+  optimizer.set_steps(*steps.data<std::int64_t>());
+  for (auto& [name, state] : optimizer.state()) world.comm().broadcast(state, 0).wait();
+}
+
+}  // namespace trireme

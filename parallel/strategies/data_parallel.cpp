@@ -1,0 +1,79 @@
+// Each rank takes its rows of the global batch; the gradients of all are summed, bucket by bucket, while backward goes on.
+#include "parallel/strategy.h"
+
+namespace trireme {
+namespace {
+
+/// The action after which the gradients of slice are complete: the last backward (in list order) of a part that it touches.
+ActionId completes(const Plan& plan, const Role& role, const Slice& slice) {
+  ActionId last = -1;
+  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
+    const Action& a = role.actions[id];
+    if (a.verb != Verb::backward && a.verb != Verb::backward_weight) continue;
+    const Slice& part = plan.parts[a.part].slice;
+    if (part.begin < slice.end && slice.begin < part.end) last = id;
+  }
+  return last;
+}
+
+ActionId last_of(const Role& role, std::initializer_list<Verb> verbs) {
+  ActionId last = -1;
+  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id)
+    for (Verb v : verbs)
+      if (role.actions[id].verb == v) last = id;
+  return last;
+}
+
+void add_reductions(const Plan& plan, Role& role, const std::vector<Slice>& buckets, const DataParallelOptions& o) {
+  for (const Slice& bucket : buckets) {
+    ActionId done = completes(plan, role, bucket);
+    if (done < 0) continue;
+    if (!o.overlap) done = last_of(role, {Verb::backward, Verb::backward_weight});
+    ActionId at = done + 1;  // behind the buckets that this action completes too
+    while (role.actions[at].verb == Verb::all_reduce) ++at;
+    insert(role, at, {.verb = Verb::all_reduce, .lane = Lane::comm, .slice = bucket, .peer = {o.axis}, .on_ready = o.overlap, .after = {done}});
+    for (std::size_t id = at; id < role.actions.size(); ++id) {
+      Action& a = role.actions[id];
+      if (a.verb == Verb::update && a.slice.begin < bucket.end && bucket.begin < a.slice.end) a.after.push_back(at);
+    }
+  }
+}
+
+Plan rewrite(Plan plan, const DataParallelOptions& o) {
+  auto buckets = cut_buckets(plan.parts, plan.parameters, o);
+  for (Role& role : plan.roles) {
+    if (plan.buffers > 0 && o.norm_scope != NormScope::global)
+      if (ActionId last = last_of(role, {Verb::forward, Verb::loss}); last >= 0)
+        insert(role, last + 1, {.verb = Verb::average, .lane = Lane::comm, .slice = {0, plan.buffers}, .peer = {o.axis}, .after = {last}});
+    add_reductions(plan, role, buckets, o);
+  }
+  return plan;
+}
+
+}  // namespace
+
+std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Index parameters, const DataParallelOptions& o) {
+  check(o.first_bucket > 0 && o.bucket > 0, "data_parallel", "buckets of {} and {} elements: both must be above 0", o.first_bucket, o.bucket);
+  std::vector<Slice> buckets;
+  Index end = parameters, limit = o.first_bucket;
+  for (std::size_t i = parts.size(); i-- > 0;) {
+    Index begin = i == 0 ? 0 : parts[i].slice.begin;
+    if (i > 0 && end - begin < limit) continue;
+    for (; end - begin > 2 * o.bucket; end -= o.bucket) buckets.push_back({end - o.bucket, end});
+    if (end > begin) buckets.push_back({begin, end});
+    end = begin;
+    limit = o.bucket;
+  }
+  return buckets;
+}
+
+Strategy data_parallel(DataParallelOptions o) {
+  std::string name = "data_parallel";
+  if (o.axis != "data") name += "(axis=" + o.axis + ")";
+  Strategy s(std::move(name), Claim::exact, [o](Plan plan) { return rewrite(std::move(plan), o); });
+  s.norm_scope = o.norm_scope;
+  s.norm_group = o.norm_group;
+  return s;
+}
+
+}  // namespace trireme

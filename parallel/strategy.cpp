@@ -1,0 +1,158 @@
+#include "parallel/strategy.h"
+
+#include <array>
+#include <charconv>
+
+namespace trireme {
+namespace {
+
+/// A new strategy adds its row here.
+const std::vector<StrategyRow> table = {
+    {"serial", [](Knobs&) { return Strategy(); }},
+    {"data_parallel",
+     [](Knobs& knobs) {
+       DataParallelOptions o;
+       knobs.take("axis", o.axis);
+       knobs.take("first_bucket", o.first_bucket);
+       knobs.take("bucket", o.bucket);
+       knobs.take("overlap", o.overlap);
+       knobs.take("norm_scope", o.norm_scope);
+       knobs.take("norm_group", o.norm_group);
+       return data_parallel(o);
+     }},
+};
+
+constexpr std::array scopes = {"micro", "local", "group", "global"};
+
+std::string trim(const std::string& text) {
+  auto begin = text.find_first_not_of(" \t"), end = text.find_last_not_of(" \t");
+  return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
+}
+
+std::vector<std::string> split_at(const std::string& text, char separator) {
+  std::vector<std::string> pieces;
+  std::size_t begin = 0;
+  for (std::size_t at; (at = text.find(separator, begin)) != std::string::npos; begin = at + 1)
+    pieces.push_back(trim(text.substr(begin, at - begin)));
+  pieces.push_back(trim(text.substr(begin)));
+  return pieces;
+}
+
+/// "name" or "name(knob=value, ...)".
+Strategy parse_one(const std::string& text) {
+  std::map<std::string, std::string> values;
+  std::string name = text;
+  if (auto open = text.find('('); open != std::string::npos) {
+    check(text.back() == ')', "strategy", "'{}' opens a bracket and does not close it", text);
+    name = trim(text.substr(0, open));
+    std::string inside = trim(text.substr(open + 1, text.size() - open - 2));
+    for (auto& item : inside.empty() ? std::vector<std::string>{} : split_at(inside, ',')) {
+      auto equals = item.find('=');
+      check(equals != std::string::npos, "strategy", "'{}' in '{}' is not of the form knob=value", item, text);
+      bool added = values.emplace(trim(item.substr(0, equals)), trim(item.substr(equals + 1))).second;
+      check(added, "strategy", "'{}' gives a knob twice", text);
+    }
+  }
+  for (auto& row : table) {
+    if (row.name != name) continue;
+    Knobs knobs(name, std::move(values));
+    Strategy strategy = row.parse(knobs);
+    knobs.finish();
+    return strategy;
+  }
+  std::vector<std::string> names;
+  for (auto& row : table) names.push_back(row.name);
+  fail("strategy", "there is no '{}'; there are: {}", name, fmt::join(names, ", "));
+}
+
+}  // namespace
+
+Plan Strategy::operator()(Plan plan) const {
+  for (auto& step : steps_) {
+    plan = step.rewrite(std::move(plan));
+    plan.strategies.push_back(step.name);
+  }
+  return plan;
+}
+
+Claim Strategy::claim() const {
+  Claim weakest = Claim::exact;
+  for (auto& step : steps_) weakest = std::max(weakest, step.claim);
+  return weakest;
+}
+
+std::string Strategy::name() const {
+  std::string text;
+  for (auto& step : steps_) text += (text.empty() ? "" : " | ") + step.name;
+  return text.empty() ? "serial" : text;
+}
+
+Strategy operator|(Strategy a, const Strategy& b) {
+  a.steps_.insert(a.steps_.end(), b.steps_.begin(), b.steps_.end());
+  if (b.norm_scope != NormScope::local) a.norm_scope = b.norm_scope, a.norm_group = b.norm_group;
+  return a;
+}
+
+const std::string* Knobs::find(const std::string& name) {
+  known_.push_back(name);
+  auto at = values_.find(name);
+  return at == values_.end() ? nullptr : &at->second;
+}
+
+void Knobs::take(const std::string& name, Index& value) {
+  const std::string* text = find(name);
+  if (!text) return;
+  auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  check(error == std::errc{} && end == text->data() + text->size() && value > 0, strategy_, "{}={}: wants a whole number above 0",
+        name, *text);
+}
+
+void Knobs::take(const std::string& name, int& value) {
+  Index wide = value;
+  take(name, wide);
+  check(wide <= 1 << 30, strategy_, "{}={} is too large", name, wide);
+  value = static_cast<int>(wide);
+}
+
+void Knobs::take(const std::string& name, bool& value) {
+  const std::string* text = find(name);
+  if (!text) return;
+  check(*text == "true" || *text == "false", strategy_, "{}={}: wants true or false", name, *text);
+  value = *text == "true";
+}
+
+void Knobs::take(const std::string& name, std::string& value) {
+  if (const std::string* text = find(name)) value = *text;
+}
+
+void Knobs::take(const std::string& name, NormScope& value) {
+  const std::string* text = find(name);
+  if (!text) return;
+  auto at = std::find(scopes.begin(), scopes.end(), *text);
+  check(at != scopes.end(), strategy_, "{}={}: wants one of {}", name, *text, fmt::join(scopes, ", "));
+  value = static_cast<NormScope>(at - scopes.begin());
+}
+
+void Knobs::finish() const {
+  for (auto& [name, value] : values_)
+    check(std::find(known_.begin(), known_.end(), name) != known_.end(), strategy_, "has no knob '{}'; it has: {}", name,
+          known_.empty() ? std::string("none") : fmt::format("{}", fmt::join(known_, ", ")));
+}
+
+Strategy StrategyRow::make() const {
+  Knobs none(name, {});
+  return parse(none);
+}
+
+const std::vector<StrategyRow>& strategies() { return table; }
+
+Strategy parse_strategy(const std::string& text) {
+  Strategy whole;
+  for (auto& piece : split_at(text, '|')) {
+    check(!piece.empty(), "strategy", "'{}' has an empty place; write for example \"data_parallel\"", text);
+    whole = std::move(whole) | parse_one(piece);
+  }
+  return whole;
+}
+
+}  // namespace trireme
