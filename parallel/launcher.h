@@ -1,0 +1,18 @@
+// Launcher: what the environment says about how this process was started.
+#pragma once
+#include <functional>
+#include <string>
+
+namespace trireme {
+
+struct Launcher {
+  std::string name;  ///< "mpiexec", "mpirun (Open MPI)", "srun"; empty: started plainly
+  int ranks = 1;     ///< processes it started, as far as it tells
+};
+
+/// get: std::getenv, or a test's.
+Launcher find_launcher(const std::function<const char*(const char*)>& get);
+/// Throws Error with the remedy when a launcher started several processes but each is a world of its own.
+void check_not_singletons(const Launcher&, int world_size, const std::string& mpi);
+
+}  // namespace trireme

@@ -1,0 +1,145 @@
+#include "parallel/world.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "kernels/runtime.h"
+#include "parallel/launcher.h"
+#include "parallel/mpi_ranks.h"
+#include "parallel/threads.h"
+
+namespace trireme {
+
+struct World::Impl {
+  std::unique_ptr<Communicator> comm;
+  int local_rank = 0, local_size = 1;
+  bool owns_process = false;  // leaves MPI at the end
+  int unwinding = std::uncaught_exceptions();
+
+  static std::unique_ptr<Impl> join(int& argc, char**& argv);
+};
+
+namespace {
+
+// The text and place of what is being handled.
+Error current_error(const std::string& prefix) {
+  try {
+    throw;
+  } catch (const Error& e) {
+    return {prefix + e.what(), e.where()};
+  } catch (const std::exception& e) {
+    return {prefix + e.what(), std::source_location::current()};
+  } catch (...) {
+    return {prefix + "an exception of unknown type", std::source_location::current()};
+  }
+}
+
+int report(const std::string& text) {
+  std::fflush(stdout);
+  std::fputs(("trireme: " + text + "\n").c_str(), stderr);
+  std::fflush(stderr);
+  return 1;
+}
+
+}  // namespace
+
+std::unique_ptr<World::Impl> World::Impl::join(int& argc, char**& argv) {
+  auto impl = std::make_unique<Impl>();
+  auto launcher = find_launcher([](const char* name) -> const char* { return std::getenv(name); });
+  if (launcher.ranks > 1 && !has_mpi()) check_not_singletons(launcher, 1, mpi_version());
+  if (launcher.ranks == 1) {
+    impl->comm = single_communicator();
+    return impl;
+  }
+  auto ranks = join_mpi(argc, argv);
+  check_not_singletons(launcher, ranks.comm->size(), mpi_version());
+  impl->comm = std::move(ranks.comm);
+  impl->local_rank = ranks.local_rank, impl->local_size = ranks.local_size;
+  impl->owns_process = true;
+  set_threads(std::max(1, cores() / ranks.sharing));
+  return impl;
+}
+
+World::World(int& argc, char**& argv) : impl_(Impl::join(argc, argv)) {}
+World::World() : impl_(std::make_unique<Impl>()) { impl_->comm = single_communicator(); }
+World::World(std::unique_ptr<Communicator> comm, int local_rank, int local_size, bool owns_process)
+    : impl_(new Impl{std::move(comm), local_rank, local_size, owns_process, std::uncaught_exceptions()}) {}
+World::World(World&&) noexcept = default;
+
+World::~World() {
+  // On the way out of an error the other ranks may never come to leave; the process is to end with a status other than 0.
+  if (!impl_ || !impl_->owns_process || std::uncaught_exceptions() > impl_->unwinding) return;
+  try {
+    leave_mpi(*impl_->comm);
+  } catch (...) {  // a rank that is gone has said why
+  }
+}
+
+void World::threads(int ranks, const std::function<void(World&)>& body) {
+  auto comms = thread_communicators(ranks);
+  const int share = std::max(1, cores() / ranks);
+  std::mutex mutex;
+  std::unique_ptr<Error> first;
+  std::vector<std::thread> all;
+  for (int r = 0; r < ranks; ++r)
+    all.emplace_back([&, r] {
+      World world(std::move(comms[r]), r, ranks, false);
+      set_threads(share);
+      try {
+        body(world);
+      } catch (...) {
+        auto error = current_error(ranks > 1 ? fmt::format("rank {}: ", r) : "");
+        {
+          std::lock_guard lock(mutex);
+          if (!first) first = std::make_unique<Error>(error);
+        }
+        world.comm().abort(error.what());
+      }
+    });
+  for (auto& thread : all) thread.join();
+  if (first) throw *first;
+}
+
+int World::run(int argc, char** argv, int ranks, const std::function<void(World&)>& body) {
+  std::unique_ptr<World> world;
+  try {
+    world = std::make_unique<World>(argc, argv);
+    if (world->size() == 1 && ranks > 1) {
+      World::threads(ranks, body);
+      return 0;
+    }
+  } catch (...) {
+    return report(current_error("").what());
+  }
+  try {
+    body(*world);
+  } catch (...) {
+    if (world->size() == 1) return report(current_error("").what());
+    auto error = current_error(fmt::format("rank {}: ", world->rank()));
+    if (first_to_fail(world->comm(), error.what())) report(error.what());
+    end_mpi_job(1);
+  }
+  if (!world->impl_->owns_process) return 0;
+  world->impl_->owns_process = false;
+  if (leave_mpi(world->comm())) {
+    std::fflush(nullptr);
+    _exit(0);
+  }
+  return 0;
+}
+
+int World::rank() const { return impl_->comm->rank(); }
+int World::size() const { return impl_->comm->size(); }
+int World::local_rank() const { return impl_->local_rank; }
+int World::local_size() const { return impl_->local_size; }
+Communicator& World::comm() { return *impl_->comm; }
+const Communicator& World::comm() const { return *impl_->comm; }
+std::string World::transport() const { return impl_->comm->transport(); }
+void World::use_all_reduce(const std::string& algorithm) { impl_->comm = with_all_reduce(std::move(impl_->comm), algorithm); }
+
+}  // namespace trireme

@@ -1,0 +1,37 @@
+#include "parallel/mesh.h"
+#include "tests/catch.h"
+
+using namespace trireme;
+
+TEST_CASE("mesh: the last axis varies fastest") {
+  World::threads(6, [](World& world) {
+    Mesh mesh(world, {{"pipe", 2}, {"data", 3}});
+    auto expect = [](bool ok) { check(ok, "mesh", "wrong place"); };
+    expect(mesh.index("pipe") == world.rank() / 3 && mesh.index("data") == world.rank() % 3);
+    expect(mesh.size("data") == 3 && mesh.size("tensor") == 1 && mesh.index("tensor") == 0);
+    expect(mesh.comm("data").rank() == mesh.index("data") && mesh.comm("pipe").size() == 2);
+    Tensor row = Tensor::scalar(world.rank()), column = Tensor::scalar(world.rank());
+    mesh.comm("data").all_reduce(row).wait();
+    mesh.comm("pipe").all_reduce(column).wait();
+    expect(row.item() == (world.rank() < 3 ? 0 + 1 + 2 : 3 + 4 + 5));
+    expect(column.item() == 2 * mesh.index("data") + 3);
+  });
+}
+
+TEST_CASE("mesh: three axes, one of size 1") {
+  World::threads(4, [](World& world) {
+    Mesh mesh(world, {{"a", 2}, {"b", 1}, {"c", 2}});
+    check(mesh.index("a") == world.rank() / 2 && mesh.index("c") == world.rank() % 2 && mesh.comm("b").size() == 1, "mesh", "wrong place");
+    Mesh plain(world);
+    check(plain.size("data") == 4 && plain.index("data") == world.rank(), "mesh", "wrong place");
+  });
+}
+
+TEST_CASE("mesh: bad sizes and names are refused with the remedy") {
+  World world;
+  REQUIRE_THROWS_WITH((Mesh(world, {{"pipe", 2}, {"data", 3}})), Catch::Contains("makes 6 ranks") && Catch::Contains("start 6 ranks"));
+  REQUIRE_THROWS_WITH((Mesh(world, {{"data", 1}, {"data", 1}})), Catch::Contains("twice"));
+  REQUIRE_THROWS_WITH((Mesh(world, {{"data", 0}})), Catch::Contains("size 0"));
+  REQUIRE_THROWS_WITH(Mesh(world).comm("dta"), Catch::Contains("no axis dta"));
+  REQUIRE_THROWS_WITH(World::threads(4, [](World& w) { Mesh(w, {{"pipe", 2}, {"data", 3}}); }), Catch::Contains("data 2"));
+}
