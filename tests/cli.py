@@ -1,0 +1,218 @@
+"""The trireme binary as its users meet it: what it prints, what it refuses, what it leaves behind.
+  cli.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
+"""
+import contextlib
+import gzip
+import json
+import os
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import zlib
+
+trireme, mpiexec, data = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+small = ["mlp", "--data.limit", "700", "--data.batch", "50", "--epochs", "2"]
+
+
+def run(*words, ranks=None, env=None, timeout=120, wrap=()):
+    launch = list(wrap) + ([mpiexec, "-n", str(ranks)] if ranks else [])
+    return subprocess.run([*launch, trireme, *map(str, words)], capture_output=True, text=True, timeout=timeout,
+                          env={**os.environ, **(env or {})})
+
+
+def idx(kind, shape, payload):
+    return bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + payload
+
+
+def png(pixels, width, height):
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    rows = b"".join(b"\0" + pixels[y * width:(y + 1) * width] for y in range(height))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="trireme-"))
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+
+    def refused(self, got, *words, status=1):
+        """One clear line (after whatever was logged), holding all the words; nothing on stdout."""
+        last = (got.stderr.strip().splitlines() or [""])[-1]
+        for word in words:
+            self.assertIn(word, last, got.stderr)
+        self.assertTrue(last.startswith("trireme: "), got.stderr)
+        self.assertEqual(got.returncode, status, got.stderr)
+        self.assertEqual(got.stdout, "")
+        return last
+
+    def trained(self, *words, name="run", **options):
+        got = run("train", *words, "--run.dir", self.dir / name, **options)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        return got
+
+    def weights(self, name="run"):
+        newest = sorted((self.dir / name / "checkpoints").glob("step_*"))[-1]
+        return (newest / "model.safetensors").read_bytes(), (newest / "optimizer.safetensors").read_bytes()
+
+
+class Training(Case):
+    def test_train_eval_predict(self):
+        got = self.trained(*small)
+        found = re.search(r"test accuracy: ([\d.]+) % \((\d+) of 10000\)", got.stdout)
+        self.assertGreater(float(found[1]), 75)
+        self.assertNotIn("\r", got.stderr)   # no bar without a terminal
+        lines = [json.loads(line) for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([line["epoch"] for line in lines if line["kind"] == "eval"], [1, 2])
+        for ranks in (1, 3):
+            again = run("eval", self.dir / "run", "--ranks", ranks)
+            self.assertIn(found[0], again.stdout, again.stderr)
+        images = gzip.decompress((data / "t10k-images-idx3-ubyte.gz").read_bytes())[16:]
+        labels = gzip.decompress((data / "t10k-labels-idx1-ubyte.gz").read_bytes())[8:]
+        files = []
+        for i in range(8):
+            files.append(self.dir / f"{i}.png")
+            files[-1].write_bytes(png(images[i * 784:(i + 1) * 784], 28, 28))
+        got = run("predict", "--run", self.dir / "run", *files)
+        rows = [line.split("\t") for line in got.stdout.splitlines()]
+        self.assertEqual([row[0] for row in rows], [str(f) for f in files], got.stderr)
+        self.assertGreaterEqual(sum(int(row[1]) == labels[i] for i, row in enumerate(rows)), 5)
+
+    def test_resume_in_mid_epoch_is_bitwise(self):
+        for name, ranks in (("one", 1), ("two", 2)):
+            words = ["mnist_cnn", "--data.limit", 330, "--data.batch", 40, "--epochs", 2, "--ranks", ranks, "--data.name", "synthetic",
+                     "--data.synthetic_size", 330, "--optim.lr", 0.02]
+            self.trained(*words, name=name)
+            self.trained(*words, "--run.max_steps", 5, name=name + "-cut")
+            self.trained(*words, "--run.max_steps", 12, "--resume", name=name + "-cut")
+            self.trained(*words, "--resume", name=name + "-cut")
+            self.assertEqual(self.weights(name), self.weights(name + "-cut"))
+            steps = [json.loads(line)["step"] for line in (self.dir / f"{name}-cut/metrics.jsonl").read_text().splitlines()]
+            self.assertEqual(steps, sorted(steps))
+
+    def test_print_config_is_read_back(self):
+        got = run("train", "lenet5", "--optim.lr", "0.25", "--data.name", "fashion_mnist", "--print-config")
+        self.assertIn("lr = 0.25", got.stdout)
+        (self.dir / "c.toml").write_text(got.stdout)
+        self.assertEqual(run("train", "--config", self.dir / "c.toml", "--print-config").stdout, got.stdout)
+        self.assertIn("lr = 0.5", run("train", "--config", self.dir / "c.toml", "--optim.lr", "0.5", "--print-config").stdout)
+
+    def test_info(self):
+        got = run("info")
+        self.assertEqual(got.returncode, 0)
+        for word in ("version", "oneDNN", "mpi", "core", "kernels"):
+            self.assertIn(word, got.stdout)
+
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_mpi_trains_the_same_model(self):
+        serial = self.trained(*small, name="one")
+        parallel = self.trained(*small, name="two", ranks=2)
+        first = re.search(r"test accuracy: ([\d.]+)", serial.stdout)[1]
+        self.assertAlmostEqual(float(re.search(r"test accuracy: ([\d.]+)", parallel.stdout)[1]), float(first), delta=0.1)
+        self.assertEqual(parallel.stdout.count("test accuracy"), 1)
+
+
+class Refusals(Case):
+    def test_settings(self):
+        self.refused(run("train", "--optim.lrr", "0.1"), "optim.lrr", "did you mean", "optim.lr", status=2)
+        self.refused(run("train", "--optim.lr", "fast"), "optim.lr", "fast", status=2)
+        self.refused(run("train", "--data.batch", "0"), "data.batch is 0", status=2)
+        self.refused(run("train", "mnist_cmm"), "mnist_cmm", "mnist_cnn")
+        self.refused(run("train", "--data.name", "imagnet"), "imagnet")
+        self.refused(run("train", *small, "--parallel.strategy", "data_paralel"), "data_paralel", "data_parallel")
+        self.refused(run("train", *small, "--allreduce", "rings", "--ranks", 2), "rings", "ring")
+        (self.dir / "c.toml").write_text("[optim]\nlrate = 1\n")
+        self.refused(run("train", "--config", self.dir / "c.toml"), "c.toml:2", "lrate", status=2)
+        (self.dir / "c.toml").write_text("[optim\n")
+        self.refused(run("train", "--config", self.dir / "c.toml"), "c.toml:1", status=2)
+        self.refused(run("train", *small, "--data.limit", 2, "--ranks", 3, "--run.dir", self.dir / "run"), "3", "2")
+        self.assertFalse((self.dir / "run").exists())
+
+    def test_data(self):
+        def folder(**files):
+            path = self.dir / "mnist"
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir()
+            good = {"train_images": idx(3, (60, 28, 28), bytes(60 * 784)), "train_labels": idx(1, (60,), bytes(60)),
+                    "t10k_images": idx(3, (5, 28, 28), bytes(5 * 784)), "t10k_labels": idx(1, (5,), bytes(5))}
+            for key, content in {**good, **files}.items():
+                if content is not None:
+                    kind, what = key.split("_")
+                    (path / f"{kind}-{what}-idx{3 if what == 'images' else 1}-ubyte").write_bytes(content)
+            return run("train", "mlp", "--epochs", 1, "--data.root", path, "--run.dir", self.dir / "run")
+        images = idx(3, (60, 28, 28), bytes(60 * 784))
+        self.refused(folder(train_images=None), "train-images")
+        self.refused(folder(train_images=images[:-1]), "train-images", "truncated")
+        self.refused(folder(train_images=b"\1" + images[1:]), "train-images", "magic")
+        self.refused(folder(train_labels=idx(1, (60,), bytes(59) + b"\x0a")), "59", "10")
+        self.refused(folder(train_labels=idx(1, (59,), bytes(59))), "59", "60")
+        self.assertFalse((self.dir / "run").exists())
+
+    def test_weights_of_another_model(self):
+        self.trained(*small)
+        other = next((self.dir / "run/checkpoints").glob("step_*")) / "model.safetensors"
+        self.trained("lenet5", "--data.limit", 50, "--epochs", 1, name="lenet")
+        got = run("eval", self.dir / "lenet", "--weights", other)
+        self.assertEqual(got.returncode, 1)
+        for word in ("missing", "unexpected", "0.weight"):
+            self.assertIn(word, got.stderr)
+        self.refused(run("eval", self.dir), "run directory")
+        self.refused(run("train", *small, "--run.dir", self.dir / "run"), "--resume")
+
+    def test_run_directory(self):
+        self.refused(run("train", *small, "--run.dir", "/proc/nothing"), "/proc/nothing")
+        (self.dir / "file").write_text("")
+        self.refused(run("train", *small, "--run.dir", self.dir / "file/run", "--ranks", 2), "file/run")
+
+    def test_full_disk_keeps_the_previous_checkpoint(self):
+        self.trained(*small, "--epochs", 3, "--run.max_steps", 14)
+        before = self.weights()
+        # A limit on file sizes stands for a full disk; the kernel's own ENOSPC is in test_checkpoint.
+        got = run("train", *small, "--epochs", 3, "--run.dir", self.dir / "run", "--resume", wrap=["bash", "-c", 'ulimit -f 64; exec "$@"', "x"])
+        self.assertNotEqual(got.returncode, 0)
+        self.assertIn("checkpoints", got.stderr.strip().splitlines()[-1])
+        self.assertEqual(self.weights(), before)
+        self.assertEqual([p.name for p in (self.dir / "run/checkpoints").iterdir() if "tmp" in p.name], [])
+        self.trained(*small, "--epochs", 3, "--resume")
+
+    def test_nan_names_step_and_layer(self):
+        self.refused(run("train", *small, "--optim.lr", 1e30, "--optim.schedule", "constant", "--run.dir", self.dir / "run"), "step", "layer")
+
+
+class Failures(Case):
+    def ended(self, **options):
+        start = time.time()
+        got = run("train", *small, "--epochs", 50, "--run.dir", self.dir / f"run{start}", "--run.fault", "throw:1:5", timeout=60, **options)
+        self.assertNotEqual(got.returncode, 0)
+        return got, time.time() - start
+
+    def test_one_thread_rank_throws(self):
+        start = time.time()
+        got = run("train", *small, "--ranks", 3, "--run.dir", self.dir / "run", "--run.fault", "throw:1:5", timeout=60)
+        self.assertLess(time.time() - start, 15)
+        self.refused(got, "rank 1", "injected")
+
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_one_mpi_rank_throws(self):
+        start = time.time()
+        got = run("train", *small, "--run.dir", self.dir / "run", "--run.fault", "throw:1:5", ranks=3, timeout=60)
+        self.assertLess(time.time() - start, 15)
+        self.assertNotEqual(got.returncode, 0)
+        said = [line for line in got.stderr.splitlines() if line.startswith("trireme: ")]
+        self.assertEqual(len(said), 1, got.stderr)
+        self.assertIn("rank 1", said[0])
+
+    def test_singletons_are_refused(self):
+        for env in ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}, {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4"}):
+            got = run("train", *small, "--run.dir", self.dir / "run", env=env)
+            self.refused(got, "4")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=1)
