@@ -4,7 +4,21 @@
 
 namespace trireme {
 
+/// This process as a member of an MPI job.
+class MpiProcess {
+ public:
+  virtual ~MpiProcess() = default;
+  /// Waits for all ranks and leaves MPI. False when MPI_Finalize was left out because it may hang (ranks on several hosts): the
+  /// process should then end by _exit.
+  virtual bool leave() = 0;
+  /// Ends the waits of this host's ranks. True for the first to do so: that rank has the message to print.
+  virtual bool first_to_fail(const std::string& reason) = 0;
+  /// Ends all processes of the job with this exit status, as quietly as MPI allows. Does not return.
+  [[noreturn]] virtual void end_job(int status) = 0;
+};
+
 struct MpiRanks {
+  std::unique_ptr<MpiProcess> process;
   std::unique_ptr<Communicator> comm;  ///< all ranks of the job
   int local_rank = 0, local_size = 1;  ///< among the ranks of this host
   int sharing = 1;                     ///< ranks of this host that may run on this rank's cores, itself included
@@ -12,12 +26,5 @@ struct MpiRanks {
 
 /// Initialises MPI and joins its ranks; once per process. Throws Error in a build without MPI.
 MpiRanks join_mpi(int& argc, char**& argv);
-/// Waits for all ranks and leaves MPI. comm: of join_mpi, still alive. True when the process should end by _exit, because
-/// MPI_Finalize would be unsafe (ranks on several hosts) and was left out.
-bool leave_mpi(Communicator& comm);
-/// Marks the job as failed. True for the first rank of this host to do so: that rank has the message to print.
-bool first_to_fail(Communicator& comm, const std::string& reason);
-/// Ends all processes of the job with this exit status, as quietly as MPI allows.
-[[noreturn]] void end_mpi_job(int status);
 
 }  // namespace trireme

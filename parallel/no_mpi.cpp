@@ -1,15 +1,10 @@
 // The build has no MPI.
-#include <unistd.h>
-
 #include "parallel/mpi_ranks.h"
 #include "parallel/world.h"
 
 namespace trireme {
 
 MpiRanks join_mpi(int&, char**&) { fail("world", "this build has no MPI: rebuild with -Dmpi=enabled, or use --ranks for threads"); }
-bool leave_mpi(Communicator&) { return false; }
-bool first_to_fail(Communicator&, const std::string&) { return true; }
-void end_mpi_job(int status) { _exit(status); }
 
 std::string mpi_version() { return "none: built without MPI (-Dmpi=enabled builds with it)"; }
 bool has_mpi() { return false; }

@@ -16,9 +16,9 @@
 namespace trireme {
 
 struct World::Impl {
+  std::unique_ptr<MpiProcess> process;  // set: it leaves MPI at the end
   std::unique_ptr<Communicator> comm;
   int local_rank = 0, local_size = 1;
-  bool owns_process = false;  // leaves MPI at the end
   int unwinding = std::uncaught_exceptions();
 
   static std::unique_ptr<Impl> join(int& argc, char**& argv);
@@ -58,24 +58,27 @@ std::unique_ptr<World::Impl> World::Impl::join(int& argc, char**& argv) {
   }
   auto ranks = join_mpi(argc, argv);
   check_not_singletons(launcher, ranks.comm->size(), mpi_version());
+  impl->process = std::move(ranks.process);
   impl->comm = std::move(ranks.comm);
   impl->local_rank = ranks.local_rank, impl->local_size = ranks.local_size;
-  impl->owns_process = true;
   set_threads(std::max(1, cores() / ranks.sharing));
   return impl;
 }
 
 World::World(int& argc, char**& argv) : impl_(Impl::join(argc, argv)) {}
 World::World() : impl_(std::make_unique<Impl>()) { impl_->comm = single_communicator(); }
-World::World(std::unique_ptr<Communicator> comm, int local_rank, int local_size, bool owns_process)
-    : impl_(new Impl{std::move(comm), local_rank, local_size, owns_process, std::uncaught_exceptions()}) {}
+World::World(std::unique_ptr<Communicator> comm, int local_rank, int local_size) : impl_(std::make_unique<Impl>()) {
+  impl_->comm = std::move(comm);
+  impl_->local_rank = local_rank, impl_->local_size = local_size;
+}
 World::World(World&&) noexcept = default;
 
 World::~World() {
   // On the way out of an error the other ranks may never come to leave; the process is to end with a status other than 0.
-  if (!impl_ || !impl_->owns_process || std::uncaught_exceptions() > impl_->unwinding) return;
+  if (!impl_ || !impl_->process || std::uncaught_exceptions() > impl_->unwinding) return;
   try {
-    leave_mpi(*impl_->comm);
+    impl_->comm.reset();
+    impl_->process->leave();
   } catch (...) {  // a rank that is gone has said why
   }
 }
@@ -88,7 +91,7 @@ void World::threads(int ranks, const std::function<void(World&)>& body) {
   std::vector<std::thread> all;
   for (int r = 0; r < ranks; ++r)
     all.emplace_back([&, r] {
-      World world(std::move(comms[r]), r, ranks, false);
+      World world(std::move(comms[r]), r, ranks);
       set_threads(share);
       try {
         body(world);
@@ -121,12 +124,13 @@ int World::run(int argc, char** argv, int ranks, const std::function<void(World&
   } catch (...) {
     if (world->size() == 1) return report(current_error("").what());
     auto error = current_error(fmt::format("rank {}: ", world->rank()));
-    if (first_to_fail(world->comm(), error.what())) report(error.what());
-    end_mpi_job(1);
+    auto& process = *world->impl_->process;
+    if (process.first_to_fail(error.what())) report(error.what());
+    process.end_job(1);
   }
-  if (!world->impl_->owns_process) return 0;
-  world->impl_->owns_process = false;
-  if (leave_mpi(world->comm())) {
+  auto process = std::move(world->impl_->process);
+  world.reset();
+  if (process && !process->leave()) {
     std::fflush(nullptr);
     _exit(0);
   }

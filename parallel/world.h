@@ -15,7 +15,8 @@ class World {
   World(int& argc, char**& argv);
   /// A world of one, without looking at any launcher.
   World();
-  explicit World(std::unique_ptr<Communicator> comm, int local_rank, int local_size, bool owns_process);
+  /// A world of ranks that are joined already.
+  World(std::unique_ptr<Communicator> comm, int local_rank, int local_size);
   ~World();
   World(World&&) noexcept;
 

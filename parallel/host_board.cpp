@@ -1,0 +1,233 @@
+#include "parallel/host_board.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+#include "kernels/runtime.h"
+#include "parallel/reduce.h"
+
+namespace trireme {
+namespace {
+
+constexpr Index piece_bytes = 256 << 10, chunk_bytes = 32 << 10;
+constexpr std::size_t line = 64;
+
+int slots_for(int ranks) { return static_cast<int>(std::clamp<Index>((32 << 20) / (ranks * piece_bytes), 4, 32)); }
+
+}  // namespace
+
+// Who enters counts up `arrived`; who takes a chunk, `next`; who has reduced one, `finished`; who has copied out, `left`. The last to
+// leave clears the counts and opens the next round.
+struct alignas(line) HostBoard::Slot {
+  std::atomic<std::uint64_t> round;
+  std::atomic<int> arrived, next, finished, left;
+};
+struct alignas(line) HostBoard::Head {
+  std::atomic<std::uint32_t> bell, sleepers;
+};
+
+bool HostAlarm::raise(const std::string& why) {
+  std::uint32_t off = 0;
+  if (!state.compare_exchange_strong(off, 1)) return false;
+  std::strncpy(reason, why.c_str(), sizeof reason - 1);
+  state = 2;
+  return true;
+}
+
+void HostAlarm::check(const std::string& what) const {
+  if (state == 2) fail(what, "ended because of {}", reason);
+}
+
+// Head | slots | calls, slots x ranks | stages, ranks x slots
+std::size_t HostBoard::bytes(int ranks) {
+  const std::size_t slots = slots_for(ranks);
+  return sizeof(Head) + slots * (sizeof(Slot) + ranks * sizeof(Call) + ranks * piece_bytes) + line;
+}
+
+HostBoard::HostBoard(void* memory, HostAlarm& alarm, int rank, int size)
+    : memory_(static_cast<char*>(memory)), alarm_(alarm), rank_(rank), size_(size), slots_(slots_for(size)),
+      spins_(size <= cores() ? 60 : 0) {}
+
+HostBoard::Slot& HostBoard::slot(std::uint64_t i) const {
+  return reinterpret_cast<Slot*>(memory_ + sizeof(Head))[i % slots_];
+}
+Call& HostBoard::called(int rank, std::uint64_t i) const {
+  auto* calls = reinterpret_cast<Call*>(memory_ + sizeof(Head) + slots_ * sizeof(Slot));
+  return calls[(i % slots_) * size_ + rank];
+}
+char* HostBoard::stage(int rank, std::uint64_t i) const {
+  std::size_t at = sizeof(Head) + slots_ * (sizeof(Slot) + size_ * sizeof(Call));
+  at = (at + line - 1) / line * line;
+  return memory_ + at + (static_cast<std::size_t>(rank) * slots_ + i % slots_) * piece_bytes;
+}
+
+HostBoard::Piece HostBoard::piece(std::uint64_t i) const {
+  auto op = std::find_if(ops_.begin(), ops_.end(), [&](auto& o) { return i < o->end; });
+  const Call& call = (*op)->call;
+  if (call.count == 0) return {nullptr, 0, 1, op->get()};
+  const Index width = size_of(call.type), most = piece_bytes / width;
+  const Index at = static_cast<Index>(i - (*op)->begin) * most, n = std::min(most, call.count - at);
+  return {(*op)->x.data<char>() + at * width, n, static_cast<int>((n * width + chunk_bytes - 1) / chunk_bytes), op->get()};
+}
+
+void HostBoard::ring() {
+  auto& head = *reinterpret_cast<Head*>(memory_);
+  head.bell.fetch_add(1);
+  if (head.sleepers > 0) syscall(SYS_futex, &head.bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void HostBoard::sleep(std::uint32_t bell) {
+  auto& head = *reinterpret_cast<Head*>(memory_);
+  timespec most{0, 50'000'000};  // the alarm does not ring
+  head.sleepers.fetch_add(1);
+  syscall(SYS_futex, &head.bell, FUTEX_WAIT, bell, &most, nullptr, 0);
+  head.sleepers.fetch_sub(1);
+}
+
+// All ranks have brought piece i: they must have meant the same call.
+void HostBoard::compare(std::uint64_t i) {
+  for (int r = 1; r < size_; ++r)
+    if (called(r, i) != called(0, i)) {
+      auto text = fmt::format("{}: rank 0 called {}, rank {} called {}: every rank must make the same calls in the same order",
+                              name_of(called(0, i).kind), to_string(called(0, i)), r, to_string(called(r, i)));
+      alarm_.raise(text);
+      throw Error(text, std::source_location::current());
+    }
+}
+
+void HostBoard::fill() {
+  for (; filled_ < posted_; ++filled_) {
+    Slot& s = slot(filled_);
+    if (s.round != filled_ / slots_) return;  // still in use by an earlier piece
+    Piece p = piece(filled_);
+    if (p.count) std::memcpy(stage(rank_, filled_), p.data, p.count * size_of(p.op->call.type));
+    called(rank_, filled_) = p.op->call;
+    if (s.arrived.fetch_add(1) + 1 < size_) continue;
+    compare(filled_);
+    // A small vector is reduced by the last to come: the others wake up once, to the result.
+    if (p.chunks > 1 || p.op->end - p.op->begin > 1) ring();
+  }
+}
+
+bool HostBoard::reduce() {
+  bool moved = false;
+  std::vector<const void*> ins(size_);
+  for (std::uint64_t i = drained_; i < filled_; ++i) {
+    Slot& s = slot(i);
+    if (s.arrived < size_) return moved;
+    Piece p = piece(i);
+    const Call& call = p.op->call;
+    const Index width = size_of(call.type), most = chunk_bytes / width;
+    while (s.next < p.chunks) {
+      const int c = s.next.fetch_add(1);
+      if (c >= p.chunks) break;
+      for (int r = 0; r < size_; ++r) ins[r] = stage(r, i) + c * chunk_bytes;
+      void* out = stage(0, i) + c * chunk_bytes;
+      if (p.count) reduce_all({&out, 1}, ins, std::min(most, p.count - c * most), call.type, call.op);
+      if (s.finished.fetch_add(1) + 1 == p.chunks) ring();
+      moved = true;
+    }
+  }
+  return moved;
+}
+
+bool HostBoard::drain() {
+  bool moved = false;
+  for (; drained_ < filled_; ++drained_, moved = true) {
+    Slot& s = slot(drained_);
+    Piece p = piece(drained_);
+    if (s.arrived < size_ || s.finished < p.chunks) break;
+    if (p.count) std::memcpy(p.data, stage(0, drained_), p.count * size_of(p.op->call.type));
+    if (s.left.fetch_add(1) + 1 == size_) {
+      s.arrived = 0, s.next = 0, s.finished = 0, s.left = 0;
+      s.round.fetch_add(1);
+      ring();
+    }
+    if (drained_ + 1 == ops_.front()->end) {
+      ops_.front()->x = {};
+      ops_.front()->done = true;
+      ops_.pop_front();
+    }
+  }
+  return moved;
+}
+
+void HostBoard::advance() {
+  do fill();
+  while (reduce() | drain());
+}
+
+std::string HostBoard::missing(const Op&) const {
+  Slot& s = slot(drained_);
+  return fmt::format("{} of {} ranks have come", s.arrived.load(), size_);
+}
+
+void HostBoard::wait(Op& op) {
+  auto start = std::chrono::steady_clock::now();
+  auto& head = *reinterpret_cast<Head*>(memory_);
+  for (int spins = 0; !op.done;) {
+    const std::uint32_t bell = head.bell;
+    {
+      std::lock_guard lock(mutex_);
+      advance();
+    }
+    if (op.done) return;
+    auto what = [&] { return to_string(op.call); };
+    if (alarm_.state == 2) alarm_.check(what());
+    if (spins++ < spins_) {
+      std::this_thread::yield();
+      continue;
+    }
+    sleep(bell);
+    if (std::chrono::steady_clock::now() - start > patience())
+      fail(what(), "rank {} of {} has waited {} s ({}): another rank hangs or took another path. TRIREME_TIMEOUT sets the patience "
+           "in seconds", rank_, size_, patience().count(), missing(op));
+  }
+}
+
+struct HostBoard::Waiting : Work::State {
+  Waiting(HostBoard& b, std::shared_ptr<Op> o) : board(b), op(std::move(o)) {}
+  ~Waiting() override {
+    if (op->done || std::uncaught_exceptions() > unwinding) return;
+    try {
+      wait();
+    } catch (...) {  // nobody is left to tell; the rank that failed tells
+    }
+  }
+  void wait() override { board.wait(*op); }
+  bool done() override {
+    std::lock_guard lock(board.mutex_);
+    board.advance();
+    return op->done || board.alarm_.state == 2;
+  }
+  HostBoard& board;
+  std::shared_ptr<Op> op;
+  int unwinding = std::uncaught_exceptions();
+};
+
+Work HostBoard::post(const Call& call, const Tensor& x) {
+  auto op = std::make_shared<Op>();
+  op->call = call;
+  op->x = x;
+  const Index most = piece_bytes / size_of(call.type);
+  const auto pieces = static_cast<std::uint64_t>(std::max<Index>(1, (call.count + most - 1) / most));
+  {
+    std::lock_guard lock(mutex_);
+    op->begin = posted_;
+    op->end = posted_ += pieces;
+    ops_.push_back(op);
+    fill();
+    if (filled_ < posted_ || pieces == 1) advance();
+  }
+  if (op->done) return {};
+  return Work(std::make_shared<Waiting>(*this, std::move(op)));
+}
+
+}  // namespace trireme

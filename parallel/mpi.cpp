@@ -1,0 +1,413 @@
+// Ranks as MPI processes. MPI is called by one thread at a time (MPI_THREAD_SERIALIZED): by whoever posts or waits, and, while
+// operations are under way and nobody waits, by a thread that looks at them every now and then; MPI makes no progress by itself.
+#include <mpi.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "parallel/call.h"
+#include "parallel/host_board.h"
+#include "parallel/mpi_ranks.h"
+#include "parallel/reduce.h"
+#include "parallel/shared_memory.h"
+#include "parallel/world.h"
+
+namespace trireme {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+
+void ok(int status, std::string_view what) {
+  if (status == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(status, text, &length);
+  fail(what, "MPI says: {}", text);
+}
+
+MPI_Datatype mpi_type(DType t) {
+  switch (t) {
+    case DType::f32: return MPI_FLOAT;
+    case DType::f64: return MPI_DOUBLE;
+    case DType::bf16: return MPI_UINT16_T;
+    case DType::i32: return MPI_INT32_T;
+    case DType::i64: return MPI_INT64_T;
+    case DType::u8: break;
+  }
+  return MPI_UINT8_T;
+}
+
+template <ReduceOp op>
+void reduce_bf16(void* in, void* inout, MPI_Count* count, MPI_Datatype*) {
+  reduce_into(inout, in, *count, DType::bf16, op);
+}
+
+struct Operation {
+  std::string what;
+  std::vector<MPI_Request> requests;
+  std::vector<Tensor> keep;
+  Tensor result, target;  // when set: result is copied to target at the end
+  std::string error;
+  std::atomic<bool> done = false;
+};
+
+// Drives all operations of this process.
+class Engine {
+ public:
+  explicit Engine(HostAlarm* alarm) : alarm_(alarm), thread_([this] { watch(); }) {
+    ok(MPI_Op_create_c(reduce_bf16<ReduceOp::sum>, 1, &bf16_ops_[0]), "world");
+    ok(MPI_Op_create_c(reduce_bf16<ReduceOp::max>, 1, &bf16_ops_[1]), "world");
+    ok(MPI_Op_create_c(reduce_bf16<ReduceOp::min>, 1, &bf16_ops_[2]), "world");
+  }
+  ~Engine() { stop(); }
+
+  void stop() {
+    {
+      std::lock_guard lock(mutex);
+      stopped_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+  bool stopped() const { return stopped_; }
+
+  MPI_Op op(ReduceOp op, DType t) const {
+    if (t == DType::bf16) return bf16_ops_[static_cast<int>(op)];
+    return op == ReduceOp::sum ? MPI_SUM : op == ReduceOp::max ? MPI_MAX : MPI_MIN;
+  }
+  /// With the mutex held.
+  void add(std::shared_ptr<Operation> operation) {
+    pending_.push_back(std::move(operation));
+    if (pending_.size() == 1) changed_.notify_all();
+  }
+  bool poll(const Operation& operation) {
+    if (operation.done) return true;
+    std::lock_guard lock(mutex);
+    test();
+    return operation.done;
+  }
+  void wait(const Operation&);
+  HostAlarm* alarm() const { return alarm_; }
+
+  std::mutex mutex;  ///< held for every call of MPI
+
+ private:
+  bool test();
+  void watch();
+
+  HostAlarm* alarm_;
+  MPI_Op bf16_ops_[3];
+  std::vector<std::shared_ptr<Operation>> pending_;
+  std::atomic<int> waiting_ = 0;
+  std::atomic<bool> stopped_ = false;
+  std::condition_variable changed_;
+  std::thread thread_;
+};
+
+// Completes what can be completed; true if anything was. With the mutex held.
+bool Engine::test() {
+  const auto before = pending_.size();
+  std::erase_if(pending_, [](auto& o) {
+    int flag = 0;
+    int status = MPI_Testall(static_cast<int>(o->requests.size()), o->requests.data(), &flag, MPI_STATUSES_IGNORE);
+    if (status == MPI_SUCCESS && !flag) return false;
+    try {
+      ok(status, o->what);
+      if (o->target.defined()) std::memcpy(o->target.view().data, o->result.view().data, o->target.view().bytes());
+    } catch (const Error& e) {
+      o->error = e.what();
+    }
+    o->keep.clear();
+    o->result = o->target = {};
+    o->done = true;
+    return true;
+  });
+  return pending_.size() < before;
+}
+
+// Background progress. The pauses leave the core to whoever computes: some 1 % of it is lost here.
+void Engine::watch() {
+  constexpr microseconds least{100}, most{500};
+  auto pause = least;
+  for (std::unique_lock lock(mutex);;) {
+    changed_.wait(lock, [&] { return stopped_ || !pending_.empty(); });
+    if (stopped_) return;
+    if (waiting_ == 0) pause = test() ? least : std::min(most, pause * 5 / 4);
+    lock.unlock();
+    std::this_thread::sleep_for(pause);
+    lock.lock();
+  }
+}
+
+void Engine::wait(const Operation& o) {
+  if (o.done) return;
+  waiting_.fetch_add(1);
+  const auto start = Clock::now();
+  auto pause = microseconds(20);
+  for (int round = 0; !poll(o); ++round) {
+    // Yielding lets the ranks that share this core run; a long wait sleeps, so as not to take turns with somebody's computation.
+    if (round < 200) {
+      std::this_thread::yield();
+      continue;
+    }
+    if (alarm_ && alarm_->state == 2) break;
+    if (Clock::now() - start > patience()) {
+      waiting_.fetch_sub(1);
+      fail(o.what, "waited {} s: another rank hangs or took another path. TRIREME_TIMEOUT sets the patience in seconds", patience().count());
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(microseconds(200), pause * 5 / 4);
+  }
+  waiting_.fetch_sub(1);
+  if (!o.done) alarm_->check(o.what);
+  if (!o.error.empty()) throw Error(o.error, std::source_location::current());
+}
+
+struct MpiWork : Work::State {
+  MpiWork(std::shared_ptr<Engine> e, std::shared_ptr<Operation> o) : engine(std::move(e)), operation(std::move(o)) {}
+  ~MpiWork() override {
+    if (operation->done || std::uncaught_exceptions() > unwinding) return;
+    try {
+      engine->wait(*operation);
+    } catch (...) {  // nobody is left to tell
+    }
+  }
+  void wait() override { engine->wait(*operation); }
+  bool done() override { return engine->poll(*operation); }
+  std::shared_ptr<Engine> engine;
+  std::shared_ptr<Operation> operation;
+  int unwinding = std::uncaught_exceptions();
+};
+
+// Memory that all ranks of comm (of one host) see; empty if the system does not allow it. A collective call.
+SharedMemory share(MPI_Comm comm, std::size_t bytes) {
+  int rank = 0;
+  ok(MPI_Comm_rank(comm, &rank), "world");
+  SharedMemory memory = rank == 0 ? SharedMemory(bytes) : SharedMemory();
+  SharedMemory::Name name = memory.name();
+  ok(MPI_Bcast(&name, 2, MPI_INT, 0, comm), "world");
+  if (rank != 0) memory = SharedMemory(name, bytes);
+  int all = memory.data() != nullptr;
+  ok(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm), "world");
+  memory.close_name();
+  return all ? std::move(memory) : SharedMemory();
+}
+
+class MpiCommunicator : public Communicator {
+ public:
+  /// Takes comm over. local: its ranks share this host. A collective call.
+  MpiCommunicator(MPI_Comm comm, std::shared_ptr<Engine> engine, bool local) : comm_(comm), engine_(std::move(engine)), local_(local) {
+    ok(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "world");
+    ok(MPI_Comm_rank(comm_, &rank_), "world");
+    ok(MPI_Comm_size(comm_, &size_), "world");
+    const char* wanted = std::getenv("TRIREME_SHARED_MEMORY");
+    if (!local_ || size_ == 1 || !engine_->alarm() || (wanted && std::string_view(wanted) == "0")) return;
+    board_memory_ = share(comm_, HostBoard::bytes(size_));
+    if (board_memory_.data()) board_ = std::make_unique<HostBoard>(board_memory_.data(), *engine_->alarm(), rank_, size_);
+  }
+  ~MpiCommunicator() override {
+    if (engine_->stopped() || std::uncaught_exceptions() > unwinding_) return;
+    std::lock_guard lock(engine_->mutex);
+    MPI_Comm_free(&comm_);
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string transport() const override { return "mpi"; }
+
+  Work all_reduce(const Tensor& x, ReduceOp op) override {
+    auto call = all_reduce_call(x, op);
+    if (call.count == 0 || size_ == 1) return {};
+    if (board_) return board_->post(call, x);
+    return start(to_string(call), {x}, [&](MPI_Request* r) {
+      return MPI_Iallreduce_c(MPI_IN_PLACE, x.view().data, call.count, mpi_type(call.type), engine_->op(op, call.type), comm_, r);
+    });
+  }
+  Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) override {
+    auto call = reduce_scatter_call(out, in, op, size_);
+    // MPI forbids that out lies within in; then it goes through a copy.
+    const bool inside = out.view().as<char>() >= in.view().as<char>() && out.view().as<char>() < in.view().as<char>() + in.view().bytes();
+    Tensor result = inside ? Tensor::like(out) : out;
+    return start(to_string(call), {in, out}, [&](MPI_Request* r) {
+      return MPI_Ireduce_scatter_block_c(in.view().data, result.view().data, out.numel(), mpi_type(call.type), engine_->op(op, call.type),
+                                         comm_, r);
+    }, result, inside ? out : Tensor());
+  }
+  Work all_gather(const Tensor& out, const Tensor& in) override {
+    auto call = all_gather_call(out, in, size_);
+    const bool in_place = in.view().data == out.view().as<char>() + rank_ * in.view().bytes();
+    return start(to_string(call), {in, out}, [&](MPI_Request* r) {
+      return MPI_Iallgather_c(in_place ? MPI_IN_PLACE : in.view().data, in.numel(), mpi_type(call.type), out.view().data, in.numel(),
+                              mpi_type(call.type), comm_, r);
+    });
+  }
+  Work broadcast(const Tensor& x, int root) override {
+    auto call = broadcast_call(x, root, size_);
+    return start(to_string(call), {x}, [&](MPI_Request* r) {
+      return MPI_Ibcast_c(x.view().data, call.count, mpi_type(call.type), root, comm_, r);
+    });
+  }
+  Work all_to_all(const Tensor& out, const Tensor& in) override {
+    auto call = all_to_all_call(out, in, size_);
+    return start(to_string(call), {in, out}, [&](MPI_Request* r) {
+      return MPI_Ialltoall_c(in.view().data, call.count / size_, mpi_type(call.type), out.view().data, call.count / size_,
+                             mpi_type(call.type), comm_, r);
+    });
+  }
+  Work send(const Tensor& x, int to, int tag) override {
+    check_message("send", x, to, tag, size_);
+    return start(fmt::format("send of {} {} to rank {}", x.numel(), x.dtype(), to), {x}, [&](MPI_Request* r) {
+      return MPI_Isend_c(x.view().data, x.numel(), mpi_type(x.dtype()), to, tag, comm_, r);
+    });
+  }
+  Work recv(const Tensor& x, int from, int tag) override {
+    check_message("recv", x, from, tag, size_);
+    return start(fmt::format("recv of {} {} from rank {}", x.numel(), x.dtype(), from), {x}, [&](MPI_Request* r) {
+      return MPI_Irecv_c(x.view().data, x.numel(), mpi_type(x.dtype()), from, tag, comm_, r);
+    });
+  }
+  void barrier() override {
+    if (board_) return board_->post({}, {}).wait();
+    start("barrier", {}, [&](MPI_Request* r) { return MPI_Ibarrier(comm_, r); }).wait();
+  }
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    barrier();  // which, unlike MPI_Comm_split, waits without burning a core
+    std::lock_guard lock(engine_->mutex);
+    MPI_Comm part = MPI_COMM_NULL;
+    ok(MPI_Comm_split(comm_, color, key, &part), "split");
+    return std::make_unique<MpiCommunicator>(part, engine_, local_ || on_one_host(part));
+  }
+  void abort(const std::string& reason) override {
+    if (engine_->alarm()) engine_->alarm()->raise(reason);
+    if (!local_) MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  static bool on_one_host(MPI_Comm comm) {
+    MPI_Comm host = MPI_COMM_NULL;
+    int here = 0, all = 0;
+    ok(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "world");
+    ok(MPI_Comm_size(host, &here), "world");
+    ok(MPI_Comm_size(comm, &all), "world");
+    ok(MPI_Comm_free(&host), "world");
+    int same = here == all;
+    ok(MPI_Allreduce(MPI_IN_PLACE, &same, 1, MPI_INT, MPI_MIN, comm), "world");
+    return same;
+  }
+
+ private:
+  template <class F>
+  Work start(std::string what, std::vector<Tensor> keep, F&& post, Tensor result = {}, Tensor target = {}) {
+    auto operation = std::make_shared<Operation>();
+    operation->what = fmt::format("{} on rank {} of {}", what, rank_, size_);
+    operation->keep = std::move(keep);
+    operation->result = std::move(result), operation->target = std::move(target);
+    operation->requests.resize(1, MPI_REQUEST_NULL);
+    {
+      std::lock_guard lock(engine_->mutex);
+      ok(post(operation->requests.data()), operation->what);
+      engine_->add(operation);
+    }
+    return Work(std::make_shared<MpiWork>(engine_, std::move(operation)));
+  }
+
+  MPI_Comm comm_;
+  std::shared_ptr<Engine> engine_;
+  bool local_;
+  int rank_ = 0, size_ = 1;
+  SharedMemory board_memory_;
+  std::unique_ptr<HostBoard> board_;
+  int unwinding_ = std::uncaught_exceptions();
+};
+
+class Process : public MpiProcess {
+ public:
+  Process() {
+    ok(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host_), "world");
+    ok(MPI_Comm_rank(host_, &local_rank_), "world");
+    ok(MPI_Comm_size(host_, &local_size_), "world");
+    one_host_ = MpiCommunicator::on_one_host(MPI_COMM_WORLD);
+    alarm_ = share(host_, sizeof(HostAlarm));
+    engine_ = std::make_shared<Engine>(static_cast<HostAlarm*>(alarm_.data()));
+  }
+  bool leave() override {
+    engine_->stop();
+    // A wait of our own making: ranks may come late, and MPI's would burn a core meanwhile.
+    MPI_Request request = MPI_REQUEST_NULL;
+    int flag = 0;
+    ok(MPI_Ibarrier(MPI_COMM_WORLD, &request), "world");
+    for (int round = 0; !flag; ++round) {
+      ok(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "world");
+      if (!flag && engine_->alarm() && engine_->alarm()->state == 2) engine_->alarm()->check("leaving");
+      if (!flag && round > 200) std::this_thread::sleep_for(microseconds(100));
+      else std::this_thread::yield();
+    }
+    if (one_host_) MPI_Finalize();
+    return one_host_;
+  }
+  bool first_to_fail(const std::string& reason) override { return !engine_->alarm() || engine_->alarm()->raise(reason); }
+  void end_job(int status) override {
+    if (!one_host_) MPI_Abort(MPI_COMM_WORLD, status);
+    _exit(status);
+  }
+
+  /// Ranks of this host whose cores overlap this rank's.
+  int sharing() {
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    sched_getaffinity(0, sizeof mine, &mine);
+    std::vector<cpu_set_t> all(local_size_);
+    ok(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, host_), "world");
+    return static_cast<int>(std::count_if(all.begin(), all.end(), [&](cpu_set_t& other) {
+      cpu_set_t both;
+      CPU_AND(&both, &mine, &other);
+      return CPU_COUNT(&both) > 0;
+    }));
+  }
+  MpiRanks ranks() {
+    MPI_Comm world = MPI_COMM_NULL;
+    ok(MPI_Comm_dup(MPI_COMM_WORLD, &world), "world");
+    return {nullptr, std::make_unique<MpiCommunicator>(world, engine_, one_host_), local_rank_, local_size_, sharing()};
+  }
+
+ private:
+  MPI_Comm host_ = MPI_COMM_NULL;
+  int local_rank_ = 0, local_size_ = 1;
+  bool one_host_ = true;
+  SharedMemory alarm_;
+  std::shared_ptr<Engine> engine_;
+};
+
+}  // namespace
+
+MpiRanks join_mpi(int& argc, char**& argv) {
+  int was = 0;
+  MPI_Initialized(&was);
+  check(!was, "world", "MPI is initialised already: a process may join it once, through one World");
+  setenv("UCX_LOG_LEVEL", "error", 0);  // its warnings are about tuning, and come once per rank
+  int provided = 0;
+  ok(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "world");
+  check(provided >= MPI_THREAD_SERIALIZED, "world", "this MPI allows calls from one thread only; Trireme needs MPI_THREAD_SERIALIZED");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  auto process = std::make_unique<Process>();
+  MpiRanks ranks = process->ranks();
+  ranks.process = std::move(process);
+  return ranks;
+}
+
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0, major = 0, minor = 0;
+  MPI_Get_library_version(text, &length);
+  MPI_Get_version(&major, &minor);
+  std::string name(text, std::strcspn(text, "\n"));
+  if (name.starts_with("MPICH Version:")) name = "MPICH " + name.substr(name.find_first_not_of(" \t", 14));
+  return fmt::format("{} (MPI {}.{})", name, major, minor);
+}
+bool has_mpi() { return true; }
+
+}  // namespace trireme
