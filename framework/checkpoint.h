@@ -16,8 +16,8 @@ struct TrainState {
   std::int64_t step = 0;                  ///< optimizer steps done
   std::int64_t epoch = 0, batch = 0;      ///< the next batch to train on: batches of this epoch already done
   std::uint64_t seed = 0;
-  std::string config;                     ///< the resolved configuration, UTF-8
-  std::map<std::string, double> metrics;
+  std::string config = {};                ///< the resolved configuration, UTF-8
+  std::map<std::string, double> metrics = {};
 };
 
 struct SaveOptions {

@@ -133,7 +133,8 @@ void sync_directory(const std::string& path) {
 }
 
 void rename_durably(const std::string& from, const std::string& to) {
-  check(::rename(from.c_str(), to.c_str()) == 0, "file", "cannot rename {} to {}: {}", from, to, reason());
+  bool renamed = ::rename(from.c_str(), to.c_str()) == 0;
+  check(renamed, "file", "cannot rename {} to {}: {}", from, to, reason());
   sync_directory(directory_of(to));
 }
 
@@ -161,7 +162,7 @@ void make_directories(const std::string& path) {
   std::string parent = directory_of(path);
   if (parent != path) make_directories(parent);
   bool made = ::mkdir(path.c_str(), 0777) == 0;
-  std::string why = reason();
+  std::string why = errno == EEXIST ? "it exists and is not a directory" : reason();
   check(made || std::filesystem::is_directory(path, ignored), "file", "cannot create directory {}: {}", path, why);
   sync_directory(parent);
 }
@@ -172,7 +173,8 @@ void check_writable(const std::string& directory, std::size_t bytes) {
   ::unlink(probe.c_str());
   FileWriter(probe, 0);
   struct statvfs about {};
-  check(::statvfs(directory.c_str(), &about) == 0, "file", "cannot examine {}: {}", directory, reason());
+  bool examined = ::statvfs(directory.c_str(), &about) == 0;
+  check(examined, "file", "cannot examine {}: {}", directory, reason());
   std::size_t free = static_cast<std::size_t>(about.f_bavail) * about.f_frsize;
   check(free >= bytes, "file", "{} has {} bytes free, {} are needed", directory, free, bytes);
 }
