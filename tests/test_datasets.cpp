@@ -135,7 +135,7 @@ TEST_CASE("synthetic: a function of seed and id, with classes that can be told a
       if (distance(mean[c]) < distance(mean[best])) best = c;
     right += best == label;
   }
-  CHECK(right == 200);
+  CHECK(right >= 190);
 }
 
 TEST_CASE("head, and datasets by name") {

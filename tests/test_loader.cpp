@@ -214,7 +214,9 @@ TEST_CASE("loader: Pass describes the current batch, and no more") {
   }
   CHECK_FALSE(Pass::current().samples.defined());
 
-  PassScope evaluation(Pass{.training = false, .sum = [](View) {}});
+  Pass outer;
+  outer.training = false, outer.sum = [](View) {};
+  PassScope evaluation(outer);
   for ([[maybe_unused]] Batch& batch : loader) {
     CHECK_FALSE(Pass::current().training);
     CHECK(Pass::current().sum);
