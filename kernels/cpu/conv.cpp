@@ -180,7 +180,9 @@ bool backward_weight(const View& dw, const View& dbias, const View& x, const Vie
                                     {DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
                                     {DNNL_ARG_DIFF_WEIGHTS, pd.diff_weights_desc()}};
     if (dbias) args.push_back({DNNL_ARG_DIFF_BIAS, pd.diff_bias_desc()});
-    return BackwardWeightPlan{Prepared(dnnl::convolution_backward_weights(pd), args, pd.scratchpad_desc()),
+    // oneDNN 2.6 in bf16 takes scratch memory for zeros when a filter cell meets only padding.
+    bool clear = x.dtype == DType::bf16;
+    return BackwardWeightPlan{Prepared(dnnl::convolution_backward_weights(pd), args, pd.scratchpad_desc(), clear),
                               onednn::reorder(pd.diff_weights_desc(), g.w(DType::f32), accumulate),
                               pd.diff_weights_desc().get_size(), static_cast<std::size_t>(s.c_out) * sizeof(float)};
   });

@@ -1,5 +1,7 @@
 #include "kernels/cpu/dnnl.h"
 
+#include <cstring>
+
 namespace trireme::onednn {
 
 dnnl::engine& engine() {
@@ -47,8 +49,8 @@ dnnl::primitive_attr attributes() {
   return attr;
 }
 
-Prepared::Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& args, const Desc& scratchpad)
-    : primitive_(primitive), scratchpad_(scratchpad.get_size()) {
+Prepared::Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& args, const Desc& scratchpad, bool clear)
+    : primitive_(primitive), scratchpad_(scratchpad.get_size()), clear_(clear) {
   for (const Arg& a : args) memory_.emplace_back(a.desc, engine(), nullptr);
   if (scratchpad_ > 0) memory_.emplace_back(scratchpad, engine(), nullptr);
   for (std::size_t i = 0; i < memory_.size(); ++i)
@@ -57,6 +59,7 @@ Prepared::Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& arg
 
 void Prepared::operator()(std::initializer_list<const void*> data) {
   Scratch scratch(scratchpad_);
+  if (clear_) std::memset(scratch.data(), 0, scratchpad_);
   std::size_t i = 0;
   for (const void* p : data) memory_[i++].set_data_handle(const_cast<void*>(p));
   if (scratchpad_ > 0) memory_[i++].set_data_handle(scratch.data());

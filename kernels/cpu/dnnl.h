@@ -74,7 +74,8 @@ class Prepared {
     Desc desc;
   };
   Prepared() = default;
-  Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& args, const Desc& scratchpad);
+  /// clear: the primitive reads scratch memory that it has not written, so it must find zeros there.
+  Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& args, const Desc& scratchpad, bool clear = false);
   /// data: one pointer for each of args, in that order.
   void operator()(std::initializer_list<const void*> data);
   explicit operator bool() const { return !memory_.empty(); }
@@ -84,6 +85,7 @@ class Prepared {
   std::vector<dnnl::memory> memory_;
   std::vector<dnnl_exec_arg_t> args_;
   std::size_t scratchpad_ = 0;  // bytes; its memory object is the last
+  bool clear_ = false;
 };
 
 /// to = from converted to another layout or type; empty when the two are equal. add: to += from.
