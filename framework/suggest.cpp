@@ -28,7 +28,7 @@ std::size_t edits(const std::string& a, const std::string& b) {
 
 std::string suggestion(const std::string& word, std::span<const std::string> known) {
   std::string best;
-  std::size_t fewest = std::max<std::size_t>(1, word.size() / 3) + 1;
+  std::size_t fewest = word.size() < 2 ? 1 : std::max<std::size_t>(1, word.size() / 3) + 1;
   for (const std::string& k : known) {
     const std::size_t n = word.size() >= 2 && k.starts_with(word) ? 1 : edits(word, k);
     if (n < fewest) best = k, fewest = n;

@@ -211,4 +211,5 @@ TEST_CASE("suggestions") {
   CHECK(suggestion("rl", known) == "lr");
   CHECK(suggestion("mnist", known) == "mnist_cnn");
   CHECK(suggestion("resnet", known).empty());
+  CHECK(suggestion("x", known).empty());
 }

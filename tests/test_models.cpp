@@ -12,7 +12,7 @@ using test::contains;
 
 namespace {
 
-constexpr Index batch = 16;
+constexpr Index batch = 8;
 constexpr int steps = 20;
 
 Pass at_step(int step) {

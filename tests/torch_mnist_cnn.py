@@ -13,7 +13,7 @@ except ImportError:
     sys.exit(77)
 
 folder, steps, masked = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "1"
-torch.set_num_threads(2)
+torch.set_num_threads(1)
 load = lambda name: torch.from_numpy(np.load(f"{folder}/{name}.npy")).float()
 channels_first = lambda t: t.movedim(-1, 1).contiguous()
 
