@@ -84,6 +84,10 @@ void Oracle::put(const std::string& name, const std::vector<double>& values) con
   write_npy(folder_ / (name + ".npy"), values, {static_cast<Index>(values.size())});
 }
 
+void Oracle::note(const std::string& name, const std::string& text) const {
+  std::ofstream(folder_ / name) << text;
+}
+
 bool Oracle::run(const std::string& script, const std::string& arguments) const {
   const std::string command =
       python() + " " + (root() / "tests" / script).string() + " " + folder_.string() + " " + arguments;

@@ -26,6 +26,8 @@ class Oracle {
 
   void put(const std::string& name, const Tensor&) const;
   void put(const std::string& name, const std::vector<double>& values) const;
+  /// Leaves a text file for the script.
+  void note(const std::string& name, const std::string& text) const;
   /// Runs tests/<script> <folder> <arguments>. False, with a line on stderr, when the packages are missing
   /// (the script ends with 77); throws Error when it fails.
   bool run(const std::string& script, const std::string& arguments = "") const;

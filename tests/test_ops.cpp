@@ -1,0 +1,223 @@
+// The uses of the op table: see tests/cases.h.
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <regex>
+#include <set>
+
+#include "framework/ops.h"
+#include "framework/pass.h"
+#include "framework/tape.h"
+#include "kernels/kernel.h"
+#include "kernels/random.h"
+#include "tests/cases.h"
+#include "tests/catch.h"
+#include "tests/oracle.h"
+
+using namespace trireme;
+using namespace trireme::test;
+using Values = std::vector<double>;
+
+namespace {
+
+/// Whose rows these are: seed, step and ids as in torch_ops.py.
+Pass a_pass(Index rows) {
+  std::vector<double> ids;
+  for (Index row = 0; row < rows; ++row) ids.push_back(static_cast<double>(3 * row + 1));
+  Pass pass;
+  pass.seed = 7, pass.step = 3;
+  pass.samples = Tensor::of(ids, {rows}, DType::i64);
+  return pass;
+}
+Index rows_of(const Case& c) {
+  for (const Input& input : c.inputs)
+    if (input.rows && input.shape.rank() > 0) return input.shape[0];
+  return 1;
+}
+
+struct Outcome {
+  Values y;
+  Shape shape;
+  bool differentiable = false;
+  std::vector<Values> dx;  // empty where no gradient was asked for
+};
+
+/// A gradient for the result: of either sign, exact in bf16.
+Tensor seed_for(const Tensor& y) {
+  Values v(static_cast<std::size_t>(y.numel()));
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<double>((i * 37 + 11) % 64) / 32 - 0.984375;
+  return Tensor::of(v, y.shape(), y.dtype());
+}
+
+/// Runs a case forward and backward. only >= 0: just that input wants a gradient.
+Outcome outcome(const Case& c, DType dtype, int only = -1, Index rows = -1, const BackwardOptions& options = {}) {
+  PassScope scope(a_pass(rows >= 0 ? rows : rows_of(c)));
+  Inputs x = draw(c, dtype, rows);
+  for (std::size_t k = 0; k < x.size(); ++k)
+    if (c.inputs[k].grad && (only < 0 || static_cast<std::size_t>(only) == k)) x[k].require_grad();
+  const Tensor y = c.op(x);
+  Outcome result{y.to_vector(), y.shape(), y.requires_grad(), {}};
+  if (!y.requires_grad()) return result;
+  const Tensor seed = seed_for(y);
+  backward({&y, 1}, {&seed, 1}, options);
+  if (options.defer_weights) options.defer_weights->run();
+  for (Tensor& t : x) {
+    const bool reached = t.requires_grad() && has_grad(t);
+    if (reached) {
+      CHECK(t.grad().shape() == t.shape());
+      CHECK(t.grad().dtype() == t.dtype());
+    }
+    result.dx.push_back(reached ? t.grad().to_vector() : Values{});
+  }
+  return result;
+}
+
+/// |a - b| / |b|, 2-norms.
+double relative(const Values& a, const Values& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) difference += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
+  return size == 0 ? std::sqrt(difference) : std::sqrt(difference / size);
+}
+
+/// What the case's scalar sum(dy * y) becomes with element i of input k moved.
+double moved(const Case& c, std::size_t k, std::size_t i, double by) {
+  Inputs x = draw(c, DType::f64);
+  x[k].data<double>()[i] += by;
+  const Tensor y = c.op(x);
+  const Values values = y.to_vector(), seed = seed_for(y).to_vector();
+  return std::inner_product(values.begin(), values.end(), seed.begin(), 0.0);
+}
+
+}  // namespace
+
+TEST_CASE("names of the table are unique") {
+  std::set<std::string> names;
+  for (const Case& c : cases()) CHECK(names.insert(c.name).second);
+}
+
+TEST_CASE("gradients agree with central differences in f64") {
+  const double step = 1e-5;
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    const Outcome o = outcome(c, DType::f64);
+    if (!o.differentiable) continue;
+    PassScope scope(a_pass(rows_of(c)));
+    const NoGrad off;
+    for (std::size_t k = 0; k < c.inputs.size(); ++k) {
+      if (!c.inputs[k].grad) continue;
+      INFO("input " << k);
+      Values expected;
+      for (std::size_t i = 0; i < o.dx[k].size(); ++i)
+        expected.push_back((moved(c, k, i, step) - moved(c, k, i, -step)) / (2 * step));
+      CHECK(relative(o.dx[k], expected) < 1e-7);
+    }
+  }
+}
+
+TEST_CASE("an input's gradient does not depend on which others want one, nor on deferred weight halves") {
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    const Outcome all = outcome(c, DType::f64);
+    if (!all.differentiable) continue;
+    for (std::size_t k = 0; k < c.inputs.size(); ++k) {
+      if (!c.inputs[k].grad) continue;
+      INFO("input " << k);
+      const Outcome alone = outcome(c, DType::f64, static_cast<int>(k));
+      CHECK(relative(alone.dx[k], all.dx[k]) < 1e-14);
+      CHECK(alone.y == all.y);
+    }
+    Deferred later;
+    CHECK(outcome(c, DType::f64, -1, -1, {.defer_weights = &later}).dx == all.dx);
+  }
+}
+
+TEST_CASE("f32 and bf16 agree with f64") {
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    const Outcome exact = outcome(c, DType::f64);
+    for (const DType type : {DType::f32, DType::bf16}) {
+      INFO(name_of(type));
+      const double tolerance = type == DType::f32 ? 2e-6 : c.bf16;
+      const Outcome o = outcome(c, type);
+      CHECK(o.shape == exact.shape);
+      CHECK(relative(o.y, exact.y) < tolerance);
+      for (std::size_t k = 0; k < o.dx.size(); ++k) {
+        INFO("input " << k);
+        CHECK(relative(o.dx[k], exact.dx[k]) < 4 * tolerance);
+      }
+    }
+  }
+}
+
+TEST_CASE("a rank without rows takes part: no values, no loss, zero gradients of weights") {
+  for (const Case& c : cases()) {
+    const auto counts = [](const Input& input) { return input.rows && input.shape.rank() > 0; };
+    if (std::none_of(c.inputs.begin(), c.inputs.end(), counts)) continue;
+    INFO(c.name);
+    for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
+      const Outcome o = outcome(c, type, -1, 0);
+      if (o.shape.rank() == 0) CHECK(o.y == Values{0});
+      for (std::size_t k = 0; k < o.dx.size(); ++k) {
+        INFO("input " << k << " in " << name_of(type));
+        if (counts(c.inputs[k])) CHECK(o.dx[k].empty());
+        else CHECK(std::all_of(o.dx[k].begin(), o.dx[k].end(), [](double v) { return v == 0; }));
+      }
+    }
+  }
+}
+
+TEST_CASE("ops agree with PyTorch") {
+  Oracle oracle;
+  std::string list;
+  const auto file = [](std::size_t i, const char* what, std::size_t k) { return fmt::format("{}.{}{}", i, what, k); };
+  for (std::size_t i = 0; i < cases().size(); ++i) {
+    const Case& c = cases()[i];
+    if (c.torch.empty()) continue;
+    const Inputs x = draw(c, DType::f64);
+    std::string kinds;
+    for (std::size_t k = 0; k < x.size(); ++k) {
+      oracle.put(file(i, "", k), x[k]);
+      kinds += c.inputs[k].draw == Draw::label ? 'l' : c.inputs[k].grad ? 'g' : 'c';
+    }
+    list += fmt::format("{}\t{}\t{}\n", i, kinds, c.torch);
+    oracle.put(fmt::format("{}.dy", i), seed_for(Tensor::zeros(outcome(c, DType::f64).shape, DType::f64)));
+  }
+  oracle.note("cases.txt", list);
+  if (!oracle.run("torch_ops.py")) return;
+  for (std::size_t i = 0; i < cases().size(); ++i) {
+    const Case& c = cases()[i];
+    if (c.torch.empty()) continue;
+    for (const DType type : {DType::f64, DType::f32}) {
+      INFO(c.name << " " << name_of(type));
+      const bool wide = type == DType::f64;
+      const Outcome o = outcome(c, type);
+      CHECK(o.shape == oracle.tensor(fmt::format("{}.y", i)).shape());
+      CHECK(distance(o.y, oracle.get(fmt::format("{}.y", i))) < (wide ? 1e-11 : 1e-5));
+      for (std::size_t k = 0; k < o.dx.size(); ++k) {
+        INFO("input " << k);
+        if (c.inputs[k].grad) CHECK(distance(o.dx[k], oracle.get(file(i, "d", k))) < (wide ? 1e-11 : 1e-4));
+      }
+    }
+  }
+}
+
+TEST_CASE("no contract is without a CPU kernel") {
+  std::set<std::string> present;
+  for (const CensusRow& row : census())
+    if (row.present[static_cast<std::size_t>(DeviceKind::cpu)]) present.insert(std::string(row.name));
+  // The headers are the list of contracts: what nobody implements does not enlist itself.
+  const std::regex name("name(?:\\[\\] = |, backward_name\\[\\] = )\"(\\w+)\"");
+  std::size_t found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(root() / "kernels")) {
+    if (entry.path().extension() != ".h") continue;
+    std::ifstream in(entry.path());
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    for (auto m = std::sregex_iterator(text.begin(), text.end(), name); m != std::sregex_iterator(); ++m, ++found) {
+      INFO((*m)[1].str() << " of " << entry.path().filename().string());
+      CHECK(present.contains((*m)[1].str()));
+    }
+  }
+  CHECK(found > 40);
+}
