@@ -11,7 +11,8 @@ namespace trireme {
 enum class ReduceOp : std::uint8_t { sum, max, min };
 
 /// An operation under way. It keeps its tensors alive. wait() returns when its results may be read (and inputs reused), and
-/// throws what the operation failed with. Destroying an unfinished Work waits for it.
+/// throws what the operation failed with; so does a wait longer than TRIREME_TIMEOUT seconds (300). Destroying an unfinished Work waits for
+/// it, except on the way out of an exception.
 class Work {
  public:
   struct State {
@@ -37,11 +38,11 @@ class Communicator {
 
   // Non-blocking: the returned Work must be waited for. f32, f64, bf16, i32, i64, u8.
   virtual Work all_reduce(const Tensor& x, ReduceOp = ReduceOp::sum) = 0;        ///< in place
-  /// out [n / size] (this rank's share) of the sum of in [n]; n must divide by size.
+  /// out [n / size] (this rank's share) of the sum of in [n]; n must divide by size. out may be this rank's block of in.
   virtual Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp = ReduceOp::sum) = 0;
-  virtual Work all_gather(const Tensor& out, const Tensor& in) = 0;              ///< out: size blocks of in, by rank
+  virtual Work all_gather(const Tensor& out, const Tensor& in) = 0;              ///< out: size blocks of in, by rank; in may be this rank's
   virtual Work broadcast(const Tensor& x, int root) = 0;
-  virtual Work all_to_all(const Tensor& out, const Tensor& in) = 0;              ///< size equal blocks, by rank
+  virtual Work all_to_all(const Tensor& out, const Tensor& in) = 0;              ///< size equal blocks, by rank; out apart from in
   virtual Work send(const Tensor& x, int to, int tag = 0) = 0;                   ///< tags in [0, 32768)
   virtual Work recv(const Tensor& x, int from, int tag = 0) = 0;
   virtual void barrier() = 0;
@@ -51,8 +52,9 @@ class Communicator {
   virtual void abort(const std::string& reason) = 0;
 };
 
-/// Names of the all-reduce algorithms: "vendor" (MPI's, or the threads' shared-memory one; the default), "ring",
-/// "recursive_doubling", "rabenseifner", "tree". Wraps inner so that all_reduce runs on its send/recv. Throws Error with the list for another name.
+/// Wraps inner so that all_reduce runs by the named algorithm: "vendor" (inner's own: memory shared by the ranks of one host, else MPI's;
+/// the default), or one on inner's send and recv: "ring", "recursive_doubling", "rabenseifner", "tree". A collective call. Throws Error with
+/// the list for another name. Those run on a thread of their own; "vendor" on one host is done by the ranks that wait.
 std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator> inner, const std::string& algorithm);
 
 }  // namespace trireme

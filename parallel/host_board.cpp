@@ -2,9 +2,11 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <cstring>
 #include <exception>
@@ -16,7 +18,7 @@
 namespace trireme {
 namespace {
 
-constexpr Index piece_bytes = 256 << 10, chunk_bytes = 32 << 10;
+constexpr Index piece_bytes = 256 << 10, chunk_bytes = 32 << 10, direct_chunk_bytes = 128 << 10;
 constexpr std::size_t line = 64;
 
 int slots_for(int ranks) { return static_cast<int>(std::clamp<Index>((32 << 20) / (ranks * piece_bytes), 4, 32)); }
@@ -45,25 +47,33 @@ void HostAlarm::check(const std::string& what) const {
   if (state == 2) fail(what, "ended because of {}", reason);
 }
 
-// Head | slots | calls, slots x ranks | stages, ranks x slots
+// Head | slots | entries, slots x ranks | stages, ranks x slots
 std::size_t HostBoard::bytes(int ranks) {
   const std::size_t slots = slots_for(ranks);
-  return sizeof(Head) + slots * (sizeof(Slot) + ranks * sizeof(Call) + ranks * piece_bytes) + line;
+  return sizeof(Head) + slots * (sizeof(Slot) + ranks * sizeof(Entry) + ranks * piece_bytes) + line;
 }
 
-HostBoard::HostBoard(void* memory, HostAlarm& alarm, int rank, int size)
+HostBoard::HostBoard(void* memory, HostAlarm& alarm, int rank, int size, bool direct)
     : memory_(static_cast<char*>(memory)), alarm_(alarm), rank_(rank), size_(size), slots_(slots_for(size)),
-      spins_(size <= cores() ? 60 : 0) {}
+      spins_(size <= cores() ? 60 : 0), direct_(direct) {}
+
+bool HostBoard::reachable(int process, const std::uint64_t* where, std::uint64_t value) {
+  std::uint64_t got = 0;
+  iovec here{&got, sizeof got}, there{const_cast<std::uint64_t*>(where), sizeof got};
+  return process_vm_readv(process, &here, 1, &there, 1, 0) == sizeof got && got == value;
+}
+
+bool HostBoard::direct(const Call& call) const { return direct_ && call.count * size_of(call.type) > piece_bytes; }
 
 HostBoard::Slot& HostBoard::slot(std::uint64_t i) const {
   return reinterpret_cast<Slot*>(memory_ + sizeof(Head))[i % slots_];
 }
-Call& HostBoard::called(int rank, std::uint64_t i) const {
-  auto* calls = reinterpret_cast<Call*>(memory_ + sizeof(Head) + slots_ * sizeof(Slot));
-  return calls[(i % slots_) * size_ + rank];
+HostBoard::Entry& HostBoard::entry(int rank, std::uint64_t i) const {
+  auto* entries = reinterpret_cast<Entry*>(memory_ + sizeof(Head) + slots_ * sizeof(Slot));
+  return entries[(i % slots_) * size_ + rank];
 }
 char* HostBoard::stage(int rank, std::uint64_t i) const {
-  std::size_t at = sizeof(Head) + slots_ * (sizeof(Slot) + size_ * sizeof(Call));
+  std::size_t at = sizeof(Head) + slots_ * (sizeof(Slot) + size_ * sizeof(Entry));
   at = (at + line - 1) / line * line;
   return memory_ + at + (static_cast<std::size_t>(rank) * slots_ + i % slots_) * piece_bytes;
 }
@@ -71,10 +81,12 @@ char* HostBoard::stage(int rank, std::uint64_t i) const {
 HostBoard::Piece HostBoard::piece(std::uint64_t i) const {
   auto op = std::find_if(ops_.begin(), ops_.end(), [&](auto& o) { return i < o->end; });
   const Call& call = (*op)->call;
-  if (call.count == 0) return {nullptr, 0, 1, op->get()};
-  const Index width = size_of(call.type), most = piece_bytes / width;
+  if (call.count == 0) return {nullptr, 0, 1, 1, op->get(), false};
+  const bool whole = direct(call);
+  const Index width = size_of(call.type), most = whole ? call.count : piece_bytes / width;
   const Index at = static_cast<Index>(i - (*op)->begin) * most, n = std::min(most, call.count - at);
-  return {(*op)->x.data<char>() + at * width, n, static_cast<int>((n * width + chunk_bytes - 1) / chunk_bytes), op->get()};
+  const Index chunk = (whole ? direct_chunk_bytes : chunk_bytes) / width;
+  return {(*op)->x.data<char>() + at * width, n, chunk, static_cast<int>((n + chunk - 1) / chunk), op->get(), whole};
 }
 
 void HostBoard::ring() {
@@ -94,9 +106,9 @@ void HostBoard::sleep(std::uint32_t bell) {
 // All ranks have brought piece i: they must have meant the same call.
 void HostBoard::compare(std::uint64_t i) {
   for (int r = 1; r < size_; ++r)
-    if (called(r, i) != called(0, i)) {
+    if (const Call &first = entry(0, i).call, &other = entry(r, i).call; first != other) {
       auto text = fmt::format("{}: rank 0 called {}, rank {} called {}: every rank must make the same calls in the same order",
-                              name_of(called(0, i).kind), to_string(called(0, i)), r, to_string(called(r, i)));
+                              name_of(first.kind), to_string(first), r, to_string(other));
       alarm_.raise(text);
       throw Error(text, std::source_location::current());
     }
@@ -107,8 +119,8 @@ void HostBoard::fill() {
     Slot& s = slot(filled_);
     if (s.round != filled_ / slots_) return;  // still in use by an earlier piece
     Piece p = piece(filled_);
-    if (p.count) std::memcpy(stage(rank_, filled_), p.data, p.count * size_of(p.op->call.type));
-    called(rank_, filled_) = p.op->call;
+    if (p.count && !p.direct) std::memcpy(stage(rank_, filled_), p.data, p.count * size_of(p.op->call.type));
+    entry(rank_, filled_) = {p.op->call, getpid(), p.data};
     if (s.arrived.fetch_add(1) + 1 < size_) continue;
     compare(filled_);
     // A small vector is reduced by the last to come: the others wake up once, to the result.
@@ -116,21 +128,48 @@ void HostBoard::fill() {
   }
 }
 
+void HostBoard::reduce_staged(std::uint64_t i, const Piece& p, int c) {
+  const Call& call = p.op->call;
+  const Index at = c * p.chunk * size_of(call.type);
+  std::vector<const void*> ins(size_);
+  for (int r = 0; r < size_; ++r) ins[r] = stage(r, i) + at;
+  void* out = stage(0, i) + at;
+  reduce_all({&out, 1}, ins, std::min(p.chunk, p.count - c * p.chunk), call.type, call.op);
+}
+
+void HostBoard::reduce_direct(std::uint64_t i, const Piece& p, int c) {
+  const Call& call = p.op->call;
+  const Index at = c * p.chunk * size_of(call.type), n = std::min(p.chunk, p.count - c * p.chunk);
+  const auto bytes = static_cast<std::size_t>(n * size_of(call.type));
+  scratch_.resize(size_ * direct_chunk_bytes);
+  auto move = [&](int r, void* local, auto* transfer) {
+    iovec here{local, bytes}, there{entry(r, i).data + at, bytes};
+    const auto moved = transfer(entry(r, i).process, &here, 1, &there, 1, 0);
+    check(moved == static_cast<ssize_t>(bytes), name_of(call.kind), "the memory of rank {} cannot be reached ({}): did its process end?", r,
+          std::strerror(errno));
+  };
+  std::vector<const void*> ins(size_);
+  for (int r = 0; r < size_; ++r) {
+    ins[r] = r == rank_ ? p.data + at : scratch_.data() + r * direct_chunk_bytes;
+    if (r != rank_) move(r, scratch_.data() + r * direct_chunk_bytes, process_vm_readv);
+  }
+  void* out = p.data + at;
+  reduce_all({&out, 1}, ins, n, call.type, call.op);
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_) move(r, out, process_vm_writev);
+}
+
 bool HostBoard::reduce() {
   bool moved = false;
-  std::vector<const void*> ins(size_);
   for (std::uint64_t i = drained_; i < filled_; ++i) {
     Slot& s = slot(i);
     if (s.arrived < size_) return moved;
     Piece p = piece(i);
-    const Call& call = p.op->call;
-    const Index width = size_of(call.type), most = chunk_bytes / width;
     while (s.next < p.chunks) {
       const int c = s.next.fetch_add(1);
       if (c >= p.chunks) break;
-      for (int r = 0; r < size_; ++r) ins[r] = stage(r, i) + c * chunk_bytes;
-      void* out = stage(0, i) + c * chunk_bytes;
-      if (p.count) reduce_all({&out, 1}, ins, std::min(most, p.count - c * most), call.type, call.op);
+      if (p.direct) reduce_direct(i, p, c);
+      else if (p.count) reduce_staged(i, p, c);
       if (s.finished.fetch_add(1) + 1 == p.chunks) ring();
       moved = true;
     }
@@ -144,7 +183,7 @@ bool HostBoard::drain() {
     Slot& s = slot(drained_);
     Piece p = piece(drained_);
     if (s.arrived < size_ || s.finished < p.chunks) break;
-    if (p.count) std::memcpy(p.data, stage(0, drained_), p.count * size_of(p.op->call.type));
+    if (p.count && !p.direct) std::memcpy(p.data, stage(0, drained_), p.count * size_of(p.op->call.type));
     if (s.left.fetch_add(1) + 1 == size_) {
       s.arrived = 0, s.next = 0, s.finished = 0, s.left = 0;
       s.round.fetch_add(1);
@@ -217,14 +256,14 @@ Work HostBoard::post(const Call& call, const Tensor& x) {
   op->call = call;
   op->x = x;
   const Index most = piece_bytes / size_of(call.type);
-  const auto pieces = static_cast<std::uint64_t>(std::max<Index>(1, (call.count + most - 1) / most));
+  const auto pieces = direct(call) ? 1 : static_cast<std::uint64_t>(std::max<Index>(1, (call.count + most - 1) / most));
   {
     std::lock_guard lock(mutex_);
     op->begin = posted_;
     op->end = posted_ += pieces;
     ops_.push_back(op);
     fill();
-    if (filled_ < posted_ || pieces == 1) advance();
+    if (filled_ < posted_ || (pieces == 1 && !direct(call))) advance();
   }
   if (op->done) return {};
   return Work(std::make_shared<Waiting>(*this, std::move(op)));

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -97,6 +98,7 @@ class Engine {
   HostAlarm* alarm() const { return alarm_; }
 
   std::mutex mutex;  ///< held for every call of MPI
+  bool direct = false;  ///< the ranks of this host can reach each other's memory
 
  private:
   bool test();
@@ -210,7 +212,7 @@ class MpiCommunicator : public Communicator {
     const char* wanted = std::getenv("TRIREME_SHARED_MEMORY");
     if (!local_ || size_ == 1 || !engine_->alarm() || (wanted && std::string_view(wanted) == "0")) return;
     board_memory_ = share(comm_, HostBoard::bytes(size_));
-    if (board_memory_.data()) board_ = std::make_unique<HostBoard>(board_memory_.data(), *engine_->alarm(), rank_, size_);
+    if (board_memory_.data()) board_ = std::make_unique<HostBoard>(board_memory_.data(), *engine_->alarm(), rank_, size_, engine_->direct);
   }
   ~MpiCommunicator() override {
     if (engine_->stopped() || std::uncaught_exceptions() > unwinding_) return;
@@ -333,6 +335,7 @@ class Process : public MpiProcess {
     one_host_ = MpiCommunicator::on_one_host(MPI_COMM_WORLD);
     alarm_ = share(host_, sizeof(HostAlarm));
     engine_ = std::make_shared<Engine>(static_cast<HostAlarm*>(alarm_.data()));
+    engine_->direct = all_reachable();
   }
   bool leave() override {
     engine_->stop();
@@ -355,6 +358,16 @@ class Process : public MpiProcess {
     _exit(status);
   }
 
+  bool all_reachable() {
+    struct Sign { std::uint64_t value; const std::uint64_t* where; int process; };
+    Sign mine{0, &mine.value, getpid()};
+    mine.value = Clock::now().time_since_epoch().count() * 31 + getpid();
+    std::vector<Sign> all(local_size_);
+    ok(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, host_), "world");
+    int reached = std::all_of(all.begin(), all.end(), [](auto& s) { return HostBoard::reachable(s.process, s.where, s.value); });
+    ok(MPI_Allreduce(MPI_IN_PLACE, &reached, 1, MPI_INT, MPI_MIN, host_), "world");
+    return reached;
+  }
   /// Ranks of this host whose cores overlap this rank's.
   int sharing() {
     cpu_set_t mine;
@@ -388,7 +401,6 @@ MpiRanks join_mpi(int& argc, char**& argv) {
   int was = 0;
   MPI_Initialized(&was);
   check(!was, "world", "MPI is initialised already: a process may join it once, through one World");
-  setenv("UCX_LOG_LEVEL", "error", 0);  // its warnings are about tuning, and come once per rank
   int provided = 0;
   ok(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "world");
   check(provided >= MPI_THREAD_SERIALIZED, "world", "this MPI allows calls from one thread only; Trireme needs MPI_THREAD_SERIALIZED");

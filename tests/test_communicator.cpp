@@ -40,6 +40,19 @@ void expect_values(const Tensor& x, const std::function<double(Index)>& want, co
     if (got[i] != want(i)) expect(false, fmt::format("{} [{}]: {} instead of {}", what, i, got[i], want(i)));
 }
 
+// Long enough for several pieces, on every transport.
+void check_long(Communicator& comm) {
+  const Index count = 300007, block = 70001;
+  Tensor x = numbers(comm.rank(), count, DType::f32);
+  comm.all_reduce(x).wait();
+  expect_values(x, [&](Index i) { return reduced(comm.size(), i, ReduceOp::sum); }, "long all_reduce");
+  Tensor out = Tensor::empty({block}), in = numbers(comm.rank(), block * comm.size(), DType::f32);
+  comm.reduce_scatter(out, in).wait();
+  expect_values(out, [&](Index i) { return reduced(comm.size(), comm.rank() * block + i, ReduceOp::sum); }, "long reduce_scatter");
+  comm.all_gather(in, out).wait();
+  expect_values(in, [&](Index i) { return reduced(comm.size(), i, ReduceOp::sum); }, "long all_gather");
+}
+
 void check_all_reduce(Communicator& comm, Index count) {
   for (DType t : types)
     for (ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
@@ -142,8 +155,9 @@ void check_bits(Communicator& comm) {
 
 void check_everything(World& world) {
   Communicator& comm = world.comm();
-  for (Index count : {0, 1, 3, 1000, 70001}) check_all_reduce(comm, count);
-  for (Index block : {0, 1, 3, 257, 40000}) check_blocks(comm, block);
+  for (Index count : {0, 1, 3, 1000}) check_all_reduce(comm, count);
+  for (Index block : {0, 1, 3, 257}) check_blocks(comm, block);
+  check_long(comm);
   check_messages(comm);
   check_outstanding(comm);
   check_split(comm);
@@ -152,7 +166,7 @@ void check_everything(World& world) {
 
 void check_algorithm(World& world, const std::string& name) {
   auto comm = with_all_reduce(world.comm().split(0, world.rank()), name);
-  for (Index count : {0, 1, 2, 5, 1000, 70001}) {
+  for (Index count : {0, 1, 2, 5, 20001}) {
     Tensor x = numbers(comm->rank(), count, DType::f32), y = numbers(comm->rank(), count, DType::bf16);
     Work first = comm->all_reduce(x), second = comm->all_reduce(y, ReduceOp::max);
     second.wait(), first.wait();
@@ -171,7 +185,7 @@ void on_ranks(const std::function<void(World&)>& body) {
   static World processes(argc, argv);
   if (processes.size() > 1) return body(processes);
   for (int ranks : {1, 2, 3, 4, 5, 7, 8}) {
-    INFO(ranks << " threads");
+    CAPTURE(ranks);
     REQUIRE_NOTHROW(World::threads(ranks, body));
   }
 }
