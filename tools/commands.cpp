@@ -12,6 +12,7 @@
 #include "framework/weights.h"
 #include "kernels/kernel.h"
 #include "kernels/runtime.h"
+#include "kernels/vendor.h"
 #include "parallel/step.h"
 #include "tools/recipe.h"
 #include "tools/trainer.h"

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "framework/checkpoint.h"
+#include "framework/metrics.h"
 #include "framework/tape.h"
 #include "kernels/runtime.h"
 #include "parallel/step.h"
@@ -186,8 +187,7 @@ Evaluation evaluate(Module& model, const Dataset& data, const Config& config, Wo
     if (batch.rows() == 0) continue;
     Tensor logits = model(batch.x);
     loss += cross_entropy(logits, batch.y).item() * static_cast<double>(batch.global);
-    Tensor guess = argmax(logits);
-    for (Index i = 0; i < batch.rows(); ++i) correct += guess.data<std::int64_t>()[i] == batch.y.data<std::int64_t>()[i];
+    correct += count_correct(logits, batch.y);
   }
   console.finish();
   Tensor sums = Tensor::of(std::vector<double>{loss, static_cast<double>(correct)}, {2}, DType::f64);

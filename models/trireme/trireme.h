@@ -5,6 +5,7 @@
 #include "datasets/loader.h"
 #include "framework/init.h"
 #include "framework/layers.h"
+#include "framework/metrics.h"
 #include "framework/optimizer.h"
 #include "framework/parameters.h"
 #include "framework/pass.h"
