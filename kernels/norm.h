@@ -24,7 +24,7 @@ struct BatchNormApply {
   static constexpr char name[] = "batch_norm_apply";
   using Fn = void(View y, View x, View mean, View rstd, View gamma, View beta, View residual, bool relu);
 };
-/// dgamma (+)= sum dz * xhat, dbeta (+)= sum dz, with dz = dy masked by y > 0 if relu (y empty otherwise).
+/// dgamma = sum dz * xhat, dbeta = sum dz (overwritten), with dz = dy masked by y > 0 if relu (y empty otherwise).
 struct BatchNormBackwardReduce {
   static constexpr char name[] = "batch_norm_backward_reduce";
   using Fn = void(View dgamma, View dbeta, View dy, View x, View mean, View rstd, View y, bool relu);

@@ -1,4 +1,5 @@
-// Batch norm, channels last, in four kernels. Rows of few channels are walked several at a time, as one wide row.
+// Batch norm, channels last, in four kernels. Rows of few channels are walked several at a time, as one wide
+// row.
 #include <cmath>
 
 #include "kernels/cpu/columns.h"
@@ -12,14 +13,18 @@ namespace {
 struct Wide {
   Index channels, copies, width, numbers, rows;
   explicit Wide(const Shape& x)
-      : channels(row_width(x)), copies(repeats(channels)), width(channels * copies), numbers(x.numel()),
+      : channels(row_width(x)),
+        copies(repeats(channels)),
+        width(channels * copies),
+        numbers(x.numel()),
         rows(width ? (numbers + width - 1) / width : 0) {}
   Index length(Index row) const { return std::min(width, numbers - row * width); }
 };
 
 void check_channels(std::initializer_list<const View*> all, const Shape& x, std::string_view op) {
   for (auto* v : all)
-    check(!*v || v->numel() == row_width(x), op, "got {} numbers for the {} channels of {}", v->numel(), row_width(x), x);
+    check(!*v || v->numel() == row_width(x), op, "got {} numbers for the {} channels of {}", v->numel(),
+          row_width(x), x);
 }
 
 /// Mean and m2 of `count` equal-weight numbers per column.
@@ -28,10 +33,12 @@ struct Moments {
   double* m2;
 };
 
-/// Plain code for vectorised(): adds moments (mean, m2) of n rows to those of `before` rows (Chan, Golub & LeVeque 1979).
+/// Plain code for vectorised(): adds moments (mean, m2) of n rows to those of `before` rows (Chan, Golub &
+/// LeVeque 1979).
 template <class A>
 void merge(Moments into, const A* mean, const A* m2, Index width, Index before, Index n) {
-  double share = static_cast<double>(n) / static_cast<double>(before + n), weight = share * static_cast<double>(before);
+  double share = static_cast<double>(n) / static_cast<double>(before + n),
+         weight = share * static_cast<double>(before);
 #pragma omp simd
   for (Index i = 0; i < width; ++i) {
     double delta = static_cast<double>(mean[i]) - into.mean[i];
@@ -40,8 +47,8 @@ void merge(Moments into, const A* mean, const A* m2, Index width, Index before, 
   }
 }
 
-/// Plain code for vectorised(): moments of rows [begin, end), few enough to stay in cache, by two passes. What rounding
-/// left of the mean is found in the second pass and put right. acc: 3 * width.
+/// Plain code for vectorised(): moments of rows [begin, end), few enough to stay in cache, by two passes.
+/// What rounding left of the mean is found in the second pass and put right. acc: 3 * width.
 template <class A, class T>
 void block_moments(A* acc, const T* x, Index width, Index begin, Index end) {
   A *mean = acc, *m2 = acc + width, *rest = acc + 2 * width, n = static_cast<A>(end - begin);
@@ -148,13 +155,13 @@ void apply(View y, View x, View mean, View rstd, View gamma, View beta, View res
 #pragma omp simd
           for (Index i = 0; i < n; ++i) {
             A v = one(i) + static_cast<A>(add[at + i]);
-            to[at + i] = static_cast<T>(v < low ? low : v);
+            put(to[at + i], v < low ? low : v);
           }
         } else {
 #pragma omp simd
           for (Index i = 0; i < n; ++i) {
             A v = one(i);
-            to[at + i] = static_cast<T>(v < low ? low : v);
+            put(to[at + i], v < low ? low : v);
           }
         }
       }
@@ -199,10 +206,11 @@ void backward_reduce(View dgamma, View dbeta, View dy, View x, View mean, View r
   });
 }
 
-/// Plain code for vectorised(): rows [begin, end) of dx = a (dz - b - (x - center) c), and of dz itself if wanted.
+/// Plain code for vectorised(): rows [begin, end) of dx = a (dz - b - (x - center) c), and of dz itself if
+/// wanted.
 template <class T, class A>
-void backward_rows(T* dx, T* dz_out, const T* dy, const T* x, const T* y, const A* table, const Wide& w, Index begin,
-                   Index end) {
+void backward_rows(T* dx, T* dz_out, const T* dy, const T* x, const T* y, const A* table, const Wide& w,
+                   Index begin, Index end) {
   const A *center = table, *a = table + w.width, *b = a + w.width, *c = b + w.width;
   for (Index r = begin; r < end; ++r) {
     Index at = r * w.width, n = w.length(r);
@@ -218,7 +226,7 @@ void backward_rows(T* dx, T* dz_out, const T* dy, const T* x, const T* y, const 
 #pragma omp simd
       for (Index i = 0; i < n; ++i) {
         A dz = one(i);
-        dz_out[at + i] = static_cast<T>(dz);
+        put(dz_out[at + i], dz);
         dx[at + i] = grad(i, dz);
       }
     } else {
@@ -228,8 +236,8 @@ void backward_rows(T* dx, T* dz_out, const T* dy, const T* x, const T* y, const 
   }
 }
 
-void backward_apply(View dx, View dresidual, View dy, View x, View mean, View rstd, View gamma, View sum_dz_xhat,
-                    View sum_dz, double count, View y, bool relu) {
+void backward_apply(View dx, View dresidual, View dy, View x, View mean, View rstd, View gamma,
+                    View sum_dz_xhat, View sum_dz, double count, View y, bool relu) {
   constexpr auto op = kernel::BatchNormBackwardApply::name;
   check_same(dx, dy, op);
   check_same(dx, x, op);
@@ -260,9 +268,8 @@ void backward_apply(View dx, View dresidual, View dy, View x, View mean, View rs
     if (!sum_dz_xhat) std::fill_n(c, w.width, A{});
     T *to = dx.as<T>(), *seed = dy.as<T>(), *from = x.as<T>(), *rest = dresidual.as<T>();
     const T* out = relu ? y.as<T>() : nullptr;
-    sweep(w.rows, w.width * 3, [=](Index begin, Index end) {
-      backward_rows<T>(to, rest, seed, from, out, table, w, begin, end);
-    });
+    sweep(w.rows, w.width * 3,
+          [=](Index begin, Index end) { backward_rows<T>(to, rest, seed, from, out, table, w, begin, end); });
   });
 }
 

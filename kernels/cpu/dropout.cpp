@@ -15,12 +15,15 @@ struct Mask {
 };
 
 template <class T>
-void drop(T* y, const T* x, Index count, std::uint64_t sample, Index first, const Mask& mask, Accumulator<T> scale) {
+void drop(T* y, const T* x, Index count, std::uint64_t sample, Index first, const Mask& mask,
+          Accumulator<T> scale) {
   std::uint32_t bits[tile];
   philox_fill(bits, mask.key, sample, static_cast<std::uint64_t>(first / 4), (count + 3) / 4);
 #pragma omp simd
-  for (Index i = 0; i < count; ++i)
-    y[i] = bits[i] >> 8 >= mask.threshold ? static_cast<T>(static_cast<Accumulator<T>>(x[i]) * scale) : T(0.f);
+  for (Index i = 0; i < count; ++i) {
+    Accumulator<T> kept = static_cast<Accumulator<T>>(x[i]) * scale;
+    put(y[i], bits[i] >> 8 >= mask.threshold ? kept : Accumulator<T>{0});
+  }
 }
 
 void dropout(View y, View x, View sample, double p, std::uint64_t key) {
@@ -28,8 +31,8 @@ void dropout(View y, View x, View sample, double p, std::uint64_t key) {
   check_same(y, x, op);
   check(p >= 0 && p <= 1, op, "got p = {}, expected 0 to 1", p);
   Index rows = x.shape.rank() ? x.shape[0] : 1;
-  check(!sample || (sample.dtype == DType::i64 && sample.numel() == rows), op, "got {} {} sample ids for {} rows, expected i64 [{}]",
-        sample.dtype, sample.shape, rows, rows);
+  check(!sample || (sample.dtype == DType::i64 && sample.numel() == rows), op,
+        "got {} {} sample ids for {} rows, expected i64 [{}]", sample.dtype, sample.shape, rows, rows);
   Index n = x.numel();
   if (n == 0) return;
   Index width = n / rows, tiles = (width + tile - 1) / tile;
@@ -37,14 +40,15 @@ void dropout(View y, View x, View sample, double p, std::uint64_t key) {
   dispatch_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
     auto scale = static_cast<Accumulator<T>>(1 / (1 - p));
-    sweep(rows * tiles, std::min(width, tile) * 4,
-          [=, to = y.as<T>(), from = x.as<const T>(), ids = sample.as<const Index>()](Index begin, Index end) {
-            for (Index k = begin; k < end; ++k) {
-              Index row = k / tiles, first = k % tiles * tile, at = row * width + first;
-              auto id = static_cast<std::uint64_t>(ids ? ids[row] : row);
-              drop(to + at, from + at, std::min(tile, width - first), id, first, mask, scale);
-            }
-          });
+    sweep(
+        rows * tiles, std::min(width, tile) * 4,
+        [=, to = y.as<T>(), from = x.as<const T>(), ids = sample.as<const Index>()](Index begin, Index end) {
+          for (Index k = begin; k < end; ++k) {
+            Index row = k / tiles, first = k % tiles * tile, at = row * width + first;
+            auto id = static_cast<std::uint64_t>(ids ? ids[row] : row);
+            drop(to + at, from + at, std::min(tile, width - first), id, first, mask, scale);
+          }
+        });
   });
 }
 

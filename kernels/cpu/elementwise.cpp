@@ -14,33 +14,41 @@ void axpby(View y, View x, double alpha, double beta) {
   dispatch_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
-    sweep(y.numel(), 2, [to = y.as<T>(), from = x.as<T>(), a = A(alpha), b = A(beta)](Index begin, Index end) {
-      if (b == A{0}) {
+    sweep(y.numel(), 2,
+          [to = y.as<T>(), from = x.as<T>(), a = A(alpha), b = A(beta)](Index begin, Index end) {
+            if (b == A{0}) {
 #pragma omp simd
-        for (Index i = begin; i < end; ++i) to[i] = static_cast<T>(a * from[i]);
-      } else {
+              for (Index i = begin; i < end; ++i) put(to[i], a * from[i]);
+            } else {
 #pragma omp simd
-        for (Index i = begin; i < end; ++i) to[i] = static_cast<T>(a * from[i] + b * to[i]);
-      }
-    });
+              for (Index i = begin; i < end; ++i) put(to[i], a * from[i] + b * to[i]);
+            }
+          });
   });
 }
 
-/// A number as an element: through float for bf16, through i64 for integers (so that -1 as u8 is 255 everywhere).
+/// A number as an element: through float for bf16, through i64 for integers (so that -1 as u8 is 255
+/// everywhere).
 template <class T, class S>
 T convert(S value) {
-  if constexpr (std::is_same_v<T, S>) return value;
-  else if constexpr (std::is_same_v<T, bf16>) return bf16(static_cast<float>(value));
-  else if constexpr (std::is_same_v<S, bf16>) return convert<T>(static_cast<float>(value));
-  else if constexpr (std::is_same_v<T, std::uint8_t>) return static_cast<T>(static_cast<std::int32_t>(value));
-  else return static_cast<T>(value);
+  if constexpr (std::is_same_v<T, S>)
+    return value;
+  else if constexpr (std::is_same_v<T, bf16>)
+    return bf16(static_cast<float>(value));
+  else if constexpr (std::is_same_v<S, bf16>)
+    return convert<T>(static_cast<float>(value));
+  else if constexpr (std::is_same_v<T, std::uint8_t>)
+    return static_cast<T>(static_cast<std::int32_t>(value));
+  else
+    return static_cast<T>(value);
 }
 
 void fill(View y, double value) {
   dispatch_any(y.dtype, [&](auto t) {
     using T = decltype(t);
     T v = convert<T>(value);
-    parallel_for(y.numel(), 1, [to = y.as<T>(), v](Index begin, Index end) { std::fill(to + begin, to + end, v); });
+    parallel_for(y.numel(), 1,
+                 [to = y.as<T>(), v](Index begin, Index end) { std::fill(to + begin, to + end, v); });
   });
 }
 
@@ -61,10 +69,10 @@ void cast(View y, View x) {
 void normalize(View y, View x, View scale, View shift) {
   constexpr auto op = kernel::Normalize::name;
   Index channels = row_width(y.shape);
-  check(y.shape == x.shape && x.dtype == DType::u8, op, "got {} {} for {}, expected u8 of the same shape", x.dtype, x.shape,
-        y.shape);
-  check(scale.numel() == channels && shift.numel() == channels, op, "got {} scales and {} shifts for {} channels",
-        scale.numel(), shift.numel(), channels);
+  check(y.shape == x.shape && x.dtype == DType::u8, op, "got {} {} for {}, expected u8 of the same shape",
+        x.dtype, x.shape, y.shape);
+  check(scale.numel() == channels && shift.numel() == channels, op,
+        "got {} scales and {} shifts for {} channels", scale.numel(), shift.numel(), channels);
   if (y.numel() == 0) return;
   // Few channels are repeated to a row of some length, so that the inner loop is worth its start.
   Index copies = repeats(channels), width = channels * copies, n = y.numel();
@@ -81,7 +89,7 @@ void normalize(View y, View x, View scale, View shift) {
               Index count = std::min(width, n - r * width);
 #pragma omp simd
               for (Index i = 0; i < count; ++i)
-                to[r * width + i] = static_cast<T>(a[i] * static_cast<A>(from[r * width + i]) + b[i]);
+                put(to[r * width + i], a[i] * static_cast<A>(from[r * width + i]) + b[i]);
             }
           });
   });

@@ -8,14 +8,15 @@
 namespace trireme {
 namespace {
 
-void check_rows(std::initializer_list<const View*> statistics, std::initializer_list<const View*> weights, const View& x,
-                std::string_view op) {
+void check_rows(std::initializer_list<const View*> statistics, std::initializer_list<const View*> weights,
+                const View& x, std::string_view op) {
   DType expected = x.dtype == DType::f64 ? DType::f64 : DType::f32;
   for (auto* v : statistics)
-    check(v->dtype == expected && v->numel() == row_count(x.shape), op, "got statistics {} {} for {} {}, expected {}",
-          v->dtype, v->shape, x.dtype, x.shape, expected);
+    check(v->dtype == expected && v->numel() == row_count(x.shape), op,
+          "got statistics {} {} for {} {}, expected {}", v->dtype, v->shape, x.dtype, x.shape, expected);
   for (auto* v : weights)
-    check(!*v || v->numel() == row_width(x.shape), op, "got {} weights for {} channels", v->numel(), row_width(x.shape));
+    check(!*v || v->numel() == row_width(x.shape), op, "got {} weights for {} channels", v->numel(),
+          row_width(x.shape));
 }
 
 /// gamma or beta as numbers of type A, or null.
@@ -67,7 +68,7 @@ void layer_norm(View y, View mean, View rstd, View x, View gamma, View beta, dou
           A v = (static_cast<A>(in[i]) - center) * factor;
           if (scale) v *= scale[i];
           if (shift) v += shift[i];
-          out[i] = static_cast<T>(v);
+          put(out[i], v);
         }
       }
     });
@@ -102,7 +103,7 @@ void backward_input(View dx, View dy, View x, View mean, View rstd, View gamma) 
 #pragma omp simd
               for (Index i = 0; i < n; ++i) {
                 A v = static_cast<A>(g[i]) * (scale ? scale[i] : A{1});
-                to[r * n + i] = static_cast<T>(s * (v - plain - (static_cast<A>(in[i]) - m) * weighted));
+                put(to[r * n + i], s * (v - plain - (static_cast<A>(in[i]) - m) * weighted));
               }
             }
           });

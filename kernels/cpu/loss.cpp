@@ -12,7 +12,8 @@ namespace {
 
 constexpr Index row_cost = 8;  ///< elementary operations per element of a row
 
-/// Plain code for vectorised(): the largest of a row (NaN apart: exp finds it), and the sum of exp(x - largest).
+/// Plain code for vectorised(): the largest of a row (NaN apart: exp finds it), and the sum of exp(x -
+/// largest).
 template <class T>
 Accumulator<T> largest(const T* x, Index n) {
   using A = Accumulator<T>;
@@ -50,9 +51,18 @@ void softmax(View y, View x) {
     each_row(x, [n, to = y.as<T>(), from = x.as<const T>()](Index r) {
       const T* in = from + r * n;
       T* out = to + r * n;
-      A shift = largest(in, n), scale = A{1} / sum_exp(in, n, shift);
+      A shift = largest(in, n), sum{};
+      if constexpr (std::is_same_v<T, A>) {
+#pragma omp simd reduction(+ : sum)
+        for (Index i = 0; i < n; ++i) sum += out[i] = math::exp(in[i] - shift);
+        sum = A{1} / sum;
 #pragma omp simd
-      for (Index i = 0; i < n; ++i) out[i] = static_cast<T>(math::exp(static_cast<A>(in[i]) - shift) * scale);
+        for (Index i = 0; i < n; ++i) out[i] *= sum;
+      } else {
+        sum = A{1} / sum_exp(in, n, shift);
+#pragma omp simd
+        for (Index i = 0; i < n; ++i) put(out[i], math::exp(static_cast<A>(in[i]) - shift) * sum);
+      }
     });
   });
 }
@@ -70,7 +80,7 @@ void softmax_backward(View dx, View dy, View y) {
 #pragma omp simd reduction(+ : dot)
       for (Index i = 0; i < n; ++i) dot += static_cast<A>(g[i]) * static_cast<A>(p[i]);
 #pragma omp simd
-      for (Index i = 0; i < n; ++i) to[r * n + i] = static_cast<T>(static_cast<A>(p[i]) * (static_cast<A>(g[i]) - dot));
+      for (Index i = 0; i < n; ++i) put(to[r * n + i], static_cast<A>(p[i]) * (static_cast<A>(g[i]) - dot));
     });
   });
 }
@@ -85,7 +95,7 @@ void log_softmax(View y, View x) {
       const T* in = from + r * n;
       A shift = largest(in, n), log_sum = math::log(sum_exp(in, n, shift));
 #pragma omp simd
-      for (Index i = 0; i < n; ++i) to[r * n + i] = static_cast<T>(static_cast<A>(in[i]) - shift - log_sum);
+      for (Index i = 0; i < n; ++i) put(to[r * n + i], static_cast<A>(in[i]) - shift - log_sum);
     });
   });
 }
@@ -104,19 +114,20 @@ void log_softmax_backward(View dx, View dy, View y) {
       for (Index i = 0; i < n; ++i) sum += static_cast<A>(g[i]);
 #pragma omp simd
       for (Index i = 0; i < n; ++i)
-        to[r * n + i] = static_cast<T>(static_cast<A>(g[i]) - math::exp(static_cast<A>(log_p[i])) * sum);
+        put(to[r * n + i], static_cast<A>(g[i]) - math::exp(static_cast<A>(log_p[i])) * sum);
     });
   });
 }
 
 void check_labels(const View& label, const Shape& logits, Index ignore, std::string_view op) {
   Index rows = row_count(logits), classes = row_width(logits);
-  check(label.dtype == DType::i64 && label.numel() == rows, op, "got labels {} {} for logits {}, expected i64 [{}]",
-        label.dtype, label.shape, logits, rows);
+  check(label.dtype == DType::i64 && label.numel() == rows, op,
+        "got labels {} {} for logits {}, expected i64 [{}]", label.dtype, label.shape, logits, rows);
   const Index* at = label.as<const Index>();
   for (Index r = 0; r < rows; ++r)
     check(at[r] == ignore || (at[r] >= 0 && at[r] < classes), op,
-          "row {} has label {}, but there are {} classes: labels must lie in [0, {})", r, at[r], classes, classes);
+          "row {} has label {}, but there are {} classes: labels must lie in [0, {})", r, at[r], classes,
+          classes);
 }
 
 void cross_entropy(View loss, View log_p, View x, View label, const CrossEntropyOptions& options) {
@@ -127,16 +138,17 @@ void cross_entropy(View loss, View log_p, View x, View label, const CrossEntropy
     using T = decltype(t);
     using A = Accumulator<T>;
     Index n = row_width(x.shape);
-    check(loss.dtype == dtype_of<A>() && loss.numel() == row_count(x.shape), op, "got loss {} {} for logits {} {}",
-          loss.dtype, loss.shape, x.dtype, x.shape);
-    each_row(x, [n, out = loss.as<A>(), to = log_p.as<T>(), from = x.as<const T>(), labels = label.as<const Index>(),
-                 ignore = options.ignore_index, smoothing = static_cast<A>(options.label_smoothing)](Index r) {
+    check(loss.dtype == dtype_of<A>() && loss.numel() == row_count(x.shape), op,
+          "got loss {} {} for logits {} {}", loss.dtype, loss.shape, x.dtype, x.shape);
+    each_row(x, [n, out = loss.as<A>(), to = log_p.as<T>(), from = x.as<const T>(),
+                 labels = label.as<const Index>(), ignore = options.ignore_index,
+                 smoothing = static_cast<A>(options.label_smoothing)](Index r) {
       const T* in = from + r * n;
       A shift = largest(in, n), log_sum = math::log(sum_exp(in, n, shift)), total{};
 #pragma omp simd reduction(+ : total)
       for (Index i = 0; i < n; ++i) {
         A v = static_cast<A>(in[i]) - shift - log_sum;
-        to[r * n + i] = static_cast<T>(v);
+        put(to[r * n + i], v);
         total += v;
       }
       if (labels[r] == ignore) {
@@ -144,7 +156,8 @@ void cross_entropy(View loss, View log_p, View x, View label, const CrossEntropy
         return;
       }
       A picked = static_cast<A>(in[labels[r]]) - shift - log_sum;
-      out[r] = smoothing == A{0} ? -picked : -(A{1} - smoothing) * picked - smoothing / static_cast<A>(n) * total;
+      out[r] =
+          smoothing == A{0} ? -picked : -(A{1} - smoothing) * picked - smoothing / static_cast<A>(n) * total;
     });
   });
 }
@@ -157,10 +170,11 @@ void cross_entropy_backward(View dx, View log_p, View label, View scale, const C
     using T = decltype(t);
     using A = Accumulator<T>;
     Index n = row_width(dx.shape);
-    check(scale.dtype == dtype_of<A>() && scale.numel() == 1, op, "got scale {} {}, expected one {}", scale.dtype,
-          scale.shape, dtype_of<A>());
-    each_row(dx, [n, to = dx.as<T>(), from = log_p.as<const T>(), labels = label.as<const Index>(), s = *scale.as<A>(),
-                  ignore = options.ignore_index, smoothing = static_cast<A>(options.label_smoothing)](Index r) {
+    check(scale.dtype == dtype_of<A>() && scale.numel() == 1, op, "got scale {} {}, expected one {}",
+          scale.dtype, scale.shape, dtype_of<A>());
+    each_row(dx, [n, to = dx.as<T>(), from = log_p.as<const T>(), labels = label.as<const Index>(),
+                  s = *scale.as<A>(), ignore = options.ignore_index,
+                  smoothing = static_cast<A>(options.label_smoothing)](Index r) {
       T* out = to + r * n;
       if (labels[r] == ignore) {
         std::fill_n(out, n, T(0.f));
@@ -169,8 +183,7 @@ void cross_entropy_backward(View dx, View log_p, View label, View scale, const C
       A base = smoothing / static_cast<A>(n);
       A hit = math::exp(static_cast<A>(from[r * n + labels[r]])) - base - (A{1} - smoothing);
 #pragma omp simd
-      for (Index i = 0; i < n; ++i)
-        out[i] = static_cast<T>((math::exp(static_cast<A>(from[r * n + i])) - base) * s);
+      for (Index i = 0; i < n; ++i) put(out[i], (math::exp(static_cast<A>(from[r * n + i])) - base) * s);
       out[labels[r]] = static_cast<T>(hit * s);
     });
   });
@@ -181,7 +194,8 @@ const Kernel<kernel::SoftmaxBackward> softmax_backward_cpu{DeviceKind::cpu, soft
 const Kernel<kernel::LogSoftmax> log_softmax_cpu{DeviceKind::cpu, log_softmax};
 const Kernel<kernel::LogSoftmaxBackward> log_softmax_backward_cpu{DeviceKind::cpu, log_softmax_backward};
 const Kernel<kernel::CrossEntropy> cross_entropy_cpu{DeviceKind::cpu, cross_entropy};
-const Kernel<kernel::CrossEntropyBackward> cross_entropy_backward_cpu{DeviceKind::cpu, cross_entropy_backward};
+const Kernel<kernel::CrossEntropyBackward> cross_entropy_backward_cpu{DeviceKind::cpu,
+                                                                      cross_entropy_backward};
 
 }  // namespace
 }  // namespace trireme

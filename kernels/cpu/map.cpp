@@ -15,7 +15,7 @@ void map(View y, View x) {
     using A = Accumulator<T>;
     sweep(y.numel(), 4, [to = y.as<T>(), from = x.as<const T>()](Index begin, Index end) {
 #pragma omp simd
-      for (Index i = begin; i < end; ++i) to[i] = static_cast<T>(F::value(static_cast<A>(from[i])));
+      for (Index i = begin; i < end; ++i) put(to[i], F::value(static_cast<A>(from[i])));
     });
   });
 }
@@ -36,7 +36,7 @@ void map_backward(View dx, View dy, View x, View y) {
         A a{}, b{};
         if constexpr (F::needs_x) a = in[i];
         if constexpr (F::needs_y) b = out[i];
-        to[i] = static_cast<T>(static_cast<A>(from[i]) * F::slope(a, b));
+        put(to[i], static_cast<A>(from[i]) * F::slope(a, b));
       }
     });
   });

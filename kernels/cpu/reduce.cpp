@@ -1,4 +1,5 @@
-// Reduce, ArgMax and SumSquares. Sums end in f64; how they are cut depends on the shape alone, not on the threads.
+// Reduce, ArgMax and SumSquares. Sums end in f64; how they are cut depends on the shape alone, not on the
+// threads.
 #include <cmath>
 #include <limits>
 
@@ -62,6 +63,7 @@ Layout layout(const Shape& y, const Shape& x) {
     if (stage == 2 && cut) l.regular = false;
     (stage == 0 ? l.outer : stage == 1 ? l.reduced : l.inner) *= x[i];
   }
+  if (stage == 0) std::swap(l.outer, l.inner);
   return l;
 }
 
@@ -70,7 +72,8 @@ void sum_regular(T* y, const T* x, const Layout& l, double scale) {
   auto round = [scale](double sum) { return static_cast<T>(static_cast<Accumulator<T>>(sum * scale)); };
   if (l.inner == 1 && l.outer < 64) {
     for (Index k = 0; k < l.outer; ++k)
-      y[k] = round(total(l.reduced, [row = x + k * l.reduced](Index at, Index n) { return row_sum(row + at, n); }));
+      y[k] = round(
+          total(l.reduced, [row = x + k * l.reduced](Index at, Index n) { return row_sum(row + at, n); }));
   } else if (l.inner == 1) {
     sweep(l.outer, l.reduced, [=](Index begin, Index end) {
       for (Index k = begin; k < end; ++k) y[k] = round(row_sum(x + k * l.reduced, l.reduced));
@@ -78,16 +81,15 @@ void sum_regular(T* y, const T* x, const Layout& l, double scale) {
   } else {
     Index copies = repeats(l.inner), wide = l.inner * copies, n = l.reduced * l.inner;
     auto one = [=](Index k) {
-      auto sums = column_sums<Accumulator<T>>(1, (n + wide - 1) / wide, wide,
-                                              [=, from = x + k * n](Accumulator<T>* acc, Index begin, Index end) {
-                                                for (Index r = begin; r < end; ++r) {
-                                                  const T* row = from + r * wide;
-                                                  Index count = std::min(wide, n - r * wide);
+      auto sums = column_sums<Accumulator<T>>(
+          1, (n + wide - 1) / wide, wide, [=, from = x + k * n](Accumulator<T>* acc, Index begin, Index end) {
+            for (Index r = begin; r < end; ++r) {
+              const T* row = from + r * wide;
+              Index count = std::min(wide, n - r * wide);
 #pragma omp simd
-                                                  for (Index i = 0; i < count; ++i)
-                                                    acc[i] += static_cast<Accumulator<T>>(row[i]);
-                                                }
-                                              });
+              for (Index i = 0; i < count; ++i) acc[i] += static_cast<Accumulator<T>>(row[i]);
+            }
+          });
       fold(sums, l.inner, copies);
       for (Index i = 0; i < l.inner; ++i) y[k * l.inner + i] = round(sums[i]);
     };
@@ -120,9 +122,10 @@ void max_regular(T* y, const T* x, const Layout& l) {
 #pragma omp simd
           for (Index i = 0; i < n; ++i) lane[i] = larger(lane[i], static_cast<A>(row[at + i]));
         }
-        A best = lowest;
-        for (A v : lane) best = larger(best, v);
-        y[k] = static_cast<T>(best);
+        for (Index half = lanes / 2; half > 0; half /= 2)
+#pragma omp simd
+          for (Index i = 0; i < half; ++i) lane[i] = larger(lane[i], lane[i + half]);
+        put(y[k], lane[0]);
       }
     });
     return;
@@ -135,8 +138,7 @@ void max_regular(T* y, const T* x, const Layout& l) {
       for (Index r = 0; r < l.reduced; ++r) {
         const T* row = x + (k * l.reduced + r) * l.inner + column;
 #pragma omp simd
-        for (Index i = 0; i < n; ++i)
-          out[i] = static_cast<T>(larger(static_cast<A>(out[i]), static_cast<A>(row[i])));
+        for (Index i = 0; i < n; ++i) put(out[i], larger(static_cast<A>(out[i]), static_cast<A>(row[i])));
       }
       begin += n;
     }
@@ -160,7 +162,8 @@ void reduce_any(View y, View x, ReduceKind kind, double scale) {
         auto v = static_cast<double>(x.as<const T>()[at]);
         sum += v, best = larger(best, v);
       }
-      y.as<T>()[k] = static_cast<T>(static_cast<Accumulator<T>>(kind == ReduceKind::max ? best : sum * scale));
+      y.as<T>()[k] =
+          static_cast<T>(static_cast<Accumulator<T>>(kind == ReduceKind::max ? best : sum * scale));
     }
   });
 }
@@ -172,7 +175,8 @@ void reduce(View y, View x, ReduceKind kind) {
   check(ok, op, "cannot reduce {} {} to {} {}", x.dtype, x.shape, y.dtype, y.shape);
   if (y.numel() == 0) return;
   Layout l = layout(y.shape, x.shape);
-  double scale = kind == ReduceKind::mean ? static_cast<double>(y.numel()) / static_cast<double>(x.numel()) : 1;
+  double scale =
+      kind == ReduceKind::mean ? static_cast<double>(y.numel()) / static_cast<double>(x.numel()) : 1;
   dispatch_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
     if (!l.regular) return reduce_any<T>(y, x, kind, scale);
@@ -184,8 +188,8 @@ void reduce(View y, View x, ReduceKind kind) {
 void argmax(View index, View x) {
   constexpr auto op = kernel::ArgMax::name;
   Index rows = row_count(x.shape), n = row_width(x.shape);
-  check(index.dtype == DType::i64 && index.numel() == rows, op, "got {} {} for {}, expected i64", index.dtype, index.shape,
-        x.shape);
+  check(index.dtype == DType::i64 && index.numel() == rows, op, "got {} {} for {}, expected i64", index.dtype,
+        index.shape, x.shape);
   if (rows == 0) return;
   check(n > 0, op, "no element to choose from in {}", x.shape);
   dispatch_float(x.dtype, op, [&](auto t) {
@@ -204,7 +208,8 @@ void argmax(View index, View x) {
 
 void sum_squares(View sum, View x) {
   constexpr auto op = kernel::SumSquares::name;
-  check(sum.dtype == DType::f64 && sum.numel() == 1, op, "got {} {} for the sum, expected one f64", sum.dtype, sum.shape);
+  check(sum.dtype == DType::f64 && sum.numel() == 1, op, "got {} {} for the sum, expected one f64", sum.dtype,
+        sum.shape);
   dispatch_float(x.dtype, op, [&](auto t) {
     auto from = x.as<const decltype(t)>();
     *sum.as<double>() = total(x.numel(), [from](Index at, Index n) { return row_squares(from + at, n); });

@@ -1,5 +1,6 @@
-// How the light CPU kernels become vector code: loops written plainly, compiled once per vector width of x86-64 and chosen
-// at run time, so that one binary uses what the machine has. Also the helpers that all of them share.
+// How the light CPU kernels become vector code: loops written plainly, compiled once per vector width of
+// x86-64 and chosen at run time, so that one binary uses what the machine has. Also the helpers that all of
+// them share.
 #pragma once
 #include <vector>
 
@@ -18,13 +19,18 @@ inline VectorLevel vector_level() {
 
 namespace detail {
 template <class F>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512"), gnu::flatten, gnu::noinline]] void run_v4(const F& f) { f(); }
+[[gnu::target("arch=x86-64-v4,prefer-vector-width=512"), gnu::flatten, gnu::noinline]] void run_v4(
+    const F& f) {
+  f();
+}
 template <class F>
-[[gnu::target("arch=x86-64-v3"), gnu::flatten, gnu::noinline]] void run_v3(const F& f) { f(); }
+[[gnu::target("arch=x86-64-v3"), gnu::flatten, gnu::noinline]] void run_v3(const F& f) {
+  f();
+}
 }  // namespace detail
 
-/// Calls f(), inlined whole into code for the widest vectors at hand. f should capture by value, so that the compiler
-/// sees that its pointers do not change.
+/// Calls f(), inlined whole into code for the widest vectors at hand. f should capture by value, so that the
+/// compiler sees that its pointers do not change.
 template <class F>
 void vectorised(const F& f) {
   switch (vector_level()) {
@@ -34,14 +40,22 @@ void vectorised(const F& f) {
   }
 }
 
-/// f(begin, end) over [0, n) as parallel_for does, each chunk vectorised. f captures by value and does not throw.
+/// to = value rounded to T. Inside `omp simd` a bf16 temporary in the loop's own body would keep it from
+/// vector code.
+template <class T>
+void put(T& to, std::type_identity_t<Accumulator<T>> value) {
+  to = static_cast<T>(value);
+}
+
+/// f(begin, end) over [0, n) as parallel_for does, each chunk vectorised. f captures by value and does not
+/// throw.
 template <class F>
 void sweep(Index n, Index cost, F f) {
   parallel_for(n, cost, [&f](Index begin, Index end) { vectorised([f, begin, end] { f(begin, end); }); });
 }
 
-/// A block of this thread's own that is reused from call to call (contents undefined); slot tells apart blocks that
-/// live at the same time.
+/// A block of this thread's own that is reused from call to call (contents undefined); slot tells apart
+/// blocks that live at the same time.
 template <class T>
 T* scratch(Index count, int slot) {
   thread_local std::vector<double> blocks[4];
@@ -50,9 +64,11 @@ T* scratch(Index count, int slot) {
   return reinterpret_cast<T*>(blocks[slot].data());
 }
 
-/// How often to repeat a row of channels so that it is worth a vector loop: rows of few channels are walked as fewer,
-/// wider ones.
-constexpr Index repeats(Index channels) { return channels >= 64 || channels <= 0 ? 1 : (63 + channels) / channels; }
+/// How often to repeat a row of channels so that it is worth a vector loop: rows of few channels are walked
+/// as fewer, wider ones.
+constexpr Index repeats(Index channels) {
+  return channels >= 64 || channels <= 0 ? 1 : (63 + channels) / channels;
+}
 
 /// out[i] = v[i] of any floating type; copies more follow one another.
 template <class A>
@@ -77,8 +93,8 @@ void store(const View& v, const A* from, bool accumulate, std::string_view op) {
 }
 
 inline void check_same(const View& a, const View& b, std::string_view op) {
-  check(a.shape == b.shape && a.dtype == b.dtype, op, "got {} {} beside {} {}: shapes and types must be equal", b.shape,
-        b.dtype, a.shape, a.dtype);
+  check(a.shape == b.shape && a.dtype == b.dtype, op,
+        "got {} {} beside {} {}: shapes and types must be equal", b.shape, b.dtype, a.shape, a.dtype);
 }
 /// Rows of a tensor seen as [rows, last axis].
 inline Index row_count(const Shape& s) { return s.rank() ? s.product(0, s.rank() - 1) : 1; }

@@ -7,7 +7,8 @@
 namespace trireme {
 namespace {
 
-/// y's axes, innermost first, with neighbours merged where both operands allow it. Steps count elements; 0: broadcast.
+/// y's axes, innermost first, with neighbours merged where both operands allow it. Steps count elements; 0:
+/// broadcast.
 struct Walk {
   int rank = 0;
   Index extent[Shape::max_rank] = {}, step_a[Shape::max_rank] = {}, step_b[Shape::max_rank] = {};
@@ -19,8 +20,8 @@ Walk plan(const View& y, const View& a, const View& b, std::string_view op) {
     for (int i = 1; ok && i <= v.shape.rank(); ++i) ok = v.shape[-i] == y.shape[-i] || v.shape[-i] == 1;
     return ok;
   };
-  check(reaches(a) && reaches(b), op, "cannot broadcast {} {} and {} {} to {} {}", a.dtype, a.shape, b.dtype, b.shape,
-        y.dtype, y.shape);
+  check(reaches(a) && reaches(b), op, "cannot broadcast {} {} and {} {} to {} {}", a.dtype, a.shape, b.dtype,
+        b.shape, y.dtype, y.shape);
   Walk w;
   Index block_a = 1, block_b = 1;
   for (int i = 1; i <= y.shape.rank(); ++i) {
@@ -44,20 +45,20 @@ Walk plan(const View& y, const View& a, const View& b, std::string_view op) {
 template <class F, class T>
 void segment(T* y, const T* a, Index step_a, const T* b, Index step_b, Index n) {
   using A = Accumulator<T>;
-  auto f = [](T p, T q) { return static_cast<T>(F::value(static_cast<A>(p), static_cast<A>(q))); };
+  auto f = [](T p, T q) { return F::value(static_cast<A>(p), static_cast<A>(q)); };
   if (step_a == 1 && step_b == 1) {
 #pragma omp simd
-    for (Index i = 0; i < n; ++i) y[i] = f(a[i], b[i]);
+    for (Index i = 0; i < n; ++i) put(y[i], f(a[i], b[i]));
   } else if (step_a == 1) {
     T q = *b;
 #pragma omp simd
-    for (Index i = 0; i < n; ++i) y[i] = f(a[i], q);
+    for (Index i = 0; i < n; ++i) put(y[i], f(a[i], q));
   } else if (step_b == 1) {
     T p = *a;
 #pragma omp simd
-    for (Index i = 0; i < n; ++i) y[i] = f(p, b[i]);
+    for (Index i = 0; i < n; ++i) put(y[i], f(p, b[i]));
   } else {
-    std::fill_n(y, n, f(*a, *b));
+    std::fill_n(y, n, static_cast<T>(f(*a, *b)));
   }
 }
 
@@ -75,14 +76,43 @@ void walk(T* y, const T* a, const T* b, const Walk& w, Index begin, Index end) {
   }
 }
 
+/// True when y is rows of few numbers, the one operand full and the other a single such row: a bias, or its
+/// gradient.
+bool short_rows(const Walk& w, const Index* full, const Index* row) {
+  return w.rank == 2 && repeats(w.extent[0]) > 1 && full[0] == 1 && full[1] == w.extent[0] && row[0] == 1 &&
+         row[1] == 0;
+}
+
+/// Calls f(at, row, n) on stretches that cover [begin, end), row holding what goes with y[at] onwards: the
+/// row of `width` numbers repeated until it is worth a vector loop.
+template <class T, class S>
+void by_long_rows(const T* row, Index width, Index begin, Index end, S f) {
+  T tile[128];
+  Index length = width * repeats(width);
+  for (Index i = 0, column = begin % width; i < length; ++i) {
+    tile[i] = row[column];
+    if (++column == width) column = 0;
+  }
+  for (Index at = begin; at < end; at += length) f(at, tile, std::min(length, end - at));
+}
+
 template <class F>
 void zip(View y, View a, View b) {
   Walk w = plan(y, a, b, F::name);
   dispatch_float(y.dtype, F::name, [&](auto t) {
     using T = decltype(t);
-    sweep(y.numel(), 2, [=, to = y.as<T>(), p = a.as<const T>(), q = b.as<const T>()](Index begin, Index end) {
-      walk<F>(to, p, q, w, begin, end);
-    });
+    bool short_a = short_rows(w, w.step_b, w.step_a), short_b = short_rows(w, w.step_a, w.step_b);
+    sweep(
+        y.numel(), 2, [=, to = y.as<T>(), p = a.as<const T>(), q = b.as<const T>()](Index begin, Index end) {
+          if (short_a)
+            by_long_rows(p, w.extent[0], begin, end,
+                         [=](Index at, const T* row, Index n) { segment<F>(to + at, row, 1, q + at, 1, n); });
+          else if (short_b)
+            by_long_rows(q, w.extent[0], begin, end,
+                         [=](Index at, const T* row, Index n) { segment<F>(to + at, p + at, 1, row, 1, n); });
+          else
+            walk<F>(to, p, q, w, begin, end);
+        });
   });
 }
 
