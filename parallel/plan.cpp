@@ -44,7 +44,7 @@ std::string to_string(const Action& a) {
   std::string text = to_string(a.verb);
   if (a.part >= 0) text += fmt::format(" part {}", a.part);
   if (a.micro > 0) text += fmt::format(" micro {}", a.micro);
-  if (a.slice.size() > 0) text += " " + range(a.slice);
+  if (a.slice.size() > 0) text += fmt::format(" {}", range(a.slice));
   if (a.verb == Verb::send) text += fmt::format(" to {} {:+}", a.peer.axis, a.peer.offset);
   else if (a.verb == Verb::recv) text += fmt::format(" from {} {:+}", a.peer.axis, a.peer.offset);
   else if (!a.peer.axis.empty()) text += " over " + a.peer.axis;

@@ -4,8 +4,8 @@
 namespace trireme {
 
 struct Reducer::Impl {
-  Impl(Parameters& p, Communicator& comm, std::vector<Slice> slices)
-      : buckets(p, std::move(slices), [&comm](std::size_t, const Tensor& gradients) { return comm.all_reduce(gradients); }) {}
+  Impl(Parameters& p, World& world, std::vector<Slice> slices)
+      : buckets(p, std::move(slices), [&world](std::size_t, const Tensor& gradients) { return world.comm().all_reduce(gradients); }) {}
   Buckets buckets;
   bool overlap = true;
 };
@@ -14,7 +14,7 @@ Reducer::Reducer(Parameters& parameters, World& world, DataParallelOptions optio
   std::vector<PartInfo> parts;
   for (auto& entry : parameters.entries()) parts.push_back({entry.name, entry.slice});
   if (world.size() == 1) return;
-  impl_ = std::make_unique<Impl>(parameters, world.comm(), cut_buckets(parts, parameters.size(), options));
+  impl_ = std::make_unique<Impl>(parameters, world, cut_buckets(parts, parameters.size(), options));
   impl_->overlap = options.overlap;
   impl_->buckets.arm(impl_->overlap);
 }

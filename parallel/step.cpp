@@ -80,7 +80,7 @@ struct Step::Impl {
     if (strategy.norm_scope != NormScope::group) return;
     check(strategy.norm_group > 0 && data.size() % strategy.norm_group == 0, "step",
           "batch norm groups of {} ranks do not divide {} ranks: set norm_group", strategy.norm_group, data.size());
-    norm = data.split(data.rank() / strategy.norm_group, data.rank());
+    if (strategy.norm_group > 1) norm = data.split(data.rank() / strategy.norm_group, data.rank());
   }
 
   Tensor run(const Tensor& x, const Tensor& y);
@@ -152,7 +152,8 @@ Tensor Step::Impl::run(const Tensor& x, const Tensor& y) {
 
 void Step::Impl::refuse_non_finite(const Tensor& x, const Tensor& y) {
   auto place = first_non_finite(model, loss, x, y, sums.get());
-  fail(fmt::format("step {}", optimizer.steps() + 1), "loss is {}; first seen in {}", global_loss.item(), place);
+  const double value = global_loss.item();
+  fail(fmt::format("step {}", optimizer.steps() + 1), "loss is {}; first seen in {}", std::isnan(value) ? NAN : value, place);
 }
 
 Step::Step(Module model, Loss loss, Recipe recipe, World& world, std::optional<Strategy> strategy, StepOptions options)

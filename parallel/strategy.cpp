@@ -3,6 +3,8 @@
 #include <array>
 #include <charconv>
 
+#include "framework/suggest.h"
+
 namespace trireme {
 namespace {
 
@@ -62,7 +64,9 @@ Strategy parse_one(const std::string& text) {
   }
   std::vector<std::string> names;
   for (auto& row : table) names.push_back(row.name);
-  fail("strategy", "there is no '{}'; there are: {}", name, fmt::join(names, ", "));
+  std::string near = suggestion(name, names);
+  fail("strategy", "there is no '{}'{}; there are: {}", name, near.empty() ? "" : fmt::format(", did you mean '{}'?", near),
+       fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -136,7 +140,7 @@ void Knobs::take(const std::string& name, NormScope& value) {
 void Knobs::finish() const {
   for (auto& [name, value] : values_)
     check(std::find(known_.begin(), known_.end(), name) != known_.end(), strategy_, "has no knob '{}'; it has: {}", name,
-          known_.empty() ? std::string("none") : fmt::format("{}", fmt::join(known_, ", ")));
+          known_.empty() ? "none" : fmt::format("{}", fmt::join(known_, ", ")));
 }
 
 Strategy StrategyRow::make() const {

@@ -24,6 +24,14 @@ ActionId last_of(const Role& role, std::initializer_list<Verb> verbs) {
   return last;
 }
 
+Action collective(Verb verb, Slice slice, const std::string& axis, ActionId after) {
+  Action a{verb, Lane::comm};
+  a.slice = slice;
+  a.peer.axis = axis;
+  a.after.push_back(after);
+  return a;
+}
+
 void add_reductions(const Plan& plan, Role& role, const std::vector<Slice>& buckets, const DataParallelOptions& o) {
   for (const Slice& bucket : buckets) {
     ActionId done = completes(plan, role, bucket);
@@ -31,7 +39,9 @@ void add_reductions(const Plan& plan, Role& role, const std::vector<Slice>& buck
     if (!o.overlap) done = last_of(role, {Verb::backward, Verb::backward_weight});
     ActionId at = done + 1;  // behind the buckets that this action completes too
     while (role.actions[at].verb == Verb::all_reduce) ++at;
-    insert(role, at, {.verb = Verb::all_reduce, .lane = Lane::comm, .slice = bucket, .peer = {o.axis}, .on_ready = o.overlap, .after = {done}});
+    Action reduce = collective(Verb::all_reduce, bucket, o.axis, done);
+    reduce.on_ready = o.overlap;
+    insert(role, at, std::move(reduce));
     for (std::size_t id = at; id < role.actions.size(); ++id) {
       Action& a = role.actions[id];
       if (a.verb == Verb::update && a.slice.begin < bucket.end && bucket.begin < a.slice.end) a.after.push_back(at);
@@ -44,7 +54,7 @@ Plan rewrite(Plan plan, const DataParallelOptions& o) {
   for (Role& role : plan.roles) {
     if (plan.buffers > 0 && o.norm_scope != NormScope::global)
       if (ActionId last = last_of(role, {Verb::forward, Verb::loss}); last >= 0)
-        insert(role, last + 1, {.verb = Verb::average, .lane = Lane::comm, .slice = {0, plan.buffers}, .peer = {o.axis}, .after = {last}});
+        insert(role, last + 1, collective(Verb::average, {0, plan.buffers}, o.axis, last));
     add_reductions(plan, role, buckets, o);
   }
   return plan;
@@ -68,9 +78,7 @@ std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Index paramet
 }
 
 Strategy data_parallel(DataParallelOptions o) {
-  std::string name = "data_parallel";
-  if (o.axis != "data") name += "(axis=" + o.axis + ")";
-  Strategy s(std::move(name), Claim::exact, [o](Plan plan) { return rewrite(std::move(plan), o); });
+  Strategy s("data_parallel", Claim::exact, [o](Plan plan) { return rewrite(std::move(plan), o); });
   s.norm_scope = o.norm_scope;
   s.norm_group = o.norm_group;
   return s;

@@ -1,0 +1,101 @@
+// Tests over ranks: threads, or the processes that mpiexec started this program with; and a small data set to train on.
+#pragma once
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "datasets/loader.h"
+#include "parallel/step.h"
+
+namespace trireme::test {
+
+/// The processes of this run: one without a launcher.
+inline World& processes() {
+  static int argc = 1;
+  static char name[] = "test", *list[] = {name, nullptr}, **argv = list;
+  static World world(argc, argv);
+  return world;
+}
+inline bool under_mpi() { return processes().size() > 1; }
+/// Numbers of ranks to test: those asked for, as threads; under MPI only as many as there are processes.
+inline std::vector<int> rank_counts(std::vector<int> asked) {
+  return under_mpi() ? std::vector<int>{processes().size()} : asked;
+}
+
+/// Runs body on each rank and returns what rank 0 (under MPI: this rank) returned. No assertions inside: Catch is for one thread.
+template <class F>
+auto on_ranks(int ranks, F&& body) {
+  using R = decltype(body(std::declval<World&>()));
+  if (ranks > 1 && under_mpi()) return body(processes());
+  std::optional<R> result;
+  World::threads(ranks, [&](World& world) {
+    R mine = body(world);
+    if (world.rank() == 0) result = std::move(mine);
+  });
+  return *std::move(result);
+}
+
+inline std::uint64_t mix(std::uint64_t v) {   // Steele, Lea & Flood 2014: splitmix64
+  v += 0x9e3779b97f4a7c15u;
+  v = (v ^ (v >> 30)) * 0xbf58476d1ce4e5b9u;
+  v = (v ^ (v >> 27)) * 0x94d049bb133111ebu;
+  return v ^ (v >> 31);
+}
+
+/// Images of noise with 5 classes. binary: pixels are 0 or 1, so that sums over them are exact.
+class Noise final : public DatasetSource {
+ public:
+  Noise(Index size, Shape shape, bool binary = false) : size_(size), shape_(std::move(shape)), binary_(binary) {}
+  std::string name() const override { return "noise"; }
+  Index size() const override { return size_; }
+  Shape shape() const override { return shape_; }
+  Index classes() const override { return 5; }
+  PixelScale scale() const override { return {}; }
+  std::int64_t read(Index id, std::span<std::uint8_t> pixels) const override {
+    for (std::size_t i = 0; i < pixels.size(); ++i) {
+      auto bits = mix(static_cast<std::uint64_t>(id) * 4096 + i);
+      pixels[i] = static_cast<std::uint8_t>(binary_ ? (bits % 2) * 255 : bits % 256);
+    }
+    return static_cast<std::int64_t>(mix(static_cast<std::uint64_t>(id)) % 5);
+  }
+
+ private:
+  Index size_;
+  Shape shape_;
+  bool binary_;
+};
+
+/// True on every rank when all ranks hold the same bits.
+inline bool agree(World& world, const Tensor& t) {
+  const Tensor first = t.clone();
+  world.comm().broadcast(first, 0).wait();
+  const Tensor same = Tensor::empty({1}, DType::i64);
+  *same.data<std::int64_t>() = first.to_vector() == t.to_vector();
+  world.comm().all_reduce(same, ReduceOp::min).wait();
+  return *same.data<std::int64_t>() == 1;
+}
+
+struct Outcome {
+  std::vector<double> losses, weights, buffers;
+  bool agreed = true;   // all ranks ended with the same weights and buffers
+};
+inline Outcome outcome(World& world, std::vector<double> losses, const Parameters& p) {
+  Outcome o{std::move(losses), p.values().to_vector(), {}, agree(world, p.values())};
+  for (auto& b : p.buffers()) {
+    o.agreed = agree(world, b.tensor) && o.agreed;
+    for (double v : b.tensor.to_vector()) o.buffers.push_back(v);
+  }
+  return o;
+}
+/// The largest |a - b| / max(1, |b|).
+inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return 1e300;
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    double d = std::abs(a[i] - b[i]) / std::max(1.0, std::abs(b[i]));
+    most = d <= most ? most : d;   // NaN stays
+  }
+  return most;
+}
+
+}  // namespace trireme::test

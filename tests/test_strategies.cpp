@@ -1,0 +1,209 @@
+// Strategies x ranks x transports against the serial run. Run it under mpiexec for MPI; without, ranks are threads.
+#include <cmath>
+
+#include "framework/init.h"
+#include "framework/layers.h"
+#include "tests/catch.h"
+#include "tests/ranks.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+namespace {
+
+const std::vector<int> all_ranks = {1, 2, 3, 4, 7};
+
+struct Setup {
+  std::function<Module()> model;
+  Loss loss = cross_entropy;
+  Recipe recipe = Sgd{.lr = 0.05, .momentum = 0.9};
+  DType dtype = DType::f64;
+  Index samples = 1003, batch = 50;
+  int steps = 21;   // the last of 21 batches has 3 rows
+  Shape shape = {10, 10, 1};
+  bool integers = false;
+};
+
+Sequential small_cnn() {
+  return {Conv2d(1, 4, 3), relu, MaxPool(2), Dropout(0.25), flatten, Linear(64, 16), relu, Dropout(0.5), Linear(16, 5)};
+}
+Sequential normed_cnn() {
+  return {Conv2d(1, 4, 3), BatchNorm(4), relu, MaxPool(2), flatten, Linear(64, 5)};
+}
+
+Outcome train(const Setup& s, World& world, const std::optional<Strategy>& strategy) {
+  Module model = s.model();
+  // Rank 0's start is what counts.
+  if (!s.integers) initialize(model, 1 + static_cast<std::uint64_t>(world.rank()));
+  convert(model, s.dtype);
+  Step step(model, s.loss, s.recipe, world, strategy, {.seed = 5});
+  Loader loader(Dataset(std::make_shared<Noise>(s.samples, s.shape, s.integers)),
+                {.batch = s.batch, .shuffle = true, .seed = 3, .shard = world, .workers = 0, .dtype = s.dtype});
+  std::vector<Tensor> losses;   // read at the end: a returned loss must stay what it was
+  while (static_cast<int>(losses.size()) < s.steps)
+    for (auto& [x, y] : loader) {
+      losses.push_back(step(x, y));
+      if (static_cast<int>(losses.size()) == s.steps) break;
+    }
+  std::vector<double> values;
+  for (auto& loss : losses) values.push_back(loss.item());
+  return outcome(world, std::move(values), step.parameters());
+}
+
+Outcome serial_run(const Setup& s) {
+  World world;
+  return train(s, world, Strategy());
+}
+Outcome parallel_run(const Setup& s, int ranks, const std::optional<Strategy>& strategy) {
+  return on_ranks(ranks, [&](World& world) { return train(s, world, strategy); });
+}
+void check_close(const Outcome& a, const Outcome& b, double tolerance) {
+  CHECK(a.agreed);
+  CHECK(distance(a.losses, b.losses) <= tolerance);
+  CHECK(distance(a.weights, b.weights) <= tolerance);
+  CHECK(distance(a.buffers, b.buffers) <= tolerance);
+}
+void check_same_bits(const Outcome& a, const Outcome& b) {
+  CHECK(a.agreed);
+  CHECK(a.losses == b.losses);
+  CHECK(a.weights == b.weights);
+  CHECK(a.buffers == b.buffers);
+}
+
+void fill_integers(const Tensor& t, std::uint64_t salt, Index most) {
+  std::vector<double> values(static_cast<std::size_t>(t.numel()));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<double>(static_cast<Index>(mix(salt * 100003 + i) % static_cast<std::uint64_t>(2 * most + 1)) - most);
+  t.copy_from(Tensor::of(values, t.shape(), t.dtype()));
+}
+Module with_integers(Module model) {
+  std::uint64_t salt = 1;
+  model.visit(Visit([&](const Leaf& leaf) {
+    if (leaf.use != Use::buffer) fill_integers(*leaf.tensor, salt++, 1);
+  }));
+  return model;
+}
+
+/// Linear in all its weights, so that gradients stay small integers for any number of steps.
+struct Branches {
+  Conv2d conv{1, 4, 3};
+  Linear fc{36, 64};
+  Tensor operator()(const Tensor& x) const { return flatten(conv(x)) + fc(flatten(x)); }
+  void visit(const Visit& v) { v("conv", conv), v("fc", fc); }
+};
+
+/// Sum of prediction times a pattern of -1, 0 and 1 that the label chooses.
+Tensor pattern_loss(const Tensor& prediction, const Tensor& labels) {
+  const Index n = prediction.dim(0), width = prediction.dim(1);
+  std::vector<double> pattern;
+  for (double label : labels.to_vector())
+    for (Index j = 0; j < width; ++j) pattern.push_back(static_cast<double>(mix(static_cast<std::uint64_t>(label) * 997 + j) % 3) - 1);
+  return sum(prediction * Tensor::of(pattern, {n, width}, prediction.dtype()));
+}
+
+}  // namespace
+
+TEST_CASE("every exact strategy trains the serial run's model, dropout and short last batch included") {
+  auto dtype = GENERATE(DType::f64, DType::f32);
+  Setup s{.model = small_cnn, .dtype = dtype};
+  auto reference = serial_run(s);
+  CHECK(reference.losses.front() > 1.5);
+  for (auto& row : strategies()) {
+    Strategy strategy = row.make();
+    if (strategy.claim() != Claim::exact) continue;
+    for (int ranks : rank_counts(all_ranks)) {
+      if (strategy.name() == "serial" && ranks > 1) continue;
+      INFO(row.name << " on " << ranks << " ranks, " << name_of(dtype));
+      check_close(parallel_run(s, ranks, strategy), reference, dtype == DType::f64 ? 1e-12 : 1e-5);
+    }
+  }
+}
+
+TEST_CASE("other optimizers under data_parallel equal their serial runs") {
+  int ranks = rank_counts({3})[0];
+  for (auto& recipe : {Recipe(Adadelta{}), Recipe(AdamW{}), Recipe(Lars{.lr = 0.1}), Recipe(Adagrad{})}) {
+    Setup s{.model = small_cnn, .recipe = recipe, .steps = 5};
+    check_close(parallel_run(s, ranks, data_parallel()), serial_run(s), 1e-11);
+  }
+}
+
+TEST_CASE("ranks without rows take part") {
+  for (int ranks : rank_counts({4, 7})) {
+    for (Index batch : {1, 3, 5}) {
+      INFO(ranks << " ranks, batch " << batch);
+      Setup s{.model = small_cnn, .samples = 16, .batch = batch, .steps = 7};
+      check_close(parallel_run(s, ranks, data_parallel()), serial_run(s), 1e-12);
+      Setup normed{.model = normed_cnn, .samples = 16, .batch = batch, .steps = 7};
+      check_close(parallel_run(normed, ranks, data_parallel({.norm_scope = NormScope::global})), serial_run(normed), 1e-11);
+    }
+  }
+}
+
+TEST_CASE("on integers data_parallel equals serial bit by bit") {
+  Setup linear{.model = [] { return with_integers(Branches()); },
+               .loss = pattern_loss,
+               .recipe = Sgd{.lr = 1},
+               .dtype = DType::f32,
+               .steps = 20,
+               .shape = {6, 6, 1},
+               .integers = true};
+  Setup deep{.model = [] { return with_integers(Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), flatten, Linear(64, 5)}); },
+             .loss = pattern_loss,
+             .recipe = Sgd{.lr = 0.125},
+             .dtype = DType::f32,
+             .samples = 24,
+             .batch = 8,
+             .steps = 2,
+             .integers = true};
+  for (auto& s : {linear, deep}) {
+    auto reference = serial_run(s);
+    for (double w : reference.weights) REQUIRE((w * 64 == std::round(w * 64) && std::abs(w) < 1 << 16));
+    CHECK(distance(reference.losses, std::vector<double>(reference.losses.size(), 0)) > 0);
+    for (int ranks : rank_counts(all_ranks)) {
+      INFO(ranks << " ranks");
+      check_same_bits(parallel_run(s, ranks, data_parallel({.first_bucket = 20, .bucket = 300})), reference);
+    }
+  }
+}
+
+TEST_CASE("overlap and bucket sizes do not change a bit") {
+  // Over MPI the order of a sum may depend on its length; there two ranks, whose sums have one order, are compared.
+  int ranks = rank_counts({3})[0];
+  if (under_mpi() && ranks > 2) return;
+  Setup s{.model = small_cnn, .dtype = DType::f32, .steps = 8};
+  auto reference = parallel_run(s, ranks, data_parallel());
+  check_same_bits(parallel_run(s, ranks, data_parallel({.overlap = false})), reference);
+  for (auto [first, bucket] : {std::pair<Index, Index>{1, 1 << 20}, {50, 100}, {1000, 33}, {64, 4096}})
+    for (bool overlap : {true, false}) {
+      INFO("buckets of " << first << " and " << bucket << ", overlap " << overlap);
+      check_same_bits(parallel_run(s, ranks, data_parallel({.first_bucket = first, .bucket = bucket, .overlap = overlap})), reference);
+    }
+}
+
+TEST_CASE("a run repeats bit by bit") {
+  int ranks = rank_counts({4})[0];
+  Setup s{.model = small_cnn, .dtype = DType::f32, .steps = 6};
+  check_same_bits(parallel_run(s, ranks, {}), parallel_run(s, ranks, {}));
+}
+
+TEST_CASE("batch norm over the global batch equals serial; over fewer rows all ranks still hold one model") {
+  Setup s{.model = normed_cnn, .recipe = Sgd{.lr = 0.05}, .steps = 20};
+  auto reference = serial_run(s);
+  for (int ranks : rank_counts({2, 3, 4})) {
+    INFO(ranks << " ranks");
+    check_close(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::global})), reference, 1e-12);
+    check_close(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::group, .norm_group = ranks})), reference, 1e-12);
+    auto local = parallel_run(s, ranks, data_parallel());
+    CHECK(local.agreed);
+    CHECK(distance(local.weights, reference.weights) > 1e-6);
+    CHECK(distance(local.buffers, reference.buffers) < 0.5);
+    // A group of one is local.
+    check_same_bits(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::group, .norm_group = 1})), local);
+  }
+}
+
+TEST_CASE("ignored labels are counted over all ranks") {
+  Setup s{.model = small_cnn, .loss = cross_entropy_with({.ignore_index = 2}), .steps = 6};
+  auto reference = serial_run(s);
+  for (int ranks : rank_counts({3})) check_close(parallel_run(s, ranks, data_parallel()), reference, 1e-12);
+}
