@@ -36,4 +36,9 @@ std::string suggestion(const std::string& word, std::span<const std::string> kno
   return best;
 }
 
+std::string did_you_mean(const std::string& word, std::span<const std::string> known) {
+  std::string near = suggestion(word, known);
+  return near.empty() ? "" : " (did you mean '" + near + "'?)";
+}
+
 }  // namespace trireme

@@ -29,7 +29,7 @@ Key find(Config& config, const std::string& name) {
     if (k.name == name || (!k.alias.empty() && k.alias == name)) return k;
     names.push_back(k.name);
   }
-  throw ConfigError("unknown setting '" + name + "'" + suggestion(name, names));
+  throw ConfigError("unknown setting '" + name + "'" + did_you_mean(name, names));
 }
 
 template <class T>

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 
 #include "tools/commands.h"
@@ -113,6 +114,7 @@ int dispatch(int argc, char** argv) {
 }  // namespace trireme
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);   // a file-size limit then is an error with a path, not a death
   try {
     return trireme::dispatch(argc, argv);
   } catch (const trireme::ConfigError& e) {

@@ -12,7 +12,7 @@ namespace {
 [[noreturn]] void unknown(const char* what, const std::string& word, std::vector<std::string> known) {
   std::string list;
   for (const std::string& k : known) list += (list.empty() ? "" : ", ") + k;
-  throw ConfigError(std::string(what) + ": unknown '" + word + "'" + suggestion(word, known) + "; there are " + list);
+  throw ConfigError(std::string(what) + ": unknown '" + word + "'" + did_you_mean(word, known) + "; there are " + list);
 }
 }  // namespace
 

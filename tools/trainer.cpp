@@ -196,6 +196,9 @@ Evaluation evaluate(Module& model, const Dataset& data, const Config& config, Wo
   return {static_cast<Index>(all[1]), data->size(), all[0] / static_cast<double>(data->size())};
 }
 
-void train(const Config& config, World& world) { Trainer(config, world).run(); }
+void train(const Config& config, World& world) {
+  world.use_all_reduce(config.parallel.allreduce);
+  Trainer(config, world).run();
+}
 
 }  // namespace trireme
