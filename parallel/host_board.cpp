@@ -53,8 +53,8 @@ std::size_t HostBoard::bytes(int ranks) {
   return sizeof(Head) + slots * (sizeof(Slot) + ranks * sizeof(Entry) + ranks * piece_bytes) + line;
 }
 
-HostBoard::HostBoard(void* memory, HostAlarm& alarm, int rank, int size, bool direct)
-    : memory_(static_cast<char*>(memory)), alarm_(alarm), rank_(rank), size_(size), slots_(slots_for(size)),
+HostBoard::HostBoard(SharedMemory memory, HostAlarm& alarm, int rank, int size, bool direct)
+    : shared_(std::move(memory)), memory_(static_cast<char*>(shared_.data())), alarm_(alarm), rank_(rank), size_(size), slots_(slots_for(size)),
       spins_(size <= cores() ? 60 : 0), direct_(direct) {}
 
 bool HostBoard::reachable(int process, const std::uint64_t* where, std::uint64_t value) {
@@ -232,7 +232,7 @@ void HostBoard::wait(Op& op) {
 }
 
 struct HostBoard::Waiting : Work::State {
-  Waiting(HostBoard& b, std::shared_ptr<Op> o) : board(b), op(std::move(o)) {}
+  Waiting(std::shared_ptr<HostBoard> b, std::shared_ptr<Op> o) : board(std::move(b)), op(std::move(o)) {}
   ~Waiting() override {
     if (op->done || std::uncaught_exceptions() > unwinding) return;
     try {
@@ -240,13 +240,13 @@ struct HostBoard::Waiting : Work::State {
     } catch (...) {  // nobody is left to tell; the rank that failed tells
     }
   }
-  void wait() override { board.wait(*op); }
+  void wait() override { board->wait(*op); }
   bool done() override {
-    std::lock_guard lock(board.mutex_);
-    board.advance();
-    return op->done || board.alarm_.state == 2;
+    std::lock_guard lock(board->mutex_);
+    board->advance();
+    return op->done || board->alarm_.state == 2;
   }
-  HostBoard& board;
+  std::shared_ptr<HostBoard> board;
   std::shared_ptr<Op> op;
   int unwinding = std::uncaught_exceptions();
 };
@@ -266,7 +266,7 @@ Work HostBoard::post(const Call& call, const Tensor& x) {
     if (filled_ < posted_ || (pieces == 1 && !direct(call))) advance();
   }
   if (op->done) return {};
-  return Work(std::make_shared<Waiting>(*this, std::move(op)));
+  return Work(std::make_shared<Waiting>(shared_from_this(), std::move(op)));
 }
 
 }  // namespace trireme

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "parallel/call.h"
+#include "parallel/shared_memory.h"
 
 namespace trireme {
 
@@ -22,12 +23,12 @@ struct HostAlarm {
   void check(const std::string& what) const;
 };
 
-class HostBoard {
+class HostBoard : public std::enable_shared_from_this<HostBoard> {
  public:
   static std::size_t bytes(int ranks);
-  /// memory: bytes(size) of it, zeroed before the first rank uses it, shared by all, outliving the board. alarm likewise.
+  /// memory: bytes(size) of it, zeroed before the first rank uses it, shared by all. alarm outlives the board.
   /// direct: every rank can reach the others' memory (see reachable).
-  HostBoard(void* memory, HostAlarm& alarm, int rank, int size, bool direct);
+  HostBoard(SharedMemory memory, HostAlarm& alarm, int rank, int size, bool direct);
 
   /// True when the process of this number has this value there, and lets us read it.
   static bool reachable(int process, const std::uint64_t* where, std::uint64_t value);
@@ -72,6 +73,7 @@ class HostBoard {
   void wait(Op& op);
   std::string missing(const Op& op) const;
 
+  SharedMemory shared_;
   char* memory_;
   HostAlarm& alarm_;
   const int rank_, size_, slots_;

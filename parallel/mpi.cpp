@@ -211,8 +211,8 @@ class MpiCommunicator : public Communicator {
     ok(MPI_Comm_size(comm_, &size_), "world");
     const char* wanted = std::getenv("TRIREME_SHARED_MEMORY");
     if (!local_ || size_ == 1 || !engine_->alarm() || (wanted && std::string_view(wanted) == "0")) return;
-    board_memory_ = share(comm_, HostBoard::bytes(size_));
-    if (board_memory_.data()) board_ = std::make_unique<HostBoard>(board_memory_.data(), *engine_->alarm(), rank_, size_, engine_->direct);
+    SharedMemory memory = share(comm_, HostBoard::bytes(size_));
+    if (memory.data()) board_ = std::make_shared<HostBoard>(std::move(memory), *engine_->alarm(), rank_, size_, engine_->direct);
   }
   ~MpiCommunicator() override {
     if (engine_->stopped() || std::uncaught_exceptions() > unwinding_) return;
@@ -321,8 +321,7 @@ class MpiCommunicator : public Communicator {
   std::shared_ptr<Engine> engine_;
   bool local_;
   int rank_ = 0, size_ = 1;
-  SharedMemory board_memory_;
-  std::unique_ptr<HostBoard> board_;
+  std::shared_ptr<HostBoard> board_;
   int unwinding_ = std::uncaught_exceptions();
 };
 
