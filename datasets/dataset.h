@@ -34,6 +34,7 @@ class Dataset {
   Dataset() = default;
   template <std::derived_from<DatasetSource> Source>
   Dataset(std::shared_ptr<Source> source) : source_(std::move(source)) {}  // NOLINT: implicit
+  explicit operator bool() const { return source_ != nullptr; }
   const DatasetSource* operator->() const { return source_.get(); }
   const DatasetSource& operator*() const { return *source_; }
 

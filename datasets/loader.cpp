@@ -49,7 +49,7 @@ std::pair<Index, Index> share(Index n, int rank, int ranks) {
 /// What every iteration of one loader has in common.
 struct Loader::Impl {
   Impl(Dataset data, LoaderOptions opts) : dataset(std::move(data)), options(std::move(opts)) {
-    check(&*dataset != nullptr, "loader", "there is no dataset");
+    check(bool(dataset), "loader", "there is no dataset");
     size = dataset->size(), shape = dataset->shape();
     check(size > 0, "loader", "dataset {} is empty", dataset->name());
     check(options.batch >= 1, "loader", "batch is {}, it must be at least 1", options.batch);
