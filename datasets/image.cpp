@@ -116,7 +116,8 @@ Tensor decode_jpeg(std::span<const std::byte> bytes, int channels, const std::st
   const int header =
       tjDecompressHeader3(jpeg.get(), data, bytes.size(), &width, &height, &subsampling, &colors);
   check(header == 0, op, "{}: damaged JPEG: {}", source, tjGetErrorStr2(jpeg.get()));
-  check(width > 0 && height > 0, op, "{}: damaged JPEG: it holds no image", source);  // tables alone are legal
+  // Tables alone are a legal JPEG.
+  check(width > 0 && height > 0, op, "{}: damaged JPEG: it holds no image", source);
   check(colors != TJCS_CMYK && colors != TJCS_YCCK, op,
         "{}: is a CMYK image, only grey and RGB are read: convert it first", source);
   check_size(width, height, max_pixels, source);
