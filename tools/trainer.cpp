@@ -1,6 +1,7 @@
 #include "tools/trainer.h"
 
 #include <chrono>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -38,8 +39,9 @@ class Trainer {
       : config_(config),
         world_(world),
         console_(!world.main(), config.run.log_seconds),
+        opening_test_(std::async(std::launch::async, [&config] { return make_dataset(config, "test"); })),
         train_(make_dataset(config, "train")),
-        test_(make_dataset(config, "test")),
+        test_(opening_test_.get()),
         loader_(train_, loader_options()),
         model_(make_model(config, train_)) {
     if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
@@ -164,6 +166,7 @@ class Trainer {
   const Config& config_;
   World& world_;
   Console console_;
+  std::future<Dataset> opening_test_;   // inflated beside the training set
   Dataset train_, test_;
   Loader loader_;   // tells the batches per epoch, and refuses impossible settings before anything is written
   Module model_;
