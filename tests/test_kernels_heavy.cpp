@@ -1,4 +1,5 @@
-// Convolution, matrix product and pooling kernels against loops written from their definitions; the allocator.
+// Convolution, matrix product and pooling kernels against loops written from their definitions; the
+// allocator.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -28,18 +29,22 @@ void run(A&&... a) {
 /// A host tensor whose numbers the test sees as doubles.
 struct Array {
   Array() = default;
-  Array(Shape shape, DType type) : shape(shape), type(type), bytes(static_cast<std::size_t>(shape.numel() * size_of(type))) {}
+  Array(Shape shape, DType type)
+      : shape(shape), type(type), bytes(static_cast<std::size_t>(shape.numel() * size_of(type))) {}
   View view() { return bytes.empty() && shape.rank() == 0 ? View{} : View{data(), shape, type, cpu()}; }
   void* data() { return bytes.empty() ? static_cast<void*>(&nothing) : bytes.data(); }
   Index size() const { return shape.numel(); }
   double get(Index i) {
-    return dispatch_any(type, [&](auto t) { return static_cast<double>(static_cast<decltype(t)*>(data())[i]); });
+    return dispatch_any(type,
+                        [&](auto t) { return static_cast<double>(static_cast<decltype(t)*>(data())[i]); });
   }
   void set(Index i, double v) {
     dispatch_any(type, [&](auto t) {
       using T = decltype(t);
-      if constexpr (std::is_same_v<T, bf16>) static_cast<T*>(data())[i] = T(static_cast<float>(v));
-      else static_cast<T*>(data())[i] = static_cast<T>(v);
+      if constexpr (std::is_same_v<T, bf16>)
+        static_cast<T*>(data())[i] = T(static_cast<float>(v));
+      else
+        static_cast<T*>(data())[i] = static_cast<T>(v);
     });
   }
   Shape shape;
@@ -132,7 +137,8 @@ void for_products(const ConvCase& c, F f) {
                 Index y = (((n * c.out[0] + y0) * c.out[1] + y1) * c.out[2] + y2) * c.c_out;
                 for (Index k = 0; k < c.c_out; ++k)
                   for (Index i = 0; i < gi; ++i)
-                    f(x + k / go * gi + i, (((k * c.filter[0] + f0) * c.filter[1] + f1) * c.filter[2] + f2) * gi + i, y + k);
+                    f(x + k / go * gi + i,
+                      (((k * c.filter[0] + f0) * c.filter[1] + f1) * c.filter[2] + f2) * gi + i, y + k);
               }
 }
 
@@ -151,11 +157,12 @@ void check_conv(ConvCase c, DType type, bool whole) {
   spoil_free_blocks();
   bool with_bias = pick(0, 1), accumulate = pick(0, 1);
   c.o.relu = pick(0, 1);
-  INFO("x " << to_string(c.x) << " w " << to_string(c.w) << " y " << to_string(c.y) << " groups " << c.o.groups
-            << " type " << name_of(type) << " bias " << with_bias << " relu " << c.o.relu);
+  INFO("x " << to_string(c.x) << " w " << to_string(c.w) << " y " << to_string(c.y) << " groups "
+            << c.o.groups << " type " << name_of(type) << " bias " << with_bias << " relu " << c.o.relu);
   Array x = filled(c.x, type, whole), w = filled(c.w, type, whole), dy = filled(c.y, type, whole);
   Array bias = with_bias ? filled({c.c_out}, type, whole) : Array();
-  Array y(c.y, type), dx = filled(c.x, type), dw = filled(c.w, type), db = with_bias ? filled({c.c_out}, type) : Array();
+  Array y(c.y, type), dx = filled(c.x, type), dw = filled(c.w, type),
+                      db = with_bias ? filled({c.c_out}, type) : Array();
   std::vector<double> ey(static_cast<std::size_t>(y.size())), ex(static_cast<std::size_t>(dx.size()));
   std::vector<double> ew(static_cast<std::size_t>(dw.size())), eb(static_cast<std::size_t>(c.c_out));
   if (accumulate) ew = numbers(dw);
@@ -176,7 +183,8 @@ void check_conv(ConvCase c, DType type, bool whole) {
   run<kernel::ConvBackwardWeight>(dw.view(), db.view(), x.view(), dy.view(), c.o, accumulate);
   bool exact = whole && type != DType::bf16;
   Index taps = dw.size() / c.c_out + 1, places = y.size() / c.c_out + 1;
-  // Whole numbers reach 4 per product and 2 per starting value: bf16 rounds their sums relative to their size.
+  // Whole numbers reach 4 per product and 2 per starting value: bf16 rounds their sums relative to their
+  // size.
   double size = whole ? 8 : 1;
   close(y, ey, exact ? 0 : size * tolerance(type, taps));
   close(dx, ex, exact ? 0 : size * tolerance(type, taps * c.c_out));
@@ -205,6 +213,26 @@ TEST_CASE("convolution of one channel, at several thread counts", "[conv]") {
         check_conv(c, DType::f32, false);
       }
   }
+  set_threads(before);
+}
+
+TEST_CASE("convolution's filter gradient with many input channels", "[conv]") {
+  int before = threads();
+  for (int count : {1, 2})
+    for (Index in : {32, 48, 64})
+      for (Index dilation : {1, 2})
+        for (Index stride : {1, 2}) {
+          set_threads(count);
+          ConvCase c{2, 2, in, 8, {17 * stride + 2 * dilation, 16 * stride + 2 * dilation, 1}, {3, 3, 1}, {}};
+          c.o.stride = {stride, stride, 1}, c.o.dilation = {dilation, dilation, 1}, c.out = {1, 1, 1};
+          c.x = {2}, c.w = {8, 3, 3, in}, c.y = {2};
+          for (std::size_t d = 0; d < 2; ++d) {
+            c.out[d] = (c.in[d] - 2 * dilation - 1) / stride + 1;
+            c.x.push_back(c.in[d]), c.y.push_back(c.out[d]);
+          }
+          c.x.push_back(in), c.y.push_back(8);
+          check_conv(c, DType::f32, stride == 1);
+        }
   set_threads(before);
 }
 
@@ -241,7 +269,8 @@ TEST_CASE("matrix products equal their definition", "[matmul]") {
     for (int i = 0; i < 40; ++i) {
       bool whole = i % 2 == 0;
       Index batch = pick(1, 3), m = pick(1, 9), n = pick(1, 9), k = pick(1, 20);
-      MatMulOptions o{.transpose_a = pick(0, 1) == 1, .transpose_b = pick(0, 1) == 1, .accumulate = pick(0, 1) == 1};
+      MatMulOptions o{
+          .transpose_a = pick(0, 1) == 1, .transpose_b = pick(0, 1) == 1, .accumulate = pick(0, 1) == 1};
       bool batched_a = pick(0, 1), batched_b = pick(0, 1);
       if (!batched_a && !batched_b) batch = 1;
       auto shape = [&](bool batched, Index rows, Index cols, bool transposed) {
@@ -264,14 +293,35 @@ TEST_CASE("matrix products equal their definition", "[matmul]") {
     }
 }
 
+TEST_CASE("large matrix products, as a layer's backward makes them", "[matmul]") {
+  for (bool transposed : {false, true})
+    for (bool accumulate : {false, true}) {
+      Index m = 33, n = 520, k = 70;
+      Array a = filled(transposed ? Shape{k, m} : Shape{m, k}, DType::f32), b = filled({k, n}, DType::f32);
+      Array c = filled({m, n}, DType::f32);
+      auto expected = accumulate ? numbers(c) : std::vector<double>(static_cast<std::size_t>(m * n));
+      for (Index p = 0; p < m; ++p)
+        for (Index r = 0; r < k; ++r)
+          for (Index q = 0; q < n; ++q)
+            expected[static_cast<std::size_t>(p * n + q)] +=
+                a.get(transposed ? r * m + p : p * k + r) * b.get(r * n + q);
+      run<kernel::MatMul>(c.view(), a.view(), b.view(),
+                          MatMulOptions{.transpose_a = transposed, .accumulate = accumulate});
+      close(c, expected, 0);
+    }
+}
+
 TEST_CASE("a linear layer equals its definition", "[matmul]") {
   for (DType type : all_types)
     for (int i = 0; i < 30; ++i) {
       bool whole = i % 2 == 0, relu = pick(0, 1), with_bias = pick(0, 1), accumulate = pick(0, 1);
       Index rows = pick(0, 7), in = pick(1, 40), out = pick(1, 20);
-      INFO(name_of(type) << " " << rows << " " << in << " " << out << " bias " << with_bias << " acc " << accumulate);
-      Array x = filled({rows, in}, type, whole), w = filled({out, in}, type, whole), dy = filled({rows, out}, type, whole);
-      Array bias = with_bias ? filled({out}, type, whole) : Array(), db = with_bias ? filled({out}, type) : Array();
+      INFO(name_of(type) << " " << rows << " " << in << " " << out << " bias " << with_bias << " acc "
+                         << accumulate);
+      Array x = filled({rows, in}, type, whole), w = filled({out, in}, type, whole),
+            dy = filled({rows, out}, type, whole);
+      Array bias = with_bias ? filled({out}, type, whole) : Array(),
+            db = with_bias ? filled({out}, type) : Array();
       Array y({rows, out}, type), dx({rows, in}, type), dw = filled({out, in}, type);
       std::vector<double> ey, ex(static_cast<std::size_t>(rows * in)), ew(static_cast<std::size_t>(out * in));
       std::vector<double> eb(static_cast<std::size_t>(out));
@@ -356,10 +406,13 @@ TEST_CASE("max pooling equals its definition", "[pool]") {
       for (int i = 0; i < 15; ++i) {
         PoolCase c = random_pool(dims, true);
         INFO("x " << to_string(c.x) << " y " << to_string(c.y));
-        Array x = filled(c.x, type), y(c.y, type), index(c.y, DType::u8), dx(c.x, type), dy = filled(c.y, type);
+        Array x = filled(c.x, type), y(c.y, type), index(c.y, DType::u8), dx(c.x, type),
+              dy = filled(c.y, type);
         if (i % 3 == 0) x.set(pick(0, x.size() - 1), std::nan(""));
-        std::vector<double> best(static_cast<std::size_t>(y.size()), -std::numeric_limits<double>::infinity());
-        std::vector<double> winner(best.size(), 0), from(best.size(), -1), ex(static_cast<std::size_t>(x.size()), 0.0);
+        std::vector<double> best(static_cast<std::size_t>(y.size()),
+                                 -std::numeric_limits<double>::infinity());
+        std::vector<double> winner(best.size(), 0), from(best.size(), -1),
+            ex(static_cast<std::size_t>(x.size()), 0.0);
         for_windows(c, [&](Index yi, Index k, Index xi) {
           auto at = static_cast<std::size_t>(yi);
           double v = x.get(xi);
@@ -382,7 +435,8 @@ TEST_CASE("max pooling equals its definition", "[pool]") {
 }
 
 TEST_CASE("max pooling over a window of more than 255 cells", "[pool]") {
-  Array x = filled({2, 20, 20, 3}, DType::f32, false), y({2, 1, 1, 3}, DType::f32), index(y.shape, DType::i32);
+  Array x = filled({2, 20, 20, 3}, DType::f32, false), y({2, 1, 1, 3}, DType::f32),
+        index(y.shape, DType::i32);
   PoolOptions o{.window = {20, 20, 1}};
   run<kernel::MaxPool>(y.view(), index.view(), x.view(), o);
   for (Index n = 0; n < 2; ++n)
@@ -403,7 +457,8 @@ TEST_CASE("average pooling equals its definition", "[pool]") {
         PoolCase c = random_pool(dims, false);
         c.o.count_padding = pick(0, 1);
         Array x = filled(c.x, type, false), y(c.y, type), dx(c.x, type), dy = filled(c.y, type, false);
-        std::vector<double> ey(static_cast<std::size_t>(y.size())), count(ey.size()), ex(static_cast<std::size_t>(x.size()));
+        std::vector<double> ey(static_cast<std::size_t>(y.size())), count(ey.size()),
+            ex(static_cast<std::size_t>(x.size()));
         for_windows(c, [&](Index yi, Index, Index xi) {
           ey[static_cast<std::size_t>(yi)] += x.get(xi), count[static_cast<std::size_t>(yi)] += 1;
         });
@@ -430,7 +485,8 @@ TEST_CASE("the fused tail equals bias, ReLU, pooling and dropout one after anoth
       for (int d = 0; d < dims; ++d) {
         auto at = static_cast<std::size_t>(d);
         c.o.window[at] = c.o.stride[at] = pick(1, 3);
-        c.in[at] = c.o.window[at] * pick(1, 4) + pick(0, c.o.window[at] - 1), c.out[at] = c.in[at] / c.o.window[at];
+        c.in[at] = c.o.window[at] * pick(1, 4) + pick(0, c.o.window[at] - 1),
+        c.out[at] = c.in[at] / c.o.window[at];
         c.x.push_back(c.in[at]), c.y.push_back(c.out[at]), c.cells *= c.o.window[at];
       }
       c.x.push_back(c.channels), c.y.push_back(c.channels);
@@ -451,7 +507,8 @@ TEST_CASE("the fused tail equals bias, ReLU, pooling and dropout one after anoth
       }
       run<kernel::MaxPool>(pooled.view(), winner.view(), summed.view(), c.o);
       run<kernel::Dropout>(dropped.view(), pooled.view(), sample.view(), p, key);
-      run<kernel::BiasReluPoolDropout>(y.view(), index.view(), x.view(), bias.view(), sample.view(), c.o, p, key);
+      run<kernel::BiasReluPoolDropout>(y.view(), index.view(), x.view(), bias.view(), sample.view(), c.o, p,
+                                       key);
       CHECK(std::memcmp(y.data(), dropped.data(), y.bytes.size()) == 0);
 
       Array dy = filled(c.y, type, false), through(c.y, type), unpooled(c.x, type), dx = filled(c.x, type);
@@ -463,7 +520,8 @@ TEST_CASE("the fused tail equals bias, ReLU, pooling and dropout one after anoth
         if (summed.get(k) <= 0) unpooled.set(k, 0);
         eb[static_cast<std::size_t>(k % c.channels)] += unpooled.get(k);
       }
-      run<kernel::BiasReluPoolDropoutBackward>(dx.view(), db.view(), dy.view(), index.view(), c.o, p, accumulate);
+      run<kernel::BiasReluPoolDropoutBackward>(dx.view(), db.view(), dy.view(), index.view(), c.o, p,
+                                               accumulate);
       close(dx, numbers(unpooled), 0);
       close(db, eb, 8 * tolerance(type, x.size()));
     }
@@ -473,7 +531,8 @@ TEST_CASE("the fused tail passes NaN on", "[pool]") {
   Array x = filled({1, 2, 2, 3}, DType::f32), y({1, 1, 1, 3}, DType::f32), index(y.shape, DType::u8);
   x.set(4, std::nan(""));
   PoolOptions o{.window = {2, 2, 1}, .stride = {2, 2, 1}};
-  run<kernel::BiasReluPoolDropout>(y.view(), index.view(), x.view(), View{}, View{}, o, 0.0, std::uint64_t{1});
+  run<kernel::BiasReluPoolDropout>(y.view(), index.view(), x.view(), View{}, View{}, o, 0.0,
+                                   std::uint64_t{1});
   CHECK(std::isnan(y.get(1)));
   CHECK(index.get(1) == 1);
 }
@@ -482,11 +541,13 @@ TEST_CASE("the allocator reuses blocks and counts bytes", "[runtime]") {
   Runtime& r = runtime(DeviceKind::cpu);
   std::size_t before = r.in_use();
   r.reset_peak();
-  for (std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{65}, std::size_t{5000},
-                            std::size_t{1} << 20, std::size_t{3000000}, (std::size_t{64} << 20) + 1}) {
+  for (std::size_t bytes :
+       {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{65}, std::size_t{5000},
+        std::size_t{1} << 20, std::size_t{3000000}, (std::size_t{64} << 20) + 1}) {
     void* block = r.allocate(bytes, cpu());
     CHECK(reinterpret_cast<std::uintptr_t>(block) % 64 == 0);
-    if (bytes >= std::size_t{1} << 20) CHECK(reinterpret_cast<std::uintptr_t>(block) % (std::size_t{2} << 20) == 0);
+    if (bytes >= std::size_t{1} << 20)
+      CHECK(reinterpret_cast<std::uintptr_t>(block) % (std::size_t{2} << 20) == 0);
     std::memset(block, 1, bytes);
     CHECK(r.in_use() == before + bytes);
     r.release(block, bytes, cpu());

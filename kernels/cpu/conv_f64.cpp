@@ -1,5 +1,6 @@
-// Convolutions in f64 as products of matrices: the input patches of one sample and group become rows of a matrix
-// (im2col), whose product with the filter is the output. Serves gradient checks; samples are divided among threads.
+// Convolutions in f64 as products of matrices: the input patches of one sample and group become rows of a
+// matrix (im2col), whose product with the filter is the output. Serves gradient checks; samples are divided
+// among threads.
 #include <cstring>
 
 #include "kernels/cpu/conv_shape.h"
@@ -32,8 +33,10 @@ void gather(double* columns, const double* x, Index g, const ConvShape& s) {
   Index c = s.group_in();
   for_patches(s, [&](Index patch, Index cell) {
     double* to = columns + patch * c;
-    if (cell < 0) std::fill_n(to, c, 0.0);
-    else std::copy_n(x + cell * s.c_in + g * c, c, to);
+    if (cell < 0)
+      std::fill_n(to, c, 0.0);
+    else
+      std::copy_n(x + cell * s.c_in + g * c, c, to);
   });
 }
 
@@ -66,7 +69,8 @@ void conv_f64(View y, View x, View w, View bias, const ConvShape& s) {
       for (Index g = 0; g < s.options.groups; ++g) {
         gather(columns.as<double>(), x.as<double>() + n * s.in_cells() * s.c_in, g, s);
         product(to + g * co, s.c_out, {columns.as<double>(), size.patch},
-                {w.as<double>() + g * co * size.patch, size.patch, true}, s.out_cells(), co, size.patch, false);
+                {w.as<double>() + g * co * size.patch, size.patch, true}, s.out_cells(), co, size.patch,
+                false);
       }
       for (Index i = 0; i < s.out_cells() * s.c_out; ++i) {
         if (bias) to[i] += bias.as<double>()[i % s.c_out];

@@ -5,8 +5,8 @@
 namespace trireme {
 
 struct ConvShape {
-  int dims = 0;                            ///< spatial axes, 1 to 3
-  Index n = 0, c_in = 0, c_out = 0;        ///< c_in, c_out: of all groups together
+  int dims = 0;                      ///< spatial axes, 1 to 3
+  Index n = 0, c_in = 0, c_out = 0;  ///< c_in, c_out: of all groups together
   Extents in{1, 1, 1}, out{1, 1, 1}, filter{1, 1, 1};
   ConvOptions options;
 
@@ -28,5 +28,13 @@ ConvShape conv_shape(const View& x, const View& w, const View& y, const ConvOpti
 void conv_f64(View y, View x, View w, View bias, const ConvShape&);
 void conv_backward_input_f64(View dx, View dy, View w, const ConvShape&);
 void conv_backward_weight_f64(View dw, View x, View dy, const ConvShape&, bool accumulate);
+
+// f32 with AVX-512, where it beats oneDNN: see conv_direct.cpp. Few input channels: output and filter
+// gradient; many: filter gradient. Call only what the first two functions allow, with n > 0.
+bool conv_direct_few(const View& x, const ConvShape&);
+bool conv_direct_many(const View& x, const ConvShape&);
+void conv_direct(View y, View x, View w, View bias, const ConvShape&);
+void conv_backward_weight_few(View dw, View x, View dy, const ConvShape&, bool accumulate);
+void conv_backward_weight_many(View dw, View x, View dy, const ConvShape&, bool accumulate);
 
 }  // namespace trireme

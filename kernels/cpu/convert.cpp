@@ -51,8 +51,8 @@ void convert(void* to, DType to_type, const void* from, DType from_type, Index n
     return;
   }
   bool widen = from_type == DType::bf16 && to_type == DType::f32;
-  check(widen || (from_type == DType::f32 && to_type == DType::bf16), "convert", "f32 and bf16 are expected, got {} to {}",
-        from_type, to_type);
+  check(widen || (from_type == DType::f32 && to_type == DType::bf16), "convert",
+        "f32 and bf16 are expected, got {} to {}", from_type, to_type);
   parallel_for(n, 1, [&](Index begin, Index end) {
     if (widen)
       for (Index i = begin; i < end; ++i) static_cast<float*>(to)[i] = static_cast<const bf16*>(from)[i];
@@ -73,10 +73,11 @@ void OutF32::store() const {
 }
 
 void sum_rows(const View& sum, const View& x, bool accumulate, std::string_view op) {
-  check(x.shape.rank() > 0 && sum.shape == Shape{x.shape[-1]}, op, "bias gradient is {}, the output gradient is {}",
-        sum.shape, x.shape);
+  check(x.shape.rank() > 0 && sum.shape == Shape{x.shape[-1]}, op,
+        "bias gradient is {}, the output gradient is {}", sum.shape, x.shape);
   bool wide = x.dtype == DType::bf16 && sum.dtype == DType::f32;
-  check(wide || sum.dtype == x.dtype, op, "bias gradient is {}, the output gradient is {}", sum.dtype, x.dtype);
+  check(wide || sum.dtype == x.dtype, op, "bias gradient is {}, the output gradient is {}", sum.dtype,
+        x.dtype);
   if (wide) return sum_rows_of<bf16, float>(sum, x, accumulate);
   dispatch_float(x.dtype, op, [&]<class T>(T) { sum_rows_of<T, T>(sum, x, accumulate); });
 }

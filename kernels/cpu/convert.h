@@ -1,4 +1,5 @@
-// f32 copies of bf16 operands, for kernels that the machine has in f32 only; and the sum of rows (bias gradients).
+// f32 copies of bf16 operands, for kernels that the machine has in f32 only; and the sum of rows (bias
+// gradients).
 #pragma once
 #include "kernels/cpu/dnnl.h"
 

@@ -1,5 +1,5 @@
-// What the CPU kernels use of oneDNN, the same for 2.6 and 3.x: dnnl.cpp and the one conditional below hold every
-// difference. Also the cache of prepared primitives.
+// What the CPU kernels use of oneDNN, the same for 2.6 and 3.x: dnnl.cpp and the one conditional below hold
+// every difference. Also the cache of prepared primitives.
 #pragma once
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -18,7 +18,8 @@ using Dims = dnnl::memory::dims;
 
 dnnl::engine& engine();
 
-/// The primitive's descriptor for args (2.6's order, without the engine). Throws dnnl::error when unimplemented.
+/// The primitive's descriptor for args (2.6's order, without the engine). Throws dnnl::error when
+/// unimplemented.
 template <class P, class... A>
 typename P::primitive_desc describe(const dnnl::primitive_attr& attr, A&&... args) {
 #if DNNL_VERSION_MAJOR >= 3
@@ -29,7 +30,8 @@ typename P::primitive_desc describe(const dnnl::primitive_attr& attr, A&&... arg
 }
 /// The same for a backward primitive, which wants the forward descriptor as a hint.
 template <class P, class Hint, class... A>
-typename P::primitive_desc describe_backward(const dnnl::primitive_attr& attr, const Hint& hint, A&&... args) {
+typename P::primitive_desc describe_backward(const dnnl::primitive_attr& attr, const Hint& hint,
+                                             A&&... args) {
 #if DNNL_VERSION_MAJOR >= 3
   return typename P::primitive_desc(engine(), std::forward<A>(args)..., hint, attr);
 #else
@@ -39,7 +41,8 @@ typename P::primitive_desc describe_backward(const dnnl::primitive_attr& attr, c
 void append_relu(dnnl::post_ops& ops);
 
 dnnl::memory::data_type type_of(DType t);
-/// A dense row-major block whose axes oneDNN knows in another order: axis i of dims is axis order[i] of the block.
+/// A dense row-major block whose axes oneDNN knows in another order: axis i of dims is axis order[i] of the
+/// block.
 Desc dense(const Dims& dims, const std::vector<int>& order, DType type);
 /// A block whose layout the primitive may choose.
 Desc any(const Dims& dims, DType type);
@@ -59,7 +62,9 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
   void* data() const { return data_; }
   template <class T>
-  T* as() const { return static_cast<T*>(data_); }
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
 
  private:
   std::size_t bytes_;
@@ -75,7 +80,8 @@ class Prepared {
   };
   Prepared() = default;
   /// clear: the primitive reads scratch memory that it has not written, so it must find zeros there.
-  Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& args, const Desc& scratchpad, bool clear = false);
+  Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& args, const Desc& scratchpad,
+           bool clear = false);
   /// data: one pointer for each of args, in that order.
   void operator()(std::initializer_list<const void*> data);
   explicit operator bool() const { return !memory_.empty(); }
@@ -107,10 +113,13 @@ class Key {
     add(v.shape.rank());
     add(std::span(v.shape.begin(), v.shape.end()));
   }
-  bool operator==(const Key& o) const { return std::equal(values_, values_ + size_, o.values_, o.values_ + o.size_); }
+  bool operator==(const Key& o) const {
+    return std::equal(values_, values_ + size_, o.values_, o.values_ + o.size_);
+  }
   std::size_t hash() const {
     std::uint64_t h = 0x9E3779B97F4A7C15ull;
-    for (int i = 0; i < size_; ++i) h = (h ^ static_cast<std::uint64_t>(values_[i])) * 0xff51afd7ed558ccdull, h ^= h >> 29;
+    for (int i = 0; i < size_; ++i)
+      h = (h ^ static_cast<std::uint64_t>(values_[i])) * 0xff51afd7ed558ccdull, h ^= h >> 29;
     return h;
   }
 

@@ -15,15 +15,17 @@ namespace trireme {
 /// Work below this many elementary operations is not worth waking a second thread.
 constexpr Index parallel_grain = 16384;
 
-/// Calls f(begin, end), or f(begin, end, chunk) with chunk < threads(), on contiguous, disjoint chunks that cover
-/// [0, n). Chunk k runs on thread k, so equal calls touch equal memory. cost: elementary operations per item.
-/// The first exception is rethrown here.
+/// Calls f(begin, end), or f(begin, end, chunk) with chunk < threads(), on contiguous, disjoint chunks that
+/// cover [0, n). Chunk k runs on thread k, so equal calls touch equal memory. cost: elementary operations per
+/// item. The first exception is rethrown here.
 template <class F>
 void parallel_for(Index n, Index cost, F&& f) {
   if (n <= 0) return;
   auto call = [&f](Index begin, Index end, int chunk) {
-    if constexpr (std::invocable<F&, Index, Index, int>) f(begin, end, chunk);
-    else f(begin, end);
+    if constexpr (std::invocable<F&, Index, Index, int>)
+      f(begin, end, chunk);
+    else
+      f(begin, end);
   };
   Index wanted = std::max<Index>(1, n * std::max<Index>(cost, 1) / parallel_grain);
   int team = static_cast<int>(std::min({wanted, n, static_cast<Index>(threads())}));

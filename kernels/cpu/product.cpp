@@ -22,13 +22,18 @@ void product(double* c, Index leading_c, Block a, Block b, Index m, Index n, Ind
   if (!accumulate) out.setZero();
   if (k == 0) return;
   In l = map(a, m, k), r = map(b, k, n);
-  if (a.transposed && b.transposed) out.noalias() += l.transpose() * r.transpose();
-  else if (a.transposed) out.noalias() += l.transpose() * r;
-  else if (b.transposed) out.noalias() += l * r.transpose();
-  else out.noalias() += l * r;
+  if (a.transposed && b.transposed)
+    out.noalias() += l.transpose() * r.transpose();
+  else if (a.transposed)
+    out.noalias() += l.transpose() * r;
+  else if (b.transposed)
+    out.noalias() += l * r.transpose();
+  else
+    out.noalias() += l * r;
 }
 
-void product_parallel(double* c, Index leading_c, Block a, Block b, Index m, Index n, Index k, bool accumulate) {
+void product_parallel(double* c, Index leading_c, Block a, Block b, Index m, Index n, Index k,
+                      bool accumulate) {
   parallel_for(m, n * std::max<Index>(k, 1), [&](Index begin, Index end) {
     Block rows{a.data + begin * (a.transposed ? 1 : a.leading), a.leading, a.transposed};
     product(c + begin * leading_c, leading_c, rows, b, end - begin, n, k, accumulate);

@@ -1,5 +1,5 @@
-// Memory of the CPU: a caching allocator. Released blocks go to free lists by size class and stay mapped, so a
-// training step in its steady state makes no system call and takes no page fault.
+// Memory of the CPU: a caching allocator. Released blocks go to free lists by size class and stay mapped, so
+// a training step in its steady state makes no system call and takes no page fault.
 #include "kernels/runtime.h"
 
 #include <omp.h>
@@ -52,12 +52,12 @@ class CpuRuntime final : public Runtime {
       trim();
       block = fresh(class_bytes(c));
     }
-    check(block != nullptr, "allocate", "out of memory: {} bytes asked for, {} in use; try a smaller batch", bytes,
-          in_use());
+    check(block != nullptr, "allocate", "out of memory: {} bytes asked for, {} in use; try a smaller batch",
+          bytes, in_use());
     if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(block, bytes);
     std::size_t now = in_use_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    for (std::size_t top = peak(); now > top && !peak_.compare_exchange_weak(top, now, std::memory_order_relaxed);) {
-    }
+    for (std::size_t top = peak();
+         now > top && !peak_.compare_exchange_weak(top, now, std::memory_order_relaxed);) {}
     return block;
   }
 
@@ -70,9 +70,7 @@ class CpuRuntime final : public Runtime {
     std::lock_guard lock(bin.mutex);
     try {
       bin.free.push_back(block);
-    } catch (const std::bad_alloc&) {
-      discard(block, class_bytes(c));
-    }
+    } catch (const std::bad_alloc&) { discard(block, class_bytes(c)); }
   }
 
   void copy(void* to, const void* from, std::size_t bytes, Device) override {
