@@ -50,7 +50,7 @@ Tensor follow(Module layer, const std::string& prefix, const std::string& title,
 
 }  // namespace
 
-std::string first_non_finite(const Module& model, const Loss& loss, const Tensor& x, const Tensor& y, Communicator* comm) {
+std::string first_non_finite(const Module& model, const Tensor& x, Communicator* comm) {
   NoGrad off;
   Trail trail;
   trail.add("the input batch", finite(x));
@@ -60,15 +60,15 @@ std::string first_non_finite(const Module& model, const Loss& loss, const Tensor
       at = follow((*row)[i], row->name(i) + ".", fmt::format("layer {} ({} '{}')", i, kind_of((*row)[i]), row->name(i)), at, trail);
   else
     at = follow(model, "", "the model", at, trail);
-  loss(at, y);
-  trail.add("the loss itself: the prediction is finite", false);
+  if (trail.first < 0) trail.first = static_cast<std::int64_t>(trail.places.size());
+  trail.places.push_back("");
   if (!comm) return trail.places[static_cast<std::size_t>(trail.first)];
   const Tensor earliest = Tensor::empty({1}, DType::i64);
   auto& value = *earliest.data<std::int64_t>();
   value = trail.first * comm->size() + comm->rank();
   comm->all_reduce(earliest, ReduceOp::min).wait();
   auto place = trail.places[static_cast<std::size_t>(value / comm->size())];
-  return fmt::format("{}, on rank {}", place, value % comm->size());
+  return place.empty() ? place : fmt::format("{}, on rank {}", place, value % comm->size());
 }
 
 }  // namespace trireme

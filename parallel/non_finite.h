@@ -1,13 +1,12 @@
 // Where a loss that is not finite came from. Used once, on the way out.
 #pragma once
 #include "framework/layer.h"
-#include "framework/ops.h"
 #include "parallel/communicator.h"
 
 namespace trireme {
 
 /// Runs the forward again, layer by layer, under the current Pass (so with the same masks), and says in words which tensor is the
-/// first that is not finite on any rank. comm: the ranks that share the batch, all of which call this; null: nobody else.
-std::string first_non_finite(const Module& model, const Loss& loss, const Tensor& x, const Tensor& y, Communicator* comm);
+/// first that is not finite on any rank; empty: none. comm: the ranks that share the batch, all of which call this; null: nobody else.
+std::string first_non_finite(const Module& model, const Tensor& x, Communicator* comm);
 
 }  // namespace trireme

@@ -10,6 +10,9 @@
 namespace trireme {
 namespace {
 
+/// ReLU may turn NaN into 0, so that weights go bad behind a finite loss; looking at all gradients in every step would cost too much.
+constexpr std::int64_t gradient_check_period = 64;
+
 /// The mesh axis over which a plan sums gradients.
 std::string reduced_axis(const Plan& plan) {
   for (auto& role : plan.roles)
@@ -86,7 +89,7 @@ struct Step::Impl {
   Tensor run(const Tensor& x, const Tensor& y);
   Pass make_pass(Index rows);
   void number_rows(Pass&, Index rows);
-  void refuse_non_finite(const Tensor& x, const Tensor& y);
+  void refuse_non_finite(const Tensor& x);   ///< when a loss, or a gradient it looks at, is not finite
 
   Loss loss;
   StepOptions options;
@@ -145,15 +148,22 @@ Tensor Step::Impl::run(const Tensor& x, const Tensor& y) {
       },
       [&] {
         loss_work.wait();
-        if (options.check_finite && !std::isfinite(global_loss.item())) refuse_non_finite(x, y);
+        if (options.check_finite) refuse_non_finite(x);
       });
   return std::exchange(global_loss, {});
 }
 
-void Step::Impl::refuse_non_finite(const Tensor& x, const Tensor& y) {
-  auto place = first_non_finite(model, loss, x, y, sums.get());
+void Step::Impl::refuse_non_finite(const Tensor& x) {
   const double value = global_loss.item();
-  fail(fmt::format("step {}", optimizer.steps() + 1), "loss is {}; first seen in {}", std::isnan(value) ? NAN : value, place);
+  std::string what = fmt::format("loss is {}", std::isnan(value) ? NAN : value);
+  if (std::isfinite(value)) {
+    if (optimizer.steps() % gradient_check_period != 0 || std::isfinite(optimizer.grad_norm())) return;
+    auto entry = parameters.first_non_finite_grad();
+    what += fmt::format(", but the gradient{} is not finite", entry ? fmt::format(" of '{}'", entry->name) : "'s norm");
+  }
+  auto place = first_non_finite(model, x, sums.get());
+  fail(fmt::format("step {}", optimizer.steps() + 1), "{}; {}", what,
+       place.empty() ? "everything before it is finite" : "first seen in " + place);
 }
 
 Step::Step(Module model, Loss loss, Recipe recipe, World& world, std::optional<Strategy> strategy, StepOptions options)

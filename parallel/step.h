@@ -14,7 +14,9 @@ namespace trireme {
 struct StepOptions {
   std::uint64_t seed = 0;                ///< of dropout masks
   OptimizerOptions optimizer = {};
-  bool check_finite = true;              ///< a non-finite loss throws Error naming the first layer whose output or gradient is not finite
+  /// A loss that is not finite (or a gradient, looked at every 64th step) throws Error naming the step and the first input, parameter or
+  /// layer output that is not; parameters are left as they were.
+  bool check_finite = true;
 };
 
 class Step {

@@ -242,6 +242,17 @@ TEST_CASE("a loss that is not finite names the step and where it began") {
   }
 }
 
+TEST_CASE("a gradient that is not finite behind a finite loss is found") {
+  World world;
+  // The derivative of sqrt at 0 is infinite.
+  Module model = Sequential{Linear(2, 2), [](const Tensor& x) { return sqrt(scale(x, 0)); }, Linear(2, 5)};
+  initialize(model, 1);
+  Step step(model, cross_entropy, Sgd{.lr = 0.1}, world);
+  auto message = error_of([&] { step(Tensor::full({2, 2}, 1), labels(2)); });
+  CHECK(message.find("step 1: loss is ") == 0);
+  CHECK(message.find("but the gradient of '0.weight' is not finite; everything before it is finite") != std::string::npos);
+}
+
 TEST_CASE("check_finite can be left out") {
   World world;
   Step step(smooth_model(), cross_entropy, Sgd{.lr = 0.1}, world, {}, {.check_finite = false});
