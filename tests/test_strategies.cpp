@@ -119,6 +119,20 @@ TEST_CASE("every exact strategy trains the serial run's model, dropout and short
   }
 }
 
+TEST_CASE("every all-reduce algorithm trains the same model, on every rank") {
+  if (under_mpi()) return;   // the processes' communicator is shared by all tests
+  Setup s{.model = small_cnn, .steps = 5};
+  auto reference = serial_run(s);
+  for (const char* algorithm : {"ring", "recursive_doubling", "rabenseifner", "tree"})
+    for (int ranks : {2, 3}) {
+      INFO(algorithm << " on " << ranks << " ranks");
+      check_close(on_ranks(ranks, [&](World& world) {
+        world.use_all_reduce(algorithm);
+        return train(s, world, data_parallel({.first_bucket = 100, .bucket = 300}));
+      }), reference, 1e-12);
+    }
+}
+
 TEST_CASE("other optimizers under data_parallel equal their serial runs") {
   int ranks = rank_counts({3})[0];
   for (auto& recipe : {Recipe(Adadelta{}), Recipe(AdamW{}), Recipe(Lars{.lr = 0.1}), Recipe(Adagrad{})}) {
