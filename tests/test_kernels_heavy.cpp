@@ -195,9 +195,14 @@ void check_conv(ConvCase c, DType type, bool whole) {
 }  // namespace
 
 TEST_CASE("convolution equals its definition", "[conv]") {
+  int before = threads();
   for (DType type : all_types)
     for (int dims = 1; dims <= 3; ++dims)
-      for (int i = 0; i < 25; ++i) check_conv(random_conv(dims), type, i % 2 == 0);
+      for (int i = 0; i < 20; ++i) {
+        set_threads(i % 5 == 0 ? 2 : 1);
+        check_conv(random_conv(dims), type, i % 2 == 0);
+      }
+  set_threads(before);
 }
 
 TEST_CASE("convolution of one channel, at several thread counts", "[conv]") {
@@ -219,18 +224,18 @@ TEST_CASE("convolution of one channel, at several thread counts", "[conv]") {
 TEST_CASE("convolution's filter gradient with many input channels", "[conv]") {
   int before = threads();
   for (int count : {1, 2})
-    for (Index in : {32, 48, 64})
+    for (Index in : {32, 48})
       for (Index dilation : {1, 2})
         for (Index stride : {1, 2}) {
           set_threads(count);
-          ConvCase c{2, 2, in, 8, {17 * stride + 2 * dilation, 16 * stride + 2 * dilation, 1}, {3, 3, 1}, {}};
+          ConvCase c{2, 2, in, 4, {17 * stride + 2 * dilation, 16 * stride + 2 * dilation, 1}, {3, 3, 1}, {}};
           c.o.stride = {stride, stride, 1}, c.o.dilation = {dilation, dilation, 1}, c.out = {1, 1, 1};
-          c.x = {2}, c.w = {8, 3, 3, in}, c.y = {2};
+          c.x = {2}, c.w = {4, 3, 3, in}, c.y = {2};
           for (std::size_t d = 0; d < 2; ++d) {
             c.out[d] = (c.in[d] - 2 * dilation - 1) / stride + 1;
             c.x.push_back(c.in[d]), c.y.push_back(c.out[d]);
           }
-          c.x.push_back(in), c.y.push_back(8);
+          c.x.push_back(in), c.y.push_back(4);
           check_conv(c, DType::f32, stride == 1);
         }
   set_threads(before);

@@ -254,12 +254,9 @@ void conv_backward_weight(View dw, View dbias, View x, View dy, const ConvOption
     if (dbias) std::memset(dbias.data, 0, static_cast<std::size_t>(dbias.bytes()));
     return;
   }
-  auto* own = x.dtype == DType::f64    ? conv_backward_weight_f64
-              : conv_direct_few(x, s)  ? conv_backward_weight_few
-              : conv_direct_many(x, s) ? conv_backward_weight_many
-                                       : nullptr;
-  if (own) {
-    own(dw, x, dy, s, accumulate);
+  if (conv_direct_few(x, s)) return conv_backward_weight_few(dw, dbias, x, dy, s, accumulate);
+  if (dw.dtype == DType::f64 || conv_direct_many(x, s)) {
+    (dw.dtype == DType::f64 ? conv_backward_weight_f64 : conv_backward_weight_many)(dw, x, dy, s, accumulate);
     if (dbias) sum_rows(dbias, dy, accumulate, op);
     return;
   }

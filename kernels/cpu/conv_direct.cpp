@@ -1,8 +1,10 @@
 // Convolutions where oneDNN 2.6 is weak in channels last, in f32 and AVX-512: few input channels (a grey or
 // colour image), and the filter's gradient. Sums stay in registers over a whole sample. Other cases: oneDNN,
 // see conv.cpp.
+#include <array>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "kernels/cpu/conv_shape.h"
 #include "kernels/cpu/dnnl.h"
@@ -158,13 +160,14 @@ template <int V>
   for (; i < width; ++i) strip(std::integral_constant<int, 1>{}, i);
 }
 
-/// dw[k, 16 V channels] += sum over a row of outputs of x[offset[k]] * dy, for K filter cells.
-template <int K, int V>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void few_gradient(float* dw, Index channels,
-                                                                            const float* x, const float* dy,
-                                                                            const Walk& w,
+/// dw[k, 16 V channels] += sum over outputs of x[offset[k]] * dy, for K filter cells; Bias: dbias += sum of
+/// dy.
+template <int K, int V, bool Bias>
+[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void few_gradient(float* dw, float* dbias,
+                                                                            Index channels, const float* x,
+                                                                            const float* dy, const Walk& w,
                                                                             const Index* offset) {
-  Vector sum[K][V];
+  Vector sum[K][V], total[V] = {};
   Index place[K];
   for (int k = 0; k < K; ++k) {
     place[k] = offset[k];
@@ -173,23 +176,34 @@ template <int K, int V>
   for (const auto& row : w.rows[0]) {
     const float* p = x + row.x;
     const float* g = dy + row.y;
-    for (Index i = 0; i < w.width; ++i, p += w.step, g += channels)
+    for (Index i = 0; i < w.width; ++i, p += w.step, g += channels) {
       for (int k = 0; k < K; ++k)
         for (int v = 0; v < V; ++v) sum[k][v] += at(g + v * lanes) * p[place[k]];
+      if constexpr (Bias)
+        for (int v = 0; v < V; ++v) total[v] += at(g + v * lanes);
+    }
   }
-  for (int k = 0; k < K; ++k)
-    for (int v = 0; v < V; ++v) at(dw + k * channels + v * lanes) = sum[k][v];
+  for (int v = 0; v < V; ++v) {
+    for (int k = 0; k < K; ++k) at(dw + k * channels + v * lanes) = sum[k][v];
+    if constexpr (Bias) at(dbias + v * lanes) += total[v];
+  }
 }
 
+/// dw [cells + 1, C]: its last row is the bias gradient.
 template <int V>
 void few_gradients(float* dw, Index channels, const float* x, const float* dy, const Walk& w,
                    const Index* offset, Index cells) {
-  using Fn = void(float*, Index, const float*, const float*, const Walk&, const Index*);
-  constexpr Fn* by_count[] = {few_gradient<1, V>, few_gradient<2, V>, few_gradient<3, V>,
-                              few_gradient<4, V>, few_gradient<5, V>, few_gradient<6, V>,
-                              few_gradient<7, V>, few_gradient<8, V>, few_gradient<9, V>};
-  for (Index k = 0; k < cells; k += 9)
-    by_count[std::min<Index>(9, cells - k) - 1](dw + k * channels, channels, x, dy, w, offset + k);
+  using Fn = void(float*, float*, Index, const float*, const float*, const Walk&, const Index*);
+  constexpr Index most = 9;
+  constexpr auto table = []<int... K>(std::integer_sequence<int, K...>) {
+    return std::array<std::array<Fn*, most>, 2>{
+        {{few_gradient<K + 1, V, false>...}, {few_gradient<K + 1, V, true>...}}};
+  }
+  (std::make_integer_sequence<int, most>{});
+  for (Index k = 0; k < cells; k += most) {
+    Fn* gradient = table[k == 0][static_cast<std::size_t>(std::min(most, cells - k) - 1)];
+    gradient(dw + k * channels, dw + cells * channels, channels, x, dy, w, offset + k);
+  }
 }
 
 /// A convolution of few channels: the input's extents with padding, and where each (filter cell, channel)
@@ -223,15 +237,17 @@ struct Few {
   }
 };
 
-/// Adds up the chunks' partial gradients in order, so that the result depends on the number of threads alone.
+/// to[i] (+)= number place(i) of each chunk's partial sums [chunk, count], added in order: the result depends
+/// on the number of threads alone.
 template <class Place>
-void reduce_chunks(float* dw, const float* partial, Index count, bool accumulate, Place place) {
+void reduce_chunks(const View& to, const float* partial, Index count, bool accumulate, Place place) {
   Index chunks = threads();
-  parallel_for(count, chunks, [&](Index begin, Index end) {
+  float* out = to.as<float>();
+  parallel_for(to.numel(), chunks, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
-      float sum = accumulate ? dw[i] : 0.f;
+      float sum = accumulate ? out[i] : 0.f;
       for (Index k = 0; k < chunks; ++k) sum += partial[k * count + place(i)];
-      dw[i] = sum;
+      out[i] = sum;
     }
   });
 }
@@ -279,9 +295,9 @@ void conv_direct(View y, View x, View w, View bias, const ConvShape& s) {
   });
 }
 
-void conv_backward_weight_few(View dw, View x, View dy, const ConvShape& s, bool accumulate) {
+void conv_backward_weight_few(View dw, View dbias, View x, View dy, const ConvShape& s, bool accumulate) {
   const Few few(s);
-  const Index cells = few.cells(), channels = s.c_out, count = cells * channels;
+  const Index cells = few.cells(), channels = s.c_out, count = (cells + 1) * channels;
   auto bytes = static_cast<std::size_t>(threads() * count) * sizeof(float);
   onednn::Scratch partial(bytes);  // [chunk, filter cell, O]
   std::memset(partial.data(), 0, bytes);
@@ -299,8 +315,11 @@ void conv_backward_weight_few(View dw, View x, View dy, const ConvShape& s, bool
       }
     }
   });
-  reduce_chunks(dw.as<float>(), partial.as<float>(), count, accumulate,
+  reduce_chunks(dw, partial.as<float>(), count, accumulate,
                 [=](Index i) { return i % cells * channels + i / cells; });
+  if (dbias)
+    reduce_chunks(dbias, partial.as<float>(), count, accumulate,
+                  [=](Index i) { return cells * channels + i; });
 }
 
 void conv_backward_weight_many(View dw, View x, View dy, const ConvShape& s, bool accumulate) {
@@ -314,7 +333,7 @@ void conv_backward_weight_many(View dw, View x, View dy, const ConvShape& s, boo
       many_channels_sample(partial.as<float>() + chunk * count, x.as<float>() + n * s.in_cells() * s.c_in,
                            dy.as<float>() + n * s.out_cells() * s.c_out, s, w);
   });
-  reduce_chunks(dw.as<float>(), partial.as<float>(), count, accumulate, [](Index i) { return i; });
+  reduce_chunks(dw, partial.as<float>(), count, accumulate, [](Index i) { return i; });
 }
 
 }  // namespace trireme

@@ -34,7 +34,7 @@ void conv_backward_weight_f64(View dw, View x, View dy, const ConvShape&, bool a
 bool conv_direct_few(const View& x, const ConvShape&);
 bool conv_direct_many(const View& x, const ConvShape&);
 void conv_direct(View y, View x, View w, View bias, const ConvShape&);
-void conv_backward_weight_few(View dw, View x, View dy, const ConvShape&, bool accumulate);
+void conv_backward_weight_few(View dw, View dbias, View x, View dy, const ConvShape&, bool accumulate);
 void conv_backward_weight_many(View dw, View x, View dy, const ConvShape&, bool accumulate);
 
 }  // namespace trireme

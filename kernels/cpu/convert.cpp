@@ -1,9 +1,6 @@
 #include "kernels/cpu/convert.h"
 
-#include <cstring>
-#include <vector>
-
-#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/columns.h"
 
 namespace trireme {
 namespace {
@@ -17,30 +14,17 @@ View in_f32(const View& v, const onednn::Scratch& copy) {
   return f;
 }
 
-template <class T, class S>
-void sum_rows_of(const View& sum, const View& x, bool accumulate) {
+template <class T>
+void sum_rows_of(const View& sum, const View& x, bool accumulate, std::string_view op) {
   using A = Accumulator<T>;
   Index channels = sum.numel(), rows = channels == 0 ? 0 : x.numel() / channels;
-  // One partial sum per chunk, added in order: the result depends on the number of threads alone.
-  std::vector<std::vector<A>> partial(static_cast<std::size_t>(threads()));
-  parallel_for(rows, channels, [&](Index begin, Index end, int part) {
-    std::vector<A> total(static_cast<std::size_t>(channels), A(0));
-    const T* from = x.as<T>();
-    A* to = total.data();
-    for (Index r = begin; r < end; ++r) {
-      const T* row = from + r * channels;
+  double* total =
+      column_sums<A>(1, rows, channels, [=, from = x.as<const T>()](A* acc, Index begin, Index end) {
+        for (Index r = begin; r < end; ++r)
 #pragma omp simd
-      for (Index c = 0; c < channels; ++c) to[c] += static_cast<A>(row[c]);
-    }
-    partial[static_cast<std::size_t>(part)] = std::move(total);
-  });
-  S* out = sum.as<S>();
-  for (Index c = 0; c < channels; ++c) {
-    A total = accumulate ? static_cast<A>(out[c]) : A(0);
-    for (const auto& p : partial)
-      if (!p.empty()) total += p[static_cast<std::size_t>(c)];
-    out[c] = static_cast<S>(total);
-  }
+          for (Index c = 0; c < channels; ++c) acc[c] += static_cast<A>(from[r * channels + c]);
+      });
+  store(sum, total, accumulate, op);
 }
 
 }  // namespace
@@ -78,8 +62,7 @@ void sum_rows(const View& sum, const View& x, bool accumulate, std::string_view 
   bool wide = x.dtype == DType::bf16 && sum.dtype == DType::f32;
   check(wide || sum.dtype == x.dtype, op, "bias gradient is {}, the output gradient is {}", sum.dtype,
         x.dtype);
-  if (wide) return sum_rows_of<bf16, float>(sum, x, accumulate);
-  dispatch_float(x.dtype, op, [&]<class T>(T) { sum_rows_of<T, T>(sum, x, accumulate); });
+  dispatch_float(x.dtype, op, [&]<class T>(T) { sum_rows_of<T>(sum, x, accumulate, op); });
 }
 
 }  // namespace trireme
