@@ -11,14 +11,16 @@ Buckets::Buckets(Parameters& parameters, std::vector<Slice> slices, Start start)
   for (std::size_t b = 0; b < slices.size(); ++b) {
     views_.push_back(parameters_.grads().rows(slices[b].begin, slices[b].end));
     for (std::size_t e = 0; e < entries.size(); ++e)
-      if (entries[e].slice.begin < slices[b].end && slices[b].begin < entries[e].slice.end) touches_[e].push_back(b), ++entries_[b];
+      if (entries[e].slice.begin < slices[b].end && slices[b].begin < entries[e].slice.end)
+        touches_[e].push_back(b), ++entries_[b];
   }
   for (std::size_t e = 0; e < entries.size(); ++e)
     hooks_.push_back(add_grad_hook(entries[e].tensor, [this, e](const Tensor&) { completed(e); }));
 }
 
 Buckets::~Buckets() {
-  for (std::size_t e = 0; e < hooks_.size(); ++e) remove_grad_hook(parameters_.entries()[e].tensor, hooks_[e]);
+  for (std::size_t e = 0; e < hooks_.size(); ++e)
+    remove_grad_hook(parameters_.entries()[e].tensor, hooks_[e]);
 }
 
 void Buckets::arm(bool listen) {
@@ -28,11 +30,13 @@ void Buckets::arm(bool listen) {
   listening_ = listen;
 }
 
-// A bucket may fill before its turn; it waits, so that every rank starts the same collectives in the same order.
+// A bucket may fill before its turn; it waits, so that every rank starts the same collectives in the same
+// order.
 void Buckets::completed(std::size_t entry) {
   if (!listening_) return;
   check(!seen_[entry], "reducer",
-        "the gradient of '{}' is completed a second time before finish(): gradients of several backwards can only be reduced with overlap = false",
+        "the gradient of '{}' is completed a second time before finish(): gradients of several backwards can "
+        "only be reduced with overlap = false",
         parameters_.entries()[entry].name);
   seen_[entry] = true;
   for (std::size_t b : touches_[entry]) --missing_[b];

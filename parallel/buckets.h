@@ -1,5 +1,5 @@
-// Buckets: collectives over slices of the gradient block that start in the midst of backward, each as soon as its slice is complete,
-// and always in the same order on every rank. The executor and Reducer share it.
+// Buckets: collectives over slices of the gradient block that start in the midst of backward, each as soon as
+// its slice is complete, and always in the same order on every rank. The executor and Reducer share it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,10 +20,11 @@ class Buckets {
   Buckets(const Buckets&) = delete;
   Buckets& operator=(const Buckets&) = delete;
 
-  /// Before backward. listen: buckets start as backward completes them, and a second backward before flush() throws Error;
-  /// else all start in flush().
+  /// Before backward. listen: buckets start as backward completes them, and a second backward before flush()
+  /// throws Error; else all start in flush().
   void arm(bool listen = true);
-  /// After backward: gradients that this rank did not produce become zero, and the buckets that have not started start.
+  /// After backward: gradients that this rank did not produce become zero, and the buckets that have not
+  /// started start.
   void flush();
   void wait(std::size_t i) { works_[i].wait(); }
   /// Waits for all, in order.
@@ -37,7 +38,7 @@ class Buckets {
   }
 
   Parameters& parameters_;
-  std::vector<Tensor> views_;                      // of the gradient block, one per bucket
+  std::vector<Tensor> views_;  // of the gradient block, one per bucket
   Start start_;
   std::vector<std::vector<std::size_t>> touches_;  // buckets that an entry lies in
   std::vector<int> entries_;                       // how many entries lie in a bucket
@@ -45,7 +46,7 @@ class Buckets {
   std::vector<bool> seen_;                         // entries completed since arm()
   std::vector<std::uint64_t> hooks_;
   std::vector<Work> works_;
-  std::size_t next_ = 0;                           // first bucket that has not started
+  std::size_t next_ = 0;  // first bucket that has not started
   bool listening_ = false;
 };
 

@@ -1,5 +1,6 @@
-// check(plan): finds what would hang or train a different model. Order within a role is judged by what the plan promises (lane order and
-// `after`), not by how one executor happens to run it; messages are played through on a few coordinates.
+// check(plan): finds what would hang or train a different model. Order within a role is judged by what the
+// plan promises (lane order and `after`), not by how one executor happens to run it; messages are played
+// through on a few coordinates.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -12,7 +13,8 @@ namespace {
 
 bool is_reduction(const Action& a) { return a.verb == Verb::all_reduce || a.verb == Verb::reduce_scatter; }
 bool is_collective(const Action& a) {
-  return is_reduction(a) || a.verb == Verb::all_gather || a.verb == Verb::broadcast || a.verb == Verb::average;
+  return is_reduction(a) || a.verb == Verb::all_gather || a.verb == Verb::broadcast ||
+         a.verb == Verb::average;
 }
 bool is_message(const Action& a) { return a.verb == Verb::send || a.verb == Verb::recv; }
 /// A backward that completes weight gradients.
@@ -40,23 +42,27 @@ class Faults {
   std::vector<std::string> lines_;
 };
 
-std::string place(const Role& role, ActionId id) { return fmt::format("role {}, action {} ({})", role.name, id, to_string(role.actions[id])); }
+std::string place(const Role& role, ActionId id) {
+  return fmt::format("role {}, action {} ({})", role.name, id, to_string(role.actions[id]));
+}
 
 /// Which actions of a role have finished before another may start.
 class Order {
  public:
-  explicit Order(const Role& role) : role_(role), n_(static_cast<int>(role.actions.size())), before_(n_, std::vector<bool>(n_)) {
+  explicit Order(const Role& role)
+      : role_(role), n_(static_cast<int>(role.actions.size())), before_(n_, std::vector<bool>(n_)) {
     std::vector<int> state(n_);
     for (ActionId id = 0; id < n_ && cycle_.empty(); ++id) visit(id, state);
   }
   bool operator()(ActionId a, ActionId b) const { return before_[b][a]; }
-  const std::string& cycle() const { return cycle_; }   ///< empty: none
+  const std::string& cycle() const { return cycle_; }  ///< empty: none
 
  private:
   void visit(ActionId id, std::vector<int>& state) {
     if (state[id] == 2 || !cycle_.empty()) return;
     if (state[id] == 1) {
-      cycle_ = fmt::format("deadlock: {} waits for itself, through `after` and the order of its lane", place(role_, id));
+      cycle_ = fmt::format("deadlock: {} waits for itself, through `after` and the order of its lane",
+                           place(role_, id));
       return;
     }
     state[id] = 1;
@@ -86,21 +92,28 @@ class Order {
 void check_shape(const Plan& plan, Faults& faults) {
   for (auto& part : plan.parts)
     if (part.slice.begin < 0 || part.slice.end > plan.parameters || part.slice.size() < 0)
-      faults.add("part '{}' has the slice [{}, {}) of a block of {}", part.name, part.slice.begin, part.slice.end, plan.parameters);
+      faults.add("part '{}' has the slice [{}, {}) of a block of {}", part.name, part.slice.begin,
+                 part.slice.end, plan.parameters);
   for (auto& role : plan.roles) {
     int n = static_cast<int>(role.actions.size());
     for (ActionId id = 0; id < n; ++id) {
       const Action& a = role.actions[id];
       for (ActionId from : a.after)
         if (from < 0 || from >= n || from == id)
-          faults.add("{} depends on action {}, which is {}", place(role, id), from, from == id ? "itself" : "not there");
-      if (a.part >= static_cast<int>(plan.parts.size())) faults.add("{}: there are {} parts", place(role, id), plan.parts.size());
-      bool layered = a.verb == Verb::forward || a.verb == Verb::backward || a.verb == Verb::backward_input || a.verb == Verb::backward_weight;
+          faults.add("{} depends on action {}, which is {}", place(role, id), from,
+                     from == id ? "itself" : "not there");
+      if (a.part >= static_cast<int>(plan.parts.size()))
+        faults.add("{}: there are {} parts", place(role, id), plan.parts.size());
+      bool layered = a.verb == Verb::forward || a.verb == Verb::backward || a.verb == Verb::backward_input ||
+                     a.verb == Verb::backward_weight;
       if (layered && a.part < 0) faults.add("{} names no part", place(role, id));
       Index block = a.verb == Verb::average ? std::max(plan.buffers, plan.parameters) : plan.parameters;
-      if ((is_reduction(a) || a.verb == Verb::update) && (a.slice.begin < 0 || a.slice.end > block || a.slice.size() <= 0))
-        faults.add("{} has the slice [{}, {}) of a block of {}", place(role, id), a.slice.begin, a.slice.end, block);
-      if ((is_collective(a) || is_message(a)) && a.peer.axis.empty()) faults.add("{} names no axis", place(role, id));
+      if ((is_reduction(a) || a.verb == Verb::update) &&
+          (a.slice.begin < 0 || a.slice.end > block || a.slice.size() <= 0))
+        faults.add("{} has the slice [{}, {}) of a block of {}", place(role, id), a.slice.begin, a.slice.end,
+                   block);
+      if ((is_collective(a) || is_message(a)) && a.peer.axis.empty())
+        faults.add("{} names no axis", place(role, id));
       if (a.on_ready && a.after.empty()) faults.add("{} names no backward to start in", place(role, id));
     }
   }
@@ -108,8 +121,11 @@ void check_shape(const Plan& plan, Faults& faults) {
 
 // Forward and backward of every part and micro-batch: each once, in the order of the chain rule.
 struct Passes {
-  struct At { std::size_t role; ActionId id; };
-  std::map<std::tuple<Verb, int, int>, At> first;   // by verb, part, micro
+  struct At {
+    std::size_t role;
+    ActionId id;
+  };
+  std::map<std::tuple<Verb, int, int>, At> first;  // by verb, part, micro
   int micros = 0;
   std::optional<At> find(Verb v, int part, int micro) const {
     auto at = first.find({v, part, micro});
@@ -125,7 +141,9 @@ Passes collect_passes(const Plan& plan, Faults& faults) {
       if (a.verb < Verb::forward || a.verb > Verb::backward_weight) continue;
       passes.micros = std::max(passes.micros, a.micro + 1);
       auto [at, fresh] = passes.first.try_emplace({a.verb, a.part, a.micro}, Passes::At{r, id});
-      if (!fresh) faults.add("{} repeats {}", place(plan.roles[r], id), place(plan.roles[at->second.role], at->second.id));
+      if (!fresh)
+        faults.add("{} repeats {}", place(plan.roles[r], id),
+                   place(plan.roles[at->second.role], at->second.id));
     }
   return passes;
 }
@@ -135,7 +153,8 @@ void check_passes(const Plan& plan, const std::vector<Order>& orders, const Pass
   using At = std::optional<Passes::At>;
   auto in_order = [&](At a, At b) {
     if (a && b && a->role == b->role && !orders[a->role](a->id, b->id))
-      faults.add("{} does not wait for {}", place(plan.roles[b->role], b->id), place(plan.roles[a->role], a->id));
+      faults.add("{} does not wait for {}", place(plan.roles[b->role], b->id),
+                 place(plan.roles[a->role], a->id));
   };
   for (int m = 0; m < passes.micros; ++m) {
     At loss = passes.find(Verb::loss, -1, m);
@@ -157,7 +176,8 @@ void check_passes(const Plan& plan, const std::vector<Order>& orders, const Pass
 }
 
 /// One stretch of a part's parameters that all reductions and updates treat alike.
-void check_stretch(const Role& role, const Order& order, const PartInfo& part, int index, Slice s, int data_ranks, Faults& faults) {
+void check_stretch(const Role& role, const Order& order, const PartInfo& part, int index, Slice s,
+                   int data_ranks, Faults& faults) {
   std::vector<ActionId> backwards, reductions, updates;
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
     const Action& a = role.actions[id];
@@ -165,20 +185,28 @@ void check_stretch(const Role& role, const Order& order, const PartInfo& part, i
     if (is_reduction(a) && overlap(a.slice, s)) reductions.push_back(id);
     if (a.verb == Verb::update && overlap(a.slice, s)) updates.push_back(id);
   }
-  auto name = fmt::format("role {}: gradient [{}, {}) of part {} ('{}')", role.name, s.begin, s.end, index, part.name);
+  auto name = fmt::format("role {}: gradient [{}, {}) of part {} ('{}')", role.name, s.begin, s.end, index,
+                          part.name);
   if (data_ranks > 1 && reductions.empty())
-    faults.add("{} is never reduced over the {} ranks that share the batch: use data_parallel()", name, data_ranks);
-  if (data_ranks > 1 && reductions.size() > 1) faults.add("{} is reduced {} times, by actions {}", name, reductions.size(), fmt::join(reductions, ", "));
+    faults.add("{} is never reduced over the {} ranks that share the batch: use data_parallel()", name,
+               data_ranks);
+  if (data_ranks > 1 && reductions.size() > 1)
+    faults.add("{} is reduced {} times, by actions {}", name, reductions.size(), fmt::join(reductions, ", "));
   if (updates.empty()) faults.add("{} updates nothing", name);
-  if (updates.size() > 1) faults.add("{} is used by {} updates, actions {}", name, updates.size(), fmt::join(updates, ", "));
+  if (updates.size() > 1)
+    faults.add("{} is used by {} updates, actions {}", name, updates.size(), fmt::join(updates, ", "));
   for (ActionId r : reductions)
     for (ActionId b : backwards)
-      if (!order(b, r)) faults.add("{} is reduced by action {} before the backward that completes it, action {}", name, r, b);
+      if (!order(b, r))
+        faults.add("{} is reduced by action {} before the backward that completes it, action {}", name, r, b);
   for (ActionId u : updates) {
     for (ActionId r : reductions)
-      if (!order(r, u)) faults.add("{} is used by the update, action {}, before its reduction, action {}", name, u, r);
+      if (!order(r, u))
+        faults.add("{} is used by the update, action {}, before its reduction, action {}", name, u, r);
     for (ActionId b : backwards)
-      if (!order(b, u)) faults.add("{} is used by the update, action {}, before the backward that completes it, action {}", name, u, b);
+      if (!order(b, u))
+        faults.add("{} is used by the update, action {}, before the backward that completes it, action {}",
+                   name, u, b);
   }
 }
 
@@ -187,7 +215,8 @@ void check_gradients(const Plan& plan, const std::vector<Order>& orders, int dat
     const Role& role = plan.roles[r];
     for (int p = 0; p < static_cast<int>(plan.parts.size()); ++p) {
       const Slice whole = plan.parts[p].slice;
-      bool ours = std::any_of(role.actions.begin(), role.actions.end(), [&](const Action& a) { return completes(a) && a.part == p; });
+      bool ours = std::any_of(role.actions.begin(), role.actions.end(),
+                              [&](const Action& a) { return completes(a) && a.part == p; });
       if (!ours || whole.size() <= 0) continue;
       std::vector<Index> cuts = {whole.begin, whole.end};
       for (auto& a : role.actions)
@@ -196,7 +225,8 @@ void check_gradients(const Plan& plan, const std::vector<Order>& orders, int dat
             if (whole.begin < cut && cut < whole.end) cuts.push_back(cut);
       std::sort(cuts.begin(), cuts.end());
       for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
-        if (cuts[i] < cuts[i + 1]) check_stretch(role, orders[r], plan.parts[p], p, {cuts[i], cuts[i + 1]}, data_ranks, faults);
+        if (cuts[i] < cuts[i + 1])
+          check_stretch(role, orders[r], plan.parts[p], p, {cuts[i], cuts[i + 1]}, data_ranks, faults);
     }
   }
 }
@@ -207,7 +237,7 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   Faults faults;
   if (plan.roles.empty()) faults.add("the plan has no role");
   check_shape(plan, faults);
-  if (!faults.empty()) return faults.take();   // the rest follows the ids
+  if (!faults.empty()) return faults.take();  // the rest follows the ids
   std::vector<Order> orders;
   for (auto& role : plan.roles) {
     orders.emplace_back(role);

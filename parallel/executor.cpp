@@ -7,9 +7,10 @@ namespace trireme {
 std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {
   std::vector<PartInfo> parts;
   auto& entries = parameters.entries();
-  std::size_t next = 0;   // entries come in the order of the layers
+  std::size_t next = 0;  // entries come in the order of the layers
   for (int p = 0; p < size(); ++p) {
-    auto [first, last] = row_ ? row_->group(static_cast<std::size_t>(p)) : std::pair<std::size_t, std::size_t>{0, 0};
+    auto [first, last] =
+        row_ ? row_->group(static_cast<std::size_t>(p)) : std::pair<std::size_t, std::size_t>{0, 0};
     std::string name = "model";
     if (row_) name = row_->name(first) + (last - first > 1 ? "-" + row_->name(last - 1) : "");
     auto belongs = [&](const std::string& entry) {
@@ -23,12 +24,17 @@ std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {
     Index end = next < entries.size() ? entries[next].slice.begin : parameters.size();
     parts.push_back({std::move(name), {begin, next == 0 ? 0 : end}});
   }
-  check(next == entries.size(), "step", "parameter '{}' belongs to no layer of the model's chain", next < entries.size() ? entries[next].name : "");
+  check(next == entries.size(), "step", "parameter '{}' belongs to no layer of the model's chain",
+        next < entries.size() ? entries[next].name : "");
   return parts;
 }
 
-Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh)
-    : actions_(plan.roles.at(static_cast<std::size_t>(role)).actions), chain_(chain), loss_fn_(std::move(loss)), optimizer_(optimizer),
+Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer,
+                   Mesh& mesh)
+    : actions_(plan.roles.at(static_cast<std::size_t>(role)).actions),
+      chain_(chain),
+      loss_fn_(std::move(loss)),
+      optimizer_(optimizer),
       slots_(actions_.size()) {
   std::vector<Slice> slices;
   std::vector<Communicator*> comms;
@@ -53,25 +59,28 @@ Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Op
     comms.push_back(s.comm);
   }
   if (!slices.empty())
-    buckets_ = std::make_unique<Buckets>(optimizer.parameters(), std::move(slices), [comms](std::size_t i, const Tensor& gradients) {
-      return comms[i]->all_reduce(gradients);
-    });
+    buckets_ = std::make_unique<Buckets>(
+        optimizer.parameters(), std::move(slices),
+        [comms](std::size_t i, const Tensor& gradients) { return comms[i]->all_reduce(gradients); });
   prepare_backward();
   prepare_updates();
 }
 
-// The tape runs backward from the loss in one go, so the parts' backwards must stand together, last part first.
+// The tape runs backward from the loss in one go, so the parts' backwards must stand together, last part
+// first.
 void Executor::prepare_backward() {
   int last = -1, part = chain_.size();
   for (std::size_t id = 0; id < actions_.size(); ++id) {
     const Action& a = actions_[id];
     if (a.verb == Verb::backward) {
-      check(a.part == part - 1, "executor", "action {} ({}): a backward that is cut into pieces is not run yet", id, to_string(a));
+      check(a.part == part - 1, "executor",
+            "action {} ({}): a backward that is cut into pieces is not run yet", id, to_string(a));
       slots_[id].first_backward = last < 0;
       last = static_cast<int>(id);
       part = a.part;
     } else if (last >= 0 && part > 0) {
-      check(a.on_ready || a.lane == Lane::comm, "executor", "action {} ({}) in the midst of backward is not run yet", id, to_string(a));
+      check(a.on_ready || a.lane == Lane::comm, "executor",
+            "action {} ({}) in the midst of backward is not run yet", id, to_string(a));
     }
   }
   check(last >= 0 && part == 0, "executor", "the plan has no backward");
@@ -90,10 +99,12 @@ void Executor::prepare_updates() {
   check(last != nullptr, "executor", "the plan has no update");
   last->last_update = true;
   check(whole || optimizer_.options().clip_norm <= 0, "executor",
-        "clipping by the global norm wants one update of the whole block, the plan cuts it: leave clip_norm at 0");
+        "clipping by the global norm wants one update of the whole block, the plan cuts it: leave clip_norm "
+        "at 0");
 }
 
-void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update) {
+void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss,
+                   const BeforeUpdate& before_update) {
   Tensor activation = x;
   for (std::size_t id = 0; id < actions_.size(); ++id) {
     for (ActionId before : actions_[id].after) finish(before);
@@ -102,7 +113,8 @@ void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, cons
   for (std::size_t id = 0; id < actions_.size(); ++id) finish(static_cast<ActionId>(id));
 }
 
-void Executor::execute(ActionId id, Tensor& activation, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update) {
+void Executor::execute(ActionId id, Tensor& activation, const Tensor& y, const OnLoss& on_loss,
+                       const BeforeUpdate& before_update) {
   const Action& a = actions_[static_cast<std::size_t>(id)];
   Slot& s = slots_[static_cast<std::size_t>(id)];
   switch (a.verb) {
@@ -120,7 +132,8 @@ void Executor::execute(ActionId id, Tensor& activation, const Tensor& y, const O
       if (s.last_backward && buckets_) buckets_->flush();
       break;
     case Verb::all_reduce:
-      if (s.bucket < 0 && s.comm) s.work = s.comm->all_reduce(optimizer_.parameters().grads().rows(a.slice.begin, a.slice.end));
+      if (s.bucket < 0 && s.comm)
+        s.work = s.comm->all_reduce(optimizer_.parameters().grads().rows(a.slice.begin, a.slice.end));
       s.pending = s.comm != nullptr;
       break;
     case Verb::average:
@@ -141,12 +154,15 @@ void Executor::update(const Action& a, const Slot& s, const BeforeUpdate& before
 void Executor::finish(ActionId id) {
   Slot& s = slots_[static_cast<std::size_t>(id)];
   if (!std::exchange(s.pending, false)) return;
-  if (s.bucket >= 0) buckets_->wait(static_cast<std::size_t>(s.bucket));
-  else s.work.wait();
+  if (s.bucket >= 0)
+    buckets_->wait(static_cast<std::size_t>(s.bucket));
+  else
+    s.work.wait();
   if (s.buffer) finish_average(s);
 }
 
-// Buffers are packed into one block, so that the average is one collective however many layers have running statistics.
+// Buffers are packed into one block, so that the average is one collective however many layers have running
+// statistics.
 void Executor::start_average(Slot& s) {
   NoGrad off;
   auto& buffers = optimizer_.parameters().buffers();

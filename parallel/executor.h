@@ -1,5 +1,6 @@
-// Executor: interprets one role's list of actions. Compute runs on the caller's thread in list order; collectives start in list order
-// (those on_ready in the midst of backward) and are waited for by the actions that name them, or at the end of the run.
+// Executor: interprets one role's list of actions. Compute runs on the caller's thread in list order;
+// collectives start in list order (those on_ready in the midst of backward) and are waited for by the actions
+// that name them, or at the end of the run.
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,7 +14,8 @@
 
 namespace trireme {
 
-/// A model as a chain of parts: the groups of its Sequential (fused neighbours are one), or the model as the only part.
+/// A model as a chain of parts: the groups of its Sequential (fused neighbours are one), or the model as the
+/// only part.
 class Chain {
  public:
   explicit Chain(Module model) : model_(std::move(model)), row_(model_.as<Sequential>()) {}
@@ -26,7 +28,7 @@ class Chain {
 
  private:
   Module model_;
-  Sequential* row_;   // inside model_, or null
+  Sequential* row_;  // inside model_, or null
 };
 
 class Executor {
@@ -36,16 +38,17 @@ class Executor {
   /// Called before the first update: the place to refuse a step.
   using BeforeUpdate = std::function<void()>;
 
-  /// plan has been checked. All that is referred to must outlive the executor. Throws Error for a plan it cannot run.
+  /// plan has been checked. All that is referred to must outlive the executor. Throws Error for a plan it
+  /// cannot run.
   Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh);
   void run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update);
 
  private:
-  struct Slot {                     // of one action, parallel to the list
-    Communicator* comm = nullptr;   // null: nobody else on the axis
-    int bucket = -1;                // of buckets_; -1: not on_ready
+  struct Slot {                    // of one action, parallel to the list
+    Communicator* comm = nullptr;  // null: nobody else on the axis
+    int bucket = -1;               // of buckets_; -1: not on_ready
     bool first_backward = false, last_backward = false, first_update = false, last_update = false;
-    Tensor buffer;                  // average: the packed buffers
+    Tensor buffer;  // average: the packed buffers
     Work work;
     bool pending = false;
   };

@@ -5,8 +5,10 @@
 namespace trireme {
 namespace {
 
-constexpr std::array verbs = {"load", "forward", "loss", "backward", "backward_input", "backward_weight", "send", "recv",
-                              "all_reduce", "reduce_scatter", "all_gather", "broadcast", "update", "average", "free"};
+constexpr std::array verbs = {"load",           "forward",         "loss",       "backward",
+                              "backward_input", "backward_weight", "send",       "recv",
+                              "all_reduce",     "reduce_scatter",  "all_gather", "broadcast",
+                              "update",         "average",         "free"};
 constexpr std::array lanes = {"compute", "comm", "copy"};
 
 std::string range(const Slice& s) { return fmt::format("[{}, {})", s.begin, s.end); }
@@ -21,9 +23,12 @@ class Fnv {
     add(text.size());
     for (unsigned char c : text) hash_ = (hash_ ^ c) * 0x100000001b3u;
   }
-  void add(const Slice& s) { add(static_cast<std::uint64_t>(s.begin)), add(static_cast<std::uint64_t>(s.end)); }
+  void add(const Slice& s) {
+    add(static_cast<std::uint64_t>(s.begin)), add(static_cast<std::uint64_t>(s.end));
+  }
   void add(const Action& a) {
-    for (int v : {static_cast<int>(a.verb), static_cast<int>(a.lane), a.part, a.micro, a.peer.offset, int(a.on_ready)})
+    for (int v : {static_cast<int>(a.verb), static_cast<int>(a.lane), a.part, a.micro, a.peer.offset,
+                  int(a.on_ready)})
       add(static_cast<std::uint64_t>(v));
     add(a.slice);
     add(a.peer.axis);
@@ -45,9 +50,12 @@ std::string to_string(const Action& a) {
   if (a.part >= 0) text += fmt::format(" part {}", a.part);
   if (a.micro > 0) text += fmt::format(" micro {}", a.micro);
   if (a.slice.size() > 0) text += fmt::format(" {}", range(a.slice));
-  if (a.verb == Verb::send) text += fmt::format(" to {} {:+}", a.peer.axis, a.peer.offset);
-  else if (a.verb == Verb::recv) text += fmt::format(" from {} {:+}", a.peer.axis, a.peer.offset);
-  else if (!a.peer.axis.empty()) text += " over " + a.peer.axis;
+  if (a.verb == Verb::send)
+    text += fmt::format(" to {} {:+}", a.peer.axis, a.peer.offset);
+  else if (a.verb == Verb::recv)
+    text += fmt::format(" from {} {:+}", a.peer.axis, a.peer.offset);
+  else if (!a.peer.axis.empty())
+    text += " over " + a.peer.axis;
   if (a.on_ready) text += ", on ready";
   return text;
 }
@@ -55,14 +63,16 @@ std::string to_string(const Action& a) {
 std::string Plan::to_string() const {
   std::string text;
   for (auto& name : strategies) text += (text.empty() ? "" : " | ") + name;
-  text = fmt::format("plan {}: {} parts, {} parameters, hash {:016x}\n", text.empty() ? "serial" : text, parts.size(), parameters, hash());
+  text = fmt::format("plan {}: {} parts, {} parameters, hash {:016x}\n", text.empty() ? "serial" : text,
+                     parts.size(), parameters, hash());
   for (std::size_t i = 0; i < parts.size(); ++i)
     text += fmt::format("part {:>3}  {:<24} {}\n", i, parts[i].name, range(parts[i].slice));
   for (auto& role : roles) {
     text += fmt::format("role {}: {} actions\n", role.name, role.actions.size());
     for (std::size_t i = 0; i < role.actions.size(); ++i) {
       const Action& a = role.actions[i];
-      std::string line = fmt::format("{:>4}  {:<8} {}", i, lanes[static_cast<std::size_t>(a.lane)], trireme::to_string(a));
+      std::string line =
+          fmt::format("{:>4}  {:<8} {}", i, lanes[static_cast<std::size_t>(a.lane)], trireme::to_string(a));
       if (!a.after.empty()) line += fmt::format(", after {}", fmt::join(a.after, " "));
       text += line + "\n";
     }

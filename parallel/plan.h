@@ -1,5 +1,5 @@
-// Plan: what each role does in one step, as plain data: it can be printed, compared, hashed across ranks, checked, run,
-// simulated and drawn. A strategy turns a plan into a plan.
+// Plan: what each role does in one step, as plain data: it can be printed, compared, hashed across ranks,
+// checked, run, simulated and drawn. A strategy turns a plan into a plan.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,30 +10,46 @@
 namespace trireme {
 
 enum class Verb : std::uint8_t {
-  load, forward, loss, backward, backward_input, backward_weight, send, recv,
-  all_reduce, reduce_scatter, all_gather, broadcast, update, average, free,
+  load,
+  forward,
+  loss,
+  backward,
+  backward_input,
+  backward_weight,
+  send,
+  recv,
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  update,
+  average,
+  free,
 };
 enum class Lane : std::uint8_t { compute, comm, copy };
-using ActionId = int;   ///< position in its role's list
+using ActionId = int;  ///< position in its role's list
 
 struct Peer {
-  std::string axis;     ///< mesh axis of the message or collective; empty: none
-  int offset = 0;       ///< send/recv: peer's coordinate minus own
+  std::string axis;  ///< mesh axis of the message or collective; empty: none
+  int offset = 0;    ///< send/recv: peer's coordinate minus own
   bool operator==(const Peer&) const = default;
 };
 struct Action {
   Verb verb;
   Lane lane = Lane::compute;
-  int part = -1;                     ///< index of the model part; -1: all or none
-  int micro = 0;                     ///< micro-batch
-  Slice slice = {};                  ///< of the flat block, for collectives and update
+  int part = -1;     ///< index of the model part; -1: all or none
+  int micro = 0;     ///< micro-batch
+  Slice slice = {};  ///< of the flat block, for collectives and update
   Peer peer = {};
-  bool on_ready = false;             ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
-  std::vector<ActionId> after = {};  ///< must have finished (on other lanes; within a lane the list order holds)
+  bool on_ready =
+      false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
+  std::vector<ActionId> after =
+      {};  ///< must have finished (on other lanes; within a lane the list order holds)
   bool operator==(const Action&) const = default;
 };
 
-/// One list of actions, run by every rank at a coordinate of the role's axis (all ranks, if there is one role).
+/// One list of actions, run by every rank at a coordinate of the role's axis (all ranks, if there is one
+/// role).
 struct Role {
   std::string name;
   std::vector<Action> actions;
@@ -48,29 +64,30 @@ struct PartInfo {
 
 struct Plan {
   std::vector<PartInfo> parts;
-  Index parameters = 0;              ///< length of the flat block
-  Index buffers = 0;                 ///< elements of all buffers (running statistics)
+  Index parameters = 0;  ///< length of the flat block
+  Index buffers = 0;     ///< elements of all buffers (running statistics)
   std::vector<Role> roles;
-  std::vector<std::string> strategies;   ///< names of those applied, in order
+  std::vector<std::string> strategies;  ///< names of those applied, in order
   bool operator==(const Plan&) const = default;
 
-  std::string to_string() const;     ///< a table, one action a line
-  std::uint64_t hash() const;        ///< equal plans, equal hashes: compared across ranks before step 1
+  std::string to_string() const;  ///< a table, one action a line
+  std::uint64_t hash() const;     ///< equal plans, equal hashes: compared across ranks before step 1
 };
 
 std::string to_string(Verb);
 /// "all_reduce [0, 4096) over data, on ready": for error messages.
 std::string to_string(const Action&);
 
-/// Puts an action before position `at` of the role's list; ids in `after`, the new action's included, mean positions before the insertion.
+/// Puts an action before position `at` of the role's list; ids in `after`, the new action's included, mean
+/// positions before the insertion.
 void insert(Role&, ActionId at, Action);
 
 /// Everything on one rank: forward, loss, backward of each part, update.
 Plan serial(std::vector<PartInfo> parts, Index parameters, Index buffers = 0);
 
-/// What is wrong with a plan, one line each; empty: it is sound. Looks for unmatched or crossed messages, deadlock, a gradient
-/// never or twice reduced, an update before its reduction, a backward before its forward, dependencies on nothing.
-/// data_ranks: size of the axis "data".
+/// What is wrong with a plan, one line each; empty: it is sound. Looks for unmatched or crossed messages,
+/// deadlock, a gradient never or twice reduced, an update before its reduction, a backward before its
+/// forward, dependencies on nothing. data_ranks: size of the axis "data".
 std::vector<std::string> check(const Plan&, int data_ranks);
 
 }  // namespace trireme

@@ -14,19 +14,20 @@ class Play {
  public:
   Play(const Plan& plan, const std::string& data_axis, int data_ranks, std::vector<std::string>& faults)
       : plan_(plan), data_axis_(data_axis), faults_(faults) {
-    bool across = false;   // messages along the data axis; otherwise its coordinates are all alike
+    bool across = false;  // messages along the data axis; otherwise its coordinates are all alike
     for (auto& role : plan.roles)
       for (auto& a : role.actions) across = across || (is_message(a) && a.peer.axis == data_axis);
     width_ = across ? std::min(data_ranks, most_data_ranks) : 1;
     for (int r = 0; r < roles(); ++r)
-      for (int d = 0; d < width_; ++d) ranks_.push_back({r, d, std::vector<State>(plan.roles[r].actions.size())});
+      for (int d = 0; d < width_; ++d)
+        ranks_.push_back({r, d, std::vector<State>(plan.roles[r].actions.size())});
   }
 
   void run() {
     std::size_t before = faults_.size();
     pair_messages();
     group_collectives();
-    if (faults_.size() > before) return;   // what follows would be a deadlock for a reason already given
+    if (faults_.size() > before) return;  // what follows would be a deadlock for a reason already given
     while (advance()) {}
     report_stuck();
   }
@@ -34,24 +35,25 @@ class Play {
  private:
   struct State {
     bool started = false, finished = false;
-    std::vector<std::pair<int, ActionId>> partners;   // that must have started too: (rank, action)
+    std::vector<std::pair<int, ActionId>> partners;  // that must have started too: (rank, action)
   };
   struct Rank {
     int role, data;
     std::vector<State> states;
   };
-  using Key = std::tuple<int, int, Index, Index>;   // part, micro, slice
+  using Key = std::tuple<int, int, Index, Index>;  // part, micro, slice
   static Key key(const Action& a) { return {a.part, a.micro, a.slice.begin, a.slice.end}; }
   static bool is_message(const Action& a) { return a.verb == Verb::send || a.verb == Verb::recv; }
   static bool is_collective(const Action& a) {
-    return a.verb == Verb::all_reduce || a.verb == Verb::reduce_scatter || a.verb == Verb::all_gather || a.verb == Verb::broadcast ||
-           a.verb == Verb::average;
+    return a.verb == Verb::all_reduce || a.verb == Verb::reduce_scatter || a.verb == Verb::all_gather ||
+           a.verb == Verb::broadcast || a.verb == Verb::average;
   }
   int roles() const { return static_cast<int>(plan_.roles.size()); }
   int count(int rank) const { return static_cast<int>(ranks_[rank].states.size()); }
   const Action& action(int rank, ActionId id) const { return plan_.roles[ranks_[rank].role].actions[id]; }
   std::string place(int rank, ActionId id) const {
-    return fmt::format("role {}, action {} ({})", plan_.roles[ranks_[rank].role].name, id, to_string(action(rank, id)));
+    return fmt::format("role {}, action {} ({})", plan_.roles[ranks_[rank].role].name, id,
+                       to_string(action(rank, id)));
   }
   void fault(std::string line) {
     if (std::find(faults_.begin(), faults_.end(), line) == faults_.end()) faults_.push_back(std::move(line));
@@ -65,26 +67,34 @@ class Play {
     return other < 0 || other >= roles() ? -1 : other * width_ + data;
   }
 
-  // Sends and receives of a channel are paired by what they carry; that they come in one order is a demand of its own.
+  // Sends and receives of a channel are paired by what they carry; that they come in one order is a demand of
+  // its own.
   void pair_messages() {
-    struct Channel { std::vector<ActionId> sends, recvs; };
+    struct Channel {
+      std::vector<ActionId> sends, recvs;
+    };
     std::map<std::pair<int, int>, Channel> channels;
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
       for (ActionId id = 0; id < count(rank); ++id) {
         const Action& a = action(rank, id);
         if (!is_message(a)) continue;
         int other = peer(rank, a.peer);
-        if (other < 0) fault(fmt::format("{}: there is no role there", place(rank, id)));
-        else if (a.verb == Verb::send) channels[{rank, other}].sends.push_back(id);
-        else channels[{other, rank}].recvs.push_back(id);
+        if (other < 0)
+          fault(fmt::format("{}: there is no role there", place(rank, id)));
+        else if (a.verb == Verb::send)
+          channels[{rank, other}].sends.push_back(id);
+        else
+          channels[{other, rank}].recvs.push_back(id);
       }
-    for (auto& [ends, channel] : channels) pair_channel(ends.first, ends.second, channel.sends, channel.recvs);
+    for (auto& [ends, channel] : channels)
+      pair_channel(ends.first, ends.second, channel.sends, channel.recvs);
   }
 
   void pair_channel(int from, int to, const std::vector<ActionId>& sends, std::vector<ActionId> recvs) {
     std::vector<ActionId> order;
     for (ActionId s : sends) {
-      auto match = std::find_if(recvs.begin(), recvs.end(), [&](ActionId r) { return key(action(to, r)) == key(action(from, s)); });
+      auto match = std::find_if(recvs.begin(), recvs.end(),
+                                [&](ActionId r) { return key(action(to, r)) == key(action(from, s)); });
       if (match == recvs.end()) {
         fault(fmt::format("{}: nobody receives it", place(from, s)));
         continue;
@@ -97,13 +107,15 @@ class Play {
     for (ActionId r : recvs) fault(fmt::format("{}: nobody sends it", place(to, r)));
     auto crossed = std::adjacent_find(order.begin(), order.end(), std::greater<>());
     if (crossed != order.end())
-      fault(fmt::format("messages cross: {} comes before {}, but they are sent in the other order", place(to, crossed[1]), place(to, crossed[0])));
+      fault(fmt::format("messages cross: {} comes before {}, but they are sent in the other order",
+                        place(to, crossed[1]), place(to, crossed[0])));
   }
 
-  // The k-th collective along an axis must be the same for all who share it. Along the data axis all run one list.
+  // The k-th collective along an axis must be the same for all who share it. Along the data axis all run one
+  // list.
   void group_collectives() {
     for (int d = 0; d < width_; ++d) {
-      std::map<std::string, std::map<int, std::vector<ActionId>>> lists;   // by axis, by rank
+      std::map<std::string, std::map<int, std::vector<ActionId>>> lists;  // by axis, by rank
       for (int r = 0; r < roles(); ++r)
         for (ActionId id = 0; id < count(r * width_ + d); ++id) {
           const Action& a = action(r * width_ + d, id);
@@ -118,14 +130,15 @@ class Play {
     for (int r = 1; r < roles(); ++r) {
       auto& list = by_rank[r * width_ + d];
       if (list.size() != first.size()) {
-        fault(fmt::format("role {} makes {} collectives along '{}', role {} makes {}", plan_.roles[0].name, first.size(), axis,
-                          plan_.roles[r].name, list.size()));
+        fault(fmt::format("role {} makes {} collectives along '{}', role {} makes {}", plan_.roles[0].name,
+                          first.size(), axis, plan_.roles[r].name, list.size()));
         return;
       }
       for (std::size_t k = 0; k < list.size(); ++k) {
         const Action &a = action(d, first[k]), &b = action(r * width_ + d, list[k]);
         if (a.verb != b.verb || a.slice != b.slice)
-          fault(fmt::format("collective {} along '{}' differs: {}, but {}", k, axis, place(d, first[k]), place(r * width_ + d, list[k])));
+          fault(fmt::format("collective {} along '{}' differs: {}, but {}", k, axis, place(d, first[k]),
+                            place(r * width_ + d, list[k])));
       }
     }
     for (auto& [rank, list] : by_rank)
@@ -151,7 +164,8 @@ class Play {
       for (ActionId id = 0; id < count(rank); ++id) {
         State& s = ranks_[rank].states[id];
         if (!s.started && may_start(rank, id)) s.started = moved = true;
-        bool met = std::all_of(s.partners.begin(), s.partners.end(), [&](auto& p) { return ranks_[p.first].states[p.second].started; });
+        bool met = std::all_of(s.partners.begin(), s.partners.end(),
+                               [&](auto& p) { return ranks_[p.first].states[p.second].started; });
         if (s.started && !s.finished && met) s.finished = moved = true;
       }
     return moved;
@@ -161,7 +175,8 @@ class Play {
     std::string waiting;
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
       for (ActionId id = 0; id < count(rank); ++id)
-        if (auto& s = ranks_[rank].states[id]; s.started && !s.finished) waiting += (waiting.empty() ? "" : "; ") + place(rank, id);
+        if (auto& s = ranks_[rank].states[id]; s.started && !s.finished)
+          waiting += (waiting.empty() ? "" : "; ") + place(rank, id);
     if (!waiting.empty()) fault("deadlock: these wait for partners that never start: " + waiting);
   }
 
@@ -169,12 +184,13 @@ class Play {
   std::string data_axis_;
   std::vector<std::string>& faults_;
   int width_ = 1;
-  std::vector<Rank> ranks_;   // role-major
+  std::vector<Rank> ranks_;  // role-major
 };
 
 }  // namespace
 
-void check_messages(const Plan& plan, const std::string& data_axis, int data_ranks, std::vector<std::string>& faults) {
+void check_messages(const Plan& plan, const std::string& data_axis, int data_ranks,
+                    std::vector<std::string>& faults) {
   Play(plan, data_axis, data_ranks, faults).run();
 }
 

@@ -50,7 +50,8 @@ Strategy parse_one(const std::string& text) {
     std::string inside = trim(text.substr(open + 1, text.size() - open - 2));
     for (auto& item : inside.empty() ? std::vector<std::string>{} : split_at(inside, ',')) {
       auto equals = item.find('=');
-      check(equals != std::string::npos, "strategy", "'{}' in '{}' is not of the form knob=value", item, text);
+      check(equals != std::string::npos, "strategy", "'{}' in '{}' is not of the form knob=value", item,
+            text);
       bool added = values.emplace(trim(item.substr(0, equals)), trim(item.substr(equals + 1))).second;
       check(added, "strategy", "'{}' gives a knob twice", text);
     }
@@ -65,8 +66,8 @@ Strategy parse_one(const std::string& text) {
   std::vector<std::string> names;
   for (auto& row : table) names.push_back(row.name);
   std::string near = suggestion(name, names);
-  fail("strategy", "there is no '{}'{}; there are: {}", name, near.empty() ? "" : fmt::format(", did you mean '{}'?", near),
-       fmt::join(names, ", "));
+  fail("strategy", "there is no '{}'{}; there are: {}", name,
+       near.empty() ? "" : fmt::format(", did you mean '{}'?", near), fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -107,8 +108,8 @@ void Knobs::take(const std::string& name, Index& value) {
   const std::string* text = find(name);
   if (!text) return;
   auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  check(error == std::errc{} && end == text->data() + text->size() && value > 0, strategy_, "{}={}: wants a whole number above 0",
-        name, *text);
+  check(error == std::errc{} && end == text->data() + text->size() && value > 0, strategy_,
+        "{}={}: wants a whole number above 0", name, *text);
 }
 
 void Knobs::take(const std::string& name, int& value) {
@@ -139,7 +140,8 @@ void Knobs::take(const std::string& name, NormScope& value) {
 
 void Knobs::finish() const {
   for (auto& [name, value] : values_)
-    check(std::find(known_.begin(), known_.end(), name) != known_.end(), strategy_, "has no knob '{}'; it has: {}", name,
+    check(std::find(known_.begin(), known_.end(), name) != known_.end(), strategy_,
+          "has no knob '{}'; it has: {}", name,
           known_.empty() ? "none" : fmt::format("{}", fmt::join(known_, ", ")));
 }
 

@@ -9,22 +9,25 @@
 
 namespace trireme {
 
-/// Relation to the serial run, tested per strategy: exact; delayed by d steps; exact in the limit of a knob; statistical.
+/// Relation to the serial run, tested per strategy: exact; delayed by d steps; exact in the limit of a knob;
+/// statistical.
 enum class Claim : std::uint8_t { exact, delayed, limit, statistical };
-/// Whose rows batch norm's statistics cover: this micro-batch, this rank's rows, a group of ranks, or the global batch.
-/// Only global equals the serial run. Under the others each rank's running statistics differ after a forward, so data_parallel
-/// averages them over the ranks in every step: all ranks evaluate and save the same model (the variance between ranks is left out).
+/// Whose rows batch norm's statistics cover: this micro-batch, this rank's rows, a group of ranks, or the
+/// global batch. Only global equals the serial run. Under the others each rank's running statistics differ
+/// after a forward, so data_parallel averages them over the ranks in every step: all ranks evaluate and save
+/// the same model (the variance between ranks is left out).
 enum class NormScope : std::uint8_t { micro, local, group, global };
 
 class Strategy {
  public:
   Strategy() = default;  ///< serial: leaves the plan as it is
-  Strategy(std::string name, Claim claim, std::function<Plan(Plan)> rewrite) : steps_{{std::move(name), claim, std::move(rewrite)}} {}
+  Strategy(std::string name, Claim claim, std::function<Plan(Plan)> rewrite)
+      : steps_{{std::move(name), claim, std::move(rewrite)}} {}
   Plan operator()(Plan plan) const;
-  Claim claim() const;                        ///< the weakest of the parts'
-  std::string name() const;                   ///< "pipeline | data_parallel"
+  Claim claim() const;       ///< the weakest of the parts'
+  std::string name() const;  ///< "pipeline | data_parallel"
   NormScope norm_scope = NormScope::local;
-  int norm_group = 1;                         ///< ranks per group under NormScope::group
+  int norm_group = 1;  ///< ranks per group under NormScope::group
   friend Strategy operator|(Strategy a, const Strategy& b);
 
  private:
@@ -38,31 +41,35 @@ class Strategy {
 
 struct DataParallelOptions {
   std::string axis = "data";
-  Index first_bucket = 1 << 18;          ///< elements; small, so that communication starts early
-  Index bucket = 1 << 22;                ///< elements of the others
-  bool overlap = true;                   ///< false: reduce after the whole backward (same numbers)
+  Index first_bucket = 1 << 18;  ///< elements; small, so that communication starts early
+  Index bucket = 1 << 22;        ///< elements of the others
+  bool overlap = true;           ///< false: reduce after the whole backward (same numbers)
   NormScope norm_scope = NormScope::local;
-  int norm_group = 1;                    ///< ranks per group under NormScope::group; must divide the axis
+  int norm_group = 1;  ///< ranks per group under NormScope::group; must divide the axis
 };
-/// Synchronous data parallelism: each rank takes a slice of the global batch; gradients are summed in flat buckets, cut from the end
-/// of the block because backward meets the last parameters first (Li et al., PyTorch Distributed, arXiv 2006.15704).
+/// Synchronous data parallelism: each rank takes a slice of the global batch; gradients are summed in flat
+/// buckets, cut from the end of the block because backward meets the last parameters first (Li et al.,
+/// PyTorch Distributed, arXiv 2006.15704).
 Strategy data_parallel(DataParallelOptions = {});
 
-/// Slices that cover [0, parameters), last first. A bucket takes whole parts until it is full; one that comes out more than twice too
-/// large is cut.
-std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Index parameters, const DataParallelOptions&);
+/// Slices that cover [0, parameters), last first. A bucket takes whole parts until it is full; one that comes
+/// out more than twice too large is cut.
+std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Index parameters,
+                               const DataParallelOptions&);
 
-/// Options of a strategy as text: "(overlap=false, bucket=65536)". Each is taken once; what is left over was misspelt.
+/// Options of a strategy as text: "(overlap=false, bucket=65536)". Each is taken once; what is left over was
+/// misspelt.
 class Knobs {
  public:
-  Knobs(std::string strategy, std::map<std::string, std::string> values) : strategy_(std::move(strategy)), values_(std::move(values)) {}
+  Knobs(std::string strategy, std::map<std::string, std::string> values)
+      : strategy_(std::move(strategy)), values_(std::move(values)) {}
   // Overwrite value when the knob is given. Throw Error when its text does not fit.
   void take(const std::string& name, Index& value);
   void take(const std::string& name, int& value);
   void take(const std::string& name, bool& value);
   void take(const std::string& name, std::string& value);
-  void take(const std::string& name, NormScope& value);   ///< micro, local, group, global
-  void finish() const;                                    ///< throws Error naming a knob nobody took, and those there are
+  void take(const std::string& name, NormScope& value);  ///< micro, local, group, global
+  void finish() const;  ///< throws Error naming a knob nobody took, and those there are
 
  private:
   const std::string* find(const std::string& name);
@@ -75,10 +82,11 @@ class Knobs {
 struct StrategyRow {
   std::string name;
   std::function<Strategy(Knobs&)> parse;
-  Strategy make() const;                                  ///< with every knob at its default
+  Strategy make() const;  ///< with every knob at its default
 };
 const std::vector<StrategyRow>& strategies();
-/// "data_parallel", "serial", "data_parallel(overlap=false)", "a | b". Throws Error with the list for another name.
+/// "data_parallel", "serial", "data_parallel(overlap=false)", "a | b". Throws Error with the list for another
+/// name.
 Strategy parse_strategy(const std::string& text);
 
 }  // namespace trireme

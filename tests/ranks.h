@@ -1,4 +1,5 @@
-// Tests over ranks: threads, or the processes that mpiexec started this program with; and a small data set to train on.
+// Tests over ranks: threads, or the processes that mpiexec started this program with; and a small data set to
+// train on.
 #pragma once
 #include <mutex>
 #include <optional>
@@ -22,7 +23,8 @@ inline std::vector<int> rank_counts(std::vector<int> asked) {
   return under_mpi() ? std::vector<int>{processes().size()} : asked;
 }
 
-/// Runs body on each rank and returns what rank 0 (under MPI: this rank) returned. No assertions inside: Catch is for one thread.
+/// Runs body on each rank and returns what rank 0 (under MPI: this rank) returned. No assertions inside:
+/// Catch is for one thread.
 template <class F>
 auto on_ranks(int ranks, F&& body) {
   using R = decltype(body(std::declval<World&>()));
@@ -35,7 +37,7 @@ auto on_ranks(int ranks, F&& body) {
   return *std::move(result);
 }
 
-inline std::uint64_t mix(std::uint64_t v) {   // Steele, Lea & Flood 2014: splitmix64
+inline std::uint64_t mix(std::uint64_t v) {  // Steele, Lea & Flood 2014: splitmix64
   v += 0x9e3779b97f4a7c15u;
   v = (v ^ (v >> 30)) * 0xbf58476d1ce4e5b9u;
   v = (v ^ (v >> 27)) * 0x94d049bb133111ebu;
@@ -45,7 +47,8 @@ inline std::uint64_t mix(std::uint64_t v) {   // Steele, Lea & Flood 2014: split
 /// Images of noise with 5 classes. binary: pixels are 0 or 1, so that sums over them are exact.
 class Noise final : public DatasetSource {
  public:
-  Noise(Index size, Shape shape, bool binary = false) : size_(size), shape_(std::move(shape)), binary_(binary) {}
+  Noise(Index size, Shape shape, bool binary = false)
+      : size_(size), shape_(std::move(shape)), binary_(binary) {}
   std::string name() const override { return "noise"; }
   Index size() const override { return size_; }
   Shape shape() const override { return shape_; }
@@ -77,7 +80,7 @@ inline bool agree(World& world, const Tensor& t) {
 
 struct Outcome {
   std::vector<double> losses, weights, buffers;
-  bool agreed = true;   // all ranks ended with the same weights and buffers
+  bool agreed = true;  // all ranks ended with the same weights and buffers
 };
 inline Outcome outcome(World& world, std::vector<double> losses, const Parameters& p) {
   Outcome o{std::move(losses), p.values().to_vector(), {}, agree(world, p.values())};
@@ -93,7 +96,7 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
   double most = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     double d = std::abs(a[i] - b[i]) / std::max(1.0, std::abs(b[i]));
-    most = d <= most ? most : d;   // NaN stays
+    most = d <= most ? most : d;  // NaN stays
   }
   return most;
 }

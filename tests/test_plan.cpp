@@ -12,7 +12,9 @@ namespace {
 Plan chain(Index buffers = 0) {
   return serial({{"0-1", {0, 100}}, {"2", {100, 100}}, {"3", {100, 400}}, {"4", {400, 450}}}, 450, buffers);
 }
-Plan parallel_chain(bool overlap = true) { return data_parallel({.first_bucket = 10, .bucket = 200, .overlap = overlap})(chain()); }
+Plan parallel_chain(bool overlap = true) {
+  return data_parallel({.first_bucket = 10, .bucket = 200, .overlap = overlap})(chain());
+}
 
 ActionId find(const Role& role, Verb verb, int nth = 0) {
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id)
@@ -82,7 +84,8 @@ TEST_CASE("serial and data_parallel plans are sound") {
   CHECK(faults(data_parallel({.bucket = 8})(pipeline()), 4) == "");
 }
 
-TEST_CASE("data_parallel cuts the block from its end and starts each bucket where its last gradient completes") {
+TEST_CASE(
+    "data_parallel cuts the block from its end and starts each bucket where its last gradient completes") {
   Plan plan = parallel_chain();
   auto& actions = plan.roles[0].actions;
   std::vector<Slice> reduced;
@@ -119,7 +122,8 @@ TEST_CASE("buckets cover the block once, last first, whatever their sizes") {
 
 TEST_CASE("equal plans have equal hashes, and any change changes them") {
   CHECK(parallel_chain().hash() == parallel_chain().hash());
-  std::vector<Plan> all = {chain(), chain(8), parallel_chain(), parallel_chain(false), pipeline(1), pipeline(2)};
+  std::vector<Plan> all = {chain(),     chain(8),   parallel_chain(), parallel_chain(false),
+                           pipeline(1), pipeline(2)};
   auto changed = [&](auto change) {
     Plan plan = parallel_chain();
     change(plan);
@@ -266,7 +270,8 @@ TEST_CASE("check finds messages that do not meet") {
     Action sum = message(Verb::all_reduce, -1, 0, 0);
     sum.slice = {0, 16};
     first.push_back(sum);
-    check_finds(data_parallel()(plan), "role stage 0 makes 1 collectives along 'pipe', role stage 1 makes 0", 1);
+    check_finds(data_parallel()(plan), "role stage 0 makes 1 collectives along 'pipe', role stage 1 makes 0",
+                1);
   }
 }
 
@@ -286,7 +291,8 @@ TEST_CASE("strategies compose and are read from text") {
   CHECK(parse_strategy("serial").name() == "serial");
   CHECK(parse_strategy("serial")(chain()) == chain());
   CHECK(parse_strategy("data_parallel")(chain()) == data_parallel()(chain()));
-  CHECK(parse_strategy(" data_parallel( overlap = false , bucket=200, first_bucket=10 ) ")(chain()) == parallel_chain(false));
+  CHECK(parse_strategy(" data_parallel( overlap = false , bucket=200, first_bucket=10 ) ")(chain()) ==
+        parallel_chain(false));
   CHECK(parse_strategy("data_parallel(norm_scope=group, norm_group=4)").norm_group == 4);
   CHECK((Strategy() | data_parallel({.norm_scope = NormScope::global})).norm_scope == NormScope::global);
   CHECK((data_parallel({.norm_scope = NormScope::global}) | Strategy()).norm_scope == NormScope::global);
@@ -297,9 +303,11 @@ TEST_CASE("strategies compose and are read from text") {
   CHECK((data_parallel() | late).name() == "data_parallel | late");
   for (auto& row : strategies()) CHECK(faults(row.make()(chain()), row.name == "serial" ? 1 : 2) == "");
 
-  CHECK_THROWS_WITH(parse_strategy("data_paralel"), contains("there is no 'data_paralel'") && contains("serial, data_parallel"));
+  CHECK_THROWS_WITH(parse_strategy("data_paralel"),
+                    contains("there is no 'data_paralel'") && contains("serial, data_parallel"));
   CHECK_THROWS_WITH(parse_strategy("data_paralel"), contains("did you mean 'data_parallel'"));
-  CHECK_THROWS_WITH(parse_strategy("data_parallel(buckets=3)"), contains("has no knob 'buckets'; it has: axis, first_bucket, bucket"));
+  CHECK_THROWS_WITH(parse_strategy("data_parallel(buckets=3)"),
+                    contains("has no knob 'buckets'; it has: axis, first_bucket, bucket"));
   CHECK_THROWS_WITH(parse_strategy("data_parallel(bucket=x)"), contains("wants a whole number"));
   CHECK_THROWS_WITH(parse_strategy("data_parallel(overlap=1)"), contains("wants true or false"));
   CHECK_THROWS_WITH(parse_strategy("data_parallel(bucket=1"), contains("does not close it"));

@@ -14,7 +14,8 @@ using namespace trireme::test;
 namespace {
 
 Module small_model(std::uint64_t seed = 1) {
-  Module model = Sequential{Conv2d(1, 3, 3), relu, flatten, Linear(48, 12), relu, Dropout(0.4), Linear(12, 5)};
+  Module model =
+      Sequential{Conv2d(1, 3, 3), relu, flatten, Linear(48, 12), relu, Dropout(0.4), Linear(12, 5)};
   initialize(model, seed);
   return model;
 }
@@ -32,19 +33,20 @@ Tensor noise(Index rows, std::uint64_t salt, Index first = 0) {
 }
 Tensor labels(Index rows, Index first = 0) {
   std::vector<double> values;
-  for (Index i = first; i < first + rows; ++i) values.push_back(static_cast<double>(mix(static_cast<std::uint64_t>(i)) % 5));
+  for (Index i = first; i < first + rows; ++i)
+    values.push_back(static_cast<double>(mix(static_cast<std::uint64_t>(i)) % 5));
   return Tensor::of(values, {rows}, DType::i64);
 }
-std::pair<Index, Index> own_rows(const World& world, Index rows) { return share(rows, world.rank(), world.size()); }
+std::pair<Index, Index> own_rows(const World& world, Index rows) {
+  return share(rows, world.rank(), world.size());
+}
 
 /// What was thrown on this rank, on all ranks if they are threads.
 template <class F>
 std::string error_of(F&& body) {
   try {
     body();
-  } catch (const Error& e) {
-    return e.what();
-  }
+  } catch (const Error& e) { return e.what(); }
   return "";
 }
 /// Rank 0's error when every rank runs body; body's errors stay on their rank.
@@ -100,7 +102,8 @@ TEST_CASE("a hand-written loop with a Reducer is a step, bit by bit") {
           Tensor ids = Tensor::empty({end - begin}, DType::i64);
           for (Index k = begin; k < end; ++k) ids.data<std::int64_t>()[k - begin] = k;
           PassScope pass({.step = static_cast<std::uint64_t>(i), .samples = ids, .global_batch = 8});
-          Tensor loss = cross_entropy(model(noise(8, i).rows(begin, end)), labels(8).rows(begin, end)), total = loss.clone();
+          Tensor loss = cross_entropy(model(noise(8, i).rows(begin, end)), labels(8).rows(begin, end)),
+                 total = loss.clone();
           world.comm().all_reduce(total).wait();
           losses.push_back(total.item());
           loss.backward();
@@ -110,10 +113,12 @@ TEST_CASE("a hand-written loop with a Reducer is a step, bit by bit") {
         return outcome(world, losses, parameters);
       });
       auto by_step = on_ranks(ranks, [&](World& world) {
-        Step step(small_model(), cross_entropy, recipe, world, data_parallel({.first_bucket = 30, .bucket = 200}));
+        Step step(small_model(), cross_entropy, recipe, world,
+                  data_parallel({.first_bucket = 30, .bucket = 200}));
         std::vector<double> losses;
         auto [begin, end] = own_rows(world, 8);
-        for (int i = 0; i < 6; ++i) losses.push_back(step(noise(8, i).rows(begin, end), labels(8).rows(begin, end)).item());
+        for (int i = 0; i < 6; ++i)
+          losses.push_back(step(noise(8, i).rows(begin, end), labels(8).rows(begin, end)).item());
         return outcome(world, losses, step.parameters());
       });
       INFO(ranks << " ranks, overlap " << overlap);
@@ -132,7 +137,8 @@ TEST_CASE("without a loader the rows of all ranks are the batch, in rank order")
     for (int r = 0; r < world.rank(); ++r) first += counts[r % counts.size()];
     Index mine = counts[world.rank() % counts.size()];
     std::vector<double> losses;
-    for (int i = 0; i < 5; ++i) losses.push_back(step(noise(mine, i, first).to(DType::f64), labels(mine, first)).item());
+    for (int i = 0; i < 5; ++i)
+      losses.push_back(step(noise(mine, i, first).to(DType::f64), labels(mine, first)).item());
     return outcome(world, losses, step.parameters());
   };
   for (int ranks : rank_counts({2, 3, 4})) {
@@ -153,7 +159,7 @@ TEST_CASE("weights that a rank does not use count as zero there") {
   for (int ranks : rank_counts({3})) {
     auto run = [&](World& world, bool by_step) {
       Sometimes layer;
-      layer.use = world.rank() % 2 == 1;   // rank 0 never does
+      layer.use = world.rank() % 2 == 1;  // rank 0 never does
       Module model = layer;
       initialize(model, 3);
       Tensor x = Tensor::full({2, 4}, 1 + world.rank()), y = Tensor::full({2, 2}, 0.5);
@@ -194,7 +200,7 @@ TEST_CASE("a reducer refuses gradients of two backwards, and takes them without 
     auto message = error_on_ranks(ranks, [&](World& world) { run(world, true); });
     CHECK(message.find("is completed a second time before finish()") != std::string::npos);
     World one;
-    auto alone = run(one, false), together = on_ranks(ranks, [&](World& world) { return run(world, false); });
+    auto alone = run(one, false), together = on_ranks(ranks, [&](World&world) { return run(world, false); });
     for (auto& v : alone) v *= ranks;
     CHECK(distance(together, alone) < 1e-6);
   }
@@ -217,16 +223,21 @@ TEST_CASE("a loss that is not finite names the step and where it began") {
         if (i == bad_step && untouched) throw Error(message, std::source_location::current());
       }
     };
-    auto input = error_on_ranks(ranks, [&](World& w) { run(w, smooth_model(), 3, [](Tensor& x, Step&) { x.data<float>()[7] = NAN; }); });
+    auto input = error_on_ranks(ranks, [&](World& w) {
+      run(w, smooth_model(), 3, [](Tensor& x, Step&) { x.data<float>()[7] = NAN; });
+    });
     CHECK(input == "step 3: loss is nan; first seen in the input batch" + where);
 
     auto weight = error_on_ranks(ranks, [&](World& w) {
-      run(w, smooth_model(), 2, [](Tensor&, Step& s) { s.parameters().find("2.weight")->tensor.template data<float>()[5] = NAN; });
+      run(w, smooth_model(), 2,
+          [](Tensor&, Step& s) { s.parameters().find("2.weight")->tensor.template data<float>()[5] = NAN; });
     });
-    CHECK(weight == "step 2: loss is nan; first seen in parameter '2.weight' (an earlier update made it so)" + where);
+    CHECK(weight ==
+          "step 2: loss is nan; first seen in parameter '2.weight' (an earlier update made it so)" + where);
 
     auto output = error_on_ranks(ranks, [&](World& w) {
-      Module model = Sequential{flatten, Linear(36, 5), [](const Tensor& x) { return exp(scale(x, 1e6)); }, Linear(5, 5)};
+      Module model = Sequential{flatten, Linear(36, 5), [](const Tensor& x) { return exp(scale(x, 1e6)); },
+                                Linear(5, 5)};
       initialize(model, 1);
       run(w, model, 1, [](Tensor&, Step&) {});
     });
@@ -250,7 +261,8 @@ TEST_CASE("a gradient that is not finite behind a finite loss is found") {
   Step step(model, cross_entropy, Sgd{.lr = 0.1}, world);
   auto message = error_of([&] { step(Tensor::full({2, 2}, 1), labels(2)); });
   CHECK(message.find("step 1: loss is ") == 0);
-  CHECK(message.find("but the gradient of '0.weight' is not finite; everything before it is finite") != std::string::npos);
+  CHECK(message.find("but the gradient of '0.weight' is not finite; everything before it is finite") !=
+        std::string::npos);
 }
 
 TEST_CASE("check_finite can be left out") {
@@ -269,13 +281,16 @@ TEST_CASE("every rank starts from rank 0's weights, buffers and optimizer state"
       Parameters parameters(model);
       Optimizer optimizer(parameters, Adam{});
       optimizer.set_steps(7 + world.rank());
-      for (auto& [name, state] : optimizer.state()) state.copy_from(Tensor::full(state.shape(), world.rank() + 1.5));
-      for (auto& b : parameters.buffers()) b.tensor.copy_from(Tensor::full(b.tensor.shape(), world.rank() + 0.5));
+      for (auto& [name, state] : optimizer.state())
+        state.copy_from(Tensor::full(state.shape(), world.rank() + 1.5));
+      for (auto& b : parameters.buffers())
+        b.tensor.copy_from(Tensor::full(b.tensor.shape(), world.rank() + 0.5));
       broadcast_state(parameters, world);
       broadcast_state(optimizer, world);
       auto o = outcome(world, {}, parameters);
       for (auto& [name, state] : optimizer.state()) o.agreed = agree(world, state) && o.agreed;
-      o.losses = {static_cast<double>(optimizer.steps()), optimizer.state()[0].second.to_vector()[0], o.buffers[0]};
+      o.losses = {static_cast<double>(optimizer.steps()), optimizer.state()[0].second.to_vector()[0],
+                  o.buffers[0]};
       return o;
     });
     CHECK(result.agreed);
@@ -288,7 +303,8 @@ TEST_CASE("ranks that are about to do different things are named before they sta
     const int odd = ranks - 1;
     auto differ = [&](auto options, auto seed) {
       return error_on_ranks(ranks, [&](World& world) {
-        Step step(small_model(), cross_entropy, Sgd{}, world, data_parallel(options(world.rank() == odd)), {.seed = seed(world.rank() == odd)});
+        Step step(small_model(), cross_entropy, Sgd{}, world, data_parallel(options(world.rank() == odd)),
+                  {.seed = seed(world.rank() == odd)});
       });
     };
     auto same = [](bool) { return std::uint64_t{1}; };
@@ -296,32 +312,44 @@ TEST_CASE("ranks that are about to do different things are named before they sta
     auto text = differ([](bool is_odd) { return DataParallelOptions{.bucket = is_odd ? 100 : 200}; }, same);
     INFO(text);
     CHECK(text.find(fmt::format("rank {} has ", odd)) != std::string::npos);
-    CHECK(text.find("rank 1 has ") == (odd == 1 ? text.find(fmt::format("rank {} has ", odd)) : std::string::npos));
-    CHECK(differ([](bool) { return DataParallelOptions{}; }, [](bool is_odd) { return std::uint64_t(is_odd); }) != "");
-    CHECK(differ([](bool o) { return DataParallelOptions{.norm_scope = o ? NormScope::global : NormScope::local}; }, same) != "");
+    CHECK(text.find("rank 1 has ") ==
+          (odd == 1 ? text.find(fmt::format("rank {} has ", odd)) : std::string::npos));
+    CHECK(differ([](bool) { return DataParallelOptions{}; },
+                 [](bool is_odd) { return std::uint64_t(is_odd); }) != "");
+    CHECK(differ(
+              [](bool o) {
+                return DataParallelOptions{.norm_scope = o ? NormScope::global : NormScope::local};
+              },
+              same) != "");
   }
 }
 
 TEST_CASE("what cannot work is refused with the remedy") {
   for (int ranks : rank_counts({2})) {
-    auto serial = error_on_ranks(ranks, [](World& w) { Step step(small_model(), cross_entropy, Sgd{}, w, Strategy()); });
+    auto serial = error_on_ranks(
+        ranks, [](World& w) { Step step(small_model(), cross_entropy, Sgd{}, w, Strategy()); });
     CHECK(serial.find("is never reduced over the") != std::string::npos);
     CHECK(serial.find("use data_parallel()") != std::string::npos);
     auto axis = error_on_ranks(ranks, [](World& w) {
       Mesh mesh(w, {{"pipe", w.size()}, {"data", 1}});
       Step step(small_model(), cross_entropy, Sgd{}, mesh, data_parallel());
     });
-    CHECK(axis == fmt::format("step: mesh axis 'pipe' has {} ranks, but strategy 'data_parallel' uses only 'data'", ranks));
+    CHECK(axis ==
+          fmt::format("step: mesh axis 'pipe' has {} ranks, but strategy 'data_parallel' uses only 'data'",
+                      ranks));
     auto group = error_on_ranks(ranks, [&](World& w) {
-      Step step(small_model(), cross_entropy, Sgd{}, w, data_parallel({.norm_scope = NormScope::group, .norm_group = ranks + 1}));
+      Step step(small_model(), cross_entropy, Sgd{}, w,
+                data_parallel({.norm_scope = NormScope::group, .norm_group = ranks + 1}));
     });
     CHECK(group.find("set norm_group") != std::string::npos);
   }
   World world;
   Step step(small_model(), cross_entropy, Sgd{}, world);
-  CHECK_THROWS_WITH(step(noise(4, 1), labels(3)), contains("x [4, 6, 6, 1] and y [3] must have one row per sample"));
+  CHECK_THROWS_WITH(step(noise(4, 1), labels(3)),
+                    contains("x [4, 6, 6, 1] and y [3] must have one row per sample"));
   PassScope pass({.samples = labels(5), .global_batch = 5});
-  CHECK_THROWS_WITH(step(noise(4, 1), labels(4)), contains("x has 4 rows, but the loader's batch at hand has 5 here"));
+  CHECK_THROWS_WITH(step(noise(4, 1), labels(4)),
+                    contains("x has 4 rows, but the loader's batch at hand has 5 here"));
 }
 
 TEST_CASE("a strategy names its axis, and other axes of one rank do no harm") {
@@ -338,18 +366,19 @@ TEST_CASE("a strategy names its axis, and other axes of one rank do no harm") {
       for (int i = 0; i < 3; ++i) losses.push_back(step(noise(4, i, 4 * world.rank()), labels(4)).item());
       return outcome(world, losses, step.parameters());
     };
-    auto a = on_ranks(ranks, [&](World& w) { return run(w, true); }), b = on_ranks(ranks, [&](World& w) { return run(w, false); });
+    auto a = on_ranks(ranks, [&](World&w) { return run(w, true); }),
+         b = on_ranks(ranks, [&](World&w) { return run(w, false); });
     CHECK(a.weights == b.weights);
     CHECK(a.losses == b.losses);
   }
 }
 
 TEST_CASE("an error on one rank ends the others") {
-  if (under_mpi()) return;   // there the whole job ends, see the tests of World
+  if (under_mpi()) return;  // there the whole job ends, see the tests of World
   auto message = error_of([] {
     World::threads(3, [](World& world) {
       Step step(small_model(), cross_entropy, Sgd{}, world);
-      Tensor wrong = Tensor::full({4}, world.rank() == 1 ? 77 : 1, DType::i64);   // label out of range
+      Tensor wrong = Tensor::full({4}, world.rank() == 1 ? 77 : 1, DType::i64);  // label out of range
       for (int i = 0; i < 3; ++i) step(noise(4, i), wrong);
     });
   });

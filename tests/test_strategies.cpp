@@ -1,4 +1,5 @@
-// Strategies x ranks x transports against the serial run. Run it under mpiexec for MPI; without, ranks are threads.
+// Strategies x ranks x transports against the serial run. Run it under mpiexec for MPI; without, ranks are
+// threads.
 #include <cmath>
 
 #include "framework/init.h"
@@ -19,17 +20,16 @@ struct Setup {
   Recipe recipe = Sgd{.lr = 0.05, .momentum = 0.9};
   DType dtype = DType::f64;
   Index samples = 1003, batch = 50;
-  int steps = 21;   // the last of 21 batches has 3 rows
+  int steps = 21;  // the last of 21 batches has 3 rows
   Shape shape = {10, 10, 1};
   bool integers = false;
 };
 
 Sequential small_cnn() {
-  return {Conv2d(1, 4, 3), relu, MaxPool(2), Dropout(0.25), flatten, Linear(64, 16), relu, Dropout(0.5), Linear(16, 5)};
+  return {Conv2d(1, 4, 3), relu, MaxPool(2),   Dropout(0.25), flatten,
+          Linear(64, 16),  relu, Dropout(0.5), Linear(16, 5)};
 }
-Sequential normed_cnn() {
-  return {Conv2d(1, 4, 3), BatchNorm(4), relu, MaxPool(2), flatten, Linear(64, 5)};
-}
+Sequential normed_cnn() { return {Conv2d(1, 4, 3), BatchNorm(4), relu, MaxPool(2), flatten, Linear(64, 5)}; }
 
 Outcome train(const Setup& s, World& world, const std::optional<Strategy>& strategy) {
   Module model = s.model();
@@ -37,9 +37,10 @@ Outcome train(const Setup& s, World& world, const std::optional<Strategy>& strat
   if (!s.integers) initialize(model, 1 + static_cast<std::uint64_t>(world.rank()));
   convert(model, s.dtype);
   Step step(model, s.loss, s.recipe, world, strategy, {.seed = 5});
-  Loader loader(Dataset(std::make_shared<Noise>(s.samples, s.shape, s.integers)),
-                {.batch = s.batch, .shuffle = true, .seed = 3, .shard = world, .workers = 0, .dtype = s.dtype});
-  std::vector<Tensor> losses;   // read at the end: a returned loss must stay what it was
+  Loader loader(
+      Dataset(std::make_shared<Noise>(s.samples, s.shape, s.integers)),
+      {.batch = s.batch, .shuffle = true, .seed = 3, .shard = world, .workers = 0, .dtype = s.dtype});
+  std::vector<Tensor> losses;  // read at the end: a returned loss must stay what it was
   while (static_cast<int>(losses.size()) < s.steps)
     for (auto& [x, y] : loader) {
       losses.push_back(step(x, y));
@@ -73,7 +74,8 @@ void check_same_bits(const Outcome& a, const Outcome& b) {
 void fill_integers(const Tensor& t, std::uint64_t salt, Index most) {
   std::vector<double> values(static_cast<std::size_t>(t.numel()));
   for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = static_cast<double>(static_cast<Index>(mix(salt * 100003 + i) % static_cast<std::uint64_t>(2 * most + 1)) - most);
+    values[i] = static_cast<double>(
+        static_cast<Index>(mix(salt * 100003 + i) % static_cast<std::uint64_t>(2 * most + 1)) - most);
   t.copy_from(Tensor::of(values, t.shape(), t.dtype()));
 }
 Module with_integers(Module model) {
@@ -97,7 +99,8 @@ Tensor pattern_loss(const Tensor& prediction, const Tensor& labels) {
   const Index n = prediction.dim(0), width = prediction.dim(1);
   std::vector<double> pattern;
   for (double label : labels.to_vector())
-    for (Index j = 0; j < width; ++j) pattern.push_back(static_cast<double>(mix(static_cast<std::uint64_t>(label) * 997 + j) % 3) - 1);
+    for (Index j = 0; j < width; ++j)
+      pattern.push_back(static_cast<double>(mix(static_cast<std::uint64_t>(label) * 997 + j) % 3) - 1);
   return sum(prediction * Tensor::of(pattern, {n, width}, prediction.dtype()));
 }
 
@@ -120,16 +123,18 @@ TEST_CASE("every exact strategy trains the serial run's model, dropout and short
 }
 
 TEST_CASE("every all-reduce algorithm trains the same model, on every rank") {
-  if (under_mpi()) return;   // the processes' communicator is shared by all tests
+  if (under_mpi()) return;  // the processes' communicator is shared by all tests
   Setup s{.model = small_cnn, .steps = 5};
   auto reference = serial_run(s);
   for (const char* algorithm : {"ring", "recursive_doubling", "rabenseifner", "tree"})
     for (int ranks : {2, 3}) {
       INFO(algorithm << " on " << ranks << " ranks");
-      check_close(on_ranks(ranks, [&](World& world) {
-        world.use_all_reduce(algorithm);
-        return train(s, world, data_parallel({.first_bucket = 100, .bucket = 300}));
-      }), reference, 1e-12);
+      check_close(on_ranks(ranks,
+                           [&](World& world) {
+                             world.use_all_reduce(algorithm);
+                             return train(s, world, data_parallel({.first_bucket = 100, .bucket = 300}));
+                           }),
+                  reference, 1e-12);
     }
 }
 
@@ -148,7 +153,8 @@ TEST_CASE("ranks without rows take part") {
       Setup s{.model = small_cnn, .samples = 16, .batch = batch, .steps = 7};
       check_close(parallel_run(s, ranks, data_parallel()), serial_run(s), 1e-12);
       Setup normed{.model = normed_cnn, .samples = 16, .batch = batch, .steps = 7};
-      check_close(parallel_run(normed, ranks, data_parallel({.norm_scope = NormScope::global})), serial_run(normed), 1e-11);
+      check_close(parallel_run(normed, ranks, data_parallel({.norm_scope = NormScope::global})),
+                  serial_run(normed), 1e-11);
     }
   }
 }
@@ -161,14 +167,18 @@ TEST_CASE("on integers data_parallel equals serial bit by bit") {
                .steps = 20,
                .shape = {6, 6, 1},
                .integers = true};
-  Setup deep{.model = [] { return with_integers(Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), flatten, Linear(64, 5)}); },
-             .loss = pattern_loss,
-             .recipe = Sgd{.lr = 0.125},
-             .dtype = DType::f32,
-             .samples = 24,
-             .batch = 8,
-             .steps = 2,
-             .integers = true};
+  Setup deep{
+      .model =
+          [] {
+            return with_integers(Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), flatten, Linear(64, 5)});
+          },
+      .loss = pattern_loss,
+      .recipe = Sgd{.lr = 0.125},
+      .dtype = DType::f32,
+      .samples = 24,
+      .batch = 8,
+      .steps = 2,
+      .integers = true};
   for (auto& s : {linear, deep}) {
     auto reference = serial_run(s);
     for (double w : reference.weights) REQUIRE((w * 64 == std::round(w * 64) && std::abs(w) < 1 << 16));
@@ -181,7 +191,8 @@ TEST_CASE("on integers data_parallel equals serial bit by bit") {
 }
 
 TEST_CASE("overlap and bucket sizes do not change a bit") {
-  // Over MPI the order of a sum may depend on its length; there two ranks, whose sums have one order, are compared.
+  // Over MPI the order of a sum may depend on its length; there two ranks, whose sums have one order, are
+  // compared.
   int ranks = rank_counts({3})[0];
   if (under_mpi() && ranks > 2) return;
   Setup s{.model = small_cnn, .dtype = DType::f32, .steps = 8};
@@ -190,7 +201,10 @@ TEST_CASE("overlap and bucket sizes do not change a bit") {
   for (auto [first, bucket] : {std::pair<Index, Index>{1, 1 << 20}, {50, 100}, {1000, 33}, {64, 4096}})
     for (bool overlap : {true, false}) {
       INFO("buckets of " << first << " and " << bucket << ", overlap " << overlap);
-      check_same_bits(parallel_run(s, ranks, data_parallel({.first_bucket = first, .bucket = bucket, .overlap = overlap})), reference);
+      check_same_bits(
+          parallel_run(s, ranks,
+                       data_parallel({.first_bucket = first, .bucket = bucket, .overlap = overlap})),
+          reference);
     }
 }
 
@@ -206,13 +220,15 @@ TEST_CASE("batch norm over the global batch equals serial; over fewer rows all r
   for (int ranks : rank_counts({2, 3, 4})) {
     INFO(ranks << " ranks");
     check_close(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::global})), reference, 1e-12);
-    check_close(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::group, .norm_group = ranks})), reference, 1e-12);
+    check_close(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::group, .norm_group = ranks})),
+                reference, 1e-12);
     auto local = parallel_run(s, ranks, data_parallel());
     CHECK(local.agreed);
     CHECK(distance(local.weights, reference.weights) > 1e-6);
     CHECK(distance(local.buffers, reference.buffers) < 0.5);
     // A group of one is local.
-    check_same_bits(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::group, .norm_group = 1})), local);
+    check_same_bits(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::group, .norm_group = 1})),
+                    local);
   }
 }
 
