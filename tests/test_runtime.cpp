@@ -1,0 +1,64 @@
+// The CPU's allocator and thread counts.
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "kernels/runtime.h"
+#include "kernels/view.h"
+#include "tests/catch.h"
+
+using namespace trireme;
+
+TEST_CASE("the allocator reuses blocks and counts bytes", "[runtime]") {
+  Runtime& r = runtime(DeviceKind::cpu);
+  std::size_t before = r.in_use();
+  r.reset_peak();
+  for (std::size_t bytes :
+       {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{65}, std::size_t{5000},
+        std::size_t{1} << 20, std::size_t{3000000}, (std::size_t{64} << 20) + 1}) {
+    void* block = r.allocate(bytes, cpu());
+    CHECK(reinterpret_cast<std::uintptr_t>(block) % 64 == 0);
+    if (bytes >= std::size_t{1} << 20)
+      CHECK(reinterpret_cast<std::uintptr_t>(block) % (std::size_t{2} << 20) == 0);
+    std::memset(block, 1, bytes);
+    CHECK(r.in_use() == before + bytes);
+    r.release(block, bytes, cpu());
+    void* again = r.allocate(bytes, cpu(1));
+    CHECK(again == block);
+    r.release(again, bytes, cpu(1));
+  }
+  CHECK(r.in_use() == before);
+  CHECK(r.peak() == before + (std::size_t{64} << 20) + 1);
+  CHECK_THROWS_AS(r.allocate(std::size_t{1} << 60, cpu()), Error);
+}
+
+TEST_CASE("the allocator serves many threads", "[runtime]") {
+  Runtime& r = runtime(DeviceKind::cpu);
+  std::size_t before = r.in_use();
+  std::vector<std::thread> team;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t)
+    team.emplace_back([&, t] {
+      for (std::size_t i = 0; i < 2000; ++i) {
+        std::size_t bytes = i * 37 % 9000 + 1;
+        auto* block = static_cast<unsigned char*>(r.allocate(bytes, cpu()));
+        std::memset(block, t, bytes);
+        for (std::size_t k = 0; k < bytes; k += 97) wrong += block[k] != t;
+        r.release(block, bytes, cpu());
+      }
+    });
+  for (auto& t : team) t.join();
+  CHECK(wrong == 0);
+  CHECK(r.in_use() == before);
+}
+
+TEST_CASE("threads() is the calling thread's own", "[runtime]") {
+  int before = threads();
+  set_threads(3);
+  std::thread([] { set_threads(1); }).join();
+  CHECK(threads() == 3);
+  set_threads(before);
+  CHECK(cores() >= 1);
+  CHECK_THROWS_AS(set_threads(0), Error);
+}
