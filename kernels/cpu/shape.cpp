@@ -100,6 +100,31 @@ void move_rows(T* y, const T* x, Index count, Index width, const Axes& outer) {
   });
 }
 
+/// Sixteen numbers of 32 bits, transposed in registers: y[i * y_step + j] = x[j * x_step + i].
+void transpose_4x4(std::uint32_t* y, Index y_step, const std::uint32_t* x, Index x_step) {
+  using Four = std::uint32_t __attribute__((vector_size(16), aligned(4)));
+  Four r[4];
+  for (Index j = 0; j < 4; ++j) std::memcpy(&r[j], x + j * x_step, sizeof(Four));
+  const Four a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5), b = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+  const Four c = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7), d = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+  const Four out[4] = {__builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
+                       __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
+  for (Index i = 0; i < 4; ++i) std::memcpy(y + i * y_step, &out[i], sizeof(Four));
+}
+
+/// y[i][j] = x[j][i] for a tile of rows x columns.
+void transpose_tile(std::uint32_t* y, Index rows, Index y_step, const std::uint32_t* x, Index columns, Index x_step) {
+  Index i = 0;
+  for (; i + 4 <= rows; i += 4) {
+    Index j = 0;
+    for (; j + 4 <= columns; j += 4) transpose_4x4(y + i * y_step + j, y_step, x + j * x_step + i, x_step);
+    for (; j < columns; ++j)
+      for (Index k = i; k < i + 4; ++k) y[k * y_step + j] = x[j * x_step + k];
+  }
+  for (; i < rows; ++i)
+    for (Index j = 0; j < columns; ++j) y[i * y_step + j] = x[j * x_step + i];
+}
+
 /// y[a][b] = x[b][a] for every outer place: tiles that keep both sides' cache lines.
 template <class T>
 void transpose(T* y, Index a, Index y_step, const T* x, Index b, Index x_step, Index count,
@@ -110,10 +135,16 @@ void transpose(T* y, Index a, Index y_step, const T* x, Index b, Index x_step, I
     for (Index k = begin; k < end; ++k) {
       auto [to, from] = place(outer, k / strips);
       Index first = k % strips * tile, last = std::min(first + tile, a);
-      for (Index column = 0; column < b; column += tile)
-        for (Index i = first; i < last; ++i)
-          for (Index j = column, stop = std::min(column + tile, b); j < stop; ++j)
-            y[to + i * y_step + j] = x[from + j * x_step + i];
+      for (Index column = 0; column < b; column += tile) {
+        Index stop = std::min(column + tile, b);
+        if constexpr (std::is_same_v<T, std::uint32_t>) {
+          transpose_tile(y + to + first * y_step + column, last - first, y_step, x + from + column * x_step + first,
+                         stop - column, x_step);
+        } else {
+          for (Index i = first; i < last; ++i)
+            for (Index j = column; j < stop; ++j) y[to + i * y_step + j] = x[from + j * x_step + i];
+        }
+      }
     }
   });
 }
