@@ -55,6 +55,6 @@ class Communicator {
 /// Wraps inner so that all_reduce runs by the named algorithm: "vendor" (inner's own: memory shared by the ranks of one host, else MPI's;
 /// the default), or one on inner's send and recv: "ring", "recursive_doubling", "rabenseifner", "tree". A collective call. Throws Error with
 /// the list for another name. Those run on a thread of their own; "vendor" on one host is done by the ranks that wait.
-std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator> inner, const std::string& algorithm);
+std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& inner, const std::string& algorithm);
 
 }  // namespace trireme

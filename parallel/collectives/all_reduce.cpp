@@ -113,7 +113,7 @@ class Rewired : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator> inner, const std::string& name) {
+std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& inner, const std::string& name) {
   std::string names;
   for (const auto& algorithm : algorithms) {
     if (algorithm.name == name && !algorithm.run) return inner;
