@@ -1,9 +1,11 @@
 // The IDX format as described on Yann LeCun's MNIST page: big-endian throughout.
 #include <fmt/ranges.h>
+#include <libdeflate.h>
 #include <zlib.h>
 
 #include <cstring>
 #include <limits>
+#include <memory>
 
 #include "datasets/datasets.h"
 #include "datasets/files.h"
@@ -148,15 +150,32 @@ std::size_t count_values(const std::vector<Index>& extents, const ByteSource& by
   return values;
 }
 
+/// All of a gzip file of exactly header + values bytes, three times as fast as zlib; empty when anything about it is not as it
+/// should be: zlib then finds out what.
+std::vector<std::uint8_t> inflate_whole(std::span<const std::byte> bytes, std::size_t header, std::size_t values) {
+  std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> tool(libdeflate_alloc_decompressor(),
+                                                                                         libdeflate_free_decompressor);
+  std::vector<std::uint8_t> out(header + values);
+  std::size_t used = 0;
+  if (tool == nullptr || libdeflate_gzip_decompress_ex(tool.get(), bytes.data(), bytes.size(), out.data(), out.size(), &used,
+                                                       nullptr) != LIBDEFLATE_SUCCESS || used != bytes.size())
+    return {};
+  out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(header));
+  return out;
+}
+
 }  // namespace
 
 Idx parse_idx(std::span<const std::byte> bytes, const std::string& source) {
   check(!bytes.empty(), op, "{}: is empty", source);
   ByteSource input(bytes, source);
   Idx idx{read_extents(input, source), {}};
-  idx.values.resize(count_values(idx.extents, input, bytes.size(), source));
-  const std::size_t got = input.read(idx.values);
   const std::size_t header = 4 + 4 * idx.extents.size();
+  const std::size_t values = count_values(idx.extents, input, bytes.size(), source);
+  if (input.gzip()) idx.values = inflate_whole(bytes, header, values);
+  if (idx.values.size() == values && input.gzip()) return idx;
+  idx.values.resize(values);
+  const std::size_t got = input.read(idx.values);
   check(got == idx.values.size(), op, "{}: truncated: {} bytes once unpacked, its header declares {}", source,
         header + got, header + idx.values.size());
   input.finish();
