@@ -1,5 +1,6 @@
 // Ranks as MPI processes. MPI is called by one thread at a time (MPI_THREAD_SERIALIZED): by whoever posts or waits, and, while
 // operations are under way and nobody waits, by a thread that looks at them every now and then; MPI makes no progress by itself.
+#include <fcntl.h>
 #include <mpi.h>
 #include <sched.h>
 #include <unistd.h>
@@ -348,15 +349,36 @@ class Process : public MpiProcess {
       if (!flag && round > 200) std::this_thread::sleep_for(microseconds(100));
       else std::this_thread::yield();
     }
-    if (one_host_) MPI_Finalize();
+    if (one_host_) {
+      MPI_Finalize();
+    } else {
+      // MPI_Finalize may hang in UCX's tcp transport. A second, blocking barrier sees to it that the first one's messages have left.
+      MPI_Barrier(MPI_COMM_WORLD);
+      tell_launcher();
+    }
     return one_host_;
   }
   bool first_to_fail(const std::string& reason) override { return !engine_->alarm() || engine_->alarm()->raise(reason); }
   void end_job(int status) override {
-    if (!one_host_) MPI_Abort(MPI_COMM_WORLD, status);
+    // On one host the launcher ends the others when this process does, without a word. MPI_Abort has words of its own, which are to
+    // follow the message on no account.
+    if (!one_host_) {
+      if (int nowhere = open("/dev/null", O_WRONLY); nowhere >= 0) dup2(nowhere, STDERR_FILENO), dup2(nowhere, STDOUT_FILENO);
+      MPI_Abort(MPI_COMM_WORLD, status);
+    }
     _exit(status);
   }
 
+  // The part of MPI_Finalize that mpiexec (Hydra) waits for, in its wire protocol (PMI-1): without it, it takes the end of this process
+  // for a crash, and kills those that have not quite ended yet.
+  static void tell_launcher() {
+    const char* file = std::getenv("PMI_FD");
+    if (!file || !std::getenv("HYDI_CONTROL_FD")) return;
+    constexpr std::string_view text = "cmd=finalize\n";
+    char answer[256];
+    if (write(std::atoi(file), text.data(), text.size()) == static_cast<ssize_t>(text.size()))
+      [[maybe_unused]] auto n = read(std::atoi(file), answer, sizeof answer);
+  }
   bool all_reachable() {
     struct Sign { std::uint64_t value; const std::uint64_t* where; int process; };
     Sign mine{0, &mine.value, getpid()};

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -126,15 +127,19 @@ int World::run(int argc, char** argv, int ranks, const std::function<void(World&
     auto error = current_error(fmt::format("rank {}: ", world->rank()));
     auto& process = *world->impl_->process;
     if (process.first_to_fail(error.what())) report(error.what());
+    else std::this_thread::sleep_for(std::chrono::seconds(1));  // for the other's message
     process.end_job(1);
   }
   auto process = std::move(world->impl_->process);
   world.reset();
-  if (process && !process->leave()) {
-    std::fflush(nullptr);
-    _exit(0);
+  if (!process) return 0;
+  try {
+    if (process->leave()) return 0;
+  } catch (...) {  // a rank failed while others were done; it tells
+    process->end_job(1);
   }
-  return 0;
+  std::fflush(nullptr);
+  _exit(0);
 }
 
 int World::rank() const { return impl_->comm->rank(); }
