@@ -366,6 +366,7 @@ class Process : public MpiProcess {
       if (int nowhere = open("/dev/null", O_WRONLY); nowhere >= 0) dup2(nowhere, STDERR_FILENO), dup2(nowhere, STDOUT_FILENO);
       MPI_Abort(MPI_COMM_WORLD, status);
     }
+    tell_launcher();
     _exit(status);
   }
 
