@@ -17,7 +17,7 @@ import unittest
 import zlib
 
 trireme, mpiexec, data = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
-small = ["mlp", "--data.limit", "700", "--data.batch", "50", "--epochs", "2"]
+small = ["mlp", "--optim.name", "sgd", "--optim.lr", "0.1", "--optim.schedule", "one_cycle", "--data.limit", "700", "--data.batch", "50", "--epochs", "2"]
 
 
 def run(*words, ranks=None, env=None, timeout=120, wrap=()):

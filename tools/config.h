@@ -18,15 +18,15 @@ struct Config {
 
   struct Data {
     std::string name = "mnist", root;
-    std::int64_t batch = 128, eval_batch = 500, workers = 1, limit = 0;
+    std::int64_t batch = 64, eval_batch = 500, workers = 1, limit = 0;
     bool shuffle = true;
     std::int64_t synthetic_size = 1024;
   } data;
   struct Optim {
-    std::string name = "sgd";
-    double lr = 0.1, momentum = 0.9, decay = 0, clip_norm = 0;
+    std::string name = "adam";
+    double lr = 0.002, momentum = 0.9, decay = 0, clip_norm = 0;
     bool nesterov = true, decay_biases = false;
-    std::string schedule = "one_cycle";
+    std::string schedule = "linear";
     double warmup_epochs = 0, step_epochs = 1, step_factor = 0.1;
   } optim;
   struct Parallel {
