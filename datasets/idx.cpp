@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include "datasets/datasets.h"
 #include "datasets/files.h"
@@ -150,16 +151,16 @@ std::size_t count_values(const std::vector<Index>& extents, const ByteSource& by
   return values;
 }
 
-/// All of a gzip file of exactly header + values bytes, three times as fast as zlib; empty when anything about it is not as it
+/// All of a gzip file of exactly header + values bytes, three times as fast as zlib; nothing when anything about it is not as it
 /// should be: zlib then finds out what.
-std::vector<std::uint8_t> inflate_whole(std::span<const std::byte> bytes, std::size_t header, std::size_t values) {
+std::optional<std::vector<std::uint8_t>> inflate_whole(std::span<const std::byte> bytes, std::size_t header, std::size_t values) {
   std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> tool(libdeflate_alloc_decompressor(),
                                                                                          libdeflate_free_decompressor);
   std::vector<std::uint8_t> out(header + values);
   std::size_t used = 0;
   if (tool == nullptr || libdeflate_gzip_decompress_ex(tool.get(), bytes.data(), bytes.size(), out.data(), out.size(), &used,
                                                        nullptr) != LIBDEFLATE_SUCCESS || used != bytes.size())
-    return {};
+    return std::nullopt;
   out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(header));
   return out;
 }
@@ -172,8 +173,8 @@ Idx parse_idx(std::span<const std::byte> bytes, const std::string& source) {
   Idx idx{read_extents(input, source), {}};
   const std::size_t header = 4 + 4 * idx.extents.size();
   const std::size_t values = count_values(idx.extents, input, bytes.size(), source);
-  if (input.gzip()) idx.values = inflate_whole(bytes, header, values);
-  if (idx.values.size() == values && input.gzip()) return idx;
+  if (input.gzip())
+    if (auto inflated = inflate_whole(bytes, header, values)) return {std::move(idx.extents), std::move(*inflated)};
   idx.values.resize(values);
   const std::size_t got = input.read(idx.values);
   check(got == idx.values.size(), op, "{}: truncated: {} bytes once unpacked, its header declares {}", source,

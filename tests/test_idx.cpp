@@ -34,6 +34,8 @@ TEST_CASE("idx: plain and gzip bytes give the same values") {
 TEST_CASE("idx: an extent of zero is legal and holds nothing") {
   for (const Bytes& bytes : {idx_bytes({0, 28, 28}, {}), gzip(idx_bytes({0xffffffff, 0xffffffff, 0}, {}))})
     CHECK(parse(bytes).values.empty());
+  const Bytes extra = idx_bytes({0, 28, 28}, {1});
+  for (const Bytes& bytes : {extra, gzip(extra)}) CHECK(refusal(bytes) != "accepted");
 }
 
 TEST_CASE("idx: each defect has its own line") {

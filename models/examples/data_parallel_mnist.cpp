@@ -1,8 +1,9 @@
 // Data-parallel MNIST with Adadelta: learning rate scaled by the ranks after a warm-up, initial state from rank 0, checkpoints
-// by rank 0. Run it alone or as `mpiexec -n 4 data_parallel_mnist [EPOCHS]`. Step would do the broadcast and the reduction by itself; here
-// they are written out.
+// by rank 0. Run it alone or as `mpiexec -n 4 data_parallel_mnist [EPOCHS [IMAGES]]`. Step would do the broadcast and the reduction by
+// itself; here they are written out.
 #include <trireme/trireme.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 using namespace trireme;
@@ -10,8 +11,9 @@ using namespace trireme;
 int main(int argc, char** argv) {
   return World::run(argc, argv, 1, [&](World& world) {
     int epochs = argc > 1 ? std::atoi(argv[1]) : 12;
-    Loader train(Mnist("train"), {.batch = 128 * world.size(), .shuffle = true, .shard = world});
-    Loader test(Mnist("test"), {.batch = 1000, .shard = world, .training = false});
+    const Index images = argc > 2 ? std::atoi(argv[2]) : 60000;
+    Loader train(head(Mnist("train"), images), {.batch = 128 * world.size(), .shuffle = true, .shard = world});
+    Loader test(head(Mnist("test"), std::min<Index>(images, 10000)), {.batch = 1000, .shard = world, .training = false});
 
     Module model = mnist_cnn();
     Parameters parameters(model);
@@ -29,7 +31,7 @@ int main(int argc, char** argv) {
       for (auto& [x, y] : test) correct.data<double>()[0] += count_correct(model(x), y);
       world.comm().all_reduce(correct).wait();
       if (!world.main()) continue;
-      std::printf("epoch %d: %.2f %% of the test images\n", epoch, correct.item() / 100);
+      std::printf("epoch %d: %g of the test images are right\n", epoch, correct.item());
       write_safetensors("mnist.safetensors", export_weights(parameters));
     }
   });

@@ -1,7 +1,8 @@
-// The same training by Step. Run it alone, or as `mpiexec -n 4 step_loop`: the ranks share the batch and train the same model.
+// The same training by Step. Run it alone, or as `mpiexec -n 4 step_loop [STEPS]`: the ranks share the batch and train the same model.
 #include <trireme/trireme.h>
 
 #include <cstdio>
+#include <cstdlib>
 using namespace trireme;
 
 int main(int argc, char** argv) {
@@ -10,10 +11,10 @@ int main(int argc, char** argv) {
   World world(argc, argv);
   Step step(model, cross_entropy, Sgd{.lr = 0.05, .momentum = 0.9}, world, data_parallel());
 
-  int steps = 0;
+  int steps = 0, last = argc > 1 ? std::atoi(argv[1]) : 100;
   for (auto& [x, y] : Loader(Mnist("train"), {.batch = 128, .shuffle = true, .shard = world})) {
     Tensor loss = step(x, y);
-    if (++steps % 20 == 0 && world.main()) std::printf("step %d: loss %.4f\n", steps, loss.item());
-    if (steps == 100) break;
+    if (++steps % 10 == 0 && world.main()) std::printf("step %d: loss %.4f\n", steps, loss.item());
+    if (steps == last) break;
   }
 }
