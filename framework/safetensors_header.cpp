@@ -1,4 +1,5 @@
 // The parser alone: it takes bytes of unknown origin, so it depends on nothing but JSON and is what the fuzzer links.
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 // The one exception type of Trireme, and check(), the one way to throw it.
 #pragma once
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <source_location>
 #include <stdexcept>
@@ -29,10 +29,14 @@ struct Message {
   std::source_location where;
 };
 
+namespace detail {
+[[noreturn, gnu::cold]] void throw_error(std::string_view op, fmt::string_view format, fmt::format_args, std::source_location);
+}
+
 /// Throws Error("op: text").
 template <class... A>
 [[noreturn]] void fail(std::string_view op, Message<std::type_identity_t<A>...> text, A&&... args) {
-  throw Error(std::string(op) + ": " + fmt::format(text.format, std::forward<A>(args)...), text.where);
+  detail::throw_error(op, text.format, fmt::make_format_args(args...), text.where);
 }
 
 /// Throws Error("op: text") unless ok. The text is formatted only on failure.

@@ -81,23 +81,20 @@ struct View {
   std::span<T> span() const { return {static_cast<T*>(data), static_cast<std::size_t>(numel())}; }
 };
 
+namespace detail {
+/// "{}" in messages.
+template <class T>
+struct Formatter {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  fmt::format_context::iterator format(const T& value, fmt::format_context& context) const;
+};
+}  // namespace detail
+
 }  // namespace trireme
 
 template <>
-struct fmt::formatter<trireme::Shape> : fmt::formatter<std::string> {
-  auto format(const trireme::Shape& s, fmt::format_context& ctx) const {
-    return fmt::formatter<std::string>::format(trireme::to_string(s), ctx);
-  }
-};
+struct fmt::formatter<trireme::Shape> : trireme::detail::Formatter<trireme::Shape> {};
 template <>
-struct fmt::formatter<trireme::DType> : fmt::formatter<std::string_view> {
-  auto format(trireme::DType t, fmt::format_context& ctx) const {
-    return fmt::formatter<std::string_view>::format(trireme::name_of(t), ctx);
-  }
-};
+struct fmt::formatter<trireme::DType> : trireme::detail::Formatter<trireme::DType> {};
 template <>
-struct fmt::formatter<trireme::Device> : fmt::formatter<std::string> {
-  auto format(trireme::Device d, fmt::format_context& ctx) const {
-    return fmt::formatter<std::string>::format(trireme::to_string(d), ctx);
-  }
-};
+struct fmt::formatter<trireme::Device> : trireme::detail::Formatter<trireme::Device> {};

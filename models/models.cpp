@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "models/models.h"
 
 #include "framework/suggest.h"

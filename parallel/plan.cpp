@@ -1,5 +1,7 @@
 #include "parallel/plan.h"
 
+#include <fmt/format.h>
+
 #include <array>
 
 namespace trireme {

@@ -1,5 +1,7 @@
 #include "parallel/step.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "framework/pass.h"

@@ -1,5 +1,7 @@
 #include "parallel/strategy.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <charconv>
 
