@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <nlohmann/json.hpp>
 #include <set>
 
 namespace trireme {
@@ -37,14 +36,6 @@ float from_half(std::uint16_t h) {
   }
   std::uint32_t wide = exponent == 31 ? 255 : exponent + 112;  // biases: 15 and 127
   return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
-}
-
-std::string quote(const std::string& text) {
-  try {
-    return nlohmann::json(text).dump();
-  } catch (const nlohmann::json::exception&) {
-    fail(op, "a name or metadata text of {} bytes is not UTF-8", text.size());
-  }
 }
 
 }  // namespace
@@ -109,7 +100,7 @@ SafetensorsWriter::SafetensorsWriter(std::vector<NamedTensor> tensors, const std
   std::string json = "{";
   if (!metadata.empty()) {
     json += "\"__metadata__\":{";
-    for (auto& [key, value] : metadata) json += quote(key) + ":" + quote(value) + ",";
+    for (auto& [key, value] : metadata) json += json_quote(key) + ":" + json_quote(value) + ",";
     json.back() = '}';
     json += ",";
   }
@@ -118,7 +109,7 @@ SafetensorsWriter::SafetensorsWriter(std::vector<NamedTensor> tensors, const std
     std::size_t begin = end;
     end += static_cast<std::size_t>(t.tensor.view().bytes());
     auto& shape = t.tensor.shape();
-    json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}},", quote(t.name),
+    json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}},", json_quote(t.name),
                         type_names[rank_of(t.tensor.dtype())].name, fmt::join(shape.begin(), shape.end(), ","), begin, end);
   }
   if (json.back() == ',') json.pop_back();

@@ -28,6 +28,8 @@ std::size_t safetensors_header_size(std::span<const std::byte> bytes, std::size_
 /// Parses and validates; file_size is the whole file's, bytes its beginning (at least the header). Throws Error with the
 /// reference implementation's reason ("header too large", "invalid offset for tensor ...", ...). Every legal dtype is accepted.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, std::size_t file_size);
+/// A JSON string, quotes included. Throws Error unless text is UTF-8.
+std::string json_quote(const std::string& text);
 
 /// A safetensors file, opened and validated; tensors are read when asked for.
 class SafetensorsReader {

@@ -231,4 +231,12 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, std::size_
   return header;
 }
 
+std::string json_quote(const std::string& text) {
+  try {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
+    fail(op, "a name or metadata text of {} bytes is not UTF-8", text.size());
+  }
+}
+
 }  // namespace trireme

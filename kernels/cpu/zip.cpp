@@ -62,20 +62,6 @@ void segment(T* y, const T* a, Index step_a, const T* b, Index step_b, Index n) 
   }
 }
 
-template <class F, class T>
-void walk(T* y, const T* a, const T* b, const Walk& w, Index begin, Index end) {
-  Index at[Shape::max_rank];
-  for (Index rest = begin, k = 0; k < w.rank; ++k) at[k] = rest % w.extent[k], rest /= w.extent[k];
-  while (begin < end) {
-    Index pa = 0, pb = 0;
-    for (int k = 0; k < w.rank; ++k) pa += at[k] * w.step_a[k], pb += at[k] * w.step_b[k];
-    Index n = std::min(end - begin, w.extent[0] - at[0]);
-    segment<F>(y + begin, a + pa, w.step_a[0], b + pb, w.step_b[0], n);
-    begin += n, at[0] = 0;
-    for (int k = 1; k < w.rank && ++at[k] == w.extent[k]; ++k) at[k] = 0;
-  }
-}
-
 /// True when y is rows of few numbers, the one operand full and the other a single such row: a bias, or its
 /// gradient.
 bool short_rows(const Walk& w, const Index* full, const Index* row) {
@@ -83,36 +69,46 @@ bool short_rows(const Walk& w, const Index* full, const Index* row) {
          row[1] == 0;
 }
 
-/// Calls f(at, row, n) on stretches that cover [begin, end), row holding what goes with y[at] onwards: the
-/// row of `width` numbers repeated until it is worth a vector loop.
-template <class T, class S>
-void by_long_rows(const T* row, Index width, Index begin, Index end, S f) {
+/// y[begin, end) in stretches along which both operands step evenly. A short row is repeated until it is worth a vector loop.
+template <class F, class T>
+void walk(T* y, const T* a, const T* b, const Walk& w, bool short_a, bool short_b, Index begin, Index end) {
+  const bool tiled = short_a || short_b;
   T tile[128];
-  Index length = width * repeats(width);
-  for (Index i = 0, column = begin % width; i < length; ++i) {
-    tile[i] = row[column];
-    if (++column == width) column = 0;
+  Index length = w.extent[0], at[Shape::max_rank];
+  if (tiled) {
+    const T* row = short_a ? a : b;
+    length *= repeats(w.extent[0]);
+    for (Index i = 0, column = begin % w.extent[0]; i < length; ++i) {
+      tile[i] = row[column];
+      if (++column == w.extent[0]) column = 0;
+    }
   }
-  for (Index at = begin; at < end; at += length) f(at, tile, std::min(length, end - at));
+  for (Index rest = begin, k = 0; k < w.rank; ++k) at[k] = rest % w.extent[k], rest /= w.extent[k];
+  while (begin < end) {
+    const T *p = a, *q = b;
+    Index step_a = 1, step_b = 1, n = std::min(end - begin, length);
+    if (tiled) {
+      p = short_a ? tile : a + begin, q = short_b ? tile : b + begin;
+    } else {
+      for (int k = 0; k < w.rank; ++k) p += at[k] * w.step_a[k], q += at[k] * w.step_b[k];
+      step_a = w.step_a[0], step_b = w.step_b[0], n = std::min(n, w.extent[0] - at[0]);
+      at[0] = 0;
+      for (int k = 1; k < w.rank && ++at[k] == w.extent[k]; ++k) at[k] = 0;
+    }
+    segment<F>(y + begin, p, step_a, q, step_b, n);
+    begin += n;
+  }
 }
 
 template <class F>
 void zip(View y, View a, View b) {
   Walk w = plan(y, a, b, F::name);
+  bool short_a = short_rows(w, w.step_b, w.step_a), short_b = short_rows(w, w.step_a, w.step_b);
   dispatch_float(y.dtype, F::name, [&](auto t) {
     using T = decltype(t);
-    bool short_a = short_rows(w, w.step_b, w.step_a), short_b = short_rows(w, w.step_a, w.step_b);
-    sweep(
-        y.numel(), 2, [=, to = y.as<T>(), p = a.as<const T>(), q = b.as<const T>()](Index begin, Index end) {
-          if (short_a)
-            by_long_rows(p, w.extent[0], begin, end,
-                         [=](Index at, const T* row, Index n) { segment<F>(to + at, row, 1, q + at, 1, n); });
-          else if (short_b)
-            by_long_rows(q, w.extent[0], begin, end,
-                         [=](Index at, const T* row, Index n) { segment<F>(to + at, p + at, 1, row, 1, n); });
-          else
-            walk<F>(to, p, q, w, begin, end);
-        });
+    sweep(y.numel(), 2, [=, to = y.as<T>(), p = a.as<const T>(), q = b.as<const T>()](Index begin, Index end) {
+      walk<F>(to, p, q, w, short_a, short_b, begin, end);
+    });
   });
 }
 
