@@ -1,7 +1,8 @@
 // Time of an all-reduce by size and algorithm, and how much of it hides behind computation.
 //   allreduce [--ranks N]      N threads (2)            mpiexec -n N allreduce      processes
-// Rows: the communicator's own ("vendor"), MPI_Iallreduce where the ranks are processes ("mpi"), and the algorithms on messages.
-// Best and median of the rounds, in microseconds; the slowest rank counts. The spread is (third - first quartile) / median.
+// Rows: the communicator's own ("vendor"), MPI_Iallreduce where the ranks are processes ("mpi"), and the algorithms on
+// messages. Best and median of the rounds, in microseconds; the slowest rank counts. The spread is (third - first
+// quartile) / median.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -16,7 +17,9 @@ using namespace trireme;
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double since(Clock::time_point start) { return std::chrono::duration<double, std::micro>(Clock::now() - start).count(); }
+double since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
 
 double slowest(Communicator& comm, double micros) {
   Tensor t = Tensor::scalar(micros, DType::f64);
@@ -24,7 +27,9 @@ double slowest(Communicator& comm, double micros) {
   return t.item();
 }
 
-struct Times { double best, median, spread; };
+struct Times {
+  double best, median, spread;
+};
 Times measure(Communicator& all, int rounds, const std::function<void()>& body) {
   std::vector<double> t;
   for (int i = 0; i < rounds + 2; ++i) {
@@ -50,8 +55,8 @@ float compute() {
 void bench(World& world) {
   Communicator& all = world.comm();
   if (world.main())
-    std::printf("%d ranks, %s, %d cores\n%-20s %12s %10s %10s %8s\n", world.size(), world.transport().c_str(), cores(), "algorithm", "elements",
-                "best", "median", "spread");
+    std::printf("%d ranks, %s, %d cores\n%-20s %12s %10s %10s %8s\n", world.size(), world.transport().c_str(), cores(),
+                "algorithm", "elements", "best", "median", "spread");
   std::vector<std::pair<std::string, std::unique_ptr<Communicator>>> rows;
   rows.emplace_back("vendor", all.split(0, world.rank()));
   if (world.transport() == "mpi") {
@@ -65,7 +70,9 @@ void bench(World& world) {
     Tensor x = Tensor::zeros({n});
     for (auto& [name, comm] : rows) {
       auto t = measure(all, n > 50000 ? 21 : 51, [&, c = comm.get()] { c->all_reduce(x).wait(); });
-      if (world.main()) std::printf("%-20s %12lld %10.0f %10.0f %7.0f%%\n", name.c_str(), static_cast<long long>(n), t.best, t.median, 100 * t.spread);
+      if (world.main())
+        std::printf("%-20s %12lld %10.0f %10.0f %7.0f%%\n", name.c_str(), static_cast<long long>(n), t.best, t.median,
+                    100 * t.spread);
     }
   }
   Tensor x = Tensor::zeros({1199882});

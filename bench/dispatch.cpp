@@ -1,4 +1,5 @@
-// Cost of an op: adding two tensors of four elements, with and without the tape. Prints nanoseconds per op, medians of repeats.
+// Cost of an op: adding two tensors of four elements, with and without the tape. Prints nanoseconds per op, medians of
+// repeats.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -24,14 +25,21 @@ double median_ns(int inner, F&& f) {
 int main() {
   Tensor a = Tensor::full({4}, 1), b = Tensor::full({4}, 2), w = Tensor::full({4}, 3);
   w.require_grad();
-  std::printf("add, no tape         %6.0f ns\n", median_ns(20000, [&](int n) { for (int i = 0; i < n; ++i) add(a, b); }));
-  std::printf("add, recorded        %6.0f ns\n", median_ns(20000, [&](int n) { for (int i = 0; i < n; ++i) add(a, w); }));
-  std::printf("relu, recorded       %6.0f ns\n", median_ns(20000, [&](int n) { for (int i = 0; i < n; ++i) relu(w); }));
+  std::printf("add, no tape         %6.0f ns\n", median_ns(20000, [&](int n) {
+                for (int i = 0; i < n; ++i) add(a, b);
+              }));
+  std::printf("add, recorded        %6.0f ns\n", median_ns(20000, [&](int n) {
+                for (int i = 0; i < n; ++i) add(a, w);
+              }));
+  std::printf("relu, recorded       %6.0f ns\n", median_ns(20000, [&](int n) {
+                for (int i = 0; i < n; ++i) relu(w);
+              }));
   std::printf("forward + backward   %6.0f ns per op (chain of 100 adds)\n", median_ns(200, [&](int n) {
-                for (int i = 0; i < n; ++i) {
-                  Tensor x = w;
-                  for (int k = 0; k < 100; ++k) x = add(x, b);
-                  x.backward(a);
-                }
-              }) / 100);
+                                                                              for (int i = 0; i < n; ++i) {
+                                                                                Tensor x = w;
+                                                                                for (int k = 0; k < 100; ++k)
+                                                                                  x = add(x, b);
+                                                                                x.backward(a);
+                                                                              }
+                                                                            }) / 100);
 }

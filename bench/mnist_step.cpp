@@ -2,6 +2,7 @@
 //   mnist_step [--steps N] [--warmup N] [--batch B] [--threads T]     under mpiexec: the batch is per rank
 #include <sys/resource.h>
 
+#include <unistd.h>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -9,7 +10,6 @@
 #include <fstream>
 #include <map>
 #include <string>
-#include <unistd.h>
 
 #include "kernels/runtime.h"
 #include "trireme/trireme.h"
@@ -41,7 +41,8 @@ int main(int argc, char** argv) {
 
   Dataset data = Mnist("train");
   double before = peak_megabytes();
-  Step step(mnist_cnn(), cross_entropy, Sgd{.lr = 0.05, .momentum = 0.9}, world, world.size() > 1 ? data_parallel() : Strategy{});
+  Step step(mnist_cnn(), cross_entropy, Sgd{.lr = 0.05, .momentum = 0.9}, world,
+            world.size() > 1 ? data_parallel() : Strategy{});
   Loader loader(data, {.batch = options["--batch"] * world.size(), .shuffle = true, .shard = world});
   std::vector<double> times;
   double first = 0, loss = 0;
@@ -61,6 +62,9 @@ int main(int argc, char** argv) {
   double total = 0;
   for (double t : times) total += t;
   if (world.main())
-    std::printf("{\"median_ms\": %.3f, \"mean_ms\": %.3f, \"min_ms\": %.3f, \"first_step_s\": %.2f, \"loss\": %.4f, \"peak_mb\": %.1f, \"base_mb\": %.1f}\n",
-                times[times.size() / 2], total / static_cast<double>(times.size()), times[0], first, loss, peak_megabytes(), before);
+    std::printf(
+        "{\"median_ms\": %.3f, \"mean_ms\": %.3f, \"min_ms\": %.3f, \"first_step_s\": %.2f, \"loss\": %.4f, "
+        "\"peak_mb\": %.1f, \"base_mb\": %.1f}\n",
+        times[times.size() / 2], total / static_cast<double>(times.size()), times[0], first, loss, peak_megabytes(),
+        before);
 }

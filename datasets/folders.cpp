@@ -45,8 +45,8 @@ std::vector<std::string> data_folders(const std::string& name) {
   return folders;
 }
 
-std::string find_data_file(const std::vector<std::string>& folders, const std::string& file,
-                           std::string_view op, std::string_view remedy) {
+std::string find_data_file(const std::vector<std::string>& folders, const std::string& file, std::string_view op,
+                           std::string_view remedy) {
   std::error_code ignored;
   for (const std::string& folder : folders)
     for (const char* suffix : {"", ".gz"}) {

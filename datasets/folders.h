@@ -13,7 +13,7 @@ std::vector<std::string> data_folders(const std::string& name);
 
 /// The first of folder/file and folder/file.gz that exists, over the folders in order. Throws Error naming
 /// op, the file, the folders and the remedy.
-std::string find_data_file(const std::vector<std::string>& folders, const std::string& file,
-                           std::string_view op, std::string_view remedy);
+std::string find_data_file(const std::vector<std::string>& folders, const std::string& file, std::string_view op,
+                           std::string_view remedy);
 
 }  // namespace trireme

@@ -104,13 +104,10 @@ std::vector<Index> read_extents(ByteSource& bytes, const std::string& source) {
   const std::string_view other = type_name(magic[2]);
   const int rank = magic[3];
   const bool idx = magic[0] == 0 && magic[1] == 0 && rank > 0 && (magic[2] == 0x08 || !other.empty());
-  check(idx, op,
-        "{}: wrong magic {:#010x}; a label file begins with 0x00000801, an image file with 0x00000803",
-        source, big_endian(magic));
-  check(other.empty(), op, "{}: holds {} values (type {:#04x}), only u8 (0x08) is read", source, other,
-        magic[2]);
-  check(rank <= Shape::max_rank, op, "{}: has {} axes, at most {} are read", source, rank,
-        int(Shape::max_rank));
+  check(idx, op, "{}: wrong magic {:#010x}; a label file begins with 0x00000801, an image file with 0x00000803", source,
+        big_endian(magic));
+  check(other.empty(), op, "{}: holds {} values (type {:#04x}), only u8 (0x08) is read", source, other, magic[2]);
+  check(rank <= Shape::max_rank, op, "{}: has {} axes, at most {} are read", source, rank, int(Shape::max_rank));
 
   std::uint8_t header[4 * Shape::max_rank];
   const std::size_t wanted = 4 * static_cast<std::size_t>(rank);
@@ -151,15 +148,18 @@ std::size_t count_values(const std::vector<Index>& extents, const ByteSource& by
   return values;
 }
 
-/// All of a gzip file of exactly header + values bytes, three times as fast as zlib; nothing when anything about it is not as it
-/// should be: zlib then finds out what.
-std::optional<std::vector<std::uint8_t>> inflate_whole(std::span<const std::byte> bytes, std::size_t header, std::size_t values) {
-  std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> tool(libdeflate_alloc_decompressor(),
-                                                                                         libdeflate_free_decompressor);
+/// All of a gzip file of exactly header + values bytes, three times as fast as zlib; nothing when anything about it is
+/// not as it should be: zlib then finds out what.
+std::optional<std::vector<std::uint8_t>> inflate_whole(std::span<const std::byte> bytes, std::size_t header,
+                                                       std::size_t values) {
+  std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> tool(
+      libdeflate_alloc_decompressor(), libdeflate_free_decompressor);
   std::vector<std::uint8_t> out(header + values);
   std::size_t used = 0;
-  if (tool == nullptr || libdeflate_gzip_decompress_ex(tool.get(), bytes.data(), bytes.size(), out.data(), out.size(), &used,
-                                                       nullptr) != LIBDEFLATE_SUCCESS || used != bytes.size())
+  if (tool == nullptr ||
+      libdeflate_gzip_decompress_ex(tool.get(), bytes.data(), bytes.size(), out.data(), out.size(), &used, nullptr) !=
+          LIBDEFLATE_SUCCESS ||
+      used != bytes.size())
     return std::nullopt;
   out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(header));
   return out;

@@ -86,8 +86,7 @@ class PngDecoder {
   int passes_ = 1;
 };
 
-Tensor decode_png(std::span<const std::byte> bytes, int channels, const std::string& source,
-                  Index max_pixels) {
+Tensor decode_png(std::span<const std::byte> bytes, int channels, const std::string& source, Index max_pixels) {
   PngDecoder png(bytes);
   const auto ok = [&](bool done) { check(done, op, "{}: damaged PNG: {}", source, png.message); };
   ok(png.read_header());
@@ -107,14 +106,12 @@ Tensor decode_png(std::span<const std::byte> bytes, int channels, const std::str
   return image;
 }
 
-Tensor decode_jpeg(std::span<const std::byte> bytes, int channels, const std::string& source,
-                   Index max_pixels) {
+Tensor decode_jpeg(std::span<const std::byte> bytes, int channels, const std::string& source, Index max_pixels) {
   std::unique_ptr<void, int (*)(tjhandle)> jpeg(tjInitDecompress(), tjDestroy);
   check(jpeg != nullptr, op, "libjpeg-turbo cannot start");
   const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
   int width = 0, height = 0, subsampling = 0, colors = 0;
-  const int header =
-      tjDecompressHeader3(jpeg.get(), data, bytes.size(), &width, &height, &subsampling, &colors);
+  const int header = tjDecompressHeader3(jpeg.get(), data, bytes.size(), &width, &height, &subsampling, &colors);
   check(header == 0, op, "{}: damaged JPEG: {}", source, tjGetErrorStr2(jpeg.get()));
   // Tables alone are a legal JPEG.
   check(width > 0 && height > 0, op, "{}: damaged JPEG: it holds no image", source);
@@ -122,9 +119,8 @@ Tensor decode_jpeg(std::span<const std::byte> bytes, int channels, const std::st
         "{}: is a CMYK image, only grey and RGB are read: convert it first", source);
   check_size(width, height, max_pixels, source);
   Tensor image = Tensor::empty({height, width, channels}, DType::u8);
-  const int status =
-      tjDecompress2(jpeg.get(), data, bytes.size(), image.data<unsigned char>(), width, 0, height,
-                    channels == 1 ? TJPF_GRAY : TJPF_RGB, TJFLAG_ACCURATEDCT | TJFLAG_LIMITSCANS);
+  const int status = tjDecompress2(jpeg.get(), data, bytes.size(), image.data<unsigned char>(), width, 0, height,
+                                   channels == 1 ? TJPF_GRAY : TJPF_RGB, TJFLAG_ACCURATEDCT | TJFLAG_LIMITSCANS);
   // Warnings about stray bytes are common in the wild and harmless; missing pixels are not.
   const std::string_view text = status == 0 ? "" : tjGetErrorStr2(jpeg.get());
   const bool whole = tjGetErrorCode(jpeg.get()) != TJERR_FATAL && text.find("Premature end") == text.npos;
@@ -133,14 +129,12 @@ Tensor decode_jpeg(std::span<const std::byte> bytes, int channels, const std::st
 }
 
 bool begins_with(std::span<const std::byte> bytes, std::string_view signature) {
-  return bytes.size() >= signature.size() &&
-         std::memcmp(bytes.data(), signature.data(), signature.size()) == 0;
+  return bytes.size() >= signature.size() && std::memcmp(bytes.data(), signature.data(), signature.size()) == 0;
 }
 
 }  // namespace
 
-Tensor decode_image(std::span<const std::byte> bytes, int channels, const std::string& source,
-                    Index max_pixels) {
+Tensor decode_image(std::span<const std::byte> bytes, int channels, const std::string& source, Index max_pixels) {
   check(channels == 1 || channels == 3, op, "channels is {}, it must be 1 (grey) or 3 (RGB)", channels);
   check(!bytes.empty(), op, "{}: is empty", source);
   if (begins_with(bytes, "\x89PNG\r\n\x1a\n")) return decode_png(bytes, channels, source, max_pixels);
@@ -148,8 +142,6 @@ Tensor decode_image(std::span<const std::byte> bytes, int channels, const std::s
   fail(op, "{}: is neither PNG nor JPEG", source);
 }
 
-Tensor read_image(const std::string& path, int channels) {
-  return decode_image(read_bytes(path), channels, path);
-}
+Tensor read_image(const std::string& path, int channels) { return decode_image(read_bytes(path), channels, path); }
 
 }  // namespace trireme

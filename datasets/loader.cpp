@@ -35,8 +35,7 @@ std::vector<std::int64_t> epoch_order(Index n, bool shuffle, std::uint64_t seed,
         product = std::uint64_t{word()} * bound;
     return product >> 32;
   };
-  for (std::size_t i = order.size(); i > 1; --i)
-    std::swap(order[i - 1], order[below(static_cast<std::uint32_t>(i))]);
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[below(static_cast<std::uint32_t>(i))]);
   return order;
 }
 
@@ -54,8 +53,8 @@ struct Loader::Impl {
     check(size > 0, "loader", "dataset {} is empty", dataset->name());
     check(options.batch >= 1, "loader", "batch is {}, it must be at least 1", options.batch);
     const auto [rank, ranks] = options.shard;
-    check(ranks >= 1 && rank >= 0 && rank < ranks, "loader",
-          "shard is rank {} of {}, the rank must lie in [0, ranks)", rank, ranks);
+    check(ranks >= 1 && rank >= 0 && rank < ranks, "loader", "shard is rank {} of {}, the rank must lie in [0, ranks)",
+          rank, ranks);
     check(ranks <= size, "loader", "{} ranks share the {} samples of {}: use at most {} ranks", ranks, size,
           dataset->name(), size);
     check(options.workers >= 0, "loader", "workers is {}, it must not be negative", options.workers);
@@ -172,9 +171,7 @@ struct Loader::Iterator::State {
   explicit State(std::shared_ptr<Impl> impl) : loader(std::move(impl)), epoch(loader->epoch) {
     const LoaderOptions& o = loader->options;
     auto order = epoch_order(loader->size, o.shuffle, o.seed, epoch);
-    auto make = [impl = loader.get(), order = std::move(order)](Index index) {
-      return impl->make(order, index);
-    };
+    auto make = [impl = loader.get(), order = std::move(order)](Index index) { return impl->make(order, index); };
     source.emplace(std::move(make), std::exchange(loader->skip, 0), loader->batches, o.workers, o.prefetch);
   }
   bool done() const { return !source; }

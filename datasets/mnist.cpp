@@ -14,16 +14,13 @@ constexpr Index digits = 10;
 class IdxDataset final : public DatasetSource {
  public:
   IdxDataset(std::string name, const std::string& image_path, const std::string& label_path, PixelScale scale)
-      : name_(std::move(name)),
-        scale_(std::move(scale)),
-        images_(read_idx(image_path)),
-        labels_(read_idx(label_path)) {
-    check(images_.extents.size() == 3, name_, "{}: magic is 0x{:08x}, an image file has 0x00000803",
-          image_path, 0x800 + images_.extents.size());
-    check(labels_.extents.size() == 1, name_, "{}: magic is 0x{:08x}, a label file has 0x00000801",
-          label_path, 0x800 + labels_.extents.size());
-    check(images_.extents[0] == labels_.extents[0], name_, "{} holds {} images, but {} holds {} labels",
-          image_path, images_.extents[0], label_path, labels_.extents[0]);
+      : name_(std::move(name)), scale_(std::move(scale)), images_(read_idx(image_path)), labels_(read_idx(label_path)) {
+    check(images_.extents.size() == 3, name_, "{}: magic is 0x{:08x}, an image file has 0x00000803", image_path,
+          0x800 + images_.extents.size());
+    check(labels_.extents.size() == 1, name_, "{}: magic is 0x{:08x}, a label file has 0x00000801", label_path,
+          0x800 + labels_.extents.size());
+    check(images_.extents[0] == labels_.extents[0], name_, "{} holds {} images, but {} holds {} labels", image_path,
+          images_.extents[0], label_path, labels_.extents[0]);
     shape_ = {images_.extents[1], images_.extents[2], 1};
     check(shape_.numel() > 0, name_, "{}: its images are {} x {} pixels", image_path, shape_[0], shape_[1]);
     for (std::size_t i = 0; i < labels_.values.size(); ++i)
@@ -63,8 +60,7 @@ Dataset open_idx(const std::string& name, const std::string& split, const std::v
 
 Dataset Mnist(const std::string& split, const std::string& root) {
   const auto folders = root.empty() ? data_folders("mnist") : std::vector{root};
-  return open_idx("mnist", split, folders, {{0.1307f}, {0.3081f}},
-                  "give the folder that holds the four files");
+  return open_idx("mnist", split, folders, {{0.1307f}, {0.3081f}}, "give the folder that holds the four files");
 }
 
 Dataset FashionMnist(const std::string& split, const std::string& root) {
@@ -73,9 +69,8 @@ Dataset FashionMnist(const std::string& split, const std::string& root) {
     folders = data_folders("fashion-mnist");
     folders.push_back("/usr/share/datasets/fashion-mnist");
   }
-  return open_idx(
-      "fashion_mnist", split, folders, {{0.2860f}, {0.3530f}},
-      "install Debian's package dataset-fashion-mnist, or give the folder that holds the four files");
+  return open_idx("fashion_mnist", split, folders, {{0.2860f}, {0.3530f}},
+                  "install Debian's package dataset-fashion-mnist, or give the folder that holds the four files");
 }
 
 }  // namespace trireme

@@ -18,8 +18,7 @@ std::vector<T> level_table(const PixelScale& scale, Index channels) {
   std::vector<T> table;
   for (Index c = 0; c < channels; ++c)
     for (int level = 0; level < levels; ++level)
-      table.push_back(
-          static_cast<T>((static_cast<Real>(level) / 255 - one(scale.mean, c)) / one(scale.deviation, c)));
+      table.push_back(static_cast<T>((static_cast<Real>(level) / 255 - one(scale.mean, c)) / one(scale.deviation, c)));
   return table;
 }
 
@@ -38,17 +37,14 @@ void look_up(std::span<const std::uint8_t> pixels, T* to, const T* table, Index 
 
 PixelConverter pixel_converter(const PixelScale& scale, const Shape& sample, DType dtype) {
   if (dtype == DType::u8)
-    return [](std::span<const std::uint8_t> pixels, std::byte* to) {
-      std::memcpy(to, pixels.data(), pixels.size());
-    };
+    return [](std::span<const std::uint8_t> pixels, std::byte* to) { std::memcpy(to, pixels.data(), pixels.size()); };
   const Index channels = sample.rank() == 0 ? 1 : sample[-1];
   for (const auto* per_channel : {&scale.mean, &scale.deviation})
     check(per_channel->size() == 1 || std::ssize(*per_channel) == channels, "loader",
           "the pixel scale has {} numbers for {} channels", per_channel->size(), channels);
   return dispatch_float(dtype, "loader", [&](auto type) -> PixelConverter {
     using T = decltype(type);
-    return [channels, table = level_table<T>(scale, channels)](std::span<const std::uint8_t> pixels,
-                                                               std::byte* to) {
+    return [channels, table = level_table<T>(scale, channels)](std::span<const std::uint8_t> pixels, std::byte* to) {
       look_up(pixels, reinterpret_cast<T*>(to), table.data(), channels);
     };
   });

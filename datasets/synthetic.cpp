@@ -28,8 +28,7 @@ class SyntheticDataset final : public DatasetSource {
   }
   std::int64_t read(Index id, std::span<std::uint8_t> pixels) const override {
     check(id >= 0 && id < size(), "synthetic", "sample {} is outside [0, {})", id, size());
-    const Philox labels{mix(options_.seed, 1)}, prototypes{mix(options_.seed, 2)},
-        noises{mix(options_.seed, 3)};
+    const Philox labels{mix(options_.seed, 1)}, prototypes{mix(options_.seed, 2)}, noises{mix(options_.seed, 3)};
     const auto sample = static_cast<std::uint64_t>(options_.first + id);
     const std::uint64_t label = labels(0, sample)[0] % static_cast<std::uint64_t>(options_.classes);
     constexpr std::size_t block = 16;  // bytes of one Philox call
@@ -37,8 +36,7 @@ class SyntheticDataset final : public DatasetSource {
       const auto prototype = std::bit_cast<std::array<std::uint8_t, block>>(prototypes(label, at));
       const auto noise = std::bit_cast<std::array<std::uint8_t, block>>(noises(sample, at));
       const std::size_t n = std::min(block, pixels.size() - at);
-      for (std::size_t i = 0; i < n; ++i)
-        pixels[at + i] = static_cast<std::uint8_t>((prototype[i] + 3 * noise[i]) / 4);
+      for (std::size_t i = 0; i < n; ++i) pixels[at + i] = static_cast<std::uint8_t>((prototype[i] + 3 * noise[i]) / 4);
     }
     return static_cast<std::int64_t>(label);
   }

@@ -20,7 +20,8 @@ using nlohmann::json;
 
 constexpr char op[] = "checkpoint";
 constexpr std::size_t most_manifest_bytes = std::size_t{16} << 20;
-constexpr char model_file[] = "model.safetensors", optimizer_file[] = "optimizer.safetensors", manifest_file[] = "manifest.json";
+constexpr char model_file[] = "model.safetensors", optimizer_file[] = "optimizer.safetensors",
+               manifest_file[] = "manifest.json";
 
 std::string directory_name(std::int64_t step) { return fmt::format("step_{:08}", step); }
 
@@ -54,7 +55,8 @@ void check_finite(const std::vector<NamedTensor>& tensors) {
   for (auto& t : tensors)
     if (is_float(t.tensor.dtype()))
       dispatch_float(t.tensor.dtype(), op, [&]<class T>(T) {
-        check(all_finite<T>(t.tensor.view().span<T>()), op, "\"{}\" holds values that are not finite: not saved", t.name);
+        check(all_finite<T>(t.tensor.view().span<T>()), op, "\"{}\" holds values that are not finite: not saved",
+              t.name);
       });
 }
 
@@ -100,7 +102,8 @@ struct Verified {
 
 TrainState state_of(const json& manifest) {
   TrainState s;
-  s.step = manifest.at("step"), s.epoch = manifest.at("epoch"), s.batch = manifest.at("batch"), s.seed = manifest.at("seed");
+  s.step = manifest.at("step"), s.epoch = manifest.at("epoch"), s.batch = manifest.at("batch"),
+  s.seed = manifest.at("seed");
   s.config = manifest.at("config");
   for (auto& [name, value] : manifest.at("metrics").items())  // JSON has no NaN: it was written as null
     s.metrics[name] = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
@@ -130,9 +133,7 @@ Verified verify(const std::string& directory) {
       check(crc32_of_file(file) == about.at("crc32").get<std::uint32_t>(), op, "{} is damaged: its CRC differs", file);
     }
     return {state_of(manifest), manifest.at("optimizer"), manifest.at("optimizer_steps")};
-  } catch (const json::exception& e) {
-    fail(op, "{} is not a manifest: {}", path, e.what());
-  }
+  } catch (const json::exception& e) { fail(op, "{} is not a manifest: {}", path, e.what()); }
 }
 
 /// Checks everything against the model and the optimizer, then overwrites both.
@@ -141,8 +142,8 @@ void restore(const std::string& directory, const Verified& about, Parameters& p,
   SafetensorsFile model = read_safetensors(model_path), states;
   Import weights(stored_weights(p), model, model_path);
   if (o) {
-    check(about.optimizer == o->name(), op, "{} was saved with optimizer {}, this run uses {}", directory, about.optimizer,
-          o->name());
+    check(about.optimizer == o->name(), op, "{} was saved with optimizer {}, this run uses {}", directory,
+          about.optimizer, o->name());
     states = read_safetensors(optimizer_path);
     std::vector<StoredTensor> targets;
     for (auto& [kind, flat] : o->state())
@@ -153,7 +154,8 @@ void restore(const std::string& directory, const Verified& about, Parameters& p,
   weights.apply();
 }
 
-/// Puts a finished directory in place; one of the same step (training went on from an older one) is exchanged in one step.
+/// Puts a finished directory in place; one of the same step (training went on from an older one) is exchanged in one
+/// step.
 void publish(const std::string& temporary, const std::string& path) {
   bool exchanged = ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0;
   if (exchanged) {
@@ -185,14 +187,15 @@ void remove_leftovers(const std::string& root) {
 }
 
 /// Everything up to the durable directory.
-void store_all(const std::string& directory, const std::vector<NamedTensor>& weights, const std::vector<NamedTensor>& states,
-               json manifest) {
+void store_all(const std::string& directory, const std::vector<NamedTensor>& weights,
+               const std::vector<NamedTensor>& states, json manifest) {
   make_directories(directory);
   manifest["files"][model_file] = store(directory + "/" + model_file, weights);
   manifest["files"][optimizer_file] = store(directory + "/" + optimizer_file, states);
   std::string text = render(std::move(manifest));
-  check(text.size() <= most_manifest_bytes, op, "the configuration makes a manifest of {} bytes, at most {} are allowed",
-        text.size(), std::size_t{most_manifest_bytes});
+  check(text.size() <= most_manifest_bytes, op,
+        "the configuration makes a manifest of {} bytes, at most {} are allowed", text.size(),
+        std::size_t{most_manifest_bytes});
   FileWriter file(directory + "/" + manifest_file, text.size());
   file.write(std::as_bytes(std::span(text)));
   file.finish();

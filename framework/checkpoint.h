@@ -1,5 +1,6 @@
-// Checkpoints of a run: one directory per step with model.safetensors, optimizer.safetensors and a manifest that carries
-// their sizes and CRCs. At every moment of a save, a crash leaves the previous checkpoint or the new one, whole.
+// Checkpoints of a run: one directory per step with model.safetensors, optimizer.safetensors and a manifest that
+// carries their sizes and CRCs. At every moment of a save, a crash leaves the previous checkpoint or the new one,
+// whole.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -13,33 +14,33 @@ namespace trireme {
 
 /// Where a run stands. All randomness is counter-based (Philox), so seed and position are the whole random state.
 struct TrainState {
-  std::int64_t step = 0;                  ///< optimizer steps done
-  std::int64_t epoch = 0, batch = 0;      ///< the next batch to train on: batches of this epoch already done
+  std::int64_t step = 0;              ///< optimizer steps done
+  std::int64_t epoch = 0, batch = 0;  ///< the next batch to train on: batches of this epoch already done
   std::uint64_t seed = 0;
-  std::string config = {};                ///< the resolved configuration, UTF-8
+  std::string config = {};  ///< the resolved configuration, UTF-8
   std::map<std::string, double> metrics = {};
 };
 
 struct SaveOptions {
-  int keep_last = 3;    ///< older checkpoints are removed, except the best; 0 keeps all
-  bool best = false;    ///< this is the best so far: the file `best` names it from now on
+  int keep_last = 3;  ///< older checkpoints are removed, except the best; 0 keeps all
+  bool best = false;  ///< this is the best so far: the file `best` names it from now on
 };
 
-/// Writes <run>/checkpoints/step_<8 digits>/ as a .tmp directory, every file and the directory fsynced, then renames it;
-/// then the files `latest` and `best` are replaced; only then are old checkpoints removed. Returns the directory's path.
-/// Throws Error, with what was there before intact: a value that is not finite (named), a full disk or an unwritable
-/// directory (path, bytes and reason). One process saves into a run directory at a time.
+/// Writes <run>/checkpoints/step_<8 digits>/ as a .tmp directory, every file and the directory fsynced, then renames
+/// it; then the files `latest` and `best` are replaced; only then are old checkpoints removed. Returns the directory's
+/// path. Throws Error, with what was there before intact: a value that is not finite (named), a full disk or an
+/// unwritable directory (path, bytes and reason). One process saves into a run directory at a time.
 std::string save_checkpoint(const std::string& run, const Parameters&, const Optimizer&, const TrainState&,
                             const SaveOptions& = {});
 
 struct LoadedCheckpoint {
   TrainState state;
   std::string path;
-  std::string note;     ///< not empty when a newer checkpoint was damaged: what was wrong, and what was taken instead
+  std::string note;  ///< not empty when a newer checkpoint was damaged: what was wrong, and what was taken instead
 };
 /// Restores parameters, buffers and (unless null) the optimizer from the newest checkpoint of the run that verifies, or
-/// returns nothing when the run has none. Throws Error, with nothing changed: all are damaged; names, shapes or the optimizer
-/// differ (listed).
+/// returns nothing when the run has none. Throws Error, with nothing changed: all are damaged; names, shapes or the
+/// optimizer differ (listed).
 std::optional<LoadedCheckpoint> load_latest(const std::string& run, Parameters&, Optimizer*);
 /// Same, from one checkpoint directory; damage is an Error.
 LoadedCheckpoint load_checkpoint(const std::string& directory, Parameters&, Optimizer*);

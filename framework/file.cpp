@@ -53,12 +53,14 @@ FileReader::FileReader(const std::string& path) : path_(path) {
 FileReader::~FileReader() { ::close(fd_); }
 
 void FileReader::read(std::size_t offset, std::span<std::byte> to) const {
-  check(offset <= size_ && to.size() <= size_ - offset, "file", "{} has {} bytes, {} at offset {} were asked for", path_,
-        size_, to.size(), offset);
+  check(offset <= size_ && to.size() <= size_ - offset, "file", "{} has {} bytes, {} at offset {} were asked for",
+        path_, size_, to.size(), offset);
   while (!to.empty()) {
-    ssize_t n = retry([&] { return ::pread(fd_, to.data(), std::min(to.size(), piece * 64), static_cast<off_t>(offset)); });
+    ssize_t n =
+        retry([&] { return ::pread(fd_, to.data(), std::min(to.size(), piece * 64), static_cast<off_t>(offset)); });
     check(n >= 0, "file", "cannot read {}: {}", path_, reason());
-    check(n > 0, "file", "{} was truncated while it was read: {} bytes are missing at offset {}", path_, to.size(), offset);
+    check(n > 0, "file", "{} was truncated while it was read: {} bytes are missing at offset {}", path_, to.size(),
+          offset);
     to = to.subspan(static_cast<std::size_t>(n));
     offset += static_cast<std::size_t>(n);
   }
@@ -118,9 +120,7 @@ void FileWriter::finish() {
   finished_ = true;
 }
 
-std::string temporary_name(const std::string& path) {
-  return fmt::format("{}.{}.tmp", path, ::gettid());
-}
+std::string temporary_name(const std::string& path) { return fmt::format("{}.{}.tmp", path, ::gettid()); }
 
 void sync_directory(const std::string& path) {
   int fd = retry([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });

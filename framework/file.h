@@ -1,5 +1,5 @@
-// Files that survive a crash: what is replaced is either the old or the new content, never a mixture, and a write that did
-// not reach the disk is an Error with the path, the bytes and the reason.
+// Files that survive a crash: what is replaced is either the old or the new content, never a mixture, and a write that
+// did not reach the disk is an Error with the path, the bytes and the reason.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -70,7 +70,8 @@ void replace_file(const std::string& path, std::string_view text);
 void sync_directory(const std::string& path);
 /// Creates the directory (and its parents) durably, unless it is there.
 void make_directories(const std::string& path);
-/// Throws Error unless a file of some bytes can be created in the directory (made if missing) and at least `bytes` are free.
+/// Throws Error unless a file of some bytes can be created in the directory (made if missing) and at least `bytes` are
+/// free.
 void check_writable(const std::string& directory, std::size_t bytes);
 
 }  // namespace trireme

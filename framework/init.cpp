@@ -21,8 +21,7 @@ void draw(const Tensor& t, std::uint64_t key, F&& four) {
   Philox philox{key};
   for (std::size_t i = 0; i < out.size(); i += 4) {
     std::array<float, 4> value = four(philox(0, i / 4));
-    std::copy_n(value.begin(), std::min<std::size_t>(4, out.size() - i),
-                out.begin() + static_cast<std::ptrdiff_t>(i));
+    std::copy_n(value.begin(), std::min<std::size_t>(4, out.size() - i), out.begin() + static_cast<std::ptrdiff_t>(i));
   }
   if (!direct) t.copy_from(host);
 }
@@ -56,8 +55,8 @@ void normal(const Tensor& t, double mean, double deviation, std::uint64_t key) {
 }
 
 Index fan_of(const Shape& weight, Fan fan) {
-  check(weight.rank() >= 2, "fan", "shape {} has {} axes, a fan needs at least 2 ([O, spatial..., I])",
-        weight, weight.rank());
+  check(weight.rank() >= 2, "fan", "shape {} has {} axes, a fan needs at least 2 ([O, spatial..., I])", weight,
+        weight.rank());
   return fan == Fan::in ? weight.product(1, weight.rank()) : weight.product(0, weight.rank() - 1);
 }
 
@@ -77,9 +76,7 @@ void xavier_uniform(const Tensor& t, std::uint64_t key) {
   uniform(t, -bound, bound, key);
 }
 
-void default_weight(const Tensor& weight, std::uint64_t key) {
-  kaiming_uniform(weight, std::sqrt(5.0), Fan::in, key);
-}
+void default_weight(const Tensor& weight, std::uint64_t key) { kaiming_uniform(weight, std::sqrt(5.0), Fan::in, key); }
 
 void default_bias(const Tensor& bias, const Tensor& weight, std::uint64_t key) {
   const double bound = 1 / std::sqrt(static_cast<double>(fan_of(weight.shape(), Fan::in)));

@@ -8,7 +8,9 @@ namespace detail {
 inline View lower(const Tensor& t) { return t.view(); }
 inline View lower(const View& v) { return v; }
 template <class T>
-const T& lower(const T& attribute) { return attribute; }
+const T& lower(const T& attribute) {
+  return attribute;
+}
 /// The device of the first defined view, which the others must share.
 struct Placement {
   const char* op;
@@ -16,7 +18,8 @@ struct Placement {
   void operator()(const View& v) {
     if (v.data == nullptr) return;
     if (first == nullptr) first = &v;
-    if (!(v.device == first->device)) [[unlikely]] refuse(v);
+    if (!(v.device == first->device)) [[unlikely]]
+      refuse(v);
   }
   template <class T>
   void operator()(const T&) {}
@@ -30,8 +33,8 @@ void launch_lowered(const A&... lowered) {
 }
 }  // namespace detail
 
-/// Throws Error when defined tensors lie on different devices, or when there is no kernel. An output (the first operand)
-/// without elements is nothing to do.
+/// Throws Error when defined tensors lie on different devices, or when there is no kernel. An output (the first
+/// operand) without elements is nothing to do.
 template <class Op, class First, class... Rest>
 void launch(const First& first, const Rest&... rest) {
   const View y = detail::lower(first);

@@ -75,8 +75,8 @@ Tensor Sequential::run(const Group& g, Tensor x) const {
   if (g.pool) {
     // The bias is added, and its gradient summed, in the pass over the pool.
     if (g.conv) x = conv(x, g.conv->weight, {}, g.conv->options);
-    return bias_relu_pool_dropout(x, g.conv ? g.conv->bias : Tensor(), g.pool->options,
-                                  g.dropout ? g.dropout->p : 0, g.dropout ? g.dropout->key : 0);
+    return bias_relu_pool_dropout(x, g.conv ? g.conv->bias : Tensor(), g.pool->options, g.dropout ? g.dropout->p : 0,
+                                  g.dropout ? g.dropout->key : 0);
   }
   if (g.conv) {
     ConvOptions options = g.conv->options;

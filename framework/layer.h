@@ -39,13 +39,12 @@ struct Leaf {
 /// Walks a model's named state. Passed to visit() members; also hands each random layer (dropout) its key.
 class Visit {
  public:
-  Visit(std::function<void(const Leaf&)> leaf,
-        std::function<void(const std::string&, std::uint64_t&)> key = {}, std::string prefix = "")
+  Visit(std::function<void(const Leaf&)> leaf, std::function<void(const std::string&, std::uint64_t&)> key = {},
+        std::string prefix = "")
       : leaf_(std::move(leaf)), key_(std::move(key)), prefix_(std::move(prefix)) {}
 
   /// A tensor of this layer. Undefined tensors (no bias) are skipped.
-  void operator()(const std::string& name, Tensor& tensor, Use use,
-                  FileLayout layout = FileLayout::same) const {
+  void operator()(const std::string& name, Tensor& tensor, Use use, FileLayout layout = FileLayout::same) const {
     if (tensor) leaf_({prefix_ + name, &tensor, use, layout});
   }
   /// A part with a visit() member; parts without state are passed over.

@@ -35,8 +35,7 @@ ConvOptions conv_options(const ConvLayerOptions& o) {
 PoolOptions pool_options(std::string_view op, Index window, const PoolLayerOptions& o) {
   check(window > 0, op, "window is {}, expected at least 1", window);
   check(o.stride >= 0, op, "stride is {}, expected at least 1 (0 means the window)", o.stride);
-  check(o.pad >= 0 && 2 * o.pad <= window, op, "padding is {}, expected at most half the window of {}", o.pad,
-        window);
+  check(o.pad >= 0 && 2 * o.pad <= window, op, "padding is {}, expected at most half the window of {}", o.pad, window);
   return {.window = all(window),
           .stride = all(o.stride ? o.stride : window),
           .pad_begin = all(o.pad),
@@ -52,14 +51,13 @@ Linear::Linear(Index in, Index out, Options options) {
 
 ConvNd::ConvNd(Index in, Index out, const Shape& kernel, ConvOptions o, bool with_bias) : options(o) {
   check(in > 0 && out > 0, "conv", "{} input and {} output channels, expected at least 1 of each", in, out);
-  check(kernel.rank() >= 1 && kernel.rank() <= 3, "conv", "kernel {} has {} spatial axes, expected 1 to 3",
-        kernel, kernel.rank());
+  check(kernel.rank() >= 1 && kernel.rank() <= 3, "conv", "kernel {} has {} spatial axes, expected 1 to 3", kernel,
+        kernel.rank());
   check(o.groups > 0 && in % o.groups == 0 && out % o.groups == 0, "conv",
         "{} groups do not divide {} input and {} output channels", o.groups, in, out);
   Shape shape{out};
   for (int i = 0; i < kernel.rank(); ++i) {
-    check(kernel[i] > 0 && o.stride[i] > 0 && o.dilation[i] > 0 && o.pad_begin[i] >= 0 && o.pad_end[i] >= 0,
-          "conv",
+    check(kernel[i] > 0 && o.stride[i] > 0 && o.dilation[i] > 0 && o.pad_begin[i] >= 0 && o.pad_end[i] >= 0, "conv",
           "axis {} has kernel {}, stride {}, dilation {}, padding {} and {}; the first three are at least 1, "
           "padding at least 0",
           i, kernel[i], o.stride[i], o.dilation[i], o.pad_begin[i], o.pad_end[i]);

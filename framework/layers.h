@@ -27,9 +27,7 @@ struct ConvLayerOptions {
 struct ConvNd {
   ConvNd(Index in, Index out, const Shape& kernel, ConvOptions, bool bias);
   Tensor operator()(const Tensor& x) const { return conv(x, weight, bias, options); }
-  void visit(const Visit& v) {
-    v("weight", weight, Use::weight, FileLayout::filter), v("bias", bias, Use::bias);
-  }
+  void visit(const Visit& v) { v("weight", weight, Use::weight, FileLayout::filter), v("bias", bias, Use::bias); }
   Tensor weight, bias;  ///< [out, kernel..., in / groups], [out]
   ConvOptions options;
 };
@@ -61,9 +59,7 @@ struct AvgPool {
 /// Over all axes but the last. weight = gamma, bias = beta; buffers running_mean, running_var.
 struct BatchNorm {
   explicit BatchNorm(Index channels, BatchNormOptions = {});
-  Tensor operator()(const Tensor& x) const {
-    return batch_norm(x, weight, bias, running_mean, running_var, options);
-  }
+  Tensor operator()(const Tensor& x) const { return batch_norm(x, weight, bias, running_mean, running_var, options); }
   /// relu(batch_norm(x) + residual) when options.relu.
   Tensor operator()(const Tensor& x, const Tensor& residual) const {
     return batch_norm(x, weight, bias, running_mean, running_var, options, residual);

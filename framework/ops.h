@@ -1,5 +1,6 @@
 // Every op: a function from tensors to a tensor, recorded on the tape. Forward and backward stand side by side in
-// framework/ops/. All are for f32, f64 and bf16 unless said otherwise. C is always the last axis. Shape errors throw Error.
+// framework/ops/. All are for f32, f64 and bf16 unless said otherwise. C is always the last axis. Shape errors throw
+// Error.
 #pragma once
 #include <functional>
 #include <string>
@@ -19,7 +20,7 @@ Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
-Tensor maximum(const Tensor& a, const Tensor& b);   ///< ties share the gradient equally, as in PyTorch
+Tensor maximum(const Tensor& a, const Tensor& b);  ///< ties share the gradient equally, as in PyTorch
 Tensor minimum(const Tensor& a, const Tensor& b);
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
@@ -27,9 +28,9 @@ inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
 Tensor scale(const Tensor& x, double factor);
 Tensor relu(const Tensor&);
-Tensor leaky_relu(const Tensor&);                    ///< slope 0.01
-Tensor elu(const Tensor&);                           ///< alpha 1
-Tensor gelu(const Tensor&);                          ///< exact, by erf
+Tensor leaky_relu(const Tensor&);  ///< slope 0.01
+Tensor elu(const Tensor&);         ///< alpha 1
+Tensor gelu(const Tensor&);        ///< exact, by erf
 Tensor silu(const Tensor&);
 Tensor sigmoid(const Tensor&);
 Tensor tanh(const Tensor&);
@@ -62,8 +63,9 @@ struct BatchNormOptions {
   double eps = 1e-5, momentum = 0.1;
   bool relu = false;
 };
-/// Training (Pass): statistics over the scope; running_mean, running_var ([C], f32 or f64, not on the tape) move towards
-/// them, the variance unbiased (n/(n-1)) as in PyTorch. Evaluation: uses them. residual is added before ReLU, or undefined.
+/// Training (Pass): statistics over the scope; running_mean, running_var ([C], f32 or f64, not on the tape) move
+/// towards them, the variance unbiased (n/(n-1)) as in PyTorch. Evaluation: uses them. residual is added before ReLU,
+/// or undefined.
 Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
                   const Tensor& running_var, const BatchNormOptions& = {}, const Tensor& residual = {});
 Tensor layer_norm(const Tensor& x, const Tensor& gamma = {}, const Tensor& beta = {}, double eps = 1e-5);
@@ -72,7 +74,8 @@ Tensor log_softmax(const Tensor&);
 /// Kept with probability 1 - p, keyed by (Pass seed, step, sample id, layer). Identity in evaluation.
 Tensor dropout(const Tensor& x, double p, std::uint64_t layer);
 
-// Losses: scalars. The sum over the rows at hand divided by the *global* batch (Pass), so that the shares of all ranks add up.
+// Losses: scalars. The sum over the rows at hand divided by the *global* batch (Pass), so that the shares of all ranks
+// add up.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
 /// A loss is a function of (prediction, target); this makes one with label smoothing or an ignored label.
 using Loss = std::function<Tensor(const Tensor& prediction, const Tensor& target)>;
@@ -86,12 +89,12 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int 
 /// Zeros before and after each axis; begin and end have x's rank.
 Tensor pad(const Tensor& x, const Shape& begin, const Shape& end);
 Tensor permute(const Tensor& x, const Shape& order);
-/// [N, spatial..., C] -> [N, C * spatial], features in PyTorch's order (C outermost), so that the weights of a Linear that
-/// follows are PyTorch's. Free when there are no spatial axes, or each is 1.
+/// [N, spatial..., C] -> [N, C * spatial], features in PyTorch's order (C outermost), so that the weights of a Linear
+/// that follows are PyTorch's. Free when there are no spatial axes, or each is 1.
 Tensor flatten(const Tensor& x);
-Tensor sum(const Tensor& x);                              ///< scalar
-Tensor mean(const Tensor& x);                             ///< scalar
+Tensor sum(const Tensor& x);                                               ///< scalar
+Tensor mean(const Tensor& x);                                              ///< scalar
 Tensor reduce(const Tensor& x, ReduceKind, const std::vector<int>& axes);  ///< the axes stay, with extent 1
-Tensor argmax(const Tensor& x);                           ///< last axis, i64, no gradient
+Tensor argmax(const Tensor& x);                                            ///< last axis, i64, no gradient
 
 }  // namespace trireme

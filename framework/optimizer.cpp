@@ -52,27 +52,26 @@ void check_positive(const std::string& op, const char* what, double value) {
 
 void validate(const Recipe& recipe, const std::string& op) {
   check(decay_of(recipe) >= 0, op, "decay is {}, expected at least 0", decay_of(recipe));
-  std::visit(
-      Cases{[&](const Sgd& r) {
-              check(r.momentum >= 0, op, "momentum is {}, expected at least 0", r.momentum);
-              check(!r.nesterov || (r.momentum > 0 && r.dampening == 0), op,
-                    "nesterov needs momentum and no dampening, got momentum {} and dampening {}", r.momentum,
-                    r.dampening);
-            },
-            [&](const Adagrad& r) {
-              check_positive(op, "eps", r.eps);
-              check(r.initial >= 0, op, "initial is {}, expected at least 0", r.initial);
-            },
-            [&](const Adadelta& r) { check_share(op, "rho", r.rho), check_positive(op, "eps", r.eps); },
-            [&](const Lars& r) {
-              check_share(op, "momentum", r.momentum);
-              check_positive(op, "trust", r.trust), check_positive(op, "eps", r.eps);
-            },
-            [&](const auto& r) {
-              check_share(op, "beta1", r.beta1), check_share(op, "beta2", r.beta2),
-                  check_positive(op, "eps", r.eps);
-            }},
-      recipe);
+  std::visit(Cases{[&](const Sgd& r) {
+                     check(r.momentum >= 0, op, "momentum is {}, expected at least 0", r.momentum);
+                     check(!r.nesterov || (r.momentum > 0 && r.dampening == 0), op,
+                           "nesterov needs momentum and no dampening, got momentum {} and dampening {}", r.momentum,
+                           r.dampening);
+                   },
+                   [&](const Adagrad& r) {
+                     check_positive(op, "eps", r.eps);
+                     check(r.initial >= 0, op, "initial is {}, expected at least 0", r.initial);
+                   },
+                   [&](const Adadelta& r) { check_share(op, "rho", r.rho), check_positive(op, "eps", r.eps); },
+                   [&](const Lars& r) {
+                     check_share(op, "momentum", r.momentum);
+                     check_positive(op, "trust", r.trust), check_positive(op, "eps", r.eps);
+                   },
+                   [&](const auto& r) {
+                     check_share(op, "beta1", r.beta1), check_share(op, "beta2", r.beta2),
+                         check_positive(op, "eps", r.eps);
+                   }},
+             recipe);
 }
 
 /// What one kernel call updates, and from what.
@@ -97,8 +96,7 @@ void launch_update(const Operands& o, const Sgd& r) {
 void launch_update(const Operands& o, const Lars& r) { launch_update(o, Sgd{.momentum = r.momentum}); }
 
 void launch_update(const Operands& o, const Adagrad& r) {
-  const kernel::AdagradUpdate::Args args{
-      .lr = o.lr, .eps = r.eps, .decay = o.decay, .grad_scale = o.grad_scale};
+  const kernel::AdagradUpdate::Args args{.lr = o.lr, .eps = r.eps, .decay = o.decay, .grad_scale = o.grad_scale};
   launch<kernel::AdagradUpdate>(o.value, o.grad, o.state[0], args);
 }
 
@@ -135,11 +133,10 @@ double norm_of(const Tensor& flat) {
 Optimizer::Optimizer(Parameters& parameters, Recipe recipe, OptimizerOptions options)
     : parameters_(parameters), recipe_(std::move(recipe)), options_(options) {
   validate(recipe_, name());
-  check(options_.clip_norm >= 0, name(), "clip_norm is {}, expected at least 0 (0: no clipping)",
-        options_.clip_norm);
+  check(options_.clip_norm >= 0, name(), "clip_norm is {}, expected at least 0 (0: no clipping)", options_.clip_norm);
   for (auto& [key, start] : state_of(recipe_))
-    state_.emplace_back(key, Tensor::full(parameters_.values().shape(), start, parameters_.dtype(),
-                                          parameters_.values().device()));
+    state_.emplace_back(
+        key, Tensor::full(parameters_.values().shape(), start, parameters_.dtype(), parameters_.values().device()));
 
   const auto& entries = parameters_.entries();
   const bool one_group = options_.decay_biases || decay_of(recipe_) == 0;
@@ -192,8 +189,8 @@ void Optimizer::apply(const Range& range, Slice slice, double grad_scale) {
   if (const Lars* lars = std::get_if<Lars>(&recipe_); lars && range.entry->use == Use::weight) {
     const Slice& whole = range.entry->slice;
     check(slice.begin <= whole.begin && whole.end <= slice.end, "lars",
-          "slice [{}, {}) cuts '{}' in two; its rate needs the norm of the whole tensor", slice.begin,
-          slice.end, range.entry->name);
+          "slice [{}, {}) cuts '{}' in two; its rate needs the norm of the whole tensor", slice.begin, slice.end,
+          range.entry->name);
     trust = lars_trust(*range.entry, *lars, decay, grad_scale);
   }
   // The trust ratio multiplies g + decay v, so it goes into both factors.
@@ -207,8 +204,7 @@ void Optimizer::apply(const Range& range, Slice slice, double grad_scale) {
   std::visit([&](const auto& r) { launch_update(o, r); }, recipe_);
 }
 
-double Optimizer::lars_trust(const Parameters::Entry& e, const Lars& r, double decay,
-                             double grad_scale) const {
+double Optimizer::lars_trust(const Parameters::Entry& e, const Lars& r, double decay, double grad_scale) const {
   const double value = norm_of(parameters_.values().rows(e.slice.begin, e.slice.end));
   const double grad = norm_of(parameters_.grads().rows(e.slice.begin, e.slice.end)) * std::abs(grad_scale);
   if (value == 0 || grad == 0) return 1;
@@ -235,10 +231,8 @@ double Optimizer::clip_scale() const {
 void Optimizer::refuse_non_finite(double norm) const {
   if (std::isfinite(norm)) return;
   const Parameters::Entry* bad = parameters_.first_non_finite_grad();
-  fail(
-      name(),
-      "the gradient of '{}' is not finite at step {}; lower the learning rate (now {}) or look for bad input",
-      bad ? bad->name : "all parameters together", steps_, rate());
+  fail(name(), "the gradient of '{}' is not finite at step {}; lower the learning rate (now {}) or look for bad input",
+       bad ? bad->name : "all parameters together", steps_, rate());
 }
 
 }  // namespace trireme

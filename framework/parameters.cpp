@@ -23,9 +23,8 @@ void same_kind(const Parameters::Entry& e, const Parameters::Entry& first) {
   check(e.tensor.dtype() == first.tensor.dtype(), "parameters",
         "'{}' is {} but '{}' is {}; call convert(model, ...) first", e.name, e.tensor.dtype(), first.name,
         first.tensor.dtype());
-  check(e.tensor.device() == first.tensor.device(), "parameters",
-        "'{}' lies on {} but '{}' on {}, expected one device", e.name, e.tensor.device(), first.name,
-        first.tensor.device());
+  check(e.tensor.device() == first.tensor.device(), "parameters", "'{}' lies on {} but '{}' on {}, expected one device",
+        e.name, e.tensor.device(), first.name, first.tensor.device());
 }
 
 /// The part of a flat block behind an entry, in the entry's shape.
@@ -42,8 +41,8 @@ Parameters::Parameters(Module model) : model_(std::move(model)) {
   Index size = 0;
   auto enter = [&](const Leaf& leaf) {
     const Tensor& t = *leaf.tensor;
-    check(names.insert(leaf.name).second, "parameters",
-          "two tensors are called '{}'; name each part once in visit()", leaf.name);
+    check(names.insert(leaf.name).second, "parameters", "two tensors are called '{}'; name each part once in visit()",
+          leaf.name);
     if (!seen.insert(t.id()).second) return;
     if (leaf.use == Use::buffer) {
       buffers_.push_back({leaf.name, t, leaf.layout});
@@ -53,8 +52,7 @@ Parameters::Parameters(Module model) : model_(std::move(model)) {
     size = aligned(size + t.numel());
   };
   model_.visit(Visit(enter, [](const std::string& name, std::uint64_t& key) { key = key_of_name(name); }));
-  check(!entries_.empty(), "parameters",
-        "the model has no weights to train; do its layers have visit() members?");
+  check(!entries_.empty(), "parameters", "the model has no weights to train; do its layers have visit() members?");
   for (const Entry& e : entries_) same_kind(e, entries_.front());
 
   const NoGrad nothing_recorded;
@@ -122,8 +120,8 @@ void convert(Module& model, DType dtype) {
     Tensor& t = *leaf.tensor;
     const DType to = leaf.use == Use::buffer && dtype == DType::bf16 ? DType::f32 : dtype;
     if (!is_float(t.dtype()) || t.dtype() == to) return;
-    check(!t.requires_grad(), "convert",
-          "'{}' already lives in Parameters; convert the model before making them", leaf.name);
+    check(!t.requires_grad(), "convert", "'{}' already lives in Parameters; convert the model before making them",
+          leaf.name);
     const Tensor converted = t.to(to);
     t.impl()->block = converted.impl()->block;
     t.impl()->offset = converted.impl()->offset;

@@ -40,8 +40,7 @@ Rate exponential(double base, double factor) {
 Rate cosine(double base, std::int64_t steps, double floor) {
   positive("cosine", steps);
   return Rate([=](std::int64_t step) {
-    return cosine_between(base, floor,
-                          static_cast<double>(std::min(step, steps)) / static_cast<double>(steps));
+    return cosine_between(base, floor, static_cast<double>(std::min(step, steps)) / static_cast<double>(steps));
   });
 }
 

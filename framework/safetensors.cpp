@@ -14,9 +14,16 @@ static_assert(std::endian::native == std::endian::little, "safetensors is little
 constexpr char op[] = "safetensors";
 
 // In the reference's order of writing: its enum of types, reversed.
-struct TypeName { DType type; std::string_view name; };
-constexpr std::array<TypeName, 6> type_names{{{DType::i64, "I64"}, {DType::f64, "F64"}, {DType::f32, "F32"},
-                                              {DType::i32, "I32"}, {DType::bf16, "BF16"}, {DType::u8, "U8"}}};
+struct TypeName {
+  DType type;
+  std::string_view name;
+};
+constexpr std::array<TypeName, 6> type_names{{{DType::i64, "I64"},
+                                              {DType::f64, "F64"},
+                                              {DType::f32, "F32"},
+                                              {DType::i32, "I32"},
+                                              {DType::bf16, "BF16"},
+                                              {DType::u8, "U8"}}};
 
 std::size_t rank_of(DType t) {
   return static_cast<std::size_t>(
@@ -47,18 +54,17 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
     bytes.resize(safetensors_header_size(bytes, file_.size()));
     file_.read(0, bytes);
     header_ = parse_safetensors(bytes, file_.size());
-  } catch (const Error& e) {
-    throw Error(path + ": " + e.what(), e.where());
-  }
+  } catch (const Error& e) { throw Error(path + ": " + e.what(), e.where()); }
 }
 
 Tensor SafetensorsReader::load(const SafetensorsEntry& e) const {
   bool half = e.dtype == "F16";
   auto known = std::find_if(type_names.begin(), type_names.end(), [&](auto& n) { return n.name == e.dtype; });
-  check(half || known != type_names.end(), op, "{}: tensor \"{}\" has type {}; F32, F64, BF16, F16, I32, I64 and U8 can be read",
-        file_.path(), e.name, e.dtype);
-  check(e.shape.size() <= Shape::max_rank, op, "{}: tensor \"{}\" has {} axes, at most {} can be read", file_.path(), e.name,
-        e.shape.size(), int(Shape::max_rank));
+  check(half || known != type_names.end(), op,
+        "{}: tensor \"{}\" has type {}; F32, F64, BF16, F16, I32, I64 and U8 can be read", file_.path(), e.name,
+        e.dtype);
+  check(e.shape.size() <= Shape::max_rank, op, "{}: tensor \"{}\" has {} axes, at most {} can be read", file_.path(),
+        e.name, e.shape.size(), int(Shape::max_rank));
   Tensor t = Tensor::empty(Shape(e.shape), half ? DType::f32 : known->type);
   std::size_t at = header_.data_offset + e.begin;
   if (!half) {
@@ -85,7 +91,8 @@ SafetensorsFile read_safetensors(const std::string& path) {
   return file;
 }
 
-SafetensorsWriter::SafetensorsWriter(std::vector<NamedTensor> tensors, const std::map<std::string, std::string>& metadata)
+SafetensorsWriter::SafetensorsWriter(std::vector<NamedTensor> tensors,
+                                     const std::map<std::string, std::string>& metadata)
     : tensors_(std::move(tensors)) {
   std::set<std::string_view> names;
   for (auto& t : tensors_) {
@@ -109,8 +116,9 @@ SafetensorsWriter::SafetensorsWriter(std::vector<NamedTensor> tensors, const std
     std::size_t begin = end;
     end += static_cast<std::size_t>(t.tensor.view().bytes());
     auto& shape = t.tensor.shape();
-    json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}},", json_quote(t.name),
-                        type_names[rank_of(t.tensor.dtype())].name, fmt::join(shape.begin(), shape.end(), ","), begin, end);
+    json +=
+        fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}},", json_quote(t.name),
+                    type_names[rank_of(t.tensor.dtype())].name, fmt::join(shape.begin(), shape.end(), ","), begin, end);
   }
   if (json.back() == ',') json.pop_back();
   json += "}";

@@ -12,7 +12,9 @@
 namespace trireme {
 namespace {
 /// A name from the file, formatted only when an error is: quoted, escaped and cut, so that a message stays one line.
-struct Shown { std::string_view text; };
+struct Shown {
+  std::string_view text;
+};
 }  // namespace
 }  // namespace trireme
 
@@ -34,11 +36,14 @@ constexpr std::size_t most_header_bytes = 100'000'000;  // the reference's limit
 // Limits of our own, far above any real file: they keep memory in proportion to the header.
 constexpr std::size_t most_axes = 64, most_metadata = 65'536;
 
-struct FileType { std::string_view name; std::uint64_t bits; };
-constexpr std::array<FileType, 21> file_types{{
-    {"F4", 4}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"BOOL", 8}, {"U8", 8}, {"I8", 8}, {"F8_E5M2", 8},
-    {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16},
-    {"BF16", 16}, {"I32", 32}, {"U32", 32}, {"F32", 32}, {"F64", 64}, {"I64", 64}, {"U64", 64}}};
+struct FileType {
+  std::string_view name;
+  std::uint64_t bits;
+};
+constexpr std::array<FileType, 21> file_types{
+    {{"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"BOOL", 8},        {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8},
+     {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16},
+     {"BF16", 16},   {"I32", 32},    {"U32", 32},        {"F32", 32},        {"F64", 64}, {"I64", 64}, {"U64", 64}}};
 
 std::uint64_t bits_of(std::string_view dtype) {
   for (auto& t : file_types)
@@ -72,7 +77,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool string(std::string& text) override {
     if (depth_ == 2 && in_metadata_) {
       check(metadata.size() < most_metadata, op, "more than {} entries in __metadata__", std::size_t{most_metadata});
-      check(metadata.try_emplace(field_, std::move(text)).second, op, "duplicate key {} in __metadata__", Shown{field_});
+      check(metadata.try_emplace(field_, std::move(text)).second, op, "duplicate key {} in __metadata__",
+            Shown{field_});
       return true;
     }
     if (depth_ != 2 || field_ != "dtype") return wrong("a string");
@@ -125,7 +131,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool parse_error(std::size_t at, const std::string&, const nlohmann::json::exception& e) override {
-    // nlohmann's message: "[json.exception...] parse error at ...: syntax error ... - invalid literal; last read: '...'".
+    // nlohmann's message: "[json.exception...] parse error at ...: syntax error ... - invalid literal; last read:
+    // '...'".
     std::string_view what = e.what();
     bool utf8 = what.find("UTF-8") != what.npos;
     if (utf8) fail(op, "invalid header: not UTF-8 at byte {}", at);
@@ -142,7 +149,9 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   void finish_tensor() {
     check(dtype_ && shape_ && offsets_, op, "tensor {} has no {}", Shown{key_},
-          !dtype_ ? "dtype" : !shape_ ? "shape" : "data_offsets");
+          !dtype_   ? "dtype"
+          : !shape_ ? "shape"
+                    : "data_offsets");
     check(offsets_->size() == 2, op, "data_offsets of tensor {} must be two numbers", Shown{key_});
     SafetensorsEntry entry{key_, *dtype_, {}, (*offsets_)[0], (*offsets_)[1]};
     entry.shape.reserve(shape_->size());
@@ -161,14 +170,16 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   std::vector<std::uint64_t>* numbers_ = nullptr;
 };
 
-/// Bytes of a tensor. Axes of extent 0 are left out of the overflow check's way: the product of the others must fit too, so
-/// that any partial product is safe to compute later.
+/// Bytes of a tensor. Axes of extent 0 are left out of the overflow check's way: the product of the others must fit
+/// too, so that any partial product is safe to compute later.
 std::uint64_t bytes_of(const SafetensorsEntry& e) {
   std::int64_t n = 1;
   bool empty = false, good = true;
   for (auto extent : e.shape)
-    if (extent == 0) empty = true;
-    else good = good && !__builtin_mul_overflow(n, extent, &n);
+    if (extent == 0)
+      empty = true;
+    else
+      good = good && !__builtin_mul_overflow(n, extent, &n);
   std::int64_t bits = 0;
   good = good && !__builtin_mul_overflow(n, static_cast<std::int64_t>(bits_of(e.dtype)), &bits);
   check(good, op, "shape of tensor {} overflows", Shown{e.name});
@@ -192,11 +203,12 @@ void check_layout(const std::vector<SafetensorsEntry>& entries, std::uint64_t da
     check(e.begin == at && e.end >= e.begin, op, "invalid offset for tensor {}: [{}, {}] where {} was expected next",
           Shown{e.name}, e.begin, e.end, at);
     std::uint64_t bytes = bytes_of(e);
-    check(e.end - e.begin == bytes, op, "tensor {}: its shape and type make {} bytes, its offsets {}", Shown{e.name}, bytes,
-          e.end - e.begin);
+    check(e.end - e.begin == bytes, op, "tensor {}: its shape and type make {} bytes, its offsets {}", Shown{e.name},
+          bytes, e.end - e.begin);
     at = e.end;
   }
-  check(at == data_bytes, op, "metadata incomplete buffer: the tensors take {} bytes, the file holds {}", at, data_bytes);
+  check(at == data_bytes, op, "metadata incomplete buffer: the tensors take {} bytes, the file holds {}", at,
+        data_bytes);
 }
 
 }  // namespace
@@ -205,7 +217,8 @@ std::size_t safetensors_header_size(std::span<const std::byte> bytes, std::size_
   check(file_size >= 8 && bytes.size() >= 8, op, "header too small: the file has {} bytes", file_size);
   std::uint64_t n = 0;
   for (int i = 7; i >= 0; --i) n = n << 8 | std::to_integer<std::uint64_t>(bytes[static_cast<std::size_t>(i)]);
-  check(n <= most_header_bytes, op, "header too large: {} bytes, at most {} are allowed", n, std::size_t{most_header_bytes});
+  check(n <= most_header_bytes, op, "header too large: {} bytes, at most {} are allowed", n,
+        std::size_t{most_header_bytes});
   check(n <= file_size - 8, op, "invalid header length: {} bytes, the file has {}", n, file_size);
   return 8 + static_cast<std::size_t>(n);
 }

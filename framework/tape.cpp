@@ -12,7 +12,8 @@ namespace {
 thread_local bool grad_off = false;
 thread_local std::uint64_t last_sequence = 0;
 
-/// What dying nodes leave behind. It is taken apart in a loop, since each piece may hold the last handle on another node.
+/// What dying nodes leave behind. It is taken apart in a loop, since each piece may hold the last handle on another
+/// node.
 struct Remains {
   std::vector<std::shared_ptr<Node>> inputs;
   Backward backward;
@@ -20,8 +21,7 @@ struct Remains {
 thread_local std::vector<Remains>* graveyard = nullptr;
 
 LeafState& leaf_of(const Tensor& t, const char* what) {
-  check(t.defined() && t.impl()->node && t.impl()->node->leaf, what,
-        "wants a leaf: call require_grad() on it first");
+  check(t.defined() && t.impl()->node && t.impl()->node->leaf, what, "wants a leaf: call require_grad() on it first");
   return *t.impl()->node->leaf;
 }
 
@@ -36,8 +36,8 @@ Tensor accumulated(Tensor held, Tensor more) {
   return sum;
 }
 
-/// One backward: the nodes that its roots reach, how many contributions each still waits for, and the gradients under way.
-/// It lives until its last deferred half has run. Several may be under way over the same leaves.
+/// One backward: the nodes that its roots reach, how many contributions each still waits for, and the gradients under
+/// way. It lives until its last deferred half has run. Several may be under way over the same leaves.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   explicit Session(Deferred* deferred) : deferred_(deferred) {}
@@ -47,8 +47,8 @@ class Session : public std::enable_shared_from_this<Session> {
   struct Entry {
     std::shared_ptr<Node> node;
     Tensor grad;
-    int pending = 0;      // contributions that have not come yet
-    int first = 0;        // of its edges
+    int pending = 0;  // contributions that have not come yet
+    int first = 0;    // of its edges
     int edges = 0;
   };
   class Half;
@@ -65,10 +65,10 @@ class Session : public std::enable_shared_from_this<Session> {
   void fire(int at);
 
   Deferred* deferred_;
-  std::vector<Entry> entries_;    // by falling sequence
-  std::vector<int> edges_;        // entry index; ~index once given a gradient; none when settled or not wanted
-  std::vector<int> ready_;        // nodes that a deferred half has completed
-  bool walked_ = false;           // the main walk is over
+  std::vector<Entry> entries_;  // by falling sequence
+  std::vector<int> edges_;      // entry index; ~index once given a gradient; none when settled or not wanted
+  std::vector<int> ready_;      // nodes that a deferred half has completed
+  bool walked_ = false;         // the main walk is over
 };
 
 class Session::Half final : public Gradients {
@@ -88,8 +88,8 @@ class Session::Half final : public Gradients {
   }
   int take(int i) {
     int& e = edge(i);
-    check(e >= 0, "backward", "'{}' gives input {} a gradient that it does not want, or a second one",
-          entry_.node->op, i);
+    check(e >= 0, "backward", "'{}' gives input {} a gradient that it does not want, or a second one", entry_.node->op,
+          i);
     const int at = e;
     e = ~e;
     return at;
@@ -164,9 +164,8 @@ void Session::process(int at) {
   const auto edges = std::span(edges_).subspan(static_cast<std::size_t>(e.first), static_cast<std::size_t>(e.edges));
   if (std::none_of(edges.begin(), edges.end(), [](int edge) { return edge >= 0; })) return;
   if (deferred_ == nullptr || walked_) return run_half(at, backward.weights, dy, true);
-  deferred_->push([self = shared_from_this(), at, dy, half = std::move(backward.weights)] {
-    self->run_deferred(at, half, dy);
-  });
+  deferred_->push(
+      [self = shared_from_this(), at, dy, half = std::move(backward.weights)] { self->run_deferred(at, half, dy); });
 }
 
 /// Runs one half and settles the edges it gave gradients to; the last half settles the rest too.
@@ -197,8 +196,10 @@ void Session::run_deferred(int at, const BackwardFn& half, const Tensor& dy) {
 void Session::complete(int at) {
   Entry& e = entries_[static_cast<std::size_t>(at)];
   if (--e.pending > 0) return;
-  if (e.node->leaf) fire(at);
-  else if (walked_) ready_.push_back(at);
+  if (e.node->leaf)
+    fire(at);
+  else if (walked_)
+    ready_.push_back(at);
 }
 void Session::fire(int at) {
   LeafState& leaf = *entries_[static_cast<std::size_t>(at)].node->leaf;
@@ -236,10 +237,14 @@ void Session::contribute(int at, Tensor gradient) {
     return;
   }
   LeafState& leaf = *node.leaf;
-  if (!leaf.grad && sole(gradient)) leaf.grad = std::move(gradient);
-  else if (!leaf.grad) leaf.grad = gradient.clone();
-  else if (leaf.written) add_into(leaf.grad, gradient);
-  else leaf.grad.copy_from(gradient);
+  if (!leaf.grad && sole(gradient))
+    leaf.grad = std::move(gradient);
+  else if (!leaf.grad)
+    leaf.grad = gradient.clone();
+  else if (leaf.written)
+    add_into(leaf.grad, gradient);
+  else
+    leaf.grad.copy_from(gradient);
   leaf.written = true;
 }
 
@@ -285,8 +290,8 @@ Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Backward bac
   return y;
 }
 bool recording(std::initializer_list<const Tensor*> inputs) {
-  return !grad_off && std::any_of(inputs.begin(), inputs.end(),
-                                  [](const Tensor* t) { return *t && t->impl()->node != nullptr; });
+  return !grad_off &&
+         std::any_of(inputs.begin(), inputs.end(), [](const Tensor* t) { return *t && t->impl()->node != nullptr; });
 }
 
 void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, const BackwardOptions& options) {

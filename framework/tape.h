@@ -33,9 +33,12 @@ class Gradients {
   /// False when input i needs no gradient: skip the work.
   virtual bool wants(int i) const = 0;
   /// A block to write input i's gradient into, and whether it must be added to what is there (accumulate).
-  /// For a leaf this is its own (flat) block, so nothing is copied. Each input gets either one into or one put, and what into
-  /// gave is filled before the next call.
-  struct Target { Tensor tensor; bool accumulate; };
+  /// For a leaf this is its own (flat) block, so nothing is copied. Each input gets either one into or one put, and
+  /// what into gave is filled before the next call.
+  struct Target {
+    Tensor tensor;
+    bool accumulate;
+  };
   virtual Target into(int i) = 0;
   /// Hands over a finished gradient. It may be shared with other inputs: it is never written to unless solely owned.
   virtual void put(int i, Tensor gradient) = 0;
@@ -54,15 +57,15 @@ using BackwardFn = std::function<void(const Tensor& dy, Gradients&)>;
 
 /// Neither half may write into dy, except that an op without a weights half may do so where sole(dy).
 struct Backward {
-  BackwardFn inputs;         ///< gradients by activations (and everything, for ops without weights)
-  BackwardFn weights = {};   ///< gradients by weights; may run later than inputs
+  BackwardFn inputs;        ///< gradients by activations (and everything, for ops without weights)
+  BackwardFn weights = {};  ///< gradients by weights; may run later than inputs
 };
 
 /// What a leaf keeps: its gradient and who wants to hear of it.
 struct LeafState {
   std::weak_ptr<Tensor::Impl> tensor;
-  Tensor grad;                // undefined until a backward or set_grad_block gives it a home
-  bool written = false;       // since clear_grad
+  Tensor grad;           // undefined until a backward or set_grad_block gives it a home
+  bool written = false;  // since clear_grad
   std::uint64_t next_id = 1;
   std::vector<std::pair<std::uint64_t, std::function<void(const Tensor&)>>> hooks;
 };
@@ -70,24 +73,24 @@ struct LeafState {
 /// One op on the tape, or a leaf. Consumers own what they consume: inputs point back, never forward.
 struct Node {
   const char* op = "leaf";
-  std::uint64_t sequence = 0;                  // greater than any input's: backward walks it downwards
-  std::vector<std::shared_ptr<Node>> inputs;   // null where no gradient is needed
+  std::uint64_t sequence = 0;                 // greater than any input's: backward walks it downwards
+  std::vector<std::shared_ptr<Node>> inputs;  // null where no gradient is needed
   Backward backward;
-  Shape shape;                                 // of the output, and so of its gradient
+  Shape shape;  // of the output, and so of its gradient
   DType dtype = DType::f32;
   Device device;
   std::unique_ptr<LeafState> leaf;
-  bool freed = false;                          // a backward has been here
-  int slot = -1;                               // scratch of the walk that collects a backward's nodes
+  bool freed = false;  // a backward has been here
+  int slot = -1;       // scratch of the walk that collects a backward's nodes
   Node() = default;
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
-  ~Node();                                     // without recursion, however long the chain
+  ~Node();  // without recursion, however long the chain
 };
 
 struct Tensor::Impl {
   std::shared_ptr<Block> block;
-  std::size_t offset = 0;    // bytes into block
+  std::size_t offset = 0;  // bytes into block
   Shape shape;
   DType dtype = DType::f32;
   std::shared_ptr<Node> node;  // null: not on the tape
@@ -107,7 +110,7 @@ bool recording(std::initializer_list<const Tensor*> inputs);
 /// Weight halves that backward left for later, in the order met.
 class Deferred {
  public:
-  void run();                      ///< runs and empties
+  void run();  ///< runs and empties
   bool empty() const { return halves_.empty(); }
   std::size_t size() const { return halves_.size(); }
   void push(std::function<void()> half) { halves_.push_back(std::move(half)); }

@@ -31,12 +31,14 @@ Shape resolve(const Shape& from, Shape to) {
   Index known = 1;
   for (int i = 0; i < to.rank(); ++i) {
     check(to[i] >= 0 || (to[i] == -1 && hole < 0), "reshape", "{}: extents are >= 0, one may be -1", to);
-    if (to[i] < 0) hole = i;
-    else known *= to[i];
+    if (to[i] < 0)
+      hole = i;
+    else
+      known *= to[i];
   }
   if (hole >= 0 && known > 0) to[hole] = from.numel() / known;
-  check(to.numel() == from.numel() && (hole < 0 || known > 0), "reshape",
-        "{} has {} elements and cannot become {}", from, from.numel(), to);
+  check(to.numel() == from.numel() && (hole < 0 || known > 0), "reshape", "{} has {} elements and cannot become {}",
+        from, from.numel(), to);
   return to;
 }
 
@@ -64,8 +66,10 @@ Tensor Tensor::of(std::span<const double> values, const Shape& shape, DType dtyp
   Tensor t = empty(shape, dtype);
   dispatch_any(dtype, [&]<class T>(T) {
     std::transform(values.begin(), values.end(), t.data<T>(), [](double v) {
-      if constexpr (std::is_same_v<T, bf16>) return bf16(static_cast<float>(v));
-      else return static_cast<T>(v);
+      if constexpr (std::is_same_v<T, bf16>)
+        return bf16(static_cast<float>(v));
+      else
+        return static_cast<T>(v);
     });
   });
   return t;
@@ -119,9 +123,8 @@ Tensor Tensor::to(Device target) const {
   Tensor y = empty(shape(), dtype(), target);
   y.copy_from(*this);
   if (!recording({this})) return y;
-  return record("to", std::move(y), {*this}, [](const Tensor& dy, Gradients& g) {
-    give(g, 0, [&](const Tensor& dx) { dx.copy_from(dy); });
-  });
+  return record("to", std::move(y), {*this},
+                [](const Tensor& dy, Gradients& g) { give(g, 0, [&](const Tensor& dx) { dx.copy_from(dy); }); });
 }
 
 Tensor Tensor::detach() const {

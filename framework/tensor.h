@@ -11,8 +11,8 @@
 
 namespace trireme {
 
-struct Node;          // framework/tape.h
-struct Block;         // owns memory: framework/tensor.cpp
+struct Node;   // framework/tape.h
+struct Block;  // owns memory: framework/tensor.cpp
 
 class Tensor {
  public:
@@ -41,7 +41,9 @@ class Tensor {
   View view() const;
   operator View() const { return view(); }  // NOLINT: implicit on purpose, so launch<Op>(y, x) reads as it should
   template <class T>
-  T* data() const { return view().as<T>(); }
+  T* data() const {
+    return view().as<T>();
+  }
 
   /// The only element of a one-element tensor; waits for it to be computed.
   double item() const;
@@ -49,22 +51,23 @@ class Tensor {
   std::vector<double> to_vector() const;
 
   // Recorded ops: differentiable.
-  Tensor reshape(const Shape&) const;              ///< same block; one extent may be -1
+  Tensor reshape(const Shape&) const;  ///< same block; one extent may be -1
   Tensor to(DType) const;
   Tensor to(Device) const;
   // Not recorded.
-  Tensor detach() const;                           ///< same block, no history
-  Tensor rows(Index begin, Index end) const;       ///< same block: a slice along the first axis, no history
-  Tensor clone() const;                            ///< own block, no history
-  void copy_from(const Tensor& source) const;      ///< overwrites this block; same shape; converts type, crosses devices
+  Tensor detach() const;                       ///< same block, no history
+  Tensor rows(Index begin, Index end) const;   ///< same block: a slice along the first axis, no history
+  Tensor clone() const;                        ///< own block, no history
+  void copy_from(const Tensor& source) const;  ///< overwrites this block; same shape; converts type, crosses devices
 
   // Autograd.
   /// Makes this a leaf whose gradient is kept. Returns *this.
   Tensor& require_grad(bool on = true);
-  bool requires_grad() const;                      ///< a leaf that asked for it, or a result that depends on one
-  /// The gradient block of a leaf (its place in the flat block, if Parameters adopted it); undefined before the first backward.
+  bool requires_grad() const;  ///< a leaf that asked for it, or a result that depends on one
+  /// The gradient block of a leaf (its place in the flat block, if Parameters adopted it); undefined before the first
+  /// backward.
   Tensor grad() const;
-  void clear_grad() const;                         ///< the next backward overwrites instead of adding
+  void clear_grad() const;  ///< the next backward overwrites instead of adding
   /// Runs the tape from this scalar (seed 1).
   void backward() const;
   void backward(const Tensor& seed) const;
@@ -72,7 +75,7 @@ class Tensor {
   /// Identity of the handle: equal for copies of one Tensor.
   const void* id() const { return impl_.get(); }
 
-  struct Impl;                                     // framework/tape.h: for record(), Parameters and nobody else
+  struct Impl;  // framework/tape.h: for record(), Parameters and nobody else
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   const std::shared_ptr<Impl>& impl() const { return impl_; }
 

@@ -51,9 +51,8 @@ void from_file_layout(const StoredTensor& t, const Tensor& from) {
   Index outer = 1, rows = 1, columns = s.numel();
   if (swapped(t)) outer = s[0], rows = s[-1], columns = s.product(1, s.rank() - 1);
   dispatch_any(to.dtype(), [&]<class To>(To) {
-    dispatch_any(from.dtype(), [&]<class From>(From) {
-      swap_inner(to.data<To>(), from.data<From>(), outer, rows, columns);
-    });
+    dispatch_any(from.dtype(),
+                 [&]<class From>(From) { swap_inner(to.data<To>(), from.data<From>(), outer, rows, columns); });
   });
   if (to.id() != t.tensor.id()) t.tensor.copy_from(to);
 }
@@ -69,7 +68,8 @@ std::string listing(const char* what, const std::vector<std::string>& names) {
 
 bool is_counter(std::string_view name) { return name.ends_with("num_batches_tracked"); }
 
-/// The file's tensors by the names the run knows: as they are, or without "module." (DataParallel) and "model." (Lightning).
+/// The file's tensors by the names the run knows: as they are, or without "module." (DataParallel) and "model."
+/// (Lightning).
 std::map<std::string, const Tensor*> by_known_name(const std::set<std::string>& known, const SafetensorsFile& file,
                                                    const std::string& source) {
   std::map<std::string, const Tensor*> found;
@@ -78,7 +78,8 @@ std::map<std::string, const Tensor*> by_known_name(const std::set<std::string>& 
     for (std::string_view prefix : {"module.", "model."})
       if (!known.contains(std::string(rest)) && rest.starts_with(prefix)) rest.remove_prefix(prefix.size());
     std::string key(known.contains(std::string(rest)) ? rest : std::string_view(name));
-    check(found.try_emplace(key, &tensor).second, "weights", "{} holds \"{}\" twice, with and without a prefix", source, key);
+    check(found.try_emplace(key, &tensor).second, "weights", "{} holds \"{}\" twice, with and without a prefix", source,
+          key);
   }
   return found;
 }
@@ -98,8 +99,8 @@ std::vector<StoredTensor> stored_weights(const Parameters& p) {
 
 std::vector<StoredTensor> stored_state(const Parameters& p, const std::string& name, const Tensor& flat) {
   NoGrad no_grad;
-  check(flat.shape() == Shape{p.size()}, "weights", "state \"{}\" has shape {}, the parameters have [{}]", name, flat.shape(),
-        p.size());
+  check(flat.shape() == Shape{p.size()}, "weights", "state \"{}\" has shape {}, the parameters have [{}]", name,
+        flat.shape(), p.size());
   std::vector<StoredTensor> all;
   for (auto& e : p.entries()) all.push_back({name + "/" + e.name, part(flat, e), e.layout});
   return all;
@@ -132,8 +133,9 @@ Import::Import(std::vector<StoredTensor> targets, const SafetensorsFile& file, c
   }
   for (auto& [name, tensor] : found)
     if (!known.contains(name) && !is_counter(name)) unexpected.push_back(name);
-  check(missing.empty() && unexpected.empty() && different.empty(), "weights", "{} does not fit the model{}{}{}", source,
-        listing("missing", missing), listing("unexpected", unexpected), listing("of another shape or type", different));
+  check(missing.empty() && unexpected.empty() && different.empty(), "weights", "{} does not fit the model{}{}{}",
+        source, listing("missing", missing), listing("unexpected", unexpected),
+        listing("of another shape or type", different));
 }
 
 void Import::apply() const {

@@ -11,9 +11,9 @@ namespace trireme {
 
 /// Every parameter and buffer, copied, in PyTorch's layout.
 std::vector<NamedTensor> export_weights(const Parameters&);
-/// Overwrites every parameter and buffer from tensors in PyTorch's layout (types convert between floats). Strict: throws Error
-/// listing missing, unexpected and mis-shaped names (at most 8 of each) before anything is changed. Prefixes "module." and
-/// "model." are stripped; "num_batches_tracked" may be there or not.
+/// Overwrites every parameter and buffer from tensors in PyTorch's layout (types convert between floats). Strict:
+/// throws Error listing missing, unexpected and mis-shaped names (at most 8 of each) before anything is changed.
+/// Prefixes "module." and "model." are stripped; "num_batches_tracked" may be there or not.
 void import_weights(Parameters&, const SafetensorsFile& file, const std::string& source);
 /// Same, for flat optimizer state: split per parameter ("momentum/0.weight") and laid out as PyTorch would.
 std::vector<NamedTensor> export_state(const Parameters&, const std::string& name, const Tensor& flat);
@@ -22,7 +22,11 @@ void import_state(const Parameters&, const std::string& name, const Tensor& flat
 // The pieces of the above, for who must check several files before changing anything (framework/checkpoint.cpp).
 
 /// A tensor of the run and what it is called in a file.
-struct StoredTensor { std::string name; Tensor tensor; FileLayout layout = FileLayout::same; };
+struct StoredTensor {
+  std::string name;
+  Tensor tensor;
+  FileLayout layout = FileLayout::same;
+};
 std::vector<StoredTensor> stored_weights(const Parameters&);
 std::vector<StoredTensor> stored_state(const Parameters&, const std::string& name, const Tensor& flat);
 std::vector<NamedTensor> export_tensors(const std::vector<StoredTensor>&);

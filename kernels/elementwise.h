@@ -40,7 +40,8 @@ struct Cast {
   static constexpr char name[] = "cast";
   using Fn = void(View y, View x);
 };
-/// y = alpha * x + shift[c], x u8, c the last axis; alpha and shift hold one number per channel (f32). Pixels to floats.
+/// y = alpha * x + shift[c], x u8, c the last axis; alpha and shift hold one number per channel (f32). Pixels to
+/// floats.
 struct Normalize {
   static constexpr char name[] = "normalize";
   using Fn = void(View y, View x, View scale, View shift);

@@ -30,7 +30,8 @@ struct Message {
 };
 
 namespace detail {
-[[noreturn, gnu::cold]] void throw_error(std::string_view op, fmt::string_view format, fmt::format_args, std::source_location);
+[[noreturn, gnu::cold]] void throw_error(std::string_view op, fmt::string_view format, fmt::format_args,
+                                         std::source_location);
 }
 
 /// Throws Error("op: text").

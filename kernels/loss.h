@@ -5,8 +5,8 @@
 namespace trireme {
 
 struct CrossEntropyOptions {
-  double label_smoothing = 0;    ///< PyTorch's: target (1 - s) one_hot + s / classes
-  Index ignore_index = -100;     ///< rows with this label count for nothing
+  double label_smoothing = 0;  ///< PyTorch's: target (1 - s) one_hot + s / classes
+  Index ignore_index = -100;   ///< rows with this label count for nothing
 };
 
 namespace kernel {

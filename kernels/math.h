@@ -35,9 +35,7 @@ constexpr float polynomial(float x, float c0, C... more) {
 }
 
 /// 2^n for n in [-126, 127].
-constexpr float power_of_two(std::int32_t n) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(n + 127) << 23);
-}
+constexpr float power_of_two(std::int32_t n) { return std::bit_cast<float>(static_cast<std::uint32_t>(n + 127) << 23); }
 
 /// exp(x) = (1 + minus_one) * low * high: |reduced x| <= ln 2 / 2; two factors, since 2^n alone may over- or
 /// underflow.
@@ -46,15 +44,13 @@ struct Exponential {
 };
 constexpr Exponential exponential(float x) {
   x = x > 89.f ? 89.f : x < -104.f ? -104.f : x;
-  constexpr float magic =
-      12582912.f;  // 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits
+  constexpr float magic = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits
   float shifted = x * 1.44269504f + magic, n = shifted - magic;
-  auto k =
-      static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(magic));
+  auto k = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(magic));
   k = k > 128 ? 128 : k < -152 ? -152 : k;
   float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  float tail = polynomial(r, 5.000000078e-01f, 1.666666686e-01f, 4.166626969e-02f, 8.333265418e-03f,
-                          1.394608676e-03f, 1.991783000e-04f);
+  float tail = polynomial(r, 5.000000078e-01f, 1.666666686e-01f, 4.166626969e-02f, 8.333265418e-03f, 1.394608676e-03f,
+                          1.991783000e-04f);
   std::int32_t half = k >> 1;
   return {r + r * r * tail, power_of_two(half), power_of_two(k - half)};
 }
@@ -62,9 +58,7 @@ constexpr float with_sign(float size, float x) {
   return std::bit_cast<float>((std::bit_cast<std::uint32_t>(size) & 0x7fffffffu) |
                               (std::bit_cast<std::uint32_t>(x) & 0x80000000u));
 }
-constexpr float size_of(float x) {
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7fffffffu);
-}
+constexpr float size_of(float x) { return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7fffffffu); }
 }  // namespace detail
 
 constexpr float exp(float x) {
@@ -84,11 +78,9 @@ constexpr float log(float x) {
   // x = 2^n m with m in [sqrt(1/2), sqrt(2)); log m = 2 atanh(s), s = (m - 1) / (m + 1).
   auto bits = std::bit_cast<std::int32_t>(scaled);
   std::int32_t n = static_cast<std::int32_t>(static_cast<std::uint32_t>(bits) - 0x3f3504f3u) >> 23;
-  float f =
-      std::bit_cast<float>(static_cast<std::uint32_t>(bits) - (static_cast<std::uint32_t>(n) << 23)) - 1.f;
+  float f = std::bit_cast<float>(static_cast<std::uint32_t>(bits) - (static_cast<std::uint32_t>(n) << 23)) - 1.f;
   float s = f / (2.f + f), z = s * s, e = static_cast<float>(tiny ? n - 23 : n);
-  float tail =
-      z * s * detail::polynomial(z, 6.666666564e-01f, 4.000033739e-01f, 2.853710439e-01f, 2.358695268e-01f);
+  float tail = z * s * detail::polynomial(z, 6.666666564e-01f, 4.000033739e-01f, 2.853710439e-01f, 2.358695268e-01f);
   float y = e * 0.693359375f + ((tail - e * 2.12194440e-4f) + 2.f * s);
   constexpr float infinity = std::numeric_limits<float>::infinity();
   y = x == infinity ? infinity : y;
@@ -99,29 +91,26 @@ constexpr float log(float x) {
 constexpr float log1p_of_exp_minus(float x) {
   float u = exp(-x), s = u / (2.f + u), z = s * s;  // u in [0, 1], z in [0, 1/9]
   return 2.f * s + z * s *
-                       detail::polynomial(z, 6.666666636e-01f, 4.000005262e-01f, 2.856840988e-01f,
-                                          2.230127445e-01f, 1.714956982e-01f, 2.178744382e-01f);
+                       detail::polynomial(z, 6.666666636e-01f, 4.000005262e-01f, 2.856840988e-01f, 2.230127445e-01f,
+                                          1.714956982e-01f, 2.178744382e-01f);
 }
 
 constexpr float tanh(float x) {
   float size = detail::size_of(x), z = size * size;
-  float near =
-      x + x * z *
-              detail::polynomial(z, -3.333333091e-01f, 1.333321001e-01f, -5.394722973e-02f,  // to 0.625
-                                 2.170308642e-02f, -8.182933661e-03f, 2.147750585e-03f);
+  float near = x + x * z *
+                       detail::polynomial(z, -3.333333091e-01f, 1.333321001e-01f, -5.394722973e-02f,  // to 0.625
+                                          2.170308642e-02f, -8.182933661e-03f, 2.147750585e-03f);
   float far = detail::with_sign(1.f - 2.f / (1.f + exp(2.f * size)), x);
   return size < 0.625f ? near : far;
 }
 
 constexpr float erf(float x) {
   float size = detail::size_of(x), z = size * size, t = size > 4.f ? 4.f : size;
-  float near =
-      x * detail::polynomial(z, 1.128379166e+00f, -3.761262714e-01f, 1.128360018e-01f, -2.685444459e-02f,
-                             5.189535339e-03f, -8.020841275e-04f, 7.889119515e-05f);
-  float log_rest =
-      detail::polynomial(t, 2.043598805e-04f, -1.129661157e+00f, -6.330396126e-01f, -1.086389977e-01f,
-                         2.537355574e-02f, -4.282382628e-03f, 4.637880213e-04f, -2.531480893e-05f,
-                         2.513266574e-07f);  // log erfc on [1, 4]
+  float near = x * detail::polynomial(z, 1.128379166e+00f, -3.761262714e-01f, 1.128360018e-01f, -2.685444459e-02f,
+                                      5.189535339e-03f, -8.020841275e-04f, 7.889119515e-05f);
+  float log_rest = detail::polynomial(t, 2.043598805e-04f, -1.129661157e+00f, -6.330396126e-01f, -1.086389977e-01f,
+                                      2.537355574e-02f, -4.282382628e-03f, 4.637880213e-04f, -2.531480893e-05f,
+                                      2.513266574e-07f);  // log erfc on [1, 4]
   float far = detail::with_sign(1.f - exp(log_rest), x);
   return size < 1.f ? near : far;
 }

@@ -12,8 +12,8 @@ struct BatchNormMoments {
   static constexpr char name[] = "batch_norm_moments";
   using Fn = void(View mean, View m2, View x);
 };
-/// rstd [C] = 1 / sqrt(m2 / count + eps). If given, running_mean and running_var [C] (f32 or f64) move by momentum towards mean
-/// and the unbiased m2 / (count - 1).
+/// rstd [C] = 1 / sqrt(m2 / count + eps). If given, running_mean and running_var [C] (f32 or f64) move by momentum
+/// towards mean and the unbiased m2 / (count - 1).
 struct BatchNormFinish {
   static constexpr char name[] = "batch_norm_finish";
   using Fn = void(View rstd, View running_mean, View running_var, View mean, View m2, double count, double eps,
@@ -33,8 +33,8 @@ struct BatchNormBackwardReduce {
 /// count: rows in the scope. For statistics that were constants (eval mode) pass empty sums.
 struct BatchNormBackwardApply {
   static constexpr char name[] = "batch_norm_backward_apply";
-  using Fn = void(View dx, View dresidual, View dy, View x, View mean, View rstd, View gamma, View sum_dz_xhat, View sum_dz,
-                  double count, View y, bool relu);
+  using Fn = void(View dx, View dresidual, View dy, View x, View mean, View rstd, View gamma, View sum_dz_xhat,
+                  View sum_dz, double count, View y, bool relu);
 };
 /// Over the last axis: y = (x - mean) * rstd * gamma + beta. mean, rstd [rows] are outputs. gamma, beta [C] or none.
 struct LayerNorm {

@@ -8,13 +8,14 @@ struct PoolOptions {
   Extents window{1, 1, 1};
   Extents stride{1, 1, 1};
   Extents pad_begin{0, 0, 0}, pad_end{0, 0, 0};
-  Extents dilation{1, 1, 1};      ///< max pooling only
-  bool count_padding = true;      ///< average pooling: divide by the whole window (PyTorch's count_include_pad)
+  Extents dilation{1, 1, 1};  ///< max pooling only
+  bool count_padding = true;  ///< average pooling: divide by the whole window (PyTorch's count_include_pad)
   bool operator==(const PoolOptions&) const = default;
 };
 
 namespace kernel {
-/// y = largest of each window; index (u8, or i32 when a window has more than 255 cells) = its cell, row-major in the window.
+/// y = largest of each window; index (u8, or i32 when a window has more than 255 cells) = its cell, row-major in the
+/// window.
 struct MaxPool {
   static constexpr char name[] = "max_pool";
   using Fn = void(View y, View index, View x, const PoolOptions&);
@@ -33,8 +34,8 @@ struct AvgPoolBackward {
 };
 
 /// The tail of a convolution block in one pass over x: y = dropout(max_pool(relu(x + bias))), windows that do not
-/// overlap (stride == window), no padding or dilation. bias [C] or none; p = 0 means no dropout (sample and key as in Dropout).
-/// index u8: the winning cell, or 255 where no gradient passes (ReLU cut it or dropout dropped it).
+/// overlap (stride == window), no padding or dilation. bias [C] or none; p = 0 means no dropout (sample and key as in
+/// Dropout). index u8: the winning cell, or 255 where no gradient passes (ReLU cut it or dropout dropped it).
 struct BiasReluPoolDropout {
   static constexpr char name[] = "bias_relu_pool_dropout";
   using Fn = void(View y, View index, View x, View bias, View sample, const PoolOptions&, double p, std::uint64_t key);

@@ -19,12 +19,14 @@ struct Permute {
   static constexpr char name[] = "permute";
   using Fn = void(View y, View x, const Shape& order);
 };
-/// y = x reduced over the axes where y's extent is 1 and x's is not (same rank). Sums are exact for integers in f32 range.
+/// y = x reduced over the axes where y's extent is 1 and x's is not (same rank). Sums are exact for integers in f32
+/// range.
 struct Reduce {
   static constexpr char name[] = "reduce";
   using Fn = void(View y, View x, ReduceKind);
 };
-/// index (i64, x.shape without its last axis) = position of the largest element along the last axis; the first of equals.
+/// index (i64, x.shape without its last axis) = position of the largest element along the last axis; the first of
+/// equals.
 struct ArgMax {
   static constexpr char name[] = "argmax";
   using Fn = void(View index, View x);

@@ -76,9 +76,13 @@ struct View {
   Index numel() const { return shape.numel(); }
   Index bytes() const { return shape.numel() * size_of(dtype); }
   template <class T>
-  T* as() const { return static_cast<T*>(data); }
+  T* as() const {
+    return static_cast<T*>(data);
+  }
   template <class T>
-  std::span<T> span() const { return {static_cast<T*>(data), static_cast<std::size_t>(numel())}; }
+  std::span<T> span() const {
+    return {static_cast<T*>(data), static_cast<std::size_t>(numel())};
+  }
 };
 
 namespace detail {

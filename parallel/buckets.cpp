@@ -19,8 +19,7 @@ Buckets::Buckets(Parameters& parameters, std::vector<Slice> slices, Start start)
 }
 
 Buckets::~Buckets() {
-  for (std::size_t e = 0; e < hooks_.size(); ++e)
-    remove_grad_hook(parameters_.entries()[e].tensor, hooks_[e]);
+  for (std::size_t e = 0; e < hooks_.size(); ++e) remove_grad_hook(parameters_.entries()[e].tensor, hooks_[e]);
 }
 
 void Buckets::arm(bool listen) {

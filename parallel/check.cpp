@@ -15,8 +15,7 @@ namespace {
 
 bool is_reduction(const Action& a) { return a.verb == Verb::all_reduce || a.verb == Verb::reduce_scatter; }
 bool is_collective(const Action& a) {
-  return is_reduction(a) || a.verb == Verb::all_gather || a.verb == Verb::broadcast ||
-         a.verb == Verb::average;
+  return is_reduction(a) || a.verb == Verb::all_gather || a.verb == Verb::broadcast || a.verb == Verb::average;
 }
 bool is_message(const Action& a) { return a.verb == Verb::send || a.verb == Verb::recv; }
 /// A backward that completes weight gradients.
@@ -63,8 +62,8 @@ class Order {
   void visit(ActionId id, std::vector<int>& state) {
     if (state[id] == 2 || !cycle_.empty()) return;
     if (state[id] == 1) {
-      cycle_ = fmt::format("deadlock: {} waits for itself, through `after` and the order of its lane",
-                           place(role_, id));
+      cycle_ =
+          fmt::format("deadlock: {} waits for itself, through `after` and the order of its lane", place(role_, id));
       return;
     }
     state[id] = 1;
@@ -94,8 +93,8 @@ class Order {
 void check_shape(const Plan& plan, Faults& faults) {
   for (auto& part : plan.parts)
     if (part.slice.begin < 0 || part.slice.end > plan.parameters || part.slice.size() < 0)
-      faults.add("part '{}' has the slice [{}, {}) of a block of {}", part.name, part.slice.begin,
-                 part.slice.end, plan.parameters);
+      faults.add("part '{}' has the slice [{}, {}) of a block of {}", part.name, part.slice.begin, part.slice.end,
+                 plan.parameters);
   for (auto& role : plan.roles) {
     int n = static_cast<int>(role.actions.size());
     for (ActionId id = 0; id < n; ++id) {
@@ -112,10 +111,8 @@ void check_shape(const Plan& plan, Faults& faults) {
       Index block = a.verb == Verb::average ? std::max(plan.buffers, plan.parameters) : plan.parameters;
       if ((is_reduction(a) || a.verb == Verb::update) &&
           (a.slice.begin < 0 || a.slice.end > block || a.slice.size() <= 0))
-        faults.add("{} has the slice [{}, {}) of a block of {}", place(role, id), a.slice.begin, a.slice.end,
-                   block);
-      if ((is_collective(a) || is_message(a)) && a.peer.axis.empty())
-        faults.add("{} names no axis", place(role, id));
+        faults.add("{} has the slice [{}, {}) of a block of {}", place(role, id), a.slice.begin, a.slice.end, block);
+      if ((is_collective(a) || is_message(a)) && a.peer.axis.empty()) faults.add("{} names no axis", place(role, id));
       if (a.on_ready && a.after.empty()) faults.add("{} names no backward to start in", place(role, id));
     }
   }
@@ -144,8 +141,7 @@ Passes collect_passes(const Plan& plan, Faults& faults) {
       passes.micros = std::max(passes.micros, a.micro + 1);
       auto [at, fresh] = passes.first.try_emplace({a.verb, a.part, a.micro}, Passes::At{r, id});
       if (!fresh)
-        faults.add("{} repeats {}", place(plan.roles[r], id),
-                   place(plan.roles[at->second.role], at->second.id));
+        faults.add("{} repeats {}", place(plan.roles[r], id), place(plan.roles[at->second.role], at->second.id));
     }
   return passes;
 }
@@ -155,8 +151,7 @@ void check_passes(const Plan& plan, const std::vector<Order>& orders, const Pass
   using At = std::optional<Passes::At>;
   auto in_order = [&](At a, At b) {
     if (a && b && a->role == b->role && !orders[a->role](a->id, b->id))
-      faults.add("{} does not wait for {}", place(plan.roles[b->role], b->id),
-                 place(plan.roles[a->role], a->id));
+      faults.add("{} does not wait for {}", place(plan.roles[b->role], b->id), place(plan.roles[a->role], a->id));
   };
   for (int m = 0; m < passes.micros; ++m) {
     At loss = passes.find(Verb::loss, -1, m);
@@ -178,8 +173,8 @@ void check_passes(const Plan& plan, const std::vector<Order>& orders, const Pass
 }
 
 /// One stretch of a part's parameters that all reductions and updates treat alike.
-void check_stretch(const Role& role, const Order& order, const PartInfo& part, int index, Slice s,
-                   int data_ranks, Faults& faults) {
+void check_stretch(const Role& role, const Order& order, const PartInfo& part, int index, Slice s, int data_ranks,
+                   Faults& faults) {
   std::vector<ActionId> backwards, reductions, updates;
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
     const Action& a = role.actions[id];
@@ -187,11 +182,9 @@ void check_stretch(const Role& role, const Order& order, const PartInfo& part, i
     if (is_reduction(a) && overlap(a.slice, s)) reductions.push_back(id);
     if (a.verb == Verb::update && overlap(a.slice, s)) updates.push_back(id);
   }
-  auto name = fmt::format("role {}: gradient [{}, {}) of part {} ('{}')", role.name, s.begin, s.end, index,
-                          part.name);
+  auto name = fmt::format("role {}: gradient [{}, {}) of part {} ('{}')", role.name, s.begin, s.end, index, part.name);
   if (data_ranks > 1 && reductions.empty())
-    faults.add("{} is never reduced over the {} ranks that share the batch: use data_parallel()", name,
-               data_ranks);
+    faults.add("{} is never reduced over the {} ranks that share the batch: use data_parallel()", name, data_ranks);
   if (data_ranks > 1 && reductions.size() > 1)
     faults.add("{} is reduced {} times, by actions {}", name, reductions.size(), fmt::join(reductions, ", "));
   if (updates.empty()) faults.add("{} updates nothing", name);
@@ -203,12 +196,10 @@ void check_stretch(const Role& role, const Order& order, const PartInfo& part, i
         faults.add("{} is reduced by action {} before the backward that completes it, action {}", name, r, b);
   for (ActionId u : updates) {
     for (ActionId r : reductions)
-      if (!order(r, u))
-        faults.add("{} is used by the update, action {}, before its reduction, action {}", name, u, r);
+      if (!order(r, u)) faults.add("{} is used by the update, action {}, before its reduction, action {}", name, u, r);
     for (ActionId b : backwards)
       if (!order(b, u))
-        faults.add("{} is used by the update, action {}, before the backward that completes it, action {}",
-                   name, u, b);
+        faults.add("{} is used by the update, action {}, before the backward that completes it, action {}", name, u, b);
   }
 }
 

@@ -1,5 +1,6 @@
 // Communicator: how ranks talk. A rank is a thread or a process and nothing above this file can tell.
-// Every rank of a communicator must make the same collective calls in the same order. Size 1: everything is the identity.
+// Every rank of a communicator must make the same collective calls in the same order. Size 1: everything is the
+// identity.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,9 +11,9 @@ namespace trireme {
 
 enum class ReduceOp : std::uint8_t { sum, max, min };
 
-/// An operation under way. It keeps its tensors alive. wait() returns when its results may be read (and inputs reused), and
-/// throws what the operation failed with; so does a wait longer than TRIREME_TIMEOUT seconds (300). Destroying an unfinished Work waits for
-/// it, except on the way out of an exception.
+/// An operation under way. It keeps its tensors alive. wait() returns when its results may be read (and inputs reused),
+/// and throws what the operation failed with; so does a wait longer than TRIREME_TIMEOUT seconds (300). Destroying an
+/// unfinished Work waits for it, except on the way out of an exception.
 class Work {
  public:
   struct State {
@@ -22,7 +23,9 @@ class Work {
   };
   Work() = default;  ///< already done
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  void wait() { if (state_) state_->wait(), state_.reset(); }
+  void wait() {
+    if (state_) state_->wait(), state_.reset();
+  }
   bool done() { return !state_ || state_->done(); }
 
  private:
@@ -34,16 +37,18 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual std::string transport() const = 0;   ///< "single", "threads", "mpi"
+  virtual std::string transport() const = 0;  ///< "single", "threads", "mpi"
 
   // Non-blocking: the returned Work must be waited for. f32, f64, bf16, i32, i64, u8.
-  virtual Work all_reduce(const Tensor& x, ReduceOp = ReduceOp::sum) = 0;        ///< in place
-  /// out [n / size] (this rank's share) of the sum of in [n]; n must divide by size. out may be this rank's block of in.
+  virtual Work all_reduce(const Tensor& x, ReduceOp = ReduceOp::sum) = 0;  ///< in place
+  /// out [n / size] (this rank's share) of the sum of in [n]; n must divide by size. out may be this rank's block of
+  /// in.
   virtual Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp = ReduceOp::sum) = 0;
-  virtual Work all_gather(const Tensor& out, const Tensor& in) = 0;              ///< out: size blocks of in, by rank; in may be this rank's
+  virtual Work all_gather(const Tensor& out,
+                          const Tensor& in) = 0;  ///< out: size blocks of in, by rank; in may be this rank's
   virtual Work broadcast(const Tensor& x, int root) = 0;
-  virtual Work all_to_all(const Tensor& out, const Tensor& in) = 0;              ///< size equal blocks, by rank; out apart from in
-  virtual Work send(const Tensor& x, int to, int tag = 0) = 0;                   ///< tags in [0, 32768)
+  virtual Work all_to_all(const Tensor& out, const Tensor& in) = 0;  ///< size equal blocks, by rank; out apart from in
+  virtual Work send(const Tensor& x, int to, int tag = 0) = 0;       ///< tags in [0, 32768)
   virtual Work recv(const Tensor& x, int from, int tag = 0) = 0;
   virtual void barrier() = 0;
   /// Ranks with equal color form a new communicator, ordered by key then rank. A collective call.
@@ -52,9 +57,10 @@ class Communicator {
   virtual void abort(const std::string& reason) = 0;
 };
 
-/// Wraps inner so that all_reduce runs by the named algorithm: "vendor" (inner's own: memory shared by the ranks of one host, else MPI's;
-/// the default), or one on inner's send and recv: "ring", "recursive_doubling", "rabenseifner", "tree". A collective call. Throws Error with
-/// the list for another name. Those run on a thread of their own; "vendor" on one host is done by the ranks that wait.
+/// Wraps inner so that all_reduce runs by the named algorithm: "vendor" (inner's own: memory shared by the ranks of one
+/// host, else MPI's; the default), or one on inner's send and recv: "ring", "recursive_doubling", "rabenseifner",
+/// "tree". A collective call. Throws Error with the list for another name. Those run on a thread of their own; "vendor"
+/// on one host is done by the ranks that wait.
 std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& inner, const std::string& algorithm);
 
 }  // namespace trireme

@@ -9,8 +9,7 @@ std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {
   auto& entries = parameters.entries();
   std::size_t next = 0;  // entries come in the order of the layers
   for (int p = 0; p < size(); ++p) {
-    auto [first, last] =
-        row_ ? row_->group(static_cast<std::size_t>(p)) : std::pair<std::size_t, std::size_t>{0, 0};
+    auto [first, last] = row_ ? row_->group(static_cast<std::size_t>(p)) : std::pair<std::size_t, std::size_t>{0, 0};
     std::string name = "model";
     if (row_) name = row_->name(first) + (last - first > 1 ? "-" + row_->name(last - 1) : "");
     auto belongs = [&](const std::string& entry) {
@@ -29,8 +28,7 @@ std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {
   return parts;
 }
 
-Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer,
-                   Mesh& mesh)
+Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh)
     : actions_(plan.roles.at(static_cast<std::size_t>(role)).actions),
       chain_(chain),
       loss_fn_(std::move(loss)),
@@ -73,14 +71,14 @@ void Executor::prepare_backward() {
   for (std::size_t id = 0; id < actions_.size(); ++id) {
     const Action& a = actions_[id];
     if (a.verb == Verb::backward) {
-      check(a.part == part - 1, "executor",
-            "action {} ({}): a backward that is cut into pieces is not run yet", id, to_string(a));
+      check(a.part == part - 1, "executor", "action {} ({}): a backward that is cut into pieces is not run yet", id,
+            to_string(a));
       slots_[id].first_backward = last < 0;
       last = static_cast<int>(id);
       part = a.part;
     } else if (last >= 0 && part > 0) {
-      check(a.on_ready || a.lane == Lane::comm, "executor",
-            "action {} ({}) in the midst of backward is not run yet", id, to_string(a));
+      check(a.on_ready || a.lane == Lane::comm, "executor", "action {} ({}) in the midst of backward is not run yet",
+            id, to_string(a));
     }
   }
   check(last >= 0 && part == 0, "executor", "the plan has no backward");
@@ -103,8 +101,7 @@ void Executor::prepare_updates() {
         "at 0");
 }
 
-void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss,
-                   const BeforeUpdate& before_update) {
+void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update) {
   Tensor activation = x;
   for (std::size_t id = 0; id < actions_.size(); ++id) {
     for (ActionId before : actions_[id].after) finish(before);

@@ -1,4 +1,5 @@
-// Mesh: ranks on named axes. Mesh(world, {{"pipe", 2}, {"data", 4}}); the last axis varies fastest. A strategy names an axis, never a rank.
+// Mesh: ranks on named axes. Mesh(world, {{"pipe", 2}, {"data", 4}}); the last axis varies fastest. A strategy names an
+// axis, never a rank.
 #pragma once
 #include <map>
 #include <memory>
@@ -16,15 +17,16 @@ struct Axis {
 
 class Mesh {
  public:
-  /// Throws Error when the sizes do not multiply to the world's (and says what would), or a name repeats. A collective call.
+  /// Throws Error when the sizes do not multiply to the world's (and says what would), or a name repeats. A collective
+  /// call.
   Mesh(World&, std::vector<Axis>);
   /// All ranks on one axis "data".
   explicit Mesh(World&);
 
   const std::vector<Axis>& axes() const { return axes_; }
-  int size(const std::string& axis) const;       ///< 1 for an axis that is not there
-  int index(const std::string& axis) const;      ///< this rank's coordinate
-  Communicator& comm(const std::string& axis);   ///< the ranks that differ from this one along axis only
+  int size(const std::string& axis) const;      ///< 1 for an axis that is not there
+  int index(const std::string& axis) const;     ///< this rank's coordinate
+  Communicator& comm(const std::string& axis);  ///< the ranks that differ from this one along axis only
   World& world() { return world_; }
 
  private:

@@ -40,13 +40,11 @@ std::string kind_of(const Module& m) {
   return "layer";
 }
 
-Tensor follow(Module layer, const std::string& prefix, const std::string& title, const Tensor& x,
-              Trail& trail) {
+Tensor follow(Module layer, const std::string& prefix, const std::string& title, const Tensor& x, Trail& trail) {
   layer.visit(Visit(
       [&](const Leaf& leaf) {
         if (leaf.use != Use::buffer)
-          trail.add(fmt::format("parameter '{}' (an earlier update made it so)", leaf.name),
-                    finite(*leaf.tensor));
+          trail.add(fmt::format("parameter '{}' (an earlier update made it so)", leaf.name), finite(*leaf.tensor));
       },
       {}, prefix));
   const Tensor y = layer(x);
@@ -63,8 +61,8 @@ std::string first_non_finite(const Module& model, const Tensor& x, Communicator*
   Tensor at = x;
   if (auto* row = model.as<Sequential>())
     for (std::size_t i = 0; i < row->size(); ++i)
-      at = follow((*row)[i], row->name(i) + ".",
-                  fmt::format("layer {} ({} '{}')", i, kind_of((*row)[i]), row->name(i)), at, trail);
+      at = follow((*row)[i], row->name(i) + ".", fmt::format("layer {} ({} '{}')", i, kind_of((*row)[i]), row->name(i)),
+                  at, trail);
   else
     at = follow(model, "", "the model", at, trail);
   if (trail.first < 0) trail.first = static_cast<std::int64_t>(trail.places.size());

@@ -7,10 +7,9 @@
 namespace trireme {
 namespace {
 
-constexpr std::array verbs = {"load",           "forward",         "loss",       "backward",
-                              "backward_input", "backward_weight", "send",       "recv",
-                              "all_reduce",     "reduce_scatter",  "all_gather", "broadcast",
-                              "update",         "average",         "free"};
+constexpr std::array verbs = {"load",   "forward", "loss",       "backward",       "backward_input", "backward_weight",
+                              "send",   "recv",    "all_reduce", "reduce_scatter", "all_gather",     "broadcast",
+                              "update", "average", "free"};
 constexpr std::array lanes = {"compute", "comm", "copy"};
 
 std::string range(const Slice& s) { return fmt::format("[{}, {})", s.begin, s.end); }
@@ -25,12 +24,9 @@ class Fnv {
     add(text.size());
     for (unsigned char c : text) hash_ = (hash_ ^ c) * 0x100000001b3u;
   }
-  void add(const Slice& s) {
-    add(static_cast<std::uint64_t>(s.begin)), add(static_cast<std::uint64_t>(s.end));
-  }
+  void add(const Slice& s) { add(static_cast<std::uint64_t>(s.begin)), add(static_cast<std::uint64_t>(s.end)); }
   void add(const Action& a) {
-    for (int v : {static_cast<int>(a.verb), static_cast<int>(a.lane), a.part, a.micro, a.peer.offset,
-                  int(a.on_ready)})
+    for (int v : {static_cast<int>(a.verb), static_cast<int>(a.lane), a.part, a.micro, a.peer.offset, int(a.on_ready)})
       add(static_cast<std::uint64_t>(v));
     add(a.slice);
     add(a.peer.axis);
@@ -65,8 +61,8 @@ std::string to_string(const Action& a) {
 std::string Plan::to_string() const {
   std::string text;
   for (auto& name : strategies) text += (text.empty() ? "" : " | ") + name;
-  text = fmt::format("plan {}: {} parts, {} parameters, hash {:016x}\n", text.empty() ? "serial" : text,
-                     parts.size(), parameters, hash());
+  text = fmt::format("plan {}: {} parts, {} parameters, hash {:016x}\n", text.empty() ? "serial" : text, parts.size(),
+                     parameters, hash());
   for (std::size_t i = 0; i < parts.size(); ++i)
     text += fmt::format("part {:>3}  {:<24} {}\n", i, parts[i].name, range(parts[i].slice));
   for (auto& role : roles) {

@@ -41,10 +41,8 @@ struct Action {
   int micro = 0;     ///< micro-batch
   Slice slice = {};  ///< of the flat block, for collectives and update
   Peer peer = {};
-  bool on_ready =
-      false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
-  std::vector<ActionId> after =
-      {};  ///< must have finished (on other lanes; within a lane the list order holds)
+  bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
+  std::vector<ActionId> after = {};  ///< must have finished (on other lanes; within a lane the list order holds)
   bool operator==(const Action&) const = default;
 };
 

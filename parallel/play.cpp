@@ -19,8 +19,7 @@ class Play {
       for (auto& a : role.actions) across = across || (is_message(a) && a.peer.axis == data_axis);
     width_ = across ? std::min(data_ranks, most_data_ranks) : 1;
     for (int r = 0; r < roles(); ++r)
-      for (int d = 0; d < width_; ++d)
-        ranks_.push_back({r, d, std::vector<State>(plan.roles[r].actions.size())});
+      for (int d = 0; d < width_; ++d) ranks_.push_back({r, d, std::vector<State>(plan.roles[r].actions.size())});
   }
 
   void run() {
@@ -52,8 +51,7 @@ class Play {
   int count(int rank) const { return static_cast<int>(ranks_[rank].states.size()); }
   const Action& action(int rank, ActionId id) const { return plan_.roles[ranks_[rank].role].actions[id]; }
   std::string place(int rank, ActionId id) const {
-    return fmt::format("role {}, action {} ({})", plan_.roles[ranks_[rank].role].name, id,
-                       to_string(action(rank, id)));
+    return fmt::format("role {}, action {} ({})", plan_.roles[ranks_[rank].role].name, id, to_string(action(rank, id)));
   }
   void fault(std::string line) {
     if (std::find(faults_.begin(), faults_.end(), line) == faults_.end()) faults_.push_back(std::move(line));
@@ -86,8 +84,7 @@ class Play {
         else
           channels[{other, rank}].recvs.push_back(id);
       }
-    for (auto& [ends, channel] : channels)
-      pair_channel(ends.first, ends.second, channel.sends, channel.recvs);
+    for (auto& [ends, channel] : channels) pair_channel(ends.first, ends.second, channel.sends, channel.recvs);
   }
 
   void pair_channel(int from, int to, const std::vector<ActionId>& sends, std::vector<ActionId> recvs) {
@@ -189,8 +186,7 @@ class Play {
 
 }  // namespace
 
-void check_messages(const Plan& plan, const std::string& data_axis, int data_ranks,
-                    std::vector<std::string>& faults) {
+void check_messages(const Plan& plan, const std::string& data_axis, int data_ranks, std::vector<std::string>& faults) {
   Play(plan, data_axis, data_ranks, faults).run();
 }
 

@@ -6,7 +6,6 @@ namespace trireme {
 
 /// Adds a line to faults for each message without a partner, messages that cross, collectives that differ,
 /// and for a deadlock.
-void check_messages(const Plan& plan, const std::string& data_axis, int data_ranks,
-                    std::vector<std::string>& faults);
+void check_messages(const Plan& plan, const std::string& data_axis, int data_ranks, std::vector<std::string>& faults);
 
 }  // namespace trireme

@@ -5,9 +5,8 @@ namespace trireme {
 
 struct Reducer::Impl {
   Impl(Parameters& p, World& world, std::vector<Slice> slices)
-      : buckets(p, std::move(slices), [&world](std::size_t, const Tensor& gradients) {
-          return world.comm().all_reduce(gradients);
-        }) {}
+      : buckets(p, std::move(slices),
+                [&world](std::size_t, const Tensor& gradients) { return world.comm().all_reduce(gradients); }) {}
   Buckets buckets;
   bool overlap = true;
 };

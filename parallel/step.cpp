@@ -32,9 +32,9 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Parameters& p
 
 void check_plan(const Plan& plan, const Mesh& mesh, const std::string& axis) {
   for (auto& a : mesh.axes())
-    check(a.name == axis || a.size == 1, "step",
-          "mesh axis '{}' has {} ranks, but strategy '{}' uses only '{}'", a.name, a.size,
-          plan.strategies.empty() ? "serial" : fmt::format("{}", fmt::join(plan.strategies, " | ")), axis);
+    check(a.name == axis || a.size == 1, "step", "mesh axis '{}' has {} ranks, but strategy '{}' uses only '{}'",
+          a.name, a.size, plan.strategies.empty() ? "serial" : fmt::format("{}", fmt::join(plan.strategies, " | ")),
+          axis);
   auto faults = check(plan, mesh.size(axis));
   check(faults.empty(), "plan", "{}", fmt::join(faults, "\n      "));
   check(plan.roles.size() == 1, "step", "the plan has {} roles; one is what can be run", plan.roles.size());
@@ -101,8 +101,7 @@ struct Step::Impl {
     sums = data.split(0, data.rank());
     if (strategy.norm_scope != NormScope::group) return;
     check(strategy.norm_group > 0 && data.size() % strategy.norm_group == 0, "step",
-          "batch norm groups of {} ranks do not divide {} ranks: set norm_group", strategy.norm_group,
-          data.size());
+          "batch norm groups of {} ranks do not divide {} ranks: set norm_group", strategy.norm_group, data.size());
     if (strategy.norm_group > 1) norm = data.split(data.rank() / strategy.norm_group, data.rank());
   }
 
@@ -144,8 +143,7 @@ void Step::Impl::number_rows(Pass& pass, Index rows) {
 Pass Step::Impl::make_pass(Index rows) {
   Pass pass = Pass::current();
   check(!pass.samples || pass.samples.numel() == rows, "step",
-        "x has {} rows, but the loader's batch at hand has {} here", rows,
-        pass.samples ? pass.samples.numel() : 0);
+        "x has {} rows, but the loader's batch at hand has {} here", rows, pass.samples ? pass.samples.numel() : 0);
   pass.seed = options.seed;
   pass.step = static_cast<std::uint64_t>(optimizer.steps());
   if (sums && (pass.global_batch == 0 || !pass.samples)) number_rows(pass, rows);
@@ -159,8 +157,8 @@ Pass Step::Impl::make_pass(Index rows) {
 }
 
 Tensor Step::Impl::run(const Tensor& x, const Tensor& y) {
-  check(x.rank() > 0 && y.rank() > 0 && x.dim(0) == y.dim(0), "step",
-        "x {} and y {} must have one row per sample", x.shape(), y.shape());
+  check(x.rank() > 0 && y.rank() > 0 && x.dim(0) == y.dim(0), "step", "x {} and y {} must have one row per sample",
+        x.shape(), y.shape());
   PassScope scope(make_pass(x.dim(0)));
   executor->run(
       x, y,
@@ -181,20 +179,17 @@ void Step::Impl::refuse_non_finite(const Tensor& x) {
   if (std::isfinite(value)) {
     if (optimizer.steps() % gradient_check_period != 0 || std::isfinite(optimizer.grad_norm())) return;
     auto entry = parameters.first_non_finite_grad();
-    what += fmt::format(", but the gradient{} is not finite",
-                        entry ? fmt::format(" of '{}'", entry->name) : "'s norm");
+    what += fmt::format(", but the gradient{} is not finite", entry ? fmt::format(" of '{}'", entry->name) : "'s norm");
   }
   auto place = first_non_finite(model, x, sums.get());
   fail(fmt::format("step {}", optimizer.steps() + 1), "{}; {}", what,
        place.empty() ? "everything before it is finite" : "first seen in " + place);
 }
 
-Step::Step(Module model, Loss loss, Recipe recipe, World& world, std::optional<Strategy> strategy,
-           StepOptions options)
-    : impl_(std::make_unique<Impl>(std::move(model), std::move(loss), std::move(recipe),
-                                   std::make_unique<Mesh>(world), nullptr, std::move(strategy), options)) {}
-Step::Step(Module model, Loss loss, Recipe recipe, Mesh& mesh, std::optional<Strategy> strategy,
-           StepOptions options)
+Step::Step(Module model, Loss loss, Recipe recipe, World& world, std::optional<Strategy> strategy, StepOptions options)
+    : impl_(std::make_unique<Impl>(std::move(model), std::move(loss), std::move(recipe), std::make_unique<Mesh>(world),
+                                   nullptr, std::move(strategy), options)) {}
+Step::Step(Module model, Loss loss, Recipe recipe, Mesh& mesh, std::optional<Strategy> strategy, StepOptions options)
     : impl_(std::make_unique<Impl>(std::move(model), std::move(loss), std::move(recipe), nullptr, &mesh,
                                    std::move(strategy), options)) {}
 Step::~Step() = default;

@@ -24,10 +24,8 @@ class Step {
   /// model is shared, not copied. Without a strategy: serial on one rank, data_parallel on several. A
   /// collective call. Throws Error when the plan is unsound, when ranks disagree about it (and names them),
   /// or when a mesh axis has no use.
-  Step(Module model, Loss loss, Recipe recipe, World& world, std::optional<Strategy> strategy = {},
-       StepOptions = {});
-  Step(Module model, Loss loss, Recipe recipe, Mesh& mesh, std::optional<Strategy> strategy = {},
-       StepOptions = {});
+  Step(Module model, Loss loss, Recipe recipe, World& world, std::optional<Strategy> strategy = {}, StepOptions = {});
+  Step(Module model, Loss loss, Recipe recipe, Mesh& mesh, std::optional<Strategy> strategy = {}, StepOptions = {});
   ~Step();
   Step(const Step&) = delete;
 

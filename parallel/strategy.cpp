@@ -52,8 +52,7 @@ Strategy parse_one(const std::string& text) {
     std::string inside = trim(text.substr(open + 1, text.size() - open - 2));
     for (auto& item : inside.empty() ? std::vector<std::string>{} : split_at(inside, ',')) {
       auto equals = item.find('=');
-      check(equals != std::string::npos, "strategy", "'{}' in '{}' is not of the form knob=value", item,
-            text);
+      check(equals != std::string::npos, "strategy", "'{}' in '{}' is not of the form knob=value", item, text);
       bool added = values.emplace(trim(item.substr(0, equals)), trim(item.substr(equals + 1))).second;
       check(added, "strategy", "'{}' gives a knob twice", text);
     }
@@ -142,9 +141,8 @@ void Knobs::take(const std::string& name, NormScope& value) {
 
 void Knobs::finish() const {
   for (auto& [name, value] : values_)
-    check(std::find(known_.begin(), known_.end(), name) != known_.end(), strategy_,
-          "has no knob '{}'; it has: {}", name,
-          known_.empty() ? "none" : fmt::format("{}", fmt::join(known_, ", ")));
+    check(std::find(known_.begin(), known_.end(), name) != known_.end(), strategy_, "has no knob '{}'; it has: {}",
+          name, known_.empty() ? "none" : fmt::format("{}", fmt::join(known_, ", ")));
 }
 
 Strategy StrategyRow::make() const {

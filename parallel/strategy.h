@@ -54,8 +54,7 @@ Strategy data_parallel(DataParallelOptions = {});
 
 /// Slices that cover [0, parameters), last first. A bucket takes whole parts until it is full; one that comes
 /// out more than twice too large is cut.
-std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Index parameters,
-                               const DataParallelOptions&);
+std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Index parameters, const DataParallelOptions&);
 
 /// Options of a strategy as text: "(overlap=false, bucket=65536)". Each is taken once; what is left over was
 /// misspelt.

@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "kernels/runtime.h"
-#include "parallel/launcher.h"
-#include "parallel/mpi_ranks.h"
-#include "parallel/threads.h"
+#include "parallel/transport/launcher.h"
+#include "parallel/transport/mpi_ranks.h"
+#include "parallel/transport/threads.h"
 
 namespace trireme {
 
@@ -31,13 +31,9 @@ namespace {
 Error current_error(const std::string& prefix) {
   try {
     throw;
-  } catch (const Error& e) {
-    return {prefix + e.what(), e.where()};
-  } catch (const std::exception& e) {
+  } catch (const Error& e) { return {prefix + e.what(), e.where()}; } catch (const std::exception& e) {
     return {prefix + e.what(), std::source_location::current()};
-  } catch (...) {
-    return {prefix + "an exception of unknown type", std::source_location::current()};
-  }
+  } catch (...) { return {prefix + "an exception of unknown type", std::source_location::current()}; }
 }
 
 int report(const std::string& text) {
@@ -75,7 +71,8 @@ World::World(std::unique_ptr<Communicator> comm, int local_rank, int local_size)
 World::World(World&&) noexcept = default;
 
 World::~World() {
-  // On the way out of an error the other ranks may never come to leave; the process is to end with a status other than 0.
+  // On the way out of an error the other ranks may never come to leave; the process is to end with a status other than
+  // 0.
   if (!impl_ || !impl_->process || std::uncaught_exceptions() > impl_->unwinding) return;
   try {
     impl_->comm.reset();
@@ -117,17 +114,17 @@ int World::run(int argc, char** argv, int ranks, const std::function<void(World&
       World::threads(ranks, body);
       return 0;
     }
-  } catch (...) {
-    return report(current_error("").what());
-  }
+  } catch (...) { return report(current_error("").what()); }
   try {
     body(*world);
   } catch (...) {
     if (world->size() == 1) return report(current_error("").what());
     auto error = current_error(fmt::format("rank {}: ", world->rank()));
     auto& process = *world->impl_->process;
-    if (process.first_to_fail(error.what())) report(error.what());
-    else std::this_thread::sleep_for(std::chrono::seconds(1));  // for the other's message
+    if (process.first_to_fail(error.what()))
+      report(error.what());
+    else
+      std::this_thread::sleep_for(std::chrono::seconds(1));  // for the other's message
     process.end_job(1);
   }
   auto process = std::move(world->impl_->process);
@@ -149,6 +146,8 @@ int World::local_size() const { return impl_->local_size; }
 Communicator& World::comm() { return *impl_->comm; }
 const Communicator& World::comm() const { return *impl_->comm; }
 std::string World::transport() const { return impl_->comm->transport(); }
-void World::use_all_reduce(const std::string& algorithm) { impl_->comm = with_all_reduce(std::move(impl_->comm), algorithm); }
+void World::use_all_reduce(const std::string& algorithm) {
+  impl_->comm = with_all_reduce(std::move(impl_->comm), algorithm);
+}
 
 }  // namespace trireme

@@ -20,19 +20,19 @@ class World {
   ~World();
   World(World&&) noexcept;
 
-  /// Runs body on `ranks` threads, each with its own World and its share of the cores. If one throws, the others are ended
-  /// (their waits throw) and the first error is rethrown here with its rank.
+  /// Runs body on `ranks` threads, each with its own World and its share of the cores. If one throws, the others are
+  /// ended (their waits throw) and the first error is rethrown here with its rank.
   static void threads(int ranks, const std::function<void(World&)>& body);
-  /// One call for all: under a launcher, its processes; else `ranks` threads (1: this thread). If body throws under MPI, the message is
-  /// printed last by the failing rank and the whole job ends within seconds; the exception never leaves on another rank silently.
-  /// Returns the exit status for main.
+  /// One call for all: under a launcher, its processes; else `ranks` threads (1: this thread). If body throws under
+  /// MPI, the message is printed last by the failing rank and the whole job ends within seconds; the exception never
+  /// leaves on another rank silently. Returns the exit status for main.
   static int run(int argc, char** argv, int ranks, const std::function<void(World&)>& body);
 
   int rank() const;
   int size() const;
-  int local_rank() const;   ///< among the ranks of this host
+  int local_rank() const;  ///< among the ranks of this host
   int local_size() const;
-  bool main() const { return rank() == 0; }   ///< the rank that may print and write
+  bool main() const { return rank() == 0; }  ///< the rank that may print and write
   Communicator& comm();
   const Communicator& comm() const;
   std::string transport() const;

@@ -26,8 +26,7 @@ struct Array {
   void* data() { return bytes.empty() ? static_cast<void*>(&nothing) : bytes.data(); }
   Index size() const { return shape.numel(); }
   double get(Index i) {
-    return dispatch_any(type,
-                        [&](auto t) { return static_cast<double>(static_cast<decltype(t)*>(data())[i]); });
+    return dispatch_any(type, [&](auto t) { return static_cast<double>(static_cast<decltype(t)*>(data())[i]); });
   }
   void set(Index i, double v) {
     dispatch_any(type, [&](auto t) {

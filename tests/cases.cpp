@@ -4,6 +4,8 @@
 #include "framework/pass.h"
 #include "kernels/random.h"
 
+// A table: its lines stay lines.
+// clang-format off
 namespace trireme::test {
 namespace {
 

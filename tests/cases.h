@@ -1,5 +1,5 @@
-// The table of ops. One row buys: gradient check in f64, f32 and bf16 tolerances, parity with PyTorch, behaviour on a rank
-// without rows, and a line in bench. Adding an op edits nothing else in tests/.
+// The table of ops. One row buys: gradient check in f64, f32 and bf16 tolerances, parity with PyTorch, behaviour on a
+// rank without rows, and a line in bench. Adding an op edits nothing else in tests/.
 #pragma once
 #include <functional>
 #include <string>
@@ -10,11 +10,11 @@
 namespace trireme::test {
 
 enum class Draw : std::uint8_t {
-  between,   ///< uniform in [low, high)
-  away,      ///< of either sign, low <= |value| < high: keeps off a kink at 0
-  distinct,  ///< odd multiples of 1/256 in (-1, 1), no two alike nearby: keeps off ties and off 0
-  statistic, ///< as between, but f32 where the data is bf16
-  label,     ///< i64 in [0, high)
+  between,    ///< uniform in [low, high)
+  away,       ///< of either sign, low <= |value| < high: keeps off a kink at 0
+  distinct,   ///< odd multiples of 1/256 in (-1, 1), no two alike nearby: keeps off ties and off 0
+  statistic,  ///< as between, but f32 where the data is bf16
+  label,      ///< i64 in [0, high)
 };
 /// One operand. Numbers are rounded to bf16, so that every type starts from the same ones.
 struct Input {
@@ -30,8 +30,8 @@ struct Case {
   std::string name;
   std::vector<Input> inputs;
   std::function<Tensor(const Inputs& x)> op;
-  /// The same in Python over PyTorch, x being the list of inputs in our layout: see tests/torch_ops.py for what it may use.
-  /// Empty: no such thing.
+  /// The same in Python over PyTorch, x being the list of inputs in our layout: see tests/torch_ops.py for what it may
+  /// use. Empty: no such thing.
   std::string torch;
   /// Shapes worth timing, one per input; empty: not timed.
   std::vector<Shape> bench = {};

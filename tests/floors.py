@@ -10,7 +10,7 @@ vendors = {  # header pattern -> the only places that may include it
     r"Eigen/": ("kernels/cpu/",),
     r"omp\.h": ("kernels/cpu/",),
     r"cuda|cudnn|cublas": ("kernels/cuda/",),
-    r"mpi\.h": ("parallel/mpi.cpp",),
+    r"mpi\.h": ("parallel/transport/mpi.cpp", "parallel/transport/mpi_engine.",),
     r"nccl\.h": ("parallel/nccl.cpp",),
 }
 top = {"meson.build", "meson_options.txt", "README.md", "LICENSE", "CONTRIBUTING.md", "framework", "kernels", "parallel", "models",
@@ -33,7 +33,7 @@ for folder, floor in floors.items():
                         faults.append(f"{name}:{number}: {m[1]} belongs in {' or '.join(places)}")
             if re.match(r"#\s*(if|ifdef|ifndef|elif)\b", line) and not name.startswith("kernels/cpu/dnnl."):
                 faults.append(f"{name}:{number}: conditional compilation outside kernels/cpu/dnnl.*")
-        if (lines := text.count("\n")) > 450:
+        if (lines := text.count("\n")) > 430:
             faults.append(f"{name}: {lines} lines; a file stays under about 400")
 if (root / ".git").exists():
     for path in root.iterdir():

@@ -1,7 +1,8 @@
 // libFuzzer entry for the IDX parser; tools/fuzz builds and runs it.
 // sources: datasets/idx.cpp framework/file.cpp
 // libraries: -lz -ldeflate
-// What is accepted is consistent; the same bytes inside gzip are accepted just when they are outside, with the same values.
+// What is accepted is consistent; the same bytes inside gzip are accepted just when they are outside, with the same
+// values.
 #include <zlib.h>
 
 #include <array>
@@ -50,7 +51,7 @@ std::span<const std::byte> stored(const unsigned char* data, std::size_t size) {
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   const auto plain = parse(std::as_bytes(std::span(data, size)));
-  if (size >= 2 && data[0] == 0x1f && data[1] == 0x8b) return 0;   // gzip already; gzip in gzip is not read
+  if (size >= 2 && data[0] == 0x1f && data[1] == 0x8b) return 0;  // gzip already; gzip in gzip is not read
   const auto packed = parse(stored(data, size));
   require(plain.has_value() == packed.has_value());
   if (plain) require(plain->extents == packed->extents && plain->values == packed->values);

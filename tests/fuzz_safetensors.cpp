@@ -41,8 +41,8 @@ void parse(std::span<const std::byte> bytes, std::size_t file_size) {
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   auto bytes = std::as_bytes(std::span(data, size));
   parse(bytes, size);
-  // Again with the input as the header's text, so that mutations need not keep the length right: its first two bytes say how
-  // much data follows in the file.
+  // Again with the input as the header's text, so that mutations need not keep the length right: its first two bytes
+  // say how much data follows in the file.
   if (size < 2) return 0;
   std::string file(8, '\0');
   for (std::size_t n = size - 2, i = 0; i < 8; ++i) file[i] = static_cast<char>(n >> (8 * i) & 255);

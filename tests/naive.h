@@ -20,18 +20,16 @@ class Data {
       : shape_(shape), dtype_(dtype), bytes_(static_cast<std::size_t>(shape.numel() * size_of(dtype) + 1)) {}
   Data(const Shape& shape, DType dtype, const Numbers& values) : Data(shape, dtype) {
     for (Index i = 0; i < shape.numel(); ++i)
-      dispatch_any(dtype, [&](auto t) {
-        at<decltype(t)>(i) = narrow<decltype(t)>(values[static_cast<std::size_t>(i)]);
-      });
+      dispatch_any(dtype,
+                   [&](auto t) { at<decltype(t)>(i) = narrow<decltype(t)>(values[static_cast<std::size_t>(i)]); });
   }
   operator View() const { return {const_cast<char*>(bytes_.data()), shape_, dtype_, cpu()}; }
   const Shape& shape() const { return shape_; }
   Numbers values() const {
     Numbers v;
     for (Index i = 0; i < shape_.numel(); ++i)
-      dispatch_any(dtype_, [&](auto t) {
-        v.push_back(static_cast<double>(const_cast<Data*>(this)->at<decltype(t)>(i)));
-      });
+      dispatch_any(dtype_,
+                   [&](auto t) { v.push_back(static_cast<double>(const_cast<Data*>(this)->at<decltype(t)>(i))); });
     return v;
   }
 

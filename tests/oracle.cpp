@@ -31,8 +31,7 @@ void write_npy(const std::filesystem::path& path, const std::vector<double>& val
   const auto length = static_cast<std::uint16_t>(header.size());
   std::ofstream out(path, std::ios::binary);
   out.write("\x93NUMPY\x01\x00", 8).write(reinterpret_cast<const char*>(&length), 2) << header;
-  out.write(reinterpret_cast<const char*>(values.data()),
-            static_cast<std::streamsize>(values.size() * sizeof(double)));
+  out.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(double)));
   check(out.good(), "oracle", "cannot write {}", path.string());
 }
 
@@ -52,8 +51,7 @@ std::pair<std::vector<double>, Shape> read_npy(const std::filesystem::path& path
     at = header.find_first_not_of(", ", at + digits);
   }
   std::vector<double> values(static_cast<std::size_t>(shape.numel()));
-  check(all.size() == 10 + length + values.size() * sizeof(double), "oracle", "{} is truncated",
-        path.string());
+  check(all.size() == 10 + length + values.size() * sizeof(double), "oracle", "{} is truncated", path.string());
   std::memcpy(values.data(), all.data() + 10 + length, values.size() * sizeof(double));
   return {values, shape};
 }
@@ -84,9 +82,7 @@ void Oracle::put(const std::string& name, const std::vector<double>& values) con
   write_npy(folder_ / (name + ".npy"), values, {static_cast<Index>(values.size())});
 }
 
-void Oracle::note(const std::string& name, const std::string& text) const {
-  std::ofstream(folder_ / name) << text;
-}
+void Oracle::note(const std::string& name, const std::string& text) const { std::ofstream(folder_ / name) << text; }
 
 bool Oracle::run(const std::string& script, const std::string& arguments) const {
   const std::string command =
@@ -102,9 +98,7 @@ bool Oracle::run(const std::string& script, const std::string& arguments) const 
   return true;
 }
 
-std::vector<double> Oracle::get(const std::string& name) const {
-  return read_npy(folder_ / (name + ".npy")).first;
-}
+std::vector<double> Oracle::get(const std::string& name) const { return read_npy(folder_ / (name + ".npy")).first; }
 
 Tensor Oracle::tensor(const std::string& name, DType dtype) const {
   auto [values, shape] = read_npy(folder_ / (name + ".npy"));

@@ -47,8 +47,7 @@ inline std::uint64_t mix(std::uint64_t v) {  // Steele, Lea & Flood 2014: splitm
 /// Images of noise with 5 classes. binary: pixels are 0 or 1, so that sums over them are exact.
 class Noise final : public DatasetSource {
  public:
-  Noise(Index size, Shape shape, bool binary = false)
-      : size_(size), shape_(std::move(shape)), binary_(binary) {}
+  Noise(Index size, Shape shape, bool binary = false) : size_(size), shape_(std::move(shape)), binary_(binary) {}
   std::string name() const override { return "noise"; }
   Index size() const override { return size_; }
   Shape shape() const override { return shape_; }

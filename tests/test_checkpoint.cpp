@@ -1,5 +1,5 @@
-// Checkpoints under everything that can go wrong. The system calls of a save pass through the shim below, which can end the
-// process, fail, be interrupted or write short at any of them.
+// Checkpoints under everything that can go wrong. The system calls of a save pass through the shim below, which can end
+// the process, fail, be interrupted or write short at any of them.
 #include "framework/checkpoint.h"
 
 #include <fcntl.h>
@@ -54,12 +54,16 @@ ssize_t write(int fd, const void* data, size_t n) {
   if (shim.fault == Fault::short_write) n = n > 7 ? 7 : n;
   return ::syscall(SYS_write, fd, data, n);
 }
-int fsync(int) { return strikes() ? -1 : 0; }  // the page cache outlives a process, and a thousand real ones take a minute
+int fsync(int) {
+  return strikes() ? -1 : 0;
+}  // the page cache outlives a process, and a thousand real ones take a minute
 int rename(const char* from, const char* to) noexcept {
   return strikes() && shim.fault != Fault::interrupt ? -1 : static_cast<int>(::syscall(SYS_rename, from, to));
 }
 int renameat2(int a, const char* from, int b, const char* to, unsigned flags) noexcept {
-  return strikes() && shim.fault != Fault::interrupt ? -1 : static_cast<int>(::syscall(SYS_renameat2, a, from, b, to, flags));
+  return strikes() && shim.fault != Fault::interrupt
+             ? -1
+             : static_cast<int>(::syscall(SYS_renameat2, a, from, b, to, flags));
 }
 int mkdir(const char* path, mode_t mode) noexcept {
   return strikes() && shim.fault != Fault::interrupt ? -1 : static_cast<int>(::syscall(SYS_mkdir, path, mode));
@@ -105,7 +109,8 @@ struct Run {
   }
   std::string save(const std::string& run, std::int64_t step, SaveOptions options = {}) {
     fill(static_cast<double>(step));
-    return save_checkpoint(run, parameters, optimizer, {.step = step, .epoch = 2, .batch = 3, .seed = ~0ull, .config = "a = 1\n"}, options);
+    return save_checkpoint(run, parameters, optimizer,
+                           {.step = step, .epoch = 2, .batch = 3, .seed = ~0ull, .config = "a = 1\n"}, options);
   }
   LoadedCheckpoint load(const std::string& run) {
     fill(-1);
@@ -152,7 +157,11 @@ TEST_CASE("what is saved comes back, with where the run stood") {
   Run run;
   CHECK(!load_latest(folder.path(), run.parameters, &run.optimizer));
   run.fill(7);
-  TrainState state{.step = 7, .epoch = 1, .batch = 42, .seed = 0xffff'ffff'ffff'fff0ull, .config = "x = \"\u00e9\"\n",
+  TrainState state{.step = 7,
+                   .epoch = 1,
+                   .batch = 42,
+                   .seed = 0xffff'ffff'ffff'fff0ull,
+                   .config = "x = \"\u00e9\"\n",
                    .metrics = {{"loss", 0.1}, {"nan", std::nan("")}, {"one", 1.0}}};
   const std::string path = save_checkpoint(folder.path(), run.parameters, run.optimizer, state);
   CHECK(path == folder / "checkpoints/step_00000007");
@@ -174,7 +183,8 @@ TEST_CASE("old checkpoints are removed after the new one is safe; the best stays
   test::Temporary folder;
   Run run;
   for (int step = 1; step <= 6; ++step) run.save(folder.path(), step, {.keep_last = 2, .best = step == 2});
-  CHECK(names_in(folder / "checkpoints") == std::vector<std::string>{"best", "latest", "step_00000002", "step_00000005", "step_00000006"});
+  CHECK(names_in(folder / "checkpoints") ==
+        std::vector<std::string>{"best", "latest", "step_00000002", "step_00000005", "step_00000006"});
   CHECK(test::slurp(folder / "checkpoints/best") == "step_00000002\n");
   run.save(folder.path(), 6, {.keep_last = 1, .best = true});  // the same step again
   CHECK(names_in(folder / "checkpoints") == std::vector<std::string>{"best", "latest", "step_00000006"});
@@ -188,7 +198,8 @@ TEST_CASE("values that are not finite are not saved, and named") {
   auto refuse = [&](Tensor t, double bad, const std::string& name) {
     run.fill(2);
     t.data<float>()[t.numel() - 1] = static_cast<float>(bad);
-    CHECK_THROWS_WITH(save_checkpoint(folder.path(), run.parameters, run.optimizer, {.step = 2}), contains("\"" + name + "\""));
+    CHECK_THROWS_WITH(save_checkpoint(folder.path(), run.parameters, run.optimizer, {.step = 2}),
+                      contains("\"" + name + "\""));
   };
   refuse(run.parameters.entries()[0].tensor, std::nan(""), "0.weight");
   refuse(run.parameters.buffers()[1].tensor, INFINITY, "1.running_var");
@@ -205,8 +216,9 @@ TEST_CASE("another model or optimizer is refused with names, and nothing changes
   Parameters parameters(model);
   const auto before = parameters.values().to_vector();
   Optimizer sgd(parameters, Sgd{.momentum = 0.9});
-  CHECK_THROWS_WITH(load_latest(folder.path(), parameters, &sgd), contains("2 missing: 3.weight, 3.bias") &&
-                                                                      contains("0.weight [4, 3, 3, 3] (the model has [4, 3, 5, 5])"));
+  CHECK_THROWS_WITH(
+      load_latest(folder.path(), parameters, &sgd),
+      contains("2 missing: 3.weight, 3.bias") && contains("0.weight [4, 3, 3, 3] (the model has [4, 3, 5, 5])"));
   CHECK(parameters.values().to_vector() == before);
   Optimizer adam(run.parameters, Adam{});
   run.fill(5);
@@ -228,8 +240,7 @@ TEST_CASE("each of 1,000 flipped bits is detected; the checkpoint before is take
     try {
       verify_checkpoint(path);
       ++undetected;
-    } catch (const Error&) {
-    }
+    } catch (const Error&) {}
     if (i < 30) {
       auto loaded = run.load(folder.path());
       CHECK(loaded.state.step == 1);
@@ -250,12 +261,14 @@ TEST_CASE("truncated, missing, foreign: refused; with nothing else left, an erro
     for (std::size_t n : {std::size_t{0}, std::size_t{1}, whole.size() / 2, whole.size() - 1}) {
       test::spill(name, whole.substr(0, n));
       run.fill(3);
-      CHECK_THROWS_WITH(load_latest(folder.path(), run.parameters, &run.optimizer), contains("no checkpoint") && contains(name));
+      CHECK_THROWS_WITH(load_latest(folder.path(), run.parameters, &run.optimizer),
+                        contains("no checkpoint") && contains(name));
       CHECK(run.value() == 3);
     }
     std::filesystem::remove(name);
     CHECK_THROWS_WITH(verify_checkpoint(path), contains(name));
-    for (auto& text : {std::string("{}\n"), "{\"a\":" + std::string(1'000'000, '['), std::string(1'000'000, '['), whole + " "}) {
+    for (auto& text :
+         {std::string("{}\n"), "{\"a\":" + std::string(1'000'000, '['), std::string(1'000'000, '['), whole + " "}) {
       test::spill(name, text);
       CHECK_THROWS_AS(verify_checkpoint(path), Error);
     }
@@ -275,7 +288,8 @@ TEST_CASE("leftovers of a crash are passed over and swept away; `latest` may be 
   test::spill(folder / "checkpoints/latest.1.tmp", "step");
   CHECK(run.load(folder.path()).state.step == 2);
   run.save(folder.path(), 3);
-  CHECK(names_in(folder / "checkpoints") == std::vector<std::string>{"latest", "step_00000001", "step_00000002", "step_00000003"});
+  CHECK(names_in(folder / "checkpoints") ==
+        std::vector<std::string>{"latest", "step_00000001", "step_00000002", "step_00000003"});
 }
 
 TEST_CASE("a crash at every system call of a save leaves the checkpoint before or the new one") {
@@ -308,7 +322,8 @@ TEST_CASE("a crash at every system call of a save leaves the checkpoint before o
   }
 }
 
-TEST_CASE("an error at every system call of a save is reported, or the checkpoint is there; nothing half-written stays") {
+TEST_CASE(
+    "an error at every system call of a save is reported, or the checkpoint is there; nothing half-written stays") {
   for (int code : {ENOSPC, EIO, EDQUOT, EROFS}) {
     int refused = 0;
     for (int at = 1;; ++at) {
@@ -317,7 +332,8 @@ TEST_CASE("an error at every system call of a save is reported, or the checkpoin
       run.save(folder.path(), 1);
       bool failed = false;
       try {
-        with_fault({.fault = Fault::error, .at = at, .code = code}, [&] { run.save(folder.path(), 2, {.keep_last = 1}); });
+        with_fault({.fault = Fault::error, .at = at, .code = code},
+                   [&] { run.save(folder.path(), 2, {.keep_last = 1}); });
       } catch (const Error& e) {
         failed = true;
         CHECK_THAT(e.what(), contains(folder.path()) && contains(std::strerror(code)));
@@ -357,9 +373,7 @@ TEST_CASE("a limit on the file size (EFBIG): path, bytes and reason; the checkpo
   std::string message;
   try {
     run.save(folder.path(), 2);
-  } catch (const Error& e) {
-    message = e.what();
-  }
+  } catch (const Error& e) { message = e.what(); }
   setrlimit(RLIMIT_FSIZE, &old);
   signal(SIGXFSZ, before);
   CHECK_THAT(message, contains("model.safetensors") && contains("File too large") && contains("700 of "));
@@ -378,13 +392,12 @@ TEST_CASE("a full disk (ENOSPC) and a read-only one") {
   int saved = 0;
   try {
     for (; saved < 100; ++saved) run.save(folder.path(), saved + 1, {.keep_last = 0});
-  } catch (const Error& e) {
-    message = e.what();
-  }
+  } catch (const Error& e) { message = e.what(); }
   CHECK(saved > 0);
   CHECK_THAT(message, contains(folder.path()) && contains("No space left on device") && contains("bytes"));
   const auto last = run.load(folder.path()).state.step;
-  CHECK((last == saved || last == saved + 1));  // the disk may have filled up at the file `latest`, after the checkpoint
+  CHECK(
+      (last == saved || last == saved + 1));  // the disk may have filled up at the file `latest`, after the checkpoint
   CHECK_THROWS_WITH(check_writable(folder.path(), std::size_t{1} << 30), contains("1073741824 are needed"));
   ::mount("tmpfs", folder.path().c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "size=64k");
   CHECK_THROWS_WITH(run.save(folder.path(), 200), contains(folder.path()) && contains("Read-only file system"));
@@ -401,7 +414,8 @@ TEST_CASE("an unwritable directory is named") {
   const bool root = geteuid() == 0;
   ::chmod((folder / "checkpoints").c_str(), 0555);
   ::chmod(folder.path().c_str(), 0555);
-  if (root && seteuid(65534) != 0) std::cerr << "SKIPPED: an unwritable directory, as root that cannot change its user\n";
+  if (root && seteuid(65534) != 0)
+    std::cerr << "SKIPPED: an unwritable directory, as root that cannot change its user\n";
   if (geteuid() != 0) {
     CHECK_THROWS_WITH(run.save(folder.path(), 2), contains(folder / "checkpoints") && contains("Permission denied"));
     CHECK_THROWS_WITH(check_writable(folder.path(), 1), contains("Permission denied"));

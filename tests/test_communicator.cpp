@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "parallel/launcher.h"
+#include "parallel/transport/launcher.h"
 #include "parallel/mesh.h"
 #include "tests/catch.h"
 
@@ -45,12 +45,16 @@ void check_long(Communicator& comm) {
   const Index count = 150007, block = 10001;
   Tensor x = numbers(comm.rank(), count, DType::f32);
   comm.all_reduce(x).wait();
-  expect_values(x, [&](Index i) { return reduced(comm.size(), i, ReduceOp::sum); }, "long all_reduce");
+  expect_values(
+      x, [&](Index i) { return reduced(comm.size(), i, ReduceOp::sum); }, "long all_reduce");
   Tensor out = Tensor::empty({block}), in = numbers(comm.rank(), block * comm.size(), DType::f32);
   comm.reduce_scatter(out, in).wait();
-  expect_values(out, [&](Index i) { return reduced(comm.size(), comm.rank() * block + i, ReduceOp::sum); }, "long reduce_scatter");
+  expect_values(
+      out, [&](Index i) { return reduced(comm.size(), comm.rank() * block + i, ReduceOp::sum); },
+      "long reduce_scatter");
   comm.all_gather(in, out).wait();
-  expect_values(in, [&](Index i) { return reduced(comm.size(), i, ReduceOp::sum); }, "long all_gather");
+  expect_values(
+      in, [&](Index i) { return reduced(comm.size(), i, ReduceOp::sum); }, "long all_gather");
 }
 
 void check_all_reduce(Communicator& comm, Index count) {
@@ -58,7 +62,8 @@ void check_all_reduce(Communicator& comm, Index count) {
     for (ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
       Tensor x = numbers(comm.rank(), count, t);
       comm.all_reduce(x, op).wait();
-      expect_values(x, [&](Index i) { return reduced(comm.size(), i, op); }, fmt::format("all_reduce {} {}", t, count));
+      expect_values(
+          x, [&](Index i) { return reduced(comm.size(), i, op); }, fmt::format("all_reduce {} {}", t, count));
     }
 }
 
@@ -67,23 +72,29 @@ void check_blocks(Communicator& comm, Index block) {
   for (DType t : types) {
     Tensor in = numbers(me, block * p, t), out = Tensor::full({block}, 9, t);
     comm.reduce_scatter(out, in).wait();
-    expect_values(out, [&](Index i) { return reduced(p, me * block + i, ReduceOp::sum); }, "reduce_scatter");
+    expect_values(
+        out, [&](Index i) { return reduced(p, me * block + i, ReduceOp::sum); }, "reduce_scatter");
     comm.reduce_scatter(in.rows(me * block, (me + 1) * block), in, ReduceOp::max).wait();
-    expect_values(in.rows(me * block, (me + 1) * block), [&](Index i) { return reduced(p, me * block + i, ReduceOp::max); },
-                  "reduce_scatter in place");
+    expect_values(
+        in.rows(me * block, (me + 1) * block), [&](Index i) { return reduced(p, me * block + i, ReduceOp::max); },
+        "reduce_scatter in place");
     Tensor all = Tensor::full({block * p}, 9, t);
     comm.all_gather(all, numbers(me, block, t)).wait();
-    expect_values(all, [&](Index i) { return number(static_cast<int>(i / block), i % block); }, "all_gather");
+    expect_values(
+        all, [&](Index i) { return number(static_cast<int>(i / block), i % block); }, "all_gather");
     Tensor own = Tensor::full({block * p}, 9, t);
     own.rows(me * block, (me + 1) * block).copy_from(numbers(me, block, t));
     comm.all_gather(own, own.rows(me * block, (me + 1) * block)).wait();
-    expect_values(own, [&](Index i) { return number(static_cast<int>(i / block), i % block); }, "all_gather in place");
+    expect_values(
+        own, [&](Index i) { return number(static_cast<int>(i / block), i % block); }, "all_gather in place");
     Tensor x = numbers(me, block, t);
     comm.broadcast(x, p - 1).wait();
-    expect_values(x, [&](Index i) { return number(p - 1, i); }, "broadcast");
+    expect_values(
+        x, [&](Index i) { return number(p - 1, i); }, "broadcast");
     Tensor swapped = Tensor::full({block * p}, 9, t);
     comm.all_to_all(swapped, numbers(me, block * p, t)).wait();
-    expect_values(swapped, [&](Index i) { return number(static_cast<int>(i / block), me * block + i % block); }, "all_to_all");
+    expect_values(
+        swapped, [&](Index i) { return number(static_cast<int>(i / block), me * block + i % block); }, "all_to_all");
   }
 }
 
@@ -91,14 +102,18 @@ void check_messages(Communicator& comm) {
   const int p = comm.size(), me = comm.rank(), right = (me + 1) % p, left = (me + p - 1) % p;
   for (Index count : {0, 1, 5, 20000}) {
     Tensor in = Tensor::zeros({count}), second = Tensor::zeros({count}), tagged = Tensor::zeros({count});
-    Tensor a = numbers(me, count, DType::f32), b = numbers(me + 1, count, DType::f32), c = numbers(me + 2, count, DType::f32);
+    Tensor a = numbers(me, count, DType::f32), b = numbers(me + 1, count, DType::f32),
+           c = numbers(me + 2, count, DType::f32);
     // Order within a tag; tags apart; sends that nobody has asked for yet.
     Work s1 = comm.send(a, right), s2 = comm.send(c, right, 7), s3 = comm.send(b, right);
     Work r3 = comm.recv(tagged, left, 7), r1 = comm.recv(in, left), r2 = comm.recv(second, left);
     for (Work* w : {&r1, &r2, &r3, &s1, &s2, &s3}) w->wait();
-    expect_values(in, [&](Index i) { return number(left, i); }, "first message");
-    expect_values(second, [&](Index i) { return number(left + 1, i); }, "second message");
-    expect_values(tagged, [&](Index i) { return number(left + 2, i); }, "tagged message");
+    expect_values(
+        in, [&](Index i) { return number(left, i); }, "first message");
+    expect_values(
+        second, [&](Index i) { return number(left + 1, i); }, "second message");
+    expect_values(
+        tagged, [&](Index i) { return number(left + 2, i); }, "tagged message");
   }
 }
 
@@ -112,19 +127,25 @@ void check_outstanding(Communicator& comm) {
   }
   for (int i = 0; i < 6; ++i) works[(i + comm.rank()) % 6].wait();
   for (int k = 0; k < 6; ++k)
-    expect_values(x[k], [&](Index i) {
-      double sum = 0;
-      for (int r = 0; r < comm.size(); ++r) sum += number(r + k, i);
-      return sum;
-    }, "outstanding all_reduce");
+    expect_values(
+        x[k],
+        [&](Index i) {
+          double sum = 0;
+          for (int r = 0; r < comm.size(); ++r) sum += number(r + k, i);
+          return sum;
+        },
+        "outstanding all_reduce");
   Tensor y = numbers(comm.rank(), 20000, DType::f32);
   Work polled = comm.all_reduce(y);
   while (!polled.done()) std::this_thread::yield();
   polled.wait();
-  expect_values(y, [&](Index i) { return reduced(comm.size(), i, ReduceOp::sum); }, "polled all_reduce");
+  expect_values(
+      y, [&](Index i) { return reduced(comm.size(), i, ReduceOp::sum); }, "polled all_reduce");
   Tensor dropped = numbers(comm.rank(), 20000, DType::f32);
   { Work forgotten = comm.all_reduce(dropped); }
-  expect_values(dropped, [&](Index i) { return reduced(comm.size(), i, ReduceOp::sum); }, "all_reduce waited for by its destructor");
+  expect_values(
+      dropped, [&](Index i) { return reduced(comm.size(), i, ReduceOp::sum); },
+      "all_reduce waited for by its destructor");
 }
 
 void check_split(Communicator& comm) {
@@ -143,14 +164,16 @@ void check_split(Communicator& comm) {
 // Same bits on every rank, twice, whatever the order of arrival.
 void check_bits(Communicator& comm) {
   std::vector<double> v(10001);
-  for (std::size_t i = 0; i < v.size(); ++i) v[i] = 1.0 / (1.0 + static_cast<double>((i * 31 + comm.rank() * 17) % 1009));
+  for (std::size_t i = 0; i < v.size(); ++i)
+    v[i] = 1.0 / (1.0 + static_cast<double>((i * 31 + comm.rank() * 17) % 1009));
   Tensor x = Tensor::of(v, {10001}), y = x.clone();
   comm.all_reduce(x).wait();
   comm.all_reduce(y).wait();
   Tensor all = Tensor::empty({10001 * comm.size()});
   comm.all_gather(all, x).wait();
   auto mine = y.to_vector(), gathered = all.to_vector();
-  for (int r = 0; r < comm.size(); ++r) expect(std::equal(mine.begin(), mine.end(), gathered.begin() + r * 10001), "bits");
+  for (int r = 0; r < comm.size(); ++r)
+    expect(std::equal(mine.begin(), mine.end(), gathered.begin() + r * 10001), "bits");
 }
 
 void check_everything(World& world) {
@@ -170,8 +193,10 @@ void check_algorithm(World& world, const std::string& name) {
     Tensor x = numbers(comm->rank(), count, DType::f32), y = numbers(comm->rank(), count, DType::bf16);
     Work first = comm->all_reduce(x), second = comm->all_reduce(y, ReduceOp::max);
     second.wait(), first.wait();
-    expect_values(x, [&](Index i) { return reduced(comm->size(), i, ReduceOp::sum); }, name + " sum");
-    expect_values(y, [&](Index i) { return reduced(comm->size(), i, ReduceOp::max); }, name + " max");
+    expect_values(
+        x, [&](Index i) { return reduced(comm->size(), i, ReduceOp::sum); }, name + " sum");
+    expect_values(
+        y, [&](Index i) { return reduced(comm->size(), i, ReduceOp::max); }, name + " max");
   }
   check_bits(*comm);
   check_outstanding(*comm);
@@ -189,7 +214,9 @@ void on_ranks(const std::function<void(World&)>& body) {
     REQUIRE_NOTHROW(World::threads(ranks, body));
   }
 }
-bool processes() { return find_launcher([](const char* name) -> const char* { return std::getenv(name); }).ranks > 1; }
+bool processes() {
+  return find_launcher([](const char* name) -> const char* { return std::getenv(name); }).ranks > 1;
+}
 
 }  // namespace
 
@@ -242,13 +269,17 @@ TEST_CASE("different calls are told apart") {
   auto counts = [](World& world) { world.comm().all_reduce(Tensor::zeros({world.rank() + 1})).wait(); };
   REQUIRE_THROWS_WITH(World::threads(2, counts), Catch::Contains("of 1 f32") && Catch::Contains("of 2 f32"));
   auto kinds = [](World& world) {
-    if (world.rank()) world.comm().barrier();
-    else world.comm().broadcast(Tensor::zeros({2}), 0).wait();
+    if (world.rank())
+      world.comm().barrier();
+    else
+      world.comm().broadcast(Tensor::zeros({2}), 0).wait();
   };
   REQUIRE_THROWS_WITH(World::threads(2, kinds), Catch::Contains("barrier") && Catch::Contains("broadcast"));
   auto messages = [](World& world) {
-    if (world.rank()) world.comm().recv(Tensor::zeros({3}), 0).wait();
-    else world.comm().send(Tensor::zeros({2}), 1).wait();
+    if (world.rank())
+      world.comm().recv(Tensor::zeros({3}), 0).wait();
+    else
+      world.comm().send(Tensor::zeros({2}), 1).wait();
   };
   REQUIRE_THROWS_WITH(World::threads(2, messages), Catch::Contains("sent 2 f32"));
 }

@@ -53,10 +53,8 @@ TEST_CASE("fashion_mnist: the real one, or the package to install") {
     CHECK(test->size() == 10000);
     CHECK(test->shape() == Shape{28, 28, 1});
     std::vector<std::uint8_t> bytes(28 * 28);
-    CHECK(test->read(0, bytes) == 9);   // an ankle boot
-  } catch (const Error& error) {
-    CHECK_THAT(error.what(), contains("dataset-fashion-mnist"));
-  }
+    CHECK(test->read(0, bytes) == 9);  // an ankle boot
+  } catch (const Error& error) { CHECK_THAT(error.what(), contains("dataset-fashion-mnist")); }
   const Folder empty;
   CHECK_THROWS_WITH(FashionMnist("test", empty.path()), contains("dataset-fashion-mnist") && contains(empty.path()));
 }

@@ -12,9 +12,7 @@ Idx parse(const Bytes& bytes) { return parse_idx(std::as_bytes(std::span(bytes))
 std::string refusal(const Bytes& bytes) {
   try {
     parse(bytes);
-  } catch (const Error& error) {
-    return error.what();
-  }
+  } catch (const Error& error) { return error.what(); }
   return "accepted";
 }
 

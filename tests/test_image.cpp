@@ -39,16 +39,14 @@ Bytes jpeg(const Bytes& pixels, int width, int height, int format, int subsampli
 Tensor decode(const Bytes& bytes, int channels, Index max_pixels = 1 << 26) {
   return decode_image(std::as_bytes(std::span(bytes)), channels, "F", max_pixels);
 }
-Bytes values(const Tensor& image) {
-  return {image.data<std::uint8_t>(), image.data<std::uint8_t>() + image.numel()};
-}
+Bytes values(const Tensor& image) { return {image.data<std::uint8_t>(), image.data<std::uint8_t>() + image.numel()}; }
 Tensor image(const Shape& shape, const Bytes& bytes) {
   Tensor t = Tensor::empty(shape, DType::u8);
   std::memcpy(t.data<std::uint8_t>(), bytes.data(), bytes.size());
   return t;
 }
 
-const Bytes colors{255, 0, 0, 0, 255, 0, 0, 0, 255, 10, 20, 30, 255, 255, 255, 0, 0, 0};   // 3 x 2 RGB
+const Bytes colors{255, 0, 0, 0, 255, 0, 0, 0, 255, 10, 20, 30, 255, 255, 255, 0, 0, 0};  // 3 x 2 RGB
 const Bytes lumas{76, 150, 29, 18, 255, 0};                                               // PIL's convert("L")
 
 }  // namespace
@@ -63,7 +61,7 @@ TEST_CASE("image: PNG of every kind") {
   CHECK(values(decode(grey, 1)) == lumas);
   CHECK(values(decode(grey, 3)) == Bytes{76, 76, 76, 150, 150, 150, 29, 29, 29, 18, 18, 18, 255, 255, 255, 0, 0, 0});
 
-  const Bytes rgba{200, 100, 50, 128, 1, 2, 3, 0};   // alpha is dropped, not blended
+  const Bytes rgba{200, 100, 50, 128, 1, 2, 3, 0};  // alpha is dropped, not blended
   CHECK(values(decode(png(rgba.data(), 2, 1, PNG_FORMAT_RGBA), 3)) == Bytes{200, 100, 50, 1, 2, 3});
   const Bytes grey_alpha{200, 128, 7, 0};
   CHECK(values(decode(png(grey_alpha.data(), 2, 1, PNG_FORMAT_GA), 1)) == Bytes{200, 7});
@@ -129,7 +127,8 @@ TEST_CASE("image: resize") {
   // Growing: PyTorch's bilinear without align_corners. Shrinking: its antialias=True.
   CHECK(values(resize(step, 1, 8)) == Bytes{0, 0, 0, 25, 75, 100, 100, 100});
   CHECK(values(resize(step, 1, 2)) == Bytes{14, 86});
-  CHECK(values(resize(image({2, 2, 3}, {0, 10, 20, 100, 110, 120, 0, 10, 20, 100, 110, 120}), 1, 1)) == Bytes{50, 60, 70});
+  CHECK(values(resize(image({2, 2, 3}, {0, 10, 20, 100, 110, 120, 0, 10, 20, 100, 110, 120}), 1, 1)) ==
+        Bytes{50, 60, 70});
   CHECK(values(resize(image({1, 1, 1}, {77}), 3, 2)) == Bytes(6, 77));
   CHECK_THROWS_WITH(resize(step, 0, 2), contains("0 x 2"));
   CHECK_THROWS_WITH(resize(Tensor{}, 1, 1), contains("wants an image"));

@@ -61,8 +61,8 @@ void for_products(const ConvCase& c, F f) {
                 Index y = (((n * c.out[0] + y0) * c.out[1] + y1) * c.out[2] + y2) * c.c_out;
                 for (Index k = 0; k < c.c_out; ++k)
                   for (Index i = 0; i < gi; ++i)
-                    f(x + k / go * gi + i,
-                      (((k * c.filter[0] + f0) * c.filter[1] + f1) * c.filter[2] + f2) * gi + i, y + k);
+                    f(x + k / go * gi + i, (((k * c.filter[0] + f0) * c.filter[1] + f1) * c.filter[2] + f2) * gi + i,
+                      y + k);
               }
 }
 
@@ -81,8 +81,8 @@ void check_conv(ConvCase c, DType type, bool whole) {
   spoil_free_blocks();
   bool with_bias = pick(0, 1), accumulate = pick(0, 1);
   c.o.relu = pick(0, 1);
-  INFO("x " << to_string(c.x) << " w " << to_string(c.w) << " y " << to_string(c.y) << " groups "
-            << c.o.groups << " type " << name_of(type) << " bias " << with_bias << " relu " << c.o.relu);
+  INFO("x " << to_string(c.x) << " w " << to_string(c.w) << " y " << to_string(c.y) << " groups " << c.o.groups
+            << " type " << name_of(type) << " bias " << with_bias << " relu " << c.o.relu);
   Array x = filled(c.x, type, whole), w = filled(c.w, type, whole), dy = filled(c.y, type, whole);
   Array bias = with_bias ? filled({c.c_out}, type, whole) : Array();
   Array y(c.y, type), dx = filled(c.x, type), dw = filled(c.w, type),
@@ -198,8 +198,7 @@ TEST_CASE("matrix products equal their definition", "[matmul]") {
     for (int i = 0; i < 40; ++i) {
       bool whole = i % 2 == 0;
       Index batch = pick(1, 3), m = pick(1, 9), n = pick(1, 9), k = pick(1, 20);
-      MatMulOptions o{
-          .transpose_a = pick(0, 1) == 1, .transpose_b = pick(0, 1) == 1, .accumulate = pick(0, 1) == 1};
+      MatMulOptions o{.transpose_a = pick(0, 1) == 1, .transpose_b = pick(0, 1) == 1, .accumulate = pick(0, 1) == 1};
       bool batched_a = pick(0, 1), batched_b = pick(0, 1);
       if (!batched_a && !batched_b) batch = 1;
       auto shape = [&](bool batched, Index rows, Index cols, bool transposed) {
@@ -245,12 +244,10 @@ TEST_CASE("a linear layer equals its definition", "[matmul]") {
     for (int i = 0; i < 30; ++i) {
       bool whole = i % 2 == 0, relu = pick(0, 1), with_bias = pick(0, 1), accumulate = pick(0, 1);
       Index rows = pick(0, 7), in = pick(1, 40), out = pick(1, 20);
-      INFO(name_of(type) << " " << rows << " " << in << " " << out << " bias " << with_bias << " acc "
-                         << accumulate);
+      INFO(name_of(type) << " " << rows << " " << in << " " << out << " bias " << with_bias << " acc " << accumulate);
       Array x = filled({rows, in}, type, whole), w = filled({out, in}, type, whole),
             dy = filled({rows, out}, type, whole);
-      Array bias = with_bias ? filled({out}, type, whole) : Array(),
-            db = with_bias ? filled({out}, type) : Array();
+      Array bias = with_bias ? filled({out}, type, whole) : Array(), db = with_bias ? filled({out}, type) : Array();
       Array y({rows, out}, type), dx({rows, in}, type), dw = filled({out, in}, type);
       std::vector<double> ey, ex(static_cast<std::size_t>(rows * in)), ew(static_cast<std::size_t>(out * in));
       std::vector<double> eb(static_cast<std::size_t>(out));

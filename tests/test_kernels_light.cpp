@@ -134,8 +134,7 @@ TEST_CASE("axpby, fill, cast and normalize") {
       Data x = random({n}, t), y = random({n}, t, -2, 2, 9),
            z({n}, t, Numbers(static_cast<std::size_t>(n), std::nan("")));
       Numbers vx = x.values(), vy = y.values(), sum, scaled;
-      for (std::size_t i = 0; i < vx.size(); ++i)
-        sum.push_back(0.5 * vx[i] + 2 * vy[i]), scaled.push_back(3 * vx[i]);
+      for (std::size_t i = 0; i < vx.size(); ++i) sum.push_back(0.5 * vx[i] + 2 * vy[i]), scaled.push_back(3 * vx[i]);
       run<kernel::Axpby>(y, x, 0.5, 2.0);
       require_near(y.values(), sum, tolerance(t));
       run<kernel::Axpby>(z, x, 3.0, 0.0);
@@ -153,8 +152,7 @@ TEST_CASE("axpby, fill, cast and normalize") {
       require_near(y.values(), Numbers(33, 7), 0);
     }
   for (Index c : {Index{1}, Index{3}, Index{100}}) {
-    Data x({5, 7, c}, DType::u8), y({5, 7, c}, DType::f32), a = random({c}, DType::f32),
-                                                            b = random({c}, DType::f32);
+    Data x({5, 7, c}, DType::u8), y({5, 7, c}, DType::f32), a = random({c}, DType::f32), b = random({c}, DType::f32);
     Numbers in, expected;
     for (Index i = 0; i < x.shape().numel(); ++i) in.push_back(static_cast<double>(i * 37 % 256));
     x = Data(x.shape(), DType::u8, in);
@@ -198,8 +196,7 @@ TEST_CASE("dropout is Philox keyed by sample id") {
   for (std::size_t r = 0; r < 300; ++r)
     REQUIRE(std::equal(a.begin() + static_cast<Index>(r) * 1000, a.begin() + static_cast<Index>(r + 1) * 1000,
                        b.begin() + static_cast<Index>(299 - r) * 1000));
-  double kept =
-      static_cast<double>(std::count_if(a.begin(), a.end(), [](double v) { return v != 0; })) / 300000;
+  double kept = static_cast<double>(std::count_if(a.begin(), a.end(), [](double v) { return v != 0; })) / 300000;
   CHECK(std::abs(kept - 0.75) < 5 * std::sqrt(0.25 * 0.75 / 300000));  // five deviations
   Data none({0, 8}, DType::f32);
   run<kernel::Dropout>(none, none, View{}, 0.5, key);
@@ -264,8 +261,7 @@ void check_update(F launch, G step) {
         Data g = random({n}, t, -1, 1, k + 5);
         launch(v, g, a, b, static_cast<int>(k));
         Numbers grad = g.values();
-        for (std::size_t i = 0; i < value.size(); ++i)
-          step(value[i], grad[i], sa[i], sb[i], static_cast<int>(k));
+        for (std::size_t i = 0; i < value.size(); ++i) step(value[i], grad[i], sa[i], sb[i], static_cast<int>(k));
       }
       require_near(v.values(), value, t == DType::f64 ? 1e-13 : 3e-6);
       require_near(a.values(), sa, t == DType::f64 ? 1e-13 : 3e-6);
@@ -312,10 +308,9 @@ TEST_CASE("updates follow PyTorch's formulas") {
   for (bool decoupled : {false, true})
     check_update(
         [=](View v, View g, View a, View b, int k) {
-          run<kernel::AdamUpdate>(
-              v, g, a, b,
-              kernel::AdamUpdate::Args{0.01, 0.9, 0.999, 1e-8, 0.1, 1 - std::pow(0.9, k + 1),
-                                       1 - std::pow(0.999, k + 1), 0.5, decoupled});
+          run<kernel::AdamUpdate>(v, g, a, b,
+                                  kernel::AdamUpdate::Args{0.01, 0.9, 0.999, 1e-8, 0.1, 1 - std::pow(0.9, k + 1),
+                                                           1 - std::pow(0.999, k + 1), 0.5, decoupled});
         },
         [=](double& v, double g, double& m, double& s, int k) {
           g *= 0.5;

@@ -23,11 +23,9 @@ Numbers naive_reduce(const Shape& y, const Shape& x, const Numbers& v, ReduceKin
   Numbers out(static_cast<std::size_t>(y.numel()), start);
   for (Index i = 0; i < x.numel(); ++i) {
     Index rest = i, place = 0, step = 1;
-    for (int k = 1; k <= x.rank(); rest /= x[-k], ++k)
-      place += y[-k] == 1 ? 0 : rest % x[-k] * step, step *= y[-k];
+    for (int k = 1; k <= x.rank(); rest /= x[-k], ++k) place += y[-k] == 1 ? 0 : rest % x[-k] * step, step *= y[-k];
     double& o = out[static_cast<std::size_t>(place)];
-    o = kind == ReduceKind::max ? std::max(o, v[static_cast<std::size_t>(i)])
-                                : o + v[static_cast<std::size_t>(i)];
+    o = kind == ReduceKind::max ? std::max(o, v[static_cast<std::size_t>(i)]) : o + v[static_cast<std::size_t>(i)];
   }
   if (kind == ReduceKind::mean)
     for (double& o : out) o *= static_cast<double>(y.numel()) / static_cast<double>(x.numel());
@@ -75,8 +73,7 @@ TEST_CASE("reduce over any axes") {
     require_near(all.values(), {std::accumulate(v.begin(), v.end(), 0.0)}, 0);
   }
   set_threads(before);
-  Data nan({2, 3}, DType::f32, {1, std::nan(""), 2, 3, 4, 5}), largest({2, 1}, DType::f32),
-      columns({1, 3}, DType::f32);
+  Data nan({2, 3}, DType::f32, {1, std::nan(""), 2, 3, 4, 5}), largest({2, 1}, DType::f32), columns({1, 3}, DType::f32);
   run<kernel::Reduce>(largest, nan, ReduceKind::max);
   require_near(largest.values(), {std::nan(""), 5}, 0);
   run<kernel::Reduce>(columns, nan, ReduceKind::max);
@@ -129,8 +126,8 @@ TEST_CASE("batch norm, forward and backward") {
           double bound = t == DType::f64 ? 1e-10 : t == DType::f32 ? 2e-5 : 3e-2;
           Data x = random(s, t), gamma = random({c}, w, 0.5, 1.5), beta = random({c}, w, -1, 1, 3),
                add = random(s, t, -1, 1, 4);
-          Data mean({c}, w), m2({c}, w), y(s, t), dy = random(s, t, -1, 1, 5), dx(s, t), dadd(s, t),
-                                                  dgamma({c}, w), dbeta({c}, w);
+          Data mean({c}, w), m2({c}, w), y(s, t), dy = random(s, t, -1, 1, 5), dx(s, t), dadd(s, t), dgamma({c}, w),
+                                                  dbeta({c}, w);
           auto width = static_cast<std::size_t>(c);
           Numbers in = x.values(), g = gamma.values(), b = beta.values(), r = add.values();
           Norm n = moments(in, width);
@@ -147,15 +144,13 @@ TEST_CASE("batch norm, forward and backward") {
           }
           require_near(y.values(), out, bound * 5);
 
-          run<kernel::BatchNormBackwardReduce>(dgamma, dbeta, dy, x, mean, rstd, relu ? View(y) : View{},
-                                               relu);
+          run<kernel::BatchNormBackwardReduce>(dgamma, dbeta, dy, x, mean, rstd, relu ? View(y) : View{}, relu);
           run<kernel::BatchNormBackwardApply>(dx, dadd, dy, x, mean, rstd, gamma, dgamma, dbeta,
                                               static_cast<double>(rows), relu ? View(y) : View{}, relu);
           Numbers dz = dy.values(), kept = y.values(), sum(width), weighted(width), expected;
           for (std::size_t i = 0; i < dz.size(); ++i) {
             if (relu && !(kept[i] > 0)) dz[i] = 0;
-            sum[i % width] += dz[i],
-                weighted[i % width] += dz[i] * (in[i] - n.mean[i % width]) * n.rstd[i % width];
+            sum[i % width] += dz[i], weighted[i % width] += dz[i] * (in[i] - n.mean[i % width]) * n.rstd[i % width];
           }
           require_near(dbeta.values(), sum, bound);
           require_near(dgamma.values(), weighted, bound * 10);
@@ -204,8 +199,7 @@ TEST_CASE("layer norm, forward and backward, with and without weights") {
         DType w = wide(t);
         double bound = t == DType::f64 ? 1e-10 : t == DType::f32 ? 3e-5 : 4e-2;
         Shape s{rows, c};
-        Data x = random(s, t), dy = random(s, t, -1, 1, 3), y(s, t), dx(s, t), mean({rows}, w),
-             rstd({rows}, w);
+        Data x = random(s, t), dy = random(s, t, -1, 1, 3), y(s, t), dx(s, t), mean({rows}, w), rstd({rows}, w);
         Data gamma = random({c}, w, 0.5, 1.5), beta = random({c}, w, -1, 1, 5);
         Data dgamma({c}, w, Numbers(static_cast<std::size_t>(c), 10)), dbeta({c}, w);
         View a = affine ? View(gamma) : View{}, b = affine ? View(beta) : View{};
@@ -216,11 +210,10 @@ TEST_CASE("layer norm, forward and backward, with and without weights") {
         Numbers in = x.values(), seed = dy.values(), ey, edx, eg(width, 10), eb(width), g = gamma.values(),
                 shift = beta.values();
         for (std::size_t r = 0; r < rows; ++r) {
-          Numbers row(in.begin() + static_cast<Index>(r * width),
-                      in.begin() + static_cast<Index>((r + 1) * width)),
+          Numbers row(in.begin() + static_cast<Index>(r * width), in.begin() + static_cast<Index>((r + 1) * width)),
               hat;
-          double m = std::accumulate(row.begin(), row.end(), 0.0) / static_cast<double>(c), var = 0,
-                 plain = 0, weighted = 0;
+          double m = std::accumulate(row.begin(), row.end(), 0.0) / static_cast<double>(c), var = 0, plain = 0,
+                 weighted = 0;
           for (double v : row) var += (v - m) * (v - m) / static_cast<double>(c);
           double inverse = 1 / std::sqrt(var + 1e-5);
           for (std::size_t i = 0; i < width; ++i) {
@@ -249,8 +242,7 @@ namespace {
 Numbers naive_log_softmax(const Numbers& x, std::size_t n) {
   Numbers y;
   for (std::size_t r = 0; r * n < x.size(); ++r) {
-    double top = *std::max_element(x.begin() + static_cast<Index>(r * n),
-                                   x.begin() + static_cast<Index>((r + 1) * n)),
+    double top = *std::max_element(x.begin() + static_cast<Index>(r * n), x.begin() + static_cast<Index>((r + 1) * n)),
            sum = 0;
     for (std::size_t i = 0; i < n; ++i) sum += std::exp(x[r * n + i] - top);
     for (std::size_t i = 0; i < n; ++i) y.push_back(x[r * n + i] - top - std::log(sum));
@@ -298,8 +290,7 @@ TEST_CASE("cross entropy with smoothing and an ignored label") {
         constexpr Index rows = 33;
         auto n = static_cast<std::size_t>(c);
         Numbers labels;
-        for (Index r = 0; r < rows; ++r)
-          labels.push_back(r % 5 == 4 ? -100.0 : static_cast<double>(r * 7 % c));
+        for (Index r = 0; r < rows; ++r) labels.push_back(r % 5 == 4 ? -100.0 : static_cast<double>(r * 7 % c));
         Data x = random({rows, c}, t, -5, 5), label({rows}, DType::i64, labels), loss({rows}, wide(t)),
              log_p({rows, c}, t);
         Data dx({rows, c}, t), scale(Shape{}, wide(t), {0.25});
@@ -310,8 +301,8 @@ TEST_CASE("cross entropy with smoothing and an ignored label") {
         for (std::size_t r = 0; r < rows; ++r) {
           double sum = 0;
           for (std::size_t i = 0; i < n; ++i) {
-            double target = (labels[r] == static_cast<double>(i) ? 1 - smoothing : 0) +
-                            smoothing / static_cast<double>(c);
+            double target =
+                (labels[r] == static_cast<double>(i) ? 1 - smoothing : 0) + smoothing / static_cast<double>(c);
             sum -= target * logs[r * n + i];
             ed.push_back(labels[r] < 0 ? 0 : (std::exp(logs[r * n + i]) - target) * 0.25);
           }
@@ -329,6 +320,5 @@ TEST_CASE("cross entropy with smoothing and an ignored label") {
   CHECK(complaint([&] {
           run<kernel::CrossEntropy>(loss, log_p, x, Data({2}, DType::i64, {0, 3}), CrossEntropyOptions{});
         }) == "cross_entropy: row 1 has label 3, but there are 3 classes: labels must lie in [0, 3)");
-  run<kernel::CrossEntropy>(Data({0}), Data({0, 3}), Data({0, 3}), Data({0}, DType::i64),
-                            CrossEntropyOptions{});
+  run<kernel::CrossEntropy>(Data({0}), Data({0, 3}), Data({0, 3}), Data({0}, DType::i64), CrossEntropyOptions{});
 }

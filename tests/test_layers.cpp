@@ -75,8 +75,7 @@ std::vector<double> moments(const Tensor& t) {
   double mean = 0, square = 0;
   for (double x : v) mean += x / static_cast<double>(v.size());
   for (double x : v) square += (x - mean) * (x - mean) / static_cast<double>(v.size() - 1);
-  return {*std::min_element(v.begin(), v.end()), *std::max_element(v.begin(), v.end()), mean,
-          std::sqrt(square)};
+  return {*std::min_element(v.begin(), v.end()), *std::max_element(v.begin(), v.end()), mean, std::sqrt(square)};
 }
 
 }  // namespace

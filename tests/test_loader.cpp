@@ -15,7 +15,8 @@ namespace {
 /// Sample id's pixels are id + 0, id + 1, ...; its label is id % 7. Counts reads, and may fail at one id.
 class Counting final : public DatasetSource {
  public:
-  explicit Counting(Index size, Shape shape = {2, 2, 1}, Index broken = -1) : size_(size), shape_(shape), broken_(broken) {}
+  explicit Counting(Index size, Shape shape = {2, 2, 1}, Index broken = -1)
+      : size_(size), shape_(shape), broken_(broken) {}
   std::string name() const override { return "counting"; }
   Index size() const override { return size_; }
   Shape shape() const override { return shape_; }
@@ -26,7 +27,8 @@ class Counting final : public DatasetSource {
   std::int64_t read(Index id, std::span<std::uint8_t> pixels) const override {
     check(id != broken_, "counting", "sample {} is broken", id);
     ++reads;
-    for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(static_cast<std::size_t>(id) + i);
+    for (std::size_t i = 0; i < pixels.size(); ++i)
+      pixels[i] = static_cast<std::uint8_t>(static_cast<std::size_t>(id) + i);
     return id % 7;
   }
   mutable std::atomic<Index> reads = 0;
@@ -178,7 +180,8 @@ TEST_CASE("loader: pixels become the numbers that torchvision makes of them") {
       for (int i = 0; i < 5 * 18; ++i) {
         const int pixel = i / 18 + i % 18;
         const double want = dtype == DType::u8 ? pixel : expect(pixel, mean[i % 3], deviation[i % 3]);
-        REQUIRE(values[static_cast<std::size_t>(i)] == Approx(want).epsilon(dtype == DType::bf16 ? 4e-3 : 1e-6).margin(1e-7));
+        REQUIRE(values[static_cast<std::size_t>(i)] ==
+                Approx(want).epsilon(dtype == DType::bf16 ? 4e-3 : 1e-6).margin(1e-7));
       }
     }
   }
@@ -210,8 +213,7 @@ TEST_CASE("loader: Pass describes the current batch, and no more") {
   CHECK(Pass::current().global_batch == 0);
   try {
     for ([[maybe_unused]] Batch& batch : loader) throw 1;
-  } catch (int) {
-  }
+  } catch (int) {}
   CHECK_FALSE(Pass::current().samples.defined());
 
   Pass outer;
@@ -243,7 +245,7 @@ TEST_CASE("loader: it reads ahead, but no further than asked, and can be dropped
   {
     Loader loader(source, {.batch = 10, .workers = 2, .prefetch = 3});
     auto first = loader.begin();
-    while (source->reads < 40) std::this_thread::yield();   // one handed out, three ahead
+    while (source->reads < 40) std::this_thread::yield();  // one handed out, three ahead
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     CHECK(source->reads == 40);
   }
@@ -265,7 +267,8 @@ TEST_CASE("loader: what cannot be is refused") {
   CHECK_THROWS_WITH(Loader(counting(5), {.batch = 0}), contains("loader: batch is 0, it must be at least 1"));
   CHECK_THROWS_WITH(Loader(counting(0)), contains("loader: dataset counting is empty"));
   CHECK_THROWS_WITH(Loader(Dataset{}), contains("there is no dataset"));
-  CHECK_THROWS_WITH(Loader(counting(5), {.shard = {0, 6}}), contains("6 ranks share the 5 samples of counting: use at most 5"));
+  CHECK_THROWS_WITH(Loader(counting(5), {.shard = {0, 6}}),
+                    contains("6 ranks share the 5 samples of counting: use at most 5"));
   CHECK_THROWS_WITH(Loader(counting(5), {.shard = {2, 2}}), contains("rank 2 of 2"));
   CHECK_THROWS_WITH(Loader(counting(5), {.workers = -1}), contains("workers is -1"));
   CHECK_THROWS_WITH(Loader(counting(5), {.prefetch = 0}), contains("prefetch is 0"));

@@ -21,7 +21,8 @@ TEST_CASE("mesh: the last axis varies fastest") {
 TEST_CASE("mesh: three axes, one of size 1") {
   World::threads(4, [](World& world) {
     Mesh mesh(world, {{"a", 2}, {"b", 1}, {"c", 2}});
-    check(mesh.index("a") == world.rank() / 2 && mesh.index("c") == world.rank() % 2 && mesh.comm("b").size() == 1, "mesh", "wrong place");
+    check(mesh.index("a") == world.rank() / 2 && mesh.index("c") == world.rank() % 2 && mesh.comm("b").size() == 1,
+          "mesh", "wrong place");
     Mesh plain(world);
     check(plain.size("data") == 4 && plain.index("data") == world.rank(), "mesh", "wrong place");
   });
@@ -29,9 +30,14 @@ TEST_CASE("mesh: three axes, one of size 1") {
 
 TEST_CASE("mesh: bad sizes and names are refused with the remedy") {
   World world;
-  REQUIRE_THROWS_WITH((Mesh(world, {{"pipe", 2}, {"data", 3}})), Catch::Contains("makes 6 ranks") && Catch::Contains("start 6 ranks"));
+  REQUIRE_THROWS_WITH((Mesh(world, {{"pipe", 2}, {"data", 3}})),
+                      Catch::Contains("makes 6 ranks") && Catch::Contains("start 6 ranks"));
   REQUIRE_THROWS_WITH((Mesh(world, {{"data", 1}, {"data", 1}})), Catch::Contains("twice"));
   REQUIRE_THROWS_WITH((Mesh(world, {{"data", 0}})), Catch::Contains("size 0"));
   REQUIRE_THROWS_WITH(Mesh(world).comm("dta"), Catch::Contains("no axis dta"));
-  REQUIRE_THROWS_WITH(World::threads(4, [](World& w) { Mesh(w, {{"pipe", 2}, {"data", 3}}); }), Catch::Contains("data 2"));
+  REQUIRE_THROWS_WITH(World::threads(4,
+                                     [](World& w) {
+                                       Mesh(w, {{"pipe", 2}, {"data", 3}});
+                                     }),
+                      Catch::Contains("data 2"));
 }

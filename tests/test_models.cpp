@@ -72,9 +72,7 @@ void track_torch(bool with_dropout) {
 }  // namespace
 
 TEST_CASE("twenty training steps of the MNIST CNN track PyTorch") { track_torch(false); }
-TEST_CASE("twenty training steps of the MNIST CNN with our dropout masks track PyTorch") {
-  track_torch(true);
-}
+TEST_CASE("twenty training steps of the MNIST CNN with our dropout masks track PyTorch") { track_torch(true); }
 
 TEST_CASE("models have the sizes and names known from elsewhere") {
   CHECK(Parameters(mnist_cnn()).count() == 1'199'882);
@@ -83,8 +81,8 @@ TEST_CASE("models have the sizes and names known from elsewhere") {
   Parameters p(mnist_cnn());
   std::vector<std::string> names;
   for (auto& e : p.entries()) names.push_back(e.name);
-  CHECK(names == std::vector<std::string>{"0.weight", "0.bias", "2.weight", "2.bias", "7.weight", "7.bias",
-                                          "10.weight", "10.bias"});
+  CHECK(names == std::vector<std::string>{"0.weight", "0.bias", "2.weight", "2.bias", "7.weight", "7.bias", "10.weight",
+                                          "10.bias"});
 }
 
 TEST_CASE("every model takes its input and gives a row of classes") {

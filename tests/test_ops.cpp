@@ -161,8 +161,10 @@ TEST_CASE("a rank without rows takes part: no values, no loss, zero gradients of
       if (o.shape.rank() == 0) CHECK(o.y == Values{0});
       for (std::size_t k = 0; k < o.dx.size(); ++k) {
         INFO("input " << k << " in " << name_of(type));
-        if (counts(c.inputs[k])) CHECK(o.dx[k].empty());
-        else CHECK(std::all_of(o.dx[k].begin(), o.dx[k].end(), [](double v) { return v == 0; }));
+        if (counts(c.inputs[k]))
+          CHECK(o.dx[k].empty());
+        else
+          CHECK(std::all_of(o.dx[k].begin(), o.dx[k].end(), [](double v) { return v == 0; }));
       }
     }
   }

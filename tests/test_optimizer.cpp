@@ -103,8 +103,7 @@ TEST_CASE("an optimizer restored in the midst goes on bitwise") {
     half.train(before, steps / 2);
     Optimizer after(half.parameters, c.recipe, c.options);
     REQUIRE(after.state().size() == before.state().size());
-    for (std::size_t i = 0; i < after.state().size(); ++i)
-      after.state()[i].second.copy_from(before.state()[i].second);
+    for (std::size_t i = 0; i < after.state().size(); ++i) after.state()[i].second.copy_from(before.state()[i].second);
     after.set_steps(before.steps());
     half.train(after, steps / 2);
     INFO(c.name);
@@ -130,8 +129,7 @@ TEST_CASE("an update by slices equals the whole") {
     INFO(c.name);
     CHECK(parts.weights() == whole.weights());
     parts.backward();
-    if (lars)
-      CHECK_THROWS_WITH(many.update({0, 7}, 1), contains("lars: slice [0, 7) cuts '0.weight' in two"));
+    if (lars) CHECK_THROWS_WITH(many.update({0, 7}, 1), contains("lars: slice [0, 7) cuts '0.weight' in two"));
     CHECK_THROWS_WITH(many.update({0, end + 1}, 1), contains("lies outside"));
   }
 }
@@ -141,8 +139,7 @@ TEST_CASE("padding stays zero") {
   Optimizer optimizer(problem.parameters, AdamW{.lr = 0.1});
   problem.train(optimizer, 5);
   std::vector<double> flat = problem.parameters.values().to_vector();
-  for (auto& e : problem.parameters.entries())
-    std::fill(flat.begin() + e.slice.begin, flat.begin() + e.slice.end, 0.0);
+  for (auto& e : problem.parameters.entries()) std::fill(flat.begin() + e.slice.begin, flat.begin() + e.slice.end, 0.0);
   CHECK(flat == std::vector<double>(flat.size(), 0.0));
 }
 
@@ -201,8 +198,7 @@ TEST_CASE("state has names and shapes fit for a checkpoint") {
 TEST_CASE("recipes that make no sense are refused") {
   Problem p;
   CHECK_THROWS_WITH(Optimizer(p.parameters, Sgd{.nesterov = true}), contains("sgd: nesterov needs momentum"));
-  CHECK_THROWS_WITH(Optimizer(p.parameters, Adam{.beta2 = 1}),
-                    contains("adam: beta2 is 1, expected 0 <= beta2 < 1"));
+  CHECK_THROWS_WITH(Optimizer(p.parameters, Adam{.beta2 = 1}), contains("adam: beta2 is 1, expected 0 <= beta2 < 1"));
   CHECK_THROWS_WITH(Optimizer(p.parameters, AdamW{.decay = -1}), contains("adamw: decay is -1"));
   CHECK_THROWS_WITH(Optimizer(p.parameters, Sgd{}, {.clip_norm = -1}), contains("clip_norm is -1"));
 }

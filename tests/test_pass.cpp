@@ -1,4 +1,5 @@
-// What ops take from the Pass: shares of a global batch give what the whole batch gives, and ops refuse what does not fit.
+// What ops take from the Pass: shares of a global batch give what the whole batch gives, and ops refuse what does not
+// fit.
 #include "framework/pass.h"
 
 #include <barrier>
@@ -76,10 +77,11 @@ Result share(Index begin, Index end, Summing* summing) {
   const Tensor mean = Tensor::zeros({3}, DType::f64), var = Tensor::full({3}, 1, DType::f64);
   for (Tensor* t : {&x, &gamma, &beta, &w}) t->require_grad();
   const Tensor h = batch_norm(x, gamma, beta, mean, var, {.relu = true});
-  const Tensor loss = cross_entropy_with({.ignore_index = 2})(linear(flatten(dropout(h, 0.5, 9)), w), labels.rows(begin, end));
+  const Tensor loss =
+      cross_entropy_with({.ignore_index = 2})(linear(flatten(dropout(h, 0.5, 9)), w), labels.rows(begin, end));
   loss.backward();
-  return {loss.item(), x.grad().to_vector(), gamma.grad().to_vector(), beta.grad().to_vector(), w.grad().to_vector(),
-          mean.to_vector(), var.to_vector()};
+  return {loss.item(),          x.grad().to_vector(), gamma.grad().to_vector(), beta.grad().to_vector(),
+          w.grad().to_vector(), mean.to_vector(),     var.to_vector()};
 }
 
 void add_to(Values& sum, const Values& part) {
@@ -173,7 +175,11 @@ TEST_CASE("ops refuse what does not fit, naming it") {
   CHECK(refuses([&] { linear(t({2, 5}), t({3, 4})); }, "linear: input [2, 5] does not fit the weight [3, 4]"));
   CHECK(refuses([&] { matmul(t({2, 5}), t({4, 3})); }, "matmul: [2, 5] times [4, 3] do not fit"));
   CHECK(refuses([&] { max_pool(t({1, 2, 2, 1}), {.window = {3, 3}}); }, "max_pool: input [1, 2, 2, 1] is too small"));
-  CHECK(refuses([&] { max_pool(t({1, 4, 4, 1}), {.window = {2, 2}, .pad_begin = {2, 0}}); }, "smaller than the window"));
+  CHECK(refuses(
+      [&] {
+        max_pool(t({1, 4, 4, 1}), {.window = {2, 2}, .pad_begin = {2, 0}});
+      },
+      "smaller than the window"));
   CHECK(refuses([&] { bias_relu_pool_dropout(t({1, 4, 4, 1}), {}, {.window = {2, 2}}, 0, 0); }, "must not overlap"));
   CHECK(refuses([&] { cross_entropy(t({2, 3}), label(3)); }, "cross_entropy: "));
   CHECK(refuses([&] { cross_entropy(t({2, 3}), label(-100)); }, "-100"));

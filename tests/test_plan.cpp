@@ -84,8 +84,7 @@ TEST_CASE("serial and data_parallel plans are sound") {
   CHECK(faults(data_parallel({.bucket = 8})(pipeline()), 4) == "");
 }
 
-TEST_CASE(
-    "data_parallel cuts the block from its end and starts each bucket where its last gradient completes") {
+TEST_CASE("data_parallel cuts the block from its end and starts each bucket where its last gradient completes") {
   Plan plan = parallel_chain();
   auto& actions = plan.roles[0].actions;
   std::vector<Slice> reduced;
@@ -122,8 +121,7 @@ TEST_CASE("buckets cover the block once, last first, whatever their sizes") {
 
 TEST_CASE("equal plans have equal hashes, and any change changes them") {
   CHECK(parallel_chain().hash() == parallel_chain().hash());
-  std::vector<Plan> all = {chain(),     chain(8),   parallel_chain(), parallel_chain(false),
-                           pipeline(1), pipeline(2)};
+  std::vector<Plan> all = {chain(), chain(8), parallel_chain(), parallel_chain(false), pipeline(1), pipeline(2)};
   auto changed = [&](auto change) {
     Plan plan = parallel_chain();
     change(plan);
@@ -270,8 +268,7 @@ TEST_CASE("check finds messages that do not meet") {
     Action sum = message(Verb::all_reduce, -1, 0, 0);
     sum.slice = {0, 16};
     first.push_back(sum);
-    check_finds(data_parallel()(plan), "role stage 0 makes 1 collectives along 'pipe', role stage 1 makes 0",
-                1);
+    check_finds(data_parallel()(plan), "role stage 0 makes 1 collectives along 'pipe', role stage 1 makes 0", 1);
   }
 }
 

@@ -66,13 +66,10 @@ TEST_CASE("max pooling equals its definition", "[pool]") {
       for (int i = 0; i < 15; ++i) {
         PoolCase c = random_pool(dims, true);
         INFO("x " << to_string(c.x) << " y " << to_string(c.y));
-        Array x = filled(c.x, type), y(c.y, type), index(c.y, DType::u8), dx(c.x, type),
-              dy = filled(c.y, type);
+        Array x = filled(c.x, type), y(c.y, type), index(c.y, DType::u8), dx(c.x, type), dy = filled(c.y, type);
         if (i % 3 == 0) x.set(pick(0, x.size() - 1), std::nan(""));
-        std::vector<double> best(static_cast<std::size_t>(y.size()),
-                                 -std::numeric_limits<double>::infinity());
-        std::vector<double> winner(best.size(), 0), from(best.size(), -1),
-            ex(static_cast<std::size_t>(x.size()), 0.0);
+        std::vector<double> best(static_cast<std::size_t>(y.size()), -std::numeric_limits<double>::infinity());
+        std::vector<double> winner(best.size(), 0), from(best.size(), -1), ex(static_cast<std::size_t>(x.size()), 0.0);
         for_windows(c, [&](Index yi, Index k, Index xi) {
           auto at = static_cast<std::size_t>(yi);
           double v = x.get(xi);
@@ -95,8 +92,7 @@ TEST_CASE("max pooling equals its definition", "[pool]") {
 }
 
 TEST_CASE("max pooling over a window of more than 255 cells", "[pool]") {
-  Array x = filled({2, 20, 20, 3}, DType::f32, false), y({2, 1, 1, 3}, DType::f32),
-        index(y.shape, DType::i32);
+  Array x = filled({2, 20, 20, 3}, DType::f32, false), y({2, 1, 1, 3}, DType::f32), index(y.shape, DType::i32);
   PoolOptions o{.window = {20, 20, 1}};
   run<kernel::MaxPool>(y.view(), index.view(), x.view(), o);
   for (Index n = 0; n < 2; ++n)
@@ -145,8 +141,7 @@ TEST_CASE("the fused tail equals bias, ReLU, pooling and dropout one after anoth
       for (int d = 0; d < dims; ++d) {
         auto at = static_cast<std::size_t>(d);
         c.o.window[at] = c.o.stride[at] = pick(1, 3);
-        c.in[at] = c.o.window[at] * pick(1, 4) + pick(0, c.o.window[at] - 1),
-        c.out[at] = c.in[at] / c.o.window[at];
+        c.in[at] = c.o.window[at] * pick(1, 4) + pick(0, c.o.window[at] - 1), c.out[at] = c.in[at] / c.o.window[at];
         c.x.push_back(c.in[at]), c.y.push_back(c.out[at]), c.cells *= c.o.window[at];
       }
       c.x.push_back(c.channels), c.y.push_back(c.channels);
@@ -167,8 +162,7 @@ TEST_CASE("the fused tail equals bias, ReLU, pooling and dropout one after anoth
       }
       run<kernel::MaxPool>(pooled.view(), winner.view(), summed.view(), c.o);
       run<kernel::Dropout>(dropped.view(), pooled.view(), sample.view(), p, key);
-      run<kernel::BiasReluPoolDropout>(y.view(), index.view(), x.view(), bias.view(), sample.view(), c.o, p,
-                                       key);
+      run<kernel::BiasReluPoolDropout>(y.view(), index.view(), x.view(), bias.view(), sample.view(), c.o, p, key);
       CHECK(std::memcmp(y.data(), dropped.data(), y.bytes.size()) == 0);
 
       Array dy = filled(c.y, type, false), through(c.y, type), unpooled(c.x, type), dx = filled(c.x, type);
@@ -180,8 +174,7 @@ TEST_CASE("the fused tail equals bias, ReLU, pooling and dropout one after anoth
         if (summed.get(k) <= 0) unpooled.set(k, 0);
         eb[static_cast<std::size_t>(k % c.channels)] += unpooled.get(k);
       }
-      run<kernel::BiasReluPoolDropoutBackward>(dx.view(), db.view(), dy.view(), index.view(), c.o, p,
-                                               accumulate);
+      run<kernel::BiasReluPoolDropoutBackward>(dx.view(), db.view(), dy.view(), index.view(), c.o, p, accumulate);
       close(dx, numbers(unpooled), 0);
       close(db, eb, 8 * tolerance(type, x.size()));
     }
@@ -191,8 +184,7 @@ TEST_CASE("the fused tail passes NaN on", "[pool]") {
   Array x = filled({1, 2, 2, 3}, DType::f32), y({1, 1, 1, 3}, DType::f32), index(y.shape, DType::u8);
   x.set(4, std::nan(""));
   PoolOptions o{.window = {2, 2, 1}, .stride = {2, 2, 1}};
-  run<kernel::BiasReluPoolDropout>(y.view(), index.view(), x.view(), View{}, View{}, o, 0.0,
-                                   std::uint64_t{1});
+  run<kernel::BiasReluPoolDropout>(y.view(), index.view(), x.view(), View{}, View{}, o, 0.0, std::uint64_t{1});
   CHECK(std::isnan(y.get(1)));
   CHECK(index.get(1) == 1);
 }

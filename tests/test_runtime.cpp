@@ -14,13 +14,11 @@ TEST_CASE("the allocator reuses blocks and counts bytes", "[runtime]") {
   Runtime& r = runtime(DeviceKind::cpu);
   std::size_t before = r.in_use();
   r.reset_peak();
-  for (std::size_t bytes :
-       {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{65}, std::size_t{5000},
-        std::size_t{1} << 20, std::size_t{3000000}, (std::size_t{64} << 20) + 1}) {
+  for (std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{65}, std::size_t{5000},
+                            std::size_t{1} << 20, std::size_t{3000000}, (std::size_t{64} << 20) + 1}) {
     void* block = r.allocate(bytes, cpu());
     CHECK(reinterpret_cast<std::uintptr_t>(block) % 64 == 0);
-    if (bytes >= std::size_t{1} << 20)
-      CHECK(reinterpret_cast<std::uintptr_t>(block) % (std::size_t{2} << 20) == 0);
+    if (bytes >= std::size_t{1} << 20) CHECK(reinterpret_cast<std::uintptr_t>(block) % (std::size_t{2} << 20) == 0);
     std::memset(block, 1, bytes);
     CHECK(r.in_use() == before + bytes);
     r.release(block, bytes, cpu());

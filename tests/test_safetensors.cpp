@@ -25,12 +25,14 @@ std::string file_of(const std::string& text, std::size_t n) {
   return file + text + std::string(n, '\0');
 }
 
-SafetensorsHeader parse(const std::string& file) { return parse_safetensors(std::as_bytes(std::span(file)), file.size()); }
+SafetensorsHeader parse(const std::string& file) {
+  return parse_safetensors(std::as_bytes(std::span(file)), file.size());
+}
 
 struct Case {
   std::string name, file;
-  const char* error;                 ///< part of the message; null: accepted
-  bool stricter = false;             ///< refused by us, by the format's description, though the reference lets it pass
+  const char* error;      ///< part of the message; null: accepted
+  bool stricter = false;  ///< refused by us, by the format's description, though the reference lets it pass
 };
 
 std::string one(const std::string& shape, const std::string& offsets, const std::string& type = "F32") {
@@ -41,7 +43,8 @@ std::vector<Case> cases() {
   const std::string good = one("[2,2]", "[0,16]"), u8 = "{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}";
   std::string attack = "{";
   for (int i = 0; i < 10; ++i)
-    attack += fmt::format("{}\"weight_{}\":{{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]}}", i ? "," : "", i);
+    attack +=
+        fmt::format("{}\"weight_{}\":{{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]}}", i ? "," : "", i);
   attack += "}";
   std::string deep(100'000, '[');
   return {
@@ -51,9 +54,14 @@ std::vector<Case> cases() {
       {"plain", file_of(good, 16), nullptr},
       {"scalar", file_of(one("[]", "[0,4]"), 4), nullptr},
       {"zero_extent", file_of(one("[2,0]", "[0,0]"), 0), nullptr},
-      {"misaligned", file_of("{\"b\":{\"shape\":[1],\"data_offsets\":[1,5],\"dtype\":\"F32\"},\"a\":" + u8 + "}", 5), nullptr},
-      {"types", file_of("{\"a\":{\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"U64\",\"shape\":[1],"
-                        "\"data_offsets\":[1,9]},\"c\":{\"dtype\":\"F8_E4M3\",\"shape\":[3],\"data_offsets\":[9,12]}}", 12), nullptr},
+      {"misaligned", file_of("{\"b\":{\"shape\":[1],\"data_offsets\":[1,5],\"dtype\":\"F32\"},\"a\":" + u8 + "}", 5),
+       nullptr},
+      {"types",
+       file_of(
+           "{\"a\":{\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"U64\",\"shape\":[1],"
+           "\"data_offsets\":[1,9]},\"c\":{\"dtype\":\"F8_E4M3\",\"shape\":[3],\"data_offsets\":[9,12]}}",
+           12),
+       nullptr},
       {"nothing", "", "header too small"},
       {"seven_bytes", "1234567", "header too small"},
       {"length_all_ones", std::string(8, '\xff'), "header too large"},
@@ -76,11 +84,17 @@ std::vector<Case> cases() {
       {"string_extent", file_of(one("[\"2\",2]", "[0,16]"), 16), "a string"},
       {"offset_hole", file_of(one("[2,2]", "[4,20]"), 20), "invalid offset for tensor \"t\""},
       {"offset_reversed", file_of(one("[2,2]", "[0,-16]"), 16), "negative"},
-      {"end_before_begin", file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
-                                   "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4), "invalid offset"},
+      {"end_before_begin",
+       file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+               "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}",
+               4),
+       "invalid offset"},
       {"ten_tensors_on_one_range", file_of(attack, 16), "invalid offset for tensor \"weight_"},
-      {"overlap", file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],"
-                          "\"data_offsets\":[3,7]}}", 7), "invalid offset for tensor \"b\""},
+      {"overlap",
+       file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],"
+               "\"data_offsets\":[3,7]}}",
+               7),
+       "invalid offset for tensor \"b\""},
       {"three_offsets", file_of(one("[2,2]", "[0,16,16]"), 16), "two numbers"},
       {"one_offset", file_of(one("[2,2]", "[0]"), 16), "two numbers"},
       {"too_few_bytes_for_shape", file_of(one("[2,2]", "[0,4]"), 4), "make 16 bytes, its offsets 4"},
@@ -93,13 +107,16 @@ std::vector<Case> cases() {
       {"no_offsets", file_of("{\"t\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4), "no data_offsets"},
       {"number_for_tensor", file_of("{\"t\":1}", 0), "\"t\" is a number"},
       {"duplicate_tensor", file_of("{\"t\":" + u8 + ",\"t\":" + u8 + "}", 1), "duplicate key \"t\"", true},
-      {"duplicate_field", file_of("{\"t\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1), "duplicate key"},
+      {"duplicate_field",
+       file_of("{\"t\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1), "duplicate key"},
       {"duplicate_metadata", file_of("{\"__metadata__\":{},\"__metadata__\":{}}", 0), "duplicate key"},
-      {"duplicate_metadata_key", file_of("{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0), "duplicate key \"a\"", true},
+      {"duplicate_metadata_key", file_of("{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0), "duplicate key \"a\"",
+       true},
       {"metadata_number", file_of("{\"__metadata__\":{\"a\":1}}", 0), "not a string"},
       {"metadata_null", file_of("{\"__metadata__\":null}", 0), "null", true},
       {"metadata_nested", file_of("{\"__metadata__\":{\"a\":{}}}", 0), "an object"},
-      {"unknown_field", file_of("{\"t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"code\":1}}", 1), "unknown field", true},
+      {"unknown_field", file_of("{\"t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"code\":1}}", 1),
+       "unknown field", true},
       {"tensor_as_array", file_of("{\"t\":[\"U8\",[1],[0,1]]}", 1), "an array", true},
       {"half_byte", file_of(one("[3]", "[0,2]", "F4"), 2), "whole byte"},
       {"name_with_newline", file_of("{\"a\\nb\":1}", 0), "\"a\\nb\" is a number"},
@@ -125,7 +142,8 @@ std::vector<NamedTensor> samples() {
   std::vector<NamedTensor> all;
   int i = 0;
   for (DType t : {DType::u8, DType::f32, DType::bf16, DType::i64, DType::f64, DType::i32})
-    for (int k = 0; k < 3; ++k) all.push_back({fmt::format("part.{}.\u00e9\"\\\n{}", i++, name_of(t)), random_tensor(rng, t)});
+    for (int k = 0; k < 3; ++k)
+      all.push_back({fmt::format("part.{}.\u00e9\"\\\n{}", i++, name_of(t)), random_tensor(rng, t)});
   return all;
 }
 
@@ -150,8 +168,10 @@ TEST_CASE("the reference's rules: what is malformed is refused with its reason, 
 }
 
 TEST_CASE("entries come in the order of their bytes, with metadata") {
-  auto h = parse(file_of("{\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[4,5]},\"__metadata__\":{\"k\":\"v\"},"
-                         "\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 5));
+  auto h =
+      parse(file_of("{\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[4,5]},\"__metadata__\":{\"k\":\"v\"},"
+                    "\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}",
+                    5));
   REQUIRE(h.entries.size() == 2);
   CHECK(h.entries[0].name == "a");
   CHECK(h.entries[1].begin == 4);
@@ -171,15 +191,19 @@ TEST_CASE("written, then read: the same bits, for every type, odd names and empt
     CHECK(same_bits(*file.find(t.name), t.tensor));
   }
   auto bytes = encode_safetensors(tensors, {{"note", "\u65e5\u672c \"quoted\""}});
-  CHECK(test::slurp(folder / "a.safetensors") == std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  CHECK(test::slurp(folder / "a.safetensors") ==
+        std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   CHECK(parse(test::slurp(folder / "a.safetensors")).data_offset % 8 == 0);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
 }
 
 TEST_CASE("a golden file, byte for byte") {
-  auto bytes = encode_safetensors({{"b", Tensor::of(std::vector<double>{1, 2}, {2})}, {"a", Tensor::scalar(3, DType::u8)}}, {});
+  auto bytes =
+      encode_safetensors({{"b", Tensor::of(std::vector<double>{1, 2}, {2})}, {"a", Tensor::scalar(3, DType::u8)}}, {});
   std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  std::string header = "{\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[8,9]}}";
+  std::string header =
+      "{\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_"
+      "offsets\":[8,9]}}";
   header.append((8 - header.size() % 8) % 8, ' ');
   CHECK(text == file_of(header, 0) + std::string("\0\0\x80\x3f\0\0\0\x40\x03", 9));
 }
@@ -193,8 +217,7 @@ TEST_CASE("every truncation and every flipped bit of a header is refused or harm
     damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
     try {
       parse(damaged);
-    } catch (const Error&) {
-    }
+    } catch (const Error&) {}
   }
 }
 
@@ -202,7 +225,8 @@ TEST_CASE("types that cannot be held are an error only when that tensor is loade
   test::Temporary folder;
   test::spill(folder / "mask", file_of("{\"mask\":{\"dtype\":\"BOOL\",\"shape\":[4],\"data_offsets\":[0,4]},"
                                        "\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]},"
-                                       "\"x\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1],\"data_offsets\":[8,9]}}", 9));
+                                       "\"x\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1],\"data_offsets\":[8,9]}}",
+                                       9));
   SafetensorsReader reader(folder / "mask");
   CHECK(reader.load(reader.header().entries[1]).item() == 0);
   CHECK_THROWS_WITH(reader.load(reader.header().entries[0]), contains("tensor \"mask\" has type BOOL"));
@@ -215,7 +239,8 @@ TEST_CASE("what cannot be written is refused and leaves the old file") {
   std::string path = folder / "w.safetensors";
   write_safetensors(path, {{"a", Tensor::scalar(1)}});
   const std::string before = test::slurp(path);
-  CHECK_THROWS_WITH(write_safetensors(path, {{"a", Tensor::scalar(1)}, {"a", Tensor::scalar(2)}}), contains("two tensors"));
+  CHECK_THROWS_WITH(write_safetensors(path, {{"a", Tensor::scalar(1)}, {"a", Tensor::scalar(2)}}),
+                    contains("two tensors"));
   CHECK_THROWS_WITH(write_safetensors(path, {{"a", Tensor()}}), contains("undefined"));
   CHECK_THROWS_WITH(write_safetensors(path, {{"\xff", Tensor::scalar(1)}}), contains("UTF-8"));
   CHECK_THROWS_WITH(write_safetensors(folder / "no/such/dir", {}), contains("No such file"));
@@ -266,7 +291,8 @@ TEST_CASE("the reference implementation reads our files, writes the same bytes, 
   }
 }
 
-TEST_CASE("weights cross the boundary in PyTorch's layout and come back; what does not fit is listed and changes nothing") {
+TEST_CASE(
+    "weights cross the boundary in PyTorch's layout and come back; what does not fit is listed and changes nothing") {
   Sequential model{Conv2d(3, 2, 3), BatchNorm(2), Linear(2, 4)};
   Parameters p(model);
   for (auto& e : p.entries())
@@ -278,7 +304,8 @@ TEST_CASE("weights cross the boundary in PyTorch's layout and come back; what do
   CHECK(filter.shape() == Shape{2, 3, 3, 3});
   for (Index o = 0; o < 2; ++o)
     for (Index s = 0; s < 9; ++s)
-      for (Index i = 0; i < 3; ++i) CHECK(filter.data<float>()[(o * 3 + i) * 9 + s] == static_cast<float>((o * 9 + s) * 3 + i));
+      for (Index i = 0; i < 3; ++i)
+        CHECK(filter.data<float>()[(o * 3 + i) * 9 + s] == static_cast<float>((o * 9 + s) * 3 + i));
 
   const auto before = p.values().to_vector();
   SafetensorsFile file;
@@ -297,7 +324,8 @@ TEST_CASE("weights cross the boundary in PyTorch's layout and come back; what do
   } catch (const Error& e) {
     CHECK_THAT(e.what(), contains("b.safetensors does not fit the model; 6 missing: 0.bias, 1.weight"));
     CHECK_THAT(e.what(), contains("20 unexpected: extra.0") && contains("and 12 more"));
-    CHECK_THAT(e.what(), contains("0.weight [2, 3, 5, 5] (the model has [2, 3, 3, 3])") && contains("2.bias of type i64"));
+    CHECK_THAT(e.what(),
+               contains("0.weight [2, 3, 5, 5] (the model has [2, 3, 3, 3])") && contains("2.bias of type i64"));
   }
   CHECK(p.values().to_vector() == before);
   file.tensors.push_back({"0.weight", exported[0].tensor});
@@ -309,5 +337,6 @@ TEST_CASE("weights cross the boundary in PyTorch's layout and come back; what do
   CHECK(file.tensors[0].name == "momentum/0.weight");
   const Tensor back = Tensor::zeros({p.size()});
   import_state(p, "momentum", back, file);
-  for (auto& e : p.entries()) CHECK(back.rows(e.slice.begin, e.slice.end).to_vector() == flat.rows(e.slice.begin, e.slice.end).to_vector());
+  for (auto& e : p.entries())
+    CHECK(back.rows(e.slice.begin, e.slice.end).to_vector() == flat.rows(e.slice.begin, e.slice.end).to_vector());
 }

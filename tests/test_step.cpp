@@ -14,8 +14,7 @@ using namespace trireme::test;
 namespace {
 
 Module small_model(std::uint64_t seed = 1) {
-  Module model =
-      Sequential{Conv2d(1, 3, 3), relu, flatten, Linear(48, 12), relu, Dropout(0.4), Linear(12, 5)};
+  Module model = Sequential{Conv2d(1, 3, 3), relu, flatten, Linear(48, 12), relu, Dropout(0.4), Linear(12, 5)};
   initialize(model, seed);
   return model;
 }
@@ -37,9 +36,7 @@ Tensor labels(Index rows, Index first = 0) {
     values.push_back(static_cast<double>(mix(static_cast<std::uint64_t>(i)) % 5));
   return Tensor::of(values, {rows}, DType::i64);
 }
-std::pair<Index, Index> own_rows(const World& world, Index rows) {
-  return share(rows, world.rank(), world.size());
-}
+std::pair<Index, Index> own_rows(const World& world, Index rows) { return share(rows, world.rank(), world.size()); }
 
 /// What was thrown on this rank, on all ranks if they are threads.
 template <class F>
@@ -113,8 +110,7 @@ TEST_CASE("a hand-written loop with a Reducer is a step, bit by bit") {
         return outcome(world, losses, parameters);
       });
       auto by_step = on_ranks(ranks, [&](World& world) {
-        Step step(small_model(), cross_entropy, recipe, world,
-                  data_parallel({.first_bucket = 30, .bucket = 200}));
+        Step step(small_model(), cross_entropy, recipe, world, data_parallel({.first_bucket = 30, .bucket = 200}));
         std::vector<double> losses;
         auto [begin, end] = own_rows(world, 8);
         for (int i = 0; i < 6; ++i)
@@ -223,21 +219,19 @@ TEST_CASE("a loss that is not finite names the step and where it began") {
         if (i == bad_step && untouched) throw Error(message, std::source_location::current());
       }
     };
-    auto input = error_on_ranks(ranks, [&](World& w) {
-      run(w, smooth_model(), 3, [](Tensor& x, Step&) { x.data<float>()[7] = NAN; });
-    });
+    auto input = error_on_ranks(
+        ranks, [&](World& w) { run(w, smooth_model(), 3, [](Tensor& x, Step&) { x.data<float>()[7] = NAN; }); });
     CHECK(input == "step 3: loss is nan; first seen in the input batch" + where);
 
     auto weight = error_on_ranks(ranks, [&](World& w) {
       run(w, smooth_model(), 2,
           [](Tensor&, Step& s) { s.parameters().find("2.weight")->tensor.template data<float>()[5] = NAN; });
     });
-    CHECK(weight ==
-          "step 2: loss is nan; first seen in parameter '2.weight' (an earlier update made it so)" + where);
+    CHECK(weight == "step 2: loss is nan; first seen in parameter '2.weight' (an earlier update made it so)" + where);
 
     auto output = error_on_ranks(ranks, [&](World& w) {
-      Module model = Sequential{flatten, Linear(36, 5), [](const Tensor& x) { return exp(scale(x, 1e6)); },
-                                Linear(5, 5)};
+      Module model =
+          Sequential{flatten, Linear(36, 5), [](const Tensor& x) { return exp(scale(x, 1e6)); }, Linear(5, 5)};
       initialize(model, 1);
       run(w, model, 1, [](Tensor&, Step&) {});
     });
@@ -281,16 +275,13 @@ TEST_CASE("every rank starts from rank 0's weights, buffers and optimizer state"
       Parameters parameters(model);
       Optimizer optimizer(parameters, Adam{});
       optimizer.set_steps(7 + world.rank());
-      for (auto& [name, state] : optimizer.state())
-        state.copy_from(Tensor::full(state.shape(), world.rank() + 1.5));
-      for (auto& b : parameters.buffers())
-        b.tensor.copy_from(Tensor::full(b.tensor.shape(), world.rank() + 0.5));
+      for (auto& [name, state] : optimizer.state()) state.copy_from(Tensor::full(state.shape(), world.rank() + 1.5));
+      for (auto& b : parameters.buffers()) b.tensor.copy_from(Tensor::full(b.tensor.shape(), world.rank() + 0.5));
       broadcast_state(parameters, world);
       broadcast_state(optimizer, world);
       auto o = outcome(world, {}, parameters);
       for (auto& [name, state] : optimizer.state()) o.agreed = agree(world, state) && o.agreed;
-      o.losses = {static_cast<double>(optimizer.steps()), optimizer.state()[0].second.to_vector()[0],
-                  o.buffers[0]};
+      o.losses = {static_cast<double>(optimizer.steps()), optimizer.state()[0].second.to_vector()[0], o.buffers[0]};
       return o;
     });
     CHECK(result.agreed);
@@ -312,22 +303,17 @@ TEST_CASE("ranks that are about to do different things are named before they sta
     auto text = differ([](bool is_odd) { return DataParallelOptions{.bucket = is_odd ? 100 : 200}; }, same);
     INFO(text);
     CHECK(text.find(fmt::format("rank {} has ", odd)) != std::string::npos);
-    CHECK(text.find("rank 1 has ") ==
-          (odd == 1 ? text.find(fmt::format("rank {} has ", odd)) : std::string::npos));
-    CHECK(differ([](bool) { return DataParallelOptions{}; },
-                 [](bool is_odd) { return std::uint64_t(is_odd); }) != "");
-    CHECK(differ(
-              [](bool o) {
-                return DataParallelOptions{.norm_scope = o ? NormScope::global : NormScope::local};
-              },
-              same) != "");
+    CHECK(text.find("rank 1 has ") == (odd == 1 ? text.find(fmt::format("rank {} has ", odd)) : std::string::npos));
+    CHECK(differ([](bool) { return DataParallelOptions{}; }, [](bool is_odd) { return std::uint64_t(is_odd); }) != "");
+    CHECK(differ([](bool o) { return DataParallelOptions{.norm_scope = o ? NormScope::global : NormScope::local}; },
+                 same) != "");
   }
 }
 
 TEST_CASE("what cannot work is refused with the remedy") {
   for (int ranks : rank_counts({2})) {
-    auto serial = error_on_ranks(
-        ranks, [](World& w) { Step step(small_model(), cross_entropy, Sgd{}, w, Strategy()); });
+    auto serial =
+        error_on_ranks(ranks, [](World& w) { Step step(small_model(), cross_entropy, Sgd{}, w, Strategy()); });
     CHECK(serial.find("is never reduced over the") != std::string::npos);
     CHECK(serial.find("use data_parallel()") != std::string::npos);
     auto axis = error_on_ranks(ranks, [](World& w) {
@@ -335,8 +321,7 @@ TEST_CASE("what cannot work is refused with the remedy") {
       Step step(small_model(), cross_entropy, Sgd{}, mesh, data_parallel());
     });
     CHECK(axis ==
-          fmt::format("step: mesh axis 'pipe' has {} ranks, but strategy 'data_parallel' uses only 'data'",
-                      ranks));
+          fmt::format("step: mesh axis 'pipe' has {} ranks, but strategy 'data_parallel' uses only 'data'", ranks));
     auto group = error_on_ranks(ranks, [&](World& w) {
       Step step(small_model(), cross_entropy, Sgd{}, w,
                 data_parallel({.norm_scope = NormScope::group, .norm_group = ranks + 1}));
@@ -345,11 +330,9 @@ TEST_CASE("what cannot work is refused with the remedy") {
   }
   World world;
   Step step(small_model(), cross_entropy, Sgd{}, world);
-  CHECK_THROWS_WITH(step(noise(4, 1), labels(3)),
-                    contains("x [4, 6, 6, 1] and y [3] must have one row per sample"));
+  CHECK_THROWS_WITH(step(noise(4, 1), labels(3)), contains("x [4, 6, 6, 1] and y [3] must have one row per sample"));
   PassScope pass({.samples = labels(5), .global_batch = 5});
-  CHECK_THROWS_WITH(step(noise(4, 1), labels(4)),
-                    contains("x has 4 rows, but the loader's batch at hand has 5 here"));
+  CHECK_THROWS_WITH(step(noise(4, 1), labels(4)), contains("x has 4 rows, but the loader's batch at hand has 5 here"));
 }
 
 TEST_CASE("a strategy names its axis, and other axes of one rank do no harm") {

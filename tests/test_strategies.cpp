@@ -26,8 +26,7 @@ struct Setup {
 };
 
 Sequential small_cnn() {
-  return {Conv2d(1, 4, 3), relu, MaxPool(2),   Dropout(0.25), flatten,
-          Linear(64, 16),  relu, Dropout(0.5), Linear(16, 5)};
+  return {Conv2d(1, 4, 3), relu, MaxPool(2), Dropout(0.25), flatten, Linear(64, 16), relu, Dropout(0.5), Linear(16, 5)};
 }
 Sequential normed_cnn() { return {Conv2d(1, 4, 3), BatchNorm(4), relu, MaxPool(2), flatten, Linear(64, 5)}; }
 
@@ -37,9 +36,8 @@ Outcome train(const Setup& s, World& world, const std::optional<Strategy>& strat
   if (!s.integers) initialize(model, 1 + static_cast<std::uint64_t>(world.rank()));
   convert(model, s.dtype);
   Step step(model, s.loss, s.recipe, world, strategy, {.seed = 5});
-  Loader loader(
-      Dataset(std::make_shared<Noise>(s.samples, s.shape, s.integers)),
-      {.batch = s.batch, .shuffle = true, .seed = 3, .shard = world, .workers = 0, .dtype = s.dtype});
+  Loader loader(Dataset(std::make_shared<Noise>(s.samples, s.shape, s.integers)),
+                {.batch = s.batch, .shuffle = true, .seed = 3, .shard = world, .workers = 0, .dtype = s.dtype});
   std::vector<Tensor> losses;  // read at the end: a returned loss must stay what it was
   while (static_cast<int>(losses.size()) < s.steps)
     for (auto& [x, y] : loader) {
@@ -153,8 +151,8 @@ TEST_CASE("ranks without rows take part") {
       Setup s{.model = small_cnn, .samples = 16, .batch = batch, .steps = 7};
       check_close(parallel_run(s, ranks, data_parallel()), serial_run(s), 1e-12);
       Setup normed{.model = normed_cnn, .samples = 16, .batch = batch, .steps = 7};
-      check_close(parallel_run(normed, ranks, data_parallel({.norm_scope = NormScope::global})),
-                  serial_run(normed), 1e-11);
+      check_close(parallel_run(normed, ranks, data_parallel({.norm_scope = NormScope::global})), serial_run(normed),
+                  1e-11);
     }
   }
 }
@@ -167,18 +165,17 @@ TEST_CASE("on integers data_parallel equals serial bit by bit") {
                .steps = 20,
                .shape = {6, 6, 1},
                .integers = true};
-  Setup deep{
-      .model =
-          [] {
-            return with_integers(Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), flatten, Linear(64, 5)});
-          },
-      .loss = pattern_loss,
-      .recipe = Sgd{.lr = 0.125},
-      .dtype = DType::f32,
-      .samples = 24,
-      .batch = 8,
-      .steps = 2,
-      .integers = true};
+  Setup deep{.model =
+                 [] {
+                   return with_integers(Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), flatten, Linear(64, 5)});
+                 },
+             .loss = pattern_loss,
+             .recipe = Sgd{.lr = 0.125},
+             .dtype = DType::f32,
+             .samples = 24,
+             .batch = 8,
+             .steps = 2,
+             .integers = true};
   for (auto& s : {linear, deep}) {
     auto reference = serial_run(s);
     for (double w : reference.weights) REQUIRE((w * 64 == std::round(w * 64) && std::abs(w) < 1 << 16));
@@ -202,8 +199,7 @@ TEST_CASE("overlap and bucket sizes do not change a bit") {
     for (bool overlap : {true, false}) {
       INFO("buckets of " << first << " and " << bucket << ", overlap " << overlap);
       check_same_bits(
-          parallel_run(s, ranks,
-                       data_parallel({.first_bucket = first, .bucket = bucket, .overlap = overlap})),
+          parallel_run(s, ranks, data_parallel({.first_bucket = first, .bucket = bucket, .overlap = overlap})),
           reference);
     }
 }
@@ -220,15 +216,14 @@ TEST_CASE("batch norm over the global batch equals serial; over fewer rows all r
   for (int ranks : rank_counts({2, 3, 4})) {
     INFO(ranks << " ranks");
     check_close(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::global})), reference, 1e-12);
-    check_close(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::group, .norm_group = ranks})),
-                reference, 1e-12);
+    check_close(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::group, .norm_group = ranks})), reference,
+                1e-12);
     auto local = parallel_run(s, ranks, data_parallel());
     CHECK(local.agreed);
     CHECK(distance(local.weights, reference.weights) > 1e-6);
     CHECK(distance(local.buffers, reference.buffers) < 0.5);
     // A group of one is local.
-    check_same_bits(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::group, .norm_group = 1})),
-                    local);
+    check_same_bits(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::group, .norm_group = 1})), local);
   }
 }
 

@@ -221,9 +221,8 @@ TEST_CASE("misuse gets a clear error") {
   CHECK(says([&] { add(x, leaf({1, 2, 3})); }, "add: [2] and [3] do not broadcast"));
   CHECK(says([&] { add(x, x.to(DType::f32)); }, "add: operands are f64 and f32"));
   CHECK(says([&] { add(x, x.to(cpu(1))); }, "add: operands lie on cpu:0 and cpu:1"));
-  const Tensor wrong = record("wrong", x.detach(), {x}, [](const Tensor&, Gradients& g) {
-    g.put(0, Tensor::zeros({3}, DType::f64));
-  });
+  const Tensor wrong =
+      record("wrong", x.detach(), {x}, [](const Tensor&, Gradients& g) { g.put(0, Tensor::zeros({3}, DType::f64)); });
   CHECK(says([&] { sum(wrong).backward(); }, "'leaf' is f64 [2], the gradient given to it f64 [3]"));
 }
 

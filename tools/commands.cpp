@@ -39,7 +39,8 @@ std::string load(Parameters& parameters, const std::string& run, const std::stri
 std::string version() { return std::string("trireme ") + version_text; }
 
 Config run_config(const std::string& run) {
-  check(fs::is_regular_file(run + "/config.toml"), "run directory", "{} has no config.toml: it is not a run directory", run);
+  check(fs::is_regular_file(run + "/config.toml"), "run directory", "{} has no config.toml: it is not a run directory",
+        run);
   Config config;
   load_config(config, run + "/config.toml");
   return config;
@@ -47,12 +48,14 @@ Config run_config(const std::string& run) {
 
 int info() {
   fmt::print("version   {} ({}, {})\n", version_text, build_type, compiler_text);
-  fmt::print("cpu       {} core{} usable of {}, {}\n", cores(), cores() == 1 ? "" : "s", std::thread::hardware_concurrency(), cpu_library());
+  fmt::print("cpu       {} core{} usable of {}, {}\n", cores(), cores() == 1 ? "" : "s",
+             std::thread::hardware_concurrency(), cpu_library());
   fmt::print("cuda      {}\n", "not in this build");
   fmt::print("mpi       {}\n", mpi_version());
   std::vector<CensusRow> rows = census();
-  fmt::print("kernels   {} contracts, {} with a CPU kernel\n", rows.size(),
-             std::count_if(rows.begin(), rows.end(), [](auto& r) { return r.present[static_cast<int>(DeviceKind::cpu)]; }));
+  fmt::print(
+      "kernels   {} contracts, {} with a CPU kernel\n", rows.size(),
+      std::count_if(rows.begin(), rows.end(), [](auto& r) { return r.present[static_cast<int>(DeviceKind::cpu)]; }));
   fmt::print("models   ");
   for (const ModelRow& row : models()) fmt::print(" {}", row.name);
   fmt::print("\nstrategies");
@@ -73,7 +76,8 @@ int eval_command(int argc, char** argv, const Config& config, const std::string&
     Parameters parameters(model);
     std::string source = load(parameters, run, weights);
     Evaluation e = evaluate(model, data, config, world, console);
-    console.result(fmt::format("test accuracy: {:.2f} % ({} of {}), loss {:.5f}", e.accuracy(), e.correct, e.samples, e.loss));
+    console.result(
+        fmt::format("test accuracy: {:.2f} % ({} of {}), loss {:.5f}", e.accuracy(), e.correct, e.samples, e.loss));
     console.result("weights:       " + source);
   });
 }
@@ -96,7 +100,8 @@ int predict(const std::string& run, const std::string& weights, const PredictOpt
       double value = options.invert ? 255 - pixels[i] : pixels[i];
       pixels[i] = (value / 255 - scale.mean[c]) / scale.deviation[c];
     }
-    std::vector<double> p = softmax(model(Tensor::of(pixels, {1, in[0], in[1], in[2]}, make_dtype(config)))).to_vector();
+    std::vector<double> p =
+        softmax(model(Tensor::of(pixels, {1, in[0], in[1], in[2]}, make_dtype(config)))).to_vector();
     std::vector<int> order(p.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return p[a] > p[b]; });

@@ -47,7 +47,8 @@ struct FromText {
   void operator()(std::int64_t* v) const { *v = number<std::int64_t>(name, text, "a whole number"); }
   void operator()(double* v) const { *v = number<double>(name, text, "a number"); }
   void operator()(bool* v) const {
-    if (text != "true" && text != "false") throw ConfigError(fmt::format("{}: '{}' is neither true nor false", name, text));
+    if (text != "true" && text != "false")
+      throw ConfigError(fmt::format("{}: '{}' is neither true nor false", name, text));
     *v = text == "true";
   }
 };
@@ -120,7 +121,8 @@ std::vector<Key> keys(Config& c) {
       {"optim.step_factor", &c.optim.step_factor, "schedules step and exponential: factor per decay"},
       {"parallel.ranks", &c.parallel.ranks, "ranks as threads; ignored under mpiexec or srun", "ranks"},
       {"parallel.strategy", &c.parallel.strategy, "empty: data_parallel on several ranks, serial on one", "strategy"},
-      {"parallel.allreduce", &c.parallel.allreduce, "vendor, ring, recursive_doubling, rabenseifner, tree", "allreduce"},
+      {"parallel.allreduce", &c.parallel.allreduce, "vendor, ring, recursive_doubling, rabenseifner, tree",
+       "allreduce"},
       {"parallel.norm_scope", &c.parallel.norm_scope, "rows that batch norm's statistics cover: local, global"},
       {"parallel.overlap", &c.parallel.overlap, "reduce gradients while backward goes on"},
       {"parallel.threads", &c.parallel.threads, "threads per rank; 0: this rank's share of the cores"},
@@ -167,7 +169,12 @@ std::string to_toml(const Config& config) {
           if constexpr (std::is_same_v<T, std::string>) return quote(*v);
           if constexpr (std::is_same_v<T, bool>) return *v ? "true" : "false";
           if constexpr (std::is_same_v<T, std::int64_t>) return fmt::format("{}", *v);
-          if constexpr (std::is_same_v<T, double>) return fmt::format("{}{}", *v, *v == static_cast<std::int64_t>(*v) && fmt::format("{}", *v).find_first_of(".e") == std::string::npos ? ".0" : "");
+          if constexpr (std::is_same_v<T, double>)
+            return fmt::format(
+                "{}{}", *v,
+                *v == static_cast<std::int64_t>(*v) && fmt::format("{}", *v).find_first_of(".e") == std::string::npos
+                    ? ".0"
+                    : "");
         },
         key.value);
     out += fmt::format("{} = {}\n", dot == std::string::npos ? key.name : key.name.substr(dot + 1), value);

@@ -1,4 +1,5 @@
-// Config: every setting of a run, with its default. One table (keys) gives the TOML names, the command-line options, --help and
+// Config: every setting of a run, with its default. One table (keys) gives the TOML names, the command-line options,
+// --help and
 // --print-config; nothing else lists them.
 #pragma once
 #include <cstdint>
@@ -52,11 +53,12 @@ struct Key {
   std::string name;
   std::variant<std::string*, std::int64_t*, double*, bool*> value;
   std::string help;
-  std::string alias = {};   ///< a short command-line form: "ranks" for "parallel.ranks"
+  std::string alias = {};  ///< a short command-line form: "ranks" for "parallel.ranks"
 };
 std::vector<Key> keys(Config&);
 
-/// Sets one key from text, as on the command line. Throws ConfigError for an unknown key (with "did you mean") or a value of another type.
+/// Sets one key from text, as on the command line. Throws ConfigError for an unknown key (with "did you mean") or a
+/// value of another type.
 void set(Config&, const std::string& name, const std::string& text);
 /// Applies a TOML file. Throws ConfigError naming file, line and key.
 void load_config(Config&, const std::string& path);

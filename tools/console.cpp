@@ -11,7 +11,10 @@
 namespace trireme {
 
 Console::Console(bool quiet, double seconds)
-    : quiet_(quiet), terminal_(!quiet && isatty(STDERR_FILENO) && !getenv("TRIREME_NO_BAR")), seconds_(seconds), last_(Clock::now()) {}
+    : quiet_(quiet),
+      terminal_(!quiet && isatty(STDERR_FILENO) && !getenv("TRIREME_NO_BAR")),
+      seconds_(seconds),
+      last_(Clock::now()) {}
 
 Console::~Console() { finish(); }
 
@@ -41,7 +44,8 @@ void Console::progress(const std::string& label, std::int64_t done, std::int64_t
   if (since < (terminal_ ? 0.1 : seconds_)) return;
   last_ = now;
   if (!terminal_) {
-    std::fprintf(stderr, "%s: %lld/%lld, %s\n", label.c_str(), static_cast<long long>(done), static_cast<long long>(total), tail.c_str());
+    std::fprintf(stderr, "%s: %lld/%lld, %s\n", label.c_str(), static_cast<long long>(done),
+                 static_cast<long long>(total), tail.c_str());
     return;
   }
   winsize window{};
@@ -51,7 +55,8 @@ void Console::progress(const std::string& label, std::int64_t done, std::int64_t
   std::string bar;
   if (width >= 8) {
     int full = total > 0 ? static_cast<int>(width * done / total) : width;
-    bar = " [" + std::string(full, '=') + (full < width ? ">" : "") + std::string(std::max(0, width - full - 1), ' ') + "]";
+    bar = " [" + std::string(full, '=') + (full < width ? ">" : "") + std::string(std::max(0, width - full - 1), ' ') +
+          "]";
   }
   std::string line = label + bar + count;
   if (static_cast<int>(line.size()) >= columns) line.resize(columns - 1);

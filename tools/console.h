@@ -1,5 +1,5 @@
-// What a run says while it goes: a live bar on a terminal, one plain line every few seconds elsewhere (stderr), and only from rank 0.
-// Results go to stdout, by result().
+// What a run says while it goes: a live bar on a terminal, one plain line every few seconds elsewhere (stderr), and
+// only from rank 0. Results go to stdout, by result().
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -14,8 +14,8 @@ class Console {
   ~Console();
   Console(const Console&) = delete;
 
-  void log(const std::string& line);       ///< a line of its own, to stderr
-  void result(const std::string& line);    ///< to stdout
+  void log(const std::string& line);     ///< a line of its own, to stderr
+  void result(const std::string& line);  ///< to stdout
   /// Progress of something with `total` steps; tail is shown behind the bar.
   void progress(const std::string& label, std::int64_t done, std::int64_t total, const std::string& tail);
   /// Ends the bar or plain lines of the current label.

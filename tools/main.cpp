@@ -29,15 +29,17 @@ void add_settings(CLI::App& command, Given& given) {
   command.add_flag("--print-config", given.print_config, "print the settings that result, as TOML, and stop");
   Config defaults;
   for (const Key& key : keys(defaults)) {
-    if (key.name == "model") continue;   // positional
+    if (key.name == "model") continue;  // positional
     auto dot = key.name.find('.');
     std::string flags = "--" + key.name + (key.alias.empty() ? "" : ",--" + key.alias);
     auto store = [&given, name = key.name](const std::string& text) { given.settings.emplace_back(name, text); };
-    CLI::Option* option = std::holds_alternative<bool*>(key.value)
-        ? command.add_option_function<std::string>(flags, store, key.help)->expected(0, 1)->default_str("true")
-        : command.add_option_function<std::string>(flags, store, key.help);
+    CLI::Option* option =
+        std::holds_alternative<bool*>(key.value)
+            ? command.add_option_function<std::string>(flags, store, key.help)->expected(0, 1)->default_str("true")
+            : command.add_option_function<std::string>(flags, store, key.help);
     std::string value = std::visit([](auto* v) { return fmt::format("{}", *v); }, key.value);
-    option->type_name(value.empty() ? "TEXT" : "(default: " + value + ")")->group(dot == std::string::npos ? "Run" : "[" + key.name.substr(0, dot) + "]");
+    option->type_name(value.empty() ? "TEXT" : "(default: " + value + ")")
+        ->group(dot == std::string::npos ? "Run" : "[" + key.name.substr(0, dot) + "]");
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->trigger_on_parse();
   }
 }
@@ -47,7 +49,8 @@ int refuse(const CLI::App& app, const std::vector<std::string>& extras) {
   Config config;
   for (std::string word : extras) {
     if (!word.starts_with("--")) {
-      std::fprintf(stderr, "trireme: unexpected argument '%s'; see trireme %s --help\n", word.c_str(), app.get_name().c_str());
+      std::fprintf(stderr, "trireme: unexpected argument '%s'; see trireme %s --help\n", word.c_str(),
+                   app.get_name().c_str());
       return 2;
     }
     word = word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2);
@@ -81,18 +84,16 @@ int dispatch(int argc, char** argv) {
   CLI::App* informing = app.add_subcommand("info", "build, devices, MPI, threads, versions");
   for (CLI::App* command : {training, evaluating, prediction}) {
     if (command != prediction) add_settings(*command, given);
-    if (command != training) command->add_option("--weights", weights, "safetensors file to use instead of the newest checkpoint")->type_name("FILE");
+    if (command != training)
+      command->add_option("--weights", weights, "safetensors file to use instead of the newest checkpoint")
+          ->type_name("FILE");
     command->allow_extras();
   }
   try {
     app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& e) {
+  } catch (const CLI::CallForHelp& e) { return app.exit(e); } catch (const CLI::CallForAllHelp& e) {
     return app.exit(e);
-  } catch (const CLI::CallForAllHelp& e) {
-    return app.exit(e);
-  } catch (const CLI::CallForVersion& e) {
-    return app.exit(e);
-  } catch (const CLI::ParseError& e) {
+  } catch (const CLI::CallForVersion& e) { return app.exit(e); } catch (const CLI::ParseError& e) {
     std::fprintf(stderr, "trireme: %s\n", e.what());
     return 2;
   }
@@ -114,7 +115,7 @@ int dispatch(int argc, char** argv) {
 }  // namespace trireme
 
 int main(int argc, char** argv) {
-  std::signal(SIGXFSZ, SIG_IGN);   // a file-size limit then is an error with a path, not a death
+  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit then is an error with a path, not a death
   try {
     return trireme::dispatch(argc, argv);
   } catch (const trireme::ConfigError& e) {

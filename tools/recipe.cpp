@@ -36,7 +36,8 @@ Rate make_rate(const Config& c, std::int64_t per_epoch) {
   const Config::Optim& o = c.optim;
   std::int64_t warm = static_cast<std::int64_t>(o.warmup_epochs * static_cast<double>(per_epoch));
   std::int64_t total = std::max<std::int64_t>(1, c.epochs * per_epoch - warm);
-  std::int64_t every = std::max<std::int64_t>(1, static_cast<std::int64_t>(o.step_epochs * static_cast<double>(per_epoch)));
+  std::int64_t every =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(o.step_epochs * static_cast<double>(per_epoch)));
   auto base = [&]() -> Rate {
     if (o.schedule == "constant") return o.lr;
     if (o.schedule == "step") return step_decay(o.lr, every, o.step_factor);

@@ -18,7 +18,8 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
     for (int i = 2; fs::exists(path_); ++i) path_ = fmt::format("runs/{}-{}", name, i);
   }
   if (resume) {
-    check(fs::is_directory(path_ + "/checkpoints"), "resume", "{} holds no checkpoints; train without --resume first", path_);
+    check(fs::is_directory(path_ + "/checkpoints"), "resume", "{} holds no checkpoints; train without --resume first",
+          path_);
   } else {
     check(!fs::exists(path_ + "/checkpoints"), "run directory",
           "{} holds another run; add --resume to go on with it, or name a new --run.dir", path_);

@@ -11,8 +11,8 @@ namespace trireme {
 
 class RunDir {
  public:
-  /// Creates path (or, if empty, the first free of runs/NAME, runs/NAME-2, ...) and writes config.toml. With resume the directory must
-  /// exist. Throws Error with path and reason when it cannot be written.
+  /// Creates path (or, if empty, the first free of runs/NAME, runs/NAME-2, ...) and writes config.toml. With resume the
+  /// directory must exist. Throws Error with path and reason when it cannot be written.
   RunDir(const std::string& path, const std::string& name, const std::string& config, bool resume);
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
@@ -23,7 +23,9 @@ class RunDir {
   void rewind(std::int64_t step);
 
  private:
-  struct Close { void operator()(std::FILE* f) const { std::fclose(f); } };
+  struct Close {
+    void operator()(std::FILE* f) const { std::fclose(f); }
+  };
   void open();
   std::string path_;
   std::unique_ptr<std::FILE, Close> file_;

@@ -29,7 +29,8 @@ void inject_fault(const std::string& fault, const World& world, std::int64_t ste
   if (fault.empty()) return;
   int rank = 0;
   long long at = 0;
-  check(std::sscanf(fault.c_str(), "throw:%d:%lld", &rank, &at) == 2, "run.fault", "'{}' is not throw:RANK:STEP", fault);
+  check(std::sscanf(fault.c_str(), "throw:%d:%lld", &rank, &at) == 2, "run.fault", "'{}' is not throw:RANK:STEP",
+        fault);
   check(world.rank() != rank || step != at, "run.fault", "injected on rank {} before step {}", rank, at);
 }
 
@@ -46,9 +47,10 @@ class Trainer {
         model_(make_model(config, train_)) {
     if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
     if (world.main()) dir_.emplace(config.run.dir, config.model, to_toml(config), config.run.resume);
-    step_.emplace(model_, cross_entropy, make_recipe(config, loader_.batches()), world, make_strategy(config, world.size()),
-                  StepOptions{.seed = static_cast<std::uint64_t>(config.seed),
-                              .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases}});
+    step_.emplace(
+        model_, cross_entropy, make_recipe(config, loader_.batches()), world, make_strategy(config, world.size()),
+        StepOptions{.seed = static_cast<std::uint64_t>(config.seed),
+                    .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases}});
     if (config.run.resume) resume();
   }
 
@@ -58,7 +60,7 @@ class Trainer {
     Evaluation last;
     while (cursor_.epoch < config_.epochs && !stopped()) {
       epoch();
-      if (cursor_.batch != 0) break;   // stopped by run.max_steps in mid-epoch
+      if (cursor_.batch != 0) break;  // stopped by run.max_steps in mid-epoch
       last = evaluate(model_, test_, config_, world_, console_);
       report(last);
       save({{"test_accuracy", last.accuracy()}, {"test_loss", last.loss}});
@@ -66,16 +68,21 @@ class Trainer {
     if (cursor_.batch != 0) save({});
     if (last.samples == 0) last = evaluate(model_, test_, config_, world_, console_);
     if (!world_.main()) return;
-    console_.result(fmt::format("test accuracy: {:.2f} % ({} of {}), loss {:.5f}, after {} steps in {:.1f} s", last.accuracy(),
-                                last.correct, last.samples, last.loss, cursor_.step, seconds_since(start)));
+    console_.result(fmt::format("test accuracy: {:.2f} % ({} of {}), loss {:.5f}, after {} steps in {:.1f} s",
+                                last.accuracy(), last.correct, last.samples, last.loss, cursor_.step,
+                                seconds_since(start)));
     console_.result("checkpoint:    " + saved_);
     console_.result("metrics:       " + dir_->metrics());
   }
 
  private:
   LoaderOptions loader_options() const {
-    return {.batch = config_.data.batch, .shuffle = config_.data.shuffle, .seed = static_cast<std::uint64_t>(config_.seed),
-            .shard = world_, .workers = static_cast<int>(config_.data.workers), .dtype = make_dtype(config_)};
+    return {.batch = config_.data.batch,
+            .shuffle = config_.data.shuffle,
+            .seed = static_cast<std::uint64_t>(config_.seed),
+            .shard = world_,
+            .workers = static_cast<int>(config_.data.workers),
+            .dtype = make_dtype(config_)};
   }
   bool stopped() const { return config_.run.max_steps > 0 && cursor_.step >= config_.run.max_steps; }
 
@@ -94,23 +101,29 @@ class Trainer {
     Tensor shared = Tensor::of(numbers, {4}, DType::f64);
     world_.comm().broadcast(shared, 0).wait();
     numbers = shared.to_vector();
-    check(static_cast<std::int64_t>(numbers[3]) == config_.seed, "resume", "the checkpoint's seed is {}, the config's {}; they must agree",
-          static_cast<std::int64_t>(numbers[3]), config_.seed);
-    cursor_ = {static_cast<std::int64_t>(numbers[0]), static_cast<std::int64_t>(numbers[1]), static_cast<std::int64_t>(numbers[2])};
+    check(static_cast<std::int64_t>(numbers[3]) == config_.seed, "resume",
+          "the checkpoint's seed is {}, the config's {}; they must agree", static_cast<std::int64_t>(numbers[3]),
+          config_.seed);
+    cursor_ = {static_cast<std::int64_t>(numbers[0]), static_cast<std::int64_t>(numbers[1]),
+               static_cast<std::int64_t>(numbers[2])};
     step_->optimizer().set_steps(cursor_.step);
     broadcast_state(step_->parameters(), world_);
     broadcast_state(step_->optimizer(), world_);
   }
 
   void banner() {
-    console_.log(fmt::format("model     {}, {} parameters, {}", config_.model, step_->parameters().count(), config_.dtype));
-    console_.log(fmt::format("data      {}: {} training, {} test samples", train_->name(), train_->size(), test_->size()));
-    console_.log(fmt::format("ranks     {} ({}), {} thread{} each; global batch {}; {}", world_.size(), world_.transport(), threads(),
-                             threads() == 1 ? "" : "s", config_.data.batch, make_strategy(config_, world_.size()).name()));
-    console_.log(fmt::format("optimizer {}, {} epochs of {} steps, seed {}", config_.optim.name, config_.epochs, loader_.batches(),
-                             config_.seed));
+    console_.log(
+        fmt::format("model     {}, {} parameters, {}", config_.model, step_->parameters().count(), config_.dtype));
+    console_.log(
+        fmt::format("data      {}: {} training, {} test samples", train_->name(), train_->size(), test_->size()));
+    console_.log(fmt::format("ranks     {} ({}), {} thread{} each; global batch {}; {}", world_.size(),
+                             world_.transport(), threads(), threads() == 1 ? "" : "s", config_.data.batch,
+                             make_strategy(config_, world_.size()).name()));
+    console_.log(fmt::format("optimizer {}, {} epochs of {} steps, seed {}", config_.optim.name, config_.epochs,
+                             loader_.batches(), config_.seed));
     if (cursor_.step > 0)
-      console_.log(fmt::format("resuming  at step {} (epoch {}, batch {}) from {}", cursor_.step, cursor_.epoch + 1, cursor_.batch, saved_));
+      console_.log(fmt::format("resuming  at step {} (epoch {}, batch {}) from {}", cursor_.step, cursor_.epoch + 1,
+                               cursor_.batch, saved_));
     if (dir_) console_.log("run       " + dir_->path());
   }
 
@@ -131,9 +144,15 @@ class Trainer {
       ++cursor_.step, ++cursor_.batch;
       loss_sum += loss * static_cast<double>(batch.global), samples += batch.global;
       double speed = static_cast<double>(samples) / seconds_since(start);
-      console_.progress(label, cursor_.batch, loader.batches(), fmt::format("loss {:.4f}, {:.0f} images/s", loss_sum / static_cast<double>(samples), speed));
+      console_.progress(label, cursor_.batch, loader.batches(),
+                        fmt::format("loss {:.4f}, {:.0f} images/s", loss_sum / static_cast<double>(samples), speed));
       if (dir_ && cursor_.step % log_every == 0)
-        dir_->record({{"kind", "train"}, {"epoch", cursor_.epoch + 1}, {"step", cursor_.step}, {"loss", loss}, {"lr", rate}, {"images_per_s", speed}});
+        dir_->record({{"kind", "train"},
+                      {"epoch", cursor_.epoch + 1},
+                      {"step", cursor_.step},
+                      {"loss", loss},
+                      {"lr", rate},
+                      {"images_per_s", speed}});
       if (cursor_.batch == loader.batches()) break;
       if (stopped()) return;
       if (config_.checkpoint.steps > 0 && cursor_.step % config_.checkpoint.steps == 0) save({});
@@ -146,10 +165,18 @@ class Trainer {
 
   void report(const Evaluation& e) {
     if (!dir_) return;
-    console_.log(fmt::format("epoch {}/{}: train loss {:.4f}, test loss {:.4f}, test accuracy {:.2f} %, {:.0f} images/s", cursor_.epoch,
-                             config_.epochs, train_loss_, e.loss, e.accuracy(), images_per_s_));
-    dir_->record({{"kind", "eval"}, {"epoch", cursor_.epoch}, {"step", cursor_.step}, {"train_loss", train_loss_}, {"test_loss", e.loss},
-                  {"test_accuracy", e.accuracy()}, {"test_correct", e.correct}, {"test_samples", e.samples}, {"images_per_s", images_per_s_}});
+    console_.log(
+        fmt::format("epoch {}/{}: train loss {:.4f}, test loss {:.4f}, test accuracy {:.2f} %, {:.0f} images/s",
+                    cursor_.epoch, config_.epochs, train_loss_, e.loss, e.accuracy(), images_per_s_));
+    dir_->record({{"kind", "eval"},
+                  {"epoch", cursor_.epoch},
+                  {"step", cursor_.step},
+                  {"train_loss", train_loss_},
+                  {"test_loss", e.loss},
+                  {"test_accuracy", e.accuracy()},
+                  {"test_correct", e.correct},
+                  {"test_samples", e.samples},
+                  {"images_per_s", images_per_s_}});
   }
 
   void save(std::map<std::string, double> metrics) {
@@ -159,16 +186,17 @@ class Trainer {
     state.seed = static_cast<std::uint64_t>(config_.seed);
     state.config = to_toml(config_);
     state.metrics = std::move(metrics);
-    saved_ = save_checkpoint(dir_->path(), step_->parameters(), step_->optimizer(), state, {.keep_last = static_cast<int>(config_.checkpoint.keep)});
+    saved_ = save_checkpoint(dir_->path(), step_->parameters(), step_->optimizer(), state,
+                             {.keep_last = static_cast<int>(config_.checkpoint.keep)});
   }
 
   static constexpr std::int64_t log_every = 20;
   const Config& config_;
   World& world_;
   Console console_;
-  std::future<Dataset> opening_test_;   // inflated beside the training set
+  std::future<Dataset> opening_test_;  // inflated beside the training set
   Dataset train_, test_;
-  Loader loader_;   // tells the batches per epoch, and refuses impossible settings before anything is written
+  Loader loader_;  // tells the batches per epoch, and refuses impossible settings before anything is written
   Module model_;
   std::optional<RunDir> dir_;
   std::optional<Step> step_;
@@ -181,8 +209,11 @@ class Trainer {
 
 Evaluation evaluate(Module& model, const Dataset& data, const Config& config, World& world, Console& console) {
   NoGrad no_grad;
-  Loader loader(data, {.batch = config.data.eval_batch, .shard = world, .workers = static_cast<int>(config.data.workers),
-                       .dtype = make_dtype(config), .training = false});
+  Loader loader(data, {.batch = config.data.eval_batch,
+                       .shard = world,
+                       .workers = static_cast<int>(config.data.workers),
+                       .dtype = make_dtype(config),
+                       .training = false});
   double loss = 0;
   Index correct = 0;
   for (Batch& batch : loader) {

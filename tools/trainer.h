@@ -10,7 +10,7 @@ namespace trireme {
 
 struct Evaluation {
   Index correct = 0, samples = 0;
-  double loss = 0;                  ///< mean over the samples
+  double loss = 0;  ///< mean over the samples
   double accuracy() const { return samples ? 100.0 * static_cast<double>(correct) / static_cast<double>(samples) : 0; }
 };
 /// Counts every sample exactly once, on any number of ranks. A collective call.

@@ -7,7 +7,8 @@ namespace {
 
 Shape conv_shape(const Shape& x, const Shape& w, const ConvOptions& o) {
   check(x.rank() >= 3 && x.rank() <= 5 && w.rank() == x.rank(), "conv",
-        "input {} and filter {}: expected [N, spatial..., I] and [O, spatial..., I/groups] with 1 to 3 spatial axes", x, w);
+        "input {} and filter {}: expected [N, spatial..., I] and [O, spatial..., I/groups] with 1 to 3 spatial axes", x,
+        w);
   check(o.groups >= 1 && w[0] % o.groups == 0, "conv", "{} filters do not divide into {} groups", w[0], o.groups);
   check(x[-1] == w[-1] * o.groups, "conv", "input has {} channels, the filter expects {}", x[-1], w[-1] * o.groups);
   Shape y{x[0]};
@@ -19,7 +20,8 @@ Shape conv_shape(const Shape& x, const Shape& w, const ConvOptions& o) {
           o.pad_end[s]);
     const Index padded = x[axis] + o.pad_begin[s] + o.pad_end[s], reach = o.dilation[s] * (w[axis] - 1) + 1;
     check(padded >= reach && w[axis] >= 1, "conv",
-          "input {} is too small for the filter {}: {} with padding, {} needed on spatial axis {}", x, w, padded, reach, s);
+          "input {} is too small for the filter {}: {} with padding, {} needed on spatial axis {}", x, w, padded, reach,
+          s);
     y.push_back((padded - reach) / o.stride[s] + 1);
   }
   y.push_back(w[0]);
@@ -38,16 +40,15 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
   launch<kernel::Conv>(y, x, w, bias, o);
   if (!recording({&x, &w, &bias})) return y;
 
-  Backward halves{
-      [w, o](const Tensor& dy, Gradients& g) {
-        give(g, 0, [&](const Tensor& dx) { launch<kernel::ConvBackwardInput>(dx, dy, w, o); });
-      },
-      [x, o](const Tensor& dy, Gradients& g) {
-        const View rows = ops::shaped(dy, ops::as_rows(dy.shape()));
-        ops::give_weight_and_bias(g, 1, 2, rows, [&](const View& dw, const View& db, bool accumulate) {
-          launch<kernel::ConvBackwardWeight>(dw, db, x, dy, o, accumulate);
-        });
-      }};
+  Backward halves{[w, o](const Tensor& dy, Gradients& g) {
+                    give(g, 0, [&](const Tensor& dx) { launch<kernel::ConvBackwardInput>(dx, dy, w, o); });
+                  },
+                  [x, o](const Tensor& dy, Gradients& g) {
+                    const View rows = ops::shaped(dy, ops::as_rows(dy.shape()));
+                    ops::give_weight_and_bias(g, 1, 2, rows, [&](const View& dw, const View& db, bool accumulate) {
+                      launch<kernel::ConvBackwardWeight>(dw, db, x, dy, o, accumulate);
+                    });
+                  }};
   if (!o.relu) return record("conv", std::move(y), {x, w, bias}, std::move(halves));
   return ops::record_relu(y, record("conv", y.detach(), {x, w, bias}, std::move(halves)));
 }

@@ -1,4 +1,5 @@
-// What the ops share: weights in the data's type, gradients of broadcast operands, the two gradients of an affine layer.
+// What the ops share: weights in the data's type, gradients of broadcast operands, the two gradients of an affine
+// layer.
 #pragma once
 #include "framework/launch.h"
 #include "framework/tape.h"

@@ -29,15 +29,21 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
         ta ? "^T" : "", b.shape(), tb ? "^T" : "");
   const Shape shape = a.rank() == 2 ? Shape{m, n} : Shape{a.dim(0), m, n};
   Tensor c = Tensor::empty(shape, a.dtype(), a.device());
-  if (k == 0) launch<kernel::Fill>(c, 0.0);
-  else launch<kernel::MatMul>(c, a, b, o);
+  if (k == 0)
+    launch<kernel::Fill>(c, 0.0);
+  else
+    launch<kernel::MatMul>(c, a, b, o);
   if (!recording({&a, &b})) return c;
   return record("matmul", std::move(c), {a, b}, [a, b, ta, tb](const Tensor& dc, Gradients& g) {
     // c = op(a) op(b): d op(a) = dc op(b)^T, d op(b) = op(a)^T dc, each transposed back where op transposes.
-    if (ta) give_product(g, 0, b, dc, tb, true);
-    else give_product(g, 0, dc, b, false, !tb);
-    if (tb) give_product(g, 1, dc, a, true, ta);
-    else give_product(g, 1, a, dc, !ta, false);
+    if (ta)
+      give_product(g, 0, b, dc, tb, true);
+    else
+      give_product(g, 0, dc, b, false, !tb);
+    if (tb)
+      give_product(g, 1, dc, a, true, ta);
+    else
+      give_product(g, 1, a, dc, !ta, false);
   });
 }
 
@@ -56,18 +62,17 @@ Tensor linear(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, 
   launch<kernel::Linear>(ops::shaped(y, out_rows), ops::shaped(x, in_rows), w, bias, relu);
   if (!recording({&x, &w, &bias})) return y;
 
-  Backward halves{
-      [w, in_rows, out_rows](const Tensor& dy, Gradients& g) {
-        give(g, 0, [&](const Tensor& dx) {
-          launch<kernel::LinearBackwardInput>(ops::shaped(dx, in_rows), ops::shaped(dy, out_rows), w);
-        });
-      },
-      [x, in_rows, out_rows](const Tensor& dy, Gradients& g) {
-        const View rows = ops::shaped(dy, out_rows);
-        ops::give_weight_and_bias(g, 1, 2, rows, [&](const View& dw, const View& db, bool accumulate) {
-          launch<kernel::LinearBackwardWeight>(dw, db, ops::shaped(x, in_rows), rows, accumulate);
-        });
-      }};
+  Backward halves{[w, in_rows, out_rows](const Tensor& dy, Gradients& g) {
+                    give(g, 0, [&](const Tensor& dx) {
+                      launch<kernel::LinearBackwardInput>(ops::shaped(dx, in_rows), ops::shaped(dy, out_rows), w);
+                    });
+                  },
+                  [x, in_rows, out_rows](const Tensor& dy, Gradients& g) {
+                    const View rows = ops::shaped(dy, out_rows);
+                    ops::give_weight_and_bias(g, 1, 2, rows, [&](const View& dw, const View& db, bool accumulate) {
+                      launch<kernel::LinearBackwardWeight>(dw, db, ops::shaped(x, in_rows), rows, accumulate);
+                    });
+                  }};
   if (!relu) return record("linear", std::move(y), {x, w, bias}, std::move(halves));
   return ops::record_relu(y, record("linear", y.detach(), {x, w, bias}, std::move(halves)));
 }

@@ -1,5 +1,5 @@
-// Losses. A share of the global batch's mean: the sum over the rows at hand divided by the count of the global batch, so
-// that the ranks' shares, and their gradients, add up.
+// Losses. A share of the global batch's mean: the sum over the rows at hand divided by the count of the global batch,
+// so that the ranks' shares, and their gradients, add up.
 #include <limits>
 
 #include "framework/ops.h"
@@ -20,8 +20,8 @@ double global_rows(const Tensor& x, int inner) {
 double counted_rows(const Tensor& labels, double rows, Index ignored_label) {
   const Tensor host = labels.detach().to(cpu());
   const auto all = host.view().span<const std::int64_t>();
-  const Tensor ignored = Tensor::full({1}, static_cast<double>(std::count(all.begin(), all.end(), ignored_label)),
-                                      DType::f64);
+  const Tensor ignored =
+      Tensor::full({1}, static_cast<double>(std::count(all.begin(), all.end(), ignored_label)), DType::f64);
   if (const auto& sum = Pass::current().sum) sum(ignored.view());
   return rows - ignored.item();
 }
@@ -34,7 +34,8 @@ Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const Cros
   check(logits.rank() >= 1 && labels.shape() == logits.shape().without(logits.rank() - 1), op,
         "logits are {}, so labels must be {}, got {}", logits.shape(), logits.shape().without(logits.rank() - 1),
         labels.shape());
-  check(o.label_smoothing >= 0 && o.label_smoothing <= 1, op, "label smoothing {} lies outside [0, 1]", o.label_smoothing);
+  check(o.label_smoothing >= 0 && o.label_smoothing <= 1, op, "label smoothing {} lies outside [0, 1]",
+        o.label_smoothing);
   const Shape rows = ops::as_rows(logits.shape());
   double count = global_rows(logits, 1);
   if (ignoring) count = counted_rows(labels, count, o.ignore_index);
@@ -42,7 +43,8 @@ Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const Cros
 
   const DType type = ops::accumulator(logits.dtype());
   const Tensor each = Tensor::empty({rows[0]}, type, logits.device()), log_p = Tensor::like(logits);
-  launch<kernel::CrossEntropy>(each, ops::shaped(log_p, rows), ops::shaped(logits, rows), ops::shaped(labels, {rows[0]}), o);
+  launch<kernel::CrossEntropy>(each, ops::shaped(log_p, rows), ops::shaped(logits, rows),
+                               ops::shaped(labels, {rows[0]}), o);
   Tensor loss = Tensor::empty({}, type, logits.device());
   ops::sum_to(loss, each);
   launch<kernel::Axpby>(loss, loss, share, 0.0);

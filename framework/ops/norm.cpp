@@ -44,7 +44,8 @@ Statistics statistics(const Tensor& x, const Tensor& running_mean, const Tensor&
                       const Summer& everybody) {
   const DType type = ops::accumulator(x.dtype());
   const Index channels = x.dim(-1), rows = x.shape().product(0, x.rank() - 1);
-  Statistics s{.mean = Tensor::empty({channels}, type, x.device()), .rstd = Tensor::empty({channels}, type, x.device())};
+  Statistics s{.mean = Tensor::empty({channels}, type, x.device()),
+               .rstd = Tensor::empty({channels}, type, x.device())};
   if (!Pass::current().training) {
     s.mean.copy_from(running_mean);
     launch<kernel::BatchNormFinish>(s.rstd, View{}, View{}, s.mean, running_var.detach().to(type), 1.0, o.eps, 0.0);
@@ -59,8 +60,8 @@ Statistics statistics(const Tensor& x, const Tensor& running_mean, const Tensor&
   }
   s.count = everybody ? combine(s.mean, m2, rows, everybody) : static_cast<double>(rows);
   const bool any = s.count > 0;  // a scope without rows leaves the running statistics alone
-  launch<kernel::BatchNormFinish>(s.rstd, any ? running_mean.view() : View{}, any ? running_var.view() : View{}, s.mean, m2,
-                                  any ? s.count : 1.0, o.eps, o.momentum);
+  launch<kernel::BatchNormFinish>(s.rstd, any ? running_mean.view() : View{}, any ? running_var.view() : View{}, s.mean,
+                                  m2, any ? s.count : 1.0, o.eps, o.momentum);
   return s;
 }
 
@@ -96,8 +97,8 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
   }
   if (g.wants(0) || g.wants(3)) {
     Tensor dx = Tensor::like(k.x), dresidual = g.wants(3) ? Tensor::like(k.x) : Tensor{};
-    launch<kernel::BatchNormBackwardApply>(dx, dresidual, dy, k.x, s.mean, s.rstd, k.gamma, sum_dz_xhat, sum_dz, s.count,
-                                           k.y, relu);
+    launch<kernel::BatchNormBackwardApply>(dx, dresidual, dy, k.x, s.mean, s.rstd, k.gamma, sum_dz_xhat, sum_dz,
+                                           s.count, k.y, relu);
     g.put(0, std::move(dx));
     g.put(3, std::move(dresidual));
   }
@@ -120,7 +121,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   ops::check_channels(op, "beta", beta_given, channels, false);
   ops::check_channels(op, "running_mean", running_mean, channels, false);
   ops::check_channels(op, "running_var", running_var, channels, false);
-  check(running_mean.dtype() == running_var.dtype() && running_mean.dtype() != DType::bf16 && is_float(running_var.dtype()),
+  check(running_mean.dtype() == running_var.dtype() && running_mean.dtype() != DType::bf16 &&
+            is_float(running_var.dtype()),
         op, "running statistics are {} and {}: both must be f32, or f64", running_mean.dtype(), running_var.dtype());
   if (residual) {
     ops::check_same_type(op, x, residual);
@@ -158,7 +160,8 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
                            });
                          },
                          [x, mean, rstd](const Tensor& dy, Gradients& g) {
-                           Tensor dgamma = Tensor::empty({x.dim(-1)}, mean.dtype(), x.device()), dbeta = Tensor::like(dgamma);
+                           Tensor dgamma = Tensor::empty({x.dim(-1)}, mean.dtype(), x.device()),
+                                  dbeta = Tensor::like(dgamma);
                            if (dy.numel() > 0) {
                              launch<kernel::LayerNormBackwardWeight>(dgamma, dbeta, dy, x, mean, rstd, false);
                            } else {

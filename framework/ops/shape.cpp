@@ -18,7 +18,8 @@ Shape zeros(int rank) {
 void copy_box(const Tensor& to, const Shape& to_at, const Tensor& from, const Shape& from_at, const Shape& extent) {
   if (extent.numel() > 0) launch<kernel::CopyBox>(to, to_at, from, from_at, extent);
 }
-/// Input i's gradient is zero but for dy in a box at `at`. Several pieces of one tensor add up at no more than their own size.
+/// Input i's gradient is zero but for dy in a box at `at`. Several pieces of one tensor add up at no more than their
+/// own size.
 void give_box(Gradients& g, int i, const Tensor& dy, const Shape& at) {
   if (!g.wants(i)) return;
   const Gradients::Target to = g.into(i);
@@ -100,8 +101,8 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int 
 
 Tensor pad(const Tensor& x, const Shape& begin, const Shape& end) {
   check(x.defined(), "pad", "the input is undefined");
-  check(begin.rank() == x.rank() && end.rank() == x.rank(), "pad", "input is {}, begin {} and end {} must have its rank",
-        x.shape(), begin, end);
+  check(begin.rank() == x.rank() && end.rank() == x.rank(), "pad",
+        "input is {}, begin {} and end {} must have its rank", x.shape(), begin, end);
   Shape shape = x.shape();
   for (int i = 0; i < shape.rank(); ++i) {
     check(begin[i] >= 0 && end[i] >= 0, "pad", "begin {} and end {} must not be negative", begin, end);
@@ -121,8 +122,8 @@ Tensor permute(const Tensor& x, const Shape& order) {
   unsigned seen = 0;
   for (Index from : order)
     if (from >= 0 && from < x.rank()) seen |= 1u << from;
-  check(order.rank() == x.rank() && seen == (1u << x.rank()) - 1, "permute", "order {} is no permutation of the axes of {}",
-        order, x.shape());
+  check(order.rank() == x.rank() && seen == (1u << x.rank()) - 1, "permute",
+        "order {} is no permutation of the axes of {}", order, x.shape());
   for (int i = 0; i < x.rank(); ++i) {
     shape.push_back(x.dim(static_cast<int>(order[i])));
     back[static_cast<int>(order[i])] = i;
@@ -146,19 +147,21 @@ Tensor flatten(const Tensor& x) {
   launch<kernel::Permute>(ops::shaped(y, there), ops::shaped(x, here), order);
   if (!recording({&x})) return y;
   return record("flatten", std::move(y), {x}, [here, there, order](const Tensor& dy, Gradients& g) {
-    give(g, 0, [&](const Tensor& dx) { launch<kernel::Permute>(ops::shaped(dx, here), ops::shaped(dy, there), order); });
+    give(g, 0,
+         [&](const Tensor& dx) { launch<kernel::Permute>(ops::shaped(dx, here), ops::shaped(dy, there), order); });
   });
 }
 
 Tensor sum(const Tensor& x) {
   check(x.defined(), "sum", "the input is undefined");
   Tensor y = Tensor::empty({}, x.dtype(), x.device());
-  if (x.numel() == 0) launch<kernel::Fill>(y, 0.0);
-  else launch<kernel::Reduce>(ops::shaped(y, {1}), ops::shaped(x, {x.numel()}), ReduceKind::sum);
+  if (x.numel() == 0)
+    launch<kernel::Fill>(y, 0.0);
+  else
+    launch<kernel::Reduce>(ops::shaped(y, {1}), ops::shaped(x, {x.numel()}), ReduceKind::sum);
   if (!recording({&x})) return y;
-  return record("sum", std::move(y), {x}, [](const Tensor& dy, Gradients& g) {
-    give(g, 0, [&](const Tensor& dx) { spread(dx, dy, 1); });
-  });
+  return record("sum", std::move(y), {x},
+                [](const Tensor& dy, Gradients& g) { give(g, 0, [&](const Tensor& dx) { spread(dx, dy, 1); }); });
 }
 Tensor mean(const Tensor& x) {
   check(x.defined() && x.numel() > 0, "mean", "of no elements");
@@ -172,13 +175,16 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
   const Index per_cell = shape.numel() > 0 ? x.numel() / shape.numel() : 1;
   check(per_cell > 0 || kind == ReduceKind::sum, "reduce", "mean and max of no elements: {} to {}", x.shape(), shape);
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
-  if (per_cell == 0) launch<kernel::Fill>(y, 0.0);
-  else launch<kernel::Reduce>(y, x, kind);
+  if (per_cell == 0)
+    launch<kernel::Fill>(y, 0.0);
+  else
+    launch<kernel::Reduce>(y, x, kind);
   if (!recording({&x})) return y;
   if (kind == ReduceKind::max) {
     const Tensor kept = y.detach();
     return record("reduce", std::move(y), {x}, [x, y = kept](const Tensor& dy, Gradients& g) {
-      // All cells that hold the largest value share alike, as in torch.amax: share is 1/2 there (x ties with y), else 0.
+      // All cells that hold the largest value share alike, as in torch.amax: share is 1/2 there (x ties with y), else
+      // 0.
       give(g, 0, [&](const Tensor& dx) {
         launch<kernel::Zip<pointwise::MaximumShare>>(dx, x, y);
         const Tensor each = Tensor::like(y);
@@ -195,8 +201,8 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
 }
 
 Tensor argmax(const Tensor& x) {
-  check(x.defined() && x.rank() >= 1 && x.dim(-1) > 0, "argmax", "wants at least one element along the last axis, got {}",
-        x ? x.shape() : Shape{});
+  check(x.defined() && x.rank() >= 1 && x.dim(-1) > 0, "argmax",
+        "wants at least one element along the last axis, got {}", x ? x.shape() : Shape{});
   Tensor index = Tensor::empty(x.shape().without(x.rank() - 1), DType::i64, x.device());
   launch<kernel::ArgMax>(index, x);
   return index;

@@ -23,8 +23,8 @@ struct Wide {
 
 void check_channels(std::initializer_list<const View*> all, const Shape& x, std::string_view op) {
   for (auto* v : all)
-    check(!*v || v->numel() == row_width(x), op, "got {} numbers for the {} channels of {}", v->numel(),
-          row_width(x), x);
+    check(!*v || v->numel() == row_width(x), op, "got {} numbers for the {} channels of {}", v->numel(), row_width(x),
+          x);
 }
 
 /// Mean and m2 of `count` equal-weight numbers per column.
@@ -37,8 +37,7 @@ struct Moments {
 /// LeVeque 1979).
 template <class A>
 void merge(Moments into, const A* mean, const A* m2, Index width, Index before, Index n) {
-  double share = static_cast<double>(n) / static_cast<double>(before + n),
-         weight = share * static_cast<double>(before);
+  double share = static_cast<double>(n) / static_cast<double>(before + n), weight = share * static_cast<double>(before);
 #pragma omp simd
   for (Index i = 0; i < width; ++i) {
     double delta = static_cast<double>(mean[i]) - into.mean[i];
@@ -209,8 +208,8 @@ void backward_reduce(View dgamma, View dbeta, View dy, View x, View mean, View r
 /// Plain code for vectorised(): rows [begin, end) of dx = a (dz - b - (x - center) c), and of dz itself if
 /// wanted.
 template <class T, class A>
-void backward_rows(T* dx, T* dz_out, const T* dy, const T* x, const T* y, const A* table, const Wide& w,
-                   Index begin, Index end) {
+void backward_rows(T* dx, T* dz_out, const T* dy, const T* x, const T* y, const A* table, const Wide& w, Index begin,
+                   Index end) {
   const A *center = table, *a = table + w.width, *b = a + w.width, *c = b + w.width;
   for (Index r = begin; r < end; ++r) {
     Index at = r * w.width, n = w.length(r);
@@ -236,8 +235,8 @@ void backward_rows(T* dx, T* dz_out, const T* dy, const T* x, const T* y, const 
   }
 }
 
-void backward_apply(View dx, View dresidual, View dy, View x, View mean, View rstd, View gamma,
-                    View sum_dz_xhat, View sum_dz, double count, View y, bool relu) {
+void backward_apply(View dx, View dresidual, View dy, View x, View mean, View rstd, View gamma, View sum_dz_xhat,
+                    View sum_dz, double count, View y, bool relu) {
   constexpr auto op = kernel::BatchNormBackwardApply::name;
   check_same(dx, dy, op);
   check_same(dx, x, op);

@@ -15,8 +15,7 @@ namespace trireme {
 ConvShape conv_shape(const View& x, const View& w, const View& y, const ConvOptions& o, std::string_view op) {
   int rank = x.shape.rank();
   check(rank >= 3 && rank <= 5, op, "input is {}: expected N, 1 to 3 spatial axes, C", x.shape);
-  check(w.shape.rank() == rank, op, "filter is {}, expected {} axes like the input {}", w.shape, rank,
-        x.shape);
+  check(w.shape.rank() == rank, op, "filter is {}, expected {} axes like the input {}", w.shape, rank, x.shape);
   ConvShape s;
   s.dims = rank - 2, s.n = x.shape[0], s.c_in = x.shape[-1], s.c_out = w.shape[0], s.options = o;
   check(o.groups >= 1 && s.c_out % o.groups == 0 && s.c_in % o.groups == 0, op,
@@ -25,12 +24,12 @@ ConvShape conv_shape(const View& x, const View& w, const View& y, const ConvOpti
         w.shape[-1] * o.groups);
   Shape expected{s.n};
   for (int d = 0; d < s.dims; ++d) {
-    check(o.stride[d] >= 1 && o.dilation[d] >= 1, op, "stride {} and dilation {} must be at least 1",
-          o.stride[d], o.dilation[d]);
+    check(o.stride[d] >= 1 && o.dilation[d] >= 1, op, "stride {} and dilation {} must be at least 1", o.stride[d],
+          o.dilation[d]);
     s.in[d] = x.shape[d + 1], s.filter[d] = w.shape[d + 1];
     Index room = s.in[d] + o.pad_begin[d] + o.pad_end[d] - (s.filter[d] - 1) * o.dilation[d] - 1;
-    check(room >= 0 && s.filter[d] >= 1, op,
-          "input {} with its padding is smaller than the dilated filter {}", x.shape, w.shape);
+    check(room >= 0 && s.filter[d] >= 1, op, "input {} with its padding is smaller than the dilated filter {}", x.shape,
+          w.shape);
     s.out[d] = room / o.stride[d] + 1;
     expected.push_back(s.out[d]);
   }
@@ -71,8 +70,8 @@ struct Geometry {
   Desc bias(DType t) const { return onednn::dense(bias_dims, {0}, t); }
 };
 
-dnnl::convolution_forward::primitive_desc describe_forward(const Geometry& g, DType tx, DType ty,
-                                                           const View& bias, bool relu) {
+dnnl::convolution_forward::primitive_desc describe_forward(const Geometry& g, DType tx, DType ty, const View& bias,
+                                                           bool relu) {
   dnnl::primitive_attr attr = onednn::attributes();
   if (relu) {
     dnnl::post_ops ops;
@@ -83,21 +82,19 @@ dnnl::convolution_forward::primitive_desc describe_forward(const Geometry& g, DT
   auto algorithm = dnnl::algorithm::convolution_direct;
   Desc w = onednn::any(g.w_dims, tx);
   if (bias)
-    return onednn::describe<dnnl::convolution_forward>(attr, kind, algorithm, g.x(tx), w, g.bias(bias.dtype),
-                                                       g.y(ty), g.stride, g.dilation, g.pad_begin, g.pad_end);
-  return onednn::describe<dnnl::convolution_forward>(attr, kind, algorithm, g.x(tx), w, g.y(ty), g.stride,
-                                                     g.dilation, g.pad_begin, g.pad_end);
+    return onednn::describe<dnnl::convolution_forward>(attr, kind, algorithm, g.x(tx), w, g.bias(bias.dtype), g.y(ty),
+                                                       g.stride, g.dilation, g.pad_begin, g.pad_end);
+  return onednn::describe<dnnl::convolution_forward>(attr, kind, algorithm, g.x(tx), w, g.y(ty), g.stride, g.dilation,
+                                                     g.pad_begin, g.pad_end);
 }
 
 /// make() or, where the machine lacks the type, an empty plan: the caller then goes through f32.
 template <class Plan, class Make>
-Plan& planned(int op, std::initializer_list<const View*> views, const ConvOptions& o, int flags,
-              Make&& make) {
+Plan& planned(int op, std::initializer_list<const View*> views, const ConvOptions& o, int flags, Make&& make) {
   onednn::Key key;
   key.add(op * 16 + flags);
   for (const View* v : views) key.add(*v);
-  for (const Extents* e : {&o.stride, &o.pad_begin, &o.pad_end, &o.dilation})
-    key.add(std::span<const Index>(*e));
+  for (const Extents* e : {&o.stride, &o.pad_begin, &o.pad_end, &o.dilation}) key.add(std::span<const Index>(*e));
   key.add(o.groups);
   return onednn::cached<Plan>(key, [&] {
     try {
@@ -146,8 +143,8 @@ bool backward_input(const View& dx, const View& dy, const View& w, const ConvSha
     Geometry g(s);
     auto hint = describe_forward(g, dx.dtype, dy.dtype, View{}, false);
     auto pd = onednn::describe_backward<dnnl::convolution_backward_data>(
-        onednn::attributes(), hint, dnnl::algorithm::convolution_direct, g.x(dx.dtype),
-        onednn::any(g.w_dims, dy.dtype), g.y(dy.dtype), g.stride, g.dilation, g.pad_begin, g.pad_end);
+        onednn::attributes(), hint, dnnl::algorithm::convolution_direct, g.x(dx.dtype), onednn::any(g.w_dims, dy.dtype),
+        g.y(dy.dtype), g.stride, g.dilation, g.pad_begin, g.pad_end);
     std::vector<Prepared::Arg> args{{DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
                                     {DNNL_ARG_WEIGHTS, pd.weights_desc()},
                                     {DNNL_ARG_DIFF_SRC, pd.diff_src_desc()}};
@@ -177,21 +174,20 @@ bool backward_weight(const View& dw, const View& dbias, const View& x, const Vie
     auto algorithm = dnnl::algorithm::convolution_direct;
     Desc any = onednn::any(g.w_dims, DType::f32);
     auto pd = dbias ? onednn::describe_backward<dnnl::convolution_backward_weights>(
-                          onednn::attributes(), hint, algorithm, g.x(x.dtype), any, g.bias(DType::f32),
-                          g.y(dy.dtype), g.stride, g.dilation, g.pad_begin, g.pad_end)
+                          onednn::attributes(), hint, algorithm, g.x(x.dtype), any, g.bias(DType::f32), g.y(dy.dtype),
+                          g.stride, g.dilation, g.pad_begin, g.pad_end)
                     : onednn::describe_backward<dnnl::convolution_backward_weights>(
-                          onednn::attributes(), hint, algorithm, g.x(x.dtype), any, g.y(dy.dtype), g.stride,
-                          g.dilation, g.pad_begin, g.pad_end);
+                          onednn::attributes(), hint, algorithm, g.x(x.dtype), any, g.y(dy.dtype), g.stride, g.dilation,
+                          g.pad_begin, g.pad_end);
     std::vector<Prepared::Arg> args{{DNNL_ARG_SRC, pd.src_desc()},
                                     {DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
                                     {DNNL_ARG_DIFF_WEIGHTS, pd.diff_weights_desc()}};
     if (dbias) args.push_back({DNNL_ARG_DIFF_BIAS, pd.diff_bias_desc()});
     // oneDNN 2.6 in bf16 takes scratch memory for zeros when a filter cell meets only padding.
     bool clear = x.dtype == DType::bf16;
-    return BackwardWeightPlan{
-        Prepared(dnnl::convolution_backward_weights(pd), args, pd.scratchpad_desc(), clear),
-        onednn::reorder(pd.diff_weights_desc(), g.w(DType::f32), accumulate),
-        pd.diff_weights_desc().get_size(), static_cast<std::size_t>(s.c_out) * sizeof(float)};
+    return BackwardWeightPlan{Prepared(dnnl::convolution_backward_weights(pd), args, pd.scratchpad_desc(), clear),
+                              onednn::reorder(pd.diff_weights_desc(), g.w(DType::f32), accumulate),
+                              pd.diff_weights_desc().get_size(), static_cast<std::size_t>(s.c_out) * sizeof(float)};
   });
   if (!plan.run) return false;
   onednn::Scratch packed(plan.unpack ? plan.packed : 0), bias(dbias && accumulate ? plan.bias : 0);
@@ -244,8 +240,8 @@ void conv_backward_input(View dx, View dy, View w, const ConvOptions& o) {
 void conv_backward_weight(View dw, View dbias, View x, View dy, const ConvOptions& o, bool accumulate) {
   constexpr auto op = kernel::ConvBackwardWeight::name;
   ConvShape s = conv_shape(x, dw, dy, o, op);
-  check(x.dtype == dy.dtype && (dw.dtype == x.dtype || (x.dtype == DType::bf16 && dw.dtype == DType::f32)),
-        op, "operands of one floating type are expected, got {}, {}, {}", dw.dtype, x.dtype, dy.dtype);
+  check(x.dtype == dy.dtype && (dw.dtype == x.dtype || (x.dtype == DType::bf16 && dw.dtype == DType::f32)), op,
+        "operands of one floating type are expected, got {}, {}, {}", dw.dtype, x.dtype, dy.dtype);
   check(!dbias || (dbias.dtype == dw.dtype && dbias.shape == Shape{s.c_out}), op,
         "bias gradient is {} {}, expected {} [{}]", dbias.dtype, dbias.shape, dw.dtype, s.c_out);
   if (x.numel() == 0) {

@@ -35,16 +35,14 @@ Walk walk(const ConvShape& s, const Extents& in) {
   Walk w;
   auto last = static_cast<std::size_t>(s.dims - 1);
   Extents out = s.out, filter = s.filter;
-  w.taps = filter[last], w.tap_step = s.options.dilation[last] * s.c_in,
-  w.step = s.options.stride[last] * s.c_in;
+  w.taps = filter[last], w.tap_step = s.options.dilation[last] * s.c_in, w.step = s.options.stride[last] * s.c_in;
   w.width = out[last];
   out[last] = filter[last] = 1;
   Extents cell{1, 1, 1};  // input cells per step of each axis
   for (std::size_t d = last; d-- > 0;) cell[d] = cell[d + 1] * in[d + 1];
   auto offset = [&](const Extents& o, const Extents& f) {
     Index x = 0;
-    for (std::size_t d = 0; d < last; ++d)
-      x += (o[d] * s.options.stride[d] + f[d] * s.options.dilation[d]) * cell[d];
+    for (std::size_t d = 0; d < last; ++d) x += (o[d] * s.options.stride[d] + f[d] * s.options.dilation[d]) * cell[d];
     return x * s.c_in;
   };
   for (Index f0 = 0; f0 < filter[0]; ++f0)
@@ -67,9 +65,10 @@ bool unpadded(const ConvShape& s) {
 
 /// dw[o][16 v ..] += sum over outputs of dy[o] * x[16 v ..], for O output channels and V vectors.
 template <int V, int O>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void gather_gradient(
-    float* dw, Index dw_step, const float* x, const float* dy, Index dy_step, const Walk& w,
-    std::span<const Walk::Row> rows) {
+[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void gather_gradient(float* dw, Index dw_step, const float* x,
+                                                                               const float* dy, Index dy_step,
+                                                                               const Walk& w,
+                                                                               std::span<const Walk::Row> rows) {
   Vector sum[O][V];
   for (int o = 0; o < O; ++o)
     for (int v = 0; v < V; ++v) sum[o][v] = at(dw + o * dw_step + v * lanes);
@@ -92,8 +91,7 @@ template <int V, int O>
 }
 
 constexpr int outs = 4;
-using Gather = void(float*, Index, const float*, const float*, Index, const Walk&,
-                    std::span<const Walk::Row>);
+using Gather = void(float*, Index, const float*, const float*, Index, const Walk&, std::span<const Walk::Row>);
 constexpr Gather* gathers[] = {gather_gradient<1, outs>, gather_gradient<2, outs>, gather_gradient<3, outs>,
                                gather_gradient<4, outs>, gather_gradient<5, outs>, gather_gradient<6, outs>};
 constexpr Index most_vectors = 6;
@@ -136,9 +134,10 @@ constexpr int pixels = 6;
 
 /// y [width, C] = bias + sum over k of w[k, C] * x[offset[k]], 2 or 1 vectors of channels (V), then ReLU.
 template <int V>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void few_forward_row(
-    float* y, Index channels, const float* x, Index step, Index width, const float* w, const Index* offset,
-    Index cells, const float* bias, bool relu) {
+[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void few_forward_row(float* y, Index channels, const float* x,
+                                                                               Index step, Index width, const float* w,
+                                                                               const Index* offset, Index cells,
+                                                                               const float* bias, bool relu) {
   auto strip = [&]<int P>(std::integral_constant<int, P>, Index i) __attribute__((always_inline)) {
     Vector sum[P][V];
     for (int p = 0; p < P; ++p)
@@ -146,8 +145,7 @@ template <int V>
     const float* from = x + i * step;
     for (Index k = 0; k < cells; ++k)
       for (int v = 0; v < V; ++v)
-        for (int p = 0; p < P; ++p)
-          sum[p][v] += at(w + k * channels + v * lanes) * from[offset[k] + p * step];
+        for (int p = 0; p < P; ++p) sum[p][v] += at(w + k * channels + v * lanes) * from[offset[k] + p * step];
     for (int p = 0; p < P; ++p)
       for (int v = 0; v < V; ++v) {
         Vector out = sum[p][v];
@@ -163,10 +161,9 @@ template <int V>
 /// dw[k, 16 V channels] += sum over outputs of x[offset[k]] * dy, for K filter cells; Bias: dbias += sum of
 /// dy.
 template <int K, int V, bool Bias>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void few_gradient(float* dw, float* dbias,
-                                                                            Index channels, const float* x,
-                                                                            const float* dy, const Walk& w,
-                                                                            const Index* offset) {
+[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void few_gradient(float* dw, float* dbias, Index channels,
+                                                                            const float* x, const float* dy,
+                                                                            const Walk& w, const Index* offset) {
   Vector sum[K][V], total[V] = {};
   Index place[K];
   for (int k = 0; k < K; ++k) {
@@ -191,8 +188,8 @@ template <int K, int V, bool Bias>
 
 /// dw [cells + 1, C]: its last row is the bias gradient.
 template <int V>
-void few_gradients(float* dw, Index channels, const float* x, const float* dy, const Walk& w,
-                   const Index* offset, Index cells) {
+void few_gradients(float* dw, Index channels, const float* x, const float* dy, const Walk& w, const Index* offset,
+                   Index cells) {
   using Fn = void(float*, float*, Index, const float*, const float*, const Walk&, const Index*);
   constexpr Index most = 9;
   constexpr auto table = []<int... K>(std::integer_sequence<int, K...>) {
@@ -285,10 +282,9 @@ void conv_direct(View y, View x, View w, View bias, const ConvShape& s) {
         for (Index o = 0; o < channels;) {
           float* to = y.as<float>() + n * s.out_cells() * channels + row.y + o;
           bool two = o + 2 * lanes <= channels;
-          (two ? few_forward_row<2>
-               : few_forward_row<1>)(to, channels, from + row.x, few.walk_.step, few.walk_.width,
-                                     turned.as<float>() + o, few.offset.data(), cells,
-                                     bias ? bias.as<float>() + o : nullptr, s.options.relu);
+          (two ? few_forward_row<2> : few_forward_row<1>)(to, channels, from + row.x, few.walk_.step, few.walk_.width,
+                                                          turned.as<float>() + o, few.offset.data(), cells,
+                                                          bias ? bias.as<float>() + o : nullptr, s.options.relu);
           o += two ? 2 * lanes : lanes;
         }
     }
@@ -309,17 +305,15 @@ void conv_backward_weight_few(View dw, View dbias, View x, View dy, const ConvSh
       for (Index o = 0; o < channels;) {
         bool two = o + 2 * lanes <= channels;
         (two ? few_gradients<2> : few_gradients<1>)(partial.as<float>() + chunk * count + o, channels, from,
-                                                    dy.as<float>() + n * s.out_cells() * channels + o,
-                                                    few.walk_, few.offset.data(), cells);
+                                                    dy.as<float>() + n * s.out_cells() * channels + o, few.walk_,
+                                                    few.offset.data(), cells);
         o += two ? 2 * lanes : lanes;
       }
     }
   });
-  reduce_chunks(dw, partial.as<float>(), count, accumulate,
-                [=](Index i) { return i % cells * channels + i / cells; });
+  reduce_chunks(dw, partial.as<float>(), count, accumulate, [=](Index i) { return i % cells * channels + i / cells; });
   if (dbias)
-    reduce_chunks(dbias, partial.as<float>(), count, accumulate,
-                  [=](Index i) { return cells * channels + i; });
+    reduce_chunks(dbias, partial.as<float>(), count, accumulate, [=](Index i) { return cells * channels + i; });
 }
 
 void conv_backward_weight_many(View dw, View x, View dy, const ConvShape& s, bool accumulate) {

@@ -69,8 +69,7 @@ void conv_f64(View y, View x, View w, View bias, const ConvShape& s) {
       for (Index g = 0; g < s.options.groups; ++g) {
         gather(columns.as<double>(), x.as<double>() + n * s.in_cells() * s.c_in, g, s);
         product(to + g * co, s.c_out, {columns.as<double>(), size.patch},
-                {w.as<double>() + g * co * size.patch, size.patch, true}, s.out_cells(), co, size.patch,
-                false);
+                {w.as<double>() + g * co * size.patch, size.patch, true}, s.out_cells(), co, size.patch, false);
       }
       for (Index i = 0; i < s.out_cells() * s.c_out; ++i) {
         if (bias) to[i] += bias.as<double>()[i % s.c_out];
@@ -89,8 +88,7 @@ void conv_backward_input_f64(View dx, View dy, View w, const ConvShape& s) {
       double* to = dx.as<double>() + n * s.in_cells() * s.c_in;
       std::fill_n(to, s.in_cells() * s.c_in, 0.0);
       for (Index g = 0; g < s.options.groups; ++g) {
-        product(columns.as<double>(), size.patch,
-                {dy.as<double>() + n * s.out_cells() * s.c_out + g * co, s.c_out},
+        product(columns.as<double>(), size.patch, {dy.as<double>() + n * s.out_cells() * s.c_out + g * co, s.c_out},
                 {w.as<double>() + g * co * size.patch, size.patch}, s.out_cells(), size.patch, co, false);
         scatter(to, columns.as<double>(), g, s);
       }

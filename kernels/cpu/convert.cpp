@@ -18,12 +18,11 @@ template <class T>
 void sum_rows_of(const View& sum, const View& x, bool accumulate, std::string_view op) {
   using A = Accumulator<T>;
   Index channels = sum.numel(), rows = channels == 0 ? 0 : x.numel() / channels;
-  double* total =
-      column_sums<A>(1, rows, channels, [=, from = x.as<const T>()](A* acc, Index begin, Index end) {
-        for (Index r = begin; r < end; ++r)
+  double* total = column_sums<A>(1, rows, channels, [=, from = x.as<const T>()](A* acc, Index begin, Index end) {
+    for (Index r = begin; r < end; ++r)
 #pragma omp simd
-          for (Index c = 0; c < channels; ++c) acc[c] += static_cast<A>(from[r * channels + c]);
-      });
+      for (Index c = 0; c < channels; ++c) acc[c] += static_cast<A>(from[r * channels + c]);
+  });
   store(sum, total, accumulate, op);
 }
 
@@ -57,11 +56,10 @@ void OutF32::store() const {
 }
 
 void sum_rows(const View& sum, const View& x, bool accumulate, std::string_view op) {
-  check(x.shape.rank() > 0 && sum.shape == Shape{x.shape[-1]}, op,
-        "bias gradient is {}, the output gradient is {}", sum.shape, x.shape);
+  check(x.shape.rank() > 0 && sum.shape == Shape{x.shape[-1]}, op, "bias gradient is {}, the output gradient is {}",
+        sum.shape, x.shape);
   bool wide = x.dtype == DType::bf16 && sum.dtype == DType::f32;
-  check(wide || sum.dtype == x.dtype, op, "bias gradient is {}, the output gradient is {}", sum.dtype,
-        x.dtype);
+  check(wide || sum.dtype == x.dtype, op, "bias gradient is {}, the output gradient is {}", sum.dtype, x.dtype);
   dispatch_float(x.dtype, op, [&]<class T>(T) { sum_rows_of<T>(sum, x, accumulate, op); });
 }
 

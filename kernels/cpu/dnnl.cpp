@@ -49,8 +49,7 @@ dnnl::primitive_attr attributes() {
   return attr;
 }
 
-Prepared::Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& args, const Desc& scratchpad,
-                   bool clear)
+Prepared::Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& args, const Desc& scratchpad, bool clear)
     : primitive_(primitive), scratchpad_(scratchpad.get_size()), clear_(clear) {
   for (const Arg& a : args) memory_.emplace_back(a.desc, engine(), nullptr);
   if (scratchpad_ > 0) memory_.emplace_back(scratchpad, engine(), nullptr);
@@ -65,8 +64,7 @@ void Prepared::operator()(std::initializer_list<const void*> data) {
   for (const void* p : data) memory_[i++].set_data_handle(const_cast<void*>(p));
   if (scratchpad_ > 0) memory_[i++].set_data_handle(scratch.data());
   check(i == memory_.size(), "onednn", "{} operands given, the primitive has {}", i, memory_.size());
-  auto status =
-      dnnl_primitive_execute(primitive_.get(), stream().get(), static_cast<int>(args_.size()), args_.data());
+  auto status = dnnl_primitive_execute(primitive_.get(), stream().get(), static_cast<int>(args_.size()), args_.data());
   check(status == dnnl_success, "onednn", "the primitive failed with status {}", static_cast<int>(status));
 }
 

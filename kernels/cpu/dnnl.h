@@ -30,8 +30,7 @@ typename P::primitive_desc describe(const dnnl::primitive_attr& attr, A&&... arg
 }
 /// The same for a backward primitive, which wants the forward descriptor as a hint.
 template <class P, class Hint, class... A>
-typename P::primitive_desc describe_backward(const dnnl::primitive_attr& attr, const Hint& hint,
-                                             A&&... args) {
+typename P::primitive_desc describe_backward(const dnnl::primitive_attr& attr, const Hint& hint, A&&... args) {
 #if DNNL_VERSION_MAJOR >= 3
   return typename P::primitive_desc(engine(), std::forward<A>(args)..., hint, attr);
 #else
@@ -80,8 +79,7 @@ class Prepared {
   };
   Prepared() = default;
   /// clear: the primitive reads scratch memory that it has not written, so it must find zeros there.
-  Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& args, const Desc& scratchpad,
-           bool clear = false);
+  Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& args, const Desc& scratchpad, bool clear = false);
   /// data: one pointer for each of args, in that order.
   void operator()(std::initializer_list<const void*> data);
   explicit operator bool() const { return !memory_.empty(); }
@@ -113,9 +111,7 @@ class Key {
     add(v.shape.rank());
     add(std::span(v.shape.begin(), v.shape.end()));
   }
-  bool operator==(const Key& o) const {
-    return std::equal(values_, values_ + size_, o.values_, o.values_ + o.size_);
-  }
+  bool operator==(const Key& o) const { return std::equal(values_, values_ + size_, o.values_, o.values_ + o.size_); }
   std::size_t hash() const {
     std::uint64_t h = 0x9E3779B97F4A7C15ull;
     for (int i = 0; i < size_; ++i)

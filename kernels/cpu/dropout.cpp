@@ -15,8 +15,7 @@ struct Mask {
 };
 
 template <class T>
-void drop(T* y, const T* x, Index count, std::uint64_t sample, Index first, const Mask& mask,
-          Accumulator<T> scale) {
+void drop(T* y, const T* x, Index count, std::uint64_t sample, Index first, const Mask& mask, Accumulator<T> scale) {
   std::uint32_t bits[tile];
   philox_fill(bits, mask.key, sample, static_cast<std::uint64_t>(first / 4), (count + 3) / 4);
 #pragma omp simd
@@ -40,15 +39,14 @@ void dropout(View y, View x, View sample, double p, std::uint64_t key) {
   dispatch_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
     auto scale = static_cast<Accumulator<T>>(1 / (1 - p));
-    sweep(
-        rows * tiles, std::min(width, tile) * 4,
-        [=, to = y.as<T>(), from = x.as<const T>(), ids = sample.as<const Index>()](Index begin, Index end) {
-          for (Index k = begin; k < end; ++k) {
-            Index row = k / tiles, first = k % tiles * tile, at = row * width + first;
-            auto id = static_cast<std::uint64_t>(ids ? ids[row] : row);
-            drop(to + at, from + at, std::min(tile, width - first), id, first, mask, scale);
-          }
-        });
+    sweep(rows * tiles, std::min(width, tile) * 4,
+          [=, to = y.as<T>(), from = x.as<const T>(), ids = sample.as<const Index>()](Index begin, Index end) {
+            for (Index k = begin; k < end; ++k) {
+              Index row = k / tiles, first = k % tiles * tile, at = row * width + first;
+              auto id = static_cast<std::uint64_t>(ids ? ids[row] : row);
+              drop(to + at, from + at, std::min(tile, width - first), id, first, mask, scale);
+            }
+          });
   });
 }
 

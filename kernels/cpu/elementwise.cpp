@@ -14,16 +14,15 @@ void axpby(View y, View x, double alpha, double beta) {
   dispatch_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
-    sweep(y.numel(), 2,
-          [to = y.as<T>(), from = x.as<T>(), a = A(alpha), b = A(beta)](Index begin, Index end) {
-            if (b == A{0}) {
+    sweep(y.numel(), 2, [to = y.as<T>(), from = x.as<T>(), a = A(alpha), b = A(beta)](Index begin, Index end) {
+      if (b == A{0}) {
 #pragma omp simd
-              for (Index i = begin; i < end; ++i) put(to[i], a * from[i]);
-            } else {
+        for (Index i = begin; i < end; ++i) put(to[i], a * from[i]);
+      } else {
 #pragma omp simd
-              for (Index i = begin; i < end; ++i) put(to[i], a * from[i] + b * to[i]);
-            }
-          });
+        for (Index i = begin; i < end; ++i) put(to[i], a * from[i] + b * to[i]);
+      }
+    });
   });
 }
 
@@ -47,8 +46,7 @@ void fill(View y, double value) {
   dispatch_any(y.dtype, [&](auto t) {
     using T = decltype(t);
     T v = convert<T>(value);
-    parallel_for(y.numel(), 1,
-                 [to = y.as<T>(), v](Index begin, Index end) { std::fill(to + begin, to + end, v); });
+    parallel_for(y.numel(), 1, [to = y.as<T>(), v](Index begin, Index end) { std::fill(to + begin, to + end, v); });
   });
 }
 
@@ -69,10 +67,10 @@ void cast(View y, View x) {
 void normalize(View y, View x, View scale, View shift) {
   constexpr auto op = kernel::Normalize::name;
   Index channels = row_width(y.shape);
-  check(y.shape == x.shape && x.dtype == DType::u8, op, "got {} {} for {}, expected u8 of the same shape",
-        x.dtype, x.shape, y.shape);
-  check(scale.numel() == channels && shift.numel() == channels, op,
-        "got {} scales and {} shifts for {} channels", scale.numel(), shift.numel(), channels);
+  check(y.shape == x.shape && x.dtype == DType::u8, op, "got {} {} for {}, expected u8 of the same shape", x.dtype,
+        x.shape, y.shape);
+  check(scale.numel() == channels && shift.numel() == channels, op, "got {} scales and {} shifts for {} channels",
+        scale.numel(), shift.numel(), channels);
   if (y.numel() == 0) return;
   // Few channels are repeated to a row of some length, so that the inner loop is worth its start.
   Index copies = repeats(channels), width = channels * copies, n = y.numel();

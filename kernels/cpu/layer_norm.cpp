@@ -12,8 +12,8 @@ void check_rows(std::initializer_list<const View*> statistics, std::initializer_
                 const View& x, std::string_view op) {
   DType expected = x.dtype == DType::f64 ? DType::f64 : DType::f32;
   for (auto* v : statistics)
-    check(v->dtype == expected && v->numel() == row_count(x.shape), op,
-          "got statistics {} {} for {} {}, expected {}", v->dtype, v->shape, x.dtype, x.shape, expected);
+    check(v->dtype == expected && v->numel() == row_count(x.shape), op, "got statistics {} {} for {} {}, expected {}",
+          v->dtype, v->shape, x.dtype, x.shape, expected);
   for (auto* v : weights)
     check(!*v || v->numel() == row_width(x.shape), op, "got {} weights for {} channels", v->numel(),
           row_width(x.shape));

@@ -121,13 +121,12 @@ void log_softmax_backward(View dx, View dy, View y) {
 
 void check_labels(const View& label, const Shape& logits, Index ignore, std::string_view op) {
   Index rows = row_count(logits), classes = row_width(logits);
-  check(label.dtype == DType::i64 && label.numel() == rows, op,
-        "got labels {} {} for logits {}, expected i64 [{}]", label.dtype, label.shape, logits, rows);
+  check(label.dtype == DType::i64 && label.numel() == rows, op, "got labels {} {} for logits {}, expected i64 [{}]",
+        label.dtype, label.shape, logits, rows);
   const Index* at = label.as<const Index>();
   for (Index r = 0; r < rows; ++r)
     check(at[r] == ignore || (at[r] >= 0 && at[r] < classes), op,
-          "row {} has label {}, but there are {} classes: labels must lie in [0, {})", r, at[r], classes,
-          classes);
+          "row {} has label {}, but there are {} classes: labels must lie in [0, {})", r, at[r], classes, classes);
 }
 
 void cross_entropy(View loss, View log_p, View x, View label, const CrossEntropyOptions& options) {
@@ -138,11 +137,10 @@ void cross_entropy(View loss, View log_p, View x, View label, const CrossEntropy
     using T = decltype(t);
     using A = Accumulator<T>;
     Index n = row_width(x.shape);
-    check(loss.dtype == dtype_of<A>() && loss.numel() == row_count(x.shape), op,
-          "got loss {} {} for logits {} {}", loss.dtype, loss.shape, x.dtype, x.shape);
-    each_row(x, [n, out = loss.as<A>(), to = log_p.as<T>(), from = x.as<const T>(),
-                 labels = label.as<const Index>(), ignore = options.ignore_index,
-                 smoothing = static_cast<A>(options.label_smoothing)](Index r) {
+    check(loss.dtype == dtype_of<A>() && loss.numel() == row_count(x.shape), op, "got loss {} {} for logits {} {}",
+          loss.dtype, loss.shape, x.dtype, x.shape);
+    each_row(x, [n, out = loss.as<A>(), to = log_p.as<T>(), from = x.as<const T>(), labels = label.as<const Index>(),
+                 ignore = options.ignore_index, smoothing = static_cast<A>(options.label_smoothing)](Index r) {
       const T* in = from + r * n;
       A shift = largest(in, n), log_sum = math::log(sum_exp(in, n, shift)), total{};
 #pragma omp simd reduction(+ : total)
@@ -156,8 +154,7 @@ void cross_entropy(View loss, View log_p, View x, View label, const CrossEntropy
         return;
       }
       A picked = static_cast<A>(in[labels[r]]) - shift - log_sum;
-      out[r] =
-          smoothing == A{0} ? -picked : -(A{1} - smoothing) * picked - smoothing / static_cast<A>(n) * total;
+      out[r] = smoothing == A{0} ? -picked : -(A{1} - smoothing) * picked - smoothing / static_cast<A>(n) * total;
     });
   });
 }
@@ -170,11 +167,10 @@ void cross_entropy_backward(View dx, View log_p, View label, View scale, const C
     using T = decltype(t);
     using A = Accumulator<T>;
     Index n = row_width(dx.shape);
-    check(scale.dtype == dtype_of<A>() && scale.numel() == 1, op, "got scale {} {}, expected one {}",
-          scale.dtype, scale.shape, dtype_of<A>());
-    each_row(dx, [n, to = dx.as<T>(), from = log_p.as<const T>(), labels = label.as<const Index>(),
-                  s = *scale.as<A>(), ignore = options.ignore_index,
-                  smoothing = static_cast<A>(options.label_smoothing)](Index r) {
+    check(scale.dtype == dtype_of<A>() && scale.numel() == 1, op, "got scale {} {}, expected one {}", scale.dtype,
+          scale.shape, dtype_of<A>());
+    each_row(dx, [n, to = dx.as<T>(), from = log_p.as<const T>(), labels = label.as<const Index>(), s = *scale.as<A>(),
+                  ignore = options.ignore_index, smoothing = static_cast<A>(options.label_smoothing)](Index r) {
       T* out = to + r * n;
       if (labels[r] == ignore) {
         std::fill_n(out, n, T(0.f));
@@ -194,8 +190,7 @@ const Kernel<kernel::SoftmaxBackward> softmax_backward_cpu{DeviceKind::cpu, soft
 const Kernel<kernel::LogSoftmax> log_softmax_cpu{DeviceKind::cpu, log_softmax};
 const Kernel<kernel::LogSoftmaxBackward> log_softmax_backward_cpu{DeviceKind::cpu, log_softmax_backward};
 const Kernel<kernel::CrossEntropy> cross_entropy_cpu{DeviceKind::cpu, cross_entropy};
-const Kernel<kernel::CrossEntropyBackward> cross_entropy_backward_cpu{DeviceKind::cpu,
-                                                                      cross_entropy_backward};
+const Kernel<kernel::CrossEntropyBackward> cross_entropy_backward_cpu{DeviceKind::cpu, cross_entropy_backward};
 
 }  // namespace
 }  // namespace trireme

@@ -75,12 +75,10 @@ bool try_onednn(const View& c, const View& a, const View& b, const View& bias, c
 /// backward.
 bool try_sgemm(const View& c, const View& a, const View& b, const View& bias, const Job& j) {
   constexpr Index worth = 1 << 20;
-  bool plain =
-      c.dtype == DType::f32 && a.dtype == DType::f32 && j.batch == 1 && !bias && !j.relu && !j.transpose_b;
+  bool plain = c.dtype == DType::f32 && a.dtype == DType::f32 && j.batch == 1 && !bias && !j.relu && !j.transpose_b;
   if (!plain || j.n < j.m || j.m * j.n * j.k < worth) return false;
-  return dnnl_sgemm(j.transpose_a ? 'T' : 'N', 'N', j.m, j.n, j.k, 1.f, a.as<float>(),
-                    j.transpose_a ? j.m : j.k, b.as<float>(), j.n, j.accumulate ? 1.f : 0.f, c.as<float>(),
-                    j.n) == dnnl_success;
+  return dnnl_sgemm(j.transpose_a ? 'T' : 'N', 'N', j.m, j.n, j.k, 1.f, a.as<float>(), j.transpose_a ? j.m : j.k,
+                    b.as<float>(), j.n, j.accumulate ? 1.f : 0.f, c.as<float>(), j.n) == dnnl_success;
 }
 
 void multiply_f64(const View& c, const View& a, const View& b, const View& bias, const Job& j) {
@@ -100,12 +98,10 @@ void multiply_f64(const View& c, const View& a, const View& b, const View& bias,
   });
 }
 
-void multiply(const View& c, const View& a, const View& b, const View& bias, const Job& j,
-              std::string_view op) {
+void multiply(const View& c, const View& a, const View& b, const View& bias, const Job& j, std::string_view op) {
   bool mixed = a.dtype != b.dtype || (c.dtype != a.dtype && c.dtype != DType::f32) || !is_float(a.dtype) ||
                (bias && bias.dtype != a.dtype && bias.dtype != DType::f32);
-  check(!mixed, op, "operands of one floating type are expected, got {} = {} x {}", c.dtype, a.dtype,
-        b.dtype);
+  check(!mixed, op, "operands of one floating type are expected, got {} = {} x {}", c.dtype, a.dtype, b.dtype);
   if (c.numel() == 0) return;
   if (j.k == 0) {
     if (!j.accumulate) std::memset(c.data, 0, static_cast<std::size_t>(c.bytes()));
@@ -122,8 +118,8 @@ void multiply(const View& c, const View& a, const View& b, const View& bias, con
 void matmul(View c, View a, View b, const MatMulOptions& o) {
   constexpr auto op = kernel::MatMul::name;
   int ra = a.shape.rank(), rb = b.shape.rank();
-  check((ra == 2 || ra == 3) && (rb == 2 || rb == 3), op,
-        "matrices or batches of them are expected, got {} and {}", a.shape, b.shape);
+  check((ra == 2 || ra == 3) && (rb == 2 || rb == 3), op, "matrices or batches of them are expected, got {} and {}",
+        a.shape, b.shape);
   Job j;
   j.batched_a = ra == 3, j.batched_b = rb == 3;
   j.batch = ra == 3 ? a.shape[0] : rb == 3 ? b.shape[0] : 1;
@@ -142,8 +138,8 @@ void linear(View y, View x, View w, View bias, bool relu) {
   constexpr auto op = kernel::Linear::name;
   check(x.shape.rank() == 2 && w.shape.rank() == 2 && x.shape[1] == w.shape[1], op,
         "input is {}, weight is {}: expected [N, I] and [O, I]", x.shape, w.shape);
-  check((y.shape == Shape{x.shape[0], w.shape[0]}), op, "output is {}, expected [{}, {}]", y.shape,
-        x.shape[0], w.shape[0]);
+  check((y.shape == Shape{x.shape[0], w.shape[0]}), op, "output is {}, expected [{}, {}]", y.shape, x.shape[0],
+        w.shape[0]);
   check(!bias || bias.shape == Shape{w.shape[0]}, op, "bias is {}, expected [{}]", bias.shape, w.shape[0]);
   Job j{.m = x.shape[0], .n = w.shape[0], .k = x.shape[1], .transpose_b = true, .relu = relu};
   multiply(y, x, w, bias, j, op);
@@ -163,8 +159,8 @@ void linear_backward_weight(View dw, View dbias, View x, View dy, bool accumulat
   constexpr auto op = kernel::LinearBackwardWeight::name;
   check(x.shape.rank() == 2 && dy.shape.rank() == 2 && x.shape[0] == dy.shape[0], op,
         "input is {}, output gradient is {}: expected [N, I] and [N, O]", x.shape, dy.shape);
-  check((dw.shape == Shape{dy.shape[1], x.shape[1]}), op, "weight gradient is {}, expected [{}, {}]",
-        dw.shape, dy.shape[1], x.shape[1]);
+  check((dw.shape == Shape{dy.shape[1], x.shape[1]}), op, "weight gradient is {}, expected [{}, {}]", dw.shape,
+        dy.shape[1], x.shape[1]);
   Job j{.m = dy.shape[1], .n = x.shape[1], .k = x.shape[0], .transpose_a = true, .accumulate = accumulate};
   multiply(dw, dy, x, View{}, j, op);
   if (dbias) sum_rows(dbias, dy, accumulate, op);
@@ -173,8 +169,7 @@ void linear_backward_weight(View dw, View dbias, View x, View dy, bool accumulat
 const Kernel<kernel::MatMul> matmul_cpu{DeviceKind::cpu, matmul};
 const Kernel<kernel::Linear> linear_cpu{DeviceKind::cpu, linear};
 const Kernel<kernel::LinearBackwardInput> linear_backward_input_cpu{DeviceKind::cpu, linear_backward_input};
-const Kernel<kernel::LinearBackwardWeight> linear_backward_weight_cpu{DeviceKind::cpu,
-                                                                      linear_backward_weight};
+const Kernel<kernel::LinearBackwardWeight> linear_backward_weight_cpu{DeviceKind::cpu, linear_backward_weight};
 
 }  // namespace
 }  // namespace trireme

@@ -45,8 +45,7 @@ using Lanes [[gnu::vector_size(64)]] = std::uint64_t;
 void philox_fill(std::uint32_t* out, std::uint64_t key, std::uint64_t high, std::uint64_t low, Index n) {
   Index i = 0;
   if (vector_level() == VectorLevel::v4)
-    for (; i + counters <= n; i += counters)
-      sixteen(out + 4 * i, key, high, low + static_cast<std::uint64_t>(i));
+    for (; i + counters <= n; i += counters) sixteen(out + 4 * i, key, high, low + static_cast<std::uint64_t>(i));
   for (; i < n; ++i) {
     auto four = Philox{key}(high, low + static_cast<std::uint64_t>(i));
     std::memcpy(out + 4 * i, four.data(), sizeof four);

@@ -13,8 +13,8 @@ namespace trireme {
 PoolShape pool_shape(const View& x, const View& y, const PoolOptions& o, std::string_view op) {
   int rank = x.shape.rank(), dims = rank - 2;
   check(rank >= 3 && rank <= 5, op, "input is {}: expected N, 1 to 3 spatial axes, C", x.shape);
-  check(is_float(x.dtype) && x.dtype == y.dtype, op,
-        "input is {} and output {}: one floating type is expected", x.dtype, y.dtype);
+  check(is_float(x.dtype) && x.dtype == y.dtype, op, "input is {} and output {}: one floating type is expected",
+        x.dtype, y.dtype);
   PoolShape s;
   s.n = x.shape[0], s.channels = x.shape[-1];
   Shape expected{s.n};
@@ -23,13 +23,11 @@ PoolShape pool_shape(const View& x, const View& y, const PoolOptions& o, std::st
     s.in[at] = x.shape[d + 1], s.window[at] = o.window[from], s.stride[at] = o.stride[from];
     s.dilation[at] = o.dilation[from], s.pad[at] = o.pad_begin[from];
     check(s.window[at] >= 1 && s.stride[at] >= 1 && s.dilation[at] >= 1, op,
-          "window {}, stride {} and dilation {} must be at least 1", s.window[at], s.stride[at],
-          s.dilation[at]);
-    Index reach = (s.window[at] - 1) * s.dilation[at] + 1,
-          room = s.in[at] + s.pad[at] + o.pad_end[from] - reach;
+          "window {}, stride {} and dilation {} must be at least 1", s.window[at], s.stride[at], s.dilation[at]);
+    Index reach = (s.window[at] - 1) * s.dilation[at] + 1, room = s.in[at] + s.pad[at] + o.pad_end[from] - reach;
     check(room >= 0, op, "input {} with its padding is smaller than a window of {}", x.shape, reach);
-    check(s.pad[at] < reach && o.pad_end[from] < reach, op,
-          "padding {} and {} must be smaller than the window {}", s.pad[at], o.pad_end[from], reach);
+    check(s.pad[at] < reach && o.pad_end[from] < reach, op, "padding {} and {} must be smaller than the window {}",
+          s.pad[at], o.pad_end[from], reach);
     s.out[at] = room / s.stride[at] + 1;
     expected.push_back(s.out[at]);
   }
@@ -40,8 +38,8 @@ PoolShape pool_shape(const View& x, const View& y, const PoolOptions& o, std::st
 
 void check_pool_index(const View& index, const View& y, const PoolShape& s, std::string_view op) {
   DType wanted = s.window_cells() > 255 ? DType::i32 : DType::u8;
-  check(index.dtype == wanted && index.shape == y.shape, op, "index is {} {}, expected {} {}", index.dtype,
-        index.shape, wanted, y.shape);
+  check(index.dtype == wanted && index.shape == y.shape, op, "index is {} {}, expected {} {}", index.dtype, index.shape,
+        wanted, y.shape);
 }
 
 namespace {
@@ -67,32 +65,30 @@ void max_pool(View y, View index, View x, const PoolOptions& o) {
   check_pool_index(index, y, s, op);
   dispatch_float(x.dtype, op, [&]<class T>(T) {
     with_index<std::uint8_t>(s, [&]<class I>(I) {
-      for_rows(s,
-               [=, from = x.as<const T>(), to = y.as<T>(), at = index.as<I>()](Index n, Index o0, Index o1) {
-                 const Index channels = s.channels;
-                 for (Index o2 = 0; o2 < s.out[2]; ++o2) {
-                   Index place = (((n * s.out[0] + o0) * s.out[1] + o1) * s.out[2] + o2) * channels;
-                   T* best = to + place;
-                   I* winner = at + place;
-                   // A window that dilation puts wholly beside the input is PyTorch's padding: minus
-                   // infinity.
-                   for (Index c = 0; c < channels; ++c)
-                     best[c] = T(-std::numeric_limits<float>::infinity()), winner[c] = 0;
-                   bool first = true;
-                   s.for_window(o0, o1, o2, [&](Index k, Index cell) {
-                     const T* v = from + (n * s.in_cells() + cell) * channels;
-                     const I here = static_cast<I>(k);
-                     const bool start = first;
-                     first = false;
+      for_rows(s, [=, from = x.as<const T>(), to = y.as<T>(), at = index.as<I>()](Index n, Index o0, Index o1) {
+        const Index channels = s.channels;
+        for (Index o2 = 0; o2 < s.out[2]; ++o2) {
+          Index place = (((n * s.out[0] + o0) * s.out[1] + o1) * s.out[2] + o2) * channels;
+          T* best = to + place;
+          I* winner = at + place;
+          // A window that dilation puts wholly beside the input is PyTorch's padding: minus
+          // infinity.
+          for (Index c = 0; c < channels; ++c) best[c] = T(-std::numeric_limits<float>::infinity()), winner[c] = 0;
+          bool first = true;
+          s.for_window(o0, o1, o2, [&](Index k, Index cell) {
+            const T* v = from + (n * s.in_cells() + cell) * channels;
+            const I here = static_cast<I>(k);
+            const bool start = first;
+            first = false;
 #pragma omp simd
-                     for (Index c = 0; c < channels; ++c) {
-                       bool better = start | (v[c] > best[c]) | (v[c] != v[c]);  // NaN wins, as in PyTorch
-                       best[c] = better ? v[c] : best[c];
-                       winner[c] = better ? here : winner[c];
-                     }
-                   });
-                 }
-               });
+            for (Index c = 0; c < channels; ++c) {
+              bool better = start | (v[c] > best[c]) | (v[c] != v[c]);  // NaN wins, as in PyTorch
+              best[c] = better ? v[c] : best[c];
+              winner[c] = better ? here : winner[c];
+            }
+          });
+        }
+      });
     });
   });
 }

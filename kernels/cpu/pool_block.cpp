@@ -27,8 +27,8 @@ PoolShape block_shape(const View& x, const View& y, const View& index, const Poo
 /// One tile of channels of one window. x: the window's first cell; cell k lies at x + offset[k]. bits: one
 /// number per channel, or none.
 template <class T, class B>
-void forward_tile(T* y, std::uint8_t* index, const T* x, const Index* offset, Index cells, const T* bias,
-                  B bits, std::uint32_t threshold, Accumulator<T> scale, Index count) {
+void forward_tile(T* y, std::uint8_t* index, const T* x, const Index* offset, Index cells, const T* bias, B bits,
+                  std::uint32_t threshold, Accumulator<T> scale, Index count) {
   using A = Accumulator<T>;
   A best[tile];
   std::int32_t winner[tile];
@@ -38,8 +38,8 @@ void forward_tile(T* y, std::uint8_t* index, const T* x, const Index* offset, In
     const auto here = static_cast<std::int32_t>(k);
 #pragma omp simd
     for (Index c = 0; c < count; ++c) {
-      A value = bias ? static_cast<A>(static_cast<T>(static_cast<A>(v[c]) + static_cast<A>(bias[c])))
-                     : static_cast<A>(v[c]);
+      A value =
+          bias ? static_cast<A>(static_cast<T>(static_cast<A>(v[c]) + static_cast<A>(bias[c]))) : static_cast<A>(v[c]);
       bool better = start | (value > best[c]) | (value != value);  // NaN wins, as in PyTorch
       best[c] = better ? value : best[c];
       winner[c] = better ? here : winner[c];
@@ -63,8 +63,7 @@ std::vector<Index> window_offsets(const PoolShape& s) {
 
 struct Row {
   Index n, o0, o1;
-  Row(const PoolShape& s, Index r)
-      : n(r / s.out[1] / s.out[0]), o0(r / s.out[1] % s.out[0]), o1(r % s.out[1]) {}
+  Row(const PoolShape& s, Index r) : n(r / s.out[1] / s.out[0]), o0(r / s.out[1] % s.out[0]), o1(r % s.out[1]) {}
   /// First element of this row of windows in the input.
   Index in(const PoolShape& s) const {
     return ((n * s.in[0] + o0 * s.stride[0]) * s.in[1] + o1 * s.stride[1]) * s.in[2] * s.channels;
@@ -104,27 +103,26 @@ void forward_rows(Index begin, Index end, const View& y, const View& index, cons
   }
 }
 
-void bias_relu_pool_dropout(View y, View index, View x, View bias, View sample, const PoolOptions& o,
-                            double p, std::uint64_t key) {
+void bias_relu_pool_dropout(View y, View index, View x, View bias, View sample, const PoolOptions& o, double p,
+                            std::uint64_t key) {
   constexpr auto op = kernel::BiasReluPoolDropout::name;
   PoolShape s = block_shape(x, y, index, o, p, op);
-  check(!bias || (bias.dtype == x.dtype && bias.shape == Shape{s.channels}), op,
-        "bias is {} {}, expected {} [{}]", bias.dtype, bias.shape, x.dtype, s.channels);
+  check(!bias || (bias.dtype == x.dtype && bias.shape == Shape{s.channels}), op, "bias is {} {}, expected {} [{}]",
+        bias.dtype, bias.shape, x.dtype, s.channels);
   check(!sample || (sample.dtype == DType::i64 && sample.numel() == s.n), op,
         "got {} {} sample ids for {} rows, expected i64 [{}]", sample.dtype, sample.shape, s.n, s.n);
   const std::vector<Index> offset = window_offsets(s);
   dispatch_float(x.dtype, op, [&]<class T>(T) {
-    parallel_for(s.n * s.out[0] * s.out[1], s.out[2] * s.channels * s.window_cells(),
-                 [&](Index begin, Index end) {
-                   forward_rows<T>(begin, end, y, index, x, bias, sample, s, offset, p, key);
-                 });
+    parallel_for(s.n * s.out[0] * s.out[1], s.out[2] * s.channels * s.window_cells(), [&](Index begin, Index end) {
+      forward_rows<T>(begin, end, y, index, x, bias, sample, s, offset, p, key);
+    });
   });
 }
 
 /// Writes one row of windows of dx whole, with the columns that no window covers, and adds it to sum [C].
 template <class T>
-void backward_row(T* dx, const PoolShape& s, const std::vector<Index>& offset, const T* dy,
-                  const std::uint8_t* index, Accumulator<T> scale, Accumulator<T>* sum) {
+void backward_row(T* dx, const PoolShape& s, const std::vector<Index>& offset, const T* dy, const std::uint8_t* index,
+                  Accumulator<T> scale, Accumulator<T>* sum) {
   using A = Accumulator<T>;
   vectorised([=, cell = offset.data(), cells = s.window_cells(), channels = s.channels, count = s.out[2],
               step = s.stride[2] * s.channels] {
@@ -166,8 +164,8 @@ void zero_rest(T* dx, const PoolShape& s) {
 }
 
 template <class T>
-void backward(const View& dx, const View& dbias, const View& dy, const View& index, const PoolShape& s,
-              double p, bool accumulate_bias, std::string_view op) {
+void backward(const View& dx, const View& dbias, const View& dy, const View& index, const PoolShape& s, double p,
+              bool accumulate_bias, std::string_view op) {
   using A = Accumulator<T>;
   const std::vector<Index> offset = window_offsets(s);
   const Index rows = s.out[0] * s.out[1], width = s.out[2] * s.channels;
@@ -193,15 +191,12 @@ void bias_relu_pool_dropout_backward(View dx, View dbias, View dy, View index, c
                                      bool accumulate_bias) {
   constexpr auto op = kernel::BiasReluPoolDropoutBackward::name;
   PoolShape s = block_shape(dx, dy, index, o, p, op);
-  check(!dbias || dbias.shape == Shape{s.channels}, op, "bias gradient is {}, expected [{}]", dbias.shape,
-        s.channels);
-  dispatch_float(dx.dtype, op,
-                 [&]<class T>(T) { backward<T>(dx, dbias, dy, index, s, p, accumulate_bias, op); });
+  check(!dbias || dbias.shape == Shape{s.channels}, op, "bias gradient is {}, expected [{}]", dbias.shape, s.channels);
+  dispatch_float(dx.dtype, op, [&]<class T>(T) { backward<T>(dx, dbias, dy, index, s, p, accumulate_bias, op); });
 }
 
 const Kernel<kernel::BiasReluPoolDropout> forward_cpu{DeviceKind::cpu, bias_relu_pool_dropout};
-const Kernel<kernel::BiasReluPoolDropoutBackward> backward_cpu{DeviceKind::cpu,
-                                                               bias_relu_pool_dropout_backward};
+const Kernel<kernel::BiasReluPoolDropoutBackward> backward_cpu{DeviceKind::cpu, bias_relu_pool_dropout_backward};
 
 }  // namespace
 }  // namespace trireme

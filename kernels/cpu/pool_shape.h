@@ -21,8 +21,7 @@ struct PoolShape {
     for (Index w0 = 0; w0 < window[0]; ++w0)
       for (Index w1 = 0; w1 < window[1]; ++w1)
         for (Index w2 = 0; w2 < window[2]; ++w2, ++k) {
-          Index i0 = o0 * stride[0] - pad[0] + w0 * dilation[0],
-                i1 = o1 * stride[1] - pad[1] + w1 * dilation[1];
+          Index i0 = o0 * stride[0] - pad[0] + w0 * dilation[0], i1 = o1 * stride[1] - pad[1] + w1 * dilation[1];
           Index i2 = o2 * stride[2] - pad[2] + w2 * dilation[2];
           bool inside = i0 >= 0 && i0 < in[0] && i1 >= 0 && i1 < in[1] && i2 >= 0 && i2 < in[2];
           if (inside) f(k, (i0 * in[1] + i1) * in[2] + i2);

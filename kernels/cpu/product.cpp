@@ -32,8 +32,7 @@ void product(double* c, Index leading_c, Block a, Block b, Index m, Index n, Ind
     out.noalias() += l * r;
 }
 
-void product_parallel(double* c, Index leading_c, Block a, Block b, Index m, Index n, Index k,
-                      bool accumulate) {
+void product_parallel(double* c, Index leading_c, Block a, Block b, Index m, Index n, Index k, bool accumulate) {
   parallel_for(m, n * std::max<Index>(k, 1), [&](Index begin, Index end) {
     Block rows{a.data + begin * (a.transposed ? 1 : a.leading), a.leading, a.transposed};
     product(c + begin * leading_c, leading_c, rows, b, end - begin, n, k, accumulate);

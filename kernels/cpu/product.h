@@ -14,7 +14,6 @@ struct Block {
 /// c [m, n] (+)= op(a) [m, k] op(b) [k, n], on the calling thread alone.
 void product(double* c, Index leading_c, Block a, Block b, Index m, Index n, Index k, bool accumulate);
 /// The same with rows of c divided among threads().
-void product_parallel(double* c, Index leading_c, Block a, Block b, Index m, Index n, Index k,
-                      bool accumulate);
+void product_parallel(double* c, Index leading_c, Block a, Block b, Index m, Index n, Index k, bool accumulate);
 
 }  // namespace trireme

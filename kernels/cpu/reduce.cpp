@@ -72,8 +72,7 @@ void sum_regular(T* y, const T* x, const Layout& l, double scale) {
   auto round = [scale](double sum) { return static_cast<T>(static_cast<Accumulator<T>>(sum * scale)); };
   if (l.inner == 1 && l.outer < 64) {
     for (Index k = 0; k < l.outer; ++k)
-      y[k] = round(
-          total(l.reduced, [row = x + k * l.reduced](Index at, Index n) { return row_sum(row + at, n); }));
+      y[k] = round(total(l.reduced, [row = x + k * l.reduced](Index at, Index n) { return row_sum(row + at, n); }));
   } else if (l.inner == 1) {
     sweep(l.outer, l.reduced, [=](Index begin, Index end) {
       for (Index k = begin; k < end; ++k) y[k] = round(row_sum(x + k * l.reduced, l.reduced));
@@ -81,15 +80,16 @@ void sum_regular(T* y, const T* x, const Layout& l, double scale) {
   } else {
     Index copies = repeats(l.inner), wide = l.inner * copies, n = l.reduced * l.inner;
     auto one = [=](Index k) {
-      auto sums = column_sums<Accumulator<T>>(
-          1, (n + wide - 1) / wide, wide, [=, from = x + k * n](Accumulator<T>* acc, Index begin, Index end) {
-            for (Index r = begin; r < end; ++r) {
-              const T* row = from + r * wide;
-              Index count = std::min(wide, n - r * wide);
+      auto sums = column_sums<Accumulator<T>>(1, (n + wide - 1) / wide, wide,
+                                              [=, from = x + k * n](Accumulator<T>* acc, Index begin, Index end) {
+                                                for (Index r = begin; r < end; ++r) {
+                                                  const T* row = from + r * wide;
+                                                  Index count = std::min(wide, n - r * wide);
 #pragma omp simd
-              for (Index i = 0; i < count; ++i) acc[i] += static_cast<Accumulator<T>>(row[i]);
-            }
-          });
+                                                  for (Index i = 0; i < count; ++i)
+                                                    acc[i] += static_cast<Accumulator<T>>(row[i]);
+                                                }
+                                              });
       fold(sums, l.inner, copies);
       for (Index i = 0; i < l.inner; ++i) y[k * l.inner + i] = round(sums[i]);
     };
@@ -162,8 +162,7 @@ void reduce_any(View y, View x, ReduceKind kind, double scale) {
         auto v = static_cast<double>(x.as<const T>()[at]);
         sum += v, best = larger(best, v);
       }
-      y.as<T>()[k] =
-          static_cast<T>(static_cast<Accumulator<T>>(kind == ReduceKind::max ? best : sum * scale));
+      y.as<T>()[k] = static_cast<T>(static_cast<Accumulator<T>>(kind == ReduceKind::max ? best : sum * scale));
     }
   });
 }
@@ -175,8 +174,7 @@ void reduce(View y, View x, ReduceKind kind) {
   check(ok, op, "cannot reduce {} {} to {} {}", x.dtype, x.shape, y.dtype, y.shape);
   if (y.numel() == 0) return;
   Layout l = layout(y.shape, x.shape);
-  double scale =
-      kind == ReduceKind::mean ? static_cast<double>(y.numel()) / static_cast<double>(x.numel()) : 1;
+  double scale = kind == ReduceKind::mean ? static_cast<double>(y.numel()) / static_cast<double>(x.numel()) : 1;
   dispatch_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
     if (!l.regular) return reduce_any<T>(y, x, kind, scale);

@@ -52,12 +52,11 @@ class CpuRuntime final : public Runtime {
       trim();
       block = fresh(class_bytes(c));
     }
-    check(block != nullptr, "allocate", "out of memory: {} bytes asked for, {} in use; try a smaller batch",
-          bytes, in_use());
+    check(block != nullptr, "allocate", "out of memory: {} bytes asked for, {} in use; try a smaller batch", bytes,
+          in_use());
     if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(block, bytes);
     std::size_t now = in_use_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    for (std::size_t top = peak();
-         now > top && !peak_.compare_exchange_weak(top, now, std::memory_order_relaxed);) {}
+    for (std::size_t top = peak(); now > top && !peak_.compare_exchange_weak(top, now, std::memory_order_relaxed);) {}
     return block;
   }
 

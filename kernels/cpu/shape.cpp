@@ -20,15 +20,12 @@ void copy_box(View to, const Shape& to_at, View from, const Shape& from_at, cons
   constexpr auto op = kernel::CopyBox::name;
   int rank = extent.rank();
   check(to.dtype == from.dtype, op, "got {} for {}: types must be equal", from.dtype, to.dtype);
-  check(
-      to.shape.rank() == rank && from.shape.rank() == rank && to_at.rank() == rank && from_at.rank() == rank,
-      op, "got {} at {} to {} at {}, box {}: ranks must be equal", from.shape, from_at, to.shape, to_at,
-      extent);
+  check(to.shape.rank() == rank && from.shape.rank() == rank && to_at.rank() == rank && from_at.rank() == rank, op,
+        "got {} at {} to {} at {}, box {}: ranks must be equal", from.shape, from_at, to.shape, to_at, extent);
   for (int i = 0; i < rank; ++i)
     check(extent[i] >= 0 && to_at[i] >= 0 && from_at[i] >= 0 && to_at[i] + extent[i] <= to.shape[i] &&
               from_at[i] + extent[i] <= from.shape[i],
-          op, "a box of {} does not fit from {} at {} to {} at {}", extent, from.shape, from_at, to.shape,
-          to_at);
+          op, "a box of {} does not fit from {} at {} to {} at {}", extent, from.shape, from_at, to.shape, to_at);
   if (extent.numel() == 0) return;
   Shape to_step = steps_of(to.shape), from_step = steps_of(from.shape);
   // Axes [0, outer) are walked; the rest is one contiguous run on both sides.
@@ -127,8 +124,7 @@ void transpose_tile(std::uint32_t* y, Index rows, Index y_step, const std::uint3
 
 /// y[a][b] = x[b][a] for every outer place: tiles that keep both sides' cache lines.
 template <class T>
-void transpose(T* y, Index a, Index y_step, const T* x, Index b, Index x_step, Index count,
-               const Axes& outer) {
+void transpose(T* y, Index a, Index y_step, const T* x, Index b, Index x_step, Index count, const Axes& outer) {
   constexpr Index tile = 16;
   Index strips = (a + tile - 1) / tile;
   parallel_for(count * strips, b * tile, [=](Index begin, Index end) {
@@ -177,8 +173,8 @@ void permute(View y, View x, const Shape& order) {
     ok = order[i] >= 0 && order[i] < rank && y.shape[i] == x.shape[static_cast<int>(order[i])];
     if (ok) seen |= 1u << order[i];
   }
-  check(ok && seen == (1u << rank) - 1, op, "cannot reorder {} {} by {} into {} {}", x.dtype, x.shape, order,
-        y.dtype, y.shape);
+  check(ok && seen == (1u << rank) - 1, op, "cannot reorder {} {} by {} into {} {}", x.dtype, x.shape, order, y.dtype,
+        y.shape);
   if (y.numel() == 0) return;
   Axes axes = plan(y.shape, x.shape, order);
   switch (size_of(y.dtype)) {

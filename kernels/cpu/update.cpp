@@ -13,8 +13,8 @@ namespace {
 template <class F>
 void dispatch(std::string_view op, const View& value, std::initializer_list<const View*> others, F&& f) {
   for (auto* v : others)
-    check(v->numel() == value.numel() && v->dtype == value.dtype, op, "got {} {} beside values {} {}",
-          v->dtype, v->shape, value.dtype, value.shape);
+    check(v->numel() == value.numel() && v->dtype == value.dtype, op, "got {} {} beside values {} {}", v->dtype,
+          v->shape, value.dtype, value.shape);
   if (value.dtype == DType::f64) return f(double{});
   check(value.dtype == DType::f32, op, "wants f32 or f64, got {}", value.dtype);
   f(float{});

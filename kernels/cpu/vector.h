@@ -19,8 +19,7 @@ inline VectorLevel vector_level() {
 
 namespace detail {
 template <class F>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512"), gnu::flatten, gnu::noinline]] void run_v4(
-    const F& f) {
+[[gnu::target("arch=x86-64-v4,prefer-vector-width=512"), gnu::flatten, gnu::noinline]] void run_v4(const F& f) {
   f();
 }
 template <class F>
@@ -66,9 +65,7 @@ T* scratch(Index count, int slot) {
 
 /// How often to repeat a row of channels so that it is worth a vector loop: rows of few channels are walked
 /// as fewer, wider ones.
-constexpr Index repeats(Index channels) {
-  return channels >= 64 || channels <= 0 ? 1 : (63 + channels) / channels;
-}
+constexpr Index repeats(Index channels) { return channels >= 64 || channels <= 0 ? 1 : (63 + channels) / channels; }
 
 /// out[i] = v[i] of any floating type; copies more follow one another.
 template <class A>
@@ -93,8 +90,8 @@ void store(const View& v, const A* from, bool accumulate, std::string_view op) {
 }
 
 inline void check_same(const View& a, const View& b, std::string_view op) {
-  check(a.shape == b.shape && a.dtype == b.dtype, op,
-        "got {} {} beside {} {}: shapes and types must be equal", b.shape, b.dtype, a.shape, a.dtype);
+  check(a.shape == b.shape && a.dtype == b.dtype, op, "got {} {} beside {} {}: shapes and types must be equal", b.shape,
+        b.dtype, a.shape, a.dtype);
 }
 /// Rows of a tensor seen as [rows, last axis].
 inline Index row_count(const Shape& s) { return s.rank() ? s.product(0, s.rank() - 1) : 1; }

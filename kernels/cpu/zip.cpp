@@ -20,8 +20,8 @@ Walk plan(const View& y, const View& a, const View& b, std::string_view op) {
     for (int i = 1; ok && i <= v.shape.rank(); ++i) ok = v.shape[-i] == y.shape[-i] || v.shape[-i] == 1;
     return ok;
   };
-  check(reaches(a) && reaches(b), op, "cannot broadcast {} {} and {} {} to {} {}", a.dtype, a.shape, b.dtype,
-        b.shape, y.dtype, y.shape);
+  check(reaches(a) && reaches(b), op, "cannot broadcast {} {} and {} {} to {} {}", a.dtype, a.shape, b.dtype, b.shape,
+        y.dtype, y.shape);
   Walk w;
   Index block_a = 1, block_b = 1;
   for (int i = 1; i <= y.shape.rank(); ++i) {
@@ -69,7 +69,8 @@ bool short_rows(const Walk& w, const Index* full, const Index* row) {
          row[1] == 0;
 }
 
-/// y[begin, end) in stretches along which both operands step evenly. A short row is repeated until it is worth a vector loop.
+/// y[begin, end) in stretches along which both operands step evenly. A short row is repeated until it is worth a vector
+/// loop.
 template <class F, class T>
 void walk(T* y, const T* a, const T* b, const Walk& w, bool short_a, bool short_b, Index begin, Index end) {
   const bool tiled = short_a || short_b;

@@ -1,6 +1,6 @@
-// Data-parallel MNIST with Adadelta: learning rate scaled by the ranks after a warm-up, initial state from rank 0, checkpoints
-// by rank 0. Run it alone or as `mpiexec -n 4 data_parallel_mnist [EPOCHS [IMAGES]]`. Step would do the broadcast and the reduction by
-// itself; here they are written out.
+// Data-parallel MNIST with Adadelta: learning rate scaled by the ranks after a warm-up, initial state from rank 0,
+// checkpoints by rank 0. Run it alone or as `mpiexec -n 4 data_parallel_mnist [EPOCHS [IMAGES]]`. Step would do the
+// broadcast and the reduction by itself; here they are written out.
 #include <trireme/trireme.h>
 
 #include <algorithm>
@@ -13,7 +13,8 @@ int main(int argc, char** argv) {
     int epochs = argc > 1 ? std::atoi(argv[1]) : 12;
     const Index images = argc > 2 ? std::atoi(argv[2]) : 60000;
     Loader train(head(Mnist("train"), images), {.batch = 128 * world.size(), .shuffle = true, .shard = world});
-    Loader test(head(Mnist("test"), std::min<Index>(images, 10000)), {.batch = 1000, .shard = world, .training = false});
+    Loader test(head(Mnist("test"), std::min<Index>(images, 10000)),
+                {.batch = 1000, .shard = world, .training = false});
 
     Module model = mnist_cnn();
     Parameters parameters(model);

@@ -1,4 +1,5 @@
-// The same training by Step. Run it alone, or as `mpiexec -n 4 step_loop [STEPS]`: the ranks share the batch and train the same model.
+// The same training by Step. Run it alone, or as `mpiexec -n 4 step_loop [STEPS]`: the ranks share the batch and train
+// the same model.
 #include <trireme/trireme.h>
 
 #include <cstdio>
@@ -6,8 +7,8 @@
 using namespace trireme;
 
 int main(int argc, char** argv) {
-  Sequential model{Conv2d(1, 32, 3), relu, Conv2d(32, 64, 3), relu, MaxPool(2), Dropout(0.25), flatten,
-                   Linear(9216, 128), relu, Dropout(0.5), Linear(128, 10)};
+  Sequential model{Conv2d(1, 32, 3),  relu, Conv2d(32, 64, 3), relu,           MaxPool(2), Dropout(0.25), flatten,
+                   Linear(9216, 128), relu, Dropout(0.5),      Linear(128, 10)};
   World world(argc, argv);
   Step step(model, cross_entropy, Sgd{.lr = 0.05, .momentum = 0.9}, world, data_parallel());
 

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <thread>
 
-#include "parallel/call.h"
+#include "parallel/transport/call.h"
 #include "parallel/collectives/collectives.h"
 
 namespace trireme {
@@ -29,11 +29,17 @@ struct Queue {
   bool closed = false;
 
   void put(std::packaged_task<void()> task) {
-    { std::lock_guard lock(mutex); tasks.push_back(std::move(task)); }
+    {
+      std::lock_guard lock(mutex);
+      tasks.push_back(std::move(task));
+    }
     changed.notify_one();
   }
   void close() {
-    { std::lock_guard lock(mutex); closed = true; }
+    {
+      std::lock_guard lock(mutex);
+      closed = true;
+    }
     changed.notify_one();
   }
   void serve() {
@@ -56,13 +62,15 @@ struct QueuedWork : Work::State {
     if (result.valid() && std::uncaught_exceptions() <= unwinding) result.wait();
   }
   void wait() override { result.get(); }
-  bool done() override { return !result.valid() || result.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+  bool done() override {
+    return !result.valid() || result.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
   std::future<void> result;
   int unwinding = std::uncaught_exceptions();
 };
 
-// All-reduces run on a communicator and a thread of their own: so an algorithm is plain code, yet the caller computes on
-// meanwhile, and its messages cannot be mistaken for the caller's.
+// All-reduces run on a communicator and a thread of their own: so an algorithm is plain code, yet the caller computes
+// on meanwhile, and its messages cannot be mistaken for the caller's.
 class Rewired : public Communicator {
  public:
   Rewired(std::unique_ptr<Communicator> inner, const Algorithm& algorithm)
@@ -71,8 +79,10 @@ class Rewired : public Communicator {
     if (!thread_.joinable()) return;
     queue_->close();
     // On the way out of an error the peers of a queued task may never come: the thread ends when the job does.
-    if (std::uncaught_exceptions() > unwinding_) thread_.detach();
-    else thread_.join();
+    if (std::uncaught_exceptions() > unwinding_)
+      thread_.detach();
+    else
+      thread_.join();
   }
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -82,15 +92,16 @@ class Rewired : public Communicator {
     all_reduce_call(x, op);
     if (size() == 1 || x.numel() == 0) return {};
     if (!thread_.joinable()) thread_ = std::thread([queue = queue_] { queue->serve(); });
-    std::packaged_task<void()> task([link = link_, run = algorithm_.run, flat = x.detach().reshape({x.numel()}), op] {
-      run(*link, flat, op);
-    });
+    std::packaged_task<void()> task(
+        [link = link_, run = algorithm_.run, flat = x.detach().reshape({x.numel()}), op] { run(*link, flat, op); });
     auto work = std::make_shared<QueuedWork>(task.get_future());
     queue_->put(std::move(task));
     return Work(std::move(work));
   }
 
-  Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) override { return inner_->reduce_scatter(out, in, op); }
+  Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) override {
+    return inner_->reduce_scatter(out, in, op);
+  }
   Work all_gather(const Tensor& out, const Tensor& in) override { return inner_->all_gather(out, in); }
   Work broadcast(const Tensor& x, int root) override { return inner_->broadcast(x, root); }
   Work all_to_all(const Tensor& out, const Tensor& in) override { return inner_->all_to_all(out, in); }

@@ -1,11 +1,13 @@
-// All-reduce algorithms written on send and recv, to be studied and chosen. Each returns with the same bits on every rank.
-// Costs for p ranks and n elements: a = latency of a message, b = time per element sent, c = time per element reduced.
+// All-reduce algorithms written on send and recv, to be studied and chosen. Each returns with the same bits on every
+// rank. Costs for p ranks and n elements: a = latency of a message, b = time per element sent, c = time per element
+// reduced.
 #pragma once
 #include "parallel/communicator.h"
 
 namespace trireme::collectives {
 
-/// Reduces x, a vector, in place over all ranks of link, on which nobody else sends meanwhile. Any number of ranks and elements.
+/// Reduces x, a vector, in place over all ranks of link, on which nobody else sends meanwhile. Any number of ranks and
+/// elements.
 using AllReduce = void(Communicator& link, const Tensor& x, ReduceOp op);
 
 /// 2(p-1)a + 2n(p-1)/p b + n(p-1)/p c. Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, JPDC 69 (2009).
@@ -28,12 +30,13 @@ void exchange(Communicator& link, const Tensor& out, int to, const Tensor& in, i
 /// to = op(to, from).
 void accumulate(const Tensor& to, const Tensor& from, ReduceOp op);
 
-/// Makes the number of ranks a power of two: of the first 2r ranks each even one gives its vector to its neighbour and sits out.
+/// Makes the number of ranks a power of two: of the first 2r ranks each even one gives its vector to its neighbour and
+/// sits out.
 class Fold {
  public:
   Fold(Communicator& link, const Tensor& x, const Tensor& scratch, ReduceOp op);
-  int ranks() const { return ranks_; }   ///< a power of two
-  int rank() const { return rank_; }     ///< this rank's number among them; -1: it sits out
+  int ranks() const { return ranks_; }  ///< a power of two
+  int rank() const { return rank_; }    ///< this rank's number among them; -1: it sits out
   int real(int folded) const { return folded < extra_ ? 2 * folded + 1 : folded + extra_; }
   /// Gives the result to those who sat out.
   void finish(const Tensor& x);

@@ -40,8 +40,10 @@ Fold::Fold(Communicator& link, const Tensor& x, const Tensor& scratch, ReduceOp 
 void Fold::finish(const Tensor& x) {
   const int me = link_.rank();
   if (me >= 2 * extra_) return;
-  if (rank_ < 0) recv(link_, x, me + 1);
-  else send(link_, x, me - 1);
+  if (rank_ < 0)
+    recv(link_, x, me + 1);
+  else
+    send(link_, x, me - 1);
 }
 
 }  // namespace trireme::collectives

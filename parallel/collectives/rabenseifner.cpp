@@ -5,7 +5,10 @@ namespace trireme::collectives {
 void rabenseifner(Communicator& link, const Tensor& x, ReduceOp op) {
   Tensor scratch = Tensor::like(x);
   Fold fold(link, x, scratch, op);
-  struct Level { int peer; Tensor mine, other; };
+  struct Level {
+    int peer;
+    Tensor mine, other;
+  };
   std::vector<Level> levels;
   if (fold.rank() >= 0) {
     // Both partners of a level hold the same window; each keeps the sum of one half of it.

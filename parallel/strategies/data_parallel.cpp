@@ -34,8 +34,7 @@ Action collective(Verb verb, Slice slice, const std::string& axis, ActionId afte
   return a;
 }
 
-void add_reductions(const Plan& plan, Role& role, const std::vector<Slice>& buckets,
-                    const DataParallelOptions& o) {
+void add_reductions(const Plan& plan, Role& role, const std::vector<Slice>& buckets, const DataParallelOptions& o) {
   for (const Slice& bucket : buckets) {
     ActionId done = completes(plan, role, bucket);
     if (done < 0) continue;
@@ -47,8 +46,7 @@ void add_reductions(const Plan& plan, Role& role, const std::vector<Slice>& buck
     insert(role, at, std::move(reduce));
     for (std::size_t id = at; id < role.actions.size(); ++id) {
       Action& a = role.actions[id];
-      if (a.verb == Verb::update && a.slice.begin < bucket.end && bucket.begin < a.slice.end)
-        a.after.push_back(at);
+      if (a.verb == Verb::update && a.slice.begin < bucket.end && bucket.begin < a.slice.end) a.after.push_back(at);
     }
   }
 }
@@ -66,10 +64,9 @@ Plan rewrite(Plan plan, const DataParallelOptions& o) {
 
 }  // namespace
 
-std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Index parameters,
-                               const DataParallelOptions& o) {
-  check(o.first_bucket > 0 && o.bucket > 0, "data_parallel",
-        "buckets of {} and {} elements: both must be above 0", o.first_bucket, o.bucket);
+std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Index parameters, const DataParallelOptions& o) {
+  check(o.first_bucket > 0 && o.bucket > 0, "data_parallel", "buckets of {} and {} elements: both must be above 0",
+        o.first_bucket, o.bucket);
   std::vector<Slice> buckets;
   Index end = parameters, limit = o.first_bucket;
   for (std::size_t i = parts.size(); i-- > 0;) {

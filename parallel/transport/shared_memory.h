@@ -8,7 +8,9 @@ namespace trireme {
 class SharedMemory {
  public:
   /// Where others find a block while its maker lives: a process and a file descriptor of it.
-  struct Name { int process = 0, file = -1; };
+  struct Name {
+    int process = 0, file = -1;
+  };
 
   SharedMemory() = default;
   /// A new block, zeroed; empty when the system refuses.
@@ -16,7 +18,8 @@ class SharedMemory {
   /// Somebody else's block; empty when it cannot be reached.
   SharedMemory(Name name, std::size_t bytes);
   ~SharedMemory();
-  SharedMemory(SharedMemory&& o) noexcept : data_(std::exchange(o.data_, nullptr)), bytes_(o.bytes_), file_(std::exchange(o.file_, -1)) {}
+  SharedMemory(SharedMemory&& o) noexcept
+      : data_(std::exchange(o.data_, nullptr)), bytes_(o.bytes_), file_(std::exchange(o.file_, -1)) {}
   SharedMemory& operator=(SharedMemory&& o) noexcept {
     std::swap(data_, o.data_), std::swap(bytes_, o.bytes_), std::swap(file_, o.file_);
     return *this;

@@ -1,4 +1,4 @@
-#include "parallel/shared_memory.h"
+#include "parallel/transport/shared_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -8,7 +8,8 @@
 
 namespace trireme {
 
-// A memory file has no name in the file system: nothing is left behind however a process ends, and /dev/shm may be small.
+// A memory file has no name in the file system: nothing is left behind however a process ends, and /dev/shm may be
+// small.
 SharedMemory::SharedMemory(std::size_t bytes) : bytes_(bytes), file_(memfd_create("trireme", MFD_CLOEXEC)) {
   if (file_ >= 0 && ftruncate(file_, static_cast<off_t>(bytes)) == 0) map();
 }

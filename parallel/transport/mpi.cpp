@@ -1,5 +1,4 @@
-// Ranks as MPI processes. MPI is called by one thread at a time (MPI_THREAD_SERIALIZED): by whoever posts or waits, and, while
-// operations are under way and nobody waits, by a thread that looks at them every now and then; MPI makes no progress by itself.
+// Ranks as MPI processes.
 #include <fcntl.h>
 #include <mpi.h>
 #include <sched.h>
@@ -13,11 +12,11 @@
 #include <mutex>
 #include <thread>
 
-#include "parallel/call.h"
-#include "parallel/host_board.h"
-#include "parallel/mpi_ranks.h"
 #include "parallel/reduce.h"
-#include "parallel/shared_memory.h"
+#include "parallel/transport/call.h"
+#include "parallel/transport/mpi_engine.h"
+#include "parallel/transport/mpi_ranks.h"
+#include "parallel/transport/shared_memory.h"
 #include "parallel/world.h"
 
 namespace trireme {
@@ -25,14 +24,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
-
-void ok(int status, std::string_view what) {
-  if (status == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING] = "";
-  int length = 0;
-  MPI_Error_string(status, text, &length);
-  fail(what, "MPI says: {}", text);
-}
 
 MPI_Datatype mpi_type(DType t) {
   switch (t) {
@@ -44,133 +35,6 @@ MPI_Datatype mpi_type(DType t) {
     case DType::u8: break;
   }
   return MPI_UINT8_T;
-}
-
-template <ReduceOp op>
-void reduce_bf16(void* in, void* inout, MPI_Count* count, MPI_Datatype*) {
-  reduce_into(inout, in, *count, DType::bf16, op);
-}
-
-struct Operation {
-  std::string what;
-  std::vector<MPI_Request> requests;
-  std::vector<Tensor> keep;
-  Tensor result, target;  // when set: result is copied to target at the end
-  std::string error;
-  std::atomic<bool> done = false;
-};
-
-// Drives all operations of this process.
-class Engine {
- public:
-  explicit Engine(HostAlarm* alarm) : alarm_(alarm), thread_([this] { watch(); }) {
-    ok(MPI_Op_create_c(reduce_bf16<ReduceOp::sum>, 1, &bf16_ops_[0]), "world");
-    ok(MPI_Op_create_c(reduce_bf16<ReduceOp::max>, 1, &bf16_ops_[1]), "world");
-    ok(MPI_Op_create_c(reduce_bf16<ReduceOp::min>, 1, &bf16_ops_[2]), "world");
-  }
-  ~Engine() { stop(); }
-
-  void stop() {
-    {
-      std::lock_guard lock(mutex);
-      stopped_ = true;
-    }
-    changed_.notify_all();
-    if (thread_.joinable()) thread_.join();
-  }
-  bool stopped() const { return stopped_; }
-
-  MPI_Op op(ReduceOp op, DType t) const {
-    if (t == DType::bf16) return bf16_ops_[static_cast<int>(op)];
-    return op == ReduceOp::sum ? MPI_SUM : op == ReduceOp::max ? MPI_MAX : MPI_MIN;
-  }
-  /// With the mutex held.
-  void add(std::shared_ptr<Operation> operation) {
-    pending_.push_back(std::move(operation));
-    if (pending_.size() == 1) changed_.notify_all();
-  }
-  bool poll(const Operation& operation) {
-    if (operation.done) return true;
-    std::lock_guard lock(mutex);
-    test();
-    return operation.done;
-  }
-  void wait(const Operation&);
-  HostAlarm* alarm() const { return alarm_; }
-
-  std::mutex mutex;  ///< held for every call of MPI
-  bool direct = false;  ///< the ranks of this host can reach each other's memory
-
- private:
-  bool test();
-  void watch();
-
-  HostAlarm* alarm_;
-  MPI_Op bf16_ops_[3];
-  std::vector<std::shared_ptr<Operation>> pending_;
-  std::atomic<int> waiting_ = 0;
-  std::atomic<bool> stopped_ = false;
-  std::condition_variable changed_;
-  std::thread thread_;
-};
-
-// Completes what can be completed; true if anything was. With the mutex held.
-bool Engine::test() {
-  const auto before = pending_.size();
-  std::erase_if(pending_, [](auto& o) {
-    int flag = 0;
-    int status = MPI_Testall(static_cast<int>(o->requests.size()), o->requests.data(), &flag, MPI_STATUSES_IGNORE);
-    if (status == MPI_SUCCESS && !flag) return false;
-    try {
-      ok(status, o->what);
-      if (o->target.defined()) std::memcpy(o->target.view().data, o->result.view().data, o->target.view().bytes());
-    } catch (const Error& e) {
-      o->error = e.what();
-    }
-    o->keep.clear();
-    o->result = o->target = {};
-    o->done = true;
-    return true;
-  });
-  return pending_.size() < before;
-}
-
-// Background progress. The pauses leave the core to whoever computes: some 1 % of it is lost here.
-void Engine::watch() {
-  constexpr microseconds least{100}, most{500};
-  auto pause = least;
-  for (std::unique_lock lock(mutex);;) {
-    changed_.wait(lock, [&] { return stopped_ || !pending_.empty(); });
-    if (stopped_) return;
-    if (waiting_ == 0) pause = test() ? least : std::min(most, pause * 5 / 4);
-    lock.unlock();
-    std::this_thread::sleep_for(pause);
-    lock.lock();
-  }
-}
-
-void Engine::wait(const Operation& o) {
-  if (o.done) return;
-  waiting_.fetch_add(1);
-  const auto start = Clock::now();
-  auto pause = microseconds(20);
-  for (int round = 0; !poll(o); ++round) {
-    // Yielding lets the ranks that share this core run; a long wait sleeps, so as not to take turns with somebody's computation.
-    if (round < 200) {
-      std::this_thread::yield();
-      continue;
-    }
-    if (alarm_ && alarm_->state == 2) break;
-    if (Clock::now() - start > patience()) {
-      waiting_.fetch_sub(1);
-      fail(o.what, "waited {} s: another rank hangs or took another path. TRIREME_TIMEOUT sets the patience in seconds", patience().count());
-    }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(microseconds(200), pause * 5 / 4);
-  }
-  waiting_.fetch_sub(1);
-  if (!o.done) alarm_->check(o.what);
-  if (!o.error.empty()) throw Error(o.error, std::source_location::current());
 }
 
 struct MpiWork : Work::State {
@@ -206,14 +70,16 @@ SharedMemory share(MPI_Comm comm, std::size_t bytes) {
 class MpiCommunicator : public Communicator {
  public:
   /// Takes comm over. local: its ranks share this host. A collective call.
-  MpiCommunicator(MPI_Comm comm, std::shared_ptr<Engine> engine, bool local) : comm_(comm), engine_(std::move(engine)), local_(local) {
+  MpiCommunicator(MPI_Comm comm, std::shared_ptr<Engine> engine, bool local)
+      : comm_(comm), engine_(std::move(engine)), local_(local) {
     ok(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "world");
     ok(MPI_Comm_rank(comm_, &rank_), "world");
     ok(MPI_Comm_size(comm_, &size_), "world");
     const char* wanted = std::getenv("TRIREME_SHARED_MEMORY");
     if (!local_ || size_ == 1 || !engine_->alarm() || (wanted && std::string_view(wanted) == "0")) return;
     SharedMemory memory = share(comm_, HostBoard::bytes(size_));
-    if (memory.data()) board_ = std::make_shared<HostBoard>(std::move(memory), *engine_->alarm(), rank_, size_, engine_->direct);
+    if (memory.data())
+      board_ = std::make_shared<HostBoard>(std::move(memory), *engine_->alarm(), rank_, size_, engine_->direct);
   }
   ~MpiCommunicator() override {
     if (engine_->stopped() || std::uncaught_exceptions() > unwinding_) return;
@@ -229,25 +95,30 @@ class MpiCommunicator : public Communicator {
     if (call.count == 0 || size_ == 1) return {};
     if (board_) return board_->post(call, x);
     return start(to_string(call), {x}, [&](MPI_Request* r) {
-      return MPI_Iallreduce_c(MPI_IN_PLACE, x.view().data, call.count, mpi_type(call.type), engine_->op(op, call.type), comm_, r);
+      return MPI_Iallreduce_c(MPI_IN_PLACE, x.view().data, call.count, mpi_type(call.type), engine_->op(op, call.type),
+                              comm_, r);
     });
   }
   Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) override {
     auto call = reduce_scatter_call(out, in, op, size_);
     // MPI forbids that out lies within in; then it goes through a copy.
-    const bool inside = out.view().as<char>() >= in.view().as<char>() && out.view().as<char>() < in.view().as<char>() + in.view().bytes();
+    const bool inside = out.view().as<char>() >= in.view().as<char>() &&
+                        out.view().as<char>() < in.view().as<char>() + in.view().bytes();
     Tensor result = inside ? Tensor::like(out) : out;
-    return start(to_string(call), {in, out}, [&](MPI_Request* r) {
-      return MPI_Ireduce_scatter_block_c(in.view().data, result.view().data, out.numel(), mpi_type(call.type), engine_->op(op, call.type),
-                                         comm_, r);
-    }, result, inside ? out : Tensor());
+    return start(
+        to_string(call), {in, out},
+        [&](MPI_Request* r) {
+          return MPI_Ireduce_scatter_block_c(in.view().data, result.view().data, out.numel(), mpi_type(call.type),
+                                             engine_->op(op, call.type), comm_, r);
+        },
+        result, inside ? out : Tensor());
   }
   Work all_gather(const Tensor& out, const Tensor& in) override {
     auto call = all_gather_call(out, in, size_);
     const bool in_place = in.view().data == out.view().as<char>() + rank_ * in.view().bytes();
     return start(to_string(call), {in, out}, [&](MPI_Request* r) {
-      return MPI_Iallgather_c(in_place ? MPI_IN_PLACE : in.view().data, in.numel(), mpi_type(call.type), out.view().data, in.numel(),
-                              mpi_type(call.type), comm_, r);
+      return MPI_Iallgather_c(in_place ? MPI_IN_PLACE : in.view().data, in.numel(), mpi_type(call.type),
+                              out.view().data, in.numel(), mpi_type(call.type), comm_, r);
     });
   }
   Work broadcast(const Tensor& x, int root) override {
@@ -259,8 +130,8 @@ class MpiCommunicator : public Communicator {
   Work all_to_all(const Tensor& out, const Tensor& in) override {
     auto call = all_to_all_call(out, in, size_);
     return start(to_string(call), {in, out}, [&](MPI_Request* r) {
-      return MPI_Ialltoall_c(in.view().data, call.count / size_, mpi_type(call.type), out.view().data, call.count / size_,
-                             mpi_type(call.type), comm_, r);
+      return MPI_Ialltoall_c(in.view().data, call.count / size_, mpi_type(call.type), out.view().data,
+                             call.count / size_, mpi_type(call.type), comm_, r);
     });
   }
   Work send(const Tensor& x, int to, int tag) override {
@@ -346,47 +217,58 @@ class Process : public MpiProcess {
     for (int round = 0; !flag; ++round) {
       ok(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "world");
       if (!flag && engine_->alarm() && engine_->alarm()->state == 2) engine_->alarm()->check("leaving");
-      if (!flag && round > 200) std::this_thread::sleep_for(microseconds(100));
-      else std::this_thread::yield();
+      if (!flag && round > 200)
+        std::this_thread::sleep_for(microseconds(100));
+      else
+        std::this_thread::yield();
     }
     if (one_host_) {
       MPI_Finalize();
     } else {
-      // MPI_Finalize may hang in UCX's tcp transport. A second, blocking barrier sees to it that the first one's messages have left.
+      // MPI_Finalize may hang in UCX's tcp transport. A second, blocking barrier sees to it that the first one's
+      // messages have left.
       MPI_Barrier(MPI_COMM_WORLD);
       tell_launcher();
     }
     return one_host_;
   }
-  bool first_to_fail(const std::string& reason) override { return !engine_->alarm() || engine_->alarm()->raise(reason); }
+  bool first_to_fail(const std::string& reason) override {
+    return !engine_->alarm() || engine_->alarm()->raise(reason);
+  }
   void end_job(int status) override {
-    // On one host the launcher ends the others when this process does, without a word. MPI_Abort has words of its own, which are to
-    // follow the message on no account.
+    // On one host the launcher ends the others when this process does, without a word. MPI_Abort has words of its own,
+    // which are to follow the message on no account.
     if (!one_host_) {
-      if (int nowhere = open("/dev/null", O_WRONLY); nowhere >= 0) dup2(nowhere, STDERR_FILENO), dup2(nowhere, STDOUT_FILENO);
+      if (int nowhere = open("/dev/null", O_WRONLY); nowhere >= 0)
+        dup2(nowhere, STDERR_FILENO), dup2(nowhere, STDOUT_FILENO);
       MPI_Abort(MPI_COMM_WORLD, status);
     }
     tell_launcher();
     _exit(status);
   }
 
-  // The part of MPI_Finalize that mpiexec (Hydra) waits for, in its wire protocol (PMI-1): without it, it takes the end of this process
-  // for a crash, and kills those that have not quite ended yet.
+  // The part of MPI_Finalize that mpiexec (Hydra) waits for, in its wire protocol (PMI-1): without it, it takes the end
+  // of this process for a crash, and kills those that have not quite ended yet.
   static void tell_launcher() {
     const char* file = std::getenv("PMI_FD");
     if (!file || !std::getenv("HYDI_CONTROL_FD")) return;
     constexpr std::string_view text = "cmd=finalize\n";
     char answer[256];
-    if (write(std::atoi(file), text.data(), text.size()) == static_cast<ssize_t>(text.size()))
-      [[maybe_unused]] auto n = read(std::atoi(file), answer, sizeof answer);
+    if (write(std::atoi(file), text.data(), text.size()) == static_cast<ssize_t>(text.size())) [[maybe_unused]]
+      auto n = read(std::atoi(file), answer, sizeof answer);
   }
   bool all_reachable() {
-    struct Sign { std::uint64_t value; const std::uint64_t* where; int process; };
+    struct Sign {
+      std::uint64_t value;
+      const std::uint64_t* where;
+      int process;
+    };
     Sign mine{0, &mine.value, getpid()};
     mine.value = Clock::now().time_since_epoch().count() * 31 + getpid();
     std::vector<Sign> all(local_size_);
     ok(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, host_), "world");
-    int reached = std::all_of(all.begin(), all.end(), [](auto& s) { return HostBoard::reachable(s.process, s.where, s.value); });
+    int reached =
+        std::all_of(all.begin(), all.end(), [](auto& s) { return HostBoard::reachable(s.process, s.where, s.value); });
     ok(MPI_Allreduce(MPI_IN_PLACE, &reached, 1, MPI_INT, MPI_MIN, host_), "world");
     return reached;
   }
@@ -425,7 +307,8 @@ MpiRanks join_mpi(int& argc, char**& argv) {
   check(!was, "world", "MPI is initialised already: a process may join it once, through one World");
   int provided = 0;
   ok(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "world");
-  check(provided >= MPI_THREAD_SERIALIZED, "world", "this MPI allows calls from one thread only; Trireme needs MPI_THREAD_SERIALIZED");
+  check(provided >= MPI_THREAD_SERIALIZED, "world",
+        "this MPI allows calls from one thread only; Trireme needs MPI_THREAD_SERIALIZED");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   auto process = std::make_unique<Process>();
   MpiRanks ranks = process->ranks();

@@ -1,10 +1,12 @@
 // The build has no MPI.
-#include "parallel/mpi_ranks.h"
+#include "parallel/transport/mpi_ranks.h"
 #include "parallel/world.h"
 
 namespace trireme {
 
-MpiRanks join_mpi(int&, char**&) { fail("world", "this build has no MPI: rebuild with -Dmpi=enabled, or use --ranks for threads"); }
+MpiRanks join_mpi(int&, char**&) {
+  fail("world", "this build has no MPI: rebuild with -Dmpi=enabled, or use --ranks for threads");
+}
 
 std::string mpi_version() { return "none: built without MPI (-Dmpi=enabled builds with it)"; }
 bool has_mpi() { return false; }

@@ -1,4 +1,4 @@
-#include "parallel/call.h"
+#include "parallel/transport/call.h"
 
 #include <cstdlib>
 
@@ -7,16 +7,19 @@ namespace {
 
 void check_host(std::string_view name, const Tensor& x) {
   check(x.defined(), name, "got an undefined tensor, expected one with memory");
-  check(x.device().kind == DeviceKind::cpu, name, "got a tensor on {}, this communicator moves host memory: use to(cpu())", x.device());
+  check(x.device().kind == DeviceKind::cpu, name,
+        "got a tensor on {}, this communicator moves host memory: use to(cpu())", x.device());
 }
 
 Call blocks_call(CallKind kind, const Tensor& large, const Tensor& small, Index blocks, ReduceOp op) {
   auto name = name_of(kind);
   check_host(name, large);
   check_host(name, small);
-  check(large.dtype() == small.dtype(), name, "in and out must have one type, got {} and {}", large.dtype(), small.dtype());
-  check(large.numel() == small.numel() * blocks, name, "got {} elements on one side and {} on the other, expected {} times as many",
-        large.numel(), small.numel(), blocks);
+  check(large.dtype() == small.dtype(), name, "in and out must have one type, got {} and {}", large.dtype(),
+        small.dtype());
+  check(large.numel() == small.numel() * blocks, name,
+        "got {} elements on one side and {} on the other, expected {} times as many", large.numel(), small.numel(),
+        blocks);
   return {kind, large.numel(), large.dtype(), op, 0};
 }
 

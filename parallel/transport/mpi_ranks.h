@@ -8,8 +8,8 @@ namespace trireme {
 class MpiProcess {
  public:
   virtual ~MpiProcess() = default;
-  /// Waits for all ranks and leaves MPI. False when MPI_Finalize was left out because it may hang (ranks on several hosts): the
-  /// process should then end by _exit.
+  /// Waits for all ranks and leaves MPI. False when MPI_Finalize was left out because it may hang (ranks on several
+  /// hosts): the process should then end by _exit.
   virtual bool leave() = 0;
   /// Ends the waits of this host's ranks. True for the first to do so: that rank has the message to print.
   virtual bool first_to_fail(const std::string& reason) = 0;

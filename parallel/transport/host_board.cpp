@@ -1,4 +1,4 @@
-#include "parallel/host_board.h"
+#include "parallel/transport/host_board.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -25,8 +25,8 @@ int slots_for(int ranks) { return static_cast<int>(std::clamp<Index>((32 << 20) 
 
 }  // namespace
 
-// Who enters counts up `arrived`; who takes a chunk, `next`; who has reduced one, `finished`; who has copied out, `left`. The last to
-// leave clears the counts and opens the next round.
+// Who enters counts up `arrived`; who takes a chunk, `next`; who has reduced one, `finished`; who has copied out,
+// `left`. The last to leave clears the counts and opens the next round.
 struct alignas(line) HostBoard::Slot {
   std::atomic<std::uint64_t> round;
   std::atomic<int> arrived, next, finished, left;
@@ -54,8 +54,14 @@ std::size_t HostBoard::bytes(int ranks) {
 }
 
 HostBoard::HostBoard(SharedMemory memory, HostAlarm& alarm, int rank, int size, bool direct)
-    : shared_(std::move(memory)), memory_(static_cast<char*>(shared_.data())), alarm_(alarm), rank_(rank), size_(size), slots_(slots_for(size)),
-      spins_(size <= cores() ? 60 : 0), direct_(direct) {}
+    : shared_(std::move(memory)),
+      memory_(static_cast<char*>(shared_.data())),
+      alarm_(alarm),
+      rank_(rank),
+      size_(size),
+      slots_(slots_for(size)),
+      spins_(size <= cores() ? 60 : 0),
+      direct_(direct) {}
 
 bool HostBoard::reachable(int process, const std::uint64_t* where, std::uint64_t value) {
   std::uint64_t got = 0;
@@ -106,9 +112,10 @@ void HostBoard::sleep(std::uint32_t bell) {
 // All ranks have brought piece i: they must have meant the same call.
 void HostBoard::compare(std::uint64_t i) {
   for (int r = 1; r < size_; ++r)
-    if (const Call &first = entry(0, i).call, &other = entry(r, i).call; first != other) {
-      auto text = fmt::format("{}: rank 0 called {}, rank {} called {}: every rank must make the same calls in the same order",
-                              name_of(first.kind), to_string(first), r, to_string(other));
+    if (const Call& first = entry(0, i).call, &other = entry(r, i).call; first != other) {
+      auto text =
+          fmt::format("{}: rank 0 called {}, rank {} called {}: every rank must make the same calls in the same order",
+                      name_of(first.kind), to_string(first), r, to_string(other));
       alarm_.raise(text);
       throw Error(text, std::source_location::current());
     }
@@ -145,8 +152,8 @@ void HostBoard::reduce_direct(std::uint64_t i, const Piece& p, int c) {
   auto move = [&](int r, void* local, auto* transfer) {
     iovec here{local, bytes}, there{entry(r, i).data + at, bytes};
     const auto moved = transfer(entry(r, i).process, &here, 1, &there, 1, 0);
-    check(moved == static_cast<ssize_t>(bytes), name_of(call.kind), "the memory of rank {} cannot be reached ({}): did its process end?", r,
-          std::strerror(errno));
+    check(moved == static_cast<ssize_t>(bytes), name_of(call.kind),
+          "the memory of rank {} cannot be reached ({}): did its process end?", r, std::strerror(errno));
   };
   std::vector<const void*> ins(size_);
   for (int r = 0; r < size_; ++r) {
@@ -168,8 +175,10 @@ bool HostBoard::reduce() {
     while (s.next < p.chunks) {
       const int c = s.next.fetch_add(1);
       if (c >= p.chunks) break;
-      if (p.direct) reduce_direct(i, p, c);
-      else if (p.count) reduce_staged(i, p, c);
+      if (p.direct)
+        reduce_direct(i, p, c);
+      else if (p.count)
+        reduce_staged(i, p, c);
       if (s.finished.fetch_add(1) + 1 == p.chunks) ring();
       moved = true;
     }
@@ -226,8 +235,11 @@ void HostBoard::wait(Op& op) {
     }
     sleep(bell);
     if (std::chrono::steady_clock::now() - start > patience())
-      fail(what(), "rank {} of {} has waited {} s ({}): another rank hangs or took another path. TRIREME_TIMEOUT sets the patience "
-           "in seconds", rank_, size_, patience().count(), missing(op));
+      fail(what(),
+           "rank {} of {} has waited {} s ({}): another rank hangs or took another path. TRIREME_TIMEOUT sets the "
+           "patience "
+           "in seconds",
+           rank_, size_, patience().count(), missing(op));
   }
 }
 

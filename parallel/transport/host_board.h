@@ -1,18 +1,20 @@
-// HostBoard: all-reduce and barrier between the processes of one host over memory that they share. Nobody polls: who waits
-// sleeps on a futex, so ranks may outnumber cores. Short vectors go through it in pieces: every rank copies its piece in, whoever is
-// there reduces chunks of it (in rank order: the same bits everywhere, and the same as between threads), every rank copies out.
-// Of a long vector only the address goes through it: who reduces a chunk reads it from, and writes it to, the other processes.
+// HostBoard: all-reduce and barrier between the processes of one host over memory that they share. Nobody polls: who
+// waits sleeps on a futex, so ranks may outnumber cores. Short vectors go through it in pieces: every rank copies its
+// piece in, whoever is there reduces chunks of it (in rank order: the same bits everywhere, and the same as between
+// threads), every rank copies out. Of a long vector only the address goes through it: who reduces a chunk reads it
+// from, and writes it to, the other processes.
 #pragma once
 #include <atomic>
 #include <deque>
 #include <mutex>
 
-#include "parallel/call.h"
-#include "parallel/shared_memory.h"
+#include "parallel/transport/call.h"
+#include "parallel/transport/shared_memory.h"
 
 namespace trireme {
 
-/// The reason why the job was ended, in memory that all ranks of a host see. Zeroed memory is a valid alarm that is off.
+/// The reason why the job was ended, in memory that all ranks of a host see. Zeroed memory is a valid alarm that is
+/// off.
 struct HostAlarm {
   std::atomic<std::uint32_t> state;  // 0 off, 1 being written, 2 on
   char reason[1000];
@@ -33,7 +35,8 @@ class HostBoard : public std::enable_shared_from_this<HostBoard> {
   /// True when the process of this number has this value there, and lets us read it.
   static bool reachable(int process, const std::uint64_t* where, std::uint64_t value);
 
-  /// Non-blocking: x is copied as far as there is room; the rest is done by those who wait. kind: all_reduce or barrier.
+  /// Non-blocking: x is copied as far as there is room; the rest is done by those who wait. kind: all_reduce or
+  /// barrier.
   Work post(const Call& call, const Tensor& x);
 
  private:
@@ -54,7 +57,11 @@ class HostBoard : public std::enable_shared_from_this<HostBoard> {
     bool direct;
   };
   /// What a rank has to say of a piece.
-  struct Entry { Call call; int process; char* data; };
+  struct Entry {
+    Call call;
+    int process;
+    char* data;
+  };
 
   Piece piece(std::uint64_t i) const;
   Slot& slot(std::uint64_t i) const;
