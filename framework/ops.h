@@ -35,6 +35,7 @@ Tensor silu(const Tensor&);
 Tensor sigmoid(const Tensor&);
 Tensor tanh(const Tensor&);
 Tensor softplus(const Tensor&);
+Tensor softsign(const Tensor&);
 Tensor exp(const Tensor&);
 Tensor log(const Tensor&);
 Tensor sqrt(const Tensor&);

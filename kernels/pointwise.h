@@ -114,6 +114,20 @@ struct Softplus {
     return Sigmoid::value(x);
   }
 };
+/// x / (1 + |x|).
+struct Softsign {
+  static constexpr char name[] = "softsign", backward_name[] = "softsign_backward";
+  static constexpr bool needs_x = true, needs_y = false;
+  template <class T>
+  static constexpr T value(T x) {
+    return x / (T(1) + math::abs(x));
+  }
+  template <class T>
+  static constexpr T slope(T x, T) {
+    T r = T(1) / (T(1) + math::abs(x));
+    return r * r;
+  }
+};
 struct Exp {
   static constexpr char name[] = "exp", backward_name[] = "exp_backward";
   static constexpr bool needs_x = false, needs_y = true;

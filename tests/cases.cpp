@@ -67,6 +67,7 @@ std::vector<Case> elementwise() {
       {"sigmoid", {data(s)}, one<sigmoid>, "torch.sigmoid(x[0])", {big}},
       {"tanh", {data(s)}, one<tanh>, "torch.tanh(x[0])", {big}},
       {"softplus", {data(s)}, one<softplus>, "F.softplus(x[0])"},
+      {"softsign", {data(s)}, one<softsign>, "F.softsign(x[0])"},
       {"exp", {data(s)}, one<exp>, "torch.exp(x[0])", {big}},
       {"log", {positive(s)}, one<log>, "torch.log(x[0])"},
       {"sqrt", {positive(s)}, one<sqrt>, "torch.sqrt(x[0])"},

@@ -32,6 +32,7 @@ Tensor silu(const Tensor& x) { return unary<pointwise::Silu>(x); }
 Tensor sigmoid(const Tensor& x) { return unary<pointwise::Sigmoid>(x); }
 Tensor tanh(const Tensor& x) { return unary<pointwise::Tanh>(x); }
 Tensor softplus(const Tensor& x) { return unary<pointwise::Softplus>(x); }
+Tensor softsign(const Tensor& x) { return unary<pointwise::Softsign>(x); }
 Tensor exp(const Tensor& x) { return unary<pointwise::Exp>(x); }
 Tensor log(const Tensor& x) { return unary<pointwise::Log>(x); }
 Tensor sqrt(const Tensor& x) { return unary<pointwise::Sqrt>(x); }

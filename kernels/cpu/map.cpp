@@ -56,6 +56,7 @@ const Unary<pointwise::Sigmoid> sigmoid;
 const Unary<pointwise::Silu> silu;
 const Unary<pointwise::Tanh> tanh;
 const Unary<pointwise::Softplus> softplus;
+const Unary<pointwise::Softsign> softsign;
 const Unary<pointwise::Exp> exp;
 const Unary<pointwise::Log> log;
 const Unary<pointwise::Sqrt> sqrt;
