@@ -1,5 +1,5 @@
 // libFuzzer entry for the IDX parser; tools/fuzz builds and runs it.
-// sources: datasets/idx.cpp framework/file.cpp
+// sources: kernels/error.cpp datasets/idx.cpp framework/file.cpp
 // libraries: -lz -ldeflate
 // What is accepted is consistent; the same bytes inside gzip are accepted just when they are outside, with the same
 // values.

@@ -1,5 +1,5 @@
 // libFuzzer entry for the safetensors parser; tools/fuzz builds and runs it.
-// sources: framework/safetensors_header.cpp
+// sources: kernels/error.cpp framework/safetensors_header.cpp
 // A file that is accepted must keep the promises that loading relies on.
 #include <cstdlib>
 #include <set>

@@ -62,10 +62,13 @@ void track_torch(bool with_dropout) {
   }
   INFO("loss " << losses.front() << " to " << losses.back());
   CHECK(losses.back() < losses.front());
-  CHECK(test::distance(losses, torch.get("loss")) < 1e-4);
+  CHECK(test::distance(losses, torch.get("loss_f32")) < 1e-4);
+  // One rounding may turn a ReLU or a maximum the other way, and PyTorch's own f32 weights then end 2e-4 off its f64
+  // ones: weights are compared with those.
+  CHECK(test::distance(losses, torch.get("loss_f64")) < 1e-5);
   for (auto& e : parameters.entries()) {
     INFO(e.name);
-    CHECK(test::distance(e.tensor.to_vector(), torch.get(e.name + ".end")) < 1e-4);
+    CHECK(test::distance(e.tensor.to_vector(), torch.get(e.name + ".end")) < 1e-5);
   }
 }
 
