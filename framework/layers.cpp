@@ -6,20 +6,16 @@
 namespace trireme {
 namespace {
 
-/// Key of a start value drawn on construction, before a name is known: a function of the shape alone.
-std::uint64_t key_of(const Shape& shape, std::uint64_t what) {
-  std::uint64_t key = what;
-  for (Index extent : shape) key = mix(key, static_cast<std::uint64_t>(extent));
-  return key;
-}
+/// Layers that this thread has made: what tells their starts apart before they have names.
+thread_local std::uint64_t made = 0;
 
 /// A weight [O, ..., I] and its bias [O] with PyTorch's default start.
 void make(Tensor& weight, Tensor& bias, const Shape& shape, bool with_bias) {
   weight = Tensor::empty(shape);
-  default_weight(weight, key_of(shape, 0));
+  default_weight(weight, mix(made++, 0));
   if (!with_bias) return;
   bias = Tensor::empty({shape[0]});
-  default_bias(bias, weight, key_of(shape, 1));
+  default_bias(bias, weight, mix(made++, 1));
 }
 
 Extents all(Index n) { return {n, n, n}; }

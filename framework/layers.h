@@ -1,6 +1,6 @@
 // The layers users compose. Each holds its weights as Tensors (copies share them), made on construction with
-// PyTorch's default distribution and a key that depends on the shape alone; initialize(model, seed) redraws
-// them by name (framework/init.h).
+// PyTorch's default distribution, each layer that a thread makes from numbers of its own. initialize(model, seed)
+// redraws them from a seed and their names (framework/init.h).
 #pragma once
 #include "framework/layer.h"
 #include "framework/ops.h"

@@ -47,6 +47,7 @@ struct Problem {
  private:
   Module prepare(DType dtype) {
     Module m = model;
+    initialize(m, 0);
     convert(m, dtype);
     return m;
   }

@@ -50,7 +50,8 @@ int info() {
   fmt::print("version   {} ({}, {})\n", version_text, build_type, compiler_text);
   fmt::print("cpu       {} core{} usable of {}, {}\n", cores(), cores() == 1 ? "" : "s",
              std::thread::hardware_concurrency(), cpu_library());
-  fmt::print("cuda      {}\n", "not in this build");
+  fmt::print("threads   {} per process (--parallel.threads; ranks divide the cores)\n", threads());
+  fmt::print("cuda      not in this build\n");
   fmt::print("mpi       {}\n", mpi_version());
   std::vector<CensusRow> rows = census();
   fmt::print(
