@@ -117,6 +117,13 @@ class Training(Case):
         self.assertAlmostEqual(float(re.search(r"test accuracy: ([\d.]+)", parallel.stdout)[1]), float(first), delta=0.1)
         self.assertEqual(parallel.stdout.count("test accuracy"), 1)
 
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_threads_and_processes_end_with_the_same_bits(self):
+        alike = [*small, "--parallel.threads", 1]
+        self.trained(*alike, "--ranks", 3, name="threads")
+        self.trained(*alike, name="processes", ranks=3)
+        self.assertEqual(self.weights("threads"), self.weights("processes"))
+
 
 class Refusals(Case):
     def test_settings(self):
