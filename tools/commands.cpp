@@ -71,7 +71,7 @@ int train_command(int argc, char** argv, const Config& config) {
 
 int eval_command(int argc, char** argv, const Config& config, const std::string& run, const std::string& weights) {
   return World::run(argc, argv, static_cast<int>(config.parallel.ranks), [&](World& world) {
-    Console console(!world.main(), config.run.log_seconds);
+    Console console(!world.main(), config.run.progress, config.run.log_seconds);
     Dataset data = make_dataset(config, "test");
     Module model = make_model(config, data);
     Parameters parameters(model);

@@ -130,7 +130,8 @@ std::vector<Key> keys(Config& c) {
       {"checkpoint.keep", &c.checkpoint.keep, "newest checkpoints kept"},
       {"run.dir", &c.run.dir, "run directory; empty: runs/MODEL, numbered"},
       {"run.resume", &c.run.resume, "go on from the newest checkpoint of run.dir", "resume"},
-      {"run.log_seconds", &c.run.log_seconds, "seconds between progress lines where there is no terminal"},
+      {"run.progress", &c.run.progress, "bar, lines, or auto: a bar where stderr is a terminal (mpiexec hides it)"},
+      {"run.log_seconds", &c.run.log_seconds, "seconds between progress lines"},
       {"run.max_steps", &c.run.max_steps, "stop (and save) after this many optimizer steps in all; 0: never"},
       {"run.fault", &c.run.fault, "inject a fault for testing: throw:RANK:STEP"},
   };
@@ -194,6 +195,8 @@ void validate(const Config& c) {
   at_least("epochs", c.epochs, 0);
   at_least("optim.lr", c.optim.lr, 0.0);
   at_least("optim.clip_norm", c.optim.clip_norm, 0.0);
+  if (c.run.progress != "auto" && c.run.progress != "bar" && c.run.progress != "lines")
+    throw ConfigError("run.progress is '" + c.run.progress + "', it must be auto, bar or lines");
   at_least("parallel.ranks", c.parallel.ranks, 1);
   at_least("parallel.threads", c.parallel.threads, 0);
   at_least("checkpoint.steps", c.checkpoint.steps, 0);

@@ -42,6 +42,7 @@ struct Config {
   struct Run {
     std::string dir;
     bool resume = false;
+    std::string progress = "auto";
     double log_seconds = 5;
     std::int64_t max_steps = 0;
     std::string fault;

@@ -6,13 +6,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
 namespace trireme {
 
-Console::Console(bool quiet, double seconds)
+Console::Console(bool quiet, const std::string& progress, double seconds)
     : quiet_(quiet),
-      terminal_(!quiet && isatty(STDERR_FILENO) && !getenv("TRIREME_NO_BAR")),
+      bar_(progress == "bar" || (progress == "auto" && isatty(STDERR_FILENO))),
       seconds_(seconds),
       last_(Clock::now()) {}
 
@@ -41,9 +40,9 @@ void Console::progress(const std::string& label, std::int64_t done, std::int64_t
   if (quiet_) return;
   auto now = Clock::now();
   double since = std::chrono::duration<double>(now - last_).count();
-  if (since < (terminal_ ? 0.1 : seconds_)) return;
+  if (since < (bar_ ? 0.1 : seconds_)) return;
   last_ = now;
-  if (!terminal_) {
+  if (!bar_) {
     std::fprintf(stderr, "%s: %lld/%lld, %s\n", label.c_str(), static_cast<long long>(done),
                  static_cast<long long>(total), tail.c_str());
     return;

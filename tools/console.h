@@ -9,8 +9,9 @@ namespace trireme {
 
 class Console {
  public:
-  /// quiet: a rank that says nothing. seconds: between plain lines where stderr is no terminal.
-  Console(bool quiet, double seconds);
+  /// quiet: a rank that says nothing. progress: "bar", "lines", or "auto", which looks whether stderr is a terminal.
+  /// seconds: between plain lines.
+  Console(bool quiet, const std::string& progress, double seconds);
   ~Console();
   Console(const Console&) = delete;
 
@@ -24,7 +25,7 @@ class Console {
  private:
   using Clock = std::chrono::steady_clock;
   void clear_bar();
-  bool quiet_, terminal_, drawn_ = false;
+  bool quiet_, bar_, drawn_ = false;
   double seconds_;
   Clock::time_point last_;
 };

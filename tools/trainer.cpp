@@ -39,7 +39,7 @@ class Trainer {
   Trainer(const Config& config, World& world)
       : config_(config),
         world_(world),
-        console_(!world.main(), config.run.log_seconds),
+        console_(!world.main(), config.run.progress, config.run.log_seconds),
         opening_test_(std::async(std::launch::async, [&config] { return make_dataset(config, "test"); })),
         train_(make_dataset(config, "train")),
         test_(opening_test_.get()),
