@@ -46,7 +46,5 @@ class World {
 
 /// "MPICH 4.0.2 (MPI 4.0)", or why there is no MPI. For `trireme info`.
 std::string mpi_version();
-/// True when the build has MPI.
-bool has_mpi();
 
 }  // namespace trireme

@@ -31,8 +31,7 @@ void check_not_singletons(const Launcher& launcher, int world_size, const std::s
                            : "use the mpiexec that belongs to this MPI";
   fail("world",
        "{} started {} processes, but every one believes to be rank 0 of 1: the launcher and this program's MPI ({}) do "
-       "not "
-       "know each other. {}",
+       "not know each other. {}",
        launcher.name, launcher.ranks, mpi, remedy);
 }
 

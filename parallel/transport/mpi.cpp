@@ -325,6 +325,5 @@ std::string mpi_version() {
   if (name.starts_with("MPICH Version:")) name = "MPICH " + name.substr(name.find_first_not_of(" \t", 14));
   return fmt::format("{} (MPI {}.{})", name, major, minor);
 }
-bool has_mpi() { return true; }
 
 }  // namespace trireme

@@ -5,10 +5,12 @@
 namespace trireme {
 
 MpiRanks join_mpi(int&, char**&) {
-  fail("world", "this build has no MPI: rebuild with -Dmpi=enabled, or use --ranks for threads");
+  fail("world",
+       "started as one of several processes, but this build has no MPI: rebuild with -Dmpi=enabled, or start one "
+       "process "
+       "and use --ranks for threads");
 }
 
 std::string mpi_version() { return "none: built without MPI (-Dmpi=enabled builds with it)"; }
-bool has_mpi() { return false; }
 
 }  // namespace trireme
