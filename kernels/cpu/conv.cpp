@@ -22,6 +22,9 @@ ConvShape conv_shape(const View& x, const View& w, const View& y, const ConvOpti
         "{} groups do not divide {} input and {} output channels", o.groups, s.c_in, s.c_out);
   check(s.group_in() == w.shape[-1], op, "input has {} channels, the filter expects {}", s.c_in,
         w.shape[-1] * o.groups);
+  // Options may say something about axes that are not there.
+  for (std::size_t d = s.dims; d < 3; ++d)
+    s.options.stride[d] = s.options.dilation[d] = 1, s.options.pad_begin[d] = s.options.pad_end[d] = 0;
   Shape expected{s.n};
   for (int d = 0; d < s.dims; ++d) {
     check(o.stride[d] >= 1 && o.dilation[d] >= 1, op, "stride {} and dilation {} must be at least 1", o.stride[d],
