@@ -1,13 +1,16 @@
-#include <fmt/format.h>
-
 #include "models/models.h"
 
+#include <fmt/format.h>
+
 #include "framework/suggest.h"
+#include "models/resnet.h"
 
 namespace trireme {
 
 const std::vector<ModelRow>& models() {
-  static const std::vector<ModelRow> rows{{"mlp", mlp}, {"lenet5", lenet5}, {"mnist_cnn", mnist_cnn}};
+  static const std::vector<ModelRow> rows{
+      {"mlp", mlp},           {"lenet5", lenet5},     {"mnist_cnn", mnist_cnn}, {"resnet18", resnet18},
+      {"resnet34", resnet34}, {"resnet50", resnet50}, {"resnet101", resnet101}, {"resnet152", resnet152}};
   return rows;
 }
 

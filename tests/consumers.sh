@@ -22,7 +22,7 @@ cd "$work/consumer"
 expect() { [ "$("$1" | grep -c '^loss [0-9]')" = 3 ] || { echo "consumers: $1 did not print three losses"; exit 1; }; }
 c++ main.cpp -o with-pkg-config $(pkg-config --cflags --libs trireme)
 expect ./with-pkg-config
-cmake -S . -B with-cmake -DCMAKE_BUILD_TYPE=Debug >/dev/null
+cmake -G Ninja -S . -B with-cmake -DCMAKE_BUILD_TYPE=Debug >/dev/null
 cmake --build with-cmake >/dev/null
 expect with-cmake/consumer
 meson setup with-meson >/dev/null

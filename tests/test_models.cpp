@@ -4,6 +4,7 @@
 #include "framework/optimizer.h"
 #include "framework/pass.h"
 #include "framework/tape.h"
+#include "models/resnet.h"
 #include "tests/catch.h"
 #include "tests/oracle.h"
 
@@ -91,6 +92,12 @@ TEST_CASE("models have the sizes and names known from elsewhere") {
   CHECK(Parameters(mnist_cnn()).count() == 1'199'882);
   CHECK(Parameters(lenet5()).count() == 61'706);
   CHECK(Parameters(mlp()).count() == 535'818);
+  // torchvision.models, weights of 1,000 classes
+  CHECK(Parameters(resnet18()).count() == 11'689'512);
+  CHECK(Parameters(resnet34()).count() == 21'797'672);
+  CHECK(Parameters(resnet50()).count() == 25'557'032);
+  CHECK(Parameters(resnet101()).count() == 44'549'160);
+  CHECK(Parameters(resnet152()).count() == 60'192'808);
   Parameters p(mnist_cnn());
   std::vector<std::string> names;
   for (auto& e : p.entries()) names.push_back(e.name);

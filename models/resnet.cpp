@@ -1,0 +1,96 @@
+// Residual networks (He et al. 2015, arXiv 1512.03385) as torchvision builds and names them: the stride of a bottleneck
+// sits in its 3 x 3 convolution.
+#include "models/resnet.h"
+
+#include <array>
+
+namespace trireme {
+namespace {
+
+Conv2d plain(Index in, Index out, Index kernel, Index stride) {
+  return Conv2d(in, out, kernel, {.stride = stride, .pad = kernel / 2, .bias = false});
+}
+const BatchNormOptions with_relu{.relu = true};
+
+/// What is added at the end of a block: its input, brought to the block's shape where that differs.
+Sequential shortcut(Index in, Index out, Index stride) {
+  if (in == out && stride == 1) return {};
+  return {plain(in, out, 1, stride), BatchNorm(out)};
+}
+
+struct BasicBlock {
+  static constexpr Index expansion = 1;
+  BasicBlock(Index in, Index width, Index stride)
+      : conv1(plain(in, width, 3, stride)),
+        bn1(width, with_relu),
+        conv2(plain(width, width, 3, 1)),
+        bn2(width, with_relu),
+        downsample(shortcut(in, width, stride)) {}
+  Tensor operator()(const Tensor& x) const { return bn2(conv2(bn1(conv1(x))), downsample(x)); }
+  void visit(const Visit& v) {
+    v("conv1", conv1), v("bn1", bn1), v("conv2", conv2), v("bn2", bn2), v("downsample", downsample);
+  }
+  Conv2d conv1;
+  BatchNorm bn1;
+  Conv2d conv2;
+  BatchNorm bn2;
+  Sequential downsample;
+};
+
+struct Bottleneck {
+  static constexpr Index expansion = 4;
+  Bottleneck(Index in, Index width, Index stride)
+      : conv1(plain(in, width, 1, 1)),
+        bn1(width, with_relu),
+        conv2(plain(width, width, 3, stride)),
+        bn2(width, with_relu),
+        conv3(plain(width, width * expansion, 1, 1)),
+        bn3(width * expansion, with_relu),
+        downsample(shortcut(in, width * expansion, stride)) {}
+  Tensor operator()(const Tensor& x) const { return bn3(conv3(bn2(conv2(bn1(conv1(x))))), downsample(x)); }
+  void visit(const Visit& v) {
+    v("conv1", conv1), v("bn1", bn1), v("conv2", conv2), v("bn2", bn2), v("conv3", conv3), v("bn3", bn3);
+    v("downsample", downsample);
+  }
+  Conv2d conv1;
+  BatchNorm bn1;
+  Conv2d conv2;
+  BatchNorm bn2;
+  Conv2d conv3;
+  BatchNorm bn3;
+  Sequential downsample;
+};
+
+template <class Block>
+Sequential stage(Index& channels, Index width, Index blocks, Index stride) {
+  Sequential all;
+  for (Index i = 0; i < blocks; ++i) {
+    all.add(Block(channels, width, i == 0 ? stride : 1));
+    channels = width * Block::expansion;
+  }
+  return all;
+}
+
+template <class Block>
+Sequential resnet(const std::array<Index, 4>& blocks, const ModelOptions& o) {
+  check(o.input.rank() == 3, "resnet", "a sample is {}, expected [height, width, channels]", o.input);
+  Index channels = 64;
+  Sequential net;
+  net.add("conv1", Conv2d(o.input[2], channels, 7, {.stride = 2, .pad = 3, .bias = false}))
+      .add("bn1", BatchNorm(channels))
+      .add("relu", relu)
+      .add("maxpool", MaxPool(3, {.stride = 2, .pad = 1}));
+  for (std::size_t i = 0; i < 4; ++i)
+    net.add("layer" + std::to_string(i + 1), stage<Block>(channels, Index{64} << i, blocks[i], i == 0 ? 1 : 2));
+  return net.add("avgpool", global_avg_pool).add("flatten", flatten).add("fc", Linear(channels, o.classes));
+}
+
+}  // namespace
+
+Sequential resnet18(const ModelOptions& o) { return resnet<BasicBlock>({2, 2, 2, 2}, o); }
+Sequential resnet34(const ModelOptions& o) { return resnet<BasicBlock>({3, 4, 6, 3}, o); }
+Sequential resnet50(const ModelOptions& o) { return resnet<Bottleneck>({3, 4, 6, 3}, o); }
+Sequential resnet101(const ModelOptions& o) { return resnet<Bottleneck>({3, 4, 23, 3}, o); }
+Sequential resnet152(const ModelOptions& o) { return resnet<Bottleneck>({3, 8, 36, 3}, o); }
+
+}  // namespace trireme
