@@ -13,6 +13,7 @@
 #include "framework/tape.h"
 #include "framework/weights.h"
 #include "models/models.h"
+#include "models/resnet.h"
 #include "parallel/mesh.h"
 #include "parallel/step.h"
 #include "parallel/world.h"
