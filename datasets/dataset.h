@@ -16,6 +16,13 @@ struct PixelScale {
   std::vector<float> mean{0}, deviation{1};  ///< a number per channel, or one for all
 };
 
+/// What a read may depend on beside the sample: random augmentation is a function of (seed, epoch, id), the same on one
+/// rank and on many.
+struct Draw {
+  std::uint64_t seed = 0;
+  Index epoch = 0;
+};
+
 class DatasetSource {
  public:
   virtual ~DatasetSource() = default;
@@ -25,7 +32,7 @@ class DatasetSource {
   virtual Index classes() const = 0;
   virtual PixelScale scale() const = 0;
   /// Writes sample id's pixels (shape().numel() bytes) and returns its label. Called from several threads.
-  virtual std::int64_t read(Index id, std::span<std::uint8_t> pixels) const = 0;
+  virtual std::int64_t read(Index id, std::span<std::uint8_t> pixels, const Draw& = {}) const = 0;
 };
 
 /// A dataset by value: copies share it.

@@ -67,7 +67,8 @@ struct Loader::Impl {
     convert = pixel_converter(dataset->scale(), shape, options.dtype);
   }
   /// Reads this rank's share of global batch index.
-  Batch make(const std::vector<std::int64_t>& order, Index index) const {
+  Batch make(const std::vector<std::int64_t>& order, Index of_epoch, Index index) const {
+    const Draw draw{options.seed, of_epoch};
     Batch batch;
     batch.index = index;
     batch.global = std::min(options.batch, size - index * options.batch);
@@ -83,7 +84,7 @@ struct Loader::Impl {
     const Index row_bytes = shape.numel() * size_of(options.dtype);
     for (Index row = 0; row < rows; ++row) {
       batch.samples.data<std::int64_t>()[row] = ids[row];
-      batch.y.data<std::int64_t>()[row] = dataset->read(ids[row], pixels);
+      batch.y.data<std::int64_t>()[row] = dataset->read(ids[row], pixels, draw);
       convert(pixels, batch.x.data<std::byte>() + row * row_bytes);
     }
     return batch;
@@ -171,7 +172,9 @@ struct Loader::Iterator::State {
   explicit State(std::shared_ptr<Impl> impl) : loader(std::move(impl)), epoch(loader->epoch) {
     const LoaderOptions& o = loader->options;
     auto order = epoch_order(loader->size, o.shuffle, o.seed, epoch);
-    auto make = [impl = loader.get(), order = std::move(order)](Index index) { return impl->make(order, index); };
+    auto make = [impl = loader.get(), order = std::move(order), of = epoch](Index index) {
+      return impl->make(order, of, index);
+    };
     source.emplace(std::move(make), std::exchange(loader->skip, 0), loader->batches, o.workers, o.prefetch);
   }
   bool done() const { return !source; }

@@ -32,7 +32,7 @@ class IdxDataset final : public DatasetSource {
   Shape shape() const override { return shape_; }
   Index classes() const override { return digits; }
   PixelScale scale() const override { return scale_; }
-  std::int64_t read(Index id, std::span<std::uint8_t> pixels) const override {
+  std::int64_t read(Index id, std::span<std::uint8_t> pixels, const Draw&) const override {
     check(id >= 0 && id < size(), name_, "sample {} is outside [0, {})", id, size());
     check(std::ssize(pixels) == shape_.numel(), name_, "room for {} pixels, a sample has {}", pixels.size(),
           shape_.numel());

@@ -26,7 +26,7 @@ class SyntheticDataset final : public DatasetSource {
     // Variance (1 + 9) / 16 of a uniform byte's, which is 1/12 of full scale squared.
     return {{0.5f}, {0.2282f}};
   }
-  std::int64_t read(Index id, std::span<std::uint8_t> pixels) const override {
+  std::int64_t read(Index id, std::span<std::uint8_t> pixels, const Draw&) const override {
     check(id >= 0 && id < size(), "synthetic", "sample {} is outside [0, {})", id, size());
     const Philox labels{mix(options_.seed, 1)}, prototypes{mix(options_.seed, 2)}, noises{mix(options_.seed, 3)};
     const auto sample = static_cast<std::uint64_t>(options_.first + id);

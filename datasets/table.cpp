@@ -12,9 +12,9 @@ class Head final : public DatasetSource {
   Shape shape() const override { return all_->shape(); }
   Index classes() const override { return all_->classes(); }
   PixelScale scale() const override { return all_->scale(); }
-  std::int64_t read(Index id, std::span<std::uint8_t> pixels) const override {
+  std::int64_t read(Index id, std::span<std::uint8_t> pixels, const Draw& draw) const override {
     check(id >= 0 && id < size_, "head", "sample {} is outside [0, {})", id, size_);
-    return all_->read(id, pixels);
+    return all_->read(id, pixels, draw);
   }
 
  private:

@@ -24,7 +24,7 @@ class Counting final : public DatasetSource {
   PixelScale scale() const override {
     return shape_[-1] == 3 ? PixelScale{{0.5f, 0.25f, 0}, {1, 2, 4}} : PixelScale{{0.1307f}, {0.3081f}};
   }
-  std::int64_t read(Index id, std::span<std::uint8_t> pixels) const override {
+  std::int64_t read(Index id, std::span<std::uint8_t> pixels, const Draw&) const override {
     check(id != broken_, "counting", "sample {} is broken", id);
     ++reads;
     for (std::size_t i = 0; i < pixels.size(); ++i)
