@@ -1,40 +1,13 @@
-#include <png.h>
-#include <turbojpeg.h>
-
 #include <cstring>
-#include <memory>
 
 #include "datasets/image.h"
 #include "tests/catch.h"
-#include "tests/idx_files.h"
+#include "tests/image_files.h"
 
 using namespace trireme;
 using namespace trireme::test;
 
 namespace {
-
-/// What libpng makes of pixels in one of its formats.
-Bytes png(const void* pixels, png_uint_32 width, png_uint_32 height, png_uint_32 format, const void* colors = nullptr,
-          png_uint_32 entries = 0) {
-  png_image image{};
-  image.version = PNG_IMAGE_VERSION;
-  image.width = width, image.height = height, image.format = format, image.colormap_entries = entries;
-  Bytes out(100000);
-  png_alloc_size_t size = out.size();
-  REQUIRE(png_image_write_to_memory(&image, out.data(), &size, 0, pixels, 0, colors) != 0);
-  out.resize(size);
-  return out;
-}
-
-Bytes jpeg(const Bytes& pixels, int width, int height, int format, int subsampling) {
-  std::unique_ptr<void, int (*)(tjhandle)> handle(tjInitCompress(), tjDestroy);
-  unsigned char* to = nullptr;
-  unsigned long size = 0;
-  REQUIRE(tjCompress2(handle.get(), pixels.data(), width, 0, height, format, &to, &size, subsampling, 95, 0) == 0);
-  Bytes out(to, to + size);
-  tjFree(to);
-  return out;
-}
 
 Tensor decode(const Bytes& bytes, int channels, Index max_pixels = 1 << 26) {
   return decode_image(std::as_bytes(std::span(bytes)), channels, "F", max_pixels);
@@ -83,7 +56,7 @@ TEST_CASE("image: JPEG, grey and in colour") {
       smooth.push_back(static_cast<std::uint8_t>(30 + 6 * y));
       smooth.push_back(100);
     }
-  const Bytes file = jpeg(smooth, width, height, TJPF_RGB, TJSAMP_444);
+  const Bytes file = jpeg(smooth, width, height);
   const Tensor color = decode(file, 3), grey = decode(file, 1);
   REQUIRE(color.shape() == Shape{height, width, 3});
   REQUIRE(grey.shape() == Shape{height, width, 1});
@@ -94,7 +67,7 @@ TEST_CASE("image: JPEG, grey and in colour") {
     worst = std::max(worst, std::abs((299 * p[0] + 587 * p[1] + 114 * p[2]) / 1000 - grey.data<std::uint8_t>()[i]));
   }
   CHECK(worst <= 6);
-  const Tensor from_grey = decode(jpeg(values(grey), width, height, TJPF_GRAY, TJSAMP_GRAY), 3);
+  const Tensor from_grey = decode(jpeg(values(grey), width, height, {.space = JCS_GRAYSCALE}), 3);
   CHECK(from_grey.data<std::uint8_t>()[0] == from_grey.data<std::uint8_t>()[2]);
 }
 
@@ -111,8 +84,8 @@ TEST_CASE("image: what cannot be decoded") {
   CHECK_THROWS_WITH(decode(good, 3, 5), contains("image: F: 3 x 2 pixels, at most 5 in all"));
 
   Bytes pixels(64 * 64 * 4, 100);
-  const Bytes photo = jpeg(pixels, 64, 64, TJPF_RGB, TJSAMP_420);
-  CHECK_THROWS_WITH(decode(jpeg(pixels, 64, 64, TJPF_CMYK, TJSAMP_444), 3), contains("CMYK"));
+  const Bytes photo = jpeg(pixels, 64, 64, {.sampling = 2});
+  CHECK_THROWS_WITH(decode(jpeg(pixels, 64, 64, {.space = JCS_CMYK}), 3), contains("CMYK"));
   CHECK_THROWS_WITH(decode(Bytes(photo.begin(), photo.end() - 40), 3), contains("image: F: damaged JPEG"));
   CHECK_THROWS_WITH(decode(Bytes(photo.begin(), photo.begin() + 30), 3), contains("image: F: damaged JPEG"));
   CHECK_THROWS_WITH(decode(photo, 3, 4095), contains("64 x 64 pixels, at most 4095"));
