@@ -4,12 +4,18 @@
 #include <climits>
 
 #include "framework/launch.h"
+#include "framework/trace.h"
 #include "kernels/elementwise.h"
 
 namespace trireme {
 namespace {
 
-thread_local bool grad_off = false;
+/// What becomes of an op on this thread. A trace sees all, whatever NoGrad says.
+struct Mode {
+  bool grad_off = false;
+  Trace* trace = nullptr;
+};
+thread_local Mode mode;
 thread_local std::uint64_t last_sequence = 0;
 
 /// What dying nodes leave behind. It is taken apart in a loop, since each piece may hold the last handle on another
@@ -270,8 +276,12 @@ bool sole(const Tensor& t) { return t && t.impl().use_count() == 1 && t.impl()->
 
 void add_into(const Tensor& y, const Tensor& x) { launch<kernel::Axpby>(y, x, 1.0, 1.0); }
 
-Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Backward backward) {
-  if (grad_off) return y;
+Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Detail detail, Backward backward) {
+  if (mode.trace != nullptr) {
+    mode.trace->ops.push_back({op, std::move(inputs), y, detail.copy()});
+    return y;
+  }
+  if (mode.grad_off) return y;
   const auto wanted = [](const Tensor& t) { return t && t.impl()->node; };
   if (std::none_of(inputs.begin(), inputs.end(), wanted)) return y;
   auto node = std::make_shared<Node>();
@@ -290,8 +300,9 @@ Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Backward bac
   return y;
 }
 bool recording(std::initializer_list<const Tensor*> inputs) {
-  return !grad_off &&
-         std::any_of(inputs.begin(), inputs.end(), [](const Tensor* t) { return *t && t->impl()->node != nullptr; });
+  const Mode now = mode;
+  if (now.grad_off || now.trace != nullptr) return now.trace != nullptr;
+  return std::any_of(inputs.begin(), inputs.end(), [](const Tensor* t) { return *t && t->impl()->node != nullptr; });
 }
 
 void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, const BackwardOptions& options) {
@@ -334,8 +345,11 @@ void set_grad_block(const Tensor& leaf, const Tensor& grad) {
 }
 bool has_grad(const Tensor& leaf) { return leaf_of(leaf, "has_grad").written; }
 
-NoGrad::NoGrad() : before_(std::exchange(grad_off, true)) {}
-NoGrad::~NoGrad() { grad_off = before_; }
+NoGrad::NoGrad() : before_(std::exchange(mode.grad_off, true)) {}
+NoGrad::~NoGrad() { mode.grad_off = before_; }
+
+Trace::Trace() : before_(std::exchange(mode.trace, this)) {}
+Trace::~Trace() { mode.trace = before_; }
 
 Tensor& Tensor::require_grad(bool on) {
   check(defined(), "require_grad", "the tensor is undefined");

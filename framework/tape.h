@@ -1,6 +1,7 @@
 // Tape: what backward() walks. A Node holds an op's inputs and the two halves of its backward: by the inputs, and by
 // the weights. They are separate because pipeline schedules run the second half later (zero-bubble, arXiv 2401.10241).
 #pragma once
+#include <any>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -96,15 +97,36 @@ struct Tensor::Impl {
   std::shared_ptr<Node> node;  // null: not on the tape
 };
 
-/// Puts y on the tape if any input is (and recording is on); returns y. op is kept for error messages: a literal.
+/// What an op's name and inputs leave open: its options. Borrowed; only a Trace copies them.
+class Detail {
+ public:
+  Detail() = default;
+  template <class T>
+  Detail(const T& options)  // NOLINT: implicit
+      : options_(&options), copy_([](const void* p) { return std::any(*static_cast<const T*>(p)); }) {}
+  std::any copy() const { return copy_ ? copy_(options_) : std::any(); }
+
+ private:
+  const void* options_ = nullptr;
+  std::any (*copy_)(const void*) = nullptr;
+};
+
+/// Puts y on the tape if any input is (and recording is on); returns y. op is a literal: it stands in error messages
+/// and, with detail, in a Trace (framework/trace.h).
 /// The inputs that belong to the second half (weights) need not be told apart: whoever calls into/put decides.
-Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Backward backward);
+Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Detail detail, Backward backward);
+inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Detail detail, BackwardFn backward) {
+  return record(op, std::move(y), std::move(inputs), detail, Backward{std::move(backward), {}});
+}
+inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Backward backward) {
+  return record(op, std::move(y), std::move(inputs), {}, std::move(backward));
+}
 inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, BackwardFn backward) {
-  return record(op, std::move(y), std::move(inputs), Backward{std::move(backward), {}});
+  return record(op, std::move(y), std::move(inputs), {}, Backward{std::move(backward), {}});
 }
 /// True when nobody else holds t or its block: it may be overwritten.
 bool sole(const Tensor& t);
-/// True when an op over these inputs would be recorded: lets an op skip saving what only backward needs.
+/// True when an op over these inputs would be recorded (or traced): lets an op skip saving what only backward needs.
 bool recording(std::initializer_list<const Tensor*> inputs);
 
 /// Weight halves that backward left for later, in the order met.

@@ -3,6 +3,7 @@
 
 #include "framework/ops.h"
 #include "framework/pass.h"
+#include "framework/trace.h"
 #include "kernels/runtime.h"
 #include "tests/catch.h"
 
@@ -290,4 +291,26 @@ TEST_CASE("tensors: rows share, clones do not, empty ones are defined") {
   CHECK(none.to_vector().empty());
   CHECK(x.to(DType::i64).to_vector() == Values{1, 2, 0, 0, 5, 6});
   CHECK_FALSE(Tensor().view());
+}
+
+TEST_CASE("a trace lists ops with their options, and keeps them off the tape") {
+  const Tensor x = leaf({1, -2});
+  {
+    const NoGrad no_grad;
+    scale(x, 3);  // before the trace
+    const Trace outer;
+    Trace trace;
+    const Tensor y = relu(scale(x, 3)), z = permute(y.reshape({1, 2}), {1, 0});
+    REQUIRE(trace.ops.size() == 4);
+    CHECK(outer.ops.empty());
+    CHECK(trace.ops[0].name == std::string("scale"));
+    CHECK(trace.ops[0].inputs[0].id() == x.id());
+    CHECK(std::any_cast<double>(trace.ops[0].detail) == 3);
+    CHECK(trace.ops[1].inputs[0].id() == trace.ops[0].output.id());
+    CHECK(trace.ops[1].output.id() == y.id());
+    CHECK_FALSE(trace.ops[1].detail.has_value());
+    CHECK(std::any_cast<Shape>(trace.ops[3].detail) == Shape{1, 0});
+    CHECK_FALSE(z.requires_grad());
+  }
+  CHECK(relu(x).requires_grad());
 }

@@ -45,7 +45,7 @@ Tensor scale(const Tensor& x, double factor) {
   Tensor y = Tensor::like(x);
   launch<kernel::Axpby>(y, x, factor, 0.0);
   if (!recording({&x})) return y;
-  return record("scale", std::move(y), {x}, [factor](const Tensor& dy, Gradients& g) {
+  return record("scale", std::move(y), {x}, factor, [factor](const Tensor& dy, Gradients& g) {
     give(g, 0, [&](const Tensor& dx) { launch<kernel::Axpby>(dx, dy, factor, 0.0); });
   });
 }

@@ -49,8 +49,8 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
                       launch<kernel::ConvBackwardWeight>(dw, db, x, dy, o, accumulate);
                     });
                   }};
-  if (!o.relu) return record("conv", std::move(y), {x, w, bias}, std::move(halves));
-  return ops::record_relu(y, record("conv", y.detach(), {x, w, bias}, std::move(halves)));
+  if (!o.relu) return record("conv", std::move(y), {x, w, bias}, o, std::move(halves));
+  return ops::record_relu(y, record("conv", y.detach(), {x, w, bias}, o, std::move(halves)));
 }
 
 }  // namespace trireme

@@ -34,7 +34,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
   else
     launch<kernel::MatMul>(c, a, b, o);
   if (!recording({&a, &b})) return c;
-  return record("matmul", std::move(c), {a, b}, [a, b, ta, tb](const Tensor& dc, Gradients& g) {
+  return record("matmul", std::move(c), {a, b}, o, [a, b, ta, tb](const Tensor& dc, Gradients& g) {
     // c = op(a) op(b): d op(a) = dc op(b)^T, d op(b) = op(a)^T dc, each transposed back where op transposes.
     if (ta)
       give_product(g, 0, b, dc, tb, true);

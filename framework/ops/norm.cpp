@@ -136,7 +136,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   launch<kernel::BatchNormApply>(y, x, s.mean, s.rstd, gamma, beta, residual, o.relu);
   if (!recording({&x, &gamma, &beta, &residual})) return y;
   Kept kept{x, gamma, o.relu ? y.detach() : Tensor{}, s, everybody};
-  return record(op, std::move(y), {x, gamma, beta, residual},
+  return record(op, std::move(y), {x, gamma, beta, residual, running_mean, running_var}, o,
                 [kept = std::move(kept)](const Tensor& dy, Gradients& g) { batch_norm_backward(kept, dy, g); });
 }
 
@@ -153,7 +153,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   Tensor y = Tensor::like(x);
   launch<kernel::LayerNorm>(y, mean, rstd, x, gamma, beta, eps);
   if (!recording({&x, &gamma, &beta})) return y;
-  return record(op, std::move(y), {x, gamma, beta},
+  return record(op, std::move(y), {x, gamma, beta}, eps,
                 Backward{[x, gamma, mean, rstd](const Tensor& dy, Gradients& g) {
                            give(g, 0, [&](const Tensor& dx) {
                              launch<kernel::LayerNormBackwardInput>(dx, dy, x, mean, rstd, gamma);

@@ -43,7 +43,7 @@ Tensor max_pool(const Tensor& x, const PoolOptions& o) {
   const Tensor index = Tensor::empty(y.shape(), cells(x.shape(), o) > 255 ? DType::i32 : DType::u8, x.device());
   launch<kernel::MaxPool>(y, index, x, o);
   if (!recording({&x})) return y;
-  return record("max_pool", std::move(y), {x}, [index, o](const Tensor& dy, Gradients& g) {
+  return record("max_pool", std::move(y), {x}, o, [index, o](const Tensor& dy, Gradients& g) {
     give(g, 0, [&](const Tensor& dx) { launch<kernel::MaxPoolBackward>(dx, dy, index, o); });
   });
 }
@@ -54,7 +54,7 @@ Tensor avg_pool(const Tensor& x, const PoolOptions& o) {
   Tensor y = Tensor::empty(pool_shape("avg_pool", x.shape(), o), x.dtype(), x.device());
   launch<kernel::AvgPool>(y, x, o);
   if (!recording({&x})) return y;
-  return record("avg_pool", std::move(y), {x}, [o](const Tensor& dy, Gradients& g) {
+  return record("avg_pool", std::move(y), {x}, o, [o](const Tensor& dy, Gradients& g) {
     give(g, 0, [&](const Tensor& dx) { launch<kernel::AvgPoolBackward>(dx, dy, o); });
   });
 }
@@ -87,7 +87,7 @@ Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias_given, const P
   launch<kernel::BiasReluPoolDropout>(y, index, x, bias, sample, o, p, ops::pass_key(layer));
   if (!recording({&x, &bias})) return y;
   // One half: the bias' gradient falls out of the pass that makes dx.
-  return record(op, std::move(y), {x, bias}, [index, o, p, full = x.shape()](const Tensor& dy, Gradients& g) {
+  return record(op, std::move(y), {x, bias}, o, [index, o, p, full = x.shape()](const Tensor& dy, Gradients& g) {
     if (!g.wants(0) && !g.wants(1)) return;
     const Gradients::Target db = g.wants(1) ? g.into(1) : Gradients::Target{};
     if (dy.numel() == 0 && db.tensor && !db.accumulate) launch<kernel::Fill>(db.tensor, 0.0);

@@ -65,7 +65,7 @@ Tensor concat(const std::vector<Tensor>& parts, int axis) {
   if (!recorded) return y;
   std::vector<Index> sizes;
   for (const Tensor& part : parts) sizes.push_back(part.dim(axis));
-  return record("concat", std::move(y), parts, [sizes, axis](const Tensor& dy, Gradients& g) {
+  return record("concat", std::move(y), parts, axis, [sizes, axis](const Tensor& dy, Gradients& g) {
     Shape from = zeros(dy.rank());
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       give(g, static_cast<int>(i), [&](const Tensor& dx) { copy_box(dx, zeros(dy.rank()), dy, from, dx.shape()); });
@@ -91,7 +91,7 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int 
     Tensor y = Tensor::empty(shape, x.dtype(), x.device());
     copy_box(y, zeros(x.rank()), x, at, shape);
     if (recording({&x})) {
-      y = record("split", std::move(y), {x}, [at](const Tensor& dy, Gradients& g) { give_box(g, 0, dy, at); });
+      y = record("split", std::move(y), {x}, at, [at](const Tensor& dy, Gradients& g) { give_box(g, 0, dy, at); });
     }
     parts.push_back(std::move(y));
     at[axis] += size;
@@ -111,7 +111,7 @@ Tensor pad(const Tensor& x, const Shape& begin, const Shape& end) {
   Tensor y = Tensor::zeros(shape, x.dtype(), x.device());
   copy_box(y, begin, x, zeros(x.rank()), x.shape());
   if (!recording({&x})) return y;
-  return record("pad", std::move(y), {x}, [begin](const Tensor& dy, Gradients& g) {
+  return record("pad", std::move(y), {x}, begin, [begin](const Tensor& dy, Gradients& g) {
     give(g, 0, [&](const Tensor& dx) { copy_box(dx, zeros(dy.rank()), dy, begin, dx.shape()); });
   });
 }
@@ -131,7 +131,7 @@ Tensor permute(const Tensor& x, const Shape& order) {
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   launch<kernel::Permute>(y, x, order);
   if (!recording({&x})) return y;
-  return record("permute", std::move(y), {x}, [back](const Tensor& dy, Gradients& g) {
+  return record("permute", std::move(y), {x}, order, [back](const Tensor& dy, Gradients& g) {
     give(g, 0, [&](const Tensor& dx) { launch<kernel::Permute>(dx, dy, back); });
   });
 }
@@ -182,7 +182,7 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
   if (!recording({&x})) return y;
   if (kind == ReduceKind::max) {
     const Tensor kept = y.detach();
-    return record("reduce", std::move(y), {x}, [x, y = kept](const Tensor& dy, Gradients& g) {
+    return record("reduce", std::move(y), {x}, kind, [x, y = kept](const Tensor& dy, Gradients& g) {
       // All cells that hold the largest value share alike, as in torch.amax: share is 1/2 there (x ties with y), else
       // 0.
       give(g, 0, [&](const Tensor& dx) {
@@ -195,7 +195,7 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
     });
   }
   const double factor = kind == ReduceKind::mean ? 1 / static_cast<double>(per_cell) : 1;
-  return record("reduce", std::move(y), {x}, [factor](const Tensor& dy, Gradients& g) {
+  return record("reduce", std::move(y), {x}, kind, [factor](const Tensor& dy, Gradients& g) {
     give(g, 0, [&](const Tensor& dx) { spread(dx, dy, factor); });
   });
 }
