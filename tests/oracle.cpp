@@ -15,7 +15,11 @@ namespace {
 
 bool missing = false;
 
-std::string python() {
+std::string python(Python which) {
+  if (which == Python::oracles) {
+    const char* chosen = std::getenv("TRIREME_ORACLE_PYTHON");
+    return chosen ? chosen : "python3";
+  }
   if (const char* chosen = std::getenv("TRIREME_PYTHON")) return chosen;
   return std::filesystem::exists("/usr/bin/python3") ? "/usr/bin/python3"
                                                      : "python3";  // where the distribution puts torch
@@ -84,14 +88,15 @@ void Oracle::put(const std::string& name, const std::vector<double>& values) con
 
 void Oracle::note(const std::string& name, const std::string& text) const { std::ofstream(folder_ / name) << text; }
 
-bool Oracle::run(const std::string& script, const std::string& arguments) const {
+bool Oracle::run(const std::string& script, const std::string& arguments, Python which) const {
   const std::string command =
-      python() + " " + (root() / "tests" / script).string() + " " + folder_.string() + " " + arguments;
+      python(which) + " " + (root() / "tests" / script).string() + " " + folder_.string() + " " + arguments;
   const int status = std::system(command.c_str());
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   if (code == 77) {
     missing = true;
-    std::cerr << "SKIPPED: " << script << " needs python3-torch and python3-numpy\n";
+    std::cerr << "SKIPPED: " << script << " (" << arguments
+              << ") needs Python packages: tools/setup --oracles installs them\n";
     return false;
   }
   check(code == 0, "oracle", "'{}' ended with {}", command, code);

@@ -17,6 +17,11 @@ void note_missing();
 /// Parent of the folder tests/.
 std::filesystem::path root();
 
+/// Which Python runs a script: the distribution's (PyTorch, onnx), or that of build/oracles, where tools/setup puts
+/// what the distribution lacks (onnxruntime, tensorboard, safetensors) and which tools/test names in
+/// TRIREME_ORACLE_PYTHON.
+enum class Python : std::uint8_t { distribution, oracles };
+
 /// A folder of arrays, shared with a script and removed at the end.
 class Oracle {
  public:
@@ -30,7 +35,8 @@ class Oracle {
   void note(const std::string& name, const std::string& text) const;
   /// Runs tests/<script> <folder> <arguments>. False, with a line on stderr, when the packages are missing
   /// (the script ends with 77); throws Error when it fails.
-  bool run(const std::string& script, const std::string& arguments = "") const;
+  bool run(const std::string& script, const std::string& arguments = "", Python = Python::distribution) const;
+  const std::filesystem::path& folder() const { return folder_; }
   /// An array that the script left, flattened.
   std::vector<double> get(const std::string& name) const;
   /// Same, in the shape it was written.

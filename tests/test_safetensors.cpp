@@ -255,13 +255,13 @@ TEST_CASE("the reference implementation reads our files, writes the same bytes, 
   write_safetensors(folder / "ours.safetensors", tensors, {{"format", "pt"}});
   auto all = cases();
   for (auto& c : all) test::spill(folder / ("case_" + c.name), c.file);
-  const char* python = std::getenv("TRIREME_SAFETENSORS_PYTHON");
+  const char* python = std::getenv("TRIREME_ORACLE_PYTHON");
   std::string command = std::string(python ? python : "python3") + " " +
                         (test::root() / "tests" / "safetensors_oracle.py").string() + " " + folder.path();
   int status = std::system(command.c_str());
   if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
     std::cerr << "SKIPPED: the reference of safetensors (pip install safetensors numpy in a virtual environment, and "
-                 "TRIREME_SAFETENSORS_PYTHON=its python)\n";
+                 "TRIREME_ORACLE_PYTHON=its python)\n";
     return test::note_missing();
   }
   REQUIRE(status == 0);

@@ -6,6 +6,7 @@
 #include "framework/init.h"
 #include "framework/layers.h"
 #include "framework/metrics.h"
+#include "framework/onnx.h"
 #include "framework/optimizer.h"
 #include "framework/parameters.h"
 #include "framework/pass.h"
