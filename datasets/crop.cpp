@@ -52,8 +52,8 @@ Crop central_crop(Index width, Index height, Index size, double central) {
   const double left = std::nearbyint((wide - static_cast<double>(size)) / 2);
   const double top = std::nearbyint((high - static_cast<double>(size)) / 2);
   const auto part = [&](double n, double all, double of) { return n * all / of; };
-  return {part(left, w, wide), part(top, h, high), part(static_cast<double>(size), w, wide),
-          part(static_cast<double>(size), h, high)};
+  const auto n = static_cast<double>(size);
+  return {part(left, w, wide), part(top, h, high), part(n, w, wide), part(n, h, high), false, /*bounded=*/false};
 }
 
 }  // namespace trireme

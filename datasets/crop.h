@@ -8,6 +8,7 @@ namespace trireme {
 struct Crop {
   double left = 0, top = 0, width = 0, height = 0;
   bool flip = false;
+  bool bounded = true;  ///< cut out before it is resized, so that nothing outside it shows; else after
 };
 
 /// An area of 8 to 100 % of the image and sides of 3:4 to 4:3, whole pixels; after ten that do not fit, the centre.

@@ -1,10 +1,10 @@
 // Samples from encoded images: decode, crop, resize, flip.
-#include <cmath>
-#include <cstring>
+#include <mutex>
 
 #include "datasets/crop.h"
 #include "datasets/encoded.h"
 #include "datasets/image.h"
+#include "datasets/resize.h"
 
 namespace trireme {
 namespace {
@@ -29,37 +29,43 @@ class ImagesDataset final : public DatasetSource {
     check(id >= 0 && id < size(), name(), "sample {} is outside [0, {})", id, size());
     check(std::ssize(pixels) == shape().numel(), name(), "room for {} pixels, a sample has {}", pixels.size(),
           shape().numel());
-    std::vector<std::byte> bytes;
-    source_->read(id, bytes);
-    const Tensor image = decode_image(bytes, channels, source_->describe(id));
-    const Index width = image.dim(1), height = image.dim(0), n = options_.size;
-    const Crop crop = options_.augment ? random_resized_crop(width, height, draw, id)
-                                       : central_crop(width, height, n, options_.central);
-    const Tensor part = resize(cut(image, crop), n, n);
-    const auto* from = part.data<std::uint8_t>();
-    for (Index y = 0; y < n; ++y)
-      for (Index x = 0; x < n; ++x)
-        std::memcpy(pixels.data() + (y * n + (crop.flip ? n - 1 - x : x)) * channels, from + (y * n + x) * channels,
-                    channels);
+    Desk desk = take_desk();
+    const std::string source = source_->describe(id);
+    source_->read(id, desk->bytes);
+    const Region image = desk->reader.open(desk->bytes, source);
+    const Index n = options_.size;
+    const Crop crop = options_.augment ? random_resized_crop(image.width, image.height, draw, id)
+                                       : central_crop(image.width, image.height, n, options_.central);
+    desk->resize(desk->reader.decode(crop, n, n, source), crop, n, n, pixels.data());
+    return_desk(std::move(desk));
     return source_->label(id);
   }
 
  private:
-  static Tensor cut(const Tensor& image, const Crop& crop) {
-    const auto left = static_cast<Index>(std::max(0.0, crop.left)), top = static_cast<Index>(std::max(0.0, crop.top));
-    const auto right = std::min(image.dim(1), static_cast<Index>(std::ceil(crop.left + crop.width)));
-    const auto bottom = std::min(image.dim(0), static_cast<Index>(std::ceil(crop.top + crop.height)));
-    Tensor part = Tensor::empty({bottom - top, right - left, channels}, DType::u8);
-    const Index line = part.dim(1) * channels;
-    for (Index y = 0; y < part.dim(0); ++y)
-      std::memcpy(part.data<std::uint8_t>() + y * line,
-                  image.data<std::uint8_t>() + ((top + y) * image.dim(1) + left) * channels,
-                  static_cast<std::size_t>(line));
-    return part;
+  /// What one thread needs to make a sample; kept from sample to sample.
+  struct Tools {
+    std::vector<std::byte> bytes;
+    ImageReader reader;
+    Resizer resize;
+  };
+  using Desk = std::unique_ptr<Tools>;
+  Desk take_desk() const {
+    const std::scoped_lock lock(mutex_);
+    if (free_.empty()) return std::make_unique<Tools>();
+    Desk desk = std::move(free_.back());
+    free_.pop_back();
+    return desk;
+  }
+  /// After an error the tools are thrown away.
+  void return_desk(Desk desk) const {
+    const std::scoped_lock lock(mutex_);
+    free_.push_back(std::move(desk));
   }
 
   std::shared_ptr<const EncodedSource> source_;
   ImagesOptions options_;
+  mutable std::mutex mutex_;
+  mutable std::vector<Desk> free_;
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "tests/catch.h"
+#include "kernels/error.h"
 #include "tests/idx_files.h"
 
 namespace trireme::test {
@@ -20,7 +20,8 @@ inline Bytes png(const void* pixels, png_uint_32 width, png_uint_32 height, png_
   image.width = width, image.height = height, image.format = format, image.colormap_entries = entries;
   Bytes out(100000);
   png_alloc_size_t size = out.size();
-  REQUIRE(png_image_write_to_memory(&image, out.data(), &size, 0, pixels, 0, colors) != 0);
+  const bool written = png_image_write_to_memory(&image, out.data(), &size, 0, pixels, 0, colors) != 0;
+  check(written, "test", "libpng: {}", image.message);
   out.resize(size);
   return out;
 }

@@ -44,7 +44,7 @@ TEST_CASE("image: PNG of every kind") {
         Bytes{90, 80, 70, 9, 8, 7, 90, 80, 70});
 
   const std::uint16_t deep[] = {0x1234, 0xffff, 0x00ff};
-  CHECK(values(decode(png(deep, 3, 1, PNG_FORMAT_LINEAR_Y), 1)) == Bytes{0x12, 0xff, 0x00});
+  CHECK_THROWS_WITH(decode(png(deep, 3, 1, PNG_FORMAT_LINEAR_Y), 1), contains("image: F: is a 16-bit PNG"));
 }
 
 TEST_CASE("image: JPEG, grey and in colour") {
@@ -106,4 +106,45 @@ TEST_CASE("image: resize") {
   CHECK_THROWS_WITH(resize(step, 0, 2), contains("0 x 2"));
   CHECK_THROWS_WITH(resize(Tensor{}, 1, 1), contains("wants an image"));
   CHECK_THROWS_WITH(resize(Tensor::empty({1, 1, 1}), 1, 1), contains("f32"));
+}
+
+TEST_CASE("image: a part of a JPEG is that part of the whole") {
+  const int width = 131, height = 97;
+  JpegDecoder decoder;
+  PixelBlock whole, part;
+  for (const int sampling : {1, 2})
+    for (const bool progressive : {false, true}) {
+      const Bytes file = jpeg(photo(width, height), width, height, {.progressive = progressive, .sampling = sampling});
+      const auto bytes = std::as_bytes(std::span(file));
+      const auto open = [&] { return decoder.open(bytes, "F", most_pixels); };
+      for (const int reduction : {1, 2, 4, 8}) {
+        decoder.decode(open(), reduction, 3, whole, "F");
+        REQUIRE(whole.width == (width + reduction - 1) / reduction);
+        REQUIRE(whole.height == (height + reduction - 1) / reduction);
+        for (const Region& wanted : {Region{0, 0, 1, 1},
+                                     {16, 16, 32, 32},
+                                     {37, 41, 50, 9},
+                                     {3, 90, 128, 7},
+                                     {64, 33, 64, 64},
+                                     {130, 96, 1, 1},
+                                     {40, 17, 17, 80},
+                                     {100, 48, 31, 3}}) {
+          open();
+          decoder.decode(wanted, reduction, 3, part, "F");
+          const Index left = wanted.left / reduction, top = wanted.top / reduction;
+          const Index right = (wanted.left + wanted.width + reduction - 1) / reduction;
+          const Index bottom = (wanted.top + wanted.height + reduction - 1) / reduction;
+          REQUIRE((part.left <= left && part.top <= top && part.left + part.width >= right &&
+                   part.top + part.height >= bottom));
+          int different = 0;
+          for (Index y = top; y < bottom; ++y)
+            for (Index x = 3 * left; x < 3 * right; ++x)
+              different += whole.values[static_cast<std::size_t>(y * whole.line() + x)] !=
+                           part.values[static_cast<std::size_t>((y - part.top) * part.line() + x - 3 * part.left)];
+          INFO("sampling " << sampling << " progressive " << progressive << " 1/" << reduction << " at " << wanted.left
+                           << ", " << wanted.top << " of " << wanted.width << " x " << wanted.height);
+          CHECK(different == 0);
+        }
+      }
+    }
 }

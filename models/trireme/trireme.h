@@ -1,6 +1,7 @@
 // All of Trireme for a program: #include <trireme/trireme.h>
 #pragma once
 #include "datasets/datasets.h"
+#include "datasets/encoded.h"
 #include "datasets/image.h"
 #include "datasets/loader.h"
 #include "framework/init.h"
