@@ -83,6 +83,22 @@ void default_bias(const Tensor& bias, const Tensor& weight, std::uint64_t key) {
   uniform(bias, -bound, bound, key);
 }
 
+void start_weight(const Tensor& weight, Start start, std::uint64_t key) {
+  switch (start) {
+    case Start::usual: return default_weight(weight, key);
+    case Start::kaiming: return kaiming_normal(weight, Fan::out, key);
+    case Start::small_normal: return normal(weight, 0, 0.01, key);
+    case Start::zero: return fill(weight, 0);
+  }
+}
+
+void start_bias(const Tensor& bias, const Tensor& weight, Start start, std::uint64_t key) {
+  if (start == Start::usual)
+    default_bias(bias, weight, key);
+  else
+    fill(bias, 0);
+}
+
 std::uint64_t key_of_name(std::string_view name) {
   std::uint64_t hash = 0xCBF29CE484222325ull;
   for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
@@ -90,10 +106,10 @@ std::uint64_t key_of_name(std::string_view name) {
 }
 
 void initialize(Module& model, std::uint64_t seed) {
-  std::map<std::string, Tensor> by_name;
+  std::map<std::string, Leaf> by_name;
   std::vector<Leaf> leaves;
   model.visit(Visit([&](const Leaf& leaf) {
-    by_name.emplace(leaf.name, *leaf.tensor);
+    by_name.emplace(leaf.name, leaf);
     leaves.push_back(leaf);
   }));
   std::set<const void*> done;
@@ -103,17 +119,17 @@ void initialize(Module& model, std::uint64_t seed) {
     const std::size_t dot = leaf.name.rfind('.') + 1;  // npos + 1 is 0
     const std::string own = leaf.name.substr(dot);
     const auto beside = by_name.find(leaf.name.substr(0, dot) + "weight");
-    const Tensor weight = beside == by_name.end() ? Tensor() : beside->second;
+    const Tensor weight = beside == by_name.end() ? Tensor() : *beside->second.tensor;
     const std::uint64_t key = mix(seed, key_of_name(leaf.name));
     if (leaf.use == Use::buffer) {
       if (own == "running_mean") fill(t, 0);
       if (own == "running_var") fill(t, 1);
     } else if (t.rank() >= 2) {
-      default_weight(t, key);
+      start_weight(t, leaf.start, key);
     } else if (own == "bias" && weight && weight.rank() >= 2) {
-      default_bias(t, weight, key);
+      start_bias(t, weight, beside->second.start, key);
     } else if (weight && (own == "weight" || own == "bias")) {
-      fill(t, own == "weight" ? 1 : 0);
+      fill(t, own == "weight" && leaf.start != Start::zero ? 1 : 0);
     }
   }
 }

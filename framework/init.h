@@ -23,9 +23,13 @@ void xavier_uniform(const Tensor&, std::uint64_t key);       ///< Glorot & Bengi
 void default_weight(const Tensor& weight, std::uint64_t key);
 void default_bias(const Tensor& bias, const Tensor& weight, std::uint64_t key);
 
-/// Redraws a model from seed: every weight of rank >= 2 and the bias beside one get PyTorch's default; 1-D
-/// norm scales become 1, their shifts 0, running means 0 and variances 1. Other tensors of a layer's own keep
-/// what they hold. Without it, the n-th layer that a thread makes starts from the n-th draw.
+/// As the layer asks for (framework/layer.h); start zero is for norm scales.
+void start_weight(const Tensor& weight, Start, std::uint64_t key);
+void start_bias(const Tensor& bias, const Tensor& weight, Start, std::uint64_t key);
+
+/// Redraws a model from seed: every weight of rank >= 2 and the bias beside one as its Start says; 1-D norm scales
+/// become 1 (start zero: 0), their shifts 0, running means 0 and variances 1. Other tensors of a layer's own keep what
+/// they hold. Without it, the n-th layer that a thread makes starts from the n-th draw.
 void initialize(Module& model, std::uint64_t seed);
 
 /// The key that a full name stands for (FNV-1a): of a tensor's start, of a dropout layer's masks.

@@ -29,11 +29,20 @@ enum class Use : std::uint8_t {
 /// O,spatial...,I here and O,I,spatial... in files.
 enum class FileLayout : std::uint8_t { same, filter };
 
+/// What initialize() draws a weight from (framework/init.h); a bias beside one that is not `usual` becomes 0.
+enum class Start : std::uint8_t {
+  usual,         ///< PyTorch's default of the layer
+  kaiming,       ///< normal of deviation sqrt(2 / fan out): torchvision's ResNet and VGG
+  small_normal,  ///< normal of deviation 0.01: Linear in torchvision's VGG
+  zero,
+};
+
 struct Leaf {
   std::string name;  ///< full: "layer1.0.conv1.weight"
   Tensor* tensor;
   Use use;
   FileLayout layout = FileLayout::same;
+  Start start = Start::usual;
 };
 
 /// Walks a model's named state. Passed to visit() members; also hands each random layer (dropout) its key.
@@ -44,8 +53,9 @@ class Visit {
       : leaf_(std::move(leaf)), key_(std::move(key)), prefix_(std::move(prefix)) {}
 
   /// A tensor of this layer. Undefined tensors (no bias) are skipped.
-  void operator()(const std::string& name, Tensor& tensor, Use use, FileLayout layout = FileLayout::same) const {
-    if (tensor) leaf_({prefix_ + name, &tensor, use, layout});
+  void operator()(const std::string& name, Tensor& tensor, Use use, FileLayout layout = FileLayout::same,
+                  Start start = Start::usual) const {
+    if (tensor) leaf_({prefix_ + name, &tensor, use, layout, start});
   }
   /// A part with a visit() member; parts without state are passed over.
   template <class Part>

@@ -9,13 +9,13 @@ namespace {
 /// Layers that this thread has made: what tells their starts apart before they have names.
 thread_local std::uint64_t made = 0;
 
-/// A weight [O, ..., I] and its bias [O] with PyTorch's default start.
-void make(Tensor& weight, Tensor& bias, const Shape& shape, bool with_bias) {
+/// A weight [O, ..., I] and its bias [O].
+void make(Tensor& weight, Tensor& bias, const Shape& shape, bool with_bias, Start start) {
   weight = Tensor::empty(shape);
-  default_weight(weight, mix(made++, 0));
+  start_weight(weight, start, mix(made++, 0));
   if (!with_bias) return;
   bias = Tensor::empty({shape[0]});
-  default_bias(bias, weight, mix(made++, 1));
+  start_bias(bias, weight, start, mix(made++, 1));
 }
 
 Extents all(Index n) { return {n, n, n}; }
@@ -40,12 +40,13 @@ PoolOptions pool_options(std::string_view op, Index window, const PoolLayerOptio
 
 }  // namespace
 
-Linear::Linear(Index in, Index out, Options options) {
+Linear::Linear(Index in, Index out, Options options) : start(options.start) {
   check(in > 0 && out > 0, "linear", "{} inputs and {} outputs, expected at least 1 of each", in, out);
-  make(weight, bias, {out, in}, options.bias);
+  make(weight, bias, {out, in}, options.bias, start);
 }
 
-ConvNd::ConvNd(Index in, Index out, const Shape& kernel, ConvOptions o, bool with_bias) : options(o) {
+ConvNd::ConvNd(Index in, Index out, const Shape& kernel, ConvOptions o, bool with_bias, Start from)
+    : start(from), options(o) {
   check(in > 0 && out > 0, "conv", "{} input and {} output channels, expected at least 1 of each", in, out);
   check(kernel.rank() >= 1 && kernel.rank() <= 3, "conv", "kernel {} has {} spatial axes, expected 1 to 3", kernel,
         kernel.rank());
@@ -60,27 +61,27 @@ ConvNd::ConvNd(Index in, Index out, const Shape& kernel, ConvOptions o, bool wit
     shape.push_back(kernel[i]);
   }
   shape.push_back(in / o.groups);
-  make(weight, bias, shape, with_bias);
+  make(weight, bias, shape, with_bias, start);
 }
 
 Conv1d::Conv1d(Index in, Index out, Index kernel, ConvLayerOptions o)
-    : ConvNd(in, out, {kernel}, conv_options(o), o.bias) {}
+    : ConvNd(in, out, {kernel}, conv_options(o), o.bias, o.start) {}
 Conv2d::Conv2d(Index in, Index out, Index kernel, ConvLayerOptions o)
-    : ConvNd(in, out, {kernel, kernel}, conv_options(o), o.bias) {}
+    : ConvNd(in, out, {kernel, kernel}, conv_options(o), o.bias, o.start) {}
 Conv3d::Conv3d(Index in, Index out, Index kernel, ConvLayerOptions o)
-    : ConvNd(in, out, {kernel, kernel, kernel}, conv_options(o), o.bias) {}
+    : ConvNd(in, out, {kernel, kernel, kernel}, conv_options(o), o.bias, o.start) {}
 
 MaxPool::MaxPool(Index window, PoolLayerOptions o) : options(pool_options("max_pool", window, o)) {}
 AvgPool::AvgPool(Index window, PoolLayerOptions o) : options(pool_options("avg_pool", window, o)) {}
 
-BatchNorm::BatchNorm(Index channels, BatchNormOptions o) : options(o) {
+BatchNorm::BatchNorm(Index channels, BatchNormOptions o, Start from) : options(o), start(from) {
   check(channels > 0, "batch_norm", "{} channels, expected at least 1", channels);
-  weight = Tensor::full({channels}, 1), bias = Tensor::zeros({channels});
+  weight = Tensor::full({channels}, start == Start::zero ? 0 : 1), bias = Tensor::zeros({channels});
   running_mean = Tensor::zeros({channels}), running_var = Tensor::full({channels}, 1);
 }
 
 void BatchNorm::visit(const Visit& v) {
-  v("weight", weight, Use::bias), v("bias", bias, Use::bias);
+  v("weight", weight, Use::bias, FileLayout::same, start), v("bias", bias, Use::bias);
   v("running_mean", running_mean, Use::buffer), v("running_var", running_var, Use::buffer);
 }
 

@@ -11,24 +11,30 @@ namespace trireme {
 struct Linear {
   struct Options {
     bool bias = true;
+    Start start = Start::usual;
   };
-  Linear(Index in, Index out, Options = {true});
+  Linear(Index in, Index out, Options = {true, Start::usual});
   Tensor operator()(const Tensor& x) const { return linear(x, weight, bias); }
-  void visit(const Visit& v) { v("weight", weight, Use::weight), v("bias", bias, Use::bias); }
+  void visit(const Visit& v) { v("weight", weight, Use::weight, FileLayout::same, start), v("bias", bias, Use::bias); }
   Tensor weight, bias;  ///< [out, in], [out]
+  Start start;
 };
 
 /// Options of Conv1d, Conv2d, Conv3d: one number serves every spatial axis.
 struct ConvLayerOptions {
   Index stride = 1, pad = 0, dilation = 1, groups = 1;
   bool bias = true;
+  Start start = Start::usual;
 };
 /// x [N, spatial..., in] -> [N, spatial'..., out]. kernel: one extent per spatial axis.
 struct ConvNd {
-  ConvNd(Index in, Index out, const Shape& kernel, ConvOptions, bool bias);
+  ConvNd(Index in, Index out, const Shape& kernel, ConvOptions, bool bias, Start = Start::usual);
   Tensor operator()(const Tensor& x) const { return conv(x, weight, bias, options); }
-  void visit(const Visit& v) { v("weight", weight, Use::weight, FileLayout::filter), v("bias", bias, Use::bias); }
+  void visit(const Visit& v) {
+    v("weight", weight, Use::weight, FileLayout::filter, start), v("bias", bias, Use::bias);
+  }
   Tensor weight, bias;  ///< [out, kernel..., in / groups], [out]
+  Start start;
   ConvOptions options;
 };
 struct Conv1d : ConvNd {
@@ -58,7 +64,8 @@ struct AvgPool {
 
 /// Over all axes but the last. weight = gamma, bias = beta; buffers running_mean, running_var.
 struct BatchNorm {
-  explicit BatchNorm(Index channels, BatchNormOptions = {});
+  /// start zero: gamma starts at 0 instead of 1.
+  explicit BatchNorm(Index channels, BatchNormOptions = {}, Start = Start::usual);
   Tensor operator()(const Tensor& x) const { return batch_norm(x, weight, bias, running_mean, running_var, options); }
   /// relu(batch_norm(x) + residual) when options.relu.
   Tensor operator()(const Tensor& x, const Tensor& residual) const {
@@ -67,6 +74,7 @@ struct BatchNorm {
   void visit(const Visit& v);
   Tensor weight, bias, running_mean, running_var;
   BatchNormOptions options;
+  Start start;
 };
 
 /// Over the last axis.

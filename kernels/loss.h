@@ -1,5 +1,7 @@
 // Softmax and losses, over the last axis. Labels are i64.
 #pragma once
+#include <limits>
+
 #include "kernels/view.h"
 
 namespace trireme {
@@ -7,6 +9,7 @@ namespace trireme {
 struct CrossEntropyOptions {
   double label_smoothing = 0;  ///< PyTorch's: target (1 - s) one_hot + s / classes
   Index ignore_index = -100;   ///< rows with this label count for nothing
+  static constexpr Index ignore_none = std::numeric_limits<Index>::min();  ///< every label must be a class
 };
 
 namespace kernel {

@@ -11,6 +11,7 @@ namespace trireme {
 struct ModelOptions {
   Shape input{28, 28, 1};  ///< of one sample, channels last
   Index classes = 10;
+  bool zero_gamma = false;  ///< residual blocks start as the identity: the last gamma of each is 0 (Goyal et al. 2017)
 };
 /// Linear 512 - relu - Linear 256 - relu - Linear classes over the flattened input.
 Sequential mlp(const ModelOptions& = {});
@@ -24,9 +25,13 @@ Sequential mnist_cnn(const ModelOptions& = {});
 struct ModelRow {
   std::string name;
   std::function<Module(const ModelOptions&)> make;
+  ModelOptions usual = {};  ///< the input and classes it was made for
 };
 const std::vector<ModelRow>& models();
-/// Throws Error with "did you mean" for an unknown name.
-Module make_model(const std::string& name, const ModelOptions& = {});
+/// The row of a name. Throws Error with "did you mean" for an unknown one.
+const ModelRow& model_row(const std::string& name);
+inline Module make_model(const std::string& name, const ModelOptions& options) { return model_row(name).make(options); }
+/// For its usual input and classes.
+inline Module make_model(const std::string& name) { return model_row(name).make(model_row(name).usual); }
 
 }  // namespace trireme

@@ -8,9 +8,14 @@ namespace trireme {
 namespace {
 
 Conv2d plain(Index in, Index out, Index kernel, Index stride) {
-  return Conv2d(in, out, kernel, {.stride = stride, .pad = kernel / 2, .bias = false});
+  return Conv2d(in, out, kernel, {.stride = stride, .pad = kernel / 2, .bias = false, .start = Start::kaiming});
 }
 const BatchNormOptions with_relu{.relu = true};
+
+/// The batch norm that ends a block.
+BatchNorm last_norm(Index channels, const ModelOptions& o) {
+  return BatchNorm(channels, with_relu, o.zero_gamma ? Start::zero : Start::usual);
+}
 
 /// What is added at the end of a block: its input, brought to the block's shape where that differs.
 Sequential shortcut(Index in, Index out, Index stride) {
@@ -20,11 +25,11 @@ Sequential shortcut(Index in, Index out, Index stride) {
 
 struct BasicBlock {
   static constexpr Index expansion = 1;
-  BasicBlock(Index in, Index width, Index stride)
+  BasicBlock(Index in, Index width, Index stride, const ModelOptions& o)
       : conv1(plain(in, width, 3, stride)),
         bn1(width, with_relu),
         conv2(plain(width, width, 3, 1)),
-        bn2(width, with_relu),
+        bn2(last_norm(width, o)),
         downsample(shortcut(in, width, stride)) {}
   Tensor operator()(const Tensor& x) const { return bn2(conv2(bn1(conv1(x))), downsample(x)); }
   void visit(const Visit& v) {
@@ -39,13 +44,13 @@ struct BasicBlock {
 
 struct Bottleneck {
   static constexpr Index expansion = 4;
-  Bottleneck(Index in, Index width, Index stride)
+  Bottleneck(Index in, Index width, Index stride, const ModelOptions& o)
       : conv1(plain(in, width, 1, 1)),
         bn1(width, with_relu),
         conv2(plain(width, width, 3, stride)),
         bn2(width, with_relu),
         conv3(plain(width, width * expansion, 1, 1)),
-        bn3(width * expansion, with_relu),
+        bn3(last_norm(width * expansion, o)),
         downsample(shortcut(in, width * expansion, stride)) {}
   Tensor operator()(const Tensor& x) const { return bn3(conv3(bn2(conv2(bn1(conv1(x))))), downsample(x)); }
   void visit(const Visit& v) {
@@ -62,10 +67,10 @@ struct Bottleneck {
 };
 
 template <class Block>
-Sequential stage(Index& channels, Index width, Index blocks, Index stride) {
+Sequential stage(Index& channels, Index width, Index blocks, Index stride, const ModelOptions& o) {
   Sequential all;
   for (Index i = 0; i < blocks; ++i) {
-    all.add(Block(channels, width, i == 0 ? stride : 1));
+    all.add(Block(channels, width, i == 0 ? stride : 1, o));
     channels = width * Block::expansion;
   }
   return all;
@@ -76,12 +81,12 @@ Sequential resnet(const std::array<Index, 4>& blocks, const ModelOptions& o) {
   check(o.input.rank() == 3, "resnet", "a sample is {}, expected [height, width, channels]", o.input);
   Index channels = 64;
   Sequential net;
-  net.add("conv1", Conv2d(o.input[2], channels, 7, {.stride = 2, .pad = 3, .bias = false}))
+  net.add("conv1", plain(o.input[2], channels, 7, 2))
       .add("bn1", BatchNorm(channels))
       .add("relu", relu)
       .add("maxpool", MaxPool(3, {.stride = 2, .pad = 1}));
   for (std::size_t i = 0; i < 4; ++i)
-    net.add("layer" + std::to_string(i + 1), stage<Block>(channels, Index{64} << i, blocks[i], i == 0 ? 1 : 2));
+    net.add("layer" + std::to_string(i + 1), stage<Block>(channels, Index{64} << i, blocks[i], i == 0 ? 1 : 2, o));
   return net.add("avgpool", global_avg_pool).add("flatten", flatten).add("fc", Linear(channels, o.classes));
 }
 
@@ -92,5 +97,17 @@ Sequential resnet34(const ModelOptions& o) { return resnet<BasicBlock>({3, 4, 6,
 Sequential resnet50(const ModelOptions& o) { return resnet<Bottleneck>({3, 4, 6, 3}, o); }
 Sequential resnet101(const ModelOptions& o) { return resnet<Bottleneck>({3, 4, 23, 3}, o); }
 Sequential resnet152(const ModelOptions& o) { return resnet<Bottleneck>({3, 8, 36, 3}, o); }
+
+Sequential cifar_resnet(Index depth, const ModelOptions& o) {
+  check(depth >= 8 && depth % 6 == 2, "cifar_resnet", "depth is {}, expected 6n + 2: 20, 32, 44, 56, 110", depth);
+  check(o.input.rank() == 3, "cifar_resnet", "a sample is {}, expected [height, width, channels]", o.input);
+  Index channels = 16;
+  Sequential net;
+  net.add("conv1", plain(o.input[2], channels, 3, 1)).add("bn1", BatchNorm(channels)).add("relu", relu);
+  for (Index i = 0; i < 3; ++i)
+    net.add("layer" + std::to_string(i + 1),
+            stage<BasicBlock>(channels, Index{16} << i, (depth - 2) / 6, i == 0 ? 1 : 2, o));
+  return net.add("avgpool", global_avg_pool).add("flatten", flatten).add("fc", Linear(channels, o.classes));
+}
 
 }  // namespace trireme

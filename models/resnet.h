@@ -11,4 +11,9 @@ Sequential resnet50(const ModelOptions& = {.input = {224, 224, 3}, .classes = 10
 Sequential resnet101(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});
 Sequential resnet152(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});
 
+/// The networks for small pictures of section 4.2: a 3 x 3 stem and three stages of 16, 32 and 64 channels; depth is
+/// 6n + 2 (20: 272,474 parameters). Shortcuts that change shape are projections (the paper's option B), so that they
+/// are the blocks of the ResNets above.
+Sequential cifar_resnet(Index depth, const ModelOptions& = {.input = {32, 32, 3}});
+
 }  // namespace trireme

@@ -1,6 +1,7 @@
 #include <numeric>
 #include <set>
 
+#include "datasets/augment.h"
 #include "datasets/datasets.h"
 #include "tests/catch.h"
 #include "tests/idx_files.h"
@@ -134,6 +135,46 @@ TEST_CASE("synthetic: a function of seed and id, with classes that can be told a
     right += best == label;
   }
   CHECK(right >= 190);
+}
+
+TEST_CASE("augmentation cuts and mirrors, by seed, epoch and sample only") {
+  const Dataset plain = Synthetic({.size = 40, .shape = {6, 5, 2}}), data = augmented(plain, {.pad = 2});
+  const auto pixels = [](const Dataset& from, Index id, const Draw& draw) {
+    Bytes bytes(static_cast<std::size_t>(from->shape().numel()));
+    bytes.push_back(static_cast<std::uint8_t>(from->read(id, std::span(bytes), draw)));
+    return bytes;  // and the label
+  };
+  int mirrored = 0, other_epoch = 0, other_seed = 0;
+  std::set<std::pair<Index, Index>> moves;
+  for (Index id = 0; id < data->size(); ++id) {
+    const Bytes from = pixels(plain, id, {}), got = pixels(data, id, {.seed = 3, .epoch = 1});
+    CHECK(got == pixels(data, id, {.seed = 3, .epoch = 1}));
+    other_epoch += got != pixels(data, id, {.seed = 3, .epoch = 2});
+    other_seed += got != pixels(data, id, {.seed = 4, .epoch = 1});
+    int matches = 0;
+    for (Index down = -2; down <= 2; ++down)
+      for (Index right = -2; right <= 2; ++right)
+        for (bool mirror : {false, true}) {
+          Bytes expected(60, 0);
+          expected.push_back(from.back());
+          for (Index y = 0; y < 6; ++y)
+            for (Index x = 0; x < 5; ++x)
+              for (Index c = 0; c < 2; ++c) {
+                const Index fy = y + down, fx = (mirror ? 4 - x : x) + right;
+                if (fy >= 0 && fy < 6 && fx >= 0 && fx < 5) expected[(y * 5 + x) * 2 + c] = from[(fy * 5 + fx) * 2 + c];
+              }
+          if (expected != got) continue;
+          ++matches, mirrored += mirror;
+          moves.emplace(down, right);
+        }
+    CHECK(matches == 1);
+  }
+  CHECK((mirrored > 8 && mirrored < 32));
+  CHECK(moves.size() > 12);
+  CHECK((other_epoch > 30 && other_seed > 30));
+  CHECK(pixels(augmented(plain, {.pad = 0, .flip = false}), 7, {}) == pixels(plain, 7, {}));
+  CHECK_THROWS_WITH(augmented(Synthetic({.shape = {9}})), contains("are [9], expected [height, width, channels]"));
+  CHECK_THROWS_WITH(augmented(plain, {.pad = -1}), contains("pad is -1"));
 }
 
 TEST_CASE("head, and datasets by name") {

@@ -46,6 +46,14 @@ struct FromText {
   void operator()(std::string* v) const { *v = text; }
   void operator()(std::int64_t* v) const { *v = number<std::int64_t>(name, text, "a whole number"); }
   void operator()(double* v) const { *v = number<double>(name, text, "a number"); }
+  void operator()(std::vector<double>* v) const {
+    v->clear();
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find(',', at), text.size());
+      v->push_back(number<double>(name, text.substr(at, end - at), "a list of numbers: 30,60,80"));
+      at = end + 1;
+    }
+  }
   void operator()(bool* v) const {
     if (text != "true" && text != "false")
       throw ConfigError(fmt::format("{}: '{}' is neither true nor false", name, text));
@@ -73,6 +81,12 @@ struct FromToml {
     else
       throw ConfigError(fmt::format("{}: {} must be a number", where, name));
   }
+  void operator()(std::vector<double>* v) const {
+    const toml::array* all = node.as_array();
+    if (!all) throw ConfigError(fmt::format("{}: {} must be a list of numbers, [30, 60, 80]", where, name));
+    v->clear();
+    for (const toml::node& each : *all) FromToml{where, name, each}(&v->emplace_back());
+  }
 };
 
 void apply(Config& config, const toml::table& table, const std::string& prefix, const std::string& source) {
@@ -97,6 +111,7 @@ void apply(Config& config, const toml::table& table, const std::string& prefix, 
 std::vector<Key> keys(Config& c) {
   return {
       {"model", &c.model, "model: mnist_cnn, lenet5, mlp"},
+      {"zero_gamma", &c.zero_gamma, "residual blocks start as the identity: the last gamma of each is 0"},
       {"epochs", &c.epochs, "passes over the training data"},
       {"seed", &c.seed, "of initial weights, shuffling and dropout"},
       {"dtype", &c.dtype, "element type of weights and activations: f32, f64"},
@@ -107,18 +122,23 @@ std::vector<Key> keys(Config& c) {
       {"data.workers", &c.data.workers, "threads per rank that read ahead"},
       {"data.limit", &c.data.limit, "use only the first N training samples; 0: all"},
       {"data.shuffle", &c.data.shuffle, "new order each epoch, a function of seed and epoch only"},
+      {"data.augment", &c.data.augment, "train on random crops and mirror images"},
+      {"data.augment_pad", &c.data.augment_pad, "small pictures: black pixels around one before it is cut"},
       {"data.synthetic_size", &c.data.synthetic_size, "samples of the synthetic data set"},
       {"optim.name", &c.optim.name, "sgd, adagrad, adadelta, adam, adamw, lars"},
       {"optim.lr", &c.optim.lr, "learning rate (the peak, for schedules that have one)"},
+      {"optim.lr_per", &c.optim.lr_per, "samples that lr is for: lr grows by data.batch / lr_per; 0: lr as it is"},
       {"optim.momentum", &c.optim.momentum, "sgd and lars"},
       {"optim.nesterov", &c.optim.nesterov, "sgd: Nesterov's form"},
       {"optim.decay", &c.optim.decay, "weight decay"},
       {"optim.decay_biases", &c.optim.decay_biases, "decay biases and norm scales too"},
       {"optim.clip_norm", &c.optim.clip_norm, "clip the gradient's global norm to this; 0: off"},
-      {"optim.schedule", &c.optim.schedule, "constant, step, exponential, cosine, linear, one_cycle"},
+      {"optim.label_smoothing", &c.optim.label_smoothing, "share of the target spread over all classes, in training"},
+      {"optim.schedule", &c.optim.schedule, "constant, step, milestones, exponential, cosine, linear, one_cycle"},
       {"optim.warmup_epochs", &c.optim.warmup_epochs, "linear warm-up before the schedule, in epochs"},
       {"optim.step_epochs", &c.optim.step_epochs, "schedule step: epochs between decays"},
-      {"optim.step_factor", &c.optim.step_factor, "schedules step and exponential: factor per decay"},
+      {"optim.step_factor", &c.optim.step_factor, "schedules step, milestones and exponential: factor per decay"},
+      {"optim.milestones", &c.optim.milestones, "schedule milestones: epochs after which lr decays"},
       {"parallel.ranks", &c.parallel.ranks, "ranks as threads; ignored under mpiexec or srun", "ranks"},
       {"parallel.strategy", &c.parallel.strategy, "empty: data_parallel on several ranks, serial on one", "strategy"},
       {"parallel.allreduce", &c.parallel.allreduce, "vendor, ring, recursive_doubling, rabenseifner, tree",
@@ -170,6 +190,7 @@ std::string to_toml(const Config& config) {
           if constexpr (std::is_same_v<T, std::string>) return quote(*v);
           if constexpr (std::is_same_v<T, bool>) return *v ? "true" : "false";
           if constexpr (std::is_same_v<T, std::int64_t>) return fmt::format("{}", *v);
+          if constexpr (std::is_same_v<T, std::vector<double>>) return fmt::format("[{}]", fmt::join(*v, ", "));
           if constexpr (std::is_same_v<T, double>)
             return fmt::format(
                 "{}{}", *v,
@@ -194,6 +215,12 @@ void validate(const Config& c) {
   at_least("data.synthetic_size", c.data.synthetic_size, 1);
   at_least("epochs", c.epochs, 0);
   at_least("optim.lr", c.optim.lr, 0.0);
+  at_least("optim.lr_per", c.optim.lr_per, 0);
+  at_least("data.augment_pad", c.data.augment_pad, 0);
+  if (!(c.optim.label_smoothing >= 0 && c.optim.label_smoothing <= 1))
+    throw ConfigError(fmt::format("optim.label_smoothing is {}, it must lie in [0, 1]", c.optim.label_smoothing));
+  if (c.optim.schedule == "milestones" && c.optim.milestones.empty())
+    throw ConfigError("optim.schedule is milestones, but optim.milestones is empty: name epochs, [30, 60, 80]");
   at_least("optim.clip_norm", c.optim.clip_norm, 0.0);
   if (c.run.progress != "auto" && c.run.progress != "bar" && c.run.progress != "lines")
     throw ConfigError("run.progress is '" + c.run.progress + "', it must be auto, bar or lines");

@@ -13,6 +13,7 @@ namespace trireme {
 
 struct Config {
   std::string model = "mnist_cnn";
+  bool zero_gamma = false;
   std::int64_t epochs = 3;
   std::int64_t seed = 1;
   std::string dtype = "f32";
@@ -20,15 +21,19 @@ struct Config {
   struct Data {
     std::string name = "mnist", root;
     std::int64_t batch = 64, eval_batch = 500, workers = 1, limit = 0;
-    bool shuffle = true;
+    bool shuffle = true, augment = false;
+    std::int64_t augment_pad = 4;
     std::int64_t synthetic_size = 1024;
   } data;
   struct Optim {
     std::string name = "adam";
-    double lr = 0.002, momentum = 0.9, decay = 0, clip_norm = 0;
+    double lr = 0.002;
+    std::int64_t lr_per = 0;
+    double momentum = 0.9, decay = 0, clip_norm = 0, label_smoothing = 0;
     bool nesterov = true, decay_biases = false;
     std::string schedule = "linear";
     double warmup_epochs = 0, step_epochs = 1, step_factor = 0.1;
+    std::vector<double> milestones;
   } optim;
   struct Parallel {
     std::int64_t ranks = 1;
@@ -52,7 +57,7 @@ struct Config {
 /// One setting: its dotted name, where it lives, and a line of help.
 struct Key {
   std::string name;
-  std::variant<std::string*, std::int64_t*, double*, bool*> value;
+  std::variant<std::string*, std::int64_t*, double*, bool*, std::vector<double>*> value;
   std::string help;
   std::string alias = {};  ///< a short command-line form: "ranks" for "parallel.ranks"
 };

@@ -24,6 +24,17 @@ struct Given {
   }
 };
 
+std::string default_text(const Key& key) {
+  return std::visit(
+      [](auto* v) {
+        if constexpr (std::is_same_v<decltype(v), std::vector<double>*>)
+          return fmt::format("{}", fmt::join(*v, ","));
+        else
+          return fmt::format("{}", *v);
+      },
+      key.value);
+}
+
 void add_settings(CLI::App& command, Given& given) {
   command.add_option("-c,--config", given.config_file, "TOML file of settings")->type_name("FILE");
   command.add_flag("--print-config", given.print_config, "print the settings that result, as TOML, and stop");
@@ -37,7 +48,7 @@ void add_settings(CLI::App& command, Given& given) {
         std::holds_alternative<bool*>(key.value)
             ? command.add_option_function<std::string>(flags, store, key.help)->expected(0, 1)->default_str("true")
             : command.add_option_function<std::string>(flags, store, key.help);
-    std::string value = std::visit([](auto* v) { return fmt::format("{}", *v); }, key.value);
+    std::string value = default_text(key);
     option->type_name(value.empty() ? "TEXT" : "(default: " + value + ")")
         ->group(dot == std::string::npos ? "Run" : "[" + key.name.substr(0, dot) + "]");
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->trigger_on_parse();

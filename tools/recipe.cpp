@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "datasets/augment.h"
 #include "datasets/datasets.h"
 #include "framework/init.h"
 #include "framework/suggest.h"
@@ -19,14 +20,17 @@ namespace {
 DType make_dtype(const Config& c) { return c.dtype == "f64" ? DType::f64 : DType::f32; }
 
 Dataset make_dataset(const Config& c, const std::string& split) {
-  SyntheticOptions synthetic{.size = c.data.synthetic_size, .seed = 7};
+  const ModelOptions usual = model_row(c.model).usual;
+  SyntheticOptions synthetic{.size = c.data.synthetic_size, .shape = usual.input, .classes = usual.classes, .seed = 7};
   Dataset data = open_dataset(c.data.name, split, c.data.root, synthetic);
   if (split == "train" && c.data.limit > 0) data = head(data, std::min<Index>(c.data.limit, data->size()));
+  if (split == "train" && c.data.augment) data = augmented(data, {.pad = c.data.augment_pad});
   return data;
 }
 
 Module make_model(const Config& c, const Dataset& data) {
-  Module model = make_model(c.model, ModelOptions{.input = data->shape(), .classes = data->classes()});
+  Module model =
+      make_model(c.model, ModelOptions{.input = data->shape(), .classes = data->classes(), .zero_gamma = c.zero_gamma});
   initialize(model, static_cast<std::uint64_t>(c.seed));
   if (make_dtype(c) != DType::f32) convert(model, make_dtype(c));
   return model;
@@ -34,21 +38,41 @@ Module make_model(const Config& c, const Dataset& data) {
 
 Rate make_rate(const Config& c, std::int64_t per_epoch) {
   const Config::Optim& o = c.optim;
-  std::int64_t warm = static_cast<std::int64_t>(o.warmup_epochs * static_cast<double>(per_epoch));
-  std::int64_t total = std::max<std::int64_t>(1, c.epochs * per_epoch - warm);
-  std::int64_t every =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(o.step_epochs * static_cast<double>(per_epoch)));
-  auto base = [&]() -> Rate {
-    if (o.schedule == "constant") return o.lr;
-    if (o.schedule == "step") return step_decay(o.lr, every, o.step_factor);
-    if (o.schedule == "exponential")
-      return exponential(o.lr, std::pow(o.step_factor, 1.0 / static_cast<double>(per_epoch)));
-    if (o.schedule == "cosine") return cosine(o.lr, total);
-    if (o.schedule == "linear") return polynomial(o.lr, total, 1);
-    if (o.schedule == "one_cycle") return one_cycle(o.lr, total);
-    unknown("optim.schedule", o.schedule, {"constant", "step", "exponential", "cosine", "linear", "one_cycle"});
+  const auto steps = [&](double epochs) {
+    return static_cast<std::int64_t>(std::llround(epochs * static_cast<double>(per_epoch)));
   };
-  return warm > 0 ? warm_up(base(), warm) : base();
+  const double scale = o.lr_per > 0 ? static_cast<double>(c.data.batch) / static_cast<double>(o.lr_per) : 1;
+  const double lr = o.lr * scale;
+  const std::int64_t warm = steps(o.warmup_epochs);
+  const std::int64_t rest = std::max<std::int64_t>(1, c.epochs * per_epoch - warm);
+  // Schedules that fall to an end begin after the warm-up; decays at given epochs count from the start.
+  const auto after_warm_up = [&](Rate rate) {
+    return Rate([rate, warm](std::int64_t step) { return rate(std::max<std::int64_t>(0, step - warm)); });
+  };
+  const auto base = [&]() -> Rate {
+    if (o.schedule == "constant") return lr;
+    if (o.schedule == "step") return step_decay(lr, std::max<std::int64_t>(1, steps(o.step_epochs)), o.step_factor);
+    if (o.schedule == "exponential")
+      return exponential(lr, std::pow(o.step_factor, 1.0 / static_cast<double>(per_epoch)));
+    if (o.schedule == "milestones") {
+      std::vector<std::int64_t> at;
+      for (double epoch : o.milestones) at.push_back(steps(epoch));
+      return milestones(lr, at, o.step_factor);
+    }
+    if (o.schedule == "cosine") return after_warm_up(cosine(lr, rest));
+    if (o.schedule == "linear") return after_warm_up(polynomial(lr, rest, 1));
+    if (o.schedule == "one_cycle") return after_warm_up(one_cycle(lr, rest));
+    unknown("optim.schedule", o.schedule,
+            {"constant", "step", "milestones", "exponential", "cosine", "linear", "one_cycle"});
+  };
+  // Goyal et al.: a rate scaled up for a large batch is reached from the rate it was scaled from.
+  return warm > 0 ? warm_up(base(), warm, o.lr_per > 0 ? std::min(1.0, 1 / scale) : 0) : base();
+}
+
+Loss make_loss(const Config& c) {
+  if (c.optim.label_smoothing == 0) return cross_entropy;
+  return cross_entropy_with(
+      {.label_smoothing = c.optim.label_smoothing, .ignore_index = CrossEntropyOptions::ignore_none});
 }
 
 Recipe make_recipe(const Config& c, std::int64_t per_epoch) {

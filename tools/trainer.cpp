@@ -48,7 +48,7 @@ class Trainer {
     if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
     if (world.main()) dir_.emplace(config.run.dir, config.model, to_toml(config), config.run.resume);
     step_.emplace(
-        model_, cross_entropy, make_recipe(config, loader_.batches()), world, make_strategy(config, world.size()),
+        model_, make_loss(config), make_recipe(config, loader_.batches()), world, make_strategy(config, world.size()),
         StepOptions{.seed = static_cast<std::uint64_t>(config.seed),
                     .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases}});
     if (config.run.resume) resume();

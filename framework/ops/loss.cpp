@@ -1,7 +1,5 @@
 // Losses. A share of the global batch's mean: the sum over the rows at hand divided by the count of the global batch,
 // so that the ranks' shares, and their gradients, add up.
-#include <limits>
-
 #include "framework/ops.h"
 #include "framework/ops/help.h"
 #include "framework/pass.h"
@@ -26,7 +24,7 @@ double counted_rows(const Tensor& labels, double rows, Index ignored_label) {
   return rows - ignored.item();
 }
 
-Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& o, bool ignoring) {
+Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& o) {
   const char* op = "cross_entropy";
   ops::check_float(op, logits);
   check(labels && labels.dtype() == DType::i64, op, "labels must be i64, got {}",
@@ -38,7 +36,7 @@ Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const Cros
         o.label_smoothing);
   const Shape rows = ops::as_rows(logits.shape());
   double count = global_rows(logits, 1);
-  if (ignoring) count = counted_rows(labels, count, o.ignore_index);
+  if (o.ignore_index != CrossEntropyOptions::ignore_none) count = counted_rows(labels, count, o.ignore_index);
   const double share = count > 0 ? 1 / count : 0;
 
   const DType type = ops::accumulator(logits.dtype());
@@ -62,13 +60,10 @@ Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const Cros
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
-  // No label is ignored: a negative one is an error.
-  return cross_entropy_over(logits, labels, {.ignore_index = std::numeric_limits<Index>::min()}, false);
+  return cross_entropy_over(logits, labels, {.ignore_index = CrossEntropyOptions::ignore_none});
 }
 Loss cross_entropy_with(const CrossEntropyOptions& options) {
-  return [options](const Tensor& logits, const Tensor& labels) {
-    return cross_entropy_over(logits, labels, options, true);
-  };
+  return [options](const Tensor& logits, const Tensor& labels) { return cross_entropy_over(logits, labels, options); };
 }
 
 Tensor mse_loss(const Tensor& prediction, const Tensor& target) {

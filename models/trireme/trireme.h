@@ -1,5 +1,6 @@
 // All of Trireme for a program: #include <trireme/trireme.h>
 #pragma once
+#include "datasets/augment.h"
 #include "datasets/datasets.h"
 #include "datasets/encoded.h"
 #include "datasets/image.h"
