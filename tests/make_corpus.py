@@ -1,9 +1,11 @@
 """Seeds and a dictionary for a fuzzer: make_corpus.py NAME DIRECTORY writes DIRECTORY/seeds/* and DIRECTORY/words."""
 import gzip
+import io
 import json
 import os
 import struct
 import sys
+import zipfile
 
 
 def entry(dtype, shape, begin, end):
@@ -42,8 +44,59 @@ def idx():
     yield gzip.compress(files[0], mtime=0)[:-3]
 
 
+def zipped(method=zipfile.ZIP_STORED, **entries):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as z:
+        for name, data in entries.items():
+            z.writestr(zipfile.ZipInfo(name), data, method)
+    return out.getvalue()
+
+
+def npz():
+    """Archives, and arrays alone."""
+    def array(descr, order, shape, data, version=1):
+        header = b"{'descr': '%s', 'fortran_order': %s, 'shape': %s, }\n" % (descr, order, shape)
+        return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(header)) + header + data
+    arrays = [array(b"<f4", b"False", b"(2, 3)", bytes(24)), array(b">i2", b"True", b"(2, 2)", b"abcdefgh"), array(b"|b1", b"False", b"(3,)", b"\1\0\2", 2),
+              array(b"<f2", b"False", b"()", b"ab"), array(b"|O", b"False", b"(1,)", b"x"), array(b"<f8", b"True", b"(0, 5)", b"", 3),
+              array(b"<i8", b"True", b"(1, 2, 1)", bytes(16)), array(b"|i1", b"False", b"(9223372036854775807, 9)", b"")]
+    yield from arrays
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        yield zipped(method, **{"a.npy": arrays[0], "b/c.npy": arrays[1], "e.npy": arrays[5]})
+        yield zipped(method, **{"a.npy": array(b"|u1", b"False", b"(3000,)", bytes(3000))})
+    yield zipped()
+
+
+def pt():
+    """Archives, and pickles alone, over a storage "0" of 16 bytes and one "1" of 96."""
+    def text(word):
+        return b"X" + struct.pack("<I", len(word)) + word
+    def tensor(key, kind, elements, size, strides, offset=0):
+        storage = b"(" + text(b"storage") + b"ctorch\n%sStorage\n" % kind + text(key) + text(b"cpu") + b"K%ctQ" % elements
+        numbers = [b"(" + b"".join(b"K%c" % n for n in group) + b"t" for group in (size, strides)]
+        return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K%c" % offset + numbers[0] + numbers[1] + b"\x89ccollections\nOrderedDict\n)RtR"
+    def state(*tensors):
+        return b"\x80\2ccollections\nOrderedDict\n)Rq\0(" + b"".join(text(b"%d" % i) + t for i, t in enumerate(tensors)) + b"u}" + text(b"_metadata") + b"Nsb."
+    a, b = tensor(b"0", b"Float", 4, (2, 2), (2, 1)), tensor(b"1", b"Double", 12, (3, 4), (1, 3))
+    c, d = tensor(b"1", b"BFloat16", 48, (5,), (0,), 3), tensor(b"1", b"Half", 48, (2, 0), (1, 1))
+    parameter = b"ctorch._utils\n_rebuild_parameter\n" + a + b"\x88N\x87R"
+    pickles = [state(a), state(a, b, c, d), state(parameter), b"\x80\2}" + text(b"model") + state(b, b)[2:-1] + b"s.",
+               b"\x80\4\x95" + bytes(8) + b"}\x94\x8c\1a" + a + b"s.", state(tensor(b"1", b"Bool", 96, (200, 200), (0, 0))),
+               b"\x80\2]q\0h\0ah\0\x8a\3abce.", b"\x80\2cos\nsystem\n" + text(b"id") + b"\x85R.", b"\x80\2((((ttt\x85\x86G" + bytes(8) + b"\x87NJ" + bytes(4) + b".",
+               b"\x80\2ctorch\nSize\n(K\1K\2t\x85R."]
+    yield from pickles
+    for pickle in pickles[:4]:
+        yield zipped(**{"x/data.pkl": pickle, "x/data/0": bytes(16), "x/data/1": bytes(96), "x/version": b"3\n"})
+    yield zipped(**{"x/data.pkl": pickles[0], "x/byteorder": b"big"})
+
+
 WORDS = {
     idx: [b"\x1f\x8b\x08", b"\0\0\x08\x01", b"\0\0\x08\x03", b"\xff\xff\xff\xff", b"\x80\0\0\0"],
+    npz: ["PK\1\2", "PK\3\4", "PK\5\6", "PK\6\6", "PK\6\7", "'descr': ", "'fortran_order': ", "'shape': (", "True", "False", "'<f8'", "'>f2'", "'|b1'",
+          "9223372036854775807", ", }", b"\x93NUMPY\1\0", b"\xff\xff\xff\xff"],
+    pt: ["PK\1\2", "PK\3\4", "PK\5\6", b"\x80\2", "ccollections\nOrderedDict\n)R", "ctorch._utils\n_rebuild_tensor_v2\n(", "ctorch._utils\n_rebuild_parameter\n(",
+         "ctorch\nHalfStorage\n", "ctorch\nCharStorage\n", "ctorch\nSize\n", "tQ", "tR", "}b", b"\x8a\x08\0\0\0\0\0\0\0\x40", b"J\xff\xff\xff\xff", "X\1\0\0\0", "h\0", "q\0",
+         b"\x93", b"\x94", b"\x95", b"\x8c\1", b"\x85", b"\x86", b"\x87", "state_dict"],
     safetensors: ['"dtype":', '"shape":[', '"data_offsets":[', '"__metadata__":{', '"F32"', '"BF16"', '"F4"', '"BOOL"', '"C64"',
                   "[0,4]", "{}", "[]", ",", "18446744073709551615", "9223372036854775807", "-1", "1.5", "null", "\\u0000",
                   "\\xff", "\\ud800"],

@@ -19,6 +19,8 @@ int train_command(int argc, char** argv, const Config&);
 /// weights: a safetensors file, or empty for the run's newest checkpoint.
 int eval_command(int argc, char** argv, const Config&, const std::string& run, const std::string& weights);
 int predict(const std::string& run, const std::string& weights, const PredictOptions&);
+/// Weights of another framework to a safetensors file `to` ("": none is written), and a table of them when listing.
+int import_command(const std::string& from, const std::string& to, bool listing);
 /// The config that a run was started with. Throws Error when run is no run directory.
 Config run_config(const std::string& run);
 

@@ -1,4 +1,4 @@
-// trireme: train, eval, predict, info.
+// trireme: train, eval, predict, import, info.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -80,7 +80,8 @@ int dispatch(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", version());
   Given given;
-  std::string model, run, weights;
+  std::string model, run, weights, import_from, import_to;
+  bool listing = false;
   PredictOptions predicting;
 
   CLI::App* training = app.add_subcommand("train", "train a model; under mpiexec or srun each process is a rank");
@@ -92,6 +93,11 @@ int dispatch(int argc, char** argv) {
   prediction->add_option("--run", run, "run directory")->required()->type_name("RUN");
   prediction->add_option("--topk", predicting.top, "answers per image")->type_name("K");
   prediction->add_flag("--invert", predicting.invert, "dark ink on light paper: swap light and dark");
+  CLI::App* importing =
+      app.add_subcommand("import", "turn weights of other frameworks into safetensors, names and values kept");
+  importing->add_option("file", import_from, ".npz, .pt, .pth, .bin or .safetensors")->required()->type_name("FILE");
+  importing->add_option("--out", import_to, "safetensors file to write")->type_name("FILE");
+  importing->add_flag("--list", listing, "print the tensors' names, types and shapes");
   CLI::App* informing = app.add_subcommand("info", "build, devices, MPI, threads, versions");
   for (CLI::App* command : {training, evaluating, prediction}) {
     if (command != prediction) add_settings(*command, given);
@@ -113,6 +119,7 @@ int dispatch(int argc, char** argv) {
 
   if (!model.empty()) given.settings.insert(given.settings.begin(), {"model", model});
   if (informing->parsed()) return info();
+  if (importing->parsed()) return import_command(import_from, import_to, listing);
   if (prediction->parsed()) return predict(run, weights, predicting);
   Config config = given.resolve(evaluating->parsed() ? run_config(run) : Config{});
   if (given.print_config) {

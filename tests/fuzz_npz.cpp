@@ -1,0 +1,15 @@
+// libFuzzer entry for the reader of .npz; tools/fuzz builds and runs it.
+// sources: kernels/error.cpp framework/file.cpp framework/file_array.cpp framework/npz.cpp framework/zip.cpp
+// libraries: -lz -ldeflate
+// The input is an archive, then an array in one.
+#include "framework/npz.h"
+
+#include "tests/foreign_fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+  using namespace trireme;
+  fuzz::try_read(read_npz, std::as_bytes(std::span(data, size)), "npz");
+  const std::string file = fuzz::zip({{"a.npy", {reinterpret_cast<const char*>(data), size}}});
+  fuzz::try_read(read_npz, std::as_bytes(std::span(file)), "npz");
+  return 0;
+}
