@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import unittest
+import zipfile
 import zlib
 
 trireme, mpiexec, data = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
@@ -108,6 +109,21 @@ class Training(Case):
         self.assertEqual(got.returncode, 0)
         for word in ("version", "oneDNN", "mpi", "core", "kernels"):
             self.assertIn(word, got.stdout)
+
+    def test_import(self):
+        header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }\n"
+        with zipfile.ZipFile(self.dir / "w.npz", "w") as z:
+            z.writestr("layer.weight.npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + struct.pack("<2f", 0.5, -2))
+        got = run("import", self.dir / "w.npz", "--list", "--out", self.dir / "w.safetensors")
+        self.assertEqual(got.stdout, "layer.weight\tf32\t[2, 1]\n", got.stderr)
+        written = (self.dir / "w.safetensors").read_bytes()
+        self.assertTrue(written.endswith(struct.pack("<2f", 0.5, -2)))
+        self.assertIn(b'"layer.weight":{"dtype":"F32","shape":[2,1]', written)
+        self.refused(run("import", self.dir / "w.npz"), "--out", status=2)
+        with zipfile.ZipFile(self.dir / "evil.pt", "w") as z:
+            z.writestr("x/data.pkl", b"\x80\2cos\nsystem\nX\2\0\0\0id\x85R.")
+        self.refused(run("import", self.dir / "evil.pt", "--out", self.dir / "evil.safetensors"), "evil.pt", '"os.system"')
+        self.assertFalse((self.dir / "evil.safetensors").exists())
 
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_mpi_trains_the_same_model(self):
