@@ -1,4 +1,4 @@
-// What the fuzzers of npz and pt share: a ZIP archive around bytes, and the promises that a reader keeps.
+// What the fuzzers of foreign formats share: a ZIP archive around bytes, and the promises that a reader keeps.
 #pragma once
 #include <cstdlib>
 #include <set>
@@ -37,6 +37,12 @@ inline std::string zip(const std::vector<std::pair<std::string, std::string>>& e
   return file + directory + end;
 }
 
+/// What was thrown must be one line that begins "op: F: ".
+inline void require_line(const Error& e, std::string_view op) {
+  const std::string_view what = e.what();
+  require(what.starts_with(std::string(op) + ": F: ") && what.size() < 500 && what.find('\n') == what.npos);
+}
+
 /// read(source, room) either fills room of at most 56 MB + 3 times the file for distinct names, or throws one line.
 template <class Read>
 void try_read(Read read, std::span<const std::byte> bytes, std::string_view op) {
@@ -50,10 +56,7 @@ void try_read(Read read, std::span<const std::byte> bytes, std::string_view op) 
   };
   try {
     read(bytes_in_memory(bytes, "F"), room);
-  } catch (const Error& e) {
-    const std::string_view what = e.what();
-    require(what.starts_with(std::string(op) + ": F: ") && what.size() < 500 && what.find('\n') == what.npos);
-  }
+  } catch (const Error& e) { require_line(e, op); }
 }
 
 }  // namespace trireme::fuzz

@@ -5,6 +5,7 @@ import json
 import os
 import struct
 import sys
+import tarfile
 import zipfile
 
 
@@ -52,6 +53,24 @@ def zipped(method=zipfile.ZIP_STORED, **entries):
     return out.getvalue()
 
 
+def tar():
+    """Archives in three formats, with samples and without."""
+    for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        for names in ([], ["a/1.jpg", "a/1.cls", "a/2.png", "a/2.json"], ["n" * 90 + "/" + "m" * 60 + "/7.jpeg", "x"]):
+            out = io.BytesIO()
+            with tarfile.open(fileobj=out, mode="w", format=form, pax_headers={"comment": "x"}) as archive:
+                for name in names:
+                    data = {"cls": b"7\n", "json": b'{"label": 3}'}.get(name.split(".")[-1], b"image")
+                    info = tarfile.TarInfo(name)
+                    info.size, info.mtime = len(data), 1.5
+                    archive.addfile(info, io.BytesIO(data))
+            yield out.getvalue().rstrip(b"\0") + bytes(1536)
+
+
+def cifar():
+    yield from (b"", bytes(3073), b"\x09" + bytes(3072), bytes(3074), b"\x0a" + bytes(3072), b"\0\x64" + bytes(3072), bytes(100))
+
+
 def npz():
     """Archives, and arrays alone."""
     def array(descr, order, shape, data, version=1):
@@ -92,6 +111,8 @@ def pt():
 
 WORDS = {
     idx: [b"\x1f\x8b\x08", b"\0\0\x08\x01", b"\0\0\x08\x03", b"\xff\xff\xff\xff", b"\x80\0\0\0"],
+    tar: ["ustar", "path=", "size=", "9 path=a\n", "GNU.sparse.", ".jpg", ".cls", ".json", '{"label": 1}', '{"cls": 1}', "0000000001", b"\x80\0\0\0\0\0\0\0\0\0\0\1", "../"],
+    cifar: [b"\x0a", b"\x64"],
     npz: ["PK\1\2", "PK\3\4", "PK\5\6", "PK\6\6", "PK\6\7", "'descr': ", "'fortran_order': ", "'shape': (", "True", "False", "'<f8'", "'>f2'", "'|b1'",
           "9223372036854775807", ", }", b"\x93NUMPY\1\0", b"\xff\xff\xff\xff"],
     pt: ["PK\1\2", "PK\3\4", "PK\5\6", b"\x80\2", "ccollections\nOrderedDict\n)R", "ctorch._utils\n_rebuild_tensor_v2\n(", "ctorch._utils\n_rebuild_parameter\n(",
