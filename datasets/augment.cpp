@@ -20,6 +20,7 @@ class Augmented final : public DatasetSource {
   Shape shape() const override { return data_->shape(); }
   Index classes() const override { return data_->classes(); }
   PixelScale scale() const override { return data_->scale(); }
+  std::vector<std::string> class_names() const override { return data_->class_names(); }
 
   std::int64_t read(Index id, std::span<std::uint8_t> pixels, const Draw& draw) const override {
     std::vector<std::uint8_t> whole(pixels.size());

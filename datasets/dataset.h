@@ -31,6 +31,8 @@ class DatasetSource {
   virtual Shape shape() const = 0;  ///< of one sample, channels last: [28, 28, 1]
   virtual Index classes() const = 0;
   virtual PixelScale scale() const = 0;
+  /// In order of their labels; none where classes are only numbers.
+  virtual std::vector<std::string> class_names() const { return {}; }
   /// Writes sample id's pixels (shape().numel() bytes) and returns its label. Called from several threads.
   virtual std::int64_t read(Index id, std::span<std::uint8_t> pixels, const Draw& = {}) const = 0;
 };

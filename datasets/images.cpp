@@ -25,6 +25,7 @@ class ImagesDataset final : public DatasetSource {
   Shape shape() const override { return {options_.size, options_.size, channels}; }
   Index classes() const override { return std::ssize(source_->classes()); }
   PixelScale scale() const override { return options_.scale; }
+  std::vector<std::string> class_names() const override { return source_->classes(); }
   std::int64_t read(Index id, std::span<std::uint8_t> pixels, const Draw& draw) const override {
     check(id >= 0 && id < size(), name(), "sample {} is outside [0, {})", id, size());
     check(std::ssize(pixels) == shape().numel(), name(), "room for {} pixels, a sample has {}", pixels.size(),

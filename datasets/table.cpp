@@ -12,6 +12,7 @@ class Head final : public DatasetSource {
   Shape shape() const override { return all_->shape(); }
   Index classes() const override { return all_->classes(); }
   PixelScale scale() const override { return all_->scale(); }
+  std::vector<std::string> class_names() const override { return all_->class_names(); }
   std::int64_t read(Index id, std::span<std::uint8_t> pixels, const Draw& draw) const override {
     check(id >= 0 && id < size_, "head", "sample {} is outside [0, {})", id, size_);
     return all_->read(id, pixels, draw);

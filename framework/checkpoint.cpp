@@ -206,7 +206,7 @@ void store_all(const std::string& directory, const std::vector<NamedTensor>& wei
 
 std::string save_checkpoint(const std::string& run, const Parameters& p, const Optimizer& o, const TrainState& state,
                             const SaveOptions& options) {
-  auto weights = export_weights(p);
+  auto weights = export_weights(p, state.step);
   std::vector<NamedTensor> states;
   for (auto& [kind, flat] : o.state())
     for (auto& t : export_state(p, kind, flat)) states.push_back(std::move(t));

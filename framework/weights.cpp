@@ -66,7 +66,8 @@ std::string listing(const char* what, const std::vector<std::string>& names) {
   return names.size() > most ? text + fmt::format(" and {} more", names.size() - most) : text;
 }
 
-bool is_counter(std::string_view name) { return name.ends_with("num_batches_tracked"); }
+constexpr const char* counter = "num_batches_tracked";
+bool is_counter(std::string_view name) { return name.ends_with(counter); }
 
 /// The file's tensors by the names the run knows: as they are, or without "module." (DataParallel) and "model."
 /// (Lightning).
@@ -142,10 +143,43 @@ void Import::apply() const {
   for (auto& [to, from] : pairs_) from_file_layout(to, *from);
 }
 
-std::vector<NamedTensor> export_weights(const Parameters& p) { return export_tensors(stored_weights(p)); }
+std::vector<NamedTensor> export_weights(const Parameters& p, std::optional<std::int64_t> batches) {
+  std::vector<NamedTensor> all = export_tensors(stored_weights(p));
+  if (!batches) return all;
+  constexpr std::string_view mean = "running_mean";
+  for (const auto& b : p.buffers())
+    if (b.name.ends_with(mean)) {
+      const Tensor count = Tensor::empty({}, DType::i64);
+      *count.data<std::int64_t>() = *batches;
+      all.push_back({b.name.substr(0, b.name.size() - mean.size()) + counter, count});
+    }
+  return all;
+}
 
 void import_weights(Parameters& p, const SafetensorsFile& file, const std::string& source) {
   Import(stored_weights(p), file, source).apply();
+}
+
+std::vector<std::string> import_but_head(Parameters& p, const SafetensorsFile& file, const std::string& source) {
+  const std::string& last = p.entries().back().name;
+  const std::string head = last.substr(0, last.rfind('.') + 1);
+  std::vector<StoredTensor> targets = stored_weights(p);
+  std::set<std::string> known;
+  for (auto& t : targets) known.insert(t.name);
+  const auto found = by_known_name(known, file, source);
+  std::vector<std::string> left;
+  std::set<const void*> unused;
+  std::erase_if(targets, [&](const StoredTensor& t) {
+    const auto at = found.find(t.name);
+    if (!t.name.starts_with(head) || at == found.end() || at->second->shape() == file_shape(t)) return false;
+    left.push_back(t.name), unused.insert(at->second);
+    return true;
+  });
+  SafetensorsFile rest;
+  for (auto& t : file.tensors)
+    if (!unused.contains(&t.tensor)) rest.tensors.push_back(t);
+  Import(std::move(targets), rest, source).apply();
+  return left;
 }
 
 std::vector<NamedTensor> export_state(const Parameters& p, const std::string& name, const Tensor& flat) {

@@ -1,5 +1,7 @@
 // Weights of a model to and from files in PyTorch's layout and names: a filter O,spatial...,I becomes O,I,spatial....
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,13 +11,18 @@
 
 namespace trireme {
 
-/// Every parameter and buffer, copied, in PyTorch's layout.
-std::vector<NamedTensor> export_weights(const Parameters&);
+/// Every parameter and buffer, copied, in PyTorch's layout. batches: training steps done; PyTorch's
+/// num_batches_tracked (i64) then stands beside each running mean, so that the names are all that PyTorch has.
+std::vector<NamedTensor> export_weights(const Parameters&, std::optional<std::int64_t> batches = {});
 /// Overwrites every parameter and buffer from tensors in PyTorch's layout (types convert between floats). Strict:
 /// throws Error listing missing, unexpected and mis-shaped names (at most 8 of each) before anything is changed.
 /// Prefixes "module." and "model." are stripped; "num_batches_tracked" may be there or not.
 void import_weights(Parameters&, const SafetensorsFile& file, const std::string& source);
-/// Same, for flat optimizer state: split per parameter ("momentum/0.weight") and laid out as PyTorch would.
+/// Same, to go on with other classes: tensors of the last layer (the last parameter's) whose shape differs from the
+/// file's keep what they hold. Returns their names.
+std::vector<std::string> import_but_head(Parameters&, const SafetensorsFile& file, const std::string& source);
+/// As export_weights and import_weights, for flat optimizer state: split per parameter ("momentum/0.weight") and laid
+/// out as PyTorch would.
 std::vector<NamedTensor> export_state(const Parameters&, const std::string& name, const Tensor& flat);
 void import_state(const Parameters&, const std::string& name, const Tensor& flat, const SafetensorsFile& file);
 

@@ -4,6 +4,7 @@
 
 #include "framework/suggest.h"
 #include "models/resnet.h"
+#include "models/vgg.h"
 
 namespace trireme {
 
@@ -21,6 +22,8 @@ const std::vector<ModelRow>& models() {
       {"resnet50", resnet50, imagenet},
       {"resnet101", resnet101, imagenet},
       {"resnet152", resnet152, imagenet},
+      {"vgg16", vgg16, imagenet},
+      {"alexnet", alexnet, imagenet},
   };
   return rows;
 }

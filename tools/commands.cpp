@@ -2,13 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <numeric>
 #include <thread>
 
-#include "datasets/image.h"
 #include "framework/checkpoint.h"
-#include "framework/pass.h"
-#include "framework/tape.h"
 #include "framework/weights.h"
 #include "kernels/kernel.h"
 #include "kernels/runtime.h"
@@ -20,10 +16,8 @@
 
 namespace trireme {
 namespace fs = std::filesystem;
-namespace {
 
-/// Fills the parameters from a weights file or the run's newest checkpoint. Returns where they came from.
-std::string load(Parameters& parameters, const std::string& run, const std::string& weights) {
+std::string load_weights(Parameters& parameters, const std::string& run, const std::string& weights) {
   if (!weights.empty()) {
     import_weights(parameters, read_safetensors(weights), weights);
     return weights;
@@ -33,8 +27,6 @@ std::string load(Parameters& parameters, const std::string& run, const std::stri
   if (!loaded->note.empty()) std::fprintf(stderr, "%s\n", loaded->note.c_str());
   return loaded->path;
 }
-
-}  // namespace
 
 std::string version() { return std::string("trireme ") + version_text; }
 
@@ -73,45 +65,14 @@ int eval_command(int argc, char** argv, const Config& config, const std::string&
   return World::run(argc, argv, static_cast<int>(config.parallel.ranks), [&](World& world) {
     Console console(!world.main(), config.run.progress, config.run.log_seconds);
     Dataset data = make_dataset(config, "test");
-    Module model = make_model(config, data);
+    Module model = make_model(config, options_for(*data));
     Parameters parameters(model);
-    std::string source = load(parameters, run, weights);
+    std::string source = load_weights(parameters, run, weights);
     Evaluation e = evaluate(model, data, config, world, console);
     console.result(
         fmt::format("test accuracy: {:.2f} % ({} of {}), loss {:.5f}", e.accuracy(), e.correct, e.samples, e.loss));
     console.result("weights:       " + source);
   });
-}
-
-int predict(const std::string& run, const std::string& weights, const PredictOptions& options) {
-  Config config = run_config(run);
-  Dataset data = make_dataset(config, "test");
-  Module model = make_model(config, data);
-  Parameters parameters(model);
-  load(parameters, run, weights);
-  PassScope pass(Pass{.training = false});
-  NoGrad no_grad;
-  Shape in = data->shape();
-  PixelScale scale = data->scale();
-  for (const std::string& path : options.images) {
-    Tensor image = resize(read_image(path, static_cast<int>(in[2])), in[0], in[1]);
-    std::vector<double> pixels = image.to_vector();
-    for (std::size_t i = 0; i < pixels.size(); ++i) {
-      std::size_t c = i % scale.mean.size();
-      double value = options.invert ? 255 - pixels[i] : pixels[i];
-      pixels[i] = (value / 255 - scale.mean[c]) / scale.deviation[c];
-    }
-    std::vector<double> p =
-        softmax(model(Tensor::of(pixels, {1, in[0], in[1], in[2]}, make_dtype(config)))).to_vector();
-    std::vector<int> order(p.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return p[a] > p[b]; });
-    std::string line = path;
-    for (int k = 0; k < std::clamp<int>(options.top, 1, static_cast<int>(p.size())); ++k)
-      line += fmt::format("\t{}\t{:.4f}", order[k], p[order[k]]);
-    fmt::print("{}\n", line);
-  }
-  return 0;
 }
 
 }  // namespace trireme

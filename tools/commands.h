@@ -3,12 +3,16 @@
 #include <string>
 #include <vector>
 
+#include "framework/parameters.h"
 #include "tools/config.h"
 
 namespace trireme {
 
 struct PredictOptions {
   std::vector<std::string> images;
+  std::string run;             ///< a run directory; or none, and a model of ImageNet's with its weights
+  std::string model, weights;  ///< weights: instead of the run's newest checkpoint
+  std::string labels;          ///< a file with the name of one class per line; none: the run's, else numbers
   int top = 1;
   bool invert = false;
 };
@@ -18,9 +22,12 @@ int info();
 int train_command(int argc, char** argv, const Config&);
 /// weights: a safetensors file, or empty for the run's newest checkpoint.
 int eval_command(int argc, char** argv, const Config&, const std::string& run, const std::string& weights);
-int predict(const std::string& run, const std::string& weights, const PredictOptions&);
+/// One line per image: its path, then class and probability of the likeliest, tab separated.
+int predict(const PredictOptions&);
 /// Weights of another framework to a safetensors file `to` ("": none is written), and a table of them when listing.
 int import_command(const std::string& from, const std::string& to, bool listing);
+/// Fills the parameters from a weights file or the run's newest checkpoint. Returns where they came from.
+std::string load_weights(Parameters&, const std::string& run, const std::string& weights);
 /// The config that a run was started with. Throws Error when run is no run directory.
 Config run_config(const std::string& run);
 

@@ -110,11 +110,12 @@ void apply(Config& config, const toml::table& table, const std::string& prefix, 
 
 std::vector<Key> keys(Config& c) {
   return {
-      {"model", &c.model, "model: mnist_cnn, lenet5, mlp"},
+      {"model", &c.model, "model, as trireme info lists them"},
+      {"weights", &c.weights, "safetensors file to start from; a last layer of another shape is drawn anew"},
       {"zero_gamma", &c.zero_gamma, "residual blocks start as the identity: the last gamma of each is 0"},
       {"epochs", &c.epochs, "passes over the training data"},
       {"seed", &c.seed, "of initial weights, shuffling and dropout"},
-      {"dtype", &c.dtype, "element type of weights and activations: f32, f64"},
+      {"dtype", &c.dtype, "element type: f32, f64, or bf16 for activations over f32 weights"},
       {"data.name", &c.data.name, "data set: mnist, fashion_mnist, synthetic", "data"},
       {"data.root", &c.data.root, "folder of its files; empty: where it was installed"},
       {"data.batch", &c.data.batch, "samples per optimizer step, over all ranks together", "batch"},
@@ -124,6 +125,7 @@ std::vector<Key> keys(Config& c) {
       {"data.shuffle", &c.data.shuffle, "new order each epoch, a function of seed and epoch only"},
       {"data.augment", &c.data.augment, "train on random crops and mirror images"},
       {"data.augment_pad", &c.data.augment_pad, "small pictures: black pixels around one before it is cut"},
+      {"data.image_size", &c.data.image_size, "side of photographs and synthetic pictures; 0: the model's usual"},
       {"data.synthetic_size", &c.data.synthetic_size, "samples of the synthetic data set"},
       {"optim.name", &c.optim.name, "sgd, adagrad, adadelta, adam, adamw, lars"},
       {"optim.lr", &c.optim.lr, "learning rate (the peak, for schedules that have one)"},
@@ -216,6 +218,7 @@ void validate(const Config& c) {
   at_least("epochs", c.epochs, 0);
   at_least("optim.lr", c.optim.lr, 0.0);
   at_least("optim.lr_per", c.optim.lr_per, 0);
+  at_least("data.image_size", c.data.image_size, 0);
   at_least("data.augment_pad", c.data.augment_pad, 0);
   if (!(c.optim.label_smoothing >= 0 && c.optim.label_smoothing <= 1))
     throw ConfigError(fmt::format("optim.label_smoothing is {}, it must lie in [0, 1]", c.optim.label_smoothing));
@@ -229,7 +232,8 @@ void validate(const Config& c) {
   at_least("checkpoint.steps", c.checkpoint.steps, 0);
   at_least("checkpoint.keep", c.checkpoint.keep, 1);
   at_least("run.max_steps", c.run.max_steps, 0);
-  if (c.dtype != "f32" && c.dtype != "f64") throw ConfigError("dtype is '" + c.dtype + "', it must be f32 or f64");
+  if (c.dtype != "f32" && c.dtype != "f64" && c.dtype != "bf16")
+    throw ConfigError("dtype is '" + c.dtype + "', it must be f32, f64 or bf16");
 }
 
 }  // namespace trireme

@@ -13,6 +13,7 @@ namespace trireme {
 
 struct Config {
   std::string model = "mnist_cnn";
+  std::string weights;
   bool zero_gamma = false;
   std::int64_t epochs = 3;
   std::int64_t seed = 1;
@@ -22,7 +23,7 @@ struct Config {
     std::string name = "mnist", root;
     std::int64_t batch = 64, eval_batch = 500, workers = 1, limit = 0;
     bool shuffle = true, augment = false;
-    std::int64_t augment_pad = 4;
+    std::int64_t augment_pad = 4, image_size = 0;
     std::int64_t synthetic_size = 1024;
   } data;
   struct Optim {

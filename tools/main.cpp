@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "tools/commands.h"
+#include "tools/recipe.h"
 
 namespace trireme {
 namespace {
@@ -17,12 +18,18 @@ struct Given {
   bool print_config = false;
 
   Config resolve(Config config = {}) const {
-    if (!config_file.empty()) load_config(config, config_file);
+    if (!config_file.empty()) load_config(config, find_config(config_file));
     for (auto& [name, text] : settings) set(config, name, text);
     validate(config);
     return config;
   }
 };
+
+std::string model_names() {
+  std::vector<std::string> names;
+  for (const ModelRow& row : models()) names.push_back(row.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
 
 std::string default_text(const Key& key) {
   return std::visit(
@@ -36,11 +43,14 @@ std::string default_text(const Key& key) {
 }
 
 void add_settings(CLI::App& command, Given& given) {
-  command.add_option("-c,--config", given.config_file, "TOML file of settings")->type_name("FILE");
+  command
+      .add_option("-c,--config", given.config_file, "TOML file of settings, or the name of a recipe: imagenet_resnet50")
+      ->type_name("FILE");
   command.add_flag("--print-config", given.print_config, "print the settings that result, as TOML, and stop");
   Config defaults;
   for (const Key& key : keys(defaults)) {
-    if (key.name == "model") continue;  // positional
+    if (key.name == "model") continue;                                     // positional
+    if (key.name == "weights" && command.get_name() != "train") continue;  // there: instead of the checkpoint
     auto dot = key.name.find('.');
     std::string flags = "--" + key.name + (key.alias.empty() ? "" : ",--" + key.alias);
     auto store = [&given, name = key.name](const std::string& text) { given.settings.emplace_back(name, text); };
@@ -85,12 +95,17 @@ int dispatch(int argc, char** argv) {
   PredictOptions predicting;
 
   CLI::App* training = app.add_subcommand("train", "train a model; under mpiexec or srun each process is a rank");
-  training->add_option("model", model, "mnist_cnn, lenet5 or mlp")->type_name("MODEL");
+  training->add_option("model", model, model_names())->type_name("MODEL");
   CLI::App* evaluating = app.add_subcommand("eval", "accuracy and loss of a run's newest checkpoint on the test set");
   evaluating->add_option("run", run, "run directory")->required()->type_name("RUN");
-  CLI::App* prediction = app.add_subcommand("predict", "classify image files (PNG, JPEG)");
+  CLI::App* prediction =
+      app.add_subcommand("predict", "classify image files (PNG, JPEG) by a run's model or a weights file");
   prediction->add_option("images", predicting.images, "image files")->required()->type_name("FILE");
-  prediction->add_option("--run", run, "run directory")->required()->type_name("RUN");
+  prediction->add_option("--run", predicting.run, "run directory")->type_name("RUN");
+  prediction
+      ->add_option("--model", predicting.model, "without a run: a model of ImageNet's, resnet50, and its --weights")
+      ->type_name("MODEL");
+  prediction->add_option("--labels", predicting.labels, "file with the name of one class per line")->type_name("FILE");
   prediction->add_option("--topk", predicting.top, "answers per image")->type_name("K");
   prediction->add_flag("--invert", predicting.invert, "dark ink on light paper: swap light and dark");
   CLI::App* importing =
@@ -102,7 +117,9 @@ int dispatch(int argc, char** argv) {
   for (CLI::App* command : {training, evaluating, prediction}) {
     if (command != prediction) add_settings(*command, given);
     if (command != training)
-      command->add_option("--weights", weights, "safetensors file to use instead of the newest checkpoint")
+      command
+          ->add_option("--weights", command == prediction ? predicting.weights : weights,
+                       "safetensors file to use instead of the newest checkpoint")
           ->type_name("FILE");
     command->allow_extras();
   }
@@ -120,7 +137,7 @@ int dispatch(int argc, char** argv) {
   if (!model.empty()) given.settings.insert(given.settings.begin(), {"model", model});
   if (informing->parsed()) return info();
   if (importing->parsed()) return import_command(import_from, import_to, listing);
-  if (prediction->parsed()) return predict(run, weights, predicting);
+  if (prediction->parsed()) return predict(predicting);
   Config config = given.resolve(evaluating->parsed() ? run_config(run) : Config{});
   if (given.print_config) {
     fmt::print("{}", to_toml(config));

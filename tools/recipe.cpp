@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "datasets/augment.h"
 #include "datasets/datasets.h"
+#include "datasets/folders.h"
 #include "framework/init.h"
 #include "framework/suggest.h"
 
 namespace trireme {
+namespace fs = std::filesystem;
 namespace {
 [[noreturn]] void unknown(const char* what, const std::string& word, std::vector<std::string> known) {
   std::string list;
@@ -17,10 +20,28 @@ namespace {
 }
 }  // namespace
 
-DType make_dtype(const Config& c) { return c.dtype == "f64" ? DType::f64 : DType::f32; }
+DType make_dtype(const Config& c) {
+  return c.dtype == "f64" ? DType::f64 : c.dtype == "bf16" ? DType::bf16 : DType::f32;
+}
+
+std::string find_config(const std::string& name) {
+  if (fs::exists(name) || fs::path(name).has_parent_path() || fs::path(name).has_extension()) return name;
+  std::vector<std::string> folders = data_folders("recipes"), known;
+  folders.push_back(TRIREME_SOURCE_RECIPES);
+  std::error_code none;
+  for (const std::string& folder : folders)
+    for (const auto& entry : fs::directory_iterator(folder, none)) {
+      if (entry.path().stem() == name) return entry.path().string();
+      known.push_back(entry.path().stem().string());
+    }
+  std::ranges::sort(known);
+  known.erase(std::ranges::unique(known).begin(), known.end());
+  unknown("config", name, known);
+}
 
 Dataset make_dataset(const Config& c, const std::string& split) {
-  const ModelOptions usual = model_row(c.model).usual;
+  ModelOptions usual = model_row(c.model).usual;
+  if (c.data.image_size > 0) usual.input = {c.data.image_size, c.data.image_size, usual.input[2]};
   SyntheticOptions synthetic{.size = c.data.synthetic_size, .shape = usual.input, .classes = usual.classes, .seed = 7};
   Dataset data = open_dataset(c.data.name, split, c.data.root, synthetic);
   if (split == "train" && c.data.limit > 0) data = head(data, std::min<Index>(c.data.limit, data->size()));
@@ -28,11 +49,13 @@ Dataset make_dataset(const Config& c, const std::string& split) {
   return data;
 }
 
-Module make_model(const Config& c, const Dataset& data) {
-  Module model =
-      make_model(c.model, ModelOptions{.input = data->shape(), .classes = data->classes(), .zero_gamma = c.zero_gamma});
+ModelOptions options_for(const DatasetSource& data) { return {.input = data.shape(), .classes = data.classes()}; }
+
+Module make_model(const Config& c, ModelOptions options) {
+  options.zero_gamma = c.zero_gamma;
+  Module model = make_model(c.model, options);
   initialize(model, static_cast<std::uint64_t>(c.seed));
-  if (make_dtype(c) != DType::f32) convert(model, make_dtype(c));
+  if (c.dtype == "f64") convert(model, DType::f64);
   return model;
 }
 

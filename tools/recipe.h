@@ -11,13 +11,19 @@ namespace trireme {
 
 /// The data set's split ("train" or "test"); training, limited by data.limit and with data.augment.
 Dataset make_dataset(const Config&, const std::string& split);
-/// Built for the data set's shape and classes, drawn from config.seed, in config.dtype.
-Module make_model(const Config&, const Dataset&);
+/// What a model must be to learn the data set.
+ModelOptions options_for(const DatasetSource&);
+/// The config's model for that input and those classes, drawn from config.seed. Its weights are f32 under bf16
+/// activations.
+Module make_model(const Config&, ModelOptions);
 /// The learning rate as a function of the optimizer step.
 Rate make_rate(const Config&, std::int64_t steps_per_epoch);
 Loss make_loss(const Config&);
 Recipe make_recipe(const Config&, std::int64_t steps_per_epoch);
 Strategy make_strategy(const Config&, int ranks);
-DType make_dtype(const Config&);
+DType make_dtype(const Config&);  ///< of activations
+/// The path of a settings file: as it is; or a bare name of a recipe that ships, "imagenet_resnet50". Throws
+/// ConfigError with the list of those for a name of neither.
+std::string find_config(const std::string& name);
 
 }  // namespace trireme

@@ -42,6 +42,12 @@ void RunDir::record(const nlohmann::json& line) {
   check(ok, "run directory", "cannot write {}: {}", metrics(), std::strerror(errno));
 }
 
+void RunDir::write_classes(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += name + "\n";
+  if (!text.empty()) replace_file(path_ + "/" + class_file, text);
+}
+
 void RunDir::rewind(std::int64_t step) {
   file_.reset();
   std::string kept, line;

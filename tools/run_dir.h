@@ -4,10 +4,14 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 namespace trireme {
+
+/// Names of the classes in a run directory, one per line, where the data set has names.
+inline constexpr const char* class_file = "classes.txt";
 
 class RunDir {
  public:
@@ -19,6 +23,8 @@ class RunDir {
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   /// Appends one line to metrics.jsonl. Throws Error when it cannot be written.
   void record(const nlohmann::json& line);
+  /// Writes class_file; nothing for no names.
+  void write_classes(const std::vector<std::string>& names);
   /// Drops the lines of steps after `step` (they will be written again), and a last line cut short.
   void rewind(std::int64_t step);
 

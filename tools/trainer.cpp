@@ -1,5 +1,7 @@
 #include "tools/trainer.h"
 
+#include <fmt/ranges.h>
+
 #include <chrono>
 #include <future>
 #include <nlohmann/json.hpp>
@@ -8,6 +10,7 @@
 #include "framework/checkpoint.h"
 #include "framework/metrics.h"
 #include "framework/tape.h"
+#include "framework/weights.h"
 #include "kernels/runtime.h"
 #include "parallel/step.h"
 #include "tools/recipe.h"
@@ -44,14 +47,18 @@ class Trainer {
         train_(make_dataset(config, "train")),
         test_(opening_test_.get()),
         loader_(train_, loader_options()),
-        model_(make_model(config, train_)) {
+        model_(make_model(config, options_for(*train_))) {
     if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
     if (world.main()) dir_.emplace(config.run.dir, config.model, to_toml(config), config.run.resume);
+    if (world.main() && !config.run.resume) dir_->write_classes(train_->class_names());
     step_.emplace(
         model_, make_loss(config), make_recipe(config, loader_.batches()), world, make_strategy(config, world.size()),
         StepOptions{.seed = static_cast<std::uint64_t>(config.seed),
                     .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases}});
-    if (config.run.resume) resume();
+    if (config.run.resume)
+      resume();
+    else if (!config.weights.empty())
+      start_from(config.weights);
   }
 
   void run() {
@@ -111,6 +118,11 @@ class Trainer {
     broadcast_state(step_->optimizer(), world_);
   }
 
+  void start_from(const std::string& weights) {
+    if (world_.main()) started_ = import_but_head(step_->parameters(), read_safetensors(weights), weights);
+    broadcast_state(step_->parameters(), world_);
+  }
+
   void banner() {
     console_.log(
         fmt::format("model     {}, {} parameters, {}", config_.model, step_->parameters().count(), config_.dtype));
@@ -121,6 +133,10 @@ class Trainer {
                              make_strategy(config_, world_.size()).name()));
     console_.log(fmt::format("optimizer {}, {} epochs of {} steps, seed {}", config_.optim.name, config_.epochs,
                              loader_.batches(), config_.seed));
+    if (cursor_.step == 0 && !config_.weights.empty())
+      console_.log(
+          fmt::format("weights   {}{}{}", config_.weights,
+                      started_.empty() ? "" : "; of another shape, so drawn anew: ", fmt::join(started_, ", ")));
     if (cursor_.step > 0)
       console_.log(fmt::format("resuming  at step {} (epoch {}, batch {}) from {}", cursor_.step, cursor_.epoch + 1,
                                cursor_.batch, saved_));
@@ -202,6 +218,7 @@ class Trainer {
   std::optional<Step> step_;
   Cursor cursor_;
   std::string saved_;
+  std::vector<std::string> started_;  // tensors that config_.weights does not fit
   double train_loss_ = 0, images_per_s_ = 0;
 };
 

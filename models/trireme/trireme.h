@@ -17,6 +17,7 @@
 #include "framework/weights.h"
 #include "models/models.h"
 #include "models/resnet.h"
+#include "models/vgg.h"
 #include "parallel/mesh.h"
 #include "parallel/step.h"
 #include "parallel/world.h"
