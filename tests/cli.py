@@ -84,6 +84,12 @@ class Training(Case):
         rows = [line.split("\t") for line in got.stdout.splitlines()]
         self.assertEqual([row[0] for row in rows], [str(f) for f in files], got.stderr)
         self.assertGreaterEqual(sum(int(row[1]) == labels[i] for i, row in enumerate(rows)), 5)
+        got = run("export", self.dir / "run", "--onnx", self.dir / "m.onnx")
+        self.assertIn("m.onnx", got.stdout, got.stderr)
+        onnx = (self.dir / "m.onnx").read_bytes()   # what lies in it: test_onnx
+        for word in (b"input", b"output", b"1.weight", b"0.3081", b"step_00000028"):
+            self.assertIn(word, onnx)
+        self.refused(run("export", self.dir / "run", "--onnx", "/proc/m.onnx"), "/proc/m.onnx")
 
     def test_resume_in_mid_epoch_is_bitwise(self):
         for name, ranks in (("one", 1), ("two", 2)):

@@ -17,6 +17,12 @@ struct PredictOptions {
   bool invert = false;
 };
 
+struct ExportOptions {
+  std::string run;             ///< a run directory; or none, and a model with its weights
+  std::string model, weights;  ///< weights: instead of the run's newest checkpoint
+  std::string onnx;            ///< file to write
+};
+
 std::string version();
 int info();
 int train_command(int argc, char** argv, const Config&);
@@ -24,6 +30,8 @@ int train_command(int argc, char** argv, const Config&);
 int eval_command(int argc, char** argv, const Config&, const std::string& run, const std::string& weights);
 /// One line per image: its path, then class and probability of the likeliest, tab separated.
 int predict(const PredictOptions&);
+/// Writes a model for other programs.
+int export_command(const ExportOptions&);
 /// Weights of another framework to a safetensors file `to` ("": none is written), and a table of them when listing.
 int import_command(const std::string& from, const std::string& to, bool listing);
 /// Fills the parameters from a weights file or the run's newest checkpoint. Returns where they came from.

@@ -1,4 +1,4 @@
-// trireme: train, eval, predict, import, info.
+// trireme: train, eval, predict, import, export, info.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -93,6 +93,7 @@ int dispatch(int argc, char** argv) {
   std::string model, run, weights, import_from, import_to;
   bool listing = false;
   PredictOptions predicting;
+  ExportOptions exported;
 
   CLI::App* training = app.add_subcommand("train", "train a model; under mpiexec or srun each process is a rank");
   training->add_option("model", model, model_names())->type_name("MODEL");
@@ -113,16 +114,21 @@ int dispatch(int argc, char** argv) {
   importing->add_option("file", import_from, ".npz, .pt, .pth, .bin or .safetensors")->required()->type_name("FILE");
   importing->add_option("--out", import_to, "safetensors file to write")->type_name("FILE");
   importing->add_flag("--list", listing, "print the tensors' names, types and shapes");
+  CLI::App* exporting = app.add_subcommand("export", "write a run's model, or a weights file's, for other programs");
+  exporting->add_option("run", exported.run, "run directory")->type_name("RUN");
+  exporting->add_option("--model", exported.model, "without a run: resnet50, say, and its --weights")
+      ->type_name("MODEL");
+  exporting->add_option("--onnx", exported.onnx, "ONNX file to write (opset 17, for onnxruntime and its like)")
+      ->required()
+      ->type_name("FILE");
   CLI::App* informing = app.add_subcommand("info", "build, devices, MPI, threads, versions");
-  for (CLI::App* command : {training, evaluating, prediction}) {
-    if (command != prediction) add_settings(*command, given);
-    if (command != training)
-      command
-          ->add_option("--weights", command == prediction ? predicting.weights : weights,
-                       "safetensors file to use instead of the newest checkpoint")
-          ->type_name("FILE");
-    command->allow_extras();
-  }
+  for (CLI::App* command : {training, evaluating}) add_settings(*command, given);
+  const std::pair<CLI::App*, std::string*> weighted[] = {
+      {evaluating, &weights}, {prediction, &predicting.weights}, {exporting, &exported.weights}};
+  for (auto& [command, file] : weighted)
+    command->add_option("--weights", *file, "safetensors file to use instead of the newest checkpoint")
+        ->type_name("FILE");
+  for (CLI::App* command : {training, evaluating, prediction, exporting}) command->allow_extras();
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& e) { return app.exit(e); } catch (const CLI::CallForAllHelp& e) {
@@ -138,6 +144,7 @@ int dispatch(int argc, char** argv) {
   if (informing->parsed()) return info();
   if (importing->parsed()) return import_command(import_from, import_to, listing);
   if (prediction->parsed()) return predict(predicting);
+  if (exporting->parsed()) return export_command(exported);
   Config config = given.resolve(evaluating->parsed() ? run_config(run) : Config{});
   if (given.print_config) {
     fmt::print("{}", to_toml(config));
