@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "datasets/crop.h"
 #include "datasets/jpeg_decoder.h"
@@ -38,5 +39,8 @@ class ImageReader {
   Region image_;
   bool decoded_ = false;
 };
+
+/// A PNG file of u8 [height, width, 1 (grey) or 3 (RGB)]: decode_image reads it back.
+std::vector<std::byte> encode_png(const Tensor& image);
 
 }  // namespace trireme
