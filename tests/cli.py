@@ -1,7 +1,7 @@
 """The trireme binary as its users meet it: what it prints, what it refuses, what it leaves behind.
   cli.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
 """
-import contextlib
+import csv
 import gzip
 import json
 import os
@@ -38,6 +38,36 @@ def png(pixels, width, height):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
+def records(data):
+    """The events of a TensorBoard file (checksums: test_events)."""
+    while data:
+        length, = struct.unpack("<Q", data[:8])
+        yield data[12:12 + length]
+        data = data[16 + length:]
+
+
+def fields(data):
+    """A protobuf message as {field: last value}; varints become numbers."""
+    def varint():
+        nonlocal data
+        value = shift = 0
+        while True:
+            byte, data = data[0], data[1:]
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+    found = {}
+    while data:
+        tag = varint()
+        if tag & 7 == 0:
+            found[tag >> 3] = varint()
+            continue
+        size = {1: 8, 5: 4}.get(tag & 7) or varint()
+        found[tag >> 3], data = data[:size], data[size:]
+    return found
+
+
 class Case(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="trireme-"))
@@ -66,7 +96,8 @@ class Case(unittest.TestCase):
 class Training(Case):
     def test_train_eval_predict(self):
         got = self.trained(*small)
-        found = re.search(r"test accuracy: ([\d.]+) % \((\d+) of 10000\)", got.stdout)
+        found = re.search(r"test accuracy: ([\d.]+) % \((\d+) of 10000\), top-5 ([\d.]+) %", got.stdout)
+        self.assertGreaterEqual(float(found[3]), float(found[1]))
         self.assertGreater(float(found[1]), 75)
         self.assertNotIn("\r", got.stderr)   # no bar without a terminal
         lines = [json.loads(line) for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()]
@@ -102,6 +133,37 @@ class Training(Case):
             self.assertEqual(self.weights(name), self.weights(name + "-cut"))
             steps = [json.loads(line)["step"] for line in (self.dir / f"{name}-cut/metrics.jsonl").read_text().splitlines()]
             self.assertEqual(steps, sorted(steps))
+
+    def test_tensorboard_and_csv_say_what_metrics_say(self):
+        words = [*small, "--run.tensorboard", "--run.images", 2, "--ranks", 2]   # 14 steps an epoch
+        self.trained(*words, "--epochs", 4, "--run.max_steps", 50)
+        self.trained(*words, "--epochs", 4, "--resume")
+        lines = [json.loads(line) for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()]
+        rows = list(csv.DictReader((self.dir / "run/metrics.csv").read_text().splitlines()))
+        self.assertEqual([{k: v for k, v in row.items() if v} for row in rows],
+                         [{k: v if isinstance(v, str) else json.dumps(v) for k, v in line.items()} for line in lines])
+        scalars, others = {}, set()
+        for path in sorted((self.dir / "run").glob("events.out.tfevents.*")):
+            for event in records(path.read_bytes()):
+                event = fields(event)
+                if 7 in event:    # a session began: what was said of later steps is void
+                    scalars = {key: value for key, value in scalars.items() if key[1] < event[2]}
+                if 5 in event:
+                    value = fields(fields(event[5])[1])
+                    if 2 in value:
+                        scalars[value[1].decode(), event[2]] = struct.unpack("<f", value[2])[0]
+                    else:
+                        others.add((value[1].decode(), event[2]))
+        for key, tag in (("loss", "train/loss"), ("lr", "lr"), ("train_top1", "train/top1"), ("test_loss", "test/loss"),
+                         ("test_top1", "test/top1"), ("test_top5", "test/top5")):
+            said = {line["step"]: line[key] for line in lines if key in line}
+            self.assertEqual(sorted(said), [20, 40] if key in ("loss", "lr") else [14, 28, 42, 56])
+            self.assertEqual(sorted(said), [step for t, step in sorted(scalars) if t == tag])
+            for step, value in said.items():
+                self.assertAlmostEqual(scalars[tag, step], value, delta=1e-6 * max(1, abs(value)))
+        for wanted in (("inputs/0", 1), ("inputs/1", 51), ("weights/1.weight", 14), ("weights/5.bias", 56)):
+            self.assertIn(wanted, others)
+        self.assertNotIn(("inputs/2", 1), others)
 
     def test_print_config_is_read_back(self):
         got = run("train", "lenet5", "--optim.lr", "0.25", "--data.name", "fashion_mnist", "--print-config")

@@ -69,8 +69,7 @@ int eval_command(int argc, char** argv, const Config& config, const std::string&
     Parameters parameters(model);
     std::string source = load_weights(parameters, run, weights);
     Evaluation e = evaluate(model, data, config, world, console);
-    console.result(
-        fmt::format("test accuracy: {:.2f} % ({} of {}), loss {:.5f}", e.accuracy(), e.correct, e.samples, e.loss));
+    console.result(e.text());
     console.result("weights:       " + source);
   });
 }

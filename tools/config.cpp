@@ -155,6 +155,9 @@ std::vector<Key> keys(Config& c) {
       {"run.progress", &c.run.progress, "bar, lines, or auto: a bar where stderr is a terminal (mpiexec hides it)"},
       {"run.log_seconds", &c.run.log_seconds, "seconds between progress lines"},
       {"run.max_steps", &c.run.max_steps, "stop (and save) after this many optimizer steps in all; 0: never"},
+      {"run.tensorboard", &c.run.tensorboard, "write TensorBoard's events into the run directory", "tensorboard"},
+      {"run.histograms", &c.run.histograms, "TensorBoard: histograms of all weights every N epochs; 0: none"},
+      {"run.images", &c.run.images, "TensorBoard: the first N inputs, as the model sees them"},
       {"run.fault", &c.run.fault, "inject a fault for testing: throw:RANK:STEP"},
   };
 }
@@ -232,6 +235,8 @@ void validate(const Config& c) {
   at_least("checkpoint.steps", c.checkpoint.steps, 0);
   at_least("checkpoint.keep", c.checkpoint.keep, 1);
   at_least("run.max_steps", c.run.max_steps, 0);
+  at_least("run.histograms", c.run.histograms, 0);
+  at_least("run.images", c.run.images, 0);
   if (c.dtype != "f32" && c.dtype != "f64" && c.dtype != "bf16")
     throw ConfigError("dtype is '" + c.dtype + "', it must be f32, f64 or bf16");
 }

@@ -51,6 +51,8 @@ struct Config {
     std::string progress = "auto";
     double log_seconds = 5;
     std::int64_t max_steps = 0;
+    bool tensorboard = false;
+    std::int64_t histograms = 1, images = 8;
     std::string fault;
   } run;
 };

@@ -120,8 +120,7 @@ void EventFile::histogram(const std::string& tag, std::int64_t step, std::span<c
   std::vector<double> limits(buckets, high), counts(buckets);
   for (std::size_t i = 0; i + 1 < buckets; ++i) limits[i] = low + width * static_cast<double>(i + 1);
   for (double v : values)
-    if (std::isfinite(v))
-      ++counts[width > 0 ? std::min(static_cast<std::size_t>((v - low) / width), buckets - 1) : 0];
+    if (std::isfinite(v)) ++counts[width > 0 ? std::min(static_cast<std::size_t>((v - low) / width), buckets - 1) : 0];
   summary(step, Protobuf().text(1, tag).message(5, Protobuf()
                                                        .real(1, low)
                                                        .real(2, high)

@@ -11,6 +11,45 @@
 
 namespace trireme {
 namespace fs = std::filesystem;
+namespace {
+
+/// What a record may say: a key of metrics.jsonl is a column of metrics.csv and, with a tag, a curve in TensorBoard.
+struct Column {
+  const char *key, *tag;
+};
+constexpr Column columns[] = {
+    {"kind", nullptr},   // train: one step; eval: the end of an epoch
+    {"epoch", nullptr},  // from 1
+    {"step", nullptr},   // optimizer steps done
+    {"lr", "lr"},
+    {"loss", "train/loss"},              // of the step's global batch
+    {"train_loss", "train/epoch_loss"},  // mean over the epoch, as the weights were
+    {"train_top1", "train/top1"},        // %, likewise
+    {"test_loss", "test/loss"},
+    {"test_top1", "test/top1"},  // %
+    {"test_top5", "test/top5"},  // %, where there are more than five classes
+    {"test_correct", nullptr},
+    {"test_samples", nullptr},
+    {"images_per_s", "throughput/images_per_s"},  // of all ranks, since the epoch began
+    {"wait_share", "data/wait_share"},            // of the epoch's time in which rank 0 waited for a batch
+};
+
+std::string csv_head() {
+  std::string row;
+  for (const Column& c : columns) row += (row.empty() ? "" : ",") + std::string(c.key);
+  return row + "\n";
+}
+std::string csv_row(const nlohmann::json& line) {
+  std::string row;
+  for (const Column& c : columns) {
+    const auto at = line.find(c.key);
+    if (&c != columns) row += ',';
+    if (at != line.end()) row += at->is_string() ? at->get<std::string>() : at->dump();
+  }
+  return row + "\n";
+}
+
+}  // namespace
 
 RunDir::RunDir(const std::string& path, const std::string& name, const std::string& config, bool resume) : path_(path) {
   if (path_.empty()) {
@@ -27,19 +66,38 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
     fs::create_directories(path_, error);
     check(!error, "run directory", "cannot create {}: {}", path_, error.message());
     replace_file(path_ + "/config.toml", config);
+    replace_file(table(), csv_head());
   }
   open();
 }
 
 void RunDir::open() {
-  file_.reset(std::fopen(metrics().c_str(), "a"));
-  check(file_ != nullptr, "run directory", "cannot write {}: {}", metrics(), std::strerror(errno));
+  for (auto& [file, path] : {std::pair<File&, std::string>(lines_, metrics()), {rows_, table()}}) {
+    file.reset(std::fopen(path.c_str(), "a"));
+    check(file != nullptr, "run directory", "cannot write {}: {}", path, std::strerror(errno));
+  }
 }
 
 void RunDir::record(const nlohmann::json& line) {
-  std::string text = line.dump() + "\n";
-  bool ok = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() && std::fflush(file_.get()) == 0;
-  check(ok, "run directory", "cannot write {}: {}", metrics(), std::strerror(errno));
+  const auto write = [](std::FILE* file, const std::string& text, const std::string& path) {
+    const bool ok = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
+    check(ok, "run directory", "cannot write {}: {}", path, std::strerror(errno));
+  };
+  write(lines_.get(), line.dump() + "\n", metrics());
+  write(rows_.get(), csv_row(line), table());
+  std::size_t known = 0;
+  const std::int64_t step = line.at("step");
+  for (const Column& c : columns) {
+    const auto at = line.find(c.key);
+    if (at == line.end()) continue;
+    ++known;
+    if (!events_ || c.tag == nullptr) continue;
+    const auto [shown, first] = shown_.try_emplace(c.tag, step);
+    if (!first && shown->second == step) continue;  // a step that ends an epoch is recorded twice
+    shown->second = step;
+    events_->scalar(c.tag, step, *at);
+  }
+  check(known == line.size(), "run directory", "{} has a key without a column in run_dir.cpp", line.dump());
 }
 
 void RunDir::write_classes(const std::vector<std::string>& names) {
@@ -49,13 +107,17 @@ void RunDir::write_classes(const std::vector<std::string>& names) {
 }
 
 void RunDir::rewind(std::int64_t step) {
-  file_.reset();
-  std::string kept, line;
+  lines_.reset();
+  rows_.reset();
+  std::string kept, rows = csv_head(), line;
   for (std::ifstream in(metrics()); std::getline(in, line);) {
     auto json = nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_discarded() && json.value("step", std::int64_t{0}) <= step) kept += line + "\n";
+    if (!json.is_object() || json.value("step", std::int64_t{0}) > step) continue;
+    kept += line + "\n";
+    rows += csv_row(json);
   }
   replace_file(metrics(), kept);
+  replace_file(table(), rows);
   open();
 }
 

@@ -1,12 +1,17 @@
-// The directory of one run: config.toml, metrics.jsonl, checkpoints/. Only rank 0 touches it.
+// The directory of one run: config.toml, metrics.jsonl, metrics.csv, TensorBoard's events, checkpoints/. Only rank 0
+// touches it.
 #pragma once
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
+
+#include "tools/events.h"
 
 namespace trireme {
 
@@ -21,20 +26,29 @@ class RunDir {
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
-  /// Appends one line to metrics.jsonl. Throws Error when it cannot be written.
+  std::string table() const { return path_ + "/metrics.csv"; }
+  /// Appends one line to metrics.jsonl and one row to metrics.csv, and the numbers that have a tag to the events. Every
+  /// key is a column of the table in run_dir.cpp. Throws Error when it cannot be written.
   void record(const nlohmann::json& line);
   /// Writes class_file; nothing for no names.
   void write_classes(const std::vector<std::string>& names);
   /// Drops the lines of steps after `step` (they will be written again), and a last line cut short.
   void rewind(std::int64_t step);
+  /// From now on record() writes TensorBoard's events too; resumed: see EventFile.
+  void open_events(std::optional<std::int64_t> resumed) { events_.emplace(path_, resumed); }
+  /// Null unless open.
+  EventFile* events() { return events_ ? &*events_ : nullptr; }
 
  private:
   struct Close {
     void operator()(std::FILE* f) const { std::fclose(f); }
   };
+  using File = std::unique_ptr<std::FILE, Close>;
   void open();
   std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  File lines_, rows_;
+  std::optional<EventFile> events_;
+  std::map<std::string, std::int64_t> shown_;  // by tag: the last step in the events
 };
 
 }  // namespace trireme

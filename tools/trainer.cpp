@@ -2,11 +2,14 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <future>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "datasets/image.h"
 #include "framework/checkpoint.h"
 #include "framework/metrics.h"
 #include "framework/tape.h"
@@ -37,6 +40,18 @@ void inject_fault(const std::string& fault, const World& world, std::int64_t ste
   check(world.rank() != rank || step != at, "run.fault", "injected on rank {} before step {}", rank, at);
 }
 
+/// A sample as the model sees it, as pixels again.
+Tensor pixels_of(const Tensor& sample, const PixelScale& scale) {
+  const std::vector<double> x = sample.to_vector();
+  std::vector<double> pixels(x.size());
+  const std::size_t channels = scale.mean.size();
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double value = 255 * (x[i] * scale.deviation[i % channels] + scale.mean[i % channels]);
+    pixels[i] = std::clamp(std::round(value), 0.0, 255.0);
+  }
+  return Tensor::of(pixels, {sample.dim(1), sample.dim(2), sample.dim(3)}, DType::u8);
+}
+
 class Trainer {
  public:
   Trainer(const Config& config, World& world)
@@ -52,13 +67,16 @@ class Trainer {
     if (world.main()) dir_.emplace(config.run.dir, config.model, to_toml(config), config.run.resume);
     if (world.main() && !config.run.resume) dir_->write_classes(train_->class_names());
     step_.emplace(
-        model_, make_loss(config), make_recipe(config, loader_.batches()), world, make_strategy(config, world.size()),
+        model_, counting(make_loss(config)), make_recipe(config, loader_.batches()), world,
+        make_strategy(config, world.size()),
         StepOptions{.seed = static_cast<std::uint64_t>(config.seed),
                     .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases}});
     if (config.run.resume)
       resume();
     else if (!config.weights.empty())
       start_from(config.weights);
+    if (dir_ && config.run.tensorboard)
+      dir_->open_events(config.run.resume ? std::optional(cursor_.step + 1) : std::nullopt);
   }
 
   void run() {
@@ -73,11 +91,10 @@ class Trainer {
       save({{"test_accuracy", last.accuracy()}, {"test_loss", last.loss}});
     }
     if (cursor_.batch != 0) save({});
-    if (last.samples == 0) last = evaluate(model_, test_, config_, world_, console_);
+    if (last.samples == 0 || cursor_.batch != 0) last = evaluate(model_, test_, config_, world_, console_);
     if (!world_.main()) return;
-    console_.result(fmt::format("test accuracy: {:.2f} % ({} of {}), loss {:.5f}, after {} steps in {:.1f} s",
-                                last.accuracy(), last.correct, last.samples, last.loss, cursor_.step,
-                                seconds_since(start)));
+    if (EventFile* events = dir_->events()) events->flush();
+    console_.result(fmt::format("{}, after {} steps in {:.1f} s", last.text(), cursor_.step, seconds_since(start)));
     console_.result("checkpoint:    " + saved_);
     console_.result("metrics:       " + dir_->metrics());
   }
@@ -90,6 +107,13 @@ class Trainer {
             .shard = world_,
             .workers = static_cast<int>(config_.data.workers),
             .dtype = make_dtype(config_)};
+  }
+  /// The loss, which also counts the rows that were right.
+  Loss counting(Loss loss) {
+    return [this, loss = std::move(loss)](const Tensor& logits, const Tensor& labels) {
+      train_correct_ += count_correct(logits, labels);
+      return loss(logits, labels);
+    };
   }
   bool stopped() const { return config_.run.max_steps > 0 && cursor_.step >= config_.run.max_steps; }
 
@@ -150,49 +174,82 @@ class Trainer {
     options.start_batch = cursor_.batch;
     Loader loader(train_, options);
     std::string label = fmt::format("epoch {}/{}", cursor_.epoch + 1, config_.epochs);
-    Clock::time_point start = Clock::now();
-    double loss_sum = 0;
+    Clock::time_point start = Clock::now(), ready = start;
+    double loss_sum = 0, waited = 0;
     Index samples = 0;
+    train_correct_ = 0;
     for (Batch& batch : loader) {
+      waited += seconds_since(ready);
+      if (samples == 0) show_inputs(batch);
       inject_fault(config_.run.fault, world_, cursor_.step + 1);
       double rate = step_->optimizer().rate();
       double loss = (*step_)(batch.x, batch.y).item();
       ++cursor_.step, ++cursor_.batch;
       loss_sum += loss * static_cast<double>(batch.global), samples += batch.global;
-      double speed = static_cast<double>(samples) / seconds_since(start);
-      console_.progress(label, cursor_.batch, loader.batches(),
-                        fmt::format("loss {:.4f}, {:.0f} images/s", loss_sum / static_cast<double>(samples), speed));
+      images_per_s_ = static_cast<double>(samples) / seconds_since(start);
+      wait_share_ = waited / seconds_since(start);
+      console_.progress(
+          label, cursor_.batch, loader.batches(),
+          fmt::format("loss {:.4f}, {:.0f} images/s", loss_sum / static_cast<double>(samples), images_per_s_));
       if (dir_ && cursor_.step % log_every == 0)
         dir_->record({{"kind", "train"},
                       {"epoch", cursor_.epoch + 1},
                       {"step", cursor_.step},
                       {"loss", loss},
                       {"lr", rate},
-                      {"images_per_s", speed}});
+                      {"images_per_s", images_per_s_},
+                      {"wait_share", wait_share_}});
+      if (dir_ && dir_->events()) dir_->events()->tick();
       if (cursor_.batch == loader.batches()) break;
       if (stopped()) return;
       if (config_.checkpoint.steps > 0 && cursor_.step % config_.checkpoint.steps == 0) save({});
+      ready = Clock::now();
     }
     console_.finish();
     ++cursor_.epoch, cursor_.batch = 0;
+    Tensor correct = Tensor::scalar(static_cast<double>(train_correct_), DType::f64);
+    world_.comm().all_reduce(correct).wait();
     train_loss_ = samples ? loss_sum / static_cast<double>(samples) : 0;
-    images_per_s_ = static_cast<double>(samples) / seconds_since(start);
+    train_top1_ = samples ? 100 * correct.item() / static_cast<double>(samples) : 0;
+  }
+
+  /// The first inputs of a run, in TensorBoard.
+  void show_inputs(const Batch& batch) {
+    if (shown_ || !dir_ || !dir_->events()) return;
+    shown_ = true;
+    const Shape& s = batch.x.shape();
+    if (s.rank() != 4 || (s[3] != 1 && s[3] != 3)) return;
+    for (Index i = 0; i < std::min<Index>(s[0], config_.run.images); ++i)
+      dir_->events()->image(fmt::format("inputs/{}", i), cursor_.step + 1,
+                            encode_png(pixels_of(batch.x.rows(i, i + 1), train_->scale())), s[1], s[2], s[3]);
+  }
+  void show_weights() {
+    if (!dir_->events() || config_.run.histograms == 0 || cursor_.epoch % config_.run.histograms != 0) return;
+    for (const auto& e : step_->parameters().entries())
+      dir_->events()->histogram("weights/" + e.name, cursor_.step, e.tensor.to_vector());
   }
 
   void report(const Evaluation& e) {
     if (!dir_) return;
-    console_.log(
-        fmt::format("epoch {}/{}: train loss {:.4f}, test loss {:.4f}, test accuracy {:.2f} %, {:.0f} images/s",
-                    cursor_.epoch, config_.epochs, train_loss_, e.loss, e.accuracy(), images_per_s_));
-    dir_->record({{"kind", "eval"},
-                  {"epoch", cursor_.epoch},
-                  {"step", cursor_.step},
-                  {"train_loss", train_loss_},
-                  {"test_loss", e.loss},
-                  {"test_accuracy", e.accuracy()},
-                  {"test_correct", e.correct},
-                  {"test_samples", e.samples},
-                  {"images_per_s", images_per_s_}});
+    console_.log(fmt::format(
+        "epoch {}/{}: train loss {:.4f}, accuracy {:.2f} %, test loss {:.4f}, test accuracy {:.2f} %, {:.0f} "
+        "images/s, {:.1f} % of the time waiting for data",
+        cursor_.epoch, config_.epochs, train_loss_, train_top1_, e.loss, e.accuracy(), images_per_s_,
+        100 * wait_share_));
+    nlohmann::json line{{"kind", "eval"},
+                        {"epoch", cursor_.epoch},
+                        {"step", cursor_.step},
+                        {"train_loss", train_loss_},
+                        {"train_top1", train_top1_},
+                        {"test_loss", e.loss},
+                        {"test_top1", e.accuracy()},
+                        {"test_correct", e.correct},
+                        {"test_samples", e.samples},
+                        {"images_per_s", images_per_s_},
+                        {"wait_share", wait_share_}};
+    if (e.has_top5()) line["test_top5"] = e.percent(e.in_top5);
+    dir_->record(line);
+    show_weights();
   }
 
   void save(std::map<std::string, double> metrics) {
@@ -219,10 +276,17 @@ class Trainer {
   Cursor cursor_;
   std::string saved_;
   std::vector<std::string> started_;  // tensors that config_.weights does not fit
-  double train_loss_ = 0, images_per_s_ = 0;
+  Index train_correct_ = 0;           // of this rank's rows in this epoch
+  double train_loss_ = 0, train_top1_ = 0, images_per_s_ = 0, wait_share_ = 0;
+  bool shown_ = false;
 };
 
 }  // namespace
+
+std::string Evaluation::text() const {
+  return fmt::format("test accuracy: {:.2f} % ({} of {}){}, loss {:.5f}", accuracy(), correct, samples,
+                     has_top5() ? fmt::format(", top-5 {:.2f} %", percent(in_top5)) : "", loss);
+}
 
 Evaluation evaluate(Module& model, const Dataset& data, const Config& config, World& world, Console& console) {
   NoGrad no_grad;
@@ -232,19 +296,25 @@ Evaluation evaluate(Module& model, const Dataset& data, const Config& config, Wo
                        .dtype = make_dtype(config),
                        .training = false});
   double loss = 0;
-  Index correct = 0;
+  Index correct = 0, in_top5 = 0;
   for (Batch& batch : loader) {
     console.progress("evaluate", batch.index, loader.batches(), fmt::format("{} samples", data->size()));
     if (batch.rows() == 0) continue;
     Tensor logits = model(batch.x);
     loss += cross_entropy(logits, batch.y).item() * static_cast<double>(batch.global);
     correct += count_correct(logits, batch.y);
+    in_top5 += count_in_top(logits, batch.y, 5);
   }
   console.finish();
-  Tensor sums = Tensor::of(std::vector<double>{loss, static_cast<double>(correct)}, {2}, DType::f64);
+  const std::vector<double> mine{loss, static_cast<double>(correct), static_cast<double>(in_top5)};
+  Tensor sums = Tensor::of(mine, {3}, DType::f64);
   world.comm().all_reduce(sums).wait();
   std::vector<double> all = sums.to_vector();
-  return {static_cast<Index>(all[1]), data->size(), all[0] / static_cast<double>(data->size())};
+  return {.correct = static_cast<Index>(all[1]),
+          .in_top5 = static_cast<Index>(all[2]),
+          .samples = data->size(),
+          .classes = data->classes(),
+          .loss = all[0] / static_cast<double>(data->size())};
 }
 
 void train(const Config& config, World& world) {

@@ -1,5 +1,7 @@
 // The trainer behind `trireme train`, and the exact evaluation that train and eval share.
 #pragma once
+#include <string>
+
 #include "datasets/loader.h"
 #include "framework/layer.h"
 #include "parallel/world.h"
@@ -9,9 +11,16 @@
 namespace trireme {
 
 struct Evaluation {
-  Index correct = 0, samples = 0;
+  Index correct = 0, in_top5 = 0, samples = 0, classes = 0;
   double loss = 0;  ///< mean over the samples
-  double accuracy() const { return samples ? 100.0 * static_cast<double>(correct) / static_cast<double>(samples) : 0; }
+  double percent(Index count) const {
+    return samples ? 100.0 * static_cast<double>(count) / static_cast<double>(samples) : 0;
+  }
+  double accuracy() const { return percent(correct); }
+  /// Among five of at most five classes is every sample.
+  bool has_top5() const { return classes > 5; }
+  /// "test accuracy: 97.50 % (9750 of 10000), top-5 99.90 %, loss 0.08123"
+  std::string text() const;
 };
 /// Counts every sample exactly once, on any number of ranks. A collective call.
 Evaluation evaluate(Module& model, const Dataset&, const Config&, World&, Console&);
