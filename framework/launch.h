@@ -1,9 +1,32 @@
 // launch<Op>(outputs and inputs..., attributes...): picks the kernel by the first tensor's device and calls it.
 #pragma once
+#include <functional>
+#include <span>
+#include <vector>
+
 #include "framework/tensor.h"
 #include "kernels/kernel.h"
 
 namespace trireme {
+
+/// Sees every kernel call of its thread while it lives: for profiles. Watches do not nest.
+class LaunchWatch {
+ public:
+  struct Call {
+    const char* op;
+    std::span<const View> operands;  ///< outputs and inputs, as the contract lists them
+    double seconds, vendor_seconds;  ///< of them inside the vendor's library, changes of layout not counted
+  };
+  explicit LaunchWatch(std::function<void(const Call&)>);
+  ~LaunchWatch();
+  LaunchWatch(const LaunchWatch&) = delete;
+  LaunchWatch& operator=(const LaunchWatch&) = delete;
+  void watch(const char* op, std::span<const View> operands, const std::function<void()>& kernel);
+
+ private:
+  std::function<void(const Call&)> see_;
+};
+
 namespace detail {
 inline View lower(const Tensor& t) { return t.view(); }
 inline View lower(const View& v) { return v; }
@@ -25,11 +48,22 @@ struct Placement {
   void operator()(const T&) {}
   [[noreturn]] void refuse(const View& v) const;
 };
+/// The innermost LaunchWatch of this thread.
+inline constinit thread_local LaunchWatch* launch_watch = nullptr;
+
+inline void list(std::vector<View>& all, const View& v) { all.push_back(v); }
+template <class T>
+void list(std::vector<View>&, const T&) {}
 template <class Op, class... A>
 void launch_lowered(const A&... lowered) {
   Placement place{Op::name};
   (place(lowered), ...);
-  Kernel<Op>::on(place.first ? place.first->device.kind : DeviceKind::cpu)(lowered...);
+  auto* kernel = Kernel<Op>::on(place.first ? place.first->device.kind : DeviceKind::cpu);
+  if (launch_watch == nullptr) [[likely]]
+    return kernel(lowered...);
+  std::vector<View> operands;
+  (list(operands, lowered), ...);
+  launch_watch->watch(Op::name, operands, [&] { kernel(lowered...); });
 }
 }  // namespace detail
 

@@ -1,6 +1,9 @@
 #include "kernels/cpu/dnnl.h"
 
+#include <chrono>
 #include <cstring>
+
+#include "kernels/vendor.h"
 
 namespace trireme::onednn {
 
@@ -13,6 +16,18 @@ namespace {
 dnnl::stream& stream() {
   thread_local dnnl::stream s(engine());
   return s;
+}
+}  // namespace
+
+namespace {
+template <class F>
+dnnl_status_t timed(F&& execute, bool reorder) {
+  using Clock = std::chrono::steady_clock;
+  VendorClock& clock = vendor_clock();
+  const Clock::time_point start = Clock::now();
+  const dnnl_status_t status = execute();
+  (reorder ? clock.reorder : clock.compute) += std::chrono::duration<double>(Clock::now() - start).count();
+  return status;
 }
 }  // namespace
 
@@ -51,6 +66,7 @@ dnnl::primitive_attr attributes() {
 
 Prepared::Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& args, const Desc& scratchpad, bool clear)
     : primitive_(primitive), scratchpad_(scratchpad.get_size()), clear_(clear) {
+  reorder_ = primitive.get_kind() == dnnl::primitive::kind::reorder;
   for (const Arg& a : args) memory_.emplace_back(a.desc, engine(), nullptr);
   if (scratchpad_ > 0) memory_.emplace_back(scratchpad, engine(), nullptr);
   for (std::size_t i = 0; i < memory_.size(); ++i)
@@ -64,7 +80,10 @@ void Prepared::operator()(std::initializer_list<const void*> data) {
   for (const void* p : data) memory_[i++].set_data_handle(const_cast<void*>(p));
   if (scratchpad_ > 0) memory_[i++].set_data_handle(scratch.data());
   check(i == memory_.size(), "onednn", "{} operands given, the primitive has {}", i, memory_.size());
-  auto status = dnnl_primitive_execute(primitive_.get(), stream().get(), static_cast<int>(args_.size()), args_.data());
+  const auto execute = [&] {
+    return dnnl_primitive_execute(primitive_.get(), stream().get(), static_cast<int>(args_.size()), args_.data());
+  };
+  const dnnl_status_t status = vendor_clock().on ? timed(execute, reorder_) : execute();
   check(status == dnnl_success, "onednn", "the primitive failed with status {}", static_cast<int>(status));
 }
 

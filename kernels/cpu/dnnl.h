@@ -89,7 +89,7 @@ class Prepared {
   std::vector<dnnl::memory> memory_;
   std::vector<dnnl_exec_arg_t> args_;
   std::size_t scratchpad_ = 0;  // bytes; its memory object is the last
-  bool clear_ = false;
+  bool clear_ = false, reorder_ = false;
 };
 
 /// to = from converted to another layout or type; empty when the two are equal. add: to += from.

@@ -17,6 +17,11 @@ std::string isa() {
 }
 }  // namespace
 
+VendorClock& vendor_clock() {
+  thread_local VendorClock clock;
+  return clock;
+}
+
 std::string cpu_library() {
   const dnnl::version_t* v = dnnl::version();
   return fmt::format("oneDNN {}.{}.{}, OpenMP, {}", v->major, v->minor, v->patch, isa());

@@ -1,0 +1,69 @@
+#include "kernels/cpu/conv_dnnl.h"
+
+namespace trireme::onednn {
+
+Geometry::Geometry(const ConvShape& s) {
+  x_dims = {s.n, s.c_in}, y_dims = {s.n, s.c_out}, bias_dims = {s.c_out};
+  w_dims = {s.group_out(), s.group_in()};
+  activation_order = {0, s.dims + 1}, filter_order = {0, s.dims + 1};
+  for (int d = 0; d < s.dims; ++d) {
+    x_dims.push_back(s.in[d]), y_dims.push_back(s.out[d]), w_dims.push_back(s.filter[d]);
+    activation_order.push_back(d + 1), filter_order.push_back(d + 1);
+    stride.push_back(s.options.stride[d]), dilation.push_back(s.options.dilation[d] - 1);
+    pad_begin.push_back(s.options.pad_begin[d]), pad_end.push_back(s.options.pad_end[d]);
+  }
+  if (s.options.groups == 1) return;
+  w_dims.insert(w_dims.begin(), s.options.groups);
+  for (int& axis : filter_order) ++axis;
+  filter_order.insert(filter_order.begin(), 0);
+}
+
+dnnl::convolution_forward::primitive_desc describe_forward(const Geometry& g, DType tx, DType ty, const View& bias,
+                                                           bool relu) {
+  dnnl::primitive_attr attr = attributes();
+  if (relu) {
+    dnnl::post_ops ops;
+    append_relu(ops);
+    attr.set_post_ops(ops);
+  }
+  auto kind = dnnl::prop_kind::forward_training;
+  auto algorithm = dnnl::algorithm::convolution_direct;
+  Desc w = any(g.w_dims, tx);
+  if (bias)
+    return describe<dnnl::convolution_forward>(attr, kind, algorithm, g.x(tx), w, g.bias(bias.dtype), g.y(ty), g.stride,
+                                               g.dilation, g.pad_begin, g.pad_end);
+  return describe<dnnl::convolution_forward>(attr, kind, algorithm, g.x(tx), w, g.y(ty), g.stride, g.dilation,
+                                             g.pad_begin, g.pad_end);
+}
+
+namespace {
+struct ForwardPlan {
+  Prepared pack, run;  // pack is empty when our filter layout is the primitive's
+  std::size_t packed = 0;
+};
+
+}  // namespace
+
+bool conv_forward(const View& y, const View& x, const View& w, const View& bias, const ConvShape& s) {
+  auto& plan = planned<ForwardPlan>(0, {&x, &y, &w, &bias}, s.options, s.options.relu, [&] {
+    Geometry g(s);
+    auto pd = describe_forward(g, x.dtype, y.dtype, bias, s.options.relu);
+    std::vector<Prepared::Arg> args{
+        {DNNL_ARG_SRC, pd.src_desc()}, {DNNL_ARG_WEIGHTS, pd.weights_desc()}, {DNNL_ARG_DST, pd.dst_desc()}};
+    if (bias) args.push_back({DNNL_ARG_BIAS, pd.bias_desc()});
+    return ForwardPlan{reorder(g.w(w.dtype), pd.weights_desc()),
+                       Prepared(dnnl::convolution_forward(pd), args, pd.scratchpad_desc()),
+                       pd.weights_desc().get_size()};
+  });
+  if (!plan.run) return false;
+  Scratch packed(plan.pack ? plan.packed : 0);
+  if (plan.pack) plan.pack({w.data, packed.data()});
+  const void* filter = plan.pack ? packed.data() : w.data;
+  if (bias)
+    plan.run({x.data, filter, y.data, bias.data});
+  else
+    plan.run({x.data, filter, y.data});
+  return true;
+}
+
+}  // namespace trireme::onednn

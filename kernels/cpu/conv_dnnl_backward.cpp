@@ -1,0 +1,167 @@
+#include <cstring>
+
+#include "kernels/cpu/conv_dnnl.h"
+#include "kernels/cpu/parallel.h"
+
+namespace trireme::onednn {
+namespace {
+
+struct BackwardInputPlan {
+  Prepared pack, run;
+  std::size_t packed = 0;
+};
+
+/// The gradient by the input of a convolution with stride 1 is itself a convolution: of dy, with the filter turned
+/// around (cells reversed, input and output channels swapped). oneDNN's forward code is faster than its backward code.
+/// 1 x 1 filters without padding serve with any stride: their result is then spread over the cells that the forward
+/// read.
+bool turns(const ConvShape& s) {
+  if (s.options.groups != 1) return false;
+  bool narrow = s.filter_cells() == 1, dense = true;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(s.dims); ++d) {
+    const Index reach = s.options.dilation[d] * (s.filter[d] - 1);
+    narrow = narrow && s.options.pad_begin[d] == 0 && s.options.pad_end[d] == 0;
+    dense = dense && s.options.stride[d] == 1 && s.options.pad_begin[d] <= reach && s.options.pad_end[d] <= reach;
+  }
+  return narrow || dense;
+}
+
+/// The convolution that turns() speaks of: from dy's cells to dx's, or to as many as dy has.
+ConvShape turned(const ConvShape& s) {
+  ConvShape t = s;
+  std::swap(t.c_in, t.c_out);
+  t.in = s.out, t.out = s.filter_cells() == 1 ? s.out : s.in;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(s.dims); ++d) {
+    const Index reach = s.options.dilation[d] * (s.filter[d] - 1);
+    t.options.stride[d] = 1;
+    t.options.pad_begin[d] = reach - s.options.pad_begin[d], t.options.pad_end[d] = reach - s.options.pad_end[d];
+  }
+  return t;
+}
+
+/// to [O, cells, I] = from with its cells in reverse order.
+void reverse_cells(std::byte* to, const View& w, Index cells) {
+  const Index cell = w.shape[-1] * size_of(w.dtype);
+  parallel_for(w.shape[0], cells * w.shape[-1], [=, from = w.as<std::byte>()](Index begin, Index end) {
+    for (Index o = begin; o < end; ++o)
+      for (Index k = 0; k < cells; ++k)
+        std::memcpy(to + (o * cells + k) * cell, from + (o * cells + cells - 1 - k) * cell,
+                    static_cast<std::size_t>(cell));
+  });
+}
+
+/// dx = zeros, but rows of `compact` at the cells that a 1 x 1 filter reads.
+void spread(const View& dx, const std::byte* compact, const ConvShape& s) {
+  const Index cell = s.c_in * size_of(dx.dtype);
+  std::byte* to = dx.as<std::byte>();
+  parallel_for(s.n * s.in[0] * s.in[1], s.in[2] * s.c_in, [=](Index begin, Index end) {
+    for (Index row = begin; row < end; ++row) {
+      const Index n = row / (s.in[0] * s.in[1]), i0 = row / s.in[1] % s.in[0], i1 = row % s.in[1];
+      std::byte* line = to + row * s.in[2] * cell;
+      std::memset(line, 0, static_cast<std::size_t>(s.in[2] * cell));
+      const Extents& stride = s.options.stride;
+      if (i0 % stride[0] != 0 || i1 % stride[1] != 0) continue;
+      const Index first = ((n * s.out[0] + i0 / stride[0]) * s.out[1] + i1 / stride[1]) * s.out[2];
+      for (Index o = 0; o < s.out[2]; ++o)
+        std::memcpy(line + o * stride[2] * cell, compact + (first + o) * cell, static_cast<std::size_t>(cell));
+    }
+  });
+}
+
+BackwardInputPlan plan_turned(const View& dx, const View& dy, const View& w, const ConvShape& s) {
+  const Geometry g(turned(s));
+  const auto pd = describe_forward(g, dy.dtype, dx.dtype, View{}, false);
+  // Our filter is O, cells, I; the turned one has output channels I and input channels O.
+  Dims dims{s.c_in, s.c_out};
+  std::vector<int> order{s.dims + 1, 0};
+  for (int d = 0; d < s.dims; ++d) dims.push_back(s.filter[static_cast<std::size_t>(d)]), order.push_back(d + 1);
+  return {
+      reorder(dense(dims, order, w.dtype), pd.weights_desc()),
+      Prepared(dnnl::convolution_forward(pd),
+               {{DNNL_ARG_SRC, pd.src_desc()}, {DNNL_ARG_WEIGHTS, pd.weights_desc()}, {DNNL_ARG_DST, pd.dst_desc()}},
+               pd.scratchpad_desc()),
+      pd.weights_desc().get_size()};
+}
+
+BackwardInputPlan plan_backward(const View& dx, const View& dy, const View& w, const ConvShape& s) {
+  const Geometry g(s);
+  auto hint = describe_forward(g, dx.dtype, dy.dtype, View{}, false);
+  auto pd = describe_backward<dnnl::convolution_backward_data>(attributes(), hint, dnnl::algorithm::convolution_direct,
+                                                               g.x(dx.dtype), any(g.w_dims, dy.dtype), g.y(dy.dtype),
+                                                               g.stride, g.dilation, g.pad_begin, g.pad_end);
+  std::vector<Prepared::Arg> args{{DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
+                                  {DNNL_ARG_WEIGHTS, pd.weights_desc()},
+                                  {DNNL_ARG_DIFF_SRC, pd.diff_src_desc()}};
+  return {reorder(g.w(w.dtype), pd.weights_desc()),
+          Prepared(dnnl::convolution_backward_data(pd), args, pd.scratchpad_desc()), pd.weights_desc().get_size()};
+}
+}  // namespace
+
+bool conv_backward_input(const View& dx, const View& dy, const View& w, const ConvShape& s) {
+  const bool turn = turns(s);
+  auto& plan = planned<BackwardInputPlan>(
+      1, {&dy, &dx, &w}, s.options, 0, [&] { return turn ? plan_turned(dx, dy, w, s) : plan_backward(dx, dy, w, s); });
+  if (!plan.run) return false;
+  const bool reverse = turn && s.filter_cells() > 1, sparse = turn && s.in != s.out && s.filter_cells() == 1;
+  Scratch packed(plan.pack ? plan.packed : 0), reversed(reverse ? static_cast<std::size_t>(w.bytes()) : 0),
+      compact(sparse ? static_cast<std::size_t>(s.n * s.out_cells() * s.c_in * size_of(dx.dtype)) : 0);
+  const void* filter = w.data;
+  if (reverse) {
+    reverse_cells(reversed.as<std::byte>(), w, s.filter_cells());
+    filter = reversed.data();
+  }
+  if (plan.pack) {
+    plan.pack({filter, packed.data()});
+    filter = packed.data();
+  }
+  plan.run({dy.data, filter, sparse ? compact.data() : dx.data});
+  if (sparse) spread(dx, compact.as<std::byte>(), s);
+  return true;
+}
+
+namespace {
+struct BackwardWeightPlan {
+  Prepared run, unpack;
+  std::size_t packed = 0, bias = 0;
+};
+
+}  // namespace
+
+bool conv_backward_weight(const View& dw, const View& dbias, const View& x, const View& dy, const ConvShape& s,
+                          bool accumulate) {
+  int flags = accumulate + 2 * bool(dbias);
+  auto& plan = planned<BackwardWeightPlan>(2, {&x, &dy, &dw}, s.options, flags, [&] {
+    Geometry g(s);
+    auto hint = describe_forward(g, x.dtype, dy.dtype, View{}, false);
+    auto algorithm = dnnl::algorithm::convolution_direct;
+    Desc like = any(g.w_dims, DType::f32);
+    auto pd = dbias ? describe_backward<dnnl::convolution_backward_weights>(
+                          attributes(), hint, algorithm, g.x(x.dtype), like, g.bias(DType::f32), g.y(dy.dtype),
+                          g.stride, g.dilation, g.pad_begin, g.pad_end)
+                    : describe_backward<dnnl::convolution_backward_weights>(attributes(), hint, algorithm, g.x(x.dtype),
+                                                                            like, g.y(dy.dtype), g.stride, g.dilation,
+                                                                            g.pad_begin, g.pad_end);
+    std::vector<Prepared::Arg> args{{DNNL_ARG_SRC, pd.src_desc()},
+                                    {DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
+                                    {DNNL_ARG_DIFF_WEIGHTS, pd.diff_weights_desc()}};
+    if (dbias) args.push_back({DNNL_ARG_DIFF_BIAS, pd.diff_bias_desc()});
+    // oneDNN 2.6 in bf16 takes scratch memory for zeros when a filter cell meets only padding.
+    bool clear = x.dtype == DType::bf16;
+    return BackwardWeightPlan{Prepared(dnnl::convolution_backward_weights(pd), args, pd.scratchpad_desc(), clear),
+                              reorder(pd.diff_weights_desc(), g.w(DType::f32), accumulate),
+                              pd.diff_weights_desc().get_size(), static_cast<std::size_t>(s.c_out) * sizeof(float)};
+  });
+  if (!plan.run) return false;
+  Scratch packed(plan.unpack ? plan.packed : 0), bias(dbias && accumulate ? plan.bias : 0);
+  const void* filter = plan.unpack ? packed.data() : dw.data;
+  const void* bias_to = dbias && accumulate ? bias.data() : dbias.data;
+  if (dbias)
+    plan.run({x.data, dy.data, filter, bias_to});
+  else
+    plan.run({x.data, dy.data, filter});
+  if (plan.unpack) plan.unpack({packed.data(), dw.data});
+  for (Index c = 0; dbias && accumulate && c < s.c_out; ++c) dbias.as<float>()[c] += bias.as<float>()[c];
+  return true;
+}
+
+}  // namespace trireme::onednn
