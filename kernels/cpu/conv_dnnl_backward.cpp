@@ -127,8 +127,61 @@ struct BackwardWeightPlan {
 
 }  // namespace
 
+namespace {
+/// A 1 x 1 filter's gradient is dy^T x, rows of all samples together. Where rows are few and channels many, oneDNN's
+/// matrix product is faster than its convolution.
+bool is_product(const View& dw, const View& x, const ConvShape& s) {
+  constexpr Index most_rows = 4096;
+  bool narrow = s.filter_cells() == 1 && s.options.groups == 1 && s.n * s.out_cells() <= most_rows;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(s.dims); ++d)
+    narrow = narrow && s.options.pad_begin[d] == 0 && s.options.pad_end[d] == 0;
+  return narrow && dw.dtype == DType::f32 && x.dtype == DType::f32;
+}
+
+/// The cells of x that a strided 1 x 1 filter reads, without gaps.
+void gather(float* to, const View& x, const ConvShape& s) {
+  const Extents& stride = s.options.stride;
+  parallel_for(s.n * s.out[0] * s.out[1], s.out[2] * s.c_in, [&, from = x.as<float>()](Index begin, Index end) {
+    for (Index row = begin; row < end; ++row) {
+      const Index n = row / (s.out[0] * s.out[1]), o0 = row / s.out[1] % s.out[0], o1 = row % s.out[1];
+      const Index first = ((n * s.in[0] + o0 * stride[0]) * s.in[1] + o1 * stride[1]) * s.in[2];
+      for (Index o = 0; o < s.out[2]; ++o)
+        std::copy_n(from + (first + o * stride[2]) * s.c_in, s.c_in, to + (row * s.out[2] + o) * s.c_in);
+    }
+  });
+}
+
+/// to [cols, rows] (+)= from [rows, cols] transposed, in tiles that stay in cache.
+void transpose(float* to, const float* from, Index rows, Index cols, bool accumulate) {
+  constexpr Index tile = 16;
+  parallel_for((cols + tile - 1) / tile, tile * rows, [=](Index begin, Index end) {
+    for (Index c0 = begin * tile; c0 < std::min(end * tile, cols); c0 += tile)
+      for (Index r0 = 0; r0 < rows; r0 += tile)
+        for (Index c = c0; c < std::min(c0 + tile, cols); ++c)
+          for (Index r = r0; r < std::min(r0 + tile, rows); ++r)
+            to[c * rows + r] = from[r * cols + c] + (accumulate ? to[c * rows + r] : 0.f);
+  });
+}
+
+void product_backward_weight(const View& dw, const View& x, const View& dy, const ConvShape& s, bool accumulate) {
+  const Index rows = s.n * s.out_cells();
+  const bool strided = s.in != s.out;
+  Scratch gathered(strided ? static_cast<std::size_t>(rows * s.c_in) * sizeof(float) : 0);
+  if (strided) gather(gathered.as<float>(), x, s);
+  const float *from = strided ? gathered.as<float>() : x.as<float>(), *seed = dy.as<float>();
+  if (s.c_in >= s.c_out) return sgemm(dw.as<float>(), true, seed, from, s.c_out, s.c_in, rows, accumulate ? 1.f : 0.f);
+  Scratch turned(static_cast<std::size_t>(dw.bytes()));  // [I, O]: the product is faster when its result is wide
+  sgemm(turned.as<float>(), true, from, seed, s.c_in, s.c_out, rows, 0.f);
+  transpose(dw.as<float>(), turned.as<float>(), s.c_in, s.c_out, accumulate);
+}
+}  // namespace
+
 bool conv_backward_weight(const View& dw, const View& dbias, const View& x, const View& dy, const ConvShape& s,
                           bool accumulate) {
+  if (!dbias && is_product(dw, x, s)) {
+    product_backward_weight(dw, x, dy, s, accumulate);
+    return true;
+  }
   int flags = accumulate + 2 * bool(dbias);
   auto& plan = planned<BackwardWeightPlan>(2, {&x, &dy, &dw}, s.options, flags, [&] {
     Geometry g(s);

@@ -87,6 +87,14 @@ void Prepared::operator()(std::initializer_list<const void*> data) {
   check(status == dnnl_success, "onednn", "the primitive failed with status {}", static_cast<int>(status));
 }
 
+void sgemm(float* c, bool transpose_a, const float* a, const float* b, Index m, Index n, Index k, float beta) {
+  const auto execute = [&] {
+    return dnnl_sgemm(transpose_a ? 'T' : 'N', 'N', m, n, k, 1.f, a, transpose_a ? m : k, b, n, beta, c, n);
+  };
+  const dnnl_status_t status = vendor_clock().on ? timed(execute, false) : execute();
+  check(status == dnnl_success, "onednn", "sgemm failed with status {}", static_cast<int>(status));
+}
+
 Prepared reorder(const Desc& from, const Desc& to, bool add) {
   if (from == to && !add) return {};
   dnnl::primitive_attr attr = attributes();

@@ -95,6 +95,9 @@ class Prepared {
 /// to = from converted to another layout or type; empty when the two are equal. add: to += from.
 Prepared reorder(const Desc& from, const Desc& to, bool add = false);
 
+/// c [m, n] = op(a) [m, k] b [k, n] + beta c, row-major f32 without gaps.
+void sgemm(float* c, bool transpose_a, const float* a, const float* b, Index m, Index n, Index k, float beta);
+
 /// What a prepared primitive depends on. Two keys are equal when all their numbers are.
 class Key {
  public:
