@@ -24,17 +24,22 @@ struct BatchNormApply {
   static constexpr char name[] = "batch_norm_apply";
   using Fn = void(View y, View x, View mean, View rstd, View gamma, View beta, View residual, bool relu);
 };
-/// dgamma = sum dz * xhat, dbeta = sum dz (overwritten), with dz = dy masked by y > 0 if relu (y empty otherwise).
+/// dgamma = sum dz * xhat, dbeta = sum dz (overwritten). dz is what of dy a ReLU behind the norm let through: without
+/// one, dy (neither beta nor y given); with one, dy where the output was positive. With beta (and gamma) that is found
+/// again from x, and nothing is kept for it; after a residual was added it is read off the output y, and dz is written
+/// (dy's own block will do).
 struct BatchNormBackwardReduce {
   static constexpr char name[] = "batch_norm_backward_reduce";
-  using Fn = void(View dgamma, View dbeta, View dy, View x, View mean, View rstd, View y, bool relu);
+  using Fn = void(View dgamma, View dbeta, View dz, View dy, View x, View mean, View rstd, View gamma, View beta,
+                  View y);
 };
-/// dx = gamma rstd (dz - (sum_dz + xhat sum_dz_xhat) / count); dresidual = dz, if given. sum_*: over the whole scope;
-/// count: rows in the scope. For statistics that were constants (eval mode) pass empty sums.
+/// dx = gamma rstd (dz - (sum_dz + xhat sum_dz_xhat) / count); dx may be dz's own block. With beta, dz is still to be
+/// masked, as above. sum_*: over the whole scope; count: rows in the scope. For statistics that were constants (eval
+/// mode) pass empty sums.
 struct BatchNormBackwardApply {
   static constexpr char name[] = "batch_norm_backward_apply";
-  using Fn = void(View dx, View dresidual, View dy, View x, View mean, View rstd, View gamma, View sum_dz_xhat,
-                  View sum_dz, double count, View y, bool relu);
+  using Fn = void(View dx, View dz, View x, View mean, View rstd, View gamma, View beta, View sum_dz_xhat, View sum_dz,
+                  double count);
 };
 /// Over the last axis: y = (x - mean) * rstd * gamma + beta. mean, rstd [rows] are outputs. gamma, beta [C] or none.
 struct LayerNorm {

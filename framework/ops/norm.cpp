@@ -67,23 +67,26 @@ Statistics statistics(const Tensor& x, const Tensor& running_mean, const Tensor&
 
 /// What a batch norm's backward keeps.
 struct Kept {
-  Tensor x, gamma, y;  // y only under a fused ReLU
+  Tensor x, gamma;
+  Tensor beta;  // under a fused ReLU: its mask is found again from x
+  Tensor y;     // under a fused ReLU after a residual: its mask is read off the output
   Statistics statistics;
   Summer everybody;
 };
 
 void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
   const Statistics& s = k.statistics;
-  const bool relu = k.y.defined(), reduced = s.count > 0 || g.wants(1) || g.wants(2);
-  Tensor dgamma, dbeta;
-  if (reduced) {
-    dgamma = Tensor::like(s.mean), dbeta = Tensor::like(s.mean);
-    if (dy.numel() > 0) {
-      launch<kernel::BatchNormBackwardReduce>(dgamma, dbeta, dy, k.x, s.mean, s.rstd, k.y, relu);
-    } else {
-      launch<kernel::Fill>(dgamma, 0.0);
-      launch<kernel::Fill>(dbeta, 0.0);
-    }
+  // Where a residual was added dy is masked at once: that is the residual's gradient.
+  const bool mine = sole(dy) || k.y;  // dz may be written over
+  const Tensor dz = !k.y || sole(dy) ? dy : Tensor::like(dy);
+  const Tensor mask = k.y ? Tensor{} : k.beta;
+  Tensor dgamma = Tensor::like(s.mean), dbeta = Tensor::like(s.mean);
+  if (dy.numel() > 0) {
+    launch<kernel::BatchNormBackwardReduce>(dgamma, dbeta, k.y ? dz : Tensor{}, dy, k.x, s.mean, s.rstd, k.gamma, mask,
+                                            k.y);
+  } else {
+    launch<kernel::Fill>(dgamma, 0.0);
+    launch<kernel::Fill>(dbeta, 0.0);
   }
   // dx needs the sums over the scope; the gradients of gamma and beta stay this rank's share.
   Tensor sum_dz_xhat = s.count > 0 ? dgamma : Tensor{}, sum_dz = s.count > 0 ? dbeta : Tensor{};
@@ -95,18 +98,15 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
     sum_dz.copy_from(dbeta);
     k.everybody(both.view());
   }
-  if (g.wants(0) || g.wants(3)) {
-    Tensor dx = Tensor::like(k.x), dresidual = g.wants(3) ? Tensor::like(k.x) : Tensor{};
-    launch<kernel::BatchNormBackwardApply>(dx, dresidual, dy, k.x, s.mean, s.rstd, k.gamma, sum_dz_xhat, sum_dz,
-                                           s.count, k.y, relu);
+  if (g.wants(0)) {
+    Tensor dx = mine && !g.wants(3) ? dz : Tensor::like(k.x);
+    launch<kernel::BatchNormBackwardApply>(dx, dz, k.x, s.mean, s.rstd, k.gamma, mask, sum_dz_xhat, sum_dz, s.count);
     g.put(0, std::move(dx));
-    g.put(3, std::move(dresidual));
   }
-  if (reduced) {
-    sum_dz_xhat = {}, sum_dz = {};
-    g.put(1, std::move(dgamma));
-    g.put(2, std::move(dbeta));
-  }
+  g.put(3, dz);
+  sum_dz_xhat = {}, sum_dz = {};
+  g.put(1, std::move(dgamma));
+  g.put(2, std::move(dbeta));
 }
 
 }  // namespace
@@ -135,7 +135,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   Tensor y = Tensor::like(x);
   launch<kernel::BatchNormApply>(y, x, s.mean, s.rstd, gamma, beta, residual, o.relu);
   if (!recording({&x, &gamma, &beta, &residual})) return y;
-  Kept kept{x, gamma, o.relu ? y.detach() : Tensor{}, s, everybody};
+  Kept kept{x, gamma, o.relu ? beta : Tensor{}, o.relu && residual ? y.detach() : Tensor{}, s, everybody};
   return record(op, std::move(y), {x, gamma, beta, residual, running_mean, running_var}, o,
                 [kept = std::move(kept)](const Tensor& dy, Gradients& g) { batch_norm_backward(kept, dy, g); });
 }

@@ -127,6 +127,29 @@ void moments(View mean, View m2, View x) {
   });
 }
 
+/// The norm of one number. Backward finds the sign of the output by the same arithmetic.
+template <class A>
+A affine(A x, A center, A scale, A shift) {
+  return (x - center) * scale + shift;
+}
+
+/// What affine() needs, channels repeated to a wide row.
+template <class A>
+struct Affine {
+  const A *center, *scale, *shift;
+  /// block: 4 * width, of which the last quarter is left to the caller.
+  Affine(A* block, const Wide& w, View mean, View rstd, View gamma, View beta, std::string_view op)
+      : center(block), scale(block + w.width), shift(block + 2 * w.width) {
+    A *s = block + w.width, *factor = block + 3 * w.width;
+    load(block, mean, w.copies, op);
+    load(s, rstd, w.copies, op);
+    std::fill_n(block + 2 * w.width, w.width, A{});
+    if (beta) load(block + 2 * w.width, beta, w.copies, op);
+    load(factor, gamma, w.copies, op);
+    for (Index i = 0; i < w.width; ++i) s[i] *= factor[i];
+  }
+};
+
 void apply(View y, View x, View mean, View rstd, View gamma, View beta, View residual, bool relu) {
   constexpr auto op = kernel::BatchNormApply::name;
   check_same(y, x, op);
@@ -137,63 +160,84 @@ void apply(View y, View x, View mean, View rstd, View gamma, View beta, View res
     using T = decltype(t);
     using A = Accumulator<T>;
     Wide w(x.shape);
-    A* center = scratch<A>(4 * w.width, 0);
-    A *scale = center + w.width, *shift = scale + w.width, *factor = shift + w.width;
-    load(center, mean, w.copies, op);
-    load(scale, rstd, w.copies, op);
-    load(shift, beta, w.copies, op);
-    load(factor, gamma, w.copies, op);
-    for (Index i = 0; i < w.width; ++i) scale[i] *= factor[i];
+    const auto [center, scale, shift] = Affine<A>(scratch<A>(4 * w.width, 0), w, mean, rstd, gamma, beta, op);
     const T* add = residual.as<const T>();
-    sweep(w.rows, w.width * 2, [=, to = y.as<T>(), from = x.as<const T>()](Index begin, Index end) {
-      for (Index r = begin; r < end; ++r) {
-        Index at = r * w.width, n = w.length(r);
-        A low = relu ? A{0} : -std::numeric_limits<A>::infinity();
-        auto one = [=](Index i) { return (static_cast<A>(from[at + i]) - center[i]) * scale[i] + shift[i]; };
-        if (add) {
+    sweep(w.rows, w.width * 2,
+          [=, center = center, scale = scale, shift = shift, to = y.as<T>(), from = x.as<const T>()](Index begin,
+                                                                                                     Index end) {
+            for (Index r = begin; r < end; ++r) {
+              Index at = r * w.width, n = w.length(r);
+              A low = relu ? A{0} : -std::numeric_limits<A>::infinity();
+              auto one = [=](Index i) { return affine(static_cast<A>(from[at + i]), center[i], scale[i], shift[i]); };
+              if (add) {
 #pragma omp simd
-          for (Index i = 0; i < n; ++i) {
-            A v = one(i) + static_cast<A>(add[at + i]);
-            put(to[at + i], v < low ? low : v);
-          }
-        } else {
+                for (Index i = 0; i < n; ++i) {
+                  A v = one(i) + static_cast<A>(add[at + i]);
+                  put(to[at + i], v < low ? low : v);
+                }
+              } else {
 #pragma omp simd
-          for (Index i = 0; i < n; ++i) {
-            A v = one(i);
-            put(to[at + i], v < low ? low : v);
-          }
-        }
-      }
-    });
+                for (Index i = 0; i < n; ++i) {
+                  A v = one(i);
+                  put(to[at + i], v < low ? low : v);
+                }
+              }
+            }
+          });
   });
 }
 
-void backward_reduce(View dgamma, View dbeta, View dy, View x, View mean, View rstd, View y, bool relu) {
+/// How dz comes from dy.
+enum class Mask { none, found, read };  // found again from x; read off y
+
+/// Plain code for vectorised(): adds rows [begin, end) to plain[width] and weighted[width].
+template <Mask mask, class T, class A>
+void reduce_rows(A* plain, T* dz_out, const T* dy, const T* x, const T* y, Affine<A> norm, const Wide& w, Index begin,
+                 Index end) {
+  A* weighted = plain + w.width;
+  const A *center = norm.center, *scale = norm.scale, *shift = norm.shift;
+  for (Index r = begin; r < end; ++r) {
+    const Index at = r * w.width, n = w.length(r);
+#pragma omp simd
+    for (Index i = 0; i < n; ++i) {
+      A dz = static_cast<A>(dy[at + i]);
+      const A in = static_cast<A>(x[at + i]);
+      if constexpr (mask == Mask::found) dz = affine(in, center[i], scale[i], shift[i]) > A{0} ? dz : A{0};
+      if constexpr (mask == Mask::read) {
+        dz = static_cast<A>(y[at + i]) > A{0} ? dz : A{0};
+        put(dz_out[at + i], dz);
+      }
+      plain[i] += dz;
+      weighted[i] += dz * (in - center[i]);
+    }
+  }
+}
+
+void backward_reduce(View dgamma, View dbeta, View dz, View dy, View x, View mean, View rstd, View gamma, View beta,
+                     View y) {
   constexpr auto op = kernel::BatchNormBackwardReduce::name;
   check_same(dy, x, op);
-  if (relu) check_same(dy, y, op);
-  check_channels({&dgamma, &dbeta, &mean, &rstd}, x.shape, op);
+  if (y) check_same(dy, y, op), check_same(dy, dz, op);
+  check_channels({&dgamma, &dbeta, &mean, &rstd, &gamma, &beta}, x.shape, op);
   dispatch_float(x.dtype, op, [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
-    Wide w(x.shape);
+    const Wide w(x.shape);
     if (w.channels == 0) return;
-    A* center = scratch<A>(w.width, 1);
-    load(center, mean, w.copies, op);
-    const T *seed = dy.as<const T>(), *from = x.as<const T>(), *out = relu ? y.as<const T>() : nullptr;
-    double* sums = column_sums<A>(2, w.rows, w.width, [=](A* acc, Index begin, Index end) {
-      for (Index r = begin; r < end; ++r) {
-        Index at = r * w.width, n = w.length(r);
-        A *plain = acc, *weighted = acc + w.width;
-#pragma omp simd
-        for (Index i = 0; i < n; ++i) {
-          A dz = static_cast<A>(seed[at + i]);
-          if (out) dz = static_cast<A>(out[at + i]) > A{0} ? dz : A{0};
-          plain[i] += dz;
-          weighted[i] += dz * (static_cast<A>(from[at + i]) - center[i]);
-        }
-      }
-    });
+    const Affine<A> norm(scratch<A>(4 * w.width, 1), w, mean, rstd, gamma, beta, op);
+    T *out = dz.as<T>(), *seed = dy.as<T>(), *from = x.as<T>(), *kept = y.as<T>();
+    double* sums = nullptr;
+    const auto sum = [&]<Mask mask>() {
+      sums = column_sums<A>(2, w.rows, w.width, [=](A* acc, Index begin, Index end) {
+        reduce_rows<mask>(acc, out, seed, from, kept, norm, w, begin, end);
+      });
+    };
+    if (y)
+      sum.template operator()<Mask::read>();
+    else if (beta)
+      sum.template operator()<Mask::found>();
+    else
+      sum.template operator()<Mask::none>();
     double* weighted = sums + w.width;
     fold(sums, w.channels, w.copies);
     fold(weighted, w.channels, w.copies);
@@ -205,70 +249,52 @@ void backward_reduce(View dgamma, View dbeta, View dy, View x, View mean, View r
   });
 }
 
-/// Plain code for vectorised(): rows [begin, end) of dx = a (dz - b - (x - center) c), and of dz itself if
-/// wanted.
-template <class T, class A>
-void backward_rows(T* dx, T* dz_out, const T* dy, const T* x, const T* y, const A* table, const Wide& w, Index begin,
+/// Plain code for vectorised(): rows [begin, end) of dx = scale (dz - b - (x - center) c).
+template <bool masked, class T, class A>
+void backward_rows(T* dx, const T* dy, const T* x, Affine<A> norm, const A* b, const A* c, const Wide& w, Index begin,
                    Index end) {
-  const A *center = table, *a = table + w.width, *b = a + w.width, *c = b + w.width;
+  const A *center = norm.center, *scale = norm.scale, *shift = norm.shift;
   for (Index r = begin; r < end; ++r) {
-    Index at = r * w.width, n = w.length(r);
-    auto one = [=](Index i) {
+    const Index at = r * w.width, n = w.length(r);
+#pragma omp simd
+    for (Index i = 0; i < n; ++i) {
       A dz = static_cast<A>(dy[at + i]);
-      if (y) dz = static_cast<A>(y[at + i]) > A{0} ? dz : A{0};
-      return dz;
-    };
-    auto grad = [=](Index i, A dz) {
-      return static_cast<T>(a[i] * (dz - b[i] - (static_cast<A>(x[at + i]) - center[i]) * c[i]));
-    };
-    if (dz_out) {
-#pragma omp simd
-      for (Index i = 0; i < n; ++i) {
-        A dz = one(i);
-        put(dz_out[at + i], dz);
-        dx[at + i] = grad(i, dz);
-      }
-    } else {
-#pragma omp simd
-      for (Index i = 0; i < n; ++i) dx[at + i] = grad(i, one(i));
+      const A in = static_cast<A>(x[at + i]);
+      if constexpr (masked) dz = affine(in, center[i], scale[i], shift[i]) > A{0} ? dz : A{0};
+      put(dx[at + i], scale[i] * (dz - b[i] - (in - center[i]) * c[i]));
     }
   }
 }
 
-void backward_apply(View dx, View dresidual, View dy, View x, View mean, View rstd, View gamma, View sum_dz_xhat,
-                    View sum_dz, double count, View y, bool relu) {
+void backward_apply(View dx, View dz, View x, View mean, View rstd, View gamma, View beta, View sum_dz_xhat,
+                    View sum_dz, double count) {
   constexpr auto op = kernel::BatchNormBackwardApply::name;
-  check_same(dx, dy, op);
+  check_same(dx, dz, op);
   check_same(dx, x, op);
-  if (dresidual) check_same(dx, dresidual, op);
-  if (relu) check_same(dx, y, op);
-  check_channels({&mean, &rstd, &gamma, &sum_dz_xhat, &sum_dz}, x.shape, op);
+  check_channels({&mean, &rstd, &gamma, &beta, &sum_dz_xhat, &sum_dz}, x.shape, op);
   if (x.numel() == 0) return;
   dispatch_float(x.dtype, op, [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
-    Wide w(x.shape);
-    A* table = scratch<A>(4 * w.width, 0);
-    A *a = table + w.width, *b = a + w.width, *c = b + w.width;
-    load(table, mean, w.copies, op);
-    load(a, gamma, w.copies, op);
-    // xhat = (x - mean) rstd, so its factor is sum_dz_xhat rstd / count.
-    A* r = scratch<A>(w.width, 1);
-    load(r, rstd, w.copies, op);
+    const Wide w(x.shape);
+    const Affine<A> norm(scratch<A>(4 * w.width, 0), w, mean, rstd, gamma, beta, op);
+    A *b = scratch<A>(2 * w.width, 1), *c = b + w.width, *r = scratch<A>(w.width, 2);
     std::fill_n(b, 2 * w.width, A{});
+    load(r, rstd, w.copies, op);
     if (sum_dz) load(b, sum_dz, w.copies, op);
     if (sum_dz_xhat) load(c, sum_dz_xhat, w.copies, op);
-    for (Index i = 0; i < w.width; ++i) {
-      a[i] *= r[i];
+    // xhat = (x - mean) rstd, so its factor is sum_dz_xhat rstd / count.
+    for (Index i = 0; count > 0 && i < w.width; ++i) {
       b[i] /= static_cast<A>(count);
       c[i] *= r[i] / static_cast<A>(count);
     }
-    if (!sum_dz) std::fill_n(b, w.width, A{});
-    if (!sum_dz_xhat) std::fill_n(c, w.width, A{});
-    T *to = dx.as<T>(), *seed = dy.as<T>(), *from = x.as<T>(), *rest = dresidual.as<T>();
-    const T* out = relu ? y.as<T>() : nullptr;
-    sweep(w.rows, w.width * 3,
-          [=](Index begin, Index end) { backward_rows<T>(to, rest, seed, from, out, table, w, begin, end); });
+    T *to = dx.as<T>(), *seed = dz.as<T>(), *from = x.as<T>();
+    if (beta)
+      sweep(w.rows, w.width * 3,
+            [=](Index begin, Index end) { backward_rows<true>(to, seed, from, norm, b, c, w, begin, end); });
+    else
+      sweep(w.rows, w.width * 3,
+            [=](Index begin, Index end) { backward_rows<false>(to, seed, from, norm, b, c, w, begin, end); });
   });
 }
 
