@@ -18,7 +18,6 @@ TEST_CASE("the allocator reuses blocks and counts bytes", "[runtime]") {
                             std::size_t{1} << 20, std::size_t{3000000}, (std::size_t{64} << 20) + 1}) {
     void* block = r.allocate(bytes, cpu());
     CHECK(reinterpret_cast<std::uintptr_t>(block) % 64 == 0);
-    if (bytes >= std::size_t{1} << 20) CHECK(reinterpret_cast<std::uintptr_t>(block) % (std::size_t{2} << 20) == 0);
     std::memset(block, 1, bytes);
     CHECK(r.in_use() == before + bytes);
     r.release(block, bytes, cpu());
@@ -29,6 +28,19 @@ TEST_CASE("the allocator reuses blocks and counts bytes", "[runtime]") {
   CHECK(r.in_use() == before);
   CHECK(r.peak() == before + (std::size_t{64} << 20) + 1);
   CHECK_THROWS_AS(r.allocate(std::size_t{1} << 60, cpu()), Error);
+}
+
+TEST_CASE("big blocks join when they are released and serve other sizes", "[runtime]") {
+  Runtime& r = runtime(DeviceKind::cpu);
+  constexpr std::size_t unit = std::size_t{1} << 20;
+  char* three = static_cast<char*>(r.allocate(3 * unit, cpu()));
+  r.release(three, 3 * unit, cpu());
+  char* parts[3];
+  for (char*& part : parts) part = static_cast<char*>(r.allocate(unit, cpu()));
+  for (int i = 0; i < 3; ++i) CHECK(parts[i] == three + static_cast<std::size_t>(i) * unit);
+  for (int i : {0, 2, 1}) r.release(parts[i], unit, cpu());
+  CHECK(r.allocate(3 * unit - 5000, cpu()) == three);
+  r.release(three, 3 * unit - 5000, cpu());
 }
 
 TEST_CASE("the allocator serves many threads", "[runtime]") {

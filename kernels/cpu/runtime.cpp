@@ -1,10 +1,9 @@
-// Memory of the CPU: a caching allocator. Released blocks go to free lists by size class and stay mapped, so
-// a training step in its steady state makes no system call and takes no page fault.
+// Memory of the CPU: a caching allocator. Small blocks go to free lists by size class, big ones to an arena; both stay
+// mapped, so a training step in its steady state makes no system call and takes no page fault.
 #include "kernels/runtime.h"
 
 #include <omp.h>
 #include <sched.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +14,7 @@
 #include <mutex>
 #include <vector>
 
+#include "kernels/cpu/arena.h"
 #include "kernels/cpu/parallel.h"
 
 // Present only under AddressSanitizer: they let it see use after release, and overruns, inside cached blocks.
@@ -26,10 +26,10 @@ __attribute__((weak)) void __asan_unpoison_memory_region(const volatile void*, s
 namespace trireme {
 namespace {
 
-constexpr std::size_t line = 64, huge_page = std::size_t{2} << 20;
+constexpr std::size_t line = 64, big = std::size_t{256} << 10;
 
 /// Classes: multiples of 64 bytes up to 512, then eight per power of two: at most an eighth is lost.
-int class_of(std::size_t bytes) {
+constexpr int class_of(std::size_t bytes) {
   std::size_t lines = std::max<std::size_t>(1, (bytes + line - 1) / line);
   if (lines <= 8) return static_cast<int>(lines - 1);
   int shift = static_cast<int>(std::bit_width(lines - 1)) - 4;
@@ -45,13 +45,7 @@ class CpuRuntime final : public Runtime {
  public:
   void* allocate(std::size_t bytes, Device) override {
     check(bytes <= max_bytes, "allocate", "{} bytes asked for: no machine has that much", bytes);
-    int c = class_of(bytes);
-    void* block = take(c);
-    if (block == nullptr) block = fresh(class_bytes(c));
-    if (block == nullptr) {
-      trim();
-      block = fresh(class_bytes(c));
-    }
+    void* block = bytes >= big ? arena_.allocate(bytes) : small(class_of(bytes));
     check(block != nullptr, "allocate", "out of memory: {} bytes asked for, {} in use; try a smaller batch", bytes,
           in_use());
     if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(block, bytes);
@@ -62,14 +56,19 @@ class CpuRuntime final : public Runtime {
 
   void release(void* block, std::size_t bytes, Device) noexcept override {
     if (block == nullptr) return;
-    int c = class_of(bytes);
-    if (__asan_poison_memory_region != nullptr) __asan_poison_memory_region(block, class_bytes(c));
+    const int c = class_of(std::min(bytes, big));
+    if (__asan_poison_memory_region != nullptr)
+      __asan_poison_memory_region(block, bytes >= big ? bytes : class_bytes(c));
     in_use_.fetch_sub(bytes, std::memory_order_relaxed);
+    if (bytes >= big) return arena_.release(block, bytes);
     Bin& bin = bins_[static_cast<std::size_t>(c)];
     std::lock_guard lock(bin.mutex);
     try {
       bin.free.push_back(block);
-    } catch (const std::bad_alloc&) { discard(block, class_bytes(c)); }
+    } catch (const std::bad_alloc&) {
+      if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(block, class_bytes(c));
+      std::free(block);
+    }
   }
 
   void copy(void* to, const void* from, std::size_t bytes, Device) override {
@@ -101,29 +100,15 @@ class CpuRuntime final : public Runtime {
     return block;
   }
 
-  static void* fresh(std::size_t bytes) {
-    bool big = bytes >= huge_page / 2;
-    void* block = nullptr;
-    if (posix_memalign(&block, big ? huge_page : line, bytes) != 0) return nullptr;
-    // A refused advice (no transparent huge pages) costs speed only.
-    if (big) (void)madvise(block, bytes / huge_page * huge_page, MADV_HUGEPAGE);
+  void* small(int c) {
+    void* block = take(c);
+    if (block == nullptr && posix_memalign(&block, line, class_bytes(c)) != 0) return nullptr;
     return block;
   }
 
-  static void discard(void* block, std::size_t bytes) noexcept {
-    if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(block, bytes);
-    std::free(block);
-  }
-
-  void trim() {
-    for (std::size_t c = 0; c < bins_.size(); ++c) {
-      std::lock_guard lock(bins_[c].mutex);
-      for (void* block : bins_[c].free) discard(block, class_bytes(static_cast<int>(c)));
-      bins_[c].free.clear();
-    }
-  }
-
-  std::array<Bin, 304> bins_;  // the last class holds max_bytes
+  static constexpr auto bins = static_cast<std::size_t>(class_of(big)) + 1;
+  std::array<Bin, bins> bins_;
+  Arena arena_;
   std::atomic<std::size_t> in_use_{0}, peak_{0};
 };
 

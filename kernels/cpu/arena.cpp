@@ -1,0 +1,79 @@
+#include "kernels/cpu/arena.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace trireme {
+namespace {
+constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
+constexpr std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+}  // namespace
+
+/// Addresses for as many bytes as the machine has memory; they cost nothing until they are touched.
+void Arena::reserve() {
+  if (base_ != nullptr || capacity_ == page) return;
+  capacity_ = page;  // tried
+  const std::size_t wanted = rounded(
+      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), huge_page);
+  void* range =
+      mmap(nullptr, wanted + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (range == MAP_FAILED) return;  // a limit on addresses: every block then comes from malloc
+  base_ = reinterpret_cast<char*>(rounded(reinterpret_cast<std::size_t>(range), huge_page));
+  capacity_ = wanted;
+  (void)madvise(base_, capacity_, MADV_HUGEPAGE);  // refused: costs speed only
+}
+
+void* Arena::allocate(std::size_t bytes) {
+  bytes = rounded(bytes, page);
+  std::lock_guard lock(mutex_);
+  reserve();
+  if (auto fit = by_size_.lower_bound({bytes, 0}); fit != by_size_.end()) {
+    const auto [size, at] = *fit;
+    erase(free_.find(at));
+    if (size > bytes) insert(at + bytes, size - bytes);
+    return base_ + at;
+  }
+  // The last free stretch may reach up to the top and be made longer.
+  std::size_t at = top_;
+  if (auto last = free_.empty() ? free_.end() : std::prev(free_.end());
+      last != free_.end() && last->first + last->second == top_)
+    at = last->first;
+  if (base_ == nullptr || at + bytes > capacity_) return std::aligned_alloc(page, bytes);
+  if (at < top_) erase(std::prev(free_.end()));
+  top_ = at + bytes;
+  return base_ + at;
+}
+
+void Arena::release(void* block, std::size_t bytes) noexcept {
+  auto* where = static_cast<char*>(block);
+  std::lock_guard lock(mutex_);
+  if (base_ == nullptr || where < base_ || where >= base_ + capacity_) return std::free(block);
+  std::size_t at = static_cast<std::size_t>(where - base_);
+  bytes = rounded(bytes, page);
+  auto next = free_.lower_bound(at);
+  if (next != free_.end() && next->first == at + bytes) {
+    bytes += next->second;
+    erase(next++);
+  }
+  next = free_.lower_bound(at);
+  if (next != free_.begin()) {
+    if (auto before = std::prev(next); before->first + before->second == at) {
+      at = before->first, bytes += before->second;
+      erase(before);
+    }
+  }
+  insert(at, bytes);
+}
+
+void Arena::insert(std::size_t at, std::size_t bytes) {
+  free_.emplace(at, bytes);
+  by_size_.emplace(bytes, at);
+}
+void Arena::erase(std::map<std::size_t, std::size_t>::iterator block) {
+  by_size_.erase({block->second, block->first});
+  free_.erase(block);
+}
+
+}  // namespace trireme
