@@ -43,7 +43,7 @@ void beside_torchvision(const std::string& name, DType dtype, Index size) {
   torch.put("images", images), torch.put("labels", labels);
   for (auto& e : parameters.entries()) torch.put(e.name, e.tensor);
   for (auto& b : parameters.buffers()) torch.put(b.name, b.tensor);
-  if (!torch.run("torch_resnet.py", name)) return;
+  if (!torch.run("torch_resnet.py", name + " " + std::string(name_of(dtype)))) return;
 
   const double forward = dtype == DType::f64 ? 1e-10 : 1e-4, backward = dtype == DType::f64 ? 1e-9 : 1e-3;
   {

@@ -1,4 +1,5 @@
-"""One training step and an evaluation of a torchvision ResNet in f64. Usage: torch_resnet.py FOLDER MODEL
+"""One training step and an evaluation of a torchvision ResNet, in f32 or f64 (in f32 both round: a tie of two cells
+in a pooling window may fall otherwise in f64). Usage: torch_resnet.py FOLDER MODEL f32|f64
 
 Reads images (N,H,W,C), labels and every tensor of the model's state by its name, in Trireme's layout. Writes
 eval.npy and train.npy (logits), loss.npy, <name>.grad.npy, and <name>.end.npy for running statistics.
@@ -13,15 +14,16 @@ try:
 except ImportError:
     sys.exit(77)
 
-folder, name = sys.argv[1], sys.argv[2]
-load = lambda key: torch.from_numpy(np.load(f"{folder}/{key}.npy"))
-save = lambda key, t: np.save(f"{folder}/{key}.npy", t.detach().contiguous().numpy())
+folder, name, dtype = sys.argv[1:4]
+dtype = {"f32": torch.float32, "f64": torch.float64}[dtype]
+load = lambda key: torch.from_numpy(np.load(f"{folder}/{key}.npy")).to(dtype)
+save = lambda key, t: np.save(f"{folder}/{key}.npy", t.detach().contiguous().double().numpy())
 theirs = lambda t: t.movedim(-1, 1).contiguous() if t.dim() == 4 else t
 ours = lambda t: t.movedim(1, -1) if t.dim() == 4 else t
 
 images, labels = theirs(load("images")), load("labels").long()
 classes = len(load("fc.bias"))
-model = getattr(torchvision.models, name)(num_classes=classes).double()
+model = getattr(torchvision.models, name)(num_classes=classes).to(dtype)
 state = model.state_dict()
 model.load_state_dict({key: t if key.endswith("num_batches_tracked") else theirs(load(key)) for key, t in state.items()})
 model.eval()
