@@ -23,6 +23,12 @@ struct Draw {
   Index epoch = 0;
 };
 
+/// Samples that could not be used, where the dataset was asked to go on (ImagesOptions::on_bad).
+struct BadSamples {
+  Index count = 0;    ///< reads that another sample answered
+  std::string first;  ///< why, for the first of them
+};
+
 class DatasetSource {
  public:
   virtual ~DatasetSource() = default;
@@ -35,6 +41,7 @@ class DatasetSource {
   virtual std::vector<std::string> class_names() const { return {}; }
   /// Writes sample id's pixels (shape().numel() bytes) and returns its label. Called from several threads.
   virtual std::int64_t read(Index id, std::span<std::uint8_t> pixels, const Draw& = {}) const = 0;
+  virtual BadSamples bad() const { return {}; }  ///< of the reads so far
 };
 
 /// A dataset by value: copies share it.

@@ -1,7 +1,7 @@
 // The datasets that ship, and the reader of their format. Each throws Error naming the file and what is wrong
 // with it.
 #pragma once
-#include "datasets/dataset.h"
+#include "datasets/encoded.h"
 
 namespace trireme {
 
@@ -33,8 +33,16 @@ Dataset Synthetic(const SyntheticOptions& = {});
 /// The first n samples of another dataset.
 Dataset head(Dataset, Index n);
 
-/// By name: "mnist", "fashion_mnist", "synthetic". Throws Error with the list for another name.
-Dataset open_dataset(const std::string& name, const std::string& split, const std::string& root,
-                     const SyntheticOptions& = {});
+/// What open_dataset() needs beside a name and a split ("train" or "test"); each dataset takes what it knows.
+struct OpenOptions {
+  std::string root = {};  ///< the folder (or packed file) of its files; empty: where they were installed
+  Index image_size = 0;   ///< imagenet: side of the square images; 0: 224
+  bool augment = true;    ///< random crops and flips for the training split, where the dataset has them
+  OnBad on_bad = OnBad::stop;
+  SyntheticOptions synthetic = {};
+};
+/// By name: "mnist", "fashion_mnist", "imagenet" (image_folder.h), "synthetic". Throws Error with the list for another
+/// name.
+Dataset open_dataset(const std::string& name, const std::string& split, const OpenOptions& = {});
 
 }  // namespace trireme

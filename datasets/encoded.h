@@ -19,10 +19,17 @@ class EncodedSource {
   virtual void read(Index id, std::vector<std::byte>& bytes) const = 0;
 };
 
+/// What becomes of an image that cannot be read or decoded: an Error that names it, or the next good one by number (the
+/// first after the last) takes its place, label included. So a batch keeps its size, and what is trained remains a
+/// function of the files, the seed and the epoch, on any number of ranks; but the next good one counts twice, in
+/// evaluation too. DatasetSource::bad() tells how often that happened.
+enum class OnBad { stop, skip };
+
 struct ImagesOptions {
   Index size = 224;        ///< samples are [size, size, 3]
   bool augment = false;    ///< random crop and flip (training), or the centre (evaluation)
   double central = 0.875;  ///< evaluation: the crop's side over the resized image's short side (224 of 256)
+  OnBad on_bad = OnBad::stop;
   /// ImageNet's, as torchvision's reference scripts have them.
   PixelScale scale = {{0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}};
 };

@@ -30,6 +30,23 @@ class ImagesDataset final : public DatasetSource {
     check(id >= 0 && id < size(), name(), "sample {} is outside [0, {})", id, size());
     check(std::ssize(pixels) == shape().numel(), name(), "room for {} pixels, a sample has {}", pixels.size(),
           shape().numel());
+    try {
+      return read_one(id, pixels, draw);
+    } catch (const Error& error) {
+      const std::string why = fmt::format("sample {}: {}", id, error.what());
+      check(options_.on_bad == OnBad::skip, "images", "{} (--data.on-bad skip goes on without it)", why);
+      const std::scoped_lock lock(mutex_);
+      if (bad_.count++ == 0) bad_.first = why;
+    }
+    return read_next_good(id, pixels, draw);
+  }
+  BadSamples bad() const override {
+    const std::scoped_lock lock(mutex_);
+    return bad_;
+  }
+
+ private:
+  std::int64_t read_one(Index id, std::span<std::uint8_t> pixels, const Draw& draw) const {
     Desk desk = take_desk();
     const std::string source = source_->describe(id);
     source_->read(id, desk->bytes);
@@ -41,8 +58,14 @@ class ImagesDataset final : public DatasetSource {
     return_desk(std::move(desk));
     return source_->label(id);
   }
+  std::int64_t read_next_good(Index id, std::span<std::uint8_t> pixels, const Draw& draw) const {
+    const Index most = std::min<Index>(1000, size() - 1);
+    for (Index i = 1; i <= most; ++i) try {
+        return read_one((id + i) % size(), pixels, draw);
+      } catch (const Error&) {}
+    fail("images", "{}: no image can be used from sample {} on ({} tried): {}", name(), id, most + 1, bad().first);
+  }
 
- private:
   /// What one thread needs to make a sample; kept from sample to sample.
   struct Tools {
     std::vector<std::byte> bytes;
@@ -67,6 +90,7 @@ class ImagesDataset final : public DatasetSource {
   ImagesOptions options_;
   mutable std::mutex mutex_;
   mutable std::vector<Desk> free_;
+  mutable BadSamples bad_;
 };
 
 }  // namespace

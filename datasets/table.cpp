@@ -1,5 +1,6 @@
 // The datasets by name, and datasets made from others.
 #include "datasets/datasets.h"
+#include "datasets/image_folder.h"
 
 namespace trireme {
 namespace {
@@ -17,23 +18,29 @@ class Head final : public DatasetSource {
     check(id >= 0 && id < size_, "head", "sample {} is outside [0, {})", id, size_);
     return all_->read(id, pixels, draw);
   }
+  BadSamples bad() const override { return all_->bad(); }
 
  private:
   Dataset all_;
   Index size_;
 };
 
+ImagesOptions images_options(const std::string& split, const OpenOptions& o) {
+  return {.size = o.image_size > 0 ? o.image_size : 224, .augment = o.augment && split == "train", .on_bad = o.on_bad};
+}
+
 struct Row {
   std::string_view name;
-  Dataset (*open)(const std::string& split, const std::string& root, const SyntheticOptions&);
+  Dataset (*open)(const std::string& split, const OpenOptions&);
 };
 constexpr Row table[] = {
-    {"mnist", [](auto& split, auto& root, auto&) { return Mnist(split, root); }},
-    {"fashion_mnist", [](auto& split, auto& root, auto&) { return FashionMnist(split, root); }},
+    {"mnist", [](auto& split, auto& o) { return Mnist(split, o.root); }},
+    {"fashion_mnist", [](auto& split, auto& o) { return FashionMnist(split, o.root); }},
+    {"imagenet", [](auto& split, auto& o) { return Images(image_folder(o.root, split), images_options(split, o)); }},
     {"synthetic",
-     [](auto& split, auto&, auto& options) {
+     [](auto& split, auto& o) {
        // Other samples of the same classes.
-       SyntheticOptions mine = options;
+       SyntheticOptions mine = o.synthetic;
        if (split == "test") mine.first += Index{1} << 40;
        return Synthetic(mine);
      }},
@@ -47,11 +54,10 @@ Dataset head(Dataset all, Index n) {
   return std::make_shared<Head>(std::move(all), n);
 }
 
-Dataset open_dataset(const std::string& name, const std::string& split, const std::string& root,
-                     const SyntheticOptions& options) {
+Dataset open_dataset(const std::string& name, const std::string& split, const OpenOptions& options) {
   std::string names;
   for (const Row& row : table) {
-    if (row.name == name) return row.open(split, root, options);
+    if (row.name == name) return row.open(split, options);
     names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
   }
   fail("dataset", "there is no '{}'; there are {}", name, names);

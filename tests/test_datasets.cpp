@@ -106,7 +106,7 @@ TEST_CASE("synthetic: a function of seed and id, with classes that can be told a
   CHECK(sample(data, 399) == sample(again, 399));
   CHECK(sample(data, 0) != sample(Synthetic(other_seed), 0));
   CHECK(sample(data, 103) == sample(Synthetic(later), 3));
-  CHECK(sample(open_dataset("synthetic", "test", "", options), 0) != sample(data, 0));
+  CHECK(sample(open_dataset("synthetic", "test", {.synthetic = options}), 0) != sample(data, 0));
 
   // The nearest class mean of 200 samples names the label of the other 200.
   Bytes bytes(9 * 7 * 3);
@@ -183,9 +183,9 @@ TEST_CASE("head, and datasets by name") {
   CHECK(sample(first, 3) == sample(all, 3));
   CHECK_THROWS_WITH(sample(first, 4), contains("sample 4 is outside [0, 4)"));
   CHECK_THROWS_WITH(head(all, 11), contains("11 samples asked for, synthetic has 10"));
-  CHECK(open_dataset("mnist", "test", "")->size() == 10000);
-  CHECK_THROWS_WITH(open_dataset("minst", "test", ""),
-                    contains("there is no 'minst'; there are mnist, fashion_mnist, synthetic"));
+  CHECK(open_dataset("mnist", "test")->size() == 10000);
+  CHECK_THROWS_WITH(open_dataset("minst", "test"),
+                    contains("there is no 'minst'; there are mnist, fashion_mnist, imagenet, synthetic"));
   CHECK_THROWS_WITH(Synthetic({.classes = 0}), contains("classes is 0"));
   CHECK_THROWS_WITH(Synthetic({.shape = {3, 0}}), contains("shape is [3, 0]"));
 }

@@ -2,8 +2,11 @@
 
 #include "datasets/crop.h"
 #include "datasets/encoded.h"
+#include "datasets/image.h"
+#include "datasets/resize.h"
 #include "tests/catch.h"
 #include "tests/image_files.h"
+#include "tests/oracle.h"
 
 using namespace trireme;
 using namespace trireme::test;
@@ -33,6 +36,17 @@ Bytes sample(const Dataset& data, Index id, const Draw& draw = {}) {
   Bytes pixels(static_cast<std::size_t>(data->shape().numel()));
   data->read(id, pixels, draw);
   return pixels;
+}
+
+/// Largest and mean difference from an oracle's values.
+std::pair<double, double> difference(const Bytes& ours, const std::vector<double>& theirs) {
+  REQUIRE(ours.size() == theirs.size());
+  double most = 0, sum = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    const double d = std::abs(ours[i] - theirs[i]);
+    most = std::max(most, d), sum += d;
+  }
+  return {most, sum / static_cast<double>(ours.size())};
 }
 
 }  // namespace
@@ -74,4 +88,62 @@ TEST_CASE("images: a sample is a function of seed, epoch and id") {
   CHECK(first != sample(train, 1, {.seed = 1, .epoch = 2}));
   const Dataset test = Images(std::make_shared<Held>(std::vector{file, file}), {.size = 16});
   CHECK(sample(test, 0, {.seed = 1}) == sample(test, 1, {.seed = 2}));
+}
+
+TEST_CASE("images: as PIL and torchvision make them") {
+  const int width = 500, height = 375, size = 112;
+  const Bytes file = jpeg(photo(width, height), width, height, {.quality = 90, .sampling = 2});
+  const Dataset train = Images(std::make_shared<Held>(std::vector<Bytes>(12, file)), {.size = size, .augment = true});
+  const Dataset test = Images(std::make_shared<Held>(std::vector<Bytes>{file}), {.size = size});
+  const Draw draw{.seed = 5, .epoch = 1};
+  std::vector<double> crops;
+  for (Index id = 0; id < train->size(); ++id) {
+    const Crop c = random_resized_crop(width, height, draw, id);
+    crops.insert(crops.end(), {c.left, c.top, c.width, c.height, c.flip ? 1.0 : 0.0});
+  }
+  Oracle oracle;
+  oracle.note("image.jpg", std::string(file.begin(), file.end()));
+  oracle.put("crops", crops);
+  oracle.put("size", std::vector<double>{size});
+  if (!oracle.run("pil_images.py")) return;
+  const Tensor whole = decode_image(std::as_bytes(std::span(file)), 3, "F");
+  CHECK(
+      difference({whole.data<std::uint8_t>(), whole.data<std::uint8_t>() + whole.numel()}, oracle.get("whole")).first ==
+      0);
+  int shrunk = 0;
+  for (Index id = 0; id < train->size(); ++id) {
+    const double* c = crops.data() + 5 * id;
+    const bool scaled = std::min(c[2], c[3]) >= 2 * size;  // what is decoded at half size or less is a little smoother
+    shrunk += scaled;
+    const auto [most, mean] = difference(sample(train, id, draw), oracle.get("crop" + std::to_string(id)));
+    INFO("crop " << id << " of " << c[2] << " x " << c[3] << ": " << most << " at most, " << mean << " on average");
+    CHECK(most <= (scaled ? 40 : 2));
+    CHECK(mean <= (scaled ? 2.5 : 0.5));
+  }
+  CHECK((shrunk > 0 && shrunk < 12));
+  const auto [most, mean] = difference(sample(test, 0), oracle.get("centre"));
+  INFO("centre: " << most << " at most, " << mean << " on average");
+  CHECK(most <= 40);
+  CHECK(mean <= 2.5);
+}
+
+TEST_CASE("images: a flip is the mirror image, exactly") {
+  const Bytes file = jpeg(photo(90, 70), 90, 70);
+  ImageReader reader;
+  Resizer resize;
+  reader.open(std::as_bytes(std::span(file)), "F");
+  const Index n = 24;
+  Crop crop{.left = 7, .top = 3, .width = 61, .height = 53};
+  const PixelBlock block = reader.decode(crop, n, n, "F");
+  Bytes plain(n * n * 3), mirrored(plain);
+  resize(block, crop, n, n, plain.data());
+  crop.flip = true;
+  resize(block, crop, n, n, mirrored.data());
+  int different = 0;
+  for (Index y = 0; y < n; ++y)
+    for (Index x = 0; x < n; ++x)
+      for (Index c = 0; c < 3; ++c)
+        different += plain[static_cast<std::size_t>((y * n + x) * 3 + c)] !=
+                     mirrored[static_cast<std::size_t>((y * n + n - 1 - x) * 3 + c)];
+  CHECK(different == 0);
 }

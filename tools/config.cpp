@@ -116,17 +116,19 @@ std::vector<Key> keys(Config& c) {
       {"epochs", &c.epochs, "passes over the training data"},
       {"seed", &c.seed, "of initial weights, shuffling and dropout"},
       {"dtype", &c.dtype, "element type: f32, f64, or bf16 for activations over f32 weights"},
-      {"data.name", &c.data.name, "data set: mnist, fashion_mnist, synthetic", "data"},
+      {"data.name", &c.data.name, "data set: mnist, fashion_mnist, imagenet (a folder per class), synthetic", "data"},
       {"data.root", &c.data.root, "folder of its files; empty: where it was installed"},
       {"data.batch", &c.data.batch, "samples per optimizer step, over all ranks together", "batch"},
       {"data.eval_batch", &c.data.eval_batch, "samples per evaluation batch, over all ranks together"},
       {"data.workers", &c.data.workers, "threads per rank that read ahead"},
       {"data.limit", &c.data.limit, "use only the first N training samples; 0: all"},
       {"data.shuffle", &c.data.shuffle, "new order each epoch, a function of seed and epoch only"},
-      {"data.augment", &c.data.augment, "train on random crops and mirror images"},
+      {"data.augment", &c.data.augment, "train on random crops (imagenet: resized) and mirror images"},
       {"data.augment_pad", &c.data.augment_pad, "small pictures: black pixels around one before it is cut"},
       {"data.image_size", &c.data.image_size, "side of photographs and synthetic pictures; 0: the model's usual"},
       {"data.synthetic_size", &c.data.synthetic_size, "samples of the synthetic data set"},
+      {"data.on_bad", &c.data.on_bad, "an image that cannot be read: stop, or skip (the next good one takes its place)",
+       "data.on-bad"},
       {"optim.name", &c.optim.name, "sgd, adagrad, adadelta, adam, adamw, lars"},
       {"optim.lr", &c.optim.lr, "learning rate (the peak, for schedules that have one)"},
       {"optim.lr_per", &c.optim.lr_per, "samples that lr is for: lr grows by data.batch / lr_per; 0: lr as it is"},
@@ -218,10 +220,12 @@ void validate(const Config& c) {
   at_least("data.workers", c.data.workers, 0);
   at_least("data.limit", c.data.limit, 0);
   at_least("data.synthetic_size", c.data.synthetic_size, 1);
+  at_least("data.image_size", c.data.image_size, 0);
+  if (c.data.on_bad != "stop" && c.data.on_bad != "skip")
+    throw ConfigError("data.on_bad is '" + c.data.on_bad + "', it must be stop or skip");
   at_least("epochs", c.epochs, 0);
   at_least("optim.lr", c.optim.lr, 0.0);
   at_least("optim.lr_per", c.optim.lr_per, 0);
-  at_least("data.image_size", c.data.image_size, 0);
   at_least("data.augment_pad", c.data.augment_pad, 0);
   if (!(c.optim.label_smoothing >= 0 && c.optim.label_smoothing <= 1))
     throw ConfigError(fmt::format("optim.label_smoothing is {}, it must lie in [0, 1]", c.optim.label_smoothing));

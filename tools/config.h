@@ -25,6 +25,7 @@ struct Config {
     bool shuffle = true, augment = false;
     std::int64_t augment_pad = 4, image_size = 0;
     std::int64_t synthetic_size = 1024;
+    std::string on_bad = "stop";
   } data;
   struct Optim {
     std::string name = "adam";

@@ -43,9 +43,15 @@ Dataset make_dataset(const Config& c, const std::string& split) {
   ModelOptions usual = model_row(c.model).usual;
   if (c.data.image_size > 0) usual.input = {c.data.image_size, c.data.image_size, usual.input[2]};
   SyntheticOptions synthetic{.size = c.data.synthetic_size, .shape = usual.input, .classes = usual.classes, .seed = 7};
-  Dataset data = open_dataset(c.data.name, split, c.data.root, synthetic);
+  Dataset data = open_dataset(c.data.name, split,
+                              {.root = c.data.root,
+                               .image_size = c.data.image_size,
+                               .augment = c.data.augment,
+                               .on_bad = c.data.on_bad == "skip" ? OnBad::skip : OnBad::stop,
+                               .synthetic = synthetic});
   if (split == "train" && c.data.limit > 0) data = head(data, std::min<Index>(c.data.limit, data->size()));
-  if (split == "train" && c.data.augment) data = augmented(data, {.pad = c.data.augment_pad});
+  if (split == "train" && c.data.augment && c.data.name != "imagenet")
+    data = augmented(data, {.pad = c.data.augment_pad});
   return data;
 }
 

@@ -92,9 +92,12 @@ class Trainer {
     }
     if (cursor_.batch != 0) save({});
     if (last.samples == 0 || cursor_.batch != 0) last = evaluate(model_, test_, config_, world_, console_);
+    const double bad = count_bad();
     if (!world_.main()) return;
     if (EventFile* events = dir_->events()) events->flush();
     console_.result(fmt::format("{}, after {} steps in {:.1f} s", last.text(), cursor_.step, seconds_since(start)));
+    if (bad > 0)
+      console_.result(fmt::format("bad images:    {:.0f} reads answered by the next good image; {}", bad, first_bad()));
     console_.result("checkpoint:    " + saved_);
     console_.result("metrics:       " + dir_->metrics());
   }
@@ -167,6 +170,19 @@ class Trainer {
     if (dir_) console_.log("run       " + dir_->path());
   }
 
+  /// Reads, on all ranks, that met an image which cannot be used.
+  double count_bad() {
+    if (config_.data.on_bad == "stop") return 0;
+    Tensor sum =
+        Tensor::of(std::vector{static_cast<double>(train_->bad().count + test_->bad().count)}, {1}, DType::f64);
+    world_.comm().all_reduce(sum).wait();
+    return sum.item();
+  }
+  std::string first_bad() const {
+    const std::string first = train_->bad().count > 0 ? train_->bad().first : test_->bad().first;
+    return first.empty() ? "none of them on rank 0" : "rank 0's first: " + first;
+  }
+
   /// From the cursor to the end of its epoch, or to run.max_steps.
   void epoch() {
     LoaderOptions options = loader_options();
@@ -188,9 +204,9 @@ class Trainer {
       loss_sum += loss * static_cast<double>(batch.global), samples += batch.global;
       images_per_s_ = static_cast<double>(samples) / seconds_since(start);
       wait_share_ = waited / seconds_since(start);
-      console_.progress(
-          label, cursor_.batch, loader.batches(),
-          fmt::format("loss {:.4f}, {:.0f} images/s", loss_sum / static_cast<double>(samples), images_per_s_));
+      console_.progress(label, cursor_.batch, loader.batches(),
+                        fmt::format("loss {:.4f}, {:.0f} images/s, data {:.1f} %",
+                                    loss_sum / static_cast<double>(samples), images_per_s_, 100 * wait_share_));
       if (dir_ && cursor_.step % log_every == 0)
         dir_->record({{"kind", "train"},
                       {"epoch", cursor_.epoch + 1},
