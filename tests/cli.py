@@ -121,6 +121,11 @@ class Training(Case):
         for word in (b"input", b"output", b"1.weight", b"0.3081", b"step_00000028"):
             self.assertIn(word, onnx)
         self.refused(run("export", self.dir / "run", "--onnx", "/proc/m.onnx"), "/proc/m.onnx")
+        self.refused(run("export", "--model", "mlp", "--onnx", self.dir / "n.onnx"), "--weights FILE")
+        got = run("export", "--model", "mlp", "--weights", next((self.dir / "run/checkpoints").glob("step_*28")) / "model.safetensors",
+                  "--onnx", self.dir / "n.onnx")
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertNotIn(b"deviation", (self.dir / "n.onnx").read_bytes())   # what fed it is not known
 
     def test_resume_in_mid_epoch_is_bitwise(self):
         for name, ranks in (("one", 1), ("two", 2)):

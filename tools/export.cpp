@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "datasets/encoded.h"
 #include "framework/file.h"
@@ -18,8 +19,8 @@ namespace {
 /// What the model's inputs and answers are; the last tells who feeds it.
 struct Interface {
   ModelOptions options;
-  PixelScale scale = ImagesOptions{}.scale;
-  std::string classes = {};  ///< a name per line, where they are known
+  std::optional<PixelScale> scale = {};  ///< of photographs, or of the run's data set
+  std::string classes = {};              ///< a name per line, where they are known
 };
 
 Interface interface_of(const Config& config, const std::string& run) {
@@ -29,6 +30,7 @@ Interface interface_of(const Config& config, const std::string& run) {
     return {.options = {.input = data->shape(), .classes = data->classes()}, .scale = data->scale()};
   }
   Interface i{.options = model_row(config.model).usual};
+  if (!run.empty() || i.options.input[0] == 224) i.scale = ImagesOptions{}.scale;
   if (run.empty()) return i;
   i.classes = read_text(stored, std::size_t{1} << 26);
   i.options.classes = std::count(i.classes.begin(), i.classes.end(), '\n');
@@ -46,11 +48,12 @@ int export_command(const ExportOptions& o) {
   Module model = make_model(config, i.options);
   Parameters parameters(model);
   const std::string source = load_weights(parameters, o.run, o.weights);
-  OnnxOptions options{.metadata = {{"model", config.model},
-                                   {"weights", source},
-                                   {"pixels", "(value / 255 - mean) / deviation, by channel"},
-                                   {"mean", fmt::format("{}", fmt::join(i.scale.mean, " "))},
-                                   {"deviation", fmt::format("{}", fmt::join(i.scale.deviation, " "))}}};
+  OnnxOptions options{.metadata = {{"model", config.model}, {"weights", source}}};
+  if (i.scale) {
+    options.metadata["pixels"] = "(value / 255 - mean) / deviation, by channel";
+    options.metadata["mean"] = fmt::format("{}", fmt::join(i.scale->mean, " "));
+    options.metadata["deviation"] = fmt::format("{}", fmt::join(i.scale->deviation, " "));
+  }
   if (!i.classes.empty()) options.metadata["classes"] = i.classes;
   export_onnx(model, parameters, i.options.input, o.onnx, options);
   fmt::print("onnx:          {} ({} bytes)\nweights:       {}\n", o.onnx, fs::file_size(o.onnx), source);
