@@ -36,13 +36,15 @@ Dataset head(Dataset, Index n);
 /// What open_dataset() needs beside a name and a split ("train" or "test"); each dataset takes what it knows.
 struct OpenOptions {
   std::string root = {};  ///< the folder (or packed file) of its files; empty: where they were installed
-  Index image_size = 0;   ///< imagenet: side of the square images; 0: 224
-  bool augment = true;    ///< random crops and flips for the training split, where the dataset has them
+  std::string shards = {}, val_shards = {};  ///< tar: patterns of names (expand_shards) of the training and test split
+  Index classes = 0;                         ///< tar: how many; 0: the training shards' largest label and one
+  Index image_size = 0;                      ///< imagenet, tar: side of the square images; 0: 224
+  bool augment = true;  ///< random crops and flips for the training split, where the dataset has them
   OnBad on_bad = OnBad::stop;
   SyntheticOptions synthetic = {};
 };
-/// By name: "mnist", "fashion_mnist", "imagenet" (image_folder.h), "synthetic". Throws Error with the list for another
-/// name.
+/// By name: "mnist", "fashion_mnist", "cifar10", "cifar100" (cifar.h), "imagenet" (image_folder.h), "tar"
+/// (webdataset.h), "synthetic". Throws Error with the list for another name.
 Dataset open_dataset(const std::string& name, const std::string& split, const OpenOptions& = {});
 
 }  // namespace trireme

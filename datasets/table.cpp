@@ -1,6 +1,8 @@
 // The datasets by name, and datasets made from others.
+#include "datasets/cifar.h"
 #include "datasets/datasets.h"
 #include "datasets/image_folder.h"
+#include "datasets/webdataset.h"
 
 namespace trireme {
 namespace {
@@ -29,6 +31,16 @@ ImagesOptions images_options(const std::string& split, const OpenOptions& o) {
   return {.size = o.image_size > 0 ? o.image_size : 224, .augment = o.augment && split == "train", .on_bad = o.on_bad};
 }
 
+std::shared_ptr<const EncodedSource> open_shards(const std::string& split, const OpenOptions& o) {
+  const bool training = split == "train";
+  check(!o.shards.empty(), "tar", "--data.shards must name the training shards, as in 'shard-{{000000..000099}}.tar'");
+  check(training || !o.val_shards.empty(), "tar", "--data.val_shards must name the shards to test on");
+  if (training) return WebDataset(expand_shards(o.shards, o.root), o.classes);
+  // Both splits have the classes of training.
+  const Index classes = o.classes > 0 ? o.classes : std::ssize(open_shards("train", o)->classes());
+  return WebDataset(expand_shards(o.val_shards, o.root), classes);
+}
+
 struct Row {
   std::string_view name;
   Dataset (*open)(const std::string& split, const OpenOptions&);
@@ -36,7 +48,10 @@ struct Row {
 constexpr Row table[] = {
     {"mnist", [](auto& split, auto& o) { return Mnist(split, o.root); }},
     {"fashion_mnist", [](auto& split, auto& o) { return FashionMnist(split, o.root); }},
+    {"cifar10", [](auto& split, auto& o) { return Cifar10(split, o.root); }},
+    {"cifar100", [](auto& split, auto& o) { return Cifar100(split, o.root); }},
     {"imagenet", [](auto& split, auto& o) { return Images(image_folder(o.root, split), images_options(split, o)); }},
+    {"tar", [](auto& split, auto& o) { return Images(open_shards(split, o), images_options(split, o)); }},
     {"synthetic",
      [](auto& split, auto& o) {
        // Other samples of the same classes.

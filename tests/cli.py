@@ -3,6 +3,7 @@
 """
 import csv
 import gzip
+import io
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import unittest
@@ -182,6 +184,32 @@ class Training(Case):
         self.assertEqual(got.returncode, 0)
         for word in ("version", "oneDNN", "mpi", "core", "kernels"):
             self.assertIn(word, got.stdout)
+
+    def test_tar_shards(self):
+        def shard(name, labels, size=24):
+            with tarfile.open(self.dir / name, "w") as tar:
+                for i, label in enumerate(labels):
+                    for ending, data in ((".png", png(bytes([40 * label] * size * size), size, size)), (".cls", b"%d" % label)):
+                        info = tarfile.TarInfo(f"{label}/{i}{ending}")
+                        info.size = len(data)
+                        tar.addfile(info, io.BytesIO(data))
+        for i in range(3):
+            shard(f"s-{i}.tar", [0, 1, 2, 3, 4] * 4)
+        shard("test.tar", [3, 1, 4, 0])
+        words = ["mlp", "--data", "tar", "--data.root", self.dir, "--data.shards", "s-{0..2}.tar", "--data.image_size", 16, "--data.batch", 12,
+                 "--epochs", 30, "--optim.lr", 0.002]
+        got = self.trained(*words, "--data.val_shards", "test.tar", "--ranks", 2)
+        self.assertIn("(4 of 4)", got.stdout, got.stderr)
+        self.assertIn("60 training, 4 test samples", got.stderr)
+        self.assertIn("(4 of 4)", run("eval", self.dir / "run").stdout)
+        words += ["--run.dir", self.dir / "none"]
+        self.refused(run("train", *words, "--data.val_shards", "test.tar", "--ranks", 4), "data.shards: 3 for 4 ranks")
+        self.refused(run("train", *words), "--data.val_shards must name")
+        self.refused(run("train", *words, "--data.val_shards", "test.tar", "--data.classes", 4), "s-0.tar", "\"4/4.png\" is 4, there are 4 classes")
+        whole = (self.dir / "s-2.tar").read_bytes()
+        (self.dir / "s-2.tar").write_bytes(whole[:len(whole) // 2])
+        self.refused(run("train", *words, "--data.val_shards", "test.tar"), "s-2.tar", "truncated")
+        self.assertFalse((self.dir / "none").exists())
 
     def test_import(self):
         header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }\n"

@@ -116,8 +116,13 @@ std::vector<Key> keys(Config& c) {
       {"epochs", &c.epochs, "passes over the training data"},
       {"seed", &c.seed, "of initial weights, shuffling and dropout"},
       {"dtype", &c.dtype, "element type: f32, f64, or bf16 for activations over f32 weights"},
-      {"data.name", &c.data.name, "data set: mnist, fashion_mnist, imagenet (a folder per class), synthetic", "data"},
+      {"data.name", &c.data.name,
+       "data set: mnist, fashion_mnist, cifar10, cifar100, imagenet (a folder per class), tar, synthetic", "data"},
       {"data.root", &c.data.root, "folder of its files; empty: where it was installed"},
+      {"data.shards", &c.data.shards,
+       "tar: training shards, in data.root: shard-{000000..000099}.tar, or a list by commas"},
+      {"data.val_shards", &c.data.val_shards, "tar: shards to test on"},
+      {"data.classes", &c.data.classes, "tar: how many classes; 0: the training shards' largest label and one"},
       {"data.batch", &c.data.batch, "samples per optimizer step, over all ranks together", "batch"},
       {"data.eval_batch", &c.data.eval_batch, "samples per evaluation batch, over all ranks together"},
       {"data.workers", &c.data.workers, "threads per rank that read ahead"},
@@ -218,6 +223,7 @@ void validate(const Config& c) {
   at_least("data.batch", c.data.batch, 1);
   at_least("data.eval_batch", c.data.eval_batch, 1);
   at_least("data.workers", c.data.workers, 0);
+  at_least("data.classes", c.data.classes, 0);
   at_least("data.limit", c.data.limit, 0);
   at_least("data.synthetic_size", c.data.synthetic_size, 1);
   at_least("data.image_size", c.data.image_size, 0);

@@ -26,6 +26,8 @@ struct Config {
     std::int64_t augment_pad = 4, image_size = 0;
     std::int64_t synthetic_size = 1024;
     std::string on_bad = "stop";
+    std::string shards, val_shards;
+    std::int64_t classes = 0;
   } data;
   struct Optim {
     std::string name = "adam";

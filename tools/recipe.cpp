@@ -7,6 +7,7 @@
 #include "datasets/augment.h"
 #include "datasets/datasets.h"
 #include "datasets/folders.h"
+#include "datasets/webdataset.h"
 #include "framework/init.h"
 #include "framework/suggest.h"
 
@@ -45,12 +46,15 @@ Dataset make_dataset(const Config& c, const std::string& split) {
   SyntheticOptions synthetic{.size = c.data.synthetic_size, .shape = usual.input, .classes = usual.classes, .seed = 7};
   Dataset data = open_dataset(c.data.name, split,
                               {.root = c.data.root,
+                               .shards = c.data.shards,
+                               .val_shards = c.data.val_shards,
+                               .classes = c.data.classes,
                                .image_size = c.data.image_size,
                                .augment = c.data.augment,
                                .on_bad = c.data.on_bad == "skip" ? OnBad::skip : OnBad::stop,
                                .synthetic = synthetic});
   if (split == "train" && c.data.limit > 0) data = head(data, std::min<Index>(c.data.limit, data->size()));
-  if (split == "train" && c.data.augment && c.data.name != "imagenet")
+  if (split == "train" && c.data.augment && c.data.name != "imagenet" && c.data.name != "tar")
     data = augmented(data, {.pad = c.data.augment_pad});
   return data;
 }
@@ -63,6 +67,14 @@ Module make_model(const Config& c, ModelOptions options) {
   initialize(model, static_cast<std::uint64_t>(c.seed));
   if (c.dtype == "f64") convert(model, DType::f64);
   return model;
+}
+
+void check_shards(const Config& c, int ranks) {
+  if (c.data.name != "tar" || c.data.shards.empty()) return;
+  const auto shards = std::ssize(expand_shards(c.data.shards, c.data.root));
+  check(shards >= ranks, "data.shards",
+        "{} for {} ranks, which would all read the same files; write at least {} shards, or start at most {} ranks",
+        shards, ranks, ranks, shards);
 }
 
 Rate make_rate(const Config& c, std::int64_t per_epoch) {

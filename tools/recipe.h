@@ -11,6 +11,8 @@ namespace trireme {
 
 /// The data set's split ("train" or "test"); training, limited by data.limit and with data.augment.
 Dataset make_dataset(const Config&, const std::string& split);
+/// Throws Error for data that so many ranks cannot share: fewer tar shards than ranks.
+void check_shards(const Config&, int ranks);
 /// What a model must be to learn the data set.
 ModelOptions options_for(const DatasetSource&);
 /// The config's model for that input and those classes, drawn from config.seed. Its weights are f32 under bf16

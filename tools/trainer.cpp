@@ -335,6 +335,7 @@ Evaluation evaluate(Module& model, const Dataset& data, const Config& config, Wo
 
 void train(const Config& config, World& world) {
   world.use_all_reduce(config.parallel.allreduce);
+  check_shards(config, world.size());
   Trainer(config, world).run();
 }
 
