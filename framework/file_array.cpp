@@ -127,8 +127,10 @@ void gather(const FileArray& array, const Strided& at, std::span<const std::byte
 
 void MemoryLimit::take(std::size_t bytes, std::string_view op, const std::string& name) {
   if (bytes > left_)
-    fail(op, "{}: {} needs {} bytes more, over the {} left of what reading a file of {} bytes may take", source_.name,
-         shown(name), bytes, left_, source_.size);
+    fail(op,
+         "{}: {} needs {} bytes more, over the {} left of what a file of {} bytes may take; if it truly "
+         "is that large, store it uncompressed and without expanded views",
+         source_.name, shown(name), bytes, left_, source_.size);
   left_ -= bytes;
 }
 
