@@ -49,13 +49,17 @@ void Sequential::fuse() {
     g.linear = head.as<Linear>();
     g.norm = head.as<BatchNorm>();
     std::size_t next = i + (g.conv || g.linear || g.norm ? 1 : 0);
+    if (g.conv && part(next) && (g.norm = part(next)->as<BatchNorm>())) ++next;
     if (part(next) && is_relu(*part(next))) {
       g.relu = true;
       ++next;
       g.pool = !g.linear && part(next) ? part(next)->as<MaxPool>() : nullptr;
       if (g.pool && !tiles(g.pool->options)) g.pool = nullptr;
       // The pool takes ReLU along for nothing, so a batch norm before it stays plain.
-      if (g.norm && g.pool) g.norm = nullptr, g.relu = false, g.pool = nullptr, next = i + 1;
+      if (g.norm && g.pool) {
+        if (!g.conv) g.norm = nullptr;
+        g.relu = false, g.pool = nullptr, --next;
+      }
       if (g.pool) ++next;
       if (g.pool && part(next) && (g.dropout = part(next)->as<Dropout>())) ++next;
     }
@@ -78,11 +82,12 @@ Tensor Sequential::run(const Group& g, Tensor x) const {
     return bias_relu_pool_dropout(x, g.conv ? g.conv->bias : Tensor(), g.pool->options, g.dropout ? g.dropout->p : 0,
                                   g.dropout ? g.dropout->key : 0);
   }
-  if (g.conv) {
-    ConvOptions options = g.conv->options;
-    options.relu = true;
-    return conv(x, g.conv->weight, g.conv->bias, options);
+  if (g.conv && g.norm) {
+    BatchNorm norm = *g.norm;
+    norm.options.relu = norm.options.relu || g.relu;
+    return conv_norm(*g.conv, norm, x);
   }
+  if (g.conv) return g.conv->apply(x, true);
   if (g.linear) return linear(x, g.linear->weight, g.linear->bias, true);
   BatchNormOptions options = g.norm->options;
   options.relu = true;

@@ -117,7 +117,7 @@ struct MaxPool;
 struct Dropout;
 
 /// Layers in a row, named "0", "1", ... (PyTorch's nn.Sequential) or by the caller. Neighbours that one
-/// kernel serves are fused when it runs (conv+relu, linear+relu, batch_norm+relu,
+/// kernel serves are fused when it runs (conv+relu, linear+relu, batch_norm+relu, conv+batch_norm+relu,
 /// conv+relu+max_pool+dropout): names, values, gradients and dropout masks stay the same. Copies share the
 /// layers.
 class Sequential {

@@ -1,6 +1,7 @@
 #include "framework/layers.h"
 
 #include "framework/init.h"
+#include "framework/pass.h"
 #include "kernels/random.h"
 
 namespace trireme {
@@ -70,6 +71,25 @@ Conv2d::Conv2d(Index in, Index out, Index kernel, ConvLayerOptions o)
     : ConvNd(in, out, {kernel, kernel}, conv_options(o), o.bias, o.start) {}
 Conv3d::Conv3d(Index in, Index out, Index kernel, ConvLayerOptions o)
     : ConvNd(in, out, {kernel, kernel, kernel}, conv_options(o), o.bias, o.start) {}
+
+Tensor ConvNd::apply(const Tensor& x, bool relu) const {
+  ConvOptions now = options;
+  now.relu = relu;
+  if (Frozen* frozen = Pass::current().frozen) frozen->keep(weight), now.filter_version = frozen->version();
+  return conv(x, weight, bias, now);
+}
+
+Tensor conv_norm(const ConvNd& c, const BatchNorm& n, const Tensor& x, const Tensor& residual) {
+  const Pass& pass = Pass::current();
+  if (pass.training || pass.frozen == nullptr || c.options.relu ||
+      recording({&x, &c.weight, &c.bias, &n.weight, &n.bias, &residual}))
+    return residual ? n(c(x), residual) : n(c(x));
+  const Frozen::Folded& folded = pass.frozen->fold(c, n, x.dtype());
+  ConvOptions options = c.options;
+  options.relu = n.options.relu;
+  options.filter_version = pass.frozen->version();
+  return conv(x, folded.weight, folded.bias, options, residual);
+}
 
 MaxPool::MaxPool(Index window, PoolLayerOptions o) : options(pool_options("max_pool", window, o)) {}
 AvgPool::AvgPool(Index window, PoolLayerOptions o) : options(pool_options("avg_pool", window, o)) {}

@@ -29,7 +29,8 @@ struct ConvLayerOptions {
 /// x [N, spatial..., in] -> [N, spatial'..., out]. kernel: one extent per spatial axis.
 struct ConvNd {
   ConvNd(Index in, Index out, const Shape& kernel, ConvOptions, bool bias, Start = Start::usual);
-  Tensor operator()(const Tensor& x) const { return conv(x, weight, bias, options); }
+  Tensor operator()(const Tensor& x) const { return apply(x, options.relu); }
+  Tensor apply(const Tensor& x, bool relu) const;  ///< with or without a ReLU, whatever the options say
   void visit(const Visit& v) {
     v("weight", weight, Use::weight, FileLayout::filter, start), v("bias", bias, Use::bias);
   }
@@ -76,6 +77,10 @@ struct BatchNorm {
   BatchNormOptions options;
   Start start;
 };
+
+/// norm(conv(x)), or norm(conv(x), residual). Under an Inference it is one convolution with the norm folded into its
+/// filter.
+Tensor conv_norm(const ConvNd&, const BatchNorm&, const Tensor& x, const Tensor& residual = {});
 
 /// Over the last axis.
 struct LayerNorm {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 
+#include "framework/frozen.h"
 #include "framework/tape.h"
 
 namespace trireme {
@@ -20,6 +21,8 @@ struct Pass {
   std::function<void(View)> sum = {};
   /// Same over the batch-norm scope (named micro, local, group, global by the strategy). Null: this micro-batch alone.
   std::function<void(View)> norm_sum = {};
+  /// Where layers keep what they make of weights that do not change (see Inference). Null: nothing is kept.
+  Frozen* frozen = nullptr;
 
   /// The innermost Pass of this thread (a default one when none is set).
   static const Pass& current();
@@ -38,17 +41,20 @@ class PassScope {
   const Pass* before_;
 };
 
-/// Evaluation: training = false and nothing recorded, while it lives.
+/// Evaluation: training = false and nothing recorded, while it lives. Weights and running statistics must not change
+/// meanwhile: batch norms are folded into the convolutions before them, and filters packed, once.
 class Inference {
  public:
   Inference() : pass_(evaluation()) {}
 
  private:
-  static Pass evaluation() {
+  Pass evaluation() {
     Pass pass = Pass::current();
     pass.training = false;
+    pass.frozen = &frozen_;
     return pass;
   }
+  Frozen frozen_;
   PassScope pass_;
   NoGrad no_grad_;
 };

@@ -14,14 +14,16 @@ struct ConvOptions {
   Extents dilation{1, 1, 1};                     ///< 1 = dense filter
   Index groups = 1;
   bool relu = false;  ///< y = max(0, conv + bias)
+  /// Not 0: as long as it stays the same, so does the filter at its address; what a kernel made of it may be kept.
+  std::uint64_t filter_version = 0;
   bool operator==(const ConvOptions&) const = default;
 };
 
 namespace kernel {
-/// y = conv(x, w) + bias. bias [O] or none.
+/// y = conv(x, w) + bias (+ residual), then ReLU if asked. bias [O] or none; residual: y's shape, or none.
 struct Conv {
   static constexpr char name[] = "conv";
-  using Fn = void(View y, View x, View w, View bias, const ConvOptions&);
+  using Fn = void(View y, View x, View w, View bias, View residual, const ConvOptions&);
 };
 /// dx = gradient by the input. Ignores options.relu (dy is already masked).
 struct ConvBackwardInput {

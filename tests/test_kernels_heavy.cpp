@@ -102,7 +102,7 @@ void check_conv(ConvCase c, DType type, bool whole) {
   });
   if (c.o.relu)
     for (double& v : ey) v = std::max(v, 0.0);
-  run<kernel::Conv>(y.view(), x.view(), w.view(), bias.view(), c.o);
+  run<kernel::Conv>(y.view(), x.view(), w.view(), bias.view(), View{}, c.o);
   run<kernel::ConvBackwardInput>(dx.view(), dy.view(), w.view(), c.o);
   run<kernel::ConvBackwardWeight>(dw.view(), db.view(), x.view(), dy.view(), c.o, accumulate);
   bool exact = whole && type != DType::bf16;
@@ -175,7 +175,7 @@ TEST_CASE("convolution of an empty batch", "[conv]") {
     Array x({0, 4, 4, 2}, type), w = filled({3, 3, 3, 2}, type), y({0, 2, 2, 3}, type), b = filled({3}, type);
     Array dw = filled(w.shape, type), db = filled({3}, type);
     auto kept = numbers(dw);
-    run<kernel::Conv>(y.view(), x.view(), w.view(), b.view(), ConvOptions{});
+    run<kernel::Conv>(y.view(), x.view(), w.view(), b.view(), View{}, ConvOptions{});
     run<kernel::ConvBackwardInput>(x.view(), y.view(), w.view(), ConvOptions{});
     run<kernel::ConvBackwardWeight>(dw.view(), db.view(), x.view(), y.view(), ConvOptions{}, true);
     close(dw, kept, 0);
@@ -187,10 +187,10 @@ TEST_CASE("convolution of an empty batch", "[conv]") {
 
 TEST_CASE("convolution refuses what does not fit", "[conv]") {
   Array x({1, 4, 4, 3}, DType::f32), w({2, 3, 3, 64}, DType::f32), y({1, 2, 2, 2}, DType::f32);
-  CHECK_THROWS_WITH(run<kernel::Conv>(y.view(), x.view(), w.view(), View{}, ConvOptions{}),
+  CHECK_THROWS_WITH(run<kernel::Conv>(y.view(), x.view(), w.view(), View{}, View{}, ConvOptions{}),
                     "conv: input has 3 channels, the filter expects 64");
   Array small({1, 2, 4, 64}, DType::f32);
-  CHECK_THROWS_AS(run<kernel::Conv>(y.view(), small.view(), w.view(), View{}, ConvOptions{}), Error);
+  CHECK_THROWS_AS(run<kernel::Conv>(y.view(), small.view(), w.view(), View{}, View{}, ConvOptions{}), Error);
 }
 
 TEST_CASE("matrix products equal their definition", "[matmul]") {

@@ -30,14 +30,22 @@ Shape conv_shape(const Shape& x, const Shape& w, const ConvOptions& o) {
 
 }  // namespace
 
-Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o) {
+Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o,
+            const Tensor& residual) {
   ops::check_float("conv", x);
   check(w_given.defined(), "conv", "the filter is undefined");
   const Shape shape = conv_shape(x.shape(), w_given.shape(), o);
   ops::check_channels("conv", "bias", bias_given, shape[-1], true);
   const Tensor w = ops::in_type(w_given, x.dtype()), bias = ops::in_type(bias_given, x.dtype());
+  if (residual) {
+    ops::check_same_type("conv", x, residual);
+    check(residual.shape() == shape, "conv", "the output is {}, the residual {}", shape, residual.shape());
+    check(!recording({&x, &w, &bias, &residual}), "conv", "a residual is for evaluation: add() has a gradient");
+  }
+  ConvOptions options = o;
+  if (w.view().data != w_given.view().data) options.filter_version = 0;  // a converted copy: its address says nothing
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
-  launch<kernel::Conv>(y, x, w, bias, o);
+  launch<kernel::Conv>(y, x, w, bias, residual, options);
   if (!recording({&x, &w, &bias})) return y;
 
   Backward halves{[w, o](const Tensor& dy, Gradients& g) {

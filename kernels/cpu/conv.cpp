@@ -4,10 +4,12 @@
 #include "kernels/conv.h"
 
 #include <cstring>
+#include <limits>
 
 #include "kernels/cpu/conv_dnnl.h"
 #include "kernels/cpu/conv_shape.h"
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/vector.h"
 #include "kernels/kernel.h"
 
 namespace trireme {
@@ -41,6 +43,21 @@ ConvShape conv_shape(const View& x, const View& w, const View& y, const ConvOpti
   return s;
 }
 
+void add_residual(const View& y, const View& residual, bool relu) {
+  dispatch_float(y.dtype, kernel::Conv::name, [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    const A low = relu ? A{0} : -std::numeric_limits<A>::infinity();
+    sweep(y.numel(), 1, [=, to = y.as<T>(), add = residual.as<const T>()](Index begin, Index end) {
+#pragma omp simd
+      for (Index i = begin; i < end; ++i) {
+        const A v = static_cast<A>(to[i]) + static_cast<A>(add[i]);
+        put(to[i], v < low ? low : v);
+      }
+    });
+  });
+}
+
 namespace {
 
 void check_types(std::string_view op, const View& a, const View& b, const View& c) {
@@ -48,21 +65,26 @@ void check_types(std::string_view op, const View& a, const View& b, const View& 
   check(same, op, "operands of one floating type are expected, got {}, {}, {}", a.dtype, b.dtype, c.dtype);
 }
 
-void conv(View y, View x, View w, View bias, const ConvOptions& o) {
+void conv(View y, View x, View w, View bias, View residual, const ConvOptions& o) {
   constexpr auto op = kernel::Conv::name;
   ConvShape s = conv_shape(x, w, y, o, op);
   check_types(op, y, x, w);
   check(!bias || bias.shape == Shape{s.c_out}, op, "bias is {}, expected [{}]", bias.shape, s.c_out);
   check(!bias || bias.dtype == y.dtype || (y.dtype == DType::bf16 && bias.dtype == DType::f32), op,
         "bias is {}, the output {}", bias.dtype, y.dtype);
+  if (residual) check_same(y, residual, op);
   if (y.numel() == 0) return;
-  if (y.dtype == DType::f64) return conv_f64(y, x, w, bias, s);
-  if (conv_direct_few(x, s)) return conv_direct(y, x, w, bias, s);
-  if (onednn::conv_forward(y, x, w, bias, s)) return;
-  InF32 xf(x), wf(w), bf(bias);
-  OutF32 yf(y, false);
-  onednn::conv_forward(yf.view(), xf.view(), wf.view(), bf.view(), s);
-  yf.store();
+  if (y.dtype != DType::f64 && !conv_direct_few(x, s)) {
+    if (onednn::conv_forward(y, x, w, bias, residual, s)) return;
+    InF32 xf(x), wf(w), bf(bias), rf(residual);
+    OutF32 yf(y, false);
+    s.options.filter_version = 0;  // the copy's address says nothing
+    onednn::conv_forward(yf.view(), xf.view(), wf.view(), bf.view(), rf.view(), s);
+    return yf.store();
+  }
+  if (residual) s.options.relu = false;
+  (y.dtype == DType::f64 ? conv_f64 : conv_direct)(y, x, w, bias, s);
+  if (residual) add_residual(y, residual, o.relu);
 }
 
 void conv_backward_input(View dx, View dy, View w, const ConvOptions& o) {

@@ -1,5 +1,9 @@
 #include "kernels/cpu/conv_dnnl.h"
 
+#include <map>
+#include <memory>
+#include <string_view>
+
 namespace trireme::onednn {
 
 Geometry::Geometry(const ConvShape& s) {
@@ -19,13 +23,12 @@ Geometry::Geometry(const ConvShape& s) {
 }
 
 dnnl::convolution_forward::primitive_desc describe_forward(const Geometry& g, DType tx, DType ty, const View& bias,
-                                                           bool relu) {
+                                                           bool relu, bool residual) {
   dnnl::primitive_attr attr = attributes();
-  if (relu) {
-    dnnl::post_ops ops;
-    append_relu(ops);
-    attr.set_post_ops(ops);
-  }
+  dnnl::post_ops ops;
+  if (residual) ops.append_binary(dnnl::algorithm::binary_add, g.y(ty));
+  if (relu) append_relu(ops);
+  attr.set_post_ops(ops);
   auto kind = dnnl::prop_kind::forward_training;
   auto algorithm = dnnl::algorithm::convolution_direct;
   Desc w = any(g.w_dims, tx);
@@ -40,29 +43,59 @@ namespace {
 struct ForwardPlan {
   Prepared pack, run;  // pack is empty when our filter layout is the primitive's
   std::size_t packed = 0;
+  bool adds = false;  // the primitive adds the residual
+  // Packed filters of one version, by the address of what they were made from.
+  std::uint64_t version = 0;
+  std::map<const void*, std::unique_ptr<Scratch>> kept = {};
 };
+
+ForwardPlan plan_forward(const View& y, const View& x, const View& w, const View& bias, const View& residual,
+                         const ConvShape& s) {
+  const Geometry g(s);
+  auto pd = describe_forward(g, x.dtype, y.dtype, bias, s.options.relu, bool(residual));
+  // Some of oneDNN's code cannot add a tensor; what then takes its place is far slower than a pass of ours.
+  const bool adds = residual && std::string_view(pd.impl_info_str()).find("jit") != std::string_view::npos;
+  if (residual && !adds) pd = describe_forward(g, x.dtype, y.dtype, bias, false);
+  std::vector<Prepared::Arg> args{
+      {DNNL_ARG_SRC, pd.src_desc()}, {DNNL_ARG_WEIGHTS, pd.weights_desc()}, {DNNL_ARG_DST, pd.dst_desc()}};
+  if (bias) args.push_back({DNNL_ARG_BIAS, pd.bias_desc()});
+  if (adds) args.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, g.y(y.dtype)});
+  return {reorder(g.w(w.dtype), pd.weights_desc()), Prepared(dnnl::convolution_forward(pd), args, pd.scratchpad_desc()),
+          pd.weights_desc().get_size(), adds};
+}
+
+/// w as the primitive wants it: kept from an earlier call if the version says so, or packed into `now`.
+const void* packed_filter(ForwardPlan& plan, const View& w, std::uint64_t version, Scratch& now) {
+  if (version == 0) {
+    plan.pack({w.data, now.data()});
+    return now.data();
+  }
+  if (plan.version != version) plan.kept.clear();
+  plan.version = version;
+  auto& block = plan.kept[w.data];
+  if (!block) {
+    block = std::make_unique<Scratch>(plan.packed);
+    plan.pack({w.data, block->data()});
+  }
+  return block->data();
+}
 
 }  // namespace
 
-bool conv_forward(const View& y, const View& x, const View& w, const View& bias, const ConvShape& s) {
-  auto& plan = planned<ForwardPlan>(0, {&x, &y, &w, &bias}, s.options, s.options.relu, [&] {
-    Geometry g(s);
-    auto pd = describe_forward(g, x.dtype, y.dtype, bias, s.options.relu);
-    std::vector<Prepared::Arg> args{
-        {DNNL_ARG_SRC, pd.src_desc()}, {DNNL_ARG_WEIGHTS, pd.weights_desc()}, {DNNL_ARG_DST, pd.dst_desc()}};
-    if (bias) args.push_back({DNNL_ARG_BIAS, pd.bias_desc()});
-    return ForwardPlan{reorder(g.w(w.dtype), pd.weights_desc()),
-                       Prepared(dnnl::convolution_forward(pd), args, pd.scratchpad_desc()),
-                       pd.weights_desc().get_size()};
-  });
+bool conv_forward(const View& y, const View& x, const View& w, const View& bias, const View& residual,
+                  const ConvShape& s) {
+  auto& plan = planned<ForwardPlan>(0, {&x, &y, &w, &bias}, s.options, s.options.relu + 2 * bool(residual),
+                                    [&] { return plan_forward(y, x, w, bias, residual, s); });
   if (!plan.run) return false;
-  Scratch packed(plan.pack ? plan.packed : 0);
-  if (plan.pack) plan.pack({w.data, packed.data()});
-  const void* filter = plan.pack ? packed.data() : w.data;
-  if (bias)
-    plan.run({x.data, filter, y.data, bias.data});
-  else
-    plan.run({x.data, filter, y.data});
+  const std::uint64_t version = s.options.filter_version;
+  Scratch now(plan.pack && version == 0 ? plan.packed : 0);
+  const void* filter = plan.pack ? packed_filter(plan, w, version, now) : w.data;
+  const void* operands[5] = {x.data, filter, y.data};
+  std::size_t n = 3;
+  if (bias) operands[n++] = bias.data;
+  if (plan.adds) operands[n++] = residual.data;
+  plan.run(std::span(operands, n));
+  if (residual && !plan.adds) add_residual(y, residual, s.options.relu);
   return true;
 }
 

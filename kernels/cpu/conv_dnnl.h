@@ -21,10 +21,10 @@ struct Geometry {
   Desc bias(DType t) const { return dense(bias_dims, {0}, t); }
 };
 
-/// y = conv(x, w), with bias and ReLU if asked; the primitive chooses the filter's layout. Throws dnnl::error when
-/// unimplemented.
+/// y = conv(x, w), with bias, ReLU and a tensor of y's shape added before it if asked; the primitive chooses the
+/// filter's layout. Throws dnnl::error when unimplemented.
 dnnl::convolution_forward::primitive_desc describe_forward(const Geometry& g, DType tx, DType ty, const View& bias,
-                                                           bool relu);
+                                                           bool relu, bool residual = false);
 
 /// make() or, where the machine lacks the type, an empty plan: the caller then goes through f32.
 template <class Plan, class Make>
@@ -44,7 +44,8 @@ Plan& planned(int op, std::initializer_list<const View*> views, const ConvOption
   });
 }
 
-bool conv_forward(const View& y, const View& x, const View& w, const View& bias, const ConvShape&);
+bool conv_forward(const View& y, const View& x, const View& w, const View& bias, const View& residual,
+                  const ConvShape&);
 bool conv_backward_input(const View& dx, const View& dy, const View& w, const ConvShape&);
 /// dw [f32] (+)=; dbias likewise, or none.
 bool conv_backward_weight(const View& dw, const View& dbias, const View& x, const View& dy, const ConvShape&,

@@ -24,6 +24,9 @@ struct ConvShape {
 /// From input x, filter w and output y (or their gradients). Throws Error when they do not fit one another.
 ConvShape conv_shape(const View& x, const View& w, const View& y, const ConvOptions& o, std::string_view op);
 
+/// y += residual, then ReLU if asked: for convolutions that cannot do it themselves.
+void add_residual(const View& y, const View& residual, bool relu);
+
 // f64, through Eigen: see conv_f64.cpp. The views' shapes have been checked and n > 0.
 void conv_f64(View y, View x, View w, View bias, const ConvShape&);
 void conv_backward_input_f64(View dx, View dy, View w, const ConvShape&);

@@ -1,0 +1,42 @@
+#include "framework/frozen.h"
+
+#include <atomic>
+#include <cmath>
+
+#include "framework/layers.h"
+#include "framework/tape.h"
+
+namespace trireme {
+namespace {
+std::atomic<std::uint64_t> last_version{0};
+}
+
+Frozen::Frozen() : version_(++last_version) {}
+
+const Tensor& Frozen::keep(const Tensor& weight) { return kept_.try_emplace(weight.view().data, weight).first->second; }
+
+const Frozen::Folded& Frozen::fold(const ConvNd& conv, const BatchNorm& norm, DType dtype) {
+  const Key key{{conv.weight.view().data, norm.weight.view().data}, dtype};
+  if (auto known = folded_.find(key); known != folded_.end()) return known->second;
+
+  const NoGrad no_grad;
+  const std::vector<double> gamma = norm.weight.to_vector(), beta = norm.bias.to_vector(),
+                            mean = norm.running_mean.to_vector(), variance = norm.running_var.to_vector(),
+                            bias = conv.bias ? conv.bias.to_vector() : std::vector<double>(gamma.size());
+  std::vector<double> scale(gamma.size()), shift(gamma.size());
+  for (std::size_t c = 0; c < gamma.size(); ++c) {
+    scale[c] = gamma[c] / std::sqrt(variance[c] + norm.options.eps);
+    shift[c] = beta[c] + (bias[c] - mean[c]) * scale[c];
+  }
+  const Tensor& weight = conv.weight;
+  const auto channels = static_cast<Index>(scale.size());
+  Shape per_filter{channels};
+  for (int axis = 1; axis < weight.rank(); ++axis) per_filter.push_back(1);
+  const Device device = weight.device();
+  Folded folded{mul(weight, Tensor::of(scale, per_filter, weight.dtype()).to(device)).to(dtype),
+                Tensor::of(shift, {channels}, dtype).to(device),
+                {weight, norm.weight}};
+  return folded_.emplace(key, std::move(folded)).first->second;
+}
+
+}  // namespace trireme

@@ -1,0 +1,40 @@
+// Frozen: what evaluation makes of weights once and keeps, on the promise that they do not change while it lives. An
+// Inference (framework/pass.h) owns one.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "framework/tensor.h"
+
+namespace trireme {
+
+struct BatchNorm;
+struct ConvNd;
+
+class Frozen {
+ public:
+  Frozen();
+  Frozen(const Frozen&) = delete;
+  Frozen& operator=(const Frozen&) = delete;
+
+  /// ConvOptions::filter_version of weights held here; no two Frozen have the same.
+  std::uint64_t version() const { return version_; }
+  /// Holds on to a weight, so that its address stands for it.
+  const Tensor& keep(const Tensor& weight);
+
+  struct Folded {
+    Tensor weight, bias;
+    Tensor from[2];  // the filter and the norm's scale: as long as they live nobody else has their addresses
+  };
+  /// norm(conv(x)) as one convolution: w gamma rstd, beta + (bias - mean) gamma rstd, in dtype.
+  const Folded& fold(const ConvNd&, const BatchNorm&, DType);
+
+ private:
+  using Key = std::pair<std::pair<const void*, const void*>, DType>;
+  std::uint64_t version_;
+  std::map<const void*, Tensor> kept_;
+  std::map<Key, Folded> folded_;
+};
+
+}  // namespace trireme
