@@ -50,11 +50,16 @@ int main(int argc, char** argv) {
   Loader loader(data, {.batch = batch * world.size(), .shuffle = true, .shard = world});
   std::vector<double> times, convs, all;
   double loss = 0, peak = 0;
+  std::map<std::string, double> spent;
+  std::optional<LaunchWatch> watch;
+  if (getenv("SHAPES"))
+    watch.emplace([&](const LaunchWatch::Call& c) { spent[fmt::format("{} {} {} {}", c.op, c.operands[0].shape, c.operands.size() > 1 ? c.operands[1].shape : Shape{}, c.operands.size() > 2 ? c.operands[2].shape : Shape{})] += c.seconds; });
   if (o["--mode"] == "infer") {
     Parameters parameters(model);
     Inference inference;
     const Tensor x = (*loader.begin()).x;
     for (int i = 0; i < warmup + steps; ++i) {
+      if (i == warmup) spent.clear();
       auto start = Clock::now();
       loss = model(x).to_vector()[0];
       if (i >= warmup) times.push_back(milliseconds(start));
@@ -64,10 +69,6 @@ int main(int argc, char** argv) {
     Step step(model, cross_entropy, Sgd{.lr = 0.01, .momentum = 0.9, .decay = 1e-4}, world,
               world.size() > 1 ? data_parallel() : Strategy{});
     VendorCalls vendor;
-    std::map<std::string, double> spent;
-    std::optional<LaunchWatch> watch;
-    if (o["--mode"] == "profile")
-      watch.emplace([&](const LaunchWatch::Call& c) { spent[getenv("SHAPES") ? fmt::format("{} {} {} {}", c.op, c.operands[0].shape, c.operands.size() > 1 ? c.operands[1].shape : Shape{}, c.operands.size() > 2 ? c.operands[2].shape : Shape{}) : std::string(c.op)] += c.seconds; });
     int done = 0;
     while (done < warmup + steps) {
       auto start = Clock::now();
@@ -86,8 +87,8 @@ int main(int argc, char** argv) {
         start = Clock::now();
       }
     }
-    for (auto& [op, seconds] : spent) std::fprintf(stderr, "%-32s %9.2f ms\n", op.c_str(), seconds * 1e3 / steps);
   }
+    for (auto& [op, seconds] : spent) std::fprintf(stderr, "%-32s %9.2f ms\n", op.c_str(), seconds * 1e3 / steps);
   if (!world.main()) return 0;
   std::printf("{\"median_ms\": %.2f, \"min_ms\": %.2f, \"loss\": %.5f, \"peak_mb\": %.1f, \"base_mb\": %.1f", median(times),
               *std::min_element(times.begin(), times.end()), loss, peak, base);

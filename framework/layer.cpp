@@ -73,7 +73,7 @@ Tensor Sequential::run(const Group& g, Tensor x) const {
   // Options are public and may have changed since add().
   const bool apart = g.count == 1 || (g.pool && !tiles(g.pool->options)) || (g.conv && g.conv->options.relu);
   if (apart) {
-    for (std::size_t i = g.first; i < g.first + g.count; ++i) x = parts_[i].second(x);
+    for (std::size_t i = g.first; i < g.first + g.count; ++i) x = parts_[i].second(std::move(x));
     return x;
   }
   if (g.pool) {
@@ -94,10 +94,9 @@ Tensor Sequential::run(const Group& g, Tensor x) const {
   return batch_norm(x, g.norm->weight, g.norm->bias, g.norm->running_mean, g.norm->running_var, options);
 }
 
-Tensor Sequential::operator()(const Tensor& x) const {
-  Tensor y = x;
-  for (const Group& g : groups_) y = run(g, std::move(y));
-  return y;
+Tensor Sequential::operator()(Tensor x) const {
+  for (const Group& g : groups_) x = run(g, std::move(x));
+  return x;
 }
 
 void Sequential::visit(const Visit& v) {

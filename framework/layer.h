@@ -83,7 +83,8 @@ class Module {
       : self_(std::make_shared<Model<std::decay_t<F>>>(std::forward<F>(layer))) {}  // NOLINT: implicit
 
   explicit operator bool() const { return self_ != nullptr; }
-  Tensor operator()(const Tensor& x) const { return self_->forward(x); }
+  /// x is handed on: a layer that takes its input by value may write over what nobody else holds.
+  Tensor operator()(Tensor x) const { return self_->forward(std::move(x)); }
   void visit(const Visit& v) { self_->visit(v); }
   /// The layer inside, if it is an F; else null.
   template <class F>
@@ -95,13 +96,13 @@ class Module {
  private:
   struct Concept {
     virtual ~Concept() = default;
-    virtual Tensor forward(const Tensor& x) = 0;
+    virtual Tensor forward(Tensor x) = 0;
     virtual void visit(const Visit& v) = 0;
   };
   template <class F>
   struct Model final : Concept {
     explicit Model(F f) : layer(std::move(f)) {}
-    Tensor forward(const Tensor& x) override { return layer(x); }
+    Tensor forward(Tensor x) override { return layer(std::move(x)); }
     void visit(const Visit& v) override {
       if constexpr (requires { layer.visit(v); }) layer.visit(v);
     }
@@ -131,7 +132,7 @@ class Sequential {
   }
   Sequential& add(Module layer) { return add(std::to_string(parts_.size()), std::move(layer)); }
   Sequential& add(std::string name, Module layer);
-  Tensor operator()(const Tensor& x) const;
+  Tensor operator()(Tensor x) const;
   void visit(const Visit& v);
 
   std::size_t size() const { return parts_.size(); }

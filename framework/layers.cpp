@@ -79,7 +79,7 @@ Tensor ConvNd::apply(const Tensor& x, bool relu) const {
   return conv(x, weight, bias, now);
 }
 
-Tensor conv_norm(const ConvNd& c, const BatchNorm& n, const Tensor& x, const Tensor& residual) {
+Tensor conv_norm(const ConvNd& c, const BatchNorm& n, const Tensor& x, Tensor residual) {
   const Pass& pass = Pass::current();
   if (pass.training || pass.frozen == nullptr || c.options.relu ||
       recording({&x, &c.weight, &c.bias, &n.weight, &n.bias, &residual}))
@@ -88,7 +88,7 @@ Tensor conv_norm(const ConvNd& c, const BatchNorm& n, const Tensor& x, const Ten
   ConvOptions options = c.options;
   options.relu = n.options.relu;
   options.filter_version = pass.frozen->version();
-  return conv(x, folded.weight, folded.bias, options, residual);
+  return conv(x, folded.weight, folded.bias, options, std::move(residual));
 }
 
 MaxPool::MaxPool(Index window, PoolLayerOptions o) : options(pool_options("max_pool", window, o)) {}

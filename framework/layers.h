@@ -80,7 +80,7 @@ struct BatchNorm {
 
 /// norm(conv(x)), or norm(conv(x), residual). Under an Inference it is one convolution with the norm folded into its
 /// filter.
-Tensor conv_norm(const ConvNd&, const BatchNorm&, const Tensor& x, const Tensor& residual = {});
+Tensor conv_norm(const ConvNd&, const BatchNorm&, const Tensor& x, Tensor residual = {});
 
 /// Over the last axis.
 struct LayerNorm {

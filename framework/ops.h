@@ -47,10 +47,10 @@ Tensor neg(const Tensor&);
 Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& = {});
 /// x [..., I], w [O, I], bias [O] or undefined; relu fuses the activation.
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {}, bool relu = false);
-/// x [N, spatial..., I], w [O, spatial..., I/groups]; 1 to 3 spatial axes. residual: the output's shape, added before the
-/// ReLU; in evaluation only (nothing of it is recorded: add() has a gradient).
-Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const ConvOptions& = {},
-            const Tensor& residual = {});
+/// x [N, spatial..., I], w [O, spatial..., I/groups]; 1 to 3 spatial axes. residual: the output's shape, added before
+/// the ReLU; in evaluation only (nothing of it is recorded: add() has a gradient). One that nobody else holds is
+/// overwritten.
+Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const ConvOptions& = {}, Tensor residual = {});
 
 // Pooling.
 Tensor max_pool(const Tensor& x, const PoolOptions&);

@@ -20,7 +20,8 @@ struct ConvOptions {
 };
 
 namespace kernel {
-/// y = conv(x, w) + bias (+ residual), then ReLU if asked. bias [O] or none; residual: y's shape, or none.
+/// y = conv(x, w) + bias (+ residual), then ReLU if asked. bias [O] or none; residual: y's shape, or none;
+/// it may be y's own block.
 struct Conv {
   static constexpr char name[] = "conv";
   using Fn = void(View y, View x, View w, View bias, View residual, const ConvOptions&);

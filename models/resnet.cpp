@@ -31,7 +31,10 @@ struct BasicBlock {
         conv2(plain(width, width, 3, 1)),
         bn2(last_norm(width, o)),
         downsample(shortcut(in, width, stride)) {}
-  Tensor operator()(const Tensor& x) const { return conv_norm(conv2, bn2, conv_norm(conv1, bn1, x), downsample(x)); }
+  Tensor operator()(Tensor x) const {
+    const Tensor inner = conv_norm(conv1, bn1, x);
+    return conv_norm(conv2, bn2, inner, downsample(std::move(x)));
+  }
   void visit(const Visit& v) {
     v("conv1", conv1), v("bn1", bn1), v("conv2", conv2), v("bn2", bn2), v("downsample", downsample);
   }
@@ -52,9 +55,9 @@ struct Bottleneck {
         conv3(plain(width, width * expansion, 1, 1)),
         bn3(last_norm(width * expansion, o)),
         downsample(shortcut(in, width * expansion, stride)) {}
-  Tensor operator()(const Tensor& x) const {
+  Tensor operator()(Tensor x) const {
     const Tensor inner = conv_norm(conv2, bn2, conv_norm(conv1, bn1, x));
-    return conv_norm(conv3, bn3, inner, downsample(x));
+    return conv_norm(conv3, bn3, inner, downsample(std::move(x)));
   }
   void visit(const Visit& v) {
     v("conv1", conv1), v("bn1", bn1), v("conv2", conv2), v("bn2", bn2), v("conv3", conv3), v("bn3", bn3);

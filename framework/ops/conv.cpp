@@ -30,8 +30,7 @@ Shape conv_shape(const Shape& x, const Shape& w, const ConvOptions& o) {
 
 }  // namespace
 
-Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o,
-            const Tensor& residual) {
+Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o, Tensor residual) {
   ops::check_float("conv", x);
   check(w_given.defined(), "conv", "the filter is undefined");
   const Shape shape = conv_shape(x.shape(), w_given.shape(), o);
@@ -44,7 +43,7 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
   }
   ConvOptions options = o;
   if (w.view().data != w_given.view().data) options.filter_version = 0;  // a converted copy: its address says nothing
-  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  Tensor y = sole(residual) ? residual : Tensor::empty(shape, x.dtype(), x.device());
   launch<kernel::Conv>(y, x, w, bias, residual, options);
   if (!recording({&x, &w, &bias})) return y;
 

@@ -76,11 +76,16 @@ void conv(View y, View x, View w, View bias, View residual, const ConvOptions& o
   if (y.numel() == 0) return;
   if (y.dtype != DType::f64 && !conv_direct_few(x, s)) {
     if (onednn::conv_forward(y, x, w, bias, residual, s)) return;
-    InF32 xf(x), wf(w), bf(bias), rf(residual);
+    InF32 xf(x), wf(w), bf(bias), rf(residual);  // residual is read before y, perhaps its block, is written
     OutF32 yf(y, false);
     s.options.filter_version = 0;  // the copy's address says nothing
     onednn::conv_forward(yf.view(), xf.view(), wf.view(), bf.view(), rf.view(), s);
     return yf.store();
+  }
+  onednn::Scratch copy(residual && residual.data == y.data ? static_cast<std::size_t>(y.bytes()) : 0);
+  if (copy.data() != nullptr) {
+    std::memcpy(copy.data(), residual.data, static_cast<std::size_t>(residual.bytes()));
+    residual.data = copy.data();
   }
   if (residual) s.options.relu = false;
   (y.dtype == DType::f64 ? conv_f64 : conv_direct)(y, x, w, bias, s);

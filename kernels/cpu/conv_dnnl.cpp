@@ -2,7 +2,6 @@
 
 #include <map>
 #include <memory>
-#include <string_view>
 
 namespace trireme::onednn {
 
@@ -23,10 +22,10 @@ Geometry::Geometry(const ConvShape& s) {
 }
 
 dnnl::convolution_forward::primitive_desc describe_forward(const Geometry& g, DType tx, DType ty, const View& bias,
-                                                           bool relu, bool residual) {
+                                                           bool relu, bool sum) {
   dnnl::primitive_attr attr = attributes();
   dnnl::post_ops ops;
-  if (residual) ops.append_binary(dnnl::algorithm::binary_add, g.y(ty));
+  if (sum) ops.append_sum(1.f);
   if (relu) append_relu(ops);
   attr.set_post_ops(ops);
   auto kind = dnnl::prop_kind::forward_training;
@@ -43,25 +42,20 @@ namespace {
 struct ForwardPlan {
   Prepared pack, run;  // pack is empty when our filter layout is the primitive's
   std::size_t packed = 0;
-  bool adds = false;  // the primitive adds the residual
   // Packed filters of one version, by the address of what they were made from.
   std::uint64_t version = 0;
   std::map<const void*, std::unique_ptr<Scratch>> kept = {};
 };
 
-ForwardPlan plan_forward(const View& y, const View& x, const View& w, const View& bias, const View& residual,
+ForwardPlan plan_forward(const View& y, const View& x, const View& w, const View& bias, bool relu, bool sum,
                          const ConvShape& s) {
   const Geometry g(s);
-  auto pd = describe_forward(g, x.dtype, y.dtype, bias, s.options.relu, bool(residual));
-  // Some of oneDNN's code cannot add a tensor; what then takes its place is far slower than a pass of ours.
-  const bool adds = residual && std::string_view(pd.impl_info_str()).find("jit") != std::string_view::npos;
-  if (residual && !adds) pd = describe_forward(g, x.dtype, y.dtype, bias, false);
+  const auto pd = describe_forward(g, x.dtype, y.dtype, bias, relu, sum);
   std::vector<Prepared::Arg> args{
       {DNNL_ARG_SRC, pd.src_desc()}, {DNNL_ARG_WEIGHTS, pd.weights_desc()}, {DNNL_ARG_DST, pd.dst_desc()}};
   if (bias) args.push_back({DNNL_ARG_BIAS, pd.bias_desc()});
-  if (adds) args.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, g.y(y.dtype)});
   return {reorder(g.w(w.dtype), pd.weights_desc()), Prepared(dnnl::convolution_forward(pd), args, pd.scratchpad_desc()),
-          pd.weights_desc().get_size(), adds};
+          pd.weights_desc().get_size()};
 }
 
 /// w as the primitive wants it: kept from an earlier call if the version says so, or packed into `now`.
@@ -84,18 +78,20 @@ const void* packed_filter(ForwardPlan& plan, const View& w, std::uint64_t versio
 
 bool conv_forward(const View& y, const View& x, const View& w, const View& bias, const View& residual,
                   const ConvShape& s) {
-  auto& plan = planned<ForwardPlan>(0, {&x, &y, &w, &bias}, s.options, s.options.relu + 2 * bool(residual),
-                                    [&] { return plan_forward(y, x, w, bias, residual, s); });
+  // A residual in y's own block is added on the way; another one in a pass of ours, faster than oneDNN's binary
+  // post-op.
+  const bool sum = residual && residual.data == y.data, apart = residual && !sum, relu = s.options.relu && !apart;
+  auto& plan = planned<ForwardPlan>(0, {&x, &y, &w, &bias}, s.options, relu + 2 * sum,
+                                    [&] { return plan_forward(y, x, w, bias, relu, sum, s); });
   if (!plan.run) return false;
   const std::uint64_t version = s.options.filter_version;
   Scratch now(plan.pack && version == 0 ? plan.packed : 0);
   const void* filter = plan.pack ? packed_filter(plan, w, version, now) : w.data;
-  const void* operands[5] = {x.data, filter, y.data};
-  std::size_t n = 3;
-  if (bias) operands[n++] = bias.data;
-  if (plan.adds) operands[n++] = residual.data;
-  plan.run(std::span(operands, n));
-  if (residual && !plan.adds) add_residual(y, residual, s.options.relu);
+  if (bias)
+    plan.run({x.data, filter, y.data, bias.data});
+  else
+    plan.run({x.data, filter, y.data});
+  if (apart) add_residual(y, residual, s.options.relu);
   return true;
 }
 

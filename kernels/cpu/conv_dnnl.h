@@ -21,10 +21,10 @@ struct Geometry {
   Desc bias(DType t) const { return dense(bias_dims, {0}, t); }
 };
 
-/// y = conv(x, w), with bias, ReLU and a tensor of y's shape added before it if asked; the primitive chooses the
+/// y = conv(x, w), with bias, ReLU and (sum) what y held before added if asked; the primitive chooses the
 /// filter's layout. Throws dnnl::error when unimplemented.
 dnnl::convolution_forward::primitive_desc describe_forward(const Geometry& g, DType tx, DType ty, const View& bias,
-                                                           bool relu, bool residual = false);
+                                                           bool relu, bool sum = false);
 
 /// make() or, where the machine lacks the type, an empty plan: the caller then goes through f32.
 template <class Plan, class Make>

@@ -73,7 +73,7 @@ Prepared::Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& arg
     args_.push_back({i < args.size() ? args[i].name : DNNL_ARG_SCRATCHPAD, memory_[i].get()});
 }
 
-void Prepared::operator()(std::span<const void* const> data) {
+void Prepared::operator()(std::initializer_list<const void*> data) {
   Scratch scratch(scratchpad_);
   if (clear_) std::memset(scratch.data(), 0, scratchpad_);
   std::size_t i = 0;

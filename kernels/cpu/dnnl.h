@@ -4,7 +4,6 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <initializer_list>
-#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -82,8 +81,7 @@ class Prepared {
   /// clear: the primitive reads scratch memory that it has not written, so it must find zeros there.
   Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& args, const Desc& scratchpad, bool clear = false);
   /// data: one pointer for each of args, in that order.
-  void operator()(std::span<const void* const> data);
-  void operator()(std::initializer_list<const void*> data) { (*this)(std::span(data.begin(), data.size())); }
+  void operator()(std::initializer_list<const void*> data);
   explicit operator bool() const { return !memory_.empty(); }
 
  private:
