@@ -26,10 +26,10 @@ struct Conv {
   static constexpr char name[] = "conv";
   using Fn = void(View y, View x, View w, View bias, View residual, const ConvOptions&);
 };
-/// dx = gradient by the input. Ignores options.relu (dy is already masked).
+/// dx (+)= gradient by the input. Ignores options.relu (dy is already masked).
 struct ConvBackwardInput {
   static constexpr char name[] = "conv_backward_input";
-  using Fn = void(View dx, View dy, View w, const ConvOptions&);
+  using Fn = void(View dx, View dy, View w, const ConvOptions&, bool accumulate);
 };
 /// dw (+)= gradient by the filter; dbias (+)= sum of dy, if given.
 struct ConvBackwardWeight {

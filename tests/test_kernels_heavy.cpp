@@ -79,17 +79,17 @@ void spoil_free_blocks() {
 
 void check_conv(ConvCase c, DType type, bool whole) {
   spoil_free_blocks();
-  bool with_bias = pick(0, 1), accumulate = pick(0, 1);
+  bool with_bias = pick(0, 1), accumulate = pick(0, 1), with_residual = pick(0, 1), own_block = pick(0, 1);
   c.o.relu = pick(0, 1);
   INFO("x " << to_string(c.x) << " w " << to_string(c.w) << " y " << to_string(c.y) << " groups " << c.o.groups
             << " type " << name_of(type) << " bias " << with_bias << " relu " << c.o.relu);
   Array x = filled(c.x, type, whole), w = filled(c.w, type, whole), dy = filled(c.y, type, whole);
   Array bias = with_bias ? filled({c.c_out}, type, whole) : Array();
-  Array y(c.y, type), dx = filled(c.x, type), dw = filled(c.w, type),
+  Array y(c.y, type), residual = filled(c.y, type, whole), dx = filled(c.x, type), dw = filled(c.w, type),
                       db = with_bias ? filled({c.c_out}, type) : Array();
   std::vector<double> ey(static_cast<std::size_t>(y.size())), ex(static_cast<std::size_t>(dx.size()));
   std::vector<double> ew(static_cast<std::size_t>(dw.size())), eb(static_cast<std::size_t>(c.c_out));
-  if (accumulate) ew = numbers(dw);
+  if (accumulate) ew = numbers(dw), ex = numbers(dx);
   if (accumulate && with_bias) eb = numbers(db);
   for (Index i = 0; i < y.size(); ++i) {
     if (with_bias) ey[static_cast<std::size_t>(i)] = bias.get(i % c.c_out);
@@ -100,17 +100,23 @@ void check_conv(ConvCase c, DType type, bool whole) {
     auto a = static_cast<std::size_t>(xi), b = static_cast<std::size_t>(wi), k = static_cast<std::size_t>(yi);
     ey[k] += vx[a] * vw[b], ex[a] += vy[k] * vw[b], ew[b] += vy[k] * vx[a];
   });
+  if (with_residual) {
+    const std::vector<double> more = numbers(residual);
+    for (std::size_t i = 0; i < ey.size(); ++i) ey[i] += more[i];
+  }
   if (c.o.relu)
     for (double& v : ey) v = std::max(v, 0.0);
-  run<kernel::Conv>(y.view(), x.view(), w.view(), bias.view(), View{}, c.o);
-  run<kernel::ConvBackwardInput>(dx.view(), dy.view(), w.view(), c.o);
+  // A residual may lie in y's own block, where it is overwritten.
+  Array& out = with_residual && own_block ? residual : y;
+  run<kernel::Conv>(out.view(), x.view(), w.view(), bias.view(), with_residual ? residual.view() : View{}, c.o);
+  run<kernel::ConvBackwardInput>(dx.view(), dy.view(), w.view(), c.o, accumulate);
   run<kernel::ConvBackwardWeight>(dw.view(), db.view(), x.view(), dy.view(), c.o, accumulate);
   bool exact = whole && type != DType::bf16;
   Index taps = dw.size() / c.c_out + 1, places = y.size() / c.c_out + 1;
   // Whole numbers reach 4 per product and 2 per starting value: bf16 rounds their sums relative to their
   // size.
   double size = whole ? 8 : 1;
-  close(y, ey, exact ? 0 : size * tolerance(type, taps));
+  close(out, ey, exact ? 0 : size * tolerance(type, taps));
   close(dx, ex, exact ? 0 : size * tolerance(type, taps * c.c_out));
   close(dw, ew, exact ? 0 : size * tolerance(type, places));
   if (with_bias) close(db, eb, exact ? 0 : size * tolerance(type, places));
@@ -176,7 +182,7 @@ TEST_CASE("convolution of an empty batch", "[conv]") {
     Array dw = filled(w.shape, type), db = filled({3}, type);
     auto kept = numbers(dw);
     run<kernel::Conv>(y.view(), x.view(), w.view(), b.view(), View{}, ConvOptions{});
-    run<kernel::ConvBackwardInput>(x.view(), y.view(), w.view(), ConvOptions{});
+    run<kernel::ConvBackwardInput>(x.view(), y.view(), w.view(), ConvOptions{}, false);
     run<kernel::ConvBackwardWeight>(dw.view(), db.view(), x.view(), y.view(), ConvOptions{}, true);
     close(dw, kept, 0);
     run<kernel::ConvBackwardWeight>(dw.view(), db.view(), x.view(), y.view(), ConvOptions{}, false);

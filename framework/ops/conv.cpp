@@ -48,7 +48,9 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
   if (!recording({&x, &w, &bias})) return y;
 
   Backward halves{[w, o](const Tensor& dy, Gradients& g) {
-                    give(g, 0, [&](const Tensor& dx) { launch<kernel::ConvBackwardInput>(dx, dy, w, o); });
+                    if (!g.wants(0)) return;
+                    const Gradients::Target dx = g.into(0);
+                    launch<kernel::ConvBackwardInput>(dx.tensor, dy, w, o, dx.accumulate);
                   },
                   [x, o](const Tensor& dy, Gradients& g) {
                     const View rows = ops::shaped(dy, ops::as_rows(dy.shape()));

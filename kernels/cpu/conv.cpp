@@ -92,16 +92,23 @@ void conv(View y, View x, View w, View bias, View residual, const ConvOptions& o
   if (residual) add_residual(y, residual, o.relu);
 }
 
-void conv_backward_input(View dx, View dy, View w, const ConvOptions& o) {
+void conv_backward_input(View dx, View dy, View w, const ConvOptions& o, bool accumulate) {
   constexpr auto op = kernel::ConvBackwardInput::name;
   ConvShape s = conv_shape(dx, w, dy, o, op);
   check_types(op, dx, dy, w);
   if (dx.numel() == 0) return;
-  if (dx.dtype == DType::f64) return conv_backward_input_f64(dx, dy, w, s);
-  if (onednn::conv_backward_input(dx, dy, w, s)) return;
+  if (dx.dtype == DType::f64) {
+    onednn::Scratch part(accumulate ? static_cast<std::size_t>(dx.bytes()) : 0);
+    View to = dx;
+    if (accumulate) to.data = part.data();
+    conv_backward_input_f64(to, dy, w, s);
+    if (accumulate) add_residual(dx, to, false);
+    return;
+  }
+  if (onednn::conv_backward_input(dx, dy, w, s, accumulate)) return;
   InF32 dyf(dy), wf(w);
-  OutF32 dxf(dx, false);
-  onednn::conv_backward_input(dxf.view(), dyf.view(), wf.view(), s);
+  OutF32 dxf(dx, accumulate);
+  onednn::conv_backward_input(dxf.view(), dyf.view(), wf.view(), s, accumulate);
   dxf.store();
 }
 

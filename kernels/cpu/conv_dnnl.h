@@ -46,7 +46,8 @@ Plan& planned(int op, std::initializer_list<const View*> views, const ConvOption
 
 bool conv_forward(const View& y, const View& x, const View& w, const View& bias, const View& residual,
                   const ConvShape&);
-bool conv_backward_input(const View& dx, const View& dy, const View& w, const ConvShape&);
+/// dx (+)=.
+bool conv_backward_input(const View& dx, const View& dy, const View& w, const ConvShape&, bool accumulate);
 /// dw [f32] (+)=; dbias likewise, or none.
 bool conv_backward_weight(const View& dw, const View& dbias, const View& x, const View& dy, const ConvShape&,
                           bool accumulate);

@@ -50,27 +50,31 @@ void reverse_cells(std::byte* to, const View& w, Index cells) {
   });
 }
 
-/// dx = zeros, but rows of `compact` at the cells that a 1 x 1 filter reads.
-void spread(const View& dx, const std::byte* compact, const ConvShape& s) {
-  const Index cell = s.c_in * size_of(dx.dtype);
-  std::byte* to = dx.as<std::byte>();
-  parallel_for(s.n * s.in[0] * s.in[1], s.in[2] * s.c_in, [=](Index begin, Index end) {
+/// dx = zeros, but rows of `compact` at the cells that a 1 x 1 filter reads; accumulate: they are added there.
+template <class T>
+void spread(const View& dx, const T* compact, const ConvShape& s, bool accumulate) {
+  using A = Accumulator<T>;
+  T* to = dx.as<T>();
+  const Extents stride = s.options.stride;
+  parallel_for(s.n * s.in[0] * s.in[1], s.in[2] * s.c_in, [=, &s](Index begin, Index end) {
     for (Index row = begin; row < end; ++row) {
       const Index n = row / (s.in[0] * s.in[1]), i0 = row / s.in[1] % s.in[0], i1 = row % s.in[1];
-      std::byte* line = to + row * s.in[2] * cell;
-      std::memset(line, 0, static_cast<std::size_t>(s.in[2] * cell));
-      const Extents& stride = s.options.stride;
+      T* line = to + row * s.in[2] * s.c_in;
+      if (!accumulate) std::fill_n(line, s.in[2] * s.c_in, T{});
       if (i0 % stride[0] != 0 || i1 % stride[1] != 0) continue;
-      const Index first = ((n * s.out[0] + i0 / stride[0]) * s.out[1] + i1 / stride[1]) * s.out[2];
-      for (Index o = 0; o < s.out[2]; ++o)
-        std::memcpy(line + o * stride[2] * cell, compact + (first + o) * cell, static_cast<std::size_t>(cell));
+      const T* from = compact + ((n * s.out[0] + i0 / stride[0]) * s.out[1] + i1 / stride[1]) * s.out[2] * s.c_in;
+      for (Index o = 0; o < s.out[2]; ++o, from += s.c_in) {
+        T* cell = line + o * stride[2] * s.c_in;
+        for (Index c = 0; c < s.c_in; ++c)
+          cell[c] = accumulate ? static_cast<T>(static_cast<A>(cell[c]) + static_cast<A>(from[c])) : from[c];
+      }
     }
   });
 }
 
-BackwardInputPlan plan_turned(const View& dx, const View& dy, const View& w, const ConvShape& s) {
+BackwardInputPlan plan_turned(const View& dx, const View& dy, const View& w, const ConvShape& s, bool sum) {
   const Geometry g(turned(s));
-  const auto pd = describe_forward(g, dy.dtype, dx.dtype, View{}, false);
+  const auto pd = describe_forward(g, dy.dtype, dx.dtype, View{}, false, sum);
   // Our filter is O, cells, I; the turned one has output channels I and input channels O.
   Dims dims{s.c_in, s.c_out};
   std::vector<int> order{s.dims + 1, 0};
@@ -97,14 +101,17 @@ BackwardInputPlan plan_backward(const View& dx, const View& dy, const View& w, c
 }
 }  // namespace
 
-bool conv_backward_input(const View& dx, const View& dy, const View& w, const ConvShape& s) {
-  const bool turn = turns(s);
-  auto& plan = planned<BackwardInputPlan>(
-      1, {&dy, &dx, &w}, s.options, 0, [&] { return turn ? plan_turned(dx, dy, w, s) : plan_backward(dx, dy, w, s); });
+bool conv_backward_input(const View& dx, const View& dy, const View& w, const ConvShape& s, bool accumulate) {
+  const bool turn = turns(s), sparse = turn && s.in != s.out && s.filter_cells() == 1;
+  const bool sum = accumulate && turn && !sparse;  // the primitive itself adds
+  auto& plan = planned<BackwardInputPlan>(1, {&dy, &dx, &w}, s.options, sum, [&] {
+    return turn ? plan_turned(dx, dy, w, s, sum) : plan_backward(dx, dy, w, s);
+  });
   if (!plan.run) return false;
-  const bool reverse = turn && s.filter_cells() > 1, sparse = turn && s.in != s.out && s.filter_cells() == 1;
+  const bool reverse = turn && s.filter_cells() > 1, apart = accumulate && !turn;
+  const Index part_numbers = sparse ? s.n * s.out_cells() * s.c_in : apart ? dx.numel() : 0;
   Scratch packed(plan.pack ? plan.packed : 0), reversed(reverse ? static_cast<std::size_t>(w.bytes()) : 0),
-      compact(sparse ? static_cast<std::size_t>(s.n * s.out_cells() * s.c_in * size_of(dx.dtype)) : 0);
+      part(static_cast<std::size_t>(part_numbers * size_of(dx.dtype)));
   const void* filter = w.data;
   if (reverse) {
     reverse_cells(reversed.as<std::byte>(), w, s.filter_cells());
@@ -114,8 +121,14 @@ bool conv_backward_input(const View& dx, const View& dy, const View& w, const Co
     plan.pack({filter, packed.data()});
     filter = packed.data();
   }
-  plan.run({dy.data, filter, sparse ? compact.data() : dx.data});
-  if (sparse) spread(dx, compact.as<std::byte>(), s);
+  plan.run({dy.data, filter, part_numbers > 0 ? part.data() : dx.data});
+  if (sparse)
+    dispatch_float(dx.dtype, "conv_backward_input", [&]<class T>(T) { spread(dx, part.as<T>(), s, accumulate); });
+  if (apart) {
+    View added = dx;
+    added.data = part.data();
+    add_residual(dx, added, false);
+  }
   return true;
 }
 
