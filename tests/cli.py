@@ -179,6 +179,18 @@ class Training(Case):
         self.assertEqual(run("train", "--config", self.dir / "c.toml", "--print-config").stdout, got.stdout)
         self.assertIn("lr = 0.5", run("train", "--config", self.dir / "c.toml", "--optim.lr", "0.5", "--print-config").stdout)
 
+    def test_recipes(self):
+        folder = pathlib.Path(__file__).parent.parent / "models/recipes"
+        self.assertGreaterEqual(len(list(folder.glob("*.toml"))), 5)
+        for path in folder.glob("*.toml"):   # by name, as installed; the ImageNet ones on a lighter model
+            model = ["resnet18"] if "imagenet" in path.stem else []
+            self.trained(*model, "--config", path.stem, "--data.name", "synthetic", "--data.image_size", 32, "--data.synthetic_size", 4, "--data.batch", 2,
+                         "--epochs", 1, name=path.stem)
+        self.refused(run("train", "--config", "imagenet_resnet5"), "did you mean 'imagenet_resnet50'", status=2)
+        got = run("train", "vgg16", "--data.name", "synthetic", "--print-config")
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.trained("resnet20", "--dtype", "bf16", "--data.name", "synthetic", "--data.synthetic_size", 8, "--data.batch", 4, "--epochs", 1, name="bf16")
+
     def test_info(self):
         got = run("info")
         self.assertEqual(got.returncode, 0)

@@ -114,6 +114,7 @@ TEST_CASE("every model takes its input and gives a row of classes") {
     INFO(row.name);
     const ModelOptions options{.input = {32, 36, 3}, .classes = 7};
     NoGrad guard;
+    if (row.name == "vgg16" || row.name == "alexnet") continue;  // in test_vgg.cpp
     if (row.usual.input.numel() <= 32 * 32 * 3) {
       const Shape in = row.usual.input;
       CHECK(row.make(row.usual)(Tensor::full({2, in[0], in[1], in[2]}, 0.5)).shape() == Shape{2, 10});

@@ -331,6 +331,23 @@ TEST_CASE(
   file.tensors.push_back({"0.weight", exported[0].tensor});
   CHECK_THROWS_WITH(import_weights(p, file, "c"), contains("twice"));
 
+  // Ten classes for four: the last layer keeps what it holds, all else is as strict as ever.
+  file.tensors.pop_back();
+  Sequential wider{Conv2d(3, 2, 3), BatchNorm(2), Linear(2, 10)};
+  Parameters q(wider);
+  const auto head = q.find("2.weight")->tensor.to_vector();
+  CHECK(import_but_head(q, file, "a file") == std::vector<std::string>{"2.weight", "2.bias"});
+  CHECK(q.find("2.weight")->tensor.to_vector() == head);
+  CHECK(q.find("0.weight")->tensor.to_vector() == p.find("0.weight")->tensor.to_vector());
+  CHECK(import_but_head(p, file, "a file").empty());
+  CHECK_THROWS_WITH(import_but_head(q, other, "d"), contains("0.weight [2, 3, 5, 5] (the model has [2, 3, 3, 3])"));
+
+  const auto counted = export_weights(p, 7);
+  REQUIRE(counted.size() == 9);
+  CHECK(counted.back().name == "1.num_batches_tracked");
+  CHECK(counted.back().tensor.shape() == Shape{});
+  CHECK(counted.back().tensor.item() == 7);
+
   const Tensor flat = Tensor::zeros({p.size()});
   for (Index i = 0; i < flat.numel(); ++i) flat.data<float>()[i] = static_cast<float>(i);
   file.tensors = export_state(p, "momentum", flat);
