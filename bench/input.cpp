@@ -14,6 +14,7 @@
 
 #include "datasets/files.h"
 #include "datasets/image_folder.h"
+#include "datasets/image_reader.h"
 #include "datasets/pixels.h"
 #include "kernels/random.h"
 #include "tests/image_files.h"

@@ -5,13 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "datasets/crop.h"
-#include "datasets/jpeg_decoder.h"
+#include "datasets/pixel_block.h"
 #include "framework/tensor.h"
 
 namespace trireme {
-
-inline constexpr Index most_pixels = Index{1} << 26;
 
 /// channels 1 (grey, Rec. 601 luma) or 3. As PIL's convert("L") and convert("RGB"): alpha is dropped, gamma
 /// and EXIF orientation are ignored. CMYK and 16-bit images are refused. Refuses dimensions over max_pixels, and what
@@ -22,23 +19,6 @@ Tensor read_image(const std::string& path, int channels);
 /// Bilinear, antialiased when shrinking (a triangle filter as wide as the scale, as PIL's), to [height,
 /// width, C]; u8 in, u8 out.
 Tensor resize(const Tensor& image, Index height, Index width);
-
-/// Decodes parts of images, one after the other, keeping decoders and room. Not for several threads at once.
-class ImageReader {
- public:
-  /// Finds out what bytes hold and how large it is: the whole image as a region. bytes must live until decode() is
-  /// done. Errors are decode_image's.
-  Region open(std::span<const std::byte> bytes, std::string_view source, Index max_pixels = most_pixels);
-  /// The RGB pixels of at least the crop; a JPEG is shrunk on the way as far as the crop stays at least width x height
-  /// pixels. The block lives until the next open().
-  const PixelBlock& decode(const Crop&, Index width, Index height, std::string_view source);
-
- private:
-  JpegDecoder jpeg_;
-  PixelBlock block_;
-  Region image_;
-  bool decoded_ = false;
-};
 
 /// A PNG file of u8 [height, width, 1 (grey) or 3 (RGB)]: decode_image reads it back.
 std::vector<std::byte> encode_png(const Tensor& image);

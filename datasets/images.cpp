@@ -3,7 +3,7 @@
 
 #include "datasets/crop.h"
 #include "datasets/encoded.h"
-#include "datasets/image.h"
+#include "datasets/image_reader.h"
 #include "datasets/resize.h"
 
 namespace trireme {

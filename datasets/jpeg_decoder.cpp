@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view op = "image";
 /// Fancy upsampling of the chroma looks at its neighbours.
 constexpr Index margin = 4;
-constexpr int most_scans = 500;  // of a progressive file; each costs time for a few bytes
+constexpr int most_scans = 100;  // of a progressive file; each costs time for a few bytes
 
 }  // namespace
 
@@ -26,16 +26,13 @@ struct JpegDecoder::State {
       if (level < 0 && loses_pixels(c->err->msg_code)) static_cast<State*>(c->client_data)->leave();
     };
     errors.output_message = [](j_common_ptr) {};
-    jpeg.client_data = this;
-    const bool made = create();
-    check(made, op, "libjpeg-turbo cannot start: {}", message);
     progress.progress_monitor = [](j_common_ptr c) {
       auto* self = static_cast<State*>(c->client_data);
       if (self->jpeg.input_scan_number <= most_scans) return;
       std::snprintf(self->message, sizeof self->message, "it has more than %d scans", most_scans);
       std::longjmp(self->back, 1);
     };
-    jpeg.progress = &progress;
+    jpeg.client_data = this;
   }
   ~State() { jpeg_destroy_decompress(&jpeg); }
 
@@ -47,16 +44,13 @@ struct JpegDecoder::State {
     errors.format_message(reinterpret_cast<j_common_ptr>(&jpeg), message);
     std::longjmp(back, 1);
   }
-  bool create() {
-    if (setjmp(back) != 0) return false;
-    jpeg_create_decompress(&jpeg);
-    jpeg.client_data = this;
-    return true;
-  }
   /// False: see message. So do the others.
   bool read_header(const unsigned char* data, unsigned long size) {
     if (setjmp(back) != 0) return false;
-    jpeg_abort_decompress(&jpeg);
+    // A fresh start, or tables of the image before would stand in for what this one lacks.
+    jpeg_destroy_decompress(&jpeg);
+    jpeg_create_decompress(&jpeg);
+    jpeg.progress = &progress;
     jpeg_mem_src(&jpeg, data, size);
     jpeg_read_header(&jpeg, TRUE);
     return true;
@@ -66,6 +60,8 @@ struct JpegDecoder::State {
     jpeg.scale_num = 1, jpeg.scale_denom = static_cast<unsigned>(reduction);
     jpeg.out_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg.dct_method = JDCT_ISLOW;
+    // What a progressive file leaves out stays out: smoothing would look beyond the part.
+    jpeg.do_block_smoothing = FALSE;
     jpeg_start_decompress(&jpeg);
     offset = left, columns = width;
     if (width < jpeg.output_width) jpeg_crop_scanline(&jpeg, &offset, &columns);

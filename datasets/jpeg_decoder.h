@@ -7,7 +7,7 @@
 
 namespace trireme {
 
-/// Decodes one image after the other, keeping libjpeg's state. Not for several threads at once.
+/// Decodes one image after the other; none depends on those before. Not for several threads at once.
 class JpegDecoder {
  public:
   JpegDecoder();

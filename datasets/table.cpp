@@ -2,6 +2,7 @@
 #include "datasets/cifar.h"
 #include "datasets/datasets.h"
 #include "datasets/image_folder.h"
+#include "datasets/packed.h"
 #include "datasets/webdataset.h"
 
 namespace trireme {
@@ -28,7 +29,10 @@ class Head final : public DatasetSource {
 };
 
 ImagesOptions images_options(const std::string& split, const OpenOptions& o) {
-  return {.size = o.image_size > 0 ? o.image_size : 224, .augment = o.augment && split == "train", .on_bad = o.on_bad};
+  return {.size = o.image_size > 0 ? o.image_size : 224,
+          .augment = o.augment && split == "train",
+          .central = o.central,
+          .on_bad = o.on_bad};
 }
 
 std::shared_ptr<const EncodedSource> open_shards(const std::string& split, const OpenOptions& o) {
@@ -52,6 +56,10 @@ constexpr Row table[] = {
     {"cifar100", [](auto& split, auto& o) { return Cifar100(split, o.root); }},
     {"imagenet", [](auto& split, auto& o) { return Images(image_folder(o.root, split), images_options(split, o)); }},
     {"tar", [](auto& split, auto& o) { return Images(open_shards(split, o), images_options(split, o)); }},
+    {"packed",
+     [](auto& split, auto& o) {
+       return Packed(o.root, split, {.size = o.image_size, .augment = o.augment && split == "train"});
+     }},
     {"synthetic",
      [](auto& split, auto& o) {
        // Other samples of the same classes.

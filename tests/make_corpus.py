@@ -1,4 +1,5 @@
 """Seeds and a dictionary for a fuzzer: make_corpus.py NAME DIRECTORY writes DIRECTORY/seeds/* and DIRECTORY/words."""
+import base64
 import gzip
 import io
 import json
@@ -7,6 +8,7 @@ import struct
 import sys
 import tarfile
 import zipfile
+import zlib
 
 
 def entry(dtype, shape, begin, end):
@@ -109,7 +111,57 @@ def pt():
     yield zipped(**{"x/data.pkl": pickles[0], "x/byteorder": b"big"})
 
 
+# libjpeg's: grey 9 x 8; 4:2:0 21 x 18; the same, progressive; CMYK 8 x 8.
+JPEGS = [
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABQODxIPDRQSEBIXFRQYHjIhHhwcHj0sLiQySUBMS0dARkVQWnNiUFVtVkVGZIhlbXd7gYKBTmCNl4x9lnN+gXz/"
+    "wAALCAAIAAkBAREA/8QAFQABAQAAAAAAAAAAAAAAAAAAAwb/xAAYEAACAwAAAAAAAAAAAAAAAAAAYQMEFP/aAAgBAQAAPwCZjrobMj//2Q==",
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDACAWGBwYFCAcGhwkIiAmMFA0MCwsMGJGSjpQdGZ6eHJmcG6AkLicgIiuim5woNqirr7EztDOfJri8uDI8LjKzsb/"
+    "2wBDASIkJDAqMF40NF7GhHCExsbGxsbGxsbGxsbGxsbGxsbGxsbGxsbGxsbGxsbGxsbGxsbGxsbGxsbGxsbGxsbGxsb/wAARCAASABUDASIAAhEBAxEB/8QA"
+    "GAABAQEBAQAAAAAAAAAAAAAAAAMEAgX/xAAcEAEAAwACAwAAAAAAAAAAAAAAAQIDESExUWH/xAAYAQADAQEAAAAAAAAAAAAAAAABAgQABf/EABwRAAICAgMA"
+    "AAAAAAAAAAAAAAABAgMSMSEiM//aAAwDAQACEQMRAD8A8emS9Mfi9MmimRI9gV2mWuHXgbozmY6jgDOBYreDjNf0BF5s5NeytY6AZaK0f//Z",
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDACgcHiMeGSgjISMtKygwPGRBPDc3PHtYXUlkkYCZlo+AjIqgtObDoKrarYqMyP/L2u71////m8H////6/+b9//j/"
+    "2wBDASstLTw1PHZBQXb4pYyl+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj/wgARCAASABUDASIAAhEBAxEB/8QA"
+    "GAABAQEBAQAAAAAAAAAAAAAAAAIDAQT/xAAXAQEBAQEAAAAAAAAAAAAAAAABAwAE/9oADAMBAAIQAxAAAAHy3dhm1FeWHNQ1f//EABYQAQEBAAAAAAAAAAAA"
+    "AAAAABEAIP/aAAgBAQABBQIiIjP/xAAYEQACAwAAAAAAAAAAAAAAAAAAAQIQEv/aAAgBAwEBPwFSNCr/xAAYEQACAwAAAAAAAAAAAAAAAAAAARARQf/aAAgB"
+    "AgEBPwFFoyP/xAAUEAEAAAAAAAAAAAAAAAAAAAAw/9oACAEBAAY/Ah//xAAXEAEBAQEAAAAAAAAAAAAAAAABABAR/9oACAEBAAE/ISGBCcjC/9oADAMBAAIA"
+    "AwAAABCH/wB8/8QAFhEAAwAAAAAAAAAAAAAAAAAAAAEQ/9oACAEDAQE/ECVf/8QAGREAAQUAAAAAAAAAAAAAAAAAAAEQITFB/9oACAECAQE/EJMbEo//xAAa"
+    "EAACAgMAAAAAAAAAAAAAAAABEAAhMUFR/9oACAEBAAE/EEIq4B6Xkwn/2Q==",
+    "/9j/7gAOQWRvYmUAZAAAAAAA/9sAQwCgbniMeGSgjIKMtKqgvvD///Dc3PD//////////////////////////////////////////////////////////8AA"
+    "FAgACAAIBEMRAE0RAFkRAEsRAP/EABQAAQAAAAAAAAAAAAAAAAAAAAP/xAAWEAEBAQAAAAAAAAAAAAAAAAAAARL/2gAOBEMATQBZAEsAAD8AKDyGQz//2Q==",
+]
+
+
+def image():
+    """JPEG and PNG files, whole and cut."""
+    files = [base64.b64decode(text) for text in JPEGS]
+    chunk = lambda kind, body: struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    for bits, kind, channels, interlaced in (8, 2, 3, 0), (8, 0, 1, 0), (16, 6, 4, 0), (8, 3, 1, 0), (8, 6, 4, 1), (1, 0, 1, 1):
+        row = b"\1" + bytes(range(7 * channels * bits // 8 or 1))
+        palette = chunk(b"PLTE", bytes(range(60))) if kind == 3 else b""
+        files.append(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 7, 5, bits, kind, 0, 0, interlaced)) + palette +
+                     chunk(b"IDAT", zlib.compress(row * 9)) + chunk(b"IEND", b""))
+    for file in files:
+        yield file
+        yield file[:-20]
+
+
+def packed():
+    """Whole packed files, headers with names, and an index of folders."""
+    for samples, training, sides, names in (3, 2, (2, 3, 3), b"cat\ndog\nowl\n"), (1, 1, (1, 1, 1), b"a\n"), (0, 0, (4, 4, 1), b""):
+        header = b"TRIREMEP" + struct.pack("<IIQQ4I6f", 1, len(names), samples, training, *sides, names.count(b"\n"), *[0.5] * 6) + names
+        labels = struct.pack("<%dI" % samples, *range(samples))
+        pixels = bytes(samples * sides[0] * sides[1] * sides[2])
+        yield header.ljust(4096, b"\0") + pixels + labels + struct.pack("<I", zlib.crc32(labels, zlib.crc32(header)))
+        yield header
+    folders = b"17 2 cat\n1.jpg\n2.png\n-1 0 dog\n"
+    yield folders
+    text = b"trireme folder index 1\n" + folders
+    yield text + b"%08x\n" % zlib.crc32(text)
+
+
 WORDS = {
+    image: [b"\xff\xd8\xff", b"\xff\xc0", b"\xff\xc2", b"\xff\xc4", b"\xff\xda", b"\xff\xdb", b"\xff\xd9", b"\xff\xdd", b"IHDR", b"IDAT", b"PLTE", b"tRNS", b"IEND"],
+    packed: [b"TRIREMEP", b"\1\0\0\0", b"trireme folder index 1\n", b".jpg\n", b" 1 a\n"],
     idx: [b"\x1f\x8b\x08", b"\0\0\x08\x01", b"\0\0\x08\x03", b"\xff\xff\xff\xff", b"\x80\0\0\0"],
     tar: ["ustar", "path=", "size=", "9 path=a\n", "GNU.sparse.", ".jpg", ".cls", ".json", '{"label": 1}', '{"cls": 1}', "0000000001", b"\x80\0\0\0\0\0\0\0\0\0\0\1", "../"],
     cifar: [b"\x0a", b"\x64"],

@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "datasets/image.h"
+#include "datasets/jpeg_decoder.h"
 #include "tests/catch.h"
 #include "tests/image_files.h"
 

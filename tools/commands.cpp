@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "datasets/packed.h"
 #include "framework/checkpoint.h"
 #include "framework/weights.h"
 #include "kernels/kernel.h"
@@ -72,6 +73,27 @@ int eval_command(int argc, char** argv, const Config& config, const std::string&
     console.result(e.text());
     console.result("weights:       " + source);
   });
+}
+
+int pack_command(Config config, const std::string& to) {
+  if (config.data.image_size == 0) config.data.image_size = 256;
+  OpenOptions options = open_options(config);
+  options.augment = false, options.central = 1;
+  const Dataset train = open_dataset(config.data.name, "train", options);
+  const Dataset test = open_dataset(config.data.name, "test", options);
+  Console console(false, config.run.progress, config.run.log_seconds);
+  const Index all = train->size() + test->size();
+  const int workers = std::max(1, static_cast<int>(config.data.workers));
+  pack(train, test, to, {.workers = workers, .progress = [&](Index done) {
+                           console.progress("pack", done, all, fmt::format("{} images", done));
+                         }});
+  console.finish();
+  console.result(fmt::format("{}: {} training and {} test samples of {}, {} classes", to, train->size(), test->size(),
+                             train->shape(), train->classes()));
+  if (const Index bad = train->bad().count + test->bad().count; bad > 0)
+    console.result(fmt::format("bad images: {} are the next good image instead; the first: {}", bad,
+                               train->bad().count > 0 ? train->bad().first : test->bad().first));
+  return 0;
 }
 
 }  // namespace trireme

@@ -36,6 +36,8 @@ int export_command(const ExportOptions&);
 int import_command(const std::string& from, const std::string& to, bool listing);
 /// Fills the parameters from a weights file or the run's newest checkpoint. Returns where they came from.
 std::string load_weights(Parameters&, const std::string& run, const std::string& weights);
+/// Both splits of the config's data set, decoded and resized to data.image_size (256 unless given), to one file.
+int pack_command(Config, const std::string& to);
 /// The config that a run was started with. Throws Error when run is no run directory.
 Config run_config(const std::string& run);
 

@@ -1,4 +1,4 @@
-// trireme: train, eval, predict, import, export, info.
+// trireme: train, eval, predict, pack, import, export, info.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -90,7 +90,7 @@ int dispatch(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", version());
   Given given;
-  std::string model, run, weights, import_from, import_to;
+  std::string model, run, weights, import_from, import_to, packed;
   bool listing = false;
   PredictOptions predicting;
   ExportOptions exported;
@@ -121,14 +121,17 @@ int dispatch(int argc, char** argv) {
   exporting->add_option("--onnx", exported.onnx, "ONNX file to write (opset 17, for onnxruntime and its like)")
       ->required()
       ->type_name("FILE");
+  CLI::App* packing =
+      app.add_subcommand("pack", "decode a data set once, into one file for --data packed --data.root FILE");
+  packing->add_option("file", packed, "file to write")->required()->type_name("FILE");
   CLI::App* informing = app.add_subcommand("info", "build, devices, MPI, threads, versions");
-  for (CLI::App* command : {training, evaluating}) add_settings(*command, given);
+  for (CLI::App* command : {training, evaluating, packing}) add_settings(*command, given);
   const std::pair<CLI::App*, std::string*> weighted[] = {
       {evaluating, &weights}, {prediction, &predicting.weights}, {exporting, &exported.weights}};
   for (auto& [command, file] : weighted)
     command->add_option("--weights", *file, "safetensors file to use instead of the newest checkpoint")
         ->type_name("FILE");
-  for (CLI::App* command : {training, evaluating, prediction, exporting}) command->allow_extras();
+  for (CLI::App* command : {training, evaluating, prediction, exporting, packing}) command->allow_extras();
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& e) { return app.exit(e); } catch (const CLI::CallForAllHelp& e) {
@@ -150,6 +153,7 @@ int dispatch(int argc, char** argv) {
     fmt::print("{}", to_toml(config));
     return 0;
   }
+  if (packing->parsed()) return pack_command(config, packed);
   return training->parsed() ? train_command(argc, argv, config) : eval_command(argc, argv, config, run, weights);
 }
 

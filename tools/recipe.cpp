@@ -40,22 +40,25 @@ std::string find_config(const std::string& name) {
   unknown("config", name, known);
 }
 
-Dataset make_dataset(const Config& c, const std::string& split) {
+OpenOptions open_options(const Config& c) {
   ModelOptions usual = model_row(c.model).usual;
   if (c.data.image_size > 0) usual.input = {c.data.image_size, c.data.image_size, usual.input[2]};
-  SyntheticOptions synthetic{.size = c.data.synthetic_size, .shape = usual.input, .classes = usual.classes, .seed = 7};
-  Dataset data = open_dataset(c.data.name, split,
-                              {.root = c.data.root,
-                               .shards = c.data.shards,
-                               .val_shards = c.data.val_shards,
-                               .classes = c.data.classes,
-                               .image_size = c.data.image_size,
-                               .augment = c.data.augment,
-                               .on_bad = c.data.on_bad == "skip" ? OnBad::skip : OnBad::stop,
-                               .synthetic = synthetic});
+  return {.root = c.data.root,
+          .shards = c.data.shards,
+          .val_shards = c.data.val_shards,
+          .classes = c.data.classes,
+          .image_size = c.data.image_size,
+          .augment = c.data.augment,
+          .on_bad = c.data.on_bad == "skip" ? OnBad::skip : OnBad::stop,
+          .synthetic = {.size = c.data.synthetic_size, .shape = usual.input, .classes = usual.classes, .seed = 7}};
+}
+
+Dataset make_dataset(const Config& c, const std::string& split) {
+  Dataset data = open_dataset(c.data.name, split, open_options(c));
   if (split == "train" && c.data.limit > 0) data = head(data, std::min<Index>(c.data.limit, data->size()));
-  if (split == "train" && c.data.augment && c.data.name != "imagenet" && c.data.name != "tar")
-    data = augmented(data, {.pad = c.data.augment_pad});
+  // Photographs are cropped by their own data sets.
+  const bool photographs = c.data.name == "imagenet" || c.data.name == "tar" || c.data.name == "packed";
+  if (split == "train" && c.data.augment && !photographs) data = augmented(data, {.pad = c.data.augment_pad});
   return data;
 }
 

@@ -1,5 +1,6 @@
 // From a Config to the objects it names.
 #pragma once
+#include "datasets/datasets.h"
 #include "datasets/loader.h"
 #include "framework/ops.h"
 #include "framework/optimizer.h"
@@ -9,6 +10,8 @@
 
 namespace trireme {
 
+/// What the settings say of the data set.
+OpenOptions open_options(const Config&);
 /// The data set's split ("train" or "test"); training, limited by data.limit and with data.augment.
 Dataset make_dataset(const Config&, const std::string& split);
 /// Throws Error for data that so many ranks cannot share: fewer tar shards than ranks.
