@@ -184,8 +184,10 @@ TEST_CASE("head, and datasets by name") {
   CHECK_THROWS_WITH(sample(first, 4), contains("sample 4 is outside [0, 4)"));
   CHECK_THROWS_WITH(head(all, 11), contains("11 samples asked for, synthetic has 10"));
   CHECK(open_dataset("mnist", "test")->size() == 10000);
-  CHECK_THROWS_WITH(open_dataset("minst", "test"),
-                    contains("there is no 'minst'; there are mnist, fashion_mnist, imagenet, packed, synthetic"));
+  CHECK_THROWS_WITH(
+      open_dataset("minst", "test"),
+      contains(
+          "there is no 'minst'; there are mnist, fashion_mnist, cifar10, cifar100, imagenet, tar, packed, synthetic"));
   CHECK_THROWS_WITH(Synthetic({.classes = 0}), contains("classes is 0"));
   CHECK_THROWS_WITH(Synthetic({.shape = {3, 0}}), contains("shape is [3, 0]"));
 }
