@@ -1,7 +1,8 @@
 // Times ResNet training steps or inference on synthetic images, and prints one JSON line: for bench/resnet.
-//   resnet_step [--mode train|infer|vendor] [--model resnet50] [--steps N] [--warmup N] [--batch B] [--size PX] [--threads T]
-// vendor: bare oneDNN calls of the same training step, in its order, beside it (interleaved): convolutions alone, and with
-// batch norm (ReLU and add fused as its flags allow).
+//   resnet_step [--mode train|infer|vendor] [--model resnet50] [--steps N] [--warmup N] [--batch B] [--size PX]
+//   [--threads T]
+// vendor: bare oneDNN calls of the same training step, in its order, beside it (interleaved): convolutions alone, and
+// with batch norm (ReLU and add fused as its flags allow).
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -9,11 +10,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <optional>
 #include <string>
 
 #include "bench/vendor_calls.h"
-#include "framework/launch.h"
 #include "kernels/runtime.h"
 #include "trireme/trireme.h"
 using namespace trireme;
@@ -35,8 +34,9 @@ double median(std::vector<double> v) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::string> o{{"--mode", "train"}, {"--model", "resnet50"}, {"--steps", "10"}, {"--warmup", "2"},
-                                       {"--batch", "16"},   {"--size", "224"},       {"--threads", "0"}};
+  std::map<std::string, std::string> o{{"--mode", "train"}, {"--model", "resnet50"}, {"--steps", "10"},
+                                       {"--warmup", "2"},   {"--batch", "16"},       {"--size", "224"},
+                                       {"--threads", "0"}};
   for (int i = 1; i + 1 < argc; i += 2) o[argv[i]] = argv[i + 1];
   const int steps = std::stoi(o["--steps"]), warmup = std::stoi(o["--warmup"]);
   const Index batch = std::stoi(o["--batch"]), size = std::stoi(o["--size"]);
@@ -50,16 +50,11 @@ int main(int argc, char** argv) {
   Loader loader(data, {.batch = batch * world.size(), .shuffle = true, .shard = world});
   std::vector<double> times, convs, all;
   double loss = 0, peak = 0;
-  std::map<std::string, double> spent;
-  std::optional<LaunchWatch> watch;
-  if (getenv("SHAPES"))
-    watch.emplace([&](const LaunchWatch::Call& c) { spent[fmt::format("{} {} {} {}", c.op, c.operands[0].shape, c.operands.size() > 1 ? c.operands[1].shape : Shape{}, c.operands.size() > 2 ? c.operands[2].shape : Shape{})] += c.seconds; });
   if (o["--mode"] == "infer") {
     Parameters parameters(model);
     Inference inference;
     const Tensor x = (*loader.begin()).x;
     for (int i = 0; i < warmup + steps; ++i) {
-      if (i == warmup) spent.clear();
       auto start = Clock::now();
       loss = model(x).to_vector()[0];
       if (i >= warmup) times.push_back(milliseconds(start));
@@ -77,7 +72,6 @@ int main(int argc, char** argv) {
         const double took = milliseconds(start);
         peak = peak_megabytes();
         if (done++ >= warmup) times.push_back(took);
-        if (done == warmup) spent.clear();
         if (o["--mode"] == "vendor") {
           if (!vendor) vendor = resnet50_calls(batch, size);
           const auto [conv, norm] = vendor.run();
@@ -88,16 +82,16 @@ int main(int argc, char** argv) {
       }
     }
   }
-    for (auto& [op, seconds] : spent) std::fprintf(stderr, "%-32s %9.2f ms\n", op.c_str(), seconds * 1e3 / steps);
   if (!world.main()) return 0;
-  std::printf("{\"median_ms\": %.2f, \"min_ms\": %.2f, \"loss\": %.5f, \"peak_mb\": %.1f, \"base_mb\": %.1f", median(times),
-              *std::min_element(times.begin(), times.end()), loss, peak, base);
+  std::printf("{\"median_ms\": %.2f, \"min_ms\": %.2f, \"loss\": %.5f, \"peak_mb\": %.1f, \"base_mb\": %.1f",
+              median(times), *std::min_element(times.begin(), times.end()), loss, peak, base);
   if (!all.empty()) {
     std::vector<double> over_conv, over_all;
     for (std::size_t i = 0; i < times.size(); ++i)
       over_conv.push_back(times[i] / convs[i]), over_all.push_back(times[i] / all[i]);
-    std::printf(", \"convs_ms\": %.2f, \"convs_and_norms_ms\": %.2f, \"over_convs\": %.3f, \"over_convs_and_norms\": %.3f",
-                median(convs), median(all), median(over_conv), median(over_all));
+    std::printf(
+        ", \"convs_ms\": %.2f, \"convs_and_norms_ms\": %.2f, \"over_convs\": %.3f, \"over_convs_and_norms\": %.3f",
+        median(convs), median(all), median(over_conv), median(over_all));
   }
   std::printf("}\n");
 }

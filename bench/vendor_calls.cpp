@@ -37,9 +37,7 @@ struct VendorCalls::Impl {
     blocks.push_back(block);
     return memory(desc, onednn::engine(), block);
   }
-  static memory::desc image(Index n, Index c, Index hw) {
-    return {{n, c, hw, hw}, memory::data_type::f32, tag::nhwc};
-  }
+  static memory::desc image(Index n, Index c, Index hw) { return {{n, c, hw, hw}, memory::data_type::f32, tag::nhwc}; }
 
   /// y = relu(bn(conv(x)) + residual?). Gradients likewise. Returns y; gradients travel in blocks made per layer.
   struct Value {
@@ -53,10 +51,10 @@ struct VendorCalls::Impl {
     const memory::dims strides{stride, stride}, pads{pad, pad}, dense{0, 0};
     auto attr = dnnl::primitive_attr();
     const auto algorithm = dnnl::algorithm::convolution_direct;
-    auto f = onednn::describe<dnnl::convolution_forward>(attr, dnnl::prop_kind::forward_training, algorithm, xd, any, yd,
-                                                         strides, dense, pads, pads);
-    auto bd = onednn::describe_backward<dnnl::convolution_backward_data>(attr, f, algorithm, xd, any, yd, strides, dense,
-                                                                         pads, pads);
+    auto f = onednn::describe<dnnl::convolution_forward>(attr, dnnl::prop_kind::forward_training, algorithm, xd, any,
+                                                         yd, strides, dense, pads, pads);
+    auto bd = onednn::describe_backward<dnnl::convolution_backward_data>(attr, f, algorithm, xd, any, yd, strides,
+                                                                         dense, pads, pads);
     auto bw = onednn::describe_backward<dnnl::convolution_backward_weights>(attr, f, algorithm, xd, any, yd, strides,
                                                                             dense, pads, pads);
     memory y = make(yd), dy = make(yd), z = make(yd), dz = make(yd);
@@ -64,7 +62,8 @@ struct VendorCalls::Impl {
                        {{DNNL_ARG_SRC, x.y}, {DNNL_ARG_WEIGHTS, make(f.weights_desc())}, {DNNL_ARG_DST, y}}});
     auto flags = dnnl::normalization_flags::use_scale_shift;
     if (relu) flags |= dnnl::normalization_flags::fuse_norm_relu;
-    auto nf = onednn::describe<dnnl::batch_normalization_forward>(attr, dnnl::prop_kind::forward_training, yd, 1e-5f, flags);
+    auto nf =
+        onednn::describe<dnnl::batch_normalization_forward>(attr, dnnl::prop_kind::forward_training, yd, 1e-5f, flags);
     auto nb = onednn::describe_backward<dnnl::batch_normalization_backward>(attr, nf, dnnl::prop_kind::backward, yd, yd,
                                                                             1e-5f, flags);
     memory mean = make(nf.mean_desc()), variance = make(nf.variance_desc()), scale = make(nf.weights_desc());
@@ -73,9 +72,12 @@ struct VendorCalls::Impl {
                                        {DNNL_ARG_MEAN, mean},
                                        {DNNL_ARG_VARIANCE, variance},
                                        {DNNL_ARG_SCALE_SHIFT, scale}};
-    std::unordered_map<int, memory> ba{{DNNL_ARG_SRC, y},         {DNNL_ARG_DIFF_DST, dz},
-                                       {DNNL_ARG_DIFF_SRC, dy},   {DNNL_ARG_MEAN, mean},
-                                       {DNNL_ARG_VARIANCE, variance}, {DNNL_ARG_SCALE_SHIFT, scale},
+    std::unordered_map<int, memory> ba{{DNNL_ARG_SRC, y},
+                                       {DNNL_ARG_DIFF_DST, dz},
+                                       {DNNL_ARG_DIFF_SRC, dy},
+                                       {DNNL_ARG_MEAN, mean},
+                                       {DNNL_ARG_VARIANCE, variance},
+                                       {DNNL_ARG_SCALE_SHIFT, scale},
                                        {DNNL_ARG_DIFF_SCALE_SHIFT, make(nf.weights_desc())}};
     if (relu) {
       memory mask = make(nf.workspace_desc());
@@ -85,10 +87,12 @@ struct VendorCalls::Impl {
     std::vector<Call> group;
     group.push_back({dnnl::batch_normalization_backward(nb), ba, true});
     if (input_gradient)
-      group.push_back({dnnl::convolution_backward_data(bd),
-                       {{DNNL_ARG_DIFF_DST, dy}, {DNNL_ARG_WEIGHTS, make(bd.weights_desc())}, {DNNL_ARG_DIFF_SRC, make(xd)}}});
-    group.push_back({dnnl::convolution_backward_weights(bw),
-                     {{DNNL_ARG_SRC, x.y}, {DNNL_ARG_DIFF_DST, dy}, {DNNL_ARG_DIFF_WEIGHTS, make(bw.diff_weights_desc())}}});
+      group.push_back(
+          {dnnl::convolution_backward_data(bd),
+           {{DNNL_ARG_DIFF_DST, dy}, {DNNL_ARG_WEIGHTS, make(bd.weights_desc())}, {DNNL_ARG_DIFF_SRC, make(xd)}}});
+    group.push_back(
+        {dnnl::convolution_backward_weights(bw),
+         {{DNNL_ARG_SRC, x.y}, {DNNL_ARG_DIFF_DST, dy}, {DNNL_ARG_DIFF_WEIGHTS, make(bw.diff_weights_desc())}}});
     backward_groups.push_back(std::move(group));
     return {z, out, size};
   }

@@ -1,7 +1,7 @@
 // The bare oneDNN calls of a ResNet-50 training step: every convolution forward and by both backwards, every batch norm
 // forward and backward with ReLU (and add) fused where oneDNN 2.6 can. Activations channels last, filters as each
-// primitive likes them, no reorders; each tensor has a block of its own, as in a real step, so nothing stays in cache that
-// would not there.
+// primitive likes them, no reorders; each tensor has a block of its own, as in a real step, so nothing stays in cache
+// that would not there.
 #pragma once
 #include <memory>
 #include <utility>

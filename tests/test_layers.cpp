@@ -192,6 +192,46 @@ TEST_CASE("initialize() depends on seed and name alone, and f64 holds the f32 nu
   CHECK(norm.running_var.to_vector() == std::vector<double>(4, 1));
 }
 
+TEST_CASE("under an Inference batch norms are folded: same numbers, weights untouched") {
+  for (DType type : {DType::f32, DType::f64, DType::bf16}) {
+    INFO(name_of(type));
+    const double bound = type == DType::f64 ? 1e-13 : type == DType::f32 ? 1e-5 : 5e-2;
+    Conv2d conv(3, 4, 3, {.stride = 2, .pad = 1});
+    BatchNorm norm(4, {.relu = true});
+    for (auto [t, low, high] : {std::tuple{&norm.weight, 0.5, 2.0},
+                                {&norm.bias, -1.0, 1.0},
+                                {&norm.running_mean, -1.0, 1.0},
+                                {&norm.running_var, 0.5, 2.0}})
+      uniform(*t, low, high, static_cast<std::uint64_t>(high * 8 + low));
+    Module model{Sequential{conv, norm}};
+    if (type == DType::f64) convert(model, type);
+    auto& chain = *model.as<Sequential>();
+    const Conv2d& c = *chain[0].as<Conv2d>();
+    const BatchNorm& n = *chain[1].as<BatchNorm>();
+    Tensor x = Tensor::empty({2, 5, 7, 3}, DType::f32), residual = Tensor::empty({2, 3, 4, 4}, DType::f32);
+    uniform(x, -1, 1, 5), uniform(residual, -1, 1, 6);
+    x = x.to(type), residual = residual.to(type);
+    const std::vector<double> before = c.weight.to_vector();
+    const auto near = [&](const Tensor& a, const Tensor& b) {
+      const std::vector<double> u = a.to_vector(), v = b.to_vector();
+      double worst = 0;
+      for (std::size_t i = 0; i < u.size(); ++i) worst = std::max(worst, std::abs(u[i] - v[i]));
+      return worst < bound;
+    };
+    const PassScope evaluation(Pass{.training = false});
+    const NoGrad no_grad;
+    const Tensor plain = n(c(x)), added = n(c(x), residual);
+    const Inference inference;
+    for (int again = 0; again < 2; ++again) {
+      CHECK(near(conv_norm(c, n, x), plain));
+      CHECK(near(model(x), plain));
+      CHECK(near(conv_norm(c, n, x, residual), added));          // kept by the caller: not written over
+      CHECK(near(conv_norm(c, n, x, residual.clone()), added));  // nobody else's: takes the sum
+    }
+    CHECK(c.weight.to_vector() == before);
+  }
+}
+
 TEST_CASE("layers refuse what they cannot be") {
   CHECK_THROWS_WITH(Linear(0, 3), contains("linear: 0 inputs and 3 outputs"));
   CHECK_THROWS_WITH(Conv2d(3, 4, 3, {.groups = 2}), contains("conv: 2 groups do not divide 3 input"));

@@ -51,6 +51,11 @@ void beside_torchvision(const std::string& name, DType dtype, Index size) {
     PassScope evaluation(Pass{.training = false});
     CHECK(relative(model(images).to_vector(), torch.get("eval")) < forward);
   }
+  {
+    const Inference folded;  // batch norms within the convolutions
+    CHECK(relative(model(images).to_vector(), torch.get("eval")) < forward);
+    CHECK(relative(model(images).to_vector(), torch.get("eval")) < forward);  // from what was kept
+  }
   const Tensor logits = model(images), loss = cross_entropy(logits, labels);
   loss.backward();
   CHECK(relative(logits.to_vector(), torch.get("train")) < forward);

@@ -23,6 +23,11 @@ struct ExportOptions {
   std::string onnx;            ///< file to write
 };
 
+struct BenchOptions {
+  int steps = 10;
+  bool infer = false;
+};
+
 std::string version();
 int info();
 int train_command(int argc, char** argv, const Config&);
@@ -32,6 +37,8 @@ int eval_command(int argc, char** argv, const Config&, const std::string& run, c
 int predict(const PredictOptions&);
 /// Writes a model for other programs.
 int export_command(const ExportOptions&);
+/// Speed of the config's model on synthetic images, by layer and by kind of work.
+int bench_command(int argc, char** argv, const Config&, const BenchOptions&);
 /// Weights of another framework to a safetensors file `to` ("": none is written), and a table of them when listing.
 int import_command(const std::string& from, const std::string& to, bool listing);
 /// Fills the parameters from a weights file or the run's newest checkpoint. Returns where they came from.

@@ -94,6 +94,7 @@ int dispatch(int argc, char** argv) {
   bool listing = false;
   PredictOptions predicting;
   ExportOptions exported;
+  BenchOptions benched;
 
   CLI::App* training = app.add_subcommand("train", "train a model; under mpiexec or srun each process is a rank");
   training->add_option("model", model, model_names())->type_name("MODEL");
@@ -124,14 +125,18 @@ int dispatch(int argc, char** argv) {
   CLI::App* packing =
       app.add_subcommand("pack", "decode a data set once, into one file for --data packed --data.root FILE");
   packing->add_option("file", packed, "file to write")->required()->type_name("FILE");
+  CLI::App* benching = app.add_subcommand("bench", "images per second on synthetic images, and where the time goes");
+  benching->add_option("model", model, model_names())->type_name("MODEL");
+  benching->add_option("--steps", benched.steps, "steps to time, after two that prepare everything")->type_name("N");
+  benching->add_flag("--infer", benched.infer, "evaluation instead of training, batch norms folded");
   CLI::App* informing = app.add_subcommand("info", "build, devices, MPI, threads, versions");
-  for (CLI::App* command : {training, evaluating, packing}) add_settings(*command, given);
+  for (CLI::App* command : {training, evaluating, packing, benching}) add_settings(*command, given);
   const std::pair<CLI::App*, std::string*> weighted[] = {
       {evaluating, &weights}, {prediction, &predicting.weights}, {exporting, &exported.weights}};
   for (auto& [command, file] : weighted)
     command->add_option("--weights", *file, "safetensors file to use instead of the newest checkpoint")
         ->type_name("FILE");
-  for (CLI::App* command : {training, evaluating, prediction, exporting, packing}) command->allow_extras();
+  for (CLI::App* command : {training, evaluating, prediction, exporting, packing, benching}) command->allow_extras();
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& e) { return app.exit(e); } catch (const CLI::CallForAllHelp& e) {
@@ -154,6 +159,7 @@ int dispatch(int argc, char** argv) {
     return 0;
   }
   if (packing->parsed()) return pack_command(config, packed);
+  if (benching->parsed()) return bench_command(argc, argv, config, benched);
   return training->parsed() ? train_command(argc, argv, config) : eval_command(argc, argv, config, run, weights);
 }
 

@@ -1,0 +1,121 @@
+// trireme bench: images per second of a model on synthetic images, and where the time goes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "datasets/datasets.h"
+#include "framework/init.h"
+#include "framework/pass.h"
+#include "kernels/runtime.h"
+#include "kernels/vendor.h"
+#include "parallel/step.h"
+#include "tools/commands.h"
+#include "tools/profile.h"
+#include "tools/recipe.h"
+
+namespace trireme {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Times {
+  std::vector<double> seconds;
+  double median() const {
+    std::vector<double> sorted = seconds;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+  double least() const { return *std::min_element(seconds.begin(), seconds.end()); }
+  double most() const { return *std::max_element(seconds.begin(), seconds.end()); }
+};
+
+template <class F>
+Times timed(int runs, F&& run) {
+  Times times;
+  for (int i = 0; i < runs; ++i) {
+    const Clock::time_point start = Clock::now();
+    run();
+    times.seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return times;
+}
+
+void print_tables(const Profile& profile, double step, int runs) {
+  const auto milliseconds = [runs](double seconds) { return seconds * 1e3 / runs; };
+  fmt::print("\n{:<24} {:>9} {:>7}\n", "work", "ms", "share");
+  std::vector<std::pair<double, std::string>> kinds;
+  for (auto& [kind, seconds] : profile.kinds()) kinds.emplace_back(seconds / runs, kind);
+  kinds.emplace_back(std::max(0.0, step - profile.seconds() / runs), "outside kernels");
+  std::sort(kinds.rbegin(), kinds.rend());
+  for (auto& [seconds, kind] : kinds)
+    fmt::print("{:<24} {:>9.2f} {:>6.1f} %\n", kind, seconds * 1e3, 100 * seconds / step);
+
+  fmt::print("\n{:<32} {:>10} {:>11} {:>7} {:>9}\n", "layer", "forward ms", "backward ms", "share", "GFLOP/s");
+  for (const Profile::Row& row : profile.layers()) {
+    const double seconds = row.cost.forward + row.cost.backward;
+    const std::string rate = row.cost.operations > 0 ? fmt::format("{:.0f}", row.cost.operations / seconds / 1e9) : "";
+    fmt::print("{:<32} {:>10.2f} {:>11.2f} {:>5.1f} % {:>9}\n", row.name, milliseconds(row.cost.forward),
+               milliseconds(row.cost.backward), 100 * seconds / runs / step, rate);
+  }
+}
+
+/// run() is one step or one evaluation of `images` images over all ranks.
+template <class F>
+void report(const World& world, const Parameters& parameters, int runs, Index images, F&& run) {
+  Runtime& memory = runtime(DeviceKind::cpu);
+  run();
+  run();  // everything is prepared now
+  memory.reset_peak();
+  const Times plain = timed(runs, run);
+  const std::size_t peak = memory.peak();
+  Profile profile(parameters);
+  const Times watched = timed(runs, run);
+  if (!world.main()) return;
+  double total = 0;
+  for (double s : watched.seconds) total += s;
+  const double median = plain.median();
+  fmt::print("images/s       {:.2f} (median of {}: {:.2f} ms [{:.2f}, {:.2f}])\n", static_cast<double>(images) / median,
+             runs, median * 1e3, plain.least() * 1e3, plain.most() * 1e3);
+  fmt::print("vendor calls   {:.2f} ms in {}; the step is {:.3f} times that\n", profile.vendor_seconds() * 1e3 / runs,
+             cpu_library(), total / profile.vendor_seconds());
+  fmt::print("peak memory    {:.0f} MB of tensors\n", static_cast<double>(peak) / (1 << 20));
+  print_tables(profile, total / runs, runs);
+}
+
+void bench(const Config& config, const BenchOptions& options, World& world) {
+  check(options.steps >= 1, "bench", "steps is {}, it must be at least 1", options.steps);
+  if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
+  ModelOptions shape = model_row(config.model).usual;
+  if (config.data.image_size > 0) shape.input = {config.data.image_size, config.data.image_size, shape.input[2]};
+  Module model = make_model(config, shape);
+  const Index batch = config.data.batch;
+  const Dataset data = Synthetic({.size = batch, .shape = shape.input, .classes = shape.classes});
+  const DType dtype = make_dtype(config);
+  if (world.main())
+    fmt::print("{}, {}, batch {} of {}, {}, {} rank{} of {} thread{}\n", config.model,
+               options.infer ? "inference" : "training step", batch, shape.input, name_of(dtype), world.size(),
+               world.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s");
+
+  Loader loader(data, {.batch = batch, .shard = world, .workers = 0, .dtype = dtype});
+  auto iterator = loader.begin();
+  if (options.infer) {
+    Parameters parameters(model);
+    const Inference inference;
+    return report(world, parameters, options.steps, batch, [&] { (void)model(iterator->x).to_vector(); });
+  }
+  Step step(model, make_loss(config), make_recipe(config, 1000), world, make_strategy(config, world.size()),
+            {.seed = static_cast<std::uint64_t>(config.seed)});
+  report(world, step.parameters(), options.steps, batch, [&] { (void)step(iterator->x, iterator->y).item(); });
+}
+
+}  // namespace
+
+int bench_command(int argc, char** argv, const Config& config, const BenchOptions& options) {
+  return World::run(argc, argv, static_cast<int>(config.parallel.ranks), [&](World& world) {
+    world.use_all_reduce(config.parallel.allreduce);
+    bench(config, options, world);
+  });
+}
+
+}  // namespace trireme
