@@ -199,12 +199,12 @@ class Training(Case):
 
     def test_bench_divides_the_step_by_layer(self):
         for words in (["resnet20"], ["resnet20", "--infer"], ["mlp", "--ranks", "2"]):
-            out = self.good(run("bench", *words, "--batch", 4, "--steps", 2)).stdout
+            out = run("bench", *words, "--batch", 4, "--steps", 2).stdout
             self.assertRegex(out, r"images/s +[0-9.]+ ")
             shares = [float(line.split()[-2]) for line in out.split("work ")[1].split("layer ")[0].splitlines() if line.endswith("%")]
             self.assertAlmostEqual(sum(shares), 100, delta=1)
             self.assertIn("fc" if words[0] == "resnet20" else "\n1 ", out.split("layer ")[1])
-        self.assertIn("(conv) [16, 3, 3, 3]", self.good(run("bench", "resnet20", "--infer", "--batch", 2, "--steps", 1)).stdout)
+        self.assertIn("(conv) [16, 3, 3, 3]", run("bench", "resnet20", "--infer", "--batch", 2, "--steps", 1).stdout)
 
     def test_tar_shards(self):
         def shard(name, labels, size=24):
