@@ -11,11 +11,12 @@
 namespace trireme {
 
 struct Pass {
-  bool training = true;    ///< dropout and batch norm behave accordingly
-  std::uint64_t seed = 0;  ///< of the run
-  std::uint64_t step = 0;  ///< optimizer steps before this one
-  Tensor samples = {};     ///< i64 [rows]: sample ids of the rows at hand; undefined: 0, 1, 2, ...
-  Index global_batch = 0;  ///< rows in the global batch; losses divide by it. 0: the rows at hand
+  bool training = true;      ///< dropout and batch norm behave accordingly
+  bool recomputing = false;  ///< this forward ran before: running statistics stay where they are
+  std::uint64_t seed = 0;    ///< of the run
+  std::uint64_t step = 0;    ///< optimizer steps before this one
+  Tensor samples = {};       ///< i64 [rows]: sample ids of the rows at hand; undefined: 0, 1, 2, ...
+  Index global_batch = 0;    ///< rows in the global batch; losses divide by it. 0: the rows at hand
   /// Sums a small f32/f64 block in place over everybody who shares the global batch (batch norm's global scope, the
   /// count of labels that are not ignored). Null: nobody else. Framework code knows no ranks; parallel/ fills this.
   std::function<void(View)> sum = {};

@@ -46,7 +46,7 @@ Tensor accumulated(Tensor held, Tensor more) {
 /// way. It lives until its last deferred half has run. Several may be under way over the same leaves.
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  explicit Session(Deferred* deferred) : deferred_(deferred) {}
+  explicit Session(const BackwardOptions& options) : deferred_(options.defer_weights), hooks_(options.hooks) {}
   void run(std::span<const Tensor> roots, std::span<const Tensor> seeds);
 
  private:
@@ -71,6 +71,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void fire(int at);
 
   Deferred* deferred_;
+  bool hooks_;
   std::vector<Entry> entries_;  // by falling sequence
   std::vector<int> edges_;      // entry index; ~index once given a gradient; none when settled or not wanted
   std::vector<int> ready_;      // nodes that a deferred half has completed
@@ -209,7 +210,7 @@ void Session::complete(int at) {
 }
 void Session::fire(int at) {
   LeafState& leaf = *entries_[static_cast<std::size_t>(at)].node->leaf;
-  if (leaf.hooks.empty() || !leaf.written) return;
+  if (!hooks_ || leaf.hooks.empty() || !leaf.written) return;
   const Tensor tensor(leaf.tensor.lock());
   const auto hooks = leaf.hooks;  // a hook may remove itself
   for (const auto& [id, hook] : hooks)
@@ -316,7 +317,7 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, cons
   }
   check(any, "backward", "nothing to differentiate: no leaf with require_grad() leads to this result");
   const NoGrad guard;
-  std::make_shared<Session>(options.defer_weights)->run(roots, seeds);
+  std::make_shared<Session>(options)->run(roots, seeds);
 }
 void Deferred::run() {
   const NoGrad guard;
@@ -345,6 +346,13 @@ void set_grad_block(const Tensor& leaf, const Tensor& grad) {
 }
 bool has_grad(const Tensor& leaf) { return leaf_of(leaf, "has_grad").written; }
 
+bool taping(std::span<const Tensor> tensors) {
+  return !mode.grad_off && mode.trace == nullptr &&
+         std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t && t.impl()->node; });
+}
+
+Grad::Grad() : before_(std::exchange(mode.grad_off, false)) {}
+Grad::~Grad() { mode.grad_off = before_; }
 NoGrad::NoGrad() : before_(std::exchange(mode.grad_off, true)) {}
 NoGrad::~NoGrad() { mode.grad_off = before_; }
 

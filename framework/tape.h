@@ -142,6 +142,7 @@ class Deferred {
 };
 struct BackwardOptions {
   Deferred* defer_weights = nullptr;  ///< set: weight halves are queued there instead of run
+  bool hooks = true;                  ///< false: leaves' hooks are not called (a backward within another one)
 };
 /// Several roots at once (a pipeline stage's live outputs), each with its seed.
 void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, const BackwardOptions& = {});
@@ -154,6 +155,21 @@ void remove_grad_hook(const Tensor& leaf, std::uint64_t id);
 void set_grad_block(const Tensor& leaf, const Tensor& grad);
 /// True when leaf's gradient holds something (a backward reached it since clear_grad).
 bool has_grad(const Tensor& leaf);
+
+/// True when one of the tensors is on the tape and this thread records, for a backward and not for a Trace.
+bool taping(std::span<const Tensor> tensors);
+
+/// While it lives, this thread records, whatever NoGrad encloses it.
+class Grad {
+ public:
+  Grad();
+  ~Grad();
+  Grad(const Grad&) = delete;
+  Grad& operator=(const Grad&) = delete;
+
+ private:
+  bool before_;
+};
 
 /// While it lives, this thread records nothing.
 class NoGrad {

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "framework/recompute.h"
+
 namespace trireme {
 namespace {
 
@@ -76,7 +78,8 @@ template <class Block>
 Sequential stage(Index& channels, Index width, Index blocks, Index stride, const ModelOptions& o) {
   Sequential all;
   for (Index i = 0; i < blocks; ++i) {
-    all.add(Block(channels, width, i == 0 ? stride : 1, o));
+    Module block = Block(channels, width, i == 0 ? stride : 1, o);
+    all.add(o.recompute ? Module(Recompute(std::move(block))) : std::move(block));
     channels = width * Block::expansion;
   }
   return all;

@@ -112,6 +112,9 @@ std::vector<Key> keys(Config& c) {
   return {
       {"model", &c.model, "model, as trireme info lists them"},
       {"weights", &c.weights, "safetensors file to start from; a last layer of another shape is drawn anew"},
+      {"recompute", &c.recompute,
+       "residual blocks keep only their input and run again in backward: about half the memory, "
+       "a third more time"},
       {"zero_gamma", &c.zero_gamma, "residual blocks start as the identity: the last gamma of each is 0"},
       {"epochs", &c.epochs, "passes over the training data"},
       {"seed", &c.seed, "of initial weights, shuffling and dropout"},

@@ -65,7 +65,7 @@ Dataset make_dataset(const Config& c, const std::string& split) {
 ModelOptions options_for(const DatasetSource& data) { return {.input = data.shape(), .classes = data.classes()}; }
 
 Module make_model(const Config& c, ModelOptions options) {
-  options.zero_gamma = c.zero_gamma;
+  options.zero_gamma = c.zero_gamma, options.recompute = c.recompute;
   Module model = make_model(c.model, options);
   initialize(model, static_cast<std::uint64_t>(c.seed));
   if (c.dtype == "f64") convert(model, DType::f64);

@@ -59,9 +59,9 @@ Statistics statistics(const Tensor& x, const Tensor& running_mean, const Tensor&
     launch<kernel::Fill>(m2, 0.0);
   }
   s.count = everybody ? combine(s.mean, m2, rows, everybody) : static_cast<double>(rows);
-  const bool any = s.count > 0;  // a scope without rows leaves the running statistics alone
-  launch<kernel::BatchNormFinish>(s.rstd, any ? running_mean.view() : View{}, any ? running_var.view() : View{}, s.mean,
-                                  m2, any ? s.count : 1.0, o.eps, o.momentum);
+  const bool any = s.count > 0, move = any && !Pass::current().recomputing;  // without rows there is nothing to learn
+  launch<kernel::BatchNormFinish>(s.rstd, move ? running_mean.view() : View{}, move ? running_var.view() : View{},
+                                  s.mean, m2, any ? s.count : 1.0, o.eps, o.momentum);
   return s;
 }
 

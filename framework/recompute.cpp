@@ -1,0 +1,36 @@
+#include "framework/recompute.h"
+
+#include "framework/pass.h"
+#include "framework/tape.h"
+
+namespace trireme {
+
+Tensor Recompute::operator()(const Tensor& x) const {
+  Module layer = layer_;  // a handle
+  std::vector<Tensor> inputs{x};
+  layer.visit(Visit([&inputs](const Leaf& leaf) {
+    if (leaf.use != Use::buffer) inputs.push_back(*leaf.tensor);
+  }));
+  if (!taping(inputs)) return layer(x);
+
+  Tensor y;
+  {
+    const NoGrad no_grad;
+    y = layer(x).detach();
+  }
+  Pass again = Pass::current();
+  again.recomputing = true;
+  return record("recompute", std::move(y), std::move(inputs),
+                [layer, x = x.detach(), again](const Tensor& dy, Gradients& g) {
+                  const PassScope pass(again);
+                  const Grad grad;
+                  Tensor in = x.detach();
+                  in.require_grad(g.wants(0));
+                  const Tensor out = layer(in);
+                  // Weights get their gradients in there; this op's own end tells their hooks.
+                  backward({&out, 1}, {&dy, 1}, {.hooks = false});
+                  if (g.wants(0)) g.put(0, in.grad());
+                });
+}
+
+}  // namespace trireme
