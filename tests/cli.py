@@ -265,6 +265,7 @@ class Training(Case):
 
 class Refusals(Case):
     def test_settings(self):
+        self.refused(run("trian", "mlp"), "unknown command 'trian' (did you mean 'train'?)", status=2)
         self.refused(run("train", "--optim.lrr", "0.1"), "optim.lrr", "did you mean", "optim.lr", status=2)
         self.refused(run("train", "--optim.lr", "fast"), "optim.lr", "fast", status=2)
         self.refused(run("train", "--data.batch", "0"), "data.batch is 0", status=2)

@@ -1,10 +1,13 @@
-// trireme: train, eval, predict, pack, import, export, info.
+// trireme: train, eval, predict, pack, import, export, bench, info.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <functional>
 
+#include "framework/suggest.h"
 #include "tools/commands.h"
 #include "tools/recipe.h"
 
@@ -85,82 +88,151 @@ int refuse(const CLI::App& app, const std::vector<std::string>& extras) {
   return 2;
 }
 
-int dispatch(int argc, char** argv) {
-  CLI::App app{"Trireme: deep learning with data parallelism, model parallelism and layer pipelining built in"};
-  app.require_subcommand(1);
-  app.set_version_flag("--version", version());
-  Given given;
-  std::string model, run, weights, import_from, import_to, packed;
-  bool listing = false;
-  PredictOptions predicting;
-  ExportOptions exported;
-  BenchOptions benched;
-
-  CLI::App* training = app.add_subcommand("train", "train a model; under mpiexec or srun each process is a rank");
-  training->add_option("model", model, model_names())->type_name("MODEL");
-  CLI::App* evaluating = app.add_subcommand("eval", "accuracy and loss of a run's newest checkpoint on the test set");
-  evaluating->add_option("run", run, "run directory")->required()->type_name("RUN");
-  CLI::App* prediction =
-      app.add_subcommand("predict", "classify image files (PNG, JPEG) by a run's model or a weights file");
-  prediction->add_option("images", predicting.images, "image files")->required()->type_name("FILE");
-  prediction->add_option("--run", predicting.run, "run directory")->type_name("RUN");
-  prediction
-      ->add_option("--model", predicting.model, "without a run: a model of ImageNet's, resnet50, and its --weights")
-      ->type_name("MODEL");
-  prediction->add_option("--labels", predicting.labels, "file with the name of one class per line")->type_name("FILE");
-  prediction->add_option("--topk", predicting.top, "answers per image")->type_name("K");
-  prediction->add_flag("--invert", predicting.invert, "dark ink on light paper: swap light and dark");
-  CLI::App* importing =
-      app.add_subcommand("import", "turn weights of other frameworks into safetensors, names and values kept");
-  importing->add_option("file", import_from, ".npz, .pt, .pth, .bin or .safetensors")->required()->type_name("FILE");
-  importing->add_option("--out", import_to, "safetensors file to write")->type_name("FILE");
-  importing->add_flag("--list", listing, "print the tensors' names, types and shapes");
-  CLI::App* exporting = app.add_subcommand("export", "write a run's model, or a weights file's, for other programs");
-  exporting->add_option("run", exported.run, "run directory")->type_name("RUN");
-  exporting->add_option("--model", exported.model, "without a run: resnet50, say, and its --weights")
-      ->type_name("MODEL");
-  exporting->add_option("--onnx", exported.onnx, "ONNX file to write (opset 17, for onnxruntime and its like)")
-      ->required()
-      ->type_name("FILE");
-  CLI::App* packing =
-      app.add_subcommand("pack", "decode a data set once, into one file for --data packed --data.root FILE");
-  packing->add_option("file", packed, "file to write")->required()->type_name("FILE");
-  CLI::App* benching = app.add_subcommand("bench", "images per second on synthetic images, and where the time goes");
-  benching->add_option("model", model, model_names())->type_name("MODEL");
-  benching->add_option("--steps", benched.steps, "steps to time, after two that prepare everything")->type_name("N");
-  benching->add_flag("--infer", benched.infer, "evaluation instead of training, batch norms folded");
-  CLI::App* informing = app.add_subcommand("info", "build, devices, MPI, threads, versions");
-  for (CLI::App* command : {training, evaluating, packing, benching}) add_settings(*command, given);
-  const std::pair<CLI::App*, std::string*> weighted[] = {
-      {evaluating, &weights}, {prediction, &predicting.weights}, {exporting, &exported.weights}};
-  for (auto& [command, file] : weighted)
-    command->add_option("--weights", *file, "safetensors file to use instead of the newest checkpoint")
-        ->type_name("FILE");
-  for (CLI::App* command : {training, evaluating, prediction, exporting, packing, benching}) command->allow_extras();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& e) { return app.exit(e); } catch (const CLI::CallForAllHelp& e) {
-    return app.exit(e);
-  } catch (const CLI::CallForVersion& e) { return app.exit(e); } catch (const CLI::ParseError& e) {
-    std::fprintf(stderr, "trireme: %s\n", e.what());
-    return 2;
+/// The verbs: each declares its options and what it does in one function below.
+class CommandLine {
+ public:
+  CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
+    app_.require_subcommand(1);
+    app_.set_version_flag("--version", version());
+    train(), eval(), predict_images(), pack(), import(), export_model(), bench();
+    add("info", "build, devices, MPI, threads, versions", [] { return info(); });
   }
-  for (CLI::App* command : app.get_subcommands())
-    if (auto extras = command->remaining(); !extras.empty()) return refuse(*command, extras);
+  int run();
 
-  if (!model.empty()) given.settings.insert(given.settings.begin(), {"model", model});
-  if (informing->parsed()) return info();
-  if (importing->parsed()) return import_command(import_from, import_to, listing);
-  if (prediction->parsed()) return predict(predicting);
-  if (exporting->parsed()) return export_command(exported);
-  Config config = given.resolve(evaluating->parsed() ? run_config(run) : Config{});
-  if (given.print_config) {
+ private:
+  using Act = std::function<int()>;
+  CLI::App& add(const std::string& name, const std::string& about, Act act) {
+    CLI::App* verb = app_.add_subcommand(name, about)->allow_extras();
+    acts_.emplace_back(verb, std::move(act));
+    return *verb;
+  }
+  void train();
+  void eval();
+  void predict_images();
+  void pack();
+  void import();
+  void export_model();
+  void bench();
+  void add_model(CLI::App& verb) { verb.add_option("model", model_, model_names())->type_name("MODEL"); }
+  static void add_weights(CLI::App& verb, std::string& file) {
+    verb.add_option("--weights", file, "safetensors file to use instead of the newest checkpoint")->type_name("FILE");
+  }
+  /// act with the settings that result from base, the settings file and the options; or these printed.
+  int configured(const std::function<int(const Config&)>& act, const Config& base = {}) {
+    if (!model_.empty()) given_.settings.insert(given_.settings.begin(), {"model", model_});
+    const Config config = given_.resolve(base);
+    if (!given_.print_config) return act(config);
     fmt::print("{}", to_toml(config));
     return 0;
   }
-  if (packing->parsed()) return pack_command(config, packed);
-  if (benching->parsed()) return bench_command(argc, argv, config, benched);
-  return training->parsed() ? train_command(argc, argv, config) : eval_command(argc, argv, config, run, weights);
+
+  /// What is wrong with the first word, if it names no verb; else "".
+  std::string unknown_verb() const;
+
+  int argc_;
+  char** argv_;
+  CLI::App app_{"Trireme: deep learning with data parallelism, model parallelism and layer pipelining built in"};
+  std::vector<std::pair<CLI::App*, Act>> acts_;
+  Given given_;
+  std::string model_, run_, weights_, from_, to_;
+  bool listing_ = false;
+  PredictOptions predict_;
+  ExportOptions export_;
+  BenchOptions bench_;
+};
+
+void CommandLine::train() {
+  CLI::App& verb = add("train", "train a model; under mpiexec or srun each process is a rank", [this] {
+    return configured([this](const Config& config) { return train_command(argc_, argv_, config); });
+  });
+  add_model(verb);
+  add_settings(verb, given_);
+}
+
+void CommandLine::eval() {
+  CLI::App& verb = add("eval", "accuracy and loss of a run's newest checkpoint on the test set", [this] {
+    return configured([this](const Config& config) { return eval_command(argc_, argv_, config, run_, weights_); },
+                      run_config(run_));
+  });
+  verb.add_option("run", run_, "run directory")->required()->type_name("RUN");
+  add_settings(verb, given_);
+  add_weights(verb, weights_);
+}
+
+void CommandLine::predict_images() {
+  CLI::App& verb = add("predict", "classify image files (PNG, JPEG) by a run's model or a weights file",
+                       [this] { return predict(predict_); });
+  verb.add_option("images", predict_.images, "image files")->required()->type_name("FILE");
+  verb.add_option("--run", predict_.run, "run directory")->type_name("RUN");
+  verb.add_option("--model", predict_.model, "without a run: a model of ImageNet's, resnet50, and its --weights")
+      ->type_name("MODEL");
+  verb.add_option("--labels", predict_.labels, "file with the name of one class per line")->type_name("FILE");
+  verb.add_option("--topk", predict_.top, "answers per image")->type_name("K");
+  verb.add_flag("--invert", predict_.invert, "dark ink on light paper: swap light and dark");
+  add_weights(verb, predict_.weights);
+}
+
+void CommandLine::pack() {
+  CLI::App& verb = add("pack", "decode a data set once, into one file for --data packed --data.root FILE", [this] {
+    return configured([this](const Config& config) { return pack_command(config, to_); });
+  });
+  verb.add_option("file", to_, "file to write")->required()->type_name("FILE");
+  add_settings(verb, given_);
+}
+
+void CommandLine::import() {
+  CLI::App& verb = add("import", "turn weights of other frameworks into safetensors, names and values kept",
+                       [this] { return import_command(from_, to_, listing_); });
+  verb.add_option("file", from_, ".npz, .pt, .pth, .bin or .safetensors")->required()->type_name("FILE");
+  verb.add_option("--out", to_, "safetensors file to write")->type_name("FILE");
+  verb.add_flag("--list", listing_, "print the tensors' names, types and shapes");
+}
+
+void CommandLine::export_model() {
+  CLI::App& verb = add("export", "write a run's model, or a weights file's, for other programs",
+                       [this] { return export_command(export_); });
+  verb.add_option("run", export_.run, "run directory")->type_name("RUN");
+  verb.add_option("--model", export_.model, "without a run: resnet50, say, and its --weights")->type_name("MODEL");
+  verb.add_option("--onnx", export_.onnx, "ONNX file to write (opset 17, for onnxruntime and its like)")
+      ->required()
+      ->type_name("FILE");
+  add_weights(verb, export_.weights);
+}
+
+void CommandLine::bench() {
+  CLI::App& verb = add("bench", "images per second on synthetic images, and where the time goes", [this] {
+    return configured([this](const Config& config) { return bench_command(argc_, argv_, config, bench_); });
+  });
+  add_model(verb);
+  verb.add_option("--steps", bench_.steps, "steps to time, after two that prepare everything")->type_name("N");
+  verb.add_flag("--infer", bench_.infer, "evaluation instead of training, batch norms folded");
+  add_settings(verb, given_);
+}
+
+std::string CommandLine::unknown_verb() const {
+  std::vector<std::string> names;
+  for (auto& [verb, act] : acts_) names.push_back(verb->get_name());
+  const std::string word = argc_ > 1 ? argv_[1] : "-";
+  if (word.starts_with("-") || std::find(names.begin(), names.end(), word) != names.end()) return "";
+  return fmt::format("unknown command '{}'{}; there are {}", word, did_you_mean(word, names), fmt::join(names, ", "));
+}
+
+int CommandLine::run() {
+  try {
+    app_.parse(argc_, argv_);
+  } catch (const CLI::CallForHelp& e) { return app_.exit(e); } catch (const CLI::CallForAllHelp& e) {
+    return app_.exit(e);
+  } catch (const CLI::CallForVersion& e) { return app_.exit(e); } catch (const CLI::ParseError& e) {
+    const std::string unknown = unknown_verb();
+    std::fprintf(stderr, "trireme: %s\n", unknown.empty() ? e.what() : unknown.c_str());
+    return 2;
+  }
+  for (auto& [verb, act] : acts_) {
+    if (!verb->parsed()) continue;
+    const auto extras = verb->remaining();
+    return extras.empty() ? act() : refuse(*verb, extras);
+  }
+  return 2;
 }
 
 }  // namespace
@@ -169,7 +241,7 @@ int dispatch(int argc, char** argv) {
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit then is an error with a path, not a death
   try {
-    return trireme::dispatch(argc, argv);
+    return trireme::CommandLine(argc, argv).run();
   } catch (const trireme::ConfigError& e) {
     std::fprintf(stderr, "trireme: %s\n", e.what());
     return 2;
