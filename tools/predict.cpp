@@ -9,7 +9,6 @@
 #include "datasets/image.h"
 #include "datasets/pixels.h"
 #include "framework/pass.h"
-#include "framework/tape.h"
 #include "tools/commands.h"
 #include "tools/recipe.h"
 #include "tools/run_dir.h"
@@ -110,8 +109,7 @@ int predict(const PredictOptions& options) {
   Module model = make_model(config, s.options);
   Parameters parameters(model);
   load_weights(parameters, options.run, options.weights);
-  const PassScope pass(Pass{.training = false});
-  const NoGrad no_grad;
+  const Inference inference;
   const Shape& in = s.options.input;
   const PixelConverter convert = pixel_converter(s.scale, in, make_dtype(config));
   for (std::size_t i = 0; i < options.images.size(); ++i) {

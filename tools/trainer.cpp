@@ -12,7 +12,7 @@
 #include "datasets/image.h"
 #include "framework/checkpoint.h"
 #include "framework/metrics.h"
-#include "framework/tape.h"
+#include "framework/pass.h"
 #include "framework/weights.h"
 #include "kernels/runtime.h"
 #include "parallel/step.h"
@@ -305,7 +305,7 @@ std::string Evaluation::text() const {
 }
 
 Evaluation evaluate(Module& model, const Dataset& data, const Config& config, World& world, Console& console) {
-  NoGrad no_grad;
+  const Inference inference;
   Loader loader(data, {.batch = config.data.eval_batch,
                        .shard = world,
                        .workers = static_cast<int>(config.data.workers),
