@@ -135,6 +135,30 @@ TEST_CASE("convolution equals its definition", "[conv]") {
   set_threads(before);
 }
 
+TEST_CASE("big filters' gradients, which are products of matrices, equal those in f64", "[conv]") {
+  struct Big {
+    Shape x, w, y;
+    Index stride, pad;
+  };
+  for (const Big& c : {Big{{2, 4, 5, 512}, {256, 1, 1, 512}, {2, 4, 5, 256}, 1, 0},
+                       Big{{3, 5, 4, 256}, {512, 1, 1, 256}, {3, 3, 2, 512}, 2, 0},
+                       Big{{2, 5, 6, 64}, {256, 3, 3, 64}, {2, 3, 3, 256}, 2, 1},
+                       Big{{2, 4, 4, 64}, {256, 3, 3, 64}, {2, 4, 4, 256}, 1, 1},
+                       Big{{2, 4, 4, 128}, {1024, 1, 1, 128}, {2, 6, 6, 1024}, 1, 1}})
+    for (bool accumulate : {false, true}) {
+      INFO(to_string(c.x) << to_string(c.w) << accumulate);
+      const Extents stride{c.stride, c.stride, 1}, pad{c.pad, c.pad, 0};
+      const ConvOptions o{.stride = stride, .pad_begin = pad, .pad_end = pad};
+      Array x = filled(c.x, DType::f32), dy = filled(c.y, DType::f32), dw = filled(c.w, DType::f32);
+      Array x64(c.x, DType::f64), dy64(c.y, DType::f64), dw64(c.w, DType::f64);
+      for (auto [to, from] : {std::pair{&x64, &x}, {&dy64, &dy}, {&dw64, &dw}})
+        for (Index i = 0; i < from->size(); ++i) to->set(i, from->get(i));
+      run<kernel::ConvBackwardWeight>(dw.view(), View{}, x.view(), dy.view(), o, accumulate);
+      run<kernel::ConvBackwardWeight>(dw64.view(), View{}, x64.view(), dy64.view(), o, accumulate);
+      close(dw, numbers(dw64), 0);
+    }
+}
+
 TEST_CASE("convolution of one channel, at several thread counts", "[conv]") {
   int before = threads();
   for (int count : {1, 2, 3}) {

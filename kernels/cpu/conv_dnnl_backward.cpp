@@ -141,25 +141,34 @@ struct BackwardWeightPlan {
 }  // namespace
 
 namespace {
-/// A 1 x 1 filter's gradient is dy^T x, rows of all samples together. Where rows are few and channels many, oneDNN's
-/// matrix product is faster than its convolution.
+/// A filter's gradient is dy^T columns, rows of all samples together; of a 1 x 1 filter, x itself is the columns. Where
+/// rows are few and channels many, oneDNN's matrix product is faster than its convolution, the making of columns
+/// included.
 bool is_product(const View& dw, const View& x, const ConvShape& s) {
-  constexpr Index most_rows = 4096;
-  bool narrow = s.filter_cells() == 1 && s.options.groups == 1 && s.n * s.out_cells() <= most_rows;
-  for (std::size_t d = 0; d < static_cast<std::size_t>(s.dims); ++d)
-    narrow = narrow && s.options.pad_begin[d] == 0 && s.options.pad_end[d] == 0;
-  return narrow && dw.dtype == DType::f32 && x.dtype == DType::f32;
+  constexpr Index most_rows = 8192, most_columns = Index{1} << 23, least_filter = Index{1} << 17;
+  const Index rows = s.n * s.out_cells(), columns = s.filter_cells() * s.c_in;
+  return dw.dtype == DType::f32 && x.dtype == DType::f32 && s.options.groups == 1 && rows <= most_rows &&
+         columns * s.c_out >= least_filter && (s.filter_cells() == 1 || rows * columns <= most_columns);
 }
 
-/// The cells of x that a strided 1 x 1 filter reads, without gaps.
-void gather(float* to, const View& x, const ConvShape& s) {
-  const Extents& stride = s.options.stride;
-  parallel_for(s.n * s.out[0] * s.out[1], s.out[2] * s.c_in, [&, from = x.as<float>()](Index begin, Index end) {
+/// The cells of x that each output reads, side by side: to [outputs, filter cells, channels]; zeros for padding.
+void make_columns(float* to, const View& x, const ConvShape& s) {
+  const Index rows = s.n * s.out_cells(), width = s.filter_cells() * s.c_in;
+  parallel_for(rows, width, [&, from = x.as<float>()](Index begin, Index end) {
     for (Index row = begin; row < end; ++row) {
-      const Index n = row / (s.out[0] * s.out[1]), o0 = row / s.out[1] % s.out[0], o1 = row % s.out[1];
-      const Index first = ((n * s.in[0] + o0 * stride[0]) * s.in[1] + o1 * stride[1]) * s.in[2];
-      for (Index o = 0; o < s.out[2]; ++o)
-        std::copy_n(from + (first + o * stride[2]) * s.c_in, s.c_in, to + (row * s.out[2] + o) * s.c_in);
+      const Index n = row / s.out_cells(), o0 = row / (s.out[1] * s.out[2]) % s.out[0], o1 = row / s.out[2] % s.out[1],
+                  o2 = row % s.out[2];
+      float* cell = to + row * width;
+      for (Index f0 = 0; f0 < s.filter[0]; ++f0)
+        for (Index f1 = 0; f1 < s.filter[1]; ++f1)
+          for (Index f2 = 0; f2 < s.filter[2]; ++f2, cell += s.c_in) {
+            const Index i0 = s.at(0, o0, f0), i1 = s.at(1, o1, f1), i2 = s.at(2, o2, f2);
+            const bool inside = i0 >= 0 && i0 < s.in[0] && i1 >= 0 && i1 < s.in[1] && i2 >= 0 && i2 < s.in[2];
+            if (inside)
+              std::copy_n(from + (((n * s.in[0] + i0) * s.in[1] + i1) * s.in[2] + i2) * s.c_in, s.c_in, cell);
+            else
+              std::fill_n(cell, s.c_in, 0.f);
+          }
     }
   });
 }
@@ -177,15 +186,15 @@ void transpose(float* to, const float* from, Index rows, Index cols, bool accumu
 }
 
 void product_backward_weight(const View& dw, const View& x, const View& dy, const ConvShape& s, bool accumulate) {
-  const Index rows = s.n * s.out_cells();
-  const bool strided = s.in != s.out;
-  Scratch gathered(strided ? static_cast<std::size_t>(rows * s.c_in) * sizeof(float) : 0);
-  if (strided) gather(gathered.as<float>(), x, s);
-  const float *from = strided ? gathered.as<float>() : x.as<float>(), *seed = dy.as<float>();
-  if (s.c_in >= s.c_out) return sgemm(dw.as<float>(), true, seed, from, s.c_out, s.c_in, rows, accumulate ? 1.f : 0.f);
+  const Index rows = s.n * s.out_cells(), width = s.filter_cells() * s.c_in;
+  const bool as_is = s.filter_cells() == 1 && s.in == s.out;  // a padded or strided one is not
+  Scratch columns(as_is ? 0 : static_cast<std::size_t>(rows * width) * sizeof(float));
+  if (!as_is) make_columns(columns.as<float>(), x, s);
+  const float *from = as_is ? x.as<float>() : columns.as<float>(), *seed = dy.as<float>();
+  if (width >= s.c_out) return sgemm(dw.as<float>(), true, seed, from, s.c_out, width, rows, accumulate ? 1.f : 0.f);
   Scratch turned(static_cast<std::size_t>(dw.bytes()));  // [I, O]: the product is faster when its result is wide
-  sgemm(turned.as<float>(), true, from, seed, s.c_in, s.c_out, rows, 0.f);
-  transpose(dw.as<float>(), turned.as<float>(), s.c_in, s.c_out, accumulate);
+  sgemm(turned.as<float>(), true, from, seed, width, s.c_out, rows, 0.f);
+  transpose(dw.as<float>(), turned.as<float>(), width, s.c_out, accumulate);
 }
 }  // namespace
 
