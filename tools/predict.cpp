@@ -47,12 +47,13 @@ struct Subject {
   std::vector<std::string> names;  ///< of classes; may be empty
 };
 
-Subject photographs(Config& config, const PredictOptions& o, std::vector<std::string> names) {
+Subject photographs(const Config& config, const PredictOptions& o, std::vector<std::string> names) {
   Subject s;
-  s.options = model_row(config.model).usual;
+  const Index size = config.data.image_size > 0 ? config.data.image_size : ImagesOptions{}.size;
+  s.options = {.input = {size, size, 3}, .classes = model_row(config.model).usual.classes};
   s.names = std::move(names);
   if (!s.names.empty()) s.options.classes = std::ssize(s.names);
-  s.photos = Images(std::make_shared<Files>(o.images), {.size = s.options.input[0]});
+  s.photos = Images(std::make_shared<Files>(o.images), {.size = size});
   s.scale = s.photos->scale();
   return s;
 }
