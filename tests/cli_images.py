@@ -61,7 +61,7 @@ class Images(unittest.TestCase):
     def test_resnet18_trains_from_a_folder(self):
         got = self.trained("run")
         self.assertRegex(got.stdout, r"test accuracy: [\d.]+ % \(\d+ of 32\)")
-        self.assertRegex(got.stderr, r"images/s, data [\d.]+ %")
+        self.assertRegex(got.stderr, r"images/s, [\d.]+ % of the time waiting for data")
         lines = [json.loads(line) for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()]
         self.assertTrue(0 <= lines[-1]["wait_share"] <= 1)
 
