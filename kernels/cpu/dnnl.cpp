@@ -75,7 +75,7 @@ Prepared::Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& arg
 
 void Prepared::operator()(std::initializer_list<const void*> data) {
   Scratch scratch(scratchpad_);
-  if (clear_) std::memset(scratch.data(), 0, scratchpad_);
+  if (clear_ && scratchpad_ > 0) std::memset(scratch.data(), 0, scratchpad_);
   std::size_t i = 0;
   for (const void* p : data) memory_[i++].set_data_handle(const_cast<void*>(p));
   if (scratchpad_ > 0) memory_[i++].set_data_handle(scratch.data());
