@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <utility>
 
 namespace trireme {
 namespace {
@@ -13,8 +14,7 @@ constexpr std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes
 
 /// Addresses for as many bytes as the machine has memory; they cost nothing until they are touched.
 void Arena::reserve() {
-  if (base_ != nullptr || capacity_ == page) return;
-  capacity_ = page;  // tried
+  if (std::exchange(reserved_, true)) return;
   const std::size_t wanted = rounded(
       static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), huge_page);
   void* range =

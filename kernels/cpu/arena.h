@@ -21,6 +21,7 @@ class Arena {
   void erase(std::map<std::size_t, std::size_t>::iterator);
 
   std::mutex mutex_;
+  bool reserved_ = false;  // or found impossible
   char* base_ = nullptr;
   std::size_t capacity_ = 0, top_ = 0;       // bytes of the range; of it ever used
   std::map<std::size_t, std::size_t> free_;  // below top_: offset -> bytes, no two adjacent
