@@ -1,8 +1,10 @@
 #include "kernels/cpu/arena.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -12,14 +14,19 @@ constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
 constexpr std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 }  // namespace
 
-/// Addresses for as many bytes as the machine has memory; they cost nothing until they are touched.
+/// Addresses for as many bytes as the machine has memory, or half of what the process may have: they cost nothing until
+/// they are touched.
 void Arena::reserve() {
   if (std::exchange(reserved_, true)) return;
-  const std::size_t wanted = rounded(
-      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), huge_page);
+  std::size_t wanted =
+      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    wanted = std::min(wanted, static_cast<std::size_t>(limit.rlim_cur) / 2);
+  wanted = rounded(wanted, huge_page);
   void* range =
       mmap(nullptr, wanted + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (range == MAP_FAILED) return;  // a limit on addresses: every block then comes from malloc
+  if (range == MAP_FAILED) return;  // every block then comes from malloc
   base_ = reinterpret_cast<char*>(rounded(reinterpret_cast<std::size_t>(range), huge_page));
   capacity_ = wanted;
   (void)madvise(base_, capacity_, MADV_HUGEPAGE);  // refused: costs speed only
