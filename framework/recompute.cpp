@@ -23,7 +23,7 @@ Tensor Recompute::operator()(const Tensor& x) const {
   return record("recompute", std::move(y), std::move(inputs),
                 [layer, x = x.detach(), again](const Tensor& dy, Gradients& g) {
                   const PassScope pass(again);
-                  const Grad grad;
+                  const Recording recording(true);
                   Tensor in = x.detach();
                   in.require_grad(g.wants(0));
                   const Tensor out = layer(in);

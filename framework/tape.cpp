@@ -351,10 +351,8 @@ bool taping(std::span<const Tensor> tensors) {
          std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t && t.impl()->node; });
 }
 
-Grad::Grad() : before_(std::exchange(mode.grad_off, false)) {}
-Grad::~Grad() { mode.grad_off = before_; }
-NoGrad::NoGrad() : before_(std::exchange(mode.grad_off, true)) {}
-NoGrad::~NoGrad() { mode.grad_off = before_; }
+Recording::Recording(bool on) : before_(std::exchange(mode.grad_off, !on)) {}
+Recording::~Recording() { mode.grad_off = before_; }
 
 Trace::Trace() : before_(std::exchange(mode.trace, this)) {}
 Trace::~Trace() { mode.trace = before_; }

@@ -159,28 +159,21 @@ bool has_grad(const Tensor& leaf);
 /// True when one of the tensors is on the tape and this thread records, for a backward and not for a Trace.
 bool taping(std::span<const Tensor> tensors);
 
-/// While it lives, this thread records, whatever NoGrad encloses it.
-class Grad {
+/// While it lives, this thread records or does not; the innermost one counts.
+class Recording {
  public:
-  Grad();
-  ~Grad();
-  Grad(const Grad&) = delete;
-  Grad& operator=(const Grad&) = delete;
+  explicit Recording(bool on);
+  ~Recording();
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
 
  private:
   bool before_;
 };
-
 /// While it lives, this thread records nothing.
-class NoGrad {
+class NoGrad : Recording {
  public:
-  NoGrad();
-  ~NoGrad();
-  NoGrad(const NoGrad&) = delete;
-  NoGrad& operator=(const NoGrad&) = delete;
-
- private:
-  bool before_;
+  NoGrad() : Recording(false) {}
 };
 
 }  // namespace trireme
