@@ -82,6 +82,8 @@ std::uint64_t Plan::hash() const {
   Fnv fnv;
   fnv.add(static_cast<std::uint64_t>(parameters));
   fnv.add(static_cast<std::uint64_t>(buffers));
+  fnv.add(role_axis);
+  fnv.add(static_cast<std::uint64_t>(micros));
   fnv.add(parts.size());
   for (auto& p : parts) fnv.add(p.name), fnv.add(p.slice);
   fnv.add(strategies.size());
@@ -89,6 +91,7 @@ std::uint64_t Plan::hash() const {
   fnv.add(roles.size());
   for (auto& role : roles) {
     fnv.add(role.name);
+    fnv.add(static_cast<std::uint64_t>(role.in_flight));
     fnv.add(role.actions.size());
     for (auto& a : role.actions) fnv.add(a);
   }

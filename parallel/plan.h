@@ -46,17 +46,28 @@ struct Action {
   bool operator==(const Action&) const = default;
 };
 
-/// One list of actions, run by every rank at a coordinate of the role's axis (all ranks, if there is one
-/// role).
+/// One list of actions, run by every rank at a coordinate of the plan's role_axis (all ranks, if there is one role).
 struct Role {
   std::string name;
   std::vector<Action> actions;
+  /// Micro-batches that may be alive at once (run forward by a stretch of neighbouring parts, and not yet backward),
+  /// counted once per stretch; 0: any number. The executor asserts it.
+  int in_flight = 0;
   bool operator==(const Role&) const = default;
 };
-/// What a plan knows of a model: the slice of the flat block behind each part, in forward order.
+/// What a part costs for one micro-batch, as measured on this machine; zeros until profiled.
+struct PartCost {
+  double forward = 0, backward_input = 0, backward_weight = 0;  ///< seconds
+  Index saved = 0;                                              ///< bytes kept from forward for backward
+  Index output = 0;                                             ///< bytes that cross a cut behind the part
+  bool operator==(const PartCost&) const = default;
+};
+/// What a plan knows of a model: the slice of the flat block behind each part, in forward order. The cost is no part of
+/// the plan's hash.
 struct PartInfo {
   std::string name;
   Slice slice;
+  PartCost cost = {};
   bool operator==(const PartInfo&) const = default;
 };
 
@@ -65,7 +76,9 @@ struct Plan {
   Index parameters = 0;  ///< length of the flat block
   Index buffers = 0;     ///< elements of all buffers (running statistics)
   std::vector<Role> roles;
-  std::vector<std::string> strategies;  ///< names of those applied, in order
+  std::vector<std::string> strategies = {};  ///< names of those applied, in order
+  std::string role_axis = "pipe";            ///< mesh axis whose coordinate picks the role, where there are several
+  int micros = 1;                            ///< micro-batches in a mini-batch
   bool operator==(const Plan&) const = default;
 
   std::string to_string() const;  ///< a table, one action a line
