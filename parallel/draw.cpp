@@ -20,13 +20,13 @@ const Action& action_of(const Plan& plan, const Timeline& t, const Span& s) {
       .actions.at(static_cast<std::size_t>(s.action));
 }
 
-bool joins(const Block& block, const Action& last, const Action& a) {
-  return block.verb == a.verb && block.micro == a.micro && a.part >= 0 && std::abs(a.part - last.part) == 1;
+bool joins(const Bar& bar, const Action& last, const Action& a) {
+  return bar.verb == a.verb && bar.micro == a.micro && a.part >= 0 && std::abs(a.part - last.part) == 1;
 }
 
-/// Characters of one row; a block is its label and dashes, idle time is dots.
-std::string row_text(const std::vector<const Block*>& row, double seconds, int width) {
-  std::vector<const Block*> cells(static_cast<std::size_t>(width));
+/// Characters of one row; a bar is its label and dashes, idle time is dots.
+std::string row_text(const std::vector<const Bar*>& row, double seconds, int width) {
+  std::vector<const Bar*> cells(static_cast<std::size_t>(width));
   std::size_t next = 0;
   for (int c = 0; c < width; ++c) {
     const double middle = (c + 0.5) / width * seconds;
@@ -51,9 +51,9 @@ std::string row_text(const std::vector<const Block*>& row, double seconds, int w
 
 }  // namespace
 
-std::string Block::label() const { return letter(verb) + (per_micro(verb) ? std::to_string(micro) : ""); }
+std::string Bar::label() const { return letter(verb) + (per_micro(verb) ? std::to_string(micro) : ""); }
 
-std::vector<Block> blocks(const Plan& plan, const Timeline& timeline) {
+std::vector<Bar> bars(const Plan& plan, const Timeline& timeline) {
   std::vector<Span> spans;
   for (const Span& s : timeline.spans)
     if (s.end > s.begin && action_of(plan, timeline, s).verb != Verb::recv) spans.push_back(s);
@@ -61,10 +61,10 @@ std::vector<Block> blocks(const Plan& plan, const Timeline& timeline) {
     return std::tuple(a.rank, action_of(plan, timeline, a).lane, a.begin) <
            std::tuple(b.rank, action_of(plan, timeline, b).lane, b.begin);
   });
-  std::vector<Block> result;
+  std::vector<Bar> result;
   for (const Span& s : spans) {
     const Action& a = action_of(plan, timeline, s);
-    Block* last = result.empty() ? nullptr : &result.back();
+    Bar* last = result.empty() ? nullptr : &result.back();
     if (last && last->rank == s.rank && last->lane == a.lane &&
         joins(*last, action_of(plan, timeline, last->spans.back()), a)) {
       last->end = std::max(last->end, s.end);
@@ -99,7 +99,7 @@ std::string headline(const Plan& plan, const Timeline& timeline) {
 }
 
 std::string gantt(const Plan& plan, const Timeline& timeline, int width) {
-  const auto all = blocks(plan, timeline);
+  const auto all = bars(plan, timeline);
   std::size_t names = 0;
   for (int r = 0; r < static_cast<int>(timeline.roles.size()); ++r)
     names = std::max(names, row_name(plan, timeline, r).size());
@@ -107,15 +107,15 @@ std::string gantt(const Plan& plan, const Timeline& timeline, int width) {
   std::string text = headline(plan, timeline) + "\n";
   for (int r = 0; r < static_cast<int>(timeline.roles.size()); ++r)
     for (Lane lane : {Lane::compute, Lane::comm}) {
-      std::vector<const Block*> row;
-      for (const Block& b : all)
+      std::vector<const Bar*> row;
+      for (const Bar& b : all)
         if (b.rank == r && (b.lane == Lane::compute) == (lane == Lane::compute)) row.push_back(&b);
       if (row.empty() && lane == Lane::comm) continue;
       text += fmt::format("{:<{}} {:<7} {}\n", lane == Lane::compute ? row_name(plan, timeline, r) : "", names,
                           lane == Lane::compute ? "compute" : "comm", row_text(row, timeline.end(), columns));
     }
   std::vector<Verb> verbs;
-  for (const Block& b : all)
+  for (const Bar& b : all)
     if (std::find(verbs.begin(), verbs.end(), b.verb) == verbs.end()) verbs.push_back(b.verb);
   std::sort(verbs.begin(), verbs.end());
   std::string legend;

@@ -10,7 +10,7 @@ namespace trireme {
 
 /// Neighbouring actions of one rank and lane that a drawing shows as one: same verb and micro-batch, parts side by
 /// side.
-struct Block {
+struct Bar {
   int rank;
   Lane lane;
   Verb verb;
@@ -20,7 +20,7 @@ struct Block {
   std::string label() const;  ///< "F0", "B12", "U"
 };
 /// In order of rank, then time. Spans without duration and receives (the time of waiting is no work) are left out.
-std::vector<Block> blocks(const Plan&, const Timeline&);
+std::vector<Bar> bars(const Plan&, const Timeline&);
 /// Of a rank's row: its role's name; with the rank where ranks share roles.
 std::string row_name(const Plan&, const Timeline&, int rank);
 /// "12.3 ms", in the unit that fits.

@@ -51,12 +51,9 @@ std::string strategy_name(const Plan& plan) {
 class Picture {
  public:
   Picture(const Plan& plan, const Timeline& timeline)
-      : plan_(plan),
-        timeline_(timeline),
-        blocks_(blocks(plan, timeline)),
-        scale_(plot / std::max(timeline.end(), 1e-12)) {
+      : plan_(plan), timeline_(timeline), bars_(bars(plan, timeline)), scale_(plot / std::max(timeline.end(), 1e-12)) {
     std::vector<bool> talks(timeline.roles.size());
-    for (const Block& b : blocks_)
+    for (const Bar& b : bars_)
       if (b.lane != Lane::compute) talks[static_cast<std::size_t>(b.rank)] = true;
     for (bool comm : talks) {
       rows_.push_back(bottom_);
@@ -80,14 +77,14 @@ class Picture {
           "<rect x=\"{:.0f}\" y=\"{:.1f}\" width=\"{:.0f}\" height=\"{:.0f}\" fill=\"#f0f0f0\"/>\n",
           left - 8, rows_[r] + tall * 0.68, escaped(row_name(plan_, timeline_, static_cast<int>(r))), left, rows_[r],
           plot, tall);
-    for (const Block& b : blocks_) text += block(b);
+    for (const Bar& b : bars_) text += bar(b);
     return text + "</svg>\n";
   }
 
  private:
   double x(double seconds) const { return left + seconds * scale_; }
 
-  std::string block(const Block& b) const {
+  std::string bar(const Bar& b) const {
     const bool compute = b.lane == Lane::compute;
     const double y = rows_[static_cast<std::size_t>(b.rank)] + (compute ? 0 : tall), h = compute ? tall : low;
     const Paint p = paint(b.verb);
@@ -119,7 +116,7 @@ class Picture {
 
   std::string legend() const {
     std::vector<Verb> verbs;
-    for (const Block& b : blocks_)
+    for (const Bar& b : bars_)
       if (std::find(verbs.begin(), verbs.end(), b.verb) == verbs.end()) verbs.push_back(b.verb);
     std::sort(verbs.begin(), verbs.end());
     double at = left + plot;
@@ -151,7 +148,7 @@ class Picture {
 
   const Plan& plan_;
   const Timeline& timeline_;
-  std::vector<Block> blocks_;
+  std::vector<Bar> bars_;
   double scale_;  // pixels per second
   std::vector<double> rows_;
   double bottom_ = top;

@@ -1,8 +1,39 @@
 #include "parallel/mesh.h"
 
 #include <algorithm>
+#include <charconv>
 
 namespace trireme {
+
+std::vector<Axis> parse_mesh(const std::string& text) {
+  std::vector<Axis> axes;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::string piece = text.substr(at, end - at);
+    const std::size_t equals = piece.find('=');
+    int size = 0;
+    bool good = equals != std::string::npos && equals > 0;
+    if (good) {
+      auto [stop, error] = std::from_chars(piece.data() + equals + 1, piece.data() + piece.size(), size);
+      good = error == std::errc{} && stop == piece.data() + piece.size() && size >= 1;
+    }
+    check(good, "mesh", "'{}' in '{}' is not an axis and its size; write for example pipe=2,data=4", piece, text);
+    const std::string name = piece.substr(0, equals);
+    for (const Axis& a : axes) check(a.name != name, "mesh", "axis {} is named twice in '{}'", name, text);
+    axes.push_back({name, size});
+    at = end + 1;
+  }
+  return axes;
+}
+
+int ranks_of(const std::vector<Axis>& axes) {
+  Index product = 1;
+  for (const Axis& a : axes) {
+    product *= a.size;
+    check(product <= 1 << 30, "mesh", "the axes multiply to more than {} ranks", 1 << 30);
+  }
+  return static_cast<int>(product);
+}
 
 Mesh::Mesh(World& world) : Mesh(world, {{"data", world.size()}}) {}
 

@@ -15,6 +15,11 @@ struct Axis {
   int size = 1;
 };
 
+/// "pipe=2,data=4". Throws Error naming the piece that is not of that form.
+std::vector<Axis> parse_mesh(const std::string& text);
+/// The product of the sizes; 1 for no axes.
+int ranks_of(const std::vector<Axis>&);
+
 class Mesh {
  public:
   /// Throws Error when the sizes do not multiply to the world's (and says what would), or a name repeats. A collective

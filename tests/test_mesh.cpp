@@ -2,6 +2,7 @@
 #include "tests/catch.h"
 
 using namespace trireme;
+using trireme::test::contains;
 
 TEST_CASE("mesh: the last axis varies fastest") {
   World::threads(6, [](World& world) {
@@ -40,4 +41,16 @@ TEST_CASE("mesh: bad sizes and names are refused with the remedy") {
                                        Mesh(w, {{"pipe", 2}, {"data", 3}});
                                      }),
                       Catch::Contains("data 2"));
+}
+
+TEST_CASE("a mesh is written as its axes and their sizes") {
+  const auto axes = parse_mesh("pipe=2,data=4");
+  REQUIRE(axes.size() == 2);
+  CHECK((axes[0].name == "pipe" && axes[0].size == 2 && axes[1].name == "data" && axes[1].size == 4));
+  CHECK(ranks_of(axes) == 8);
+  CHECK(ranks_of({}) == 1);
+  for (const char* bad : {"pipe", "pipe=", "=2", "pipe=0", "pipe=-1", "pipe=2x", "pipe=2,,data=2", "pipe=99999999999"})
+    CHECK_THROWS_WITH(parse_mesh(bad), contains("write for example pipe=2,data=4"));
+  CHECK_THROWS_WITH(parse_mesh("data=2,data=3"), contains("named twice"));
+  CHECK_THROWS_WITH(ranks_of(parse_mesh("a=1000000,b=1000000")), contains("multiply to more than"));
 }

@@ -3,7 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "framework/init.h"
+#include "framework/layers.h"
+#include "framework/tape.h"
 #include "parallel/draw.h"
+#include "parallel/part_costs.h"
 #include "parallel/strategy.h"
 #include "tests/catch.h"
 
@@ -172,4 +176,28 @@ TEST_CASE("a timeline is drawn as characters, a trace and a picture, and says th
   CHECK(html.find("<pre>a &lt; b</pre>") != std::string::npos);
   CHECK(html.find("<script") == std::string::npos);
   CHECK(html.find("src=") == std::string::npos);
+}
+
+TEST_CASE("the costs of parts are measured, and nothing of the model moves") {
+  Module model = Sequential{Linear(6, 8), BatchNorm(8), Linear(8, 3)};
+  initialize(model, 1);
+  convert(model, DType::f64);
+  Parameters parameters(model);
+  const Chain chain(model);
+  const auto values = parameters.values().to_vector(), mean = parameters.buffers()[0].tensor.to_vector();
+  const Tensor x = Tensor::full({5, 6}, 0.5, DType::f64);
+  const auto costs = measure_costs(chain, parameters, x);
+  REQUIRE(costs.size() == 3);
+  CHECK(costs[0].output == 5 * 8 * 8);
+  CHECK(costs[2].output == 5 * 3 * 8);
+  for (const PartCost& c : costs) {
+    CHECK(c.forward > 0);
+    CHECK(c.backward_input > 0);
+    CHECK(c.saved >= c.output);
+  }
+  CHECK(costs[0].backward_weight > 0);
+  CHECK(parameters.values().to_vector() == values);
+  CHECK(parameters.buffers()[0].tensor.to_vector() == mean);
+  CHECK(!has_grad(parameters.entries()[0].tensor));
+  CHECK_THROWS_WITH(measure_costs(chain, parameters, x.rows(0, 0)), contains("0 rows"));
 }

@@ -97,14 +97,16 @@ void bench(const Config& config, const BenchOptions& options, World& world) {
                options.infer ? "inference" : "training step", batch, shape.input, name_of(dtype), world.size(),
                world.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s");
 
-  Loader loader(data, {.batch = batch, .shard = world, .workers = 0, .dtype = dtype});
+  Mesh mesh = make_mesh(config, world);
+  Loader loader(data,
+                {.batch = batch, .shard = Shard{mesh.index("data"), mesh.size("data")}, .workers = 0, .dtype = dtype});
   auto iterator = loader.begin();
   if (options.infer) {
     Parameters parameters(model);
     const Inference inference;
     return report(world, parameters, options.steps, batch, [&] { (void)model(iterator->x).to_vector(); });
   }
-  Step step(model, make_loss(config), make_recipe(config, 1000), world, make_strategy(config, world.size()),
+  Step step(model, make_loss(config), make_recipe(config, 1000), mesh, make_strategy(config, world.size()),
             {.seed = static_cast<std::uint64_t>(config.seed)});
   report(world, step.parameters(), options.steps, batch, [&] { (void)step(iterator->x, iterator->y).item(); });
 }
@@ -112,7 +114,7 @@ void bench(const Config& config, const BenchOptions& options, World& world) {
 }  // namespace
 
 int bench_command(int argc, char** argv, const Config& config, const BenchOptions& options) {
-  return World::run(argc, argv, static_cast<int>(config.parallel.ranks), [&](World& world) {
+  return World::run(argc, argv, make_ranks(config), [&](World& world) {
     world.use_all_reduce(config.parallel.allreduce);
     bench(config, options, world);
   });

@@ -59,11 +59,11 @@ int info() {
 }
 
 int train_command(int argc, char** argv, const Config& config) {
-  return World::run(argc, argv, static_cast<int>(config.parallel.ranks), [&](World& world) { train(config, world); });
+  return World::run(argc, argv, make_ranks(config), [&](World& world) { train(config, world); });
 }
 
 int eval_command(int argc, char** argv, const Config& config, const std::string& run, const std::string& weights) {
-  return World::run(argc, argv, static_cast<int>(config.parallel.ranks), [&](World& world) {
+  return World::run(argc, argv, make_ranks(config), [&](World& world) {
     Console console(!world.main(), config.run.progress, config.run.log_seconds);
     Dataset data = make_dataset(config, "test");
     Module model = make_model(config, options_for(*data));

@@ -153,6 +153,7 @@ std::vector<Key> keys(Config& c) {
       {"optim.step_factor", &c.optim.step_factor, "schedules step, milestones and exponential: factor per decay"},
       {"optim.milestones", &c.optim.milestones, "schedule milestones: epochs after which lr decays"},
       {"parallel.ranks", &c.parallel.ranks, "ranks as threads; ignored under mpiexec or srun", "ranks"},
+      {"parallel.mesh", &c.parallel.mesh, "axes of the ranks and their sizes: pipe=2,data=4; empty: all are data", "mesh"},
       {"parallel.strategy", &c.parallel.strategy, "empty: data_parallel on several ranks, serial on one", "strategy"},
       {"parallel.allreduce", &c.parallel.allreduce, "vendor, ring, recursive_doubling, rabenseifner, tree",
        "allreduce"},

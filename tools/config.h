@@ -41,7 +41,7 @@ struct Config {
   } optim;
   struct Parallel {
     std::int64_t ranks = 1;
-    std::string strategy, allreduce = "vendor", norm_scope = "local";
+    std::string mesh, strategy, allreduce = "vendor", norm_scope = "local";
     bool overlap = true;
     std::int64_t threads = 0;
   } parallel;

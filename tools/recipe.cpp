@@ -131,6 +131,18 @@ Recipe make_recipe(const Config& c, std::int64_t per_epoch) {
   unknown("optim.name", o.name, {"sgd", "adagrad", "adadelta", "adam", "adamw", "lars"});
 }
 
+int make_ranks(const Config& c) {
+  if (c.parallel.mesh.empty()) return static_cast<int>(c.parallel.ranks);
+  const int ranks = ranks_of(parse_mesh(c.parallel.mesh));
+  check(c.parallel.ranks == 1 || c.parallel.ranks == ranks, "parallel.mesh", "{} makes {} ranks, --ranks asks for {}",
+        c.parallel.mesh, ranks, c.parallel.ranks);
+  return ranks;
+}
+
+Mesh make_mesh(const Config& c, World& world) {
+  return c.parallel.mesh.empty() ? Mesh(world) : Mesh(world, parse_mesh(c.parallel.mesh));
+}
+
 Strategy make_strategy(const Config& c, int ranks) {
   NormScope scope = NormScope::local;
   if (c.parallel.norm_scope == "global")
@@ -139,7 +151,7 @@ Strategy make_strategy(const Config& c, int ranks) {
     unknown("parallel.norm_scope", c.parallel.norm_scope, {"local", "global"});
   if (!c.parallel.strategy.empty()) {
     Strategy s = parse_strategy(c.parallel.strategy);
-    s.norm_scope = scope;
+    if (scope != NormScope::local) s.norm_scope = scope;
     return s;
   }
   return ranks == 1 ? Strategy{} : data_parallel({.overlap = c.parallel.overlap, .norm_scope = scope});

@@ -5,6 +5,7 @@
 #include "framework/ops.h"
 #include "framework/optimizer.h"
 #include "models/models.h"
+#include "parallel/mesh.h"
 #include "parallel/strategy.h"
 #include "tools/config.h"
 
@@ -26,6 +27,10 @@ Rate make_rate(const Config&, std::int64_t steps_per_epoch);
 Loss make_loss(const Config&);
 Recipe make_recipe(const Config&, std::int64_t steps_per_epoch);
 Strategy make_strategy(const Config&, int ranks);
+/// Ranks to start as threads: what the mesh multiplies to, or parallel.ranks.
+int make_ranks(const Config&);
+/// The config's mesh; without one, all ranks on the axis "data".
+Mesh make_mesh(const Config&, World&);
 DType make_dtype(const Config&);  ///< of activations
 /// The path of a settings file: as it is; or a bare name of a recipe that ships, "imagenet_resnet50". Throws
 /// ConfigError with the list of those for a name of neither.

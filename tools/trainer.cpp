@@ -57,6 +57,7 @@ class Trainer {
   Trainer(const Config& config, World& world)
       : config_(config),
         world_(world),
+        mesh_(make_mesh(config, world)),
         console_(!world.main(), config.run.progress, config.run.log_seconds),
         opening_test_(std::async(std::launch::async, [&config] { return make_dataset(config, "test"); })),
         train_(make_dataset(config, "train")),
@@ -67,7 +68,7 @@ class Trainer {
     if (world.main()) dir_.emplace(config.run.dir, config.model, to_toml(config), config.run.resume);
     if (world.main() && !config.run.resume) dir_->write_classes(train_->class_names());
     step_.emplace(
-        model_, counting(make_loss(config)), make_recipe(config, loader_.batches()), world,
+        model_, counting(make_loss(config)), make_recipe(config, loader_.batches()), mesh_,
         make_strategy(config, world.size()),
         StepOptions{.seed = static_cast<std::uint64_t>(config.seed),
                     .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases}});
@@ -107,7 +108,7 @@ class Trainer {
     return {.batch = config_.data.batch,
             .shuffle = config_.data.shuffle,
             .seed = static_cast<std::uint64_t>(config_.seed),
-            .shard = world_,
+            .shard = Shard{mesh_.index("data"), mesh_.size("data")},
             .workers = static_cast<int>(config_.data.workers),
             .dtype = make_dtype(config_)};
   }
@@ -282,6 +283,7 @@ class Trainer {
   static constexpr std::int64_t log_every = 20;
   const Config& config_;
   World& world_;
+  Mesh mesh_;
   Console console_;
   std::future<Dataset> opening_test_;  // inflated beside the training set
   Dataset train_, test_;

@@ -1,0 +1,70 @@
+#include "parallel/part_costs.h"
+
+#include <chrono>
+
+#include "framework/pass.h"
+#include "framework/tape.h"
+#include "kernels/runtime.h"
+
+namespace trireme {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_of(const std::function<void()>& work) {
+  const Clock::time_point start = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// One forward and backward of a part. x becomes its output, without history.
+PartCost run_once(const Chain& chain, int part, Tensor& x) {
+  PartCost cost;
+  Runtime& memory = runtime(x.device().kind);
+  Tensor in = x.detach(), out;
+  if (part > 0) in.require_grad();
+  const std::size_t before = memory.in_use();
+  cost.forward = seconds_of([&] { out = chain.run(part, in); });
+  cost.saved = static_cast<Index>(memory.in_use()) - static_cast<Index>(before);
+  cost.output = out.view().bytes();
+  x = out.detach();
+  if (!out.requires_grad()) return cost;
+  const Tensor seed = Tensor::full(out.shape(), 1, out.dtype(), out.device());
+  Deferred weights;
+  cost.backward_input = seconds_of(
+      [&] { backward(std::span(&out, 1), std::span(&seed, 1), {.defer_weights = &weights, .hooks = false}); });
+  cost.backward_weight = seconds_of([&] { weights.run(); });
+  return cost;
+}
+
+}  // namespace
+
+std::vector<PartCost> measure_costs(const Chain& chain, Parameters& parameters, const Tensor& x, int runs) {
+  check(x.dim(0) > 0 && runs > 0, "measure_costs", "{} rows and {} runs: there must be at least one of each", x.dim(0),
+        runs);
+  Pass pass = Pass::current();
+  pass.recomputing = true;  // running statistics stay
+  pass.samples = {};
+  pass.sum = pass.norm_sum = {};
+  const PassScope scope(pass);
+  const Recording on(true);
+  std::vector<PartCost> costs(static_cast<std::size_t>(chain.size()));
+  for (int run = -1; run < runs; ++run) {
+    Tensor at = x;
+    for (int p = 0; p < chain.size(); ++p) {
+      const PartCost now = run_once(chain, p, at);
+      PartCost& least = costs[static_cast<std::size_t>(p)];
+      if (run <= 0) {
+        least = now;
+        continue;
+      }
+      least.forward = std::min(least.forward, now.forward);
+      least.backward_input = std::min(least.backward_input, now.backward_input);
+      least.backward_weight = std::min(least.backward_weight, now.backward_weight);
+    }
+    parameters.clear_grads();
+  }
+  return costs;
+}
+
+}  // namespace trireme
