@@ -122,6 +122,13 @@ void check_conv(ConvCase c, DType type, bool whole) {
   if (with_bias) close(db, eb, exact ? 0 : size * tolerance(type, places));
 }
 
+/// A copy in f64.
+Array in_f64(Array& a) {
+  Array copy(a.shape, DType::f64);
+  for (Index i = 0; i < a.size(); ++i) copy.set(i, a.get(i));
+  return copy;
+}
+
 }  // namespace
 
 TEST_CASE("convolution equals its definition", "[conv]") {
@@ -150,13 +157,42 @@ TEST_CASE("big filters' gradients, which are products of matrices, equal those i
       const Extents stride{c.stride, c.stride, 1}, pad{c.pad, c.pad, 0};
       const ConvOptions o{.stride = stride, .pad_begin = pad, .pad_end = pad};
       Array x = filled(c.x, DType::f32), dy = filled(c.y, DType::f32), dw = filled(c.w, DType::f32);
-      Array x64(c.x, DType::f64), dy64(c.y, DType::f64), dw64(c.w, DType::f64);
-      for (auto [to, from] : {std::pair{&x64, &x}, {&dy64, &dy}, {&dw64, &dw}})
-        for (Index i = 0; i < from->size(); ++i) to->set(i, from->get(i));
+      Array x64 = in_f64(x), dy64 = in_f64(dy), dw64 = in_f64(dw);
       run<kernel::ConvBackwardWeight>(dw.view(), View{}, x.view(), dy.view(), o, accumulate);
       run<kernel::ConvBackwardWeight>(dw64.view(), View{}, x64.view(), dy64.view(), o, accumulate);
       close(dw, numbers(dw64), 0);
     }
+}
+
+TEST_CASE("3 x 3 convolutions over many tiles, by Winograd's algorithm, equal those in f64", "[conv]") {
+  struct Case {
+    Index n, high, wide, in, out;
+    Extents begin, end;
+  };
+  std::uint64_t version = 1000;  // of kept filters, which go by larger tiles
+  for (const Case& c : {Case{2, 37, 29, 32, 64, {1, 1, 0}, {1, 1, 0}}, Case{4, 30, 26, 64, 32, {0, 0, 0}, {0, 0, 0}},
+                        Case{3, 24, 33, 32, 32, {2, 0, 0}, {1, 2, 0}}})
+    for (bool whole : {true, false})
+      for (bool kept : {false, true}) {
+        const Shape ys{c.n, c.high + c.begin[0] + c.end[0] - 2, c.wide + c.begin[1] + c.end[1] - 2, c.out};
+        const bool add = c.in == 32;
+        INFO(to_string(ys) << " whole numbers " << whole << " kept " << kept);
+        ConvOptions o{.pad_begin = c.begin, .pad_end = c.end, .relu = !add};
+        Array x = filled({c.n, c.high, c.wide, c.in}, DType::f32, whole), dy = filled(ys, DType::f32, whole),
+              w = filled({c.out, 3, 3, c.in}, DType::f32, whole), bias = filled({c.out}, DType::f32, whole),
+              y = filled(ys, DType::f32, whole), dx = filled(x.shape, DType::f32, whole);
+        Array x64 = in_f64(x), dy64 = in_f64(dy), w64 = in_f64(w), bias64 = in_f64(bias), y64 = in_f64(y),
+              dx64 = in_f64(dx);
+        run<kernel::Conv>(y64.view(), x64.view(), w64.view(), bias64.view(), add ? y64.view() : View{}, o);
+        run<kernel::ConvBackwardInput>(dx64.view(), dy64.view(), w64.view(), o, add);
+        o.filter_version = kept ? ++version : 0;
+        run<kernel::Conv>(y.view(), x.view(), w.view(), bias.view(), add ? y.view() : View{}, o);
+        run<kernel::ConvBackwardInput>(dx.view(), dy.view(), w.view(), o, add);
+        double largest = 0;
+        for (double v : numbers(y64)) largest = std::max(largest, std::abs(v));
+        close(y, numbers(y64), kept ? 2e-5 * largest : whole ? 0 : tolerance(DType::f32, 9 * c.in));
+        close(dx, numbers(dx64), whole ? 0 : tolerance(DType::f32, 9 * c.out));
+      }
 }
 
 TEST_CASE("convolution of one channel, at several thread counts", "[conv]") {

@@ -43,6 +43,29 @@ ConvShape conv_shape(const View& x, const View& w, const View& y, const ConvOpti
   return s;
 }
 
+bool turns(const ConvShape& s) {
+  if (s.options.groups != 1) return false;
+  bool narrow = s.filter_cells() == 1, dense = true;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(s.dims); ++d) {
+    const Index reach = s.options.dilation[d] * (s.filter[d] - 1);
+    narrow = narrow && s.options.pad_begin[d] == 0 && s.options.pad_end[d] == 0;
+    dense = dense && s.options.stride[d] == 1 && s.options.pad_begin[d] <= reach && s.options.pad_end[d] <= reach;
+  }
+  return narrow || dense;
+}
+
+ConvShape turned(const ConvShape& s) {
+  ConvShape t = s;
+  std::swap(t.c_in, t.c_out);
+  t.in = s.out, t.out = s.filter_cells() == 1 ? s.out : s.in;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(s.dims); ++d) {
+    const Index reach = s.options.dilation[d] * (s.filter[d] - 1);
+    t.options.stride[d] = 1;
+    t.options.pad_begin[d] = reach - s.options.pad_begin[d], t.options.pad_end[d] = reach - s.options.pad_end[d];
+  }
+  return t;
+}
+
 void add_residual(const View& y, const View& residual, bool relu) {
   dispatch_float(y.dtype, kernel::Conv::name, [&](auto t) {
     using T = decltype(t);
@@ -74,6 +97,7 @@ void conv(View y, View x, View w, View bias, View residual, const ConvOptions& o
         "bias is {}, the output {}", bias.dtype, y.dtype);
   if (residual) check_same(y, residual, op);
   if (y.numel() == 0) return;
+  if (conv_winograd(y, x, w, bias, residual, s)) return;
   if (y.dtype != DType::f64 && !conv_direct_few(x, s)) {
     if (onednn::conv_forward(y, x, w, bias, residual, s)) return;
     InF32 xf(x), wf(w), bf(bias), rf(residual);  // residual is read before y, perhaps its block, is written
@@ -105,6 +129,7 @@ void conv_backward_input(View dx, View dy, View w, const ConvOptions& o, bool ac
     if (accumulate) add_residual(dx, to, false);
     return;
   }
+  if (conv_winograd_backward_input(dx, dy, w, s, accumulate)) return;
   if (onednn::conv_backward_input(dx, dy, w, s, accumulate)) return;
   InF32 dyf(dy), wf(w);
   OutF32 dxf(dx, accumulate);

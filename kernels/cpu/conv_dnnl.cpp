@@ -1,8 +1,5 @@
 #include "kernels/cpu/conv_dnnl.h"
 
-#include <map>
-#include <memory>
-
 namespace trireme::onednn {
 
 Geometry::Geometry(const ConvShape& s) {
@@ -42,9 +39,7 @@ namespace {
 struct ForwardPlan {
   Prepared pack, run;  // pack is empty when our filter layout is the primitive's
   std::size_t packed = 0;
-  // Packed filters of one version, by the address of what they were made from.
-  std::uint64_t version = 0;
-  std::map<const void*, std::unique_ptr<Scratch>> kept = {};
+  KeptFilters kept = {};
 };
 
 ForwardPlan plan_forward(const View& y, const View& x, const View& w, const View& bias, bool relu, bool sum,
@@ -56,22 +51,6 @@ ForwardPlan plan_forward(const View& y, const View& x, const View& w, const View
   if (bias) args.push_back({DNNL_ARG_BIAS, pd.bias_desc()});
   return {reorder(g.w(w.dtype), pd.weights_desc()), Prepared(dnnl::convolution_forward(pd), args, pd.scratchpad_desc()),
           pd.weights_desc().get_size()};
-}
-
-/// w as the primitive wants it: kept from an earlier call if the version says so, or packed into `now`.
-const void* packed_filter(ForwardPlan& plan, const View& w, std::uint64_t version, Scratch& now) {
-  if (version == 0) {
-    plan.pack({w.data, now.data()});
-    return now.data();
-  }
-  if (plan.version != version) plan.kept.clear();
-  plan.version = version;
-  auto& block = plan.kept[w.data];
-  if (!block) {
-    block = std::make_unique<Scratch>(plan.packed);
-    plan.pack({w.data, block->data()});
-  }
-  return block->data();
 }
 
 }  // namespace
@@ -86,7 +65,10 @@ bool conv_forward(const View& y, const View& x, const View& w, const View& bias,
   if (!plan.run) return false;
   const std::uint64_t version = s.options.filter_version;
   Scratch now(plan.pack && version == 0 ? plan.packed : 0);
-  const void* filter = plan.pack ? packed_filter(plan, w, version, now) : w.data;
+  auto pack = [&](void* to) { plan.pack({w.data, to}); };
+  const void* filter = plan.pack ? now.data() : w.data;
+  if (plan.pack && version != 0) filter = plan.kept.get(version, w.data, plan.packed, pack);
+  if (plan.pack && version == 0) pack(now.data());
   if (bias)
     plan.run({x.data, filter, y.data, bias.data});
   else

@@ -11,34 +11,6 @@ struct BackwardInputPlan {
   std::size_t packed = 0;
 };
 
-/// The gradient by the input of a convolution with stride 1 is itself a convolution: of dy, with the filter turned
-/// around (cells reversed, input and output channels swapped). oneDNN's forward code is faster than its backward code.
-/// 1 x 1 filters without padding serve with any stride: their result is then spread over the cells that the forward
-/// read.
-bool turns(const ConvShape& s) {
-  if (s.options.groups != 1) return false;
-  bool narrow = s.filter_cells() == 1, dense = true;
-  for (std::size_t d = 0; d < static_cast<std::size_t>(s.dims); ++d) {
-    const Index reach = s.options.dilation[d] * (s.filter[d] - 1);
-    narrow = narrow && s.options.pad_begin[d] == 0 && s.options.pad_end[d] == 0;
-    dense = dense && s.options.stride[d] == 1 && s.options.pad_begin[d] <= reach && s.options.pad_end[d] <= reach;
-  }
-  return narrow || dense;
-}
-
-/// The convolution that turns() speaks of: from dy's cells to dx's, or to as many as dy has.
-ConvShape turned(const ConvShape& s) {
-  ConvShape t = s;
-  std::swap(t.c_in, t.c_out);
-  t.in = s.out, t.out = s.filter_cells() == 1 ? s.out : s.in;
-  for (std::size_t d = 0; d < static_cast<std::size_t>(s.dims); ++d) {
-    const Index reach = s.options.dilation[d] * (s.filter[d] - 1);
-    t.options.stride[d] = 1;
-    t.options.pad_begin[d] = reach - s.options.pad_begin[d], t.options.pad_end[d] = reach - s.options.pad_end[d];
-  }
-  return t;
-}
-
 /// to [O, cells, I] = from with its cells in reverse order.
 void reverse_cells(std::byte* to, const View& w, Index cells) {
   const Index cell = w.shape[-1] * size_of(w.dtype);
@@ -102,6 +74,7 @@ BackwardInputPlan plan_backward(const View& dx, const View& dy, const View& w, c
 }  // namespace
 
 bool conv_backward_input(const View& dx, const View& dy, const View& w, const ConvShape& s, bool accumulate) {
+  // oneDNN's forward code is faster than its backward code.
   const bool turn = turns(s), sparse = turn && s.in != s.out && s.filter_cells() == 1;
   const bool sum = accumulate && turn && !sparse;  // the primitive itself adds
   auto& plan = planned<BackwardInputPlan>(1, {&dy, &dx, &w}, s.options, sum, [&] {

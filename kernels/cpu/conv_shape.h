@@ -24,6 +24,13 @@ struct ConvShape {
 /// From input x, filter w and output y (or their gradients). Throws Error when they do not fit one another.
 ConvShape conv_shape(const View& x, const View& w, const View& y, const ConvOptions& o, std::string_view op);
 
+/// The gradient by the input of a convolution with stride 1 is itself a convolution: of dy, with the filter turned
+/// around (cells reversed, input and output channels swapped). 1 x 1 filters without padding serve with any stride:
+/// their result is then spread over the cells that the forward read.
+bool turns(const ConvShape&);
+/// The convolution that turns() speaks of: from dy's cells to dx's, or to as many as dy has.
+ConvShape turned(const ConvShape&);
+
 /// y += residual, then ReLU if asked: for convolutions that cannot do it themselves.
 void add_residual(const View& y, const View& residual, bool relu);
 
@@ -39,5 +46,11 @@ bool conv_direct_many(const View& x, const ConvShape&);
 void conv_direct(View y, View x, View w, View bias, const ConvShape&);
 void conv_backward_weight_few(View dw, View dbias, View x, View dy, const ConvShape&, bool accumulate);
 void conv_backward_weight_many(View dw, View x, View dy, const ConvShape&, bool accumulate);
+
+// f32 with AVX-512, 3 x 3 with stride 1: see conv_winograd.cpp. False where they do not suit or do not pay.
+// y = conv(x, w), then bias, residual (perhaps in y's own block) and ReLU if asked; dx (+)=.
+bool conv_winograd(const View& y, const View& x, const View& w, const View& bias, const View& residual,
+                   const ConvShape&);
+bool conv_winograd_backward_input(const View& dx, const View& dy, const View& w, const ConvShape&, bool accumulate);
 
 }  // namespace trireme
