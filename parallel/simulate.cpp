@@ -133,7 +133,7 @@ class Simulator {
       const int send = queue.front();
       queue.pop();
       const Node& from = nodes_[send];
-      const Index bytes = message_bytes(plan_, plan_.roles[from.role], *from.action);
+      const Index bytes = a.part >= 0 ? plan_.parts[a.part].cost.output : 0;
       meet({send, n}, {from.role}, options_.latency + static_cast<double>(bytes) * per_byte());
     }
   }
@@ -199,7 +199,10 @@ class Simulator {
     double start = now;
     for (int role : m.senders) start = std::max(start, link_free_[role]);
     for (int role : m.senders) link_free_[role] = start + m.seconds;
-    for (int other : m.nodes) post(start + m.seconds, other, false);
+    for (int other : m.nodes) {
+      if (nodes_[other].action->verb != Verb::recv) nodes_[other].begin = start;
+      post(start + m.seconds, other, false);
+    }
   }
   void finish(int n, double now) {
     nodes_[n].end = now;
@@ -241,15 +244,6 @@ int peak_in_flight(const Role& role) {
     if (is_backward(a) && --left[{stretch[a.part], a.micro}] == 0) alive.erase({stretch[a.part], a.micro});
   }
   return static_cast<int>(most);
-}
-
-Index message_bytes(const Plan& plan, const Role& role, const Action& send) {
-  for (ActionId from : send.after) {
-    const Action& a = role.actions[from];
-    if (a.verb == Verb::forward) return plan.parts[a.part].cost.output;
-    if (is_backward(a)) return a.part > 0 ? plan.parts[a.part - 1].cost.output : 0;
-  }
-  return send.part >= 0 ? plan.parts[send.part].cost.output : 0;
 }
 
 Simulation simulate(const Plan& plan, const SimulateOptions& options) {

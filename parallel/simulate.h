@@ -19,26 +19,25 @@ struct SimulateOptions {
 };
 
 struct Simulation {
+  /// One rank per role, in the roles' order. Waiting for a link or a partner is not in the spans, save those of recv.
+  Timeline timeline;
   double makespan = 0;       ///< seconds from first to last action
   std::vector<double> busy;  ///< seconds of compute, by role
   /// Idle over busy time, all roles together: 0 is a full machine. For equal stages (p - 1) / m under 1F1B.
   double bubble = 0;
   std::vector<int> in_flight;  ///< peak_in_flight, by role
-  Timeline timeline;           ///< one rank per role, in the roles' order
 };
 
 /// Compute actions run one after another, communication starts in list order (and then overlaps); a message leaves when
-/// both ends have started and the sender's link is free. An action on_ready starts when backward has gone through the
-/// part's slice down to its beginning, at an even pace. A collective of n bytes over p ranks takes, by rings (Patarasuk
-/// and Yuan, JPDC 69, 2009), with latency a and b seconds per byte: all_reduce and average 2(p-1)(a + n/p b),
-/// reduce_scatter and all_gather (p-1)(a + n/p b), broadcast (p-1)a + n b.
-/// The plan has been checked; throws Error for one that does not end.
+/// both ends have started and the sender's link is free, and carries the output of its part (or that output's
+/// gradient). An action on_ready starts when backward has gone through the part's slice down to its beginning, at an
+/// even pace. A collective of n bytes over p ranks takes, by rings (Patarasuk and Yuan, JPDC 69, 2009), with latency a
+/// and b seconds per byte: all_reduce and average 2(p-1)(a + n/p b), reduce_scatter and all_gather (p-1)(a + n/p b),
+/// broadcast (p-1)a + n b. The plan has been checked; throws Error for one that does not end.
 Simulation simulate(const Plan&, const SimulateOptions& = {});
 
 /// The most micro-batches that the role holds at once: run forward by a stretch of neighbouring parts and not yet
 /// wholly backward, counted once per stretch.
 int peak_in_flight(const Role&);
-/// Bytes that crossing a cut takes: a part's output, forward, or that output's gradient, backward.
-Index message_bytes(const Plan&, const Role&, const Action& send);
 
 }  // namespace trireme

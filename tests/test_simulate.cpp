@@ -57,10 +57,10 @@ Plan gpipe_by_hand(int stages, int micros) {
     for (int m = 0; m < micros; ++m) {
       const Action backward{.verb = Verb::backward, .part = s, .micro = m};
       if (s + 1 < stages)
-        role.actions.push_back(message(Verb::recv, s + 1, m, 1)), append(role, backward);
+        role.actions.push_back(message(Verb::recv, s, m, 1)), append(role, backward);
       else
         role.actions.push_back(backward);
-      if (s > 0) append(role, message(Verb::send, s, m, -1));
+      if (s > 0) append(role, message(Verb::send, s - 1, m, -1));
     }
     role.actions.push_back({.verb = Verb::update, .slice = plan.parts[s].slice});
     plan.roles.push_back(std::move(role));

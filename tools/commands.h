@@ -28,6 +28,12 @@ struct BenchOptions {
   bool infer = false;
 };
 
+struct PlanOptions {
+  std::string cost = "measured";      ///< of parts: "measured" on this machine, or all "equal"
+  double latency = 0, bandwidth = 0;  ///< of a message: seconds; bytes per second, 0: any number
+  std::string trace, svg, html;       ///< files to write
+};
+
 std::string version();
 int info();
 int train_command(int argc, char** argv, const Config&);
@@ -39,6 +45,8 @@ int predict(const PredictOptions&);
 int export_command(const ExportOptions&);
 /// Speed of the config's model on synthetic images, by layer and by kind of work.
 int bench_command(int argc, char** argv, const Config&, const BenchOptions&);
+/// The plan of the config's strategy as a table, its costs, and its timeline.
+int plan_show(const Config&, const PlanOptions&);
 /// Weights of another framework to a safetensors file `to` ("": none is written), and a table of them when listing.
 int import_command(const std::string& from, const std::string& to, bool listing);
 /// Fills the parameters from a weights file or the run's newest checkpoint. Returns where they came from.

@@ -1,4 +1,4 @@
-// trireme: train, eval, predict, pack, import, export, bench, info.
+// trireme: train, eval, predict, pack, import, export, bench, plan, info.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -94,7 +94,7 @@ class CommandLine {
   CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", version());
-    train(), eval(), predict_images(), pack(), import(), export_model(), bench();
+    train(), eval(), predict_images(), pack(), import(), export_model(), bench(), plan();
     add("info", "build, devices, MPI, threads, versions", [] { return info(); });
   }
   int run();
@@ -113,6 +113,7 @@ class CommandLine {
   void import();
   void export_model();
   void bench();
+  void plan();
   void add_model(CLI::App& verb) { verb.add_option("model", model_, model_names())->type_name("MODEL"); }
   static void add_weights(CLI::App& verb, std::string& file) {
     verb.add_option("--weights", file, "safetensors file to use instead of the newest checkpoint")->type_name("FILE");
@@ -139,6 +140,7 @@ class CommandLine {
   PredictOptions predict_;
   ExportOptions export_;
   BenchOptions bench_;
+  PlanOptions plan_;
 };
 
 void CommandLine::train() {
@@ -206,6 +208,25 @@ void CommandLine::bench() {
   add_model(verb);
   verb.add_option("--steps", bench_.steps, "steps to time, after two that prepare everything")->type_name("N");
   verb.add_flag("--infer", bench_.infer, "evaluation instead of training, batch norms folded");
+  add_settings(verb, given_);
+}
+
+void CommandLine::plan() {
+  CLI::App& verb = add("plan", "show what every rank does in a step under a strategy, what it costs, and when", [this] {
+    return configured([this](const Config& config) { return plan_show(config, plan_); });
+  });
+  verb.add_option("what", to_, "show")->required()->check(CLI::IsMember({"show"}))->type_name("");
+  verb.add_option("model,--model", model_, model_names())->type_name("MODEL");
+  verb.add_option("--cost", plan_.cost, "of the model's parts: measured here, or all equal")
+      ->check(CLI::IsMember({"measured", "equal"}))
+      ->type_name("");
+  verb.add_option("--latency", plan_.latency, "seconds before a message arrives")->type_name("SECONDS");
+  verb.add_option("--bandwidth", plan_.bandwidth, "bytes per second that a rank sends; 0: any number")
+      ->type_name("BYTES");
+  verb.add_option("--trace", plan_.trace, "write the timeline for ui.perfetto.dev or chrome://tracing")
+      ->type_name("FILE");
+  verb.add_option("--svg", plan_.svg, "write it as a picture")->type_name("FILE");
+  verb.add_option("--html", plan_.html, "write the picture and the table as a page")->type_name("FILE");
   add_settings(verb, given_);
 }
 
