@@ -7,9 +7,9 @@ namespace trireme {
 
 Tensor Recompute::operator()(const Tensor& x) const {
   Module layer = layer_;  // a handle
-  std::vector<Tensor> inputs{x};
+  std::vector<Tensor> inputs{x.with_spread({})};  // the layer's ops see to spreads
   layer.visit(Visit([&inputs](const Leaf& leaf) {
-    if (leaf.use != Use::buffer) inputs.push_back(*leaf.tensor);
+    if (leaf.use != Use::buffer) inputs.push_back(leaf.tensor->with_spread({}));
   }));
   if (!taping(inputs)) return layer(x);
 

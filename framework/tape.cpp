@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "framework/launch.h"
+#include "framework/spread.h"
 #include "framework/trace.h"
 #include "kernels/elementwise.h"
 
@@ -285,6 +286,14 @@ Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Detail detai
   if (mode.grad_off) return y;
   const auto wanted = [](const Tensor& t) { return t && t.impl()->node; };
   if (std::none_of(inputs.begin(), inputs.end(), wanted)) return y;
+  if (!y.spread()) {
+    const auto spread = std::find_if(inputs.begin(), inputs.end(), [](const Tensor& t) { return t.spread(); });
+    check(spread == inputs.end(), op,
+          "an operand is {} of {}, the rest is on other ranks, and this op runs on whole tensors only: keep the layer "
+          "that calls it out of the split",
+          spread == inputs.end() ? Shape{} : spread->shape(),
+          spread == inputs.end() ? Shape{} : spread->spread()->whole());
+  }
   auto node = std::make_shared<Node>();
   node->op = op;
   node->inputs.reserve(inputs.size());

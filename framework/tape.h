@@ -95,6 +95,7 @@ struct Tensor::Impl {
   Shape shape;
   DType dtype = DType::f32;
   std::shared_ptr<Node> node;  // null: not on the tape
+  std::shared_ptr<const Spread> spread;
 };
 
 /// What an op's name and inputs leave open: its options. Borrowed; only a Trace copies them.
@@ -113,6 +114,7 @@ class Detail {
 
 /// Puts y on the tape if any input is (and recording is on); returns y. op is a literal: it stands in error messages
 /// and, with detail, in a Trace (framework/trace.h).
+/// Throws Error when an input is spread (framework/spread.h) and y is not: the op has not asked what others hold.
 /// The inputs that belong to the second half (weights) need not be told apart: whoever calls into/put decides.
 Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Detail detail, Backward backward);
 inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Detail detail, BackwardFn backward) {

@@ -74,7 +74,11 @@ Tensor Tensor::of(std::span<const double> values, const Shape& shape, DType dtyp
   });
   return t;
 }
-Tensor Tensor::like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
+Tensor Tensor::like(const Tensor& other) {
+  Tensor y = empty(other.shape(), other.dtype(), other.device());
+  y.impl_->spread = other.impl_->spread;
+  return y;
+}
 
 const Shape& Tensor::shape() const { return deref(impl_, "shape").shape; }
 DType Tensor::dtype() const { return deref(impl_, "dtype").dtype; }
@@ -83,6 +87,15 @@ View Tensor::view() const {
   if (!impl_) return {};
   return {static_cast<std::byte*>(impl_->block->data) + impl_->offset, impl_->shape, impl_->dtype,
           impl_->block->device};
+}
+
+const Spread* Tensor::spread() const { return impl_ ? impl_->spread.get() : nullptr; }
+Tensor Tensor::with_spread(std::shared_ptr<const Spread> spread) const {
+  const Impl& from = deref(impl_, "with_spread");
+  Tensor y = wrap(from.block, from.offset, from.shape, from.dtype);
+  y.impl_->node = from.node;
+  y.impl_->spread = std::move(spread);
+  return y;
 }
 
 std::vector<double> Tensor::to_vector() const {
@@ -104,6 +117,7 @@ Tensor Tensor::reshape(const Shape& wanted) const {
   const Impl& from = deref(impl_, "reshape");
   const Shape shape = resolve(from.shape, wanted);
   Tensor y = wrap(from.block, from.offset, shape, from.dtype);
+  if (shape == from.shape) y.impl_->spread = from.spread;
   if (!recording({this})) return y;
   return record("reshape", std::move(y), {*this}, [before = from.shape](const Tensor& dy, Gradients& g) {
     if (g.wants(0)) g.put(0, dy.reshape(before));
@@ -112,6 +126,7 @@ Tensor Tensor::reshape(const Shape& wanted) const {
 Tensor Tensor::to(DType type) const {
   if (type == dtype()) return *this;
   Tensor y = empty(shape(), type, device());
+  y.impl_->spread = impl_->spread;
   launch<kernel::Cast>(y, *this);
   if (!is_float(type) || !recording({this})) return y;
   return record("to", std::move(y), {*this}, [](const Tensor& dy, Gradients& g) {
@@ -121,6 +136,7 @@ Tensor Tensor::to(DType type) const {
 Tensor Tensor::to(Device target) const {
   if (target == device()) return *this;
   Tensor y = empty(shape(), dtype(), target);
+  y.impl_->spread = impl_->spread;
   y.copy_from(*this);
   if (!recording({this})) return y;
   return record("to", std::move(y), {*this},
@@ -129,7 +145,9 @@ Tensor Tensor::to(Device target) const {
 
 Tensor Tensor::detach() const {
   const Impl& from = deref(impl_, "detach");
-  return wrap(from.block, from.offset, from.shape, from.dtype);
+  Tensor y = wrap(from.block, from.offset, from.shape, from.dtype);
+  y.impl_->spread = from.spread;
+  return y;
 }
 Tensor Tensor::rows(Index begin, Index end) const {
   const Impl& from = deref(impl_, "rows");

@@ -13,6 +13,7 @@ namespace trireme {
 
 struct Node;   // framework/tape.h
 struct Block;  // owns memory: framework/tensor.cpp
+class Spread;  // framework/spread.h
 
 class Tensor {
  public:
@@ -26,7 +27,7 @@ class Tensor {
   static Tensor scalar(double value, DType = DType::f32, Device = cpu());
   /// Copies values, converting to dtype. values.size() must equal shape.numel().
   static Tensor of(std::span<const double> values, const Shape&, DType = DType::f32);
-  /// Same shape, type and device as other, contents undefined.
+  /// Same shape, type, device and spread as other, contents undefined.
   static Tensor like(const Tensor& other);
 
   explicit operator bool() const { return impl_ != nullptr; }
@@ -71,6 +72,11 @@ class Tensor {
   /// Runs the tape from this scalar (seed 1).
   void backward() const;
   void backward(const Tensor& seed) const;
+
+  /// Set when this block is a part of a tensor that several hold together; null: it is all there is.
+  const Spread* spread() const;
+  /// Same block, same place on the tape, of another spread. Null: a tensor in its own right.
+  Tensor with_spread(std::shared_ptr<const Spread>) const;
 
   /// Identity of the handle: equal for copies of one Tensor.
   const void* id() const { return impl_.get(); }

@@ -1,5 +1,6 @@
 // Mesh: ranks on named axes. Mesh(world, {{"pipe", 2}, {"data", 4}}); the last axis varies fastest. A strategy names an
-// axis, never a rank.
+// axis, never a rank. Axes joined by + are one: "data+h" has the ranks of both, the last named fastest; those that are
+// not there are left out.
 #pragma once
 #include <map>
 #include <memory>
@@ -29,12 +30,15 @@ class Mesh {
   explicit Mesh(World&);
 
   const std::vector<Axis>& axes() const { return axes_; }
-  int size(const std::string& axis) const;      ///< 1 for an axis that is not there
-  int index(const std::string& axis) const;     ///< this rank's coordinate
-  Communicator& comm(const std::string& axis);  ///< the ranks that differ from this one along axis only
+  int size(const std::string& axis) const;   ///< 1 for an axis that is not there
+  int index(const std::string& axis) const;  ///< this rank's coordinate
+  /// The ranks that differ from this one along axis only. A collective call, at first, where axis is several.
+  Communicator& comm(const std::string& axis);
   World& world() { return world_; }
 
  private:
+  std::vector<std::size_t> find(const std::string& axis) const;
+
   World& world_;
   std::vector<Axis> axes_;
   std::vector<int> at_;

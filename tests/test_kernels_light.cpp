@@ -173,7 +173,7 @@ TEST_CASE("dropout is Philox keyed by sample id") {
         Index rows = 5;
         Numbers ids{12, 0, 5000000000, 3, -1};
         Data x = random({rows, width}, t, 1, 2), y({rows, width}, t), sample({rows}, DType::i64, ids);
-        run<kernel::Dropout>(y, x, sample, p, key);
+        run<kernel::Dropout>(y, x, sample, View{}, p, key);
         Numbers in = x.values(), expected;
         for (Index r = 0; r < rows; ++r)
           for (Index e = 0; e < width; ++e) {
@@ -190,8 +190,8 @@ TEST_CASE("dropout is Philox keyed by sample id") {
   Data x({300, 1000}, DType::f32, Numbers(300000, 1)), y(x.shape(), DType::f32), z(x.shape(), DType::f32);
   Data reversed({300}, DType::i64);
   for (Index i = 0; i < 300; ++i) View(reversed).as<Index>()[i] = 299 - i;
-  run<kernel::Dropout>(y, x, View{}, 0.25, key);
-  run<kernel::Dropout>(z, x, reversed, 0.25, key);
+  run<kernel::Dropout>(y, x, View{}, View{}, 0.25, key);
+  run<kernel::Dropout>(z, x, reversed, View{}, 0.25, key);
   Numbers a = y.values(), b = z.values();
   for (std::size_t r = 0; r < 300; ++r)
     REQUIRE(std::equal(a.begin() + static_cast<Index>(r) * 1000, a.begin() + static_cast<Index>(r + 1) * 1000,
@@ -199,7 +199,7 @@ TEST_CASE("dropout is Philox keyed by sample id") {
   double kept = static_cast<double>(std::count_if(a.begin(), a.end(), [](double v) { return v != 0; })) / 300000;
   CHECK(std::abs(kept - 0.75) < 5 * std::sqrt(0.25 * 0.75 / 300000));  // five deviations
   Data none({0, 8}, DType::f32);
-  run<kernel::Dropout>(none, none, View{}, 0.5, key);
+  run<kernel::Dropout>(none, none, View{}, View{}, 0.5, key);
 }
 
 TEST_CASE("copy_box and permute move every type") {

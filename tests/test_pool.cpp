@@ -161,14 +161,14 @@ TEST_CASE("the fused tail equals bias, ReLU, pooling and dropout one after anoth
         if (summed.get(k) <= 0) summed.set(k, 0);
       }
       run<kernel::MaxPool>(pooled.view(), winner.view(), summed.view(), c.o);
-      run<kernel::Dropout>(dropped.view(), pooled.view(), sample.view(), p, key);
+      run<kernel::Dropout>(dropped.view(), pooled.view(), sample.view(), View{}, p, key);
       run<kernel::BiasReluPoolDropout>(y.view(), index.view(), x.view(), bias.view(), sample.view(), c.o, p, key);
       CHECK(std::memcmp(y.data(), dropped.data(), y.bytes.size()) == 0);
 
       Array dy = filled(c.y, type, false), through(c.y, type), unpooled(c.x, type), dx = filled(c.x, type);
       Array db = filled({c.channels}, type);
       auto eb = accumulate ? numbers(db) : std::vector<double>(static_cast<std::size_t>(c.channels));
-      run<kernel::Dropout>(through.view(), dy.view(), sample.view(), p, key);
+      run<kernel::Dropout>(through.view(), dy.view(), sample.view(), View{}, p, key);
       run<kernel::MaxPoolBackward>(unpooled.view(), through.view(), winner.view(), c.o);
       for (Index k = 0; k < x.size(); ++k) {
         if (summed.get(k) <= 0) unpooled.set(k, 0);

@@ -68,6 +68,7 @@ Tensor pick(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
+  if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, add);
   Tensor y = zip<pointwise::Add>(a, b);
   if (!recording({&a, &b})) return y;
   return record("add", std::move(y), {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
@@ -76,6 +77,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
   });
 }
 Tensor sub(const Tensor& a, const Tensor& b) {
+  if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, sub);
   Tensor y = zip<pointwise::Sub>(a, b);
   if (!recording({&a, &b})) return y;
   return record("sub", std::move(y), {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
@@ -84,6 +86,7 @@ Tensor sub(const Tensor& a, const Tensor& b) {
   });
 }
 Tensor mul(const Tensor& a, const Tensor& b) {
+  if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, mul);
   Tensor y = zip<pointwise::Mul>(a, b);
   if (!recording({&a, &b})) return y;
   return record("mul", std::move(y), {a, b}, [a, b](const Tensor& dy, Gradients& g) {
@@ -92,6 +95,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
   });
 }
 Tensor div(const Tensor& a, const Tensor& b) {
+  if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, div);
   Tensor y = zip<pointwise::Div>(a, b);
   if (!recording({&a, &b})) return y;
   const Tensor kept = y.detach();
@@ -107,7 +111,13 @@ Tensor div(const Tensor& a, const Tensor& b) {
     pass_on(g, 0, sa, da);
   });
 }
-Tensor maximum(const Tensor& a, const Tensor& b) { return pick<pointwise::Maximum, pointwise::MaximumShare>(a, b); }
-Tensor minimum(const Tensor& a, const Tensor& b) { return pick<pointwise::Minimum, pointwise::MinimumShare>(a, b); }
+Tensor maximum(const Tensor& a, const Tensor& b) {
+  if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, maximum);
+  return pick<pointwise::Maximum, pointwise::MaximumShare>(a, b);
+}
+Tensor minimum(const Tensor& a, const Tensor& b) {
+  if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, minimum);
+  return pick<pointwise::Minimum, pointwise::MinimumShare>(a, b);
+}
 
 }  // namespace trireme

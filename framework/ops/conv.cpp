@@ -33,6 +33,7 @@ Shape conv_shape(const Shape& x, const Shape& w, const ConvOptions& o) {
 Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o, Tensor residual) {
   ops::check_float("conv", x);
   check(w_given.defined(), "conv", "the filter is undefined");
+  if (const Spread* s = ops::spread_of({&x, &w_given})) return s->conv(x, w_given, bias_given, o, residual);
   const Shape shape = conv_shape(x.shape(), w_given.shape(), o);
   ops::check_channels("conv", "bias", bias_given, shape[-1], true);
   const Tensor w = ops::in_type(w_given, x.dtype()), bias = ops::in_type(bias_given, x.dtype());

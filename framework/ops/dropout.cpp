@@ -19,19 +19,23 @@ Tensor ops::sample_ids(const char* op, Index rows, Device device) {
   return ids.device() == device ? ids : ids.detach().to(device);
 }
 
+Tensor ops::dropout_rows(const Tensor& x, const Tensor& sample, const Tensor& first, double p, std::uint64_t layer) {
+  const std::uint64_t key = pass_key(layer);
+  Tensor y = Tensor::like(x);
+  launch<kernel::Dropout>(y, x, sample, first, p, key);
+  if (!recording({&x})) return y;
+  return record("dropout", std::move(y), {x}, [sample, first, p, key](const Tensor& dy, Gradients& g) {
+    give(g, 0, [&](const Tensor& dx) { launch<kernel::Dropout>(dx, dy, sample, first, p, key); });
+  });
+}
+
 Tensor dropout(const Tensor& x, double p, std::uint64_t layer) {
   ops::check_float("dropout", x);
   check(p >= 0 && p < 1, "dropout", "probability {} lies outside [0, 1)", p);
   if (p == 0 || !Pass::current().training) return x;
   check(x.rank() >= 1, "dropout", "a scalar has no rows to draw masks for");
-  const Tensor sample = ops::sample_ids("dropout", x.dim(0), x.device());
-  const std::uint64_t key = ops::pass_key(layer);
-  Tensor y = Tensor::like(x);
-  launch<kernel::Dropout>(y, x, sample, p, key);
-  if (!recording({&x})) return y;
-  return record("dropout", std::move(y), {x}, [sample, p, key](const Tensor& dy, Gradients& g) {
-    give(g, 0, [&](const Tensor& dx) { launch<kernel::Dropout>(dx, dy, sample, p, key); });
-  });
+  if (x.spread()) return x.spread()->dropout(x, p, layer);
+  return ops::dropout_rows(x, ops::sample_ids("dropout", x.dim(0), x.device()), {}, p, layer);
 }
 
 }  // namespace trireme

@@ -2,6 +2,7 @@
 // layer.
 #pragma once
 #include "framework/launch.h"
+#include "framework/spread.h"
 #include "framework/tape.h"
 #include "kernels/elementwise.h"
 #include "kernels/shape.h"

@@ -49,6 +49,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
 
 Tensor linear(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, bool relu) {
   ops::check_float("linear", x);
+  if (const Spread* s = ops::spread_of({&x, &w_given})) return s->linear(x, w_given, bias_given, relu);
   check(x.rank() >= 1 && w_given && w_given.rank() == 2 && x.dim(-1) == w_given.dim(1), "linear",
         "input {} does not fit the weight {}: its last extent must be the weight's second", x.shape(),
         w_given ? w_given.shape() : Shape{});

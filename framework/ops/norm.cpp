@@ -116,6 +116,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   const char* op = "batch_norm";
   ops::check_float(op, x);
   check(x.rank() >= 2, op, "input is {}, expected [N, ..., C]", x.shape());
+  if (const Spread* s = ops::spread_of({&x, &gamma_given, &beta_given}))
+    return s->batch_norm(x, gamma_given, beta_given, running_mean, running_var, o, residual);
   const Index channels = x.dim(-1);
   ops::check_channels(op, "gamma", gamma_given, channels, false);
   ops::check_channels(op, "beta", beta_given, channels, false);
@@ -144,6 +146,8 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   const char* op = "layer_norm";
   ops::check_float(op, x);
   check(x.rank() >= 1, op, "a scalar has no axis to normalise over");
+  if (x.spread() && x.spread()->whole()[-1] != x.dim(-1))
+    return layer_norm(x.spread()->gather(x), gamma_given, beta_given, eps);
   ops::check_channels(op, "gamma", gamma_given, x.dim(-1), true);
   ops::check_channels(op, "beta", beta_given, x.dim(-1), true);
   const DType type = ops::accumulator(x.dtype());
@@ -178,6 +182,7 @@ template <class Forward, class Back>
 Tensor normalised(const Tensor& x) {
   ops::check_float(Forward::name, x);
   check(x.rank() >= 1, Forward::name, "a scalar has no axis to normalise over");
+  if (x.spread() && x.spread()->whole()[-1] != x.dim(-1)) return normalised<Forward, Back>(x.spread()->gather(x));
   Tensor y = Tensor::like(x);
   launch<Forward>(y, x);
   if (!recording({&x})) return y;

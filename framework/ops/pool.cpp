@@ -39,6 +39,7 @@ std::vector<int> spatial_axes(const char* op, const Tensor& x) {
 
 Tensor max_pool(const Tensor& x, const PoolOptions& o) {
   ops::check_float("max_pool", x);
+  if (x.spread()) return x.spread()->pool(x, o, max_pool);
   Tensor y = Tensor::empty(pool_shape("max_pool", x.shape(), o), x.dtype(), x.device());
   const Tensor index = Tensor::empty(y.shape(), cells(x.shape(), o) > 255 ? DType::i32 : DType::u8, x.device());
   launch<kernel::MaxPool>(y, index, x, o);
@@ -51,6 +52,7 @@ Tensor max_pool(const Tensor& x, const PoolOptions& o) {
 Tensor avg_pool(const Tensor& x, const PoolOptions& o) {
   ops::check_float("avg_pool", x);
   check(o.dilation == Extents{1, 1, 1}, "avg_pool", "dilation is for max_pool only");
+  if (x.spread()) return x.spread()->pool(x, o, avg_pool);
   Tensor y = Tensor::empty(pool_shape("avg_pool", x.shape(), o), x.dtype(), x.device());
   launch<kernel::AvgPool>(y, x, o);
   if (!recording({&x})) return y;
@@ -60,9 +62,11 @@ Tensor avg_pool(const Tensor& x, const PoolOptions& o) {
 }
 
 Tensor global_avg_pool(const Tensor& x) {
+  if (x.spread()) return x.spread()->global_pool(x, ReduceKind::mean);
   return reduce(x, ReduceKind::mean, spatial_axes("global_avg_pool", x)).reshape({x.dim(0), x.dim(-1)});
 }
 Tensor global_max_pool(const Tensor& x) {
+  if (x.spread()) return x.spread()->global_pool(x, ReduceKind::max);
   return reduce(x, ReduceKind::max, spatial_axes("global_max_pool", x)).reshape({x.dim(0), x.dim(-1)});
 }
 
@@ -71,6 +75,8 @@ Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias_given, const P
   const char* op = "bias_relu_pool_dropout";
   ops::check_float(op, x);
   check(p >= 0 && p < 1, op, "probability {} lies outside [0, 1)", p);
+  if (const Spread* s = ops::spread_of({&x, &bias_given}))
+    return dropout(max_pool(relu(bias_given ? s->zip(x, ops::in_type(bias_given, x.dtype()), add) : x), o), p, layer);
   if (!Pass::current().training) p = 0;
   const Shape shape = pool_shape(op, x.shape(), o);
   for (int s = 0; s < x.rank() - 2; ++s) {

@@ -16,8 +16,8 @@ struct Mask {
 
 template <class T>
 void drop(T* y, const T* x, Index count, std::uint64_t sample, Index first, const Mask& mask, Accumulator<T> scale) {
-  std::uint32_t bits[tile];
-  philox_fill(bits, mask.key, sample, static_cast<std::uint64_t>(first / 4), (count + 3) / 4);
+  std::uint32_t room[tile + 4], *bits = room + first % 4;
+  philox_fill(room, mask.key, sample, static_cast<std::uint64_t>(first / 4), (count + first % 4 + 3) / 4);
 #pragma omp simd
   for (Index i = 0; i < count; ++i) {
     Accumulator<T> kept = static_cast<Accumulator<T>>(x[i]) * scale;
@@ -25,13 +25,15 @@ void drop(T* y, const T* x, Index count, std::uint64_t sample, Index first, cons
   }
 }
 
-void dropout(View y, View x, View sample, double p, std::uint64_t key) {
+void dropout(View y, View x, View sample, View first, double p, std::uint64_t key) {
   constexpr auto op = kernel::Dropout::name;
   check_same(y, x, op);
   check(p >= 0 && p <= 1, op, "got p = {}, expected 0 to 1", p);
   Index rows = x.shape.rank() ? x.shape[0] : 1;
   check(!sample || (sample.dtype == DType::i64 && sample.numel() == rows), op,
         "got {} {} sample ids for {} rows, expected i64 [{}]", sample.dtype, sample.shape, rows, rows);
+  check(!first || (first.dtype == DType::i64 && first.numel() == rows), op,
+        "got {} {} first elements for {} rows, expected i64 [{}]", first.dtype, first.shape, rows, rows);
   Index n = x.numel();
   if (n == 0) return;
   Index width = n / rows, tiles = (width + tile - 1) / tile;
@@ -40,11 +42,13 @@ void dropout(View y, View x, View sample, double p, std::uint64_t key) {
     using T = decltype(t);
     auto scale = static_cast<Accumulator<T>>(1 / (1 - p));
     sweep(rows * tiles, std::min(width, tile) * 4,
-          [=, to = y.as<T>(), from = x.as<const T>(), ids = sample.as<const Index>()](Index begin, Index end) {
+          [=, to = y.as<T>(), from = x.as<const T>(), ids = sample.as<const Index>(), starts = first.as<const Index>()](
+              Index begin, Index end) {
             for (Index k = begin; k < end; ++k) {
-              Index row = k / tiles, first = k % tiles * tile, at = row * width + first;
+              Index row = k / tiles, done = k % tiles * tile, at = row * width + done;
               auto id = static_cast<std::uint64_t>(ids ? ids[row] : row);
-              drop(to + at, from + at, std::min(tile, width - first), id, first, mask, scale);
+              drop(to + at, from + at, std::min(tile, width - done), id, (starts ? starts[row] : 0) + done, mask,
+                   scale);
             }
           });
   });

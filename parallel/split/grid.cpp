@@ -1,0 +1,95 @@
+#include "parallel/split/grid.h"
+
+#include <algorithm>
+
+#include "framework/launch.h"
+#include "framework/tape.h"
+#include "kernels/runtime.h"
+#include "kernels/shape.h"
+
+namespace trireme {
+
+Grid::Grid(Mesh& mesh, const std::vector<std::string>& axes, const std::vector<std::string>& counted) {
+  std::string all;
+  for (const std::string& name : axes) {
+    if (mesh.size(name) == 1) continue;
+    if (std::count(counted.begin(), counted.end(), name)) counted_ |= 1u << axes_.size();
+    axes_.push_back({name, mesh.size(name)});
+    at_.push_back(mesh.index(name));
+    all += (all.empty() ? "" : "+") + name;
+    sums_.push_back(mesh.comm(name).split(0, mesh.index(name)));
+  }
+  if (!all.empty()) comm_ = mesh.comm(all).split(0, mesh.index(all));
+}
+
+int Grid::find(const std::string& name) const {
+  for (int i = 0; i < axes(); ++i)
+    if (this->name(i) == name) return i;
+  return -1;
+}
+
+Grid::Line Grid::line(Axes axes) const {
+  Line line;
+  std::vector<int> at = at_;
+  for (int i = 0; i < this->axes(); ++i)
+    if (axes >> i & 1) at[static_cast<std::size_t>(i)] = 0;
+  for (;;) {
+    int rank = 0;
+    for (int i = 0; i < this->axes(); ++i) rank = rank * size(i) + at[static_cast<std::size_t>(i)];
+    if (at == at_) line.me = static_cast<int>(line.ranks.size());
+    line.ranks.push_back(rank);
+    line.at.push_back(at);
+    int i = this->axes() - 1;
+    for (; i >= 0; --i) {
+      if (!(axes >> i & 1)) continue;
+      if (++at[static_cast<std::size_t>(i)] < size(i)) break;
+      at[static_cast<std::size_t>(i)] = 0;
+    }
+    if (i < 0) return line;
+  }
+}
+
+void Grid::sum(const View& x, Axes axes) const {
+  if (x.numel() == 0 || axes == 0) return;
+  Runtime& device = runtime(x.device.kind);
+  const auto bytes = static_cast<std::size_t>(x.bytes());
+  const Tensor sum = Tensor::empty(x.shape, x.dtype, x.device);
+  device.copy(sum.view().data, x.data, bytes, x.device);
+  for (int i = 0; i < this->axes(); ++i)
+    if (axes >> i & 1) sums_[static_cast<std::size_t>(i)]->all_reduce(sum).wait();
+  device.copy(x.data, sum.view().data, bytes, x.device);
+}
+
+Exchange::Exchange(const Grid& grid, const Grid::Line& line, const Route& route, const Tensor& x, const Shape& origin) {
+  for (const auto& [peer, box] : route.recvs) {
+    Tensor values = Tensor::empty(box.size, x.dtype(), x.device());
+    works_.push_back(grid.comm().recv(values, line.ranks[static_cast<std::size_t>(peer)]));
+    received_.push_back({box, std::move(values)});
+  }
+  for (const auto& [peer, box] : route.sends) {
+    const Tensor values = Tensor::empty(box.size, x.dtype(), x.device());
+    copy_box(values, box.at, x, origin, box);
+    works_.push_back(grid.comm().send(values, line.ranks[static_cast<std::size_t>(peer)]));
+  }
+}
+
+const std::vector<Exchange::Received>& Exchange::wait() {
+  for (Work& work : works_) work.wait();
+  return received_;
+}
+
+void copy_box(const Tensor& to, const Shape& to_origin, const Tensor& values, const Shape& from_origin, const Box& box,
+              bool add) {
+  if (box.empty()) return;
+  const Shape there = from(box.at, to_origin), here = from(box.at, from_origin);
+  if (!add) return launch<kernel::CopyBox>(to, there, values, here, box.size);
+  Shape zero = box.size;
+  for (int i = 0; i < zero.rank(); ++i) zero[i] = 0;
+  const Tensor sum = Tensor::empty(box.size, to.dtype(), to.device()), part = Tensor::like(sum);
+  launch<kernel::CopyBox>(sum, zero, to, there, box.size);
+  launch<kernel::CopyBox>(part, zero, values, here, box.size);
+  add_into(sum, part);
+  launch<kernel::CopyBox>(to, there, sum, zero, box.size);
+}
+
+}  // namespace trireme

@@ -1,0 +1,89 @@
+// Tensors between layouts, recorded.
+#include "framework/launch.h"
+#include "framework/tape.h"
+#include "kernels/elementwise.h"
+#include "parallel/split/sharding.h"
+
+namespace trireme {
+namespace {
+
+std::vector<Box> boxes(const Sharding& s, const Grid::Line& line) {
+  std::vector<Box> all;
+  for (const auto& at : line.at) all.push_back(s.box(at));
+  return all;
+}
+
+/// x, in layout `have`, as layout `want`. Where the source is copied each rank finds its part at home; the others'
+/// parts lie along the axes that divide the source.
+Tensor moved(const Tensor& x, const Sharding& have, const Sharding& want) {
+  Axes travel = 0;
+  for (int axis = 0; axis < x.rank(); ++axis)
+    if (const int over = have.layout()[axis]; over != Layout::none && want.layout()[axis] != over) travel |= 1u << over;
+  const Box from = have.box(), to = want.box();
+  const Tensor y = Tensor::empty(to.size, x.dtype(), x.device());
+  if (travel == 0) {
+    copy_box(y, to.at, x, from.at, to);
+    return y;
+  }
+  const Grid::Line line = have.grid().line(travel);
+  Exchange exchange(have.grid(), line, route(boxes(have, line), boxes(want, line), line.me), x, from.at);
+  copy_box(y, to.at, x, from.at, intersect(from, to));
+  for (const auto& [box, values] : exchange.wait()) copy_box(y, to.at, values, box.at, box);
+  return y;
+}
+
+}  // namespace
+
+Tensor relayout(const Tensor& x, const Sharding& to) {
+  const Sharding::Ptr have = to.of(x), want = to.shared_from_this();
+  if (have->layout() == want->layout()) return x;
+  const bool apart = want->layout().axes() != 0;
+  const Tensor in = x.with_spread({});
+  Tensor y = moved(in, *have, *want);
+  if (recording({&in}))
+    y = record("relayout", std::move(y), {in}, [have, want](const Tensor& dy, Gradients& g) {
+      if (g.wants(0)) g.put(0, moved(dy, *want, *have));
+    });
+  return apart ? y.with_spread(want) : y;
+}
+
+Tensor shared(const Tensor& x, const Grid& grid, Axes axes) {
+  if (axes == 0 || !recording({&x})) return x;
+  return record("shared", x.detach(), {x}, [&grid, axes](const Tensor& dy, Gradients& g) {
+    if (!g.wants(0)) return;
+    Tensor sum = sole(dy) ? dy : dy.clone();
+    grid.sum(sum, axes);
+    g.put(0, std::move(sum));
+  });
+}
+
+Tensor summed(const Tensor& x, const Grid& grid, Axes axes) {
+  if (axes == 0) return x;
+  Tensor y = x.detach();
+  grid.sum(y, axes);
+  if (!recording({&x})) return y;
+  return record("summed", std::move(y), {x}, [](const Tensor& dy, Gradients& g) { g.put(0, dy); });
+}
+
+Tensor widened(const Tensor& x, const Sharding& has, const std::vector<Box>& want, const Grid::Line& line) {
+  const std::vector<Box> have = boxes(has, line);
+  const Box mine = has.box(), wide = want[static_cast<std::size_t>(line.me)];
+  if (have == want) return x;
+  const auto grid = has.shared_from_this();  // keeps the grid
+  Tensor y = Tensor::empty(wide.size, x.dtype(), x.device());
+  Exchange exchange(has.grid(), line, route(have, want, line.me), x, mine.at);
+  copy_box(y, wide.at, x, mine.at, intersect(mine, wide));
+  for (const auto& [box, values] : exchange.wait()) copy_box(y, wide.at, values, box.at, box);
+  if (!recording({&x})) return y;
+  return record("widened", std::move(y), {x},
+                [grid, line, mine, wide, back = route(want, have, line.me)](const Tensor& dy, Gradients& g) {
+                  give(g, 0, [&](const Tensor& dx) {
+                    Exchange exchange(grid->grid(), line, back, dy, wide.at);
+                    launch<kernel::Fill>(dx, 0.0);
+                    copy_box(dx, mine.at, dy, wide.at, intersect(mine, wide));
+                    for (const auto& [box, values] : exchange.wait()) copy_box(dx, mine.at, values, box.at, box, true);
+                  });
+                });
+}
+
+}  // namespace trireme

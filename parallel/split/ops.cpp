@@ -1,0 +1,92 @@
+// The ops of a Sharding that hold no weights: pooling, dropout, elementwise pairs.
+#include "framework/ops/help.h"
+#include "framework/ops/random.h"
+#include "parallel/split/windows.h"
+
+namespace trireme {
+namespace {
+
+Tensor plain(const Tensor& t) { return t.with_spread({}); }
+
+}  // namespace
+
+Tensor Sharding::pool(const Tensor& x, const PoolOptions& o,
+                      const std::function<Tensor(const Tensor&, const PoolOptions&)>& local) const {
+  const Ptr sx = of(x);
+  const std::vector<Window> all = windows(x.rank() - 2, o);
+  const Shape whole = outputs(sx->whole(), all);
+  Layout layout = sx->layout_;
+  for (int axis = 1; axis < x.rank() - 1; ++axis)  // fewer outputs than ranks: from here on each has the whole axis
+    if (layout[axis] != Layout::none && whole[axis] < grid_->size(layout[axis])) layout[axis] = Layout::none;
+  if (!(layout == sx->layout_)) return local(relayout(x, *sx->with(sx->whole(), layout)), o);
+  const Ptr to = sx->with(whole, layout);
+  const Halo halo(*sx, *to, all);
+  const Patch mine = patch(to->box(), sx->box(), all, sx->whole());
+  PoolOptions options = o;
+  options.pad_begin = mine.before, options.pad_end = mine.behind;
+  return sx->put(local(widened(plain(x), *sx, halo.want, halo.line), options), whole, layout);
+}
+
+Tensor Sharding::global_pool(const Tensor& x, ReduceKind kind) const {
+  const Ptr sx = of(x);
+  const int last = x.rank() - 1;
+  Layout spatial_whole = sx->layout_, layout;
+  std::vector<int> axes;
+  for (int axis = 1; axis < last; ++axis) axes.push_back(axis), spatial_whole[axis] = Layout::none;
+  layout[0] = sx->layout_[0], layout[1] = sx->layout_[last];
+  const Shape whole{sx->whole()[0], sx->whole()[last]};
+  if (kind == ReduceKind::max) {
+    const Tensor all = relayout(x, *sx->with(sx->whole(), spatial_whole));
+    return sx->put(global_max_pool(plain(all)), whole, layout);
+  }
+  const Tensor share = trireme::reduce(plain(x), ReduceKind::sum, axes).reshape({x.dim(0), x.dim(last)});
+  const Tensor all = summed(share, *grid_, spatial_axes(*sx));
+  return sx->put(scale(all, 1 / static_cast<double>(sx->whole().product(1, last))), whole, layout);
+}
+
+Tensor Sharding::zip(const Tensor& a, const Tensor& b, const Binary& local) const {
+  const Ptr sa = of(a), sb = of(b);
+  // The larger of the two, or else what is divided, says how the result lies.
+  const bool first =
+      sa->whole().numel() != sb->whole().numel() ? sa->whole().numel() > sb->whole().numel() : sa->layout_.axes() != 0;
+  const Tensor &base = first ? a : b, &other = first ? b : a;
+  const Ptr to = first ? sa : sb, from = first ? sb : sa;
+  const int before = to->whole().rank() - from->whole().rank();
+  check(before >= 0, "split", "{} and {} do not broadcast to the shape of one of them", sa->whole(), sb->whole());
+  Layout layout;  // of the other: like the base, where it is not broadcast
+  for (int axis = 0; axis < from->whole().rank(); ++axis)
+    if (from->whole()[axis] == to->whole()[axis + before]) layout[axis] = to->layout_[axis + before];
+  const Axes copies = to->layout_.axes() & ~layout.axes();
+  const bool weight_like = other.spread() && from->layout_.axes() == 0;  // its gradient is counted by the plan
+  Tensor met = relayout(other, *to->with(from->whole(), layout));
+  met = weight_like ? weight(met, to->layout_.axes()) : shared(plain(met), *grid_, copies);
+  const Tensor in = base.spread() && to->layout_.axes() == 0 ? weight(base, 0) : plain(base);
+  return to->put(first ? local(in, met) : local(met, in), to->whole(), to->layout_);
+}
+
+Tensor Sharding::dropout(const Tensor& x, double p, std::uint64_t layer) const {
+  const Ptr sx = of(x);
+  const Box mine = sx->box();
+  int last = x.rank() - 1;  // the last axis that is divided: what follows it lies together in the whole sample
+  while (last > 0 && sx->layout_[last] == Layout::none) --last;
+  if (last == 0) return sx->put(trireme::dropout(plain(x), p, layer), sx->whole(), sx->layout_);
+
+  const Index run = mine.size.product(last, x.rank()), rows = x.dim(0) == 0 ? 0 : x.numel() / std::max<Index>(run, 1);
+  const Tensor ids = ops::sample_ids("dropout", x.dim(0), cpu());
+  const Tensor sample = Tensor::empty({rows}, DType::i64), first = Tensor::empty({rows}, DType::i64);
+  const Index per_sample = x.dim(0) == 0 ? 0 : rows / x.dim(0);
+  for (Index row = 0; row < rows; ++row) {
+    Index rest = row % per_sample, at = mine.at[last], stride = sx->whole()[last];
+    for (int axis = last - 1; axis > 0; --axis) {
+      at += (mine.at[axis] + rest % mine.size[axis]) * stride;
+      rest /= mine.size[axis], stride *= sx->whole()[axis];
+    }
+    sample.data<std::int64_t>()[row] = ids.data<std::int64_t>()[row / per_sample];
+    first.data<std::int64_t>()[row] = at * sx->whole().product(last + 1, x.rank());
+  }
+  const Tensor y =
+      ops::dropout_rows(plain(x).reshape({rows, run}), sample.to(x.device()), first.to(x.device()), p, layer);
+  return sx->put(y.reshape(x.shape()), sx->whole(), sx->layout_);
+}
+
+}  // namespace trireme
