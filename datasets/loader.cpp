@@ -39,12 +39,6 @@ std::vector<std::int64_t> epoch_order(Index n, bool shuffle, std::uint64_t seed,
   return order;
 }
 
-std::pair<Index, Index> share(Index n, int rank, int ranks) {
-  const Index each = n / ranks, extra = n % ranks;
-  const Index begin = rank * each + std::min<Index>(rank, extra);
-  return {begin, begin + each + (rank < extra ? 1 : 0)};
-}
-
 /// What every iteration of one loader has in common.
 struct Loader::Impl {
   Impl(Dataset data, LoaderOptions opts) : dataset(std::move(data)), options(std::move(opts)) {
@@ -52,11 +46,13 @@ struct Loader::Impl {
     size = dataset->size(), shape = dataset->shape();
     check(size > 0, "loader", "dataset {} is empty", dataset->name());
     check(options.batch >= 1, "loader", "batch is {}, it must be at least 1", options.batch);
-    const auto [rank, ranks] = options.shard;
+    const auto [rank, ranks, micros] = options.shard;
     check(ranks >= 1 && rank >= 0 && rank < ranks, "loader", "shard is rank {} of {}, the rank must lie in [0, ranks)",
           rank, ranks);
     check(ranks <= size, "loader", "{} ranks share the {} samples of {}: use at most {} ranks", ranks, size,
           dataset->name(), size);
+    check(micros >= 1 && micros <= options.batch, "loader",
+          "{} micro-batches of a batch of {}: use at most {}, or a larger batch", micros, options.batch, options.batch);
     check(options.workers >= 0, "loader", "workers is {}, it must not be negative", options.workers);
     check(options.workers == 0 || options.prefetch >= 1, "loader",
           "prefetch is {}, it must be at least 1 (or workers 0)", options.prefetch);
@@ -72,22 +68,39 @@ struct Loader::Impl {
     Batch batch;
     batch.index = index;
     batch.global = std::min(options.batch, size - index * options.batch);
-    const auto [begin, end] = share(batch.global, options.shard.rank, options.shard.size);
-    const Index rows = end - begin;
+    const auto cuts = stretches(batch.global);
+    Index rows = 0;
+    for (auto& [begin, end] : cuts) {
+      if (options.shard.micros > 1) batch.micros.push_back(end - begin);
+      rows += end - begin;
+    }
     Shape all{rows};
     for (Index extent : shape) all.push_back(extent);
     batch.x = Tensor::empty(all, options.dtype);
     batch.y = Tensor::empty({rows}, DType::i64);
     batch.samples = Tensor::empty({rows}, DType::i64);
-    const std::int64_t* ids = order.data() + index * options.batch + begin;
+    const std::int64_t* ids = order.data() + index * options.batch;
     std::vector<std::uint8_t> pixels(static_cast<std::size_t>(shape.numel()));
     const Index row_bytes = shape.numel() * size_of(options.dtype);
-    for (Index row = 0; row < rows; ++row) {
-      batch.samples.data<std::int64_t>()[row] = ids[row];
-      batch.y.data<std::int64_t>()[row] = dataset->read(ids[row], pixels, draw);
-      convert(pixels, batch.x.data<std::byte>() + row * row_bytes);
-    }
+    Index row = 0;
+    for (auto& [begin, end] : cuts)
+      for (Index at = begin; at < end; ++at, ++row) {
+        batch.samples.data<std::int64_t>()[row] = ids[at];
+        batch.y.data<std::int64_t>()[row] = dataset->read(ids[at], pixels, draw);
+        convert(pixels, batch.x.data<std::byte>() + row * row_bytes);
+      }
     return batch;
+  }
+  /// This rank's rows of a global batch, one stretch per micro-batch.
+  std::vector<std::pair<Index, Index>> stretches(Index global) const {
+    const auto [rank, ranks, micros] = options.shard;
+    std::vector<std::pair<Index, Index>> all;
+    for (int k = 0; k < micros; ++k) {
+      const auto [begin, end] = share(global, k, micros);
+      const auto [from, to] = share(end - begin, rank, ranks);
+      all.emplace_back(begin + from, begin + to);
+    }
+    return all;
   }
 
   Dataset dataset;
@@ -199,6 +212,7 @@ struct Loader::Iterator::State {
     now.step = static_cast<std::uint64_t>(epoch * loader->batches + batch.index);
     now.samples = batch.samples;
     now.global_batch = batch.global;
+    now.micros = batch.micros;
     pass.emplace(std::move(now));
   }
 

@@ -1,5 +1,6 @@
 // Loader: batches of a dataset for one rank. The order is a function of (seed, epoch) only; the global batch
-// is cut into contiguous shares, one per rank, that differ by at most one sample. No sample is dropped or
+// is cut into contiguous shares, one per rank, that differ by at most one sample (each micro-batch
+// of it, where there are several). No sample is dropped or
 // repeated; the last global batch may be short, and may leave a rank with no row.
 #pragma once
 #include <memory>
@@ -13,14 +14,17 @@ namespace trireme {
 /// Which share of each global batch is ours.
 struct Shard {
   Shard() = default;
-  Shard(int rank, int size) : rank(rank), size(size) {}
+  Shard(int rank, int size, int micros = 1) : rank(rank), size(size), micros(micros) {}
   template <class W>
   requires requires(const W& w) {
     w.rank();
     w.size();
   }
-  Shard(const W& world) : rank(world.rank()), size(world.size()) {}  // NOLINT: a World is a shard
+  Shard(const W& world) : rank(world.rank()), size(world.size()) {  // NOLINT: a World is a shard
+    if constexpr (requires { world.micros(); }) micros = world.micros();
+  }
   int rank = 0, size = 1;
+  int micros = 1;  ///< micro-batches that the global batch is cut into before the ranks share each of them
 };
 
 struct LoaderOptions {
@@ -37,11 +41,12 @@ struct LoaderOptions {
 };
 
 struct Batch {
-  Tensor x;          ///< [rows, shape...]; rows may be 0
-  Tensor y;          ///< i64 [rows]
-  Tensor samples;    ///< i64 [rows], ids
-  Index index = 0;   ///< of the global batch in the epoch
-  Index global = 0;  ///< rows of the global batch
+  Tensor x;                        ///< [rows, shape...]; rows may be 0
+  Tensor y;                        ///< i64 [rows]
+  Tensor samples;                  ///< i64 [rows], ids
+  Index index = 0;                 ///< of the global batch in the epoch
+  Index global = 0;                ///< rows of the global batch
+  std::vector<Index> micros = {};  ///< rows of each micro-batch (Shard::micros > 1)
   Index rows() const { return y ? y.numel() : 0; }
 };
 // for (auto& [x, y] : loader)
@@ -63,9 +68,6 @@ const Tensor& get(const Batch& b) {
 /// The order of an epoch: a permutation of 0..n-1 from (seed, epoch) (Fisher-Yates on Philox), or the
 /// identity.
 std::vector<std::int64_t> epoch_order(Index n, bool shuffle, std::uint64_t seed, Index epoch);
-/// Rank's share [begin, end) of a global batch of n rows.
-std::pair<Index, Index> share(Index n, int rank, int ranks);
-
 class Loader {
  public:
   /// Throws Error for an empty dataset, a batch < 1, a bad shard.

@@ -1,5 +1,8 @@
 #include "framework/layer.h"
 
+#include <algorithm>
+#include <set>
+
 #include "framework/layers.h"
 
 namespace trireme {
@@ -34,6 +37,16 @@ Sequential& Sequential::add(std::string name, Module layer) {
   check(name.find('.') == std::string::npos && !name.empty(), "sequential",
         "'{}' cannot name a layer: a name is not empty and has no dot", name);
   for (auto& [known, part] : parts_) check(known != name, "sequential", "two layers are called '{}'", name);
+  const auto waiting = groups_.empty() ? std::vector<std::string>{} : stashed_behind(groups_.size() - 1);
+  const auto waits = [&](const std::string& stashed) {
+    return std::find(waiting.begin(), waiting.end(), stashed) != waiting.end();
+  };
+  if (auto* s = layer.as<Stash>())
+    check(!waits(s->name), "sequential", "layer '{}' stashes '{}', which is stashed already and not yet added", name,
+          s->name);
+  if (auto* a = layer.as<AddStashed>())
+    check(waits(a->name), "sequential", "layer '{}' adds '{}', but no layer before it is Stash{{\"{}\"}}", name,
+          a->name, a->name);
   parts_.emplace_back(std::move(name), std::move(layer));
   fuse();
   return *this;
@@ -48,6 +61,7 @@ void Sequential::fuse() {
     g.conv = as_conv(head);
     g.linear = head.as<Linear>();
     g.norm = head.as<BatchNorm>();
+    g.stash = head.as<Stash>(), g.add = head.as<AddStashed>();
     std::size_t next = i + (g.conv || g.linear || g.norm ? 1 : 0);
     if (g.conv && part(next) && (g.norm = part(next)->as<BatchNorm>())) ++next;
     if (part(next) && is_relu(*part(next))) {
@@ -69,7 +83,15 @@ void Sequential::fuse() {
   }
 }
 
-Tensor Sequential::run(const Group& g, Tensor x) const {
+Tensor Sequential::run(const Group& g, Tensor x, Stashed& stashed) const {
+  if (g.stash) {
+    stashed.emplace(g.stash->name, x);
+    return x;
+  }
+  if (g.add) {
+    const Tensor kept = std::move(stashed.extract(g.add->name).mapped());
+    return x + (g.add->shortcut ? g.add->shortcut(kept) : kept);
+  }
   // Options are public and may have changed since add().
   const bool apart = g.count == 1 || (g.pool && !tiles(g.pool->options)) || (g.conv && g.conv->options.relu);
   if (apart) {
@@ -95,8 +117,20 @@ Tensor Sequential::run(const Group& g, Tensor x) const {
 }
 
 Tensor Sequential::operator()(Tensor x) const {
-  for (const Group& g : groups_) x = run(g, std::move(x));
+  Stashed stashed;
+  for (const Group& g : groups_) x = run(g, std::move(x), stashed);
+  check(stashed.empty(), "sequential", "'{}' is stashed, but nothing adds it: add a layer AddStashed(\"{}\")",
+        stashed.empty() ? "" : stashed.begin()->first, stashed.empty() ? "" : stashed.begin()->first);
   return x;
+}
+
+std::vector<std::string> Sequential::stashed_behind(std::size_t g) const {
+  std::set<std::string> names;
+  for (std::size_t i = 0; i <= g; ++i) {
+    if (groups_[i].stash) names.insert(groups_[i].stash->name);
+    if (groups_[i].add) names.erase(groups_[i].add->name);
+  }
+  return {names.begin(), names.end()};
 }
 
 void Sequential::visit(const Visit& v) {

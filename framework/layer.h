@@ -4,6 +4,7 @@
 #pragma once
 #include <concepts>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <typeinfo>
@@ -111,11 +112,16 @@ class Module {
   std::shared_ptr<Concept> self_;
 };
 
+/// What Stash layers have set aside and AddStashed has not yet taken, by name.
+using Stashed = std::map<std::string, Tensor>;
+
 struct ConvNd;  // framework/layers.h
 struct Linear;
 struct BatchNorm;
 struct MaxPool;
 struct Dropout;
+struct Stash;
+struct AddStashed;
 
 /// Layers in a row, named "0", "1", ... (PyTorch's nn.Sequential) or by the caller. Neighbours that one
 /// kernel serves are fused when it runs (conv+relu, linear+relu, batch_norm+relu, conv+batch_norm+relu,
@@ -142,7 +148,9 @@ class Sequential {
   /// Running the whole is running groups 0, 1, ...: one layer or a fused few each. A plan's parts are these
   /// groups.
   std::size_t groups() const { return groups_.size(); }
-  Tensor run_group(std::size_t g, Tensor x) const { return run(groups_[g], std::move(x)); }
+  Tensor run_group(std::size_t g, Tensor x, Stashed& stashed) const { return run(groups_[g], std::move(x), stashed); }
+  /// What is stashed before the end of group g and taken behind it: tensors that cross a cut there, beside the output.
+  std::vector<std::string> stashed_behind(std::size_t g) const;
   /// The layers [first, last) of group g.
   std::pair<std::size_t, std::size_t> group(std::size_t g) const {
     return {groups_[g].first, groups_[g].first + groups_[g].count};
@@ -159,9 +167,11 @@ class Sequential {
     bool relu = false;
     MaxPool* pool = nullptr;
     Dropout* dropout = nullptr;
+    const Stash* stash = nullptr;
+    const AddStashed* add = nullptr;
   };
   void fuse();
-  Tensor run(const Group&, Tensor x) const;
+  Tensor run(const Group&, Tensor x, Stashed&) const;
 
   std::vector<std::pair<std::string, Module>> parts_;
   std::vector<Group> groups_;

@@ -105,6 +105,15 @@ void BatchNorm::visit(const Visit& v) {
   v("running_mean", running_mean, Use::buffer), v("running_var", running_var, Use::buffer);
 }
 
+Tensor Stash::operator()(const Tensor&) const {
+  fail("stash", "'{}' stands alone: it works as a layer of a Sequential that also holds AddStashed(\"{}\")", name,
+       name);
+}
+Tensor AddStashed::operator()(const Tensor&) const {
+  fail("add_stashed", "'{}' stands alone: it works as a layer of a Sequential that also holds Stash{{\"{}\"}}", name,
+       name);
+}
+
 LayerNorm::LayerNorm(Index channels, double epsilon) : eps(epsilon) {
   check(channels > 0, "layer_norm", "{} channels, expected at least 1", channels);
   weight = Tensor::full({channels}, 1), bias = Tensor::zeros({channels});

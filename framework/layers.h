@@ -82,6 +82,23 @@ struct BatchNorm {
 /// filter.
 Tensor conv_norm(const ConvNd&, const BatchNorm&, const Tensor& x, Tensor residual = {});
 
+/// A skip connection between layers of one Sequential: Stash sets its input aside under a name and hands it on,
+/// AddStashed adds it, through the shortcut if there is one, to its input. Unlike a block that holds both ends, the
+/// layers between may be cut apart into pipeline stages; the stashed tensor then travels along.
+struct Stash {
+  std::string name;
+  Tensor operator()(const Tensor& x) const;  ///< throws: a Sequential serves it
+};
+struct AddStashed {
+  explicit AddStashed(std::string name, Module shortcut = {}) : name(std::move(name)), shortcut(std::move(shortcut)) {}
+  Tensor operator()(const Tensor& x) const;  ///< throws: a Sequential serves it
+  void visit(const Visit& v) {
+    if (shortcut) v("shortcut", shortcut);
+  }
+  std::string name;
+  Module shortcut;
+};
+
 /// Over the last axis.
 struct LayerNorm {
   explicit LayerNorm(Index channels, double eps = 1e-5);

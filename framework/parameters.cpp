@@ -82,11 +82,11 @@ void Parameters::clear_grads() {
   zeroed_.assign(entries_.size(), false);
 }
 
-std::vector<std::string> Parameters::zero_missing_grads() {
+std::vector<std::string> Parameters::zero_missing_grads(Slice within) {
   std::vector<std::string> missing;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const Entry& e = entries_[i];
-    if (zeroed_[i] || has_grad(e.tensor)) continue;
+    if (zeroed_[i] || e.slice.end <= within.begin || within.end <= e.slice.begin || has_grad(e.tensor)) continue;
     launch<kernel::Fill>(part(grads_, e), 0.0);
     zeroed_[i] = true;
     missing.push_back(e.name);

@@ -49,7 +49,9 @@ class Parameters {
   void clear_grads();
   /// Zeroes the gradient of every entry that no backward reached since clear_grads, once (what somebody adds
   /// to the zeros afterwards, as a reduction over ranks does, is kept), and returns their names.
-  std::vector<std::string> zero_missing_grads();
+  std::vector<std::string> zero_missing_grads() { return zero_missing_grads({0, size()}); }
+  /// Of the entries that lie in within.
+  std::vector<std::string> zero_missing_grads(Slice within);
   /// The first entry whose gradient is not finite; null if there is none. A pass over all gradients.
   const Entry* first_non_finite_grad() const;
   Entry* find(const std::string& name);

@@ -4,11 +4,21 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "framework/frozen.h"
+#include "framework/moments.h"
 #include "framework/tape.h"
 
 namespace trireme {
+
+/// The k-th of m contiguous shares [begin, end) of n rows; the first n % m of them have one row more. So a global batch
+/// is cut into micro-batches, and each of these into what the ranks take.
+inline std::pair<Index, Index> share(Index n, int k, int m) {
+  const Index each = n / m, extra = n % m, begin = k * each + std::min<Index>(k, extra);
+  return {begin, begin + each + (k < extra ? 1 : 0)};
+}
 
 struct Pass {
   bool training = true;      ///< dropout and batch norm behave accordingly
@@ -17,11 +27,16 @@ struct Pass {
   std::uint64_t step = 0;    ///< optimizer steps before this one
   Tensor samples = {};       ///< i64 [rows]: sample ids of the rows at hand; undefined: 0, 1, 2, ...
   Index global_batch = 0;    ///< rows in the global batch; losses divide by it. 0: the rows at hand
+  Tensor labels = {};        ///< of all micro-batches at hand; undefined: those that a loss is given are all
+  /// Rows of each micro-batch at hand, as the loader cut the global batch; empty: nobody has cut it.
+  std::vector<Index> micros = {};
   /// Sums a small f32/f64 block in place over everybody who shares the global batch (batch norm's global scope, the
   /// count of labels that are not ignored). Null: nobody else. Framework code knows no ranks; parallel/ fills this.
   std::function<void(View)> sum = {};
   /// Same over the batch-norm scope (named micro, local, group, global by the strategy). Null: this micro-batch alone.
   std::function<void(View)> norm_sum = {};
+  /// Where batch norm leaves the statistics of a micro-batch. Null: it moves its running statistics at once.
+  Moments* moments = nullptr;
   /// Where layers keep what they make of weights that do not change (see Inference). Null: nothing is kept.
   Frozen* frozen = nullptr;
 

@@ -5,13 +5,17 @@
 namespace trireme {
 
 Buckets::Buckets(Parameters& parameters, std::vector<Slice> slices, Start start)
-    : parameters_(parameters), start_(std::move(start)), entries_(slices.size()), works_(slices.size()) {
+    : parameters_(parameters),
+      slices_(std::move(slices)),
+      start_(std::move(start)),
+      entries_(slices_.size()),
+      works_(slices_.size()) {
   auto& entries = parameters_.entries();
   touches_.resize(entries.size());
-  for (std::size_t b = 0; b < slices.size(); ++b) {
-    views_.push_back(parameters_.grads().rows(slices[b].begin, slices[b].end));
+  for (std::size_t b = 0; b < slices_.size(); ++b) {
+    views_.push_back(parameters_.grads().rows(slices_[b].begin, slices_[b].end));
     for (std::size_t e = 0; e < entries.size(); ++e)
-      if (entries[e].slice.begin < slices[b].end && slices[b].begin < entries[e].slice.end)
+      if (entries[e].slice.begin < slices_[b].end && slices_[b].begin < entries[e].slice.end)
         touches_[e].push_back(b), ++entries_[b];
   }
   for (std::size_t e = 0; e < entries.size(); ++e)
@@ -44,7 +48,7 @@ void Buckets::completed(std::size_t entry) {
 
 void Buckets::flush() {
   listening_ = false;
-  parameters_.zero_missing_grads();
+  for (const Slice& slice : slices_) parameters_.zero_missing_grads(slice);
   while (next_ < works_.size()) start_next();
 }
 

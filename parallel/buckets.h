@@ -20,9 +20,11 @@ class Buckets {
   Buckets(const Buckets&) = delete;
   Buckets& operator=(const Buckets&) = delete;
 
-  /// Before backward. listen: buckets start as backward completes them, and a second backward before flush()
-  /// throws Error; else all start in flush().
+  /// Before a step's backwards. listen: buckets start as backward completes them, and a gradient completed twice before
+  /// flush() throws Error; else all start in flush().
   void arm(bool listen = true);
+  /// Between arm() and flush(): whether the backward to come completes gradients, or adds to some that others complete.
+  void listen(bool on) { listening_ = on; }
   /// After backward: gradients that this rank did not produce become zero, and the buckets that have not
   /// started start.
   void flush();
@@ -38,6 +40,7 @@ class Buckets {
   }
 
   Parameters& parameters_;
+  std::vector<Slice> slices_;
   std::vector<Tensor> views_;  // of the gradient block, one per bucket
   Start start_;
   std::vector<std::vector<std::size_t>> touches_;  // buckets that an entry lies in

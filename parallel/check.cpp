@@ -4,22 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <optional>
-#include <tuple>
 
+#include "parallel/faults.h"
 #include "parallel/play.h"
 
 namespace trireme {
 namespace {
 
-bool is_reduction(const Action& a) { return a.verb == Verb::all_reduce || a.verb == Verb::reduce_scatter; }
-bool is_collective(const Action& a) {
-  return is_reduction(a) || a.verb == Verb::all_gather || a.verb == Verb::broadcast || a.verb == Verb::average;
-}
-bool is_message(const Action& a) { return a.verb == Verb::send || a.verb == Verb::recv; }
-/// A backward that completes weight gradients.
-bool completes(const Action& a) { return a.verb == Verb::backward || a.verb == Verb::backward_weight; }
 bool overlap(const Slice& a, const Slice& b) { return a.begin < b.end && b.begin < a.end; }
 
 std::string data_axis(const Plan& plan) {
@@ -28,67 +19,6 @@ std::string data_axis(const Plan& plan) {
       if (is_reduction(a)) return a.peer.axis;
   return "data";
 }
-
-class Faults {
- public:
-  template <class... A>
-  void add(fmt::format_string<A...> text, A&&... args) {
-    auto line = fmt::format(text, std::forward<A>(args)...);
-    if (std::find(lines_.begin(), lines_.end(), line) == lines_.end()) lines_.push_back(std::move(line));
-  }
-  bool empty() const { return lines_.empty(); }
-  std::vector<std::string> take() { return std::move(lines_); }
-
- private:
-  std::vector<std::string> lines_;
-};
-
-std::string place(const Role& role, ActionId id) {
-  return fmt::format("role {}, action {} ({})", role.name, id, to_string(role.actions[id]));
-}
-
-/// Which actions of a role have finished before another may start.
-class Order {
- public:
-  explicit Order(const Role& role)
-      : role_(role), n_(static_cast<int>(role.actions.size())), before_(n_, std::vector<bool>(n_)) {
-    std::vector<int> state(n_);
-    for (ActionId id = 0; id < n_ && cycle_.empty(); ++id) visit(id, state);
-  }
-  bool operator()(ActionId a, ActionId b) const { return before_[b][a]; }
-  const std::string& cycle() const { return cycle_; }  ///< empty: none
-
- private:
-  void visit(ActionId id, std::vector<int>& state) {
-    if (state[id] == 2 || !cycle_.empty()) return;
-    if (state[id] == 1) {
-      cycle_ =
-          fmt::format("deadlock: {} waits for itself, through `after` and the order of its lane", place(role_, id));
-      return;
-    }
-    state[id] = 1;
-    const Action& a = role_.actions[id];
-    auto inherit = [&](ActionId from, bool finished) {
-      visit(from, state);
-      for (int i = 0; i < n_; ++i)
-        if (before_[from][i]) before_[id][i] = true;
-      if (finished) before_[id][from] = true;
-    };
-    // Compute finishes in order; messages and collectives only start in order.
-    for (ActionId i = id - 1; i >= 0; --i) {
-      if (role_.actions[i].lane != a.lane) continue;
-      inherit(i, a.lane == Lane::compute);
-      break;
-    }
-    for (ActionId from : a.after) inherit(from, true);
-    state[id] = 2;
-  }
-
-  const Role& role_;
-  int n_;
-  std::vector<std::vector<bool>> before_;
-  std::string cycle_;
-};
 
 void check_shape(const Plan& plan, Faults& faults) {
   for (auto& part : plan.parts)
@@ -105,8 +35,9 @@ void check_shape(const Plan& plan, Faults& faults) {
                      from == id ? "itself" : "not there");
       if (a.part >= static_cast<int>(plan.parts.size()))
         faults.add("{}: there are {} parts", place(role, id), plan.parts.size());
-      bool layered = a.verb == Verb::forward || a.verb == Verb::backward || a.verb == Verb::backward_input ||
-                     a.verb == Verb::backward_weight;
+      const bool layered = a.verb == Verb::forward || is_backward(a) || a.verb == Verb::free;
+      if (a.micro < 0 || a.micro >= plan.micros)
+        faults.add("{}: there are {} micro-batches", place(role, id), plan.micros);
       if (layered && a.part < 0) faults.add("{} names no part", place(role, id));
       Index block = a.verb == Verb::average ? std::max(plan.buffers, plan.parameters) : plan.parameters;
       if ((is_reduction(a) || a.verb == Verb::update) &&
@@ -114,60 +45,6 @@ void check_shape(const Plan& plan, Faults& faults) {
         faults.add("{} has the slice [{}, {}) of a block of {}", place(role, id), a.slice.begin, a.slice.end, block);
       if ((is_collective(a) || is_message(a)) && a.peer.axis.empty()) faults.add("{} names no axis", place(role, id));
       if (a.on_ready && a.after.empty()) faults.add("{} names no backward to start in", place(role, id));
-    }
-  }
-}
-
-// Forward and backward of every part and micro-batch: each once, in the order of the chain rule.
-struct Passes {
-  struct At {
-    std::size_t role;
-    ActionId id;
-  };
-  std::map<std::tuple<Verb, int, int>, At> first;  // by verb, part, micro
-  int micros = 0;
-  std::optional<At> find(Verb v, int part, int micro) const {
-    auto at = first.find({v, part, micro});
-    return at == first.end() ? std::nullopt : std::optional(at->second);
-  }
-};
-
-Passes collect_passes(const Plan& plan, Faults& faults) {
-  Passes passes;
-  for (std::size_t r = 0; r < plan.roles.size(); ++r)
-    for (ActionId id = 0; id < static_cast<int>(plan.roles[r].actions.size()); ++id) {
-      const Action& a = plan.roles[r].actions[id];
-      if (a.verb < Verb::forward || a.verb > Verb::backward_weight) continue;
-      passes.micros = std::max(passes.micros, a.micro + 1);
-      auto [at, fresh] = passes.first.try_emplace({a.verb, a.part, a.micro}, Passes::At{r, id});
-      if (!fresh)
-        faults.add("{} repeats {}", place(plan.roles[r], id), place(plan.roles[at->second.role], at->second.id));
-    }
-  return passes;
-}
-
-void check_passes(const Plan& plan, const std::vector<Order>& orders, const Passes& passes, Faults& faults) {
-  int n = static_cast<int>(plan.parts.size());
-  using At = std::optional<Passes::At>;
-  auto in_order = [&](At a, At b) {
-    if (a && b && a->role == b->role && !orders[a->role](a->id, b->id))
-      faults.add("{} does not wait for {}", place(plan.roles[b->role], b->id), place(plan.roles[a->role], a->id));
-  };
-  for (int m = 0; m < passes.micros; ++m) {
-    At loss = passes.find(Verb::loss, -1, m);
-    if (!loss) faults.add("micro-batch {} has no loss", m);
-    for (int p = 0; p < n; ++p) {
-      At forward = passes.find(Verb::forward, p, m), back = passes.find(Verb::backward, p, m);
-      At input = passes.find(Verb::backward_input, p, m), weight = passes.find(Verb::backward_weight, p, m);
-      auto name = fmt::format("part {} ('{}') micro {}", p, plan.parts[p].name, m);
-      if (!forward) faults.add("{} is never run forward", name);
-      if (!back && !weight) faults.add("{} is never run backward", name);
-      if (back && (input || weight)) faults.add("{} is run backward whole and in halves", name);
-      in_order(forward, back), in_order(forward, input), in_order(input, weight);
-      in_order(passes.find(Verb::forward, p - 1, m), forward);
-      At own = back ? back : input, next = passes.find(Verb::backward, p + 1, m);
-      in_order(next ? next : passes.find(Verb::backward_input, p + 1, m), own);
-      if (p == n - 1) in_order(forward, loss), in_order(loss, own);
     }
   }
 }
@@ -201,6 +78,16 @@ void check_stretch(const Role& role, const Order& order, const PartInfo& part, i
       if (!order(b, u))
         faults.add("{} is used by the update, action {}, before the backward that completes it, action {}", name, u, b);
   }
+}
+
+void check_updates(const Plan& plan, Faults& faults) {
+  for (std::size_t a = 0; a < plan.roles.size(); ++a)
+    for (std::size_t b = a + 1; b < plan.roles.size(); ++b)
+      for (const Slice& s : plan.updated(a))
+        for (const Slice& t : plan.updated(b))
+          if (overlap(s, t))
+            faults.add("[{}, {}) is updated by role {} and by role {}", std::max(s.begin, t.begin),
+                       std::min(s.end, t.end), plan.roles[a].name, plan.roles[b].name);
 }
 
 void check_gradients(const Plan& plan, const std::vector<Order>& orders, int data_ranks, Faults& faults) {
@@ -237,7 +124,8 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
     if (!orders.back().cycle().empty()) faults.add("{}", orders.back().cycle());
   }
   if (!faults.empty()) return faults.take();
-  check_passes(plan, orders, collect_passes(plan, faults), faults);
+  check_flow(plan, orders, faults);
+  check_updates(plan, faults);
   check_gradients(plan, orders, data_ranks, faults);
   auto lines = faults.take();
   check_messages(plan, data_axis(plan), data_ranks, lines);

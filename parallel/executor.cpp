@@ -1,50 +1,43 @@
 #include "parallel/executor.h"
 
-#include "framework/tape.h"
+#include <algorithm>
 
 namespace trireme {
 
-std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {
-  std::vector<PartInfo> parts;
-  auto& entries = parameters.entries();
-  std::size_t next = 0;  // entries come in the order of the layers
-  for (int p = 0; p < size(); ++p) {
-    auto [first, last] = row_ ? row_->group(static_cast<std::size_t>(p)) : std::pair<std::size_t, std::size_t>{0, 0};
-    std::string name = "model";
-    if (row_) name = row_->name(first) + (last - first > 1 ? "-" + row_->name(last - 1) : "");
-    auto belongs = [&](const std::string& entry) {
-      if (!row_) return true;
-      for (std::size_t i = first; i < last; ++i)
-        if (entry.starts_with(row_->name(i) + ".")) return true;
-      return false;
-    };
-    Index begin = parts.empty() ? 0 : parts.back().slice.end;
-    while (next < entries.size() && belongs(entries[next].name)) ++next;
-    Index end = next < entries.size() ? entries[next].slice.begin : parameters.size();
-    parts.push_back({std::move(name), {begin, next == 0 ? 0 : end}});
-  }
-  check(next == entries.size(), "step", "parameter '{}' belongs to no layer of the model's chain",
-        next < entries.size() ? entries[next].name : "");
-  return parts;
+Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh)
+    : role_(plan.roles.at(static_cast<std::size_t>(role))),
+      micros_(plan.micros),
+      optimizer_(optimizer),
+      tapes_(plan, role_, chain, std::move(loss)),
+      slots_(role_.actions.size()) {
+  prepare(plan, mesh);
+  prepare_backward();
+  prepare_updates();
 }
 
-Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh)
-    : actions_(plan.roles.at(static_cast<std::size_t>(role)).actions),
-      chain_(chain),
-      loss_fn_(std::move(loss)),
-      optimizer_(optimizer),
-      slots_(actions_.size()) {
+void Executor::prepare(const Plan& plan, Mesh& mesh) {
   std::vector<Slice> slices;
   std::vector<Communicator*> comms;
-  for (std::size_t id = 0; id < actions_.size(); ++id) {
-    const Action& a = actions_[id];
+  Slot *last_loss = nullptr, *last_forward = nullptr;
+  for (std::size_t id = 0; id < slots_.size(); ++id) {
+    const Action& a = role_.actions[id];
     Slot& s = slots_[id];
-    check(a.micro == 0, "executor", "action {} ({}): micro-batches are not run yet", id, to_string(a));
+    check(a.micro < plan.micros, "executor", "action {} ({}): the plan has {} micro-batches", id, to_string(a),
+          plan.micros);
     switch (a.verb) {
-      case Verb::forward:
-      case Verb::loss:
+      case Verb::forward: last_forward = &s; break;
+      case Verb::loss: last_loss = &s; break;
       case Verb::backward:
+      case Verb::backward_input:
+      case Verb::backward_weight:
+      case Verb::free:
       case Verb::update: break;
+      case Verb::send:
+      case Verb::recv:
+        check(a.part >= 0 && a.peer.axis == plan.role_axis, "executor",
+              "action {} ({}): only what crosses a cut between roles is sent yet", id, to_string(a));
+        s.comm = &mesh.comm(a.peer.axis);
+        break;
       case Verb::all_reduce:
       case Verb::average:
         if (mesh.size(a.peer.axis) > 1) s.comm = &mesh.comm(a.peer.axis);
@@ -56,136 +49,223 @@ Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Op
     slices.push_back(a.slice);
     comms.push_back(s.comm);
   }
-  if (!slices.empty())
-    buckets_ = std::make_unique<Buckets>(
-        optimizer.parameters(), std::move(slices),
-        [comms](std::size_t i, const Tensor& gradients) { return comms[i]->all_reduce(gradients); });
-  prepare_backward();
-  prepare_updates();
+  if (last_loss) last_loss->last_loss = true;
+  if (last_forward) last_forward->last_forward = true;
+  if (slices.empty()) return;
+  buckets_ = std::make_unique<Buckets>(
+      optimizer_.parameters(), std::move(slices),
+      [comms](std::size_t i, const Tensor& gradients) { return comms[i]->all_reduce(gradients); });
 }
 
-// The tape runs backward from the loss in one go, so the parts' backwards must stand together, last part
-// first.
+/// Finds the backwards that complete a part's gradients: those of the micro-batch that comes last.
 void Executor::prepare_backward() {
-  int last = -1, part = chain_.size();
-  for (std::size_t id = 0; id < actions_.size(); ++id) {
-    const Action& a = actions_[id];
-    if (a.verb == Verb::backward) {
-      check(a.part == part - 1, "executor", "action {} ({}): a backward that is cut into pieces is not run yet", id,
-            to_string(a));
-      slots_[id].first_backward = last < 0;
-      last = static_cast<int>(id);
-      part = a.part;
-    } else if (last >= 0 && part > 0) {
-      check(a.on_ready || a.lane == Lane::comm, "executor", "action {} ({}) in the midst of backward is not run yet",
-            id, to_string(a));
-    }
+  Slot* last = nullptr;
+  std::vector<std::pair<int, int>> done;  // (part, micro) of completing backwards, from the end of the list
+  for (std::size_t id = slots_.size(); id-- > 0;) {
+    const Action& a = role_.actions[id];
+    const bool whole = a.verb == Verb::backward || a.verb == Verb::backward_weight;
+    if (!whole && a.verb != Verb::backward_input) continue;
+    auto at = std::find_if(done.begin(), done.end(), [&](auto& d) { return d.first == a.part; });
+    if (whole && at == done.end()) at = done.insert(done.end(), {a.part, a.micro});
+    check(at != done.end(), "executor", "action {} ({}) has no backward_weight behind it", id, to_string(a));
+    slots_[id].completes = at->second == a.micro;
+    if (!last) last = &slots_[id];
   }
-  check(last >= 0 && part == 0, "executor", "the plan has no backward");
-  slots_[static_cast<std::size_t>(last)].last_backward = true;
+  check(last != nullptr, "executor", "the plan has no backward");
+  last->last_backward = true;
 }
 
 void Executor::prepare_updates() {
   Slot* last = nullptr;
   bool whole = true;
-  for (std::size_t id = 0; id < actions_.size(); ++id) {
-    if (actions_[id].verb != Verb::update) continue;
+  for (std::size_t id = 0; id < slots_.size(); ++id) {
+    if (role_.actions[id].verb != Verb::update) continue;
     slots_[id].first_update = last == nullptr;
     last = &slots_[id];
-    whole = whole && actions_[id].slice == Slice{0, optimizer_.parameters().size()};
+    whole = whole && role_.actions[id].slice == Slice{0, optimizer_.parameters().size()};
   }
-  check(last != nullptr, "executor", "the plan has no update");
-  last->last_update = true;
+  if (last) last->last_update = true;
+  updates_ = last != nullptr;
   check(whole || optimizer_.options().clip_norm <= 0, "executor",
         "clipping by the global norm wants one update of the whole block, the plan cuts it: leave clip_norm "
         "at 0");
 }
 
 void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update) {
-  Tensor activation = x;
-  for (std::size_t id = 0; id < actions_.size(); ++id) {
-    for (ActionId before : actions_[id].after) finish(before);
-    execute(static_cast<ActionId>(id), activation, y, on_loss, before_update);
+  const int n = static_cast<int>(slots_.size());
+  for (ActionId id = 0; id < n; ++id) finish(id);  // what a refused step left
+  tapes_.begin(x, y);
+  if (buckets_) buckets_->arm(false);
+  loss_ = {}, sending_.clear();
+  for (ActionId id = 0; id < n; ++id) {
+    for (ActionId before : role_.actions[static_cast<std::size_t>(id)].after) finish(before);
+    execute(id, on_loss, before_update);
   }
-  for (std::size_t id = 0; id < actions_.size(); ++id) finish(static_cast<ActionId>(id));
+  if (!updates_) {  // a stage without parameters takes part in what is decided before an update, and counts the step
+    before_update();
+    optimizer_.finish();
+  }
+  for (ActionId id = 0; id < n; ++id) finish(id);
 }
 
-void Executor::execute(ActionId id, Tensor& activation, const Tensor& y, const OnLoss& on_loss,
-                       const BeforeUpdate& before_update) {
-  const Action& a = actions_[static_cast<std::size_t>(id)];
+void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& before_update) {
+  const Action& a = role_.actions[static_cast<std::size_t>(id)];
   Slot& s = slots_[static_cast<std::size_t>(id)];
   switch (a.verb) {
-    case Verb::forward: activation = chain_.run(a.part, std::move(activation)); break;
-    case Verb::loss:
-      loss_ = loss_fn_(activation, y);
-      activation = {};
-      on_loss(loss_);
-      break;
+    case Verb::forward:
     case Verb::backward:
-      if (s.first_backward) {
-        if (buckets_) buckets_->arm();
-        std::exchange(loss_, {}).backward();
-      }
-      if (s.last_backward && buckets_) buckets_->flush();
+    case Verb::backward_input:
+    case Verb::backward_weight: compute(a, s); break;
+    case Verb::loss: add_loss(a, s, on_loss); break;
+    case Verb::free: tapes_.free(a); break;
+    case Verb::send:
+      send(a, s);
+      sending_.push_back(id);
+      let_go();
+      break;
+    case Verb::recv:
+      s.pending = true, s.posted = false;
+      try_to_receive(a, s);
       break;
     case Verb::all_reduce:
-      if (s.bucket < 0 && s.comm)
-        s.work = s.comm->all_reduce(optimizer_.parameters().grads().rows(a.slice.begin, a.slice.end));
       s.pending = s.comm != nullptr;
+      if (s.bucket >= 0 || !s.comm) break;
+      optimizer_.parameters().zero_missing_grads(a.slice);
+      s.works.push_back(s.comm->all_reduce(optimizer_.parameters().grads().rows(a.slice.begin, a.slice.end)));
       break;
     case Verb::average:
-      if (s.comm) start_average(s);
+      if (s.comm) start_average(a, s);
       break;
     case Verb::update: update(a, s, before_update); break;
     default: break;  // refused by the constructor
   }
 }
 
+void Executor::compute(const Action& a, const Slot& s) {
+  if (tapes_.leads(a)) {
+    if (buckets_) buckets_->listen(s.completes);
+    a.verb == Verb::forward ? tapes_.forward(a) : tapes_.backward(a);
+  }
+  if (s.last_forward) tapes_.commit();
+  if (s.last_backward && buckets_) buckets_->flush();
+}
+
+void Executor::add_loss(const Action& a, const Slot& s, const OnLoss& on_loss) {
+  Tensor loss = tapes_.loss(a.micro).detach();
+  if (micros_ > 1) {
+    if (loss_)
+      add_into(loss_, loss);
+    else
+      loss_ = loss.clone();
+    loss = loss_;
+  }
+  if (s.last_loss) on_loss(loss);
+}
+
 void Executor::update(const Action& a, const Slot& s, const BeforeUpdate& before_update) {
   if (s.first_update) before_update();
   if (a.slice == Slice{0, optimizer_.parameters().size()}) return optimizer_.step();
+  optimizer_.parameters().zero_missing_grads(a.slice);
   optimizer_.update(a.slice, 1.0);
   if (s.last_update) optimizer_.finish();
 }
 
 void Executor::finish(ActionId id) {
+  const Action& a = role_.actions[static_cast<std::size_t>(id)];
   Slot& s = slots_[static_cast<std::size_t>(id)];
   if (!std::exchange(s.pending, false)) return;
-  if (s.bucket >= 0)
-    buckets_->wait(static_cast<std::size_t>(s.bucket));
-  else
-    s.work.wait();
-  if (s.buffer) finish_average(s);
+  if (a.verb == Verb::recv) return finish_receive(a, s);
+  if (s.bucket >= 0) buckets_->wait(static_cast<std::size_t>(s.bucket));
+  for (Work& work : s.works) work.wait();
+  s.works.clear();
+  if (a.verb == Verb::average) finish_average(a, s);
+}
+
+Messages::Route Executor::route(const Action& a, const Slot& s) const {
+  return {.comm = s.comm, .peer = s.comm->rank() + a.peer.offset, .part = a.part, .micro = a.micro, .micros = micros_};
+}
+
+// A role sends on what its part in front of the cut made, or sends back the gradient of what it was given there.
+void Executor::send(const Action& a, Slot& s) {
+  s.pending = true;
+  if (!tapes_.runs(a.part)) {
+    Messages::send(route(a, s), std::exchange(tapes_.crossing(a.part, a.micro).gradient, {}), s.works);
+    return;
+  }
+  const auto& tensors = tapes_.outputs(a.part, a.micro);
+  messages_.announce(route(a, s), tapes_.input(a.micro).shape(), tensors, s.works);
+  Messages::send(route(a, s), tensors, s.works);
+}
+
+/// Ends the sends that are done, so that what they hold is free again.
+void Executor::let_go() {
+  std::erase_if(sending_, [&](ActionId id) {
+    auto& works = slots_[static_cast<std::size_t>(id)].works;
+    const bool all = std::all_of(works.begin(), works.end(), [](Work& w) { return w.done(); });
+    if (all) finish(id);
+    return all;
+  });
+}
+
+/// Starts to receive where the kinds are known; else finish_receive() will.
+void Executor::try_to_receive(const Action& a, Slot& s) {
+  if (tapes_.runs(a.part)) {
+    std::vector<Messages::Kind> kinds;
+    for (auto& t : tapes_.outputs(a.part, a.micro)) kinds.push_back({t.dtype(), t.shape()});
+    s.posted = !kinds.empty();
+    Messages::receive(route(a, s), kinds, s.arriving, s.works);
+  } else if (auto* kinds = messages_.known(route(a, s), tapes_.input(a.micro).shape())) {
+    s.posted = true;
+    Messages::receive(route(a, s), *kinds, s.arriving, s.works);
+  }
+}
+
+void Executor::finish_receive(const Action& a, Slot& s) {
+  if (!s.posted) try_to_receive(a, s);
+  if (!s.posted) {
+    messages_.await_kinds(route(a, s), tapes_.input(a.micro).shape(), tapes_.tensors_behind(a.part));
+    try_to_receive(a, s);
+  }
+  for (Work& work : s.works) work.wait();
+  s.works.clear();
+  Crossing& crossing = tapes_.crossing(a.part, a.micro);
+  if (tapes_.runs(a.part)) {
+    crossing.gradient = std::exchange(s.arriving, {});
+    return;
+  }
+  for (Tensor& t : s.arriving) t.require_grad(is_float(t.dtype()));
+  crossing.forward = std::exchange(s.arriving, {});
+}
+
+/// Calls f(buffer, its stretch of a block that packs the slice).
+template <class F>
+void Executor::each_buffer(const Slice& packed, F&& f) {
+  Index at = 0;
+  for (auto& b : optimizer_.parameters().buffers()) {
+    const Index end = at + b.tensor.numel();
+    if (packed.begin <= at && end <= packed.end) f(b.tensor, at - packed.begin, end - packed.begin);
+    at = end;
+  }
 }
 
 // Buffers are packed into one block, so that the average is one collective however many layers have running
 // statistics.
-void Executor::start_average(Slot& s) {
-  NoGrad off;
+void Executor::start_average(const Action& a, Slot& s) {
+  const NoGrad off;
   auto& buffers = optimizer_.parameters().buffers();
-  if (buffers.empty()) return;
-  if (!s.buffer) {
-    Index total = 0;
-    for (auto& b : buffers) total += b.tensor.numel();
-    s.buffer = Tensor::empty({total}, buffers[0].tensor.dtype(), buffers[0].tensor.device());
-  }
-  Index at = 0;
-  for (auto& b : buffers) {
-    s.buffer.rows(at, at + b.tensor.numel()).copy_from(b.tensor.reshape({b.tensor.numel()}));
-    at += b.tensor.numel();
-  }
-  s.work = s.comm->all_reduce(s.buffer);
+  if (!s.buffer) s.buffer = Tensor::empty({a.slice.size()}, buffers.at(0).tensor.dtype(), buffers[0].tensor.device());
+  each_buffer(a.slice, [&](const Tensor& b, Index begin, Index end) {
+    s.buffer.rows(begin, end).copy_from(b.reshape({b.numel()}));
+  });
+  s.works.push_back(s.comm->all_reduce(s.buffer));
   s.pending = true;
 }
 
-void Executor::finish_average(Slot& s) {
-  NoGrad off;
+void Executor::finish_average(const Action& a, const Slot& s) {
+  const NoGrad off;
   const Tensor mean = scale(s.buffer, 1.0 / s.comm->size());
-  Index at = 0;
-  for (auto& b : optimizer_.parameters().buffers()) {
-    b.tensor.copy_from(mean.rows(at, at + b.tensor.numel()).reshape(b.tensor.shape()));
-    at += b.tensor.numel();
-  }
+  each_buffer(a.slice,
+              [&](const Tensor& b, Index begin, Index end) { b.copy_from(mean.rows(begin, end).reshape(b.shape())); });
 }
 
 }  // namespace trireme

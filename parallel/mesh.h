@@ -7,14 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "parallel/axis.h"
 #include "parallel/world.h"
 
 namespace trireme {
-
-struct Axis {
-  std::string name;
-  int size = 1;
-};
 
 /// "pipe=2,data=4". Throws Error naming the piece that is not of that form.
 std::vector<Axis> parse_mesh(const std::string& text);

@@ -17,16 +17,18 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// One forward and backward of a part. x becomes its output, without history.
-PartCost run_once(const Chain& chain, int part, Tensor& x) {
+/// One forward and backward of a part. x and what is stashed become what it hands on, without history.
+PartCost run_once(const Chain& chain, int part, Tensor& x, Stashed& stashed) {
   PartCost cost;
   Runtime& memory = runtime(x.device().kind);
   Tensor in = x.detach(), out;
   if (part > 0) in.require_grad();
+  for (auto& [name, t] : stashed) t = t.detach().require_grad();
   const std::size_t before = memory.in_use();
-  cost.forward = seconds_of([&] { out = chain.run(part, in); });
+  cost.forward = seconds_of([&] { out = chain.run(part, in, stashed); });
   cost.saved = static_cast<Index>(memory.in_use()) - static_cast<Index>(before);
   cost.output = out.view().bytes();
+  for (auto& [name, t] : stashed) cost.output += t.view().bytes();
   x = out.detach();
   if (!out.requires_grad()) return cost;
   const Tensor seed = Tensor::full(out.shape(), 1, out.dtype(), out.device());
@@ -51,8 +53,9 @@ std::vector<PartCost> measure_costs(const Chain& chain, Parameters& parameters, 
   std::vector<PartCost> costs(static_cast<std::size_t>(chain.size()));
   for (int run = -1; run < runs; ++run) {
     Tensor at = x;
+    Stashed stashed;
     for (int p = 0; p < chain.size(); ++p) {
-      const PartCost now = run_once(chain, p, at);
+      const PartCost now = run_once(chain, p, at, stashed);
       PartCost& least = costs[static_cast<std::size_t>(p)];
       if (run <= 0) {
         least = now;

@@ -1,6 +1,8 @@
 // What the parts of a model cost on this machine, measured by running each by itself.
 #pragma once
-#include "parallel/executor.h"
+#include <vector>
+
+#include "parallel/chain.h"
 
 namespace trireme {
 

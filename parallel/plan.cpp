@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 namespace trireme {
@@ -58,6 +59,33 @@ std::string to_string(const Action& a) {
   return text;
 }
 
+int Plan::size(const std::string& axis) const {
+  for (auto& a : axes)
+    if (a.name == axis) return a.size;
+  return 1;
+}
+
+int Plan::role_of(int part) const {
+  for (std::size_t r = 0; r < roles.size(); ++r)
+    for (auto& a : roles[r].actions)
+      if (a.verb == Verb::forward && a.part == part) return static_cast<int>(r);
+  return -1;
+}
+
+std::vector<Slice> Plan::updated(std::size_t role) const {
+  std::vector<Slice> slices;
+  for (auto& a : roles[role].actions)
+    if (a.verb == Verb::update) slices.push_back(a.slice);
+  std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) { return a.begin < b.begin; });
+  std::vector<Slice> joined;
+  for (const Slice& s : slices)
+    if (!joined.empty() && joined.back().end == s.begin)
+      joined.back().end = s.end;
+    else
+      joined.push_back(s);
+  return joined;
+}
+
 std::string Plan::to_string() const {
   std::string text;
   for (auto& name : strategies) text += (text.empty() ? "" : " | ") + name;
@@ -66,7 +94,8 @@ std::string Plan::to_string() const {
   for (std::size_t i = 0; i < parts.size(); ++i)
     text += fmt::format("part {:>3}  {:<24} {}\n", i, parts[i].name, range(parts[i].slice));
   for (auto& role : roles) {
-    text += fmt::format("role {}: {} actions\n", role.name, role.actions.size());
+    text += fmt::format("role {}: {} actions{}\n", role.name, role.actions.size(),
+                        role.in_flight > 0 ? fmt::format(", at most {} in flight", role.in_flight) : "");
     for (std::size_t i = 0; i < role.actions.size(); ++i) {
       const Action& a = role.actions[i];
       std::string line =
@@ -83,9 +112,11 @@ std::uint64_t Plan::hash() const {
   fnv.add(static_cast<std::uint64_t>(parameters));
   fnv.add(static_cast<std::uint64_t>(buffers));
   fnv.add(role_axis);
+  fnv.add(axes.size());
+  for (auto& a : axes) fnv.add(a.name), fnv.add(static_cast<std::uint64_t>(a.size));
   fnv.add(static_cast<std::uint64_t>(micros));
   fnv.add(parts.size());
-  for (auto& p : parts) fnv.add(p.name), fnv.add(p.slice);
+  for (auto& p : parts) fnv.add(p.name), fnv.add(p.slice), fnv.add(p.buffers);
   fnv.add(strategies.size());
   for (auto& name : strategies) fnv.add(name);
   fnv.add(roles.size());

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "framework/parameters.h"
+#include "parallel/axis.h"
 
 namespace trireme {
 
@@ -37,7 +38,9 @@ struct Peer {
 struct Action {
   Verb verb;
   Lane lane = Lane::compute;
-  int part = -1;     ///< index of the model part; -1: all or none
+  /// Index of the model part; -1: all or none. For send and recv: the part in front of the cut that is crossed, by its
+  /// output from the role that runs it forward, by that output's gradient the other way.
+  int part = -1;
   int micro = 0;     ///< micro-batch
   Slice slice = {};  ///< of the flat block, for collectives and update
   Peer peer = {};
@@ -68,6 +71,7 @@ struct PartInfo {
   std::string name;
   Slice slice;
   PartCost cost = {};
+  Slice buffers = {};  ///< of all buffers, packed one behind the other
   bool operator==(const PartInfo&) const = default;
 };
 
@@ -79,8 +83,13 @@ struct Plan {
   std::vector<std::string> strategies = {};  ///< names of those applied, in order
   std::string role_axis = "pipe";            ///< mesh axis whose coordinate picks the role, where there are several
   int micros = 1;                            ///< micro-batches in a mini-batch
+  std::vector<Axis> axes = {};               ///< of the mesh it is made for
   bool operator==(const Plan&) const = default;
 
+  int size(const std::string& axis) const;  ///< ranks along it; 1 where the mesh has no such axis
+  int role_of(int part) const;              ///< the role that runs it forward; -1: none
+  /// What role r changes, in order: the slices of its updates, neighbours joined.
+  std::vector<Slice> updated(std::size_t role) const;
   std::string to_string() const;  ///< a table, one action a line
   std::uint64_t hash() const;     ///< equal plans, equal hashes: compared across ranks before step 1
 };
@@ -93,8 +102,8 @@ std::string to_string(const Action&);
 /// positions before the insertion.
 void insert(Role&, ActionId at, Action);
 
-/// Everything on one rank: forward, loss, backward of each part, update.
-Plan serial(std::vector<PartInfo> parts, Index parameters, Index buffers = 0);
+/// Everything on one rank: forward, loss, backward of each part, update. axes: of the mesh that strategies may use.
+Plan serial(std::vector<PartInfo> parts, Index parameters, Index buffers = 0, std::vector<Axis> axes = {});
 
 /// What is wrong with a plan, one line each; empty: it is sound. Looks for unmatched or crossed messages,
 /// deadlock, a gradient never or twice reduced, an update before its reduction, a backward before its

@@ -1,8 +1,12 @@
 #include "parallel/play.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <tuple>
+
+#include "parallel/verbs.h"
 
 namespace trireme {
 namespace {
@@ -42,11 +46,6 @@ class Play {
   };
   using Key = std::tuple<int, int, Index, Index>;  // part, micro, slice
   static Key key(const Action& a) { return {a.part, a.micro, a.slice.begin, a.slice.end}; }
-  static bool is_message(const Action& a) { return a.verb == Verb::send || a.verb == Verb::recv; }
-  static bool is_collective(const Action& a) {
-    return a.verb == Verb::all_reduce || a.verb == Verb::reduce_scatter || a.verb == Verb::all_gather ||
-           a.verb == Verb::broadcast || a.verb == Verb::average;
-  }
   int roles() const { return static_cast<int>(plan_.roles.size()); }
   int count(int rank) const { return static_cast<int>(ranks_[rank].states.size()); }
   const Action& action(int rank, ActionId id) const { return plan_.roles[ranks_[rank].role].actions[id]; }
@@ -57,6 +56,11 @@ class Play {
     if (std::find(faults_.begin(), faults_.end(), line) == faults_.end()) faults_.push_back(std::move(line));
   }
 
+  /// Whether the rank runs the part forward: then what it sends over the cut behind it is the activation.
+  bool runs(int rank, int part) const {
+    auto& list = plan_.roles[ranks_[rank].role].actions;
+    return std::any_of(list.begin(), list.end(), [&](auto& a) { return a.verb == Verb::forward && a.part == part; });
+  }
   /// The rank at the other end, or -1 where there is none. The data axis is a ring.
   int peer(int rank, const Peer& p) const {
     const int role = ranks_[rank].role, data = ranks_[rank].data;
@@ -102,10 +106,16 @@ class Play {
       recvs.erase(match);
     }
     for (ActionId r : recvs) fault(fmt::format("{}: nobody sends it", place(to, r)));
-    auto crossed = std::adjacent_find(order.begin(), order.end(), std::greater<>());
-    if (crossed != order.end())
-      fault(fmt::format("messages cross: {} comes before {}, but they are sent in the other order",
-                        place(to, crossed[1]), place(to, crossed[0])));
+    // Activations and gradients have tags of their own, so the two kinds may pass each other.
+    for (bool forward : {true, false}) {
+      std::vector<ActionId> kind;
+      for (ActionId r : order)
+        if (runs(from, action(to, r).part) == forward) kind.push_back(r);
+      auto crossed = std::adjacent_find(kind.begin(), kind.end(), std::greater<>());
+      if (crossed != kind.end())
+        fault(fmt::format("messages cross: {} comes before {}, but they are sent in the other order",
+                          place(to, crossed[1]), place(to, crossed[0])));
+    }
   }
 
   // The k-th collective along an axis must be the same for all who share it. Along the data axis all run one

@@ -13,9 +13,9 @@ struct Reducer::Impl {
 
 Reducer::Reducer(Parameters& parameters, World& world, DataParallelOptions options) {
   std::vector<PartInfo> parts;
-  for (auto& entry : parameters.entries()) parts.push_back({entry.name, entry.slice});
+  for (auto& entry : parameters.entries()) parts.push_back({.name = entry.name, .slice = entry.slice});
   if (world.size() == 1) return;
-  impl_ = std::make_unique<Impl>(parameters, world, cut_buckets(parts, parameters.size(), options));
+  impl_ = std::make_unique<Impl>(parameters, world, cut_buckets(parts, {0, parameters.size()}, options));
   impl_->overlap = options.overlap;
   impl_->buckets.arm(impl_->overlap);
 }
@@ -28,21 +28,21 @@ void Reducer::finish() {
   impl_->buckets.arm(impl_->overlap);
 }
 
-void broadcast_state(Parameters& parameters, World& world) {
-  if (world.size() == 1) return;
+void broadcast_state(Parameters& parameters, Communicator& all) {
+  if (all.size() == 1) return;
   std::vector<Work> works;
-  works.push_back(world.comm().broadcast(parameters.values(), 0));
-  for (auto& buffer : parameters.buffers()) works.push_back(world.comm().broadcast(buffer.tensor, 0));
+  works.push_back(all.broadcast(parameters.values(), 0));
+  for (auto& buffer : parameters.buffers()) works.push_back(all.broadcast(buffer.tensor, 0));
   for (auto& work : works) work.wait();
 }
 
-void broadcast_state(Optimizer& optimizer, World& world) {
-  if (world.size() == 1) return;
+void broadcast_state(Optimizer& optimizer, Communicator& all) {
+  if (all.size() == 1) return;
   const Tensor steps = Tensor::empty({1}, DType::i64);
   *steps.data<std::int64_t>() = optimizer.steps();
-  world.comm().broadcast(steps, 0).wait();
+  all.broadcast(steps, 0).wait();
   optimizer.set_steps(*steps.data<std::int64_t>());
-  for (auto& [name, state] : optimizer.state()) world.comm().broadcast(state, 0).wait();
+  for (auto& [name, state] : optimizer.state()) all.broadcast(state, 0).wait();
 }
 
 }  // namespace trireme

@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "framework/pass.h"
 #include "kernels/runtime.h"
 #include "parallel/executor.h"
 #include "parallel/non_finite.h"
+#include "parallel/part_costs.h"
 
 namespace trireme {
 namespace {
@@ -24,30 +27,83 @@ std::string reduced_axis(const Plan& plan) {
   return "data";
 }
 
-Plan make_plan(const Strategy& strategy, const Chain& chain, const Parameters& parameters) {
-  Index buffers = 0;
-  for (auto& b : parameters.buffers()) buffers += b.tensor.numel();
-  return strategy(serial(chain.parts(parameters), parameters.size(), buffers));
+/// What rank 0 measures, so that all cut alike.
+void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& parameters, const Tensor& example,
+             World& world) {
+  std::vector<PartCost> costs(parts.size());
+  if (world.rank() == 0) costs = measure_costs(chain, parameters, example);
+  const Tensor shared = Tensor::zeros({5 * static_cast<Index>(parts.size())}, DType::f64);
+  auto* v = shared.data<double>();
+  for (std::size_t i = 0; i < costs.size(); ++i) {
+    const PartCost& c = costs[i];
+    const double saved = static_cast<double>(c.saved), output = static_cast<double>(c.output);
+    for (double number : {c.forward, c.backward_input, c.backward_weight, saved, output}) *v++ = number;
+  }
+  world.comm().broadcast(shared, 0).wait();
+  v = shared.data<double>();
+  for (auto& part : parts) {
+    part.cost = {v[0], v[1], v[2], static_cast<Index>(v[3]), static_cast<Index>(v[4])};
+    v += 5;
+  }
 }
 
-void check_plan(const Plan& plan, const Mesh& mesh, const std::string& axis) {
+Plan make_plan(const Strategy& strategy, const Chain& chain, Parameters& parameters, Mesh& mesh,
+               const Tensor& example) {
+  auto parts = chain.parts(parameters);
+  const Index buffers = parts.back().buffers.end;
+  if (example && strategy.wants_costs) measure(parts, chain, parameters, example, mesh.world());
+  return strategy(serial(std::move(parts), parameters.size(), buffers, mesh.axes()));
+}
+
+/// Axes of the mesh along which the ranks hold one model and run one plan.
+std::vector<std::string> used_axes(const Plan& plan) {
+  std::vector<std::string> axes{reduced_axis(plan)};
+  if (plan.roles.size() > 1) axes.push_back(plan.role_axis);
+  return axes;
+}
+
+void check_plan(const Plan& plan, const Mesh& mesh, const std::vector<std::string>& layer_axes) {
+  auto axes = used_axes(plan);
+  axes.insert(axes.end(), layer_axes.begin(), layer_axes.end());
   for (auto& a : mesh.axes())
-    check(a.name == axis || a.size == 1, "step", "mesh axis '{}' has {} ranks, but strategy '{}' uses only '{}'",
-          a.name, a.size, plan.strategies.empty() ? "serial" : fmt::format("{}", fmt::join(plan.strategies, " | ")),
-          axis);
-  auto faults = check(plan, mesh.size(axis));
+    check(a.size == 1 || std::find(axes.begin(), axes.end(), a.name) != axes.end(), "step",
+          "mesh axis '{}' has {} ranks, but strategy '{}' uses only '{}'", a.name, a.size,
+          plan.strategies.empty() ? "serial" : fmt::format("{}", fmt::join(plan.strategies, " | ")),
+          fmt::join(axes, "', '"));
+  check(plan.roles.size() == 1 || static_cast<int>(plan.roles.size()) == mesh.size(plan.role_axis), "step",
+        "the plan has {} roles along '{}', where the mesh has {} ranks", plan.roles.size(), plan.role_axis,
+        mesh.size(plan.role_axis));
+  auto faults = check(plan, mesh.size(axes[0]));
   check(faults.empty(), "plan", "{}", fmt::join(faults, "\n      "));
-  check(plan.roles.size() == 1, "step", "the plan has {} roles; one is what can be run", plan.roles.size());
+}
+
+/// The ranks that hold one model, wherever it is split within layers.
+std::unique_ptr<Communicator> split_replicas(Mesh& mesh, const std::vector<std::string>& layer_axes) {
+  int color = 0;
+  for (auto& axis : layer_axes) color = color * mesh.size(axis) + mesh.index(axis);
+  return mesh.world().comm().split(color, mesh.world().rank());
+}
+
+/// A weight of two parts gets two gradients; both must come about in one role.
+void refuse_shared_across_roles(const Plan& plan, const Chain& chain) {
+  std::map<const void*, int> home;
+  for (int p = 0; p < chain.size() && plan.roles.size() > 1; ++p)
+    for (auto& [id, name] : chain.tensors(p)) {
+      const int first = home.try_emplace(id, p).first->second;
+      check(plan.role_of(first) == plan.role_of(p), "step",
+            "parts '{}' and '{}' share the tensor '{}', but stand in different stages: cut elsewhere",
+            plan.parts[static_cast<std::size_t>(first)].name, plan.parts[static_cast<std::size_t>(p)].name, name);
+    }
 }
 
 /// Throws on every rank, and names the odd ones, unless all ranks are about to do the same.
-void compare(World& world, const Plan& plan, const std::string& what) {
+void compare(Communicator& world, const Plan& plan, const std::string& what) {
   if (world.size() == 1) return;
   Plan signature = plan;
   signature.strategies.push_back(what);
   const Tensor mine = Tensor::empty({1}, DType::i64), all = Tensor::empty({world.size()}, DType::i64);
   *mine.data<std::int64_t>() = static_cast<std::int64_t>(signature.hash());
-  world.comm().all_gather(all, mine).wait();
+  world.all_gather(all, mine).wait();
   auto hashes = all.view().as<std::uint64_t>();
   std::string others;
   for (int r = 1; r < world.size(); ++r)
@@ -82,16 +138,20 @@ struct Step::Impl {
         strategy(s                         ? *std::move(s)
                  : mesh.world().size() > 1 ? data_parallel()
                                            : Strategy()),
-        plan(make_plan(strategy, chain, parameters)) {
-    const std::string axis = reduced_axis(plan);
-    check_plan(plan, mesh, axis);
-    compare(mesh.world(), plan,
+        plan(make_plan(strategy, chain, parameters, mesh, o.example)),
+        axis(reduced_axis(plan)) {
+    check_plan(plan, mesh, options.layer_axes);
+    refuse_shared_across_roles(plan, chain);
+    replicas = split_replicas(mesh, options.layer_axes);
+    compare(*replicas, plan,
             fmt::format("{} {}, optimizer {}, batch norm scope {} by {}, seed {}, clip {}", strategy.name(),
                         parameters.dtype(), optimizer.name(), static_cast<int>(strategy.norm_scope),
                         strategy.norm_group, o.seed, o.optimizer.clip_norm));
-    broadcast_state(parameters, mesh.world());
-    broadcast_state(optimizer, mesh.world());
-    executor = std::make_unique<Executor>(plan, 0, chain, loss, optimizer, mesh);
+    broadcast_state(parameters, *replicas);
+    broadcast_state(optimizer, *replicas);
+    const bool staged = plan.roles.size() > 1;
+    executor = std::make_unique<Executor>(plan, staged ? mesh.index(plan.role_axis) : 0, chain, loss, optimizer, mesh);
+    if (staged) stages = mesh.comm(plan.role_axis).split(0, mesh.index(plan.role_axis));
     if (mesh.size(axis) > 1) join(mesh.comm(axis));
   }
 
@@ -106,6 +166,9 @@ struct Step::Impl {
   }
 
   Tensor run(const Tensor& x, const Tensor& y);
+  void gather();
+  void share_loss();
+  bool gradients_finite();
   Pass make_pass(Index rows);
   void number_rows(Pass&, Index rows);
   void refuse_non_finite(const Tensor& x);  ///< when a loss, or a gradient it looks at, is not finite
@@ -120,8 +183,12 @@ struct Step::Impl {
   Optimizer optimizer;
   Strategy strategy;
   Plan plan;
+  std::string axis;  // over which gradients are summed
   std::unique_ptr<Executor> executor;
+  std::unique_ptr<Communicator> replicas;    // the ranks of one model
   std::unique_ptr<Communicator> sums, norm;  // null: nobody to sum with
+  std::unique_ptr<Communicator> stages;      // along the role axis; null: one role
+  std::int64_t gathered = 0;                 // step of the last gather
   Tensor global_loss;
   Work loss_work;
 };
@@ -168,19 +235,59 @@ Tensor Step::Impl::run(const Tensor& x, const Tensor& y) {
       },
       [&] {
         loss_work.wait();
+        if (stages) share_loss();
         if (options.check_finite) refuse_non_finite(x);
       });
   return std::exchange(global_loss, {});
+}
+
+/// From the stage that has it to the others.
+void Step::Impl::share_loss() {
+  const int last = plan.role_of(chain.size() - 1);
+  if (stages->rank() == last)
+    global_loss = global_loss.to(parameters.dtype());
+  else
+    global_loss = Tensor::empty({}, parameters.dtype(), parameters.values().device());
+  stages->broadcast(global_loss, last).wait();
+}
+
+void Step::Impl::gather() {
+  if (!stages || std::exchange(gathered, optimizer.steps()) == optimizer.steps()) return;
+  std::vector<Work> works;
+  auto copy = [&](const Tensor& t, int stage) { works.push_back(stages->broadcast(t, stage)); };
+  for (int r = 0; r < stages->size(); ++r)
+    for (const Slice& s : plan.updated(static_cast<std::size_t>(r))) {
+      copy(parameters.values().rows(s.begin, s.end), r);
+      for (auto& [name, state] : optimizer.state()) copy(state.rows(s.begin, s.end), r);
+    }
+  Index at = 0;
+  for (auto& b : parameters.buffers()) {
+    auto holds = [&](const PartInfo& p) { return p.buffers.begin <= at && at < p.buffers.end; };
+    const auto part = std::find_if(plan.parts.begin(), plan.parts.end(), holds) - plan.parts.begin();
+    copy(b.tensor, plan.role_of(static_cast<int>(part)));
+    at += b.tensor.numel();
+  }
+  for (auto& work : works) work.wait();
+}
+
+/// Of all stages. (Ranks that share the batch hold the same sums.)
+bool Step::Impl::gradients_finite() {
+  bool finite = std::isfinite(optimizer.grad_norm());
+  if (!stages) return finite;
+  const Tensor all = Tensor::full({1}, finite ? 1 : 0, DType::i64);
+  stages->all_reduce(all, ReduceOp::min).wait();
+  return all.item() == 1;
 }
 
 void Step::Impl::refuse_non_finite(const Tensor& x) {
   const double value = global_loss.item();
   std::string what = fmt::format("loss is {}", std::isnan(value) ? NAN : value);
   if (std::isfinite(value)) {
-    if (optimizer.steps() % gradient_check_period != 0 || std::isfinite(optimizer.grad_norm())) return;
+    if (optimizer.steps() % gradient_check_period != 0 || gradients_finite()) return;
     auto entry = parameters.first_non_finite_grad();
     what += fmt::format(", but the gradient{} is not finite", entry ? fmt::format(" of '{}'", entry->name) : "'s norm");
   }
+  gather();
   auto place = first_non_finite(model, x, sums.get());
   fail(fmt::format("step {}", optimizer.steps() + 1), "{}; {}", what,
        place.empty() ? "everything before it is finite" : "first seen in " + place);
@@ -198,6 +305,11 @@ Tensor Step::operator()(const Tensor& x, const Tensor& y) { return impl_->run(x,
 Parameters& Step::parameters() { return impl_->parameters; }
 Optimizer& Step::optimizer() { return impl_->optimizer; }
 const Plan& Step::plan() const { return impl_->plan; }
+int Step::most_in_flight() const { return impl_->executor->most_in_flight(); }
+BatchShard Step::shard() const {
+  return {impl_->mesh.index(impl_->axis), impl_->mesh.size(impl_->axis), impl_->plan.micros};
+}
+void Step::gather() { impl_->gather(); }
 Module& Step::model() { return impl_->model; }
 
 }  // namespace trireme

@@ -3,6 +3,8 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "framework/ops.h"
 #include "framework/optimizer.h"
@@ -17,6 +19,23 @@ struct StepOptions {
   /// A loss that is not finite (or a gradient, looked at every 64th step) throws Error naming the step and
   /// the first input, parameter or layer output that is not; parameters are left as they were.
   bool check_finite = true;
+  /// Mesh axes that the model's own layers use (those split over ranks); its ranks get the same rows.
+  std::vector<std::string> layer_axes = {};
+  /// Inputs like those of one micro-batch: with it, a strategy that asks what parts cost (pipeline(partition=auto))
+  /// gets what rank 0 measures; without, all parts count alike.
+  Tensor example = {};
+};
+
+/// Which rows of the global batch a rank feeds to its Step. A Loader takes it as its shard.
+class BatchShard {
+ public:
+  BatchShard(int rank, int size, int micros) : rank_(rank), size_(size), micros_(micros) {}
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int micros() const { return micros_; }
+
+ private:
+  int rank_, size_, micros_;
 };
 
 class Step {
@@ -29,15 +48,25 @@ class Step {
   ~Step();
   Step(const Step&) = delete;
 
-  /// x, y: this rank's rows of the global batch (none is allowed); Pass::current() (set by the Loader's
-  /// iterator) names their ids and the global batch. Where it names none, the rows of all ranks together are
-  /// the batch, numbered by rank; that costs a message. Returns the loss of the global batch, a scalar;
-  /// reading it synchronises. A collective call.
+  /// x, y: this rank's rows of the global batch (none is allowed), as shard() deals them: ranks that differ in their
+  /// pipeline stage or along layer_axes get the same rows (the first stage reads x, the last y). Pass::current() (set
+  /// by the Loader's iterator) names their ids and the global batch. Where it names none, the rows of all ranks
+  /// together are the batch, numbered by rank; that costs a message. Micro-batches are those that the loader cut, else
+  /// even ones. Returns the loss of the global batch, a scalar, on every rank; reading it synchronises. A collective
+  /// call.
   Tensor operator()(const Tensor& x, const Tensor& y);
+  BatchShard shard() const;
+  /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating or
+  /// saving. Every rank holds the whole blocks (a pipeline divides activations and work, not these), but a stage trains
+  /// its own slices only; what it holds of the others is as old as the last gather(). A collective call; free without
+  /// stages.
+  void gather();
 
   Parameters& parameters();
   Optimizer& optimizer();
   const Plan& plan() const;
+  /// The most micro-batches, per stretch of parts, whose activations this rank held at once in the last step.
+  int most_in_flight() const;
   Module& model();
 
  private:
@@ -61,7 +90,9 @@ class Reducer {
   std::unique_ptr<Impl> impl_;
 };
 /// Copies rank 0's parameters and buffers (or optimizer state and step count) to all. Collective calls.
-void broadcast_state(Parameters&, World&);
-void broadcast_state(Optimizer&, World&);
+void broadcast_state(Parameters&, Communicator&);
+void broadcast_state(Optimizer&, Communicator&);
+inline void broadcast_state(Parameters& p, World& world) { broadcast_state(p, world.comm()); }
+inline void broadcast_state(Optimizer& o, World& world) { broadcast_state(o, world.comm()); }
 
 }  // namespace trireme

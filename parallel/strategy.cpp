@@ -13,6 +13,26 @@ namespace {
 /// A new strategy adds its row here.
 const std::vector<StrategyRow> table = {
     {"serial", [](Knobs&) { return Strategy(); }},
+    {"accumulate",
+     [](Knobs& knobs) {
+       int micro = 4;
+       knobs.take("micro", micro);
+       return accumulate(micro);
+     }},
+    {"pipeline",
+     [](Knobs& knobs) {
+       PipelineOptions o;
+       knobs.take("micro", o.micro);
+       knobs.take("schedule", o.schedule);
+       if (o.schedule == "interleaved") o.chunks = 2;
+       knobs.take("chunks", o.chunks);
+       knobs.take("partition", o.partition);
+       knobs.take("axis", o.axis);
+       knobs.take("memory", o.memory);
+       knobs.take("bandwidth", o.bandwidth);
+       return pipeline(o);
+     },
+     "pipe"},
     {"data_parallel",
      [](Knobs& knobs) {
        DataParallelOptions o;
@@ -23,7 +43,8 @@ const std::vector<StrategyRow> table = {
        knobs.take("norm_scope", o.norm_scope);
        knobs.take("norm_group", o.norm_group);
        return data_parallel(o);
-     }},
+     },
+     "data"},
 };
 
 constexpr std::array scopes = {"micro", "local", "group", "global"};
@@ -33,13 +54,24 @@ std::string trim(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
 }
 
+/// What lies in double quotes is not cut.
 std::vector<std::string> split_at(const std::string& text, char separator) {
   std::vector<std::string> pieces;
   std::size_t begin = 0;
-  for (std::size_t at; (at = text.find(separator, begin)) != std::string::npos; begin = at + 1)
+  bool quoted = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '"') quoted = !quoted;
+    if (quoted || text[at] != separator) continue;
     pieces.push_back(trim(text.substr(begin, at - begin)));
+    begin = at + 1;
+  }
+  check(!quoted, "strategy", "'{}' opens a quotation and does not close it", text);
   pieces.push_back(trim(text.substr(begin)));
   return pieces;
+}
+std::string without_quotes(const std::string& text) {
+  const bool quoted = text.size() >= 2 && text.front() == '"' && text.back() == '"';
+  return quoted ? text.substr(1, text.size() - 2) : text;
 }
 
 /// "name" or "name(knob=value, ...)".
@@ -53,7 +85,7 @@ Strategy parse_one(const std::string& text) {
     for (auto& item : inside.empty() ? std::vector<std::string>{} : split_at(inside, ',')) {
       auto equals = item.find('=');
       check(equals != std::string::npos, "strategy", "'{}' in '{}' is not of the form knob=value", item, text);
-      bool added = values.emplace(trim(item.substr(0, equals)), trim(item.substr(equals + 1))).second;
+      bool added = values.emplace(trim(item.substr(0, equals)), without_quotes(trim(item.substr(equals + 1)))).second;
       check(added, "strategy", "'{}' gives a knob twice", text);
     }
   }
@@ -95,6 +127,7 @@ std::string Strategy::name() const {
 
 Strategy operator|(Strategy a, const Strategy& b) {
   a.steps_.insert(a.steps_.end(), b.steps_.begin(), b.steps_.end());
+  a.wants_costs = a.wants_costs || b.wants_costs;
   if (b.norm_scope != NormScope::local) a.norm_scope = b.norm_scope, a.norm_group = b.norm_group;
   return a;
 }
@@ -118,6 +151,14 @@ void Knobs::take(const std::string& name, int& value) {
   take(name, wide);
   check(wide <= 1 << 30, strategy_, "{}={} is too large", name, wide);
   value = static_cast<int>(wide);
+}
+
+void Knobs::take(const std::string& name, double& value) {
+  const std::string* text = find(name);
+  if (!text) return;
+  auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  check(error == std::errc{} && end == text->data() + text->size() && value > 0, strategy_,
+        "{}={}: wants a number above 0", name, *text);
 }
 
 void Knobs::take(const std::string& name, bool& value) {

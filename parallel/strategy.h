@@ -27,7 +27,8 @@ class Strategy {
   Claim claim() const;       ///< the weakest of the parts'
   std::string name() const;  ///< "pipeline | data_parallel"
   NormScope norm_scope = NormScope::local;
-  int norm_group = 1;  ///< ranks per group under NormScope::group
+  int norm_group = 1;        ///< ranks per group under NormScope::group
+  bool wants_costs = false;  ///< its rewrite reads the parts' costs
   friend Strategy operator|(Strategy a, const Strategy& b);
 
  private:
@@ -52,9 +53,28 @@ struct DataParallelOptions {
 /// PyTorch Distributed, arXiv 2006.15704).
 Strategy data_parallel(DataParallelOptions = {});
 
-/// Slices that cover [0, parameters), last first. A bucket takes whole parts until it is full; one that comes
-/// out more than twice too large is cut.
-std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Index parameters, const DataParallelOptions&);
+/// Gradient accumulation: the rank's rows in `micro` micro-batches, one after another, then one update. Batch norm
+/// normalises each micro-batch by itself; its running statistics move once, by those of all.
+Strategy accumulate(int micro);
+
+struct PipelineOptions {
+  int micro = 4;                  ///< micro-batches
+  std::string schedule = "1f1b";  ///< a row of schedules() (parallel/strategies/schedules.h)
+  int chunks = 1;                 ///< stretches of parts per rank; interleaved: at least 2
+  std::string partition =
+      "auto";  ///< auto: by the parts' costs; even: so many parts each; or the layers stages begin at
+  std::string axis = "pipe";
+  Index memory = 0;         ///< bytes that a rank may hold, for partition=auto; 0: any number
+  double bandwidth = 1e10;  ///< bytes per second between neighbours, for partition=auto
+};
+/// Layer pipelining: each rank of the axis holds one stage of neighbouring parts (or several, interleaved), and
+/// micro-batches flow through them. Exact: equals accumulate(micro) on one rank, batch norm included. Throws Error when
+/// there are fewer parts than stages, and for options that do not fit each other.
+Strategy pipeline(PipelineOptions = {});
+
+/// Slices that cover a stretch of the flat block, last first. A bucket takes whole parts until it is full; one that
+/// comes out more than twice too large is cut.
+std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions&);
 
 /// Options of a strategy as text: "(overlap=false, bucket=65536)". Each is taken once; what is left over was
 /// misspelt.
@@ -66,6 +86,7 @@ class Knobs {
   void take(const std::string& name, Index& value);
   void take(const std::string& name, int& value);
   void take(const std::string& name, bool& value);
+  void take(const std::string& name, double& value);  ///< above 0
   void take(const std::string& name, std::string& value);
   void take(const std::string& name, NormScope& value);  ///< micro, local, group, global
   void finish() const;  ///< throws Error naming a knob nobody took, and those there are
@@ -81,6 +102,7 @@ class Knobs {
 struct StrategyRow {
   std::string name;
   std::function<Strategy(Knobs&)> parse;
+  std::string axis = {};  ///< mesh axis that its ranks lie on; empty: it runs on one rank
   Strategy make() const;  ///< with every knob at its default
 };
 const std::vector<StrategyRow>& strategies();

@@ -79,10 +79,12 @@ inline bool agree(World& world, const Tensor& t) {
 
 struct Outcome {
   std::vector<double> losses, weights, buffers;
-  bool agreed = true;  // all ranks ended with the same weights and buffers
+  std::vector<double> first = {};  ///< weights after one step
+  bool agreed = true;              // all ranks ended with the same weights and buffers
 };
 inline Outcome outcome(World& world, std::vector<double> losses, const Parameters& p) {
-  Outcome o{std::move(losses), p.values().to_vector(), {}, agree(world, p.values())};
+  Outcome o{.losses = std::move(losses), .weights = p.values().to_vector(), .buffers = {}};
+  o.agreed = agree(world, p.values());
   for (auto& b : p.buffers()) {
     o.agreed = agree(world, b.tensor) && o.agreed;
     for (double v : b.tensor.to_vector()) o.buffers.push_back(v);

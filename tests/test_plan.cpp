@@ -1,4 +1,6 @@
 // Plans as data: the rewrites, and that check() finds each planted fault and names it.
+#include <algorithm>
+
 #include "parallel/plan.h"
 #include "parallel/strategy.h"
 #include "tests/catch.h"
@@ -47,9 +49,10 @@ void append(Role& role, Action a) {
 }
 
 /// Two stages, one part each; activations and their gradients cross once per micro-batch.
-Plan pipeline(int micros = 2) {
+Plan two_stages(int micros = 2) {
   Plan plan = serial({{"0", {0, 16}}, {"1", {16, 32}}}, 32);
   plan.strategies.push_back("pipeline");
+  plan.micros = micros;
   plan.roles.assign(2, Role());
   Role &a = plan.roles[0], &b = plan.roles[1];
   a.name = "stage 0", b.name = "stage 1";
@@ -60,10 +63,10 @@ Plan pipeline(int micros = 2) {
     append(b, {.verb = Verb::forward, .part = 1, .micro = m});
     b.actions.push_back({.verb = Verb::loss, .micro = m});
     b.actions.push_back({.verb = Verb::backward, .part = 1, .micro = m});
-    append(b, message(Verb::send, 1, m, -1));
+    append(b, message(Verb::send, 0, m, -1));
   }
   for (int m = 0; m < micros; ++m) {
-    a.actions.push_back(message(Verb::recv, 1, m, 1));
+    a.actions.push_back(message(Verb::recv, 0, m, 1));
     append(a, {.verb = Verb::backward, .part = 0, .micro = m});
   }
   a.actions.push_back({.verb = Verb::update, .slice = {0, 16}});
@@ -80,8 +83,8 @@ TEST_CASE("serial and data_parallel plans are sound") {
   for (Index first : {1, 16, 100, 1000})
     for (Index bucket : {1, 7, 50, 1000})
       CHECK(faults(data_parallel({.first_bucket = first, .bucket = bucket})(chain(12)), 3) == "");
-  for (int micros : {1, 2, 4}) CHECK(faults(pipeline(micros), 1) == "");
-  CHECK(faults(data_parallel({.bucket = 8})(pipeline()), 4) == "");
+  for (int micros : {1, 2, 4}) CHECK(faults(two_stages(micros), 1) == "");
+  CHECK(faults(data_parallel({.bucket = 8})(two_stages()), 4) == "");
 }
 
 TEST_CASE("data_parallel cuts the block from its end and starts each bucket where its last gradient completes") {
@@ -108,7 +111,7 @@ TEST_CASE("buckets cover the block once, last first, whatever their sizes") {
   for (Index first : {1, 5, 100, 5000})
     for (Index bucket : {1, 3, 64, 5000}) {
       Index end = 1003;
-      for (auto& slice : cut_buckets(parts, 1003, {.first_bucket = first, .bucket = bucket})) {
+      for (auto& slice : cut_buckets(parts, {0, 1003}, {.first_bucket = first, .bucket = bucket})) {
         CHECK(slice.end == end);
         CHECK(slice.size() > 0);
         CHECK(slice.size() <= std::max(first + 993, 2 * bucket));
@@ -116,12 +119,12 @@ TEST_CASE("buckets cover the block once, last first, whatever their sizes") {
       }
       CHECK(end == 0);
     }
-  CHECK_THROWS_WITH(cut_buckets(parts, 1003, {.bucket = 0}), contains("both must be above 0"));
+  CHECK_THROWS_WITH(cut_buckets(parts, {0, 1003}, {.bucket = 0}), contains("both must be above 0"));
 }
 
 TEST_CASE("equal plans have equal hashes, and any change changes them") {
   CHECK(parallel_chain().hash() == parallel_chain().hash());
-  std::vector<Plan> all = {chain(), chain(8), parallel_chain(), parallel_chain(false), pipeline(1), pipeline(2)};
+  std::vector<Plan> all = {chain(), chain(8), parallel_chain(), parallel_chain(false), two_stages(1), two_stages(2)};
   auto changed = [&](auto change) {
     Plan plan = parallel_chain();
     change(plan);
@@ -154,7 +157,7 @@ TEST_CASE("a plan prints as a table") {
 TEST_CASE("insert keeps what ids mean") {
   Plan plan = parallel_chain();
   Plan more = plan;
-  insert(more.roles[0], 2, {.verb = Verb::free});
+  insert(more.roles[0], 2, {.verb = Verb::load});
   for (std::size_t i = 0, j = 0; i < plan.roles[0].actions.size(); ++i, ++j) {
     j += j == 2;
     auto expected = plan.roles[0].actions[i];
@@ -239,16 +242,16 @@ TEST_CASE("check finds dependencies on nothing, on itself, in a circle") {
 }
 
 TEST_CASE("check finds messages that do not meet") {
-  Plan plan = pipeline();
+  Plan plan = two_stages();
   auto &first = plan.roles[0].actions, &second = plan.roles[1].actions;
   ActionId recv = find(plan.roles[1], Verb::recv, 1);
   SECTION("a send is missing") {
     ActionId id = find(plan.roles[0], Verb::send, 1);
-    first[id] = {.verb = Verb::free};
+    first[id] = {.verb = Verb::load};
     check_finds(plan, "(recv part 0 micro 1 from pipe -1): nobody sends it", 1);
   }
   SECTION("a recv is missing") {
-    second[recv] = {.verb = Verb::free};
+    second[recv] = {.verb = Verb::load};
     check_finds(plan, "(send part 0 micro 1 to pipe +1): nobody receives it", 1);
   }
   SECTION("crossed") {
@@ -260,10 +263,10 @@ TEST_CASE("check finds messages that do not meet") {
     check_finds(plan, "there is no role there", 1);
   }
   SECTION("each waits for the other first") {
-    insert(plan.roles[0], 0, message(Verb::recv, -1, 9, 1, Lane::compute));
-    insert(plan.roles[0], 1, message(Verb::send, -1, 8, 1, Lane::compute));
-    insert(plan.roles[1], 0, message(Verb::recv, -1, 8, -1, Lane::compute));
-    insert(plan.roles[1], 1, message(Verb::send, -1, 9, -1, Lane::compute));
+    insert(plan.roles[0], 0, message(Verb::recv, -1, 1, 1, Lane::compute));
+    insert(plan.roles[0], 1, message(Verb::send, -1, 0, 1, Lane::compute));
+    insert(plan.roles[1], 0, message(Verb::recv, -1, 0, -1, Lane::compute));
+    insert(plan.roles[1], 1, message(Verb::send, -1, 1, -1, Lane::compute));
     check_finds(plan, "deadlock: these wait for partners that never start: role stage 0, action", 1);
   }
   SECTION("its own list waits in a circle") {
@@ -275,6 +278,97 @@ TEST_CASE("check finds messages that do not meet") {
     sum.slice = {0, 16};
     first.push_back(sum);
     check_finds(data_parallel()(plan), "role stage 0 makes 1 collectives along 'pipe', role stage 1 makes 0", 1);
+  }
+}
+
+TEST_CASE("check finds what is wrong with a pipeline") {
+  Plan start = serial({{"0", {0, 16}}, {"1", {16, 32}}, {"2", {32, 48}}, {"3", {48, 64}}}, 64, 0, {{"pipe", 2}});
+  Plan plan = pipeline({.micro = 4, .schedule = "1f1b"})(start);
+  REQUIRE(faults(plan, 1) == "");
+  Role &first = plan.roles[0], &second = plan.roles[1];
+  auto at = [](Role& role, Verb verb, int part, int micro) {
+    auto is = [&](const Action& a) { return a.verb == verb && a.part == part && a.micro == micro; };
+    return static_cast<ActionId>(std::find_if(role.actions.begin(), role.actions.end(), is) - role.actions.begin());
+  };
+  auto blank = [](Role& role, ActionId id) { role.actions[id] = {.verb = Verb::load}; };
+  SECTION("a message is neither sent nor received") {
+    blank(first, at(first, Verb::send, 1, 2));
+    blank(second, at(second, Verb::recv, 1, 2));
+    check_finds(plan, "(forward part 2 micro 2) has no input: no message brings it from role stage 0", 1);
+  }
+  SECTION("a gradient is not sent") {
+    blank(second, at(second, Verb::send, 1, 3));
+    check_finds(plan, "(recv part 1 micro 3 from pipe +1): nobody sends it", 1);
+  }
+  SECTION("a gradient is not received") {
+    blank(first, at(first, Verb::recv, 1, 0));
+    check_finds(plan, "(send part 1 to pipe -1): nobody receives it", 1);
+  }
+  SECTION("gradients are received in another order") {
+    std::swap(first.actions[at(first, Verb::recv, 1, 0)].micro, first.actions[at(first, Verb::recv, 1, 1)].micro);
+    check_finds(plan, "messages cross: role stage 0", 1);
+  }
+  SECTION("a forward does not wait for its message") {
+    second.actions[at(second, Verb::forward, 2, 1)].after.clear();
+    check_finds(plan, "(forward part 2 micro 1) does not wait for role stage 1", 1);
+  }
+  SECTION("a micro-batch is never run forward") {
+    blank(second, at(second, Verb::forward, 3, 2));
+    check_finds(plan, "part 3 ('3') micro 2 is never run forward", 1);
+  }
+  SECTION("what is freed is used") {
+    const ActionId free = at(first, Verb::free, 1, 0);
+    Action early = first.actions[free];
+    blank(first, free);
+    insert(first, at(first, Verb::backward, 1, 0), early);
+    check_finds(plan, "(backward part 0) uses what action", 1);
+  }
+  SECTION("something is freed twice") {
+    first.actions[at(first, Verb::free, 1, 1)].micro = 0;
+    check_finds(plan, "frees what action", 1);
+  }
+  SECTION("too many in flight") {
+    first.in_flight = 1;
+    check_finds(plan, "makes 2 micro-batches in flight, where 1 are allowed", 1);
+  }
+  SECTION("two roles update one slice") {
+    second.actions.back().slice.begin -= 8;
+    check_finds(plan, "[24, 32) is updated by role stage 0 and by role stage 1", 1);
+  }
+  SECTION("a part changes its role between forward and backward") {
+    ActionId id = at(first, Verb::backward, 0, 3);
+    second.actions.insert(second.actions.end() - 1, first.actions[id]);
+    blank(first, id);
+    check_finds(plan, "(backward part 0 micro 3) needs what role stage 0", 1);
+  }
+  SECTION("each stage waits for the other") {
+    first.actions[at(first, Verb::send, 1, 0)].after.push_back(at(first, Verb::recv, 1, 0));
+    check_finds(plan, "deadlock:", 1);
+  }
+  SECTION("an update comes before a backward") {
+    ActionId update = find(first, Verb::update);
+    std::swap(first.actions[update], first.actions[at(first, Verb::backward, 0, 3)]);
+    check_finds(plan, "before the backward that completes it", 1);
+  }
+  SECTION("the halves of a backward in the wrong order") {
+    Plan halves = pipeline({.micro = 4, .schedule = "zb-h1"})(start);
+    REQUIRE(faults(halves, 1) == "");
+    Role& role = halves.roles[0];
+    std::swap(role.actions[at(role, Verb::backward_input, 0, 1)], role.actions[at(role, Verb::backward_weight, 0, 1)]);
+    check_finds(halves, "(backward_weight part 0 micro 1) does not wait for", 1);
+  }
+  SECTION("gradients of a stage are reduced twice, not at all, or too early") {
+    start.axes = {{"pipe", 2}, {"data", 2}};
+    check_finds(pipeline({})(start), "is never reduced over the 2 ranks", 2);
+    Plan hybrid = data_parallel()(pipeline({.micro = 4})(start));
+    REQUIRE(faults(hybrid, 2) == "");
+    Role& role = hybrid.roles[1];
+    ActionId reduce = find(role, Verb::all_reduce);
+    Plan twice = hybrid;
+    insert(twice.roles[1], reduce + 1, role.actions[reduce]);
+    check_finds(twice, "is reduced 2 times", 2);
+    role.actions[reduce].after = {at(role, Verb::backward, 2, 2)};
+    check_finds(hybrid, "before the backward that completes it", 2);
   }
 }
 
@@ -304,10 +398,10 @@ TEST_CASE("strategies compose and are read from text") {
   Strategy late("late", Claim::delayed, [](Plan p) { return p; });
   CHECK((data_parallel() | late).claim() == Claim::delayed);
   CHECK((data_parallel() | late).name() == "data_parallel | late");
-  for (auto& row : strategies()) CHECK(faults(row.make()(chain()), row.name == "serial" ? 1 : 2) == "");
+  for (auto& row : strategies()) CHECK(faults(row.make()(chain()), row.axis == "data" ? 2 : 1) == "");
 
   CHECK_THROWS_WITH(parse_strategy("data_paralel"),
-                    contains("there is no 'data_paralel'") && contains("serial, data_parallel"));
+                    contains("there is no 'data_paralel'") && contains("serial, accumulate, pipeline, data_parallel"));
   CHECK_THROWS_WITH(parse_strategy("data_paralel"), contains("did you mean 'data_parallel'"));
   CHECK_THROWS_WITH(parse_strategy("data_parallel(buckets=3)"),
                     contains("has no knob 'buckets'; it has: axis, first_bucket, bucket"));

@@ -60,12 +60,12 @@ struct Subject {
     const Dataset data = Synthetic({.size = rows, .shape = shape.input, .classes = shape.classes});
     return Loader(data, {.batch = rows, .workers = 0, .dtype = dtype}).begin()->x;
   }
-  Plan plan(const Strategy& strategy, const std::vector<PartCost>& costs) const {
+  Plan plan(const Strategy& strategy, const std::vector<PartCost>& costs, const std::vector<Axis>& mesh) const {
     auto parts = chain.parts(parameters);
     for (std::size_t p = 0; p < costs.size(); ++p) parts[p].cost = costs[p];
     Index buffers = 0;
     for (auto& b : parameters.buffers()) buffers += b.tensor.numel();
-    return strategy(serial(std::move(parts), parameters.size(), buffers));
+    return strategy(serial(std::move(parts), parameters.size(), buffers, mesh));
   }
 
   ModelOptions shape;
@@ -103,13 +103,15 @@ int plan_show(const Config& config, const PlanOptions& options) {
   const Strategy strategy = make_strategy(config, ranks_of(mesh));
   Subject subject(config);
   // How many micro-batches there are decides what rows to measure; the measured costs may move the stages.
-  Plan plan = subject.plan(strategy, {});
+  Plan plan = subject.plan(strategy, {}, mesh);
   const Index shares = static_cast<Index>(size_along(mesh, "data")) * plan.micros;
   const Index rows = std::max<Index>(1, (config.data.batch + shares - 1) / shares);
   const bool measured = options.cost == "measured";
   constexpr double each = 1e-3;  // seconds: of every part's forward and backward halves, where all cost the same
-  plan = subject.plan(strategy, measured ? measure_costs(subject.chain, subject.parameters, subject.input(rows))
-                                         : std::vector<PartCost>(plan.parts.size(), {each, each, each}));
+  plan = subject.plan(strategy,
+                      measured ? measure_costs(subject.chain, subject.parameters, subject.input(rows))
+                               : std::vector<PartCost>(plan.parts.size(), {each, each, each}),
+                      mesh);
   const auto faults = check(plan, size_along(mesh, "data"));
   check(faults.empty(), "plan", "{}", fmt::join(faults, "\n      "));
 

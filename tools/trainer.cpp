@@ -62,7 +62,7 @@ class Trainer {
         opening_test_(std::async(std::launch::async, [&config] { return make_dataset(config, "test"); })),
         train_(make_dataset(config, "train")),
         test_(opening_test_.get()),
-        loader_(train_, loader_options()),
+        loader_(train_, loader_options({mesh_.index("data"), mesh_.size("data")})),
         model_(make_model(config, options_for(*train_))) {
     if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
     if (world.main()) dir_.emplace(config.run.dir, config.model, to_toml(config), config.run.resume);
@@ -71,7 +71,8 @@ class Trainer {
         model_, counting(make_loss(config)), make_recipe(config, loader_.batches()), mesh_,
         make_strategy(config, world.size()),
         StepOptions{.seed = static_cast<std::uint64_t>(config.seed),
-                    .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases}});
+                    .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases},
+                    .example = example()});
     if (config.run.resume)
       resume();
     else if (!config.weights.empty())
@@ -87,11 +88,13 @@ class Trainer {
     while (cursor_.epoch < config_.epochs && !stopped()) {
       epoch();
       if (cursor_.batch != 0) break;  // stopped by run.max_steps in mid-epoch
+      step_->gather();
       last = evaluate(model_, test_, config_, world_, console_);
       report(last);
       save({{"test_accuracy", last.accuracy()}, {"test_loss", last.loss}});
     }
     if (cursor_.batch != 0) save({});
+    step_->gather();
     if (last.samples == 0 || cursor_.batch != 0) last = evaluate(model_, test_, config_, world_, console_);
     const double bad = count_bad();
     if (!world_.main()) return;
@@ -104,13 +107,19 @@ class Trainer {
   }
 
  private:
-  LoaderOptions loader_options() const {
+  LoaderOptions loader_options(Shard shard) const {
     return {.batch = config_.data.batch,
             .shuffle = config_.data.shuffle,
             .seed = static_cast<std::uint64_t>(config_.seed),
-            .shard = Shard{mesh_.index("data"), mesh_.size("data")},
+            .shard = shard,
             .workers = static_cast<int>(config_.data.workers),
             .dtype = make_dtype(config_)};
+  }
+  /// What the model's parts may be measured on.
+  Tensor example() const {
+    Shape shape{std::max<Index>(1, config_.data.batch / world_.size())};
+    for (Index extent : train_->shape()) shape.push_back(extent);
+    return Tensor::zeros(shape, make_dtype(config_));
   }
   /// The loss, which also counts the rows that were right.
   Loss counting(Loss loss) {
@@ -186,7 +195,7 @@ class Trainer {
 
   /// From the cursor to the end of its epoch, or to run.max_steps.
   void epoch() {
-    LoaderOptions options = loader_options();
+    LoaderOptions options = loader_options(step_->shard());
     options.epoch = cursor_.epoch;
     options.start_batch = cursor_.batch;
     Loader loader(train_, options);
@@ -270,6 +279,7 @@ class Trainer {
   }
 
   void save(std::map<std::string, double> metrics) {
+    step_->gather();
     if (!dir_) return;
     TrainState state;
     state.step = cursor_.step, state.epoch = cursor_.epoch, state.batch = cursor_.batch;

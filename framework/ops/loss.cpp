@@ -14,9 +14,11 @@ double global_rows(const Tensor& x, int inner) {
   return static_cast<double>((batch > 0 ? batch : at_hand) * per_sample);
 }
 
-/// Rows that count: those of the global batch less the ignored ones, which are counted over all who share it.
+/// Rows that count: those of the global batch less the ignored ones, which are counted over all micro-batches and all
+/// who share it.
 double counted_rows(const Tensor& labels, double rows, Index ignored_label) {
-  const Tensor host = labels.detach().to(cpu());
+  const Tensor& mine = Pass::current().labels;
+  const Tensor host = (mine ? mine : labels).detach().to(cpu());
   const auto all = host.view().span<const std::int64_t>();
   const Tensor ignored =
       Tensor::full({1}, static_cast<double>(std::count(all.begin(), all.end(), ignored_label)), DType::f64);

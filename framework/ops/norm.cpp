@@ -60,8 +60,11 @@ Statistics statistics(const Tensor& x, const Tensor& running_mean, const Tensor&
   }
   s.count = everybody ? combine(s.mean, m2, rows, everybody) : static_cast<double>(rows);
   const bool any = s.count > 0, move = any && !Pass::current().recomputing;  // without rows there is nothing to learn
-  launch<kernel::BatchNormFinish>(s.rstd, move ? running_mean.view() : View{}, move ? running_var.view() : View{},
-                                  s.mean, m2, any ? s.count : 1.0, o.eps, o.momentum);
+  Moments* later = Pass::current().moments;
+  if (move && later) later->add(running_mean, running_var, s.mean, m2, s.count, o.momentum);
+  launch<kernel::BatchNormFinish>(s.rstd, move && !later ? running_mean.view() : View{},
+                                  move && !later ? running_var.view() : View{}, s.mean, m2, any ? s.count : 1.0, o.eps,
+                                  o.momentum);
   return s;
 }
 

@@ -40,7 +40,7 @@ void add_reductions(const Plan& plan, Role& role, const std::vector<Slice>& buck
     if (done < 0) continue;
     if (!o.overlap) done = last_of(role, {Verb::backward, Verb::backward_weight});
     ActionId at = done + 1;  // behind the buckets that this action completes too
-    while (role.actions[at].verb == Verb::all_reduce) ++at;
+    while (at < static_cast<int>(role.actions.size()) && role.actions[at].verb == Verb::all_reduce) ++at;
     Action reduce = collective(Verb::all_reduce, bucket, o.axis, done);
     reduce.on_ready = o.overlap;
     insert(role, at, std::move(reduce));
@@ -51,12 +51,31 @@ void add_reductions(const Plan& plan, Role& role, const std::vector<Slice>& buck
   }
 }
 
+/// The running statistics of a role's parts, neighbours joined.
+std::vector<Slice> buffers_of(const Plan& plan, int role) {
+  std::vector<Slice> slices;
+  for (std::size_t p = 0; p < plan.parts.size(); ++p) {
+    const Slice& s = plan.parts[p].buffers;
+    if (s.size() == 0 || plan.role_of(static_cast<int>(p)) != role) continue;
+    if (!slices.empty() && slices.back().end == s.begin)
+      slices.back().end = s.end;
+    else
+      slices.push_back(s);
+  }
+  return slices;
+}
+
 Plan rewrite(Plan plan, const DataParallelOptions& o) {
-  auto buckets = cut_buckets(plan.parts, plan.parameters, o);
-  for (Role& role : plan.roles) {
-    if (plan.buffers > 0 && o.norm_scope != NormScope::global)
-      if (ActionId last = last_of(role, {Verb::forward, Verb::loss}); last >= 0)
-        insert(role, last + 1, collective(Verb::average, {0, plan.buffers}, o.axis, last));
+  for (std::size_t r = 0; r < plan.roles.size(); ++r) {
+    Role& role = plan.roles[r];
+    if (o.norm_scope != NormScope::global)
+      for (const Slice& buffers : buffers_of(plan, static_cast<int>(r)))
+        if (ActionId last = last_of(role, {Verb::forward, Verb::loss}); last >= 0)
+          insert(role, last + 1, collective(Verb::average, buffers, o.axis, last));
+    std::vector<Slice> buckets;
+    auto slices = plan.updated(r);
+    for (std::size_t i = slices.size(); i-- > 0;)
+      for (const Slice& bucket : cut_buckets(plan.parts, slices[i], o)) buckets.push_back(bucket);
     add_reductions(plan, role, buckets, o);
   }
   return plan;
@@ -64,14 +83,15 @@ Plan rewrite(Plan plan, const DataParallelOptions& o) {
 
 }  // namespace
 
-std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Index parameters, const DataParallelOptions& o) {
+std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions& o) {
   check(o.first_bucket > 0 && o.bucket > 0, "data_parallel", "buckets of {} and {} elements: both must be above 0",
         o.first_bucket, o.bucket);
   std::vector<Slice> buckets;
-  Index end = parameters, limit = o.first_bucket;
-  for (std::size_t i = parts.size(); i-- > 0;) {
-    Index begin = i == 0 ? 0 : parts[i].slice.begin;
-    if (i > 0 && end - begin < limit) continue;
+  Index end = whole.end, limit = o.first_bucket;
+  for (std::size_t i = parts.size(); i-- > 0 && end > whole.begin;) {
+    const bool first = i == 0 || parts[i].slice.begin <= whole.begin;
+    const Index begin = first ? whole.begin : parts[i].slice.begin;
+    if (begin >= end || (!first && end - begin < limit)) continue;
     for (; end - begin > 2 * o.bucket; end -= o.bucket) buckets.push_back({end - o.bucket, end});
     if (end > begin) buckets.push_back({begin, end});
     end = begin;

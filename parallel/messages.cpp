@@ -1,0 +1,62 @@
+#include "parallel/messages.h"
+
+namespace trireme {
+namespace {
+
+constexpr Index header = 2 + Shape::max_rank;  // of one tensor: type, rank, extents
+
+}  // namespace
+
+void Messages::send(const Route& route, const std::vector<Tensor>& tensors, std::vector<Work>& works) {
+  for (auto& t : tensors) works.push_back(route.comm->send(t.detach(), route.peer, route.tag()));
+}
+
+void Messages::receive(const Route& route, const std::vector<Kind>& kinds, std::vector<Tensor>& arriving,
+                       std::vector<Work>& works) {
+  for (auto& kind : kinds) {
+    arriving.push_back(Tensor::empty(kind.shape, kind.dtype));
+    works.push_back(route.comm->recv(arriving.back(), route.peer, route.tag()));
+  }
+}
+
+Messages::Key Messages::key(const Route& route, const Shape& input) {
+  Key key{route.part};
+  key.insert(key.end(), input.begin(), input.end());
+  return key;
+}
+
+void Messages::announce(const Route& route, const Shape& input, const std::vector<Tensor>& tensors,
+                        std::vector<Work>& works) {
+  auto [at, fresh] = kinds_.try_emplace(key(route, input));
+  if (!fresh) return;
+  const Tensor text = Tensor::zeros({static_cast<Index>(tensors.size()) * header}, DType::i64);
+  auto* out = text.data<std::int64_t>();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    at->second.push_back({tensors[i].dtype(), tensors[i].shape()});
+    const auto base = static_cast<Index>(i) * header;
+    out[base] = static_cast<std::int64_t>(tensors[i].dtype()), out[base + 1] = tensors[i].rank();
+    for (int d = 0; d < tensors[i].rank(); ++d) out[base + 2 + d] = tensors[i].dim(d);
+  }
+  works.push_back(route.comm->send(text, route.peer, route.tag()));
+}
+
+const std::vector<Messages::Kind>* Messages::known(const Route& route, const Shape& input) const {
+  auto at = kinds_.find(key(route, input));
+  return at == kinds_.end() ? nullptr : &at->second;
+}
+
+void Messages::await_kinds(const Route& route, const Shape& input, std::size_t tensors) {
+  const Tensor text = Tensor::empty({static_cast<Index>(tensors) * header}, DType::i64);
+  route.comm->recv(text, route.peer, route.tag()).wait();
+  const auto* in = text.data<std::int64_t>();
+  std::vector<Kind> kinds;
+  for (std::size_t i = 0; i < tensors; ++i) {
+    const auto base = static_cast<Index>(i) * header;
+    Kind kind{static_cast<DType>(in[base]), {}};
+    for (Index d = 0; d < in[base + 1]; ++d) kind.shape.push_back(in[base + 2 + d]);
+    kinds.push_back(std::move(kind));
+  }
+  kinds_[key(route, input)] = std::move(kinds);
+}
+
+}  // namespace trireme

@@ -1,0 +1,114 @@
+#include "parallel/strategies/partition.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "framework/pass.h"
+
+namespace trireme {
+namespace {
+
+/// Cost of a stage of parts [first, end): what counts, and what decides between equals.
+using Cost = std::pair<double, double>;
+using StageCost = std::function<Cost(int stage, int first, int end)>;
+constexpr double impossible = std::numeric_limits<double>::infinity();
+
+struct Cut {
+  Cost cost;
+  std::vector<int> starts;
+};
+
+/// No stage is empty. The whole costs what its dearest stage does; what decides between equals adds up.
+Cut best_cut(int parts, int stages, const StageCost& cost_of) {
+  const auto n = static_cast<std::size_t>(parts) + 1, count = static_cast<std::size_t>(stages);
+  // best[s][end]: stages 0..s over parts [0, end); from: the first part of stage s then.
+  std::vector<std::vector<Cost>> best(count, std::vector<Cost>(n, {impossible, 0}));
+  std::vector<std::vector<int>> from(count, std::vector<int>(n, 0));
+  for (int s = 0; s < stages; ++s)
+    for (int end = s + 1; end <= parts - (stages - 1 - s); ++end)
+      for (int first = s; first < (s == 0 ? 1 : end); ++first) {
+        const Cost before =
+            s == 0 ? Cost{0, 0} : best[static_cast<std::size_t>(s - 1)][static_cast<std::size_t>(first)];
+        if (before.first == impossible) continue;
+        const Cost stage = cost_of(s, first, end);
+        const Cost whole{std::max(before.first, stage.first), before.second + stage.second};
+        auto& cell = best[static_cast<std::size_t>(s)][static_cast<std::size_t>(end)];
+        if (whole >= cell) continue;
+        cell = whole;
+        from[static_cast<std::size_t>(s)][static_cast<std::size_t>(end)] = first;
+      }
+  Cut cut{best[count - 1][n - 1], std::vector<int>(count)};
+  for (int s = stages - 1, end = parts; s >= 0; --s)
+    cut.starts[static_cast<std::size_t>(s)] = end = from[static_cast<std::size_t>(s)][static_cast<std::size_t>(end)];
+  return cut;
+}
+
+}  // namespace
+
+std::vector<int> cut_by_cost(const std::vector<PartInfo>& parts, const PartitionOptions& o) {
+  const int n = static_cast<int>(parts.size());
+  const bool measured = std::any_of(parts.begin(), parts.end(), [](auto& p) { return p.cost.forward > 0; });
+  auto sum = [&](int first, int end, auto value) {
+    double all = 0;
+    for (int p = first; p < end; ++p) all += value(parts[static_cast<std::size_t>(p)]);
+    return all;
+  };
+  auto time = [&](const PartInfo& p) {
+    return measured ? p.cost.forward + p.cost.backward_input + p.cost.backward_weight : 1.0;
+  };
+  auto bytes_held = [&](int stage, int first, int end) {
+    const auto saved = [](const PartInfo& p) { return static_cast<double>(p.cost.saved); };
+    const auto weights = [](const PartInfo& p) { return 12.0 * static_cast<double>(p.slice.size()); };
+    return sum(first, end, weights) + o.in_flight(stage) * sum(first, end, saved);
+  };
+  const auto limit = static_cast<double>(o.memory);
+  if (o.memory > 0) {
+    const double least = best_cut(n, o.stages, [&](int stage, int first, int end) {
+                           return Cost{bytes_held(stage, first, end), 0};
+                         }).cost.first;
+    check(least <= limit, "pipeline", "no cut into {} stages keeps each within {} bytes; the best one needs {:.0f}",
+          o.stages, o.memory, least);
+  }
+  return best_cut(n, o.stages,
+                  [&](int stage, int first, int end) {
+                    if (o.memory > 0 && bytes_held(stage, first, end) > limit) return Cost{impossible, 0};
+                    // An activation and its gradient cross each cut.
+                    const double crossing =
+                        end < n ? 2.0 * static_cast<double>(parts[static_cast<std::size_t>(end - 1)].cost.output) : 0;
+                    return Cost{std::max(sum(first, end, time), crossing / o.bandwidth), crossing};
+                  })
+      .starts;
+}
+
+std::vector<int> cut_evenly(int parts, int stages) {
+  std::vector<int> starts;
+  for (int s = 0; s < stages; ++s) starts.push_back(static_cast<int>(share(parts, s, stages).first));
+  return starts;
+}
+
+std::vector<int> cut_by_name(const std::vector<PartInfo>& parts, int stages, const std::string& names) {
+  std::vector<int> starts{0};
+  std::vector<std::string> known;
+  for (auto& p : parts) known.push_back(p.name);
+  for (std::size_t at = 0; at <= names.size();) {
+    const std::size_t end = std::min(names.find(',', at), names.size());
+    std::string name = names.substr(at, end - at);
+    std::erase(name, ' ');
+    auto found = std::find_if(parts.begin(), parts.end(),
+                              [&](auto& p) { return p.name == name || p.name.starts_with(name + "-"); });
+    check(!name.empty() && found != parts.end(), "pipeline", "partition: no stage can begin at '{}'; the parts are: {}",
+          name, fmt::join(known, ", "));
+    starts.push_back(static_cast<int>(found - parts.begin()));
+    check(starts.back() > starts[starts.size() - 2], "pipeline",
+          "partition: '{}' does not come behind what the stage before it begins at; the parts are: {}", name,
+          fmt::join(known, ", "));
+    at = end + 1;
+  }
+  check(std::ssize(starts) == stages, "pipeline", "partition names {} stages' beginnings, {} stages want {}",
+        starts.size() - 1, stages, stages - 1);
+  return starts;
+}
+
+}  // namespace trireme

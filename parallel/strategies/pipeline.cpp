@@ -1,0 +1,137 @@
+// Layer pipelining: stages of neighbouring parts on the ranks of an axis, and micro-batches that flow through them in
+// the order of a schedule.
+#include <fmt/ranges.h>
+
+#include <map>
+
+#include "parallel/strategies/micro.h"
+#include "parallel/strategies/partition.h"
+#include "parallel/strategies/schedules.h"
+
+namespace trireme {
+namespace {
+
+/// Turns one role's cells into actions: messages to and from the neighbouring stages, the passes through each part, and
+/// the end of each micro-batch.
+class Lowering {
+ public:
+  /// starts: first part of each stage, and the number of parts.
+  Lowering(const Plan& plan, const PipelineShape& shape, const std::vector<int>& starts, const std::string& axis,
+           int role)
+      : plan_(plan), shape_(shape), starts_(starts), axis_(axis), r_(role) {}
+
+  Role run(const std::vector<Cell>& cells, int in_flight) {
+    role_ = {fmt::format("stage {}", r_), {}, in_flight};
+    ActionId arriving = cells.empty() ? -1 : receive(cells[0]);
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      // What the next cell wants is received while this one computes.
+      const ActionId next = i + 1 < cells.size() ? receive(cells[i + 1]) : -1;
+      pass(cells[i], arriving);
+      arriving = next;
+    }
+    for (int c = 0; c < shape_.chunks; ++c) {
+      const Slice slice{part(first({Verb::update, c})).slice.begin, part(end({Verb::update, c}) - 1).slice.end};
+      if (slice.size() > 0) add({.verb = Verb::update, .slice = slice});
+    }
+    return std::move(role_);
+  }
+
+ private:
+  const PartInfo& part(int p) const { return plan_.parts[static_cast<std::size_t>(p)]; }
+  int stage(const Cell& c) const { return c.chunk * shape_.roles + r_; }
+  int first(const Cell& c) const { return starts_[static_cast<std::size_t>(stage(c))]; }
+  int end(const Cell& c) const { return starts_[static_cast<std::size_t>(stage(c)) + 1]; }
+  int stages() const { return shape_.roles * shape_.chunks; }
+
+  ActionId add(Action a) {
+    role_.actions.push_back(std::move(a));
+    return static_cast<ActionId>(role_.actions.size()) - 1;
+  }
+  /// A message over the cut behind part p, to or from the stage `step` away; the last role's next is the first.
+  ActionId message(Verb verb, int p, int micro, int step, ActionId after) {
+    const int other = (r_ + step + shape_.roles) % shape_.roles;
+    Action a{verb, Lane::comm, p, micro};
+    a.peer = {axis_, other - r_};
+    if (after >= 0) a.after = {after};
+    return add(std::move(a));
+  }
+  ActionId receive(const Cell& c) {
+    if (c.verb == Verb::forward) return stage(c) == 0 ? -1 : message(Verb::recv, first(c) - 1, c.micro, -1, -1);
+    if (c.verb == Verb::backward_weight || stage(c) == stages() - 1) return -1;
+    return message(Verb::recv, end(c) - 1, c.micro, 1, -1);
+  }
+
+  void pass(const Cell& c, ActionId arriving) {
+    const bool forward = c.verb == Verb::forward;
+    ActionId last = -1;
+    for (int i = first(c); i < end(c); ++i) {
+      Action a{.verb = c.verb, .part = forward ? i : first(c) + end(c) - 1 - i, .micro = c.micro};
+      if (last < 0 && arriving >= 0) a.after = {arriving};
+      last = add(std::move(a));
+    }
+    if (forward && stage(c) == stages() - 1)
+      add({.verb = Verb::loss, .micro = c.micro});
+    else if (forward)
+      sent_[{c.chunk, c.micro}] = message(Verb::send, end(c) - 1, c.micro, 1, last);
+    else if (c.verb != Verb::backward_weight && stage(c) > 0)
+      message(Verb::send, first(c) - 1, c.micro, -1, last);
+    if (forward || c.verb == Verb::backward_input) return;
+    Action free{.verb = Verb::free, .part = end(c) - 1, .micro = c.micro};
+    if (auto at = sent_.find({c.chunk, c.micro}); at != sent_.end()) free.after = {at->second};
+    add(std::move(free));
+  }
+
+  const Plan& plan_;
+  PipelineShape shape_;
+  const std::vector<int>& starts_;
+  std::string axis_;
+  int r_;
+  Role role_;
+  std::map<std::pair<int, int>, ActionId> sent_;  // activations, by chunk and micro-batch
+};
+
+std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const Schedule& schedule, const PipelineOptions& o) {
+  const int stages = shape.roles * shape.chunks, parts = static_cast<int>(plan.parts.size());
+  std::vector<std::string> names;
+  for (auto& p : plan.parts) names.push_back(p.name);
+  check(stages <= parts, "pipeline", "{} stages of a model of {} parts ({}): use at most {}", stages, parts,
+        fmt::join(names, ", "), parts);
+  if (o.partition == "even") return cut_evenly(parts, stages);
+  if (o.partition != "auto") return cut_by_name(plan.parts, stages, o.partition);
+  return cut_by_cost(
+      plan.parts,
+      {.stages = stages, .bandwidth = o.bandwidth, .memory = o.memory / shape.chunks, .in_flight = [&](int stage) {
+         const int alive = schedule.in_flight(shape, stage % shape.roles);
+         return (alive + shape.chunks - 1) / shape.chunks;
+       }});
+}
+
+Plan rewrite(Plan plan, const PipelineOptions& o) {
+  const PipelineShape shape{.roles = plan.size(o.axis), .micros = o.micro, .chunks = o.chunks};
+  if (shape.roles == 1) return repeat(std::move(plan), o.micro, "pipeline");
+  check_untouched(plan, "pipeline");
+  const Schedule& schedule = find_schedule(o.schedule, shape);
+  std::vector<int> starts = cut(plan, shape, schedule, o);
+  starts.push_back(static_cast<int>(plan.parts.size()));
+  std::vector<Role> roles;
+  for (int r = 0; r < shape.roles; ++r)
+    roles.push_back(
+        Lowering(plan, shape, starts, o.axis, r).run(schedule.cells(shape, r), schedule.in_flight(shape, r)));
+  plan.roles = std::move(roles);
+  plan.role_axis = o.axis;
+  plan.micros = o.micro;
+  return plan;
+}
+
+}  // namespace
+
+Strategy pipeline(PipelineOptions o) {
+  check(o.micro >= 1 && o.chunks >= 1, "pipeline", "micro={}, chunks={}: both must be at least 1", o.micro, o.chunks);
+  // What can be refused without a mesh is refused at once; any number of roles divides itself.
+  find_schedule(o.schedule, {.roles = 1, .micros = o.micro, .chunks = o.chunks});
+  Strategy s("pipeline", Claim::exact, [o](Plan plan) { return rewrite(std::move(plan), o); });
+  s.wants_costs = o.partition == "auto";
+  return s;
+}
+
+}  // namespace trireme

@@ -1,0 +1,104 @@
+#include "parallel/strategies/schedules.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "framework/suggest.h"
+
+namespace trireme {
+namespace {
+
+using Cells = std::vector<Cell>;
+constexpr Verb F = Verb::forward, B = Verb::backward, I = Verb::backward_input, W = Verb::backward_weight;
+
+/// All forwards, then all backwards (Huang et al. 2019, arXiv 1811.06965).
+Cells gpipe(const PipelineShape& s, int) {
+  Cells cells;
+  for (Verb verb : {F, B})
+    for (int k = 0; k < s.micros; ++k) cells.push_back({verb, 0, k});
+  return cells;
+}
+
+/// One forward, one backward, once the stages behind have filled (Narayanan et al. 2021, arXiv 2104.04473, 2.2.1).
+Cells one_f_one_b(const PipelineShape& s, int role) {
+  Cells cells;
+  const int warm_up = std::min(s.micros, s.roles - role - 1);
+  for (int f = 0; f < warm_up; ++f) cells.push_back({F, 0, f});
+  for (int f = warm_up, b = 0; b < s.micros; ++f, ++b) {
+    if (f < s.micros) cells.push_back({F, 0, f});
+    cells.push_back({B, 0, b});
+  }
+  return cells;
+}
+
+/// The same over several chunks per role (ibid., 2.2.2): `roles` micro-batches go through one chunk, then through the
+/// next.
+int interleaved_warm_up(const PipelineShape& s, int role) {
+  return std::min(s.micros * s.chunks, 2 * (s.roles - role - 1) + (s.chunks - 1) * s.roles);
+}
+Cells interleaved(const PipelineShape& s, int role) {
+  const int all = s.micros * s.chunks, round = s.roles * s.chunks, warm_up = interleaved_warm_up(s, role);
+  auto cell = [&](Verb verb, int i) {
+    const int chunk = i % round / s.roles;
+    return Cell{verb, verb == F ? chunk : s.chunks - 1 - chunk, i / round * s.roles + i % s.roles};
+  };
+  Cells cells;
+  for (int f = 0; f < warm_up; ++f) cells.push_back(cell(F, f));
+  for (int f = warm_up, b = 0; b < all; ++f, ++b) {
+    if (f < all) cells.push_back(cell(F, f));
+    cells.push_back(cell(B, b));
+  }
+  return cells;
+}
+
+/// 1F1B whose backwards by weights wait for what would be a bubble (Qi et al. 2024, arXiv 2401.10241, ZB-H1): role r
+/// holds r of them back, so that no more micro-batches are alive than under 1F1B's first role.
+Cells zb_h1(const PipelineShape& s, int role) {
+  Cells cells;
+  const int warm_up = std::min(s.micros, s.roles - role - 1);
+  int f = 0, i = 0, w = 0;
+  while (f < warm_up) cells.push_back({F, 0, f++});
+  while (i < s.micros) {
+    if (f < s.micros) cells.push_back({F, 0, f++});
+    cells.push_back({I, 0, i++});
+    if (i - w > role) cells.push_back({W, 0, w++});
+  }
+  while (w < s.micros) cells.push_back({W, 0, w++});
+  return cells;
+}
+
+}  // namespace
+
+const std::vector<Schedule>& schedules() {
+  static const std::vector<Schedule> table = {
+      {"gpipe", gpipe, [](const PipelineShape& s, int) { return s.micros; }},
+      {"1f1b", one_f_one_b, [](const PipelineShape& s, int role) { return std::min(s.micros, s.roles - role); }},
+      {"interleaved", interleaved,
+       [](const PipelineShape& s, int role) { return std::min(s.micros * s.chunks, interleaved_warm_up(s, role) + 1); },
+       true},
+      {"zb-h1", zb_h1, [](const PipelineShape& s, int) { return std::min(s.micros, s.roles); }},
+  };
+  return table;
+}
+
+const Schedule& find_schedule(const std::string& name, const PipelineShape& s) {
+  std::vector<std::string> names;
+  for (auto& row : schedules()) {
+    names.push_back(row.name);
+    if (row.name != name) continue;
+    check(row.interleaves || s.chunks == 1, "pipeline", "{} chunks per rank want schedule=interleaved, not {}",
+          s.chunks, name);
+    check(!row.interleaves || s.chunks > 1, "pipeline", "schedule={} wants at least 2 chunks per rank: add chunks=2",
+          name);
+    check(!row.interleaves || s.micros % s.roles == 0, "pipeline",
+          "schedule={} wants micro-batches that divide by the {} stages, not {}: use micro={}", name, s.roles, s.micros,
+          (s.micros + s.roles - 1) / s.roles * s.roles);
+    return row;
+  }
+  const std::string near = suggestion(name, names);
+  fail("pipeline", "there is no schedule '{}'{}; there are: {}", name,
+       near.empty() ? "" : fmt::format(", did you mean '{}'?", near), fmt::join(names, ", "));
+}
+
+}  // namespace trireme

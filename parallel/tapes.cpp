@@ -1,0 +1,187 @@
+#include "parallel/tapes.h"
+
+#include <optional>
+
+#include "parallel/verbs.h"
+
+namespace trireme {
+
+std::vector<Stretch> find_stretches(const Role& role, int parts) {
+  std::vector<bool> runs(static_cast<std::size_t>(parts)), joined(static_cast<std::size_t>(parts), true);
+  const Action* before = nullptr;  // a backward that may go on with the part in front
+  auto part_from = [&](int part) {
+    if (part >= 0 && part < parts) joined[static_cast<std::size_t>(part)] = false;
+  };
+  auto goes_on = [](const Action& a, const Action& b) {
+    return a.verb == b.verb && a.micro == b.micro && b.part - a.part == (a.verb == Verb::forward ? 1 : -1);
+  };
+  auto end_of = [&](const Action* a) {  // the list leaves part a: it is not joined to the one that would follow
+    if (a) part_from(a->verb == Verb::forward ? a->part : a->part - 1);
+  };
+  for (const Action& a : role.actions) {
+    if (is_collective(a)) continue;
+    const bool pass = a.verb == Verb::forward || is_backward(a);
+    if (!before || !pass || !goes_on(*before, a)) {
+      end_of(before);
+      if (pass) part_from(a.verb == Verb::forward ? a.part - 1 : a.part);
+    }
+    if (a.verb == Verb::forward) runs[static_cast<std::size_t>(a.part)] = true;
+    before = pass ? &a : nullptr;
+  }
+  end_of(before);
+  std::vector<Stretch> stretches;
+  for (int p = 0; p < parts; ++p) {
+    if (!runs[static_cast<std::size_t>(p)]) continue;
+    if (!stretches.empty() && stretches.back().end == p && joined[static_cast<std::size_t>(p - 1)])
+      ++stretches.back().end;
+    else
+      stretches.push_back({p, p + 1});
+  }
+  return stretches;
+}
+
+Tapes::Tapes(const Plan& plan, const Role& role, const Chain& chain, Loss loss)
+    : role_(role),
+      chain_(chain),
+      loss_(std::move(loss)),
+      micros_(plan.micros),
+      stretches_(find_stretches(role, chain.size())),
+      stretch_of_(static_cast<std::size_t>(chain.size()), -1),
+      flights_(stretches_.size() * static_cast<std::size_t>(micros_)),
+      crossings_(static_cast<std::size_t>(chain.size() * micros_)) {
+  for (std::size_t s = 0; s < stretches_.size(); ++s)
+    for (int p = stretches_[s].first; p < stretches_[s].end; ++p)
+      stretch_of_[static_cast<std::size_t>(p)] = static_cast<int>(s);
+  for (int p = 0; p < chain.size(); ++p) stashed_.push_back(chain.stashed_behind(p));
+  check(stashed_.back().empty(), "executor", "'{}' is stashed, but nothing adds it: add a layer AddStashed(\"{}\")",
+        stashed_.back().empty() ? "" : stashed_.back()[0], stashed_.back().empty() ? "" : stashed_.back()[0]);
+  for (const Action& a : role.actions) frees_ = frees_ || a.verb == Verb::free;
+}
+
+void Tapes::begin(const Tensor& x, const Tensor& y) {
+  for (Flight& f : flights_) f = {};
+  for (Crossing& c : crossings_) c = {};
+  alive_ = most_alive_ = 0;
+  moments_.clear();
+  passes_.clear();
+  x_ = {x}, y_ = {y};
+  if (micros_ == 1) return;
+  const Pass& now = Pass::current();
+  const Index rows = x.dim(0);
+  Tensor samples = now.samples;
+  if (!samples) {
+    samples = Tensor::empty({rows}, DType::i64);
+    for (Index i = 0; i < rows; ++i) samples.data<std::int64_t>()[i] = i;
+  }
+  check(now.micros.empty() || std::ssize(now.micros) == micros_, "step",
+        "the loader cuts the batch into {} micro-batches, the plan wants {}: give it .shard = step.shard()",
+        now.micros.size(), micros_);
+  x_.clear(), y_.clear();
+  Index begin = 0;
+  for (int k = 0; k < micros_; ++k) {
+    const auto [from, to] = share(rows, k, micros_);
+    const Index end = begin + (now.micros.empty() ? to - from : now.micros[static_cast<std::size_t>(k)]);
+    check(end <= rows, "step", "the loader's micro-batches hold more rows than the {} at hand", rows);
+    x_.push_back(x.rows(begin, end)), y_.push_back(y.rows(begin, end));
+    passes_.push_back(now);
+    passes_.back().samples = samples.rows(begin, end);
+    passes_.back().labels = y;
+    passes_.back().micros.clear();
+    passes_.back().moments = &moments_;
+    begin = end;
+  }
+  check(begin == rows, "step", "the loader's micro-batches hold {} rows, there are {}", begin, rows);
+}
+
+bool Tapes::leads(const Action& a) const {
+  const Stretch& s = stretches_[static_cast<std::size_t>(stretch_of(a.part))];
+  return a.part == (a.verb == Verb::forward ? s.first : s.end - 1);
+}
+
+const std::vector<Tensor>& Tapes::outputs(int part, int micro) const {
+  return flights_[index(stretch_of(part), micro)].out;
+}
+
+void Tapes::forward(const Action& a) {
+  const Stretch s = stretches_[static_cast<std::size_t>(stretch_of(a.part))];
+  Flight& f = flight(a.part, a.micro);
+  std::optional<PassScope> scope;
+  if (!passes_.empty()) scope.emplace(passes_[static_cast<std::size_t>(a.micro)]);
+  f.alive = true;
+  most_alive_ = std::max(most_alive_, ++alive_);
+  check(role_.in_flight == 0 || alive_ <= role_.in_flight, "executor",
+        "role {}: {} micro-batches are in flight, the plan allows {}", role_.name, alive_, role_.in_flight);
+  Tensor activation;
+  Stashed stashed;
+  if (s.first == 0) {
+    activation = input(a.micro);
+  } else {
+    auto arrived = std::exchange(crossing(s.first - 1, a.micro).forward, {});
+    auto& names = stashed_[static_cast<std::size_t>(s.first - 1)];
+    for (std::size_t i = 0; i < arrived.size(); ++i) {
+      f.in.push_back(arrived[i].detach());
+      f.in.back().require_grad(arrived[i].requires_grad());
+      if (i > 0) stashed.emplace(names[i - 1], f.in.back());
+    }
+    activation = f.in.at(0);
+  }
+  for (int p = s.first; p < s.end; ++p) activation = chain_.run(p, std::move(activation), stashed);
+  f.out = {std::move(activation)};
+  for (auto& name : stashed_[static_cast<std::size_t>(s.end - 1)]) f.out.push_back(stashed.at(name));
+  if (s.end < chain_.size() && runs(s.end)) crossing(s.end - 1, a.micro).forward = f.out;
+}
+
+Tensor Tapes::loss(int micro) {
+  std::optional<PassScope> scope;
+  if (!passes_.empty()) scope.emplace(passes_[static_cast<std::size_t>(micro)]);
+  const int last = chain_.size() - 1;
+  Flight& f = flight(last, micro);
+  Tensor loss = loss_(f.out.at(0), y_[static_cast<std::size_t>(micro)]);
+  f.out = {loss};
+  crossing(last, micro).gradient = {Tensor::full(loss.shape(), 1, loss.dtype(), loss.device())};
+  return loss;
+}
+
+void Tapes::backward(const Action& a) {
+  const Stretch s = stretches_[static_cast<std::size_t>(stretch_of(a.part))];
+  Flight& f = flight(a.part, a.micro);
+  check(f.alive, "executor", "{} on role {}: its micro-batch has not been run forward, or is freed", to_string(a),
+        role_.name);
+  std::optional<PassScope> scope;
+  if (!passes_.empty()) scope.emplace(passes_[static_cast<std::size_t>(a.micro)]);
+  if (a.verb == Verb::backward_weight)
+    f.weights.run();
+  else
+    walk(f, s, a.micro, a.verb == Verb::backward_input ? &f.weights : nullptr);
+  if (a.verb != Verb::backward_input && !frees_) land(f);
+}
+
+/// One backward over the flight's tape; the gradients of its leaves go to the cut in front.
+void Tapes::walk(Flight& f, const Stretch& s, int micro, Deferred* weights) {
+  auto seeds = std::exchange(crossing(s.end - 1, micro).gradient, {});
+  auto roots = std::exchange(f.out, {});
+  check(seeds.size() == roots.size(), "executor", "{} gradients have come for {} outputs of part {}", seeds.size(),
+        roots.size(), s.end - 1);
+  bool any = false;
+  for (auto& root : roots) any = any || root.requires_grad();
+  if (any) trireme::backward(roots, seeds, {.defer_weights = weights});
+  if (s.first == 0) return;
+  auto& gradient = crossing(s.first - 1, micro).gradient;
+  for (auto& leaf : std::exchange(f.in, {}))
+    gradient.push_back(leaf.requires_grad() && has_grad(leaf)
+                           ? leaf.grad()
+                           : Tensor::zeros(leaf.shape(), leaf.dtype(), leaf.device()));
+}
+
+void Tapes::free(const Action& a) {
+  Flight& f = flight(a.part, a.micro);
+  check(f.alive, "executor", "{} on role {}: nothing is held of it", to_string(a), role_.name);
+  land(f);
+}
+
+void Tapes::land(Flight& f) {
+  f = {};
+  --alive_;
+}
+
+}  // namespace trireme
