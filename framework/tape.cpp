@@ -161,6 +161,7 @@ void Session::process(int at) {
   Node& node = *e.node;
   if (node.leaf) return;
   node.freed = true;
+  node.remake = nullptr;
   Backward backward = std::exchange(node.backward, {});
   node.inputs.clear();  // entries_ holds them
   const Tensor dy = std::exchange(e.grad, {});

@@ -77,7 +77,8 @@ struct Node {
   std::uint64_t sequence = 0;                 // greater than any input's: backward walks it downwards
   std::vector<std::shared_ptr<Node>> inputs;  // null where no gradient is needed
   Backward backward;
-  Shape shape;  // of the output, and so of its gradient
+  std::function<Tensor()> remake;  // the output again, bit for bit, from what backward keeps anyway; see Saved
+  Shape shape;                     // of the output, and so of its gradient
   DType dtype = DType::f32;
   Device device;
   std::unique_ptr<LeafState> leaf;
@@ -96,6 +97,23 @@ struct Tensor::Impl {
   DType dtype = DType::f32;
   std::shared_ptr<Node> node;  // null: not on the tape
   std::shared_ptr<const Spread> spread;
+};
+
+/// An op's input as its backward will need it: the tensor itself or, where its maker said how, the way to make it
+/// again, so that its block is free in the meantime.
+class Saved {
+ public:
+  explicit Saved(const Tensor& x) {
+    if (x.impl()->node && x.impl()->node->remake)
+      remake_ = x.impl()->node->remake;
+    else
+      x_ = x;
+  }
+  Tensor get() const { return remake_ ? remake_() : x_; }
+
+ private:
+  Tensor x_;
+  std::function<Tensor()> remake_;
 };
 
 /// What an op's name and inputs leave open: its options. Borrowed; only a Trace copies them.

@@ -53,7 +53,9 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
                     const Gradients::Target dx = g.into(0);
                     launch<kernel::ConvBackwardInput>(dx.tensor, dy, w, o, dx.accumulate);
                   },
-                  [x, o](const Tensor& dy, Gradients& g) {
+                  [kept = Saved(x), o](const Tensor& dy, Gradients& g) {
+                    if (!g.wants(1) && !g.wants(2)) return;
+                    const Tensor x = kept.get();
                     const View rows = ops::shaped(dy, ops::as_rows(dy.shape()));
                     ops::give_weight_and_bias(g, 1, 2, rows, [&](const View& dw, const View& db, bool accumulate) {
                       launch<kernel::ConvBackwardWeight>(dw, db, x, dy, o, accumulate);

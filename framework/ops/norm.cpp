@@ -141,8 +141,16 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   launch<kernel::BatchNormApply>(y, x, s.mean, s.rstd, gamma, beta, residual, o.relu);
   if (!recording({&x, &gamma, &beta, &residual})) return y;
   Kept kept{x, gamma, o.relu ? beta : Tensor{}, o.relu && residual ? y.detach() : Tensor{}, s, everybody};
-  return record(op, std::move(y), {x, gamma, beta, residual, running_mean, running_var}, o,
-                [kept = std::move(kept)](const Tensor& dy, Gradients& g) { batch_norm_backward(kept, dy, g); });
+  y = record(op, std::move(y), {x, gamma, beta, residual, running_mean, running_var}, o,
+             [kept = std::move(kept)](const Tensor& dy, Gradients& g) { batch_norm_backward(kept, dy, g); });
+  // One pass over x, which is kept in any case. A residual would have to be kept for it.
+  if (Node* node = y.impl()->node.get(); node && !residual)
+    node->remake = [x, s, gamma, beta, relu = o.relu] {
+      Tensor again = Tensor::like(x);
+      launch<kernel::BatchNormApply>(again, x, s.mean, s.rstd, gamma, beta, View{}, relu);
+      return again;
+    };
+  return y;
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta_given, double eps) {
