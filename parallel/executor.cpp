@@ -18,6 +18,7 @@ Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Op
 void Executor::prepare(const Plan& plan, Mesh& mesh) {
   std::vector<Slice> slices;
   std::vector<Communicator*> comms;
+  std::vector<ActionId> ids;  // of the actions behind the slices
   Slot *last_loss = nullptr, *last_forward = nullptr;
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     const Action& a = role_.actions[id];
@@ -48,13 +49,16 @@ void Executor::prepare(const Plan& plan, Mesh& mesh) {
     s.bucket = static_cast<int>(slices.size());
     slices.push_back(a.slice);
     comms.push_back(s.comm);
+    ids.push_back(static_cast<ActionId>(id));
   }
   if (last_loss) last_loss->last_loss = true;
   if (last_forward) last_forward->last_forward = true;
   if (slices.empty()) return;
-  buckets_ = std::make_unique<Buckets>(
-      optimizer_.parameters(), std::move(slices),
-      [comms](std::size_t i, const Tensor& gradients) { return comms[i]->all_reduce(gradients); });
+  buckets_ = std::make_unique<Buckets>(optimizer_.parameters(), std::move(slices),
+                                       [this, comms, ids](std::size_t i, const Tensor& gradients) {
+                                         if (recorder_) recorder_->begin(ids[i]);
+                                         return comms[i]->all_reduce(gradients);
+                                       });
 }
 
 /// Finds the backwards that complete a part's gradients: those of the micro-batch that comes last.
@@ -93,13 +97,16 @@ void Executor::prepare_updates() {
 
 void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update) {
   const int n = static_cast<int>(slots_.size());
+  if (recorder_) recorder_->clear(slots_.size());
   for (ActionId id = 0; id < n; ++id) finish(id);  // what a refused step left
   tapes_.begin(x, y);
   if (buckets_) buckets_->arm(false);
   loss_ = {}, sending_.clear();
   for (ActionId id = 0; id < n; ++id) {
     for (ActionId before : role_.actions[static_cast<std::size_t>(id)].after) finish(before);
+    if (recorder_) recorder_->begin(id);
     execute(id, on_loss, before_update);
+    if (recorder_) recorder_->end(id);
   }
   if (!updates_) {  // a stage without parameters takes part in what is decided before an update, and counts the step
     before_update();
@@ -174,11 +181,12 @@ void Executor::finish(ActionId id) {
   const Action& a = role_.actions[static_cast<std::size_t>(id)];
   Slot& s = slots_[static_cast<std::size_t>(id)];
   if (!std::exchange(s.pending, false)) return;
-  if (a.verb == Verb::recv) return finish_receive(a, s);
+  if (a.verb == Verb::recv) finish_receive(a, s);
   if (s.bucket >= 0) buckets_->wait(static_cast<std::size_t>(s.bucket));
   for (Work& work : s.works) work.wait();
   s.works.clear();
   if (a.verb == Verb::average) finish_average(a, s);
+  if (recorder_) recorder_->end(id);
 }
 
 Messages::Route Executor::route(const Action& a, const Slot& s) const {

@@ -10,6 +10,7 @@
 #include "parallel/buckets.h"
 #include "parallel/mesh.h"
 #include "parallel/messages.h"
+#include "parallel/recorder.h"
 #include "parallel/tapes.h"
 
 namespace trireme {
@@ -26,6 +27,8 @@ class Executor {
   /// cannot run.
   Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh);
   void run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update);
+  /// Which is told of every action from now on; null: nobody. It must outlive the executor.
+  void record(Recorder* recorder) { recorder_ = recorder; }
   /// The most micro-batches, counted once per stretch of parts, that were alive at once in the last run.
   int most_in_flight() const { return tapes_.most_alive(); }
 
@@ -68,6 +71,7 @@ class Executor {
   bool updates_ = false;
   std::unique_ptr<Buckets> buckets_;
   Tensor loss_;
+  Recorder* recorder_ = nullptr;
 };
 
 }  // namespace trireme

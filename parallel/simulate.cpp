@@ -5,16 +5,10 @@
 #include <set>
 #include <tuple>
 
+#include "parallel/verbs.h"
+
 namespace trireme {
 namespace {
-
-bool is_collective(const Action& a) {
-  return a.verb == Verb::all_reduce || a.verb == Verb::reduce_scatter || a.verb == Verb::all_gather ||
-         a.verb == Verb::broadcast || a.verb == Verb::average;
-}
-bool is_backward(const Action& a) {
-  return a.verb == Verb::backward || a.verb == Verb::backward_input || a.verb == Verb::backward_weight;
-}
 
 class Simulator {
  public:
@@ -77,11 +71,6 @@ class Simulator {
     bool operator<(const Event& other) const { return std::tie(time, order) > std::tie(other.time, other.order); }
   };
 
-  int ranks(const std::string& axis) const {
-    for (auto& a : options_.mesh)
-      if (a.name == axis) return a.size;
-    return axis == plan_.role_axis ? static_cast<int>(plan_.roles.size()) : 1;
-  }
   double per_byte() const { return options_.bandwidth > 0 ? 1 / options_.bandwidth : 0; }
 
   void connect(int role) {
@@ -158,7 +147,7 @@ class Simulator {
   }
 
   double collective_seconds(const Action& a) const {
-    const int p = ranks(a.peer.axis);
+    const int p = plan_.size(a.peer.axis);
     const double n = static_cast<double>(a.slice.size() * options_.element), b = per_byte(), hops = p - 1;
     if (p == 1) return 0;
     if (a.verb == Verb::broadcast) return hops * options_.latency + n * b;

@@ -3,19 +3,17 @@
 #pragma once
 #include <vector>
 
-#include "parallel/mesh.h"
 #include "parallel/timeline.h"
 
 namespace trireme {
 
 /// Seconds of actions come from the parts' PartCost; these are the others. Zero unless given.
 struct SimulateOptions {
-  std::vector<Axis> mesh = {};  ///< sizes for collectives; an axis that is not there has one rank
-  double latency = 0;           ///< seconds before a message's first byte arrives
-  double bandwidth = 0;         ///< bytes per second that a rank sends; 0: any number
-  Index element = 4;            ///< bytes of a parameter
-  double loss = 0;              ///< seconds of the loss of one micro-batch
-  double update = 0;            ///< seconds per updated parameter
+  double latency = 0;    ///< seconds before a message's first byte arrives
+  double bandwidth = 0;  ///< bytes per second that a rank sends; 0: any number
+  Index element = 4;     ///< bytes of a parameter
+  double loss = 0;       ///< seconds of the loss of one micro-batch
+  double update = 0;     ///< seconds per updated parameter
 };
 
 struct Simulation {
@@ -30,10 +28,11 @@ struct Simulation {
 
 /// Compute actions run one after another, communication starts in list order (and then overlaps); a message leaves when
 /// both ends have started and the sender's link is free, and carries the output of its part (or that output's
-/// gradient). An action on_ready starts when backward has gone through the part's slice down to its beginning, at an
-/// even pace. A collective of n bytes over p ranks takes, by rings (Patarasuk and Yuan, JPDC 69, 2009), with latency a
-/// and b seconds per byte: all_reduce and average 2(p-1)(a + n/p b), reduce_scatter and all_gather (p-1)(a + n/p b),
-/// broadcast (p-1)a + n b. The plan has been checked; throws Error for one that does not end.
+/// gradient). The sizes of the mesh are the plan's axes. An action on_ready starts when backward has gone through the
+/// part's slice down to its beginning, at an even pace. A collective of n bytes over p ranks takes, by rings (Patarasuk
+/// and Yuan, JPDC 69, 2009), with latency a and b seconds per byte: all_reduce and average 2(p-1)(a + n/p b),
+/// reduce_scatter and all_gather (p-1)(a + n/p b), broadcast (p-1)a + n b. The plan has been checked; throws Error for
+/// one that does not end.
 Simulation simulate(const Plan&, const SimulateOptions& = {});
 
 /// The most micro-batches that the role holds at once: run forward by a stretch of neighbouring parts and not yet

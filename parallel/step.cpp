@@ -62,7 +62,7 @@ std::vector<std::string> used_axes(const Plan& plan) {
   return axes;
 }
 
-void check_plan(const Plan& plan, const Mesh& mesh, const std::vector<std::string>& layer_axes) {
+void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::string>& layer_axes) {
   auto axes = used_axes(plan);
   axes.insert(axes.end(), layer_axes.begin(), layer_axes.end());
   for (auto& a : mesh.axes())
@@ -73,7 +73,10 @@ void check_plan(const Plan& plan, const Mesh& mesh, const std::vector<std::strin
   check(plan.roles.size() == 1 || static_cast<int>(plan.roles.size()) == mesh.size(plan.role_axis), "step",
         "the plan has {} roles along '{}', where the mesh has {} ranks", plan.roles.size(), plan.role_axis,
         mesh.size(plan.role_axis));
-  auto faults = check(plan, mesh.size(axes[0]));
+}
+
+void check_sound(const Plan& plan, const Mesh& mesh) {
+  auto faults = check(plan, mesh.size(reduced_axis(plan)));
   check(faults.empty(), "plan", "{}", fmt::join(faults, "\n      "));
 }
 
@@ -140,7 +143,8 @@ struct Step::Impl {
                                            : Strategy()),
         plan(make_plan(strategy, chain, parameters, mesh, o.example)),
         axis(reduced_axis(plan)) {
-    check_plan(plan, mesh, options.layer_axes);
+    check_mesh(plan, mesh, options.layer_axes);
+    if (options.refuse_unsound) check_sound(plan, mesh);
     refuse_shared_across_roles(plan, chain);
     replicas = split_replicas(mesh, options.layer_axes);
     compare(*replicas, plan,
@@ -149,9 +153,8 @@ struct Step::Impl {
                         strategy.norm_group, o.seed, o.optimizer.clip_norm));
     broadcast_state(parameters, *replicas);
     broadcast_state(optimizer, *replicas);
-    const bool staged = plan.roles.size() > 1;
-    executor = std::make_unique<Executor>(plan, staged ? mesh.index(plan.role_axis) : 0, chain, loss, optimizer, mesh);
-    if (staged) stages = mesh.comm(plan.role_axis).split(0, mesh.index(plan.role_axis));
+    executor = std::make_unique<Executor>(plan, role(), chain, loss, optimizer, mesh);
+    if (plan.roles.size() > 1) stages = mesh.comm(plan.role_axis).split(0, mesh.index(plan.role_axis));
     if (mesh.size(axis) > 1) join(mesh.comm(axis));
   }
 
@@ -165,6 +168,7 @@ struct Step::Impl {
     if (strategy.norm_group > 1) norm = data.split(data.rank() / strategy.norm_group, data.rank());
   }
 
+  int role() const { return plan.roles.size() > 1 ? mesh.index(plan.role_axis) : 0; }
   Tensor run(const Tensor& x, const Tensor& y);
   void gather();
   void share_loss();
@@ -184,6 +188,7 @@ struct Step::Impl {
   Strategy strategy;
   Plan plan;
   std::string axis;  // over which gradients are summed
+  Recorder recorder;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<Communicator> replicas;    // the ranks of one model
   std::unique_ptr<Communicator> sums, norm;  // null: nobody to sum with
@@ -310,6 +315,8 @@ BatchShard Step::shard() const {
   return {impl_->mesh.index(impl_->axis), impl_->mesh.size(impl_->axis), impl_->plan.micros};
 }
 void Step::gather() { impl_->gather(); }
+void Step::record(bool on) { impl_->executor->record(on ? &impl_->recorder : nullptr); }
+Timeline Step::timeline() { return impl_->recorder.gather(impl_->mesh.world().comm(), impl_->role()); }
 Module& Step::model() { return impl_->model; }
 
 }  // namespace trireme

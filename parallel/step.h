@@ -10,6 +10,7 @@
 #include "framework/optimizer.h"
 #include "parallel/mesh.h"
 #include "parallel/strategy.h"
+#include "parallel/timeline.h"
 
 namespace trireme {
 
@@ -19,6 +20,7 @@ struct StepOptions {
   /// A loss that is not finite (or a gradient, looked at every 64th step) throws Error naming the step and
   /// the first input, parameter or layer output that is not; parameters are left as they were.
   bool check_finite = true;
+  bool refuse_unsound = true;  ///< false: run a plan that check() finds faults in, to see what it does
   /// Mesh axes that the model's own layers use (those split over ranks); its ranks get the same rows.
   std::vector<std::string> layer_axes = {};
   /// Inputs like those of one micro-batch: with it, a strategy that asks what parts cost (pipeline(partition=auto))
@@ -61,6 +63,11 @@ class Step {
   /// its own slices only; what it holds of the others is as old as the last gather(). A collective call; free without
   /// stages.
   void gather();
+
+  /// From now on each step's actions are timed.
+  void record(bool on);
+  /// When they ran, on all ranks, in the last step that was recorded. A collective call.
+  Timeline timeline();
 
   Parameters& parameters();
   Optimizer& optimizer();

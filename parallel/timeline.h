@@ -15,8 +15,8 @@ struct Span {
 };
 
 struct Timeline {
-  std::vector<int> roles;  ///< of each rank
-  std::vector<Span> spans;
+  std::vector<int> roles = {};  ///< of each rank
+  std::vector<Span> spans = {};
   bool measured = false;  ///< false: predicted
 
   double end() const {

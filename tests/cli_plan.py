@@ -32,6 +32,16 @@ class Plan(unittest.TestCase):
             xml.etree.ElementTree.parse(svg)
             self.assertIn("<svg", html.read_text())
 
+    def test_measure(self):
+        with tempfile.TemporaryDirectory() as folder:
+            svg = pathlib.Path(folder) / "plan.svg"
+            r = run("plan", "show", "mlp", "--mesh", "pipe=2,data=2", "--strategy", "pipeline(micro=2) | data_parallel", "--batch", 16, "--measure", "--svg", svg)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertIn("predicted: ", r.stdout)
+            self.assertIn("\nmeasured: ", r.stdout)
+            self.assertIn("rank 3 stage 1", r.stdout)
+            self.assertIn("measured: ", svg.read_text())
+
     def test_measured_costs(self):
         r = run("plan", "show", "mlp", "--batch", 8)
         self.assertEqual(r.returncode, 0, r.stderr)
@@ -44,6 +54,30 @@ class Plan(unittest.TestCase):
             self.assertNotEqual(r.returncode, 0, words)
             self.assertIn(text, r.stderr, words)
             self.assertEqual(len(r.stderr.strip().splitlines()), 1, r.stderr)
+
+
+class Verify(unittest.TestCase):
+    def test_equal(self):
+        for mesh, strategy in (("data=3", "data_parallel"), ("pipe=2", "pipeline(micro=4, schedule=zb-h1)"), ("pipe=2,data=2", "pipeline(micro=2) | data_parallel")):
+            r = run("verify", "--model", "mlp", "--mesh", mesh, "--strategy", strategy, "--steps", 3)
+            self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
+            self.assertIn("equal: mlp under", r.stdout)
+        if mpiexec != "none":
+            r = run("verify", "mnist_cnn", "--mesh", "pipe=2", "--strategy", "pipeline(micro=2)", "--steps", 2, "--batch", 6, ranks=2)
+            self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
+            self.assertIn("2 ranks (mpi)", r.stdout)
+
+    def test_differs(self):
+        r = run("verify", "mlp", "--ranks", 2, "--dtype", "f32", "--tolerance", 1e-12, "--steps", 5)
+        self.assertEqual(r.returncode, 1, r.stdout + r.stderr)
+        self.assertRegex(r.stdout, r"step \d, rank \d: the (gradient|value) of '.*' of layer '.*' differs by .*, relative ")
+
+    def test_refusals(self):
+        for words, text in ((["--mesh", "pipe=99", "--strategy", "pipeline"], "part"), (["--strategy", "nothing"], "there is no 'nothing'"),
+                            (["--steps", "0"], "steps is 0"), (["--mesh", "data=2", "--ranks", "3"], "makes 2 ranks")):
+            r = run("verify", "mlp", *words)
+            self.assertEqual(r.returncode, 2, (words, r.stdout, r.stderr))
+            self.assertIn(text, r.stderr, words)
 
 
 if __name__ == "__main__":

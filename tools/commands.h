@@ -31,7 +31,13 @@ struct BenchOptions {
 struct PlanOptions {
   std::string cost = "measured";      ///< of parts: "measured" on this machine, or all "equal"
   double latency = 0, bandwidth = 0;  ///< of a message: seconds; bytes per second, 0: any number
+  bool measure = false;               ///< run the plan on threads, and draw what happened
   std::string trace, svg, html;       ///< files to write
+};
+
+struct VerifyCommand {
+  int steps = 20;
+  double tolerance = 0;  ///< 0: 1e-11 in f64, else 1e-4
 };
 
 std::string version();
@@ -47,6 +53,9 @@ int export_command(const ExportOptions&);
 int bench_command(int argc, char** argv, const Config&, const BenchOptions&);
 /// The plan of the config's strategy as a table, its costs, and its timeline.
 int plan_show(const Config&, const PlanOptions&);
+/// The config's strategy beside the serial run. Returns 0: equal, 1: they differ; throws ConfigError where they cannot
+/// be compared.
+int verify_command(int argc, char** argv, const Config&, const VerifyCommand&);
 /// Weights of another framework to a safetensors file `to` ("": none is written), and a table of them when listing.
 int import_command(const std::string& from, const std::string& to, bool listing);
 /// Fills the parameters from a weights file or the run's newest checkpoint. Returns where they came from.

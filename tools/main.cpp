@@ -1,4 +1,4 @@
-// trireme: train, eval, predict, pack, import, export, bench, plan, info.
+// trireme: train, eval, predict, pack, import, export, bench, plan, verify, info.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -94,7 +94,7 @@ class CommandLine {
   CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", version());
-    train(), eval(), predict_images(), pack(), import(), export_model(), bench(), plan();
+    train(), eval(), predict_images(), pack(), import(), export_model(), bench(), plan(), verify();
     add("info", "build, devices, MPI, threads, versions", [] { return info(); });
   }
   int run();
@@ -114,6 +114,7 @@ class CommandLine {
   void export_model();
   void bench();
   void plan();
+  void verify();
   void add_model(CLI::App& verb) { verb.add_option("model", model_, model_names())->type_name("MODEL"); }
   static void add_weights(CLI::App& verb, std::string& file) {
     verb.add_option("--weights", file, "safetensors file to use instead of the newest checkpoint")->type_name("FILE");
@@ -141,6 +142,7 @@ class CommandLine {
   ExportOptions export_;
   BenchOptions bench_;
   PlanOptions plan_;
+  VerifyCommand verify_;
 };
 
 void CommandLine::train() {
@@ -223,10 +225,29 @@ void CommandLine::plan() {
   verb.add_option("--latency", plan_.latency, "seconds before a message arrives")->type_name("SECONDS");
   verb.add_option("--bandwidth", plan_.bandwidth, "bytes per second that a rank sends; 0: any number")
       ->type_name("BYTES");
+  verb.add_flag("--measure", plan_.measure, "also run the plan, ranks as threads, and draw what happened");
   verb.add_option("--trace", plan_.trace, "write the timeline for ui.perfetto.dev or chrome://tracing")
       ->type_name("FILE");
   verb.add_option("--svg", plan_.svg, "write it as a picture")->type_name("FILE");
   verb.add_option("--html", plan_.html, "write the picture and the table as a page")->type_name("FILE");
+  add_settings(verb, given_);
+}
+
+void CommandLine::verify() {
+  Config base;  // small and exact, unless the settings say otherwise
+  base.dtype = "f64";
+  base.data.name = "synthetic", base.data.batch = 16;
+  base.optim.name = "sgd", base.optim.lr = 0.01, base.optim.schedule = "constant";
+  CLI::App& verb = add(
+      "verify", "train under a strategy and serially, side by side; name the first difference (status 1)",
+      [this, base] {
+        return configured([this](const Config& config) { return verify_command(argc_, argv_, config, verify_); }, base);
+      });
+  verb.add_option("model,--model", model_, model_names())->type_name("MODEL");
+  verb.add_option("--steps", verify_.steps, "steps to compare")->type_name("N");
+  verb.add_option("--tolerance", verify_.tolerance,
+                  "relative difference that counts as equal; 0: 1e-11 in f64, else 1e-4")
+      ->type_name("X");
   add_settings(verb, given_);
 }
 

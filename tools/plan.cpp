@@ -1,5 +1,5 @@
-// trireme plan show: what every rank does in a step, what it holds, and when, predicted from the costs of the model's
-// parts. No rank is started; only the mesh's sizes count.
+// trireme plan show: what every rank does in a step and when, predicted from the costs of the model's parts (no rank is
+// started, only the mesh's sizes count), or measured in a run.
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include "parallel/draw.h"
 #include "parallel/part_costs.h"
 #include "parallel/simulate.h"
+#include "parallel/step.h"
 #include "tools/commands.h"
 #include "tools/recipe.h"
 
@@ -60,11 +61,8 @@ struct Subject {
     const Dataset data = Synthetic({.size = rows, .shape = shape.input, .classes = shape.classes});
     return Loader(data, {.batch = rows, .workers = 0, .dtype = dtype}).begin()->x;
   }
-  Plan plan(const Strategy& strategy, const std::vector<PartCost>& costs, const std::vector<Axis>& mesh) const {
-    auto parts = chain.parts(parameters);
-    for (std::size_t p = 0; p < costs.size(); ++p) parts[p].cost = costs[p];
-    Index buffers = 0;
-    for (auto& b : parameters.buffers()) buffers += b.tensor.numel();
+  Plan plan(const Strategy& strategy, std::vector<PartInfo> parts, const std::vector<Axis>& mesh) const {
+    const Index buffers = parts.back().buffers.end;
     return strategy(serial(std::move(parts), parameters.size(), buffers, mesh));
   }
 
@@ -95,6 +93,35 @@ void print_simulation(const Plan& plan, const Simulation& s) {
                time_text(s.makespan - s.busy[r]), s.in_flight[r]);
 }
 
+struct Picture {
+  Plan plan;
+  Timeline timeline;
+};
+/// Runs the strategy on threads for a few steps; the last one's timeline, and the plan (which measures costs of its
+/// own, so that it may cut the model elsewhere).
+Picture measure(const Config& config, const Strategy& strategy, const std::vector<Axis>& mesh_axes, Subject& subject,
+                Index rows) {
+  Picture picture;
+  const ModelOptions shape = subject.shape;
+  const Dataset data = Synthetic({.size = config.data.batch, .shape = shape.input, .classes = shape.classes});
+  const Tensor example = subject.input(rows);
+  World::threads(ranks_of(mesh_axes), [&](World& world) {
+    Mesh mesh(world, mesh_axes);
+    Step step(make_model(config, shape), make_loss(config), make_recipe(config, 1000), mesh, strategy,
+              {.example = example});
+    Loader loader(data, {.batch = config.data.batch, .shard = step.shard(), .workers = 0, .dtype = subject.dtype});
+    auto batch = loader.begin();
+    for (int run = 0; run < 4; ++run) {
+      step.record(run == 3);
+      world.comm().barrier();
+      (void)step(batch->x, batch->y).item();
+    }
+    Timeline all = step.timeline();
+    if (world.main()) picture = {step.plan(), std::move(all)};
+  });
+  return picture;
+}
+
 }  // namespace
 
 int plan_show(const Config& config, const PlanOptions& options) {
@@ -102,31 +129,37 @@ int plan_show(const Config& config, const PlanOptions& options) {
   const std::vector<Axis> mesh = mesh_axes(config);
   const Strategy strategy = make_strategy(config, ranks_of(mesh));
   Subject subject(config);
-  // How many micro-batches there are decides what rows to measure; the measured costs may move the stages.
-  Plan plan = subject.plan(strategy, {}, mesh);
-  const Index shares = static_cast<Index>(size_along(mesh, "data")) * plan.micros;
+  // How many micro-batches there are decides what rows to measure; what is measured may move the stages.
+  auto parts = subject.chain.parts(subject.parameters);
+  const int micros = subject.plan(strategy, parts, mesh).micros;
+  const Index shares = static_cast<Index>(size_along(mesh, "data")) * micros;
   const Index rows = std::max<Index>(1, (config.data.batch + shares - 1) / shares);
   const bool measured = options.cost == "measured";
   constexpr double each = 1e-3;  // seconds: of every part's forward and backward halves, where all cost the same
-  plan = subject.plan(strategy,
-                      measured ? measure_costs(subject.chain, subject.parameters, subject.input(rows))
-                               : std::vector<PartCost>(plan.parts.size(), {each, each, each}),
-                      mesh);
+  const auto costs = measured ? measure_costs(subject.chain, subject.parameters, subject.input(rows))
+                              : std::vector<PartCost>(parts.size(), {each, each, each});
+  for (std::size_t p = 0; p < parts.size(); ++p) parts[p].cost = costs[p];
+  const Plan plan = subject.plan(strategy, std::move(parts), mesh);
   const auto faults = check(plan, size_along(mesh, "data"));
   check(faults.empty(), "plan", "{}", fmt::join(faults, "\n      "));
 
-  const Simulation simulation = simulate(plan, {.mesh = mesh,
-                                                .latency = options.latency,
-                                                .bandwidth = options.bandwidth,
-                                                .element = size_of(subject.parameters.dtype())});
-  const std::string picture = gantt(plan, simulation.timeline, terminal_width());
+  const Simulation simulation = simulate(
+      plan,
+      {.latency = options.latency, .bandwidth = options.bandwidth, .element = size_of(subject.parameters.dtype())});
   fmt::print("{}", plan.to_string());
   print_costs(plan, rows, measured);
   print_simulation(plan, simulation);
-  fmt::print("\n{}", picture);
-  if (!options.trace.empty()) write_file(options.trace, trace_json(plan, simulation.timeline));
-  if (!options.svg.empty()) write_file(options.svg, timeline_svg(plan, simulation.timeline));
-  if (!options.html.empty()) write_file(options.html, timeline_html(plan, simulation.timeline, plan.to_string()));
+  fmt::print("\n{}", gantt(plan, simulation.timeline, terminal_width()));
+  Picture shown{plan, simulation.timeline};
+  if (options.measure) {
+    shown = measure(config, strategy, mesh, subject, rows);
+    if (shown.plan.hash() != plan.hash()) fmt::print("\nthe run cut the model elsewhere:\n{}", shown.plan.to_string());
+    fmt::print("\n{}", gantt(shown.plan, shown.timeline, terminal_width()));
+  }
+  if (!options.trace.empty()) write_file(options.trace, trace_json(shown.plan, shown.timeline));
+  if (!options.svg.empty()) write_file(options.svg, timeline_svg(shown.plan, shown.timeline));
+  if (!options.html.empty())
+    write_file(options.html, timeline_html(shown.plan, shown.timeline, shown.plan.to_string()));
   return 0;
 }
 
