@@ -252,3 +252,35 @@ TEST_CASE("suggestions") {
   CHECK(suggestion("resnet", known).empty());
   CHECK(suggestion("x", known).empty());
 }
+
+TEST_CASE("a stashed tensor is added where its name is called") {
+  const Linear first(4, 6), second(6, 6), shortcut(6, 6);
+  const Tensor x = Tensor::of(std::vector<double>{1, -2, 3, -4, 5, 6, -7, 8}, {2, 4}).require_grad();
+  const Tensor seed = Tensor::full({2, 6}, 1);
+  auto gradients = [&](const Tensor& y) {
+    for (auto& t : {x, first.weight, second.weight, shortcut.weight}) t.clear_grad();
+    y.backward(seed);
+    std::vector<double> all = y.to_vector();
+    for (auto& t : {x, first.weight, second.weight, shortcut.weight})
+      for (double v : t.grad().to_vector()) all.push_back(v);
+    return all;
+  };
+  for (auto* l : {&first, &second, &shortcut}) Tensor(l->weight).require_grad();
+  const Sequential model{first, Stash{"skip"}, second, relu, AddStashed("skip", shortcut)};
+  const Tensor h = first(x);
+  CHECK(gradients(model(x)) == gradients(relu(second(h)) + shortcut(h)));
+  CHECK(model.stashed_behind(0).empty());
+  CHECK(model.stashed_behind(1) == std::vector<std::string>{"skip"});
+  CHECK(model.stashed_behind(3).empty());
+
+  Module named = Sequential{Stash{"a"}, AddStashed("a", Linear(2, 2))};
+  std::vector<std::string> names;
+  named.visit(Visit([&](const Leaf& leaf) { names.push_back(leaf.name); }));
+  CHECK(names == std::vector<std::string>{"1.shortcut.weight", "1.shortcut.bias"});
+
+  CHECK_THROWS_WITH(Sequential(relu, AddStashed("b")), contains("adds 'b', but no layer before it is Stash{\"b\"}"));
+  CHECK_THROWS_WITH(Sequential(Stash{"b"}, Stash{"b"}), contains("which is stashed already"));
+  CHECK_THROWS_WITH(Sequential(Stash{"b"}, relu)(x), contains("nothing adds it: add a layer AddStashed(\"b\")"));
+  CHECK_THROWS_WITH(Stash{"b"}(x), contains("stands alone"));
+  CHECK_THROWS_WITH(AddStashed("b")(x), contains("stands alone"));
+}

@@ -87,6 +87,45 @@ TEST_CASE("loader: any number of ranks and workers reads the same global batches
   }
 }
 
+TEST_CASE("loader: micro-batches are cut from the global batch, and ranks share each of them") {
+  LoaderOptions options{.batch = 50, .shuffle = true, .seed = 3, .workers = 0};
+  Loader alone(counting(103), options);
+  const auto whole = pass(alone);
+  for (int ranks : {1, 2, 3})
+    for (int micros : {1, 2, 4, 50}) {
+      std::vector<std::vector<std::vector<std::int64_t>>> parts(whole.size(),
+                                                                std::vector<std::vector<std::int64_t>>(micros));
+      for (int rank = 0; rank < ranks; ++rank) {
+        options.shard = {rank, ranks, micros};
+        Loader loader(counting(103), options);
+        for (Batch& batch : loader) {
+          const auto mine = ids(batch.samples);
+          REQUIRE(Pass::current().micros == batch.micros);
+          REQUIRE(std::ssize(batch.micros) == (micros > 1 ? micros : 0));
+          Index at = 0;
+          for (int k = 0; k < micros; ++k) {
+            const Index rows = micros > 1 ? batch.micros[static_cast<std::size_t>(k)] : batch.rows();
+            auto& to = parts[static_cast<std::size_t>(batch.index)][static_cast<std::size_t>(k)];
+            to.insert(to.end(), mine.begin() + at, mine.begin() + at + rows);
+            at += rows;
+          }
+          REQUIRE(at == batch.rows());
+        }
+      }
+      for (std::size_t b = 0; b < whole.size(); ++b) {
+        std::vector<std::int64_t> joined;
+        for (int k = 0; k < micros; ++k) {
+          const auto [begin, end] = share(std::ssize(whole[b]), k, micros);
+          CHECK(std::ssize(parts[b][static_cast<std::size_t>(k)]) == end - begin);
+          for (auto id : parts[b][static_cast<std::size_t>(k)]) joined.push_back(id);
+        }
+        CHECK(joined == whole[b]);
+      }
+    }
+  options.shard = {0, 1, 51};
+  CHECK_THROWS_WITH(Loader(counting(103), options), contains("51 micro-batches of a batch of 50: use at most 50"));
+}
+
 TEST_CASE("loader: shares are contiguous and differ by at most one") {
   for (Index n : {0, 1, 3, 49, 50})
     for (int ranks : {1, 2, 3, 4, 7}) {

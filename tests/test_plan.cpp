@@ -2,6 +2,9 @@
 #include <algorithm>
 
 #include "parallel/plan.h"
+#include "parallel/simulate.h"
+#include "parallel/strategies/partition.h"
+#include "parallel/strategies/schedules.h"
 #include "parallel/strategy.h"
 #include "tests/catch.h"
 
@@ -370,6 +373,89 @@ TEST_CASE("check finds what is wrong with a pipeline") {
     role.actions[reduce].after = {at(role, Verb::backward, 2, 2)};
     check_finds(hybrid, "before the backward that completes it", 2);
   }
+}
+
+TEST_CASE("every schedule passes each micro-batch through each chunk, in plans that are sound") {
+  std::vector<PartInfo> parts;
+  for (Index p = 0; p < 16; ++p) parts.push_back({.name = std::to_string(p), .slice = {10 * p, 10 * p + 10}});
+  for (auto& schedule : schedules())
+    for (int roles : {2, 3, 4, 8})
+      for (int micros : {1, 2, 8, 12})
+        for (int chunks : {1, 2}) {
+          if ((chunks > 1) != schedule.interleaves || (schedule.interleaves && micros % roles != 0)) continue;
+          INFO(schedule.name << ", " << roles << " roles, " << micros << " micro-batches");
+          const PipelineShape shape{roles, micros, chunks};
+          const Plan plan = pipeline({.micro = micros, .schedule = schedule.name, .chunks = chunks})(
+              serial(parts, 160, 0, {{"pipe", roles}}));
+          CHECK(faults(plan, 1) == "");
+          CHECK(faults(data_parallel({.first_bucket = 10, .bucket = 10})(plan), 2) == "");
+          for (int r = 0; r < roles; ++r) {
+            const auto cells = schedule.cells(shape, r);
+            for (Verb verb : {Verb::forward, Verb::backward_weight}) {
+              auto ends = [&](const Cell& c) {
+                return c.verb == verb || (verb != Verb::forward && c.verb == Verb::backward);
+              };
+              CHECK(std::count_if(cells.begin(), cells.end(), ends) == micros * chunks);
+            }
+            CHECK(plan.roles[r].in_flight == peak_in_flight(plan.roles[r]));
+            if (schedule.name == "1f1b" || schedule.name == "zb-h1") CHECK(plan.roles[r].in_flight <= roles);
+          }
+        }
+}
+
+TEST_CASE("stages are cut by cost, transfer and memory, evenly, or by name") {
+  auto parts_of = [](const std::vector<double>& seconds) {
+    std::vector<PartInfo> parts;
+    for (double s : seconds)
+      parts.push_back({std::to_string(parts.size()), {}, {.forward = s, .saved = 100, .output = 8}});
+    return parts;
+  };
+  using Cuts = std::vector<int>;
+  const auto parts = parts_of({1, 1, 1, 1, 4, 1, 1, 1, 1});
+  CHECK(cut_by_cost(parts, {.stages = 1}) == Cuts{0});
+  CHECK(cut_by_cost(parts, {.stages = 3}) == Cuts{0, 4, 5});
+  CHECK(cut_by_cost(parts, {.stages = 9}) == Cuts{0, 1, 2, 3, 4, 5, 6, 7, 8});
+  // Against every cut there is, transfer included.
+  for (std::uint64_t salt = 0; salt < 20; ++salt) {
+    std::vector<PartInfo> all = parts_of({1, 1, 1, 1, 1, 1, 1});
+    for (std::size_t p = 0; p < all.size(); ++p)
+      all[p].cost.forward = static_cast<double>((salt * 31 + p * p * 7) % 11), all[p].cost.output = (salt + p * 5) % 9;
+    auto dearest = [&](const Cuts& cuts) {
+      double most = 0;
+      for (std::size_t s = 0; s < cuts.size(); ++s) {
+        const int end = s + 1 < cuts.size() ? cuts[s + 1] : 7;
+        double time = 0;
+        for (int p = cuts[s]; p < end; ++p) time += all[p].cost.forward;
+        most = std::max({most, time, end < 7 ? 2.0 * all[end - 1].cost.output : 0});
+      }
+      return most;
+    };
+    double least = 1e300;
+    for (int a = 1; a < 6; ++a)
+      for (int b = a + 1; b < 7; ++b) least = std::min(least, dearest({0, a, b}));
+    CHECK(dearest(cut_by_cost(all, {.stages = 3, .bandwidth = 1})) == least);
+  }
+  // The first stages hold more micro-batches, so under a tight bound they get fewer parts.
+  const auto alike = parts_of({1, 1, 1, 1, 1, 1});
+  auto held = [](int stage) { return stage == 0 ? 3 : 1; };
+  CHECK(cut_by_cost(alike, {.stages = 2, .memory = 900, .in_flight = held}) == Cuts{0, 3});
+  CHECK(cut_by_cost(alike, {.stages = 2, .memory = 500, .in_flight = held}) == Cuts{0, 1});
+  CHECK_THROWS_WITH(cut_by_cost(alike, {.stages = 2, .memory = 400, .in_flight = held}),
+                    contains("no cut into 2 stages keeps each within 400 bytes; the best one needs 500"));
+
+  CHECK(cut_evenly(7, 3) == Cuts{0, 3, 5});
+  std::vector<PartInfo> named = parts_of({1, 1, 1, 1});
+  named[1].name = "conv2-pool", named[2].name = "fc";
+  CHECK(cut_by_name(named, 3, "conv2, fc") == Cuts{0, 1, 2});
+  CHECK_THROWS_WITH(cut_by_name(named, 3, "fc,conv2"), contains("'conv2' does not come behind"));
+  CHECK_THROWS_WITH(cut_by_name(named, 2, "conv"),
+                    contains("no stage can begin at 'conv'; the parts are: 0, conv2-pool"));
+  CHECK_THROWS_WITH(cut_by_name(named, 3, "fc"), contains("names 1 stages' beginnings, 3 stages want 2"));
+  Plan plan = parse_strategy("pipeline(partition=\"conv2,fc\", micro=2)")(serial(named, 0, 0, {{"pipe", 3}}));
+  CHECK(plan.role_of(0) == 0);
+  CHECK(plan.role_of(1) == 1);
+  CHECK(plan.role_of(3) == 2);
+  CHECK_THROWS_WITH(parse_strategy("pipeline(partition=\"a)"), contains("does not close it"));
 }
 
 TEST_CASE("messages along the data axis go round") {
