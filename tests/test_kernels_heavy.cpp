@@ -192,6 +192,15 @@ TEST_CASE("3 x 3 convolutions over many tiles, by Winograd's algorithm, equal th
         for (double v : numbers(y64)) largest = std::max(largest, std::abs(v));
         close(y, numbers(y64), kept ? 2e-5 * largest : whole ? 0 : tolerance(DType::f32, 9 * c.in));
         close(dx, numbers(dx64), whole ? 0 : tolerance(DType::f32, 9 * c.out));
+        if (kept) continue;
+        Array dw = filled(w.shape, DType::f32, whole), db = filled({c.out}, DType::f32, whole);
+        Array dw64 = in_f64(dw), db64 = in_f64(db);
+        for (bool accumulate : {true, false}) {
+          run<kernel::ConvBackwardWeight>(dw.view(), db.view(), x.view(), dy.view(), o, accumulate);
+          run<kernel::ConvBackwardWeight>(dw64.view(), db64.view(), x64.view(), dy64.view(), o, accumulate);
+          close(dw, numbers(dw64), whole ? 0 : tolerance(DType::f32, c.n * c.high * c.wide));
+          close(db, numbers(db64), whole ? 0 : tolerance(DType::f32, c.n * c.high * c.wide));
+        }
       }
 }
 

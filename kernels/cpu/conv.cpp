@@ -151,6 +151,10 @@ void conv_backward_weight(View dw, View dbias, View x, View dy, const ConvOption
     return;
   }
   if (conv_direct_few(x, s)) return conv_backward_weight_few(dw, dbias, x, dy, s, accumulate);
+  if (conv_winograd_backward_weight(dw, x, dy, s, accumulate)) {
+    if (dbias) sum_rows(dbias, dy, accumulate, op);
+    return;
+  }
   if (dw.dtype == DType::f64 || conv_direct_many(x, s)) {
     (dw.dtype == DType::f64 ? conv_backward_weight_f64 : conv_backward_weight_many)(dw, x, dy, s, accumulate);
     if (dbias) sum_rows(dbias, dy, accumulate, op);

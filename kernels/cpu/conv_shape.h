@@ -48,9 +48,10 @@ void conv_backward_weight_few(View dw, View dbias, View x, View dy, const ConvSh
 void conv_backward_weight_many(View dw, View x, View dy, const ConvShape&, bool accumulate);
 
 // f32 with AVX-512, 3 x 3 with stride 1: see conv_winograd.cpp. False where they do not suit or do not pay.
-// y = conv(x, w), then bias, residual (perhaps in y's own block) and ReLU if asked; dx (+)=.
+// y = conv(x, w), then bias, residual (perhaps in y's own block) and ReLU if asked; dx (+)=; dw (+)=.
 bool conv_winograd(const View& y, const View& x, const View& w, const View& bias, const View& residual,
                    const ConvShape&);
 bool conv_winograd_backward_input(const View& dx, const View& dy, const View& w, const ConvShape&, bool accumulate);
+bool conv_winograd_backward_weight(const View& dw, const View& x, const View& dy, const ConvShape&, bool accumulate);
 
 }  // namespace trireme

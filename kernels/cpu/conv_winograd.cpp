@@ -3,6 +3,7 @@
 // of 9 m^2. m = 2 rounds like the direct sum, not at all on small integers, and serves training; m = 4 spares more,
 // rounds some ten times more coarsely, and serves filters that an Inference keeps.
 #include <array>
+#include <atomic>
 #include <utility>
 
 #include "kernels/cpu/conv_dnnl.h"
@@ -17,7 +18,7 @@ using Vector [[gnu::vector_size(64), gnu::aligned(4), gnu::may_alias]] = float;
 inline const Vector& at(const float* p) { return *reinterpret_cast<const Vector*>(p); }
 inline Vector& at(float* p) { return *reinterpret_cast<Vector*>(p); }
 
-/// The three transforms of one line: B^T of M + 2 inputs, G of 3 filter cells, A^T to M outputs.
+/// The transforms of one line: B^T of M + 2 inputs, G of 3 filter cells, A^T to M outputs.
 template <int M>
 struct Line;
 
@@ -32,6 +33,14 @@ struct Line<2> {
   }
   [[gnu::always_inline]] static void output(const Vector (&m)[4], Vector (&y)[2]) {
     y[0] = m[0] + m[1] + m[2], y[1] = m[1] - m[2] - m[3];
+  }
+  // Transposed.
+  [[gnu::always_inline]] static void output_gradient(const Vector (&dy)[2], Vector (&m)[4]) {
+    m[0] = dy[0], m[1] = dy[0] + dy[1], m[2] = dy[0] - dy[1], m[3] = -dy[1];
+  }
+  [[gnu::always_inline]] static void filter_gradient(const Vector (&u)[4], Vector (&g)[3]) {
+    const Vector ends = (u[1] + u[2]) * 0.5f;
+    g[0] = u[0] + ends, g[1] = (u[1] - u[2]) * 0.5f, g[2] = ends + u[3];
   }
 };
 
@@ -149,23 +158,34 @@ template <int M>
   }
 }
 
-/// to [R, panel] = v [R, in] u [in, panel].
+/// A matrix of vectors' factors: element (r, k) is data[r * row + k * step].
+struct Factors {
+  const float* data;
+  Index row, step;
+};
+/// to [R, panel] (+)= v [R, n] u [n, panel], rows of u so many elements apart.
 template <int R>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void product(float* to, Index to_step, const float* v,
-                                                                       const float* u, Index in) {
-  constexpr Index ahead = 8;  // how early the filter is fetched from the second cache
+[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void product(float* to, Index to_step, const Factors& factors,
+                                                                       const float* u, Index u_step, Index n,
+                                                                       bool accumulate) {
+  constexpr Index ahead = 8;  // how early u is fetched from the second cache
+  const float* v = factors.data;
+  const Index row = factors.row, step = factors.step;
   Vector sum[R][2] = {};
-  for (Index k = 0; k < in; ++k) {
-    __builtin_prefetch(u + (k + ahead) * panel), __builtin_prefetch(u + (k + ahead) * panel + lanes);
-    const Vector u0 = at(u + k * panel), u1 = at(u + k * panel + lanes);
+  for (Index k = 0; k < n; ++k, u += u_step, v += step) {
+    __builtin_prefetch(u + ahead * u_step), __builtin_prefetch(u + ahead * u_step + lanes);
+    const Vector u0 = at(u), u1 = at(u + lanes);
     for (int r = 0; r < R; ++r) {
-      const float factor = v[r * in + k];
+      const float factor = v[r * row];
       sum[r][0] += u0 * factor, sum[r][1] += u1 * factor;
     }
   }
-  for (int r = 0; r < R; ++r) at(to + r * to_step) = sum[r][0], at(to + r * to_step + lanes) = sum[r][1];
+  for (int r = 0; r < R; ++r, to += to_step) {
+    at(to) = accumulate ? at(to) + sum[r][0] : sum[r][0];
+    at(to + lanes) = accumulate ? at(to + lanes) + sum[r][1] : sum[r][1];
+  }
 }
-using Product = void(float*, Index, const float*, const float*, Index);
+using Product = void(float*, Index, const Factors&, const float*, Index, Index, bool);
 constexpr auto products = []<int... R>(std::integer_sequence<int, R...>) {
   return std::array<Product*, most_rows>{product<R + 1>...};
 }
@@ -180,8 +200,8 @@ void multiply(const Block& b, const float* filter, Index rows, Index cells, cons
       const float* from = b.inputs + cell * b.inputs_step + begin * s.c_in;
       float* to = b.products + cell * b.products_step + begin * s.c_out;
       for (Index o = 0; o < s.c_out; o += panel)
-        products[static_cast<std::size_t>(count - 1)](to + o, s.c_out, from,
-                                                      filter + cell * filter_step(s) + o * s.c_in, s.c_in);
+        products[static_cast<std::size_t>(count - 1)](
+            to + o, s.c_out, {from, s.c_in, 1}, filter + cell * filter_step(s) + o * s.c_in, panel, s.c_in, false);
     }
 }
 
@@ -249,6 +269,69 @@ onednn::Prepared& transposition(Index rows, Index columns) {
       .run;
 }
 
+/// A dy A^T of a tile of the output's gradient; zeros beyond the edge.
+[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void transform_gradient(const Block& b, Index row,
+                                                                                  const float* dy, const Place& p,
+                                                                                  const ConvShape& s) {
+  const Index high = s.out[0] - p.row, wide = s.out[1] - p.column;
+  const float* corner = dy + ((p.image * s.out[0] + p.row) * s.out[1] + p.column) * s.c_out;
+  float* to = b.products + row * s.c_out;
+  for (Index k = 0; k < s.c_out; k += lanes) {
+    Vector half[4][2];
+    for (int j = 0; j < 2; ++j) {
+      Vector d[2], m[4];
+      for (int i = 0; i < 2; ++i)
+        d[i] = i < high && j < wide ? at(corner + (i * s.out[1] + j) * s.c_out + k) : Vector{};
+      Line<2>::output_gradient(d, m);
+      for (int i = 0; i < 4; ++i) half[i][j] = m[i];
+    }
+    for (int i = 0; i < 4; ++i) {
+      Vector m[4];
+      Line<2>::output_gradient(half[i], m);
+      for (int j = 0; j < 4; ++j) at(to + (i * 4 + j) * b.products_step + k) = m[j];
+    }
+  }
+}
+
+/// sums [16][out, in] (+)= gradients^T inputs of a block's tiles, cell by cell.
+void multiply_gradients(float* sums, const Block& b, Index tiles, const ConvShape& s, bool accumulate) {
+  constexpr Index rows = 8, piece = 128;  // tiles whose panel stays in the first cache
+  for (Index cell = 0; cell < 16; ++cell)
+    for (Index k = 0; k < tiles; k += piece)
+      for (Index i = 0; i < s.c_in; i += panel)
+        for (Index o = 0; o < s.c_out; o += rows)
+          product<rows>(sums + cell * filter_step(s) + o * s.c_in + i, s.c_in,
+                        {b.products + cell * b.products_step + k * s.c_out + o, 1, s.c_out},
+                        b.inputs + cell * b.inputs_step + k * s.c_in + i, s.c_in, std::min(piece, tiles - k),
+                        accumulate || k > 0);
+}
+
+/// dw [O, 9, I] (+)= G^T u G, u the sum of `parts` blocks [16][out, in], for output channels [begin, end).
+[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void finish_gradient(float* dw, const float* sums,
+                                                                               Index parts, const ConvShape& s,
+                                                                               Index begin, Index end,
+                                                                               bool accumulate) {
+  for (Index o = begin; o < end; ++o)
+    for (Index k = 0; k < s.c_in; k += lanes) {
+      Vector half[3][4];
+      for (int c = 0; c < 4; ++c) {
+        Vector u[4] = {}, g[3];
+        for (Index part = 0; part < parts; ++part)
+          for (int r = 0; r < 4; ++r) u[r] += at(sums + (part * 16 + r * 4 + c) * filter_step(s) + o * s.c_in + k);
+        Line<2>::filter_gradient(u, g);
+        for (int r = 0; r < 3; ++r) half[r][c] = g[r];
+      }
+      for (int r = 0; r < 3; ++r) {
+        Vector g[3];
+        Line<2>::filter_gradient(half[r], g);
+        for (int c = 0; c < 3; ++c) {
+          float* to = dw + (o * 9 + r * 3 + c) * s.c_in + k;
+          at(to) = accumulate ? at(to) + g[c] : g[c];
+        }
+      }
+    }
+}
+
 bool suits(const View& y, const View& x, const View& w, const ConvShape& s) {
   const auto& o = s.options;
   return vector_level() == VectorLevel::v4 && y.dtype == DType::f32 && x.dtype == DType::f32 && w.dtype == DType::f32 &&
@@ -309,6 +392,37 @@ bool conv_winograd_backward_input(const View& dx, const View& dy, const View& w,
   make_filter(filter.as<float>(), w, t, 2, true);
   run<2>(dx.as<float>(), dy.as<const float>(), filter.as<float>(), nullptr, accumulate ? dx.as<const float>() : nullptr,
          t);
+  return true;
+}
+
+bool conv_winograd_backward_weight(const View& dw, const View& x, const View& dy, const ConvShape& s, bool accumulate) {
+  // Every thread sums into a block of its own: beyond these channels that is too much memory to walk.
+  constexpr Index most_channels = 256 * 256, budget = 400 << 10, least = 48;
+  if (!suits(dy, x, dw, s) || !pays(s, false) || s.c_in * s.c_out > most_channels) return false;
+  const Walk w = walk(s, 2);
+  const Index fits = budget / (16 * (s.c_in + s.c_out) * Index{sizeof(float)}), most = std::max(least, fits);
+  const Index parts = threads();
+  onednn::Scratch sums(static_cast<std::size_t>(parts) * filter_bytes(s, 2));
+  std::atomic<Index> used{0};
+  parallel_for(w.tiles, 16 * s.c_in * s.c_out, [&](Index begin, Index end, int part) {
+    ++used;
+    float* mine = sums.as<float>() + part * 16 * filter_step(s);
+    Block b{nullptr, nullptr, most * s.c_in + lanes, most * s.c_out + lanes};
+    b.inputs = aligned(scratch<float>(16 * (b.inputs_step + b.products_step) + lanes, 0));
+    b.products = b.inputs + 16 * b.inputs_step;
+    for (Index first = begin; first < end; first += most) {
+      const Index tiles = std::min(most, end - first);
+      for (Index i = 0; i < tiles; ++i) {
+        const Place p = place(w, first + i, 2);
+        transform_input<2>(b, i, x.as<const float>(), p, s);
+        transform_gradient(b, i, dy.as<const float>(), p, s);
+      }
+      multiply_gradients(mine, b, tiles, s, first > begin);
+    }
+  });
+  parallel_for(s.c_out, 16 * s.c_in, [&](Index begin, Index end) {
+    finish_gradient(dw.as<float>(), sums.as<const float>(), used, s, begin, end, accumulate);
+  });
   return true;
 }
 
