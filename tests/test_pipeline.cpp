@@ -77,6 +77,7 @@ TEST_CASE("every schedule on any number of stages trains what serial accumulatio
   for (auto& model : models) {
     const Setup s = setup_of(model);
     for (int micro : {4, 6}) {
+      if (under_mpi() && (micro == 6) != (processes().size() == 3)) continue;
       const auto reference = serial_run(s, accumulate(micro));
       for (int ranks : rank_counts({2, 3, 4, 8}))
         for (auto& o : schedules_of(micro)) {
