@@ -216,14 +216,16 @@ void Optimizer::finish() {
   parameters_.clear_grads();
 }
 
-double Optimizer::grad_norm() const {
-  parameters_.zero_missing_grads();
-  return norm_of(parameters_.grads());
+double Optimizer::grad_norm(Slice slice) const {
+  parameters_.zero_missing_grads(slice);
+  return norm_of(parameters_.grads().rows(slice.begin, slice.end));
 }
 
-double Optimizer::clip_scale() const {
-  if (options_.clip_norm == 0 && !options_.check_finite && !std::holds_alternative<Lars>(recipe_)) return 1;
-  const double norm = grad_norm();
+bool Optimizer::wants_norm() const {
+  return options_.clip_norm > 0 || options_.check_finite || std::holds_alternative<Lars>(recipe_);
+}
+
+double Optimizer::clip_scale(double norm) const {
   refuse_non_finite(norm);
   return options_.clip_norm > 0 ? std::min(1.0, options_.clip_norm / (norm + 1e-6)) : 1;
 }

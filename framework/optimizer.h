@@ -64,10 +64,14 @@ class Optimizer {
   /// Counts the step and forgets the gradients (clear_grads).
   void finish();
   /// Norm of the gradient over all entries (before clipping), f64 accumulated.
-  double grad_norm() const;
+  double grad_norm() const { return grad_norm({0, parameters_.size()}); }
+  double grad_norm(Slice) const;  ///< of the entries in a slice that cuts none
   /// What clip_norm makes of the gradients at hand: a factor <= 1, as torch.nn.utils.clip_grad_norm_ (1: no
   /// clipping asked).
-  double clip_scale() const;
+  double clip_scale() const { return wants_norm() ? clip_scale(grad_norm()) : 1; }
+  /// The same for a norm that was put together elsewhere (of slices that several ranks hold).
+  double clip_scale(double norm) const;
+  bool wants_norm() const;  ///< whether an update looks at the gradient's norm first
 
   std::int64_t steps() const { return steps_; }  ///< updates done
   void set_steps(std::int64_t steps) { steps_ = steps; }

@@ -1,6 +1,7 @@
 #include "parallel/executor.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace trireme {
 
@@ -10,6 +11,7 @@ Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Op
       optimizer_(optimizer),
       tapes_(plan, role_, chain, std::move(loss)),
       slots_(role_.actions.size()) {
+  if (plan.roles.size() > 1) stages_ = &mesh.comm(plan.role_axis);
   prepare(plan, mesh);
   prepare_backward();
   prepare_updates();
@@ -81,18 +83,13 @@ void Executor::prepare_backward() {
 
 void Executor::prepare_updates() {
   Slot* last = nullptr;
-  bool whole = true;
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     if (role_.actions[id].verb != Verb::update) continue;
     slots_[id].first_update = last == nullptr;
     last = &slots_[id];
-    whole = whole && role_.actions[id].slice == Slice{0, optimizer_.parameters().size()};
   }
   if (last) last->last_update = true;
   updates_ = last != nullptr;
-  check(whole || optimizer_.options().clip_norm <= 0, "executor",
-        "clipping by the global norm wants one update of the whole block, the plan cuts it: leave clip_norm "
-        "at 0");
 }
 
 void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update) {
@@ -110,6 +107,7 @@ void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, cons
   }
   if (!updates_) {  // a stage without parameters takes part in what is decided before an update, and counts the step
     before_update();
+    clip();
     optimizer_.finish();
   }
   for (ActionId id = 0; id < n; ++id) finish(id);
@@ -172,9 +170,22 @@ void Executor::add_loss(const Action& a, const Slot& s, const OnLoss& on_loss) {
 void Executor::update(const Action& a, const Slot& s, const BeforeUpdate& before_update) {
   if (s.first_update) before_update();
   if (a.slice == Slice{0, optimizer_.parameters().size()}) return optimizer_.step();
+  if (s.first_update) clip();
   optimizer_.parameters().zero_missing_grads(a.slice);
-  optimizer_.update(a.slice, 1.0);
+  optimizer_.update(a.slice, grad_scale_);
   if (s.last_update) optimizer_.finish();
+}
+
+/// The norm of all gradients, whichever stage holds them, decides the scale of all updates.
+void Executor::clip() {
+  grad_scale_ = 1;
+  if (!optimizer_.wants_norm()) return;
+  double squares = 0;
+  for (const Action& a : role_.actions)
+    if (a.verb == Verb::update) squares += std::pow(optimizer_.grad_norm(a.slice), 2);
+  const Tensor all = Tensor::full({1}, squares, DType::f64);
+  if (stages_) stages_->all_reduce(all).wait();
+  grad_scale_ = optimizer_.clip_scale(std::sqrt(all.item()));
 }
 
 void Executor::finish(ActionId id) {

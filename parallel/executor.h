@@ -49,6 +49,7 @@ class Executor {
   void execute(ActionId id, const OnLoss&, const BeforeUpdate&);
   void compute(const Action&, const Slot&);
   void add_loss(const Action&, const Slot&, const OnLoss&);
+  void clip();
   void update(const Action&, const Slot&, const BeforeUpdate&);
   void finish(ActionId id);
   Messages::Route route(const Action&, const Slot&) const;
@@ -68,7 +69,9 @@ class Executor {
   Messages messages_;
   std::vector<Slot> slots_;
   std::vector<ActionId> sending_;
+  Communicator* stages_ = nullptr;  // the other roles; null: one role
   bool updates_ = false;
+  double grad_scale_ = 1;
   std::unique_ptr<Buckets> buckets_;
   Tensor loss_;
   Recorder* recorder_ = nullptr;

@@ -239,6 +239,16 @@ TEST_CASE("the state of every optimizer comes together again") {
   }
 }
 
+TEST_CASE("gradients are clipped by the norm of all stages' together") {
+  Setup s = setup_of(models[2]);
+  s.optimizer = {.clip_norm = 0.05};
+  const auto reference = serial_run(s, accumulate(4));
+  s.optimizer = {};
+  CHECK(distance(serial_run(s, accumulate(4)).weights, reference.weights) > 1e-3);
+  s.optimizer = {.clip_norm = 0.05};
+  for (int ranks : rank_counts({2, 3})) check_close(parallel_run(s, {{"pipe", ranks}}, pipeline()), reference, 1e-11);
+}
+
 TEST_CASE("stages cut by measured costs train the same") {
   int ranks = rank_counts({2})[0];
   auto run = [&](World& world, const Tensor& example) {

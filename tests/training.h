@@ -18,6 +18,7 @@ struct Setup {
   int steps = 21;  // the last of 21 batches has 3 rows
   Shape shape = {10, 10, 1};
   bool integers = false;
+  OptimizerOptions optimizer = {};
 };
 
 /// Trains on a mesh of these axes.
@@ -27,7 +28,7 @@ inline Outcome train(const Setup& s, World& world, std::vector<Axis> axes, const
   // Rank 0's start is what counts.
   if (!s.integers) initialize(model, 1 + static_cast<std::uint64_t>(world.rank()));
   convert(model, s.dtype);
-  Step step(model, s.loss, s.recipe, mesh, strategy, {.seed = 5});
+  Step step(model, s.loss, s.recipe, mesh, strategy, {.seed = 5, .optimizer = s.optimizer});
   Loader loader(Dataset(std::make_shared<Noise>(s.samples, s.shape, s.integers)),
                 {.batch = s.batch, .shuffle = true, .seed = 3, .shard = step.shard(), .workers = 0, .dtype = s.dtype});
   std::vector<double> first;   // weights after one step
