@@ -81,7 +81,7 @@ Tensor ConvNd::apply(const Tensor& x, bool relu) const {
 
 Tensor conv_norm(const ConvNd& c, const BatchNorm& n, const Tensor& x, Tensor residual) {
   const Pass& pass = Pass::current();
-  if (pass.training || pass.frozen == nullptr || c.options.relu ||
+  if (pass.training || pass.frozen == nullptr || c.options.relu || c.weight.spread() ||
       recording({&x, &c.weight, &c.bias, &n.weight, &n.bias, &residual}))
     return residual ? n(c(x), residual) : n(c(x));
   const Frozen::Folded& folded = pass.frozen->fold(c, n, x.dtype());

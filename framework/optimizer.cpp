@@ -5,6 +5,7 @@
 #include <concepts>
 
 #include "framework/launch.h"
+#include "framework/spread.h"
 #include "kernels/shape.h"
 #include "kernels/update.h"
 
@@ -122,10 +123,15 @@ void launch_update(const Operands& o, const R& r) {
   launch<kernel::AdamUpdate>(o.value, o.grad, o.state[0], o.state[1], args);
 }
 
-double norm_of(const Tensor& flat) {
+double squares_of(const Tensor& flat) {
   const Tensor sum = Tensor::zeros({1}, DType::f64, flat.device());
   launch<kernel::SumSquares>(sum, flat);
-  return std::sqrt(sum.item());
+  return sum.item();
+}
+/// The norm of an entry's part of a flat block, and of what other holders have of it.
+double norm_of(const Tensor& flat, const Parameters::Entry& e) {
+  const double squares = squares_of(flat.rows(e.slice.begin, e.slice.end));
+  return std::sqrt(e.tensor.spread() ? e.tensor.spread()->sum(squares) : squares);
 }
 
 }  // namespace
@@ -205,8 +211,8 @@ void Optimizer::apply(const Range& range, Slice slice, double grad_scale) {
 }
 
 double Optimizer::lars_trust(const Parameters::Entry& e, const Lars& r, double decay, double grad_scale) const {
-  const double value = norm_of(parameters_.values().rows(e.slice.begin, e.slice.end));
-  const double grad = norm_of(parameters_.grads().rows(e.slice.begin, e.slice.end)) * std::abs(grad_scale);
+  const double value = norm_of(parameters_.values(), e);
+  const double grad = norm_of(parameters_.grads(), e) * std::abs(grad_scale);
   if (value == 0 || grad == 0) return 1;
   return r.trust * value / (grad + decay * value + r.eps);
 }
@@ -218,7 +224,16 @@ void Optimizer::finish() {
 
 double Optimizer::grad_norm(Slice slice) const {
   parameters_.zero_missing_grads(slice);
-  return norm_of(parameters_.grads().rows(slice.begin, slice.end));
+  double squares = squares_of(parameters_.grads().rows(slice.begin, slice.end)), parts = 0;
+  const Spread* spread = nullptr;
+  for (const Parameters::Entry& e : parameters_.entries()) {
+    const Slice mine{std::max(e.slice.begin, slice.begin), std::min(e.slice.end, slice.end)};
+    if (!e.tensor.spread() || e.tensor.shape() == e.tensor.spread()->whole() || mine.size() <= 0) continue;
+    parts += squares_of(parameters_.grads().rows(mine.begin, mine.end));
+    spread = e.tensor.spread();
+  }
+  if (spread) squares += spread->sum(parts) - parts;
+  return std::sqrt(squares);
 }
 
 bool Optimizer::wants_norm() const {

@@ -6,6 +6,7 @@
 
 #include "framework/init.h"
 #include "framework/launch.h"
+#include "framework/spread.h"
 #include "framework/tape.h"
 #include "kernels/elementwise.h"
 #include "kernels/shape.h"
@@ -49,7 +50,7 @@ Parameters::Parameters(Module model) : model_(std::move(model)) {
       return;
     }
     entries_.push_back({leaf.name, t, leaf.use, leaf.layout, {size, size + t.numel()}});
-    size = aligned(size + t.numel());
+    size = aligned(size + (t.spread() ? t.spread()->room() : t.numel()));
   };
   model_.visit(Visit(enter, [](const std::string& name, std::uint64_t& key) { key = key_of_name(name); }));
   check(!entries_.empty(), "parameters", "the model has no weights to train; do its layers have visit() members?");
@@ -73,7 +74,7 @@ Parameters::Parameters(Module model) : model_(std::move(model)) {
 
 Index Parameters::count() const {
   Index n = 0;
-  for (const Entry& e : entries_) n += e.slice.size();
+  for (const Entry& e : entries_) n += e.tensor.spread() ? e.tensor.spread()->whole().numel() : e.slice.size();
   return n;
 }
 

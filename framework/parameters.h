@@ -23,7 +23,9 @@ class Parameters {
     Tensor tensor;  ///< the layer's own handle: its block is now a slice of values()
     Use use;
     FileLayout layout;
-    Slice slice;  ///< without padding (entries start at multiples of 16 elements; padding stays 0)
+    /// Without padding (entries start at multiples of 16 elements; a part of a spread weight has room for the largest
+    /// part that anybody holds; padding stays 0).
+    Slice slice;
   };
   struct Buffer {
     std::string name;

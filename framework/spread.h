@@ -33,10 +33,13 @@ class Spread {
   virtual Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
                             const Tensor& running_var, const BatchNormOptions&, const Tensor& residual) const = 0;
   virtual Tensor dropout(const Tensor& x, double p, std::uint64_t layer) const = 0;
+  virtual Tensor flatten(const Tensor& x) const = 0;
   /// local of two operands that broadcast to one shape, element by element.
   virtual Tensor zip(const Tensor& a, const Tensor& b, const Binary& local) const = 0;
   /// The whole tensor, the same for every holder.
   virtual Tensor gather(const Tensor& x) const = 0;
+  /// Of a number that each holder has for its own part (a sum of squares): the whole tensor's.
+  virtual double sum(double part) const = 0;
   /// Room for the largest part that a holder has, in elements: what a flat block sets aside, so that it is laid out
   /// alike everywhere.
   virtual Index room() const = 0;

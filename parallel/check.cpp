@@ -98,6 +98,7 @@ void check_gradients(const Plan& plan, const std::vector<Order>& orders, int dat
       bool ours = std::any_of(role.actions.begin(), role.actions.end(),
                               [&](const Action& a) { return completes(a) && a.part == p; });
       if (!ours || whole.size() <= 0) continue;
+      const bool divided = plan.parts[p].divided == data_axis(plan);  // each rank has weights of its own
       std::vector<Index> cuts = {whole.begin, whole.end};
       for (auto& a : role.actions)
         if (is_reduction(a) || a.verb == Verb::update)
@@ -106,7 +107,7 @@ void check_gradients(const Plan& plan, const std::vector<Order>& orders, int dat
       std::sort(cuts.begin(), cuts.end());
       for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
         if (cuts[i] < cuts[i + 1])
-          check_stretch(role, orders[r], plan.parts[p], p, {cuts[i], cuts[i + 1]}, data_ranks, faults);
+          check_stretch(role, orders[r], plan.parts[p], p, {cuts[i], cuts[i + 1]}, divided ? 1 : data_ranks, faults);
     }
   }
 }

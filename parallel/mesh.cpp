@@ -4,6 +4,26 @@
 #include <charconv>
 
 namespace trireme {
+namespace {
+
+/// Positions of the axes that a name, or several joined by +, stand for.
+std::vector<std::size_t> find(const std::vector<Axis>& axes, const std::string& axis) {
+  std::vector<std::size_t> found;
+  for (std::size_t begin = 0, end; begin <= axis.size(); begin = end + 1) {
+    end = std::min(axis.find('+', begin), axis.size());
+    for (std::size_t i = 0; i < axes.size(); ++i)
+      if (axes[i].name == axis.substr(begin, end - begin)) found.push_back(i);
+  }
+  return found;
+}
+
+}  // namespace
+
+int size_along(const std::vector<Axis>& axes, const std::string& axis) {
+  int product = 1;
+  for (std::size_t i : find(axes, axis)) product *= axes[i].size;
+  return product;
+}
 
 std::vector<Axis> parse_mesh(const std::string& text) {
   std::vector<Axis> axes;
@@ -66,33 +86,16 @@ Mesh::Mesh(World& world, std::vector<Axis> axes) : world_(world), axes_(std::mov
   }
 }
 
-/// Positions of the axes that a name, or several joined by +, stand for.
-std::vector<std::size_t> Mesh::find(const std::string& axis) const {
-  std::vector<std::size_t> found;
-  for (std::size_t begin = 0, end; begin <= axis.size(); begin = end + 1) {
-    end = std::min(axis.find('+', begin), axis.size());
-    for (std::size_t i = 0; i < axes_.size(); ++i)
-      if (axes_[i].name == axis.substr(begin, end - begin)) found.push_back(i);
-  }
-  return found;
-}
-
-int Mesh::size(const std::string& axis) const {
-  int product = 1;
-  for (std::size_t i : find(axis)) product *= axes_[i].size;
-  return product;
-}
-
 int Mesh::index(const std::string& axis) const {
   int index = 0;
-  for (std::size_t i : find(axis)) index = index * axes_[i].size + at_[i];
+  for (std::size_t i : find(axes_, axis)) index = index * axes_[i].size + at_[i];
   return index;
 }
 
 Communicator& Mesh::comm(const std::string& axis) {
   auto found = comms_.find(axis);
   if (found == comms_.end()) {
-    if (const auto several = find(axis); !several.empty()) {
+    if (const auto several = find(axes_, axis); !several.empty()) {
       int line = 0;  // what the ranks of one communicator have in common: the other coordinates
       for (std::size_t i = 0; i < axes_.size(); ++i) {
         const bool free = std::find(several.begin(), several.end(), i) != several.end();

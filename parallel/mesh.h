@@ -17,6 +17,9 @@ std::vector<Axis> parse_mesh(const std::string& text);
 /// The product of the sizes; 1 for no axes.
 int ranks_of(const std::vector<Axis>&);
 
+/// Ranks along an axis, or several joined by +; 1 where there is none of the name.
+int size_along(const std::vector<Axis>&, const std::string& axis);
+
 class Mesh {
  public:
   /// Throws Error when the sizes do not multiply to the world's (and says what would), or a name repeats. A collective
@@ -26,15 +29,13 @@ class Mesh {
   explicit Mesh(World&);
 
   const std::vector<Axis>& axes() const { return axes_; }
-  int size(const std::string& axis) const;   ///< 1 for an axis that is not there
+  int size(const std::string& axis) const { return size_along(axes_, axis); }
   int index(const std::string& axis) const;  ///< this rank's coordinate
   /// The ranks that differ from this one along axis only. A collective call, at first, where axis is several.
   Communicator& comm(const std::string& axis);
   World& world() { return world_; }
 
  private:
-  std::vector<std::size_t> find(const std::string& axis) const;
-
   World& world_;
   std::vector<Axis> axes_;
   std::vector<int> at_;

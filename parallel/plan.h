@@ -71,7 +71,8 @@ struct PartInfo {
   std::string name;
   Slice slice;
   PartCost cost = {};
-  Slice buffers = {};  ///< of all buffers, packed one behind the other
+  Slice buffers = {};        ///< of all buffers, packed one behind the other
+  std::string divided = {};  ///< mesh axis over which its weights are cut: no gradient of theirs is summed along it
   bool operator==(const PartInfo&) const = default;
 };
 

@@ -11,6 +11,7 @@
 #include "parallel/executor.h"
 #include "parallel/non_finite.h"
 #include "parallel/part_costs.h"
+#include "parallel/split/split.h"
 
 namespace trireme {
 namespace {
@@ -25,6 +26,45 @@ std::string reduced_axis(const Plan& plan) {
     for (auto& a : role.actions)
       if (a.verb == Verb::all_reduce || a.verb == Verb::reduce_scatter) return a.peer.axis;
   return "data";
+}
+
+std::vector<std::string> names_of(const std::string& joined) {
+  std::vector<std::string> names;
+  for (std::size_t begin = 0, end; begin <= joined.size(); begin = end + 1) {
+    end = std::min(joined.find('+', begin), joined.size());
+    names.push_back(joined.substr(begin, end - begin));
+  }
+  return names;
+}
+
+/// Of the axes that gradients are summed over, those along which ranks have different rows of the batch: not those that
+/// cut images.
+std::string batch_axis(const std::string& reduced, const SplitOptions& split) {
+  std::string batch;
+  for (const std::string& name : names_of(reduced))
+    if (std::find(split.image.begin(), split.image.end(), name) == split.image.end())
+      batch += (batch.empty() ? "" : "+") + name;
+  return batch;
+}
+
+Strategy chosen(std::optional<Strategy> given, Mesh& mesh) {
+  if (given) return *std::move(given);
+  return mesh.world().size() > 1 ? data_parallel() : Strategy();
+}
+
+/// The model as the strategy splits its layers. Rank 0's start is what counts, so it goes round while all ranks have
+/// whole weights.
+Module split_by(const Strategy& strategy, Module model, Mesh& mesh) {
+  if (!strategy.split.any()) return model;
+  model.visit(Visit([&](const Leaf& leaf) { mesh.world().comm().broadcast(*leaf.tensor, 0).wait(); }));
+  return split(model, mesh, strategy.split);
+}
+
+/// Those along which ranks hold different parts of the weights.
+std::vector<std::string> layer_axes(StepOptions options, const SplitOptions& split) {
+  for (const std::string& name : {split.tensor, split.one_weird})
+    if (!name.empty()) options.layer_axes.push_back(name);
+  return options.layer_axes;
 }
 
 /// What rank 0 measures, so that all cut alike.
@@ -50,6 +90,7 @@ void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& param
 Plan make_plan(const Strategy& strategy, const Chain& chain, Parameters& parameters, Mesh& mesh,
                const Tensor& example) {
   auto parts = chain.parts(parameters);
+  for (PartInfo& part : parts) part.divided = divided_over(parameters, part.slice);
   const Index buffers = parts.back().buffers.end;
   if (example && strategy.wants_costs) measure(parts, chain, parameters, example, mesh.world());
   return strategy(serial(std::move(parts), parameters.size(), buffers, mesh.axes()));
@@ -57,7 +98,7 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, Parameters& paramet
 
 /// Axes of the mesh along which the ranks hold one model and run one plan.
 std::vector<std::string> used_axes(const Plan& plan) {
-  std::vector<std::string> axes{reduced_axis(plan)};
+  std::vector<std::string> axes = names_of(reduced_axis(plan));
   if (plan.roles.size() > 1) axes.push_back(plan.role_axis);
   return axes;
 }
@@ -134,19 +175,17 @@ struct Step::Impl {
         options(o),
         own_mesh(std::move(owned)),
         mesh(own_mesh ? *own_mesh : *given),
-        model(std::move(m)),
+        strategy(chosen(std::move(s), mesh)),
+        model(split_by(strategy, std::move(m), mesh)),
         chain(model),
         parameters(model),
         optimizer(parameters, std::move(recipe), o.optimizer),
-        strategy(s                         ? *std::move(s)
-                 : mesh.world().size() > 1 ? data_parallel()
-                                           : Strategy()),
         plan(make_plan(strategy, chain, parameters, mesh, o.example)),
-        axis(reduced_axis(plan)) {
-    check_mesh(plan, mesh, options.layer_axes);
+        axis(batch_axis(reduced_axis(plan), strategy.split)) {
+    check_mesh(plan, mesh, layer_axes(options, strategy.split));
     if (options.refuse_unsound) check_sound(plan, mesh);
     refuse_shared_across_roles(plan, chain);
-    replicas = split_replicas(mesh, options.layer_axes);
+    replicas = split_replicas(mesh, layer_axes(options, strategy.split));
     compare(*replicas, plan,
             fmt::format("{} {}, optimizer {}, batch norm scope {} by {}, seed {}, clip {}", strategy.name(),
                         parameters.dtype(), optimizer.name(), static_cast<int>(strategy.norm_scope),
@@ -181,13 +220,13 @@ struct Step::Impl {
   StepOptions options;
   std::unique_ptr<Mesh> own_mesh;
   Mesh& mesh;
+  Strategy strategy;
   Module model;
   Chain chain;
   Parameters parameters;
   Optimizer optimizer;
-  Strategy strategy;
   Plan plan;
-  std::string axis;  // over which gradients are summed
+  std::string axis;  // along which ranks have different rows of the batch
   Recorder recorder;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<Communicator> replicas;    // the ranks of one model

@@ -10,6 +10,33 @@
 namespace trireme {
 namespace {
 
+constexpr std::array scopes = {"micro", "local", "group", "global"};
+
+std::string trim(const std::string& text) {
+  auto begin = text.find_first_not_of(" \t"), end = text.find_last_not_of(" \t");
+  return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
+}
+
+/// What lies in double quotes is not cut.
+std::vector<std::string> split_at(const std::string& text, char separator) {
+  std::vector<std::string> pieces;
+  std::size_t begin = 0;
+  bool quoted = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '"') quoted = !quoted;
+    if (quoted || text[at] != separator) continue;
+    pieces.push_back(trim(text.substr(begin, at - begin)));
+    begin = at + 1;
+  }
+  check(!quoted, "strategy", "'{}' opens a quotation and does not close it", text);
+  pieces.push_back(trim(text.substr(begin)));
+  return pieces;
+}
+std::string without_quotes(const std::string& text) {
+  const bool quoted = text.size() >= 2 && text.front() == '"' && text.back() == '"';
+  return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
 /// A new strategy adds its row here.
 const std::vector<StrategyRow> table = {
     {"serial", [](Knobs&) { return Strategy(); }},
@@ -45,34 +72,30 @@ const std::vector<StrategyRow> table = {
        return data_parallel(o);
      },
      "data"},
+    {"spatial",
+     [](Knobs& knobs) {
+       std::string axes = "h+w+d";
+       knobs.take("axes", axes);
+       return spatial(split_at(axes, '+'));
+     },
+     "h"},
+    {"tensor",
+     [](Knobs& knobs) {
+       std::string axis = "tensor";
+       knobs.take("axis", axis);
+       return tensor(axis);
+     },
+     "tensor"},
+    {"one_weird",
+     [](Knobs& knobs) {
+       DataParallelOptions o;
+       knobs.take("axis", o.axis);
+       knobs.take("overlap", o.overlap);
+       knobs.take("norm_scope", o.norm_scope);
+       return one_weird(o);
+     },
+     "data"},
 };
-
-constexpr std::array scopes = {"micro", "local", "group", "global"};
-
-std::string trim(const std::string& text) {
-  auto begin = text.find_first_not_of(" \t"), end = text.find_last_not_of(" \t");
-  return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
-}
-
-/// What lies in double quotes is not cut.
-std::vector<std::string> split_at(const std::string& text, char separator) {
-  std::vector<std::string> pieces;
-  std::size_t begin = 0;
-  bool quoted = false;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    if (text[at] == '"') quoted = !quoted;
-    if (quoted || text[at] != separator) continue;
-    pieces.push_back(trim(text.substr(begin, at - begin)));
-    begin = at + 1;
-  }
-  check(!quoted, "strategy", "'{}' opens a quotation and does not close it", text);
-  pieces.push_back(trim(text.substr(begin)));
-  return pieces;
-}
-std::string without_quotes(const std::string& text) {
-  const bool quoted = text.size() >= 2 && text.front() == '"' && text.back() == '"';
-  return quoted ? text.substr(1, text.size() - 2) : text;
-}
 
 /// "name" or "name(knob=value, ...)".
 Strategy parse_one(const std::string& text) {
@@ -128,6 +151,7 @@ std::string Strategy::name() const {
 Strategy operator|(Strategy a, const Strategy& b) {
   a.steps_.insert(a.steps_.end(), b.steps_.begin(), b.steps_.end());
   a.wants_costs = a.wants_costs || b.wants_costs;
+  a.split.add(b.split);
   if (b.norm_scope != NormScope::local) a.norm_scope = b.norm_scope, a.norm_group = b.norm_group;
   return a;
 }

@@ -1,4 +1,5 @@
-// Strategy: a named function from a plan to a plan, with the exactness it claims. Strategies compose with |.
+// Strategy: a named function from a plan to a plan, with the exactness it claims, and how it splits the model's layers.
+// Strategies compose with |.
 #pragma once
 #include <functional>
 #include <map>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "parallel/plan.h"
+#include "parallel/split/options.h"
 
 namespace trireme {
 
@@ -29,6 +31,7 @@ class Strategy {
   NormScope norm_scope = NormScope::local;
   int norm_group = 1;        ///< ranks per group under NormScope::group
   bool wants_costs = false;  ///< its rewrite reads the parts' costs
+  SplitOptions split;        ///< what Step does to the model before it makes the plan
   friend Strategy operator|(Strategy a, const Strategy& b);
 
  private:
@@ -72,7 +75,21 @@ struct PipelineOptions {
 /// there are fewer parts than stages, and for options that do not fit each other.
 Strategy pipeline(PipelineOptions = {});
 
-/// Slices that cover a stretch of the flat block, last first. A bucket takes whole parts until it is full; one that
+/// Sums every gradient over an axis more: the plan's reductions, if it has some, go over both (Mesh: "data+h"); else
+/// buckets are cut and reduced. Parts whose weights are divided over the axis have nothing to sum.
+Plan reduce_over(Plan plan, const DataParallelOptions&);
+
+/// Images cut over the mesh axes named, of "h", "w" and "d": each rank has its rows of every activation, and copies of
+/// the weights, whose gradients are summed over these axes.
+Strategy spatial(const std::vector<std::string>& axes = {"h", "w", "d"});
+/// Weights cut over an axis: SplitOptions::tensor.
+Strategy tensor(const std::string& axis = "tensor");
+/// Data-parallel convolutions and, over the same ranks, fully connected layers cut by their outputs, which see the rows
+/// of all (Krizhevsky 2014, arXiv 1404.5997): no gradient of theirs is summed.
+Strategy one_weird(DataParallelOptions = {});
+
+/// Slices that cover a stretch of the flat block, last first, but for parts whose weights are divided over the options'
+/// axis. A bucket takes whole parts until it is full; one that
 /// comes out more than twice too large is cut.
 std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions&);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "datasets/loader.h"
+#include "framework/spread.h"
 #include "parallel/step.h"
 
 namespace trireme::test {
@@ -82,13 +83,26 @@ struct Outcome {
   std::vector<double> first = {};  ///< weights after one step
   bool agreed = true;              // all ranks ended with the same weights and buffers
 };
+/// Of a weight that ranks hold parts of; a collective call then.
+inline Tensor whole(const Tensor& t) {
+  const NoGrad off;
+  return t.spread() ? t.spread()->gather(t) : t;
+}
+inline std::vector<double> whole_weights(const Parameters& p) {
+  std::vector<double> all;
+  for (auto& e : p.entries())
+    for (double v : whole(e.tensor).to_vector()) all.push_back(v);
+  return all;
+}
 inline Outcome outcome(World& world, std::vector<double> losses, const Parameters& p) {
-  Outcome o{.losses = std::move(losses), .weights = p.values().to_vector(), .buffers = {}};
-  o.agreed = agree(world, p.values());
-  for (auto& b : p.buffers()) {
-    o.agreed = agree(world, b.tensor) && o.agreed;
-    for (double v : b.tensor.to_vector()) o.buffers.push_back(v);
-  }
+  Outcome o{.losses = std::move(losses), .weights = {}, .buffers = {}};
+  const auto add = [&](std::vector<double>& to, const Tensor& t) {
+    const Tensor all = whole(t);
+    o.agreed = agree(world, all) && o.agreed;
+    for (double v : all.to_vector()) to.push_back(v);
+  };
+  for (auto& e : p.entries()) add(o.weights, e.tensor);
+  for (auto& b : p.buffers()) add(o.buffers, b.tensor);
   return o;
 }
 /// The largest |a - b| / max(1, |b|).

@@ -34,7 +34,8 @@ TEST_CASE("every exact strategy trains the serial run's model, dropout and short
     if (strategy.claim() != Claim::exact) continue;
     for (int ranks : rank_counts(all_ranks)) {
       if (row.axis.empty() && ranks > 1) continue;
-      if (row.axis == "pipe" && ranks > 5) continue;  // parts of the model
+      if (row.axis == "pipe" && ranks > 5) continue;    // parts of the model
+      if (strategy.split.any() && ranks > 4) continue;  // outputs of its first layer
       INFO(row.name << " on " << ranks << " ranks, " << name_of(dtype));
       check_close(parallel_run(s, {{row.axis.empty() ? "data" : row.axis, ranks}}, strategy), reference,
                   dtype == DType::f64 ? 1e-12 : 1e-5);

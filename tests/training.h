@@ -36,7 +36,7 @@ inline Outcome train(const Setup& s, World& world, std::vector<Axis> axes, const
   while (static_cast<int>(losses.size()) < s.steps)
     for (auto& [x, y] : loader) {
       losses.push_back(step(x, y));
-      if (losses.size() == 1) step.gather(), first = step.parameters().values().to_vector();
+      if (losses.size() == 1) step.gather(), first = whole_weights(step.parameters());
       if (static_cast<int>(losses.size()) == s.steps) break;
     }
   std::vector<double> values;

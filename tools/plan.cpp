@@ -36,11 +36,6 @@ std::vector<Axis> mesh_axes(const Config& config) {
   if (!config.parallel.mesh.empty()) return parse_mesh(config.parallel.mesh);
   return {{"data", static_cast<int>(config.parallel.ranks)}};
 }
-int size_along(const std::vector<Axis>& mesh, const std::string& axis) {
-  for (const Axis& a : mesh)
-    if (a.name == axis) return a.size;
-  return 1;
-}
 
 ModelOptions shape_of(const Config& config) {
   ModelOptions shape = model_row(config.model).usual;

@@ -138,7 +138,7 @@ Tensor permute(const Tensor& x, const Shape& order) {
 
 Tensor flatten(const Tensor& x) {
   check(x.defined() && x.rank() >= 2, "flatten", "expected [N, spatial..., C], got {}", x ? x.shape() : Shape{});
-  if (x.rank() > 2 && x.spread()) return flatten(x.spread()->gather(x));
+  if (x.rank() > 2 && x.spread()) return x.spread()->flatten(x);
   const Index n = x.dim(0), c = x.dim(-1), cells = x.shape().product(1, x.rank() - 1);
   if (x.rank() == 2) return x;
   if (cells == 1 || c == 1) return x.reshape({n, c * cells});

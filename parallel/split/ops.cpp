@@ -44,6 +44,14 @@ Tensor Sharding::global_pool(const Tensor& x, ReduceKind kind) const {
   return sx->put(scale(all, 1 / static_cast<double>(sx->whole().product(1, last))), whole, layout);
 }
 
+Tensor Sharding::flatten(const Tensor& x) const {
+  const Ptr sx = of(x);
+  Layout rows;
+  rows[0] = sx->layout_[0];
+  const Tensor y = trireme::flatten(plain(relayout(x, *sx->with(sx->whole(), rows))));
+  return sx->put(y, {sx->whole()[0], y.dim(1)}, rows);
+}
+
 Tensor Sharding::zip(const Tensor& a, const Tensor& b, const Binary& local) const {
   const Ptr sa = of(a), sb = of(b);
   // The larger of the two, or else what is divided, says how the result lies.
@@ -57,11 +65,21 @@ Tensor Sharding::zip(const Tensor& a, const Tensor& b, const Binary& local) cons
   for (int axis = 0; axis < from->whole().rank(); ++axis)
     if (from->whole()[axis] == to->whole()[axis + before]) layout[axis] = to->layout_[axis + before];
   const Axes copies = to->layout_.axes() & ~layout.axes();
-  const bool weight_like = other.spread() && from->layout_.axes() == 0;  // its gradient is counted by the plan
   Tensor met = relayout(other, *to->with(from->whole(), layout));
-  met = weight_like ? weight(met, to->layout_.axes()) : shared(plain(met), *grid_, copies);
-  const Tensor in = base.spread() && to->layout_.axes() == 0 ? weight(base, 0) : plain(base);
+  met = from->weight_ ? weight(met, to->layout_.axes()) : shared(plain(met), *grid_, copies);
+  const Tensor in = to->weight_ ? weight(base, to->layout_.axes()) : plain(base);
   return to->put(first ? local(in, met) : local(met, in), to->whole(), to->layout_);
+}
+
+/// i64 [rows]: the sample ids of x's rows, where it has those of all ranks (rows_).
+Tensor Sharding::samples(Index rows) const {
+  const Tensor mine = Pass::current().samples;
+  if (rows_.empty() || layout_[0] != Layout::none || !mine) return ops::sample_ids("dropout", rows, cpu());
+  const Tensor all = Tensor::zeros({rows}, DType::i64);
+  const auto me = static_cast<std::size_t>(grid_->index(0));
+  all.rows(rows_[me], rows_[me + 1]).copy_from(mine.detach().to(cpu()));
+  grid_->sum(all, 1u);
+  return all;
 }
 
 Tensor Sharding::dropout(const Tensor& x, double p, std::uint64_t layer) const {
@@ -72,7 +90,7 @@ Tensor Sharding::dropout(const Tensor& x, double p, std::uint64_t layer) const {
   if (last == 0) return sx->put(trireme::dropout(plain(x), p, layer), sx->whole(), sx->layout_);
 
   const Index run = mine.size.product(last, x.rank()), rows = x.dim(0) == 0 ? 0 : x.numel() / std::max<Index>(run, 1);
-  const Tensor ids = ops::sample_ids("dropout", x.dim(0), cpu());
+  const Tensor ids = samples(x.dim(0));
   const Tensor sample = Tensor::empty({rows}, DType::i64), first = Tensor::empty({rows}, DType::i64);
   const Index per_sample = x.dim(0) == 0 ? 0 : rows / x.dim(0);
   for (Index row = 0; row < rows; ++row) {

@@ -1,7 +1,9 @@
 #include "parallel/split/sharding.h"
 
+#include "framework/launch.h"
 #include "framework/pass.h"
 #include "framework/tape.h"
+#include "kernels/elementwise.h"
 
 namespace trireme {
 namespace {
@@ -25,6 +27,13 @@ Sharding::Ptr Sharding::make(std::shared_ptr<const Grid> grid, const Shape& whol
                              std::vector<Index> rows) {
   const Sharding sketch(grid, whole, layout, rows, {whole, whole});
   return Ptr(new Sharding(std::move(grid), whole, layout, std::move(rows), sketch.box()));
+}
+
+Sharding::Ptr Sharding::of_weight(std::shared_ptr<const Grid> grid, const Shape& whole, const Layout& layout) {
+  const Ptr plain = make(std::move(grid), whole, layout);
+  const auto weight = std::shared_ptr<Sharding>(new Sharding(*plain));
+  weight->weight_ = true;
+  return weight;
 }
 
 Sharding::Ptr Sharding::with(const Shape& whole, const Layout& layout) const {
@@ -52,6 +61,12 @@ Box Sharding::box(const std::vector<int>& coordinates) const {
   return b;
 }
 
+double Sharding::sum(double part) const {
+  const Tensor total = Tensor::scalar(part, DType::f64);
+  grid_->sum(total, layout_.axes());
+  return total.item();
+}
+
 Index Sharding::room() const {
   Index most = 0;
   for (const auto& at : grid_->line(layout_.axes()).at) most = std::max(most, box(at).size.numel());
@@ -69,9 +84,13 @@ Tensor Sharding::put(const Tensor& y, const Shape& whole, const Layout& layout) 
 Tensor Sharding::weight(const Tensor& w, Axes axes) const {
   if (!w) return w;
   const Axes again = grid_->counted() & ~axes & ~of(w)->layout_.axes();
+  const Tensor in = plain(w);
   for (int i = 0; i < grid_->axes(); ++i)
-    if ((again >> i & 1) && grid_->index(i) > 0) return plain(w.detach());
-  return plain(w);
+    if ((again >> i & 1) && grid_->index(i) > 0 && recording({&in}))
+      return record("counted", in.detach(), {in}, [](const Tensor&, Gradients& g) {
+        give(g, 0, [](const Tensor& dw) { launch<kernel::Fill>(dw, 0.0); });
+      });
+  return in;
 }
 
 Tensor Sharding::gather(const Tensor& x) const { return relayout(x, *with(of(x)->whole(), {})); }

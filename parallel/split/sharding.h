@@ -25,8 +25,12 @@ struct Layout {
 class Sharding final : public Spread, public std::enable_shared_from_this<Sharding> {
  public:
   using Ptr = std::shared_ptr<const Sharding>;
-  /// rows: where the ranks' shares of axis 0 begin, and its end; empty: like all other axes, even_share().
+  /// rows: where the shares of axis 0 of the grid's only axis begin, and the end; empty: by even_share(), as on all
+  /// other axes.
   static Ptr make(std::shared_ptr<const Grid>, const Shape& whole, const Layout&, std::vector<Index> rows = {});
+
+  /// Of a weight: the plan counts its gradient.
+  static Ptr of_weight(std::shared_ptr<const Grid>, const Shape& whole, const Layout&);
 
   const Layout& layout() const { return layout_; }
   const Grid& grid() const { return *grid_; }
@@ -47,7 +51,9 @@ class Sharding final : public Spread, public std::enable_shared_from_this<Shardi
                     const Tensor& running_var, const BatchNormOptions&, const Tensor& residual) const override;
   Tensor dropout(const Tensor& x, double p, std::uint64_t layer) const override;
   Tensor zip(const Tensor& a, const Tensor& b, const Binary& local) const override;
+  Tensor flatten(const Tensor& x) const override;
   Tensor gather(const Tensor& x) const override;
+  double sum(double part) const override;
   Index room() const override;
 
  private:
@@ -55,15 +61,17 @@ class Sharding final : public Spread, public std::enable_shared_from_this<Shardi
   Range range(int axis, int index) const;
   /// y, this rank's block of a tensor that lies so; without a spread where nothing is divided.
   Tensor put(const Tensor& y, const Shape& whole, const Layout&) const;
-  /// A weight as an op reads it whose data is divided over `axes`: on one rank only of those that would count the same
-  /// share of the gradient twice is it on the tape.
+  /// A weight as an op reads it whose data is divided over `axes`: of the ranks that find the same share of its
+  /// gradient all but one find zeros.
   Tensor weight(const Tensor& w, Axes axes) const;
+  Tensor samples(Index rows) const;
   struct Product;
   Product product(const Tensor& x, const Tensor& w, const Tensor& bias) const;
 
   std::shared_ptr<const Grid> grid_;
   Layout layout_;
   std::vector<Index> rows_;
+  bool weight_ = false;
 };
 
 // Recorded moves of tensors between layouts. Collective calls of the ranks concerned.

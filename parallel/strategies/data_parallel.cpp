@@ -72,16 +72,27 @@ Plan rewrite(Plan plan, const DataParallelOptions& o) {
       for (const Slice& buffers : buffers_of(plan, static_cast<int>(r)))
         if (ActionId last = last_of(role, {Verb::forward, Verb::loss}); last >= 0)
           insert(role, last + 1, collective(Verb::average, buffers, o.axis, last));
+  }
+  return reduce_over(std::move(plan), o);
+}
+
+}  // namespace
+
+Plan reduce_over(Plan plan, const DataParallelOptions& o) {
+  bool reduced = false;
+  for (Role& role : plan.roles)
+    for (Action& a : role.actions)
+      if ((a.verb == Verb::all_reduce || a.verb == Verb::reduce_scatter) && a.peer.axis != plan.role_axis)
+        a.peer.axis = o.axis + "+" + a.peer.axis, reduced = true;
+  for (std::size_t r = 0; !reduced && r < plan.roles.size(); ++r) {
     std::vector<Slice> buckets;
     auto slices = plan.updated(r);
     for (std::size_t i = slices.size(); i-- > 0;)
       for (const Slice& bucket : cut_buckets(plan.parts, slices[i], o)) buckets.push_back(bucket);
-    add_reductions(plan, role, buckets, o);
+    add_reductions(plan, plan.roles[r], buckets, o);
   }
   return plan;
 }
-
-}  // namespace
 
 std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions& o) {
   check(o.first_bucket > 0 && o.bucket > 0, "data_parallel", "buckets of {} and {} elements: both must be above 0",
@@ -91,7 +102,13 @@ std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, 
   for (std::size_t i = parts.size(); i-- > 0 && end > whole.begin;) {
     const bool first = i == 0 || parts[i].slice.begin <= whole.begin;
     const Index begin = first ? whole.begin : parts[i].slice.begin;
-    if (begin >= end || (!first && end - begin < limit)) continue;
+    if (begin >= end) continue;
+    if (parts[i].divided == o.axis) {
+      end = begin;
+      continue;
+    }
+    const bool last = first || parts[i - 1].divided == o.axis;
+    if (!last && end - begin < limit) continue;
     for (; end - begin > 2 * o.bucket; end -= o.bucket) buckets.push_back({end - o.bucket, end});
     if (end > begin) buckets.push_back({begin, end});
     end = begin;

@@ -1,0 +1,27 @@
+// SplitOptions: which mesh axes split the layers of a model (parallel/split/split.h does it).
+#pragma once
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+/// Axes are names; those of one rank, or of none, are no split.
+struct SplitOptions {
+  /// Axes that cut images, of "h", "w" and "d" (rows, columns and planes of [N, D, H, W, C]; Dryden et al., arXiv
+  /// 1903.06681). Each rank has its rows of every activation; weights are copied.
+  std::vector<std::string> image = {};
+  /// Axis that cuts weights: of two fully connected layers in a row the first by its outputs, the second by its inputs
+  /// (Shoeybi et al., Megatron-LM, arXiv 1909.08053), and alike the filters and channels of convolutions, with the
+  /// batch norms between them.
+  std::string tensor = {};
+  /// Axis over which the ranks' rows of the batch differ, and which cuts fully connected layers by their outputs: these
+  /// see the rows of all ranks (Krizhevsky 2014, arXiv 1404.5997).
+  std::string one_weird = {};
+
+  bool any() const { return !image.empty() || !tensor.empty() || !one_weird.empty(); }
+  /// Both. Throws Error where one_weird meets another.
+  void add(const SplitOptions& other);
+  bool operator==(const SplitOptions&) const = default;
+};
+
+}  // namespace trireme

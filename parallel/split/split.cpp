@@ -1,0 +1,225 @@
+#include "parallel/split/split.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "framework/tape.h"
+#include "parallel/split/sharding.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::array<const char*, 3> image_axes = {"w", "h", "d"};  // of [N, D, H, W, C], from behind
+
+/// The layer in front: this rank's part of the batch.
+struct Enter {
+  std::shared_ptr<const Grid> grid;
+  int rows = -1;  // axis of the grid along which the ranks' rows of the batch differ, or -1
+  std::shared_ptr<std::vector<Index>> cuts = {};  // where those of each rank begin; for Leave
+
+  Tensor operator()(const Tensor& x) const {
+    if (rows >= 0) return joined(x);
+    Layout layout;
+    for (std::size_t i = 0; i < image_axes.size(); ++i) {
+      const int over = grid->find(image_axes[i]);
+      if (over < 0) continue;
+      const int axis = x.rank() - 2 - static_cast<int>(i);
+      check(axis >= 1, "spatial", "x is {}: it has no axis to split over the mesh axis '{}'", x.shape(), image_axes[i]);
+      check(x.dim(axis) >= grid->size(over), "spatial",
+            "axis {} of x {} has {} rows for the {} ranks of mesh axis '{}': at most {} ranks would work", axis,
+            x.shape(), x.dim(axis), grid->size(over), image_axes[i], x.dim(axis));
+      layout[axis] = over;
+    }
+    return relayout(x, *Sharding::make(grid, x.shape(), layout));
+  }
+
+  /// x, of rows of its own, as a part of the batch of all ranks.
+  Tensor joined(const Tensor& x) const {
+    const Tensor counts = Tensor::zeros({grid->size(rows)}, DType::i64);
+    counts.data<std::int64_t>()[grid->index(rows)] = x.dim(0);
+    grid->sum(counts, 1u << rows);
+    cuts->assign(1, 0);
+    for (Index n : counts.view().span<std::int64_t>()) cuts->push_back(cuts->back() + n);
+    Shape whole = x.shape();
+    whole[0] = cuts->back();
+    Layout layout;
+    layout[0] = rows;
+    return x.with_spread(Sharding::make(grid, whole, layout, *cuts));
+  }
+};
+
+/// The layer behind: the whole result, or this rank's rows of it.
+struct Leave {
+  Enter enter;
+  Tensor operator()(const Tensor& x) const {
+    if (enter.rows < 0) return x.spread() ? x.spread()->gather(x) : x;
+    Layout layout;
+    layout[0] = enter.rows;
+    const Shape whole = x.spread() ? x.spread()->whole() : x.shape();
+    return relayout(x, *Sharding::make(enter.grid, whole, layout, *enter.cuts)).with_spread({});
+  }
+};
+
+/// A model that is no row of layers.
+struct Between {
+  Enter enter;
+  Module model;
+  Leave leave;
+  Tensor operator()(const Tensor& x) const { return leave(model(enter(x))); }
+  void visit(const Visit& v) { model.visit(v); }
+};
+
+/// Keeps only this rank's part of a weight.
+void divide(const Leaf& leaf, int axis, const std::shared_ptr<const Grid>& grid, int over) {
+  Tensor& t = *leaf.tensor;
+  check(t.dim(axis) >= grid->size(over), "split",
+        "'{}' {} has {} {} for the {} ranks of mesh axis '{}': at most {} ranks would work", leaf.name, t.shape(),
+        t.dim(axis), axis == 0 ? "outputs" : "inputs", grid->size(over), grid->name(over), t.dim(axis));
+  Layout layout;
+  layout[axis] = over;
+  const Sharding::Ptr sharding = Sharding::of_weight(grid, t.shape(), layout);
+  const Box box = sharding->box();
+  const Tensor part = Tensor::empty(box.size, t.dtype(), t.device());
+  copy_box(part, box.at, t, from(box.at, box.at), box);
+  t.impl()->block = part.impl()->block, t.impl()->offset = 0;
+  t.impl()->shape = box.size, t.impl()->spread = sharding;
+}
+
+/// Walks the layers in order and cuts their weights.
+class Divider {
+ public:
+  Divider(std::shared_ptr<const Grid> grid, int over, bool columns_only)
+      : grid_(std::move(grid)), over_(over), columns_only_(columns_only) {}
+
+  /// leaves: of one layer.
+  void layer(const std::vector<Leaf>& leaves) {
+    const Leaf* weight = find(leaves, "weight");
+    if (!weight || weight->tensor->spread()) return;
+    const Shape shape = weight->tensor->shape();
+    if (shape.rank() >= 2)
+      product(leaves, *weight);
+    else if (open_ == shape[0] && find(leaves, "running_mean"))
+      for (const Leaf& leaf : leaves) divide(leaf, 0, grid_, over_);
+  }
+
+ private:
+  static const Leaf* find(const std::vector<Leaf>& leaves, std::string_view own) {
+    for (const Leaf& leaf : leaves)
+      if (leaf.name.substr(leaf.name.rfind('.') + 1) == own) return &leaf;
+    return nullptr;
+  }
+  void product(const std::vector<Leaf>& leaves, const Leaf& weight) {
+    const Shape shape = weight.tensor->shape();
+    if (columns_only_ && shape.rank() > 2) return;
+    if (open_ == shape[-1]) {
+      divide(weight, shape.rank() - 1, grid_, over_);
+      open_ = 0;
+      return;
+    }
+    divide(weight, 0, grid_, over_);
+    if (const Leaf* bias = find(leaves, "bias")) divide(*bias, 0, grid_, over_);
+    open_ = columns_only_ ? 0 : shape[0];
+  }
+
+  std::shared_ptr<const Grid> grid_;
+  int over_;
+  bool columns_only_;
+  Index open_ = 0;  // outputs that the last product left divided
+};
+
+void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int over, bool columns_only) {
+  Divider divider(grid, over, columns_only);
+  std::vector<Leaf> layer;
+  std::string prefix;
+  model.visit(Visit([&](const Leaf& leaf) {
+    const std::string own = leaf.name.substr(0, leaf.name.rfind('.') + 1);
+    if (own != prefix) divider.layer(std::exchange(layer, {})), prefix = own;
+    layer.push_back(leaf);
+  }));
+  divider.layer(layer);
+}
+
+/// Weights that all ranks hold say so: their gradients are counted.
+void mark(Module& model, const std::shared_ptr<const Grid>& grid) {
+  if (grid->counted() == 0) return;
+  model.visit(Visit([&](const Leaf& leaf) {
+    Tensor& t = *leaf.tensor;
+    if (leaf.use != Use::buffer && !t.spread()) t.impl()->spread = Sharding::of_weight(grid, t.shape(), {});
+  }));
+}
+
+void check_axes(const Mesh& mesh, const SplitOptions& o) {
+  std::string named;
+  const auto there = [&](const std::string& name) {
+    for (const Axis& a : mesh.axes())
+      if (a.name == name) return true;
+    return false;
+  };
+  for (const Axis& a : mesh.axes()) named += (named.empty() ? "" : ", ") + a.name;
+  bool image = o.image.empty();
+  for (const std::string& name : o.image) {
+    check(name == "h" || name == "w" || name == "d", "spatial", "'{}' is no axis of an image; there are: h, w, d",
+          name);
+    image = image || there(name);
+  }
+  check(image, "spatial", "the mesh has none of the axes {}, only {}: name one, as in h=2", fmt::join(o.image, ", "),
+        named);
+  for (const std::string& name : {o.tensor, o.one_weird})
+    check(name.empty() || there(name), "split", "the mesh has no axis '{}', only {}: name one, as in {}=2", name, named,
+          name);
+}
+
+}  // namespace
+
+void SplitOptions::add(const SplitOptions& other) {
+  image.insert(image.end(), other.image.begin(), other.image.end());
+  if (!other.tensor.empty()) tensor = other.tensor;
+  if (!other.one_weird.empty()) one_weird = other.one_weird;
+  check(
+      one_weird.empty() || (image.empty() && tensor.empty()), "split",
+      "one_weird gathers the batch of all ranks and goes with no other split of layers: leave out spatial and tensor");
+}
+
+std::string divided_over(const Parameters& parameters, const Slice& slice) {
+  Axes axes = ~0u;
+  const Grid* grid = nullptr;
+  for (const auto& e : parameters.entries()) {
+    if (e.slice.end <= slice.begin || slice.end <= e.slice.begin) continue;
+    const auto* sharding = static_cast<const Sharding*>(e.tensor.spread());
+    axes &= sharding ? sharding->layout().axes() : 0;
+    if (sharding) grid = &sharding->grid();
+  }
+  for (int i = 0; grid && i < grid->axes(); ++i)
+    if (axes >> i & 1) return grid->name(i);
+  return "";
+}
+
+Module split(const Module& given, Mesh& mesh, const SplitOptions& o) {
+  check_axes(mesh, o);
+  Module model = given;
+  std::vector<std::string> axes = o.image, counted = o.image;
+  if (!o.tensor.empty()) axes.push_back(o.tensor);
+  if (!o.one_weird.empty()) axes.push_back(o.one_weird), counted.push_back(o.one_weird);
+  const auto grid = std::make_shared<const Grid>(mesh, axes, counted);
+  if (grid->axes() == 0) return model;
+  model.visit(Visit([](const Leaf& leaf) {
+    check(!leaf.tensor->spread(), "split", "'{}' is split already; make the model anew", leaf.name);
+    check(!leaf.tensor->requires_grad(), "split",
+          "'{}' already lives in Parameters; split the model before making them", leaf.name);
+  }));
+  if (const int over = grid->find(o.tensor); over >= 0) divide_weights(model, grid, over, false);
+  const int rows = grid->find(o.one_weird);
+  if (rows >= 0) divide_weights(model, grid, rows, true);
+  mark(model, grid);
+
+  const Enter enter{grid, rows, std::make_shared<std::vector<Index>>()};
+  const Sequential* row = model.as<Sequential>();
+  if (!row) return Between{enter, model, {enter}};
+  Sequential whole;
+  whole.add("split", enter);
+  for (std::size_t i = 0; i < row->size(); ++i) whole.add(row->name(i), (*row)[i]);
+  return whole.add("join", Leave{enter});
+}
+
+}  // namespace trireme

@@ -1,0 +1,33 @@
+// Strategies that split layers: the plan stays one list for all ranks, and only says where gradients are summed; the
+// model is rewritten (parallel/split/split.h).
+#include <fmt/format.h>
+
+#include "parallel/strategy.h"
+
+namespace trireme {
+
+Strategy spatial(const std::vector<std::string>& axes) {
+  const std::string joined = fmt::format("{}", fmt::join(axes, "+"));
+  Strategy s("spatial", Claim::exact, [joined](Plan plan) { return reduce_over(std::move(plan), {.axis = joined}); });
+  s.split.image = axes;
+  return s;
+}
+
+Strategy tensor(const std::string& axis) {
+  Strategy s("tensor", Claim::exact, [](Plan plan) { return plan; });
+  s.split.tensor = axis;
+  return s;
+}
+
+Strategy one_weird(DataParallelOptions o) {
+  Strategy s("one_weird", Claim::exact, [o](Plan plan) {
+    plan = data_parallel(o)(std::move(plan));
+    plan.strategies.pop_back();  // this one's name is put there
+    return plan;
+  });
+  s.norm_scope = o.norm_scope, s.norm_group = o.norm_group;
+  s.split.one_weird = o.axis;
+  return s;
+}
+
+}  // namespace trireme
