@@ -1,6 +1,7 @@
 // Axis: a named direction of a mesh of ranks.
 #pragma once
 #include <string>
+#include <vector>
 
 namespace trireme {
 
@@ -9,5 +10,8 @@ struct Axis {
   int size = 1;
   bool operator==(const Axis&) const = default;
 };
+
+/// Ranks along an axis, or several joined by + ("data+h"); 1 where there is none of the name.
+int size_along(const std::vector<Axis>&, const std::string& axis);
 
 }  // namespace trireme

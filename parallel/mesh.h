@@ -17,9 +17,6 @@ std::vector<Axis> parse_mesh(const std::string& text);
 /// The product of the sizes; 1 for no axes.
 int ranks_of(const std::vector<Axis>&);
 
-/// Ranks along an axis, or several joined by +; 1 where there is none of the name.
-int size_along(const std::vector<Axis>&, const std::string& axis);
-
 class Mesh {
  public:
   /// Throws Error when the sizes do not multiply to the world's (and says what would), or a name repeats. A collective

@@ -59,11 +59,7 @@ std::string to_string(const Action& a) {
   return text;
 }
 
-int Plan::size(const std::string& axis) const {
-  for (auto& a : axes)
-    if (a.name == axis) return a.size;
-  return 1;
-}
+int Plan::size(const std::string& axis) const { return size_along(axes, axis); }
 
 int Plan::role_of(int part) const {
   for (std::size_t r = 0; r < roles.size(); ++r)

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "framework/pass.h"
+#include "framework/spread.h"
 
 namespace trireme {
 namespace {
@@ -60,6 +61,13 @@ double step_on(Step& step, const std::pair<Tensor, Tensor>& batch, const Pieces&
     for (auto& [begin, end] : pieces) pass.micros.push_back(end - begin);
   const PassScope scope(std::move(pass));
   return step(x, y).item();
+}
+
+/// All of what the ranks hold parts of; collective then. t: of an entry's shape, as the entry lies.
+std::vector<double> whole(const Tensor& t, const Tensor& entry) {
+  const NoGrad off;
+  const Tensor part = t.reshape(entry.shape()).with_spread(entry.impl()->spread);
+  return (part.spread() ? part.spread()->gather(part) : part).to_vector();
 }
 
 double largest(const std::vector<double>& values) {
@@ -156,12 +164,12 @@ class Verifier {
 
   void compare_results(Comparison& to, double loss, double expected) {
     auto &got = run_.parameters(), &want = serial_.parameters();
-    const double whole = largest(want.values().to_vector());
+    const double most = largest(want.values().to_vector());
     for (std::size_t e = got.entries().size(); e-- > 0;)
-      to.add("value", got.entries()[e].name, got.entries()[e].tensor.to_vector(), want.entries()[e].tensor.to_vector(),
-             whole);
+      to.add("value", got.entries()[e].name, whole(got.entries()[e].tensor, got.entries()[e].tensor),
+             want.entries()[e].tensor.to_vector(), most);
     for (std::size_t b = 0; b < got.buffers().size() && groups_ == 1; ++b)
-      to.add("running statistic", got.buffers()[b].name, got.buffers()[b].tensor.to_vector(),
+      to.add("running statistic", got.buffers()[b].name, whole(got.buffers()[b].tensor, got.buffers()[b].tensor),
              want.buffers()[b].tensor.to_vector(), 0);
     to.add("loss", "", {loss}, {expected}, 1);
   }
@@ -172,15 +180,15 @@ class Verifier {
     const Plan& plan = run_.plan();
     const auto role = static_cast<std::size_t>(plan.roles.size() > 1 ? mesh_.index(plan.role_axis) : 0);
     const auto ours = plan.updated(role);
-    const double whole = largest(want.grads().to_vector());
+    const double most = largest(want.grads().to_vector());
     for (std::size_t e = got.entries().size(); e-- > 0;) {
       const auto& entry = got.entries()[e];
       const Slice s = entry.slice;
       const bool held =
           std::any_of(ours.begin(), ours.end(), [&](const Slice& o) { return o.begin <= s.begin && s.end <= o.end; });
       if (held)
-        to.add("gradient", entry.name, got.grads().rows(s.begin, s.end).to_vector(),
-               want.grads().rows(s.begin, s.end).to_vector(), whole);
+        to.add("gradient", entry.name, whole(got.grads().rows(s.begin, s.end), entry.tensor),
+               want.grads().rows(want.entries()[e].slice.begin, want.entries()[e].slice.end).to_vector(), most);
       else
         to.skip("gradient", entry.name);
     }
