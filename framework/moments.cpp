@@ -14,7 +14,7 @@ void Moments::add(const Tensor& running_mean, const Tensor& running_var, const T
                   double count, double momentum) {
   const NoGrad off;
   auto at = std::find_if(layers_.begin(), layers_.end(),
-                         [&](const Layer& l) { return l.running_mean.id() == running_mean.id(); });
+                         [&](const Layer& l) { return l.running_mean.view().data == running_mean.view().data; });
   if (at == layers_.end()) {
     layers_.push_back(
         {running_mean, running_var, mean.to(DType::f64).clone(), m2.to(DType::f64).clone(), count, momentum});

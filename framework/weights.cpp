@@ -3,7 +3,10 @@
 #include <map>
 #include <set>
 
+#include "framework/launch.h"
+#include "framework/spread.h"
 #include "framework/tape.h"
+#include "kernels/shape.h"
 
 namespace trireme {
 namespace {
@@ -11,9 +14,12 @@ namespace {
 /// Not to be told from the shapes: O,3,3,3 is the same in both layouts.
 bool swapped(const StoredTensor& t) { return t.layout == FileLayout::filter && t.tensor.rank() > 2; }
 
-/// Shape in the file: O,spatial...,I -> O,I,spatial....
+/// Whether other holders have the rest of it (framework/spread.h).
+bool divided(const Tensor& t) { return t.spread() && !(t.shape() == t.spread()->whole()); }
+
+/// Shape in the file, of the whole tensor: O,spatial...,I -> O,I,spatial....
 Shape file_shape(const StoredTensor& t) {
-  const Shape& s = t.tensor.shape();
+  const Shape& s = t.tensor.spread() ? t.tensor.spread()->whole() : t.tensor.shape();
   if (!swapped(t)) return s;
   Shape f{s[0], s[-1]};
   for (int i = 1; i + 1 < s.rank(); ++i) f.push_back(s[i]);
@@ -36,7 +42,7 @@ Tensor to_host(const Tensor& t) {
 }
 
 Tensor to_file_layout(const StoredTensor& t) {
-  Tensor from = to_host(t.tensor);
+  Tensor from = to_host(divided(t.tensor) ? t.tensor.spread()->gather(t.tensor) : t.tensor);
   Tensor to = Tensor::empty(file_shape(t), from.dtype());
   const Shape& s = from.shape();
   Index outer = 1, rows = 1, columns = s.numel();
@@ -46,6 +52,14 @@ Tensor to_file_layout(const StoredTensor& t) {
 }
 
 void from_file_layout(const StoredTensor& t, const Tensor& from) {
+  if (divided(t.tensor)) {  // all of it, and then this holder's part
+    const Tensor whole = Tensor::empty(t.tensor.spread()->whole(), t.tensor.dtype());
+    from_file_layout({t.name, whole, t.layout}, from);
+    Shape origin = t.tensor.shape();
+    for (int i = 0; i < origin.rank(); ++i) origin[i] = 0;
+    return launch<kernel::CopyBox>(t.tensor, origin, whole.to(t.tensor.device()), t.tensor.spread()->at(),
+                                   t.tensor.shape());
+  }
   const Shape& s = t.tensor.shape();
   Tensor to = t.tensor.device().kind == DeviceKind::cpu ? t.tensor : Tensor::empty(s, t.tensor.dtype());
   Index outer = 1, rows = 1, columns = s.numel();
@@ -86,7 +100,7 @@ std::map<std::string, const Tensor*> by_known_name(const std::set<std::string>& 
 }
 
 Tensor part(const Tensor& flat, const Parameters::Entry& e) {
-  return flat.rows(e.slice.begin, e.slice.end).reshape(e.tensor.shape());
+  return flat.rows(e.slice.begin, e.slice.end).reshape(e.tensor.shape()).with_spread(e.tensor.impl()->spread);
 }
 
 }  // namespace
@@ -108,6 +122,7 @@ std::vector<StoredTensor> stored_state(const Parameters& p, const std::string& n
 }
 
 std::vector<NamedTensor> export_tensors(const std::vector<StoredTensor>& stored) {
+  NoGrad no_grad;
   std::vector<NamedTensor> all;
   for (auto& t : stored) all.push_back({t.name, to_file_layout(t)});
   return all;

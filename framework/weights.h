@@ -11,7 +11,8 @@
 
 namespace trireme {
 
-/// Every parameter and buffer, copied, in PyTorch's layout. batches: training steps done; PyTorch's
+/// Every parameter and buffer, copied and whole, in PyTorch's layout (where others hold parts, all must call it: it
+/// brings them together; each keeps its part of what it imports). batches: training steps done; PyTorch's
 /// num_batches_tracked (i64) then stands beside each running mean, so that the names are all that PyTorch has.
 std::vector<NamedTensor> export_weights(const Parameters&, std::optional<std::int64_t> batches = {});
 /// Overwrites every parameter and buffer from tensors in PyTorch's layout (types convert between floats). Strict:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "parallel/split/split.h"
+
 namespace trireme {
 
 Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh)
@@ -10,6 +12,7 @@ Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Op
       micros_(plan.micros),
       optimizer_(optimizer),
       tapes_(plan, role_, chain, std::move(loss)),
+      messages_(grid_of(optimizer.parameters())),
       slots_(role_.actions.size()) {
   if (plan.roles.size() > 1) stages_ = &mesh.comm(plan.role_axis);
   prepare(plan, mesh);

@@ -1,9 +1,11 @@
 #include "parallel/messages.h"
 
+#include "parallel/split/sharding.h"
+
 namespace trireme {
 namespace {
 
-constexpr Index header = 2 + Shape::max_rank;  // of one tensor: type, rank, extents
+constexpr Index header = 3 + 3 * Shape::max_rank;  // of one tensor: type, rank, extents; spread or not, whole, layout
 
 }  // namespace
 
@@ -14,7 +16,7 @@ void Messages::send(const Route& route, const std::vector<Tensor>& tensors, std:
 void Messages::receive(const Route& route, const std::vector<Kind>& kinds, std::vector<Tensor>& arriving,
                        std::vector<Work>& works) {
   for (auto& kind : kinds) {
-    arriving.push_back(Tensor::empty(kind.shape, kind.dtype));
+    arriving.push_back(Tensor::empty(kind.shape, kind.dtype).with_spread(kind.spread));
     works.push_back(route.comm->recv(arriving.back(), route.peer, route.tag()));
   }
 }
@@ -36,6 +38,12 @@ void Messages::announce(const Route& route, const Shape& input, const std::vecto
     const auto base = static_cast<Index>(i) * header;
     out[base] = static_cast<std::int64_t>(tensors[i].dtype()), out[base + 1] = tensors[i].rank();
     for (int d = 0; d < tensors[i].rank(); ++d) out[base + 2 + d] = tensors[i].dim(d);
+    const auto* sharding = static_cast<const Sharding*>(tensors[i].spread());
+    if (!sharding) continue;
+    auto* rest = out + base + 2 + Shape::max_rank;
+    *rest++ = 1;
+    for (int d = 0; d < tensors[i].rank(); ++d)
+      rest[d] = sharding->whole()[d], rest[Shape::max_rank + d] = sharding->layout()[d];
   }
   works.push_back(route.comm->send(text, route.peer, route.tag()));
 }
@@ -54,6 +62,13 @@ void Messages::await_kinds(const Route& route, const Shape& input, std::size_t t
     const auto base = static_cast<Index>(i) * header;
     Kind kind{static_cast<DType>(in[base]), {}};
     for (Index d = 0; d < in[base + 1]; ++d) kind.shape.push_back(in[base + 2 + d]);
+    if (const auto* rest = in + base + 2 + Shape::max_rank; *rest++ == 1) {
+      Shape whole;
+      Layout layout;
+      for (int d = 0; d < kind.shape.rank(); ++d)
+        whole.push_back(rest[d]), layout[d] = static_cast<int>(rest[Shape::max_rank + d]);
+      kind.spread = Sharding::make(grid_, whole, layout);
+    }
     kinds.push_back(std::move(kind));
   }
   kinds_[key(route, input)] = std::move(kinds);

@@ -2,12 +2,15 @@
 // those of what it sent; those of activations come ahead of the first ones for each shape of the model's input.
 #pragma once
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "parallel/communicator.h"
 #include "parallel/plan.h"
 
 namespace trireme {
+
+class Grid;  // parallel/split/grid.h
 
 class Messages {
  public:
@@ -20,7 +23,11 @@ class Messages {
   struct Kind {
     DType dtype;
     Shape shape;
+    std::shared_ptr<const Spread> spread = {};  ///< where layers are split, too: the partner has the same part
   };
+
+  /// grid: of the layers that are split, or null.
+  explicit Messages(std::shared_ptr<const Grid> grid) : grid_(std::move(grid)) {}
 
   // Works of what is started are added to the last argument.
   static void send(const Route&, const std::vector<Tensor>&, std::vector<Work>&);
@@ -37,6 +44,7 @@ class Messages {
  private:
   using Key = std::vector<Index>;
   static Key key(const Route&, const Shape& input);
+  std::shared_ptr<const Grid> grid_;
   std::map<Key, std::vector<Kind>> kinds_;
 };
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "framework/pass.h"
+#include "framework/spread.h"
 #include "kernels/runtime.h"
 #include "parallel/executor.h"
 #include "parallel/non_finite.h"
@@ -185,6 +186,10 @@ struct Step::Impl {
     check_mesh(plan, mesh, layer_axes(options, strategy.split));
     if (options.refuse_unsound) check_sound(plan, mesh);
     refuse_shared_across_roles(plan, chain);
+    check(strategy.split.one_weird.empty() || plan.roles.size() == 1, "step",
+          "one_weird brings the rows of all ranks together, which stages of a pipeline have at different times: leave "
+          "one "
+          "of the two out");
     replicas = split_replicas(mesh, layer_axes(options, strategy.split));
     compare(*replicas, plan,
             fmt::format("{} {}, optimizer {}, batch norm scope {} by {}, seed {}, clip {}", strategy.name(),
@@ -354,6 +359,12 @@ BatchShard Step::shard() const {
   return {impl_->mesh.index(impl_->axis), impl_->mesh.size(impl_->axis), impl_->plan.micros};
 }
 void Step::gather() { impl_->gather(); }
+bool Step::divided() const {
+  const auto& entries = impl_->parameters.entries();
+  return std::any_of(entries.begin(), entries.end(), [](const Parameters::Entry& e) {
+    return e.tensor.spread() && !(e.tensor.shape() == e.tensor.spread()->whole());
+  });
+}
 void Step::record(bool on) { impl_->executor->record(on ? &impl_->recorder : nullptr); }
 Timeline Step::timeline() { return impl_->recorder.gather(impl_->mesh.world().comm(), impl_->role()); }
 Module& Step::model() { return impl_->model; }

@@ -69,6 +69,10 @@ class Step {
   /// When they ran, on all ranks, in the last step that was recorded. A collective call.
   Timeline timeline();
 
+  /// Whether ranks hold different parts of weights (strategies tensor, one_weird): then all of them must evaluate
+  /// model() on the rows of shard(), save and load together, each reading the file.
+  bool divided() const;
+
   Parameters& parameters();
   Optimizer& optimizer();
   const Plan& plan() const;

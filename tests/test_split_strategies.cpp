@@ -1,5 +1,7 @@
 // Strategies that split layers, alone and with data parallelism, against the serial run, parameter by parameter.
+#include "framework/checkpoint.h"
 #include "models/resnet.h"
+#include "tests/temporary.h"
 #include "tests/training.h"
 
 using namespace trireme;
@@ -35,14 +37,28 @@ const std::vector<Split> splits = {
     {"data=8", "one_weird(norm_scope=global)"},
 };
 
-void compare_all(const Setup& s, double tolerance) {
-  const Outcome reference = serial_run(s);
+/// With stages of a pipeline too; the serial run has the same micro-batches.
+const std::vector<Split> staged = {
+    {"pipe=2,h=2", "pipeline(micro=2) | spatial"},
+    {"pipe=2,tensor=2", "pipeline(micro=2) | tensor"},
+    {"pipe=2,tensor=2", "tensor | pipeline(micro=2, schedule=gpipe)"},
+    {"pipe=2,h=2,tensor=2", "pipeline(micro=2) | spatial | tensor"},
+    {"data=2,pipe=2,h=2", "pipeline(micro=2) | spatial | data_parallel(norm_scope=global)"},
+    {"data=2,pipe=2,tensor=2", "pipeline(micro=2) | tensor | data_parallel(norm_scope=global)"},
+};
+
+void compare_all(const Setup& s, const std::vector<Split>& splits, const Strategy& serially, double tolerance) {
+  const Outcome reference = serial_run(s, serially);
   for (const Split& split : splits) {
     const auto axes = parse_mesh(split.mesh);
     if (under_mpi() && ranks_of(axes) != processes().size()) continue;
     INFO(split.mesh << " " << split.strategy);
     check_close(parallel_run(s, axes, parse_strategy(split.strategy)), reference, tolerance);
   }
+}
+void compare_all(const Setup& s, double tolerance) {
+  compare_all(s, splits, Strategy(), tolerance);
+  compare_all(s, staged, accumulate(2), tolerance);
 }
 
 /// 20 steps; the last of a round's batches has 5 rows.
@@ -107,4 +123,32 @@ TEST_CASE("splits that cannot be say what would work") {
   CHECK_THAT(refusal("d=2", "spatial", {4, 4, 1}), Catch::Contains("no axis to split over the mesh axis 'd'"));
   CHECK_THAT(refusal("h=2", "spatial(axes=rows)", {4, 4, 1}), Catch::Contains("there are: h, w, d"));
   CHECK_THAT(refusal("data=2,h=2", "one_weird | spatial", {4, 4, 1}), Catch::Contains("leave out spatial and tensor"));
+}
+
+TEST_CASE("weights that ranks hold parts of are saved whole and load in any split") {
+  if (under_mpi()) return;
+  const Setup s = setup(small_cnn);
+  const Temporary folder;
+  const auto trained = [&](const std::string& mesh, const std::string& strategy, bool save) {
+    const auto axes = parse_mesh(mesh);
+    return on_ranks(ranks_of(axes), [&](World& world) {
+      Module model = s.model();
+      convert(model, s.dtype);
+      initialize(model, save ? 1 : 2);
+      Mesh m(world, axes);
+      Step step(model, s.loss, Adam{}, m, parse_strategy(strategy), {.seed = 5});
+      if (!save) load_latest(folder.path(), step.parameters(), &step.optimizer());
+      Loader loader(Dataset(std::make_shared<Noise>(10, s.shape)),
+                    {.batch = 10, .shard = step.shard(), .workers = 0, .dtype = s.dtype});
+      for (auto& [x, y] : loader) step(x, y);
+      if (save)
+        save_checkpoint(folder.path(), step.parameters(), step.optimizer(), {.step = 1}, {.write = world.main()});
+      return outcome(world, {}, step.parameters());
+    });
+  };
+  trained("tensor=3", "tensor", true);
+  const Outcome serially = trained("data=1", "serial", false);
+  check_close(trained("tensor=2", "tensor", false), serially, 1e-11);
+  check_close(trained("data=4", "one_weird", false), serially, 1e-11);
+  check_close(trained("h=2", "spatial", false), serially, 1e-11);
 }

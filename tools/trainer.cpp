@@ -89,13 +89,13 @@ class Trainer {
       epoch();
       if (cursor_.batch != 0) break;  // stopped by run.max_steps in mid-epoch
       step_->gather();
-      last = evaluate(model_, test_, config_, world_, console_);
+      last = evaluate();
       report(last);
       save({{"test_accuracy", last.accuracy()}, {"test_loss", last.loss}});
     }
     if (cursor_.batch != 0) save({});
     step_->gather();
-    if (last.samples == 0 || cursor_.batch != 0) last = evaluate(model_, test_, config_, world_, console_);
+    if (last.samples == 0 || cursor_.batch != 0) last = evaluate();
     const double bad = count_bad();
     if (!world_.main()) return;
     if (EventFile* events = dir_->events()) events->flush();
@@ -128,19 +128,23 @@ class Trainer {
       return loss(logits, labels);
     };
   }
+  Evaluation evaluate() {
+    if (!step_->divided()) return trireme::evaluate(model_, test_, config_, world_, console_);
+    return trireme::evaluate(step_->model(), test_, config_, world_, console_, step_->shard());
+  }
   bool stopped() const { return config_.run.max_steps > 0 && cursor_.step >= config_.run.max_steps; }
 
   void resume() {
     std::vector<double> numbers(4, 0);
-    if (world_.main()) {
-      auto loaded = load_latest(dir_->path(), step_->parameters(), &step_->optimizer());
-      check(loaded.has_value(), "resume", "no usable checkpoint in {}", dir_->checkpoints());
+    if (world_.main() || step_->divided()) {
+      auto loaded = load_latest(config_.run.dir, step_->parameters(), &step_->optimizer());
+      check(loaded.has_value(), "resume", "no usable checkpoint in {}", config_.run.dir);
       if (!loaded->note.empty()) console_.log(loaded->note);
       const TrainState& s = loaded->state;
       numbers = {static_cast<double>(s.step), static_cast<double>(s.epoch), static_cast<double>(s.batch),
                  static_cast<double>(s.seed)};
       saved_ = loaded->path;
-      dir_->rewind(s.step);
+      if (dir_) dir_->rewind(s.step);
     }
     Tensor shared = Tensor::of(numbers, {4}, DType::f64);
     world_.comm().broadcast(shared, 0).wait();
@@ -151,13 +155,15 @@ class Trainer {
     cursor_ = {static_cast<std::int64_t>(numbers[0]), static_cast<std::int64_t>(numbers[1]),
                static_cast<std::int64_t>(numbers[2])};
     step_->optimizer().set_steps(cursor_.step);
+    if (step_->divided()) return;
     broadcast_state(step_->parameters(), world_);
     broadcast_state(step_->optimizer(), world_);
   }
 
   void start_from(const std::string& weights) {
-    if (world_.main()) started_ = import_but_head(step_->parameters(), read_safetensors(weights), weights);
-    broadcast_state(step_->parameters(), world_);
+    if (world_.main() || step_->divided())
+      started_ = import_but_head(step_->parameters(), read_safetensors(weights), weights);
+    if (!step_->divided()) broadcast_state(step_->parameters(), world_);
   }
 
   void banner() {
@@ -280,14 +286,14 @@ class Trainer {
 
   void save(std::map<std::string, double> metrics) {
     step_->gather();
-    if (!dir_) return;
+    if (!dir_ && !step_->divided()) return;
     TrainState state;
     state.step = cursor_.step, state.epoch = cursor_.epoch, state.batch = cursor_.batch;
     state.seed = static_cast<std::uint64_t>(config_.seed);
     state.config = to_toml(config_);
     state.metrics = std::move(metrics);
-    saved_ = save_checkpoint(dir_->path(), step_->parameters(), step_->optimizer(), state,
-                             {.keep_last = static_cast<int>(config_.checkpoint.keep)});
+    saved_ = save_checkpoint(dir_ ? dir_->path() : "", step_->parameters(), step_->optimizer(), state,
+                             {.keep_last = static_cast<int>(config_.checkpoint.keep), .write = dir_.has_value()});
   }
 
   static constexpr std::int64_t log_every = 20;
@@ -316,10 +322,11 @@ std::string Evaluation::text() const {
                      has_top5() ? fmt::format(", top-5 {:.2f} %", percent(in_top5)) : "", loss);
 }
 
-Evaluation evaluate(Module& model, const Dataset& data, const Config& config, World& world, Console& console) {
+Evaluation evaluate(Module& model, const Dataset& data, const Config& config, World& world, Console& console,
+                    std::optional<Shard> shard) {
   const Inference inference;
   Loader loader(data, {.batch = config.data.eval_batch,
-                       .shard = world,
+                       .shard = shard ? *shard : Shard(world),
                        .workers = static_cast<int>(config.data.workers),
                        .dtype = make_dtype(config),
                        .training = false});
@@ -327,7 +334,7 @@ Evaluation evaluate(Module& model, const Dataset& data, const Config& config, Wo
   Index correct = 0, in_top5 = 0;
   for (Batch& batch : loader) {
     console.progress("evaluate", batch.index, loader.batches(), fmt::format("{} samples", data->size()));
-    if (batch.rows() == 0) continue;
+    if (batch.rows() == 0 && !shard) continue;
     Tensor logits = model(batch.x);
     loss += cross_entropy(logits, batch.y).item() * static_cast<double>(batch.global);
     correct += count_correct(logits, batch.y);
@@ -338,6 +345,8 @@ Evaluation evaluate(Module& model, const Dataset& data, const Config& config, Wo
   Tensor sums = Tensor::of(mine, {3}, DType::f64);
   world.comm().all_reduce(sums).wait();
   std::vector<double> all = sums.to_vector();
+  if (shard)  // ranks of equal shards counted the same samples
+    for (double& v : all) v /= world.size() / shard->size;
   return {.correct = static_cast<Index>(all[1]),
           .in_top5 = static_cast<Index>(all[2]),
           .samples = data->size(),

@@ -1,5 +1,6 @@
 // The trainer behind `trireme train`, and the exact evaluation that train and eval share.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "datasets/loader.h"
@@ -22,8 +23,9 @@ struct Evaluation {
   /// "test accuracy: 97.50 % (9750 of 10000), top-5 99.90 %, loss 0.08123"
   std::string text() const;
 };
-/// Counts every sample exactly once, on any number of ranks. A collective call.
-Evaluation evaluate(Module& model, const Dataset&, const Config&, World&, Console&);
+/// Counts every sample exactly once, on any number of ranks. A collective call. shard: for a model whose ranks of equal
+/// shards work together on their rows; without one each rank runs the model by itself on rows of its own.
+Evaluation evaluate(Module& model, const Dataset&, const Config&, World&, Console&, std::optional<Shard> shard = {});
 
 /// A whole run. A collective call; throws what went wrong.
 void train(const Config&, World&);

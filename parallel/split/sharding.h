@@ -34,6 +34,7 @@ class Sharding final : public Spread, public std::enable_shared_from_this<Shardi
 
   const Layout& layout() const { return layout_; }
   const Grid& grid() const { return *grid_; }
+  std::shared_ptr<const Grid> shared_grid() const { return grid_; }
   Box box() const { return box(grid_->at()); }
   Box box(const std::vector<int>& coordinates) const;
   /// Of another extent or layout over the same grid.

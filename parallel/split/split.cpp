@@ -181,6 +181,12 @@ void SplitOptions::add(const SplitOptions& other) {
       "one_weird gathers the batch of all ranks and goes with no other split of layers: leave out spatial and tensor");
 }
 
+std::shared_ptr<const Grid> grid_of(const Parameters& parameters) {
+  for (const auto& e : parameters.entries())
+    if (e.tensor.spread()) return static_cast<const Sharding*>(e.tensor.spread())->shared_grid();
+  return nullptr;
+}
+
 std::string divided_over(const Parameters& parameters, const Slice& slice) {
   Axes axes = ~0u;
   const Grid* grid = nullptr;

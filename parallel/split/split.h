@@ -7,12 +7,17 @@
 
 namespace trireme {
 
+class Grid;  // parallel/split/grid.h
+
 /// Of a row of layers comes a row with one layer before and one behind, which lay out x and bring the result together.
 /// The weights are the model's own; those that are cut are so from then on, in place (write them through
 /// framework/weights.h, which brings them together). Call before Parameters; a collective call. Layers whose output has
 /// fewer rows than there are ranks, and ops that need the whole, get it on every rank. Throws Error for an axis that
 /// the mesh does not have and for a dimension smaller than its ranks.
 Module split(const Module& model, Mesh&, const SplitOptions&);
+
+/// Of the layers of a model that split() has been at; null: their weights know of none.
+std::shared_ptr<const Grid> grid_of(const Parameters&);
 
 /// The mesh axis over which the weights of a slice of the flat block are divided: each rank has its own. Empty: none
 /// is, or not all.
