@@ -9,6 +9,6 @@ namespace trireme {
 /// Forward and both halves of backward of every part on the rows of x (a micro-batch; at least one row), `runs` times
 /// each after one that prepares everything; the least time counts. Values and running statistics are left as they are,
 /// gradients end cleared. Bytes are those of this process: nobody else may allocate meanwhile.
-std::vector<PartCost> measure_costs(const Chain&, Parameters&, const Tensor& x, int runs = 3);
+std::vector<PartCost> measure_costs(const Chain&, Parameters&, const Tensor& x, int runs = 5);
 
 }  // namespace trireme
