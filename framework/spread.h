@@ -27,6 +27,8 @@ class Spread {
   /// local: the pooling op, for a box of the image with the padding that lies at its borders.
   virtual Tensor pool(const Tensor& x, const PoolOptions&,
                       const std::function<Tensor(const Tensor&, const PoolOptions&)>& local) const = 0;
+  /// max_pool(relu(x + bias)) of windows that tile the image.
+  virtual Tensor bias_relu_pool(const Tensor& x, const Tensor& bias, const PoolOptions&) const = 0;
   /// [N, spatial..., C] -> [N, C].
   virtual Tensor global_pool(const Tensor& x, ReduceKind) const = 0;
   virtual Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu) const = 0;

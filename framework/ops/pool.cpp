@@ -76,7 +76,7 @@ Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias_given, const P
   ops::check_float(op, x);
   check(p >= 0 && p < 1, op, "probability {} lies outside [0, 1)", p);
   if (const Spread* s = ops::spread_of({&x, &bias_given}))
-    return dropout(max_pool(relu(bias_given ? s->zip(x, ops::in_type(bias_given, x.dtype()), add) : x), o), p, layer);
+    return dropout(s->bias_relu_pool(x, bias_given, o), p, layer);
   if (!Pass::current().training) p = 0;
   const Shape shape = pool_shape(op, x.shape(), o);
   for (int s = 0; s < x.rank() - 2; ++s) {

@@ -1,4 +1,8 @@
 // Convolution of an image that is split over ranks (Dryden et al., arXiv 1903.06681), for any window and split.
+//
+// A rank's own block with zeros where its halo lies gives all outputs but those that read the halo; these, a few rows
+// at each cut, are made again from the small patch that they read, once the halo is there. The gradients go the same
+// two ways. So no block is copied to make room for a halo, and the large part runs while the halo travels.
 #include "kernels/conv.h"
 #include "framework/ops/help.h"
 #include "parallel/split/windows.h"
@@ -6,49 +10,133 @@
 namespace trireme {
 namespace {
 
-/// What one rank's convolution reads and where its parts come from.
-struct Reader {
-  Tensor x;
-  Box mine;  // x's
-  std::vector<Window> windows;
-  Shape whole;
-  ConvOptions options;
+using Halos = std::vector<Exchange::Received>;
 
-  Patch reads(const Box& out) const { return patch(out, mine, windows, whole); }
+Tensor cut(const Tensor& from, const Shape& origin, const Box& box) {
+  const Tensor part = Tensor::empty(box.size, from.dtype(), from.device());
+  copy_box(part, box.at, from, origin, box);
+  return part;
+}
+
+/// One rank's share of a convolution.
+class Part {
+ public:
+  Part(const Tensor& x, const Shape& filter, const ConvOptions& o, const Sharding& has, const Sharding& out)
+      : x_(x),
+        has_(has.shared_from_this()),
+        mine_(has.box()),
+        out_(out.box()),
+        windows_(windows(filter, o)),
+        options_(o),
+        reads_(patch(out_, mine_, windows_, has.whole())),
+        halo_(has, out, windows_) {
+    const Box core = inner(out_, mine_, windows_, has.whole());
+    whole_ = core.empty() || !pads_reach();
+    if (whole_)
+      edges_ = {out_};
+    else
+      for (const Box& piece : around(out_, core))
+        if (!(piece == core)) edges_.push_back(piece);
+  }
+
+  /// True when no rank needs anything from another: then this is an ordinary convolution.
+  bool alone() const { return halo_.have == halo_.want && reads_.extents == reads_.inputs.size; }
+  ConvOptions options() const { return at(reads_); }
+
+  Tensor forward(const Tensor& w, const Tensor& bias);
+  void backward_input(const Tensor& dy, const Tensor& w, Gradients& g) const;
+  void backward_weight(const Tensor& dy, const View& dw, const View& db, bool accumulate) const;
+
+ private:
+  /// Whether zeros in place of the halo are an ordinary padding: the outputs read all of x, and not far beyond.
+  bool pads_reach() const {
+    const ConvOptions o = padded();
+    bool all = reads_.extents == reads_.inputs.size;
+    for (std::size_t s = 0; s < windows_.size(); ++s)
+      all = all && o.pad_begin[s] >= reads_.before[s] && o.pad_begin[s] < windows_[s].reach() &&
+            o.pad_end[s] >= reads_.behind[s] && o.pad_end[s] < windows_[s].reach();
+    return all;
+  }
   ConvOptions at(const Patch& p) const {
-    ConvOptions o = options;
+    ConvOptions o = options_;
     o.pad_begin = p.before, o.pad_end = p.behind;
     return o;
   }
-  /// The patch's inputs in one block: x itself where it is just that.
-  Tensor gathered(const Patch& p, const std::vector<Exchange::Received>& halos) const {
-    if (p.inputs == mine && p.extents == p.inputs.size) return x;
-    const bool padding = !(p.extents == p.inputs.size);
-    const Tensor in =
-        padding ? Tensor::zeros(p.extents, x.dtype(), x.device()) : Tensor::empty(p.extents, x.dtype(), x.device());
-    copy_box(in, p.inputs.at, x, mine.at, intersect(p.inputs, mine));
-    for (const auto& [box, values] : halos) copy_box(in, p.inputs.at, values, box.at, intersect(p.inputs, box));
+  /// Over x alone, with zeros for the halo.
+  ConvOptions padded() const {
+    ConvOptions o = at(reads_);
+    for (std::size_t s = 0; s < windows_.size(); ++s) {
+      const int axis = static_cast<int>(s) + 1;
+      const Index end = mine_.at[axis] + mine_.size[axis];
+      o.pad_begin[s] += mine_.at[axis] - reads_.inputs.at[axis];
+      o.pad_end[s] += reads_.inputs.at[axis] + reads_.inputs.size[axis] - end;
+    }
+    return o;
+  }
+  Patch reads(const Box& out) const { return patch(out, mine_, windows_, has_->whole()); }
+  /// A patch's inputs: from the halo, and from x unless that has been counted; zeros elsewhere.
+  Tensor inputs(const Patch& p, bool with_x) const {
+    const Tensor in = Tensor::zeros(p.extents, x_.dtype(), x_.device());
+    if (with_x) copy_box(in, p.inputs.at, x_, mine_.at, intersect(p.inputs, mine_));
+    for (const auto& [box, values] : halos_) copy_box(in, p.inputs.at, values, box.at, intersect(p.inputs, box));
     return in;
   }
+
+  Tensor x_;
+  std::shared_ptr<const Sharding> has_;
+  Box mine_, out_;  // x's and y's
+  std::vector<Window> windows_;
+  ConvOptions options_;
+  Patch reads_;
+  Halo halo_;
+  Halos halos_;
+  std::vector<Box> edges_;  // outputs that read the halo
+  bool whole_;              // all outputs are treated as such
 };
 
-/// y in the box `to`, piece by piece: first what needs nobody else.
-Tensor forward(const Reader& reader, const Box& to, const Tensor& w, const Tensor& bias, Exchange& exchange) {
-  const Tensor y = Tensor::empty(to.size, reader.x.dtype(), reader.x.device());
-  const Box core = inner(to, reader.mine, reader.windows, reader.whole);
-  const std::vector<Exchange::Received> nothing;
-  for (const Box& piece : around(to, core)) {
-    const Patch p = reader.reads(piece);
-    const Tensor in = reader.gathered(p, piece == core ? nothing : exchange.wait());
-    if (piece == to) {
-      launch<kernel::Conv>(y, in, w, bias, View{}, reader.at(p));
-      continue;
-    }
-    const Tensor part = Tensor::empty(piece.size, y.dtype(), y.device());
-    launch<kernel::Conv>(part, in, w, bias, View{}, reader.at(p));
-    copy_box(y, to.at, part, piece.at, piece);
+Tensor Part::forward(const Tensor& w, const Tensor& bias) {
+  Exchange exchange(has_->grid(), halo_.line, route(halo_.have, halo_.want, halo_.line.me), x_, mine_.at);
+  const Tensor y = Tensor::empty(out_.size, x_.dtype(), x_.device());
+  if (!whole_) launch<kernel::Conv>(y, x_, w, bias, View{}, padded());
+  halos_ = exchange.wait();
+  for (const Box& edge : edges_) {
+    const Patch p = reads(edge);
+    const Tensor part = whole_ ? y : Tensor::empty(edge.size, y.dtype(), y.device());
+    launch<kernel::Conv>(part, inputs(p, true), w, bias, View{}, at(p));
+    if (!whole_) copy_box(y, out_.at, part, edge.at, edge);
   }
   return y;
+}
+
+void Part::backward_input(const Tensor& dy, const Tensor& w, Gradients& g) const {
+  if (!g.wants(0)) return;
+  const Gradients::Target dx = g.into(0);
+  const Route back = route(halo_.want, halo_.have, halo_.line.me);
+  std::vector<Tensor> sends;
+  for (const auto& piece : back.sends) sends.push_back(Tensor::zeros(piece.box.size, dy.dtype(), dy.device()));
+  if (whole_ && !dx.accumulate) launch<kernel::Fill>(dx.tensor, 0.0);
+  for (const Box& edge : edges_) {
+    const Patch p = reads(edge);
+    const Tensor wide = Tensor::empty(p.extents, dy.dtype(), dy.device());
+    launch<kernel::ConvBackwardInput>(wide, whole_ ? dy : cut(dy, out_.at, edge), w, at(p), false);
+    for (std::size_t i = 0; i < sends.size(); ++i) {
+      const Box& box = back.sends[i].box;
+      copy_box(sends[i], box.at, wide, p.inputs.at, intersect(box, p.inputs), true);
+    }
+    if (whole_) copy_box(dx.tensor, mine_.at, wide, p.inputs.at, intersect(mine_, p.inputs), true);
+  }
+  Exchange exchange(has_->grid(), halo_.line, back, sends, dy.dtype(), dy.device());
+  if (!whole_) launch<kernel::ConvBackwardInput>(dx.tensor, dy, w, padded(), dx.accumulate);
+  for (const auto& [box, values] : exchange.wait()) copy_box(dx.tensor, mine_.at, values, box.at, box, true);
+}
+
+void Part::backward_weight(const Tensor& dy, const View& dw, const View& db, bool accumulate) const {
+  if (whole_) return launch<kernel::ConvBackwardWeight>(dw, db, inputs(reads_, true), dy, at(reads_), accumulate);
+  launch<kernel::ConvBackwardWeight>(dw, db, x_, dy, padded(), accumulate);
+  for (const Box& edge : edges_) {
+    const Patch p = reads(edge);
+    launch<kernel::ConvBackwardWeight>(dw, View{}, inputs(p, false), cut(dy, out_.at, edge), at(p), true);
+  }
 }
 
 }  // namespace
@@ -56,37 +144,19 @@ Tensor forward(const Reader& reader, const Box& to, const Tensor& w, const Tenso
 Tensor halo_conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o,
                  const Sharding& has, const Sharding& out) {
   const Tensor w = ops::in_type(w_given, x.dtype()), bias = ops::in_type(bias_given, x.dtype());
-  Reader reader{x, has.box(), windows(w.shape(), o), has.whole(), o};
-  const Box to = out.box();
-  const Patch patch = reader.reads(to);
-  if (!(w.id() == w_given.id())) reader.options.filter_version = 0;
-  const Halo halo(has, out, reader.windows);
-  if (halo.have == halo.want && patch.extents == patch.inputs.size) return conv(x, w, bias, reader.at(patch));
-
-  const Sharding::Ptr keep = has.shared_from_this();
-  Exchange exchange(has.grid(), halo.line, route(halo.have, halo.want, halo.line.me), x, reader.mine.at);
-  Tensor y = forward(reader, to, w, bias, exchange);
-  std::vector<Exchange::Received> halos = exchange.wait();
+  ConvOptions options = o;
+  if (w.id() != w_given.id()) options.filter_version = 0;
+  Part part(x, w.shape(), options, has, out);
+  if (part.alone()) return conv(x, w, bias, part.options());
+  Tensor y = part.forward(w, bias);
   if (!recording({&x, &w, &bias})) return y;
 
-  const Route back = route(halo.want, halo.have, halo.line.me);
-  const ConvOptions local = reader.at(patch);
-  Backward halves{[keep, line = halo.line, back, patch, local, w, mine = reader.mine](const Tensor& dy, Gradients& g) {
-                    give(g, 0, [&](const Tensor& dx) {
-                      const Tensor wide = Tensor::empty(patch.extents, dy.dtype(), dy.device());
-                      launch<kernel::ConvBackwardInput>(wide, dy, w, local, false);
-                      Exchange exchange(keep->grid(), line, back, wide, patch.inputs.at);
-                      launch<kernel::Fill>(dx, 0.0);
-                      copy_box(dx, mine.at, wide, patch.inputs.at, intersect(mine, patch.inputs));
-                      for (const auto& [box, values] : exchange.wait())
-                        copy_box(dx, mine.at, values, box.at, box, true);
-                    });
-                  },
-                  // The halo is kept, not the wide block: that is made again for the moment.
-                  [reader, halos, patch, local](const Tensor& dy, Gradients& g) {
+  const auto kept = std::make_shared<const Part>(std::move(part));
+  Backward halves{[kept, w](const Tensor& dy, Gradients& g) { kept->backward_input(dy, w, g); },
+                  [kept](const Tensor& dy, Gradients& g) {
                     const View rows = ops::shaped(dy, ops::as_rows(dy.shape()));
                     ops::give_weight_and_bias(g, 1, 2, rows, [&](const View& dw, const View& db, bool accumulate) {
-                      launch<kernel::ConvBackwardWeight>(dw, db, reader.gathered(patch, halos), dy, local, accumulate);
+                      kept->backward_weight(dy, dw, db, accumulate);
                     });
                   }};
   if (!o.relu) return record("conv", std::move(y), {x, w, bias}, o, std::move(halves));

@@ -8,6 +8,18 @@
 #include "kernels/shape.h"
 
 namespace trireme {
+namespace {
+
+std::vector<Tensor> packed(const Route& route, const Tensor& x, const Shape& origin) {
+  std::vector<Tensor> sends;
+  for (const auto& [peer, box] : route.sends) {
+    sends.push_back(Tensor::empty(box.size, x.dtype(), x.device()));
+    copy_box(sends.back(), box.at, x, origin, box);
+  }
+  return sends;
+}
+
+}  // namespace
 
 Grid::Grid(Mesh& mesh, const std::vector<std::string>& axes, const std::vector<std::string>& counted) {
   std::string all;
@@ -60,17 +72,18 @@ void Grid::sum(const View& x, Axes axes) const {
   device.copy(x.data, sum.view().data, bytes, x.device);
 }
 
-Exchange::Exchange(const Grid& grid, const Grid::Line& line, const Route& route, const Tensor& x, const Shape& origin) {
+Exchange::Exchange(const Grid& grid, const Grid::Line& line, const Route& route, const Tensor& x, const Shape& origin)
+    : Exchange(grid, line, route, packed(route, x, origin), x.dtype(), x.device()) {}
+
+Exchange::Exchange(const Grid& grid, const Grid::Line& line, const Route& route, const std::vector<Tensor>& sends,
+                   DType dtype, Device device) {
   for (const auto& [peer, box] : route.recvs) {
-    Tensor values = Tensor::empty(box.size, x.dtype(), x.device());
+    Tensor values = Tensor::empty(box.size, dtype, device);
     works_.push_back(grid.comm().recv(values, line.ranks[static_cast<std::size_t>(peer)]));
     received_.push_back({box, std::move(values)});
   }
-  for (const auto& [peer, box] : route.sends) {
-    const Tensor values = Tensor::empty(box.size, x.dtype(), x.device());
-    copy_box(values, box.at, x, origin, box);
-    works_.push_back(grid.comm().send(values, line.ranks[static_cast<std::size_t>(peer)]));
-  }
+  for (std::size_t i = 0; i < sends.size(); ++i)
+    works_.push_back(grid.comm().send(sends[i], line.ranks[static_cast<std::size_t>(route.sends[i].peer)]));
 }
 
 const std::vector<Exchange::Received>& Exchange::wait() {

@@ -52,6 +52,8 @@ class Exchange {
  public:
   /// x is this rank's block, at `origin` of the whole; route's peers are positions in the line.
   Exchange(const Grid&, const Grid::Line&, const Route&, const Tensor& x, const Shape& origin);
+  /// sends: what goes to route's sends, box by box.
+  Exchange(const Grid&, const Grid::Line&, const Route&, const std::vector<Tensor>& sends, DType, Device);
   struct Received {
     Box box;
     Tensor values;

@@ -27,6 +27,19 @@ Tensor Sharding::pool(const Tensor& x, const PoolOptions& o,
   return sx->put(local(widened(plain(x), *sx, halo.want, halo.line), options), whole, layout);
 }
 
+Tensor Sharding::bias_relu_pool(const Tensor& x, const Tensor& bias, const PoolOptions& o) const {
+  const Ptr sx = of(x);
+  const std::vector<Window> all = windows(x.rank() - 2, o);
+  const Shape whole = outputs(sx->whole(), all);
+  const Halo halo(*sx, *sx->with(whole, sx->layout_), all);
+  // One pass where no rank's windows reach into another's rows.
+  if (halo.have != halo.want) return trireme::max_pool(relu(bias ? zip(x, ops::in_type(bias, x.dtype()), add) : x), o);
+  Layout along;
+  along[0] = sx->layout_[x.rank() - 1];
+  const Tensor b = bias ? weight(relayout(bias, *with(of(bias)->whole(), along)), sx->layout_.axes()) : bias;
+  return sx->put(bias_relu_pool_dropout(plain(x), b, o, 0, 0), whole, sx->layout_);
+}
+
 Tensor Sharding::global_pool(const Tensor& x, ReduceKind kind) const {
   const Ptr sx = of(x);
   const int last = x.rank() - 1;

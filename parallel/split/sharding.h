@@ -46,6 +46,7 @@ class Sharding final : public Spread, public std::enable_shared_from_this<Shardi
               const Tensor& residual) const override;
   Tensor pool(const Tensor& x, const PoolOptions&,
               const std::function<Tensor(const Tensor&, const PoolOptions&)>& local) const override;
+  Tensor bias_relu_pool(const Tensor& x, const Tensor& bias, const PoolOptions&) const override;
   Tensor global_pool(const Tensor& x, ReduceKind) const override;
   Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu) const override;
   Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
