@@ -136,12 +136,18 @@ Verified verify(const std::string& directory) {
   } catch (const json::exception& e) { fail(op, "{} is not a manifest: {}", path, e.what()); }
 }
 
+void check_whole(const Parameters& p, const Optimizer& o) {
+  check(o.kept() == std::vector<Slice>{{0, p.size()}}, op,
+        "the optimizer holds the state of a shard only: call gather() of its Step first, on every rank");
+}
+
 /// Checks everything against the model and the optimizer, then overwrites both.
 void restore(const std::string& directory, const Verified& about, Parameters& p, Optimizer* o) {
   std::string model_path = directory + "/" + model_file, optimizer_path = directory + "/" + optimizer_file;
   SafetensorsFile model = read_safetensors(model_path), states;
   Import weights(stored_weights(p), model, model_path);
   if (o) {
+    check_whole(p, *o);
     check(about.optimizer == o->name(), op, "{} was saved with optimizer {}, this run uses {}", directory,
           about.optimizer, o->name());
     states = read_safetensors(optimizer_path);
@@ -206,6 +212,7 @@ void store_all(const std::string& directory, const std::vector<NamedTensor>& wei
 
 std::string save_checkpoint(const std::string& run, const Parameters& p, const Optimizer& o, const TrainState& state,
                             const SaveOptions& options) {
+  check_whole(p, o);
   auto weights = export_weights(p, state.step);
   std::vector<NamedTensor> states;
   for (auto& [kind, flat] : o.state())

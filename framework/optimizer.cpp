@@ -134,15 +134,19 @@ double norm_of(const Tensor& flat, const Parameters::Entry& e) {
   return std::sqrt(e.tensor.spread() ? e.tensor.spread()->sum(squares) : squares);
 }
 
+Slice common_of(const Slice& a, const Slice& b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
+Index length_of(const std::vector<Slice>& slices) {
+  Index total = 0;
+  for (const Slice& s : slices) total += s.size();
+  return total;
+}
+
 }  // namespace
 
 Optimizer::Optimizer(Parameters& parameters, Recipe recipe, OptimizerOptions options)
-    : parameters_(parameters), recipe_(std::move(recipe)), options_(options) {
+    : parameters_(parameters), recipe_(std::move(recipe)), options_(options), kept_{{0, parameters.size()}} {
   validate(recipe_, name());
   check(options_.clip_norm >= 0, name(), "clip_norm is {}, expected at least 0 (0: no clipping)", options_.clip_norm);
-  for (auto& [key, start] : state_of(recipe_))
-    state_.emplace_back(
-        key, Tensor::full(parameters_.values().shape(), start, parameters_.dtype(), parameters_.values().device()));
 
   const auto& entries = parameters_.entries();
   const bool one_group = options_.decay_biases || decay_of(recipe_) == 0;
@@ -158,6 +162,36 @@ Optimizer::Optimizer(Parameters& parameters, Recipe recipe, OptimizerOptions opt
       last->slice.end = end;
     else
       ranges_.push_back({{e.slice.begin, end}, &e, decays});
+  }
+}
+
+void Optimizer::allocate() const {
+  allocated_ = true;
+  for (auto& [key, start] : state_of(recipe_))
+    state_.emplace_back(key,
+                        Tensor::full({length_of(kept_)}, start, parameters_.dtype(), parameters_.values().device()));
+}
+
+void Optimizer::keep(const std::vector<Slice>& slices) {
+  if (slices == kept_) return;
+  const auto old_slices = std::exchange(kept_, slices);
+  if (!allocated_) return;
+  const auto old = std::exchange(state_, {});
+  allocate();
+  for (std::size_t i = 0; i < old.size(); ++i) {
+    Index from = 0;
+    for (const Slice& o : old_slices) {
+      Index to = 0;
+      for (const Slice& s : kept_) {
+        const Slice both = common_of(o, s);
+        if (both.size() > 0)
+          state_[i]
+              .second.rows(to + both.begin - s.begin, to + both.end - s.begin)
+              .copy_from(old[i].second.rows(from + both.begin - o.begin, from + both.end - o.begin));
+        to += s.size();
+      }
+      from += o.size();
+    }
   }
 }
 
@@ -181,15 +215,25 @@ void Optimizer::step() {
 void Optimizer::update(Slice slice, double grad_scale) {
   check(0 <= slice.begin && slice.begin <= slice.end && slice.end <= parameters_.size(), name(),
         "slice [{}, {}) lies outside the {} parameters", slice.begin, slice.end, parameters_.size());
-  for (const Range& range : ranges_) {
-    const Slice common{std::max(slice.begin, range.slice.begin), std::min(slice.end, range.slice.end)};
-    if (common.size() > 0) apply(range, common, grad_scale);
+  Index at = 0, done = 0;  // of the state
+  for (const Slice& kept : kept_) {
+    for (const Range& range : ranges_) {
+      const Slice common = common_of(common_of(slice, kept), range.slice);
+      if (common.size() <= 0) continue;
+      apply(range, common, at + common.begin - kept.begin, grad_scale);
+      done += common.size();
+    }
+    at += kept.size();
   }
+  check(done == slice.size(), name(), "slice [{}, {}) is to be updated, but state is kept for other slices",
+        slice.begin, slice.end);
 }
 
-void Optimizer::apply(const Range& range, Slice slice, double grad_scale) {
+void Optimizer::apply(const Range& range, Slice slice, Index state_begin, double grad_scale) {
   const auto of = [&](const Tensor& flat) { return flat.rows(slice.begin, slice.end); };
-  const auto state = [&](std::size_t i) { return i < state_.size() ? of(state_[i].second) : Tensor(); };
+  const auto state = [&](std::size_t i) {
+    return i < this->state().size() ? state_[i].second.rows(state_begin, state_begin + slice.size()) : Tensor();
+  };
   const double decay = range.decays ? decay_of(recipe_) : 0;
   double trust = 1;
   if (const Lars* lars = std::get_if<Lars>(&recipe_); lars && range.entry->use == Use::weight) {

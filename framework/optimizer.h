@@ -61,6 +61,10 @@ class Optimizer {
   /// Part of an update: only [slice) of the flat block (a ZeRO shard), from gradients times grad_scale.
   /// finish() then ends the step. LARS needs the norms of whole tensors: its slices must not cut one.
   void update(Slice slice, double grad_scale);
+  /// Holds state for these slices only (in order, apart) from now on, packed one behind the other. What is held stays,
+  /// what is new starts afresh; update() then wants slices among these. Before: for the whole block.
+  void keep(const std::vector<Slice>& slices);
+  const std::vector<Slice>& kept() const { return kept_; }
   /// Counts the step and forgets the gradients (clear_grads).
   void finish();
   /// Norm of the gradient over all entries (before clipping), f64 accumulated.
@@ -76,8 +80,12 @@ class Optimizer {
   std::int64_t steps() const { return steps_; }  ///< updates done
   void set_steps(std::int64_t steps) { steps_ = steps; }
   double rate() const;  ///< that the next update will use
-  /// State for a checkpoint: flat tensors parallel to values(), by name ("momentum", "exp_avg", ...).
-  const std::vector<std::pair<std::string, Tensor>>& state() const { return state_; }
+  /// State for a checkpoint: flat tensors parallel to the kept() slices of values(), by name ("momentum", "exp_avg",
+  /// ...).
+  const std::vector<std::pair<std::string, Tensor>>& state() const {
+    if (!allocated_) allocate();
+    return state_;
+  }
   std::string name() const;  ///< "sgd", "adam", ...
   Parameters& parameters() { return parameters_; }
   const OptimizerOptions& options() const { return options_; }
@@ -89,15 +97,20 @@ class Optimizer {
     const Parameters::Entry* entry;  // the first in it
     bool decays;
   };
-  void apply(const Range&, Slice, double grad_scale);
+  /// state_begin: where the slice lies in the state.
+  void apply(const Range&, Slice, Index state_begin, double grad_scale);
   double lars_trust(const Parameters::Entry&, const Lars&, double decay, double grad_scale) const;
   void refuse_non_finite(double norm) const;
+  void allocate() const;
 
   Parameters& parameters_;
   Recipe recipe_;
   OptimizerOptions options_;
   std::vector<Range> ranges_;  // in order, covering the block
-  std::vector<std::pair<std::string, Tensor>> state_;
+  std::vector<Slice> kept_;
+  // Made when first asked for: who keeps little never holds all.
+  mutable std::vector<std::pair<std::string, Tensor>> state_;
+  mutable bool allocated_ = false;
   std::int64_t steps_ = 0;
 };
 

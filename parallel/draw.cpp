@@ -8,8 +8,8 @@ namespace trireme {
 namespace {
 
 char letter(Verb v) {
-  constexpr char letters[] = {'D', 'F', 'L', 'B', 'I', 'W', 'S', 'R', 'A', 'C', 'G', 'K', 'U', 'M', 'X'};
-  static_assert(sizeof letters == static_cast<std::size_t>(Verb::free) + 1);
+  constexpr char letters[] = {'O', 'F', 'L', 'B', 'I', 'W', 'S', 'R', 'A', 'C', 'G', 'K', 'U', 'M', 'X', 'd', 'D'};
+  static_assert(sizeof letters == static_cast<std::size_t>(Verb::drop_values) + 1);
   return letters[static_cast<std::size_t>(v)];
 }
 

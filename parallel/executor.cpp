@@ -5,7 +5,26 @@
 
 #include "parallel/split/split.h"
 
+#include "kernels/runtime.h"
+#include "parallel/shards.h"
+#include "parallel/verbs.h"
+
 namespace trireme {
+namespace {
+
+Work reduce(Verb verb, Communicator& comm, const Tensor& gradients) {
+  return verb == Verb::reduce_scatter ? reduce_shards(comm, gradients) : comm.all_reduce(gradients);
+}
+
+/// Gives back the memory of a slice of a flat block, but for a shard of it.
+void drop(const Tensor& flat, const Slice& slice, const Slice& shard) {
+  for (const Slice& s : {Slice{slice.begin, shard.begin}, Slice{shard.end, slice.end}}) {
+    const View v = flat.rows(s.begin, s.end).view();
+    runtime(v.device.kind).discard(v.data, static_cast<std::size_t>(v.bytes()), v.device);
+  }
+}
+
+}  // namespace
 
 Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh)
     : role_(plan.roles.at(static_cast<std::size_t>(role))),
@@ -36,8 +55,7 @@ void Executor::prepare(const Plan& plan, Mesh& mesh) {
       case Verb::backward:
       case Verb::backward_input:
       case Verb::backward_weight:
-      case Verb::free:
-      case Verb::update: break;
+      case Verb::free: break;
       case Verb::send:
       case Verb::recv:
         check(a.part >= 0 && a.peer.axis == plan.role_axis, "executor",
@@ -45,8 +63,14 @@ void Executor::prepare(const Plan& plan, Mesh& mesh) {
         s.comm = &mesh.comm(a.peer.axis);
         break;
       case Verb::all_reduce:
+      case Verb::reduce_scatter:
+      case Verb::all_gather:
+      case Verb::update:
+      case Verb::drop_gradients:
+      case Verb::drop_values:
       case Verb::average:
         if (mesh.size(a.peer.axis) > 1) s.comm = &mesh.comm(a.peer.axis);
+        s.shard = s.comm ? shard_of(a.slice, s.comm->rank(), s.comm->size()) : a.slice;
         break;
       default: fail("executor", "action {} ({}) is not run yet", id, to_string(a));
     }
@@ -59,11 +83,11 @@ void Executor::prepare(const Plan& plan, Mesh& mesh) {
   if (last_loss) last_loss->last_loss = true;
   if (last_forward) last_forward->last_forward = true;
   if (slices.empty()) return;
-  buckets_ = std::make_unique<Buckets>(optimizer_.parameters(), std::move(slices),
-                                       [this, comms, ids](std::size_t i, const Tensor& gradients) {
-                                         if (recorder_) recorder_->begin(ids[i]);
-                                         return comms[i]->all_reduce(gradients);
-                                       });
+  buckets_ = std::make_unique<Buckets>(
+      optimizer_.parameters(), std::move(slices), [this, comms, ids](std::size_t i, const Tensor& gradients) {
+        if (recorder_) recorder_->begin(ids[i]);
+        return reduce(role_.actions[static_cast<std::size_t>(ids[i])].verb, *comms[i], gradients);
+      });
 }
 
 /// Finds the backwards that complete a part's gradients: those of the micro-batch that comes last.
@@ -90,9 +114,16 @@ void Executor::prepare_updates() {
     if (role_.actions[id].verb != Verb::update) continue;
     slots_[id].first_update = last == nullptr;
     last = &slots_[id];
+    if (last->shard.size() > 0) updated_.push_back(last->shard);
   }
   if (last) last->last_update = true;
   updates_ = last != nullptr;
+  std::sort(updated_.begin(), updated_.end(), [](const Slice& a, const Slice& b) { return a.begin < b.begin; });
+  for (std::size_t i = 1; i < updated_.size();)
+    if (updated_[i - 1].end == updated_[i].begin)
+      updated_[i - 1].end = updated_[i].end, updated_.erase(updated_.begin() + static_cast<std::ptrdiff_t>(i));
+    else
+      ++i;
 }
 
 void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update) {
@@ -136,11 +167,18 @@ void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& b
       try_to_receive(a, s);
       break;
     case Verb::all_reduce:
+    case Verb::reduce_scatter:
       s.pending = s.comm != nullptr;
       if (s.bucket >= 0 || !s.comm) break;
       optimizer_.parameters().zero_missing_grads(a.slice);
-      s.works.push_back(s.comm->all_reduce(optimizer_.parameters().grads().rows(a.slice.begin, a.slice.end)));
+      s.works.push_back(reduce(a.verb, *s.comm, gradients(a.slice)));
       break;
+    case Verb::all_gather:
+      s.pending = s.comm != nullptr;
+      if (s.comm) s.works.push_back(gather_shards(*s.comm, values(a.slice)));
+      break;
+    case Verb::drop_gradients: drop(optimizer_.parameters().grads(), a.slice, s.shard); break;
+    case Verb::drop_values: drop(optimizer_.parameters().values(), a.slice, s.shard); break;
     case Verb::average:
       if (s.comm) start_average(a, s);
       break;
@@ -171,22 +209,30 @@ void Executor::add_loss(const Action& a, const Slot& s, const OnLoss& on_loss) {
 }
 
 void Executor::update(const Action& a, const Slot& s, const BeforeUpdate& before_update) {
-  if (s.first_update) before_update();
-  if (a.slice == Slice{0, optimizer_.parameters().size()}) return optimizer_.step();
+  if (s.first_update) {
+    before_update();
+    optimizer_.keep(updated_);
+  }
+  if (updated_.size() == 1 && s.shard == Slice{0, optimizer_.parameters().size()}) return optimizer_.step();
   if (s.first_update) clip();
-  optimizer_.parameters().zero_missing_grads(a.slice);
-  optimizer_.update(a.slice, grad_scale_);
+  if (!s.comm) optimizer_.parameters().zero_missing_grads(a.slice);
+  optimizer_.update(s.shard, grad_scale_);
   if (s.last_update) optimizer_.finish();
 }
 
-/// The norm of all gradients, whichever stage holds them, decides the scale of all updates.
+/// The norm of all gradients, whichever stages and shards hold them, decides the scale of all updates.
 void Executor::clip() {
   grad_scale_ = 1;
   if (!optimizer_.wants_norm()) return;
   double squares = 0;
-  for (const Action& a : role_.actions)
-    if (a.verb == Verb::update) squares += std::pow(optimizer_.grad_norm(a.slice), 2);
+  Communicator* sharers = nullptr;
+  for (std::size_t id = 0; id < slots_.size(); ++id) {
+    if (role_.actions[id].verb != Verb::update) continue;
+    squares += std::pow(optimizer_.grad_norm(slots_[id].shard), 2);
+    if (slots_[id].comm) sharers = slots_[id].comm;
+  }
   const Tensor all = Tensor::full({1}, squares, DType::f64);
+  if (sharers) sharers->all_reduce(all).wait();
   if (stages_) stages_->all_reduce(all).wait();
   grad_scale_ = optimizer_.clip_scale(std::sqrt(all.item()));
 }

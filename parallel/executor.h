@@ -27,6 +27,8 @@ class Executor {
   /// cannot run.
   Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh);
   void run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update);
+  /// What this rank updates: slices of the flat block, in order.
+  const std::vector<Slice>& updated() const { return updated_; }
   /// Which is told of every action from now on; null: nobody. It must outlive the executor.
   void record(Recorder* recorder) { recorder_ = recorder; }
   /// The most micro-batches, counted once per stretch of parts, that were alive at once in the last run.
@@ -35,6 +37,7 @@ class Executor {
  private:
   struct Slot {                    // of one action, parallel to the list
     Communicator* comm = nullptr;  // null: nobody else on the axis
+    Slice shard;                   // this rank's, of the action's slice
     int bucket = -1;               // of buckets_; -1: not on_ready
     bool completes = false;        // a backward of the last micro-batch: gradients that it reaches are whole
     bool last_loss = false, last_forward = false, last_backward = false, first_update = false, last_update = false;
@@ -57,6 +60,8 @@ class Executor {
   void try_to_receive(const Action&, Slot&);
   void finish_receive(const Action&, Slot&);
   void let_go();
+  Tensor gradients(const Slice& s) const { return optimizer_.parameters().grads().rows(s.begin, s.end); }
+  Tensor values(const Slice& s) const { return optimizer_.parameters().values().rows(s.begin, s.end); }
   void start_average(const Action&, Slot&);
   void finish_average(const Action&, const Slot&);
   template <class F>
@@ -71,8 +76,9 @@ class Executor {
   std::vector<ActionId> sending_;
   Communicator* stages_ = nullptr;  // the other roles; null: one role
   bool updates_ = false;
-  double grad_scale_ = 1;
   std::unique_ptr<Buckets> buckets_;
+  std::vector<Slice> updated_;
+  double grad_scale_ = 1;
   Tensor loss_;
   Recorder* recorder_ = nullptr;
 };

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::array verbs = {"load",   "forward", "loss",       "backward",       "backward_input", "backward_weight",
                               "send",   "recv",    "all_reduce", "reduce_scatter", "all_gather",     "broadcast",
-                              "update", "average", "free"};
+                              "update", "average", "free",       "drop_gradients", "drop_values"};
 constexpr std::array lanes = {"compute", "comm", "copy"};
 
 std::string range(const Slice& s) { return fmt::format("[{}, {})", s.begin, s.end); }

@@ -26,13 +26,17 @@ enum class Verb : std::uint8_t {
   update,
   average,
   free,
+  drop_gradients,  ///< of slice, all but this rank's shard: its memory is given back
+  drop_values,     ///< the same of the weights; all_gather brings them again
 };
 enum class Lane : std::uint8_t { compute, comm, copy };
 using ActionId = int;  ///< position in its role's list
 
 struct Peer {
-  std::string axis;  ///< mesh axis of the message or collective; empty: none
-  int offset = 0;    ///< send/recv: peer's coordinate minus own
+  /// Mesh axis of the message or collective; of an update or drop: whose ranks share the slice, each with a shard of
+  /// its own (shard_of in parallel/shards.h). Empty: none.
+  std::string axis;
+  int offset = 0;  ///< send/recv: peer's coordinate minus own
   bool operator==(const Peer&) const = default;
 };
 struct Action {
@@ -42,7 +46,7 @@ struct Action {
   /// output from the role that runs it forward, by that output's gradient the other way.
   int part = -1;
   int micro = 0;     ///< micro-batch
-  Slice slice = {};  ///< of the flat block, for collectives and update
+  Slice slice = {};  ///< of the flat block, for collectives, update and drops
   Peer peer = {};
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on other lanes; within a lane the list order holds)

@@ -12,6 +12,7 @@
 #include "parallel/executor.h"
 #include "parallel/non_finite.h"
 #include "parallel/part_costs.h"
+#include "parallel/shards.h"
 #include "parallel/split/split.h"
 
 namespace trireme {
@@ -196,8 +197,12 @@ struct Step::Impl {
                         parameters.dtype(), optimizer.name(), static_cast<int>(strategy.norm_scope),
                         strategy.norm_group, o.seed, o.optimizer.clip_norm));
     broadcast_state(parameters, *replicas);
-    broadcast_state(optimizer, *replicas);
     executor = std::make_unique<Executor>(plan, role(), chain, loss, optimizer, mesh);
+    optimizer.keep(executor->updated());
+    for (auto& a : plan.roles[static_cast<std::size_t>(role())].actions) {
+      if (a.verb == Verb::update && !a.peer.axis.empty()) sharded.push_back(a.slice);
+      drops = drops || a.verb == Verb::drop_values;
+    }
     if (plan.roles.size() > 1) stages = mesh.comm(plan.role_axis).split(0, mesh.index(plan.role_axis));
     if (mesh.size(axis) > 1) join(mesh.comm(axis));
   }
@@ -215,6 +220,7 @@ struct Step::Impl {
   int role() const { return plan.roles.size() > 1 ? mesh.index(plan.role_axis) : 0; }
   Tensor run(const Tensor& x, const Tensor& y);
   void gather();
+  void gather_stages();
   void share_loss();
   bool gradients_finite();
   Pass make_pass(Index rows);
@@ -237,6 +243,8 @@ struct Step::Impl {
   std::unique_ptr<Communicator> replicas;    // the ranks of one model
   std::unique_ptr<Communicator> sums, norm;  // null: nobody to sum with
   std::unique_ptr<Communicator> stages;      // along the role axis; null: one role
+  std::vector<Slice> sharded;                // whose update the ranks along axis share
+  bool drops = false;                        // weights of others' shards are not here between their uses
   std::int64_t gathered = 0;                 // step of the last gather
   Tensor global_loss;
   Work loss_work;
@@ -301,7 +309,18 @@ void Step::Impl::share_loss() {
 }
 
 void Step::Impl::gather() {
-  if (!stages || std::exchange(gathered, optimizer.steps()) == optimizer.steps()) return;
+  optimizer.keep({{0, parameters.size()}});
+  if ((!stages && sharded.empty()) || std::exchange(gathered, optimizer.steps()) == optimizer.steps()) return;
+  std::vector<Work> works;
+  for (const Slice& s : sums ? sharded : std::vector<Slice>{}) {
+    if (drops) works.push_back(gather_shards(*sums, parameters.values().rows(s.begin, s.end)));
+    for (auto& [name, state] : optimizer.state()) works.push_back(gather_shards(*sums, state.rows(s.begin, s.end)));
+  }
+  for (auto& work : works) work.wait();
+  if (stages) gather_stages();
+}
+
+void Step::Impl::gather_stages() {
   std::vector<Work> works;
   auto copy = [&](const Tensor& t, int stage) { works.push_back(stages->broadcast(t, stage)); };
   for (int r = 0; r < stages->size(); ++r)
@@ -319,12 +338,11 @@ void Step::Impl::gather() {
   for (auto& work : works) work.wait();
 }
 
-/// Of all stages. (Ranks that share the batch hold the same sums.)
+/// Of all stages and shards. (Ranks that share the batch without shards hold the same sums.)
 bool Step::Impl::gradients_finite() {
-  bool finite = std::isfinite(optimizer.grad_norm());
-  if (!stages) return finite;
-  const Tensor all = Tensor::full({1}, finite ? 1 : 0, DType::i64);
-  stages->all_reduce(all, ReduceOp::min).wait();
+  const Tensor all = Tensor::full({1}, std::isfinite(optimizer.grad_norm()) ? 1 : 0, DType::i64);
+  if (sums && !sharded.empty()) sums->all_reduce(all, ReduceOp::min).wait();
+  if (stages) stages->all_reduce(all, ReduceOp::min).wait();
   return all.item() == 1;
 }
 
@@ -336,6 +354,7 @@ void Step::Impl::refuse_non_finite(const Tensor& x) {
     auto entry = parameters.first_non_finite_grad();
     what += fmt::format(", but the gradient{} is not finite", entry ? fmt::format(" of '{}'", entry->name) : "'s norm");
   }
+  gathered = -1;  // what a step has changed so far is not
   gather();
   auto place = first_non_finite(model, x, sums.get());
   fail(fmt::format("step {}", optimizer.steps() + 1), "{}; {}", what,
@@ -354,6 +373,7 @@ Tensor Step::operator()(const Tensor& x, const Tensor& y) { return impl_->run(x,
 Parameters& Step::parameters() { return impl_->parameters; }
 Optimizer& Step::optimizer() { return impl_->optimizer; }
 const Plan& Step::plan() const { return impl_->plan; }
+const std::vector<Slice>& Step::updated() const { return impl_->executor->updated(); }
 int Step::most_in_flight() const { return impl_->executor->most_in_flight(); }
 BatchShard Step::shard() const {
   return {impl_->mesh.index(impl_->axis), impl_->mesh.size(impl_->axis), impl_->plan.micros};

@@ -59,9 +59,10 @@ class Step {
   Tensor operator()(const Tensor& x, const Tensor& y);
   BatchShard shard() const;
   /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating or
-  /// saving. Every rank holds the whole blocks (a pipeline divides activations and work, not these), but a stage trains
-  /// its own slices only; what it holds of the others is as old as the last gather(). A collective call; free without
-  /// stages.
+  /// saving. Every rank holds the whole blocks of weights and gradients (a pipeline divides activations and work, not
+  /// these), but a stage trains its own slices only; what it holds of the others is as old as the last gather().
+  /// Optimizer state is held only for what this rank updates (less under zero), from gather() to the next step for all.
+  /// A collective call; free without stages or zero.
   void gather();
 
   /// From now on each step's actions are timed.
@@ -76,6 +77,8 @@ class Step {
   Parameters& parameters();
   Optimizer& optimizer();
   const Plan& plan() const;
+  /// The slices of the flat block that this rank updates, in order.
+  const std::vector<Slice>& updated() const;
   /// The most micro-batches, per stretch of parts, whose activations this rank held at once in the last step.
   int most_in_flight() const;
   Module& model();

@@ -95,6 +95,14 @@ const std::vector<StrategyRow> table = {
        return one_weird(o);
      },
      "data"},
+    {"zero",
+     [](Knobs& knobs) {
+       int stage = 1;
+       knobs.positional("stage");
+       knobs.take("stage", stage);
+       return zero(stage);
+     },
+     "data"},
 };
 
 /// "name" or "name(knob=value, ...)".
@@ -106,9 +114,10 @@ Strategy parse_one(const std::string& text) {
     name = trim(text.substr(0, open));
     std::string inside = trim(text.substr(open + 1, text.size() - open - 2));
     for (auto& item : inside.empty() ? std::vector<std::string>{} : split_at(inside, ',')) {
-      auto equals = item.find('=');
-      check(equals != std::string::npos, "strategy", "'{}' in '{}' is not of the form knob=value", item, text);
-      bool added = values.emplace(trim(item.substr(0, equals)), without_quotes(trim(item.substr(equals + 1)))).second;
+      const auto equals = item.find('=');
+      const bool named = equals != std::string::npos;
+      const std::string value = named ? item.substr(equals + 1) : item;
+      bool added = values.emplace(named ? trim(item.substr(0, equals)) : "", without_quotes(trim(value))).second;
       check(added, "strategy", "'{}' gives a knob twice", text);
     }
   }
@@ -158,7 +167,9 @@ Strategy operator|(Strategy a, const Strategy& b) {
 
 const std::string* Knobs::find(const std::string& name) {
   known_.push_back(name);
-  auto at = values_.find(name);
+  auto at = values_.find(name), unnamed = name == positional_ ? values_.find("") : values_.end();
+  check(at == values_.end() || unnamed == values_.end(), strategy_, "gives {} twice", name);
+  if (at == values_.end()) at = unnamed;
   return at == values_.end() ? nullptr : &at->second;
 }
 
@@ -205,9 +216,12 @@ void Knobs::take(const std::string& name, NormScope& value) {
 }
 
 void Knobs::finish() const {
-  for (auto& [name, value] : values_)
+  for (auto& [name, value] : values_) {
+    if (name.empty() && !positional_.empty()) continue;
+    check(!name.empty(), strategy_, "'{}' is not of the form knob=value", value);
     check(std::find(known_.begin(), known_.end(), name) != known_.end(), strategy_, "has no knob '{}'; it has: {}",
           name, known_.empty() ? "none" : fmt::format("{}", fmt::join(known_, ", ")));
+  }
 }
 
 Strategy StrategyRow::make() const {

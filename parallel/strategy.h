@@ -56,6 +56,13 @@ struct DataParallelOptions {
 /// PyTorch Distributed, arXiv 2006.15704).
 Strategy data_parallel(DataParallelOptions = {});
 
+/// The optimizer's work shared by the ranks that share the batch (ZeRO, Rajbhandari et al., arXiv 1910.02054), behind
+/// data_parallel (which it brings along if it is not there). stage 1: each rank updates its shard of every bucket, and
+/// holds optimizer state for that only; 2: it also keeps only its shard of the gradients, once they are reduced; 3: and
+/// of the weights, gathered for each part's forward and backward. Exact. Optimizers that look at whole tensors (LARS)
+/// throw Error where a shard cuts one.
+Strategy zero(int stage = 1);
+
 /// Gradient accumulation: the rank's rows in `micro` micro-batches, one after another, then one update. Batch norm
 /// normalises each micro-batch by itself; its running statistics move once, by those of all.
 Strategy accumulate(int micro);
@@ -99,6 +106,8 @@ class Knobs {
  public:
   Knobs(std::string strategy, std::map<std::string, std::string> values)
       : strategy_(std::move(strategy)), values_(std::move(values)) {}
+  /// The knob that a value without a name means: "zero(1)".
+  void positional(const std::string& name) { positional_ = name; }
   // Overwrite value when the knob is given. Throw Error when its text does not fit.
   void take(const std::string& name, Index& value);
   void take(const std::string& name, int& value);
@@ -111,7 +120,8 @@ class Knobs {
  private:
   const std::string* find(const std::string& name);
   std::string strategy_;
-  std::map<std::string, std::string> values_;
+  std::string positional_;
+  std::map<std::string, std::string> values_;  // under "": what was given without a name
   std::vector<std::string> known_;
 };
 

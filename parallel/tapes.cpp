@@ -19,7 +19,7 @@ std::vector<Stretch> find_stretches(const Role& role, int parts) {
     if (a) part_from(a->verb == Verb::forward ? a->part : a->part - 1);
   };
   for (const Action& a : role.actions) {
-    if (is_collective(a)) continue;
+    if (is_reduction(a) || a.verb == Verb::average) continue;
     const bool pass = a.verb == Verb::forward || is_backward(a);
     if (!before || !pass || !goes_on(*before, a)) {
       end_of(before);

@@ -17,7 +17,7 @@ struct Stretch {
   int first = 0, end = 0;
 };
 /// The longest stretches whose forward actions, and whose backward actions of each kind, stand together in the role's
-/// list for every micro-batch. Collectives do not part neighbours; messages and everything else do.
+/// list for every micro-batch. Reductions do not part neighbours; messages and everything else do.
 std::vector<Stretch> find_stretches(const Role&, int parts);
 
 /// What crosses a cut for one micro-batch: the activation, and what is stashed there, by name; or their gradients.

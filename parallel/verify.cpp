@@ -94,8 +94,6 @@ class Comparison {
     d.relative = d.absolute == 0 ? 0 : d.absolute / scale;
     all_.push_back(std::move(d));
   }
-  /// A place in the list of a tensor that this rank does not hold.
-  void skip(const std::string& kind, const std::string& name) { all_.push_back({.kind = kind, .tensor = name}); }
   Index first() const {
     for (std::size_t i = 0; i < all_.size(); ++i)
       if (!(all_[i].relative <= tolerance_)) return static_cast<Index>(i);
@@ -174,23 +172,24 @@ class Verifier {
     to.add("loss", "", {loss}, {expected}, 1);
   }
 
-  /// Those that this rank's role updates; the blocks still hold them.
+  /// Of what this rank updates; the blocks still hold them.
   void compare_gradients(Comparison& to) {
     auto &got = run_.parameters(), &want = serial_.parameters();
-    const Plan& plan = run_.plan();
-    const auto role = static_cast<std::size_t>(plan.roles.size() > 1 ? mesh_.index(plan.role_axis) : 0);
-    const auto ours = plan.updated(role);
     const double most = largest(want.grads().to_vector());
     for (std::size_t e = got.entries().size(); e-- > 0;) {
       const auto& entry = got.entries()[e];
-      const Slice s = entry.slice;
-      const bool held =
-          std::any_of(ours.begin(), ours.end(), [&](const Slice& o) { return o.begin <= s.begin && s.end <= o.end; });
-      if (held)
-        to.add("gradient", entry.name, whole(got.grads().rows(s.begin, s.end), entry.tensor),
-               want.grads().rows(want.entries()[e].slice.begin, want.entries()[e].slice.end).to_vector(), most);
-      else
-        to.skip("gradient", entry.name);
+      const Slice own = entry.slice, serial = want.entries()[e].slice;
+      std::vector<double> mine, theirs;
+      for (const Slice& u : run_.updated()) {
+        const Index begin = std::max(u.begin, own.begin), end = std::min(u.end, own.end);
+        const bool all = begin == own.begin && end == own.end;
+        if (begin >= end || (entry.tensor.spread() && !all)) continue;
+        const Tensor part = got.grads().rows(begin, end);
+        for (double v : all ? whole(part, entry.tensor) : part.to_vector()) mine.push_back(v);
+        const Index from = serial.begin + begin - own.begin, to_end = all ? serial.end : from + end - begin;
+        for (double v : want.grads().rows(from, to_end).to_vector()) theirs.push_back(v);
+      }
+      to.add("gradient", entry.name, mine, theirs, most);
     }
   }
 

@@ -135,6 +135,7 @@ class Trainer {
   bool stopped() const { return config_.run.max_steps > 0 && cursor_.step >= config_.run.max_steps; }
 
   void resume() {
+    step_->gather();  // the optimizer's whole state, to be read into
     std::vector<double> numbers(4, 0);
     if (world_.main() || step_->divided()) {
       auto loaded = load_latest(config_.run.dir, step_->parameters(), &step_->optimizer());

@@ -4,6 +4,7 @@
 
 #include <omp.h>
 #include <sched.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -69,6 +70,13 @@ class CpuRuntime final : public Runtime {
       if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(block, class_bytes(c));
       std::free(block);
     }
+  }
+
+  void discard(void* from, std::size_t bytes, Device) noexcept override {
+    constexpr std::uintptr_t page = 4096;
+    const auto begin = (reinterpret_cast<std::uintptr_t>(from) + page - 1) / page * page;
+    const auto end = (reinterpret_cast<std::uintptr_t>(from) + bytes) / page * page;
+    if (begin < end) (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
   }
 
   void copy(void* to, const void* from, std::size_t bytes, Device) override {

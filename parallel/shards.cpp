@@ -1,0 +1,39 @@
+#include "parallel/shards.h"
+
+namespace trireme {
+namespace {
+
+/// Two operations as one.
+struct Both final : Work::State {
+  Both(Work a, Work b) : first(std::move(a)), second(std::move(b)) {}
+  void wait() override { first.wait(), second.wait(); }
+  bool done() override { return first.done() && second.done(); }
+  Work first, second;
+};
+
+}  // namespace
+
+Slice shard_of(const Slice& slice, int rank, int ranks) {
+  const Index each = slice.size() / ranks, begin = slice.begin + rank * each;
+  return {begin, rank == ranks - 1 ? slice.end : begin + each};
+}
+
+// The equal shares are one collective; of the remainder, less than one element per rank, everybody gets everything.
+
+Work reduce_shards(Communicator& comm, const Tensor& x) {
+  const Index n = x.numel(), each = n / comm.size(), even = each * comm.size();
+  Work shares, rest;
+  if (each > 0) shares = comm.reduce_scatter(x.rows(comm.rank() * each, (comm.rank() + 1) * each), x.rows(0, even));
+  if (even < n) rest = comm.all_reduce(x.rows(even, n));
+  return Work(std::make_shared<Both>(std::move(shares), std::move(rest)));
+}
+
+Work gather_shards(Communicator& comm, const Tensor& x) {
+  const Index n = x.numel(), each = n / comm.size(), even = each * comm.size();
+  Work shares, rest;
+  if (each > 0) shares = comm.all_gather(x.rows(0, even), x.rows(comm.rank() * each, (comm.rank() + 1) * each));
+  if (even < n) rest = comm.broadcast(x.rows(even, n), comm.size() - 1);
+  return Work(std::make_shared<Both>(std::move(shares), std::move(rest)));
+}
+
+}  // namespace trireme
