@@ -116,6 +116,11 @@ Tensor Sequential::run(const Group& g, Tensor x, Stashed& stashed) const {
   return batch_norm(x, g.norm->weight, g.norm->bias, g.norm->running_mean, g.norm->running_var, options);
 }
 
+Tensor Sequential::run_layer(std::size_t i, Tensor x, Stashed& stashed) const {
+  const Module& layer = parts_[i].second;
+  return run(Group{.first = i, .stash = layer.as<Stash>(), .add = layer.as<AddStashed>()}, std::move(x), stashed);
+}
+
 Tensor Sequential::operator()(Tensor x) const {
   Stashed stashed;
   for (const Group& g : groups_) x = run(g, std::move(x), stashed);

@@ -151,6 +151,8 @@ class Sequential {
   Tensor run_group(std::size_t g, Tensor x, Stashed& stashed) const { return run(groups_[g], std::move(x), stashed); }
   /// What is stashed before the end of group g and taken behind it: tensors that cross a cut there, beside the output.
   std::vector<std::string> stashed_behind(std::size_t g) const;
+  /// One layer by itself, without fusion.
+  Tensor run_layer(std::size_t i, Tensor x, Stashed& stashed) const;
   /// The layers [first, last) of group g.
   std::pair<std::size_t, std::size_t> group(std::size_t g) const {
     return {groups_[g].first, groups_[g].first + groups_[g].count};

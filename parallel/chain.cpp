@@ -1,63 +1,54 @@
 #include "parallel/chain.h"
 
-#include "framework/layers.h"
+#include <algorithm>
 
 namespace trireme {
 
-namespace {
-bool stashes(const Sequential& row) {
-  for (std::size_t i = 0; i < row.size(); ++i)
-    if (row[i].as<Stash>()) return true;
-  return false;
-}
-}  // namespace
-
 Chain::Chain(Module model) : model_(std::move(model)) {
-  if (auto* row = model_.as<Sequential>())
-    add(*row, "", true);
-  else
-    parts_.emplace_back();
+  if (auto* row = model_.as<Sequential>()) enter(*row, "", {});
 }
 
-void Chain::add(Sequential& row, const std::string& prefix, bool outermost) {
+void Chain::enter(const Sequential& row, const std::string& prefix, const std::vector<std::string>& around) {
   for (std::size_t g = 0; g < row.groups(); ++g) {
-    auto [first, last] = row.group(g);
-    auto* inner = last - first == 1 ? row[first].as<Sequential>() : nullptr;
-    const std::size_t before = parts_.size();
-    // What an inner row stashes is its own: another may use the same name.
-    if (inner && inner->groups() > 0 && !stashes(*inner))
-      add(*inner, prefix + row.name(first) + ".", false);
+    const auto [first, last] = row.group(g);
+    const auto* inner = last - first == 1 ? row[first].as<Sequential>() : nullptr;
+    auto outside = around;
+    if (g > 0)
+      for (auto& name : row.stashed_behind(g - 1)) outside.push_back(name);
+    // A row that stashes under a name in use around it stays whole: its names are its own.
+    for (std::size_t i = 0; inner && i < inner->groups(); ++i)
+      for (auto& name : inner->stashed_behind(i))
+        if (std::find(outside.begin(), outside.end(), name) != outside.end()) inner = nullptr;
+    if (inner && inner->groups() > 0)
+      enter(*inner, prefix + row.name(first) + ".", outside);
     else
-      parts_.push_back({&row, g, prefix});
-    if (outermost)
-      for (std::size_t i = before; i < parts_.size(); ++i) parts_[i].root_group = g;
+      parts_.push_back({&row, g, prefix, around});
   }
 }
 
-Tensor Chain::run(int part, Tensor x, Stashed& stashed) const {
-  const Part& p = at(part);
-  return p.row ? p.row->run_group(p.group, std::move(x), stashed) : model_(x);
-}
-
-std::vector<std::string> Chain::stashed_behind(int part) const {
-  if (!at(part).row) return {};
-  return model_.as<Sequential>()->stashed_behind(at(part).root_group);
-}
-
 std::string Chain::name(int part) const {
-  const Part& p = at(part);
-  if (!p.row) return "model";
-  auto [first, last] = p.row->group(p.group);
+  if (parts_.empty()) return "model";
+  const Part& p = parts_[static_cast<std::size_t>(part)];
+  const auto [first, last] = p.row->group(p.group);
   return p.prefix + p.row->name(first) + (last - first > 1 ? "-" + p.row->name(last - 1) : "");
 }
 
 bool Chain::holds(int part, const std::string& tensor) const {
-  const Part& p = at(part);
-  if (!p.row) return true;
-  auto [first, last] = p.row->group(p.group);
+  if (parts_.empty()) return true;
+  const Part& p = parts_[static_cast<std::size_t>(part)];
+  const auto [first, last] = p.row->group(p.group);
   for (std::size_t i = first; i < last; ++i)
     if (tensor.starts_with(p.prefix + p.row->name(i) + ".")) return true;
   return false;
+}
+
+std::vector<std::string> Chain::stashed_behind(int part) const {
+  if (parts_.empty()) return {};
+  const Part& p = parts_[static_cast<std::size_t>(part)];
+  auto names = p.around;
+  for (auto& name : p.row->stashed_behind(p.group)) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 std::vector<std::pair<const void*, std::string>> Chain::tensors(int part) const {

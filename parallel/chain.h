@@ -9,14 +9,18 @@
 
 namespace trireme {
 
-/// The groups of the model's Sequential (fused neighbours are one), those of Sequentials inside it in their place
-/// unless they stash something; or the model as the only part.
+/// The groups (fused neighbours are one) of the model's Sequential and of those within it, or the model as the only
+/// part.
 class Chain {
  public:
   explicit Chain(Module model);
-  int size() const { return static_cast<int>(parts_.size()); }
+  int size() const { return parts_.empty() ? 1 : static_cast<int>(parts_.size()); }
   /// stashed: what Stash layers before this part have set aside; taken from and added to.
-  Tensor run(int part, Tensor x, Stashed& stashed) const;
+  Tensor run(int part, Tensor x, Stashed& stashed) const {
+    if (parts_.empty()) return model_(std::move(x));
+    const Part& p = parts_[static_cast<std::size_t>(part)];
+    return p.row->run_group(p.group, std::move(x), stashed);
+  }
   /// Stashed tensors that cross a cut behind the part, beside its output.
   std::vector<std::string> stashed_behind(int part) const;
   /// The weights, biases and buffers that a part holds: their identity and name.
@@ -27,18 +31,17 @@ class Chain {
 
  private:
   struct Part {
-    Sequential* row = nullptr;  // inside model_, or null: the model itself
-    std::size_t group = 0;
-    std::string prefix;          // of the row's names
-    std::size_t root_group = 0;  // the group of the outermost row that holds it
+    const Sequential* row;
+    std::size_t group;
+    std::string prefix;               // of the row's names
+    std::vector<std::string> around;  // stashed in rows that hold this one, and taken behind it
   };
-  void add(Sequential& row, const std::string& prefix, bool outermost);
-  const Part& at(int part) const { return parts_[static_cast<std::size_t>(part)]; }
+  void enter(const Sequential& row, const std::string& prefix, const std::vector<std::string>& around);
   std::string name(int part) const;
   bool holds(int part, const std::string& tensor) const;
 
   Module model_;
-  std::vector<Part> parts_;
+  std::vector<Part> parts_;  // pointers reach into model_; empty: it is no Sequential
 };
 
 }  // namespace trireme

@@ -40,14 +40,16 @@ std::string kind_of(const Module& m) {
   return "layer";
 }
 
-Tensor follow(Module layer, const std::string& prefix, const std::string& title, const Tensor& x, Trail& trail) {
+/// run: the layer's forward.
+Tensor follow(Module layer, const std::string& prefix, const std::string& title, Trail& trail,
+              const std::function<Tensor()>& run) {
   layer.visit(Visit(
       [&](const Leaf& leaf) {
         if (leaf.use != Use::buffer)
           trail.add(fmt::format("parameter '{}' (an earlier update made it so)", leaf.name), finite(*leaf.tensor));
       },
       {}, prefix));
-  const Tensor y = layer(x);
+  const Tensor y = run();
   trail.add("the output of " + title, finite(y));
   return y;
 }
@@ -59,12 +61,13 @@ std::string first_non_finite(const Module& model, const Tensor& x, Communicator*
   Trail trail;
   trail.add("the input batch", finite(x));
   Tensor at = x;
+  Stashed stashed;
   if (auto* row = model.as<Sequential>())
     for (std::size_t i = 0; i < row->size(); ++i)
       at = follow((*row)[i], row->name(i) + ".", fmt::format("layer {} ({} '{}')", i, kind_of((*row)[i]), row->name(i)),
-                  at, trail);
+                  trail, [&] { return row->run_layer(i, at, stashed); });
   else
-    at = follow(model, "", "the model", at, trail);
+    at = follow(model, "", "the model", trail, [&] { return model(at); });
   if (trail.first < 0) trail.first = static_cast<std::int64_t>(trail.places.size());
   trail.places.push_back("");
   if (!comm) return trail.places[static_cast<std::size_t>(trail.first)];

@@ -69,11 +69,11 @@ std::vector<std::string> layer_axes(StepOptions options, const SplitOptions& spl
   return options.layer_axes;
 }
 
-/// What rank 0 measures, so that all cut alike.
-void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& parameters, const Tensor& example,
+/// What rank 0 measures on the example, so that all cut alike. Layers that are split over ranks need the others, too.
+void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& parameters, const Tensor& example, bool all,
              World& world) {
   std::vector<PartCost> costs(parts.size());
-  if (world.rank() == 0) costs = measure_costs(chain, parameters, example);
+  if (world.rank() == 0 || all) costs = measure_costs(chain, parameters, example);
   const Tensor shared = Tensor::zeros({5 * static_cast<Index>(parts.size())}, DType::f64);
   auto* v = shared.data<double>();
   for (std::size_t i = 0; i < costs.size(); ++i) {
@@ -89,12 +89,12 @@ void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& param
   }
 }
 
-Plan make_plan(const Strategy& strategy, const Chain& chain, Parameters& parameters, Mesh& mesh,
-               const Tensor& example) {
+Plan make_plan(const Strategy& strategy, const Chain& chain, Parameters& parameters, Mesh& mesh, const StepOptions& o) {
   auto parts = chain.parts(parameters);
   for (PartInfo& part : parts) part.divided = divided_over(parameters, part.slice);
   const Index buffers = parts.back().buffers.end;
-  if (example && strategy.wants_costs) measure(parts, chain, parameters, example, mesh.world());
+  if (o.example && strategy.wants_costs)
+    measure(parts, chain, parameters, o.example, strategy.split.any() || !o.layer_axes.empty(), mesh.world());
   return strategy(serial(std::move(parts), parameters.size(), buffers, mesh.axes()));
 }
 
@@ -120,7 +120,8 @@ void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::strin
 
 void check_sound(const Plan& plan, const Mesh& mesh) {
   auto faults = check(plan, mesh.size(reduced_axis(plan)));
-  check(faults.empty(), "plan", "{}", fmt::join(faults, "\n      "));
+  check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],
+        faults.size() > 1 ? fmt::format(" (and {} faults more)", faults.size() - 1) : "");
 }
 
 /// The ranks that hold one model, wherever it is split within layers.
@@ -182,7 +183,7 @@ struct Step::Impl {
         chain(model),
         parameters(model),
         optimizer(parameters, std::move(recipe), o.optimizer),
-        plan(make_plan(strategy, chain, parameters, mesh, o.example)),
+        plan(make_plan(strategy, chain, parameters, mesh, o)),
         axis(batch_axis(reduced_axis(plan), strategy.split)) {
     check_mesh(plan, mesh, layer_axes(options, strategy.split));
     if (options.refuse_unsound) check_sound(plan, mesh);

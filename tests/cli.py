@@ -255,6 +255,18 @@ class Training(Case):
         self.assertAlmostEqual(float(re.search(r"test accuracy: ([\d.]+)", parallel.stdout)[1]), float(first), delta=0.1)
         self.assertEqual(parallel.stdout.count("test accuracy"), 1)
 
+    def test_pipelines_train_the_same_model(self):
+        words = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 130, "--data.batch", 40, "--dtype", "f64", "--epochs", 2]
+        found = lambda got: re.search(r"test accuracy: .*", got.stdout)[0].rsplit(",", 1)[0]
+        serial = found(self.trained(*words, name="serial"))
+        pipeline = [*words, "--strategy", "pipeline(micro=4, schedule=1f1b)", "--mesh", "pipe=2"]
+        self.assertEqual(found(self.trained(*pipeline, name="pipe")), serial)
+        self.trained(*pipeline, "--run.max_steps", 3, name="cut")
+        self.assertEqual(found(self.trained(*pipeline, "--resume", name="cut")), serial)
+        if mpiexec != "none":
+            hybrid = [*words, "--strategy", "pipeline(micro=4, schedule=zb-h1) | data_parallel", "--mesh", "data=2,pipe=2"]
+            self.assertEqual(found(self.trained(*hybrid, name="mpi", ranks=4)), serial)
+
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_threads_and_processes_end_with_the_same_bits(self):
         alike = [*small, "--parallel.threads", 1]
@@ -272,6 +284,15 @@ class Refusals(Case):
         self.refused(run("train", "mnist_cmm"), "mnist_cmm", "mnist_cnn")
         self.refused(run("train", "--data.name", "imagnet"), "imagnet")
         self.refused(run("train", *small, "--parallel.strategy", "data_paralel"), "data_paralel", "data_parallel")
+        pipeline = lambda knobs, mesh="pipe=2": run("train", *small, "--mesh", mesh, "--strategy", f"pipeline({knobs})", "--run.dir", self.dir / "run")
+        self.refused(pipeline("schedule=1f1"), "no schedule '1f1'", "did you mean '1f1b'", "gpipe, 1f1b, interleaved, zb-h1")
+        self.refused(pipeline("", "pipe=9"), "9 stages of a model of", "use at most")
+        self.refused(pipeline("micro=51"), "51 micro-batches of a batch of 50: use at most 50")
+        self.refused(pipeline("micro=3, schedule=interleaved"), "divide by the 2 stages, not 3: use micro=4")
+        self.refused(pipeline("", "pipe=2,data=2"), "never reduced over the 2 ranks", "data_parallel")
+        self.refused(pipeline("", "pipe=2,depth=2"), "mesh axis 'depth' has 2 ranks")
+        self.assertFalse(list((self.dir / "run").glob("checkpoints/*")))
+        shutil.rmtree(self.dir / "run")
         self.refused(run("train", *small, "--allreduce", "rings", "--ranks", 2), "rings", "ring")
         (self.dir / "c.toml").write_text("[optim]\nlrate = 1\n")
         self.refused(run("train", "--config", self.dir / "c.toml"), "c.toml:2", "lrate", status=2)

@@ -1,5 +1,7 @@
 // Pipelines and gradient accumulation, alone and with data parallelism, against the serial run in the same
 // micro-batches. Run it under mpiexec for MPI; without, ranks are threads.
+#include "framework/recompute.h"
+#include "parallel/chain.h"
 #include "tests/training.h"
 
 using namespace trireme;
@@ -21,18 +23,24 @@ Sequential small_mlp() {
 Conv2d conv3(Index in, Index out, Index stride = 1) {
   return {in, out, 3, {.stride = stride, .pad = 1, .bias = false}};
 }
-/// Two residual blocks whose layers are parts of their own, so that a cut may fall inside one: 12 parts.
+/// Two residual blocks whose layers are parts of their own, so that a cut may fall inside one, and inside a row in a
+/// row: 13 parts.
 Sequential small_resnet() {
-  return {conv3(1, 3),    BatchNorm(3),
-          relu,           Stash{"a"},
-          conv3(3, 3),    BatchNorm(3),
-          relu,           conv3(3, 3),
-          BatchNorm(3),   AddStashed("a"),
-          relu,           Stash{"b"},
-          conv3(3, 4, 2), BatchNorm(4),
-          relu,           conv3(4, 4),
-          BatchNorm(4),   AddStashed("b", Sequential{Conv2d(3, 4, 1, {.stride = 2, .bias = false}), BatchNorm(4)}),
-          relu,           flatten,
+  const Sequential first{Stash{"a"}, conv3(3, 3), BatchNorm(3), relu, conv3(3, 3), BatchNorm(3), AddStashed("a"), relu};
+  const Sequential shortcut{Conv2d(3, 4, 1, {.stride = 2, .bias = false}), BatchNorm(4)};
+  return {conv3(1, 3),
+          BatchNorm(3),
+          relu,
+          first,
+          Stash{"a"},
+          conv3(3, 4, 2),
+          BatchNorm(4),
+          relu,
+          conv3(4, 4),
+          BatchNorm(4),
+          AddStashed("a", shortcut),
+          relu,
+          flatten,
           Linear(36, 5)};
 }
 
@@ -41,7 +49,7 @@ struct Model {
   std::function<Module()> make;
   int parts;
 };
-const std::vector<Model> models = {{"cnn", small_cnn, 6}, {"resnet", small_resnet, 12}, {"mlp", small_mlp, 9}};
+const std::vector<Model> models = {{"cnn", small_cnn, 6}, {"resnet", small_resnet, 13}, {"mlp", small_mlp, 9}};
 
 /// 20 steps; every fourth batch has one row.
 Setup setup_of(const Model& model) {
@@ -181,6 +189,53 @@ TEST_CASE("running statistics of several micro-batches are those of the mini-bat
                    serial_run(s, accumulate(5)).buffers) < 1e-13);
 }
 
+TEST_CASE("parts that run again in backward train the same under every schedule") {
+  auto block = [](bool again) {
+    const Sequential layers{conv3(2, 2), BatchNorm(2), relu, conv3(2, 2), BatchNorm(2)};
+    return again ? Module(Recompute(layers)) : Module(layers);
+  };
+  auto model = [&](bool again) {
+    return Sequential{conv3(1, 2), block(again), Dropout(0.3), block(again), flatten, Linear(72, 5)};
+  };
+  Setup s = setup_of(models[1]);
+  s.model = [&] { return model(false); };
+  const auto reference = serial_run(s, accumulate(4));
+  s.model = [&] { return model(true); };
+  for (int ranks : rank_counts({2}))
+    for (auto& o : schedules_of(4))
+      if (ranks * o.chunks <= 6 && (o.chunks == 1 || 4 % ranks == 0))
+        check_close(parallel_run(s, {{"pipe", ranks}}, pipeline(o)), reference, 1e-11);
+}
+
+TEST_CASE("rows within a row are cut too, unless they stash under a name in use around them") {
+  auto names = [](Module model) {
+    std::string text;
+    const Chain chain(model);
+    for (auto& part : chain.parts(Parameters(model))) text += (text.empty() ? "" : " ") + part.name;
+    return text;
+  };
+  CHECK(names(small_resnet()) == "0-2 3.0 3.1-3 3.4-5 3.6 3.7 4 5-7 8-9 10 11 12 13");
+  CHECK(names(Sequential{flatten, Sequential{Sequential{Linear(4, 4), relu}, Linear(4, 4)}}) == "0 1.0.0-1 1.1");
+  auto nested = [](const char* name) {
+    return Sequential{flatten,
+                      Linear(36, 6),
+                      Stash{"a"},
+                      Linear(6, 6),
+                      Sequential{Stash{name}, Linear(6, 6), relu, AddStashed(name)},
+                      AddStashed("a"),
+                      Linear(6, 5)};
+  };
+  CHECK(names(nested("a")) == "0 1 2 3 4 5 6");
+  CHECK(names(nested("b")) == "0 1 2 3 4.0 4.1-2 4.3 5 6");
+  for (const char* name : {"a", "b"}) {
+    Setup s = setup_of(models[2]);
+    s.model = [&] { return nested(name); };
+    const auto reference = serial_run(s);
+    for (int ranks : rank_counts({3, 7}))
+      check_close(parallel_run(s, {{"pipe", ranks}}, pipeline({.partition = "even"})), reference, 1e-11);
+  }
+}
+
 TEST_CASE("no more micro-batches are in flight than the schedule says") {
   struct Held {
     std::vector<double> most, allowed;
@@ -268,7 +323,8 @@ TEST_CASE("stages cut by measured costs train the same") {
 TEST_CASE("a loss that is not finite is refused on every stage") {
   int ranks = rank_counts({2})[0];
   const auto error = on_ranks(ranks, [&](World& world) {
-    Module model = Sequential{flatten, Linear(36, 6), Linear(6, 6), Linear(6, 5)};  // a ReLU may turn NaN into 0
+    Module model = Sequential{flatten,      Linear(36, 6),      Stash{"skip"},
+                              Linear(6, 6), AddStashed("skip"), Linear(6, 5)};  // a ReLU may turn NaN into 0
     initialize(model, 1);
     Mesh mesh(world, {{"pipe", world.size()}});
     Step step(model, cross_entropy, Sgd{}, mesh, pipeline());
