@@ -24,7 +24,7 @@ class Plan(unittest.TestCase):
             r = run("plan", "show", "--model", "mlp", "--mesh", "data=100000", "--strategy", "data_parallel(bucket=1000)", "--batch", 200000,
                     "--cost", "equal", "--bandwidth", 1e9, "--trace", trace, "--svg", svg, "--html", html)
             self.assertEqual(r.returncode, 0, r.stderr)
-            for text in ("plan data_parallel", "all_reduce", "costs of a micro-batch of 2 rows, all alike", "predicted: a step takes",
+            for text in ("plan data_parallel", "all_reduce", "costs of a micro-batch of 2 rows, all alike", "predicted: a step takes", "MB per rank",
                          "F forward", "written: " + str(svg)):
                 self.assertIn(text, r.stdout)
             events = json.loads(trace.read_text())["traceEvents"]
@@ -40,6 +40,7 @@ class Plan(unittest.TestCase):
             self.assertIn("predicted: ", r.stdout)
             self.assertIn("\nmeasured: ", r.stdout)
             self.assertIn("rank 3 stage 1", r.stdout)
+            self.assertRegex(r.stdout, r"held between steps [\d.]+ predicted, [\d.]+ measured")
             self.assertIn("measured: ", svg.read_text())
 
     def test_measured_costs(self):

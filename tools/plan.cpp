@@ -10,6 +10,7 @@
 #include "framework/pass.h"
 #include "kernels/runtime.h"
 #include "parallel/draw.h"
+#include "parallel/memory.h"
 #include "parallel/part_costs.h"
 #include "parallel/simulate.h"
 #include "parallel/step.h"
@@ -80,6 +81,41 @@ void print_costs(const Plan& plan, Index rows, bool measured) {
   }
 }
 
+struct Picture {
+  Plan plan;
+  Timeline timeline;
+  // Bytes of tensors, all ranks together: before the step, and the most in its midst beyond that.
+  std::size_t held = 0, more = 0;
+};
+
+/// Numbers of state that the config's optimizer has per parameter.
+int states_of(const Config& config, Parameters& parameters) {
+  Optimizer optimizer(parameters, make_recipe(config, 1000));
+  optimizer.keep({});
+  return static_cast<int>(optimizer.state().size());
+}
+
+/// Predicted by role; and, after a run, its sums over all ranks beside what was measured.
+void print_memory(const Plan& plan, const MemoryOptions& options, const Picture* ran) {
+  const auto roles = predict_memory(plan, options);
+  fmt::print("\n{}", memory_table(plan, roles));
+  if (!ran) return;
+  Index held = 0, more = 0;
+  for (int role : ran->timeline.roles) {
+    const RankMemory& m = roles[static_cast<std::size_t>(role)];
+    held += (2 * plan.parameters + plan.buffers) * options.element + m.optimizer;
+    more += m.activations + m.packed;
+  }
+  auto mb = [](auto bytes) { return static_cast<double>(bytes) / 1e6; };
+  fmt::print(
+      "all ranks, MB: held between steps {:.2f} predicted, {:.2f} measured (each rank sets aside whole blocks of "
+      "weights "
+      "and gradients);\n  more in a step: {:.2f} predicted for activations, {:.2f} measured with what kernels need for "
+      "a "
+      "call\n",
+      mb(held), mb(ran->held), mb(more), mb(ran->more));
+}
+
 void print_simulation(const Plan& plan, const Simulation& s) {
   fmt::print("\npredicted: a step takes {}, idle {:.1f} % of busy time\n{:<16} {:>12} {:>12} {:>10}\n",
              time_text(s.makespan), 100 * s.bubble, "role", "busy", "idle", "in flight");
@@ -88,15 +124,13 @@ void print_simulation(const Plan& plan, const Simulation& s) {
                time_text(s.makespan - s.busy[r]), s.in_flight[r]);
 }
 
-struct Picture {
-  Plan plan;
-  Timeline timeline;
-};
 /// Runs the strategy on threads for a few steps; the last one's timeline, and the plan (which measures costs of its
 /// own, so that it may cut the model elsewhere).
 Picture measure(const Config& config, const Strategy& strategy, const std::vector<Axis>& mesh_axes, Subject& subject,
                 Index rows) {
   Picture picture;
+  Runtime& memory = runtime(DeviceKind::cpu);
+  const std::size_t before = memory.in_use();
   const ModelOptions shape = subject.shape;
   const Dataset data = Synthetic({.size = config.data.batch, .shape = shape.input, .classes = shape.classes});
   const Tensor example = subject.input(rows);
@@ -109,10 +143,13 @@ Picture measure(const Config& config, const Strategy& strategy, const std::vecto
     for (int run = 0; run < 4; ++run) {
       step.record(run == 3);
       world.comm().barrier();
+      if (world.main()) picture.held = memory.in_use(), memory.reset_peak();
+      world.comm().barrier();
       (void)step(batch->x, batch->y).item();
     }
     Timeline all = step.timeline();
-    if (world.main()) picture = {step.plan(), std::move(all)};
+    if (!world.main()) return;
+    picture = {step.plan(), std::move(all), picture.held - before, memory.peak() - picture.held};
   });
   return picture;
 }
@@ -144,12 +181,16 @@ int plan_show(const Config& config, const PlanOptions& options) {
   fmt::print("{}", plan.to_string());
   print_costs(plan, rows, measured);
   print_simulation(plan, simulation);
+  const MemoryOptions memory{.element = size_of(subject.parameters.dtype()),
+                             .states = states_of(config, subject.parameters)};
+  if (!options.measure) print_memory(plan, memory, nullptr);
   fmt::print("\n{}", gantt(plan, simulation.timeline, terminal_width()));
   Picture shown{plan, simulation.timeline};
   if (options.measure) {
     shown = measure(config, strategy, mesh, subject, rows);
     if (shown.plan.hash() != plan.hash()) fmt::print("\nthe run cut the model elsewhere:\n{}", shown.plan.to_string());
     fmt::print("\n{}", gantt(shown.plan, shown.timeline, terminal_width()));
+    print_memory(shown.plan, memory, &shown);
   }
   if (!options.trace.empty()) write_file(options.trace, trace_json(shown.plan, shown.timeline));
   if (!options.svg.empty()) write_file(options.svg, timeline_svg(shown.plan, shown.timeline));

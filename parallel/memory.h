@@ -1,0 +1,31 @@
+// Memory that a plan takes, by role and by use, predicted from what its parts cost.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "parallel/plan.h"
+
+namespace trireme {
+
+/// Bytes that a rank of a role holds at most.
+struct RankMemory {
+  Index weights = 0;      ///< and running statistics
+  Index gradients = 0;    ///< with the buckets on their way, which are parts of the same block
+  Index optimizer = 0;    ///< state, of what the rank updates
+  Index activations = 0;  ///< kept for backward by the micro-batches in flight, and what came over cuts for them
+  Index packed = 0;       ///< running statistics on their way
+  Index total() const { return weights + gradients + optimizer + activations + packed; }
+};
+
+struct MemoryOptions {
+  Index element = 4;  ///< bytes of a parameter
+  int states = 1;     ///< numbers of optimizer state per parameter: sgd with momentum 1, adam 2
+};
+/// By role. Every rank sets addresses aside for the whole blocks of weights and gradients; counted is what its role
+/// writes to: under zero(2, 3) a shard, and what is gathered or on its way. Halos of split layers are part of what
+/// their parts keep. Not in it: what a kernel needs for the time of a call.
+std::vector<RankMemory> predict_memory(const Plan&, const MemoryOptions& = {});
+/// A table with one line per role.
+std::string memory_table(const Plan&, const std::vector<RankMemory>&);
+
+}  // namespace trireme
