@@ -126,6 +126,7 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   }
   if (!faults.empty()) return faults.take();
   check_flow(plan, orders, faults);
+  check_shards(plan, orders, faults);
   check_updates(plan, faults);
   check_gradients(plan, orders, data_ranks, faults);
   auto lines = faults.take();

@@ -74,5 +74,7 @@ class Order {
 /// Forward, backward, messages and frees: every part and micro-batch once, in the order of the chain rule, with what it
 /// needs at hand.
 void check_flow(const Plan&, const std::vector<Order>&, Faults&);
+/// Shards: reduced, updated and gathered as the same slices, and no weight used while it is dropped.
+void check_shards(const Plan&, const std::vector<Order>&, Faults&);
 
 }  // namespace trireme

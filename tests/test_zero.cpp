@@ -216,3 +216,32 @@ TEST_CASE("zero as text, and what it refuses") {
   for (int stage : {1, 2, 3})
     for (int ranks : {1, 2, 100000}) CHECK(check(zero(stage)(plan), ranks).empty());
 }
+
+TEST_CASE("check finds what is wrong with shards") {
+  const Plan serial_plan = serial({{.name = "0", .slice = {0, 100}}, {.name = "1", .slice = {100, 200}}}, 200);
+  auto spoilt = [&](int stage, auto&& spoil) {
+    Plan plan = (data_parallel({.first_bucket = 100, .bucket = 100}) | zero(stage))(serial_plan);
+    REQUIRE(check(plan, 2).empty());
+    spoil(plan.roles[0].actions);
+    std::string text;
+    for (auto& line : check(plan, 2)) text += line + "\n";
+    return text;
+  };
+  auto first = [](std::vector<Action>& actions, Verb verb) -> Action& {
+    return *std::find_if(actions.begin(), actions.end(), [&](const Action& a) { return a.verb == verb; });
+  };
+  using Actions = std::vector<Action>;
+  CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, Verb::all_gather).slice.end -= 1; }),
+             contains("the shards of the others are never gathered"));
+  CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, Verb::all_gather).after.clear(); }),
+             contains("never gathered behind it"));
+  CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, Verb::update).peer.axis.clear(); }),
+             contains("updates all of what is reduced to shards: name their axis, data"));
+  CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, Verb::reduce_scatter).verb = Verb::all_reduce; }),
+             contains("no reduce_scatter of that slice leaves them"));
+  CHECK_THAT(spoilt(2, [&](Actions& a) { first(a, Verb::drop_gradients).after.clear(); }),
+             contains("drops gradients before they are reduced"));
+  CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, Verb::all_gather).verb = Verb::drop_values; }),
+             contains("uses weights that action 0 dropped"));
+  CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, Verb::forward).after.clear(); }), contains("does not wait for"));
+}
