@@ -43,6 +43,12 @@ class Plan(unittest.TestCase):
             self.assertRegex(r.stdout, r"held between steps [\d.]+ predicted, [\d.]+ measured")
             self.assertIn("measured: ", svg.read_text())
 
+    def test_split_layers(self):
+        r = run("plan", "show", "mnist_cnn", "--mesh", "h=2", "--strategy", "spatial", "--batch", 4, "--measure")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("predicted is the undivided model", r.stdout)
+        self.assertIn("rank 1 all", r.stdout)
+
     def test_measured_costs(self):
         r = run("plan", "show", "mlp", "--batch", 8)
         self.assertEqual(r.returncode, 0, r.stderr)

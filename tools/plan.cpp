@@ -181,6 +181,8 @@ int plan_show(const Config& config, const PlanOptions& options) {
   fmt::print("{}", plan.to_string());
   print_costs(plan, rows, measured);
   print_simulation(plan, simulation);
+  if (strategy.split.any())
+    fmt::print("predicted is the undivided model: what its layers cost when ranks share them, only --measure knows\n");
   const MemoryOptions memory{.element = size_of(subject.parameters.dtype()),
                              .states = states_of(config, subject.parameters)};
   if (!options.measure) print_memory(plan, memory, nullptr);
