@@ -268,16 +268,28 @@ void Optimizer::finish() {
 
 double Optimizer::grad_norm(Slice slice) const {
   parameters_.zero_missing_grads(slice);
-  double squares = squares_of(parameters_.grads().rows(slice.begin, slice.end)), parts = 0;
+  // What all holders have is summed apart from their parts, so that each gets the same number to the last bit.
+  double all = 0, parts = 0;
   const Spread* spread = nullptr;
+  Slice run{slice.begin, slice.begin};  // entries that are whole, joined
+  const auto close = [&](Index next) {
+    if (run.size() > 0) all += squares_of(parameters_.grads().rows(run.begin, run.end));
+    run = {next, next};
+  };
   for (const Parameters::Entry& e : parameters_.entries()) {
     const Slice mine{std::max(e.slice.begin, slice.begin), std::min(e.slice.end, slice.end)};
-    if (!e.tensor.spread() || e.tensor.shape() == e.tensor.spread()->whole() || mine.size() <= 0) continue;
-    parts += squares_of(parameters_.grads().rows(mine.begin, mine.end));
-    spread = e.tensor.spread();
+    if (mine.size() <= 0) continue;
+    run.end = mine.begin;
+    if (e.tensor.spread() && !(e.tensor.shape() == e.tensor.spread()->whole())) {
+      close(mine.end);
+      parts += squares_of(parameters_.grads().rows(mine.begin, mine.end));
+      spread = e.tensor.spread();
+    }
+    run.end = mine.end;
   }
-  if (spread) squares += spread->sum(parts) - parts;
-  return std::sqrt(squares);
+  run.end = slice.end;
+  close(slice.end);
+  return std::sqrt(spread ? all + spread->sum(parts) : all);
 }
 
 bool Optimizer::wants_norm() const {

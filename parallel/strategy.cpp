@@ -83,7 +83,15 @@ const std::vector<StrategyRow> table = {
      [](Knobs& knobs) {
        std::string axis = "tensor";
        knobs.take("axis", axis);
-       return tensor(axis);
+       Strategy s = tensor(axis);
+       std::pair<const char*, std::vector<std::string>*> lists[] = {
+           {"columns", &s.split.columns}, {"rows", &s.split.rows}, {"whole", &s.split.whole}};
+       for (auto& [name, layers] : lists) {
+         std::string joined;
+         knobs.take(name, joined);
+         if (!joined.empty()) *layers = split_at(joined, '+');
+       }
+       return s;
      },
      "tensor"},
     {"one_weird",

@@ -89,7 +89,7 @@ Plan reduce_over(Plan plan, const DataParallelOptions&);
 /// Images cut over the mesh axes named, of "h", "w" and "d": each rank has its rows of every activation, and copies of
 /// the weights, whose gradients are summed over these axes.
 Strategy spatial(const std::vector<std::string>& axes = {"h", "w", "d"});
-/// Weights cut over an axis: SplitOptions::tensor.
+/// Weights cut over an axis: SplitOptions::tensor. Layers take turns, unless Strategy::split names them.
 Strategy tensor(const std::string& axis = "tensor");
 /// Data-parallel convolutions and, over the same ranks, fully connected layers cut by their outputs, which see the rows
 /// of all (Krizhevsky 2014, arXiv 1404.5997): no gradient of theirs is summed.

@@ -77,6 +77,26 @@ TEST_CASE("split layers of a CNN train the serial run's model, dropout included"
   compare_all(setup(small_cnn), 1e-11);
 }
 
+TEST_CASE("layers named are laid out as asked, and what lies between is laid out anew") {
+  const Setup s = setup(small_cnn);
+  for (const char* strategy :
+       {"tensor(columns=0+2+7+10)", "tensor(whole=0, rows=2+7+10)", "tensor(whole=0+2)", "tensor(rows=7, columns=10)"})
+    compare_all(
+        s, {{"tensor=2", strategy}, {"tensor=3", strategy}, {"tensor=2,h=2", std::string(strategy) + " | spatial"}},
+        Strategy(), 1e-11);
+}
+
+TEST_CASE("clipping, and rates that depend on a weight's norm, see the whole weight") {
+  Setup s = setup(small_cnn);
+  const std::vector<Split> some = {
+      {"tensor=2", "tensor"}, {"tensor=4", "tensor"}, {"data=3", "one_weird"}, {"h=2", "spatial"}};
+  s.optimizer.clip_norm = 0.1;
+  compare_all(s, some, Strategy(), 1e-11);
+  s.optimizer = {};
+  s.recipe = Lars{.lr = 0.1, .momentum = 0.9};
+  compare_all(s, some, Strategy(), 1e-11);
+}
+
 TEST_CASE("split layers of an MLP train the serial run's model") {
   compare_all(setup([] { return Sequential{flatten, Linear(144, 24), relu, Linear(24, 16), relu, Linear(16, 10)}; }),
               1e-11);
@@ -120,6 +140,7 @@ TEST_CASE("splits that cannot be say what would work") {
   CHECK_THAT(refusal("data=2", "tensor", {4, 4, 1}), Catch::Contains("name one, as in tensor=2"));
   CHECK_THAT(refusal("h=5", "spatial", {4, 4, 1}), Catch::Contains("at most 4 ranks would work"));
   CHECK_THAT(refusal("tensor=4", "tensor", {4, 4, 1}), Catch::Contains("at most 3 ranks would work"));
+  CHECK_THAT(refusal("tensor=2", "tensor(rows=fc)", {4, 4, 1}), Catch::Contains("there are: 0, 2"));
   CHECK_THAT(refusal("d=2", "spatial", {4, 4, 1}), Catch::Contains("no axis to split over the mesh axis 'd'"));
   CHECK_THAT(refusal("h=2", "spatial(axes=rows)", {4, 4, 1}), Catch::Contains("there are: h, w, d"));
   CHECK_THAT(refusal("data=2,h=2", "one_weird | spatial", {4, 4, 1}), Catch::Contains("leave out spatial and tensor"));

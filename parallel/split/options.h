@@ -14,6 +14,8 @@ struct SplitOptions {
   /// (Shoeybi et al., Megatron-LM, arXiv 1909.08053), and alike the filters and channels of convolutions, with the
   /// batch norms between them.
   std::string tensor = {};
+  /// Layers by name ("fc1") that do not take turns under `tensor`: cut by outputs, cut by inputs, left whole.
+  std::vector<std::string> columns = {}, rows = {}, whole = {};
   /// Axis over which the ranks' rows of the batch differ, and which cuts fully connected layers by their outputs: these
   /// see the rows of all ranks (Krizhevsky 2014, arXiv 1404.5997).
   std::string one_weird = {};

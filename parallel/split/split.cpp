@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "framework/tape.h"
@@ -89,8 +90,8 @@ void divide(const Leaf& leaf, int axis, const std::shared_ptr<const Grid>& grid,
 /// Walks the layers in order and cuts their weights.
 class Divider {
  public:
-  Divider(std::shared_ptr<const Grid> grid, int over, bool columns_only)
-      : grid_(std::move(grid)), over_(over), columns_only_(columns_only) {}
+  Divider(std::shared_ptr<const Grid> grid, int over, bool columns_only, const SplitOptions& options)
+      : grid_(std::move(grid)), over_(over), columns_only_(columns_only), options_(options) {}
 
   /// leaves: of one layer.
   void layer(const std::vector<Leaf>& leaves) {
@@ -103,6 +104,13 @@ class Divider {
       for (const Leaf& leaf : leaves) divide(leaf, 0, grid_, over_);
   }
 
+  void check_names() const {
+    for (const auto* names : {&options_.columns, &options_.rows, &options_.whole})
+      for (const std::string& name : *names)
+        check(std::find(known_.begin(), known_.end(), name) != known_.end(), "tensor",
+              "there is no layer '{}' to lay out; there are: {}", name, fmt::join(known_, ", "));
+  }
+
  private:
   static const Leaf* find(const std::vector<Leaf>& leaves, std::string_view own) {
     for (const Leaf& leaf : leaves)
@@ -112,7 +120,16 @@ class Divider {
   void product(const std::vector<Leaf>& leaves, const Leaf& weight) {
     const Shape shape = weight.tensor->shape();
     if (columns_only_ && shape.rank() > 2) return;
-    if (open_ == shape[-1]) {
+    const std::string layer = weight.name.substr(0, weight.name.rfind('.'));
+    const auto in = [&](const std::vector<std::string>& names) {
+      return std::find(names.begin(), names.end(), layer) != names.end();
+    };
+    known_.push_back(layer);
+    if (in(options_.whole)) {
+      open_ = 0;
+      return;
+    }
+    if (in(options_.rows) || (open_ == shape[-1] && !in(options_.columns))) {
       divide(weight, shape.rank() - 1, grid_, over_);
       open_ = 0;
       return;
@@ -125,11 +142,14 @@ class Divider {
   std::shared_ptr<const Grid> grid_;
   int over_;
   bool columns_only_;
-  Index open_ = 0;  // outputs that the last product left divided
+  const SplitOptions& options_;
+  std::vector<std::string> known_;  // layers with a product
+  Index open_ = 0;                  // outputs that the last product left divided
 };
 
-void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int over, bool columns_only) {
-  Divider divider(grid, over, columns_only);
+void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int over, bool columns_only,
+                    const SplitOptions& options) {
+  Divider divider(grid, over, columns_only, options);
   std::vector<Leaf> layer;
   std::string prefix;
   model.visit(Visit([&](const Leaf& leaf) {
@@ -138,6 +158,7 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int 
     layer.push_back(leaf);
   }));
   divider.layer(layer);
+  divider.check_names();
 }
 
 /// Weights that all ranks hold say so: their gradients are counted.
@@ -175,6 +196,9 @@ void check_axes(const Mesh& mesh, const SplitOptions& o) {
 void SplitOptions::add(const SplitOptions& other) {
   image.insert(image.end(), other.image.begin(), other.image.end());
   if (!other.tensor.empty()) tensor = other.tensor;
+  columns.insert(columns.end(), other.columns.begin(), other.columns.end());
+  rows.insert(rows.end(), other.rows.begin(), other.rows.end());
+  whole.insert(whole.end(), other.whole.begin(), other.whole.end());
   if (!other.one_weird.empty()) one_weird = other.one_weird;
   check(
       one_weird.empty() || (image.empty() && tensor.empty()), "split",
@@ -214,9 +238,9 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o) {
     check(!leaf.tensor->requires_grad(), "split",
           "'{}' already lives in Parameters; split the model before making them", leaf.name);
   }));
-  if (const int over = grid->find(o.tensor); over >= 0) divide_weights(model, grid, over, false);
+  if (const int over = grid->find(o.tensor); over >= 0) divide_weights(model, grid, over, false, o);
   const int rows = grid->find(o.one_weird);
-  if (rows >= 0) divide_weights(model, grid, rows, true);
+  if (rows >= 0) divide_weights(model, grid, rows, true, {});
   mark(model, grid);
 
   const Enter enter{grid, rows, std::make_shared<std::vector<Index>>()};
