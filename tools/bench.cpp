@@ -107,7 +107,7 @@ void bench(const Config& config, const BenchOptions& options, World& world) {
     return report(world, parameters, options.steps, batch, [&] { (void)model(iterator->x).to_vector(); });
   }
   Step step(model, make_loss(config), make_recipe(config, 1000), mesh, make_strategy(config, world.size()),
-            {.seed = static_cast<std::uint64_t>(config.seed)});
+            {.seed = static_cast<std::uint64_t>(config.seed), .example = iterator->x});
   report(world, step.parameters(), options.steps, batch, [&] { (void)step(iterator->x, iterator->y).item(); });
 }
 
