@@ -342,18 +342,18 @@ TEST_CASE("a loss that is not finite is refused on every stage") {
 }
 
 TEST_CASE("what a pipeline cannot be is said in one line") {
-  auto refused = [](std::vector<Axis> axes, const Strategy& strategy, Sequential model) {
+  auto refused = [](std::vector<Axis> axes, const Strategy& strategy, Sequential (*model)()) {
     return error_of([&] {
       World::threads(ranks_of(axes), [&](World& world) {
         Mesh mesh(world, axes);
-        Step step(model, cross_entropy, Sgd{}, mesh, strategy);
+        Step step(model(), cross_entropy, Sgd{}, mesh, strategy);
       });
     });
   };
-  const Sequential three{flatten, Linear(36, 6), relu, Linear(6, 5)};
+  const auto three = [] { return Sequential{flatten, Linear(36, 6), relu, Linear(6, 5)}; };
   CHECK_THAT(refused({{"pipe", 4}}, pipeline(), three),
              contains("4 stages of a model of 3 parts (0, 1-2, 3): use at most 3"));
-  CHECK_THAT(refused({{"pipe", 2}}, pipeline({.micro = 3, .schedule = "interleaved", .chunks = 2}), small_mlp()),
+  CHECK_THAT(refused({{"pipe", 2}}, pipeline({.micro = 3, .schedule = "interleaved", .chunks = 2}), small_mlp),
              contains("wants micro-batches that divide by the 2 stages, not 3: use micro=4"));
   CHECK_THAT(refused({{"pipe", 2}, {"data", 2}}, pipeline(), three),
              contains("is never reduced over the 2 ranks that share the batch: use data_parallel()"));
@@ -366,8 +366,10 @@ TEST_CASE("what a pipeline cannot be is said in one line") {
              contains("there is no schedule '1f2b', did you mean '1f1b'?; there are: gpipe, 1f1b, interleaved, zb-h1"));
   CHECK_THAT(error_of([] { pipeline({.chunks = 2}); }), contains("want schedule=interleaved"));
   CHECK_THAT(error_of([] { parse_strategy("pipeline(micro=0)"); }), contains("wants a whole number above 0"));
-  const Linear tied(6, 6);
-  CHECK_THAT(
-      refused({{"pipe", 2}}, pipeline({.partition = "even"}), {flatten, Linear(36, 6), relu, tied, tied, Linear(6, 5)}),
-      contains("share the tensor") && contains("cut elsewhere"));
+  const auto tied = [] {
+    const Linear same(6, 6);
+    return Sequential{flatten, Linear(36, 6), relu, same, same, Linear(6, 5)};
+  };
+  CHECK_THAT(refused({{"pipe", 2}}, pipeline({.partition = "even"}), tied),
+             contains("share the tensor") && contains("cut elsewhere"));
 }
