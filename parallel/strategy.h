@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "parallel/plan.h"
-#include "parallel/split/options.h"
+#include "parallel/split_options.h"
 
 namespace trireme {
 

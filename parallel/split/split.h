@@ -3,7 +3,7 @@
 #pragma once
 #include "framework/parameters.h"
 #include "parallel/mesh.h"
-#include "parallel/split/options.h"
+#include "parallel/split_options.h"
 
 namespace trireme {
 
