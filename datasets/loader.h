@@ -1,7 +1,6 @@
-// Loader: batches of a dataset for one rank. The order is a function of (seed, epoch) only; the global batch
-// is cut into contiguous shares, one per rank, that differ by at most one sample (each micro-batch
-// of it, where there are several). No sample is dropped or
-// repeated; the last global batch may be short, and may leave a rank with no row.
+// Loader: batches of a dataset for one rank. The order is a function of (seed, epoch) only; the global batch, or each
+// of its micro-batches, is cut into contiguous shares, one per rank, that differ by at most one sample. No sample is
+// dropped or repeated; the last global batch may be short, and may leave a rank with no row.
 #pragma once
 #include <memory>
 #include <vector>
@@ -68,6 +67,7 @@ const Tensor& get(const Batch& b) {
 /// The order of an epoch: a permutation of 0..n-1 from (seed, epoch) (Fisher-Yates on Philox), or the
 /// identity.
 std::vector<std::int64_t> epoch_order(Index n, bool shuffle, std::uint64_t seed, Index epoch);
+
 class Loader {
  public:
   /// Throws Error for an empty dataset, a batch < 1, a bad shard.

@@ -15,8 +15,8 @@ class Runtime {
   /// Copies bytes; either side may be host memory.
   virtual void copy(void* to, const void* from, std::size_t bytes, Device device) = 0;
   virtual void synchronize(Device device) = 0;
-  /// Gives the memory behind part of a block back until it is written again, as far as the machine can; its contents
-  /// become undefined. in_use() still counts it.
+  /// Gives the memory behind part of a block back until it is written again, as far as the machine can. Its contents
+  /// are lost, whatever their size (the host's become zeros: nothing may live on by luck). in_use() still counts it.
   virtual void discard(void* /*from*/, std::size_t /*bytes*/, Device) noexcept {}
   /// Bytes handed out now, and the most ever since reset_peak().
   virtual std::size_t in_use() const = 0;

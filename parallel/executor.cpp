@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "parallel/split/split.h"
-
 #include "kernels/runtime.h"
 #include "parallel/shards.h"
+#include "parallel/split/split.h"
 #include "parallel/verbs.h"
 
 namespace trireme {

@@ -37,6 +37,17 @@ std::string without_quotes(const std::string& text) {
   return quoted ? text.substr(1, text.size() - 2) : text;
 }
 
+DataParallelOptions take_data_parallel(Knobs& knobs) {
+  DataParallelOptions o;
+  knobs.take("axis", o.axis);
+  knobs.take("first_bucket", o.first_bucket);
+  knobs.take("bucket", o.bucket);
+  knobs.take("overlap", o.overlap);
+  knobs.take("norm_scope", o.norm_scope);
+  knobs.take("norm_group", o.norm_group);
+  return o;
+}
+
 /// A new strategy adds its row here.
 const std::vector<StrategyRow> table = {
     {"serial", [](Knobs&) { return Strategy(); }},
@@ -60,18 +71,7 @@ const std::vector<StrategyRow> table = {
        return pipeline(o);
      },
      "pipe"},
-    {"data_parallel",
-     [](Knobs& knobs) {
-       DataParallelOptions o;
-       knobs.take("axis", o.axis);
-       knobs.take("first_bucket", o.first_bucket);
-       knobs.take("bucket", o.bucket);
-       knobs.take("overlap", o.overlap);
-       knobs.take("norm_scope", o.norm_scope);
-       knobs.take("norm_group", o.norm_group);
-       return data_parallel(o);
-     },
-     "data"},
+    {"data_parallel", [](Knobs& knobs) { return data_parallel(take_data_parallel(knobs)); }, "data"},
     {"spatial",
      [](Knobs& knobs) {
        std::string axes = "h+w+d";
@@ -94,15 +94,7 @@ const std::vector<StrategyRow> table = {
        return s;
      },
      "tensor"},
-    {"one_weird",
-     [](Knobs& knobs) {
-       DataParallelOptions o;
-       knobs.take("axis", o.axis);
-       knobs.take("overlap", o.overlap);
-       knobs.take("norm_scope", o.norm_scope);
-       return one_weird(o);
-     },
-     "data"},
+    {"one_weird", [](Knobs& knobs) { return one_weird(take_data_parallel(knobs)); }, "data"},
     {"zero",
      [](Knobs& knobs) {
        int stage = 1;

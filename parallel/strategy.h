@@ -14,10 +14,10 @@ namespace trireme {
 /// Relation to the serial run, tested per strategy: exact; delayed by d steps; exact in the limit of a knob;
 /// statistical.
 enum class Claim : std::uint8_t { exact, delayed, limit, statistical };
-/// Whose rows batch norm's statistics cover: this micro-batch, this rank's rows, a group of ranks, or the
-/// global batch. Only global equals the serial run. Under the others each rank's running statistics differ
-/// after a forward, so data_parallel averages them over the ranks in every step: all ranks evaluate and save
-/// the same model (the variance between ranks is left out).
+/// Whose rows batch norm's statistics cover, of one micro-batch: this rank's (micro says the same as local, since no
+/// statistics reach over micro-batches), those of a group of ranks, or all. Only global equals the serial run. Under
+/// the others each rank's running statistics differ after a forward, so data_parallel averages them over the ranks in
+/// every step: all ranks evaluate and save the same model (the variance between ranks is left out).
 enum class NormScope : std::uint8_t { micro, local, group, global };
 
 class Strategy {
@@ -96,8 +96,7 @@ Strategy tensor(const std::string& axis = "tensor");
 Strategy one_weird(DataParallelOptions = {});
 
 /// Slices that cover a stretch of the flat block, last first, but for parts whose weights are divided over the options'
-/// axis. A bucket takes whole parts until it is full; one that
-/// comes out more than twice too large is cut.
+/// axis. A bucket takes whole parts until it is full; one that comes out more than twice too large is cut.
 std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions&);
 
 /// Options of a strategy as text: "(overlap=false, bucket=65536)". Each is taken once; what is left over was

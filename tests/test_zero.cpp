@@ -12,7 +12,10 @@ using namespace trireme::test;
 namespace {
 
 Sequential mlp() { return {flatten, Linear(16, 13), relu, Dropout(0.3), Linear(13, 11), relu, Linear(11, 5)}; }
-Sequential normed_cnn() { return {Conv2d(1, 4, 3), BatchNorm(4), relu, MaxPool(2), flatten, Linear(64, 5)}; }
+/// Between the convolutions the batch norm's output is made again in backward, which wants its weights.
+Sequential normed_cnn() {
+  return {Conv2d(1, 4, 3), BatchNorm(4), relu, Conv2d(4, 4, 3), BatchNorm(4), relu, MaxPool(2), flatten, Linear(36, 5)};
+}
 
 /// Small buckets, so that there are several, of lengths that the ranks do not divide.
 DataParallelOptions small_buckets(bool overlap = true) {

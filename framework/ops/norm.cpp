@@ -143,9 +143,10 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   Kept kept{x, gamma, o.relu ? beta : Tensor{}, o.relu && residual ? y.detach() : Tensor{}, s, everybody};
   y = record(op, std::move(y), {x, gamma, beta, residual, running_mean, running_var}, o,
              [kept = std::move(kept)](const Tensor& dy, Gradients& g) { batch_norm_backward(kept, dy, g); });
-  // One pass over x, which is kept in any case. A residual would have to be kept for it.
+  // One pass over x, which is kept in any case; a residual would have to be kept for it. Weights may be elsewhere by
+  // then (a half of backward that runs late, under ZeRO), hence copies.
   if (Node* node = y.impl()->node.get(); node && !residual)
-    node->remake = [x, s, gamma, beta, relu = o.relu] {
+    node->remake = [x, s, gamma = gamma.detach().clone(), beta = beta.detach().clone(), relu = o.relu] {
       Tensor again = Tensor::like(x);
       launch<kernel::BatchNormApply>(again, x, s.mean, s.rstd, gamma, beta, View{}, relu);
       return again;

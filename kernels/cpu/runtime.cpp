@@ -74,9 +74,12 @@ class CpuRuntime final : public Runtime {
 
   void discard(void* from, std::size_t bytes, Device) noexcept override {
     constexpr std::uintptr_t page = 4096;
-    const auto begin = (reinterpret_cast<std::uintptr_t>(from) + page - 1) / page * page;
-    const auto end = (reinterpret_cast<std::uintptr_t>(from) + bytes) / page * page;
-    if (begin < end) (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+    char* const block = static_cast<char*>(from);
+    const auto first = reinterpret_cast<std::uintptr_t>(from), last = first + bytes;
+    const auto begin = std::min((first + page - 1) / page * page, last), end = std::max(last / page * page, begin);
+    if (begin < end) (void)madvise(block + (begin - first), end - begin, MADV_DONTNEED);
+    std::memset(block, 0, begin - first);
+    std::memset(block + (end - first), 0, last - end);
   }
 
   void copy(void* to, const void* from, std::size_t bytes, Device) override {
