@@ -90,7 +90,7 @@ Tensor Sequential::run(const Group& g, Tensor x, Stashed& stashed) const {
   }
   if (g.add) {
     const Tensor kept = std::move(stashed.extract(g.add->name).mapped());
-    return x + (g.add->shortcut ? g.add->shortcut(kept) : kept);
+    return x + (g.add->shortcut ? g.add->shortcut(kept) : kept).to(x.device());
   }
   // Options are public and may have changed since add().
   const bool apart = g.count == 1 || (g.pool && !tiles(g.pool->options)) || (g.conv && g.conv->options.relu);

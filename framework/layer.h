@@ -52,6 +52,13 @@ class Visit {
   Visit(std::function<void(const Leaf&)> leaf, std::function<void(const std::string&, std::uint64_t&)> key = {},
         std::string prefix = "")
       : leaf_(std::move(leaf)), key_(std::move(key)), prefix_(std::move(prefix)) {}
+  /// A walk that leaves out what an on() has placed (framework/on.h).
+  static Visit unplaced(std::function<void(const Leaf&)> leaf) {
+    Visit v(std::move(leaf));
+    v.placed_ = false;
+    return v;
+  }
+  bool placed() const { return placed_; }
 
   /// A tensor of this layer. Undefined tensors (no bias) are skipped.
   void operator()(const std::string& name, Tensor& tensor, Use use, FileLayout layout = FileLayout::same,
@@ -61,7 +68,11 @@ class Visit {
   /// A part with a visit() member; parts without state are passed over.
   template <class Part>
   void operator()(const std::string& name, Part& part) const {
-    if constexpr (requires { part.visit(*this); }) part.visit(Visit(leaf_, key_, prefix_ + name + "."));
+    if constexpr (requires { part.visit(*this); }) {
+      Visit within = *this;
+      within.prefix_ += name + ".";
+      part.visit(within);
+    }
   }
   /// The key of a random layer, derived from its name, so that masks do not depend on how the model is cut
   /// into stages.
@@ -73,6 +84,7 @@ class Visit {
   std::function<void(const Leaf&)> leaf_;
   std::function<void(const std::string&, std::uint64_t&)> key_;
   std::string prefix_;
+  bool placed_ = true;
 };
 
 /// Any layer, by value. Copies share it.

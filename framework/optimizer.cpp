@@ -123,23 +123,22 @@ void launch_update(const Operands& o, const R& r) {
   launch<kernel::AdamUpdate>(o.value, o.grad, o.state[0], o.state[1], args);
 }
 
-double squares_of(const Tensor& flat) {
-  const Tensor sum = Tensor::zeros({1}, DType::f64, flat.device());
-  launch<kernel::SumSquares>(sum, flat);
-  return sum.item();
+double squares_of(const Flat& flat, const Slice& slice) {
+  double all = 0;
+  for (const Slice& part : flat.cut(slice)) {
+    const Tensor numbers = flat.rows(part.begin, part.end), sum = Tensor::zeros({1}, DType::f64, numbers.device());
+    launch<kernel::SumSquares>(sum, numbers);
+    all += sum.item();
+  }
+  return all;
 }
 /// The norm of an entry's part of a flat block, and of what other holders have of it.
-double norm_of(const Tensor& flat, const Parameters::Entry& e) {
-  const double squares = squares_of(flat.rows(e.slice.begin, e.slice.end));
+double norm_of(const Flat& flat, const Parameters::Entry& e) {
+  const double squares = squares_of(flat, e.slice);
   return std::sqrt(e.tensor.spread() ? e.tensor.spread()->sum(squares) : squares);
 }
 
 Slice common_of(const Slice& a, const Slice& b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
-Index length_of(const std::vector<Slice>& slices) {
-  Index total = 0;
-  for (const Slice& s : slices) total += s.size();
-  return total;
-}
 
 }  // namespace
 
@@ -156,8 +155,8 @@ Optimizer::Optimizer(Parameters& parameters, Recipe recipe, OptimizerOptions opt
     const Index end = i + 1 < entries.size() ? entries[i + 1].slice.begin : parameters_.size();
     const bool decays = one_group || e.use == Use::weight;
     Range* last = ranges_.empty() ? nullptr : &ranges_.back();
-    const bool joins =
-        last && last->decays == decays && (!lars || (e.use == Use::bias && last->entry->use == Use::bias));
+    const bool joins = last && last->decays == decays && last->entry->tensor.device() == e.tensor.device() &&
+                       (!lars || (e.use == Use::bias && last->entry->use == Use::bias));
     if (joins)
       last->slice.end = end;
     else
@@ -167,9 +166,11 @@ Optimizer::Optimizer(Parameters& parameters, Recipe recipe, OptimizerOptions opt
 
 void Optimizer::allocate() const {
   allocated_ = true;
-  for (auto& [key, start] : state_of(recipe_))
-    state_.emplace_back(key,
-                        Tensor::full({length_of(kept_)}, start, parameters_.dtype(), parameters_.values().device()));
+  std::vector<Flat::Stretch> stretches;
+  for (const Slice& kept : kept_)
+    for (const Slice& part : parameters_.values().cut(kept))
+      stretches.push_back({part.size(), options_.store.value_or(parameters_.values().device_of(part.begin))});
+  for (auto& [key, start] : state_of(recipe_)) state_.emplace_back(key, Flat(stretches, start, parameters_.dtype()));
 }
 
 void Optimizer::keep(const std::vector<Slice>& slices) {
@@ -183,8 +184,7 @@ void Optimizer::keep(const std::vector<Slice>& slices) {
     for (const Slice& o : old_slices) {
       Index to = 0;
       for (const Slice& s : kept_) {
-        const Slice both = common_of(o, s);
-        if (both.size() > 0)
+        for (const Slice& both : parameters_.values().cut(common_of(o, s)))
           state_[i]
               .second.rows(to + both.begin - s.begin, to + both.end - s.begin)
               .copy_from(old[i].second.rows(from + both.begin - o.begin, from + both.end - o.begin));
@@ -230,7 +230,8 @@ void Optimizer::update(Slice slice, double grad_scale) {
 }
 
 void Optimizer::apply(const Range& range, Slice slice, Index state_begin, double grad_scale) {
-  const auto of = [&](const Tensor& flat) { return flat.rows(slice.begin, slice.end); };
+  const Tensor home = parameters_.values().rows(slice.begin, slice.end);
+  const Device store = options_.store.value_or(home.device());
   const auto state = [&](std::size_t i) {
     return i < this->state().size() ? state_[i].second.rows(state_begin, state_begin + slice.size()) : Tensor();
   };
@@ -244,14 +245,15 @@ void Optimizer::apply(const Range& range, Slice slice, Index state_begin, double
     trust = lars_trust(*range.entry, *lars, decay, grad_scale);
   }
   // The trust ratio multiplies g + decay v, so it goes into both factors.
-  const Operands o{.value = of(parameters_.values()),
-                   .grad = of(parameters_.grads()),
+  const Operands o{.value = home.to(store),
+                   .grad = parameters_.grads().rows(slice.begin, slice.end).to(store),
                    .state = {state(0), state(1)},
                    .lr = rate(),
                    .decay = decay * trust,
                    .grad_scale = grad_scale * trust,
                    .steps = steps_};
   std::visit([&](const auto& r) { launch_update(o, r); }, recipe_);
+  if (store != home.device()) home.copy_from(o.value);
 }
 
 double Optimizer::lars_trust(const Parameters::Entry& e, const Lars& r, double decay, double grad_scale) const {
@@ -273,16 +275,16 @@ double Optimizer::grad_norm(Slice slice) const {
   const Spread* spread = nullptr;
   Slice run{slice.begin, slice.begin};  // entries that are whole, joined
   const auto close = [&](Index next) {
-    if (run.size() > 0) all += squares_of(parameters_.grads().rows(run.begin, run.end));
+    if (run.size() > 0) all += squares_of(parameters_.grads(), run);
     run = {next, next};
   };
   for (const Parameters::Entry& e : parameters_.entries()) {
     const Slice mine{std::max(e.slice.begin, slice.begin), std::min(e.slice.end, slice.end)};
     if (mine.size() <= 0) continue;
     run.end = mine.begin;
-    if (e.tensor.spread() && !(e.tensor.shape() == e.tensor.spread()->whole())) {
+    if (is_part(e.tensor)) {
       close(mine.end);
-      parts += squares_of(parameters_.grads().rows(mine.begin, mine.end));
+      parts += squares_of(parameters_.grads(), mine);
       spread = e.tensor.spread();
     }
     run.end = mine.end;

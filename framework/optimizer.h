@@ -2,6 +2,7 @@
 // its state.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -48,6 +49,9 @@ struct OptimizerOptions {
   bool decay_biases = true;  ///< false: Use::bias entries form a group without weight decay
   /// Refuse gradients that are not finite, at the price of a pass over them; clipping and LARS always do.
   bool check_finite = false;
+  /// Where the state lies and updates are computed, weights and gradients being copied there and back (Ren et al.,
+  /// ZeRO-Offload, arXiv 2101.06840): the host, for devices without room. None: beside the weights.
+  std::optional<Device> store = {};
 };
 
 class Optimizer {
@@ -80,9 +84,8 @@ class Optimizer {
   std::int64_t steps() const { return steps_; }  ///< updates done
   void set_steps(std::int64_t steps) { steps_ = steps; }
   double rate() const;  ///< that the next update will use
-  /// State for a checkpoint: flat tensors parallel to the kept() slices of values(), by name ("momentum", "exp_avg",
-  /// ...).
-  const std::vector<std::pair<std::string, Tensor>>& state() const {
+  /// State for a checkpoint: parallel to the kept() slices of values(), by name ("momentum", "exp_avg", ...).
+  const std::vector<std::pair<std::string, Flat>>& state() const {
     if (!allocated_) allocate();
     return state_;
   }
@@ -109,7 +112,7 @@ class Optimizer {
   std::vector<Range> ranges_;  // in order, covering the block
   std::vector<Slice> kept_;
   // Made when first asked for: who keeps little never holds all.
-  mutable std::vector<std::pair<std::string, Tensor>> state_;
+  mutable std::vector<std::pair<std::string, Flat>> state_;
   mutable bool allocated_ = false;
   std::int64_t steps_ = 0;
 };

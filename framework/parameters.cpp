@@ -18,18 +18,16 @@ constexpr Index alignment = 16;  // elements: 64 bytes of f32, a cache line
 
 Index aligned(Index n) { return (n + alignment - 1) / alignment * alignment; }
 
-void same_kind(const Parameters::Entry& e, const Parameters::Entry& first) {
+void same_type(const Parameters::Entry& e, const Parameters::Entry& first) {
   check(e.tensor.dtype() == DType::f32 || e.tensor.dtype() == DType::f64, "parameters",
         "'{}' is {}, expected f32 or f64; call convert(model, ...) first", e.name, e.tensor.dtype());
   check(e.tensor.dtype() == first.tensor.dtype(), "parameters",
         "'{}' is {} but '{}' is {}; call convert(model, ...) first", e.name, e.tensor.dtype(), first.name,
         first.tensor.dtype());
-  check(e.tensor.device() == first.tensor.device(), "parameters", "'{}' lies on {} but '{}' on {}, expected one device",
-        e.name, e.tensor.device(), first.name, first.tensor.device());
 }
 
 /// The part of a flat block behind an entry, in the entry's shape.
-Tensor part(const Tensor& flat, const Parameters::Entry& e) {
+Tensor part(const Flat& flat, const Parameters::Entry& e) {
   return flat.rows(e.slice.begin, e.slice.end).reshape(e.tensor.shape());
 }
 
@@ -54,12 +52,16 @@ Parameters::Parameters(Module model) : model_(std::move(model)) {
   };
   model_.visit(Visit(enter, [](const std::string& name, std::uint64_t& key) { key = key_of_name(name); }));
   check(!entries_.empty(), "parameters", "the model has no weights to train; do its layers have visit() members?");
-  for (const Entry& e : entries_) same_kind(e, entries_.front());
+  for (const Entry& e : entries_) same_type(e, entries_.front());
 
   const NoGrad nothing_recorded;
-  const Tensor& first = entries_.front().tensor;
-  values_ = Tensor::zeros({size}, first.dtype(), first.device());
-  grads_ = Tensor::zeros({size}, first.dtype(), first.device());
+  std::vector<Flat::Stretch> stretches;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const Index end = i + 1 < entries_.size() ? entries_[i + 1].slice.begin : size;
+    stretches.push_back({end - entries_[i].slice.begin, entries_[i].tensor.device()});
+  }
+  const DType dtype = entries_.front().tensor.dtype();
+  values_ = Flat(stretches, 0, dtype), grads_ = Flat(stretches, 0, dtype);
   zeroed_.assign(entries_.size(), false);
   for (Entry& e : entries_) {
     const Tensor home = part(values_, e);
@@ -96,7 +98,9 @@ std::vector<std::string> Parameters::zero_missing_grads(Slice within) {
 }
 
 const Parameters::Entry* Parameters::first_non_finite_grad() const {
-  const Tensor sums = Tensor::zeros({static_cast<Index>(entries_.size())}, DType::f64, grads_.device());
+  std::vector<Flat::Stretch> one_each;
+  for (const Entry& e : entries_) one_each.push_back({1, e.tensor.device()});
+  const Flat sums(one_each, 0, DType::f64);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (!zeroed_[i] && !has_grad(entries_[i].tensor)) continue;
     const auto at = static_cast<Index>(i);

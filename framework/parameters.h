@@ -1,20 +1,15 @@
-// Parameters: every trained tensor of a model in one flat block of values and one of gradients, in visit
-// order. So an optimizer is one kernel, a bucket is a slice, a ZeRO shard is a range, a checkpoint is a walk.
+// Parameters: every trained tensor of a model in one flat block of values and one of gradients (per device that layers
+// lie on), in visit order. So an optimizer is one kernel, a bucket is a slice, a ZeRO shard is a range, a checkpoint is
+// a walk.
 #pragma once
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "framework/flat.h"
 #include "framework/layer.h"
 
 namespace trireme {
-
-/// A range of the flat block, in elements.
-struct Slice {
-  Index begin = 0, end = 0;
-  Index size() const { return end - begin; }
-  bool operator==(const Slice&) const = default;
-};
 
 class Parameters {
  public:
@@ -35,15 +30,15 @@ class Parameters {
 
   /// Visits the model, gives random layers their keys, re-homes every weight and bias into the flat block
   /// (values kept) and makes it a leaf with its gradient in the flat gradient block. Throws Error for a model
-  /// without parameters, for a name met twice, for mixed types or devices, for types other than f32 and f64.
+  /// without parameters, for a name met twice, for mixed types, for types other than f32 and f64.
   /// A tensor shared by two layers is entered once, under its first name. The last Parameters made over a
   /// model owns its tensors.
   explicit Parameters(Module model);
 
   const std::vector<Entry>& entries() const { return entries_; }
   const std::vector<Buffer>& buffers() const { return buffers_; }
-  const Tensor& values() const { return values_; }  ///< [size()], padding included
-  const Tensor& grads() const { return grads_; }
+  const Flat& values() const { return values_; }  ///< size() elements, padding included
+  const Flat& grads() const { return grads_; }
   Index size() const { return values_.numel(); }
   Index count() const;  ///< trained numbers, without padding
   DType dtype() const { return values_.dtype(); }
@@ -63,7 +58,7 @@ class Parameters {
   std::vector<Entry> entries_;
   std::vector<Buffer> buffers_;
   std::vector<bool> zeroed_;  // per entry: zero_missing_grads() has filled it
-  Tensor values_, grads_;
+  Flat values_, grads_;
 };
 
 /// Converts every weight, bias and buffer of a model to dtype (buffers to f32 when it is bf16) in place. Call

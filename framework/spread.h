@@ -53,6 +53,9 @@ class Spread {
   Shape whole_, at_;
 };
 
+/// Whether others hold the rest of a tensor.
+inline bool is_part(const Tensor& t) { return t.spread() && !(t.shape() == t.spread()->whole()); }
+
 namespace ops {
 /// The first of the tensors that is spread, or null.
 inline const Spread* spread_of(std::initializer_list<const Tensor*> tensors) {

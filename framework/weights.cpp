@@ -15,7 +15,6 @@ namespace {
 bool swapped(const StoredTensor& t) { return t.layout == FileLayout::filter && t.tensor.rank() > 2; }
 
 /// Whether other holders have the rest of it (framework/spread.h).
-bool divided(const Tensor& t) { return t.spread() && !(t.shape() == t.spread()->whole()); }
 
 /// Shape in the file, of the whole tensor: O,spatial...,I -> O,I,spatial....
 Shape file_shape(const StoredTensor& t) {
@@ -42,7 +41,7 @@ Tensor to_host(const Tensor& t) {
 }
 
 Tensor to_file_layout(const StoredTensor& t) {
-  Tensor from = to_host(divided(t.tensor) ? t.tensor.spread()->gather(t.tensor) : t.tensor);
+  Tensor from = to_host(is_part(t.tensor) ? t.tensor.spread()->gather(t.tensor) : t.tensor);
   Tensor to = Tensor::empty(file_shape(t), from.dtype());
   const Shape& s = from.shape();
   Index outer = 1, rows = 1, columns = s.numel();
@@ -52,7 +51,7 @@ Tensor to_file_layout(const StoredTensor& t) {
 }
 
 void from_file_layout(const StoredTensor& t, const Tensor& from) {
-  if (divided(t.tensor)) {  // all of it, and then this holder's part
+  if (is_part(t.tensor)) {  // all of it, and then this holder's part
     const Tensor whole = Tensor::empty(t.tensor.spread()->whole(), t.tensor.dtype());
     from_file_layout({t.name, whole, t.layout}, from);
     Shape origin = t.tensor.shape();
@@ -99,7 +98,7 @@ std::map<std::string, const Tensor*> by_known_name(const std::set<std::string>& 
   return found;
 }
 
-Tensor part(const Tensor& flat, const Parameters::Entry& e) {
+Tensor part(const Flat& flat, const Parameters::Entry& e) {
   return flat.rows(e.slice.begin, e.slice.end).reshape(e.tensor.shape()).with_spread(e.tensor.impl()->spread);
 }
 
@@ -112,10 +111,10 @@ std::vector<StoredTensor> stored_weights(const Parameters& p) {
   return all;
 }
 
-std::vector<StoredTensor> stored_state(const Parameters& p, const std::string& name, const Tensor& flat) {
+std::vector<StoredTensor> stored_state(const Parameters& p, const std::string& name, const Flat& flat) {
   NoGrad no_grad;
-  check(flat.shape() == Shape{p.size()}, "weights", "state \"{}\" has shape {}, the parameters have [{}]", name,
-        flat.shape(), p.size());
+  check(flat.numel() == p.size(), "weights", "state \"{}\" has {} elements, the parameters have {}", name, flat.numel(),
+        p.size());
   std::vector<StoredTensor> all;
   for (auto& e : p.entries()) all.push_back({name + "/" + e.name, part(flat, e), e.layout});
   return all;
@@ -197,11 +196,11 @@ std::vector<std::string> import_but_head(Parameters& p, const SafetensorsFile& f
   return left;
 }
 
-std::vector<NamedTensor> export_state(const Parameters& p, const std::string& name, const Tensor& flat) {
+std::vector<NamedTensor> export_state(const Parameters& p, const std::string& name, const Flat& flat) {
   return export_tensors(stored_state(p, name, flat));
 }
 
-void import_state(const Parameters& p, const std::string& name, const Tensor& flat, const SafetensorsFile& file) {
+void import_state(const Parameters& p, const std::string& name, const Flat& flat, const SafetensorsFile& file) {
   SafetensorsFile own;  // the file may hold other states beside this one
   for (auto& t : file.tensors)
     if (t.name.starts_with(name + "/")) own.tensors.push_back(t);

@@ -24,8 +24,8 @@ void import_weights(Parameters&, const SafetensorsFile& file, const std::string&
 std::vector<std::string> import_but_head(Parameters&, const SafetensorsFile& file, const std::string& source);
 /// As export_weights and import_weights, for flat optimizer state: split per parameter ("momentum/0.weight") and laid
 /// out as PyTorch would.
-std::vector<NamedTensor> export_state(const Parameters&, const std::string& name, const Tensor& flat);
-void import_state(const Parameters&, const std::string& name, const Tensor& flat, const SafetensorsFile& file);
+std::vector<NamedTensor> export_state(const Parameters&, const std::string& name, const Flat& flat);
+void import_state(const Parameters&, const std::string& name, const Flat& flat, const SafetensorsFile& file);
 
 // The pieces of the above, for who must check several files before changing anything (framework/checkpoint.cpp).
 
@@ -36,7 +36,7 @@ struct StoredTensor {
   FileLayout layout = FileLayout::same;
 };
 std::vector<StoredTensor> stored_weights(const Parameters&);
-std::vector<StoredTensor> stored_state(const Parameters&, const std::string& name, const Tensor& flat);
+std::vector<StoredTensor> stored_state(const Parameters&, const std::string& name, const Flat& flat);
 std::vector<NamedTensor> export_tensors(const std::vector<StoredTensor>&);
 
 /// The checked half of an import: constructing throws the lists, apply() overwrites. Borrows file.

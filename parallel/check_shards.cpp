@@ -1,4 +1,4 @@
-// The part of check(plan) that follows shards: what ranks reduce, update and gather together must be the same slices,
+// The part of check(plan) that follows shared updates: what ranks reduce, update and give must be the same slices,
 // and nothing is used between its drop and its gathering.
 #include "parallel/faults.h"
 
@@ -25,10 +25,16 @@ void check_update(const Role& role, const Order& order, ActionId id, Faults& fau
         faults.add("{} updates all of what is reduced to shards: name their axis, {}", place(role, id), a.peer.axis);
     return;
   }
-  const ActionId reduce = find(role, Verb::reduce_scatter, update);
-  if (reduce < 0) faults.add("{} updates shards, but no reduce_scatter of that slice leaves them", place(role, id));
-  const ActionId drop = find(role, Verb::drop_values, update), gather = find(role, Verb::all_gather, update);
-  if (gather < 0 || (drop < 0 && !order(id, gather)))
+  const bool alone = update.peer.root >= 0;
+  const ActionId reduce = find(role, alone ? Verb::all_reduce : Verb::reduce_scatter, update);
+  if (reduce < 0 && alone) faults.add("{} updates what no all_reduce of that slice sums", place(role, id));
+  if (reduce < 0 && !alone)
+    faults.add("{} updates shards, but no reduce_scatter of that slice leaves them", place(role, id));
+  const ActionId drop = find(role, Verb::drop_values, update);
+  const ActionId give = find(role, alone ? Verb::broadcast : Verb::all_gather, update);
+  if (alone && (give < 0 || !order(id, give) || role.actions[give].peer.root != update.peer.root))
+    faults.add("{}: what it changes is never given to the others", place(role, id));
+  if (!alone && (give < 0 || (drop < 0 && !order(id, give))))
     faults.add("{}: the shards of the others are never gathered behind it", place(role, id));
 }
 

@@ -16,11 +16,12 @@ Work reduce(Verb verb, Communicator& comm, const Tensor& gradients) {
 }
 
 /// Gives back the memory of a slice of a flat block, but for a shard of it.
-void drop(const Tensor& flat, const Slice& slice, const Slice& shard) {
-  for (const Slice& s : {Slice{slice.begin, shard.begin}, Slice{shard.end, slice.end}}) {
-    const View v = flat.rows(s.begin, s.end).view();
-    runtime(v.device.kind).discard(v.data, static_cast<std::size_t>(v.bytes()), v.device);
-  }
+void drop(const Flat& flat, const Slice& slice, const Slice& shard) {
+  for (const Slice& others : {Slice{slice.begin, shard.begin}, Slice{shard.end, slice.end}})
+    for (const Slice& s : flat.cut(others)) {
+      const View v = flat.rows(s.begin, s.end).view();
+      runtime(v.device.kind).discard(v.data, static_cast<std::size_t>(v.bytes()), v.device);
+    }
 }
 
 }  // namespace
@@ -64,12 +65,13 @@ void Executor::prepare(const Plan& plan, Mesh& mesh) {
       case Verb::all_reduce:
       case Verb::reduce_scatter:
       case Verb::all_gather:
+      case Verb::broadcast:
       case Verb::update:
       case Verb::drop_gradients:
       case Verb::drop_values:
       case Verb::average:
         if (mesh.size(a.peer.axis) > 1) s.comm = &mesh.comm(a.peer.axis);
-        s.shard = s.comm ? shard_of(a.slice, s.comm->rank(), s.comm->size()) : a.slice;
+        s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
         break;
       default: fail("executor", "action {} ({}) is not run yet", id, to_string(a));
     }
@@ -173,8 +175,9 @@ void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& b
       s.works.push_back(reduce(a.verb, *s.comm, gradients(a.slice)));
       break;
     case Verb::all_gather:
+    case Verb::broadcast:
       s.pending = s.comm != nullptr;
-      if (s.comm) s.works.push_back(gather_shards(*s.comm, values(a.slice)));
+      if (s.comm) s.works.push_back(hand_out(a, *s.comm, values(a.slice)));
       break;
     case Verb::drop_gradients: drop(optimizer_.parameters().grads(), a.slice, s.shard); break;
     case Verb::drop_values: drop(optimizer_.parameters().values(), a.slice, s.shard); break;
@@ -212,7 +215,7 @@ void Executor::update(const Action& a, const Slot& s, const BeforeUpdate& before
     before_update();
     optimizer_.keep(updated_);
   }
-  if (updated_.size() == 1 && s.shard == Slice{0, optimizer_.parameters().size()}) return optimizer_.step();
+  if (!s.comm && s.shard == Slice{0, optimizer_.parameters().size()}) return optimizer_.step();
   if (s.first_update) clip();
   if (!s.comm) optimizer_.parameters().zero_missing_grads(a.slice);
   optimizer_.update(s.shard, grad_scale_);
@@ -278,7 +281,7 @@ void Executor::let_go() {
 void Executor::try_to_receive(const Action& a, Slot& s) {
   if (tapes_.runs(a.part)) {
     std::vector<Messages::Kind> kinds;
-    for (auto& t : tapes_.outputs(a.part, a.micro)) kinds.push_back({t.dtype(), t.shape()});
+    for (auto& t : tapes_.outputs(a.part, a.micro)) kinds.push_back({t.dtype(), t.shape(), {}, t.device()});
     s.posted = !kinds.empty();
     Messages::receive(route(a, s), kinds, s.arriving, s.works);
   } else if (auto* kinds = messages_.known(route(a, s), tapes_.input(a.micro).shape())) {

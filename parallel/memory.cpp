@@ -47,6 +47,12 @@ Index largest(const Plan& plan, const Role& role, Verb verb, Index element) {
   return most * element;
 }
 
+/// Numbers of an action's slice that are other ranks' affair: of the rank that has the most of it.
+Index others_of(const Plan& plan, const Action& a) {
+  const int ranks = plan.size(a.peer.axis);
+  return a.slice.size() - shard_of(a, a.peer.root >= 0 ? a.peer.root : ranks - 1, ranks).size();
+}
+
 }  // namespace
 
 std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& options) {
@@ -54,27 +60,20 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
   for (const Role& role : plan.roles) {
     Index whole = 0, own = 0, dropped = 0, gathered = 0;  // numbers that the role, and this rank, updates
     for (const Action& a : role.actions) {
-      const int ranks = plan.size(a.peer.axis);
-      const Index others = a.slice.size() - shard_of(a.slice, ranks - 1, ranks).size();
-      if (a.verb == Verb::update) whole += a.slice.size(), own += a.slice.size() - (a.peer.axis.empty() ? 0 : others);
-      if (a.verb == Verb::drop_gradients) dropped += others;
+      if (a.verb == Verb::update) whole += a.slice.size(), own += a.slice.size() - others_of(plan, a);
+      if (a.verb == Verb::drop_gradients) dropped += others_of(plan, a);
     }
     std::map<Index, Index> weights;  // dropped and gathered in every micro-batch, but held once
     for (const Action& a : role.actions)
-      if (a.verb == Verb::drop_values) {
-        const int ranks = plan.size(a.peer.axis);
-        weights[a.slice.begin] = a.slice.size() - shard_of(a.slice, ranks - 1, ranks).size();
-      }
+      if (a.verb == Verb::drop_values) weights[a.slice.begin] = others_of(plan, a);
     for (auto& [begin, others] : weights) gathered += others;
     RankMemory m;
     m.weights = (whole - gathered + plan.buffers) * options.element;
-    m.gradients = (whole - dropped) * options.element;
     if (gathered > 0) m.weights += largest(plan, role, Verb::all_gather, options.element);
+    m.gradients = whole * options.element;
     if (dropped > 0 && plan.roles.size() == 1)
-      m.gradients = std::min(whole * options.element,
-                             m.gradients + 2 * largest(plan, role, Verb::reduce_scatter, options.element));
-    else
-      m.gradients = whole * options.element;
+      m.gradients = std::min(m.gradients, (whole - dropped) * options.element +
+                                              2 * largest(plan, role, Verb::reduce_scatter, options.element));
     m.optimizer = own * options.element * options.states;
     m.activations = peak_activations(plan, role);
     m.packed = largest(plan, role, Verb::average, options.element);

@@ -16,7 +16,7 @@ void Messages::send(const Route& route, const std::vector<Tensor>& tensors, std:
 void Messages::receive(const Route& route, const std::vector<Kind>& kinds, std::vector<Tensor>& arriving,
                        std::vector<Work>& works) {
   for (auto& kind : kinds) {
-    arriving.push_back(Tensor::empty(kind.shape, kind.dtype).with_spread(kind.spread));
+    arriving.push_back(Tensor::empty(kind.shape, kind.dtype, kind.device).with_spread(kind.spread));
     works.push_back(route.comm->recv(arriving.back(), route.peer, route.tag()));
   }
 }

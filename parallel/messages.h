@@ -24,6 +24,7 @@ class Messages {
     DType dtype;
     Shape shape;
     std::shared_ptr<const Spread> spread = {};  ///< where layers are split, too: the partner has the same part
+    Device device = {};                         ///< where it is to lie here
   };
 
   /// grid: of the layers that are split, or null.

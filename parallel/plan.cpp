@@ -27,7 +27,8 @@ class Fnv {
   }
   void add(const Slice& s) { add(static_cast<std::uint64_t>(s.begin)), add(static_cast<std::uint64_t>(s.end)); }
   void add(const Action& a) {
-    for (int v : {static_cast<int>(a.verb), static_cast<int>(a.lane), a.part, a.micro, a.peer.offset, int(a.on_ready)})
+    for (int v : {static_cast<int>(a.verb), static_cast<int>(a.lane), a.part, a.micro, a.peer.offset, a.peer.root,
+                  int(a.on_ready)})
       add(static_cast<std::uint64_t>(v));
     add(a.slice);
     add(a.peer.axis);
@@ -55,6 +56,7 @@ std::string to_string(const Action& a) {
     text += fmt::format(" from {} {:+}", a.peer.axis, a.peer.offset);
   else if (!a.peer.axis.empty())
     text += " over " + a.peer.axis;
+  if (a.peer.root >= 0) text += fmt::format("{} {}", a.verb == Verb::update ? " at" : " from", a.peer.root);
   if (a.on_ready) text += ", on ready";
   return text;
 }

@@ -37,6 +37,7 @@ struct Peer {
   /// its own (shard_of in parallel/shards.h). Empty: none.
   std::string axis;
   int offset = 0;  ///< send/recv: peer's coordinate minus own
+  int root = -1;   ///< the coordinate that gives (broadcast), or acts alone on the slice (update); -1: no single one
   bool operator==(const Peer&) const = default;
 };
 struct Action {
@@ -76,6 +77,7 @@ struct PartInfo {
   Slice slice;
   PartCost cost = {};
   Slice buffers = {};        ///< of all buffers, packed one behind the other
+  Device device = {};        ///< its weights lie on: no bucket reaches over two
   std::string divided = {};  ///< mesh axis over which its weights are cut: no gradient of theirs is summed along it
   bool operator==(const PartInfo&) const = default;
 };

@@ -31,7 +31,7 @@ void Reducer::finish() {
 void broadcast_state(Parameters& parameters, Communicator& all) {
   if (all.size() == 1) return;
   std::vector<Work> works;
-  works.push_back(all.broadcast(parameters.values(), 0));
+  for (auto& block : parameters.values().blocks()) works.push_back(all.broadcast(block, 0));
   for (auto& buffer : parameters.buffers()) works.push_back(all.broadcast(buffer.tensor, 0));
   for (auto& work : works) work.wait();
 }
@@ -42,7 +42,8 @@ void broadcast_state(Optimizer& optimizer, Communicator& all) {
   *steps.data<std::int64_t>() = optimizer.steps();
   all.broadcast(steps, 0).wait();
   optimizer.set_steps(*steps.data<std::int64_t>());
-  for (auto& [name, state] : optimizer.state()) all.broadcast(state, 0).wait();
+  for (auto& [name, state] : optimizer.state())
+    for (auto& block : state.blocks()) all.broadcast(block, 0).wait();
 }
 
 }  // namespace trireme

@@ -18,6 +18,11 @@ Slice shard_of(const Slice& slice, int rank, int ranks) {
   return {begin, rank == ranks - 1 ? slice.end : begin + each};
 }
 
+Slice shard_of(const Action& a, int rank, int ranks) {
+  if (a.peer.root < 0) return shard_of(a.slice, rank, ranks);
+  return rank == a.peer.root ? a.slice : Slice{a.slice.end, a.slice.end};
+}
+
 // The equal shares are one collective; of the remainder, less than one element per rank, everybody gets everything.
 
 Work reduce_shards(Communicator& comm, const Tensor& x) {
@@ -34,6 +39,10 @@ Work gather_shards(Communicator& comm, const Tensor& x) {
   if (each > 0) shares = comm.all_gather(x.rows(0, even), x.rows(comm.rank() * each, (comm.rank() + 1) * each));
   if (even < n) rest = comm.broadcast(x.rows(even, n), comm.size() - 1);
   return Work(std::make_shared<Both>(std::move(shares), std::move(rest)));
+}
+
+Work hand_out(const Action& a, Communicator& comm, const Tensor& x) {
+  return a.peer.root < 0 ? gather_shards(comm, x) : comm.broadcast(x, a.peer.root);
 }
 
 }  // namespace trireme

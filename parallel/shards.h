@@ -1,16 +1,20 @@
 // Shards: how the ranks of an axis share a slice of the flat block, and the collectives between whole and shares
 // (ZeRO: Rajbhandari et al., arXiv 1910.02054).
 #pragma once
-#include "framework/parameters.h"
 #include "parallel/communicator.h"
+#include "parallel/plan.h"
 
 namespace trireme {
 
 /// The stretch of slice that rank `rank` of `ranks` updates: equal ones, the last longer by the remainder.
 Slice shard_of(const Slice& slice, int rank, int ranks);
+/// The same of an action that has them share its slice: all of it for its root, if it has one, and nothing for others.
+Slice shard_of(const Action&, int rank, int ranks);
 /// Sums x [n], the gradients of a slice, so that each rank holds the sum of its own shard; the rest of x is undefined.
 Work reduce_shards(Communicator&, const Tensor& x);
 /// From each rank its own shard of x [n], so that all hold the whole of it.
 Work gather_shards(Communicator&, const Tensor& x);
+/// What each rank has updated of x, the action's slice of a flat block, so that all hold the whole of it.
+Work hand_out(const Action&, Communicator&, const Tensor& x);
 
 }  // namespace trireme

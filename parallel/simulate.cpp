@@ -157,7 +157,8 @@ class Simulator {
 
   double compute_seconds(const Action& a) const {
     if (a.verb == Verb::loss) return options_.loss;
-    if (a.verb == Verb::update) return options_.update * static_cast<double>(a.slice.size());
+    if (a.verb == Verb::update)
+      return options_.update * static_cast<double>(a.slice.size()) / (a.peer.root < 0 ? plan_.size(a.peer.axis) : 1);
     if (a.part < 0) return 0;
     const PartCost& cost = plan_.parts[a.part].cost;
     switch (a.verb) {

@@ -190,8 +190,7 @@ struct Step::Impl {
     refuse_shared_across_roles(plan, chain);
     check(strategy.split.one_weird.empty() || plan.roles.size() == 1, "step",
           "one_weird brings the rows of all ranks together, which stages of a pipeline have at different times: leave "
-          "one "
-          "of the two out");
+          "one of the two out");
     replicas = split_replicas(mesh, layer_axes(options, strategy.split));
     compare(*replicas, plan,
             fmt::format("{} {}, optimizer {}, batch norm scope {} by {}, seed {}, clip {}", strategy.name(),
@@ -201,7 +200,7 @@ struct Step::Impl {
     executor = std::make_unique<Executor>(plan, role(), chain, loss, optimizer, mesh);
     optimizer.keep(executor->updated());
     for (auto& a : plan.roles[static_cast<std::size_t>(role())].actions) {
-      if (a.verb == Verb::update && !a.peer.axis.empty()) sharded.push_back(a.slice);
+      if (a.verb == Verb::update && !a.peer.axis.empty()) shared.push_back(a);
       drops = drops || a.verb == Verb::drop_values;
     }
     if (plan.roles.size() > 1) stages = mesh.comm(plan.role_axis).split(0, mesh.index(plan.role_axis));
@@ -244,7 +243,7 @@ struct Step::Impl {
   std::unique_ptr<Communicator> replicas;    // the ranks of one model
   std::unique_ptr<Communicator> sums, norm;  // null: nobody to sum with
   std::unique_ptr<Communicator> stages;      // along the role axis; null: one role
-  std::vector<Slice> sharded;                // whose update the ranks along axis share
+  std::vector<Action> shared;                // updates that the ranks along axis share
   bool drops = false;                        // weights of others' shards are not here between their uses
   std::int64_t gathered = 0;                 // step of the last gather
   Tensor global_loss;
@@ -305,17 +304,20 @@ void Step::Impl::share_loss() {
   if (stages->rank() == last)
     global_loss = global_loss.to(parameters.dtype());
   else
-    global_loss = Tensor::empty({}, parameters.dtype(), parameters.values().device());
+    global_loss = Tensor::empty({}, parameters.dtype(), parameters.values().blocks().back().device());
   stages->broadcast(global_loss, last).wait();
 }
 
 void Step::Impl::gather() {
   optimizer.keep({{0, parameters.size()}});
-  if ((!stages && sharded.empty()) || std::exchange(gathered, optimizer.steps()) == optimizer.steps()) return;
+  if ((!stages && shared.empty()) || std::exchange(gathered, optimizer.steps()) == optimizer.steps()) return;
   std::vector<Work> works;
-  for (const Slice& s : sums ? sharded : std::vector<Slice>{}) {
-    if (drops) works.push_back(gather_shards(*sums, parameters.values().rows(s.begin, s.end)));
-    for (auto& [name, state] : optimizer.state()) works.push_back(gather_shards(*sums, state.rows(s.begin, s.end)));
+  for (const Action& update : sums ? shared : std::vector<Action>{}) {
+    const auto give = [&](const Flat& flat) {
+      works.push_back(hand_out(update, *sums, flat.rows(update.slice.begin, update.slice.end)));
+    };
+    if (drops) give(parameters.values());
+    for (auto& [name, state] : optimizer.state()) give(state);
   }
   for (auto& work : works) work.wait();
   if (stages) gather_stages();
@@ -342,7 +344,7 @@ void Step::Impl::gather_stages() {
 /// Of all stages and shards. (Ranks that share the batch without shards hold the same sums.)
 bool Step::Impl::gradients_finite() {
   const Tensor all = Tensor::full({1}, std::isfinite(optimizer.grad_norm()) ? 1 : 0, DType::i64);
-  if (sums && !sharded.empty()) sums->all_reduce(all, ReduceOp::min).wait();
+  if (sums && !shared.empty()) sums->all_reduce(all, ReduceOp::min).wait();
   if (stages) stages->all_reduce(all, ReduceOp::min).wait();
   return all.item() == 1;
 }
@@ -382,9 +384,7 @@ BatchShard Step::shard() const {
 void Step::gather() { impl_->gather(); }
 bool Step::divided() const {
   const auto& entries = impl_->parameters.entries();
-  return std::any_of(entries.begin(), entries.end(), [](const Parameters::Entry& e) {
-    return e.tensor.spread() && !(e.tensor.shape() == e.tensor.spread()->whole());
-  });
+  return std::any_of(entries.begin(), entries.end(), [](const Parameters::Entry& e) { return is_part(e.tensor); });
 }
 void Step::record(bool on) { impl_->executor->record(on ? &impl_->recorder : nullptr); }
 Timeline Step::timeline() { return impl_->recorder.gather(impl_->mesh.world().comm(), impl_->role()); }

@@ -103,6 +103,7 @@ const std::vector<StrategyRow> table = {
        return zero(stage);
      },
      "data"},
+    {"central_storage", [](Knobs&) { return central_storage(); }, "data"},
 };
 
 /// "name" or "name(knob=value, ...)".

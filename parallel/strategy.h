@@ -63,6 +63,12 @@ Strategy data_parallel(DataParallelOptions = {});
 /// throw Error where a shard cuts one.
 Strategy zero(int stage = 1);
 
+/// Parameters kept in one place, behind data_parallel (which it brings along): rank 0 of those that share the batch
+/// alone holds the optimizer's state and updates, and gives the weights to the others, which only compute with them
+/// (tf.distribute's CentralStorage; a parameter server of one, synchronous). With OptimizerOptions::store the place is
+/// the host's memory, and devices hold copies. Exact. The sum of the gradients goes by all-reduce.
+Strategy central_storage();
+
 /// Gradient accumulation: the rank's rows in `micro` micro-batches, one after another, then one update. Batch norm
 /// normalises each micro-batch by itself; its running statistics move once, by those of all.
 Strategy accumulate(int micro);

@@ -91,7 +91,7 @@ struct Run {
     };
     for (auto& e : parameters.entries()) put(e.tensor);
     for (auto& b : parameters.buffers()) put(b.tensor);
-    for (auto& [name, flat] : optimizer.state()) put(flat);
+    for (auto& [name, flat] : optimizer.state()) put(flat.blocks()[0]);
     optimizer.set_steps(static_cast<std::int64_t>(value));
   }
   /// The number that all state holds, or NaN when it is a mixture.
@@ -203,7 +203,7 @@ TEST_CASE("values that are not finite are not saved, and named") {
   };
   refuse(run.parameters.entries()[0].tensor, std::nan(""), "0.weight");
   refuse(run.parameters.buffers()[1].tensor, INFINITY, "1.running_var");
-  const Tensor momentum = run.optimizer.state()[0].second;
+  const Tensor momentum = run.optimizer.state()[0].second.blocks()[0];
   refuse(momentum.rows(0, 1), -INFINITY, run.optimizer.state()[0].first + "/0.weight");
   CHECK(run.load(folder.path()).state.step == 1);
 }

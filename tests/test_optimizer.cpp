@@ -104,7 +104,8 @@ TEST_CASE("an optimizer restored in the midst goes on bitwise") {
     half.train(before, steps / 2);
     Optimizer after(half.parameters, c.recipe, c.options);
     REQUIRE(after.state().size() == before.state().size());
-    for (std::size_t i = 0; i < after.state().size(); ++i) after.state()[i].second.copy_from(before.state()[i].second);
+    for (std::size_t i = 0; i < after.state().size(); ++i)
+      after.state()[i].second.blocks()[0].copy_from(before.state()[i].second.blocks()[0]);
     after.set_steps(before.steps());
     half.train(after, steps / 2);
     INFO(c.name);
@@ -181,9 +182,9 @@ TEST_CASE("state has names and shapes fit for a checkpoint") {
   const auto names = [&](Recipe recipe) {
     std::string all;
     Optimizer optimizer(problem.parameters, recipe);
-    for (auto& [name, tensor] : optimizer.state()) {
+    for (auto& [name, flat] : optimizer.state()) {
       all += name + " ";
-      CHECK(tensor.shape() == problem.parameters.values().shape());
+      CHECK(flat.numel() == problem.parameters.size());
     }
     return optimizer.name() + ": " + all;
   };

@@ -41,7 +41,7 @@ TEST_CASE("entries lie in one flat block, aligned, in visit order, with their va
   CHECK(p.size() == 5 * 16);
   for (auto& e : p.entries()) {
     CHECK(e.slice.begin % 16 == 0);
-    CHECK(e.tensor.data<char>() == p.values().data<char>() + e.slice.begin * 4);
+    CHECK(e.tensor.data<char>() == p.values().rows(0, p.size()).data<char>() + e.slice.begin * 4);
     CHECK(e.tensor.requires_grad());
   }
   CHECK(p.entries()[2].use == Use::bias);
@@ -49,7 +49,7 @@ TEST_CASE("entries lie in one flat block, aligned, in visit order, with their va
   Sequential copy = model;
   CHECK(copy[0].as<Linear>()->weight.id() == p.entries()[0].tensor.id());
   CHECK(model[0].as<Linear>()->weight.to_vector() == before);
-  p.values().copy_from(Tensor::full(p.values().shape(), 7));
+  p.values().rows(0, p.size()).copy_from(Tensor::full({p.size()}, 7));
   CHECK(model[4].as<Linear>()->weight.to_vector() == std::vector<double>(10, 7.0));
 }
 
@@ -59,11 +59,11 @@ TEST_CASE("backward writes gradients into the flat block; missing ones become ze
   Sequential both;
   both.add("used", used).add("spare", spare);
   Parameters p(both);
-  p.grads().copy_from(Tensor::full(p.grads().shape(), 99));
+  p.grads().rows(0, p.size()).copy_from(Tensor::full({p.size()}, 99));
   sum(used(Tensor::full({4, 3}, 1))).backward();
   const auto& weight = p.entries()[0];
   CHECK(p.grads().rows(weight.slice.begin, weight.slice.end).to_vector() == std::vector<double>(6, 4.0));
-  CHECK(weight.tensor.grad().data<char>() == p.grads().data<char>());
+  CHECK(weight.tensor.grad().data<char>() == p.grads().rows(0, p.size()).data<char>());
   CHECK(p.zero_missing_grads() == std::vector<std::string>{"spare.0.weight", "spare.0.bias"});
   const auto& missing = p.entries()[2];
   const Tensor zeroed = p.grads().rows(missing.slice.begin, missing.slice.end);

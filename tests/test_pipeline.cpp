@@ -280,7 +280,7 @@ TEST_CASE("the state of every optimizer comes together again") {
       step.gather();
       Outcome o = outcome(world, {}, step.parameters());
       for (auto& [name, state] : step.optimizer().state()) {
-        o.agreed = agree(world, state) && o.agreed;
+        o.agreed = agree(world, state.blocks()[0]) && o.agreed;
         for (double v : state.to_vector()) o.first.push_back(v);
       }
       return o;

@@ -348,11 +348,11 @@ TEST_CASE(
   CHECK(counted.back().tensor.shape() == Shape{});
   CHECK(counted.back().tensor.item() == 7);
 
-  const Tensor flat = Tensor::zeros({p.size()});
-  for (Index i = 0; i < flat.numel(); ++i) flat.data<float>()[i] = static_cast<float>(i);
+  const Flat flat({{p.size()}}, 0, DType::f32);
+  for (Index i = 0; i < flat.numel(); ++i) flat.blocks()[0].data<float>()[i] = static_cast<float>(i);
   file.tensors = export_state(p, "momentum", flat);
   CHECK(file.tensors[0].name == "momentum/0.weight");
-  const Tensor back = Tensor::zeros({p.size()});
+  const Flat back({{p.size()}}, 0, DType::f32);
   import_state(p, "momentum", back, file);
   for (auto& e : p.entries())
     CHECK(back.rows(e.slice.begin, e.slice.end).to_vector() == flat.rows(e.slice.begin, e.slice.end).to_vector());

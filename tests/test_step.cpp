@@ -276,12 +276,13 @@ TEST_CASE("every rank starts from rank 0's weights, buffers and optimizer state"
       Parameters parameters(model);
       Optimizer optimizer(parameters, Adam{});
       optimizer.set_steps(7 + world.rank());
-      for (auto& [name, state] : optimizer.state()) state.copy_from(Tensor::full(state.shape(), world.rank() + 1.5));
+      for (auto& [name, state] : optimizer.state())
+        state.blocks()[0].copy_from(Tensor::full({state.numel()}, world.rank() + 1.5));
       for (auto& b : parameters.buffers()) b.tensor.copy_from(Tensor::full(b.tensor.shape(), world.rank() + 0.5));
       broadcast_state(parameters, world);
       broadcast_state(optimizer, world);
       auto o = outcome(world, {}, parameters);
-      for (auto& [name, state] : optimizer.state()) o.agreed = agree(world, state) && o.agreed;
+      for (auto& [name, state] : optimizer.state()) o.agreed = agree(world, state.blocks()[0]) && o.agreed;
       o.losses = {static_cast<double>(optimizer.steps()), optimizer.state()[0].second.to_vector()[0], o.buffers[0]};
       return o;
     });

@@ -1,4 +1,4 @@
-// ZeRO: shards of the optimizer's state, the gradients and the weights, against the serial run.
+// ZeRO: shards of the optimizer's state, the gradients and the weights, against the serial run; central storage.
 #include <sys/mman.h>
 
 #include "framework/checkpoint.h"
@@ -161,7 +161,8 @@ TEST_CASE("memory of gradients and weights of others' shards is given back") {
       Step step(model, cross_entropy, Sgd{.lr = 0.1}, world, zero(stage));
       const Tensor x = Tensor::full({2, 256}, 0.5), y = Tensor::zeros({2}, DType::i64);
       for (int i = 0; i < 3; ++i) step(x, y);
-      return std::pair(resident(step.parameters().grads()), resident(step.parameters().values()));
+      return std::pair(resident(step.parameters().grads().blocks()[0]),
+                       resident(step.parameters().values().blocks()[0]));
     });
     INFO("stage " << stage << ": gradients " << shares.first << ", weights " << shares.second);
     CHECK((stage >= 2 ? shares.first < 0.35 : shares.first > 0.9));
@@ -215,7 +216,8 @@ TEST_CASE("zero as text, and what it refuses") {
   CHECK_THROWS_WITH(parse_strategy("zero(1, stage=2)"), contains("gives stage twice"));
   CHECK_THROWS_WITH(parse_strategy("data_parallel(4)"), contains("'4' is not of the form knob=value"));
   const Plan plan = serial({{.name = "0", .slice = {0, 100}}}, 100);
-  CHECK_THROWS_WITH((zero(1) | zero(1))(plan), contains("use it once"));
+  CHECK_THROWS_WITH((zero(1) | zero(1))(plan), contains("once"));
+  CHECK_THROWS_WITH((central_storage() | zero(1))(plan), contains("use one of zero and central_storage"));
   for (int stage : {1, 2, 3})
     for (int ranks : {1, 2, 100000}) CHECK(check(zero(stage)(plan), ranks).empty());
 }
@@ -223,7 +225,8 @@ TEST_CASE("zero as text, and what it refuses") {
 TEST_CASE("check finds what is wrong with shards") {
   const Plan serial_plan = serial({{.name = "0", .slice = {0, 100}}, {.name = "1", .slice = {100, 200}}}, 200);
   auto spoilt = [&](int stage, auto&& spoil) {
-    Plan plan = (data_parallel({.first_bucket = 100, .bucket = 100}) | zero(stage))(serial_plan);
+    const Strategy buckets = data_parallel({.first_bucket = 100, .bucket = 100});
+    Plan plan = (buckets | (stage > 0 ? zero(stage) : central_storage()))(serial_plan);
     REQUIRE(check(plan, 2).empty());
     spoil(plan.roles[0].actions);
     std::string text;
@@ -247,4 +250,10 @@ TEST_CASE("check finds what is wrong with shards") {
   CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, Verb::all_gather).verb = Verb::drop_values; }),
              contains("uses weights that action 0 dropped"));
   CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, Verb::forward).after.clear(); }), contains("does not wait for"));
+  // Central storage.
+  CHECK_THAT(spoilt(0, [&](Actions& a) { first(a, Verb::broadcast).peer.root = 1; }),
+             contains("what it changes is never given to the others"));
+  CHECK_THAT(spoilt(0, [&](Actions& a) { first(a, Verb::broadcast).after.clear(); }), contains("never given"));
+  CHECK_THAT(spoilt(0, [&](Actions& a) { first(a, Verb::all_reduce).slice.begin += 1; }),
+             contains("updates what no all_reduce of that slice sums"));
 }

@@ -55,15 +55,18 @@ void Profile::clear() {
 }
 
 std::string Profile::layer_of(const LaunchWatch::Call& call) const {
-  const auto bytes = parameters_.values().view().bytes();
   const Index size = size_of(parameters_.dtype());
   for (const View& v : call.operands) {
     if (v.data == nullptr) continue;
-    for (const Tensor* block : {&parameters_.values(), &parameters_.grads()}) {
-      const Index at = v.as<const std::byte>() - block->data<const std::byte>();
-      if (at < 0 || at >= bytes) continue;
-      for (const auto& entry : parameters_.entries())
-        if (at / size >= entry.slice.begin && at / size < entry.slice.end) return layer_name(entry.name);
+    for (const Flat* flat : {&parameters_.values(), &parameters_.grads()}) {
+      Index begin = 0;
+      for (const Tensor& block : flat->blocks()) {
+        const Index at = (v.as<const std::byte>() - block.data<const std::byte>()) / size;
+        for (const auto& entry : parameters_.entries())
+          if (begin + at >= entry.slice.begin && begin + at < entry.slice.end && at >= 0 && at < block.numel())
+            return layer_name(entry.name);
+        begin += block.numel();
+      }
     }
     if (auto known = buffers_.find(v.data); known != buffers_.end()) return known->second;
   }

@@ -41,6 +41,12 @@ double by_data_in_shards(World& world) {
   return train(step);
 }
 
+/// Each rank takes a quarter of the batch; the first alone keeps optimizer state, updates, and hands the weights out.
+double by_central_storage(World& world) {
+  Step step(model(), cross_entropy, sgd, world, data_parallel() | central_storage());
+  return train(step);
+}
+
 /// Each rank takes its quarter in two pieces, one after the other: half the activations.
 double by_accumulation(World& world) {
   Step step(model(), cross_entropy, sgd, world, accumulate(2) | data_parallel());
@@ -88,19 +94,34 @@ double by_one_weird_trick(World& world) {
   return train(step);
 }
 
+/// Convolutions on one device of each rank, fully connected layers on another, placed by hand. (Where there are GPUs:
+/// cuda(0) and cuda(1).)
+double by_hand(World& world) {
+  const Module whole = model();
+  const auto& layers = *whole.as<Sequential>();
+  Sequential placed;
+  for (std::size_t i = 0; i < layers.size(); ++i) placed.add(layers.name(i), on(cpu(i < 6 ? 0 : 1), layers[i]));
+  Step step(placed, cross_entropy, sgd, world, data_parallel());
+  return train(step);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc > 1) steps = std::atoi(argv[1]);
-  const std::pair<const char*, double (*)(World&)> kinds[] = {{"data", by_data},
-                                                              {"data, in shards", by_data_in_shards},
+  const std::pair<const char*, double (*)(World&)> kinds[] = {
+      {"data", by_data},
+      {"data, in shards", by_data_in_shards},
+      {"data, one update", by_central_storage},
       {"data, accumulated", by_accumulation},
-                                                              {"pipeline", by_pipeline},
-                                                              {"pipeline x data", by_pipeline_and_data},
-                                                              {"tensor", by_tensor},
-                                                              {"space", by_space},
-                                                              {"space x data", by_space_and_data},
-                                                              {"one weird trick", by_one_weird_trick}};
+      {"pipeline", by_pipeline},
+      {"pipeline x data", by_pipeline_and_data},
+      {"tensor", by_tensor},
+      {"space", by_space},
+      {"space x data", by_space_and_data},
+      {"one weird trick", by_one_weird_trick},
+      {"by hand", by_hand},
+  };
   return World::run(argc, argv, 4, [&](World& world) {
     World alone;
     Step serial(model(), cross_entropy, sgd, alone, Strategy());

@@ -8,6 +8,7 @@
 #include "framework/init.h"
 #include "framework/layers.h"
 #include "framework/metrics.h"
+#include "framework/on.h"
 #include "framework/onnx.h"
 #include "framework/optimizer.h"
 #include "framework/parameters.h"

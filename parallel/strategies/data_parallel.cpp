@@ -1,17 +1,17 @@
 // Each rank takes its rows of the global batch; the gradients of all are summed, bucket by bucket, while
 // backward goes on.
 #include "parallel/strategy.h"
+#include "parallel/verbs.h"
 
 namespace trireme {
 namespace {
 
-/// The action after which the gradients of slice are complete: the last backward (in list order) of a part
-/// that it touches.
-ActionId completes(const Plan& plan, const Role& role, const Slice& slice) {
+/// The last backward (in list order) of a part that slice touches: then its gradients are whole.
+ActionId completion_of(const Plan& plan, const Role& role, const Slice& slice) {
   ActionId last = -1;
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
     const Action& a = role.actions[id];
-    if (a.verb != Verb::backward && a.verb != Verb::backward_weight) continue;
+    if (!completes(a)) continue;
     const Slice& part = plan.parts[a.part].slice;
     if (part.begin < slice.end && slice.begin < part.end) last = id;
   }
@@ -36,7 +36,7 @@ Action collective(Verb verb, Slice slice, const std::string& axis, ActionId afte
 
 void add_reductions(const Plan& plan, Role& role, const std::vector<Slice>& buckets, const DataParallelOptions& o) {
   for (const Slice& bucket : buckets) {
-    ActionId done = completes(plan, role, bucket);
+    ActionId done = completion_of(plan, role, bucket);
     if (done < 0) continue;
     if (!o.overlap) done = last_of(role, {Verb::backward, Verb::backward_weight});
     ActionId at = done + 1;  // behind the buckets that this action completes too
@@ -82,8 +82,7 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
   bool reduced = false;
   for (Role& role : plan.roles)
     for (Action& a : role.actions)
-      if ((a.verb == Verb::all_reduce || a.verb == Verb::reduce_scatter) && a.peer.axis != plan.role_axis)
-        a.peer.axis = o.axis + "+" + a.peer.axis, reduced = true;
+      if (is_reduction(a) && a.peer.axis != plan.role_axis) a.peer.axis = o.axis + "+" + a.peer.axis, reduced = true;
   for (std::size_t r = 0; !reduced && r < plan.roles.size(); ++r) {
     std::vector<Slice> buckets;
     auto slices = plan.updated(r);
@@ -107,7 +106,7 @@ std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, 
       end = begin;
       continue;
     }
-    const bool last = first || parts[i - 1].divided == o.axis;
+    const bool last = first || parts[i - 1].divided == o.axis || parts[i - 1].device != parts[i].device;
     if (!last && end - begin < limit) continue;
     for (; end - begin > 2 * o.bucket; end -= o.bucket) buckets.push_back({end - o.bucket, end});
     if (end > begin) buckets.push_back({begin, end});

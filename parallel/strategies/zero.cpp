@@ -1,23 +1,10 @@
 // ZeRO: reductions become reduce-scatters, each rank updates its shards, and what the others hold is gathered again.
-#include "parallel/strategy.h"
+#include "parallel/strategies/rebuild.h"
 #include "parallel/tapes.h"
 #include "parallel/verbs.h"
 
 namespace trireme {
 namespace {
-
-Action on_slice(Verb verb, Lane lane, const Slice& slice, const std::string& axis, std::vector<ActionId> after) {
-  Action a{verb, lane};
-  a.slice = slice, a.peer.axis = axis, a.after = std::move(after);
-  return a;
-}
-
-std::vector<ActionId> reductions_of(const Role& role) {
-  std::vector<ActionId> ids;
-  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id)
-    if (is_reduction(role.actions[id])) ids.push_back(id);
-  return ids;
-}
 
 /// Neighbouring parts whose weights are there together: each part; in a pipeline, each stretch of a stage.
 std::vector<Stretch> units_of(const Plan& plan, const Role& role) {
@@ -31,32 +18,6 @@ Slice weights_of(const Plan& plan, const Stretch& unit) {
   return {plan.parts[unit.first].slice.begin, plan.parts[unit.end - 1].slice.end};
 }
 
-/// The role with each action replaced by those that f emits for it; f(action, emit) calls emit(action), whose `after`
-/// means actions emitted before (ids are those emit returns), in any order around the original.
-class Rebuild {
- public:
-  explicit Rebuild(const Role& role)
-      : role_(role), out_{role.name, {}, role.in_flight}, moved_(role.actions.size(), -1) {}
-  /// Appends an action of the old role, with one more dependency if it is not -1.
-  ActionId keep(ActionId old, ActionId also = -1) {
-    Action a = role_.actions[old];
-    for (ActionId& id : a.after) id = moved_[id];
-    std::erase(a.after, -1);  // on what is left out
-    if (also >= 0) a.after.push_back(also);
-    return moved_[old] = add(std::move(a));
-  }
-  ActionId add(Action a) {
-    out_.actions.push_back(std::move(a));
-    return static_cast<ActionId>(out_.actions.size()) - 1;
-  }
-  Role take() { return std::move(out_); }
-
- private:
-  const Role& role_;
-  Role out_;
-  std::vector<ActionId> moved_;  // new ids by old
-};
-
 /// One reduction per unit, where its last backward ends, instead of those by buckets.
 Role reduce_by_units(const Plan& plan, const Role& role, const std::string& axis) {
   const auto units = units_of(plan, role);
@@ -67,7 +28,6 @@ Role reduce_by_units(const Plan& plan, const Role& role, const std::string& axis
       if (completes(role.actions[id]) && role.actions[id].part == units[u].first) last[u] = id;
   const ActionId end = *std::max_element(last.begin(), last.end());
   Rebuild rebuild(role);
-  std::vector<std::pair<Slice, ActionId>> reduced;
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
     const Action& a = role.actions[id];
     if (is_reduction(a)) continue;
@@ -81,30 +41,6 @@ Role reduce_by_units(const Plan& plan, const Role& role, const std::string& axis
     }
   }
   return rebuild.take();
-}
-
-/// Stages 1 and up: reduce to shards, update those, gather the values (unless they are gathered when used).
-Role shard_updates(const Role& role, const std::string& axis, bool gather) {
-  Rebuild rebuild(role);
-  std::vector<std::pair<Slice, ActionId>> reduced;
-  std::vector<ActionId> all;
-  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
-    if (role.actions[id].verb == Verb::update) continue;
-    const ActionId now = rebuild.keep(id);
-    if (!is_reduction(role.actions[id])) continue;
-    reduced.emplace_back(role.actions[id].slice, now);
-    all.push_back(now);
-  }
-  Role out = rebuild.take();
-  for (ActionId id : all) out.actions[id].verb = Verb::reduce_scatter;
-  // The first update waits for all, so that the gradient's norm is known.
-  for (auto& [slice, id] : reduced) {
-    const bool first = id == all[0];
-    out.actions.push_back(on_slice(Verb::update, Lane::compute, slice, axis, first ? all : std::vector<ActionId>{id}));
-    const auto update = static_cast<ActionId>(out.actions.size()) - 1;
-    if (gather) out.actions.push_back(on_slice(Verb::all_gather, Lane::comm, slice, axis, {update}));
-  }
-  return out;
 }
 
 /// Stage 2: a bucket's gradients go when the next bucket is on its way; in a pipeline, whose stages run as a whole, all
@@ -156,18 +92,14 @@ Role gather_weights(const Plan& plan, const Role& role, const std::string& axis)
 }
 
 Plan rewrite(Plan plan, int stage) {
-  bool reduces = false;
-  for (const Role& role : plan.roles) reduces = reduces || !reductions_of(role).empty();
-  if (!reduces) plan = data_parallel()(std::move(plan));
+  plan = with_reductions(std::move(plan), "zero");
   for (Role& role : plan.roles) {
     const auto ids = reductions_of(role);
     if (ids.empty()) continue;
-    for (ActionId id : ids)
-      check(role.actions[id].verb == Verb::all_reduce, "zero",
-            "the plan's gradients are in shards already: use it once");
     const std::string axis = role.actions[ids[0]].peer.axis;
     if (stage == 3) role = gather_weights(plan, reduce_by_units(plan, role, axis), axis);
-    role = shard_updates(role, axis, stage < 3);
+    role = update_by_bucket(role, Verb::reduce_scatter);
+    if (stage < 3) role = give_updates(role, Verb::all_gather);
     if (stage >= 2) role = drop_gradients(role, axis, plan.roles.size() > 1);
   }
   return plan;

@@ -1,0 +1,17 @@
+// Central storage: the parameters' home is one rank, the first of those that share the batch. It alone holds the
+// optimizer's state and updates; the others compute with copies that it hands out.
+#include "parallel/strategies/rebuild.h"
+
+namespace trireme {
+
+Strategy central_storage() {
+  return {"central_storage", Claim::exact, [](Plan plan) {
+            plan = with_reductions(std::move(plan), "central_storage");
+            for (Role& role : plan.roles)
+              if (!reductions_of(role).empty())
+                role = give_updates(update_by_bucket(role, Verb::all_reduce, 0), Verb::broadcast);
+            return plan;
+          }};
+}
+
+}  // namespace trireme

@@ -1,0 +1,77 @@
+#include "parallel/strategies/rebuild.h"
+
+#include "parallel/verbs.h"
+
+namespace trireme {
+
+Action on_slice(Verb verb, Lane lane, const Slice& slice, const std::string& axis, std::vector<ActionId> after) {
+  Action a{verb, lane};
+  a.slice = slice, a.peer.axis = axis, a.after = std::move(after);
+  return a;
+}
+
+std::vector<ActionId> reductions_of(const Role& role) {
+  std::vector<ActionId> ids;
+  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id)
+    if (is_reduction(role.actions[id])) ids.push_back(id);
+  return ids;
+}
+
+ActionId Rebuild::keep(ActionId old, ActionId also) {
+  Action a = role_.actions[old];
+  for (ActionId& id : a.after) id = moved_[id];
+  std::erase(a.after, -1);
+  if (also >= 0) a.after.push_back(also);
+  return moved_[old] = add(std::move(a));
+}
+
+ActionId Rebuild::add(Action a) {
+  out_.actions.push_back(std::move(a));
+  return static_cast<ActionId>(out_.actions.size()) - 1;
+}
+
+Plan with_reductions(Plan plan, const std::string& strategy) {
+  bool reduces = false;
+  for (const Role& role : plan.roles)
+    for (const Action& a : role.actions) {
+      reduces = reduces || is_reduction(a);
+      check(a.verb != Verb::update || a.peer.axis.empty(), strategy,
+            "the plan's updates are shared already: use one of zero and central_storage, once");
+    }
+  return reduces ? std::move(plan) : data_parallel()(std::move(plan));
+}
+
+Role update_by_bucket(const Role& role, Verb reduction, int root) {
+  Rebuild rebuild(role);
+  std::vector<ActionId> reduced;
+  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
+    if (role.actions[id].verb == Verb::update) continue;
+    const ActionId now = rebuild.keep(id);
+    if (is_reduction(role.actions[id])) reduced.push_back(now);
+  }
+  Role out = rebuild.take();
+  for (ActionId id : reduced) {
+    Action& reduce = out.actions[id];
+    reduce.verb = reduction;
+    Action update = on_slice(Verb::update, Lane::compute, reduce.slice, reduce.peer.axis,
+                             id == reduced[0] ? reduced : std::vector<ActionId>{id});
+    update.peer.root = root;
+    out.actions.push_back(std::move(update));
+  }
+  return out;
+}
+
+Role give_updates(const Role& role, Verb verb) {
+  Rebuild rebuild(role);
+  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
+    const Action& a = role.actions[id];
+    const ActionId now = rebuild.keep(id);
+    if (a.verb != Verb::update || a.peer.axis.empty()) continue;
+    Action give = on_slice(verb, Lane::comm, a.slice, a.peer.axis, {now});
+    give.peer.root = a.peer.root;
+    rebuild.add(std::move(give));
+  }
+  return rebuild.take();
+}
+
+}  // namespace trireme
