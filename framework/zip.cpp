@@ -10,7 +10,7 @@ namespace trireme {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-using View = std::span<const std::byte>;
+using Span = std::span<const std::byte>;
 
 constexpr std::uint32_t end_magic = 0x06054b50, end64_magic = 0x06064b50, locator_magic = 0x07064b50,
                         directory_magic = 0x02014b50, local_magic = 0x04034b50;
@@ -18,9 +18,9 @@ constexpr std::size_t end_size = 22, end64_size = 56, locator_size = 20, directo
 constexpr std::uint32_t in_zip64 = 0xffffffff;  // stands for "the number is in the ZIP64 record"
 constexpr std::size_t deflate_ratio = 1032;     // the best that deflate can do
 
-std::uint16_t u16(View bytes, std::size_t at) { return little_endian<std::uint16_t>(bytes.subspan(at, 2)); }
-std::uint32_t u32(View bytes, std::size_t at) { return little_endian<std::uint32_t>(bytes.subspan(at, 4)); }
-std::uint64_t u64(View bytes, std::size_t at) { return little_endian<std::uint64_t>(bytes.subspan(at, 8)); }
+std::uint16_t u16(Span bytes, std::size_t at) { return little_endian<std::uint16_t>(bytes.subspan(at, 2)); }
+std::uint32_t u32(Span bytes, std::size_t at) { return little_endian<std::uint32_t>(bytes.subspan(at, 4)); }
+std::uint64_t u64(Span bytes, std::size_t at) { return little_endian<std::uint64_t>(bytes.subspan(at, 8)); }
 
 Bytes read_range(const ByteSource& source, std::size_t begin, std::size_t size) {
   Bytes bytes(size);
@@ -60,11 +60,11 @@ std::optional<std::pair<std::size_t, Directory>> find_end64(const ByteSource& so
 }
 
 /// Replaces the numbers that the directory entry leaves to its ZIP64 extra field. False when the field is too short.
-bool apply_zip64(View extra, std::uint64_t& size, std::uint64_t& packed, std::uint64_t& begin) {
+bool apply_zip64(Span extra, std::uint64_t& size, std::uint64_t& packed, std::uint64_t& begin) {
   while (extra.size() >= 4) {
     const std::size_t length = u16(extra, 2);
     if (length > extra.size() - 4) return false;
-    View field = extra.subspan(4, length);
+    Span field = extra.subspan(4, length);
     const bool zip64 = u16(extra, 0) == 1;
     extra = extra.subspan(4 + length);
     if (!zip64) continue;
@@ -99,7 +99,7 @@ void ZipReader::read_directory(std::size_t begin, std::size_t size, std::uint64_
         size, count);
   entries_.reserve(count);
   const Bytes directory = read_range(source_, begin, size);
-  View rest = directory;
+  Span rest = directory;
   for (std::uint64_t i = 0; i < count; ++i) {
     bool good = rest.size() >= directory_size && u32(rest, 0) == directory_magic;
     check(good, op_, "{}: entry {} of its ZIP directory is damaged", source_.name, i);

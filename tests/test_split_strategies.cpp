@@ -103,7 +103,9 @@ TEST_CASE("split layers of an MLP train the serial run's model") {
 }
 
 TEST_CASE("split layers of a residual network train the serial run's model, batch norm's statistics included") {
-  compare_all(setup([] { return cifar_resnet(8, {.input = {8, 8, 1}}); }, {8, 8, 1}), 1e-11);
+  Setup s = setup([] { return cifar_resnet(8, {.input = {8, 8, 1}}); }, {8, 8, 1});
+  s.samples = 34, s.batch = 6;  // of the last batch 4
+  compare_all(s, 1e-11);
 }
 
 TEST_CASE("on integers split layers equal serial bit by bit") {
