@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "framework/tensor.h"
+#include "framework/ledger.h"
 
 namespace trireme {
 
@@ -22,6 +22,8 @@ struct Block {
   void* data;
   std::size_t bytes;
   Device device;
+  MemoryUse use = MemoryUse::activations;
+  std::shared_ptr<Ledger> ledger;  // charged with the bytes; null: nobody counts
 };
 
 /// y += x, not recorded.

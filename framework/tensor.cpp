@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/launch.h"
+#include "framework/ledger.h"
 #include "framework/tape.h"
 #include "kernels/elementwise.h"
 #include "kernels/runtime.h"
@@ -46,8 +47,16 @@ Shape resolve(const Shape& from, Shape to) {
 
 // Never null, also for no bytes: an empty tensor is defined.
 Block::Block(std::size_t n, Device d)
-    : data(runtime(d.kind).allocate(std::max<std::size_t>(n, 1), d)), bytes(n), device(d) {}
-Block::~Block() { runtime(device.kind).release(data, std::max<std::size_t>(bytes, 1), device); }
+    : data(runtime(d.kind).allocate(std::max<std::size_t>(n, 1), d)), bytes(n), device(d) {
+  if (const LedgerScope* scope = LedgerScope::current()) {
+    use = scope->use(), ledger = scope->ledger();
+    ledger->add(use, static_cast<Index>(bytes));
+  }
+}
+Block::~Block() {
+  if (ledger) ledger->add(use, -static_cast<Index>(bytes));
+  runtime(device.kind).release(data, std::max<std::size_t>(bytes, 1), device);
+}
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   for (Index extent : shape) check(extent >= 0, "empty", "{} is not a shape: extents are >= 0", shape);

@@ -18,6 +18,8 @@ class Runtime {
   /// Gives the memory behind part of a block back until it is written again, as far as the machine can. Its contents
   /// are lost, whatever their size (the host's become zeros: nothing may live on by luck). in_use() still counts it.
   virtual void discard(void* /*from*/, std::size_t /*bytes*/, Device) noexcept {}
+  /// How many bytes of part of a block have memory behind them now, as far as the machine tells: all.
+  virtual std::size_t resident(const void* /*from*/, std::size_t bytes, Device) const { return bytes; }
   /// Bytes handed out now, and the most ever since reset_peak().
   virtual std::size_t in_use() const = 0;
   virtual std::size_t peak() const = 0;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/runtime.h"
 #include "parallel/shards.h"
 #include "parallel/split/split.h"
 #include "parallel/verbs.h"
@@ -13,15 +12,6 @@ namespace {
 
 Work reduce(Verb verb, Communicator& comm, const Tensor& gradients) {
   return verb == Verb::reduce_scatter ? reduce_shards(comm, gradients) : comm.all_reduce(gradients);
-}
-
-/// Gives back the memory of a slice of a flat block, but for a shard of it.
-void drop(const Flat& flat, const Slice& slice, const Slice& shard) {
-  for (const Slice& others : {Slice{slice.begin, shard.begin}, Slice{shard.end, slice.end}})
-    for (const Slice& s : flat.cut(others)) {
-      const View v = flat.rows(s.begin, s.end).view();
-      runtime(v.device.kind).discard(v.data, static_cast<std::size_t>(v.bytes()), v.device);
-    }
 }
 
 }  // namespace
@@ -130,6 +120,8 @@ void Executor::prepare_updates() {
 void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update) {
   const int n = static_cast<int>(slots_.size());
   if (recorder_) recorder_->clear(slots_.size());
+  std::optional<LedgerScope> counted;
+  if (recorder_) counted.emplace(recorder_->ledger());
   for (ActionId id = 0; id < n; ++id) finish(id);  // what a refused step left
   tapes_.begin(x, y);
   if (buckets_) buckets_->arm(false);
@@ -146,6 +138,7 @@ void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, cons
     optimizer_.finish();
   }
   for (ActionId id = 0; id < n; ++id) finish(id);
+  if (recorder_) recorder_->see(optimizer_.parameters());
 }
 
 void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& before_update) {
@@ -179,8 +172,13 @@ void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& b
       s.pending = s.comm != nullptr;
       if (s.comm) s.works.push_back(hand_out(a, *s.comm, values(a.slice)));
       break;
-    case Verb::drop_gradients: drop(optimizer_.parameters().grads(), a.slice, s.shard); break;
-    case Verb::drop_values: drop(optimizer_.parameters().values(), a.slice, s.shard); break;
+    case Verb::drop_gradients:
+    case Verb::drop_values: {
+      Parameters& p = optimizer_.parameters();
+      if (recorder_) recorder_->see(p);
+      give_back(a.verb == Verb::drop_values ? p.values() : p.grads(), a.slice, s.shard);
+      break;
+    }
     case Verb::average:
       if (s.comm) start_average(a, s);
       break;
@@ -323,6 +321,7 @@ void Executor::each_buffer(const Slice& packed, F&& f) {
 void Executor::start_average(const Action& a, Slot& s) {
   const NoGrad off;
   auto& buffers = optimizer_.parameters().buffers();
+  const LedgerScope packed(MemoryUse::packed);
   if (!s.buffer) s.buffer = Tensor::empty({a.slice.size()}, buffers.at(0).tensor.dtype(), buffers[0].tensor.device());
   each_buffer(a.slice, [&](const Tensor& b, Index begin, Index end) {
     s.buffer.rows(begin, end).copy_from(b.reshape({b.numel()}));

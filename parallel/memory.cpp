@@ -11,8 +11,11 @@
 namespace trireme {
 namespace {
 
+struct Kept {
+  Index activations = 0, halos = 0;
+};
 /// The most bytes that the role's micro-batches keep at once, in list order.
-Index peak_activations(const Plan& plan, const Role& role) {
+Kept peak_kept(const Plan& plan, const Role& role) {
   const auto stretches = find_stretches(role, static_cast<int>(plan.parts.size()));
   auto stretch_of = [&](int part) {
     for (const Stretch& s : stretches)
@@ -21,17 +24,21 @@ Index peak_activations(const Plan& plan, const Role& role) {
   };
   bool frees = false;
   for (const Action& a : role.actions) frees = frees || a.verb == Verb::free;
-  std::map<std::pair<int, int>, Index> alive;  // part, micro
-  Index now = 0, most = 0;
-  auto land = [&](int part, int micro) { now -= std::exchange(alive[{part, micro}], 0); };
+  std::map<std::pair<int, int>, Kept> alive;  // part, micro
+  Kept now, most;
+  auto land = [&](int part, int micro) {
+    const Kept gone = std::exchange(alive[{part, micro}], {});
+    now.activations -= gone.activations, now.halos -= gone.halos;
+  };
   for (const Action& a : role.actions) {
     if (a.verb == Verb::forward) {
       const bool arrives = a.part > 0 && stretch_of(a.part).first == a.part;
-      Index& held = alive[{a.part, a.micro}];
-      held = plan.parts[a.part].cost.saved + (arrives ? plan.parts[a.part - 1].cost.output : 0);
-      now += held;
+      const PartCost& cost = plan.parts[a.part].cost;
+      Kept& held = alive[{a.part, a.micro}];
+      held = {cost.saved + (arrives ? plan.parts[a.part - 1].cost.output : 0), cost.halo};
+      now.activations += held.activations, now.halos += held.halos;
     }
-    most = std::max(most, now);
+    most.activations = std::max(most.activations, now.activations), most.halos = std::max(most.halos, now.halos);
     if (!frees && completes(a)) land(a.part, a.micro);
     if (a.verb == Verb::free)
       for (int p = stretch_of(a.part).first; p < stretch_of(a.part).end; ++p) land(p, a.micro);
@@ -64,33 +71,41 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
       if (a.verb == Verb::drop_gradients) dropped += others_of(plan, a);
     }
     std::map<Index, Index> weights;  // dropped and gathered in every micro-batch, but held once
+    Index largest_unit = 0;          // others' part of what is gathered at a time
     for (const Action& a : role.actions)
       if (a.verb == Verb::drop_values) weights[a.slice.begin] = others_of(plan, a);
+    for (auto& [begin, others] : weights) largest_unit = std::max(largest_unit, others);
     for (auto& [begin, others] : weights) gathered += others;
     RankMemory m;
     m.weights = (whole - gathered + plan.buffers) * options.element;
-    if (gathered > 0) m.weights += largest(plan, role, Verb::all_gather, options.element);
+    m.weights += largest_unit * options.element;
     m.gradients = whole * options.element;
     if (dropped > 0 && plan.roles.size() == 1)
       m.gradients = std::min(m.gradients, (whole - dropped) * options.element +
                                               2 * largest(plan, role, Verb::reduce_scatter, options.element));
     m.optimizer = own * options.element * options.states;
-    m.activations = peak_activations(plan, role);
+    const Kept kept = peak_kept(plan, role);
+    m.activations = kept.activations, m.halos = kept.halos;
     m.packed = largest(plan, role, Verb::average, options.element);
     all.push_back(m);
   }
   return all;
 }
 
-std::string memory_table(const Plan& plan, const std::vector<RankMemory>& all) {
-  std::string text = fmt::format("{:<16} {:>12} {:>12} {:>12} {:>12} {:>12} {:>12}\n", "MB per rank", "weights",
-                                 "gradients", "optimizer", "activations", "packed", "total");
-  auto mb = [](Index bytes) { return static_cast<double>(bytes) / 1e6; };
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    const RankMemory& m = all[r];
-    text +=
-        fmt::format("{:<16} {:>12.2f} {:>12.2f} {:>12.2f} {:>12.2f} {:>12.2f} {:>12.2f}\n", plan.roles[r].name,
-                    mb(m.weights), mb(m.gradients), mb(m.optimizer), mb(m.activations), mb(m.packed), mb(m.total()));
+std::string memory_table(const Plan& plan, const std::vector<RankMemory>& predicted,
+                         const std::vector<RankMemory>& measured, const std::vector<int>& roles) {
+  std::string text = fmt::format("{:<20} {:>10} {:>10} {:>10} {:>11} {:>10} {:>10} {:>10}\n", "MB per rank", "weights",
+                                 "gradients", "optimizer", "activations", "halos", "packed", "total");
+  const auto line = [&](const std::string& name, const RankMemory& m) {
+    auto mb = [](Index bytes) { return static_cast<double>(bytes) / 1e6; };
+    text += fmt::format("{:<20} {:>10.2f} {:>10.2f} {:>10.2f} {:>11.2f} {:>10.2f} {:>10.2f} {:>10.2f}\n", name,
+                        mb(m.weights), mb(m.gradients), mb(m.optimizer), mb(m.activations), mb(m.halos), mb(m.packed),
+                        mb(m.total()));
+  };
+  for (std::size_t r = 0; r < predicted.size(); ++r) {
+    line(plan.roles[r].name + (measured.empty() ? "" : ", predicted"), predicted[r]);
+    for (std::size_t rank = 0; rank < measured.size(); ++rank)
+      if (roles[rank] == static_cast<int>(r)) line(fmt::format("  rank {}, measured", rank), measured[rank]);
   }
   return text;
 }

@@ -13,8 +13,9 @@ struct RankMemory {
   Index gradients = 0;    ///< with the buckets on their way, which are parts of the same block
   Index optimizer = 0;    ///< state, of what the rank updates
   Index activations = 0;  ///< kept for backward by the micro-batches in flight, and what came over cuts for them
-  Index packed = 0;       ///< running statistics on their way
-  Index total() const { return weights + gradients + optimizer + activations + packed; }
+  Index halos = 0;        ///< of images that are cut: what neighbours sent, kept as long
+  Index packed = 0;       ///< copies on their way: running statistics
+  Index total() const { return weights + gradients + optimizer + activations + halos + packed; }
 };
 
 struct MemoryOptions {
@@ -22,10 +23,11 @@ struct MemoryOptions {
   int states = 1;     ///< numbers of optimizer state per parameter: sgd with momentum 1, adam 2
 };
 /// By role. Every rank sets addresses aside for the whole blocks of weights and gradients; counted is what its role
-/// writes to: under zero(2, 3) a shard, and what is gathered or on its way. Halos of split layers are part of what
-/// their parts keep. Not in it: what a kernel needs for the time of a call.
+/// writes to: under zero(2, 3) a shard, and what is gathered or on its way. Not in it: gradients of activations, and
+/// what kernels need for the time of a call.
 std::vector<RankMemory> predict_memory(const Plan&, const MemoryOptions& = {});
-/// A table with one line per role.
-std::string memory_table(const Plan&, const std::vector<RankMemory>&);
+/// A table with one line per role, and under it one for each of its ranks that was measured. roles: by rank.
+std::string memory_table(const Plan&, const std::vector<RankMemory>& predicted,
+                         const std::vector<RankMemory>& measured = {}, const std::vector<int>& roles = {});
 
 }  // namespace trireme

@@ -68,6 +68,7 @@ struct PartCost {
   double forward = 0, backward_input = 0, backward_weight = 0;  ///< seconds
   Index saved = 0;                                              ///< bytes kept from forward for backward
   Index output = 0;                                             ///< bytes that cross a cut behind the part
+  Index halo = 0;                                               ///< bytes that neighbours send, kept as long as saved
   bool operator==(const PartCost&) const = default;
 };
 /// What a plan knows of a model: the slice of the flat block behind each part, in forward order. The cost is no part of

@@ -1,14 +1,39 @@
 #include "parallel/recorder.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <limits>
+
+#include "kernels/runtime.h"
 
 namespace trireme {
 namespace {
 
+Index resident(const Flat& flat) {
+  Index bytes = 0;
+  for (const Tensor& block : flat.blocks()) {
+    const View v = block.view();
+    bytes += static_cast<Index>(runtime(v.device.kind).resident(v.data, static_cast<std::size_t>(v.bytes()), v.device));
+  }
+  return bytes;
+}
+
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
+
+void Recorder::clear(std::size_t actions) {
+  times_.assign(actions, {0, 0});
+  weights_ = gradients_ = 0;
+  ledger_->reset_peaks();
+}
+
+void Recorder::see(const Parameters& p) {
+  Index weights = resident(p.values());
+  for (auto& b : p.buffers()) weights += b.tensor.view().bytes();
+  weights_ = std::max(weights_, weights), gradients_ = std::max(gradients_, resident(p.grads()));
+}
 
 void Recorder::begin(ActionId id) {
   auto& begin = times_[static_cast<std::size_t>(id)].first;
@@ -41,6 +66,22 @@ Timeline Recorder::gather(Communicator& world, int role) const {
   }
   for (Span& s : timeline.spans) s.begin -= zero, s.end -= zero;
   return timeline;
+}
+
+std::vector<RankMemory> Recorder::gather_memory(Communicator& world, const Optimizer& optimizer) const {
+  RankMemory m{.weights = weights_,
+               .gradients = gradients_,
+               .activations = ledger_->peak(MemoryUse::activations),
+               .halos = ledger_->peak(MemoryUse::halos),
+               .packed = ledger_->peak(MemoryUse::packed)};
+  for (auto& [name, state] : optimizer.state()) m.optimizer += state.numel() * size_of(state.dtype());
+  std::vector<RankMemory> ranks(static_cast<std::size_t>(world.size()));
+  constexpr Index fields = sizeof(RankMemory) / sizeof(Index);
+  const Tensor mine = Tensor::empty({fields}, DType::i64), all = Tensor::empty({fields * world.size()}, DType::i64);
+  std::memcpy(mine.data<char>(), &m, sizeof m);
+  world.all_gather(all, mine).wait();
+  std::memcpy(ranks.data(), all.data<char>(), ranks.size() * sizeof m);
+  return ranks;
 }
 
 }  // namespace trireme

@@ -1,5 +1,7 @@
 #include "parallel/shards.h"
 
+#include "kernels/runtime.h"
+
 namespace trireme {
 namespace {
 
@@ -21,6 +23,14 @@ Slice shard_of(const Slice& slice, int rank, int ranks) {
 Slice shard_of(const Action& a, int rank, int ranks) {
   if (a.peer.root < 0) return shard_of(a.slice, rank, ranks);
   return rank == a.peer.root ? a.slice : Slice{a.slice.end, a.slice.end};
+}
+
+void give_back(const Flat& flat, const Slice& slice, const Slice& but) {
+  for (const Slice& others : {Slice{slice.begin, but.begin}, Slice{but.end, slice.end}})
+    for (const Slice& s : flat.cut(others)) {
+      const View v = flat.rows(s.begin, s.end).view();
+      runtime(v.device.kind).discard(v.data, static_cast<std::size_t>(v.bytes()), v.device);
+    }
 }
 
 // The equal shares are one collective; of the remainder, less than one element per rank, everybody gets everything.

@@ -10,6 +10,8 @@ namespace trireme {
 Slice shard_of(const Slice& slice, int rank, int ranks);
 /// The same of an action that has them share its slice: all of it for its root, if it has one, and nothing for others.
 Slice shard_of(const Action&, int rank, int ranks);
+/// Gives back the memory of a slice, but for a stretch of it.
+void give_back(const Flat&, const Slice&, const Slice& but);
 /// Sums x [n], the gradients of a slice, so that each rank holds the sum of its own shard; the rest of x is undefined.
 Work reduce_shards(Communicator&, const Tensor& x);
 /// From each rank its own shard of x [n], so that all hold the whole of it.

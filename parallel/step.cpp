@@ -163,6 +163,7 @@ void compare(Communicator& world, const Plan& plan, const std::string& what) {
 }
 
 void sum_in_place(Communicator& comm, const View& v) {
+  const LedgerScope packed(MemoryUse::packed);
   const Tensor t = Tensor::empty(v.shape, v.dtype, v.device);
   runtime(v.device.kind).copy(t.view().data, v.data, static_cast<std::size_t>(v.bytes()), v.device);
   comm.all_reduce(t).wait();
@@ -204,6 +205,7 @@ struct Step::Impl {
       drops = drops || a.verb == Verb::drop_values;
     }
     if (plan.roles.size() > 1) stages = mesh.comm(plan.role_axis).split(0, mesh.index(plan.role_axis));
+    give_back_others();
     if (mesh.size(axis) > 1) join(mesh.comm(axis));
   }
 
@@ -221,6 +223,7 @@ struct Step::Impl {
   Tensor run(const Tensor& x, const Tensor& y);
   void gather();
   void gather_stages();
+  void give_back_others();
   void share_loss();
   bool gradients_finite();
   Pass make_pass(Index rows);
@@ -245,7 +248,8 @@ struct Step::Impl {
   std::unique_ptr<Communicator> stages;      // along the role axis; null: one role
   std::vector<Action> shared;                // updates that the ranks along axis share
   bool drops = false;                        // weights of others' shards are not here between their uses
-  std::int64_t gathered = 0;                 // step of the last gather
+  std::int64_t gathered = -1;                // step of the last gather
+  bool whole = true;                         // weights of other stages are here
   Tensor global_loss;
   Work loss_work;
 };
@@ -284,6 +288,7 @@ Tensor Step::Impl::run(const Tensor& x, const Tensor& y) {
   check(x.rank() > 0 && y.rank() > 0 && x.dim(0) == y.dim(0), "step", "x {} and y {} must have one row per sample",
         x.shape(), y.shape());
   PassScope scope(make_pass(x.dim(0)));
+  give_back_others();
   executor->run(
       x, y,
       [this](const Tensor& share) {
@@ -323,7 +328,21 @@ void Step::Impl::gather() {
   if (stages) gather_stages();
 }
 
+/// Weights and gradients of other stages take no memory here, but between a gather() and the next step.
+void Step::Impl::give_back_others() {
+  if (!stages || !std::exchange(whole, false)) return;
+  Index end = 0;
+  auto own = plan.updated(static_cast<std::size_t>(role()));
+  own.push_back({parameters.size(), parameters.size()});
+  for (const Slice& s : own) {
+    const Slice others{end, s.begin}, none{s.begin, s.begin};
+    give_back(parameters.values(), others, none), give_back(parameters.grads(), others, none);
+    end = s.end;
+  }
+}
+
 void Step::Impl::gather_stages() {
+  whole = true;
   std::vector<Work> works;
   auto copy = [&](const Tensor& t, int stage) { works.push_back(stages->broadcast(t, stage)); };
   for (int r = 0; r < stages->size(); ++r)
@@ -343,7 +362,9 @@ void Step::Impl::gather_stages() {
 
 /// Of all stages and shards. (Ranks that share the batch without shards hold the same sums.)
 bool Step::Impl::gradients_finite() {
-  const Tensor all = Tensor::full({1}, std::isfinite(optimizer.grad_norm()) ? 1 : 0, DType::i64);
+  bool finite = true;
+  for (const Slice& s : executor->updated()) finite = std::isfinite(optimizer.grad_norm(s)) && finite;
+  const Tensor all = Tensor::full({1}, finite ? 1 : 0, DType::i64);
   if (sums && !shared.empty()) sums->all_reduce(all, ReduceOp::min).wait();
   if (stages) stages->all_reduce(all, ReduceOp::min).wait();
   return all.item() == 1;
@@ -387,6 +408,9 @@ bool Step::divided() const {
   return std::any_of(entries.begin(), entries.end(), [](const Parameters::Entry& e) { return is_part(e.tensor); });
 }
 void Step::record(bool on) { impl_->executor->record(on ? &impl_->recorder : nullptr); }
+std::vector<RankMemory> Step::memory() {
+  return impl_->recorder.gather_memory(impl_->mesh.world().comm(), impl_->optimizer);
+}
 Timeline Step::timeline() { return impl_->recorder.gather(impl_->mesh.world().comm(), impl_->role()); }
 Module& Step::model() { return impl_->model; }
 

@@ -8,6 +8,7 @@
 
 #include "framework/ops.h"
 #include "framework/optimizer.h"
+#include "parallel/memory.h"
 #include "parallel/mesh.h"
 #include "parallel/strategy.h"
 #include "parallel/timeline.h"
@@ -59,16 +60,17 @@ class Step {
   Tensor operator()(const Tensor& x, const Tensor& y);
   BatchShard shard() const;
   /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating or
-  /// saving. Every rank holds the whole blocks of weights and gradients (a pipeline divides activations and work, not
-  /// these), but a stage trains its own slices only; what it holds of the others is as old as the last gather().
-  /// Optimizer state is held only for what this rank updates (less under zero), from gather() to the next step for all.
-  /// A collective call; free without stages or zero.
+  /// saving. Between gather() and the next step every rank has all weights; else a stage has its own, and the others
+  /// read as zeros. Optimizer state is held only for what this rank updates (less under zero), from gather() to the
+  /// next step for all. A collective call; free without stages or zero.
   void gather();
 
-  /// From now on each step's actions are timed.
+  /// From now on each step's actions are timed, and its memory is counted.
   void record(bool on);
   /// When they ran, on all ranks, in the last step that was recorded. A collective call.
   Timeline timeline();
+  /// What each rank held at most in that step. A collective call.
+  std::vector<RankMemory> memory();
 
   /// Whether ranks hold different parts of weights (strategies tensor, one_weird): then all of them must evaluate
   /// model() on the rows of shard(), save and load together, each reading the file.

@@ -7,7 +7,6 @@
 #include "framework/layers.h"
 #include "framework/tape.h"
 #include "parallel/draw.h"
-#include "parallel/memory.h"
 #include "parallel/part_costs.h"
 #include "parallel/strategy.h"
 #include "tests/catch.h"
@@ -231,25 +230,4 @@ TEST_CASE("the costs of parts are measured, and nothing of the model moves") {
   CHECK(parameters.values().to_vector() == values);
   CHECK(parameters.buffers()[0].tensor.to_vector() == mean);
   CHECK(!has_grad(parameters.entries()[0].tensor));
-}
-
-TEST_CASE("memory is predicted by use: stages divide what they update, micro-batches in flight keep activations") {
-  const Plan alone = serial(equal_parts(4, 100), 400);
-  const RankMemory m = predict_memory(alone, {.element = 4, .states = 2})[0];
-  CHECK((m.weights == 1600 && m.gradients == 1600 && m.optimizer == 3200 && m.activations == 4 * 8 && m.packed == 0));
-  const auto stages = pipeline({.micro = 8, .schedule = "1f1b", .partition = "even"})(
-      serial(equal_parts(4, 100), 400, 0, {{"pipe", 4}}));
-  for (int r = 0; r < 4; ++r) {
-    const RankMemory s = predict_memory(stages)[static_cast<std::size_t>(r)];
-    CHECK((s.weights == 400 && s.gradients == 400 && s.optimizer == 400));
-    CHECK(s.activations == (4 - r) * (8 + (r > 0 ? 100 : 0)));
-  }
-  auto sharded = [&](int stage) {
-    Plan plan = serial(equal_parts(4, 100), 400, 0, {{"data", 4}});
-    return predict_memory((data_parallel({.first_bucket = 100, .bucket = 100}) | zero(stage))(plan))[0];
-  };
-  CHECK((sharded(1).optimizer == 400 && sharded(1).gradients == 1600 && sharded(1).weights == 1600));
-  CHECK((sharded(2).gradients == 400 + 2 * 400 && sharded(2).weights == 1600));
-  CHECK((sharded(3).gradients == 400 + 2 * 400 && sharded(3).weights == 400 + 400));
-  CHECK(memory_table(stages, predict_memory(stages)).find("stage 3") != std::string::npos);
 }

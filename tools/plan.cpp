@@ -13,6 +13,7 @@
 #include "parallel/memory.h"
 #include "parallel/part_costs.h"
 #include "parallel/simulate.h"
+#include "parallel/split/predict.h"
 #include "parallel/step.h"
 #include "tools/commands.h"
 #include "tools/recipe.h"
@@ -84,8 +85,7 @@ void print_costs(const Plan& plan, Index rows, bool measured) {
 struct Picture {
   Plan plan;
   Timeline timeline;
-  // Bytes of tensors, all ranks together: before the step, and the most in its midst beyond that.
-  std::size_t held = 0, more = 0;
+  std::vector<RankMemory> memory = {};  // by rank; empty: not measured
 };
 
 /// Numbers of state that the config's optimizer has per parameter.
@@ -93,27 +93,6 @@ int states_of(const Config& config, Parameters& parameters) {
   Optimizer optimizer(parameters, make_recipe(config, 1000));
   optimizer.keep({});
   return static_cast<int>(optimizer.state().size());
-}
-
-/// Predicted by role; and, after a run, its sums over all ranks beside what was measured.
-void print_memory(const Plan& plan, const MemoryOptions& options, const Picture* ran) {
-  const auto roles = predict_memory(plan, options);
-  fmt::print("\n{}", memory_table(plan, roles));
-  if (!ran) return;
-  Index held = 0, more = 0;
-  for (int role : ran->timeline.roles) {
-    const RankMemory& m = roles[static_cast<std::size_t>(role)];
-    held += (2 * plan.parameters + plan.buffers) * options.element + m.optimizer;
-    more += m.activations + m.packed;
-  }
-  auto mb = [](auto bytes) { return static_cast<double>(bytes) / 1e6; };
-  fmt::print(
-      "all ranks, MB: held between steps {:.2f} predicted, {:.2f} measured (each rank sets aside whole blocks of "
-      "weights "
-      "and gradients);\n  more in a step: {:.2f} predicted for activations, {:.2f} measured with what kernels need for "
-      "a "
-      "call\n",
-      mb(held), mb(ran->held), mb(more), mb(ran->more));
 }
 
 void print_simulation(const Plan& plan, const Simulation& s) {
@@ -129,8 +108,6 @@ void print_simulation(const Plan& plan, const Simulation& s) {
 Picture measure(const Config& config, const Strategy& strategy, const std::vector<Axis>& mesh_axes, Subject& subject,
                 Index rows) {
   Picture picture;
-  Runtime& memory = runtime(DeviceKind::cpu);
-  const std::size_t before = memory.in_use();
   const ModelOptions shape = subject.shape;
   const Dataset data = Synthetic({.size = config.data.batch, .shape = shape.input, .classes = shape.classes});
   const Tensor example = subject.input(rows);
@@ -142,14 +119,11 @@ Picture measure(const Config& config, const Strategy& strategy, const std::vecto
     auto batch = loader.begin();
     for (int run = 0; run < 4; ++run) {
       step.record(run == 3);
-      world.comm().barrier();
-      if (world.main()) picture.held = memory.in_use(), memory.reset_peak();
-      world.comm().barrier();
       (void)step(batch->x, batch->y).item();
     }
     Timeline all = step.timeline();
-    if (!world.main()) return;
-    picture = {step.plan(), std::move(all), picture.held - before, memory.peak() - picture.held};
+    auto memory = step.memory();
+    if (world.main()) picture = {step.plan(), std::move(all), std::move(memory)};
   });
   return picture;
 }
@@ -168,8 +142,9 @@ int plan_show(const Config& config, const PlanOptions& options) {
   const Index rows = std::max<Index>(1, (config.data.batch + shares - 1) / shares);
   const bool measured = options.cost == "measured";
   constexpr double each = 1e-3;  // seconds: of every part's forward and backward halves, where all cost the same
-  const auto costs = measured ? measure_costs(subject.chain, subject.parameters, subject.input(rows))
-                              : std::vector<PartCost>(parts.size(), {each, each, each});
+  auto costs = measured ? measure_costs(subject.chain, subject.parameters, subject.input(rows))
+                        : std::vector<PartCost>(parts.size(), {each, each, each});
+  if (!strategy.split.image.empty()) predict_split(costs, subject.chain, subject.input(rows), mesh, strategy.split);
   for (std::size_t p = 0; p < parts.size(); ++p) parts[p].cost = costs[p];
   const Plan plan = subject.plan(strategy, std::move(parts), mesh);
   const auto faults = check(plan, size_along(mesh, "data"));
@@ -182,17 +157,22 @@ int plan_show(const Config& config, const PlanOptions& options) {
   print_costs(plan, rows, measured);
   print_simulation(plan, simulation);
   if (strategy.split.any())
-    fmt::print("predicted is the undivided model: what its layers cost when ranks share them, only --measure knows\n");
+    fmt::print(
+        "times are those of the undivided model: what its layers cost when ranks share them, only --measure knows\n");
   const MemoryOptions memory{.element = size_of(subject.parameters.dtype()),
                              .states = states_of(config, subject.parameters)};
-  if (!options.measure) print_memory(plan, memory, nullptr);
+  if (!options.measure) fmt::print("\n{}", memory_table(plan, predict_memory(plan, memory)));
   fmt::print("\n{}", gantt(plan, simulation.timeline, terminal_width()));
   Picture shown{plan, simulation.timeline};
   if (options.measure) {
     shown = measure(config, strategy, mesh, subject, rows);
     if (shown.plan.hash() != plan.hash()) fmt::print("\nthe run cut the model elsewhere:\n{}", shown.plan.to_string());
     fmt::print("\n{}", gantt(shown.plan, shown.timeline, terminal_width()));
-    print_memory(shown.plan, memory, &shown);
+    const bool same = shown.plan.parts.size() == plan.parts.size();  // else layers that are split brought parts along
+    for (std::size_t p = 0; same && p < plan.parts.size(); ++p) shown.plan.parts[p].cost = plan.parts[p].cost;
+    const Plan& predicted = same ? shown.plan : plan;
+    fmt::print("\n{}measured activations are with their gradients, and with what kernels need for a call\n",
+               memory_table(predicted, predict_memory(predicted, memory), shown.memory, shown.timeline.roles));
   }
   if (!options.trace.empty()) write_file(options.trace, trace_json(shown.plan, shown.timeline));
   if (!options.svg.empty()) write_file(options.svg, timeline_svg(shown.plan, shown.timeline));

@@ -28,6 +28,7 @@ namespace trireme {
 namespace {
 
 constexpr std::size_t line = 64, big = std::size_t{256} << 10;
+constexpr std::uintptr_t page = 4096;
 
 /// Classes: multiples of 64 bytes up to 512, then eight per power of two: at most an eighth is lost.
 constexpr int class_of(std::size_t bytes) {
@@ -73,13 +74,23 @@ class CpuRuntime final : public Runtime {
   }
 
   void discard(void* from, std::size_t bytes, Device) noexcept override {
-    constexpr std::uintptr_t page = 4096;
     char* const block = static_cast<char*>(from);
     const auto first = reinterpret_cast<std::uintptr_t>(from), last = first + bytes;
     const auto begin = std::min((first + page - 1) / page * page, last), end = std::max(last / page * page, begin);
     if (begin < end) (void)madvise(block + (begin - first), end - begin, MADV_DONTNEED);
     std::memset(block, 0, begin - first);
     std::memset(block + (end - first), 0, last - end);
+  }
+
+  std::size_t resident(const void* from, std::size_t bytes, Device) const override {
+    const auto first = reinterpret_cast<std::uintptr_t>(from), last = first + bytes;
+    const std::uintptr_t begin = first / page * page;
+    std::vector<unsigned char> there((last - begin + page - 1) / page);
+    if (mincore(reinterpret_cast<void*>(begin), last - begin, there.data()) != 0) return bytes;
+    std::size_t sum = 0;
+    for (std::size_t i = 0; i < there.size(); ++i)
+      if (there[i] & 1) sum += std::min(begin + (i + 1) * page, last) - std::max(begin + i * page, first);
+    return sum;
   }
 
   void copy(void* to, const void* from, std::size_t bytes, Device) override {

@@ -95,7 +95,8 @@ class Part {
 };
 
 Tensor Part::forward(const Tensor& w, const Tensor& bias) {
-  Exchange exchange(has_->grid(), halo_.line, route(halo_.have, halo_.want, halo_.line.me), x_, mine_.at);
+  Exchange exchange(has_->grid(), halo_.line, route(halo_.have, halo_.want, halo_.line.me), x_, mine_.at,
+                    MemoryUse::halos);
   const Tensor y = Tensor::empty(out_.size, x_.dtype(), x_.device());
   if (!whole_) launch<kernel::Conv>(y, x_, w, bias, View{}, padded());
   halos_ = exchange.wait();

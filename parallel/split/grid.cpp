@@ -11,6 +11,7 @@ namespace trireme {
 namespace {
 
 std::vector<Tensor> packed(const Route& route, const Tensor& x, const Shape& origin) {
+  const LedgerScope scope(MemoryUse::packed);
   std::vector<Tensor> sends;
   for (const auto& [peer, box] : route.sends) {
     sends.push_back(Tensor::empty(box.size, x.dtype(), x.device()));
@@ -65,6 +66,7 @@ void Grid::sum(const View& x, Axes axes) const {
   if (x.numel() == 0 || axes == 0) return;
   Runtime& device = runtime(x.device.kind);
   const auto bytes = static_cast<std::size_t>(x.bytes());
+  const LedgerScope packed(MemoryUse::packed);
   const Tensor sum = Tensor::empty(x.shape, x.dtype, x.device);
   device.copy(sum.view().data, x.data, bytes, x.device);
   for (int i = 0; i < this->axes(); ++i)
@@ -72,11 +74,13 @@ void Grid::sum(const View& x, Axes axes) const {
   device.copy(x.data, sum.view().data, bytes, x.device);
 }
 
-Exchange::Exchange(const Grid& grid, const Grid::Line& line, const Route& route, const Tensor& x, const Shape& origin)
-    : Exchange(grid, line, route, packed(route, x, origin), x.dtype(), x.device()) {}
+Exchange::Exchange(const Grid& grid, const Grid::Line& line, const Route& route, const Tensor& x, const Shape& origin,
+                   MemoryUse use)
+    : Exchange(grid, line, route, packed(route, x, origin), x.dtype(), x.device(), use) {}
 
 Exchange::Exchange(const Grid& grid, const Grid::Line& line, const Route& route, const std::vector<Tensor>& sends,
-                   DType dtype, Device device) {
+                   DType dtype, Device device, MemoryUse use) {
+  const LedgerScope scope(use);
   for (const auto& [peer, box] : route.recvs) {
     Tensor values = Tensor::empty(box.size, dtype, device);
     works_.push_back(grid.comm().recv(values, line.ranks[static_cast<std::size_t>(peer)]));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/ledger.h"
 #include "parallel/mesh.h"
 #include "parallel/split/halo.h"
 
@@ -51,9 +52,11 @@ class Grid {
 class Exchange {
  public:
   /// x is this rank's block, at `origin` of the whole; route's peers are positions in the line.
-  Exchange(const Grid&, const Grid::Line&, const Route&, const Tensor& x, const Shape& origin);
+  Exchange(const Grid&, const Grid::Line&, const Route&, const Tensor& x, const Shape& origin,
+           MemoryUse = MemoryUse::packed);
   /// sends: what goes to route's sends, box by box.
-  Exchange(const Grid&, const Grid::Line&, const Route&, const std::vector<Tensor>& sends, DType, Device);
+  Exchange(const Grid&, const Grid::Line&, const Route&, const std::vector<Tensor>& sends, DType, Device,
+           MemoryUse = MemoryUse::packed);
   struct Received {
     Box box;
     Tensor values;
