@@ -81,7 +81,7 @@ Strategy hybrid(const PipelineOptions& o, bool overlap = true) {
 
 }  // namespace
 
-TEST_CASE("every schedule on any number of stages trains what serial accumulation does") {
+TEST_CASE("every schedule on any number of stages trains what serial accumulation does", "[table]") {
   for (auto& model : models) {
     const Setup s = setup_of(model);
     for (int micro : {4, 6}) {
@@ -97,7 +97,7 @@ TEST_CASE("every schedule on any number of stages trains what serial accumulatio
   }
 }
 
-TEST_CASE("pipelines with data parallelism train what serial accumulation does, batch norm over the data axis") {
+TEST_CASE("pipelines with data parallelism train what serial accumulation does, batch norm over the data axis", "[table]") {
   for (auto& model : models) {
     Setup s = setup_of(model);
     s.samples = 41, s.batch = 20;
@@ -122,7 +122,7 @@ TEST_CASE("the order of a mesh's axes, and when gradients are reduced, change no
   }
 }
 
-TEST_CASE("accumulation with data parallelism trains what serial accumulation does") {
+TEST_CASE("accumulation with data parallelism trains what serial accumulation does", "[table]") {
   for (auto& model : models)
     for (int ranks : rank_counts({2, 3}))
       for (bool overlap : {true, false}) {
@@ -149,7 +149,7 @@ TEST_CASE("without batch norm accumulation is serial, ignored labels included") 
   }
 }
 
-TEST_CASE("on integers pipelines equal serial bit by bit") {
+TEST_CASE("on integers pipelines equal serial bit by bit", "[table]") {
   Setup s{.model =
               [] {
                 return with_integers(Sequential{Conv2d(1, 4, 3), relu, Conv2d(4, 4, 1), relu, MaxPool(2), flatten,
