@@ -11,6 +11,8 @@ struct Axis {
   bool operator==(const Axis&) const = default;
 };
 
+/// The names in "data+h".
+std::vector<std::string> names_in(const std::string& joined);
 /// Ranks along an axis, or several joined by + ("data+h"); 1 where there is none of the name.
 int size_along(const std::vector<Axis>&, const std::string& axis);
 

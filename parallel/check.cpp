@@ -13,13 +13,6 @@ namespace {
 
 bool overlap(const Slice& a, const Slice& b) { return a.begin < b.end && b.begin < a.end; }
 
-std::string data_axis(const Plan& plan) {
-  for (auto& role : plan.roles)
-    for (auto& a : role.actions)
-      if (is_reduction(a)) return a.peer.axis;
-  return "data";
-}
-
 void check_shape(const Plan& plan, Faults& faults) {
   for (auto& part : plan.parts)
     if (part.slice.begin < 0 || part.slice.end > plan.parameters || part.slice.size() < 0)
@@ -98,7 +91,7 @@ void check_gradients(const Plan& plan, const std::vector<Order>& orders, int dat
       bool ours = std::any_of(role.actions.begin(), role.actions.end(),
                               [&](const Action& a) { return completes(a) && a.part == p; });
       if (!ours || whole.size() <= 0) continue;
-      const bool divided = plan.parts[p].divided == data_axis(plan);  // each rank has weights of its own
+      const bool divided = plan.parts[p].divided == plan.reduced_axis();  // each rank has weights of its own
       std::vector<Index> cuts = {whole.begin, whole.end};
       for (auto& a : role.actions)
         if (is_reduction(a) || a.verb == Verb::update)
@@ -130,7 +123,7 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   check_updates(plan, faults);
   check_gradients(plan, orders, data_ranks, faults);
   auto lines = faults.take();
-  check_messages(plan, data_axis(plan), data_ranks, lines);
+  check_messages(plan, plan.reduced_axis(), data_ranks, lines);
   return lines;
 }
 

@@ -9,15 +9,22 @@ namespace {
 /// Positions of the axes that a name, or several joined by +, stand for.
 std::vector<std::size_t> find(const std::vector<Axis>& axes, const std::string& axis) {
   std::vector<std::size_t> found;
-  for (std::size_t begin = 0, end; begin <= axis.size(); begin = end + 1) {
-    end = std::min(axis.find('+', begin), axis.size());
+  for (const std::string& name : names_in(axis))
     for (std::size_t i = 0; i < axes.size(); ++i)
-      if (axes[i].name == axis.substr(begin, end - begin)) found.push_back(i);
-  }
+      if (axes[i].name == name) found.push_back(i);
   return found;
 }
 
 }  // namespace
+
+std::vector<std::string> names_in(const std::string& joined) {
+  std::vector<std::string> names;
+  for (std::size_t begin = 0, end; begin <= joined.size(); begin = end + 1) {
+    end = std::min(joined.find('+', begin), joined.size());
+    names.push_back(joined.substr(begin, end - begin));
+  }
+  return names;
+}
 
 int size_along(const std::vector<Axis>& axes, const std::string& axis) {
   int product = 1;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "parallel/verbs.h"
+
 namespace trireme {
 namespace {
 
@@ -68,6 +70,13 @@ int Plan::role_of(int part) const {
     for (auto& a : roles[r].actions)
       if (a.verb == Verb::forward && a.part == part) return static_cast<int>(r);
   return -1;
+}
+
+std::string Plan::reduced_axis() const {
+  for (auto& role : roles)
+    for (auto& a : role.actions)
+      if (is_reduction(a)) return a.peer.axis;
+  return "data";
 }
 
 std::vector<Slice> Plan::updated(std::size_t role) const {

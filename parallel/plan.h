@@ -96,6 +96,8 @@ struct Plan {
 
   int size(const std::string& axis) const;  ///< ranks along it; 1 where the mesh has no such axis
   int role_of(int part) const;              ///< the role that runs it forward; -1: none
+  /// The axis over which gradients are summed, or several joined by + ("data+h"); "data" where none are.
+  std::string reduced_axis() const;
   /// What role r changes, in order: the slices of its updates, neighbours joined.
   std::vector<Slice> updated(std::size_t role) const;
   std::string to_string() const;  ///< a table, one action a line

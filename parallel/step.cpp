@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "framework/pass.h"
 #include "framework/spread.h"
@@ -12,6 +11,7 @@
 #include "parallel/executor.h"
 #include "parallel/non_finite.h"
 #include "parallel/part_costs.h"
+#include "parallel/preflight.h"
 #include "parallel/shards.h"
 #include "parallel/split/split.h"
 
@@ -22,28 +22,11 @@ namespace {
 /// step would cost too much.
 constexpr std::int64_t gradient_check_period = 64;
 
-/// The mesh axis over which a plan sums gradients.
-std::string reduced_axis(const Plan& plan) {
-  for (auto& role : plan.roles)
-    for (auto& a : role.actions)
-      if (a.verb == Verb::all_reduce || a.verb == Verb::reduce_scatter) return a.peer.axis;
-  return "data";
-}
-
-std::vector<std::string> names_of(const std::string& joined) {
-  std::vector<std::string> names;
-  for (std::size_t begin = 0, end; begin <= joined.size(); begin = end + 1) {
-    end = std::min(joined.find('+', begin), joined.size());
-    names.push_back(joined.substr(begin, end - begin));
-  }
-  return names;
-}
-
 /// Of the axes that gradients are summed over, those along which ranks have different rows of the batch: not those that
 /// cut images.
 std::string batch_axis(const std::string& reduced, const SplitOptions& split) {
   std::string batch;
-  for (const std::string& name : names_of(reduced))
+  for (const std::string& name : names_in(reduced))
     if (std::find(split.image.begin(), split.image.end(), name) == split.image.end())
       batch += (batch.empty() ? "" : "+") + name;
   return batch;
@@ -98,68 +81,11 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, Parameters& paramet
   return strategy(serial(std::move(parts), parameters.size(), buffers, mesh.axes()));
 }
 
-/// Axes of the mesh along which the ranks hold one model and run one plan.
-std::vector<std::string> used_axes(const Plan& plan) {
-  std::vector<std::string> axes = names_of(reduced_axis(plan));
-  if (plan.roles.size() > 1) axes.push_back(plan.role_axis);
-  return axes;
-}
-
-void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::string>& layer_axes) {
-  auto axes = used_axes(plan);
-  axes.insert(axes.end(), layer_axes.begin(), layer_axes.end());
-  for (auto& a : mesh.axes())
-    check(a.size == 1 || std::find(axes.begin(), axes.end(), a.name) != axes.end(), "step",
-          "mesh axis '{}' has {} ranks, but strategy '{}' uses only '{}'", a.name, a.size,
-          plan.strategies.empty() ? "serial" : fmt::format("{}", fmt::join(plan.strategies, " | ")),
-          fmt::join(axes, "', '"));
-  check(plan.roles.size() == 1 || static_cast<int>(plan.roles.size()) == mesh.size(plan.role_axis), "step",
-        "the plan has {} roles along '{}', where the mesh has {} ranks", plan.roles.size(), plan.role_axis,
-        mesh.size(plan.role_axis));
-}
-
-void check_sound(const Plan& plan, const Mesh& mesh) {
-  auto faults = check(plan, mesh.size(reduced_axis(plan)));
-  check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],
-        faults.size() > 1 ? fmt::format(" (and {} faults more)", faults.size() - 1) : "");
-}
-
 /// The ranks that hold one model, wherever it is split within layers.
 std::unique_ptr<Communicator> split_replicas(Mesh& mesh, const std::vector<std::string>& layer_axes) {
   int color = 0;
   for (auto& axis : layer_axes) color = color * mesh.size(axis) + mesh.index(axis);
   return mesh.world().comm().split(color, mesh.world().rank());
-}
-
-/// A weight of two parts gets two gradients; both must come about in one role.
-void refuse_shared_across_roles(const Plan& plan, const Chain& chain) {
-  std::map<const void*, int> home;
-  for (int p = 0; p < chain.size() && plan.roles.size() > 1; ++p)
-    for (auto& [id, name] : chain.tensors(p)) {
-      const int first = home.try_emplace(id, p).first->second;
-      check(plan.role_of(first) == plan.role_of(p), "step",
-            "parts '{}' and '{}' share the tensor '{}', but stand in different stages: cut elsewhere",
-            plan.parts[static_cast<std::size_t>(first)].name, plan.parts[static_cast<std::size_t>(p)].name, name);
-    }
-}
-
-/// Throws on every rank, and names the odd ones, unless all ranks are about to do the same.
-void compare(Communicator& world, const Plan& plan, const std::string& what) {
-  if (world.size() == 1) return;
-  Plan signature = plan;
-  signature.strategies.push_back(what);
-  const Tensor mine = Tensor::empty({1}, DType::i64), all = Tensor::empty({world.size()}, DType::i64);
-  *mine.data<std::int64_t>() = static_cast<std::int64_t>(signature.hash());
-  world.all_gather(all, mine).wait();
-  auto hashes = all.view().as<std::uint64_t>();
-  std::string others;
-  for (int r = 1; r < world.size(); ++r)
-    if (hashes[r] != hashes[0])
-      others += fmt::format("{}rank {} has {:016x}", others.empty() ? "" : ", ", r, hashes[r]);
-  check(others.empty(), "step",
-        "the ranks are not about to do the same: rank 0 has plan {:016x}, {}. Here, on rank {}: {} parts, {} "
-        "parameters, {}",
-        hashes[0], others, world.rank(), plan.parts.size(), plan.parameters, what);
 }
 
 void sum_in_place(Communicator& comm, const View& v) {
@@ -185,7 +111,7 @@ struct Step::Impl {
         parameters(model),
         optimizer(parameters, std::move(recipe), o.optimizer),
         plan(make_plan(strategy, chain, parameters, mesh, o)),
-        axis(batch_axis(reduced_axis(plan), strategy.split)) {
+        axis(batch_axis(plan.reduced_axis(), strategy.split)) {
     check_mesh(plan, mesh, layer_axes(options, strategy.split));
     if (options.refuse_unsound) check_sound(plan, mesh);
     refuse_shared_across_roles(plan, chain);
@@ -193,10 +119,10 @@ struct Step::Impl {
           "one_weird brings the rows of all ranks together, which stages of a pipeline have at different times: leave "
           "one of the two out");
     replicas = split_replicas(mesh, layer_axes(options, strategy.split));
-    compare(*replicas, plan,
-            fmt::format("{} {}, optimizer {}, batch norm scope {} by {}, seed {}, clip {}", strategy.name(),
-                        parameters.dtype(), optimizer.name(), static_cast<int>(strategy.norm_scope),
-                        strategy.norm_group, o.seed, o.optimizer.clip_norm));
+    compare_ranks(*replicas, plan,
+                  fmt::format("{} {}, optimizer {}, batch norm scope {} by {}, seed {}, clip {}", strategy.name(),
+                              parameters.dtype(), optimizer.name(), static_cast<int>(strategy.norm_scope),
+                              strategy.norm_group, o.seed, o.optimizer.clip_norm));
     broadcast_state(parameters, *replicas);
     executor = std::make_unique<Executor>(plan, role(), chain, loss, optimizer, mesh);
     optimizer.keep(executor->updated());

@@ -1,0 +1,22 @@
+// What is refused before the first step: plans that do not fit the mesh or the model, and ranks that are about to do
+// different things. All throw Error.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "parallel/chain.h"
+#include "parallel/mesh.h"
+#include "parallel/plan.h"
+
+namespace trireme {
+
+/// Every axis of more than one rank is used, by the plan or for layers, and roles are as many as ranks.
+void check_mesh(const Plan&, const Mesh&, const std::vector<std::string>& layer_axes);
+/// check(plan) finds nothing.
+void check_sound(const Plan&, const Mesh&);
+/// A weight of two parts gets two gradients; both must come about in one role.
+void refuse_shared_across_roles(const Plan&, const Chain&);
+/// A collective call: throws on every rank, and names the odd ones, unless all are about to do the same.
+void compare_ranks(Communicator&, const Plan&, const std::string& what);
+
+}  // namespace trireme
