@@ -131,7 +131,6 @@ struct Step::Impl {
       drops = drops || a.verb == Verb::drop_values;
     }
     if (plan.roles.size() > 1) stages = mesh.comm(plan.role_axis).split(0, mesh.index(plan.role_axis));
-    give_back_others();
     if (mesh.size(axis) > 1) join(mesh.comm(axis));
   }
 

@@ -60,9 +60,9 @@ class Step {
   Tensor operator()(const Tensor& x, const Tensor& y);
   BatchShard shard() const;
   /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating or
-  /// saving. Between gather() and the next step every rank has all weights; else a stage has its own, and the others
-  /// read as zeros. Optimizer state is held only for what this rank updates (less under zero), from gather() to the
-  /// next step for all. A collective call; free without stages or zero.
+  /// saving. Before the first step, and between gather() and the next one, every rank has all weights; else a stage has
+  /// its own, and the others read as zeros. Optimizer state is held only for what this rank updates (less under zero),
+  /// from gather() to the next step for all. A collective call; free without stages or zero.
   void gather();
 
   /// From now on each step's actions are timed, and its memory is counted.

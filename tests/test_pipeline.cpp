@@ -97,7 +97,8 @@ TEST_CASE("every schedule on any number of stages trains what serial accumulatio
   }
 }
 
-TEST_CASE("pipelines with data parallelism train what serial accumulation does, batch norm over the data axis", "[table]") {
+TEST_CASE("pipelines with data parallelism train what serial accumulation does, batch norm over the data axis",
+          "[table]") {
   for (auto& model : models) {
     Setup s = setup_of(model);
     s.samples = 41, s.batch = 20;
@@ -260,6 +261,26 @@ TEST_CASE("no more micro-batches are in flight than the schedule says") {
       if (o.schedule == "1f1b")
         for (int r = 0; r < ranks; ++r) CHECK(held.most[r] == ranks - r);
     }
+}
+
+TEST_CASE("weights read into a Step before it runs are those it trains") {
+  auto trained = [](World& world, std::vector<Axis> axes, const Strategy& strategy) {
+    Mesh mesh(world, std::move(axes));
+    Step step(small_mlp(), cross_entropy, Sgd{.lr = 0.1}, mesh, strategy);
+    if (world.main())
+      for (auto& e : step.parameters().entries()) uniform(e.tensor, -0.3, 0.3, key_of_name(e.name));
+    broadcast_state(step.parameters(), world);
+    step(Tensor::full({8, 6, 6, 1}, 0.5), Tensor::full({8}, 2, DType::i64));
+    step.gather();
+    return outcome(world, {}, step.parameters());
+  };
+  World one;
+  for (int ranks : rank_counts({2, 3}))
+    check_close(on_ranks(ranks,
+                         [&](World& world) {
+                           return trained(world, {{"pipe", ranks}}, pipeline({.partition = "even"}));
+                         }),
+                trained(one, {}, accumulate(4)), 1e-5);
 }
 
 TEST_CASE("the state of every optimizer comes together again") {
