@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "framework/pass.h"
 #include "framework/spread.h"
@@ -124,6 +125,7 @@ struct Step::Impl {
                               parameters.dtype(), optimizer.name(), static_cast<int>(strategy.norm_scope),
                               strategy.norm_group, o.seed, o.optimizer.clip_norm));
     broadcast_state(parameters, *replicas);
+    make_communicators();
     executor = std::make_unique<Executor>(plan, role(), chain, loss, optimizer, mesh);
     optimizer.keep(executor->updated());
     for (auto& a : plan.roles[static_cast<std::size_t>(role())].actions) {
@@ -132,6 +134,16 @@ struct Step::Impl {
     }
     if (plan.roles.size() > 1) stages = mesh.comm(plan.role_axis).split(0, mesh.index(plan.role_axis));
     if (mesh.size(axis) > 1) join(mesh.comm(axis));
+  }
+
+  /// All ranks make those of all roles, in one order: a stage without parameters sums nothing, yet the others' making
+  /// one is a call on it too.
+  void make_communicators() {
+    std::set<std::string> axes;
+    for (auto& r : plan.roles)
+      for (auto& a : r.actions)
+        if (mesh.size(a.peer.axis) > 1) axes.insert(a.peer.axis);
+    for (auto& name : axes) (void)mesh.comm(name);
   }
 
   /// The small sums in the midst of a pass have their own communicators, so that they cannot mix with the

@@ -45,6 +45,7 @@ const std::vector<Split> staged = {
     {"pipe=2,h=2,tensor=2", "pipeline(micro=2) | spatial | tensor"},
     {"data=2,pipe=2,h=2", "pipeline(micro=2) | spatial | data_parallel(norm_scope=global)"},
     {"data=2,pipe=2,tensor=2", "pipeline(micro=2) | tensor | data_parallel(norm_scope=global)"},
+    {"pipe=4,h=2", "pipeline(micro=2, partition=even) | spatial"},  // a stage without parameters
 };
 
 void compare_all(const Setup& s, const std::vector<Split>& splits, const Strategy& serially, double tolerance) {
@@ -104,7 +105,8 @@ TEST_CASE("split layers of an MLP train the serial run's model", "[table]") {
               1e-11);
 }
 
-TEST_CASE("split layers of a residual network train the serial run's model, batch norm's statistics included", "[table]") {
+TEST_CASE("split layers of a residual network train the serial run's model, batch norm's statistics included",
+          "[table]") {
   Setup s = setup([] { return cifar_resnet(8, {.input = {8, 8, 1}}); }, {8, 8, 1});
   s.samples = 34, s.batch = 6;  // of the last batch 4
   compare_all(s, 1e-11);
