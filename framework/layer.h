@@ -58,7 +58,7 @@ class Visit {
     v.placed_ = false;
     return v;
   }
-  bool placed() const { return placed_; }
+  bool placed() const { return placed_; }  ///< whether it goes there, too
 
   /// A tensor of this layer. Undefined tensors (no bias) are skipped.
   void operator()(const std::string& name, Tensor& tensor, Use use, FileLayout layout = FileLayout::same,

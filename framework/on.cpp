@@ -3,6 +3,7 @@
 #include "framework/tape.h"
 
 namespace trireme {
+
 On::On(Device device, Module layer) : device_(device), layer_(std::move(layer)) {
   check(bool(layer_), "on", "there is no layer to put on {}", device);
   const NoGrad nothing_recorded;

@@ -14,8 +14,6 @@ namespace {
 /// Not to be told from the shapes: O,3,3,3 is the same in both layouts.
 bool swapped(const StoredTensor& t) { return t.layout == FileLayout::filter && t.tensor.rank() > 2; }
 
-/// Whether other holders have the rest of it (framework/spread.h).
-
 /// Shape in the file, of the whole tensor: O,spatial...,I -> O,I,spatial....
 Shape file_shape(const StoredTensor& t) {
   const Shape& s = t.tensor.spread() ? t.tensor.spread()->whole() : t.tensor.shape();

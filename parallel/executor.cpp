@@ -87,8 +87,8 @@ void Executor::prepare_backward() {
   std::vector<std::pair<int, int>> done;  // (part, micro) of completing backwards, from the end of the list
   for (std::size_t id = slots_.size(); id-- > 0;) {
     const Action& a = role_.actions[id];
-    const bool whole = a.verb == Verb::backward || a.verb == Verb::backward_weight;
-    if (!whole && a.verb != Verb::backward_input) continue;
+    if (!is_backward(a)) continue;
+    const bool whole = completes(a);
     auto at = std::find_if(done.begin(), done.end(), [&](auto& d) { return d.first == a.part; });
     if (whole && at == done.end()) at = done.insert(done.end(), {a.part, a.micro});
     check(at != done.end(), "executor", "action {} ({}) has no backward_weight behind it", id, to_string(a));

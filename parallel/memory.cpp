@@ -74,11 +74,9 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
     Index largest_unit = 0;          // others' part of what is gathered at a time
     for (const Action& a : role.actions)
       if (a.verb == Verb::drop_values) weights[a.slice.begin] = others_of(plan, a);
-    for (auto& [begin, others] : weights) largest_unit = std::max(largest_unit, others);
-    for (auto& [begin, others] : weights) gathered += others;
+    for (auto& [begin, others] : weights) gathered += others, largest_unit = std::max(largest_unit, others);
     RankMemory m;
-    m.weights = (whole - gathered + plan.buffers) * options.element;
-    m.weights += largest_unit * options.element;
+    m.weights = (whole - gathered + largest_unit + plan.buffers) * options.element;
     m.gradients = whole * options.element;
     if (dropped > 0 && plan.roles.size() == 1)
       m.gradients = std::min(m.gradients, (whole - dropped) * options.element +

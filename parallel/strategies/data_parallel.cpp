@@ -1,6 +1,6 @@
 // Each rank takes its rows of the global batch; the gradients of all are summed, bucket by bucket, while
 // backward goes on.
-#include "parallel/strategy.h"
+#include "parallel/strategies/rebuild.h"
 #include "parallel/verbs.h"
 
 namespace trireme {
@@ -26,14 +26,6 @@ ActionId last_of(const Role& role, std::initializer_list<Verb> verbs) {
   return last;
 }
 
-Action collective(Verb verb, Slice slice, const std::string& axis, ActionId after) {
-  Action a{verb, Lane::comm};
-  a.slice = slice;
-  a.peer.axis = axis;
-  a.after.push_back(after);
-  return a;
-}
-
 void add_reductions(const Plan& plan, Role& role, const std::vector<Slice>& buckets, const DataParallelOptions& o) {
   for (const Slice& bucket : buckets) {
     ActionId done = completion_of(plan, role, bucket);
@@ -41,7 +33,7 @@ void add_reductions(const Plan& plan, Role& role, const std::vector<Slice>& buck
     if (!o.overlap) done = last_of(role, {Verb::backward, Verb::backward_weight});
     ActionId at = done + 1;  // behind the buckets that this action completes too
     while (at < static_cast<int>(role.actions.size()) && role.actions[at].verb == Verb::all_reduce) ++at;
-    Action reduce = collective(Verb::all_reduce, bucket, o.axis, done);
+    Action reduce = on_slice(Verb::all_reduce, Lane::comm, bucket, o.axis, {done});
     reduce.on_ready = o.overlap;
     insert(role, at, std::move(reduce));
     for (std::size_t id = at; id < role.actions.size(); ++id) {
@@ -71,7 +63,7 @@ Plan rewrite(Plan plan, const DataParallelOptions& o) {
     if (o.norm_scope != NormScope::global)
       for (const Slice& buffers : buffers_of(plan, static_cast<int>(r)))
         if (ActionId last = last_of(role, {Verb::forward, Verb::loss}); last >= 0)
-          insert(role, last + 1, collective(Verb::average, buffers, o.axis, last));
+          insert(role, last + 1, on_slice(Verb::average, Lane::comm, buffers, o.axis, {last}));
   }
   return reduce_over(std::move(plan), o);
 }
