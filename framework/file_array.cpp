@@ -3,7 +3,7 @@
 #include <array>
 #include <cstring>
 
-#include "framework/half.h"
+#include "kernels/narrow.h"
 
 namespace trireme {
 namespace {

@@ -7,7 +7,7 @@
 #include <bit>
 #include <set>
 
-#include "framework/half.h"
+#include "kernels/narrow.h"
 
 namespace trireme {
 namespace {

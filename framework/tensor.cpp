@@ -23,8 +23,6 @@ Tensor wrap(std::shared_ptr<Block> block, std::size_t offset, const Shape& shape
   impl->dtype = dtype;
   return Tensor(std::move(impl));
 }
-/// Which runtime copies between two devices: the accelerator's, if there is one.
-Device copier(Device a, Device b) { return a.kind == DeviceKind::cpu ? b : a; }
 
 /// Fills in a -1 and checks the count.
 Shape resolve(const Shape& from, Shape to) {
@@ -75,8 +73,8 @@ Tensor Tensor::of(std::span<const double> values, const Shape& shape, DType dtyp
   Tensor t = empty(shape, dtype);
   dispatch_any(dtype, [&]<class T>(T) {
     std::transform(values.begin(), values.end(), t.data<T>(), [](double v) {
-      if constexpr (std::is_same_v<T, bf16>)
-        return bf16(static_cast<float>(v));
+      if constexpr (narrow<T>)
+        return T(static_cast<float>(v));
       else
         return static_cast<T>(v);
     });
@@ -179,9 +177,7 @@ void Tensor::copy_from(const Tensor& source) const {
     if (source.device() == device()) return launch<kernel::Cast>(*this, source);
     return copy_from(source.detach().to(dtype()));
   }
-  const View to = view(), from = source.view();
-  const Device by = copier(to.device, from.device);
-  runtime(by.kind).copy(to.data, from.data, static_cast<std::size_t>(to.bytes()), by);
+  copy_block(view(), source.view());
 }
 
 }  // namespace trireme

@@ -5,18 +5,37 @@
 #pragma once
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <limits>
 
 namespace trireme::math {
 
-inline double exp(double x) { return std::exp(x); }
-inline double expm1(double x) { return std::expm1(x); }
-inline double log(double x) { return std::log(x); }
-inline double tanh(double x) { return std::tanh(x); }
-inline double erf(double x) { return std::erf(x); }
+template <std::same_as<double> T>
+constexpr T exp(T x) {
+  return std::exp(x);
+}
+template <std::same_as<double> T>
+constexpr T expm1(T x) {
+  return std::expm1(x);
+}
+template <std::same_as<double> T>
+constexpr T log(T x) {
+  return std::log(x);
+}
+template <std::same_as<double> T>
+constexpr T tanh(T x) {
+  return std::tanh(x);
+}
+template <std::same_as<double> T>
+constexpr T erf(T x) {
+  return std::erf(x);
+}
 /// log(1 + exp(-x)), x >= 0.
-inline double log1p_of_exp_minus(double x) { return std::log1p(std::exp(-x)); }
+template <std::same_as<double> T>
+constexpr T log1p_of_exp_minus(T x) {
+  return std::log1p(std::exp(-x));
+}
 template <class T>
 constexpr T sqrt(T x) {
   return std::sqrt(x);

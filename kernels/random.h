@@ -10,7 +10,7 @@ struct Philox {
   std::uint64_t key = 0;
 
   /// Four 32-bit numbers for the 128-bit counter (high, low).
-  std::array<std::uint32_t, 4> operator()(std::uint64_t high, std::uint64_t low) const {
+  constexpr std::array<std::uint32_t, 4> operator()(std::uint64_t high, std::uint64_t low) const {
     std::uint32_t c0 = static_cast<std::uint32_t>(low), c1 = static_cast<std::uint32_t>(low >> 32);
     std::uint32_t c2 = static_cast<std::uint32_t>(high), c3 = static_cast<std::uint32_t>(high >> 32);
     std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);

@@ -3,7 +3,7 @@
 #include <array>
 #include <atomic>
 
-#include "kernels/error.h"
+#include "kernels/backend.h"
 
 namespace trireme {
 namespace {
@@ -15,13 +15,21 @@ std::atomic<Runtime*>& slot(DeviceKind kind) {
 
 Runtime& runtime(DeviceKind kind) {
   Runtime* found = slot(kind).load(std::memory_order_acquire);
-  check(found != nullptr, "runtime", "no {} device here: this build or this machine has none", name_of(kind));
-  return *found;
+  if (found != nullptr) [[likely]]
+    return *found;
+  const Backend& backend = open_backend(kind);
+  check(backend.devices > 0, name_of(kind), "no {} device here: {}", name_of(kind), backend.absent);
+  return *slot(kind).load(std::memory_order_acquire);
 }
 
 bool set_runtime(DeviceKind kind, Runtime* runtime) {
   slot(kind).store(runtime, std::memory_order_release);
   return true;
+}
+
+void copy_block(const View& to, const View& from) {
+  const Device by = from.device.kind == DeviceKind::cpu ? to.device : from.device;
+  runtime(by.kind).copy(to.data, to.device, from.data, from.device, static_cast<std::size_t>(to.bytes()));
 }
 
 }  // namespace trireme

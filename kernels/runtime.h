@@ -2,7 +2,7 @@
 #pragma once
 #include <cstddef>
 
-#include "kernels/device.h"
+#include "kernels/view.h"
 
 namespace trireme {
 
@@ -12,8 +12,9 @@ class Runtime {
   /// A block of at least bytes, aligned to 64, contents undefined. Never null; throws Error when memory is out.
   virtual void* allocate(std::size_t bytes, Device device) = 0;
   virtual void release(void* block, std::size_t bytes, Device device) noexcept = 0;
-  /// Copies bytes; either side may be host memory.
-  virtual void copy(void* to, const void* from, std::size_t bytes, Device device) = 0;
+  /// Copies bytes, after all that was started on either device. What goes to the host has arrived on return; what comes
+  /// from the host may be written over.
+  virtual void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes) = 0;
   virtual void synchronize(Device device) = 0;
   /// Gives the memory behind part of a block back until it is written again, as far as the machine can. Its contents
   /// are lost, whatever their size (the host's become zeros: nothing may live on by luck). in_use() still counts it.
@@ -26,8 +27,10 @@ class Runtime {
   virtual void reset_peak() = 0;
 };
 
-/// The runtime of a kind of device. Throws Error where the build or the machine has none.
+/// The runtime of a kind of device. Throws Error where the build or the machine has none (kernels/backend.h says why).
 Runtime& runtime(DeviceKind kind);
+/// Copies between blocks of one size, by the runtime of the device that is not the host, if there is one.
+void copy_block(const View& to, const View& from);
 /// Called once by each backend when it is loaded.
 bool set_runtime(DeviceKind kind, Runtime* runtime);
 

@@ -92,9 +92,9 @@ std::unique_ptr<Communicator> split_replicas(Mesh& mesh, const std::vector<std::
 void sum_in_place(Communicator& comm, const View& v) {
   const LedgerScope packed(MemoryUse::packed);
   const Tensor t = Tensor::empty(v.shape, v.dtype, v.device);
-  runtime(v.device.kind).copy(t.view().data, v.data, static_cast<std::size_t>(v.bytes()), v.device);
+  copy_block(t, v);
   comm.all_reduce(t).wait();
-  runtime(v.device.kind).copy(v.data, t.view().data, static_cast<std::size_t>(v.bytes()), v.device);
+  copy_block(v, t);
 }
 
 }  // namespace

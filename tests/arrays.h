@@ -31,7 +31,7 @@ struct Array {
   void set(Index i, double v) {
     dispatch_any(type, [&](auto t) {
       using T = decltype(t);
-      if constexpr (std::is_same_v<T, bf16>)
+      if constexpr (narrow<T>)
         static_cast<T*>(data())[i] = T(static_cast<float>(v));
       else
         static_cast<T*>(data())[i] = static_cast<T>(v);

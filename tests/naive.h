@@ -36,7 +36,7 @@ class Data {
  private:
   template <class T>
   static T narrow(double v) {
-    if constexpr (std::is_same_v<T, bf16>)
+    if constexpr (narrow<T>)
       return bf16(static_cast<float>(v));
     else
       return static_cast<T>(v);

@@ -30,7 +30,7 @@ void sum_rows_of(const View& sum, const View& x, bool accumulate, std::string_vi
 
 void convert(void* to, DType to_type, const void* from, DType from_type, Index n) {
   if (to_type == from_type) {
-    runtime(DeviceKind::cpu).copy(to, from, static_cast<std::size_t>(n * size_of(to_type)), cpu());
+    runtime(DeviceKind::cpu).copy(to, cpu(), from, cpu(), static_cast<std::size_t>(n * size_of(to_type)));
     return;
   }
   bool widen = from_type == DType::bf16 && to_type == DType::f32;

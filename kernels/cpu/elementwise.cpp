@@ -26,15 +26,15 @@ void axpby(View y, View x, double alpha, double beta) {
   });
 }
 
-/// A number as an element: through float for bf16, through i64 for integers (so that -1 as u8 is 255
+/// A number as an element: through float for bf16 and f16, through i64 for integers (so that -1 as u8 is 255
 /// everywhere).
 template <class T, class S>
 T convert(S value) {
   if constexpr (std::is_same_v<T, S>)
     return value;
-  else if constexpr (std::is_same_v<T, bf16>)
-    return bf16(static_cast<float>(value));
-  else if constexpr (std::is_same_v<S, bf16>)
+  else if constexpr (narrow<T>)
+    return T(static_cast<float>(value));
+  else if constexpr (narrow<S>)
     return convert<T>(static_cast<float>(value));
   else if constexpr (std::is_same_v<T, std::uint8_t>)
     return static_cast<T>(static_cast<std::int32_t>(value));

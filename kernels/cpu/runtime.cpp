@@ -93,7 +93,7 @@ class CpuRuntime final : public Runtime {
     return sum;
   }
 
-  void copy(void* to, const void* from, std::size_t bytes, Device) override {
+  void copy(void* to, Device, const void* from, Device, std::size_t bytes) override {
     parallel_for(static_cast<Index>((bytes + line - 1) / line), 4, [&](Index begin, Index end) {
       std::size_t at = static_cast<std::size_t>(begin) * line;
       std::size_t n = std::min(bytes, static_cast<std::size_t>(end) * line) - at;

@@ -64,14 +64,12 @@ Grid::Line Grid::line(Axes axes) const {
 
 void Grid::sum(const View& x, Axes axes) const {
   if (x.numel() == 0 || axes == 0) return;
-  Runtime& device = runtime(x.device.kind);
-  const auto bytes = static_cast<std::size_t>(x.bytes());
   const LedgerScope packed(MemoryUse::packed);
   const Tensor sum = Tensor::empty(x.shape, x.dtype, x.device);
-  device.copy(sum.view().data, x.data, bytes, x.device);
+  copy_block(sum, x);
   for (int i = 0; i < this->axes(); ++i)
     if (axes >> i & 1) sums_[static_cast<std::size_t>(i)]->all_reduce(sum).wait();
-  device.copy(x.data, sum.view().data, bytes, x.device);
+  copy_block(x, sum);
 }
 
 Exchange::Exchange(const Grid& grid, const Grid::Line& line, const Route& route, const Tensor& x, const Shape& origin,

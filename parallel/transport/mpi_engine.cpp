@@ -11,9 +11,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-template <ReduceOp op>
-void reduce_bf16(void* in, void* inout, MPI_Count* count, MPI_Datatype*) {
-  reduce_into(inout, in, *count, DType::bf16, op);
+template <ReduceOp op, DType type>
+void reduce_narrow(void* in, void* inout, MPI_Count* count, MPI_Datatype*) {
+  reduce_into(inout, in, *count, type, op);
+}
+template <DType type>
+std::array<MPI_Op, 3> narrow_ops() {
+  std::array<MPI_Op, 3> ops;
+  ok(MPI_Op_create_c(reduce_narrow<ReduceOp::sum, type>, 1, &ops[0]), "world");
+  ok(MPI_Op_create_c(reduce_narrow<ReduceOp::max, type>, 1, &ops[1]), "world");
+  ok(MPI_Op_create_c(reduce_narrow<ReduceOp::min, type>, 1, &ops[2]), "world");
+  return ops;
 }
 
 }  // namespace
@@ -26,11 +34,8 @@ void ok(int status, std::string_view what) {
   fail(what, "MPI says: {}", text);
 }
 
-Engine::Engine(HostAlarm* alarm) : alarm_(alarm), thread_([this] { watch(); }) {
-  ok(MPI_Op_create_c(reduce_bf16<ReduceOp::sum>, 1, &bf16_ops_[0]), "world");
-  ok(MPI_Op_create_c(reduce_bf16<ReduceOp::max>, 1, &bf16_ops_[1]), "world");
-  ok(MPI_Op_create_c(reduce_bf16<ReduceOp::min>, 1, &bf16_ops_[2]), "world");
-}
+Engine::Engine(HostAlarm* alarm)
+    : alarm_(alarm), narrow_ops_{narrow_ops<DType::bf16>(), narrow_ops<DType::f16>()}, thread_([this] { watch(); }) {}
 
 // Completes what can be completed; true if anything was. With the mutex held.
 bool Engine::test() {

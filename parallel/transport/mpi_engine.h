@@ -47,7 +47,7 @@ class Engine {
   bool stopped() const { return stopped_; }
 
   MPI_Op op(ReduceOp op, DType t) const {
-    if (t == DType::bf16) return bf16_ops_[static_cast<int>(op)];
+    if (is_narrow(t)) return narrow_ops_[t == DType::f16][static_cast<std::size_t>(op)];
     return op == ReduceOp::sum ? MPI_SUM : op == ReduceOp::max ? MPI_MAX : MPI_MIN;
   }
   /// With the mutex held.
@@ -72,7 +72,7 @@ class Engine {
   void watch();
 
   HostAlarm* alarm_;
-  MPI_Op bf16_ops_[3];
+  std::array<std::array<MPI_Op, 3>, 2> narrow_ops_;  // bf16, f16
   std::vector<std::shared_ptr<Operation>> pending_;
   std::atomic<int> waiting_ = 0;
   std::atomic<bool> stopped_ = false;

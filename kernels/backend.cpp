@@ -1,0 +1,60 @@
+#include "kernels/backend.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdlib>
+
+#include "kernels/runtime.h"
+#include "kernels/vendor.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* plugin_name = "libtrireme_cuda.so";
+
+/// The plugin lies beside the file that holds this function, wherever that was moved.
+std::string plugin_path() {
+  if (const char* given = std::getenv("TRIREME_CUDA_PLUGIN")) return given;
+  Dl_info self{};
+  if (dladdr(reinterpret_cast<void*>(&plugin_path), &self) == 0 || self.dli_fname == nullptr) return plugin_name;
+  const std::string file = self.dli_fname;
+  const auto slash = file.rfind('/');
+  return (slash == std::string::npos ? "" : file.substr(0, slash + 1)) + plugin_name;
+}
+
+Backend open_cuda() {
+  Backend backend;
+  const std::string path = plugin_path();
+  void* plugin = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // its kernels register themselves
+  if (plugin == nullptr) {
+    const char* why = dlerror();
+    backend.absent = why != nullptr ? why : path + " cannot be opened";
+    return backend;
+  }
+  using Open = void(Backend&);
+  auto* open = reinterpret_cast<Open*>(dlsym(plugin, "trireme_cuda_open"));
+  if (open == nullptr)
+    backend.absent = path + " is not Trireme's CUDA plugin";
+  else
+    open(backend);
+  return backend;
+}
+
+std::atomic<F32Product> product = F32Product::whole;
+
+}  // namespace
+
+const Backend& open_backend(DeviceKind kind) {
+  if (kind == DeviceKind::cuda) {
+    static const Backend& cuda = *new Backend(open_cuda());
+    return cuda;
+  }
+  static const Backend& host = *new Backend{1, {}, cpu_library(), {"CPU"}};
+  return host;
+}
+
+void set_f32_product(F32Product p) { product = p; }
+F32Product f32_product() { return product; }
+
+}  // namespace trireme

@@ -1,0 +1,28 @@
+// Backends that are not part of the library: the CUDA one is a plugin, opened when a CUDA device is first asked for, so
+// that one binary serves machines with and without CUDA's libraries.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace trireme {
+
+struct Backend {
+  int devices = 0;
+  std::string absent;              ///< why there are none
+  std::string library;             ///< what it runs on, for people to read; empty: not opened
+  std::vector<std::string> names;  ///< of the devices: "NVIDIA H200, 141 GB"
+};
+
+/// What the machine offers of this kind; the first call opens the plugin (libtrireme_cuda.so beside the library, or the
+/// file that TRIREME_CUDA_PLUGIN names). Never throws.
+const Backend& open_backend(DeviceKind kind);
+
+/// How f32 products are taken on devices that have a faster, coarser way: whole, or with 10 bits of mantissa (TF32).
+enum class F32Product { whole, tf32 };
+/// For the process.
+void set_f32_product(F32Product);
+F32Product f32_product();
+
+}  // namespace trireme

@@ -1,0 +1,84 @@
+#include "kernels/cuda/device.h"
+
+#include <mutex>
+#include <vector>
+
+#include "kernels/runtime.h"
+
+namespace trireme::gpu {
+namespace {
+
+/// What a device has for as long as the process lives; made when it is first used.
+struct State {
+  std::once_flag made;
+  cudaStream_t stream = nullptr;
+  int multiprocessors = 0;
+  Fault* fault = nullptr;
+
+  void make(int index, std::string_view op) {
+    ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), op);
+    ok(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, index), op);
+    void* mapped = nullptr;
+    ok(cudaHostAlloc(&mapped, sizeof(Fault), cudaHostAllocMapped), op);
+    fault = new (mapped) Fault{};
+    // Blocks that were given back stay with the pool: the steady state of a training step asks the driver for nothing.
+    cudaMemPool_t pool = nullptr;
+    ok(cudaDeviceGetDefaultMemPool(&pool, index), op);
+    auto all = static_cast<std::uint64_t>(-1);
+    ok(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all), op);
+  }
+};
+
+// Never destroyed: tensors with static storage may release their blocks after main.
+std::vector<State>& states() {
+  static std::vector<State>& all = *[] {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
+    return new std::vector<State>(static_cast<std::size_t>(count));
+  }();
+  return all;
+}
+State& state(int index) { return states()[static_cast<std::size_t>(index)]; }
+
+}  // namespace
+
+void ok(cudaError_t status, std::string_view op) {
+  if (status == cudaSuccess) [[likely]]
+    return;
+  (void)cudaGetLastError();  // the next call is not to find this one's
+  fail(op, "CUDA says: {} ({})", cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+On::On(Device device, std::string_view op) : index_(device.index), op_(op) {
+  thread_local int current = -1;
+  if (current == index_) [[likely]]
+    return;
+  const auto count = static_cast<int>(states().size());
+  check(device.kind == DeviceKind::cuda && index_ >= 0 && index_ < count, op,
+        "there is no {}; this machine has {} GPU{}", device, count, count == 1 ? "" : "s");
+  ok(cudaSetDevice(index_), op);
+  std::call_once(state(index_).made, [&] { state(index_).make(index_, op); });
+  current = index_;
+}
+int On::multiprocessors() const { return state(index_).multiprocessors; }
+cudaStream_t On::stream() const { return state(index_).stream; }
+Fault* On::fault() const { return state(index_).fault; }
+
+void check_fault(const On& on) {
+  Fault& f = *on.fault();
+  if (f.set == 0) [[likely]]
+    return;
+  const Fault seen = f;
+  f = {};
+  fail("cross_entropy", "row {} has label {}, but there are {} classes: labels must lie in [0, {})", seen.row,
+       seen.label, seen.classes, seen.classes);
+}
+
+Scratch::Scratch(const On& on, std::size_t bytes) : device_(on.device()), bytes_(bytes) {
+  if (bytes > 0) data_ = runtime(DeviceKind::cuda).allocate(bytes, device_);
+}
+Scratch::~Scratch() {
+  if (bytes_ > 0) runtime(DeviceKind::cuda).release(data_, bytes_, device_);
+}
+
+}  // namespace trireme::gpu

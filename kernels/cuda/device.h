@@ -1,0 +1,58 @@
+// A CUDA device as kernels see it: its stream, the check of CUDA's answers, memory for the length of a call.
+#pragma once
+#include <cuda_runtime.h>
+
+#include "kernels/view.h"
+
+namespace trireme::gpu {
+
+/// Throws Error("op: what CUDA says") unless status is success.
+void ok(cudaError_t status, std::string_view op);
+
+/// Something that a kernel found wrong with its data. Kernels cannot throw: they write it here, in memory that the host
+/// sees, and the next time that the host waits for the device it throws.
+struct Fault {
+  int set;  ///< 0: nothing
+  Index row, label, classes;
+};
+
+/// Makes a device current on this thread, as CUDA's calls want it, and names where its work goes. Cheap; one stands at
+/// the head of every kernel. Throws Error for a device that is not there.
+class On {
+ public:
+  On(Device device, std::string_view op);
+  std::string_view op() const { return op_; }
+  Device device() const { return {DeviceKind::cuda, index_}; }
+  int multiprocessors() const;
+  /// All kernels and copies of a device go to one stream, in the order of their calls.
+  cudaStream_t stream() const;
+  Fault* fault() const;  ///< address for kernels and for the host
+
+ private:
+  int index_;
+  std::string_view op_;
+};
+
+/// Throws what kernels left in fault(), after the host has waited for the device.
+void check_fault(const On&);
+
+/// Device memory that kernels started before its end may still use after it: it is given back in stream order.
+class Scratch {
+ public:
+  Scratch(const On&, std::size_t bytes);
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  void* data() const { return data_; }  ///< null for 0 bytes; aligned to 256
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  Device device_;
+  std::size_t bytes_;
+  void* data_ = nullptr;
+};
+
+}  // namespace trireme::gpu

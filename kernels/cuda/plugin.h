@@ -1,0 +1,13 @@
+// What the parts of the plugin give its entry point.
+#pragma once
+#include <string>
+
+#include "kernels/runtime.h"
+
+namespace trireme::gpu {
+
+Runtime& device_runtime();
+std::string cudnn_version();   ///< "cuDNN 9.19.0"
+std::string cublas_version();  ///< "cuBLASLt 13.1.0"
+
+}  // namespace trireme::gpu

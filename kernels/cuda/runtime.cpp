@@ -1,0 +1,154 @@
+// Memory of CUDA devices: the driver's stream-ordered pool, and copies by way of pinned host memory.
+#include "kernels/runtime.h"
+
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <mutex>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/plugin.h"
+
+namespace trireme::gpu {
+namespace {
+
+/// Pinned host memory that copies to devices go through, so that the host need not wait for them: pageable memory would
+/// make it.
+class Staging {
+ public:
+  /// Copies what lies at `from` and returns; the device gets it in the order of its stream.
+  void send(const On& on, void* to, const void* from, std::size_t bytes) {
+    for (std::size_t at = 0; at < bytes; at += most) {
+      const std::size_t n = std::min(most, bytes - at);
+      std::unique_lock lock(mutex_);
+      Slot slot = take(on, n);
+      lock.unlock();
+      std::memcpy(slot.memory, static_cast<const char*>(from) + at, n);
+      ok(cudaMemcpyAsync(static_cast<char*>(to) + at, slot.memory, n, cudaMemcpyHostToDevice, on.stream()), on.op());
+      ok(cudaEventRecord(slot.sent, on.stream()), on.op());
+      lock.lock();
+      slots_.push_back(slot);
+    }
+  }
+
+ private:
+  static constexpr std::size_t most = std::size_t{64} << 20, few = 8;
+  struct Slot {
+    int device;
+    std::size_t bytes;
+    void* memory;
+    cudaEvent_t sent;
+  };
+
+  /// A slot that no copy uses any more: the first that has been sent, else a new one, else the oldest, waited for.
+  Slot take(const On& on, std::size_t bytes) {
+    auto fits = [&](const Slot& s) { return s.device == on.device().index && s.bytes >= bytes; };
+    auto at = std::find_if(slots_.begin(), slots_.end(),
+                           [&](const Slot& s) { return fits(s) && cudaEventQuery(s.sent) == cudaSuccess; });
+    (void)cudaGetLastError();  // "not ready" counts as an error
+    if (at == slots_.end() && std::count_if(slots_.begin(), slots_.end(), fits) >= static_cast<std::ptrdiff_t>(few)) {
+      at = std::find_if(slots_.begin(), slots_.end(), fits);
+      ok(cudaEventSynchronize(at->sent), on.op());
+    }
+    if (at != slots_.end()) {
+      const Slot found = *at;
+      slots_.erase(at);
+      return found;
+    }
+    Slot made{on.device().index, std::bit_ceil(std::max<std::size_t>(bytes, 4096)), nullptr, nullptr};
+    ok(cudaHostAlloc(&made.memory, made.bytes, cudaHostAllocDefault), on.op());
+    ok(cudaEventCreateWithFlags(&made.sent, cudaEventDisableTiming), on.op());
+    return made;
+  }
+
+  std::mutex mutex_;
+  std::deque<Slot> slots_;  // in the order of their sending
+};
+
+std::string in_words(std::size_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6); }
+
+class CudaRuntime final : public Runtime {
+ public:
+  void* allocate(std::size_t bytes, Device device) override {
+    const On on(device, "allocate");
+    void* block = nullptr;
+    const cudaError_t status = cudaMallocAsync(&block, std::max<std::size_t>(bytes, 1), on.stream());
+    if (status == cudaErrorMemoryAllocation) refuse(on, bytes);
+    ok(status, on.op());
+    const std::size_t now = in_use_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    for (std::size_t top = peak(); now > top && !peak_.compare_exchange_weak(top, now, std::memory_order_relaxed);) {}
+    return block;
+  }
+
+  void release(void* block, std::size_t bytes, Device device) noexcept override {
+    if (block == nullptr) return;
+    try {
+      const On on(device, "release");
+      in_use_.fetch_sub(bytes, std::memory_order_relaxed);
+      (void)cudaFreeAsync(block, on.stream());
+    } catch (...) {  // the device is gone, and its memory with it
+    }
+  }
+
+  void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes) override {
+    if (bytes == 0) return;
+    if (from_device.kind == DeviceKind::cpu) return staging_.send(On(to_device, "copy"), to, from, bytes);
+    const On source(from_device, "copy");
+    if (to_device.kind == DeviceKind::cpu) {
+      ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, source.stream()), "copy");
+      return synchronize(from_device);
+    }
+    if (!(to_device == from_device)) {
+      await(to_device, from_device);  // the target's block may still be in use there
+      const On again(from_device, "copy");
+      ok(cudaMemcpyPeerAsync(to, to_device.index, from, from_device.index, bytes, again.stream()), "copy");
+      return await(from_device, to_device);
+    }
+    ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, source.stream()), "copy");
+  }
+
+  void synchronize(Device device) override {
+    const On on(device, "synchronize");
+    ok(cudaStreamSynchronize(on.stream()), on.op());
+    check_fault(on);
+  }
+
+  std::size_t in_use() const override { return in_use_.load(std::memory_order_relaxed); }
+  std::size_t peak() const override { return peak_.load(std::memory_order_relaxed); }
+  void reset_peak() override { peak_.store(in_use(), std::memory_order_relaxed); }
+
+ private:
+  /// What `later` does from now on comes after what `first` has been given so far.
+  static void await(Device first, Device later) {
+    const On before(first, "copy");
+    cudaEvent_t event = nullptr;
+    ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "copy");
+    ok(cudaEventRecord(event, before.stream()), "copy");
+    const On after(later, "copy");
+    ok(cudaStreamWaitEvent(after.stream(), event), "copy");
+    ok(cudaEventDestroy(event), "copy");
+  }
+
+  [[noreturn]] void refuse(const On& on, std::size_t bytes) const {
+    (void)cudaGetLastError();
+    std::size_t free = 0, total = 0;
+    (void)cudaMemGetInfo(&free, &total);
+    fail("allocate",
+         "out of memory on {}: {} asked for, {} free of {}, {} in use by tensors; try a smaller batch, "
+         "recomputation (--recompute true), or bf16",
+         on.device(), in_words(bytes), in_words(free), in_words(total), in_words(in_use()));
+  }
+
+  Staging staging_;
+  std::atomic<std::size_t> in_use_{0}, peak_{0};
+};
+
+}  // namespace
+
+// Never destroyed: tensors with static storage may release their blocks after main.
+Runtime& device_runtime() {
+  static CudaRuntime& r = *new CudaRuntime;
+  return r;
+}
+
+}  // namespace trireme::gpu
