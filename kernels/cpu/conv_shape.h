@@ -1,28 +1,8 @@
-// The numbers of one convolution, taken from its views and checked once for all implementations.
+// What implementations of convolution on the CPU give one another.
 #pragma once
-#include "kernels/conv.h"
+#include "kernels/conv_shape.h"
 
 namespace trireme {
-
-struct ConvShape {
-  int dims = 0;                      ///< spatial axes, 1 to 3
-  Index n = 0, c_in = 0, c_out = 0;  ///< c_in, c_out: of all groups together
-  Extents in{1, 1, 1}, out{1, 1, 1}, filter{1, 1, 1};
-  ConvOptions options;
-
-  Index in_cells() const { return in[0] * in[1] * in[2]; }
-  Index out_cells() const { return out[0] * out[1] * out[2]; }
-  Index filter_cells() const { return filter[0] * filter[1] * filter[2]; }
-  Index group_in() const { return c_in / options.groups; }
-  Index group_out() const { return c_out / options.groups; }
-  /// Input position along axis d of filter cell f at output position o; may lie in the padding.
-  Index at(int d, Index o, Index f) const {
-    return o * options.stride[d] - options.pad_begin[d] + f * options.dilation[d];
-  }
-};
-
-/// From input x, filter w and output y (or their gradients). Throws Error when they do not fit one another.
-ConvShape conv_shape(const View& x, const View& w, const View& y, const ConvOptions& o, std::string_view op);
 
 /// The gradient by the input of a convolution with stride 1 is itself a convolution: of dy, with the filter turned
 /// around (cells reversed, input and output channels swapped). 1 x 1 filters without padding serve with any stride:
