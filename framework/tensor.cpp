@@ -73,7 +73,7 @@ Tensor Tensor::of(std::span<const double> values, const Shape& shape, DType dtyp
   Tensor t = empty(shape, dtype);
   dispatch_any(dtype, [&]<class T>(T) {
     std::transform(values.begin(), values.end(), t.data<T>(), [](double v) {
-      if constexpr (narrow<T>)
+      if constexpr (is_narrow_type<T>)
         return T(static_cast<float>(v));
       else
         return static_cast<T>(v);

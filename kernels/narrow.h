@@ -56,6 +56,6 @@ struct f16 {
 
 /// bf16 or f16.
 template <class T>
-constexpr bool narrow = std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
+constexpr bool is_narrow_type = std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
 
 }  // namespace trireme

@@ -8,7 +8,7 @@ namespace {
 constexpr Index lane = 2048;  // elements summed at a time: the partial sums stay in the first cache level
 
 template <class T>
-using Partial = std::conditional_t<narrow<T>, float, T>;
+using Partial = std::conditional_t<is_narrow_type<T>, float, T>;
 
 template <class F>
 void with_op(ReduceOp op, F&& f) {

@@ -31,7 +31,7 @@ struct Array {
   void set(Index i, double v) {
     dispatch_any(type, [&](auto t) {
       using T = decltype(t);
-      if constexpr (narrow<T>)
+      if constexpr (is_narrow_type<T>)
         static_cast<T*>(data())[i] = T(static_cast<float>(v));
       else
         static_cast<T*>(data())[i] = static_cast<T>(v);

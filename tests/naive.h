@@ -36,7 +36,7 @@ class Data {
  private:
   template <class T>
   static T narrow(double v) {
-    if constexpr (narrow<T>)
+    if constexpr (is_narrow_type<T>)
       return bf16(static_cast<float>(v));
     else
       return static_cast<T>(v);

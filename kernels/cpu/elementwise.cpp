@@ -32,9 +32,9 @@ template <class T, class S>
 T convert(S value) {
   if constexpr (std::is_same_v<T, S>)
     return value;
-  else if constexpr (narrow<T>)
+  else if constexpr (is_narrow_type<T>)
     return T(static_cast<float>(value));
-  else if constexpr (narrow<S>)
+  else if constexpr (is_narrow_type<S>)
     return convert<T>(static_cast<float>(value));
   else if constexpr (std::is_same_v<T, std::uint8_t>)
     return static_cast<T>(static_cast<std::int32_t>(value));
