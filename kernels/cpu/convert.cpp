@@ -1,5 +1,6 @@
 #include "kernels/cpu/convert.h"
 
+#include "kernels/checks.h"
 #include "kernels/cpu/columns.h"
 
 namespace trireme {
@@ -56,10 +57,7 @@ void OutF32::store() const {
 }
 
 void sum_rows(const View& sum, const View& x, bool accumulate, std::string_view op) {
-  check(x.shape.rank() > 0 && sum.shape == Shape{x.shape[-1]}, op, "bias gradient is {}, the output gradient is {}",
-        sum.shape, x.shape);
-  bool wide = x.dtype == DType::bf16 && sum.dtype == DType::f32;
-  check(wide || sum.dtype == x.dtype, op, "bias gradient is {}, the output gradient is {}", sum.dtype, x.dtype);
+  check_sum_rows(sum, x, op);
   dispatch_float(x.dtype, op, [&]<class T>(T) { sum_rows_of<T>(sum, x, accumulate, op); });
 }
 

@@ -1,0 +1,14 @@
+// What follows a product where cuBLASLt and cuDNN have nothing for it: a bias along rows, and sums over rows.
+#pragma once
+#include "kernels/cuda/device.h"
+
+namespace trireme::gpu {
+
+/// y [..., C] += bias [C] (none: View{}), then ReLU if asked; a NaN stays. bias: y's type, or f32 beside bf16 and f16.
+void add_bias(const On&, const View& y, const View& bias, bool relu);
+
+/// sum [C] (+)= x [..., C] over all axes but the last, in an order that depends on the shape alone. sum: x's type, or
+/// f32 beside bf16 and f16. Throws Error when the two do not fit.
+void sum_rows(const On&, const View& sum, const View& x, bool accumulate);
+
+}  // namespace trireme::gpu
