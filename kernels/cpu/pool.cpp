@@ -1,47 +1,12 @@
 // Max and average pooling: plain loops over windows, vector code over channels.
-#include "kernels/pool.h"
-
 #include <limits>
 
 #include "kernels/cpu/dnnl.h"
-#include "kernels/cpu/pool_shape.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/kernel.h"
+#include "kernels/pool_shape.h"
 
 namespace trireme {
-
-PoolShape pool_shape(const View& x, const View& y, const PoolOptions& o, std::string_view op) {
-  int rank = x.shape.rank(), dims = rank - 2;
-  check(rank >= 3 && rank <= 5, op, "input is {}: expected N, 1 to 3 spatial axes, C", x.shape);
-  check(is_float(x.dtype) && x.dtype == y.dtype, op, "input is {} and output {}: one floating type is expected",
-        x.dtype, y.dtype);
-  PoolShape s;
-  s.n = x.shape[0], s.channels = x.shape[-1];
-  Shape expected{s.n};
-  for (int d = 0; d < dims; ++d) {
-    auto at = static_cast<std::size_t>(3 - dims + d), from = static_cast<std::size_t>(d);
-    s.in[at] = x.shape[d + 1], s.window[at] = o.window[from], s.stride[at] = o.stride[from];
-    s.dilation[at] = o.dilation[from], s.pad[at] = o.pad_begin[from];
-    check(s.window[at] >= 1 && s.stride[at] >= 1 && s.dilation[at] >= 1, op,
-          "window {}, stride {} and dilation {} must be at least 1", s.window[at], s.stride[at], s.dilation[at]);
-    Index reach = (s.window[at] - 1) * s.dilation[at] + 1, room = s.in[at] + s.pad[at] + o.pad_end[from] - reach;
-    check(room >= 0, op, "input {} with its padding is smaller than a window of {}", x.shape, reach);
-    check(s.pad[at] < reach && o.pad_end[from] < reach, op, "padding {} and {} must be smaller than the window {}",
-          s.pad[at], o.pad_end[from], reach);
-    s.out[at] = room / s.stride[at] + 1;
-    expected.push_back(s.out[at]);
-  }
-  expected.push_back(s.channels);
-  check(y.shape == expected, op, "output is {}, expected {}", y.shape, expected);
-  return s;
-}
-
-void check_pool_index(const View& index, const View& y, const PoolShape& s, std::string_view op) {
-  DType wanted = s.window_cells() > 255 ? DType::i32 : DType::u8;
-  check(index.dtype == wanted && index.shape == y.shape, op, "index is {} {}, expected {} {}", index.dtype, index.shape,
-        wanted, y.shape);
-}
-
 namespace {
 
 /// f(n, o0, o1) for every row of outputs, divided among threads, as vector code.
@@ -61,8 +26,7 @@ void with_index(const PoolShape& s, F&& f) {
 
 void max_pool(View y, View index, View x, const PoolOptions& o) {
   constexpr auto op = kernel::MaxPool::name;
-  PoolShape s = pool_shape(x, y, o, op);
-  check_pool_index(index, y, s, op);
+  PoolShape s = max_pool_shape(x, y, index, o, op);
   dispatch_float(x.dtype, op, [&]<class T>(T) {
     with_index<std::uint8_t>(s, [&]<class I>(I) {
       for_rows(s, [=, from = x.as<const T>(), to = y.as<T>(), at = index.as<I>()](Index n, Index o0, Index o1) {
@@ -124,8 +88,7 @@ void for_outputs(const PoolShape& s, F&& f) {
 
 void max_pool_backward(View dx, View dy, View index, const PoolOptions& o) {
   constexpr auto op = kernel::MaxPoolBackward::name;
-  PoolShape s = pool_shape(dx, dy, o, op);
-  check_pool_index(index, dy, s, op);
+  PoolShape s = max_pool_shape(dx, dy, index, o, op);
   dispatch_float(dx.dtype, op, [&]<class T>(T) {
     using A = Accumulator<T>;
     with_index<std::uint8_t>(s, [&]<class I>(I) {
@@ -152,14 +115,10 @@ Index divisor(const PoolShape& s, const PoolOptions& o, Index o0, Index o1, Inde
   s.for_window(o0, o1, o2, [&](Index, Index) { ++inside; });
   return std::max<Index>(1, inside);
 }
-void check_dense(const PoolOptions& o, std::string_view op) {
-  check(o.dilation == Extents{1, 1, 1}, op, "dilation is for max pooling only");
-}
 
 void avg_pool(View y, View x, const PoolOptions& o) {
   constexpr auto op = kernel::AvgPool::name;
-  PoolShape s = pool_shape(x, y, o, op);
-  check_dense(o, op);
+  PoolShape s = avg_pool_shape(x, y, o, op);
   dispatch_float(x.dtype, op, [&]<class T>(T) {
     using A = Accumulator<T>;
     for_rows(s, [=, from = x.as<const T>(), to = y.as<T>()](Index n, Index o0, Index o1) {
@@ -185,8 +144,7 @@ void avg_pool(View y, View x, const PoolOptions& o) {
 
 void avg_pool_backward(View dx, View dy, const PoolOptions& o) {
   constexpr auto op = kernel::AvgPoolBackward::name;
-  PoolShape s = pool_shape(dx, dy, o, op);
-  check_dense(o, op);
+  PoolShape s = avg_pool_shape(dx, dy, o, op);
   dispatch_float(dx.dtype, op, [&]<class T>(T) {
     using A = Accumulator<T>;
     scatter_samples<T>(dx, s, [=, from = dy.as<const T>()](A* sum, Index n) {

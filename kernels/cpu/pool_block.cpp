@@ -2,27 +2,14 @@
 // back.
 #include "kernels/cpu/dnnl.h"
 #include "kernels/cpu/philox.h"
-#include "kernels/cpu/pool_shape.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/kernel.h"
+#include "kernels/pool_shape.h"
 
 namespace trireme {
 namespace {
 
-constexpr std::uint8_t no_gradient = 255;
 constexpr Index tile = 64;  ///< channels whose running maximum lies on the stack at one time
-
-PoolShape block_shape(const View& x, const View& y, const View& index, const PoolOptions& o, double p,
-                      std::string_view op) {
-  PoolShape s = pool_shape(x, y, o, op);
-  constexpr Extents none{0, 0, 0}, dense{1, 1, 1};
-  bool plain = s.window == s.stride && o.pad_begin == none && o.pad_end == none && s.dilation == dense;
-  check(plain, op, "windows must not overlap (stride == window), without padding or dilation");
-  check(s.window_cells() <= 254, op, "a window of {} cells; at most 254 are possible", s.window_cells());
-  check(p >= 0 && p <= 1, op, "got p = {}, expected 0 to 1", p);
-  check_pool_index(index, y, s, op);
-  return s;
-}
 
 /// One tile of channels of one window. x: the window's first cell; cell k lies at x + offset[k]. bits: one
 /// number per channel, or none.
@@ -105,14 +92,9 @@ void forward_rows(Index begin, Index end, const View& y, const View& index, cons
 
 void bias_relu_pool_dropout(View y, View index, View x, View bias, View sample, const PoolOptions& o, double p,
                             std::uint64_t key) {
-  constexpr auto op = kernel::BiasReluPoolDropout::name;
-  PoolShape s = block_shape(x, y, index, o, p, op);
-  check(!bias || (bias.dtype == x.dtype && bias.shape == Shape{s.channels}), op, "bias is {} {}, expected {} [{}]",
-        bias.dtype, bias.shape, x.dtype, s.channels);
-  check(!sample || (sample.dtype == DType::i64 && sample.numel() == s.n), op,
-        "got {} {} sample ids for {} rows, expected i64 [{}]", sample.dtype, sample.shape, s.n, s.n);
+  PoolShape s = pool_block_shape(y, index, x, bias, sample, o, p);
   const std::vector<Index> offset = window_offsets(s);
-  dispatch_float(x.dtype, op, [&]<class T>(T) {
+  dispatch_float(x.dtype, kernel::BiasReluPoolDropout::name, [&]<class T>(T) {
     parallel_for(s.n * s.out[0] * s.out[1], s.out[2] * s.channels * s.window_cells(), [&](Index begin, Index end) {
       forward_rows<T>(begin, end, y, index, x, bias, sample, s, offset, p, key);
     });
@@ -190,8 +172,7 @@ void backward(const View& dx, const View& dbias, const View& dy, const View& ind
 void bias_relu_pool_dropout_backward(View dx, View dbias, View dy, View index, const PoolOptions& o, double p,
                                      bool accumulate_bias) {
   constexpr auto op = kernel::BiasReluPoolDropoutBackward::name;
-  PoolShape s = block_shape(dx, dy, index, o, p, op);
-  check(!dbias || dbias.shape == Shape{s.channels}, op, "bias gradient is {}, expected [{}]", dbias.shape, s.channels);
+  PoolShape s = pool_block_backward_shape(dx, dbias, dy, index, o, p);
   dispatch_float(dx.dtype, op, [&]<class T>(T) { backward<T>(dx, dbias, dy, index, s, p, accumulate_bias, op); });
 }
 

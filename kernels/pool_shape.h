@@ -29,9 +29,16 @@ struct PoolShape {
   }
 };
 
-/// From input x and output y (or their gradients). Throws Error when they do not fit one another.
-PoolShape pool_shape(const View& x, const View& y, const PoolOptions& o, std::string_view op);
-/// Checks the index of max pooling against the output it belongs to.
-void check_pool_index(const View& index, const View& y, const PoolShape& s, std::string_view op);
+// From the operands of one contract, which are checked; x and dx, y and dy are alike. Throw Error when they do not fit
+// one another.
+PoolShape max_pool_shape(const View& x, const View& y, const View& index, const PoolOptions& o, std::string_view op);
+PoolShape avg_pool_shape(const View& x, const View& y, const PoolOptions& o, std::string_view op);
+PoolShape pool_block_shape(const View& y, const View& index, const View& x, const View& bias, const View& sample,
+                           const PoolOptions& o, double p);
+PoolShape pool_block_backward_shape(const View& dx, const View& dbias, const View& dy, const View& index,
+                                    const PoolOptions& o, double p);
+
+/// In the index of bias_relu_pool_dropout: no gradient passes.
+constexpr std::uint8_t no_gradient = 255;
 
 }  // namespace trireme
