@@ -1,6 +1,4 @@
 // Matrix products: oneDNN's matmul for f32 and bf16 (in f32 where the machine has no bf16), Eigen for f64.
-#include "kernels/matmul.h"
-
 #include <cstring>
 
 #include "kernels/cpu/convert.h"
@@ -8,6 +6,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/product.h"
 #include "kernels/kernel.h"
+#include "kernels/matmul_job.h"
 
 namespace trireme {
 namespace {
@@ -15,18 +14,11 @@ using onednn::Desc;
 using onednn::Dims;
 using onednn::Prepared;
 
-/// c [batch, m, n] (+)= op(a) op(b) (+ bias [n]), then ReLU. batch_a, batch_b: 1 or batch.
-struct Job {
-  Index batch = 1, m = 0, n = 0, k = 0;
-  bool batched_a = false, batched_b = false;
-  bool transpose_a = false, transpose_b = false, accumulate = false, relu = false;
-};
-
 Desc matrix(Index batch, Index rows, Index cols, bool transposed, DType type) {
   return onednn::dense({batch, rows, cols}, transposed ? std::vector{0, 2, 1} : std::vector{0, 1, 2}, type);
 }
 
-Prepared prepare(const Job& j, DType tc, DType ta, DType tb, const View& bias) {
+Prepared prepare(const MatMulJob& j, DType tc, DType ta, DType tb, const View& bias) {
   Desc a = matrix(j.batched_a ? j.batch : 1, j.m, j.k, j.transpose_a, ta);
   Desc b = matrix(j.batched_b ? j.batch : 1, j.k, j.n, j.transpose_b, tb);
   Desc c = matrix(j.batch, j.m, j.n, false, tc);
@@ -50,7 +42,7 @@ struct MatMulPlan {
   Prepared run;  // empty: the types are not implemented here
 };
 
-bool try_onednn(const View& c, const View& a, const View& b, const View& bias, const Job& j) {
+bool try_onednn(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j) {
   onednn::Key key;
   for (const View* v : {&c, &a, &b, &bias}) key.add(*v);
   key.add(j.transpose_a + 2 * j.transpose_b + 4 * j.accumulate + 8 * j.relu);
@@ -73,7 +65,7 @@ bool try_onednn(const View& c, const View& a, const View& b, const View& bias, c
 
 /// oneDNN's plain sgemm: a fifth faster than its matmul when b is wide and not transposed, as in a layer's
 /// backward.
-bool try_sgemm(const View& c, const View& a, const View& b, const View& bias, const Job& j) {
+bool try_sgemm(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j) {
   constexpr Index worth = 1 << 20;
   bool plain = c.dtype == DType::f32 && a.dtype == DType::f32 && j.batch == 1 && !bias && !j.relu && !j.transpose_b;
   if (!plain || j.n < j.m || j.m * j.n * j.k < worth) return false;
@@ -81,7 +73,7 @@ bool try_sgemm(const View& c, const View& a, const View& b, const View& bias, co
                     b.as<float>(), j.n, j.accumulate ? 1.f : 0.f, c.as<float>(), j.n) == dnnl_success;
 }
 
-void multiply_f64(const View& c, const View& a, const View& b, const View& bias, const Job& j) {
+void multiply_f64(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j) {
   Index lead_a = j.transpose_a ? j.m : j.k, lead_b = j.transpose_b ? j.k : j.n;
   for (Index i = 0; i < j.batch; ++i) {
     Block l{a.as<double>() + (j.batched_a ? i * j.m * j.k : 0), lead_a, j.transpose_a};
@@ -98,10 +90,8 @@ void multiply_f64(const View& c, const View& a, const View& b, const View& bias,
   });
 }
 
-void multiply(const View& c, const View& a, const View& b, const View& bias, const Job& j, std::string_view op) {
-  bool mixed = a.dtype != b.dtype || (c.dtype != a.dtype && c.dtype != DType::f32) || !is_float(a.dtype) ||
-               (bias && bias.dtype != a.dtype && bias.dtype != DType::f32);
-  check(!mixed, op, "operands of one floating type are expected, got {} = {} x {}", c.dtype, a.dtype, b.dtype);
+void multiply(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j, std::string_view op) {
+  check_matmul_types(c, a, b, bias, op);
   if (c.numel() == 0) return;
   if (j.k == 0) {
     if (!j.accumulate) std::memset(c.data, 0, static_cast<std::size_t>(c.bytes()));
@@ -116,54 +106,20 @@ void multiply(const View& c, const View& a, const View& b, const View& bias, con
 }
 
 void matmul(View c, View a, View b, const MatMulOptions& o) {
-  constexpr auto op = kernel::MatMul::name;
-  int ra = a.shape.rank(), rb = b.shape.rank();
-  check((ra == 2 || ra == 3) && (rb == 2 || rb == 3), op, "matrices or batches of them are expected, got {} and {}",
-        a.shape, b.shape);
-  Job j;
-  j.batched_a = ra == 3, j.batched_b = rb == 3;
-  j.batch = ra == 3 ? a.shape[0] : rb == 3 ? b.shape[0] : 1;
-  j.transpose_a = o.transpose_a, j.transpose_b = o.transpose_b, j.accumulate = o.accumulate;
-  j.m = a.shape[o.transpose_a ? -1 : -2], j.k = a.shape[o.transpose_a ? -2 : -1];
-  j.n = b.shape[o.transpose_b ? -2 : -1];
-  Shape expected = ra == 3 || rb == 3 ? Shape{j.batch, j.m, j.n} : Shape{j.m, j.n};
-  bool fits = b.shape[o.transpose_b ? -1 : -2] == j.k && (rb == 2 || ra == 2 || a.shape[0] == b.shape[0]);
-  check(fits, op, "inner or batch extents differ: {}{} x {}{}", a.shape, o.transpose_a ? "^T" : "", b.shape,
-        o.transpose_b ? "^T" : "");
-  check(c.shape == expected, op, "the result is {}, expected {}", c.shape, expected);
-  multiply(c, a, b, View{}, j, op);
+  multiply(c, a, b, View{}, matmul_job(c, a, b, o), kernel::MatMul::name);
 }
 
 void linear(View y, View x, View w, View bias, bool relu) {
-  constexpr auto op = kernel::Linear::name;
-  check(x.shape.rank() == 2 && w.shape.rank() == 2 && x.shape[1] == w.shape[1], op,
-        "input is {}, weight is {}: expected [N, I] and [O, I]", x.shape, w.shape);
-  check((y.shape == Shape{x.shape[0], w.shape[0]}), op, "output is {}, expected [{}, {}]", y.shape, x.shape[0],
-        w.shape[0]);
-  check(!bias || bias.shape == Shape{w.shape[0]}, op, "bias is {}, expected [{}]", bias.shape, w.shape[0]);
-  Job j{.m = x.shape[0], .n = w.shape[0], .k = x.shape[1], .transpose_b = true, .relu = relu};
-  multiply(y, x, w, bias, j, op);
+  multiply(y, x, w, bias, linear_job(y, x, w, bias, relu), kernel::Linear::name);
 }
 
 void linear_backward_input(View dx, View dy, View w) {
-  constexpr auto op = kernel::LinearBackwardInput::name;
-  check(dy.shape.rank() == 2 && w.shape.rank() == 2 && dy.shape[1] == w.shape[0], op,
-        "output gradient is {}, weight is {}: expected [N, O] and [O, I]", dy.shape, w.shape);
-  check((dx.shape == Shape{dy.shape[0], w.shape[1]}), op, "input gradient is {}, expected [{}, {}]", dx.shape,
-        dy.shape[0], w.shape[1]);
-  Job j{.m = dy.shape[0], .n = w.shape[1], .k = w.shape[0]};
-  multiply(dx, dy, w, View{}, j, op);
+  multiply(dx, dy, w, View{}, linear_backward_input_job(dx, dy, w), kernel::LinearBackwardInput::name);
 }
 
 void linear_backward_weight(View dw, View dbias, View x, View dy, bool accumulate) {
-  constexpr auto op = kernel::LinearBackwardWeight::name;
-  check(x.shape.rank() == 2 && dy.shape.rank() == 2 && x.shape[0] == dy.shape[0], op,
-        "input is {}, output gradient is {}: expected [N, I] and [N, O]", x.shape, dy.shape);
-  check((dw.shape == Shape{dy.shape[1], x.shape[1]}), op, "weight gradient is {}, expected [{}, {}]", dw.shape,
-        dy.shape[1], x.shape[1]);
-  Job j{.m = dy.shape[1], .n = x.shape[1], .k = x.shape[0], .transpose_a = true, .accumulate = accumulate};
-  multiply(dw, dy, x, View{}, j, op);
-  if (dbias) sum_rows(dbias, dy, accumulate, op);
+  multiply(dw, dy, x, View{}, linear_backward_weight_job(dw, x, dy, accumulate), kernel::LinearBackwardWeight::name);
+  if (dbias) sum_rows(dbias, dy, accumulate, kernel::LinearBackwardWeight::name);
 }
 
 const Kernel<kernel::MatMul> matmul_cpu{DeviceKind::cpu, matmul};

@@ -124,10 +124,14 @@ void add_bias(const On& on, const View& y, const View& bias, bool relu) {
   if (y.numel() == 0 || (!bias && !relu)) return;
   dispatch_device_float(y.dtype, on.op(), [&](auto t) {
     using T = decltype(t);
-    if (bias && bias.dtype != y.dtype)
-      add_bias_of<T, float>(on, y, bias, relu);
-    else
-      add_bias_of<T, T>(on, y, bias, relu);
+    if (!bias) return add_bias_of<T, T>(on, y, bias, relu);
+    dispatch_device_float(bias.dtype, on.op(), [&](auto b) {
+      using B = decltype(b);
+      if constexpr (std::is_same_v<T, B> || std::is_same_v<T, float> || std::is_same_v<B, float>)
+        add_bias_of<T, B>(on, y, bias, relu);
+      else
+        fail(on.op(), "a bias of {} beside {} is not expected", bias.dtype, y.dtype);
+    });
   });
 }
 

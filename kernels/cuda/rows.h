@@ -4,7 +4,7 @@
 
 namespace trireme::gpu {
 
-/// y [..., C] += bias [C] (none: View{}), then ReLU if asked; a NaN stays. bias: y's type, or f32 beside bf16 and f16.
+/// y [..., C] += bias [C] (none: View{}), then ReLU if asked; a NaN stays. bias: y's type, or one of the two is f32.
 void add_bias(const On&, const View& y, const View& bias, bool relu);
 
 /// sum [C] (+)= x [..., C] over all axes but the last, in an order that depends on the shape alone. sum: x's type, or
