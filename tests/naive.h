@@ -37,7 +37,7 @@ class Data {
   template <class T>
   static T narrow(double v) {
     if constexpr (is_narrow_type<T>)
-      return bf16(static_cast<float>(v));
+      return T(static_cast<float>(v));
     else
       return static_cast<T>(v);
   }
