@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "datasets/pixels.h"
+#include "framework/launch.h"
+#include "kernels/elementwise.h"
 #include "kernels/random.h"
 
 namespace trireme {
@@ -60,7 +62,34 @@ struct Loader::Impl {
     check(options.start_batch >= 0 && options.start_batch <= batches, "loader",
           "start_batch is {}, an epoch has {} batches", options.start_batch, batches);
     epoch = options.epoch, skip = options.start_batch;
-    convert = pixel_converter(dataset->scale(), shape, options.dtype);
+    // Bytes go to the device and become numbers there; f64's are made on the host, in f64.
+    in_bytes = options.device.kind != DeviceKind::cpu && options.dtype != DType::f64;
+    read_as = in_bytes ? DType::u8 : options.dtype;
+    convert = pixel_converter(dataset->scale(), shape, read_as);
+    if (in_bytes && options.dtype != DType::u8) prepare_scale();
+  }
+  /// (value / 255 - mean) / deviation as alpha value + shift, on the device.
+  void prepare_scale() {
+    const PixelScale s = dataset->scale();
+    const Index channels = shape.rank() == 0 ? 1 : shape[-1];
+    std::vector<double> alphas, shifts;
+    for (Index c = 0; c < channels; ++c) {
+      const auto of = [c](const std::vector<float>& v) {
+        return v.at(v.size() == 1 ? 0 : static_cast<std::size_t>(c));
+      };
+      alphas.push_back(1 / (255.0 * of(s.deviation))), shifts.push_back(-of(s.mean) / of(s.deviation));
+    }
+    alpha = Tensor::of(alphas, {channels}).to(options.device),
+    shift = Tensor::of(shifts, {channels}).to(options.device);
+  }
+  /// What the consumer gets: on options.device, in options.dtype.
+  void hand_out(Batch& batch) const {
+    if (options.device == batch.x.device()) return;
+    const Tensor read = batch.x.to(options.device);
+    batch.x = read, batch.y = batch.y.to(options.device);
+    if (read.dtype() == options.dtype) return;
+    batch.x = Tensor::empty(read.shape(), options.dtype, options.device);
+    launch<kernel::Normalize>(batch.x, read, alpha, shift);
   }
   /// Reads this rank's share of global batch index.
   Batch make(const std::vector<std::int64_t>& order, Index of_epoch, Index index) const {
@@ -76,12 +105,12 @@ struct Loader::Impl {
     }
     Shape all{rows};
     for (Index extent : shape) all.push_back(extent);
-    batch.x = Tensor::empty(all, options.dtype);
+    batch.x = Tensor::empty(all, read_as);
     batch.y = Tensor::empty({rows}, DType::i64);
     batch.samples = Tensor::empty({rows}, DType::i64);
     const std::int64_t* ids = order.data() + index * options.batch;
     std::vector<std::uint8_t> pixels(static_cast<std::size_t>(shape.numel()));
-    const Index row_bytes = shape.numel() * size_of(options.dtype);
+    const Index row_bytes = shape.numel() * size_of(read_as);
     Index row = 0;
     for (auto& [begin, end] : cuts)
       for (Index at = begin; at < end; ++at, ++row) {
@@ -108,6 +137,9 @@ struct Loader::Impl {
   Index size = 0, batches = 0;
   Shape shape;
   PixelConverter convert;
+  bool in_bytes = false;
+  DType read_as = DType::f32;  // the type of x on the host
+  Tensor alpha, shift;
   Index epoch = 0, skip = 0;  // of the next begin()
 };
 
@@ -201,6 +233,7 @@ struct Loader::Iterator::State {
     }
     try {
       batch = source->next();
+      loader->hand_out(batch);
     } catch (...) {
       source.reset();
       throw;

@@ -34,7 +34,8 @@ struct LoaderOptions {
   Shard shard = {};
   int workers = 1;           ///< threads that read ahead; 0: read in the caller
   int prefetch = 2;          ///< batches read ahead, per loader
-  DType dtype = DType::f32;  ///< of x: f32, f64, bf16; u8: the pixels as they are
+  DType dtype = DType::f32;  ///< of x: f32, f64, bf16, f16; u8: the pixels as they are
+  Device device = cpu();     ///< where x and y are handed out; pixels travel there as bytes
   bool training = true;      ///< Pass::training of the batches
   Index start_batch = 0;     ///< skip this many global batches of the first epoch iterated (resume)
 };

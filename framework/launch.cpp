@@ -1,7 +1,9 @@
 #include "framework/launch.h"
 
+#include <algorithm>
 #include <chrono>
 
+#include "kernels/runtime.h"
 #include "kernels/vendor.h"
 
 namespace trireme {
@@ -24,8 +26,15 @@ LaunchWatch::~LaunchWatch() {
 void LaunchWatch::watch(const char* op, std::span<const View> operands, const std::function<void()>& kernel) {
   using Clock = std::chrono::steady_clock;
   const double vendor = vendor_clock().compute;
+  // A device goes on by itself: to time one kernel, what was before it must be done, and so must it.
+  const auto placed = std::find_if(operands.begin(), operands.end(), [](const View& v) { return bool(v); });
+  const auto wait = [&] {
+    if (placed != operands.end()) runtime(placed->device.kind).synchronize(placed->device);
+  };
+  wait();
   const Clock::time_point start = Clock::now();
   kernel();
+  wait();
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   see_({op, operands, seconds, vendor_clock().compute - vendor});
 }

@@ -4,10 +4,10 @@
 
 namespace trireme {
 
-On::On(Device device, Module layer) : device_(device), layer_(std::move(layer)) {
-  check(bool(layer_), "on", "there is no layer to put on {}", device);
+void place(Module& layer, Device device) {
+  check(bool(layer), "on", "there is no layer to put on {}", device);
   const NoGrad nothing_recorded;
-  layer_.visit(Visit::unplaced([&](const Leaf& leaf) {
+  layer.visit(Visit::unplaced([&](const Leaf& leaf) {
     Tensor& t = *leaf.tensor;
     check(!t.requires_grad(), "on", "'{}' already lives in Parameters; place layers before making them", leaf.name);
     const Tensor moved = t.detach().to(device);
@@ -15,6 +15,8 @@ On::On(Device device, Module layer) : device_(device), layer_(std::move(layer)) 
     t.impl()->offset = moved.impl()->offset;
   }));
 }
+
+On::On(Device device, Module layer) : device_(device), layer_(std::move(layer)) { place(layer_, device); }
 
 void On::visit(const Visit& v) {
   if (v.placed()) layer_.visit(v);

@@ -220,7 +220,7 @@ void Optimizer::update(Slice slice, double grad_scale) {
     for (const Range& range : ranges_) {
       const Slice common = common_of(common_of(slice, kept), range.slice);
       if (common.size() <= 0) continue;
-      apply(range, common, at + common.begin - kept.begin, grad_scale);
+      apply(range, common, at + common.begin - kept.begin, grad_scale / loss_scale_);
       done += common.size();
     }
     at += kept.size();
@@ -291,7 +291,7 @@ double Optimizer::grad_norm(Slice slice) const {
   }
   run.end = slice.end;
   close(slice.end);
-  return std::sqrt(spread ? all + spread->sum(parts) : all);
+  return std::sqrt(spread ? all + spread->sum(parts) : all) / loss_scale_;
 }
 
 bool Optimizer::wants_norm() const {

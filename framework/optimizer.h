@@ -81,6 +81,9 @@ class Optimizer {
   double clip_scale(double norm) const;
   bool wants_norm() const;  ///< whether an update looks at the gradient's norm first
 
+  /// The gradients at hand are those of so many times the loss (mixed precision): norms and updates divide by it.
+  void set_loss_scale(double scale) { loss_scale_ = scale; }
+
   std::int64_t steps() const { return steps_; }  ///< updates done
   void set_steps(std::int64_t steps) { steps_ = steps; }
   double rate() const;  ///< that the next update will use
@@ -115,6 +118,7 @@ class Optimizer {
   mutable std::vector<std::pair<std::string, Flat>> state_;
   mutable bool allocated_ = false;
   std::int64_t steps_ = 0;
+  double loss_scale_ = 1;
 };
 
 }  // namespace trireme

@@ -119,11 +119,11 @@ Parameters::Entry* Parameters::find(const std::string& name) {
 }
 
 void convert(Module& model, DType dtype) {
-  check(is_float(dtype), "convert", "{} is no floating type; a model is f32, f64 or bf16", dtype);
+  check(is_float(dtype), "convert", "{} is no floating type; a model is f32, f64, bf16 or f16", dtype);
   const NoGrad nothing_recorded;
   model.visit(Visit([&](const Leaf& leaf) {
     Tensor& t = *leaf.tensor;
-    const DType to = leaf.use == Use::buffer && dtype == DType::bf16 ? DType::f32 : dtype;
+    const DType to = leaf.use == Use::buffer && is_narrow(dtype) ? DType::f32 : dtype;
     if (!is_float(t.dtype()) || t.dtype() == to) return;
     check(!t.requires_grad(), "convert", "'{}' already lives in Parameters; convert the model before making them",
           leaf.name);

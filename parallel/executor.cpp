@@ -133,8 +133,7 @@ void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, cons
     if (recorder_) recorder_->end(id);
   }
   if (!updates_) {  // a stage without parameters takes part in what is decided before an update, and counts the step
-    before_update();
-    clip();
+    if (before_update()) clip();
     optimizer_.finish();
   }
   for (ActionId id = 0; id < n; ++id) finish(id);
@@ -210,8 +209,12 @@ void Executor::add_loss(const Action& a, const Slot& s, const OnLoss& on_loss) {
 
 void Executor::update(const Action& a, const Slot& s, const BeforeUpdate& before_update) {
   if (s.first_update) {
-    before_update();
+    keeps_ = !before_update();
     optimizer_.keep(updated_);
+  }
+  if (keeps_) {
+    if (s.last_update) optimizer_.finish();
+    return;
   }
   if (!s.comm && s.shard == Slice{0, optimizer_.parameters().size()}) return optimizer_.step();
   if (s.first_update) clip();

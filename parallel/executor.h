@@ -21,8 +21,8 @@ class Executor {
   /// Called with this rank's share of the loss, all micro-batches together, before the last of them is run backward. A
   /// role without a loss does not call it.
   using OnLoss = std::function<void(const Tensor& loss)>;
-  /// Called before the first update: the place to refuse a step.
-  using BeforeUpdate = std::function<void()>;
+  /// Called before the first update: the place to refuse a step. False: this step updates nothing.
+  using BeforeUpdate = std::function<bool()>;
 
   /// plan has been checked. All that is referred to must outlive the executor. Throws Error for a plan it
   /// cannot run.
@@ -32,6 +32,8 @@ class Executor {
   const std::vector<Slice>& updated() const { return updated_; }
   /// Which is told of every action from now on; null: nobody. It must outlive the executor.
   void record(Recorder* recorder) { recorder_ = recorder; }
+  /// Backward starts from so many times the loss, and updates divide by it, from the next run on.
+  void scale_loss(double scale) { tapes_.scale_loss(scale), optimizer_.set_loss_scale(scale); }
   /// The most micro-batches, counted once per stretch of parts, that were alive at once in the last run.
   int most_in_flight() const { return tapes_.most_alive(); }
 
@@ -76,7 +78,8 @@ class Executor {
   std::vector<Slot> slots_;
   std::vector<ActionId> sending_;
   Communicator* stages_ = nullptr;  // the other roles; null: one role
-  bool updates_ = false;
+  bool updates_ = false;            // the role has an update
+  bool keeps_ = false;              // this step updates nothing
   std::unique_ptr<Buckets> buckets_;
   std::vector<Slice> updated_;
   double grad_scale_ = 1;

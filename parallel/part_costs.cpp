@@ -11,9 +11,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_of(const std::function<void()>& work) {
+double seconds_of(Device device, const std::function<void()>& work) {
+  Runtime& r = runtime(device.kind);
+  r.synchronize(device);
   const Clock::time_point start = Clock::now();
   work();
+  r.synchronize(device);
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -25,7 +28,7 @@ PartCost run_once(const Chain& chain, int part, Tensor& x, Stashed& stashed) {
   if (part > 0) in.require_grad();
   for (auto& [name, t] : stashed) t = t.detach().require_grad();
   const std::size_t before = memory.in_use();
-  cost.forward = seconds_of([&] { out = chain.run(part, in, stashed); });
+  cost.forward = seconds_of(x.device(), [&] { out = chain.run(part, in, stashed); });
   cost.saved = static_cast<Index>(memory.in_use()) - static_cast<Index>(before);
   cost.output = out.view().bytes();
   for (auto& [name, t] : stashed) cost.output += t.view().bytes();
@@ -33,9 +36,10 @@ PartCost run_once(const Chain& chain, int part, Tensor& x, Stashed& stashed) {
   if (!out.requires_grad()) return cost;
   const Tensor seed = Tensor::full(out.shape(), 1, out.dtype(), out.device());
   Deferred weights;
-  cost.backward_input = seconds_of(
-      [&] { backward(std::span(&out, 1), std::span(&seed, 1), {.defer_weights = &weights, .hooks = false}); });
-  cost.backward_weight = seconds_of([&] { weights.run(); });
+  cost.backward_input = seconds_of(x.device(), [&] {
+    backward(std::span(&out, 1), std::span(&seed, 1), {.defer_weights = &weights, .hooks = false});
+  });
+  cost.backward_weight = seconds_of(x.device(), [&] { weights.run(); });
   return cost;
 }
 

@@ -10,6 +10,7 @@
 #include "framework/spread.h"
 #include "kernels/runtime.h"
 #include "parallel/executor.h"
+#include "parallel/loss_scale.h"
 #include "parallel/non_finite.h"
 #include "parallel/part_costs.h"
 #include "parallel/preflight.h"
@@ -187,6 +188,7 @@ struct Step::Impl {
   bool drops = false;                        // weights of others' shards are not here between their uses
   std::int64_t gathered = -1;                // step of the last gather
   bool whole = true;                         // weights of other stages are here
+  LossScale scale{options.loss_scale};
   Tensor global_loss;
   Work loss_work;
 };
@@ -226,6 +228,7 @@ Tensor Step::Impl::run(const Tensor& x, const Tensor& y) {
         x.shape(), y.shape());
   PassScope scope(make_pass(x.dim(0)));
   give_back_others();
+  executor->scale_loss(scale.value());
   executor->run(
       x, y,
       [this](const Tensor& share) {
@@ -236,6 +239,7 @@ Tensor Step::Impl::run(const Tensor& x, const Tensor& y) {
         loss_work.wait();
         if (stages) share_loss();
         if (options.check_finite) refuse_non_finite(x);
+        return !scale.on() || scale.see(gradients_finite());
       });
   return std::exchange(global_loss, {});
 }
@@ -311,7 +315,7 @@ void Step::Impl::refuse_non_finite(const Tensor& x) {
   const double value = global_loss.item();
   std::string what = fmt::format("loss is {}", std::isnan(value) ? NAN : value);
   if (std::isfinite(value)) {
-    if (optimizer.steps() % gradient_check_period != 0 || gradients_finite()) return;
+    if (scale.on() || optimizer.steps() % gradient_check_period != 0 || gradients_finite()) return;
     auto entry = parameters.first_non_finite_grad();
     what += fmt::format(", but the gradient{} is not finite", entry ? fmt::format(" of '{}'", entry->name) : "'s norm");
   }
@@ -331,6 +335,8 @@ Step::Step(Module model, Loss loss, Recipe recipe, Mesh& mesh, std::optional<Str
 Step::~Step() = default;
 
 Tensor Step::operator()(const Tensor& x, const Tensor& y) { return impl_->run(x, y); }
+double Step::loss_scale() const { return impl_->scale.value(); }
+void Step::set_loss_scale(double scale) { impl_->scale.set(scale); }
 Parameters& Step::parameters() { return impl_->parameters; }
 Optimizer& Step::optimizer() { return impl_->optimizer; }
 const Plan& Step::plan() const { return impl_->plan; }

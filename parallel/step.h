@@ -21,6 +21,9 @@ struct StepOptions {
   /// A loss that is not finite (or a gradient, looked at every 64th step) throws Error naming the step and
   /// the first input, parameter or layer output that is not; parameters are left as they were.
   bool check_finite = true;
+  /// > 0: what loss scaling starts with, for f16 (parallel/loss_scale.h). A step whose gradients overflow counts, and
+  /// changes no weight.
+  double loss_scale = 0;
   bool refuse_unsound = true;  ///< false: run a plan that check() finds faults in, to see what it does
   /// Mesh axes that the model's own layers use (those split over ranks); its ranks get the same rows.
   std::vector<std::string> layer_axes = {};
@@ -58,6 +61,9 @@ class Step {
   /// even ones. Returns the loss of the global batch, a scalar, on every rank; reading it synchronises. A collective
   /// call.
   Tensor operator()(const Tensor& x, const Tensor& y);
+  /// What loss scaling has come to (1: it is off); for checkpoints.
+  double loss_scale() const;
+  void set_loss_scale(double scale);
   BatchShard shard() const;
   /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating or
   /// saving. Before the first step, and between gather() and the next one, every rank has all weights; else a stage has

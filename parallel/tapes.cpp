@@ -138,7 +138,7 @@ Tensor Tapes::loss(int micro) {
   Flight& f = flight(last, micro);
   Tensor loss = loss_(f.out.at(0), y_[static_cast<std::size_t>(micro)].to(f.out[0].device()));
   f.out = {loss};
-  crossing(last, micro).gradient = {Tensor::full(loss.shape(), 1, loss.dtype(), loss.device())};
+  crossing(last, micro).gradient = {Tensor::full(loss.shape(), scale_, loss.dtype(), loss.device())};
   return loss;
 }
 

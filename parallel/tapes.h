@@ -37,6 +37,8 @@ class Tapes {
   bool leads(const Action&) const;
   void forward(const Action&);
   Tensor loss(int micro);
+  /// Backward starts from so many times the loss, from now on.
+  void scale_loss(double scale) { scale_ = scale; }
   /// backward, backward_input or backward_weight.
   void backward(const Action&);
   void free(const Action&);
@@ -80,6 +82,7 @@ class Tapes {
   std::vector<Pass> passes_;                       // by micro; empty: one micro-batch, under the caller's
   Moments moments_;
   int alive_ = 0, most_alive_ = 0;
+  double scale_ = 1;
 };
 
 }  // namespace trireme

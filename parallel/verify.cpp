@@ -40,7 +40,7 @@ Tensor pick(const Tensor& from, const Pieces& pieces) {
   Shape shape = from.shape();
   shape[0] = 0;
   for (auto& [begin, end] : pieces) shape[0] += end - begin;
-  const Tensor out = Tensor::empty(shape, from.dtype());
+  const Tensor out = Tensor::empty(shape, from.dtype(), from.device());
   Index at = 0;
   for (auto& [begin, end] : pieces) {
     if (end > begin) out.rows(at, at + end - begin).copy_from(from.rows(begin, end));

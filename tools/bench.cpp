@@ -7,6 +7,7 @@
 #include "datasets/datasets.h"
 #include "framework/init.h"
 #include "framework/pass.h"
+#include "kernels/backend.h"
 #include "kernels/runtime.h"
 #include "kernels/vendor.h"
 #include "parallel/step.h"
@@ -62,8 +63,8 @@ void print_tables(const Profile& profile, double step, int runs) {
 
 /// run() is one step or one evaluation of `images` images over all ranks.
 template <class F>
-void report(const World& world, const Parameters& parameters, int runs, Index images, F&& run) {
-  Runtime& memory = runtime(DeviceKind::cpu);
+void report(const World& world, const Parameters& parameters, Device device, int runs, Index images, F&& run) {
+  Runtime& memory = runtime(device.kind);
   run();
   run();  // everything is prepared now
   memory.reset_peak();
@@ -77,8 +78,9 @@ void report(const World& world, const Parameters& parameters, int runs, Index im
   const double median = plain.median();
   fmt::print("images/s       {:.2f} (median of {}: {:.2f} ms [{:.2f}, {:.2f}])\n", static_cast<double>(images) / median,
              runs, median * 1e3, plain.least() * 1e3, plain.most() * 1e3);
-  fmt::print("vendor calls   {:.2f} ms in {}; the step is {:.3f} times that\n", profile.vendor_seconds() * 1e3 / runs,
-             cpu_library(), total / profile.vendor_seconds());
+  if (profile.vendor_seconds() > 0)
+    fmt::print("vendor calls   {:.2f} ms in {}; the step is {:.3f} times that\n", profile.vendor_seconds() * 1e3 / runs,
+               cpu_library(), total / profile.vendor_seconds());
   fmt::print("peak memory    {:.0f} MB of tensors\n", static_cast<double>(peak) / (1 << 20));
   print_tables(profile, total / runs, runs);
 }
@@ -88,27 +90,35 @@ void bench(const Config& config, const BenchOptions& options, World& world) {
   if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
   ModelOptions shape = model_row(config.model).usual;
   if (config.data.image_size > 0) shape.input = {config.data.image_size, config.data.image_size, shape.input[2]};
-  Module model = make_model(config, shape);
+  const Device device = make_device(config, world.local_rank());
+  Module model = make_model(config, shape, device);
   const Index batch = config.data.batch;
   const Dataset data = Synthetic({.size = batch, .shape = shape.input, .classes = shape.classes});
   const DType dtype = make_dtype(config);
   if (world.main())
-    fmt::print("{}, {}, batch {} of {}, {}, {} rank{} of {} thread{}\n", config.model,
-               options.infer ? "inference" : "training step", batch, shape.input, name_of(dtype), world.size(),
-               world.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s");
+    fmt::print("{}, {}, batch {} of {}, {}, {} rank{} of {} thread{} on {}\n", config.model,
+               options.infer ? "inference" : "training step", batch, shape.input, config.dtype, world.size(),
+               world.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s",
+               open_backend(device.kind)
+                   .names.at(static_cast<std::size_t>(device.kind == DeviceKind::cpu ? 0 : device.index)));
 
   Mesh mesh = make_mesh(config, world);
-  Loader loader(data,
-                {.batch = batch, .shard = Shard{mesh.index("data"), mesh.size("data")}, .workers = 0, .dtype = dtype});
+  Loader loader(data, {.batch = batch,
+                       .shard = Shard{mesh.index("data"), mesh.size("data")},
+                       .workers = 0,
+                       .dtype = dtype,
+                       .device = device});
   auto iterator = loader.begin();
   if (options.infer) {
     Parameters parameters(model);
     const Inference inference;
-    return report(world, parameters, options.steps, batch, [&] { (void)model(iterator->x).to_vector(); });
+    return report(world, parameters, device, options.steps, batch, [&] { (void)model(iterator->x).to_vector(); });
   }
   Step step(model, make_loss(config), make_recipe(config, 1000), mesh, make_strategy(config, world.size()),
-            {.seed = static_cast<std::uint64_t>(config.seed), .example = iterator->x});
-  report(world, step.parameters(), options.steps, batch, [&] { (void)step(iterator->x, iterator->y).item(); });
+            {.seed = static_cast<std::uint64_t>(config.seed),
+             .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
+             .example = iterator->x});
+  report(world, step.parameters(), device, options.steps, batch, [&] { (void)step(iterator->x, iterator->y).item(); });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "datasets/packed.h"
 #include "framework/checkpoint.h"
 #include "framework/weights.h"
+#include "kernels/backend.h"
 #include "kernels/kernel.h"
 #include "kernels/runtime.h"
 #include "kernels/vendor.h"
@@ -44,12 +45,17 @@ int info() {
   fmt::print("cpu       {} core{} usable of {}, {}\n", cores(), cores() == 1 ? "" : "s",
              std::thread::hardware_concurrency(), cpu_library());
   fmt::print("threads   {} per process (--parallel.threads; ranks divide the cores)\n", threads());
-  fmt::print("cuda      not in this build\n");
+  const Backend& gpus = open_backend(DeviceKind::cuda);
+  if (!gpus.library.empty()) fmt::print("cuda      {}\n", gpus.library);
+  for (int i = 0; i < gpus.devices; ++i) fmt::print("cuda:{:<4} {}\n", i, gpus.names.at(static_cast<std::size_t>(i)));
+  if (gpus.devices == 0) fmt::print("cuda      no GPU to use: {}\n", gpus.absent);
   fmt::print("mpi       {}\n", mpi_version());
   std::vector<CensusRow> rows = census();
-  fmt::print(
-      "kernels   {} contracts, {} with a CPU kernel\n", rows.size(),
-      std::count_if(rows.begin(), rows.end(), [](auto& r) { return r.present[static_cast<int>(DeviceKind::cpu)]; }));
+  const auto on = [&](DeviceKind kind) {
+    return std::count_if(rows.begin(), rows.end(), [&](auto& r) { return r.present[static_cast<std::size_t>(kind)]; });
+  };
+  fmt::print("kernels   {} contracts, {} with a CPU kernel, {} with a CUDA kernel\n", rows.size(), on(DeviceKind::cpu),
+             on(DeviceKind::cuda));
   fmt::print("models   ");
   for (const ModelRow& row : models()) fmt::print(" {}", row.name);
   fmt::print("\nstrategies");
@@ -66,10 +72,11 @@ int eval_command(int argc, char** argv, const Config& config, const std::string&
   return World::run(argc, argv, make_ranks(config), [&](World& world) {
     Console console(!world.main(), config.run.progress, config.run.log_seconds);
     Dataset data = make_dataset(config, "test");
-    Module model = make_model(config, options_for(*data));
+    const Device device = make_device(config, world.local_rank());
+    Module model = make_model(config, options_for(*data), device);
     Parameters parameters(model);
     std::string source = load_weights(parameters, run, weights);
-    Evaluation e = evaluate(model, data, config, world, console);
+    Evaluation e = evaluate(model, device, data, config, world, console);
     console.result(e.text());
     console.result("weights:       " + source);
   });

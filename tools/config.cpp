@@ -118,7 +118,13 @@ std::vector<Key> keys(Config& c) {
       {"zero_gamma", &c.zero_gamma, "residual blocks start as the identity: the last gamma of each is 0"},
       {"epochs", &c.epochs, "passes over the training data"},
       {"seed", &c.seed, "of initial weights, shuffling and dropout"},
-      {"dtype", &c.dtype, "element type: f32, f64, or bf16 for activations over f32 weights"},
+      {"device", &c.device, "auto (a GPU if there is one), cpu, cuda (by local rank), cuda:N"},
+      {"dtype", &c.dtype,
+       "element type: f32, f64, or bf16 or f16 (GPU) for activations over f32 weights; tf32: f32, on a GPU with "
+       "products "
+       "of 10 bits of mantissa"},
+      {"loss_scale", &c.loss_scale,
+       "f16: the loss is multiplied by this, which adapts itself, so that small gradients live"},
       {"data.name", &c.data.name,
        "data set: mnist, fashion_mnist, cifar10, cifar100, imagenet (a folder per class), tar, packed, synthetic",
        "data"},
@@ -153,7 +159,8 @@ std::vector<Key> keys(Config& c) {
       {"optim.step_factor", &c.optim.step_factor, "schedules step, milestones and exponential: factor per decay"},
       {"optim.milestones", &c.optim.milestones, "schedule milestones: epochs after which lr decays"},
       {"parallel.ranks", &c.parallel.ranks, "ranks as threads; ignored under mpiexec or srun", "ranks"},
-      {"parallel.mesh", &c.parallel.mesh, "axes of the ranks and their sizes: pipe=2,data=4; empty: all are data", "mesh"},
+      {"parallel.mesh", &c.parallel.mesh, "axes of the ranks and their sizes: pipe=2,data=4; empty: all are data",
+       "mesh"},
       {"parallel.strategy", &c.parallel.strategy, "empty: data_parallel on several ranks, serial on one", "strategy"},
       {"parallel.allreduce", &c.parallel.allreduce, "vendor, ring, recursive_doubling, rabenseifner, tree",
        "allreduce"},
@@ -252,8 +259,9 @@ void validate(const Config& c) {
   at_least("run.max_steps", c.run.max_steps, 0);
   at_least("run.histograms", c.run.histograms, 0);
   at_least("run.images", c.run.images, 0);
-  if (c.dtype != "f32" && c.dtype != "f64" && c.dtype != "bf16")
-    throw ConfigError("dtype is '" + c.dtype + "', it must be f32, f64 or bf16");
+  if (c.dtype != "f32" && c.dtype != "f64" && c.dtype != "bf16" && c.dtype != "f16" && c.dtype != "tf32")
+    throw ConfigError("dtype is '" + c.dtype + "', it must be f32, f64, bf16, f16 or tf32");
+  at_least("loss_scale", c.loss_scale, 1.0);
 }
 
 }  // namespace trireme

@@ -17,7 +17,8 @@ struct Config {
   bool zero_gamma = false, recompute = false;
   std::int64_t epochs = 3;
   std::int64_t seed = 1;
-  std::string dtype = "f32";
+  std::string dtype = "f32", device = "auto";
+  double loss_scale = 65536;
 
   struct Data {
     std::string name = "mnist", root;

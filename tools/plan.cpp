@@ -49,14 +49,15 @@ ModelOptions shape_of(const Config& config) {
 struct Subject {
   explicit Subject(const Config& config)
       : shape(shape_of(config)),
-        model(make_model(config, shape)),
+        device(make_device(config)),
+        model(make_model(config, shape, device)),
         chain(model),
         parameters(model),
         dtype(make_dtype(config)) {}
   /// Noise in the shape of `rows` samples.
   Tensor input(Index rows) const {
     const Dataset data = Synthetic({.size = rows, .shape = shape.input, .classes = shape.classes});
-    return Loader(data, {.batch = rows, .workers = 0, .dtype = dtype}).begin()->x;
+    return Loader(data, {.batch = rows, .workers = 0, .dtype = dtype, .device = device}).begin()->x;
   }
   Plan plan(const Strategy& strategy, std::vector<PartInfo> parts, const std::vector<Axis>& mesh) const {
     const Index buffers = parts.back().buffers.end;
@@ -64,6 +65,7 @@ struct Subject {
   }
 
   ModelOptions shape;
+  Device device;
   Module model;
   Chain chain;
   Parameters parameters;
@@ -113,9 +115,12 @@ Picture measure(const Config& config, const Strategy& strategy, const std::vecto
   const Tensor example = subject.input(rows);
   World::threads(ranks_of(mesh_axes), [&](World& world) {
     Mesh mesh(world, mesh_axes);
-    Step step(make_model(config, shape), make_loss(config), make_recipe(config, 1000), mesh, strategy,
+    const Device device = make_device(config, world.local_rank());
+    Step step(make_model(config, shape, device), make_loss(config), make_recipe(config, 1000), mesh, strategy,
               {.example = example});
-    Loader loader(data, {.batch = config.data.batch, .shard = step.shard(), .workers = 0, .dtype = subject.dtype});
+    Loader loader(
+        data,
+        {.batch = config.data.batch, .shard = step.shard(), .workers = 0, .dtype = subject.dtype, .device = device});
     auto batch = loader.begin();
     for (int run = 0; run < 4; ++run) {
       step.record(run == 3);

@@ -107,19 +107,21 @@ std::string answer(const std::vector<double>& p, const Subject& s, int top) {
 int predict(const PredictOptions& options) {
   Config config = options.run.empty() ? Config{} : run_config(options.run);
   const Subject s = subject(config, options);
-  Module model = make_model(config, s.options);
+  const Device device = make_device(config);
+  Module model = make_model(config, s.options, device);
   Parameters parameters(model);
   load_weights(parameters, options.run, options.weights);
   const Inference inference;
   const Shape& in = s.options.input;
-  const PixelConverter convert = pixel_converter(s.scale, in, make_dtype(config));
+  const DType dtype = make_dtype(config), host = dtype == DType::f16 ? DType::f32 : dtype;
+  const PixelConverter convert = pixel_converter(s.scale, in, host);
   for (std::size_t i = 0; i < options.images.size(); ++i) {
     std::vector<std::uint8_t> pixels = pixels_of(s, options.images[i], static_cast<Index>(i));
     if (options.invert)
       for (std::uint8_t& value : pixels) value = static_cast<std::uint8_t>(255 - value);
-    const Tensor x = Tensor::empty({1, in[0], in[1], in[2]}, make_dtype(config));
+    const Tensor x = Tensor::empty({1, in[0], in[1], in[2]}, host);
     convert(pixels, x.data<std::byte>());
-    const Tensor p = softmax(model(x).to(DType::f32));
+    const Tensor p = softmax(model(x.to(device).to(dtype)).to(DType::f32));
     fmt::print("{}{}\n", options.images[i], answer(p.to_vector(), s, options.top));
   }
   return 0;

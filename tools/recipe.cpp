@@ -1,6 +1,7 @@
 #include "tools/recipe.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 
@@ -9,7 +10,9 @@
 #include "datasets/folders.h"
 #include "datasets/webdataset.h"
 #include "framework/init.h"
+#include "framework/on.h"
 #include "framework/suggest.h"
+#include "kernels/backend.h"
 
 namespace trireme {
 namespace fs = std::filesystem;
@@ -22,7 +25,36 @@ namespace {
 }  // namespace
 
 DType make_dtype(const Config& c) {
-  return c.dtype == "f64" ? DType::f64 : c.dtype == "bf16" ? DType::bf16 : DType::f32;
+  for (DType t : {DType::f64, DType::bf16, DType::f16})
+    if (c.dtype == name_of(t)) return t;
+  return DType::f32;
+}
+
+Device make_device(const Config& c, int local_rank) {
+  const auto refuse_f16 = [&](Device device) {
+    check(c.dtype != "f16" && c.dtype != "tf32", "dtype", "{} is for GPUs, and this run is on {}: use bf16 or f32",
+          c.dtype, device);
+    return device;
+  };
+  if (c.device == "cpu") return refuse_f16(cpu());
+  std::string_view index = c.device;
+  const bool named = index.starts_with("cuda");
+  if (named) index.remove_prefix(4);
+  int wanted = local_rank;
+  const bool given = index.size() > 1 && index[0] == ':';
+  if (given) {
+    const auto [end, error] = std::from_chars(index.data() + 1, index.data() + index.size(), wanted);
+    check(error == std::errc() && end == index.data() + index.size(), "device", "'{}' is not cuda:NUMBER", c.device);
+  }
+  if (c.device != "auto" && (!named || (!index.empty() && !given)))
+    unknown("device", c.device, {"auto", "cpu", "cuda", "cuda:0"});
+  const Backend& gpus = open_backend(DeviceKind::cuda);
+  if (c.device == "auto" && gpus.devices == 0) return refuse_f16(cpu());
+  check(gpus.devices > 0, "device", "there is no GPU to use: {}", gpus.absent);
+  check(!given || wanted < gpus.devices, "device", "there is no {}; this machine has {} GPU{}", c.device, gpus.devices,
+        gpus.devices == 1 ? "" : "s");
+  set_f32_product(c.dtype == "tf32" ? F32Product::tf32 : F32Product::whole);
+  return cuda(wanted % gpus.devices);
 }
 
 std::string find_config(const std::string& name) {
@@ -64,11 +96,12 @@ Dataset make_dataset(const Config& c, const std::string& split) {
 
 ModelOptions options_for(const DatasetSource& data) { return {.input = data.shape(), .classes = data.classes()}; }
 
-Module make_model(const Config& c, ModelOptions options) {
+Module make_model(const Config& c, ModelOptions options, Device device) {
   options.zero_gamma = c.zero_gamma, options.recompute = c.recompute;
   Module model = make_model(c.model, options);
   initialize(model, static_cast<std::uint64_t>(c.seed));
   if (c.dtype == "f64") convert(model, DType::f64);
+  place(model, device);
   return model;
 }
 

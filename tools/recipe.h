@@ -19,9 +19,12 @@ Dataset make_dataset(const Config&, const std::string& split);
 void check_shards(const Config&, int ranks);
 /// What a model must be to learn the data set.
 ModelOptions options_for(const DatasetSource&);
-/// The config's model for that input and those classes, drawn from config.seed. Its weights are f32 under bf16
-/// activations.
-Module make_model(const Config&, ModelOptions);
+/// The config's model for that input and those classes, drawn from config.seed, with its weights on the device. They
+/// are f32 under bf16 and f16 activations.
+Module make_model(const Config&, ModelOptions, Device = cpu());
+/// Where this rank computes: the GPU of its number among the ranks of this host, if the config wants one and there is
+/// one. Throws Error where the config wants what is not there.
+Device make_device(const Config&, int local_rank = 0);
 /// The learning rate as a function of the optimizer step.
 Rate make_rate(const Config&, std::int64_t steps_per_epoch);
 Loss make_loss(const Config&);

@@ -12,8 +12,10 @@
 #include "datasets/image.h"
 #include "framework/checkpoint.h"
 #include "framework/metrics.h"
+#include "framework/ops.h"
 #include "framework/pass.h"
 #include "framework/weights.h"
+#include "kernels/backend.h"
 #include "kernels/runtime.h"
 #include "parallel/step.h"
 #include "tools/recipe.h"
@@ -57,13 +59,14 @@ class Trainer {
   Trainer(const Config& config, World& world)
       : config_(config),
         world_(world),
+        device_(make_device(config, world.local_rank())),
         mesh_(make_mesh(config, world)),
         console_(!world.main(), config.run.progress, config.run.log_seconds),
         opening_test_(std::async(std::launch::async, [&config] { return make_dataset(config, "test"); })),
         train_(make_dataset(config, "train")),
         test_(opening_test_.get()),
         loader_(train_, loader_options({mesh_.index("data"), mesh_.size("data")})),
-        model_(make_model(config, options_for(*train_))) {
+        model_(make_model(config, options_for(*train_), device_)) {
     if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
     if (world.main()) dir_.emplace(config.run.dir, config.model, to_toml(config), config.run.resume);
     if (world.main() && !config.run.resume) dir_->write_classes(train_->class_names());
@@ -72,6 +75,7 @@ class Trainer {
         make_strategy(config, world.size()),
         StepOptions{.seed = static_cast<std::uint64_t>(config.seed),
                     .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases},
+                    .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
                     .example = example()});
     if (config.run.resume)
       resume();
@@ -113,41 +117,49 @@ class Trainer {
             .seed = static_cast<std::uint64_t>(config_.seed),
             .shard = shard,
             .workers = static_cast<int>(config_.data.workers),
-            .dtype = make_dtype(config_)};
+            .dtype = make_dtype(config_),
+            .device = device_};
   }
   /// What the model's parts may be measured on.
   Tensor example() const {
     Shape shape{std::max<Index>(1, config_.data.batch / world_.size())};
     for (Index extent : train_->shape()) shape.push_back(extent);
-    return Tensor::zeros(shape, make_dtype(config_));
+    return Tensor::zeros(shape, make_dtype(config_), device_);
   }
-  /// The loss, which also counts the rows that were right.
+  /// The loss, which also keeps what will tell the rows that were right: reading it now would make the host wait.
   Loss counting(Loss loss) {
     return [this, loss = std::move(loss)](const Tensor& logits, const Tensor& labels) {
-      train_correct_ += count_correct(logits, labels);
+      answers_.emplace_back(argmax(logits.detach()), labels);
       return loss(logits, labels);
     };
   }
+  void count_answers() {
+    for (auto& [answer, label] : std::exchange(answers_, {})) {
+      const std::vector<double> a = answer.to_vector(), b = label.to_vector();
+      for (std::size_t row = 0; row < a.size(); ++row) train_correct_ += a[row] == b[row];
+    }
+  }
   Evaluation evaluate() {
-    if (!step_->divided()) return trireme::evaluate(model_, test_, config_, world_, console_);
-    return trireme::evaluate(step_->model(), test_, config_, world_, console_, step_->shard());
+    if (!step_->divided()) return trireme::evaluate(model_, device_, test_, config_, world_, console_);
+    return trireme::evaluate(step_->model(), device_, test_, config_, world_, console_, step_->shard());
   }
   bool stopped() const { return config_.run.max_steps > 0 && cursor_.step >= config_.run.max_steps; }
 
   void resume() {
     step_->gather();  // the optimizer's whole state, to be read into
-    std::vector<double> numbers(4, 0);
+    std::vector<double> numbers(5, 0);
     if (world_.main() || step_->divided()) {
       auto loaded = load_latest(config_.run.dir, step_->parameters(), &step_->optimizer());
       check(loaded.has_value(), "resume", "no usable checkpoint in {}", config_.run.dir);
       if (!loaded->note.empty()) console_.log(loaded->note);
       const TrainState& s = loaded->state;
       numbers = {static_cast<double>(s.step), static_cast<double>(s.epoch), static_cast<double>(s.batch),
-                 static_cast<double>(s.seed)};
+                 static_cast<double>(s.seed),
+                 s.metrics.contains("loss_scale") ? s.metrics.at("loss_scale") : config_.loss_scale};
       saved_ = loaded->path;
       if (dir_) dir_->rewind(s.step);
     }
-    Tensor shared = Tensor::of(numbers, {4}, DType::f64);
+    Tensor shared = Tensor::of(numbers, {5}, DType::f64);
     world_.comm().broadcast(shared, 0).wait();
     numbers = shared.to_vector();
     check(static_cast<std::int64_t>(numbers[3]) == config_.seed, "resume",
@@ -156,6 +168,7 @@ class Trainer {
     cursor_ = {static_cast<std::int64_t>(numbers[0]), static_cast<std::int64_t>(numbers[1]),
                static_cast<std::int64_t>(numbers[2])};
     step_->optimizer().set_steps(cursor_.step);
+    if (config_.dtype == "f16") step_->set_loss_scale(numbers[4]);
     if (step_->divided()) return;
     broadcast_state(step_->parameters(), world_);
     broadcast_state(step_->optimizer(), world_);
@@ -172,9 +185,11 @@ class Trainer {
         fmt::format("model     {}, {} parameters, {}", config_.model, step_->parameters().count(), config_.dtype));
     console_.log(
         fmt::format("data      {}: {} training, {} test samples", train_->name(), train_->size(), test_->size()));
-    console_.log(fmt::format("ranks     {} ({}), {} thread{} each; global batch {}; {}", world_.size(),
-                             world_.transport(), threads(), threads() == 1 ? "" : "s", config_.data.batch,
-                             make_strategy(config_, world_.size()).name()));
+    const std::string place = device_.kind == DeviceKind::cpu
+                                  ? fmt::format("{} thread{}", threads(), threads() == 1 ? "" : "s")
+                                  : open_backend(device_.kind).names.at(static_cast<std::size_t>(device_.index));
+    console_.log(fmt::format("ranks     {} ({}), {} each; global batch {}; {}", world_.size(), world_.transport(),
+                             place, config_.data.batch, make_strategy(config_, world_.size()).name()));
     console_.log(fmt::format("optimizer {}, {} epochs of {} steps, seed {}", config_.optim.name, config_.epochs,
                              loader_.batches(), config_.seed));
     if (cursor_.step == 0 && !config_.weights.empty())
@@ -217,6 +232,7 @@ class Trainer {
       inject_fault(config_.run.fault, world_, cursor_.step + 1);
       double rate = step_->optimizer().rate();
       double loss = (*step_)(batch.x, batch.y).item();
+      count_answers();
       ++cursor_.step, ++cursor_.batch;
       loss_sum += loss * static_cast<double>(batch.global), samples += batch.global;
       images_per_s_ = static_cast<double>(samples) / seconds_since(start);
@@ -292,6 +308,7 @@ class Trainer {
     state.step = cursor_.step, state.epoch = cursor_.epoch, state.batch = cursor_.batch;
     state.seed = static_cast<std::uint64_t>(config_.seed);
     state.config = to_toml(config_);
+    if (config_.dtype == "f16") metrics["loss_scale"] = step_->loss_scale();
     state.metrics = std::move(metrics);
     saved_ = save_checkpoint(dir_ ? dir_->path() : "", step_->parameters(), step_->optimizer(), state,
                              {.keep_last = static_cast<int>(config_.checkpoint.keep), .write = dir_.has_value()});
@@ -300,6 +317,7 @@ class Trainer {
   static constexpr std::int64_t log_every = 20;
   const Config& config_;
   World& world_;
+  Device device_;
   Mesh mesh_;
   Console console_;
   std::future<Dataset> opening_test_;  // inflated beside the training set
@@ -310,8 +328,9 @@ class Trainer {
   std::optional<Step> step_;
   Cursor cursor_;
   std::string saved_;
-  std::vector<std::string> started_;  // tensors that config_.weights does not fit
-  Index train_correct_ = 0;           // of this rank's rows in this epoch
+  std::vector<std::string> started_;                // tensors that config_.weights does not fit
+  Index train_correct_ = 0;                         // of this rank's rows in this epoch
+  std::vector<std::pair<Tensor, Tensor>> answers_;  // likeliest classes and labels of the step at hand
   double train_loss_ = 0, train_top1_ = 0, images_per_s_ = 0, wait_share_ = 0;
   bool shown_ = false;
 };
@@ -323,13 +342,14 @@ std::string Evaluation::text() const {
                      has_top5() ? fmt::format(", top-5 {:.2f} %", percent(in_top5)) : "", loss);
 }
 
-Evaluation evaluate(Module& model, const Dataset& data, const Config& config, World& world, Console& console,
-                    std::optional<Shard> shard) {
+Evaluation evaluate(Module& model, Device device, const Dataset& data, const Config& config, World& world,
+                    Console& console, std::optional<Shard> shard) {
   const Inference inference;
   Loader loader(data, {.batch = config.data.eval_batch,
                        .shard = shard ? *shard : Shard(world),
                        .workers = static_cast<int>(config.data.workers),
                        .dtype = make_dtype(config),
+                       .device = device,
                        .training = false});
   double loss = 0;
   Index correct = 0, in_top5 = 0;

@@ -12,8 +12,9 @@ namespace trireme {
 namespace {
 
 /// So many global batches, one after another; from the start again where the data set ends.
-std::vector<std::pair<Tensor, Tensor>> read_batches(const Dataset& data, const Config& config, int count) {
-  Loader loader(data, {.batch = config.data.batch, .workers = 0, .dtype = make_dtype(config)});
+std::vector<std::pair<Tensor, Tensor>> read_batches(const Dataset& data, const Config& config, Device device,
+                                                    int count) {
+  Loader loader(data, {.batch = config.data.batch, .workers = 0, .dtype = make_dtype(config), .device = device});
   std::vector<std::pair<Tensor, Tensor>> batches;
   while (static_cast<int>(batches.size()) < count)
     for (auto& batch : loader) {
@@ -34,16 +35,17 @@ int compare(int argc, char** argv, const Config& config, const VerifyCommand& co
           ? Synthetic({.size = config.data.batch * command.steps, .shape = shape.input, .classes = shape.classes})
           : make_dataset(config, "train");
   if (config.data.name != "synthetic") shape = options_for(*data);
-  const auto batches = read_batches(data, config, command.steps);
   const double tolerance = command.tolerance > 0 ? command.tolerance : config.dtype == "f64" ? 1e-11 : 1e-4;
-  const Subject subject{.model = [&] { return make_model(config, shape); },
-                        .loss = make_loss(config),
-                        .recipe = make_recipe(config, command.steps),
-                        .batch = [&](int step) { return batches[static_cast<std::size_t>(step)]; }};
   std::atomic<bool> differs = false;
   const int status = World::run(argc, argv, ranks, [&](World& world) {
     if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
     world.use_all_reduce(config.parallel.allreduce);
+    const Device device = make_device(config, world.local_rank());
+    const auto batches = read_batches(data, config, device, command.steps);
+    const Subject subject{.model = [&] { return make_model(config, shape, device); },
+                          .loss = make_loss(config),
+                          .recipe = make_recipe(config, command.steps),
+                          .batch = [&](int step) { return batches[static_cast<std::size_t>(step)]; }};
     Mesh mesh = make_mesh(config, world);
     const auto difference = verify(
         subject, mesh, strategy,

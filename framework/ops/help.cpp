@@ -6,7 +6,7 @@ namespace trireme::ops {
 
 void check_float(const char* op, const Tensor& x) {
   check(x.defined(), op, "the input is undefined");
-  check(is_float(x.dtype()), op, "wants a floating type (f32, f64, bf16), got {}: convert it with to(DType)",
+  check(is_float(x.dtype()), op, "wants a floating type (f32, f64, bf16, f16), got {}: convert it with to(DType)",
         x.dtype());
 }
 void check_same_type(const char* op, const Tensor& a, const Tensor& b) {

@@ -126,9 +126,9 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   ops::check_channels(op, "beta", beta_given, channels, false);
   ops::check_channels(op, "running_mean", running_mean, channels, false);
   ops::check_channels(op, "running_var", running_var, channels, false);
-  check(running_mean.dtype() == running_var.dtype() && running_mean.dtype() != DType::bf16 &&
-            is_float(running_var.dtype()),
-        op, "running statistics are {} and {}: both must be f32, or f64", running_mean.dtype(), running_var.dtype());
+  check(
+      running_mean.dtype() == running_var.dtype() && !is_narrow(running_mean.dtype()) && is_float(running_var.dtype()),
+      op, "running statistics are {} and {}: both must be f32, or f64", running_mean.dtype(), running_var.dtype());
   if (residual) {
     ops::check_same_type(op, x, residual);
     check(residual.shape() == x.shape(), op, "input is {}, residual {}", x.shape(), residual.shape());

@@ -113,6 +113,15 @@ class CudaRuntime final : public Runtime {
     check_fault(on);
   }
 
+  /// The pool's memory stays: what is given back are the contents, as the contract wants.
+  void discard(void* from, std::size_t bytes, Device device) noexcept override {
+    try {
+      const On on(device, "discard");
+      (void)cudaMemsetAsync(from, 0, bytes, on.stream());
+    } catch (...) {  // the device is gone, and its memory with it
+    }
+  }
+
   std::size_t in_use() const override { return in_use_.load(std::memory_order_relaxed); }
   std::size_t peak() const override { return peak_.load(std::memory_order_relaxed); }
   void reset_peak() override { peak_.store(in_use(), std::memory_order_relaxed); }

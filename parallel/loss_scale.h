@@ -1,0 +1,33 @@
+// Dynamic loss scaling (Micikevicius et al., "Mixed precision training", arXiv 1710.03740): f16 loses gradients below
+// 6e-8, so backward starts from a multiple of the loss, and updates divide by it. The multiple is halved when a
+// gradient overflows (that step updates nothing) and doubled when none has for a while.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+namespace trireme {
+
+class LossScale {
+ public:
+  explicit LossScale(double start = 0) : scale_(start) {}
+  bool on() const { return scale_ > 0; }
+  double value() const { return on() ? scale_ : 1; }
+  void set(double scale) { scale_ = scale, good_ = 0; }
+  /// After each step's gradients, the same on all ranks; returns whether they may be used.
+  bool see(bool finite) {
+    if (!finite) {
+      set(std::max(scale_ / 2, 1.0));
+      return false;
+    }
+    if (++good_ == period) set(std::min(scale_ * 2, most));
+    return true;
+  }
+
+ private:
+  static constexpr std::int64_t period = 2000;
+  static constexpr double most = 0x1p24;
+  double scale_;
+  std::int64_t good_ = 0;
+};
+
+}  // namespace trireme
