@@ -23,8 +23,18 @@ std::string plugin_path() {
   return (slash == std::string::npos ? "" : file.substr(0, slash + 1)) + plugin_name;
 }
 
+/// Without the driver's library nothing of CUDA works, and asking for it costs less than opening the plugin, which
+/// pulls in a gigabyte of libraries.
+bool driver_missing() {
+  return std::getenv("TRIREME_CUDA_PLUGIN") == nullptr && dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr;
+}
+
 Backend open_cuda() {
   Backend backend;
+  if (driver_missing()) {
+    backend.absent = "no NVIDIA driver is installed (libcuda.so.1 is not found)";
+    return backend;
+  }
   const std::string path = plugin_path();
   void* plugin = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // its kernels register themselves
   if (plugin == nullptr) {
