@@ -37,9 +37,11 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual std::string transport() const = 0;  ///< "single", "threads", "mpi"
+  /// "single", "threads", "mpi"; after World::use of a GPU "mpi+nccl" or "mpi, staged through the host".
+  virtual std::string transport() const = 0;
 
-  // Non-blocking: the returned Work must be waited for. f32, f64, bf16, i32, i64, u8.
+  // Non-blocking: the returned Work must be waited for. All types. Tensors may lie on the host or on a device, on
+  // another one on each rank (collectives after World::use: on the host of all ranks, or on the devices of all).
   virtual Work all_reduce(const Tensor& x, ReduceOp = ReduceOp::sum) = 0;  ///< in place
   /// out [n / size] (this rank's share) of the sum of in [n]; n must divide by size. out may be this rank's block of
   /// in.
@@ -55,12 +57,14 @@ class Communicator {
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
   /// Ends the operation of every rank with an error: their waits throw Error(reason). Called by the rank that failed.
   virtual void abort(const std::string& reason) = 0;
+  /// The reason, once some rank has called abort(); empty before. From any thread.
+  virtual std::string ended() const = 0;
 };
 
 /// Wraps inner so that all_reduce runs by the named algorithm: "vendor" (inner's own: memory shared by the ranks of one
 /// host, else MPI's; the default), or one on inner's send and recv: "ring", "recursive_doubling", "rabenseifner",
 /// "tree". A collective call. Throws Error with the list for another name. Those run on a thread of their own; "vendor"
-/// on one host is done by the ranks that wait.
+/// on one host is done by the ranks that wait. Named algorithms take tensors on devices by way of the host.
 std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& inner, const std::string& algorithm);
 
 }  // namespace trireme

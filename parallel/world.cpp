@@ -12,13 +12,14 @@
 #include "kernels/runtime.h"
 #include "parallel/transport/launcher.h"
 #include "parallel/transport/mpi_ranks.h"
+#include "parallel/transport/staged.h"
 #include "parallel/transport/threads.h"
 
 namespace trireme {
 
 struct World::Impl {
   std::unique_ptr<MpiProcess> process;  // set: it leaves MPI at the end
-  std::unique_ptr<Communicator> comm;
+  std::unique_ptr<Communicator> comm;   // a Staged
   int local_rank = 0, local_size = 1;
   int unwinding = std::uncaught_exceptions();
 
@@ -49,22 +50,22 @@ std::unique_ptr<World::Impl> World::Impl::join(int& argc, char**& argv) {
   auto impl = std::make_unique<Impl>();
   auto launcher = find_launcher([](const char* name) -> const char* { return std::getenv(name); });
   if (launcher.ranks == 1) {
-    impl->comm = single_communicator();
+    impl->comm = std::make_unique<Staged>(single_communicator());
     return impl;
   }
   auto ranks = join_mpi(argc, argv);
   check_not_singletons(launcher, ranks.comm->size(), mpi_version());
   impl->process = std::move(ranks.process);
-  impl->comm = std::move(ranks.comm);
+  impl->comm = std::make_unique<Staged>(std::move(ranks.comm));
   impl->local_rank = ranks.local_rank, impl->local_size = ranks.local_size;
   set_threads(std::max(1, cores() / ranks.sharing));
   return impl;
 }
 
 World::World(int& argc, char**& argv) : impl_(Impl::join(argc, argv)) {}
-World::World() : impl_(std::make_unique<Impl>()) { impl_->comm = single_communicator(); }
+World::World() : World(single_communicator(), 0, 1) {}
 World::World(std::unique_ptr<Communicator> comm, int local_rank, int local_size) : impl_(std::make_unique<Impl>()) {
-  impl_->comm = std::move(comm);
+  impl_->comm = std::make_unique<Staged>(std::move(comm));
   impl_->local_rank = local_rank, impl_->local_size = local_size;
 }
 World::World(World&&) noexcept = default;
@@ -145,6 +146,7 @@ int World::local_size() const { return impl_->local_size; }
 Communicator& World::comm() { return *impl_->comm; }
 const Communicator& World::comm() const { return *impl_->comm; }
 std::string World::transport() const { return impl_->comm->transport(); }
+std::string World::use(Device device) { return static_cast<Staged&>(*impl_->comm).use(device); }
 void World::use_all_reduce(const std::string& algorithm) {
   impl_->comm = with_all_reduce(std::move(impl_->comm), algorithm);
 }

@@ -36,6 +36,11 @@ class World {
   Communicator& comm();
   const Communicator& comm() const;
   std::string transport() const;
+  /// From now on this rank's tensors lie on this device, or on the host. A collective call. Where every rank has a GPU
+  /// of its own and NCCL starts on all, the collectives of tensors on them go by NCCL, of this communicator and of all
+  /// that are split from it later; a call's tensors must then lie on these GPUs on all ranks or on none. Else they go
+  /// through the host; so do messages. Returns why they do, in words; empty: they do not, or there is one rank.
+  std::string use(Device device);
   /// Replaces the communicator by with_all_reduce(comm, algorithm).
   void use_all_reduce(const std::string& algorithm);
 

@@ -5,8 +5,9 @@
 #include <mutex>
 #include <thread>
 
-#include "parallel/transport/call.h"
 #include "parallel/collectives/collectives.h"
+#include "parallel/transport/call.h"
+#include "parallel/transport/staged.h"
 
 namespace trireme {
 namespace {
@@ -112,6 +113,7 @@ class Rewired : public Communicator {
     return std::make_unique<Rewired>(inner_->split(color, key), algorithm_);
   }
   void abort(const std::string& reason) override { inner_->abort(reason); }
+  std::string ended() const override { return inner_->ended(); }
 
  private:
   std::unique_ptr<Communicator> inner_;
@@ -128,7 +130,14 @@ std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& in
   std::string names;
   for (const auto& algorithm : algorithms) {
     if (algorithm.name == name && !algorithm.run) return inner;
-    if (algorithm.name == name) return std::make_unique<Rewired>(std::move(inner), algorithm);
+    if (algorithm.name == name) {
+      const auto rewired = [&](std::unique_ptr<Communicator> comm) {
+        return std::make_unique<Rewired>(std::move(comm), algorithm);
+      };
+      // The algorithms compute on host memory.
+      if (auto* staged = dynamic_cast<Staged*>(inner.get())) return staged->rewire(rewired), std::move(inner);
+      return rewired(std::move(inner));
+    }
     names += fmt::format("{}{}", names.empty() ? "" : ", ", algorithm.name);
   }
   fail("all_reduce", "there is no algorithm \"{}\"; there are {}", name, names);

@@ -5,16 +5,14 @@
 namespace trireme {
 namespace {
 
-void check_host(std::string_view name, const Tensor& x) {
+void check_defined(std::string_view name, const Tensor& x) {
   check(x.defined(), name, "got an undefined tensor, expected one with memory");
-  check(x.device().kind == DeviceKind::cpu, name,
-        "got a tensor on {}, this communicator moves host memory: use to(cpu())", x.device());
 }
 
 Call blocks_call(CallKind kind, const Tensor& large, const Tensor& small, Index blocks, ReduceOp op) {
   auto name = name_of(kind);
-  check_host(name, large);
-  check_host(name, small);
+  check_defined(name, large);
+  check_defined(name, small);
   check(large.dtype() == small.dtype(), name, "in and out must have one type, got {} and {}", large.dtype(),
         small.dtype());
   check(large.numel() == small.numel() * blocks, name,
@@ -48,7 +46,7 @@ std::string to_string(const Call& c) {
 }
 
 Call all_reduce_call(const Tensor& x, ReduceOp op) {
-  check_host("all_reduce", x);
+  check_defined("all_reduce", x);
   return {CallKind::all_reduce, x.numel(), x.dtype(), op, 0};
 }
 
@@ -61,7 +59,7 @@ Call all_gather_call(const Tensor& out, const Tensor& in, int size) {
 }
 
 Call broadcast_call(const Tensor& x, int root, int size) {
-  check_host("broadcast", x);
+  check_defined("broadcast", x);
   check(root >= 0 && root < size, "broadcast", "root is rank {}, there are {} ranks", root, size);
   return {CallKind::broadcast, x.numel(), x.dtype(), ReduceOp::sum, root};
 }
@@ -73,7 +71,7 @@ Call all_to_all_call(const Tensor& out, const Tensor& in, int size) {
 }
 
 void check_message(std::string_view name, const Tensor& x, int peer, int tag, int size) {
-  check_host(name, x);
+  check_defined(name, x);
   check(peer >= 0 && peer < size, name, "peer is rank {}, there are {} ranks", peer, size);
   check(tag >= 0 && tag < 32768, name, "tag is {}, expected one in [0, 32768)", tag);
 }

@@ -21,7 +21,7 @@ std::string_view name_of(CallKind);
 /// "all_reduce of 4096 f32 (sum)"
 std::string to_string(const Call&);
 
-// Each checks its operands (types, counts, ranks; host memory) and returns the call. Throws Error.
+// Each checks its operands (types, counts, ranks) and returns the call. Throws Error.
 Call all_reduce_call(const Tensor& x, ReduceOp op);
 Call reduce_scatter_call(const Tensor& out, const Tensor& in, ReduceOp op, int size);
 Call all_gather_call(const Tensor& out, const Tensor& in, int size);

@@ -220,6 +220,12 @@ std::shared_ptr<Hub> Hub::split(int rank, std::uint64_t number, int color, int k
   return c->children.at(color);
 }
 
+std::string Hub::ended() const {
+  if (!job_->ended) return {};
+  std::lock_guard lock(job_->mutex);
+  return job_->reason;
+}
+
 void Hub::end(const std::string& reason) {
   std::vector<std::shared_ptr<Hub>> hubs;
   {

@@ -69,6 +69,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void help(Collective&);
   std::shared_ptr<Hub> split(int rank, std::uint64_t number, int color, int key, int& new_rank);
   void end(const std::string& reason);
+  std::string ended() const;
   void wake() {
     { std::lock_guard lock(mutex_); }
     changed_.notify_all();

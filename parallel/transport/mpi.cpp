@@ -162,6 +162,10 @@ class MpiCommunicator : public Communicator {
     if (engine_->alarm()) engine_->alarm()->raise(reason);
     if (!local_) MPI_Abort(MPI_COMM_WORLD, 1);
   }
+  std::string ended() const override {
+    const HostAlarm* alarm = engine_->alarm();
+    return alarm && alarm->state == 2 ? alarm->reason : "";
+  }
   static bool on_one_host(MPI_Comm comm) {
     MPI_Comm host = MPI_COMM_NULL;
     int here = 0, all = 0;

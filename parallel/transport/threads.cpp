@@ -78,6 +78,7 @@ class ThreadCommunicator : public Communicator {
     return std::make_unique<ThreadCommunicator>(std::move(hub), new_rank);
   }
   void abort(const std::string& reason) override { hub_->end(reason); }
+  std::string ended() const override { return hub_->ended(); }
 
  private:
   Work collective(const Call& call, const Tensor& out, const Tensor& in) {
