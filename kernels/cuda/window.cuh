@@ -86,7 +86,7 @@ inline Windows windows(const PoolShape& s, Index width, std::string_view op) {
   check(std::max(w.in_size, w.out_size) <= most, op, "an image of {} elements; at most {} are possible",
         std::max(w.in_size, w.out_size), Index{most});
   // A larger stride, or dilation of one cell, never takes effect.
-  const auto number = [](Index v) { return static_cast<int>(std::min(v, most)); };
+  const auto number = [&](Index v) { return static_cast<int>(std::min(v, Index{most})); };
   for (std::size_t d = 0; d < 3; ++d) {
     const int stride = number(s.stride[d]), dilation = number(s.dilation[d]);
     w.axis[d] = {number(s.in[d]),  number(s.out[d]), number(s.window[d]), stride,
