@@ -2,6 +2,7 @@
 // A number is a pure function of (key, counter), so it does not depend on ranks, threads or order.
 #pragma once
 #include <array>
+#include <cmath>
 #include <cstdint>
 
 namespace trireme {
@@ -35,5 +36,8 @@ constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
 
 /// [0, 1) with 24 bits.
 constexpr float uniform_float(std::uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
+
+/// uniform_float(bits) >= p exactly when bits >> 8 >= drop_threshold(p).
+inline std::uint32_t drop_threshold(double p) { return static_cast<std::uint32_t>(std::ceil(p * 0x1p24)); }
 
 }  // namespace trireme

@@ -84,7 +84,7 @@ __global__ void sum_strips(double* parts, const T* x, Strips s) {
 
 /// sum[c] (+)= parts over strips: a warp per column.
 template <class S>
-__global__ void sum_parts(S* sum, const double* parts, Index width, int strips, bool accumulate) {
+__global__ void sum_parts_kernel(S* sum, const double* parts, Index width, int strips, bool accumulate) {
   const Index column = first_item() / warp;
   const int lane = static_cast<int>(threadIdx.x) % warp;
   double total = 0;
@@ -96,7 +96,7 @@ __global__ void sum_parts(S* sum, const double* parts, Index width, int strips, 
   sum[column] = rounded<S>(static_cast<Accumulator<S>>(total));
 }
 
-template <class T, class S>
+template <class T>
 void sum_rows_of(const On& on, const View& sum, const View& x, bool accumulate) {
   const Index width = sum.numel(), rows = row_count(x.shape);
   const bool vector = width % pack<T> == 0 && aligned(x.data);
@@ -114,8 +114,7 @@ void sum_rows_of(const On& on, const View& sum, const View& x, bool accumulate) 
     run(on, grid, block, sum_strips<T, pack<T>>, parts.as<double>(), x.as<const T>(), s);
   else if (strips > 0)
     run(on, grid, block, sum_strips<T, 1>, parts.as<double>(), x.as<const T>(), s);
-  run(on, dim3(static_cast<unsigned>(ceil_div(width, block / warp))), block, sum_parts<S>, sum.as<S>(),
-      parts.as<const double>(), width, static_cast<int>(strips), accumulate);
+  sum_parts(on, sum, parts.as<double>(), strips, accumulate);
 }
 
 }  // namespace
@@ -135,16 +134,19 @@ void add_bias(const On& on, const View& y, const View& bias, bool relu) {
   });
 }
 
+void sum_parts(const On& on, const View& sum, const double* parts, Index strips, bool accumulate) {
+  if (sum.numel() == 0) return;
+  dispatch_device_float(sum.dtype, on.op(), [&](auto t) {
+    using S = decltype(t);
+    run(on, dim3(static_cast<unsigned>(ceil_div(sum.numel(), block / warp))), block, sum_parts_kernel<S>, sum.as<S>(),
+        parts, sum.numel(), static_cast<int>(strips), accumulate);
+  });
+}
+
 void sum_rows(const On& on, const View& sum, const View& x, bool accumulate) {
   check_sum_rows(sum, x, on.op());
   if (sum.numel() == 0) return;
-  dispatch_device_float(x.dtype, on.op(), [&](auto t) {
-    using T = decltype(t);
-    if (sum.dtype != x.dtype)
-      sum_rows_of<T, float>(on, sum, x, accumulate);
-    else
-      sum_rows_of<T, T>(on, sum, x, accumulate);
-  });
+  dispatch_device_float(x.dtype, on.op(), [&](auto t) { sum_rows_of<decltype(t)>(on, sum, x, accumulate); });
 }
 
 }  // namespace trireme::gpu

@@ -11,4 +11,7 @@ void add_bias(const On&, const View& y, const View& bias, bool relu);
 /// f32 beside bf16 and f16. Throws Error when the two do not fit.
 void sum_rows(const On&, const View& sum, const View& x, bool accumulate);
 
+/// sum [C] (+)= parts [strips, C] over strips, in a fixed order.
+void sum_parts(const On&, const View& sum, const double* parts, Index strips, bool accumulate);
+
 }  // namespace trireme::gpu
