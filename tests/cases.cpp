@@ -293,7 +293,7 @@ Tensor drawn(const Input& input, const Shape& shape, DType dtype, std::uint64_t 
     if (input.draw != Draw::label) values[i] = static_cast<float>(bf16(static_cast<float>(values[i])));
   }
   if (input.draw == Draw::label) return Tensor::of(values, shape, DType::i64);
-  const bool narrow = input.draw == Draw::statistic && dtype == DType::bf16;
+  const bool narrow = input.draw == Draw::statistic && is_narrow(dtype);
   return Tensor::of(values, shape, narrow ? DType::f32 : dtype);
 }
 

@@ -13,7 +13,7 @@ enum class Draw : std::uint8_t {
   between,    ///< uniform in [low, high)
   away,       ///< of either sign, low <= |value| < high: keeps off a kink at 0
   distinct,   ///< odd multiples of 1/256 in (-1, 1), no two alike nearby: keeps off ties and off 0
-  statistic,  ///< as between, but f32 where the data is bf16
+  statistic,  ///< as between, but f32 where the data is bf16 or f16
   label,      ///< i64 in [0, high)
 };
 /// One operand. Numbers are rounded to bf16, so that every type starts from the same ones.

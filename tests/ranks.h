@@ -1,12 +1,14 @@
 // Tests over ranks: threads, or the processes that mpiexec started this program with; and a small data set to
 // train on.
 #pragma once
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 #include "datasets/loader.h"
 #include "framework/spread.h"
+#include "kernels/backend.h"
 #include "parallel/step.h"
 
 namespace trireme::test {
@@ -22,6 +24,13 @@ inline bool under_mpi() { return processes().size() > 1; }
 /// Numbers of ranks to test: those asked for, as threads; under MPI only as many as there are processes.
 inline std::vector<int> rank_counts(std::vector<int> asked) {
   return under_mpi() ? std::vector<int>{processes().size()} : asked;
+}
+
+/// Where a rank's model is to lie: TRIREME_TEST_DEVICE=cuda puts each on a GPU of its own as far as there are any.
+inline Device test_device(const World& world) {
+  const char* name = std::getenv("TRIREME_TEST_DEVICE");
+  if (name == nullptr || std::string_view(name) != "cuda") return cpu();
+  return cuda(world.rank() % std::max(1, open_backend(DeviceKind::cuda).devices));
 }
 
 /// Runs body on each rank and returns what rank 0 (under MPI: this rank) returned. No assertions inside:

@@ -11,75 +11,15 @@
 #include "framework/tape.h"
 #include "kernels/kernel.h"
 #include "kernels/random.h"
+#include "tests/case_outcome.h"
 #include "tests/cases.h"
 #include "tests/catch.h"
 #include "tests/oracle.h"
 
 using namespace trireme;
 using namespace trireme::test;
-using Values = std::vector<double>;
 
 namespace {
-
-/// Whose rows these are: seed, step and ids as in torch_ops.py.
-Pass a_pass(Index rows) {
-  std::vector<double> ids;
-  for (Index row = 0; row < rows; ++row) ids.push_back(static_cast<double>(3 * row + 1));
-  Pass pass;
-  pass.seed = 7, pass.step = 3;
-  pass.samples = Tensor::of(ids, {rows}, DType::i64);
-  return pass;
-}
-Index rows_of(const Case& c) {
-  for (const Input& input : c.inputs)
-    if (input.rows && input.shape.rank() > 0) return input.shape[0];
-  return 1;
-}
-
-struct Outcome {
-  Values y;
-  Shape shape;
-  bool differentiable = false;
-  std::vector<Values> dx;  // empty where no gradient was asked for
-};
-
-/// A gradient for the result: of either sign, exact in bf16.
-Tensor seed_for(const Tensor& y) {
-  Values v(static_cast<std::size_t>(y.numel()));
-  for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<double>((i * 37 + 11) % 64) / 32 - 0.984375;
-  return Tensor::of(v, y.shape(), y.dtype());
-}
-
-/// Runs a case forward and backward. only >= 0: just that input wants a gradient.
-Outcome outcome(const Case& c, DType dtype, int only = -1, Index rows = -1, const BackwardOptions& options = {}) {
-  PassScope scope(a_pass(rows >= 0 ? rows : rows_of(c)));
-  Inputs x = draw(c, dtype, rows);
-  for (std::size_t k = 0; k < x.size(); ++k)
-    if (c.inputs[k].grad && (only < 0 || static_cast<std::size_t>(only) == k)) x[k].require_grad();
-  const Tensor y = c.op(x);
-  Outcome result{y.to_vector(), y.shape(), y.requires_grad(), {}};
-  if (!y.requires_grad()) return result;
-  const Tensor seed = seed_for(y);
-  backward({&y, 1}, {&seed, 1}, options);
-  if (options.defer_weights) options.defer_weights->run();
-  for (Tensor& t : x) {
-    const bool reached = t.requires_grad() && has_grad(t);
-    if (reached) {
-      CHECK(t.grad().shape() == t.shape());
-      CHECK(t.grad().dtype() == t.dtype());
-    }
-    result.dx.push_back(reached ? t.grad().to_vector() : Values{});
-  }
-  return result;
-}
-
-/// |a - b| / |b|, 2-norms.
-double relative(const Values& a, const Values& b) {
-  if (a.size() != b.size()) return INFINITY;
-  double difference = 0, size = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) difference += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
-  return size == 0 ? std::sqrt(difference) : std::sqrt(difference / size);
-}
 
 /// What the case's scalar sum(dy * y) becomes with element i of input k moved.
 double moved(const Case& c, std::size_t k, std::size_t i, double by) {
@@ -101,7 +41,7 @@ TEST_CASE("gradients agree with central differences in f64") {
   const double step = 1e-5;
   for (const Case& c : cases()) {
     INFO(c.name);
-    const Outcome o = outcome(c, DType::f64);
+    const CaseOutcome o = outcome(c, DType::f64);
     if (!o.differentiable) continue;
     PassScope scope(a_pass(rows_of(c)));
     const NoGrad off;
@@ -119,12 +59,12 @@ TEST_CASE("gradients agree with central differences in f64") {
 TEST_CASE("an input's gradient does not depend on which others want one, nor on deferred weight halves") {
   for (const Case& c : cases()) {
     INFO(c.name);
-    const Outcome all = outcome(c, DType::f64);
+    const CaseOutcome all = outcome(c, DType::f64);
     if (!all.differentiable) continue;
     for (std::size_t k = 0; k < c.inputs.size(); ++k) {
       if (!c.inputs[k].grad) continue;
       INFO("input " << k);
-      const Outcome alone = outcome(c, DType::f64, static_cast<int>(k));
+      const CaseOutcome alone = outcome(c, DType::f64, static_cast<int>(k));
       CHECK(relative(alone.dx[k], all.dx[k]) < 1e-14);
       CHECK(alone.y == all.y);
     }
@@ -136,11 +76,11 @@ TEST_CASE("an input's gradient does not depend on which others want one, nor on 
 TEST_CASE("f32 and bf16 agree with f64") {
   for (const Case& c : cases()) {
     INFO(c.name);
-    const Outcome exact = outcome(c, DType::f64);
+    const CaseOutcome exact = outcome(c, DType::f64);
     for (const DType type : {DType::f32, DType::bf16}) {
       INFO(name_of(type));
       const double tolerance = type == DType::f32 ? 2e-6 : c.bf16;
-      const Outcome o = outcome(c, type);
+      const CaseOutcome o = outcome(c, type);
       CHECK(o.shape == exact.shape);
       CHECK(relative(o.y, exact.y) < tolerance);
       for (std::size_t k = 0; k < o.dx.size(); ++k) {
@@ -157,7 +97,7 @@ TEST_CASE("a rank without rows takes part: no values, no loss, zero gradients of
     if (std::none_of(c.inputs.begin(), c.inputs.end(), counts)) continue;
     INFO(c.name);
     for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
-      const Outcome o = outcome(c, type, -1, 0);
+      const CaseOutcome o = outcome(c, type, -1, 0);
       if (o.shape.rank() == 0) CHECK(o.y == Values{0});
       for (std::size_t k = 0; k < o.dx.size(); ++k) {
         INFO("input " << k << " in " << name_of(type));
@@ -194,7 +134,7 @@ TEST_CASE("ops agree with PyTorch") {
     for (const DType type : {DType::f64, DType::f32}) {
       INFO(c.name << " " << name_of(type));
       const bool wide = type == DType::f64;
-      const Outcome o = outcome(c, type);
+      const CaseOutcome o = outcome(c, type);
       CHECK(o.shape == oracle.tensor(fmt::format("{}.y", i)).shape());
       CHECK(distance(o.y, oracle.get(fmt::format("{}.y", i))) < (wide ? 1e-11 : 1e-5));
       for (std::size_t k = 0; k < o.dx.size(); ++k) {

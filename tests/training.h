@@ -4,6 +4,7 @@
 
 #include "framework/init.h"
 #include "framework/layers.h"
+#include "framework/on.h"
 #include "tests/catch.h"
 #include "tests/ranks.h"
 
@@ -28,9 +29,16 @@ inline Outcome train(const Setup& s, World& world, std::vector<Axis> axes, const
   // Rank 0's start is what counts.
   if (!s.integers) initialize(model, 1 + static_cast<std::uint64_t>(world.rank()));
   convert(model, s.dtype);
+  const Device device = test_device(world);
+  place(model, device);
   Step step(model, s.loss, s.recipe, mesh, strategy, {.seed = 5, .optimizer = s.optimizer});
-  Loader loader(Dataset(std::make_shared<Noise>(s.samples, s.shape, s.integers)),
-                {.batch = s.batch, .shuffle = true, .seed = 3, .shard = step.shard(), .workers = 0, .dtype = s.dtype});
+  Loader loader(Dataset(std::make_shared<Noise>(s.samples, s.shape, s.integers)), {.batch = s.batch,
+                                                                                   .shuffle = true,
+                                                                                   .seed = 3,
+                                                                                   .shard = step.shard(),
+                                                                                   .workers = 0,
+                                                                                   .dtype = s.dtype,
+                                                                                   .device = device});
   std::vector<double> first;   // weights after one step
   std::vector<Tensor> losses;  // read at the end: a returned loss must stay what it was
   while (static_cast<int>(losses.size()) < s.steps)
@@ -101,7 +109,7 @@ inline Tensor pattern_loss(const Tensor& prediction, const Tensor& labels) {
   for (double label : labels.to_vector())
     for (Index j = 0; j < width; ++j)
       pattern.push_back(static_cast<double>(mix(static_cast<std::uint64_t>(label) * 997 + j) % 3) - 1);
-  return sum(prediction * Tensor::of(pattern, {n, width}, prediction.dtype()));
+  return sum(prediction * Tensor::of(pattern, {n, width}, prediction.dtype()).to(prediction.device()));
 }
 
 }  // namespace trireme::test
