@@ -1,0 +1,112 @@
+// The runtime API: streams and events.
+#include <set>
+
+#include "emulator/api.h"
+#include "emulator/device_access.h"
+#include "finish.h"
+#include "stream.h"
+
+using namespace emulator;
+
+namespace {
+
+/// Streams that were made and not destroyed, for cudaDeviceSynchronize.
+struct Streams {
+  std::mutex mutex;
+  std::set<CUstream_st*> live;
+};
+Streams& streams() {
+  static Streams& s = *new Streams;
+  return s;
+}
+
+std::shared_ptr<Mark> last_of(cudaEvent_t event) {
+  std::lock_guard lock(event->mutex);
+  return event->last;
+}
+
+}  // namespace
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new CUstream_st(current_device());
+  std::lock_guard lock(streams().mutex);
+  streams().live.insert(*stream);
+  return finish(cudaSuccess);
+}
+cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(stream, flags);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return finish(cudaSuccess);
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  std::lock_guard lock(streams().mutex);
+  if (streams().live.erase(stream) == 0) return finish(cudaErrorInvalidResourceHandle);
+  stream->wait();  // the object stays: its thread may still look at it
+  return finish(cudaSuccess);
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  stream_of(stream).wait();
+  return finish(cudaSuccess);
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return finish(stream_of(stream).busy() ? cudaErrorNotReady : cudaSuccess);
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (const auto mark = last_of(event)) enqueue(stream, [mark] { mark->await(); });
+  return finish(cudaSuccess);
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*f)(void*), void* data) {
+  enqueue(stream, [f, data] { f(data); });
+  return finish(cudaSuccess);
+}
+cudaError_t cudaDeviceSynchronize() {
+  stream_of(nullptr).wait();
+  std::set<CUstream_st*> all;
+  {
+    std::lock_guard lock(streams().mutex);
+    all = streams().live;
+  }
+  for (CUstream_st* s : all)
+    if (s->device == current_device()) s->wait();
+  return finish(cudaSuccess);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = new CUevent_st(current_device(), flags);
+  return finish(cudaSuccess);
+}
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return finish(cudaSuccess);
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (device_of(stream) != event->device) return finish(cudaErrorInvalidResourceHandle);
+  auto mark = std::make_shared<Mark>();
+  {
+    std::lock_guard lock(event->mutex);
+    event->last = mark;
+  }
+  enqueue(stream, [mark] { mark->reach(); });
+  return finish(cudaSuccess);
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const auto mark = last_of(event);
+  return finish(!mark || mark->reached() ? cudaSuccess : cudaErrorNotReady);
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (const auto mark = last_of(event)) mark->await();
+  return finish(cudaSuccess);
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  const auto a = last_of(from), b = last_of(to);
+  if (!a || !b || ((from->flags | to->flags) & cudaEventDisableTiming) != 0)
+    return finish(cudaErrorInvalidResourceHandle);
+  if (!a->reached() || !b->reached()) return finish(cudaErrorNotReady);
+  *milliseconds = std::chrono::duration<float, std::milli>(b->when() - a->when()).count();
+  return finish(cudaSuccess);
+}

@@ -1,0 +1,20 @@
+// A CUDA device made of host memory and fibers. Found in place of NVIDIA's header, it lets g++ compile Trireme's CUDA
+// backend, kernels and all, and the tests run it where there is no GPU.
+//
+// What a passing test proves: the kernels' arithmetic and indexing; that the threads of a block and the lanes of a warp
+// all meet at each barrier, shuffle and vote; that results do not hang on the order in which threads run between
+// barriers (run it with several TRIREME_EMULATOR_ORDERs); that nothing is read before it was written (it is NaN), no
+// block of device memory is written beyond its ends or after it was freed, and the host keeps its hands off it.
+// What it does not prove: anything about true concurrency (blocks run one after the other, threads by turns), the
+// memory model, alignment of loads beyond what the host demands, occupancy, spills, speed, or what NVIDIA's libraries
+// do. Work on a stream is done when it is asked for, unless TRIREME_EMULATOR_ASYNC=1 gives each stream a thread.
+//
+// Environment: TRIREME_EMULATOR_DEVICES (2), TRIREME_EMULATOR_MEMORY (bytes of each device, 4 GiB),
+// TRIREME_EMULATOR_ORDER (forward, backward, shuffled:SEED), TRIREME_EMULATOR_FENCE=0 (the host may touch device
+// memory).
+#pragma once
+#include "emulator/api.h"
+#include "emulator/intrinsics.h"
+#include "emulator/launch.h"
+#include "emulator/types.h"
+#include "emulator/warp.h"

@@ -1,0 +1,22 @@
+// What the environment says, read once.
+#pragma once
+#include <cstddef>
+
+namespace emulator {
+
+struct Order {
+  enum Kind { forward, backward, shuffled } kind = forward;
+  unsigned seed = 0;
+};
+struct Settings {
+  int devices = 2;
+  std::size_t memory = std::size_t{4} << 30;  ///< bytes of each
+  Order order;
+  bool fence = true;  ///< keep the host from device memory, where the processor can
+  bool async = false;
+};
+const Settings& settings();
+/// For tests.
+void set_order(Order);
+
+}  // namespace emulator

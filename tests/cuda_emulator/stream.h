@@ -1,0 +1,69 @@
+// Streams and events: work in the order of its asking, done at once or on the stream's own thread; and the failures
+// that later calls report.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "emulator/api.h"
+
+namespace emulator {
+
+/// One cudaEventRecord, which may be awaited after its event recorded something else, or is gone.
+class Mark {
+ public:
+  void reach();
+  void await();
+  bool reached();
+  std::chrono::steady_clock::time_point when();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool reached_ = false;
+  std::chrono::steady_clock::time_point when_;
+};
+
+/// The stream that s stands for: the null stream is one of the current device.
+CUstream_st& stream_of(CUstream_st* s);
+
+/// What a kernel or a library's call did wrong, for the next CUDA call to return as cudaErrorLaunchFailure.
+void record_failure(const std::string& text);
+bool take_failure();
+const char* failure_text();
+
+int current_device();
+void set_current_device(int);
+
+}  // namespace emulator
+
+struct CUstream_st {
+ public:
+  explicit CUstream_st(int on) : device(on) {}
+  void enqueue(std::function<void()> work);
+  void wait();  ///< until all that was asked for is done
+  bool busy();
+
+  const int device;
+
+ private:
+  void work_off();
+
+  std::recursive_mutex order_;  // held while work is done at once
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool started_ = false;
+};
+
+struct CUevent_st {
+  explicit CUevent_st(int on, unsigned with) : device(on), flags(with) {}
+  const int device;
+  const unsigned flags;
+  std::mutex mutex;
+  std::shared_ptr<emulator::Mark> last;  ///< null: never recorded, which counts as reached
+};
