@@ -7,6 +7,7 @@
 #include "framework/spread.h"
 #include "framework/trace.h"
 #include "kernels/elementwise.h"
+#include "kernels/range.h"
 
 namespace trireme {
 namespace {
@@ -180,6 +181,7 @@ void Session::process(int at) {
 /// Runs one half and settles the edges it gave gradients to; the last half settles the rest too.
 void Session::run_half(int at, const BackwardFn& half, const Tensor& dy, bool last) {
   if (half) {
+    const NamedRange range(entries_[static_cast<std::size_t>(at)].node->place);
     Half gradients(*this, at);
     half(dy, gradients);
   }
@@ -303,6 +305,7 @@ Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Detail detai
     if (node->inputs.back()) last_sequence = std::max(last_sequence, node->inputs.back()->sequence);
   }
   node->sequence = ++last_sequence;
+  node->place = NamedRange::current();
   node->backward = std::move(backward);
   node->shape = y.shape();
   node->dtype = y.dtype();

@@ -76,6 +76,7 @@ struct LeafState {
 /// One op on the tape, or a leaf. Consumers own what they consume: inputs point back, never forward.
 struct Node {
   const char* op = "leaf";
+  const char* place = nullptr;                // the NamedRange it was recorded in: its backward's, too
   std::uint64_t sequence = 0;                 // greater than any input's: backward walks it downwards
   std::vector<std::shared_ptr<Node>> inputs;  // null where no gradient is needed
   Backward backward;

@@ -6,6 +6,7 @@ namespace trireme {
 
 Chain::Chain(Module model) : model_(std::move(model)) {
   if (auto* row = model_.as<Sequential>()) enter(*row, "", {});
+  for (std::size_t p = 0; p < parts_.size(); ++p) parts_[p].range = NamedRange::intern(name(static_cast<int>(p)));
 }
 
 void Chain::enter(const Sequential& row, const std::string& prefix, const std::vector<std::string>& around) {
@@ -22,7 +23,7 @@ void Chain::enter(const Sequential& row, const std::string& prefix, const std::v
     if (inner && inner->groups() > 0)
       enter(*inner, prefix + row.name(first) + ".", outside);
     else
-      parts_.push_back({&row, g, prefix, around});
+      parts_.push_back({&row, g, prefix, around, nullptr});
   }
 }
 

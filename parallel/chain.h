@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "framework/layer.h"
+#include "kernels/range.h"
 #include "parallel/plan.h"
 
 namespace trireme {
@@ -19,6 +20,7 @@ class Chain {
   Tensor run(int part, Tensor x, Stashed& stashed) const {
     if (parts_.empty()) return model_(std::move(x));
     const Part& p = parts_[static_cast<std::size_t>(part)];
+    const NamedRange range(p.range);
     return p.row->run_group(p.group, std::move(x), stashed);
   }
   /// Stashed tensors that cross a cut behind the part, beside its output.
@@ -35,6 +37,7 @@ class Chain {
     std::size_t group;
     std::string prefix;               // of the row's names
     std::vector<std::string> around;  // stashed in rows that hold this one, and taken behind it
+    const char* range = nullptr;      // its name
   };
   void enter(const Sequential& row, const std::string& prefix, const std::vector<std::string>& around);
   std::string name(int part) const;

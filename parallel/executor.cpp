@@ -189,6 +189,7 @@ void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& b
 void Executor::compute(const Action& a, const Slot& s) {
   if (tapes_.leads(a)) {
     if (buckets_) buckets_->listen(s.completes);
+    const NamedRange phase(a.verb == Verb::forward ? "forward" : "backward");
     a.verb == Verb::forward ? tapes_.forward(a) : tapes_.backward(a);
   }
   if (s.last_forward) tapes_.commit();
@@ -208,6 +209,7 @@ void Executor::add_loss(const Action& a, const Slot& s, const OnLoss& on_loss) {
 }
 
 void Executor::update(const Action& a, const Slot& s, const BeforeUpdate& before_update) {
+  const NamedRange phase("update");
   if (s.first_update) {
     keeps_ = !before_update();
     optimizer_.keep(updated_);

@@ -136,6 +136,7 @@ Tensor Tapes::loss(int micro) {
   if (!passes_.empty()) scope.emplace(passes_[static_cast<std::size_t>(micro)]);
   const int last = chain_.size() - 1;
   Flight& f = flight(last, micro);
+  const NamedRange range("loss");
   Tensor loss = loss_(f.out.at(0), y_[static_cast<std::size_t>(micro)].to(f.out[0].device()));
   f.out = {loss};
   crossing(last, micro).gradient = {Tensor::full(loss.shape(), scale_, loss.dtype(), loss.device())};

@@ -25,11 +25,12 @@ struct Setup {
 /// Trains on a mesh of these axes.
 inline Outcome train(const Setup& s, World& world, std::vector<Axis> axes, const std::optional<Strategy>& strategy) {
   Module model = s.model();
+  const Device device = test_device(world);
+  (void)world.use(device);
   Mesh mesh(world, std::move(axes));
   // Rank 0's start is what counts.
   if (!s.integers) initialize(model, 1 + static_cast<std::uint64_t>(world.rank()));
   convert(model, s.dtype);
-  const Device device = test_device(world);
   place(model, device);
   Step step(model, s.loss, s.recipe, mesh, strategy, {.seed = 5, .optimizer = s.optimizer});
   Loader loader(Dataset(std::make_shared<Noise>(s.samples, s.shape, s.integers)), {.batch = s.batch,

@@ -91,6 +91,7 @@ void bench(const Config& config, const BenchOptions& options, World& world) {
   ModelOptions shape = model_row(config.model).usual;
   if (config.data.image_size > 0) shape.input = {config.data.image_size, config.data.image_size, shape.input[2]};
   const Device device = make_device(config, world.local_rank());
+  (void)world.use(device);
   Module model = make_model(config, shape, device);
   const Index batch = config.data.batch;
   const Dataset data = Synthetic({.size = batch, .shape = shape.input, .classes = shape.classes});

@@ -60,6 +60,7 @@ class Trainer {
       : config_(config),
         world_(world),
         device_(make_device(config, world.local_rank())),
+        staged_(world.use(device_)),
         mesh_(make_mesh(config, world)),
         console_(!world.main(), config.run.progress, config.run.log_seconds),
         opening_test_(std::async(std::launch::async, [&config] { return make_dataset(config, "test"); })),
@@ -190,6 +191,7 @@ class Trainer {
                                   : open_backend(device_.kind).names.at(static_cast<std::size_t>(device_.index));
     console_.log(fmt::format("ranks     {} ({}), {} each; global batch {}; {}", world_.size(), world_.transport(),
                              place, config_.data.batch, make_strategy(config_, world_.size()).name()));
+    if (!staged_.empty()) console_.log("messages  through the host: " + staged_);
     console_.log(fmt::format("optimizer {}, {} epochs of {} steps, seed {}", config_.optim.name, config_.epochs,
                              loader_.batches(), config_.seed));
     if (cursor_.step == 0 && !config_.weights.empty())
@@ -318,6 +320,7 @@ class Trainer {
   const Config& config_;
   World& world_;
   Device device_;
+  std::string staged_;  // why collectives go through the host, if they do
   Mesh mesh_;
   Console console_;
   std::future<Dataset> opening_test_;  // inflated beside the training set

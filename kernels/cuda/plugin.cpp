@@ -2,11 +2,17 @@
 // have registered themselves by then.
 #include "kernels/cuda/plugin.h"
 
+#include <nvtx3/nvToolsExt.h>
+
 #include "kernels/backend.h"
 #include "kernels/cuda/device.h"
+#include "kernels/range.h"
 
 namespace trireme::gpu {
 namespace {
+
+/// Layers and phases show in NVIDIA's profilers.
+const NamedRange::Listener profiler{[](const char* name) { nvtxRangePushA(name); }, [] { nvtxRangePop(); }};
 
 /// The oldest cards that the kernels are compiled for.
 constexpr int least_major = 8;
@@ -47,7 +53,9 @@ void open(Backend& backend) {
                                         static_cast<double>(about.totalGlobalMem) / 1e9, about.major, about.minor));
   }
   backend.devices = static_cast<int>(backend.names.size());
-  if (backend.devices > 0) set_runtime(DeviceKind::cuda, &device_runtime());
+  if (backend.devices == 0) return;
+  set_runtime(DeviceKind::cuda, &device_runtime());
+  NamedRange::listen(&profiler);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/plugin.h"
+#include "kernels/range.h"
 
 namespace trireme::gpu {
 namespace {
@@ -143,9 +144,9 @@ class CudaRuntime final : public Runtime {
     std::size_t free = 0, total = 0;
     (void)cudaMemGetInfo(&free, &total);
     fail("allocate",
-         "out of memory on {}: {} asked for, {} free of {}, {} in use by tensors; try a smaller batch, "
+         "out of memory on {}{}: {} asked for, {} free of {}, {} in use by tensors; try a smaller batch, "
          "recomputation (--recompute true), or bf16",
-         on.device(), in_words(bytes), in_words(free), in_words(total), in_words(in_use()));
+         on.device(), NamedRange::place(), in_words(bytes), in_words(free), in_words(total), in_words(in_use()));
   }
 
   Staging staging_;
