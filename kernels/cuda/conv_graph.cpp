@@ -1,0 +1,136 @@
+#include "kernels/cuda/conv_graph.h"
+
+#include "kernels/backend.h"
+
+namespace trireme::gpu {
+namespace {
+
+constexpr Graph::Tensor x_number = 0, w_number = 1, y_number = 2;
+
+/// Extents that cuDNN sees: 1-D has a height of `fill` put before it.
+std::vector<Index> axes(const Extents& e, int dims, Index fill) {
+  std::vector<Index> all(e.begin(), e.begin() + dims);
+  if (dims == 1) all.insert(all.begin(), fill);
+  return all;
+}
+
+Layout of_input(const ConvJob& j, DType t) {
+  return channels_last(j.shape.n, j.shape.c_in, j.shape.in, j.shape.dims, t, j.aligned);
+}
+Layout of_output(const ConvJob& j, DType t) {
+  return channels_last(j.shape.n, j.shape.c_out, j.shape.out, j.shape.dims, t, j.aligned);
+}
+Layout of_filter(const ConvJob& j, DType t) {
+  return channels_last(j.shape.c_out, j.shape.group_in(), j.shape.filter, j.shape.dims, t, j.aligned);
+}
+
+/// y = relu(conv(x, w) + bias + residual): of these steps those that the job has.
+void build_forward(Graph& g, const ConvJob& j) {
+  const Graph::Tensor x = g.tensor(of_input(j, j.type)), w = g.tensor(of_filter(j, j.type));
+  const Graph::Tensor y = g.tensor(of_output(j, j.type));
+  const bool relu = j.shape.options.relu;
+  int steps = j.with_bias + j.with_residual + relu;
+  const auto wide = of_output(j, compute_type(j));
+  // The last step writes y, those before it values of the type that they compute in.
+  auto next = [&] { return steps-- == 0 ? y : g.passing(wide); };
+  const Graph::Tensor bias =
+      j.with_bias ? g.tensor(channels_last(1, j.shape.c_out, {1, 1, 1}, j.shape.dims, j.bias, j.aligned)) : -1;
+  const Graph::Tensor residual = j.with_residual ? g.tensor(of_output(j, j.type)) : -1;
+  Graph::Tensor at = next();
+  g.convolve(Graph::Pass::forward, x, w, at, window(j.shape));
+  auto step = [&](cudnnPointwiseMode_t mode, Graph::Tensor b) {
+    const Graph::Tensor to = next();
+    g.pointwise(mode, to, at, b);
+    at = to;
+  };
+  if (j.with_bias) step(CUDNN_POINTWISE_ADD, bias);
+  if (j.with_residual) step(CUDNN_POINTWISE_ADD, residual);
+  if (relu) step(CUDNN_POINTWISE_RELU_FWD, -1);
+}
+
+void build_wide(Graph& g, const ConvJob& j) {
+  const Graph::Tensor x = g.tensor(of_input(j, j.type)), w = g.tensor(of_filter(j, DType::f32));
+  const Graph::Tensor y = g.tensor(of_output(j, j.type));
+  const Graph::Tensor before = j.accumulate ? g.tensor(of_filter(j, DType::f32)) : -1;
+  const Graph::Tensor product = g.passing(of_filter(j, DType::f32));
+  g.convolve(Graph::Pass::backward_weight, x, product, y, window(j.shape));
+  g.pointwise(j.accumulate ? CUDNN_POINTWISE_ADD : CUDNN_POINTWISE_IDENTITY, w, product, before);
+}
+
+PlanKey key_of(const ConvJob& j) {
+  const ConvShape& s = j.shape;
+  const ConvOptions& o = s.options;
+  PlanKey key;
+  auto to = key.numbers.begin();
+  auto put = [&](auto... n) { ((*to++ = static_cast<Index>(n)), ...); };
+  put(j.form, j.type, s.dims, s.n, s.c_in, s.c_out, o.groups);
+  for (const Extents* e : {&s.in, &s.filter, &o.stride, &o.pad_begin, &o.pad_end, &o.dilation})
+    put((*e)[0], (*e)[1], (*e)[2]);
+  if (j.form == ConvForm::forward)
+    put(j.with_bias ? 1 + static_cast<int>(j.bias) : 0, j.with_residual, o.relu);
+  else
+    put(j.accumulate, 0, 0);
+  put(j.aligned, j.tf32);
+  return key;
+}
+
+}  // namespace
+
+Layout channels_last(Index n, Index c, const Extents& extents, int dims, DType type, bool aligned) {
+  Layout l{{n, c}, {0, 1}, type, aligned ? 16 : size_of(type)};
+  const std::vector<Index> inner = axes(extents, dims, 1);
+  l.dims.insert(l.dims.end(), inner.begin(), inner.end());
+  l.strides.resize(l.dims.size());
+  Index step = c;
+  for (std::size_t i = l.dims.size(); i-- > 2;) l.strides[i] = step, step *= l.dims[i];
+  l.strides[0] = step;
+  return l;
+}
+
+Graph::Window window(const ConvShape& s) {
+  const ConvOptions& o = s.options;
+  return {axes(o.pad_begin, s.dims, 0), axes(o.pad_end, s.dims, 0), axes(o.stride, s.dims, 1),
+          axes(o.dilation, s.dims, 1)};
+}
+
+void build(Graph& g, const ConvJob& j) {
+  switch (j.form) {
+    case ConvForm::forward: return build_forward(g, j);
+    case ConvForm::backward_weight_wide: return build_wide(g, j);
+    default: break;
+  }
+  const Graph::Tensor x = g.tensor(of_input(j, j.type)), w = g.tensor(of_filter(j, j.type));
+  const Graph::Tensor y = g.tensor(of_output(j, j.type));
+  g.convolve(j.form == ConvForm::backward_input ? Graph::Pass::backward_input : Graph::Pass::backward_weight, x, w, y,
+             window(j.shape), j.accumulate ? 1 : 0);
+}
+
+EngineRules rules_for(const ConvJob& j) { return {.whole = j.type == DType::f32 && !j.tf32}; }
+
+bool run_planned(const On& on, const ConvJob& job, const ConvOperands& o) {
+  ConvJob j = job;
+  auto at_16 = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
+  j.aligned = at_16(o.x) && at_16(o.w) && at_16(o.y) && at_16(o.bias) && at_16(o.residual);
+  j.tf32 = j.type == DType::f32 && f32_product() == F32Product::tf32;
+
+  std::array<void*, 5> memory{o.x, o.w, o.y};
+  std::size_t count = 3;
+  if (j.with_bias) memory[count++] = o.bias;
+  if (j.with_residual) memory[count++] = o.residual;
+  if (j.form == ConvForm::backward_weight_wide && j.accumulate) memory[count++] = o.w;
+
+  const ConvShape& s = j.shape;
+  Graph::Tensor written = y_number;
+  Index bytes = s.n * s.out_cells() * s.c_out * size_of(j.type);
+  if (j.form == ConvForm::backward_input) {
+    written = x_number, bytes = s.n * s.in_cells() * s.c_in * size_of(j.type);
+  } else if (j.form != ConvForm::forward) {
+    const DType type = j.form == ConvForm::backward_weight_wide ? DType::f32 : j.type;
+    written = w_number, bytes = s.c_out * s.filter_cells() * s.group_in() * size_of(type);
+  }
+  return run_planned(on, key_of(j), compute_type(j), rules_for(j),
+                     {{memory.data(), count}, written, static_cast<std::size_t>(bytes)},
+                     [&](Graph& g) { build(g, j); });
+}
+
+}  // namespace trireme::gpu
