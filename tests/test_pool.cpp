@@ -4,38 +4,12 @@
 #include <limits>
 
 #include "kernels/elementwise.h"
-#include "kernels/pool.h"
-#include "tests/arrays.h"
+#include "tests/heavy_cases.h"
 
 using namespace trireme;
 using namespace trireme::test;
 
 namespace {
-
-struct PoolCase {
-  int dims;
-  Index n, channels;
-  PoolOptions o;
-  Extents in{1, 1, 1}, out{1, 1, 1};
-  Shape x{0}, y{0};
-  Index cells = 1;  // of a window
-};
-
-PoolCase random_pool(int dims, bool dilated) {
-  PoolCase c{dims, pick(1, 3), pick(1, 20), {}};
-  c.x = {c.n}, c.y = {c.n};
-  for (int d = 0; d < dims; ++d) {
-    auto i = static_cast<std::size_t>(d);
-    c.o.window[i] = pick(1, 3), c.o.stride[i] = pick(1, 3), c.o.dilation[i] = dilated ? pick(1, 2) : 1;
-    Index reach = (c.o.window[i] - 1) * c.o.dilation[i] + 1;
-    c.o.pad_begin[i] = pick(0, reach - 1), c.o.pad_end[i] = pick(0, reach - 1);
-    c.in[i] = reach + pick(0, 5);
-    c.out[i] = (c.in[i] + c.o.pad_begin[i] + c.o.pad_end[i] - reach) / c.o.stride[i] + 1;
-    c.x.push_back(c.in[i]), c.y.push_back(c.out[i]), c.cells *= c.o.window[i];
-  }
-  c.x.push_back(c.channels), c.y.push_back(c.channels);
-  return c;
-}
 
 /// f(y index, window cell, x index) for every input of every window, in order.
 template <class F>
