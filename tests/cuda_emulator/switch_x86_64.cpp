@@ -31,8 +31,8 @@ emulator_switch:
 void* emulator_prepare_stack(char* top, void (*entry)()) {
   constexpr int saved = 6;
   auto* at = reinterpret_cast<std::uintptr_t*>(reinterpret_cast<std::uintptr_t>(top) & ~std::uintptr_t{15});
-  *--at = 0;
-  *--at = 0;  // where entry() would return to
+  // A function begins 8 bytes below a multiple of 16, where it would return to.
+  for (int i = 0; i < 3; ++i) *--at = 0;
   *--at = reinterpret_cast<std::uintptr_t>(entry);
   for (int i = 0; i < saved; ++i) *--at = 0;
   return at;
