@@ -7,6 +7,7 @@ import time
 started = time.time()
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from torch_nets import MnistCnn  # noqa: E402
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=30)
@@ -20,18 +21,6 @@ if args.threads:
     torch.set_num_threads(args.threads)
 
 
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv1, self.conv2 = torch.nn.Conv2d(1, 32, 3), torch.nn.Conv2d(32, 64, 3)
-        self.fc1, self.fc2 = torch.nn.Linear(9216, 128), torch.nn.Linear(128, 10)
-
-    def forward(self, x):
-        x = F.max_pool2d(F.relu(self.conv2(F.relu(self.conv1(x)))), 2)
-        x = torch.flatten(F.dropout(x, 0.25, self.training), 1)
-        return self.fc2(F.dropout(F.relu(self.fc1(x)), 0.5, self.training))
-
-
 def megabytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
@@ -40,7 +29,7 @@ torch.manual_seed(1)
 data = torch.randint(0, 256, (60000, 28, 28), dtype=torch.uint8)   # as large as MNIST: shuffling it costs the same
 labels = torch.randint(0, 10, (60000,))
 base = megabytes()
-net = Net()
+net = MnistCnn()
 memory_format = torch.channels_last if args.channels_last else torch.contiguous_format
 net = net.to(memory_format=memory_format)
 model = torch.compile(net) if args.compile else net

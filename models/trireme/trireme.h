@@ -22,3 +22,4 @@
 #include "parallel/mesh.h"
 #include "parallel/step.h"
 #include "parallel/world.h"
+#include "kernels/backend.h"
