@@ -40,7 +40,7 @@ void Fiber::prepare(void (*entry)()) {
   size_ = stack_bytes;
   if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(low_, size_);
   frames_ = nullptr;
-  at_ = emulator_prepare_stack(stack_ + page + stack_bytes, entry);
+  at_ = emulator_prepare_stack(stack_ + page, stack_bytes, entry);
 }
 
 void Fiber::switch_to(Fiber& to) {

@@ -28,11 +28,10 @@ emulator_switch:
 .size emulator_switch, .-emulator_switch
 )");
 
-void* emulator_prepare_stack(char* top, void (*entry)()) {
+void* emulator_prepare_stack(char* low, std::size_t bytes, void (*entry)()) {
   constexpr int saved = 6;
-  auto* at = reinterpret_cast<std::uintptr_t*>(reinterpret_cast<std::uintptr_t>(top) & ~std::uintptr_t{15});
-  // A function begins 8 bytes below a multiple of 16, where it would return to.
-  for (int i = 0; i < 3; ++i) *--at = 0;
+  auto* at = reinterpret_cast<std::uintptr_t*>(reinterpret_cast<std::uintptr_t>(low + bytes) & ~std::uintptr_t{15});
+  *--at = 0;  // where entry() would return to, at an address that calls leave it at
   *--at = reinterpret_cast<std::uintptr_t>(entry);
   for (int i = 0; i < saved; ++i) *--at = 0;
   return at;
