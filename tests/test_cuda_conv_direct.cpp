@@ -32,6 +32,6 @@ const Kernel<kernel::ConvBackwardWeight> conv_backward_weight_cuda{DeviceKind::c
 
 TEST_CASE("own convolutions on a device equal the CPU's") {
   set_runtime(DeviceKind::cuda, &device_runtime());
-  test::check_convolutions();
+  test::check_convolutions(true);
   test::check_large_convolutions();
 }
