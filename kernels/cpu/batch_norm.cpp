@@ -5,6 +5,7 @@
 #include "kernels/cpu/columns.h"
 #include "kernels/kernel.h"
 #include "kernels/norm.h"
+#include "kernels/norm_checks.h"
 
 namespace trireme {
 namespace {
@@ -20,12 +21,6 @@ struct Wide {
         rows(width ? (numbers + width - 1) / width : 0) {}
   Index length(Index row) const { return std::min(width, numbers - row * width); }
 };
-
-void check_channels(std::initializer_list<const View*> all, const Shape& x, std::string_view op) {
-  for (auto* v : all)
-    check(!*v || v->numel() == row_width(x), op, "got {} numbers for the {} channels of {}", v->numel(), row_width(x),
-          x);
-}
 
 /// Mean and m2 of `count` equal-weight numbers per column.
 struct Moments {

@@ -4,20 +4,10 @@
 #include "kernels/cpu/columns.h"
 #include "kernels/kernel.h"
 #include "kernels/norm.h"
+#include "kernels/norm_checks.h"
 
 namespace trireme {
 namespace {
-
-void check_rows(std::initializer_list<const View*> statistics, std::initializer_list<const View*> weights,
-                const View& x, std::string_view op) {
-  DType expected = x.dtype == DType::f64 ? DType::f64 : DType::f32;
-  for (auto* v : statistics)
-    check(v->dtype == expected && v->numel() == row_count(x.shape), op, "got statistics {} {} for {} {}, expected {}",
-          v->dtype, v->shape, x.dtype, x.shape, expected);
-  for (auto* v : weights)
-    check(!*v || v->numel() == row_width(x.shape), op, "got {} weights for {} channels", v->numel(),
-          row_width(x.shape));
-}
 
 /// gamma or beta as numbers of type A, or null.
 template <class A>

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/vector.h"
 #include "kernels/kernel.h"
+#include "kernels/loss_checks.h"
 #include "kernels/math.h"
 
 namespace trireme {
@@ -121,8 +122,7 @@ void log_softmax_backward(View dx, View dy, View y) {
 
 void check_labels(const View& label, const Shape& logits, Index ignore, std::string_view op) {
   Index rows = row_count(logits), classes = row_width(logits);
-  check(label.dtype == DType::i64 && label.numel() == rows, op, "got labels {} {} for logits {}, expected i64 [{}]",
-        label.dtype, label.shape, logits, rows);
+  check_label_type(label, logits, op);
   const Index* at = label.as<const Index>();
   for (Index r = 0; r < rows; ++r)
     check(at[r] == ignore || (at[r] >= 0 && at[r] < classes), op,
@@ -133,12 +133,11 @@ void cross_entropy(View loss, View log_p, View x, View label, const CrossEntropy
   constexpr auto op = kernel::CrossEntropy::name;
   check_same(log_p, x, op);
   check_labels(label, x.shape, options.ignore_index, op);
+  check_loss(loss, x, op);
   dispatch_float(x.dtype, op, [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
     Index n = row_width(x.shape);
-    check(loss.dtype == dtype_of<A>() && loss.numel() == row_count(x.shape), op, "got loss {} {} for logits {} {}",
-          loss.dtype, loss.shape, x.dtype, x.shape);
     each_row(x, [n, out = loss.as<A>(), to = log_p.as<T>(), from = x.as<const T>(), labels = label.as<const Index>(),
                  ignore = options.ignore_index, smoothing = static_cast<A>(options.label_smoothing)](Index r) {
       const T* in = from + r * n;
@@ -163,12 +162,11 @@ void cross_entropy_backward(View dx, View log_p, View label, View scale, const C
   constexpr auto op = kernel::CrossEntropyBackward::name;
   check_same(dx, log_p, op);
   check_labels(label, dx.shape, options.ignore_index, op);
+  check_scale(scale, dx, op);
   dispatch_float(dx.dtype, op, [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
     Index n = row_width(dx.shape);
-    check(scale.dtype == dtype_of<A>() && scale.numel() == 1, op, "got scale {} {}, expected one {}", scale.dtype,
-          scale.shape, dtype_of<A>());
     each_row(dx, [n, to = dx.as<T>(), from = log_p.as<const T>(), labels = label.as<const Index>(), s = *scale.as<A>(),
                   ignore = options.ignore_index, smoothing = static_cast<A>(options.label_smoothing)](Index r) {
       T* out = to + r * n;

@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/columns.h"
 #include "kernels/kernel.h"
-#include "kernels/shape.h"
+#include "kernels/reduce_layout.h"
 
 namespace trireme {
 namespace {
@@ -46,30 +46,9 @@ double total(Index n, F f) {
   return sum;
 }
 
-/// x as [outer, reduced, inner]; regular is false when kept and reduced axes alternate more often.
-struct Layout {
-  Index outer = 1, reduced = 1, inner = 1;
-  bool regular = true;
-};
-
-Layout layout(const Shape& y, const Shape& x) {
-  Layout l;
-  int stage = 0;  // 0: before, 1: within, 2: after the reduced axes
-  for (int i = 0; i < x.rank(); ++i) {
-    if (x[i] == 1) continue;
-    bool cut = y[i] != x[i];
-    if (stage == 0 && cut) stage = 1;
-    if (stage == 1 && !cut) stage = 2;
-    if (stage == 2 && cut) l.regular = false;
-    (stage == 0 ? l.outer : stage == 1 ? l.reduced : l.inner) *= x[i];
-  }
-  if (stage == 0) std::swap(l.outer, l.inner);
-  return l;
-}
-
 template <class T>
-void sum_regular(T* y, const T* x, const Layout& l, double scale) {
-  auto round = [scale](double sum) { return static_cast<T>(static_cast<Accumulator<T>>(sum * scale)); };
+void sum_regular(T* y, const T* x, const ReduceLayout& l) {
+  auto round = [scale = l.scale](double sum) { return static_cast<T>(static_cast<Accumulator<T>>(sum * scale)); };
   if (l.inner == 1 && l.outer < 64) {
     for (Index k = 0; k < l.outer; ++k)
       y[k] = round(total(l.reduced, [row = x + k * l.reduced](Index at, Index n) { return row_sum(row + at, n); }));
@@ -107,7 +86,7 @@ T larger(T a, T b) {
 }
 
 template <class T>
-void max_regular(T* y, const T* x, const Layout& l) {
+void max_regular(T* y, const T* x, const ReduceLayout& l) {
   using A = Accumulator<T>;
   constexpr A lowest = -std::numeric_limits<A>::infinity();
   if (l.inner == 1) {
@@ -169,27 +148,21 @@ void reduce_any(View y, View x, ReduceKind kind, double scale) {
 
 void reduce(View y, View x, ReduceKind kind) {
   constexpr auto op = kernel::Reduce::name;
-  bool ok = y.shape.rank() == x.shape.rank() && y.dtype == x.dtype;
-  for (int i = 0; ok && i < x.shape.rank(); ++i) ok = y.shape[i] == x.shape[i] || y.shape[i] == 1;
-  check(ok, op, "cannot reduce {} {} to {} {}", x.dtype, x.shape, y.dtype, y.shape);
+  const ReduceLayout l = reduce_layout(y, x, kind);
   if (y.numel() == 0) return;
-  Layout l = layout(y.shape, x.shape);
-  double scale = kind == ReduceKind::mean ? static_cast<double>(y.numel()) / static_cast<double>(x.numel()) : 1;
   dispatch_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
-    if (!l.regular) return reduce_any<T>(y, x, kind, scale);
+    if (!l.regular) return reduce_any<T>(y, x, kind, l.scale);
     if (kind == ReduceKind::max) return max_regular(y.as<T>(), x.as<const T>(), l);
-    sum_regular(y.as<T>(), x.as<const T>(), l, scale);
+    sum_regular(y.as<T>(), x.as<const T>(), l);
   });
 }
 
 void argmax(View index, View x) {
   constexpr auto op = kernel::ArgMax::name;
   Index rows = row_count(x.shape), n = row_width(x.shape);
-  check(index.dtype == DType::i64 && index.numel() == rows, op, "got {} {} for {}, expected i64", index.dtype,
-        index.shape, x.shape);
+  check_argmax(index, x);
   if (rows == 0) return;
-  check(n > 0, op, "no element to choose from in {}", x.shape);
   dispatch_float(x.dtype, op, [&](auto t) {
     using T = decltype(t);
     parallel_for(rows, n * 2, [=, to = index.as<Index>(), from = x.as<const T>()](Index begin, Index end) {
@@ -206,8 +179,7 @@ void argmax(View index, View x) {
 
 void sum_squares(View sum, View x) {
   constexpr auto op = kernel::SumSquares::name;
-  check(sum.dtype == DType::f64 && sum.numel() == 1, op, "got {} {} for the sum, expected one f64", sum.dtype,
-        sum.shape);
+  check_sum_squares(sum);
   dispatch_float(x.dtype, op, [&](auto t) {
     auto from = x.as<const decltype(t)>();
     *sum.as<double>() = total(x.numel(), [from](Index at, Index n) { return row_squares(from + at, n); });
