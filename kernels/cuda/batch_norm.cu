@@ -1,1 +1,200 @@
-// stub
+// Batch norm, channels last: moments and application. Each kernel reads and writes every element once; what belongs to
+// a channel stays in registers (columns.cuh).
+#include "kernels/cuda/batch_norm.cuh"
+
+namespace trireme::gpu {
+namespace {
+
+/// Mean and sum of squared deviations of two sets of rows (Chan, Golub & LeVeque 1979).
+struct MergeMoments {
+  template <class V>
+  __device__ static V none() {
+    return 0;
+  }
+  template <class V>
+  __device__ static void merge(V* into, const V* from, V before, V count) {
+    if (count == V(0)) return;
+    const V share = count / (before + count), delta = from[0] - into[0];
+    into[0] += delta * share;
+    into[1] += from[1] + delta * delta * (share * before);
+  }
+};
+/// Mean and sum of squared deviations. A thread sums around its own first number, so that little cancels.
+template <class Element>
+struct MomentsOf {
+  using T = Element;
+  using Sum = Accumulator<T>;
+  using Merge = MergeMoments;
+  static constexpr int sets = 2, ahead = 4, resident = 4;
+  template <int n>
+  struct Fixed {
+    Sum shift[n];
+  };
+  const T* x;
+
+  template <int n>
+  __device__ Fixed<n> fixed(Index, Index at) const {
+    const Pack<T, n> first = load<n>(x + at);
+    Fixed<n> f;
+#pragma unroll
+    for (int i = 0; i < n; ++i) f.shift[i] = wide(first.v[i]);
+    return f;
+  }
+  template <int n>
+  __device__ Pack<T, n> fetch(Index, Index at) const {
+    return load<n>(x + at);
+  }
+  template <int n>
+  __device__ void add(Sum (&sums)[2][n], const Fixed<n>& f, const Pack<T, n>& v, Index) const {
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      const Sum d = wide(v.v[i]) - f.shift[i];
+      sums[0][i] += d, sums[1][i] += d * d;
+    }
+  }
+  template <int n>
+  __device__ void close(Sum (&sums)[2][n], const Fixed<n>& f, int count) const {
+    const Sum share = Sum(1) / static_cast<Sum>(count);
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      const Sum off = sums[0][i] * share;
+      const Sum squares = sums[1][i] - sums[0][i] * off;
+      sums[1][i] = squares < Sum(0) ? Sum(0) : squares;
+      sums[0][i] = f.shift[i] + off;
+    }
+  }
+};
+template <class A>
+struct StoreMoments {
+  A *mean, *m2;
+
+  __device__ void operator()(Index c, const double* sums, double) const {
+    mean[c] = static_cast<A>(sums[0]);
+    m2[c] = static_cast<A>(sums[1]);
+  }
+};
+
+void moments(View mean, View m2, View x) {
+  constexpr auto op = kernel::BatchNormMoments::name;
+  check_channels({&mean, &m2}, x.shape, op);
+  const On on(x.device, op);
+  dispatch_device_float(x.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    const Typed<A> center(on, mean, Typed<A>::written), squares(on, m2, Typed<A>::written);
+    reduce_columns(on, 1, row_count(x.shape), row_width(x.shape), aligned(x.data), MomentsOf<T>{x.as<const T>()},
+                   StoreMoments<A>{center.data(), squares.data()});
+    center.store();
+    squares.store();
+  });
+}
+
+/// T: type of the statistics; R: of the running ones.
+template <class T, class R>
+struct Finish {
+  T* rstd;
+  R *running_mean, *running_var;  ///< may be null
+  const T *mean, *m2;
+  double count, eps, momentum;
+
+  __device__ static R moved(R kept, double towards, double momentum) {
+    const double v = kept;
+    return static_cast<R>(v + momentum * (towards - v));
+  }
+  template <int n>
+  __device__ void operator()(Count<n>, Index c) const {
+    const double squares = m2[c];
+    rstd[c] = static_cast<T>(1 / std::sqrt(squares / count + eps));
+    if (!running_mean) return;
+    running_mean[c] = moved(running_mean[c], mean[c], momentum);
+    running_var[c] = moved(running_var[c], squares / (count > 2 ? count - 1 : 1.0), momentum);
+  }
+};
+
+void finish(View rstd, View running_mean, View running_var, View mean, View m2, double count, double eps,
+            double momentum) {
+  const On on(rstd.device, kernel::BatchNormFinish::name);
+  const auto start = [&]<class T, class R>(T, R) {
+    each<1>(on, rstd.numel(), false,
+            Finish<T, R>{rstd.as<T>(), running_mean.as<R>(), running_var.as<R>(), mean.as<const T>(), m2.as<const T>(),
+                         count, eps, momentum});
+  };
+  const auto typed = [&](auto t) {
+    if (running_mean && running_mean.dtype == DType::f64)
+      start(t, double{});
+    else
+      start(t, float{});
+  };
+  if (rstd.dtype == DType::f64)
+    typed(double{});
+  else
+    typed(float{});
+}
+
+template <class Element, bool residual>
+struct Apply {
+  using T = Element;
+  using A = Accumulator<T>;
+  static constexpr int ahead = residual ? 2 : 4, resident = 3;
+  template <int n>
+  struct Fetched {
+    Pack<T, n> x, add;
+  };
+  T* y;
+  const T *x, *add;
+  Weights<A> weights;
+  A low;  ///< 0 for a ReLU, else minus infinity
+
+  template <int n>
+  __device__ Affine<A, n> fixed(Index column, Index) const {
+    return {weights, column};
+  }
+  template <int n>
+  __device__ Fetched<n> fetch(Index, Index at) const {
+    Fetched<n> f;
+    f.x = load<n>(x + at);
+    if constexpr (residual) f.add = load<n>(add + at);
+    return f;
+  }
+  template <int n>
+  __device__ void put(const Affine<A, n>& norm, const Fetched<n>& f, Index at) const {
+    Pack<T, n> out;
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      A v = norm(wide(f.x.v[i]), i);
+      if constexpr (residual) v += wide(f.add.v[i]);
+      out.v[i] = rounded<T>(v < low ? low : v);
+    }
+    store(y + at, out);
+  }
+};
+
+void apply(View y, View x, View mean, View rstd, View gamma, View beta, View residual, bool relu) {
+  constexpr auto op = kernel::BatchNormApply::name;
+  check_same(y, x, op);
+  if (residual) check_same(y, residual, op);
+  check_channels({&mean, &rstd, &gamma, &beta}, x.shape, op);
+  const On on(y.device, op);
+  const bool vector = aligned(y.data, x.data, residual.data);
+  dispatch_device_float(x.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    const TypedWeights<A> weights{{on, mean}, {on, rstd}, {on, gamma}, {on, beta}};
+    const A low = relu ? A(0) : -std::numeric_limits<A>::infinity();
+    const auto walk = [&]<bool add>(std::bool_constant<add>) {
+      walk_columns(on, row_count(x.shape), row_width(x.shape), vector,
+                   Apply<T, add>{y.as<T>(), x.as<const T>(), residual.as<const T>(), weights, low});
+    };
+    if (residual)
+      walk(std::true_type{});
+    else
+      walk(std::false_type{});
+  });
+}
+
+const Kernel<kernel::BatchNormMoments> moments_cuda{DeviceKind::cuda, moments};
+const Kernel<kernel::BatchNormFinish> finish_cuda{DeviceKind::cuda, finish};
+const Kernel<kernel::BatchNormApply> apply_cuda{DeviceKind::cuda, apply};
+
+}  // namespace
+}  // namespace trireme::gpu

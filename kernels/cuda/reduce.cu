@@ -1,1 +1,278 @@
-// stub
+// Reduce, ArgMax and SumSquares. Sums end in f64, in an order that the shape and the device alone decide.
+#include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/team.cuh"
+#include "kernels/kernel.h"
+#include "kernels/reduce_layout.h"
+
+namespace trireme::gpu {
+namespace {
+
+// What is made of the elements: struct of T, Sum (what a thread gathers them in), Op, add(), none<V>().
+template <class Element>
+struct SumOf {
+  using T = Element;
+  using Sum = Accumulator<T>;
+  using Op = Plus;
+  template <class V>
+  __device__ static V none() {
+    return 0;
+  }
+  __device__ static void add(Sum& sum, T v) { sum += wide(v); }
+};
+template <class Element>
+struct SquaresOf : SumOf<Element> {
+  using Sum = double;
+  __device__ static void add(double& sum, Element v) {
+    const auto x = static_cast<double>(wide(v));
+    sum += x * x;
+  }
+};
+template <class Element>
+struct LargestOf {
+  using T = Element;
+  using Sum = Accumulator<T>;
+  using Op = Larger;
+  template <class V>
+  __device__ static V none() {
+    return -std::numeric_limits<V>::infinity();
+  }
+  __device__ static void add(Sum& best, T v) { best = Larger{}(best, wide(v)); }
+};
+
+/// Rows cut into parts that a team takes each.
+struct Stretches {
+  Index rows, width, parts;
+};
+
+/// partials[row][part]
+template <class Team, int n, class P>
+__global__ void __launch_bounds__(block) stretch_parts(Stretches s, const typename P::T* x, double* partials) {
+  using A = typename P::Sum;
+  constexpr int ahead = 4, run = 64;  // packs that a thread reads at once; packs gathered before f64 takes over
+  for (Index k = Team::first(); k < s.rows * s.parts; k += Team::step()) {
+    const Index row = k / s.parts, part = k - row * s.parts, packs = s.width / n;
+    const Index end = packs * (part + 1) / s.parts;
+    const typename P::T* from = x + row * s.width;
+    double total = P::template none<double>();
+    for (Index at = packs * part / s.parts + Team::rank(); at < end;) {
+      A acc[n];
+#pragma unroll
+      for (A& a : acc) a = P::template none<A>();
+      for (int i = 0; i < run && at < end; i += ahead) {
+        Pack<typename P::T, n> next[ahead];
+#pragma unroll
+        for (int u = 0; u < ahead; ++u)
+          if (at + u * Team::size < end) next[u] = load<n>(from + (at + u * Team::size) * n);
+#pragma unroll
+        for (int u = 0; u < ahead; ++u)
+          if (at + u * Team::size < end)
+#pragma unroll
+            for (int j = 0; j < n; ++j) P::add(acc[j], next[u].v[j]);
+        at += ahead * Team::size;
+      }
+#pragma unroll
+      for (const A& a : acc) total = typename P::Op{}(total, static_cast<double>(a));
+    }
+    const Index tail = packs * n + Team::rank();  // fewer than n elements, of the last part
+    if (part == s.parts - 1 && tail < s.width) {
+      A last = P::template none<A>();
+      P::add(last, from[tail]);
+      total = typename P::Op{}(total, static_cast<double>(last));
+    }
+    total = Team::combine(total, P::template none<double>(), typename P::Op{});
+    if (Team::rank() == 0) partials[k] = total;
+  }
+}
+
+/// y[row] = the parts together, times scale; T: y's type.
+template <class P, class T>
+struct MergeStretches {
+  T* y;
+  const double* partials;
+  Index parts;
+  double scale;
+
+  template <class Team, int n>
+  __device__ void operator()(Team, Count<n>, Index row) const {
+    double total = P::template none<double>();
+    for (Index i = Team::rank(); i < parts; i += Team::size) total = typename P::Op{}(total, partials[row * parts + i]);
+    total = Team::combine(total, P::template none<double>(), typename P::Op{});
+    if (Team::rank() == 0) y[row] = rounded<T>(static_cast<Accumulator<T>>(total * scale));
+  }
+};
+
+template <class P, class T>
+void reduce_rows(const On& on, T* y, const typename P::T* x, Index rows, Index width, double scale) {
+  constexpr int n = pack<typename P::T>;
+  // A thread has 16 packs at least, and there are four blocks to a multiprocessor at most, where rows allow it.
+  const Index most = std::max<Index>(static_cast<Index>(on.multiprocessors()) * 4 / rows, 1);
+  const Stretches s{rows, width, std::clamp<Index>(width / (block * n * 16), 1, most)};
+  const Scratch partials(on, static_cast<std::size_t>(rows * s.parts) * sizeof(double));
+  const bool vector = aligned(x) && (rows == 1 || width % n == 0), small = width <= 2048;
+  const auto start = [&](auto kernel, int teams) {
+    run(on, blocks_for(on, rows * s.parts, teams), block, kernel, s, x, partials.as<double>());
+  };
+  if (vector && small)
+    start(stretch_parts<Team<warp>, n, P>, Team<warp>::per_block);
+  else if (vector)
+    start(stretch_parts<Team<block>, n, P>, 1);
+  else if (small)
+    start(stretch_parts<Team<warp>, 1, P>, Team<warp>::per_block);
+  else
+    start(stretch_parts<Team<block>, 1, P>, 1);
+  each_row_by<Team<warp>, 1>(on, rows, MergeStretches<P, T>{y, partials.as<const double>(), s.parts, scale});
+}
+
+struct Largest {
+  template <class V>
+  __device__ static V none() {
+    return -std::numeric_limits<V>::infinity();
+  }
+  template <class V>
+  __device__ static void merge(V* into, const V* from, V, V) {
+    into[0] = Larger{}(into[0], from[0]);
+  }
+};
+template <class T>
+struct ColumnLargest : ColumnSum<T> {
+  using Merge = Largest;
+  using Sum = Accumulator<T>;
+  using Nothing = typename ColumnSum<T>::Nothing;
+  template <int n>
+  __device__ void add(Sum (&best)[1][n], Nothing, const Pack<T, n>& v, Index) const {
+#pragma unroll
+    for (int i = 0; i < n; ++i) best[0][i] = Larger{}(best[0][i], wide(v.v[i]));
+  }
+};
+template <class T>
+struct StoreScaled {
+  T* y;
+  double scale;
+
+  __device__ void operator()(Index column, const double* sums, double) const {
+    y[column] = rounded<T>(static_cast<Accumulator<T>>(sums[0] * scale));
+  }
+};
+
+/// Extents of x, innermost first; kept: whether y has the axis.
+struct Axes {
+  int rank;
+  Index inputs;  ///< per output
+  Index extent[Shape::max_rank];
+  bool kept[Shape::max_rank];
+};
+/// Any pattern of axes: a thread per output.
+template <class T>
+struct ReduceAny {
+  T* y;
+  const T* x;
+  Axes axes;
+  bool largest;
+  double scale;
+
+  template <int n>
+  __device__ void operator()(Count<n>, Index k) const {
+    double sum = 0, best = -std::numeric_limits<double>::infinity();
+    for (Index j = 0; j < axes.inputs; ++j) {
+      Index at = 0, step = 1, kept = k, cut = j;
+      for (int i = 0; i < axes.rank; ++i) {
+        Index& rest = axes.kept[i] ? kept : cut;
+        at += rest % axes.extent[i] * step;
+        rest /= axes.extent[i], step *= axes.extent[i];
+      }
+      const auto v = static_cast<double>(wide(x[at]));
+      sum += v, best = Larger{}(best, v);
+    }
+    y[k] = rounded<T>(static_cast<Accumulator<T>>(largest ? best : sum * scale));
+  }
+};
+
+template <class T>
+void reduce_any(const On& on, const View& y, const View& x, bool largest, double scale) {
+  Axes axes{x.shape.rank(), x.numel() / y.numel(), {}, {}};
+  for (int i = 0; i < axes.rank; ++i) {
+    axes.extent[i] = x.shape[-1 - i];
+    axes.kept[i] = y.shape[-1 - i] == x.shape[-1 - i];
+  }
+  each<1>(on, y.numel(), false, ReduceAny<T>{y.as<T>(), x.as<const T>(), axes, largest, scale});
+}
+
+void reduce(View y, View x, ReduceKind kind) {
+  constexpr auto op = kernel::Reduce::name;
+  const ReduceLayout l = reduce_layout(y, x, kind);
+  if (y.numel() == 0) return;
+  const On on(y.device, op);
+  const bool largest = kind == ReduceKind::max;
+  dispatch_device_float(y.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    T* to = y.as<T>();
+    const T* from = x.as<const T>();
+    if (!l.regular) return reduce_any<T>(on, y, x, largest, l.scale);
+    if (l.inner == 1)
+      return largest ? reduce_rows<LargestOf<T>>(on, to, from, l.outer, l.reduced, 1)
+                     : reduce_rows<SumOf<T>>(on, to, from, l.outer, l.reduced, l.scale);
+    if (largest)
+      reduce_columns(on, l.outer, l.reduced, l.inner, aligned(from), ColumnLargest<T>{{from}}, StoreScaled<T>{to, 1});
+    else
+      reduce_columns(on, l.outer, l.reduced, l.inner, aligned(from), ColumnSum<T>{from}, StoreScaled<T>{to, l.scale});
+  });
+}
+
+/// The first of the largest; a NaN is larger than all.
+template <class T>
+struct FirstLargest {
+  Index* index;
+  const T* x;
+  Index width;
+
+  template <class Team, int n>
+  __device__ void operator()(Team, Count<n>, Index row) const {
+    using A = Accumulator<T>;
+    constexpr Index none = std::numeric_limits<Index>::max();
+    constexpr A lowest = -std::numeric_limits<A>::infinity();
+    const T* from = x + row * width;
+    A best = lowest;
+    Index at = none;
+    for (Index i = Team::rank() * n; i < width; i += Team::size * n) {
+      const Pack<T, n> next = load<n>(from + i);
+#pragma unroll
+      for (int j = 0; j < n; ++j) {
+        const A v = wide(next.v[j]);
+        if (at == none || v > best || (v != v && best == best)) best = v, at = i + j;
+      }
+    }
+    const A all = Team::combine(best, lowest, Larger{});
+    const bool mine = best == all || (best != best && all != all);
+    at = Team::combine(mine ? at : none, none, Smaller{});
+    if (Team::rank() == 0) index[row] = at;
+  }
+};
+
+void argmax(View index, View x) {
+  constexpr auto op = kernel::ArgMax::name;
+  check_argmax(index, x);
+  const On on(x.device, op);
+  dispatch_device_float(x.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    const Index width = row_width(x.shape);
+    each_row<T>(on, row_count(x.shape), width, aligned(x.data),
+                FirstLargest<T>{index.as<Index>(), x.as<const T>(), width});
+  });
+}
+
+void sum_squares(View sum, View x) {
+  constexpr auto op = kernel::SumSquares::name;
+  check_sum_squares(sum);
+  const On on(x.device, op);
+  dispatch_device_float(x.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    reduce_rows<SquaresOf<T>>(on, sum.as<double>(), x.as<const T>(), 1, x.numel(), 1);
+  });
+}
+
+const Kernel<kernel::Reduce> reduce_cuda{DeviceKind::cuda, reduce};
+const Kernel<kernel::ArgMax> argmax_cuda{DeviceKind::cuda, argmax};
+const Kernel<kernel::SumSquares> sum_squares_cuda{DeviceKind::cuda, sum_squares};
+
+}  // namespace
+}  // namespace trireme::gpu

@@ -1,0 +1,33 @@
+// Weights and statistics, which may be of another floating type than the kernels that use them want.
+#pragma once
+#include "kernels/cuda/device.h"
+#include "kernels/elementwise.h"
+#include "kernels/kernel.h"
+
+namespace trireme::gpu {
+
+/// An operand as numbers of one type: itself, or a converted copy. Stays null for none.
+template <class A>
+class Typed {
+ public:
+  enum Use { read, written };
+  Typed(const On& on, const View& v, Use use = read)
+      : given_(v), copy_(on, v && v.dtype != dtype_of<A>() ? static_cast<std::size_t>(v.numel()) * sizeof(A) : 0) {
+    check(!v || is_float(v.dtype), on.op(), "wants a floating type (f32, f64, bf16), got {}", name_of(v.dtype));
+    if (copy_.data() && use == read) cast(copied(), given_);
+  }
+  A* data() const { return copy_.data() ? copy_.template as<A>() : given_.template as<A>(); }
+  /// After a kernel has written data().
+  void store() const {
+    if (copy_.data()) cast(given_, copied());
+  }
+
+ private:
+  View copied() const { return {copy_.data(), given_.shape, dtype_of<A>(), given_.device}; }
+  static void cast(const View& to, const View& from) { Kernel<kernel::Cast>::on(DeviceKind::cuda)(to, from); }
+
+  View given_;
+  Scratch copy_;
+};
+
+}  // namespace trireme::gpu
