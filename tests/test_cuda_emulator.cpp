@@ -57,13 +57,14 @@ __global__ void reversed(const float* x, float* y, bool wait) {
   y[threadIdx.x] = held[blockDim.x - 1 - threadIdx.x];
 }
 
+template <class T>
 struct Twice {
-  const float* x;
-  float* y;
+  const T* x;
+  T* y;
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     auto v = load<n>(x + i);
-    for (float& e : v.v) e *= 2;
+    for (T& e : v.v) e *= 2;
     store(y + i, v);
   }
 };
@@ -168,7 +169,7 @@ TEST_CASE("grid strides reach all elements, four at a time and the rest", "[cuda
   for (std::size_t n : {1u, 3u, 4u, 1027u, 400003u}) {
     const auto in = counted(n);
     const OnDevice<float> x(in), y(n);
-    each<4>(x.on, static_cast<Index>(n), true, Twice{x.data, y.data});
+    each<4>(x.on, static_cast<Index>(n), true, Twice<float>{x.data, y.data});
     auto got = y.read();
     for (float& v : got) v /= 2;
     CHECK(got == in);
@@ -349,13 +350,20 @@ TEST_CASE("child: a kernel writes too far", "[.]") {
 }
 TEST_CASE("child: a kernel reads where nothing is", "[.]") {
   const OnDevice<float> y(1001);
-  each<4>(y.on, 4, true, Twice{reinterpret_cast<const float*>(std::uintptr_t{1} << 20), y.data});
+  each<4>(y.on, 4, true, Twice<float>{reinterpret_cast<const float*>(std::uintptr_t{1} << 20), y.data});
+  ok(cudaStreamSynchronize(y.on.stream()), "test");
+}
+
+TEST_CASE("child: a kernel loads four at once from anywhere", "[.]") {
+  const OnDevice<std::uint16_t> y(1001);
+  each<4>(y.on, 4, true, Twice<std::uint16_t>{y.data + 1, y.data});
   ok(cudaStreamSynchronize(y.on.stream()), "test");
 }
 
 TEST_CASE("the host's hand on device memory and kernels that leave theirs end the process", "[cuda_emulator]") {
   const On on(cuda(0), "test");
   if (emulator::fenced()) {
+    CHECK_THAT(child("child: a kernel loads four at once from anywhere"), contains("no multiple of its size"));
     CHECK_THAT(child("child: the host reads"), contains("emulator: the host touched device memory at 0x"));
     CHECK_THAT(child("child: a kernel reads where nothing is"),
                contains("touched what is no memory, 0x00000000001000"));

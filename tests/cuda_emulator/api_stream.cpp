@@ -1,9 +1,11 @@
 // The runtime API: streams and events.
 #include <set>
+#include <vector>
 
 #include "emulator/api.h"
 #include "emulator/device_access.h"
 #include "finish.h"
+#include "settings.h"
 #include "stream.h"
 
 using namespace emulator;
@@ -14,6 +16,7 @@ namespace {
 struct Streams {
   std::mutex mutex;
   std::set<CUstream_st*> live;
+  std::vector<CUstream_st*> gone;
 };
 Streams& streams() {
   static Streams& s = *new Streams;
@@ -45,7 +48,11 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   std::lock_guard lock(streams().mutex);
   if (streams().live.erase(stream) == 0) return finish(cudaErrorInvalidResourceHandle);
-  stream->wait();  // the object stays: its thread may still look at it
+  stream->wait();
+  if (settings().async)
+    streams().gone.push_back(stream);  // its thread still looks at it
+  else
+    delete stream;
   return finish(cudaSuccess);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {

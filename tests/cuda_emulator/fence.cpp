@@ -28,7 +28,8 @@ thread_local int depth = 0;  // of DeviceAccess
 
 constexpr int protection_key_fault = 4, general_protection = 0x80;  // si_code
 
-struct sigaction previous;
+/// Who had the signal before.
+struct sigaction previous_fault, previous_trap;
 
 void put(const char* text) {
   std::size_t n = 0;
@@ -54,7 +55,23 @@ void on_fault(int, siginfo_t* about, void*) {
     else
       put_address(reinterpret_cast<std::uintptr_t>(about->si_addr)), put("\n");
   }
-  sigaction(SIGSEGV, &previous, nullptr);
+  sigaction(SIGSEGV, &previous_fault, nullptr);
+}
+/// Kernels are compiled with checks of alignment that trap.
+void on_trap(int, siginfo_t*, void*) {
+  if (depth > 0) put("emulator: a kernel took data at an address that is no multiple of its size\n");
+  sigaction(SIGILL, &previous_trap, nullptr);
+}
+
+void explain(int signal, void (*how)(int, siginfo_t*, void*), struct sigaction& previous) {
+  struct sigaction now {};
+  sigaction(signal, nullptr, &now);
+  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == how) return;
+  previous = now;
+  struct sigaction ours {};
+  ours.sa_sigaction = how;
+  ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigaction(signal, &ours, nullptr);
 }
 
 }  // namespace
@@ -65,17 +82,11 @@ void fence(void* pages, std::size_t bytes) {
 bool fenced() { return key() >= 0; }
 
 void explain_faults() {
+  if (__asan_init != nullptr) return;  // it explains better
   static std::mutex& mutex = *new std::mutex;
   std::lock_guard lock(mutex);
-  struct sigaction now {};
-  sigaction(SIGSEGV, nullptr, &now);
-  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_fault) return;
-  if (__asan_init != nullptr) return;  // it explains better
-  previous = now;
-  struct sigaction ours {};
-  ours.sa_sigaction = on_fault;
-  ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  sigaction(SIGSEGV, &ours, nullptr);
+  explain(SIGSEGV, on_fault, previous_fault);
+  explain(SIGILL, on_trap, previous_trap);
 }
 
 DeviceAccess::DeviceAccess() : before_(0) {

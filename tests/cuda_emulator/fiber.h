@@ -23,6 +23,7 @@ class Fiber {
  private:
   void* at_ = nullptr;     // stack pointer while it does not run
   char* stack_ = nullptr;  // lowest address
+  std::size_t color_ = 0;  // bytes left free at its upper end
   // What AddressSanitizer wants to know: the stack's ends, and where it keeps this fiber's frames.
   const void* low_ = nullptr;
   std::size_t size_ = 0;
