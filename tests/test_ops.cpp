@@ -91,6 +91,31 @@ TEST_CASE("f32 and bf16 agree with f64") {
   }
 }
 
+TEST_CASE("f32 weights under bf16 data get gradients in f32, unrounded") {
+  // Integers: the products and their sums are exact, and too long for bf16.
+  const auto integers = [](const Shape& shape, DType type, int most) {
+    Values v(static_cast<std::size_t>(shape.numel()));
+    for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<double>((i * 37 + 11) % (2 * most + 1)) - most;
+    return Tensor::of(v, shape, type);
+  };
+  const auto gradients = [&](DType data, DType weights) {
+    const Tensor x = integers({9, 5, 5, 3}, data, 15);
+    Tensor w = integers({4, 3, 3, 3}, weights, 3), b = integers({4}, weights, 3), fc = integers({2, 100}, weights, 3);
+    for (Tensor* t : {&w, &b, &fc}) t->require_grad();
+    const Tensor y = conv(x, w, b, {.pad_begin = {1, 1}, .pad_end = {1, 1}}),
+                 z = linear(x.reshape({9, 75}).detach(), integers({100, 75}, weights, 1), {});
+    sum(y.to(DType::f64)).backward();
+    sum(linear(z.detach(), fc, {}).to(DType::f64)).backward();
+    CHECK(w.grad().dtype() == weights);
+    return std::tuple{w.grad().to_vector(), b.grad().to_vector(), fc.grad().to_vector()};
+  };
+  const auto [w, b, fc] = gradients(DType::bf16, DType::f32);
+  const auto [exact_w, exact_b, exact_fc] = gradients(DType::f64, DType::f64);
+  CHECK(w == exact_w);
+  CHECK(b == exact_b);
+  CHECK(relative(fc, exact_fc) < 1e-2);
+}
+
 TEST_CASE("a rank without rows takes part: no values, no loss, zero gradients of weights") {
   for (const Case& c : cases()) {
     const auto counts = [](const Input& input) { return input.rows && input.shape.rank() > 0; };

@@ -36,19 +36,20 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
   if (const Spread* s = ops::spread_of({&x, &w_given})) return s->conv(x, w_given, bias_given, o, residual);
   const Shape shape = conv_shape(x.shape(), w_given.shape(), o);
   ops::check_channels("conv", "bias", bias_given, shape[-1], true);
-  const Tensor w = ops::in_type(w_given, x.dtype()), bias = ops::in_type(bias_given, x.dtype());
+  const auto [w, bias, leaf_w, leaf_bias] = ops::Weights(w_given, bias_given, x.dtype());
   if (residual) {
     ops::check_same_type("conv", x, residual);
     check(residual.shape() == shape, "conv", "the output is {}, the residual {}", shape, residual.shape());
-    check(!recording({&x, &w, &bias, &residual}), "conv", "a residual is for evaluation: add() has a gradient");
+    check(!recording({&x, &leaf_w, &leaf_bias, &residual}), "conv",
+          "a residual is for evaluation: add() has a gradient");
   }
   ConvOptions options = o;
   if (w.view().data != w_given.view().data) options.filter_version = 0;  // a converted copy: its address says nothing
   Tensor y = sole(residual) ? residual : Tensor::empty(shape, x.dtype(), x.device());
   launch<kernel::Conv>(y, x, w, bias, residual, options);
-  if (!recording({&x, &w, &bias})) return y;
+  if (!recording({&x, &leaf_w, &leaf_bias})) return y;
 
-  Backward halves{[w, o](const Tensor& dy, Gradients& g) {
+  Backward halves{[w = w, o](const Tensor& dy, Gradients& g) {
                     if (!g.wants(0)) return;
                     const Gradients::Target dx = g.into(0);
                     launch<kernel::ConvBackwardInput>(dx.tensor, dy, w, o, dx.accumulate);
@@ -61,8 +62,8 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
                       launch<kernel::ConvBackwardWeight>(dw, db, x, dy, o, accumulate);
                     });
                   }};
-  if (!o.relu) return record("conv", std::move(y), {x, w, bias}, o, std::move(halves));
-  return ops::record_relu(y, record("conv", y.detach(), {x, w, bias}, o, std::move(halves)));
+  if (!o.relu) return record("conv", std::move(y), {x, leaf_w, leaf_bias}, o, std::move(halves));
+  return ops::record_relu(y, record("conv", y.detach(), {x, leaf_w, leaf_bias}, o, std::move(halves)));
 }
 
 }  // namespace trireme

@@ -19,6 +19,22 @@ inline View shaped(const Tensor& t, const Shape& shape) {
 inline Shape as_rows(const Shape& s) { return {s.product(0, s.rank() - 1), s[-1]}; }
 /// A weight follows the type of the data it meets, by a recorded cast: its gradient arrives in its own type.
 inline Tensor in_type(const Tensor& weight, DType type) { return weight ? weight.to(type) : weight; }
+/// Weight and bias of a convolution or a linear layer. f32 weights under bf16 or f16 data (master weights, Micikevicius
+/// et al., arXiv 1710.03740) are rounded for the products, and get their gradients in f32, unrounded; kernels take the
+/// bias as it is. Any other type is a recorded cast.
+struct Weights {
+  Tensor w, bias;            ///< for the kernels
+  Tensor leaf_w, leaf_bias;  ///< for the tape
+  Weights(const Tensor& weight, const Tensor& bias_given, DType type) {
+    if (is_narrow(type) && weight.dtype() == DType::f32 && (!bias_given || bias_given.dtype() == DType::f32)) {
+      const NoGrad rounding;
+      w = weight.to(type), bias = bias_given;
+      leaf_w = weight, leaf_bias = bias_given;
+    } else {
+      w = leaf_w = in_type(weight, type), bias = leaf_bias = in_type(bias_given, type);
+    }
+  }
+};
 /// Statistics and losses are kept in f32, and in f64 for f64 data.
 inline DType accumulator(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 

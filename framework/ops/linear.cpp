@@ -55,15 +55,15 @@ Tensor linear(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, 
         w_given ? w_given.shape() : Shape{});
   const Index out = w_given.dim(0);
   ops::check_channels("linear", "bias", bias_given, out, true);
-  const Tensor w = ops::in_type(w_given, x.dtype()), bias = ops::in_type(bias_given, x.dtype());
+  const auto [w, bias, leaf_w, leaf_bias] = ops::Weights(w_given, bias_given, x.dtype());
   const Shape in_rows = ops::as_rows(x.shape()), out_rows{in_rows[0], out};
   Shape shape = x.shape();
   shape[-1] = out;
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   launch<kernel::Linear>(ops::shaped(y, out_rows), ops::shaped(x, in_rows), w, bias, relu);
-  if (!recording({&x, &w, &bias})) return y;
+  if (!recording({&x, &leaf_w, &leaf_bias})) return y;
 
-  Backward halves{[w, in_rows, out_rows](const Tensor& dy, Gradients& g) {
+  Backward halves{[w = w, in_rows, out_rows](const Tensor& dy, Gradients& g) {
                     give(g, 0, [&](const Tensor& dx) {
                       launch<kernel::LinearBackwardInput>(ops::shaped(dx, in_rows), ops::shaped(dy, out_rows), w);
                     });
@@ -74,8 +74,8 @@ Tensor linear(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, 
                       launch<kernel::LinearBackwardWeight>(dw, db, ops::shaped(x, in_rows), rows, accumulate);
                     });
                   }};
-  if (!relu) return record("linear", std::move(y), {x, w, bias}, std::move(halves));
-  return ops::record_relu(y, record("linear", y.detach(), {x, w, bias}, std::move(halves)));
+  if (!relu) return record("linear", std::move(y), {x, leaf_w, leaf_bias}, std::move(halves));
+  return ops::record_relu(y, record("linear", y.detach(), {x, leaf_w, leaf_bias}, std::move(halves)));
 }
 
 }  // namespace trireme
