@@ -32,11 +32,13 @@ struct Drop {
 /// The largest of x + bias, rounded as a kernel of its own would leave it.
 template <class T, int n>
 struct LargestWithBias : Largest<T, n> {
-  Accumulator<T> bias[n];
+  Accumulator<T> bias[n] = {};
   bool with_bias;
 
   __device__ LargestWithBias(const T* from) : with_bias(from != nullptr) {
-    for (int j = 0; j < n; ++j) bias[j] = with_bias ? wide(from[j]) : Accumulator<T>(0);
+    if (!with_bias) return;
+    const Pack<T, n> p = load<n>(from);
+    for (int j = 0; j < n; ++j) bias[j] = wide(p.v[j]);
   }
   __device__ void operator()(const Pack<T, n>& v, int cell) {
 #pragma unroll
@@ -164,7 +166,7 @@ void forward(const On& on, const PoolShape& s, const View& y, const View& index,
   using A = Accumulator<T>;
   constexpr int n = pack<T>;
   const Drop<A> drop{key, drop_threshold(p), static_cast<A>(1 / (1 - p)), p > 0};
-  const bool vector = s.channels % n == 0 && aligned(y.data, x.data) && packed<n>(index.as<std::uint8_t>());
+  const bool vector = s.channels % n == 0 && aligned(y.data, x.data, bias.data) && packed<n>(index.as<std::uint8_t>());
   const Index width = vector ? n : 1, items = s.out_cells() * s.channels / width;
   const ImageGrid grid(items, s.n);
   run(on, grid.blocks, grid.threads, vector ? block_kernel<T, n> : block_kernel<T, 1>, y.as<T>(),
