@@ -9,7 +9,6 @@
 #include "kernels/cuda/conv_graph.h"
 #include "kernels/cuda/conv_tail.h"
 #include "kernels/cuda/rows.h"
-#include "kernels/elementwise.h"
 #include "kernels/kernel.h"
 
 namespace trireme::gpu {
@@ -44,8 +43,7 @@ void conv_backward_input(View dx, View dy, View w, const ConvOptions& o, bool ac
     const Scratch product(on, static_cast<std::size_t>(dx.bytes()));
     View part = dx;
     part.data = product.data();
-    if (run_planned(on, job, {part.data, w.data, dy.data}))
-      return Kernel<kernel::Axpby>::on(DeviceKind::cuda)(dx, part, 1, 1);
+    if (run_planned(on, job, {part.data, w.data, dy.data})) return conv_tail(on, dx, part, View{}, dx, false);
   }
   conv_direct_backward_input(on, dx, dy, w, s, accumulate);
 }

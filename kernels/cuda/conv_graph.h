@@ -15,9 +15,9 @@ enum class ConvForm : std::uint8_t {
 
 struct ConvJob {
   ConvForm form;
-  ConvShape shape;         ///< whose options.relu counts for form forward alone
-  DType type;              ///< of x, y, and w unless wide
-  bool with_bias = false;  ///< for form forward, as the next two
+  ConvShape shape{};        ///< whose options.relu counts for form forward alone
+  DType type = DType::f32;  ///< of x, y, and w unless wide
+  bool with_bias = false;   ///< for form forward, as the next two
   DType bias = DType::f32;
   bool with_residual = false;
   bool accumulate = false;  ///< for the others

@@ -151,7 +151,7 @@ struct EngineRules {
   /// Only those whose products are those of the operands' own numbers: no rounding of f32 as tensor cores do, and no
   /// transforms that cost digits.
   bool whole = true;
-  std::size_t compiled = 2;  ///< at most so many of those that cuDNN compiles first, which takes it a second or more
+  std::size_t compiled = 3;  ///< at most so many of those that cuDNN compiles first, which takes it a second or more
   Index workspace = Index{256} << 20;
 };
 
@@ -172,8 +172,10 @@ class Plan {
   Index workspace_ = 0;
 };
 
-/// Plans of the engines that cuDNN thinks best for the graph, its favourite first, at most `most`; the fallback engines
-/// after them. Empty when there are none; why then says what cuDNN said.
+/// The engines that cuDNN thinks best for the graph, its favourite first, then those it falls back to. Empty when there
+/// are none; why then says what cuDNN said.
+std::vector<Engine> engines(const Graph&, const Target&, const EngineRules&, std::string& why);
+/// Plans of these, at most `most`: of those that can be made, within the rules' workspace.
 std::vector<Plan> plans(const Graph&, const Target&, const EngineRules&, std::size_t most, std::string& why);
 
 }  // namespace trireme::gpu

@@ -127,29 +127,36 @@ cudnnStatus_t Plan::run(cudnnHandle_t handle, std::span<void* const> memory, voi
   return cudnnBackendExecute(handle, plan_.raw(), pack.raw());
 }
 
-std::vector<Plan> plans(const Graph& graph, const Target& target, const EngineRules& rules, std::size_t most,
-                        std::string& why) {
-  std::vector<Plan> found;
-  std::size_t compiled = 0;
-  for (auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    try {
+std::vector<Engine> engines(const Graph& graph, const Target& target, const EngineRules& rules, std::string& why) {
+  std::vector<Engine> found;
+  std::size_t compiled = 0, seen = 0;
+  for (auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) try {
       for (const Descriptor& config : recommended(graph, target, mode)) {
-        if (found.size() >= most) return found;
+        ++seen;
         const Descriptor about = engine_of(config);
         const bool compile = is_compiled(about);
         if (!follows(rules, about) || (compile && compiled >= rules.compiled)) continue;
-        const Engine engine = read(config, about);
-        if (std::any_of(found.begin(), found.end(), [&](const Plan& p) { return p.engine() == engine; })) continue;
-        try {
-          Plan plan(graph, target, engine);
-          if (plan.workspace() > rules.workspace) continue;
-          found.push_back(std::move(plan));
-          compiled += compile;
-        } catch (const Error& e) { why = e.what(); }
+        Engine engine = read(config, about);
+        if (std::find(found.begin(), found.end(), engine) != found.end()) continue;
+        found.push_back(std::move(engine));
+        compiled += compile;
       }
     } catch (const Error& e) { why = e.what(); }
+  if (found.empty() && why.empty())
+    why = seen == 0 ? "cuDNN recommends no engine" : "none of the engines keeps to the rules";
+  return found;
+}
+
+std::vector<Plan> plans(const Graph& graph, const Target& target, const EngineRules& rules, std::size_t most,
+                        std::string& why) {
+  std::vector<Plan> found;
+  for (const Engine& engine : engines(graph, target, rules, why)) {
+    if (found.size() >= most) break;
+    try {
+      Plan plan(graph, target, engine);
+      if (plan.workspace() <= rules.workspace) found.push_back(std::move(plan));
+    } catch (const Error& e) { why = e.what(); }
   }
-  if (found.empty() && why.empty()) why = "no engine keeps to the rules";
   return found;
 }
 
