@@ -1,7 +1,6 @@
 #include "framework/launch.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "kernels/runtime.h"
 #include "kernels/vendor.h"
@@ -24,18 +23,10 @@ LaunchWatch::~LaunchWatch() {
   vendor_clock().on = false;
 }
 void LaunchWatch::watch(const char* op, std::span<const View> operands, const std::function<void()>& kernel) {
-  using Clock = std::chrono::steady_clock;
   const double vendor = vendor_clock().compute;
-  // A device goes on by itself: to time one kernel, what was before it must be done, and so must it.
   const auto placed = std::find_if(operands.begin(), operands.end(), [](const View& v) { return bool(v); });
-  const auto wait = [&] {
-    if (placed != operands.end()) runtime(placed->device.kind).synchronize(placed->device);
-  };
-  wait();
-  const Clock::time_point start = Clock::now();
-  kernel();
-  wait();
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const Device device = placed != operands.end() ? placed->device : cpu();
+  const double seconds = runtime(device.kind).timed(device, kernel);
   see_({op, operands, seconds, vendor_clock().compute - vendor});
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 
 #include "kernels/backend.h"
 
@@ -12,6 +13,15 @@ std::atomic<Runtime*>& slot(DeviceKind kind) {
   return slots[static_cast<int>(kind)];
 }
 }  // namespace
+
+double Runtime::timed(Device device, const std::function<void()>& work) {
+  using Clock = std::chrono::steady_clock;
+  synchronize(device);
+  const Clock::time_point start = Clock::now();
+  work();
+  synchronize(device);
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 Runtime& runtime(DeviceKind kind) {
   Runtime* found = slot(kind).load(std::memory_order_acquire);

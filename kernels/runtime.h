@@ -1,6 +1,7 @@
 // Runtime: memory of one device kind. Eight virtuals at most; it never grows with the number of ops.
 #pragma once
 #include <cstddef>
+#include <functional>
 
 #include "kernels/view.h"
 
@@ -16,6 +17,8 @@ class Runtime {
   /// from the host may be written over.
   virtual void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes) = 0;
   virtual void synchronize(Device device) = 0;
+  /// Seconds that the device takes for what work() starts on it, by itself: all that came before is done first.
+  virtual double timed(Device, const std::function<void()>& work);
   /// Gives the memory behind part of a block back until it is written again, as far as the machine can. Its contents
   /// are lost, whatever their size (the host's become zeros: nothing may live on by luck). in_use() still counts it.
   virtual void discard(void* /*from*/, std::size_t /*bytes*/, Device) noexcept {}

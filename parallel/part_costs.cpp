@@ -1,7 +1,5 @@
 #include "parallel/part_costs.h"
 
-#include <chrono>
-
 #include "framework/pass.h"
 #include "framework/tape.h"
 #include "kernels/runtime.h"
@@ -9,16 +7,7 @@
 namespace trireme {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_of(Device device, const std::function<void()>& work) {
-  Runtime& r = runtime(device.kind);
-  r.synchronize(device);
-  const Clock::time_point start = Clock::now();
-  work();
-  r.synchronize(device);
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+double seconds_of(Device device, const std::function<void()>& work) { return runtime(device.kind).timed(device, work); }
 
 /// One forward and backward of a part. x and what is stashed become what it hands on, without history.
 PartCost run_once(const Chain& chain, int part, Tensor& x, Stashed& stashed) {

@@ -6,8 +6,10 @@
 
 #include "datasets/datasets.h"
 #include "framework/init.h"
+#include "framework/launch.h"
 #include "framework/pass.h"
 #include "kernels/backend.h"
+#include "kernels/matmul.h"
 #include "kernels/runtime.h"
 #include "kernels/vendor.h"
 #include "parallel/step.h"
@@ -44,13 +46,18 @@ Times timed(int runs, F&& run) {
 
 void print_tables(const Profile& profile, double step, int runs) {
   const auto milliseconds = [runs](double seconds) { return seconds * 1e3 / runs; };
-  fmt::print("\n{:<24} {:>9} {:>7}\n", "work", "ms", "share");
-  std::vector<std::pair<double, std::string>> kinds;
-  for (auto& [kind, seconds] : profile.kinds()) kinds.emplace_back(seconds / runs, kind);
-  kinds.emplace_back(std::max(0.0, step - profile.seconds() / runs), "outside kernels");
-  std::sort(kinds.rbegin(), kinds.rend());
-  for (auto& [seconds, kind] : kinds)
-    fmt::print("{:<24} {:>9.2f} {:>6.1f} %\n", kind, seconds * 1e3, 100 * seconds / step);
+  fmt::print("\n{:<24} {:>9} {:>8} {:>10} {:>10} {:>12}\n", "work", "ms", "share", "GB/s", "GFLOP/s", "of its floor");
+  std::vector<std::pair<std::string, Profile::Kind>> kinds(profile.kinds().begin(), profile.kinds().end());
+  kinds.push_back({"outside kernels", {.seconds = std::max(0.0, step * runs - profile.seconds())}});
+  std::sort(kinds.begin(), kinds.end(), [](auto& a, auto& b) { return a.second.seconds > b.second.seconds; });
+  for (auto& [name, kind] : kinds) {
+    const auto rate = [&](double amount) {
+      return amount > 0 ? fmt::format("{:.0f}", amount / kind.seconds / 1e9) : "";
+    };
+    fmt::print("{:<24} {:>9.2f} {:>6.1f} % {:>10} {:>10} {:>12}\n", name, milliseconds(kind.seconds),
+               100 * kind.seconds / runs / step, rate(kind.bytes), rate(kind.operations),
+               kind.floor > 0 ? fmt::format("{:.0f} %", 100 * kind.floor / kind.seconds) : "");
+  }
 
   fmt::print("\n{:<32} {:>10} {:>11} {:>7} {:>9}\n", "layer", "forward ms", "backward ms", "share", "GFLOP/s");
   for (const Profile::Row& row : profile.layers()) {
@@ -61,16 +68,35 @@ void print_tables(const Profile& profile, double step, int runs) {
   }
 }
 
+/// What the machine does at its best: a long block copied (bytes read and written), a large product of this type.
+Profile::Ceilings measure_ceilings(Device device, DType dtype) {
+  const bool gpu = device.kind != DeviceKind::cpu;
+  const Index length = gpu ? Index{1} << 28 : Index{1} << 24, side = gpu ? 8192 : 1024;
+  Runtime& r = runtime(device.kind);
+  double copy = 1e9, product = 1e9;
+  const Tensor from = Tensor::full({length}, 1, DType::f32, device), to = Tensor::like(from);
+  const Tensor a = Tensor::full({side, side}, 1, dtype, device), b = Tensor::like(a), c = Tensor::like(a);
+  uniform(a, -1, 1, 1), uniform(b, -1, 1, 2);  // numbers of one bit pattern draw less power, and run faster
+  for (int i = 0; i < 5; ++i) {
+    copy = std::min(copy, r.timed(device, [&] { to.copy_from(from); }));
+    product = std::min(product, r.timed(device, [&] { launch<kernel::MatMul>(c, a, b, MatMulOptions{}); }));
+  }
+  const auto n = static_cast<double>(side);
+  return {.bytes = 2.0 * static_cast<double>(from.view().bytes()) / copy, .operations = 2 * n * n * n / product};
+}
+
 /// run() is one step or one evaluation of `images` images over all ranks.
 template <class F>
-void report(const World& world, const Parameters& parameters, Device device, int runs, Index images, F&& run) {
+void report(const World& world, const Parameters& parameters, Device device, DType dtype, int runs, Index images,
+            F&& run) {
   Runtime& memory = runtime(device.kind);
   run();
   run();  // everything is prepared now
   memory.reset_peak();
   const Times plain = timed(runs, run);
   const std::size_t peak = memory.peak();
-  Profile profile(parameters);
+  const Profile::Ceilings ceilings = measure_ceilings(device, dtype);
+  Profile profile(parameters, ceilings);
   const Times watched = timed(runs, run);
   if (!world.main()) return;
   double total = 0;
@@ -82,6 +108,8 @@ void report(const World& world, const Parameters& parameters, Device device, int
     fmt::print("vendor calls   {:.2f} ms in {}; the step is {:.3f} times that\n", profile.vendor_seconds() * 1e3 / runs,
                cpu_library(), total / profile.vendor_seconds());
   fmt::print("peak memory    {:.0f} MB of tensors\n", static_cast<double>(peak) / (1 << 20));
+  fmt::print("ceilings       {:.0f} GB/s copied, {:.0f} GFLOP/s of {} products, measured here\n", ceilings.bytes / 1e9,
+             ceilings.operations / 1e9, name_of(dtype));
   print_tables(profile, total / runs, runs);
 }
 
@@ -113,13 +141,15 @@ void bench(const Config& config, const BenchOptions& options, World& world) {
   if (options.infer) {
     Parameters parameters(model);
     const Inference inference;
-    return report(world, parameters, device, options.steps, batch, [&] { (void)model(iterator->x).to_vector(); });
+    return report(world, parameters, device, dtype, options.steps, batch,
+                  [&] { (void)model(iterator->x).to_vector(); });
   }
   Step step(model, make_loss(config), make_recipe(config, 1000), mesh, make_strategy(config, world.size()),
             {.seed = static_cast<std::uint64_t>(config.seed),
              .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
              .example = iterator->x});
-  report(world, step.parameters(), device, options.steps, batch, [&] { (void)step(iterator->x, iterator->y).item(); });
+  report(world, step.parameters(), device, dtype, options.steps, batch,
+         [&] { (void)step(iterator->x, iterator->y).item(); });
 }
 
 }  // namespace

@@ -44,8 +44,8 @@ double operations(const LaunchWatch::Call& call) {
 
 }  // namespace
 
-Profile::Profile(const Parameters& parameters)
-    : parameters_(parameters), watch_([this](const LaunchWatch::Call& call) { see(call); }) {
+Profile::Profile(const Parameters& parameters, Ceilings ceilings)
+    : parameters_(parameters), ceilings_(ceilings), watch_([this](const LaunchWatch::Call& call) { see(call); }) {
   for (const auto& buffer : parameters.buffers()) buffers_[buffer.tensor.view().data] = layer_name(buffer.name);
 }
 
@@ -81,7 +81,11 @@ Profile::Cost& Profile::row(const std::string& name) {
 
 void Profile::see(const LaunchWatch::Call& call) {
   seconds_ += call.seconds, vendor_ += call.vendor_seconds;
-  kinds_[kind_of(call.op)] += call.seconds;
+  double bytes = 0;
+  for (const View& v : call.operands) bytes += v ? static_cast<double>(v.bytes()) : 0;
+  Kind& of = kinds_[kind_of(call.op)];
+  of.seconds += call.seconds, of.bytes += bytes, of.operations += operations(call);
+  of.floor += std::max(bytes / ceilings_.bytes, operations(call) / ceilings_.operations);
   // The moments of a batch norm name no weight; the call that follows does.
   if (call.op == std::string_view(kernel::BatchNormMoments::name)) {
     moments_ += call.seconds;
