@@ -24,6 +24,7 @@ template <class Element>
 struct MomentsOf {
   using T = Element;
   using Sum = Accumulator<T>;
+  using Part = double;
   using Merge = MergeMoments;
   static constexpr int sets = 2, ahead = 4, resident = 4;
   template <int n>
@@ -52,16 +53,19 @@ struct MomentsOf {
       sums[0][i] += d, sums[1][i] += d * d;
     }
   }
+  /// Means of threads are kept as distances from the first of their rows: f32 has more digits for these.
   template <int n>
-  __device__ void close(Sum (&sums)[2][n], const Fixed<n>& f, int count) const {
+  __device__ void close(Sum (&sums)[2][n], const Fixed<n>& f, int count, Index base) const {
     const Sum share = Sum(1) / static_cast<Sum>(count);
 #pragma unroll
     for (int i = 0; i < n; ++i) {
-      const Sum off = sums[0][i] * share;
-      const Sum squares = sums[1][i] - sums[0][i] * off;
+      const Sum off = sums[0][i] * share, squares = sums[1][i] - sums[0][i] * off;
       sums[1][i] = squares < Sum(0) ? Sum(0) : squares;
-      sums[0][i] = f.shift[i] + off;
+      sums[0][i] = f.shift[i] - wide(x[base + i]) + off;
     }
+  }
+  __device__ double part(int set, Sum sum, Index base) const {
+    return set == 0 ? static_cast<double>(wide(x[base])) + static_cast<double>(sum) : static_cast<double>(sum);
   }
 };
 template <class A>

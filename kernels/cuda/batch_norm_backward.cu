@@ -12,6 +12,7 @@ template <class Element, Mask mask>
 struct Backward {
   using T = Element;
   using Sum = Accumulator<T>;
+  using Part = Sum;
   using Merge = AddUp<2>;
   static constexpr int sets = 2, ahead = 2, resident = 3;
   template <int n>
@@ -51,7 +52,8 @@ struct Backward {
     if constexpr (mask == Mask::read) store(dz + at, f.dy);
   }
   template <int n>
-  __device__ void close(Sum (&)[2][n], const Affine<Sum, n>&, int) const {}
+  __device__ void close(Sum (&)[2][n], const Affine<Sum, n>&, int, Index) const {}
+  __device__ Sum part(int, Sum sum, Index) const { return sum; }
 };
 /// xhat = (x - mean) rstd: rstd comes in here.
 template <class A>

@@ -3,14 +3,16 @@
 // threads in the elements' accumulator, then the parts in f64.
 //
 // What is summed is a struct P of pointers and numbers:
-//   using T, Sum;                         elements; what a thread sums them in
+//   using T, Sum, Part;                   elements; what a thread sums them in; what a block leaves
+//   using Merge;                          AddUp<sets>, or another struct of none() and merge()
 //   static constexpr int sets;            sums per column
 //   static constexpr int ahead, resident; rows that a thread reads at once; blocks meant to share a multiprocessor
 //   Fixed fixed<n>(column, at)            what stays for n columns; at: a thread's first element
 //   Fetched fetch<n>(row, at)             reads n elements of one row
 //   void add<n>(sums[sets][n], fixed, fetched, at)
-//   void close<n>(sums, fixed, count)     after the last of `count` rows, before the first merge
-//   using Merge                           AddUp<sets>, or another struct of none() and merge()
+//   void close<n>(sums, fixed, count, base)  after the last of `count` rows, before the first merge; base: the element
+//                                         in the first row of all that are merged next
+//   Part part(set, sum, base)             after the last merge in Sum; base: of this column
 // and where the sums go is a struct with void operator()(Index column, const double* sums, double count), column in
 // [0, outer * width).
 #pragma once
@@ -83,7 +85,7 @@ __device__ ColumnPlace column_place(const ColumnPlan& plan) {
 /// acc: what P makes of `count` rows row, row + step, ...; at: the first one's element, and stride that of a row.
 template <int n, class P, class A>
 __device__ void column_run(const P& p, A (&acc)[P::sets][n], Index column, Index row, Index at, int step, Index stride,
-                           int count) {
+                           int count, Index base) {
 #pragma unroll
   for (int s = 0; s < P::sets; ++s)
 #pragma unroll
@@ -101,7 +103,7 @@ __device__ void column_run(const P& p, A (&acc)[P::sets][n], Index column, Index
     row += P::ahead * step, at += P::ahead * skip;
   }
   for (; k < count; ++k, row += step, at += skip) p.template add<n>(acc, fixed, p.template fetch<n>(row, at), at);
-  p.template close<n>(acc, fixed, count);
+  p.template close<n>(acc, fixed, count, base);
 }
 
 /// Merges what `lanes` threads, `across` apart, hold in shared[set * columns + column][thread] into the first of them;
@@ -133,14 +135,14 @@ __device__ void merge_lanes(V (&shared)[all][threads], V (&counts)[threads], int
 
 /// partials[outer][part][set][width]
 template <int n, class P>
-__global__ void __launch_bounds__(block, P::resident) column_parts(ColumnPlan plan, P p, typename P::Sum* partials) {
+__global__ void __launch_bounds__(block, P::resident) column_parts(ColumnPlan plan, P p, typename P::Part* partials) {
   using A = typename P::Sum;
   __shared__ A shared[P::sets * n][block];
   __shared__ A counts[block];
   const ColumnPlace at = column_place<n>(plan);
+  const Index base = (at.outer * plan.rows + plan.part_begin(at.part)) * plan.width + at.column;
   A acc[P::sets][n];
-  column_run<n>(p, acc, at.column, at.first, (at.outer * plan.rows + at.first) * plan.width + at.column, plan.down,
-                plan.width, at.count);
+  column_run<n>(p, acc, at.column, at.first, base + at.lane * plan.width, plan.down, plan.width, at.count, base);
 #pragma unroll
   for (int s = 0; s < P::sets; ++s)
 #pragma unroll
@@ -148,11 +150,11 @@ __global__ void __launch_bounds__(block, P::resident) column_parts(ColumnPlan pl
   counts[threadIdx.x] = static_cast<A>(at.count);
   merge_lanes<typename P::Merge, P::sets>(shared, counts, plan.down, plan.across);
   if (at.lane > 0 || at.column >= plan.width) return;
-  A* to = partials + (at.outer * plan.parts + at.part) * P::sets * plan.width + at.column;
+  auto* to = partials + (at.outer * plan.parts + at.part) * P::sets * plan.width + at.column;
 #pragma unroll
   for (int s = 0; s < P::sets; ++s)
 #pragma unroll
-    for (int i = 0; i < n; ++i) to[s * plan.width + i] = shared[s * n + i][threadIdx.x];
+    for (int i = 0; i < n; ++i) to[s * plan.width + i] = p.part(s, shared[s * n + i][threadIdx.x], base + i);
 }
 
 /// Merges the parts of `block / warp` columns to a block, each by a warp's worth of threads.
@@ -205,12 +207,13 @@ __global__ void __launch_bounds__(block) column_whole(Index outer, Index rows, I
     for (Index r = 0; r < rows; r += run) {
       typename P::Sum acc[P::sets][n];
       const int count = static_cast<int>(rows - r < run ? rows - r : run);
-      column_run<n>(p, acc, column, r, (o * rows + r) * width + column, 1, width, count);
+      const Index base = (o * rows + r) * width + column;
+      column_run<n>(p, acc, column, r, base, 1, width, count, base);
 #pragma unroll
       for (int i = 0; i < n; ++i) {
         double more[P::sets];
 #pragma unroll
-        for (int s = 0; s < P::sets; ++s) more[s] = acc[s][i];
+        for (int s = 0; s < P::sets; ++s) more[s] = p.part(s, acc[s][i], base + i);
         P::Merge::merge(sums[i], more, static_cast<double>(r), static_cast<double>(count));
       }
     }
@@ -225,7 +228,7 @@ void reduce_columns_by(const On& on, Index outer, Index rows, Index width, const
   if (rows <= 32 || threads >= static_cast<Index>(on.multiprocessors()) * 512)
     return run(on, blocks_for(on, threads), block, column_whole<n, P, Out>, outer, rows, width, p, out);
   const ColumnPlan plan = plan_columns(on, outer, rows, width, n, P::resident);
-  using A = typename P::Sum;
+  using A = typename P::Part;
   const Scratch partials(on, static_cast<std::size_t>(outer * plan.parts * width) * P::sets * sizeof(A));
   run(on, dim3(static_cast<unsigned>(plan.blocks())), block, column_parts<n, P>, plan, p, partials.as<A>());
   run(on, dim3(static_cast<unsigned>(ceil_div(outer * width, block / warp))), block,
@@ -276,6 +279,7 @@ template <class Element>
 struct ColumnSum {
   using T = Element;
   using Sum = Accumulator<T>;
+  using Part = Sum;
   using Merge = AddUp<1>;
   static constexpr int sets = 1, ahead = 4, resident = 4;
   struct Nothing {};
@@ -295,7 +299,8 @@ struct ColumnSum {
     for (int i = 0; i < n; ++i) sums[0][i] += wide(v.v[i]);
   }
   template <int n>
-  __device__ void close(Sum (&)[1][n], Nothing, int) const {}
+  __device__ void close(Sum (&)[1][n], Nothing, int, Index) const {}
+  __device__ Sum part(int, Sum sum, Index) const { return sum; }
 };
 
 }  // namespace trireme::gpu

@@ -129,6 +129,7 @@ template <class Element>
 struct WeightSums {
   using T = Element;
   using Sum = Accumulator<T>;
+  using Part = Sum;
   using Merge = AddUp<2>;
   static constexpr int sets = 2, ahead = 2, resident = 3;
   struct Nothing {};
@@ -158,7 +159,8 @@ struct WeightSums {
     }
   }
   template <int n>
-  __device__ void close(Sum (&)[2][n], Nothing, int) const {}
+  __device__ void close(Sum (&)[2][n], Nothing, int, Index) const {}
+  __device__ Sum part(int, Sum sum, Index) const { return sum; }
 };
 template <class A>
 struct StoreWeights {
