@@ -1,5 +1,6 @@
 #include "kernels/cuda/device.h"
 
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -14,6 +15,9 @@ struct State {
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
   Fault* fault = nullptr;
+  std::atomic<bool> failed = false;
+  std::mutex mutex;  // of what follows
+  std::string failure;
 
   void make(int index, std::string_view op) {
     ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), op);
@@ -64,7 +68,18 @@ int On::multiprocessors() const { return state(index_).multiprocessors; }
 cudaStream_t On::stream() const { return state(index_).stream; }
 Fault* On::fault() const { return state(index_).fault; }
 
+void set_failure(Device device, const std::string& text) {
+  State& s = state(device.index);
+  std::lock_guard lock(s.mutex);
+  s.failure = text;
+  s.failed = !text.empty();
+}
+
 void check_fault(const On& on) {
+  if (State& s = state(on.device().index); s.failed) [[unlikely]] {
+    std::lock_guard lock(s.mutex);
+    if (!s.failure.empty()) throw Error(s.failure, std::source_location::current());
+  }
   Fault& f = *on.fault();
   if (f.set == 0) [[likely]]
     return;

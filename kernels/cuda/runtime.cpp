@@ -21,13 +21,11 @@ class Staging {
   void send(const On& on, void* to, const void* from, std::size_t bytes) {
     for (std::size_t at = 0; at < bytes; at += most) {
       const std::size_t n = std::min(most, bytes - at);
-      std::unique_lock lock(mutex_);
-      Slot slot = take(on, n);
-      lock.unlock();
+      const Slot slot = take(on, n);
       std::memcpy(slot.memory, static_cast<const char*>(from) + at, n);
       ok(cudaMemcpyAsync(static_cast<char*>(to) + at, slot.memory, n, cudaMemcpyHostToDevice, on.stream()), on.op());
       ok(cudaEventRecord(slot.sent, on.stream()), on.op());
-      lock.lock();
+      std::lock_guard lock(mutex_);
       slots_.push_back(slot);
     }
   }
@@ -41,21 +39,25 @@ class Staging {
     cudaEvent_t sent;
   };
 
-  /// A slot that no copy uses any more: the first that has been sent, else a new one, else the oldest, waited for.
+  /// A slot that no copy uses any more: the first that has been sent, else a new one, else the oldest, waited for
+  /// without the mutex: what it waits for may wait for another rank, which is a thread that copies.
   Slot take(const On& on, std::size_t bytes) {
+    std::unique_lock lock(mutex_);
     auto fits = [&](const Slot& s) { return s.device == on.device().index && s.bytes >= bytes; };
     auto at = std::find_if(slots_.begin(), slots_.end(),
                            [&](const Slot& s) { return fits(s) && cudaEventQuery(s.sent) == cudaSuccess; });
     (void)cudaGetLastError();  // "not ready" counts as an error
-    if (at == slots_.end() && std::count_if(slots_.begin(), slots_.end(), fits) >= static_cast<std::ptrdiff_t>(few)) {
-      at = std::find_if(slots_.begin(), slots_.end(), fits);
-      ok(cudaEventSynchronize(at->sent), on.op());
-    }
+    const bool full =
+        at == slots_.end() && std::count_if(slots_.begin(), slots_.end(), fits) >= static_cast<std::ptrdiff_t>(few);
+    if (full) at = std::find_if(slots_.begin(), slots_.end(), fits);
     if (at != slots_.end()) {
       const Slot found = *at;
       slots_.erase(at);
+      lock.unlock();
+      if (full) ok(cudaEventSynchronize(found.sent), on.op());
       return found;
     }
+    lock.unlock();
     Slot made{on.device().index, std::bit_ceil(std::max<std::size_t>(bytes, 4096)), nullptr, nullptr};
     ok(cudaHostAlloc(&made.memory, made.bytes, cudaHostAllocDefault), on.op());
     ok(cudaEventCreateWithFlags(&made.sent, cudaEventDisableTiming), on.op());
