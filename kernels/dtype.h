@@ -55,6 +55,22 @@ constexpr DType dtype_of() {
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
+/// A number as an element: through float for bf16 and f16, through i64 for integers (so that -1 as u8 is 255
+/// everywhere).
+template <class T, class S>
+constexpr T element(S value) {
+  if constexpr (std::is_same_v<T, S>)
+    return value;
+  else if constexpr (is_narrow_type<T>)
+    return T(static_cast<float>(value));
+  else if constexpr (is_narrow_type<S>)
+    return element<T>(static_cast<float>(value));
+  else if constexpr (std::is_same_v<T, std::uint8_t>)
+    return static_cast<T>(static_cast<std::int32_t>(value));
+  else
+    return static_cast<T>(value);
+}
+
 /// Calls f(T{}) with the floating type behind t that the CPU computes in (f32, f64 or bf16; f16 is for GPUs, and for
 /// files). Throws Error naming op for any other type.
 template <class F>

@@ -1,7 +1,7 @@
 // Inverted dropout, keyed by sample (kernels/elementwise.h says how).
 #include "kernels/cpu/philox.h"
 #include "kernels/cpu/vector.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise_checks.h"
 #include "kernels/kernel.h"
 
 namespace trireme {
@@ -27,13 +27,7 @@ void drop(T* y, const T* x, Index count, std::uint64_t sample, Index first, cons
 
 void dropout(View y, View x, View sample, View first, double p, std::uint64_t key) {
   constexpr auto op = kernel::Dropout::name;
-  check_same(y, x, op);
-  check(p >= 0 && p <= 1, op, "got p = {}, expected 0 to 1", p);
-  Index rows = x.shape.rank() ? x.shape[0] : 1;
-  check(!sample || (sample.dtype == DType::i64 && sample.numel() == rows), op,
-        "got {} {} sample ids for {} rows, expected i64 [{}]", sample.dtype, sample.shape, rows, rows);
-  check(!first || (first.dtype == DType::i64 && first.numel() == rows), op,
-        "got {} {} first elements for {} rows, expected i64 [{}]", first.dtype, first.shape, rows, rows);
+  Index rows = check_dropout(y, x, sample, first, p);
   Index n = x.numel();
   if (n == 0) return;
   Index width = n / rows, tiles = (width + tile - 1) / tile;

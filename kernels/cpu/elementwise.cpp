@@ -2,6 +2,7 @@
 #include "kernels/elementwise.h"
 
 #include "kernels/cpu/vector.h"
+#include "kernels/elementwise_checks.h"
 #include "kernels/kernel.h"
 
 namespace trireme {
@@ -9,8 +10,7 @@ namespace {
 
 void axpby(View y, View x, double alpha, double beta) {
   constexpr auto op = kernel::Axpby::name;
-  check_same(y, x, op);
-  check(x || x.numel() == 0, op, "x is empty");
+  check_axpby(y, x);
   dispatch_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
@@ -26,39 +26,23 @@ void axpby(View y, View x, double alpha, double beta) {
   });
 }
 
-/// A number as an element: through float for bf16 and f16, through i64 for integers (so that -1 as u8 is 255
-/// everywhere).
-template <class T, class S>
-T convert(S value) {
-  if constexpr (std::is_same_v<T, S>)
-    return value;
-  else if constexpr (is_narrow_type<T>)
-    return T(static_cast<float>(value));
-  else if constexpr (is_narrow_type<S>)
-    return convert<T>(static_cast<float>(value));
-  else if constexpr (std::is_same_v<T, std::uint8_t>)
-    return static_cast<T>(static_cast<std::int32_t>(value));
-  else
-    return static_cast<T>(value);
-}
-
 void fill(View y, double value) {
   dispatch_any(y.dtype, [&](auto t) {
     using T = decltype(t);
-    T v = convert<T>(value);
+    T v = element<T>(value);
     parallel_for(y.numel(), 1, [to = y.as<T>(), v](Index begin, Index end) { std::fill(to + begin, to + end, v); });
   });
 }
 
 void cast(View y, View x) {
-  check(y.shape == x.shape, kernel::Cast::name, "got {} for {}: shapes must be equal", x.shape, y.shape);
+  check_cast(y, x);
   dispatch_any(y.dtype, [&](auto to_type) {
     dispatch_any(x.dtype, [&](auto from_type) {
       using T = decltype(to_type);
       using S = decltype(from_type);
       sweep(y.numel(), 1, [to = y.as<T>(), from = x.as<const S>()](Index begin, Index end) {
 #pragma omp simd
-        for (Index i = begin; i < end; ++i) to[i] = convert<T>(from[i]);
+        for (Index i = begin; i < end; ++i) to[i] = element<T>(from[i]);
       });
     });
   });
@@ -66,14 +50,10 @@ void cast(View y, View x) {
 
 void normalize(View y, View x, View scale, View shift) {
   constexpr auto op = kernel::Normalize::name;
-  Index channels = row_width(y.shape);
-  check(y.shape == x.shape && x.dtype == DType::u8, op, "got {} {} for {}, expected u8 of the same shape", x.dtype,
-        x.shape, y.shape);
-  check(scale.numel() == channels && shift.numel() == channels, op, "got {} scales and {} shifts for {} channels",
-        scale.numel(), shift.numel(), channels);
+  check_normalize(y, x, scale, shift);
   if (y.numel() == 0) return;
   // Few channels are repeated to a row of some length, so that the inner loop is worth its start.
-  Index copies = repeats(channels), width = channels * copies, n = y.numel();
+  Index channels = row_width(y.shape), copies = repeats(channels), width = channels * copies, n = y.numel();
   dispatch_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;

@@ -5,86 +5,22 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/kernel.h"
+#include "kernels/moves.h"
 
 namespace trireme {
 namespace {
 
-/// Distance in elements between neighbours along each axis of a dense tensor.
-Shape steps_of(const Shape& s) {
-  Shape steps = s;
-  for (int i = 0; i < s.rank(); ++i) steps[i] = s.product(i + 1, s.rank());
-  return steps;
-}
-
 void copy_box(View to, const Shape& to_at, View from, const Shape& from_at, const Shape& extent) {
-  constexpr auto op = kernel::CopyBox::name;
-  int rank = extent.rank();
-  check(to.dtype == from.dtype, op, "got {} for {}: types must be equal", from.dtype, to.dtype);
-  check(to.shape.rank() == rank && from.shape.rank() == rank && to_at.rank() == rank && from_at.rank() == rank, op,
-        "got {} at {} to {} at {}, box {}: ranks must be equal", from.shape, from_at, to.shape, to_at, extent);
-  for (int i = 0; i < rank; ++i)
-    check(extent[i] >= 0 && to_at[i] >= 0 && from_at[i] >= 0 && to_at[i] + extent[i] <= to.shape[i] &&
-              from_at[i] + extent[i] <= from.shape[i],
-          op, "a box of {} does not fit from {} at {} to {} at {}", extent, from.shape, from_at, to.shape, to_at);
-  if (extent.numel() == 0) return;
-  Shape to_step = steps_of(to.shape), from_step = steps_of(from.shape);
-  // Axes [0, outer) are walked; the rest is one contiguous run on both sides.
-  int outer = rank;
-  Index run = 1;
-  for (bool whole = true; outer > 0 && whole; --outer) {
-    run *= extent[outer - 1];
-    whole = extent[outer - 1] == to.shape[outer - 1] && extent[outer - 1] == from.shape[outer - 1];
-  }
-  auto size = static_cast<Index>(size_of(to.dtype));
-  Index to_first = 0, from_first = 0;
-  for (int i = 0; i < rank; ++i) to_first += to_at[i] * to_step[i], from_first += from_at[i] * from_step[i];
-  parallel_for(extent.product(0, outer), run * size / 4 + 8, [&](Index begin, Index end) {
+  const Runs runs = plan_copy_box(to, to_at, from, from_at, extent);
+  if (runs.run == 0) return;
+  const auto size = static_cast<Index>(size_of(to.dtype));
+  parallel_for(runs.outer.count(), runs.run * size / 4 + 8, [&](Index begin, Index end) {
     for (Index k = begin; k < end; ++k) {
-      Index a = to_first, b = from_first, rest = k;
-      for (int i = outer - 1; i >= 0; --i) {
-        Index at = rest % extent[i];
-        rest /= extent[i], a += at * to_step[i], b += at * from_step[i];
-      }
-      std::memcpy(to.as<char>() + a * size, from.as<char>() + b * size, static_cast<std::size_t>(run * size));
+      auto [a, b] = place(runs.outer, k);
+      std::memcpy(to.as<char>() + (runs.to_first + a) * size, from.as<char>() + (runs.from_first + b) * size,
+                  static_cast<std::size_t>(runs.run * size));
     }
   });
-}
-
-/// y's axes with their steps in y and in x; those of extent 1 are left out and neighbours merged.
-struct Axes {
-  int rank = 0;
-  Index extent[Shape::max_rank], y_step[Shape::max_rank], x_step[Shape::max_rank];
-  void erase(int i) {
-    --rank;
-    for (; i < rank; ++i) extent[i] = extent[i + 1], y_step[i] = y_step[i + 1], x_step[i] = x_step[i + 1];
-  }
-};
-
-Axes plan(const Shape& y, const Shape& x, const Shape& order) {
-  Shape y_step = steps_of(y), x_step = steps_of(x);
-  Axes axes;
-  for (int i = 0; i < y.rank(); ++i) {
-    if (y[i] == 1) continue;
-    Index step = x_step[static_cast<int>(order[i])];
-    int k = axes.rank - 1;
-    if (k >= 0 && axes.x_step[k] == step * y[i]) {
-      axes.extent[k] *= y[i], axes.y_step[k] = y_step[i], axes.x_step[k] = step;
-      continue;
-    }
-    axes.extent[axes.rank] = y[i], axes.y_step[axes.rank] = y_step[i], axes.x_step[axes.rank] = step;
-    ++axes.rank;
-  }
-  return axes;
-}
-
-/// Where item k of the (row-major) outer axes lies.
-std::pair<Index, Index> place(const Axes& outer, Index k) {
-  Index y = 0, x = 0;
-  for (int i = outer.rank - 1; i >= 0; --i) {
-    Index at = k % outer.extent[i];
-    k /= outer.extent[i], y += at * outer.y_step[i], x += at * outer.x_step[i];
-  }
-  return {y, x};
 }
 
 template <class T>
@@ -152,31 +88,20 @@ void permute_as(T* y, const T* x, Axes axes) {
     return;
   }
   int last = axes.rank - 1;
-  Index width = axes.extent[last], step = axes.x_step[last];
+  Index width = axes.extent[last], step = axes.from_step[last];
   axes.erase(last);
-  Index count = 1;
-  for (int i = 0; i < axes.rank; ++i) count *= axes.extent[i];
+  Index count = axes.count();
   if (step == 1) return move_rows(y, x, count, width, axes);
   int inner = 0;
-  while (axes.x_step[inner] != 1) ++inner;
-  Index height = axes.extent[inner], y_step = axes.y_step[inner];
+  while (axes.from_step[inner] != 1) ++inner;
+  Index height = axes.extent[inner], y_step = axes.to_step[inner];
   axes.erase(inner);
   transpose(y, height, y_step, x, width, step, count / height, axes);
 }
 
 void permute(View y, View x, const Shape& order) {
-  constexpr auto op = kernel::Permute::name;
-  int rank = x.shape.rank();
-  unsigned seen = 0;
-  bool ok = order.rank() == rank && y.shape.rank() == rank && y.dtype == x.dtype;
-  for (int i = 0; ok && i < rank; ++i) {
-    ok = order[i] >= 0 && order[i] < rank && y.shape[i] == x.shape[static_cast<int>(order[i])];
-    if (ok) seen |= 1u << order[i];
-  }
-  check(ok && seen == (1u << rank) - 1, op, "cannot reorder {} {} by {} into {} {}", x.dtype, x.shape, order, y.dtype,
-        y.shape);
+  const Axes axes = plan_permute(y, x, order);
   if (y.numel() == 0) return;
-  Axes axes = plan(y.shape, x.shape, order);
   switch (size_of(y.dtype)) {
     case 1: return permute_as(y.as<std::uint8_t>(), x.as<const std::uint8_t>(), axes);
     case 2: return permute_as(y.as<std::uint16_t>(), x.as<const std::uint16_t>(), axes);

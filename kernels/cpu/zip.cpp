@@ -1,4 +1,5 @@
 // Binary formulas with NumPy broadcasting: kernel::Zip.
+#include "kernels/broadcast.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/elementwise.h"
 #include "kernels/kernel.h"
@@ -6,41 +7,6 @@
 
 namespace trireme {
 namespace {
-
-/// y's axes, innermost first, with neighbours merged where both operands allow it. Steps count elements; 0:
-/// broadcast.
-struct Walk {
-  int rank = 0;
-  Index extent[Shape::max_rank] = {}, step_a[Shape::max_rank] = {}, step_b[Shape::max_rank] = {};
-};
-
-Walk plan(const View& y, const View& a, const View& b, std::string_view op) {
-  auto reaches = [&](const View& v) {
-    bool ok = v.shape.rank() <= y.shape.rank() && v.dtype == y.dtype;
-    for (int i = 1; ok && i <= v.shape.rank(); ++i) ok = v.shape[-i] == y.shape[-i] || v.shape[-i] == 1;
-    return ok;
-  };
-  check(reaches(a) && reaches(b), op, "cannot broadcast {} {} and {} {} to {} {}", a.dtype, a.shape, b.dtype, b.shape,
-        y.dtype, y.shape);
-  Walk w;
-  Index block_a = 1, block_b = 1;
-  for (int i = 1; i <= y.shape.rank(); ++i) {
-    Index n = y.shape[-i];
-    Index na = i <= a.shape.rank() ? a.shape[-i] : 1, nb = i <= b.shape.rank() ? b.shape[-i] : 1;
-    Index sa = na == 1 ? 0 : block_a, sb = nb == 1 ? 0 : block_b;
-    block_a *= na, block_b *= nb;
-    if (n == 1) continue;
-    int k = w.rank - 1;
-    if (k >= 0 && sa == w.step_a[k] * w.extent[k] && sb == w.step_b[k] * w.extent[k]) {
-      w.extent[k] *= n;
-      continue;
-    }
-    w.extent[w.rank] = n, w.step_a[w.rank] = sa, w.step_b[w.rank] = sb;
-    ++w.rank;
-  }
-  if (w.rank == 0) w.rank = 1, w.extent[0] = 1;
-  return w;
-}
 
 template <class F, class T>
 void segment(T* y, const T* a, Index step_a, const T* b, Index step_b, Index n) {
@@ -103,7 +69,7 @@ void walk(T* y, const T* a, const T* b, const Walk& w, bool short_a, bool short_
 
 template <class F>
 void zip(View y, View a, View b) {
-  Walk w = plan(y, a, b, F::name);
+  Walk w = plan_walk(y, a, b, F::name);
   bool short_a = short_rows(w, w.step_b, w.step_a), short_b = short_rows(w, w.step_a, w.step_b);
   dispatch_float(y.dtype, F::name, [&](auto t) {
     using T = decltype(t);

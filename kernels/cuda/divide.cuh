@@ -33,4 +33,20 @@ class Divisor {
   unsigned by_ = 1, magic_ = 1, shift_ = 0;
 };
 
+/// Divides any number that is not negative by one from 1 on: as a Divisor where both are below 2^31.
+class LongDivisor {
+ public:
+  LongDivisor() = default;
+  explicit LongDivisor(Index d) : by_(d), small_(d < most ? d : 1) {}
+  constexpr Index by() const { return by_; }
+  constexpr Index quotient(Index n) const {
+    return n < most && by_ < most ? static_cast<Index>(small_.quotient(static_cast<unsigned>(n))) : n / by_;
+  }
+
+ private:
+  static constexpr Index most = Index{1} << 31;
+  Index by_ = 1;
+  Divisor small_;
+};
+
 }  // namespace trireme::gpu

@@ -82,11 +82,10 @@ bool aligned(const P*... p) {
 
 template <int n>
 struct Count {};
-/// f(Count<width>{}, i) on elements [i, i + width), and f(Count<1>{}, i) on the last ones. f is a struct of pointers
-/// and numbers with template <int n> __device__ void operator()(Count<n>, Index i) const.
+/// f(Count<width>{}, i) on elements [i, i + width), so many times from 0 on, and f(Count<1>{}, i) on the others of n.
+/// f is a struct of pointers and numbers with template <int n> __device__ void operator()(Count<n>, Index i) const.
 template <int width, class F>
-__global__ void each_kernel(Index n, F f) {
-  const Index whole = n / width;
+__global__ void each_kernel(Index n, Index whole, F f) {
   for (Index i = first_item(); i < whole; i += item_step()) f(Count<width>{}, i * width);
   for (Index i = whole * width + first_item(); i < n; i += item_step()) f(Count<1>{}, i);
 }
@@ -94,10 +93,8 @@ __global__ void each_kernel(Index n, F f) {
 template <int width, class F>
 void each(const On& on, Index n, bool vector, const F& f) {
   if (n == 0) return;
-  if (vector)
-    run(on, blocks_for(on, ceil_div(n, width)), block, each_kernel<width, F>, n, f);
-  else
-    run(on, blocks_for(on, n), block, each_kernel<1, F>, n, f);
+  const Index whole = vector ? n / width : 0;
+  run(on, blocks_for(on, vector ? ceil_div(n, width) : n), block, each_kernel<width, F>, n, whole, f);
 }
 
 /// Combines v of the 32 lanes of a warp; all get the result. All lanes take part.
