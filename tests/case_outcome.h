@@ -51,7 +51,7 @@ inline CaseOutcome outcome(const Case& c, DType dtype, int only = -1, Index rows
   const Tensor y = c.op(x);
   CaseOutcome result{y.to_vector(), y.shape(), y.requires_grad(), {}};
   if (!y.requires_grad()) return result;
-  const Tensor seed = seed_for(y).to(device);
+  const Tensor seed = seed_for(y).to(y.device());
   backward({&y, 1}, {&seed, 1}, options);
   if (options.defer_weights) options.defer_weights->run();
   for (Tensor& t : x) {
