@@ -73,9 +73,9 @@ std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {
     while (next < entries.size() && holds(p, entries[next].name)) ++next;
     const Index end = next < entries.size() ? entries[next].slice.begin : parameters.size();
     part.slice.end = next == 0 ? 0 : end;
-    part.device = part.slice.size() > 0 ? parameters.values().device_of(part.slice.begin)
-                  : parts.empty()       ? Device{}
-                                        : parts.back().device;
+    // A part without weights lies with the part before it; those in front of all weights, with the first.
+    part.device =
+        part.slice.size() > 0 || parts.empty() ? parameters.values().device_of(part.slice.begin) : parts.back().device;
     part.buffers.begin = packed;
     while (buffer < buffers.size() && holds(p, buffers[buffer].name)) packed += buffers[buffer++].tensor.numel();
     part.buffers.end = packed;

@@ -23,6 +23,7 @@ Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Op
       tapes_(plan, role_, chain, std::move(loss)),
       messages_(grid_of(optimizer.parameters())),
       slots_(role_.actions.size()) {
+  for (const PartInfo& part : plan.parts) devices_.push_back(part.device);
   if (plan.roles.size() > 1) stages_ = &mesh.comm(plan.role_axis);
   prepare(plan, mesh);
   prepare_backward();
@@ -255,7 +256,14 @@ void Executor::finish(ActionId id) {
 }
 
 Messages::Route Executor::route(const Action& a, const Slot& s) const {
-  return {.comm = s.comm, .peer = s.comm->rank() + a.peer.offset, .part = a.part, .micro = a.micro, .micros = micros_};
+  // Activations arrive from the part in front of the cut.
+  const std::size_t behind = std::min(static_cast<std::size_t>(a.part) + 1, devices_.size() - 1);
+  return {.comm = s.comm,
+          .peer = s.comm->rank() + a.peer.offset,
+          .part = a.part,
+          .micro = a.micro,
+          .micros = micros_,
+          .device = devices_[behind]};
 }
 
 // A role sends on what its part in front of the cut made, or sends back the gradient of what it was given there.

@@ -71,6 +71,7 @@ class Executor {
   void each_buffer(const Slice& packed, F&& f);
 
   Role role_;
+  std::vector<Device> devices_;  // by part
   int micros_;
   Optimizer& optimizer_;
   Tapes tapes_;

@@ -60,7 +60,7 @@ void Messages::await_kinds(const Route& route, const Shape& input, std::size_t t
   std::vector<Kind> kinds;
   for (std::size_t i = 0; i < tensors; ++i) {
     const auto base = static_cast<Index>(i) * header;
-    Kind kind{static_cast<DType>(in[base]), {}};
+    Kind kind{static_cast<DType>(in[base]), {}, {}, route.device};
     for (Index d = 0; d < in[base + 1]; ++d) kind.shape.push_back(in[base + 2 + d]);
     if (const auto* rest = in + base + 2 + Shape::max_rank; *rest++ == 1) {
       Shape whole;

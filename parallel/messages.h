@@ -18,6 +18,7 @@ class Messages {
   struct Route {
     Communicator* comm = nullptr;
     int peer = 0, part = 0, micro = 0, micros = 1;
+    Device device = {};  ///< where activations are to lie here
     int tag() const { return (part * micros + micro) % 32768; }
   };
   struct Kind {
