@@ -4,10 +4,12 @@
 #include <fmt/core.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <map>
+#include <set>
 
 #include "kernels/cuda/conv_graph.h"
 #include "tests/catch.h"
@@ -119,7 +121,6 @@ std::vector<Pattern> patterns() {
       job("dgrad+=", "dx += dgrad(dy), by beta", {.form = ConvForm::backward_input, .accumulate = true}),
       job("wgrad", "narrow dw = wgrad(x, dy)", {.form = ConvForm::backward_weight}),
       job("wgrad32", "f32 dw = identity(wgrad(x, dy))", {.form = ConvForm::backward_weight_wide}),
-      job("wgrad32+=", "f32 dw += wgrad(x, dy)", {.form = ConvForm::backward_weight_wide, .accumulate = true}),
       job("bias-relu", "y = relu(conv(x) + bias)", bias),
       job("bias-add-relu", "y = relu(conv(x) + bias + residual)", block),
       {"w32-direct", "f32 dw = wgrad(x, dy), with no step behind it",
@@ -179,7 +180,7 @@ Offer offer(const Pattern& p, const Convolution& c, DType type, const Target& ta
     Graph g("pattern", DType::f32);
     p.build(g, shape_of(c), type);
     g.finish(target);
-    o.engines = engines(g, target, {.whole = false, .compiled = 64}, o.why).size();
+    o.engines = engines(g, target, {.whole = false, .alike = 64}, o.why).size();
   } catch (const Error& e) { o.why = e.what(); }
   return o;
 }
@@ -223,13 +224,9 @@ std::map<std::string, int> print_table(const Target& target, const char* device,
 void check_table(DType type) {
   auto shapes = print_table(described("h200"), "H200", type);
   const int all = static_cast<int>(std::size(resnet50));
-  for (const char* name : {"fwd", "dgrad", "dgrad+=", "wgrad", "bias-relu", "bias-add-relu"}) {
+  for (const char* name : {"fwd", "dgrad", "dgrad+=", "wgrad", "bias-relu"}) {  // the others have a second way
     INFO(name);
     CHECK(shapes[name] == all);
-  }
-  for (const char* name : {"wgrad32", "wgrad32+="}) {
-    INFO(name);
-    CHECK(shapes[name] >= all - 1);  // not for 3 channels: conv.cpp goes by a narrow dw there
   }
 }
 
@@ -246,48 +243,97 @@ TEST_CASE("what cuDNN joins to convolutions on a described A100", "[.][table]") 
   for (DType type : {DType::bf16, DType::f16}) print_table(target, "A100", type);
 }
 
-TEST_CASE("a plan is made again from what a file remembers of it", "[patterns]") {
+TEST_CASE("f32 that stays whole has engines without tensor cores, whose workspace the rules allow", "[patterns]") {
   const Target target = described("h200");
-  for (const Pattern& p : patterns()) {
-    if (p.name != std::string("fwd") && p.name != std::string("bias-add-relu")) continue;
-    Graph g("pattern", DType::f32);
-    p.build(g, shape_of({64, 64, 56, 3, 1}), DType::bf16);
-    g.finish(target);
-    std::string why;
-    const auto first = plans(g, target, {.whole = false}, 2, why);
-    REQUIRE(first.size() == 2);
-    for (const Plan& plan : first) {
-      Engine engine;
-      REQUIRE(from_string(engine, to_string(plan.engine())));
-      CHECK(engine == plan.engine());
-      CHECK(Plan(g, target, engine).workspace() == plan.workspace());
+  for (ConvForm form : {ConvForm::forward, ConvForm::backward_input, ConvForm::backward_weight})
+    for (const Convolution& c : resnet50) {
+      const ConvJob job{.form = form, .shape = shape_of(c)};
+      Graph g("whole", DType::f32);
+      build(g, job);
+      g.finish(target);
+      std::string why;
+      const EngineRules rules = rules_for(job);
+      REQUIRE(rules.whole);
+      std::set<Index> able;
+      for (const Engine& e : engines(g, target, rules, why)) {
+        CHECK_FALSE(e.compiled);
+        if (Plan(g, target, e).workspace() <= rules.workspace) able.insert(e.number);
+      }
+      INFO(static_cast<int>(form) << " " << c.c_in << " " << c.c_out << " " << c.in << " " << c.filter);
+      CHECK(able.size() >= 2);  // engine 0 is cuDNN's simplest
     }
-  }
-  Engine engine;
-  for (const char* text : {"", "x", "1 2", "1 2=", "1 2=x", "1  2=3", "1 2=3 "}) CHECK_FALSE(from_string(engine, text));
 }
 
-TEST_CASE("the file of plans outlives processes, damage and other writers", "[patterns]") {
-  const test::Temporary folder;
-  const std::string path = folder / "below/plans.txt";
-  PlanKey one, two, three;
-  one.numbers[0] = 1, two.numbers[31] = -2, three.numbers[5] = 3;
-  const Engine plain{7, {}}, turned{41, {{2, 10}, {17, -1}}};
-  PlanFile first(path), second(path);
-  CHECK(first.find(one) == nullptr);
-  first.add(one, plain);
-  second.add(two, turned);  // has not seen the first's
-  {
-    const PlanFile later(path);
-    REQUIRE((later.find(one) != nullptr && later.find(two) != nullptr));
-    CHECK((*later.find(one) == plain && *later.find(two) == turned));
+TEST_CASE("a plan is made again from its JSON, without compiling", "[patterns]") {
+  const Target target = described("h200");
+  int compiled = 0;
+  for (const Pattern& p : patterns()) {
+    if (p.name != std::string("fwd") && p.name != std::string("bias-add-relu")) continue;
+    Graph g("pattern", DType::f32), unfinished = Graph("pattern", DType::f32);
+    for (Graph* each : {&g, &unfinished}) p.build(*each, shape_of({64, 64, 56, 3, 1}), DType::bf16);
+    g.finish(target);
+    std::string why;
+    const auto found = engines(g, target, {.whole = false}, why);
+    REQUIRE_FALSE(found.empty());
+    compiled += found.front().compiled;
+    const Plan plan(g, target, found.front());
+    const std::string json = plan.json();
+    const Plan again(unfinished, target, json);
+    CHECK(again.workspace() == plan.workspace());
+    CHECK(again.json() == json);
+    for (const std::string& damaged : {std::string("{}"), std::string("no plan"), json.substr(0, json.size() / 2)})
+      CHECK_THROWS_AS(Plan(unfinished, target, damaged), Error);
   }
-  std::ofstream(path, std::ios::app) << "garbage\n1 2 3 : 4\n\n: 5\n0 0";
-  PlanFile damaged(path);
-  CHECK((damaged.find(one) != nullptr && damaged.find(two) != nullptr));
-  damaged.add(three, plain);
-  CHECK(*PlanFile(path).find(three) == plain);
-  PlanFile none(""), unwritable("/proc/none/plans.txt");
-  none.add(one, plain), unwritable.add(one, plain);
-  CHECK(*unwritable.find(one) == plain);
+  CHECK(compiled == 1);  // both kinds have been tried
+}
+
+TEST_CASE("the folder of plans outlives processes and damage", "[patterns]") {
+  const test::Temporary temporary;
+  const std::string path = temporary / "below/plans";
+  PlanKey one, two;
+  one.numbers[0] = 1, two.numbers[31] = -2;
+  const std::string text("{\"a\": \n 1}\0 2", 14);
+  const PlanFolder first(path), second(path);
+  CHECK_FALSE(first.find(one));
+  first.keep(one, {0, text}), second.keep(two, {1, ""});
+  REQUIRE((second.find(one) && first.find(two)));
+  CHECK((second.find(one)->json == text && second.find(one)->way == 0 && first.find(two)->way == 1));
+  first.keep(one, {2, "other"});
+  CHECK((second.find(one)->json == "other" && second.find(one)->way == 2));
+  int files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(path)) ++files;
+  CHECK(files == 2);
+
+  const std::string file = first.file_of(one), whole = test::slurp(file);
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    test::spill(file, whole.substr(0, size));
+    CHECK_FALSE(first.find(one));
+    std::string changed = whole;
+    changed[size] ^= 1;
+    test::spill(file, changed);
+    const auto found = first.find(one);
+    CHECK((!found || found->json == "other"));  // the number of the way is the one thing that may change
+  }
+  test::spill(file, whole + "x");
+  CHECK_FALSE(first.find(one));
+  std::filesystem::copy_file(first.file_of(two), file, std::filesystem::copy_options::overwrite_existing);
+  CHECK_FALSE(first.find(one));  // the file says whose it is
+  first.keep(one, {0, text});
+  CHECK(first.find(one)->json == text);
+
+  const PlanFolder none(""), unwritable("/proc/none/plans");
+  none.keep(one, {0, text}), unwritable.keep(one, {0, text});
+  CHECK_FALSE((none.find(one) || unwritable.find(one)));
+}
+
+TEST_CASE("engines that cuDNN compiles are measured where there is nothing else, or one of them", "[patterns]") {
+  const Engine a{1, {}, false}, b{2, {}, false}, c{3, {}, false}, d{4, {}, false}, x{7, {}, true}, y{8, {}, true};
+  using Ways = std::vector<std::vector<Engine>>;
+  using Found = std::vector<std::pair<std::size_t, Engine>>;
+  CHECK(candidates(Ways{{a, b, c, x}}) == Found{{0, a}, {0, b}, {0, c}});
+  CHECK(candidates(Ways{{x, a, y, b, c}}) == Found{{0, a}, {0, b}, {0, x}, {0, c}});
+  CHECK(candidates(Ways{{x, y}}) == Found{{0, x}, {0, y}});
+  CHECK(candidates(Ways{{x, y}, {a, b, c, d}}) == Found{{1, a}, {1, b}, {0, x}, {1, c}, {1, d}});
+  CHECK(candidates(Ways{{a}, {}}) == Found{{0, a}});
+  CHECK(candidates(Ways{{}, {}}).empty());
 }

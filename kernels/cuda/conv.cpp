@@ -18,54 +18,71 @@ void conv(View y, View x, View w, View bias, View residual, const ConvOptions& o
   const ConvShape s = conv_forward_shape(y, x, w, bias, residual, o);
   if (y.numel() == 0) return;
   const On on(y.device, kernel::Conv::name);
-  ConvJob job{.form = ConvForm::forward, .shape = s, .type = y.dtype};
-  job.with_bias = static_cast<bool>(bias), job.bias = bias.dtype, job.with_residual = static_cast<bool>(residual);
-  if (run_planned(on, job, {x.data, w.data, y.data, bias.data, residual.data})) return;
-  if (bias || residual || o.relu) {
-    job.with_bias = job.with_residual = job.shape.options.relu = false;
-    // The residual's block is not written before it has been read.
-    const Scratch product(on, residual && residual.data == y.data ? static_cast<std::size_t>(y.bytes()) : 0);
-    View part = y;
-    if (product.data() != nullptr) part.data = product.data();
-    if (run_planned(on, job, {x.data, w.data, part.data})) return conv_tail(on, y, part, bias, residual, o.relu);
-  }
-  conv_direct(on, y, x, w, bias, residual, s, o.relu);
+  ConvWay whole{{.form = ConvForm::forward, .shape = s, .type = y.dtype}}, alone = whole;
+  whole.job.with_bias = static_cast<bool>(bias), whole.job.bias = bias.dtype;
+  whole.job.with_residual = static_cast<bool>(residual);
+  alone.job.shape.options.relu = false;
+  // A residual in y's own block: cuDNN does not say that a graph may write what it reads. The tail may, and moves no
+  // more bytes than a graph that wrote elsewhere and a copy behind it.
+  const bool own = residual && residual.data == y.data, tail = bias || residual || o.relu;
+  alone.apart = own;
+  if (tail)
+    alone.then = [&](void* out, void* product) {
+      View to = y, part = y;
+      to.data = out, part.data = product;
+      conv_tail(on, to, part, bias, residual, o.relu);
+    };
+  const std::array ways{whole, alone};
+  const std::span all(ways);
+  if (!run_planned(on, {x.data, w.data, y.data, bias.data, residual.data}, y,
+                   own ? all.last(1) : all.first(tail ? 2 : 1)))
+    conv_direct(on, y, x, w, bias, residual, s, o.relu);
 }
 
 void conv_backward_input(View dx, View dy, View w, const ConvOptions& o, bool accumulate) {
   const ConvShape s = conv_backward_input_shape(dx, dy, w, o);
   if (dx.numel() == 0) return;
   const On on(dx.device, kernel::ConvBackwardInput::name);
-  ConvJob job{.form = ConvForm::backward_input, .shape = s, .type = dx.dtype, .accumulate = accumulate};
-  if (run_planned(on, job, {dx.data, w.data, dy.data})) return;
-  if (accumulate) {
-    job.accumulate = false;
-    const Scratch product(on, static_cast<std::size_t>(dx.bytes()));
-    View part = dx;
-    part.data = product.data();
-    if (run_planned(on, job, {part.data, w.data, dy.data})) return conv_tail(on, dx, part, View{}, dx, false);
-  }
-  conv_direct_backward_input(on, dx, dy, w, s, accumulate);
+  const ConvWay whole{{.form = ConvForm::backward_input, .shape = s, .type = dx.dtype, .accumulate = accumulate}};
+  ConvWay added = whole;
+  added.job.accumulate = false, added.apart = true;
+  added.then = [&](void* out, void* product) {
+    View to = dx, part = dx;
+    to.data = out, part.data = product;
+    conv_tail(on, to, part, View{}, to, false);
+  };
+  const std::array ways{whole, added};
+  if (!run_planned(on, {dx.data, w.data, dy.data}, dx, std::span(ways).first(accumulate ? 2 : 1)))
+    conv_direct_backward_input(on, dx, dy, w, s, accumulate);
 }
 
 /// dw (+)=; none of the operands is empty.
+///
+/// In f32 beside bf16 or f16 either by a graph that cuDNN compiles, whose sums stay f32, or by a narrow dw that is then
+/// widened or added, whichever is faster. The latter rounds each step's gradient once, to the type that its factors
+/// have: PyTorch's autocast does so for every step, so that nobody's training rests on more.
 void backward_weight(const On& on, View dw, const View& x, const View& dy, const ConvShape& s, bool accumulate) {
   const bool wide = dw.dtype != x.dtype;
-  ConvJob job{.form = wide ? ConvForm::backward_weight_wide : ConvForm::backward_weight,
-              .shape = s,
-              .type = x.dtype,
-              .accumulate = accumulate};
-  if (run_planned(on, job, {x.data, dw.data, dy.data})) return;
-  if (wide || accumulate) {
-    job.form = ConvForm::backward_weight, job.accumulate = false;
-    const Scratch product(on, static_cast<std::size_t>(dw.numel() * size_of(x.dtype)));
-    const View part{product.data(), {1, dw.numel()}, x.dtype, dw.device};
-    if (run_planned(on, job, {x.data, part.data, dy.data})) {
-      dw.shape = {dw.numel()};
-      return sum_rows(on, dw, part, accumulate);
-    }
-  }
-  conv_direct_backward_weight(on, dw, x, dy, s, accumulate);
+  auto add_to = [&](DType product_type) {
+    return [&, product_type](void* out, void* product) {
+      View to = dw;
+      to.data = out, to.shape = {dw.numel()};
+      sum_rows(on, to, {product, {1, dw.numel()}, product_type, dw.device}, accumulate);
+    };
+  };
+  ConvWay narrow{{.form = ConvForm::backward_weight, .shape = s, .type = x.dtype}, add_to(x.dtype), true};
+  ConvWay whole = narrow;
+  if (wide)
+    whole.job.form = ConvForm::backward_weight_wide;
+  else
+    whole.job.accumulate = accumulate;
+  if (wide && accumulate)
+    whole.then = add_to(DType::f32);
+  else
+    whole.then = {};
+  const std::array ways{whole, narrow};
+  if (!run_planned(on, {x.data, dw.data, dy.data}, dw, std::span(ways).first(wide || accumulate ? 2 : 1)))
+    conv_direct_backward_weight(on, dw, x, dy, s, accumulate);
 }
 
 void conv_backward_weight(View dw, View dbias, View x, View dy, const ConvOptions& o, bool accumulate) {

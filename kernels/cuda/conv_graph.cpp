@@ -51,10 +51,21 @@ void build_forward(Graph& g, const ConvJob& j) {
 void build_wide(Graph& g, const ConvJob& j) {
   const Graph::Tensor x = g.tensor(of_input(j, j.type)), w = g.tensor(of_filter(j, DType::f32));
   const Graph::Tensor y = g.tensor(of_output(j, j.type));
-  const Graph::Tensor before = j.accumulate ? g.tensor(of_filter(j, DType::f32)) : -1;
   const Graph::Tensor product = g.passing(of_filter(j, DType::f32));
   g.convolve(Graph::Pass::backward_weight, x, product, y, window(j.shape));
-  g.pointwise(j.accumulate ? CUDNN_POINTWISE_ADD : CUDNN_POINTWISE_IDENTITY, w, product, before);
+  g.pointwise(CUDNN_POINTWISE_IDENTITY, w, product);
+}
+
+Index bytes_of(const ConvJob& j, Graph::Tensor t) {
+  const ConvShape& s = j.shape;
+  if (t == x_number) return s.n * s.in_cells() * s.c_in * size_of(j.type);
+  if (t == y_number) return s.n * s.out_cells() * s.c_out * size_of(j.type);
+  return s.c_out * s.filter_cells() * s.group_in() *
+         size_of(j.form == ConvForm::backward_weight_wide ? DType::f32 : j.type);
+}
+Graph::Tensor written_by(const ConvJob& j) {
+  if (j.form == ConvForm::forward) return y_number;
+  return j.form == ConvForm::backward_input ? x_number : w_number;
 }
 
 PlanKey key_of(const ConvJob& j) {
@@ -105,32 +116,33 @@ void build(Graph& g, const ConvJob& j) {
              window(j.shape), j.accumulate ? 1 : 0);
 }
 
-EngineRules rules_for(const ConvJob& j) { return {.whole = j.type == DType::f32 && !j.tf32}; }
+EngineRules rules_for(const ConvJob& j) {
+  EngineRules rules{.whole = j.type == DType::f32 && !j.tf32};
+  // What engines without tensor cores want of x, w and y is channels first: they turn them in their workspace.
+  const Index turned = bytes_of(j, x_number) + bytes_of(j, w_number) + bytes_of(j, y_number);
+  if (rules.whole) rules.workspace += turned, rules.alike = 2;  // those that turn nothing get a turn to be measured
+  return rules;
+}
 
-bool run_planned(const On& on, const ConvJob& job, const ConvOperands& o) {
-  ConvJob j = job;
+bool run_planned(const On& on, const ConvOperands& o, const View& result, std::span<const ConvWay> ways) {
   auto at_16 = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
-  j.aligned = at_16(o.x) && at_16(o.w) && at_16(o.y) && at_16(o.bias) && at_16(o.residual);
-  j.tf32 = j.type == DType::f32 && f32_product() == F32Product::tf32;
-
-  std::array<void*, 5> memory{o.x, o.w, o.y};
-  std::size_t count = 3;
-  if (j.with_bias) memory[count++] = o.bias;
-  if (j.with_residual) memory[count++] = o.residual;
-  if (j.form == ConvForm::backward_weight_wide && j.accumulate) memory[count++] = o.w;
-
-  const ConvShape& s = j.shape;
-  Graph::Tensor written = y_number;
-  Index bytes = s.n * s.out_cells() * s.c_out * size_of(j.type);
-  if (j.form == ConvForm::backward_input) {
-    written = x_number, bytes = s.n * s.in_cells() * s.c_in * size_of(j.type);
-  } else if (j.form != ConvForm::forward) {
-    const DType type = j.form == ConvForm::backward_weight_wide ? DType::f32 : j.type;
-    written = w_number, bytes = s.c_out * s.filter_cells() * s.group_in() * size_of(type);
+  const bool aligned = at_16(o.x) && at_16(o.w) && at_16(o.y) && at_16(o.bias) && at_16(o.residual);
+  auto completed = [&](ConvJob j) {
+    j.aligned = aligned, j.tf32 = j.type == DType::f32 && f32_product() == F32Product::tf32;
+    return j;
+  };
+  std::vector<PlanWay> plans;
+  for (const ConvWay& way : ways) {
+    const ConvJob j = completed(way.job);
+    PlanWay& p = plans.emplace_back(PlanWay{
+        compute_type(j), rules_for(j), [j](Graph& g) { build(g, j); }, {o.x, o.w, o.y}, written_by(j), way.then});
+    std::size_t count = 3;
+    if (j.with_bias) p.tensors[count++] = o.bias;
+    if (j.with_residual) p.tensors[count++] = o.residual;
+    if (way.then && way.apart) p.product_bytes = static_cast<std::size_t>(bytes_of(j, p.written));
   }
-  return run_planned(on, key_of(j), compute_type(j), rules_for(j),
-                     {{memory.data(), count}, written, static_cast<std::size_t>(bytes)},
-                     [&](Graph& g) { build(g, j); });
+  return run_planned(on, key_of(completed(ways.front().job)), {result.data, static_cast<std::size_t>(result.bytes())},
+                     plans);
 }
 
 }  // namespace trireme::gpu

@@ -9,7 +9,7 @@ enum class ConvForm : std::uint8_t {
   forward,          ///< y = conv(x, w), with whatever of bias, residual and ReLU the job has
   backward_input,   ///< x (+)=
   backward_weight,  ///< w (+)=, of x's type
-  /// w (+)= in f32 beside narrow x and y. No engine writes one itself: a step behind it does.
+  /// w = in f32 beside narrow x and y. No engine writes one itself: a step behind it does, which cuDNN compiles.
   backward_weight_wide,
 };
 
@@ -20,22 +20,30 @@ struct ConvJob {
   bool with_bias = false;   ///< for form forward, as the next two
   DType bias = DType::f32;
   bool with_residual = false;
-  bool accumulate = false;  ///< for the others
+  bool accumulate = false;  ///< for backward_input and backward_weight: by beta, which is documented to read first
   bool aligned = true;      ///< all operands at multiples of 16 bytes
   bool tf32 = false;        ///< f32 operands may be rounded to TF32
 };
 
-/// Where the operands of a job lie.
+/// Where operands lie. What a job writes must not be anything that it reads: cuDNN promises nothing for that.
 struct ConvOperands {
   void *x, *w, *y;
   void* bias = nullptr;
   void* residual = nullptr;
 };
 
+/// A job that gives the result, or one whose product a step of our own makes the result of.
+struct ConvWay {
+  ConvJob job;
+  std::function<void(void* out, void* product)> then = {};
+  bool apart = false;  ///< the product must not lie in the result's block, which the step still reads
+};
+
 /// Describes the job.
 void build(Graph&, const ConvJob&);
-/// Runs it, by the plan chosen for it; false when there is none, and nothing has been written.
-bool run_planned(const On&, const ConvJob&, const ConvOperands&);
+/// Runs the best way (plan_cache.h) to `result`, one of the operands, which the first of the ways is the key to; false
+/// when there is none, and nothing has been written.
+bool run_planned(const On&, const ConvOperands&, const View& result, std::span<const ConvWay>);
 EngineRules rules_for(const ConvJob&);
 inline DType compute_type(const ConvJob& j) { return j.type == DType::f64 ? DType::f64 : DType::f32; }
 

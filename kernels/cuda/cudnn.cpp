@@ -65,6 +65,14 @@ std::size_t Descriptor::get(cudnnBackendAttributeName_t name, cudnnBackendAttrib
   ok(cudnnBackendGetAttribute(raw_, name, type, static_cast<Index>(most), &count, values), op_);
   return std::min(most, static_cast<std::size_t>(count));
 }
+std::string Descriptor::get_text(cudnnBackendAttributeName_t name) const {
+  Index count = 0;
+  ok(cudnnBackendGetAttribute(raw_, name, CUDNN_TYPE_CHAR, 0, &count, nullptr), op_);
+  std::string text(static_cast<std::size_t>(count), '\0');
+  ok(cudnnBackendGetAttribute(raw_, name, CUDNN_TYPE_CHAR, count, &count, text.data()), op_);
+  text.resize(std::min(text.size(), static_cast<std::size_t>(count)));
+  return text;
+}
 std::vector<Descriptor> Descriptor::get_descriptors(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
                                                     std::size_t most) const {
   std::vector<Descriptor> all;

@@ -49,6 +49,7 @@ class Descriptor {
     values.resize(get(name, type, most, values.data()));
     return values;
   }
+  std::string get_text(cudnnBackendAttributeName_t) const;
   /// Fills descriptors of the kind that the attribute holds, as many as there are.
   std::vector<Descriptor> get_descriptors(cudnnBackendAttributeName_t, cudnnBackendDescriptorType_t,
                                           std::size_t most) const;
@@ -136,22 +137,21 @@ class Graph {
   std::vector<Index> stored_;
 };
 
-/// Which engine runs a graph, and how it is set: what a file remembers of a plan. "37 2=10 3=5"
+/// Which engine runs a graph, and how it is set.
 struct Engine {
   Index number = 0;
   std::vector<std::pair<Index, Index>> knobs;  ///< kind, value
+  /// cuDNN compiles it when a plan is made, which takes it a second or more.
+  bool compiled = false;
   bool operator==(const Engine&) const = default;
 };
-std::string to_string(const Engine&);
-/// False when the text is not one.
-bool from_string(Engine&, std::string_view text);
 
 struct EngineRules {
   bool repeatable = true;  ///< only those that give the same bits every time
   /// Only those whose products are those of the operands' own numbers: no rounding of f32 as tensor cores do, and no
   /// transforms that cost digits.
   bool whole = true;
-  std::size_t compiled = 3;  ///< at most so many of those that cuDNN compiles first, which takes it a second or more
+  std::size_t alike = 3;  ///< at most so many settings of one engine
   Index workspace = Index{256} << 20;
 };
 
@@ -159,14 +159,15 @@ struct EngineRules {
 class Plan {
  public:
   Plan(const Graph&, const Target&, const Engine&);
+  /// From what json() gave of a plan for an equal graph, which need not be finished; what cuDNN compiled is in there.
+  Plan(const Graph&, const Target&, const std::string& json);
+  std::string json() const;
   Index workspace() const { return workspace_; }
-  const Engine& engine() const { return engine_; }
   /// memory[t]: of tensor t of the graph; ignored for passing ones.
   cudnnStatus_t run(cudnnHandle_t, std::span<void* const> memory, void* workspace) const;
 
  private:
   std::string_view op_;
-  Engine engine_;
   std::vector<Index> stored_;  // numbers of the tensors that lie in memory
   Descriptor plan_;
   Index workspace_ = 0;
@@ -175,7 +176,5 @@ class Plan {
 /// The engines that cuDNN thinks best for the graph, its favourite first, then those it falls back to. Empty when there
 /// are none; why then says what cuDNN said.
 std::vector<Engine> engines(const Graph&, const Target&, const EngineRules&, std::string& why);
-/// Plans of these, at most `most`: of those that can be made, within the rules' workspace.
-std::vector<Plan> plans(const Graph&, const Target&, const EngineRules&, std::size_t most, std::string& why);
 
 }  // namespace trireme::gpu

@@ -1,6 +1,5 @@
 // The second half of cudnn.h: engines that can run a graph, and their plans.
 #include <algorithm>
-#include <charconv>
 
 #include "kernels/cuda/cudnn.h"
 
@@ -14,19 +13,25 @@ Descriptor engine_of(const Descriptor& config) {
   return std::move(config.get_descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1).front());
 }
 
+template <class Note>
+bool has(const std::vector<Note>& notes, std::initializer_list<Note> any) {
+  return std::find_first_of(notes.begin(), notes.end(), any.begin(), any.end()) != notes.end();
+}
+
+bool is_compiled(const Descriptor& engine) {
+  return has(engine.get_list<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                                         most_notes),
+             {CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION});
+}
+
 Engine read(const Descriptor& config, const Descriptor& engine) {
   Engine e;
-  e.number = engine.get_index(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
+  e.number = engine.get_index(CUDNN_ATTR_ENGINE_GLOBAL_INDEX), e.compiled = is_compiled(engine);
   for (const Descriptor& k :
        config.get_descriptors(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, most_knobs))
     e.knobs.emplace_back(k.get_index(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE),
                          k.get_index(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE));
   return e;
-}
-
-template <class Note>
-bool has(const std::vector<Note>& notes, std::initializer_list<Note> any) {
-  return std::find_first_of(notes.begin(), notes.end(), any.begin(), any.end()) != notes.end();
 }
 
 bool follows(const EngineRules& rules, const Descriptor& engine) {
@@ -38,12 +43,6 @@ bool follows(const EngineRules& rules, const Descriptor& engine) {
          !has(notes, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
                       CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4,
                       CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13});
-}
-
-bool is_compiled(const Descriptor& engine) {
-  return has(engine.get_list<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
-                                                         most_notes),
-             {CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION});
 }
 
 /// What the heuristic recommends, best first; none where it knows none.
@@ -58,34 +57,8 @@ std::vector<Descriptor> recommended(const Graph& graph, const Target& target, cu
 
 }  // namespace
 
-std::string to_string(const Engine& e) {
-  std::string text = std::to_string(e.number);
-  for (auto [kind, value] : e.knobs) text += fmt::format(" {}={}", kind, value);
-  return text;
-}
-
-bool from_string(Engine& e, std::string_view text) {
-  const char *at = text.data(), *end = at + text.size();
-  auto number = [&](Index& n) {
-    const auto [next, error] = std::from_chars(at, end, n);
-    at = next;
-    return error == std::errc{};
-  };
-  auto skip = [&](char c) { return at != end && *at++ == c; };
-  e = {};
-  if (!number(e.number)) return false;
-  while (at != end) {
-    auto& [kind, value] = e.knobs.emplace_back();
-    if (!skip(' ') || !number(kind) || !skip('=') || !number(value)) return false;
-  }
-  return true;
-}
-
 Plan::Plan(const Graph& graph, const Target& target, const Engine& engine)
-    : op_(graph.op()),
-      engine_(engine),
-      stored_(graph.stored()),
-      plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, graph.op()) {
+    : op_(graph.op()), stored_(graph.stored()), plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, graph.op()) {
   Descriptor e(CUDNN_BACKEND_ENGINE_DESCRIPTOR, op_);
   e.set(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph.descriptor());
   e.set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, engine.number);
@@ -115,6 +88,17 @@ Plan::Plan(const Graph& graph, const Target& target, const Engine& engine)
   workspace_ = plan_.get_index(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
 }
 
+Plan::Plan(const Graph& graph, const Target& target, const std::string& json)
+    : op_(graph.op()), stored_(graph.stored()), plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, graph.op()) {
+  target.put_handle(plan_, CUDNN_ATTR_EXECUTION_PLAN_HANDLE);
+  target.put_description(plan_, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+  plan_.set(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, std::ssize(json), json.data());
+  plan_.finish();
+  workspace_ = plan_.get_index(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
+}
+
+std::string Plan::json() const { return plan_.get_text(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION); }
+
 cudnnStatus_t Plan::run(cudnnHandle_t handle, std::span<void* const> memory, void* workspace) const {
   std::vector<void*> pointers;
   pointers.reserve(stored_.size());
@@ -129,34 +113,21 @@ cudnnStatus_t Plan::run(cudnnHandle_t handle, std::span<void* const> memory, voi
 
 std::vector<Engine> engines(const Graph& graph, const Target& target, const EngineRules& rules, std::string& why) {
   std::vector<Engine> found;
-  std::size_t compiled = 0, seen = 0;
+  std::size_t seen = 0;
   for (auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) try {
       for (const Descriptor& config : recommended(graph, target, mode)) {
         ++seen;
         const Descriptor about = engine_of(config);
-        const bool compile = is_compiled(about);
-        if (!follows(rules, about) || (compile && compiled >= rules.compiled)) continue;
+        if (!follows(rules, about)) continue;
         Engine engine = read(config, about);
-        if (std::find(found.begin(), found.end(), engine) != found.end()) continue;
+        auto is_alike = [&](const Engine& e) { return e.number == engine.number; };
+        const auto alike = static_cast<std::size_t>(std::count_if(found.begin(), found.end(), is_alike));
+        if (alike >= rules.alike || std::find(found.begin(), found.end(), engine) != found.end()) continue;
         found.push_back(std::move(engine));
-        compiled += compile;
       }
     } catch (const Error& e) { why = e.what(); }
   if (found.empty() && why.empty())
     why = seen == 0 ? "cuDNN recommends no engine" : "none of the engines keeps to the rules";
-  return found;
-}
-
-std::vector<Plan> plans(const Graph& graph, const Target& target, const EngineRules& rules, std::size_t most,
-                        std::string& why) {
-  std::vector<Plan> found;
-  for (const Engine& engine : engines(graph, target, rules, why)) {
-    if (found.size() >= most) break;
-    try {
-      Plan plan(graph, target, engine);
-      if (plan.workspace() <= rules.workspace) found.push_back(std::move(plan));
-    } catch (const Error& e) { why = e.what(); }
-  }
   return found;
 }
 

@@ -1,43 +1,47 @@
 #include "kernels/cuda/plan_cache.h"
 
-#include <unistd.h>
-
-#include <charconv>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
+#include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <optional>
+#include <unordered_map>
 
 #include "kernels/cuda/plugin.h"
 
 namespace trireme::gpu {
 namespace {
 
-/// How many engines are measured, and how often after a first run that warms caches.
-constexpr std::size_t most_measured = 5;
-constexpr int timed_runs = 3;
+/// Seconds after which a job is content with the best that it has measured.
+constexpr double budget = 2;
 
-/// A graph and what runs it; none: nothing does.
+struct PlanKeyHash {
+  std::size_t operator()(const PlanKey& k) const {
+    return std::hash<std::string_view>{}({reinterpret_cast<const char*>(k.numbers.data()), sizeof k.numbers});
+  }
+};
+
+/// A way's graph and what runs it; no plan: nothing does.
 struct Planned {
+  std::size_t way = 0;
   std::optional<Graph> graph;  // outlives its plan
   std::optional<Plan> plan;
+  bool proven = false;  ///< it has run, or been measured
 };
 
 /// What a device has for as long as the process lives. cuDNN's handles serve one thread at a time: so does this.
 struct Cache {
   std::mutex mutex;
   cudnnHandle_t handle = nullptr;
-  std::optional<PlanFile> file;
+  std::optional<PlanFolder> folder;
   std::unordered_map<PlanKey, Planned, PlanKeyHash> plans;
 
   void make(const On& on) {
-    if (file) return;
+    if (folder) return;
     cudaDeviceProp about{};
     ok(cudaGetDeviceProperties(&about, on.device().index), on.op());
     ok(cudnnCreate(&handle), on.op());
     ok(cudnnSetStream(handle, on.stream()), on.op());
-    file.emplace(PlanFile::usual_path(about.name));
+    folder.emplace(PlanFolder::usual_path(about.name));
   }
 };
 
@@ -49,6 +53,16 @@ Cache& cache(Device device) {
   return all[device.index];
 }
 
+cudnnStatus_t run(const On& on, cudnnHandle_t handle, const Plan& plan, const PlanWay& way, void* out) {
+  const Scratch product(on, way.product_bytes), workspace(on, static_cast<std::size_t>(plan.workspace()));
+  std::array<void*, 5> tensors = way.tensors;
+  void*& written = tensors[static_cast<std::size_t>(way.written)];
+  written = way.product_bytes > 0 ? product.data() : out;
+  const cudnnStatus_t status = plan.run(handle, tensors, workspace.data());
+  if (status == CUDNN_STATUS_SUCCESS && way.then) way.then(out, written);
+  return status;
+}
+
 struct Timer {
   cudaEvent_t begin = nullptr, end = nullptr;
   explicit Timer(const On& on) {
@@ -58,160 +72,163 @@ struct Timer {
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
   ~Timer() { (void)cudaEventDestroy(begin), (void)cudaEventDestroy(end); }
+
+  /// Milliseconds that the device spends on what f() gives it.
+  template <class F>
+  float operator()(const On& on, const F& f) const {
+    ok(cudaEventRecord(begin, on.stream()), on.op());
+    f();
+    ok(cudaEventRecord(end, on.stream()), on.op());
+    ok(cudaEventSynchronize(end), on.op());
+    float ms = 0;
+    ok(cudaEventElapsedTime(&ms, begin, end), on.op());
+    return ms;
+  }
 };
 
 constexpr float never = std::numeric_limits<float>::infinity();
 
-/// Milliseconds of the fastest of a few runs; `never` when the engine does not run it.
-float measured(const On& on, cudnnHandle_t handle, const Plan& plan, std::span<void* const> tensors, void* workspace,
-               const Timer& timer) {
-  float best = never;
-  for (int i = 0; i <= timed_runs; ++i) {
-    ok(cudaEventRecord(timer.begin, on.stream()), on.op());
-    if (plan.run(handle, tensors, workspace) != CUDNN_STATUS_SUCCESS) return never;
-    ok(cudaEventRecord(timer.end, on.stream()), on.op());
-    ok(cudaEventSynchronize(timer.end), on.op());
-    float ms = 0;
-    ok(cudaEventElapsedTime(&ms, timer.begin, timer.end), on.op());
-    if (i > 0) best = std::min(best, ms);
-  }
-  return best;
-}
-
-/// Number of the fastest of the plans; none when none runs. What the graph writes goes to scratch memory.
-std::optional<std::size_t> fastest(const On& on, cudnnHandle_t handle, const std::vector<Plan>& plans,
-                                   const PlanMemory& memory) {
-  Index workspace_bytes = 0;
-  for (const Plan& p : plans) workspace_bytes = std::max(workspace_bytes, p.workspace());
-  const Scratch workspace(on, static_cast<std::size_t>(workspace_bytes)), written(on, memory.written_bytes);
-  std::vector<void*> tensors(memory.tensors.begin(), memory.tensors.end());
-  tensors[static_cast<std::size_t>(memory.written)] = written.data();
+/// Milliseconds of a run; `never` when the engine does not run it. Runs follow one another without a gap, as in a step:
+/// a way of two kernels is not to look slower for the time that it takes to start them.
+float measured(const On& on, cudnnHandle_t handle, const Plan& plan, const PlanWay& way, void* out) {
+  constexpr int runs = 3, rounds = 2;
   const Timer timer(on);
-  float best = never;
-  std::optional<std::size_t> found;
-  for (std::size_t i = 0; i < plans.size(); ++i)
-    if (const float ms = measured(on, handle, plans[i], tensors, workspace.data(), timer); ms < best)
-      best = ms, found = i;
-  return found;
+  cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
+  auto once = [&] {
+    if (status == CUDNN_STATUS_SUCCESS) status = run(on, handle, plan, way, out);
+  };
+  const float first = timer(on, once);  // loads its kernels
+  float best = first;
+  for (int round = 0; round < rounds && first < 100; ++round)
+    best = std::min(best, timer(on, [&] {
+                            for (int i = 0; i < runs; ++i) once();
+                          }) / runs);
+  return status == CUDNN_STATUS_SUCCESS ? best : never;
 }
 
-/// The remembered plan, else the fastest of those that cuDNN recommends.
-std::optional<Plan> choose(const On& on, Cache& c, const PlanKey& key, const Graph& graph, const EngineRules& rules,
-                           const PlanMemory& memory) {
-  const Target target(c.handle);
-  if (const Engine* engine = c.file->find(key)) {
-    try {
-      return Plan(graph, target, *engine);
-    } catch (const Error&) {  // a damaged file's engine: choose again
+/// Plans of the candidates until enough have been measured.
+class Choice {
+ public:
+  Choice(const On& on, cudnnHandle_t handle, const PlanResult& result, std::span<const PlanWay> ways)
+      : on_(on), handle_(handle), result_(result), ways_(ways), graphs_(ways.size()) {}
+
+  Planned choose() {
+    const auto start = std::chrono::steady_clock::now();
+    std::size_t tried = 0;
+    for (const auto& [way, engine] : all_candidates()) {
+      const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+      if (tried == most_measured || (best_.plan && spent.count() > budget)) break;
+      try {
+        tried += measure(way, Plan(*graphs_[way], Target(handle_), engine));
+      } catch (const Error&) {}  // cuDNN refuses
     }
+    Planned& chosen = best_.plan ? best_ : leanest_;
+    chosen.proven = best_.plan.has_value();
+    if (chosen.plan) chosen.graph = std::move(graphs_[chosen.way]);
+    return std::move(chosen);
   }
-  std::string why;
-  std::vector<Plan> all = plans(graph, target, rules, most_measured, why);
-  if (all.empty()) return std::nullopt;
-  std::optional<std::size_t> best = 0;
+
+ private:
+  std::vector<std::pair<std::size_t, Engine>> all_candidates() {
+    const Target target(handle_);
+    std::vector<std::vector<Engine>> found(ways_.size());
+    std::string why;
+    for (std::size_t i = 0; i < ways_.size(); ++i) try {
+        Graph& graph = graphs_[i].emplace(on_.op(), ways_[i].compute);
+        ways_[i].build(graph);
+        graph.finish(target);
+        found[i] = engines(graph, target, ways_[i].rules, why);
+      } catch (const Error&) {}  // cuDNN refuses the graph
+    return candidates(found);
+  }
+
+  /// Whether it runs.
+  bool measure(std::size_t way, Plan&& plan) {
+    if (plan.workspace() > ways_[way].rules.workspace) return false;
+    float ms = never;
+    try {
+      const Scratch out(on_, result_.bytes);
+      ms = measured(on_, handle_, plan, ways_[way], out.data());
+    } catch (const Error&) {  // no memory to measure with
+      if (!leanest_.plan || plan.workspace() < leanest_.plan->workspace())
+        leanest_.way = way, leanest_.plan.emplace(std::move(plan));
+      return true;
+    }
+    if (ms < fastest_) fastest_ = ms, best_.way = way, best_.plan.emplace(std::move(plan));
+    return ms < never;
+  }
+
+  const On& on_;
+  cudnnHandle_t handle_;
+  const PlanResult& result_;
+  std::span<const PlanWay> ways_;
+  std::vector<std::optional<Graph>> graphs_;
+  float fastest_ = never;
+  Planned best_, leanest_;
+};
+
+/// From the folder; no plan when it has none that cuDNN takes.
+Planned restored(const On& on, const Cache& c, const PlanKey& key, std::span<const PlanWay> ways) {
+  Planned p;
+  const std::optional<KeptPlan> kept = c.folder->find(key);
+  if (!kept || kept->way >= ways.size()) return p;
+  p.way = kept->way;
   try {
-    if (all.size() > 1) best = fastest(on, c.handle, all, memory);
-  } catch (const Error&) {  // no memory to measure with: cuDNN's own favourite, which is not worth remembering
-    return std::move(all.front());
-  }
-  if (!best) return std::nullopt;
-  c.file->add(key, all[*best].engine());
-  return std::move(all[*best]);
+    ways[p.way].build(p.graph.emplace(on.op(), ways[p.way].compute));
+    p.plan.emplace(*p.graph, Target(c.handle), kept->json);
+    if (p.plan->workspace() > ways[p.way].rules.workspace) p.plan.reset();
+  } catch (const Error&) { p.plan.reset(); }
+  return p;
 }
 
-Planned& planned(const On& on, Cache& c, const PlanKey& key, DType compute, const EngineRules& rules,
-                 const PlanMemory& memory, const std::function<void(Graph&)>& build) {
-  if (const auto at = c.plans.find(key); at != c.plans.end()) [[likely]]
-    return at->second;
-  Planned& p = c.plans[key];
-  try {
-    Graph& graph = p.graph.emplace(on.op(), compute);
-    build(graph);
-    graph.finish(Target(c.handle));
-    p.plan = choose(on, c, key, graph, rules, memory);
-  } catch (const Error&) {  // cuDNN refuses the graph
-    p.plan.reset();
-  }
+Planned chosen(const On& on, const Cache& c, const PlanKey& key, const PlanResult& result,
+               std::span<const PlanWay> ways) {
+  Planned p = Choice(on, c.handle, result, ways).choose();
+  if (p.proven) try {
+      c.folder->keep(key, {p.way, p.plan->json()});
+    } catch (const Error&) {}  // an engine whose plans cannot be kept
   return p;
 }
 
 }  // namespace
 
-PlanFile::PlanFile(std::string path) : path_(std::move(path)) { read(); }
-
-std::string PlanFile::usual_path(std::string_view device_name) {
-  auto variable = [](const char* name) {
-    const char* v = std::getenv(name);
-    return std::string(v == nullptr ? "" : v);
-  };
-  if (const std::string path = variable("TRIREME_PLAN_CACHE"); !path.empty()) return path == "off" ? "" : path;
-  std::string folder = variable("XDG_CACHE_HOME");
-  if (folder.empty() && !variable("HOME").empty()) folder = variable("HOME") + "/.cache";
-  if (folder.empty()) return "";
-  std::string name = fmt::format("cudnn-plans-{}-{}.txt", cudnnGetVersion(), device_name);
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return c == ' ' || c == '/'; }, '-');
-  return folder + "/trireme/" + name;
-}
-
-const Engine* PlanFile::find(const PlanKey& key) const {
-  const auto at = known_.find(key);
-  return at == known_.end() ? nullptr : &at->second;
-}
-
-void PlanFile::read() {
-  if (path_.empty()) return;
-  std::ifstream file(path_);
-  for (std::string line; std::getline(file, line);) {
-    PlanKey key;
-    Engine engine;
-    const char *at = line.data(), *end = at + line.size();
-    bool good = true;
-    for (Index& n : key.numbers) {
-      const auto [next, error] = std::from_chars(at, end, n);
-      good = good && error == std::errc{} && next != end && *next == ' ';
-      at = next == end ? end : next + 1;
-    }
-    good = good && end - at > 2 && at[0] == ':' && at[1] == ' ' && from_string(engine, {at + 2, end});
-    if (good) known_.try_emplace(key, std::move(engine));
+std::vector<std::pair<std::size_t, Engine>> candidates(std::span<const std::vector<Engine>> ways) {
+  std::vector<std::pair<std::size_t, Engine>> ready, compiled;
+  for (std::size_t way = 0; way < ways.size(); ++way) {
+    const std::vector<Engine>& all = ways[way];
+    const bool none_ready = std::all_of(all.begin(), all.end(), [](const Engine& e) { return e.compiled; });
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (!all[i].compiled)
+        ready.emplace_back(way, all[i]);
+      else if (none_ready || i < most_measured)  // not where cuDNN itself names it as a last resort
+        compiled.emplace_back(way, all[i]);
   }
+  if (ready.empty()) return compiled;
+  // Last of those that are measured: the budget is for the others first.
+  if (!compiled.empty())
+    ready.insert(ready.begin() + static_cast<std::ptrdiff_t>(std::min(ready.size(), most_measured - 1)),
+                 compiled.front());
+  return ready;
 }
 
-void PlanFile::write() const {
-  const std::filesystem::path path(path_);
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
-  // Whole or not at all: other processes read while this one writes.
-  const std::string part = fmt::format("{}.{}", path_, getpid());
-  std::ofstream file(part, std::ios::trunc);
-  for (const auto& [key, engine] : known_) {
-    for (Index n : key.numbers) file << n << ' ';
-    file << ": " << to_string(engine) << '\n';
-  }
-  file.close();
-  if (file)
-    std::filesystem::rename(part, path);
-  else
-    std::filesystem::remove(part);
-}
-
-void PlanFile::add(const PlanKey& key, const Engine& engine) noexcept {
-  try {
-    known_.insert_or_assign(key, engine);
-    if (path_.empty()) return;
-    read();  // what others have added meanwhile
-    write();
-  } catch (...) {}
-}
-
-bool run_planned(const On& on, const PlanKey& key, DType compute, const EngineRules& rules, const PlanMemory& memory,
-                 const std::function<void(Graph&)>& build) {
+bool run_planned(const On& on, const PlanKey& key, const PlanResult& result, std::span<const PlanWay> ways) {
   Cache& c = cache(on.device());
   const std::lock_guard lock(c.mutex);
   c.make(on);
-  Planned& p = planned(on, c, key, compute, rules, memory, build);
+  const auto [at, first] = c.plans.try_emplace(key);
+  Planned& p = at->second;
+  if (first) [[unlikely]] {
+    p = restored(on, c, key, ways);
+    if (!p.plan) p = chosen(on, c, key, result, ways);
+  }
   if (!p.plan) return false;
-  const Scratch workspace(on, static_cast<std::size_t>(p.plan->workspace()));
-  const cudnnStatus_t status = p.plan->run(c.handle, memory.tensors, workspace.data());
+  cudnnStatus_t status = run(on, c.handle, *p.plan, ways[p.way], result.data);
+  if (status != CUDNN_STATUS_SUCCESS && !p.proven) {  // what the folder held is for another cuDNN after all
+    p = chosen(on, c, key, result, ways);
+    if (!p.plan) return false;
+    status = run(on, c.handle, *p.plan, ways[p.way], result.data);
+  }
+  p.proven = true;
   if (status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000) {
     p.plan.reset();
     return false;

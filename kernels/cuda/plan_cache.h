@@ -1,59 +1,44 @@
 // The plans that a process uses: for each graph of operations the fastest engine, found by measuring when the graph is
-// first run on a device, and remembered in a file so that later processes need not.
+// first run on a device, and kept in a folder so that later processes need not.
 #pragma once
-#include <array>
 #include <functional>
 #include <memory>
-#include <unordered_map>
 
 #include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/plan_folder.h"
 
 namespace trireme::gpu {
 
-/// All that a plan depends on, as numbers; what they mean is the caller's matter. Unused ones are 0.
-struct PlanKey {
-  std::array<Index, 32> numbers{};
-  bool operator==(const PlanKey&) const = default;
-};
-struct PlanKeyHash {
-  std::size_t operator()(const PlanKey& k) const {
-    return std::hash<std::string_view>{}({reinterpret_cast<const char*>(k.numbers.data()), sizeof k.numbers});
-  }
+/// Where a result goes.
+struct PlanResult {
+  void* data;
+  std::size_t bytes;
 };
 
-/// What a run of a graph needs besides its plan.
-struct PlanMemory {
-  std::span<void* const> tensors;  ///< by the graph's numbers
-  Graph::Tensor written;           ///< the one that it writes
-  std::size_t written_bytes;
+/// One way to a result: a graph, and perhaps a step of our own behind it.
+struct PlanWay {
+  DType compute;
+  EngineRules rules;
+  std::function<void(Graph&)> build;
+  std::array<void*, 5> tensors;  ///< by the graph's numbers
+  Graph::Tensor written;         ///< the one that it writes; its memory is put in by who runs it
+  /// Makes `out` of what the graph wrote, and of what lay in out before where the result is added to it. Empty: the
+  /// graph writes out itself.
+  std::function<void(void* out, void* product)> then = {};
+  std::size_t product_bytes = 0;  ///< of what the graph writes for the step; 0: it writes that to out, too
 };
 
-/// The engines that were chosen, as a file holds them between processes: lines of numbers, ':' and an engine. Lines
-/// that say something else are passed over.
-class PlanFile {
- public:
-  /// path empty: remembers nothing.
-  explicit PlanFile(std::string path);
-  /// TRIREME_PLAN_CACHE, a path or "off"; else a file in the user's cache for this cuDNN and this device.
-  static std::string usual_path(std::string_view device_name);
-  /// Null when there is none.
-  const Engine* find(const PlanKey&) const;
-  /// Adds it to the file, beside what other processes may have added meanwhile. Never throws: a disk that is full or
-  /// read-only costs the next process some measuring.
-  void add(const PlanKey&, const Engine&) noexcept;
+/// Writes the result that `key` stands for, by that of the ways and by that engine which were the fastest when the
+/// process first needed it. Where nothing can be measured: by the first way that cuDNN has an engine for that it need
+/// not compile. False when there is no plan; nothing has been written then. Measuring waits for the device, and writes
+/// to scratch memory alone.
+bool run_planned(const On&, const PlanKey& key, const PlanResult&, std::span<const PlanWay> ways);
 
- private:
-  void read();
-  void write() const;
-  std::string path_;
-  std::unordered_map<PlanKey, Engine, PlanKeyHash> known_;
-};
-
-/// Runs the graph that `key` stands for and that build(graph) describes, by the plan chosen for it when the process
-/// first needed it. False when there is no plan, or when its engine turned out not to run it: nothing has been written
-/// then. Measuring waits for the device, and writes to scratch memory alone.
-bool run_planned(const On&, const PlanKey& key, DType compute, const EngineRules&, const PlanMemory&,
-                 const std::function<void(Graph&)>& build);
+/// What may be measured of the engines that each way has, best first, as numbers of ways and engines. At most one is
+/// compiled unless all are: an engine compiled for the purpose seldom beats cuDNN's own kernels, and costs a second or
+/// more. More are named than are measured, since some may turn out not to run.
+std::vector<std::pair<std::size_t, Engine>> candidates(std::span<const std::vector<Engine>> ways);
+inline constexpr std::size_t most_measured = 3;
 
 }  // namespace trireme::gpu

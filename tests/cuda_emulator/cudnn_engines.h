@@ -21,4 +21,8 @@ Engine engine_for(const Node& graph, Index number);
 /// Those that a heuristic names for the graph, best first.
 std::vector<Engine> recommended(const Node& graph, cudnnBackendHeurMode_t mode);
 
+/// The configuration of an engine with all that is in it; throws Refusal where a text is not one.
+std::string to_json(const Node& config);
+NodePtr from_json(const std::string& text);
+
 }  // namespace emulator::dnn

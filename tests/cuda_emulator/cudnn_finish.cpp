@@ -149,7 +149,15 @@ void finish_config(Node& n) {
 void finish_plan(Node& n) {
   demand(n.has(CUDNN_ATTR_EXECUTION_PLAN_HANDLE) || n.has(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP), CUDNN_STATUS_BAD_PARAM,
          "a plan wants a handle or a device");
-  const Engine e = engine_of(n.node(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG));
+  if (n.has(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)) {
+    const auto text = n.list<char>(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION);
+    put(n, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, {from_json({text.begin(), text.end()})});
+  }
+  demand(n.has(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG), CUDNN_STATUS_BAD_PARAM, "a plan wants an engine");
+  const Node& config = n.node(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+  const Engine e = engine_of(config);
+  const std::string text = to_json(config);
+  put(n, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, std::vector<char>(text.begin(), text.end()));
   put(n, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, std::vector{e.workspace});
 }
 

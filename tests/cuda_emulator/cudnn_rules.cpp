@@ -133,7 +133,8 @@ constexpr Rule plan_rules[] = {
     {config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, a_node, CUDNN_KNOB_TYPE_COUNTS, optional,
      CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR},
     {plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, optional},
-    {plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, a_node, 1, true, config},
+    {plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, a_node, 1, optional, config},
+    {plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, many << 8, optional},  // instead of that
     {plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, a_node, 1, optional, device},
 };
 
