@@ -1,5 +1,6 @@
 #include "kernels/cuda/device.h"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <vector>
@@ -44,25 +45,36 @@ std::vector<State>& states() {
 }
 State& state(int index) { return states()[static_cast<std::size_t>(index)]; }
 
+/// What a kernel left behind: every call fails with it from then on, whichever comes first.
+bool is_left_by_kernel(cudaError_t status) {
+  constexpr cudaError_t all[] = {cudaErrorIllegalAddress, cudaErrorMisalignedAddress, cudaErrorIllegalInstruction,
+                                 cudaErrorLaunchFailure};
+  return std::find(std::begin(all), std::end(all), status) != std::end(all);
+}
+
 }  // namespace
 
 void ok(cudaError_t status, std::string_view op) {
   if (status == cudaSuccess) [[likely]]
     return;
   (void)cudaGetLastError();  // the next call is not to find this one's
-  fail(op, "CUDA says: {} ({})", cudaGetErrorString(status), cudaGetErrorName(status));
+  const bool left = is_left_by_kernel(status);
+  fail(op, "CUDA says: {} ({}){}", cudaGetErrorString(status), cudaGetErrorName(status),
+       left ? "; a kernel that was started before did it: CUDA_LAUNCH_BLOCKING=1 shows which" : "");
 }
 
+// CUDA is asked every time: other libraries, and the program's own code, may make another device current.
 On::On(Device device, std::string_view op) : index_(device.index), op_(op) {
-  thread_local int current = -1;
-  if (current == index_) [[likely]]
-    return;
   const auto count = static_cast<int>(states().size());
   check(device.kind == DeviceKind::cuda && index_ >= 0 && index_ < count, op,
         "there is no {}; this machine has {} GPU{}", device, count, count == 1 ? "" : "s");
+  thread_local int chosen = -1;  // by this thread; one that never chose has no context yet
+  int current = -1;
+  if (chosen == index_ && cudaGetDevice(&current) == cudaSuccess && current == index_) [[likely]]
+    return;
   ok(cudaSetDevice(index_), op);
   std::call_once(state(index_).made, [&] { state(index_).make(index_, op); });
-  current = index_;
+  chosen = index_;
 }
 int On::multiprocessors() const { return state(index_).multiprocessors; }
 cudaStream_t On::stream() const { return state(index_).stream; }
