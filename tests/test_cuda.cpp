@@ -91,6 +91,24 @@ TEST_CASE("tensors travel between host and devices, whole and in slices") {
   }
 }
 
+TEST_CASE("copies of any size arrive, whatever is under way") {
+  if (no_device()) return;
+  // Around the sizes of staging memory, more at once than there is of it; and far more than one piece of it.
+  constexpr Index sizes[] = {1, 1023, 1024, 1025, 16384, 16385};
+  std::vector<Tensor> there;
+  for (int i = 0; i < 100; ++i)
+    there.push_back(Tensor::full({sizes[i % 6]}, i).to(cuda()));  // the host's copy is gone before the device's is read
+  for (int i = 0; i < 100; ++i) {
+    const auto values = there[static_cast<std::size_t>(i)].to_vector();
+    CHECK(std::all_of(values.begin(), values.end(), [&](double v) { return v == i; }));
+  }
+  const Tensor large = Tensor::empty({(Index{40} << 20) + 3}, DType::u8);
+  auto* bytes = large.data<std::uint8_t>();
+  for (Index i = 0; i < large.numel(); ++i) bytes[i] = static_cast<std::uint8_t>(i % 251);
+  const Tensor back = large.to(cuda()).to(cpu());
+  CHECK(std::equal(bytes, bytes + large.numel(), back.data<std::uint8_t>()));
+}
+
 TEST_CASE("a label that is no class is refused where the loss is read") {
   if (no_device()) return;
   const Tensor logits = Tensor::zeros({3, 5}, DType::f32, cuda()),

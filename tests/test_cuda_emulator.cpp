@@ -274,6 +274,7 @@ TEST_CASE("device memory is NaN before it is written, and runs out", "[cuda_emul
       CHECK(y.read() == std::vector<float>(n, 1.0f));
     }
   const On on(cuda(0), "test");
+  ok(cudaStreamSynchronize(on.stream()), "test");  // memory is given back in the order of the stream
   std::size_t free = 0, total = 0;
   CHECK(cudaMemGetInfo(&free, &total) == cudaSuccess);
   CHECK(total == emulator::settings().memory);

@@ -13,39 +13,60 @@
 namespace trireme::gpu {
 namespace {
 
-/// Pinned host memory that copies to devices go through, so that the host need not wait for them: pageable memory would
-/// make it.
+/// Pinned host memory that copies between the host and devices go through. What goes out need not be waited for, and
+/// what comes in is waited for by an event: with pageable memory the driver itself would wait, and nobody could end
+/// that.
 class Staging {
  public:
   /// Copies what lies at `from` and returns; the device gets it in the order of its stream.
   void send(const On& on, void* to, const void* from, std::size_t bytes) {
+    each_part(on, bytes, [&](const Slot& slot, std::size_t at, std::size_t n) {
+      std::memcpy(slot.memory, static_cast<const char*>(from) + at, n);
+      ok(cudaMemcpyAsync(static_cast<char*>(to) + at, slot.memory, n, cudaMemcpyHostToDevice, on.stream()), on.op());
+      ok(cudaEventRecord(slot.done, on.stream()), on.op());
+    });
+  }
+  /// Waits for all that the device was given, then copies what lies at `from` there.
+  void fetch(const On& on, void* to, const void* from, std::size_t bytes) {
+    each_part(on, bytes, [&](const Slot& slot, std::size_t at, std::size_t n) {
+      ok(cudaMemcpyAsync(slot.memory, static_cast<const char*>(from) + at, n, cudaMemcpyDeviceToHost, on.stream()),
+         on.op());
+      ok(cudaEventRecord(slot.done, on.stream()), on.op());
+      ok(cudaEventSynchronize(slot.done), on.op());
+      std::memcpy(static_cast<char*>(to) + at, slot.memory, n);
+    });
+  }
+
+ private:
+  // Slots are of four sizes, and of each there are a few: half a gigabyte at most for a device.
+  static constexpr std::size_t least = std::size_t{4} << 10, step = 16, most = std::size_t{16} << 20, few = 32;
+  struct Slot {
+    int device;
+    std::size_t bytes;
+    void* memory;
+    cudaEvent_t done;
+  };
+
+  template <class Use>
+  void each_part(const On& on, std::size_t bytes, Use&& use) {
     for (std::size_t at = 0; at < bytes; at += most) {
       const std::size_t n = std::min(most, bytes - at);
       const Slot slot = take(on, n);
-      std::memcpy(slot.memory, static_cast<const char*>(from) + at, n);
-      ok(cudaMemcpyAsync(static_cast<char*>(to) + at, slot.memory, n, cudaMemcpyHostToDevice, on.stream()), on.op());
-      ok(cudaEventRecord(slot.sent, on.stream()), on.op());
+      use(slot, at, n);
       std::lock_guard lock(mutex_);
       slots_.push_back(slot);
     }
   }
 
- private:
-  static constexpr std::size_t most = std::size_t{64} << 20, few = 8;
-  struct Slot {
-    int device;
-    std::size_t bytes;
-    void* memory;
-    cudaEvent_t sent;
-  };
-
-  /// A slot that no copy uses any more: the first that has been sent, else a new one, else the oldest, waited for
+  /// A slot that no copy uses any more: the first that is done, else a new one, else the oldest, waited for
   /// without the mutex: what it waits for may wait for another rank, which is a thread that copies.
   Slot take(const On& on, std::size_t bytes) {
+    std::size_t size = least;
+    while (size < bytes) size *= step;
     std::unique_lock lock(mutex_);
-    auto fits = [&](const Slot& s) { return s.device == on.device().index && s.bytes >= bytes; };
+    const auto fits = [&](const Slot& s) { return s.device == on.device().index && s.bytes == size; };
     auto at = std::find_if(slots_.begin(), slots_.end(),
-                           [&](const Slot& s) { return fits(s) && cudaEventQuery(s.sent) == cudaSuccess; });
+                           [&](const Slot& s) { return fits(s) && cudaEventQuery(s.done) == cudaSuccess; });
     (void)cudaGetLastError();  // "not ready" counts as an error
     const bool full =
         at == slots_.end() && std::count_if(slots_.begin(), slots_.end(), fits) >= static_cast<std::ptrdiff_t>(few);
@@ -54,18 +75,18 @@ class Staging {
       const Slot found = *at;
       slots_.erase(at);
       lock.unlock();
-      if (full) ok(cudaEventSynchronize(found.sent), on.op());
+      if (full) ok(cudaEventSynchronize(found.done), on.op());
       return found;
     }
     lock.unlock();
-    Slot made{on.device().index, std::bit_ceil(std::max<std::size_t>(bytes, 4096)), nullptr, nullptr};
+    Slot made{on.device().index, size, nullptr, nullptr};
     ok(cudaHostAlloc(&made.memory, made.bytes, cudaHostAllocDefault), on.op());
-    ok(cudaEventCreateWithFlags(&made.sent, cudaEventDisableTiming), on.op());
+    ok(cudaEventCreateWithFlags(&made.done, cudaEventDisableTiming), on.op());
     return made;
   }
 
   std::mutex mutex_;
-  std::deque<Slot> slots_;  // in the order of their sending
+  std::deque<Slot> slots_;  // in the order of their use
 };
 
 std::string in_words(std::size_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6); }
@@ -98,8 +119,8 @@ class CudaRuntime final : public Runtime {
     if (from_device.kind == DeviceKind::cpu) return staging_.send(On(to_device, "copy"), to, from, bytes);
     const On source(from_device, "copy");
     if (to_device.kind == DeviceKind::cpu) {
-      ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, source.stream()), "copy");
-      return synchronize(from_device);
+      staging_.fetch(source, to, from, bytes);
+      return check_fault(source);
     }
     if (!(to_device == from_device)) {
       await(to_device, from_device);  // the target's block may still be in use there
