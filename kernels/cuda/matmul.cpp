@@ -168,9 +168,11 @@ bool try_multiply(const On& on, const Operands& v, const MatMulJob& j, cublasLtE
   return true;
 }
 
-/// What of bias and ReLU goes along with the product: a bias has the result's type, and f64 has none of it.
+/// What of bias and ReLU goes along with the product: a bias has the result's type, and f64 has none of it. A bias at
+/// an odd address follows apart: what cuBLASLt asks of it is not told, and some kernels read 16 bytes at a time.
 cublasLtEpilogue_t epilogue_of(const Operands& v, const MatMulJob& j) {
-  if (v.c.dtype == DType::f64 || (v.bias && v.bias.dtype != v.c.dtype)) return CUBLASLT_EPILOGUE_DEFAULT;
+  const bool joins = !v.bias || (v.bias.dtype == v.c.dtype && alignment(v.bias.data) >= 16);
+  if (v.c.dtype == DType::f64 || !joins) return CUBLASLT_EPILOGUE_DEFAULT;
   if (v.bias) return j.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
   return j.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
 }
