@@ -4,6 +4,8 @@ import json
 import os
 import statistics
 import subprocess
+import sys
+import tempfile
 
 tcmalloc = next(iter(sorted(glob.glob("/usr/lib/*/libtcmalloc_minimal.so.4"))), None)
 cores = sorted(os.sched_getaffinity(0))
@@ -15,12 +17,20 @@ def launch(command, preload=None, cpus=None):
         env["LD_PRELOAD"] = preload
     if cpus is not None:
         command = ["taskset", "-c", str(cpus)] + command
-    return subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env)
+    errors = tempfile.TemporaryFile("w+")
+    process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=errors, text=True, env=env)
+    process.errors = errors
+    return process
 
 
 def read(process):
     out, _ = process.communicate()
     lines = [line for line in out.splitlines() if line.startswith("{")]
+    with process.errors as errors:
+        errors.seek(0)
+        said = errors.read() if not lines else ""
+    if not lines:
+        print(f"{process.args[0]} ended with {process.returncode}: {said[-500:].strip()}", file=sys.stderr)
     return json.loads(lines[-1]) if lines else None
 
 
