@@ -150,8 +150,9 @@ class Choice {
       const Scratch out(on_, result_.bytes);
       ms = measured(on_, handle_, plan, ways_[way], out.data());
     } catch (const Error&) {  // no memory to measure with
-      if (!leanest_.plan || plan.workspace() < leanest_.plan->workspace())
-        leanest_.way = way, leanest_.plan.emplace(std::move(plan));
+      const std::size_t room = static_cast<std::size_t>(plan.workspace()) + ways_[way].product_bytes;
+      if (!leanest_.plan || room < least_room_)
+        least_room_ = room, leanest_.way = way, leanest_.plan.emplace(std::move(plan));
       return true;
     }
     if (ms < fastest_) fastest_ = ms, best_.way = way, best_.plan.emplace(std::move(plan));
@@ -164,6 +165,7 @@ class Choice {
   std::span<const PlanWay> ways_;
   std::vector<std::optional<Graph>> graphs_;
   float fastest_ = never;
+  std::size_t least_room_ = 0;
   Planned best_, leanest_;
 };
 
