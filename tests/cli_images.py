@@ -1,6 +1,7 @@
 """Training from folders of images, as users meet it.
   cli_images.py TRIREME MPIEXEC|none
 """
+import os
 import json
 import pathlib
 import re
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import unittest
 
-trireme, mpiexec = sys.argv[1], sys.argv[2]
+trireme, mpiexec = os.environ.get("TRIREME_EXE", sys.argv[1]), sys.argv[2]
 here = pathlib.Path(__file__).parent
 small = ["--data", "imagenet", "--data.image_size", 32, "--data.batch", 24, "--data.eval_batch", 24, "--epochs", 1, "--data.augment"]
 

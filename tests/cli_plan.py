@@ -1,6 +1,7 @@
 """trireme plan and trireme verify as their users meet them.
   cli_plan.py TRIREME MPIEXEC|none
 """
+import os
 import json
 import pathlib
 import subprocess
@@ -9,7 +10,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
-trireme, mpiexec = sys.argv[1], sys.argv[2]
+trireme, mpiexec = os.environ.get("TRIREME_EXE", sys.argv[1]), sys.argv[2]
 
 
 def run(*words, ranks=None):
