@@ -191,7 +191,7 @@ TEST_CASE("ops refuse what does not fit, naming it") {
   CHECK(refuses([&] { split(t({2, 3}), {1, 1}, 1); }, "split: sizes add up to 2"));
   CHECK(refuses([&] { permute(t({2, 3}), {0, 0}); }, "no permutation"));
   CHECK(refuses([&] { pad(t({2}), {-1}, {0}); }, "must not be negative"));
-  CHECK(refuses([&] { relu(Tensor::zeros({2}, DType::u8)); }, "relu: wants a floating type (f32, f64, bf16), got u8"));
+  CHECK(refuses([&] { relu(Tensor::zeros({2}, DType::u8)); }, "relu: wants a floating type (f32, f64, bf16, f16), got u8"));
   CHECK(refuses([&] { relu({}); }, "relu: the input is undefined"));
   CHECK(refuses([&] { batch_norm(t({2, 3}), t({3}), t({3}), t({2}), t({3})); }, "running_mean is [2], expected [3]"));
   Pass pass;
