@@ -1,0 +1,117 @@
+"""The trireme binary on GPUs: emulated ones (tests/cuda_emulator), which TRIREME_CUDA_PLUGIN names, or none.
+  cli_cuda.py TRIREME MPIEXEC"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+trireme, mpiexec = sys.argv[1], sys.argv[2]
+plugin = os.environ.get("TRIREME_CUDA_PLUGIN", "")
+tiny = ["lenet5", "--data", "synthetic", "--data.synthetic_size", "64", "--data.batch", "16", "--run.max_steps", "3"]
+
+
+def run(*words, launcher=(), **env):
+    done = subprocess.run([*launcher, trireme, *map(str, words)], capture_output=True, text=True, env={**os.environ, **env}, timeout=300)
+    return done.returncode, done.stdout, done.stderr
+
+
+class WithoutDevices(unittest.TestCase):
+    nothing = {"TRIREME_CUDA_PLUGIN": "/nowhere/libtrireme_cuda.so"}
+
+    def refused(self, *words, **env):
+        code, _, err = run(*words, **{**self.nothing, **env})
+        self.assertNotEqual(code, 0)
+        self.assertEqual(len(err.strip().splitlines()), 1, err)
+        return err
+
+    def test_info_says_why(self):
+        code, out, _ = run("info", **self.nothing)
+        self.assertEqual(code, 0)
+        self.assertIn("no GPU to use: /nowhere/libtrireme_cuda.so: cannot open shared object file", out)
+
+    def test_one_clear_line(self):
+        self.assertIn("there is no GPU to use: /nowhere", self.refused("train", *tiny, "--device", "cuda"))
+        self.assertIn("f16 is for GPUs, and this run is on cpu:0", self.refused("train", *tiny, "--dtype", "f16"))
+        self.assertIn("tf32 is for GPUs", self.refused("bench", "lenet5", "--dtype", "tf32"))
+        self.assertIn("device: unknown 'gpu'", self.refused("train", *tiny, "--device", "gpu"))
+        self.assertIn("cuda:NUMBER", self.refused("train", *tiny, "--device", "cuda:x"))
+
+    def test_a_file_that_is_no_plugin(self):
+        self.assertIn("no GPU to use", self.refused("train", *tiny, "--device", "cuda", TRIREME_CUDA_PLUGIN=trireme))
+
+    def test_auto_takes_the_cpu(self):
+        with tempfile.TemporaryDirectory() as folder:
+            code, out, err = run("train", *tiny, "--run.dir", f"{folder}/run", **self.nothing)
+            self.assertEqual(code, 0, err)
+            self.assertRegex(out + err, r"\d+ threads? each")
+
+
+@unittest.skipUnless(plugin, "TRIREME_CUDA_PLUGIN names no plugin")
+class OnDevices(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def train(self, name, *words, **options):
+        code, out, err = run("train", *tiny, "--run.dir", pathlib.Path(self.folder.name) / name, *words, **options)
+        self.assertEqual(code, 0, err)
+        return out + err
+
+    def loss(self, text):
+        return float(re.search(r"test accuracy: .* loss ([\d.]+)", text)[1])
+
+    def test_info_lists_them(self):
+        code, out, _ = run("info")
+        self.assertEqual(code, 0)
+        self.assertRegex(out, r"cuda:0 +\S+")
+        all_contracts, on_cuda = re.search(r"kernels +(\d+) contracts.* (\d+) with a CUDA kernel", out).groups()
+        self.assertEqual(all_contracts, on_cuda)
+
+    def test_trains_what_the_cpu_trains(self):
+        cpu = self.loss(self.train("cpu", "--device", "cpu"))
+        on_gpu = self.train("gpu", "--device", "cuda:1")
+        self.assertAlmostEqual(self.loss(on_gpu), cpu, places=3)
+        self.assertIn("sm_", on_gpu)
+        for dtype in ["tf32", "bf16", "f16"]:
+            self.assertAlmostEqual(self.loss(self.train(dtype, "--device", "cuda", "--dtype", dtype)), cpu, places=1, msg=dtype)
+        self.assertAlmostEqual(self.loss(self.train("two", "--device", "cuda", "--ranks", "2")), cpu, places=3)
+
+    def test_a_run_goes_on(self):
+        whole = self.train("whole", "--device", "cuda", "--dtype", "f16")
+        self.train("parts", "--device", "cuda", "--dtype", "f16", "--run.max_steps", "2")
+        rest = self.train("parts", "--device", "cuda", "--dtype", "f16", "--resume")
+        self.assertEqual(self.loss(whole), self.loss(rest))
+        code, out, err = run("eval", pathlib.Path(self.folder.name) / "parts")
+        self.assertEqual(code, 0, err)
+        self.assertEqual(self.loss(out + err), self.loss(whole))
+
+    def test_processes(self):
+        if mpiexec == "none":
+            self.skipTest("no MPI")
+        cpu = self.loss(self.train("cpu", "--device", "cpu"))
+        both = self.train("mpi", "--device", "cuda", launcher=(mpiexec, "-n", "2"))
+        self.assertAlmostEqual(self.loss(both), cpu, places=3)
+
+    def test_other_commands(self):
+        model = ["--model", "lenet5", "--device", "cuda", "--data.batch", "8"]
+        code, out, err = run("bench", "lenet5", "--device", "cuda", "--data.batch", "4", "--steps", "1")
+        self.assertEqual(code, 0, err)
+        self.assertIn("of its floor", out)
+        code, out, err = run("verify", *model, "--data", "synthetic", "--steps", "1", "--mesh", "data=2,pipe=2", "--strategy",
+                             "pipeline(micro=2) | data_parallel")
+        self.assertEqual(code, 0, out + err)
+        code, out, err = run("plan", "show", *model, "--mesh", "pipe=2", "--strategy", "pipeline(micro=2)")
+        self.assertEqual(code, 0, err)
+
+    def test_memory_that_runs_out_is_told_by_layer(self):
+        code, _, err = run("train", "mnist_cnn", "--device", "cuda", "--data.batch", "256", "--data", "synthetic", "--run.dir",
+                           f"{self.folder.name}/run", TRIREME_EMULATOR_MEMORY="60000000")
+        self.assertNotEqual(code, 0)
+        self.assertRegex(err, r"out of memory on cuda:0 in (forward|backward), \S+.* MB asked for, .* MB free .*smaller batch.*--recompute.*bf16")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)
