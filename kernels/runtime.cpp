@@ -1,8 +1,10 @@
 #include "kernels/runtime.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <vector>
 
 #include "kernels/backend.h"
 
@@ -13,6 +15,13 @@ std::atomic<Runtime*>& slot(DeviceKind kind) {
   return slots[static_cast<int>(kind)];
 }
 }  // namespace
+
+std::function<void(void* to)> Runtime::fetch_later(const void* from, std::size_t bytes, Device) {
+  const auto* begin = static_cast<const std::byte*>(from);
+  return [kept = std::vector<std::byte>(begin, begin + bytes)](void* to) {
+    std::ranges::copy(kept, static_cast<std::byte*>(to));
+  };
+}
 
 double Runtime::timed(Device device, const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;

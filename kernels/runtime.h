@@ -16,6 +16,9 @@ class Runtime {
   /// Copies bytes, after all that was started on either device. What goes to the host has arrived on return; what comes
   /// from the host may be written over.
   virtual void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes) = 0;
+  /// Starts to copy to the host, after all that was started so far. The call that is returned waits for that, not for
+  /// what came later, and writes the bytes; it is made once, or dropped.
+  virtual std::function<void(void* to)> fetch_later(const void* from, std::size_t bytes, Device device);
   virtual void synchronize(Device device) = 0;
   /// Seconds that the device takes for what work() starts on it, by itself: all that came before is done first.
   virtual double timed(Device, const std::function<void()>& work);

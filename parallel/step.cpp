@@ -7,6 +7,7 @@
 #include <set>
 
 #include "framework/pass.h"
+#include "framework/reading.h"
 #include "framework/spread.h"
 #include "kernels/runtime.h"
 #include "parallel/executor.h"
@@ -190,6 +191,7 @@ struct Step::Impl {
   bool whole = true;                         // weights of other stages are here
   LossScale scale{options.loss_scale};
   Tensor global_loss;
+  Reading loss_read;
   Work loss_work;
 };
 
@@ -233,7 +235,10 @@ Tensor Step::Impl::run(const Tensor& x, const Tensor& y) {
       x, y,
       [this](const Tensor& share) {
         global_loss = share.clone();
-        if (sums) loss_work = sums->all_reduce(global_loss);
+        if (sums)
+          loss_work = sums->all_reduce(global_loss);
+        else if (options.check_finite && !stages)
+          loss_read = Reading(global_loss);  // on its way while backward runs
       },
       [&] {
         loss_work.wait();
@@ -312,7 +317,7 @@ bool Step::Impl::gradients_finite() {
 }
 
 void Step::Impl::refuse_non_finite(const Tensor& x) {
-  const double value = global_loss.item();
+  const double value = loss_read ? loss_read.item() : global_loss.item();
   std::string what = fmt::format("loss is {}", std::isnan(value) ? NAN : value);
   if (std::isfinite(value)) {
     if (scale.on() || optimizer.steps() % gradient_check_period != 0 || gradients_finite()) return;

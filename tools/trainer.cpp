@@ -14,6 +14,7 @@
 #include "framework/metrics.h"
 #include "framework/ops.h"
 #include "framework/pass.h"
+#include "framework/reading.h"
 #include "framework/weights.h"
 #include "kernels/backend.h"
 #include "kernels/runtime.h"
@@ -130,15 +131,46 @@ class Trainer {
   /// The loss, which also keeps what will tell the rows that were right: reading it now would make the host wait.
   Loss counting(Loss loss) {
     return [this, loss = std::move(loss)](const Tensor& logits, const Tensor& labels) {
-      answers_.emplace_back(argmax(logits.detach()), labels);
+      answers_.emplace_back(Reading(argmax(logits.detach())), Reading(labels));
       return loss(logits, labels);
     };
   }
-  void count_answers() {
-    for (auto& [answer, label] : std::exchange(answers_, {})) {
-      const std::vector<double> a = answer.to_vector(), b = label.to_vector();
+  /// What a step leaves to be read. On a device that is done when the next step has been started, so that the device
+  /// need not wait for the host.
+  struct Report {
+    Reading loss;
+    std::vector<std::pair<Reading, Reading>> answers;  // likeliest classes, labels
+    double rate = 0;
+    Index rows = 0;
+    std::int64_t step = 0, batch = 0;
+  };
+  /// What an epoch has come to.
+  struct Sums {
+    Clock::time_point start = Clock::now();
+    double loss = 0, waited = 0;
+    Index samples = 0;
+  };
+  void account(Report&& r, Sums& sums, const std::string& label, Index batches) {
+    const double loss = r.loss.item();
+    for (auto& [answer, wanted] : r.answers) {
+      const std::vector<double> a = answer.values(), b = wanted.values();
       for (std::size_t row = 0; row < a.size(); ++row) train_correct_ += a[row] == b[row];
     }
+    sums.loss += loss * static_cast<double>(r.rows), sums.samples += r.rows;
+    images_per_s_ = static_cast<double>(sums.samples) / seconds_since(sums.start);
+    wait_share_ = sums.waited / seconds_since(sums.start);
+    console_.progress(label, r.batch, batches,
+                      fmt::format("loss {:.4f}, {:.0f} images/s, data {:.1f} %",
+                                  sums.loss / static_cast<double>(sums.samples), images_per_s_, 100 * wait_share_));
+    if (dir_ && r.step % log_every == 0)
+      dir_->record({{"kind", "train"},
+                    {"epoch", cursor_.epoch + 1},
+                    {"step", r.step},
+                    {"loss", loss},
+                    {"lr", r.rate},
+                    {"images_per_s", images_per_s_},
+                    {"wait_share", wait_share_}});
+    if (dir_ && dir_->events()) dir_->events()->tick();
   }
   Evaluation evaluate() {
     if (!step_->divided()) return trireme::evaluate(model_, device_, test_, config_, world_, console_);
@@ -223,45 +255,36 @@ class Trainer {
     options.epoch = cursor_.epoch;
     options.start_batch = cursor_.batch;
     Loader loader(train_, options);
-    std::string label = fmt::format("epoch {}/{}", cursor_.epoch + 1, config_.epochs);
-    Clock::time_point start = Clock::now(), ready = start;
-    double loss_sum = 0, waited = 0;
-    Index samples = 0;
+    const std::string label = fmt::format("epoch {}/{}", cursor_.epoch + 1, config_.epochs);
+    Sums sums;
+    Clock::time_point ready = sums.start;
+    std::vector<Report> done;
+    const auto settle = [&] {
+      for (Report& report : std::exchange(done, {})) account(std::move(report), sums, label, loader.batches());
+    };
     train_correct_ = 0;
     for (Batch& batch : loader) {
-      waited += seconds_since(ready);
-      if (samples == 0) show_inputs(batch);
+      sums.waited += seconds_since(ready);
+      show_inputs(batch);
       inject_fault(config_.run.fault, world_, cursor_.step + 1);
-      double rate = step_->optimizer().rate();
-      double loss = (*step_)(batch.x, batch.y).item();
-      count_answers();
+      const double rate = step_->optimizer().rate();
+      Reading loss((*step_)(batch.x, batch.y));
       ++cursor_.step, ++cursor_.batch;
-      loss_sum += loss * static_cast<double>(batch.global), samples += batch.global;
-      images_per_s_ = static_cast<double>(samples) / seconds_since(start);
-      wait_share_ = waited / seconds_since(start);
-      console_.progress(label, cursor_.batch, loader.batches(),
-                        fmt::format("loss {:.4f}, {:.0f} images/s, data {:.1f} %",
-                                    loss_sum / static_cast<double>(samples), images_per_s_, 100 * wait_share_));
-      if (dir_ && cursor_.step % log_every == 0)
-        dir_->record({{"kind", "train"},
-                      {"epoch", cursor_.epoch + 1},
-                      {"step", cursor_.step},
-                      {"loss", loss},
-                      {"lr", rate},
-                      {"images_per_s", images_per_s_},
-                      {"wait_share", wait_share_}});
-      if (dir_ && dir_->events()) dir_->events()->tick();
+      settle();
+      done.push_back({std::move(loss), std::exchange(answers_, {}), rate, batch.global, cursor_.step, cursor_.batch});
+      if (device_.kind == DeviceKind::cpu) settle();
       if (cursor_.batch == loader.batches()) break;
-      if (stopped()) return;
+      if (stopped()) return settle();
       if (config_.checkpoint.steps > 0 && cursor_.step % config_.checkpoint.steps == 0) save({});
       ready = Clock::now();
     }
+    settle();
     console_.finish();
     ++cursor_.epoch, cursor_.batch = 0;
     Tensor correct = Tensor::scalar(static_cast<double>(train_correct_), DType::f64);
     world_.comm().all_reduce(correct).wait();
-    train_loss_ = samples ? loss_sum / static_cast<double>(samples) : 0;
-    train_top1_ = samples ? 100 * correct.item() / static_cast<double>(samples) : 0;
+    train_loss_ = sums.samples ? sums.loss / static_cast<double>(sums.samples) : 0;
+    train_top1_ = sums.samples ? 100 * correct.item() / static_cast<double>(sums.samples) : 0;
   }
 
   /// The first inputs of a run, in TensorBoard.
@@ -331,52 +354,14 @@ class Trainer {
   std::optional<Step> step_;
   Cursor cursor_;
   std::string saved_;
-  std::vector<std::string> started_;                // tensors that config_.weights does not fit
-  Index train_correct_ = 0;                         // of this rank's rows in this epoch
-  std::vector<std::pair<Tensor, Tensor>> answers_;  // likeliest classes and labels of the step at hand
+  std::vector<std::string> started_;                  // tensors that config_.weights does not fit
+  Index train_correct_ = 0;                           // of this rank's rows in this epoch
+  std::vector<std::pair<Reading, Reading>> answers_;  // likeliest classes and labels of the step at hand
   double train_loss_ = 0, train_top1_ = 0, images_per_s_ = 0, wait_share_ = 0;
   bool shown_ = false;
 };
 
 }  // namespace
-
-std::string Evaluation::text() const {
-  return fmt::format("test accuracy: {:.2f} % ({} of {}){}, loss {:.5f}", accuracy(), correct, samples,
-                     has_top5() ? fmt::format(", top-5 {:.2f} %", percent(in_top5)) : "", loss);
-}
-
-Evaluation evaluate(Module& model, Device device, const Dataset& data, const Config& config, World& world,
-                    Console& console, std::optional<Shard> shard) {
-  const Inference inference;
-  Loader loader(data, {.batch = config.data.eval_batch,
-                       .shard = shard ? *shard : Shard(world),
-                       .workers = static_cast<int>(config.data.workers),
-                       .dtype = make_dtype(config),
-                       .device = device,
-                       .training = false});
-  double loss = 0;
-  Index correct = 0, in_top5 = 0;
-  for (Batch& batch : loader) {
-    console.progress("evaluate", batch.index, loader.batches(), fmt::format("{} samples", data->size()));
-    if (batch.rows() == 0 && !shard) continue;
-    Tensor logits = model(batch.x);
-    loss += cross_entropy(logits, batch.y).item() * static_cast<double>(batch.global);
-    correct += count_correct(logits, batch.y);
-    in_top5 += count_in_top(logits, batch.y, 5);
-  }
-  console.finish();
-  const std::vector<double> mine{loss, static_cast<double>(correct), static_cast<double>(in_top5)};
-  Tensor sums = Tensor::of(mine, {3}, DType::f64);
-  world.comm().all_reduce(sums).wait();
-  std::vector<double> all = sums.to_vector();
-  if (shard)  // ranks of equal shards counted the same samples
-    for (double& v : all) v /= world.size() / shard->size;
-  return {.correct = static_cast<Index>(all[1]),
-          .in_top5 = static_cast<Index>(all[2]),
-          .samples = data->size(),
-          .classes = data->classes(),
-          .loss = all[0] / static_cast<double>(data->size())};
-}
 
 void train(const Config& config, World& world) {
   world.use_all_reduce(config.parallel.allreduce);

@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <mutex>
+#include <vector>
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/plugin.h"
@@ -35,6 +37,29 @@ class Staging {
       ok(cudaEventSynchronize(slot.done), on.op());
       std::memcpy(static_cast<char*>(to) + at, slot.memory, n);
     });
+  }
+
+  /// As fetch() in two halves; what is too long for a slot is fetched whole.
+  std::function<void(void*)> fetch_later(const On& on, const void* from, std::size_t bytes) {
+    if (bytes > most) {
+      auto kept = std::make_shared<std::vector<std::byte>>(bytes);
+      fetch(on, kept->data(), from, bytes);
+      return [kept](void* to) { std::memcpy(to, kept->data(), kept->size()); };
+    }
+    // The slot goes back when the last copy of the returned call is gone, made or not.
+    const std::shared_ptr<Slot> slot(new Slot(take(on, bytes)), [this](Slot* s) {
+      std::lock_guard lock(mutex_);
+      slots_.push_back(*s);
+      delete s;
+    });
+    ok(cudaMemcpyAsync(slot->memory, from, bytes, cudaMemcpyDeviceToHost, on.stream()), on.op());
+    ok(cudaEventRecord(slot->done, on.stream()), on.op());
+    return [slot, bytes, device = on.device()](void* to) {
+      const On here(device, "fetch");
+      ok(cudaEventSynchronize(slot->done), here.op());
+      std::memcpy(to, slot->memory, bytes);
+      check_fault(here);
+    };
   }
 
  private:
@@ -129,6 +154,10 @@ class CudaRuntime final : public Runtime {
       return await(from_device, to_device);
     }
     ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, source.stream()), "copy");
+  }
+
+  std::function<void(void* to)> fetch_later(const void* from, std::size_t bytes, Device device) override {
+    return staging_.fetch_later(On(device, "fetch"), from, bytes);
   }
 
   void synchronize(Device device) override {
