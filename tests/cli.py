@@ -201,7 +201,8 @@ class Training(Case):
         for words in (["resnet20"], ["resnet20", "--infer"], ["mlp", "--ranks", "2"]):
             out = run("bench", *words, "--batch", 4, "--steps", 2).stdout
             self.assertRegex(out, r"images/s +[0-9.]+ ")
-            shares = [float(share) for share in re.findall(r" [\d.]+ +([\d.]+) %", out.split("work ")[1].split("layer ")[0])]
+            kinds = out.split("work ")[1].split("layer ")[0].splitlines()
+            shares = [float(found[1]) for line in kinds if (found := re.search(r" [\d.]+ +([\d.]+) %", line))]
             self.assertAlmostEqual(sum(shares), 100, delta=1)
             self.assertIn("fc" if words[0] == "resnet20" else "\n1 ", out.split("layer ")[1])
         self.assertIn("(conv) [16, 3, 3, 3]", run("bench", "resnet20", "--infer", "--batch", 2, "--steps", 1).stdout)
