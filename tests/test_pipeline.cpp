@@ -98,7 +98,7 @@ TEST_CASE("every schedule on any number of stages trains what serial accumulatio
 }
 
 TEST_CASE("pipelines with data parallelism train what serial accumulation does, batch norm over the data axis",
-          "[table]") {
+          "[table][device]") {
   for (auto& model : models) {
     Setup s = setup_of(model);
     s.samples = 41, s.batch = 20;
@@ -150,7 +150,7 @@ TEST_CASE("without batch norm accumulation is serial, ignored labels included") 
   }
 }
 
-TEST_CASE("on integers pipelines equal serial bit by bit", "[table]") {
+TEST_CASE("on integers pipelines equal serial bit by bit", "[table][device]") {
   Setup s{.model =
               [] {
                 return with_integers(Sequential{Conv2d(1, 4, 3), relu, Conv2d(4, 4, 1), relu, MaxPool(2), flatten,

@@ -76,7 +76,7 @@ Sequential small_cnn() {
 
 }  // namespace
 
-TEST_CASE("split layers of a CNN train the serial run's model, dropout included", "[table]") {
+TEST_CASE("split layers of a CNN train the serial run's model, dropout included", "[table][device]") {
   compare_all(setup(small_cnn), 1e-11);
 }
 

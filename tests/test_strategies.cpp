@@ -24,7 +24,8 @@ struct Branches {
 
 }  // namespace
 
-TEST_CASE("every exact strategy trains the serial run's model, dropout and short last batch included", "[table]") {
+TEST_CASE("every exact strategy trains the serial run's model, dropout and short last batch included",
+          "[table][device]") {
   auto dtype = GENERATE(DType::f64, DType::f32);
   Setup s{.model = small_cnn, .dtype = dtype};
   auto reference = serial_run(s);
@@ -80,7 +81,7 @@ TEST_CASE("ranks without rows take part") {
   }
 }
 
-TEST_CASE("on integers data_parallel equals serial bit by bit", "[table]") {
+TEST_CASE("on integers data_parallel equals serial bit by bit", "[table][device]") {
   Setup linear{.model = [] { return with_integers(Branches()); },
                .loss = pattern_loss,
                .recipe = Sgd{.lr = 1},

@@ -43,7 +43,7 @@ TEST_CASE("shards cover a slice once, whatever its length") {
     }
 }
 
-TEST_CASE("zero(1, 2, 3) train the serial run's model", "[table]") {
+TEST_CASE("zero(1, 2, 3) train the serial run's model", "[table][device]") {
   for (const Recipe& recipe : {Recipe(Sgd{.lr = 0.05, .momentum = 0.9}), Recipe(Adam{.lr = 0.01})}) {
     const Setup s{.model = mlp, .recipe = recipe, .samples = 203, .batch = 10, .shape = {4, 4, 1}};
     const auto reference = serial_run(s);
@@ -56,7 +56,7 @@ TEST_CASE("zero(1, 2, 3) train the serial run's model", "[table]") {
   }
 }
 
-TEST_CASE("on integers zero equals serial bit by bit", "[table]") {
+TEST_CASE("on integers zero equals serial bit by bit", "[table][device]") {
   const Setup s{.model =
                     [] {
                       return with_integers(Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), flatten, Linear(64, 5)});
