@@ -66,21 +66,12 @@ struct Loader::Impl {
     in_bytes = options.device.kind != DeviceKind::cpu && options.dtype != DType::f64;
     read_as = in_bytes ? DType::u8 : options.dtype;
     convert = pixel_converter(dataset->scale(), shape, read_as);
-    if (in_bytes && options.dtype != DType::u8) prepare_scale();
-  }
-  /// (value / 255 - mean) / deviation as alpha value + shift, on the device.
-  void prepare_scale() {
-    const PixelScale s = dataset->scale();
-    const Index channels = shape.rank() == 0 ? 1 : shape[-1];
-    std::vector<double> alphas, shifts;
-    for (Index c = 0; c < channels; ++c) {
-      const auto of = [c](const std::vector<float>& v) {
-        return v.at(v.size() == 1 ? 0 : static_cast<std::size_t>(c));
-      };
-      alphas.push_back(1 / (255.0 * of(s.deviation))), shifts.push_back(-of(s.mean) / of(s.deviation));
-    }
-    alpha = Tensor::of(alphas, {channels}).to(options.device),
-    shift = Tensor::of(shifts, {channels}).to(options.device);
+    if (!in_bytes || options.dtype == DType::u8) return;
+    const PixelFactors factors = pixel_factors(dataset->scale(), shape);
+    const auto there = [this](const std::vector<double>& v) {
+      return Tensor::of(v, {std::ssize(v)}).to(options.device);
+    };
+    alpha = there(factors.alpha), shift = there(factors.shift);
   }
   /// What the consumer gets: on options.device, in options.dtype.
   void hand_out(Batch& batch) const {

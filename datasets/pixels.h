@@ -15,4 +15,10 @@ using PixelConverter = std::function<void(std::span<const std::uint8_t> pixels, 
 /// equal torchvision's bit for bit.
 PixelConverter pixel_converter(const PixelScale&, const Shape& sample, DType);
 
+/// The same as alpha[c] value + shift[c], for kernels: kernel::Normalize.
+struct PixelFactors {
+  std::vector<double> alpha, shift;
+};
+PixelFactors pixel_factors(const PixelScale&, const Shape& sample);
+
 }  // namespace trireme

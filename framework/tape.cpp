@@ -7,7 +7,7 @@
 #include "framework/spread.h"
 #include "framework/trace.h"
 #include "kernels/elementwise.h"
-#include "kernels/range.h"
+#include "kernels/named_range.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-// Runtime: memory of one device kind. Eight virtuals at most; it never grows with the number of ops.
+// Runtime: memory and time of one device kind. It never grows with the number of ops.
 #pragma once
 #include <cstddef>
 #include <functional>

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "framework/layer.h"
-#include "kernels/range.h"
+#include "kernels/named_range.h"
 #include "parallel/plan.h"
 
 namespace trireme {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/runtime.h"
 #include "parallel/shards.h"
 #include "parallel/split/split.h"
 #include "parallel/verbs.h"
@@ -131,7 +132,9 @@ void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, cons
     for (ActionId before : role_.actions[static_cast<std::size_t>(id)].after) finish(before);
     if (recorder_) recorder_->begin(id);
     execute(id, on_loss, before_update);
-    if (recorder_) recorder_->end(id);
+    if (!recorder_) continue;
+    for (const Device device : devices_) runtime(device.kind).synchronize(device);  // a device goes on by itself
+    recorder_->end(id);
   }
   if (!updates_) {  // a stage without parameters takes part in what is decided before an update, and counts the step
     if (before_update()) clip();

@@ -30,7 +30,8 @@ class Executor {
   void run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update);
   /// What this rank updates: slices of the flat block, in order.
   const std::vector<Slice>& updated() const { return updated_; }
-  /// Which is told of every action from now on; null: nobody. It must outlive the executor.
+  /// Which is told of every action from now on; null: nobody. It must outlive the executor. While there is one, the
+  /// host waits for devices after each action, so that times are those of the work.
   void record(Recorder* recorder) { recorder_ = recorder; }
   /// Backward starts from so many times the loss, and updates divide by it, from the next run on.
   void scale_loss(double scale) { tapes_.scale_loss(scale), optimizer_.set_loss_scale(scale); }

@@ -132,8 +132,7 @@ void bench(const Config& config, const BenchOptions& options, World& world) {
   if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
   ModelOptions shape = model_row(config.model).usual;
   if (config.data.image_size > 0) shape.input = {config.data.image_size, config.data.image_size, shape.input[2]};
-  const Device device = make_device(config, world.local_rank());
-  (void)world.use(device);
+  const Device device = make_device(config, world);
   Module model = make_model(config, shape, device);
   const Index batch = config.data.batch;
   const Dataset data = Synthetic({.size = batch, .shape = shape.input, .classes = shape.classes});

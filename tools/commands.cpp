@@ -72,8 +72,7 @@ int eval_command(int argc, char** argv, const Config& config, const std::string&
   return World::run(argc, argv, make_ranks(config), [&](World& world) {
     Console console(!world.main(), config.run.progress, config.run.log_seconds);
     Dataset data = make_dataset(config, "test");
-    const Device device = make_device(config, world.local_rank());
-    (void)world.use(device);
+    const Device device = make_device(config, world);
     Module model = make_model(config, options_for(*data), device);
     Parameters parameters(model);
     std::string source = load_weights(parameters, run, weights);

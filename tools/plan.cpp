@@ -114,8 +114,7 @@ Picture measure(const Config& config, const Strategy& strategy, const std::vecto
   const Dataset data = Synthetic({.size = config.data.batch, .shape = shape.input, .classes = shape.classes});
   const Tensor example = subject.input(rows);
   World::threads(ranks_of(mesh_axes), [&](World& world) {
-    const Device device = make_device(config, world.local_rank());
-    (void)world.use(device);
+    const Device device = make_device(config, world);
     Mesh mesh(world, mesh_axes);
     Step step(make_model(config, shape, device), make_loss(config), make_recipe(config, 1000), mesh, strategy,
               {.example = example});

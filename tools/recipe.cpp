@@ -57,6 +57,12 @@ Device make_device(const Config& c, int local_rank) {
   return cuda(wanted % gpus.devices);
 }
 
+Device make_device(const Config& c, World& world) {
+  const Device device = make_device(c, world.local_rank());
+  (void)world.use(device);
+  return device;
+}
+
 std::string find_config(const std::string& name) {
   if (fs::exists(name) || fs::path(name).has_parent_path() || fs::path(name).has_extension()) return name;
   std::vector<std::string> folders = data_folders("recipes"), known;

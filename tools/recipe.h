@@ -25,6 +25,8 @@ Module make_model(const Config&, ModelOptions, Device = cpu());
 /// Where this rank computes: the GPU of its number among the ranks of this host, if the config wants one and there is
 /// one. Throws Error where the config wants what is not there.
 Device make_device(const Config&, int local_rank = 0);
+/// The same for a rank, which tells its world (World::use). A collective call.
+Device make_device(const Config&, World&);
 /// The learning rate as a function of the optimizer step.
 Rate make_rate(const Config&, std::int64_t steps_per_epoch);
 Loss make_loss(const Config&);

@@ -40,8 +40,7 @@ int compare(int argc, char** argv, const Config& config, const VerifyCommand& co
   const int status = World::run(argc, argv, ranks, [&](World& world) {
     if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
     world.use_all_reduce(config.parallel.allreduce);
-    const Device device = make_device(config, world.local_rank());
-    (void)world.use(device);
+    const Device device = make_device(config, world);
     const auto batches = read_batches(data, config, device, command.steps);
     const Subject subject{.model = [&] { return make_model(config, shape, device); },
                           .loss = make_loss(config),

@@ -17,7 +17,7 @@
 
 #include "kernels/cpu/arena.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/range.h"
+#include "kernels/named_range.h"
 
 // Present only under AddressSanitizer: they let it see use after release, and overruns, inside cached blocks.
 extern "C" {

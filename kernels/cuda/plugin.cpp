@@ -6,7 +6,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/device.h"
-#include "kernels/range.h"
+#include "kernels/named_range.h"
 
 namespace trireme::gpu {
 namespace {

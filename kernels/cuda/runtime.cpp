@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/plugin.h"
-#include "kernels/range.h"
+#include "kernels/named_range.h"
 
 namespace trireme::gpu {
 namespace {

@@ -144,24 +144,24 @@ void Part::backward_weight(const Tensor& dy, const View& dw, const View& db, boo
 
 Tensor halo_conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o,
                  const Sharding& has, const Sharding& out) {
-  const Tensor w = ops::in_type(w_given, x.dtype()), bias = ops::in_type(bias_given, x.dtype());
   ConvOptions options = o;
-  if (w.id() != w_given.id()) options.filter_version = 0;
-  Part part(x, w.shape(), options, has, out);
-  if (part.alone()) return conv(x, w, bias, part.options());
+  if (w_given.dtype() != x.dtype()) options.filter_version = 0;  // a converted copy: its address says nothing
+  Part part(x, w_given.shape(), options, has, out);
+  if (part.alone()) return conv(x, w_given, bias_given, part.options());
+  const auto [w, bias, leaf_w, leaf_bias] = ops::Weights(w_given, bias_given, x.dtype());
   Tensor y = part.forward(w, bias);
-  if (!recording({&x, &w, &bias})) return y;
+  if (!recording({&x, &leaf_w, &leaf_bias})) return y;
 
   const auto kept = std::make_shared<const Part>(std::move(part));
-  Backward halves{[kept, w](const Tensor& dy, Gradients& g) { kept->backward_input(dy, w, g); },
+  Backward halves{[kept, w = w](const Tensor& dy, Gradients& g) { kept->backward_input(dy, w, g); },
                   [kept](const Tensor& dy, Gradients& g) {
                     const View rows = ops::shaped(dy, ops::as_rows(dy.shape()));
                     ops::give_weight_and_bias(g, 1, 2, rows, [&](const View& dw, const View& db, bool accumulate) {
                       kept->backward_weight(dy, dw, db, accumulate);
                     });
                   }};
-  if (!o.relu) return record("conv", std::move(y), {x, w, bias}, o, std::move(halves));
-  return ops::record_relu(y, record("conv", y.detach(), {x, w, bias}, o, std::move(halves)));
+  if (!o.relu) return record("conv", std::move(y), {x, leaf_w, leaf_bias}, o, std::move(halves));
+  return ops::record_relu(y, record("conv", y.detach(), {x, leaf_w, leaf_bias}, o, std::move(halves)));
 }
 
 }  // namespace trireme

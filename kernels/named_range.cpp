@@ -1,4 +1,4 @@
-#include "kernels/range.h"
+#include "kernels/named_range.h"
 
 #include <atomic>
 #include <mutex>
