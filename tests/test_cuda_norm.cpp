@@ -6,6 +6,7 @@
 #include "kernels/shape.h"
 #include "tests/device_arrays.h"
 #include "tests/no_device.h"
+#include "tests/reduce_shapes.h"
 
 using namespace trireme;
 using namespace trireme::test;
@@ -163,30 +164,8 @@ TEST_CASE("layer norm on a device equals the CPU's") {
 
 TEST_CASE("reductions on a device equal the CPU's") {
   if (no_device()) return;
-  const Shape cases[][2] = {{{4, 33}, {4, 1}},
-                            {{100, 7}, {100, 1}},
-                            {{33, 1000}, {1, 1000}},
-                            {{1000, 3}, {1, 3}},
-                            {{2000, 33}, {1, 33}},
-                            {{700, 64}, {1, 64}},
-                            {{70, 1000}, {1, 1}},
-                            {{3, 50, 7}, {3, 1, 7}},
-                            {{3, 500, 8}, {3, 1, 8}},
-                            {{3, 5, 7}, {1, 5, 1}},
-                            {{2, 3, 4, 5}, {2, 1, 4, 1}},
-                            {{2, 3, 4, 5}, {2, 3, 4, 5}},
-                            {{0, 5}, {1, 5}},
-                            {{0, 5}, {0, 1}},
-                            {{1}, {1}},
-                            {{}, {}},
-                            {{5, 0}, {5, 1}},
-                            {{65, 64}, {65, 64}},
-                            {{3, 40000}, {3, 1}},
-                            {{300001}, {1}},
-                            {{2, 20001}, {2, 1}},
-                            {{20000, 3, 2}, {20000, 1, 2}}};
   for (DType t : device_types)
-    for (auto& [sx, sy] : cases)
+    for (auto& [sx, sy] : reduce_shapes)
       for (ReduceKind kind : {ReduceKind::sum, ReduceKind::mean, ReduceKind::max}) {
         INFO(name_of(t) << to_string(sx) << to_string(sy) << " " << static_cast<int>(kind));
         Array x = real(sx, t), y(sy, t);

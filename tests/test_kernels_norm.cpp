@@ -6,6 +6,7 @@
 #include "kernels/runtime.h"
 #include "kernels/shape.h"
 #include "tests/naive.h"
+#include "tests/reduce_shapes.h"
 
 using namespace trireme;
 
@@ -35,24 +36,8 @@ Numbers naive_reduce(const Shape& y, const Shape& x, const Numbers& v, ReduceKin
 }  // namespace
 
 TEST_CASE("reduce over any axes") {
-  const Shape cases[][2] = {{{4, 33}, {4, 1}},
-                            {{100, 7}, {100, 1}},
-                            {{33, 1000}, {1, 1000}},
-                            {{1000, 3}, {1, 3}},
-                            {{2000, 33}, {1, 33}},
-                            {{70, 1000}, {1, 1}},
-                            {{3, 50, 7}, {3, 1, 7}},
-                            {{3, 5, 7}, {1, 5, 1}},
-                            {{2, 3, 4, 5}, {2, 1, 4, 1}},
-                            {{2, 3, 4, 5}, {2, 3, 4, 5}},
-                            {{0, 5}, {1, 5}},
-                            {{0, 5}, {0, 1}},
-                            {{1}, {1}},
-                            {{}, {}},
-                            {{5, 0}, {5, 1}},
-                            {{65, 64}, {65, 64}}};
   for (DType t : floating)
-    for (auto& [sx, sy] : cases)
+    for (auto& [sx, sy] : test::reduce_shapes)
       for (ReduceKind kind : {ReduceKind::sum, ReduceKind::mean, ReduceKind::max}) {
         INFO(name_of(t) << to_string(sx) << to_string(sy));
         Data x = random(sx, t), y(sy, t);
