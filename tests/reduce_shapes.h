@@ -1,5 +1,4 @@
-// The shapes that reductions are tested on: from, to. Rows, columns, all, several axes, none, no elements; long and
-// short.
+// The shapes that reductions are tested on, from and to: rows, columns, several axes, all; long ones, and of nothing.
 #pragma once
 #include "kernels/view.h"
 
