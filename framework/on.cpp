@@ -4,7 +4,7 @@
 
 namespace trireme {
 
-void place(Module& layer, Device device) {
+void place(Module layer, Device device) {
   check(bool(layer), "on", "there is no layer to put on {}", device);
   const NoGrad nothing_recorded;
   layer.visit(Visit::unplaced([&](const Leaf& leaf) {

@@ -23,8 +23,8 @@ class On {
 };
 
 /// Moves a layer's weights and buffers, but for those that an on() has placed: On without the copy of the input. Before
-/// Parameters. Throws Error for a device that is not there.
-void place(Module& layer, Device);
+/// Parameters. Throws Error for a device that is not there. Copies of a layer share what is moved.
+void place(Module layer, Device);
 
 inline On on(Device device, Module layer) { return {device, std::move(layer)}; }
 /// Layers in a row.
