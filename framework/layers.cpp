@@ -72,18 +72,21 @@ Conv2d::Conv2d(Index in, Index out, Index kernel, ConvLayerOptions o)
 Conv3d::Conv3d(Index in, Index out, Index kernel, ConvLayerOptions o)
     : ConvNd(in, out, {kernel, kernel, kernel}, conv_options(o), o.bias, o.start) {}
 
-Tensor ConvNd::apply(const Tensor& x, bool relu) const {
+Tensor ConvNd::apply(const Tensor& x, bool relu, ChannelMoments* moments) const {
   ConvOptions now = options;
   now.relu = relu;
   if (Frozen* frozen = Pass::current().frozen) frozen->keep(weight), now.filter_version = frozen->version();
-  return conv(x, weight, bias, now);
+  return conv(x, weight, bias, now, {}, moments);
 }
 
 Tensor conv_norm(const ConvNd& c, const BatchNorm& n, const Tensor& x, Tensor residual) {
   const Pass& pass = Pass::current();
   if (pass.training || pass.frozen == nullptr || c.options.relu || c.weight.spread() ||
-      recording({&x, &c.weight, &c.bias, &n.weight, &n.bias, &residual}))
-    return residual ? n(c(x), residual) : n(c(x));
+      recording({&x, &c.weight, &c.bias, &n.weight, &n.bias, &residual})) {
+    ChannelMoments moments;
+    const Tensor y = c.apply(x, c.options.relu, pass.training ? &moments : nullptr);
+    return n(y, residual, moments);
+  }
   const Frozen::Folded& folded = pass.frozen->fold(c, n, x.dtype());
   ConvOptions options = c.options;
   options.relu = n.options.relu;

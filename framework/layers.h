@@ -30,7 +30,8 @@ struct ConvLayerOptions {
 struct ConvNd {
   ConvNd(Index in, Index out, const Shape& kernel, ConvOptions, bool bias, Start = Start::usual);
   Tensor operator()(const Tensor& x) const { return apply(x, options.relu); }
-  Tensor apply(const Tensor& x, bool relu) const;  ///< with or without a ReLU, whatever the options say
+  /// With or without a ReLU, whatever the options say; moments: as conv() takes them.
+  Tensor apply(const Tensor& x, bool relu, ChannelMoments* moments = nullptr) const;
   void visit(const Visit& v) {
     v("weight", weight, Use::weight, FileLayout::filter, start), v("bias", bias, Use::bias);
   }
@@ -69,8 +70,8 @@ struct BatchNorm {
   explicit BatchNorm(Index channels, BatchNormOptions = {}, Start = Start::usual);
   Tensor operator()(const Tensor& x) const { return batch_norm(x, weight, bias, running_mean, running_var, options); }
   /// relu(batch_norm(x) + residual) when options.relu.
-  Tensor operator()(const Tensor& x, const Tensor& residual) const {
-    return batch_norm(x, weight, bias, running_mean, running_var, options, residual);
+  Tensor operator()(const Tensor& x, const Tensor& residual, const ChannelMoments& moments = {}) const {
+    return batch_norm(x, weight, bias, running_mean, running_var, options, residual, moments);
   }
   void visit(const Visit& v);
   Tensor weight, bias, running_mean, running_var;
@@ -79,7 +80,7 @@ struct BatchNorm {
 };
 
 /// norm(conv(x)), or norm(conv(x), residual). Under an Inference it is one convolution with the norm folded into its
-/// filter.
+/// filter; in training the convolution may gather the norm's statistics.
 Tensor conv_norm(const ConvNd&, const BatchNorm&, const Tensor& x, Tensor residual = {});
 
 /// A skip connection between layers of one Sequential: Stash sets its input aside under a name and hands it on,

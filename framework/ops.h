@@ -47,10 +47,15 @@ Tensor neg(const Tensor&);
 Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& = {});
 /// x [..., I], w [O, I], bias [O] or undefined; relu fuses the activation.
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {}, bool relu = false);
+/// Of each channel of a tensor the mean and the sum of squared deviations from it; undefined: nobody has them.
+struct ChannelMoments {
+  Tensor mean, m2;
+};
 /// x [N, spatial..., I], w [O, spatial..., I/groups]; 1 to 3 spatial axes. residual: the output's shape, added before
 /// the ReLU; in evaluation only (nothing of it is recorded: add() has a gradient). One that nobody else holds is
-/// overwritten.
-Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const ConvOptions& = {}, Tensor residual = {});
+/// overwritten. moments: set to the output's where they come with it for less than batch_norm() would pay.
+Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const ConvOptions& = {}, Tensor residual = {},
+            ChannelMoments* moments = nullptr);
 
 // Pooling.
 Tensor max_pool(const Tensor& x, const PoolOptions&);
@@ -68,9 +73,10 @@ struct BatchNormOptions {
 };
 /// Training (Pass): statistics over the scope; running_mean, running_var ([C], f32 or f64, not on the tape) move
 /// towards them, the variance unbiased (n/(n-1)) as in PyTorch. Evaluation: uses them. residual is added before ReLU,
-/// or undefined.
+/// or undefined. moments: of x, if known; in training they are not taken again, but may be written over.
 Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
-                  const Tensor& running_var, const BatchNormOptions& = {}, const Tensor& residual = {});
+                  const Tensor& running_var, const BatchNormOptions& = {}, const Tensor& residual = {},
+                  const ChannelMoments& moments = {});
 Tensor layer_norm(const Tensor& x, const Tensor& gamma = {}, const Tensor& beta = {}, double eps = 1e-5);
 Tensor softmax(const Tensor&);
 Tensor log_softmax(const Tensor&);

@@ -7,7 +7,8 @@ namespace trireme {
 
 namespace kernel {
 
-/// mean [C] and m2 [C] (sum of squared deviations from mean) of x [..., C]; two passes or Welford, never E[x^2]-E[x]^2.
+/// mean [C] and m2 [C] (sum of squared deviations from mean) of x [..., C]; two passes or Welford, never E[x^2]-E[x]^2
+/// (ConvMoments may, for narrow types).
 struct BatchNormMoments {
   static constexpr char name[] = "batch_norm_moments";
   using Fn = void(View mean, View m2, View x);

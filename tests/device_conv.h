@@ -52,6 +52,42 @@ inline void check_convolutions(bool whole_sums) {
     }
 }
 
+/// mean and m2 beside those of y as it is stored, in f64. Where sums were gathered in f32 while y was computed, they
+/// may be those of y before it was rounded (kernels/conv.h).
+inline void check_moments(Array& y, Array& mean, Array& m2) {
+  const Index channels = mean.size(), rows = y.size() / channels;
+  const double one = y.type == DType::bf16 ? 0x1p-8 : y.type == DType::f16 ? 0x1p-11 : 0, n = static_cast<double>(rows);
+  const double sum = y.type == DType::f64 ? 1e-11 : 1e-5, near = is_narrow(y.type) ? 1e-2 : sum;
+  Index wrong = 0;
+  for (Index c = 0; c < channels; ++c) {
+    double total = 0, largest = 0, squares = 0;
+    for (Index r = 0; r < rows; ++r)
+      total += y.get(r * channels + c), largest = std::fmax(largest, std::fabs(y.get(r * channels + c)));
+    const double center = total / n;
+    for (Index r = 0; r < rows; ++r) squares += std::pow(y.get(r * channels + c) - center, 2);
+    const double off = one * largest, lost = is_narrow(y.type) ? 1e-6 * n * center * center : 0;
+    const double m2_off = near * squares + 2 * off * std::sqrt(n * squares) + n * off * off + lost;
+    wrong += !(std::fabs(mean.get(c) - center) <= sum * std::fmax(1, std::fabs(center)) + off);
+    wrong += !(std::fabs(m2.get(c) - squares) <= m2_off + 1e-9 && m2.get(c) >= 0);
+  }
+  CHECK(wrong == 0);
+}
+
+/// One convolution with its moments.
+inline void check_conv_moments(const ConvCase& c, DType type, DType bias_type, double shift) {
+  INFO("x " << to_string(c.x) << " w " << to_string(c.w) << " y " << to_string(c.y) << " groups " << c.o.groups << " "
+            << name_of(type) << " shift " << shift);
+  const DType sums = type == DType::f64 ? DType::f64 : DType::f32;
+  Array x = filled(c.x, type, false), w = filled(c.w, type, false), y(c.y, type);
+  Array bias = shift != 0 ? filled({c.c_out}, bias_type, false) : Array(), mean({c.c_out}, sums), m2({c.c_out}, sums);
+  for (Index i = 0; i < bias.size(); ++i) bias.set(i, bias.get(i) + shift);
+  Array x64 = as_f64(x), w64 = as_f64(w), bias64 = as_f64(bias), y64(c.y, DType::f64);
+  run<kernel::Conv>(y64.view(), x64.view(), w64.view(), bias64.view(), View{}, c.o);
+  run_there<kernel::ConvMoments>(y, x, w, bias, mean, m2, c.o);
+  agree(y, y64, rounding(type, static_cast<double>(w.size() / c.c_out)));
+  check_moments(y, mean, m2);
+}
+
 /// More places than one launch sums in one part.
 inline void check_large_convolutions() {
   for (Index groups : {Index{1}, Index{3}, Index{24}}) {

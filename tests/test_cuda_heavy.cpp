@@ -116,3 +116,55 @@ TEST_CASE("convolution on a device equals the CPU's", "[conv]") {
   check_convolutions(false);
   check_large_convolutions();
 }
+
+TEST_CASE("a convolution's moments on a device are those of its output", "[conv][moments]") {
+  if (no_device()) return;
+  for (DType type : device_types)
+    for (int i = 0; i < 24; ++i) {
+      ConvCase c = random_conv(1 + i % 3);
+      if (i % 2) {  // as networks have them: no groups, channels in eights
+        c.o.groups = 1, c.c_in = 8 * pick(1, 3), c.c_out = 8 * pick(1, 9);
+        c.x[-1] = c.w[-1] = c.c_in, c.w[0] = c.y[-1] = c.c_out;
+      }
+      c.o.relu = i % 6 == 5;
+      const DType bias_type = is_narrow(type) && pick(0, 1) ? DType::f32 : type;
+      check_conv_moments(c, type, bias_type, i % 3 == 0 ? 0 : i % 3 == 1 ? 0.5 : 20);
+    }
+}
+
+TEST_CASE("moments on a device: one row, channels that do not vary, many rows far from zero", "[conv][moments]") {
+  if (no_device()) return;
+  for (DType type : {DType::bf16, DType::f16}) {
+    ConvCase c{2, 1, 16, 24, {1, 1, 1}, {1, 1, 1}, {}};
+    c.x = {1, 1, 1, 16}, c.w = {24, 1, 1, 16}, c.y = {1, 1, 1, 24};
+    check_conv_moments(c, type, type, 0);
+    check_conv_moments(c, type, type, 100);
+    c.n = 9, c.x = {9, 40, 31, 16}, c.y = {9, 40, 31, 24};
+    check_conv_moments(c, type, type, 10);  // some 5 deviations
+    check_conv_moments(c, type, DType::f32, 60);
+
+    Array from = filled({3, 9, 8, 16}, type, false), filter = filled({24, 1, 1, 16}, type, false);
+    Array to({3, 9, 8, 24}, type), center({24}, DType::f32), left = center;
+    const There a(from, 0), b(filter, 0), y1(to, 0), mean1(center, 0), m21(left, 0);
+    std::vector<std::vector<double>> twice;
+    for (int i = 0; i < 2; ++i) {
+      Kernel<kernel::ConvMoments>::on(DeviceKind::cuda)(y1.view(), a.view(), b.view(), View{}, mean1.view(), m21.view(),
+                                                        ConvOptions{});
+      mean1.fetch(), m21.fetch();
+      twice.push_back(numbers(center)), twice.push_back(numbers(left));
+    }
+    CHECK((twice[0] == twice[2] && twice[1] == twice[3]));
+
+    Array x({4, 9, 8, 16}, type), w({8, 1, 1, 16}, type), y({4, 9, 8, 8}, type), mean({8}, DType::f32), m2 = mean, none;
+    for (Array* a : {&x, &w})
+      for (Index i = 0; i < a->size(); ++i) a->set(i, 1.5);  // 36 everywhere
+    run_there<kernel::ConvMoments>(y, x, w, none, mean, m2, ConvOptions{});
+    CHECK(numbers(mean) == std::vector<double>(8, 36));
+    CHECK(numbers(m2) == std::vector<double>(8, 0));
+  }
+  Array x({0, 4, 4, 8}, DType::bf16), w({8, 1, 1, 8}, DType::bf16), y({0, 4, 4, 8}, DType::bf16), none;
+  Array mean = filled({8}, DType::f32), m2 = filled({8}, DType::f32);
+  run_there<kernel::ConvMoments>(y, x, w, none, mean, m2, ConvOptions{});
+  CHECK(numbers(mean) == std::vector<double>(8, 0));
+  CHECK(numbers(m2) == std::vector<double>(8, 0));
+}

@@ -115,8 +115,12 @@ Pattern job(const char* name, const char* what, ConvJob j) {
 std::vector<Pattern> patterns() {
   ConvJob bias{.form = ConvForm::forward, .with_bias = true}, block = bias;
   bias.shape.options.relu = block.shape.options.relu = block.with_residual = true;
+  ConvJob sums{.form = ConvForm::forward, .with_sums = true}, bias_sums = sums;
+  bias_sums.with_bias = true;
   return {
       job("fwd", "y = conv(x)", {.form = ConvForm::forward}),
+      job("fwd-sums", "y = conv(x), its sums and sums of squares", sums),
+      job("bias-sums", "y = conv(x) + bias, its sums and sums of squares", bias_sums),
       job("dgrad", "dx = dgrad(dy)", {.form = ConvForm::backward_input}),
       job("dgrad+=", "dx += dgrad(dy), by beta", {.form = ConvForm::backward_input, .accumulate = true}),
       job("wgrad", "narrow dw = wgrad(x, dy)", {.form = ConvForm::backward_weight}),
@@ -128,11 +132,6 @@ std::vector<Pattern> patterns() {
          Site at{g, s, t};
          g.convolve(Graph::Pass::backward_weight, g.tensor(at.x), g.tensor(Site::in(at.w, DType::f32)), g.tensor(at.y),
                     window(s));
-       }},
-      {"fwd-sums", "y = conv(x), its sums and sums of squares",
-       [](Graph& g, const ConvShape& s, DType t) {
-         Site at{g, s, t};
-         at.forward_with_sums(g.tensor(at.x));
        }},
       {"norm-fwd-sums", "y = conv(relu(a x + b)), its sums and sums of squares",
        [](Graph& g, const ConvShape& s, DType t) {
@@ -268,7 +267,8 @@ TEST_CASE("a plan is made again from its JSON, without compiling", "[patterns]")
   const Target target = described("h200");
   int compiled = 0;
   for (const Pattern& p : patterns()) {
-    if (p.name != std::string("fwd") && p.name != std::string("bias-add-relu")) continue;
+    if (p.name != std::string("fwd") && p.name != std::string("bias-add-relu") && p.name != std::string("fwd-sums"))
+      continue;
     Graph g("pattern", DType::f32), unfinished = Graph("pattern", DType::f32);
     for (Graph* each : {&g, &unfinished}) p.build(*each, shape_of({64, 64, 56, 3, 1}), DType::bf16);
     g.finish(target);
@@ -284,7 +284,7 @@ TEST_CASE("a plan is made again from its JSON, without compiling", "[patterns]")
     for (const std::string& damaged : {std::string("{}"), std::string("no plan"), json.substr(0, json.size() / 2)})
       CHECK_THROWS_AS(Plan(unfinished, target, damaged), Error);
   }
-  CHECK(compiled == 1);  // both kinds have been tried
+  CHECK(compiled == 2);  // both kinds have been tried
 }
 
 TEST_CASE("the folder of plans outlives processes and damage", "[patterns]") {
@@ -334,6 +334,7 @@ TEST_CASE("engines that cuDNN compiles are measured where there is nothing else,
   CHECK(candidates(Ways{{x, a, y, b, c}}) == Found{{0, a}, {0, b}, {0, x}, {0, c}});
   CHECK(candidates(Ways{{x, y}}) == Found{{0, x}, {0, y}});
   CHECK(candidates(Ways{{x, y}, {a, b, c, d}}) == Found{{1, a}, {1, b}, {0, x}, {1, c}, {1, d}});
+  CHECK(candidates(Ways{{a, b, c}, {d, a, x}}) == Found{{0, a}, {1, d}, {1, x}, {0, b}, {1, a}, {0, c}});
   CHECK(candidates(Ways{{a}, {}}) == Found{{0, a}});
   CHECK(candidates(Ways{{}, {}}).empty());
 }

@@ -1,5 +1,8 @@
 // Training steps of whole models on a device beside the CPU's; loss scaling.
+#include <map>
+
 #include "framework/init.h"
+#include "framework/launch.h"
 #include "framework/on.h"
 #include "models/models.h"
 #include "tests/no_device.h"
@@ -34,6 +37,66 @@ TEST_CASE("steps of whole models equal the CPU's") {
       CHECK(distance(got.weights, exact.weights) < tolerance);
       CHECK(distance(got.buffers, exact.buffers) < tolerance);
     }
+  }
+}
+
+TEST_CASE("narrow convolutions bring batch norm's sums with them: gradients and running statistics of two passes",
+          "[moments]") {
+  if (no_device()) return;
+  struct Run {
+    Values loss;
+    std::vector<Values> gradients, statistics;
+    std::map<std::string, int> launched;
+  };
+  const auto run = [](DType type, bool fused) {
+    Module model = Sequential{Conv2d(3, 16, 3, {.pad = 1, .bias = false}),
+                              BatchNorm(16),
+                              relu,
+                              Conv2d(16, 24, 3, {.stride = 2, .pad = 1}),
+                              BatchNorm(24),
+                              relu,
+                              Conv2d(24, 24, 3, {.pad = 1, .groups = 3}),
+                              BatchNorm(24),
+                              relu,
+                              global_avg_pool,
+                              flatten,
+                              Linear(24, 5)};
+    initialize(model, 1);
+    place(model, cuda());
+    Parameters parameters(model);
+    const Sequential& layers = *model.as<Sequential>();
+    Loader loader(Dataset(std::make_shared<Noise>(8, Shape{12, 12, 3})),
+                  {.batch = 8, .workers = 0, .dtype = type, .device = cuda()});
+    const auto batch = loader.begin();
+    Run r;
+    const LaunchWatch watch([&](const LaunchWatch::Call& call) { ++r.launched[call.op]; });
+    Tensor y = batch->x;
+    if (fused) y = model(y);
+    for (std::size_t i = 0; !fused && i < layers.size(); ++i) y = layers[i](y);
+    const Tensor loss = cross_entropy(y, batch->y);
+    loss.backward();
+    r.loss = loss.to_vector();
+    model.visit(Visit([&](const Leaf& leaf) {
+      if (leaf.use == Use::buffer)
+        r.statistics.push_back(leaf.tensor->to_vector());
+      else
+        r.gradients.push_back(leaf.tensor->grad().to_vector());
+    }));
+    return r;
+  };
+  for (DType type : {DType::bf16, DType::f16}) {
+    INFO(name_of(type));
+    const Run fused = run(type, true), apart = run(type, false);
+    CHECK((fused.launched.at("conv_moments") == 3 && fused.launched.count("batch_norm_moments") == 0));
+    CHECK((apart.launched.at("batch_norm_moments") == 3 && apart.launched.count("conv_moments") == 0));
+    CHECK(distance(fused.loss, apart.loss) < 1e-2);
+    REQUIRE(fused.gradients.size() == apart.gradients.size());
+    for (std::size_t i = 0; i < fused.gradients.size(); ++i) {
+      INFO(i);
+      CHECK(distance(fused.gradients[i], apart.gradients[i]) < 1e-2);
+    }
+    for (std::size_t i = 0; i < fused.statistics.size(); ++i)
+      CHECK(distance(fused.statistics[i], apart.statistics[i]) < 1e-4);
   }
 }
 

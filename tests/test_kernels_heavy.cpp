@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/matmul.h"
+#include "kernels/norm.h"
 #include "kernels/runtime.h"
 #include "tests/heavy_cases.h"
 
@@ -318,4 +319,17 @@ TEST_CASE("a linear layer equals its definition", "[matmul]") {
       close(dw, ew, exact ? 0 : size * tolerance(type, rows + 1));
       if (with_bias) close(db, eb, exact ? 0 : size * tolerance(type, rows + 1));
     }
+}
+
+TEST_CASE("a convolution's moments are, bit for bit, batch norm's of its output") {
+  for (DType type : all_types) {
+    const ConvOptions o{.pad_begin = {1, 1, 0}, .pad_end = {1, 1, 0}};
+    Array x = filled({3, 7, 6, 5}, type, false), w = filled({12, 3, 3, 5}, type, false), y({3, 7, 6, 12}, type),
+          plain = y, bias = filled({12}, type, false);
+    Array mean({12}, type == DType::f64 ? type : DType::f32), m2 = mean, plain_mean = mean, plain_m2 = mean;
+    run<kernel::ConvMoments>(y.view(), x.view(), w.view(), bias.view(), mean.view(), m2.view(), o);
+    run<kernel::Conv>(plain.view(), x.view(), w.view(), bias.view(), View{}, o);
+    run<kernel::BatchNormMoments>(plain_mean.view(), plain_m2.view(), plain.view());
+    CHECK((y.bytes == plain.bytes && mean.bytes == plain_mean.bytes && m2.bytes == plain_m2.bytes));
+  }
 }

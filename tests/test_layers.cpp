@@ -5,6 +5,7 @@
 #include <map>
 
 #include "framework/init.h"
+#include "framework/launch.h"
 #include "framework/parameters.h"
 #include "framework/pass.h"
 #include "framework/suggest.h"
@@ -230,6 +231,50 @@ TEST_CASE("under an Inference batch norms are folded: same numbers, weights unto
     }
     CHECK(c.weight.to_vector() == before);
   }
+}
+
+TEST_CASE("in training a narrow convolution brings the batch norm's moments with it: same numbers") {
+  struct Outcome {
+    std::vector<std::vector<double>> values;
+    std::map<std::string, int> launched;
+  };
+  const auto train = [](DType type, bool together, bool residual, const Pass& pass) {
+    const PassScope scope(pass);
+    Module model{Sequential{Conv2d(3, 8, 3, {.stride = 2, .pad = 1}), BatchNorm(8, {.relu = true})}};
+    initialize(model, 1);
+    Parameters parameters(model);
+    const Conv2d& c = *model.as<Sequential>()->operator[](0).as<Conv2d>();
+    const BatchNorm& n = *model.as<Sequential>()->operator[](1).as<BatchNorm>();
+    Tensor x = Tensor::empty({2, 5, 7, 3}, DType::f32), more = Tensor::empty({2, 3, 4, 8}, DType::f32);
+    uniform(x, 0, 1, 5), uniform(more, -1, 1, 6);
+    x = x.to(type).require_grad(), more = residual ? more.to(type) : Tensor();
+    Outcome o;
+    const LaunchWatch watch([&](const LaunchWatch::Call& call) { ++o.launched[call.op]; });
+    const Tensor y = together ? conv_norm(c, n, x, more) : residual ? n(c(x), more) : n(c(x));
+    if (pass.training) sum(square(y)).backward();
+    if (pass.moments) pass.moments->commit();
+    o.values = {y.to_vector(), n.running_mean.to_vector(), n.running_var.to_vector()};
+    if (!pass.training) return o;
+    for (const Tensor& t : {x, c.weight, c.bias, n.weight, n.bias}) o.values.push_back(t.grad().to_vector());
+    return o;
+  };
+  for (DType type : {DType::f32, DType::bf16})
+    for (bool residual : {false, true})
+      for (int kind = 0; kind < 4; ++kind) {
+        INFO(name_of(type) << " residual " << residual << " kind " << kind);
+        Moments first, second;
+        Pass pass{.training = kind != 3};
+        if (kind == 1) pass.norm_sum = [](View) {};  // a scope of nobody else
+        if (kind == 2) pass.moments = &first;
+        const Outcome one = train(type, true, residual, pass);
+        if (kind == 2) pass.moments = &second;
+        const Outcome two = train(type, false, residual, pass);
+        CHECK(one.values == two.values);
+        const int with = type == DType::bf16 && kind != 3, without = kind == 3 ? 0 : 1 - with;
+        CHECK((one.launched.count("conv_moments") == static_cast<std::size_t>(with)));
+        CHECK((one.launched.count("batch_norm_moments") == static_cast<std::size_t>(without)));
+        CHECK(two.launched.count("conv_moments") == 0);
+      }
 }
 
 TEST_CASE("layers refuse what they cannot be") {

@@ -95,7 +95,8 @@ void Profile::see(const LaunchWatch::Call& call) {
   std::string name = kind == "optimizer" ? "" : layer_of(call);
   if (name.empty()) {
     name = std::string("(") + call.op + ")";
-    if (auto tail = name.find("_backward"); tail != std::string::npos) name = name.substr(0, tail) + ")";
+    for (const char* part : {"_backward", "_moments"})  // one row for all kernels of a layer
+      if (auto tail = name.find(part); tail != std::string::npos) name = name.substr(0, tail) + ")";
     if (kind == "convolution" && call.operands.size() > 2) name += fmt::format(" {}", call.operands[2].shape);
   }
   Cost& cost = row(name);

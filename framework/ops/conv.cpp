@@ -30,7 +30,8 @@ Shape conv_shape(const Shape& x, const Shape& w, const ConvOptions& o) {
 
 }  // namespace
 
-Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o, Tensor residual) {
+Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o, Tensor residual,
+            ChannelMoments* moments) {
   ops::check_float("conv", x);
   check(w_given.defined(), "conv", "the filter is undefined");
   if (const Spread* s = ops::spread_of({&x, &w_given})) return s->conv(x, w_given, bias_given, o, residual);
@@ -46,7 +47,13 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
   ConvOptions options = o;
   if (w.view().data != w_given.view().data) options.filter_version = 0;  // a converted copy: its address says nothing
   Tensor y = sole(residual) ? residual : Tensor::empty(shape, x.dtype(), x.device());
-  launch<kernel::Conv>(y, x, w, bias, residual, options);
+  // What is gathered in f32 on the way is enough for narrow types; without rows there is nothing to gather.
+  if (moments && is_narrow(x.dtype()) && !residual && y.numel() > 0) {
+    *moments = {Tensor::empty({shape[-1]}, DType::f32, x.device()), Tensor::empty({shape[-1]}, DType::f32, x.device())};
+    launch<kernel::ConvMoments>(y, x, w, bias, moments->mean, moments->m2, options);
+  } else {
+    launch<kernel::Conv>(y, x, w, bias, residual, options);
+  }
   if (!recording({&x, &leaf_w, &leaf_bias})) return y;
 
   Backward halves{[w = w, o](const Tensor& dy, Gradients& g) {

@@ -40,19 +40,21 @@ struct Statistics {
   double count = 0;  // rows in the scope; 0: constants (evaluation)
 };
 
-Statistics statistics(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const BatchNormOptions& o,
-                      const Summer& everybody) {
+Statistics statistics(const Tensor& x, const ChannelMoments& known, const Tensor& running_mean,
+                      const Tensor& running_var, const BatchNormOptions& o, const Summer& everybody) {
   const DType type = ops::accumulator(x.dtype());
   const Index channels = x.dim(-1), rows = x.shape().product(0, x.rank() - 1);
-  Statistics s{.mean = Tensor::empty({channels}, type, x.device()),
+  Statistics s{.mean = known.mean ? known.mean : Tensor::empty({channels}, type, x.device()),
                .rstd = Tensor::empty({channels}, type, x.device())};
   if (!Pass::current().training) {
     s.mean.copy_from(running_mean);
     launch<kernel::BatchNormFinish>(s.rstd, View{}, View{}, s.mean, running_var.detach().to(type), 1.0, o.eps, 0.0);
     return s;
   }
-  const Tensor m2 = Tensor::like(s.mean);
-  if (rows > 0) {
+  const Tensor m2 = known.m2 ? known.m2 : Tensor::like(s.mean);
+  if (known.mean) {
+    // They came with x.
+  } else if (rows > 0) {
     launch<kernel::BatchNormMoments>(s.mean, m2, x);
   } else {
     launch<kernel::Fill>(s.mean, 0.0);
@@ -115,7 +117,8 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
 }  // namespace
 
 Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta_given, const Tensor& running_mean,
-                  const Tensor& running_var, const BatchNormOptions& o, const Tensor& residual) {
+                  const Tensor& running_var, const BatchNormOptions& o, const Tensor& residual,
+                  const ChannelMoments& moments) {
   const char* op = "batch_norm";
   ops::check_float(op, x);
   check(x.rank() >= 2, op, "input is {}, expected [N, ..., C]", x.shape());
@@ -136,7 +139,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   const DType type = ops::accumulator(x.dtype());
   const Tensor gamma = ops::in_type(gamma_given, type), beta = ops::in_type(beta_given, type);
   const Summer& everybody = Pass::current().norm_sum;
-  const Statistics s = statistics(x, running_mean, running_var, o, everybody);
+  const Statistics s = statistics(x, moments, running_mean, running_var, o, everybody);
   Tensor y = Tensor::like(x);
   launch<kernel::BatchNormApply>(y, x, s.mean, s.rstd, gamma, beta, residual, o.relu);
   if (!recording({&x, &gamma, &beta, &residual})) return y;

@@ -11,6 +11,7 @@
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/kernel.h"
+#include "kernels/norm.h"
 
 namespace trireme {
 
@@ -76,6 +77,12 @@ void conv(View y, View x, View w, View bias, View residual, const ConvOptions& o
   if (residual) add_residual(y, residual, o.relu);
 }
 
+/// y is read again: what two calls would do.
+void conv_moments(View y, View x, View w, View bias, View mean, View m2, const ConvOptions& o) {
+  conv(y, x, w, bias, View{}, o);
+  Kernel<kernel::BatchNormMoments>::on(DeviceKind::cpu)(mean, m2, y);
+}
+
 void conv_backward_input(View dx, View dy, View w, const ConvOptions& o, bool accumulate) {
   ConvShape s = conv_backward_input_shape(dx, dy, w, o);
   if (dx.numel() == 0) return;
@@ -124,6 +131,7 @@ void conv_backward_weight(View dw, View dbias, View x, View dy, const ConvOption
 }
 
 const Kernel<kernel::Conv> conv_cpu{DeviceKind::cpu, conv};
+const Kernel<kernel::ConvMoments> conv_moments_cpu{DeviceKind::cpu, conv_moments};
 const Kernel<kernel::ConvBackwardInput> conv_backward_input_cpu{DeviceKind::cpu, conv_backward_input};
 const Kernel<kernel::ConvBackwardWeight> conv_backward_weight_cpu{DeviceKind::cpu, conv_backward_weight};
 

@@ -1,6 +1,7 @@
 // Batch norm, channels last: moments and application. Each kernel reads and writes every element once; what belongs to
 // a channel stays in registers (columns.cuh).
 #include "kernels/cuda/batch_norm.cuh"
+#include "kernels/cuda/moments.h"
 
 namespace trireme::gpu {
 namespace {
@@ -78,11 +79,25 @@ struct StoreMoments {
   }
 };
 
-void moments(View mean, View m2, View x) {
-  constexpr auto op = kernel::BatchNormMoments::name;
-  check_channels({&mean, &m2}, x.shape, op);
-  const On on(x.device, op);
-  dispatch_device_float(x.dtype, op, [&](auto t) {
+/// m2 is what is left of two sums that may be large: in f64, and not below 0.
+template <class A>
+struct OfSums {
+  A *mean, *m2;
+  const float *sums, *squares;
+  double rows;
+
+  template <int n>
+  __device__ void operator()(Count<n>, Index c) const {
+    const double sum = sums[c], center = sum / rows, left = squares[c] - sum * center;
+    mean[c] = static_cast<A>(center);
+    m2[c] = static_cast<A>(left < 0 ? 0 : left);
+  }
+};
+
+}  // namespace
+
+void moments(const On& on, const View& mean, const View& m2, const View& x) {
+  dispatch_device_float(x.dtype, on.op(), [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
     const Typed<A> center(on, mean, Typed<A>::written), squares(on, m2, Typed<A>::written);
@@ -91,6 +106,23 @@ void moments(View mean, View m2, View x) {
     center.store();
     squares.store();
   });
+}
+
+void moments_of_sums(const On& on, const View& mean, const View& m2, const float* sums, const float* squares,
+                     Index rows) {
+  const Typed<float> center(on, mean, Typed<float>::written), deviations(on, m2, Typed<float>::written);
+  each<1>(on, mean.numel(), false,
+          OfSums<float>{center.data(), deviations.data(), sums, squares, static_cast<double>(rows)});
+  center.store();
+  deviations.store();
+}
+
+namespace {
+
+void batch_norm_moments(View mean, View m2, View x) {
+  constexpr auto op = kernel::BatchNormMoments::name;
+  check_channels({&mean, &m2}, x.shape, op);
+  moments(On(x.device, op), mean, m2, x);
 }
 
 /// T: type of the statistics; R: of the running ones.
@@ -196,7 +228,7 @@ void apply(View y, View x, View mean, View rstd, View gamma, View beta, View res
   });
 }
 
-const Kernel<kernel::BatchNormMoments> moments_cuda{DeviceKind::cuda, moments};
+const Kernel<kernel::BatchNormMoments> moments_cuda{DeviceKind::cuda, batch_norm_moments};
 const Kernel<kernel::BatchNormFinish> finish_cuda{DeviceKind::cuda, finish};
 const Kernel<kernel::BatchNormApply> apply_cuda{DeviceKind::cuda, apply};
 

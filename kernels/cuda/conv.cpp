@@ -8,35 +8,68 @@
 #include "kernels/cuda/conv_direct.h"
 #include "kernels/cuda/conv_graph.h"
 #include "kernels/cuda/conv_tail.h"
+#include "kernels/cuda/moments.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/kernel.h"
+#include "kernels/norm_checks.h"
 
 namespace trireme::gpu {
 namespace {
 
-void conv(View y, View x, View w, View bias, View residual, const ConvOptions& o) {
-  const ConvShape s = conv_forward_shape(y, x, w, bias, residual, o);
-  if (y.numel() == 0) return;
-  const On on(y.device, kernel::Conv::name);
+/// mean and m2: none where nobody asks for the moments of y.
+void forward(const On& on, const View& y, const View& x, const View& w, const View& bias, const View& residual,
+             const ConvShape& s, const View& mean, const View& m2) {
+  const bool relu = s.options.relu;
+  const Index rows = y.numel() / s.c_out, apart = (s.c_out + 3) / 4 * 4;  // both sums begin at 16 bytes
+  const bool summed = mean && is_narrow(y.dtype);
+  const Scratch sums(on, summed ? static_cast<std::size_t>(2 * apart) * sizeof(float) : 0);
+  float* const squares = summed ? sums.as<float>() + apart : nullptr;
+  const auto measure = [&](void* out) {
+    View to = y;
+    to.data = out;
+    if (mean) moments(on, mean, m2, to);
+  };
+
   ConvWay whole{{.form = ConvForm::forward, .shape = s, .type = y.dtype}}, alone = whole;
   whole.job.with_bias = static_cast<bool>(bias), whole.job.bias = bias.dtype;
   whole.job.with_residual = static_cast<bool>(residual);
+  ConvWay with_sums = whole;
+  with_sums.job.with_sums = true;
+  with_sums.then = [&](void*, void*) { moments_of_sums(on, mean, m2, sums.as<float>(), squares, rows); };
+  if (mean) whole.then = [&](void* out, void*) { measure(out); };
   alone.job.shape.options.relu = false;
   // A residual in y's own block: cuDNN does not say that a graph may write what it reads. The tail may, and moves no
   // more bytes than a graph that wrote elsewhere and a copy behind it.
-  const bool own = residual && residual.data == y.data, tail = bias || residual || o.relu;
-  alone.apart = own;
-  if (tail)
-    alone.then = [&](void* out, void* product) {
-      View to = y, part = y;
-      to.data = out, part.data = product;
-      conv_tail(on, to, part, bias, residual, o.relu);
-    };
-  const std::array ways{whole, alone};
-  const std::span all(ways);
-  if (!run_planned(on, {x.data, w.data, y.data, bias.data, residual.data}, y,
-                   own ? all.last(1) : all.first(tail ? 2 : 1)))
-    conv_direct(on, y, x, w, bias, residual, s, o.relu);
+  alone.apart = residual && residual.data == y.data;
+  alone.then = [&](void* out, void* product) {
+    View to = y, part = y;
+    to.data = out, part.data = product;
+    conv_tail(on, to, part, bias, residual, relu);
+    measure(out);
+  };
+
+  std::vector<ConvWay> ways;
+  if (summed) ways.push_back(std::move(with_sums));
+  if (!alone.apart) ways.push_back(std::move(whole));
+  if (bias || residual || relu) ways.push_back(std::move(alone));
+  if (run_planned(on, {x.data, w.data, y.data, bias.data, residual.data, sums.data(), squares}, y, ways)) return;
+  conv_direct(on, y, x, w, bias, residual, s, relu);
+  measure(y.data);
+}
+
+void conv(View y, View x, View w, View bias, View residual, const ConvOptions& o) {
+  const ConvShape s = conv_forward_shape(y, x, w, bias, residual, o);
+  if (y.numel() == 0) return;
+  forward(On(y.device, kernel::Conv::name), y, x, w, bias, residual, s, View{}, View{});
+}
+
+void conv_moments(View y, View x, View w, View bias, View mean, View m2, const ConvOptions& o) {
+  constexpr auto op = kernel::ConvMoments::name;
+  const ConvShape s = conv_forward_shape(y, x, w, bias, View{}, o);
+  check_channels({&mean, &m2}, y.shape, op);
+  const On on(y.device, op);
+  if (y.numel() == 0) return moments(on, mean, m2, y);
+  forward(on, y, x, w, bias, View{}, s, mean, m2);
 }
 
 void conv_backward_input(View dx, View dy, View w, const ConvOptions& o, bool accumulate) {
@@ -99,6 +132,7 @@ void conv_backward_weight(View dw, View dbias, View x, View dy, const ConvOption
 }
 
 const Kernel<kernel::Conv> conv_cuda{DeviceKind::cuda, conv};
+const Kernel<kernel::ConvMoments> conv_moments_cuda{DeviceKind::cuda, conv_moments};
 const Kernel<kernel::ConvBackwardInput> conv_backward_input_cuda{DeviceKind::cuda, conv_backward_input};
 const Kernel<kernel::ConvBackwardWeight> conv_backward_weight_cuda{DeviceKind::cuda, conv_backward_weight};
 

@@ -24,7 +24,7 @@ Layout of_filter(const ConvJob& j, DType t) {
   return channels_last(j.shape.c_out, j.shape.group_in(), j.shape.filter, j.shape.dims, t, j.aligned);
 }
 
-/// y = relu(conv(x, w) + bias + residual): of these steps those that the job has.
+/// y = relu(conv(x, w) + bias + residual), and sums of y: of these steps those that the job has.
 void build_forward(Graph& g, const ConvJob& j) {
   const Graph::Tensor x = g.tensor(of_input(j, j.type)), w = g.tensor(of_filter(j, j.type));
   const Graph::Tensor y = g.tensor(of_output(j, j.type));
@@ -33,9 +33,13 @@ void build_forward(Graph& g, const ConvJob& j) {
   const auto wide = of_output(j, compute_type(j));
   // The last step writes y, those before it values of the type that they compute in.
   auto next = [&] { return steps-- == 0 ? y : g.passing(wide); };
-  const Graph::Tensor bias =
-      j.with_bias ? g.tensor(channels_last(1, j.shape.c_out, {1, 1, 1}, j.shape.dims, j.bias, j.aligned)) : -1;
+  auto of_channels = [&](DType t, bool aligned) {
+    return g.tensor(channels_last(1, j.shape.c_out, {1, 1, 1}, j.shape.dims, t, aligned));
+  };
+  const Graph::Tensor bias = j.with_bias ? of_channels(j.bias, j.aligned) : -1;
   const Graph::Tensor residual = j.with_residual ? g.tensor(of_output(j, j.type)) : -1;
+  const Graph::Tensor sums = j.with_sums ? of_channels(DType::f32, true) : -1;
+  const Graph::Tensor squares = j.with_sums ? of_channels(DType::f32, true) : -1;
   Graph::Tensor at = next();
   g.convolve(Graph::Pass::forward, x, w, at, window(j.shape));
   auto step = [&](cudnnPointwiseMode_t mode, Graph::Tensor b) {
@@ -46,6 +50,7 @@ void build_forward(Graph& g, const ConvJob& j) {
   if (j.with_bias) step(CUDNN_POINTWISE_ADD, bias);
   if (j.with_residual) step(CUDNN_POINTWISE_ADD, residual);
   if (relu) step(CUDNN_POINTWISE_RELU_FWD, -1);
+  if (j.with_sums) g.sums(y, sums, squares);
 }
 
 void build_wide(Graph& g, const ConvJob& j) {
@@ -81,7 +86,7 @@ PlanKey key_of(const ConvJob& j) {
     put(j.with_bias ? 1 + static_cast<int>(j.bias) : 0, j.with_residual, o.relu);
   else
     put(j.accumulate, 0, 0);
-  put(j.aligned, j.tf32);
+  put(j.aligned, j.tf32, j.with_sums);
   return key;
 }
 
@@ -139,6 +144,7 @@ bool run_planned(const On& on, const ConvOperands& o, const View& result, std::s
     std::size_t count = 3;
     if (j.with_bias) p.tensors[count++] = o.bias;
     if (j.with_residual) p.tensors[count++] = o.residual;
+    if (j.with_sums) p.tensors[count++] = o.sums, p.tensors[count++] = o.squares;
     if (way.then && way.apart) p.product_bytes = static_cast<std::size_t>(bytes_of(j, p.written));
   }
   return run_planned(on, key_of(completed(ways.front().job)), {result.data, static_cast<std::size_t>(result.bytes())},

@@ -20,6 +20,7 @@ struct ConvJob {
   bool with_bias = false;   ///< for form forward, as the next two
   DType bias = DType::f32;
   bool with_residual = false;
+  bool with_sums = false;   ///< for form forward: per channel the sums of y and of y^2 as well, in f32
   bool accumulate = false;  ///< for backward_input and backward_weight: by beta, which is documented to read first
   bool aligned = true;      ///< all operands at multiples of 16 bytes
   bool tf32 = false;        ///< f32 operands may be rounded to TF32
@@ -30,6 +31,7 @@ struct ConvOperands {
   void *x, *w, *y;
   void* bias = nullptr;
   void* residual = nullptr;
+  void *sums = nullptr, *squares = nullptr;
 };
 
 /// A job that gives the result, or one whose product a step of our own makes the result of.

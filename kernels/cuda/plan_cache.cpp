@@ -55,7 +55,7 @@ Cache& cache(Device device) {
 
 cudnnStatus_t run(const On& on, cudnnHandle_t handle, const Plan& plan, const PlanWay& way, void* out) {
   const Scratch product(on, way.product_bytes), workspace(on, static_cast<std::size_t>(plan.workspace()));
-  std::array<void*, 5> tensors = way.tensors;
+  std::array<void*, 7> tensors = way.tensors;
   void*& written = tensors[static_cast<std::size_t>(way.written)];
   written = way.product_bytes > 0 ? product.data() : out;
   const cudnnStatus_t status = plan.run(handle, tensors, workspace.data());
@@ -196,15 +196,21 @@ Planned chosen(const On& on, const Cache& c, const PlanKey& key, const PlanResul
 
 std::vector<std::pair<std::size_t, Engine>> candidates(std::span<const std::vector<Engine>> ways) {
   std::vector<std::pair<std::size_t, Engine>> ready, compiled;
+  std::vector<std::vector<Engine>> ready_of(ways.size());
   for (std::size_t way = 0; way < ways.size(); ++way) {
     const std::vector<Engine>& all = ways[way];
     const bool none_ready = std::all_of(all.begin(), all.end(), [](const Engine& e) { return e.compiled; });
     for (std::size_t i = 0; i < all.size(); ++i)
       if (!all[i].compiled)
-        ready.emplace_back(way, all[i]);
+        ready_of[way].push_back(all[i]);
       else if (none_ready || i < most_measured)  // not where cuDNN itself names it as a last resort
         compiled.emplace_back(way, all[i]);
   }
+  std::size_t longest = 0;
+  for (const auto& of : ready_of) longest = std::max(longest, of.size());
+  for (std::size_t turn = 0; turn < longest; ++turn)
+    for (std::size_t way = 0; way < ways.size(); ++way)
+      if (turn < ready_of[way].size()) ready.emplace_back(way, ready_of[way][turn]);
   if (ready.empty()) return compiled;
   // Last of those that are measured: the budget is for the others first.
   if (!compiled.empty())

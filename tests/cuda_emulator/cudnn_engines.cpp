@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tests/cuda_emulator/settings.h"
+
 namespace emulator::dnn {
 namespace {
 
@@ -71,6 +73,9 @@ Engine fusing_for(const Node& graph) {
 }  // namespace
 
 Engine engine_for(const Node& graph, Index number) {
+  const auto& operations = graph.nodes(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+  demand(emulator::settings().alone || operations.size() > 1 || backward(*operations.front()),
+         CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "TRIREME_EMULATOR_ALONE says that a step must follow");
   switch (number) {
     case Engine::direct: {
       Engine e{Engine::direct};

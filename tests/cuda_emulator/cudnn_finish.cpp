@@ -73,6 +73,18 @@ void finish_pointwise(const Node& n) {
   }
 }
 
+void finish_statistics(const Node& n) {
+  const Operands o = operands(n);
+  const Tensor& x = o.read.front();
+  for (const Tensor& t : o.written) {
+    bool fits = t.dims.size() == x.dims.size();
+    for (std::size_t i = 0; fits && i < x.dims.size(); ++i) fits = t.dims[i] == (i == 1 ? x.dims[1] : 1);
+    demand(fits, CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "sums have one number per channel");
+    demand(t.type == CUDNN_DATA_FLOAT && !t.passing, CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE,
+           "sums are of type float, and stored");
+  }
+}
+
 /// One tensor, one description; what passes between operations is written before it is read.
 void finish_graph(const Node& n) {
   std::map<Index, Tensor> seen;
@@ -179,6 +191,7 @@ void finish(Node& n) {
     case CUDNN_BACKEND_TENSOR_DESCRIPTOR: return finish_tensor(n);
     case CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR: return finish_settings(n);
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: return finish_pointwise(n);
+    case CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR: return finish_statistics(n);
     case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR: return finish_graph(n);
     case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR: return finish_heuristic(n);
     case CUDNN_BACKEND_ENGINE_DESCRIPTOR: return finish_engine(n);

@@ -12,6 +12,7 @@ Settings read() {
   if (const char* v = std::getenv("TRIREME_EMULATOR_MEMORY")) s.memory = std::strtoull(v, nullptr, 10);
   if (const char* v = std::getenv("TRIREME_EMULATOR_FENCE")) s.fence = std::string(v) != "0";
   if (const char* v = std::getenv("TRIREME_EMULATOR_ASYNC")) s.async = std::string(v) == "1";
+  if (const char* v = std::getenv("TRIREME_EMULATOR_ALONE")) s.alone = std::string(v) != "0";
   if (const char* v = std::getenv("TRIREME_EMULATOR_ORDER")) {
     const std::string order = v;
     if (order == "backward") s.order.kind = Order::backward;

@@ -14,6 +14,7 @@ struct Settings {
   Order order;
   bool fence = true;  ///< keep the host from device memory, where the processor can
   bool async = false;
+  bool alone = true;  ///< cuDNN has engines for a forward convolution with no step behind it
 };
 const Settings& settings();
 /// For tests.
