@@ -13,7 +13,7 @@
 //
 // Environment: TRIREME_EMULATOR_DEVICES (2), TRIREME_EMULATOR_MEMORY (bytes of each device, 4 GiB),
 // TRIREME_EMULATOR_ORDER (forward, backward, shuffled:SEED), TRIREME_EMULATOR_FENCE=0 (the host may touch device
-// memory).
+// memory), TRIREME_EMULATOR_ALONE=0 (cuDNN has engines for a forward convolution only with a step behind it).
 #pragma once
 #include "emulator/api.h"
 #include "emulator/intrinsics.h"
