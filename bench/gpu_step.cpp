@@ -17,13 +17,14 @@ using Clock = std::chrono::steady_clock;
 int main(int argc, char** argv) {
   std::map<std::string, std::string> o{{"--model", "resnet50"}, {"--mode", "train"}, {"--dtype", "bf16"},
                                        {"--batch", "256"},      {"--steps", "20"},   {"--runs", "7"},
-                                       {"--warmup", "20"},      {"--size", "224"}};
+                                       {"--warmup", "20"},      {"--size", "224"},   {"--repeatable", "true"}};
   for (int i = 1; i + 1 < argc; i += 2) o[argv[i]] = argv[i + 1];
   const int steps = std::stoi(o["--steps"]), runs = std::stoi(o["--runs"]);
   const Index batch = std::stoi(o["--batch"]), size = std::stoi(o["--size"]);
   const std::string name = o["--model"], kind = o["--dtype"];
   const DType dtype = kind == "bf16" ? DType::bf16 : kind == "f16" ? DType::f16 : DType::f32;
   if (kind == "tf32") set_f32_product(F32Product::tf32);
+  set_repeatable(o["--repeatable"] == "true");
   const bool mnist = name == "mnist_cnn";
   const Shape image = mnist ? Shape{28, 28, 1} : Shape{size, size, 3};
   const Index classes = mnist ? 10 : 1000;

@@ -52,6 +52,7 @@ Backend open_cuda() {
 }
 
 std::atomic<F32Product> product = F32Product::whole;
+std::atomic<bool> same_bits = true;
 
 }  // namespace
 
@@ -66,5 +67,7 @@ const Backend& open_backend(DeviceKind kind) {
 
 void set_f32_product(F32Product p) { product = p; }
 F32Product f32_product() { return product; }
+void set_repeatable(bool on) { same_bits = on; }
+bool repeatable() { return same_bits; }
 
 }  // namespace trireme

@@ -25,4 +25,10 @@ enum class F32Product { whole, tf32 };
 void set_f32_product(F32Product);
 F32Product f32_product();
 
+/// Whether a call must give the same bits every time (so it is unless told otherwise), or may add up in the order in
+/// which a device happens to finish, where that is faster.
+/// For the process.
+void set_repeatable(bool);
+bool repeatable();
+
 }  // namespace trireme

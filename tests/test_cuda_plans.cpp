@@ -60,7 +60,7 @@ std::vector<std::vector<double>> step(DType type, Device device) {
 
 std::vector<std::vector<std::vector<double>>> steps(int device) {
   std::vector<std::vector<std::vector<double>>> all;
-  for (DType type : {DType::f32, DType::bf16}) all.push_back(step(type, {DeviceKind::cuda, device}));
+  for (DType type : {DType::f32, DType::bf16, DType::f16}) all.push_back(step(type, {DeviceKind::cuda, device}));
   return all;
 }
 
@@ -104,12 +104,13 @@ TEST_CASE("plans are kept for later processes, and planned anew where a file is 
   const auto kept = files(folder.path());
   CHECK(kept.size() >= 10);
   for (const auto& [name, file] : kept) CHECK(name.ends_with(".plan"));
-  // Of bf16 alone; the emulator takes no groups with sums. Which way is faster otherwise is not for a test to say.
+  // Of narrow types, with and without groups, which no engine of the emulator takes with sums; and in bf16 its only
+  // engine for them is not repeatable. Which way is faster in f16 is not for a test to say.
   const auto sums = plans_with_sums(folder.path());
   if (std::getenv("TRIREME_EMULATOR_ALONE"))
     CHECK(sums == std::map<bool, int>{{true, 1}});
   else
-    CHECK((sums.contains(false) && sums.at(false) + (sums.contains(true) ? sums.at(true) : 0) == 2));
+    CHECK((sums.at(false) >= 3 && sums.at(false) + (sums.contains(true) ? sums.at(true) : 0) == 4));
 
   CHECK(steps(1) == cold);
   CHECK(files(folder.path()) == kept);  // nothing was planned

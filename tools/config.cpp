@@ -123,6 +123,8 @@ std::vector<Key> keys(Config& c) {
        "element type: f32, f64, or bf16 or f16 (GPU) for activations over f32 weights; tf32: f32, on a GPU with "
        "products "
        "of 10 bits of mantissa"},
+      {"repeatable", &c.repeatable,
+       "the same bits in every run; false: a GPU may add up in whatever order it finishes, where that is faster"},
       {"loss_scale", &c.loss_scale,
        "f16: the loss is multiplied by this, which adapts itself, so that small gradients live"},
       {"data.name", &c.data.name,

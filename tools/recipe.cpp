@@ -54,6 +54,7 @@ Device make_device(const Config& c, int local_rank) {
   check(!given || wanted < gpus.devices, "device", "there is no {}; this machine has {} GPU{}", c.device, gpus.devices,
         gpus.devices == 1 ? "" : "s");
   set_f32_product(c.dtype == "tf32" ? F32Product::tf32 : F32Product::whole);
+  set_repeatable(c.repeatable);
   return cuda(wanted % gpus.devices);
 }
 

@@ -24,6 +24,7 @@ struct ConvJob {
   bool accumulate = false;  ///< for backward_input and backward_weight: by beta, which is documented to read first
   bool aligned = true;      ///< all operands at multiples of 16 bytes
   bool tf32 = false;        ///< f32 operands may be rounded to TF32
+  bool repeatable = true;   ///< the same bits every time
 };
 
 /// Where operands lie. What a job writes must not be anything that it reads: cuDNN promises nothing for that.
@@ -31,7 +32,7 @@ struct ConvOperands {
   void *x, *w, *y;
   void* bias = nullptr;
   void* residual = nullptr;
-  void *sums = nullptr, *squares = nullptr;
+  void *sums = nullptr, *squares = nullptr;  ///< in one block, squares behind sums
 };
 
 /// A job that gives the result, or one whose product a step of our own makes the result of.

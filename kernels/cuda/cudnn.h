@@ -151,6 +151,9 @@ struct EngineRules {
   /// Only those whose products are those of the operands' own numbers: no rounding of f32 as tensor cores do, and no
   /// transforms that cost digits.
   bool whole = true;
+  /// The graph has sums over all places. Engines that cuDNN compiles keep nothing for them beside the result, so their
+  /// blocks must add to it as they end: not repeatable, though no note says so.
+  bool sums = false;
   std::size_t alike = 3;  ///< at most so many settings of one engine
   Index workspace = Index{256} << 20;
 };

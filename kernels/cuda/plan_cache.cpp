@@ -58,9 +58,16 @@ cudnnStatus_t run(const On& on, cudnnHandle_t handle, const Plan& plan, const Pl
   std::array<void*, 7> tensors = way.tensors;
   void*& written = tensors[static_cast<std::size_t>(way.written)];
   written = way.product_bytes > 0 ? product.data() : out;
+  if (!way.cleared.empty()) ok(cudaMemsetAsync(way.cleared.data(), 0, way.cleared.size_bytes(), on.stream()), on.op());
   const cudnnStatus_t status = plan.run(handle, tensors, workspace.data());
   if (status == CUDNN_STATUS_SUCCESS && way.then) way.then(out, written);
   return status;
+}
+
+/// Without a workspace there is no room for the parts of sums: see EngineRules::sums.
+bool suits(const Plan& plan, const EngineRules& rules) {
+  const bool repeatable = !rules.sums || plan.workspace() > 0;
+  return plan.workspace() <= rules.workspace && (repeatable || !rules.repeatable);
 }
 
 struct Timer {
@@ -144,7 +151,7 @@ class Choice {
 
   /// Whether it runs.
   bool measure(std::size_t way, Plan&& plan) {
-    if (plan.workspace() > ways_[way].rules.workspace) return false;
+    if (!suits(plan, ways_[way].rules)) return false;
     float ms = never;
     try {
       const Scratch out(on_, result_.bytes);
@@ -178,7 +185,7 @@ Planned restored(const On& on, const Cache& c, const PlanKey& key, std::span<con
   try {
     ways[p.way].build(p.graph.emplace(on.op(), ways[p.way].compute));
     p.plan.emplace(*p.graph, Target(c.handle), kept->json);
-    if (p.plan->workspace() > ways[p.way].rules.workspace) p.plan.reset();
+    if (!suits(*p.plan, ways[p.way].rules)) p.plan.reset();
   } catch (const Error&) { p.plan.reset(); }
   return p;
 }

@@ -26,6 +26,7 @@ struct PlanWay {
   /// Makes `out` of what the graph wrote, and of what lay in out before where the result is added to it. Empty: the
   /// graph writes out itself.
   std::function<void(void* out, void* product)> then = {};
+  std::span<float> cleared = {};  ///< set to 0 before each run: an engine may add to what is there
   std::size_t product_bytes = 0;  ///< of what the graph writes for the step; 0: it writes that to out, too
 };
 
@@ -35,10 +36,10 @@ struct PlanWay {
 /// to scratch memory alone, but for what steps write beside the result.
 bool run_planned(const On&, const PlanKey& key, const PlanResult&, std::span<const PlanWay> ways);
 
-/// What may be measured of the engines that each way has, as numbers of ways and engines: best first, ways in turns, for
-/// the fastest engine of one says little about another. At most one is compiled unless all are: an engine compiled for
-/// the purpose seldom beats cuDNN's own kernels, and costs a second or more. More are named than are measured, since
-/// some may turn out not to run.
+/// What may be measured of the engines that each way has, as numbers of ways and engines: best first, ways in turns,
+/// for the fastest engine of one says little about another. At most one is compiled unless all are: an engine compiled
+/// for the purpose seldom beats cuDNN's own kernels, and costs a second or more. More are named than are measured,
+/// since some may turn out not to run.
 std::vector<std::pair<std::size_t, Engine>> candidates(std::span<const std::vector<Engine>> ways);
 inline constexpr std::size_t most_measured = 3;
 

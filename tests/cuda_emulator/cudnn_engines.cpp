@@ -70,6 +70,17 @@ Engine fusing_for(const Node& graph) {
   return e;
 }
 
+Engine summing_for(const Node& graph) {
+  const auto& operations = graph.nodes(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+  demand(operations.size() == 2 && operations[1]->type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR,
+         CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "the engine runs a convolution and its sums");
+  Engine e = fusing_for(graph);
+  const Convolution c(*operations[0]);
+  demand(c.x.type == CUDNN_DATA_HALF, CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "the engine is for f16");
+  e.number = Engine::summing, e.behaviour.clear(), e.workspace = room(c.y);
+  return e;
+}
+
 }  // namespace
 
 Engine engine_for(const Node& graph, Index number) {
@@ -91,15 +102,16 @@ Engine engine_for(const Node& graph, Index number) {
     }
     case Engine::tiled: return tiled_for(graph);
     case Engine::fusing: return fusing_for(graph);
+    case Engine::summing: return summing_for(graph);
     default: throw Refusal(CUDNN_STATUS_BAD_PARAM, "there is no engine " + std::to_string(number));
   }
 }
 
 std::vector<Engine> recommended(const Node& graph, cudnnBackendHeurMode_t mode) {
   std::vector<Engine> found;
-  const std::vector<Index> all = mode == CUDNN_HEUR_MODE_FALLBACK ? std::vector<Index>{Engine::direct}
-                                                                  : std::vector<Index>{Engine::restless, Engine::tiled,
-                                                                                       Engine::fusing, Engine::direct};
+  std::vector<Index> all{Engine::direct};
+  if (mode != CUDNN_HEUR_MODE_FALLBACK)
+    all = {Engine::restless, Engine::tiled, Engine::summing, Engine::fusing, Engine::direct};
   std::string why;
   for (Index number : all) {
     try {

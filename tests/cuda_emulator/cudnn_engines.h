@@ -6,8 +6,9 @@ namespace emulator::dnn {
 
 struct Engine {
   /// direct: any one convolution. tiled: on tensor cores, with a workspace and knobs. restless: gradients in an order
-  /// that changes from run to run. fusing: compiled for a graph of one convolution and what is done with its result.
-  enum Number : Index { direct, tiled, restless, fusing, none };
+  /// that changes from run to run. fusing: compiled for a graph of one convolution and what is done with its result;
+  /// sums it adds to what is there. summing: an f16 convolution and sums of its result, by parts.
+  enum Number : Index { direct, tiled, restless, fusing, summing, none };
   Index number = none;
   std::vector<cudnnBackendNumericalNote_t> notes = {};
   std::vector<cudnnBackendBehaviorNote_t> behaviour = {};

@@ -71,14 +71,19 @@ Numbers<A> channel_sums(const Tensor& t, const F& f) {
   return Numbers<A>(sums.begin(), sums.end());
 }
 
+/// adds: to what the sums' memory holds.
 template <class A>
-void statistics(const Node& n, Memory<A>& memory) {
+void statistics(const Node& n, Memory<A>& memory, bool adds) {
   const Tensor t(n.node(CUDNN_ATTR_OPERATION_GENSTATS_XDESC));
   const Numbers<A> x = memory.read(t);
-  memory.write(Tensor(n.node(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC)),
-               channel_sums<A>(t, [&](std::size_t i) { return x[i]; }));
-  memory.write(Tensor(n.node(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC)),
-               channel_sums<A>(t, [&](std::size_t i) { return x[i] * x[i]; }));
+  const auto put = [&](cudnnBackendAttributeName_t name, Numbers<A> sums) {
+    const Tensor to(n.node(name));
+    const Numbers<A> before = adds ? memory.read(to) : Numbers<A>(sums.size());
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += before[i];
+    memory.write(to, std::move(sums));
+  };
+  put(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, channel_sums<A>(t, [&](std::size_t i) { return x[i]; }));
+  put(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, channel_sums<A>(t, [&](std::size_t i) { return x[i] * x[i]; }));
 }
 
 template <class A>
@@ -126,15 +131,15 @@ void batch_norm_backward(const Node& n, Memory<A>& memory) {
 }
 
 template <class A>
-void interpret(const std::vector<NodePtr>& operations, const std::map<Index, void*>& pointers, bool coarse) {
+void interpret(const std::vector<NodePtr>& operations, const std::map<Index, void*>& pointers, const Engine& engine) {
   Memory<A> memory(pointers);
   for (const NodePtr& n : operations) {
     if (is_convolution(*n))
-      Convolver<A>(Convolution(*n)).run(memory, coarse);
+      Convolver<A>(Convolution(*n)).run(memory, engine.coarse);
     else if (n->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
       pointwise(*n, memory);
     else if (n->type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR)
-      statistics(*n, memory);
+      statistics(*n, memory, engine.number == Engine::fusing);
     else if (n->type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)
       reduction(*n, memory);
     else
@@ -193,9 +198,9 @@ void execute(const Node& plan, const Node& pack, cudaStream_t stream) {
                                  std::to_string(id));
     if (room > 0) std::memset(workspace, 0xab, room);  // whatever: it is the library's
     if (whole)
-      interpret<double>(operations, pointers, chosen.coarse);
+      interpret<double>(operations, pointers, chosen);
     else
-      interpret<float>(operations, pointers, chosen.coarse);
+      interpret<float>(operations, pointers, chosen);
   });
 }
 
