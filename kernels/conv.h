@@ -32,7 +32,7 @@ struct Conv {
 /// For bf16 and f16 a backend may take them from sums of y and of y^2 in f32, gathered while y is computed, of y as
 /// stored or as it was before it was rounded (cuDNN does not say): m2 = max(0, sum y^2 - (sum y)^2 / rows). With d the
 /// relative error of such a sum (1e-5 for a million rows added in tiles) the mean is off by d times the mean of |y|,
-/// and m2 by the share 2 d (1 + mean^2 / variance). For comparison, to round y to bf16 adds noise of 3e-6 mean^2 to its
+/// and m2 by the share 3 d (1 + mean^2 / variance). For comparison, to round y to bf16 adds noise of 3e-6 mean^2 to its
 /// variance, to f16 of 4e-8 mean^2.
 struct ConvMoments {
   static constexpr char name[] = "conv_moments";
