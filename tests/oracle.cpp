@@ -4,10 +4,8 @@
 #include <sys/wait.h>
 
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <limits>
 
 namespace trireme::test {
@@ -42,10 +40,10 @@ void write_npy(const std::filesystem::path& path, const std::vector<double>& val
 std::pair<std::vector<double>, Shape> read_npy(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   check(in.good(), "oracle", "cannot read {}", path.string());
-  const std::string all{std::istreambuf_iterator<char>(in), {}};
   std::uint16_t length = 0;
-  std::memcpy(&length, all.data() + 8, 2);
-  const std::string header = all.substr(10, length);
+  in.seekg(8).read(reinterpret_cast<char*>(&length), 2);
+  std::string header(length, ' ');
+  in.read(header.data(), length);
   check(header.find("'<f8'") != header.npos && header.find("False") != header.npos, "oracle",
         "{} is {}, expected '<f8' in C order", path.string(), header);
   Shape shape;
@@ -55,9 +53,9 @@ std::pair<std::vector<double>, Shape> read_npy(const std::filesystem::path& path
     at = header.find_first_not_of(", ", at + digits);
   }
   std::vector<double> values(static_cast<std::size_t>(shape.numel()));
-  check(all.size() == 10 + length + values.size() * sizeof(double), "oracle", "{} is truncated", path.string());
-  std::memcpy(values.data(), all.data() + 10 + length, values.size() * sizeof(double));
-  return {values, shape};
+  in.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(double)));
+  check(in.good() && in.peek() == EOF, "oracle", "{} is truncated, or goes on", path.string());
+  return {std::move(values), shape};
 }
 
 }  // namespace
