@@ -1,6 +1,6 @@
 // Times training steps or inference on a GPU, on one batch that stays there, and prints one JSON line: for bench/gpu.
 //   gpu_step [--model resnet50|mnist_cnn] [--mode train|infer] [--dtype f32|tf32|bf16|f16] [--batch B] [--steps N]
-//   [--runs R] [--warmup W] [--size PX]
+//   [--runs R] [--warmup W] [--size PX] [--graphs true|false]
 // A run is N steps without a word to the host, then one wait: R of them are timed.
 #include <algorithm>
 #include <chrono>
@@ -17,7 +17,8 @@ using Clock = std::chrono::steady_clock;
 int main(int argc, char** argv) {
   std::map<std::string, std::string> o{{"--model", "resnet50"}, {"--mode", "train"}, {"--dtype", "bf16"},
                                        {"--batch", "256"},      {"--steps", "20"},   {"--runs", "7"},
-                                       {"--warmup", "20"},      {"--size", "224"},   {"--repeatable", "true"}};
+                                       {"--warmup", "20"},      {"--size", "224"},   {"--repeatable", "true"},
+                                       {"--graphs", "true"}};
   for (int i = 1; i + 1 < argc; i += 2) o[argv[i]] = argv[i + 1];
   const int steps = std::stoi(o["--steps"]), runs = std::stoi(o["--runs"]);
   const Index batch = std::stoi(o["--batch"]), size = std::stoi(o["--size"]);
@@ -56,7 +57,9 @@ int main(int argc, char** argv) {
     time([&] { return model(x); });
   } else {
     Step step(model, cross_entropy, Sgd{.lr = 0.01, .momentum = 0.9, .decay = 1e-4}, world, {},
-              {.check_finite = false, .loss_scale = dtype == DType::f16 ? 1024.0 : 0.0});
+              {.check_finite = false,
+               .loss_scale = dtype == DType::f16 ? 1024.0 : 0.0,
+               .cuda_graphs = o["--graphs"] == "true"});
     time([&] { return step(x, y); });
   }
   std::sort(times.begin(), times.end());

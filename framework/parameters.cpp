@@ -97,6 +97,15 @@ std::vector<std::string> Parameters::zero_missing_grads(Slice within) {
   return missing;
 }
 
+std::vector<bool> Parameters::written_grads() const {
+  std::vector<bool> written;
+  for (const Entry& e : entries_) written.push_back(has_grad(e.tensor));
+  return written;
+}
+void Parameters::set_written_grads(const std::vector<bool>& written) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) set_has_grad(entries_[i].tensor, written.at(i));
+}
+
 const Parameters::Entry* Parameters::first_non_finite_grad() const {
   std::vector<Flat::Stretch> one_each;
   for (const Entry& e : entries_) one_each.push_back({1, e.tensor.device()});

@@ -49,6 +49,10 @@ class Parameters {
   std::vector<std::string> zero_missing_grads() { return zero_missing_grads({0, size()}); }
   /// Of the entries that lie in within.
   std::vector<std::string> zero_missing_grads(Slice within);
+  /// Per entry: whether a backward has left its gradient since clear_grads. And the same said of gradients that were
+  /// written by other means.
+  std::vector<bool> written_grads() const;
+  void set_written_grads(const std::vector<bool>& written);
   /// The first entry whose gradient is not finite; null if there is none. A pass over all gradients.
   const Entry* first_non_finite_grad() const;
   Entry* find(const std::string& name);

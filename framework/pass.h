@@ -25,6 +25,7 @@ struct Pass {
   bool recomputing = false;  ///< this forward ran before: running statistics stay where they are
   std::uint64_t seed = 0;    ///< of the run
   std::uint64_t step = 0;    ///< optimizer steps before this one
+  Tensor step_at = {};       ///< i64 [1] on the model's device: read in step's place by kernels when they run; or none
   Tensor samples = {};       ///< i64 [rows]: sample ids of the rows at hand; undefined: 0, 1, 2, ...
   Index global_batch = 0;    ///< rows in the global batch; losses divide by it. 0: the rows at hand
   Tensor labels = {};        ///< of all micro-batches at hand; undefined: those that a loss is given are all

@@ -358,6 +358,7 @@ void set_grad_block(const Tensor& leaf, const Tensor& grad) {
   state.grad = grad.detach();
 }
 bool has_grad(const Tensor& leaf) { return leaf_of(leaf, "has_grad").written; }
+void set_has_grad(const Tensor& leaf, bool written) { leaf_of(leaf, "set_has_grad").written = written; }
 
 bool taping(std::span<const Tensor> tensors) {
   return !mode.grad_off && mode.trace == nullptr &&

@@ -178,6 +178,7 @@ void remove_grad_hook(const Tensor& leaf, std::uint64_t id);
 void set_grad_block(const Tensor& leaf, const Tensor& grad);
 /// True when leaf's gradient holds something (a backward reached it since clear_grad).
 bool has_grad(const Tensor& leaf);
+void set_has_grad(const Tensor& leaf, bool written);
 
 /// True when one of the tensors is on the tape and this thread records, for a backward and not for a Trace.
 bool taping(std::span<const Tensor> tensors);

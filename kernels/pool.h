@@ -1,6 +1,7 @@
 // Pooling over 1 to 3 spatial dimensions, channels last.
 #pragma once
 #include "kernels/conv.h"
+#include "kernels/random.h"
 
 namespace trireme {
 
@@ -38,7 +39,7 @@ struct AvgPoolBackward {
 /// Dropout). index u8: the winning cell, or 255 where no gradient passes (ReLU cut it or dropout dropped it).
 struct BiasReluPoolDropout {
   static constexpr char name[] = "bias_relu_pool_dropout";
-  using Fn = void(View y, View index, View x, View bias, View sample, const PoolOptions&, double p, std::uint64_t key);
+  using Fn = void(View y, View index, View x, View bias, View sample, const PoolOptions&, double p, MaskKey key);
 };
 /// dx over all cells; dbias (+)= sum of dx over all but channels, if given, in the same pass.
 struct BiasReluPoolDropoutBackward {

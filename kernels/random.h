@@ -34,6 +34,21 @@ constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   return x ^ (x >> 31);
 }
 
+/// The key of a layer's random numbers in one step.
+struct MaskKey {
+  constexpr MaskKey(std::uint64_t key) : seed(key) {}  // NOLINT: implicit
+  /// mix(mix(seed, step), layer), where the step is read when the kernel runs: it lies on the kernel's device. For work
+  /// that is noted once and started in many steps.
+  constexpr MaskKey(std::uint64_t run_seed, const std::int64_t* at, std::uint64_t of_layer)
+      : seed(run_seed), layer(of_layer), step(at) {}
+  constexpr std::uint64_t operator()() const {
+    return step ? mix(mix(seed, static_cast<std::uint64_t>(*step)), layer) : seed;
+  }
+
+  std::uint64_t seed, layer = 0;
+  const std::int64_t* step = nullptr;
+};
+
 /// [0, 1) with 24 bits.
 constexpr float uniform_float(std::uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 

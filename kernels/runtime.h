@@ -2,10 +2,26 @@
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <memory>
 
 #include "kernels/view.h"
 
 namespace trireme {
+
+/// Work that was noted in parts, each of which a device is then given as a whole, as often as one likes (CUDA graphs:
+/// CUDA C++ Programming Guide). Every time it reads and writes the same blocks, and what the host computed while the
+/// work was noted stays as it was.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  /// From now on what this thread starts on the device is noted and not started, up to end(). Whatever would have the
+  /// host wait for the device, or the device read the host's memory, throws Error; the graph is then of no use. Blocks
+  /// that are allocated meanwhile are the graph's: while it lives nobody else gets their memory.
+  virtual void begin() = 0;
+  virtual void end() = 0;
+  /// Starts the part that was noted between the part-th begin() and its end().
+  virtual void start(std::size_t part) = 0;
+};
 
 class Runtime {
  public:
@@ -22,6 +38,8 @@ class Runtime {
   virtual void synchronize(Device device) = 0;
   /// Seconds that the device takes for what work() starts on it, by itself: all that came before is done first.
   virtual double timed(Device, const std::function<void()>& work);
+  /// Null: this kind of device has no graphs.
+  virtual std::unique_ptr<DeviceGraph> make_graph(Device) { return nullptr; }
   /// Gives the memory behind part of a block back until it is written again, as far as the machine can. Its contents
   /// are lost, whatever their size (the host's become zeros: nothing may live on by luck). in_use() still counts it.
   virtual void discard(void* /*from*/, std::size_t /*bytes*/, Device) noexcept {}

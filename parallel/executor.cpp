@@ -144,6 +144,18 @@ void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, cons
   if (recorder_) recorder_->see(optimizer_.parameters());
 }
 
+void Executor::compute(const Tensor& x, const Tensor& y, const OnLoss& on_loss) {
+  tapes_.begin(x, y);
+  loss_ = {};
+  for (ActionId id = 0; id < static_cast<int>(slots_.size()); ++id)
+    if (role_.actions[static_cast<std::size_t>(id)].verb != Verb::update) execute(id, on_loss, {});
+}
+
+void Executor::update(const BeforeUpdate& before_update) {
+  for (std::size_t id = 0; id < slots_.size(); ++id)
+    if (role_.actions[id].verb == Verb::update) update(role_.actions[id], slots_[id], before_update);
+}
+
 void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& before_update) {
   const Action& a = role_.actions[static_cast<std::size_t>(id)];
   Slot& s = slots_[static_cast<std::size_t>(id)];

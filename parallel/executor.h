@@ -28,6 +28,9 @@ class Executor {
   /// cannot run.
   Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh);
   void run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update);
+  /// The two halves of run() for a rank that shares its gradients with nobody: all but the updates, and those.
+  void compute(const Tensor& x, const Tensor& y, const OnLoss& on_loss);
+  void update(const BeforeUpdate& before_update);
   /// What this rank updates: slices of the flat block, in order.
   const std::vector<Slice>& updated() const { return updated_; }
   /// Which is told of every action from now on; null: nobody. It must outlive the executor. While there is one, the

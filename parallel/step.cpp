@@ -17,6 +17,7 @@
 #include "parallel/preflight.h"
 #include "parallel/shards.h"
 #include "parallel/split/split.h"
+#include "parallel/step_graph.h"
 
 namespace trireme {
 namespace {
@@ -130,6 +131,7 @@ struct Step::Impl {
     make_communicators();
     executor = std::make_unique<Executor>(plan, role(), chain, loss, optimizer, mesh);
     optimizer.keep(executor->updated());
+    if (options.cuda_graphs && one_device()) graph.emplace(plan.parts.front().device, parameters);
     for (auto& a : plan.roles[static_cast<std::size_t>(role())].actions) {
       if (a.verb == Verb::update && !a.peer.axis.empty()) shared.push_back(a);
       drops = drops || a.verb == Verb::drop_values;
@@ -158,8 +160,18 @@ struct Step::Impl {
     if (strategy.norm_group > 1) norm = data.split(data.rank() / strategy.norm_group, data.rank());
   }
 
+  /// Whether nobody but one device takes part in a step.
+  bool one_device() const {
+    const Device device = plan.parts.front().device;
+    return device.kind == DeviceKind::cuda && mesh.world().size() == 1 && plan.roles.size() == 1 && plan.micros == 1 &&
+           std::all_of(plan.parts.begin(), plan.parts.end(), [&](const PartInfo& p) { return p.device == device; });
+  }
   int role() const { return plan.roles.size() > 1 ? mesh.index(plan.role_axis) : 0; }
   Tensor run(const Tensor& x, const Tensor& y);
+  void start(const Tensor& x, const Tensor& y);
+  bool note(const Pass& pass);
+  void replay();
+  bool may_update(const Tensor& x);
   void gather();
   void gather_stages();
   void give_back_others();
@@ -189,6 +201,8 @@ struct Step::Impl {
   bool drops = false;                        // weights of others' shards are not here between their uses
   std::int64_t gathered = -1;                // step of the last gather
   bool whole = true;                         // weights of other stages are here
+  std::optional<StepGraph> graph;            // none: not asked for, or of no use
+  bool recording = false, replayed = false;
   LossScale scale{options.loss_scale};
   Tensor global_loss;
   Reading loss_read;
@@ -228,9 +242,25 @@ Pass Step::Impl::make_pass(Index rows) {
 Tensor Step::Impl::run(const Tensor& x, const Tensor& y) {
   check(x.rank() > 0 && y.rank() > 0 && x.dim(0) == y.dim(0), "step", "x {} and y {} must have one row per sample",
         x.shape(), y.shape());
-  PassScope scope(make_pass(x.dim(0)));
+  const Pass pass = make_pass(x.dim(0));
   give_back_others();
+  parameters.clear_grads();  // those of a step that was refused
   executor->scale_loss(scale.value());
+  const auto way = graph && !recording ? graph->way(x, y, pass, scale.value()) : StepGraph::Way::start;
+  if (way != StepGraph::Way::start) graph->load(x, y, pass);
+  replayed = way == StepGraph::Way::replay || (way == StepGraph::Way::note && note(pass));
+  if (replayed) {
+    const PassScope scope(graph->noted_pass(pass));
+    replay();
+  } else {
+    const PassScope scope(pass);
+    start(x, y);
+  }
+  return std::exchange(global_loss, {});
+}
+
+/// Kernel by kernel.
+void Step::Impl::start(const Tensor& x, const Tensor& y) {
   executor->run(
       x, y,
       [this](const Tensor& share) {
@@ -240,13 +270,38 @@ Tensor Step::Impl::run(const Tensor& x, const Tensor& y) {
         else if (options.check_finite && !stages)
           loss_read = Reading(global_loss);  // on its way while backward runs
       },
-      [&] {
-        loss_work.wait();
-        if (stages) share_loss();
-        if (options.check_finite) refuse_non_finite(x);
-        return !scale.on() || scale.see(gradients_finite());
-      });
-  return std::exchange(global_loss, {});
+      [&] { return may_update(x); });
+}
+
+/// False: this step cannot be noted. Nothing has been started either way.
+bool Step::Impl::note(const Pass& pass) {
+  const PassScope scope(graph->noted_pass(pass));
+  try {
+    graph->begin_forward();
+    executor->compute(graph->x(), graph->y(), [&](const Tensor& share) { graph->begin_backward(share.clone()); });
+    graph->end();
+    return true;
+  } catch (const Error&) {
+    graph->refuse();
+    parameters.clear_grads();
+    return false;
+  }
+}
+
+void Step::Impl::replay() {
+  graph->replay([&] {
+    if (options.check_finite) loss_read = Reading(graph->loss());
+  });
+  global_loss = graph->loss().clone();
+  const Tensor x = graph->x();  // gather() before a refusal gives the graph up
+  executor->update([&] { return may_update(x); });
+}
+
+bool Step::Impl::may_update(const Tensor& x) {
+  loss_work.wait();
+  if (stages) share_loss();
+  if (options.check_finite) refuse_non_finite(x);
+  return !scale.on() || scale.see(gradients_finite());
 }
 
 /// From the stage that has it to the others.
@@ -260,6 +315,7 @@ void Step::Impl::share_loss() {
 }
 
 void Step::Impl::gather() {
+  if (graph) graph->drop();
   optimizer.keep({{0, parameters.size()}});
   if ((!stages && shared.empty()) || std::exchange(gathered, optimizer.steps()) == optimizer.steps()) return;
   std::vector<Work> works;
@@ -355,7 +411,12 @@ bool Step::divided() const {
   const auto& entries = impl_->parameters.entries();
   return std::any_of(entries.begin(), entries.end(), [](const Parameters::Entry& e) { return is_part(e.tensor); });
 }
-void Step::record(bool on) { impl_->executor->record(on ? &impl_->recorder : nullptr); }
+bool Step::replayed() const { return impl_->replayed; }
+void Step::record(bool on) {
+  if (impl_->graph) impl_->graph->drop();
+  impl_->recording = on;
+  impl_->executor->record(on ? &impl_->recorder : nullptr);
+}
 std::vector<RankMemory> Step::memory() {
   return impl_->recorder.gather_memory(impl_->mesh.world().comm(), impl_->optimizer);
 }

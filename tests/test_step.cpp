@@ -248,6 +248,18 @@ TEST_CASE("a loss that is not finite names the step and where it began") {
   }
 }
 
+TEST_CASE("a step that is refused leaves nothing behind") {
+  const auto train = [](bool with_bad) {
+    World world;
+    Step step(smooth_model(), cross_entropy, Sgd{.lr = 0.1, .momentum = 0.9}, world);
+    (void)step(noise(4, 1), labels(4));
+    if (with_bad) CHECK_THROWS(step(Tensor::full({4, 6, 6, 1}, NAN), labels(4)));
+    (void)step(noise(4, 2), labels(4));
+    return step.parameters().values().to_vector();
+  };
+  CHECK(train(true) == train(false));
+}
+
 TEST_CASE("a gradient that is not finite behind a finite loss is found") {
   World world;
   // The derivative of sqrt at 0 is infinite.

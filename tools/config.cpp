@@ -127,6 +127,8 @@ std::vector<Key> keys(Config& c) {
        "the same bits in every run; false: a GPU may add up in whatever order it finishes, where that is faster"},
       {"loss_scale", &c.loss_scale,
        "f16: the loss is multiplied by this, which adapts itself, so that small gradients live"},
+      {"cuda_graphs", &c.cuda_graphs,
+       "one rank on a GPU: steps of equal shapes are replayed as CUDA graphs, without starting each kernel anew"},
       {"data.name", &c.data.name,
        "data set: mnist, fashion_mnist, cifar10, cifar100, imagenet (a folder per class), tar, packed, synthetic",
        "data"},

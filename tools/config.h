@@ -14,7 +14,7 @@ namespace trireme {
 struct Config {
   std::string model = "mnist_cnn";
   std::string weights;
-  bool zero_gamma = false, recompute = false, repeatable = true;
+  bool zero_gamma = false, recompute = false, repeatable = true, cuda_graphs = true;
   std::int64_t epochs = 3;
   std::int64_t seed = 1;
   std::string dtype = "f32", device = "auto";

@@ -78,6 +78,7 @@ class Trainer {
         StepOptions{.seed = static_cast<std::uint64_t>(config.seed),
                     .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases},
                     .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
+                    .cuda_graphs = config.cuda_graphs,
                     .example = example()});
     if (config.run.resume)
       resume();
@@ -128,12 +129,24 @@ class Trainer {
     for (Index extent : train_->shape()) shape.push_back(extent);
     return Tensor::zeros(shape, make_dtype(config_), device_);
   }
-  /// The loss, which also keeps what will tell the rows that were right: reading it now would make the host wait.
+  /// The loss, which also keeps what will tell the rows that were right.
   Loss counting(Loss loss) {
     return [this, loss = std::move(loss)](const Tensor& logits, const Tensor& labels) {
-      answers_.emplace_back(Reading(argmax(logits.detach())), Reading(labels));
+      answers_.emplace_back(argmax(logits.detach()), labels.detach());
       return loss(logits, labels);
     };
+  }
+  /// A step, and its answers on their way to the host. One that is replayed writes those of the step that was noted anew.
+  std::pair<Reading, std::vector<std::pair<Reading, Reading>>> step(const Batch& batch) {
+    auto before = std::exchange(answers_, {});
+    Reading loss((*step_)(batch.x, batch.y));
+    if (step_->replayed() && answers_.empty()) answers_ = std::move(before);
+    // The first of more than one per micro-batch is of a step that could not be noted.
+    while (std::ssize(answers_) > step_->plan().micros) answers_.erase(answers_.begin());
+    std::vector<std::pair<Reading, Reading>> answers;
+    for (const auto& [likeliest, labels] : answers_) answers.emplace_back(Reading(likeliest), Reading(labels));
+    if (!step_->replayed()) answers_.clear();
+    return {std::move(loss), std::move(answers)};
   }
   /// What a step leaves to be read. On a device that is done when the next step has been started, so that the device
   /// need not wait for the host.
@@ -268,10 +281,10 @@ class Trainer {
       show_inputs(batch);
       inject_fault(config_.run.fault, world_, cursor_.step + 1);
       const double rate = step_->optimizer().rate();
-      Reading loss((*step_)(batch.x, batch.y));
+      auto [loss, answers] = step(batch);
       ++cursor_.step, ++cursor_.batch;
       settle();
-      done.push_back({std::move(loss), std::exchange(answers_, {}), rate, batch.global, cursor_.step, cursor_.batch});
+      done.push_back({std::move(loss), std::move(answers), rate, batch.global, cursor_.step, cursor_.batch});
       if (device_.kind == DeviceKind::cpu) settle();
       if (cursor_.batch == loader.batches()) break;
       if (stopped()) return settle();
@@ -356,7 +369,7 @@ class Trainer {
   std::string saved_;
   std::vector<std::string> started_;                  // tensors that config_.weights does not fit
   Index train_correct_ = 0;                           // of this rank's rows in this epoch
-  std::vector<std::pair<Reading, Reading>> answers_;  // likeliest classes and labels of the step at hand
+  std::vector<std::pair<Tensor, Tensor>> answers_;  // likeliest classes and labels of the step at hand
   double train_loss_ = 0, train_top1_ = 0, images_per_s_ = 0, wait_share_ = 0;
   bool shown_ = false;
 };

@@ -20,7 +20,7 @@ Tensor ops::sample_ids(const char* op, Index rows, Device device) {
 }
 
 Tensor ops::dropout_rows(const Tensor& x, const Tensor& sample, const Tensor& first, double p, std::uint64_t layer) {
-  const std::uint64_t key = pass_key(layer);
+  const MaskKey key = pass_key(layer);
   Tensor y = Tensor::like(x);
   launch<kernel::Dropout>(y, x, sample, first, p, key);
   if (!recording({&x})) return y;

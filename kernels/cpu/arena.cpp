@@ -36,19 +36,11 @@ void* Arena::allocate(std::size_t bytes) {
   bytes = rounded(bytes, page);
   std::lock_guard lock(mutex_);
   reserve();
-  if (auto fit = by_size_.lower_bound({bytes, 0}); fit != by_size_.end()) {
-    const auto [size, at] = *fit;
-    erase(free_.find(at));
-    if (size > bytes) insert(at + bytes, size - bytes);
-    return base_ + at;
-  }
+  if (const auto at = free_.take(bytes)) return base_ + *at;
   // The last free stretch may reach up to the top and be made longer.
-  std::size_t at = top_;
-  if (auto last = free_.empty() ? free_.end() : std::prev(free_.end());
-      last != free_.end() && last->first + last->second == top_)
-    at = last->first;
+  const std::size_t at = free_.before(top_);
   if (base_ == nullptr || at + bytes > capacity_) return std::aligned_alloc(page, bytes);
-  if (at < top_) erase(std::prev(free_.end()));
+  if (at < top_) free_.take_at(at);
   top_ = at + bytes;
   return base_ + at;
 }
@@ -57,30 +49,7 @@ void Arena::release(void* block, std::size_t bytes) noexcept {
   auto* where = static_cast<char*>(block);
   std::lock_guard lock(mutex_);
   if (base_ == nullptr || where < base_ || where >= base_ + capacity_) return std::free(block);
-  std::size_t at = static_cast<std::size_t>(where - base_);
-  bytes = rounded(bytes, page);
-  auto next = free_.lower_bound(at);
-  if (next != free_.end() && next->first == at + bytes) {
-    bytes += next->second;
-    erase(next++);
-  }
-  next = free_.lower_bound(at);
-  if (next != free_.begin()) {
-    if (auto before = std::prev(next); before->first + before->second == at) {
-      at = before->first, bytes += before->second;
-      erase(before);
-    }
-  }
-  insert(at, bytes);
-}
-
-void Arena::insert(std::size_t at, std::size_t bytes) {
-  free_.emplace(at, bytes);
-  by_size_.emplace(bytes, at);
-}
-void Arena::erase(std::map<std::size_t, std::size_t>::iterator block) {
-  by_size_.erase({block->second, block->first});
-  free_.erase(block);
+  free_.give(static_cast<std::size_t>(where - base_), rounded(bytes, page));
 }
 
 }  // namespace trireme

@@ -3,9 +3,9 @@
 // memory of its earlier ones. A released block stays mapped: the next step takes no page fault.
 #pragma once
 #include <cstddef>
-#include <map>
 #include <mutex>
-#include <set>
+
+#include "kernels/best_fit.h"
 
 namespace trireme {
 
@@ -17,15 +17,12 @@ class Arena {
 
  private:
   void reserve();
-  void insert(std::size_t at, std::size_t bytes);
-  void erase(std::map<std::size_t, std::size_t>::iterator);
 
   std::mutex mutex_;
   bool reserved_ = false;  // or found impossible
   char* base_ = nullptr;
-  std::size_t capacity_ = 0, top_ = 0;       // bytes of the range; of it ever used
-  std::map<std::size_t, std::size_t> free_;  // below top_: offset -> bytes, no two adjacent
-  std::set<std::pair<std::size_t, std::size_t>> by_size_;
+  std::size_t capacity_ = 0, top_ = 0;  // bytes of the range; of it ever used
+  BestFit free_;                        // offsets below top_
 };
 
 }  // namespace trireme

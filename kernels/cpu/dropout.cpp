@@ -25,13 +25,13 @@ void drop(T* y, const T* x, Index count, std::uint64_t sample, Index first, cons
   }
 }
 
-void dropout(View y, View x, View sample, View first, double p, std::uint64_t key) {
+void dropout(View y, View x, View sample, View first, double p, MaskKey key) {
   constexpr auto op = kernel::Dropout::name;
   Index rows = check_dropout(y, x, sample, first, p);
   Index n = x.numel();
   if (n == 0) return;
   Index width = n / rows, tiles = (width + tile - 1) / tile;
-  Mask mask{key, drop_threshold(p)};
+  Mask mask{key(), drop_threshold(p)};
   dispatch_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
     auto scale = static_cast<Accumulator<T>>(1 / (1 - p));

@@ -60,7 +60,7 @@ struct Row {
 template <class T>
 void forward_rows(Index begin, Index end, const View& y, const View& index, const View& x, const View& bias,
                   const View& sample, const PoolShape& s, const std::vector<Index>& offset, double p,
-                  std::uint64_t key) {
+                  MaskKey key) {
   using A = Accumulator<T>;
   const Index width = s.out[2] * s.channels, channels = s.channels;
   const Index run = (width + 6) / 4;  // Philox counters that cover a row wherever it begins
@@ -71,7 +71,7 @@ void forward_rows(Index begin, Index end, const View& y, const View& index, cons
     Row row(s, r);
     Index element = (row.o0 * s.out[1] + row.o1) * width;  // within the sample
     auto id = static_cast<std::uint64_t>(sample ? sample.as<Index>()[row.n] : row.n);
-    if (p > 0) philox_fill(random.as<std::uint32_t>(), key, id, static_cast<std::uint64_t>(element / 4), run);
+    if (p > 0) philox_fill(random.as<std::uint32_t>(), key(), id, static_cast<std::uint64_t>(element / 4), run);
     vectorised([=, from = x.as<const T>() + row.in(s), to = y.as<T>() + r * width, b = bias.as<const T>(),
                 at = index.as<std::uint8_t>() + r * width, cell = offset.data(), cells = s.window_cells(),
                 bits = random.as<const std::uint32_t>() + (p > 0 ? element % 4 : 0), count = s.out[2],
@@ -91,7 +91,7 @@ void forward_rows(Index begin, Index end, const View& y, const View& index, cons
 }
 
 void bias_relu_pool_dropout(View y, View index, View x, View bias, View sample, const PoolOptions& o, double p,
-                            std::uint64_t key) {
+                            MaskKey key) {
   PoolShape s = pool_block_shape(y, index, x, bias, sample, o, p);
   const std::vector<Index> offset = window_offsets(s);
   dispatch_float(x.dtype, kernel::BiasReluPoolDropout::name, [&]<class T>(T) {

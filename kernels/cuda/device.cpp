@@ -43,6 +43,7 @@ std::vector<State>& states() {
   }();
   return all;
 }
+thread_local Capture* noted_here = nullptr;
 State& state(int index) { return states()[static_cast<std::size_t>(index)]; }
 
 /// What a kernel left behind: every call fails with it from then on, whichever comes first.
@@ -77,8 +78,20 @@ On::On(Device device, std::string_view op) : index_(device.index), op_(op) {
   chosen = index_;
 }
 int On::multiprocessors() const { return state(index_).multiprocessors; }
-cudaStream_t On::stream() const { return state(index_).stream; }
+cudaStream_t On::stream() const {
+  const Capture* noted = capture(device());
+  return noted ? noted->stream : main_stream();
+}
+cudaStream_t On::main_stream() const { return state(index_).stream; }
 Fault* On::fault() const { return state(index_).fault; }
+
+Capture* capture(Device device) { return noted_here && noted_here->device == device ? noted_here : nullptr; }
+void set_capture(Capture* c) { noted_here = c; }
+void refuse_capture(const On& on) {
+  check(!capture(on.device()), on.op(),
+        "{} is noting work for a CUDA graph: the host can neither wait for it nor hand it anything meanwhile",
+        on.device());
+}
 
 void set_failure(Device device, const std::string& text) {
   State& s = state(device.index);

@@ -2,6 +2,9 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include <utility>
+#include <vector>
+
 #include "kernels/view.h"
 
 namespace trireme::gpu {
@@ -24,14 +27,30 @@ class On {
   std::string_view op() const { return op_; }
   Device device() const { return {DeviceKind::cuda, index_}; }
   int multiprocessors() const;
-  /// All kernels and copies of a device go to one stream, in the order of their calls.
+  /// All kernels and copies of a device go to one stream, in the order of their calls; those of a graph that this thread
+  /// notes, to its stream.
   cudaStream_t stream() const;
+  cudaStream_t main_stream() const;  ///< not the graph's
   Fault* fault() const;  ///< address for kernels and for the host
 
  private:
   int index_;
   std::string_view op_;
 };
+
+/// A graph that this thread notes work for.
+struct Capture {
+  Device device;
+  cudaStream_t stream;
+  int graph;
+  /// Blocks that are not the graph's and were given back meanwhile, with their sizes: it may have noted their use.
+  std::vector<std::pair<void*, std::size_t>> released = {};
+};
+/// Of this device and thread; null: there is none.
+Capture* capture(Device);
+void set_capture(Capture*);  ///< of this thread; null: from now on work is started again
+/// Throws Error where work for the device is noted: the host cannot wait for it, nor it for the host.
+void refuse_capture(const On&);
 
 /// Throws what kernels left in fault(), or the failure that was set, after the host has waited for the device.
 void check_fault(const On&);

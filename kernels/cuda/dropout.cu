@@ -15,13 +15,13 @@ struct Drop {
   T* y;
   const T* x;
   const Index *sample, *first;  ///< may be null
-  std::uint64_t key;
+  MaskKey key;
   std::uint32_t threshold;
   Accumulator<T> scale;
   LongDivisor width;  ///< of a row
 
   __device__ std::array<std::uint32_t, four> philox(std::uint64_t id, Index group) const {
-    return Philox{key}(id, static_cast<std::uint64_t>(group));
+    return Philox{key()}(id, static_cast<std::uint64_t>(group));
   }
   /// The random bits of n elements of a row from `at` on, a multiple of n in the row. n: 1 or four.
   template <int n>
@@ -66,7 +66,7 @@ struct Drop {
   }
 };
 
-void dropout(View y, View x, View sample, View first, double p, std::uint64_t key) {
+void dropout(View y, View x, View sample, View first, double p, MaskKey key) {
   constexpr auto op = kernel::Dropout::name;
   const Index rows = check_dropout(y, x, sample, first, p), n = x.numel();
   if (n == 0) return;

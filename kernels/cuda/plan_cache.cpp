@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "kernels/cuda/plugin.h"
 
@@ -32,6 +33,7 @@ struct Planned {
 struct Cache {
   std::mutex mutex;
   cudnnHandle_t handle = nullptr;
+  cudaStream_t stream = nullptr;  // of the handle
   std::optional<PlanFolder> folder;
   std::unordered_map<PlanKey, Planned, PlanKeyHash> plans;
 
@@ -40,8 +42,12 @@ struct Cache {
     cudaDeviceProp about{};
     ok(cudaGetDeviceProperties(&about, on.device().index), on.op());
     ok(cudnnCreate(&handle), on.op());
-    ok(cudnnSetStream(handle, on.stream()), on.op());
     folder.emplace(PlanFolder::usual_path(about.name));
+  }
+  /// The stream of the call at hand: a graph that is noted has one of its own.
+  void use(const On& on) {
+    const cudaStream_t wanted = on.stream();
+    if (std::exchange(stream, wanted) != wanted) ok(cudnnSetStream(handle, wanted), on.op());
   }
 };
 
@@ -230,6 +236,8 @@ bool run_planned(const On& on, const PlanKey& key, const PlanResult& result, std
   Cache& c = cache(on.device());
   const std::lock_guard lock(c.mutex);
   c.make(on);
+  c.use(on);
+  if (!c.plans.contains(key)) refuse_capture(on);  // to measure is to wait
   const auto [at, first] = c.plans.try_emplace(key);
   Planned& p = at->second;
   if (first) [[unlikely]] {

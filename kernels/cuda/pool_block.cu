@@ -10,7 +10,7 @@ namespace {
 /// Dropout of one call: which elements stay is a function of (key, sample id, element within the sample).
 template <class A>
 struct Drop {
-  std::uint64_t key;
+  MaskKey key;
   std::uint32_t threshold;
   A scale;
   bool on;
@@ -20,7 +20,7 @@ struct Drop {
   __device__ unsigned stays(std::uint64_t id, unsigned first) const {
     unsigned bits = 0;
     for (int j = 0; j < n; j += 4) {
-      const auto four = Philox{key}(id, (first + static_cast<unsigned>(j)) / 4);
+      const auto four = Philox{key()}(id, (first + static_cast<unsigned>(j)) / 4);
       unsigned four_bits = 0;
       for (unsigned k = 0; k < 4; ++k) four_bits |= four[k] >> 8 >= threshold ? 1u << k : 0u;
       bits |= four_bits >> first % 4 << j;
@@ -162,7 +162,7 @@ __global__ void block_backward_kernel(T* dx, double* parts, const T* dy, const s
 
 template <class T>
 void forward(const On& on, const PoolShape& s, const View& y, const View& index, const View& x, const View& bias,
-             const View& sample, double p, std::uint64_t key) {
+             const View& sample, double p, MaskKey key) {
   using A = Accumulator<T>;
   constexpr int n = pack<T>;
   const Drop<A> drop{key, drop_threshold(p), static_cast<A>(1 / (1 - p)), p > 0};
@@ -175,7 +175,7 @@ void forward(const On& on, const PoolShape& s, const View& y, const View& index,
 }
 
 void bias_relu_pool_dropout(View y, View index, View x, View bias, View sample, const PoolOptions& o, double p,
-                            std::uint64_t key) {
+                            MaskKey key) {
   const PoolShape s = pool_block_shape(y, index, x, bias, sample, o, p);
   if (y.numel() == 0) return;
   const On on(y.device, kernel::BiasReluPoolDropout::name);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/graph.h"
 #include "kernels/cuda/plugin.h"
 #include "kernels/named_range.h"
 
@@ -22,6 +23,7 @@ class Staging {
  public:
   /// Copies what lies at `from` and returns; the device gets it in the order of its stream.
   void send(const On& on, void* to, const void* from, std::size_t bytes) {
+    refuse_capture(on);
     each_part(on, bytes, [&](const Slot& slot, std::size_t at, std::size_t n) {
       std::memcpy(slot.memory, static_cast<const char*>(from) + at, n);
       ok(cudaMemcpyAsync(static_cast<char*>(to) + at, slot.memory, n, cudaMemcpyHostToDevice, on.stream()), on.op());
@@ -30,6 +32,7 @@ class Staging {
   }
   /// Waits for all that the device was given, then copies what lies at `from` there.
   void fetch(const On& on, void* to, const void* from, std::size_t bytes) {
+    refuse_capture(on);
     each_part(on, bytes, [&](const Slot& slot, std::size_t at, std::size_t n) {
       ok(cudaMemcpyAsync(slot.memory, static_cast<const char*>(from) + at, n, cudaMemcpyDeviceToHost, on.stream()),
          on.op());
@@ -41,6 +44,7 @@ class Staging {
 
   /// As fetch() in two halves; what is too long for a slot is fetched whole.
   std::function<void(void*)> fetch_later(const On& on, const void* from, std::size_t bytes) {
+    refuse_capture(on);
     if (bytes > most) {
       auto kept = std::make_shared<std::vector<std::byte>>(bytes);
       fetch(on, kept->data(), from, bytes);
@@ -120,23 +124,27 @@ class CudaRuntime final : public Runtime {
  public:
   void* allocate(std::size_t bytes, Device device) override {
     const On on(device, "allocate");
-    void* block = nullptr;
-    const cudaError_t status = cudaMallocAsync(&block, std::max<std::size_t>(bytes, 1), on.stream());
-    if (status == cudaErrorMemoryAllocation) refuse(on, bytes);
-    ok(status, on.op());
-    const std::size_t now = in_use_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    for (std::size_t top = peak(); now > top && !peak_.compare_exchange_weak(top, now, std::memory_order_relaxed);) {}
-    return block;
+    if (const Capture* noted = capture(device))
+      return graphs_.take(noted->graph, bytes, [&](std::size_t more) { return take(on, more); });
+    return take(on, bytes);
   }
 
   void release(void* block, std::size_t bytes, Device device) noexcept override {
     if (block == nullptr) return;
     try {
       const On on(device, "release");
-      in_use_.fetch_sub(bytes, std::memory_order_relaxed);
-      (void)cudaFreeAsync(block, on.stream());
+      if (std::vector<GraphMemory::Segment> unused; graphs_.give(block, bytes, unused))
+        for (const auto& segment : unused) give_back(on, segment.memory, segment.bytes);
+      else if (Capture* noted = capture(device))
+        noted->released.emplace_back(block, bytes);
+      else
+        give_back(on, block, bytes);
     } catch (...) {  // the device is gone, and its memory with it
     }
+  }
+
+  std::unique_ptr<DeviceGraph> make_graph(Device device) override {
+    return trireme::gpu::make_graph(device, graphs_);
   }
 
   void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes) override {
@@ -162,12 +170,14 @@ class CudaRuntime final : public Runtime {
 
   void synchronize(Device device) override {
     const On on(device, "synchronize");
+    refuse_capture(on);
     ok(cudaStreamSynchronize(on.stream()), on.op());
     check_fault(on);
   }
 
   double timed(Device device, const std::function<void()>& work) override {
     const On on(device, "timed");
+    refuse_capture(on);
     // While the device fills a block the host gets ahead, so that what is timed does not wait for its own launch.
     const Scratch busy(on, std::size_t{64} << 20);
     cudaEvent_t begin = nullptr, end = nullptr;
@@ -199,6 +209,19 @@ class CudaRuntime final : public Runtime {
   void reset_peak() override { peak_.store(in_use(), std::memory_order_relaxed); }
 
  private:
+  void* take(const On& on, std::size_t bytes) {
+    void* block = nullptr;
+    const cudaError_t status = cudaMallocAsync(&block, std::max<std::size_t>(bytes, 1), on.main_stream());
+    if (status == cudaErrorMemoryAllocation) refuse(on, bytes);
+    ok(status, on.op());
+    const std::size_t now = in_use_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    for (std::size_t top = peak(); now > top && !peak_.compare_exchange_weak(top, now, std::memory_order_relaxed);) {}
+    return block;
+  }
+  void give_back(const On& on, void* block, std::size_t bytes) {
+    in_use_.fetch_sub(bytes, std::memory_order_relaxed);
+    (void)cudaFreeAsync(block, on.main_stream());
+  }
   /// What `later` does from now on comes after what `first` has been given so far.
   static void await(Device first, Device later) {
     const On before(first, "copy");
@@ -221,6 +244,7 @@ class CudaRuntime final : public Runtime {
   }
 
   Staging staging_;
+  GraphMemory graphs_;
   std::atomic<std::size_t> in_use_{0}, peak_{0};
 };
 

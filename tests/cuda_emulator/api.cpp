@@ -45,6 +45,10 @@ constexpr Name names[] = {
     {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", nullptr},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
 const Name& name_of(cudaError_t status) {
@@ -150,6 +154,7 @@ cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t s) {
   *p = nullptr;
   if (bytes == 0) return finish(cudaSuccess);
   CUstream_st& stream = stream_of(s);
+  if (stream.break_capture()) return finish(cudaErrorStreamCaptureUnsupported);
   *p = allocate(stream.device, bytes);
   if (*p == nullptr) {
     stream.wait();  // for what is being given back
@@ -161,6 +166,7 @@ cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
   if (p == nullptr) return finish(cudaSuccess);
   const auto block = find(p);
   if (!block || block->data != p) return finish(cudaErrorInvalidValue);
+  if (stream_of(stream).break_capture()) return finish(cudaErrorStreamCaptureUnsupported);
   enqueue(stream, [p] { give_back(p); });
   return finish(cudaSuccess);
 }
@@ -210,6 +216,8 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   const bool from_device =
       guess ? find(from).has_value() : kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
   if (!suits(to, bytes, to_device) || !suits(from, bytes, from_device)) return cudaErrorInvalidValue;
+  const bool pageable = (!to_device && !find_host(to)) || (!from_device && !find_host(from));
+  if (pageable && stream.break_capture()) return cudaErrorStreamCaptureUnsupported;
   if (!from_device && !find_host(from) && settings().async) {  // pageable: CUDA takes it away before it returns
     std::vector<char> taken(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
     stream.enqueue([to, taken = std::move(taken)] { std::memcpy(to, taken.data(), taken.size()); });

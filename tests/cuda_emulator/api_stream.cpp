@@ -56,13 +56,16 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return finish(cudaSuccess);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream_of(stream).break_capture()) return finish(cudaErrorStreamCaptureUnsupported);
   stream_of(stream).wait();
   return finish(cudaSuccess);
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (stream_of(stream).break_capture()) return finish(cudaErrorStreamCaptureUnsupported);
   return finish(stream_of(stream).busy() ? cudaErrorNotReady : cudaSuccess);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (stream_of(stream).break_capture()) return finish(cudaErrorStreamCaptureUnsupported);
   if (const auto mark = last_of(event)) enqueue(stream, [mark] { mark->await(); });
   return finish(cudaSuccess);
 }
@@ -93,6 +96,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (device_of(stream) != event->device) return finish(cudaErrorInvalidResourceHandle);
+  if (stream_of(stream).break_capture()) return finish(cudaErrorStreamCaptureUnsupported);
   auto mark = std::make_shared<Mark>();
   {
     std::lock_guard lock(event->mutex);

@@ -156,6 +156,7 @@ cudaError_t launch(const cudaLaunchConfig_t& c, std::function<void()> thread) {
 }  // namespace emulator
 
 void CUstream_st::enqueue(std::function<void()> work) {
+  if (capture_) return capture_->noted.push_back(std::move(work));
   if (!emulator::settings().async) {
     std::lock_guard lock(order_);
     return emulator::run(work);
@@ -184,4 +185,21 @@ void CUstream_st::wait() {
 bool CUstream_st::busy() {
   std::lock_guard lock(mutex_);
   return !queue_.empty();
+}
+
+cudaError_t CUstream_st::begin_capture() {
+  if (capture_) return cudaErrorInvalidValue;
+  capture_ = std::make_unique<Capture>();
+  return cudaSuccess;
+}
+cudaError_t CUstream_st::end_capture(std::vector<std::function<void()>>& noted) {
+  const auto capture = std::exchange(capture_, nullptr);
+  if (!capture) return cudaErrorInvalidValue;
+  if (capture->broken) return cudaErrorStreamCaptureInvalidated;
+  noted = std::move(capture->noted);
+  return cudaSuccess;
+}
+bool CUstream_st::break_capture() {
+  if (capture_) capture_->broken = true;
+  return capture_ != nullptr;
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "emulator/api.h"
 
@@ -48,9 +49,19 @@ struct CUstream_st {
   void wait();  ///< until all that was asked for is done
   bool busy();
 
+  /// From now on work is noted, not done; unless something breaks it, end_capture() tells what.
+  cudaError_t begin_capture();
+  cudaError_t end_capture(std::vector<std::function<void()>>& noted);
+  /// Breaks a capture: true where there is one. For calls that cannot be noted.
+  bool break_capture();
+
   const int device;
 
  private:
+  struct Capture {
+    std::vector<std::function<void()>> noted;
+    bool broken = false;
+  };
   void work_off();
 
   std::recursive_mutex order_;  // held while work is done at once
@@ -58,6 +69,7 @@ struct CUstream_st {
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;
   bool started_ = false;
+  std::unique_ptr<Capture> capture_;  // of the one thread that uses the stream meanwhile
 };
 
 struct CUevent_st {

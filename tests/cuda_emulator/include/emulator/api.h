@@ -19,6 +19,8 @@ enum cudaError_t : int {
   cudaErrorMisalignedAddress = 716,
   cudaErrorLaunchFailure = 719,
   cudaErrorNotSupported = 801,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorUnknown = 999,
 };
 enum cudaMemcpyKind {
@@ -53,6 +55,7 @@ enum cudaMemPoolAttr {
   cudaMemPoolAttrUsedMemCurrent,
   cudaMemPoolAttrUsedMemHigh,
 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
 enum : unsigned {
   cudaStreamDefault = 0,
   cudaStreamNonBlocking = 1,
@@ -69,6 +72,8 @@ enum : unsigned {
 
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
+using cudaGraph_t = struct CUgraph_st*;
+using cudaGraphExec_t = struct CUgraphExec_st*;
 using cudaMemPool_t = struct CUmemPoolHandle_st*;
 struct cudaUUID_t {
   char bytes[16];
@@ -162,3 +167,12 @@ cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t = nullptr);
 cudaError_t cudaEventQuery(cudaEvent_t);
 cudaError_t cudaEventSynchronize(cudaEvent_t);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
+
+// Graphs. What memory is taken and given back, what waits and what is copied from or to pageable memory breaks a capture
+// here, although CUDA knows how to note some of it: the backend keeps all that out of its graphs.
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long flags = 0);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t);
+cudaError_t cudaGraphDestroy(cudaGraph_t);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t);

@@ -1,0 +1,14 @@
+// CUDA graphs: work that is noted by capturing a stream.
+#pragma once
+#include <memory>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/graph_memory.h"
+#include "kernels/runtime.h"
+
+namespace trireme::gpu {
+
+/// memory must outlive it, and its blocks be released by way of the runtime.
+std::unique_ptr<DeviceGraph> make_graph(Device, GraphMemory& memory);
+
+}  // namespace trireme::gpu
