@@ -8,6 +8,7 @@
 #include "framework/trace.h"
 #include "kernels/elementwise.h"
 #include "kernels/named_range.h"
+#include "kernels/runtime.h"
 
 namespace trireme {
 namespace {
@@ -66,6 +67,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void visit(const std::shared_ptr<Node>& node);
   void process(int at);
   void run_half(int at, const BackwardFn& half, const Tensor& dy, bool last);
+  void compute_half(int at, const BackwardFn& half, const Tensor& dy);
+  void settle(int at, bool last);
   void run_deferred(int at, const BackwardFn& half, const Tensor& dy);
   void contribute(int at, Tensor gradient);
   Gradients::Target target(int at);
@@ -167,24 +170,37 @@ void Session::process(int at) {
   node.inputs.clear();  // entries_ holds them
   const Tensor dy = std::exchange(e.grad, {});
   if (!dy) return run_half(at, {}, dy, true);
-  const bool two = backward.weights != nullptr;
+  const bool two = backward.weights != nullptr, at_once = deferred_ == nullptr || walked_;
+  if (two && at_once && backward.inputs && node.device.kind != DeviceKind::cpu) {
+    runtime(node.device.kind)
+        .beside(
+            node.device, [&] { compute_half(at, backward.inputs, dy); },
+            [&] { compute_half(at, backward.weights, dy); });
+    return settle(at, true);
+  }
   if (backward.inputs || !two) run_half(at, backward.inputs, dy, !two);
   backward.inputs = nullptr;  // frees what it captured
   if (!two) return;
   const auto edges = std::span(edges_).subspan(static_cast<std::size_t>(e.first), static_cast<std::size_t>(e.edges));
   if (std::none_of(edges.begin(), edges.end(), [](int edge) { return edge >= 0; })) return;
-  if (deferred_ == nullptr || walked_) return run_half(at, backward.weights, dy, true);
+  if (at_once) return run_half(at, backward.weights, dy, true);
   deferred_->push(
       [self = shared_from_this(), at, dy, half = std::move(backward.weights)] { self->run_deferred(at, half, dy); });
 }
 
-/// Runs one half and settles the edges it gave gradients to; the last half settles the rest too.
 void Session::run_half(int at, const BackwardFn& half, const Tensor& dy, bool last) {
-  if (half) {
-    const NamedRange range(entries_[static_cast<std::size_t>(at)].node->place);
-    Half gradients(*this, at);
-    half(dy, gradients);
-  }
+  compute_half(at, half, dy);
+  settle(at, last);
+}
+void Session::compute_half(int at, const BackwardFn& half, const Tensor& dy) {
+  if (!half) return;
+  const NamedRange range(entries_[static_cast<std::size_t>(at)].node->place);
+  Half gradients(*this, at);
+  half(dy, gradients);
+}
+
+/// Settles the edges that halves gave gradients to; after the last half, the rest too.
+void Session::settle(int at, bool last) {
   const Entry& e = entries_[static_cast<std::size_t>(at)];
   for (int k = e.first; k < e.first + e.edges; ++k) {
     int& edge = edges_[static_cast<std::size_t>(k)];

@@ -38,6 +38,12 @@ class Runtime {
   virtual void synchronize(Device device) = 0;
   /// Seconds that the device takes for what work() starts on it, by itself: all that came before is done first.
   virtual double timed(Device, const std::function<void()>& work);
+  /// Both, one after the other or at once: neither writes what the other reads or writes, and what they release, the
+  /// other does not use.
+  virtual void beside(Device, const std::function<void()>& first, const std::function<void()>& second) {
+    first();
+    second();
+  }
   /// Null: this kind of device has no graphs.
   virtual std::unique_ptr<DeviceGraph> make_graph(Device) { return nullptr; }
   /// Gives the memory behind part of a block back until it is written again, as far as the machine can. Its contents

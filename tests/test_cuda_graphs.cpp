@@ -1,4 +1,6 @@
 // Steps that are replayed as CUDA graphs beside those whose kernels are started one by one: the same bits.
+#include <set>
+
 #include "framework/init.h"
 #include "framework/on.h"
 #include "framework/pass.h"
@@ -118,6 +120,31 @@ TEST_CASE("a replayed step refuses a loss that is not finite, and leaves the wei
   step.record(true);
   (void)step(batch->x, batch->y);
   CHECK(!step.replayed());
+}
+
+TEST_CASE("what is noted beside something shares no memory with it") {
+  if (no_device()) return;
+  Runtime& device = runtime(DeviceKind::cuda);
+  const Tensor x = Tensor::full({1000}, 2, DType::f32, cuda());
+  Tensor left, right, after;
+  std::set<const void*> blocks;
+  const auto twice = [&](Tensor& out) {
+    return [&] {
+      const Tensor between = x + x;  // released while the other side may be running
+      blocks.insert(between.view().data);
+      out = between * x;
+      blocks.insert(out.view().data);
+    };
+  };
+  auto graph = device.make_graph(cuda());
+  graph->begin();
+  device.beside(cuda(), twice(left), twice(right));
+  CHECK(blocks.size() == 4);
+  after = left + right;
+  CHECK(blocks.contains(after.view().data));  // from here on it is free
+  graph->end();
+  graph->start(0);
+  CHECK(after.to_vector() == Values(1000, 16));
 }
 
 TEST_CASE("what cannot be noted says so, and a graph's blocks outlive it") {

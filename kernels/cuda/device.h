@@ -41,10 +41,12 @@ class On {
 /// A graph that this thread notes work for.
 struct Capture {
   Device device;
-  cudaStream_t stream;
+  cudaStream_t stream, side;  ///< what work is noted by, and what may be noted beside it
   int graph;
   /// Blocks that are not the graph's and were given back meanwhile, with their sizes: it may have noted their use.
   std::vector<std::pair<void*, std::size_t>> released = {};
+  bool forked = false;  ///< work for both streams is being noted: nothing is given back until they have met
+  std::vector<std::pair<void*, std::size_t>> held = {};
 };
 /// Of this device and thread; null: there is none.
 Capture* capture(Device);

@@ -1,6 +1,7 @@
 #include "kernels/cuda/graph.h"
 
 #include <optional>
+#include <utility>
 
 namespace trireme::gpu {
 namespace {
@@ -11,7 +12,7 @@ class CudaGraph final : public DeviceGraph {
  public:
   CudaGraph(Device device, GraphMemory& memory) : device_(device), memory_(memory), number_(memory.add()) {
     const On on(device, op);
-    ok(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), op);
+    for (cudaStream_t* stream : {&stream_, &side_}) ok(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), op);
   }
   ~CudaGraph() override {
     try {
@@ -21,7 +22,7 @@ class CudaGraph final : public DeviceGraph {
       leave();
       (void)cudaStreamSynchronize(on.stream());  // a part may be running
       for (cudaGraphExec_t part : parts_) (void)cudaGraphExecDestroy(part);
-      (void)cudaStreamDestroy(stream_);
+      for (cudaStream_t stream : {stream_, side_}) (void)cudaStreamDestroy(stream);
       (void)cudaGetLastError();
       for (const auto& [block, bytes] : released_) runtime(DeviceKind::cuda).release(block, bytes, device_);
       std::vector<GraphMemory::Segment> unused;
@@ -36,7 +37,7 @@ class CudaGraph final : public DeviceGraph {
     check(!capture(device_), op, "another one is being noted");
     // Relaxed: getting memory by way of the other stream is no fault.
     ok(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), op);
-    capture_.emplace(Capture{device_, stream_, number_});
+    capture_.emplace(Capture{device_, stream_, side_, number_});
     set_capture(&*capture_);
   }
 
@@ -63,20 +64,55 @@ class CudaGraph final : public DeviceGraph {
   void leave() {
     if (!capture_) return;
     set_capture(nullptr);
-    released_.insert(released_.end(), capture_->released.begin(), capture_->released.end());
+    for (const auto& blocks : {capture_->released, capture_->held})
+      released_.insert(released_.end(), blocks.begin(), blocks.end());
     capture_.reset();
   }
 
   Device device_;
   GraphMemory& memory_;
   int number_;
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_ = nullptr, side_ = nullptr;
   std::optional<Capture> capture_;
   std::vector<std::pair<void*, std::size_t>> released_;
   std::vector<cudaGraphExec_t> parts_;
 };
 
+/// What later gets from now on comes after what first was given so far.
+void follow(cudaStream_t first, cudaStream_t later) {
+  cudaEvent_t event = nullptr;
+  ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), op);
+  ok(cudaEventRecord(event, first), op);
+  ok(cudaStreamWaitEvent(later, event), op);
+  ok(cudaEventDestroy(event), op);
+}
+
+/// While it lives, work goes to the side.
+class OnSide {
+ public:
+  explicit OnSide(Capture& c) : capture_(c) { std::swap(c.stream, c.side); }
+  ~OnSide() { std::swap(capture_.stream, capture_.side); }
+  OnSide(const OnSide&) = delete;
+
+ private:
+  Capture& capture_;
+};
+
 }  // namespace
+
+std::vector<std::pair<void*, std::size_t>> note_beside(Capture& c, const std::function<void()>& first,
+                                                       const std::function<void()>& second) {
+  follow(c.stream, c.side);
+  c.forked = true;
+  {
+    const OnSide side(c);
+    second();
+  }
+  first();
+  follow(c.side, c.stream);
+  c.forked = false;
+  return std::exchange(c.held, {});
+}
 
 std::unique_ptr<DeviceGraph> make_graph(Device device, GraphMemory& memory) {
   return std::make_unique<CudaGraph>(device, memory);

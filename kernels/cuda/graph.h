@@ -11,4 +11,8 @@ namespace trireme::gpu {
 /// memory must outlive it, and its blocks be released by way of the runtime.
 std::unique_ptr<DeviceGraph> make_graph(Device, GraphMemory& memory);
 
+/// Notes second() beside first() (Runtime::beside). Returns the blocks that they gave back, with their sizes.
+std::vector<std::pair<void*, std::size_t>> note_beside(Capture&, const std::function<void()>& first,
+                                                       const std::function<void()>& second);
+
 }  // namespace trireme::gpu

@@ -133,7 +133,9 @@ class CudaRuntime final : public Runtime {
     if (block == nullptr) return;
     try {
       const On on(device, "release");
-      if (std::vector<GraphMemory::Segment> unused; graphs_.give(block, bytes, unused))
+      if (Capture* noted = capture(device); noted && noted->forked)
+        noted->held.emplace_back(block, bytes);
+      else if (std::vector<GraphMemory::Segment> unused; graphs_.give(block, bytes, unused))
         for (const auto& segment : unused) give_back(on, segment.memory, segment.bytes);
       else if (Capture* noted = capture(device))
         noted->released.emplace_back(block, bytes);
@@ -141,6 +143,13 @@ class CudaRuntime final : public Runtime {
         give_back(on, block, bytes);
     } catch (...) {  // the device is gone, and its memory with it
     }
+  }
+
+  /// At once within a graph, where that costs nothing; kernel by kernel the host would have to do more.
+  void beside(Device device, const std::function<void()>& first, const std::function<void()>& second) override {
+    Capture* noted = capture(device);
+    if (!noted || noted->forked) return Runtime::beside(device, first, second);
+    for (const auto& [block, bytes] : note_beside(*noted, first, second)) release(block, bytes, device);
   }
 
   std::unique_ptr<DeviceGraph> make_graph(Device device) override {

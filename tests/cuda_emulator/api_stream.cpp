@@ -27,6 +27,16 @@ std::shared_ptr<Mark> last_of(cudaEvent_t event) {
   std::lock_guard lock(event->mutex);
   return event->last;
 }
+std::shared_ptr<Capture> capture_of(cudaEvent_t event) {
+  std::lock_guard lock(event->mutex);
+  return event->capture;
+}
+/// Who waits for what was only noted would wait for ever.
+bool breaks_capture(cudaEvent_t event) {
+  const auto capture = capture_of(event);
+  if (capture) capture->broken = true;
+  return capture != nullptr;
+}
 
 }  // namespace
 
@@ -65,7 +75,9 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return finish(stream_of(stream).busy() ? cudaErrorNotReady : cudaSuccess);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (stream_of(stream).break_capture()) return finish(cudaErrorStreamCaptureUnsupported);
+  CUstream_st& later = stream_of(stream);
+  if (const auto capture = capture_of(event)) return finish(later.follow(capture, event->from));
+  if (later.break_capture()) return finish(cudaErrorStreamCaptureIsolation);
   if (const auto mark = last_of(event)) enqueue(stream, [mark] { mark->await(); });
   return finish(cudaSuccess);
 }
@@ -96,20 +108,24 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (device_of(stream) != event->device) return finish(cudaErrorInvalidResourceHandle);
-  if (stream_of(stream).break_capture()) return finish(cudaErrorStreamCaptureUnsupported);
   auto mark = std::make_shared<Mark>();
   {
     std::lock_guard lock(event->mutex);
     event->last = mark;
+    event->capture = stream_of(stream).capture();
+    event->from = &stream_of(stream);
+    if (event->capture) return finish(cudaSuccess);
   }
   enqueue(stream, [mark] { mark->reach(); });
   return finish(cudaSuccess);
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (breaks_capture(event)) return finish(cudaErrorStreamCaptureUnsupported);
   const auto mark = last_of(event);
   return finish(!mark || mark->reached() ? cudaSuccess : cudaErrorNotReady);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (breaks_capture(event)) return finish(cudaErrorStreamCaptureUnsupported);
   if (const auto mark = last_of(event)) mark->await();
   return finish(cudaSuccess);
 }

@@ -156,7 +156,10 @@ cudaError_t launch(const cudaLaunchConfig_t& c, std::function<void()> thread) {
 }  // namespace emulator
 
 void CUstream_st::enqueue(std::function<void()> work) {
-  if (capture_) return capture_->noted.push_back(std::move(work));
+  if (capture_) {
+    if (capture_->origin != this) capture_->open.insert(this);
+    return capture_->noted.push_back(std::move(work));
+  }
   if (!emulator::settings().async) {
     std::lock_guard lock(order_);
     return emulator::run(work);
@@ -189,17 +192,32 @@ bool CUstream_st::busy() {
 
 cudaError_t CUstream_st::begin_capture() {
   if (capture_) return cudaErrorInvalidValue;
-  capture_ = std::make_unique<Capture>();
+  capture_ = std::make_shared<emulator::Capture>(emulator::Capture{this});
   return cudaSuccess;
 }
 cudaError_t CUstream_st::end_capture(std::vector<std::function<void()>>& noted) {
+  if (!capture_ || capture_->origin != this) return cudaErrorInvalidValue;
   const auto capture = std::exchange(capture_, nullptr);
-  if (!capture) return cudaErrorInvalidValue;
+  for (CUstream_st* stream : capture->joined) stream->capture_ = nullptr;
   if (capture->broken) return cudaErrorStreamCaptureInvalidated;
+  if (!capture->open.empty()) return cudaErrorStreamCaptureUnjoined;
   noted = std::move(capture->noted);
   return cudaSuccess;
 }
 bool CUstream_st::break_capture() {
   if (capture_) capture_->broken = true;
   return capture_ != nullptr;
+}
+cudaError_t CUstream_st::follow(const std::shared_ptr<emulator::Capture>& capture, CUstream_st* from) {
+  if (capture_ && capture_ != capture) {
+    capture_->broken = true;
+    return cudaErrorStreamCaptureIsolation;
+  }
+  if (!capture_) {
+    capture_ = capture;
+    capture->joined.insert(this);
+  }
+  if (from != this) capture->open.erase(from);
+  if (this != capture->origin) capture->open.insert(this);
+  return cudaSuccess;
 }

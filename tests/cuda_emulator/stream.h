@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,14 @@ class Mark {
   std::condition_variable changed_;
   bool reached_ = false;
   std::chrono::steady_clock::time_point when_;
+};
+
+/// What streams note in the place of doing it: in the order of the calls, which no order of the streams contradicts.
+struct Capture {
+  CUstream_st* origin;
+  std::vector<std::function<void()>> noted = {};
+  std::set<CUstream_st*> joined = {}, open = {};  ///< by events; of them, those with work that nobody came back to
+  bool broken = false;
 };
 
 /// The stream that s stands for: the null stream is one of the current device.
@@ -54,14 +63,13 @@ struct CUstream_st {
   cudaError_t end_capture(std::vector<std::function<void()>>& noted);
   /// Breaks a capture: true where there is one. For calls that cannot be noted.
   bool break_capture();
+  /// Comes after what `from` had noted: joins its capture, or brings it back to this stream.
+  cudaError_t follow(const std::shared_ptr<emulator::Capture>& capture, CUstream_st* from);
+  const std::shared_ptr<emulator::Capture>& capture() const { return capture_; }
 
   const int device;
 
  private:
-  struct Capture {
-    std::vector<std::function<void()>> noted;
-    bool broken = false;
-  };
   void work_off();
 
   std::recursive_mutex order_;  // held while work is done at once
@@ -69,7 +77,7 @@ struct CUstream_st {
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;
   bool started_ = false;
-  std::unique_ptr<Capture> capture_;  // of the one thread that uses the stream meanwhile
+  std::shared_ptr<emulator::Capture> capture_;  // of the one thread that uses the stream meanwhile
 };
 
 struct CUevent_st {
@@ -78,4 +86,6 @@ struct CUevent_st {
   const unsigned flags;
   std::mutex mutex;
   std::shared_ptr<emulator::Mark> last;  ///< null: never recorded, which counts as reached
+  std::shared_ptr<emulator::Capture> capture;  ///< that it was recorded in last; null: in none
+  CUstream_st* from = nullptr;                 ///< of the capture
 };

@@ -21,6 +21,8 @@ enum cudaError_t : int {
   cudaErrorNotSupported = 801,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorStreamCaptureIsolation = 905,
   cudaErrorUnknown = 999,
 };
 enum cudaMemcpyKind {
