@@ -1,6 +1,6 @@
 // Times training steps or inference on a GPU, on one batch that stays there, and prints one JSON line: for bench/gpu.
 //   gpu_step [--model resnet50|mnist_cnn] [--mode train|infer] [--dtype f32|tf32|bf16|f16] [--batch B] [--steps N]
-//   [--runs R] [--warmup W] [--size PX] [--graphs true|false]
+//   [--runs R] [--warmup W] [--size PX] [--graphs true|false] [--repeatable true|false]
 // A run is N steps without a word to the host, then one wait: R of them are timed.
 #include <algorithm>
 #include <chrono>

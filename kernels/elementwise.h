@@ -48,8 +48,8 @@ struct Normalize {
   using Fn = void(View y, View x, View scale, View shift);
 };
 /// Inverted dropout: y = x / (1 - p) where kept, else 0. Element n of sample s is kept when
-/// uniform(Philox{key()}(s, n / 4)[n % 4]) >= p. Row r of x, of x.shape[0], holds elements first[r], first[r] + 1, ... of
-/// sample[r] (i64 [rows] both; none: r, and 0). Backward is the same call on dy.
+/// uniform(Philox{key()}(s, n / 4)[n % 4]) >= p. Row r of x, of x.shape[0], holds elements first[r], first[r] + 1, ...
+/// of sample[r] (i64 [rows] both; none: r, and 0). Backward is the same call on dy.
 struct Dropout {
   static constexpr char name[] = "dropout";
   using Fn = void(View y, View x, View sample, View first, double p, MaskKey key);

@@ -136,7 +136,8 @@ class Trainer {
       return loss(logits, labels);
     };
   }
-  /// A step, and its answers on their way to the host. One that is replayed writes those of the step that was noted anew.
+  /// A step, and its answers on their way to the host. One that is replayed writes those of the step that was noted
+  /// anew.
   std::pair<Reading, std::vector<std::pair<Reading, Reading>>> step(const Batch& batch) {
     auto before = std::exchange(answers_, {});
     Reading loss((*step_)(batch.x, batch.y));
@@ -367,8 +368,8 @@ class Trainer {
   std::optional<Step> step_;
   Cursor cursor_;
   std::string saved_;
-  std::vector<std::string> started_;                  // tensors that config_.weights does not fit
-  Index train_correct_ = 0;                           // of this rank's rows in this epoch
+  std::vector<std::string> started_;                // tensors that config_.weights does not fit
+  Index train_correct_ = 0;                         // of this rank's rows in this epoch
   std::vector<std::pair<Tensor, Tensor>> answers_;  // likeliest classes and labels of the step at hand
   double train_loss_ = 0, train_top1_ = 0, images_per_s_ = 0, wait_share_ = 0;
   bool shown_ = false;

@@ -59,8 +59,7 @@ struct Row {
 
 template <class T>
 void forward_rows(Index begin, Index end, const View& y, const View& index, const View& x, const View& bias,
-                  const View& sample, const PoolShape& s, const std::vector<Index>& offset, double p,
-                  MaskKey key) {
+                  const View& sample, const PoolShape& s, const std::vector<Index>& offset, double p, MaskKey key) {
   using A = Accumulator<T>;
   const Index width = s.out[2] * s.channels, channels = s.channels;
   const Index run = (width + 6) / 4;  // Philox counters that cover a row wherever it begins

@@ -27,11 +27,11 @@ class On {
   std::string_view op() const { return op_; }
   Device device() const { return {DeviceKind::cuda, index_}; }
   int multiprocessors() const;
-  /// All kernels and copies of a device go to one stream, in the order of their calls; those of a graph that this thread
-  /// notes, to its stream.
+  /// All kernels and copies of a device go to one stream, in the order of their calls; those of a graph that this
+  /// thread notes, to its stream.
   cudaStream_t stream() const;
   cudaStream_t main_stream() const;  ///< not the graph's
-  Fault* fault() const;  ///< address for kernels and for the host
+  Fault* fault() const;              ///< address for kernels and for the host
 
  private:
   int index_;

@@ -1,4 +1,5 @@
-// Where blocks of graphs lie: in segments that nobody else gets while the graph lives, so that what it noted stays true.
+// Where blocks of graphs lie: in segments that nobody else gets while the graph lives, so that what it noted stays
+// true.
 #pragma once
 #include <atomic>
 #include <cstdint>

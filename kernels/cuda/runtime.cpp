@@ -152,9 +152,7 @@ class CudaRuntime final : public Runtime {
     for (const auto& [block, bytes] : note_beside(*noted, first, second)) release(block, bytes, device);
   }
 
-  std::unique_ptr<DeviceGraph> make_graph(Device device) override {
-    return trireme::gpu::make_graph(device, graphs_);
-  }
+  std::unique_ptr<DeviceGraph> make_graph(Device device) override { return trireme::gpu::make_graph(device, graphs_); }
 
   void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes) override {
     if (bytes == 0) return;

@@ -57,7 +57,11 @@ enum cudaMemPoolAttr {
   cudaMemPoolAttrUsedMemCurrent,
   cudaMemPoolAttrUsedMemHigh,
 };
-enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal,
+  cudaStreamCaptureModeThreadLocal,
+  cudaStreamCaptureModeRelaxed
+};
 enum : unsigned {
   cudaStreamDefault = 0,
   cudaStreamNonBlocking = 1,
@@ -170,8 +174,8 @@ cudaError_t cudaEventQuery(cudaEvent_t);
 cudaError_t cudaEventSynchronize(cudaEvent_t);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
 
-// Graphs. What memory is taken and given back, what waits and what is copied from or to pageable memory breaks a capture
-// here, although CUDA knows how to note some of it: the backend keeps all that out of its graphs.
+// Graphs. What memory is taken and given back, what waits and what is copied from or to pageable memory breaks a
+// capture here, although CUDA knows how to note some of it: the backend keeps all that out of its graphs.
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long flags = 0);
