@@ -281,8 +281,8 @@ bool Step::Impl::note(const Pass& pass) {
     executor->compute(graph->x(), graph->y(), [&](const Tensor& share) { graph->begin_backward(share.clone()); });
     graph->end();
     return true;
-  } catch (const Error&) {
-    graph->refuse();
+  } catch (const Error& e) {
+    graph->refuse(e.what());
     parameters.clear_grads();
     return false;
   }
@@ -412,6 +412,7 @@ bool Step::divided() const {
   return std::any_of(entries.begin(), entries.end(), [](const Parameters::Entry& e) { return is_part(e.tensor); });
 }
 bool Step::replayed() const { return impl_->replayed; }
+std::string Step::not_replayed() const { return impl_->graph ? impl_->graph->refusal() : ""; }
 void Step::record(bool on) {
   if (impl_->graph) impl_->graph->drop();
   impl_->recording = on;

@@ -78,6 +78,8 @@ class Step {
 
   /// Whether the last step was replayed (StepOptions::cuda_graphs).
   bool replayed() const;
+  /// Why no step is, although graphs were asked for and would serve; empty: nothing has spoken against it so far.
+  std::string not_replayed() const;
   /// From now on each step's actions are timed, and its memory is counted.
   void record(bool on);
   /// When they ran, on all ranks, in the last step that was recorded. A collective call.

@@ -7,7 +7,7 @@
 namespace trireme {
 
 StepGraph::Way StepGraph::way(const Tensor& x, const Tensor& y, const Pass& pass, double loss_scale) {
-  if (refused_ || !pass.training || x.device() != device_ || y.device() != device_) return Way::start;
+  if (!refusal_.empty() || !pass.training || x.device() != device_ || y.device() != device_) return Way::start;
   const Kind kind{x.shape(), y.shape(), x.dtype(), y.dtype(), pass.global_batch, loss_scale};
   const bool same = last_ == kind;
   if (same) return graph_ ? Way::replay : Way::note;
@@ -57,9 +57,9 @@ void StepGraph::end() {
   written_ = parameters_.written_grads();
 }
 
-void StepGraph::refuse() {
+void StepGraph::refuse(const std::string& why) {
   drop();
-  refused_ = true;
+  refusal_ = why;
 }
 
 void StepGraph::replay(const std::function<void()>& between) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "framework/parameters.h"
@@ -35,7 +36,8 @@ class StepGraph {
   void begin_forward();
   void begin_backward(const Tensor& loss);
   void end();
-  void refuse();
+  void refuse(const std::string& why);
+  const std::string& refusal() const { return refusal_; }  ///< empty: it was not refused
 
   /// Starts it all; between() is called when forward has been started and backward not yet. Gradients count as written.
   void replay(const std::function<void()>& between);
@@ -58,7 +60,7 @@ class StepGraph {
   Parameters& parameters_;
   std::unique_ptr<DeviceGraph> graph_;  // null: nothing is noted
   std::optional<Kind> last_;
-  bool refused_ = false;
+  std::string refusal_;
   Tensor x_, y_, numbers_, loss_;  // numbers: i64 [1 + rows], the step's and the samples'
   std::vector<bool> written_;      // per entry: backward leaves a gradient
 };

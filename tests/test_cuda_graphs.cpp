@@ -18,6 +18,7 @@ namespace {
 struct Run {
   Outcome outcome;
   int replayed = 0;
+  std::string why_not;
 };
 
 Module model_on_device(const std::string& name, const Shape& input) {
@@ -43,6 +44,7 @@ Run train(const std::string& name, const Shape& input, DType dtype, const Recipe
     }
     step.gather();
   }
+  run.why_not = step.not_replayed();
   run.outcome = outcome(world, losses, step.parameters());
   return run;
 }
@@ -71,6 +73,7 @@ TEST_CASE("replayed steps are those that are started kernel by kernel, bit for b
     options.cuda_graphs = true;
     const Run replayed = train(model, input, dtype, recipe, options);
     CHECK(started.replayed == 0);
+    CHECK(replayed.why_not.empty());
     CHECK(replayed.replayed == 8);  // of five alike the first is started
     CHECK(replayed.outcome.losses == started.outcome.losses);
     CHECK(replayed.outcome.weights == started.outcome.weights);
@@ -93,6 +96,7 @@ TEST_CASE("a step that cannot be noted is started, and so are all after it") {
   options.cuda_graphs = true;
   const Run same = train("mnist_cnn", {28, 28, 1}, DType::f32, Sgd{.lr = 0.01}, options, reads);
   CHECK(same.replayed == 0);
+  CHECK(same.why_not.find("noting work for a CUDA graph") != std::string::npos);
   CHECK(seen == once);
   CHECK(same.outcome.losses == started.outcome.losses);
   CHECK(same.outcome.weights == started.outcome.weights);

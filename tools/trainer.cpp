@@ -283,6 +283,8 @@ class Trainer {
       inject_fault(config_.run.fault, world_, cursor_.step + 1);
       const double rate = step_->optimizer().rate();
       auto [loss, answers] = step(batch);
+      if (const std::string why = step_->not_replayed(); !why.empty() && !std::exchange(told_, true))
+        console_.log("no CUDA graphs: " + why);
       ++cursor_.step, ++cursor_.batch;
       settle();
       done.push_back({std::move(loss), std::move(answers), rate, batch.global, cursor_.step, cursor_.batch});
@@ -372,7 +374,7 @@ class Trainer {
   Index train_correct_ = 0;                         // of this rank's rows in this epoch
   std::vector<std::pair<Tensor, Tensor>> answers_;  // likeliest classes and labels of the step at hand
   double train_loss_ = 0, train_top1_ = 0, images_per_s_ = 0, wait_share_ = 0;
-  bool shown_ = false;
+  bool shown_ = false, told_ = false;
 };
 
 }  // namespace
