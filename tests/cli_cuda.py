@@ -70,6 +70,17 @@ class OnDevices(unittest.TestCase):
         all_contracts, on_cuda = re.search(r"kernels +(\d+) contracts.* (\d+) with a CUDA kernel", out).groups()
         self.assertEqual(all_contracts, on_cuda)
 
+    def test_what_does_not_fit_gets_one_line(self):
+        for why, setting in {"the driver knows CUDA 12.4, this build wants 13.0: update the driver": {"TRIREME_EMULATOR_DRIVER": "12040"},
+                             "no NVIDIA driver is loaded": {"TRIREME_EMULATOR_DRIVER": "0"},
+                             "the driver sees no GPU (CUDA_VISIBLE_DEVICES may hide it)": {"TRIREME_EMULATOR_DEVICES": "0"},
+                             "Emulated GPU (sm_75) is too old: sm_80 is needed": {"TRIREME_EMULATOR_CARD": "75"}}.items():
+            self.assertIn(f"no GPU to use: {why}", run("info", **setting)[1])
+            code, _, err = run("train", *tiny, "--device", "cuda", **setting)
+            self.assertNotEqual(code, 0)
+            self.assertEqual(len(err.strip().splitlines()), 1, err)
+            self.assertIn(why, err)
+
     def test_trains_what_the_cpu_trains(self):
         cpu = self.loss(self.train("cpu", "--device", "cpu"))
         on_gpu = self.train("gpu", "--device", "cuda:1")

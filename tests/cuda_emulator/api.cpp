@@ -17,7 +17,7 @@ using namespace emulator;
 namespace {
 
 constexpr int version = 13000, multiprocessors = 4, warp_threads = 32, block_threads = 1024, resident_threads = 2048;
-constexpr int major = 9, minor = 0, l2_bytes = 4 << 20;
+constexpr int l2_bytes = 4 << 20;
 constexpr std::size_t shared_bytes = 48 << 10, shared_optin = 227 << 10, shared_all = 228 << 10;
 
 thread_local cudaError_t last = cudaSuccess;
@@ -75,7 +75,7 @@ cudaError_t cudaGetLastError() { return std::exchange(last, cudaSuccess); }
 cudaError_t cudaPeekAtLastError() { return last; }
 
 cudaError_t cudaDriverGetVersion(int* v) {
-  *v = version;
+  *v = settings().driver;
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* v) {
@@ -83,7 +83,9 @@ cudaError_t cudaRuntimeGetVersion(int* v) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = settings().devices;
+  const bool old = settings().driver / 1000 < version / 1000;
+  *count = old ? 0 : settings().devices;
+  if (old) return finish(cudaErrorInsufficientDriver);
   return finish(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 cudaError_t cudaSetDevice(int device) {
@@ -111,8 +113,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   p->maxThreadsDim[2] = 64;
   p->maxGridSize[0] = 0x7fffffff;
   p->maxGridSize[1] = p->maxGridSize[2] = 65535;
-  p->major = major;
-  p->minor = minor;
+  p->major = settings().card / 10;
+  p->minor = settings().card % 10;
   p->multiProcessorCount = multiprocessors;
   p->concurrentKernels = 1;
   p->pciDeviceID = device + 1;
@@ -132,8 +134,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrL2CacheSize: *value = l2_bytes; break;
     case cudaDevAttrMaxThreadsPerMultiProcessor: *value = resident_threads; break;
     case cudaDevAttrUnifiedAddressing: *value = 1; break;
-    case cudaDevAttrComputeCapabilityMajor: *value = major; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = minor; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = settings().card / 10; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = settings().card % 10; break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = shared_all; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = shared_optin; break;
     case cudaDevAttrMemoryPoolsSupported: *value = 1; break;

@@ -14,7 +14,9 @@ struct Settings {
   Order order;
   bool fence = true;  ///< keep the host from device memory, where the processor can
   bool async = false;
-  bool alone = true;  ///< cuDNN has engines for a forward convolution with no step behind it
+  int driver = 13000;  ///< the CUDA that the driver knows, as CUDA writes it; 0: there is no driver
+  int card = 90;       ///< compute capability, times ten
+  bool alone = true;   ///< cuDNN has engines for a forward convolution with no step behind it
 };
 const Settings& settings();
 /// For tests.

@@ -12,7 +12,8 @@
 // each stream a thread.
 //
 // Environment: TRIREME_EMULATOR_DEVICES (2), TRIREME_EMULATOR_MEMORY (bytes of each device, 4 GiB),
-// TRIREME_EMULATOR_ORDER (forward, backward, shuffled:SEED), TRIREME_EMULATOR_FENCE=0 (the host may touch device
+// TRIREME_EMULATOR_ORDER (forward, backward, shuffled:SEED), TRIREME_EMULATOR_DRIVER (13000: the CUDA it knows; 0: there
+// is none), TRIREME_EMULATOR_CARD (90: its compute capability), TRIREME_EMULATOR_FENCE=0 (the host may touch device
 // memory), TRIREME_EMULATOR_ALONE=0 (cuDNN has engines for a forward convolution only with a step behind it).
 #pragma once
 #include "emulator/api.h"
