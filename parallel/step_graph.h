@@ -18,7 +18,7 @@ class StepGraph {
  public:
   enum class Way { start, note, replay };
 
-  /// What the weights' device is. All that is referred to must outlive it.
+  /// device: where the whole model lies. parameters must outlive the graph.
   StepGraph(Device device, Parameters& parameters) : device_(device), parameters_(parameters) {}
 
   /// How to do a step on such inputs: start its kernels, note it (the step before was like it), or replay it. A step of
