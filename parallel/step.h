@@ -26,8 +26,9 @@ struct StepOptions {
   double loss_scale = 0;
   /// On a CUDA device that has the whole model, with one rank: from the second of steps with equal shapes on, forward
   /// and backward are replayed as CUDA graphs, which spares the host to start each kernel. The host's own code in
-  /// layers and in the loss then runs no more: it may make tensors, which every step writes anew, but read none. What
-  /// it does, and the memory of a step, is kept until gather(), record() or a step of another kind.
+  /// layers and in the loss then runs no more: it may make tensors, which every step writes anew, but read none, and
+  /// what it does must be the same in every step. After gather(), record() or a step of another kind steps are noted
+  /// anew; until then the memory of one is kept.
   bool cuda_graphs = false;
   bool refuse_unsound = true;  ///< false: run a plan that check() finds faults in, to see what it does
   /// Mesh axes that the model's own layers use (those split over ranks); its ranks get the same rows.
