@@ -171,7 +171,7 @@ void Session::process(int at) {
   const Tensor dy = std::exchange(e.grad, {});
   if (!dy) return run_half(at, {}, dy, true);
   const bool two = backward.weights != nullptr, at_once = deferred_ == nullptr || walked_;
-  if (two && at_once && backward.inputs && node.device.kind != DeviceKind::cpu) {
+  if (two && at_once && backward.inputs && node.device.kind != DeviceKind::cpu) {  // which may do both at once
     runtime(node.device.kind)
         .beside(
             node.device, [&] { compute_half(at, backward.inputs, dy); },

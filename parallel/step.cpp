@@ -131,7 +131,8 @@ struct Step::Impl {
     make_communicators();
     executor = std::make_unique<Executor>(plan, role(), chain, loss, optimizer, mesh);
     optimizer.keep(executor->updated());
-    if (options.cuda_graphs && one_device()) graph.emplace(plan.parts.front().device, parameters);
+    if (options.cuda_graphs && StepGraph::serves(plan, mesh.world()))
+      graph.emplace(plan.parts.front().device, parameters);
     for (auto& a : plan.roles[static_cast<std::size_t>(role())].actions) {
       if (a.verb == Verb::update && !a.peer.axis.empty()) shared.push_back(a);
       drops = drops || a.verb == Verb::drop_values;
@@ -160,16 +161,9 @@ struct Step::Impl {
     if (strategy.norm_group > 1) norm = data.split(data.rank() / strategy.norm_group, data.rank());
   }
 
-  /// Whether nobody but one device takes part in a step.
-  bool one_device() const {
-    const Device device = plan.parts.front().device;
-    return device.kind == DeviceKind::cuda && mesh.world().size() == 1 && plan.roles.size() == 1 && plan.micros == 1 &&
-           std::all_of(plan.parts.begin(), plan.parts.end(), [&](const PartInfo& p) { return p.device == device; });
-  }
   int role() const { return plan.roles.size() > 1 ? mesh.index(plan.role_axis) : 0; }
   Tensor run(const Tensor& x, const Tensor& y);
   void start(const Tensor& x, const Tensor& y);
-  bool note(const Pass& pass);
   void replay();
   bool may_update(const Tensor& x);
   void gather();
@@ -246,9 +240,7 @@ Tensor Step::Impl::run(const Tensor& x, const Tensor& y) {
   give_back_others();
   parameters.clear_grads();  // those of a step that was refused
   executor->scale_loss(scale.value());
-  const auto way = graph && !recording ? graph->way(x, y, pass, scale.value()) : StepGraph::Way::start;
-  if (way != StepGraph::Way::start) graph->load(x, y, pass);
-  replayed = way == StepGraph::Way::replay || (way == StepGraph::Way::note && note(pass));
+  replayed = graph && !recording && graph->ready(*executor, x, y, pass, scale.value());
   if (replayed) {
     const PassScope scope(graph->noted_pass(pass));
     replay();
@@ -271,21 +263,6 @@ void Step::Impl::start(const Tensor& x, const Tensor& y) {
           loss_read = Reading(global_loss);  // on its way while backward runs
       },
       [&] { return may_update(x); });
-}
-
-/// False: this step cannot be noted. Nothing has been started either way.
-bool Step::Impl::note(const Pass& pass) {
-  const PassScope scope(graph->noted_pass(pass));
-  try {
-    graph->begin_forward();
-    executor->compute(graph->x(), graph->y(), [&](const Tensor& share) { graph->begin_backward(share.clone()); });
-    graph->end();
-    return true;
-  } catch (const Error& e) {
-    graph->refuse(e.what());
-    parameters.clear_grads();
-    return false;
-  }
 }
 
 void Step::Impl::replay() {

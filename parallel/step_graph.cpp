@@ -6,14 +6,22 @@
 
 namespace trireme {
 
-StepGraph::Way StepGraph::way(const Tensor& x, const Tensor& y, const Pass& pass, double loss_scale) {
-  if (!refusal_.empty() || !pass.training || x.device() != device_ || y.device() != device_) return Way::start;
+bool StepGraph::serves(const Plan& plan, const World& world) {
+  const Device device = plan.parts.front().device;
+  return device.kind == DeviceKind::cuda && world.size() == 1 && plan.roles.size() == 1 && plan.micros == 1 &&
+         std::all_of(plan.parts.begin(), plan.parts.end(), [&](const PartInfo& p) { return p.device == device; });
+}
+
+bool StepGraph::ready(Executor& executor, const Tensor& x, const Tensor& y, const Pass& pass, double loss_scale) {
+  if (!refusal_.empty() || !pass.training || x.device() != device_ || y.device() != device_) return false;
   const Kind kind{x.shape(), y.shape(), x.dtype(), y.dtype(), pass.global_batch, loss_scale};
-  const bool same = last_ == kind;
-  if (same) return graph_ ? Way::replay : Way::note;
-  drop();
-  last_ = kind;
-  return Way::start;
+  if (last_ != kind) {
+    drop();
+    last_ = kind;
+    return false;
+  }
+  load(x, y, pass);
+  return graph_ || note(executor, pass);
 }
 
 void StepGraph::load(const Tensor& x, const Tensor& y, const Pass& pass) {
@@ -40,26 +48,26 @@ Pass StepGraph::noted_pass(Pass pass) const {
   return pass;
 }
 
-void StepGraph::begin_forward() {
-  graph_ = runtime(device_.kind).make_graph(device_);
-  check(graph_ != nullptr, "step", "{} has no graphs", device_);
-  graph_->begin();
-}
-
-void StepGraph::begin_backward(const Tensor& loss) {
-  loss_ = loss;
-  graph_->end();
-  graph_->begin();
-}
-
-void StepGraph::end() {
-  graph_->end();
-  written_ = parameters_.written_grads();
-}
-
-void StepGraph::refuse(const std::string& why) {
-  drop();
-  refusal_ = why;
+bool StepGraph::note(Executor& executor, const Pass& pass) {
+  const PassScope scope(noted_pass(pass));
+  try {
+    graph_ = runtime(device_.kind).make_graph(device_);
+    check(graph_ != nullptr, "step", "{} has no graphs", device_);
+    graph_->begin();
+    executor.compute(x_, y_, [this](const Tensor& loss) {
+      loss_ = loss.clone();
+      graph_->end();
+      graph_->begin();
+    });
+    graph_->end();
+    written_ = parameters_.written_grads();
+    return true;
+  } catch (const Error& e) {
+    drop();
+    parameters_.clear_grads();
+    refusal_ = e.what();
+    return false;
+  }
 }
 
 void StepGraph::replay(const std::function<void()>& between) {

@@ -11,33 +11,27 @@
 #include "framework/pass.h"
 #include "framework/tensor.h"
 #include "kernels/runtime.h"
+#include "parallel/executor.h"
 
 namespace trireme {
 
 class StepGraph {
  public:
-  enum class Way { start, note, replay };
+  /// Whether nobody but one device takes part in a step.
+  static bool serves(const Plan& plan, const World& world);
 
   /// device: where the whole model lies. parameters must outlive the graph.
   StepGraph(Device device, Parameters& parameters) : device_(device), parameters_(parameters) {}
 
-  /// How to do a step on such inputs: start its kernels, note it (the step before was like it), or replay it. A step of
-  /// another kind gives up what was noted, and the memory with it.
-  Way way(const Tensor& x, const Tensor& y, const Pass& pass, double loss_scale);
-
-  /// Copies of a step's inputs where the graph reads them, and the pass for its kernels.
-  void load(const Tensor& x, const Tensor& y, const Pass& pass);
-  const Tensor& x() const { return x_; }
-  const Tensor& y() const { return y_; }
+  /// Makes a step on these inputs ready for replay(): copies them to where the graph reads them and, where the step
+  /// before was the first of its kind, notes the executor's. False: its kernels are to be started one by one, for it is
+  /// of another kind than the one before (what was noted is given up, and its memory), or cannot be noted; nothing has
+  /// been started then.
+  bool ready(Executor& executor, const Tensor& x, const Tensor& y, const Pass& pass, double loss_scale);
+  const std::string& refusal() const { return refusal_; }  ///< why steps cannot be noted; empty: they can, so far
+  /// The pass as the graph's kernels see it.
   Pass noted_pass(Pass pass) const;
-
-  // Noting: begin_forward(), forward, begin_backward(loss), backward, end(). Work that cannot be noted throws Error;
-  // nothing has been started then, and after refuse() steps are started kernel by kernel.
-  void begin_forward();
-  void begin_backward(const Tensor& loss);
-  void end();
-  void refuse(const std::string& why);
-  const std::string& refusal() const { return refusal_; }  ///< empty: it was not refused
+  const Tensor& x() const { return x_; }
 
   /// Starts it all; between() is called when forward has been started and backward not yet. Gradients count as written.
   void replay(const std::function<void()>& between);
@@ -55,6 +49,8 @@ class StepGraph {
     double loss_scale;
     bool operator==(const Kind&) const = default;
   };
+  void load(const Tensor& x, const Tensor& y, const Pass& pass);
+  bool note(Executor& executor, const Pass& pass);
 
   Device device_;
   Parameters& parameters_;

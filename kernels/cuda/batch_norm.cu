@@ -80,17 +80,16 @@ struct StoreMoments {
 };
 
 /// m2 is what is left of two sums that may be large: in f64, and not below 0.
-template <class A>
 struct OfSums {
-  A *mean, *m2;
+  float *mean, *m2;
   const float *sums, *squares;
   double rows;
 
   template <int n>
   __device__ void operator()(Count<n>, Index c) const {
     const double sum = sums[c], center = sum / rows, left = squares[c] - sum * center;
-    mean[c] = static_cast<A>(center);
-    m2[c] = static_cast<A>(left < 0 ? 0 : left);
+    mean[c] = static_cast<float>(center);
+    m2[c] = static_cast<float>(left < 0 ? 0 : left);
   }
 };
 
@@ -112,7 +111,7 @@ void moments_of_sums(const On& on, const View& mean, const View& m2, const float
                      Index rows) {
   const Typed<float> center(on, mean, Typed<float>::written), deviations(on, m2, Typed<float>::written);
   each<1>(on, mean.numel(), false,
-          OfSums<float>{center.data(), deviations.data(), sums, squares, static_cast<double>(rows)});
+          OfSums{center.data(), deviations.data(), sums, squares, static_cast<double>(rows)});
   center.store();
   deviations.store();
 }
