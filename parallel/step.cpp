@@ -122,6 +122,7 @@ struct Step::Impl {
     check(strategy.split.one_weird.empty() || plan.roles.size() == 1, "step",
           "one_weird brings the rows of all ranks together, which stages of a pipeline have at different times: leave "
           "one of the two out");
+    everyone = mesh.world().comm().split(0, mesh.world().rank());
     replicas = split_replicas(mesh, layer_axes(options, strategy.split));
     compare_ranks(*replicas, plan,
                   fmt::format("{} {}, optimizer {}, batch norm scope {} by {}, seed {}, clip {}", strategy.name(),
@@ -134,7 +135,7 @@ struct Step::Impl {
     if (options.cuda_graphs && StepGraph::serves(plan, mesh.world()))
       graph.emplace(plan.parts.front().device, parameters);
     for (auto& a : plan.roles[static_cast<std::size_t>(role())].actions) {
-      if (a.verb == Verb::update && !a.peer.axis.empty()) shared.push_back(a);
+      if (a.verb == Verb::update && mesh.size(a.peer.axis) > 1) shared.push_back(a);
       drops = drops || a.verb == Verb::drop_values;
     }
     if (plan.roles.size() > 1) stages = mesh.comm(plan.role_axis).split(0, mesh.index(plan.role_axis));
@@ -188,10 +189,11 @@ struct Step::Impl {
   std::string axis;  // along which ranks have different rows of the batch
   Recorder recorder;
   std::unique_ptr<Executor> executor;
-  std::unique_ptr<Communicator> replicas;    // the ranks of one model
+  std::unique_ptr<Communicator> everyone;    // all ranks
+  std::unique_ptr<Communicator> replicas;    // those of one model
   std::unique_ptr<Communicator> sums, norm;  // null: nobody to sum with
   std::unique_ptr<Communicator> stages;      // along the role axis; null: one role
-  std::vector<Action> shared;                // updates that the ranks along axis share
+  std::vector<Action> shared;                // this role's updates that several ranks share
   bool drops = false;                        // weights of others' shards are not here between their uses
   std::int64_t gathered = -1;                // step of the last gather
   bool whole = true;                         // weights of other stages are here
@@ -296,9 +298,9 @@ void Step::Impl::gather() {
   optimizer.keep({{0, parameters.size()}});
   if ((!stages && shared.empty()) || std::exchange(gathered, optimizer.steps()) == optimizer.steps()) return;
   std::vector<Work> works;
-  for (const Action& update : sums ? shared : std::vector<Action>{}) {
-    const auto give = [&](const Flat& flat) {
-      works.push_back(hand_out(update, *sums, flat.rows(update.slice.begin, update.slice.end)));
+  for (const Action& update : shared) {  // over the update's own axis, which image axes may be joined to
+    const auto give = [&, comm = &mesh.comm(update.peer.axis)](const Flat& flat) {
+      works.push_back(hand_out(update, *comm, flat.rows(update.slice.begin, update.slice.end)));
     };
     if (drops) give(parameters.values());
     for (auto& [name, state] : optimizer.state()) give(state);
@@ -339,13 +341,12 @@ void Step::Impl::gather_stages() {
   for (auto& work : works) work.wait();
 }
 
-/// Of all stages and shards. (Ranks that share the batch without shards hold the same sums.)
+/// Of all stages and shards, wherever they lie: every rank gets the same answer.
 bool Step::Impl::gradients_finite() {
   bool finite = true;
   for (const Slice& s : executor->updated()) finite = std::isfinite(optimizer.grad_norm(s)) && finite;
   const Tensor all = Tensor::full({1}, finite ? 1 : 0, DType::i64);
-  if (sums && !shared.empty()) sums->all_reduce(all, ReduceOp::min).wait();
-  if (stages) stages->all_reduce(all, ReduceOp::min).wait();
+  everyone->all_reduce(all, ReduceOp::min).wait();
   return all.item() == 1;
 }
 
@@ -359,7 +360,7 @@ void Step::Impl::refuse_non_finite(const Tensor& x) {
   }
   gathered = -1;  // what a step has changed so far is not
   gather();
-  auto place = first_non_finite(model, x, sums.get());
+  auto place = first_non_finite(model, x, mesh.world().size() > 1 ? everyone.get() : nullptr);
   fail(fmt::format("step {}", optimizer.steps() + 1), "{}; {}", what,
        place.empty() ? "everything before it is finite" : "first seen in " + place);
 }

@@ -1,0 +1,121 @@
+// Step::gather(): whatever shares the optimizer's work or the weights, and whatever axes the shards lie on, every rank
+// then has the whole weights and the whole optimizer state, to evaluate and to save.
+#include "framework/checkpoint.h"
+#include "tests/temporary.h"
+#include "tests/training.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+namespace {
+
+Module small_cnn() {
+  Module model = Sequential{Conv2d(1, 4, 3), relu, Conv2d(4, 4, 3), relu, MaxPool(2), flatten, Linear(16, 6), relu,
+                            Linear(6, 4)};
+  initialize(model, 1);
+  convert(model, DType::f64);
+  return model;
+}
+Tensor images(int step, Index rows = 12) {
+  std::vector<double> values;
+  for (Index i = 0; i < rows * 64; ++i)
+    values.push_back(static_cast<double>(mix(static_cast<std::uint64_t>(step * 100000 + i)) % 1000) / 500 - 1);
+  return Tensor::of(values, {rows, 8, 8, 1}, DType::f64);
+}
+Tensor labels(Index rows = 12) {
+  std::vector<double> values;
+  for (Index i = 0; i < rows; ++i)
+    values.push_back(static_cast<double>(mix(static_cast<std::uint64_t>(i)) % 4));
+  return Tensor::of(values, {rows}, DType::i64);
+}
+
+struct Gathered {
+  std::vector<double> losses, weights, state, logits;
+  bool agreed = true;
+};
+std::vector<double> all_of(const Optimizer& optimizer) {
+  std::vector<double> all;
+  for (auto& [name, flat] : optimizer.state())
+    for (double v : flat.to_vector()) all.push_back(v);
+  return all;
+}
+
+/// Trains on the mesh, and gathers in between and at the end. Where saved, or where ranks hold parts of the weights, a
+/// serial Step reads what was saved.
+Gathered trained(World& world, const std::string& mesh_text, const std::string& strategy, bool saved = false) {
+  const Recipe recipe = Adam{.lr = 0.01};
+  Mesh mesh(world, parse_mesh(mesh_text));
+  Step step(small_cnn(), cross_entropy, recipe, mesh, parse_strategy(strategy));
+  Gathered g;
+  for (int i = 0; i < 4; ++i) {
+    const auto [begin, end] = share(12, step.shard().rank(), step.shard().size());
+    g.losses.push_back(step(images(i).rows(begin, end), labels().rows(begin, end)).item());
+    if (i == 1) step.gather();
+  }
+  step.gather();
+  {
+    const NoGrad off;
+    const Tensor logits = step.model()(images(9));
+    g.agreed = agree(world, logits);
+    g.logits = logits.to_vector();
+  }
+  if (!saved && !step.divided()) {
+    g.weights = whole_weights(step.parameters());
+    g.state = all_of(step.optimizer());
+    for (auto& [name, flat] : step.optimizer().state()) g.agreed = agree(world, flat.blocks()[0]) && g.agreed;
+    return g;
+  }
+  const Temporary folder;
+  save_checkpoint(folder.path(), step.parameters(), step.optimizer(), {.step = 4}, {.write = world.main()});
+  if (!world.main()) return g;
+  World alone;
+  Step loaded(small_cnn(), cross_entropy, recipe, alone);
+  load_latest(folder.path(), loaded.parameters(), &loaded.optimizer());
+  g.weights = whole_weights(loaded.parameters());
+  g.state = all_of(loaded.optimizer());
+  return g;
+}
+
+struct Layout {
+  std::string mesh, strategy;
+};
+/// In front of what shares the work.
+const std::vector<Layout> layouts = {
+    {"data=2", ""},
+    {"data=4", "data_parallel(first_bucket=37, bucket=101) | "},
+    {"h=2", "spatial | "},
+    {"w=4", "spatial | "},
+    {"h=2,w=2", "spatial | "},
+    {"data=2,h=2", "spatial | data_parallel | "},
+    {"data=2,h=2", "data_parallel(first_bucket=37, bucket=101) | spatial | "},
+    {"tensor=2", "tensor | "},
+    {"data=2,tensor=2", "tensor | data_parallel | "},
+    {"tensor=2,h=2", "tensor | spatial | "},
+    {"pipe=2", "pipeline(micro=2) | "},
+    {"pipe=2,data=2", "pipeline(micro=2) | data_parallel | "},
+    {"pipe=2,h=2", "pipeline(micro=2) | spatial | "},
+    {"pipe=2,tensor=2", "pipeline(micro=2) | tensor | "},
+};
+
+}  // namespace
+
+TEST_CASE("gather() gives every rank the serial run's weights and optimizer state, wherever their shards lie") {
+  const bool judge = !under_mpi() || processes().rank() == 0;
+  World alone;
+  const Gathered want = trained(alone, "data=1", "serial");
+  for (const Layout& layout : layouts)
+    for (const char* sharing : {"zero(1)", "zero(2)", "zero(3)", "central_storage"}) {
+      const int ranks = ranks_of(parse_mesh(layout.mesh));
+      if (under_mpi() && ranks != processes().size()) continue;
+      INFO(layout.mesh << " " << layout.strategy << sharing);
+      const Gathered got = on_ranks(ranks, [&](World& world) {
+        return trained(world, layout.mesh, layout.strategy + sharing, std::string(sharing) == "zero(3)");
+      });
+      CHECK(got.agreed);
+      CHECK(distance(got.losses, want.losses) < 1e-11);
+      CHECK(distance(got.logits, want.logits) < 1e-11);
+      if (!judge) continue;
+      CHECK(distance(got.weights, want.weights) < 1e-11);
+      CHECK(distance(got.state, want.state) < 1e-11);
+    }
+}
