@@ -61,7 +61,12 @@ struct Loader::Impl {
     batches = size / options.batch + (size % options.batch != 0 ? 1 : 0);
     check(options.start_batch >= 0 && options.start_batch <= batches, "loader",
           "start_batch is {}, an epoch has {} batches", options.start_batch, batches);
-    epoch = options.epoch, skip = options.start_batch;
+    check(options.start_sample >= 0 && options.start_sample <= size, "loader",
+          "start_sample is {}, an epoch has {} samples", options.start_sample, size);
+    check(options.start_batch == 0 || options.start_sample == 0, "loader",
+          "start_batch is {} and start_sample is {}: give one of them", options.start_batch, options.start_sample);
+    epoch = options.epoch;
+    skip = options.start_sample > 0 ? options.start_sample : std::min(options.start_batch * options.batch, size);
     // Bytes go to the device and become numbers there; f64's are made on the host, in f64.
     in_bytes = options.device.kind != DeviceKind::cpu && options.dtype != DType::f64;
     read_as = in_bytes ? DType::u8 : options.dtype;
@@ -82,12 +87,12 @@ struct Loader::Impl {
     batch.x = Tensor::empty(read.shape(), options.dtype, options.device);
     launch<kernel::Normalize>(batch.x, read, alpha, shift);
   }
-  /// Reads this rank's share of global batch index.
-  Batch make(const std::vector<std::int64_t>& order, Index of_epoch, Index index) const {
+  /// Reads this rank's share of the global batch that begins at so many samples of the epoch.
+  Batch make(const std::vector<std::int64_t>& order, Index of_epoch, Index begins) const {
     const Draw draw{options.seed, of_epoch};
     Batch batch;
-    batch.index = index;
-    batch.global = std::min(options.batch, size - index * options.batch);
+    batch.index = begins / options.batch;
+    batch.global = std::min(options.batch, size - begins);
     const auto cuts = stretches(batch.global);
     Index rows = 0;
     for (auto& [begin, end] : cuts) {
@@ -99,7 +104,7 @@ struct Loader::Impl {
     batch.x = Tensor::empty(all, read_as);
     batch.y = Tensor::empty({rows}, DType::i64);
     batch.samples = Tensor::empty({rows}, DType::i64);
-    const std::int64_t* ids = order.data() + index * options.batch;
+    const std::int64_t* ids = order.data() + begins;
     std::vector<std::uint8_t> pixels(static_cast<std::size_t>(shape.numel()));
     const Index row_bytes = shape.numel() * size_of(read_as);
     Index row = 0;
@@ -131,7 +136,7 @@ struct Loader::Impl {
   bool in_bytes = false;
   DType read_as = DType::f32;  // the type of x on the host
   Tensor alpha, shift;
-  Index epoch = 0, skip = 0;  // of the next begin()
+  Index epoch = 0, skip = 0;  // of the next begin(); skip: samples
 };
 
 namespace {
@@ -208,10 +213,11 @@ struct Loader::Iterator::State {
   explicit State(std::shared_ptr<Impl> impl) : loader(std::move(impl)), epoch(loader->epoch) {
     const LoaderOptions& o = loader->options;
     auto order = epoch_order(loader->size, o.shuffle, o.seed, epoch);
-    auto make = [impl = loader.get(), order = std::move(order), of = epoch](Index index) {
-      return impl->make(order, of, index);
+    const Index start = std::exchange(loader->skip, 0), left = loader->size - start;
+    auto make = [impl = loader.get(), order = std::move(order), of = epoch, start, size = o.batch](Index k) {
+      return impl->make(order, of, start + k * size);
     };
-    source.emplace(std::move(make), std::exchange(loader->skip, 0), loader->batches, o.workers, o.prefetch);
+    source.emplace(std::move(make), 0, left / o.batch + (left % o.batch != 0 ? 1 : 0), o.workers, o.prefetch);
   }
   bool done() const { return !source; }
   void advance() {

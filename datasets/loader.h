@@ -38,6 +38,7 @@ struct LoaderOptions {
   Device device = cpu();     ///< where x and y are handed out; pixels travel there as bytes
   bool training = true;      ///< Pass::training of the batches
   Index start_batch = 0;     ///< skip this many global batches of the first epoch iterated (resume)
+  Index start_sample = 0;    ///< or so many samples: what is left of the epoch is cut into batches from there
 };
 
 struct Batch {

@@ -179,6 +179,39 @@ TEST_CASE("loader: epochs go on, and an interrupted one is resumed") {
   }
 }
 
+TEST_CASE("loader: the rest of an epoch is cut into batches of another size, each sample once") {
+  const Index size = 22;
+  for (Index batch : {1, 4, 7, 22, 30})
+    for (Index start = 0; start <= size; ++start)
+      for (int workers : {0, 2}) {
+        Loader loader(counting(size), {.batch = batch,
+                                       .shuffle = true,
+                                       .seed = 9,
+                                       .epoch = 1,
+                                       .shard = {1, 2},
+                                       .workers = workers,
+                                       .start_sample = start});
+        Loader other(counting(size),
+                     {.batch = batch, .shuffle = true, .seed = 9, .epoch = 1, .shard = {0, 2}, .start_sample = start});
+        std::vector<std::int64_t> seen;
+        Index last = -1;
+        auto mine = loader.begin();
+        std::vector<std::vector<std::int64_t>> theirs;
+        for (Batch& b : other) theirs.push_back(ids(b.samples));
+        for (std::size_t k = 0; mine != loader.end(); ++mine, ++k) {
+          CHECK(mine->global == std::min(batch, size - start - static_cast<Index>(k) * batch));
+          CHECK(mine->index > last);
+          last = mine->index;
+          REQUIRE(k < theirs.size());
+          for (std::int64_t id : theirs[k]) seen.push_back(id);
+          for (std::int64_t id : ids(mine->samples)) seen.push_back(id);
+        }
+        CHECK(last < loader.batches());
+        const auto order = epoch_order(size, true, 9, 1);
+        CHECK(seen == std::vector(order.begin() + start, order.end()));
+      }
+}
+
 TEST_CASE("loader: leaving a loop does not end the epoch") {
   Loader loader(counting(40), {.batch = 4, .shuffle = true});
   const auto order = epoch_order(40, true, 0, 0);
@@ -312,5 +345,7 @@ TEST_CASE("loader: what cannot be is refused") {
   CHECK_THROWS_WITH(Loader(counting(5), {.workers = -1}), contains("workers is -1"));
   CHECK_THROWS_WITH(Loader(counting(5), {.prefetch = 0}), contains("prefetch is 0"));
   CHECK_THROWS_WITH(Loader(counting(5), {.start_batch = 2}), contains("start_batch is 2, an epoch has 1 batches"));
+  CHECK_THROWS_WITH(Loader(counting(5), {.start_sample = 6}), contains("start_sample is 6, an epoch has 5 samples"));
+  CHECK_THROWS_WITH(Loader(counting(5), {.start_batch = 1, .start_sample = 1}), contains("give one of them"));
   CHECK_THROWS_WITH(Loader(counting(5), {.dtype = DType::i32}), contains("floating type"));
 }
