@@ -3,6 +3,7 @@
 #include "framework/metrics.h"
 #include "framework/ops.h"
 #include "framework/pass.h"
+#include "tools/counts.h"
 #include "tools/recipe.h"
 #include "tools/trainer.h"
 
@@ -22,28 +23,24 @@ Evaluation evaluate(Module& model, Device device, const Dataset& data, const Con
                        .dtype = make_dtype(config),
                        .device = device,
                        .training = false});
-  double loss = 0;
-  Index correct = 0, in_top5 = 0;
+  Counts mine;
   for (Batch& batch : loader) {
     console.progress("evaluate", batch.index, loader.batches(), fmt::format("{} samples", data->size()));
     if (batch.rows() == 0 && !shard) continue;
     Tensor logits = model(batch.x);
-    loss += cross_entropy(logits, batch.y).item() * static_cast<double>(batch.global);
-    correct += count_correct(logits, batch.y);
-    in_top5 += count_in_top(logits, batch.y, 5);
+    mine.loss += cross_entropy(logits, batch.y).item() * static_cast<double>(batch.global);
+    mine.correct += count_correct(logits, batch.y);
+    mine.in_top5 += count_in_top(logits, batch.y, 5);
+    mine.samples += batch.rows();
   }
   console.finish();
-  const std::vector<double> mine{loss, static_cast<double>(correct), static_cast<double>(in_top5)};
-  Tensor sums = Tensor::of(mine, {3}, DType::f64);
-  world.comm().all_reduce(sums).wait();
-  std::vector<double> all = sums.to_vector();
-  if (shard)  // ranks of equal shards counted the same samples
-    for (double& v : all) v /= world.size() / shard->size;
-  return {.correct = static_cast<Index>(all[1]),
-          .in_top5 = static_cast<Index>(all[2]),
-          .samples = data->size(),
+  const Counts all = sum_shares(mine, loader.options().shard.rank, world);
+  check(all.samples == data->size(), "evaluate", "counted {} of the {} samples", all.samples, data->size());
+  return {.correct = all.correct,
+          .in_top5 = all.in_top5,
+          .samples = all.samples,
           .classes = data->classes(),
-          .loss = all[0] / static_cast<double>(data->size())};
+          .loss = all.loss / static_cast<double>(all.samples)};
 }
 
 }  // namespace trireme

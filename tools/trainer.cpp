@@ -19,6 +19,7 @@
 #include "kernels/backend.h"
 #include "kernels/runtime.h"
 #include "parallel/step.h"
+#include "tools/counts.h"
 #include "tools/recipe.h"
 #include "tools/run_dir.h"
 
@@ -168,7 +169,8 @@ class Trainer {
     const double loss = r.loss.item();
     for (auto& [answer, wanted] : r.answers) {
       const std::vector<double> a = answer.values(), b = wanted.values();
-      for (std::size_t row = 0; row < a.size(); ++row) train_correct_ += a[row] == b[row];
+      for (std::size_t row = 0; row < a.size(); ++row) trained_.correct += a[row] == b[row];
+      trained_.samples += std::ssize(a);
     }
     sums.loss += loss * static_cast<double>(r.rows), sums.samples += r.rows;
     images_per_s_ = static_cast<double>(sums.samples) / seconds_since(sums.start);
@@ -276,7 +278,7 @@ class Trainer {
     const auto settle = [&] {
       for (Report& report : std::exchange(done, {})) account(std::move(report), sums, label, loader.batches());
     };
-    train_correct_ = 0;
+    trained_ = {};
     for (Batch& batch : loader) {
       sums.waited += seconds_since(ready);
       show_inputs(batch);
@@ -297,10 +299,11 @@ class Trainer {
     settle();
     console_.finish();
     ++cursor_.epoch, cursor_.batch = 0;
-    Tensor correct = Tensor::scalar(static_cast<double>(train_correct_), DType::f64);
-    world_.comm().all_reduce(correct).wait();
+    const Counts all = sum_shares(trained_, step_->shard().rank(), world_);
+    check(all.samples == sums.samples, "train", "counted the answers of {} of the {} samples", all.samples,
+          sums.samples);
     train_loss_ = sums.samples ? sums.loss / static_cast<double>(sums.samples) : 0;
-    train_top1_ = sums.samples ? 100 * correct.item() / static_cast<double>(sums.samples) : 0;
+    train_top1_ = sums.samples ? 100 * static_cast<double>(all.correct) / static_cast<double>(sums.samples) : 0;
   }
 
   /// The first inputs of a run, in TensorBoard.
@@ -371,7 +374,7 @@ class Trainer {
   Cursor cursor_;
   std::string saved_;
   std::vector<std::string> started_;                // tensors that config_.weights does not fit
-  Index train_correct_ = 0;                         // of this rank's rows in this epoch
+  Counts trained_;                                  // this rank's rows in this epoch
   std::vector<std::pair<Tensor, Tensor>> answers_;  // likeliest classes and labels of the step at hand
   double train_loss_ = 0, train_top1_ = 0, images_per_s_ = 0, wait_share_ = 0;
   bool shown_ = false, told_ = false;
