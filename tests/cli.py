@@ -19,6 +19,8 @@ import unittest
 import zipfile
 import zlib
 
+import unittests
+
 trireme, mpiexec, data = os.environ.get("TRIREME_EXE", sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
 small = ["mlp", "--optim.name", "sgd", "--optim.lr", "0.1", "--optim.schedule", "one_cycle", "--data.limit", "700", "--data.batch", "50", "--epochs", "2"]
 
@@ -377,4 +379,4 @@ class Failures(Case):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=1)
+    unittests.main(sys.argv[4:])

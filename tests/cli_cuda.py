@@ -8,6 +8,8 @@ import sys
 import tempfile
 import unittest
 
+import unittests
+
 trireme, mpiexec = sys.argv[1], sys.argv[2]
 plugin = os.environ.get("TRIREME_CUDA_PLUGIN", "")
 tiny = ["lenet5", "--data", "synthetic", "--data.synthetic_size", "64", "--data.batch", "16", "--run.max_steps", "3"]
@@ -126,4 +128,4 @@ class OnDevices(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=1)
+    unittests.main([])

@@ -10,6 +10,8 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
+import unittests
+
 trireme, mpiexec = os.environ.get("TRIREME_EXE", sys.argv[1]), sys.argv[2]
 
 
@@ -89,4 +91,4 @@ class Verify(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittests.main([])

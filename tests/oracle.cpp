@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <iostream>
 #include <limits>
+
+#include "tests/catch.h"
 
 namespace trireme::test {
 namespace {
-
-bool missing = false;
 
 std::string python(Python which) {
   if (which == Python::oracles) {
@@ -60,8 +60,14 @@ std::pair<std::vector<double>, Shape> read_npy(const std::filesystem::path& path
 
 }  // namespace
 
-bool oracle_missing() { return missing; }
-void note_missing() { missing = true; }
+namespace {
+std::vector<std::string> lacked;
+}
+const std::vector<std::string>& missing() { return lacked; }
+void note_missing(const std::string& what) {
+  if (std::find(lacked.begin(), lacked.end(), what) == lacked.end()) lacked.push_back(what);
+  SUCCEED("skipped: " << what);
+}
 
 std::filesystem::path root() { return TRIREME_ROOT; }
 
@@ -93,9 +99,7 @@ bool Oracle::run(const std::string& script, const std::string& arguments, Python
   const int status = std::system(command.c_str());
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   if (code == 77) {
-    missing = true;
-    std::cerr << "SKIPPED: " << script << " (" << arguments
-              << ") needs Python packages: tools/setup --oracles installs them\n";
+    note_missing(script + " needs Python packages: tools/setup --oracles installs them");
     return false;
   }
   check(code == 0, "oracle", "'{}' ended with {}", command, code);

@@ -9,10 +9,10 @@
 
 namespace trireme::test {
 
-/// True once some oracle could not run for want of its packages: the program then counts as skipped.
-bool oracle_missing();
-/// For tests that look for their oracle themselves.
-void note_missing();
+/// What tests lacked so far, such as an oracle's packages: with anything here the program counts as skipped.
+const std::vector<std::string>& missing();
+/// Of a test, or a part of one, that cannot run: adds to missing() what it lacks, and counts as the test's assertion.
+void note_missing(const std::string& what);
 
 /// Parent of the folder tests/.
 std::filesystem::path root();
@@ -33,8 +33,8 @@ class Oracle {
   void put(const std::string& name, const std::vector<double>& values) const;
   /// Leaves a text file for the script.
   void note(const std::string& name, const std::string& text) const;
-  /// Runs tests/<script> <folder> <arguments>. False, with a line on stderr, when the packages are missing
-  /// (the script ends with 77); throws Error when it fails.
+  /// Runs tests/<script> <folder> <arguments>. False, noted as missing, when the packages are not there (the script
+  /// ends with 77); throws Error when it fails.
   bool run(const std::string& script, const std::string& arguments = "", Python = Python::distribution) const;
   const std::filesystem::path& folder() const { return folder_; }
   /// An array that the script left, flattened.

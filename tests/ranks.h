@@ -10,6 +10,7 @@
 #include "framework/spread.h"
 #include "kernels/backend.h"
 #include "parallel/step.h"
+#include "tests/catch.h"
 
 namespace trireme::test {
 
@@ -21,6 +22,11 @@ inline World& processes() {
   return world;
 }
 inline bool under_mpi() { return processes().size() > 1; }
+/// True under MPI, with the reason on record: for a test, or the rest of one, that has nothing to do there.
+inline bool threads_only(const std::string& why = "it brings its own ranks, as threads") {
+  if (under_mpi()) SUCCEED("not under MPI: " << why);
+  return under_mpi();
+}
 /// Numbers of ranks to test: those asked for, as threads; under MPI only as many as there are processes.
 inline std::vector<int> rank_counts(std::vector<int> asked) {
   return under_mpi() ? std::vector<int>{processes().size()} : asked;

@@ -14,13 +14,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <iostream>
 #include <limits>
 #include <random>
 
 #include "framework/file.h"
 #include "framework/layers.h"
 #include "tests/catch.h"
+#include "tests/oracle.h"
 #include "tests/temporary.h"
 
 using namespace trireme;
@@ -384,8 +384,7 @@ TEST_CASE("a limit on the file size (EFBIG): path, bytes and reason; the checkpo
 TEST_CASE("a full disk (ENOSPC) and a read-only one") {
   test::Temporary folder;
   if (::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=64k") != 0) {
-    std::cerr << "SKIPPED: a full disk (mounting a tmpfs needs root): " << std::strerror(errno) << "\n";
-    return;
+    return test::note_missing(std::string("a full disk (mounting a tmpfs needs root): ") + std::strerror(errno));
   }
   Run run;
   std::string message;
@@ -414,8 +413,7 @@ TEST_CASE("an unwritable directory is named") {
   const bool root = geteuid() == 0;
   ::chmod((folder / "checkpoints").c_str(), 0555);
   ::chmod(folder.path().c_str(), 0555);
-  if (root && seteuid(65534) != 0)
-    std::cerr << "SKIPPED: an unwritable directory, as root that cannot change its user\n";
+  if (root && seteuid(65534) != 0) test::note_missing("an unwritable directory (root that cannot change its user)");
   if (geteuid() != 0) {
     CHECK_THROWS_WITH(run.save(folder.path(), 2), contains(folder / "checkpoints") && contains("Permission denied"));
     CHECK_THROWS_WITH(check_writable(folder.path(), 1), contains("Permission denied"));

@@ -167,6 +167,7 @@ void check_everything(World& world, const Place& place) {
   check_collectives({mesh.comm("data"), r.device}, 17, DType::bf16);
 }
 
+using test::threads_only;
 using test::under_mpi;
 
 void on_ranks(const std::function<void(World&)>& body, std::initializer_list<int> counts = {1, 2, 3, 4}) {
@@ -253,7 +254,7 @@ TEST_CASE("one rank alone") {
 }
 
 TEST_CASE("one rank that cannot join NCCL has all go through the host") {
-  if (under_mpi()) return;
+  if (threads_only()) return;
   const Environment refuses("TRIREME_EMULATOR_NCCL_REFUSES", "1"), timeout("TRIREME_TIMEOUT", "2");
   on_ranks(
       [](World& world) {
@@ -266,7 +267,7 @@ TEST_CASE("one rank that cannot join NCCL has all go through the host") {
 }
 
 TEST_CASE("an error on one rank ends NCCL's operations on all") {
-  if (under_mpi()) return;
+  if (threads_only()) return;
   for (int ranks : {2, 4}) {
     std::atomic<int> ended = 0;
     const auto body = [&](World& world) {
@@ -293,7 +294,7 @@ TEST_CASE("an error on one rank ends NCCL's operations on all") {
 }
 
 TEST_CASE("an operation of NCCL's that lasts too long") {
-  if (under_mpi()) return;
+  if (threads_only()) return;
   const Environment timeout("TRIREME_TIMEOUT", "1");
   std::atomic<bool> over = false;
   std::string first, second;
@@ -320,7 +321,7 @@ TEST_CASE("an operation of NCCL's that lasts too long") {
 }
 
 TEST_CASE("what NCCL finds wrong is told") {
-  if (under_mpi()) return;
+  if (threads_only()) return;
   const auto body = [](World& world) {
     (void)world.use(own(world.rank()));
     const Tensor x = Tensor::of(std::vector<double>(5, 1), {5}).to(own(world.rank()));

@@ -3,20 +3,12 @@
 
 #include "kernels/backend.h"
 #include "tests/device_conv.h"
-#include "tests/oracle.h"
+#include "tests/no_device.h"
 
 using namespace trireme;
 using namespace trireme::test;
 
 namespace {
-
-bool no_device() {
-  const Backend& gpus = open_backend(DeviceKind::cuda);
-  if (gpus.devices > 0) return false;
-  WARN("skipped: " << gpus.absent);
-  note_missing();
-  return true;
-}
 
 /// While it lives, sums may be taken in any order.
 struct AnyOrder {

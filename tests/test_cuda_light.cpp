@@ -22,8 +22,7 @@ constexpr DType all_types[] = {DType::f32, DType::f64, DType::bf16, DType::f16, 
 bool no_device() {
   const Backend& gpus = open_backend(DeviceKind::cuda);
   if (gpus.devices > 0) return false;
-  WARN("skipped: " << gpus.absent);
-  test::note_missing();
+  test::note_missing("no GPU: " + gpus.absent);
   return true;
 }
 

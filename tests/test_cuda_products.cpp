@@ -3,20 +3,12 @@
 #include "kernels/backend.h"
 #include "kernels/matmul.h"
 #include "tests/device_arrays.h"
-#include "tests/oracle.h"
+#include "tests/no_device.h"
 
 using namespace trireme;
 using namespace trireme::test;
 
 namespace {
-
-bool no_device() {
-  const Backend& gpus = open_backend(DeviceKind::cuda);
-  if (gpus.devices > 0) return false;
-  WARN("skipped: " << gpus.absent);
-  note_missing();
-  return true;
-}
 
 /// Of a sum of so many products, in the type it is stored in.
 double rounded_by(DType result, Index terms) { return rounding(result, static_cast<double>(terms)); }

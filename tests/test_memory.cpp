@@ -79,7 +79,7 @@ TEST_CASE("memory is predicted by use: stages divide what they update, micro-bat
 }
 
 TEST_CASE("a stage holds its own weights, gradients and optimizer state only") {
-  if (under_mpi()) return;
+  if (threads_only()) return;
   const auto model = [] {
     return Sequential{flatten, Linear(256, 512), relu, Linear(512, 512), relu, Linear(512, 256), relu, Linear(256, 5)};
   };
@@ -93,7 +93,7 @@ TEST_CASE("a stage holds its own weights, gradients and optimizer state only") {
 }
 
 TEST_CASE("halos are counted as predicted") {
-  if (under_mpi()) return;
+  if (threads_only()) return;
   for (const auto& [mesh, strategy] : {std::pair<std::string, Strategy>{"h=2", spatial({"h"})},
                                        {"h=3", spatial({"h"})},
                                        {"h=2,w=2", spatial({"h", "w"})}}) {

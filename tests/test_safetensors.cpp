@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <iostream>
 #include <limits>
 #include <random>
 #include <sstream>
@@ -260,9 +259,7 @@ TEST_CASE("the reference implementation reads our files, writes the same bytes, 
                         (test::root() / "tests" / "safetensors_oracle.py").string() + " " + folder.path();
   int status = std::system(command.c_str());
   if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-    std::cerr << "SKIPPED: the reference of safetensors (pip install safetensors numpy in a virtual environment, and "
-                 "TRIREME_ORACLE_PYTHON=its python)\n";
-    return test::note_missing();
+    return test::note_missing("safetensors_oracle.py needs Python packages: tools/setup --oracles installs them");
   }
   REQUIRE(status == 0);
   CHECK(test::slurp(folder / "ours.safetensors") == test::slurp(folder / "theirs.safetensors"));

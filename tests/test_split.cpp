@@ -214,11 +214,13 @@ TEST_CASE("grids of ranks over height, width and depth equal the undivided layer
 }
 
 TEST_CASE("ops on a split image equal the whole: elementwise, dropout, global pooling, flatten") {
-  for (int ranks : rank_counts({2, 3}))
-    on_mesh({{"h", ranks}}, [&](Mesh& mesh) {
+  for (int ranks : rank_counts({2, 3})) {
+    const int compared = on_mesh({{"h", ranks}}, [&](Mesh& mesh) {
       const auto grid = grid_of(mesh);
       const Shape shape{3, 7, 5, 3};
+      int done = 0;
       const auto each = [&](const char* what, const std::function<Tensor(const Tensor&)>& layer) {
+        done += 3;
         compare_layer(
             grid, shape, {}, over({{1, 0}}), [&](const Tensor& x, const Tensor&) { return layer(x); }, what);
         compare_layer(
@@ -238,8 +240,10 @@ TEST_CASE("ops on a split image equal the whole: elementwise, dropout, global po
       each("excite", [](const Tensor& x) {
         return mul(x, conv(max_pool(x, {.window = {7, 5, 1}}), integers({3, 1, 1, 3}, 5)));
       });
-      return 1;
+      return done;
     });
+    CHECK(compared == 27);
+  }
 }
 
 TEST_CASE("an op that knows nothing of splits refuses a part of a tensor") {

@@ -371,7 +371,7 @@ TEST_CASE("a strategy names its axis, and other axes of one rank do no harm") {
 }
 
 TEST_CASE("an error on one rank ends the others") {
-  if (under_mpi()) return;  // there the whole job ends, see the tests of World
+  if (threads_only("there the whole job ends, see the tests of World")) return;
   auto message = error_of([] {
     World::threads(3, [](World& world) {
       Step step(small_model(), cross_entropy, Sgd{}, world);

@@ -107,7 +107,7 @@ TEST_CASE("clipping sums the norm over shards and stages") {
   for (int stage : {1, 2, 3})
     for (int ranks : rank_counts({2, 3}))
       check_close(parallel_run(s, ranks, data_parallel(small_buckets()) | zero(stage)), reference, 1e-11);
-  if (under_mpi()) return;
+  if (threads_only()) return;
   const auto stages = pipeline({.micro = 2, .partition = "even"});
   check_close(parallel_run(s, {{"pipe", 2}}, stages), split, 1e-11);
   check_close(parallel_run(s, {{"pipe", 2}, {"data", 2}}, stages | data_parallel() | zero(1)), split, 1e-11);
@@ -143,7 +143,7 @@ TEST_CASE("a rank holds optimizer state for its shards only, and the whole of it
 }
 
 TEST_CASE("memory of gradients and weights of others' shards is given back") {
-  if (under_mpi()) return;
+  if (threads_only()) return;
   auto resident = [](const Tensor& t) {  // share of its pages
     constexpr std::uintptr_t page = 4096;
     const auto begin = (reinterpret_cast<std::uintptr_t>(t.view().data) + page - 1) / page * page;
@@ -171,7 +171,7 @@ TEST_CASE("memory of gradients and weights of others' shards is given back") {
 }
 
 TEST_CASE("a checkpoint wants all shards, and a run goes on from it as if nothing had been") {
-  if (under_mpi()) return;
+  if (threads_only()) return;
   const Temporary folder;
   auto run = [&](int first, int last, bool save) {
     return on_ranks(2, [&](World& world) {

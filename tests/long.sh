@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# The tests that are too long for each run of continuous integration; tools/test --all runs them after the others, in the build that
+# it made. Each prints a line when it has passed, failed or been skipped, and leaves its log in build/long/.
+#   tests/long.sh [--strict] [NAME...]       all of them, or those named; --strict: one that is skipped has failed
+#   tests/long.sh --list
+set -uo pipefail
+cd "$(dirname "$0")/.."
+list="pairs nolocal staged isa onednn3 tsan no_mpi"
+strict=0 names=()
+for word in "$@"; do
+  case "$word" in
+    --list) echo "$list"; exit ;;
+    --strict) strict=1 ;;
+    *) [[ " $list " == *" $word "* ]] || { echo "long: no test $word; there are: $list" >&2; exit 2; }
+       names+=("$word") ;;
+  esac
+done
+[ ${#names[@]} -gt 0 ] || read -ra names <<<"$list"
+mkdir -p build/long
+mpiexec=$(command -v mpiexec.mpich || command -v mpiexec || true)
+export OMP_WAIT_POLICY=passive
+
+# Every ordered pair of strategies on meshes of 1, 2, 3, 4 and 8 ranks.
+pairs() { TRIREME_TEST_ALL=1 build/tests/test_pairs; }
+
+# MPI as between hosts: each process is a host to MPI, so that nothing goes through shared memory.
+mpi_table() {
+  [ -n "$mpiexec" ] || { echo "SKIPPED: no mpiexec"; return 77; }
+  local ranks name
+  for ranks in 2 3 4; do
+    for name in communicator step zero split_strategies strategies pipeline verify; do
+      echo "== $name on $ranks processes"
+      timeout -k 5 900 "$mpiexec" -n $ranks build/tests/test_$name || return 1
+    done
+  done
+  for name in zero split_strategies strategies pipeline; do
+    echo "== $name [table] on 8 processes"
+    timeout -k 5 900 "$mpiexec" -n 8 build/tests/test_$name '[table]' || return 1
+  done
+}
+nolocal() { MPIR_CVAR_NOLOCAL=1 mpi_table; }
+# MPI within one host, without our own sums in shared memory.
+staged() { TRIREME_SHARED_MEMORY=0 mpi_table; }
+
+# The tests of kernels and of ops on them, as if the CPU had less than it has.
+isa() {
+  local level name
+  for level in SSE41 AVX AVX2 AVX2_VNNI AVX512_CORE AVX512_CORE_VNNI AVX512_CORE_BF16 DEFAULT; do
+    for name in kernels_heavy kernels_light ops layers recompute resnet vgg; do
+      echo "== $name, ONEDNN_MAX_CPU_ISA=$level"
+      ONEDNN_MAX_CPU_ISA=$level timeout -k 5 1800 build/tests/test_$name
+      case $? in 0 | 77) ;; *) return 1 ;; esac
+    done
+  done
+}
+
+onednn3() { tests/with_onednn3.sh; }
+tsan() { tests/tsan.sh; }
+no_mpi() { tests/no_mpi.sh; }
+
+passed=0 failed=0 skipped=0
+for name in "${names[@]}"; do
+  script=$(declare -f "$name" | grep -o 'tests/[a-z0-9_]*\.sh' || true)
+  if [ -n "$script" ] && [ ! -x "$script" ]; then
+    echo "SKIPPED: $script is not there" >build/long/$name.log
+    code=77
+  else
+    start=$SECONDS
+    "$name" >build/long/$name.log 2>&1
+    code=$?
+  fi
+  [ $code != 77 ] || [ $strict = 0 ] || code=1
+  case $code in
+    0) passed=$((passed + 1)); echo "long: $name passed in $((SECONDS - start)) s" ;;
+    77) skipped=$((skipped + 1)); echo "long: $name skipped: $(sed -n 's/^SKIPPED: *//p' build/long/$name.log | head -1)" ;;
+    *) failed=$((failed + 1)); tail -25 build/long/$name.log; echo "long: $name failed; its log is build/long/$name.log" ;;
+  esac
+done
+echo "long: $passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]
