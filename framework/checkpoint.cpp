@@ -78,19 +78,21 @@ std::string render(json manifest) {
 }
 
 json describe(const Parameters& p, const Optimizer& o, const TrainState& s) {
-  return {{"format", "trireme checkpoint"},
-          {"version", 1},
-          {"step", s.step},
-          {"epoch", s.epoch},
-          {"batch", s.batch},
-          {"seed", s.seed},
-          {"config", s.config},
-          {"config_crc32", crc32(std::as_bytes(std::span(s.config)))},
-          {"metrics", s.metrics},
-          {"parameters", p.count()},
-          {"dtype", name_of(p.dtype())},
-          {"optimizer", o.name()},
-          {"optimizer_steps", o.steps()}};
+  json manifest{{"format", "trireme checkpoint"},
+                {"version", 1},
+                {"step", s.step},
+                {"epoch", s.epoch},
+                {"batch", s.batch},
+                {"seed", s.seed},
+                {"config", s.config},
+                {"config_crc32", crc32(std::as_bytes(std::span(s.config)))},
+                {"metrics", s.metrics},
+                {"parameters", p.count()},
+                {"dtype", name_of(p.dtype())},
+                {"optimizer", o.name()},
+                {"optimizer_steps", o.steps()}};
+  if (s.samples) manifest["samples"] = *s.samples;
+  return manifest;
 }
 
 /// What a manifest says, once it and the files it names are verified.
@@ -104,6 +106,7 @@ TrainState state_of(const json& manifest) {
   TrainState s;
   s.step = manifest.at("step"), s.epoch = manifest.at("epoch"), s.batch = manifest.at("batch"),
   s.seed = manifest.at("seed");
+  if (manifest.contains("samples")) s.samples = manifest.at("samples").get<std::int64_t>();
   s.config = manifest.at("config");
   for (auto& [name, value] : manifest.at("metrics").items())  // JSON has no NaN: it was written as null
     s.metrics[name] = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
@@ -158,6 +161,29 @@ void restore(const std::string& directory, const Verified& about, Parameters& p,
     o->set_steps(about.optimizer_steps);
   }
   weights.apply();
+}
+
+struct Newest {
+  LoadedCheckpoint checkpoint;
+  Verified about;
+};
+
+/// The newest checkpoint that verifies.
+std::optional<Newest> newest(const std::string& run) {
+  std::string damage;
+  for (auto& [step, path] : list(run + "/checkpoints")) {
+    Verified about;
+    try {
+      about = verify(path);
+    } catch (const Error& e) {
+      damage += (damage.empty() ? "" : "; ") + std::string(e.what());
+      continue;
+    }
+    std::string note = damage.empty() ? "" : fmt::format("{}; resumed from {}", damage, path);
+    return Newest{{about.state, path, note}, std::move(about)};
+  }
+  check(damage.empty(), op, "no checkpoint of {} can be read: {}", run, damage);
+  return std::nullopt;
 }
 
 /// Puts a finished directory in place; one of the same step (training went on from an older one) is exchanged in one
@@ -249,22 +275,17 @@ LoadedCheckpoint load_checkpoint(const std::string& directory, Parameters& p, Op
   return {std::move(about.state), directory, ""};
 }
 
+std::optional<LoadedCheckpoint> find_latest(const std::string& run) {
+  auto found = newest(run);
+  if (!found) return std::nullopt;
+  return std::move(found->checkpoint);
+}
+
 std::optional<LoadedCheckpoint> load_latest(const std::string& run, Parameters& p, Optimizer* o) {
-  std::string damage;
-  for (auto& [step, path] : list(run + "/checkpoints")) {
-    Verified about;
-    try {
-      about = verify(path);
-    } catch (const Error& e) {
-      damage += (damage.empty() ? "" : "; ") + std::string(e.what());
-      continue;
-    }
-    restore(path, about, p, o);
-    std::string note = damage.empty() ? "" : fmt::format("{}; resumed from {}", damage, path);
-    return LoadedCheckpoint{std::move(about.state), path, note};
-  }
-  check(damage.empty(), op, "no checkpoint of {} can be read: {}", run, damage);
-  return std::nullopt;
+  auto found = newest(run);
+  if (!found) return std::nullopt;
+  restore(found->checkpoint.path, found->about, p, o);
+  return std::move(found->checkpoint);
 }
 
 }  // namespace trireme

@@ -16,6 +16,9 @@ namespace trireme {
 struct TrainState {
   std::int64_t step = 0;              ///< optimizer steps done
   std::int64_t epoch = 0, batch = 0;  ///< the next batch to train on: batches of this epoch already done
+  /// Samples of this epoch already trained on, which names the next one whatever a batch is then. None in checkpoints
+  /// that were written before there was such a count.
+  std::optional<std::int64_t> samples = {};
   std::uint64_t seed = 0;
   std::string config = {};  ///< the resolved configuration, UTF-8
   std::map<std::string, double> metrics = {};
@@ -39,6 +42,9 @@ struct LoadedCheckpoint {
   std::string path;
   std::string note;  ///< not empty when a newer checkpoint was damaged: what was wrong, and what was taken instead
 };
+/// The newest checkpoint of the run that verifies, with nothing restored; nothing when the run has none. Throws Error
+/// when all are damaged.
+std::optional<LoadedCheckpoint> find_latest(const std::string& run);
 /// Restores parameters, buffers and (unless null) the optimizer from the newest checkpoint of the run that verifies, or
 /// returns nothing when the run has none. Throws Error, with nothing changed: all are damaged; names, shapes or the
 /// optimizer differ (listed).

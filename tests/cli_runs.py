@@ -1,12 +1,15 @@
 """What a run says of itself: its metrics under every strategy, and how it goes on after --resume.
   cli_runs.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
 """
+import hashlib
 import json
 import math
 import random
 import re
 import sys
+import tomllib
 import unittest
+import zlib
 
 from cli import Case, idx, mpiexec, run
 
@@ -20,6 +23,18 @@ class Runs(Case):
         found = {(line["kind"], line["step"]): {k: v for k, v in line.items() if k not in timings} for line in lines}
         self.assertEqual(len(found), len(lines), "a line twice")
         return found
+
+    def edit_manifest(self, name, edit):
+        """Changes the newest checkpoint's manifest, and its CRC."""
+        path = sorted((self.dir / name / "checkpoints").glob("step_*"))[-1] / "manifest.json"
+        manifest = json.loads(path.read_text())
+        edit(manifest)
+        del manifest["crc32"]
+        manifest["crc32"] = zlib.crc32(json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
+        path.write_text(json.dumps(manifest, sort_keys=True, indent=2, ensure_ascii=False) + "\n")
+
+    def tree(self, name):
+        return {str(p): p.is_file() and hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted((self.dir / name).rglob("*"))}
 
 
 class Metrics(Runs):
@@ -71,6 +86,174 @@ class Metrics(Runs):
             for line in found:
                 self.assertEqual(line["train_top1"], line["test_top1"])
                 self.assertTrue(math.isclose(line["train_loss"], line["test_loss"], rel_tol=1e-11), line)
+
+
+class Resume(Runs):
+    """A run of 12 steps an epoch on synthetic data (it does not depend on data files), lr constant."""
+    words = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 70, "--data.batch", 6, "--epochs", 2, "--optim.schedule", "constant",
+             "--optim.lr", 0.002, "--parallel.threads", 1, "--checkpoint.keep", 20]
+
+    def resumed(self, *words, name="run", **options):
+        return self.trained("--resume", *words, name=name, **options)
+
+    def cut(self, at, name="cut", *words):
+        self.trained(*self.words, *words, "--run.max_steps", at, name=name)
+
+    def settings(self, name="run"):
+        return tomllib.loads((self.dir / name / "config.toml").read_text())
+
+    def manifest(self, name="run"):
+        return json.loads((sorted((self.dir / name / "checkpoints").glob("step_*"))[-1] / "manifest.json").read_text())
+
+    def test_a_run_is_resumed_by_its_name_alone(self):
+        """Weights, optimizer and metrics end as those of a run that was never cut: in mid-epoch, at the end of an epoch, often, on ranks."""
+        for ranks in 1, 2:
+            words = ["--ranks", ranks, "--checkpoint.steps", 5, "--run.max_steps", 23]
+            self.trained(*self.words, *words[:4], name=f"whole{ranks}")
+            whole = self.metrics(f"whole{ranks}")
+            self.assertEqual(sorted(whole), [("eval", 12), ("eval", 24), ("train", 20)])
+            for stops in [7], [12], [1, 11, 12, 13, 20, 23]:
+                name = f"cut{ranks}-{stops[0]}"
+                self.cut(stops[0], name, *words[:4])
+                for stop in stops[1:]:
+                    self.resumed("--run.max_steps", stop, name=name)
+                got = self.resumed(name=name)
+                self.assertNotIn("train loss 0.0000", got.stderr)
+                self.assertEqual(self.metrics(name), whole)
+                self.assertEqual(self.digests(name), self.digests(f"whole{ranks}"))
+                csv = lambda name: [line.rsplit(",", 2)[0] for line in (self.dir / name / "metrics.csv").read_text().splitlines()]
+                self.assertEqual(csv(name), csv(f"whole{ranks}"))
+        again = self.resumed(name="whole1")   # nothing is left to do
+        self.assertNotIn("epoch 3", again.stderr)
+        self.assertNotIn("train loss", again.stderr)
+        self.assertIn("after 24 steps", again.stdout)
+
+    def test_more_epochs_where_the_schedule_does_not_ask_for_them(self):
+        self.trained(*self.words, name="whole")
+        self.trained(*self.words, "--epochs", 1, name="cut")
+        self.resumed("--epochs", 2, name="cut")
+        self.assertEqual(self.metrics("cut"), self.metrics("whole"))
+        self.assertEqual(self.settings("cut")["epochs"], 2)
+        self.cut(12, "linear", "--optim.schedule", "linear")
+        self.refused(run("train", "--resume", "--run.dir", self.dir / "linear", "--epochs", 3), "epochs is 3, the run has 2; add --override to change it")
+
+    def test_other_settings_are_refused_by_name(self):
+        self.cut(7)
+        before = self.tree("cut")
+        base = ["train", "--resume", "--run.dir", self.dir / "cut"]
+        other = {"model": ("lenet5", '"lenet5"', '"mlp"'), "optim.lr": (0.01, "0.01", "0.002"), "data.batch": (7, 7, 6), "data.name": ("mnist", '"mnist"', '"synthetic"'),
+                 "data.limit": (9, 9, 0), "data.shuffle": ("false", "false", "true"), "optim.schedule": ("cosine", '"cosine"', '"constant"'),
+                 "optim.decay": (0.1, "0.1", "0.0"), "optim.label_smoothing": (0.1, "0.1", "0.0"), "dtype": ("f64", '"f64"', '"f32"'), "seed": (2**60 + 1, 2**60 + 1, 1),
+                 "optim.name": ("sgd", '"sgd"', '"adam"'), "parallel.norm_scope": None}
+        all_words, all_texts = [], []
+        for key, what in other.items():
+            if what is None:
+                now = re.search(r'norm_scope = "(\w+)"', (self.dir / "cut/config.toml").read_text())[1]
+                new = {"local": "global", "global": "local"}[now]
+                what = (new, f'"{new}"', f'"{now}"')
+            words = [what[0]] if key == "model" else ["--" + key, what[0]]
+            text = f"{key} is {what[1]}, the run has {what[2]}"
+            if key in ("model", "optim.lr", "seed"):   # the others in one start below
+                self.refused(run(*base, *words), text + "; add --override to change it")
+            all_words, all_texts = all_words + words, all_texts + [text]
+        line = self.refused(run(*base, *all_words), *all_texts, "add --override to change them")
+        self.assertEqual(line.count(" the run has "), len(other))
+        (self.dir / "c.toml").write_text("[optim]\nlr = 0.5\n")
+        self.refused(run(*base, "--config", self.dir / "c.toml"), "optim.lr is 0.5, the run has 0.002")
+        self.assertEqual(self.tree("cut"), before)
+        config = self.dir / "cut/config.toml"   # edited by hand it is compared with the checkpoint
+        config.write_text(config.read_text().replace("lr = 0.002", "lr = 0.004"))
+        self.refused(run(*base), "optim.lr is 0.004, the run has 0.002")
+
+    def test_what_does_not_change_the_training_may_differ(self):
+        self.cut(7)
+        self.resumed("--data.workers", 2, "--ranks", 2, "--strategy", "data_parallel | zero(1)", "--checkpoint.keep", 1, "--run.tensorboard", "--run.max_steps", 9,
+                     "--allreduce", "ring", name="cut")
+        self.assertEqual(self.settings("cut")["parallel"]["strategy"], "data_parallel | zero(1)")
+        self.resumed("--mesh", "pipe=2", "--strategy", "pipeline", "--run.max_steps", 14, name="cut")
+        got = self.resumed("--mesh", "tensor=2", "--strategy", "tensor", name="cut")
+        self.assertIn("after 24 steps", got.stdout)
+        self.trained(*self.words, name="whole")
+        for key, line in self.metrics("whole").items():
+            found = self.metrics("cut")[key]
+            self.assertEqual([found[k] for k in line if k.endswith(("top1", "correct"))], [line[k] for k in line if k.endswith(("top1", "correct"))])
+        self.assertEqual(list((self.dir / "cut").glob("config.until*")), [])
+
+    def test_override_is_taken_told_and_kept(self):
+        self.cut(7)
+        old = (self.dir / "cut/config.toml").read_text()
+        got = self.resumed("--optim.lr", 0.01, "--data.eval_batch", 99, "--override", "--run.max_steps", 9, name="cut")
+        self.assertIn("override  optim.lr is 0.01, the run has 0.002\n", got.stderr)
+        self.assertIn("override  data.eval_batch is 99, the run has 500\n", got.stderr)
+        self.assertEqual(self.settings("cut")["optim"]["lr"], 0.01)
+        self.assertEqual(tomllib.loads(self.manifest("cut")["config"]), self.settings("cut"))
+        self.assertEqual((self.dir / "cut/config.until_00000007.toml").read_text(), old)
+        self.refused(run("train", "--resume", "--run.dir", self.dir / "cut", "--optim.lr", 0.002), "optim.lr is 0.002, the run has 0.01")
+        self.resumed(name="cut")
+        rates = {line["lr"] for line in self.metrics("cut").values() if "lr" in line}
+        self.assertEqual(rates, {0.01})
+        got = self.resumed("--data.name", "mnist", "--override", "--epochs", 3, "--data.limit", 12, name="cut")
+        line = re.match(r"test accuracy: .* of 10000.*, loss [\d.]+", got.stdout)[0]
+        got = run("eval", self.dir / "cut")
+        self.assertIn(line, got.stdout)
+        self.assertIn("mnist, 10000 test samples", got.stdout)
+
+    def test_another_batch_goes_on_at_the_right_sample(self):
+        """Each sample of the epoch counts once: with lr 0 loss and accuracy of the epoch are those of the uncut run."""
+        words = ["--optim.lr", 0, "--dtype", "f64"]
+        self.trained(*self.words, *words, name="whole")
+        whole = self.metrics("whole")
+        for first, batch in (7, 9), (5, 40), (11, 1), (3, 100):
+            self.cut(first, f"cut{first}", *words)
+            got = self.resumed("--data.batch", batch, "--override", name=f"cut{first}")
+            self.assertIn(f"epoch 1, sample {6 * first}", got.stderr)
+            found = [line for line in self.metrics(f"cut{first}").values() if line["kind"] == "eval"]
+            self.assertEqual([line["step"] for line in found], [first + -(-(70 - 6 * first) // batch), first + -(-(70 - 6 * first) // batch) + -(-70 // batch)])
+            for line, other in zip(found, [whole["eval", 12], whole["eval", 24]]):
+                self.assertEqual(line["train_top1"], other["train_top1"])
+                self.assertTrue(math.isclose(line["train_loss"], other["train_loss"], rel_tol=1e-11))
+        self.cut(7, "less", *words)
+        got = self.resumed("--data.limit", 42, "--override", name="less")   # 42 samples are done: the epoch is over
+        self.assertNotIn("0 images/s", got.stderr)
+        self.assertNotIn("epoch 1/2:", got.stderr)
+        self.assertIn("epoch 2/2: train loss 2", got.stderr)
+
+    def test_checkpoints_that_count_batches_only(self):
+        """As they were written before there were counts of samples: the place is right, and that sums are missing is told."""
+        self.cut(7)
+        self.trained(*self.words, name="whole")
+        self.edit_manifest("cut", lambda m: (m.pop("samples"), [m["metrics"].pop(k) for k in list(m["metrics"]) if k.startswith("epoch_")]))
+        got = self.resumed(name="cut")
+        self.assertIn("holds no sums of epoch 1", got.stderr)
+        self.assertIn("epoch 1, sample 42", got.stderr)
+        self.assertEqual(self.digests("cut"), self.digests("whole"))
+        self.assertEqual(self.metrics("cut")["eval", 24], self.metrics("whole")["eval", 24])
+
+    def test_without_config_toml_the_checkpoint_tells(self):
+        self.cut(7)
+        (self.dir / "cut/config.toml").unlink()
+        got = self.resumed(name="cut")
+        self.assertIn("config.toml is missing", got.stderr)
+        self.trained(*self.words, name="whole")
+        self.assertEqual(self.digests("cut"), self.digests("whole"))
+        self.assertEqual(self.settings("cut"), {**self.settings("whole"), "run": self.settings("cut")["run"]})
+        self.refused(run("train", "--resume"), "--run.dir", status=2)
+        self.refused(run("train", "--resume", "--run.dir", self.dir / "nothing"), "nothing holds no checkpoints")
+
+    def test_the_final_line_is_of_the_last_step(self):
+        self.cut(17)
+        line = self.resumed("--run.max_steps", 19, name="cut").stdout.splitlines()[0]
+        self.assertIn(re.match(r"test accuracy: .*, loss [\d.]+", line)[0], run("eval", self.dir / "cut").stdout)
+
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_processes(self):
+        self.trained(*self.words, "--mesh", "tensor=2", "--strategy", "tensor", name="whole", ranks=2)
+        self.trained(*self.words, "--mesh", "tensor=2", "--strategy", "tensor", "--run.max_steps", 7, name="cut", ranks=2)
+        got = run("train", "--resume", "--run.dir", self.dir / "cut", "--optim.lr", 1, ranks=2)
+        self.assertEqual(got.stderr.count("optim.lr is 1.0, the run has 0.002"), 1)
+        self.resumed(name="cut", ranks=2)
+        self.assertEqual(self.metrics("cut"), self.metrics("whole"))
+        self.assertEqual(self.digests("cut"), self.digests("whole"))
 
 
 if __name__ == "__main__":

@@ -156,10 +156,12 @@ TEST_CASE("what is saved comes back, with where the run stood") {
   test::Temporary folder;
   Run run;
   CHECK(!load_latest(folder.path(), run.parameters, &run.optimizer));
+  CHECK(!find_latest(folder.path()));
   run.fill(7);
   TrainState state{.step = 7,
                    .epoch = 1,
                    .batch = 42,
+                   .samples = 1'234'567'890'123,
                    .seed = 0xffff'ffff'ffff'fff0ull,
                    .config = "x = \"\u00e9\"\n",
                    .metrics = {{"loss", 0.1}, {"nan", std::nan("")}, {"one", 1.0}}};
@@ -177,6 +179,12 @@ TEST_CASE("what is saved comes back, with where the run stood") {
   CHECK(std::isnan(loaded.state.metrics.at("nan")));
   CHECK(load_checkpoint(path, other.parameters, nullptr).state.step == 7);
   CHECK(verify_checkpoint(path).batch == 42);
+  CHECK(verify_checkpoint(path).samples == 1'234'567'890'123);
+
+  run.save(folder.path(), 8);  // knows no samples
+  const auto newest = find_latest(folder.path());
+  REQUIRE(newest.has_value());
+  CHECK((newest->path == folder / "checkpoints/step_00000008" && newest->state.step == 8 && !newest->state.samples));
 }
 
 TEST_CASE("old checkpoints are removed after the new one is safe; the best stays") {

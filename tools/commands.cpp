@@ -79,6 +79,7 @@ int eval_command(int argc, char** argv, const Config& config, const std::string&
     Evaluation e = evaluate(model, device, data, config, world, console);
     console.result(e.text());
     console.result("weights:       " + source);
+    console.result(fmt::format("data:          {}, {} test samples", data->name(), data->size()));
   });
 }
 

@@ -174,10 +174,17 @@ std::vector<Key> keys(Config& c) {
       {"checkpoint.steps", &c.checkpoint.steps, "also save every N steps; 0: at the end of epochs only"},
       {"checkpoint.keep", &c.checkpoint.keep, "newest checkpoints kept"},
       {"run.dir", &c.run.dir, "run directory; empty: runs/MODEL, numbered"},
-      {"run.resume", &c.run.resume, "go on from the newest checkpoint of run.dir", "resume"},
+      {"run.resume", &c.run.resume,
+       "go on from the newest checkpoint of run.dir, with the run's own settings (config.toml); others are refused, "
+       "but "
+       "for run, checkpoint, parallel (where ranks stand), data.workers, device, and epochs if lr does not depend on "
+       "them",
+       "resume"},
+      {"run.override", &c.run.override, "with resume: take other settings than the run has, and keep them", "override"},
       {"run.progress", &c.run.progress, "bar, lines, or auto: a bar where stderr is a terminal (mpiexec hides it)"},
       {"run.log_seconds", &c.run.log_seconds, "seconds between progress lines"},
-      {"run.max_steps", &c.run.max_steps, "stop (and save) after this many optimizer steps in all; 0: never"},
+      {"run.max_steps", &c.run.max_steps,
+       "stop (and save) after this many optimizer steps in all; 0: never; a resume does not inherit it"},
       {"run.tensorboard", &c.run.tensorboard, "write TensorBoard's events into the run directory", "tensorboard"},
       {"run.histograms", &c.run.histograms, "TensorBoard: histograms of all weights every N epochs; 0: none"},
       {"run.images", &c.run.images, "TensorBoard: the first N inputs, as the model sees them"},
@@ -205,6 +212,24 @@ void load_config(Config& config, const std::string& path) {
   }
 }
 
+std::string toml_value(const Key& key) {
+  return std::visit(
+      [](auto* v) -> std::string {
+        using T = std::remove_pointer_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, std::string>) return quote(*v);
+        if constexpr (std::is_same_v<T, bool>) return *v ? "true" : "false";
+        if constexpr (std::is_same_v<T, std::int64_t>) return fmt::format("{}", *v);
+        if constexpr (std::is_same_v<T, std::vector<double>>) return fmt::format("[{}]", fmt::join(*v, ", "));
+        if constexpr (std::is_same_v<T, double>)
+          return fmt::format(
+              "{}{}", *v,
+              *v == static_cast<std::int64_t>(*v) && fmt::format("{}", *v).find_first_of(".e") == std::string::npos
+                  ? ".0"
+                  : "");
+      },
+      key.value);
+}
+
 std::string to_toml(const Config& config) {
   Config copy = config;
   std::string out, section;
@@ -212,21 +237,7 @@ std::string to_toml(const Config& config) {
     auto dot = key.name.find('.');
     std::string head = dot == std::string::npos ? "" : key.name.substr(0, dot);
     if (head != section) out += fmt::format("\n[{}]\n", section = head);
-    std::string value = std::visit(
-        [](auto* v) -> std::string {
-          using T = std::remove_pointer_t<decltype(v)>;
-          if constexpr (std::is_same_v<T, std::string>) return quote(*v);
-          if constexpr (std::is_same_v<T, bool>) return *v ? "true" : "false";
-          if constexpr (std::is_same_v<T, std::int64_t>) return fmt::format("{}", *v);
-          if constexpr (std::is_same_v<T, std::vector<double>>) return fmt::format("[{}]", fmt::join(*v, ", "));
-          if constexpr (std::is_same_v<T, double>)
-            return fmt::format(
-                "{}{}", *v,
-                *v == static_cast<std::int64_t>(*v) && fmt::format("{}", *v).find_first_of(".e") == std::string::npos
-                    ? ".0"
-                    : "");
-        },
-        key.value);
+    const std::string value = toml_value(key);
     out += fmt::format("{} = {}\n", dot == std::string::npos ? key.name : key.name.substr(dot + 1), value);
   }
   return out;

@@ -51,7 +51,7 @@ struct Config {
   } checkpoint;
   struct Run {
     std::string dir;
-    bool resume = false;
+    bool resume = false, override = false;
     std::string progress = "auto";
     double log_seconds = 5;
     std::int64_t max_steps = 0;
@@ -70,6 +70,8 @@ struct Key {
 };
 std::vector<Key> keys(Config&);
 
+/// A setting's value as TOML.
+std::string toml_value(const Key&);
 /// Sets one key from text, as on the command line. Throws ConfigError for an unknown key (with "did you mean") or a
 /// value of another type.
 void set(Config&, const std::string& name, const std::string& text);

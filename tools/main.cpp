@@ -10,21 +10,34 @@
 #include "framework/suggest.h"
 #include "tools/commands.h"
 #include "tools/recipe.h"
+#include "tools/resume.h"
 
 namespace trireme {
 namespace {
 
-/// What the command line says, in the order it takes effect: defaults < config file < options.
+/// What the command line says, in the order it takes effect: defaults (or the settings of a run) < config file <
+/// options.
 struct Given {
   std::string config_file;
   std::vector<std::pair<std::string, std::string>> settings;
   bool print_config = false;
 
   Config resolve(Config config = {}) const {
-    if (!config_file.empty()) load_config(config, find_config(config_file));
-    for (auto& [name, text] : settings) set(config, name, text);
+    apply(config);
     validate(config);
     return config;
+  }
+  /// What a training begins with: the defaults, or the settings of the run that it goes on with.
+  Config base_of_training() const {
+    Config config;
+    apply(config);
+    return config.run.resume ? resume_config(config.run.dir) : Config{};
+  }
+
+ private:
+  void apply(Config& config) const {
+    if (!config_file.empty()) load_config(config, find_config(config_file));
+    for (auto& [name, text] : settings) set(config, name, text);
   }
 };
 
@@ -147,7 +160,8 @@ class CommandLine {
 
 void CommandLine::train() {
   CLI::App& verb = add("train", "train a model; under mpiexec or srun each process is a rank", [this] {
-    return configured([this](const Config& config) { return train_command(argc_, argv_, config); });
+    return configured([this](const Config& config) { return train_command(argc_, argv_, config); },
+                      given_.base_of_training());
   });
   add_model(verb);
   add_settings(verb, given_);

@@ -100,6 +100,17 @@ void RunDir::record(const nlohmann::json& line) {
   check(known == line.size(), "run directory", "{} has a key without a column in run_dir.cpp", line.dump());
 }
 
+void RunDir::keep_settings(const std::string& config, std::optional<std::int64_t> overridden) {
+  const std::string path = path_ + "/config.toml";
+  const std::string before = fs::exists(path) ? read_text(path, std::size_t{1} << 20) : "";
+  if (before == config) return;
+  if (overridden && !before.empty()) {
+    const std::string old = fmt::format("{}/config.until_{:08}.toml", path_, *overridden);
+    if (!fs::exists(old)) replace_file(old, before);
+  }
+  replace_file(path, config);
+}
+
 void RunDir::write_classes(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += name + "\n";

@@ -21,7 +21,8 @@ inline constexpr const char* class_file = "classes.txt";
 class RunDir {
  public:
   /// Creates path (or, if empty, the first free of runs/NAME, runs/NAME-2, ...) and writes config.toml. With resume the
-  /// directory must exist. Throws Error with path and reason when it cannot be written.
+  /// directory must exist, and its config.toml stays until keep_settings(). Throws Error with path and reason when it
+  /// cannot be written.
   RunDir(const std::string& path, const std::string& name, const std::string& config, bool resume);
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
@@ -30,6 +31,9 @@ class RunDir {
   /// Appends one line to metrics.jsonl and one row to metrics.csv, and the numbers that have a tag to the events. Every
   /// key is a column of the table in run_dir.cpp. Throws Error when it cannot be written.
   void record(const nlohmann::json& line);
+  /// Replaces config.toml by the settings that the run has from now on, unless they are the same. overridden: the step
+  /// since which they differ in what matters; those before it are then kept as config.until_STEP.toml.
+  void keep_settings(const std::string& config, std::optional<std::int64_t> overridden);
   /// Writes class_file; nothing for no names.
   void write_classes(const std::vector<std::string>& names);
   /// Drops the lines of steps after `step` (they will be written again), and a last line cut short.

@@ -1,0 +1,136 @@
+#include "tools/resume.h"
+
+#include <fmt/ranges.h>
+
+#include <cstring>
+#include <filesystem>
+
+namespace trireme {
+namespace fs = std::filesystem;
+namespace {
+
+/// Whether training goes on the same with another value of this setting: it says where ranks stand and what they read
+/// and write, not what they compute.
+bool may_differ(const std::string& name, const Config& a, const Config& b) {
+  if (name == "parallel.norm_scope") return false;
+  for (const char* section : {"run.", "checkpoint.", "parallel."})
+    if (name.starts_with(section)) return true;
+  if (name == "epochs") {
+    const auto needs_them = [](const Config& c) {
+      return c.optim.schedule == "cosine" || c.optim.schedule == "linear" || c.optim.schedule == "one_cycle";
+    };
+    return !needs_them(a) && !needs_them(b);
+  }
+  return name == "data.workers" || name == "device";
+}
+
+/// "optim.lr is 0.01, the run has 0.002", for each setting that matters.
+std::vector<std::string> differences(const Config& now, const Config& before) {
+  Config a = now, b = before;
+  const std::vector<Key> mine = keys(a), theirs = keys(b);
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    const std::string value = toml_value(mine[i]), old = toml_value(theirs[i]);
+    if (value == old || may_differ(mine[i].name, now, before)) continue;
+    all.push_back(fmt::format("{} is {}, the run has {}", mine[i].name, value, old));
+  }
+  return all;
+}
+
+double metric(const TrainState& s, const char* name, double otherwise) {
+  const auto at = s.metrics.find(name);
+  return at == s.metrics.end() ? otherwise : at->second;
+}
+
+void check_checkpoints(const std::string& run) {
+  if (run.empty()) throw ConfigError("resume: name the run to go on with: --run.dir DIR");
+  check(fs::is_directory(run + "/checkpoints"), "resume", "{} holds no checkpoints; train without --resume first", run);
+}
+
+}  // namespace
+
+void store(const Progress& p, TrainState& s) {
+  s.step = p.step, s.epoch = p.epoch, s.batch = p.batch, s.samples = p.samples;
+  if (p.loss_scale > 0) s.metrics["loss_scale"] = p.loss_scale;
+  if (!p.in_epoch()) return;
+  s.metrics["epoch_loss_sum"] = p.loss;
+  s.metrics["epoch_correct"] = static_cast<double>(p.correct);
+  s.metrics["epoch_counted"] = static_cast<double>(p.counted);
+}
+
+Progress progress_of(const TrainState& s) {
+  Progress p{.step = s.step, .epoch = s.epoch, .batch = s.batch, .samples = s.samples.value_or(0)};
+  p.correct = static_cast<std::int64_t>(metric(s, "epoch_correct", 0));
+  p.counted = static_cast<std::int64_t>(metric(s, "epoch_counted", 0));
+  p.loss = metric(s, "epoch_loss_sum", 0);
+  p.loss_scale = metric(s, "loss_scale", 0);
+  return p;
+}
+
+Config resume_config(const std::string& run) {
+  check_checkpoints(run);
+  Config config;
+  if (fs::exists(run + "/config.toml")) {
+    load_config(config, run + "/config.toml");
+  } else {
+    const auto found = find_latest(run);
+    check(found && !found->state.config.empty(), "resume", "{} has no config.toml, and no checkpoint that holds one",
+          run);
+    std::fprintf(stderr, "resume: %s/config.toml is missing: these are the settings of %s\n", run.c_str(),
+                 found->path.c_str());
+    parse_config(config, found->state.config, found->path + "/manifest.json");
+  }
+  const Config usual;
+  config.run.max_steps = usual.run.max_steps, config.run.fault = usual.run.fault;
+  config.run.resume = config.run.override = false;
+  config.run.dir = run;
+  return config;
+}
+
+ResumePoint find_resume_point(const Config& config) {
+  check_checkpoints(config.run.dir);
+  auto found = find_latest(config.run.dir);
+  check(found.has_value(), "resume", "no usable checkpoint in {}", config.run.dir);
+  const TrainState& s = found->state;
+  ResumePoint point{
+      .path = found->path, .note = found->note, .progress = progress_of(s), .config = s.config, .changes = {}};
+  Config before = config;
+  if (!s.config.empty()) {
+    before = {};
+    parse_config(before, s.config, found->path + "/manifest.json");
+    point.changes = differences(config, before);
+  } else if (s.seed != static_cast<std::uint64_t>(config.seed)) {
+    point.changes.push_back(fmt::format("seed is {}, the run has {}", config.seed, s.seed));
+  }
+  if (!s.samples) point.progress.samples = s.batch * before.data.batch;
+  check(point.changes.empty() || config.run.override, "resume", "{}; add --override to change {}",
+        fmt::join(point.changes, "; "), point.changes.size() == 1 ? "it" : "them");
+  return point;
+}
+
+void broadcast(ResumePoint& point, World& world) {
+  const auto share = [&](const Tensor& t) { world.comm().broadcast(t, 0).wait(); };
+  Progress& p = point.progress;
+  std::int64_t length = std::ssize(point.path);
+  std::int64_t* const whole[] = {&length, &p.step, &p.epoch, &p.batch, &p.samples, &p.correct, &p.counted};
+  double* const real[] = {&p.loss, &p.loss_scale};
+  const Tensor numbers = Tensor::empty({std::ssize(whole)}, DType::i64);
+  const Tensor sums = Tensor::empty({std::ssize(real)}, DType::f64);
+  for (std::size_t i = 0; i < std::size(whole); ++i) numbers.data<std::int64_t>()[i] = *whole[i];
+  for (std::size_t i = 0; i < std::size(real); ++i) sums.data<double>()[i] = *real[i];
+  share(numbers), share(sums);
+  for (std::size_t i = 0; i < std::size(whole); ++i) *whole[i] = numbers.data<std::int64_t>()[i];
+  for (std::size_t i = 0; i < std::size(real); ++i) *real[i] = sums.data<double>()[i];
+  point.path.resize(static_cast<std::size_t>(length));
+  const Tensor text = Tensor::empty({length}, DType::u8);
+  std::memcpy(text.data<std::uint8_t>(), point.path.data(), point.path.size());
+  share(text);
+  std::memcpy(point.path.data(), text.data<std::uint8_t>(), point.path.size());
+}
+
+std::string kept_settings(Config config) {
+  config.run.resume = config.run.override = false;
+  return to_toml(config);
+}
+
+}  // namespace trireme
