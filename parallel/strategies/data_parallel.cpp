@@ -57,6 +57,22 @@ std::vector<Slice> buffers_of(const Plan& plan, int role) {
   return slices;
 }
 
+/// Sums over o.axis have to be the first along it, and to come before what shares out the updates.
+void check_not_reduced(const Plan& plan, const std::string& axis) {
+  const auto ours = names_in(axis);
+  for (const Role& role : plan.roles)
+    for (const Action& a : role.actions) {
+      check(a.verb != Verb::update || a.peer.axis.empty(), "strategy",
+            "zero and central_storage share out updates of gradients that are whole, and those are to be summed over "
+            "'{}' as well: write zero or central_storage last",
+            axis);
+      if (!is_reduction(a)) continue;
+      for (const std::string& name : names_in(a.peer.axis))
+        check(std::find(ours.begin(), ours.end(), name) == ours.end(), "strategy",
+              "gradients are summed over the mesh axis '{}' already: only one strategy may do so", name);
+    }
+}
+
 Plan rewrite(Plan plan, const DataParallelOptions& o) {
   for (std::size_t r = 0; r < plan.roles.size(); ++r) {
     Role& role = plan.roles[r];
@@ -71,6 +87,7 @@ Plan rewrite(Plan plan, const DataParallelOptions& o) {
 }  // namespace
 
 Plan reduce_over(Plan plan, const DataParallelOptions& o) {
+  check_not_reduced(plan, o.axis);
   bool reduced = false;
   for (Role& role : plan.roles)
     for (Action& a : role.actions)

@@ -38,7 +38,13 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
       check(a.verb != Verb::update || a.peer.axis.empty(), strategy,
             "the plan's updates are shared already: use one of zero and central_storage, once");
     }
-  return reduces ? std::move(plan) : data_parallel()(std::move(plan));
+  if (!reduces) return data_parallel()(std::move(plan));
+  const auto axes = names_in(plan.reduced_axis());
+  for (const PartInfo& part : plan.parts)
+    check(std::find(axes.begin(), axes.end(), part.divided) == axes.end(), strategy,
+          "the weights of '{}' are cut over '{}' already, where updates would be shared out: leave out one_weird or {}",
+          part.name, part.divided, strategy);
+  return plan;
 }
 
 Role update_by_bucket(const Role& role, Verb reduction, int root) {
