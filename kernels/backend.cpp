@@ -15,7 +15,7 @@ constexpr const char* plugin_name = "libtrireme_cuda.so";
 
 /// The plugin lies beside the file that holds this function, wherever that was moved.
 std::string plugin_path() {
-  if (const char* given = std::getenv("TRIREME_CUDA_PLUGIN")) return given;
+  if (const char* given = ::secure_getenv("TRIREME_CUDA_PLUGIN")) return given;
   Dl_info self{};
   if (dladdr(reinterpret_cast<void*>(&plugin_path), &self) == 0 || self.dli_fname == nullptr) return plugin_name;
   const std::string file = self.dli_fname;
@@ -26,7 +26,7 @@ std::string plugin_path() {
 /// Without the driver's library nothing of CUDA works, and asking for it costs less than opening the plugin, which
 /// pulls in a gigabyte of libraries.
 bool driver_missing() {
-  return std::getenv("TRIREME_CUDA_PLUGIN") == nullptr && dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr;
+  return ::secure_getenv("TRIREME_CUDA_PLUGIN") == nullptr && dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr;
 }
 
 Backend open_cuda() {

@@ -16,7 +16,7 @@ struct Backend {
 };
 
 /// What the machine offers of this kind; the first call opens the plugin (libtrireme_cuda.so beside the library, or the
-/// file that TRIREME_CUDA_PLUGIN names). Never throws.
+/// file that TRIREME_CUDA_PLUGIN names: its code runs, so a program with raised rights ignores it). Never throws.
 const Backend& open_backend(DeviceKind kind);
 
 /// How f32 products are taken on devices that have a faster, coarser way: whole, or with 10 bits of mantissa (TF32).

@@ -4,14 +4,20 @@
 import hashlib
 import json
 import math
+import os
+import pathlib
 import random
 import re
+import signal
+import struct
+import subprocess
 import sys
+import time
 import tomllib
 import unittest
 import zlib
 
-from cli import Case, idx, mpiexec, run
+from cli import Case, idx, mpiexec, run, trireme
 
 timings = {"images_per_s", "wait_share"}
 
@@ -254,6 +260,92 @@ class Resume(Runs):
         self.resumed(name="cut", ranks=2)
         self.assertEqual(self.metrics("cut"), self.metrics("whole"))
         self.assertEqual(self.digests("cut"), self.digests("whole"))
+
+
+class Inputs(Runs):
+    """What can be wrong with what a run is given: one clear line each."""
+    words = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 20, "--data.batch", 10, "--epochs", 1, "--parallel.threads", 1]
+
+    def test_settings_files_that_nest_too_deeply(self):
+        key, quoted = ".".join(["a"] * 20000), ".".join(['"a"'] * 20000)
+        for text in f"{key} = 1\n", f"[{key}]\n", f"\nx = {{{key} = 1}}\n", f"\n{quoted} = 1\n", f'y = ["""q"""", {{{key} = 1}}]\n':
+            (self.dir / "c.toml").write_text(text)
+            line = self.refused(run("train", "--config", self.dir / "c.toml", "--print-config"), "c.toml:", "a key of more than 32 parts", status=2)
+            self.assertLess(len(line), 300)
+        dots = "." * 100
+        (self.dir / "c.toml").write_text(f"""# {dots}\n[run]\ndir = "\\"{dots}"   # {dots}\n[data]\nroot = '{dots}'\nshards = \"\"\"\n{dots}\"\"\"\n[optim]\nmilestones = [{", ".join(["1.5"] * 50)}]\n""")
+        got = run("train", "--config", self.dir / "c.toml", "--print-config")
+        self.assertEqual((got.returncode, got.stdout.count(dots)), (0, 3), got.stderr)
+
+    def test_values_that_cannot_be(self):
+        for key, value, says in (("optim.lr", "inf", "optim.lr is inf"), ("optim.decay", "nan", "optim.decay is nan"), ("run.log_seconds", "-1", "run.log_seconds is -1"),
+                                 ("data.batch", 2**62, "data.batch is 4611686018427387904"), ("data.eval_batch", 2**62, "data.eval_batch is"),
+                                 ("data.workers", 1000000, "data.workers is 1000000"), ("parallel.ranks", 1000000, "parallel.ranks is 1000000"),
+                                 ("optim.milestones", "1,inf", "optim.milestones is inf"), ("run.dir", b"\xff\xfe", "run.dir is not UTF-8"),
+                                 ("strategy", "[" * 9000, ("parallel.strategy: '[[[", "(9000 characters)")), ("data.batch", "9" * 9000, "(9000 characters)")):
+            got = subprocess.run([pathlib.Path(trireme).absolute(), "train", "mlp", "--" + key, value if isinstance(value, bytes) else str(value)], capture_output=True, text=True, cwd=self.dir)
+            line = self.refused(got, *((says,) if isinstance(says, str) else says), status=2)
+            self.assertLess(len(line), 300)
+        for words, says in ((["--" + "x" * 9000, "1"], "unknown setting 'xxx"), (["mlp", "y" * 9000], "unexpected argument 'yyy"),
+                            (["imagenet_resnet50"], "is a recipe; write --config imagenet_resnet50"), (["--config", "nofile.toml"], "nofile.toml cannot be read: No such file"),
+                            (["--config", self.dir], "is a folder")):
+            self.assertLess(len(self.refused(run("train", *words), says, status=2)), 400)
+        self.assertEqual(list(self.dir.iterdir()), [])
+
+    def test_output_that_does_not_arrive(self):
+        with open("/dev/full", "w") as full:
+            for words in ["info"], ["--help"], ["train", "--print-config"], ["train", *self.words, "--run.dir", self.dir / "run"]:
+                got = subprocess.run([trireme, *map(str, words)], stdout=full, stderr=subprocess.PIPE, text=True)
+                self.assertEqual(got.returncode, 1, words)
+                self.assertRegex(got.stderr.splitlines()[-1], "trireme: standard output: .* could not be written: No space left on device")
+        read, write = os.pipe()
+        os.close(read)   # a reader that has gone, as of train | head -1
+        got = subprocess.run([trireme, "train", *map(str, self.words), "--run.dir", self.dir / "gone"], stdout=write, stderr=subprocess.PIPE, text=True,
+                             preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL))
+        os.close(write)
+        self.assertEqual(got.returncode, 1)
+        self.assertIn("standard output cannot be written (Broken pipe); the run goes on", got.stderr)
+        self.assertTrue(self.digests("gone"))
+
+    def test_a_run_directory_that_goes_away_is_told(self):
+        with open(self.dir / "said", "w") as said:
+            process = subprocess.Popen([trireme, "train", *map(str, self.words), "--epochs", "1000000", "--run.dir", self.dir / "run"], stderr=said)
+            try:
+                def await_lines():
+                    while not (metrics := self.dir / "run/metrics.jsonl").exists() or metrics.stat().st_size == 0:
+                        self.assertIsNone(process.poll(), (self.dir / "said").read_text()[-500:])
+                        time.sleep(0.02)
+                await_lines()
+                (self.dir / "run").rename(self.dir / "elsewhere")
+                await_lines()
+            finally:
+                process.kill()
+                process.wait()
+        self.assertIn("run/metrics.jsonl was removed; it is made anew", (self.dir / "said").read_text())
+        self.assertEqual((self.dir / "run/config.toml").read_text(), (self.dir / "elsewhere/config.toml").read_text())
+        self.assertTrue((self.dir / "run/metrics.csv").read_text().startswith("kind,epoch,step"))
+
+    def test_metrics_follow_no_link(self):
+        (self.dir / "run").mkdir()
+        (self.dir / "run/metrics.jsonl").symlink_to(self.dir / "target")
+        self.refused(run("train", *self.words, "--run.dir", self.dir / "run"), "metrics.jsonl: it is a symbolic link")
+        self.assertFalse((self.dir / "target").exists())
+
+    def test_predict(self):
+        self.trained(*self.words)
+        def chunk(kind, body):
+            return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        def rgb(name, pixel):
+            rows = b"".join(b"\0" + pixel * 40 for _ in range(30))
+            (self.dir / name).write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 40, 30, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+            return self.dir / name
+        predict = ["predict", "--run", self.dir / "run"]
+        got = run(*predict, rgb("sea.png", b"\x10\x20\xf0"), rgb("fog.png", b"\x90\x90\x90"))
+        self.assertEqual((got.returncode, len(got.stdout.splitlines())), (0, 2), got.stderr)
+        self.assertEqual(got.stderr.count("is in colour; this model knows grey images of 28 x 28"), 1)
+        self.assertIn("sea.png is in colour", got.stderr)
+        self.refused(run(*predict, self.dir / "sea.png", "--topk", 0), "--topk is 0, it must be at least 1", status=2)
+        self.assertEqual(len(run(*predict, self.dir / "fog.png", "--topk", 50).stdout.split("\t")), 21)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #include "tools/commands.h"
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <thread>
 
@@ -65,6 +66,7 @@ int info() {
 }
 
 int train_command(int argc, char** argv, const Config& config) {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader of stdout that goes away does not end a training
   return World::run(argc, argv, make_ranks(config), [&](World& world) { train(config, world); });
 }
 
@@ -80,6 +82,7 @@ int eval_command(int argc, char** argv, const Config& config, const std::string&
     console.result(e.text());
     console.result("weights:       " + source);
     console.result(fmt::format("data:          {}, {} test samples", data->name(), data->size()));
+    console.check_results();
   });
 }
 

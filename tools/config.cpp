@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "framework/suggest.h"
+#include "tools/toml.h"
 
 namespace trireme {
 namespace {
@@ -14,12 +18,17 @@ std::string quote(const std::string& text) {
   std::string out = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
       out += fmt::format("\\u{:04X}", c);
     else
       out += c;
   }
   return out + '"';
+}
+
+/// For messages: not all of a text that nobody can have meant.
+std::string shortened(const std::string& text) {
+  return text.size() <= 200 ? text : fmt::format("{}... ({} characters)", text.substr(0, 60), text.size());
 }
 
 Key find(Config& config, const std::string& name) {
@@ -29,7 +38,8 @@ Key find(Config& config, const std::string& name) {
     if (k.name == name || (!k.alias.empty() && k.alias == name)) return k;
     names.push_back(k.name);
   }
-  throw ConfigError("unknown setting '" + name + "'" + did_you_mean(name, names));
+  throw ConfigError("unknown setting '" + shortened(name) + "'" +
+                    (name.size() <= 200 ? did_you_mean(name, names) : ""));
 }
 
 template <class T>
@@ -37,7 +47,7 @@ T number(const std::string& name, const std::string& text, const char* kind) {
   T value{};
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size())
-    throw ConfigError(fmt::format("{}: '{}' is not {}", name, text, kind));
+    throw ConfigError(fmt::format("{}: '{}' is not {}", name, shortened(text), kind));
   return value;
 }
 
@@ -56,7 +66,7 @@ struct FromText {
   }
   void operator()(bool* v) const {
     if (text != "true" && text != "false")
-      throw ConfigError(fmt::format("{}: '{}' is neither true nor false", name, text));
+      throw ConfigError(fmt::format("{}: '{}' is neither true nor false", name, shortened(text)));
     *v = text == "true";
   }
 };
@@ -197,6 +207,7 @@ void set(Config& config, const std::string& name, const std::string& text) {
 }
 
 void parse_config(Config& config, const std::string& text, const std::string& source) {
+  check_key_depth(text, source);
   try {
     apply(config, toml::parse(text, source), "", source);
   } catch (const toml::parse_error& e) {
@@ -204,13 +215,7 @@ void parse_config(Config& config, const std::string& text, const std::string& so
   }
 }
 
-void load_config(Config& config, const std::string& path) {
-  try {
-    apply(config, toml::parse_file(path), "", path);
-  } catch (const toml::parse_error& e) {
-    throw ConfigError(fmt::format("{}:{}: {}", path, e.source().begin.line, e.description()));
-  }
-}
+void load_config(Config& config, const std::string& path) { parse_config(config, read_settings(path), path); }
 
 std::string toml_value(const Key& key) {
   return std::visit(
@@ -221,11 +226,7 @@ std::string toml_value(const Key& key) {
         if constexpr (std::is_same_v<T, std::int64_t>) return fmt::format("{}", *v);
         if constexpr (std::is_same_v<T, std::vector<double>>) return fmt::format("[{}]", fmt::join(*v, ", "));
         if constexpr (std::is_same_v<T, double>)
-          return fmt::format(
-              "{}{}", *v,
-              *v == static_cast<std::int64_t>(*v) && fmt::format("{}", *v).find_first_of(".e") == std::string::npos
-                  ? ".0"
-                  : "");
+          return fmt::format("{}{}", *v, fmt::format("{}", *v).find_first_of(".ein") == std::string::npos ? ".0" : "");
       },
       key.value);
 }
@@ -243,7 +244,44 @@ std::string to_toml(const Config& config) {
   return out;
 }
 
+namespace {
+
+/// What holds for every setting of a type: numbers are numbers, texts are UTF-8, and names are not pages long.
+void validate_values(const Config& c) {
+  Config copy = c;
+  for (const Key& key : keys(copy)) {
+    const auto finite = [&](double value) {
+      if (!std::isfinite(value))
+        throw ConfigError(fmt::format("{} is {}, it must be a finite number", key.name, value));
+    };
+    if (const auto* number = std::get_if<double*>(&key.value)) finite(**number);
+    if (const auto* list = std::get_if<std::vector<double>*>(&key.value)) std::ranges::for_each(**list, finite);
+    const auto* text = std::get_if<std::string*>(&key.value);
+    if (!text) continue;
+    try {
+      (void)nlohmann::json(**text).dump();
+    } catch (const nlohmann::json::exception&) {
+      throw ConfigError(key.name + " is not UTF-8, which config.toml and checkpoints are");
+    }
+    const bool files = key.name == "data.shards" || key.name == "data.val_shards";  // lists of them
+    if (!files && (*text)->size() > 4096)
+      throw ConfigError(fmt::format("{}: '{}' is too long", key.name, shortened(**text)));
+  }
+}
+
+}  // namespace
+
 void validate(const Config& c) {
+  validate_values(c);
+  auto at_most = [](const char* name, std::int64_t value, std::int64_t most) {
+    if (value > most) throw ConfigError(fmt::format("{} is {}, it must be at most {}", name, value, most));
+  };
+  at_most("data.batch", c.data.batch, std::int64_t{1} << 31);
+  at_most("data.eval_batch", c.data.eval_batch, std::int64_t{1} << 31);
+  at_most("data.workers", c.data.workers, 1024);
+  at_most("data.image_size", c.data.image_size, 65536);
+  at_most("parallel.ranks", c.parallel.ranks, 65536);
+  at_most("parallel.threads", c.parallel.threads, 65536);
   auto at_least = [](const char* name, auto value, auto least) {
     if (!(value >= least)) throw ConfigError(fmt::format("{} is {}, it must be at least {}", name, value, least));
   };
@@ -271,6 +309,7 @@ void validate(const Config& c) {
   at_least("parallel.threads", c.parallel.threads, 0);
   at_least("checkpoint.steps", c.checkpoint.steps, 0);
   at_least("checkpoint.keep", c.checkpoint.keep, 1);
+  at_least("run.log_seconds", c.run.log_seconds, 0.0);
   at_least("run.max_steps", c.run.max_steps, 0);
   at_least("run.histograms", c.run.histograms, 0);
   at_least("run.images", c.run.images, 0);

@@ -5,7 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+
+#include "kernels/error.h"
 
 namespace trireme {
 
@@ -32,8 +36,14 @@ void Console::result(const std::string& line) {
   if (quiet_) return;
   clear_bar();
   std::fflush(stderr);
-  std::printf("%s\n", line.c_str());
-  std::fflush(stdout);
+  errno = 0;
+  if ((std::printf("%s\n", line.c_str()) >= 0 && std::fflush(stdout) == 0) || failed_ != 0) return;
+  failed_ = errno != 0 ? errno : EIO;
+  log(fmt::format("standard output cannot be written ({}); the run goes on", std::strerror(failed_)));
+}
+
+void Console::check_results() const {
+  check(failed_ == 0, "standard output", "results could not be written: {}", std::strerror(failed_));
 }
 
 void Console::progress(const std::string& label, std::int64_t done, std::int64_t total, const std::string& tail) {

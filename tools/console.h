@@ -15,8 +15,11 @@ class Console {
   ~Console();
   Console(const Console&) = delete;
 
-  void log(const std::string& line);     ///< a line of its own, to stderr
-  void result(const std::string& line);  ///< to stdout
+  void log(const std::string& line);  ///< a line of its own, to stderr
+  /// To stdout. Where that cannot be written (a full disk, a reader that has gone) the run goes on: stderr tells once.
+  void result(const std::string& line);
+  /// Throws Error when a result could not be written.
+  void check_results() const;
   /// Progress of something with `total` steps; tail is shown behind the bar.
   void progress(const std::string& label, std::int64_t done, std::int64_t total, const std::string& tail);
   /// Ends the bar or plain lines of the current label.
@@ -26,6 +29,7 @@ class Console {
   using Clock = std::chrono::steady_clock;
   void clear_bar();
   bool quiet_, bar_, drawn_ = false;
+  int failed_ = 0;  // errno of the first result that was not written
   double seconds_;
   Clock::time_point last_;
 };

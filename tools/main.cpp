@@ -3,9 +3,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <functional>
+#include <iostream>
 
 #include "framework/suggest.h"
 #include "tools/commands.h"
@@ -86,7 +89,7 @@ int refuse(const CLI::App& app, const std::vector<std::string>& extras) {
   Config config;
   for (std::string word : extras) {
     if (!word.starts_with("--")) {
-      std::fprintf(stderr, "trireme: unexpected argument '%s'; see trireme %s --help\n", word.c_str(),
+      std::fprintf(stderr, "trireme: unexpected argument '%.200s'; see trireme %s --help\n", word.c_str(),
                    app.get_name().c_str());
       return 2;
     }
@@ -136,6 +139,7 @@ class CommandLine {
   int configured(const std::function<int(const Config&)>& act, const Config& base = {}) {
     if (!model_.empty()) given_.settings.insert(given_.settings.begin(), {"model", model_});
     const Config config = given_.resolve(base);
+    check_model_name(config);
     if (!given_.print_config) return act(config);
     fmt::print("{}", to_toml(config));
     return 0;
@@ -270,7 +274,8 @@ std::string CommandLine::unknown_verb() const {
   for (auto& [verb, act] : acts_) names.push_back(verb->get_name());
   const std::string word = argc_ > 1 ? argv_[1] : "-";
   if (word.starts_with("-") || std::find(names.begin(), names.end(), word) != names.end()) return "";
-  return fmt::format("unknown command '{}'{}; there are {}", word, did_you_mean(word, names), fmt::join(names, ", "));
+  return fmt::format("unknown command '{:.200}'{}; there are {}", word, did_you_mean(word, names),
+                     fmt::join(names, ", "));
 }
 
 int CommandLine::run() {
@@ -294,10 +299,25 @@ int CommandLine::run() {
 }  // namespace
 }  // namespace trireme
 
+namespace {
+
+/// status, unless what was printed has not arrived.
+int after_output(int status) {
+  errno = 0;
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return status;
+  if (status == 0)
+    std::fprintf(stderr, "trireme: standard output: what was printed could not be written: %s\n",
+                 std::strerror(errno != 0 ? errno : EIO));
+  return status == 0 ? 1 : status;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit then is an error with a path, not a death
   try {
-    return trireme::CommandLine(argc, argv).run();
+    return after_output(trireme::CommandLine(argc, argv).run());
   } catch (const trireme::ConfigError& e) {
     std::fprintf(stderr, "trireme: %s\n", e.what());
     return 2;

@@ -80,12 +80,25 @@ Subject subject(Config& config, const PredictOptions& o) {
           .names = std::move(names)};
 }
 
+/// A model of grey images sees a colour photograph as one, and its answer means little.
+void tell_of_colour(const std::string& path, const Shape& in) {
+  const Tensor image = read_image(path, 3);
+  const auto v = image.view().span<const std::uint8_t>();
+  for (std::size_t i = 0; i < v.size(); i += 3)
+    if (v[i] != v[i + 1] || v[i] != v[i + 2]) {
+      std::fprintf(stderr, "predict: %s is in colour; this model knows grey images of %d x %d, and sees it as one\n",
+                   path.c_str(), static_cast<int>(in[0]), static_cast<int>(in[1]));
+      return;
+    }
+}
+
 std::vector<std::uint8_t> pixels_of(const Subject& s, const std::string& path, Index id) {
   const Shape& in = s.options.input;
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(in.numel()));
   if (s.photos) {
     s.photos->read(id, pixels);
   } else {
+    if (in[2] == 1) tell_of_colour(path, in);
     const Tensor image = resize(read_image(path, static_cast<int>(in[2])), in[0], in[1]);
     std::ranges::copy(image.view().span<const std::uint8_t>(), pixels.begin());
   }
@@ -97,7 +110,7 @@ std::string answer(const std::vector<double>& p, const Subject& s, int top) {
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return p[a] > p[b]; });
   std::string line;
-  for (int k = 0; k < std::clamp<int>(top, 1, static_cast<int>(p.size())); ++k)
+  for (int k = 0; k < std::min<int>(top, static_cast<int>(p.size())); ++k)
     line += fmt::format("\t{}\t{:.4f}", s.names.empty() ? std::to_string(order[k]) : s.names[order[k]], p[order[k]]);
   return line;
 }
@@ -105,6 +118,7 @@ std::string answer(const std::vector<double>& p, const Subject& s, int top) {
 }  // namespace
 
 int predict(const PredictOptions& options) {
+  if (options.top < 1) throw ConfigError(fmt::format("--topk is {}, it must be at least 1", options.top));
   Config config = options.run.empty() ? Config{} : run_config(options.run);
   const Subject s = subject(config, options);
   const Device device = make_device(config);

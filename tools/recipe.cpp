@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <map>
 
 #include "datasets/augment.h"
 #include "datasets/datasets.h"
@@ -64,19 +65,34 @@ Device make_device(const Config& c, World& world) {
   return device;
 }
 
-std::string find_config(const std::string& name) {
-  if (fs::exists(name) || fs::path(name).has_parent_path() || fs::path(name).has_extension()) return name;
-  std::vector<std::string> folders = data_folders("recipes"), known;
+namespace {
+/// Paths of the recipes that ship, by name.
+std::map<std::string, std::string> recipes() {
+  std::vector<std::string> folders = data_folders("recipes");
   folders.push_back(TRIREME_SOURCE_RECIPES);
+  std::map<std::string, std::string> found;
   std::error_code none;
   for (const std::string& folder : folders)
-    for (const auto& entry : fs::directory_iterator(folder, none)) {
-      if (entry.path().stem() == name) return entry.path().string();
-      known.push_back(entry.path().stem().string());
-    }
-  std::ranges::sort(known);
-  known.erase(std::ranges::unique(known).begin(), known.end());
+    for (const auto& entry : fs::directory_iterator(folder, none))
+      found.try_emplace(entry.path().stem().string(), entry.path().string());
+  return found;
+}
+}  // namespace
+
+std::string find_config(const std::string& name) {
+  std::error_code none;
+  if (fs::exists(name, none) || fs::path(name).has_parent_path() || fs::path(name).has_extension()) return name;
+  const auto all = recipes();
+  if (const auto at = all.find(name); at != all.end()) return at->second;
+  std::vector<std::string> known;
+  for (const auto& [recipe, path] : all) known.push_back(recipe);
   unknown("config", name, known);
+}
+
+void check_model_name(const Config& c) {
+  if (std::ranges::any_of(models(), [&](const ModelRow& row) { return row.name == c.model; })) return;
+  if (recipes().contains(c.model))
+    throw ConfigError(fmt::format("model: '{}' is a recipe; write --config {}", c.model, c.model));
 }
 
 OpenOptions open_options(const Config& c) {

@@ -37,6 +37,8 @@ int make_ranks(const Config&);
 /// The config's mesh; without one, all ranks on the axis "data".
 Mesh make_mesh(const Config&, World&);
 DType make_dtype(const Config&);  ///< of activations
+/// Throws ConfigError for the name of a recipe where a model's is wanted.
+void check_model_name(const Config&);
 /// The path of a settings file: as it is; or a bare name of a recipe that ships, "imagenet_resnet50". Throws
 /// ConfigError with the list of those for a name of neither.
 std::string find_config(const std::string& name);

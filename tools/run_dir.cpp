@@ -1,5 +1,9 @@
 #include "tools/run_dir.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -73,9 +77,24 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
 
 void RunDir::open() {
   for (auto& [file, path] : {std::pair<File&, std::string>(lines_, metrics()), {rows_, table()}}) {
-    file.reset(std::fopen(path.c_str(), "a"));
-    check(file != nullptr, "run directory", "cannot write {}: {}", path, std::strerror(errno));
+    const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    check(fd >= 0, "run directory", "cannot write {}: {}", path,
+          errno == ELOOP ? "it is a symbolic link" : std::strerror(errno));
+    file.reset(::fdopen(fd, "a"));
   }
+}
+
+bool RunDir::restore_if_removed(const std::string& config) {
+  struct stat open {
+  }, named{};
+  if (::fstat(::fileno(lines_.get()), &open) == 0 && ::stat(metrics().c_str(), &named) == 0 &&
+      open.st_ino == named.st_ino && open.st_dev == named.st_dev)
+    return false;
+  make_directories(path_);
+  replace_file(path_ + "/config.toml", config);
+  if (!fs::exists(table())) replace_file(table(), csv_head());
+  this->open();
+  return true;
 }
 
 void RunDir::record(const nlohmann::json& line) {

@@ -28,6 +28,9 @@ class RunDir {
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string table() const { return path_ + "/metrics.csv"; }
+  /// Where metrics.jsonl is not the file any more that is being written (somebody removed it, or the directory), makes
+  /// it and config.toml anew and returns true: what was there before is lost.
+  bool restore_if_removed(const std::string& config);
   /// Appends one line to metrics.jsonl and one row to metrics.csv, and the numbers that have a tag to the events. Every
   /// key is a column of the table in run_dir.cpp. Throws Error when it cannot be written.
   void record(const nlohmann::json& line);

@@ -110,6 +110,7 @@ class Trainer {
       console_.result(fmt::format("bad images:    {:.0f} reads answered by the next good image; {}", bad, first_bad()));
     console_.result("checkpoint:    " + saved_);
     console_.result("metrics:       " + dir_->metrics());
+    console_.check_results();
   }
 
  private:
@@ -158,13 +159,13 @@ class Trainer {
         label, r.batch, batches,
         fmt::format("loss {:.4f}, {:.0f} images/s, data {:.1f} %", mean_loss(), images_per_s_, 100 * wait_share_));
     if (dir_ && r.step % log_every == 0)
-      dir_->record({{"kind", "train"},
-                    {"epoch", at_.epoch + 1},
-                    {"step", r.step},
-                    {"loss", loss},
-                    {"lr", r.rate},
-                    {"images_per_s", images_per_s_},
-                    {"wait_share", wait_share_}});
+      record({{"kind", "train"},
+              {"epoch", at_.epoch + 1},
+              {"step", r.step},
+              {"loss", loss},
+              {"lr", r.rate},
+              {"images_per_s", images_per_s_},
+              {"wait_share", wait_share_}});
     if (dir_ && dir_->events()) dir_->events()->tick();
   }
   Evaluation evaluate() {
@@ -319,10 +320,19 @@ class Trainer {
                         {"images_per_s", images_per_s_},
                         {"wait_share", wait_share_}};
     if (e.has_top5()) line["test_top5"] = e.percent(e.in_top5);
-    dir_->record(line);
+    record(line);
     show_weights();
   }
 
+  void record(const nlohmann::json& line) {
+    tell_if_removed();
+    dir_->record(line);
+  }
+  void tell_if_removed() {
+    if (dir_->restore_if_removed(kept_settings(config_)))
+      console_.log(
+          fmt::format("run directory: {} was removed; it is made anew, its earlier metrics are lost", dir_->metrics()));
+  }
   void save(std::map<std::string, double> metrics) {
     step_->gather();
     count();
@@ -333,7 +343,7 @@ class Trainer {
     state.metrics = std::move(metrics);
     if (config_.dtype == "f16") at_.loss_scale = step_->loss_scale();
     store(at_, state);
-    if (dir_) dir_->keep_settings(state.config, overridden_);
+    if (dir_) tell_if_removed(), dir_->keep_settings(state.config, overridden_);
     saved_ = save_checkpoint(dir_ ? dir_->path() : "", step_->parameters(), step_->optimizer(), state,
                              {.keep_last = static_cast<int>(config_.checkpoint.keep), .write = dir_.has_value()});
   }
