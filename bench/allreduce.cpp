@@ -59,7 +59,7 @@ void bench(World& world) {
                 "algorithm", "elements", "best", "median", "spread");
   std::vector<std::pair<std::string, std::unique_ptr<Communicator>>> rows;
   rows.emplace_back("vendor", all.split(0, world.rank()));
-  if (world.transport() == "mpi") {
+  if (world.transport().starts_with("mpi,")) {
     setenv("TRIREME_SHARED_MEMORY", "0", 1);
     rows.emplace_back("mpi", all.split(0, world.rank()));
     unsetenv("TRIREME_SHARED_MEMORY");

@@ -1,6 +1,14 @@
 // Communicator: how ranks talk. A rank is a thread or a process and nothing above this file can tell.
 // Every rank of a communicator must make the same collective calls in the same order. Size 1: everything is the
 // identity.
+//
+// What is exact (integers, values whose sums round nowhere, max and min) is the same on every transport. A sum of
+// floats has the same bits on every rank, and from one run to the next, but they depend on the way it takes: ranks that
+// are threads, and processes of one host over the memory that they share, add in the order of ranks, bf16 and f16 in
+// f32 and rounded once; MPI between hosts (and without shared memory), NCCL and the named algorithms each add in an
+// order of their own, and round bf16 and f16 at every hop (NCCL: as it does). So another layout of ranks over hosts
+// gives other last bits. Where a float is NaN, so is the result, of max and min too. Processes must be of machines of
+// one byte order.
 #pragma once
 #include <memory>
 #include <string>
@@ -37,7 +45,10 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// "single", "threads", "mpi"; after World::use of a GPU "mpi+nccl" or "mpi, staged through the host".
+  /// "single", "threads" or "mpi"; between processes of one host "mpi, shared memory" (all_reduce and barrier go
+  /// through memory that they share, long vectors straight from process to process) or "mpi, staged in shared memory"
+  /// (all of it through a block that they share). TRIREME_SHARED_MEMORY chooses: direct, staged, 0 (plain "mpi");
+  /// unset, the first that the system allows. After World::use of a GPU "mpi+nccl" or "mpi, staged through the host".
   virtual std::string transport() const = 0;
 
   // Non-blocking: the returned Work must be waited for. All types. Tensors may lie on the host or on a device, on

@@ -1,6 +1,8 @@
 #include "parallel/reduce.h"
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace trireme {
 namespace {
@@ -10,12 +12,23 @@ constexpr Index lane = 2048;  // elements summed at a time: the partial sums sta
 template <class T>
 using Partial = std::conditional_t<is_narrow_type<T>, float, T>;
 
+/// The greater (or the lesser) of two values, by their order alone: the same bits whichever rank's value stands first.
+/// NaN if either is; zeros by their sign (IEEE 754-2019: maximum and minimum).
+template <bool greatest, class A>
+A extreme(A a, A b) {
+  if constexpr (std::is_floating_point_v<A>) {
+    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<A>::quiet_NaN();
+    if (a == b) return std::signbit(a) == greatest ? b : a;
+  }
+  return (a < b) == greatest ? b : a;
+}
+
 template <class F>
 void with_op(ReduceOp op, F&& f) {
   switch (op) {
     case ReduceOp::sum: return f([](auto a, auto b) { return static_cast<decltype(a)>(a + b); });
-    case ReduceOp::max: return f([](auto a, auto b) { return a < b ? b : a; });
-    case ReduceOp::min: return f([](auto a, auto b) { return b < a ? b : a; });
+    case ReduceOp::max: return f([](auto a, auto b) { return extreme<true>(a, b); });
+    case ReduceOp::min: return f([](auto a, auto b) { return extreme<false>(a, b); });
   }
 }
 

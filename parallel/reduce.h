@@ -6,6 +6,9 @@
 
 namespace trireme {
 
+// max and min of floating values are NaN where one of them is, and order zeros by their sign, whatever the order of the
+// operands.
+
 /// to = op(to, from) over count elements of type t.
 void reduce_into(void* to, const void* from, Index count, DType t, ReduceOp op);
 /// Every block of outs = op over ins, in the order given: the same bits wherever and by whomever it is computed. bf16

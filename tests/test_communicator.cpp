@@ -6,12 +6,13 @@
 #include "parallel/mesh.h"
 #include "parallel/transport/launcher.h"
 #include "tests/catch.h"
+#include "tests/ranks.h"
 
 using namespace trireme;
 
 namespace {
 
-constexpr DType types[] = {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8};
+constexpr DType types[] = {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u8};
 
 // Small integers: every sum is exact in every type.
 Tensor numbers(int rank, Index count, DType type) {
@@ -159,6 +160,8 @@ void check_split(Communicator& comm) {
   for (int r = color; r < p; r += 2) sum += r;
   expect(x.item() == sum, "all_reduce in a split");
   half->barrier();
+  auto same = comm.split(0, 7);  // equal keys: in the order of ranks
+  expect(same->size() == p && same->rank() == comm.rank(), "order of ranks with equal keys");
 }
 
 // Same bits on every rank, twice, whatever the order of arrival.
@@ -205,17 +208,11 @@ void check_algorithm(World& world, const std::string& name) {
 
 // Under mpiexec all cases run on its processes; otherwise on threads.
 void on_ranks(const std::function<void(World&)>& body) {
-  static int argc = 0;
-  static char** argv = nullptr;
-  static World processes(argc, argv);
-  if (processes.size() > 1) return body(processes);
+  if (test::under_mpi()) return body(test::processes());
   for (int ranks : {1, 2, 3, 4, 5, 7, 8}) {
     CAPTURE(ranks);
     REQUIRE_NOTHROW(World::threads(ranks, body));
   }
-}
-bool processes() {
-  return find_launcher([](const char* name) -> const char* { return std::getenv(name); }).ranks > 1;
 }
 
 }  // namespace
@@ -233,7 +230,7 @@ TEST_CASE("an unknown algorithm is refused with the list") {
 }
 
 TEST_CASE("an error on one rank ends all") {
-  if (processes()) {
+  if (test::under_mpi()) {
     SUCCEED("not under MPI: it brings its own ranks, as threads");
     return;
   }
@@ -256,7 +253,7 @@ TEST_CASE("an error on one rank ends all") {
 }
 
 TEST_CASE("an error on one rank ends queued algorithms") {
-  if (processes()) {
+  if (test::under_mpi()) {
     SUCCEED("not under MPI: it brings its own ranks, as threads");
     return;
   }
@@ -271,7 +268,7 @@ TEST_CASE("an error on one rank ends queued algorithms") {
 }
 
 TEST_CASE("different calls are told apart") {
-  if (processes()) {
+  if (test::under_mpi()) {
     SUCCEED("not under MPI: it brings its own ranks, as threads");
     return;
   }
@@ -304,7 +301,7 @@ TEST_CASE("bad operands are refused") {
 }
 
 TEST_CASE("a wait that lasts too long says for whom") {
-  if (processes()) {
+  if (test::under_mpi()) {
     SUCCEED("not under MPI: it brings its own ranks, as threads");
     return;
   }

@@ -33,18 +33,47 @@ struct alignas(line) HostBoard::Slot {
 };
 struct alignas(line) HostBoard::Head {
   std::atomic<std::uint32_t> bell, sleepers;
+  std::atomic<std::uint32_t> deserter;  // 1 + a rank that went with an operation under way
 };
 
 bool HostAlarm::raise(const std::string& why) {
+  if (on()) return false;
+  const std::uint32_t mine = writers.fetch_add(1);
+  if (mine < texts) std::strncpy(reasons[mine], why.c_str(), sizeof reasons[mine] - 1);
   std::uint32_t off = 0;
-  if (!state.compare_exchange_strong(off, 1)) return false;
-  std::strncpy(reason, why.c_str(), sizeof reason - 1);
-  state = 2;
-  return true;
+  return state.compare_exchange_strong(off, mine + 1);
+}
+
+std::string HostAlarm::reason() const {
+  const std::uint32_t n = state;
+  return n == 0 ? "" : n <= texts ? reasons[n - 1] : "an error on another rank";
 }
 
 void HostAlarm::check(const std::string& what) const {
-  if (state == 2) fail(what, "ended because of {}", reason);
+  if (on()) fail(what, "ended because of {}", reason());
+}
+
+bool HostSign::reachable() const {
+  std::uint64_t got = 0;
+  iovec here{&got, sizeof got}, there{const_cast<std::uint64_t*>(where), sizeof got};
+  return where && process_vm_readv(process, &here, 1, &there, 1, 0) == sizeof got && got == value;
+}
+
+void HostBoards::add(HostBoard* board) {
+  std::lock_guard lock(mutex_);
+  boards_.push_back(board);
+}
+void HostBoards::remove(HostBoard* board) {
+  std::lock_guard lock(mutex_);
+  std::erase(boards_, board);
+}
+bool HostBoards::advance(const HostBoard* except) {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return true;  // another thread is about it
+  bool busy = false;
+  for (HostBoard* board : boards_)
+    if (board != except && board->busy_) busy = true, board->advance_unless_busy();
+  return busy;
 }
 
 // Head | slots | entries, slots x ranks | stages, ranks x slots
@@ -53,23 +82,32 @@ std::size_t HostBoard::bytes(int ranks) {
   return sizeof(Head) + slots * (sizeof(Slot) + ranks * sizeof(Entry) + ranks * piece_bytes) + line;
 }
 
-HostBoard::HostBoard(SharedMemory memory, HostAlarm& alarm, int rank, int size, bool direct)
+HostBoard::HostBoard(SharedMemory memory, HostAlarm& alarm, std::shared_ptr<HostBoards> boards, int rank, int size,
+                     const HostSign& sign)
     : shared_(std::move(memory)),
       memory_(static_cast<char*>(shared_.data())),
       alarm_(alarm),
+      boards_(std::move(boards)),
       rank_(rank),
       size_(size),
       slots_(slots_for(size)),
       spins_(size <= cores() ? 60 : 0),
-      direct_(direct) {}
-
-bool HostBoard::reachable(int process, const std::uint64_t* where, std::uint64_t value) {
-  std::uint64_t got = 0;
-  iovec here{&got, sizeof got}, there{const_cast<std::uint64_t*>(where), sizeof got};
-  return process_vm_readv(process, &here, 1, &there, 1, 0) == sizeof got && got == value;
+      sign_(sign) {
+  boards_->add(this);
 }
 
-bool HostBoard::direct(const Call& call) const { return direct_ && call.count * size_of(call.type) > piece_bytes; }
+// After an error others may yet write to the tensors of operations that are under way: their memory is never used for
+// anything else.
+HostBoard::~HostBoard() {
+  boards_->remove(this);
+  std::erase_if(ops_, [](auto& op) { return op->announced; });
+  if (ops_.empty()) return;
+  head().deserter = static_cast<std::uint32_t>(rank_ + 1);
+  ring();
+  if (direct()) new std::deque<std::shared_ptr<Op>>(std::move(ops_));
+}
+
+bool HostBoard::direct(const Call& call) const { return direct() && call.count * size_of(call.type) > piece_bytes; }
 
 HostBoard::Slot& HostBoard::slot(std::uint64_t i) const {
   return reinterpret_cast<Slot*>(memory_ + sizeof(Head))[i % slots_];
@@ -87,7 +125,7 @@ char* HostBoard::stage(int rank, std::uint64_t i) const {
 HostBoard::Piece HostBoard::piece(std::uint64_t i) const {
   auto op = std::find_if(ops_.begin(), ops_.end(), [&](auto& o) { return i < o->end; });
   const Call& call = (*op)->call;
-  if (call.count == 0) return {nullptr, 0, 1, 1, op->get(), false};
+  if (call.count == 0 || (*op)->announced) return {nullptr, 0, 1, (*op)->announced ? 0 : 1, op->get(), false};
   const bool whole = direct(call);
   const Index width = size_of(call.type), most = whole ? call.count : piece_bytes / width;
   const Index at = static_cast<Index>(i - (*op)->begin) * most, n = std::min(most, call.count - at);
@@ -96,17 +134,16 @@ HostBoard::Piece HostBoard::piece(std::uint64_t i) const {
 }
 
 void HostBoard::ring() {
-  auto& head = *reinterpret_cast<Head*>(memory_);
-  head.bell.fetch_add(1);
-  if (head.sleepers > 0) syscall(SYS_futex, &head.bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  head().bell.fetch_add(1);
+  if (head().sleepers > 0) syscall(SYS_futex, &head().bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-void HostBoard::sleep(std::uint32_t bell) {
-  auto& head = *reinterpret_cast<Head*>(memory_);
-  timespec most{0, 50'000'000};  // the alarm does not ring
-  head.sleepers.fetch_add(1);
-  syscall(SYS_futex, &head.bell, FUTEX_WAIT, bell, &most, nullptr, 0);
-  head.sleepers.fetch_sub(1);
+// The alarm does not ring, and neither do other boards.
+void HostBoard::sleep(std::uint32_t bell, bool briefly) {
+  timespec most{0, briefly ? 500'000 : 50'000'000};
+  head().sleepers.fetch_add(1);
+  syscall(SYS_futex, &head().bell, FUTEX_WAIT, bell, &most, nullptr, 0);
+  head().sleepers.fetch_sub(1);
 }
 
 // All ranks have brought piece i: they must have meant the same call.
@@ -123,16 +160,20 @@ void HostBoard::compare(std::uint64_t i) {
 
 void HostBoard::fill() {
   for (; filled_ < posted_; ++filled_) {
+    busy_ = true;
     Slot& s = slot(filled_);
     if (s.round != filled_ / slots_) return;  // still in use by an earlier piece
     Piece p = piece(filled_);
     if (p.count && !p.direct) std::memcpy(stage(rank_, filled_), p.data, p.count * size_of(p.op->call.type));
-    entry(rank_, filled_) = {p.op->call, getpid(), p.data};
+    Entry& mine = entry(rank_, filled_);
+    mine.call = p.op->call, mine.sign = sign_, mine.data = p.data;
+    mine.number = filled_ + 1;
     if (s.arrived.fetch_add(1) + 1 < size_) continue;
     compare(filled_);
     // A small vector is reduced by the last to come: the others wake up once, to the result.
     if (p.chunks > 1 || p.op->end - p.op->begin > 1) ring();
   }
+  busy_ = false;
 }
 
 void HostBoard::reduce_staged(std::uint64_t i, const Piece& p, int c) {
@@ -149,21 +190,27 @@ void HostBoard::reduce_direct(std::uint64_t i, const Piece& p, int c) {
   const Index at = c * p.chunk * size_of(call.type), n = std::min(p.chunk, p.count - c * p.chunk);
   const auto bytes = static_cast<std::size_t>(n * size_of(call.type));
   scratch_.resize(size_ * direct_chunk_bytes);
-  auto move = [&](int r, void* local, auto* transfer) {
-    iovec here{local, bytes}, there{entry(r, i).data + at, bytes};
-    const auto moved = transfer(entry(r, i).process, &here, 1, &there, 1, 0);
-    check(moved == static_cast<ssize_t>(bytes), name_of(call.kind),
-          "the memory of rank {} cannot be reached ({}): did its process end?", r, std::strerror(errno));
+  // Reading fetches the process's sign along: who reuses the number of one that has ended is not written to.
+  auto move = [&](int r, void* local, auto* transfer, int parts) {
+    const Entry& from = entry(r, i);
+    std::uint64_t value = from.sign.value;
+    iovec here[] = {{local, bytes}, {&value, sizeof value}};
+    iovec there[] = {{from.data + at, bytes}, {const_cast<std::uint64_t*>(from.sign.where), sizeof value}};
+    const auto moved = transfer(from.sign.process, here, parts, there, parts, 0);
+    const bool all = moved == static_cast<ssize_t>(bytes + (parts == 2 ? sizeof value : 0));
+    check(all && value == from.sign.value, name_of(call.kind),
+          "the memory of rank {} cannot be reached ({}): did its process end?", r,
+          all ? "another process has its number" : std::strerror(errno));
   };
   std::vector<const void*> ins(size_);
   for (int r = 0; r < size_; ++r) {
     ins[r] = r == rank_ ? p.data + at : scratch_.data() + r * direct_chunk_bytes;
-    if (r != rank_) move(r, scratch_.data() + r * direct_chunk_bytes, process_vm_readv);
+    if (r != rank_) move(r, scratch_.data() + r * direct_chunk_bytes, process_vm_readv, 2);
   }
   void* out = p.data + at;
   reduce_all({&out, 1}, ins, n, call.type, call.op);
   for (int r = 0; r < size_; ++r)
-    if (r != rank_) move(r, out, process_vm_writev);
+    if (r != rank_) move(r, out, process_vm_writev, 1);
 }
 
 bool HostBoard::reduce() {
@@ -172,6 +219,7 @@ bool HostBoard::reduce() {
     Slot& s = slot(i);
     if (s.arrived < size_) return moved;
     Piece p = piece(i);
+    if (p.direct && head().deserter) return moved;
     while (s.next < p.chunks) {
       const int c = s.next.fetch_add(1);
       if (c >= p.chunks) break;
@@ -193,6 +241,7 @@ bool HostBoard::drain() {
     Piece p = piece(drained_);
     if (s.arrived < size_ || s.finished < p.chunks) break;
     if (p.count && !p.direct) std::memcpy(p.data, stage(0, drained_), p.count * size_of(p.op->call.type));
+    entry(rank_, drained_).left = drained_ + 1;
     if (s.left.fetch_add(1) + 1 == size_) {
       s.arrived = 0, s.next = 0, s.finished = 0, s.left = 0;
       s.round.fetch_add(1);
@@ -212,34 +261,66 @@ void HostBoard::advance() {
   while (reduce() | drain());
 }
 
-std::string HostBoard::missing(const Op&) const {
-  Slot& s = slot(drained_);
-  return fmt::format("{} of {} ranks have come", s.arrived.load(), size_);
+// For one of another board: what others may wait for is to copy in and out. To reduce would hold the waiting thread up.
+void HostBoard::advance_unless_busy() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;
+  do fill();
+  while (drain());
+}
+
+std::string HostBoard::missing(std::uint64_t number) {
+  std::lock_guard lock(mutex_);
+  if (number < drained_) return "; all ranks have made this call";
+  // Pieces are drained in order: what holds this one up is the first that is not.
+  std::string ranks;
+  const bool taken = drained_ == filled_;  // the slot, by an earlier piece
+  for (int r = 0; r < size_; ++r) {
+    const Entry& its = entry(r, drained_);
+    if (taken ? its.left != its.number : its.number != drained_ + 1)
+      ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
+  }
+  if (ranks.empty()) return "; all ranks have made this call, and one of them stopped in the midst of it";
+  const bool several = ranks.find(',') != std::string::npos;
+  const Op& first = *ops_.front();
+  const std::string call = first.end <= number ? fmt::format(" (in {}, which comes first)", to_string(first.call)) : "";
+  return fmt::format(" for rank{} {}{}", several ? "s" : "", ranks, call);
+}
+
+// A rank that goes on the way out of an error raises the alarm soon after: its words are better.
+void HostBoard::give_up(const std::string& what, std::chrono::steady_clock::time_point since) const {
+  if (std::chrono::steady_clock::now() - since > std::chrono::seconds(1))
+    fail(what, "rank {} has dropped its communicator while this was under way", head().deserter - 1);
 }
 
 void HostBoard::wait(Op& op) {
-  auto start = std::chrono::steady_clock::now();
-  auto& head = *reinterpret_cast<Head*>(memory_);
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  auto deserted = start;
   for (int spins = 0; !op.done;) {
-    const std::uint32_t bell = head.bell;
+    const std::uint32_t bell = head().bell;
     {
       std::lock_guard lock(mutex_);
       advance();
     }
     if (op.done) return;
+    const bool others = boards_->advance(this);
     auto what = [&] { return to_string(op.call); };
-    if (alarm_.state == 2) alarm_.check(what());
+    if (alarm_.on()) alarm_.check(what());
     if (spins++ < spins_) {
       std::this_thread::yield();
       continue;
     }
-    sleep(bell);
-    if (std::chrono::steady_clock::now() - start > patience())
+    sleep(bell, others);
+    if (!head().deserter)
+      deserted = Clock::now();
+    else
+      give_up(what(), deserted);
+    if (Clock::now() - start > patience())
       fail(what(),
-           "rank {} of {} has waited {} s ({}): another rank hangs or took another path. TRIREME_TIMEOUT sets the "
-           "patience "
-           "in seconds",
-           rank_, size_, patience().count(), missing(op));
+           "rank {} of {} has waited {} s{}: another rank hangs or took another path. TRIREME_TIMEOUT sets the "
+           "patience in seconds",
+           rank_, size_, patience().count(), missing(op.begin));
   }
 }
 
@@ -254,14 +335,33 @@ struct HostBoard::Waiting : Work::State {
   }
   void wait() override { board->wait(*op); }
   bool done() override {
+    board->boards_->advance(board.get());
     std::lock_guard lock(board->mutex_);
     board->advance();
-    return op->done || board->alarm_.state == 2;
+    return op->done || board->alarm_.on();
   }
   std::shared_ptr<HostBoard> board;
   std::shared_ptr<Op> op;
   int unwinding = std::uncaught_exceptions();
 };
+
+// With the mutex held.
+void HostBoard::enqueue(const std::shared_ptr<Op>& op, std::uint64_t pieces) {
+  op->begin = posted_;
+  op->end = posted_ += pieces;
+  ops_.push_back(op);
+  fill();
+}
+
+std::uint64_t HostBoard::announce(const Call& call) {
+  auto op = std::make_shared<Op>();
+  op->call = call;
+  op->announced = true;
+  std::lock_guard lock(mutex_);
+  enqueue(op, 1);
+  if (drain()) fill();
+  return op->begin;
+}
 
 Work HostBoard::post(const Call& call, const Tensor& x) {
   auto op = std::make_shared<Op>();
@@ -271,10 +371,7 @@ Work HostBoard::post(const Call& call, const Tensor& x) {
   const auto pieces = direct(call) ? 1 : static_cast<std::uint64_t>(std::max<Index>(1, (call.count + most - 1) / most));
   {
     std::lock_guard lock(mutex_);
-    op->begin = posted_;
-    op->end = posted_ += pieces;
-    ops_.push_back(op);
-    fill();
+    enqueue(op, pieces);
     if (filled_ < posted_ || (pieces == 1 && !direct(call))) advance();
   }
   if (op->done) return {};

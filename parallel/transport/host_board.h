@@ -2,11 +2,13 @@
 // waits sleeps on a futex, so ranks may outnumber cores. Short vectors go through it in pieces: every rank copies its
 // piece in, whoever is there reduces chunks of it (in rank order: the same bits everywhere, and the same as between
 // threads), every rank copies out. Of a long vector only the address goes through it: who reduces a chunk reads it
-// from, and writes it to, the other processes.
+// from, and writes it to, the other processes. Collectives that MPI moves only leave word here, so that ranks that call
+// different ones are told so.
 #pragma once
 #include <atomic>
 #include <deque>
 #include <mutex>
+#include <vector>
 
 #include "parallel/transport/call.h"
 #include "parallel/transport/shared_memory.h"
@@ -14,30 +16,67 @@
 namespace trireme {
 
 /// The reason why the job was ended, in memory that all ranks of a host see. Zeroed memory is a valid alarm that is
-/// off.
+/// off. A process may die at any point of raise(): its text is then not used, and the next one's is.
 struct HostAlarm {
-  std::atomic<std::uint32_t> state;  // 0 off, 1 being written, 2 on
-  char reason[1000];
+  static constexpr std::uint32_t texts = 8;
+  std::atomic<std::uint32_t> writers;  // how many have begun; each writes a text of its own
+  std::atomic<std::uint32_t> state;    // 0: off. n: on, for the n-th writer's reason
+  char reasons[texts][1000];
 
-  /// True for the first caller.
+  /// True for the first whose reason counts.
   bool raise(const std::string& why);
+  bool on() const { return state != 0; }
+  /// Empty while it is off.
+  std::string reason() const;
   /// Throws Error("what: ended because of ...") if the alarm is on.
   void check(const std::string& what) const;
+};
+
+/// What tells the memory of a process from that of any other: a number drawn at random, and where in it that lies.
+struct HostSign {
+  int process = 0;
+  const std::uint64_t* where = nullptr;  // null: others cannot reach this process
+  std::uint64_t value = 0;
+
+  /// True when the process of this number has this value there, and lets us read it.
+  bool reachable() const;
+};
+
+class HostBoard;
+
+/// The boards of a process: who waits for one operation, of a board or of MPI, moves all boards along meanwhile, since
+/// other ranks may wait for those first. From any thread.
+class HostBoards {
+ public:
+  void add(HostBoard*);
+  void remove(HostBoard*);
+  /// Copies in what there is room for now, on all boards but one. True if there may be more.
+  bool advance(const HostBoard* except = nullptr);
+
+ private:
+  std::mutex mutex_;
+  std::vector<HostBoard*> boards_;
 };
 
 class HostBoard : public std::enable_shared_from_this<HostBoard> {
  public:
   static std::size_t bytes(int ranks);
   /// memory: bytes(size) of it, zeroed before the first rank uses it, shared by all. alarm outlives the board.
-  /// direct: every rank can reach the others' memory (see reachable).
-  HostBoard(SharedMemory memory, HostAlarm& alarm, int rank, int size, bool direct);
+  /// sign: this process's, if all ranks can reach each other's memory; else one without a place.
+  HostBoard(SharedMemory memory, HostAlarm& alarm, std::shared_ptr<HostBoards> boards, int rank, int size,
+            const HostSign& sign);
+  /// Where an operation is still under way, the other ranks' waits for it throw Error.
+  ~HostBoard();
 
-  /// True when the process of this number has this value there, and lets us read it.
-  static bool reachable(int process, const std::uint64_t* where, std::uint64_t value);
-
+  bool direct() const { return sign_.where; }
   /// Non-blocking: x is copied as far as there is room; the rest is done by those who wait. kind: all_reduce or
   /// barrier.
   Work post(const Call& call, const Tensor& x);
+  /// Compares this rank's next call, which moves its data elsewhere, with the other ranks'. Returns its number.
+  std::uint64_t announce(const Call& call);
+  /// Which ranks have not come to the call of this number, or to one before it: " for rank 3"; or what else there is to
+  /// say.
+  std::string missing(std::uint64_t number);
 
  private:
   struct Slot;
@@ -46,6 +85,7 @@ class HostBoard : public std::enable_shared_from_this<HostBoard> {
     Call call;
     Tensor x;
     std::uint64_t begin = 0, end = 0;  // its pieces, counted over the life of the board
+    bool announced = false;            // nobody waits for it
     std::atomic<bool> done = false;
   };
   struct Waiting;
@@ -58,10 +98,12 @@ class HostBoard : public std::enable_shared_from_this<HostBoard> {
   };
   /// What a rank has to say of a piece.
   struct Entry {
+    std::atomic<std::uint64_t> number, left;  // of the piece that it brought, and of the one it took; from 1 on
     Call call;
-    int process;
+    HostSign sign;
     char* data;
   };
+  friend class HostBoards;
 
   Piece piece(std::uint64_t i) const;
   Slot& slot(std::uint64_t i) const;
@@ -75,20 +117,25 @@ class HostBoard : public std::enable_shared_from_this<HostBoard> {
   bool drain();
   void compare(std::uint64_t i);
   void advance();
+  void advance_unless_busy();
   void ring();
-  void sleep(std::uint32_t bell);
+  void sleep(std::uint32_t bell, bool briefly);
   void wait(Op& op);
-  std::string missing(const Op& op) const;
+  void give_up(const std::string& what, std::chrono::steady_clock::time_point since) const;
+  void enqueue(const std::shared_ptr<Op>& op, std::uint64_t pieces);
+  Head& head() const { return *reinterpret_cast<Head*>(memory_); }
 
   SharedMemory shared_;
   char* memory_;
   HostAlarm& alarm_;
+  const std::shared_ptr<HostBoards> boards_;
   const int rank_, size_, slots_;
   const int spins_;
-  const bool direct_;
+  const HostSign sign_;
   std::vector<char> scratch_;
   std::mutex mutex_;  // between the threads of this process
   std::deque<std::shared_ptr<Op>> ops_;
+  std::atomic<bool> busy_ = false;                       // there are pieces to copy in: others may wait for that
   std::uint64_t posted_ = 0, filled_ = 0, drained_ = 0;  // pieces
 };
 

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <mpi.h>
 #include <sched.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,7 +23,6 @@
 namespace trireme {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
 MPI_Datatype mpi_type(DType t) {
@@ -54,13 +54,28 @@ struct MpiWork : Work::State {
   int unwinding = std::uncaught_exceptions();
 };
 
+// How ranks of one host reduce: TRIREME_SHARED_MEMORY.
+enum Sharing : int { by_mpi, staged, direct };
+Sharing sharing_wanted(bool reachable) {
+  const char* text = std::getenv("TRIREME_SHARED_MEMORY");
+  const std::string_view wanted = text ? text : "";
+  if (wanted.empty() || wanted == "1") return reachable ? direct : staged;
+  if (wanted == "0") return by_mpi;
+  if (wanted == "staged") return staged;
+  check(wanted == "direct", "world", "TRIREME_SHARED_MEMORY is \"{}\"; it may be 0, staged or direct", wanted);
+  check(reachable, "world",
+        "TRIREME_SHARED_MEMORY is direct, but the system does not let the processes of this host reach each other's "
+        "memory (process_vm_readv)");
+  return direct;
+}
+
 // Memory that all ranks of comm (of one host) see; empty if the system does not allow it. A collective call.
 SharedMemory share(MPI_Comm comm, std::size_t bytes) {
   int rank = 0;
   ok(MPI_Comm_rank(comm, &rank), "world");
   SharedMemory memory = rank == 0 ? SharedMemory(bytes) : SharedMemory();
   SharedMemory::Name name = memory.name();
-  ok(MPI_Bcast(&name, 2, MPI_INT, 0, comm), "world");
+  ok(MPI_Bcast(&name, sizeof name, MPI_BYTE, 0, comm), "world");
   if (rank != 0) memory = SharedMemory(name, bytes);
   int all = memory.data() != nullptr;
   ok(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm), "world");
@@ -76,11 +91,14 @@ class MpiCommunicator : public Communicator {
     ok(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "world");
     ok(MPI_Comm_rank(comm_, &rank_), "world");
     ok(MPI_Comm_size(comm_, &size_), "world");
-    const char* wanted = std::getenv("TRIREME_SHARED_MEMORY");
-    if (!local_ || size_ == 1 || !engine_->alarm() || (wanted && std::string_view(wanted) == "0")) return;
+    if (!local_ || size_ == 1 || !engine_->alarm()) return;
+    int sharing = sharing_wanted(engine_->sign.where);
+    ok(MPI_Allreduce(MPI_IN_PLACE, &sharing, 1, MPI_INT, MPI_MIN, comm_), "world");
+    if (sharing == by_mpi) return;
     SharedMemory memory = share(comm_, HostBoard::bytes(size_));
     if (memory.data())
-      board_ = std::make_shared<HostBoard>(std::move(memory), *engine_->alarm(), rank_, size_, engine_->direct);
+      board_ = std::make_shared<HostBoard>(std::move(memory), *engine_->alarm(), engine_->boards, rank_, size_,
+                                           sharing == direct ? engine_->sign : HostSign{});
   }
   ~MpiCommunicator() override {
     if (engine_->stopped() || std::uncaught_exceptions() > unwinding_) return;
@@ -89,13 +107,16 @@ class MpiCommunicator : public Communicator {
   }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  std::string transport() const override { return "mpi"; }
+  std::string transport() const override {
+    return !board_ ? "mpi" : board_->direct() ? "mpi, shared memory" : "mpi, staged in shared memory";
+  }
 
   Work all_reduce(const Tensor& x, ReduceOp op) override {
     auto call = all_reduce_call(x, op);
+    if (call.count == 0 && board_) board_->announce(call);
     if (call.count == 0 || size_ == 1) return {};
     if (board_) return board_->post(call, x);
-    return start(to_string(call), {x}, [&](MPI_Request* r) {
+    return start(call, {x}, [&](MPI_Request* r) {
       return MPI_Iallreduce_c(MPI_IN_PLACE, x.view().data, call.count, mpi_type(call.type), engine_->op(op, call.type),
                               comm_, r);
     });
@@ -107,7 +128,7 @@ class MpiCommunicator : public Communicator {
                         out.view().as<char>() < in.view().as<char>() + in.view().bytes();
     Tensor result = inside ? Tensor::like(out) : out;
     return start(
-        to_string(call), {in, out},
+        call, {in, out},
         [&](MPI_Request* r) {
           return MPI_Ireduce_scatter_block_c(in.view().data, result.view().data, out.numel(), mpi_type(call.type),
                                              engine_->op(op, call.type), comm_, r);
@@ -117,42 +138,42 @@ class MpiCommunicator : public Communicator {
   Work all_gather(const Tensor& out, const Tensor& in) override {
     auto call = all_gather_call(out, in, size_);
     const bool in_place = in.view().data == out.view().as<char>() + rank_ * in.view().bytes();
-    return start(to_string(call), {in, out}, [&](MPI_Request* r) {
+    return start(call, {in, out}, [&](MPI_Request* r) {
       return MPI_Iallgather_c(in_place ? MPI_IN_PLACE : in.view().data, in.numel(), mpi_type(call.type),
                               out.view().data, in.numel(), mpi_type(call.type), comm_, r);
     });
   }
   Work broadcast(const Tensor& x, int root) override {
     auto call = broadcast_call(x, root, size_);
-    return start(to_string(call), {x}, [&](MPI_Request* r) {
+    return start(call, {x}, [&](MPI_Request* r) {
       return MPI_Ibcast_c(x.view().data, call.count, mpi_type(call.type), root, comm_, r);
     });
   }
   Work all_to_all(const Tensor& out, const Tensor& in) override {
     auto call = all_to_all_call(out, in, size_);
-    return start(to_string(call), {in, out}, [&](MPI_Request* r) {
+    return start(call, {in, out}, [&](MPI_Request* r) {
       return MPI_Ialltoall_c(in.view().data, call.count / size_, mpi_type(call.type), out.view().data,
                              call.count / size_, mpi_type(call.type), comm_, r);
     });
   }
   Work send(const Tensor& x, int to, int tag) override {
     check_message("send", x, to, tag, size_);
-    return start(fmt::format("send of {} {} to rank {}", x.numel(), x.dtype(), to), {x}, [&](MPI_Request* r) {
+    auto sending = operation(fmt::format("send of {} {} to rank {}", x.numel(), x.dtype(), to), {x});
+    return start(std::move(sending), [&](MPI_Request* r) {
       return MPI_Isend_c(x.view().data, x.numel(), mpi_type(x.dtype()), to, tag, comm_, r);
     });
   }
   Work recv(const Tensor& x, int from, int tag) override {
     check_message("recv", x, from, tag, size_);
-    return start(fmt::format("recv of {} {} from rank {}", x.numel(), x.dtype(), from), {x}, [&](MPI_Request* r) {
+    auto receiving = operation(fmt::format("recv of {} {} from rank {}", x.numel(), x.dtype(), from), {x});
+    receiving->type = mpi_type(x.dtype()), receiving->expected = x.numel();
+    return start(std::move(receiving), [&](MPI_Request* r) {
       return MPI_Irecv_c(x.view().data, x.numel(), mpi_type(x.dtype()), from, tag, comm_, r);
     });
   }
-  void barrier() override {
-    if (board_) return board_->post({}, {}).wait();
-    start("barrier", {}, [&](MPI_Request* r) { return MPI_Ibarrier(comm_, r); }).wait();
-  }
+  void barrier() override { meet({CallKind::barrier}); }
   std::unique_ptr<Communicator> split(int color, int key) override {
-    barrier();  // which, unlike MPI_Comm_split, waits without burning a core
+    meet({CallKind::split});  // which, unlike MPI_Comm_split, waits without burning a core
     std::lock_guard lock(engine_->mutex);
     MPI_Comm part = MPI_COMM_NULL;
     ok(MPI_Comm_split(comm_, color, key, &part), "split");
@@ -160,11 +181,13 @@ class MpiCommunicator : public Communicator {
   }
   void abort(const std::string& reason) override {
     if (engine_->alarm()) engine_->alarm()->raise(reason);
-    if (!local_) MPI_Abort(MPI_COMM_WORLD, 1);
+    if (local_ && engine_->alarm()) return;
+    const auto lock = engine_->lock_at_last();
+    MPI_Abort(MPI_COMM_WORLD, 1);
   }
   std::string ended() const override {
     const HostAlarm* alarm = engine_->alarm();
-    return alarm && alarm->state == 2 ? alarm->reason : "";
+    return alarm ? alarm->reason() : "";
   }
   static bool on_one_host(MPI_Comm comm) {
     MPI_Comm host = MPI_COMM_NULL;
@@ -179,16 +202,28 @@ class MpiCommunicator : public Communicator {
   }
 
  private:
+  void meet(const Call& call) {
+    if (board_) return board_->post(call, {}).wait();
+    start(call, {}, [&](MPI_Request* r) { return MPI_Ibarrier(comm_, r); }).wait();
+  }
+  std::shared_ptr<Operation> operation(const std::string& what, std::vector<Tensor> keep) const {
+    auto made = std::make_shared<Operation>();
+    made->what = fmt::format("{} on rank {} of {}", what, rank_, size_);
+    made->keep = std::move(keep);
+    return made;
+  }
   template <class F>
-  Work start(std::string what, std::vector<Tensor> keep, F&& post, Tensor result = {}, Tensor target = {}) {
-    auto operation = std::make_shared<Operation>();
-    operation->what = fmt::format("{} on rank {} of {}", what, rank_, size_);
-    operation->keep = std::move(keep);
-    operation->result = std::move(result), operation->target = std::move(target);
-    operation->requests.resize(1, MPI_REQUEST_NULL);
+  Work start(const Call& call, std::vector<Tensor> keep, F&& post, Tensor result = {}, Tensor target = {}) {
+    auto collective = operation(to_string(call), std::move(keep));
+    collective->result = std::move(result), collective->target = std::move(target);
+    if (board_) collective->board = board_, collective->number = board_->announce(call);
+    return start(std::move(collective), post);
+  }
+  template <class F>
+  Work start(std::shared_ptr<Operation> operation, F&& post) {
     {
       std::lock_guard lock(engine_->mutex);
-      ok(post(operation->requests.data()), operation->what);
+      ok(post(&operation->request), operation->what);
       engine_->add(operation);
     }
     return Work(std::make_shared<MpiWork>(engine_, std::move(operation)));
@@ -211,7 +246,7 @@ class Process : public MpiProcess {
     one_host_ = MpiCommunicator::on_one_host(MPI_COMM_WORLD);
     alarm_ = share(host_, sizeof(HostAlarm));
     engine_ = std::make_shared<Engine>(static_cast<HostAlarm*>(alarm_.data()));
-    engine_->direct = all_reachable();
+    if (all_reachable()) engine_->sign = sign_;
   }
   bool leave() override {
     engine_->stop();
@@ -221,7 +256,7 @@ class Process : public MpiProcess {
     ok(MPI_Ibarrier(MPI_COMM_WORLD, &request), "world");
     for (int round = 0; !flag; ++round) {
       ok(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "world");
-      if (!flag && engine_->alarm() && engine_->alarm()->state == 2) engine_->alarm()->check("leaving");
+      if (!flag && engine_->alarm()) engine_->alarm()->check("leaving");
       if (!flag && round > 200)
         std::this_thread::sleep_for(microseconds(100));
       else
@@ -243,7 +278,8 @@ class Process : public MpiProcess {
   void end_job(int status) override {
     // On one host the launcher ends the others when this process does, without a word. MPI_Abort has words of its own,
     // which are to follow the message on no account.
-    if (!one_host_) {
+    if (!one_host_ || !engine_->alarm()) {
+      const auto lock = engine_->lock_at_last();
       if (int nowhere = open("/dev/null", O_WRONLY); nowhere >= 0)
         dup2(nowhere, STDERR_FILENO), dup2(nowhere, STDOUT_FILENO);
       MPI_Abort(MPI_COMM_WORLD, status);
@@ -263,17 +299,11 @@ class Process : public MpiProcess {
       auto n = read(std::atoi(file), answer, sizeof answer);
   }
   bool all_reachable() {
-    struct Sign {
-      std::uint64_t value;
-      const std::uint64_t* where;
-      int process;
-    };
-    Sign mine{0, &mine.value, getpid()};
-    mine.value = Clock::now().time_since_epoch().count() * 31 + getpid();
-    std::vector<Sign> all(local_size_);
-    ok(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, host_), "world");
-    int reached =
-        std::all_of(all.begin(), all.end(), [](auto& s) { return HostBoard::reachable(s.process, s.where, s.value); });
+    const bool drawn = getrandom(&drawn_, sizeof drawn_, 0) == sizeof drawn_;
+    sign_ = {getpid(), drawn ? &drawn_ : nullptr, drawn_};
+    std::vector<HostSign> all(local_size_);
+    ok(MPI_Allgather(&sign_, sizeof sign_, MPI_BYTE, all.data(), sizeof sign_, MPI_BYTE, host_), "world");
+    int reached = std::all_of(all.begin(), all.end(), [](auto& sign) { return sign.reachable(); });
     ok(MPI_Allreduce(MPI_IN_PLACE, &reached, 1, MPI_INT, MPI_MIN, host_), "world");
     return reached;
   }
@@ -302,6 +332,8 @@ class Process : public MpiProcess {
   bool one_host_ = true;
   SharedMemory alarm_;
   std::shared_ptr<Engine> engine_;
+  std::uint64_t drawn_ = 0;  // others know this process by it
+  HostSign sign_;
 };
 
 }  // namespace

@@ -12,15 +12,15 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
 template <ReduceOp op, DType type>
-void reduce_narrow(void* in, void* inout, MPI_Count* count, MPI_Datatype*) {
+void reduce(void* in, void* inout, MPI_Count* count, MPI_Datatype*) {
   reduce_into(inout, in, *count, type, op);
 }
 template <DType type>
-std::array<MPI_Op, 3> narrow_ops() {
+std::array<MPI_Op, 3> own_ops() {
   std::array<MPI_Op, 3> ops;
-  ok(MPI_Op_create_c(reduce_narrow<ReduceOp::sum, type>, 1, &ops[0]), "world");
-  ok(MPI_Op_create_c(reduce_narrow<ReduceOp::max, type>, 1, &ops[1]), "world");
-  ok(MPI_Op_create_c(reduce_narrow<ReduceOp::min, type>, 1, &ops[2]), "world");
+  ok(MPI_Op_create_c(reduce<ReduceOp::sum, type>, 1, &ops[0]), "world");
+  ok(MPI_Op_create_c(reduce<ReduceOp::max, type>, 1, &ops[1]), "world");
+  ok(MPI_Op_create_c(reduce<ReduceOp::min, type>, 1, &ops[2]), "world");
   return ops;
 }
 
@@ -35,21 +35,44 @@ void ok(int status, std::string_view what) {
 }
 
 Engine::Engine(HostAlarm* alarm)
-    : alarm_(alarm), narrow_ops_{narrow_ops<DType::bf16>(), narrow_ops<DType::f16>()}, thread_([this] { watch(); }) {}
+    : alarm_(alarm),
+      own_ops_{own_ops<DType::f32>(), own_ops<DType::f64>(), own_ops<DType::bf16>(), own_ops<DType::f16>()},
+      thread_([this] { watch(); }) {}
+
+MPI_Op Engine::op(ReduceOp op, DType t) const {
+  if (!is_float(t)) return op == ReduceOp::sum ? MPI_SUM : op == ReduceOp::max ? MPI_MAX : MPI_MIN;
+  if (op == ReduceOp::sum && !is_narrow(t)) return MPI_SUM;
+  const std::size_t type = t == DType::f32 ? 0 : t == DType::f64 ? 1 : t == DType::bf16 ? 2 : 3;
+  return own_ops_[type][static_cast<std::size_t>(op)];
+}
+
+std::unique_lock<std::mutex> Engine::lock_at_last() {
+  std::unique_lock lock(mutex, std::try_to_lock);
+  for (const auto end = Clock::now() + std::chrono::seconds(2); !lock && Clock::now() < end; lock.try_lock())
+    std::this_thread::sleep_for(microseconds(500));
+  return lock;
+}
 
 // Completes what can be completed; true if anything was. With the mutex held.
 bool Engine::test() {
   const auto before = pending_.size();
   std::erase_if(pending_, [](auto& o) {
     int flag = 0;
-    int status = MPI_Testall(static_cast<int>(o->requests.size()), o->requests.data(), &flag, MPI_STATUSES_IGNORE);
+    MPI_Status received;
+    int status = MPI_Test(&o->request, &flag, &received);
     if (status == MPI_SUCCESS && !flag) return false;
     try {
       ok(status, o->what);
+      if (MPI_Count got = 0; o->expected >= 0) {  // MPI takes less for granted
+        ok(MPI_Get_count_c(&received, o->type, &got), o->what);
+        check(got == o->expected, o->what, "the message that came has {}, expected {}",
+              got < 0 ? "another type" : fmt::format("{} elements", got), o->expected);
+      }
       if (o->target.defined()) std::memcpy(o->target.view().data, o->result.view().data, o->target.view().bytes());
     } catch (const Error& e) { o->error = e.what(); }
     o->keep.clear();
     o->result = o->target = {};
+    o->board.reset();
     o->done = true;
     return true;
   });
@@ -72,7 +95,11 @@ void Engine::watch() {
 
 void Engine::wait(const Operation& o) {
   if (o.done) return;
-  waiting_.fetch_add(1);
+  struct Count {
+    explicit Count(std::atomic<int>& n) : waiting(n) { ++waiting; }
+    ~Count() { --waiting; }
+    std::atomic<int>& waiting;
+  } const count(waiting_);
   const auto start = Clock::now();
   auto pause = microseconds(20);
   for (int round = 0; !poll(o); ++round) {
@@ -82,16 +109,16 @@ void Engine::wait(const Operation& o) {
       std::this_thread::yield();
       continue;
     }
-    if (alarm_ && alarm_->state == 2) break;
+    if (alarm_ && alarm_->on()) break;
     if (Clock::now() - start > patience()) {
-      waiting_.fetch_sub(1);
-      fail(o.what, "waited {} s: another rank hangs or took another path. TRIREME_TIMEOUT sets the patience in seconds",
-           patience().count());
+      std::lock_guard lock(mutex);
+      fail(o.what,
+           "waited {} s{}: another rank hangs or took another path. TRIREME_TIMEOUT sets the patience in seconds",
+           patience().count(), o.board ? o.board->missing(o.number) : "");
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(microseconds(200), pause * 5 / 4);
   }
-  waiting_.fetch_sub(1);
   if (!o.done) alarm_->check(o.what);
   if (!o.error.empty()) throw Error(o.error, std::source_location::current());
 }

@@ -23,9 +23,13 @@ void ok(int status, std::string_view what);
 
 struct Operation {
   std::string what;
-  std::vector<MPI_Request> requests;
+  MPI_Request request = MPI_REQUEST_NULL;
   std::vector<Tensor> keep;
-  Tensor result, target;  // when set: result is copied to target at the end
+  Tensor result, target;             // when set: result is copied to target at the end
+  MPI_Datatype type = MPI_BYTE;      // of a message that is received,
+  Index expected = -1;               // and its elements; -1: none is
+  std::shared_ptr<HostBoard> board;  // when set: other ranks have left word there, too,
+  std::uint64_t number = 0;          // under this number
   std::string error;
   std::atomic<bool> done = false;
 };
@@ -36,6 +40,9 @@ class Engine {
   explicit Engine(HostAlarm* alarm);
   ~Engine() { stop(); }
 
+  /// For calls on the way out: the mutex, unless it does not come free within seconds since the thread that holds it
+  /// hangs within MPI.
+  std::unique_lock<std::mutex> lock_at_last();
   void stop() {
     {
       std::lock_guard lock(mutex);
@@ -46,10 +53,9 @@ class Engine {
   }
   bool stopped() const { return stopped_; }
 
-  MPI_Op op(ReduceOp op, DType t) const {
-    if (is_narrow(t)) return narrow_ops_[t == DType::f16][static_cast<std::size_t>(op)];
-    return op == ReduceOp::sum ? MPI_SUM : op == ReduceOp::max ? MPI_MAX : MPI_MIN;
-  }
+  /// MPI's own operation where it does what reduce.h says: it has no sum of bf16 and f16, and its max and min keep a
+  /// NaN or not by the order of the ranks.
+  MPI_Op op(ReduceOp op, DType t) const;
   /// With the mutex held.
   void add(std::shared_ptr<Operation> operation) {
     pending_.push_back(std::move(operation));
@@ -57,6 +63,7 @@ class Engine {
   }
   bool poll(const Operation& operation) {
     if (operation.done) return true;
+    boards->advance();
     std::lock_guard lock(mutex);
     test();
     return operation.done;
@@ -64,15 +71,17 @@ class Engine {
   void wait(const Operation&);
   HostAlarm* alarm() const { return alarm_; }
 
-  std::mutex mutex;     ///< held for every call of MPI
-  bool direct = false;  ///< the ranks of this host can reach each other's memory
+  std::mutex mutex;  ///< held for every call of MPI
+  /// Of this process's communicators.
+  const std::shared_ptr<HostBoards> boards = std::make_shared<HostBoards>();
+  HostSign sign;  ///< with a place if the ranks of this host can reach each other's memory
 
  private:
   bool test();
   void watch();
 
   HostAlarm* alarm_;
-  std::array<std::array<MPI_Op, 3>, 2> narrow_ops_;  // bf16, f16
+  std::array<std::array<MPI_Op, 3>, 4> own_ops_;  // f32, f64, bf16, f16; by ReduceOp
   std::vector<std::shared_ptr<Operation>> pending_;
   std::atomic<int> waiting_ = 0;
   std::atomic<bool> stopped_ = false;

@@ -73,6 +73,9 @@ Work delivered(Work inner, const Tensor& host, const Tensor& target) {
   return Work(std::make_shared<Delivery>(std::move(inner), host, target));
 }
 
+/// What NCCL makes of a NaN in max and min it does not say: those go through the host (reduce.h).
+bool same_on_device(const Tensor& x, ReduceOp op) { return op == ReduceOp::sum || !is_float(x.dtype()); }
+
 /// Of one rank alone: what comes is what goes.
 Work pass(const Tensor& out, const Tensor& in) {
   if (out.numel() > 0 && out.view().data != in.view().data) copy_block(out.view(), in.view());
@@ -107,7 +110,8 @@ const DeviceTransports* device_transports(DeviceKind kind) {
 
 std::string Staged::transport() const {
   const std::string inner = inner_->transport();
-  if (link_) return inner + "+" + link_name_;
+  const std::size_t end = std::min(inner.find(','), inner.size());
+  if (link_) return inner.substr(0, end) + "+" + link_name_ + inner.substr(end);
   return why_.empty() ? inner : inner + ", staged through the host";
 }
 
@@ -115,7 +119,8 @@ Work Staged::all_reduce(const Tensor& x, ReduceOp op) {
   if (on_host(x)) [[likely]]
     return inner_->all_reduce(x, op);
   if (size() == 1) return {};
-  if (linked(x) && !rewired_) return x.numel() == 0 ? Work{} : link_->all_reduce(all_reduce_call(x, op), x);
+  if (linked(x) && !rewired_ && same_on_device(x, op))
+    return x.numel() == 0 ? Work{} : link_->all_reduce(all_reduce_call(x, op), x);
   const Tensor host = copied_out(x);
   return delivered(inner_->all_reduce(host, op), host, x);
 }
@@ -125,7 +130,8 @@ Work Staged::reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) {
     return inner_->reduce_scatter(out, in, op);
   const Call call = reduce_scatter_call(out, in, op, size());
   if (size() == 1) return pass(out, in);
-  if (linked(out) && linked(in)) return call.count == 0 ? Work{} : link_->reduce_scatter(call, out, in);
+  if (linked(out) && linked(in) && same_on_device(in, op))
+    return call.count == 0 ? Work{} : link_->reduce_scatter(call, out, in);
   const Tensor host = room_for(out);
   return delivered(inner_->reduce_scatter(host, copied_out(in), op), host, out);
 }
