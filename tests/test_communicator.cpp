@@ -208,7 +208,10 @@ void check_algorithm(World& world, const std::string& name) {
 
 // Under mpiexec all cases run on its processes; otherwise on threads.
 void on_ranks(const std::function<void(World&)>& body) {
-  if (test::under_mpi()) return body(test::processes());
+  if (test::under_mpi()) {
+    REQUIRE_NOTHROW(body(test::processes()));
+    return;
+  }
   for (int ranks : {1, 2, 3, 4, 5, 7, 8}) {
     CAPTURE(ranks);
     REQUIRE_NOTHROW(World::threads(ranks, body));
