@@ -10,8 +10,8 @@ using namespace trireme::test;
 namespace {
 
 Module small_cnn() {
-  Module model = Sequential{Conv2d(1, 4, 3), relu, Conv2d(4, 4, 3), relu, MaxPool(2), flatten, Linear(16, 6), relu,
-                            Linear(6, 4)};
+  Module model =
+      Sequential{Conv2d(1, 4, 3), relu, Conv2d(4, 4, 3), relu, MaxPool(2), flatten, Linear(16, 6), relu, Linear(6, 4)};
   initialize(model, 1);
   convert(model, DType::f64);
   return model;
@@ -24,8 +24,7 @@ Tensor images(int step, Index rows = 12) {
 }
 Tensor labels(Index rows = 12) {
   std::vector<double> values;
-  for (Index i = 0; i < rows; ++i)
-    values.push_back(static_cast<double>(mix(static_cast<std::uint64_t>(i)) % 4));
+  for (Index i = 0; i < rows; ++i) values.push_back(static_cast<double>(mix(static_cast<std::uint64_t>(i)) % 4));
   return Tensor::of(values, {rows}, DType::i64);
 }
 
