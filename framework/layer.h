@@ -99,6 +99,7 @@ class Module {
   /// x is handed on: a layer that takes its input by value may write over what nobody else holds.
   Tensor operator()(Tensor x) const { return self_->forward(std::move(x)); }
   void visit(const Visit& v) { self_->visit(v); }
+  const std::type_info& type() const { return self_->type(); }  ///< of the layer inside
   /// The layer inside, if it is an F; else null.
   template <class F>
   F* as() const {
@@ -111,6 +112,7 @@ class Module {
     virtual ~Concept() = default;
     virtual Tensor forward(Tensor x) = 0;
     virtual void visit(const Visit& v) = 0;
+    virtual const std::type_info& type() const = 0;
   };
   template <class F>
   struct Model final : Concept {
@@ -119,6 +121,7 @@ class Module {
     void visit(const Visit& v) override {
       if constexpr (requires { layer.visit(v); }) layer.visit(v);
     }
+    const std::type_info& type() const override { return typeid(F); }
     F layer;
   };
   std::shared_ptr<Concept> self_;

@@ -195,6 +195,31 @@ void Optimizer::keep(const std::vector<Slice>& slices) {
   }
 }
 
+std::string to_string(const Recipe& recipe) {
+  return std::visit(Cases{[](const Sgd& r) {
+                            return fmt::format("sgd(lr={}, momentum={}, dampening={}, decay={}, nesterov={})",
+                                               r.lr.text(), r.momentum, r.dampening, r.decay, r.nesterov);
+                          },
+                          [](const Adagrad& r) {
+                            return fmt::format("adagrad(lr={}, eps={}, decay={}, initial={})", r.lr.text(), r.eps,
+                                               r.decay, r.initial);
+                          },
+                          [](const Adadelta& r) {
+                            return fmt::format("adadelta(lr={}, rho={}, eps={}, decay={})", r.lr.text(), r.rho, r.eps,
+                                               r.decay);
+                          },
+                          [](const Lars& r) {
+                            return fmt::format("lars(lr={}, momentum={}, decay={}, trust={}, eps={})", r.lr.text(),
+                                               r.momentum, r.decay, r.trust, r.eps);
+                          },
+                          [](const auto& r) {
+                            return fmt::format("{}(lr={}, beta1={}, beta2={}, eps={}, decay={})",
+                                               std::same_as<std::decay_t<decltype(r)>, AdamW> ? "adamw" : "adam",
+                                               r.lr.text(), r.beta1, r.beta2, r.eps, r.decay);
+                          }},
+                    recipe);
+}
+
 std::string Optimizer::name() const {
   return std::visit(Cases{[](const Sgd&) { return "sgd"; }, [](const Adagrad&) { return "adagrad"; },
                           [](const Adadelta&) { return "adadelta"; }, [](const Adam&) { return "adam"; },

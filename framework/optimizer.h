@@ -43,6 +43,8 @@ struct Lars {
   double momentum = 0.9, decay = 1e-4, trust = 0.001, eps = 1e-9;
 };
 using Recipe = std::variant<Sgd, Adagrad, Adadelta, Adam, AdamW, Lars>;
+/// "sgd(lr=0.1, momentum=0.9, dampening=0, decay=0, nesterov=false)": equal numbers, equal texts.
+std::string to_string(const Recipe&);
 
 struct OptimizerOptions {
   double clip_norm = 0;      ///< > 0: bound of the gradient's global norm (torch.nn.utils.clip_grad_norm_)

@@ -1,5 +1,8 @@
 #include "framework/rate.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -20,36 +23,47 @@ void positive(std::string_view schedule, std::int64_t steps) {
 
 }  // namespace
 
+Rate::Rate(double constant) : fn_([constant](std::int64_t) { return constant; }), text_(fmt::format("{}", constant)) {}
+std::string Rate::text() const { return text_.empty() ? fmt::format("a function, {} at step 0", fn_(0)) : text_; }
+
 Rate step_decay(double base, std::int64_t every, double factor) {
   positive("step_decay", every);
-  return Rate([=](std::int64_t step) { return base * std::pow(factor, static_cast<double>(step / every)); });
+  return Rate([=](std::int64_t step) { return base * std::pow(factor, static_cast<double>(step / every)); },
+              fmt::format("step_decay({}, every={}, factor={})", base, every, factor));
 }
 
 Rate milestones(double base, std::vector<std::int64_t> at, double factor) {
   std::sort(at.begin(), at.end());
-  return Rate([=](std::int64_t step) {
-    const auto passed = std::upper_bound(at.begin(), at.end(), step) - at.begin();
-    return base * std::pow(factor, static_cast<double>(passed));
-  });
+  return Rate(
+      [=](std::int64_t step) {
+        const auto passed = std::upper_bound(at.begin(), at.end(), step) - at.begin();
+        return base * std::pow(factor, static_cast<double>(passed));
+      },
+      fmt::format("milestones({}, at={}, factor={})", base, at, factor));
 }
 
 Rate exponential(double base, double factor) {
-  return Rate([=](std::int64_t step) { return base * std::pow(factor, static_cast<double>(step)); });
+  return Rate([=](std::int64_t step) { return base * std::pow(factor, static_cast<double>(step)); },
+              fmt::format("exponential({}, factor={})", base, factor));
 }
 
 Rate cosine(double base, std::int64_t steps, double floor) {
   positive("cosine", steps);
-  return Rate([=](std::int64_t step) {
-    return cosine_between(base, floor, static_cast<double>(std::min(step, steps)) / static_cast<double>(steps));
-  });
+  return Rate(
+      [=](std::int64_t step) {
+        return cosine_between(base, floor, static_cast<double>(std::min(step, steps)) / static_cast<double>(steps));
+      },
+      fmt::format("cosine({}, steps={}, floor={})", base, steps, floor));
 }
 
 Rate polynomial(double base, std::int64_t steps, double power, double floor) {
   positive("polynomial", steps);
-  return Rate([=](std::int64_t step) {
-    const double left = 1 - static_cast<double>(std::min(step, steps)) / static_cast<double>(steps);
-    return floor + (base - floor) * std::pow(left, power);
-  });
+  return Rate(
+      [=](std::int64_t step) {
+        const double left = 1 - static_cast<double>(std::min(step, steps)) / static_cast<double>(steps);
+        return floor + (base - floor) * std::pow(left, power);
+      },
+      fmt::format("polynomial({}, steps={}, power={}, floor={})", base, steps, power, floor));
 }
 
 Rate one_cycle(double peak, std::int64_t steps, double warm_share) {
@@ -57,20 +71,24 @@ Rate one_cycle(double peak, std::int64_t steps, double warm_share) {
   check(warm_share >= 0 && warm_share <= 1, "one_cycle", "warm_share is {}, expected 0 to 1", warm_share);
   const double start = peak / 25, end = start / 1e4;  // PyTorch's div_factor and final_div_factor
   const double top = warm_share * static_cast<double>(steps) - 1, last = static_cast<double>(steps) - 1;
-  return Rate([=](std::int64_t step) {
-    const double t = std::min(static_cast<double>(step), last);
-    if (t <= top) return cosine_between(start, peak, top > 0 ? t / top : 1);
-    return cosine_between(peak, end, last > top ? (t - top) / (last - top) : 1);
-  });
+  return Rate(
+      [=](std::int64_t step) {
+        const double t = std::min(static_cast<double>(step), last);
+        if (t <= top) return cosine_between(start, peak, top > 0 ? t / top : 1);
+        return cosine_between(peak, end, last > top ? (t - top) / (last - top) : 1);
+      },
+      fmt::format("one_cycle({}, steps={}, warm_share={})", peak, steps, warm_share));
 }
 
 Rate warm_up(Rate rate, std::int64_t steps, double start_factor) {
   check(steps >= 0, "warm_up", "lasts {} steps, expected at least 0", steps);
-  return Rate([=](std::int64_t step) {
-    if (step >= steps) return rate(step);
-    const double share = static_cast<double>(step) / static_cast<double>(steps);
-    return rate(0) * (start_factor + (1 - start_factor) * share);
-  });
+  return Rate(
+      [=](std::int64_t step) {
+        if (step >= steps) return rate(step);
+        const double share = static_cast<double>(step) / static_cast<double>(steps);
+        return rate(0) * (start_factor + (1 - start_factor) * share);
+      },
+      fmt::format("warm_up({}, steps={}, start_factor={})", rate.text(), steps, start_factor));
 }
 
 }  // namespace trireme

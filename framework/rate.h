@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,12 +11,16 @@ namespace trireme {
 /// A number, or a function of the step (0 before the first update).
 class Rate {
  public:
-  Rate(double constant) : fn_([constant](std::int64_t) { return constant; }) {}  // NOLINT: implicit
-  Rate(std::function<double(std::int64_t)> fn) : fn_(std::move(fn)) {}           // NOLINT: implicit
+  Rate(double constant);                                                // NOLINT: implicit
+  Rate(std::function<double(std::int64_t)> fn) : fn_(std::move(fn)) {}  // NOLINT: implicit
+  Rate(std::function<double(std::int64_t)> fn, std::string text) : fn_(std::move(fn)), text_(std::move(text)) {}
   double operator()(std::int64_t step) const { return fn_(step); }
+  /// "0.1", "cosine(0.1, steps=100, floor=0)"; of a function that came without a text its value for step 0.
+  std::string text() const;
 
  private:
   std::function<double(std::int64_t)> fn_;
+  std::string text_;
 };
 
 Rate step_decay(double base, std::int64_t every, double factor);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "parallel/compare.h"
+
 namespace trireme {
 namespace {
 
@@ -53,6 +55,12 @@ std::vector<Axis> parse_mesh(const std::string& text) {
   return axes;
 }
 
+std::string to_string(const std::vector<Axis>& axes) {
+  std::string text;
+  for (const Axis& a : axes) text += fmt::format("{}{}={}", text.empty() ? "" : ",", a.name, a.size);
+  return text;
+}
+
 int ranks_of(const std::vector<Axis>& axes) {
   Index product = 1;
   for (const Axis& a : axes) {
@@ -84,6 +92,7 @@ Mesh::Mesh(World& world, std::vector<Axis> axes) : world_(world), axes_(std::mov
       }
     fail("mesh", "{} makes {} ranks, the world has {}: {}", text, product, world.size(), remedy);
   }
+  compare_ranks(world.comm(), "mesh", to_string(axes_));
   // The last axis varies fastest. Ranks on one line along an axis share everything but their coordinate there.
   int rest = world.rank(), stride = 1;
   for (std::size_t i = axes_.size(); i-- > 0; rest /= axes_[i].size) at_[i] = rest % axes_[i].size;

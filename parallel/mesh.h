@@ -14,13 +14,14 @@ namespace trireme {
 
 /// "pipe=2,data=4". Throws Error naming the piece that is not of that form.
 std::vector<Axis> parse_mesh(const std::string& text);
+std::string to_string(const std::vector<Axis>&);  ///< as parse_mesh() reads it
 /// The product of the sizes; 1 for no axes.
 int ranks_of(const std::vector<Axis>&);
 
 class Mesh {
  public:
-  /// Throws Error when the sizes do not multiply to the world's (and says what would), or a name repeats. A collective
-  /// call.
+  /// Throws Error when the sizes do not multiply to the world's (and says what would), a name repeats, or ranks have
+  /// other axes. A collective call.
   Mesh(World&, std::vector<Axis>);
   /// All ranks on one axis "data".
   explicit Mesh(World&);

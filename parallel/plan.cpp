@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "parallel/fnv.h"
 #include "parallel/verbs.h"
 
 namespace trireme {
@@ -17,31 +18,18 @@ constexpr std::array lanes = {"compute", "comm", "copy"};
 
 std::string range(const Slice& s) { return fmt::format("[{}, {})", s.begin, s.end); }
 
-/// FNV-1a, 64 bits (Fowler, Noll, Vo), over numbers and texts; a text goes in with its length.
-class Fnv {
- public:
-  void add(std::uint64_t v) {
-    for (int i = 0; i < 8; ++i) hash_ = (hash_ ^ ((v >> (8 * i)) & 0xff)) * 0x100000001b3u;
-  }
-  void add(const std::string& text) {
-    add(text.size());
-    for (unsigned char c : text) hash_ = (hash_ ^ c) * 0x100000001b3u;
-  }
-  void add(const Slice& s) { add(static_cast<std::uint64_t>(s.begin)), add(static_cast<std::uint64_t>(s.end)); }
-  void add(const Action& a) {
-    for (int v : {static_cast<int>(a.verb), static_cast<int>(a.lane), a.part, a.micro, a.peer.offset, a.peer.root,
-                  int(a.on_ready)})
-      add(static_cast<std::uint64_t>(v));
-    add(a.slice);
-    add(a.peer.axis);
-    add(a.after.size());
-    for (ActionId id : a.after) add(static_cast<std::uint64_t>(id));
-  }
-  std::uint64_t value() const { return hash_; }
-
- private:
-  std::uint64_t hash_ = 0xcbf29ce484222325u;
-};
+void add(Fnv& fnv, const Slice& s) {
+  fnv.add(static_cast<std::uint64_t>(s.begin)), fnv.add(static_cast<std::uint64_t>(s.end));
+}
+void add(Fnv& fnv, const Action& a) {
+  for (int v : {static_cast<int>(a.verb), static_cast<int>(a.lane), a.part, a.micro, a.peer.offset, a.peer.root,
+                int(a.on_ready)})
+    fnv.add(static_cast<std::uint64_t>(v));
+  add(fnv, a.slice);
+  fnv.add(a.peer.axis);
+  fnv.add(a.after.size());
+  for (ActionId id : a.after) fnv.add(static_cast<std::uint64_t>(id));
+}
 
 }  // namespace
 
@@ -123,7 +111,7 @@ std::uint64_t Plan::hash() const {
   for (auto& a : axes) fnv.add(a.name), fnv.add(static_cast<std::uint64_t>(a.size));
   fnv.add(static_cast<std::uint64_t>(micros));
   fnv.add(parts.size());
-  for (auto& p : parts) fnv.add(p.name), fnv.add(p.slice), fnv.add(p.buffers);
+  for (auto& p : parts) fnv.add(p.name), add(fnv, p.slice), add(fnv, p.buffers);
   fnv.add(strategies.size());
   for (auto& name : strategies) fnv.add(name);
   fnv.add(roles.size());
@@ -131,7 +119,7 @@ std::uint64_t Plan::hash() const {
     fnv.add(role.name);
     fnv.add(static_cast<std::uint64_t>(role.in_flight));
     fnv.add(role.actions.size());
-    for (auto& a : role.actions) fnv.add(a);
+    for (auto& a : role.actions) add(fnv, a);
   }
   return fnv.value();
 }

@@ -92,6 +92,9 @@ struct Plan {
   std::string role_axis = "pipe";            ///< mesh axis whose coordinate picks the role, where there are several
   int micros = 1;                            ///< micro-batches in a mini-batch
   std::vector<Axis> axes = {};               ///< of the mesh it is made for
+  /// The layers that a pipeline's stages begin at, but for the first, as its option `partition` takes them ("3, 5");
+  /// where it is not empty before, a pipeline that would choose by cost takes this cut.
+  std::string partition = {};
   bool operator==(const Plan&) const = default;
 
   int size(const std::string& axis) const;  ///< ranks along it; 1 where the mesh has no such axis

@@ -47,22 +47,4 @@ void refuse_shared_across_roles(const Plan& plan, const Chain& chain) {
     }
 }
 
-void compare_ranks(Communicator& world, const Plan& plan, const std::string& what) {
-  if (world.size() == 1) return;
-  Plan signature = plan;
-  signature.strategies.push_back(what);
-  const Tensor mine = Tensor::empty({1}, DType::i64), all = Tensor::empty({world.size()}, DType::i64);
-  *mine.data<std::int64_t>() = static_cast<std::int64_t>(signature.hash());
-  world.all_gather(all, mine).wait();
-  auto hashes = all.view().as<std::uint64_t>();
-  std::string others;
-  for (int r = 1; r < world.size(); ++r)
-    if (hashes[r] != hashes[0])
-      others += fmt::format("{}rank {} has {:016x}", others.empty() ? "" : ", ", r, hashes[r]);
-  check(others.empty(), "step",
-        "the ranks are not about to do the same: rank 0 has plan {:016x}, {}. Here, on rank {}: {} parts, {} "
-        "parameters, {}",
-        hashes[0], others, world.rank(), plan.parts.size(), plan.parameters, what);
-}
-
 }  // namespace trireme

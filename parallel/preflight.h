@@ -1,5 +1,4 @@
-// What is refused before the first step: plans that do not fit the mesh or the model, and ranks that are about to do
-// different things. All throw Error.
+// What is refused before the first step: plans that do not fit the mesh or the model. All throw Error.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,7 +15,5 @@ void check_mesh(const Plan&, const Mesh&, const std::vector<std::string>& layer_
 void check_sound(const Plan&, const Mesh&);
 /// A weight of two parts gets two gradients; both must come about in one role.
 void refuse_shared_across_roles(const Plan&, const Chain&);
-/// A collective call: throws on every rank, and names the odd ones, unless all are about to do the same.
-void compare_ranks(Communicator&, const Plan&, const std::string& what);
 
 }  // namespace trireme

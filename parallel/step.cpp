@@ -10,11 +10,13 @@
 #include "framework/reading.h"
 #include "framework/spread.h"
 #include "kernels/runtime.h"
+#include "parallel/compare.h"
 #include "parallel/executor.h"
 #include "parallel/loss_scale.h"
 #include "parallel/non_finite.h"
 #include "parallel/part_costs.h"
 #include "parallel/preflight.h"
+#include "parallel/settings.h"
 #include "parallel/shards.h"
 #include "parallel/split/split.h"
 #include "parallel/step_graph.h"
@@ -76,13 +78,24 @@ void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& param
   }
 }
 
+void compare_plans(Communicator& comm, const Plan& plan) {
+  compare_ranks(comm, "step", plan.hash(), [&] {
+    const std::string text = plan.to_string();  // the hash of the first line says nothing of where they differ
+    return text.substr(text.find('\n') + 1) + fmt::format("plan hash {:016x}", plan.hash());
+  });
+}
+
 Plan make_plan(const Strategy& strategy, const Chain& chain, Parameters& parameters, Mesh& mesh, const StepOptions& o) {
   auto parts = chain.parts(parameters);
   for (PartInfo& part : parts) part.divided = divided_over(parameters, part.slice);
   const Index buffers = parts.back().buffers.end;
-  if (o.example && strategy.wants_costs)
+  if (o.example && strategy.wants_costs && o.partition.empty())
     measure(parts, chain, parameters, o.example, strategy.split.any() || !o.layer_axes.empty(), mesh.world());
-  return strategy(serial(std::move(parts), parameters.size(), buffers, mesh.axes()));
+  Plan plan = serial(std::move(parts), parameters.size(), buffers, mesh.axes());
+  plan.partition = o.partition;
+  plan = strategy(std::move(plan));
+  if (plan.roles.size() == 1) plan.partition.clear();
+  return plan;
 }
 
 /// The ranks that hold one model, wherever it is split within layers.
@@ -110,7 +123,8 @@ struct Step::Impl {
         own_mesh(std::move(owned)),
         mesh(own_mesh ? *own_mesh : *given),
         strategy(chosen(std::move(s), mesh)),
-        model(split_by(strategy, std::move(m), mesh)),
+        everyone(mesh.world().comm().split(0, mesh.world().rank())),
+        model(agreed(std::move(m), recipe)),
         chain(model),
         parameters(model),
         optimizer(parameters, std::move(recipe), o.optimizer),
@@ -122,12 +136,8 @@ struct Step::Impl {
     check(strategy.split.one_weird.empty() || plan.roles.size() == 1, "step",
           "one_weird brings the rows of all ranks together, which stages of a pipeline have at different times: leave "
           "one of the two out");
-    everyone = mesh.world().comm().split(0, mesh.world().rank());
     replicas = split_replicas(mesh, layer_axes(options, strategy.split));
-    compare_ranks(*replicas, plan,
-                  fmt::format("{} {}, optimizer {}, batch norm scope {} by {}, seed {}, clip {}", strategy.name(),
-                              parameters.dtype(), optimizer.name(), static_cast<int>(strategy.norm_scope),
-                              strategy.norm_group, o.seed, o.optimizer.clip_norm));
+    compare_plans(options.layer_axes.empty() ? *everyone : *replicas, plan);
     broadcast_state(parameters, *replicas);
     make_communicators();
     executor = std::make_unique<Executor>(plan, role(), chain, loss, optimizer, mesh);
@@ -162,6 +172,16 @@ struct Step::Impl {
     if (strategy.norm_group > 1) norm = data.split(data.rank() / strategy.norm_group, data.rank());
   }
 
+  /// The model, split as the strategy wants it, once all ranks are known to be about to do the same: what follows wants
+  /// equal calls on all.
+  Module agreed(Module m, const Recipe& recipe) {
+    compare_ranks(*everyone, "step", options.settings);
+    std::string text = settings_text(mesh, strategy, loss, recipe, options);
+    if (options.layer_axes.empty()) text += model_text(m);
+    compare_ranks(*everyone, "step", text);
+    return split_by(strategy, std::move(m), mesh);
+  }
+
   int role() const { return plan.roles.size() > 1 ? mesh.index(plan.role_axis) : 0; }
   Tensor run(const Tensor& x, const Tensor& y);
   void start(const Tensor& x, const Tensor& y);
@@ -181,6 +201,7 @@ struct Step::Impl {
   std::unique_ptr<Mesh> own_mesh;
   Mesh& mesh;
   Strategy strategy;
+  std::unique_ptr<Communicator> everyone;  // all ranks
   Module model;
   Chain chain;
   Parameters parameters;
@@ -189,8 +210,7 @@ struct Step::Impl {
   std::string axis;  // along which ranks have different rows of the batch
   Recorder recorder;
   std::unique_ptr<Executor> executor;
-  std::unique_ptr<Communicator> everyone;    // all ranks
-  std::unique_ptr<Communicator> replicas;    // those of one model
+  std::unique_ptr<Communicator> replicas;    // the ranks of one model
   std::unique_ptr<Communicator> sums, norm;  // null: nobody to sum with
   std::unique_ptr<Communicator> stages;      // along the role axis; null: one role
   std::vector<Action> shared;                // this role's updates that several ranks share

@@ -33,6 +33,10 @@ struct StepOptions {
   bool refuse_unsound = true;  ///< false: run a plan that check() finds faults in, to see what it does
   /// Mesh axes that the model's own layers use (those split over ranks); its ranks get the same rows.
   std::vector<std::string> layer_axes = {};
+  /// What else must be equal on all ranks, a setting a line ("batch: 64"): a program's own configuration.
+  std::string settings = {};
+  /// Plan::partition of an earlier run, to go on with: pipeline(partition=auto) cuts there, and measures nothing.
+  std::string partition = {};
   /// Inputs like those of one micro-batch: with it, a strategy that asks what parts cost (pipeline(partition=auto))
   /// gets what rank 0 measures; without, all parts count alike.
   Tensor example = {};
@@ -53,8 +57,12 @@ class BatchShard {
 class Step {
  public:
   /// model is shared, not copied. Without a strategy: serial on one rank, data_parallel on several. A
-  /// collective call. Throws Error when the plan is unsound, when ranks disagree about it (and names them),
-  /// or when a mesh axis has no use.
+  /// collective call. Throws Error when the plan is unsound, when a mesh axis has no use, or when ranks are about to do
+  /// different things: the error shows the first difference. Compared are the library's version, the mesh, the
+  /// strategy and the plan, the recipe (a learning rate that is a function of the caller's own: by its value for step
+  /// 0), the options, the loss (its type only: of closures, not what they captured), every tensor of the model (name,
+  /// shape, type; with layer_axes among ranks at the same place of these), the types of the layers in its Sequential,
+  /// and the options of this library's own layers there. What a layer of the caller's does is not seen.
   Step(Module model, Loss loss, Recipe recipe, World& world, std::optional<Strategy> strategy = {}, StepOptions = {});
   Step(Module model, Loss loss, Recipe recipe, Mesh& mesh, std::optional<Strategy> strategy = {}, StepOptions = {});
   ~Step();

@@ -158,6 +158,19 @@ std::string Strategy::name() const {
   return text.empty() ? "serial" : text;
 }
 
+std::string Strategy::text() const {
+  std::string text;
+  for (auto& step : steps_)
+    text += (text.empty() ? "" : " | ") + step.name + (step.options.empty() ? "" : "(" + step.options + ")");
+  return text.empty() ? "serial" : text;
+}
+
+std::string to_string(NormScope scope) { return scopes[static_cast<std::size_t>(scope)]; }
+std::string to_string(const DataParallelOptions& o) {
+  return fmt::format("axis={}, first_bucket={}, bucket={}, overlap={}, norm_scope={}, norm_group={}", o.axis,
+                     o.first_bucket, o.bucket, o.overlap, to_string(o.norm_scope), o.norm_group);
+}
+
 Strategy operator|(Strategy a, const Strategy& b) {
   a.steps_.insert(a.steps_.end(), b.steps_.begin(), b.steps_.end());
   a.wants_costs = a.wants_costs || b.wants_costs;

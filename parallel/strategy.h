@@ -20,14 +20,18 @@ enum class Claim : std::uint8_t { exact, delayed, limit, statistical };
 /// every step: all ranks evaluate and save the same model (the variance between ranks is left out).
 enum class NormScope : std::uint8_t { micro, local, group, global };
 
+std::string to_string(NormScope);  ///< "micro", "local", "group", "global"
+
 class Strategy {
  public:
   Strategy() = default;  ///< serial: leaves the plan as it is
-  Strategy(std::string name, Claim claim, std::function<Plan(Plan)> rewrite)
-      : steps_{{std::move(name), claim, std::move(rewrite)}} {}
+  /// options: as text, "micro=4, schedule=1f1b"; Step compares it across ranks.
+  Strategy(std::string name, Claim claim, std::function<Plan(Plan)> rewrite, std::string options = {})
+      : steps_{{std::move(name), claim, std::move(rewrite), std::move(options)}} {}
   Plan operator()(Plan plan) const;
   Claim claim() const;       ///< the weakest of the parts'
   std::string name() const;  ///< "pipeline | data_parallel"
+  std::string text() const;  ///< the same with all options: "pipeline(micro=4, schedule=1f1b, ...) | ..."
   NormScope norm_scope = NormScope::local;
   int norm_group = 1;        ///< ranks per group under NormScope::group
   bool wants_costs = false;  ///< its rewrite reads the parts' costs
@@ -39,6 +43,7 @@ class Strategy {
     std::string name;
     Claim claim;
     std::function<Plan(Plan)> rewrite;
+    std::string options;
   };
   std::vector<Rewrite> steps_;
 };
@@ -51,6 +56,7 @@ struct DataParallelOptions {
   NormScope norm_scope = NormScope::local;
   int norm_group = 1;  ///< ranks per group under NormScope::group; must divide the axis
 };
+std::string to_string(const DataParallelOptions&);  ///< "axis=data, first_bucket=262144, ..."
 /// Synchronous data parallelism: each rank takes a slice of the global batch; gradients are summed in flat
 /// buckets, cut from the end of the block because backward meets the last parameters first (Li et al.,
 /// PyTorch Distributed, arXiv 2006.15704).

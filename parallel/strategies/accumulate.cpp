@@ -1,4 +1,6 @@
 // Gradient accumulation: forward and backward once per micro-batch, and one update.
+#include <fmt/format.h>
+
 #include "parallel/strategies/micro.h"
 
 namespace trireme {
@@ -27,7 +29,8 @@ void check_untouched(const Plan& plan, const std::string& strategy) {
 
 Strategy accumulate(int micro) {
   check(micro >= 1, "accumulate", "micro={}: wants at least 1 micro-batch", micro);
-  return {"accumulate", Claim::exact, [micro](Plan plan) { return repeat(std::move(plan), micro, "accumulate"); }};
+  return {"accumulate", Claim::exact, [micro](Plan plan) { return repeat(std::move(plan), micro, "accumulate"); },
+          fmt::format("micro={}", micro)};
 }
 
 }  // namespace trireme

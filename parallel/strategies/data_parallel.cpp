@@ -126,7 +126,8 @@ std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, 
 }
 
 Strategy data_parallel(DataParallelOptions o) {
-  Strategy s("data_parallel", Claim::exact, [o](Plan plan) { return rewrite(std::move(plan), o); });
+  Strategy s(
+      "data_parallel", Claim::exact, [o](Plan plan) { return rewrite(std::move(plan), o); }, to_string(o));
   s.norm_scope = o.norm_scope;
   s.norm_group = o.norm_group;
   return s;

@@ -98,6 +98,7 @@ std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const Schedul
         fmt::join(names, ", "), parts);
   if (o.partition == "even") return cut_evenly(parts, stages);
   if (o.partition != "auto") return cut_by_name(plan.parts, stages, o.partition);
+  if (!plan.partition.empty()) return cut_by_name(plan.parts, stages, plan.partition);
   return cut_by_cost(
       plan.parts,
       {.stages = stages, .bandwidth = o.bandwidth, .memory = o.memory / shape.chunks, .in_flight = [&](int stage) {
@@ -112,6 +113,9 @@ Plan rewrite(Plan plan, const PipelineOptions& o) {
   check_untouched(plan, "pipeline");
   const Schedule& schedule = find_schedule(o.schedule, shape);
   std::vector<int> starts = cut(plan, shape, schedule, o);
+  plan.partition.clear();
+  for (std::size_t s = 1; s < starts.size(); ++s)
+    plan.partition += (s > 1 ? ", " : "") + plan.parts[static_cast<std::size_t>(starts[s])].name;
   starts.push_back(static_cast<int>(plan.parts.size()));
   std::vector<Role> roles;
   for (int r = 0; r < shape.roles; ++r)
@@ -129,7 +133,10 @@ Strategy pipeline(PipelineOptions o) {
   check(o.micro >= 1 && o.chunks >= 1, "pipeline", "micro={}, chunks={}: both must be at least 1", o.micro, o.chunks);
   // What can be refused without a mesh is refused at once; any number of roles divides itself.
   find_schedule(o.schedule, {.roles = 1, .micros = o.micro, .chunks = o.chunks});
-  Strategy s("pipeline", Claim::exact, [o](Plan plan) { return rewrite(std::move(plan), o); });
+  Strategy s(
+      "pipeline", Claim::exact, [o](Plan plan) { return rewrite(std::move(plan), o); },
+      fmt::format("micro={}, schedule={}, chunks={}, partition=\"{}\", axis={}, memory={}, bandwidth={}", o.micro,
+                  o.schedule, o.chunks, o.partition, o.axis, o.memory, o.bandwidth));
   s.wants_costs = o.partition == "auto";
   return s;
 }

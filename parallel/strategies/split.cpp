@@ -8,23 +8,29 @@ namespace trireme {
 
 Strategy spatial(const std::vector<std::string>& axes) {
   const std::string joined = fmt::format("{}", fmt::join(axes, "+"));
-  Strategy s("spatial", Claim::exact, [joined](Plan plan) { return reduce_over(std::move(plan), {.axis = joined}); });
+  Strategy s(
+      "spatial", Claim::exact, [joined](Plan plan) { return reduce_over(std::move(plan), {.axis = joined}); },
+      "axes=" + joined);
   s.split.image = axes;
   return s;
 }
 
 Strategy tensor(const std::string& axis) {
-  Strategy s("tensor", Claim::exact, [](Plan plan) { return plan; });
+  Strategy s(
+      "tensor", Claim::exact, [](Plan plan) { return plan; }, "axis=" + axis);
   s.split.tensor = axis;
   return s;
 }
 
 Strategy one_weird(DataParallelOptions o) {
-  Strategy s("one_weird", Claim::exact, [o](Plan plan) {
-    plan = data_parallel(o)(std::move(plan));
-    plan.strategies.pop_back();  // this one's name is put there
-    return plan;
-  });
+  Strategy s(
+      "one_weird", Claim::exact,
+      [o](Plan plan) {
+        plan = data_parallel(o)(std::move(plan));
+        plan.strategies.pop_back();  // this one's name is put there
+        return plan;
+      },
+      to_string(o));
   s.norm_scope = o.norm_scope, s.norm_group = o.norm_group;
   s.split.one_weird = o.axis;
   return s;
