@@ -10,6 +10,8 @@
 
 #include "datasets/pixels.h"
 #include "framework/launch.h"
+#include "framework/pass.h"
+#include "framework/tape.h"
 #include "kernels/elementwise.h"
 #include "kernels/random.h"
 
@@ -221,7 +223,6 @@ struct Loader::Iterator::State {
   }
   bool done() const { return !source; }
   void advance() {
-    pass.reset();
     batch = {};
     if (source->done()) {
       source.reset();
@@ -235,22 +236,23 @@ struct Loader::Iterator::State {
       source.reset();
       throw;
     }
-    // What encloses the loop (an Inference, a Pass with the ranks' sum) stays in force.
-    Pass now = Pass::current();
-    now.training = now.training && loader->options.training;
-    now.seed = loader->options.seed;
-    now.step = static_cast<std::uint64_t>(epoch * loader->batches + batch.index);
-    now.samples = batch.samples;
-    now.global_batch = batch.global;
-    now.micros = batch.micros;
-    pass.emplace(std::move(now));
+    const LoaderOptions& o = loader->options;
+    const auto context = std::make_shared<BatchContext>(
+        BatchContext{.training = o.training,
+                     .seed = o.seed,
+                     .step = static_cast<std::uint64_t>(epoch * loader->batches + batch.index),
+                     .samples = batch.samples,
+                     .global_batch = batch.global,
+                     .micros = batch.micros,
+                     .share = {o.shard.rank, o.shard.size, o.shard.micros},
+                     .calls = std::make_shared<RandomCalls>()});
+    batch.x.impl()->batch = context, batch.y.impl()->batch = context;
   }
 
   std::shared_ptr<Impl> loader;
   Index epoch;
   std::optional<ReadAhead> source;
   Batch batch;
-  std::optional<PassScope> pass;
 };
 
 Loader::Loader(Dataset dataset, LoaderOptions options)

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "datasets/dataset.h"
-#include "framework/pass.h"
+#include "framework/batch.h"
 
 namespace trireme {
 
@@ -36,7 +36,7 @@ struct LoaderOptions {
   int prefetch = 2;          ///< batches read ahead, per loader
   DType dtype = DType::f32;  ///< of x: f32, f64, bf16, f16; u8: the pixels as they are
   Device device = cpu();     ///< where x and y are handed out; pixels travel there as bytes
-  bool training = true;      ///< Pass::training of the batches
+  bool training = true;      ///< BatchContext::training of the batches
   Index start_batch = 0;     ///< skip this many global batches of the first epoch iterated (resume)
   Index start_sample = 0;    ///< or so many samples: what is left of the epoch is cut into batches from there
 };
@@ -81,9 +81,9 @@ class Loader {
   const LoaderOptions& options() const;
   void set_epoch(Index epoch);  ///< begin() starts this epoch; each full pass adds one
 
-  /// Input iterator. While a Batch is current, Pass::current() on this thread describes it (samples, global
-  /// batch, training, seed, and step = batches delivered so far in all epochs), so a hand-written loop needs
-  /// nothing more.
+  /// Input iterator. x and y of a Batch carry its BatchContext (samples, global batch, share, training, seed, and
+  /// step = batches delivered so far in all epochs), so a hand-written loop needs nothing more, and any number of
+  /// iterators may be in use at a time.
   class Iterator {
    public:
     Batch& operator*() const;

@@ -81,10 +81,11 @@ Tensor ConvNd::apply(const Tensor& x, bool relu, ChannelMoments* moments) const 
 
 Tensor conv_norm(const ConvNd& c, const BatchNorm& n, const Tensor& x, Tensor residual) {
   const Pass& pass = Pass::current();
-  if (pass.training || pass.frozen == nullptr || c.options.relu || c.weight.spread() ||
+  const bool training = is_training(x);
+  if (training || pass.frozen == nullptr || c.options.relu || c.weight.spread() ||
       recording({&x, &c.weight, &c.bias, &n.weight, &n.bias, &residual})) {
     ChannelMoments moments;
-    const Tensor y = c.apply(x, c.options.relu, pass.training ? &moments : nullptr);
+    const Tensor y = c.apply(x, c.options.relu, training ? &moments : nullptr);
     return n(y, residual, moments);
   }
   const Frozen::Folded& folded = pass.frozen->fold(c, n, x.dtype());

@@ -107,7 +107,7 @@ void export_onnx(const Module& model, const Parameters& parameters, const Shape&
   Shape shape{3};  // an unlikely extent, so that an axis as long as the batch is the batch
   for (Index extent : sample) shape.push_back(extent);
   const Tensor input = Tensor::zeros(shape, parameters.dtype());
-  const PassScope evaluation(Pass{.training = false});
+  const PassScope evaluation(Pass{.batch = {.training = false}});
   std::optional<Trace> trace(std::in_place);
   const Tensor output = model(input);
   const std::vector<TracedOp> ops = std::move(trace->ops);

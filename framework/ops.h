@@ -63,7 +63,7 @@ Tensor avg_pool(const Tensor& x, const PoolOptions&);
 /// [N, spatial..., C] -> [N, C].
 Tensor global_avg_pool(const Tensor& x);
 Tensor global_max_pool(const Tensor& x);
-/// dropout(max_pool(relu(x + bias))) in one pass; see kernels/pool.h. Pass decides dropout; key names the layer.
+/// dropout(max_pool(relu(x + bias))) in one pass; see kernels/pool.h and dropout().
 Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias, const PoolOptions&, double p, std::uint64_t layer);
 
 // Normalisation.
@@ -71,7 +71,7 @@ struct BatchNormOptions {
   double eps = 1e-5, momentum = 0.1;
   bool relu = false;
 };
-/// Training (Pass): statistics over the scope; running_mean, running_var ([C], f32 or f64, not on the tape) move
+/// Training (is_training): statistics over the scope; running_mean, running_var ([C], f32 or f64, not on the tape) move
 /// towards them, the variance unbiased (n/(n-1)) as in PyTorch. Evaluation: uses them. residual is added before ReLU,
 /// or undefined. moments: of x, if known; in training they are not taken again, but may be written over.
 Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
@@ -80,11 +80,14 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, cons
 Tensor layer_norm(const Tensor& x, const Tensor& gamma = {}, const Tensor& beta = {}, double eps = 1e-5);
 Tensor softmax(const Tensor&);
 Tensor log_softmax(const Tensor&);
-/// Kept with probability 1 - p, keyed by (Pass seed, step, sample id, layer). Identity in evaluation.
+/// Each element is kept with probability 1 - p, and divided by it (Srivastava et al., JMLR 15, 2014). The mask is a
+/// function of seed, step and sample id of x's batch (framework/batch.h), of the layer, and of how often the layer has
+/// been called for that batch. Identity in evaluation. x is [rows, ...], one row per sample of its batch.
 Tensor dropout(const Tensor& x, double p, std::uint64_t layer);
 
-// Losses: scalars. The sum over the rows at hand divided by the *global* batch (Pass), so that the shares of all ranks
-// add up.
+// Losses: scalars. The sum over the rows at hand divided by the rows of the *global* batch (BatchContext of the
+// prediction, or of the target), so that the shares of all ranks add up. Several rows per sample ([B * T, C] of B
+// sequences) are counted as such; a part of a batch's rows is refused where ranks share the batch.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
 /// A loss is a function of (prediction, target); this makes one with label smoothing or an ignored label.
 using Loss = std::function<Tensor(const Tensor& prediction, const Tensor& target)>;

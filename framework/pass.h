@@ -1,5 +1,5 @@
-// Pass: what the ops of one forward and backward need to know about the global batch, whatever share of it this thread
-// holds. It is thread-local and scoped: Step sets it, and so does the Loader's iterator for hand-written loops.
+// Pass: what a forward and backward need beside their batch: who sums with whom, and what is kept where. It is
+// thread-local and scoped to a call: Step sets one around the model, Inference around an evaluation.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/batch.h"
 #include "framework/frozen.h"
 #include "framework/moments.h"
 #include "framework/tape.h"
@@ -21,16 +22,9 @@ inline std::pair<Index, Index> share(Index n, int k, int m) {
 }
 
 struct Pass {
-  bool training = true;      ///< dropout and batch norm behave accordingly
+  BatchContext batch = {};   ///< of tensors that carry none; training = false here holds for all
   bool recomputing = false;  ///< this forward ran before: running statistics stay where they are
-  std::uint64_t seed = 0;    ///< of the run
-  std::uint64_t step = 0;    ///< optimizer steps before this one
   Tensor step_at = {};       ///< i64 [1] on the model's device: read in step's place by kernels when they run; or none
-  Tensor samples = {};       ///< i64 [rows]: sample ids of the rows at hand; undefined: 0, 1, 2, ...
-  Index global_batch = 0;    ///< rows in the global batch; losses divide by it. 0: the rows at hand
-  Tensor labels = {};        ///< of all micro-batches at hand; undefined: those that a loss is given are all
-  /// Rows of each micro-batch at hand, as the loader cut the global batch; empty: nobody has cut it.
-  std::vector<Index> micros = {};
   /// Sums a small f32/f64 block in place over everybody who shares the global batch (batch norm's global scope, the
   /// count of labels that are not ignored). Null: nobody else. Framework code knows no ranks; parallel/ fills this.
   std::function<void(View)> sum = {};
@@ -45,7 +39,8 @@ struct Pass {
   static const Pass& current();
 };
 
-/// Sets Pass::current() while it lives.
+/// Sets Pass::current() for the thread that makes it, while it lives. Scopes of one thread may end in any order: the
+/// youngest that lives is current. It must end on the thread that made it.
 class PassScope {
  public:
   explicit PassScope(Pass pass);
@@ -54,8 +49,9 @@ class PassScope {
   PassScope& operator=(const PassScope&) = delete;
 
  private:
+  friend struct Pass;
   Pass pass_;
-  const Pass* before_;
+  PassScope *before_, *after_ = nullptr;
 };
 
 /// Evaluation: training = false and nothing recorded, while it lives. Weights and running statistics must not change
@@ -67,7 +63,7 @@ class Inference {
  private:
   Pass evaluation() {
     Pass pass = Pass::current();
-    pass.training = false;
+    pass.batch.training = false;
     pass.frozen = &frozen_;
     return pass;
   }

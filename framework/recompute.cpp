@@ -13,18 +13,24 @@ Tensor Recompute::operator()(const Tensor& x) const {
   }));
   if (!taping(inputs)) return layer(x);
 
+  // The second forward draws the masks that the first one drew.
+  Pass again = Pass::current();
+  again.recomputing = true;
+  if (again.batch.calls) again.batch.calls = std::make_shared<RandomCalls>(*again.batch.calls);
+  const BatchPtr batch = replay_batch(x.batch());
   Tensor y;
   {
     const NoGrad no_grad;
     y = layer(x).detach();
   }
-  Pass again = Pass::current();
-  again.recomputing = true;
   return record("recompute", std::move(y), std::move(inputs),
-                [layer, x = x.detach(), again](const Tensor& dy, Gradients& g) {
-                  const PassScope pass(again);
+                [layer, x = x.detach(), again, batch](const Tensor& dy, Gradients& g) {
+                  Pass now = again;
+                  if (now.batch.calls) now.batch.calls = std::make_shared<RandomCalls>(*now.batch.calls);
+                  const PassScope pass(std::move(now));
                   const Recording recording(true);
                   Tensor in = x.detach();
+                  in.impl()->batch = replay_batch(batch);
                   in.require_grad(g.wants(0));
                   const Tensor out = layer(in);
                   // Weights get their gradients in there; this op's own end tells their hooks.

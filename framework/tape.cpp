@@ -297,7 +297,21 @@ bool sole(const Tensor& t) { return t && t.impl().use_count() == 1 && t.impl()->
 
 void add_into(const Tensor& y, const Tensor& x) { launch<kernel::Axpby>(y, x, 1.0, 1.0); }
 
+namespace {
+void take_over(const char* op, const Tensor& y, const Tensor& input) {
+  if (!input) return;
+  const Tensor::Impl& from = *input.impl();
+  if (from.batch && !y.impl()->batch) y.impl()->batch = from.batch;
+  if (from.spread && !y.impl()->spread) [[unlikely]]
+    fail(op,
+         "an operand is {} of {}, the rest is on other ranks, and this op runs on whole tensors only: keep the layer "
+         "that calls it out of the split",
+         from.shape, from.spread->whole());
+}
+}  // namespace
+
 Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Detail detail, Backward backward) {
+  for (const Tensor& input : inputs) take_over(op, y, input);
   if (mode.trace != nullptr) {
     mode.trace->ops.push_back({op, std::move(inputs), y, detail.copy()});
     return y;
@@ -305,14 +319,6 @@ Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Detail detai
   if (mode.grad_off) return y;
   const auto wanted = [](const Tensor& t) { return t && t.impl()->node; };
   if (std::none_of(inputs.begin(), inputs.end(), wanted)) return y;
-  if (!y.spread()) {
-    const auto spread = std::find_if(inputs.begin(), inputs.end(), [](const Tensor& t) { return t.spread(); });
-    check(spread == inputs.end(), op,
-          "an operand is {} of {}, the rest is on other ranks, and this op runs on whole tensors only: keep the layer "
-          "that calls it out of the split",
-          spread == inputs.end() ? Shape{} : spread->shape(),
-          spread == inputs.end() ? Shape{} : spread->spread()->whole());
-  }
   auto node = std::make_shared<Node>();
   node->op = op;
   node->inputs.reserve(inputs.size());
@@ -333,6 +339,11 @@ bool recording(std::initializer_list<const Tensor*> inputs) {
   const Mode now = mode;
   if (now.grad_off || now.trace != nullptr) return now.trace != nullptr;
   return std::any_of(inputs.begin(), inputs.end(), [](const Tensor* t) { return *t && t->impl()->node != nullptr; });
+}
+
+bool needs_record(const char* op, const Tensor& y, std::initializer_list<const Tensor*> inputs) {
+  for (const Tensor* input : inputs) take_over(op, y, *input);
+  return recording(inputs);
 }
 
 void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, const BackwardOptions& options) {

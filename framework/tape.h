@@ -100,6 +100,7 @@ struct Tensor::Impl {
   DType dtype = DType::f32;
   std::shared_ptr<Node> node;  // null: not on the tape
   std::shared_ptr<const Spread> spread;
+  std::shared_ptr<const BatchContext> batch;  // of the rows that it was computed from; null: of none
 };
 
 /// An op's input as its backward will need it: the tensor itself or, where its maker said how, the way to make it
@@ -135,7 +136,7 @@ class Detail {
 
 /// Puts y on the tape if any input is (and recording is on); returns y. op is a literal: it stands in error messages
 /// and, with detail, in a Trace (framework/trace.h).
-/// Throws Error when an input is spread (framework/spread.h) and y is not: the op has not asked what others hold.
+/// Like needs_record it hands on the batch context and refuses spread inputs.
 /// The inputs that belong to the second half (weights) need not be told apart: whoever calls into/put decides.
 Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Detail detail, Backward backward);
 inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Detail detail, BackwardFn backward) {
@@ -151,6 +152,9 @@ inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Backw
 bool sole(const Tensor& t);
 /// True when an op over these inputs would be recorded (or traced): lets an op skip saving what only backward needs.
 bool recording(std::initializer_list<const Tensor*> inputs);
+/// The end of an op's forward: y takes over its inputs' batch context; true when the op is to be recorded (or traced).
+/// Throws Error when an input is spread (framework/spread.h) and y is not: the op has not asked what others hold.
+bool needs_record(const char* op, const Tensor& y, std::initializer_list<const Tensor*> inputs);
 
 /// Weight halves that backward left for later, in the order met.
 class Deferred {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/batch.h"
 #include "framework/launch.h"
 #include "framework/ledger.h"
 #include "framework/tape.h"
@@ -22,6 +23,12 @@ Tensor wrap(std::shared_ptr<Block> block, std::size_t offset, const Shape& shape
   impl->shape = shape;
   impl->dtype = dtype;
   return Tensor(std::move(impl));
+}
+/// The same block under another shape, of the same batch.
+Tensor shape_as(const Tensor::Impl& from, const Shape& shape) {
+  Tensor y = wrap(from.block, from.offset, shape, from.dtype);
+  y.impl()->batch = from.batch;
+  return y;
 }
 
 /// Fills in a -1 and checks the count.
@@ -99,9 +106,17 @@ View Tensor::view() const {
 const Spread* Tensor::spread() const { return impl_ ? impl_->spread.get() : nullptr; }
 Tensor Tensor::with_spread(std::shared_ptr<const Spread> spread) const {
   const Impl& from = deref(impl_, "with_spread");
-  Tensor y = wrap(from.block, from.offset, from.shape, from.dtype);
+  Tensor y = shape_as(from, from.shape);
   y.impl_->node = from.node;
   y.impl_->spread = std::move(spread);
+  return y;
+}
+
+const BatchPtr& Tensor::batch() const { return deref(impl_, "batch").batch; }
+Tensor Tensor::with_batch(BatchContext batch) const {
+  Tensor y = with_spread(deref(impl_, "with_batch").spread);
+  if (!batch.calls) batch.calls = std::make_shared<RandomCalls>();
+  y.impl_->batch = std::make_shared<BatchContext>(std::move(batch));
   return y;
 }
 
@@ -123,9 +138,9 @@ double Tensor::item() const {
 Tensor Tensor::reshape(const Shape& wanted) const {
   const Impl& from = deref(impl_, "reshape");
   const Shape shape = resolve(from.shape, wanted);
-  Tensor y = wrap(from.block, from.offset, shape, from.dtype);
+  Tensor y = shape_as(from, shape);
   if (shape == from.shape) y.impl_->spread = from.spread;
-  if (!recording({this})) return y;
+  if (!needs_record("reshape", y, {this})) return y;
   return record("reshape", std::move(y), {*this}, [before = from.shape](const Tensor& dy, Gradients& g) {
     if (g.wants(0)) g.put(0, dy.reshape(before));
   });
@@ -135,7 +150,7 @@ Tensor Tensor::to(DType type) const {
   Tensor y = empty(shape(), type, device());
   y.impl_->spread = impl_->spread;
   launch<kernel::Cast>(y, *this);
-  if (!is_float(type) || !recording({this})) return y;
+  if (!needs_record("to", y, {this}) || !is_float(type)) return y;
   return record("to", std::move(y), {*this}, [](const Tensor& dy, Gradients& g) {
     give(g, 0, [&](const Tensor& dx) { launch<kernel::Cast>(dx, dy); });
   });
@@ -145,14 +160,14 @@ Tensor Tensor::to(Device target) const {
   Tensor y = empty(shape(), dtype(), target);
   y.impl_->spread = impl_->spread;
   y.copy_from(*this);
-  if (!recording({this})) return y;
+  if (!needs_record("to", y, {this})) return y;
   return record("to", std::move(y), {*this},
                 [](const Tensor& dy, Gradients& g) { give(g, 0, [&](const Tensor& dx) { dx.copy_from(dy); }); });
 }
 
 Tensor Tensor::detach() const {
   const Impl& from = deref(impl_, "detach");
-  Tensor y = wrap(from.block, from.offset, from.shape, from.dtype);
+  Tensor y = shape_as(from, from.shape);
   y.impl_->spread = from.spread;
   return y;
 }
@@ -163,10 +178,13 @@ Tensor Tensor::rows(Index begin, Index end) const {
   Shape shape = from.shape;
   shape[0] = end - begin;
   const Index row = from.shape.product(1, shape.rank()) * size_of(from.dtype);
-  return wrap(from.block, from.offset + static_cast<std::size_t>(begin * row), shape, from.dtype);
+  Tensor y = wrap(from.block, from.offset + static_cast<std::size_t>(begin * row), shape, from.dtype);
+  y.impl_->batch = slice_batch(from.batch, from.shape[0], begin, end);
+  return y;
 }
 Tensor Tensor::clone() const {
   Tensor y = like(*this);
+  y.impl_->batch = impl_->batch;
   y.copy_from(*this);
   return y;
 }

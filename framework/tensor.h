@@ -11,9 +11,10 @@
 
 namespace trireme {
 
-struct Node;   // framework/tape.h
-struct Block;  // owns memory: framework/tensor.cpp
-class Spread;  // framework/spread.h
+struct BatchContext;  // framework/batch.h
+struct Node;          // framework/tape.h
+struct Block;         // owns memory: framework/tensor.cpp
+class Spread;         // framework/spread.h
 
 class Tensor {
  public:
@@ -77,6 +78,12 @@ class Tensor {
   const Spread* spread() const;
   /// Same block, same place on the tape, of another spread. Null: a tensor in its own right.
   Tensor with_spread(std::shared_ptr<const Spread>) const;
+
+  /// What the batch that this was computed from says of itself (framework/batch.h); null: it comes from none.
+  const std::shared_ptr<const BatchContext>& batch() const;
+  /// Same block, same place on the tape, as rows of another batch: for batches that no Loader made. Each call is a batch
+  /// of its own, whose random layers draw from their beginning.
+  Tensor with_batch(BatchContext) const;
 
   /// Identity of the handle: equal for copies of one Tensor.
   const void* id() const { return impl_.get(); }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "framework/layers.h"
+#include "framework/pass.h"
 #include "framework/tape.h"
 
 namespace trireme {
@@ -60,7 +61,9 @@ std::string first_non_finite(const Module& model, const Tensor& x, Communicator*
   NoGrad off;
   Trail trail;
   trail.add("the input batch", finite(x));
-  Tensor at = x;
+  BatchContext batch = Pass::current().batch;
+  batch.calls = {};  // each layer draws its first mask again
+  Tensor at = x.with_batch(std::move(batch));
   Stashed stashed;
   if (auto* row = model.as<Sequential>())
     for (std::size_t i = 0; i < row->size(); ++i)

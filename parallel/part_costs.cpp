@@ -39,7 +39,7 @@ std::vector<PartCost> measure_costs(const Chain& chain, Parameters& parameters, 
         runs);
   Pass pass = Pass::current();
   pass.recomputing = true;  // running statistics stay
-  pass.samples = {};
+  pass.batch.samples = {};
   pass.sum = pass.norm_sum = {};
   const PassScope scope(pass);
   const Recording on(true);

@@ -192,8 +192,9 @@ struct Step::Impl {
   void give_back_others();
   void share_loss();
   bool gradients_finite();
-  Pass make_pass(Index rows);
-  void number_rows(Pass&, Index rows);
+  Pass make_pass(const Tensor& x, const Tensor& y);
+  void check_share(const BatchContext&, Index rows);
+  void number_rows(BatchContext&, Index rows);
   void refuse_non_finite(const Tensor& x);  ///< when a loss, or a gradient it looks at, is not finite
 
   Loss loss;
@@ -225,29 +226,56 @@ struct Step::Impl {
   Work loss_work;
 };
 
+/// The loader's share must be the one that this rank is to take: a batch that is dealt otherwise would be trained with
+/// rows missing or twice.
+void Step::Impl::check_share(const BatchContext& batch, Index rows) {
+  check(!batch.samples || batch.samples.numel() == rows, "step", "x has {} rows, but its batch names {} samples", rows,
+        batch.samples ? batch.samples.numel() : 0);
+  check(!batch.sliced, "step", "x holds some rows of a batch: a step takes all of this rank's share");
+  const RowShare mine{mesh.index(axis), mesh.size(axis), plan.micros}, &got = batch.share;
+  check(got.count == 0 || (got.index == mine.index && got.count == mine.count), "step",
+        "the loader deals share {} of {} of each batch, this rank is to take share {} of {}: give the loader "
+        ".shard = step.shard()",
+        got.index, got.count, mine.index, mine.count);
+}
+
 /// Rows of all ranks are the batch, in rank order.
-void Step::Impl::number_rows(Pass& pass, Index rows) {
+void Step::Impl::number_rows(BatchContext& batch, Index rows) {
   const Tensor counts = Tensor::zeros({sums->size()}, DType::i64);
   auto count = counts.data<std::int64_t>();
   count[sums->rank()] = rows;
   sums->all_reduce(counts).wait();
   Index before = 0, total = 0;
   for (int r = 0; r < sums->size(); ++r) before += r < sums->rank() ? count[r] : 0, total += count[r];
-  if (pass.global_batch == 0) pass.global_batch = total;
-  if (pass.samples) return;
-  pass.samples = Tensor::empty({rows}, DType::i64);
-  for (Index i = 0; i < rows; ++i) pass.samples.data<std::int64_t>()[i] = before + i;
+  check(batch.global_batch == 0 || batch.global_batch == total, "step",
+        "the global batch is said to have {} rows, the ranks brought {}: each sample must come to one rank, once",
+        batch.global_batch, total);
+  batch.global_batch = total;
+  if (batch.samples) return;
+  batch.samples = Tensor::empty({rows}, DType::i64);
+  for (Index i = 0; i < rows; ++i) batch.samples.data<std::int64_t>()[i] = before + i;
 }
 
-Pass Step::Impl::make_pass(Index rows) {
+Pass Step::Impl::make_pass(const Tensor& x, const Tensor& y) {
+  const Index rows = x.dim(0);
+  check(!x.batch() || !y.batch() || x.batch()->global_batch == y.batch()->global_batch, "step",
+        "x is of a batch of {} rows, y of one of {}", x.batch() ? x.batch()->global_batch : 0,
+        y.batch() ? y.batch()->global_batch : 0);
   Pass pass = Pass::current();
-  check(!pass.samples || pass.samples.numel() == rows, "step",
-        "x has {} rows, but the loader's batch at hand has {} here", rows, pass.samples ? pass.samples.numel() : 0);
-  pass.seed = options.seed;
-  pass.step = static_cast<std::uint64_t>(optimizer.steps());
-  if (sums && (pass.global_batch == 0 || !pass.samples)) number_rows(pass, rows);
-  if (pass.global_batch == 0) pass.global_batch = rows;
-  check(pass.global_batch > 0, "step", "the global batch has no rows");
+  const bool training = pass.batch.training;
+  BatchContext& batch = pass.batch = batch_of(x, y);
+  batch.training = batch.training && training;
+  check_share(batch, rows);
+  batch.seed = options.seed;
+  batch.step = static_cast<std::uint64_t>(optimizer.steps());
+  batch.calls = {};
+  if (sums && (batch.share.count == 0 || batch.global_batch == 0 || !batch.samples)) number_rows(batch, rows);
+  if (batch.global_batch == 0) batch.global_batch = rows;
+  check(batch.global_batch > 0, "step", "the global batch has no rows");
+  check(mesh.size(axis) > 1 || batch.global_batch == rows, "step",
+        "the global batch has {} rows, {} have come to this rank, which is to have them all: give the loader "
+        ".shard = step.shard()",
+        batch.global_batch, rows);
   if (!sums) return pass;
   pass.sum = [comm = sums.get()](View v) { sum_in_place(*comm, v); };
   if (strategy.norm_scope == NormScope::global) pass.norm_sum = pass.sum;
@@ -258,7 +286,7 @@ Pass Step::Impl::make_pass(Index rows) {
 Tensor Step::Impl::run(const Tensor& x, const Tensor& y) {
   check(x.rank() > 0 && y.rank() > 0 && x.dim(0) == y.dim(0), "step", "x {} and y {} must have one row per sample",
         x.shape(), y.shape());
-  const Pass pass = make_pass(x.dim(0));
+  const Pass pass = make_pass(x, y);
   give_back_others();
   parameters.clear_grads();  // those of a step that was refused
   executor->scale_loss(scale.value());

@@ -13,8 +13,8 @@ bool StepGraph::serves(const Plan& plan, const World& world) {
 }
 
 bool StepGraph::ready(Executor& executor, const Tensor& x, const Tensor& y, const Pass& pass, double loss_scale) {
-  if (!refusal_.empty() || !pass.training || x.device() != device_ || y.device() != device_) return false;
-  const Kind kind{x.shape(), y.shape(), x.dtype(), y.dtype(), pass.global_batch, loss_scale};
+  if (!refusal_.empty() || !pass.batch.training || x.device() != device_ || y.device() != device_) return false;
+  const Kind kind{x.shape(), y.shape(), x.dtype(), y.dtype(), pass.batch.global_batch, loss_scale};
   if (last_ != kind) {
     drop();
     last_ = kind;
@@ -34,9 +34,9 @@ void StepGraph::load(const Tensor& x, const Tensor& y, const Pass& pass) {
   x_.copy_from(x), y_.copy_from(y);
   const Tensor numbers = Tensor::empty({1 + rows}, DType::i64);
   auto* n = numbers.data<std::int64_t>();
-  *n++ = static_cast<std::int64_t>(pass.step);
-  if (pass.samples)
-    std::copy_n(pass.samples.to(cpu()).data<std::int64_t>(), rows, n);
+  *n++ = static_cast<std::int64_t>(pass.batch.step);
+  if (pass.batch.samples)
+    std::copy_n(pass.batch.samples.to(cpu()).data<std::int64_t>(), rows, n);
   else
     std::iota(n, n + rows, std::int64_t{0});
   numbers_.copy_from(numbers);
@@ -44,7 +44,7 @@ void StepGraph::load(const Tensor& x, const Tensor& y, const Pass& pass) {
 
 Pass StepGraph::noted_pass(Pass pass) const {
   pass.step_at = numbers_.rows(0, 1);
-  pass.samples = numbers_.rows(1, numbers_.dim(0));
+  pass.batch.samples = numbers_.rows(1, numbers_.dim(0));
   return pass;
 }
 

@@ -63,30 +63,39 @@ void Tapes::begin(const Tensor& x, const Tensor& y) {
   for (Crossing& c : crossings_) c = {};
   alive_ = most_alive_ = 0;
   moments_.clear();
-  passes_.clear();
-  x_ = {x}, y_ = {y};
-  if (micros_ == 1) return;
+  passes_.clear(), batches_.clear();
+  x_.clear(), y_.clear();
   const Pass& now = Pass::current();
+  const BatchContext& batch = now.batch;
+  const auto give = [&](const Tensor& x_rows, const Tensor& y_rows, BatchContext context) {
+    x_.push_back(x_rows.with_batch(std::move(context)));
+    y_.push_back(y_rows.detach());
+    y_.back().impl()->batch = x_.back().batch();
+    batches_.push_back(x_.back().batch());
+  };
+  if (micros_ == 1) return give(x, y, batch);
   const Index rows = x.dim(0);
-  Tensor samples = now.samples;
+  Tensor samples = batch.samples;
   if (!samples) {
     samples = Tensor::empty({rows}, DType::i64);
     for (Index i = 0; i < rows; ++i) samples.data<std::int64_t>()[i] = i;
   }
-  check(now.micros.empty() || std::ssize(now.micros) == micros_, "step",
+  check(batch.micros.empty() || std::ssize(batch.micros) == micros_, "step",
         "the loader cuts the batch into {} micro-batches, the plan wants {}: give it .shard = step.shard()",
-        now.micros.size(), micros_);
-  x_.clear(), y_.clear();
+        batch.micros.size(), micros_);
   Index begin = 0;
   for (int k = 0; k < micros_; ++k) {
     const auto [from, to] = share(rows, k, micros_);
-    const Index end = begin + (now.micros.empty() ? to - from : now.micros[static_cast<std::size_t>(k)]);
+    const Index end = begin + (batch.micros.empty() ? to - from : batch.micros[static_cast<std::size_t>(k)]);
     check(end <= rows, "step", "the loader's micro-batches hold more rows than the {} at hand", rows);
-    x_.push_back(x.rows(begin, end)), y_.push_back(y.rows(begin, end));
+    BatchContext micro = batch;
+    micro.samples = samples.rows(begin, end);
+    micro.labels = y;
+    micro.micros.clear();
+    micro.calls = {};
+    give(x.rows(begin, end), y.rows(begin, end), std::move(micro));
     passes_.push_back(now);
-    passes_.back().samples = samples.rows(begin, end);
-    passes_.back().labels = y;
-    passes_.back().micros.clear();
+    passes_.back().batch = *batches_.back();
     passes_.back().moments = &moments_;
     begin = end;
   }
@@ -120,6 +129,7 @@ void Tapes::forward(const Action& a) {
     auto& names = stashed_[static_cast<std::size_t>(s.first - 1)];
     for (std::size_t i = 0; i < arrived.size(); ++i) {
       f.in.push_back(arrived[i].detach());
+      f.in.back().impl()->batch = batches_[static_cast<std::size_t>(a.micro)];
       f.in.back().require_grad(arrived[i].requires_grad());
       if (i > 0) stashed.emplace(names[i - 1], f.in.back());
     }

@@ -79,6 +79,7 @@ class Tapes {
   std::vector<Flight> flights_;                    // by stretch, micro
   std::vector<Crossing> crossings_;                // by part, micro
   std::vector<Tensor> x_, y_;                      // by micro
+  std::vector<BatchPtr> batches_;                  // by micro
   std::vector<Pass> passes_;                       // by micro; empty: one micro-batch, under the caller's
   Moments moments_;
   int alive_ = 0, most_alive_ = 0;

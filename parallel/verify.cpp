@@ -51,14 +51,14 @@ Tensor pick(const Tensor& from, const Pieces& pieces) {
 
 double step_on(Step& step, const std::pair<Tensor, Tensor>& batch, const Pieces& pieces) {
   Pass pass = Pass::current();
-  pass.global_batch = batch.first.dim(0);
+  pass.batch.global_batch = batch.first.dim(0);
   const Tensor x = pick(batch.first, pieces), y = pick(batch.second, pieces);
-  pass.samples = Tensor::empty({x.dim(0)}, DType::i64);
+  pass.batch.samples = Tensor::empty({x.dim(0)}, DType::i64);
   Index at = 0;
   for (auto& [begin, end] : pieces)
-    for (Index row = begin; row < end; ++row) pass.samples.data<std::int64_t>()[at++] = row;
+    for (Index row = begin; row < end; ++row) pass.batch.samples.data<std::int64_t>()[at++] = row;
   if (pieces.size() > 1)
-    for (auto& [begin, end] : pieces) pass.micros.push_back(end - begin);
+    for (auto& [begin, end] : pieces) pass.batch.micros.push_back(end - begin);
   const PassScope scope(std::move(pass));
   return step(x, y).item();
 }

@@ -11,7 +11,7 @@ Tensor unary(const Tensor& x) {
   ops::check_float(F::name, x);
   Tensor y = Tensor::like(x);
   launch<kernel::Map<F>>(y, x);
-  if (!recording({&x})) return y;
+  if (!needs_record(F::name, y, {&x})) return y;
   Tensor keep_x = F::needs_x ? x : Tensor{}, keep_y = F::needs_y ? y.detach() : Tensor{};
   return record(F::name, std::move(y), {x},
                 [x = std::move(keep_x), y = std::move(keep_y)](const Tensor& dy, Gradients& g) {
@@ -44,7 +44,7 @@ Tensor scale(const Tensor& x, double factor) {
   ops::check_float("scale", x);
   Tensor y = Tensor::like(x);
   launch<kernel::Axpby>(y, x, factor, 0.0);
-  if (!recording({&x})) return y;
+  if (!needs_record("scale", y, {&x})) return y;
   return record("scale", std::move(y), {x}, factor, [factor](const Tensor& dy, Gradients& g) {
     give(g, 0, [&](const Tensor& dx) { launch<kernel::Axpby>(dx, dy, factor, 0.0); });
   });

@@ -52,7 +52,7 @@ void pass_on(Gradients& g, int i, const Shape& shape, const Tensor& dy) {
 template <class F, class Share>
 Tensor pick(const Tensor& a, const Tensor& b) {
   Tensor y = zip<F>(a, b);
-  if (!recording({&a, &b})) return y;
+  if (!needs_record(F::name, y, {&a, &b})) return y;
   return record(F::name, std::move(y), {a, b}, [a, b](const Tensor& dy, Gradients& g) {
     const auto by = [&](int i, const Tensor& x, const Tensor& other) {
       give_summed(g, i, x.shape(), dy, [&](const Tensor& dx) {
@@ -70,7 +70,7 @@ Tensor pick(const Tensor& a, const Tensor& b) {
 Tensor add(const Tensor& a, const Tensor& b) {
   if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, add);
   Tensor y = zip<pointwise::Add>(a, b);
-  if (!recording({&a, &b})) return y;
+  if (!needs_record("add", y, {&a, &b})) return y;
   return record("add", std::move(y), {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
     pass_on(g, 0, sa, dy);
     pass_on(g, 1, sb, dy);
@@ -79,7 +79,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
 Tensor sub(const Tensor& a, const Tensor& b) {
   if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, sub);
   Tensor y = zip<pointwise::Sub>(a, b);
-  if (!recording({&a, &b})) return y;
+  if (!needs_record("sub", y, {&a, &b})) return y;
   return record("sub", std::move(y), {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
     pass_on(g, 0, sa, dy);
     give_summed(g, 1, sb, dy, [&](const Tensor& db) { launch<kernel::Axpby>(db, dy, -1.0, 0.0); });
@@ -88,7 +88,7 @@ Tensor sub(const Tensor& a, const Tensor& b) {
 Tensor mul(const Tensor& a, const Tensor& b) {
   if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, mul);
   Tensor y = zip<pointwise::Mul>(a, b);
-  if (!recording({&a, &b})) return y;
+  if (!needs_record("mul", y, {&a, &b})) return y;
   return record("mul", std::move(y), {a, b}, [a, b](const Tensor& dy, Gradients& g) {
     give_summed(g, 0, a.shape(), dy, [&](const Tensor& da) { launch<kernel::Zip<pointwise::Mul>>(da, dy, b); });
     give_summed(g, 1, b.shape(), dy, [&](const Tensor& db) { launch<kernel::Zip<pointwise::Mul>>(db, dy, a); });
@@ -97,7 +97,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 Tensor div(const Tensor& a, const Tensor& b) {
   if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, div);
   Tensor y = zip<pointwise::Div>(a, b);
-  if (!recording({&a, &b})) return y;
+  if (!needs_record("div", y, {&a, &b})) return y;
   const Tensor kept = y.detach();
   return record("div", std::move(y), {a, b}, [sa = a.shape(), b, y = kept](const Tensor& dy, Gradients& g) {
     if (!g.wants(0) && !g.wants(1)) return;

@@ -54,7 +54,7 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
   } else {
     launch<kernel::Conv>(y, x, w, bias, residual, options);
   }
-  if (!recording({&x, &leaf_w, &leaf_bias})) return y;
+  if (!needs_record("conv", y, {&x, &leaf_w, &leaf_bias})) return y;
 
   Backward halves{[w = w, o](const Tensor& dy, Gradients& g) {
                     if (!g.wants(0)) return;

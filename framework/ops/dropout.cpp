@@ -1,4 +1,4 @@
-// Inverted dropout whose mask is a function of (seed, step, sample id, layer).
+// Inverted dropout whose mask is a function of (seed, step, sample id, layer, call of the layer).
 #include <numeric>
 
 #include "framework/ops.h"
@@ -7,23 +7,33 @@
 
 namespace trireme {
 
-Tensor ops::sample_ids(const char* op, Index rows, Device device) {
-  Tensor ids = Pass::current().samples;
+Tensor ops::sample_ids(const char* op, const Tensor& x) {
+  const Index rows = x.dim(0);
+  Tensor ids = batch_of(x).samples;
   if (!ids) {
     ids = Tensor::empty({rows}, DType::i64);
     const auto all = ids.view().span<std::int64_t>();
     std::iota(all.begin(), all.end(), 0);
   }
-  check(ids.dtype() == DType::i64 && ids.numel() == rows, op, "the Pass names {} samples ({}), the input has {} rows",
-        ids.numel(), ids.dtype(), rows);
-  return ids.device() == device ? ids : ids.detach().to(device);
+  check(ids.dtype() == DType::i64 && ids.numel() == rows, op,
+        "the batch names {} samples ({}), the input has {} rows: the first axis must be the samples'", ids.numel(),
+        ids.dtype(), rows);
+  return ids.device() == x.device() ? ids : ids.detach().to(x.device());
 }
 
-Tensor ops::dropout_rows(const Tensor& x, const Tensor& sample, const Tensor& first, double p, std::uint64_t layer) {
-  const MaskKey key = pass_key(layer);
+MaskKey ops::mask_key(const Tensor& x, std::uint64_t layer) {
+  const BatchContext& batch = batch_of(x);
+  const std::uint64_t calls = batch.calls ? batch.calls->next(layer) : 0;
+  if (calls > 0) layer = mix(layer, calls);
+  const Tensor& step_at = Pass::current().step_at;
+  if (step_at) return {batch.seed, step_at.data<std::int64_t>(), layer};
+  return mix(mix(batch.seed, batch.step), layer);
+}
+
+Tensor ops::dropout_rows(const Tensor& x, const Tensor& sample, const Tensor& first, double p, const MaskKey& key) {
   Tensor y = Tensor::like(x);
   launch<kernel::Dropout>(y, x, sample, first, p, key);
-  if (!recording({&x})) return y;
+  if (!needs_record("dropout", y, {&x})) return y;
   return record("dropout", std::move(y), {x}, [sample, first, p, key](const Tensor& dy, Gradients& g) {
     give(g, 0, [&](const Tensor& dx) { launch<kernel::Dropout>(dx, dy, sample, first, p, key); });
   });
@@ -32,10 +42,10 @@ Tensor ops::dropout_rows(const Tensor& x, const Tensor& sample, const Tensor& fi
 Tensor dropout(const Tensor& x, double p, std::uint64_t layer) {
   ops::check_float("dropout", x);
   check(p >= 0 && p < 1, "dropout", "probability {} lies outside [0, 1)", p);
-  if (p == 0 || !Pass::current().training) return x;
+  if (p == 0 || !is_training(x)) return x;
   check(x.rank() >= 1, "dropout", "a scalar has no rows to draw masks for");
   if (x.spread()) return x.spread()->dropout(x, p, layer);
-  return ops::dropout_rows(x, ops::sample_ids("dropout", x.dim(0), x.device()), {}, p, layer);
+  return ops::dropout_rows(x, ops::sample_ids("dropout", x), {}, p, ops::mask_key(x, layer));
 }
 
 }  // namespace trireme

@@ -33,7 +33,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
     launch<kernel::Fill>(c, 0.0);
   else
     launch<kernel::MatMul>(c, a, b, o);
-  if (!recording({&a, &b})) return c;
+  if (!needs_record("matmul", c, {&a, &b})) return c;
   return record("matmul", std::move(c), {a, b}, o, [a, b, ta, tb](const Tensor& dc, Gradients& g) {
     // c = op(a) op(b): d op(a) = dc op(b)^T, d op(b) = op(a)^T dc, each transposed back where op transposes.
     if (ta)
@@ -61,7 +61,7 @@ Tensor linear(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, 
   shape[-1] = out;
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   launch<kernel::Linear>(ops::shaped(y, out_rows), ops::shaped(x, in_rows), w, bias, relu);
-  if (!recording({&x, &leaf_w, &leaf_bias})) return y;
+  if (!needs_record("linear", y, {&x, &leaf_w, &leaf_bias})) return y;
 
   Backward halves{[w = w, in_rows, out_rows](const Tensor& dy, Gradients& g) {
                     give(g, 0, [&](const Tensor& dx) {

@@ -7,17 +7,31 @@
 namespace trireme {
 namespace {
 
-/// Rows of the global batch, in units of x's rows over all but `inner` last axes.
-double global_rows(const Tensor& x, int inner) {
-  const Index batch = Pass::current().global_batch, at_hand = x.rank() > inner ? x.dim(0) : 1;
+/// Rows of the global batch, in units of x's rows over all but `inner` last axes. Where the first axis has several rows
+/// per sample ([B * T, C] of B sequences), so many times the global batch.
+double global_rows(const char* op, const Tensor& x, const BatchContext& batch, int inner) {
+  const Index at_hand = x.rank() > inner ? x.dim(0) : 1;
   const Index per_sample = x.rank() > inner ? x.shape().product(1, x.rank() - inner) : 1;
-  return static_cast<double>((batch > 0 ? batch : at_hand) * per_sample);
+  Index rows = at_hand;
+  if (batch.global_batch > 0) {
+    const Index named = batch.samples ? batch.samples.numel() : at_hand;
+    check(named == at_hand || (named > 0 && at_hand % named == 0), op,
+          "{} rows of a batch that has {} here, so what they are of the global batch cannot be told: use all rows, or "
+          "ignore_index",
+          at_hand, named);
+    rows = batch.global_batch * (named > 0 ? at_hand / named : 1);
+  } else {
+    check(!batch.sliced, op,
+          "the rows are a slice of a share of the global batch, and how many the other ranks have in theirs is not known: "
+          "use all rows, or ignore_index");
+  }
+  return static_cast<double>(rows * per_sample);
 }
 
 /// Rows that count: those of the global batch less the ignored ones, which are counted over all micro-batches and all
 /// who share it.
-double counted_rows(const Tensor& labels, double rows, Index ignored_label) {
-  const Tensor& mine = Pass::current().labels;
+double counted_rows(const Tensor& labels, const BatchContext& batch, double rows, Index ignored_label) {
+  const Tensor& mine = batch.labels;
   const Tensor host = (mine ? mine : labels).detach().to(cpu());
   const auto all = host.view().span<const std::int64_t>();
   const Tensor ignored =
@@ -37,8 +51,9 @@ Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const Cros
   check(o.label_smoothing >= 0 && o.label_smoothing <= 1, op, "label smoothing {} lies outside [0, 1]",
         o.label_smoothing);
   const Shape rows = ops::as_rows(logits.shape());
-  double count = global_rows(logits, 1);
-  if (o.ignore_index != CrossEntropyOptions::ignore_none) count = counted_rows(labels, count, o.ignore_index);
+  const BatchContext& batch = batch_of(logits, labels);
+  double count = global_rows(op, logits, batch, 1);
+  if (o.ignore_index != CrossEntropyOptions::ignore_none) count = counted_rows(labels, batch, count, o.ignore_index);
   const double share = count > 0 ? 1 / count : 0;
 
   const DType type = ops::accumulator(logits.dtype());
@@ -48,7 +63,7 @@ Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const Cros
   Tensor loss = Tensor::empty({}, type, logits.device());
   ops::sum_to(loss, each);
   launch<kernel::Axpby>(loss, loss, share, 0.0);
-  if (!recording({&logits})) return loss;
+  if (!needs_record(op, loss, {&logits})) return loss;
   return record(op, std::move(loss), {logits}, [log_p, labels, o, share, rows](const Tensor& dy, Gradients& g) {
     const Tensor by = Tensor::like(dy);
     launch<kernel::Axpby>(by, dy, share, 0.0);
@@ -73,7 +88,7 @@ Tensor mse_loss(const Tensor& prediction, const Tensor& target) {
   check(target && target.shape() == prediction.shape(), "mse_loss", "prediction is {}, target {}: they must agree",
         prediction.shape(), target ? target.shape() : Shape{});
   const DType type = ops::accumulator(prediction.dtype());
-  const double count = global_rows(prediction, 0);
+  const double count = global_rows("mse_loss", prediction, batch_of(prediction, target), 0);
   return scale(sum(square(sub(prediction.to(type), target.to(type)))), count > 0 ? 1 / count : 0);
 }
 

@@ -46,7 +46,7 @@ Statistics statistics(const Tensor& x, const ChannelMoments& known, const Tensor
   const Index channels = x.dim(-1), rows = x.shape().product(0, x.rank() - 1);
   Statistics s{.mean = known.mean ? known.mean : Tensor::empty({channels}, type, x.device()),
                .rstd = Tensor::empty({channels}, type, x.device())};
-  if (!Pass::current().training) {
+  if (!is_training(x)) {
     s.mean.copy_from(running_mean);
     launch<kernel::BatchNormFinish>(s.rstd, View{}, View{}, s.mean, running_var.detach().to(type), 1.0, o.eps, 0.0);
     return s;
@@ -142,7 +142,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   const Statistics s = statistics(x, moments, running_mean, running_var, o, everybody);
   Tensor y = Tensor::like(x);
   launch<kernel::BatchNormApply>(y, x, s.mean, s.rstd, gamma, beta, residual, o.relu);
-  if (!recording({&x, &gamma, &beta, &residual})) return y;
+  if (!needs_record(op, y, {&x, &gamma, &beta, &residual})) return y;
   Kept kept{x, gamma, o.relu ? beta : Tensor{}, o.relu && residual ? y.detach() : Tensor{}, s, everybody};
   y = record(op, std::move(y), {x, gamma, beta, residual, running_mean, running_var}, o,
              [kept = std::move(kept)](const Tensor& dy, Gradients& g) { batch_norm_backward(kept, dy, g); });
@@ -171,7 +171,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   const Tensor mean = Tensor::empty({rows}, type, x.device()), rstd = Tensor::empty({rows}, type, x.device());
   Tensor y = Tensor::like(x);
   launch<kernel::LayerNorm>(y, mean, rstd, x, gamma, beta, eps);
-  if (!recording({&x, &gamma, &beta})) return y;
+  if (!needs_record(op, y, {&x, &gamma, &beta})) return y;
   return record(op, std::move(y), {x, gamma, beta}, eps,
                 Backward{[x, gamma, mean, rstd](const Tensor& dy, Gradients& g) {
                            give(g, 0, [&](const Tensor& dx) {
@@ -200,7 +200,7 @@ Tensor normalised(const Tensor& x) {
   if (x.spread() && x.spread()->whole()[-1] != x.dim(-1)) return normalised<Forward, Back>(x.spread()->gather(x));
   Tensor y = Tensor::like(x);
   launch<Forward>(y, x);
-  if (!recording({&x})) return y;
+  if (!needs_record(Forward::name, y, {&x})) return y;
   const Tensor kept = y.detach();
   return record(Forward::name, std::move(y), {x}, [y = kept](const Tensor& dy, Gradients& g) {
     give(g, 0, [&](const Tensor& dx) { launch<Back>(dx, dy, y); });

@@ -43,7 +43,7 @@ Tensor max_pool(const Tensor& x, const PoolOptions& o) {
   Tensor y = Tensor::empty(pool_shape("max_pool", x.shape(), o), x.dtype(), x.device());
   const Tensor index = Tensor::empty(y.shape(), cells(x.shape(), o) > 255 ? DType::i32 : DType::u8, x.device());
   launch<kernel::MaxPool>(y, index, x, o);
-  if (!recording({&x})) return y;
+  if (!needs_record("max_pool", y, {&x})) return y;
   return record("max_pool", std::move(y), {x}, o, [index, o](const Tensor& dy, Gradients& g) {
     give(g, 0, [&](const Tensor& dx) { launch<kernel::MaxPoolBackward>(dx, dy, index, o); });
   });
@@ -55,7 +55,7 @@ Tensor avg_pool(const Tensor& x, const PoolOptions& o) {
   if (x.spread()) return x.spread()->pool(x, o, avg_pool);
   Tensor y = Tensor::empty(pool_shape("avg_pool", x.shape(), o), x.dtype(), x.device());
   launch<kernel::AvgPool>(y, x, o);
-  if (!recording({&x})) return y;
+  if (!needs_record("avg_pool", y, {&x})) return y;
   return record("avg_pool", std::move(y), {x}, o, [o](const Tensor& dy, Gradients& g) {
     give(g, 0, [&](const Tensor& dx) { launch<kernel::AvgPoolBackward>(dx, dy, o); });
   });
@@ -77,7 +77,7 @@ Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias_given, const P
   check(p >= 0 && p < 1, op, "probability {} lies outside [0, 1)", p);
   if (const Spread* s = ops::spread_of({&x, &bias_given}))
     return dropout(s->bias_relu_pool(x, bias_given, o), p, layer);
-  if (!Pass::current().training) p = 0;
+  if (!is_training(x)) p = 0;
   const Shape shape = pool_shape(op, x.shape(), o);
   for (int s = 0; s < x.rank() - 2; ++s) {
     const auto i = static_cast<std::size_t>(s);
@@ -87,11 +87,12 @@ Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias_given, const P
   check(cells(x.shape(), o) <= 255, op, "a window has {} cells, at most 255: use max_pool", cells(x.shape(), o));
   ops::check_channels(op, "bias", bias_given, x.dim(-1), true);
   const Tensor bias = ops::in_type(bias_given, x.dtype());
-  const Tensor sample = p > 0 ? ops::sample_ids(op, x.dim(0), x.device()) : Tensor{};
+  const Tensor sample = p > 0 ? ops::sample_ids(op, x) : Tensor{};
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   const Tensor index = Tensor::empty(shape, DType::u8, x.device());
-  launch<kernel::BiasReluPoolDropout>(y, index, x, bias, sample, o, p, ops::pass_key(layer));
-  if (!recording({&x, &bias})) return y;
+  launch<kernel::BiasReluPoolDropout>(y, index, x, bias, sample, o, p,
+                                      p > 0 ? ops::mask_key(x, layer) : MaskKey(0));
+  if (!needs_record(op, y, {&x, &bias})) return y;
   // One half: the bias' gradient falls out of the pass that makes dx.
   return record(op, std::move(y), {x, bias}, o, [index, o, p, full = x.shape()](const Tensor& dy, Gradients& g) {
     if (!g.wants(0) && !g.wants(1)) return;

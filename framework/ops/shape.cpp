@@ -1,4 +1,5 @@
 // Ops that move or sum elements.
+#include "framework/batch.h"
 #include "framework/ops.h"
 #include "framework/ops/help.h"
 #include "kernels/pointwise.h"
@@ -46,7 +47,6 @@ Tensor concat(const std::vector<Tensor>& parts, int axis) {
   axis = axis_of("concat", axis, parts[0].rank());
   Shape shape = parts[0].shape();
   shape[axis] = 0;
-  bool recorded = false;
   for (const Tensor& part : parts) {
     ops::check_same_type("concat", parts[0], part);
     Shape expected = parts[0].shape();
@@ -54,13 +54,15 @@ Tensor concat(const std::vector<Tensor>& parts, int axis) {
     check(part.shape() == expected, "concat", "parts {} and {} differ along other axes than {}", parts[0].shape(),
           part.shape(), axis);
     shape[axis] += part.dim(axis);
-    recorded = recorded || recording({&part});
   }
   Tensor y = Tensor::empty(shape, parts[0].dtype(), parts[0].device());
+  if (axis == 0 && parts.size() > 1) y.impl()->batch = join_batches(parts);
   Shape at = zeros(y.rank());
+  bool recorded = false;
   for (const Tensor& part : parts) {
     copy_box(y, at, part, zeros(y.rank()), part.shape());
     at[axis] += part.dim(axis);
+    recorded = needs_record("concat", y, {&part}) || recorded;
   }
   if (!recorded) return y;
   std::vector<Index> sizes;
@@ -90,7 +92,8 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int 
     shape[axis] = size;
     Tensor y = Tensor::empty(shape, x.dtype(), x.device());
     copy_box(y, zeros(x.rank()), x, at, shape);
-    if (recording({&x})) {
+    if (axis == 0) y.impl()->batch = slice_batch(x.batch(), x.dim(0), at[0], at[0] + size);
+    if (needs_record("split", y, {&x})) {
       y = record("split", std::move(y), {x}, at, [at](const Tensor& dy, Gradients& g) { give_box(g, 0, dy, at); });
     }
     parts.push_back(std::move(y));
@@ -110,7 +113,7 @@ Tensor pad(const Tensor& x, const Shape& begin, const Shape& end) {
   }
   Tensor y = Tensor::zeros(shape, x.dtype(), x.device());
   copy_box(y, begin, x, zeros(x.rank()), x.shape());
-  if (!recording({&x})) return y;
+  if (!needs_record("pad", y, {&x})) return y;
   return record("pad", std::move(y), {x}, begin, [begin](const Tensor& dy, Gradients& g) {
     give(g, 0, [&](const Tensor& dx) { copy_box(dx, zeros(dy.rank()), dy, begin, dx.shape()); });
   });
@@ -130,7 +133,7 @@ Tensor permute(const Tensor& x, const Shape& order) {
   }
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   launch<kernel::Permute>(y, x, order);
-  if (!recording({&x})) return y;
+  if (!needs_record("permute", y, {&x})) return y;
   return record("permute", std::move(y), {x}, order, [back](const Tensor& dy, Gradients& g) {
     give(g, 0, [&](const Tensor& dx) { launch<kernel::Permute>(dx, dy, back); });
   });
@@ -146,7 +149,7 @@ Tensor flatten(const Tensor& x) {
   const Shape here{n, cells, c}, there{n, c, cells}, order{0, 2, 1};
   Tensor y = Tensor::empty({n, c * cells}, x.dtype(), x.device());
   launch<kernel::Permute>(ops::shaped(y, there), ops::shaped(x, here), order);
-  if (!recording({&x})) return y;
+  if (!needs_record("flatten", y, {&x})) return y;
   return record("flatten", std::move(y), {x}, [here, there, order](const Tensor& dy, Gradients& g) {
     give(g, 0,
          [&](const Tensor& dx) { launch<kernel::Permute>(ops::shaped(dx, here), ops::shaped(dy, there), order); });
@@ -160,7 +163,7 @@ Tensor sum(const Tensor& x) {
     launch<kernel::Fill>(y, 0.0);
   else
     launch<kernel::Reduce>(ops::shaped(y, {1}), ops::shaped(x, {x.numel()}), ReduceKind::sum);
-  if (!recording({&x})) return y;
+  if (!needs_record("sum", y, {&x})) return y;
   return record("sum", std::move(y), {x},
                 [](const Tensor& dy, Gradients& g) { give(g, 0, [&](const Tensor& dx) { spread(dx, dy, 1); }); });
 }
@@ -180,7 +183,7 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
     launch<kernel::Fill>(y, 0.0);
   else
     launch<kernel::Reduce>(y, x, kind);
-  if (!recording({&x})) return y;
+  if (!needs_record("reduce", y, {&x})) return y;
   if (kind == ReduceKind::max) {
     const Tensor kept = y.detach();
     return record("reduce", std::move(y), {x}, kind, [x, y = kept](const Tensor& dy, Gradients& g) {
@@ -206,6 +209,7 @@ Tensor argmax(const Tensor& x) {
         "wants at least one element along the last axis, got {}", x ? x.shape() : Shape{});
   Tensor index = Tensor::empty(x.shape().without(x.rank() - 1), DType::i64, x.device());
   launch<kernel::ArgMax>(index, x);
+  (void)needs_record("argmax", index, {&x});  // there is no gradient, but a part is refused
   return index;
 }
 

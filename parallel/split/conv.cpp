@@ -150,7 +150,7 @@ Tensor halo_conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_give
   if (part.alone()) return conv(x, w_given, bias_given, part.options());
   const auto [w, bias, leaf_w, leaf_bias] = ops::Weights(w_given, bias_given, x.dtype());
   Tensor y = part.forward(w, bias);
-  if (!recording({&x, &leaf_w, &leaf_bias})) return y;
+  if (!needs_record("conv", y, {&x, &leaf_w, &leaf_bias})) return y;
 
   const auto kept = std::make_shared<const Part>(std::move(part));
   Backward halves{[kept, w = w](const Tensor& dy, Gradients& g) { kept->backward_input(dy, w, g); },

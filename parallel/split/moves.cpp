@@ -40,7 +40,7 @@ Tensor relayout(const Tensor& x, const Sharding& to) {
   const bool apart = want->layout().axes() != 0;
   const Tensor in = x.with_spread({});
   Tensor y = moved(in, *have, *want);
-  if (recording({&in}))
+  if (needs_record("relayout", y, {&in}))
     y = record("relayout", std::move(y), {in}, [have, want](const Tensor& dy, Gradients& g) {
       if (g.wants(0)) g.put(0, moved(dy, *want, *have));
     });
@@ -61,7 +61,7 @@ Tensor summed(const Tensor& x, const Grid& grid, Axes axes) {
   if (axes == 0) return x;
   Tensor y = x.detach();
   grid.sum(y, axes);
-  if (!recording({&x})) return y;
+  if (!needs_record("summed", y, {&x})) return y;
   return record("summed", std::move(y), {x}, [](const Tensor& dy, Gradients& g) { g.put(0, dy); });
 }
 
@@ -74,7 +74,7 @@ Tensor widened(const Tensor& x, const Sharding& has, const std::vector<Box>& wan
   Exchange exchange(has.grid(), line, route(have, want, line.me), x, mine.at);
   copy_box(y, wide.at, x, mine.at, intersect(mine, wide));
   for (const auto& [box, values] : exchange.wait()) copy_box(y, wide.at, values, box.at, box);
-  if (!recording({&x})) return y;
+  if (!needs_record("widened", y, {&x})) return y;
   return record("widened", std::move(y), {x},
                 [grid, line, mine, wide, back = route(want, have, line.me)](const Tensor& dy, Gradients& g) {
                   give(g, 0, [&](const Tensor& dx) {

@@ -85,9 +85,10 @@ Tensor Sharding::zip(const Tensor& a, const Tensor& b, const Binary& local) cons
 }
 
 /// i64 [rows]: the sample ids of x's rows, where it has those of all ranks (rows_).
-Tensor Sharding::samples(Index rows) const {
-  const Tensor mine = Pass::current().samples;
-  if (rows_.empty() || layout_[0] != Layout::none || !mine) return ops::sample_ids("dropout", rows, cpu());
+Tensor Sharding::samples(const Tensor& x) const {
+  const Tensor mine = batch_of(x).samples;
+  const Index rows = x.dim(0);
+  if (rows_.empty() || layout_[0] != Layout::none || !mine) return ops::sample_ids("dropout", x).to(cpu());
   const Tensor all = Tensor::zeros({rows}, DType::i64);
   const auto me = static_cast<std::size_t>(grid_->index(0));
   all.rows(rows_[me], rows_[me + 1]).copy_from(mine.detach().to(cpu()));
@@ -103,7 +104,7 @@ Tensor Sharding::dropout(const Tensor& x, double p, std::uint64_t layer) const {
   if (last == 0) return sx->put(trireme::dropout(plain(x), p, layer), sx->whole(), sx->layout_);
 
   const Index run = mine.size.product(last, x.rank()), rows = x.dim(0) == 0 ? 0 : x.numel() / std::max<Index>(run, 1);
-  const Tensor ids = samples(x.dim(0));
+  const Tensor ids = samples(x);
   const Tensor sample = Tensor::empty({rows}, DType::i64), first = Tensor::empty({rows}, DType::i64);
   const Index per_sample = x.dim(0) == 0 ? 0 : rows / x.dim(0);
   for (Index row = 0; row < rows; ++row) {
@@ -116,7 +117,8 @@ Tensor Sharding::dropout(const Tensor& x, double p, std::uint64_t layer) const {
     first.data<std::int64_t>()[row] = at * sx->whole().product(last + 1, x.rank());
   }
   const Tensor y =
-      ops::dropout_rows(plain(x).reshape({rows, run}), sample.to(x.device()), first.to(x.device()), p, layer);
+      ops::dropout_rows(plain(x).reshape({rows, run}), sample.to(x.device()), first.to(x.device()), p,
+                        ops::mask_key(x, layer));
   return sx->put(y.reshape(x.shape()), sx->whole(), sx->layout_);
 }
 

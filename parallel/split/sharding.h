@@ -66,7 +66,7 @@ class Sharding final : public Spread, public std::enable_shared_from_this<Shardi
   /// A weight as an op reads it whose data is divided over `axes`: of the ranks that find the same share of its
   /// gradient all but one find zeros.
   Tensor weight(const Tensor& w, Axes axes) const;
-  Tensor samples(Index rows) const;
+  Tensor samples(const Tensor& x) const;
   struct Product;
   Product product(const Tensor& x, const Tensor& w, const Tensor& bias) const;
 
