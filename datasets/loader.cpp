@@ -10,7 +10,6 @@
 
 #include "datasets/pixels.h"
 #include "framework/launch.h"
-#include "framework/pass.h"
 #include "framework/tape.h"
 #include "kernels/elementwise.h"
 #include "kernels/random.h"

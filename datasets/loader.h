@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "datasets/dataset.h"
-#include "framework/batch.h"
+#include "framework/pass.h"
 
 namespace trireme {
 

@@ -30,12 +30,12 @@ struct RowShare {
 };
 
 struct BatchContext {
-  bool training = true;     ///< dropout and batch norm behave accordingly
-  std::uint64_t seed = 0;   ///< of the run
-  std::uint64_t step = 0;   ///< optimizer steps, or batches, before this one
-  Tensor samples = {};      ///< i64 [rows]: sample ids of the rows at hand; undefined: 0, 1, 2, ...
-  Index global_batch = 0;   ///< rows of the global batch; losses divide by it. 0: the rows at hand
-  Tensor labels = {};       ///< of all micro-batches at hand; undefined: those that a loss is given are all
+  bool training = true;    ///< dropout and batch norm behave accordingly
+  std::uint64_t seed = 0;  ///< of the run
+  std::uint64_t step = 0;  ///< optimizer steps, or batches, before this one
+  Tensor samples = {};     ///< i64 [rows]: sample ids of the rows at hand; undefined: 0, 1, 2, ...
+  Index global_batch = 0;  ///< rows of the global batch; losses divide by it. 0: the rows at hand
+  Tensor labels = {};      ///< of all micro-batches at hand; undefined: those that a loss is given are all
   /// Rows of each micro-batch at hand, as the loader cut the global batch; empty: nobody has cut it.
   std::vector<Index> micros = {};
   /// The share of the global batch that the rows at hand are; count 0: nobody has said.

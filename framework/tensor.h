@@ -81,8 +81,8 @@ class Tensor {
 
   /// What the batch that this was computed from says of itself (framework/batch.h); null: it comes from none.
   const std::shared_ptr<const BatchContext>& batch() const;
-  /// Same block, same place on the tape, as rows of another batch: for batches that no Loader made. Each call is a batch
-  /// of its own, whose random layers draw from their beginning.
+  /// Same block, same place on the tape, as rows of another batch: for batches that no Loader made. Each call is a
+  /// batch of its own, whose random layers draw from their beginning.
   Tensor with_batch(BatchContext) const;
 
   /// Identity of the handle: equal for copies of one Tensor.

@@ -16,8 +16,8 @@ inline Pass a_pass(Index rows) {
   std::vector<double> ids;
   for (Index row = 0; row < rows; ++row) ids.push_back(static_cast<double>(3 * row + 1));
   Pass pass;
-  pass.seed = 7, pass.step = 3;
-  pass.samples = Tensor::of(ids, {rows}, DType::i64);
+  pass.batch.seed = 7, pass.batch.step = 3;
+  pass.batch.samples = Tensor::of(ids, {rows}, DType::i64);
   return pass;
 }
 inline Index rows_of(const Case& c) {

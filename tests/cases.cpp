@@ -28,12 +28,12 @@ Pass changed(const std::function<void(Pass&)>& change) {
 }
 /// Runs f in evaluation mode.
 Tensor evaluated(const std::function<Tensor()>& f) {
-  PassScope scope(changed([](Pass& p) { p.training = false; }));
+  PassScope scope(changed([](Pass& p) { p.batch.training = false; }));
   return f();
 }
 /// Runs f as a share of a global batch.
 Tensor in_batch_of(Index rows, const std::function<Tensor()>& f) {
-  PassScope scope(changed([=](Pass& p) { p.global_batch = rows; }));
+  PassScope scope(changed([=](Pass& p) { p.batch.global_batch = rows; }));
   return f();
 }
 

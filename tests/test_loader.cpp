@@ -100,7 +100,7 @@ TEST_CASE("loader: micro-batches are cut from the global batch, and ranks share 
         Loader loader(counting(103), options);
         for (Batch& batch : loader) {
           const auto mine = ids(batch.samples);
-          REQUIRE(Pass::current().micros == batch.micros);
+          REQUIRE(batch.x.batch()->micros == batch.micros);
           REQUIRE(std::ssize(batch.micros) == (micros > 1 ? micros : 0));
           Index at = 0;
           for (int k = 0; k < micros; ++k) {
@@ -259,41 +259,81 @@ TEST_CASE("loader: pixels become the numbers that torchvision makes of them") {
   }
 }
 
-TEST_CASE("loader: Pass describes the current batch, and no more") {
+TEST_CASE("loader: x and y carry what the batch says of itself") {
   Loader loader(counting(10), {.batch = 4, .seed = 77, .epoch = 2, .shard = {1, 2}, .training = true});
   std::vector<std::uint64_t> steps;
   for (Batch& batch : loader) {
-    const Pass& now = Pass::current();
+    const BatchContext& now = *batch.x.batch();
+    CHECK(batch.y.batch() == batch.x.batch());
     steps.push_back(now.step);
     CHECK(ids(now.samples) == ids(batch.samples));
     CHECK(now.global_batch == batch.global);
     CHECK(now.seed == 77);
     CHECK(now.training);
+    CHECK((now.share == RowShare{1, 2, 1}));
     // A loop in a loop, as evaluation between steps.
     for (Batch& inner : Loader(counting(6), {.batch = 5, .training = false})) {
-      CHECK_FALSE(Pass::current().training);
-      CHECK(Pass::current().global_batch == inner.global);
+      CHECK_FALSE(is_training(inner.x));
+      CHECK(inner.x.batch()->global_batch == inner.global);
+      CHECK(is_training(batch.x));
       if (batch.index == 1) break;
     }
-    CHECK(Pass::current().step == steps.back());
+    const Inference evaluation;
+    CHECK_FALSE(is_training(batch.x));
   }
   CHECK(steps == std::vector<std::uint64_t>{6, 7, 8});
-  CHECK_FALSE(Pass::current().samples.defined());
+  CHECK(Pass::current().batch.global_batch == 0);
+}
 
-  for ([[maybe_unused]] Batch& batch : loader) break;
-  CHECK_FALSE(Pass::current().samples.defined());
-  CHECK(Pass::current().global_batch == 0);
-  try {
-    for ([[maybe_unused]] Batch& batch : loader) throw 1;
-  } catch (int) {}
-  CHECK_FALSE(Pass::current().samples.defined());
-
-  Pass outer;
-  outer.training = false, outer.sum = [](View) {};
-  PassScope evaluation(outer);
-  for ([[maybe_unused]] Batch& batch : loader) {
-    CHECK_FALSE(Pass::current().training);
-    CHECK(Pass::current().sum);
+TEST_CASE("loader: iterators may be used in any order, each batch by its own size, ids and mode") {
+  // The order of creation, use and end is drawn; sums are compared with what each loader gives alone.
+  const auto loss_of = [](const Tensor& x) { return mse_loss(x, Tensor::zeros(x.shape())).item(); };
+  const auto masked = [](const Tensor& x) { return dropout(x, 0.5, 3).to_vector(); };
+  struct Use {
+    Loader loader;
+    std::vector<double> losses, masks;
+  };
+  const auto make = [&](int k) {
+    return LoaderOptions{.batch = 3 + 2 * k,
+                         .shuffle = true,
+                         .seed = static_cast<std::uint64_t>(k),
+                         .workers = k % 2,
+                         .training = k != 2};
+  };
+  const auto see = [&](Use& use, const Tensor& x) {
+    use.losses.push_back(loss_of(x));
+    for (double v : masked(x)) use.masks.push_back(v);
+  };
+  std::vector<Use> alone;
+  for (int k = 0; k < 4; ++k) {
+    alone.push_back({Loader(counting(11 + k), make(k)), {}, {}});
+    for (auto& [x, y] : alone.back().loader) see(alone.back(), x);
+  }
+  for (std::uint64_t round = 0; round < 30; ++round) {
+    const Philox random{mix(round, 99)};
+    std::uint64_t drawn = 0;
+    const auto below = [&](std::size_t n) { return random(0, drawn++)[0] % n; };
+    std::vector<Use> mixed;
+    std::vector<std::optional<Loader::Iterator>> at(4);
+    for (int k = 0; k < 4; ++k) mixed.push_back({Loader(counting(11 + k), make(k)), {}, {}});
+    std::vector<std::size_t> live{0, 1, 2, 3};
+    while (!live.empty()) {
+      const std::size_t pick = below(live.size()), k = live[pick];
+      if (!at[k])
+        at[k] = mixed[k].loader.begin();
+      else
+        ++*at[k];
+      if (*at[k] == mixed[k].loader.end()) {
+        at[k].reset();
+        live.erase(live.begin() + static_cast<std::ptrdiff_t>(pick));
+        continue;
+      }
+      see(mixed[k], (*at[k])->x);
+    }
+    for (std::size_t k = 0; k < 4; ++k) {
+      CHECK(mixed[k].losses == alone[k].losses);
+      CHECK(mixed[k].masks == alone[k].masks);
+    }
   }
 }
 
@@ -307,7 +347,6 @@ TEST_CASE("loader: what a worker throws arrives in the place of its batch") {
         }(),
         contains("counting: sample 17 is broken"));
     CHECK(batches == 4);
-    CHECK_FALSE(Pass::current().samples.defined());
   }
   CHECK_THROWS_WITH(Loader(counting(40, 0)).begin(), contains("sample 0 is broken"));
 }

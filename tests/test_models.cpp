@@ -18,7 +18,7 @@ constexpr int steps = 20;
 
 Pass at_step(int step) {
   Pass pass;
-  pass.seed = 11, pass.step = static_cast<std::uint64_t>(step);
+  pass.batch.seed = 11, pass.batch.step = static_cast<std::uint64_t>(step);
   return pass;
 }
 

@@ -66,9 +66,9 @@ struct Result {
 /// Rows [begin, end) of a batch of 10 through batch norm, dropout, a linear layer and a loss with ignored labels.
 Result share(Index begin, Index end, Summing* summing) {
   Pass pass;
-  pass.seed = 3, pass.step = 4;
-  pass.global_batch = 10;
-  pass.samples = ids(begin, end);
+  pass.batch.seed = 3, pass.batch.step = 4;
+  pass.batch.global_batch = 10;
+  pass.batch.samples = ids(begin, end);
   if (summing) pass.sum = pass.norm_sum = std::ref(*summing);
   PassScope scope(pass);
   const Tensor all = numbers({10, 2, 2, 3}, 1, 999, 1001);  // far from 0: squares must not cancel
@@ -120,7 +120,7 @@ TEST_CASE("dropout's mask belongs to the sample, the step, the seed and the laye
   const Tensor x = Tensor::full({40, 50}, 1);
   const auto mask = [&](std::uint64_t seed, std::uint64_t step, std::uint64_t layer, Index begin = 0, Index end = 40) {
     Pass pass;
-    pass.seed = seed, pass.step = step, pass.samples = ids(begin, end);
+    pass.batch.seed = seed, pass.batch.step = step, pass.batch.samples = ids(begin, end);
     PassScope scope(pass);
     return dropout(x.rows(begin, end), 0.25, layer).to_vector();
   };
@@ -141,18 +141,18 @@ TEST_CASE("dropout's mask belongs to the sample, the step, the seed and the laye
 }
 
 TEST_CASE("scopes nest and end") {
-  CHECK(Pass::current().training);
+  CHECK(Pass::current().batch.training);
   Pass outer;
-  outer.step = 7;
+  outer.batch.step = 7;
   PassScope scope(outer);
   {
     const Inference eval;
-    CHECK_FALSE(Pass::current().training);
-    CHECK(Pass::current().step == 7);
-    std::thread([] { CHECK(Pass::current().step == 0); }).join();
+    CHECK_FALSE(Pass::current().batch.training);
+    CHECK(Pass::current().batch.step == 7);
+    std::thread([] { CHECK(Pass::current().batch.step == 0); }).join();
   }
-  CHECK(Pass::current().training);
-  CHECK(Pass::current().step == 7);
+  CHECK(Pass::current().batch.training);
+  CHECK(Pass::current().batch.step == 7);
 }
 
 TEST_CASE("ops refuse what does not fit, naming it") {
@@ -195,7 +195,7 @@ TEST_CASE("ops refuse what does not fit, naming it") {
   CHECK(refuses([&] { relu({}); }, "relu: the input is undefined"));
   CHECK(refuses([&] { batch_norm(t({2, 3}), t({3}), t({3}), t({2}), t({3})); }, "running_mean is [2], expected [3]"));
   Pass pass;
-  pass.samples = ids(0, 5);
+  pass.batch.samples = ids(0, 5);
   PassScope scope(pass);
-  CHECK(refuses([&] { dropout(t({4, 2}), 0.5, 0); }, "the Pass names 5 samples (i64), the input has 4 rows"));
+  CHECK(refuses([&] { dropout(t({4, 2}), 0.5, 0); }, "the batch names 5 samples (i64), the input has 4 rows"));
 }

@@ -39,7 +39,7 @@ Run run(bool again, DType type, Index size) {
   memory.reset_peak();
   const std::size_t before = memory.in_use();
   for (std::uint64_t step : {0, 1}) {
-    const PassScope pass(Pass{.seed = 9, .step = step});
+    const PassScope pass(Pass{.batch = {.seed = 9, .step = step}});
     const Tensor loss = cross_entropy(model(x), y);
     result.loss.push_back(loss.item());
     loss.backward();

@@ -84,7 +84,7 @@ struct Case {
 void beside_torchvision(Case& c, double forward, double backward) {
   {
     const NoGrad no_grad;
-    const PassScope evaluation(Pass{.training = false});
+    const PassScope evaluation(Pass{.batch = {.training = false}});
     CHECK(relative(c.model(c.images).to_vector(), c.torch.get("eval")) < forward);
   }
   {

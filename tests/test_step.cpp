@@ -74,7 +74,7 @@ TEST_CASE("a step is the hand-written loop") {
   Parameters parameters(model);
   Optimizer optimizer(parameters, recipe);
   for (int i = 0; i < 6; ++i) {
-    PassScope pass({.step = static_cast<std::uint64_t>(i), .global_batch = 8});
+    PassScope pass({.batch = {.step = static_cast<std::uint64_t>(i), .global_batch = 8}});
     Tensor loss = cross_entropy(model(noise(8, i)), labels(8));
     CHECK(loss.item() == by_step.losses[i]);
     loss.backward();
@@ -99,7 +99,7 @@ TEST_CASE("a hand-written loop with a Reducer is a step, bit by bit") {
         for (int i = 0; i < 6; ++i) {
           Tensor ids = Tensor::empty({end - begin}, DType::i64);
           for (Index k = begin; k < end; ++k) ids.data<std::int64_t>()[k - begin] = k;
-          PassScope pass({.step = static_cast<std::uint64_t>(i), .samples = ids, .global_batch = 8});
+          PassScope pass({.batch = {.step = static_cast<std::uint64_t>(i), .samples = ids, .global_batch = 8}});
           Tensor loss = cross_entropy(model(noise(8, i).rows(begin, end)), labels(8).rows(begin, end)),
                  total = loss.clone();
           world.comm().all_reduce(total).wait();
@@ -169,7 +169,7 @@ TEST_CASE("weights that a rank does not use count as zero there") {
       Optimizer optimizer(parameters, Sgd{.lr = 0.1});
       Reducer reducer(parameters, world, {.first_bucket = 1, .bucket = 1});
       for (int i = 0; i < 3; ++i) {
-        PassScope pass({.global_batch = 2 * world.size()});
+        PassScope pass({.batch = {.global_batch = 2 * world.size()}});
         mse_loss(model(x), y).backward();
         reducer.finish();
         optimizer.step();
@@ -345,8 +345,8 @@ TEST_CASE("what cannot work is refused with the remedy") {
   World world;
   Step step(small_model(), cross_entropy, Sgd{}, world);
   CHECK_THROWS_WITH(step(noise(4, 1), labels(3)), contains("x [4, 6, 6, 1] and y [3] must have one row per sample"));
-  PassScope pass({.samples = labels(5), .global_batch = 5});
-  CHECK_THROWS_WITH(step(noise(4, 1), labels(4)), contains("x has 4 rows, but the loader's batch at hand has 5 here"));
+  PassScope pass({.batch = {.samples = labels(5), .global_batch = 5}});
+  CHECK_THROWS_WITH(step(noise(4, 1), labels(4)), contains("x has 4 rows, but its batch names 5 samples"));
 }
 
 TEST_CASE("a strategy names its axis, and other axes of one rank do no harm") {

@@ -76,7 +76,7 @@ TEST_CASE("vgg16 and alexnet have torchvision's names, starts and logits") {
   }
   import_weights(parameters, file, "the formula");
   const NoGrad no_grad;
-  const PassScope evaluation(Pass{.training = false});
+  const PassScope evaluation(Pass{.batch = {.training = false}});
   const std::vector<double> logits = model(permute(formula({2, 3, 224, 224}, 99), {0, 2, 3, 1})).to_vector();
   const std::vector<double> expected = torch.get("logits");
   double difference = 0, size = 0;

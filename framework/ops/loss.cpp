@@ -22,7 +22,8 @@ double global_rows(const char* op, const Tensor& x, const BatchContext& batch, i
     rows = batch.global_batch * (named > 0 ? at_hand / named : 1);
   } else {
     check(!batch.sliced, op,
-          "the rows are a slice of a share of the global batch, and how many the other ranks have in theirs is not known: "
+          "the rows are a slice of a share of the global batch, and how many the other ranks have in theirs is not "
+          "known: "
           "use all rows, or ignore_index");
   }
   return static_cast<double>(rows * per_sample);

@@ -90,8 +90,7 @@ Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias_given, const P
   const Tensor sample = p > 0 ? ops::sample_ids(op, x) : Tensor{};
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   const Tensor index = Tensor::empty(shape, DType::u8, x.device());
-  launch<kernel::BiasReluPoolDropout>(y, index, x, bias, sample, o, p,
-                                      p > 0 ? ops::mask_key(x, layer) : MaskKey(0));
+  launch<kernel::BiasReluPoolDropout>(y, index, x, bias, sample, o, p, p > 0 ? ops::mask_key(x, layer) : MaskKey(0));
   if (!needs_record(op, y, {&x, &bias})) return y;
   // One half: the bias' gradient falls out of the pass that makes dx.
   return record(op, std::move(y), {x, bias}, o, [index, o, p, full = x.shape()](const Tensor& dy, Gradients& g) {
