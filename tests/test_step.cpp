@@ -186,6 +186,7 @@ TEST_CASE("weights that a rank does not use count as zero there") {
 
 TEST_CASE("a reducer refuses gradients of two backwards, and takes them without overlap") {
   auto run = [](World& world, bool overlap) {
+    const PassScope first_masks(Pass{});
     Module model = small_model();
     Parameters parameters(model);
     Reducer reducer(parameters, world, {.overlap = overlap});

@@ -99,7 +99,7 @@ TEST_CASE("the first step that differs is named") {
   s.loss = [](const Tensor& prediction, const Tensor& labels) {
     const Pass& pass = Pass::current();
     const Tensor loss = cross_entropy(prediction, labels);
-    return pass.step == 3 && pass.sum ? scale(loss, 1.0 + 1e-6) : loss;
+    return pass.batch.step == 3 && pass.sum ? scale(loss, 1.0 + 1e-6) : loss;
   };
   const auto text = found(s, ranks, "data", data_parallel());
   INFO(text);
