@@ -298,9 +298,7 @@ bool sole(const Tensor& t) { return t && t.impl().use_count() == 1 && t.impl()->
 void add_into(const Tensor& y, const Tensor& x) { launch<kernel::Axpby>(y, x, 1.0, 1.0); }
 
 namespace {
-void take_over(const char* op, const Tensor& y, const Tensor& input) {
-  if (!input) return;
-  const Tensor::Impl& from = *input.impl();
+void take_over(const char* op, const Tensor& y, const Tensor::Impl& from) {
   if (from.batch && !y.impl()->batch) y.impl()->batch = from.batch;
   if (from.spread && !y.impl()->spread) [[unlikely]]
     fail(op,
@@ -311,7 +309,8 @@ void take_over(const char* op, const Tensor& y, const Tensor& input) {
 }  // namespace
 
 Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Detail detail, Backward backward) {
-  for (const Tensor& input : inputs) take_over(op, y, input);
+  for (const Tensor& input : inputs)
+    if (input) take_over(op, y, *input.impl());
   if (mode.trace != nullptr) {
     mode.trace->ops.push_back({op, std::move(inputs), y, detail.copy()});
     return y;
@@ -342,8 +341,15 @@ bool recording(std::initializer_list<const Tensor*> inputs) {
 }
 
 bool needs_record(const char* op, const Tensor& y, std::initializer_list<const Tensor*> inputs) {
-  for (const Tensor* input : inputs) take_over(op, y, *input);
-  return recording(inputs);
+  bool any = false;
+  for (const Tensor* input : inputs) {
+    if (!*input) continue;
+    const Tensor::Impl& from = *input->impl();
+    any = any || from.node;
+    if (from.batch || from.spread) take_over(op, y, from);
+  }
+  const Mode& now = mode;
+  return now.trace != nullptr || (any && !now.grad_off);
 }
 
 void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, const BackwardOptions& options) {
