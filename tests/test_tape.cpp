@@ -191,10 +191,10 @@ TEST_CASE("nothing is recorded under NoGrad, Inference, or without a leaf") {
   CHECK(recording({&x}));
   {
     const Inference eval;
-    CHECK_FALSE(Pass::current().training);
+    CHECK_FALSE(Pass::current().batch.training);
     CHECK_FALSE(scale(x, 2).requires_grad());
   }
-  CHECK(Pass::current().training);
+  CHECK(Pass::current().batch.training);
   const Tensor plain = Tensor::full({1}, 1, DType::f64);
   CHECK_FALSE(add(plain, plain).requires_grad());
   CHECK(says([&] { plain.backward(); }, "no leaf with require_grad()"));
