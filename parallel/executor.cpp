@@ -234,7 +234,8 @@ void Executor::update(const Action& a, const Slot& s, const BeforeUpdate& before
     if (s.last_update) optimizer_.finish();
     return;
   }
-  if (!s.comm && s.shard == Slice{0, optimizer_.parameters().size()}) return optimizer_.step();
+  // One stage that holds all weights still clips with the others, which wait for it.
+  if (!s.comm && !stages_ && s.shard == Slice{0, optimizer_.parameters().size()}) return optimizer_.step();
   if (s.first_update) clip();
   if (!s.comm) optimizer_.parameters().zero_missing_grads(a.slice);
   optimizer_.update(s.shard, grad_scale_);

@@ -117,6 +117,13 @@ TEST_CASE("check finds messages that do not meet") {
     first.push_back(sum);
     check_finds(data_parallel()(plan), "role stage 0 makes 1 collectives along 'pipe', role stage 1 makes 0", 1);
   }
+  SECTION("no fault: statistics of one role's, averaged along one of the axes that gradients are summed over") {
+    Action average = message(Verb::average, -1, 0, 0);
+    average.peer.axis = "data";
+    first.push_back(average);
+    plan.axes.push_back({"h", 2});
+    CHECK(check((spatial({"h"}) | data_parallel())(plan), 4).empty());
+  }
 }
 
 TEST_CASE("check finds what is wrong with a pipeline") {
