@@ -2,14 +2,21 @@
 // decoding.
 //
 // The file, all numbers little-endian:
+// clang-format off
 //   bytes  0-7    "TRIREMEP"
-//   bytes  8-11   version, 1                 bytes 12-15   length of the text, L
-//   bytes 16-23   samples, N                 bytes 24-31   how many of them are for training; the others, behind, for
-//   test bytes 32-35   height                     bytes 36-39   width bytes 40-43   channels, 1 or 3           bytes
-//   44-47   classes bytes 48-71   f32: mean of each of three channels, then deviation, as PixelScale has them then the
-//   text: the classes' names in order, each ended by a line feed; L bytes then zeros up to a multiple of 4096, and the
-//   pixels: N x height x width x channels bytes then N labels, u32 each, and the CRC-32 of the header, the text and the
-//   labels; with it the file ends
+//   bytes  8-11   version, 1
+//   bytes 12-15   length of the text, L
+//   bytes 16-23   samples, N
+//   bytes 24-31   how many of them are for training; the others, behind, for test
+//   bytes 32-35   height
+//   bytes 36-39   width
+//   bytes 40-43   channels, 1 or 3
+//   bytes 44-47   classes
+//   bytes 48-71   f32: mean of each of three channels, then deviation, as PixelScale has them
+//   then the text: the classes' names in order, each ended by a line feed; L bytes
+//   then zeros up to a multiple of 4096, and the pixels: N x height x width x channels bytes
+//   then N labels, u32 each, and the CRC-32 of the header, the text and the labels; with it the file ends
+// clang-format on
 #pragma once
 #include <functional>
 #include <span>

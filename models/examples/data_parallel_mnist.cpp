@@ -29,7 +29,10 @@ int main(int argc, char** argv) {
         adadelta.step();
       }
       Tensor correct = Tensor::zeros({1}, DType::f64);
-      for (auto& [x, y] : test) correct.data<double>()[0] += count_correct(model(x), y);
+      {
+        const Inference inference;  // nothing is recorded for a backward pass
+        for (auto& [x, y] : test) correct.data<double>()[0] += static_cast<double>(count_correct(model(x), y));
+      }
       world.comm().all_reduce(correct).wait();
       if (!world.main()) continue;
       std::printf("epoch %d: %g of the test images are right\n", epoch, correct.item());
