@@ -92,6 +92,7 @@ json describe(const Parameters& p, const Optimizer& o, const TrainState& s) {
                 {"optimizer", o.name()},
                 {"optimizer_steps", o.steps()}};
   if (s.samples) manifest["samples"] = *s.samples;
+  if (!s.partition.empty()) manifest["partition"] = s.partition;
   return manifest;
 }
 
@@ -107,6 +108,7 @@ TrainState state_of(const json& manifest) {
   s.step = manifest.at("step"), s.epoch = manifest.at("epoch"), s.batch = manifest.at("batch"),
   s.seed = manifest.at("seed");
   if (manifest.contains("samples")) s.samples = manifest.at("samples").get<std::int64_t>();
+  s.partition = manifest.value("partition", "");
   s.config = manifest.at("config");
   for (auto& [name, value] : manifest.at("metrics").items())  // JSON has no NaN: it was written as null
     s.metrics[name] = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();

@@ -20,7 +20,8 @@ struct TrainState {
   /// that were written before there was such a count.
   std::optional<std::int64_t> samples = {};
   std::uint64_t seed = 0;
-  std::string config = {};  ///< the resolved configuration, UTF-8
+  std::string partition = {};  ///< the layers that a pipeline's stages begin at, where there is one; else empty
+  std::string config = {};     ///< the resolved configuration, UTF-8
   std::map<std::string, double> metrics = {};
 };
 

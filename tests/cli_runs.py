@@ -198,6 +198,10 @@ class Resume(Runs):
         self.resumed(name="cut")
         rates = {line["lr"] for line in self.metrics("cut").values() if "lr" in line}
         self.assertEqual(rates, {0.01})
+        self.assertNotIn("another order", got.stderr)
+        self.cut(7, "order")
+        got = self.resumed("--seed", 2, "--override", "--run.max_steps", 8, name="order")
+        self.assertIn("epoch 1 goes on at sample 42 of other data or in another order", got.stderr)
         got = self.resumed("--data.name", "mnist", "--override", "--epochs", 3, "--data.limit", 12, name="cut")
         line = re.match(r"test accuracy: .* of 10000.*, loss [\d.]+", got.stdout)[0]
         got = run("eval", self.dir / "cut")
@@ -234,6 +238,18 @@ class Resume(Runs):
         self.assertIn("epoch 1, sample 42", got.stderr)
         self.assertEqual(self.digests("cut"), self.digests("whole"))
         self.assertEqual(self.metrics("cut")["eval", 24], self.metrics("whole")["eval", 24])
+
+    def test_a_pipeline_is_cut_where_it_was(self):
+        """Costs are measured at each start, so the cut would be another one by chance; here it is another on purpose."""
+        words = ["--mesh", "pipe=2", "--strategy", "pipeline(micro=2, partition=auto)"]
+        self.cut(3, "cut", *words)
+        first = self.manifest("cut")["partition"]
+        other = "3" if first.startswith("1") else "1"   # a layer's name
+        self.edit_manifest("cut", lambda m: m.update(partition=other))
+        self.resumed("--run.max_steps", 5, name="cut")
+        self.assertEqual(re.match(r"\w+", self.manifest("cut")["partition"])[0], other)
+        self.resumed("--mesh", "", "--strategy", "", "--run.max_steps", 6, name="cut")
+        self.assertNotIn("partition", self.manifest("cut"))
 
     def test_without_config_toml_the_checkpoint_tells(self):
         self.cut(7)
@@ -346,6 +362,46 @@ class Inputs(Runs):
         self.assertIn("sea.png is in colour", got.stderr)
         self.refused(run(*predict, self.dir / "sea.png", "--topk", 0), "--topk is 0, it must be at least 1", status=2)
         self.assertEqual(len(run(*predict, self.dir / "fog.png", "--topk", 50).stdout.split("\t")), 21)
+
+
+@unittest.skipIf(mpiexec == "none", "no MPI")
+class Ranks(Runs):
+    def together(self, first, second):
+        """Two ranks, each with a command line of its own."""
+        one, two = ([trireme, *map(str, words)] for words in (first, second))
+        start = time.time()
+        got = subprocess.run([mpiexec, "-n", "1", *one, ":", "-n", "1", *two], capture_output=True, text=True, timeout=60)
+        self.assertLess(time.time() - start, 30)
+        self.assertNotEqual(got.returncode, 0, got.stderr)
+        said = [line for line in got.stderr.splitlines() if line.startswith("trireme: ")]
+        self.assertEqual(len(said), 1, got.stderr)
+        return said[0]
+
+    def test_ranks_with_other_settings_are_refused(self):
+        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 20, "--epochs", 2, "--run.dir", self.dir / "run"]
+        for key, value, says in (("optim.lr", 0.5, ("optim.lr = 0.002", "optim.lr = 0.5")), ("data.batch", 32, ("data.batch = 20", "data.batch = 32")),
+                                 ("epochs", 3, ("epochs = 2", "epochs = 3")), ("data.limit", 40, ("data.limit = 0", "data.limit = 40")),
+                                 ("data.name", "mnist", ('data.name = "synthetic"', 'data.name = "mnist"')), ("mesh", "pipe=2", ("parallel.mesh",)),
+                                 ("allreduce", "ring", ("parallel.allreduce",)), ("checkpoint.steps", 2, ("checkpoint.steps",))):
+            line = self.together(words, [*words, "--" + key, value])
+            for text in says:
+                self.assertIn(text, line)
+        self.assertFalse((self.dir / "run").exists())
+        for folder, count in ("a", 60), ("b", 50):   # equal settings, other data under one name
+            (self.dir / folder / "mnist").mkdir(parents=True)
+            for kind in "train", "t10k":
+                (self.dir / folder / f"mnist/{kind}-images-idx3-ubyte").write_bytes(idx(3, (count, 28, 28), bytes(count * 784)))
+                (self.dir / folder / f"mnist/{kind}-labels-idx1-ubyte").write_bytes(idx(1, (count,), bytes(count)))
+        one, two = (["train", "mlp", "--data.batch", 20, "--epochs", 1, "--data.root", self.dir / folder / "mnist", "--run.dir", self.dir / "run"] for folder in "ab")
+        line = self.together(one, two)
+        self.assertIn("60 samples", line)
+        self.assertIn("50 samples", line)
+
+    def test_what_a_rank_has_for_itself_may_differ(self):
+        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 20, "--epochs", 1, "--run.dir", self.dir / "run"]
+        got = subprocess.run([mpiexec, "-n", "1", trireme, *map(str, words), ":", "-n", "1", trireme, *map(str, words), "--data.workers", "0", "--parallel.threads", "1"],
+                             capture_output=True, text=True, timeout=60)
+        self.assertEqual(got.returncode, 0, got.stderr)
 
 
 if __name__ == "__main__":

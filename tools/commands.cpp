@@ -12,7 +12,7 @@
 #include "kernels/kernel.h"
 #include "kernels/runtime.h"
 #include "kernels/vendor.h"
-#include "parallel/step.h"
+#include "parallel/compare.h"
 #include "tools/recipe.h"
 #include "tools/trainer.h"
 #include "tools/version.h"
@@ -73,7 +73,9 @@ int train_command(int argc, char** argv, const Config& config) {
 int eval_command(int argc, char** argv, const Config& config, const std::string& run, const std::string& weights) {
   return World::run(argc, argv, make_ranks(config), [&](World& world) {
     Console console(!world.main(), config.run.progress, config.run.log_seconds);
+    compare_ranks(world.comm(), "settings", common_settings(config));
     Dataset data = make_dataset(config, "test");
+    compare_ranks(world.comm(), "data", "test " + description(*data));
     const Device device = make_device(config, world);
     Module model = make_model(config, options_for(*data), device);
     Parameters parameters(model);

@@ -4,6 +4,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -242,6 +243,17 @@ std::string to_toml(const Config& config) {
     out += fmt::format("{} = {}\n", dot == std::string::npos ? key.name : key.name.substr(dot + 1), value);
   }
   return out;
+}
+
+std::string common_settings(const Config& config) {
+  constexpr std::array own{"device",          "data.root",  "data.workers", "parallel.ranks",  "parallel.threads",
+                           "checkpoint.keep", "run.dir",    "run.progress", "run.log_seconds", "run.tensorboard",
+                           "run.histograms",  "run.images", "run.fault"};
+  Config copy = config;
+  std::string text;
+  for (const Key& key : keys(copy))
+    if (std::ranges::find(own, key.name) == own.end()) text += fmt::format("{} = {}\n", key.name, toml_value(key));
+  return text;
 }
 
 namespace {

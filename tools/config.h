@@ -80,6 +80,9 @@ void load_config(Config&, const std::string& path);
 void parse_config(Config&, const std::string& toml, const std::string& source);
 /// The whole config as TOML; parse_config reads it back.
 std::string to_toml(const Config&);
+/// What all ranks of a run must have alike, "optim.lr = 0.1" and so on in lines: all but where and how a rank reads,
+/// computes and prints.
+std::string common_settings(const Config&);
 /// Refuses values that can never work (batch 0, negative epochs, ...). Throws ConfigError.
 void validate(const Config&);
 

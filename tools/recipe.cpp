@@ -117,6 +117,11 @@ Dataset make_dataset(const Config& c, const std::string& split) {
   return data;
 }
 
+std::string description(const DatasetSource& data) {
+  const std::string name = fs::path(data.name()).filename().string();  // folders may differ
+  return fmt::format("{}: {} samples of {}, {} classes\n", name, data.size(), data.shape(), data.classes());
+}
+
 ModelOptions options_for(const DatasetSource& data) { return {.input = data.shape(), .classes = data.classes()}; }
 
 Module make_model(const Config& c, ModelOptions options, Device device) {

@@ -15,6 +15,8 @@ namespace trireme {
 OpenOptions open_options(const Config&);
 /// The data set's split ("train" or "test"); training, limited by data.limit and with data.augment.
 Dataset make_dataset(const Config&, const std::string& split);
+/// What ranks must agree on in a data set that each opened for itself: a line.
+std::string description(const DatasetSource&);
 /// Throws Error for data that so many ranks cannot share: fewer tar shards than ranks.
 void check_shards(const Config&, int ranks);
 /// What a model must be to learn the data set.

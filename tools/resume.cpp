@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 
@@ -37,6 +38,12 @@ std::vector<std::string> differences(const Config& now, const Config& before) {
   return all;
 }
 
+/// Whether a setting that has changed says which samples come when: "seed is 2, the run has 1".
+bool changes_order(const std::string& change) {
+  return change.starts_with("seed ") ||
+         (change.starts_with("data.") && !change.starts_with("data.batch ") && !change.starts_with("data.eval_batch "));
+}
+
 double metric(const TrainState& s, const char* name, double otherwise) {
   const auto at = s.metrics.find(name);
   return at == s.metrics.end() ? otherwise : at->second;
@@ -51,7 +58,10 @@ void check_checkpoints(const std::string& run) {
 
 void store(const Progress& p, TrainState& s) {
   s.step = p.step, s.epoch = p.epoch, s.batch = p.batch, s.samples = p.samples;
-  if (p.loss_scale > 0) s.metrics["loss_scale"] = p.loss_scale;
+  if (p.loss_scale > 0) {
+    s.metrics["loss_scale"] = p.loss_scale;
+    s.metrics["loss_scale_good_steps"] = static_cast<double>(p.good_steps);
+  }
   if (!p.in_epoch()) return;
   s.metrics["epoch_loss_sum"] = p.loss;
   s.metrics["epoch_correct"] = static_cast<double>(p.correct);
@@ -64,6 +74,7 @@ Progress progress_of(const TrainState& s) {
   p.counted = static_cast<std::int64_t>(metric(s, "epoch_counted", 0));
   p.loss = metric(s, "epoch_loss_sum", 0);
   p.loss_scale = metric(s, "loss_scale", 0);
+  p.good_steps = static_cast<std::int64_t>(metric(s, "loss_scale_good_steps", 0));
   return p;
 }
 
@@ -93,16 +104,19 @@ ResumePoint find_resume_point(const Config& config) {
   check(found.has_value(), "resume", "no usable checkpoint in {}", config.run.dir);
   const TrainState& s = found->state;
   ResumePoint point{
-      .path = found->path, .note = found->note, .progress = progress_of(s), .config = s.config, .changes = {}};
+      .path = found->path, .note = found->note, .progress = progress_of(s), .partition = {}, .changes = {}};
   Config before = config;
   if (!s.config.empty()) {
     before = {};
     parse_config(before, s.config, found->path + "/manifest.json");
     point.changes = differences(config, before);
+    const auto &now = config.parallel, &then = before.parallel;
+    if (now.mesh == then.mesh && now.strategy == then.strategy) point.partition = s.partition;
   } else if (s.seed != static_cast<std::uint64_t>(config.seed)) {
     point.changes.push_back(fmt::format("seed is {}, the run has {}", config.seed, s.seed));
   }
   if (!s.samples) point.progress.samples = s.batch * before.data.batch;
+  point.reordered = point.progress.in_epoch() && std::ranges::any_of(point.changes, changes_order);
   check(point.changes.empty() || config.run.override, "resume", "{}; add --override to change {}",
         fmt::join(point.changes, "; "), point.changes.size() == 1 ? "it" : "them");
   return point;
@@ -111,8 +125,10 @@ ResumePoint find_resume_point(const Config& config) {
 void broadcast(ResumePoint& point, World& world) {
   const auto share = [&](const Tensor& t) { world.comm().broadcast(t, 0).wait(); };
   Progress& p = point.progress;
-  std::int64_t length = std::ssize(point.path);
-  std::int64_t* const whole[] = {&length, &p.step, &p.epoch, &p.batch, &p.samples, &p.correct, &p.counted};
+  std::string texts = point.path + '\0' + point.partition;
+  std::int64_t length = std::ssize(texts);
+  std::int64_t* const whole[] = {&length,    &p.step,    &p.epoch,   &p.batch,
+                                 &p.samples, &p.correct, &p.counted, &p.good_steps};
   double* const real[] = {&p.loss, &p.loss_scale};
   const Tensor numbers = Tensor::empty({std::ssize(whole)}, DType::i64);
   const Tensor sums = Tensor::empty({std::ssize(real)}, DType::f64);
@@ -121,11 +137,12 @@ void broadcast(ResumePoint& point, World& world) {
   share(numbers), share(sums);
   for (std::size_t i = 0; i < std::size(whole); ++i) *whole[i] = numbers.data<std::int64_t>()[i];
   for (std::size_t i = 0; i < std::size(real); ++i) *real[i] = sums.data<double>()[i];
-  point.path.resize(static_cast<std::size_t>(length));
-  const Tensor text = Tensor::empty({length}, DType::u8);
-  std::memcpy(text.data<std::uint8_t>(), point.path.data(), point.path.size());
-  share(text);
-  std::memcpy(point.path.data(), text.data<std::uint8_t>(), point.path.size());
+  texts.resize(static_cast<std::size_t>(length));
+  const Tensor bytes = Tensor::empty({length}, DType::u8);
+  std::memcpy(bytes.data<std::uint8_t>(), texts.data(), texts.size());
+  share(bytes);
+  std::memcpy(texts.data(), bytes.data<std::uint8_t>(), texts.size());
+  point.path = texts.substr(0, texts.find('\0')), point.partition = texts.substr(point.path.size() + 1);
 }
 
 std::string kept_settings(Config config) {

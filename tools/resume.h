@@ -19,10 +19,11 @@ struct Progress {
   std::int64_t correct = 0;             ///< of `counted` samples
   std::int64_t counted = 0;             ///< of this epoch's samples: those that loss and correct sum over
   double loss = 0;                      ///< summed over them
-  double loss_scale = 0;                ///< f16
+  double loss_scale = 0;                ///< f16; and the steps since it changed
+  std::int64_t good_steps = 0;
 
   bool in_epoch() const { return samples > 0; }
-  void next_epoch() { *this = {.step = step, .epoch = epoch + 1, .loss_scale = loss_scale}; }
+  void next_epoch() { *this = {.step = step, .epoch = epoch + 1, .loss_scale = loss_scale, .good_steps = good_steps}; }
 };
 /// To and from a checkpoint.
 void store(const Progress&, TrainState&);
@@ -37,13 +38,14 @@ Config resume_config(const std::string& run);
 struct ResumePoint {
   std::string path, note;  ///< as in LoadedCheckpoint
   Progress progress;
-  std::string config;                ///< the settings of the checkpoint, as TOML; may be empty
+  std::string partition;             ///< as in TrainState; empty when the ranks stand in another way now
   std::vector<std::string> changes;  ///< that run.override lets pass, one sentence each
+  bool reordered = false;            ///< they give the rest of an epoch other samples, or another order
 };
 /// The newest checkpoint of config.run.dir. Throws Error for one without checkpoints, and without run.override for
 /// settings that change the training: all of them by name, with both values.
 ResumePoint find_resume_point(const Config&);
-/// Rank 0's, for all: path and progress. A collective call.
+/// Rank 0's, for all: path, partition and progress. A collective call.
 void broadcast(ResumePoint&, World&);
 /// The text that config.toml and checkpoints keep: without run.resume and run.override.
 std::string kept_settings(Config);

@@ -18,6 +18,7 @@
 #include "framework/weights.h"
 #include "kernels/backend.h"
 #include "kernels/runtime.h"
+#include "parallel/compare.h"
 #include "parallel/step.h"
 #include "tools/answers.h"
 #include "tools/counts.h"
@@ -55,8 +56,8 @@ Tensor pixels_of(const Tensor& sample, const PixelScale& scale) {
 
 class Trainer {
  public:
-  /// found: what rank 0 found, where the run goes on.
-  Trainer(const Config& config, World& world, std::optional<ResumePoint> found)
+  /// found: where the run goes on.
+  Trainer(const Config& config, World& world, const std::optional<ResumePoint>& found)
       : config_(config),
         world_(world),
         device_(make_device(config, world.local_rank())),
@@ -68,6 +69,7 @@ class Trainer {
         test_(opening_test_.get()),
         loader_(train_, loader_options({mesh_.index("data"), mesh_.size("data")})),
         model_(make_model(config, options_for(*train_), device_)) {
+    compare_ranks(world.comm(), "data", "train " + description(*train_) + "test " + description(*test_));
     if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
     if (world.main()) dir_.emplace(config.run.dir, config.model, kept_settings(config), config.run.resume);
     if (world.main() && !config.run.resume) dir_->write_classes(train_->class_names());
@@ -78,6 +80,7 @@ class Trainer {
                     .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases},
                     .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
                     .cuda_graphs = config.cuda_graphs,
+                    .partition = found ? found->partition : "",
                     .example = example()});
     if (found)
       resume(*found);
@@ -174,11 +177,15 @@ class Trainer {
   }
   bool stopped() const { return config_.run.max_steps > 0 && at_.step >= config_.run.max_steps; }
 
-  void resume(ResumePoint& point) {
+  void resume(const ResumePoint& point) {
     if (!point.note.empty()) console_.log(point.note);
     for (const std::string& change : point.changes) console_.log("override  " + change);
     if (!point.changes.empty()) overridden_ = point.progress.step;
-    broadcast(point, world_);
+    if (point.reordered)
+      console_.log(
+          fmt::format("override  epoch {} goes on at sample {} of other data or in another order: some of its "
+                      "samples may come twice, or not at all",
+                      point.progress.epoch + 1, point.progress.samples));
     at_ = point.progress, saved_ = point.path;
     step_->gather();  // the optimizer's whole state, to be read into
     if (world_.main() || step_->divided()) load_checkpoint(point.path, step_->parameters(), &step_->optimizer());
@@ -340,7 +347,7 @@ class Trainer {
     TrainState state;
     state.seed = static_cast<std::uint64_t>(config_.seed);
     state.config = kept_settings(config_);
-    state.metrics = std::move(metrics);
+    state.metrics = std::move(metrics), state.partition = step_->plan().partition;
     if (config_.dtype == "f16") at_.loss_scale = step_->loss_scale();
     store(at_, state);
     if (dir_) tell_if_removed(), dir_->keep_settings(state.config, overridden_);
@@ -375,11 +382,15 @@ class Trainer {
 }  // namespace
 
 void train(const Config& config, World& world) {
+  compare_ranks(world.comm(), "settings", common_settings(config));
   world.use_all_reduce(config.parallel.allreduce);
   check_shards(config, world.size());
   std::optional<ResumePoint> found;
-  if (config.run.resume) found = world.main() ? find_resume_point(config) : ResumePoint{};
-  Trainer(config, world, std::move(found)).run();
+  if (config.run.resume) {
+    found = world.main() ? find_resume_point(config) : ResumePoint{};
+    broadcast(*found, world);
+  }
+  Trainer(config, world, found).run();
 }
 
 }  // namespace trireme
