@@ -11,8 +11,9 @@ class Augmented final : public DatasetSource {
  public:
   Augmented(Dataset data, const AugmentOptions& options) : data_(std::move(data)), options_(options) {
     check(bool(data_), "augment", "there is no dataset");
-    check(data_->shape().rank() == 3, "augment", "samples of {} are {}, expected [height, width, channels]",
-          data_->name(), data_->shape());
+    check(
+        data_->shape().rank() == 3, "augment", "samples of {} are {}, expected [height, width, channels]",
+        [&] { return data_->name(); }, data_->shape());
     check(options.pad >= 0, "augment", "pad is {}, it must not be negative", options.pad);
   }
   std::string name() const override { return data_->name(); }

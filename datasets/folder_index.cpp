@@ -56,7 +56,7 @@ std::optional<T> take_number(std::string_view& text) {
 
 std::int64_t changed_time(const std::string& path) {
   struct stat about {};
-  check(::stat(path.c_str(), &about) == 0, "image folder", "{}: {}", path, std::strerror(errno));
+  check(::stat(path.c_str(), &about) == 0, "image folder", "{}: {}", path, [&] { return std::strerror(errno); });
   return std::int64_t{about.st_mtim.tv_sec} * second + about.st_mtim.tv_nsec;
 }
 
@@ -66,7 +66,7 @@ FolderFiles list_images(const std::string& parent, const std::string& folder) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   if (files.changed > std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() - settled) files.changed = 0;
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
-  check(directory != nullptr, "image folder", "cannot list {}: {}", path, std::strerror(errno));
+  check(directory != nullptr, "image folder", "cannot list {}: {}", path, [&] { return std::strerror(errno); });
   std::vector<std::string> names;
   // The entry's type comes with its name; links are taken for files, since asking each would cost a call.
   while (const dirent* entry = ::readdir(directory.get()))

@@ -27,9 +27,9 @@ class ImagesDataset final : public DatasetSource {
   PixelScale scale() const override { return options_.scale; }
   std::vector<std::string> class_names() const override { return source_->classes(); }
   std::int64_t read(Index id, std::span<std::uint8_t> pixels, const Draw& draw) const override {
-    check(id >= 0 && id < size(), name(), "sample {} is outside [0, {})", id, size());
-    check(std::ssize(pixels) == shape().numel(), name(), "room for {} pixels, a sample has {}", pixels.size(),
-          shape().numel());
+    if (id < 0 || id >= size()) fail(name(), "sample {} is outside [0, {})", id, size());
+    if (std::ssize(pixels) != shape().numel())
+      fail(name(), "room for {} pixels, a sample has {}", pixels.size(), shape().numel());
     try {
       return read_one(id, pixels, draw);
     } catch (const Error& error) {

@@ -47,13 +47,14 @@ struct Loader::Impl {
   Impl(Dataset data, LoaderOptions opts) : dataset(std::move(data)), options(std::move(opts)) {
     check(bool(dataset), "loader", "there is no dataset");
     size = dataset->size(), shape = dataset->shape();
-    check(size > 0, "loader", "dataset {} is empty", dataset->name());
+    check(size > 0, "loader", "dataset {} is empty", [&] { return dataset->name(); });
     check(options.batch >= 1, "loader", "batch is {}, it must be at least 1", options.batch);
     const auto [rank, ranks, micros] = options.shard;
     check(ranks >= 1 && rank >= 0 && rank < ranks, "loader", "shard is rank {} of {}, the rank must lie in [0, ranks)",
           rank, ranks);
-    check(ranks <= size, "loader", "{} ranks share the {} samples of {}: use at most {} ranks", ranks, size,
-          dataset->name(), size);
+    check(
+        ranks <= size, "loader", "{} ranks share the {} samples of {}: use at most {} ranks", ranks, size,
+        [&] { return dataset->name(); }, size);
     check(micros >= 1 && micros <= options.batch, "loader",
           "{} micro-batches of a batch of {}: use at most {}, or a larger batch", micros, options.batch, options.batch);
     check(options.workers >= 0, "loader", "workers is {}, it must not be negative", options.workers);

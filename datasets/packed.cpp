@@ -115,7 +115,7 @@ class Mapping {
  public:
   explicit Mapping(const std::string& path) {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    check(fd >= 0, op, "cannot open {}: {}", path, std::strerror(errno));
+    check(fd >= 0, op, "cannot open {}: {}", path, [&] { return std::strerror(errno); });
     struct stat about {};
     const bool regular = ::fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
     size_ = static_cast<std::size_t>(about.st_size);
@@ -124,7 +124,7 @@ class Mapping {
     ::close(fd);
     check(regular, op, "{} is not a regular file", path);
     check(size_ > 0, op, "{}: is empty", path);
-    check(data_ != MAP_FAILED, op, "cannot map {}: {}", path, std::strerror(error));
+    check(data_ != MAP_FAILED, op, "cannot map {}: {}", path, [&] { return std::strerror(error); });
   }
   ~Mapping() { ::munmap(data_, size_); }
   Mapping(const Mapping&) = delete;
@@ -242,7 +242,7 @@ std::string packed_names(const Dataset& data) {
   std::string text;
   for (const std::string& name : names) text += name + "\n";
   check(std::count(text.begin(), text.end(), '\n') == data->classes(), "pack", "{}: a class name holds a line feed",
-        data->name());
+        [&] { return data->name(); });
   return text;
 }
 
@@ -252,11 +252,13 @@ void pack(const Dataset& train, const Dataset& test, const std::string& path, co
   check(train && test, "pack", "there is no dataset");
   check(options.workers >= 1, "pack", "workers is {}, it must be at least 1", options.workers);
   const Shape shape = train->shape();
-  check(shape.rank() == 3 && (shape[2] == 1 || shape[2] == 3), "pack",
-        "{}: its samples are {}, not images of 1 or 3 channels", train->name(), shape);
-  check(test->shape() == shape && test->classes() == train->classes(), "pack",
-        "{} has samples of {} in {} classes, {} of {} in {}", train->name(), shape, train->classes(), test->name(),
-        test->shape(), test->classes());
+  check(
+      shape.rank() == 3 && (shape[2] == 1 || shape[2] == 3), "pack",
+      "{}: its samples are {}, not images of 1 or 3 channels", [&] { return train->name(); }, shape);
+  check(
+      test->shape() == shape && test->classes() == train->classes(), "pack",
+      "{} has samples of {} in {} classes, {} of {} in {}", [&] { return train->name(); }, shape, train->classes(),
+      [&] { return test->name(); }, test->shape(), test->classes());
   std::vector<std::byte> begin = packed_beginning(train, test, packed_names(train));
   const std::uint32_t sum = crc32(begin);
   begin.resize(round_up(begin.size()));

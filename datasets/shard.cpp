@@ -117,8 +117,9 @@ std::vector<std::string> alternatives(const std::string& text, const std::string
   };
   const std::string first_text = text.substr(0, dots), last_text = text.substr(dots + 2);
   const std::uint64_t first = number(first_text), last = number(last_text);
-  check(first <= last && last - first < most_shards, op, "shards {}: the range {{{}}} is empty or too long",
-        shown(pattern), text);
+  check(
+      first <= last && last - first < most_shards, op, "shards {}: the range {{{}}} is empty or too long",
+      [&] { return shown(pattern); }, text);
   for (std::uint64_t i = first; i <= last; ++i) all.push_back(fmt::format("{:0{}}", i, first_text.size()));
   return all;
 }
@@ -129,7 +130,7 @@ std::vector<std::string> split(const std::string& pattern) {
   int depth = 0;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     depth += (pattern[i] == '{') - (pattern[i] == '}');
-    check(depth == 0 || depth == 1, op, "shards {}: its braces do not match", shown(pattern));
+    check(depth == 0 || depth == 1, op, "shards {}: its braces do not match", [&] { return shown(pattern); });
     const bool colons = pattern.compare(i, 2, "::") == 0;
     if (depth == 0 && (pattern[i] == ',' || colons)) {
       i += colons;
@@ -138,7 +139,7 @@ std::vector<std::string> split(const std::string& pattern) {
       parts.back() += pattern[i];
     }
   }
-  check(depth == 0, op, "shards {}: its braces do not match", shown(pattern));
+  check(depth == 0, op, "shards {}: its braces do not match", [&] { return shown(pattern); });
   return parts;
 }
 
@@ -153,15 +154,16 @@ void scan_shard(const ByteSource& source, const std::function<void(const ShardSa
 std::vector<std::string> expand_shards(const std::string& pattern, const std::string& root) {
   std::vector<std::string> shards;
   for (const std::string& part : split(pattern)) {
-    check(!part.empty(), op, "shards {}: a name is empty", shown(pattern));
+    check(!part.empty(), op, "shards {}: a name is empty", [&] { return shown(pattern); });
     std::vector<std::string> names{root.empty() || part[0] == '/' ? "" : root + "/"};
     for (std::size_t at = 0; at < part.size();) {
       const bool braces = part[at] == '{';
       const std::size_t end = std::min(part.find(braces ? '}' : '{', at), part.size());
       const auto choices =
           braces ? alternatives(part.substr(at + 1, end - at - 1), pattern) : std::vector{part.substr(at, end - at)};
-      check(shards.size() + names.size() * choices.size() <= most_shards, op, "shards {}: over {} names",
-            shown(pattern), std::size_t{most_shards});
+      check(
+          shards.size() + names.size() * choices.size() <= most_shards, op, "shards {}: over {} names",
+          [&] { return shown(pattern); }, std::size_t{most_shards});
       std::vector<std::string> longer;
       for (const std::string& name : names)
         for (const std::string& choice : choices) longer.push_back(name + choice);

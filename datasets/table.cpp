@@ -73,7 +73,9 @@ constexpr Row table[] = {
 
 Dataset head(Dataset all, Index n) {
   check(bool(all), "head", "there is no dataset");
-  check(n >= 0 && n <= all->size(), "head", "{} samples asked for, {} has {}", n, all->name(), all->size());
+  check(
+      n >= 0 && n <= all->size(), "head", "{} samples asked for, {} has {}", n, [&] { return all->name(); },
+      all->size());
   return std::make_shared<Head>(std::move(all), n);
 }
 

@@ -122,7 +122,7 @@ json read_manifest(const std::string& path) {
   json manifest = json::parse(text, shallow, false);
   check(manifest.is_object() && render(manifest) == text, op, "{} is damaged", path);
   check(manifest.at("format") == "trireme checkpoint" && manifest.at("version") == 1, op,
-        "{} is of version {}, this program reads version 1", path, manifest.at("version").dump());
+        "{} is of version {}, this program reads version 1", path, [&] { return manifest.at("version").dump(); });
   return manifest;
 }
 
@@ -154,7 +154,7 @@ void restore(const std::string& directory, const Verified& about, Parameters& p,
   if (o) {
     check_whole(p, *o);
     check(about.optimizer == o->name(), op, "{} was saved with optimizer {}, this run uses {}", directory,
-          about.optimizer, o->name());
+          about.optimizer, [&] { return o->name(); });
     states = read_safetensors(optimizer_path);
     std::vector<StoredTensor> targets;
     for (auto& [kind, flat] : o->state())

@@ -42,7 +42,7 @@ std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t crc) {
 FileReader::FileReader(const std::string& path) : path_(path) {
   // O_NONBLOCK: opening a pipe must not wait for its writer.
   fd_ = retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
-  check(fd_ >= 0, "file", "cannot open {}: {}", path, reason());
+  check(fd_ >= 0, "file", "cannot open {}: {}", path, reason);
   struct stat about {};
   bool regular = ::fstat(fd_, &about) == 0 && S_ISREG(about.st_mode);
   if (!regular) ::close(fd_);
@@ -58,7 +58,7 @@ void FileReader::read(std::size_t offset, std::span<std::byte> to) const {
   while (!to.empty()) {
     ssize_t n =
         retry([&] { return ::pread(fd_, to.data(), std::min(to.size(), piece * 64), static_cast<off_t>(offset)); });
-    check(n >= 0, "file", "cannot read {}: {}", path_, reason());
+    check(n >= 0, "file", "cannot read {}: {}", path_, reason);
     check(n > 0, "file", "{} was truncated while it was read: {} bytes are missing at offset {}", path_, to.size(),
           offset);
     to = to.subspan(static_cast<std::size_t>(n));
@@ -89,7 +89,7 @@ std::uint32_t crc32_of_file(const std::string& path) {
 
 FileWriter::FileWriter(std::string path, std::size_t total) : path_(std::move(path)), total_(total) {
   fd_ = retry([&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666); });
-  check(fd_ >= 0, "file", "cannot create {} ({} bytes): {}", path_, total_, reason());
+  check(fd_ >= 0, "file", "cannot create {} ({} bytes): {}", path_, total_, reason);
 }
 
 FileWriter::~FileWriter() {
@@ -124,7 +124,7 @@ std::string temporary_name(const std::string& path) { return fmt::format("{}.{}.
 
 void sync_directory(const std::string& path) {
   int fd = retry([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  check(fd >= 0, "file", "cannot open directory {}: {}", path, reason());
+  check(fd >= 0, "file", "cannot open directory {}: {}", path, reason);
   // EINVAL: a file system whose directories need no fsync.
   bool good = retry([&] { return ::fsync(fd); }) == 0 || errno == EINVAL;
   std::string why = reason();
@@ -134,7 +134,7 @@ void sync_directory(const std::string& path) {
 
 void rename_durably(const std::string& from, const std::string& to) {
   bool renamed = ::rename(from.c_str(), to.c_str()) == 0;
-  check(renamed, "file", "cannot rename {} to {}: {}", from, to, reason());
+  check(renamed, "file", "cannot rename {} to {}: {}", from, to, reason);
   sync_directory(directory_of(to));
 }
 
@@ -174,7 +174,7 @@ void check_writable(const std::string& directory, std::size_t bytes) {
   FileWriter(probe, 0);
   struct statvfs about {};
   bool examined = ::statvfs(directory.c_str(), &about) == 0;
-  check(examined, "file", "cannot examine {}: {}", directory, reason());
+  check(examined, "file", "cannot examine {}: {}", directory, reason);
   std::size_t free = static_cast<std::size_t>(about.f_bavail) * about.f_frsize;
   check(free >= bytes, "file", "{} has {} bytes free, {} are needed", directory, free, bytes);
 }

@@ -145,7 +145,8 @@ Slice common_of(const Slice& a, const Slice& b) { return {std::max(a.begin, b.be
 Optimizer::Optimizer(Parameters& parameters, Recipe recipe, OptimizerOptions options)
     : parameters_(parameters), recipe_(std::move(recipe)), options_(options), kept_{{0, parameters.size()}} {
   validate(recipe_, name());
-  check(options_.clip_norm >= 0, name(), "clip_norm is {}, expected at least 0 (0: no clipping)", options_.clip_norm);
+  if (!(options_.clip_norm >= 0))
+    fail(name(), "clip_norm is {}, expected at least 0 (0: no clipping)", options_.clip_norm);
 
   const auto& entries = parameters_.entries();
   const bool one_group = options_.decay_biases || decay_of(recipe_) == 0;
@@ -238,8 +239,8 @@ void Optimizer::step() {
 }
 
 void Optimizer::update(Slice slice, double grad_scale) {
-  check(0 <= slice.begin && slice.begin <= slice.end && slice.end <= parameters_.size(), name(),
-        "slice [{}, {}) lies outside the {} parameters", slice.begin, slice.end, parameters_.size());
+  if (slice.begin < 0 || slice.end < slice.begin || slice.end > parameters_.size())
+    fail(name(), "slice [{}, {}) lies outside the {} parameters", slice.begin, slice.end, parameters_.size());
   Index at = 0, done = 0;  // of the state
   for (const Slice& kept : kept_) {
     for (const Range& range : ranges_) {
@@ -250,8 +251,8 @@ void Optimizer::update(Slice slice, double grad_scale) {
     }
     at += kept.size();
   }
-  check(done == slice.size(), name(), "slice [{}, {}) is to be updated, but state is kept for other slices",
-        slice.begin, slice.end);
+  if (done != slice.size())
+    fail(name(), "slice [{}, {}) is to be updated, but state is kept for other slices", slice.begin, slice.end);
 }
 
 void Optimizer::apply(const Range& range, Slice slice, Index state_begin, double grad_scale) {

@@ -146,9 +146,10 @@ Import::Import(std::vector<StoredTensor> targets, const SafetensorsFile& file, c
   }
   for (auto& [name, tensor] : found)
     if (!known.contains(name) && !is_counter(name)) unexpected.push_back(name);
-  check(missing.empty() && unexpected.empty() && different.empty(), "weights", "{} does not fit the model{}{}{}",
-        source, listing("missing", missing), listing("unexpected", unexpected),
-        listing("of another shape or type", different));
+  check(
+      missing.empty() && unexpected.empty() && different.empty(), "weights", "{} does not fit the model{}{}{}", source,
+      [&] { return listing("missing", missing); }, [&] { return listing("unexpected", unexpected); },
+      [&] { return listing("of another shape or type", different); });
 }
 
 void Import::apply() const {

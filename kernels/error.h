@@ -2,9 +2,11 @@
 #pragma once
 #include <fmt/core.h>
 
+#include <concepts>
 #include <source_location>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace trireme {
@@ -32,17 +34,31 @@ struct Message {
 namespace detail {
 [[noreturn, gnu::cold]] void throw_error(std::string_view op, fmt::string_view format, fmt::format_args,
                                          std::source_location);
+template <class A>
+decltype(auto) shown(A& argument) {
+  if constexpr (std::invocable<A&>)
+    return argument();
+  else
+    return (argument);
+}
+/// What a message shows of an argument: itself or, where it can be called, its result.
+template <class A>
+using Shown = std::remove_cvref_t<decltype(shown(std::declval<A&>()))>;
+}  // namespace detail
+
+/// Throws Error("op: text"). An argument that can be called is called for what the text shows.
+template <class... A>
+[[noreturn]] void fail(std::string_view op, Message<std::type_identity_t<detail::Shown<A>>...> text, A&&... args) {
+  [&](auto&&... shown) {
+    detail::throw_error(op, text.format, fmt::make_format_args(shown...), text.where);
+  }(detail::shown(args)...);
+  __builtin_unreachable();
 }
 
-/// Throws Error("op: text").
+/// Throws Error("op: text") unless ok. The text is formatted only on failure; an argument that costs anything is a
+/// lambda (or a function without parameters), called only then: check(block, "allocate", "out of memory{}", place).
 template <class... A>
-[[noreturn]] void fail(std::string_view op, Message<std::type_identity_t<A>...> text, A&&... args) {
-  detail::throw_error(op, text.format, fmt::make_format_args(args...), text.where);
-}
-
-/// Throws Error("op: text") unless ok. The text is formatted only on failure.
-template <class... A>
-void check(bool ok, std::string_view op, Message<std::type_identity_t<A>...> text, A&&... args) {
+void check(bool ok, std::string_view op, Message<std::type_identity_t<detail::Shown<A>>...> text, A&&... args) {
   if (!ok) [[unlikely]]
     fail<A...>(op, text, std::forward<A>(args)...);
 }

@@ -39,8 +39,9 @@ void Executor::prepare(const Plan& plan, Mesh& mesh) {
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     const Action& a = role_.actions[id];
     Slot& s = slots_[id];
-    check(a.micro < plan.micros, "executor", "action {} ({}): the plan has {} micro-batches", id, to_string(a),
-          plan.micros);
+    check(
+        a.micro < plan.micros, "executor", "action {} ({}): the plan has {} micro-batches", id,
+        [&] { return to_string(a); }, plan.micros);
     switch (a.verb) {
       case Verb::forward: last_forward = &s; break;
       case Verb::loss: last_loss = &s; break;
@@ -51,7 +52,7 @@ void Executor::prepare(const Plan& plan, Mesh& mesh) {
       case Verb::send:
       case Verb::recv:
         check(a.part >= 0 && a.peer.axis == plan.role_axis, "executor",
-              "action {} ({}): only what crosses a cut between roles is sent yet", id, to_string(a));
+              "action {} ({}): only what crosses a cut between roles is sent yet", id, [&] { return to_string(a); });
         s.comm = &mesh.comm(a.peer.axis);
         break;
       case Verb::all_reduce:
@@ -93,7 +94,8 @@ void Executor::prepare_backward() {
     const bool whole = completes(a);
     auto at = std::find_if(done.begin(), done.end(), [&](auto& d) { return d.first == a.part; });
     if (whole && at == done.end()) at = done.insert(done.end(), {a.part, a.micro});
-    check(at != done.end(), "executor", "action {} ({}) has no backward_weight behind it", id, to_string(a));
+    check(at != done.end(), "executor", "action {} ({}) has no backward_weight behind it", id,
+          [&] { return to_string(a); });
     slots_[id].completes = at->second == a.micro;
     if (!last) last = &slots_[id];
   }

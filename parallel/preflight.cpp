@@ -21,10 +21,11 @@ void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::strin
   auto axes = used_axes(plan);
   axes.insert(axes.end(), layer_axes.begin(), layer_axes.end());
   for (auto& a : mesh.axes())
-    check(a.size == 1 || std::find(axes.begin(), axes.end(), a.name) != axes.end(), "step",
-          "mesh axis '{}' has {} ranks, but strategy '{}' uses only '{}'", a.name, a.size,
-          plan.strategies.empty() ? "serial" : fmt::format("{}", fmt::join(plan.strategies, " | ")),
-          fmt::join(axes, "', '"));
+    check(
+        a.size == 1 || std::find(axes.begin(), axes.end(), a.name) != axes.end(), "step",
+        "mesh axis '{}' has {} ranks, but strategy '{}' uses only '{}'", a.name, a.size,
+        [&] { return plan.strategies.empty() ? "serial" : fmt::format("{}", fmt::join(plan.strategies, " | ")); },
+        fmt::join(axes, "', '"));
   check(plan.roles.size() == 1 || static_cast<int>(plan.roles.size()) == mesh.size(plan.role_axis), "step",
         "the plan has {} roles along '{}', where the mesh has {} ranks", plan.roles.size(), plan.role_axis,
         mesh.size(plan.role_axis));
@@ -33,7 +34,7 @@ void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::strin
 void check_sound(const Plan& plan, const Mesh& mesh) {
   auto faults = check(plan, mesh.size(plan.reduced_axis()));
   check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],
-        faults.size() > 1 ? fmt::format(" (and {} faults more)", faults.size() - 1) : "");
+        [&] { return faults.size() > 1 ? fmt::format(" (and {} faults more)", faults.size() - 1) : ""; });
 }
 
 void refuse_shared_across_roles(const Plan& plan, const Chain& chain) {

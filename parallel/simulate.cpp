@@ -38,7 +38,8 @@ class Simulator {
     for (std::size_t r = 0; r < plan_.roles.size(); ++r) timeline.roles.push_back(static_cast<int>(r));
     for (std::size_t n = 0; n < nodes_.size(); ++n) {
       const Node& node = nodes_[n];
-      check(node.finished, "simulate", "role {}: {} never ends", plan_.roles[node.role].name, to_string(*node.action));
+      check(node.finished, "simulate", "role {}: {} never ends", plan_.roles[node.role].name,
+            [&] { return to_string(*node.action); });
       timeline.spans.push_back({node.role, static_cast<int>(n) - first_[node.role], node.begin, node.end});
     }
     return timeline;
@@ -118,7 +119,8 @@ class Simulator {
       const Action& a = *nodes_[n].action;
       if (a.verb != Verb::recv) continue;
       auto& queue = sends[key(other(nodes_[n]), nodes_[n].role, a, -a.peer.offset)];
-      check(!queue.empty(), "simulate", "role {}: {}: nobody sends it", plan_.roles[nodes_[n].role].name, to_string(a));
+      check(!queue.empty(), "simulate", "role {}: {}: nobody sends it", plan_.roles[nodes_[n].role].name,
+            [&] { return to_string(a); });
       const int send = queue.front();
       queue.pop();
       const Node& from = nodes_[send];

@@ -234,7 +234,7 @@ void Knobs::finish() const {
     if (name.empty() && !positional_.empty()) continue;
     check(!name.empty(), strategy_, "'{}' is not of the form knob=value", value);
     check(std::find(known_.begin(), known_.end(), name) != known_.end(), strategy_, "has no knob '{}'; it has: {}",
-          name, known_.empty() ? "none" : fmt::format("{}", fmt::join(known_, ", ")));
+          name, [&] { return known_.empty() ? "none" : fmt::format("{}", fmt::join(known_, ", ")); });
   }
 }
 

@@ -156,8 +156,9 @@ Tensor Tapes::loss(int micro) {
 void Tapes::backward(const Action& a) {
   const Stretch s = stretches_[static_cast<std::size_t>(stretch_of(a.part))];
   Flight& f = flight(a.part, a.micro);
-  check(f.alive, "executor", "{} on role {}: its micro-batch has not been run forward, or is freed", to_string(a),
-        role_.name);
+  check(
+      f.alive, "executor", "{} on role {}: its micro-batch has not been run forward, or is freed",
+      [&] { return to_string(a); }, role_.name);
   std::optional<PassScope> scope;
   if (!passes_.empty()) scope.emplace(passes_[static_cast<std::size_t>(a.micro)]);
   if (a.verb == Verb::backward_weight)
@@ -186,7 +187,8 @@ void Tapes::walk(Flight& f, const Stretch& s, int micro, Deferred* weights) {
 
 void Tapes::free(const Action& a) {
   Flight& f = flight(a.part, a.micro);
-  check(f.alive, "executor", "{} on role {}: nothing is held of it", to_string(a), role_.name);
+  check(
+      f.alive, "executor", "{} on role {}: nothing is held of it", [&] { return to_string(a); }, role_.name);
   land(f);
 }
 

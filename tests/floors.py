@@ -15,6 +15,33 @@ vendors = {  # header pattern -> the only places that may include it
 }
 top = {"meson.build", "meson_options.txt", "README.md", "LICENSE", "CONTRIBUTING.md", "framework", "kernels", "parallel", "models",
        "datasets", "tools", "tests", "bench"}
+# What builds text belongs in a lambda among the arguments of check(), which calls it only for a message.
+costly = re.compile(r"\b(to_string|fmt::format|strerror|place|reason|shown|listing|dump|message|in_words)\(|\bname\(\)")
+
+
+def arguments(text, at):
+    """The arguments of the call whose opening parenthesis ends at `at`."""
+    found, begin, depth, quoted = [], at, 1, False
+    while depth > 0 and at < len(text):
+        c = text[at]
+        if quoted:
+            at += c == "\\"
+            quoted = c != '"'
+        elif c == '"':
+            quoted = True
+        elif c == "'" and not text[at - 1].isdigit():  # a character
+            at = text.index("'", at + (3 if text[at + 1] == "\\" else 2))
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+        if depth == 0 or (depth == 1 and c == "," and not quoted):
+            found.append(text[begin:at])
+            begin = at + 1
+        at += 1
+    return found
+
+
 faults = []
 for folder, floor in floors.items():
     for path in sorted((root / folder).rglob("*")):
@@ -33,6 +60,12 @@ for folder, floor in floors.items():
                         faults.append(f"{name}:{number}: {m[1]} belongs in {' or '.join(places)}")
             if re.match(r"#\s*(if|ifdef|ifndef|elif)\b", line) and not name.startswith("kernels/cpu/dnnl."):
                 faults.append(f"{name}:{number}: conditional compilation outside kernels/cpu/dnnl.*")
+        for m in re.finditer(r"(?<![\w.>])check\(", text):
+            number = text.count("\n", 0, m.start()) + 1
+            given = arguments(text, m.end())
+            for argument in [a for i, a in enumerate(given) if i == 1 or i > 2]:
+                if costly.search(argument) and "[&]" not in argument:
+                    faults.append(f"{name}:{number}: check() is given {' '.join(argument.split())} also when all is well: make it a lambda")
         if (lines := text.count("\n")) > 430:
             faults.append(f"{name}: {lines} lines; a file stays under about 400")
 if (root / ".git").exists():

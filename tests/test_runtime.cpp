@@ -1,14 +1,30 @@
 // The CPU's allocator and thread counts.
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <vector>
 
+#include "kernels/named_range.h"
 #include "kernels/runtime.h"
 #include "kernels/view.h"
 #include "tests/catch.h"
 
 using namespace trireme;
+
+namespace {
+thread_local int allocations = 0;  // by operator new on this thread
+}
+
+void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* block = std::malloc(std::max<std::size_t>(bytes, 1))) return block;
+  throw std::bad_alloc();
+}
+void operator delete(void* block) noexcept { std::free(block); }
+void operator delete(void* block, std::size_t) noexcept { std::free(block); }
 
 TEST_CASE("the allocator reuses blocks and counts bytes", "[runtime]") {
   Runtime& r = runtime(DeviceKind::cpu);
@@ -28,6 +44,25 @@ TEST_CASE("the allocator reuses blocks and counts bytes", "[runtime]") {
   CHECK(r.in_use() == before);
   CHECK(r.peak() == before + (std::size_t{64} << 20) + 1);
   CHECK_THROWS_AS(r.allocate(std::size_t{1} << 60, cpu()), Error);
+}
+
+TEST_CASE("an allocation in a layer's range builds no text", "[runtime]") {
+  NamedRange phase("backward of a step, a name too long to lie in a string itself"),
+      layer("layer4.1.conv2, a name too long to lie in a string itself");
+  Runtime& r = runtime(DeviceKind::cpu);
+  r.release(r.allocate(1000, cpu()), 1000, cpu());
+  const int before = allocations;
+  void* block = r.allocate(1000, cpu());
+  CHECK(allocations == before);
+  r.release(block, 1000, cpu());
+}
+
+TEST_CASE("check() calls what it can call of its arguments only for a message", "[runtime]") {
+  int calls = 0;
+  const auto costly = [&calls] { return std::to_string(++calls); };
+  check(true, "op", "{} of {}", costly, 3);
+  CHECK(calls == 0);
+  CHECK_THROWS_WITH(check(false, "op", "{} of {}", costly, 3), "op: 1 of 3");
 }
 
 TEST_CASE("big blocks join when they are released and serve other sizes", "[runtime]") {

@@ -68,7 +68,7 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
           "{} holds another run; add --resume to go on with it, or name a new --run.dir", path_);
     std::error_code error;
     fs::create_directories(path_, error);
-    check(!error, "run directory", "cannot create {}: {}", path_, error.message());
+    check(!error, "run directory", "cannot create {}: {}", path_, [&] { return error.message(); });
     replace_file(path_ + "/config.toml", config);
     replace_file(table(), csv_head());
   }
@@ -79,7 +79,7 @@ void RunDir::open() {
   for (auto& [file, path] : {std::pair<File&, std::string>(lines_, metrics()), {rows_, table()}}) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     check(fd >= 0, "run directory", "cannot write {}: {}", path,
-          errno == ELOOP ? "it is a symbolic link" : std::strerror(errno));
+          [&] { return errno == ELOOP ? "it is a symbolic link" : std::strerror(errno); });
     file.reset(::fdopen(fd, "a"));
   }
 }
@@ -100,7 +100,7 @@ bool RunDir::restore_if_removed(const std::string& config) {
 void RunDir::record(const nlohmann::json& line) {
   const auto write = [](std::FILE* file, const std::string& text, const std::string& path) {
     const bool ok = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
-    check(ok, "run directory", "cannot write {}: {}", path, std::strerror(errno));
+    check(ok, "run directory", "cannot write {}: {}", path, [&] { return std::strerror(errno); });
   };
   write(lines_.get(), line.dump() + "\n", metrics());
   write(rows_.get(), csv_row(line), table());
@@ -116,7 +116,8 @@ void RunDir::record(const nlohmann::json& line) {
     shown->second = step;
     events_->scalar(c.tag, step, *at);
   }
-  check(known == line.size(), "run directory", "{} has a key without a column in run_dir.cpp", line.dump());
+  check(known == line.size(), "run directory", "{} has a key without a column in run_dir.cpp",
+        [&] { return line.dump(); });
 }
 
 void RunDir::keep_settings(const std::string& config, std::optional<std::int64_t> overridden) {

@@ -50,7 +50,7 @@ class CpuRuntime final : public Runtime {
     check(bytes <= max_bytes, "allocate", "{} bytes asked for: no machine has that much", bytes);
     void* block = bytes >= big ? arena_.allocate(bytes) : small(class_of(bytes));
     check(block != nullptr, "allocate", "out of memory{}: {} bytes asked for, {} in use; try a smaller batch",
-          NamedRange::place(), bytes, in_use());
+          NamedRange::place, bytes, in_use());
     if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(block, bytes);
     std::size_t now = in_use_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     for (std::size_t top = peak(); now > top && !peak_.compare_exchange_weak(top, now, std::memory_order_relaxed);) {}

@@ -74,9 +74,10 @@ struct Between {
 /// Keeps only this rank's part of a weight.
 void divide(const Leaf& leaf, int axis, const std::shared_ptr<const Grid>& grid, int over) {
   Tensor& t = *leaf.tensor;
-  check(t.dim(axis) >= grid->size(over), "split",
-        "'{}' {} has {} {} for the {} ranks of mesh axis '{}': at most {} ranks would work", leaf.name, t.shape(),
-        t.dim(axis), axis == 0 ? "outputs" : "inputs", grid->size(over), grid->name(over), t.dim(axis));
+  check(
+      t.dim(axis) >= grid->size(over), "split",
+      "'{}' {} has {} {} for the {} ranks of mesh axis '{}': at most {} ranks would work", leaf.name, t.shape(),
+      t.dim(axis), axis == 0 ? "outputs" : "inputs", grid->size(over), [&] { return grid->name(over); }, t.dim(axis));
   Layout layout;
   layout[axis] = over;
   const Sharding::Ptr sharding = Sharding::of_weight(grid, t.shape(), layout);

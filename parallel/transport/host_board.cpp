@@ -200,7 +200,7 @@ void HostBoard::reduce_direct(std::uint64_t i, const Piece& p, int c) {
     const bool all = moved == static_cast<ssize_t>(bytes + (parts == 2 ? sizeof value : 0));
     check(all && value == from.sign.value, name_of(call.kind),
           "the memory of rank {} cannot be reached ({}): did its process end?", r,
-          all ? "another process has its number" : std::strerror(errno));
+          [&] { return all ? "another process has its number" : std::strerror(errno); });
   };
   std::vector<const void*> ins(size_);
   for (int r = 0; r < size_; ++r) {

@@ -65,8 +65,9 @@ bool Engine::test() {
       ok(status, o->what);
       if (MPI_Count got = 0; o->expected >= 0) {  // MPI takes less for granted
         ok(MPI_Get_count_c(&received, o->type, &got), o->what);
-        check(got == o->expected, o->what, "the message that came has {}, expected {}",
-              got < 0 ? "another type" : fmt::format("{} elements", got), o->expected);
+        check(
+            got == o->expected, o->what, "the message that came has {}, expected {}",
+            [&] { return got < 0 ? "another type" : fmt::format("{} elements", got); }, o->expected);
       }
       if (o->target.defined()) std::memcpy(o->target.view().data, o->result.view().data, o->target.view().bytes());
     } catch (const Error& e) { o->error = e.what(); }
