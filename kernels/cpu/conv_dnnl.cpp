@@ -1,5 +1,9 @@
 #include "kernels/cpu/conv_dnnl.h"
 
+#include <cstring>
+
+#include "kernels/cpu/conv_faults.h"
+
 namespace trireme::onednn {
 
 Geometry::Geometry(const ConvShape& s) {
@@ -59,10 +63,14 @@ bool conv_forward(const View& y, const View& x, const View& w, const View& bias,
                   const ConvShape& s) {
   // A residual in y's own block is added on the way; another one in a pass of ours, faster than oneDNN's binary
   // post-op.
-  const bool sum = residual && residual.data == y.data, apart = residual && !sum, relu = s.options.relu && !apart;
+  const bool own = residual && residual.data == y.data, sum = own && may_sum(s), apart = residual && !sum,
+             relu = s.options.relu && !apart;
   auto& plan = planned<ForwardPlan>(0, {&x, &y, &w, &bias}, s.options, relu + 2 * sum,
                                     [&] { return plan_forward(y, x, w, bias, relu, sum, s); });
   if (!plan.run) return false;
+  Scratch copy(own && apart ? static_cast<std::size_t>(y.bytes()) : 0);
+  View added = residual;
+  if (copy.data() != nullptr) added.data = std::memcpy(copy.data(), residual.data, static_cast<std::size_t>(y.bytes()));
   const std::uint64_t version = s.options.filter_version;
   Scratch now(plan.pack && version == 0 ? plan.packed : 0);
   auto pack = [&](void* to) { plan.pack({w.data, to}); };
@@ -73,7 +81,7 @@ bool conv_forward(const View& y, const View& x, const View& w, const View& bias,
     plan.run({x.data, filter, y.data, bias.data});
   else
     plan.run({x.data, filter, y.data});
-  if (apart) add_residual(y, residual, s.options.relu);
+  if (apart) add_residual(y, added, s.options.relu);
   return true;
 }
 

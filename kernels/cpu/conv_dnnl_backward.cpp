@@ -1,6 +1,8 @@
 #include <cstring>
+#include <utility>
 
 #include "kernels/cpu/conv_dnnl.h"
+#include "kernels/cpu/conv_faults.h"
 #include "kernels/cpu/parallel.h"
 
 namespace trireme::onednn {
@@ -76,12 +78,12 @@ BackwardInputPlan plan_backward(const View& dx, const View& dy, const View& w, c
 bool conv_backward_input(const View& dx, const View& dy, const View& w, const ConvShape& s, bool accumulate) {
   // oneDNN's forward code is faster than its backward code.
   const bool turn = turns(s), sparse = turn && s.in != s.out && s.filter_cells() == 1;
-  const bool sum = accumulate && turn && !sparse;  // the primitive itself adds
+  const bool sum = accumulate && turn && !sparse && may_sum(turned(s));  // the primitive itself adds
   auto& plan = planned<BackwardInputPlan>(1, {&dy, &dx, &w}, s.options, sum, [&] {
     return turn ? plan_turned(dx, dy, w, s, sum) : plan_backward(dx, dy, w, s);
   });
   if (!plan.run) return false;
-  const bool reverse = turn && s.filter_cells() > 1, apart = accumulate && !turn;
+  const bool reverse = turn && s.filter_cells() > 1, apart = accumulate && !sparse && !sum;
   const Index part_numbers = sparse ? s.n * s.out_cells() * s.c_in : apart ? dx.numel() : 0;
   Scratch packed(plan.pack ? plan.packed : 0), reversed(reverse ? static_cast<std::size_t>(w.bytes()) : 0),
       part(static_cast<std::size_t>(part_numbers * size_of(dx.dtype)));
@@ -171,12 +173,50 @@ void product_backward_weight(const View& dw, const View& x, const View& dy, cons
 }
 }  // namespace
 
+namespace {
+/// s with the padding of its outer two axes made cells of the input, which are then part of to's rows.
+ConvShape with_outer_padding(const ConvShape& s) {
+  ConvShape wide = s;
+  for (std::size_t d = 0; d < 2; ++d) {
+    wide.in[d] += std::exchange(wide.options.pad_begin[d], 0);
+    wide.in[d] += std::exchange(wide.options.pad_end[d], 0);
+  }
+  return wide;
+}
+/// to, an input of the shape `wide`, = x amid zeros.
+void pad_outer(std::byte* to, const View& x, const ConvShape& s, const ConvShape& wide) {
+  const auto row = static_cast<std::size_t>(s.in[2] * s.c_in * size_of(x.dtype));
+  const Extents before = s.options.pad_begin;
+  parallel_for(s.n * wide.in[0] * wide.in[1], s.in[2] * s.c_in, [=, from = x.as<std::byte>()](Index begin, Index end) {
+    for (Index r = begin; r < end; ++r) {
+      const Index n = r / (wide.in[0] * wide.in[1]);
+      const Index i0 = r / wide.in[1] % wide.in[0] - before[0], i1 = r % wide.in[1] - before[1];
+      std::byte* at = to + static_cast<std::size_t>(r) * row;
+      if (i0 >= 0 && i0 < s.in[0] && i1 >= 0 && i1 < s.in[1])
+        std::memcpy(at, from + static_cast<std::size_t>((n * s.in[0] + i0) * s.in[1] + i1) * row, row);
+      else
+        std::memset(at, 0, row);
+    }
+  });
+}
+}  // namespace
+
 bool conv_backward_weight(const View& dw, const View& dbias, const View& x, const View& dy, const ConvShape& s,
                           bool accumulate) {
+  if (gradient_needs_padding(s)) {
+    const ConvShape wide = with_outer_padding(s);
+    View amid = x;
+    amid.shape = {s.n, wide.in[0], wide.in[1], wide.in[2], s.c_in};
+    Scratch block(static_cast<std::size_t>(amid.bytes()));
+    amid.data = block.data();
+    pad_outer(block.as<std::byte>(), x, s, wide);
+    return conv_backward_weight(dw, dbias, amid, dy, wide, accumulate);
+  }
   if (!dbias && is_product(dw, x, s)) {
     product_backward_weight(dw, x, dy, s, accumulate);
     return true;
   }
+  if (gradient_needs_f32(s, x.dtype)) return false;
   int flags = accumulate + 2 * bool(dbias);
   auto& plan = planned<BackwardWeightPlan>(2, {&x, &dy, &dw}, s.options, flags, [&] {
     Geometry g(s);
@@ -193,7 +233,7 @@ bool conv_backward_weight(const View& dw, const View& dbias, const View& x, cons
                                     {DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
                                     {DNNL_ARG_DIFF_WEIGHTS, pd.diff_weights_desc()}};
     if (dbias) args.push_back({DNNL_ARG_DIFF_BIAS, pd.diff_bias_desc()});
-    // oneDNN 2.6 in bf16 takes scratch memory for zeros when a filter cell meets only padding.
+    // oneDNN (2.6 and 3.2) in bf16 takes scratch memory for zeros when a filter cell meets only padding.
     bool clear = x.dtype == DType::bf16;
     return BackwardWeightPlan{Prepared(dnnl::convolution_backward_weights(pd), args, pd.scratchpad_desc(), clear),
                               reorder(pd.diff_weights_desc(), g.w(DType::f32), accumulate),

@@ -3,7 +3,18 @@
 #include <chrono>
 #include <cstring>
 
+#include "kernels/cpu/vector.h"
 #include "kernels/vendor.h"
+
+namespace trireme {
+VectorLevel detail::find_vector_level() {
+  const auto allowed = static_cast<unsigned>(dnnl_get_effective_cpu_isa());
+  const auto allows = [allowed](unsigned isa) { return (allowed & isa) == isa; };
+  if (__builtin_cpu_supports("x86-64-v4") && allows(dnnl_cpu_isa_avx512_core)) return VectorLevel::v4;
+  if (__builtin_cpu_supports("x86-64-v3") && allows(dnnl_cpu_isa_avx2)) return VectorLevel::v3;
+  return VectorLevel::base;
+}
+}  // namespace trireme
 
 namespace trireme::onednn {
 

@@ -16,6 +16,9 @@ namespace trireme::onednn {
 using Desc = dnnl::memory::desc;
 using Dims = dnnl::memory::dims;
 
+/// 2.x: what is known to be wrong in it, and right in 3.2, is steered around.
+inline constexpr bool old_version = DNNL_VERSION_MAJOR < 3;
+
 dnnl::engine& engine();
 
 /// The primitive's descriptor for args (2.6's order, without the engine). Throws dnnl::error when
@@ -128,7 +131,8 @@ class Key {
   Index values_[max_size];
 };
 
-/// This thread's T for key, made by make() on first use. T's type names the cache: one per kind of kernel.
+/// This thread's T for key, made by make() on first use, whose dnnl::error becomes an Error. T's type names the cache:
+/// one per kind of kernel.
 /// The reference holds until the thread's next call for the same T.
 template <class T, class Make>
 T& cached(Key key, Make&& make) {
@@ -141,7 +145,9 @@ T& cached(Key key, Make&& make) {
   auto found = cache.find(key);
   if (found == cache.end()) {
     if (cache.size() >= most) cache.clear();
-    found = cache.emplace(key, make()).first;
+    try {
+      found = cache.emplace(key, make()).first;
+    } catch (const dnnl::error& e) { fail("onednn", "{} (status {})", e.what(), static_cast<int>(e.status)); }
   }
   return found->second;
 }

@@ -11,10 +11,12 @@ namespace trireme {
 
 /// x86-64's micro-architecture levels: v3 has AVX2 and FMA, v4 AVX-512 (F, BW, CD, DQ, VL).
 enum class VectorLevel { base, v3, v4 };
+namespace detail {
+/// The highest level that both the CPU and oneDNN's limit ONEDNN_MAX_CPU_ISA allow: AVX2 for v3, AVX512_CORE for v4.
+VectorLevel find_vector_level();
+}  // namespace detail
 inline VectorLevel vector_level() {
-  static const VectorLevel level = __builtin_cpu_supports("x86-64-v4")   ? VectorLevel::v4
-                                   : __builtin_cpu_supports("x86-64-v3") ? VectorLevel::v3
-                                                                         : VectorLevel::base;
+  static const VectorLevel level = detail::find_vector_level();
   return level;
 }
 
