@@ -1,17 +1,20 @@
 #include "framework/frozen.h"
 
-#include <atomic>
 #include <cmath>
+#include <memory>
 
 #include "framework/layers.h"
+#include "framework/ledger.h"
 #include "framework/tape.h"
 
 namespace trireme {
-namespace {
-std::atomic<std::uint64_t> last_version{0};
-}
 
-Frozen::Frozen() : version_(++last_version) {}
+Frozen::Frozen()
+    : filters_([](std::size_t bytes) {
+        const LedgerScope packed(MemoryUse::packed);
+        const auto block = std::make_shared<Tensor>(Tensor::empty({static_cast<Index>(bytes)}, DType::u8));
+        return std::shared_ptr<void>(block, block->view().data);
+      }) {}
 
 const Tensor& Frozen::keep(const Tensor& weight) { return kept_.try_emplace(weight.view().data, weight).first->second; }
 

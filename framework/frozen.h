@@ -1,11 +1,11 @@
 // Frozen: what evaluation makes of weights once and keeps, on the promise that they do not change while it lives. An
 // Inference (framework/pass.h) owns one.
 #pragma once
-#include <cstdint>
 #include <map>
 #include <utility>
 
 #include "framework/tensor.h"
+#include "kernels/conv.h"
 
 namespace trireme {
 
@@ -18,8 +18,8 @@ class Frozen {
   Frozen(const Frozen&) = delete;
   Frozen& operator=(const Frozen&) = delete;
 
-  /// ConvOptions::filter_version of weights held here; no two Frozen have the same.
-  std::uint64_t version() const { return version_; }
+  /// ConvOptions::filters of weights held here. A ledger counts what is kept as packed.
+  FilterCache& filters() { return filters_; }
   /// Holds on to a weight, so that its address stands for it.
   const Tensor& keep(const Tensor& weight);
 
@@ -32,7 +32,7 @@ class Frozen {
 
  private:
   using Key = std::pair<std::pair<const void*, const void*>, DType>;
-  std::uint64_t version_;
+  FilterCache filters_;
   std::map<const void*, Tensor> kept_;
   std::map<Key, Folded> folded_;
 };

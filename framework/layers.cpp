@@ -75,7 +75,7 @@ Conv3d::Conv3d(Index in, Index out, Index kernel, ConvLayerOptions o)
 Tensor ConvNd::apply(const Tensor& x, bool relu, ChannelMoments* moments) const {
   ConvOptions now = options;
   now.relu = relu;
-  if (Frozen* frozen = Pass::current().frozen) frozen->keep(weight), now.filter_version = frozen->version();
+  if (Frozen* frozen = Pass::current().frozen) frozen->keep(weight), now.filters = &frozen->filters();
   return conv(x, weight, bias, now, {}, moments);
 }
 
@@ -91,7 +91,7 @@ Tensor conv_norm(const ConvNd& c, const BatchNorm& n, const Tensor& x, Tensor re
   const Frozen::Folded& folded = pass.frozen->fold(c, n, x.dtype());
   ConvOptions options = c.options;
   options.relu = n.options.relu;
-  options.filter_version = pass.frozen->version();
+  options.filters = &pass.frozen->filters();
   return conv(x, folded.weight, folded.bias, options, std::move(residual));
 }
 

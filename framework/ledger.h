@@ -12,7 +12,7 @@ namespace trireme {
 enum class MemoryUse : std::uint8_t {
   activations,  ///< what is not one of the others: activations, their gradients, what ops need for a call
   halos,        ///< what came from neighbours for layers that are cut over ranks
-  packed,       ///< copies made to be sent or summed together
+  packed,       ///< copies made to be sent or summed together, and filters that an Inference keeps packed
 };
 
 class Ledger {

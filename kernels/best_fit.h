@@ -12,6 +12,7 @@ class BestFit {
  public:
   /// Where bytes were taken; none: no stretch is that long.
   std::optional<std::size_t> take(std::size_t bytes);
+  /// Asks for memory only where no neighbour is free. Without it: std::bad_alloc, and nothing has changed.
   void give(std::size_t at, std::size_t bytes);
   /// Where the free stretch that ends at `end` begins; `end` itself: there is none.
   std::size_t before(std::size_t end) const;
@@ -19,7 +20,8 @@ class BestFit {
   void take_at(std::size_t at);
 
  private:
-  void insert(std::size_t at, std::size_t bytes);
+  /// Makes another stretch of one, without asking for memory.
+  void change(std::map<std::size_t, std::size_t>::iterator stretch, std::size_t at, std::size_t bytes);
   void erase(std::map<std::size_t, std::size_t>::iterator);
 
   std::map<std::size_t, std::size_t> free_;  // at -> bytes, no two adjacent

@@ -1,6 +1,10 @@
 // Convolution over 1 to 3 spatial dimensions. Activations N,spatial...,C; filters O,spatial...,I/groups.
 #pragma once
 #include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
 
 #include "kernels/view.h"
 
@@ -8,14 +12,41 @@ namespace trireme {
 
 using Extents = std::array<Index, 3>;  ///< one number per spatial axis, outermost first; unused ones are ignored
 
+/// What kernels make of filters that do not change (packed, transformed), by the filter's address. Its owner promises
+/// that the filters stay as they are while it lives, and that one thread uses it at a time.
+class FilterCache {
+ public:
+  /// Memory that is released when the last copy of the pointer is gone.
+  using Allocate = std::function<std::shared_ptr<void>(std::size_t bytes)>;
+  explicit FilterCache(Allocate allocate) : allocate_(std::move(allocate)) {}
+  FilterCache(const FilterCache&) = delete;
+  FilterCache& operator=(const FilterCache&) = delete;
+
+  /// What pack(block) made of the filter, now or earlier. form: one number per layout that kernels make.
+  template <class Pack>
+  const void* get(const void* filter, int form, std::size_t bytes, Pack&& pack) {
+    auto& block = made_[{filter, form}];
+    if (!block) {
+      auto fresh = allocate_(bytes);
+      pack(fresh.get());
+      block = std::move(fresh);
+    }
+    return block.get();
+  }
+  std::size_t size() const { return made_.size(); }
+
+ private:
+  Allocate allocate_;
+  std::map<std::pair<const void*, int>, std::shared_ptr<void>> made_;
+};
+
 struct ConvOptions {
   Extents stride{1, 1, 1};
   Extents pad_begin{0, 0, 0}, pad_end{0, 0, 0};  ///< zeros before and after each spatial axis: may differ
   Extents dilation{1, 1, 1};                     ///< 1 = dense filter
   Index groups = 1;
-  bool relu = false;  ///< y = max(0, conv + bias)
-  /// Not 0: as long as it stays the same, so does the filter at its address; what a kernel made of it may be kept.
-  std::uint64_t filter_version = 0;
+  bool relu = false;               ///< y = max(0, conv + bias)
+  FilterCache* filters = nullptr;  ///< where kernels keep what they make of the filter; null: it may change
   bool operator==(const ConvOptions&) const = default;
 };
 

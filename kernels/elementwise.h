@@ -41,7 +41,7 @@ struct Cast {
   static constexpr char name[] = "cast";
   using Fn = void(View y, View x);
 };
-/// y = alpha * x + shift[c], x u8, c the last axis; alpha and shift hold one number per channel (f32). Pixels to
+/// y = scale[c] * x + shift[c], x u8, c the last axis; scale and shift hold one number per channel (f32). Pixels to
 /// floats.
 struct Normalize {
   static constexpr char name[] = "normalize";

@@ -43,6 +43,7 @@ def arguments(text, at):
 
 
 faults = []
+types = {}  # (namespace, name) -> the header that defines it
 for folder, floor in floors.items():
     for path in sorted((root / folder).rglob("*")):
         if path.suffix not in (".h", ".cpp", ".cu"):
@@ -60,6 +61,13 @@ for folder, floor in floors.items():
                         faults.append(f"{name}:{number}: {m[1]} belongs in {' or '.join(places)}")
             if re.match(r"#\s*(if|ifdef|ifndef|elif)\b", line) and not name.startswith("kernels/cpu/dnnl."):
                 faults.append(f"{name}:{number}: conditional compilation outside kernels/cpu/dnnl.*")
+        if path.suffix == ".h":  # one type of a name: two would be one to the linker
+            namespace = ""
+            for m in re.finditer(r"^namespace ([\w:]*) ?\{|^(?:struct|class|enum class) (\w+)(?: final)? (?::|\{)", text, re.M):
+                if m[2] is None:
+                    namespace = m[1]
+                elif types.setdefault((namespace, m[2]), name) != name:
+                    faults.append(f"{name}: {namespace}::{m[2]} is defined in {types[namespace, m[2]]}, too")
         for m in re.finditer(r"(?<![\w.>])check\(", text):
             number = text.count("\n", 0, m.start()) + 1
             given = arguments(text, m.end())

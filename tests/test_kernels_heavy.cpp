@@ -1,6 +1,7 @@
 // Convolution and matrix product kernels against loops written from their definitions.
 #include <cstring>
 
+#include "kernels/cpu/dnnl.h"
 #include "kernels/matmul.h"
 #include "kernels/norm.h"
 #include "kernels/runtime.h"
@@ -139,7 +140,10 @@ TEST_CASE("3 x 3 convolutions over many tiles, by Winograd's algorithm, equal th
     Index n, high, wide, in, out;
     Extents begin, end;
   };
-  std::uint64_t version = 1000;  // of kept filters, which go by larger tiles
+  // Kept filters go by larger tiles.
+  const auto allocate = [](std::size_t bytes) {
+    return std::shared_ptr<void>(new float[bytes / 4 + 1], [](void* p) { delete[] static_cast<float*>(p); });
+  };
   for (const Case& c : {Case{2, 37, 29, 32, 64, {1, 1, 0}, {1, 1, 0}}, Case{4, 30, 26, 64, 32, {0, 0, 0}, {0, 0, 0}},
                         Case{3, 24, 33, 32, 32, {2, 0, 0}, {1, 2, 0}}})
     for (bool whole : {true, false})
@@ -155,7 +159,8 @@ TEST_CASE("3 x 3 convolutions over many tiles, by Winograd's algorithm, equal th
               dx64 = in_f64(dx);
         run<kernel::Conv>(y64.view(), x64.view(), w64.view(), bias64.view(), add ? y64.view() : View{}, o);
         run<kernel::ConvBackwardInput>(dx64.view(), dy64.view(), w64.view(), o, add);
-        o.filter_version = kept ? ++version : 0;
+        FilterCache filters(allocate);
+        o.filters = kept ? &filters : nullptr;
         run<kernel::Conv>(y.view(), x.view(), w.view(), bias.view(), add ? y.view() : View{}, o);
         run<kernel::ConvBackwardInput>(dx.view(), dy.view(), w.view(), o, add);
         double largest = 0;
@@ -228,6 +233,12 @@ TEST_CASE("convolution of an empty batch", "[conv]") {
     close(dw, std::vector<double>(54, 0.0), 0);
     close(db, {0, 0, 0}, 0);
   }
+}
+
+TEST_CASE("what oneDNN refuses is an Error", "[conv]") {
+  struct Nothing {};
+  const auto refused = []() -> Nothing { throw dnnl::error(dnnl_unimplemented, "no such primitive"); };
+  CHECK_THROWS_WITH(onednn::cached<Nothing>({}, refused), "onednn: no such primitive (status 3)");
 }
 
 TEST_CASE("convolution refuses what does not fit", "[conv]") {

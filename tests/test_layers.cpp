@@ -334,3 +334,12 @@ TEST_CASE("a stashed tensor is added where its name is called") {
   CHECK_THROWS_WITH(Stash{"b"}(x), contains("stands alone"));
   CHECK_THROWS_WITH(AddStashed("b")(x), contains("stands alone"));
 }
+
+TEST_CASE("the fused tail of a block refuses windows of more cells than its index holds, and is not used for them") {
+  const Tensor x = Tensor::zeros({1, 15, 17, 1});
+  CHECK_THROWS_WITH(bias_relu_pool_dropout(x, {}, {.window = {15, 17}, .stride = {15, 17}}, 0, 1),
+                    contains("at most 254: use max_pool"));
+  const Tensor fits =
+      bias_relu_pool_dropout(Tensor::zeros({1, 2, 127, 1}), {}, {.window = {2, 127}, .stride = {2, 127}}, 0, 1);
+  CHECK(fits.numel() == 1);
+}

@@ -57,6 +57,29 @@ TEST_CASE("a ledger counts what a thread makes in its scope, until it is gone") 
   CHECK(ledger->now(MemoryUse::activations) == 0);
 }
 
+TEST_CASE("filters that an Inference keeps packed are counted, serve every batch, and are gone with it") {
+  const auto ledger = std::make_shared<Ledger>();
+  const Conv2d conv(32, 32, 3, {.pad = 1}), five(16, 24, 5);
+  const auto run = [&](Index batch) {
+    (void)conv(Tensor::zeros({batch, 32, 32, 32}));
+    (void)five(Tensor::zeros({batch, 9, 9, 16}));
+  };
+  run(4), run(3);  // what is prepared once
+  const std::size_t before = runtime(DeviceKind::cpu).in_use();
+  {
+    const LedgerScope scope(ledger);
+    const Inference inference;
+    run(4);
+    const Index packed = ledger->now(MemoryUse::packed);
+    CHECK(packed >= (32 * 32 * 9 + 16 * 24 * 25) * 4);
+    CHECK(ledger->now(MemoryUse::activations) == 0);
+    run(3);
+    CHECK(ledger->now(MemoryUse::packed) == packed);
+  }
+  CHECK(ledger->now(MemoryUse::packed) == 0);
+  CHECK(runtime(DeviceKind::cpu).in_use() == before);
+}
+
 TEST_CASE("memory is predicted by use: stages divide what they update, micro-batches in flight keep activations") {
   const Plan alone = serial(equal_parts(4, 100), 400);
   const RankMemory m = predict_memory(alone, {.element = 4, .states = 2})[0];

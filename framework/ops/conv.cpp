@@ -45,7 +45,7 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
           "a residual is for evaluation: add() has a gradient");
   }
   ConvOptions options = o;
-  if (w.view().data != w_given.view().data) options.filter_version = 0;  // a converted copy: its address says nothing
+  if (w.view().data != w_given.view().data) options.filters = nullptr;  // a converted copy: its address says nothing
   Tensor y = sole(residual) ? residual : Tensor::empty(shape, x.dtype(), x.device());
   // What is gathered in f32 on the way is enough for narrow types; without rows there is nothing to gather.
   if (moments && is_narrow(x.dtype()) && !residual && y.numel() > 0) {

@@ -84,7 +84,7 @@ Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias_given, const P
     check(o.stride[i] == o.window[i] && o.pad_begin[i] == 0 && o.pad_end[i] == 0 && o.dilation[i] == 1, op,
           "windows must not overlap and take no padding or dilation: use relu, max_pool and dropout");
   }
-  check(cells(x.shape(), o) <= 255, op, "a window has {} cells, at most 255: use max_pool", cells(x.shape(), o));
+  check(cells(x.shape(), o) <= 254, op, "a window has {} cells, at most 254: use max_pool", cells(x.shape(), o));
   ops::check_channels(op, "bias", bias_given, x.dim(-1), true);
   const Tensor bias = ops::in_type(bias_given, x.dtype());
   const Tensor sample = p > 0 ? ops::sample_ids(op, x) : Tensor{};

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <new>
 #include <utility>
 
 namespace trireme {
@@ -49,7 +50,11 @@ void Arena::release(void* block, std::size_t bytes) noexcept {
   auto* where = static_cast<char*>(block);
   std::lock_guard lock(mutex_);
   if (base_ == nullptr || where < base_ || where >= base_ + capacity_) return std::free(block);
-  free_.give(static_cast<std::size_t>(where - base_), rounded(bytes, page));
+  try {
+    free_.give(static_cast<std::size_t>(where - base_), rounded(bytes, page));
+  } catch (const std::bad_alloc&) {  // no room to note it: the memory goes back to the system, the addresses are lost
+    (void)madvise(block, rounded(bytes, page), MADV_DONTNEED);
+  }
 }
 
 }  // namespace trireme

@@ -1,6 +1,8 @@
 #include "kernels/cpu/conv_dnnl.h"
 
+#include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "kernels/cpu/conv_faults.h"
 
@@ -43,8 +45,19 @@ namespace {
 struct ForwardPlan {
   Prepared pack, run;  // pack is empty when our filter layout is the primitive's
   std::size_t packed = 0;
-  KeptFilters kept = {};
+  int form = 0;  // of what pack makes, for FilterCache
 };
+
+/// One number per layout, the same for plans of other batches. 0 is Winograd's.
+int form_of(const Desc& packed) {
+  static std::mutex mutex;
+  static std::vector<Desc>& known = *new std::vector<Desc>;
+  const std::lock_guard lock(mutex);
+  const auto at = std::find(known.begin(), known.end(), packed);
+  const auto form = static_cast<int>(at - known.begin()) + 1;
+  if (at == known.end()) known.push_back(packed);
+  return form;
+}
 
 ForwardPlan plan_forward(const View& y, const View& x, const View& w, const View& bias, bool relu, bool sum,
                          const ConvShape& s) {
@@ -54,7 +67,7 @@ ForwardPlan plan_forward(const View& y, const View& x, const View& w, const View
       {DNNL_ARG_SRC, pd.src_desc()}, {DNNL_ARG_WEIGHTS, pd.weights_desc()}, {DNNL_ARG_DST, pd.dst_desc()}};
   if (bias) args.push_back({DNNL_ARG_BIAS, pd.bias_desc()});
   return {reorder(g.w(w.dtype), pd.weights_desc()), Prepared(dnnl::convolution_forward(pd), args, pd.scratchpad_desc()),
-          pd.weights_desc().get_size()};
+          pd.weights_desc().get_size(), form_of(pd.weights_desc())};
 }
 
 }  // namespace
@@ -71,12 +84,12 @@ bool conv_forward(const View& y, const View& x, const View& w, const View& bias,
   Scratch copy(own && apart ? static_cast<std::size_t>(y.bytes()) : 0);
   View added = residual;
   if (copy.data() != nullptr) added.data = std::memcpy(copy.data(), residual.data, static_cast<std::size_t>(y.bytes()));
-  const std::uint64_t version = s.options.filter_version;
-  Scratch now(plan.pack && version == 0 ? plan.packed : 0);
-  auto pack = [&](void* to) { plan.pack({w.data, to}); };
+  FilterCache* const filters = s.options.filters;
+  Scratch now(plan.pack && filters == nullptr ? plan.packed : 0);
+  const auto pack = [&](void* to) { plan.pack({w.data, to}); };
   const void* filter = plan.pack ? now.data() : w.data;
-  if (plan.pack && version != 0) filter = plan.kept.get(version, w.data, plan.packed, pack);
-  if (plan.pack && version == 0) pack(now.data());
+  if (plan.pack && filters != nullptr) filter = filters->get(w.data, plan.form, plan.packed, pack);
+  if (plan.pack && filters == nullptr) pack(now.data());
   if (bias)
     plan.run({x.data, filter, y.data, bias.data});
   else

@@ -1,9 +1,6 @@
 // Convolutions through oneDNN: its view of one convolution, and the cache of what was made for it. The functions return
 // false where the machine lacks the type: the caller then goes through f32.
 #pragma once
-#include <functional>
-#include <map>
-#include <memory>
 #include <vector>
 
 #include "kernels/cpu/conv_shape.h"
@@ -46,26 +43,6 @@ Plan& planned(int op, std::initializer_list<const View*> views, const ConvOption
     }
   });
 }
-
-/// Packed filters of one version (ConvOptions::filter_version), by the address of what they were made from.
-class KeptFilters {
- public:
-  /// What pack(block) made of the filter at `from`, now or earlier in this version.
-  const void* get(std::uint64_t version, const void* from, std::size_t bytes, const std::function<void(void*)>& pack) {
-    if (version_ != version) kept_.clear();
-    version_ = version;
-    auto& block = kept_[from];
-    if (!block) {
-      block = std::make_unique<Scratch>(bytes);
-      pack(block->data());
-    }
-    return block->data();
-  }
-
- private:
-  std::uint64_t version_ = 0;
-  std::map<const void*, std::unique_ptr<Scratch>> kept_;
-};
 
 bool conv_forward(const View& y, const View& x, const View& w, const View& bias, const View& residual,
                   const ConvShape&);

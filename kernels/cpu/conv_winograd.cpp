@@ -366,15 +366,14 @@ void make_filter(float* to, const View& w, const ConvShape& s, Index m, bool tur
 
 bool conv_winograd(const View& y, const View& x, const View& w, const View& bias, const View& residual,
                    const ConvShape& s) {
-  const std::uint64_t version = s.options.filter_version;
-  if (!suits(y, x, w, s) || !pays(s, version != 0)) return false;
-  const Index m = version != 0 ? 4 : 2;
-  thread_local onednn::KeptFilters kept;
-  onednn::Scratch now(version != 0 ? 0 : filter_bytes(s, m));
-  auto make = [&](void* to) { make_filter(static_cast<float*>(to), w, s, m, false); };
+  FilterCache* const filters = s.options.filters;
+  if (!suits(y, x, w, s) || !pays(s, filters != nullptr)) return false;
+  const Index m = filters != nullptr ? 4 : 2;
+  onednn::Scratch now(filters != nullptr ? 0 : filter_bytes(s, m));
+  const auto make = [&](void* to) { make_filter(static_cast<float*>(to), w, s, m, false); };
   const void* filter = now.data();
-  if (version != 0)
-    filter = kept.get(version, w.data, filter_bytes(s, m), make);
+  if (filters != nullptr)
+    filter = filters->get(w.data, 0, filter_bytes(s, m), make);
   else
     make(now.data());
   (m == 2 ? run<2> : run<4>)(y.as<float>(), x.as<const float>(), static_cast<const float*>(filter),

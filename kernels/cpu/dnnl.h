@@ -1,4 +1,4 @@
-// What the CPU kernels use of oneDNN, the same for 2.6 and 3.x: dnnl.cpp and the one conditional below hold
+// What the CPU kernels use of oneDNN, the same for 2.6 and 3.x: dnnl.cpp and the conditionals below hold
 // every difference. Also the cache of prepared primitives.
 #pragma once
 #include <oneapi/dnnl/dnnl.hpp>

@@ -76,8 +76,8 @@ bool try_sgemm(const View& c, const View& a, const View& b, const View& bias, co
 void multiply_f64(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j) {
   Index lead_a = j.transpose_a ? j.m : j.k, lead_b = j.transpose_b ? j.k : j.n;
   for (Index i = 0; i < j.batch; ++i) {
-    Block l{a.as<double>() + (j.batched_a ? i * j.m * j.k : 0), lead_a, j.transpose_a};
-    Block r{b.as<double>() + (j.batched_b ? i * j.k * j.n : 0), lead_b, j.transpose_b};
+    MatrixRef l{a.as<double>() + (j.batched_a ? i * j.m * j.k : 0), lead_a, j.transpose_a};
+    MatrixRef r{b.as<double>() + (j.batched_b ? i * j.k * j.n : 0), lead_b, j.transpose_b};
     product_parallel(c.as<double>() + i * j.m * j.n, j.n, l, r, j.m, j.n, j.k, j.accumulate);
   }
   if (!bias && !j.relu) return;

@@ -11,12 +11,12 @@ using Stride = Eigen::OuterStride<>;
 using In = Eigen::Map<const Matrix, Eigen::Unaligned, Stride>;
 using Out = Eigen::Map<Matrix, Eigen::Unaligned, Stride>;
 
-In map(Block b, Index rows, Index cols) {
+In map(MatrixRef b, Index rows, Index cols) {
   return b.transposed ? In(b.data, cols, rows, Stride(b.leading)) : In(b.data, rows, cols, Stride(b.leading));
 }
 }  // namespace
 
-void product(double* c, Index leading_c, Block a, Block b, Index m, Index n, Index k, bool accumulate) {
+void product(double* c, Index leading_c, MatrixRef a, MatrixRef b, Index m, Index n, Index k, bool accumulate) {
   if (m == 0 || n == 0) return;
   Out out(c, m, n, Stride(leading_c));
   if (!accumulate) out.setZero();
@@ -32,9 +32,10 @@ void product(double* c, Index leading_c, Block a, Block b, Index m, Index n, Ind
     out.noalias() += l * r;
 }
 
-void product_parallel(double* c, Index leading_c, Block a, Block b, Index m, Index n, Index k, bool accumulate) {
+void product_parallel(double* c, Index leading_c, MatrixRef a, MatrixRef b, Index m, Index n, Index k,
+                      bool accumulate) {
   parallel_for(m, n * std::max<Index>(k, 1), [&](Index begin, Index end) {
-    Block rows{a.data + begin * (a.transposed ? 1 : a.leading), a.leading, a.transposed};
+    MatrixRef rows{a.data + begin * (a.transposed ? 1 : a.leading), a.leading, a.transposed};
     product(c + begin * leading_c, leading_c, rows, b, end - begin, n, k, accumulate);
   });
 }

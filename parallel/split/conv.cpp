@@ -145,7 +145,7 @@ void Part::backward_weight(const Tensor& dy, const View& dw, const View& db, boo
 Tensor halo_conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o,
                  const Sharding& has, const Sharding& out) {
   ConvOptions options = o;
-  if (w_given.dtype() != x.dtype()) options.filter_version = 0;  // a converted copy: its address says nothing
+  if (w_given.dtype() != x.dtype()) options.filters = nullptr;  // a converted copy: its address says nothing
   Part part(x, w_given.shape(), options, has, out);
   if (part.alone()) return conv(x, w_given, bias_given, part.options());
   const auto [w, bias, leaf_w, leaf_bias] = ops::Weights(w_given, bias_given, x.dtype());
