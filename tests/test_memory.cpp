@@ -1,5 +1,7 @@
 // Memory by use: predicted from plans, and counted in steps.
 #include "framework/ledger.h"
+#include "framework/pass.h"
+#include "kernels/runtime.h"
 #include "parallel/memory.h"
 #include "parallel/split/predict.h"
 #include "tests/training.h"
