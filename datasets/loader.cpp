@@ -13,6 +13,7 @@
 #include "framework/tape.h"
 #include "kernels/elementwise.h"
 #include "kernels/random.h"
+#include "kernels/thread.h"
 
 namespace trireme {
 
@@ -155,7 +156,7 @@ class ReadAhead {
         last_(last),
         slots_(static_cast<std::size_t>(std::max(prefetch, 1))) {
     for (int i = 0; i < std::min(workers, prefetch); ++i)
-      threads_.emplace_back([this](std::stop_token stop) { work(stop); });
+      threads_.push_back(start_thread<std::jthread>("loader", [this](std::stop_token stop) { work(stop); }));
   }
   ~ReadAhead() {
     for (std::jthread& thread : threads_) thread.request_stop();

@@ -14,6 +14,7 @@
 
 #include "framework/file.h"
 #include "kernels/random.h"
+#include "kernels/thread.h"
 
 namespace trireme {
 namespace {
@@ -209,7 +210,7 @@ void read_some(const Dataset& data, Index first, std::span<std::uint8_t> pixels,
   };
   {
     std::vector<std::jthread> threads;
-    for (std::size_t i = 1; i < errors.size(); ++i) threads.emplace_back(work, i);
+    for (std::size_t i = 1; i < errors.size(); ++i) threads.push_back(start_thread<std::jthread>("pack", work, i));
     work(0);
   }
   for (const std::exception_ptr& error : errors)

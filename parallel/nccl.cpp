@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "kernels/cuda/device.h"
+#include "kernels/thread.h"
 #include "parallel/transport/device_transport.h"
 
 namespace trireme::gpu {
@@ -139,7 +140,7 @@ Group::Group(Communicator& host, Device device, const ncclUniqueId& id) : host_(
     const ncclResult_t result = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
     check(comm_ != nullptr, "nccl", "{}", [&] { return in_words(result, nullptr); });
     settle(lock, result, "nccl", patience() / 2);
-    watchdog_ = std::thread([this] { watch(); });
+    watchdog_ = start_thread("nccl", [this] { watch(); });
   } catch (...) {
     close();
     throw;

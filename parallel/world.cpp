@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include <thread>
 
 #include "kernels/runtime.h"
+#include "kernels/thread.h"
 #include "parallel/transport/launcher.h"
 #include "parallel/transport/mpi_ranks.h"
 #include "parallel/transport/staged.h"
@@ -71,9 +73,12 @@ World::World(std::unique_ptr<Communicator> comm, int local_rank, int local_size)
 World::World(World&&) noexcept = default;
 
 World::~World() {
-  // On the way out of an error the other ranks may never come to leave; the process is to end with a status other than
-  // 0.
-  if (!impl_ || !impl_->process || std::uncaught_exceptions() > impl_->unwinding) return;
+  if (!impl_ || !impl_->process) return;
+  // On the way out of an error the other ranks may never come to leave.
+  if (std::uncaught_exceptions() > impl_->unwinding) {
+    impl_->process->abandon(fmt::format("rank {}: an exception left its World", impl_->comm->rank()));
+    return;
+  }
   try {
     impl_->comm.reset();
     impl_->process->leave();
@@ -82,27 +87,43 @@ World::~World() {
 }
 
 void World::threads(int ranks, const std::function<void(World&)>& body) {
-  auto comms = thread_communicators(ranks);
+  std::vector<World> worlds;
+  for (auto& comm : thread_communicators(ranks)) worlds.emplace_back(std::move(comm), std::ssize(worlds), ranks);
   const int share = std::max(1, cores() / ranks);
   std::mutex mutex;
   std::unique_ptr<Error> first;
-  std::vector<std::thread> all;
-  for (int r = 0; r < ranks; ++r)
-    all.emplace_back([&, r] {
-      World world(std::move(comms[r]), r, ranks);
+  const auto run = [&](int r) {
+    World world(std::move(worlds[r]));
+    try {
       set_threads(share);
-      try {
-        body(world);
-      } catch (...) {
-        auto error = current_error(ranks > 1 ? fmt::format("rank {}: ", r) : "");
-        {
-          std::lock_guard lock(mutex);
-          if (!first) first = std::make_unique<Error>(error);
-        }
-        world.comm().abort(error.what());
+      body(world);
+    } catch (...) {
+      auto error = current_error(ranks > 1 ? fmt::format("rank {}: ", r) : "");
+      {
+        std::lock_guard lock(mutex);
+        if (!first) first = std::make_unique<Error>(error);
       }
-    });
-  for (auto& thread : all) thread.join();
+      world.comm().abort(error.what());
+    }
+  };
+  // Nobody begins before all are there: where the system starts too few threads, none has done anything.
+  enum Signal : int { wait, begin, leave };
+  std::atomic<Signal> signal = wait;
+  std::vector<std::jthread> all;
+  all.reserve(ranks);
+  const auto tell = [&](Signal s) { signal = s, signal.notify_all(); };
+  try {
+    for (int r = 0; r < ranks; ++r)
+      all.push_back(start_thread<std::jthread>(fmt::format("rank {} of {}", r, ranks), [&, r] {
+        signal.wait(wait);
+        if (signal == begin) run(r);
+      }));
+  } catch (...) {
+    tell(leave);
+    throw;
+  }
+  tell(begin);
+  all.clear();
   if (first) throw *first;
 }
 

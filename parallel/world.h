@@ -8,6 +8,9 @@
 
 namespace trireme {
 
+// An exception that leaves a World on one rank ends the waits of the others, which throw; the process must then end,
+// with a status other than 0, since others may yet write to tensors of calls that were under way. World::run sees to
+// all that.
 class World {
  public:
   /// Joins the processes that mpiexec or srun started, or is a world of one. Refuses a launch in which every process
@@ -21,7 +24,8 @@ class World {
   World(World&&) noexcept;
 
   /// Runs body on `ranks` threads, each with its own World and its share of the cores. If one throws, the others are
-  /// ended (their waits throw) and the first error is rethrown here with its rank.
+  /// ended (their waits throw) and the first error is rethrown here with its rank. Throws Error, with no body begun, if
+  /// the system does not start that many threads.
   static void threads(int ranks, const std::function<void(World&)>& body);
   /// One call for all: under a launcher, its processes; else `ranks` threads (1: this thread). If body throws under
   /// MPI, the message is printed last by the failing rank and the whole job ends within seconds; the exception never

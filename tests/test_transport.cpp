@@ -122,6 +122,8 @@ TEST_CASE("an alarm goes on although a writer died in the midst of it") {
   REQUIRE_FALSE(alarm->raise("no more tea"));
   REQUIRE(alarm->reason() == "no more coffee");
   REQUIRE_THROWS_WITH(alarm->check("a call"), "a call: ended because of no more coffee");
+  REQUIRE(alarm->is_teller());
+  REQUIRE_FALSE(alarm->is_teller());
   const auto crowded = std::make_unique<HostAlarm>();
   crowded->writers = 50;
   REQUIRE(crowded->raise("lost"));

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <thread>
 
+#include "kernels/thread.h"
 #include "parallel/collectives/collectives.h"
 #include "parallel/transport/call.h"
 #include "parallel/transport/staged.h"
@@ -92,7 +93,7 @@ class Rewired : public Communicator {
   Work all_reduce(const Tensor& x, ReduceOp op) override {
     all_reduce_call(x, op);
     if (size() == 1 || x.numel() == 0) return {};
-    if (!thread_.joinable()) thread_ = std::thread([queue = queue_] { queue->serve(); });
+    if (!thread_.joinable()) thread_ = start_thread("all_reduce", [queue = queue_] { queue->serve(); });
     std::packaged_task<void()> task(
         [link = link_, run = algorithm_.run, flat = x.detach().reshape({x.numel()}), op] { run(*link, flat, op); });
     auto work = std::make_shared<QueuedWork>(task.get_future());

@@ -21,10 +21,13 @@ struct HostAlarm {
   static constexpr std::uint32_t texts = 8;
   std::atomic<std::uint32_t> writers;  // how many have begun; each writes a text of its own
   std::atomic<std::uint32_t> state;    // 0: off. n: on, for the n-th writer's reason
+  std::atomic<std::uint32_t> teller;   // 1: a rank has taken it on itself to print the reason
   char reasons[texts][1000];
 
   /// True for the first whose reason counts.
   bool raise(const std::string& why);
+  /// True for the first to ask: it prints what happened. Not always who raised the alarm, since that may live on.
+  bool is_teller() { return teller.exchange(1) == 0; }
   bool on() const { return state != 0; }
   /// Empty while it is off.
   std::string reason() const;

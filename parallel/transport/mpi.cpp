@@ -203,7 +203,11 @@ class MpiCommunicator : public Communicator {
 
  private:
   void meet(const Call& call) {
-    if (board_) return board_->post(call, {}).wait();
+    if (board_) {
+      board_->post(call, {}).wait();
+      engine_->alarm()->check(to_string(call));  // others came, but went since
+      return;
+    }
     start(call, {}, [&](MPI_Request* r) { return MPI_Ibarrier(comm_, r); }).wait();
   }
   std::shared_ptr<Operation> operation(const std::string& what, std::vector<Tensor> keep) const {
@@ -273,7 +277,13 @@ class Process : public MpiProcess {
     return one_host_;
   }
   bool first_to_fail(const std::string& reason) override {
-    return !engine_->alarm() || engine_->alarm()->raise(reason);
+    if (!engine_->alarm()) return true;
+    engine_->alarm()->raise(reason);
+    return engine_->alarm()->is_teller();
+  }
+  void abandon(const std::string& reason) override {
+    if (engine_->alarm()) engine_->alarm()->raise(reason);
+    if (!one_host_ || !engine_->alarm()) std::atexit([] { MPI_Abort(MPI_COMM_WORLD, 1); });
   }
   void end_job(int status) override {
     // On one host the launcher ends the others when this process does, without a word. MPI_Abort has words of its own,

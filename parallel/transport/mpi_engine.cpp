@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "kernels/thread.h"
 #include "parallel/transport/call.h"
 
 namespace trireme {
@@ -37,7 +38,7 @@ void ok(int status, std::string_view what) {
 Engine::Engine(HostAlarm* alarm)
     : alarm_(alarm),
       own_ops_{own_ops<DType::f32>(), own_ops<DType::f64>(), own_ops<DType::bf16>(), own_ops<DType::f16>()},
-      thread_([this] { watch(); }) {}
+      thread_(start_thread("world", [this] { watch(); })) {}
 
 MPI_Op Engine::op(ReduceOp op, DType t) const {
   if (!is_float(t)) return op == ReduceOp::sum ? MPI_SUM : op == ReduceOp::max ? MPI_MAX : MPI_MIN;
