@@ -5,7 +5,7 @@
 #   tests/long.sh --list
 set -uo pipefail
 cd "$(dirname "$0")/.."
-list="pairs nolocal staged isa onednn3 tsan no_mpi"
+list="pairs nolocal plain staged mpi_failures isa onednn3 tsan no_mpi"
 strict=0 names=()
 for word in "$@"; do
   case "$word" in
@@ -39,8 +39,15 @@ mpi_table() {
   done
 }
 nolocal() { MPIR_CVAR_NOLOCAL=1 mpi_table; }
-# MPI within one host, without our own sums in shared memory.
-staged() { TRIREME_SHARED_MEMORY=0 mpi_table; }
+# MPI within one host, without our own sums in shared memory; and with all of them staged there, as where processes may not reach
+# each other's memory.
+plain() { TRIREME_SHARED_MEMORY=0 mpi_table; }
+staged() { TRIREME_SHARED_MEMORY=staged mpi_table; }
+# Ranks that fail, every failure on every way.
+mpi_failures() {
+  [ -n "$mpiexec" ] || { echo "SKIPPED: no mpiexec"; return 77; }
+  TRIREME_TEST_ALL=1 python3 tests/mpi_failures.py build/tests/mpi_failing "$mpiexec"
+}
 
 # The tests of kernels and of ops on them, as if the CPU had less than it has.
 isa() {
