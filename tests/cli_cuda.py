@@ -1,5 +1,6 @@
 """The trireme binary on GPUs: emulated ones (tests/cuda_emulator), which TRIREME_CUDA_PLUGIN names, or none.
   cli_cuda.py TRIREME MPIEXEC"""
+import json
 import os
 import pathlib
 import re
@@ -94,10 +95,15 @@ class OnDevices(unittest.TestCase):
 
     def test_a_run_goes_on(self):
         plans = {"TRIREME_PLAN_CACHE": f"{self.folder.name}/plans"}  # else each process takes what it finds fastest
-        whole = self.train("whole", "--device", "cuda", "--dtype", "f16", **plans)
-        self.train("parts", "--device", "cuda", "--dtype", "f16", "--run.max_steps", "2", **plans)
-        rest = self.train("parts", "--device", "cuda", "--dtype", "f16", "--resume", **plans)
+        words = ["--device", "cuda", "--dtype", "f16", "--loss_scale", 1 << 24]   # so large that gradients overflow
+        whole = self.train("whole", *words, **plans)
+        self.train("parts", *words, "--run.max_steps", "2", **plans)
+        rest = self.train("parts", *words, "--resume", **plans)
         self.assertEqual(self.loss(whole), self.loss(rest))
+        kept = [json.loads((pathlib.Path(self.folder.name) / name / "checkpoints/step_00000003/manifest.json").read_text())["metrics"] for name in ("whole", "parts")]
+        self.assertEqual(*kept)
+        self.assertLess(kept[0]["loss_scale"], 1 << 24)
+        self.assertIn("loss_scale_good_steps", kept[0])
         code, out, err = run("eval", pathlib.Path(self.folder.name) / "parts", **plans)
         self.assertEqual(code, 0, err)
         self.assertEqual(self.loss(out + err), self.loss(whole))

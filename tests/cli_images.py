@@ -42,10 +42,6 @@ class Images(unittest.TestCase):
         self.assertEqual(got.returncode, 0, got.stderr)
         return got
 
-    def weights(self, name):
-        newest = sorted((self.dir / name / "checkpoints").glob("step_*"))[-1]
-        return (newest / "model.safetensors").read_bytes()
-
     def refused(self, *words, root=None, says=()):
         got = run("train", "mlp", *small, "--data.root", root or self.root, "--run.dir", self.dir / "refused", *words)
         last = (got.stderr.strip().splitlines() or [""])[-1]

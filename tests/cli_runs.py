@@ -17,6 +17,7 @@ import tomllib
 import unittest
 import zlib
 
+import unittests
 from cli import Case, idx, mpiexec, run, trireme
 
 timings = {"images_per_s", "wait_share"}
@@ -304,7 +305,7 @@ class Inputs(Runs):
             self.assertLess(len(line), 300)
         for words, says in ((["--" + "x" * 9000, "1"], "unknown setting 'xxx"), (["mlp", "y" * 9000], "unexpected argument 'yyy"),
                             (["imagenet_resnet50"], "is a recipe; write --config imagenet_resnet50"), (["--config", "nofile.toml"], "nofile.toml cannot be read: No such file"),
-                            (["--config", self.dir], "is a folder")):
+                            (["--config", self.dir], "is a folder"), (["--override"], "run.override is for run.resume")):
             self.assertLess(len(self.refused(run("train", *words), says, status=2)), 400)
         self.assertEqual(list(self.dir.iterdir()), [])
 
@@ -405,4 +406,4 @@ class Ranks(Runs):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=1)
+    unittests.main(sys.argv[4:])

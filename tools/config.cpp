@@ -297,6 +297,8 @@ void validate(const Config& c) {
   auto at_least = [](const char* name, auto value, auto least) {
     if (!(value >= least)) throw ConfigError(fmt::format("{} is {}, it must be at least {}", name, value, least));
   };
+  if (c.run.override && !c.run.resume)
+    throw ConfigError("run.override is for run.resume: a new run has no settings to override");
   at_least("data.batch", c.data.batch, 1);
   at_least("data.eval_batch", c.data.eval_batch, 1);
   at_least("data.workers", c.data.workers, 0);
