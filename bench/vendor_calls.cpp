@@ -42,10 +42,10 @@ struct VendorCalls::Impl {
   /// y = relu(bn(conv(x)) + residual?). Gradients likewise. Returns y; gradients travel in blocks made per layer.
   struct Value {
     memory y;
-    Index channels, size;
+    Index n, channels, size;
   };
   Value layer(const Value& x, Index out, Index kernel, Index stride, bool relu, bool input_gradient) {
-    const Index pad = kernel / 2, n = x.y.get_desc().dims()[0], size = (x.size + 2 * pad - kernel) / stride + 1;
+    const Index pad = kernel / 2, n = x.n, size = (x.size + 2 * pad - kernel) / stride + 1;
     const memory::desc xd = image(n, x.channels, x.size), yd = image(n, out, size),
                        any({out, x.channels, kernel, kernel}, memory::data_type::f32, tag::any);
     const memory::dims strides{stride, stride}, pads{pad, pad}, dense{0, 0};
@@ -60,25 +60,35 @@ struct VendorCalls::Impl {
     memory y = make(yd), dy = make(yd), z = make(yd), dz = make(yd);
     forward.push_back({dnnl::convolution_forward(f),
                        {{DNNL_ARG_SRC, x.y}, {DNNL_ARG_WEIGHTS, make(f.weights_desc())}, {DNNL_ARG_DST, y}}});
+    const auto training = dnnl::prop_kind::forward_training;
+    const auto backward = dnnl::prop_kind::backward;
+#if DNNL_VERSION_MAJOR >= 3
+    auto flags = dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
+    if (relu) flags |= dnnl::normalization_flags::fuse_norm_relu;
+    auto nf = onednn::describe<dnnl::batch_normalization_forward>(attr, training, yd, yd, 1e-5f, flags);
+    auto nb =
+        onednn::describe_backward<dnnl::batch_normalization_backward>(attr, nf, backward, yd, yd, yd, 1e-5f, flags);
+    const int affine[] = {DNNL_ARG_SCALE, DNNL_ARG_SHIFT}, gradients[] = {DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
+#else
     auto flags = dnnl::normalization_flags::use_scale_shift;
     if (relu) flags |= dnnl::normalization_flags::fuse_norm_relu;
-    auto nf =
-        onednn::describe<dnnl::batch_normalization_forward>(attr, dnnl::prop_kind::forward_training, yd, 1e-5f, flags);
-    auto nb = onednn::describe_backward<dnnl::batch_normalization_backward>(attr, nf, dnnl::prop_kind::backward, yd, yd,
-                                                                            1e-5f, flags);
-    memory mean = make(nf.mean_desc()), variance = make(nf.variance_desc()), scale = make(nf.weights_desc());
-    std::unordered_map<int, memory> fa{{DNNL_ARG_SRC, y},
-                                       {DNNL_ARG_DST, z},
-                                       {DNNL_ARG_MEAN, mean},
-                                       {DNNL_ARG_VARIANCE, variance},
-                                       {DNNL_ARG_SCALE_SHIFT, scale}};
+    auto nf = onednn::describe<dnnl::batch_normalization_forward>(attr, training, yd, 1e-5f, flags);
+    auto nb = onednn::describe_backward<dnnl::batch_normalization_backward>(attr, nf, backward, yd, yd, 1e-5f, flags);
+    const int affine[] = {DNNL_ARG_SCALE_SHIFT}, gradients[] = {DNNL_ARG_DIFF_SCALE_SHIFT};
+#endif
+    memory mean = make(nf.mean_desc()), variance = make(nf.variance_desc());
+    std::unordered_map<int, memory> fa{
+        {DNNL_ARG_SRC, y}, {DNNL_ARG_DST, z}, {DNNL_ARG_MEAN, mean}, {DNNL_ARG_VARIANCE, variance}};
     std::unordered_map<int, memory> ba{{DNNL_ARG_SRC, y},
                                        {DNNL_ARG_DIFF_DST, dz},
                                        {DNNL_ARG_DIFF_SRC, dy},
                                        {DNNL_ARG_MEAN, mean},
-                                       {DNNL_ARG_VARIANCE, variance},
-                                       {DNNL_ARG_SCALE_SHIFT, scale},
-                                       {DNNL_ARG_DIFF_SCALE_SHIFT, make(nf.weights_desc())}};
+                                       {DNNL_ARG_VARIANCE, variance}};
+    for (int name : affine) {
+      memory numbers = make(nf.weights_desc());
+      fa.insert({name, numbers}), ba.insert({name, numbers});
+    }
+    for (int name : gradients) ba.insert({name, make(nf.weights_desc())});
     if (relu) {
       memory mask = make(nf.workspace_desc());
       fa.insert({DNNL_ARG_WORKSPACE, mask}), ba.insert({DNNL_ARG_WORKSPACE, mask});
@@ -94,7 +104,7 @@ struct VendorCalls::Impl {
         {dnnl::convolution_backward_weights(bw),
          {{DNNL_ARG_SRC, x.y}, {DNNL_ARG_DIFF_DST, dy}, {DNNL_ARG_DIFF_WEIGHTS, make(bw.diff_weights_desc())}}});
     backward_groups.push_back(std::move(group));
-    return {z, out, size};
+    return {z, n, out, size};
   }
   void execute(std::vector<Call>& calls, double (&spent)[2]) {
     for (Call& call : calls) {
@@ -123,10 +133,10 @@ VendorCalls resnet50_calls(Index batch, Index size) {
   VendorCalls calls;
   calls.impl_ = std::make_unique<VendorCalls::Impl>();
   VendorCalls::Impl& net = *calls.impl_;
-  VendorCalls::Impl::Value x{net.make(VendorCalls::Impl::image(batch, 3, size)), 3, size};
+  VendorCalls::Impl::Value x{net.make(VendorCalls::Impl::image(batch, 3, size)), batch, 3, size};
   x = net.layer(x, 64, 7, 2, true, false);
   const Index pooled = (x.size + 2 - 3) / 2 + 1;
-  x = {net.make(VendorCalls::Impl::image(batch, 64, pooled)), 64, pooled};
+  x = {net.make(VendorCalls::Impl::image(batch, 64, pooled)), batch, 64, pooled};
   const Index blocks[4] = {3, 4, 6, 3};
   for (int stage = 0; stage < 4; ++stage)
     for (Index b = 0; b < blocks[stage]; ++b) {

@@ -27,7 +27,7 @@ void LaunchWatch::watch(const char* op, std::span<const View> operands, const st
   const auto placed = std::find_if(operands.begin(), operands.end(), [](const View& v) { return bool(v); });
   const Device device = placed != operands.end() ? placed->device : cpu();
   const double seconds = runtime(device.kind).timed(device, kernel);
-  see_({op, operands, seconds, vendor_clock().compute - vendor});
+  see_({op, operands, seconds, vendor_clock().compute - vendor, kernel});
 }
 
 }  // namespace trireme
