@@ -58,7 +58,7 @@ isa() {
       ONEDNN_MAX_CPU_ISA=$level timeout -k 5 1800 build/tests/test_$name
       case $? in 0 | 77) ;; *) return 1 ;; esac
     done
-    echo "== twenty thousand random convolutions, ONEDNN_MAX_CPU_ISA=$level"
+    echo "== thousands of random convolutions and products, ONEDNN_MAX_CPU_ISA=$level"
     ONEDNN_MAX_CPU_ISA=$level timeout -k 5 1800 build/tests/test_kernels_heavy '[long]' || return 1
   done
 }

@@ -8,21 +8,22 @@ cd "$(dirname "$0")/.."
 folder=$(realpath -m "${1:-${TRIREME_ONEDNN3:-${XDG_CACHE_HOME:-$HOME/.cache}/trireme-onednn3}}")
 case "$folder/" in "$PWD"/*) echo "onednn3: $folder lies in the tree: name a folder outside" >&2; exit 2 ;; esac
 version=2023.2.0   # of the packages: oneDNN 3.2
-lib=$folder/onednn_cpu_gomp-$version.data/data/lib include=$folder/onednn_devel_cpu_gomp-$version.data/data/include
-if [ ! -f "$lib/libdnnl.so.3" ] || [ ! -f "$include/oneapi/dnnl/dnnl.hpp" ]; then
+if [ ! -f "$folder/lib/libdnnl.so.3" ] || [ ! -f "$folder/include/oneapi/dnnl/dnnl.hpp" ]; then
   mkdir -p "$folder"
   python=build/oracles/bin/python
   [ -x $python ] || python=python3
   $python -m pip download -q --no-deps -d "$folder" onednn-cpu-gomp==$version onednn-devel-cpu-gomp==$version ||
     { echo "SKIPPED: onednn-cpu-gomp $version cannot be fetched"; exit 77; }
   for wheel in "$folder"/*.whl; do python3 -m zipfile -e "$wheel" "$folder"; done
+  ln -sfn onednn_cpu_gomp-$version.data/data/lib "$folder/lib"
+  ln -sfn onednn_devel_cpu_gomp-$version.data/data/include "$folder/include"
 fi
-export CPATH=$include LIBRARY_PATH=$lib LD_LIBRARY_PATH=$lib OMP_WAIT_POLICY=passive
+export LD_LIBRARY_PATH=$folder/lib OMP_WAIT_POLICY=passive
 build=$folder/build${PWD//\//_}
-[ -f "$build/build.ninja" ] || meson setup "$build" -Dcuda=disabled >/dev/null
+[ -f "$build/build.ninja" ] || meson setup "$build" -Dcuda=disabled -Donednn="$folder" >/dev/null
 tests=(kernels_heavy kernels_light ops layers memory recompute tape)
 ninja -C "$build" "${tests[@]/#/tests/test_}" bench/resnet_step bench/step
-ldd "$build/libtrireme.so" | grep -q "libdnnl.so.3 => $lib" || { echo "onednn3: the library built in $build uses another oneDNN" >&2; exit 1; }
+ldd "$build/libtrireme.so" | grep -q "libdnnl.so.3 => $folder/" || { echo "onednn3: the library built in $build uses another oneDNN" >&2; exit 1; }
 for level in DEFAULT AVX512_CORE AVX2 SSE41; do
   for name in "${tests[@]}"; do
     [ $level = DEFAULT ] || [[ $name == kernels_* ]] || continue
