@@ -173,7 +173,7 @@ class ImageFolder final : public EncodedSource {
 }  // namespace
 
 std::shared_ptr<const EncodedSource> image_folder(const std::string& root, const std::string& split,
-                                                  const ImageFolderOptions& options) {
+                                                  const ImageFolderOptions& options) try {
   const std::string path = split_folder(root, split);
   const std::vector<std::string> folders = class_folders(path);
   check_apart(folders, path);
@@ -186,6 +186,8 @@ std::shared_ptr<const EncodedSource> image_folder(const std::string& root, const
   for (const Class& one : classes) in_order.push_back(one.folder);
   auto files = list_all(path, in_order, options.index_from);
   return std::make_shared<ImageFolder>(path, classes, std::move(files));
+} catch (const fs::filesystem_error& e) {  // a folder without permission to read, a loop of links, ...
+  fail(op, "{}: {}", root, e.code().message());
 }
 
 }  // namespace trireme

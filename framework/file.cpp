@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <vector>
 
 #include "kernels/error.h"
@@ -120,7 +121,14 @@ void FileWriter::finish() {
   finished_ = true;
 }
 
-std::string temporary_name(const std::string& path) { return fmt::format("{}.{}.tmp", path, ::gettid()); }
+std::string temporary_name(const std::string& path) {
+  // Hosts and containers that share a file system may have equal thread ids.
+  static const std::uint64_t process = [] {
+    std::random_device device;
+    return std::uint64_t{device()} << 32 | device();
+  }();
+  return fmt::format("{}.{}.{:016x}.tmp", path, ::gettid(), process);
+}
 
 void sync_directory(const std::string& path) {
   int fd = retry([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
@@ -140,7 +148,6 @@ void rename_durably(const std::string& from, const std::string& to) {
 
 void replace_file(const std::string& path, std::size_t bytes, const std::function<void(FileWriter&)>& fill) {
   std::string temporary = temporary_name(path);
-  ::unlink(temporary.c_str());  // left over by a process that crashed
   FileWriter file(temporary, bytes);
   fill(file);
   file.finish();
@@ -170,7 +177,6 @@ void make_directories(const std::string& path) {
 void check_writable(const std::string& directory, std::size_t bytes) {
   make_directories(directory);
   std::string probe = temporary_name(directory + "/probe");
-  ::unlink(probe.c_str());
   FileWriter(probe, 0);
   struct statvfs about {};
   bool examined = ::statvfs(directory.c_str(), &about) == 0;

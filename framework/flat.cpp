@@ -26,7 +26,7 @@ Tensor Flat::rows(Index begin, Index end) const {
   const std::size_t b = block_of(begin);
   check(end <= starts_[b + 1], "rows", "[{}, {}) lies partly on {} and partly on {}", begin, end, device_of(begin),
         device_of(end - 1));
-  return blocks_[b].rows(begin - starts_[b], end - starts_[b]);
+  return blocks_[b].view_rows(begin - starts_[b], end - starts_[b]);
 }
 
 std::vector<Slice> Flat::cut(const Slice& slice) const {

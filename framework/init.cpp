@@ -1,11 +1,13 @@
 #include "framework/init.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numbers>
 #include <set>
 
 #include "framework/launch.h"
+#include "framework/tape.h"
 #include "kernels/elementwise.h"
 #include "kernels/random.h"
 
@@ -23,25 +25,32 @@ void draw(const Tensor& t, std::uint64_t key, F&& four) {
     std::array<float, 4> value = four(philox(0, i / 4));
     std::copy_n(value.begin(), std::min<std::size_t>(4, out.size() - i), out.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  if (!direct) t.copy_from(host);
+  if (!direct) copy_unnoted(t, host);
+  note_write(t);
 }
 
-void fill(const Tensor& t, double value) { launch<kernel::Fill>(t, value); }
+void fill(const Tensor& t, double value) {
+  launch<kernel::Fill>(t, value);
+  note_write(t);
+}
 
 }  // namespace
 
 void uniform(const Tensor& t, double low, double high, std::uint64_t key) {
-  check(low <= high, "uniform", "low {} is above high {}", low, high);
+  check(low <= high && std::isfinite(high - low), "uniform", "low {} and high {} bound no range", low, high);
   const auto from = static_cast<float>(low), range = static_cast<float>(high - low);
+  // from + range * u may round up to high, which is not in the range.
+  auto top = static_cast<float>(high);
+  if (high > low && static_cast<double>(top) >= high) top = std::max(std::nextafter(top, -INFINITY), from);
   draw(t, key, [=](const std::array<std::uint32_t, 4>& bits) {
     std::array<float, 4> v;
-    for (std::size_t i = 0; i < 4; ++i) v[i] = from + range * uniform_float(bits[i]);
+    for (std::size_t i = 0; i < 4; ++i) v[i] = std::min(from + range * uniform_float(bits[i]), top);
     return v;
   });
 }
 
 void normal(const Tensor& t, double mean, double deviation, std::uint64_t key) {
-  check(deviation >= 0, "normal", "deviation is {}, expected at least 0", deviation);
+  check(deviation >= 0 && std::isfinite(deviation), "normal", "deviation is {}, expected at least 0", deviation);
   draw(t, key, [=](const std::array<std::uint32_t, 4>& bits) {
     std::array<float, 4> v;
     for (std::size_t i = 0; i < 4; i += 2) {

@@ -9,6 +9,8 @@
 
 namespace trireme {
 
+class SavedTensor;  // framework/tape.h
+
 /// Sees every kernel call of its thread while it lives: for profiles. Watches do not nest.
 class LaunchWatch {
  public:
@@ -31,6 +33,7 @@ class LaunchWatch {
 namespace detail {
 inline View lower(const Tensor& t) { return t.view(); }
 inline View lower(const View& v) { return v; }
+View lower(const SavedTensor& t);
 template <class T>
 const T& lower(const T& attribute) {
   return attribute;

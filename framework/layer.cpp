@@ -85,11 +85,14 @@ void Sequential::fuse() {
 
 Tensor Sequential::run(const Group& g, Tensor x, Stashed& stashed) const {
   if (g.stash) {
-    stashed.emplace(g.stash->name, x);
+    check(stashed.emplace(g.stash->name, x).second, "sequential", "'{}' is stashed already", g.stash->name);
     return x;
   }
   if (g.add) {
-    const Tensor kept = std::move(stashed.extract(g.add->name).mapped());
+    auto found = stashed.extract(g.add->name);
+    check(!found.empty(), "sequential", "nothing is stashed as '{}': a layer Stash(\"{}\") must run before this one",
+          g.add->name, g.add->name);
+    const Tensor kept = std::move(found.mapped());
     return x + (g.add->shortcut ? g.add->shortcut(kept) : kept).to(x.device());
   }
   // Options are public and may have changed since add().
@@ -117,7 +120,7 @@ Tensor Sequential::run(const Group& g, Tensor x, Stashed& stashed) const {
 }
 
 Tensor Sequential::run_layer(std::size_t i, Tensor x, Stashed& stashed) const {
-  const Module& layer = parts_[i].second;
+  const Module& layer = (*this)[i];
   return run(Group{.first = i, .stash = layer.as<Stash>(), .add = layer.as<AddStashed>()}, std::move(x), stashed);
 }
 

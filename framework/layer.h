@@ -96,10 +96,11 @@ class Module {
       : self_(std::make_shared<Model<std::decay_t<F>>>(std::forward<F>(layer))) {}  // NOLINT: implicit
 
   explicit operator bool() const { return self_ != nullptr; }
-  /// x is handed on: a layer that takes its input by value may write over what nobody else holds.
-  Tensor operator()(Tensor x) const { return self_->forward(std::move(x)); }
-  void visit(const Visit& v) { self_->visit(v); }
-  const std::type_info& type() const { return self_->type(); }  ///< of the layer inside
+  /// x is handed on: a layer that takes its input by value may write over what nobody else holds. Throws Error when
+  /// there is no layer.
+  Tensor operator()(Tensor x) const { return inner().forward(std::move(x)); }
+  void visit(const Visit& v) { inner().visit(v); }
+  const std::type_info& type() const { return inner().type(); }  ///< of the layer inside
   /// The layer inside, if it is an F; else null.
   template <class F>
   F* as() const {
@@ -124,6 +125,11 @@ class Module {
     const std::type_info& type() const override { return typeid(F); }
     F layer;
   };
+  Concept& inner() const {
+    if (self_ == nullptr) [[unlikely]]
+      fail("module", "it is empty: give it a layer before it is called or visited");
+    return *self_;
+  }
   std::shared_ptr<Concept> self_;
 };
 
@@ -157,20 +163,21 @@ class Sequential {
   void visit(const Visit& v);
 
   std::size_t size() const { return parts_.size(); }
-  const Module& operator[](std::size_t i) const { return parts_[i].second; }
-  const std::string& name(std::size_t i) const { return parts_[i].first; }
+  /// Throws Error when there is no layer i; so do the others for layers, groups and names that are not there.
+  const Module& operator[](std::size_t i) const { return part(i).second; }
+  const std::string& name(std::size_t i) const { return part(i).first; }
 
   /// Running the whole is running groups 0, 1, ...: one layer or a fused few each. A plan's parts are these
   /// groups.
   std::size_t groups() const { return groups_.size(); }
-  Tensor run_group(std::size_t g, Tensor x, Stashed& stashed) const { return run(groups_[g], std::move(x), stashed); }
+  Tensor run_group(std::size_t g, Tensor x, Stashed& stashed) const { return run(group_at(g), std::move(x), stashed); }
   /// What is stashed before the end of group g and taken behind it: tensors that cross a cut there, beside the output.
   std::vector<std::string> stashed_behind(std::size_t g) const;
   /// One layer by itself, without fusion.
   Tensor run_layer(std::size_t i, Tensor x, Stashed& stashed) const;
   /// The layers [first, last) of group g.
   std::pair<std::size_t, std::size_t> group(std::size_t g) const {
-    return {groups_[g].first, groups_[g].first + groups_[g].count};
+    return {group_at(g).first, group_at(g).first + group_at(g).count};
   }
 
  private:
@@ -188,6 +195,14 @@ class Sequential {
     const AddStashed* add = nullptr;
   };
   void fuse();
+  const std::pair<std::string, Module>& part(std::size_t i) const {
+    check(i < parts_.size(), "sequential", "layer {} of {} was asked for", i, parts_.size());
+    return parts_[i];
+  }
+  const Group& group_at(std::size_t g) const {
+    check(g < groups_.size(), "sequential", "group {} of {} was asked for", g, groups_.size());
+    return groups_[g];
+  }
   Tensor run(const Group&, Tensor x, Stashed&) const;
 
   std::vector<std::pair<std::string, Module>> parts_;

@@ -104,7 +104,7 @@ void write_model(const OnnxGraph& graph, const Tensor& input, const std::string&
 
 void export_onnx(const Module& model, const Parameters& parameters, const Shape& sample, const std::string& path,
                  const OnnxOptions& options) {
-  Shape shape{3};  // an unlikely extent, so that an axis as long as the batch is the batch
+  Shape shape{5};  // an unlikely extent, so that an axis as long as the batch is the batch
   for (Index extent : sample) shape.push_back(extent);
   const Tensor input = Tensor::zeros(shape, parameters.dtype());
   const PassScope evaluation(Pass{.batch = {.training = false}});

@@ -216,6 +216,13 @@ Value concat_form(Graph& g, const TracedOp& t) {
   }
   return like(x, g.node("Concat", parts, {onnx_attribute("axis", std::int64_t{x.axis(options<int>(t))})}));
 }
+/// A part of an axis that is as long as the traced batch is taken for a part of the batch.
+void check_not_batch(Graph& g, const char* what, const Shape& from, const Shape& to) {
+  check(from[0] == to[0] || from[0] != g.batch(), exporting,
+        "{} along axis 0 of {}: with {} samples that axis is the batch, and the graph would be tied to its size; keep "
+        "the batch the first axis, and whole",
+        what, from, g.batch());
+}
 Value split_form(Graph& g, const TracedOp& t) {
   const auto& at = options<Shape>(t);
   const Shape &from = t.inputs[0].shape(), &to = t.output.shape();
@@ -224,9 +231,17 @@ Value split_form(Graph& g, const TracedOp& t) {
   for (int i = 0; i < x.rank; ++i)
     if (from[i] != to[i]) starts.push_back(at[i]), ends.push_back(at[i] + to[i]), axes.push_back(x.axis(i));
   if (axes.empty()) return x;
-  check(from[0] == to[0] || from[0] != g.batch(), exporting, "split of the batch ties the graph to batches of {}",
-        g.batch());
+  check_not_batch(g, "split", from, to);
   return like(x, g.node("Slice", {x.name, g.constant(starts), g.constant(ends), g.constant(axes)}));
+}
+Value rows_form(Graph& g, const TracedOp& t) {
+  const auto& range = options<Shape>(t);
+  const Shape &from = t.inputs[0].shape(), &to = t.output.shape();
+  const Value x = g.value(t, 0);
+  if (from == to) return x;
+  check_not_batch(g, "rows", from, to);
+  return like(x, g.node("Slice",
+                        {x.name, g.constant(Ints{range[0]}), g.constant(Ints{range[1]}), g.constant(Ints{x.axis(0)})}));
 }
 Value pad_form(Graph& g, const TracedOp& t) {
   const auto& begin = options<Shape>(t);
@@ -273,6 +288,7 @@ const OnnxForm& onnx_form(const std::string& op) {
       {"reduce", reduce_form},
       {"relu", unary("Relu")},
       {"reshape", reshape_form},
+      {"rows", rows_form},
       {"scale", scale_form},
       {"sigmoid", unary("Sigmoid")},
       {"silu", silu_form},

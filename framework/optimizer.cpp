@@ -6,6 +6,7 @@
 
 #include "framework/launch.h"
 #include "framework/spread.h"
+#include "framework/tape.h"
 #include "kernels/shape.h"
 #include "kernels/update.h"
 
@@ -48,20 +49,25 @@ void check_share(const std::string& op, const char* what, double value) {
   check(value >= 0 && value < 1, op, "{} is {}, expected 0 <= {} < 1", what, value, what);
 }
 void check_positive(const std::string& op, const char* what, double value) {
-  check(value > 0, op, "{} is {}, expected more than 0", what, value);
+  check(value > 0 && std::isfinite(value), op, "{} is {}, expected more than 0", what, value);
+}
+void check_not_negative(const std::string& op, const char* what, double value) {
+  check(value >= 0 && std::isfinite(value), op, "{} is {}, expected at least 0, and finite", what, value);
 }
 
 void validate(const Recipe& recipe, const std::string& op) {
-  check(decay_of(recipe) >= 0, op, "decay is {}, expected at least 0", decay_of(recipe));
+  check_not_negative(op, "decay", decay_of(recipe));
   std::visit(Cases{[&](const Sgd& r) {
-                     check(r.momentum >= 0, op, "momentum is {}, expected at least 0", r.momentum);
+                     check_share(op, "momentum", r.momentum);
+                     check(r.dampening >= 0 && r.dampening <= 1, op, "dampening is {}, expected 0 <= dampening <= 1",
+                           r.dampening);
                      check(!r.nesterov || (r.momentum > 0 && r.dampening == 0), op,
                            "nesterov needs momentum and no dampening, got momentum {} and dampening {}", r.momentum,
                            r.dampening);
                    },
                    [&](const Adagrad& r) {
                      check_positive(op, "eps", r.eps);
-                     check(r.initial >= 0, op, "initial is {}, expected at least 0", r.initial);
+                     check_not_negative(op, "initial", r.initial);
                    },
                    [&](const Adadelta& r) { check_share(op, "rho", r.rho), check_positive(op, "eps", r.eps); },
                    [&](const Lars& r) {
@@ -132,9 +138,8 @@ double squares_of(const Flat& flat, const Slice& slice) {
   }
   return all;
 }
-/// The norm of an entry's part of a flat block, and of what other holders have of it.
-double norm_of(const Flat& flat, const Parameters::Entry& e) {
-  const double squares = squares_of(flat, e.slice);
+/// Of an entry's part of a flat block, and of what other holders have of it.
+double norm_of(double squares, const Parameters::Entry& e) {
   return std::sqrt(e.tensor.spread() ? e.tensor.spread()->sum(squares) : squares);
 }
 
@@ -145,6 +150,7 @@ Slice common_of(const Slice& a, const Slice& b) { return {std::max(a.begin, b.be
 Optimizer::Optimizer(Parameters& parameters, Recipe recipe, OptimizerOptions options)
     : parameters_(parameters), recipe_(std::move(recipe)), options_(options), kept_{{0, parameters.size()}} {
   validate(recipe_, name());
+  rate();
   if (!(options_.clip_norm >= 0))
     fail(name(), "clip_norm is {}, expected at least 0 (0: no clipping)", options_.clip_norm);
 
@@ -176,6 +182,7 @@ void Optimizer::allocate() const {
 
 void Optimizer::keep(const std::vector<Slice>& slices) {
   if (slices == kept_) return;
+  const std::lock_guard lock(allocation_);
   const auto old_slices = std::exchange(kept_, slices);
   if (!allocated_) return;
   const auto old = std::exchange(state_, {});
@@ -229,7 +236,9 @@ std::string Optimizer::name() const {
 }
 
 double Optimizer::rate() const {
-  return std::visit([&](const auto& r) { return r.lr(steps_); }, recipe_);
+  const double lr = std::visit([&](const auto& r) { return r.lr(steps_); }, recipe_);
+  check(lr >= 0 && std::isfinite(lr), name(), "lr is {} at step {}, expected at least 0, and finite", lr, steps_);
+  return lr;
 }
 
 void Optimizer::step() {
@@ -241,12 +250,14 @@ void Optimizer::step() {
 void Optimizer::update(Slice slice, double grad_scale) {
   if (slice.begin < 0 || slice.end < slice.begin || slice.end > parameters_.size())
     fail(name(), "slice [{}, {}) lies outside the {} parameters", slice.begin, slice.end, parameters_.size());
+  const Lars* lars = std::get_if<Lars>(&recipe_);
+  const auto trusts = lars ? lars_trusts(*lars, slice, grad_scale / loss_scale_) : std::vector<double>();
   Index at = 0, done = 0;  // of the state
   for (const Slice& kept : kept_) {
-    for (const Range& range : ranges_) {
-      const Slice common = common_of(common_of(slice, kept), range.slice);
+    for (std::size_t i = 0; i < ranges_.size(); ++i) {
+      const Slice common = common_of(common_of(slice, kept), ranges_[i].slice);
       if (common.size() <= 0) continue;
-      apply(range, common, at + common.begin - kept.begin, grad_scale / loss_scale_);
+      apply(ranges_[i], common, at + common.begin - kept.begin, grad_scale / loss_scale_, lars ? trusts[i] : 1);
       done += common.size();
     }
     at += kept.size();
@@ -255,21 +266,13 @@ void Optimizer::update(Slice slice, double grad_scale) {
     fail(name(), "slice [{}, {}) is to be updated, but state is kept for other slices", slice.begin, slice.end);
 }
 
-void Optimizer::apply(const Range& range, Slice slice, Index state_begin, double grad_scale) {
+void Optimizer::apply(const Range& range, Slice slice, Index state_begin, double grad_scale, double trust) {
   const Tensor home = parameters_.values().rows(slice.begin, slice.end);
   const Device store = options_.store.value_or(home.device());
   const auto state = [&](std::size_t i) {
     return i < this->state().size() ? state_[i].second.rows(state_begin, state_begin + slice.size()) : Tensor();
   };
   const double decay = range.decays ? decay_of(recipe_) : 0;
-  double trust = 1;
-  if (const Lars* lars = std::get_if<Lars>(&recipe_); lars && range.entry->use == Use::weight) {
-    const Slice& whole = range.entry->slice;
-    check(slice.begin <= whole.begin && whole.end <= slice.end, "lars",
-          "slice [{}, {}) cuts '{}' in two; its rate needs the norm of the whole tensor", slice.begin, slice.end,
-          range.entry->name);
-    trust = lars_trust(*range.entry, *lars, decay, grad_scale);
-  }
   // The trust ratio multiplies g + decay v, so it goes into both factors.
   const Operands o{.value = home.to(store),
                    .grad = parameters_.grads().rows(slice.begin, slice.end).to(store),
@@ -279,18 +282,43 @@ void Optimizer::apply(const Range& range, Slice slice, Index state_begin, double
                    .grad_scale = grad_scale * trust,
                    .steps = steps_};
   std::visit([&](const auto& r) { launch_update(o, r); }, recipe_);
-  if (store != home.device()) home.copy_from(o.value);
+  if (store != home.device()) copy_unnoted(home, o.value);
 }
 
-double Optimizer::lars_trust(const Parameters::Entry& e, const Lars& r, double decay, double grad_scale) const {
-  const double value = norm_of(parameters_.values(), e);
-  const double grad = norm_of(parameters_.grads(), e) * std::abs(grad_scale);
-  if (value == 0 || grad == 0) return 1;
-  return r.trust * value / (grad + decay * value + r.eps);
+std::vector<double> Optimizer::lars_trusts(const Lars& r, const Slice& slice, double grad_scale) const {
+  std::vector<double> trusts(ranges_.size(), 1.0);
+  std::vector<std::size_t> wanted;  // ranges; each is one entry's
+  std::vector<Flat::Stretch> two_each;
+  for (std::size_t i = 0; i < ranges_.size(); ++i) {
+    const Parameters::Entry& e = *ranges_[i].entry;
+    if (e.use != Use::weight || common_of(slice, ranges_[i].slice).size() <= 0) continue;
+    check(slice.begin <= e.slice.begin && e.slice.end <= slice.end, "lars",
+          "slice [{}, {}) cuts '{}' in two; its rate needs the norm of the whole tensor", slice.begin, slice.end,
+          e.name);
+    wanted.push_back(i), two_each.push_back({2, e.tensor.device()});
+  }
+  if (wanted.empty()) return trusts;
+  const Flat sums(two_each, 0, DType::f64);
+  for (std::size_t k = 0; k < wanted.size(); ++k) {
+    const Slice& s = ranges_[wanted[k]].entry->slice;
+    const auto at = static_cast<Index>(2 * k);
+    launch<kernel::SumSquares>(sums.rows(at, at + 1), parameters_.values().rows(s.begin, s.end));
+    launch<kernel::SumSquares>(sums.rows(at + 1, at + 2), parameters_.grads().rows(s.begin, s.end));
+  }
+  const std::vector<double> squares = sums.to_vector();
+  for (std::size_t k = 0; k < wanted.size(); ++k) {
+    const Range& range = ranges_[wanted[k]];
+    const double value = norm_of(squares[2 * k], *range.entry);
+    const double grad = norm_of(squares[2 * k + 1], *range.entry) * std::abs(grad_scale);
+    const double decay = range.decays ? r.decay : 0;
+    if (value != 0 && grad != 0) trusts[wanted[k]] = r.trust * value / (grad + decay * value + r.eps);
+  }
+  return trusts;
 }
 
 void Optimizer::finish() {
   ++steps_;
+  for (const Tensor& block : parameters_.values().blocks()) note_write(block);
   parameters_.clear_grads();
 }
 

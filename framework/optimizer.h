@@ -2,6 +2,7 @@
 // its state.
 #pragma once
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <variant>
@@ -13,7 +14,8 @@
 namespace trireme {
 
 // Fields and defaults are PyTorch's, formulas too (kernels/update.h). decay is L2 (added to the gradient)
-// unless said otherwise.
+// unless said otherwise. An Optimizer refuses numbers outside their ranges: momentum, beta1, beta2 and rho lie in
+// [0, 1), dampening in [0, 1], eps and trust above 0; decay, initial and lr, at every step, are at least 0 and finite.
 struct Sgd {
   Rate lr = 0.01;
   double momentum = 0, dampening = 0, decay = 0;
@@ -88,9 +90,10 @@ class Optimizer {
 
   std::int64_t steps() const { return steps_; }  ///< updates done
   void set_steps(std::int64_t steps) { steps_ = steps; }
-  double rate() const;  ///< that the next update will use
+  double rate() const;  ///< that the next update will use; throws Error when it is negative or not finite
   /// State for a checkpoint: parallel to the kept() slices of values(), by name ("momentum", "exp_avg", ...).
   const std::vector<std::pair<std::string, Flat>>& state() const {
+    const std::lock_guard lock(allocation_);
     if (!allocated_) allocate();
     return state_;
   }
@@ -106,8 +109,9 @@ class Optimizer {
     bool decays;
   };
   /// state_begin: where the slice lies in the state.
-  void apply(const Range&, Slice, Index state_begin, double grad_scale);
-  double lars_trust(const Parameters::Entry&, const Lars&, double decay, double grad_scale) const;
+  void apply(const Range&, Slice, Index state_begin, double grad_scale, double trust);
+  /// Per range, LARS' factor of the rate; 1 for ranges outside the slice, and for biases. One read for all.
+  std::vector<double> lars_trusts(const Lars&, const Slice&, double grad_scale) const;
   void refuse_non_finite(double norm) const;
   void allocate() const;
 
@@ -116,7 +120,8 @@ class Optimizer {
   OptimizerOptions options_;
   std::vector<Range> ranges_;  // in order, covering the block
   std::vector<Slice> kept_;
-  // Made when first asked for: who keeps little never holds all.
+  // Allocated when first asked for, so that a rank that keeps a ZeRO shard never holds all.
+  mutable std::mutex allocation_;  // of state_
   mutable std::vector<std::pair<std::string, Flat>> state_;
   mutable bool allocated_ = false;
   std::int64_t steps_ = 0;

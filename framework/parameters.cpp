@@ -1,5 +1,6 @@
 #include "framework/parameters.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -26,6 +27,29 @@ void same_type(const Parameters::Entry& e, const Parameters::Entry& first) {
         first.tensor.dtype());
 }
 
+/// Tensors that are one block's under several handles would be torn apart.
+void refuse_shared_memory(const std::vector<Parameters::Entry>& entries,
+                          const std::vector<Parameters::Buffer>& buffers) {
+  struct Stretch {
+    const std::byte *begin, *end;
+    const std::string* name;
+  };
+  std::vector<Stretch> all;
+  const auto add = [&](const Tensor& t, const std::string& name) {
+    const auto* at = t.data<std::byte>();
+    if (t.numel() > 0) all.push_back({at, at + t.view().bytes(), &name});
+  };
+  for (const auto& e : entries) add(e.tensor, e.name);
+  for (const auto& b : buffers) add(b.tensor, b.name);
+  std::sort(all.begin(), all.end(), [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
+  for (std::size_t i = 1; i < all.size(); ++i)
+    check(
+        all[i].begin >= all[i - 1].end, "parameters",
+        "'{}' and '{}' share memory, but are two tensors (a reshape, detach or rows of one, say): give both layers the "
+        "same Tensor, or one of them a clone()",
+        *all[i - 1].name, *all[i].name);
+}
+
 /// The part of a flat block behind an entry, in the entry's shape.
 Tensor part(const Flat& flat, const Parameters::Entry& e) {
   return flat.rows(e.slice.begin, e.slice.end).reshape(e.tensor.shape());
@@ -33,7 +57,7 @@ Tensor part(const Flat& flat, const Parameters::Entry& e) {
 
 }  // namespace
 
-Parameters::Parameters(Module model) : model_(std::move(model)) {
+Parameters::Parameters(Module model) : model_(std::move(model)), owner_(std::make_shared<char>()) {
   check(bool(model_), "parameters", "the model is empty");
   std::set<std::string> names;
   std::set<const void*> seen;
@@ -43,6 +67,10 @@ Parameters::Parameters(Module model) : model_(std::move(model)) {
     check(names.insert(leaf.name).second, "parameters", "two tensors are called '{}'; name each part once in visit()",
           leaf.name);
     if (!seen.insert(t.id()).second) return;
+    check(!owned(t), "parameters",
+          "'{}' already lives in Parameters (a Step has its own): use those, or let them end first; two would take the "
+          "weights away from each other",
+          leaf.name);
     if (leaf.use == Use::buffer) {
       buffers_.push_back({leaf.name, t, leaf.layout});
       return;
@@ -53,6 +81,7 @@ Parameters::Parameters(Module model) : model_(std::move(model)) {
   model_.visit(Visit(enter, [](const std::string& name, std::uint64_t& key) { key = key_of_name(name); }));
   check(!entries_.empty(), "parameters", "the model has no weights to train; do its layers have visit() members?");
   for (const Entry& e : entries_) same_type(e, entries_.front());
+  refuse_shared_memory(entries_, buffers_);
 
   const NoGrad nothing_recorded;
   std::vector<Flat::Stretch> stretches;
@@ -62,15 +91,15 @@ Parameters::Parameters(Module model) : model_(std::move(model)) {
   }
   const DType dtype = entries_.front().tensor.dtype();
   values_ = Flat(stretches, 0, dtype), grads_ = Flat(stretches, 0, dtype);
-  zeroed_.assign(entries_.size(), false);
   for (Entry& e : entries_) {
     const Tensor home = part(values_, e);
-    home.copy_from(e.tensor);
+    copy_unnoted(home, e.tensor);
     e.tensor.impl()->block = home.impl()->block;
     e.tensor.impl()->offset = home.impl()->offset;
     e.tensor.require_grad();
     set_grad_block(e.tensor, part(grads_, e));
     e.tensor.clear_grad();
+    set_owner(e.tensor, owner_);
   }
 }
 
@@ -82,16 +111,14 @@ Index Parameters::count() const {
 
 void Parameters::clear_grads() {
   for (const Entry& e : entries_) e.tensor.clear_grad();
-  zeroed_.assign(entries_.size(), false);
 }
 
 std::vector<std::string> Parameters::zero_missing_grads(Slice within) {
   std::vector<std::string> missing;
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const Entry& e = entries_[i];
-    if (zeroed_[i] || e.slice.end <= within.begin || within.end <= e.slice.begin || has_grad(e.tensor)) continue;
+  for (const Entry& e : entries_) {
+    if (e.slice.end <= within.begin || within.end <= e.slice.begin || e.tensor.grad()) continue;
     launch<kernel::Fill>(part(grads_, e), 0.0);
-    zeroed_[i] = true;
+    set_grad_zeroed(e.tensor);
     missing.push_back(e.name);
   }
   return missing;
@@ -103,7 +130,8 @@ std::vector<bool> Parameters::written_grads() const {
   return written;
 }
 void Parameters::set_written_grads(const std::vector<bool>& written) {
-  for (std::size_t i = 0; i < entries_.size(); ++i) set_has_grad(entries_[i].tensor, written.at(i));
+  check(written.size() == entries_.size(), "parameters", "{} marks for {} tensors", written.size(), entries_.size());
+  for (std::size_t i = 0; i < entries_.size(); ++i) set_has_grad(entries_[i].tensor, written[i]);
 }
 
 const Parameters::Entry* Parameters::first_non_finite_grad() const {
@@ -111,7 +139,7 @@ const Parameters::Entry* Parameters::first_non_finite_grad() const {
   for (const Entry& e : entries_) one_each.push_back({1, e.tensor.device()});
   const Flat sums(one_each, 0, DType::f64);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    if (!zeroed_[i] && !has_grad(entries_[i].tensor)) continue;
+    if (!entries_[i].tensor.grad()) continue;
     const auto at = static_cast<Index>(i);
     launch<kernel::SumSquares>(sums.rows(at, at + 1), part(grads_, entries_[i]));
   }

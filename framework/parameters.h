@@ -31,8 +31,9 @@ class Parameters {
   /// Visits the model, gives random layers their keys, re-homes every weight and bias into the flat block
   /// (values kept) and makes it a leaf with its gradient in the flat gradient block. Throws Error for a model
   /// without parameters, for a name met twice, for mixed types, for types other than f32 and f64.
-  /// A tensor shared by two layers is entered once, under its first name. The last Parameters made over a
-  /// model owns its tensors.
+  /// A tensor shared by two layers is entered once, under its first name; two tensors that share memory (by reshape,
+  /// detach or rows) are refused. Throws Error when a tensor lives in other Parameters (a Step's are such): while they
+  /// or a copy of them exist, they alone own the model's tensors.
   explicit Parameters(Module model);
 
   const std::vector<Entry>& entries() const { return entries_; }
@@ -55,13 +56,14 @@ class Parameters {
   void set_written_grads(const std::vector<bool>& written);
   /// The first entry whose gradient is not finite; null if there is none. A pass over all gradients.
   const Entry* first_non_finite_grad() const;
+  /// Null when there is none of that name.
   Entry* find(const std::string& name);
 
  private:
   Module model_;
   std::vector<Entry> entries_;
   std::vector<Buffer> buffers_;
-  std::vector<bool> zeroed_;  // per entry: zero_missing_grads() has filled it
+  std::shared_ptr<const void> owner_;  // what the leaves know their Parameters by; copies share it
   Flat values_, grads_;
 };
 

@@ -40,7 +40,7 @@ BatchPtr slice_batch(const BatchPtr& batch, Index rows, Index begin, Index end) 
     at += count;
   }
   auto slice = std::make_shared<BatchContext>(*batch);
-  slice->samples = batch->samples.rows(begin, end);
+  slice->samples = batch->samples.view_rows(begin, end);
   slice->sliced = batch->sliced || (batch->global_batch > 0 && batch->global_batch != rows);
   slice->global_batch = 0;
   slice->labels = {}, slice->micros = {}, slice->joined = {};

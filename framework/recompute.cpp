@@ -6,7 +6,7 @@
 namespace trireme {
 
 Tensor Recompute::operator()(const Tensor& x) const {
-  Module layer = layer_;  // a handle
+  Module layer = layer_;                          // a handle
   std::vector<Tensor> inputs{x.with_spread({})};  // the layer's ops see to spreads
   layer.visit(Visit([&inputs](const Leaf& leaf) {
     if (leaf.use != Use::buffer) inputs.push_back(leaf.tensor->with_spread({}));
@@ -23,13 +23,15 @@ Tensor Recompute::operator()(const Tensor& x) const {
     const NoGrad no_grad;
     y = layer(x).detach();
   }
+  const std::vector<SavedTensor> weights(inputs.begin() + 1, inputs.end());
   return record("recompute", std::move(y), std::move(inputs),
-                [layer, x = x.detach(), again, batch](const Tensor& dy, Gradients& g) {
+                [layer, kept = SavedTensor(x.detach()), weights, again, batch](const Tensor& dy, Gradients& g) {
+                  for (const SavedTensor& w : weights) w.get();  // throws where one is no longer what it was
                   Pass now = again;
                   if (now.batch.calls) now.batch.calls = std::make_shared<RandomCalls>(*now.batch.calls);
                   const PassScope pass(std::move(now));
                   const Recording recording(true);
-                  Tensor in = x.detach();
+                  Tensor in = kept.get().detach();
                   in.impl()->batch = replay_batch(batch);
                   in.require_grad(g.wants(0));
                   const Tensor out = layer(in);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <set>
 
 #include "kernels/narrow.h"
@@ -20,12 +21,45 @@ struct TypeName {
   DType type;
   std::string_view name;
 };
-constexpr std::array<TypeName, 6> type_names{{{DType::i64, "I64"},
+constexpr std::array<TypeName, 7> type_names{{{DType::i64, "I64"},
                                               {DType::f64, "F64"},
                                               {DType::f32, "F32"},
                                               {DType::i32, "I32"},
                                               {DType::bf16, "BF16"},
+                                              {DType::f16, "F16"},
                                               {DType::u8, "U8"}}};
+
+/// A type that tensors do not have, and the next one that holds all its values (U64: those below 2^63).
+struct Widened {
+  std::string_view name;
+  DType type;
+  /// False: a value does not fit.
+  bool (*convert)(std::span<const std::byte> from, std::byte* to);
+};
+template <class From, class To>
+bool widen(std::span<const std::byte> from, std::byte* to) {
+  for (; !from.empty(); from = from.subspan(sizeof(From)), to += sizeof(To)) {
+    From value;
+    std::memcpy(&value, from.data(), sizeof value);
+    if constexpr (std::is_same_v<From, std::uint64_t>)
+      if (value > std::uint64_t{INT64_MAX}) return false;
+    const auto wide = [&] {
+      if constexpr (std::is_same_v<From, f16>)
+        return static_cast<float>(value);
+      else
+        return static_cast<To>(value);
+    }();
+    std::memcpy(to, &wide, sizeof wide);
+  }
+  return true;
+}
+constexpr std::array<Widened, 7> widened{{{"F16", DType::f32, widen<f16, float>},
+                                          {"BOOL", DType::u8, widen<std::uint8_t, std::uint8_t>},
+                                          {"I8", DType::i32, widen<std::int8_t, std::int32_t>},
+                                          {"I16", DType::i32, widen<std::int16_t, std::int32_t>},
+                                          {"U16", DType::i32, widen<std::uint16_t, std::int32_t>},
+                                          {"U32", DType::i64, widen<std::uint32_t, std::int64_t>},
+                                          {"U64", DType::i64, widen<std::uint64_t, std::int64_t>}}};
 
 std::size_t rank_of(DType t) {
   return static_cast<std::size_t>(
@@ -49,25 +83,31 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
 }
 
 Tensor SafetensorsReader::load(const SafetensorsEntry& e) const {
-  bool half = e.dtype == "F16";
+  auto wide = std::find_if(widened.begin(), widened.end(), [&](auto& w) { return w.name == e.dtype; });
   auto known = std::find_if(type_names.begin(), type_names.end(), [&](auto& n) { return n.name == e.dtype; });
-  check(half || known != type_names.end(), op,
-        "{}: tensor \"{}\" has type {}; F32, F64, BF16, F16, I32, I64 and U8 can be read", file_.path(), e.name,
+  check(wide != widened.end() || known != type_names.end(), op,
+        "{}: tensor \"{}\" has type {}; F32, F64, BF16, F16, BOOL and integers can be read", file_.path(), e.name,
         e.dtype);
   check(e.shape.size() <= Shape::max_rank, op, "{}: tensor \"{}\" has {} axes, at most {} can be read", file_.path(),
         e.name, e.shape.size(), int(Shape::max_rank));
-  Tensor t = Tensor::empty(Shape(e.shape), half ? DType::f32 : known->type);
+  Tensor t = Tensor::empty(Shape(e.shape), wide != widened.end() ? wide->type : known->type);
   std::size_t at = header_.data_offset + e.begin;
-  if (!half) {
+  if (wide == widened.end()) {
     file_.read(at, bytes_of(t));
     return t;
   }
-  std::vector<std::uint16_t> halves((e.end - e.begin) / 2);
-  file_.read(at, std::as_writable_bytes(std::span(halves)));
-  std::transform(halves.begin(), halves.end(), t.data<float>(), from_half);
+  std::vector<std::byte> bytes(e.end - e.begin);
+  file_.read(at, bytes);
+  check(wide->convert(bytes, t.data<std::byte>()), op,
+        "{}: tensor \"{}\" of type {} holds a number of 2^63 or more: i64 has none", file_.path(), e.name, e.dtype);
   return t;
 }
 
+const Tensor& SafetensorsFile::at(const std::string& name) const {
+  const Tensor* found = find(name);
+  check(found != nullptr, op, "there is no tensor \"{}\" among the file's {}", name, tensors.size());
+  return *found;
+}
 const Tensor* SafetensorsFile::find(const std::string& name) const {
   for (auto& t : tensors)
     if (t.name == name) return &t.tensor;

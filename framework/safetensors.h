@@ -39,8 +39,9 @@ class SafetensorsReader {
  public:
   explicit SafetensorsReader(const std::string& path);
   const SafetensorsHeader& header() const { return header_; }
-  /// f32, f64, bf16, i32, i64, u8; F16 becomes f32. Throws Error naming the tensor for other types, or more axes than
-  /// Shape holds.
+  /// f32, f64, bf16, i32, i64, u8. Other types become the next wider one: F16 f32, BOOL u8, I8, I16 and U16 i32, U32
+  /// and U64 i64. Throws Error naming the tensor for types of 4 to 8 bits, for C64, for a number beyond i64, and for
+  /// more axes than Shape holds.
   Tensor load(const SafetensorsEntry&) const;
 
  private:
@@ -53,9 +54,10 @@ struct NamedTensor {
   Tensor tensor;
 };
 struct SafetensorsFile {
-  std::vector<NamedTensor> tensors;  ///< f32, f64, bf16, i32, i64, u8 (F16 becomes f32); shapes as in the file
+  std::vector<NamedTensor> tensors;  ///< types as SafetensorsReader::load says; shapes as in the file
   std::map<std::string, std::string> metadata;
-  const Tensor* find(const std::string& name) const;
+  const Tensor* find(const std::string& name) const;  ///< null when there is none
+  const Tensor& at(const std::string& name) const;    ///< throws Error when there is none
 };
 /// Every tensor of the file.
 SafetensorsFile read_safetensors(const std::string& path);

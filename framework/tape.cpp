@@ -20,6 +20,7 @@ struct Mode {
 };
 thread_local Mode mode;
 thread_local std::uint64_t last_sequence = 0;
+thread_local const char* running_op = "an op";  // whose backward this thread is in
 
 /// What dying nodes leave behind. It is taken apart in a loop, since each piece may hold the last handle on another
 /// node.
@@ -29,10 +30,16 @@ struct Remains {
 };
 thread_local std::vector<Remains>* graveyard = nullptr;
 
-LeafState& leaf_of(const Tensor& t, const char* what) {
-  check(t.defined() && t.impl()->node && t.impl()->node->leaf, what, "wants a leaf: call require_grad() on it first");
-  return *t.impl()->node->leaf;
-}
+class Running {
+ public:
+  explicit Running(const char* op) : before_(std::exchange(running_op, op)) {}
+  ~Running() { running_op = before_; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  const char* before_;
+};
 
 Tensor accumulated(Tensor held, Tensor more) {
   if (!sole(held) && sole(more)) std::swap(held, more);
@@ -65,6 +72,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void collect(std::span<const Tensor> roots);
   void visit(const std::shared_ptr<Node>& node);
+  void claim(LeafState& leaf);
   void process(int at);
   void run_half(int at, const BackwardFn& half, const Tensor& dy, bool last);
   void compute_half(int at, const BackwardFn& half, const Tensor& dy);
@@ -77,10 +85,11 @@ class Session : public std::enable_shared_from_this<Session> {
 
   Deferred* deferred_;
   bool hooks_;
-  std::vector<Entry> entries_;  // by falling sequence
-  std::vector<int> edges_;      // entry index; ~index once given a gradient; none when settled or not wanted
-  std::vector<int> ready_;      // nodes that a deferred half has completed
-  bool walked_ = false;         // the main walk is over
+  std::vector<Entry> entries_;       // by falling sequence
+  std::vector<int> edges_;           // entry index; ~index once given a gradient; none when settled or not wanted
+  std::vector<int> ready_;           // nodes that a deferred half has completed
+  bool walked_ = false;              // the main walk is over
+  std::vector<LeafState*> claimed_;  // by this walk, of this thread; entries_ keep them alive
 };
 
 class Session::Half final : public Gradients {
@@ -137,7 +146,16 @@ void Session::collect(std::span<const Tensor> roots) {
     }
   }
 }
+/// Two threads that walk over the same leaves would write the same gradients and slots.
+void Session::claim(LeafState& leaf) {
+  const auto me = reinterpret_cast<std::uintptr_t>(&running_op);  // one per thread
+  std::uintptr_t before = 0;
+  if (leaf.walker.compare_exchange_strong(before, me)) return claimed_.push_back(&leaf);
+  check(before == me, "backward",
+        "another thread's backward over the same weights is under way: give each thread a model of its own");
+}
 void Session::visit(const std::shared_ptr<Node>& node) {
+  if (node->leaf) claim(*node->leaf);
   if (node->slot >= 0) return;
   check(!node->freed, "backward", "the graph through '{}' was freed by an earlier backward: run the forward again",
         node->op);
@@ -146,6 +164,12 @@ void Session::visit(const std::shared_ptr<Node>& node) {
 }
 
 void Session::run(std::span<const Tensor> roots, std::span<const Tensor> seeds) {
+  struct Release {
+    std::vector<LeafState*>& claimed;
+    ~Release() {
+      for (LeafState* leaf : std::exchange(claimed, {})) leaf->walker = 0;
+    }
+  } release{claimed_};
   collect(roots);
   for (std::size_t r = 0; r < roots.size(); ++r) {
     const auto& node = roots[r].impl()->node;
@@ -194,7 +218,9 @@ void Session::run_half(int at, const BackwardFn& half, const Tensor& dy, bool la
 }
 void Session::compute_half(int at, const BackwardFn& half, const Tensor& dy) {
   if (!half) return;
-  const NamedRange range(entries_[static_cast<std::size_t>(at)].node->place);
+  const Node& node = *entries_[static_cast<std::size_t>(at)].node;
+  const NamedRange range(node.place);
+  const Running running(node.op);
   Half gradients(*this, at);
   half(dy, gradients);
 }
@@ -271,7 +297,7 @@ void Session::contribute(int at, Tensor gradient) {
   else if (leaf.written)
     add_into(leaf.grad, gradient);
   else
-    leaf.grad.copy_from(gradient);
+    copy_unnoted(leaf.grad, gradient);
   leaf.written = true;
 }
 
@@ -292,6 +318,8 @@ Node::~Node() {
   }
   graveyard = nullptr;
 }
+
+const char* op_in_backward() { return running_op; }
 
 bool sole(const Tensor& t) { return t && t.impl().use_count() == 1 && t.impl()->block.use_count() == 1; }
 
@@ -374,25 +402,6 @@ void Deferred::run() {
   }
 }
 
-std::uint64_t add_grad_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook) {
-  LeafState& state = leaf_of(leaf, "add_grad_hook");
-  state.hooks.emplace_back(state.next_id, std::move(hook));
-  return state.next_id++;
-}
-void remove_grad_hook(const Tensor& leaf, std::uint64_t id) {
-  std::erase_if(leaf_of(leaf, "remove_grad_hook").hooks, [id](const auto& hook) { return hook.first == id; });
-}
-void set_grad_block(const Tensor& leaf, const Tensor& grad) {
-  LeafState& state = leaf_of(leaf, "set_grad_block");
-  check(grad.shape() == leaf.shape() && grad.dtype() == leaf.dtype() && grad.device() == leaf.device(),
-        "set_grad_block", "the leaf is {} {} on {}, the block {} {} on {}", leaf.dtype(), leaf.shape(), leaf.device(),
-        grad.dtype(), grad.shape(), grad.device());
-  if (state.written) grad.copy_from(state.grad);
-  state.grad = grad.detach();
-}
-bool has_grad(const Tensor& leaf) { return leaf_of(leaf, "has_grad").written; }
-void set_has_grad(const Tensor& leaf, bool written) { leaf_of(leaf, "set_has_grad").written = written; }
-
 bool taping(std::span<const Tensor> tensors) {
   return !mode.grad_off && mode.trace == nullptr &&
          std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t && t.impl()->node; });
@@ -403,26 +412,6 @@ Recording::~Recording() { mode.grad_off = before_; }
 
 Trace::Trace() : before_(std::exchange(mode.trace, this)) {}
 Trace::~Trace() { mode.trace = before_; }
-
-Tensor& Tensor::require_grad(bool on) {
-  check(defined(), "require_grad", "the tensor is undefined");
-  std::shared_ptr<Node>& node = impl_->node;
-  check(!node || node->leaf, "require_grad", "the tensor is the result of '{}': only a leaf keeps its gradient",
-        node ? node->op : "");
-  if (!on) node = nullptr;
-  if (!on || node) return *this;
-  check(is_float(dtype()), "require_grad", "wants a floating type (f32, f64, bf16), got {}", dtype());
-  node = std::make_shared<Node>();
-  node->shape = shape();
-  node->dtype = dtype();
-  node->device = device();
-  node->leaf = std::make_unique<LeafState>();
-  node->leaf->tensor = impl_;
-  return *this;
-}
-bool Tensor::requires_grad() const { return impl_ && impl_->node; }
-Tensor Tensor::grad() const { return leaf_of(*this, "grad").grad; }
-void Tensor::clear_grad() const { leaf_of(*this, "clear_grad").written = false; }
 
 void Tensor::backward() const {
   check(defined() && numel() == 1, "backward", "without a seed it starts from one number, the tensor is {}",

@@ -2,6 +2,7 @@
 // the weights. They are separate because pipeline schedules run the second half later (zero-bubble, arXiv 2401.10241).
 #pragma once
 #include <any>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "framework/ledger.h"
+#include "framework/writes.h"
 
 namespace trireme {
 
@@ -24,7 +26,13 @@ struct Block {
   Device device;
   MemoryUse use = MemoryUse::activations;
   std::shared_ptr<Ledger> ledger;  // charged with the bytes; null: nobody counts
+  Writes writes;
 };
+
+/// Tells backward that t's elements were overwritten in place, by other means than copy_from.
+void note_write(const Tensor& t);
+/// copy_from that backward is not told of: the values of a weight come back to it, say. Same type or not, any devices.
+void copy_unnoted(const Tensor& to, const Tensor& from);
 
 /// y += x, not recorded.
 void add_into(const Tensor& y, const Tensor& x);
@@ -67,8 +75,11 @@ struct Backward {
 /// What a leaf keeps: its gradient and who wants to hear of it.
 struct LeafState {
   std::weak_ptr<Tensor::Impl> tensor;
-  Tensor grad;           // undefined until a backward or set_grad_block gives it a home
-  bool written = false;  // since clear_grad
+  Tensor grad;                             // undefined until a backward or set_grad_block gives it a home
+  bool written = false;                    // since clear_grad
+  bool zeroed = false;                     // since clear_grad: filled with zeros, since no backward came
+  std::weak_ptr<const void> owner;         // alive while a Parameters holds the leaf
+  std::atomic<std::uintptr_t> walker = 0;  // the thread whose backward is under way; 0: none
   std::uint64_t next_id = 1;
   std::vector<std::pair<std::uint64_t, std::function<void(const Tensor&)>>> hooks;
 };
@@ -103,6 +114,30 @@ struct Tensor::Impl {
   std::shared_ptr<const BatchContext> batch;  // of the rows that it was computed from; null: of none
 };
 
+/// What a backward keeps a tensor in: get() throws Error, naming the op, when the tensor has been written to in place
+/// since then.
+class SavedTensor {
+ public:
+  SavedTensor() = default;
+  SavedTensor(const Tensor& t)  // NOLINT: implicit, so that ops capture [x = SavedTensor(x)] and read x
+      : t_(t), writes_(t ? t.impl()->block->writes.count() : 0) {}
+  explicit operator bool() const { return t_.defined(); }
+  const Tensor& get() const {
+    if (t_ && t_.impl()->block->writes.count() > writes_) [[unlikely]]
+      check_unwritten();
+    return t_;
+  }
+  operator const Tensor&() const { return get(); }  // NOLINT: implicit
+  operator View() const { return get().view(); }    // NOLINT: implicit
+  const Shape& shape() const { return t_.shape(); }
+  const Tensor* operator->() const { return &get(); }
+
+ private:
+  void check_unwritten() const;
+  Tensor t_;
+  std::uint64_t writes_ = 0;
+};
+
 /// An op's input as its backward will need it: the tensor itself or, where its maker said how, the way to make it
 /// again, so that its block is free in the meantime.
 class Saved {
@@ -113,10 +148,10 @@ class Saved {
     else
       x_ = x;
   }
-  Tensor get() const { return remake_ ? remake_() : x_; }
+  Tensor get() const { return remake_ ? remake_() : x_.get(); }
 
  private:
-  Tensor x_;
+  SavedTensor x_;
   std::function<Tensor()> remake_;
 };
 
@@ -150,6 +185,8 @@ inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Backw
 }
 /// True when nobody else holds t or its block: it may be overwritten.
 bool sole(const Tensor& t);
+/// The op whose backward this thread is in.
+const char* op_in_backward();
 /// True when an op over these inputs would be recorded (or traced): lets an op skip saving what only backward needs.
 bool recording(std::initializer_list<const Tensor*> inputs);
 /// The end of an op's forward: y takes over its inputs' batch context; true when the op is to be recorded (or traced).
@@ -183,6 +220,11 @@ void set_grad_block(const Tensor& leaf, const Tensor& grad);
 /// True when leaf's gradient holds something (a backward reached it since clear_grad).
 bool has_grad(const Tensor& leaf);
 void set_has_grad(const Tensor& leaf, bool written);
+/// Says that leaf's gradient block holds zeros, since no backward reached it: grad() gives it, has_grad stays false.
+void set_grad_zeroed(const Tensor& leaf);
+/// While owner lives, leaf belongs to a Parameters.
+void set_owner(const Tensor& leaf, const std::shared_ptr<const void>& owner);
+bool owned(const Tensor& t);
 
 /// True when one of the tensors is on the tape and this thread records, for a backward and not for a Trace.
 bool taping(std::span<const Tensor> tensors);

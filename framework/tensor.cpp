@@ -1,6 +1,7 @@
 #include "framework/tensor.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "framework/batch.h"
 #include "framework/launch.h"
@@ -11,6 +12,8 @@
 
 namespace trireme {
 namespace {
+
+constexpr int logical_cpus = 64;
 
 const Tensor::Impl& deref(const std::shared_ptr<Tensor::Impl>& impl, const char* what) {
   check(impl != nullptr, what, "the tensor is undefined");
@@ -29,6 +32,24 @@ Tensor shape_as(const Tensor::Impl& from, const Shape& shape) {
   Tensor y = wrap(from.block, from.offset, shape, from.dtype);
   y.impl()->batch = from.batch;
   return y;
+}
+
+/// Throws Error when a number is none of an integer dtype's.
+void check_element(const char* op, double value, DType dtype) {
+  if (is_float(dtype)) return;
+  dispatch_any(dtype, [&]<class T>(T) {
+    if constexpr (std::is_integral_v<T>) {
+      const auto low = static_cast<double>(std::numeric_limits<T>::min());
+      const double above = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);  // max + 1
+      check((value > low - 1 || value == low) && value < above, op, "{} does not fit in {}", value, dtype);
+    }
+  });
+}
+
+Runtime& runtime_of(Device d) {
+  check(d.index >= 0 && (d.kind != DeviceKind::cpu || d.index < logical_cpus), "device",
+        "there is no {}: logical CPUs are cpu:0 to cpu:{}, GPUs start at cuda:0", d, logical_cpus - 1);
+  return runtime(d.kind);
 }
 
 /// Fills in a -1 and checks the count.
@@ -52,7 +73,7 @@ Shape resolve(const Shape& from, Shape to) {
 
 // Never null, also for no bytes: an empty tensor is defined.
 Block::Block(std::size_t n, Device d)
-    : data(runtime(d.kind).allocate(std::max<std::size_t>(n, 1), d)), bytes(n), device(d) {
+    : data(runtime_of(d).allocate(std::max<std::size_t>(n, 1), d)), bytes(n), device(d) {
   if (const LedgerScope* scope = LedgerScope::current()) {
     use = scope->use(), ledger = scope->ledger();
     ledger->add(use, static_cast<Index>(bytes));
@@ -64,27 +85,27 @@ Block::~Block() {
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
-  for (Index extent : shape) check(extent >= 0, "empty", "{} is not a shape: extents are >= 0", shape);
-  const auto bytes = static_cast<std::size_t>(shape.numel()) * static_cast<std::size_t>(size_of(dtype));
+  const std::size_t bytes = checked_bytes("empty", shape, dtype);
   return wrap(std::make_shared<Block>(bytes, device), 0, shape, dtype);
 }
 Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
+  check_element("full", value, dtype);
   Tensor t = empty(shape, dtype, device);
   launch<kernel::Fill>(t, value);
   return t;
 }
 Tensor Tensor::scalar(double value, DType dtype, Device device) { return full({}, value, dtype, device); }
 Tensor Tensor::of(std::span<const double> values, const Shape& shape, DType dtype) {
+  checked_bytes("of", shape, dtype);
   check(static_cast<Index>(values.size()) == shape.numel(), "of", "{} values for shape {} of {} elements",
         values.size(), shape, shape.numel());
   Tensor t = empty(shape, dtype);
   dispatch_any(dtype, [&]<class T>(T) {
-    std::transform(values.begin(), values.end(), t.data<T>(), [](double v) {
-      if constexpr (is_narrow_type<T>)
-        return T(static_cast<float>(v));
-      else
-        return static_cast<T>(v);
-    });
+    T* to = t.data<T>();
+    for (const double value : values) {
+      if constexpr (std::is_integral_v<T>) check_element("of", value, dtype);
+      *to++ = element<T>(value);
+    }
   });
   return t;
 }
@@ -159,10 +180,10 @@ Tensor Tensor::to(Device target) const {
   if (target == device()) return *this;
   Tensor y = empty(shape(), dtype(), target);
   y.impl_->spread = impl_->spread;
-  y.copy_from(*this);
+  copy_unnoted(y, *this);
   if (!needs_record("to", y, {this})) return y;
   return record("to", std::move(y), {*this},
-                [](const Tensor& dy, Gradients& g) { give(g, 0, [&](const Tensor& dx) { dx.copy_from(dy); }); });
+                [](const Tensor& dy, Gradients& g) { give(g, 0, [&](const Tensor& dx) { copy_unnoted(dx, dy); }); });
 }
 
 Tensor Tensor::detach() const {
@@ -171,7 +192,7 @@ Tensor Tensor::detach() const {
   y.impl_->spread = from.spread;
   return y;
 }
-Tensor Tensor::rows(Index begin, Index end) const {
+Tensor Tensor::view_rows(Index begin, Index end) const {
   const Impl& from = deref(impl_, "rows");
   check(from.shape.rank() > 0, "rows", "a scalar has no rows");
   check(0 <= begin && begin <= end && end <= from.shape[0], "rows", "[{}, {}) of {} rows", begin, end, from.shape[0]);
@@ -182,20 +203,42 @@ Tensor Tensor::rows(Index begin, Index end) const {
   y.impl_->batch = slice_batch(from.batch, from.shape[0], begin, end);
   return y;
 }
+Tensor Tensor::rows(Index begin, Index end) const {
+  Tensor y = view_rows(begin, end);
+  const BatchPtr batch = y.impl_->batch;  // the slice's, or none: not the whole's
+  if (needs_record("rows", y, {this})) {
+    const Shape range{begin, end};
+    y = record("rows", std::move(y), {*this}, range, [begin, end](const Tensor& dy, Gradients& g) {
+      if (!g.wants(0)) return;
+      const Gradients::Target dx = g.into(0);
+      const Tensor mine = dx.tensor.view_rows(begin, end);
+      if (dx.accumulate) return add_into(mine, dy);
+      launch<kernel::Fill>(dx.tensor.view_rows(0, begin), 0.0);
+      launch<kernel::Fill>(dx.tensor.view_rows(end, dx.tensor.dim(0)), 0.0);
+      copy_unnoted(mine, dy);
+    });
+  }
+  y.impl_->batch = batch;
+  return y;
+}
 Tensor Tensor::clone() const {
   Tensor y = like(*this);
   y.impl_->batch = impl_->batch;
-  y.copy_from(*this);
+  copy_unnoted(y, *this);
   return y;
 }
 void Tensor::copy_from(const Tensor& source) const {
-  check(source.shape() == shape(), "copy_from", "the source is {}, the target {}", source.shape(), shape());
-  if (numel() == 0) return;
-  if (source.dtype() != dtype()) {
-    if (source.device() == device()) return launch<kernel::Cast>(*this, source);
-    return copy_from(source.detach().to(dtype()));
-  }
-  copy_block(view(), source.view());
+  const Impl& to = deref(impl_, "copy_from");
+  const Impl& from = deref(source.impl_, "copy_from");
+  check(!to.node || to.node->leaf || !recording({this}), "copy_from",
+        "the tensor is the result of '{}': a write to it would not be recorded; write to a detach() of it",
+        to.node ? to.node->op : "");
+  const bool one_block = to.block == from.block;
+  if (one_block && to.offset == from.offset && to.dtype == from.dtype && to.shape == from.shape) return;
+  const bool overlap = one_block && to.offset < from.offset + static_cast<std::size_t>(source.view().bytes()) &&
+                       from.offset < to.offset + static_cast<std::size_t>(view().bytes());
+  copy_unnoted(*this, overlap ? source.clone() : source);
+  note_write(*this);
 }
 
 }  // namespace trireme

@@ -355,7 +355,7 @@ void Executor::start_average(const Action& a, Slot& s) {
   const LedgerScope packed(MemoryUse::packed);
   if (!s.buffer) s.buffer = Tensor::empty({a.slice.size()}, buffers.at(0).tensor.dtype(), buffers[0].tensor.device());
   each_buffer(a.slice, [&](const Tensor& b, Index begin, Index end) {
-    s.buffer.rows(begin, end).copy_from(b.reshape({b.numel()}));
+    s.buffer.view_rows(begin, end).copy_from(b.reshape({b.numel()}));
   });
   s.works.push_back(s.comm->all_reduce(s.buffer));
   s.pending = true;
@@ -364,8 +364,9 @@ void Executor::start_average(const Action& a, Slot& s) {
 void Executor::finish_average(const Action& a, const Slot& s) {
   const NoGrad off;
   const Tensor mean = scale(s.buffer, 1.0 / s.comm->size());
-  each_buffer(a.slice,
-              [&](const Tensor& b, Index begin, Index end) { b.copy_from(mean.rows(begin, end).reshape(b.shape())); });
+  each_buffer(a.slice, [&](const Tensor& b, Index begin, Index end) {
+    copy_unnoted(b, mean.view_rows(begin, end).reshape(b.shape()));
+  });
 }
 
 }  // namespace trireme

@@ -38,16 +38,18 @@ void give_back(const Flat& flat, const Slice& slice, const Slice& but) {
 Work reduce_shards(Communicator& comm, const Tensor& x) {
   const Index n = x.numel(), each = n / comm.size(), even = each * comm.size();
   Work shares, rest;
-  if (each > 0) shares = comm.reduce_scatter(x.rows(comm.rank() * each, (comm.rank() + 1) * each), x.rows(0, even));
-  if (even < n) rest = comm.all_reduce(x.rows(even, n));
+  if (each > 0)
+    shares = comm.reduce_scatter(x.view_rows(comm.rank() * each, (comm.rank() + 1) * each), x.view_rows(0, even));
+  if (even < n) rest = comm.all_reduce(x.view_rows(even, n));
   return Work(std::make_shared<Both>(std::move(shares), std::move(rest)));
 }
 
 Work gather_shards(Communicator& comm, const Tensor& x) {
   const Index n = x.numel(), each = n / comm.size(), even = each * comm.size();
   Work shares, rest;
-  if (each > 0) shares = comm.all_gather(x.rows(0, even), x.rows(comm.rank() * each, (comm.rank() + 1) * each));
-  if (even < n) rest = comm.broadcast(x.rows(even, n), comm.size() - 1);
+  if (each > 0)
+    shares = comm.all_gather(x.view_rows(0, even), x.view_rows(comm.rank() * each, (comm.rank() + 1) * each));
+  if (even < n) rest = comm.broadcast(x.view_rows(even, n), comm.size() - 1);
   return Work(std::make_shared<Both>(std::move(shares), std::move(rest)));
 }
 

@@ -43,8 +43,8 @@ void StepGraph::load(const Tensor& x, const Tensor& y, const Pass& pass) {
 }
 
 Pass StepGraph::noted_pass(Pass pass) const {
-  pass.step_at = numbers_.rows(0, 1);
-  pass.batch.samples = numbers_.rows(1, numbers_.dim(0));
+  pass.step_at = numbers_.view_rows(0, 1);
+  pass.batch.samples = numbers_.view_rows(1, numbers_.dim(0));
   return pass;
 }
 

@@ -89,11 +89,11 @@ void Tapes::begin(const Tensor& x, const Tensor& y) {
     const Index end = begin + (batch.micros.empty() ? to - from : batch.micros[static_cast<std::size_t>(k)]);
     check(end <= rows, "step", "the loader's micro-batches hold more rows than the {} at hand", rows);
     BatchContext micro = batch;
-    micro.samples = samples.rows(begin, end);
+    micro.samples = samples.view_rows(begin, end);
     micro.labels = y;
     micro.micros.clear();
     micro.calls = {};
-    give(x.rows(begin, end), y.rows(begin, end), std::move(micro));
+    give(x.view_rows(begin, end), y.view_rows(begin, end), std::move(micro));
     passes_.push_back(now);
     passes_.back().batch = *batches_.back();
     passes_.back().moments = &moments_;

@@ -43,7 +43,7 @@ Tensor pick(const Tensor& from, const Pieces& pieces) {
   const Tensor out = Tensor::empty(shape, from.dtype(), from.device());
   Index at = 0;
   for (auto& [begin, end] : pieces) {
-    if (end > begin) out.rows(at, at + end - begin).copy_from(from.rows(begin, end));
+    if (end > begin) out.view_rows(at, at + end - begin).copy_from(from.view_rows(begin, end));
     at += end - begin;
   }
   return out;

@@ -270,12 +270,24 @@ TEST_CASE("what has no ONNX form is refused by name") {
       [](const Parts& p, const Tensor& x) {
         return p[0].second(x.reshape({4, -1}).reshape({-1, 4}));
       },
-      "reshape of [3, 4] to [4, 3]");
+      "reshape of [5, 4] to [4, 5]");
   refused(
       [](const Parts& p, const Tensor& x) {
-        return relu(split(p[0].second(x), {1, 2}, 0)[1]);
+        return relu(split(p[0].second(x), {1, 4}, 0)[1]);
       },
-      "split of the batch");
+      "split along axis 0 of [5, 4]");
+  refused([](const Parts& p, const Tensor& x) { return relu(p[0].second(x).rows(1, 3)); }, "rows along axis 0");
+  // An axis 0 that is not the batch may be cut, be it as long as any usual one.
+  for (Index n : {2, 3, 4}) {
+    const Parts part{{"line", Linear(n, n)}};
+    Module turned = around(part, [n](const Parts& p, const Tensor& x) {
+      const Tensor channels_first = permute(p[0].second(x), {1, 0});
+      const std::vector<Tensor> cut = split(channels_first, {1, n - 1}, 0);
+      return permute(add(cut[1], channels_first.rows(0, 1)), {1, 0});
+    });
+    Parameters whole(turned);
+    CHECK_NOTHROW(export_onnx(turned, whole, {n}, folder / "cut.onnx"));
+  }
   // An op that the output does not need is nobody's business.
   Module model = around(line, [](const Parts& p, const Tensor& x) {
     sum(x);

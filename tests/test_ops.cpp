@@ -73,6 +73,37 @@ TEST_CASE("an input's gradient does not depend on which others want one, nor on 
   }
 }
 
+TEST_CASE("an operand written to before backward: the right gradients, or an Error that says so") {
+  int told = 0, harmless = 0;
+  for (const Case& c : cases()) {
+    const CaseOutcome expected = outcome(c, DType::f64);
+    if (!expected.differentiable) continue;
+    for (std::size_t written = 0; written < c.inputs.size(); ++written) {
+      INFO(c.name << ", input " << written);
+      PassScope scope(a_pass(rows_of(c)));
+      Inputs x = draw(c, DType::f64);
+      for (std::size_t k = 0; k < x.size(); ++k)
+        if (c.inputs[k].grad) x[k].require_grad();
+      const Tensor y = c.op(x);
+      const bool label = !is_float(x[written].dtype());
+      x[written].copy_from(label ? Tensor::zeros(x[written].shape(), x[written].dtype())
+                                 : Tensor::full(x[written].shape(), 0.71875, x[written].dtype()));
+      try {
+        y.backward(seed_for(y));
+      } catch (const Error& e) {
+        CHECK(std::string(e.what()).find("written to in place") != std::string::npos);
+        ++told;
+        continue;
+      }
+      ++harmless;
+      for (std::size_t k = 0; k < x.size(); ++k)
+        if (c.inputs[k].grad) CHECK((has_grad(x[k]) ? x[k].grad().to_vector() : Values{}) == expected.dx[k]);
+    }
+  }
+  CHECK(told > 40);
+  CHECK(harmless > 40);
+}
+
 TEST_CASE("f32 and bf16 agree with f64") {
   for (const Case& c : cases()) {
     INFO(c.name);

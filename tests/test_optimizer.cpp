@@ -4,6 +4,7 @@
 
 #include "framework/init.h"
 #include "framework/layers.h"
+#include "framework/ops.h"
 #include "tests/catch.h"
 #include "tests/oracle.h"
 
@@ -203,4 +204,75 @@ TEST_CASE("recipes that make no sense are refused") {
   CHECK_THROWS_WITH(Optimizer(p.parameters, Adam{.beta2 = 1}), contains("adam: beta2 is 1, expected 0 <= beta2 < 1"));
   CHECK_THROWS_WITH(Optimizer(p.parameters, AdamW{.decay = -1}), contains("adamw: decay is -1"));
   CHECK_THROWS_WITH(Optimizer(p.parameters, Sgd{}, {.clip_norm = -1}), contains("clip_norm is -1"));
+}
+
+TEST_CASE("every number of every recipe is held to its range") {
+  Problem p;
+  constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  const auto refused = [&](const std::string& field, const std::vector<double>& values, const auto& recipe_with) {
+    for (double v : values) {
+      INFO(field << " = " << v);
+      CHECK_THROWS_WITH(Optimizer(p.parameters, recipe_with(v)),
+                        contains(": " + field + " is ") && contains("expected"));
+    }
+  };
+  const std::vector<double> no_share{-0.1, 1, 2, inf, nan}, negative{-1, -inf, inf, nan},
+      not_positive{0, -1e-8, inf, nan};
+  refused("momentum", no_share, [](double v) { return Sgd{.momentum = v}; });
+  refused("momentum", no_share, [](double v) { return Lars{.momentum = v}; });
+  refused("dampening", {-0.1, 1.1, nan, inf}, [](double v) { return Sgd{.dampening = v}; });
+  refused("rho", no_share, [](double v) { return Adadelta{.rho = v}; });
+  refused("beta1", no_share, [](double v) { return Adam{.beta1 = v}; });
+  refused("beta2", no_share, [](double v) { return AdamW{.beta2 = v}; });
+  refused("eps", not_positive, [](double v) { return Adagrad{.eps = v}; });
+  refused("eps", not_positive, [](double v) { return Adadelta{.eps = v}; });
+  refused("eps", not_positive, [](double v) { return Adam{.eps = v}; });
+  refused("eps", not_positive, [](double v) { return AdamW{.eps = v}; });
+  refused("eps", not_positive, [](double v) { return Lars{.eps = v}; });
+  refused("trust", not_positive, [](double v) { return Lars{.trust = v}; });
+  refused("initial", negative, [](double v) { return Adagrad{.initial = v}; });
+  const auto every = [&](const std::string& field, const auto& set) {
+    for (Recipe recipe :
+         {Recipe(Sgd{}), Recipe(Adagrad{}), Recipe(Adadelta{}), Recipe(Adam{}), Recipe(AdamW{}), Recipe(Lars{})})
+      refused(field, negative, [&](double v) {
+        std::visit([&](auto& r) { set(r, v); }, recipe);
+        return recipe;
+      });
+  };
+  every("decay", [](auto& r, double v) { r.decay = v; });
+  every("lr", [](auto& r, double v) { r.lr = v; });
+}
+
+TEST_CASE("a schedule that returns nonsense is refused at its step, before anything changes") {
+  for (double bad : {-0.1, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    Problem p;
+    Optimizer optimizer(
+        p.parameters,
+        Sgd{.lr = std::function<double(std::int64_t)>([=](std::int64_t step) { return step == 2 ? bad : 0.1; })});
+    p.train(optimizer, 2);
+    const auto before = p.weights();
+    p.backward();
+    CHECK_THROWS_WITH(optimizer.step(), contains("sgd: lr is ") && contains(" at step 2"));
+    CHECK(p.weights() == before);
+  }
+}
+
+TEST_CASE("norms and updates divide by the loss scale") {
+  for (const Case& c : cases()) {
+    OptimizerOptions options = c.options;
+    options.clip_norm = 0.2;  // far below the norm: it always clips
+    Problem one, scaled;
+    Optimizer plain(one.parameters, c.recipe, options), other(scaled.parameters, c.recipe, options);
+    other.set_loss_scale(1024);
+    for (int i = 0; i < 5; ++i) {
+      one.backward();
+      scale(mse_loss(scaled.model(scaled.x), scaled.y), 1024).backward();
+      CHECK(plain.grad_norm() > 0.2);
+      CHECK(other.grad_norm() == plain.grad_norm());  // 1024 is a power of two
+      CHECK(other.clip_scale() == plain.clip_scale());
+      plain.step(), other.step();
+    }
+    INFO(c.name);
+    CHECK(scaled.weights() == one.weights());
+  }
 }

@@ -222,15 +222,62 @@ TEST_CASE("every truncation and every flipped bit of a header is refused or harm
 
 TEST_CASE("types that cannot be held are an error only when that tensor is loaded") {
   test::Temporary folder;
-  test::spill(folder / "mask", file_of("{\"mask\":{\"dtype\":\"BOOL\",\"shape\":[4],\"data_offsets\":[0,4]},"
+  test::spill(folder / "mask", file_of("{\"mask\":{\"dtype\":\"F8_E5M2\",\"shape\":[4],\"data_offsets\":[0,4]},"
                                        "\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]},"
                                        "\"x\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1],\"data_offsets\":[8,9]}}",
                                        9));
   SafetensorsReader reader(folder / "mask");
   CHECK(reader.load(reader.header().entries[1]).item() == 0);
-  CHECK_THROWS_WITH(reader.load(reader.header().entries[0]), contains("tensor \"mask\" has type BOOL"));
+  CHECK_THROWS_WITH(reader.load(reader.header().entries[0]), contains("tensor \"mask\" has type F8_E5M2"));
   CHECK_THROWS_WITH(reader.load(reader.header().entries[2]), contains("\"x\" has 7 axes"));
   CHECK_THROWS_WITH(read_safetensors(folder / "mask"), contains("mask"));
+}
+
+TEST_CASE("types that tensors do not have are loaded as the next wider one") {
+  test::Temporary folder;
+  struct Row {
+    std::string type;
+    std::string bytes;
+    DType loaded;
+    std::vector<double> values;
+  };
+  const std::vector<Row> rows{
+      {"BOOL", std::string("\0\1", 2), DType::u8, {0, 1}},
+      {"I8", "\x80\x7f", DType::i32, {-128, 127}},
+      {"I16", std::string("\0\x80\xff\x7f", 4), DType::i32, {-32768, 32767}},
+      {"U16", std::string("\0\0\xff\xff", 4), DType::i32, {0, 65535}},
+      {"F16", std::string("\0\x3c\0\xc0", 4), DType::f32, {1, -2}},
+      {"U32", std::string("\1\0\0\0", 4) + "\xff\xff\xff\xff", DType::i64, {1, 4294967295.}},
+      {"U64", std::string("\1\0\0\0\0\0\0\0", 8) + std::string("\0\0\0\0\0\0\0\x40", 8), DType::i64, {1, 0x1p62}}};
+  for (const Row& row : rows) {
+    INFO(row.type);
+    const auto entry = [&](const std::string& bytes) {
+      return file_of("{\"t\":{\"dtype\":\"" + row.type + "\",\"shape\":[2],\"data_offsets\":[0," +
+                         std::to_string(bytes.size()) + "]}}",
+                     0) +
+             bytes;
+    };
+    test::spill(folder / "t", entry(row.bytes));
+    const Tensor t = read_safetensors(folder / "t").at("t");
+    CHECK(t.dtype() == row.loaded);
+    CHECK(t.to_vector() == row.values);
+    if (row.type != "U64") continue;
+    test::spill(folder / "t", entry(std::string(15, '\0') + '\x80'));
+    CHECK_THROWS_WITH(read_safetensors(folder / "t"), contains("\"t\" of type U64 holds a number of 2^63"));
+  }
+}
+
+TEST_CASE("f16 is written as F16, and comes back as f32 with the same numbers") {
+  test::Temporary folder;
+  const std::vector<double> values{0, -1.5, 65504, 0x1p-24, std::numeric_limits<double>::infinity()};
+  write_safetensors(folder / "h", {{"h", Tensor::of(values, {5}, DType::f16)}, {"b", Tensor::zeros({2}, DType::bf16)}});
+  SafetensorsReader reader(folder / "h");
+  REQUIRE(reader.header().entries.size() == 2);
+  CHECK(reader.header().entries[0].dtype == "BF16");  // the reference's order
+  CHECK(reader.header().entries[1].dtype == "F16");
+  const Tensor h = reader.load(reader.header().entries[1]);
+  CHECK(h.dtype() == DType::f32);
+  CHECK(h.to_vector() == values);
 }
 
 TEST_CASE("what cannot be written is refused and leaves the old file") {

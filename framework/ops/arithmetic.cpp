@@ -53,16 +53,17 @@ template <class F, class Share>
 Tensor pick(const Tensor& a, const Tensor& b) {
   Tensor y = zip<F>(a, b);
   if (!needs_record(F::name, y, {&a, &b})) return y;
-  return record(F::name, std::move(y), {a, b}, [a, b](const Tensor& dy, Gradients& g) {
-    const auto by = [&](int i, const Tensor& x, const Tensor& other) {
-      give_summed(g, i, x.shape(), dy, [&](const Tensor& dx) {
-        launch<kernel::Zip<Share>>(dx, x, other);
-        launch<kernel::Zip<pointwise::Mul>>(dx, dx, dy);
-      });
-    };
-    by(0, a, b);
-    by(1, b, a);
-  });
+  return record(F::name, std::move(y), {a, b},
+                [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
+                  const auto by = [&](int i, const Tensor& x, const Tensor& other) {
+                    give_summed(g, i, x.shape(), dy, [&](const Tensor& dx) {
+                      launch<kernel::Zip<Share>>(dx, x, other);
+                      launch<kernel::Zip<pointwise::Mul>>(dx, dx, dy);
+                    });
+                  };
+                  by(0, a, b);
+                  by(1, b, a);
+                });
 }
 
 }  // namespace
@@ -89,7 +90,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
   if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, mul);
   Tensor y = zip<pointwise::Mul>(a, b);
   if (!needs_record("mul", y, {&a, &b})) return y;
-  return record("mul", std::move(y), {a, b}, [a, b](const Tensor& dy, Gradients& g) {
+  return record("mul", std::move(y), {a, b}, [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
     give_summed(g, 0, a.shape(), dy, [&](const Tensor& da) { launch<kernel::Zip<pointwise::Mul>>(da, dy, b); });
     give_summed(g, 1, b.shape(), dy, [&](const Tensor& db) { launch<kernel::Zip<pointwise::Mul>>(db, dy, a); });
   });
@@ -99,17 +100,18 @@ Tensor div(const Tensor& a, const Tensor& b) {
   Tensor y = zip<pointwise::Div>(a, b);
   if (!needs_record("div", y, {&a, &b})) return y;
   const Tensor kept = y.detach();
-  return record("div", std::move(y), {a, b}, [sa = a.shape(), b, y = kept](const Tensor& dy, Gradients& g) {
-    if (!g.wants(0) && !g.wants(1)) return;
-    Tensor da = zipped<pointwise::Div>(dy, b);
-    // d(a/b)/db = -y/b
-    give_summed(g, 1, b.shape(), dy, [&](const Tensor& db) {
-      launch<kernel::Zip<pointwise::Mul>>(db, da, y);
-      launch<kernel::Axpby>(db, db, -1.0, 0.0);
-    });
-    if (sa == dy.shape()) return g.put(0, std::move(da));
-    pass_on(g, 0, sa, da);
-  });
+  return record("div", std::move(y), {a, b},
+                [sa = a.shape(), b = SavedTensor(b), y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
+                  if (!g.wants(0) && !g.wants(1)) return;
+                  Tensor da = zipped<pointwise::Div>(dy, b);
+                  // d(a/b)/db = -y/b
+                  give_summed(g, 1, b.shape(), dy, [&](const Tensor& db) {
+                    launch<kernel::Zip<pointwise::Mul>>(db, da, y);
+                    launch<kernel::Axpby>(db, db, -1.0, 0.0);
+                  });
+                  if (sa == dy.shape()) return g.put(0, std::move(da));
+                  pass_on(g, 0, sa, da);
+                });
 }
 Tensor maximum(const Tensor& a, const Tensor& b) {
   if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, maximum);

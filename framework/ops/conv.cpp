@@ -10,7 +10,9 @@ Shape conv_shape(const Shape& x, const Shape& w, const ConvOptions& o) {
         "input {} and filter {}: expected [N, spatial..., I] and [O, spatial..., I/groups] with 1 to 3 spatial axes", x,
         w);
   check(o.groups >= 1 && w[0] % o.groups == 0, "conv", "{} filters do not divide into {} groups", w[0], o.groups);
-  check(x[-1] == w[-1] * o.groups, "conv", "input has {} channels, the filter expects {}", x[-1], w[-1] * o.groups);
+  check(
+      x[-1] == w[-1] * o.groups, "conv", "input has {} channels, the filter expects {}{}", x[-1], w[-1] * o.groups,
+      x[1] == w[-1] * o.groups ? ": channels are the last axis here ([N, H, W, C]), not the second; permute() it" : "");
   Shape y{x[0]};
   for (int axis = 1; axis < x.rank() - 1; ++axis) {
     const auto s = static_cast<std::size_t>(axis - 1);
@@ -56,7 +58,7 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
   }
   if (!needs_record("conv", y, {&x, &leaf_w, &leaf_bias})) return y;
 
-  Backward halves{[w = w, o](const Tensor& dy, Gradients& g) {
+  Backward halves{[w = SavedTensor(w), o](const Tensor& dy, Gradients& g) {
                     if (!g.wants(0)) return;
                     const Gradients::Target dx = g.into(0);
                     launch<kernel::ConvBackwardInput>(dx.tensor, dy, w, o, dx.accumulate);

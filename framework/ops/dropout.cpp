@@ -34,9 +34,10 @@ Tensor ops::dropout_rows(const Tensor& x, const Tensor& sample, const Tensor& fi
   Tensor y = Tensor::like(x);
   launch<kernel::Dropout>(y, x, sample, first, p, key);
   if (!needs_record("dropout", y, {&x})) return y;
-  return record("dropout", std::move(y), {x}, [sample, first, p, key](const Tensor& dy, Gradients& g) {
-    give(g, 0, [&](const Tensor& dx) { launch<kernel::Dropout>(dx, dy, sample, first, p, key); });
-  });
+  return record("dropout", std::move(y), {x},
+                [sample = SavedTensor(sample), first = SavedTensor(first), p, key](const Tensor& dy, Gradients& g) {
+                  give(g, 0, [&](const Tensor& dx) { launch<kernel::Dropout>(dx, dy, sample, first, p, key); });
+                });
 }
 
 Tensor dropout(const Tensor& x, double p, std::uint64_t layer) {

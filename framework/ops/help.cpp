@@ -30,7 +30,7 @@ void sum_to(const Tensor& to, const Tensor& from) {
 
 Tensor record_relu(Tensor y, const Tensor& before) {
   if (!needs_record("relu", y, {&before})) return y;
-  return record("relu", y, {before}, [y = y.detach()](const Tensor& dy, Gradients& g) {
+  return record("relu", y, {before}, [y = SavedTensor(y.detach())](const Tensor& dy, Gradients& g) {
     using Mask = kernel::MapBackward<pointwise::Relu>;
     if (!sole(dy)) return give(g, 0, [&](const Tensor& dx) { launch<Mask>(dx, dy, View{}, y); });
     launch<Mask>(dy, dy, View{}, y);

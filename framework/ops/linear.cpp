@@ -6,10 +6,11 @@ namespace trireme {
 namespace {
 
 /// Writes the product into input i's gradient, adding in the kernel where it must be added.
-void give_product(Gradients& g, int i, const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
+template <class A, class B>
+void give_product(Gradients& g, int i, const A& a, const B& b, bool transpose_a, bool transpose_b) {
   if (!g.wants(i)) return;
   const Gradients::Target to = g.into(i);
-  if (a.numel() == 0 || b.numel() == 0) {
+  if (a.shape().numel() == 0 || b.shape().numel() == 0) {
     if (!to.accumulate) launch<kernel::Fill>(to.tensor, 0.0);
     return;
   }
@@ -34,17 +35,19 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
   else
     launch<kernel::MatMul>(c, a, b, o);
   if (!needs_record("matmul", c, {&a, &b})) return c;
-  return record("matmul", std::move(c), {a, b}, o, [a, b, ta, tb](const Tensor& dc, Gradients& g) {
-    // c = op(a) op(b): d op(a) = dc op(b)^T, d op(b) = op(a)^T dc, each transposed back where op transposes.
-    if (ta)
-      give_product(g, 0, b, dc, tb, true);
-    else
-      give_product(g, 0, dc, b, false, !tb);
-    if (tb)
-      give_product(g, 1, dc, a, true, ta);
-    else
-      give_product(g, 1, a, dc, !ta, false);
-  });
+  return record("matmul", std::move(c), {a, b}, o,
+                [a = SavedTensor(a), b = SavedTensor(b), ta, tb](const Tensor& dc, Gradients& g) {
+                  // c = op(a) op(b): d op(a) = dc op(b)^T, d op(b) = op(a)^T dc, each transposed back where op
+                  // transposes.
+                  if (ta)
+                    give_product(g, 0, b, dc, tb, true);
+                  else
+                    give_product(g, 0, dc, b, false, !tb);
+                  if (tb)
+                    give_product(g, 1, dc, a, true, ta);
+                  else
+                    give_product(g, 1, a, dc, !ta, false);
+                });
 }
 
 Tensor linear(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, bool relu) {
@@ -63,12 +66,12 @@ Tensor linear(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, 
   launch<kernel::Linear>(ops::shaped(y, out_rows), ops::shaped(x, in_rows), w, bias, relu);
   if (!needs_record("linear", y, {&x, &leaf_w, &leaf_bias})) return y;
 
-  Backward halves{[w = w, in_rows, out_rows](const Tensor& dy, Gradients& g) {
+  Backward halves{[w = SavedTensor(w), in_rows, out_rows](const Tensor& dy, Gradients& g) {
                     give(g, 0, [&](const Tensor& dx) {
                       launch<kernel::LinearBackwardInput>(ops::shaped(dx, in_rows), ops::shaped(dy, out_rows), w);
                     });
                   },
-                  [x, in_rows, out_rows](const Tensor& dy, Gradients& g) {
+                  [x = SavedTensor(x), in_rows, out_rows](const Tensor& dy, Gradients& g) {
                     const View rows = ops::shaped(dy, out_rows);
                     ops::give_weight_and_bias(g, 1, 2, rows, [&](const View& dw, const View& db, bool accumulate) {
                       launch<kernel::LinearBackwardWeight>(dw, db, ops::shaped(x, in_rows), rows, accumulate);

@@ -65,14 +65,15 @@ Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const Cros
   ops::sum_to(loss, each);
   launch<kernel::Axpby>(loss, loss, share, 0.0);
   if (!needs_record(op, loss, {&logits})) return loss;
-  return record(op, std::move(loss), {logits}, [log_p, labels, o, share, rows](const Tensor& dy, Gradients& g) {
-    const Tensor by = Tensor::like(dy);
-    launch<kernel::Axpby>(by, dy, share, 0.0);
-    give(g, 0, [&](const Tensor& dx) {
-      launch<kernel::CrossEntropyBackward>(ops::shaped(dx, rows), ops::shaped(log_p, rows),
-                                           ops::shaped(labels, {rows[0]}), by, o);
-    });
-  });
+  return record(op, std::move(loss), {logits},
+                [log_p, labels = SavedTensor(labels), o, share, rows](const Tensor& dy, Gradients& g) {
+                  const Tensor by = Tensor::like(dy);
+                  launch<kernel::Axpby>(by, dy, share, 0.0);
+                  give(g, 0, [&](const Tensor& dx) {
+                    launch<kernel::CrossEntropyBackward>(ops::shaped(dx, rows), ops::shaped(log_p, rows),
+                                                         ops::shaped(labels, {rows[0]}), by, o);
+                  });
+                });
 }
 
 }  // namespace

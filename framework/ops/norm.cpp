@@ -17,21 +17,21 @@ double combine(const Tensor& mean, const Tensor& m2, Index rows, const Summer& e
   const Index channels = mean.numel();
   const auto n = static_cast<double>(rows);
   const Tensor sums = Tensor::full({channels + 1}, n, DType::f64, mean.device());
-  const Tensor total = sums.rows(0, channels), mine = mean.to(DType::f64), squares = m2.to(DType::f64);
+  const Tensor total = sums.view_rows(0, channels), mine = mean.to(DType::f64), squares = m2.to(DType::f64);
   launch<kernel::Axpby>(total, mine, n, 0.0);
   everybody(sums.view());
-  const double count = sums.rows(channels, channels + 1).item();
+  const double count = sums.view_rows(channels, channels + 1).item();
   if (count == 0) return 0;
 
   const Tensor common = Tensor::like(total), shift = Tensor::like(total), shifted = Tensor::like(total);
   launch<kernel::Axpby>(common, total, 1 / count, 0.0);
   launch<kernel::Zip<pointwise::Sub>>(shift, mine, common);
   launch<kernel::Map<pointwise::Square>>(shift, shift);
-  shifted.copy_from(squares);
+  copy_unnoted(shifted, squares);
   launch<kernel::Axpby>(shifted, shift, n, 1.0);
   everybody(shifted.view());
-  mean.copy_from(common);
-  m2.copy_from(shifted);
+  copy_unnoted(mean, common);
+  copy_unnoted(m2, shifted);
   return count;
 }
 
@@ -47,7 +47,7 @@ Statistics statistics(const Tensor& x, const ChannelMoments& known, const Tensor
   Statistics s{.mean = known.mean ? known.mean : Tensor::empty({channels}, type, x.device()),
                .rstd = Tensor::empty({channels}, type, x.device())};
   if (!is_training(x)) {
-    s.mean.copy_from(running_mean);
+    copy_unnoted(s.mean, running_mean);
     launch<kernel::BatchNormFinish>(s.rstd, View{}, View{}, s.mean, running_var.detach().to(type), 1.0, o.eps, 0.0);
     return s;
   }
@@ -72,9 +72,9 @@ Statistics statistics(const Tensor& x, const ChannelMoments& known, const Tensor
 
 /// What a batch norm's backward keeps.
 struct Kept {
-  Tensor x, gamma;
-  Tensor beta;  // under a fused ReLU: its mask is found again from x
-  Tensor y;     // under a fused ReLU after a residual: its mask is read off the output
+  SavedTensor x, gamma;
+  SavedTensor beta;  // under a fused ReLU: its mask is found again from x
+  SavedTensor y;     // under a fused ReLU after a residual: its mask is read off the output
   Statistics statistics;
   Summer everybody;
 };
@@ -84,7 +84,7 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
   // Where a residual was added dy is masked at once: that is the residual's gradient.
   const bool mine = sole(dy) || k.y;  // dz may be written over
   const Tensor dz = !k.y || sole(dy) ? dy : Tensor::like(dy);
-  const Tensor mask = k.y ? Tensor{} : k.beta;
+  const Tensor mask = k.y ? Tensor{} : k.beta.get();
   Tensor dgamma = Tensor::like(s.mean), dbeta = Tensor::like(s.mean);
   if (dy.numel() > 0) {
     launch<kernel::BatchNormBackwardReduce>(dgamma, dbeta, k.y ? dz : Tensor{}, dy, k.x, s.mean, s.rstd, k.gamma, mask,
@@ -98,9 +98,9 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
   if (s.count > 0 && k.everybody) {
     const Index channels = dgamma.numel();
     const Tensor both = Tensor::empty({2 * channels}, dgamma.dtype(), dgamma.device());
-    sum_dz_xhat = both.rows(0, channels), sum_dz = both.rows(channels, 2 * channels);
-    sum_dz_xhat.copy_from(dgamma);
-    sum_dz.copy_from(dbeta);
+    sum_dz_xhat = both.view_rows(0, channels), sum_dz = both.view_rows(channels, 2 * channels);
+    copy_unnoted(sum_dz_xhat, dgamma);
+    copy_unnoted(sum_dz, dbeta);
     k.everybody(both.view());
   }
   if (g.wants(0)) {
@@ -149,7 +149,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   // One pass over x, which is kept in any case; a residual would have to be kept for it. Weights may be elsewhere by
   // then (a half of backward that runs late, under ZeRO), hence copies.
   if (Node* node = y.impl()->node.get(); node && !residual)
-    node->remake = [x, s, gamma = gamma.detach().clone(), beta = beta.detach().clone(), relu = o.relu] {
+    node->remake = [x = SavedTensor(x), s, gamma = gamma.detach().clone(), beta = beta.detach().clone(),
+                    relu = o.relu] {
       Tensor again = Tensor::like(x);
       launch<kernel::BatchNormApply>(again, x, s.mean, s.rstd, gamma, beta, View{}, relu);
       return again;
@@ -173,13 +174,13 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   launch<kernel::LayerNorm>(y, mean, rstd, x, gamma, beta, eps);
   if (!needs_record(op, y, {&x, &gamma, &beta})) return y;
   return record(op, std::move(y), {x, gamma, beta}, eps,
-                Backward{[x, gamma, mean, rstd](const Tensor& dy, Gradients& g) {
+                Backward{[x = SavedTensor(x), gamma = SavedTensor(gamma), mean, rstd](const Tensor& dy, Gradients& g) {
                            give(g, 0, [&](const Tensor& dx) {
                              launch<kernel::LayerNormBackwardInput>(dx, dy, x, mean, rstd, gamma);
                            });
                          },
-                         [x, mean, rstd](const Tensor& dy, Gradients& g) {
-                           Tensor dgamma = Tensor::empty({x.dim(-1)}, mean.dtype(), x.device()),
+                         [x = SavedTensor(x), mean, rstd](const Tensor& dy, Gradients& g) {
+                           Tensor dgamma = Tensor::empty({x.shape()[-1]}, mean.dtype(), mean.device()),
                                   dbeta = Tensor::like(dgamma);
                            if (dy.numel() > 0) {
                              launch<kernel::LayerNormBackwardWeight>(dgamma, dbeta, dy, x, mean, rstd, false);
@@ -202,7 +203,7 @@ Tensor normalised(const Tensor& x) {
   launch<Forward>(y, x);
   if (!needs_record(Forward::name, y, {&x})) return y;
   const Tensor kept = y.detach();
-  return record(Forward::name, std::move(y), {x}, [y = kept](const Tensor& dy, Gradients& g) {
+  return record(Forward::name, std::move(y), {x}, [y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
     give(g, 0, [&](const Tensor& dx) { launch<Back>(dx, dy, y); });
   });
 }

@@ -169,7 +169,10 @@ Tensor sum(const Tensor& x) {
 }
 Tensor mean(const Tensor& x) {
   check(x.defined() && x.numel() > 0, "mean", "of no elements");
-  return scale(sum(x), 1 / static_cast<double>(x.numel()));
+  const double share = 1 / static_cast<double>(x.numel());
+  // A sum may be beyond the largest f16 where the mean is not.
+  if (x.dtype() == DType::f16) return scale(sum(x.to(DType::f32)), share).to(DType::f16);
+  return scale(sum(x), share);
 }
 
 Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
@@ -186,17 +189,18 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
   if (!needs_record("reduce", y, {&x})) return y;
   if (kind == ReduceKind::max) {
     const Tensor kept = y.detach();
-    return record("reduce", std::move(y), {x}, kind, [x, y = kept](const Tensor& dy, Gradients& g) {
-      // All cells that hold the largest value share alike, as in torch.amax: share is 1/2 there (x ties with y), else
-      // 0.
-      give(g, 0, [&](const Tensor& dx) {
-        launch<kernel::Zip<pointwise::MaximumShare>>(dx, x, y);
-        const Tensor each = Tensor::like(y);
-        ops::sum_to(each, dx);
-        launch<kernel::Zip<pointwise::Div>>(each, dy, each);
-        launch<kernel::Zip<pointwise::Mul>>(dx, dx, each);
-      });
-    });
+    return record("reduce", std::move(y), {x}, kind,
+                  [x = SavedTensor(x), y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
+                    // All cells that hold the largest value share alike, as in torch.amax: share is 1/2 there (x ties
+                    // with y), else 0.
+                    give(g, 0, [&](const Tensor& dx) {
+                      launch<kernel::Zip<pointwise::MaximumShare>>(dx, x, y);
+                      const Tensor each = Tensor::like(y.get());
+                      ops::sum_to(each, dx);
+                      launch<kernel::Zip<pointwise::Div>>(each, dy, each);
+                      launch<kernel::Zip<pointwise::Mul>>(dx, dx, each);
+                    });
+                  });
   }
   const double factor = kind == ReduceKind::mean ? 1 / static_cast<double>(per_cell) : 1;
   return record("reduce", std::move(y), {x}, kind, [factor](const Tensor& dy, Gradients& g) {

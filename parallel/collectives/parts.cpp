@@ -3,7 +3,7 @@
 
 namespace trireme::collectives {
 
-Tensor slice(const Tensor& x, Index begin, Index end) { return x.rows(begin, end); }
+Tensor slice(const Tensor& x, Index begin, Index end) { return x.view_rows(begin, end); }
 
 void send(Communicator& link, const Tensor& x, int to) {
   if (x.numel() > 0) link.send(x, to).wait();

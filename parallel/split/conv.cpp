@@ -153,7 +153,7 @@ Tensor halo_conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_give
   if (!needs_record("conv", y, {&x, &leaf_w, &leaf_bias})) return y;
 
   const auto kept = std::make_shared<const Part>(std::move(part));
-  Backward halves{[kept, w = w](const Tensor& dy, Gradients& g) { kept->backward_input(dy, w, g); },
+  Backward halves{[kept, w = SavedTensor(w)](const Tensor& dy, Gradients& g) { kept->backward_input(dy, w, g); },
                   [kept](const Tensor& dy, Gradients& g) {
                     const View rows = ops::shaped(dy, ops::as_rows(dy.shape()));
                     ops::give_weight_and_bias(g, 1, 2, rows, [&](const View& dw, const View& db, bool accumulate) {

@@ -91,7 +91,7 @@ Tensor Sharding::samples(const Tensor& x) const {
   if (rows_.empty() || layout_[0] != Layout::none || !mine) return ops::sample_ids("dropout", x).to(cpu());
   const Tensor all = Tensor::zeros({rows}, DType::i64);
   const auto me = static_cast<std::size_t>(grid_->index(0));
-  all.rows(rows_[me], rows_[me + 1]).copy_from(mine.detach().to(cpu()));
+  all.view_rows(rows_[me], rows_[me + 1]).copy_from(mine.detach().to(cpu()));
   grid_->sum(all, 1u);
   return all;
 }
@@ -116,9 +116,8 @@ Tensor Sharding::dropout(const Tensor& x, double p, std::uint64_t layer) const {
     sample.data<std::int64_t>()[row] = ids.data<std::int64_t>()[row / per_sample];
     first.data<std::int64_t>()[row] = at * sx->whole().product(last + 1, x.rank());
   }
-  const Tensor y =
-      ops::dropout_rows(plain(x).reshape({rows, run}), sample.to(x.device()), first.to(x.device()), p,
-                        ops::mask_key(x, layer));
+  const Tensor y = ops::dropout_rows(plain(x).reshape({rows, run}), sample.to(x.device()), first.to(x.device()), p,
+                                     ops::mask_key(x, layer));
   return sx->put(y.reshape(x.shape()), sx->whole(), sx->layout_);
 }
 

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <exception>
 
-#include "framework/ledger.h"
+#include "framework/tape.h"
 #include "kernels/backend.h"
 #include "kernels/runtime.h"
 
@@ -47,7 +47,7 @@ struct Delivery final : Work::State {
     if (!target.defined()) return;
     try {
       inner.wait();
-      target.copy_from(host);
+      copy_unnoted(target, host);
     } catch (...) { failure = std::current_exception(); }
     host = target = {};
     if (failure) std::rethrow_exception(failure);
