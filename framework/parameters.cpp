@@ -41,7 +41,7 @@ void refuse_shared_memory(const std::vector<Parameters::Entry>& entries,
   };
   for (const auto& e : entries) add(e.tensor, e.name);
   for (const auto& b : buffers) add(b.tensor, b.name);
-  std::sort(all.begin(), all.end(), [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
+  std::stable_sort(all.begin(), all.end(), [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
   for (std::size_t i = 1; i < all.size(); ++i)
     check(
         all[i].begin >= all[i - 1].end, "parameters",

@@ -76,6 +76,7 @@ std::vector<Case> elementwise() {
       {"neg", {data(s)}, one<neg>, "-x[0]"},
       {"to", {data(s)}, [](In x) { return x[0].to(DType::f64).to(cpu(1)).to(cpu(0)).to(x[0].dtype()); }, "x[0]"},
       {"reshape", {data({3, 4})}, [](In x) { return x[0].reshape({-1, 2}); }, "x[0].reshape(-1, 2)"},
+      {"rows", {weight({5, 3})}, [](In x) { return add(x[0].rows(1, 4), x[0].rows(2, 5)); }, "x[0][1:4] + x[0][2:5]"},
   };
 }
 

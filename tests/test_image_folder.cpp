@@ -85,6 +85,8 @@ TEST_CASE("image folder: what cannot be right is one clear line") {
   fs::remove(folder.path("classes.txt"));
   put(folder, "train/Cat/1.jpg");
   CHECK_THROWS_WITH(open(), contains("two classes with one name: Cat and cat"));
+  fs::create_symlink("loop", folder.path("loop"));  // what the file system refuses is an Error, too
+  CHECK_THROWS_AS(image_folder(folder.path("loop"), "train"), Error);
 }
 
 TEST_CASE("image folder: a listing is remembered, and forgotten when a folder changes") {

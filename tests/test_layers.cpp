@@ -113,10 +113,12 @@ TEST_CASE("nested Sequentials fuse inside and keep their names") {
   Sequential body{Conv2d(1, 2, 3), relu, MaxPool(2), Dropout(0.5)}, model;
   model.add("body", body).add(flatten).add("head", Linear(8, 3)).add(relu);
   CHECK(model.name(1) == "1");
-  Parameters p(model);
-  CHECK(p.entries()[0].name == "body.0.weight");
-  CHECK(p.entries()[3].name == "head.bias");
-  CHECK(body[3].as<Dropout>()->key != 0);
+  {
+    Parameters p(model);
+    CHECK(p.entries()[0].name == "body.0.weight");
+    CHECK(p.entries()[3].name == "head.bias");
+    CHECK(body[3].as<Dropout>()->key != 0);
+  }
   same_when_fused(model, {2, 6, 6, 1}, 3);
 }
 

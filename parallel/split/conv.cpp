@@ -76,13 +76,13 @@ class Part {
   Patch reads(const Box& out) const { return patch(out, mine_, windows_, has_->whole()); }
   /// A patch's inputs: from the halo, and from x unless that has been counted; zeros elsewhere.
   Tensor inputs(const Patch& p, bool with_x) const {
-    const Tensor in = Tensor::zeros(p.extents, x_.dtype(), x_.device());
+    const Tensor in = Tensor::zeros(p.extents, x_.get().dtype(), x_.get().device());
     if (with_x) copy_box(in, p.inputs.at, x_, mine_.at, intersect(p.inputs, mine_));
     for (const auto& [box, values] : halos_) copy_box(in, p.inputs.at, values, box.at, intersect(p.inputs, box));
     return in;
   }
 
-  Tensor x_;
+  SavedTensor x_;
   std::shared_ptr<const Sharding> has_;
   Box mine_, out_;  // x's and y's
   std::vector<Window> windows_;
@@ -97,7 +97,7 @@ class Part {
 Tensor Part::forward(const Tensor& w, const Tensor& bias) {
   Exchange exchange(has_->grid(), halo_.line, route(halo_.have, halo_.want, halo_.line.me), x_, mine_.at,
                     MemoryUse::halos);
-  const Tensor y = Tensor::empty(out_.size, x_.dtype(), x_.device());
+  const Tensor y = Tensor::empty(out_.size, x_.get().dtype(), x_.get().device());
   if (!whole_) launch<kernel::Conv>(y, x_, w, bias, View{}, padded());
   halos_ = exchange.wait();
   for (const Box& edge : edges_) {
