@@ -310,7 +310,7 @@ TEST_CASE("what is not there, and layers that are empty") {
   CHECK(file.find("v") == nullptr);
   CHECK_THROWS_WITH(file.at("v"), contains("there is no tensor \"v\""));
   CHECK_THROWS_WITH(Module()(Tensor::zeros({1})), contains("module: it is empty"));
-  CHECK_THROWS_WITH(Sequential{Module()}(Tensor::zeros({1})), contains("module: it is empty"));
+  CHECK_THROWS_WITH(Sequential{Module()}(Tensor::zeros({1})), contains("layer '0' is empty"));
   const Sequential two{relu, relu};
   CHECK_THROWS_WITH(two[2], contains("layer 2 of 2"));
   CHECK_THROWS_WITH(two.name(7), contains("layer 7 of 2"));

@@ -293,8 +293,7 @@ TEST_CASE("what has no ONNX form is refused by name") {
     sum(x);
     return p[0].second(x);
   });
-  Parameters parameters(model);
-  export_onnx(model, parameters, {4}, folder / "x.onnx");
+  export_onnx(model, Parameters(model), {4}, folder / "x.onnx");
   // A module that only hands on its input.
   Module same = around(line, [](const Parts&, const Tensor& x) { return x; });
   Parameters unused(same);
