@@ -237,7 +237,8 @@ std::string Optimizer::name() const {
 
 double Optimizer::rate() const {
   const double lr = std::visit([&](const auto& r) { return r.lr(steps_); }, recipe_);
-  check(lr >= 0 && std::isfinite(lr), name(), "lr is {} at step {}, expected at least 0, and finite", lr, steps_);
+  if (!(lr >= 0 && std::isfinite(lr)))
+    fail(name(), "lr is {} at step {}, expected at least 0, and finite", lr, steps_);
   return lr;
 }
 
