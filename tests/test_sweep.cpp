@@ -22,7 +22,7 @@ struct Kind {
   std::string (*run)(Dice);
   int cases;  // of a run in continuous integration
 };
-const std::vector<Kind> kinds = {{"ops", sweep_ops, 60}, {"loader", sweep_loader, 40}, {"runs", sweep_runs, 60}};
+const std::vector<Kind> kinds = {{"ops", sweep_ops, 50}, {"loader", sweep_loader, 40}, {"runs", sweep_runs, 50}};
 
 double setting(const char* name, double otherwise) {
   const char* text = std::getenv(name);
