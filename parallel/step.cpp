@@ -137,7 +137,7 @@ struct Step::Impl {
           "one_weird brings the rows of all ranks together, which stages of a pipeline have at different times: leave "
           "one of the two out");
     replicas = split_replicas(mesh, layer_axes(options, strategy.split));
-    compare_plans(options.layer_axes.empty() ? *everyone : *replicas, plan);
+    compare_plans(*replicas, plan);  // where layers are split, others have running statistics of other lengths
     broadcast_state(parameters, *replicas);
     make_communicators();
     executor = std::make_unique<Executor>(plan, role(), chain, loss, optimizer, mesh);
