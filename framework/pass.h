@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "framework/batch.h"
 #include "framework/frozen.h"
 #include "framework/moments.h"
+#include "framework/norm_ranks.h"
 #include "framework/tape.h"
 
 namespace trireme {
@@ -25,11 +27,11 @@ struct Pass {
   BatchContext batch = {};   ///< of tensors that carry none; training = false here holds for all
   bool recomputing = false;  ///< this forward ran before: running statistics stay where they are
   Tensor step_at = {};       ///< i64 [1] on the model's device: read in step's place by kernels when they run; or none
-  /// Sums a small f32/f64 block in place over everybody who shares the global batch (batch norm's global scope, the
-  /// count of labels that are not ignored). Null: nobody else. Framework code knows no ranks; parallel/ fills this.
+  /// Sums a small f32/f64 block in place over everybody who shares the global batch (the count of labels that are not
+  /// ignored). Null: nobody else. Framework code knows no ranks; parallel/ fills this.
   std::function<void(View)> sum = {};
-  /// Same over the batch-norm scope (named micro, local, group, global by the strategy). Null: this micro-batch alone.
-  std::function<void(View)> norm_sum = {};
+  /// Those over whose rows of a micro-batch batch norm takes its statistics. Null: the rows at hand.
+  std::shared_ptr<const NormRanks> norm = {};
   /// Where batch norm leaves the statistics of a micro-batch. Null: it moves its running statistics at once.
   Moments* moments = nullptr;
   /// Where layers keep what they make of weights that do not change (see Inference). Null: nothing is kept.

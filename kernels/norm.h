@@ -20,6 +20,13 @@ struct BatchNormFinish {
   using Fn = void(View rstd, View running_mean, View running_var, View mean, View m2, double count, double eps,
                   double momentum);
 };
+/// mean and m2 [C] of all rows together, and count [1] f64 of them. parts [ranks, 1 + 2 C] f64: each rank's count, mean
+/// and m2, merged in this order (Chan, Golub & LeVeque 1979), so that nothing cancels and all ranks get the same bits.
+/// Without rows: zeros.
+struct BatchNormMerge {
+  static constexpr char name[] = "batch_norm_merge";
+  using Fn = void(View mean, View m2, View count, View parts);
+};
 /// y = (x - mean) * rstd * gamma + beta (+ residual), then ReLU if asked. residual: x's shape, or none.
 struct BatchNormApply {
   static constexpr char name[] = "batch_norm_apply";

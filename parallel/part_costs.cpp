@@ -40,7 +40,7 @@ std::vector<PartCost> measure_costs(const Chain& chain, Parameters& parameters, 
   Pass pass = Pass::current();
   pass.recomputing = true;  // running statistics stay
   pass.batch.samples = {};
-  pass.sum = pass.norm_sum = {};
+  pass.sum = {}, pass.norm = {};
   const PassScope scope(pass);
   const Recording on(true);
   std::vector<PartCost> costs(static_cast<std::size_t>(chain.size()));

@@ -64,7 +64,7 @@ std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss
     add("layers split", fmt::format("image [{}], tensor '{}', columns [{}], rows [{}], whole [{}], one_weird '{}'",
                                     fmt::join(split.image, ", "), split.tensor, fmt::join(split.columns, ", "),
                                     fmt::join(split.rows, ", "), fmt::join(split.whole, ", "), split.one_weird));
-  add("batch norm", fmt::format("scope {} by {}", to_string(strategy.norm_scope), strategy.norm_group));
+  add("batch norm", fmt::format("scope {} by {}", to_string(strategy.scope()), strategy.norm_group));
   add("optimizer", to_string(recipe));
   add("clip_norm", o.optimizer.clip_norm);
   add("decay_biases", o.optimizer.decay_biases);

@@ -14,6 +14,7 @@
 #include "parallel/executor.h"
 #include "parallel/loss_scale.h"
 #include "parallel/non_finite.h"
+#include "parallel/norm_ranks.h"
 #include "parallel/part_costs.h"
 #include "parallel/preflight.h"
 #include "parallel/settings.h"
@@ -27,16 +28,6 @@ namespace {
 /// ReLU may turn NaN into 0, so that weights go bad behind a finite loss; looking at all gradients in every
 /// step would cost too much.
 constexpr std::int64_t gradient_check_period = 64;
-
-/// Of the axes that gradients are summed over, those along which ranks have different rows of the batch: not those that
-/// cut images.
-std::string batch_axis(const std::string& reduced, const SplitOptions& split) {
-  std::string batch;
-  for (const std::string& name : names_in(reduced))
-    if (std::find(split.image.begin(), split.image.end(), name) == split.image.end())
-      batch += (batch.empty() ? "" : "+") + name;
-  return batch;
-}
 
 Strategy chosen(std::optional<Strategy> given, Mesh& mesh) {
   if (given) return *std::move(given);
@@ -129,7 +120,7 @@ struct Step::Impl {
         parameters(model),
         optimizer(parameters, std::move(recipe), o.optimizer),
         plan(make_plan(strategy, chain, parameters, mesh, o)),
-        axis(batch_axis(plan.reduced_axis(), strategy.split)) {
+        axis(batch_axis(plan, strategy.split)) {
     check_mesh(plan, mesh, layer_axes(options, strategy.split));
     if (options.refuse_unsound) check_sound(plan, mesh);
     refuse_shared_across_roles(plan, chain);
@@ -166,10 +157,13 @@ struct Step::Impl {
   /// buckets'.
   void join(Communicator& data) {
     sums = data.split(0, data.rank());
-    if (strategy.norm_scope != NormScope::group) return;
+    if (strategy.scope() == NormScope::global) norm = std::make_shared<CommunicatorNormRanks>(*sums);
+    if (strategy.scope() != NormScope::group) return;
     check(strategy.norm_group > 0 && data.size() % strategy.norm_group == 0, "step",
           "batch norm groups of {} ranks do not divide {} ranks: set norm_group", strategy.norm_group, data.size());
-    if (strategy.norm_group > 1) norm = data.split(data.rank() / strategy.norm_group, data.rank());
+    if (strategy.norm_group == 1) return;
+    group = data.split(data.rank() / strategy.norm_group, data.rank());
+    norm = std::make_shared<CommunicatorNormRanks>(*group);
   }
 
   /// The model, split as the strategy wants it, once all ranks are known to be about to do the same: what follows wants
@@ -211,14 +205,15 @@ struct Step::Impl {
   std::string axis;  // along which ranks have different rows of the batch
   Recorder recorder;
   std::unique_ptr<Executor> executor;
-  std::unique_ptr<Communicator> replicas;    // the ranks of one model
-  std::unique_ptr<Communicator> sums, norm;  // null: nobody to sum with
-  std::unique_ptr<Communicator> stages;      // along the role axis; null: one role
-  std::vector<Action> shared;                // this role's updates that several ranks share
-  bool drops = false;                        // weights of others' shards are not here between their uses
-  std::int64_t gathered = -1;                // step of the last gather
-  bool whole = true;                         // weights of other stages are here
-  std::optional<StepGraph> graph;            // none: not asked for, or of no use
+  std::unique_ptr<Communicator> replicas;     // the ranks of one model
+  std::unique_ptr<Communicator> sums, group;  // null: nobody to sum with
+  std::shared_ptr<const NormRanks> norm;      // whose rows batch norm's statistics cover; null: this rank's
+  std::unique_ptr<Communicator> stages;       // along the role axis; null: one role
+  std::vector<Action> shared;                 // this role's updates that several ranks share
+  bool drops = false;                         // weights of others' shards are not here between their uses
+  std::int64_t gathered = -1;                 // step of the last gather
+  bool whole = true;                          // weights of other stages are here
+  std::optional<StepGraph> graph;             // none: not asked for, or of no use
   bool recording = false, replayed = false;
   LossScale scale{options.loss_scale};
   Tensor global_loss;
@@ -278,8 +273,7 @@ Pass Step::Impl::make_pass(const Tensor& x, const Tensor& y) {
         batch.global_batch, rows);
   if (!sums) return pass;
   pass.sum = [comm = sums.get()](View v) { sum_in_place(*comm, v); };
-  if (strategy.norm_scope == NormScope::global) pass.norm_sum = pass.sum;
-  if (norm) pass.norm_sum = [comm = norm.get()](View v) { sum_in_place(*comm, v); };
+  pass.norm = norm;
   return pass;
 }
 
@@ -433,6 +427,13 @@ BatchShard Step::shard() const {
   return {impl_->mesh.index(impl_->axis), impl_->mesh.size(impl_->axis), impl_->plan.micros};
 }
 void Step::gather() { impl_->gather(); }
+std::string Step::batch_norm() const {
+  const bool any = !impl_->parameters.buffers().empty();
+  return any ? impl_->strategy.batch_norm(impl_->mesh.size(impl_->axis), impl_->plan.micros) : "";
+}
+Claim Step::claim() const {
+  return impl_->strategy.claim(!impl_->parameters.buffers().empty() && impl_->mesh.size(impl_->axis) > 1);
+}
 bool Step::divided() const {
   const auto& entries = impl_->parameters.entries();
   return std::any_of(entries.begin(), entries.end(), [](const Parameters::Entry& e) { return is_part(e.tensor); });

@@ -69,12 +69,12 @@ class Step {
   Step(const Step&) = delete;
 
   /// x, y: this rank's rows of the global batch (none is allowed), as shard() deals them: ranks that differ in their
-  /// pipeline stage or along layer_axes get the same rows (the first stage reads x, the last y). The BatchContext that x
-  /// carries (else y's, else the enclosing Pass's) names their ids, the global batch and the share of it that they are.
-  /// Where it names no share, the rows of all ranks together must be the batch, numbered by rank where they have no ids;
-  /// that costs a message. Throws Error for rows that cannot be this rank's share. Micro-batches are those that the
-  /// loader cut, else even ones. Returns the loss of the global batch, a scalar, on every rank; reading it synchronises. A collective
-  /// call.
+  /// pipeline stage or along layer_axes get the same rows (the first stage reads x, the last y). The BatchContext that
+  /// x carries (else y's, else the enclosing Pass's) names their ids, the global batch and the share of it that they
+  /// are. Where it names no share, the rows of all ranks together must be the batch, numbered by rank where they have
+  /// no ids; that costs a message. Throws Error for rows that cannot be this rank's share. Micro-batches are those that
+  /// the loader cut, else even ones. Returns the loss of the global batch, a scalar, on every rank; reading it
+  /// synchronises. A collective call.
   Tensor operator()(const Tensor& x, const Tensor& y);
   /// What loss scaling has come to (1: it is off); for checkpoints.
   double loss_scale() const;
@@ -96,6 +96,12 @@ class Step {
   Timeline timeline();
   /// What each rank held at most in that step. A collective call.
   std::vector<RankMemory> memory();
+
+  /// Over which rows batch norms take their statistics, in words: "global", "local: each rank's rows", "each
+  /// micro-batch over all ranks". Empty: the model has none.
+  std::string batch_norm() const;
+  /// What the strategy claims of this model.
+  Claim claim() const;
 
   /// Whether ranks hold different parts of weights (strategies tensor, one_weird): then all of them must evaluate
   /// model() on the rows of shard(), save and load together, each reading the file.

@@ -2,15 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
 #include "framework/suggest.h"
+#include "parallel/strategies/rebuild.h"
 
 namespace trireme {
 namespace {
 
-constexpr std::array scopes = {"micro", "local", "group", "global"};
+constexpr std::array scopes = {"local", "group", "global"};
 
 std::string trim(const std::string& text) {
   auto begin = text.find_first_not_of(" \t"), end = text.find_last_not_of(" \t");
@@ -138,16 +140,25 @@ Strategy parse_one(const std::string& text) {
 
 }  // namespace
 
+std::string batch_axis(const Plan& plan, const SplitOptions& split) {
+  std::string batch;
+  for (const std::string& name : names_in(plan.reduced_axis()))
+    if (std::find(split.image.begin(), split.image.end(), name) == split.image.end())
+      batch += (batch.empty() ? "" : "+") + name;
+  return batch;
+}
+
 Plan Strategy::operator()(Plan plan) const {
   for (auto& step : steps_) {
     plan = step.rewrite(std::move(plan));
     plan.strategies.push_back(step.name);
   }
+  if (scope() != NormScope::global) average_buffers(plan, batch_axis(plan, split));
   return plan;
 }
 
-Claim Strategy::claim() const {
-  Claim weakest = Claim::exact;
+Claim Strategy::claim(bool batch_norms) const {
+  Claim weakest = batch_norms && scope() != NormScope::global ? Claim::statistical : Claim::exact;
   for (auto& step : steps_) weakest = std::max(weakest, step.claim);
   return weakest;
 }
@@ -165,17 +176,28 @@ std::string Strategy::text() const {
   return text.empty() ? "serial" : text;
 }
 
+std::string Strategy::batch_norm(int ranks, int micros) const {
+  const std::string one = micros > 1 ? "each micro-batch" : "";
+  if (ranks == 1) return one.empty() ? "global" : one;
+  if (scope() == NormScope::global) return one.empty() ? "global" : one + " over all ranks";
+  const std::string whose = scope() == NormScope::local || norm_group == 1
+                                ? "local: each rank's rows"
+                                : fmt::format("group: the rows of every {} ranks", norm_group);
+  return whose + (one.empty() ? "" : " of " + one);
+}
+
 std::string to_string(NormScope scope) { return scopes[static_cast<std::size_t>(scope)]; }
 std::string to_string(const DataParallelOptions& o) {
   return fmt::format("axis={}, first_bucket={}, bucket={}, overlap={}, norm_scope={}, norm_group={}", o.axis,
-                     o.first_bucket, o.bucket, o.overlap, to_string(o.norm_scope), o.norm_group);
+                     o.first_bucket, o.bucket, o.overlap, to_string(o.norm_scope.value_or(NormScope::global)),
+                     o.norm_group);
 }
 
 Strategy operator|(Strategy a, const Strategy& b) {
   a.steps_.insert(a.steps_.end(), b.steps_.begin(), b.steps_.end());
   a.wants_costs = a.wants_costs || b.wants_costs;
   a.split.add(b.split);
-  if (b.norm_scope != NormScope::local) a.norm_scope = b.norm_scope, a.norm_group = b.norm_group;
+  if (b.norm_scope) a.norm_scope = b.norm_scope, a.norm_group = b.norm_group;
   return a;
 }
 
@@ -221,7 +243,7 @@ void Knobs::take(const std::string& name, std::string& value) {
   if (const std::string* text = find(name)) value = *text;
 }
 
-void Knobs::take(const std::string& name, NormScope& value) {
+void Knobs::take(const std::string& name, std::optional<NormScope>& value) {
   const std::string* text = find(name);
   if (!text) return;
   auto at = std::find(scopes.begin(), scopes.end(), *text);

@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,13 +15,13 @@ namespace trireme {
 /// Relation to the serial run, tested per strategy: exact; delayed by d steps; exact in the limit of a knob;
 /// statistical.
 enum class Claim : std::uint8_t { exact, delayed, limit, statistical };
-/// Whose rows batch norm's statistics cover, of one micro-batch: this rank's (micro says the same as local, since no
-/// statistics reach over micro-batches), those of a group of ranks, or all. Only global equals the serial run. Under
-/// the others each rank's running statistics differ after a forward, so data_parallel averages them over the ranks in
-/// every step: all ranks evaluate and save the same model (the variance between ranks is left out).
-enum class NormScope : std::uint8_t { micro, local, group, global };
+/// Whose rows of a micro-batch batch norm's statistics cover: this rank's, those of a group of ranks, or all. Only
+/// global, the default, equals the serial run (in the same micro-batches). Under the others each rank's running
+/// statistics differ after a forward, so they are averaged over the ranks in every step: all ranks evaluate and save
+/// the same model (the variance between ranks is left out).
+enum class NormScope : std::uint8_t { local, group, global };
 
-std::string to_string(NormScope);  ///< "micro", "local", "group", "global"
+std::string to_string(NormScope);  ///< "local", "group", "global"
 
 class Strategy {
  public:
@@ -29,10 +30,14 @@ class Strategy {
   Strategy(std::string name, Claim claim, std::function<Plan(Plan)> rewrite, std::string options = {})
       : steps_{{std::move(name), claim, std::move(rewrite), std::move(options)}} {}
   Plan operator()(Plan plan) const;
-  Claim claim() const;       ///< the weakest of the parts'
+  /// The weakest of the parts'; of a model with batch norms under another scope than global, statistical.
+  Claim claim(bool batch_norms = true) const;
   std::string name() const;  ///< "pipeline | data_parallel"
   std::string text() const;  ///< the same with all options: "pipeline(micro=4, schedule=1f1b, ...) | ..."
-  NormScope norm_scope = NormScope::local;
+  /// The rows of batch norm's statistics in words, where so many ranks share the batch: see Step::batch_norm.
+  std::string batch_norm(int ranks, int micros) const;
+  std::optional<NormScope> norm_scope;  ///< none: nobody has named one, so global
+  NormScope scope() const { return norm_scope.value_or(NormScope::global); }
   int norm_group = 1;        ///< ranks per group under NormScope::group
   bool wants_costs = false;  ///< its rewrite reads the parts' costs
   SplitOptions split;        ///< what Step does to the model before it makes the plan
@@ -50,11 +55,11 @@ class Strategy {
 
 struct DataParallelOptions {
   std::string axis = "data";
-  Index first_bucket = 1 << 18;  ///< elements; small, so that communication starts early
-  Index bucket = 1 << 22;        ///< elements of the others
-  bool overlap = true;           ///< false: reduce after the whole backward (same numbers)
-  NormScope norm_scope = NormScope::local;
-  int norm_group = 1;  ///< ranks per group under NormScope::group; must divide the axis
+  Index first_bucket = 1 << 18;              ///< elements; small, so that communication starts early
+  Index bucket = 1 << 22;                    ///< elements of the others
+  bool overlap = true;                       ///< false: reduce after the whole backward (same numbers)
+  std::optional<NormScope> norm_scope = {};  ///< none: global
+  int norm_group = 1;                        ///< ranks per group under NormScope::group; must divide the axis
 };
 std::string to_string(const DataParallelOptions&);  ///< "axis=data, first_bucket=262144, ..."
 /// Synchronous data parallelism: each rank takes a slice of the global batch; gradients are summed in flat
@@ -94,6 +99,10 @@ struct PipelineOptions {
 /// there are fewer parts than stages, and for options that do not fit each other.
 Strategy pipeline(PipelineOptions = {});
 
+/// Of the axes over which the plan sums gradients, those along which ranks have different rows of the batch: not those
+/// that cut images. "data+replica"; empty: none.
+std::string batch_axis(const Plan&, const SplitOptions&);
+
 /// Sums every gradient over an axis more: the plan's reductions, if it has some, go over both (Mesh: "data+h"); else
 /// buckets are cut and reduced. Parts whose weights are divided over the axis have nothing to sum.
 Plan reduce_over(Plan plan, const DataParallelOptions&);
@@ -125,7 +134,7 @@ class Knobs {
   void take(const std::string& name, bool& value);
   void take(const std::string& name, double& value);  ///< above 0
   void take(const std::string& name, std::string& value);
-  void take(const std::string& name, NormScope& value);  ///< micro, local, group, global
+  void take(const std::string& name, std::optional<NormScope>& value);  ///< local, group, global
   void finish() const;  ///< throws Error naming a knob nobody took, and those there are
 
  private:

@@ -134,6 +134,16 @@ class Verifier {
                 run_.plan().micros * groups_ > 1 ? accumulate(run_.plan().micros * groups_) : Strategy(),
                 {.seed = options.step.seed, .optimizer = options.step.optimizer}) {}
 
+  /// What the serial run is, in words.
+  std::string against() const {
+    const int micros = run_.plan().micros;
+    const std::string in_micros = micros > 1 ? fmt::format(" in the same {} micro-batches", micros) : "";
+    if (run_.batch_norm().empty()) return "the serial run" + in_micros;
+    if (groups_ == 1) return fmt::format("the serial run{} (batch norm: {})", in_micros, run_.batch_norm());
+    return fmt::format("a serial run{} whose batch norms see {} rows (batch norm: {})", in_micros,
+                       groups_ == run_.shard().size() ? "each rank's" : "each group's", run_.batch_norm());
+  }
+
   std::optional<Difference> step(int number) {
     const auto batch = subject_.batch(number);
     const Index rows = batch.first.dim(0);
@@ -156,8 +166,8 @@ class Verifier {
   /// Into how many parts the ranks that share a micro-batch cut it for batch norm.
   int groups(const Strategy& strategy) {
     const int ranks = run_.shard().size();
-    if (run_.parameters().buffers().empty() || strategy.norm_scope == NormScope::global) return 1;
-    return strategy.norm_scope == NormScope::group ? ranks / strategy.norm_group : ranks;
+    if (run_.parameters().buffers().empty() || strategy.scope() == NormScope::global) return 1;
+    return strategy.scope() == NormScope::group ? ranks / strategy.norm_group : ranks;
   }
 
   void compare_results(Comparison& to, double loss, double expected) {
@@ -212,8 +222,9 @@ std::string Difference::to_string() const {
 }
 
 std::optional<Difference> verify(const Subject& subject, Mesh& mesh, const Strategy& strategy,
-                                 const VerifyOptions& options) {
+                                 const VerifyOptions& options, std::string* against) {
   Verifier verifier(subject, mesh, strategy, options);
+  if (against) *against = verifier.against();
   for (int step = 0; step < options.steps; ++step)
     if (auto difference = verifier.step(step)) return difference;
   return std::nullopt;

@@ -40,6 +40,8 @@ struct Subject {
 /// (and running statistic, and the loss), the largest difference is at most tolerance times its largest number (or a
 /// thousandth of the model's largest, if that is more). Where a step ends unequal, the first tensor in backward order
 /// is named whose gradient differs, if any does. Returns the same on every rank; none: equal. A collective call.
-std::optional<Difference> verify(const Subject&, Mesh&, const Strategy&, const VerifyOptions& = {});
+/// against, if given: what the run was compared with, in words.
+std::optional<Difference> verify(const Subject&, Mesh&, const Strategy&, const VerifyOptions& = {},
+                                 std::string* against = nullptr);
 
 }  // namespace trireme

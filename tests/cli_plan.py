@@ -77,6 +77,17 @@ class Verify(unittest.TestCase):
             self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
             self.assertIn("2 ranks (mpi", r.stdout)
 
+    def test_batch_norms(self):
+        resnet = ["resnet20", "--data", "synthetic", "--data.image_size", 8, "--batch", 6, "--steps", 2, "--mesh", "data=3"]
+        local = "of a serial run whose batch norms see each rank's rows (batch norm: local: each rank's rows)"
+        for words, text in (([], "of the serial run (batch norm: global)"), (["--parallel.norm_scope", "local"], local),
+                            (["--strategy", "data_parallel(norm_scope=local)", "--parallel.norm_scope", "global"], local),
+                            (["--strategy", "accumulate(micro=2) | data_parallel"],
+                             "of the serial run in the same 2 micro-batches (batch norm: each micro-batch over all ranks)")):
+            r = run("verify", *resnet, *words)
+            self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
+            self.assertTrue(r.stdout.endswith(f"2 steps within 1e-11 {text}\n"), r.stdout)
+
     def test_differs(self):
         r = run("verify", "mlp", "--ranks", 2, "--dtype", "f32", "--tolerance", 1e-12, "--steps", 5)
         self.assertEqual(r.returncode, 1, r.stdout + r.stderr)

@@ -95,6 +95,41 @@ class Metrics(Runs):
                 self.assertTrue(math.isclose(line["train_loss"], line["test_loss"], rel_tol=1e-11), line)
 
 
+class BatchNorms(Runs):
+    words = ["resnet20", "--dtype", "f64", "--data.name", "synthetic", "--data.synthetic_size", 48, "--data.image_size", 8, "--data.batch", 7, "--epochs", 2,
+             "--run.max_steps", 8, "--optim.name", "sgd", "--optim.lr", 0.05, "--parallel.threads", 1]
+
+    def weights(self, name):
+        newest = sorted((self.dir / name / "checkpoints").glob("step_*"))[-1]
+        raw = (newest / "model.safetensors").read_bytes()
+        size, = struct.unpack("<Q", raw[:8])
+        head, body = json.loads(raw[8:8 + size]), raw[8 + size:]
+        head.pop("__metadata__", None)
+        found = {}
+        for key, what in head.items():
+            begin, end = what["data_offsets"]
+            if what["dtype"] == "F64":
+                found[key] = struct.unpack(f"<{(end - begin) // 8}d", body[begin:end])
+        return found
+
+    def apart(self, a, b):
+        a, b = self.weights(a), self.weights(b)
+        self.assertEqual(a.keys(), b.keys())
+        return max(max(abs(x - y) for x, y in zip(a[key], b[key])) / max(map(abs, a[key])) for key in a)
+
+    def test_one_and_three_ranks_train_the_same_residual_network(self):
+        for name, told, words in (("one", "global", ["--ranks", 1]), ("three", "global", ["--ranks", 3]),
+                                  ("local", "local: each rank's rows", ["--ranks", 3, "--parallel.norm_scope", "local"]),
+                                  ("group", "group: the rows of every 3 ranks", ["--ranks", 3, "--parallel.norm_scope", "group", "--parallel.norm_group", 3])):
+            log = self.trained(*self.words, *words, name=name).stderr
+            self.assertIn(f"\nbatch norm: {told}\n", log)
+        self.assertLess(self.apart("one", "three"), 1e-11)
+        self.assertLess(self.apart("one", "group"), 1e-11)
+        self.assertGreater(self.apart("one", "local"), 1e-3)
+        self.assertNotIn("batch norm", self.trained("mlp", "--data.name", "synthetic", "--data.synthetic_size", 20, "--run.max_steps", 1, "--ranks", 2, name="mlp").stderr)
+        self.refused(run("train", *self.words, "--parallel.norm_scope", "globl", "--run.dir", self.dir / "x"), "unknown 'globl'", "did you mean 'global'")
+
+
 class Resume(Runs):
     """A run of 12 steps an epoch on synthetic data (it does not depend on data files), lr constant."""
     words = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 70, "--data.batch", 6, "--epochs", 2, "--optim.schedule", "constant",

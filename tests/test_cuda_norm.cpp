@@ -81,6 +81,11 @@ TEST_CASE("batch norm on a device equals the CPU's") {
         const auto count = static_cast<double>(rows);
         beside<kernel::BatchNormFinish>({sum, 1e-5, 1e-5}, rstd, running_mean, running_var, mean, m2, count, 1e-5, 0.1);
         beside<kernel::BatchNormFinish>({sum}, rstd, no_mean, no_var, mean, m2, count, 1e-5, 0.1);
+        Array parts({3, 1 + 2 * c}, DType::f64), all({1}, DType::f64), mean_all(channels, w), m2_all(channels, w);
+        for (Index r = 0; r < 3; ++r)
+          for (Index i = 0; i <= 2 * c; ++i)
+            parts.set(r * (1 + 2 * c) + i, i == 0 ? static_cast<double>(r * rows) : 3 + static_cast<double>(i + r) / 7);
+        beside<kernel::BatchNormMerge>({1e-6, 1e-6, 0}, mean_all, m2_all, all, parts);
         if (rows < 3) rstd = positive(channels, w);  // else 300 or 0 times what rounding left
         beside<kernel::BatchNormApply>({near}, y, x, mean, rstd, gamma, beta, add, relu);
 

@@ -179,6 +179,37 @@ TEST_CASE("batch norm statistics are safe, equal on any number of threads, and z
   require_near(sum.values(), Numbers(5, 0), 0);
 }
 
+TEST_CASE("moments of ranks merge into those of all rows, far from zero too") {
+  for (DType t : {DType::f32, DType::f64})
+    for (Index c : {Index{1}, Index{5}, Index{33}}) {
+      INFO(name_of(t) << " " << c);
+      const std::vector<Index> rows{3, 0, 1, 40, 7};  // by rank
+      const auto width = static_cast<std::size_t>(c);
+      Data parts({5, 1 + 2 * c}, DType::f64), mean({c}, t), m2({c}, t), count({1}, DType::f64);
+      Numbers whole, packed;
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        const Numbers own = random({rows[r], c}, DType::f64, 999, 1001, 7 + r).values();
+        whole.insert(whole.end(), own.begin(), own.end());
+        packed.push_back(static_cast<double>(rows[r]));
+        const Norm n = rows[r] > 0 ? moments(own, width) : Norm{Numbers(width, NAN), Numbers(width, NAN), {}};
+        packed.insert(packed.end(), n.mean.begin(), n.mean.end());
+        packed.insert(packed.end(), n.m2.begin(), n.m2.end());
+      }
+      Data given({5, 1 + 2 * c}, DType::f64, packed);
+      run<kernel::BatchNormMerge>(mean, m2, count, given);
+      const Norm n = moments(whole, width);
+      CHECK(count.values() == Numbers{51});
+      require_near(mean.values(), n.mean, t == DType::f64 ? 1e-12 : 1e-7);
+      require_near(m2.values(), n.m2, t == DType::f64 ? 1e-11 : 1e-6);
+      Data nobody({2, 1 + 2 * c}, DType::f64);
+      run<kernel::BatchNormMerge>(mean, m2, count, nobody);
+      CHECK(count.values() == Numbers{0});
+      require_near(m2.values(), Numbers(width, 0), 0);
+    }
+  Data parts({2, 4}, DType::f64), mean({2}, DType::f32), m2({2}, DType::f32), count({1}, DType::f64);
+  CHECK_THROWS_WITH(run<kernel::BatchNormMerge>(mean, m2, count, parts), Catch::Contains("expected f64 [ranks, 5]"));
+}
+
 TEST_CASE("layer norm, forward and backward, with and without weights") {
   for (DType t : floating)
     for (Index c : {Index{1}, Index{7}, Index{33}, Index{1000}})

@@ -27,6 +27,18 @@ Tensor whole(const Shape& shape, std::uint64_t key, DType dtype = DType::f32) {
   return Tensor::of(v, shape, dtype);
 }
 
+/// A scope of nobody else.
+struct Nobody final : NormRanks {
+  int size() const override { return 1; }
+  Wait gather(const Tensor& to, const Tensor& from) const override {
+    to.copy_from(from);
+    return [] {};
+  }
+  Wait sum(const Tensor&) const override {
+    return [] {};
+  }
+};
+
 Tensor layer_by_layer(const Sequential& model, Tensor x) {
   for (std::size_t i = 0; i < model.size(); ++i) {
     const auto* nested = model[i].as<Sequential>();
@@ -271,7 +283,7 @@ TEST_CASE("in training a narrow convolution brings the batch norm's moments with
         INFO(name_of(type) << " residual " << residual << " kind " << kind);
         Moments first, second;
         Pass pass{.batch = {.training = kind != 3}};
-        if (kind == 1) pass.norm_sum = [](View) {};  // a scope of nobody else
+        if (kind == 1) pass.norm = std::make_shared<Nobody>();  // a scope of nobody else
         if (kind == 2) pass.moments = &first;
         const Outcome one = train(type, true, residual, pass);
         if (kind == 2) pass.moments = &second;

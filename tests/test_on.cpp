@@ -83,7 +83,7 @@ TEST_CASE("placed layers train the model that one device trains, bit by bit") {
 
 TEST_CASE("placed layers under strategies") {
   const Setup one = setup(plain), three = setup(placed);
-  const DataParallelOptions small{.first_bucket = 37, .bucket = 101, .norm_scope = NormScope::global};
+  const DataParallelOptions small{.first_bucket = 37, .bucket = 101};
   const Outcome alone = serial_run(one);
   for (int ranks : rank_counts({1, 2, 3}))
     for (const Strategy& strategy :
@@ -136,8 +136,7 @@ TEST_CASE("an optimizer may keep its state on another device") {
     check_same_bits(serial_run(there), expected);
     // Adam makes steps of what convolutions' biases in front of batch norms have, noise.
     for (int ranks : recipe.index() == 0 ? rank_counts({2}) : std::vector<int>{})
-      check_close(parallel_run(there, ranks, data_parallel({.norm_scope = NormScope::global}) | zero(2)), expected,
-                  1e-11);
+      check_close(parallel_run(there, ranks, data_parallel() | zero(2)), expected, 1e-11);
   }
   Module model = plain();
   Parameters p(model);

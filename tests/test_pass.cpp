@@ -33,7 +33,8 @@ Tensor ids(Index begin, Index end) {
 /// Sums in place over the threads of one group.
 class Summing {
  public:
-  explicit Summing(int members) : barrier_(members) {}
+  explicit Summing(int members) : members_(members), barrier_(members) {}
+  int members() const { return members_; }
   void operator()(View v) {
     const auto mine = v.span<double>();
     {
@@ -52,9 +53,31 @@ class Summing {
   }
 
  private:
+  int members_;
   std::barrier<> barrier_;
   std::mutex mutex_;
   Values total_;
+};
+
+/// One of the threads, to batch norm. A sum is under way until it is waited for.
+class Member final : public NormRanks {
+ public:
+  Member(Summing& all, int rank) : all_(all), rank_(rank) {}
+  int size() const override { return all_.members(); }
+  Wait gather(const Tensor& to, const Tensor& from) const override {
+    return [=, this] {
+      const Index n = from.numel();
+      for (Index i = 0; i < to.numel(); ++i) to.data<double>()[i] = i / n == rank_ ? from.data<double>()[i % n] : 0;
+      all_(to.view());
+    };
+  }
+  Wait sum(const Tensor& x) const override {
+    return [=, this] { all_(x.view()); };
+  }
+
+ private:
+  Summing& all_;
+  int rank_;
 };
 
 /// What a rank, or the serial run, ends with.
@@ -64,12 +87,12 @@ struct Result {
 };
 
 /// Rows [begin, end) of a batch of 10 through batch norm, dropout, a linear layer and a loss with ignored labels.
-Result share(Index begin, Index end, Summing* summing) {
+Result share(Index begin, Index end, Summing* summing, int rank = 0) {
   Pass pass;
   pass.batch.seed = 3, pass.batch.step = 4;
   pass.batch.global_batch = 10;
   pass.batch.samples = ids(begin, end);
-  if (summing) pass.sum = pass.norm_sum = std::ref(*summing);
+  if (summing) pass.sum = std::ref(*summing), pass.norm = std::make_shared<Member>(*summing, rank);
   PassScope scope(pass);
   const Tensor all = numbers({10, 2, 2, 3}, 1, 999, 1001);  // far from 0: squares must not cancel
   const Tensor labels = Tensor::of(Values{0, 1, 2, 3, 1, 2, 0, 3, 1, 1}, {10}, DType::i64);
@@ -99,7 +122,7 @@ TEST_CASE("ranks with batch norm's global scope, dropout and ignored labels add 
   std::vector<Result> results(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < results.size(); ++r)
-    threads.emplace_back([&, r] { results[r] = share(cuts[r], cuts[r + 1], &summing); });
+    threads.emplace_back([&, r] { results[r] = share(cuts[r], cuts[r + 1], &summing, static_cast<int>(r)); });
   for (auto& t : threads) t.join();
   Result sum;
   for (const Result& r : results) {
@@ -191,7 +214,8 @@ TEST_CASE("ops refuse what does not fit, naming it") {
   CHECK(refuses([&] { split(t({2, 3}), {1, 1}, 1); }, "split: sizes add up to 2"));
   CHECK(refuses([&] { permute(t({2, 3}), {0, 0}); }, "no permutation"));
   CHECK(refuses([&] { pad(t({2}), {-1}, {0}); }, "must not be negative"));
-  CHECK(refuses([&] { relu(Tensor::zeros({2}, DType::u8)); }, "relu: wants a floating type (f32, f64, bf16, f16), got u8"));
+  CHECK(refuses([&] { relu(Tensor::zeros({2}, DType::u8)); },
+                "relu: wants a floating type (f32, f64, bf16, f16), got u8"));
   CHECK(refuses([&] { relu({}); }, "relu: the input is undefined"));
   CHECK(refuses([&] { batch_norm(t({2, 3}), t({3}), t({3}), t({2}), t({3})); }, "running_mean is [2], expected [3]"));
   Pass pass;

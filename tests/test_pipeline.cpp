@@ -75,8 +75,7 @@ std::string error_of(const std::function<void()>& body) {
   return "";
 }
 Strategy hybrid(const PipelineOptions& o, bool overlap = true) {
-  return pipeline(o) |
-         data_parallel({.first_bucket = 16, .bucket = 40, .overlap = overlap, .norm_scope = NormScope::global});
+  return pipeline(o) | data_parallel({.first_bucket = 16, .bucket = 40, .overlap = overlap});
 }
 
 }  // namespace
@@ -131,10 +130,7 @@ TEST_CASE("accumulation with data parallelism trains what serial accumulation do
         const Setup s = setup_of(model);
         INFO(model.name << " on " << ranks << " ranks, overlap " << overlap);
         check_close(parallel_run(s, ranks,
-                                 accumulate(3) | data_parallel({.first_bucket = 16,
-                                                                .bucket = 40,
-                                                                .overlap = overlap,
-                                                                .norm_scope = NormScope::global})),
+                                 accumulate(3) | data_parallel({.first_bucket = 16, .bucket = 40, .overlap = overlap})),
                     serial_run(s, accumulate(3)), 1e-11);
       }
 }

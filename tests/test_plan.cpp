@@ -190,8 +190,17 @@ TEST_CASE("strategies compose and are read from text") {
   CHECK(parse_strategy("data_parallel(norm_scope=group, norm_group=4)").norm_group == 4);
   CHECK((Strategy() | data_parallel({.norm_scope = NormScope::global})).norm_scope == NormScope::global);
   CHECK((data_parallel({.norm_scope = NormScope::global}) | Strategy()).norm_scope == NormScope::global);
+  CHECK((data_parallel({.norm_scope = NormScope::local}) | zero(2)).scope() == NormScope::local);
+  CHECK(parse_strategy("data_parallel(norm_scope=local) | spatial").scope() == NormScope::local);
+  for (auto& row : strategies()) CHECK(row.make().scope() == NormScope::global);
+  CHECK_THROWS_WITH(parse_strategy("data_parallel(norm_scope=micro)"), contains("wants one of local, group, global"));
   CHECK(parse_strategy("serial | data_parallel").name() == "data_parallel");
   CHECK(data_parallel().claim() == Claim::exact);
+  for (const char* local : {"data_parallel(norm_scope=local)", "one_weird(norm_scope=group, norm_group=2)",
+                            "data_parallel(norm_scope=local) | zero(1)"}) {
+    CHECK(parse_strategy(local).claim() == Claim::statistical);
+    CHECK(parse_strategy(local).claim(false) == Claim::exact);
+  }
   Strategy late("late", Claim::delayed, [](Plan p) { return p; });
   CHECK((data_parallel() | late).claim() == Claim::delayed);
   CHECK((data_parallel() | late).name() == "data_parallel | late");

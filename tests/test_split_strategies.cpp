@@ -19,22 +19,22 @@ const std::vector<Split> splits = {
     {"h=4", "spatial(axes=h)"},
     {"h=2,w=2", "spatial"},
     {"h=4,w=2", "spatial"},
-    {"data=2,h=2", "spatial | data_parallel(norm_scope=global)"},
-    {"data=3,h=2", "data_parallel(norm_scope=global, overlap=false) | spatial"},
-    {"data=2,h=2,w=2", "spatial | data_parallel(norm_scope=global)"},
+    {"data=2,h=2", "spatial | data_parallel"},
+    {"data=3,h=2", "data_parallel(overlap=false) | spatial"},
+    {"data=2,h=2,w=2", "spatial | data_parallel"},
     {"tensor=1", "tensor"},
     {"tensor=2", "tensor"},
     {"tensor=3", "tensor"},
     {"tensor=4", "tensor"},
     {"model=8", "tensor(axis=model)"},
-    {"data=2,tensor=2", "tensor | data_parallel(norm_scope=global)"},
-    {"data=2,tensor=4", "data_parallel(norm_scope=global) | tensor"},
+    {"data=2,tensor=2", "tensor | data_parallel"},
+    {"data=2,tensor=4", "data_parallel | tensor"},
     {"tensor=2,h=2", "tensor | spatial"},
-    {"data=2,tensor=2,h=2", "tensor | spatial | data_parallel(norm_scope=global)"},
-    {"data=2", "one_weird(norm_scope=global)"},
-    {"data=3", "one_weird(norm_scope=global)"},
-    {"data=4", "one_weird(norm_scope=global, overlap=false)"},
-    {"data=8", "one_weird(norm_scope=global)"},
+    {"data=2,tensor=2,h=2", "tensor | spatial | data_parallel"},
+    {"data=2", "one_weird"},
+    {"data=3", "one_weird"},
+    {"data=4", "one_weird(overlap=false)"},
+    {"data=8", "one_weird"},
 };
 
 /// With stages of a pipeline too; the serial run has the same micro-batches.
@@ -43,8 +43,8 @@ const std::vector<Split> staged = {
     {"pipe=2,tensor=2", "pipeline(micro=2) | tensor"},
     {"pipe=2,tensor=2", "tensor | pipeline(micro=2, schedule=gpipe)"},
     {"pipe=2,h=2,tensor=2", "pipeline(micro=2) | spatial | tensor"},
-    {"data=2,pipe=2,h=2", "pipeline(micro=2) | spatial | data_parallel(norm_scope=global)"},
-    {"data=2,pipe=2,tensor=2", "pipeline(micro=2) | tensor | data_parallel(norm_scope=global)"},
+    {"data=2,pipe=2,h=2", "pipeline(micro=2) | spatial | data_parallel"},
+    {"data=2,pipe=2,tensor=2", "pipeline(micro=2) | tensor | data_parallel"},
     {"pipe=4,h=2", "pipeline(micro=2, partition=even) | spatial"},  // a stage without parameters
 };
 

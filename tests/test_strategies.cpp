@@ -1,5 +1,7 @@
 // Strategies x ranks x transports against the serial run. Run it under mpiexec for MPI; without, ranks are
 // threads.
+#include "framework/pass.h"
+#include "models/resnet.h"
 #include "tests/training.h"
 
 using namespace trireme;
@@ -79,8 +81,7 @@ TEST_CASE("ranks without rows take part") {
       Setup s{.model = small_cnn, .samples = 16, .batch = batch, .steps = 7};
       check_close(parallel_run(s, ranks, data_parallel()), serial_run(s), 1e-12);
       Setup normed{.model = normed_cnn, .samples = 16, .batch = batch, .steps = 7};
-      check_close(parallel_run(normed, ranks, data_parallel({.norm_scope = NormScope::global})), serial_run(normed),
-                  1e-11);
+      check_close(parallel_run(normed, ranks, data_parallel()), serial_run(normed), 1e-11);
     }
   }
 }
@@ -146,12 +147,105 @@ TEST_CASE("batch norm over the global batch equals serial; over fewer rows all r
     check_close(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::global})), reference, 1e-12);
     check_close(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::group, .norm_group = ranks})), reference,
                 1e-12);
-    auto local = parallel_run(s, ranks, data_parallel());
+    check_close(parallel_run(s, ranks, data_parallel()), reference, 1e-12);
+    auto local = parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::local}));
     CHECK(local.agreed);
     CHECK(distance(local.weights, reference.weights) > 1e-6);
     CHECK(distance(local.buffers, reference.buffers) < 0.5);
     // A group of one is local.
     check_same_bits(parallel_run(s, ranks, data_parallel({.norm_scope = NormScope::group, .norm_group = 1})), local);
+  }
+}
+
+TEST_CASE("by default a residual network trains the serial run's model on any number of ranks") {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    Setup s{.model =
+                [] {
+                  return cifar_resnet(8, {.input = {8, 8, 1}, .classes = 5});
+                },
+            .dtype = dtype,
+            .samples = 71,
+            .batch = 10,
+            .steps = 8,  // the last batch has one row, which the ranks but one lack
+            .shape = {8, 8, 1}};
+    const auto reference = serial_run(s);
+    for (int ranks : rank_counts(all_ranks)) {
+      INFO(ranks << " ranks, " << name_of(dtype));
+      check_close(parallel_run(s, ranks, std::nullopt), reference, dtype == DType::f64 ? 1e-11 : 1e-4);
+    }
+  }
+}
+
+TEST_CASE(
+    "by default a network with batch norm and dropout is the same model on one rank and on more, and is right "
+    "about as many samples") {
+  struct Result {
+    std::vector<double> weights;
+    double right = 0;
+  };
+  const auto run = [](World& world) {
+    Module model = Sequential{Conv2d(1, 4, 3), BatchNorm(4), relu, MaxPool(2), Dropout(0.25), flatten, Linear(64, 5)};
+    initialize(model, 1);
+    convert(model, DType::f64);
+    Step step(model, cross_entropy, Sgd{.lr = 0.05, .momentum = 0.9}, world, std::nullopt, {.seed = 5});
+    const auto noise = [](Index samples) { return Dataset(std::make_shared<Noise>(samples, Shape{10, 10, 1})); };
+    LoaderOptions options{
+        .batch = 61, .shuffle = true, .seed = 3, .shard = step.shard(), .workers = 0, .dtype = DType::f64};
+    for (options.epoch = 0; options.epoch < 2; ++options.epoch)
+      for (auto& [x, y] : Loader(noise(997), options)) step(x, y);
+    Result result{whole_weights(step.parameters())};
+    const Inference inference;
+    options.shuffle = false;
+    for (auto& [x, y] : Loader(noise(331), options)) {
+      const auto likeliest = argmax(model(x)).to_vector(), labels = y.to_vector();
+      for (std::size_t i = 0; i < labels.size(); ++i) result.right += likeliest[i] == labels[i];
+    }
+    const Tensor right = Tensor::scalar(result.right, DType::f64);
+    world.comm().all_reduce(right).wait();
+    result.right = right.item();
+    return result;
+  };
+  World alone;
+  const Result serial = run(alone);
+  for (int ranks : rank_counts({3, 7})) {
+    INFO(ranks << " ranks");
+    const Result parallel = on_ranks(ranks, run);
+    CHECK(distance(parallel.weights, serial.weights) <= 1e-11);
+    CHECK(parallel.right == serial.right);
+  }
+}
+
+TEST_CASE("batch norm's rows, and what a strategy claims of them, are told") {
+  struct Told {
+    const char *mesh, *strategy, *rows;
+    Claim claim = Claim::exact;
+  };
+  if (threads_only("they are told alike")) return;
+  const Told all[] = {
+      {"data=2", "data_parallel", "global"},
+      {"data=2", "data_parallel(norm_scope=local)", "local: each rank's rows", Claim::statistical},
+      {"data=4", "data_parallel(norm_scope=group, norm_group=2)", "group: the rows of every 2 ranks",
+       Claim::statistical},
+      {"data=2", "accumulate(micro=2) | data_parallel", "each micro-batch over all ranks"},
+      {"data=2", "accumulate(micro=2) | data_parallel(norm_scope=local)", "local: each rank's rows of each micro-batch",
+       Claim::statistical},
+      {"data=1", "data_parallel(norm_scope=local)", "global"},
+      {"pipe=2", "pipeline(micro=2)", "each micro-batch"},
+      {"data=2,pipe=2", "pipeline(micro=2) | data_parallel", "each micro-batch over all ranks"},
+      {"h=2", "spatial", "global"},
+  };
+  for (const Told& told : all) {
+    const auto axes = parse_mesh(told.mesh);
+    INFO(told.mesh << " " << told.strategy);
+    for (bool norms : {true, false}) {
+      const auto [rows, claim] = on_ranks(ranks_of(axes), [&](World& world) {
+        Mesh mesh(world, axes);
+        Step step(norms ? normed_cnn() : small_cnn(), cross_entropy, Sgd{}, mesh, parse_strategy(told.strategy));
+        return std::pair(step.batch_norm(), step.claim());
+      });
+      CHECK(rows == (norms ? told.rows : ""));
+      CHECK(claim == (norms ? told.claim : Claim::exact));
+    }
   }
 }
 

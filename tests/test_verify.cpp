@@ -92,6 +92,26 @@ TEST_CASE("a strategy that forgets a reduction is refused by check, and caught w
   }
 }
 
+TEST_CASE("what a run was compared with is told") {
+  const auto against = [](int ranks, const Subject& subject, const std::string& axis, const std::string& strategy) {
+    return on_ranks(ranks, [&](World& world) {
+      Mesh mesh(world, {{axis, ranks}});
+      std::string text;
+      const auto difference = verify(subject, mesh, parse_strategy(strategy), {.steps = 2}, &text);
+      return (difference ? "differs from " : "") + text;
+    });
+  };
+  const int ranks = rank_counts({2})[0];
+  CHECK(against(ranks, mlp(), "data", "data_parallel(norm_scope=local)") == "the serial run");
+  CHECK(against(ranks, normed(), "data", "data_parallel") == "the serial run (batch norm: global)");
+  CHECK(against(ranks, normed(), "data", "data_parallel(norm_scope=local)") ==
+        "a serial run whose batch norms see each rank's rows (batch norm: local: each rank's rows)");
+  CHECK(against(ranks, normed(), "pipe", "pipeline(micro=3)") ==
+        "the serial run in the same 3 micro-batches (batch norm: each micro-batch)");
+  CHECK(against(ranks, normed(), "data", "accumulate(micro=3) | data_parallel") ==
+        "the serial run in the same 3 micro-batches (batch norm: each micro-batch over all ranks)");
+}
+
 TEST_CASE("the first step that differs is named") {
   const int ranks = rank_counts({2})[0];
   Subject s = mlp();

@@ -179,7 +179,9 @@ std::vector<Key> keys(Config& c) {
       {"parallel.strategy", &c.parallel.strategy, "empty: data_parallel on several ranks, serial on one", "strategy"},
       {"parallel.allreduce", &c.parallel.allreduce, "vendor, ring, recursive_doubling, rabenseifner, tree",
        "allreduce"},
-      {"parallel.norm_scope", &c.parallel.norm_scope, "rows that batch norm's statistics cover: local, global"},
+      {"parallel.norm_scope", &c.parallel.norm_scope,
+       "whose rows batch norm's statistics cover, where the strategy does not say: global, group, local (each rank's)"},
+      {"parallel.norm_group", &c.parallel.norm_group, "norm_scope group: ranks per group"},
       {"parallel.overlap", &c.parallel.overlap, "reduce gradients while backward goes on"},
       {"parallel.threads", &c.parallel.threads, "threads per rank; 0: this rank's share of the cores"},
       {"checkpoint.steps", &c.checkpoint.steps, "also save every N steps; 0: at the end of epochs only"},
@@ -320,6 +322,7 @@ void validate(const Config& c) {
   if (c.run.progress != "auto" && c.run.progress != "bar" && c.run.progress != "lines")
     throw ConfigError("run.progress is '" + c.run.progress + "', it must be auto, bar or lines");
   at_least("parallel.ranks", c.parallel.ranks, 1);
+  at_least("parallel.norm_group", c.parallel.norm_group, 1);
   at_least("parallel.threads", c.parallel.threads, 0);
   at_least("checkpoint.steps", c.checkpoint.steps, 0);
   at_least("checkpoint.keep", c.checkpoint.keep, 1);

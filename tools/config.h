@@ -42,7 +42,8 @@ struct Config {
   } optim;
   struct Parallel {
     std::int64_t ranks = 1;
-    std::string mesh, strategy, allreduce = "vendor", norm_scope = "local";
+    std::string mesh, strategy, allreduce = "vendor", norm_scope = "global";
+    std::int64_t norm_group = 1;
     bool overlap = true;
     std::int64_t threads = 0;
   } parallel;

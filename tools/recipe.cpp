@@ -205,17 +205,19 @@ Mesh make_mesh(const Config& c, World& world) {
 }
 
 Strategy make_strategy(const Config& c, int ranks) {
-  NormScope scope = NormScope::local;
-  if (c.parallel.norm_scope == "global")
-    scope = NormScope::global;
-  else if (c.parallel.norm_scope != "local")
-    unknown("parallel.norm_scope", c.parallel.norm_scope, {"local", "global"});
-  if (!c.parallel.strategy.empty()) {
-    Strategy s = parse_strategy(c.parallel.strategy);
-    if (scope != NormScope::local) s.norm_scope = scope;
+  Strategy s;
+  if (!c.parallel.strategy.empty())
+    s = parse_strategy(c.parallel.strategy);
+  else if (ranks > 1)
+    s = data_parallel({.overlap = c.parallel.overlap});
+  std::vector<std::string> known;
+  for (NormScope scope : {NormScope::global, NormScope::group, NormScope::local}) {
+    known.emplace_back(to_string(scope));
+    if (known.back() != c.parallel.norm_scope) continue;
+    if (!s.norm_scope) s.norm_scope = scope, s.norm_group = static_cast<int>(c.parallel.norm_group);
     return s;
   }
-  return ranks == 1 ? Strategy{} : data_parallel({.overlap = c.parallel.overlap, .norm_scope = scope});
+  unknown("parallel.norm_scope", c.parallel.norm_scope, known);
 }
 
 }  // namespace trireme

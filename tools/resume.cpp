@@ -13,7 +13,7 @@ namespace {
 /// Whether training goes on the same with another value of this setting: it says where ranks stand and what they read
 /// and write, not what they compute.
 bool may_differ(const std::string& name, const Config& a, const Config& b) {
-  if (name == "parallel.norm_scope") return false;
+  if (name == "parallel.norm_scope" || name == "parallel.norm_group") return false;
   for (const char* section : {"run.", "checkpoint.", "parallel."})
     if (name.starts_with(section)) return true;
   if (name == "epochs") {

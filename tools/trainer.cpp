@@ -219,6 +219,7 @@ class Trainer {
                                   : open_backend(device_.kind).names.at(static_cast<std::size_t>(device_.index));
     console_.log(fmt::format("ranks     {} ({}), {} each; global batch {}; {}", world_.size(), world_.transport(),
                              place, config_.data.batch, make_strategy(config_, world_.size()).name()));
+    if (const std::string rows = step_->batch_norm(); !rows.empty()) console_.log("batch norm: " + rows);
     if (!staged_.empty()) console_.log("messages  through the host: " + staged_);
     console_.log(fmt::format("optimizer {}, {} epochs of {} steps, seed {}", config_.optim.name, config_.epochs,
                              loader_.batches(), config_.seed));

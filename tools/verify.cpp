@@ -47,20 +47,22 @@ int compare(int argc, char** argv, const Config& config, const VerifyCommand& co
                           .recipe = make_recipe(config, command.steps),
                           .batch = [&](int step) { return batches[static_cast<std::size_t>(step)]; }};
     Mesh mesh = make_mesh(config, world);
+    std::string against;
     const auto difference = verify(
         subject, mesh, strategy,
         {.steps = command.steps,
          .tolerance = tolerance,
          .step = {.seed = static_cast<std::uint64_t>(config.seed),
-                  .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases}}});
+                  .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases}}},
+        &against);
     if (difference) differs = true;
     if (!world.main()) return;
     const std::string what = fmt::format("{} under {} on {} rank{} ({}), {}", config.model, strategy.name(),
                                          world.size(), world.size() == 1 ? "" : "s", world.transport(), config.dtype);
     if (difference)
-      fmt::print("differs: {}\n  {}\n", what, difference->to_string());
+      fmt::print("differs: {}: from {}\n  {}\n", what, against, difference->to_string());
     else
-      fmt::print("equal: {}: {} steps within {:g} of the serial run\n", what, command.steps, tolerance);
+      fmt::print("equal: {}: {} steps within {:g} of {}\n", what, command.steps, tolerance, against);
   });
   return status != 0 ? 2 : differs ? 1 : 0;
 }

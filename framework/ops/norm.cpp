@@ -9,30 +9,24 @@
 namespace trireme {
 namespace {
 
-using Summer = std::function<void(View)>;
+using Ranks = std::shared_ptr<const NormRanks>;
 
-/// Combines this rank's moments (of `rows` rows) with those of all others in the scope; returns the scope's rows.
-/// First the counts and sums, then the squares about the common mean: nothing cancels (Chan et al. 1983).
-double combine(const Tensor& mean, const Tensor& m2, Index rows, const Summer& everybody) {
-  const Index channels = mean.numel();
-  const auto n = static_cast<double>(rows);
-  const Tensor sums = Tensor::full({channels + 1}, n, DType::f64, mean.device());
-  const Tensor total = sums.view_rows(0, channels), mine = mean.to(DType::f64), squares = m2.to(DType::f64);
-  launch<kernel::Axpby>(total, mine, n, 0.0);
-  everybody(sums.view());
-  const double count = sums.view_rows(channels, channels + 1).item();
-  if (count == 0) return 0;
-
-  const Tensor common = Tensor::like(total), shift = Tensor::like(total), shifted = Tensor::like(total);
-  launch<kernel::Axpby>(common, total, 1 / count, 0.0);
-  launch<kernel::Zip<pointwise::Sub>>(shift, mine, common);
-  launch<kernel::Map<pointwise::Square>>(shift, shift);
-  copy_unnoted(shifted, squares);
-  launch<kernel::Axpby>(shifted, shift, n, 1.0);
-  everybody(shifted.view());
-  copy_unnoted(mean, common);
-  copy_unnoted(m2, shifted);
-  return count;
+/// Combines this rank's moments (of `rows` rows) with those of all others in the scope, in one message; returns the
+/// scope's rows.
+double combine(const Tensor& mean, const Tensor& m2, Index rows, const NormRanks& ranks) {
+  const Index channels = mean.numel(), width = 1 + 2 * channels;
+  Tensor own, all;
+  {
+    const LedgerScope packed(MemoryUse::packed);
+    own = Tensor::full({width}, static_cast<double>(rows), DType::f64, mean.device());
+    all = Tensor::empty({ranks.size() * width}, DType::f64, mean.device());
+  }
+  copy_unnoted(own.view_rows(1, 1 + channels), mean);
+  copy_unnoted(own.view_rows(1 + channels, width), m2);
+  ranks.gather(all, own)();
+  const Tensor count = own.view_rows(0, 1);
+  launch<kernel::BatchNormMerge>(mean, m2, count, all.reshape({ranks.size(), width}));
+  return count.item();
 }
 
 struct Statistics {
@@ -41,7 +35,7 @@ struct Statistics {
 };
 
 Statistics statistics(const Tensor& x, const ChannelMoments& known, const Tensor& running_mean,
-                      const Tensor& running_var, const BatchNormOptions& o, const Summer& everybody) {
+                      const Tensor& running_var, const BatchNormOptions& o, const Ranks& ranks) {
   const DType type = ops::accumulator(x.dtype());
   const Index channels = x.dim(-1), rows = x.shape().product(0, x.rank() - 1);
   Statistics s{.mean = known.mean ? known.mean : Tensor::empty({channels}, type, x.device()),
@@ -60,8 +54,12 @@ Statistics statistics(const Tensor& x, const ChannelMoments& known, const Tensor
     launch<kernel::Fill>(s.mean, 0.0);
     launch<kernel::Fill>(m2, 0.0);
   }
-  s.count = everybody ? combine(s.mean, m2, rows, everybody) : static_cast<double>(rows);
+  s.count = ranks ? combine(s.mean, m2, rows, *ranks) : static_cast<double>(rows);
   const bool any = s.count > 0, move = any && !Pass::current().recomputing;  // without rows there is nothing to learn
+  check(s.count != 1 || !move, "batch_norm",
+        "input is {}, one value per channel{}, which has no variance: training takes more than 1 value per channel, so "
+        "feed more rows at once, or set training = false",
+        x.shape(), ranks ? " of all ranks" : "");
   Moments* later = Pass::current().moments;
   if (move && later) later->add(running_mean, running_var, s.mean, m2, s.count, o.momentum);
   launch<kernel::BatchNormFinish>(s.rstd, move && !later ? running_mean.view() : View{},
@@ -76,7 +74,7 @@ struct Kept {
   SavedTensor beta;  // under a fused ReLU: its mask is found again from x
   SavedTensor y;     // under a fused ReLU after a residual: its mask is read off the output
   Statistics statistics;
-  Summer everybody;
+  Ranks ranks;  // null: this one alone
 };
 
 void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
@@ -95,13 +93,14 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
   }
   // dx needs the sums over the scope; the gradients of gamma and beta stay this rank's share.
   Tensor sum_dz_xhat = s.count > 0 ? dgamma : Tensor{}, sum_dz = s.count > 0 ? dbeta : Tensor{};
-  if (s.count > 0 && k.everybody) {
+  if (s.count > 0 && k.ranks) {
+    const LedgerScope packed(MemoryUse::packed);
     const Index channels = dgamma.numel();
     const Tensor both = Tensor::empty({2 * channels}, dgamma.dtype(), dgamma.device());
     sum_dz_xhat = both.view_rows(0, channels), sum_dz = both.view_rows(channels, 2 * channels);
     copy_unnoted(sum_dz_xhat, dgamma);
     copy_unnoted(sum_dz, dbeta);
-    k.everybody(both.view());
+    k.ranks->sum(both)();
   }
   if (g.wants(0)) {
     Tensor dx = mine && !g.wants(3) ? dz : Tensor::like(k.x);
@@ -138,12 +137,12 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   }
   const DType type = ops::accumulator(x.dtype());
   const Tensor gamma = ops::in_type(gamma_given, type), beta = ops::in_type(beta_given, type);
-  const Summer& everybody = Pass::current().norm_sum;
-  const Statistics s = statistics(x, moments, running_mean, running_var, o, everybody);
+  const Ranks ranks = Pass::current().norm;
+  const Statistics s = statistics(x, moments, running_mean, running_var, o, ranks);
   Tensor y = Tensor::like(x);
   launch<kernel::BatchNormApply>(y, x, s.mean, s.rstd, gamma, beta, residual, o.relu);
   if (!needs_record(op, y, {&x, &gamma, &beta, &residual})) return y;
-  Kept kept{x, gamma, o.relu ? beta : Tensor{}, o.relu && residual ? y.detach() : Tensor{}, s, everybody};
+  Kept kept{x, gamma, o.relu ? beta : Tensor{}, o.relu && residual ? y.detach() : Tensor{}, s, ranks};
   y = record(op, std::move(y), {x, gamma, beta, residual, running_mean, running_var}, o,
              [kept = std::move(kept)](const Tensor& dy, Gradients& g) { batch_norm_backward(kept, dy, g); });
   // One pass over x, which is kept in any case; a residual would have to be kept for it. Weights may be elsewhere by

@@ -3,7 +3,9 @@
 #include <cmath>
 
 #include "kernels/kernel.h"
+#include "kernels/merged_moments.h"
 #include "kernels/norm.h"
+#include "kernels/norm_checks.h"
 
 namespace trireme {
 namespace {
@@ -33,7 +35,30 @@ void batch_norm_finish(View rstd, View running_mean, View running_var, View mean
                         : (wide_running ? finish<float, double> : finish<float, float>);
   run(rstd, running_mean, running_var, mean, m2, count, eps, momentum);
 }
+
+template <class T>
+void merge(View mean, View m2, View count, View parts) {
+  const Index channels = mean.numel(), ranks = parts.shape[0], step = 1 + 2 * channels;
+  const auto* p = parts.as<double>();
+  T *to = mean.as<T>(), *squares = m2.as<T>();
+  for (Index c = 0; c < channels; ++c) {
+    MergedMoments all;
+    for (Index r = 0; r < ranks; ++r) all.add(p[r * step], p[r * step + 1 + c], p[r * step + 1 + channels + c]);
+    to[c] = static_cast<T>(all.mean), squares[c] = static_cast<T>(all.m2);
+  }
+  double rows = 0;
+  for (Index r = 0; r < ranks; ++r) rows += p[r * step];
+  *count.as<double>() = rows;
+}
+
+void batch_norm_merge(View mean, View m2, View count, View parts) {
+  check_merge(mean, m2, count, parts, kernel::BatchNormMerge::name);
+  const auto run = mean.dtype == DType::f64 ? merge<double> : merge<float>;
+  run(mean, m2, count, parts);
+}
+
 const Kernel<kernel::BatchNormFinish> slot{DeviceKind::cpu, batch_norm_finish};
+const Kernel<kernel::BatchNormMerge> merge_slot{DeviceKind::cpu, batch_norm_merge};
 
 }  // namespace
 }  // namespace trireme

@@ -2,6 +2,7 @@
 // a channel stays in registers (columns.cuh).
 #include "kernels/cuda/batch_norm.cuh"
 #include "kernels/cuda/moments.h"
+#include "kernels/merged_moments.h"
 
 namespace trireme::gpu {
 namespace {
@@ -110,8 +111,7 @@ void moments(const On& on, const View& mean, const View& m2, const View& x) {
 void moments_of_sums(const On& on, const View& mean, const View& m2, const float* sums, const float* squares,
                      Index rows) {
   const Typed<float> center(on, mean, Typed<float>::written), deviations(on, m2, Typed<float>::written);
-  each<1>(on, mean.numel(), false,
-          OfSums{center.data(), deviations.data(), sums, squares, static_cast<double>(rows)});
+  each<1>(on, mean.numel(), false, OfSums{center.data(), deviations.data(), sums, squares, static_cast<double>(rows)});
   center.store();
   deviations.store();
 }
@@ -164,6 +164,42 @@ void finish(View rstd, View running_mean, View running_var, View mean, View m2, 
     typed(double{});
   else
     typed(float{});
+}
+
+template <class T>
+struct Merge {
+  T *mean, *m2;
+  double* count;
+  const double* parts;
+  Index ranks, channels;
+  template <int n>
+  __device__ void operator()(Count<n>, Index c) const {
+    const Index step = 1 + 2 * channels;
+    MergedMoments all;
+    double rows = 0;
+    for (Index r = 0; r < ranks; ++r) {
+      const double* p = parts + r * step;
+      all.add(p[0], p[1 + c], p[1 + channels + c]);
+      rows += p[0];
+    }
+    mean[c] = static_cast<T>(all.mean), m2[c] = static_cast<T>(all.m2);
+    if (c == 0) *count = rows;
+  }
+};
+
+void merge(View mean, View m2, View count, View parts) {
+  constexpr auto op = kernel::BatchNormMerge::name;
+  check_merge(mean, m2, count, parts, op);
+  const On on(mean.device, op);
+  const auto start = [&]<class T>(T) {
+    each<1>(
+        on, mean.numel(), false,
+        Merge<T>{mean.as<T>(), m2.as<T>(), count.as<double>(), parts.as<const double>(), parts.shape[0], mean.numel()});
+  };
+  if (mean.dtype == DType::f64)
+    start(double{});
+  else
+    start(float{});
 }
 
 template <class Element, bool residual>
@@ -229,6 +265,7 @@ void apply(View y, View x, View mean, View rstd, View gamma, View beta, View res
 
 const Kernel<kernel::BatchNormMoments> moments_cuda{DeviceKind::cuda, batch_norm_moments};
 const Kernel<kernel::BatchNormFinish> finish_cuda{DeviceKind::cuda, finish};
+const Kernel<kernel::BatchNormMerge> merge_cuda{DeviceKind::cuda, merge};
 const Kernel<kernel::BatchNormApply> apply_cuda{DeviceKind::cuda, apply};
 
 }  // namespace

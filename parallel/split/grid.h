@@ -18,8 +18,9 @@ class Grid {
  public:
   /// axes: those of the mesh to split along; of one rank they are left out. counted: along these the ranks' gradients
   /// of a weight that all of them hold are summed by the plan, so that each share must reach the sum once. A collective
-  /// call.
-  Grid(Mesh&, const std::vector<std::string>& axes, const std::vector<std::string>& counted);
+  /// call. rows: that along which ranks enter with other rows of the batch, if it is one of the axes.
+  Grid(Mesh&, const std::vector<std::string>& axes, const std::vector<std::string>& counted,
+       const std::string& rows = {});
 
   int axes() const { return static_cast<int>(axes_.size()); }
   const std::string& name(int axis) const { return axes_[static_cast<std::size_t>(axis)].name; }
@@ -27,6 +28,7 @@ class Grid {
   int index(int axis) const { return at_[static_cast<std::size_t>(axis)]; }
   int find(const std::string& name) const;  ///< -1: not there
   Axes counted() const { return counted_; }
+  int rows() const { return rows_; }  ///< -1: the grid's ranks have the same rows
 
   /// This rank's coordinates, and those of the ranks that differ from it along `axes` only, itself among them.
   const std::vector<int>& at() const { return at_; }
@@ -39,11 +41,14 @@ class Grid {
   Communicator& comm() const { return *comm_; }
   /// In place, over the ranks of line(axes).
   void sum(const View&, Axes axes) const;
+  /// Of the ranks along one axis.
+  Communicator& along(int axis) const { return *sums_[static_cast<std::size_t>(axis)]; }
 
  private:
   std::vector<Axis> axes_;
   std::vector<int> at_;
   Axes counted_ = 0;
+  int rows_ = -1;
   std::unique_ptr<Communicator> comm_;               // all axes together
   std::vector<std::unique_ptr<Communicator>> sums_;  // one per axis
 };

@@ -4,6 +4,7 @@
 #include "framework/pass.h"
 #include "framework/tape.h"
 #include "kernels/elementwise.h"
+#include "parallel/norm_ranks.h"
 
 namespace trireme {
 namespace {
@@ -184,15 +185,12 @@ Tensor Sharding::batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& 
   wanted[last] = channels;
   const Ptr to = sx->with(sx->whole(), wanted);
   const Tensor in = relayout(x, *to), other = residual ? relayout(residual, *to) : Tensor();
-  Axes within = 0;  // ranks with other pixels of the same images
+  std::vector<Communicator*> within;  // ranks with other pixels of the same images
   for (int axis = 1; axis < last; ++axis)
-    if (wanted[axis] != Layout::none) within |= 1u << wanted[axis];
+    if (wanted[axis] != Layout::none) within.push_back(&grid_->along(wanted[axis]));
   Pass pass = Pass::current();
-  if (within)
-    pass.norm_sum = [grid = grid_, within, outer = pass.norm_sum](const View& v) {
-      grid->sum(v, within);
-      if (outer) outer(v);
-    };
+  if (grid_->rows() >= 0 && wanted[0] != grid_->rows()) pass.norm = {};  // each rank has come to have all rows
+  if (!within.empty()) pass.norm = std::make_shared<BoxNormRanks>(std::move(within), std::move(pass.norm), grid_);
   const PassScope scope(std::move(pass));
   const Axes use = wanted.axes();
   const Tensor y = trireme::batch_norm(plain(in), weight(gamma, use), weight(beta, use), plain(running_mean),

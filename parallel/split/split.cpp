@@ -232,7 +232,7 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o) {
   std::vector<std::string> axes = o.image, counted = o.image;
   if (!o.tensor.empty()) axes.push_back(o.tensor);
   if (!o.one_weird.empty()) axes.push_back(o.one_weird), counted.push_back(o.one_weird);
-  const auto grid = std::make_shared<const Grid>(mesh, axes, counted);
+  const auto grid = std::make_shared<const Grid>(mesh, axes, counted, o.one_weird);
   if (grid->axes() == 0) return model;
   model.visit(Visit([](const Leaf& leaf) {
     check(!leaf.tensor->spread(), "split", "'{}' is split already; make the model anew", leaf.name);
@@ -240,7 +240,7 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o) {
           "'{}' already lives in Parameters; split the model before making them", leaf.name);
   }));
   if (const int over = grid->find(o.tensor); over >= 0) divide_weights(model, grid, over, false, o);
-  const int rows = grid->find(o.one_weird);
+  const int rows = grid->rows();
   if (rows >= 0) divide_weights(model, grid, rows, true, {});
   mark(model, grid);
 

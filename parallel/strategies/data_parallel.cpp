@@ -73,18 +73,17 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
     }
 }
 
-Plan rewrite(Plan plan, const DataParallelOptions& o) {
+}  // namespace
+
+void average_buffers(Plan& plan, const std::string& axis) {
+  if (plan.size(axis) == 1) return;
   for (std::size_t r = 0; r < plan.roles.size(); ++r) {
     Role& role = plan.roles[r];
-    if (o.norm_scope != NormScope::global)
-      for (const Slice& buffers : buffers_of(plan, static_cast<int>(r)))
-        if (ActionId last = last_of(role, {Verb::forward, Verb::loss}); last >= 0)
-          insert(role, last + 1, on_slice(Verb::average, Lane::comm, buffers, o.axis, {last}));
+    for (const Slice& buffers : buffers_of(plan, static_cast<int>(r)))
+      if (ActionId last = last_of(role, {Verb::forward, Verb::loss}); last >= 0)
+        insert(role, last + 1, on_slice(Verb::average, Lane::comm, buffers, axis, {last}));
   }
-  return reduce_over(std::move(plan), o);
 }
-
-}  // namespace
 
 Plan reduce_over(Plan plan, const DataParallelOptions& o) {
   check_not_reduced(plan, o.axis);
@@ -127,7 +126,7 @@ std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, 
 
 Strategy data_parallel(DataParallelOptions o) {
   Strategy s(
-      "data_parallel", Claim::exact, [o](Plan plan) { return rewrite(std::move(plan), o); }, to_string(o));
+      "data_parallel", Claim::exact, [o](Plan plan) { return reduce_over(std::move(plan), o); }, to_string(o));
   s.norm_scope = o.norm_scope;
   s.norm_group = o.norm_group;
   return s;

@@ -26,6 +26,8 @@ class Rebuild {
 
 /// The plan as data_parallel left it; if it was not used yet, used now. Throws Error where updates are shared already.
 Plan with_reductions(Plan, const std::string& strategy);
+/// Averages the running statistics over an axis, behind a role's last forward.
+void average_buffers(Plan&, const std::string& axis);
 /// One update per reduction, instead of those there are, of the slice it reduces: by each rank its shard, or by root
 /// all of it. The first waits for all, so that the gradient's norm is known. reduction: the verb that takes the place
 /// of all_reduce.

@@ -24,13 +24,7 @@ Strategy tensor(const std::string& axis) {
 
 Strategy one_weird(DataParallelOptions o) {
   Strategy s(
-      "one_weird", Claim::exact,
-      [o](Plan plan) {
-        plan = data_parallel(o)(std::move(plan));
-        plan.strategies.pop_back();  // this one's name is put there
-        return plan;
-      },
-      to_string(o));
+      "one_weird", Claim::exact, [o](Plan plan) { return reduce_over(std::move(plan), o); }, to_string(o));
   s.norm_scope = o.norm_scope, s.norm_group = o.norm_group;
   s.split.one_weird = o.axis;
   return s;

@@ -107,7 +107,11 @@ HostBoard::~HostBoard() {
   if (direct()) new std::deque<std::shared_ptr<Op>>(std::move(ops_));
 }
 
-bool HostBoard::direct(const Call& call) const { return direct() && call.count * size_of(call.type) > piece_bytes; }
+bool HostBoard::gathers(Index bytes) { return bytes > 0 && bytes <= piece_bytes; }
+
+bool HostBoard::direct(const Call& call) const {
+  return direct() && call.kind == CallKind::all_reduce && call.count * size_of(call.type) > piece_bytes;
+}
 
 HostBoard::Slot& HostBoard::slot(std::uint64_t i) const {
   return reinterpret_cast<Slot*>(memory_ + sizeof(Head))[i % slots_];
@@ -126,6 +130,10 @@ HostBoard::Piece HostBoard::piece(std::uint64_t i) const {
   auto op = std::find_if(ops_.begin(), ops_.end(), [&](auto& o) { return i < o->end; });
   const Call& call = (*op)->call;
   if (call.count == 0 || (*op)->announced) return {nullptr, 0, 1, (*op)->announced ? 0 : 1, op->get(), false};
+  if (call.kind == CallKind::all_gather) {
+    const Index n = call.count / size_;
+    return {(*op)->in.view().as<char>(), n, n, 1, op->get(), false};
+  }
   const bool whole = direct(call);
   const Index width = size_of(call.type), most = whole ? call.count : piece_bytes / width;
   const Index at = static_cast<Index>(i - (*op)->begin) * most, n = std::min(most, call.count - at);
@@ -225,7 +233,7 @@ bool HostBoard::reduce() {
       if (c >= p.chunks) break;
       if (p.direct)
         reduce_direct(i, p, c);
-      else if (p.count)
+      else if (p.count && p.op->call.kind == CallKind::all_reduce)
         reduce_staged(i, p, c);
       if (s.finished.fetch_add(1) + 1 == p.chunks) ring();
       moved = true;
@@ -234,13 +242,21 @@ bool HostBoard::reduce() {
   return moved;
 }
 
+void HostBoard::copy_out(const Piece& p) {
+  if (p.count == 0 || p.direct) return;
+  const Index bytes = p.count * size_of(p.op->call.type);
+  if (p.op->call.kind == CallKind::all_reduce) std::memcpy(p.data, stage(0, drained_), bytes);
+  if (p.op->call.kind != CallKind::all_gather) return;
+  for (int r = 0; r < size_; ++r) std::memcpy(p.op->x.view().as<char>() + r * bytes, stage(r, drained_), bytes);
+}
+
 bool HostBoard::drain() {
   bool moved = false;
   for (; drained_ < filled_; ++drained_, moved = true) {
     Slot& s = slot(drained_);
     Piece p = piece(drained_);
     if (s.arrived < size_ || s.finished < p.chunks) break;
-    if (p.count && !p.direct) std::memcpy(p.data, stage(0, drained_), p.count * size_of(p.op->call.type));
+    copy_out(p);
     entry(rank_, drained_).left = drained_ + 1;
     if (s.left.fetch_add(1) + 1 == size_) {
       s.arrived = 0, s.next = 0, s.finished = 0, s.left = 0;
@@ -248,7 +264,7 @@ bool HostBoard::drain() {
       ring();
     }
     if (drained_ + 1 == ops_.front()->end) {
-      ops_.front()->x = {};
+      ops_.front()->x = ops_.front()->in = {};
       ops_.front()->done = true;
       ops_.pop_front();
     }
@@ -363,12 +379,13 @@ std::uint64_t HostBoard::announce(const Call& call) {
   return op->begin;
 }
 
-Work HostBoard::post(const Call& call, const Tensor& x) {
+Work HostBoard::post(const Call& call, const Tensor& x, const Tensor& in) {
   auto op = std::make_shared<Op>();
   op->call = call;
-  op->x = x;
+  op->x = x, op->in = in;
   const Index most = piece_bytes / size_of(call.type);
-  const auto pieces = direct(call) ? 1 : static_cast<std::uint64_t>(std::max<Index>(1, (call.count + most - 1) / most));
+  const bool one = direct(call) || call.kind == CallKind::all_gather;
+  const auto pieces = one ? 1 : static_cast<std::uint64_t>(std::max<Index>(1, (call.count + most - 1) / most));
   {
     std::lock_guard lock(mutex_);
     enqueue(op, pieces);

@@ -1,9 +1,9 @@
-// HostBoard: all-reduce and barrier between the processes of one host over memory that they share. Nobody polls: who
-// waits sleeps on a futex, so ranks may outnumber cores. Short vectors go through it in pieces: every rank copies its
-// piece in, whoever is there reduces chunks of it (in rank order: the same bits everywhere, and the same as between
-// threads), every rank copies out. Of a long vector only the address goes through it: who reduces a chunk reads it
-// from, and writes it to, the other processes. Collectives that MPI moves only leave word here, so that ranks that call
-// different ones are told so.
+// HostBoard: all-reduce, small all-gather and barrier between the processes of one host over memory that they share.
+// Nobody polls: who waits sleeps on a futex, so ranks may outnumber cores. Short vectors go through it in pieces: every
+// rank copies its piece in, whoever is there reduces chunks of it (in rank order: the same bits everywhere, and the
+// same as between threads), every rank copies out. Of a long vector only the address goes through it: who reduces a
+// chunk reads it from, and writes it to, the other processes. Collectives that MPI moves only leave word here, so that
+// ranks that call different ones are told so.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -72,9 +72,11 @@ class HostBoard : public std::enable_shared_from_this<HostBoard> {
   ~HostBoard();
 
   bool direct() const { return sign_.where; }
-  /// Non-blocking: x is copied as far as there is room; the rest is done by those who wait. kind: all_reduce or
-  /// barrier.
-  Work post(const Call& call, const Tensor& x);
+  /// Non-blocking: x is copied as far as there is room; the rest is done by those who wait. kind: all_reduce, barrier,
+  /// or all_gather of a block `in` that it gathers, with x for what comes.
+  Work post(const Call& call, const Tensor& x, const Tensor& in = {});
+  /// Whether blocks of so many bytes are small enough to be gathered.
+  static bool gathers(Index bytes);
   /// Compares this rank's next call, which moves its data elsewhere, with the other ranks'. Returns its number.
   std::uint64_t announce(const Call& call);
   /// Which ranks have not come to the call of this number, or to one before it: " for rank 3"; or what else there is to
@@ -86,7 +88,7 @@ class HostBoard : public std::enable_shared_from_this<HostBoard> {
   struct Head;
   struct Op {
     Call call;
-    Tensor x;
+    Tensor x, in;
     std::uint64_t begin = 0, end = 0;  // its pieces, counted over the life of the board
     bool announced = false;            // nobody waits for it
     std::atomic<bool> done = false;
@@ -117,6 +119,7 @@ class HostBoard : public std::enable_shared_from_this<HostBoard> {
   void reduce_staged(std::uint64_t i, const Piece&, int chunk);
   void reduce_direct(std::uint64_t i, const Piece&, int chunk);
   bool direct(const Call&) const;
+  void copy_out(const Piece&);
   bool drain();
   void compare(std::uint64_t i);
   void advance();
