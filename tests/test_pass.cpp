@@ -139,6 +139,23 @@ TEST_CASE("ranks with batch norm's global scope, dropout and ignored labels add 
   CHECK(distance(sum.dw, serial.dw) < 1e-11);
 }
 
+TEST_CASE("batch norm of one value per channel is refused in training, as nothing could be learnt from it") {
+  const auto normed = [](const Shape& shape, bool training) {
+    Pass pass;
+    pass.batch.training = training;
+    const PassScope scope(pass);
+    const Tensor x = numbers(shape, 1), gamma = numbers({3}, 2), beta = numbers({3}, 3);
+    const Tensor mean = Tensor::zeros({3}, DType::f64), var = Tensor::full({3}, 1, DType::f64);
+    return batch_norm(x, gamma, beta, mean, var, {}).numel();
+  };
+  CHECK_THROWS_WITH(normed({1, 3}, true), Catch::Contains("training takes more than 1 value per channel"));
+  CHECK_THROWS_WITH(normed({1, 1, 1, 3}, true), Catch::Contains("input is [1, 1, 1, 3], one value per channel"));
+  CHECK(normed({1, 3}, false) == 3);
+  CHECK(normed({1, 2, 1, 3}, true) == 6);
+  CHECK(normed({2, 3}, true) == 6);
+  CHECK(normed({0, 3}, true) == 0);
+}
+
 TEST_CASE("dropout's mask belongs to the sample, the step, the seed and the layer") {
   const Tensor x = Tensor::full({40, 50}, 1);
   const auto mask = [&](std::uint64_t seed, std::uint64_t step, std::uint64_t layer, Index begin = 0, Index end = 40) {
