@@ -86,7 +86,8 @@ struct VendorCalls::Impl {
                                        {DNNL_ARG_VARIANCE, variance}};
     for (int name : affine) {
       memory numbers = make(nf.weights_desc());
-      fa.insert({name, numbers}), ba.insert({name, numbers});
+      fa.insert({name, numbers});
+      if (name == affine[0]) ba.insert({name, numbers});  // the shift's gradient needs no shift
     }
     for (int name : gradients) ba.insert({name, make(nf.weights_desc())});
     if (relu) {
