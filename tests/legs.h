@@ -58,7 +58,7 @@ inline Stand train_leg(const Setup& s, World& world, const Arrangement& how, con
   convert(model, s.dtype);
   Mesh mesh(world, how.mesh);
   Strategy strategy = parse_strategy(how.strategy);
-  Step step(model, s.loss, s.recipe, mesh, strategy, {.seed = 5, .optimizer = s.optimizer});
+  Step step(model, s.loss, s.recipe, mesh, parse_strategy(how.strategy), {.seed = 5, .optimizer = s.optimizer});
   TrainState at{.seed = 5};
   if (!leg.from.empty()) {
     step.gather();
