@@ -1,11 +1,12 @@
 // BatchContext: what a batch says of itself: whose rows these are, how many the global batch has, which step it is. The
 // Loader gives it to the x and y that it hands out, Step to what it feeds the model; ops hand it on from their inputs
 // to their results. So dropout and losses read it off the tensor at hand, and any number of batches can be in use at a
-// time. (torch keeps none of this; JAX passes its keys by hand.)
+// time.
 #pragma once
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -16,11 +17,22 @@ namespace trireme {
 /// How often each random layer has drawn for a batch: a layer that is called twice draws two masks.
 class RandomCalls {
  public:
-  /// The calls of this layer before this one.
-  std::uint64_t next(std::uint64_t layer) { return calls_[layer]++; }
+  RandomCalls() = default;
+  RandomCalls(const RandomCalls& other) : calls_(other.now()) {}
+  /// The calls of this layer before this one. Threads may share a batch.
+  std::uint64_t next(std::uint64_t layer) {
+    const std::lock_guard lock(mutex_);
+    return calls_[layer]++;
+  }
 
  private:
-  std::map<std::uint64_t, std::uint64_t> calls_;
+  using Calls = std::map<std::uint64_t, std::uint64_t>;
+  Calls now() const {
+    const std::lock_guard lock(mutex_);
+    return calls_;
+  }
+  mutable std::mutex mutex_;
+  Calls calls_;
 };
 
 /// Which rows of each global batch a rank takes: share `index` of `count`, of each of `micros` micro-batches.
@@ -47,6 +59,8 @@ struct BatchContext {
   /// Null: drawn anew with each scope or batch that gets this context.
   std::shared_ptr<RandomCalls> calls = {};
 
+  /// Whether other ranks, or other micro-batches, have more rows of the global batch.
+  bool is_share() const { return sliced || (samples && global_batch > 0 && samples.numel() != global_batch); }
   /// Whether x's rows, [rows, ...], are those that samples names.
   bool names_rows_of(const Tensor& x) const { return samples && x.rank() > 0 && samples.numel() == x.dim(0); }
 };
@@ -57,10 +71,12 @@ const BatchContext& batch_of(const Tensor& x, const Tensor& other = {});
 /// Whether layers that see x train: its batch does, and so does what encloses the call (see Inference).
 bool is_training(const Tensor& x);
 
-/// The context of rows [begin, end) of a tensor that carries `batch`; null where that says nothing of them.
+/// The context of rows [begin, end) of a tensor that carries `batch`. Its random layers go on from where the whole's
+/// are, apart from it: slices that are used in turn draw what the whole would draw. Null for null.
 BatchPtr slice_batch(const BatchPtr& batch, Index rows, Index begin, Index end);
-/// The context of parts that are joined along the first axis: all rows, over one batch that has them all. Null unless
-/// each part carries one that names its rows. A sample id that comes again in a later part draws other masks there.
+/// The context of parts that are joined along the first axis: all rows, over one batch that has them all. A sample id
+/// that comes again in a later part draws other masks there. Where a part carries no context that names its rows, the
+/// rows have no ids and are a batch of their own. Null when no part carries one.
 BatchPtr join_batches(const std::vector<Tensor>& parts);
 /// The same context with random layers' calls counted apart from now on: for running a layer again.
 BatchPtr replay_batch(const BatchPtr& batch);

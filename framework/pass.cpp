@@ -33,25 +33,43 @@ bool is_training(const Tensor& x) { return Pass::current().batch.training && bat
 
 BatchPtr slice_batch(const BatchPtr& batch, Index rows, Index begin, Index end) {
   if (!batch || (begin == 0 && end == rows)) return batch;
-  if (!batch->samples || batch->samples.numel() != rows) return nullptr;
   Index at = 0;
   for (auto& [count, part] : batch->joined) {
     if (at == begin && at + count == end) return part;
     at += count;
   }
   auto slice = std::make_shared<BatchContext>(*batch);
-  slice->samples = batch->samples.view_rows(begin, end);
-  slice->sliced = batch->sliced || (batch->global_batch > 0 && batch->global_batch != rows);
+  const bool named = batch->samples && batch->samples.numel() == rows;
+  slice->samples = named ? batch->samples.view_rows(begin, end) : Tensor{};
+  slice->sliced = batch->is_share();
   slice->global_batch = 0;
   slice->labels = {}, slice->micros = {}, slice->joined = {};
+  if (batch->calls) slice->calls = std::make_shared<RandomCalls>(*batch->calls);
   return slice;
 }
+
+namespace {
+/// Rows of which some belong to no batch.
+BatchPtr mixed_batch(const std::vector<Tensor>& parts) {
+  std::shared_ptr<BatchContext> mixed;
+  for (const Tensor& part : parts) {
+    if (!part.batch()) continue;
+    const bool share = part.batch()->is_share() || (mixed && mixed->sliced);
+    if (!mixed) mixed = std::make_shared<BatchContext>(*part.batch());
+    mixed->sliced = share;
+  }
+  if (!mixed) return nullptr;
+  mixed->samples = {}, mixed->global_batch = 0;
+  mixed->labels = {}, mixed->micros = {}, mixed->joined = {};
+  return mixed;
+}
+}  // namespace
 
 BatchPtr join_batches(const std::vector<Tensor>& parts) {
   auto all = std::make_shared<BatchContext>();
   Index rows = 0;
   for (const Tensor& part : parts) {
-    if (!part.batch() || !part.batch()->names_rows_of(part)) return nullptr;
+    if (!part.batch() || !part.batch()->names_rows_of(part)) return mixed_batch(parts);
     rows += part.dim(0);
   }
   *all = *parts.at(0).batch();
@@ -71,7 +89,9 @@ BatchPtr join_batches(const std::vector<Tensor>& parts) {
     all->training = all->training && batch.training;
     all->joined.emplace_back(batch.samples.numel(), parts[i].batch());
   }
-  if (!known) all->global_batch = 0;
+  if (known) return all;
+  all->global_batch = 0;
+  for (const Tensor& part : parts) all->sliced = all->sliced || part.batch()->is_share();
   return all;
 }
 

@@ -119,8 +119,8 @@ struct Tensor::Impl {
 class SavedTensor {
  public:
   SavedTensor() = default;
-  SavedTensor(const Tensor& t)  // NOLINT: implicit, so that ops capture [x = SavedTensor(x)] and read x
-      : t_(t), writes_(t ? t.impl()->block->writes.count() : 0) {}
+  SavedTensor(Tensor t)  // NOLINT: implicit, so that ops capture [x = SavedTensor(x)] and read x
+      : t_(std::move(t)), writes_(t_ ? t_.impl()->block->writes.count() : 0) {}
   explicit operator bool() const { return t_.defined(); }
   const Tensor& get() const {
     if (t_ && t_.impl()->block->writes.count() > writes_) [[unlikely]]

@@ -77,14 +77,14 @@ inline std::string to_string(const Shape& s) {
   return text + "]";
 }
 
-/// Bytes of a tensor of this shape. Throws Error naming op when an extent is negative or when the product of the extents
-/// that are not 0, in bytes, does not fit in 63 bits: then no partial product overflows either.
+/// Bytes of a tensor of this shape. Throws Error naming op when an extent is negative or when the product of the
+/// extents that are not 0, in bytes, does not fit in 63 bits: then no partial product overflows either.
 std::size_t checked_bytes(std::string_view op, const Shape&, DType);
 
 /// The types under which memory may be looked at whatever its elements are.
 template <class T>
-constexpr bool is_raw = std::is_void_v<T> || std::is_same_v<std::remove_cv_t<T>, std::byte> ||
-                        std::is_same_v<std::remove_cv_t<T>, char>;
+constexpr bool is_raw =
+    std::is_void_v<T> || std::is_same_v<std::remove_cv_t<T>, std::byte> || std::is_same_v<std::remove_cv_t<T>, char>;
 
 /// A dense block that somebody else owns. An optional operand is passed as View{} (data == nullptr).
 struct View {

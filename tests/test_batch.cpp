@@ -2,6 +2,7 @@
 #include "framework/batch.h"
 
 #include <cmath>
+#include <thread>
 
 #include "framework/layers.h"
 #include "framework/ops.h"
@@ -121,6 +122,12 @@ TEST_CASE("losses divide by the global batch of their own tensors, and count row
   CHECK(cross_entropy(whole.rows(0, 4), labels.rows(0, 4)).item() ==
         Approx(cross_entropy(ramp({6, 4}).rows(0, 4), labels.rows(0, 4)).item()));
   CHECK_THROWS_WITH(cross_entropy(logits.rows(0, 4), labels.rows(0, 4)), contains("a slice of a share"));
+  const Tensor share = ramp({6, 5, 4}).with_batch(batch_of_rows(6, 12)).reshape({-1, 4});
+  CHECK_THROWS_WITH(cross_entropy(share.rows(0, 7), classes.reshape({-1}).rows(0, 7)), contains("a slice of a share"));
+  CHECK_THROWS_WITH(cross_entropy(split(share, {7, 23}, 0)[0], classes.reshape({-1}).rows(0, 7)),
+                    contains("a slice of a share"));
+  CHECK(cross_entropy(split(tokens.reshape({-1, 4}), {7, 23}, 0)[1], classes.reshape({-1}).rows(7, 30)).item() ==
+        Approx(cross_entropy(ramp({30, 4}).rows(7, 30), classes.reshape({-1}).rows(7, 30)).item()));
   CHECK_THROWS_WITH(cross_entropy(matmul(ramp({4, 6}), logits), labels.rows(0, 4)),
                     contains("4 rows of a batch that has 6"));
 }
@@ -138,6 +145,18 @@ TEST_CASE("batches that are joined train as one, and come apart again") {
   CHECK(parts[0].batch() == a.batch());
   CHECK(parts[1].batch() == b.batch());
   CHECK(both.rows(3, 5).batch() == b.batch());
+  // Rows that come from no batch, as a generator's: a batch of their own, which ranks cannot share.
+  for (const bool fakes_first : {false, true}) {
+    const Tensor real = ramp({3, 4}).with_batch(batch_of_rows(3, 3)), fake = ramp({5, 4});
+    const Tensor mixed = fakes_first ? concat({fake, real}, 0) : concat({real, fake}, 0);
+    CHECK(mask(mixed).size() == 32);
+    CHECK(mse_loss(mixed, Tensor::zeros({8, 4}, DType::f64)).item() ==
+          Approx(mse_loss(mixed.detach().reshape({8, 4}), Tensor::zeros({8, 4}, DType::f64)).item()));
+    const auto apart = split(mixed, fakes_first ? std::vector<Index>{5, 3} : std::vector<Index>{3, 5}, 0);
+    CHECK(mse_loss(apart[0], Tensor::zeros(apart[0].shape(), DType::f64)).item() > 0);
+  }
+  CHECK_THROWS_WITH(mse_loss(concat({a, ramp({5, 4})}, 0), Tensor::zeros({8, 4}, DType::f64)),
+                    contains("a slice of a share"));
   // The same sample twice in one batch draws two masks.
   const Tensor x = ramp({4, 50}).with_batch(batch_of_rows(4, 4)), views = concat({x, x}, 0);
   const Values all = mask(views);
@@ -172,6 +191,21 @@ TEST_CASE("dropout draws anew with each call, and the same again for the same ba
     return all;
   };
   CHECK(gradient(true) == gradient(false));
+}
+
+TEST_CASE("slices that are used in turn draw the masks of the whole, and threads may share a batch") {
+  const Tensor whole = ramp({8, 40}).with_batch(batch_of_rows(8, 8));
+  Values parts;
+  for (Index k = 0; k < 4; ++k)
+    for (double v : mask(whole.rows(2 * k, 2 * k + 2))) parts.push_back(v);
+  CHECK(parts == mask(whole));
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (std::uint64_t layer = 0; layer < 200; ++layer) (void)dropout(whole, 0.5, layer);
+    });
+  threads.clear();
+  CHECK(whole.batch()->calls->next(199) == 4);
 }
 
 TEST_CASE("scopes may end in any order: the youngest that lives is current") {

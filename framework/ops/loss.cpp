@@ -15,16 +15,16 @@ double global_rows(const char* op, const Tensor& x, const BatchContext& batch, i
   Index rows = at_hand;
   if (batch.global_batch > 0) {
     const Index named = batch.samples ? batch.samples.numel() : at_hand;
-    check(named == at_hand || (named > 0 && at_hand % named == 0), op,
-          "{} rows of a batch that has {} here, so what they are of the global batch cannot be told: use all rows, or "
-          "ignore_index",
-          at_hand, named);
+    check(
+        named == at_hand || (named > 0 && at_hand % named == 0), op,
+        "{} rows of a batch that has {} here, so what they are of the global batch cannot be told: give all rows, and "
+        "mark those that do not count with ignore_index",
+        at_hand, named);
     rows = batch.global_batch * (named > 0 ? at_hand / named : 1);
   } else {
     check(!batch.sliced, op,
           "the rows are a slice of a share of the global batch, and how many the other ranks have in theirs is not "
-          "known: "
-          "use all rows, or ignore_index");
+          "known: give all rows, and mark those that do not count with ignore_index");
   }
   return static_cast<double>(rows * per_sample);
 }
