@@ -134,6 +134,11 @@ void Parameters::set_written_grads(const std::vector<bool>& written) {
   for (std::size_t i = 0; i < entries_.size(); ++i) set_has_grad(entries_[i].tensor, written[i]);
 }
 
+void Parameters::mark_released(const Slice& slice, bool released) {
+  for (const Entry& e : entries_)
+    if (e.slice.begin < slice.end && slice.begin < e.slice.end) e.tensor.impl()->released = released;
+}
+
 const Parameters::Entry* Parameters::first_non_finite_grad() const {
   std::vector<Flat::Stretch> one_each;
   for (const Entry& e : entries_) one_each.push_back({1, e.tensor.device()});

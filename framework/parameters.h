@@ -54,6 +54,9 @@ class Parameters {
   /// written by other means.
   std::vector<bool> written_grads() const;
   void set_written_grads(const std::vector<bool>& written);
+  /// Says of the weights that reach into a slice of values() whether they have been given back, other ranks having
+  /// them: whoever reads one then gets an Error.
+  void mark_released(const Slice&, bool released);
   /// The first entry whose gradient is not finite; null if there is none. A pass over all gradients.
   const Entry* first_non_finite_grad() const;
   /// Null when there is none of that name.

@@ -109,6 +109,7 @@ struct Tensor::Impl {
   std::size_t offset = 0;  // bytes into block
   Shape shape;
   DType dtype = DType::f32;
+  bool released = false;  // the values are on other ranks (Parameters::mark_released): reading them is an Error
   std::shared_ptr<Node> node;  // null: not on the tape
   std::shared_ptr<const Spread> spread;
   std::shared_ptr<const BatchContext> batch;  // of the rows that it was computed from; null: of none

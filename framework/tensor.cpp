@@ -19,6 +19,15 @@ const Tensor::Impl& deref(const std::shared_ptr<Tensor::Impl>& impl, const char*
   check(impl != nullptr, what, "the tensor is undefined");
   return *impl;
 }
+/// The same of a tensor whose values are wanted.
+const Tensor::Impl& stored(const std::shared_ptr<Tensor::Impl>& impl, const char* what) {
+  const Tensor::Impl& from = deref(impl, what);
+  check(!from.released, what,
+        "this weight's values ({}) are on other ranks since a step, in their shard or pipeline stage: call "
+        "Step::gather() on all ranks first",
+        from.shape);
+  return from;
+}
 Tensor wrap(std::shared_ptr<Block> block, std::size_t offset, const Shape& shape, DType dtype) {
   auto impl = std::make_shared<Tensor::Impl>();
   impl->block = std::move(block);
@@ -120,13 +129,15 @@ DType Tensor::dtype() const { return deref(impl_, "dtype").dtype; }
 Device Tensor::device() const { return deref(impl_, "device").block->device; }
 View Tensor::view() const {
   if (!impl_) return {};
+  if (impl_->released) [[unlikely]]
+    stored(impl_, "tensor");
   return {static_cast<std::byte*>(impl_->block->data) + impl_->offset, impl_->shape, impl_->dtype,
           impl_->block->device};
 }
 
 const Spread* Tensor::spread() const { return impl_ ? impl_->spread.get() : nullptr; }
 Tensor Tensor::with_spread(std::shared_ptr<const Spread> spread) const {
-  const Impl& from = deref(impl_, "with_spread");
+  const Impl& from = stored(impl_, "with_spread");
   Tensor y = shape_as(from, from.shape);
   y.impl_->node = from.node;
   y.impl_->spread = std::move(spread);
@@ -157,7 +168,7 @@ double Tensor::item() const {
 }
 
 Tensor Tensor::reshape(const Shape& wanted) const {
-  const Impl& from = deref(impl_, "reshape");
+  const Impl& from = stored(impl_, "reshape");
   const Shape shape = resolve(from.shape, wanted);
   Tensor y = shape_as(from, shape);
   if (shape == from.shape) y.impl_->spread = from.spread;
@@ -187,13 +198,13 @@ Tensor Tensor::to(Device target) const {
 }
 
 Tensor Tensor::detach() const {
-  const Impl& from = deref(impl_, "detach");
+  const Impl& from = stored(impl_, "detach");
   Tensor y = shape_as(from, from.shape);
   y.impl_->spread = from.spread;
   return y;
 }
 Tensor Tensor::view_rows(Index begin, Index end) const {
-  const Impl& from = deref(impl_, "rows");
+  const Impl& from = stored(impl_, "rows");
   check(from.shape.rank() > 0, "rows", "a scalar has no rows");
   check(0 <= begin && begin <= end && end <= from.shape[0], "rows", "[{}, {}) of {} rows", begin, end, from.shape[0]);
   Shape shape = from.shape;

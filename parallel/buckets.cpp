@@ -52,6 +52,10 @@ void Buckets::flush() {
   while (next_ < works_.size()) start_next();
 }
 
+void Buckets::start_through(std::size_t bucket) {
+  for (; next_ <= bucket; start_next()) parameters_.zero_missing_grads(slices_[next_]);
+}
+
 void Buckets::finish() {
   for (auto& work : works_) work.wait();
 }

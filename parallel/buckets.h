@@ -28,6 +28,8 @@ class Buckets {
   /// After backward: gradients that this rank did not produce become zero, and the buckets that have not
   /// started start.
   void flush();
+  /// The same of one bucket and those before it: no backward to come produces their gradients.
+  void start_through(std::size_t bucket);
   void wait(std::size_t i) { works_[i].wait(); }
   /// Waits for all, in order.
   void finish();

@@ -40,6 +40,9 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
+/// Tags of messages are below this: MPI promises no more.
+inline constexpr int message_tags = 32768;
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -61,7 +64,7 @@ class Communicator {
                           const Tensor& in) = 0;  ///< out: size blocks of in, by rank; in may be this rank's
   virtual Work broadcast(const Tensor& x, int root) = 0;
   virtual Work all_to_all(const Tensor& out, const Tensor& in) = 0;  ///< size equal blocks, by rank; out apart from in
-  virtual Work send(const Tensor& x, int to, int tag = 0) = 0;       ///< tags in [0, 32768)
+  virtual Work send(const Tensor& x, int to, int tag = 0) = 0;       ///< tags in [0, message_tags)
   virtual Work recv(const Tensor& x, int from, int tag = 0) = 0;
   virtual void barrier() = 0;
   /// Ranks with equal color form a new communicator, ordered by key then rank. A collective call.

@@ -26,9 +26,23 @@ Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Op
       slots_(role_.actions.size()) {
   for (const PartInfo& part : plan.parts) devices_.push_back(part.device);
   if (plan.roles.size() > 1) stages_ = &mesh.comm(plan.role_axis);
+  number_cuts(plan);
   prepare(plan, mesh);
   prepare_backward();
   prepare_updates();
+}
+
+/// All cuts that messages cross, in one numbering for all roles, make the tags.
+void Executor::number_cuts(const Plan& plan) {
+  for (const Role& role : plan.roles)
+    for (const Action& a : role.actions)
+      if (is_message(a)) cut_of_.emplace(a.part, 0);
+  int cuts = 0;
+  for (auto& [part, cut] : cut_of_) cut = cuts++;
+  check(static_cast<Index>(cuts) * micros_ <= message_tags, "executor",
+        "{} cuts of the model times {} micro-batches are more than the {} tags that messages have: use at most {} "
+        "micro-batches",
+        cuts, micros_, message_tags, message_tags / std::max(cuts, 1));
 }
 
 void Executor::prepare(const Plan& plan, Mesh& mesh) {
@@ -108,6 +122,10 @@ void Executor::prepare_updates() {
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     if (role_.actions[id].verb != Verb::update) continue;
     slots_[id].first_update = last == nullptr;
+    check(
+        !last || last->comm == slots_[id].comm, "executor",
+        "action {} ({}) is shared over other ranks than the updates before it: the gradient's norm could not be summed",
+        id, [&] { return to_string(role_.actions[id]); });
     last = &slots_[id];
     if (last->shard.size() > 0) updated_.push_back(last->shard);
   }
@@ -180,6 +198,9 @@ void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& b
     case Verb::all_reduce:
     case Verb::reduce_scatter:
       s.pending = s.comm != nullptr;
+      // A gradient that this rank does not produce has completed no bucket. Its turn is now, as on the other ranks,
+      // before what the list has behind it.
+      if (s.bucket >= 0) buckets_->start_through(static_cast<std::size_t>(s.bucket));
       if (s.bucket >= 0 || !s.comm) break;
       optimizer_.parameters().zero_missing_grads(a.slice);
       s.works.push_back(reduce(a.verb, *s.comm, gradients(a.slice)));
@@ -193,7 +214,7 @@ void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& b
     case Verb::drop_values: {
       Parameters& p = optimizer_.parameters();
       if (recorder_) recorder_->see(p);
-      give_back(a.verb == Verb::drop_values ? p.values() : p.grads(), a.slice, s.shard);
+      a.verb == Verb::drop_values ? give_back_values(p, a.slice, s.shard) : give_back(p.grads(), a.slice, s.shard);
       break;
     }
     case Verb::average:
@@ -269,6 +290,7 @@ void Executor::finish(ActionId id) {
   if (s.bucket >= 0) buckets_->wait(static_cast<std::size_t>(s.bucket));
   for (Work& work : s.works) work.wait();
   s.works.clear();
+  if (a.verb == Verb::all_gather || a.verb == Verb::broadcast) optimizer_.parameters().mark_released(a.slice, false);
   if (a.verb == Verb::average) finish_average(a, s);
   if (recorder_) recorder_->end(id);
 }
@@ -279,8 +301,7 @@ Messages::Route Executor::route(const Action& a, const Slot& s) const {
   return {.comm = s.comm,
           .peer = s.comm->rank() + a.peer.offset,
           .part = a.part,
-          .micro = a.micro,
-          .micros = micros_,
+          .tag = cut_of_.at(a.part) * micros_ + a.micro,
           .device = devices_[behind]};
 }
 

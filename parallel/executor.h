@@ -3,6 +3,7 @@
 // that name them, or at the end of the run.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -53,6 +54,7 @@ class Executor {
     std::vector<Work> works;
     bool pending = false, posted = false;
   };
+  void number_cuts(const Plan&);
   void prepare(const Plan&, Mesh&);
   void prepare_backward();
   void prepare_updates();
@@ -77,6 +79,7 @@ class Executor {
   Role role_;
   std::vector<Device> devices_;  // by part
   int micros_;
+  std::map<int, int> cut_of_;  // by the part in front of it
   Optimizer& optimizer_;
   Tapes tapes_;
   Messages messages_;

@@ -7,12 +7,22 @@
 
 namespace trireme {
 
+/// Where loss scaling stands, for checkpoints.
+struct LossScaleState {
+  double scale = 1;
+  std::int64_t good_steps = 0;  ///< without an overflow since the scale last changed
+  bool operator==(const LossScaleState&) const = default;
+};
+
 class LossScale {
  public:
+  static constexpr std::int64_t period = 2000;  ///< good steps after which the scale doubles
   explicit LossScale(double start = 0) : scale_(start) {}
   bool on() const { return scale_ > 0; }
   double value() const { return on() ? scale_ : 1; }
-  void set(double scale) { scale_ = scale, good_ = 0; }
+  LossScaleState state() const { return {value(), good_}; }
+  void set(const LossScaleState& state) { scale_ = state.scale, good_ = state.good_steps; }
+  void set(double scale) { set(LossScaleState{.scale = scale}); }
   /// After each step's gradients, the same on all ranks; returns whether they may be used.
   bool see(bool finite) {
     if (!finite) {
@@ -24,7 +34,6 @@ class LossScale {
   }
 
  private:
-  static constexpr std::int64_t period = 2000;
   static constexpr double most = 0x1p24;
   double scale_;
   std::int64_t good_ = 0;

@@ -10,14 +10,14 @@ constexpr Index header = 3 + 3 * Shape::max_rank;  // of one tensor: type, rank,
 }  // namespace
 
 void Messages::send(const Route& route, const std::vector<Tensor>& tensors, std::vector<Work>& works) {
-  for (auto& t : tensors) works.push_back(route.comm->send(t.detach(), route.peer, route.tag()));
+  for (auto& t : tensors) works.push_back(route.comm->send(t.detach(), route.peer, route.tag));
 }
 
 void Messages::receive(const Route& route, const std::vector<Kind>& kinds, std::vector<Tensor>& arriving,
                        std::vector<Work>& works) {
   for (auto& kind : kinds) {
     arriving.push_back(Tensor::empty(kind.shape, kind.dtype, kind.device).with_spread(kind.spread));
-    works.push_back(route.comm->recv(arriving.back(), route.peer, route.tag()));
+    works.push_back(route.comm->recv(arriving.back(), route.peer, route.tag));
   }
 }
 
@@ -45,7 +45,7 @@ void Messages::announce(const Route& route, const Shape& input, const std::vecto
     for (int d = 0; d < tensors[i].rank(); ++d)
       rest[d] = sharding->whole()[d], rest[Shape::max_rank + d] = sharding->layout()[d];
   }
-  works.push_back(route.comm->send(text, route.peer, route.tag()));
+  works.push_back(route.comm->send(text, route.peer, route.tag));
 }
 
 const std::vector<Messages::Kind>* Messages::known(const Route& route, const Shape& input) const {
@@ -55,7 +55,7 @@ const std::vector<Messages::Kind>* Messages::known(const Route& route, const Sha
 
 void Messages::await_kinds(const Route& route, const Shape& input, std::size_t tensors) {
   const Tensor text = Tensor::empty({static_cast<Index>(tensors) * header}, DType::i64);
-  route.comm->recv(text, route.peer, route.tag()).wait();
+  route.comm->recv(text, route.peer, route.tag).wait();
   const auto* in = text.data<std::int64_t>();
   std::vector<Kind> kinds;
   for (std::size_t i = 0; i < tensors; ++i) {

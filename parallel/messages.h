@@ -17,9 +17,9 @@ class Messages {
   /// Of one cut and micro-batch, with one partner. input: the micro-batch's input, whose shape both ends know.
   struct Route {
     Communicator* comm = nullptr;
-    int peer = 0, part = 0, micro = 0, micros = 1;
+    int peer = 0, part = 0;
+    int tag = 0;         ///< of this cut and micro-batch alone: a later micro-batch may be received first
     Device device = {};  ///< where activations are to lie here
-    int tag() const { return (part * micros + micro) % 32768; }
   };
   struct Kind {
     DType dtype;

@@ -33,6 +33,12 @@ void give_back(const Flat& flat, const Slice& slice, const Slice& but) {
     }
 }
 
+void give_back_values(Parameters& parameters, const Slice& slice, const Slice& but) {
+  give_back(parameters.values(), slice, but);
+  for (const Slice& others : {Slice{slice.begin, but.begin}, Slice{but.end, slice.end}})
+    if (others.size() > 0) parameters.mark_released(others, true);
+}
+
 // The equal shares are one collective; of the remainder, less than one element per rank, everybody gets everything.
 
 Work reduce_shards(Communicator& comm, const Tensor& x) {

@@ -12,6 +12,8 @@ Slice shard_of(const Slice& slice, int rank, int ranks);
 Slice shard_of(const Action&, int rank, int ranks);
 /// Gives back the memory of a slice, but for a stretch of it.
 void give_back(const Flat&, const Slice&, const Slice& but);
+/// The same of weights, which are an Error to read from then on.
+void give_back_values(Parameters&, const Slice&, const Slice& but);
 /// Sums x [n], the gradients of a slice, so that each rank holds the sum of its own shard; the rest of x is undefined.
 Work reduce_shards(Communicator&, const Tensor& x);
 /// From each rank its own shard of x [n], so that all hold the whole of it.

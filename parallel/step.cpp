@@ -12,13 +12,13 @@
 #include "kernels/runtime.h"
 #include "parallel/compare.h"
 #include "parallel/executor.h"
+#include "parallel/gatherer.h"
 #include "parallel/loss_scale.h"
 #include "parallel/non_finite.h"
 #include "parallel/norm_ranks.h"
 #include "parallel/part_costs.h"
 #include "parallel/preflight.h"
 #include "parallel/settings.h"
-#include "parallel/shards.h"
 #include "parallel/split/split.h"
 #include "parallel/step_graph.h"
 
@@ -135,12 +135,9 @@ struct Step::Impl {
     optimizer.keep(executor->updated());
     if (options.cuda_graphs && StepGraph::serves(plan, mesh.world()))
       graph.emplace(plan.parts.front().device, parameters);
-    for (auto& a : plan.roles[static_cast<std::size_t>(role())].actions) {
-      if (a.verb == Verb::update && mesh.size(a.peer.axis) > 1) shared.push_back(a);
-      drops = drops || a.verb == Verb::drop_values;
-    }
     if (plan.roles.size() > 1) stages = mesh.comm(plan.role_axis).split(0, mesh.index(plan.role_axis));
     if (mesh.size(axis) > 1) join(mesh.comm(axis));
+    gatherer.emplace(plan, role(), mesh, optimizer, stages.get());
   }
 
   /// All ranks make those of all roles, in one order: a stage without parameters sums nothing, yet the others' making
@@ -182,8 +179,6 @@ struct Step::Impl {
   void replay();
   bool may_update(const Tensor& x);
   void gather();
-  void gather_stages();
-  void give_back_others();
   void share_loss();
   bool gradients_finite();
   Pass make_pass(const Tensor& x, const Tensor& y);
@@ -209,10 +204,7 @@ struct Step::Impl {
   std::unique_ptr<Communicator> sums, group;  // null: nobody to sum with
   std::shared_ptr<const NormRanks> norm;      // whose rows batch norm's statistics cover; null: this rank's
   std::unique_ptr<Communicator> stages;       // along the role axis; null: one role
-  std::vector<Action> shared;                 // this role's updates that several ranks share
-  bool drops = false;                         // weights of others' shards are not here between their uses
-  std::int64_t gathered = -1;                 // step of the last gather
-  bool whole = true;                          // weights of other stages are here
+  std::optional<Gatherer> gatherer;           // always there, once stages are known
   std::optional<StepGraph> graph;             // none: not asked for, or of no use
   bool recording = false, replayed = false;
   LossScale scale{options.loss_scale};
@@ -281,7 +273,7 @@ Tensor Step::Impl::run(const Tensor& x, const Tensor& y) {
   check(x.rank() > 0 && y.rank() > 0 && x.dim(0) == y.dim(0), "step", "x {} and y {} must have one row per sample",
         x.shape(), y.shape());
   const Pass pass = make_pass(x, y);
-  give_back_others();
+  gatherer->begin_step();
   parameters.clear_grads();  // those of a step that was refused
   executor->scale_loss(scale.value());
   replayed = graph && !recording && graph->ready(*executor, x, y, pass, scale.value());
@@ -337,50 +329,7 @@ void Step::Impl::share_loss() {
 
 void Step::Impl::gather() {
   if (graph) graph->drop();
-  optimizer.keep({{0, parameters.size()}});
-  if ((!stages && shared.empty()) || std::exchange(gathered, optimizer.steps()) == optimizer.steps()) return;
-  std::vector<Work> works;
-  for (const Action& update : shared) {  // over the update's own axis, which image axes may be joined to
-    const auto give = [&, comm = &mesh.comm(update.peer.axis)](const Flat& flat) {
-      works.push_back(hand_out(update, *comm, flat.rows(update.slice.begin, update.slice.end)));
-    };
-    if (drops) give(parameters.values());
-    for (auto& [name, state] : optimizer.state()) give(state);
-  }
-  for (auto& work : works) work.wait();
-  if (stages) gather_stages();
-}
-
-/// Weights and gradients of other stages take no memory here, but between a gather() and the next step.
-void Step::Impl::give_back_others() {
-  if (!stages || !std::exchange(whole, false)) return;
-  Index end = 0;
-  auto own = plan.updated(static_cast<std::size_t>(role()));
-  own.push_back({parameters.size(), parameters.size()});
-  for (const Slice& s : own) {
-    const Slice others{end, s.begin}, none{s.begin, s.begin};
-    give_back(parameters.values(), others, none), give_back(parameters.grads(), others, none);
-    end = s.end;
-  }
-}
-
-void Step::Impl::gather_stages() {
-  whole = true;
-  std::vector<Work> works;
-  auto copy = [&](const Tensor& t, int stage) { works.push_back(stages->broadcast(t, stage)); };
-  for (int r = 0; r < stages->size(); ++r)
-    for (const Slice& s : plan.updated(static_cast<std::size_t>(r))) {
-      copy(parameters.values().rows(s.begin, s.end), r);
-      for (auto& [name, state] : optimizer.state()) copy(state.rows(s.begin, s.end), r);
-    }
-  Index at = 0;
-  for (auto& b : parameters.buffers()) {
-    auto holds = [&](const PartInfo& p) { return p.buffers.begin <= at && at < p.buffers.end; };
-    const auto part = std::find_if(plan.parts.begin(), plan.parts.end(), holds) - plan.parts.begin();
-    copy(b.tensor, plan.role_of(static_cast<int>(part)));
-    at += b.tensor.numel();
-  }
-  for (auto& work : works) work.wait();
+  gatherer->gather();
 }
 
 /// Of all stages and shards, wherever they lie: every rank gets the same answer.
@@ -400,7 +349,6 @@ void Step::Impl::refuse_non_finite(const Tensor& x) {
     auto entry = parameters.first_non_finite_grad();
     what += fmt::format(", but the gradient{} is not finite", entry ? fmt::format(" of '{}'", entry->name) : "'s norm");
   }
-  gathered = -1;  // what a step has changed so far is not
   gather();
   auto place = first_non_finite(model, x, mesh.world().size() > 1 ? everyone.get() : nullptr);
   fail(fmt::format("step {}", optimizer.steps() + 1), "{}; {}", what,
@@ -416,8 +364,13 @@ Step::Step(Module model, Loss loss, Recipe recipe, Mesh& mesh, std::optional<Str
 Step::~Step() = default;
 
 Tensor Step::operator()(const Tensor& x, const Tensor& y) { return impl_->run(x, y); }
-double Step::loss_scale() const { return impl_->scale.value(); }
-void Step::set_loss_scale(double scale) { impl_->scale.set(scale); }
+LossScaleState Step::loss_scale() const { return impl_->scale.state(); }
+void Step::set_loss_scale(const LossScaleState& state) {
+  check(state.scale >= 1 && state.good_steps >= 0 && state.good_steps < LossScale::period, "step",
+        "a loss scale of {} with {} good steps: wants at least 1, and 0 to {} steps", state.scale, state.good_steps,
+        LossScale::period - 1);
+  if (impl_->scale.on()) impl_->scale.set(state);
+}
 Parameters& Step::parameters() { return impl_->parameters; }
 Optimizer& Step::optimizer() { return impl_->optimizer; }
 const Plan& Step::plan() const { return impl_->plan; }

@@ -8,6 +8,7 @@
 
 #include "framework/ops.h"
 #include "framework/optimizer.h"
+#include "parallel/loss_scale.h"
 #include "parallel/memory.h"
 #include "parallel/mesh.h"
 #include "parallel/strategy.h"
@@ -76,14 +77,16 @@ class Step {
   /// the loader cut, else even ones. Returns the loss of the global batch, a scalar, on every rank; reading it
   /// synchronises. A collective call.
   Tensor operator()(const Tensor& x, const Tensor& y);
-  /// What loss scaling has come to (1: it is off); for checkpoints.
-  double loss_scale() const;
-  void set_loss_scale(double scale);
+  /// What loss scaling has come to (scale 1: it is off); a checkpoint keeps both numbers, so that a run goes on as if
+  /// it had not stopped. Setting it where scaling is off changes nothing.
+  LossScaleState loss_scale() const;
+  void set_loss_scale(const LossScaleState&);
   BatchShard shard() const;
   /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating or
-  /// saving. Before the first step, and between gather() and the next one, every rank has all weights; else a stage has
-  /// its own, and the others read as zeros. Optimizer state is held only for what this rank updates (less under zero),
-  /// from gather() to the next step for all. A collective call; free without stages or zero.
+  /// saving. Before the first step, and between gather() and the next one, every rank has all weights; else a stage
+  /// (and under zero(3) a rank) has its own, and reading another's, in the model or by itself, is an Error. Optimizer
+  /// state is held only for what this rank updates (less under zero), from gather() to the next step for all. A
+  /// collective call; free without stages or zero.
   void gather();
 
   /// Whether the last step was replayed (StepOptions::cuda_graphs).

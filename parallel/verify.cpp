@@ -153,6 +153,7 @@ class Verifier {
     Comparison results(options_.tolerance);
     run_.gather();
     compare_results(results, loss, expected);
+    if (number + 1 == options_.steps) compare_predictions(results, batch.first);
     auto difference = agree(mesh_.world(), results);
     if (!difference) return difference;
     Comparison gradients(options_.tolerance);
@@ -179,7 +180,36 @@ class Verifier {
     for (std::size_t b = 0; b < got.buffers().size() && groups_ == 1; ++b)
       to.add("running statistic", got.buffers()[b].name, whole(got.buffers()[b].tensor, got.buffers()[b].tensor),
              want.buffers()[b].tensor.to_vector(), 0);
+    compare_states(to);
     to.add("loss", "", {loss}, {expected}, 1);
+  }
+
+  /// gather() has brought all of it.
+  void compare_states(Comparison& to) {
+    auto &got = run_.parameters(), &want = serial_.parameters();
+    const auto &mine = run_.optimizer().state(), &theirs = serial_.optimizer().state();
+    for (std::size_t s = 0; s < mine.size(); ++s) {
+      const Flat &flat = mine[s].second, &expected = theirs[s].second;
+      const double most = largest(expected.to_vector());
+      for (std::size_t e = got.entries().size(); e-- > 0;) {
+        const auto& entry = got.entries()[e];
+        const Slice &own = entry.slice, &serial = want.entries()[e].slice;
+        to.add(fmt::format("optimizer's {}", mine[s].first), entry.name,
+               whole(flat.rows(own.begin, own.end), entry.tensor), expected.rows(serial.begin, serial.end).to_vector(),
+               most);
+      }
+    }
+  }
+
+  /// What evaluation, and so every metric, comes from: the model's output for a whole batch, as all ranks have it.
+  void compare_predictions(Comparison& to, const Tensor& x) {
+    if (groups_ > 1) return;  // running statistics that are averages
+    const NoGrad off;
+    Pass pass;
+    pass.batch.training = false;
+    const PassScope scope(std::move(pass));
+    const auto got = run_.model()(x).to_vector(), want = serial_.model()(x).to_vector();
+    to.add("prediction", "", got, want, largest(want));
   }
 
   /// Of what this rank updates; the blocks still hold them.

@@ -73,12 +73,17 @@ World::World(std::unique_ptr<Communicator> comm, int local_rank, int local_size)
 World::World(World&&) noexcept = default;
 
 World::~World() {
-  if (!impl_ || !impl_->process) return;
+  if (!impl_) return;
   // On the way out of an error the other ranks may never come to leave.
   if (std::uncaught_exceptions() > impl_->unwinding) {
-    impl_->process->abandon(fmt::format("rank {}: an exception left its World", impl_->comm->rank()));
+    const std::string reason = fmt::format("rank {}: an exception left its World", rank());
+    try {
+      impl_->process ? impl_->process->abandon(reason) : impl_->comm->abort(reason);
+    } catch (...) {  // nothing more can be done here
+    }
     return;
   }
+  if (!impl_->process) return;
   try {
     impl_->comm.reset();
     impl_->process->leave();

@@ -15,6 +15,10 @@ class World {
  public:
   /// Joins the processes that mpiexec or srun started, or is a world of one. Refuses a launch in which every process
   /// believes to be rank 0 of 1 (a launcher's environment says more than one, MPI says one), and names the fix.
+  /// When an exception leaves the World's scope, the waits of the other ranks throw and name this
+  /// rank; catch it further out, print it, and return from main with a status other than 0. One that nothing catches
+  /// ends the process by std::terminate, without destructors: then it is the launcher that ends the others (mpiexec
+  /// does; srun with --kill-on-bad-exit). run() does all of this for its body.
   World(int& argc, char**& argv);
   /// A world of one, without looking at any launcher.
   World();
@@ -40,10 +44,12 @@ class World {
   Communicator& comm();
   const Communicator& comm() const;
   std::string transport() const;
-  /// From now on this rank's tensors lie on this device, or on the host. A collective call. Where every rank has a GPU
-  /// of its own and NCCL starts on all, the collectives of tensors on them go by NCCL, of this communicator and of all
-  /// that are split from it later; a call's tensors must then lie on these GPUs on all ranks or on none. Else they go
-  /// through the host; so do messages. Returns why they do, in words; empty: they do not, or there is one rank.
+  /// From now on this rank's tensors lie on this device, or on the host. A collective call; throws Error while there
+  /// are communicators that were split from comm() (by a Mesh or a Step) for another device: make those behind it.
+  /// Where every rank has a GPU of its own and NCCL starts on all, the collectives of tensors on them go by NCCL, of
+  /// this communicator and of all that are split from it later; a call's tensors must then lie on these GPUs on all
+  /// ranks or on none. Else they go through the host; so do messages. Returns why they do, in words; empty: they do
+  /// not, or there is one rank.
   std::string use(Device device);
   /// Replaces the communicator by with_all_reduce(comm, algorithm).
   void use_all_reduce(const std::string& algorithm);

@@ -95,8 +95,9 @@ inline bool agree(World& world, const Tensor& t) {
 
 struct Outcome {
   std::vector<double> losses, weights, buffers;
-  std::vector<double> first = {};  ///< weights after one step
-  bool agreed = true;              // all ranks ended with the same weights and buffers
+  std::vector<double> first = {};                               ///< weights after one step
+  bool agreed = true;                                           // all ranks ended with the same weights and buffers
+  std::vector<std::size_t> weight_ends = {}, buffer_ends = {};  ///< of each tensor
 };
 /// Of a weight that ranks hold parts of; a collective call then.
 inline Tensor whole(const Tensor& t) {
@@ -111,22 +112,31 @@ inline std::vector<double> whole_weights(const Parameters& p) {
 }
 inline Outcome outcome(World& world, std::vector<double> losses, const Parameters& p) {
   Outcome o{.losses = std::move(losses), .weights = {}, .buffers = {}};
-  const auto add = [&](std::vector<double>& to, const Tensor& t) {
+  const auto add = [&](std::vector<double>& to, std::vector<std::size_t>& ends, const Tensor& t) {
     const Tensor all = whole(t);
     o.agreed = agree(world, all) && o.agreed;
     for (double v : all.to_vector()) to.push_back(v);
+    ends.push_back(to.size());
   };
-  for (auto& e : p.entries()) add(o.weights, e.tensor);
-  for (auto& b : p.buffers()) add(o.buffers, b.tensor);
+  for (auto& e : p.entries()) add(o.weights, o.weight_ends, e.tensor);
+  for (auto& b : p.buffers()) add(o.buffers, o.buffer_ends, b.tensor);
   return o;
 }
-/// The largest |a - b| / max(1, |b|).
-inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size()) return 1e300;
+/// The largest |a - b| of each tensor over the largest |b| of it (over nothing, where b is 0): the most of them. ends:
+/// where tensors end that lie one behind the other; empty: a and b are one.
+inline double distance(const std::vector<double>& a, const std::vector<double>& b,
+                       const std::vector<std::size_t>& ends = {}) {
+  if (a.size() != b.size() || (!ends.empty() && ends.back() != a.size())) return 1e300;
   double most = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    double d = std::abs(a[i] - b[i]) / std::max(1.0, std::abs(b[i]));
-    most = d <= most ? most : d;  // NaN stays
+  for (std::size_t t = 0, i = 0; t < std::max<std::size_t>(ends.size(), 1); ++t) {
+    double off = 0, largest = 0;
+    for (const std::size_t end = ends.empty() ? a.size() : ends[t]; i < end; ++i) {
+      const double d = std::abs(a[i] - b[i]);
+      off = d <= off ? off : d;  // NaN stays
+      largest = std::max(largest, std::abs(b[i]));
+    }
+    const double relative = off == 0 || largest == 0 ? off : off / largest;
+    most = relative <= most ? most : relative;
   }
   return most;
 }

@@ -138,7 +138,7 @@ TEST_CASE("ranks on other coordinates of axes that split layers are compared too
 }
 
 TEST_CASE("all odd ranks are named") {
-  if (under_mpi()) return;
+  if (threads_only("it brings its own ranks")) return;
   const std::string text =
       error_of(4, [](Given& g, int rank) { g.options.seed = static_cast<std::uint64_t>(rank % 2); });
   CHECK_THAT(text, contains("rank 0 has 'seed: 0', rank 1 has 'seed: 1'; rank 3 differs from rank 0, too"));

@@ -1,5 +1,7 @@
 // Step::gather(): whatever shares the optimizer's work or the weights, and whatever axes the shards lie on, every rank
 // then has the whole weights and the whole optimizer state, to evaluate and to save.
+#include <algorithm>
+
 #include "framework/checkpoint.h"
 #include "tests/temporary.h"
 #include "tests/training.h"
@@ -117,4 +119,133 @@ TEST_CASE("gather() gives every rank the serial run's weights and optimizer stat
       CHECK(distance(got.weights, want.weights) < 1e-11);
       CHECK(distance(got.state, want.state) < 1e-11);
     }
+}
+
+namespace {
+
+/// What reading throws; empty: nothing.
+template <class F>
+std::string error_of(F&& read) {
+  try {
+    read();
+  } catch (const Error& e) { return e.what(); }
+  return "";
+}
+
+Module normed() {
+  Module model =
+      Sequential{Conv2d(1, 4, 3), BatchNorm(4), relu, MaxPool(2), flatten, Linear(36, 6), relu, Linear(6, 4)};
+  initialize(model, 1);
+  convert(model, DType::f64);
+  return model;
+}
+
+}  // namespace
+
+TEST_CASE("weights that other ranks have are an Error to read between a step and gather()") {
+  for (const Layout& layout :
+       {Layout{"data=2", "zero(3)"}, Layout{"pipe=2", "pipeline(micro=2)"},
+        Layout{"pipe=2,data=2", "pipeline(micro=2) | data_parallel | zero(3)"}, Layout{"h=2", "spatial | zero(3)"}}) {
+    const int ranks = ranks_of(parse_mesh(layout.mesh));
+    if (under_mpi() && ranks != processes().size()) continue;
+    INFO(layout.mesh << " " << layout.strategy);
+    const std::vector<std::string> faults = on_ranks(ranks, [&](World& world) {
+      std::vector<std::string> all;
+      const auto expect = [&](const char* what, bool good, const std::string& got = "") {
+        const Tensor mine = Tensor::full({1}, good ? 1 : 0, DType::i64);
+        world.comm().all_reduce(mine, ReduceOp::min).wait();
+        if (mine.item() == 0) all.push_back(fmt::format("{} (here: '{}')", what, got));
+      };
+      const auto refused = [](const std::string& text) { return text.find("call Step::gather()") != text.npos; };
+      Mesh mesh(world, parse_mesh(layout.mesh));
+      Step step(normed(), cross_entropy, Adam{.lr = 0.01}, mesh, parse_strategy(layout.strategy));
+      const auto model = [&] {
+        for (auto& e : step.parameters().entries()) (void)e.tensor.to_vector();
+        (void)step.model()(images(9));
+      };
+      const auto [begin, end] = share(12, step.shard().rank(), step.shard().size());
+      const auto train = [&, begin = begin, end = end] { step(images(1).rows(begin, end), labels().rows(begin, end)); };
+      expect("before the first step the model runs", error_of(model) == "");
+      train();
+      const Temporary folder;
+      // A model whose layers are split would leave the ranks waiting that find their first layers' weights.
+      const bool split = step.plan().strategies[0] == "spatial";
+      const auto whole = [&] {
+        if (split) return model();
+        const NoGrad off;
+        (void)step.model()(images(9));
+      };
+      expect("the model", refused(error_of(whole)), error_of(whole));
+      const auto save = [&] { save_checkpoint(folder.path(), step.parameters(), step.optimizer(), {.step = 1}); };
+      expect("a checkpoint", error_of(save).find("gather()") != std::string::npos, error_of(save));
+      // Each weight and running statistic is whole, or an Error.
+      std::vector<bool> here;
+      for (auto& e : step.parameters().entries()) here.push_back(error_of([&] { (void)e.tensor.to_vector(); }) == "");
+      expect("some weight is elsewhere", std::find(here.begin(), here.end(), false) != here.end());
+      std::vector<std::vector<double>> read;
+      const auto& entries = step.parameters().entries();
+      for (std::size_t i = 0; i < entries.size(); ++i)
+        if (here[i]) read.push_back(entries[i].tensor.to_vector());
+      for (auto& b : step.parameters().buffers())
+        if (error_of([&] { (void)b.tensor.to_vector(); }) == "") read.push_back(b.tensor.to_vector());
+      step.gather();
+      std::size_t next = 0;
+      bool same = true;
+      for (std::size_t i = 0; i < entries.size(); ++i)
+        if (here[i]) same = entries[i].tensor.to_vector() == read[next++] && same;
+      expect("what could be read was what gather() gives", same);
+      expect("behind gather() the model runs", error_of([&] {
+                                                 const NoGrad off;
+                                                 model();
+                                               }) == "");
+      train();
+      expect("the next step takes it away again", refused(error_of(whole)));
+      return all;
+    });
+    CHECK(faults == std::vector<std::string>{});
+  }
+}
+
+TEST_CASE("running statistics of other stages are an Error to read, and gather() brings them") {
+  for (int ranks : rank_counts({2})) {
+    if (ranks != 2) {
+      SUCCEED("for two ranks");
+      continue;
+    }
+    const auto seen = on_ranks(ranks, [&](World& world) {
+      Mesh mesh(world, {{"pipe", 2}});
+      Step step(normed(), cross_entropy, Sgd{.lr = 0.1}, mesh, pipeline({.micro = 2, .partition = "5"}));
+      step(images(1), labels());
+      const Tensor& mean = step.parameters().buffers().at(0).tensor;
+      const bool refused = error_of([&] { (void)mean.to_vector(); }).find("gather()") != std::string::npos;
+      step.gather();
+      return std::pair(refused == (world.rank() == 1), agree(world, mean) && mean.to_vector()[0] != 0);
+    });
+    CHECK(seen.first);
+    CHECK(seen.second);
+  }
+}
+
+TEST_CASE("gather() brings weights back after a step that a user's loss has ended") {
+  for (int ranks : rank_counts({2, 3})) {
+    const auto same = on_ranks(ranks, [&](World& world) {
+      bool fails = false;
+      const Loss loss = [&](const Tensor& a, const Tensor& b) {
+        check(!fails, "loss", "no more");
+        return cross_entropy(a, b);
+      };
+      Step step(small_cnn(), loss, Adam{.lr = 0.01}, world, zero(3));
+      const auto [begin, end] = share(12, world.rank(), world.size());
+      const auto train = [&, begin = begin, end = end] { step(images(1).rows(begin, end), labels().rows(begin, end)); };
+      train();
+      step.gather();
+      const auto before = whole_weights(step.parameters());
+      fails = true;
+      const bool failed = error_of(train).find("no more") != std::string::npos;
+      step.gather();
+      return failed && whole_weights(step.parameters()) == before &&
+             agree(world, step.parameters().values().blocks()[0]);
+    });
+    CHECK(same);
+  }
 }

@@ -2,9 +2,12 @@
 #include "parallel/step.h"
 
 #include <cmath>
+#include <optional>
+#include <thread>
 
 #include "framework/init.h"
 #include "framework/layers.h"
+#include "parallel/transport/threads.h"
 #include "tests/catch.h"
 #include "tests/ranks.h"
 
@@ -57,6 +60,20 @@ struct Sometimes {
   Linear always{4, 2}, rare{4, 2};
   bool use = true;
   Tensor operator()(const Tensor& x) const { return use ? always(x) + rare(x) : always(x); }
+  void visit(const Visit& v) { v("always", always), v("rare", rare); }
+};
+/// Hands its input's first column on, beside what two products make of it all. The second one counts in rows whose
+/// first number is 1; or, where `use` says for all rows at hand, is used or is not.
+struct Masked {
+  Linear always, rare;
+  Index in;
+  std::optional<bool> use = {};
+  Masked(Index in, Index out) : always(in, out - 1), rare(in, out - 1), in(in) {}
+  Tensor operator()(const Tensor& x) const {
+    const Tensor first = split(x, {1, in - 1}, 1)[0].detach();
+    const Tensor y = use ? (*use ? always(x) + rare(x) : always(x)) : always(x) + rare(x) * first;
+    return concat({first, y}, 1);
+  }
   void visit(const Visit& v) { v("always", always), v("rare", rare); }
 };
 
@@ -153,34 +170,62 @@ TEST_CASE("without a loader the rows of all ranks are the batch, in rank order")
 }
 
 TEST_CASE("weights that a rank does not use count as zero there") {
-  for (int ranks : rank_counts({3})) {
-    auto run = [&](World& world, bool by_step) {
-      Sometimes layer;
-      layer.use = world.rank() % 2 == 1;  // rank 0 never does
-      Module model = layer;
-      initialize(model, 3);
-      Tensor x = Tensor::full({2, 4}, 1 + world.rank()), y = Tensor::full({2, 2}, 0.5);
-      if (by_step) {
-        Step step(model, mse_loss, Sgd{.lr = 0.1}, world, data_parallel({.first_bucket = 1, .bucket = 1}));
-        for (int i = 0; i < 3; ++i) step(x, y);
-        return outcome(world, {}, step.parameters());
+  // Rank r's two rows say by their first number whether r uses the weight.
+  const auto uses = [](int rank) { return rank % 2 == 1; };  // rank 0 never does
+  const auto batch = [&](int first, int count) {
+    std::vector<double> x, y;
+    for (int r = first; r < first + count; ++r)
+      for (int i = 0; i < 2; ++i) {
+        x.push_back(uses(r));
+        for (int k = 1; k < 4; ++k) x.push_back(0.3 * r + 0.2 * i - 0.1 * k);
+        y.insert(y.end(), {0.0, 0.5, -0.25 * r});
       }
+    return std::pair(Tensor::of(x, {2 * count, 4}, DType::f64), Tensor::of(y, {2 * count, 3}, DType::f64));
+  };
+  const auto model_of = [](std::optional<bool> use) {
+    Masked first(4, 6), second(6, 5), last(5, 3);
+    first.use = second.use = last.use = use;
+    Module model = Sequential{first, relu, second, relu, last};
+    initialize(model, 3);
+    convert(model, DType::f64);
+    return model;
+  };
+  for (int ranks : rank_counts({2, 3})) {
+    World alone;
+    Step serial(model_of({}), mse_loss, Adam{.lr = 0.01}, alone);
+    const auto [x, y] = batch(0, ranks);
+    for (int i = 0; i < 3; ++i) serial(x, y);
+    const auto reference = outcome(alone, {}, serial.parameters());
+    for (const char* strategy :
+         {"data_parallel", "data_parallel(first_bucket=1, bucket=1)", "data_parallel(overlap=false)",
+          "data_parallel(first_bucket=20, bucket=20) | zero(1)", "zero(2)", "zero(3)", "central_storage"}) {
+      INFO(strategy << " on " << ranks << " ranks");
+      const auto got = on_ranks(ranks, [&](World& world) {
+        Step step(model_of(uses(world.rank())), mse_loss, Adam{.lr = 0.01}, world, parse_strategy(strategy));
+        const auto [mine, target] = batch(world.rank(), 1);
+        for (int i = 0; i < 3; ++i) step(mine, target);
+        step.gather();
+        return outcome(world, {}, step.parameters());
+      });
+      CHECK(got.agreed);
+      CHECK(distance(got.weights, reference.weights, reference.weight_ends) < 1e-12);
+    }
+    const auto by_hand = on_ranks(ranks, [&](World& world) {
+      Module model = model_of(uses(world.rank()));
       Parameters parameters(model);
-      Optimizer optimizer(parameters, Sgd{.lr = 0.1});
+      Optimizer optimizer(parameters, Adam{.lr = 0.01});
       Reducer reducer(parameters, world, {.first_bucket = 1, .bucket = 1});
+      const auto [mine, target] = batch(world.rank(), 1);
       for (int i = 0; i < 3; ++i) {
         PassScope pass({.batch = {.global_batch = 2 * world.size()}});
-        mse_loss(model(x), y).backward();
+        mse_loss(model(mine), target).backward();
         reducer.finish();
         optimizer.step();
       }
       return outcome(world, {}, parameters);
-    };
-    auto by_step = on_ranks(ranks, [&](World& world) { return run(world, true); });
-    auto by_hand = on_ranks(ranks, [&](World& world) { return run(world, false); });
-    CHECK(by_step.agreed);
+    });
     CHECK(by_hand.agreed);
-    CHECK(by_step.weights == by_hand.weights);
+    CHECK(distance(by_hand.weights, reference.weights, reference.weight_ends) < 1e-12);
   }
 }
 
@@ -399,4 +444,60 @@ TEST_CASE("parts are the fused groups of the model's row, and cover the block") 
   Step whole(Module(Sometimes()), mse_loss, Sgd{}, world);
   REQUIRE(whole.plan().parts.size() == 1);
   CHECK(whole.plan().parts[0].slice == Slice{0, whole.parameters().size()});
+}
+
+TEST_CASE("updates of one role that other ranks share each are refused") {
+  if (threads_only("it brings its own ranks")) return;
+  const Strategy mixed =
+      data_parallel({.first_bucket = 8, .bucket = 8}) | zero(1) | Strategy("mixed", Claim::exact, [](Plan plan) {
+        for (Action& a : plan.roles[0].actions)
+          if (a.verb == Verb::update && a.slice.begin == 0) a.peer.axis = "h";
+        return plan;
+      });
+  const auto text = error_on_ranks(2, [&](World& world) {
+    Mesh mesh(world, {{"data", 2}, {"h", 1}});
+    Step step(small_model(), cross_entropy, Sgd{.lr = 0.1}, mesh, mixed, {.refuse_unsound = false});
+  });
+  CHECK_THAT(text, contains("is shared over other ranks than the updates before it"));
+}
+
+TEST_CASE("a pipeline of more messages than there are tags is refused before it runs") {
+  if (threads_only("it brings its own ranks")) return;
+  const auto text = error_on_ranks(2, [&](World& world) {
+    Mesh mesh(world, {{"pipe", 2}});
+    Step step(small_model(), cross_entropy, Sgd{.lr = 0.1}, mesh,
+              pipeline({.micro = 33000, .schedule = "gpipe", .partition = "even"}), {.refuse_unsound = false});
+  });
+  CHECK_THAT(text, contains("1 cuts of the model times 33000 micro-batches are more than the 32768 tags"));
+}
+
+TEST_CASE("a world is told its device before communicators are split from it") {
+  if (threads_only("it brings its own ranks")) return;
+  const auto text = error_on_ranks(2, [](World& world) {
+    Mesh mesh(world);
+    (void)world.use(cuda(0));
+  });
+  CHECK_THAT(text, contains("2 communicators were split") || contains("1 communicators were split"));
+  CHECK_THAT(text, contains("before a Mesh or a Step is made"));
+  CHECK(error_on_ranks(2, [](World& world) {
+          { Mesh mesh(world); }
+          (void)world.use(cuda(0));
+        }) == "");
+}
+
+TEST_CASE("an exception that leaves a World's scope ends the waits of the other ranks") {
+  if (threads_only("it brings its own ranks")) return;
+  auto comms = thread_communicators(2);
+  std::string text;
+  std::thread waits([&, comm = std::move(comms[0])]() mutable {
+    World world(std::move(comm), 0, 2);
+    text = error_of([&] { world.comm().barrier(); });
+  });
+  const auto fails = [&] {
+    World world(std::move(comms[1]), 1, 2);
+    throw std::runtime_error("mine");
+  };
+  CHECK_THROWS_WITH(fails(), "mine");
+  waits.join();
+  CHECK_THAT(text, contains("rank 1: an exception left its World"));
 }

@@ -112,6 +112,29 @@ TEST_CASE("what a run was compared with is told") {
         "the serial run in the same 3 micro-batches (batch norm: each micro-batch over all ranks)");
 }
 
+TEST_CASE("a difference that only the optimizer's state or an evaluation shows is found") {
+  for (int ranks : rank_counts({2, 3})) {
+    Subject s = mlp();
+    s.recipe = Sgd{.lr = 1e-300, .momentum = 0.9};  // no weight moves, but the momentum takes the gradient
+    CHECK(found(s, ranks, "data", data_parallel(), {.steps = 3}) == "");
+    CHECK(found(s, ranks, "data", zero(1), {.steps = 3}) == "");
+    const auto text = found(s, ranks, "data", forgetful(0), {.steps = 3, .step = {.refuse_unsound = false}});
+    INFO(text);
+    CHECK(text.starts_with("step 1, rank 0: the gradient of '0.weight' of layer '0' differs by "));
+  }
+  const int ranks = rank_counts({2})[0];
+  Subject s = mlp();
+  s.model = [make = s.model] {
+    thread_local int made = 0;
+    const bool odd = made++ % 2 == 0;  // the run under the strategy comes first
+    return Module(
+        Sequential{make(), [odd](const Tensor& x) { return odd && !is_training(x) ? scale(x, 1 + 1e-6) : x; }});
+  };
+  const auto text = found(s, ranks, "data", data_parallel(), {.steps = 2});
+  INFO(text);
+  CHECK(text.starts_with("step 2, rank 0: the prediction differs by "));
+}
+
 TEST_CASE("the first step that differs is named") {
   const int ranks = rank_counts({2})[0];
   Subject s = mlp();

@@ -190,7 +190,8 @@ class Trainer {
     step_->gather();  // the optimizer's whole state, to be read into
     if (world_.main() || step_->divided()) load_checkpoint(point.path, step_->parameters(), &step_->optimizer());
     step_->optimizer().set_steps(at_.step);
-    if (config_.dtype == "f16" && at_.loss_scale > 0) step_->set_loss_scale(at_.loss_scale);
+    if (config_.dtype == "f16" && at_.loss_scale > 0)
+      step_->set_loss_scale({.scale = at_.loss_scale, .good_steps = at_.good_steps});
     if (dir_) dir_->rewind(at_.step);
     if (at_.counted < at_.samples)
       console_.log(
@@ -349,7 +350,10 @@ class Trainer {
     state.seed = static_cast<std::uint64_t>(config_.seed);
     state.config = kept_settings(config_);
     state.metrics = std::move(metrics), state.partition = step_->plan().partition;
-    if (config_.dtype == "f16") at_.loss_scale = step_->loss_scale();
+    if (config_.dtype == "f16") {
+      const LossScaleState scale = step_->loss_scale();
+      at_.loss_scale = scale.scale, at_.good_steps = scale.good_steps;
+    }
     store(at_, state);
     if (dir_) tell_if_removed(), dir_->keep_settings(state.config, overridden_);
     saved_ = save_checkpoint(dir_ ? dir_->path() : "", step_->parameters(), step_->optimizer(), state,

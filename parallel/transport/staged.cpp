@@ -189,6 +189,7 @@ std::unique_ptr<Communicator> Staged::split(int color, int key) {
   auto part = std::make_unique<Staged>(inner_->split(color, key));
   part->rewired_ = rewired_;
   part->device_ = device_;
+  part->family_ = family_;
   if (part->size() == 1) return part;
   part->why_ = why_;
   if (link_) part->join(*device_transports(device_.kind));
@@ -196,6 +197,11 @@ std::unique_ptr<Communicator> Staged::split(int color, int key) {
 }
 
 const std::string& Staged::use(Device device) {
+  check(
+      size() == 1 || device == device_ || family_.use_count() == 1, "use",
+      "{} communicators were split from this one while its tensors lay on {}, and would not follow to {}: call use() "
+      "before a Mesh or a Step is made",
+      family_.use_count() - 1, [&] { return to_string(device_); }, [&] { return to_string(device); });
   link_.reset();
   why_.clear();
   device_ = device;

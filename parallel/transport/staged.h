@@ -3,6 +3,7 @@
 // the devices can reach each other, by that way. World wraps all its communicators so: nobody above can tell.
 #pragma once
 #include <functional>
+#include <memory>
 
 #include "parallel/transport/device_transport.h"
 
@@ -44,6 +45,7 @@ class Staged final : public Communicator {
   std::unique_ptr<DeviceTransport> link_;  // stands on inner_
   std::string link_name_, why_;            // why_: device_ is one, and there is no link
   bool rewired_ = false;
+  std::shared_ptr<char> family_ = std::make_shared<char>();  // owned by this and all that are split from it
 };
 
 }  // namespace trireme
