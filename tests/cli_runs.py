@@ -129,6 +129,26 @@ class BatchNorms(Runs):
         self.assertNotIn("batch norm", self.trained("mlp", "--data.name", "synthetic", "--data.synthetic_size", 20, "--run.max_steps", 1, "--ranks", 2, name="mlp").stderr)
         self.refused(run("train", *self.words, "--parallel.norm_scope", "globl", "--run.dir", self.dir / "x"), "unknown 'globl'", "did you mean 'global'")
 
+    def test_a_resumed_run_keeps_their_rows(self):
+        """However they come to be others: by the strategy's text, the number of ranks or micro-batches."""
+        def refused(now, before, *words):
+            kept = self.tree("run")
+            self.refused(run("train", "--resume", "--run.dir", self.dir / "run", *words), f"batch norms see {now}, in the run {before}; add --override to change it")
+            self.assertEqual(self.tree("run"), kept)
+        self.trained(*self.words, "--ranks", 2, "--run.max_steps", 1)
+        local, whole = "the rows of each of 2 ranks in the global batch", "the global batch"
+        refused(local, whole, "--strategy", "data_parallel(norm_scope=local)")
+        refused("each of 2 micro-batches", whole, "--ranks", 1, "--strategy", "accumulate(micro=2)")
+        refused("the rows of every 2 of 4 ranks in each of 2 micro-batches", whole, "--ranks", 4, "--strategy",
+                "accumulate(micro=2) | data_parallel(norm_scope=group, norm_group=2)")
+        self.trained("--resume", "--ranks", 3, "--strategy", "data_parallel(norm_scope=group, norm_group=3) | zero(1)", "--run.max_steps", 2)
+        log = self.trained("--resume", "--ranks", 2, "--strategy", "data_parallel(norm_scope=local)", "--override", "--run.max_steps", 3).stderr
+        self.assertIn(f"override  batch norms see {local}, in the run {whole}\n", log)
+        self.assertTrue((self.dir / "run/config.until_00000002.toml").exists())
+        refused("the rows of each of 3 ranks in the global batch", local, "--ranks", 3)
+        refused(whole, local, "--ranks", 1)
+        self.trained("--resume", "--strategy", "data_parallel(norm_scope=group, norm_group=1)", "--run.max_steps", 4)
+
 
 class Resume(Runs):
     """A run of 12 steps an epoch on synthetic data (it does not depend on data files), lr constant."""
@@ -260,7 +280,7 @@ class Resume(Runs):
                 self.assertTrue(math.isclose(line["train_loss"], other["train_loss"], rel_tol=1e-11))
         self.cut(7, "less", *words)
         got = self.resumed("--data.limit", 42, "--override", name="less")   # 42 samples are done: the epoch is over
-        self.assertNotIn("0 images/s", got.stderr)
+        self.assertNotIn(" 0 images/s", got.stderr)
         self.assertNotIn("epoch 1/2:", got.stderr)
         self.assertIn("epoch 2/2: train loss 2", got.stderr)
 

@@ -164,6 +164,7 @@ TEST_CASE("what is saved comes back, with where the run stood") {
                    .samples = 1'234'567'890'123,
                    .seed = 0xffff'ffff'ffff'fff0ull,
                    .partition = "3, 5",
+                   .norm_rows = "all rows",
                    .config = "x = \"\u00e9\"\n",
                    .metrics = {{"loss", 0.1}, {"nan", std::nan("")}, {"one", 1.0}}};
   const std::string path = save_checkpoint(folder.path(), run.parameters, run.optimizer, state);
@@ -181,6 +182,7 @@ TEST_CASE("what is saved comes back, with where the run stood") {
   CHECK(load_checkpoint(path, other.parameters, nullptr).state.step == 7);
   CHECK(verify_checkpoint(path).batch == 42);
   CHECK(verify_checkpoint(path).partition == "3, 5");
+  CHECK(verify_checkpoint(path).norm_rows == "all rows");
   CHECK(verify_checkpoint(path).samples == 1'234'567'890'123);
 
   run.save(folder.path(), 8);  // knows no samples

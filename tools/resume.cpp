@@ -87,8 +87,6 @@ Config resume_config(const std::string& run) {
     const auto found = find_latest(run);
     check(found && !found->state.config.empty(), "resume", "{} has no config.toml, and no checkpoint that holds one",
           run);
-    std::fprintf(stderr, "resume: %s/config.toml is missing: these are the settings of %s\n", run.c_str(),
-                 found->path.c_str());
     parse_config(config, found->state.config, found->path + "/manifest.json");
   }
   const Config usual;
@@ -103,8 +101,16 @@ ResumePoint find_resume_point(const Config& config) {
   auto found = find_latest(config.run.dir);
   check(found.has_value(), "resume", "no usable checkpoint in {}", config.run.dir);
   const TrainState& s = found->state;
-  ResumePoint point{
-      .path = found->path, .note = found->note, .progress = progress_of(s), .partition = {}, .changes = {}};
+  ResumePoint point{.path = found->path,
+                    .notes = {},
+                    .progress = progress_of(s),
+                    .partition = {},
+                    .norm_rows = s.norm_rows,
+                    .changes = {}};
+  if (!found->note.empty()) point.notes.push_back(found->note);
+  if (!fs::exists(config.run.dir + "/config.toml"))
+    point.notes.push_back(
+        fmt::format("resume: {}/config.toml is missing: these are the settings of {}", config.run.dir, found->path));
   Config before = config;
   if (!s.config.empty()) {
     before = {};
@@ -125,7 +131,7 @@ ResumePoint find_resume_point(const Config& config) {
 void broadcast(ResumePoint& point, World& world) {
   const auto share = [&](const Tensor& t) { world.comm().broadcast(t, 0).wait(); };
   Progress& p = point.progress;
-  std::string texts = point.path + '\0' + point.partition;
+  std::string texts = point.path + '\0' + point.partition + '\0' + point.norm_rows;
   std::int64_t length = std::ssize(texts);
   std::int64_t* const whole[] = {&length,    &p.step,    &p.epoch,   &p.batch,
                                  &p.samples, &p.correct, &p.counted, &p.good_steps};
@@ -142,7 +148,29 @@ void broadcast(ResumePoint& point, World& world) {
   std::memcpy(bytes.data<std::uint8_t>(), texts.data(), texts.size());
   share(bytes);
   std::memcpy(texts.data(), bytes.data<std::uint8_t>(), texts.size());
-  point.path = texts.substr(0, texts.find('\0')), point.partition = texts.substr(point.path.size() + 1);
+  const std::size_t first = texts.find('\0'), second = texts.find('\0', first + 1);
+  point.path = texts.substr(0, first), point.partition = texts.substr(first + 1, second - first - 1);
+  point.norm_rows = texts.substr(second + 1);
+}
+
+std::string norm_rows(const Step& step, const Strategy& strategy) {
+  if (step.batch_norm().empty()) return "";
+  const int ranks = step.shard().size(), micros = step.shard().micros();
+  const int together = strategy.scope() == NormScope::global  ? ranks
+                       : strategy.scope() == NormScope::group ? strategy.norm_group
+                                                              : 1;
+  const std::string batch = micros > 1 ? fmt::format("each of {} micro-batches", micros) : "the global batch";
+  if (together == ranks) return batch;
+  return fmt::format("the rows of {} of {} ranks in {}", together == 1 ? "each" : fmt::format("every {}", together),
+                     ranks, batch);
+}
+
+std::string changed_norm_rows(const Config& config, const ResumePoint& point, const std::string& now) {
+  const std::string& before = point.norm_rows;
+  if (now.empty() || before.empty() || now == before) return "";
+  const std::string change = fmt::format("batch norms see {}, in the run {}", now, before);
+  check(config.run.override, "resume", "{}; add --override to change it", change);
+  return change;
 }
 
 std::string kept_settings(Config config) {

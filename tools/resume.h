@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "framework/checkpoint.h"
-#include "parallel/world.h"
+#include "parallel/step.h"
 #include "tools/config.h"
 
 namespace trireme {
@@ -30,23 +30,30 @@ void store(const Progress&, TrainState&);
 Progress progress_of(const TrainState&);
 
 /// What the next start of `train --resume` begins with: the run's config.toml, without what belongs to one start only
-/// (run.max_steps, run.fault). Where config.toml is missing the settings of the newest checkpoint, with a note to
-/// stderr. Throws Error for a directory without checkpoints.
+/// (run.max_steps, run.fault). Where config.toml is missing the settings of the newest checkpoint. Throws Error for a
+/// directory without checkpoints.
 Config resume_config(const std::string& run);
 
 /// A run as it is found by rank 0.
 struct ResumePoint {
-  std::string path, note;  ///< as in LoadedCheckpoint
+  std::string path;
+  std::vector<std::string> notes;  ///< LoadedCheckpoint's, and that config.toml was missing
   Progress progress;
   std::string partition;             ///< as in TrainState; empty when the ranks stand in another way now
+  std::string norm_rows;             ///< as in TrainState
   std::vector<std::string> changes;  ///< that run.override lets pass, one sentence each
   bool reordered = false;            ///< they give the rest of an epoch other samples, or another order
 };
 /// The newest checkpoint of config.run.dir. Throws Error for one without checkpoints, and without run.override for
 /// settings that change the training: all of them by name, with both values.
 ResumePoint find_resume_point(const Config&);
-/// Rank 0's, for all: path, partition and progress. A collective call.
+/// Rank 0's, for all: path, partition, norm_rows and progress. A collective call.
 void broadcast(ResumePoint&, World&);
+/// TrainState::norm_rows of a step under the strategy: alike where batch norms see the same rows, whoever has them.
+std::string norm_rows(const Step&, const Strategy&);
+/// Says in a sentence how the rows that batch norms see differ from the run's; empty: they do not. Throws Error without
+/// run.override.
+std::string changed_norm_rows(const Config&, const ResumePoint&, const std::string& now);
 /// The text that config.toml and checkpoints keep: without run.resume and run.override.
 std::string kept_settings(Config);
 

@@ -18,6 +18,7 @@
 #include "framework/weights.h"
 #include "kernels/backend.h"
 #include "kernels/runtime.h"
+#include "kernels/thread.h"
 #include "parallel/compare.h"
 #include "parallel/step.h"
 #include "tools/answers.h"
@@ -54,6 +55,21 @@ Tensor pixels_of(const Tensor& sample, const PixelScale& scale) {
   return Tensor::of(pixels, {sample.dim(1), sample.dim(2), sample.dim(3)}, DType::u8);
 }
 
+/// Opens a data set in a thread of its own.
+class Opening {
+ public:
+  explicit Opening(std::function<Dataset()> open)
+      : open_(std::move(open)),
+        opened_(open_.get_future()),
+        thread_(start_thread<std::jthread>("data", std::ref(open_))) {}
+  Dataset get() { return opened_.get(); }  ///< once; throws what opening it threw
+
+ private:
+  std::packaged_task<Dataset()> open_;
+  std::future<Dataset> opened_;
+  std::jthread thread_;
+};
+
 class Trainer {
  public:
   /// found: where the run goes on.
@@ -64,7 +80,7 @@ class Trainer {
         staged_(world.use(device_)),
         mesh_(make_mesh(config, world)),
         console_(!world.main(), config.run.progress, config.run.log_seconds),
-        opening_test_(std::async(std::launch::async, [&config] { return make_dataset(config, "test"); })),
+        opening_test_([&config] { return make_dataset(config, "test"); }),
         train_(make_dataset(config, "train")),
         test_(opening_test_.get()),
         loader_(train_, loader_options({mesh_.index("data"), mesh_.size("data")})),
@@ -82,6 +98,7 @@ class Trainer {
                     .cuda_graphs = config.cuda_graphs,
                     .partition = found ? found->partition : "",
                     .example = example()});
+    norm_rows_ = norm_rows(*step_, make_strategy(config, world.size()));
     if (found)
       resume(*found);
     else if (!config.weights.empty())
@@ -178,9 +195,12 @@ class Trainer {
   bool stopped() const { return config_.run.max_steps > 0 && at_.step >= config_.run.max_steps; }
 
   void resume(const ResumePoint& point) {
-    if (!point.note.empty()) console_.log(point.note);
-    for (const std::string& change : point.changes) console_.log("override  " + change);
-    if (!point.changes.empty()) overridden_ = point.progress.step;
+    for (const std::string& note : point.notes) console_.log(note);
+    std::vector<std::string> changes = point.changes;
+    if (const std::string norms = changed_norm_rows(config_, point, norm_rows_); !norms.empty())
+      changes.push_back(norms);
+    for (const std::string& change : changes) console_.log("override  " + change);
+    if (!changes.empty()) overridden_ = point.progress.step;
     if (point.reordered)
       console_.log(
           fmt::format("override  epoch {} goes on at sample {} of other data or in another order: some of its "
@@ -350,6 +370,7 @@ class Trainer {
     state.seed = static_cast<std::uint64_t>(config_.seed);
     state.config = kept_settings(config_);
     state.metrics = std::move(metrics), state.partition = step_->plan().partition;
+    state.norm_rows = norm_rows_;
     if (config_.dtype == "f16") {
       const LossScaleState scale = step_->loss_scale();
       at_.loss_scale = scale.scale, at_.good_steps = scale.good_steps;
@@ -367,14 +388,14 @@ class Trainer {
   std::string staged_;  // why collectives go through the host, if they do
   Mesh mesh_;
   Console console_;
-  std::future<Dataset> opening_test_;  // inflated beside the training set
+  Opening opening_test_;  // inflated beside the training set
   Dataset train_, test_;
   Loader loader_;  // tells the batches per epoch, and refuses impossible settings before anything is written
   Module model_;
   std::optional<RunDir> dir_;
   std::optional<Step> step_;
   Progress at_;
-  std::string saved_;
+  std::string saved_, norm_rows_;
   std::vector<std::string> started_;        // tensors that config_.weights does not fit
   Counts mine_;                             // this rank's rows since the last count()
   Index uncounted_ = 0;                     // all ranks' rows since then
