@@ -380,7 +380,9 @@ class Inputs(Runs):
 
     def test_a_run_directory_that_goes_away_is_told(self):
         with open(self.dir / "said", "w") as said:
-            process = subprocess.Popen([trireme, "train", *map(str, self.words), "--epochs", "1000000", "--run.dir", self.dir / "run"], stderr=said)
+            # Long epochs: a checkpoint that is being written when its directory goes away ends the run.
+            words = [*self.words, "--data.synthetic_size", 20000, "--epochs", 1000000, "--run.dir", self.dir / "run"]
+            process = subprocess.Popen([trireme, "train", *map(str, words)], stderr=said)
             try:
                 def await_lines():
                     while not (metrics := self.dir / "run/metrics.jsonl").exists() or metrics.stat().st_size == 0:

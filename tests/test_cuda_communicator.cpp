@@ -171,7 +171,10 @@ using test::threads_only;
 using test::under_mpi;
 
 void on_ranks(const std::function<void(World&)>& body, std::initializer_list<int> counts = {1, 2, 3, 4}) {
-  if (under_mpi()) return body(test::processes());
+  if (under_mpi()) {
+    REQUIRE_NOTHROW(body(test::processes()));
+    return;
+  }
   for (int ranks : counts) {
     CAPTURE(ranks);
     REQUIRE_NOTHROW(World::threads(ranks, body));
