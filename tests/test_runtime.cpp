@@ -27,6 +27,9 @@ void* operator new(std::size_t bytes) {
   if (void* block = std::malloc(std::max<std::size_t>(bytes, 1))) return block;
   throw std::bad_alloc();
 }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return std::malloc(std::max<std::size_t>(bytes, 1));
+}
 void operator delete(void* block) noexcept { std::free(block); }
 void operator delete(void* block, std::size_t) noexcept { std::free(block); }
 
