@@ -64,7 +64,8 @@ void copy_block(const View& to, const View& from);
 /// Called once by each backend when it is loaded.
 bool set_runtime(DeviceKind kind, Runtime* runtime);
 
-/// Threads a kernel may use when called from this thread (thread-local; a rank that is a thread gets its share).
+/// Threads a kernel may use when called from this thread (thread-local; a rank that is a thread gets its share): no
+/// more than OpenMP gives. OpenMP's own number, which oneDNN reads, becomes the same.
 int threads();
 void set_threads(int count);
 /// Cores this process may run on (its affinity mask).

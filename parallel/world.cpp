@@ -39,6 +39,10 @@ Error current_error(const std::string& prefix) {
   } catch (...) { return {prefix + "an exception of unknown type", std::source_location::current()}; }
 }
 
+/// Of each of `sharing` ranks: its part of the cores, and no more than this thread may use (OMP_NUM_THREADS,
+/// set_threads()).
+int share_of_threads(int sharing) { return std::clamp(cores() / sharing, 1, threads()); }
+
 int report(const std::string& text) {
   std::fflush(stdout);
   std::fputs(("trireme: " + text + "\n").c_str(), stderr);
@@ -60,7 +64,7 @@ std::unique_ptr<World::Impl> World::Impl::join(int& argc, char**& argv) {
   impl->process = std::move(ranks.process);
   impl->comm = std::make_unique<Staged>(std::move(ranks.comm));
   impl->local_rank = ranks.local_rank, impl->local_size = ranks.local_size;
-  set_threads(std::max(1, cores() / ranks.sharing));
+  set_threads(share_of_threads(ranks.sharing));
   return impl;
 }
 
@@ -94,7 +98,7 @@ World::~World() {
 void World::threads(int ranks, const std::function<void(World&)>& body) {
   std::vector<World> worlds;
   for (auto& comm : thread_communicators(ranks)) worlds.emplace_back(std::move(comm), std::ssize(worlds), ranks);
-  const int share = std::max(1, cores() / ranks);
+  const int share = share_of_threads(ranks);
   std::mutex mutex;
   std::unique_ptr<Error> first;
   const auto run = [&](int r) {

@@ -27,9 +27,10 @@ class World {
   ~World();
   World(World&&) noexcept;
 
-  /// Runs body on `ranks` threads, each with its own World and its share of the cores. If one throws, the others are
-  /// ended (their waits throw) and the first error is rethrown here with its rank. Throws Error, with no body begun, if
-  /// the system does not start that many threads.
+  /// Runs body on `ranks` threads, each with its own World and its share of the cores (its kernels use no more threads
+  /// than this thread's may, so that OMP_NUM_THREADS is heeded; under MPI, too). If one throws, the others are ended
+  /// (their waits throw) and the first error is rethrown here with its rank. Throws Error, with no body begun, if the
+  /// system does not start that many threads.
   static void threads(int ranks, const std::function<void(World&)>& body);
   /// One call for all: under a launcher, its processes; else `ranks` threads (1: this thread). If body throws under
   /// MPI, the message is printed last by the failing rank and the whole job ends within seconds; the exception never

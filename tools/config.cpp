@@ -183,7 +183,7 @@ std::vector<Key> keys(Config& c) {
        "whose rows batch norm's statistics cover, where the strategy does not say: global, group, local (each rank's)"},
       {"parallel.norm_group", &c.parallel.norm_group, "norm_scope group: ranks per group"},
       {"parallel.overlap", &c.parallel.overlap, "reduce gradients while backward goes on"},
-      {"parallel.threads", &c.parallel.threads, "threads per rank; 0: this rank's share of the cores"},
+      {"parallel.threads", &c.parallel.threads, "threads per rank; 0: its share of the cores, at most OMP_NUM_THREADS"},
       {"checkpoint.steps", &c.checkpoint.steps, "also save every N steps; 0: at the end of epochs only"},
       {"checkpoint.keep", &c.checkpoint.keep, "newest checkpoints kept"},
       {"run.dir", &c.run.dir, "run directory; empty: runs/MODEL, numbered"},

@@ -99,6 +99,7 @@ void Prepared::operator()(std::initializer_list<const void*> data) {
 }
 
 void sgemm(float* c, bool transpose_a, const float* a, const float* b, Index m, Index n, Index k, float beta) {
+  (void)threads();  // settles how many there are
   const auto execute = [&] {
     return dnnl_sgemm(transpose_a ? 'T' : 'N', 'N', m, n, k, 1.f, a, transpose_a ? m : k, b, n, beta, c, n);
   };

@@ -69,6 +69,7 @@ bool try_sgemm(const View& c, const View& a, const View& b, const View& bias, co
   constexpr Index worth = 1 << 20;
   bool plain = c.dtype == DType::f32 && a.dtype == DType::f32 && j.batch == 1 && !bias && !j.relu && !j.transpose_b;
   if (!plain || j.n < j.m || j.m * j.n * j.k < worth) return false;
+  (void)threads();  // settles how many there are
   return dnnl_sgemm(j.transpose_a ? 'T' : 'N', 'N', j.m, j.n, j.k, 1.f, a.as<float>(), j.transpose_a ? j.m : j.k,
                     b.as<float>(), j.n, j.accumulate ? 1.f : 0.f, c.as<float>(), j.n) == dnnl_success;
 }

@@ -29,7 +29,7 @@ void parallel_for(Index n, Index cost, F&& f) {
   };
   Index wanted = std::max<Index>(1, n * std::max<Index>(cost, 1) / parallel_grain);
   int team = static_cast<int>(std::min({wanted, n, static_cast<Index>(threads())}));
-  if (team == 1 || omp_in_parallel()) {
+  if (team == 1) {  // inside of a parallel region, too
     call(0, n, 0);
     return;
   }

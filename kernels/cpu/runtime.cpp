@@ -167,7 +167,15 @@ int cores() {
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
   return std::max(1, omp_get_num_procs());
 }
-int threads() { return omp_get_max_threads(); }
+// OpenMP gives a team fewer threads than were asked for inside of a parallel region, under OMP_THREAD_LIMIT and under
+// OMP_DYNAMIC. oneDNN asks for OpenMP's number and has its threads wait for one another: the number has to be right.
+int threads() {
+  const bool alone = omp_in_parallel() || omp_get_max_active_levels() < 1;
+  const int asked = omp_get_max_threads(), given = alone ? 1 : std::min(asked, omp_get_thread_limit());
+  if (given < asked) omp_set_num_threads(given);
+  if (omp_get_dynamic()) omp_set_dynamic(0);
+  return given;
+}
 void set_threads(int count) {
   check(count >= 1, "set_threads", "{} threads asked for; at least 1 is needed", count);
   omp_set_num_threads(count);
