@@ -100,10 +100,14 @@ class OnDevices(unittest.TestCase):
         self.train("parts", *words, "--run.max_steps", "2", **plans)
         rest = self.train("parts", *words, "--resume", **plans)
         self.assertEqual(self.loss(whole), self.loss(rest))
-        kept = [json.loads((pathlib.Path(self.folder.name) / name / "checkpoints/step_00000003/manifest.json").read_text())["metrics"] for name in ("whole", "parts")]
-        self.assertEqual(*kept)
-        self.assertLess(kept[0]["loss_scale"], 1 << 24)
-        self.assertIn("loss_scale_good_steps", kept[0])
+        def kept(name):
+            return json.loads((pathlib.Path(self.folder.name) / name / "checkpoints/step_00000003/manifest.json").read_text())["metrics"]
+        self.assertEqual(kept("whole"), kept("parts"))
+        self.assertLess(kept("whole")["loss_scale"], 1 << 24)
+        words[-1] = 128   # nothing overflows: the good steps of both starts are counted
+        self.train("good", *words, "--run.max_steps", "2", **plans)
+        self.train("good", *words, "--resume", **plans)
+        self.assertEqual((kept("good")["loss_scale"], kept("good")["loss_scale_good_steps"]), (128, 3))
         code, out, err = run("eval", pathlib.Path(self.folder.name) / "parts", **plans)
         self.assertEqual(code, 0, err)
         self.assertEqual(self.loss(out + err), self.loss(whole))
