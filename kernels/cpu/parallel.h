@@ -28,7 +28,8 @@ void parallel_for(Index n, Index cost, F&& f) {
       f(begin, end);
   };
   Index wanted = std::max<Index>(1, n * std::max<Index>(cost, 1) / parallel_grain);
-  int team = static_cast<int>(std::min({wanted, n, static_cast<Index>(threads())}));
+  wanted = std::min(wanted, n);
+  const int team = static_cast<int>(wanted > 1 ? std::min(wanted, static_cast<Index>(threads())) : wanted);
   if (team == 1) {  // inside of a parallel region, too
     call(0, n, 0);
     return;
