@@ -376,7 +376,7 @@ void Executor::start_average(const Action& a, Slot& s) {
   const LedgerScope packed(MemoryUse::packed);
   if (!s.buffer) s.buffer = Tensor::empty({a.slice.size()}, buffers.at(0).tensor.dtype(), buffers[0].tensor.device());
   each_buffer(a.slice, [&](const Tensor& b, Index begin, Index end) {
-    s.buffer.view_rows(begin, end).copy_from(b.reshape({b.numel()}));
+    copy_unnoted(s.buffer.view_rows(begin, end), b.reshape({b.numel()}));
   });
   s.works.push_back(s.comm->all_reduce(s.buffer));
   s.pending = true;

@@ -1,10 +1,12 @@
 #include "parallel/settings.h"
 
 #include <cxxabi.h>
+#include <dlfcn.h>
 #include <fmt/ranges.h>
 
 #include <cstdlib>
 #include <memory>
+#include <string_view>
 
 #include "framework/layers.h"
 #include "parallel/version.h"
@@ -12,11 +14,37 @@
 namespace trireme {
 namespace {
 
-std::string name_of(const std::type_info& type) {
+std::string demangled(const char* symbol) {
   int failed = 0;
-  const std::unique_ptr<char, void (*)(void*)> name(abi::__cxa_demangle(type.name(), nullptr, nullptr, &failed),
-                                                    std::free);
-  return failed == 0 ? name.get() : type.name();
+  const std::unique_ptr<char, void (*)(void*)> name(abi::__cxa_demangle(symbol, nullptr, nullptr, &failed), std::free);
+  return failed == 0 ? name.get() : symbol;
+}
+
+/// A plain function by its name or, where its file exports none, by its place there: addresses differ between
+/// processes.
+std::string name_of(const void* function) {
+  Dl_info info{};
+  if (dladdr(function, &info) == 0 || info.dli_fname == nullptr) return "a function";
+  if (info.dli_sname && info.dli_saddr == function) return demangled(info.dli_sname);
+  std::string_view file = info.dli_fname;
+  file.remove_prefix(file.rfind('/') + 1);
+  return fmt::format("the function at {} + {:#x}", file,
+                     static_cast<const char*>(function) - static_cast<const char*>(info.dli_fbase));
+}
+
+using LossFunction = Tensor (*)(const Tensor&, const Tensor&);
+using LayerFunction = Tensor (*)(const Tensor&);
+using TakingFunction = Tensor (*)(Tensor);  // one that may write over its input
+
+std::string name_of(const Loss& loss) {
+  if (auto* f = loss.target<LossFunction>()) return name_of(reinterpret_cast<const void*>(*f));
+  return demangled(loss.target_type().name());
+}
+
+std::string name_of(const Module& layer) {
+  if (auto* f = layer.as<LayerFunction>()) return name_of(reinterpret_cast<const void*>(*f));
+  if (auto* f = layer.as<TakingFunction>()) return name_of(reinterpret_cast<const void*>(*f));
+  return demangled(layer.type().name());
 }
 
 std::string to_text(const PoolOptions& o) {
@@ -44,7 +72,7 @@ std::string options_of(const Module& layer) {
 
 void add_layers(std::string& text, const Module& model, const std::string& name) {
   const std::string options = options_of(model);
-  text += fmt::format("{}: {}{}\n", name.empty() ? "model" : "layer " + name, name_of(model.type()),
+  text += fmt::format("{}: {}{}\n", name.empty() ? "model" : "layer " + name, name_of(model),
                       options.empty() ? "" : ", " + options);
   const auto* row = model.as<Sequential>();
   for (std::size_t i = 0; row && i < row->size(); ++i)
@@ -69,7 +97,7 @@ std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss
   add("clip_norm", o.optimizer.clip_norm);
   add("decay_biases", o.optimizer.decay_biases);
   add("optimizer's check_finite", o.optimizer.check_finite);
-  add("loss", name_of(loss.target_type()));
+  add("loss", name_of(loss));
   add("seed", o.seed);
   add("check_finite", o.check_finite);
   add("loss_scale", o.loss_scale);

@@ -8,8 +8,8 @@ namespace trireme {
 
 /// Of all but the model, and but for StepOptions::settings.
 std::string settings_text(const Mesh&, const Strategy&, const Loss&, const Recipe&, const StepOptions&);
-/// Every tensor's name, shape and type; of a Sequential (and those within it) also its layers' types, with the options
-/// of layers that this library has.
+/// Every tensor's name, shape and type; of a Sequential (and those within it) also its layers' types, of plain
+/// functions their names, with the options of layers that this library has.
 std::string model_text(Module);
 
 }  // namespace trireme

@@ -61,9 +61,10 @@ class Step {
   /// collective call. Throws Error when the plan is unsound, when a mesh axis has no use, or when ranks are about to do
   /// different things: the error shows the first difference. Compared are the library's version, the mesh, the
   /// strategy and the plan, the recipe (a learning rate that is a function of the caller's own: by its value for step
-  /// 0), the options, the loss (its type only: of closures, not what they captured), every tensor of the model (name,
-  /// shape, type; with layer_axes among ranks at the same place of these), the types of the layers in its Sequential,
-  /// and the options of this library's own layers there. What a layer of the caller's does is not seen.
+  /// 0), the options, the loss (which function, or its type: of closures, not what they captured), every tensor of the
+  /// model (name, shape, type; with layer_axes among ranks at the same place of these), the functions and the types of
+  /// layers in its Sequential, and the options of this library's own layers there. What a layer of the caller's does is
+  /// not seen.
   Step(Module model, Loss loss, Recipe recipe, World& world, std::optional<Strategy> strategy = {}, StepOptions = {});
   Step(Module model, Loss loss, Recipe recipe, Mesh& mesh, std::optional<Strategy> strategy = {}, StepOptions = {});
   ~Step();

@@ -27,6 +27,12 @@ struct Difference {
 
 Module linear(Index in, Index out) { return Sequential{flatten, Linear(in, out)}; }
 Tensor twice_mse(const Tensor& a, const Tensor& b) { return scale(mse_loss(a, b), 2); }
+Tensor thrice_mse(const Tensor& a, const Tensor& b) { return scale(mse_loss(a, b), 3); }
+Tensor taking(Tensor x) { return relu(x); }         // NOLINT: as layers that write over their input do
+Tensor taking_too(Tensor x) { return sigmoid(x); }  // NOLINT
+Module with_activation(Module activation) {
+  return Sequential{Conv2d(1, 3, 3), std::move(activation), flatten, Linear(48, 12), Dropout(0.4), Linear(12, 5)};
+}
 
 const std::vector<Difference> differences = {
     {[](Given& g) { g.recipe = Sgd{.lr = 0.2, .momentum = 0.9, .decay = 1e-4}; },
@@ -42,6 +48,11 @@ const std::vector<Difference> differences = {
      },
      {"lr=a function, 0.3 at step 0"}},
     {[](Given& g) { g.loss = [](const Tensor& a, const Tensor& b) { return cross_entropy(a, b); }; }, {"loss: "}},
+    {[](Given& g) { g.loss = mse_loss; }, {"'loss: trireme::cross_entropy(", "'loss: trireme::mse_loss("}},
+    {[](Given& g) { g.loss = twice_mse; }, {"'loss: trireme::cross_entropy(", "'loss: the function at "}},
+    {[](Given& g) { g.model = with_activation(trireme::tanh); },
+     {"'layer 1: trireme::relu(", "'layer 1: trireme::tanh("}},
+    {[](Given& g) { g.model = with_activation(taking); }, {"'layer 1: the function at "}},
     {[](Given& g) { g.options.seed = 7; }, {"'seed: 0'", "'seed: 7'"}},
     {[](Given& g) { g.options.optimizer.clip_norm = 0.5; }, {"'clip_norm: 0'", "'clip_norm: 0.5'"}},
     {[](Given& g) { g.options.optimizer.decay_biases = false; }, {"decay_biases: false"}},
@@ -98,9 +109,25 @@ TEST_CASE("ranks that are given different things are told the first difference, 
     }
 }
 
-TEST_CASE("ranks that are given the same start, and closures of one type count as the same") {
+TEST_CASE("plain functions of one type are told apart, the program's own by their place in it") {
+  for (int ranks : rank_counts({2, 3})) {
+    const std::string losses = error_of(ranks, [](Given& g, int rank) { g.loss = rank == 0 ? twice_mse : thrice_mse; });
+    CHECK_THAT(losses, contains("rank 0 has 'loss: the function at ") && contains(" has 'loss: the function at "));
+    const std::string layers =
+        error_of(ranks, [](Given& g, int rank) { g.model = with_activation(rank == 0 ? taking : taking_too); });
+    CHECK_THAT(layers,
+               contains("rank 0 has 'layer 1: the function at ") && contains("1 has 'layer 1: the function at "));
+  }
+}
+
+TEST_CASE("ranks that are given the same start, and closures of one type count as the same, whatever they captured") {
   for (int ranks : rank_counts({2, 3})) {
     CHECK(error_of(ranks, [](Given&, int) {}) == "");
+    const auto captured = [](Given& g, int rank) {
+      g.loss = [by = 1.0 + rank](const Tensor& a, const Tensor& b) { return scale(cross_entropy(a, b), by); };
+      g.model = with_activation([by = 1.0 + rank](const Tensor& x) { return scale(relu(x), by); });
+    };
+    CHECK(error_of(ranks, captured) == "");
     for (auto& difference : differences)
       CHECK(error_of(ranks, [&](Given& g, int) { difference.change(g); }).find("not about") == std::string::npos);
   }

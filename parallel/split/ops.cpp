@@ -91,7 +91,7 @@ Tensor Sharding::samples(const Tensor& x) const {
   if (rows_.empty() || layout_[0] != Layout::none || !mine) return ops::sample_ids("dropout", x).to(cpu());
   const Tensor all = Tensor::zeros({rows}, DType::i64);
   const auto me = static_cast<std::size_t>(grid_->index(0));
-  all.view_rows(rows_[me], rows_[me + 1]).copy_from(mine.detach().to(cpu()));
+  copy_unnoted(all.view_rows(rows_[me], rows_[me + 1]), mine.detach());
   grid_->sum(all, 1u);
   return all;
 }

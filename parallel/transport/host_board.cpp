@@ -166,11 +166,12 @@ void HostBoard::compare(std::uint64_t i) {
     }
 }
 
-void HostBoard::fill() {
+bool HostBoard::fill() {
+  bool last = false;
   for (; filled_ < posted_; ++filled_) {
     busy_ = true;
     Slot& s = slot(filled_);
-    if (s.round != filled_ / slots_) return;  // still in use by an earlier piece
+    if (s.round != filled_ / slots_) return last;  // still in use by an earlier piece
     Piece p = piece(filled_);
     if (p.count && !p.direct) std::memcpy(stage(rank_, filled_), p.data, p.count * size_of(p.op->call.type));
     Entry& mine = entry(rank_, filled_);
@@ -179,9 +180,13 @@ void HostBoard::fill() {
     if (s.arrived.fetch_add(1) + 1 < size_) continue;
     compare(filled_);
     // A small vector is reduced by the last to come: the others wake up once, to the result.
-    if (p.chunks > 1 || p.op->end - p.op->begin > 1) ring();
+    if (p.chunks > 1 || p.op->end - p.op->begin > 1)
+      ring();
+    else
+      last = last || p.chunks == 1;
   }
   busy_ = false;
+  return last;
 }
 
 void HostBoard::reduce_staged(std::uint64_t i, const Piece& p, int c) {
@@ -281,8 +286,10 @@ void HostBoard::advance() {
 void HostBoard::advance_unless_busy() {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;
-  do fill();
+  bool last = false;
+  do last = fill() || last;
   while (drain());
+  if (last) ring();
 }
 
 std::string HostBoard::missing(std::uint64_t number) {
@@ -362,11 +369,11 @@ struct HostBoard::Waiting : Work::State {
 };
 
 // With the mutex held.
-void HostBoard::enqueue(const std::shared_ptr<Op>& op, std::uint64_t pieces) {
+bool HostBoard::enqueue(const std::shared_ptr<Op>& op, std::uint64_t pieces) {
   op->begin = posted_;
   op->end = posted_ += pieces;
   ops_.push_back(op);
-  fill();
+  return fill();
 }
 
 std::uint64_t HostBoard::announce(const Call& call) {
@@ -374,8 +381,9 @@ std::uint64_t HostBoard::announce(const Call& call) {
   op->call = call;
   op->announced = true;
   std::lock_guard lock(mutex_);
-  enqueue(op, 1);
-  if (drain()) fill();
+  bool last = enqueue(op, 1);
+  if (drain()) last = fill() || last;
+  if (last) ring();
   return op->begin;
 }
 
@@ -388,8 +396,8 @@ Work HostBoard::post(const Call& call, const Tensor& x, const Tensor& in) {
   const auto pieces = one ? 1 : static_cast<std::uint64_t>(std::max<Index>(1, (call.count + most - 1) / most));
   {
     std::lock_guard lock(mutex_);
-    enqueue(op, pieces);
-    if (filled_ < posted_ || (pieces == 1 && !direct(call))) advance();
+    const bool last = enqueue(op, pieces);
+    if (last || filled_ < posted_ || (pieces == 1 && !direct(call))) advance();
   }
   if (op->done) return {};
   return Work(std::make_shared<Waiting>(shared_from_this(), std::move(op)));

@@ -114,7 +114,9 @@ class HostBoard : public std::enable_shared_from_this<HostBoard> {
   Slot& slot(std::uint64_t i) const;
   char* stage(int rank, std::uint64_t i) const;
   Entry& entry(int rank, std::uint64_t i) const;
-  void fill();
+  /// True when this rank was the last to bring a vector that is reduced in one go: the others sleep until the caller
+  /// has reduced it, or rings.
+  bool fill();
   bool reduce();
   void reduce_staged(std::uint64_t i, const Piece&, int chunk);
   void reduce_direct(std::uint64_t i, const Piece&, int chunk);
@@ -128,7 +130,7 @@ class HostBoard : public std::enable_shared_from_this<HostBoard> {
   void sleep(std::uint32_t bell, bool briefly);
   void wait(Op& op);
   void give_up(const std::string& what, std::chrono::steady_clock::time_point since) const;
-  void enqueue(const std::shared_ptr<Op>& op, std::uint64_t pieces);
+  bool enqueue(const std::shared_ptr<Op>& op, std::uint64_t pieces);  // as fill()
   Head& head() const { return *reinterpret_cast<Head*>(memory_); }
 
   SharedMemory shared_;
