@@ -171,13 +171,20 @@ Optimizer::Optimizer(Parameters& parameters, Recipe recipe, OptimizerOptions opt
   }
 }
 
+void Optimizer::allocate_once() const {
+  const std::lock_guard lock(allocation_);
+  if (!allocated_) allocate();
+}
+
 void Optimizer::allocate() const {
-  allocated_ = true;
   std::vector<Flat::Stretch> stretches;
   for (const Slice& kept : kept_)
     for (const Slice& part : parameters_.values().cut(kept))
       stretches.push_back({part.size(), options_.store.value_or(parameters_.values().device_of(part.begin))});
-  for (auto& [key, start] : state_of(recipe_)) state_.emplace_back(key, Flat(stretches, start, parameters_.dtype()));
+  std::vector<std::pair<std::string, Flat>> all;
+  for (auto& [key, start] : state_of(recipe_)) all.emplace_back(key, Flat(stretches, start, parameters_.dtype()));
+  state_ = std::move(all);
+  allocated_ = true;
 }
 
 void Optimizer::keep(const std::vector<Slice>& slices) {
@@ -237,8 +244,7 @@ std::string Optimizer::name() const {
 
 double Optimizer::rate() const {
   const double lr = std::visit([&](const auto& r) { return r.lr(steps_); }, recipe_);
-  if (!(lr >= 0 && std::isfinite(lr)))
-    fail(name(), "lr is {} at step {}, expected at least 0, and finite", lr, steps_);
+  if (!(lr >= 0 && std::isfinite(lr))) fail(name(), "lr is {} at step {}, expected at least 0, and finite", lr, steps_);
   return lr;
 }
 
@@ -270,14 +276,15 @@ void Optimizer::update(Slice slice, double grad_scale) {
 void Optimizer::apply(const Range& range, Slice slice, Index state_begin, double grad_scale, double trust) {
   const Tensor home = parameters_.values().rows(slice.begin, slice.end);
   const Device store = options_.store.value_or(home.device());
-  const auto state = [&](std::size_t i) {
-    return i < this->state().size() ? state_[i].second.rows(state_begin, state_begin + slice.size()) : Tensor();
+  const auto& all = state();
+  const auto part = [&](std::size_t i) {
+    return i < all.size() ? all[i].second.rows(state_begin, state_begin + slice.size()) : Tensor();
   };
   const double decay = range.decays ? decay_of(recipe_) : 0;
   // The trust ratio multiplies g + decay v, so it goes into both factors.
   const Operands o{.value = home.to(store),
                    .grad = parameters_.grads().rows(slice.begin, slice.end).to(store),
-                   .state = {state(0), state(1)},
+                   .state = {part(0), part(1)},
                    .lr = rate(),
                    .decay = decay * trust,
                    .grad_scale = grad_scale * trust,

@@ -1,6 +1,7 @@
 // Optimizers. A recipe (Sgd{...}, Adam{...}) is plain data; an Optimizer applies it to Parameters and owns
 // its state.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -93,8 +94,8 @@ class Optimizer {
   double rate() const;  ///< that the next update will use; throws Error when it is negative or not finite
   /// State for a checkpoint: parallel to the kept() slices of values(), by name ("momentum", "exp_avg", ...).
   const std::vector<std::pair<std::string, Flat>>& state() const {
-    const std::lock_guard lock(allocation_);
-    if (!allocated_) allocate();
+    if (!allocated_) [[unlikely]]
+      allocate_once();
     return state_;
   }
   std::string name() const;  ///< "sgd", "adam", ...
@@ -114,6 +115,7 @@ class Optimizer {
   std::vector<double> lars_trusts(const Lars&, const Slice&, double grad_scale) const;
   void refuse_non_finite(double norm) const;
   void allocate() const;
+  void allocate_once() const;
 
   Parameters& parameters_;
   Recipe recipe_;
@@ -121,9 +123,9 @@ class Optimizer {
   std::vector<Range> ranges_;  // in order, covering the block
   std::vector<Slice> kept_;
   // Allocated when first asked for, so that a rank that keeps a ZeRO shard never holds all.
-  mutable std::mutex allocation_;  // of state_
+  mutable std::mutex allocation_;  // of state_, which two threads may ask for first
   mutable std::vector<std::pair<std::string, Flat>> state_;
-  mutable bool allocated_ = false;
+  mutable std::atomic<bool> allocated_ = false;
   std::int64_t steps_ = 0;
   double loss_scale_ = 1;
 };

@@ -109,7 +109,7 @@ struct Tensor::Impl {
   std::size_t offset = 0;  // bytes into block
   Shape shape;
   DType dtype = DType::f32;
-  bool released = false;  // the values are on other ranks (Parameters::mark_released): reading them is an Error
+  bool released = false;       // the values are on other ranks (Parameters::mark_released): reading them is an Error
   std::shared_ptr<Node> node;  // null: not on the tape
   std::shared_ptr<const Spread> spread;
   std::shared_ptr<const BatchContext> batch;  // of the rows that it was computed from; null: of none
@@ -121,10 +121,10 @@ class SavedTensor {
  public:
   SavedTensor() = default;
   SavedTensor(Tensor t)  // NOLINT: implicit, so that ops capture [x = SavedTensor(x)] and read x
-      : t_(std::move(t)), writes_(t_ ? t_.impl()->block->writes.count() : 0) {}
+      : t_(std::move(t)), writes_(Writes::latest()) {}
   explicit operator bool() const { return t_.defined(); }
   const Tensor& get() const {
-    if (t_ && t_.impl()->block->writes.count() > writes_) [[unlikely]]
+    if (t_ && t_.impl()->block->writes.last() > writes_) [[unlikely]]
       check_unwritten();
     return t_;
   }
@@ -136,7 +136,7 @@ class SavedTensor {
  private:
   void check_unwritten() const;
   Tensor t_;
-  std::uint64_t writes_ = 0;
+  std::uint64_t writes_ = 0;  // the last one before
 };
 
 /// An op's input as its backward will need it: the tensor itself or, where its maker said how, the way to make it

@@ -3,32 +3,39 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <vector>
 
 namespace trireme {
 
-/// In-place writes to a block, counted so that a backward notices those that came between it and the forward (PyTorch's
-/// version counter). Where the latest partial ones went is kept, so that tensors of one flat block are told apart.
+/// In-place writes to a block, so that a backward notices those that came between it and the forward (PyTorch's version
+/// counter). Writes are numbered over all blocks: a weight whose block is replaced in between is still told. Which part
+/// each partial write went to is kept, so that tensors of one flat block are told apart.
 class Writes {
  public:
-  std::uint64_t count() const { return count_; }
+  /// The number of the last write to any block.
+  static std::uint64_t latest() { return latest_; }
+  /// The number of the last write to this one; 0: there was none.
+  std::uint64_t last() const { return last_; }
   void add(std::size_t begin, std::size_t end, std::size_t block_bytes);
-  /// Whether bytes [begin, end) may have been written to after the since-th write.
+  /// Whether bytes [begin, end) may have been written to after the write numbered `since`.
   bool touched(std::uint64_t since, std::size_t begin, std::size_t end) const {
-    return count_ > since && search(since, begin, end);
+    return last_ > since && search(since, begin, end);
   }
 
  private:
-  struct Write {
-    std::uint64_t number;
-    std::size_t begin, end;
+  struct Stretch {
+    std::size_t end;
+    std::uint64_t number;  // of the last write to it
   };
   bool search(std::uint64_t since, std::size_t begin, std::size_t end) const;
+  void cut(std::size_t at);
+  void thin_out();
 
-  std::atomic<std::uint64_t> count_ = 0;
-  std::uint64_t anywhere_ = 0;  // the last write whose place is not in partial_
-  std::unique_ptr<std::vector<Write>> partial_;
+  static std::atomic<std::uint64_t> latest_;
+  std::atomic<std::uint64_t> last_ = 0;
+  std::uint64_t anywhere_ = 0;                               // the last write whose place is not in partial_
+  std::unique_ptr<std::map<std::size_t, Stretch>> partial_;  // by where they begin; they do not overlap
 };
 
 }  // namespace trireme
