@@ -330,30 +330,32 @@ void Optimizer::finish() {
   parameters_.clear_grads();
 }
 
-double Optimizer::grad_norm(Slice slice) const {
-  parameters_.zero_missing_grads(slice);
+double Optimizer::grad_norm(const std::vector<Slice>& slices) const {
   // What all holders have is summed apart from their parts, so that each gets the same number to the last bit.
   double all = 0, parts = 0;
-  const Spread* spread = nullptr;
-  Slice run{slice.begin, slice.begin};  // entries that are whole, joined
-  const auto close = [&](Index next) {
-    if (run.size() > 0) all += squares_of(parameters_.grads(), run);
-    run = {next, next};
-  };
-  for (const Parameters::Entry& e : parameters_.entries()) {
-    const Slice mine{std::max(e.slice.begin, slice.begin), std::min(e.slice.end, slice.end)};
-    if (mine.size() <= 0) continue;
-    run.end = mine.begin;
-    if (is_part(e.tensor)) {
-      close(mine.end);
-      parts += squares_of(parameters_.grads(), mine);
-      spread = e.tensor.spread();
+  for (const Slice& slice : slices) {
+    parameters_.zero_missing_grads(slice);
+    Slice run{slice.begin, slice.begin};  // entries that are whole, joined
+    const auto close = [&](Index next) {
+      if (run.size() > 0) all += squares_of(parameters_.grads(), run);
+      run = {next, next};
+    };
+    for (const Parameters::Entry& e : parameters_.entries()) {
+      const Slice mine{std::max(e.slice.begin, slice.begin), std::min(e.slice.end, slice.end)};
+      if (mine.size() <= 0) continue;
+      run.end = mine.begin;
+      if (is_part(e.tensor)) {
+        close(mine.end);
+        parts += squares_of(parameters_.grads(), mine);
+      }
+      run.end = mine.end;
     }
-    run.end = mine.end;
+    run.end = slice.end;
+    close(slice.end);
   }
-  run.end = slice.end;
-  close(slice.end);
-  return std::sqrt(spread ? all + spread->sum(parts) : all) / loss_scale_;
+  const auto& entries = parameters_.entries();  // other holders may have parts in their slices where this rank has none
+  const auto part = std::ranges::find_if(entries, [](const Parameters::Entry& e) { return is_part(e.tensor); });
+  return std::sqrt(part == entries.end() ? all : all + part->tensor.spread()->sum(parts)) / loss_scale_;
 }
 
 bool Optimizer::wants_norm() const {

@@ -77,8 +77,10 @@ class Optimizer {
   /// Counts the step and forgets the gradients (clear_grads).
   void finish();
   /// Norm of the gradient over all entries (before clipping), f64 accumulated.
-  double grad_norm() const { return grad_norm({0, parameters_.size()}); }
-  double grad_norm(Slice) const;  ///< of the entries in a slice that cuts none
+  double grad_norm() const { return grad_norm(std::vector{Slice{0, parameters_.size()}}); }
+  /// Of what lies in these slices, and of the parts of it that other ranks hold (framework/spread.h): a collective call
+  /// of theirs, whatever slices each has.
+  double grad_norm(const std::vector<Slice>&) const;
   /// What clip_norm makes of the gradients at hand: a factor <= 1, as torch.nn.utils.clip_grad_norm_ (1: no
   /// clipping asked).
   double clip_scale() const { return wants_norm() ? clip_scale(grad_norm()) : 1; }

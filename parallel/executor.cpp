@@ -269,14 +269,14 @@ void Executor::update(const Action& a, const Slot& s, const BeforeUpdate& before
 void Executor::clip() {
   grad_scale_ = 1;
   if (!optimizer_.wants_norm()) return;
-  double squares = 0;
+  std::vector<Slice> updated;
   Communicator* sharers = nullptr;
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     if (role_.actions[id].verb != Verb::update) continue;
-    squares += std::pow(optimizer_.grad_norm(slots_[id].shard), 2);
+    updated.push_back(slots_[id].shard);
     if (slots_[id].comm) sharers = slots_[id].comm;
   }
-  const Tensor all = Tensor::full({1}, squares, DType::f64);
+  const Tensor all = Tensor::full({1}, std::pow(optimizer_.grad_norm(updated), 2), DType::f64);
   if (sharers) sharers->all_reduce(all).wait();
   if (stages_) stages_->all_reduce(all).wait();
   grad_scale_ = optimizer_.clip_scale(std::sqrt(all.item()));

@@ -334,8 +334,7 @@ void Step::Impl::gather() {
 
 /// Of all stages and shards, wherever they lie: every rank gets the same answer.
 bool Step::Impl::gradients_finite() {
-  bool finite = true;
-  for (const Slice& s : executor->updated()) finite = std::isfinite(optimizer.grad_norm(s)) && finite;
+  const bool finite = std::isfinite(optimizer.grad_norm(executor->updated()));
   const Tensor all = Tensor::full({1}, finite ? 1 : 0, DType::i64);
   everyone->all_reduce(all, ReduceOp::min).wait();
   return all.item() == 1;

@@ -104,6 +104,19 @@ TEST_CASE("clipping, and rates that depend on a weight's norm, see the whole wei
   compare_all(s, some, Strategy(), 1e-11);
 }
 
+TEST_CASE("shards of updates that have parts of weights on one rank only, and none on others") {
+  if (threads_only()) return;
+  Setup s =
+      setup([] { return Sequential{flatten, Linear(121, 10), relu, Linear(10, 8), relu, Linear(8, 5)}; }, {11, 11, 1});
+  s.steps = 2;
+  for (const double bound : {0.0, 0.1}) {
+    s.optimizer.clip_norm = bound;
+    compare_all(
+        s, {{"tensor=3,h=2", "spatial | tensor | zero(3)"}, {"tensor=3,data=2", "tensor | data_parallel | zero(1)"}},
+        Strategy(), 1e-11);
+  }
+}
+
 TEST_CASE("split layers of an MLP train the serial run's model", "[table]") {
   compare_all(setup([] { return Sequential{flatten, Linear(144, 24), relu, Linear(24, 16), relu, Linear(16, 10)}; }),
               1e-11);
