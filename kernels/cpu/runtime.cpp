@@ -44,18 +44,6 @@ std::size_t class_bytes(int c) {
   return line * ((static_cast<std::size_t>(c % 8 + 8) + 1) << shift);
 }
 
-/// Held for a few instructions at a time: half of a mutex' cost where nobody else wants it, as is usual.
-class SpinLock {
- public:
-  void lock() {
-    while (held_.test_and_set(std::memory_order_acquire)) sched_yield();
-  }
-  void unlock() { held_.clear(std::memory_order_release); }
-
- private:
-  std::atomic_flag held_;
-};
-
 class CpuRuntime final : public Runtime {
  public:
   void* allocate(std::size_t bytes, Device) override {
@@ -77,7 +65,7 @@ class CpuRuntime final : public Runtime {
     in_use_.fetch_sub(bytes, std::memory_order_relaxed);
     if (bytes >= big) return arena_.release(block, bytes);
     Bin& bin = bins_[static_cast<std::size_t>(c)];
-    std::lock_guard guard(bin.lock);
+    std::lock_guard lock(bin.mutex);
     try {
       bin.free.push_back(block);
     } catch (const std::bad_alloc&) {
@@ -127,13 +115,13 @@ class CpuRuntime final : public Runtime {
  private:
   static constexpr std::size_t max_bytes = std::size_t{1} << 46;
   struct Bin {
-    SpinLock lock;
+    std::mutex mutex;
     std::vector<void*> free;  // last in, first out: the block most likely still in cache
   };
 
   void* take(int c) {
     Bin& bin = bins_[static_cast<std::size_t>(c)];
-    std::lock_guard guard(bin.lock);
+    std::lock_guard lock(bin.mutex);
     if (bin.free.empty()) return nullptr;
     void* block = bin.free.back();
     bin.free.pop_back();
