@@ -118,8 +118,8 @@ class Play {
     }
   }
 
-  // The k-th collective along an axis must be the same for all who share it: for roles, along the axis that they lie on.
-  // Along the others all ranks run one list.
+  // The k-th collective along an axis must be the same for all who share it: for roles, along the axis that they lie
+  // on. Along the others all ranks run one list.
   void group_collectives() {
     for (int d = 0; d < width_; ++d) {
       std::map<std::string, std::map<int, std::vector<ActionId>>> lists;  // by axis, by rank
@@ -127,7 +127,8 @@ class Play {
         for (ActionId id = 0; id < count(r * width_ + d); ++id) {
           const Action& a = action(r * width_ + d, id);
           const auto axes = names_in(a.peer.axis);
-          if (is_collective(a) && std::find(axes.begin(), axes.end(), plan_.role_axis) != axes.end()) lists[a.peer.axis][r * width_ + d].push_back(id);
+          if (is_collective(a) && std::find(axes.begin(), axes.end(), plan_.role_axis) != axes.end())
+            lists[a.peer.axis][r * width_ + d].push_back(id);
         }
       for (auto& [axis, by_rank] : lists) group_axis(axis, d, by_rank);
     }

@@ -10,7 +10,8 @@ namespace trireme::test {
 
 std::string sweep_loader(Dice dice) {
   const Index size = dice.between(1, 70);
-  const int ranks = static_cast<int>(dice.between(1, std::min<Index>(size, 6))), micros = static_cast<int>(dice.between(1, 5));
+  const int ranks = static_cast<int>(dice.between(1, std::min<Index>(size, 6))),
+            micros = static_cast<int>(dice.between(1, 5));
   LoaderOptions o{.batch = dice.between(micros, 20),
                   .shuffle = dice.chance(70),
                   .seed = static_cast<std::uint64_t>(dice.between(0, 1000)),

@@ -13,13 +13,14 @@ Tensor unary(const Tensor& x) {
   launch<kernel::Map<F>>(y, x);
   if (!needs_record(F::name, y, {&x})) return y;
   Tensor keep_x = F::needs_x ? x : Tensor{}, keep_y = F::needs_y ? y.detach() : Tensor{};
-  return record(F::name, std::move(y), {x},
-                [x = SavedTensor(std::move(keep_x)), y = SavedTensor(std::move(keep_y))](const Tensor& dy, Gradients& g) {
-                  using Slope = kernel::MapBackward<F>;
-                  if (!sole(dy)) return give(g, 0, [&](const Tensor& dx) { launch<Slope>(dx, dy, x, y); });
-                  launch<Slope>(dy, dy, x, y);
-                  g.put(0, dy);
-                });
+  return record(
+      F::name, std::move(y), {x},
+      [x = SavedTensor(std::move(keep_x)), y = SavedTensor(std::move(keep_y))](const Tensor& dy, Gradients& g) {
+        using Slope = kernel::MapBackward<F>;
+        if (!sole(dy)) return give(g, 0, [&](const Tensor& dx) { launch<Slope>(dx, dy, x, y); });
+        launch<Slope>(dy, dy, x, y);
+        g.put(0, dy);
+      });
 }
 
 }  // namespace
