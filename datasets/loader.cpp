@@ -245,7 +245,7 @@ struct Loader::Iterator::State {
                      .samples = batch.samples,
                      .global_batch = batch.global,
                      .micros = batch.micros,
-                     .share = {o.shard.rank, o.shard.size, o.shard.micros},
+                     .share = o.shard,
                      .calls = std::make_shared<RandomCalls>()});
     batch.x.impl()->batch = context, batch.y.impl()->batch = context;
   }

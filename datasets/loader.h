@@ -10,28 +10,12 @@
 
 namespace trireme {
 
-/// Which share of each global batch is ours.
-struct Shard {
-  Shard() = default;
-  Shard(int rank, int size, int micros = 1) : rank(rank), size(size), micros(micros) {}
-  template <class W>
-  requires requires(const W& w) {
-    w.rank();
-    w.size();
-  }
-  Shard(const W& world) : rank(world.rank()), size(world.size()) {  // NOLINT: a World is a shard
-    if constexpr (requires { world.micros(); }) micros = world.micros();
-  }
-  int rank = 0, size = 1;
-  int micros = 1;  ///< micro-batches that the global batch is cut into before the ranks share each of them
-};
-
 struct LoaderOptions {
   Index batch = 32;  ///< the global batch
   bool shuffle = false;
   std::uint64_t seed = 0;
-  Index epoch = 0;  ///< see set_epoch
-  Shard shard = {};
+  Index epoch = 0;           ///< see set_epoch
+  RankShare shard = {};      ///< ours of each global batch
   int workers = 1;           ///< threads that read ahead; 0: read in the caller
   int prefetch = 2;          ///< batches read ahead, per loader
   DType dtype = DType::f32;  ///< of x: f32, f64, bf16, f16; u8: the pixels as they are
@@ -47,7 +31,7 @@ struct Batch {
   Tensor samples;                  ///< i64 [rows], ids
   Index index = 0;                 ///< of the global batch in the epoch
   Index global = 0;                ///< rows of the global batch
-  std::vector<Index> micros = {};  ///< rows of each micro-batch (Shard::micros > 1)
+  std::vector<Index> micros = {};  ///< rows of each micro-batch (RankShare::micros > 1)
   Index rows() const { return y ? y.numel() : 0; }
 };
 // for (auto& [x, y] : loader)

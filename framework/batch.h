@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -35,10 +36,21 @@ class RandomCalls {
   Calls calls_;
 };
 
-/// Which rows of each global batch a rank takes: share `index` of `count`, of each of `micros` micro-batches.
-struct RowShare {
-  int index = 0, count = 1, micros = 1;
-  bool operator==(const RowShare&) const = default;
+/// Which rows of each global batch a rank takes: share `rank` of `size`, of each of `micros` micro-batches that the
+/// batch is cut into first. A Loader deals it, a Step expects it.
+struct RankShare {
+  RankShare() = default;
+  RankShare(int rank, int size, int micros = 1) : rank(rank), size(size), micros(micros) {}
+  /// One share for each rank of a World.
+  template <class W>
+  requires requires(const W& w) {
+    w.rank();
+    w.size();
+  }
+  RankShare(const W& world) : rank(world.rank()), size(world.size()) {}  // NOLINT: implicit
+  bool operator==(const RankShare&) const = default;
+  int rank = 0, size = 1;
+  int micros = 1;
 };
 
 struct BatchContext {
@@ -50,8 +62,8 @@ struct BatchContext {
   Tensor labels = {};      ///< of all micro-batches at hand; undefined: those that a loss is given are all
   /// Rows of each micro-batch at hand, as the loader cut the global batch; empty: nobody has cut it.
   std::vector<Index> micros = {};
-  /// The share of the global batch that the rows at hand are; count 0: nobody has said.
-  RowShare share = {.index = 0, .count = 0, .micros = 0};
+  /// The share of the global batch that the rows at hand are; none: nobody has said.
+  std::optional<RankShare> share = {};
   /// A slice of some rows of a share: how many rows all ranks have in theirs is not known.
   bool sliced = false;
   /// Of batches joined along the first axis: the rows of each, and its own context; slicing them apart gives it back.

@@ -219,11 +219,12 @@ void Step::Impl::check_share(const BatchContext& batch, Index rows) {
   check(!batch.samples || batch.samples.numel() == rows, "step", "x has {} rows, but its batch names {} samples", rows,
         batch.samples ? batch.samples.numel() : 0);
   check(!batch.sliced, "step", "x holds some rows of a batch: a step takes all of this rank's share");
-  const RowShare mine{mesh.index(axis), mesh.size(axis), plan.micros}, &got = batch.share;
-  check(got.count == 0 || (got.index == mine.index && got.count == mine.count), "step",
+  const std::optional<RankShare>& got = batch.share;
+  const RankShare mine{mesh.index(axis), mesh.size(axis), plan.micros};
+  check(!got || (got->rank == mine.rank && got->size == mine.size), "step",
         "the loader deals share {} of {} of each batch, this rank is to take share {} of {}: give the loader "
         ".shard = step.shard()",
-        got.index, got.count, mine.index, mine.count);
+        got ? got->rank : 0, got ? got->size : 0, mine.rank, mine.size);
 }
 
 /// Rows of all ranks are the batch, in rank order.
@@ -256,7 +257,7 @@ Pass Step::Impl::make_pass(const Tensor& x, const Tensor& y) {
   batch.seed = options.seed;
   batch.step = static_cast<std::uint64_t>(optimizer.steps());
   batch.calls = {};
-  if (sums && (batch.share.count == 0 || batch.global_batch == 0 || !batch.samples)) number_rows(batch, rows);
+  if (sums && (!batch.share || batch.global_batch == 0 || !batch.samples)) number_rows(batch, rows);
   if (batch.global_batch == 0) batch.global_batch = rows;
   check(batch.global_batch > 0, "step", "the global batch has no rows");
   check(mesh.size(axis) > 1 || batch.global_batch == rows, "step",
@@ -375,7 +376,7 @@ Optimizer& Step::optimizer() { return impl_->optimizer; }
 const Plan& Step::plan() const { return impl_->plan; }
 const std::vector<Slice>& Step::updated() const { return impl_->executor->updated(); }
 int Step::most_in_flight() const { return impl_->executor->most_in_flight(); }
-BatchShard Step::shard() const {
+RankShare Step::shard() const {
   return {impl_->mesh.index(impl_->axis), impl_->mesh.size(impl_->axis), impl_->plan.micros};
 }
 void Step::gather() { impl_->gather(); }

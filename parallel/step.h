@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/batch.h"
 #include "framework/ops.h"
 #include "framework/optimizer.h"
 #include "parallel/loss_scale.h"
@@ -43,18 +44,6 @@ struct StepOptions {
   Tensor example = {};
 };
 
-/// Which rows of the global batch a rank feeds to its Step. A Loader takes it as its shard.
-class BatchShard {
- public:
-  BatchShard(int rank, int size, int micros) : rank_(rank), size_(size), micros_(micros) {}
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-  int micros() const { return micros_; }
-
- private:
-  int rank_, size_, micros_;
-};
-
 class Step {
  public:
   /// model is shared, not copied. Without a strategy: serial on one rank, data_parallel on several. A
@@ -82,7 +71,8 @@ class Step {
   /// it had not stopped. Setting it where scaling is off changes nothing.
   LossScaleState loss_scale() const;
   void set_loss_scale(const LossScaleState&);
-  BatchShard shard() const;
+  /// Which rows of the global batch this rank is to feed; a Loader takes it.
+  RankShare shard() const;
   /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating or
   /// saving. Before the first step, and between gather() and the next one, every rank has all weights; else a stage
   /// (and under zero(3) a rank) has its own, and reading another's, in the model or by itself, is an Error. Optimizer

@@ -141,15 +141,15 @@ class Verifier {
     if (run_.batch_norm().empty()) return "the serial run" + in_micros;
     if (groups_ == 1) return fmt::format("the serial run{} (batch norm: {})", in_micros, run_.batch_norm());
     return fmt::format("a serial run{} whose batch norms see {} rows (batch norm: {})", in_micros,
-                       groups_ == run_.shard().size() ? "each rank's" : "each group's", run_.batch_norm());
+                       groups_ == run_.shard().size ? "each rank's" : "each group's", run_.batch_norm());
   }
 
   std::optional<Difference> step(int number) {
     const auto batch = subject_.batch(number);
     const Index rows = batch.first.dim(0);
-    const BatchShard shard = run_.shard();
-    const double loss = step_on(run_, batch, pieces_of(rows, shard.micros(), shard.rank(), shard.size()));
-    const double expected = step_on(serial_, batch, normed_pieces(rows, shard.micros(), groups_, shard.size()));
+    const RankShare shard = run_.shard();
+    const double loss = step_on(run_, batch, pieces_of(rows, shard.micros, shard.rank, shard.size));
+    const double expected = step_on(serial_, batch, normed_pieces(rows, shard.micros, groups_, shard.size));
     Comparison results(options_.tolerance);
     run_.gather();
     compare_results(results, loss, expected);
@@ -166,7 +166,7 @@ class Verifier {
  private:
   /// Into how many parts the ranks that share a micro-batch cut it for batch norm.
   int groups(const Strategy& strategy) {
-    const int ranks = run_.shard().size();
+    const int ranks = run_.shard().size;
     if (run_.parameters().buffers().empty() || strategy.scope() == NormScope::global) return 1;
     return strategy.scope() == NormScope::group ? ranks / strategy.norm_group : ranks;
   }

@@ -28,7 +28,7 @@ inline std::vector<double> outputs(Step& step, World& world, const Setup& s) {
   const Inference inference;
   const Index rows = 6, classes = 5;
   const bool divided = step.divided();
-  const Shard shard = divided ? Shard(step.shard().rank(), step.shard().size()) : Shard();
+  const RankShare shard = divided ? RankShare(step.shard().rank, step.shard().size) : RankShare();
   Loader loader(Dataset(std::make_shared<Noise>(rows, s.shape, s.integers)),
                 {.batch = rows, .shard = shard, .workers = 0, .dtype = s.dtype, .training = false});
   Tensor sums = Tensor::zeros({rows, classes + 1}, DType::f64);

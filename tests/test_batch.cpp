@@ -229,7 +229,7 @@ TEST_CASE("scopes may end in any order: the youngest that lives is current") {
 TEST_CASE("Step takes the share that is this rank's, and no other rows") {
   // Right shares train; forgotten and wrong ones are refused on every rank.
   const auto attempt = [](int ranks, const std::function<Strategy()>& strategy, const std::string& axis,
-                          const std::function<Shard(Step&, World&)>& shard) {
+                          const std::function<RankShare(Step&, World&)>& shard) {
     return test::on_ranks(ranks, [&](World& world) -> std::string {
       Mesh mesh(world, {{axis, world.size()}});
       Module model{Sequential{flatten, Linear(12, 7), relu, Linear(7, 5)}};
@@ -245,9 +245,9 @@ TEST_CASE("Step takes the share that is this rank's, and no other rows") {
   };
   const auto data = [] { return data_parallel(); };
   const auto pipe = [] { return pipeline({.micro = 2}); };
-  const auto right = [](Step& step, World&) { return Shard(step.shard()); };
-  const auto none = [](Step&, World&) { return Shard(); };
-  const auto world_share = [](Step&, World& world) { return Shard(world); };
+  const auto right = [](Step& step, World&) { return RankShare(step.shard()); };
+  const auto none = [](Step&, World&) { return RankShare(); };
+  const auto world_share = [](Step&, World& world) { return RankShare(world); };
   for (int ranks : test::rank_counts({2})) {
     if (ranks != 2) continue;
     CHECK(attempt(ranks, data, "data", right).empty());

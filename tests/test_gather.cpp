@@ -49,7 +49,7 @@ Gathered trained(World& world, const std::string& mesh_text, const std::string& 
   Step step(small_cnn(), cross_entropy, recipe, mesh, parse_strategy(strategy));
   Gathered g;
   for (int i = 0; i < 4; ++i) {
-    const auto [begin, end] = share(12, step.shard().rank(), step.shard().size());
+    const auto [begin, end] = share(12, step.shard().rank, step.shard().size);
     g.losses.push_back(step(images(i).rows(begin, end), labels().rows(begin, end)).item());
     if (i == 1) step.gather();
   }
@@ -163,7 +163,7 @@ TEST_CASE("weights that other ranks have are an Error to read between a step and
         for (auto& e : step.parameters().entries()) (void)e.tensor.to_vector();
         (void)step.model()(images(9));
       };
-      const auto [begin, end] = share(12, step.shard().rank(), step.shard().size());
+      const auto [begin, end] = share(12, step.shard().rank, step.shard().size);
       const auto train = [&, begin = begin, end = end] { step(images(1).rows(begin, end), labels().rows(begin, end)); };
       expect("before the first step the model runs", error_of(model) == "");
       train();

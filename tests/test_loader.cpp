@@ -270,7 +270,7 @@ TEST_CASE("loader: x and y carry what the batch says of itself") {
     CHECK(now.global_batch == batch.global);
     CHECK(now.seed == 77);
     CHECK(now.training);
-    CHECK((now.share == RowShare{1, 2, 1}));
+    CHECK((now.share == RankShare{1, 2, 1}));
     // A loop in a loop, as evaluation between steps.
     for (Batch& inner : Loader(counting(6), {.batch = 5, .training = false})) {
       CHECK_FALSE(is_training(inner.x));

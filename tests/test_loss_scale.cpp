@@ -90,7 +90,7 @@ TEST_CASE("a scaled loss trains as an unscaled one, clipping included") {
           Mesh mesh(world, parse_mesh(c.mesh));
           Step step(mlp(), mse_loss, Sgd{.lr = 0.1, .momentum = 0.9}, mesh, parse_strategy(c.strategy),
                     {.optimizer = {.clip_norm = clip}, .loss_scale = loss_scale});
-          const auto [begin, end] = share(8, step.shard().rank(), step.shard().size());
+          const auto [begin, end] = share(8, step.shard().rank, step.shard().size);
           for (int i = 0; i < 5; ++i)
             step(rows_of(8, 1 + i, -0.5).to(DType::f64).rows(begin, end),
                  Tensor::full({end - begin, 3}, 0.3, DType::f64));
@@ -125,7 +125,7 @@ TEST_CASE("a step that overflows counts, changes nothing and halves the scale, o
           for (double v : flat.to_vector()) numbers.push_back(v);
         return numbers;
       };
-      const Index rows = 4 / step.shard().size();
+      const Index rows = 4 / step.shard().size;
       const auto train = [&](double large) { step(rows_of(rows, large, 1), Tensor::zeros({rows, 1})); };
       train(1);
       expect("a good step is one", step.optimizer().steps() == 1 && step.loss_scale() == LossScaleState{0x1p100, 1});

@@ -146,7 +146,7 @@ void bench(const Config& config, const BenchOptions& options, World& world) {
 
   Mesh mesh = make_mesh(config, world);
   Loader loader(data, {.batch = batch,
-                       .shard = Shard{mesh.index("data"), mesh.size("data")},
+                       .shard = RankShare{mesh.index("data"), mesh.size("data")},
                        .workers = 0,
                        .dtype = dtype,
                        .device = device});

@@ -10,7 +10,7 @@ struct Counts {
   Index correct = 0, in_top5 = 0, samples = 0;
 };
 
-/// Sums over all samples what the ranks counted: of the ranks with the same share of the batches (Shard::rank), the
+/// Sums over all samples what the ranks counted: of the ranks with the same share of the batches (RankShare::rank), the
 /// first that counted any. A collective call.
 Counts sum_shares(const Counts& mine, int share, World&);
 

@@ -15,10 +15,10 @@ std::string Evaluation::text() const {
 }
 
 Evaluation evaluate(Module& model, Device device, const Dataset& data, const Config& config, World& world,
-                    Console& console, std::optional<Shard> shard) {
+                    Console& console, std::optional<RankShare> shard) {
   const Inference inference;
   Loader loader(data, {.batch = config.data.eval_batch,
-                       .shard = shard ? *shard : Shard(world),
+                       .shard = shard ? *shard : RankShare(world),
                        .workers = static_cast<int>(config.data.workers),
                        .dtype = make_dtype(config),
                        .device = device,

@@ -155,7 +155,7 @@ void broadcast(ResumePoint& point, World& world) {
 
 std::string norm_rows(const Step& step, const Strategy& strategy) {
   if (step.batch_norm().empty()) return "";
-  const int ranks = step.shard().size(), micros = step.shard().micros();
+  const int ranks = step.shard().size, micros = step.shard().micros;
   const int together = strategy.scope() == NormScope::global  ? ranks
                        : strategy.scope() == NormScope::group ? strategy.norm_group
                                                               : 1;

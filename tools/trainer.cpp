@@ -134,7 +134,7 @@ class Trainer {
   }
 
  private:
-  LoaderOptions loader_options(Shard shard) const {
+  LoaderOptions loader_options(RankShare shard) const {
     return {.batch = config_.data.batch,
             .shuffle = config_.data.shuffle,
             .seed = static_cast<std::uint64_t>(config_.seed),
@@ -310,7 +310,7 @@ class Trainer {
   double mean_loss() const { return at_.counted ? at_.loss / static_cast<double>(at_.counted) : 0; }
   /// Adds the right answers of all ranks since the last call to those of the epoch. A collective call.
   void count() {
-    const Counts all = sum_shares(std::exchange(mine_, {}), step_->shard().rank(), world_);
+    const Counts all = sum_shares(std::exchange(mine_, {}), step_->shard().rank, world_);
     check(all.samples == uncounted_, "train", "counted the answers of {} of {} samples", all.samples, uncounted_);
     at_.correct += all.correct, uncounted_ = 0;
   }

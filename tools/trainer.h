@@ -26,7 +26,7 @@ struct Evaluation {
 /// Counts every sample exactly once, on any number of ranks. A collective call. shard: for a model whose ranks of equal
 /// shards work together on their rows; without one each rank runs the model by itself on rows of its own.
 Evaluation evaluate(Module& model, Device, const Dataset&, const Config&, World&, Console&,
-                    std::optional<Shard> shard = {});
+                    std::optional<RankShare> shard = {});
 
 /// A whole run. A collective call; throws what went wrong.
 void train(const Config&, World&);
