@@ -28,7 +28,7 @@ mpi_table() {
   [ -n "$mpiexec" ] || { echo "SKIPPED: no mpiexec"; return 77; }
   local ranks name
   for ranks in 2 3 4; do
-    for name in communicator step zero split_strategies strategies pipeline verify; do
+    for name in communicator step step_errors zero split_strategies strategies pipeline verify; do
       echo "== $name on $ranks processes"
       timeout -k 5 900 "$mpiexec" -n $ranks build/tests/test_$name || return 1
     done
