@@ -204,6 +204,17 @@ TEST_CASE("calls that differ between ranks are named, whoever moves their data")
     }
 }
 
+TEST_CASE("nobody gets through a barrier that another rank takes for something else") {
+  // Who has gone through a split goes on to MPI's own, where nobody would wake it.
+  for (int repeat = 0; repeat < 2000; ++repeat) {
+    Host host(2);
+    auto boards = host.board();
+    auto failed = failures(
+        2, [&](int r) { boards[r]->post({r ? CallKind::barrier : CallKind::split, 0, DType::f32}, {}).wait(); });
+    for (auto& text : failed) REQUIRE_THAT(text, contains("rank 0 called split, rank 1 called barrier"));
+  }
+}
+
 TEST_CASE("who waits for something else still takes part in what is under way") {
   const Environment patience("TRIREME_TIMEOUT", "20");
   Host host(2);

@@ -25,11 +25,12 @@ int slots_for(int ranks) { return static_cast<int>(std::clamp<Index>((32 << 20) 
 
 }  // namespace
 
-// Who enters counts up `arrived`; who takes a chunk, `next`; who has reduced one, `finished`; who has copied out,
-// `left`. The last to leave clears the counts and opens the next round.
+// Who enters counts up `arrived`; the last to enter compares the calls, and sets `matched` if they are the same: nobody
+// goes on before. Who takes a chunk counts up `next`; who has reduced one, `finished`; who has copied out, `left`. The
+// last to leave clears the counts and opens the next round.
 struct alignas(line) HostBoard::Slot {
   std::atomic<std::uint64_t> round;
-  std::atomic<int> arrived, next, finished, left;
+  std::atomic<int> arrived, matched, next, finished, left;
 };
 struct alignas(line) HostBoard::Head {
   std::atomic<std::uint32_t> bell, sleepers;
@@ -179,6 +180,7 @@ bool HostBoard::fill() {
     mine.number = filled_ + 1;
     if (s.arrived.fetch_add(1) + 1 < size_) continue;
     compare(filled_);
+    s.matched = 1;
     // A small vector is reduced by the last to come: the others wake up once, to the result.
     if (p.chunks > 1 || p.op->end - p.op->begin > 1)
       ring();
@@ -230,7 +232,7 @@ bool HostBoard::reduce() {
   bool moved = false;
   for (std::uint64_t i = drained_; i < filled_; ++i) {
     Slot& s = slot(i);
-    if (s.arrived < size_) return moved;
+    if (!s.matched) return moved;
     Piece p = piece(i);
     if (p.direct && head().deserter) return moved;
     while (s.next < p.chunks) {
@@ -260,11 +262,11 @@ bool HostBoard::drain() {
   for (; drained_ < filled_; ++drained_, moved = true) {
     Slot& s = slot(drained_);
     Piece p = piece(drained_);
-    if (s.arrived < size_ || s.finished < p.chunks) break;
+    if (!s.matched || s.finished < p.chunks) break;
     copy_out(p);
     entry(rank_, drained_).left = drained_ + 1;
     if (s.left.fetch_add(1) + 1 == size_) {
-      s.arrived = 0, s.next = 0, s.finished = 0, s.left = 0;
+      s.arrived = 0, s.matched = 0, s.next = 0, s.finished = 0, s.left = 0;
       s.round.fetch_add(1);
       ring();
     }
