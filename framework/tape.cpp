@@ -309,9 +309,9 @@ Node::~Node() {
     graveyard->push_back({std::move(inputs), std::move(backward)});
     return;
   }
-  std::vector<Remains> yard;
+  std::vector<Remains> yard;  // which allocates nothing unless other nodes die with this one
   graveyard = &yard;
-  yard.push_back({std::move(inputs), std::move(backward)});
+  { const Remains own{std::move(inputs), std::move(backward)}; }
   while (!yard.empty()) {
     const Remains last = std::move(yard.back());
     yard.pop_back();

@@ -98,13 +98,14 @@ struct Node {
   std::unique_ptr<LeafState> leaf;
   bool freed = false;  // a backward has been here
   int slot = -1;       // scratch of the walk that collects a backward's nodes
-  Node() = default;
+  Node() {}  // NOLINT: see Tensor::Impl
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
   ~Node();  // without recursion, however long the chain
 };
 
 struct Tensor::Impl {
+  Impl() {}  // NOLINT: not `= default`, with which std::make_shared would first fill it all with zeros
   std::shared_ptr<Block> block;
   std::size_t offset = 0;  // bytes into block
   Shape shape;

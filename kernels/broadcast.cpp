@@ -26,7 +26,7 @@ Walk plan_walk(const View& y, const View& a, const View& b, std::string_view op)
     w.extent[w.rank] = n, w.step_a[w.rank] = sa, w.step_b[w.rank] = sb;
     ++w.rank;
   }
-  if (w.rank == 0) w.rank = 1, w.extent[0] = 1;
+  if (w.rank == 0) w.rank = 1, w.extent[0] = 1, w.step_a[0] = w.step_b[0] = 0;
   return w;
 }
 

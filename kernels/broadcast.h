@@ -8,7 +8,7 @@ namespace trireme {
 /// elements; 0: broadcast. The innermost steps are 0 or 1.
 struct Walk {
   int rank = 0;
-  Index extent[Shape::max_rank] = {}, step_a[Shape::max_rank] = {}, step_b[Shape::max_rank] = {};
+  Index extent[Shape::max_rank], step_a[Shape::max_rank], step_b[Shape::max_rank];  // the first `rank` of each are set
 };
 
 /// Throws Error where a and b do not broadcast to y by NumPy's rules, or are of another type.

@@ -69,11 +69,11 @@ void walk(T* y, const T* a, const T* b, const Walk& w, bool short_a, bool short_
 
 template <class F>
 void zip(View y, View a, View b) {
-  Walk w = plan_walk(y, a, b, F::name);
+  const Walk w = plan_walk(y, a, b, F::name);
   bool short_a = short_rows(w, w.step_b, w.step_a), short_b = short_rows(w, w.step_a, w.step_b);
   dispatch_float(y.dtype, F::name, [&](auto t) {
     using T = decltype(t);
-    sweep(y.numel(), 2, [=, to = y.as<T>(), p = a.as<const T>(), q = b.as<const T>()](Index begin, Index end) {
+    sweep(y.numel(), 2, [=, &w, to = y.as<T>(), p = a.as<const T>(), q = b.as<const T>()](Index begin, Index end) {
       walk<F>(to, p, q, w, short_a, short_b, begin, end);
     });
   });
