@@ -208,8 +208,28 @@ class Training(Case):
             kinds = out.split("work ")[1].split("layer ")[0].splitlines()
             shares = [float(found[1]) for line in kinds if (found := re.search(r" [\d.]+ +([\d.]+) %", line))]
             self.assertAlmostEqual(sum(shares), 100, delta=1)
+            layers = [list(map(float, found)) for found in re.findall(r" +([\d.-]+) +([\d.-]+) +[\d.-]+ %", out.split("layer ")[1])]
+            by_kind = sum(float(found[1]) for line in kinds if "outside kernels" not in line and (found := re.search(r" ([\d.]+) +[\d.]+ %", line)))
+            self.assertAlmostEqual(sum(map(sum, layers)), by_kind, delta=0.01 * by_kind + 0.01 * len(layers))
+            self.assertEqual(any(backward > 0 for _, backward in layers), "--infer" not in words)
+            self.assertTrue(all(forward >= 0 and backward >= 0 for forward, backward in layers), out)
             self.assertIn("fc" if words[0] == "resnet20" else "\n1 ", out.split("layer ")[1])
         self.assertIn("(conv) [16, 3, 3, 3]", run("bench", "resnet20", "--infer", "--batch", 2, "--steps", 1).stdout)
+
+    def test_progress(self):
+        words = ["train", "mlp", "--data", "synthetic", "--data.limit", 200, "--data.batch", 20, "--epochs", 1, "--run.log_seconds", 0]
+        for progress in ("lines", "auto"):
+            err = run(*words, "--run.progress", progress, "--run.dir", self.dir / progress).stderr
+            self.assertEqual(re.findall(r"^epoch 1/1: (\d+)/10, loss [\d.]+, \d+ images/s", err, re.M), [str(n) for n in range(1, 11)], err)
+            self.assertNotIn("[=", err)
+        drawn = run(*words, "--data.limit", 2000, "--data.batch", 4, "--run.progress", "bar", "--run.dir", self.dir / "bar").stderr   # 10 times a second
+        bars = re.findall(r"^epoch 1/1 \[(=*>? *)\] (\d+)/500, loss [\d.]+, ", drawn, re.M)
+        self.assertTrue(bars and all(bar.count("=") == len(bar) * int(n) // 500 for bar, n in bars), bars)
+
+    def test_runs_that_nobody_named(self):
+        for _ in range(3):
+            self.assertEqual(run("train", "mlp", "--data", "synthetic", "--data.limit", 60, "--epochs", 1, wrap=("env", "-C", self.dir)).returncode, 0)
+        self.assertEqual(sorted(p.name for p in (self.dir / "runs").iterdir()), ["mlp", "mlp-2", "mlp-3"])
 
     def test_tar_shards(self):
         def shard(name, labels, size=24):

@@ -71,7 +71,7 @@ class Verify(unittest.TestCase):
         for mesh, strategy in (("data=3", "data_parallel"), ("pipe=2", "pipeline(micro=4, schedule=zb-h1)"), ("pipe=2,data=2", "pipeline(micro=2) | data_parallel")):
             r = run("verify", "--model", "mlp", "--mesh", mesh, "--strategy", strategy, "--steps", 3)
             self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
-            self.assertIn("equal: mlp under", r.stdout)
+            self.assertRegex(r.stdout, "^equal: mlp under .*\n$")   # by one rank
         if mpiexec != "none":
             r = run("verify", "mnist_cnn", "--mesh", "pipe=2", "--strategy", "pipeline(micro=2)", "--steps", 2, "--batch", 6, ranks=2)
             self.assertEqual(r.returncode, 0, r.stdout + r.stderr)

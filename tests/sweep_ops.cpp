@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "framework/ops.h"
@@ -143,6 +144,74 @@ Graph reduction(Dice& dice) {
           kind == ReduceKind::max};
 }
 
+/// Rows and pieces taken out of the inputs and put together again, permuted and padded.
+Graph pieces(Dice& dice) {
+  const Shape x = any_shape(dice);
+  const int axis = static_cast<int>(dice.between(0, x.rank() - 1));
+  Shape more = x;
+  more[axis] = dice.between(1, 5);
+  const Index cut = dice.between(0, x[axis]), begin = dice.between(0, x[0]), end = dice.between(begin, x[0]);
+  std::vector<Index> order(static_cast<std::size_t>(x.rank()));
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<Index>(i);
+  for (std::size_t i = order.size(); i-- > 1;)
+    std::swap(order[i], order[static_cast<std::size_t>(dice.between(0, static_cast<Index>(i)))]);
+  Shape before = x, after = x;
+  for (int a = 0; a < x.rank(); ++a) before[a] = dice.between(0, 2), after[a] = dice.between(0, 2);
+  const bool padded = dice.chance(40), turned = dice.chance(50), rows = dice.chance(50);
+  return {fmt::format("concat {} and {} cut at {} of axis {}{}{}{}", x, more, cut, axis,
+                      rows ? fmt::format(", rows {} to {} added", begin, end) : "", padded ? ", padded" : "",
+                      turned ? fmt::format(", permuted {}", fmt::join(order, ",")) : ""),
+          {x, more},
+          [=](const Inputs& t) {
+            const auto halves = split(t[0], {cut, x[axis] - cut}, axis);
+            Tensor y = concat({halves[1], t[1], halves[0]}, axis);
+            if (rows && end > begin) y = concat({y, y.rows(0, std::min(end - begin, y.dim(0)))}, 0);
+            if (padded) y = pad(y, before, after);
+            if (turned) y = permute(y, Shape(order));
+            return y.reshape({-1, y.dim(-1)});
+          }};
+}
+
+/// Of a layer that has drawn before, of samples in any order.
+Graph dropped(Dice& dice) {
+  const Shape x = any_shape(dice);
+  const double p = dice.of({0.0, 0.1, 0.5, 0.9});
+  const auto layer = static_cast<std::uint64_t>(dice.between(0, 5)),
+             step = static_cast<std::uint64_t>(dice.between(0, 9));
+  std::vector<double> ids;
+  for (Index i = 0; i < x[0]; ++i) ids.push_back(static_cast<double>(dice.between(0, 1'000'000)));
+  const bool twice = dice.chance(50);
+  return {fmt::format("dropout({}) of {}, layer {}, step {}{}", p, x, layer, step, twice ? ", twice" : ""),
+          {x},
+          [=](const Inputs& t) {
+            const Tensor of =
+                t[0].with_batch({.seed = 7, .step = step, .samples = Tensor::of(ids, {x[0]}, DType::i64)});
+            const Tensor y = dropout(of, p, layer);
+            return twice ? add(dropout(tanh(of), p, layer), y) : y;
+          }};
+}
+
+Graph loss(Dice& dice) {
+  const Index rows = dice.between(1, 20), classes = dice.between(2, 40), positions = dice.between(1, 4);
+  if (dice.chance(40))
+    return {fmt::format("mse_loss {}x{}", rows, classes), {{rows, classes}, {rows, classes}}, [](const Inputs& t) {
+              return mse_loss(t[0], t[1]);
+            }};
+  std::vector<double> labels;
+  for (Index i = 0; i < rows * positions; ++i)
+    labels.push_back(dice.chance(15) ? -1.0 : static_cast<double>(dice.between(0, classes - 1)));
+  labels[0] = 0;
+  const bool ignored = std::count(labels.begin(), labels.end(), -1.0) > 0;
+  const Index total = ignored ? rows : rows * dice.between(1, 3);  // how many labels others ignore, a Step would say
+  return {fmt::format("cross_entropy of {} rows of {}, {} positions, {} classes", rows, total, positions, classes),
+          {{rows * positions, classes}},
+          [=](const Inputs& t) {
+            const BatchContext batch{.samples = Tensor::zeros({rows}, DType::i64), .global_batch = total};
+            const Tensor of = t[0].with_batch(batch), truth = Tensor::of(labels, {rows * positions}, DType::i64);
+            return ignored ? cross_entropy_with({.ignore_index = -1})(of, truth) : cross_entropy(of, truth);
+          }};
+}
+
 /// Some smooth ops behind it, whose shape is its own.
 Graph prolonged(Graph g, Dice& dice) {
   using One = Tensor (*)(const Tensor&);
@@ -214,9 +283,9 @@ double along(const Values& a, const Values& b) {
 }  // namespace
 
 std::string sweep_ops(Dice dice) {
-  Graph (*const makers[])(Dice&) = {convolution, convolution, convolution, pooling,
-                                    product,     norm,        elementwise, reduction};
-  Graph g = makers[dice.between(0, 7)](dice);
+  Graph (*const makers[])(Dice&) = {convolution, convolution, convolution, pooling, product, norm,
+                                    elementwise, reduction,   pieces,      dropped, loss};
+  Graph g = makers[dice.between(0, std::ssize(makers) - 1)](dice);
   g = prolonged(std::move(g), dice);
   Pass pass;
   const PassScope scope(pass);
