@@ -65,11 +65,21 @@ Tensor Sharding::flatten(const Tensor& x) const {
   return sx->put(y, {sx->whole()[0], y.dim(1)}, rows);
 }
 
+namespace {
+/// 1 when b is broadcast to a, -1 when a is broadcast to b, 0 for the same shape. Extents may be 0.
+int broadcast_order(const Shape& a, const Shape& b) {
+  if (a.rank() != b.rank()) return a.rank() > b.rank() ? 1 : -1;
+  for (int axis = 0; axis < a.rank(); ++axis)
+    if (a[axis] != b[axis]) return b[axis] == 1 ? 1 : -1;
+  return 0;
+}
+}  // namespace
+
 Tensor Sharding::zip(const Tensor& a, const Tensor& b, const Binary& local) const {
   const Ptr sa = of(a), sb = of(b);
-  // The larger of the two, or else what is divided, says how the result lies.
-  const bool first =
-      sa->whole().numel() != sb->whole().numel() ? sa->whole().numel() > sb->whole().numel() : sa->layout_.axes() != 0;
+  // The one that the other is broadcast to, or else what is divided, says how the result lies.
+  const int longer = broadcast_order(sa->whole(), sb->whole());
+  const bool first = longer != 0 ? longer > 0 : sa->layout_.axes() != 0;
   const Tensor &base = first ? a : b, &other = first ? b : a;
   const Ptr to = first ? sa : sb, from = first ? sb : sa;
   const int before = to->whole().rank() - from->whole().rank();
