@@ -22,7 +22,7 @@ import zlib
 
 import unittests
 
-trireme, mpiexec, data = os.environ.get("TRIREME_EXE", sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
+trireme, mpiexec, data = os.path.abspath(os.environ.get("TRIREME_EXE", sys.argv[1])), sys.argv[2], pathlib.Path(sys.argv[3])
 small = ["mlp", "--optim.name", "sgd", "--optim.lr", "0.1", "--optim.schedule", "one_cycle", "--data.limit", "700", "--data.batch", "50", "--epochs", "2"]
 
 

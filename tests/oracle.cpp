@@ -3,10 +3,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
-#include <algorithm>
-#include <cmath>
 #include <fstream>
-#include <limits>
 
 #include "tests/catch.h"
 
@@ -111,16 +108,6 @@ std::vector<double> Oracle::get(const std::string& name) const { return read_npy
 Tensor Oracle::tensor(const std::string& name, DType dtype) const {
   auto [values, shape] = read_npy(folder_ / (name + ".npy"));
   return Tensor::of(values, shape, dtype);
-}
-
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
-  double largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double d = std::abs(a[i] - b[i]) / std::max(1.0, std::abs(b[i]));
-    if (!(d <= largest)) largest = d;  // a NaN stays
-  }
-  return largest;
 }
 
 }  // namespace trireme::test

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "framework/tensor.h"
+#include "tests/distance.h"
 
 namespace trireme::test {
 
@@ -45,8 +46,5 @@ class Oracle {
  private:
   std::filesystem::path folder_;
 };
-
-/// Largest |a - b| / max(1, |b|).
-double distance(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace trireme::test

@@ -285,22 +285,24 @@ double along(const Values& a, const Values& b) {
 std::string sweep_ops(Dice dice) {
   Graph (*const makers[])(Dice&) = {convolution, convolution, convolution, pooling, product, norm,
                                     elementwise, reduction,   pieces,      dropped, loss};
-  Graph g = makers[dice.between(0, std::ssize(makers) - 1)](dice);
-  g = prolonged(std::move(g), dice);
+  const Graph one = makers[dice.between(0, std::ssize(makers) - 1)](dice), g = prolonged(one, dice);
   Pass pass;
   const PassScope scope(pass);
   std::vector<Values> x;
   for (auto& shape : g.inputs) x.push_back(numbers(shape, static_cast<std::uint64_t>(dice.between(0, 1 << 20))));
   const Result exact = compute(g, x, DType::f64, true);
-  for (auto [dtype, tolerance] : {std::pair{DType::f32, 2e-5}, {DType::bf16, 0.04}}) {
-    const Result r = compute(g, x, dtype, true);
-    const std::string what = fmt::format("{} in {}", g.text, dtype);
-    check(r.error.empty() == exact.error.empty(), "sweep", "{}: '{}', but '{}' in f64", what, r.error, exact.error);
-    if (!exact.error.empty()) continue;
-    compare(what, r.y, exact.y, tolerance);
+  const auto agree = [&](const Graph& graph, DType dtype, double tolerance, const Result& right) {
+    const Result r = compute(graph, x, dtype, true);
+    const std::string what = fmt::format("{} in {}", graph.text, dtype);
+    check(r.error.empty() == right.error.empty(), "sweep", "{}: '{}', but '{}' in f64", what, r.error, right.error);
+    if (!right.error.empty()) return;
+    compare(what, r.y, right.y, tolerance);
     for (std::size_t k = 0; k < r.dx.size(); ++k)
-      compare(fmt::format("{}, gradient of input {}", what, k), r.dx[k], exact.dx[k], 2 * tolerance);
-  }
+      compare(fmt::format("{}, gradient of input {}", what, k), r.dx[k], right.dx[k], 2 * tolerance);
+  };
+  agree(g, DType::f32, 2e-5, exact);
+  // An op alone: behind a tanh near 1 the rounding of bf16 is as large as the gradient.
+  agree(one, DType::bf16, 0.04, g.text == one.text ? exact : compute(one, x, DType::f64, true));
   if (!exact.error.empty()) return "refused";
   if (g.kinks) return "equal";
   const Values seed = numbers({static_cast<Index>(exact.y.size())}, 99);

@@ -12,11 +12,6 @@ using namespace trireme;
 using namespace trireme::test;
 using Values = std::vector<double>;
 
-namespace {
-/// That of tests/oracle.h: relative to 1 where values are smaller.
-double (*const error)(const Values&, const Values&) = distance;
-}  // namespace
-
 TEST_CASE("steps of whole models equal the CPU's") {
   if (no_device()) return;
   const auto steps = [](const std::string& name, Shape input, DType type, Device device) {
@@ -38,9 +33,9 @@ TEST_CASE("steps of whole models equal the CPU's") {
     for (auto [type, tolerance] : {std::pair{DType::f64, 1e-9}, {DType::f32, 1e-3}}) {
       INFO(name_of(type));
       const Outcome got = steps(name, input, type, cuda());
-      CHECK(error(got.losses, exact.losses) < tolerance);
-      CHECK(error(got.weights, exact.weights) < tolerance);
-      CHECK(error(got.buffers, exact.buffers) < tolerance);
+      CHECK(distance(got.losses, exact.losses) < tolerance);
+      CHECK(distance(got.weights, exact.weights) < tolerance);
+      CHECK(distance(got.buffers, exact.buffers) < tolerance);
     }
   }
 }
@@ -53,7 +48,7 @@ TEST_CASE("narrow convolutions bring batch norm's sums with them: gradients and 
     std::vector<Values> gradients, statistics;
     std::map<std::string, int> launched;
   };
-  const auto run = [](DType type, bool fused) {
+  const auto run = [](DType type, bool fused, Device device = cuda()) {
     Module model = Sequential{Conv2d(3, 16, 3, {.pad = 1, .bias = false}),
                               BatchNorm(16),
                               relu,
@@ -67,11 +62,12 @@ TEST_CASE("narrow convolutions bring batch norm's sums with them: gradients and 
                               flatten,
                               Linear(24, 5)};
     initialize(model, 1);
-    place(model, cuda());
+    if (type == DType::f64) convert(model, type);
+    place(model, device);
     Parameters parameters(model);
     const Sequential& layers = *model.as<Sequential>();
     Loader loader(Dataset(std::make_shared<Noise>(8, Shape{12, 12, 3})),
-                  {.batch = 8, .workers = 0, .dtype = type, .device = cuda()});
+                  {.batch = 8, .workers = 0, .dtype = type, .device = device});
     const auto batch = loader.begin();
     Run r;
     const LaunchWatch watch([&](const LaunchWatch::Call& call) { ++r.launched[call.op]; });
@@ -89,21 +85,28 @@ TEST_CASE("narrow convolutions bring batch norm's sums with them: gradients and 
     }));
     return r;
   };
+  const Run exact = run(DType::f64, false, cpu());
   for (DType type : {DType::bf16, DType::f16}) {
     INFO(name_of(type));
     set_repeatable(type == DType::f16);  // in bf16 the sums may come in any order
+    // Both are off by what bf16 rounds, some 10 % where terms cancel: so neither is the other's measure.
     const Run fused = run(type, true), apart = run(type, false);
     set_repeatable(true);
     CHECK((fused.launched.at("conv_moments") == 3 && fused.launched.count("batch_norm_moments") == 0));
     CHECK((apart.launched.at("batch_norm_moments") == 3 && apart.launched.count("conv_moments") == 0));
-    CHECK(error(fused.loss, apart.loss) < 1e-2);
+    CHECK(distance(fused.loss, apart.loss) < 1e-2);
     REQUIRE(fused.gradients.size() == apart.gradients.size());
     for (std::size_t i = 0; i < fused.gradients.size(); ++i) {
       INFO(i);
-      CHECK(error(fused.gradients[i], apart.gradients[i]) < 1e-2);
+      const Values& right = exact.gradients[i];
+      if (distance(right, Values(right.size())) < 1e-12)
+        continue;  // of a bias in front of a norm: nothing but rounding
+      CHECK(distance(fused.gradients[i], right) < 2 * distance(apart.gradients[i], right));
     }
-    for (std::size_t i = 0; i < fused.statistics.size(); ++i)
-      CHECK(error(fused.statistics[i], apart.statistics[i]) < 1e-4);
+    for (std::size_t i = 0; i < fused.statistics.size(); ++i) {
+      const Values& right = exact.statistics[i];
+      CHECK(distance(fused.statistics[i], right) < 1.5 * distance(apart.statistics[i], right));
+    }
   }
 }
 
