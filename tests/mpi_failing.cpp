@@ -29,6 +29,11 @@ void call(Communicator& comm, const std::string& kind) {
   if (kind == "split") comm.split(0, 0);
   if (kind == "send_2") comm.send(Tensor::zeros({2}), 0).wait();
   if (kind == "recv_1") comm.recv(Tensor::zeros({1}), 1).wait();
+  if (kind == "recv_3_late") {
+    Work work = comm.recv(Tensor::zeros({3}), 1);
+    while (!work.done()) std::this_thread::yield();
+    work.wait();
+  }
   if (kind == "recv_3") comm.recv(Tensor::zeros({3}), 1).wait();
 }
 

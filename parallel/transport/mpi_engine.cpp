@@ -96,7 +96,6 @@ void Engine::watch() {
 }
 
 void Engine::wait(const Operation& o) {
-  if (o.done) return;
   struct Count {
     explicit Count(std::atomic<int>& n) : waiting(n) { ++waiting; }
     ~Count() { --waiting; }
