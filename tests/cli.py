@@ -219,7 +219,8 @@ class Training(Case):
     def test_progress(self):
         words = ["train", "mlp", "--data", "synthetic", "--data.limit", 200, "--data.batch", 20, "--epochs", 1, "--run.log_seconds", 0]
         for progress in ("lines", "auto"):
-            err = run(*words, "--run.progress", progress, "--run.dir", self.dir / progress).stderr
+            err = run(*words, "--run.progress", progress, "--run.dir", self.dir / progress, "--ranks", 2).stderr
+            self.assertEqual(len(re.findall("^model ", err, re.M)), 1)   # one rank speaks
             self.assertEqual(re.findall(r"^epoch 1/1: (\d+)/10, loss [\d.]+, \d+ images/s", err, re.M), [str(n) for n in range(1, 11)], err)
             self.assertNotIn("[=", err)
         drawn = run(*words, "--data.limit", 1024, "--data.batch", 4, "--epochs", 4, "--run.progress", "bar", "--run.dir", self.dir / "bar").stderr   # 10 times a second

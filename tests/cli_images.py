@@ -63,6 +63,8 @@ class Images(unittest.TestCase):
         self.assertRegex(got.stderr, r"images/s, [\d.]+ % of the time waiting for data")
         lines = [json.loads(line) for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()]
         self.assertTrue(0 <= lines[-1]["wait_share"] <= 1)
+        got = run("export", self.dir / "run", "--onnx", self.dir / "m.onnx")   # its classes are those of the folder
+        self.assertEqual(got.returncode, 0, got.stderr)
 
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_ranks_see_the_same_crops(self):

@@ -8,6 +8,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -185,6 +186,12 @@ class Resume(Runs):
                 self.assertEqual(self.digests(name), self.digests(f"whole{ranks}"))
                 csv = lambda name: [line.rsplit(",", 2)[0] for line in (self.dir / name / "metrics.csv").read_text().splitlines()]
                 self.assertEqual(csv(name), csv(f"whole{ranks}"))
+            # What was written after the checkpoint that a run goes on from is written anew, not twice.
+            shutil.rmtree(sorted((self.dir / f"whole{ranks}/checkpoints").glob("step_*"))[-1])
+            shutil.rmtree(sorted((self.dir / f"whole{ranks}/checkpoints").glob("step_*"))[-1])
+            self.resumed(name=f"whole{ranks}")
+            self.assertEqual(self.metrics(f"whole{ranks}"), whole)
+            self.assertEqual(csv(f"whole{ranks}"), csv(name))
         again = self.resumed(name="whole1")   # nothing is left to do
         self.assertNotIn("epoch 3", again.stderr)
         self.assertNotIn("train loss", again.stderr)

@@ -100,7 +100,6 @@ int pack_command(Config config, const std::string& to) {
   pack(train, test, to, {.workers = workers, .progress = [&](Index done) {
                            console.progress("pack", done, all, fmt::format("{} images", done));
                          }});
-  console.finish();
   console.result(fmt::format("{}: {} training and {} test samples of {}, {} classes", to, train->size(), test->size(),
                              train->shape(), train->classes()));
   if (const Index bad = train->bad().count + test->bad().count; bad > 0)

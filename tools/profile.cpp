@@ -28,15 +28,22 @@ std::string kind_of(std::string_view op) {
   return op.ends_with("_update") ? "optimizer" : "elementwise and other";
 }
 
-/// Of a product or convolution: its filter or matrix has O rows, and each number of the output's O columns costs a row.
-double operations(const LaunchWatch::Call& call) {
+/// The filter or matrix [O, ...] of a convolution or linear product, and its output [..., O], or that one's gradient.
+struct Product {
+  View filter, out;  // or none
+};
+Product product_of(const LaunchWatch::Call& call) {
   const std::string kind = kind_of(call.op);
-  if ((kind != "convolution" && kind != "linear") || call.operands.size() < 3) return 0;
+  if ((kind != "convolution" && kind != "linear") || call.operands.size() < 3) return {};
   // Forward (y, x, w, ...), by the input (dx, dy, w, ...), by the weight (dw, db, x, dy).
   const std::string_view op = call.op;
-  const bool by_weight = op.ends_with("backward_weight"), by_input = op.ends_with("backward_input");
-  const View& filter = by_weight ? call.operands[0] : call.operands[2];
-  const View& out = by_weight ? call.operands[call.operands.size() - 1] : call.operands[by_input ? 1 : 0];
+  if (op.ends_with("backward_weight")) return {call.operands[0], call.operands.back()};
+  return {call.operands[2], call.operands[op.ends_with("backward_input") ? 1 : 0]};
+}
+
+/// Each number of the output costs a row of the filter.
+double operations(const LaunchWatch::Call& call) {
+  const auto [filter, out] = product_of(call);
   if (filter.shape.rank() < 2 || out.shape.rank() < 1) return 0;
   return 2.0 * static_cast<double>(out.numel()) * static_cast<double>(filter.numel()) /
          static_cast<double>(filter.shape[0]);
@@ -97,7 +104,7 @@ void Profile::see(const LaunchWatch::Call& call) {
     name = std::string("(") + call.op + ")";
     for (const char* part : {"_backward", "_moments"})  // one row for all kernels of a layer
       if (auto tail = name.find(part); tail != std::string::npos) name = name.substr(0, tail) + ")";
-    if (kind == "convolution" && call.operands.size() > 2) name += fmt::format(" {}", call.operands[2].shape);
+    if (kind == "convolution") name += fmt::format(" {}", product_of(call).filter.shape);
   }
   Cost& cost = row(name);
   (is_backward(call.op) ? cost.backward : cost.forward) += call.seconds;
