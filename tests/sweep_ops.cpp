@@ -271,7 +271,7 @@ void compare(const std::string& what, const Values& a, const Values& b, double t
   check(a.size() == b.size(), "sweep", "{}: {} values, not {}", what, a.size(), b.size());
   Values d(a.size());
   for (std::size_t i = 0; i < a.size(); ++i) d[i] = a[i] - b[i];
-  const double allowed = tolerance * (norm_of(b) + 0.02 * std::sqrt(static_cast<double>(b.size())));
+  const double allowed = tolerance * (norm_of(b) + 0.1 * std::sqrt(static_cast<double>(b.size())));
   check(norm_of(d) <= allowed, "sweep", "{}: differs by {:.3g} of {:.3g}", what, norm_of(d), norm_of(b));
 }
 double along(const Values& a, const Values& b) {
