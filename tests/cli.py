@@ -225,6 +225,7 @@ class Training(Case):
             self.assertNotIn("[=", err)
         drawn = run(*words, "--data.limit", 1024, "--data.batch", 4, "--epochs", 4, "--run.progress", "bar", "--run.dir", self.dir / "bar").stderr   # 10 times a second
         bars = re.findall(r"^epoch \d/4 \[(=*>? *)\] (\d+)/256, loss [\d.]+, ", drawn, re.M)
+        self.assertIn("\n\x1b[Kepoch 4/4: train loss", drawn)   # in the bar's place
         self.assertTrue(bars and all(bar.count("=") == len(bar) * int(n) // 256 for bar, n in bars), bars)
 
     def test_runs_that_nobody_named(self):
@@ -264,6 +265,7 @@ class Training(Case):
             z.writestr("layer.weight.npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + struct.pack("<2f", 0.5, -2))
         got = run("import", self.dir / "w.npz", "--list", "--out", self.dir / "w.safetensors")
         self.assertEqual(got.stdout, "layer.weight\tf32\t[2, 1]\n", got.stderr)
+        self.assertEqual(got.stderr, f"{self.dir / 'w.safetensors'}: 1 tensors, 2 values\n")
         written = (self.dir / "w.safetensors").read_bytes()
         self.assertTrue(written.endswith(struct.pack("<2f", 0.5, -2)))
         self.assertIn(b'"layer.weight":{"dtype":"F32","shape":[2,1]', written)

@@ -59,6 +59,7 @@ class Metrics(Runs):
         self.trained(*self.words, name="serial")
         serial = self.metrics("serial")
         self.assertEqual(sorted(serial), [("eval", 12), ("eval", 24), ("train", 20)])
+        self.assertEqual([line["epoch"] for line in serial.values()], [1, 2, 2])
         for number, (strategy, mesh) in enumerate(self.strategies):
             with self.subTest(strategy=strategy, mesh=mesh):
                 self.trained(*self.words, "--strategy", strategy, "--mesh", mesh, name=f"run{number}")
@@ -359,6 +360,7 @@ class Inputs(Runs):
         for key, value, says in (("optim.lr", "inf", "optim.lr is inf"), ("optim.decay", "nan", "optim.decay is nan"), ("run.log_seconds", "-1", "run.log_seconds is -1"),
                                  ("data.batch", 2**62, "data.batch is 4611686018427387904"), ("data.eval_batch", 2**62, "data.eval_batch is"),
                                  ("data.workers", 1000000, "data.workers is 1000000"), ("parallel.ranks", 1000000, "parallel.ranks is 1000000"),
+                                 ("parallel.threads", 65537, "parallel.threads is 65537"),
                                  ("optim.milestones", "1,inf", "optim.milestones is inf"), ("run.dir", b"\xff\xfe", "run.dir is not UTF-8"),
                                  ("strategy", "[" * 9000, ("parallel.strategy: '[[[", "(9000 characters)")), ("data.batch", "9" * 9000, "(9000 characters)")):
             got = subprocess.run([pathlib.Path(trireme).absolute(), "train", "mlp", "--" + key, value if isinstance(value, bytes) else str(value)], capture_output=True, text=True, cwd=self.dir)
@@ -369,6 +371,15 @@ class Inputs(Runs):
                             (["--config", self.dir], "is a folder"), (["--override"], "run.override is for run.resume")):
             self.assertLess(len(self.refused(run("train", *words), says, status=2)), 400)
         self.assertEqual(list(self.dir.iterdir()), [])
+
+    def test_each_optimizer_is_the_one_that_was_asked_for(self):
+        found = {}
+        for decay in 0, 0.1:
+            for name in "sgd", "adagrad", "adadelta", "adam", "adamw", "lars":
+                self.trained(*self.words, "--optim.name", name, "--optim.decay", decay, name=f"{name}{decay}")
+                found[name, decay] = self.digests(f"{name}{decay}")[1]
+        self.assertEqual(found.pop(("adamw", 0)), found["adam", 0])   # they differ by how they decay
+        self.assertEqual(len(set(found.values())), 11)
 
     def test_output_that_does_not_arrive(self):
         with open("/dev/full", "w") as full:

@@ -76,6 +76,14 @@ for folder, floor in floors.items():
                     faults.append(f"{name}:{number}: check() is given {' '.join(argument.split())} also when all is well: make it a lambda")
         if (lines := text.count("\n")) > 430:
             faults.append(f"{name}: {lines} lines; a file stays under about 400")
+listed = (root / "tests/meson.build").read_text()   # classes of tests are run by name
+for path in (root / "tests").glob("cli*.py"):
+    text = path.read_text()
+    if f"files('{path.name}'), trireme_exe, mpiexec_name]" in listed:
+        continue   # as a whole
+    for m in re.finditer(r"^class (\w+)\(.*?(?=^class |\Z)", text, re.M | re.S):
+        if "    def test_" in m[0] and f"'{m[1]}'" not in listed:
+            faults.append(f"tests/{path.name}: nobody runs {m[1]}")
 if (root / ".git").exists():
     for path in root.iterdir():
         if path.name not in top and not path.name.startswith((".", "build", "runs")):

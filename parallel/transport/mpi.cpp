@@ -290,6 +290,8 @@ class Process : public MpiProcess {
     // On one host the launcher ends the others when this process does, without a word. MPI_Abort has words of its own,
     // which are to follow the message on no account.
     if (!one_host_ || !engine_->alarm()) {
+      // The launcher reads what ranks write from pipes, and at an abort forgets what it has not read yet.
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
       const auto lock = engine_->lock_at_last();
       if (int nowhere = open("/dev/null", O_WRONLY); nowhere >= 0)
         dup2(nowhere, STDERR_FILENO), dup2(nowhere, STDOUT_FILENO);
