@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "kernels/runtime.h"
-#include "parallel/world.h"
+#include "kernels/core/runtime.h"
+#include "parallel/comm/world/world.h"
 
 using namespace trireme;
 

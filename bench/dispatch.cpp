@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "framework/ops.h"
-#include "framework/tape.h"
+#include "framework/autograd/tape.h"
+#include "framework/ops/ops.h"
 using namespace trireme;
 using Clock = std::chrono::steady_clock;
 

@@ -8,8 +8,9 @@
 #include <map>
 #include <string>
 
-#include "kernels/backend.h"
-#include "kernels/runtime.h"
+#include "framework/layers/inference.h"
+#include "kernels/core/backend.h"
+#include "kernels/core/runtime.h"
 #include "trireme/trireme.h"
 using namespace trireme;
 using Clock = std::chrono::steady_clock;
@@ -24,7 +25,7 @@ int main(int argc, char** argv) {
   const Index batch = std::stoi(o["--batch"]), size = std::stoi(o["--size"]);
   const std::string name = o["--model"], kind = o["--dtype"];
   const DType dtype = kind == "bf16" ? DType::bf16 : kind == "f16" ? DType::f16 : DType::f32;
-  if (kind == "tf32") set_f32_product(F32Product::tf32);
+  if (kind == "tf32") set_f32_product(MatmulPrecision::tf32);
   set_repeatable(o["--repeatable"] == "true");
   const bool mnist = name == "mnist_cnn";
   const Shape image = mnist ? Shape{28, 28, 1} : Shape{size, size, 3};

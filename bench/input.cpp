@@ -12,12 +12,12 @@
 #include <map>
 #include <string>
 
-#include "datasets/files.h"
-#include "datasets/image_folder.h"
-#include "datasets/image_reader.h"
-#include "datasets/pixels.h"
-#include "kernels/random.h"
-#include "tests/image_files.h"
+#include "datasets/core/files.h"
+#include "datasets/core/pixels.h"
+#include "datasets/formats/image_folder.h"
+#include "datasets/images/image_reader.h"
+#include "kernels/core/random.h"
+#include "tests/datasets/image_files.h"
 #include "trireme/trireme.h"
 using namespace trireme;
 

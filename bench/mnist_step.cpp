@@ -11,7 +11,7 @@
 #include <map>
 #include <string>
 
-#include "kernels/runtime.h"
+#include "kernels/core/runtime.h"
 #include "trireme/trireme.h"
 using namespace trireme;
 using Clock = std::chrono::steady_clock;

@@ -15,7 +15,8 @@
 #include <string>
 
 #include "bench/vendor_calls.h"
-#include "kernels/runtime.h"
+#include "framework/layers/inference.h"
+#include "kernels/core/runtime.h"
 #include "trireme/trireme.h"
 using namespace trireme;
 using Clock = std::chrono::steady_clock;

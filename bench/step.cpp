@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "framework/launch.h"
+#include "framework/tensor/launch.h"
+#include "kernels/core/runtime.h"
+#include "kernels/core/vendor.h"
 #include "kernels/cpu/dnnl.h"
-#include "kernels/runtime.h"
-#include "kernels/vendor.h"
 #include "trireme/trireme.h"
 using namespace trireme;
 

@@ -8,8 +8,8 @@
 #include <map>
 #include <string>
 
-#include "framework/init.h"
-#include "kernels/runtime.h"
+#include "framework/layers/init.h"
+#include "kernels/core/runtime.h"
 #include "trireme/trireme.h"
 using namespace trireme;
 using Clock = std::chrono::steady_clock;

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/shape.h"
+#include "kernels/contracts/move.h"
 
 namespace trireme {
 

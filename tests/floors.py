@@ -5,16 +5,30 @@ import sys
 
 root = pathlib.Path(sys.argv[1])
 floors = {"kernels": 0, "framework": 1, "parallel": 2, "datasets": 2, "models": 3, "tools": 4}
+# Folders within a floor, lowest first: each may include only itself and what stands before it.
+sub_floors = [folder for floor, folders in {
+    "kernels": "core contracts plans formulas cpu cpu/conv cuda",
+    "framework": "tensor autograd ops layers optim metrics io io/foreign io/onnx",
+    "parallel": "comm comm/transport comm/collectives comm/world plan plan/check strategies model split runtime analysis",
+    "datasets": "core images formats",
+    "models": "registry vision",
+    "tools": "training cli",
+}.items() for folder in [f"{floor}/{name}" for name in folders.split()]]
 vendors = {  # header pattern -> the only places that may include it
     r"oneapi/dnnl|dnnl": ("kernels/cpu/",),
     r"Eigen/": ("kernels/cpu/",),
     r"omp\.h": ("kernels/cpu/",),
     r"cuda|cudnn|cublas": ("kernels/cuda/",),
-    r"mpi\.h": ("parallel/transport/mpi.cpp", "parallel/transport/mpi_engine.",),
-    r"nccl\.h": ("parallel/nccl.cpp",),
+    r"mpi\.h": ("parallel/comm/transport/mpi.cpp", "parallel/comm/transport/mpi_engine.",),
+    r"nccl\.h": ("parallel/comm/transport/nccl.cpp",),
 }
 top = {"meson.build", "meson_options.txt", "README.md", "LICENSE", "CONTRIBUTING.md", "framework", "kernels", "parallel", "models",
        "datasets", "tools", "tests", "bench"}
+# Words of our own for things that have a name in the field: they do not come back as identifiers.
+retired = re.compile(r"\b(PassScope|Flat|Reading|Leaf|Visit|Moments|ChannelMoments|Saved|Recording|Rate|Draw|Desk|Verb|Lane|Play|Faults|Flight|Crossing|Messages|"
+                     r"Staged|Rewired|Hub|Meeting|Recipe|Knobs|Spread|Frozen|Sharding|Ledger|LedgerScope|MemoryUse|HostBoard|HostAlarm|HostSign|F32Product|sole|taping|patience|"
+                     r"is_narrow|spread_of)\b")
+no_code = re.compile(r'//[^\n]*|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)
 # What builds text belongs in a lambda among the arguments of check(), which calls it only for a message.
 costly = re.compile(r"\b(to_string|fmt::format|strerror|place|reason|shown|listing|dump|message|in_words)\(|\bname\(\)")
 
@@ -46,15 +60,21 @@ faults = []
 types = {}  # (namespace, name) -> the header that defines it
 for folder, floor in floors.items():
     for path in sorted((root / folder).rglob("*")):
-        if path.suffix not in (".h", ".cpp", ".cu"):
+        if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
             continue
         name = str(path.relative_to(root))
+        room = str(path.relative_to(root).parent)
+        if room not in sub_floors and room.split("/")[-1] not in ("pch", "trireme", "examples"):
+            faults.append(f"{name}: no file of code lies here; the folders are {' '.join(f for f in sub_floors if f.startswith(folder))}")
         text = path.read_text()
         for number, line in enumerate(text.splitlines(), 1):
             if m := re.match(r'#include "(\w+)/', line):
                 other = floors.get(m[1])
                 if m[1] != folder and (other is None or other >= floor):
                     faults.append(f"{name}:{number}: {folder} (floor {floor}) includes {m[1]}")
+                lower = m and str(pathlib.PurePath(line.split('"')[1]).parent)
+                if lower in sub_floors and room in sub_floors and m[1] == folder and sub_floors.index(lower) > sub_floors.index(room):
+                    faults.append(f"{name}:{number}: {room} includes {lower}, which stands above it")
             if m := re.match(r'#include [<"]([^>"]+)[>"]', line):
                 for pattern, places in vendors.items():
                     if re.match(pattern, m[1]) and not name.startswith(places):
@@ -68,6 +88,8 @@ for folder, floor in floors.items():
                     namespace = m[1]
                 elif types.setdefault((namespace, m[2]), name) != name:
                     faults.append(f"{name}: {namespace}::{m[2]} is defined in {types[namespace, m[2]]}, too")
+        for word in sorted(set(retired.findall(no_code.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)))):
+            faults.append(f"{name}: {word} is a word of our own for something that has a name (CONTRIBUTING.md, Style)")
         for m in re.finditer(r"(?<![\w.>])check\(", text):
             number = text.count("\n", 0, m.start()) + 1
             given = arguments(text, m.end())
@@ -76,14 +98,20 @@ for folder, floor in floors.items():
                     faults.append(f"{name}:{number}: check() is given {' '.join(argument.split())} also when all is well: make it a lambda")
         if (lines := text.count("\n")) > 430:
             faults.append(f"{name}: {lines} lines; a file stays under about 400")
+for room in [*floors, *sub_floors]:
+    readme = root / room / "README.md"
+    if not readme.exists():
+        faults.append(f"{room}: no README.md")
+    elif (lines := readme.read_text().count("\n")) > 25:
+        faults.append(f"{room}/README.md: {lines} lines; at most 25")
 listed = (root / "tests/meson.build").read_text()   # classes of tests are run by name
-for path in (root / "tests").glob("cli*.py"):
+for path in (root / "tests/tools").glob("cli*.py"):
     text = path.read_text()
-    if f"files('{path.name}'), trireme_exe, mpiexec_name]" in listed:
+    if f"files('tools/{path.name}'), trireme_exe, mpiexec_name]" in listed:
         continue   # as a whole
     for m in re.finditer(r"^class (\w+)\(.*?(?=^class |\Z)", text, re.M | re.S):
         if "    def test_" in m[0] and f"'{m[1]}'" not in listed:
-            faults.append(f"tests/{path.name}: nobody runs {m[1]}")
+            faults.append(f"tests/tools/{path.name}: nobody runs {m[1]}")
 if (root / ".git").exists():
     for path in root.iterdir():
         if path.name not in top and not path.name.startswith((".", "build", "runs")):

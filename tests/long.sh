@@ -46,7 +46,7 @@ staged() { TRIREME_SHARED_MEMORY=staged mpi_table; }
 # Ranks that fail, every failure on every way.
 mpi_failures() {
   [ -n "$mpiexec" ] || { echo "SKIPPED: no mpiexec"; return 77; }
-  TRIREME_TEST_ALL=1 python3 tests/mpi_failures.py build/tests/mpi_failing "$mpiexec"
+  TRIREME_TEST_ALL=1 python3 tests/parallel/mpi_failures.py build/tests/mpi_failing "$mpiexec"
 }
 
 # The tests of kernels and of ops on them, as if the CPU had less than it has.

@@ -18,7 +18,7 @@ if(NOT TARGET trireme::trireme)
   add_library(trireme::trireme SHARED IMPORTED)
   set_target_properties(trireme::trireme PROPERTIES
     IMPORTED_LOCATION "${_trireme_libdir}/libtrireme.so"
-    INTERFACE_INCLUDE_DIRECTORIES "${_trireme_prefix}/include;${_trireme_prefix}/include/trireme"
+    INTERFACE_INCLUDE_DIRECTORIES "${_trireme_prefix}/include"
     INTERFACE_LINK_LIBRARIES fmt::fmt)
   target_compile_features(trireme::trireme INTERFACE cxx_std_20)
 endif()

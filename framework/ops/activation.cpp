@@ -1,7 +1,7 @@
-// Unary elementwise ops. A formula of kernels/pointwise.h says what its slope reads, and only that is kept.
-#include "framework/ops.h"
+// Unary elementwise ops. A formula of kernels/formulas/pointwise.h says what its slope reads, and only that is kept.
 #include "framework/ops/help.h"
-#include "kernels/pointwise.h"
+#include "framework/ops/ops.h"
+#include "kernels/formulas/pointwise.h"
 
 namespace trireme {
 namespace {
@@ -17,9 +17,9 @@ Tensor unary(const Tensor& x) {
       F::name, std::move(y), {x},
       [x = SavedTensor(std::move(keep_x)), y = SavedTensor(std::move(keep_y))](const Tensor& dy, Gradients& g) {
         using Slope = kernel::MapBackward<F>;
-        if (!sole(dy)) return give(g, 0, [&](const Tensor& dx) { launch<Slope>(dx, dy, x, y); });
+        if (!is_uniquely_owned(dy)) return write_grad(g, 0, [&](const Tensor& dx) { launch<Slope>(dx, dy, x, y); });
         launch<Slope>(dy, dy, x, y);
-        g.put(0, dy);
+        g.set_grad(0, dy);
       });
 }
 
@@ -47,7 +47,7 @@ Tensor scale(const Tensor& x, double factor) {
   launch<kernel::Axpby>(y, x, factor, 0.0);
   if (!needs_record("scale", y, {&x})) return y;
   return record("scale", std::move(y), {x}, factor, [factor](const Tensor& dy, Gradients& g) {
-    give(g, 0, [&](const Tensor& dx) { launch<kernel::Axpby>(dx, dy, factor, 0.0); });
+    write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Axpby>(dx, dy, factor, 0.0); });
   });
 }
 

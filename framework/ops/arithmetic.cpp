@@ -1,7 +1,7 @@
 // Binary elementwise ops with NumPy broadcasting; a broadcast operand's gradient is summed back to its shape.
-#include "framework/ops.h"
 #include "framework/ops/help.h"
-#include "kernels/pointwise.h"
+#include "framework/ops/ops.h"
+#include "kernels/formulas/pointwise.h"
 
 namespace trireme {
 namespace {
@@ -36,8 +36,8 @@ Tensor zipped(const Tensor& a, const Tensor& b) {
 /// Input i, of the given shape, gets write(target), target of dy's shape, summed where it was broadcast.
 template <class F>
 void give_summed(Gradients& g, int i, const Shape& shape, const Tensor& dy, F&& write) {
-  if (shape == dy.shape()) return give(g, i, write);
-  give(g, i, [&](const Tensor& dx) {
+  if (shape == dy.shape()) return write_grad(g, i, write);
+  write_grad(g, i, [&](const Tensor& dx) {
     const Tensor full = Tensor::like(dy);
     write(full);
     ops::sum_to(dx, full);
@@ -45,8 +45,8 @@ void give_summed(Gradients& g, int i, const Shape& shape, const Tensor& dy, F&& 
 }
 /// Input i gets dy itself: shared, or summed.
 void pass_on(Gradients& g, int i, const Shape& shape, const Tensor& dy) {
-  if (shape == dy.shape()) return g.put(i, dy);
-  give(g, i, [&](const Tensor& dx) { ops::sum_to(dx, dy); });
+  if (shape == dy.shape()) return g.set_grad(i, dy);
+  write_grad(g, i, [&](const Tensor& dx) { ops::sum_to(dx, dy); });
 }
 
 template <class F, class Share>
@@ -69,7 +69,7 @@ Tensor pick(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
-  if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, add);
+  if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, add);
   Tensor y = zip<pointwise::Add>(a, b);
   if (!needs_record("add", y, {&a, &b})) return y;
   return record("add", std::move(y), {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
@@ -78,7 +78,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
   });
 }
 Tensor sub(const Tensor& a, const Tensor& b) {
-  if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, sub);
+  if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, sub);
   Tensor y = zip<pointwise::Sub>(a, b);
   if (!needs_record("sub", y, {&a, &b})) return y;
   return record("sub", std::move(y), {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
@@ -87,7 +87,7 @@ Tensor sub(const Tensor& a, const Tensor& b) {
   });
 }
 Tensor mul(const Tensor& a, const Tensor& b) {
-  if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, mul);
+  if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, mul);
   Tensor y = zip<pointwise::Mul>(a, b);
   if (!needs_record("mul", y, {&a, &b})) return y;
   return record("mul", std::move(y), {a, b}, [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
@@ -96,29 +96,29 @@ Tensor mul(const Tensor& a, const Tensor& b) {
   });
 }
 Tensor div(const Tensor& a, const Tensor& b) {
-  if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, div);
+  if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, div);
   Tensor y = zip<pointwise::Div>(a, b);
   if (!needs_record("div", y, {&a, &b})) return y;
   const Tensor kept = y.detach();
   return record("div", std::move(y), {a, b},
                 [sa = a.shape(), b = SavedTensor(b), y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
-                  if (!g.wants(0) && !g.wants(1)) return;
+                  if (!g.needs_grad(0) && !g.needs_grad(1)) return;
                   Tensor da = zipped<pointwise::Div>(dy, b);
                   // d(a/b)/db = -y/b
                   give_summed(g, 1, b.shape(), dy, [&](const Tensor& db) {
                     launch<kernel::Zip<pointwise::Mul>>(db, da, y);
                     launch<kernel::Axpby>(db, db, -1.0, 0.0);
                   });
-                  if (sa == dy.shape()) return g.put(0, std::move(da));
+                  if (sa == dy.shape()) return g.set_grad(0, std::move(da));
                   pass_on(g, 0, sa, da);
                 });
 }
 Tensor maximum(const Tensor& a, const Tensor& b) {
-  if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, maximum);
+  if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, maximum);
   return pick<pointwise::Maximum, pointwise::MaximumShare>(a, b);
 }
 Tensor minimum(const Tensor& a, const Tensor& b) {
-  if (const Spread* s = ops::spread_of({&a, &b})) return s->zip(a, b, minimum);
+  if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, minimum);
   return pick<pointwise::Minimum, pointwise::MinimumShare>(a, b);
 }
 

@@ -1,8 +1,8 @@
 // Inverted dropout whose mask is a function of (seed, step, sample id, layer, call of the layer).
 #include <numeric>
 
-#include "framework/ops.h"
 #include "framework/ops/help.h"
+#include "framework/ops/ops.h"
 #include "framework/ops/random.h"
 
 namespace trireme {
@@ -25,7 +25,7 @@ MaskKey ops::mask_key(const Tensor& x, std::uint64_t layer) {
   const BatchContext& batch = batch_of(x);
   const std::uint64_t calls = batch.calls ? batch.calls->next(layer) : 0;
   if (calls > 0) layer = mix(layer, calls);
-  const Tensor& step_at = Pass::current().step_at;
+  const Tensor& step_at = StepContext::current().step_at;
   if (step_at) return {batch.seed, step_at.data<std::int64_t>(), layer};
   return mix(mix(batch.seed, batch.step), layer);
 }
@@ -36,7 +36,7 @@ Tensor ops::dropout_rows(const Tensor& x, const Tensor& sample, const Tensor& fi
   if (!needs_record("dropout", y, {&x})) return y;
   return record("dropout", std::move(y), {x},
                 [sample = SavedTensor(sample), first = SavedTensor(first), p, key](const Tensor& dy, Gradients& g) {
-                  give(g, 0, [&](const Tensor& dx) { launch<kernel::Dropout>(dx, dy, sample, first, p, key); });
+                  write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Dropout>(dx, dy, sample, first, p, key); });
                 });
 }
 
@@ -45,7 +45,7 @@ Tensor dropout(const Tensor& x, double p, std::uint64_t layer) {
   check(p >= 0 && p < 1, "dropout", "probability {} lies outside [0, 1)", p);
   if (p == 0 || !is_training(x)) return x;
   check(x.rank() >= 1, "dropout", "a scalar has no rows to draw masks for");
-  if (x.spread()) return x.spread()->dropout(x, p, layer);
+  if (x.shard_spec()) return x.shard_spec()->dropout(x, p, layer);
   return ops::dropout_rows(x, ops::sample_ids("dropout", x), {}, p, ops::mask_key(x, layer));
 }
 

@@ -1,6 +1,6 @@
 #include "framework/ops/help.h"
 
-#include "kernels/pointwise.h"
+#include "kernels/formulas/pointwise.h"
 
 namespace trireme::ops {
 
@@ -32,9 +32,9 @@ Tensor record_relu(Tensor y, const Tensor& before) {
   if (!needs_record("relu", y, {&before})) return y;
   return record("relu", y, {before}, [y = SavedTensor(y.detach())](const Tensor& dy, Gradients& g) {
     using Mask = kernel::MapBackward<pointwise::Relu>;
-    if (!sole(dy)) return give(g, 0, [&](const Tensor& dx) { launch<Mask>(dx, dy, View{}, y); });
+    if (!is_uniquely_owned(dy)) return write_grad(g, 0, [&](const Tensor& dx) { launch<Mask>(dx, dy, View{}, y); });
     launch<Mask>(dy, dy, View{}, y);
-    g.put(0, dy);
+    g.set_grad(0, dy);
   });
 }
 

@@ -1,11 +1,11 @@
 // What the ops share: weights in the data's type, gradients of broadcast operands, the two gradients of an affine
 // layer.
 #pragma once
-#include "framework/launch.h"
-#include "framework/spread.h"
-#include "framework/tape.h"
-#include "kernels/elementwise.h"
-#include "kernels/shape.h"
+#include "framework/autograd/tape.h"
+#include "framework/tensor/launch.h"
+#include "framework/tensor/shard_spec.h"
+#include "kernels/contracts/elementwise.h"
+#include "kernels/contracts/move.h"
 
 namespace trireme::ops {
 
@@ -26,7 +26,7 @@ struct Weights {
   Tensor w, bias;            ///< for the kernels
   Tensor leaf_w, leaf_bias;  ///< for the tape
   Weights(const Tensor& weight, const Tensor& bias_given, DType type) {
-    if (is_narrow(type) && weight.dtype() == DType::f32 && (!bias_given || bias_given.dtype() == DType::f32)) {
+    if (is_half(type) && weight.dtype() == DType::f32 && (!bias_given || bias_given.dtype() == DType::f32)) {
       const NoGrad rounding;
       w = weight.to(type), bias = bias_given;
       leaf_w = weight, leaf_bias = bias_given;
@@ -53,14 +53,14 @@ Tensor record_relu(Tensor y, const Tensor& before);
 /// kernel(View dw, View dbias, bool accumulate). rows [N, O] is dy; without rows the gradients are zero.
 template <class F>
 void give_weight_and_bias(Gradients& to, int w, int b, const View& rows, F&& kernel) {
-  if (!to.wants(w)) {
-    return give(to, b, [&](const Tensor& db) {
+  if (!to.needs_grad(w)) {
+    return write_grad(to, b, [&](const Tensor& db) {
       if (rows.numel() == 0) return launch<kernel::Fill>(db, 0.0);
       launch<kernel::Reduce>(shaped(db, {1, db.numel()}), rows, ReduceKind::sum);
     });
   }
-  const Gradients::Target dw = to.into(w);
-  const Gradients::Target db = to.wants(b) ? to.into(b) : Gradients::Target{{}, dw.accumulate};
+  const Gradients::Target dw = to.grad_buffer(w);
+  const Gradients::Target db = to.needs_grad(b) ? to.grad_buffer(b) : Gradients::Target{{}, dw.accumulate};
   if (rows.numel() == 0) {
     for (const auto* t : {&dw, &db})
       if (t->tensor && !t->accumulate) launch<kernel::Fill>(t->tensor, 0.0);

@@ -1,6 +1,6 @@
 // Matrix products and the fully connected layer.
-#include "framework/ops.h"
 #include "framework/ops/help.h"
+#include "framework/ops/ops.h"
 
 namespace trireme {
 namespace {
@@ -8,8 +8,8 @@ namespace {
 /// Writes the product into input i's gradient, adding in the kernel where it must be added.
 template <class A, class B>
 void give_product(Gradients& g, int i, const A& a, const B& b, bool transpose_a, bool transpose_b) {
-  if (!g.wants(i)) return;
-  const Gradients::Target to = g.into(i);
+  if (!g.needs_grad(i)) return;
+  const Gradients::Target to = g.grad_buffer(i);
   if (a.shape().numel() == 0 || b.shape().numel() == 0) {
     if (!to.accumulate) launch<kernel::Fill>(to.tensor, 0.0);
     return;
@@ -52,7 +52,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
 
 Tensor linear(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, bool relu) {
   ops::check_float("linear", x);
-  if (const Spread* s = ops::spread_of({&x, &w_given})) return s->linear(x, w_given, bias_given, relu);
+  if (const ShardSpec* s = ops::shard_spec_of({&x, &w_given})) return s->linear(x, w_given, bias_given, relu);
   check(x.rank() >= 1 && w_given && w_given.rank() == 2 && x.dim(-1) == w_given.dim(1), "linear",
         "input {} does not fit the weight {}: its last extent must be the weight's second", x.shape(),
         w_given ? w_given.shape() : Shape{});
@@ -67,7 +67,7 @@ Tensor linear(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, 
   if (!needs_record("linear", y, {&x, &leaf_w, &leaf_bias})) return y;
 
   Backward halves{[w = SavedTensor(w), in_rows, out_rows](const Tensor& dy, Gradients& g) {
-                    give(g, 0, [&](const Tensor& dx) {
+                    write_grad(g, 0, [&](const Tensor& dx) {
                       launch<kernel::LinearBackwardInput>(ops::shaped(dx, in_rows), ops::shaped(dy, out_rows), w);
                     });
                   },

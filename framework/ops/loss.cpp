@@ -1,8 +1,8 @@
 // Losses. A share of the global batch's mean: the sum over the rows at hand divided by the count of the global batch,
 // so that the ranks' shares, and their gradients, add up.
-#include "framework/ops.h"
+#include "framework/autograd/step_context.h"
 #include "framework/ops/help.h"
-#include "framework/pass.h"
+#include "framework/ops/ops.h"
 
 namespace trireme {
 namespace {
@@ -37,7 +37,7 @@ double counted_rows(const Tensor& labels, const BatchContext& batch, double rows
   const auto all = host.view().span<const std::int64_t>();
   const Tensor ignored =
       Tensor::full({1}, static_cast<double>(std::count(all.begin(), all.end(), ignored_label)), DType::f64);
-  if (const auto& sum = Pass::current().sum) sum(ignored.view());
+  if (const auto& sum = StepContext::current().sum) sum(ignored.view());
   return rows - ignored.item();
 }
 
@@ -69,7 +69,7 @@ Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const Cros
                 [log_p, labels = SavedTensor(labels), o, share, rows](const Tensor& dy, Gradients& g) {
                   const Tensor by = Tensor::like(dy);
                   launch<kernel::Axpby>(by, dy, share, 0.0);
-                  give(g, 0, [&](const Tensor& dx) {
+                  write_grad(g, 0, [&](const Tensor& dx) {
                     launch<kernel::CrossEntropyBackward>(ops::shaped(dx, rows), ops::shaped(log_p, rows),
                                                          ops::shaped(labels, {rows[0]}), by, o);
                   });

@@ -1,10 +1,10 @@
 // Normalisation over the batch and over the last axis, softmax.
-#include "kernels/norm.h"
+#include "kernels/contracts/norm.h"
 
-#include "framework/ops.h"
+#include "framework/autograd/step_context.h"
 #include "framework/ops/help.h"
-#include "framework/pass.h"
-#include "kernels/pointwise.h"
+#include "framework/ops/ops.h"
+#include "kernels/formulas/pointwise.h"
 
 namespace trireme {
 namespace {
@@ -17,7 +17,7 @@ double combine(const Tensor& mean, const Tensor& m2, Index rows, const NormRanks
   const Index channels = mean.numel(), width = 1 + 2 * channels;
   Tensor own, all;
   {
-    const LedgerScope packed(MemoryUse::packed);
+    const MemoryScope packed(MemoryKind::packed);
     own = Tensor::full({width}, static_cast<double>(rows), DType::f64, mean.device());
     all = Tensor::empty({ranks.size() * width}, DType::f64, mean.device());
   }
@@ -34,8 +34,8 @@ struct Statistics {
   double count = 0;  // rows in the scope; 0: constants (evaluation)
 };
 
-Statistics statistics(const Tensor& x, const ChannelMoments& known, const Tensor& running_mean,
-                      const Tensor& running_var, const BatchNormOptions& o, const Ranks& ranks) {
+Statistics statistics(const Tensor& x, const ChannelStats& known, const Tensor& running_mean, const Tensor& running_var,
+                      const BatchNormOptions& o, const Ranks& ranks) {
   const DType type = ops::accumulator(x.dtype());
   const Index channels = x.dim(-1), rows = x.shape().product(0, x.rank() - 1);
   Statistics s{.mean = known.mean ? known.mean : Tensor::empty({channels}, type, x.device()),
@@ -55,12 +55,13 @@ Statistics statistics(const Tensor& x, const ChannelMoments& known, const Tensor
     launch<kernel::Fill>(m2, 0.0);
   }
   s.count = ranks ? combine(s.mean, m2, rows, *ranks) : static_cast<double>(rows);
-  const bool any = s.count > 0, move = any && !Pass::current().recomputing;  // without rows there is nothing to learn
+  const bool any = s.count > 0,
+             move = any && !StepContext::current().recomputing;  // without rows there is nothing to learn
   check(s.count != 1 || !move, "batch_norm",
         "input is {}, one value per channel{}, which has no variance: training takes more than 1 value per channel, so "
         "feed more rows at once, or set training = false",
         x.shape(), ranks ? " of all ranks" : "");
-  Moments* later = Pass::current().moments;
+  BatchNormStats* later = StepContext::current().moments;
   if (move && later) later->add(running_mean, running_var, s.mean, m2, s.count, o.momentum);
   launch<kernel::BatchNormFinish>(s.rstd, move && !later ? running_mean.view() : View{},
                                   move && !later ? running_var.view() : View{}, s.mean, m2, any ? s.count : 1.0, o.eps,
@@ -80,8 +81,8 @@ struct Kept {
 void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
   const Statistics& s = k.statistics;
   // Where a residual was added dy is masked at once: that is the residual's gradient.
-  const bool mine = sole(dy) || k.y;  // dz may be written over
-  const Tensor dz = !k.y || sole(dy) ? dy : Tensor::like(dy);
+  const bool mine = is_uniquely_owned(dy) || k.y;  // dz may be written over
+  const Tensor dz = !k.y || is_uniquely_owned(dy) ? dy : Tensor::like(dy);
   const Tensor mask = k.y ? Tensor{} : k.beta.get();
   Tensor dgamma = Tensor::like(s.mean), dbeta = Tensor::like(s.mean);
   if (dy.numel() > 0) {
@@ -94,7 +95,7 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
   // dx needs the sums over the scope; the gradients of gamma and beta stay this rank's share.
   Tensor sum_dz_xhat = s.count > 0 ? dgamma : Tensor{}, sum_dz = s.count > 0 ? dbeta : Tensor{};
   if (s.count > 0 && k.ranks) {
-    const LedgerScope packed(MemoryUse::packed);
+    const MemoryScope packed(MemoryKind::packed);
     const Index channels = dgamma.numel();
     const Tensor both = Tensor::empty({2 * channels}, dgamma.dtype(), dgamma.device());
     sum_dz_xhat = both.view_rows(0, channels), sum_dz = both.view_rows(channels, 2 * channels);
@@ -102,42 +103,41 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
     copy_unnoted(sum_dz, dbeta);
     k.ranks->sum(both)();
   }
-  if (g.wants(0)) {
-    Tensor dx = mine && !g.wants(3) ? dz : Tensor::like(k.x);
+  if (g.needs_grad(0)) {
+    Tensor dx = mine && !g.needs_grad(3) ? dz : Tensor::like(k.x);
     launch<kernel::BatchNormBackwardApply>(dx, dz, k.x, s.mean, s.rstd, k.gamma, mask, sum_dz_xhat, sum_dz, s.count);
-    g.put(0, std::move(dx));
+    g.set_grad(0, std::move(dx));
   }
-  g.put(3, dz);
+  g.set_grad(3, dz);
   sum_dz_xhat = {}, sum_dz = {};
-  g.put(1, std::move(dgamma));
-  g.put(2, std::move(dbeta));
+  g.set_grad(1, std::move(dgamma));
+  g.set_grad(2, std::move(dbeta));
 }
 
 }  // namespace
 
 Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta_given, const Tensor& running_mean,
                   const Tensor& running_var, const BatchNormOptions& o, const Tensor& residual,
-                  const ChannelMoments& moments) {
+                  const ChannelStats& moments) {
   const char* op = "batch_norm";
   ops::check_float(op, x);
   check(x.rank() >= 2, op, "input is {}, expected [N, ..., C]", x.shape());
-  if (const Spread* s = ops::spread_of({&x, &gamma_given, &beta_given}))
+  if (const ShardSpec* s = ops::shard_spec_of({&x, &gamma_given, &beta_given}))
     return s->batch_norm(x, gamma_given, beta_given, running_mean, running_var, o, residual);
   const Index channels = x.dim(-1);
   ops::check_channels(op, "gamma", gamma_given, channels, false);
   ops::check_channels(op, "beta", beta_given, channels, false);
   ops::check_channels(op, "running_mean", running_mean, channels, false);
   ops::check_channels(op, "running_var", running_var, channels, false);
-  check(
-      running_mean.dtype() == running_var.dtype() && !is_narrow(running_mean.dtype()) && is_float(running_var.dtype()),
-      op, "running statistics are {} and {}: both must be f32, or f64", running_mean.dtype(), running_var.dtype());
+  check(running_mean.dtype() == running_var.dtype() && !is_half(running_mean.dtype()) && is_float(running_var.dtype()),
+        op, "running statistics are {} and {}: both must be f32, or f64", running_mean.dtype(), running_var.dtype());
   if (residual) {
     ops::check_same_type(op, x, residual);
     check(residual.shape() == x.shape(), op, "input is {}, residual {}", x.shape(), residual.shape());
   }
   const DType type = ops::accumulator(x.dtype());
   const Tensor gamma = ops::in_type(gamma_given, type), beta = ops::in_type(beta_given, type);
-  const Ranks ranks = Pass::current().norm;
+  const Ranks ranks = StepContext::current().norm;
   const Statistics s = statistics(x, moments, running_mean, running_var, o, ranks);
   Tensor y = Tensor::like(x);
   launch<kernel::BatchNormApply>(y, x, s.mean, s.rstd, gamma, beta, residual, o.relu);
@@ -148,8 +148,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   // One pass over x, which is kept in any case; a residual would have to be kept for it. Weights may be elsewhere by
   // then (a half of backward that runs late, under ZeRO), hence copies.
   if (Node* node = y.impl()->node.get(); node && !residual)
-    node->remake = [x = SavedTensor(x), s, gamma = gamma.detach().clone(), beta = beta.detach().clone(),
-                    relu = o.relu] {
+    node->recompute_output = [x = SavedTensor(x), s, gamma = gamma.detach().clone(), beta = beta.detach().clone(),
+                              relu = o.relu] {
       Tensor again = Tensor::like(x);
       launch<kernel::BatchNormApply>(again, x, s.mean, s.rstd, gamma, beta, View{}, relu);
       return again;
@@ -161,8 +161,8 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   const char* op = "layer_norm";
   ops::check_float(op, x);
   check(x.rank() >= 1, op, "a scalar has no axis to normalise over");
-  if (x.spread() && x.spread()->whole()[-1] != x.dim(-1))
-    return layer_norm(x.spread()->gather(x), gamma_given, beta_given, eps);
+  if (x.shard_spec() && x.shard_spec()->whole()[-1] != x.dim(-1))
+    return layer_norm(x.shard_spec()->gather(x), gamma_given, beta_given, eps);
   ops::check_channels(op, "gamma", gamma_given, x.dim(-1), true);
   ops::check_channels(op, "beta", beta_given, x.dim(-1), true);
   const DType type = ops::accumulator(x.dtype());
@@ -174,7 +174,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   if (!needs_record(op, y, {&x, &gamma, &beta})) return y;
   return record(op, std::move(y), {x, gamma, beta}, eps,
                 Backward{[x = SavedTensor(x), gamma = SavedTensor(gamma), mean, rstd](const Tensor& dy, Gradients& g) {
-                           give(g, 0, [&](const Tensor& dx) {
+                           write_grad(g, 0, [&](const Tensor& dx) {
                              launch<kernel::LayerNormBackwardInput>(dx, dy, x, mean, rstd, gamma);
                            });
                          },
@@ -187,8 +187,8 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
                              launch<kernel::Fill>(dgamma, 0.0);
                              launch<kernel::Fill>(dbeta, 0.0);
                            }
-                           g.put(1, std::move(dgamma));
-                           g.put(2, std::move(dbeta));
+                           g.set_grad(1, std::move(dgamma));
+                           g.set_grad(2, std::move(dbeta));
                          }});
 }
 
@@ -197,13 +197,14 @@ template <class Forward, class Back>
 Tensor normalised(const Tensor& x) {
   ops::check_float(Forward::name, x);
   check(x.rank() >= 1, Forward::name, "a scalar has no axis to normalise over");
-  if (x.spread() && x.spread()->whole()[-1] != x.dim(-1)) return normalised<Forward, Back>(x.spread()->gather(x));
+  if (x.shard_spec() && x.shard_spec()->whole()[-1] != x.dim(-1))
+    return normalised<Forward, Back>(x.shard_spec()->gather(x));
   Tensor y = Tensor::like(x);
   launch<Forward>(y, x);
   if (!needs_record(Forward::name, y, {&x})) return y;
   const Tensor kept = y.detach();
   return record(Forward::name, std::move(y), {x}, [y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
-    give(g, 0, [&](const Tensor& dx) { launch<Back>(dx, dy, y); });
+    write_grad(g, 0, [&](const Tensor& dx) { launch<Back>(dx, dy, y); });
   });
 }
 }  // namespace

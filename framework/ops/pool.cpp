@@ -1,6 +1,6 @@
 // Pooling over 1 to 3 spatial axes, and the fused tail of a convolution block.
-#include "framework/ops.h"
 #include "framework/ops/help.h"
+#include "framework/ops/ops.h"
 #include "framework/ops/random.h"
 
 namespace trireme {
@@ -39,34 +39,34 @@ std::vector<int> spatial_axes(const char* op, const Tensor& x) {
 
 Tensor max_pool(const Tensor& x, const PoolOptions& o) {
   ops::check_float("max_pool", x);
-  if (x.spread()) return x.spread()->pool(x, o, max_pool);
+  if (x.shard_spec()) return x.shard_spec()->pool(x, o, max_pool);
   Tensor y = Tensor::empty(pool_shape("max_pool", x.shape(), o), x.dtype(), x.device());
   const Tensor index = Tensor::empty(y.shape(), cells(x.shape(), o) > 255 ? DType::i32 : DType::u8, x.device());
   launch<kernel::MaxPool>(y, index, x, o);
   if (!needs_record("max_pool", y, {&x})) return y;
   return record("max_pool", std::move(y), {x}, o, [index, o](const Tensor& dy, Gradients& g) {
-    give(g, 0, [&](const Tensor& dx) { launch<kernel::MaxPoolBackward>(dx, dy, index, o); });
+    write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::MaxPoolBackward>(dx, dy, index, o); });
   });
 }
 
 Tensor avg_pool(const Tensor& x, const PoolOptions& o) {
   ops::check_float("avg_pool", x);
   check(o.dilation == Extents{1, 1, 1}, "avg_pool", "dilation is for max_pool only");
-  if (x.spread()) return x.spread()->pool(x, o, avg_pool);
+  if (x.shard_spec()) return x.shard_spec()->pool(x, o, avg_pool);
   Tensor y = Tensor::empty(pool_shape("avg_pool", x.shape(), o), x.dtype(), x.device());
   launch<kernel::AvgPool>(y, x, o);
   if (!needs_record("avg_pool", y, {&x})) return y;
   return record("avg_pool", std::move(y), {x}, o, [o](const Tensor& dy, Gradients& g) {
-    give(g, 0, [&](const Tensor& dx) { launch<kernel::AvgPoolBackward>(dx, dy, o); });
+    write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::AvgPoolBackward>(dx, dy, o); });
   });
 }
 
 Tensor global_avg_pool(const Tensor& x) {
-  if (x.spread()) return x.spread()->global_pool(x, ReduceKind::mean);
+  if (x.shard_spec()) return x.shard_spec()->global_pool(x, ReduceKind::mean);
   return reduce(x, ReduceKind::mean, spatial_axes("global_avg_pool", x)).reshape({x.dim(0), x.dim(-1)});
 }
 Tensor global_max_pool(const Tensor& x) {
-  if (x.spread()) return x.spread()->global_pool(x, ReduceKind::max);
+  if (x.shard_spec()) return x.shard_spec()->global_pool(x, ReduceKind::max);
   return reduce(x, ReduceKind::max, spatial_axes("global_max_pool", x)).reshape({x.dim(0), x.dim(-1)});
 }
 
@@ -75,7 +75,7 @@ Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias_given, const P
   const char* op = "bias_relu_pool_dropout";
   ops::check_float(op, x);
   check(p >= 0 && p < 1, op, "probability {} lies outside [0, 1)", p);
-  if (const Spread* s = ops::spread_of({&x, &bias_given}))
+  if (const ShardSpec* s = ops::shard_spec_of({&x, &bias_given}))
     return dropout(s->bias_relu_pool(x, bias_given, o), p, layer);
   if (!is_training(x)) p = 0;
   const Shape shape = pool_shape(op, x.shape(), o);
@@ -94,12 +94,12 @@ Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias_given, const P
   if (!needs_record(op, y, {&x, &bias})) return y;
   // One half: the bias' gradient falls out of the pass that makes dx.
   return record(op, std::move(y), {x, bias}, o, [index, o, p, full = x.shape()](const Tensor& dy, Gradients& g) {
-    if (!g.wants(0) && !g.wants(1)) return;
-    const Gradients::Target db = g.wants(1) ? g.into(1) : Gradients::Target{};
+    if (!g.needs_grad(0) && !g.needs_grad(1)) return;
+    const Gradients::Target db = g.needs_grad(1) ? g.grad_buffer(1) : Gradients::Target{};
     if (dy.numel() == 0 && db.tensor && !db.accumulate) launch<kernel::Fill>(db.tensor, 0.0);
     Tensor dx = Tensor::empty(full, dy.dtype(), dy.device());
     launch<kernel::BiasReluPoolDropoutBackward>(dx, db.tensor, dy, index, o, p, db.accumulate);
-    g.put(0, std::move(dx));
+    g.set_grad(0, std::move(dx));
   });
 }
 

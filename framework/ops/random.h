@@ -1,7 +1,7 @@
 // What random layers need of the batch: whose rows these are, and the key of this call of a layer.
 #pragma once
-#include "framework/pass.h"
-#include "kernels/random.h"
+#include "framework/autograd/step_context.h"
+#include "kernels/core/random.h"
 
 namespace trireme::ops {
 

@@ -1,8 +1,8 @@
 // Ops that move or sum elements.
-#include "framework/batch.h"
-#include "framework/ops.h"
 #include "framework/ops/help.h"
-#include "kernels/pointwise.h"
+#include "framework/ops/ops.h"
+#include "framework/tensor/batch.h"
+#include "kernels/formulas/pointwise.h"
 
 namespace trireme {
 namespace {
@@ -22,8 +22,8 @@ void copy_box(const Tensor& to, const Shape& to_at, const Tensor& from, const Sh
 /// Input i's gradient is zero but for dy in a box at `at`. Several pieces of one tensor add up at no more than their
 /// own size.
 void give_box(Gradients& g, int i, const Tensor& dy, const Shape& at) {
-  if (!g.wants(i)) return;
-  const Gradients::Target to = g.into(i);
+  if (!g.needs_grad(i)) return;
+  const Gradients::Target to = g.grad_buffer(i);
   const Shape origin = zeros(dy.rank());
   if (!to.accumulate) {
     launch<kernel::Fill>(to.tensor, 0.0);
@@ -70,7 +70,8 @@ Tensor concat(const std::vector<Tensor>& parts, int axis) {
   return record("concat", std::move(y), parts, axis, [sizes, axis](const Tensor& dy, Gradients& g) {
     Shape from = zeros(dy.rank());
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      give(g, static_cast<int>(i), [&](const Tensor& dx) { copy_box(dx, zeros(dy.rank()), dy, from, dx.shape()); });
+      write_grad(g, static_cast<int>(i),
+                 [&](const Tensor& dx) { copy_box(dx, zeros(dy.rank()), dy, from, dx.shape()); });
       from[axis] += sizes[i];
     }
   });
@@ -115,7 +116,7 @@ Tensor pad(const Tensor& x, const Shape& begin, const Shape& end) {
   copy_box(y, begin, x, zeros(x.rank()), x.shape());
   if (!needs_record("pad", y, {&x})) return y;
   return record("pad", std::move(y), {x}, begin, [begin](const Tensor& dy, Gradients& g) {
-    give(g, 0, [&](const Tensor& dx) { copy_box(dx, zeros(dy.rank()), dy, begin, dx.shape()); });
+    write_grad(g, 0, [&](const Tensor& dx) { copy_box(dx, zeros(dy.rank()), dy, begin, dx.shape()); });
   });
 }
 
@@ -135,13 +136,13 @@ Tensor permute(const Tensor& x, const Shape& order) {
   launch<kernel::Permute>(y, x, order);
   if (!needs_record("permute", y, {&x})) return y;
   return record("permute", std::move(y), {x}, order, [back](const Tensor& dy, Gradients& g) {
-    give(g, 0, [&](const Tensor& dx) { launch<kernel::Permute>(dx, dy, back); });
+    write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Permute>(dx, dy, back); });
   });
 }
 
 Tensor flatten(const Tensor& x) {
   check(x.defined() && x.rank() >= 2, "flatten", "expected [N, spatial..., C], got {}", x ? x.shape() : Shape{});
-  if (x.rank() > 2 && x.spread()) return x.spread()->flatten(x);
+  if (x.rank() > 2 && x.shard_spec()) return x.shard_spec()->flatten(x);
   const Index n = x.dim(0), c = x.dim(-1), cells = x.shape().product(1, x.rank() - 1);
   if (x.rank() == 2) return x;
   if (cells == 1 || c == 1) return x.reshape({n, c * cells});
@@ -151,8 +152,8 @@ Tensor flatten(const Tensor& x) {
   launch<kernel::Permute>(ops::shaped(y, there), ops::shaped(x, here), order);
   if (!needs_record("flatten", y, {&x})) return y;
   return record("flatten", std::move(y), {x}, [here, there, order](const Tensor& dy, Gradients& g) {
-    give(g, 0,
-         [&](const Tensor& dx) { launch<kernel::Permute>(ops::shaped(dx, here), ops::shaped(dy, there), order); });
+    write_grad(
+        g, 0, [&](const Tensor& dx) { launch<kernel::Permute>(ops::shaped(dx, here), ops::shaped(dy, there), order); });
   });
 }
 
@@ -165,7 +166,7 @@ Tensor sum(const Tensor& x) {
     launch<kernel::Reduce>(ops::shaped(y, {1}), ops::shaped(x, {x.numel()}), ReduceKind::sum);
   if (!needs_record("sum", y, {&x})) return y;
   return record("sum", std::move(y), {x},
-                [](const Tensor& dy, Gradients& g) { give(g, 0, [&](const Tensor& dx) { spread(dx, dy, 1); }); });
+                [](const Tensor& dy, Gradients& g) { write_grad(g, 0, [&](const Tensor& dx) { spread(dx, dy, 1); }); });
 }
 Tensor mean(const Tensor& x) {
   check(x.defined() && x.numel() > 0, "mean", "of no elements");
@@ -193,7 +194,7 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
                   [x = SavedTensor(x), y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
                     // All cells that hold the largest value share alike, as in torch.amax: share is 1/2 there (x ties
                     // with y), else 0.
-                    give(g, 0, [&](const Tensor& dx) {
+                    write_grad(g, 0, [&](const Tensor& dx) {
                       launch<kernel::Zip<pointwise::MaximumShare>>(dx, x, y);
                       const Tensor each = Tensor::like(y.get());
                       ops::sum_to(each, dx);
@@ -204,7 +205,7 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
   }
   const double factor = kind == ReduceKind::mean ? 1 / static_cast<double>(per_cell) : 1;
   return record("reduce", std::move(y), {x}, kind, [factor](const Tensor& dy, Gradients& g) {
-    give(g, 0, [&](const Tensor& dx) { spread(dx, dy, factor); });
+    write_grad(g, 0, [&](const Tensor& dx) { spread(dx, dy, factor); });
   });
 }
 

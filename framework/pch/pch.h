@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "framework/launch.h"
-#include "framework/ops.h"
-#include "framework/parameters.h"
-#include "framework/tape.h"
+#include "framework/autograd/tape.h"
+#include "framework/ops/ops.h"
+#include "framework/optim/parameters.h"
+#include "framework/tensor/launch.h"

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <mutex>
 
-#include "kernels/best_fit.h"
+#include "kernels/core/best_fit.h"
 
 namespace trireme {
 

@@ -2,10 +2,10 @@
 // row.
 #include <cmath>
 
+#include "kernels/contracts/norm.h"
+#include "kernels/core/kernel.h"
 #include "kernels/cpu/columns.h"
-#include "kernels/kernel.h"
-#include "kernels/norm.h"
-#include "kernels/norm_checks.h"
+#include "kernels/plans/norm_checks.h"
 
 namespace trireme {
 namespace {
@@ -23,7 +23,7 @@ struct Wide {
 };
 
 /// Mean and m2 of `count` equal-weight numbers per column.
-struct Moments {
+struct BatchNormStats {
   double* mean;
   double* m2;
 };
@@ -31,7 +31,7 @@ struct Moments {
 /// Plain code for vectorised(): adds moments (mean, m2) of n rows to those of `before` rows (Chan, Golub &
 /// LeVeque 1979).
 template <class A>
-void merge(Moments into, const A* mean, const A* m2, Index width, Index before, Index n) {
+void merge(BatchNormStats into, const A* mean, const A* m2, Index width, Index before, Index n) {
   double share = static_cast<double>(n) / static_cast<double>(before + n), weight = share * static_cast<double>(before);
 #pragma omp simd
   for (Index i = 0; i < width; ++i) {
@@ -73,7 +73,7 @@ void block_moments(A* acc, const T* x, Index width, Index begin, Index end) {
 
 /// Moments of whole wide rows into scratch slot 0: mean[width], m2[width].
 template <class T>
-Moments wide_moments(const T* x, Index rows, Index width) {
+BatchNormStats wide_moments(const T* x, Index rows, Index width) {
   using A = Accumulator<T>;
   Index parts = column_parts(rows, width);
   double* out = scratch<double>(parts * 2 * width, 0);
@@ -81,7 +81,7 @@ Moments wide_moments(const T* x, Index rows, Index width) {
     A* acc = scratch<A>(3 * width, 3);
     for (Index part = from; part < to; ++part)
       vectorised([=] {
-        Moments sum{out + part * 2 * width, out + part * 2 * width + width};
+        BatchNormStats sum{out + part * 2 * width, out + part * 2 * width + width};
         std::fill_n(sum.mean, 2 * width, 0.0);
         Index first = rows * part / parts, last = rows * (part + 1) / parts;
         for (Index r = first; r < last; r += column_block) {
@@ -91,7 +91,7 @@ Moments wide_moments(const T* x, Index rows, Index width) {
         }
       });
   });
-  Moments all{out, out + width};
+  BatchNormStats all{out, out + width};
   for (Index part = 1; part < parts; ++part) {
     Index first = rows * part / parts, last = rows * (part + 1) / parts;
     merge(all, out + part * 2 * width, out + part * 2 * width + width, width, first, last - first);
@@ -108,7 +108,7 @@ void moments(View mean, View m2, View x) {
     if (w.channels == 0) return;
     const T* from = x.as<const T>();
     Index whole = w.numbers / w.width, tail = w.numbers % w.width / w.channels;
-    Moments all = wide_moments(from, whole, w.width);
+    BatchNormStats all = wide_moments(from, whole, w.width);
     for (Index k = 1; whole && k < w.copies; ++k)
       merge(all, all.mean + k * w.channels, all.m2 + k * w.channels, w.channels, whole * k, whole);
     Index rows = whole * w.copies;

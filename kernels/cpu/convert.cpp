@@ -1,7 +1,7 @@
 #include "kernels/cpu/convert.h"
 
-#include "kernels/checks.h"
 #include "kernels/cpu/columns.h"
+#include "kernels/plans/checks.h"
 
 namespace trireme {
 namespace {

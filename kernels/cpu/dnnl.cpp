@@ -3,8 +3,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "kernels/core/vendor.h"
 #include "kernels/cpu/vector.h"
-#include "kernels/vendor.h"
 
 namespace trireme {
 VectorLevel detail::find_vector_level() {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/runtime.h"
-#include "kernels/view.h"
+#include "kernels/core/runtime.h"
+#include "kernels/core/view.h"
 
 namespace trireme::onednn {
 

@@ -1,8 +1,8 @@
-// Inverted dropout, keyed by sample (kernels/elementwise.h says how).
+// Inverted dropout, keyed by sample (kernels/contracts/elementwise.h says how).
+#include "kernels/core/kernel.h"
 #include "kernels/cpu/philox.h"
 #include "kernels/cpu/vector.h"
-#include "kernels/elementwise_checks.h"
-#include "kernels/kernel.h"
+#include "kernels/plans/elementwise_checks.h"
 
 namespace trireme {
 namespace {

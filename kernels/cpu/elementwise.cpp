@@ -1,9 +1,9 @@
 // Axpby, Fill, Cast and Normalize.
-#include "kernels/elementwise.h"
+#include "kernels/contracts/elementwise.h"
 
+#include "kernels/core/kernel.h"
 #include "kernels/cpu/vector.h"
-#include "kernels/elementwise_checks.h"
-#include "kernels/kernel.h"
+#include "kernels/plans/elementwise_checks.h"
 
 namespace trireme {
 namespace {

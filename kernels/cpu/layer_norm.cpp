@@ -1,10 +1,10 @@
 // Layer norm over the last axis.
 #include <cmath>
 
+#include "kernels/contracts/norm.h"
+#include "kernels/core/kernel.h"
 #include "kernels/cpu/columns.h"
-#include "kernels/kernel.h"
-#include "kernels/norm.h"
-#include "kernels/norm_checks.h"
+#include "kernels/plans/norm_checks.h"
 
 namespace trireme {
 namespace {

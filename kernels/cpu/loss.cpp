@@ -1,12 +1,12 @@
 // Softmax and cross entropy over the last axis, one row at a time: the largest is subtracted before exp.
-#include "kernels/loss.h"
+#include "kernels/contracts/loss.h"
 
 #include <limits>
 
+#include "kernels/core/kernel.h"
 #include "kernels/cpu/vector.h"
-#include "kernels/kernel.h"
-#include "kernels/loss_checks.h"
-#include "kernels/math.h"
+#include "kernels/formulas/math.h"
+#include "kernels/plans/loss_checks.h"
 
 namespace trireme {
 namespace {

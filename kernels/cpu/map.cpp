@@ -1,8 +1,8 @@
 // Unary formulas: kernel::Map and kernel::MapBackward.
+#include "kernels/contracts/elementwise.h"
+#include "kernels/core/kernel.h"
 #include "kernels/cpu/vector.h"
-#include "kernels/elementwise.h"
-#include "kernels/kernel.h"
-#include "kernels/pointwise.h"
+#include "kernels/formulas/pointwise.h"
 
 namespace trireme {
 namespace {

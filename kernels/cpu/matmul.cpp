@@ -1,12 +1,12 @@
 // Matrix products: oneDNN's matmul for f32 and bf16 (in f32 where the machine has no bf16), Eigen for f64.
 #include <cstring>
 
+#include "kernels/core/kernel.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/dnnl.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/product.h"
-#include "kernels/kernel.h"
-#include "kernels/matmul_job.h"
+#include "kernels/plans/matmul_job.h"
 
 namespace trireme {
 namespace {

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/kernel.h"
-#include "kernels/merged_moments.h"
-#include "kernels/norm.h"
-#include "kernels/norm_checks.h"
+#include "kernels/contracts/norm.h"
+#include "kernels/core/kernel.h"
+#include "kernels/plans/merged_moments.h"
+#include "kernels/plans/norm_checks.h"
 
 namespace trireme {
 namespace {

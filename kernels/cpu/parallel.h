@@ -7,8 +7,8 @@
 #include <concepts>
 #include <exception>
 
-#include "kernels/runtime.h"
-#include "kernels/view.h"
+#include "kernels/core/runtime.h"
+#include "kernels/core/view.h"
 
 namespace trireme {
 

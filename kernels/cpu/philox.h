@@ -1,7 +1,7 @@
 // Philox for vector code: many counters at once.
 #pragma once
-#include "kernels/random.h"
-#include "kernels/view.h"
+#include "kernels/core/random.h"
+#include "kernels/core/view.h"
 
 namespace trireme {
 

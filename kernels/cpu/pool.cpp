@@ -1,10 +1,10 @@
 // Max and average pooling: plain loops over windows, vector code over channels.
 #include <limits>
 
+#include "kernels/core/kernel.h"
 #include "kernels/cpu/dnnl.h"
 #include "kernels/cpu/vector.h"
-#include "kernels/kernel.h"
-#include "kernels/pool_shape.h"
+#include "kernels/plans/pool_shape.h"
 
 namespace trireme {
 namespace {

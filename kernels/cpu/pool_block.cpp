@@ -1,10 +1,10 @@
 // The tail of a convolution block in one pass over its output: bias, ReLU, max pooling, dropout; and the way
 // back.
+#include "kernels/core/kernel.h"
 #include "kernels/cpu/dnnl.h"
 #include "kernels/cpu/philox.h"
 #include "kernels/cpu/vector.h"
-#include "kernels/kernel.h"
-#include "kernels/pool_shape.h"
+#include "kernels/plans/pool_shape.h"
 
 namespace trireme {
 namespace {

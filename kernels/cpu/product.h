@@ -1,6 +1,6 @@
 // c (+)= op(a) op(b) in f64, row-major with leading dimensions. The f64 kernels stand on this.
 #pragma once
-#include "kernels/view.h"
+#include "kernels/core/view.h"
 
 namespace trireme {
 

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/core/kernel.h"
 #include "kernels/cpu/columns.h"
-#include "kernels/kernel.h"
-#include "kernels/reduce_layout.h"
+#include "kernels/plans/reduce_layout.h"
 
 namespace trireme {
 namespace {

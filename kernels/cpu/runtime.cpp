@@ -1,6 +1,6 @@
 // Memory of the CPU: a caching allocator. Small blocks go to free lists by size class, big ones to an arena; both stay
 // mapped, so a training step in its steady state makes no system call and takes no page fault.
-#include "kernels/runtime.h"
+#include "kernels/core/runtime.h"
 
 #include <omp.h>
 #include <sched.h>
@@ -15,9 +15,9 @@
 #include <mutex>
 #include <vector>
 
+#include "kernels/core/named_range.h"
 #include "kernels/cpu/arena.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/named_range.h"
 
 // Present only under AddressSanitizer: they let it see use after release, and overruns, inside cached blocks.
 extern "C" {

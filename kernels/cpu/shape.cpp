@@ -1,11 +1,11 @@
 // CopyBox and Permute: kernels that move elements of any type, by size alone.
-#include "kernels/shape.h"
+#include "kernels/contracts/move.h"
 
 #include <cstring>
 
+#include "kernels/core/kernel.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/kernel.h"
-#include "kernels/moves.h"
+#include "kernels/plans/moves.h"
 
 namespace trireme {
 namespace {

@@ -1,7 +1,7 @@
-// Optimizer updates by the rules of kernels/update_rules.h.
+// Optimizer updates by the rules of kernels/formulas/update_rules.h.
+#include "kernels/core/kernel.h"
 #include "kernels/cpu/vector.h"
-#include "kernels/kernel.h"
-#include "kernels/update_rules.h"
+#include "kernels/formulas/update_rules.h"
 
 namespace trireme {
 namespace {

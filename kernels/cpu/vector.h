@@ -4,8 +4,8 @@
 #pragma once
 #include <vector>
 
-#include "kernels/checks.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/plans/checks.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "kernels/vendor.h"
+#include "kernels/core/vendor.h"
 
 #include "kernels/cpu/dnnl.h"
 

@@ -1,9 +1,9 @@
 // Binary formulas with NumPy broadcasting: kernel::Zip.
-#include "kernels/broadcast.h"
+#include "kernels/contracts/elementwise.h"
+#include "kernels/core/kernel.h"
 #include "kernels/cpu/vector.h"
-#include "kernels/elementwise.h"
-#include "kernels/kernel.h"
-#include "kernels/pointwise.h"
+#include "kernels/formulas/pointwise.h"
+#include "kernels/plans/broadcast.h"
 
 namespace trireme {
 namespace {

@@ -2,7 +2,7 @@
 // a channel stays in registers (columns.cuh).
 #include "kernels/cuda/batch_norm.cuh"
 #include "kernels/cuda/moments.h"
-#include "kernels/merged_moments.h"
+#include "kernels/plans/merged_moments.h"
 
 namespace trireme::gpu {
 namespace {

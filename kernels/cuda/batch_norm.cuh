@@ -4,8 +4,8 @@
 
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/typed.h"
-#include "kernels/norm.h"
-#include "kernels/norm_checks.h"
+#include "kernels/contracts/norm.h"
+#include "kernels/plans/norm_checks.h"
 
 namespace trireme::gpu {
 

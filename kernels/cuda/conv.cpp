@@ -3,15 +3,15 @@
 //
 // The 3 channels of images suit no tensor core: for bf16 cuDNN's engines pad them to 8 in their workspace, at the price
 // of a pass over the images. Kernels of ours that padded them would save nothing; images that come with 4 or 8 would.
-#include "kernels/conv.h"
+#include "kernels/contracts/conv.h"
 
+#include "kernels/core/kernel.h"
 #include "kernels/cuda/conv_direct.h"
 #include "kernels/cuda/conv_graph.h"
 #include "kernels/cuda/conv_tail.h"
 #include "kernels/cuda/moments.h"
 #include "kernels/cuda/rows.h"
-#include "kernels/kernel.h"
-#include "kernels/norm_checks.h"
+#include "kernels/plans/norm_checks.h"
 
 namespace trireme::gpu {
 namespace {
@@ -21,7 +21,7 @@ void forward(const On& on, const View& y, const View& x, const View& w, const Vi
              const ConvShape& s, const View& mean, const View& m2) {
   const bool relu = s.options.relu;
   const Index rows = y.numel() / s.c_out, apart = (s.c_out + 3) / 4 * 4;  // both sums begin at 16 bytes
-  const bool summed = mean && is_narrow(y.dtype);
+  const bool summed = mean && is_half(y.dtype);
   const Scratch sums(on, summed ? static_cast<std::size_t>(2 * apart) * sizeof(float) : 0);
   float* const squares = summed ? sums.as<float>() + apart : nullptr;
   const auto measure = [&](void* out) {

@@ -2,7 +2,7 @@
 #pragma once
 #include <limits>
 
-#include "kernels/conv_shape.h"
+#include "kernels/plans/conv_shape.h"
 #include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/launch.cuh"
 

@@ -1,6 +1,6 @@
 #include "kernels/cuda/conv_graph.h"
 
-#include "kernels/backend.h"
+#include "kernels/core/backend.h"
 
 namespace trireme::gpu {
 namespace {
@@ -133,7 +133,7 @@ bool run_planned(const On& on, const ConvOperands& o, const View& result, std::s
   auto at_16 = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
   const bool aligned = at_16(o.x) && at_16(o.w) && at_16(o.y) && at_16(o.bias) && at_16(o.residual);
   auto completed = [&](ConvJob j) {
-    j.aligned = aligned, j.tf32 = j.type == DType::f32 && f32_product() == F32Product::tf32;
+    j.aligned = aligned, j.tf32 = j.type == DType::f32 && f32_product() == MatmulPrecision::tf32;
     j.repeatable = repeatable();
     return j;
   };

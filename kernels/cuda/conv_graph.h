@@ -1,7 +1,7 @@
 // Convolutions as cuDNN's graphs: what conv.cpp runs, and what the test of supported patterns plans for.
 #pragma once
-#include "kernels/conv_shape.h"
 #include "kernels/cuda/plan_cache.h"
+#include "kernels/plans/conv_shape.h"
 
 namespace trireme::gpu {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/view.h"
+#include "kernels/core/view.h"
 
 namespace trireme::gpu {
 

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels/runtime.h"
+#include "kernels/core/runtime.h"
 
 namespace trireme::gpu {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/view.h"
+#include "kernels/core/view.h"
 
 namespace trireme::gpu {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/view.h"
+#include "kernels/core/view.h"
 
 namespace trireme::gpu {
 

@@ -2,9 +2,9 @@
 #pragma once
 #include <memory>
 
+#include "kernels/core/runtime.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/graph_memory.h"
-#include "kernels/runtime.h"
 
 namespace trireme::gpu {
 

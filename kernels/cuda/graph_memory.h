@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels/best_fit.h"
+#include "kernels/core/best_fit.h"
 
 namespace trireme::gpu {
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/checks.h"
+#include "kernels/plans/checks.h"
 #include "kernels/cuda/device.h"
 
 namespace trireme::gpu {

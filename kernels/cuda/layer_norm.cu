@@ -4,9 +4,9 @@
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/team.cuh"
 #include "kernels/cuda/typed.h"
-#include "kernels/kernel.h"
-#include "kernels/norm.h"
-#include "kernels/norm_checks.h"
+#include "kernels/core/kernel.h"
+#include "kernels/contracts/norm.h"
+#include "kernels/plans/norm_checks.h"
 
 namespace trireme::gpu {
 namespace {

@@ -1,11 +1,11 @@
 // Softmax and cross entropy over the last axis, a team of threads to a row: the largest is subtracted before exp.
-#include "kernels/loss.h"
+#include "kernels/contracts/loss.h"
 
 #include <cmath>
 
 #include "kernels/cuda/team.cuh"
-#include "kernels/kernel.h"
-#include "kernels/loss_checks.h"
+#include "kernels/core/kernel.h"
+#include "kernels/plans/loss_checks.h"
 
 namespace trireme::gpu {
 namespace {

@@ -1,8 +1,8 @@
 // Unary formulas: kernel::Map and kernel::MapBackward.
 #include "kernels/cuda/launch.cuh"
-#include "kernels/elementwise.h"
-#include "kernels/kernel.h"
-#include "kernels/pointwise.h"
+#include "kernels/contracts/elementwise.h"
+#include "kernels/core/kernel.h"
+#include "kernels/formulas/pointwise.h"
 
 namespace trireme::gpu {
 namespace {

@@ -5,11 +5,11 @@
 #include <map>
 #include <mutex>
 
-#include "kernels/backend.h"
+#include "kernels/core/backend.h"
+#include "kernels/core/kernel.h"
 #include "kernels/cuda/plugin.h"
 #include "kernels/cuda/rows.h"
-#include "kernels/kernel.h"
-#include "kernels/matmul_job.h"
+#include "kernels/plans/matmul_job.h"
 
 namespace trireme::gpu {
 namespace {
@@ -29,7 +29,7 @@ cudaDataType_t lt_type(DType t) {
 }
 cublasComputeType_t compute_type(DType operands) {
   if (operands == DType::f64) return CUBLAS_COMPUTE_64F;
-  const bool coarse = operands == DType::f32 && f32_product() == F32Product::tf32;
+  const bool coarse = operands == DType::f32 && f32_product() == MatmulPrecision::tf32;
   return coarse ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 

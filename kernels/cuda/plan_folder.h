@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "kernels/view.h"
+#include "kernels/core/view.h"
 
 namespace trireme::gpu {
 

@@ -4,9 +4,9 @@
 
 #include <nvtx3/nvToolsExt.h>
 
-#include "kernels/backend.h"
+#include "kernels/core/backend.h"
+#include "kernels/core/named_range.h"
 #include "kernels/cuda/device.h"
-#include "kernels/named_range.h"
 
 namespace trireme::gpu {
 namespace {
@@ -61,7 +61,7 @@ void open(Backend& backend) {
 }  // namespace
 }  // namespace trireme::gpu
 
-/// The one symbol that the library looks up (kernels/backend.cpp).
+/// The one symbol that the library looks up (kernels/core/backend.cpp).
 extern "C" [[gnu::visibility("default")]] void trireme_cuda_open(trireme::Backend& backend) {
   try {
     trireme::gpu::open(backend);

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "kernels/runtime.h"
+#include "kernels/core/runtime.h"
 
 namespace trireme::gpu {
 

@@ -1,8 +1,8 @@
 // Reduce, ArgMax and SumSquares. Sums end in f64, in an order that the shape and the device alone decide.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/team.cuh"
-#include "kernels/kernel.h"
-#include "kernels/reduce_layout.h"
+#include "kernels/core/kernel.h"
+#include "kernels/plans/reduce_layout.h"
 
 namespace trireme::gpu {
 namespace {

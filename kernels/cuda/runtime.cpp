@@ -1,5 +1,5 @@
 // Memory of CUDA devices: the driver's stream-ordered pool, and copies by way of pinned host memory.
-#include "kernels/runtime.h"
+#include "kernels/core/runtime.h"
 
 #include <atomic>
 #include <cstring>
@@ -8,10 +8,10 @@
 #include <mutex>
 #include <vector>
 
+#include "kernels/core/named_range.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/plugin.h"
-#include "kernels/named_range.h"
 
 namespace trireme::gpu {
 namespace {

@@ -1,10 +1,10 @@
 // CopyBox and Permute: kernels that move elements of any type, by size alone.
-#include "kernels/shape.h"
+#include "kernels/contracts/move.h"
 
 #include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/kernel.h"
-#include "kernels/moves.h"
+#include "kernels/core/kernel.h"
+#include "kernels/plans/moves.h"
 
 namespace trireme::gpu {
 namespace {

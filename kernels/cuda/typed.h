@@ -1,8 +1,8 @@
 // Weights and statistics, which may be of another floating type than the kernels that use them want.
 #pragma once
+#include "kernels/contracts/elementwise.h"
+#include "kernels/core/kernel.h"
 #include "kernels/cuda/device.h"
-#include "kernels/elementwise.h"
-#include "kernels/kernel.h"
 
 namespace trireme::gpu {
 

@@ -1,7 +1,7 @@
-// Optimizer updates by the rules of kernels/update_rules.h. They run over whole blocks of parameters, in one pass.
+// Optimizer updates by the rules of kernels/formulas/update_rules.h. They run over whole blocks of parameters, in one pass.
 #include "kernels/cuda/launch.cuh"
-#include "kernels/kernel.h"
-#include "kernels/update_rules.h"
+#include "kernels/core/kernel.h"
+#include "kernels/formulas/update_rules.h"
 
 namespace trireme::gpu {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/pool_shape.h"
+#include "kernels/plans/pool_shape.h"
 
 namespace trireme::gpu {
 

@@ -1,17 +1,17 @@
 // Binary formulas with NumPy broadcasting: kernel::Zip.
-#include "kernels/broadcast.h"
+#include "kernels/contracts/elementwise.h"
+#include "kernels/core/kernel.h"
 #include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/elementwise.h"
-#include "kernels/kernel.h"
-#include "kernels/pointwise.h"
+#include "kernels/formulas/pointwise.h"
+#include "kernels/plans/broadcast.h"
 
 namespace trireme::gpu {
 namespace {
 
 /// Both operands lie as y does, or hold one number.
 template <class F, class T>
-struct Flat {
+struct FlatBuffer {
   T* y;
   const T *a, *b;
   bool one_a, one_b;
@@ -37,11 +37,11 @@ using Small = unsigned;  ///< elements of a walk are at most so many:
 constexpr Index most_elements = (Index{1} << 31) - 1;
 
 /// How an operand is read for a pack of y. flat: it lies as y does. even: a pack of y is a pack of it, or one number.
-enum class Reading : std::uint8_t { flat, even, single };
+enum class HostCopy : std::uint8_t { flat, even, single };
 
 struct Operand {
   const void* data;
-  Reading reading;
+  HostCopy reading;
   Small step[Shape::max_rank];
 };
 
@@ -68,9 +68,9 @@ struct Broadcast {
   template <int n>
   __device__ static void take(Pack<T, n>& p, const Operand& from, Small i, Small at) {
     const T* data = static_cast<const T*>(from.data);
-    if (from.reading == Reading::flat) {
+    if (from.reading == HostCopy::flat) {
       p = load<n>(data + i);
-    } else if (from.reading == Reading::even && from.step[0] == 1) {
+    } else if (from.reading == HostCopy::even && from.step[0] == 1) {
       p = load<n>(data + at);
     } else {
       const T v = data[at];
@@ -85,11 +85,11 @@ struct Broadcast {
     Pack<T, n> p, q;
     take(p, a, i, first.a);
     take(q, b, i, first.b);
-    if (a.reading == Reading::single || b.reading == Reading::single)
+    if (a.reading == HostCopy::single || b.reading == HostCopy::single)
       for (int j = 1; j < n; ++j) {
         const Place at = place(i + static_cast<Small>(j));
-        if (a.reading == Reading::single) p.v[j] = static_cast<const T*>(a.data)[at.a];
-        if (b.reading == Reading::single) q.v[j] = static_cast<const T*>(b.data)[at.b];
+        if (a.reading == HostCopy::single) p.v[j] = static_cast<const T*>(a.data)[at.a];
+        if (b.reading == HostCopy::single) q.v[j] = static_cast<const T*>(b.data)[at.b];
       }
     for (int j = 0; j < n; ++j) p.v[j] = rounded<T>(F::value(wide(p.v[j]), wide(q.v[j])));
     store(y + i, p);
@@ -98,7 +98,7 @@ struct Broadcast {
 
 /// An operand with these steps for packs of so many elements.
 Operand operand(const Walk& w, const Index* step, const void* data, int width) {
-  Operand o{data, Reading::single, {}};
+  Operand o{data, HostCopy::single, {}};
   bool flat = true, even = w.extent[0] % width == 0 && (step[0] == 0 || aligned(data));
   Index dense = 1;
   for (int k = 0; k < w.rank; dense *= w.extent[k++]) {
@@ -106,7 +106,7 @@ Operand operand(const Walk& w, const Index* step, const void* data, int width) {
     flat = flat && step[k] == dense;
     even = even && (k == 0 || step[0] == 0 || step[k] % width == 0);
   }
-  o.reading = flat ? Reading::flat : even ? Reading::even : Reading::single;
+  o.reading = flat ? HostCopy::flat : even ? HostCopy::even : HostCopy::single;
   return o;
 }
 
@@ -118,7 +118,7 @@ void launch(const On& on, const Walk& w, T* y, const T* a, const T* b) {
   if (w.rank == 1) {
     const bool one_a = w.step_a[0] == 0, one_b = w.step_b[0] == 0;
     const bool vector = aligned(y, one_a ? nullptr : a, one_b ? nullptr : b);
-    return each<pack<T>>(on, n, vector, Flat<F, T>{y, a, b, one_a, one_b});
+    return each<pack<T>>(on, n, vector, FlatBuffer<F, T>{y, a, b, one_a, one_b});
   }
   if (n > most_elements) {  // slabs of the outermost axis
     const int outer = w.rank - 1;
@@ -134,7 +134,7 @@ void launch(const On& on, const Walk& w, T* y, const T* a, const T* b) {
   Broadcast<F, T> f{y, operand(w, w.step_a, a, pack<T>), operand(w, w.step_b, b, pack<T>), w.rank, {}};
   for (int k = 0; k < w.rank; ++k) f.extent[k] = Divisor(w.extent[k]);
   const bool vector =
-      aligned(y, f.a.reading == Reading::flat ? a : nullptr, f.b.reading == Reading::flat ? b : nullptr);
+      aligned(y, f.a.reading == HostCopy::flat ? a : nullptr, f.b.reading == HostCopy::flat ? b : nullptr);
   each<pack<T>>(on, n, vector, f);
 }
 

@@ -8,4 +8,4 @@
 #include <string>
 #include <vector>
 
-#include "kernels/kernel.h"
+#include "kernels/core/kernel.h"

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "framework/ops.h"
-#include "framework/tape.h"
-#include "parallel/mesh.h"
-#include "parallel/strategy.h"
+#include "framework/autograd/tape.h"
+#include "framework/ops/ops.h"
+#include "parallel/comm/world/mesh.h"
+#include "parallel/strategies/strategy.h"

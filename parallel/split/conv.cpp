@@ -3,7 +3,7 @@
 // A rank's own block with zeros where its halo lies gives all outputs but those that read the halo; these, a few rows
 // at each cut, are made again from the small patch that they read, once the halo is there. The gradients go the same
 // two ways. So no block is copied to make room for a halo, and the large part runs while the halo travels.
-#include "kernels/conv.h"
+#include "kernels/contracts/conv.h"
 #include "framework/ops/help.h"
 #include "parallel/split/windows.h"
 
@@ -21,7 +21,7 @@ Tensor cut(const Tensor& from, const Shape& origin, const Box& box) {
 /// One rank's share of a convolution.
 class Part {
  public:
-  Part(const Tensor& x, const Shape& filter, const ConvOptions& o, const Sharding& has, const Sharding& out)
+  Part(const Tensor& x, const Shape& filter, const ConvOptions& o, const ShardedOps& has, const ShardedOps& out)
       : x_(x),
         has_(has.shared_from_this()),
         mine_(has.box()),
@@ -83,7 +83,7 @@ class Part {
   }
 
   SavedTensor x_;
-  std::shared_ptr<const Sharding> has_;
+  std::shared_ptr<const ShardedOps> has_;
   Box mine_, out_;  // x's and y's
   std::vector<Window> windows_;
   ConvOptions options_;
@@ -96,7 +96,7 @@ class Part {
 
 Tensor Part::forward(const Tensor& w, const Tensor& bias) {
   Exchange exchange(has_->grid(), halo_.line, route(halo_.have, halo_.want, halo_.line.me), x_, mine_.at,
-                    MemoryUse::halos);
+                    MemoryKind::halos);
   const Tensor y = Tensor::empty(out_.size, x_.get().dtype(), x_.get().device());
   if (!whole_) launch<kernel::Conv>(y, x_, w, bias, View{}, padded());
   halos_ = exchange.wait();
@@ -110,8 +110,8 @@ Tensor Part::forward(const Tensor& w, const Tensor& bias) {
 }
 
 void Part::backward_input(const Tensor& dy, const Tensor& w, Gradients& g) const {
-  if (!g.wants(0)) return;
-  const Gradients::Target dx = g.into(0);
+  if (!g.needs_grad(0)) return;
+  const Gradients::Target dx = g.grad_buffer(0);
   const Route back = route(halo_.want, halo_.have, halo_.line.me);
   std::vector<Tensor> sends;
   for (const auto& piece : back.sends) sends.push_back(Tensor::zeros(piece.box.size, dy.dtype(), dy.device()));
@@ -143,7 +143,7 @@ void Part::backward_weight(const Tensor& dy, const View& dw, const View& db, boo
 }  // namespace
 
 Tensor halo_conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o,
-                 const Sharding& has, const Sharding& out) {
+                 const ShardedOps& has, const ShardedOps& out) {
   ConvOptions options = o;
   if (w_given.dtype() != x.dtype()) options.filters = nullptr;  // a converted copy: its address says nothing
   Part part(x, w_given.shape(), options, has, out);

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 
-#include "framework/launch.h"
-#include "framework/tape.h"
-#include "kernels/runtime.h"
-#include "kernels/shape.h"
+#include "framework/autograd/tape.h"
+#include "framework/tensor/launch.h"
+#include "kernels/contracts/move.h"
+#include "kernels/core/runtime.h"
 
 namespace trireme {
 namespace {
 
 std::vector<Tensor> packed(const Route& route, const Tensor& x, const Shape& origin) {
-  const LedgerScope scope(MemoryUse::packed);
+  const MemoryScope scope(MemoryKind::packed);
   std::vector<Tensor> sends;
   for (const auto& [peer, box] : route.sends) {
     sends.push_back(Tensor::empty(box.size, x.dtype(), x.device()));
@@ -66,7 +66,7 @@ Grid::Line Grid::line(Axes axes) const {
 
 void Grid::sum(const View& x, Axes axes) const {
   if (x.numel() == 0 || axes == 0) return;
-  const LedgerScope packed(MemoryUse::packed);
+  const MemoryScope packed(MemoryKind::packed);
   const Tensor sum = Tensor::empty(x.shape, x.dtype, x.device);
   copy_block(sum, x);
   for (int i = 0; i < this->axes(); ++i)
@@ -75,12 +75,12 @@ void Grid::sum(const View& x, Axes axes) const {
 }
 
 Exchange::Exchange(const Grid& grid, const Grid::Line& line, const Route& route, const Tensor& x, const Shape& origin,
-                   MemoryUse use)
+                   MemoryKind use)
     : Exchange(grid, line, route, packed(route, x, origin), x.dtype(), x.device(), use) {}
 
 Exchange::Exchange(const Grid& grid, const Grid::Line& line, const Route& route, const std::vector<Tensor>& sends,
-                   DType dtype, Device device, MemoryUse use) {
-  const LedgerScope scope(use);
+                   DType dtype, Device device, MemoryKind use) {
+  const MemoryScope scope(use);
   for (const auto& [peer, box] : route.recvs) {
     Tensor values = Tensor::empty(box.size, dtype, device);
     works_.push_back(grid.comm().recv(values, line.ranks[static_cast<std::size_t>(peer)]));

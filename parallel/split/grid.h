@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "framework/ledger.h"
-#include "parallel/mesh.h"
+#include "framework/tensor/memory_tracker.h"
+#include "parallel/comm/world/mesh.h"
 #include "parallel/split/halo.h"
 
 namespace trireme {
@@ -58,10 +58,10 @@ class Exchange {
  public:
   /// x is this rank's block, at `origin` of the whole; route's peers are positions in the line.
   Exchange(const Grid&, const Grid::Line&, const Route&, const Tensor& x, const Shape& origin,
-           MemoryUse = MemoryUse::packed);
+           MemoryKind = MemoryKind::packed);
   /// sends: what goes to route's sends, box by box.
   Exchange(const Grid&, const Grid::Line&, const Route&, const std::vector<Tensor>& sends, DType, Device,
-           MemoryUse = MemoryUse::packed);
+           MemoryKind = MemoryKind::packed);
   struct Received {
     Box box;
     Tensor values;

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/view.h"
+#include "kernels/core/view.h"
 
 namespace trireme {
 

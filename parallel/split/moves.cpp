@@ -1,13 +1,13 @@
 // Tensors between layouts, recorded.
-#include "framework/launch.h"
-#include "framework/tape.h"
-#include "kernels/elementwise.h"
-#include "parallel/split/sharding.h"
+#include "framework/autograd/tape.h"
+#include "framework/tensor/launch.h"
+#include "kernels/contracts/elementwise.h"
+#include "parallel/split/sharded_ops.h"
 
 namespace trireme {
 namespace {
 
-std::vector<Box> boxes(const Sharding& s, const Grid::Line& line) {
+std::vector<Box> boxes(const ShardedOps& s, const Grid::Line& line) {
   std::vector<Box> all;
   for (const auto& at : line.at) all.push_back(s.box(at));
   return all;
@@ -15,7 +15,7 @@ std::vector<Box> boxes(const Sharding& s, const Grid::Line& line) {
 
 /// x, in layout `have`, as layout `want`. Where the source is copied each rank finds its part at home; the others'
 /// parts lie along the axes that divide the source.
-Tensor moved(const Tensor& x, const Sharding& have, const Sharding& want) {
+Tensor moved(const Tensor& x, const ShardedOps& have, const ShardedOps& want) {
   Axes travel = 0;
   for (int axis = 0; axis < x.rank(); ++axis)
     if (const int over = have.layout()[axis]; over != Layout::none && want.layout()[axis] != over) travel |= 1u << over;
@@ -34,26 +34,26 @@ Tensor moved(const Tensor& x, const Sharding& have, const Sharding& want) {
 
 }  // namespace
 
-Tensor relayout(const Tensor& x, const Sharding& to) {
-  const Sharding::Ptr have = to.of(x), want = to.shared_from_this();
+Tensor relayout(const Tensor& x, const ShardedOps& to) {
+  const ShardedOps::Ptr have = to.of(x), want = to.shared_from_this();
   if (have->layout() == want->layout()) return x;
   const bool apart = want->layout().axes() != 0;
-  const Tensor in = x.with_spread({});
+  const Tensor in = x.with_shard_spec({});
   Tensor y = moved(in, *have, *want);
   if (needs_record("relayout", y, {&in}))
     y = record("relayout", std::move(y), {in}, [have, want](const Tensor& dy, Gradients& g) {
-      if (g.wants(0)) g.put(0, moved(dy, *want, *have));
+      if (g.needs_grad(0)) g.set_grad(0, moved(dy, *want, *have));
     });
-  return apart ? y.with_spread(want) : y;
+  return apart ? y.with_shard_spec(want) : y;
 }
 
 Tensor shared(const Tensor& x, const Grid& grid, Axes axes) {
-  if (axes == 0 || !recording({&x})) return x;
+  if (axes == 0 || !is_recorded_or_traced({&x})) return x;
   return record("shared", x.detach(), {x}, [&grid, axes](const Tensor& dy, Gradients& g) {
-    if (!g.wants(0)) return;
-    Tensor sum = sole(dy) ? dy : dy.clone();
+    if (!g.needs_grad(0)) return;
+    Tensor sum = is_uniquely_owned(dy) ? dy : dy.clone();
     grid.sum(sum, axes);
-    g.put(0, std::move(sum));
+    g.set_grad(0, std::move(sum));
   });
 }
 
@@ -62,10 +62,10 @@ Tensor summed(const Tensor& x, const Grid& grid, Axes axes) {
   Tensor y = x.detach();
   grid.sum(y, axes);
   if (!needs_record("summed", y, {&x})) return y;
-  return record("summed", std::move(y), {x}, [](const Tensor& dy, Gradients& g) { g.put(0, dy); });
+  return record("summed", std::move(y), {x}, [](const Tensor& dy, Gradients& g) { g.set_grad(0, dy); });
 }
 
-Tensor widened(const Tensor& x, const Sharding& has, const std::vector<Box>& want, const Grid::Line& line) {
+Tensor widened(const Tensor& x, const ShardedOps& has, const std::vector<Box>& want, const Grid::Line& line) {
   const std::vector<Box> have = boxes(has, line);
   const Box mine = has.box(), wide = want[static_cast<std::size_t>(line.me)];
   if (have == want) return x;
@@ -77,7 +77,7 @@ Tensor widened(const Tensor& x, const Sharding& has, const std::vector<Box>& wan
   if (!needs_record("widened", y, {&x})) return y;
   return record("widened", std::move(y), {x},
                 [grid, line, mine, wide, back = route(want, have, line.me)](const Tensor& dy, Gradients& g) {
-                  give(g, 0, [&](const Tensor& dx) {
+                  write_grad(g, 0, [&](const Tensor& dx) {
                     Exchange exchange(grid->grid(), line, back, dy, wide.at);
                     launch<kernel::Fill>(dx, 0.0);
                     copy_box(dx, mine.at, dy, wide.at, intersect(mine, wide));

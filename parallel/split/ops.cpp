@@ -1,4 +1,4 @@
-// The ops of a Sharding that hold no weights: pooling, dropout, elementwise pairs.
+// The ops of a ShardedOps that hold no weights: pooling, dropout, elementwise pairs.
 #include "framework/ops/help.h"
 #include "framework/ops/random.h"
 #include "parallel/split/windows.h"
@@ -6,12 +6,12 @@
 namespace trireme {
 namespace {
 
-Tensor plain(const Tensor& t) { return t.with_spread({}); }
+Tensor plain(const Tensor& t) { return t.with_shard_spec({}); }
 
 }  // namespace
 
-Tensor Sharding::pool(const Tensor& x, const PoolOptions& o,
-                      const std::function<Tensor(const Tensor&, const PoolOptions&)>& local) const {
+Tensor ShardedOps::pool(const Tensor& x, const PoolOptions& o,
+                        const std::function<Tensor(const Tensor&, const PoolOptions&)>& local) const {
   const Ptr sx = of(x);
   const std::vector<Window> all = windows(x.rank() - 2, o);
   const Shape whole = outputs(sx->whole(), all);
@@ -27,7 +27,7 @@ Tensor Sharding::pool(const Tensor& x, const PoolOptions& o,
   return sx->put(local(widened(plain(x), *sx, halo.want, halo.line), options), whole, layout);
 }
 
-Tensor Sharding::bias_relu_pool(const Tensor& x, const Tensor& bias, const PoolOptions& o) const {
+Tensor ShardedOps::bias_relu_pool(const Tensor& x, const Tensor& bias, const PoolOptions& o) const {
   const Ptr sx = of(x);
   const std::vector<Window> all = windows(x.rank() - 2, o);
   const Shape whole = outputs(sx->whole(), all);
@@ -40,7 +40,7 @@ Tensor Sharding::bias_relu_pool(const Tensor& x, const Tensor& bias, const PoolO
   return sx->put(bias_relu_pool_dropout(plain(x), b, o, 0, 0), whole, sx->layout_);
 }
 
-Tensor Sharding::global_pool(const Tensor& x, ReduceKind kind) const {
+Tensor ShardedOps::global_pool(const Tensor& x, ReduceKind kind) const {
   const Ptr sx = of(x);
   const int last = x.rank() - 1;
   Layout spatial_whole = sx->layout_, layout;
@@ -57,7 +57,7 @@ Tensor Sharding::global_pool(const Tensor& x, ReduceKind kind) const {
   return sx->put(scale(all, 1 / static_cast<double>(sx->whole().product(1, last))), whole, layout);
 }
 
-Tensor Sharding::flatten(const Tensor& x) const {
+Tensor ShardedOps::flatten(const Tensor& x) const {
   const Ptr sx = of(x);
   Layout rows;
   rows[0] = sx->layout_[0];
@@ -75,7 +75,7 @@ int broadcast_order(const Shape& a, const Shape& b) {
 }
 }  // namespace
 
-Tensor Sharding::zip(const Tensor& a, const Tensor& b, const Binary& local) const {
+Tensor ShardedOps::zip(const Tensor& a, const Tensor& b, const Binary& local) const {
   const Ptr sa = of(a), sb = of(b);
   // The one that the other is broadcast to, or else what is divided, says how the result lies.
   const int longer = broadcast_order(sa->whole(), sb->whole());
@@ -95,7 +95,7 @@ Tensor Sharding::zip(const Tensor& a, const Tensor& b, const Binary& local) cons
 }
 
 /// i64 [rows]: the sample ids of x's rows, where it has those of all ranks (rows_).
-Tensor Sharding::samples(const Tensor& x) const {
+Tensor ShardedOps::samples(const Tensor& x) const {
   const Tensor mine = batch_of(x).samples;
   const Index rows = x.dim(0);
   if (rows_.empty() || layout_[0] != Layout::none || !mine) return ops::sample_ids("dropout", x).to(cpu());
@@ -106,7 +106,7 @@ Tensor Sharding::samples(const Tensor& x) const {
   return all;
 }
 
-Tensor Sharding::dropout(const Tensor& x, double p, std::uint64_t layer) const {
+Tensor ShardedOps::dropout(const Tensor& x, double p, std::uint64_t layer) const {
   const Ptr sx = of(x);
   const Box mine = sx->box();
   int last = x.rank() - 1;  // the last axis that is divided: what follows it lies together in the whole sample

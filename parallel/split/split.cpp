@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "framework/tape.h"
-#include "parallel/split/sharding.h"
+#include "framework/autograd/tape.h"
+#include "parallel/split/sharded_ops.h"
 
 namespace trireme {
 namespace {
@@ -32,7 +32,7 @@ struct Enter {
             x.shape(), x.dim(axis), grid->size(over), image_axes[i], x.dim(axis));
       layout[axis] = over;
     }
-    return relayout(x, *Sharding::make(grid, x.shape(), layout));
+    return relayout(x, *ShardedOps::make(grid, x.shape(), layout));
   }
 
   /// x, of rows of its own, as a part of the batch of all ranks.
@@ -46,7 +46,7 @@ struct Enter {
     whole[0] = cuts->back();
     Layout layout;
     layout[0] = rows;
-    return x.with_spread(Sharding::make(grid, whole, layout, *cuts));
+    return x.with_shard_spec(ShardedOps::make(grid, whole, layout, *cuts));
   }
 };
 
@@ -54,11 +54,11 @@ struct Enter {
 struct Leave {
   Enter enter;
   Tensor operator()(const Tensor& x) const {
-    if (enter.rows < 0) return x.spread() ? x.spread()->gather(x) : x;
+    if (enter.rows < 0) return x.shard_spec() ? x.shard_spec()->gather(x) : x;
     Layout layout;
     layout[0] = enter.rows;
-    const Shape whole = x.spread() ? x.spread()->whole() : x.shape();
-    return relayout(x, *Sharding::make(enter.grid, whole, layout, *enter.cuts)).with_spread({});
+    const Shape whole = x.shard_spec() ? x.shard_spec()->whole() : x.shape();
+    return relayout(x, *ShardedOps::make(enter.grid, whole, layout, *enter.cuts)).with_shard_spec({});
   }
 };
 
@@ -68,11 +68,11 @@ struct Between {
   Module model;
   Leave leave;
   Tensor operator()(const Tensor& x) const { return leave(model(enter(x))); }
-  void visit(const Visit& v) { model.visit(v); }
+  void visit(const StateVisitor& v) { model.visit(v); }
 };
 
 /// Keeps only this rank's part of a weight.
-void divide(const Leaf& leaf, int axis, const std::shared_ptr<const Grid>& grid, int over) {
+void divide(const NamedState& leaf, int axis, const std::shared_ptr<const Grid>& grid, int over) {
   Tensor& t = *leaf.tensor;
   check(
       t.dim(axis) >= grid->size(over), "split",
@@ -80,7 +80,7 @@ void divide(const Leaf& leaf, int axis, const std::shared_ptr<const Grid>& grid,
       t.dim(axis), axis == 0 ? "outputs" : "inputs", grid->size(over), [&] { return grid->name(over); }, t.dim(axis));
   Layout layout;
   layout[axis] = over;
-  const Sharding::Ptr sharding = Sharding::of_weight(grid, t.shape(), layout);
+  const ShardedOps::Ptr sharding = ShardedOps::of_weight(grid, t.shape(), layout);
   const Box box = sharding->box();
   const Tensor part = Tensor::empty(box.size, t.dtype(), t.device());
   copy_box(part, box.at, t, from(box.at, box.at), box);
@@ -95,14 +95,14 @@ class Divider {
       : grid_(std::move(grid)), over_(over), columns_only_(columns_only), options_(options) {}
 
   /// leaves: of one layer.
-  void layer(const std::vector<Leaf>& leaves) {
-    const Leaf* weight = find(leaves, "weight");
-    if (!weight || weight->tensor->spread()) return;
+  void layer(const std::vector<NamedState>& leaves) {
+    const NamedState* weight = find(leaves, "weight");
+    if (!weight || weight->tensor->shard_spec()) return;
     const Shape shape = weight->tensor->shape();
     if (shape.rank() >= 2)
       product(leaves, *weight);
     else if (open_ == shape[0] && find(leaves, "running_mean"))
-      for (const Leaf& leaf : leaves) divide(leaf, 0, grid_, over_);
+      for (const NamedState& leaf : leaves) divide(leaf, 0, grid_, over_);
   }
 
   void check_names() const {
@@ -113,12 +113,12 @@ class Divider {
   }
 
  private:
-  static const Leaf* find(const std::vector<Leaf>& leaves, std::string_view own) {
-    for (const Leaf& leaf : leaves)
+  static const NamedState* find(const std::vector<NamedState>& leaves, std::string_view own) {
+    for (const NamedState& leaf : leaves)
       if (leaf.name.substr(leaf.name.rfind('.') + 1) == own) return &leaf;
     return nullptr;
   }
-  void product(const std::vector<Leaf>& leaves, const Leaf& weight) {
+  void product(const std::vector<NamedState>& leaves, const NamedState& weight) {
     const Shape shape = weight.tensor->shape();
     if (columns_only_ && shape.rank() > 2) return;
     const std::string layer = weight.name.substr(0, weight.name.rfind('.'));
@@ -136,7 +136,7 @@ class Divider {
       return;
     }
     divide(weight, 0, grid_, over_);
-    if (const Leaf* bias = find(leaves, "bias")) divide(*bias, 0, grid_, over_);
+    if (const NamedState* bias = find(leaves, "bias")) divide(*bias, 0, grid_, over_);
     open_ = columns_only_ ? 0 : shape[0];
   }
 
@@ -151,9 +151,9 @@ class Divider {
 void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int over, bool columns_only,
                     const SplitOptions& options) {
   Divider divider(grid, over, columns_only, options);
-  std::vector<Leaf> layer;
+  std::vector<NamedState> layer;
   std::string prefix;
-  model.visit(Visit([&](const Leaf& leaf) {
+  model.visit(StateVisitor([&](const NamedState& leaf) {
     const std::string own = leaf.name.substr(0, leaf.name.rfind('.') + 1);
     if (own != prefix) divider.layer(std::exchange(layer, {})), prefix = own;
     layer.push_back(leaf);
@@ -165,9 +165,9 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int 
 /// Weights that all ranks hold say so: their gradients are counted.
 void mark(Module& model, const std::shared_ptr<const Grid>& grid) {
   if (grid->counted() == 0) return;
-  model.visit(Visit([&](const Leaf& leaf) {
+  model.visit(StateVisitor([&](const NamedState& leaf) {
     Tensor& t = *leaf.tensor;
-    if (leaf.use != Use::buffer && !t.spread()) t.impl()->spread = Sharding::of_weight(grid, t.shape(), {});
+    if (leaf.use != StateKind::buffer && !t.shard_spec()) t.impl()->spread = ShardedOps::of_weight(grid, t.shape(), {});
   }));
 }
 
@@ -208,7 +208,7 @@ void SplitOptions::add(const SplitOptions& other) {
 
 std::shared_ptr<const Grid> grid_of(const Parameters& parameters) {
   for (const auto& e : parameters.entries())
-    if (e.tensor.spread()) return static_cast<const Sharding*>(e.tensor.spread())->shared_grid();
+    if (e.tensor.shard_spec()) return static_cast<const ShardedOps*>(e.tensor.shard_spec())->shared_grid();
   return nullptr;
 }
 
@@ -217,7 +217,7 @@ std::string divided_over(const Parameters& parameters, const Slice& slice) {
   const Grid* grid = nullptr;
   for (const auto& e : parameters.entries()) {
     if (e.slice.end <= slice.begin || slice.end <= e.slice.begin) continue;
-    const auto* sharding = static_cast<const Sharding*>(e.tensor.spread());
+    const auto* sharding = static_cast<const ShardedOps*>(e.tensor.shard_spec());
     axes &= sharding ? sharding->layout().axes() : 0;
     if (sharding) grid = &sharding->grid();
   }
@@ -234,8 +234,8 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o) {
   if (!o.one_weird.empty()) axes.push_back(o.one_weird), counted.push_back(o.one_weird);
   const auto grid = std::make_shared<const Grid>(mesh, axes, counted, o.one_weird);
   if (grid->axes() == 0) return model;
-  model.visit(Visit([](const Leaf& leaf) {
-    check(!leaf.tensor->spread(), "split", "'{}' is split already; make the model anew", leaf.name);
+  model.visit(StateVisitor([](const NamedState& leaf) {
+    check(!leaf.tensor->shard_spec(), "split", "'{}' is split already; make the model anew", leaf.name);
     check(!leaf.tensor->requires_grad(), "split",
           "'{}' already lives in Parameters; split the model before making them", leaf.name);
   }));

@@ -1,9 +1,9 @@
 // split(model, mesh, options): the same model, with its layers split over the ranks of a mesh: images by rows, columns
 // and planes, weights by rows and columns. What goes in and comes out is whole; names of weights stay as they were.
 #pragma once
-#include "framework/parameters.h"
-#include "parallel/mesh.h"
-#include "parallel/split_options.h"
+#include "framework/optim/parameters.h"
+#include "parallel/comm/world/mesh.h"
+#include "parallel/strategies/split_options.h"
 
 namespace trireme {
 
@@ -11,9 +11,9 @@ class Grid;  // parallel/split/grid.h
 
 /// Of a row of layers comes a row with one layer before and one behind, which lay out x and bring the result together.
 /// The weights are the model's own; those that are cut are so from then on, in place (write them through
-/// framework/weights.h, which brings them together). Call before Parameters; a collective call. Layers whose output has
-/// fewer rows than there are ranks, and ops that need the whole, get it on every rank. Throws Error for an axis that
-/// the mesh does not have and for a dimension smaller than its ranks.
+/// framework/io/weights.h, which brings them together). Call before Parameters; a collective call. Layers whose output
+/// has fewer rows than there are ranks, and ops that need the whole, get it on every rank. Throws Error for an axis
+/// that the mesh does not have and for a dimension smaller than its ranks.
 Module split(const Module& model, Mesh&, const SplitOptions&);
 
 /// Of the layers of a model that split() has been at; null: their weights know of none.

@@ -52,14 +52,14 @@ Box inner(const Box& out, const Box& have, const std::vector<Window>& windows, c
   return core;
 }
 
-Axes spatial_axes(const Sharding& x) {
+Axes spatial_axes(const ShardedOps& x) {
   Axes axes = 0;
   for (int axis = 1; axis < x.whole().rank() - 1; ++axis)
     if (x.layout()[axis] != Layout::none) axes |= 1u << x.layout()[axis];
   return axes;
 }
 
-Halo::Halo(const Sharding& has, const Sharding& out, const std::vector<Window>& windows)
+Halo::Halo(const ShardedOps& has, const ShardedOps& out, const std::vector<Window>& windows)
     : line(has.grid().line(spatial_axes(has))) {
   for (const auto& at : line.at) {
     have.push_back(has.box(at));

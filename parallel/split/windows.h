@@ -2,8 +2,8 @@
 #pragma once
 #include <vector>
 
-#include "kernels/pool.h"
-#include "parallel/split/sharding.h"
+#include "kernels/contracts/pool.h"
+#include "parallel/split/sharded_ops.h"
 
 namespace trireme {
 
@@ -24,12 +24,12 @@ Patch patch(const Box& out, const Box& have, const std::vector<Window>&, const S
 Box inner(const Box& out, const Box& have, const std::vector<Window>&, const Shape& whole);
 
 /// The grid's axes that divide x's spatial axes.
-Axes spatial_axes(const Sharding& x);
+Axes spatial_axes(const ShardedOps& x);
 /// What each rank of the line has of the input, and what its box of the output reads.
 struct Halo {
   Grid::Line line;
   std::vector<Box> have, want;
-  Halo(const Sharding& has, const Sharding& out, const std::vector<Window>&);
+  Halo(const ShardedOps& has, const ShardedOps& out, const std::vector<Window>&);
 };
 
 }  // namespace trireme

@@ -9,7 +9,7 @@ Strategy central_storage() {
             plan = with_reductions(std::move(plan), "central_storage");
             for (Role& role : plan.roles)
               if (!reductions_of(role).empty())
-                role = give_updates(update_by_bucket(role, Verb::all_reduce, 0), Verb::broadcast);
+                role = give_updates(update_by_bucket(role, ActionKind::all_reduce, 0), ActionKind::broadcast);
             return plan;
           }};
 }

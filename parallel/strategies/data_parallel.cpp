@@ -1,7 +1,7 @@
 // Each rank takes its rows of the global batch; the gradients of all are summed, bucket by bucket, while
 // backward goes on.
+#include "parallel/plan/action_kind.h"
 #include "parallel/strategies/rebuild.h"
-#include "parallel/verbs.h"
 
 namespace trireme {
 namespace {
@@ -18,10 +18,10 @@ ActionId completion_of(const Plan& plan, const Role& role, const Slice& slice) {
   return last;
 }
 
-ActionId last_of(const Role& role, std::initializer_list<Verb> verbs) {
+ActionId last_of(const Role& role, std::initializer_list<ActionKind> verbs) {
   ActionId last = -1;
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id)
-    for (Verb v : verbs)
+    for (ActionKind v : verbs)
       if (role.actions[id].verb == v) last = id;
   return last;
 }
@@ -30,15 +30,16 @@ void add_reductions(const Plan& plan, Role& role, const std::vector<Slice>& buck
   for (const Slice& bucket : buckets) {
     ActionId done = completion_of(plan, role, bucket);
     if (done < 0) continue;
-    if (!o.overlap) done = last_of(role, {Verb::backward, Verb::backward_weight});
+    if (!o.overlap) done = last_of(role, {ActionKind::backward, ActionKind::backward_weight});
     ActionId at = done + 1;  // behind the buckets that this action completes too
-    while (at < static_cast<int>(role.actions.size()) && role.actions[at].verb == Verb::all_reduce) ++at;
-    Action reduce = on_slice(Verb::all_reduce, Lane::comm, bucket, o.axis, {done});
+    while (at < static_cast<int>(role.actions.size()) && role.actions[at].verb == ActionKind::all_reduce) ++at;
+    Action reduce = on_slice(ActionKind::all_reduce, Stream::comm, bucket, o.axis, {done});
     reduce.on_ready = o.overlap;
     insert(role, at, std::move(reduce));
     for (std::size_t id = at; id < role.actions.size(); ++id) {
       Action& a = role.actions[id];
-      if (a.verb == Verb::update && a.slice.begin < bucket.end && bucket.begin < a.slice.end) a.after.push_back(at);
+      if (a.verb == ActionKind::update && a.slice.begin < bucket.end && bucket.begin < a.slice.end)
+        a.after.push_back(at);
     }
   }
 }
@@ -62,7 +63,7 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
   const auto ours = names_in(axis);
   for (const Role& role : plan.roles)
     for (const Action& a : role.actions) {
-      check(a.verb != Verb::update || a.peer.axis.empty(), "strategy",
+      check(a.verb != ActionKind::update || a.peer.axis.empty(), "strategy",
             "zero and central_storage share out updates of gradients that are whole, and those are to be summed over "
             "'{}' as well: write zero or central_storage last",
             axis);
@@ -80,8 +81,8 @@ void average_buffers(Plan& plan, const std::string& axis) {
   for (std::size_t r = 0; r < plan.roles.size(); ++r) {
     Role& role = plan.roles[r];
     for (const Slice& buffers : buffers_of(plan, static_cast<int>(r)))
-      if (ActionId last = last_of(role, {Verb::forward, Verb::loss}); last >= 0)
-        insert(role, last + 1, on_slice(Verb::average, Lane::comm, buffers, axis, {last}));
+      if (ActionId last = last_of(role, {ActionKind::forward, ActionKind::loss}); last >= 0)
+        insert(role, last + 1, on_slice(ActionKind::average, Stream::comm, buffers, axis, {last}));
   }
 }
 

@@ -1,6 +1,6 @@
 // What strategies that work in micro-batches share.
 #pragma once
-#include "parallel/strategy.h"
+#include "parallel/strategies/strategy.h"
 
 namespace trireme {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "framework/pass.h"
+#include "framework/autograd/step_context.h"
 
 namespace trireme {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 
 namespace trireme {
 

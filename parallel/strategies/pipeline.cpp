@@ -30,8 +30,9 @@ class Lowering {
       arriving = next;
     }
     for (int c = 0; c < shape_.chunks; ++c) {
-      const Slice slice{part(first({Verb::update, c})).slice.begin, part(end({Verb::update, c}) - 1).slice.end};
-      if (slice.size() > 0) add({.verb = Verb::update, .slice = slice});
+      const Slice slice{part(first({ActionKind::update, c})).slice.begin,
+                        part(end({ActionKind::update, c}) - 1).slice.end};
+      if (slice.size() > 0) add({.verb = ActionKind::update, .slice = slice});
     }
     return std::move(role_);
   }
@@ -48,21 +49,22 @@ class Lowering {
     return static_cast<ActionId>(role_.actions.size()) - 1;
   }
   /// A message over the cut behind part p, to or from the stage `step` away; the last role's next is the first.
-  ActionId message(Verb verb, int p, int micro, int step, ActionId after) {
+  ActionId message(ActionKind verb, int p, int micro, int step, ActionId after) {
     const int other = (r_ + step + shape_.roles) % shape_.roles;
-    Action a{verb, Lane::comm, p, micro};
+    Action a{verb, Stream::comm, p, micro};
     a.peer = {axis_, other - r_};
     if (after >= 0) a.after = {after};
     return add(std::move(a));
   }
   ActionId receive(const Cell& c) {
-    if (c.verb == Verb::forward) return stage(c) == 0 ? -1 : message(Verb::recv, first(c) - 1, c.micro, -1, -1);
-    if (c.verb == Verb::backward_weight || stage(c) == stages() - 1) return -1;
-    return message(Verb::recv, end(c) - 1, c.micro, 1, -1);
+    if (c.verb == ActionKind::forward)
+      return stage(c) == 0 ? -1 : message(ActionKind::recv, first(c) - 1, c.micro, -1, -1);
+    if (c.verb == ActionKind::backward_weight || stage(c) == stages() - 1) return -1;
+    return message(ActionKind::recv, end(c) - 1, c.micro, 1, -1);
   }
 
   void pass(const Cell& c, ActionId arriving) {
-    const bool forward = c.verb == Verb::forward;
+    const bool forward = c.verb == ActionKind::forward;
     ActionId last = -1;
     for (int i = first(c); i < end(c); ++i) {
       Action a{.verb = c.verb, .part = forward ? i : first(c) + end(c) - 1 - i, .micro = c.micro};
@@ -70,13 +72,13 @@ class Lowering {
       last = add(std::move(a));
     }
     if (forward && stage(c) == stages() - 1)
-      add({.verb = Verb::loss, .micro = c.micro});
+      add({.verb = ActionKind::loss, .micro = c.micro});
     else if (forward)
-      sent_[{c.chunk, c.micro}] = message(Verb::send, end(c) - 1, c.micro, 1, last);
-    else if (c.verb != Verb::backward_weight && stage(c) > 0)
-      message(Verb::send, first(c) - 1, c.micro, -1, last);
-    if (forward || c.verb == Verb::backward_input) return;
-    Action free{.verb = Verb::free, .part = end(c) - 1, .micro = c.micro};
+      sent_[{c.chunk, c.micro}] = message(ActionKind::send, end(c) - 1, c.micro, 1, last);
+    else if (c.verb != ActionKind::backward_weight && stage(c) > 0)
+      message(ActionKind::send, first(c) - 1, c.micro, -1, last);
+    if (forward || c.verb == ActionKind::backward_input) return;
+    Action free{.verb = ActionKind::free, .part = end(c) - 1, .micro = c.micro};
     if (auto at = sent_.find({c.chunk, c.micro}); at != sent_.end()) free.after = {at->second};
     add(std::move(free));
   }
@@ -90,7 +92,8 @@ class Lowering {
   std::map<std::pair<int, int>, ActionId> sent_;  // activations, by chunk and micro-batch
 };
 
-std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const Schedule& schedule, const PipelineOptions& o) {
+std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const PipelineSchedule& schedule,
+                     const PipelineOptions& o) {
   const int stages = shape.roles * shape.chunks, parts = static_cast<int>(plan.parts.size());
   std::vector<std::string> names;
   for (auto& p : plan.parts) names.push_back(p.name);
@@ -111,7 +114,7 @@ Plan rewrite(Plan plan, const PipelineOptions& o) {
   const PipelineShape shape{.roles = plan.size(o.axis), .micros = o.micro, .chunks = o.chunks};
   if (shape.roles == 1) return repeat(std::move(plan), o.micro, "pipeline");
   check_untouched(plan, "pipeline");
-  const Schedule& schedule = find_schedule(o.schedule, shape);
+  const PipelineSchedule& schedule = find_schedule(o.schedule, shape);
   std::vector<int> starts = cut(plan, shape, schedule, o);
   plan.partition.clear();
   for (std::size_t s = 1; s < starts.size(); ++s)

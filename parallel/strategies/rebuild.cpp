@@ -1,10 +1,11 @@
 #include "parallel/strategies/rebuild.h"
 
-#include "parallel/verbs.h"
+#include "parallel/plan/action_kind.h"
 
 namespace trireme {
 
-Action on_slice(Verb verb, Lane lane, const Slice& slice, const std::string& axis, std::vector<ActionId> after) {
+Action on_slice(ActionKind verb, Stream lane, const Slice& slice, const std::string& axis,
+                std::vector<ActionId> after) {
   Action a{verb, lane};
   a.slice = slice, a.peer.axis = axis, a.after = std::move(after);
   return a;
@@ -35,7 +36,7 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
   for (const Role& role : plan.roles)
     for (const Action& a : role.actions) {
       reduces = reduces || is_reduction(a);
-      check(a.verb != Verb::update || a.peer.axis.empty(), strategy,
+      check(a.verb != ActionKind::update || a.peer.axis.empty(), strategy,
             "the plan's updates are shared already: use one of zero and central_storage, once");
     }
   if (!reduces) return data_parallel()(std::move(plan));
@@ -47,11 +48,11 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
   return plan;
 }
 
-Role update_by_bucket(const Role& role, Verb reduction, int root) {
+Role update_by_bucket(const Role& role, ActionKind reduction, int root) {
   Rebuild rebuild(role);
   std::vector<ActionId> reduced;
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
-    if (role.actions[id].verb == Verb::update) continue;
+    if (role.actions[id].verb == ActionKind::update) continue;
     const ActionId now = rebuild.keep(id);
     if (is_reduction(role.actions[id])) reduced.push_back(now);
   }
@@ -59,7 +60,7 @@ Role update_by_bucket(const Role& role, Verb reduction, int root) {
   for (ActionId id : reduced) {
     Action& reduce = out.actions[id];
     reduce.verb = reduction;
-    Action update = on_slice(Verb::update, Lane::compute, reduce.slice, reduce.peer.axis,
+    Action update = on_slice(ActionKind::update, Stream::compute, reduce.slice, reduce.peer.axis,
                              id == reduced[0] ? reduced : std::vector<ActionId>{id});
     update.peer.root = root;
     out.actions.push_back(std::move(update));
@@ -67,13 +68,13 @@ Role update_by_bucket(const Role& role, Verb reduction, int root) {
   return out;
 }
 
-Role give_updates(const Role& role, Verb verb) {
+Role give_updates(const Role& role, ActionKind verb) {
   Rebuild rebuild(role);
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
     const Action& a = role.actions[id];
     const ActionId now = rebuild.keep(id);
-    if (a.verb != Verb::update || a.peer.axis.empty()) continue;
-    Action give = on_slice(verb, Lane::comm, a.slice, a.peer.axis, {now});
+    if (a.verb != ActionKind::update || a.peer.axis.empty()) continue;
+    Action give = on_slice(verb, Stream::comm, a.slice, a.peer.axis, {now});
     give.peer.root = a.peer.root;
     rebuild.add(std::move(give));
   }

@@ -1,10 +1,10 @@
 // What strategies that rewrite what is behind a role's backward share: who updates what, and how the others get it.
 #pragma once
-#include "parallel/strategy.h"
+#include "parallel/strategies/strategy.h"
 
 namespace trireme {
 
-Action on_slice(Verb, Lane, const Slice&, const std::string& axis, std::vector<ActionId> after);
+Action on_slice(ActionKind, Stream, const Slice&, const std::string& axis, std::vector<ActionId> after);
 std::vector<ActionId> reductions_of(const Role&);
 
 /// A role, action by action, from an old one's: its own by their old ids, with new ones between.
@@ -31,8 +31,8 @@ void average_buffers(Plan&, const std::string& axis);
 /// One update per reduction, instead of those there are, of the slice it reduces: by each rank its shard, or by root
 /// all of it. The first waits for all, so that the gradient's norm is known. reduction: the verb that takes the place
 /// of all_reduce.
-Role update_by_bucket(const Role&, Verb reduction, int root = -1);
+Role update_by_bucket(const Role&, ActionKind reduction, int root = -1);
 /// Behind each of those updates what gives its weights to all: all_gather, or broadcast from the root.
-Role give_updates(const Role&, Verb);
+Role give_updates(const Role&, ActionKind);
 
 }  // namespace trireme

@@ -4,18 +4,19 @@
 
 #include <algorithm>
 
-#include "framework/suggest.h"
+#include "framework/io/suggest.h"
 
 namespace trireme {
 namespace {
 
 using Cells = std::vector<Cell>;
-constexpr Verb F = Verb::forward, B = Verb::backward, I = Verb::backward_input, W = Verb::backward_weight;
+constexpr ActionKind F = ActionKind::forward, B = ActionKind::backward, I = ActionKind::backward_input,
+                     W = ActionKind::backward_weight;
 
 /// All forwards, then all backwards (Huang et al. 2019, arXiv 1811.06965).
 Cells gpipe(const PipelineShape& s, int) {
   Cells cells;
-  for (Verb verb : {F, B})
+  for (ActionKind verb : {F, B})
     for (int k = 0; k < s.micros; ++k) cells.push_back({verb, 0, k});
   return cells;
 }
@@ -39,7 +40,7 @@ int interleaved_warm_up(const PipelineShape& s, int role) {
 }
 Cells interleaved(const PipelineShape& s, int role) {
   const int all = s.micros * s.chunks, round = s.roles * s.chunks, warm_up = interleaved_warm_up(s, role);
-  auto cell = [&](Verb verb, int i) {
+  auto cell = [&](ActionKind verb, int i) {
     const int chunk = i % round / s.roles;
     return Cell{verb, verb == F ? chunk : s.chunks - 1 - chunk, i / round * s.roles + i % s.roles};
   };
@@ -70,8 +71,8 @@ Cells zb_h1(const PipelineShape& s, int role) {
 
 }  // namespace
 
-const std::vector<Schedule>& schedules() {
-  static const std::vector<Schedule> table = {
+const std::vector<PipelineSchedule>& schedules() {
+  static const std::vector<PipelineSchedule> table = {
       {"gpipe", gpipe, [](const PipelineShape& s, int) { return s.micros; }},
       {"1f1b", one_f_one_b, [](const PipelineShape& s, int role) { return std::min(s.micros, s.roles - role); }},
       {"interleaved", interleaved,
@@ -82,7 +83,7 @@ const std::vector<Schedule>& schedules() {
   return table;
 }
 
-const Schedule& find_schedule(const std::string& name, const PipelineShape& s) {
+const PipelineSchedule& find_schedule(const std::string& name, const PipelineShape& s) {
   std::vector<std::string> names;
   for (auto& row : schedules()) {
     names.push_back(row.name);

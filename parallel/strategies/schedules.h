@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 
 namespace trireme {
 
 /// A micro-batch through one of the role's chunks: forward; or backward, whole or in its halves.
 struct Cell {
-  Verb verb;
+  ActionKind verb;
   int chunk = 0, micro = 0;
   bool operator==(const Cell&) const = default;
 };
@@ -19,15 +19,15 @@ struct PipelineShape {
   int chunks = 1;  ///< per role; chunk c of role r is stage c * roles + r
 };
 
-struct Schedule {
+struct PipelineSchedule {
   std::string name;
   std::vector<Cell> (*cells)(const PipelineShape&, int role);
   int (*in_flight)(const PipelineShape&, int role);  ///< micro-batches (of one chunk) alive at once, at most
   bool interleaves = false;                          ///< serves several chunks per role
 };
 /// A new schedule adds its row there.
-const std::vector<Schedule>& schedules();
+const std::vector<PipelineSchedule>& schedules();
 /// Throws Error with the list, and a suggestion, for another name; and when it does not serve the shape.
-const Schedule& find_schedule(const std::string& name, const PipelineShape&);
+const PipelineSchedule& find_schedule(const std::string& name, const PipelineShape&);
 
 }  // namespace trireme

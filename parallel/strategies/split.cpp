@@ -2,7 +2,7 @@
 // model is rewritten (parallel/split/split.h).
 #include <fmt/format.h>
 
-#include "parallel/strategy.h"
+#include "parallel/strategies/strategy.h"
 
 namespace trireme {
 

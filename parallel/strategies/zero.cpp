@@ -1,20 +1,20 @@
 // ZeRO: reductions become reduce-scatters, each rank updates its shards, and what the others hold is gathered again.
+#include "parallel/plan/action_kind.h"
+#include "parallel/plan/segments.h"
 #include "parallel/strategies/rebuild.h"
-#include "parallel/tapes.h"
-#include "parallel/verbs.h"
 
 namespace trireme {
 namespace {
 
-/// Neighbouring parts whose weights are there together: each part; in a pipeline, each stretch of a stage.
-std::vector<Stretch> units_of(const Plan& plan, const Role& role) {
+/// Neighbouring parts whose weights are there together: each part; in a pipeline, each segment of a stage.
+std::vector<Segment> units_of(const Plan& plan, const Role& role) {
   const int parts = static_cast<int>(plan.parts.size());
-  if (plan.roles.size() > 1) return find_stretches(role, parts);
-  std::vector<Stretch> units;
+  if (plan.roles.size() > 1) return find_segments(role, parts);
+  std::vector<Segment> units;
   for (int p = 0; p < parts; ++p) units.push_back({p, p + 1});
   return units;
 }
-Slice weights_of(const Plan& plan, const Stretch& unit) {
+Slice weights_of(const Plan& plan, const Segment& unit) {
   return {plan.parts[unit.first].slice.begin, plan.parts[unit.end - 1].slice.end};
 }
 
@@ -35,7 +35,7 @@ Role reduce_by_units(const Plan& plan, const Role& role, const std::string& axis
     for (std::size_t u = units.size(); u-- > 0;) {
       const Slice slice = weights_of(plan, units[u]);
       if ((overlapped ? last[u] : end) != id || last[u] < 0 || slice.size() == 0) continue;
-      Action reduce = on_slice(Verb::all_reduce, Lane::comm, slice, axis, {now});
+      Action reduce = on_slice(ActionKind::all_reduce, Stream::comm, slice, axis, {now});
       reduce.on_ready = overlapped;
       rebuild.add(std::move(reduce));
     }
@@ -51,11 +51,11 @@ Role drop_gradients(const Role& role, const std::string& axis, bool staged) {
   std::vector<std::pair<Slice, ActionId>> waiting;
   auto drop = [&](std::size_t but) {
     for (; waiting.size() > but; waiting.erase(waiting.begin()))
-      rebuild.add(on_slice(Verb::drop_gradients, Lane::compute, waiting[0].first, axis, {waiting[0].second}));
+      rebuild.add(on_slice(ActionKind::drop_gradients, Stream::compute, waiting[0].first, axis, {waiting[0].second}));
   };
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
     const Action& a = role.actions[id];
-    if (a.verb == Verb::update) drop(0);
+    if (a.verb == ActionKind::update) drop(0);
     const ActionId now = rebuild.keep(id);
     if (!is_reduction(a)) continue;
     waiting.emplace_back(a.slice, now);
@@ -71,7 +71,8 @@ Role gather_weights(const Plan& plan, const Role& role, const std::string& axis)
   std::vector<ActionId> dropped(units.size(), -1);
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
     const Action& a = role.actions[id];
-    const bool uses = a.verb == Verb::forward || a.verb == Verb::backward || a.verb == Verb::backward_input;
+    const bool uses =
+        a.verb == ActionKind::forward || a.verb == ActionKind::backward || a.verb == ActionKind::backward_input;
     std::size_t u = 0;
     while (uses && u < units.size() && !(units[u].first <= a.part && a.part < units[u].end)) ++u;
     if (!uses || u == units.size() || weights_of(plan, units[u]).size() == 0) {
@@ -79,14 +80,14 @@ Role gather_weights(const Plan& plan, const Role& role, const std::string& axis)
       continue;
     }
     const Slice slice = weights_of(plan, units[u]);
-    const bool forward = a.verb == Verb::forward;
+    const bool forward = a.verb == ActionKind::forward;
     ActionId gathered = -1;
     if (a.part == (forward ? units[u].first : units[u].end - 1))
-      gathered = rebuild.add(on_slice(Verb::all_gather, Lane::comm, slice, axis,
+      gathered = rebuild.add(on_slice(ActionKind::all_gather, Stream::comm, slice, axis,
                                       dropped[u] < 0 ? std::vector<ActionId>{} : std::vector<ActionId>{dropped[u]}));
     const ActionId now = rebuild.keep(id, gathered);
     if (a.part == (forward ? units[u].end - 1 : units[u].first))
-      dropped[u] = rebuild.add(on_slice(Verb::drop_values, Lane::compute, slice, axis, {now}));
+      dropped[u] = rebuild.add(on_slice(ActionKind::drop_values, Stream::compute, slice, axis, {now}));
   }
   return rebuild.take();
 }
@@ -98,8 +99,8 @@ Plan rewrite(Plan plan, int stage) {
     if (ids.empty()) continue;
     const std::string axis = role.actions[ids[0]].peer.axis;
     if (stage == 3) role = gather_weights(plan, reduce_by_units(plan, role, axis), axis);
-    role = update_by_bucket(role, Verb::reduce_scatter);
-    if (stage < 3) role = give_updates(role, Verb::all_gather);
+    role = update_by_bucket(role, ActionKind::reduce_scatter);
+    if (stage < 3) role = give_updates(role, ActionKind::all_gather);
     if (stage >= 2) role = drop_gradients(role, axis, plan.roles.size() > 1);
   }
   return plan;

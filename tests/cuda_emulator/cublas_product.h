@@ -3,7 +3,7 @@
 #include <bit>
 #include <vector>
 
-#include "kernels/view.h"
+#include "kernels/core/view.h"
 
 namespace emulator {
 using trireme::DType;

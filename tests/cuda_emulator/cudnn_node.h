@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/view.h"
+#include "kernels/core/view.h"
 
 namespace emulator::dnn {
 using trireme::DType;

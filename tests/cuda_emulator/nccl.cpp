@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/reduce.h"
+#include "parallel/comm/reduce.h"
 #include "tests/cuda_emulator/settings.h"
 
 namespace {

@@ -1,6 +1,6 @@
 // Precompiled for this folder: what nearly every file of it includes.
-#include "framework/init.h"
-#include "framework/layers.h"
-#include "framework/optimizer.h"
-#include "framework/tape.h"
-#include "tests/catch.h"
+#include "framework/autograd/tape.h"
+#include "framework/layers/init.h"
+#include "framework/layers/layers.h"
+#include "framework/optim/optimizer.h"
+#include "tests/support/catch.h"

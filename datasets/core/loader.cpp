@@ -1,0 +1,286 @@
+#include "datasets/core/loader.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "datasets/core/pixels.h"
+#include "framework/autograd/tape.h"
+#include "framework/tensor/launch.h"
+#include "kernels/contracts/elementwise.h"
+#include "kernels/core/random.h"
+#include "kernels/core/thread.h"
+
+namespace trireme {
+
+std::vector<std::int64_t> epoch_order(Index n, bool shuffle, std::uint64_t seed, Index epoch) {
+  check(n >= 0 && n <= std::numeric_limits<std::uint32_t>::max(), "loader",
+        "{} samples, at most 2^32 - 1 can be put in order", n);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
+  if (!shuffle) return order;
+
+  const Philox random{mix(mix(seed, 0x0de2), static_cast<std::uint64_t>(epoch))};
+  std::array<std::uint32_t, 4> words{};
+  std::uint64_t drawn = 0;
+  const auto word = [&] {
+    if (drawn % 4 == 0) words = random(0, drawn / 4);
+    return words[drawn++ % 4];
+  };
+  // Lemire, "Fast random integer generation in an interval" (2019): unbiased, seldom divides.
+  const auto below = [&](std::uint32_t bound) {
+    std::uint64_t product = std::uint64_t{word()} * bound;
+    if (static_cast<std::uint32_t>(product) < bound)
+      for (const std::uint32_t unfair = -bound % bound; static_cast<std::uint32_t>(product) < unfair;)
+        product = std::uint64_t{word()} * bound;
+    return product >> 32;
+  };
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[below(static_cast<std::uint32_t>(i))]);
+  return order;
+}
+
+/// What every iteration of one loader has in common.
+struct Loader::Impl {
+  Impl(Dataset data, LoaderOptions opts) : dataset(std::move(data)), options(std::move(opts)) {
+    check(bool(dataset), "loader", "there is no dataset");
+    size = dataset->size(), shape = dataset->shape();
+    check(size > 0, "loader", "dataset {} is empty", [&] { return dataset->name(); });
+    check(options.batch >= 1, "loader", "batch is {}, it must be at least 1", options.batch);
+    const auto [rank, ranks, micros] = options.shard;
+    check(ranks >= 1 && rank >= 0 && rank < ranks, "loader", "shard is rank {} of {}, the rank must lie in [0, ranks)",
+          rank, ranks);
+    check(
+        ranks <= size, "loader", "{} ranks share the {} samples of {}: use at most {} ranks", ranks, size,
+        [&] { return dataset->name(); }, size);
+    check(micros >= 1 && micros <= options.batch, "loader",
+          "{} micro-batches of a batch of {}: use at most {}, or a larger batch", micros, options.batch, options.batch);
+    check(options.workers >= 0, "loader", "workers is {}, it must not be negative", options.workers);
+    check(options.workers == 0 || options.prefetch >= 1, "loader",
+          "prefetch is {}, it must be at least 1 (or workers 0)", options.prefetch);
+    batches = size / options.batch + (size % options.batch != 0 ? 1 : 0);
+    check(options.start_batch >= 0 && options.start_batch <= batches, "loader",
+          "start_batch is {}, an epoch has {} batches", options.start_batch, batches);
+    check(options.start_sample >= 0 && options.start_sample <= size, "loader",
+          "start_sample is {}, an epoch has {} samples", options.start_sample, size);
+    check(options.start_batch == 0 || options.start_sample == 0, "loader",
+          "start_batch is {} and start_sample is {}: give one of them", options.start_batch, options.start_sample);
+    epoch = options.epoch;
+    skip = options.start_sample > 0 ? options.start_sample : std::min(options.start_batch * options.batch, size);
+    // Bytes go to the device and become numbers there; f64's are made on the host, in f64.
+    in_bytes = options.device.kind != DeviceKind::cpu && options.dtype != DType::f64;
+    read_as = in_bytes ? DType::u8 : options.dtype;
+    convert = pixel_converter(dataset->scale(), shape, read_as);
+    if (!in_bytes || options.dtype == DType::u8) return;
+    const PixelFactors factors = pixel_factors(dataset->scale(), shape);
+    const auto there = [this](const std::vector<double>& v) {
+      return Tensor::of(v, {std::ssize(v)}).to(options.device);
+    };
+    alpha = there(factors.alpha), shift = there(factors.shift);
+  }
+  /// What the consumer gets: on options.device, in options.dtype.
+  void hand_out(Batch& batch) const {
+    if (options.device == batch.x.device()) return;
+    const Tensor read = batch.x.to(options.device);
+    batch.x = read, batch.y = batch.y.to(options.device);
+    if (read.dtype() == options.dtype) return;
+    batch.x = Tensor::empty(read.shape(), options.dtype, options.device);
+    launch<kernel::Normalize>(batch.x, read, alpha, shift);
+  }
+  /// Reads this rank's share of the global batch that begins at so many samples of the epoch.
+  Batch make(const std::vector<std::int64_t>& order, Index of_epoch, Index begins) const {
+    const AugmentKey draw{options.seed, of_epoch};
+    Batch batch;
+    batch.index = begins / options.batch;
+    batch.global = std::min(options.batch, size - begins);
+    const auto cuts = stretches(batch.global);
+    Index rows = 0;
+    for (auto& [begin, end] : cuts) {
+      if (options.shard.micros > 1) batch.micros.push_back(end - begin);
+      rows += end - begin;
+    }
+    Shape all{rows};
+    for (Index extent : shape) all.push_back(extent);
+    batch.x = Tensor::empty(all, read_as);
+    batch.y = Tensor::empty({rows}, DType::i64);
+    batch.samples = Tensor::empty({rows}, DType::i64);
+    const std::int64_t* ids = order.data() + begins;
+    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(shape.numel()));
+    const Index row_bytes = shape.numel() * size_of(read_as);
+    Index row = 0;
+    for (auto& [begin, end] : cuts)
+      for (Index at = begin; at < end; ++at, ++row) {
+        batch.samples.data<std::int64_t>()[row] = ids[at];
+        batch.y.data<std::int64_t>()[row] = dataset->read(ids[at], pixels, draw);
+        convert(pixels, batch.x.data<std::byte>() + row * row_bytes);
+      }
+    return batch;
+  }
+  /// This rank's rows of a global batch, one stretch per micro-batch.
+  std::vector<std::pair<Index, Index>> stretches(Index global) const {
+    const auto [rank, ranks, micros] = options.shard;
+    std::vector<std::pair<Index, Index>> all;
+    for (int k = 0; k < micros; ++k) {
+      const auto [begin, end] = share(global, k, micros);
+      const auto [from, to] = share(end - begin, rank, ranks);
+      all.emplace_back(begin + from, begin + to);
+    }
+    return all;
+  }
+
+  Dataset dataset;
+  LoaderOptions options;
+  Index size = 0, batches = 0;
+  Shape shape;
+  PixelConverter convert;
+  bool in_bytes = false;
+  DType read_as = DType::f32;  // the type of x on the host
+  Tensor alpha, shift;
+  Index epoch = 0, skip = 0;  // of the next begin(); skip: samples
+};
+
+namespace {
+
+/// Makes batches [first, last) and hands them out in order. Worker threads run at most `prefetch` batches
+/// ahead of the consumer; what one of them throws is thrown to the consumer in the place of that batch.
+class ReadAhead {
+ public:
+  using Make = std::function<Batch(Index)>;
+  ReadAhead(Make make, Index first, Index last, int workers, int prefetch)
+      : make_(std::move(make)),
+        claimed_(first),
+        taken_(first),
+        last_(last),
+        slots_(static_cast<std::size_t>(std::max(prefetch, 1))) {
+    for (int i = 0; i < std::min(workers, prefetch); ++i)
+      threads_.push_back(start_thread<std::jthread>("loader", [this](std::stop_token stop) { work(stop); }));
+  }
+  ~ReadAhead() {
+    for (std::jthread& thread : threads_) thread.request_stop();
+  }
+  bool done() const { return taken_ == last_; }
+  Batch next() {
+    if (threads_.empty()) return make_(taken_++);
+    Slot got;
+    {
+      std::unique_lock lock(mutex_);
+      ready_.wait(lock, [this] { return slot(taken_).full; });
+      got = std::exchange(slot(taken_), {});
+      ++taken_;
+    }
+    room_.notify_all();
+    if (got.error) std::rethrow_exception(got.error);
+    return std::move(got.batch);
+  }
+
+ private:
+  struct Slot {
+    bool full = false;
+    Batch batch;
+    std::exception_ptr error;
+  };
+  Slot& slot(Index index) { return slots_[static_cast<std::size_t>(index) % slots_.size()]; }
+  void work(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (claimed_ < last_) {
+      room_.wait(lock, stop, [this] { return claimed_ == last_ || claimed_ - taken_ < std::ssize(slots_); });
+      if (stop.stop_requested() || claimed_ == last_) return;
+      const Index mine = claimed_++;
+      lock.unlock();
+      Slot made{.full = true, .batch = {}, .error = nullptr};
+      try {
+        made.batch = make_(mine);
+      } catch (...) { made.error = std::current_exception(); }
+      lock.lock();
+      slot(mine) = std::move(made);
+      ready_.notify_all();
+    }
+  }
+
+  Make make_;
+  Index claimed_, taken_, last_;
+  std::vector<Slot> slots_;
+  std::mutex mutex_;
+  std::condition_variable_any room_;
+  std::condition_variable ready_;
+  std::vector<std::jthread> threads_;  // last, so that they end first
+};
+
+}  // namespace
+
+/// One pass over (the rest of) an epoch. Keeps what it needs of the loader, so the loader may move or go.
+struct Loader::Iterator::State {
+  explicit State(std::shared_ptr<Impl> impl) : loader(std::move(impl)), epoch(loader->epoch) {
+    const LoaderOptions& o = loader->options;
+    auto order = epoch_order(loader->size, o.shuffle, o.seed, epoch);
+    const Index start = std::exchange(loader->skip, 0), left = loader->size - start;
+    auto make = [impl = loader.get(), order = std::move(order), of = epoch, start, size = o.batch](Index k) {
+      return impl->make(order, of, start + k * size);
+    };
+    source.emplace(std::move(make), 0, left / o.batch + (left % o.batch != 0 ? 1 : 0), o.workers, o.prefetch);
+  }
+  bool done() const { return !source; }
+  void advance() {
+    batch = {};
+    if (source->done()) {
+      source.reset();
+      loader->epoch = epoch + 1;
+      return;
+    }
+    try {
+      batch = source->next();
+      loader->hand_out(batch);
+    } catch (...) {
+      source.reset();
+      throw;
+    }
+    const LoaderOptions& o = loader->options;
+    const auto context = std::make_shared<BatchContext>(
+        BatchContext{.training = o.training,
+                     .seed = o.seed,
+                     .step = static_cast<std::uint64_t>(epoch * loader->batches + batch.index),
+                     .samples = batch.samples,
+                     .global_batch = batch.global,
+                     .micros = batch.micros,
+                     .share = o.shard,
+                     .calls = std::make_shared<RandomCalls>()});
+    batch.x.impl()->batch = context, batch.y.impl()->batch = context;
+  }
+
+  std::shared_ptr<Impl> loader;
+  Index epoch;
+  std::optional<ReadAhead> source;
+  Batch batch;
+};
+
+Loader::Loader(Dataset dataset, LoaderOptions options)
+    : impl_(std::make_shared<Impl>(std::move(dataset), std::move(options))) {}
+Loader::~Loader() = default;
+Loader::Loader(Loader&&) noexcept = default;
+
+Index Loader::batches() const { return impl_->batches; }
+const LoaderOptions& Loader::options() const { return impl_->options; }
+void Loader::set_epoch(Index epoch) { impl_->epoch = epoch; }
+
+Loader::Iterator Loader::begin() {
+  Iterator first;
+  first.state = std::make_shared<Iterator::State>(impl_);
+  first.state->advance();
+  return first;
+}
+Loader::Iterator Loader::end() { return {}; }
+
+Batch& Loader::Iterator::operator*() const { return state->batch; }
+Loader::Iterator& Loader::Iterator::operator++() {
+  state->advance();
+  return *this;
+}
+bool Loader::Iterator::operator==(const Iterator& other) const {
+  const auto done = [](const Iterator& i) { return i.state == nullptr || i.state->done(); };
+  return done(*this) == done(other);
+}
+
+}  // namespace trireme

@@ -1,0 +1,52 @@
+// A dataset made from nothing: noise around one prototype per class.
+#include <algorithm>
+#include <array>
+
+#include "datasets/formats/datasets.h"
+#include "kernels/core/random.h"
+
+namespace trireme {
+namespace {
+
+/// pixel = (prototype of the class + 3 x noise of the sample) / 4, both uniform bytes drawn where they are
+/// needed, so a dataset of any shape holds no memory.
+class SyntheticDataset final : public DatasetSource {
+ public:
+  explicit SyntheticDataset(const SyntheticOptions& options) : options_(options) {
+    check(options.size >= 0, "synthetic", "size is {}, it must not be negative", options.size);
+    check(options.classes >= 1, "synthetic", "classes is {}, it must be at least 1", options.classes);
+    check(std::all_of(options.shape.begin(), options.shape.end(), [](Index n) { return n > 0; }), "synthetic",
+          "shape is {}, every extent must be at least 1", options.shape);
+  }
+  std::string name() const override { return "synthetic"; }
+  Index size() const override { return options_.size; }
+  Shape shape() const override { return options_.shape; }
+  Index classes() const override { return options_.classes; }
+  PixelScale scale() const override {
+    // Variance (1 + 9) / 16 of a uniform byte's, which is 1/12 of full scale squared.
+    return {{0.5f}, {0.2282f}};
+  }
+  std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey&) const override {
+    check(id >= 0 && id < size(), "synthetic", "sample {} is outside [0, {})", id, size());
+    const Philox labels{mix(options_.seed, 1)}, prototypes{mix(options_.seed, 2)}, noises{mix(options_.seed, 3)};
+    const auto sample = static_cast<std::uint64_t>(options_.first + id);
+    const std::uint64_t label = labels(0, sample)[0] % static_cast<std::uint64_t>(options_.classes);
+    constexpr std::size_t block = 16;  // bytes of one Philox call
+    for (std::size_t at = 0; at < pixels.size(); at += block) {
+      const auto prototype = std::bit_cast<std::array<std::uint8_t, block>>(prototypes(label, at));
+      const auto noise = std::bit_cast<std::array<std::uint8_t, block>>(noises(sample, at));
+      const std::size_t n = std::min(block, pixels.size() - at);
+      for (std::size_t i = 0; i < n; ++i) pixels[at + i] = static_cast<std::uint8_t>((prototype[i] + 3 * noise[i]) / 4);
+    }
+    return static_cast<std::int64_t>(label);
+  }
+
+ private:
+  SyntheticOptions options_;
+};
+
+}  // namespace
+
+Dataset Synthetic(const SyntheticOptions& options) { return std::make_shared<SyntheticDataset>(options); }
+
+}  // namespace trireme

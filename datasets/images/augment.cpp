@@ -1,0 +1,65 @@
+#include "datasets/images/augment.h"
+
+#include <algorithm>
+
+#include "kernels/core/random.h"
+
+namespace trireme {
+namespace {
+
+class Augmented final : public DatasetSource {
+ public:
+  Augmented(Dataset data, const AugmentOptions& options) : data_(std::move(data)), options_(options) {
+    check(bool(data_), "augment", "there is no dataset");
+    check(
+        data_->shape().rank() == 3, "augment", "samples of {} are {}, expected [height, width, channels]",
+        [&] { return data_->name(); }, data_->shape());
+    check(options.pad >= 0, "augment", "pad is {}, it must not be negative", options.pad);
+  }
+  std::string name() const override { return data_->name(); }
+  Index size() const override { return data_->size(); }
+  Shape shape() const override { return data_->shape(); }
+  Index classes() const override { return data_->classes(); }
+  PixelScale scale() const override { return data_->scale(); }
+  std::vector<std::string> class_names() const override { return data_->class_names(); }
+
+  std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey& draw) const override {
+    std::vector<std::uint8_t> whole(pixels.size());
+    const std::int64_t label = data_->read(id, whole, draw);
+    const Philox random{mix(mix(draw.seed, 0xa06), static_cast<std::uint64_t>(draw.epoch))};
+    const auto bits = random(0, static_cast<std::uint64_t>(id));
+    const auto places = static_cast<std::uint32_t>(2 * options_.pad + 1);
+    const Index down = static_cast<Index>(bits[0] % places) - options_.pad;
+    const Index right = static_cast<Index>(bits[1] % places) - options_.pad;
+    cut(whole, pixels, down, right, options_.flip && bits[2] % 2 == 1);
+    return label;
+  }
+
+ private:
+  /// to(row, column) = from(row + down, column + right), black outside, mirrored when asked.
+  void cut(const std::vector<std::uint8_t>& from, std::span<std::uint8_t> to, Index down, Index right,
+           bool mirror) const {
+    const Shape shape = data_->shape();
+    const Index height = shape[0], width = shape[1], channels = shape[2];
+    for (Index row = 0; row < height; ++row)
+      for (Index column = 0; column < width; ++column) {
+        const Index y = row + down, x = (mirror ? width - 1 - column : column) + right;
+        std::uint8_t* pixel = to.data() + (row * width + column) * channels;
+        if (y >= 0 && y < height && x >= 0 && x < width)
+          std::copy_n(from.data() + (y * width + x) * channels, channels, pixel);
+        else
+          std::fill_n(pixel, channels, std::uint8_t{0});
+      }
+  }
+
+  Dataset data_;
+  AugmentOptions options_;
+};
+
+}  // namespace
+
+Dataset augmented(Dataset data, const AugmentOptions& options) {
+  return std::make_shared<Augmented>(std::move(data), options);
+}
+
+}  // namespace trireme

@@ -1,0 +1,94 @@
+// The methods of Tensor that are recorded, or have to know of what is.
+#include "framework/autograd/tape.h"
+#include "framework/tensor/batch.h"
+#include "framework/tensor/launch.h"
+#include "kernels/contracts/elementwise.h"
+
+namespace trireme {
+
+using detail::deref, detail::shape_as, detail::stored;
+
+namespace {
+
+/// Fills in a -1 and checks the count.
+Shape resolve(const Shape& from, Shape to) {
+  int hole = -1;
+  Index known = 1;
+  for (int i = 0; i < to.rank(); ++i) {
+    check(to[i] >= 0 || (to[i] == -1 && hole < 0), "reshape", "{}: extents are >= 0, one may be -1", to);
+    if (to[i] < 0)
+      hole = i;
+    else
+      known *= to[i];
+  }
+  if (hole >= 0 && known > 0) to[hole] = from.numel() / known;
+  check(to.numel() == from.numel() && (hole < 0 || known > 0), "reshape", "{} has {} elements and cannot become {}",
+        from, from.numel(), to);
+  return to;
+}
+
+}  // namespace
+
+Tensor Tensor::reshape(const Shape& wanted) const {
+  const Impl& from = stored(impl_, "reshape");
+  const Shape shape = resolve(from.shape, wanted);
+  Tensor y = shape_as(from, shape);
+  if (shape == from.shape) y.impl_->spread = from.spread;
+  if (!needs_record("reshape", y, {this})) return y;
+  return record("reshape", std::move(y), {*this}, [before = from.shape](const Tensor& dy, Gradients& g) {
+    if (g.needs_grad(0)) g.set_grad(0, dy.reshape(before));
+  });
+}
+Tensor Tensor::to(DType type) const {
+  if (type == dtype()) return *this;
+  Tensor y = empty(shape(), type, device());
+  y.impl_->spread = impl_->spread;
+  launch<kernel::Cast>(y, *this);
+  if (!needs_record("to", y, {this}) || !is_float(type)) return y;
+  return record("to", std::move(y), {*this}, [](const Tensor& dy, Gradients& g) {
+    write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Cast>(dx, dy); });
+  });
+}
+Tensor Tensor::to(Device target) const {
+  if (target == device()) return *this;
+  Tensor y = empty(shape(), dtype(), target);
+  y.impl_->spread = impl_->spread;
+  copy_unnoted(y, *this);
+  if (!needs_record("to", y, {this})) return y;
+  return record("to", std::move(y), {*this}, [](const Tensor& dy, Gradients& g) {
+    write_grad(g, 0, [&](const Tensor& dx) { copy_unnoted(dx, dy); });
+  });
+}
+Tensor Tensor::rows(Index begin, Index end) const {
+  Tensor y = view_rows(begin, end);
+  const BatchPtr batch = y.impl_->batch;  // the slice's, or none: not the whole's
+  if (needs_record("rows", y, {this})) {
+    const Shape range{begin, end};
+    y = record("rows", std::move(y), {*this}, range, [begin, end](const Tensor& dy, Gradients& g) {
+      if (!g.needs_grad(0)) return;
+      const Gradients::Target dx = g.grad_buffer(0);
+      const Tensor mine = dx.tensor.view_rows(begin, end);
+      if (dx.accumulate) return add_into(mine, dy);
+      launch<kernel::Fill>(dx.tensor.view_rows(0, begin), 0.0);
+      launch<kernel::Fill>(dx.tensor.view_rows(end, dx.tensor.dim(0)), 0.0);
+      copy_unnoted(mine, dy);
+    });
+  }
+  y.impl_->batch = batch;
+  return y;
+}
+void Tensor::copy_from(const Tensor& source) const {
+  const Impl& to = deref(impl_, "copy_from");
+  const Impl& from = deref(source.impl_, "copy_from");
+  check(!to.node || to.node->leaf || !is_recorded_or_traced({this}), "copy_from",
+        "the tensor is the result of '{}': a write to it would not be recorded; write to a detach() of it",
+        to.node ? to.node->op : "");
+  const bool one_block = to.block == from.block;
+  if (one_block && to.offset == from.offset && to.dtype == from.dtype && to.shape == from.shape) return;
+  const bool overlap = one_block && to.offset < from.offset + static_cast<std::size_t>(source.view().bytes()) &&
+                       from.offset < to.offset + static_cast<std::size_t>(view().bytes());
+  copy_unnoted(*this, overlap ? source.clone() : source);
+  note_write(*this);
+}
+
+}  // namespace trireme

@@ -1,0 +1,59 @@
+// Checkpoints of a run: one directory per step with model.safetensors, optimizer.safetensors and a manifest that
+// carries their sizes and CRCs. At every moment of a save, a crash leaves the previous checkpoint or the new one,
+// whole.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "framework/io/weights.h"
+#include "framework/optim/optimizer.h"
+
+namespace trireme {
+
+/// Where a run stands. All randomness is counter-based (Philox), so seed and position are the whole random state.
+struct TrainState {
+  std::int64_t step = 0;              ///< optimizer steps done
+  std::int64_t epoch = 0, batch = 0;  ///< the next batch to train on: batches of this epoch already done
+  /// Samples of this epoch already trained on, which names the next one whatever a batch is then. None in checkpoints
+  /// that were written before there was such a count.
+  std::optional<std::int64_t> samples = {};
+  std::uint64_t seed = 0;
+  std::string partition = {};  ///< the layers that a pipeline's stages begin at, where there is one; else empty
+  std::string norm_rows = {};  ///< what batch norms' statistics cover, in words; empty: there are none, or nobody said
+  std::string config = {};     ///< the resolved configuration, UTF-8
+  std::map<std::string, double> metrics = {};
+};
+
+struct SaveOptions {
+  int keep_last = 3;  ///< older checkpoints are removed, except the best; 0 keeps all
+  bool best = false;  ///< this is the best so far: the file `best` names it from now on
+  bool write = true;  ///< false: only take part where weights are spread (framework/tensor/shard_spec.h); returns ""
+};
+
+/// Writes <run>/checkpoints/step_<8 digits>/ as a .tmp directory, every file and the directory fsynced, then renames
+/// it; then the files `latest` and `best` are replaced; only then are old checkpoints removed. Returns the directory's
+/// path. Throws Error, with what was there before intact: a value that is not finite (named), a full disk or an
+/// unwritable directory (path, bytes and reason). One process saves into a run directory at a time.
+std::string save_checkpoint(const std::string& run, const Parameters&, const Optimizer&, const TrainState&,
+                            const SaveOptions& = {});
+
+struct LoadedCheckpoint {
+  TrainState state;
+  std::string path;
+  std::string note;  ///< not empty when a newer checkpoint was damaged: what was wrong, and what was taken instead
+};
+/// The newest checkpoint of the run that verifies, with nothing restored; nothing when the run has none. Throws Error
+/// when all are damaged.
+std::optional<LoadedCheckpoint> find_latest(const std::string& run);
+/// Restores parameters, buffers and (unless null) the optimizer from the newest checkpoint of the run that verifies, or
+/// returns nothing when the run has none. Throws Error, with nothing changed: all are damaged; names, shapes or the
+/// optimizer differ (listed).
+std::optional<LoadedCheckpoint> load_latest(const std::string& run, Parameters&, Optimizer*);
+/// Same, from one checkpoint directory; damage is an Error.
+LoadedCheckpoint load_checkpoint(const std::string& directory, Parameters&, Optimizer*);
+/// Reads the manifest and verifies it and the sizes and CRCs of the files. Throws Error saying what is damaged.
+TrainState verify_checkpoint(const std::string& directory);
+
+}  // namespace trireme

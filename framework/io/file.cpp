@@ -1,0 +1,188 @@
+#include "framework/io/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <vector>
+
+#include "kernels/core/error.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::size_t piece = std::size_t{1} << 20;
+
+std::string reason() { return std::strerror(errno); }
+
+std::string directory_of(const std::string& path) {
+  auto parent = std::filesystem::path(path).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
+/// Calls f until it is not interrupted by a signal.
+template <class F>
+auto retry(F f) {
+  for (;;)
+    if (auto r = f(); r >= 0 || errno != EINTR) return r;
+}
+
+}  // namespace
+
+std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t crc) {
+  return static_cast<std::uint32_t>(::crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+FileReader::FileReader(const std::string& path) : path_(path) {
+  // O_NONBLOCK: opening a pipe must not wait for its writer.
+  fd_ = retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+  check(fd_ >= 0, "file", "cannot open {}: {}", path, reason);
+  struct stat about {};
+  bool regular = ::fstat(fd_, &about) == 0 && S_ISREG(about.st_mode);
+  if (!regular) ::close(fd_);
+  check(regular, "file", "{} is not a regular file", path);
+  size_ = static_cast<std::size_t>(about.st_size);
+}
+
+FileReader::~FileReader() { ::close(fd_); }
+
+void FileReader::read(std::size_t offset, std::span<std::byte> to) const {
+  check(offset <= size_ && to.size() <= size_ - offset, "file", "{} has {} bytes, {} at offset {} were asked for",
+        path_, size_, to.size(), offset);
+  while (!to.empty()) {
+    ssize_t n =
+        retry([&] { return ::pread(fd_, to.data(), std::min(to.size(), piece * 64), static_cast<off_t>(offset)); });
+    check(n >= 0, "file", "cannot read {}: {}", path_, reason);
+    check(n > 0, "file", "{} was truncated while it was read: {} bytes are missing at offset {}", path_, to.size(),
+          offset);
+    to = to.subspan(static_cast<std::size_t>(n));
+    offset += static_cast<std::size_t>(n);
+  }
+}
+
+std::string read_text(const std::string& path, std::size_t at_most) {
+  FileReader file(path);
+  check(file.size() <= at_most, "file", "{} has {} bytes, at most {} are expected", path, file.size(), at_most);
+  std::string text(file.size(), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+std::uint32_t crc32_of_file(const std::string& path) {
+  FileReader file(path);
+  std::vector<std::byte> buffer(std::min(file.size(), piece));
+  std::uint32_t crc = 0;
+  for (std::size_t at = 0; at < file.size();) {
+    auto part = std::span(buffer).first(std::min(buffer.size(), file.size() - at));
+    file.read(at, part);
+    crc = crc32(part, crc);
+    at += part.size();
+  }
+  return crc;
+}
+
+FileWriter::FileWriter(std::string path, std::size_t total) : path_(std::move(path)), total_(total) {
+  fd_ = retry([&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666); });
+  check(fd_ >= 0, "file", "cannot create {} ({} bytes): {}", path_, total_, reason);
+}
+
+FileWriter::~FileWriter() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!finished_) ::unlink(path_.c_str());
+}
+
+void FileWriter::broken(const char* what) const {
+  fail("file", "cannot {} {}: {} ({} of {} bytes were written)", what, path_, reason(), size_, total_);
+}
+
+void FileWriter::write(std::span<const std::byte> bytes) {
+  crc_ = crc32(bytes, crc_);
+  while (!bytes.empty()) {
+    ssize_t n = retry([&] { return ::write(fd_, bytes.data(), std::min(bytes.size(), piece * 64)); });
+    if (n < 0) broken("write");
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+    size_ += static_cast<std::size_t>(n);
+  }
+}
+
+void FileWriter::finish() {
+  if (retry([&] { return ::fsync(fd_); }) < 0) broken("fsync");
+  // Some file systems (NFS) report a full disk only here. The descriptor is gone whatever close says.
+  int closed = ::close(fd_);
+  fd_ = -1;
+  if (closed < 0 && errno != EINTR) broken("close");
+  finished_ = true;
+}
+
+std::string temporary_name(const std::string& path) {
+  // Hosts and containers that share a file system may have equal thread ids.
+  static const std::uint64_t process = [] {
+    std::random_device device;
+    return std::uint64_t{device()} << 32 | device();
+  }();
+  return fmt::format("{}.{}.{:016x}.tmp", path, ::gettid(), process);
+}
+
+void sync_directory(const std::string& path) {
+  int fd = retry([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  check(fd >= 0, "file", "cannot open directory {}: {}", path, reason);
+  // EINVAL: a file system whose directories need no fsync.
+  bool good = retry([&] { return ::fsync(fd); }) == 0 || errno == EINVAL;
+  std::string why = reason();
+  ::close(fd);
+  check(good, "file", "cannot fsync directory {}: {}", path, why);
+}
+
+void rename_durably(const std::string& from, const std::string& to) {
+  bool renamed = ::rename(from.c_str(), to.c_str()) == 0;
+  check(renamed, "file", "cannot rename {} to {}: {}", from, to, reason);
+  sync_directory(directory_of(to));
+}
+
+void replace_file(const std::string& path, std::size_t bytes, const std::function<void(FileWriter&)>& fill) {
+  std::string temporary = temporary_name(path);
+  FileWriter file(temporary, bytes);
+  fill(file);
+  file.finish();
+  try {
+    rename_durably(temporary, path);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+void replace_file(const std::string& path, std::string_view text) {
+  replace_file(path, text.size(), [&](FileWriter& file) { file.write(std::as_bytes(std::span(text))); });
+}
+
+void make_directories(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return;
+  std::string parent = directory_of(path);
+  if (parent != path) make_directories(parent);
+  bool made = ::mkdir(path.c_str(), 0777) == 0;
+  std::string why = errno == EEXIST ? "it exists and is not a directory" : reason();
+  check(made || std::filesystem::is_directory(path, ignored), "file", "cannot create directory {}: {}", path, why);
+  sync_directory(parent);
+}
+
+void check_writable(const std::string& directory, std::size_t bytes) {
+  make_directories(directory);
+  std::string probe = temporary_name(directory + "/probe");
+  FileWriter(probe, 0);
+  struct statvfs about {};
+  bool examined = ::statvfs(directory.c_str(), &about) == 0;
+  check(examined, "file", "cannot examine {}: {}", directory, reason);
+  std::size_t free = static_cast<std::size_t>(about.f_bavail) * about.f_frsize;
+  check(free >= bytes, "file", "{} has {} bytes free, {} are needed", directory, free, bytes);
+}
+
+}  // namespace trireme

@@ -1,0 +1,30 @@
+#include "framework/io/foreign/import.h"
+
+#include <filesystem>
+
+#include "framework/io/foreign/npz.h"
+#include "framework/io/foreign/torch_file.h"
+
+namespace trireme {
+
+ForeignWeights read_foreign_weights(const std::string& path) {
+  const std::string ending = std::filesystem::path(path).extension();
+  ForeignWeights weights;
+  if (ending == ".safetensors") {
+    weights.tensors = read_safetensors(path).tensors;
+    return weights;
+  }
+  const auto room = [&](const FileArray& array) {
+    weights.tensors.push_back({array.name, Tensor::empty(array.shape, array.type->becomes)});
+    return weights.tensors.back().tensor.data<std::byte>();
+  };
+  if (ending == ".npz")
+    read_npz(bytes_of_file(path), room);
+  else if (ending == ".pt" || ending == ".pth" || ending == ".bin")
+    weights.left_out = read_torch(bytes_of_file(path), room);
+  else
+    fail("import", "{}: is none of .npz, .pt, .pth, .bin and .safetensors", path);
+  return weights;
+}
+
+}  // namespace trireme

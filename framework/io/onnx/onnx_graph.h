@@ -1,0 +1,98 @@
+// OnnxGraph: an ONNX graph under construction. Values of three and more axes may have their channels first, as PyTorch
+// does, or last, as the traced tensors do; every op asks for the order it needs, and a Transpose stands where they
+// differ.
+#pragma once
+#include <functional>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "framework/autograd/trace.h"
+#include "framework/io/onnx/protobuf.h"
+#include "framework/io/weights.h"
+#include "framework/optim/parameters.h"
+
+namespace trireme {
+
+/// A value of the graph. first: channels lie on axis 1 instead of the last; always false below three axes.
+struct OnnxValue {
+  std::string name;
+  int rank = 0;
+  bool first = false;
+  /// Where the traced tensor's axis lies in this value.
+  int axis(int of_tensor) const {
+    if (!first || of_tensor == 0) return of_tensor;
+    return of_tensor == rank - 1 ? 1 : of_tensor + 1;
+  }
+};
+
+struct OnnxNode {
+  std::string type;
+  std::vector<std::string> inputs;  ///< "" stands for none
+  std::string output;
+  std::vector<Protobuf> attributes;
+};
+Protobuf onnx_attribute(std::string_view name, std::int64_t value);
+Protobuf onnx_attribute(std::string_view name, float value);
+Protobuf onnx_attribute(std::string_view name, std::span<const std::int64_t> values);
+
+class OnnxGraph {
+ public:
+  /// input: the traced batch.
+  OnnxGraph(const Parameters&, const std::vector<TracedOp>& trace, const Tensor& input);
+
+  /// Adds what the traced op needs. Throws Error when it has no ONNX form.
+  void add(const TracedOp&);
+  /// Ends the graph with the value of a traced tensor. Throws Error when nothing made it.
+  void finish(const Tensor& output);
+
+  // For the ops (framework/io/onnx/onnx_ops.cpp).
+  /// The value of a tensor that an op reads. Throws Error when nobody knows where it comes from.
+  OnnxValue value(const TracedOp& reader, std::size_t input);
+  OnnxValue first(const OnnxValue&);  ///< the same with channels first
+  OnnxValue last(const OnnxValue&);
+  /// Adds a node and returns its output's name.
+  std::string node(std::string type, std::vector<std::string> inputs, std::vector<Protobuf> attributes = {});
+  /// An initialiser of its own, f32 [] or i64 [values.size()].
+  std::string constant(double value);
+  std::string constant(std::span<const std::int64_t> values);
+  /// An initialiser of f32 ones, [size].
+  std::string ones(Index size);
+  /// Rows of the traced batch: an extent that will be N.
+  Index batch() const { return input_.dim(0); }
+  /// How often the trace reads a tensor.
+  int uses(const Tensor&) const;
+  /// The node that made a value; null if none did.
+  OnnxNode* maker(const std::string& name);
+
+  const std::vector<OnnxNode>& nodes() const { return nodes_; }
+  const std::vector<StoredTensor>& initializers() const { return initializers_; }
+  const Shape& output_shape() const { return output_shape_; }  ///< channels first; axis 0 is the batch
+
+ private:
+  std::string fresh(const std::string& stem);
+  OnnxValue initializer(const StoredTensor&);
+  OnnxValue transposed(const OnnxValue&, bool first);
+
+  Tensor input_;
+  std::map<const void*, StoredTensor> named_;  // parameters and buffers, by tensor
+  std::map<const void*, OnnxValue> known_;     // what is in the graph already, by tensor
+  std::map<const void*, int> uses_;
+  std::map<std::string, int> counts_;  // of names made, by stem
+  std::set<std::string> taken_;        // names that may not be made
+  std::vector<OnnxNode> nodes_;
+  std::vector<StoredTensor> initializers_;
+  Shape output_shape_;
+};
+
+/// channels last to channels first: [N, H, W, C] -> [N, C, H, W]; below three axes unchanged.
+Shape channels_first(const Shape&);
+
+/// Adds what one op needs to the graph; returns the value of its output.
+using OnnxForm = std::function<OnnxValue(OnnxGraph&, const TracedOp&)>;
+/// Empty for an op that has none.
+const OnnxForm& onnx_form(const std::string& op);
+
+}  // namespace trireme

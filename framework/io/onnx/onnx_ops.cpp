@@ -1,0 +1,310 @@
+// The ONNX form of each op (onnx.ai, operators of opset 17).
+#include <algorithm>
+#include <numbers>
+
+#include "framework/io/onnx/onnx_graph.h"
+#include "framework/ops/ops.h"
+
+namespace trireme {
+namespace {
+
+using Graph = OnnxGraph;
+using Value = OnnxValue;
+using Ints = std::vector<std::int64_t>;
+constexpr const char* exporting = "export";
+
+template <class T>
+const T& options(const TracedOp& op) {
+  const T* found = std::any_cast<T>(&op.detail);
+  check(found != nullptr, exporting, "op '{}' does not tell its options to record()", op.name);
+  return *found;
+}
+Protobuf ints(const char* name, const Ints& values) { return onnx_attribute(name, std::span(values)); }
+/// One number per spatial axis of a tensor with so many axes.
+Ints spatial(const Extents& e, int rank) { return {e.begin(), e.begin() + (rank - 2)}; }
+Protobuf pads(const Extents& begin, const Extents& end, int rank) {
+  Ints all = spatial(begin, rank), after = spatial(end, rank);
+  all.insert(all.end(), after.begin(), after.end());
+  return ints("pads", all);
+}
+/// The value, in v's order of axes.
+Value like(Value v, std::string name) {
+  v.name = std::move(name);
+  return v;
+}
+std::string transpose(Graph& g, const std::string& x, const Ints& order) {
+  return g.node("Transpose", {x}, {ints("perm", order)});
+}
+
+OnnxForm unary(const char* type) {
+  return [type](Graph& g, const TracedOp& t) {
+    const Value x = g.value(t, 0);
+    return like(x, g.node(type, {x.name}));
+  };
+}
+OnnxForm unary(const char* type, float alpha) {
+  return [=](Graph& g, const TracedOp& t) {
+    const Value x = g.value(t, 0);
+    return like(x, g.node(type, {x.name}, {onnx_attribute("alpha", alpha)}));
+  };
+}
+Value gelu_form(Graph& g, const TracedOp& t) {
+  const Value x = g.value(t, 0);
+  const std::string erf = g.node("Erf", {g.node("Mul", {x.name, g.constant(1 / std::numbers::sqrt2)})});
+  const std::string half = g.node("Mul", {x.name, g.constant(0.5)});
+  return like(x, g.node("Mul", {half, g.node("Add", {erf, g.constant(1)})}));
+}
+Value silu_form(Graph& g, const TracedOp& t) {
+  const Value x = g.value(t, 0);
+  return like(x, g.node("Mul", {x.name, g.node("Sigmoid", {x.name})}));
+}
+Value square_form(Graph& g, const TracedOp& t) {
+  const Value x = g.value(t, 0);
+  return like(x, g.node("Mul", {x.name, x.name}));
+}
+Value scale_form(Graph& g, const TracedOp& t) {
+  const Value x = g.value(t, 0);
+  return like(x, g.node("Mul", {x.name, g.constant(options<double>(t))}));
+}
+
+/// Operands are broadcast from the last axis on, so they must agree where the channels are.
+Value binary_of(Graph& g, const std::string& type, Value a, Value b) {
+  if (a.rank == b.rank)
+    a = g.first(a), b = g.first(b);
+  else if (a.rank > 0 && b.rank > 0)
+    a = g.last(a), b = g.last(b);
+  return like(a.rank >= b.rank ? a : b, g.node(type, {a.name, b.name}));
+}
+OnnxForm binary(const char* type) {
+  return [type](Graph& g, const TracedOp& t) { return binary_of(g, type, g.value(t, 0), g.value(t, 1)); };
+}
+
+Value conv_form(Graph& g, const TracedOp& t) {
+  const auto& o = options<ConvOptions>(t);
+  const Value x = g.first(g.value(t, 0)), w = g.first(g.value(t, 1));
+  const Shape& filter = t.inputs[1].shape();
+  const Ints kernel(filter.begin() + 1, filter.end() - 1);
+  std::vector<std::string> inputs{x.name, w.name};
+  if (t.inputs[2]) inputs.push_back(g.value(t, 2).name);
+  return like(x, g.node("Conv", inputs,
+                        {ints("kernel_shape", kernel), ints("strides", spatial(o.stride, x.rank)),
+                         pads(o.pad_begin, o.pad_end, x.rank), ints("dilations", spatial(o.dilation, x.rank)),
+                         onnx_attribute("group", o.groups)}));
+}
+Value linear_form(Graph& g, const TracedOp& t) {
+  const Value x = g.last(g.value(t, 0)), w = g.value(t, 1);
+  const std::string bias = t.inputs[2] ? g.value(t, 2).name : "";
+  if (x.rank == 2) {
+    std::vector<std::string> inputs{x.name, w.name};
+    if (!bias.empty()) inputs.push_back(bias);
+    return like(x, g.node("Gemm", inputs, {onnx_attribute("transB", std::int64_t{1})}));
+  }
+  const std::string y = g.node("MatMul", {x.name, transpose(g, w.name, {1, 0})});
+  return like(x, bias.empty() ? y : g.node("Add", {y, bias}));
+}
+Value matmul_form(Graph& g, const TracedOp& t) {
+  const auto& o = options<MatMulOptions>(t);
+  const Value a = g.last(g.value(t, 0)), b = g.last(g.value(t, 1));
+  const Ints swap = a.rank == 2 ? Ints{1, 0} : Ints{0, 2, 1};
+  return like(a, g.node("MatMul", {o.transpose_a ? transpose(g, a.name, swap) : a.name,
+                                   o.transpose_b ? transpose(g, b.name, swap) : b.name}));
+}
+
+Value max_pool_of(Graph& g, Value x, const PoolOptions& o) {
+  x = g.first(x);
+  return like(x, g.node("MaxPool", {x.name},
+                        {ints("kernel_shape", spatial(o.window, x.rank)), ints("strides", spatial(o.stride, x.rank)),
+                         pads(o.pad_begin, o.pad_end, x.rank), ints("dilations", spatial(o.dilation, x.rank))}));
+}
+Value max_pool_form(Graph& g, const TracedOp& t) { return max_pool_of(g, g.value(t, 0), options<PoolOptions>(t)); }
+Value avg_pool_form(Graph& g, const TracedOp& t) {
+  const auto& o = options<PoolOptions>(t);
+  const Value x = g.first(g.value(t, 0));
+  return like(x, g.node("AveragePool", {x.name},
+                        {ints("kernel_shape", spatial(o.window, x.rank)), ints("strides", spatial(o.stride, x.rank)),
+                         pads(o.pad_begin, o.pad_end, x.rank),
+                         onnx_attribute("count_include_pad", std::int64_t{o.count_padding})}));
+}
+/// The bias goes back to the convolution before it, if that is all this reads.
+Value bias_relu_pool_form(Graph& g, const TracedOp& t) {
+  Value x = g.value(t, 0);
+  if (t.inputs[1]) {
+    const Value bias = g.value(t, 1);
+    OnnxNode* conv = g.maker(x.name);
+    if (conv != nullptr && conv->type == "Conv" && conv->inputs.size() == 2 && g.uses(t.inputs[0]) == 1)
+      conv->inputs.push_back(bias.name);
+    else
+      x = binary_of(g, "Add", x, bias);
+  }
+  return max_pool_of(g, like(x, g.node("Relu", {x.name})), options<PoolOptions>(t));
+}
+
+Value batch_norm_form(Graph& g, const TracedOp& t) {
+  const auto& o = options<BatchNormOptions>(t);
+  const Value x = g.first(g.value(t, 0));
+  std::vector<std::string> inputs{x.name};
+  for (std::size_t i : {1, 2, 4, 5}) inputs.push_back(g.value(t, i).name);
+  Value y = like(x, g.node("BatchNormalization", inputs, {onnx_attribute("epsilon", static_cast<float>(o.eps))}));
+  if (t.inputs[3]) y = binary_of(g, "Add", y, g.value(t, 3));
+  return o.relu ? like(y, g.node("Relu", {y.name})) : y;
+}
+Value layer_norm_form(Graph& g, const TracedOp& t) {
+  const Value x = g.last(g.value(t, 0));
+  std::vector<std::string> inputs{x.name, t.inputs[1] ? g.value(t, 1).name : g.ones(t.output.dim(-1))};
+  if (t.inputs[2]) inputs.push_back(g.value(t, 2).name);
+  return like(x, g.node("LayerNormalization", inputs,
+                        {onnx_attribute("axis", std::int64_t{-1}),
+                         onnx_attribute("epsilon", static_cast<float>(options<double>(t)))}));
+}
+OnnxForm over_channels(const char* type) {
+  return [type](Graph& g, const TracedOp& t) {
+    const Value x = g.value(t, 0);
+    return like(x, g.node(type, {x.name}, {onnx_attribute("axis", std::int64_t{x.axis(x.rank - 1)})}));
+  };
+}
+
+Value flatten_form(Graph& g, const TracedOp& t) {
+  const Value x = g.first(g.value(t, 0));
+  return {g.node("Flatten", {x.name}, {onnx_attribute("axis", std::int64_t{1})}), 2, false};
+}
+Value reshape_form(Graph& g, const TracedOp& t) {
+  const Shape &from = t.inputs[0].shape(), &to = t.output.shape();
+  Value x = g.value(t, 0);
+  if (from == to) return x;
+  check(from.rank() > 0 && to.rank() > 0, exporting, "reshape of {} to {} is not exported", from, to);
+  const Index cell = from.product(1, from.rank()), wanted = to.product(1, to.rank());
+  const bool same_rows = from[0] == g.batch() && to[0] == g.batch();
+  // One cell or one channel: both orders of axes are the same numbers in a row, as flatten() gives them.
+  if (same_rows && to.rank() == 2 && (from.rank() < 3 || from[-1] == 1 || from[-1] == cell))
+    return {g.node("Flatten", {x.name}, {onnx_attribute("axis", std::int64_t{1})}), 2, false};
+  check(same_rows || to[0] == g.batch() || (wanted > 0 && cell % wanted == 0), exporting,
+        "reshape of {} to {} ties the graph to batches of {}: keep the batch the first axis", from, to, g.batch());
+  x = g.last(x);
+  Ints shape(to.begin(), to.end());
+  shape[0] = -1;
+  return {g.node("Reshape", {x.name, g.constant(shape)}), to.rank(), false};
+}
+Value permute_form(Graph& g, const TracedOp& t) {
+  const auto& order = options<Shape>(t);
+  const Value x = g.last(g.value(t, 0));
+  return like(x, transpose(g, x.name, {order.begin(), order.end()}));
+}
+Value reduce_form(Graph& g, const TracedOp& t) {
+  const ReduceKind kind = options<ReduceKind>(t);
+  const Value x = g.first(g.value(t, 0));
+  const Shape &from = t.inputs[0].shape(), &to = t.output.shape();
+  Ints axes;
+  bool all_spatial = x.rank >= 3 && from[-1] == to[-1] && from[0] == to[0];
+  for (int i = 0; i < x.rank; ++i) {
+    if (from[i] != to[i]) axes.push_back(x.axis(i));
+    if (i > 0 && i < x.rank - 1) all_spatial = all_spatial && to[i] == 1;
+  }
+  if (axes.empty()) return x;
+  std::sort(axes.begin(), axes.end());
+  if (all_spatial && kind != ReduceKind::sum)
+    return like(x, g.node(kind == ReduceKind::max ? "GlobalMaxPool" : "GlobalAveragePool", {x.name}));
+  if (kind == ReduceKind::sum) return like(x, g.node("ReduceSum", {x.name, g.constant(axes)}));
+  return like(x, g.node(kind == ReduceKind::max ? "ReduceMax" : "ReduceMean", {x.name}, {ints("axes", axes)}));
+}
+
+Value concat_form(Graph& g, const TracedOp& t) {
+  std::vector<std::string> parts;
+  Value x;
+  for (std::size_t i = 0; i < t.inputs.size(); ++i) {
+    x = g.first(g.value(t, i));
+    parts.push_back(x.name);
+  }
+  return like(x, g.node("Concat", parts, {onnx_attribute("axis", std::int64_t{x.axis(options<int>(t))})}));
+}
+/// A part of an axis that is as long as the traced batch is taken for a part of the batch.
+void check_not_batch(Graph& g, const char* what, const Shape& from, const Shape& to) {
+  check(from[0] == to[0] || from[0] != g.batch(), exporting,
+        "{} along axis 0 of {}: with {} samples that axis is the batch, and the graph would be tied to its size; keep "
+        "the batch the first axis, and whole",
+        what, from, g.batch());
+}
+Value split_form(Graph& g, const TracedOp& t) {
+  const auto& at = options<Shape>(t);
+  const Shape &from = t.inputs[0].shape(), &to = t.output.shape();
+  const Value x = g.value(t, 0);
+  Ints starts, ends, axes;
+  for (int i = 0; i < x.rank; ++i)
+    if (from[i] != to[i]) starts.push_back(at[i]), ends.push_back(at[i] + to[i]), axes.push_back(x.axis(i));
+  if (axes.empty()) return x;
+  check_not_batch(g, "split", from, to);
+  return like(x, g.node("Slice", {x.name, g.constant(starts), g.constant(ends), g.constant(axes)}));
+}
+Value rows_form(Graph& g, const TracedOp& t) {
+  const auto& range = options<Shape>(t);
+  const Shape &from = t.inputs[0].shape(), &to = t.output.shape();
+  const Value x = g.value(t, 0);
+  if (from == to) return x;
+  check_not_batch(g, "rows", from, to);
+  return like(x, g.node("Slice",
+                        {x.name, g.constant(Ints{range[0]}), g.constant(Ints{range[1]}), g.constant(Ints{x.axis(0)})}));
+}
+Value pad_form(Graph& g, const TracedOp& t) {
+  const auto& begin = options<Shape>(t);
+  const Value x = g.value(t, 0);
+  Ints pads(2 * static_cast<std::size_t>(x.rank));
+  for (int i = 0; i < x.rank; ++i) {
+    pads[static_cast<std::size_t>(x.axis(i))] = begin[i];
+    pads[static_cast<std::size_t>(x.rank + x.axis(i))] = t.output.dim(i) - t.inputs[0].dim(i) - begin[i];
+  }
+  return like(x, g.node("Pad", {x.name, g.constant(pads)}));
+}
+/// Types and devices: the graph has f32 and no devices.
+Value same(Graph& g, const TracedOp& t) { return g.value(t, 0); }
+
+}  // namespace
+
+const OnnxForm& onnx_form(const std::string& op) {
+  static const std::map<std::string, OnnxForm> forms{
+      {"abs", unary("Abs")},
+      {"add", binary("Add")},
+      {"avg_pool", avg_pool_form},
+      {"batch_norm", batch_norm_form},
+      {"bias_relu_pool_dropout", bias_relu_pool_form},
+      {"concat", concat_form},
+      {"conv", conv_form},
+      {"div", binary("Div")},
+      {"elu", unary("Elu", 1)},
+      {"exp", unary("Exp")},
+      {"flatten", flatten_form},
+      {"gelu", gelu_form},
+      {"layer_norm", layer_norm_form},
+      {"leaky_relu", unary("LeakyRelu", 0.01f)},
+      {"linear", linear_form},
+      {"log", unary("Log")},
+      {"log_softmax", over_channels("LogSoftmax")},
+      {"matmul", matmul_form},
+      {"max_pool", max_pool_form},
+      {"maximum", binary("Max")},
+      {"minimum", binary("Min")},
+      {"mul", binary("Mul")},
+      {"neg", unary("Neg")},
+      {"pad", pad_form},
+      {"permute", permute_form},
+      {"reduce", reduce_form},
+      {"relu", unary("Relu")},
+      {"reshape", reshape_form},
+      {"rows", rows_form},
+      {"scale", scale_form},
+      {"sigmoid", unary("Sigmoid")},
+      {"silu", silu_form},
+      {"softmax", over_channels("Softmax")},
+      {"softplus", unary("Softplus")},
+      {"softsign", unary("Softsign")},
+      {"split", split_form},
+      {"sqrt", unary("Sqrt")},
+      {"square", square_form},
+      {"sub", binary("Sub")},
+      {"tanh", unary("Tanh")},
+      {"to", same},
+  };
+  static const OnnxForm none;
+  const auto at = forms.find(op);
+  return at == forms.end() ? none : at->second;
+}
+
+}  // namespace trireme

@@ -1,0 +1,88 @@
+// Safetensors, read and written by the reference rules (huggingface/safetensors, format description and tensor.rs):
+// every malformed file is refused with a reason, nothing is ever executed, and sizes are checked before memory is
+// touched.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "framework/io/file.h"
+#include "framework/tensor/tensor.h"
+
+namespace trireme {
+
+struct SafetensorsEntry {
+  std::string name, dtype;          ///< dtype as in the file: "F32", "BF16", ...
+  std::vector<std::int64_t> shape;  ///< as in the file
+  std::size_t begin = 0, end = 0;   ///< bytes from the start of the data section
+};
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> entries;  ///< by offset
+  std::map<std::string, std::string> metadata;
+  std::size_t data_offset = 0;  ///< where the data section starts in the file
+};
+/// Size of the header with its 8-byte length, from the file's first 8 bytes. Throws Error when there cannot be such a
+/// header.
+std::size_t safetensors_header_size(std::span<const std::byte> bytes, std::size_t file_size);
+/// Parses and validates; file_size is the whole file's, bytes its beginning (at least the header). Throws Error with
+/// the reference implementation's reason ("header too large", "invalid offset for tensor ...", ...). Every legal dtype
+/// is accepted.
+SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, std::size_t file_size);
+/// A JSON string, quotes included. Throws Error unless text is UTF-8.
+std::string json_quote(const std::string& text);
+
+/// A safetensors file, opened and validated; tensors are read when asked for.
+class SafetensorsReader {
+ public:
+  explicit SafetensorsReader(const std::string& path);
+  const SafetensorsHeader& header() const { return header_; }
+  /// f32, f64, bf16, i32, i64, u8. Other types become the next wider one: F16 f32, BOOL u8, I8, I16 and U16 i32, U32
+  /// and U64 i64. Throws Error naming the tensor for types of 4 to 8 bits, for C64, for a number beyond i64, and for
+  /// more axes than Shape holds.
+  Tensor load(const SafetensorsEntry&) const;
+
+ private:
+  FileReader file_;
+  SafetensorsHeader header_;
+};
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+struct SafetensorsFile {
+  std::vector<NamedTensor> tensors;  ///< types as SafetensorsReader::load says; shapes as in the file
+  std::map<std::string, std::string> metadata;
+  const Tensor* find(const std::string& name) const;  ///< null when there is none
+  const Tensor& at(const std::string& name) const;    ///< throws Error when there is none
+};
+/// Every tensor of the file.
+SafetensorsFile read_safetensors(const std::string& path);
+
+/// Writes to a file that the caller finishes: types in the reference's order (largest first), then names; header padded
+/// to 8 bytes. Byte for byte what the reference implementation writes. Throws Error for a name met twice or an
+/// undefined tensor.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(std::vector<NamedTensor> tensors, const std::map<std::string, std::string>& metadata = {});
+  std::size_t size() const { return size_; }  ///< of the whole file
+  /// Hands the file's bytes to sink, in order.
+  void write(const std::function<void(std::span<const std::byte>)>& sink) const;
+
+ private:
+  std::vector<NamedTensor> tensors_;
+  std::string header_;
+  std::size_t size_ = 0;
+};
+/// Written as temp + fsync + rename + directory fsync. Throws Error with path and reason; a failed write leaves what
+/// was there.
+void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+/// The bytes write_safetensors would write.
+std::vector<std::byte> encode_safetensors(const std::vector<NamedTensor>& tensors,
+                                          const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace trireme

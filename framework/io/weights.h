@@ -1,0 +1,52 @@
+// Weights of a model to and from files in PyTorch's layout and names: a filter O,spatial...,I becomes O,I,spatial....
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/io/safetensors.h"
+#include "framework/optim/parameters.h"
+
+namespace trireme {
+
+/// Every parameter and buffer, copied and whole, in PyTorch's layout (where others hold parts, all must call it: it
+/// brings them together; each keeps its part of what it imports). batches: training steps done; PyTorch's
+/// num_batches_tracked (i64) then stands beside each running mean, so that the names are all that PyTorch has.
+std::vector<NamedTensor> export_weights(const Parameters&, std::optional<std::int64_t> batches = {});
+/// Overwrites every parameter and buffer from tensors in PyTorch's layout (types convert between floats). Strict:
+/// throws Error listing missing, unexpected and mis-shaped names (at most 8 of each) before anything is changed.
+/// Prefixes "module." and "model." are stripped; "num_batches_tracked" may be there or not.
+void import_weights(Parameters&, const SafetensorsFile& file, const std::string& source);
+/// Same, to go on with other classes: tensors of the last layer (the last parameter's) whose shape differs from the
+/// file's keep what they hold. Returns their names.
+std::vector<std::string> import_but_head(Parameters&, const SafetensorsFile& file, const std::string& source);
+/// As export_weights and import_weights, for flat optimizer state: split per parameter ("momentum/0.weight") and laid
+/// out as PyTorch would.
+std::vector<NamedTensor> export_state(const Parameters&, const std::string& name, const FlatBuffer& flat);
+void import_state(const Parameters&, const std::string& name, const FlatBuffer& flat, const SafetensorsFile& file);
+
+// The pieces of the above, for who must check several files before changing anything (framework/io/checkpoint.cpp).
+
+/// A tensor of the run and what it is called in a file.
+struct StoredTensor {
+  std::string name;
+  Tensor tensor;
+  FileLayout layout = FileLayout::same;
+};
+std::vector<StoredTensor> stored_weights(const Parameters&);
+std::vector<StoredTensor> stored_state(const Parameters&, const std::string& name, const FlatBuffer& flat);
+std::vector<NamedTensor> export_tensors(const std::vector<StoredTensor>&);
+
+/// The checked half of an import: constructing throws the lists, apply() overwrites. Borrows file.
+class Import {
+ public:
+  Import(std::vector<StoredTensor> targets, const SafetensorsFile& file, const std::string& source);
+  void apply() const;
+
+ private:
+  std::vector<std::pair<StoredTensor, const Tensor*>> pairs_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,26 @@
+// Inference: the guard around an evaluation, as PyTorch's model.eval() and torch.inference_mode() together.
+#pragma once
+#include "framework/autograd/step_context.h"
+#include "framework/layers/inference_cache.h"
+
+namespace trireme {
+
+/// Evaluation: training = false and nothing recorded, while it lives. Weights and running statistics must not change
+/// meanwhile: batch norms are folded into the convolutions before them, and filters packed, once.
+class Inference {
+ public:
+  Inference() : pass_(evaluation()) {}
+
+ private:
+  StepContext evaluation() {
+    StepContext pass = StepContext::current();
+    pass.batch.training = false;
+    pass.frozen = &frozen_;
+    return pass;
+  }
+  InferenceCache frozen_;
+  StepScope pass_;
+  NoGrad no_grad_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,47 @@
+#include "framework/layers/inference_cache.h"
+
+#include <cmath>
+#include <memory>
+
+#include "framework/autograd/tape.h"
+#include "framework/layers/layers.h"
+#include "framework/tensor/memory_tracker.h"
+
+namespace trireme {
+
+InferenceCache::InferenceCache()
+    : filters_([](std::size_t bytes) {
+        const MemoryScope packed(MemoryKind::packed);
+        const auto block = std::make_shared<Tensor>(Tensor::empty({static_cast<Index>(bytes)}, DType::u8));
+        return std::shared_ptr<void>(block, block->view().data);
+      }) {}
+
+const Tensor& InferenceCache::keep(const Tensor& weight) {
+  return kept_.try_emplace(weight.view().data, weight).first->second;
+}
+
+const InferenceCache::Folded& InferenceCache::fold(const ConvNd& conv, const BatchNorm& norm, DType dtype) {
+  const Key key{{conv.weight.view().data, norm.weight.view().data}, dtype};
+  if (auto known = folded_.find(key); known != folded_.end()) return known->second;
+
+  const NoGrad no_grad;
+  const std::vector<double> gamma = norm.weight.to_vector(), beta = norm.bias.to_vector(),
+                            mean = norm.running_mean.to_vector(), variance = norm.running_var.to_vector(),
+                            bias = conv.bias ? conv.bias.to_vector() : std::vector<double>(gamma.size());
+  std::vector<double> scale(gamma.size()), shift(gamma.size());
+  for (std::size_t c = 0; c < gamma.size(); ++c) {
+    scale[c] = gamma[c] / std::sqrt(variance[c] + norm.options.eps);
+    shift[c] = beta[c] + (bias[c] - mean[c]) * scale[c];
+  }
+  const Tensor& weight = conv.weight;
+  const auto channels = static_cast<Index>(scale.size());
+  Shape per_filter{channels};
+  for (int axis = 1; axis < weight.rank(); ++axis) per_filter.push_back(1);
+  const Device device = weight.device();
+  Folded folded{mul(weight, Tensor::of(scale, per_filter, weight.dtype()).to(device)).to(dtype),
+                Tensor::of(shift, {channels}, dtype).to(device),
+                {weight, norm.weight}};
+  return folded_.emplace(key, std::move(folded)).first->second;
+}
+
+}  // namespace trireme

@@ -1,0 +1,40 @@
+// InferenceCache: what evaluation makes of weights once and keeps, on the promise that they do not change while it
+// lives. An Inference (framework/layers/inference.h) owns one.
+#pragma once
+#include <map>
+#include <utility>
+
+#include "framework/tensor/tensor.h"
+#include "kernels/contracts/conv.h"
+
+namespace trireme {
+
+struct BatchNorm;
+struct ConvNd;
+
+class InferenceCache {
+ public:
+  InferenceCache();
+  InferenceCache(const InferenceCache&) = delete;
+  InferenceCache& operator=(const InferenceCache&) = delete;
+
+  /// ConvOptions::filters of weights held here. A ledger counts what is kept as packed.
+  FilterCache& filters() { return filters_; }
+  /// Holds on to a weight, so that its address stands for it.
+  const Tensor& keep(const Tensor& weight);
+
+  struct Folded {
+    Tensor weight, bias;
+    Tensor from[2];  // the filter and the norm's scale: as long as they live nobody else has their addresses
+  };
+  /// norm(conv(x)) as one convolution: w gamma rstd, beta + (bias - mean) gamma rstd, in dtype.
+  const Folded& fold(const ConvNd&, const BatchNorm&, DType);
+
+ private:
+  using Key = std::pair<std::pair<const void*, const void*>, DType>;
+  FilterCache filters_;
+  std::map<const void*, Tensor> kept_;
+  std::map<Key, Folded> folded_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,69 @@
+// What a leaf of the tape keeps: its gradient, who hears of it, and whose it is.
+#include "framework/autograd/tape.h"
+
+namespace trireme {
+namespace {
+
+LeafState& leaf_of(const Tensor& t, const char* what) {
+  check(t.defined() && t.impl()->node && t.impl()->node->leaf, what, "wants a leaf: call require_grad() on it first");
+  return *t.impl()->node->leaf;
+}
+
+}  // namespace
+
+std::uint64_t add_grad_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook) {
+  LeafState& state = leaf_of(leaf, "add_grad_hook");
+  state.hooks.emplace_back(state.next_id, std::move(hook));
+  return state.next_id++;
+}
+void remove_grad_hook(const Tensor& leaf, std::uint64_t id) {
+  std::erase_if(leaf_of(leaf, "remove_grad_hook").hooks, [id](const auto& hook) { return hook.first == id; });
+}
+void set_grad_block(const Tensor& leaf, const Tensor& grad) {
+  LeafState& state = leaf_of(leaf, "set_grad_block");
+  check(grad.shape() == leaf.shape() && grad.dtype() == leaf.dtype() && grad.device() == leaf.device(),
+        "set_grad_block", "the leaf is {} {} on {}, the block {} {} on {}", leaf.dtype(), leaf.shape(), leaf.device(),
+        grad.dtype(), grad.shape(), grad.device());
+  if (state.written) copy_unnoted(grad, state.grad);
+  state.grad = grad.detach();
+}
+bool has_grad(const Tensor& leaf) { return leaf_of(leaf, "has_grad").written; }
+void set_has_grad(const Tensor& leaf, bool written) { leaf_of(leaf, "set_has_grad").written = written; }
+void set_grad_zeroed(const Tensor& leaf) { leaf_of(leaf, "set_grad_zeroed").zeroed = true; }
+void set_owner(const Tensor& leaf, const std::shared_ptr<const void>& owner) {
+  leaf_of(leaf, "set_owner").owner = owner;
+}
+bool owned(const Tensor& t) {
+  return t && t.impl()->node && t.impl()->node->leaf && !t.impl()->node->leaf->owner.expired();
+}
+
+Tensor& Tensor::require_grad(bool on) {
+  check(defined(), "require_grad", "the tensor is undefined");
+  std::shared_ptr<Node>& node = impl_->node;
+  check(!node || node->leaf, "require_grad", "the tensor is the result of '{}': only a leaf keeps its gradient",
+        node ? node->op : "");
+  check(on || !owned(*this), "require_grad",
+        "the tensor lives in Parameters, which train all they hold: to freeze a part of a model, name its weights "
+        "Use::buffer in visit()");
+  if (!on) node = nullptr;
+  if (!on || node) return *this;
+  check(is_float(dtype()), "require_grad", "wants a floating type (f32, f64, bf16), got {}", dtype());
+  node = std::make_shared<Node>();
+  node->shape = shape();
+  node->dtype = dtype();
+  node->device = device();
+  node->leaf = std::make_unique<LeafState>();
+  node->leaf->tensor = impl_;
+  return *this;
+}
+bool Tensor::requires_grad() const { return impl_ && impl_->node; }
+Tensor Tensor::grad() const {
+  const LeafState& leaf = leaf_of(*this, "grad");
+  return leaf.written || leaf.zeroed ? leaf.grad : Tensor();
+}
+void Tensor::clear_grad() const {
+  LeafState& leaf = leaf_of(*this, "clear_grad");
+  leaf.written = leaf.zeroed = false;
+}
+
+}  // namespace trireme

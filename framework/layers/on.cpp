@@ -1,0 +1,25 @@
+#include "framework/layers/on.h"
+
+#include "framework/autograd/tape.h"
+
+namespace trireme {
+
+void place(Module layer, Device device) {
+  check(bool(layer), "on", "there is no layer to put on {}", device);
+  const NoGrad nothing_recorded;
+  layer.visit(StateVisitor::unplaced([&](const NamedState& leaf) {
+    Tensor& t = *leaf.tensor;
+    check(!t.requires_grad(), "on", "'{}' already lives in Parameters; place layers before making them", leaf.name);
+    const Tensor moved = t.detach().to(device);
+    t.impl()->block = moved.impl()->block;
+    t.impl()->offset = moved.impl()->offset;
+  }));
+}
+
+On::On(Device device, Module layer) : device_(device), layer_(std::move(layer)) { place(layer_, device); }
+
+void On::visit(const StateVisitor& v) {
+  if (v.placed()) layer_.visit(v);
+}
+
+}  // namespace trireme

@@ -1,0 +1,112 @@
+// Every op: a function from tensors to a tensor, recorded on the tape. Forward and backward stand side by side in
+// framework/ops/. All are for f32, f64 and bf16 unless said otherwise. C is always the last axis. Shape errors throw
+// Error.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "framework/tensor/tensor.h"
+#include "kernels/contracts/conv.h"
+#include "kernels/contracts/loss.h"
+#include "kernels/contracts/matmul.h"
+#include "kernels/contracts/move.h"
+#include "kernels/contracts/pool.h"
+
+namespace trireme {
+
+// Elementwise, with NumPy broadcasting for the binary ones.
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);
+Tensor maximum(const Tensor& a, const Tensor& b);  ///< ties share the gradient equally, as in PyTorch
+Tensor minimum(const Tensor& a, const Tensor& b);
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+Tensor scale(const Tensor& x, double factor);
+Tensor relu(const Tensor&);
+Tensor leaky_relu(const Tensor&);  ///< slope 0.01
+Tensor elu(const Tensor&);         ///< alpha 1
+Tensor gelu(const Tensor&);        ///< exact, by erf
+Tensor silu(const Tensor&);
+Tensor sigmoid(const Tensor&);
+Tensor tanh(const Tensor&);
+Tensor softplus(const Tensor&);
+Tensor softsign(const Tensor&);
+Tensor exp(const Tensor&);
+Tensor log(const Tensor&);
+Tensor sqrt(const Tensor&);
+Tensor square(const Tensor&);
+Tensor abs(const Tensor&);
+Tensor neg(const Tensor&);
+
+// Products.
+Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& = {});
+/// x [..., I], w [O, I], bias [O] or undefined; relu fuses the activation.
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {}, bool relu = false);
+/// Of each channel of a tensor the mean and the sum of squared deviations from it; undefined: nobody has them.
+struct ChannelStats {
+  Tensor mean, m2;
+};
+/// x [N, spatial..., I], w [O, spatial..., I/groups]; 1 to 3 spatial axes. residual: the output's shape, added before
+/// the ReLU; in evaluation only (nothing of it is recorded: add() has a gradient). One that nobody else holds is
+/// overwritten. moments: set to the output's where they come with it for less than batch_norm() would pay.
+Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const ConvOptions& = {}, Tensor residual = {},
+            ChannelStats* moments = nullptr);
+
+// Pooling.
+Tensor max_pool(const Tensor& x, const PoolOptions&);
+Tensor avg_pool(const Tensor& x, const PoolOptions&);
+/// [N, spatial..., C] -> [N, C].
+Tensor global_avg_pool(const Tensor& x);
+Tensor global_max_pool(const Tensor& x);
+/// dropout(max_pool(relu(x + bias))) in one pass; see kernels/contracts/pool.h and dropout().
+Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias, const PoolOptions&, double p, std::uint64_t layer);
+
+// Normalisation.
+struct BatchNormOptions {
+  double eps = 1e-5, momentum = 0.1;
+  bool relu = false;
+};
+/// Training (is_training): statistics over the scope; running_mean, running_var ([C], f32 or f64, not on the tape) move
+/// towards them, the variance unbiased (n/(n-1)) as in PyTorch. Evaluation: uses them. residual is added before ReLU,
+/// or undefined. moments: of x, if known; in training they are not taken again, but may be written over.
+Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
+                  const Tensor& running_var, const BatchNormOptions& = {}, const Tensor& residual = {},
+                  const ChannelStats& moments = {});
+Tensor layer_norm(const Tensor& x, const Tensor& gamma = {}, const Tensor& beta = {}, double eps = 1e-5);
+Tensor softmax(const Tensor&);
+Tensor log_softmax(const Tensor&);
+/// Each element is kept with probability 1 - p, and divided by it (Srivastava et al., JMLR 15, 2014). The mask is a
+/// function of seed, step and sample id of x's batch (framework/tensor/batch.h), of the layer, and of how often the
+/// layer has been called for that batch. Identity in evaluation. x is [rows, ...], one row per sample of its batch.
+Tensor dropout(const Tensor& x, double p, std::uint64_t layer);
+
+// Losses: scalars. The sum over the rows at hand divided by the rows of the *global* batch (BatchContext of the
+// prediction, or of the target), so that the shares of all ranks add up. Several rows per sample ([B * T, C] of B
+// sequences) are counted as such; a part of a batch's rows is refused where ranks share the batch.
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
+/// A loss is a function of (prediction, target); this makes one with label smoothing or an ignored label.
+using Loss = std::function<Tensor(const Tensor& prediction, const Tensor& target)>;
+Loss cross_entropy_with(const CrossEntropyOptions&);
+/// Mean over all elements of the global batch.
+Tensor mse_loss(const Tensor& prediction, const Tensor& target);
+
+// Shape.
+Tensor concat(const std::vector<Tensor>& parts, int axis);
+std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int axis);
+/// Zeros before and after each axis; begin and end have x's rank.
+Tensor pad(const Tensor& x, const Shape& begin, const Shape& end);
+Tensor permute(const Tensor& x, const Shape& order);
+/// [N, spatial..., C] -> [N, C * spatial], features in PyTorch's order (C outermost), so that the weights of a Linear
+/// that follows are PyTorch's. Free when there are no spatial axes, or each is 1.
+Tensor flatten(const Tensor& x);
+Tensor sum(const Tensor& x);                                               ///< scalar
+Tensor mean(const Tensor& x);                                              ///< scalar
+Tensor reduce(const Tensor& x, ReduceKind, const std::vector<int>& axes);  ///< the axes stay, with extent 1
+Tensor argmax(const Tensor& x);                                            ///< last axis, i64, no gradient
+
+}  // namespace trireme

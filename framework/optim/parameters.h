@@ -1,0 +1,77 @@
+// Parameters: every trained tensor of a model in one flat block of values and one of gradients (per device that layers
+// lie on), in visit order. So an optimizer is one kernel, a bucket is a slice, a ZeRO shard is a range, a checkpoint is
+// a walk.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "framework/layers/layer.h"
+#include "framework/tensor/flat_buffer.h"
+
+namespace trireme {
+
+class Parameters {
+ public:
+  struct Entry {
+    std::string name;
+    Tensor tensor;  ///< the layer's own handle: its block is now a slice of values()
+    StateKind use;
+    FileLayout layout;
+    /// Without padding (entries start at multiples of 16 elements; a part of a spread weight has room for the largest
+    /// part that anybody holds; padding stays 0).
+    Slice slice;
+  };
+  struct Buffer {
+    std::string name;
+    Tensor tensor;
+    FileLayout layout;
+  };
+
+  /// Visits the model, gives random layers their keys, re-homes every weight and bias into the flat block
+  /// (values kept) and makes it a leaf with its gradient in the flat gradient block. Throws Error for a model
+  /// without parameters, for a name met twice, for mixed types, for types other than f32 and f64.
+  /// A tensor shared by two layers is entered once, under its first name; two tensors that share memory (by reshape,
+  /// detach or rows) are refused. Throws Error when a tensor lives in other Parameters (a Step's are such): while they
+  /// or a copy of them exist, they alone own the model's tensors.
+  explicit Parameters(Module model);
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  const std::vector<Buffer>& buffers() const { return buffers_; }
+  const FlatBuffer& values() const { return values_; }  ///< size() elements, padding included
+  const FlatBuffer& grads() const { return grads_; }
+  Index size() const { return values_.numel(); }
+  Index count() const;  ///< trained numbers, without padding
+  DType dtype() const { return values_.dtype(); }
+  /// Forgets gradients: the next backward overwrites.
+  void clear_grads();
+  /// Zeroes the gradient of every entry that no backward reached since clear_grads, once (what somebody adds
+  /// to the zeros afterwards, as a reduction over ranks does, is kept), and returns their names.
+  std::vector<std::string> zero_missing_grads() { return zero_missing_grads({0, size()}); }
+  /// Of the entries that lie in within.
+  std::vector<std::string> zero_missing_grads(Slice within);
+  /// Per entry: whether a backward has left its gradient since clear_grads. And the same said of gradients that were
+  /// written by other means.
+  std::vector<bool> written_grads() const;
+  void set_written_grads(const std::vector<bool>& written);
+  /// Says of the weights that reach into a slice of values() whether they have been given back, other ranks having
+  /// them: whoever reads one then gets an Error.
+  void mark_released(const Slice&, bool released);
+  /// The first entry whose gradient is not finite; null if there is none. A pass over all gradients.
+  const Entry* first_non_finite_grad() const;
+  /// Null when there is none of that name.
+  Entry* find(const std::string& name);
+
+ private:
+  Module model_;
+  std::vector<Entry> entries_;
+  std::vector<Buffer> buffers_;
+  std::shared_ptr<const void> owner_;  // what the leaves know their Parameters by; copies share it
+  FlatBuffer values_, grads_;
+};
+
+/// Converts every weight, bias and buffer of a model to dtype (buffers to f32 when it is bf16) in place. Call
+/// before Parameters.
+void convert(Module& model, DType);
+
+}  // namespace trireme

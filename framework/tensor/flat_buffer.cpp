@@ -1,0 +1,48 @@
+#include "framework/tensor/flat_buffer.h"
+
+#include <algorithm>
+
+namespace trireme {
+
+FlatBuffer::FlatBuffer(const std::vector<Stretch>& stretches, double value, DType dtype) {
+  for (std::size_t i = 0; i < stretches.size();) {
+    const Device device = stretches[i].device;
+    Index size = 0;
+    for (; i < stretches.size() && stretches[i].device == device; ++i) size += stretches[i].size;
+    blocks_.push_back(Tensor::full({size}, value, dtype, device));
+    starts_.push_back(starts_.back() + size);
+  }
+  if (blocks_.empty()) blocks_.push_back(Tensor::full({0}, value, dtype)), starts_.push_back(0);
+}
+
+std::size_t FlatBuffer::block_of(Index at) const {
+  std::size_t b = 0;
+  while (b + 1 < blocks_.size() && at >= starts_[b + 1]) ++b;
+  return b;
+}
+
+Tensor FlatBuffer::rows(Index begin, Index end) const {
+  check(0 <= begin && begin <= end && end <= numel(), "rows", "[{}, {}) of {} elements", begin, end, numel());
+  const std::size_t b = block_of(begin);
+  check(end <= starts_[b + 1], "rows", "[{}, {}) lies partly on {} and partly on {}", begin, end, device_of(begin),
+        device_of(end - 1));
+  return blocks_[b].view_rows(begin - starts_[b], end - starts_[b]);
+}
+
+std::vector<Slice> FlatBuffer::cut(const Slice& slice) const {
+  std::vector<Slice> parts;
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    const Slice part{std::max(slice.begin, starts_[b]), std::min(slice.end, starts_[b + 1])};
+    if (part.size() > 0) parts.push_back(part);
+  }
+  return parts;
+}
+
+std::vector<double> FlatBuffer::to_vector() const {
+  std::vector<double> all;
+  for (const Tensor& block : blocks_)
+    for (double v : block.to_vector()) all.push_back(v);
+  return all;
+}
+
+}  // namespace trireme

@@ -1,0 +1,33 @@
+#include "framework/tensor/launch.h"
+
+#include <algorithm>
+
+#include "kernels/core/runtime.h"
+#include "kernels/core/vendor.h"
+
+namespace trireme {
+
+namespace detail {
+void Placement::refuse(const View& v) const {
+  fail(op, "operands lie on {} and {}: bring them together with to(Device)", first->device, v.device);
+}
+}  // namespace detail
+
+LaunchWatch::LaunchWatch(std::function<void(const Call&)> see) : see_(std::move(see)) {
+  check(detail::launch_watch == nullptr, "profile", "this thread is watched already");
+  detail::launch_watch = this;
+  vendor_clock() = {.on = true};
+}
+LaunchWatch::~LaunchWatch() {
+  detail::launch_watch = nullptr;
+  vendor_clock().on = false;
+}
+void LaunchWatch::watch(const char* op, std::span<const View> operands, const std::function<void()>& kernel) {
+  const double vendor = vendor_clock().compute;
+  const auto placed = std::find_if(operands.begin(), operands.end(), [](const View& v) { return bool(v); });
+  const Device device = placed != operands.end() ? placed->device : cpu();
+  const double seconds = runtime(device.kind).timed(device, kernel);
+  see_({op, operands, seconds, vendor_clock().compute - vendor, kernel});
+}
+
+}  // namespace trireme

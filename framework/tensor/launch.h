@@ -1,0 +1,83 @@
+// launch<Op>(outputs and inputs..., attributes...): picks the kernel by the first tensor's device and calls it.
+#pragma once
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "framework/tensor/tensor.h"
+#include "kernels/core/kernel.h"
+
+namespace trireme {
+
+class SavedTensor;  // framework/autograd/tape.h
+
+/// Sees every kernel call of its thread while it lives: for profiles. Watches do not nest.
+class LaunchWatch {
+ public:
+  struct Call {
+    const char* op;
+    std::span<const View> operands;       ///< outputs and inputs, as the contract lists them
+    double seconds, vendor_seconds;       ///< of them inside the vendor's library, changes of layout not counted
+    const std::function<void()>& kernel;  ///< runs it again, on the same operands
+  };
+  explicit LaunchWatch(std::function<void(const Call&)>);
+  ~LaunchWatch();
+  LaunchWatch(const LaunchWatch&) = delete;
+  LaunchWatch& operator=(const LaunchWatch&) = delete;
+  void watch(const char* op, std::span<const View> operands, const std::function<void()>& kernel);
+
+ private:
+  std::function<void(const Call&)> see_;
+};
+
+namespace detail {
+inline View lower(const Tensor& t) { return t.view(); }
+inline View lower(const View& v) { return v; }
+View lower(const SavedTensor& t);
+template <class T>
+const T& lower(const T& attribute) {
+  return attribute;
+}
+/// The device of the first defined view, which the others must share.
+struct Placement {
+  const char* op;
+  const View* first = nullptr;
+  void operator()(const View& v) {
+    if (v.data == nullptr) return;
+    if (first == nullptr) first = &v;
+    if (!(v.device == first->device)) [[unlikely]]
+      refuse(v);
+  }
+  template <class T>
+  void operator()(const T&) {}
+  [[noreturn]] void refuse(const View& v) const;
+};
+/// The innermost LaunchWatch of this thread.
+inline constinit thread_local LaunchWatch* launch_watch = nullptr;
+
+inline void list(std::vector<View>& all, const View& v) { all.push_back(v); }
+template <class T>
+void list(std::vector<View>&, const T&) {}
+template <class Op, class... A>
+void launch_lowered(const A&... lowered) {
+  Placement place{Op::name};
+  (place(lowered), ...);
+  auto* kernel = Kernel<Op>::on(place.first ? place.first->device.kind : DeviceKind::cpu);
+  if (launch_watch == nullptr) [[likely]]
+    return kernel(lowered...);
+  std::vector<View> operands;
+  (list(operands, lowered), ...);
+  launch_watch->watch(Op::name, operands, [&] { kernel(lowered...); });
+}
+}  // namespace detail
+
+/// Throws Error when defined tensors lie on different devices, or when there is no kernel. An output (the first
+/// operand) without elements is nothing to do.
+template <class Op, class First, class... Rest>
+void launch(const First& first, const Rest&... rest) {
+  const View y = detail::lower(first);
+  if (y.data != nullptr && y.numel() == 0) return;
+  detail::launch_lowered<Op>(y, detail::lower(rest)...);
+}
+
+}  // namespace trireme

@@ -1,0 +1,75 @@
+// Storage: the block of memory behind tensors (PyTorch's Storage), and what a tensor handle points to (its TensorImpl).
+// For the framework's own code; users need framework/tensor/tensor.h alone.
+#pragma once
+#include <cstddef>
+#include <memory>
+
+#include "framework/tensor/memory_tracker.h"
+#include "framework/tensor/tensor.h"
+#include "framework/tensor/writes.h"
+
+namespace trireme {
+
+struct Block {
+  Block(std::size_t bytes, Device device);
+  ~Block();
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  void* data;
+  std::size_t bytes;
+  Device device;
+  MemoryKind use = MemoryKind::activations;
+  std::shared_ptr<MemoryTracker> ledger;  // charged with the bytes; null: nobody counts
+  Writes writes;
+};
+
+struct Tensor::Impl {
+  Impl() {}  // NOLINT: not `= default`, with which std::make_shared would first fill it all with zeros
+  std::shared_ptr<Block> block;
+  std::size_t offset = 0;  // bytes into block
+  Shape shape;
+  DType dtype = DType::f32;
+  bool released = false;       // the values are on other ranks (Parameters::mark_released): reading them is an Error
+  std::shared_ptr<Node> node;  // null: not on the tape
+  std::shared_ptr<const ShardSpec> spread;
+  std::shared_ptr<const BatchContext> batch;  // of the rows that it was computed from; null: of none
+};
+
+/// Tells backward that t's elements were overwritten in place, by other means than copy_from.
+void note_write(const Tensor& t);
+/// copy_from that backward is not told of: the values of a weight come back to it, say. Same type or not, any devices.
+void copy_unnoted(const Tensor& to, const Tensor& from);
+
+namespace detail {
+// Inline: they are most of what Tensor's methods do.
+
+/// Throws Error naming what was asked when the tensor is undefined.
+inline const Tensor::Impl& deref(const std::shared_ptr<Tensor::Impl>& impl, const char* what) {
+  check(impl != nullptr, what, "the tensor is undefined");
+  return *impl;
+}
+/// The same of a tensor whose values are wanted: throws Error when they are on other ranks.
+inline const Tensor::Impl& stored(const std::shared_ptr<Tensor::Impl>& impl, const char* what) {
+  const Tensor::Impl& from = deref(impl, what);
+  check(!from.released, what,
+        "this weight's values ({}) are on other ranks since a step, in their shard or pipeline stage: call "
+        "Step::gather() on all ranks first",
+        from.shape);
+  return from;
+}
+inline Tensor wrap(std::shared_ptr<Block> block, std::size_t offset, const Shape& shape, DType dtype) {
+  auto impl = std::make_shared<Tensor::Impl>();
+  impl->block = std::move(block);
+  impl->offset = offset;
+  impl->shape = shape;
+  impl->dtype = dtype;
+  return Tensor(std::move(impl));
+}
+/// The same block under another shape, of the same batch.
+inline Tensor shape_as(const Tensor::Impl& from, const Shape& shape) {
+  Tensor y = wrap(from.block, from.offset, shape, from.dtype);
+  y.impl()->batch = from.batch;
+  return y;
+}
+}  // namespace detail
+}  // namespace trireme

@@ -1,0 +1,150 @@
+#include "framework/tensor/tensor.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "framework/tensor/batch.h"
+#include "framework/tensor/launch.h"
+#include "framework/tensor/storage.h"
+#include "kernels/contracts/elementwise.h"
+#include "kernels/core/runtime.h"
+
+namespace trireme {
+
+using detail::deref, detail::shape_as, detail::stored, detail::wrap;
+
+namespace {
+
+constexpr int logical_cpus = 64;
+
+/// Throws Error when a number is none of an integer dtype's.
+void check_element(const char* op, double value, DType dtype) {
+  if (is_float(dtype)) return;
+  dispatch_any(dtype, [&]<class T>(T) {
+    if constexpr (std::is_integral_v<T>) {
+      const auto low = static_cast<double>(std::numeric_limits<T>::min());
+      const double above = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);  // max + 1
+      check((value > low - 1 || value == low) && value < above, op, "{} does not fit in {}", value, dtype);
+    }
+  });
+}
+
+Runtime& runtime_of(Device d) {
+  check(d.index >= 0 && (d.kind != DeviceKind::cpu || d.index < logical_cpus), "device",
+        "there is no {}: logical CPUs are cpu:0 to cpu:{}, GPUs start at cuda:0", d, logical_cpus - 1);
+  return runtime(d.kind);
+}
+
+}  // namespace
+
+// Never null, also for no bytes: an empty tensor is defined.
+Block::Block(std::size_t n, Device d)
+    : data(runtime_of(d).allocate(std::max<std::size_t>(n, 1), d)), bytes(n), device(d) {
+  if (const MemoryScope* scope = MemoryScope::current()) {
+    use = scope->use(), ledger = scope->ledger();
+    ledger->add(use, static_cast<Index>(bytes));
+  }
+}
+Block::~Block() {
+  if (ledger) ledger->add(use, -static_cast<Index>(bytes));
+  runtime(device.kind).release(data, std::max<std::size_t>(bytes, 1), device);
+}
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+  const std::size_t bytes = checked_bytes("empty", shape, dtype);
+  return wrap(std::make_shared<Block>(bytes, device), 0, shape, dtype);
+}
+Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
+  check_element("full", value, dtype);
+  Tensor t = empty(shape, dtype, device);
+  launch<kernel::Fill>(t, value);
+  return t;
+}
+Tensor Tensor::scalar(double value, DType dtype, Device device) { return full({}, value, dtype, device); }
+Tensor Tensor::of(std::span<const double> values, const Shape& shape, DType dtype) {
+  checked_bytes("of", shape, dtype);
+  check(static_cast<Index>(values.size()) == shape.numel(), "of", "{} values for shape {} of {} elements",
+        values.size(), shape, shape.numel());
+  Tensor t = empty(shape, dtype);
+  dispatch_any(dtype, [&]<class T>(T) {
+    T* to = t.data<T>();
+    for (const double value : values) {
+      if constexpr (std::is_integral_v<T>) check_element("of", value, dtype);
+      *to++ = element<T>(value);
+    }
+  });
+  return t;
+}
+Tensor Tensor::like(const Tensor& other) {
+  Tensor y = empty(other.shape(), other.dtype(), other.device());
+  y.impl_->spread = other.impl_->spread;
+  return y;
+}
+
+const Shape& Tensor::shape() const { return deref(impl_, "shape").shape; }
+DType Tensor::dtype() const { return deref(impl_, "dtype").dtype; }
+Device Tensor::device() const { return deref(impl_, "device").block->device; }
+View Tensor::view() const {
+  if (!impl_) return {};
+  if (impl_->released) [[unlikely]]
+    stored(impl_, "tensor");
+  return {static_cast<std::byte*>(impl_->block->data) + impl_->offset, impl_->shape, impl_->dtype,
+          impl_->block->device};
+}
+
+const ShardSpec* Tensor::shard_spec() const { return impl_ ? impl_->spread.get() : nullptr; }
+Tensor Tensor::with_shard_spec(std::shared_ptr<const ShardSpec> spread) const {
+  const Impl& from = stored(impl_, "with_spread");
+  Tensor y = shape_as(from, from.shape);
+  y.impl_->node = from.node;
+  y.impl_->spread = std::move(spread);
+  return y;
+}
+
+const BatchPtr& Tensor::batch() const { return deref(impl_, "batch").batch; }
+Tensor Tensor::with_batch(BatchContext batch) const {
+  Tensor y = with_shard_spec(deref(impl_, "with_batch").spread);
+  if (!batch.calls) batch.calls = std::make_shared<RandomCalls>();
+  y.impl_->batch = std::make_shared<BatchContext>(std::move(batch));
+  return y;
+}
+
+std::vector<double> Tensor::to_vector() const {
+  const View v = deref(impl_, "to_vector").block->device.kind == DeviceKind::cpu ? view() : View{};
+  if (!v) return detach().to(cpu()).to_vector();
+  runtime(v.device.kind).synchronize(v.device);
+  std::vector<double> values(static_cast<std::size_t>(v.numel()));
+  dispatch_any(v.dtype, [&]<class T>(T) {
+    std::transform(v.as<T>(), v.as<T>() + v.numel(), values.begin(), [](T x) { return static_cast<double>(x); });
+  });
+  return values;
+}
+double Tensor::item() const {
+  check(numel() == 1, "item", "wants one element, the tensor is {}", shape());
+  return to_vector()[0];
+}
+
+Tensor Tensor::detach() const {
+  const Impl& from = stored(impl_, "detach");
+  Tensor y = shape_as(from, from.shape);
+  y.impl_->spread = from.spread;
+  return y;
+}
+Tensor Tensor::view_rows(Index begin, Index end) const {
+  const Impl& from = stored(impl_, "rows");
+  check(from.shape.rank() > 0, "rows", "a scalar has no rows");
+  check(0 <= begin && begin <= end && end <= from.shape[0], "rows", "[{}, {}) of {} rows", begin, end, from.shape[0]);
+  Shape shape = from.shape;
+  shape[0] = end - begin;
+  const Index row = from.shape.product(1, shape.rank()) * size_of(from.dtype);
+  Tensor y = wrap(from.block, from.offset + static_cast<std::size_t>(begin * row), shape, from.dtype);
+  y.impl_->batch = slice_batch(from.batch, from.shape[0], begin, end);
+  return y;
+}
+Tensor Tensor::clone() const {
+  Tensor y = like(*this);
+  y.impl_->batch = impl_->batch;
+  copy_unnoted(y, *this);
+  return y;
+}
+}  // namespace trireme

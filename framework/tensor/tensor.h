@@ -1,0 +1,111 @@
+// Tensor: a value handle on a dense block, and its place on the tape. Copies share the block and the gradient.
+// Layout is row-major, channels last (N,H,W,C; filters O,H,W,I). PyTorch's layout exists only at the file boundary.
+#pragma once
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/core/view.h"
+
+namespace trireme {
+
+struct BatchContext;  // framework/tensor/batch.h
+struct Node;          // framework/autograd/tape.h
+struct Block;         // owns memory: framework/tensor/tensor.cpp
+class ShardSpec;      // framework/tensor/shard_spec.h
+
+class Tensor {
+ public:
+  Tensor() = default;  ///< undefined: stands for "none" (no bias, no residual)
+
+  /// Contents undefined. Throws Error for a negative extent, for more bytes than there can be and for no such device.
+  static Tensor empty(const Shape&, DType = DType::f32, Device = cpu());
+  /// Throws Error when value is none of an integer dtype.
+  static Tensor full(const Shape&, double value, DType = DType::f32, Device = cpu());
+  static Tensor zeros(const Shape& s, DType t = DType::f32, Device d = cpu()) { return full(s, 0, t, d); }
+  /// A scalar (rank 0).
+  static Tensor scalar(double value, DType = DType::f32, Device = cpu());
+  /// Copies values, converting to dtype (integers: towards zero). values.size() must equal shape.numel(); throws Error
+  /// for a value that an integer dtype does not have.
+  static Tensor of(std::span<const double> values, const Shape&, DType = DType::f32);
+  /// Same shape, type, device and spread as other, contents undefined.
+  static Tensor like(const Tensor& other);
+
+  explicit operator bool() const { return impl_ != nullptr; }
+  bool defined() const { return impl_ != nullptr; }
+  const Shape& shape() const;
+  int rank() const { return shape().rank(); }
+  /// Extent of an axis; a negative one counts from the last. Throws Error when there is no such axis.
+  Index dim(int axis) const { return shape()[axis]; }
+  Index numel() const { return shape().numel(); }
+  DType dtype() const;
+  Device device() const;
+  /// What kernels take; an undefined tensor gives an empty View.
+  View view() const;
+  operator View() const { return view(); }  // NOLINT: implicit on purpose, so launch<Op>(y, x) reads as it should
+  /// The elements, on a GPU in its memory; null for an undefined tensor. Throws Error unless T is dtype's type, or
+  /// void, std::byte or char. Who writes through it between an op and its backward changes gradients: nothing sees it.
+  template <class T>
+  T* data() const {
+    const View v = view();
+    v.require<T>();
+    return v.as<T>();
+  }
+
+  /// The only element of a one-element tensor; waits for it to be computed.
+  double item() const;
+  /// All elements, converted.
+  std::vector<double> to_vector() const;
+
+  // Recorded ops: differentiable.
+  Tensor reshape(const Shape&) const;  ///< same block; one extent may be -1
+  Tensor to(DType) const;
+  Tensor to(Device) const;
+  /// Rows [begin, end) of the first axis: same block. Its gradient is added to those rows of this one's, 0 elsewhere.
+  Tensor rows(Index begin, Index end) const;
+  // Not recorded.
+  Tensor detach() const;                           ///< same block, no history
+  Tensor view_rows(Index begin, Index end) const;  ///< rows() of detach()
+  Tensor clone() const;                            ///< own block, no history
+  /// Overwrites this block, and with it whatever shares it; same shape; converts type, crosses devices. Where a
+  /// recorded op has kept what is overwritten, its backward throws Error.
+  void copy_from(const Tensor& source) const;
+
+  // Autograd.
+  /// Makes this a leaf whose gradient is kept. Returns *this. Throws Error for the result of an op, and when asked to
+  /// switch off a weight that lives in Parameters, which trains all it holds.
+  Tensor& require_grad(bool on = true);
+  bool requires_grad() const;  ///< a leaf that asked for it, or a result that depends on one
+  /// The gradient of a leaf (in the flat block, if Parameters adopted it); undefined until a backward has reached it
+  /// and, after clear_grad, until the next one has.
+  Tensor grad() const;
+  void clear_grad() const;  ///< the next backward overwrites instead of adding
+  /// Runs the tape from this scalar (seed 1).
+  void backward() const;
+  void backward(const Tensor& seed) const;
+
+  /// Set when this block is a part of a tensor that several hold together; null: it is all there is.
+  const ShardSpec* shard_spec() const;
+  /// Same block, same place on the tape, of another spread. Null: a tensor in its own right.
+  Tensor with_shard_spec(std::shared_ptr<const ShardSpec>) const;
+
+  /// What the batch that this was computed from says of itself (framework/tensor/batch.h); null: it comes from none.
+  const std::shared_ptr<const BatchContext>& batch() const;
+  /// Same block, same place on the tape, as rows of another batch: for batches that no Loader made. Each call is a
+  /// batch of its own, whose random layers draw from their beginning.
+  Tensor with_batch(BatchContext) const;
+
+  /// Identity of the handle: equal for copies of one Tensor.
+  const void* id() const { return impl_.get(); }
+
+  struct Impl;  // framework/autograd/tape.h: for record(), Parameters and nobody else
+  explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  const std::shared_ptr<Impl>& impl() const { return impl_; }
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace trireme

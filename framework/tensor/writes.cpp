@@ -1,0 +1,100 @@
+#include "framework/tensor/writes.h"
+
+#include <algorithm>
+#include <iterator>
+#include <mutex>
+#include <vector>
+
+#include "framework/tensor/launch.h"
+#include "framework/tensor/storage.h"
+#include "kernels/contracts/elementwise.h"
+#include "kernels/core/runtime.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::size_t most_kept = 2048;
+std::mutex guard;  // of every block's stretches: noted writes are rare
+
+}  // namespace
+
+std::atomic<std::uint64_t> Writes::latest_ = 0;
+
+void Writes::add(std::size_t begin, std::size_t end, std::size_t block_bytes) {
+  if (begin >= end) return;
+  const std::lock_guard lock(guard);
+  const std::uint64_t number = ++latest_;
+  last_ = number;
+  if (begin == 0 && end >= block_bytes) {
+    anywhere_ = number;
+    partial_ = nullptr;
+    return;
+  }
+  if (!partial_) partial_ = std::make_unique<std::map<std::size_t, Stretch>>();
+  cut(begin), cut(end);
+  partial_->erase(partial_->lower_bound(begin), partial_->lower_bound(end));
+  partial_->emplace(begin, Stretch{end, number});
+  if (partial_->size() > most_kept) thin_out();
+}
+
+/// Makes two of the stretch around a place.
+void Writes::cut(std::size_t at) {
+  const auto next = partial_->lower_bound(at);
+  if (next == partial_->begin()) return;
+  Stretch& around = std::prev(next)->second;
+  if (around.end <= at) return;
+  partial_->emplace_hint(next, at, around);
+  around.end = at;
+}
+
+/// Of the older half, stretches that touch become one, as if all of it had been written last. Where that frees too
+/// little, the places of the older half are forgotten.
+void Writes::thin_out() {
+  std::vector<std::uint64_t> numbers;
+  for (auto& [begin, stretch] : *partial_) numbers.push_back(stretch.number);
+  const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
+  std::nth_element(numbers.begin(), middle, numbers.end());
+  const std::uint64_t old = *middle;
+  for (auto at = partial_->begin(); at != partial_->end();) {
+    const auto next = std::next(at);
+    Stretch& s = at->second;
+    if (next == partial_->end() || s.end != next->first || s.number > old || next->second.number > old) {
+      at = next;
+      continue;
+    }
+    s = {next->second.end, std::max(s.number, next->second.number)};
+    partial_->erase(next);
+  }
+  if (partial_->size() <= most_kept / 4 * 3) return;
+  anywhere_ = std::max(anywhere_, old);
+  std::erase_if(*partial_, [&](const auto& entry) { return entry.second.number <= old; });
+}
+
+bool Writes::search(std::uint64_t since, std::size_t begin, std::size_t end) const {
+  if (begin >= end) return false;
+  const std::lock_guard lock(guard);
+  if (anywhere_ > since) return true;
+  if (!partial_) return false;
+  auto at = partial_->upper_bound(begin);
+  if (at != partial_->begin() && std::prev(at)->second.end > begin) --at;
+  for (; at != partial_->end() && at->first < end; ++at)
+    if (at->second.number > since) return true;
+  return false;
+}
+
+void note_write(const Tensor& t) {
+  const Tensor::Impl& i = *t.impl();
+  i.block->writes.add(i.offset, i.offset + static_cast<std::size_t>(t.view().bytes()), i.block->bytes);
+}
+
+void copy_unnoted(const Tensor& to, const Tensor& from) {
+  check(from.shape() == to.shape(), "copy_from", "the source is {}, the target {}", from.shape(), to.shape());
+  if (to.numel() == 0) return;
+  if (from.dtype() != to.dtype()) {
+    if (from.device() == to.device()) return launch<kernel::Cast>(to, from);
+    return copy_unnoted(to, from.detach().to(to.dtype()));
+  }
+  copy_block(to.view(), from.view());
+}
+
+}  // namespace trireme

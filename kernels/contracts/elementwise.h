@@ -1,0 +1,60 @@
+// Elementwise contracts. A formula (kernels/formulas/pointwise.h) is written once and becomes a kernel on every
+// backend.
+#pragma once
+#include "kernels/core/random.h"
+#include "kernels/core/view.h"
+
+namespace trireme {
+
+namespace kernel {
+
+/// y = F(x), same shape and type. F is a unary formula of kernels/formulas/pointwise.h.
+template <class F>
+struct Map {
+  static constexpr auto& name = F::name;
+  using Fn = void(View y, View x);
+};
+/// dx = dy * F'(x), where F' may use y = F(x). dx may be dy.
+template <class F>
+struct MapBackward {
+  static constexpr auto& name = F::backward_name;
+  using Fn = void(View dx, View dy, View x, View y);
+};
+/// y = F(a, b) with NumPy broadcasting of a and b to y's shape. F is a binary formula of kernels/formulas/pointwise.h.
+template <class F>
+struct Zip {
+  static constexpr auto& name = F::name;
+  using Fn = void(View y, View a, View b);
+};
+
+/// y = alpha * x + beta * y, same shape and type (an empty x is an error; beta 0 ignores what y held).
+struct Axpby {
+  static constexpr char name[] = "axpby";
+  using Fn = void(View y, View x, double alpha, double beta);
+};
+/// y = value.
+struct Fill {
+  static constexpr char name[] = "fill";
+  using Fn = void(View y, double value);
+};
+/// y = x converted to y's type, same shape.
+struct Cast {
+  static constexpr char name[] = "cast";
+  using Fn = void(View y, View x);
+};
+/// y = scale[c] * x + shift[c], x u8, c the last axis; scale and shift hold one number per channel (f32). Pixels to
+/// floats.
+struct Normalize {
+  static constexpr char name[] = "normalize";
+  using Fn = void(View y, View x, View scale, View shift);
+};
+/// Inverted dropout: y = x / (1 - p) where kept, else 0. Element n of sample s is kept when
+/// uniform(Philox{key()}(s, n / 4)[n % 4]) >= p. Row r of x, of x.shape[0], holds elements first[r], first[r] + 1, ...
+/// of sample[r] (i64 [rows] both; none: r, and 0). Backward is the same call on dy.
+struct Dropout {
+  static constexpr char name[] = "dropout";
+  using Fn = void(View y, View x, View sample, View first, double p, MaskKey key);
+};
+
+}  // namespace kernel
+}  // namespace trireme

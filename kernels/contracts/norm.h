@@ -1,0 +1,67 @@
+// Batch and layer normalisation. Batch norm is four kernels, so that its statistics may be summed over a group of
+// ranks between them (scope group or global) with the same code that serves one rank. Statistics are f32, f64 for f64.
+#pragma once
+#include "kernels/core/view.h"
+
+namespace trireme {
+
+namespace kernel {
+
+/// mean [C] and m2 [C] (sum of squared deviations from mean) of x [..., C]; two passes or Welford, never E[x^2]-E[x]^2
+/// (ConvMoments may, for narrow types).
+struct BatchNormMoments {
+  static constexpr char name[] = "batch_norm_moments";
+  using Fn = void(View mean, View m2, View x);
+};
+/// rstd [C] = 1 / sqrt(m2 / count + eps). If given, running_mean and running_var [C] (f32 or f64) move by momentum
+/// towards mean and the unbiased m2 / (count - 1).
+struct BatchNormFinish {
+  static constexpr char name[] = "batch_norm_finish";
+  using Fn = void(View rstd, View running_mean, View running_var, View mean, View m2, double count, double eps,
+                  double momentum);
+};
+/// mean and m2 [C] of all rows together, and count [1] f64 of them. parts [ranks, 1 + 2 C] f64: each rank's count, mean
+/// and m2, merged in this order (Chan, Golub & LeVeque 1979), so that nothing cancels and all ranks get the same bits.
+/// Without rows: zeros.
+struct BatchNormMerge {
+  static constexpr char name[] = "batch_norm_merge";
+  using Fn = void(View mean, View m2, View count, View parts);
+};
+/// y = (x - mean) * rstd * gamma + beta (+ residual), then ReLU if asked. residual: x's shape, or none.
+struct BatchNormApply {
+  static constexpr char name[] = "batch_norm_apply";
+  using Fn = void(View y, View x, View mean, View rstd, View gamma, View beta, View residual, bool relu);
+};
+/// dgamma = sum dz * xhat, dbeta = sum dz (overwritten). dz is what of dy a ReLU behind the norm let through: without
+/// one, dy (neither beta nor y given); with one, dy where the output was positive. With beta (and gamma) that is found
+/// again from x, and nothing is kept for it; after a residual was added it is read off the output y, and dz is written
+/// (dy's own block will do).
+struct BatchNormBackwardReduce {
+  static constexpr char name[] = "batch_norm_backward_reduce";
+  using Fn = void(View dgamma, View dbeta, View dz, View dy, View x, View mean, View rstd, View gamma, View beta,
+                  View y);
+};
+/// dx = gamma rstd (dz - (sum_dz + xhat sum_dz_xhat) / count); dx may be dz's own block. With beta, dz is still to be
+/// masked, as above. sum_*: over the whole scope; count: rows in the scope. For statistics that were constants (eval
+/// mode) pass empty sums.
+struct BatchNormBackwardApply {
+  static constexpr char name[] = "batch_norm_backward_apply";
+  using Fn = void(View dx, View dz, View x, View mean, View rstd, View gamma, View beta, View sum_dz_xhat, View sum_dz,
+                  double count);
+};
+/// Over the last axis: y = (x - mean) * rstd * gamma + beta. mean, rstd [rows] are outputs. gamma, beta [C] or none.
+struct LayerNorm {
+  static constexpr char name[] = "layer_norm";
+  using Fn = void(View y, View mean, View rstd, View x, View gamma, View beta, double eps);
+};
+struct LayerNormBackwardInput {
+  static constexpr char name[] = "layer_norm_backward_input";
+  using Fn = void(View dx, View dy, View x, View mean, View rstd, View gamma);
+};
+struct LayerNormBackwardWeight {
+  static constexpr char name[] = "layer_norm_backward_weight";
+  using Fn = void(View dgamma, View dbeta, View dy, View x, View mean, View rstd, bool accumulate);
+};
+
+}  // namespace kernel
+}  // namespace trireme

@@ -1,0 +1,46 @@
+// Optimizer updates over flat ranges: value, gradient and state are parallel 1-D views (f32 or f64). One pass each.
+#pragma once
+#include "kernels/core/view.h"
+
+namespace trireme {
+
+namespace kernel {
+
+/// PyTorch's SGD: g += decay v; m = momentum m + (1 - dampening) g (first step: m = g); g = nesterov ? g + momentum m :
+/// m; v -= lr g.
+struct SgdUpdate {
+  static constexpr char name[] = "sgd_update";
+  struct Args {
+    double lr, momentum, dampening, decay, grad_scale;
+    bool nesterov, first;
+  };
+  using Fn = void(View value, View grad, View momentum, const Args&);
+};
+/// PyTorch's Adagrad.
+struct AdagradUpdate {
+  static constexpr char name[] = "adagrad_update";
+  struct Args {
+    double lr, eps, decay, grad_scale;
+  };
+  using Fn = void(View value, View grad, View sum, const Args&);
+};
+/// Zeiler 2012 (arXiv 1212.5701), PyTorch's form.
+struct AdadeltaUpdate {
+  static constexpr char name[] = "adadelta_update";
+  struct Args {
+    double lr, rho, eps, decay, grad_scale;
+  };
+  using Fn = void(View value, View grad, View square, View delta, const Args&);
+};
+/// Kingma & Ba (arXiv 1412.6980); decoupled: AdamW (arXiv 1711.05101). bias1/bias2 = 1 - beta^t.
+struct AdamUpdate {
+  static constexpr char name[] = "adam_update";
+  struct Args {
+    double lr, beta1, beta2, eps, decay, bias1, bias2, grad_scale;
+    bool decoupled;
+  };
+  using Fn = void(View value, View grad, View m, View v, const Args&);
+};
+
+}  // namespace kernel
+}  // namespace trireme

@@ -1,0 +1,75 @@
+// Runtime: memory and time of one device kind. It never grows with the number of ops.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "kernels/core/view.h"
+
+namespace trireme {
+
+/// Work that was noted in parts, each of which a device is then given as a whole, as often as one likes (CUDA graphs:
+/// CUDA C++ Programming Guide). Every time it reads and writes the same blocks, and what the host computed while the
+/// work was noted stays as it was.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  /// From now on what this thread starts on the device is noted and not started, up to end(). Whatever would have the
+  /// host wait for the device, or the device read the host's memory, throws Error; the graph is then of no use. Blocks
+  /// that are allocated meanwhile are the graph's: while it lives nobody else gets their memory.
+  virtual void begin() = 0;
+  virtual void end() = 0;
+  /// Starts the part that was noted between the part-th begin() and its end().
+  virtual void start(std::size_t part) = 0;
+};
+
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+  /// A block of at least bytes, aligned to 64, contents undefined. Never null; throws Error when memory is out.
+  virtual void* allocate(std::size_t bytes, Device device) = 0;
+  virtual void release(void* block, std::size_t bytes, Device device) noexcept = 0;
+  /// Copies bytes, after all that was started on either device. What goes to the host has arrived on return; what comes
+  /// from the host may be written over.
+  virtual void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes) = 0;
+  /// Starts to copy to the host, after all that was started so far. The call that is returned waits for that, not for
+  /// what came later, and writes the bytes; it is made once, or dropped.
+  virtual std::function<void(void* to)> fetch_later(const void* from, std::size_t bytes, Device device);
+  virtual void synchronize(Device device) = 0;
+  /// Seconds that the device takes for what work() starts on it, by itself: all that came before is done first.
+  virtual double timed(Device, const std::function<void()>& work);
+  /// Both, one after the other or at once: neither writes what the other reads or writes, and what they release, the
+  /// other does not use.
+  virtual void beside(Device, const std::function<void()>& first, const std::function<void()>& second) {
+    first();
+    second();
+  }
+  /// Null: this kind of device has no graphs.
+  virtual std::unique_ptr<DeviceGraph> make_graph(Device) { return nullptr; }
+  /// Gives the memory behind part of a block back until it is written again, as far as the machine can. Its contents
+  /// are lost, whatever their size (the host's become zeros: nothing may live on by luck). in_use() still counts it.
+  virtual void discard(void* /*from*/, std::size_t /*bytes*/, Device) noexcept {}
+  /// How many bytes of part of a block have memory behind them now, as far as the machine tells: all.
+  virtual std::size_t resident(const void* /*from*/, std::size_t bytes, Device) const { return bytes; }
+  /// Bytes handed out now, and the most ever since reset_peak().
+  virtual std::size_t in_use() const = 0;
+  virtual std::size_t peak() const = 0;
+  virtual void reset_peak() = 0;
+};
+
+/// The runtime of a kind of device. Throws Error where the build or the machine has none (kernels/core/backend.h says
+/// why).
+Runtime& runtime(DeviceKind kind);
+/// Copies between blocks of one size, by the runtime of the device that is not the host, if there is one.
+void copy_block(const View& to, const View& from);
+/// Called once by each backend when it is loaded.
+bool set_runtime(DeviceKind kind, Runtime* runtime);
+
+/// Threads a kernel may use when called from this thread (thread-local; a rank that is a thread gets its share): no
+/// more than OpenMP gives. OpenMP's own number, which oneDNN reads, becomes the same.
+int threads();
+void set_threads(int count);
+/// Cores this process may run on (its affinity mask).
+int cores();
+
+}  // namespace trireme

@@ -1,0 +1,21 @@
+// start_thread: a std::thread or std::jthread, or an Error where the system makes no more of them.
+#pragma once
+#include <system_error>
+#include <thread>
+
+#include "kernels/core/error.h"
+
+namespace trireme {
+
+/// who: what the thread is for, in the error's words: "loader".
+template <class Thread = std::thread, class... A>
+Thread start_thread(std::string_view who, A&&... a) {
+  try {
+    return Thread(std::forward<A>(a)...);
+  } catch (const std::system_error& e) {
+    fail(who, "the system starts no further thread ({}): ask for fewer, or raise its limits (ulimit -u, ulimit -v)",
+         e.code().message());
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,136 @@
+// Shape and View: all that a kernel sees of a tensor. Dense, row-major, channels last, borrowed.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+#include "kernels/core/device.h"
+#include "kernels/core/dtype.h"
+
+namespace trireme {
+
+using Index = std::int64_t;
+
+class Shape;
+namespace detail {
+[[noreturn, gnu::cold]] void no_such_axis(int axis, const Shape&);
+[[noreturn, gnu::cold]] void wrong_element_type(DType is, DType asked);
+}  // namespace detail
+
+/// Up to six extents, outermost first, held inline. Images are N,H,W,C, volumes N,D,H,W,C, filters O,H,W,I.
+class Shape {
+ public:
+  static constexpr int max_rank = 6;
+  Shape() = default;
+  Shape(std::initializer_list<Index> extents) { assign(extents.begin(), extents.size()); }
+  explicit Shape(std::span<const Index> extents) { assign(extents.data(), extents.size()); }
+
+  int rank() const { return rank_; }
+  /// Extent of axis i; a negative i counts from the last axis. Throws Error when there is no such axis.
+  Index operator[](int i) const { return extents_[at(i)]; }
+  Index& operator[](int i) { return extents_[at(i)]; }
+  /// Number of elements; 1 for a scalar (rank 0). Not checked for overflow: see checked_bytes().
+  Index numel() const { return product(0, rank_); }
+  /// Product of the extents of axes [from, to).
+  Index product(int from, int to) const {
+    Index n = 1;
+    for (int i = from; i < to; ++i) n *= extents_[i];
+    return n;
+  }
+  Shape without(int axis) const {
+    Shape s;
+    for (int i = 0; i < rank_; ++i)
+      if (i != axis) s.push_back(extents_[i]);
+    return s;
+  }
+  void push_back(Index extent) {
+    check(rank_ < max_rank, "shape", "at most {} axes", int(max_rank));
+    extents_[rank_++] = extent;
+  }
+  const Index* begin() const { return extents_; }
+  const Index* end() const { return extents_ + rank_; }
+  bool operator==(const Shape& o) const { return std::equal(begin(), end(), o.begin(), o.end()); }
+
+ private:
+  int at(int i) const {
+    const int axis = i < 0 ? i + rank_ : i;
+    if (axis < 0 || axis >= rank_) [[unlikely]]
+      detail::no_such_axis(i, *this);
+    return axis;
+  }
+  void assign(const Index* extents, std::size_t n) {
+    check(n <= max_rank, "shape", "at most {} axes, got {}", int(max_rank), n);
+    std::copy_n(extents, n, extents_);
+    rank_ = static_cast<int>(n);
+  }
+  Index extents_[max_rank] = {};
+  int rank_ = 0;
+};
+
+/// "[2, 28, 28, 1]"
+inline std::string to_string(const Shape& s) {
+  std::string text = "[";
+  for (int i = 0; i < s.rank(); ++i) text += (i ? ", " : "") + std::to_string(s[i]);
+  return text + "]";
+}
+
+/// Bytes of a tensor of this shape. Throws Error naming op when an extent is negative or when the product of the
+/// extents that are not 0, in bytes, does not fit in 63 bits: then no partial product overflows either.
+std::size_t checked_bytes(std::string_view op, const Shape&, DType);
+
+/// The types under which memory may be looked at whatever its elements are.
+template <class T>
+constexpr bool is_raw =
+    std::is_void_v<T> || std::is_same_v<std::remove_cv_t<T>, std::byte> || std::is_same_v<std::remove_cv_t<T>, char>;
+
+/// A dense block that somebody else owns. An optional operand is passed as View{} (data == nullptr).
+struct View {
+  void* data = nullptr;
+  Shape shape;
+  DType dtype = DType::f32;
+  Device device;
+
+  explicit operator bool() const { return data != nullptr; }
+  Index numel() const { return shape.numel(); }
+  Index bytes() const { return shape.numel() * size_of(dtype); }
+  /// Not checked against dtype: for kernels, which have dispatched on it.
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+  /// The elements. Throws Error unless T is dtype's type. On a GPU it is the GPU's memory.
+  template <class T>
+  std::span<T> span() const {
+    static_assert(!is_raw<T>, "a span has elements");
+    require<T>();
+    return {static_cast<T*>(data), static_cast<std::size_t>(numel())};
+  }
+  /// Throws Error unless T is dtype's type, or void, std::byte or char.
+  template <class T>
+  void require() const {
+    if constexpr (!is_raw<T>)
+      if (data != nullptr && dtype_of<std::remove_cv_t<T>>() != dtype) [[unlikely]]
+        detail::wrong_element_type(dtype, dtype_of<std::remove_cv_t<T>>());
+  }
+};
+
+namespace detail {
+/// "{}" in messages.
+template <class T>
+struct Formatter {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  fmt::format_context::iterator format(const T& value, fmt::format_context& context) const;
+};
+}  // namespace detail
+
+}  // namespace trireme
+
+template <>
+struct fmt::formatter<trireme::Shape> : trireme::detail::Formatter<trireme::Shape> {};
+template <>
+struct fmt::formatter<trireme::DType> : trireme::detail::Formatter<trireme::DType> {};
+template <>
+struct fmt::formatter<trireme::Device> : trireme::detail::Formatter<trireme::Device> {};

@@ -1,0 +1,55 @@
+// Convolutions through oneDNN: its view of one convolution, and the cache of what was made for it. The functions return
+// false where the machine lacks the type: the caller then goes through f32.
+#pragma once
+#include <vector>
+
+#include "kernels/cpu/conv/conv_impl.h"
+#include "kernels/cpu/dnnl.h"
+
+namespace trireme::onednn {
+
+/// oneDNN's descriptors and options of one convolution.
+struct Geometry {
+  Dims x_dims, w_dims, y_dims, bias_dims;
+  std::vector<int> activation_order, filter_order;  // where our layouts keep oneDNN's axes
+  Dims stride, dilation, pad_begin, pad_end;
+
+  explicit Geometry(const ConvShape& s);
+  Desc x(DType t) const { return dense(x_dims, activation_order, t); }
+  Desc y(DType t) const { return dense(y_dims, activation_order, t); }
+  Desc w(DType t) const { return dense(w_dims, filter_order, t); }
+  Desc bias(DType t) const { return dense(bias_dims, {0}, t); }
+};
+
+/// y = conv(x, w), with bias, ReLU and (sum) what y held before added if asked; the primitive chooses the
+/// filter's layout. Throws dnnl::error when unimplemented.
+dnnl::convolution_forward::primitive_desc describe_forward(const Geometry& g, DType tx, DType ty, const View& bias,
+                                                           bool relu, bool sum = false);
+
+/// make() or, where the machine lacks the type, an empty plan: the caller then goes through f32.
+template <class Plan, class Make>
+Plan& planned(int op, std::initializer_list<const View*> views, const ConvOptions& o, int flags, Make&& make) {
+  Key key;
+  key.add(op * 16 + flags);
+  for (const View* v : views) key.add(*v);
+  for (const Extents* e : {&o.stride, &o.pad_begin, &o.pad_end, &o.dilation}) key.add(std::span<const Index>(*e));
+  key.add(o.groups);
+  return cached<Plan>(key, [&] {
+    try {
+      return make();
+    } catch (const dnnl::error&) {
+      if ((*views.begin())->dtype == DType::f32 && (*(views.begin() + 1))->dtype == DType::f32) throw;
+      return Plan{};
+    }
+  });
+}
+
+bool conv_forward(const View& y, const View& x, const View& w, const View& bias, const View& residual,
+                  const ConvShape&);
+/// dx (+)=.
+bool conv_backward_input(const View& dx, const View& dy, const View& w, const ConvShape&, bool accumulate);
+/// dw [f32] (+)=; dbias likewise, or none.
+bool conv_backward_weight(const View& dw, const View& dbias, const View& x, const View& dy, const ConvShape&,
+                          bool accumulate);
+
+}  // namespace trireme::onednn

@@ -1,0 +1,255 @@
+#include <cstring>
+#include <utility>
+
+#include "kernels/cpu/conv/conv_dnnl.h"
+#include "kernels/cpu/conv/conv_faults.h"
+#include "kernels/cpu/parallel.h"
+
+namespace trireme::onednn {
+namespace {
+
+struct BackwardInputPlan {
+  Prepared pack, run;
+  std::size_t packed = 0;
+};
+
+/// to [O, cells, I] = from with its cells in reverse order.
+void reverse_cells(std::byte* to, const View& w, Index cells) {
+  const Index cell = w.shape[-1] * size_of(w.dtype);
+  parallel_for(w.shape[0], cells * w.shape[-1], [=, from = w.as<std::byte>()](Index begin, Index end) {
+    for (Index o = begin; o < end; ++o)
+      for (Index k = 0; k < cells; ++k)
+        std::memcpy(to + (o * cells + k) * cell, from + (o * cells + cells - 1 - k) * cell,
+                    static_cast<std::size_t>(cell));
+  });
+}
+
+/// dx = zeros, but rows of `compact` at the cells that a 1 x 1 filter reads; accumulate: they are added there.
+template <class T>
+void spread(const View& dx, const T* compact, const ConvShape& s, bool accumulate) {
+  using A = Accumulator<T>;
+  T* to = dx.as<T>();
+  const Extents stride = s.options.stride;
+  parallel_for(s.n * s.in[0] * s.in[1], s.in[2] * s.c_in, [=, &s](Index begin, Index end) {
+    for (Index row = begin; row < end; ++row) {
+      const Index n = row / (s.in[0] * s.in[1]), i0 = row / s.in[1] % s.in[0], i1 = row % s.in[1];
+      T* line = to + row * s.in[2] * s.c_in;
+      if (!accumulate) std::fill_n(line, s.in[2] * s.c_in, T{});
+      if (i0 % stride[0] != 0 || i1 % stride[1] != 0) continue;
+      const T* from = compact + ((n * s.out[0] + i0 / stride[0]) * s.out[1] + i1 / stride[1]) * s.out[2] * s.c_in;
+      for (Index o = 0; o < s.out[2]; ++o, from += s.c_in) {
+        T* cell = line + o * stride[2] * s.c_in;
+        for (Index c = 0; c < s.c_in; ++c)
+          cell[c] = accumulate ? static_cast<T>(static_cast<A>(cell[c]) + static_cast<A>(from[c])) : from[c];
+      }
+    }
+  });
+}
+
+BackwardInputPlan plan_turned(const View& dx, const View& dy, const View& w, const ConvShape& s, bool sum) {
+  const Geometry g(turned(s));
+  const auto pd = describe_forward(g, dy.dtype, dx.dtype, View{}, false, sum);
+  // Our filter is O, cells, I; the turned one has output channels I and input channels O.
+  Dims dims{s.c_in, s.c_out};
+  std::vector<int> order{s.dims + 1, 0};
+  for (int d = 0; d < s.dims; ++d) dims.push_back(s.filter[static_cast<std::size_t>(d)]), order.push_back(d + 1);
+  return {
+      reorder(dense(dims, order, w.dtype), pd.weights_desc()),
+      Prepared(dnnl::convolution_forward(pd),
+               {{DNNL_ARG_SRC, pd.src_desc()}, {DNNL_ARG_WEIGHTS, pd.weights_desc()}, {DNNL_ARG_DST, pd.dst_desc()}},
+               pd.scratchpad_desc()),
+      pd.weights_desc().get_size()};
+}
+
+BackwardInputPlan plan_backward(const View& dx, const View& dy, const View& w, const ConvShape& s) {
+  const Geometry g(s);
+  auto hint = describe_forward(g, dx.dtype, dy.dtype, View{}, false);
+  auto pd = describe_backward<dnnl::convolution_backward_data>(attributes(), hint, dnnl::algorithm::convolution_direct,
+                                                               g.x(dx.dtype), any(g.w_dims, dy.dtype), g.y(dy.dtype),
+                                                               g.stride, g.dilation, g.pad_begin, g.pad_end);
+  std::vector<Prepared::Arg> args{{DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
+                                  {DNNL_ARG_WEIGHTS, pd.weights_desc()},
+                                  {DNNL_ARG_DIFF_SRC, pd.diff_src_desc()}};
+  return {reorder(g.w(w.dtype), pd.weights_desc()),
+          Prepared(dnnl::convolution_backward_data(pd), args, pd.scratchpad_desc()), pd.weights_desc().get_size()};
+}
+}  // namespace
+
+bool conv_backward_input(const View& dx, const View& dy, const View& w, const ConvShape& s, bool accumulate) {
+  // oneDNN's forward code is faster than its backward code.
+  const bool turn = turns(s), sparse = turn && s.in != s.out && s.filter_cells() == 1;
+  const bool sum = accumulate && turn && !sparse && may_sum(turned(s));  // the primitive itself adds
+  auto& plan = planned<BackwardInputPlan>(1, {&dy, &dx, &w}, s.options, sum, [&] {
+    return turn ? plan_turned(dx, dy, w, s, sum) : plan_backward(dx, dy, w, s);
+  });
+  if (!plan.run) return false;
+  const bool reverse = turn && s.filter_cells() > 1, apart = accumulate && !sparse && !sum;
+  const Index part_numbers = sparse ? s.n * s.out_cells() * s.c_in : apart ? dx.numel() : 0;
+  Scratch packed(plan.pack ? plan.packed : 0), reversed(reverse ? static_cast<std::size_t>(w.bytes()) : 0),
+      part(static_cast<std::size_t>(part_numbers * size_of(dx.dtype)));
+  const void* filter = w.data;
+  if (reverse) {
+    reverse_cells(reversed.as<std::byte>(), w, s.filter_cells());
+    filter = reversed.data();
+  }
+  if (plan.pack) {
+    plan.pack({filter, packed.data()});
+    filter = packed.data();
+  }
+  plan.run({dy.data, filter, part_numbers > 0 ? part.data() : dx.data});
+  if (sparse)
+    dispatch_float(dx.dtype, "conv_backward_input", [&]<class T>(T) { spread(dx, part.as<T>(), s, accumulate); });
+  if (apart) {
+    View added = dx;
+    added.data = part.data();
+    add_residual(dx, added, false);
+  }
+  return true;
+}
+
+namespace {
+struct BackwardWeightPlan {
+  Prepared run, unpack;
+  std::size_t packed = 0, bias = 0;
+};
+
+}  // namespace
+
+namespace {
+/// A filter's gradient is dy^T columns, rows of all samples together; of a 1 x 1 filter, x itself is the columns. Where
+/// rows are few and channels many, oneDNN's matrix product is faster than its convolution, the making of columns
+/// included.
+bool is_product(const View& dw, const View& x, const ConvShape& s) {
+  constexpr Index most_rows = 8192, most_columns = Index{1} << 23, least_filter = Index{1} << 17;
+  const Index rows = s.n * s.out_cells(), columns = s.filter_cells() * s.c_in;
+  return dw.dtype == DType::f32 && x.dtype == DType::f32 && s.options.groups == 1 && rows <= most_rows &&
+         columns * s.c_out >= least_filter && (s.filter_cells() == 1 || rows * columns <= most_columns);
+}
+
+/// The cells of x that each output reads, side by side: to [outputs, filter cells, channels]; zeros for padding.
+void make_columns(float* to, const View& x, const ConvShape& s) {
+  const Index rows = s.n * s.out_cells(), width = s.filter_cells() * s.c_in;
+  parallel_for(rows, width, [&, from = x.as<float>()](Index begin, Index end) {
+    for (Index row = begin; row < end; ++row) {
+      const Index n = row / s.out_cells(), o0 = row / (s.out[1] * s.out[2]) % s.out[0], o1 = row / s.out[2] % s.out[1],
+                  o2 = row % s.out[2];
+      float* cell = to + row * width;
+      for (Index f0 = 0; f0 < s.filter[0]; ++f0)
+        for (Index f1 = 0; f1 < s.filter[1]; ++f1)
+          for (Index f2 = 0; f2 < s.filter[2]; ++f2, cell += s.c_in) {
+            const Index i0 = s.at(0, o0, f0), i1 = s.at(1, o1, f1), i2 = s.at(2, o2, f2);
+            const bool inside = i0 >= 0 && i0 < s.in[0] && i1 >= 0 && i1 < s.in[1] && i2 >= 0 && i2 < s.in[2];
+            if (inside)
+              std::copy_n(from + (((n * s.in[0] + i0) * s.in[1] + i1) * s.in[2] + i2) * s.c_in, s.c_in, cell);
+            else
+              std::fill_n(cell, s.c_in, 0.f);
+          }
+    }
+  });
+}
+
+/// to [cols, rows] (+)= from [rows, cols] transposed, in tiles that stay in cache.
+void transpose(float* to, const float* from, Index rows, Index cols, bool accumulate) {
+  constexpr Index tile = 16;
+  parallel_for((cols + tile - 1) / tile, tile * rows, [=](Index begin, Index end) {
+    for (Index c0 = begin * tile; c0 < std::min(end * tile, cols); c0 += tile)
+      for (Index r0 = 0; r0 < rows; r0 += tile)
+        for (Index c = c0; c < std::min(c0 + tile, cols); ++c)
+          for (Index r = r0; r < std::min(r0 + tile, rows); ++r)
+            to[c * rows + r] = from[r * cols + c] + (accumulate ? to[c * rows + r] : 0.f);
+  });
+}
+
+void product_backward_weight(const View& dw, const View& x, const View& dy, const ConvShape& s, bool accumulate) {
+  const Index rows = s.n * s.out_cells(), width = s.filter_cells() * s.c_in;
+  const bool as_is = s.filter_cells() == 1 && s.in == s.out;  // a padded or strided one is not
+  Scratch columns(as_is ? 0 : static_cast<std::size_t>(rows * width) * sizeof(float));
+  if (!as_is) make_columns(columns.as<float>(), x, s);
+  const float *from = as_is ? x.as<float>() : columns.as<float>(), *seed = dy.as<float>();
+  if (width >= s.c_out) return sgemm(dw.as<float>(), true, seed, from, s.c_out, width, rows, accumulate ? 1.f : 0.f);
+  Scratch turned(static_cast<std::size_t>(dw.bytes()));  // [I, O]: the product is faster when its result is wide
+  sgemm(turned.as<float>(), true, from, seed, width, s.c_out, rows, 0.f);
+  transpose(dw.as<float>(), turned.as<float>(), width, s.c_out, accumulate);
+}
+}  // namespace
+
+namespace {
+/// s with the padding of its outer two axes made cells of the input, which are then part of to's rows.
+ConvShape with_outer_padding(const ConvShape& s) {
+  ConvShape wide = s;
+  for (std::size_t d = 0; d < 2; ++d) {
+    wide.in[d] += std::exchange(wide.options.pad_begin[d], 0);
+    wide.in[d] += std::exchange(wide.options.pad_end[d], 0);
+  }
+  return wide;
+}
+/// to, an input of the shape `wide`, = x amid zeros.
+void pad_outer(std::byte* to, const View& x, const ConvShape& s, const ConvShape& wide) {
+  const auto row = static_cast<std::size_t>(s.in[2] * s.c_in * size_of(x.dtype));
+  const Extents before = s.options.pad_begin;
+  parallel_for(s.n * wide.in[0] * wide.in[1], s.in[2] * s.c_in, [=, from = x.as<std::byte>()](Index begin, Index end) {
+    for (Index r = begin; r < end; ++r) {
+      const Index n = r / (wide.in[0] * wide.in[1]);
+      const Index i0 = r / wide.in[1] % wide.in[0] - before[0], i1 = r % wide.in[1] - before[1];
+      std::byte* at = to + static_cast<std::size_t>(r) * row;
+      if (i0 >= 0 && i0 < s.in[0] && i1 >= 0 && i1 < s.in[1])
+        std::memcpy(at, from + static_cast<std::size_t>((n * s.in[0] + i0) * s.in[1] + i1) * row, row);
+      else
+        std::memset(at, 0, row);
+    }
+  });
+}
+}  // namespace
+
+bool conv_backward_weight(const View& dw, const View& dbias, const View& x, const View& dy, const ConvShape& s,
+                          bool accumulate) {
+  if (gradient_needs_padding(s)) {
+    const ConvShape wide = with_outer_padding(s);
+    View amid = x;
+    amid.shape = {s.n, wide.in[0], wide.in[1], wide.in[2], s.c_in};
+    Scratch block(static_cast<std::size_t>(amid.bytes()));
+    amid.data = block.data();
+    pad_outer(block.as<std::byte>(), x, s, wide);
+    return conv_backward_weight(dw, dbias, amid, dy, wide, accumulate);
+  }
+  if (!dbias && is_product(dw, x, s)) {
+    product_backward_weight(dw, x, dy, s, accumulate);
+    return true;
+  }
+  if (gradient_needs_f32(s, x.dtype)) return false;
+  int flags = accumulate + 2 * bool(dbias);
+  auto& plan = planned<BackwardWeightPlan>(2, {&x, &dy, &dw}, s.options, flags, [&] {
+    Geometry g(s);
+    auto hint = describe_forward(g, x.dtype, dy.dtype, View{}, false);
+    auto algorithm = dnnl::algorithm::convolution_direct;
+    Desc like = any(g.w_dims, DType::f32);
+    auto pd = dbias ? describe_backward<dnnl::convolution_backward_weights>(
+                          attributes(), hint, algorithm, g.x(x.dtype), like, g.bias(DType::f32), g.y(dy.dtype),
+                          g.stride, g.dilation, g.pad_begin, g.pad_end)
+                    : describe_backward<dnnl::convolution_backward_weights>(attributes(), hint, algorithm, g.x(x.dtype),
+                                                                            like, g.y(dy.dtype), g.stride, g.dilation,
+                                                                            g.pad_begin, g.pad_end);
+    std::vector<Prepared::Arg> args{{DNNL_ARG_SRC, pd.src_desc()},
+                                    {DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
+                                    {DNNL_ARG_DIFF_WEIGHTS, pd.diff_weights_desc()}};
+    if (dbias) args.push_back({DNNL_ARG_DIFF_BIAS, pd.diff_bias_desc()});
+    // oneDNN (2.6 and 3.2) in bf16 takes scratch memory for zeros when a filter cell meets only padding.
+    bool clear = x.dtype == DType::bf16;
+    return BackwardWeightPlan{Prepared(dnnl::convolution_backward_weights(pd), args, pd.scratchpad_desc(), clear),
+                              reorder(pd.diff_weights_desc(), g.w(DType::f32), accumulate),
+                              pd.diff_weights_desc().get_size(), static_cast<std::size_t>(s.c_out) * sizeof(float)};
+  });
+  if (!plan.run) return false;
+  Scratch packed(plan.unpack ? plan.packed : 0), bias(dbias && accumulate ? plan.bias : 0);
+  const void* filter = plan.unpack ? packed.data() : dw.data;
+  const void* bias_to = dbias && accumulate ? bias.data() : dbias.data;
+  if (dbias)
+    plan.run({x.data, dy.data, filter, bias_to});
+  else
+    plan.run({x.data, dy.data, filter});
+  if (plan.unpack) plan.unpack({packed.data(), dw.data});
+  for (Index c = 0; dbias && accumulate && c < s.c_out; ++c) dbias.as<float>()[c] += bias.as<float>()[c];
+  return true;
+}
+
+}  // namespace trireme::onednn

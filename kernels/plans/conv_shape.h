@@ -1,0 +1,34 @@
+// The numbers of one convolution, taken from its views and checked once for all implementations.
+#pragma once
+#include "kernels/contracts/conv.h"
+
+namespace trireme {
+
+struct ConvShape {
+  int dims = 0;                      ///< spatial axes, 1 to 3
+  Index n = 0, c_in = 0, c_out = 0;  ///< c_in, c_out: of all groups together
+  Extents in{1, 1, 1}, out{1, 1, 1}, filter{1, 1, 1};
+  ConvOptions options;
+
+  Index in_cells() const { return in[0] * in[1] * in[2]; }
+  Index out_cells() const { return out[0] * out[1] * out[2]; }
+  Index filter_cells() const { return filter[0] * filter[1] * filter[2]; }
+  Index group_in() const { return c_in / options.groups; }
+  Index group_out() const { return c_out / options.groups; }
+  /// Input position along axis d of filter cell f at output position o; may lie in the padding.
+  Index at(int d, Index o, Index f) const {
+    return o * options.stride[d] - options.pad_begin[d] + f * options.dilation[d];
+  }
+};
+
+/// From input x, filter w and output y (or their gradients). Throws Error when they do not fit one another.
+ConvShape conv_shape(const View& x, const View& w, const View& y, const ConvOptions& o, std::string_view op);
+
+// The same for all operands of one contract, whose types, bias and residual are checked too.
+ConvShape conv_forward_shape(const View& y, const View& x, const View& w, const View& bias, const View& residual,
+                             const ConvOptions& o);
+ConvShape conv_backward_input_shape(const View& dx, const View& dy, const View& w, const ConvOptions& o);
+ConvShape conv_backward_weight_shape(const View& dw, const View& dbias, const View& x, const View& dy,
+                                     const ConvOptions& o);
+
+}  // namespace trireme

@@ -1,0 +1,23 @@
+// What a product computes, taken from its operands and checked once for all backends.
+#pragma once
+#include "kernels/contracts/matmul.h"
+
+namespace trireme {
+
+/// c [batch, m, n] (+)= op(a) op(b) (+ bias [n]), then ReLU. a and b: one for all, or one each (batched).
+struct MatMulJob {
+  Index batch = 1, m = 0, n = 0, k = 0;
+  bool batched_a = false, batched_b = false;
+  bool transpose_a = false, transpose_b = false, accumulate = false, relu = false;
+};
+
+// One for each contract, of the operands that the contract names. Throw Error when shapes do not fit.
+MatMulJob matmul_job(const View& c, const View& a, const View& b, const MatMulOptions&);
+MatMulJob linear_job(const View& y, const View& x, const View& w, const View& bias, bool relu);
+MatMulJob linear_backward_input_job(const View& dx, const View& dy, const View& w);
+MatMulJob linear_backward_weight_job(const View& dw, const View& x, const View& dy, bool accumulate);
+
+/// Throws Error unless a and b have one floating type, and c and bias that type or f32.
+void check_matmul_types(const View& c, const View& a, const View& b, const View& bias, std::string_view op);
+
+}  // namespace trireme

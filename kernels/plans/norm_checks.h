@@ -1,0 +1,35 @@
+// What the normalisation kernels of all backends ask of their operands.
+#pragma once
+#include "kernels/plans/checks.h"
+
+namespace trireme {
+
+inline void check_channels(std::initializer_list<const View*> all, const Shape& x, std::string_view op) {
+  for (auto* v : all)
+    check(!*v || v->numel() == row_width(x), op, "got {} numbers for the {} channels of {}", v->numel(), row_width(x),
+          x);
+}
+
+inline void check_merge(const View& mean, const View& m2, const View& count, const View& parts, std::string_view op) {
+  const Index width = 1 + 2 * mean.numel();
+  check(parts.dtype == DType::f64 && parts.shape.rank() == 2 && parts.shape[1] == width, op,
+        "got parts {} {} for {} channels, expected f64 [ranks, {}]", parts.dtype, parts.shape, mean.numel(), width);
+  check(count.dtype == DType::f64 && count.numel() == 1 && m2.numel() == mean.numel() && m2.dtype == mean.dtype &&
+            (mean.dtype == DType::f32 || mean.dtype == DType::f64),
+        op, "got count {} {}, mean {} {} and m2 {} {}: count is one f64, the others alike, f32 or f64", count.dtype,
+        count.shape, mean.dtype, mean.shape, m2.dtype, m2.shape);
+}
+
+/// Layer norm: statistics of rows, weights of channels.
+inline void check_rows(std::initializer_list<const View*> statistics, std::initializer_list<const View*> weights,
+                       const View& x, std::string_view op) {
+  const DType expected = x.dtype == DType::f64 ? DType::f64 : DType::f32;
+  for (auto* v : statistics)
+    check(v->dtype == expected && v->numel() == row_count(x.shape), op, "got statistics {} {} for {} {}, expected {}",
+          v->dtype, v->shape, x.dtype, x.shape, expected);
+  for (auto* v : weights)
+    check(!*v || v->numel() == row_width(x.shape), op, "got {} weights for {} channels", v->numel(),
+          row_width(x.shape));
+}
+
+}  // namespace trireme

@@ -1,0 +1,44 @@
+// The numbers of one pooling, taken from its views and checked once. Axes are aligned to the end: axis 2 is
+// the innermost one whatever the rank, and absent axes have extent 1.
+#pragma once
+#include "kernels/contracts/pool.h"
+
+namespace trireme {
+
+struct PoolShape {
+  Index n = 0, channels = 0;
+  Extents in{1, 1, 1}, out{1, 1, 1}, window{1, 1, 1}, stride{1, 1, 1}, dilation{1, 1, 1}, pad{0, 0, 0};
+
+  Index in_cells() const { return in[0] * in[1] * in[2]; }
+  Index out_cells() const { return out[0] * out[1] * out[2]; }
+  Index window_cells() const { return window[0] * window[1] * window[2]; }
+
+  /// Calls f(k, cell) for window cell k of the output position (o0, o1, o2), where it lies at input cell
+  /// `cell`; cells in the padding are left out.
+  template <class F>
+  void for_window(Index o0, Index o1, Index o2, F&& f) const {
+    Index k = 0;
+    for (Index w0 = 0; w0 < window[0]; ++w0)
+      for (Index w1 = 0; w1 < window[1]; ++w1)
+        for (Index w2 = 0; w2 < window[2]; ++w2, ++k) {
+          Index i0 = o0 * stride[0] - pad[0] + w0 * dilation[0], i1 = o1 * stride[1] - pad[1] + w1 * dilation[1];
+          Index i2 = o2 * stride[2] - pad[2] + w2 * dilation[2];
+          bool inside = i0 >= 0 && i0 < in[0] && i1 >= 0 && i1 < in[1] && i2 >= 0 && i2 < in[2];
+          if (inside) f(k, (i0 * in[1] + i1) * in[2] + i2);
+        }
+  }
+};
+
+// From the operands of one contract, which are checked; x and dx, y and dy are alike. Throw Error when they do not fit
+// one another.
+PoolShape max_pool_shape(const View& x, const View& y, const View& index, const PoolOptions& o, std::string_view op);
+PoolShape avg_pool_shape(const View& x, const View& y, const PoolOptions& o, std::string_view op);
+PoolShape pool_block_shape(const View& y, const View& index, const View& x, const View& bias, const View& sample,
+                           const PoolOptions& o, double p);
+PoolShape pool_block_backward_shape(const View& dx, const View& dbias, const View& dy, const View& index,
+                                    const PoolOptions& o, double p);
+
+/// In the index of bias_relu_pool_dropout: no gradient passes.
+constexpr std::uint8_t no_gradient = 255;
+
+}  // namespace trireme

@@ -1,0 +1,39 @@
+#include "kernels/plans/reduce_layout.h"
+
+#include "kernels/plans/checks.h"
+
+namespace trireme {
+
+ReduceLayout reduce_layout(const View& y, const View& x, ReduceKind kind) {
+  bool ok = y.shape.rank() == x.shape.rank() && y.dtype == x.dtype;
+  for (int i = 0; ok && i < x.shape.rank(); ++i) ok = y.shape[i] == x.shape[i] || y.shape[i] == 1;
+  check(ok, kernel::Reduce::name, "cannot reduce {} {} to {} {}", x.dtype, x.shape, y.dtype, y.shape);
+  ReduceLayout l;
+  if (kind == ReduceKind::mean) l.scale = static_cast<double>(y.numel()) / static_cast<double>(x.numel());
+  int stage = 0;  // 0: before, 1: within, 2: after the reduced axes
+  for (int i = 0; i < x.shape.rank(); ++i) {
+    if (x.shape[i] == 1) continue;
+    const bool cut = y.shape[i] != x.shape[i];
+    if (stage == 0 && cut) stage = 1;
+    if (stage == 1 && !cut) stage = 2;
+    if (stage == 2 && cut) l.regular = false;
+    (stage == 0 ? l.outer : stage == 1 ? l.reduced : l.inner) *= x.shape[i];
+  }
+  if (stage == 0) std::swap(l.outer, l.inner);
+  return l;
+}
+
+void check_argmax(const View& index, const View& x) {
+  constexpr auto op = kernel::ArgMax::name;
+  const Index rows = row_count(x.shape);
+  check(index.dtype == DType::i64 && index.numel() == rows, op, "got {} {} for {}, expected i64", index.dtype,
+        index.shape, x.shape);
+  check(rows == 0 || row_width(x.shape) > 0, op, "no element to choose from in {}", x.shape);
+}
+
+void check_sum_squares(const View& sum) {
+  check(sum.dtype == DType::f64 && sum.numel() == 1, kernel::SumSquares::name,
+        "got {} {} for the sum, expected one f64", sum.dtype, sum.shape);
+}
+
+}  // namespace trireme

@@ -1,9 +1,0 @@
-#include "models/models.h"
-
-namespace trireme {
-
-Sequential mlp(const ModelOptions& o) {
-  return {flatten, Linear(o.input.numel(), 512), relu, Linear(512, 256), relu, Linear(256, o.classes)};
-}
-
-}  // namespace trireme

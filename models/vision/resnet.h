@@ -1,0 +1,19 @@
+// Residual networks of torchvision's shapes and names: weights of either load in the other.
+#pragma once
+#include "models/registry/models.h"
+
+namespace trireme {
+
+/// x [N, H, W, C] -> [N, classes]. ModelOptions' input gives C; any H, W of 32 or more serve.
+Sequential resnet18(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});
+Sequential resnet34(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});
+Sequential resnet50(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});  ///< 25,557,032 parameters
+Sequential resnet101(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});
+Sequential resnet152(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});
+
+/// The networks for small pictures of section 4.2: a 3 x 3 stem and three stages of 16, 32 and 64 channels; depth is
+/// 6n + 2 (20: 272,474 parameters). Shortcuts that change shape are projections (the paper's option B), so that they
+/// are the blocks of the ResNets above.
+Sequential cifar_resnet(Index depth, const ModelOptions& = {.input = {32, 32, 3}});
+
+}  // namespace trireme

@@ -1,0 +1,14 @@
+// The large fully connected networks before residual ones, of torchvision's shapes and names: few layers, many
+// parameters, what studies of communication use.
+#pragma once
+#include "models/registry/models.h"
+
+namespace trireme {
+
+/// Simonyan & Zisserman 2014 (arXiv 1409.1556), configuration D: 138,357,544 parameters. x [N, 224, 224, C] ->
+/// [N, classes], or any square whose side / 32 is a multiple of 7.
+Sequential vgg16(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});
+/// Krizhevsky 2014 (arXiv 1404.5997), the one-tower form: 61,100,840 parameters. x [N, 224, 224, C] -> [N, classes].
+Sequential alexnet(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});
+
+}  // namespace trireme

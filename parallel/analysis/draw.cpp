@@ -1,0 +1,156 @@
+#include "parallel/analysis/draw.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace trireme {
+namespace {
+
+char letter(ActionKind v) {
+  constexpr char letters[] = {'O', 'F', 'L', 'B', 'I', 'W', 'S', 'R', 'A', 'C', 'G', 'K', 'U', 'M', 'X', 'd', 'D'};
+  static_assert(sizeof letters == static_cast<std::size_t>(ActionKind::drop_values) + 1);
+  return letters[static_cast<std::size_t>(v)];
+}
+
+bool per_micro(ActionKind v) { return v <= ActionKind::recv; }
+
+const Action& action_of(const Plan& plan, const Timeline& t, const Span& s) {
+  return plan.roles.at(static_cast<std::size_t>(t.roles.at(static_cast<std::size_t>(s.rank))))
+      .actions.at(static_cast<std::size_t>(s.action));
+}
+
+bool joins(const Bar& bar, const Action& last, const Action& a) {
+  return bar.verb == a.verb && bar.micro == a.micro && a.part >= 0 && std::abs(a.part - last.part) == 1;
+}
+
+/// Characters of one row; a bar is its label and dashes, idle time is dots.
+std::string row_text(const std::vector<const Bar*>& row, double seconds, int width) {
+  std::vector<const Bar*> cells(static_cast<std::size_t>(width));
+  std::size_t next = 0;
+  for (int c = 0; c < width; ++c) {
+    const double middle = (c + 0.5) / width * seconds;
+    while (next < row.size() && row[next]->end <= middle) ++next;
+    if (next < row.size() && row[next]->begin <= middle) cells[static_cast<std::size_t>(c)] = row[next];
+  }
+  std::string text;
+  for (std::size_t c = 0; c < cells.size();) {
+    std::size_t end = c + 1;
+    while (end < cells.size() && cells[end] == cells[c]) ++end;
+    std::string piece(end - c, cells[c] ? '-' : '.');
+    if (cells[c]) {
+      const std::string label = cells[c]->label();
+      piece.replace(0, label.size() <= piece.size() ? label.size() : 1,
+                    label.size() <= piece.size() ? label : label.substr(0, 1));
+    }
+    text += piece;
+    c = end;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string Bar::label() const { return letter(verb) + (per_micro(verb) ? std::to_string(micro) : ""); }
+
+std::vector<Bar> bars(const Plan& plan, const Timeline& timeline) {
+  std::vector<Span> spans;
+  for (const Span& s : timeline.spans)
+    if (s.end > s.begin && action_of(plan, timeline, s).verb != ActionKind::recv) spans.push_back(s);
+  std::stable_sort(spans.begin(), spans.end(), [&](const Span& a, const Span& b) {
+    return std::tuple(a.rank, action_of(plan, timeline, a).lane, a.begin) <
+           std::tuple(b.rank, action_of(plan, timeline, b).lane, b.begin);
+  });
+  std::vector<Bar> result;
+  for (const Span& s : spans) {
+    const Action& a = action_of(plan, timeline, s);
+    Bar* last = result.empty() ? nullptr : &result.back();
+    if (last && last->rank == s.rank && last->lane == a.lane &&
+        joins(*last, action_of(plan, timeline, last->spans.back()), a)) {
+      last->end = std::max(last->end, s.end);
+      last->spans.push_back(s);
+    } else {
+      result.push_back({s.rank, a.lane, a.verb, a.micro, s.begin, s.end, {s}});
+    }
+  }
+  return result;
+}
+
+std::string row_name(const Plan& plan, const Timeline& timeline, int rank) {
+  const int role = timeline.roles.at(static_cast<std::size_t>(rank));
+  const auto sharers = std::count(timeline.roles.begin(), timeline.roles.end(), role);
+  const std::string& name = plan.roles.at(static_cast<std::size_t>(role)).name;
+  return sharers > 1 ? fmt::format("rank {} {}", rank, name) : name;
+}
+
+std::string time_text(double seconds) {
+  if (seconds >= 1) return fmt::format("{:.4g} s", seconds);
+  if (seconds >= 1e-3) return fmt::format("{:.4g} ms", seconds * 1e3);
+  return fmt::format("{:.4g} us", seconds * 1e6);
+}
+
+std::string headline(const Plan& plan, const Timeline& timeline) {
+  double busy = 0;
+  for (const Span& s : timeline.spans)
+    if (action_of(plan, timeline, s).lane == Stream::compute) busy += s.end - s.begin;
+  const double idle = timeline.end() * static_cast<double>(timeline.roles.size()) - busy;
+  return fmt::format("{}: {}, idle {:.1f} % of busy time", timeline.measured ? "measured" : "predicted",
+                     time_text(timeline.end()), busy > 0 ? 100 * idle / busy : 0.0);
+}
+
+std::string gantt(const Plan& plan, const Timeline& timeline, int width) {
+  const auto all = bars(plan, timeline);
+  std::size_t names = 0;
+  for (int r = 0; r < static_cast<int>(timeline.roles.size()); ++r)
+    names = std::max(names, row_name(plan, timeline, r).size());
+  const int columns = std::max(20, width - static_cast<int>(names) - 9);
+  std::string text = headline(plan, timeline) + "\n";
+  for (int r = 0; r < static_cast<int>(timeline.roles.size()); ++r)
+    for (Stream lane : {Stream::compute, Stream::comm}) {
+      std::vector<const Bar*> row;
+      for (const Bar& b : all)
+        if (b.rank == r && (b.lane == Stream::compute) == (lane == Stream::compute)) row.push_back(&b);
+      if (row.empty() && lane == Stream::comm) continue;
+      text += fmt::format("{:<{}} {:<7} {}\n", lane == Stream::compute ? row_name(plan, timeline, r) : "", names,
+                          lane == Stream::compute ? "compute" : "comm", row_text(row, timeline.end(), columns));
+    }
+  std::vector<ActionKind> verbs;
+  for (const Bar& b : all)
+    if (std::find(verbs.begin(), verbs.end(), b.verb) == verbs.end()) verbs.push_back(b.verb);
+  std::sort(verbs.begin(), verbs.end());
+  std::string legend;
+  for (ActionKind v : verbs) legend += fmt::format("{}{} {}", legend.empty() ? "" : ", ", letter(v), to_string(v));
+  return text + legend + "; the number is the micro-batch, a dot is idle time\n";
+}
+
+std::string trace_json(const Plan& plan, const Timeline& timeline) {
+  using nlohmann::json;
+  constexpr const char* lanes[] = {"compute", "comm", "copy"};
+  json events = json::array();
+  for (int r = 0; r < static_cast<int>(timeline.roles.size()); ++r) {
+    events.push_back(
+        {{"ph", "M"}, {"name", "process_name"}, {"pid", r}, {"args", {{"name", row_name(plan, timeline, r)}}}});
+    for (int lane = 0; lane < 3; ++lane)
+      events.push_back(
+          {{"ph", "M"}, {"name", "thread_name"}, {"pid", r}, {"tid", lane}, {"args", {{"name", lanes[lane]}}}});
+  }
+  for (const Span& s : timeline.spans) {
+    const Action& a = action_of(plan, timeline, s);
+    json args = {{"action", s.action}, {"micro", a.micro}};
+    if (a.part >= 0) args["part"] = plan.parts.at(static_cast<std::size_t>(a.part)).name;
+    events.push_back({{"ph", "X"},
+                      {"name", to_string(a)},
+                      {"cat", to_string(a.verb)},
+                      {"pid", s.rank},
+                      {"tid", static_cast<int>(a.lane)},
+                      {"ts", s.begin * 1e6},
+                      {"dur", (s.end - s.begin) * 1e6},
+                      {"args", std::move(args)}});
+  }
+  const json page = {{"traceEvents", std::move(events)},
+                     {"displayTimeUnit", "ms"},
+                     {"otherData", {{"times", timeline.measured ? "measured" : "predicted"}}}};
+  return page.dump(-1, ' ', true, json::error_handler_t::replace);
+}
+
+}  // namespace trireme

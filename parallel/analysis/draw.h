@@ -1,0 +1,40 @@
+// Drawings of a Timeline: characters for a terminal, a trace for Chrome or Perfetto, a picture, a page. Each says
+// whether its times are predicted or measured.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "parallel/plan/timeline.h"
+
+namespace trireme {
+
+/// Neighbouring actions of one rank and lane that a drawing shows as one: same verb and micro-batch, parts side by
+/// side.
+struct Bar {
+  int rank;
+  Stream lane;
+  ActionKind verb;
+  int micro;
+  double begin, end;          ///< seconds
+  std::vector<Span> spans;    ///< in order
+  std::string label() const;  ///< "F0", "B12", "U"
+};
+/// In order of rank, then time. Spans without duration and receives (the time of waiting is no work) are left out.
+std::vector<Bar> bars(const Plan&, const Timeline&);
+/// Of a rank's row: its role's name; with the rank where ranks share roles.
+std::string row_name(const Plan&, const Timeline&, int rank);
+/// "12.3 ms", in the unit that fits.
+std::string time_text(double seconds);
+/// "predicted: 12.3 ms, idle 21.9 % of busy time".
+std::string headline(const Plan&, const Timeline&);
+
+/// One row of `width` characters per rank (a second one where it communicates), then what the letters mean.
+std::string gantt(const Plan&, const Timeline&, int width = 120);
+/// For chrome://tracing or ui.perfetto.dev: one process per rank, one thread per lane.
+std::string trace_json(const Plan&, const Timeline&);
+/// Self-contained; hovering over an action names it.
+std::string timeline_svg(const Plan&, const Timeline&);
+/// A page with the picture and, below it, text as it is (tables). No scripts, nothing loaded.
+std::string timeline_html(const Plan&, const Timeline&, const std::string& text = "");
+
+}  // namespace trireme

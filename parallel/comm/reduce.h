@@ -1,0 +1,18 @@
+// Sums (or extremes) of host memory, the arithmetic under every collective. Single-threaded: ranks share the pieces.
+#pragma once
+#include <span>
+
+#include "parallel/comm/communicator.h"
+
+namespace trireme {
+
+// max and min of floating values are NaN where one of them is, and order zeros by their sign, whatever the order of the
+// operands.
+
+/// to = op(to, from) over count elements of type t.
+void reduce_into(void* to, const void* from, Index count, DType t, ReduceOp op);
+/// Every block of outs = op over ins, in the order given: the same bits wherever and by whomever it is computed. bf16
+/// and f16 are summed in f32 and rounded once. An out may be one of the ins. count elements each.
+void reduce_all(std::span<void* const> outs, std::span<const void* const> ins, Index count, DType t, ReduceOp op);
+
+}  // namespace trireme

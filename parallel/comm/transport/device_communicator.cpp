@@ -1,0 +1,265 @@
+#include "parallel/comm/transport/device_communicator.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <exception>
+
+#include "framework/autograd/tape.h"
+#include "kernels/core/backend.h"
+#include "kernels/core/runtime.h"
+
+namespace trireme {
+namespace {
+
+std::atomic<const DeviceTransports*>& slot(DeviceKind kind) {
+  static std::array<std::atomic<const DeviceTransports*>, device_kinds> slots{};
+  return slots[static_cast<std::size_t>(kind)];
+}
+
+bool on_host(const Tensor& x) { return !x.defined() || x.device().kind == DeviceKind::cpu; }
+
+/// x, or room for it, on the host.
+Tensor room_for(const Tensor& x) {
+  if (on_host(x)) return x;
+  const MemoryScope packed(MemoryKind::packed);
+  return Tensor::empty(x.shape(), x.dtype());
+}
+Tensor copied_out(const Tensor& x) {
+  const Tensor host = room_for(x);
+  if (!on_host(x)) host.copy_from(x);
+  return host;
+}
+
+/// An operation on a host tensor whose result belongs elsewhere.
+struct Delivery final : Work::State {
+  Delivery(Work w, Tensor h, Tensor t) : inner(std::move(w)), host(std::move(h)), target(std::move(t)) {}
+  ~Delivery() override {
+    if (!target.defined() || std::uncaught_exceptions() > unwinding) return;
+    try {
+      wait();
+    } catch (...) {  // nobody is left to tell
+    }
+  }
+  void wait() override {
+    if (failure) std::rethrow_exception(failure);
+    if (!target.defined()) return;
+    try {
+      inner.wait();
+      copy_unnoted(target, host);
+    } catch (...) { failure = std::current_exception(); }
+    host = target = {};
+    if (failure) std::rethrow_exception(failure);
+  }
+  bool done() override {
+    if (!target.defined()) return true;
+    if (!inner.done()) return false;
+    try {
+      wait();
+    } catch (...) {  // wait() says it again
+    }
+    return true;
+  }
+
+  Work inner;
+  Tensor host, target;
+  std::exception_ptr failure;
+  int unwinding = std::uncaught_exceptions();
+};
+
+Work delivered(Work inner, const Tensor& host, const Tensor& target) {
+  if (on_host(target)) return inner;
+  return Work(std::make_shared<Delivery>(std::move(inner), host, target));
+}
+
+/// What NCCL makes of a NaN in max and min it does not say: those go through the host (reduce.h).
+bool same_on_device(const Tensor& x, ReduceOp op) { return op == ReduceOp::sum || !is_float(x.dtype()); }
+
+/// Of one rank alone: what comes is what goes.
+Work pass(const Tensor& out, const Tensor& in) {
+  if (out.numel() > 0 && out.view().data != in.view().data) copy_block(out.view(), in.view());
+  return {};
+}
+
+std::uint64_t host_identity() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return std::hash<std::string_view>()(name);
+}
+
+/// The same number from each rank, gathered.
+std::vector<std::int64_t> gathered(Communicator& comm, std::span<const std::int64_t> mine) {
+  const auto n = static_cast<Index>(mine.size());
+  const Tensor all = Tensor::empty({n * comm.size()}, DType::i64), own = Tensor::empty({n}, DType::i64);
+  std::copy(mine.begin(), mine.end(), own.data<std::int64_t>());
+  comm.all_gather(all, own).wait();
+  const auto values = all.view().span<std::int64_t>();
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+bool set_device_transports(DeviceKind kind, const DeviceTransports* transports) {
+  slot(kind) = transports;
+  return true;
+}
+const DeviceTransports* device_transports(DeviceKind kind) {
+  return open_backend(kind).devices > 0 ? slot(kind).load() : nullptr;
+}
+
+std::string DeviceCommunicator::transport() const {
+  const std::string inner = inner_->transport();
+  const std::size_t end = std::min(inner.find(','), inner.size());
+  if (link_) return inner.substr(0, end) + "+" + link_name_ + inner.substr(end);
+  return why_.empty() ? inner : inner + ", staged through the host";
+}
+
+Work DeviceCommunicator::all_reduce(const Tensor& x, ReduceOp op) {
+  if (on_host(x)) [[likely]]
+    return inner_->all_reduce(x, op);
+  if (size() == 1) return {};
+  if (linked(x) && !rewired_ && same_on_device(x, op))
+    return x.numel() == 0 ? Work{} : link_->all_reduce(all_reduce_call(x, op), x);
+  const Tensor host = copied_out(x);
+  return delivered(inner_->all_reduce(host, op), host, x);
+}
+
+Work DeviceCommunicator::reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) {
+  if (on_host(out) && on_host(in)) [[likely]]
+    return inner_->reduce_scatter(out, in, op);
+  const Call call = reduce_scatter_call(out, in, op, size());
+  if (size() == 1) return pass(out, in);
+  if (linked(out) && linked(in) && same_on_device(in, op))
+    return call.count == 0 ? Work{} : link_->reduce_scatter(call, out, in);
+  const Tensor host = room_for(out);
+  return delivered(inner_->reduce_scatter(host, copied_out(in), op), host, out);
+}
+
+Work DeviceCommunicator::all_gather(const Tensor& out, const Tensor& in) {
+  if (on_host(out) && on_host(in)) [[likely]]
+    return inner_->all_gather(out, in);
+  const Call call = all_gather_call(out, in, size());
+  if (size() == 1) return pass(out, in);
+  if (linked(out) && linked(in)) return call.count == 0 ? Work{} : link_->all_gather(call, out, in);
+  const Tensor host = room_for(out);
+  return delivered(inner_->all_gather(host, copied_out(in)), host, out);
+}
+
+Work DeviceCommunicator::broadcast(const Tensor& x, int root) {
+  if (on_host(x)) [[likely]]
+    return inner_->broadcast(x, root);
+  const Call call = broadcast_call(x, root, size());
+  if (size() == 1) return {};
+  if (linked(x)) return call.count == 0 ? Work{} : link_->broadcast(call, x);
+  if (rank() == root) return inner_->broadcast(copied_out(x), root);
+  const Tensor host = room_for(x);
+  return delivered(inner_->broadcast(host, root), host, x);
+}
+
+Work DeviceCommunicator::all_to_all(const Tensor& out, const Tensor& in) {
+  if (on_host(out) && on_host(in)) [[likely]]
+    return inner_->all_to_all(out, in);
+  const Call call = all_to_all_call(out, in, size());
+  if (size() == 1) return pass(out, in);
+  if (linked(out) && linked(in)) return call.count == 0 ? Work{} : link_->all_to_all(call, out, in);
+  const Tensor host = room_for(out);
+  return delivered(inner_->all_to_all(host, copied_out(in)), host, out);
+}
+
+Work DeviceCommunicator::send(const Tensor& x, int to, int tag) { return inner_->send(copied_out(x), to, tag); }
+
+Work DeviceCommunicator::recv(const Tensor& x, int from, int tag) {
+  if (on_host(x)) return inner_->recv(x, from, tag);
+  const Tensor host = room_for(x);
+  return delivered(inner_->recv(host, from, tag), host, x);
+}
+
+void DeviceCommunicator::abort(const std::string& reason) {
+  inner_->abort(reason);
+  if (link_) link_->abort(reason);
+}
+
+void DeviceCommunicator::rewire(
+    const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>& make) {
+  inner_ = make(std::move(inner_));
+  rewired_ = true;
+}
+
+std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {
+  auto part = std::make_unique<DeviceCommunicator>(inner_->split(color, key));
+  part->rewired_ = rewired_;
+  part->device_ = device_;
+  part->family_ = family_;
+  if (part->size() == 1) return part;
+  part->why_ = why_;
+  if (link_) part->join(*device_transports(device_.kind));
+  return part;
+}
+
+const std::string& DeviceCommunicator::use(Device device) {
+  check(
+      size() == 1 || device == device_ || family_.use_count() == 1, "use",
+      "{} communicators were split from this one while its tensors lay on {}, and would not follow to {}: call use() "
+      "before a Mesh or a Step is made",
+      family_.use_count() - 1, [&] { return to_string(device_); }, [&] { return to_string(device); });
+  link_.reset();
+  why_.clear();
+  device_ = device;
+  if (size() == 1) return why_;
+  const auto* transports = device.kind == DeviceKind::cpu ? nullptr : device_transports(device.kind);
+  find_out(transports);
+  if (why_.empty() && device.kind != DeviceKind::cpu) join(*transports);
+  return why_;
+}
+
+/// Sets why_ unless every rank has a device of its own, or every rank is on the host.
+void DeviceCommunicator::find_out(const DeviceTransports* transports) {
+  enum Has : std::int64_t { host, device, nothing };
+  std::array<std::int64_t, 3> mine{nothing, static_cast<std::int64_t>(host_identity()), 0};
+  std::string missing;
+  if (device_.kind == DeviceKind::cpu) {
+    mine[0] = host;
+  } else if (!transports) {
+    const std::string& absent = open_backend(device_.kind).absent;
+    missing = absent.empty() ? fmt::format("the {} backend was built without one", name_of(device_.kind)) : absent;
+  } else {
+    try {
+      mine = {device, mine[1], static_cast<std::int64_t>(transports->identity(device_))};
+    } catch (const Error& e) { missing = e.what(); }
+  }
+  const auto all = gathered(*inner_, mine);
+  const auto ranks = static_cast<std::size_t>(size());
+  const auto of = [&](std::size_t r) { return std::span(all).subspan(r * mine.size(), mine.size()); };
+  std::size_t on_host = 0;
+  for (std::size_t r = 0; r < ranks && why_.empty(); ++r) {
+    on_host += of(r)[0] == host;
+    if (of(r)[0] == nothing)
+      why_ = fmt::format("rank {} has no way from its device to others'{}{}", r, missing.empty() ? "" : ": ", missing);
+    for (std::size_t other = 0; other < r && why_.empty() && of(r)[0] == device; ++other)
+      if (std::ranges::equal(of(r), of(other))) why_ = fmt::format("ranks {} and {} share a device", other, r);
+  }
+  if (why_.empty() && on_host > 0 && on_host < ranks)
+    why_ = fmt::format("{} of {} ranks are on the host", on_host, ranks);
+}
+
+/// All ranks get a link, or all why_.
+void DeviceCommunicator::join(const DeviceTransports& transports) {
+  std::unique_ptr<DeviceTransport> link;
+  std::string mine;
+  try {
+    link = transports.join(*inner_, device_);
+  } catch (const Error& e) { mine = e.what(); }
+  const std::array<std::int64_t, 1> joined{link != nullptr};
+  const auto all = gathered(*inner_, joined);
+  const auto failed = std::ranges::find(all, 0);
+  if (failed == all.end()) {
+    link_ = std::move(link);
+    link_name_ = transports.name();
+    return;
+  }
+  why_ = mine.empty() ? fmt::format("{} did not start on rank {}", transports.name(), failed - all.begin()) : mine;
+  if (link) link->abort(why_);  // it cannot take leave of ranks that never joined
+}
+
+}  // namespace trireme

@@ -1,0 +1,51 @@
+// DeviceCommunicator: a communicator for tensors wherever they lie, on one that moves host memory. Host tensors go
+// straight through; those on devices by way of a copy on the host, or, where ranks said by use() on which devices they
+// are and the devices can reach each other, by that way. World wraps all its communicators so: nobody above can tell.
+#pragma once
+#include <functional>
+#include <memory>
+
+#include "parallel/comm/transport/device_transport.h"
+
+namespace trireme {
+
+class DeviceCommunicator final : public Communicator {
+ public:
+  explicit DeviceCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+
+  /// See World::use.
+  const std::string& use(Device);
+  /// inner is replaced by what make makes of it, which has all-reduces of its own: they are done on host copies.
+  void rewire(const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>& make);
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::string transport() const override;
+  Work all_reduce(const Tensor& x, ReduceOp op) override;
+  Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) override;
+  Work all_gather(const Tensor& out, const Tensor& in) override;
+  Work broadcast(const Tensor& x, int root) override;
+  Work all_to_all(const Tensor& out, const Tensor& in) override;
+  /// Messages always go by the host: which of them meet is decided by tags, in whatever order they were posted, and no
+  /// device may be held up by one that nobody has asked for yet. NCCL knows neither.
+  Work send(const Tensor& x, int to, int tag) override;
+  Work recv(const Tensor& x, int from, int tag) override;
+  void barrier() override { inner_->barrier(); }
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void abort(const std::string& reason) override;
+  std::string ended() const override { return inner_->ended(); }
+
+ private:
+  bool linked(const Tensor& x) const { return link_ && x.device() == device_; }
+  void find_out(const DeviceTransports*);
+  void join(const DeviceTransports&);
+
+  std::unique_ptr<Communicator> inner_;
+  Device device_;                          // of the rank, as use() was told
+  std::unique_ptr<DeviceTransport> link_;  // stands on inner_
+  std::string link_name_, why_;            // why_: device_ is one, and there is no link
+  bool rewired_ = false;
+  std::shared_ptr<char> family_ = std::make_shared<char>();  // owned by this and all that are split from it
+};
+
+}  // namespace trireme

@@ -1,0 +1,378 @@
+// Ranks as MPI processes.
+#include <fcntl.h>
+#include <mpi.h>
+#include <sched.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "parallel/comm/reduce.h"
+#include "parallel/comm/transport/call.h"
+#include "parallel/comm/transport/mpi_engine.h"
+#include "parallel/comm/transport/mpi_ranks.h"
+#include "parallel/comm/transport/shared_memory.h"
+
+namespace trireme {
+namespace {
+
+using std::chrono::microseconds;
+
+MPI_Datatype mpi_type(DType t) {
+  switch (t) {
+    case DType::f32: return MPI_FLOAT;
+    case DType::f64: return MPI_DOUBLE;
+    case DType::bf16:
+    case DType::f16: return MPI_UINT16_T;
+    case DType::i32: return MPI_INT32_T;
+    case DType::i64: return MPI_INT64_T;
+    case DType::u8: break;
+  }
+  return MPI_UINT8_T;
+}
+
+struct MpiWork : Work::State {
+  MpiWork(std::shared_ptr<Engine> e, std::shared_ptr<Operation> o) : engine(std::move(e)), operation(std::move(o)) {}
+  ~MpiWork() override {
+    if (operation->done || std::uncaught_exceptions() > unwinding) return;
+    try {
+      engine->wait(*operation);
+    } catch (...) {  // nobody is left to tell
+    }
+  }
+  void wait() override { engine->wait(*operation); }
+  bool done() override { return engine->poll(*operation); }
+  std::shared_ptr<Engine> engine;
+  std::shared_ptr<Operation> operation;
+  int unwinding = std::uncaught_exceptions();
+};
+
+// How ranks of one host reduce: TRIREME_SHARED_MEMORY.
+enum Sharing : int { by_mpi, staged, direct };
+Sharing sharing_wanted(bool reachable) {
+  const char* text = std::getenv("TRIREME_SHARED_MEMORY");
+  const std::string_view wanted = text ? text : "";
+  if (wanted.empty() || wanted == "1") return reachable ? direct : staged;
+  if (wanted == "0") return by_mpi;
+  if (wanted == "staged") return staged;
+  check(wanted == "direct", "world", "TRIREME_SHARED_MEMORY is \"{}\"; it may be 0, staged or direct", wanted);
+  check(reachable, "world",
+        "TRIREME_SHARED_MEMORY is direct, but the system does not let the processes of this host reach each other's "
+        "memory (process_vm_readv)");
+  return direct;
+}
+
+// Memory that all ranks of comm (of one host) see; empty if the system does not allow it. A collective call.
+SharedMemory share(MPI_Comm comm, std::size_t bytes) {
+  int rank = 0;
+  ok(MPI_Comm_rank(comm, &rank), "world");
+  SharedMemory memory = rank == 0 ? SharedMemory(bytes) : SharedMemory();
+  SharedMemory::Name name = memory.name();
+  ok(MPI_Bcast(&name, sizeof name, MPI_BYTE, 0, comm), "world");
+  if (rank != 0) memory = SharedMemory(name, bytes);
+  int all = memory.data() != nullptr;
+  ok(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm), "world");
+  memory.close_name();
+  return all ? std::move(memory) : SharedMemory();
+}
+
+class MpiCommunicator : public Communicator {
+ public:
+  /// Takes comm over. local: its ranks share this host. A collective call.
+  MpiCommunicator(MPI_Comm comm, std::shared_ptr<Engine> engine, bool local)
+      : comm_(comm), engine_(std::move(engine)), local_(local) {
+    ok(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "world");
+    ok(MPI_Comm_rank(comm_, &rank_), "world");
+    ok(MPI_Comm_size(comm_, &size_), "world");
+    if (!local_ || size_ == 1 || !engine_->alarm()) return;
+    int sharing = sharing_wanted(engine_->sign.where);
+    ok(MPI_Allreduce(MPI_IN_PLACE, &sharing, 1, MPI_INT, MPI_MIN, comm_), "world");
+    if (sharing == by_mpi) return;
+    SharedMemory memory = share(comm_, ShmAllReduce::bytes(size_));
+    if (memory.data())
+      board_ = std::make_shared<ShmAllReduce>(std::move(memory), *engine_->alarm(), engine_->boards, rank_, size_,
+                                              sharing == direct ? engine_->sign : ProcessToken{});
+  }
+  ~MpiCommunicator() override {
+    if (engine_->stopped() || std::uncaught_exceptions() > unwinding_) return;
+    std::lock_guard lock(engine_->mutex);
+    MPI_Comm_free(&comm_);
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string transport() const override {
+    return !board_ ? "mpi" : board_->direct() ? "mpi, shared memory" : "mpi, staged in shared memory";
+  }
+
+  Work all_reduce(const Tensor& x, ReduceOp op) override {
+    auto call = all_reduce_call(x, op);
+    if (call.count == 0 && board_) board_->announce(call);
+    if (call.count == 0 || size_ == 1) return {};
+    if (board_) return board_->post(call, x);
+    return start(call, {x}, [&](MPI_Request* r) {
+      return MPI_Iallreduce_c(MPI_IN_PLACE, x.view().data, call.count, mpi_type(call.type), engine_->op(op, call.type),
+                              comm_, r);
+    });
+  }
+  Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) override {
+    auto call = reduce_scatter_call(out, in, op, size_);
+    // MPI forbids that out lies within in; then it goes through a copy.
+    const bool inside = out.view().as<char>() >= in.view().as<char>() &&
+                        out.view().as<char>() < in.view().as<char>() + in.view().bytes();
+    Tensor result = inside ? Tensor::like(out) : out;
+    return start(
+        call, {in, out},
+        [&](MPI_Request* r) {
+          return MPI_Ireduce_scatter_block_c(in.view().data, result.view().data, out.numel(), mpi_type(call.type),
+                                             engine_->op(op, call.type), comm_, r);
+        },
+        result, inside ? out : Tensor());
+  }
+  Work all_gather(const Tensor& out, const Tensor& in) override {
+    auto call = all_gather_call(out, in, size_);
+    if (board_ && size_ > 1 && ShmAllReduce::gathers(in.view().bytes())) return board_->post(call, out, in);
+    const bool in_place = in.view().data == out.view().as<char>() + rank_ * in.view().bytes();
+    return start(call, {in, out}, [&](MPI_Request* r) {
+      return MPI_Iallgather_c(in_place ? MPI_IN_PLACE : in.view().data, in.numel(), mpi_type(call.type),
+                              out.view().data, in.numel(), mpi_type(call.type), comm_, r);
+    });
+  }
+  Work broadcast(const Tensor& x, int root) override {
+    auto call = broadcast_call(x, root, size_);
+    return start(call, {x}, [&](MPI_Request* r) {
+      return MPI_Ibcast_c(x.view().data, call.count, mpi_type(call.type), root, comm_, r);
+    });
+  }
+  Work all_to_all(const Tensor& out, const Tensor& in) override {
+    auto call = all_to_all_call(out, in, size_);
+    return start(call, {in, out}, [&](MPI_Request* r) {
+      return MPI_Ialltoall_c(in.view().data, call.count / size_, mpi_type(call.type), out.view().data,
+                             call.count / size_, mpi_type(call.type), comm_, r);
+    });
+  }
+  Work send(const Tensor& x, int to, int tag) override {
+    check_message("send", x, to, tag, size_);
+    auto sending = operation(fmt::format("send of {} {} to rank {}", x.numel(), x.dtype(), to), {x});
+    return start(std::move(sending), [&](MPI_Request* r) {
+      return MPI_Isend_c(x.view().data, x.numel(), mpi_type(x.dtype()), to, tag, comm_, r);
+    });
+  }
+  Work recv(const Tensor& x, int from, int tag) override {
+    check_message("recv", x, from, tag, size_);
+    auto receiving = operation(fmt::format("recv of {} {} from rank {}", x.numel(), x.dtype(), from), {x});
+    receiving->type = mpi_type(x.dtype()), receiving->expected = x.numel();
+    return start(std::move(receiving), [&](MPI_Request* r) {
+      return MPI_Irecv_c(x.view().data, x.numel(), mpi_type(x.dtype()), from, tag, comm_, r);
+    });
+  }
+  void barrier() override { meet({CallKind::barrier}); }
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    meet({CallKind::split});  // which, unlike MPI_Comm_split, waits without burning a core
+    std::lock_guard lock(engine_->mutex);
+    MPI_Comm part = MPI_COMM_NULL;
+    ok(MPI_Comm_split(comm_, color, key, &part), "split");
+    return std::make_unique<MpiCommunicator>(part, engine_, local_ || on_one_host(part));
+  }
+  void abort(const std::string& reason) override {
+    if (engine_->alarm()) engine_->alarm()->raise(reason);
+    if (local_ && engine_->alarm()) return;
+    const auto lock = engine_->lock_at_last();
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  std::string ended() const override {
+    const AbortFlag* alarm = engine_->alarm();
+    return alarm ? alarm->reason() : "";
+  }
+  static bool on_one_host(MPI_Comm comm) {
+    MPI_Comm host = MPI_COMM_NULL;
+    int here = 0, all = 0;
+    ok(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "world");
+    ok(MPI_Comm_size(host, &here), "world");
+    ok(MPI_Comm_size(comm, &all), "world");
+    ok(MPI_Comm_free(&host), "world");
+    int same = here == all;
+    ok(MPI_Allreduce(MPI_IN_PLACE, &same, 1, MPI_INT, MPI_MIN, comm), "world");
+    return same;
+  }
+
+ private:
+  void meet(const Call& call) {
+    if (board_) {
+      board_->post(call, {}).wait();
+      engine_->alarm()->check(to_string(call));  // others came, but went since
+      return;
+    }
+    start(call, {}, [&](MPI_Request* r) { return MPI_Ibarrier(comm_, r); }).wait();
+  }
+  std::shared_ptr<Operation> operation(const std::string& what, std::vector<Tensor> keep) const {
+    auto made = std::make_shared<Operation>();
+    made->what = fmt::format("{} on rank {} of {}", what, rank_, size_);
+    made->keep = std::move(keep);
+    return made;
+  }
+  template <class F>
+  Work start(const Call& call, std::vector<Tensor> keep, F&& post, Tensor result = {}, Tensor target = {}) {
+    auto collective = operation(to_string(call), std::move(keep));
+    collective->result = std::move(result), collective->target = std::move(target);
+    if (board_) collective->board = board_, collective->number = board_->announce(call);
+    return start(std::move(collective), post);
+  }
+  template <class F>
+  Work start(std::shared_ptr<Operation> operation, F&& post) {
+    {
+      std::lock_guard lock(engine_->mutex);
+      ok(post(&operation->request), operation->what);
+      engine_->add(operation);
+    }
+    return Work(std::make_shared<MpiWork>(engine_, std::move(operation)));
+  }
+
+  MPI_Comm comm_;
+  std::shared_ptr<Engine> engine_;
+  bool local_;
+  int rank_ = 0, size_ = 1;
+  std::shared_ptr<ShmAllReduce> board_;
+  int unwinding_ = std::uncaught_exceptions();
+};
+
+class Process : public MpiProcess {
+ public:
+  Process() {
+    ok(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host_), "world");
+    ok(MPI_Comm_rank(host_, &local_rank_), "world");
+    ok(MPI_Comm_size(host_, &local_size_), "world");
+    one_host_ = MpiCommunicator::on_one_host(MPI_COMM_WORLD);
+    alarm_ = share(host_, sizeof(AbortFlag));
+    engine_ = std::make_shared<Engine>(static_cast<AbortFlag*>(alarm_.data()));
+    if (all_reachable()) engine_->sign = sign_;
+  }
+  bool leave() override {
+    engine_->stop();
+    // A wait of our own making: ranks may come late, and MPI's would burn a core meanwhile.
+    MPI_Request request = MPI_REQUEST_NULL;
+    int flag = 0;
+    ok(MPI_Ibarrier(MPI_COMM_WORLD, &request), "world");
+    for (int round = 0; !flag; ++round) {
+      ok(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "world");
+      if (!flag && engine_->alarm()) engine_->alarm()->check("leaving");
+      if (!flag && round > 200)
+        std::this_thread::sleep_for(microseconds(100));
+      else
+        std::this_thread::yield();
+    }
+    if (one_host_) {
+      MPI_Finalize();
+    } else {
+      // MPI_Finalize may hang in UCX's tcp transport. A second, blocking barrier sees to it that the first one's
+      // messages have left.
+      MPI_Barrier(MPI_COMM_WORLD);
+      tell_launcher();
+    }
+    return one_host_;
+  }
+  bool first_to_fail(const std::string& reason) override {
+    if (!engine_->alarm()) return true;
+    engine_->alarm()->raise(reason);
+    return engine_->alarm()->is_teller();
+  }
+  void abandon(const std::string& reason) override {
+    if (engine_->alarm()) engine_->alarm()->raise(reason);
+    if (!one_host_ || !engine_->alarm()) std::atexit([] { MPI_Abort(MPI_COMM_WORLD, 1); });
+  }
+  void end_job(int status) override {
+    // On one host the launcher ends the others when this process does, without a word. MPI_Abort has words of its own,
+    // which are to follow the message on no account.
+    if (!one_host_ || !engine_->alarm()) {
+      // The launcher reads what ranks write from pipes, and at an abort forgets what it has not read yet.
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      const auto lock = engine_->lock_at_last();
+      if (int nowhere = open("/dev/null", O_WRONLY); nowhere >= 0)
+        dup2(nowhere, STDERR_FILENO), dup2(nowhere, STDOUT_FILENO);
+      MPI_Abort(MPI_COMM_WORLD, status);
+    }
+    tell_launcher();
+    _exit(status);
+  }
+
+  // The part of MPI_Finalize that mpiexec (Hydra) waits for, in its wire protocol (PMI-1): without it, it takes the end
+  // of this process for a crash, and kills those that have not quite ended yet.
+  static void tell_launcher() {
+    const char* file = std::getenv("PMI_FD");
+    if (!file || !std::getenv("HYDI_CONTROL_FD")) return;
+    constexpr std::string_view text = "cmd=finalize\n";
+    char answer[256];
+    if (write(std::atoi(file), text.data(), text.size()) == static_cast<ssize_t>(text.size())) [[maybe_unused]]
+      auto n = read(std::atoi(file), answer, sizeof answer);
+  }
+  bool all_reachable() {
+    const bool drawn = getrandom(&drawn_, sizeof drawn_, 0) == sizeof drawn_;
+    sign_ = {getpid(), drawn ? &drawn_ : nullptr, drawn_};
+    std::vector<ProcessToken> all(local_size_);
+    ok(MPI_Allgather(&sign_, sizeof sign_, MPI_BYTE, all.data(), sizeof sign_, MPI_BYTE, host_), "world");
+    int reached = std::all_of(all.begin(), all.end(), [](auto& sign) { return sign.reachable(); });
+    ok(MPI_Allreduce(MPI_IN_PLACE, &reached, 1, MPI_INT, MPI_MIN, host_), "world");
+    return reached;
+  }
+  /// Ranks of this host whose cores overlap this rank's.
+  int sharing() {
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    sched_getaffinity(0, sizeof mine, &mine);
+    std::vector<cpu_set_t> all(local_size_);
+    ok(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, host_), "world");
+    return static_cast<int>(std::count_if(all.begin(), all.end(), [&](cpu_set_t& other) {
+      cpu_set_t both;
+      CPU_AND(&both, &mine, &other);
+      return CPU_COUNT(&both) > 0;
+    }));
+  }
+  MpiRanks ranks() {
+    MPI_Comm world = MPI_COMM_NULL;
+    ok(MPI_Comm_dup(MPI_COMM_WORLD, &world), "world");
+    return {nullptr, std::make_unique<MpiCommunicator>(world, engine_, one_host_), local_rank_, local_size_, sharing()};
+  }
+
+ private:
+  MPI_Comm host_ = MPI_COMM_NULL;
+  int local_rank_ = 0, local_size_ = 1;
+  bool one_host_ = true;
+  SharedMemory alarm_;
+  std::shared_ptr<Engine> engine_;
+  std::uint64_t drawn_ = 0;  // others know this process by it
+  ProcessToken sign_;
+};
+
+}  // namespace
+
+MpiRanks join_mpi(int& argc, char**& argv) {
+  int was = 0;
+  MPI_Initialized(&was);
+  check(!was, "world", "MPI is initialised already: a process may join it once, through one World");
+  int provided = 0;
+  ok(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "world");
+  check(provided >= MPI_THREAD_SERIALIZED, "world",
+        "this MPI allows calls from one thread only; Trireme needs MPI_THREAD_SERIALIZED");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  auto process = std::make_unique<Process>();
+  MpiRanks ranks = process->ranks();
+  ranks.process = std::move(process);
+  return ranks;
+}
+
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0, major = 0, minor = 0;
+  MPI_Get_library_version(text, &length);
+  MPI_Get_version(&major, &minor);
+  std::string name(text, std::strcspn(text, "\n"));
+  if (name.starts_with("MPICH Version:")) name = "MPICH " + name.substr(name.find_first_not_of(" \t", 14));
+  return fmt::format("{} (MPI {}.{})", name, major, minor);
+}
+
+}  // namespace trireme

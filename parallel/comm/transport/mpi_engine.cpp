@@ -1,0 +1,127 @@
+#include "parallel/comm/transport/mpi_engine.h"
+
+#include <chrono>
+#include <cstring>
+
+#include "kernels/core/thread.h"
+#include "parallel/comm/transport/call.h"
+
+namespace trireme {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+
+template <ReduceOp op, DType type>
+void reduce(void* in, void* inout, MPI_Count* count, MPI_Datatype*) {
+  reduce_into(inout, in, *count, type, op);
+}
+template <DType type>
+std::array<MPI_Op, 3> own_ops() {
+  std::array<MPI_Op, 3> ops;
+  ok(MPI_Op_create_c(reduce<ReduceOp::sum, type>, 1, &ops[0]), "world");
+  ok(MPI_Op_create_c(reduce<ReduceOp::max, type>, 1, &ops[1]), "world");
+  ok(MPI_Op_create_c(reduce<ReduceOp::min, type>, 1, &ops[2]), "world");
+  return ops;
+}
+
+}  // namespace
+
+void ok(int status, std::string_view what) {
+  if (status == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(status, text, &length);
+  fail(what, "MPI says: {}", text);
+}
+
+Engine::Engine(AbortFlag* alarm)
+    : alarm_(alarm),
+      own_ops_{own_ops<DType::f32>(), own_ops<DType::f64>(), own_ops<DType::bf16>(), own_ops<DType::f16>()},
+      thread_(start_thread("world", [this] { watch(); })) {}
+
+MPI_Op Engine::op(ReduceOp op, DType t) const {
+  if (!is_float(t)) return op == ReduceOp::sum ? MPI_SUM : op == ReduceOp::max ? MPI_MAX : MPI_MIN;
+  if (op == ReduceOp::sum && !is_half(t)) return MPI_SUM;
+  const std::size_t type = t == DType::f32 ? 0 : t == DType::f64 ? 1 : t == DType::bf16 ? 2 : 3;
+  return own_ops_[type][static_cast<std::size_t>(op)];
+}
+
+std::unique_lock<std::mutex> Engine::lock_at_last() {
+  std::unique_lock lock(mutex, std::try_to_lock);
+  for (const auto end = Clock::now() + std::chrono::seconds(2); !lock && Clock::now() < end; lock.try_lock())
+    std::this_thread::sleep_for(microseconds(500));
+  return lock;
+}
+
+// Completes what can be completed; true if anything was. With the mutex held.
+bool Engine::test() {
+  const auto before = pending_.size();
+  std::erase_if(pending_, [](auto& o) {
+    int flag = 0;
+    MPI_Status received;
+    int status = MPI_Test(&o->request, &flag, &received);
+    if (status == MPI_SUCCESS && !flag) return false;
+    try {
+      ok(status, o->what);
+      if (MPI_Count got = 0; o->expected >= 0) {  // MPI takes less for granted
+        ok(MPI_Get_count_c(&received, o->type, &got), o->what);
+        check(
+            got == o->expected, o->what, "the message that came has {}, expected {}",
+            [&] { return got < 0 ? "another type" : fmt::format("{} elements", got); }, o->expected);
+      }
+      if (o->target.defined()) std::memcpy(o->target.view().data, o->result.view().data, o->target.view().bytes());
+    } catch (const Error& e) { o->error = e.what(); }
+    o->keep.clear();
+    o->result = o->target = {};
+    o->board.reset();
+    o->done = true;
+    return true;
+  });
+  return pending_.size() < before;
+}
+
+// Background progress. The pauses leave the core to whoever computes: some 1 % of it is lost here.
+void Engine::watch() {
+  constexpr microseconds least{100}, most{500};
+  auto pause = least;
+  for (std::unique_lock lock(mutex);;) {
+    changed_.wait(lock, [&] { return stopped_ || !pending_.empty(); });
+    if (stopped_) return;
+    if (waiting_ == 0) pause = test() ? least : std::min(most, pause * 5 / 4);
+    lock.unlock();
+    std::this_thread::sleep_for(pause);
+    lock.lock();
+  }
+}
+
+void Engine::wait(const Operation& o) {
+  struct Count {
+    explicit Count(std::atomic<int>& n) : waiting(n) { ++waiting; }
+    ~Count() { --waiting; }
+    std::atomic<int>& waiting;
+  } const count(waiting_);
+  const auto start = Clock::now();
+  auto pause = microseconds(20);
+  for (int round = 0; !poll(o); ++round) {
+    // Yielding lets the ranks that share this core run; a long wait sleeps, so as not to take turns with somebody's
+    // computation.
+    if (round < 200) {
+      std::this_thread::yield();
+      continue;
+    }
+    if (alarm_ && alarm_->on()) break;
+    if (Clock::now() - start > collective_timeout()) {
+      std::lock_guard lock(mutex);
+      fail(o.what,
+           "waited {} s{}: another rank hangs or took another path. TRIREME_TIMEOUT sets the patience in seconds",
+           collective_timeout().count(), o.board ? o.board->missing(o.number) : "");
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(microseconds(200), pause * 5 / 4);
+  }
+  if (!o.done) alarm_->check(o.what);
+  if (!o.error.empty()) throw Error(o.error, std::source_location::current());
+}
+
+}  // namespace trireme

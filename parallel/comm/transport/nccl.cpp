@@ -1,0 +1,429 @@
+// NCCL: collectives between ranks that have a GPU each. Part of the CUDA plugin, which gives it to the library; nothing
+// else knows of it. Operations of one communicator run on a stream of its own, one after the other in the order of the
+// calls, which is that of all its ranks; NCCL does not tell when ranks make different calls.
+//
+// No call blocks for good. NCCL is told to return at once (blocking = 0), and is asked until it has taken a call on.
+// While operations are under way, a thread looks whether NCCL met an error, the job was ended, or an operation has run
+// for longer than TRIREME_TIMEOUT; then it ends all that is under way here, on the device too: a host that waits for
+// the device goes on, and throws (set_failure).
+#include <nccl.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "kernels/core/thread.h"
+#include "kernels/cuda/device.h"
+#include "parallel/comm/transport/device_transport.h"
+
+namespace trireme::gpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+ncclDataType_t nccl_type(DType t) {
+  switch (t) {
+    case DType::f32: return ncclFloat32;
+    case DType::f64: return ncclFloat64;
+    case DType::bf16: return ncclBfloat16;
+    case DType::f16: return ncclFloat16;
+    case DType::i32: return ncclInt32;
+    case DType::i64: return ncclInt64;
+    case DType::u8: break;
+  }
+  return ncclUint8;
+}
+ncclRedOp_t nccl_op(ReduceOp op) { return op == ReduceOp::sum ? ncclSum : op == ReduceOp::max ? ncclMax : ncclMin; }
+
+std::string in_words(ncclResult_t result, ncclComm_t comm) {
+  const char* more = ncclGetLastError(comm);
+  return fmt::format("NCCL says: {}{}{}", ncclGetErrorString(result), more && *more ? ": " : "", more ? more : "");
+}
+
+/// Between looks at something that others have to do: lets them run, and does not burn a core for long.
+class Pause {
+ public:
+  void operator()() {
+    if (++rounds_ < 100) return std::this_thread::yield();
+    std::this_thread::sleep_for(length_);
+    length_ = std::min(length_ * 5 / 4, std::chrono::microseconds(500));
+  }
+
+ private:
+  int rounds_ = 0;
+  std::chrono::microseconds length_{20};
+};
+
+cudaEvent_t make_event() {
+  cudaEvent_t event = nullptr;
+  ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "nccl");
+  return event;
+}
+/// "not ready" counts as an error; the next call is not to find it.
+bool passed(cudaEvent_t event, std::string_view what) {
+  const cudaError_t status = cudaEventQuery(event);
+  if (status == cudaErrorNotReady) return (void)cudaGetLastError(), false;
+  ok(status, what);
+  return true;
+}
+
+struct Operation {
+  std::string what;
+  cudaEvent_t begun = nullptr, over = nullptr;  // lent by the group, until over has passed
+  std::vector<Tensor> keep;
+  Seconds collective_timeout{};
+  Clock::time_point since{};  // when it was first seen to run
+  std::string error;
+  bool finished = false;
+};
+
+/// This rank among those that NCCL joined.
+class Group {
+ public:
+  Group(Communicator& host, Device device, const ncclUniqueId& id);
+  ~Group() { close(); }
+
+  template <class Launch>
+  std::shared_ptr<Operation> post(const Call& call, std::vector<Tensor> keep, Launch&& launch);
+  void wait(Operation&);
+  bool done(Operation&);
+  void abort(const std::string& reason) {
+    std::lock_guard lock(mutex_);
+    break_off(reason);
+  }
+  void close();
+  int size() const { return host_.size(); }
+  int rank() const { return host_.rank(); }
+
+ private:
+  void settle(std::unique_lock<std::mutex>&, ncclResult_t, const std::string& what, Seconds limit);
+  void collect();
+  void break_off(const std::string& why, const Operation* guilty = nullptr);
+  void watch();
+  void look();
+  bool take_leave();
+  std::string no_answer(Seconds) const;
+  cudaEvent_t borrow();
+
+  Communicator& host_;
+  const Device device_;
+  std::mutex mutex_;
+  ncclComm_t comm_ = nullptr;  // null: broken off, or closed
+  std::string failure_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t ready_ = nullptr;
+  std::vector<cudaEvent_t> events_;
+  std::vector<std::shared_ptr<Operation>> under_way_;  // in the order of their calls
+  std::condition_variable changed_;
+  bool closing_ = false;
+  std::thread watchdog_;
+  const int unwinding_ = std::uncaught_exceptions();
+};
+
+Group::Group(Communicator& host, Device device, const ncclUniqueId& id) : host_(host), device_(device) {
+  const On on(device, "nccl");
+  int least = 0, greatest = 0;
+  ok(cudaDeviceGetStreamPriorityRange(&least, &greatest), on.op());
+  // Ahead of what computes: it takes few multiprocessors, and other ranks wait for it.
+  ok(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), on.op());
+  ready_ = make_event();
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  try {
+    std::unique_lock lock(mutex_);
+    // Half the patience, so that ranks that have failed are still there to hear of it.
+    const ncclResult_t result = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
+    check(comm_ != nullptr, "nccl", "{}", [&] { return in_words(result, nullptr); });
+    settle(lock, result, "nccl", collective_timeout() / 2);
+    watchdog_ = start_thread("nccl", [this] { watch(); });
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+std::string Group::no_answer(Seconds waited) const {
+  return fmt::format(
+      "rank {} of {} has had no answer from other ranks for {:g} s: another rank hangs or took another path. "
+      "TRIREME_TIMEOUT sets the patience in seconds",
+      rank(), size(), waited.count());
+}
+
+cudaEvent_t Group::borrow() {
+  if (events_.empty()) return make_event();
+  const cudaEvent_t event = events_.back();
+  events_.pop_back();
+  return event;
+}
+
+/// Waits until NCCL has taken a call on; only then may its stream be used. At first it has to reach the other ranks for
+/// that, later it has not.
+void Group::settle(std::unique_lock<std::mutex>& lock, ncclResult_t result, const std::string& what, Seconds limit) {
+  const auto start = Clock::now();
+  const auto give_up = [&](const std::string& why) {
+    break_off(fmt::format("{}: {}", what, why));
+    throw Error(failure_, std::source_location::current());
+  };
+  for (Pause pause;; pause()) {
+    if (!lock.owns_lock()) lock.lock();
+    if (!comm_) fail(what, "ended because of {}", failure_);
+    if (result == ncclInProgress)
+      if (const auto asked = ncclCommGetAsyncError(comm_, &result); asked != ncclSuccess) result = asked;
+    if (result == ncclSuccess) return;
+    if (result != ncclInProgress) give_up(in_words(result, comm_));
+    if (const std::string ended = host_.ended(); !ended.empty()) give_up("ended because of " + ended);
+    if (Clock::now() - start > limit) give_up(no_answer(limit));
+    lock.unlock();
+  }
+}
+
+template <class Launch>
+std::shared_ptr<Operation> Group::post(const Call& call, std::vector<Tensor> keep, Launch&& launch) {
+  auto op = std::make_shared<Operation>();
+  op->what = fmt::format("{} on rank {} of {}", to_string(call), rank(), size());
+  op->keep = std::move(keep);
+  op->collective_timeout = collective_timeout();
+  const On on(device_, op->what);
+  std::unique_lock lock(mutex_);
+  collect();
+  if (!comm_) fail(op->what, "ended because of {}", failure_);
+  ok(cudaEventRecord(ready_, on.stream()), op->what);
+  ok(cudaStreamWaitEvent(stream_, ready_), op->what);
+  op->begun = borrow(), op->over = borrow();
+  ok(cudaEventRecord(op->begun, stream_), op->what);
+  settle(lock, launch(comm_, stream_), op->what, op->collective_timeout);
+  ok(cudaEventRecord(op->over, stream_), op->what);
+  under_way_.push_back(op);
+  if (under_way_.size() == 1) changed_.notify_one();
+  return op;
+}
+
+// A tensor that is let go of after this is safe: its memory goes back in the order of the device's own stream, which
+// comes after the operation from here on.
+void Group::wait(Operation& op) {
+  std::lock_guard lock(mutex_);
+  if (!op.error.empty()) throw Error(op.error, std::source_location::current());
+  if (op.finished) return;
+  const On on(device_, op.what);
+  ok(cudaStreamWaitEvent(on.stream(), op.over), op.what);
+  op.keep.clear();
+}
+
+bool Group::done(Operation& op) {
+  std::lock_guard lock(mutex_);
+  if (op.error.empty() && !op.finished) collect();
+  return !op.error.empty() || op.finished;
+}
+
+/// Lets go of what is over. With the mutex held, as all below.
+void Group::collect() {
+  if (under_way_.empty()) return;
+  const On on(device_, "nccl");
+  std::erase_if(under_way_, [&](auto& op) {
+    if (!passed(op->over, op->what)) return false;
+    op->finished = true;
+    op->keep.clear();
+    events_.push_back(std::exchange(op->begun, nullptr));
+    events_.push_back(std::exchange(op->over, nullptr));
+    return true;
+  });
+}
+
+/// Ends all that is under way on this rank. guilty: the operation that why is about.
+void Group::break_off(const std::string& why, const Operation* guilty) {
+  if (!comm_) return;
+  failure_ = guilty ? fmt::format("{}: {}", guilty->what, why) : why;
+  for (auto& op : under_way_)
+    if (op->error.empty())
+      op->error = op.get() == guilty ? failure_ : fmt::format("{}: ended because of {}", op->what, failure_);
+  set_failure(device_, under_way_.empty() ? failure_ : under_way_.front()->error);
+  (void)ncclCommAbort(std::exchange(comm_, nullptr));
+}
+
+void Group::watch() {
+  constexpr std::chrono::milliseconds pause{50};
+  for (std::unique_lock lock(mutex_); !closing_;) {
+    if (under_way_.empty())
+      changed_.wait(lock);
+    else if (changed_.wait_for(lock, pause) == std::cv_status::timeout)
+      look();
+  }
+}
+
+void Group::look() {
+  try {
+    collect();
+    if (under_way_.empty() || !comm_) return;
+    if (const std::string ended = host_.ended(); !ended.empty()) return break_off(ended);
+    ncclResult_t state = ncclSuccess;
+    if (const auto asked = ncclCommGetAsyncError(comm_, &state); asked != ncclSuccess) state = asked;
+    Operation& oldest = *under_way_.front();
+    if (state != ncclSuccess && state != ncclInProgress) return break_off(in_words(state, comm_), &oldest);
+    const auto now = Clock::now();
+    if (oldest.since == Clock::time_point{}) {
+      if (passed(oldest.begun, oldest.what)) oldest.since = now;
+    } else if (now - oldest.since > oldest.collective_timeout) {
+      break_off(no_answer(oldest.collective_timeout), &oldest);
+    }
+  } catch (const Error& e) { break_off(e.what()); }
+}
+
+/// False when the other ranks did not come, too, within the time that something under way may take, or a while.
+bool Group::take_leave() {
+  constexpr Seconds most{10};
+  const auto in_time = [&](Seconds limit, auto&& over) {
+    const auto start = Clock::now();
+    for (Pause pause; !over(); pause())
+      if (Clock::now() - start > limit || !host_.ended().empty()) return false;
+    return true;
+  };
+  const auto flushed = [&] {
+    collect();
+    return under_way_.empty();
+  };
+  if (!in_time(collective_timeout(), flushed)) return false;
+  ncclResult_t result = ncclCommFinalize(comm_);
+  const auto quiet = [&] {
+    if (result == ncclInProgress && ncclCommGetAsyncError(comm_, &result) != ncclSuccess) result = ncclInternalError;
+    return result != ncclInProgress;
+  };
+  return in_time(std::min<Seconds>(most, collective_timeout()), quiet) && result == ncclSuccess;
+}
+
+void Group::close() {
+  {
+    std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_one();
+  if (watchdog_.joinable()) watchdog_.join();
+  std::lock_guard lock(mutex_);
+  try {
+    const On on(device_, "nccl");
+    if (comm_ && std::uncaught_exceptions() <= unwinding_ && take_leave())
+      (void)ncclCommDestroy(std::exchange(comm_, nullptr));
+    else if (comm_)
+      break_off("its communicator is gone");
+    if (!failure_.empty() && stream_) {
+      (void)cudaStreamSynchronize(stream_);  // what was broken off leaves its tensors
+      set_failure(device_, "");
+    }
+    collect();
+    for (const cudaEvent_t event : std::exchange(events_, {})) (void)cudaEventDestroy(event);
+    if (ready_) (void)cudaEventDestroy(std::exchange(ready_, nullptr));
+    if (stream_) (void)cudaStreamDestroy(std::exchange(stream_, nullptr));
+  } catch (...) {  // the device is gone
+  }
+}
+
+struct NcclWork final : Work::State {
+  NcclWork(std::shared_ptr<Group> g, std::shared_ptr<Operation> o) : group(std::move(g)), operation(std::move(o)) {}
+  ~NcclWork() override {
+    if (std::uncaught_exceptions() > unwinding) return;
+    try {
+      wait();
+    } catch (...) {  // nobody is left to tell
+    }
+  }
+  void wait() override { group->wait(*operation); }
+  bool done() override { return group->done(*operation); }
+
+  std::shared_ptr<Group> group;
+  std::shared_ptr<Operation> operation;
+  int unwinding = std::uncaught_exceptions();
+};
+
+class Nccl final : public DeviceTransport {
+ public:
+  explicit Nccl(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+  ~Nccl() override { group_->close(); }
+
+  Work all_reduce(const Call& c, const Tensor& x) override {
+    return post(c, {x}, [&](ncclComm_t comm, cudaStream_t s) {
+      void* data = x.view().data;
+      return ncclAllReduce(data, data, count(c.count), nccl_type(c.type), nccl_op(c.op), comm, s);
+    });
+  }
+  Work reduce_scatter(const Call& c, const Tensor& out, const Tensor& in) override {
+    return post(c, {out, in}, [&](ncclComm_t comm, cudaStream_t s) {
+      return ncclReduceScatter(in.view().data, out.view().data, count(out.numel()), nccl_type(c.type), nccl_op(c.op),
+                               comm, s);
+    });
+  }
+  Work all_gather(const Call& c, const Tensor& out, const Tensor& in) override {
+    return post(c, {out, in}, [&](ncclComm_t comm, cudaStream_t s) {
+      return ncclAllGather(in.view().data, out.view().data, count(in.numel()), nccl_type(c.type), comm, s);
+    });
+  }
+  Work broadcast(const Call& c, const Tensor& x) override {
+    return post(c, {x}, [&](ncclComm_t comm, cudaStream_t s) {
+      void* data = x.view().data;
+      return ncclBroadcast(data, data, count(c.count), nccl_type(c.type), c.root, comm, s);
+    });
+  }
+  Work all_to_all(const Call& c, const Tensor& out, const Tensor& in) override {
+    return post(c, {out, in}, [&](ncclComm_t comm, cudaStream_t s) {
+      const Index each = c.count / group_->size(), bytes = each * size_of(c.type);
+      ncclResult_t first = ncclGroupStart();
+      const auto keep = [&](ncclResult_t r) {
+        if (first == ncclSuccess && r != ncclInProgress) first = r;
+      };
+      for (int peer = 0; peer < group_->size(); ++peer) {
+        keep(ncclSend(in.view().as<char>() + peer * bytes, count(each), nccl_type(c.type), peer, comm, s));
+        keep(ncclRecv(out.view().as<char>() + peer * bytes, count(each), nccl_type(c.type), peer, comm, s));
+      }
+      const ncclResult_t last = ncclGroupEnd();
+      return first == ncclSuccess ? last : first;
+    });
+  }
+  void abort(const std::string& reason) override { group_->abort(reason); }
+
+ private:
+  static std::size_t count(Index n) { return static_cast<std::size_t>(n); }
+  template <class Launch>
+  Work post(const Call& call, std::vector<Tensor> keep, Launch&& launch) {
+    return Work(std::make_shared<NcclWork>(group_, group_->post(call, std::move(keep), launch)));
+  }
+
+  std::shared_ptr<Group> group_;
+};
+
+class NcclTransports final : public DeviceTransports {
+ public:
+  std::string name() const override { return "nccl"; }
+
+  std::uint64_t identity(Device device) const override {
+    const On on(device, "nccl");
+    cudaDeviceProp about{};
+    ok(cudaGetDeviceProperties(&about, device.index), on.op());
+    return std::hash<std::string_view>()({about.uuid.bytes, sizeof about.uuid.bytes});
+  }
+
+  std::unique_ptr<DeviceTransport> join(Communicator& host, Device device) const override {
+    const Tensor note = Tensor::zeros({1 + NCCL_UNIQUE_ID_BYTES}, DType::u8);
+    auto* bytes = note.data<std::uint8_t>();
+    ncclUniqueId id{};
+    ncclResult_t result = ncclSuccess;
+    if (host.rank() == 0) {
+      result = ncclGetUniqueId(&id);
+      bytes[0] = result == ncclSuccess;
+      std::memcpy(bytes + 1, id.internal, sizeof id.internal);
+    }
+    host.broadcast(note, 0).wait();
+    check(result == ncclSuccess, "nccl", "{}", [&] { return in_words(result, nullptr); });
+    check(bytes[0] == 1, "nccl", "it did not start on rank 0");
+    std::memcpy(id.internal, bytes + 1, sizeof id.internal);
+    return std::make_unique<Nccl>(std::make_shared<Group>(host, device, id));
+  }
+};
+
+const NcclTransports transports;
+const bool registered = set_device_transports(DeviceKind::cuda, &transports);
+
+}  // namespace
+}  // namespace trireme::gpu

@@ -1,0 +1,408 @@
+#include "parallel/comm/transport/shm_all_reduce.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+#include "kernels/core/runtime.h"
+#include "parallel/comm/reduce.h"
+
+namespace trireme {
+namespace {
+
+constexpr Index piece_bytes = 256 << 10, chunk_bytes = 32 << 10, direct_chunk_bytes = 128 << 10;
+constexpr std::size_t line = 64;
+
+int slots_for(int ranks) { return static_cast<int>(std::clamp<Index>((32 << 20) / (ranks * piece_bytes), 4, 32)); }
+
+}  // namespace
+
+// Who enters counts up `arrived`; the last to enter compares the calls, and sets `matched` if they are the same: nobody
+// goes on before. Who takes a chunk counts up `next`; who has reduced one, `finished`; who has copied out, `left`. The
+// last to leave clears the counts and opens the next round.
+struct alignas(line) ShmAllReduce::Slot {
+  std::atomic<std::uint64_t> round;
+  std::atomic<int> arrived, matched, next, finished, left;
+};
+struct alignas(line) ShmAllReduce::Head {
+  std::atomic<std::uint32_t> bell, sleepers;
+  std::atomic<std::uint32_t> deserter;  // 1 + a rank that went with an operation under way
+};
+
+bool AbortFlag::raise(const std::string& why) {
+  if (on()) return false;
+  const std::uint32_t mine = writers.fetch_add(1);
+  if (mine < texts) std::strncpy(reasons[mine], why.c_str(), sizeof reasons[mine] - 1);
+  std::uint32_t off = 0;
+  return state.compare_exchange_strong(off, mine + 1);
+}
+
+std::string AbortFlag::reason() const {
+  const std::uint32_t n = state;
+  return n == 0 ? "" : n <= texts ? reasons[n - 1] : "an error on another rank";
+}
+
+void AbortFlag::check(const std::string& what) const {
+  if (on()) fail(what, "ended because of {}", reason());
+}
+
+bool ProcessToken::reachable() const {
+  std::uint64_t got = 0;
+  iovec here{&got, sizeof got}, there{const_cast<std::uint64_t*>(where), sizeof got};
+  return where && process_vm_readv(process, &here, 1, &there, 1, 0) == sizeof got && got == value;
+}
+
+void ShmAllReduces::add(ShmAllReduce* board) {
+  std::lock_guard lock(mutex_);
+  boards_.push_back(board);
+}
+void ShmAllReduces::remove(ShmAllReduce* board) {
+  std::lock_guard lock(mutex_);
+  std::erase(boards_, board);
+}
+bool ShmAllReduces::advance(const ShmAllReduce* except) {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return true;  // another thread is about it
+  bool busy = false;
+  for (ShmAllReduce* board : boards_)
+    if (board != except && board->busy_) busy = true, board->advance_unless_busy();
+  return busy;
+}
+
+// Head | slots | entries, slots x ranks | stages, ranks x slots
+std::size_t ShmAllReduce::bytes(int ranks) {
+  const std::size_t slots = slots_for(ranks);
+  return sizeof(Head) + slots * (sizeof(Slot) + ranks * sizeof(Entry) + ranks * piece_bytes) + line;
+}
+
+ShmAllReduce::ShmAllReduce(SharedMemory memory, AbortFlag& alarm, std::shared_ptr<ShmAllReduces> boards, int rank,
+                           int size, const ProcessToken& sign)
+    : shared_(std::move(memory)),
+      memory_(static_cast<char*>(shared_.data())),
+      alarm_(alarm),
+      boards_(std::move(boards)),
+      rank_(rank),
+      size_(size),
+      slots_(slots_for(size)),
+      spins_(size <= cores() ? 60 : 0),
+      sign_(sign) {
+  boards_->add(this);
+}
+
+// After an error others may yet write to the tensors of operations that are under way: their memory is never used for
+// anything else.
+ShmAllReduce::~ShmAllReduce() {
+  boards_->remove(this);
+  std::erase_if(ops_, [](auto& op) { return op->announced; });
+  if (ops_.empty()) return;
+  head().deserter = static_cast<std::uint32_t>(rank_ + 1);
+  ring();
+  if (direct()) new std::deque<std::shared_ptr<Op>>(std::move(ops_));
+}
+
+bool ShmAllReduce::gathers(Index bytes) { return bytes > 0 && bytes <= piece_bytes; }
+
+bool ShmAllReduce::direct(const Call& call) const {
+  return direct() && call.kind == CallKind::all_reduce && call.count * size_of(call.type) > piece_bytes;
+}
+
+ShmAllReduce::Slot& ShmAllReduce::slot(std::uint64_t i) const {
+  return reinterpret_cast<Slot*>(memory_ + sizeof(Head))[i % slots_];
+}
+ShmAllReduce::Entry& ShmAllReduce::entry(int rank, std::uint64_t i) const {
+  auto* entries = reinterpret_cast<Entry*>(memory_ + sizeof(Head) + slots_ * sizeof(Slot));
+  return entries[(i % slots_) * size_ + rank];
+}
+char* ShmAllReduce::stage(int rank, std::uint64_t i) const {
+  std::size_t at = sizeof(Head) + slots_ * (sizeof(Slot) + size_ * sizeof(Entry));
+  at = (at + line - 1) / line * line;
+  return memory_ + at + (static_cast<std::size_t>(rank) * slots_ + i % slots_) * piece_bytes;
+}
+
+ShmAllReduce::Piece ShmAllReduce::piece(std::uint64_t i) const {
+  auto op = std::find_if(ops_.begin(), ops_.end(), [&](auto& o) { return i < o->end; });
+  const Call& call = (*op)->call;
+  if (call.count == 0 || (*op)->announced) return {nullptr, 0, 1, (*op)->announced ? 0 : 1, op->get(), false};
+  if (call.kind == CallKind::all_gather) {
+    const Index n = call.count / size_;
+    return {(*op)->in.view().as<char>(), n, n, 1, op->get(), false};
+  }
+  const bool whole = direct(call);
+  const Index width = size_of(call.type), most = whole ? call.count : piece_bytes / width;
+  const Index at = static_cast<Index>(i - (*op)->begin) * most, n = std::min(most, call.count - at);
+  const Index chunk = (whole ? direct_chunk_bytes : chunk_bytes) / width;
+  return {(*op)->x.data<char>() + at * width, n, chunk, static_cast<int>((n + chunk - 1) / chunk), op->get(), whole};
+}
+
+void ShmAllReduce::ring() {
+  head().bell.fetch_add(1);
+  if (head().sleepers > 0) syscall(SYS_futex, &head().bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// The alarm does not ring, and neither do other boards.
+void ShmAllReduce::sleep(std::uint32_t bell, bool briefly) {
+  timespec most{0, briefly ? 500'000 : 50'000'000};
+  head().sleepers.fetch_add(1);
+  syscall(SYS_futex, &head().bell, FUTEX_WAIT, bell, &most, nullptr, 0);
+  head().sleepers.fetch_sub(1);
+}
+
+// All ranks have brought piece i: they must have meant the same call.
+void ShmAllReduce::compare(std::uint64_t i) {
+  for (int r = 1; r < size_; ++r)
+    if (const Call& first = entry(0, i).call, &other = entry(r, i).call; first != other) {
+      auto text =
+          fmt::format("{}: rank 0 called {}, rank {} called {}: every rank must make the same calls in the same order",
+                      name_of(first.kind), to_string(first), r, to_string(other));
+      alarm_.raise(text);
+      throw Error(text, std::source_location::current());
+    }
+}
+
+bool ShmAllReduce::fill() {
+  bool last = false;
+  for (; filled_ < posted_; ++filled_) {
+    busy_ = true;
+    Slot& s = slot(filled_);
+    if (s.round != filled_ / slots_) return last;  // still in use by an earlier piece
+    Piece p = piece(filled_);
+    if (p.count && !p.direct) std::memcpy(stage(rank_, filled_), p.data, p.count * size_of(p.op->call.type));
+    Entry& mine = entry(rank_, filled_);
+    mine.call = p.op->call, mine.sign = sign_, mine.data = p.data;
+    mine.number = filled_ + 1;
+    if (s.arrived.fetch_add(1) + 1 < size_) continue;
+    compare(filled_);
+    s.matched = 1;
+    // A small vector is reduced by the last to come: the others wake up once, to the result.
+    if (p.chunks > 1 || p.op->end - p.op->begin > 1)
+      ring();
+    else
+      last = last || p.chunks == 1;
+  }
+  busy_ = false;
+  return last;
+}
+
+void ShmAllReduce::reduce_staged(std::uint64_t i, const Piece& p, int c) {
+  const Call& call = p.op->call;
+  const Index at = c * p.chunk * size_of(call.type);
+  std::vector<const void*> ins(size_);
+  for (int r = 0; r < size_; ++r) ins[r] = stage(r, i) + at;
+  void* out = stage(0, i) + at;
+  reduce_all({&out, 1}, ins, std::min(p.chunk, p.count - c * p.chunk), call.type, call.op);
+}
+
+void ShmAllReduce::reduce_direct(std::uint64_t i, const Piece& p, int c) {
+  const Call& call = p.op->call;
+  const Index at = c * p.chunk * size_of(call.type), n = std::min(p.chunk, p.count - c * p.chunk);
+  const auto bytes = static_cast<std::size_t>(n * size_of(call.type));
+  scratch_.resize(size_ * direct_chunk_bytes);
+  // Reading fetches the process's sign along: who reuses the number of one that has ended is not written to.
+  auto move = [&](int r, void* local, auto* transfer, int parts) {
+    const Entry& from = entry(r, i);
+    std::uint64_t value = from.sign.value;
+    iovec here[] = {{local, bytes}, {&value, sizeof value}};
+    iovec there[] = {{from.data + at, bytes}, {const_cast<std::uint64_t*>(from.sign.where), sizeof value}};
+    const auto moved = transfer(from.sign.process, here, parts, there, parts, 0);
+    const bool all = moved == static_cast<ssize_t>(bytes + (parts == 2 ? sizeof value : 0));
+    check(all && value == from.sign.value, name_of(call.kind),
+          "the memory of rank {} cannot be reached ({}): did its process end?", r,
+          [&] { return all ? "another process has its number" : std::strerror(errno); });
+  };
+  std::vector<const void*> ins(size_);
+  for (int r = 0; r < size_; ++r) {
+    ins[r] = r == rank_ ? p.data + at : scratch_.data() + r * direct_chunk_bytes;
+    if (r != rank_) move(r, scratch_.data() + r * direct_chunk_bytes, process_vm_readv, 2);
+  }
+  void* out = p.data + at;
+  reduce_all({&out, 1}, ins, n, call.type, call.op);
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_) move(r, out, process_vm_writev, 1);
+}
+
+bool ShmAllReduce::reduce() {
+  bool moved = false;
+  for (std::uint64_t i = drained_; i < filled_; ++i) {
+    Slot& s = slot(i);
+    if (!s.matched) return moved;
+    Piece p = piece(i);
+    if (p.direct && head().deserter) return moved;
+    while (s.next < p.chunks) {
+      const int c = s.next.fetch_add(1);
+      if (c >= p.chunks) break;
+      if (p.direct)
+        reduce_direct(i, p, c);
+      else if (p.count && p.op->call.kind == CallKind::all_reduce)
+        reduce_staged(i, p, c);
+      if (s.finished.fetch_add(1) + 1 == p.chunks) ring();
+      moved = true;
+    }
+  }
+  return moved;
+}
+
+void ShmAllReduce::copy_out(const Piece& p) {
+  if (p.count == 0 || p.direct) return;
+  const Index bytes = p.count * size_of(p.op->call.type);
+  if (p.op->call.kind == CallKind::all_reduce) std::memcpy(p.data, stage(0, drained_), bytes);
+  if (p.op->call.kind != CallKind::all_gather) return;
+  for (int r = 0; r < size_; ++r) std::memcpy(p.op->x.view().as<char>() + r * bytes, stage(r, drained_), bytes);
+}
+
+bool ShmAllReduce::drain() {
+  bool moved = false;
+  for (; drained_ < filled_; ++drained_, moved = true) {
+    Slot& s = slot(drained_);
+    Piece p = piece(drained_);
+    if (!s.matched || s.finished < p.chunks) break;
+    copy_out(p);
+    entry(rank_, drained_).left = drained_ + 1;
+    if (s.left.fetch_add(1) + 1 == size_) {
+      s.arrived = 0, s.matched = 0, s.next = 0, s.finished = 0, s.left = 0;
+      s.round.fetch_add(1);
+      ring();
+    }
+    if (drained_ + 1 == ops_.front()->end) {
+      ops_.front()->x = ops_.front()->in = {};
+      ops_.front()->done = true;
+      ops_.pop_front();
+    }
+  }
+  return moved;
+}
+
+void ShmAllReduce::advance() {
+  do fill();
+  while (reduce() | drain());
+}
+
+// For one of another board: what others may wait for is to copy in and out. To reduce would hold the waiting thread up.
+void ShmAllReduce::advance_unless_busy() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;
+  bool last = false;
+  do last = fill() || last;
+  while (drain());
+  if (last) ring();
+}
+
+std::string ShmAllReduce::missing(std::uint64_t number) {
+  std::lock_guard lock(mutex_);
+  if (number < drained_) return "; all ranks have made this call";
+  // Pieces are drained in order: what holds this one up is the first that is not.
+  std::string ranks;
+  const bool taken = drained_ == filled_;  // the slot, by an earlier piece
+  for (int r = 0; r < size_; ++r) {
+    const Entry& its = entry(r, drained_);
+    if (taken ? its.left != its.number : its.number != drained_ + 1)
+      ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
+  }
+  if (ranks.empty()) return "; all ranks have made this call, and one of them stopped in the midst of it";
+  const bool several = ranks.find(',') != std::string::npos;
+  const Op& first = *ops_.front();
+  const std::string call = first.end <= number ? fmt::format(" (in {}, which comes first)", to_string(first.call)) : "";
+  return fmt::format(" for rank{} {}{}", several ? "s" : "", ranks, call);
+}
+
+// A rank that goes on the way out of an error raises the alarm soon after: its words are better.
+void ShmAllReduce::give_up(const std::string& what, std::chrono::steady_clock::time_point since) const {
+  if (std::chrono::steady_clock::now() - since > std::chrono::seconds(1))
+    fail(what, "rank {} has dropped its communicator while this was under way", head().deserter - 1);
+}
+
+void ShmAllReduce::wait(Op& op) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  auto deserted = start;
+  for (int spins = 0; !op.done;) {
+    const std::uint32_t bell = head().bell;
+    {
+      std::lock_guard lock(mutex_);
+      advance();
+    }
+    if (op.done) return;
+    const bool others = boards_->advance(this);
+    auto what = [&] { return to_string(op.call); };
+    if (alarm_.on()) alarm_.check(what());
+    if (spins++ < spins_) {
+      std::this_thread::yield();
+      continue;
+    }
+    sleep(bell, others);
+    if (!head().deserter)
+      deserted = Clock::now();
+    else
+      give_up(what(), deserted);
+    if (Clock::now() - start > collective_timeout())
+      fail(what(),
+           "rank {} of {} has waited {} s{}: another rank hangs or took another path. TRIREME_TIMEOUT sets the "
+           "patience in seconds",
+           rank_, size_, collective_timeout().count(), missing(op.begin));
+  }
+}
+
+struct ShmAllReduce::Waiting : Work::State {
+  Waiting(std::shared_ptr<ShmAllReduce> b, std::shared_ptr<Op> o) : board(std::move(b)), op(std::move(o)) {}
+  ~Waiting() override {
+    if (op->done || std::uncaught_exceptions() > unwinding) return;
+    try {
+      wait();
+    } catch (...) {  // nobody is left to tell; the rank that failed tells
+    }
+  }
+  void wait() override { board->wait(*op); }
+  bool done() override {
+    board->boards_->advance(board.get());
+    std::lock_guard lock(board->mutex_);
+    board->advance();
+    return op->done || board->alarm_.on();
+  }
+  std::shared_ptr<ShmAllReduce> board;
+  std::shared_ptr<Op> op;
+  int unwinding = std::uncaught_exceptions();
+};
+
+// With the mutex held.
+bool ShmAllReduce::enqueue(const std::shared_ptr<Op>& op, std::uint64_t pieces) {
+  op->begin = posted_;
+  op->end = posted_ += pieces;
+  ops_.push_back(op);
+  return fill();
+}
+
+std::uint64_t ShmAllReduce::announce(const Call& call) {
+  auto op = std::make_shared<Op>();
+  op->call = call;
+  op->announced = true;
+  std::lock_guard lock(mutex_);
+  bool last = enqueue(op, 1);
+  if (drain()) last = fill() || last;
+  if (last) ring();
+  return op->begin;
+}
+
+Work ShmAllReduce::post(const Call& call, const Tensor& x, const Tensor& in) {
+  auto op = std::make_shared<Op>();
+  op->call = call;
+  op->x = x, op->in = in;
+  const Index most = piece_bytes / size_of(call.type);
+  const bool one = direct(call) || call.kind == CallKind::all_gather;
+  const auto pieces = one ? 1 : static_cast<std::uint64_t>(std::max<Index>(1, (call.count + most - 1) / most));
+  {
+    std::lock_guard lock(mutex_);
+    const bool last = enqueue(op, pieces);
+    if (last || filled_ < posted_ || (pieces == 1 && !direct(call))) advance();
+  }
+  if (op->done) return {};
+  return Work(std::make_shared<Waiting>(shared_from_this(), std::move(op)));
+}
+
+}  // namespace trireme

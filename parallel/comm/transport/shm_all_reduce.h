@@ -1,0 +1,150 @@
+// ShmAllReduce: all-reduce, small all-gather and barrier between the processes of one host over memory that they share.
+// Nobody polls: who waits sleeps on a futex, so ranks may outnumber cores. Short vectors go through it in pieces: every
+// rank copies its piece in, whoever is there reduces chunks of it (in rank order: the same bits everywhere, and the
+// same as between threads), every rank copies out. Of a long vector only the address goes through it: who reduces a
+// chunk reads it from, and writes it to, the other processes. Collectives that MPI moves only leave word here, so that
+// ranks that call different ones are told so.
+#pragma once
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "parallel/comm/transport/call.h"
+#include "parallel/comm/transport/shared_memory.h"
+
+namespace trireme {
+
+/// The reason why the job was ended, in memory that all ranks of a host see. Zeroed memory is a valid alarm that is
+/// off. A process may die at any point of raise(): its text is then not used, and the next one's is.
+struct AbortFlag {
+  static constexpr std::uint32_t texts = 8;
+  std::atomic<std::uint32_t> writers;  // how many have begun; each writes a text of its own
+  std::atomic<std::uint32_t> state;    // 0: off. n: on, for the n-th writer's reason
+  std::atomic<std::uint32_t> teller;   // 1: a rank has taken it on itself to print the reason
+  char reasons[texts][1000];
+
+  /// True for the first whose reason counts.
+  bool raise(const std::string& why);
+  /// True for the first to ask: it prints what happened. Not always who raised the alarm, since that may live on.
+  bool is_teller() { return teller.exchange(1) == 0; }
+  bool on() const { return state != 0; }
+  /// Empty while it is off.
+  std::string reason() const;
+  /// Throws Error("what: ended because of ...") if the alarm is on.
+  void check(const std::string& what) const;
+};
+
+/// What tells the memory of a process from that of any other: a number drawn at random, and where in it that lies.
+struct ProcessToken {
+  int process = 0;
+  const std::uint64_t* where = nullptr;  // null: others cannot reach this process
+  std::uint64_t value = 0;
+
+  /// True when the process of this number has this value there, and lets us read it.
+  bool reachable() const;
+};
+
+class ShmAllReduce;
+
+/// The boards of a process: who waits for one operation, of a board or of MPI, moves all boards along meanwhile, since
+/// other ranks may wait for those first. From any thread.
+class ShmAllReduces {
+ public:
+  void add(ShmAllReduce*);
+  void remove(ShmAllReduce*);
+  /// Copies in what there is room for now, on all boards but one. True if there may be more.
+  bool advance(const ShmAllReduce* except = nullptr);
+
+ private:
+  std::mutex mutex_;
+  std::vector<ShmAllReduce*> boards_;
+};
+
+class ShmAllReduce : public std::enable_shared_from_this<ShmAllReduce> {
+ public:
+  static std::size_t bytes(int ranks);
+  /// memory: bytes(size) of it, zeroed before the first rank uses it, shared by all. alarm outlives the board.
+  /// sign: this process's, if all ranks can reach each other's memory; else one without a place.
+  ShmAllReduce(SharedMemory memory, AbortFlag& alarm, std::shared_ptr<ShmAllReduces> boards, int rank, int size,
+               const ProcessToken& sign);
+  /// Where an operation is still under way, the other ranks' waits for it throw Error.
+  ~ShmAllReduce();
+
+  bool direct() const { return sign_.where; }
+  /// Non-blocking: x is copied as far as there is room; the rest is done by those who wait. kind: all_reduce, barrier,
+  /// or all_gather of a block `in` that it gathers, with x for what comes.
+  Work post(const Call& call, const Tensor& x, const Tensor& in = {});
+  /// Whether blocks of so many bytes are small enough to be gathered.
+  static bool gathers(Index bytes);
+  /// Compares this rank's next call, which moves its data elsewhere, with the other ranks'. Returns its number.
+  std::uint64_t announce(const Call& call);
+  /// Which ranks have not come to the call of this number, or to one before it: " for rank 3"; or what else there is to
+  /// say.
+  std::string missing(std::uint64_t number);
+
+ private:
+  struct Slot;
+  struct Head;
+  struct Op {
+    Call call;
+    Tensor x, in;
+    std::uint64_t begin = 0, end = 0;  // its pieces, counted over the life of the board
+    bool announced = false;            // nobody waits for it
+    std::atomic<bool> done = false;
+  };
+  struct Waiting;
+  struct Piece {
+    char* data;
+    Index count, chunk;  // elements; of all but the last chunk
+    int chunks;
+    const Op* op;
+    bool direct;
+  };
+  /// What a rank has to say of a piece.
+  struct Entry {
+    std::atomic<std::uint64_t> number, left;  // of the piece that it brought, and of the one it took; from 1 on
+    Call call;
+    ProcessToken sign;
+    char* data;
+  };
+  friend class ShmAllReduces;
+
+  Piece piece(std::uint64_t i) const;
+  Slot& slot(std::uint64_t i) const;
+  char* stage(int rank, std::uint64_t i) const;
+  Entry& entry(int rank, std::uint64_t i) const;
+  /// True when this rank was the last to bring a vector that is reduced in one go: the others sleep until the caller
+  /// has reduced it, or rings.
+  bool fill();
+  bool reduce();
+  void reduce_staged(std::uint64_t i, const Piece&, int chunk);
+  void reduce_direct(std::uint64_t i, const Piece&, int chunk);
+  bool direct(const Call&) const;
+  void copy_out(const Piece&);
+  bool drain();
+  void compare(std::uint64_t i);
+  void advance();
+  void advance_unless_busy();
+  void ring();
+  void sleep(std::uint32_t bell, bool briefly);
+  void wait(Op& op);
+  void give_up(const std::string& what, std::chrono::steady_clock::time_point since) const;
+  bool enqueue(const std::shared_ptr<Op>& op, std::uint64_t pieces);  // as fill()
+  Head& head() const { return *reinterpret_cast<Head*>(memory_); }
+
+  SharedMemory shared_;
+  char* memory_;
+  AbortFlag& alarm_;
+  const std::shared_ptr<ShmAllReduces> boards_;
+  const int rank_, size_, slots_;
+  const int spins_;
+  const ProcessToken sign_;
+  std::vector<char> scratch_;
+  std::mutex mutex_;  // between the threads of this process
+  std::deque<std::shared_ptr<Op>> ops_;
+  std::atomic<bool> busy_ = false;                       // there are pieces to copy in: others may wait for that
+  std::uint64_t posted_ = 0, filled_ = 0, drained_ = 0;  // pieces
+};
+
+}  // namespace trireme

@@ -1,0 +1,243 @@
+#include "parallel/comm/transport/thread_rendezvous.h"
+
+#include <cstring>
+
+#include "parallel/comm/reduce.h"
+
+namespace trireme {
+namespace {
+
+// Bytes of a piece: small enough to share the work among waiting ranks, large enough that claiming one costs nothing.
+constexpr Index piece_bytes = 128 << 10;
+
+void copy_bytes(void* to, const void* from, Index bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+}  // namespace
+
+void ThreadRendezvous::seat(Collective& c, int rank, const Call& call, const Tensor& out, const Tensor& in) {
+  if (c.arrived == 0) {
+    c.call = call;
+    c.first = rank;
+    c.in.resize(size_), c.out.resize(size_), c.here.resize(size_), c.color_key.resize(size_);
+  }
+  if (call != c.call && c.phase != failed) {
+    c.error = fmt::format(
+        "{}: call {} of this communicator is {} on rank {} but {} on rank {}: every rank must make the same calls in "
+        "the same order",
+        name_of(call.kind), c.number, to_string(c.call), c.first, to_string(call), rank);
+    c.phase = failed;
+    changed_.notify_all();
+  }
+  if (out.defined()) c.out[rank] = out.view(), c.keep.push_back(out);
+  if (in.defined()) c.in[rank] = in.view(), c.keep.push_back(in);
+  c.here[rank] = true;
+  ++c.arrived;
+}
+
+std::shared_ptr<Collective> ThreadRendezvous::join(int rank, std::uint64_t number, const Call& call, const Tensor& out,
+                                                   const Tensor& in) {
+  std::shared_ptr<Collective> c;
+  bool small = false;
+  {
+    std::lock_guard lock(mutex_);
+    auto& slot = open_[number];
+    if (!slot) {
+      slot = std::make_shared<Collective>();
+      slot->number = number;
+    }
+    c = slot;
+    seat(*c, rank, call, out, in);
+    if (c->arrived < size_) return c;
+    open_.erase(number);
+    if (c->phase == failed) return c;
+    c->piece = std::max<Index>(1, piece_bytes / size_of(call.type));
+    c->pieces = (call.count + c->piece - 1) / c->piece;
+    small = c->pieces <= 1;
+    c->phase = ready;
+  }
+  // The last to come does small operations at once: nobody needs to be woken twice.
+  if (small)
+    help(*c);
+  else
+    changed_.notify_all();
+  return c;
+}
+
+// Does [begin, end) of the call's elements, for all ranks.
+void ThreadRendezvous::run(Collective& c, Index begin, Index end) {
+  const Index bytes = size_of(c.call.type), block = c.call.count / size_;
+  auto at = [&](const View& v, Index element) { return v.as<char>() + element * bytes; };
+  std::vector<const void*> ins(size_);
+  std::vector<void*> outs;
+  while (begin < end) {
+    const bool blocks = c.call.kind != CallKind::all_reduce && c.call.kind != CallKind::broadcast;
+    const int owner = blocks ? static_cast<int>(begin / block) : c.call.root;
+    const Index stop = blocks ? std::min(end, (owner + 1) * block) : end, n = stop - begin,
+                within = begin - owner * block;
+    outs.clear();
+    switch (c.call.kind) {
+      case CallKind::all_reduce:
+        for (int r = 0; r < size_; ++r) ins[r] = at(c.out[r], begin), outs.push_back(at(c.out[r], begin));
+        reduce_all(outs, ins, n, c.call.type, c.call.op);
+        break;
+      case CallKind::reduce_scatter:
+        for (int r = 0; r < size_; ++r) ins[r] = at(c.in[r], begin);
+        outs.push_back(at(c.out[owner], within));
+        reduce_all(outs, ins, n, c.call.type, c.call.op);
+        break;
+      case CallKind::all_gather:
+        for (int r = 0; r < size_; ++r) copy_bytes(at(c.out[r], begin), at(c.in[owner], within), n * bytes);
+        break;
+      case CallKind::broadcast:
+        for (int r = 0; r < size_; ++r) copy_bytes(at(c.out[r], begin), at(c.out[owner], begin), n * bytes);
+        break;
+      case CallKind::all_to_all:
+        for (int r = 0; r < size_; ++r) copy_bytes(at(c.out[r], begin), at(c.in[owner], r * block + within), n * bytes);
+        break;
+      case CallKind::barrier:
+      case CallKind::split: break;
+    }
+    begin = stop;
+  }
+}
+
+void ThreadRendezvous::finish(Collective& c) {
+  std::vector<Tensor> keep;  // released outside the lock
+  {
+    std::lock_guard lock(mutex_);
+    keep.swap(c.keep);
+    c.phase = done;
+  }
+  changed_.notify_all();
+}
+
+void ThreadRendezvous::help(Collective& c) {
+  if (c.pieces == 0) return finish(c);
+  for (Index i; (i = c.next.fetch_add(1)) < c.pieces;) {
+    run(c, i * c.piece, std::min(c.call.count, (i + 1) * c.piece));
+    if (c.finished.fetch_add(1) + 1 == c.pieces) finish(c);
+  }
+}
+
+bool ThreadRendezvous::progress(PendingOp& m, Collective* c) {
+  if (c && m.phase == ready) help(*c);
+  return m.phase == done || m.phase == failed || job_->ended;
+}
+
+std::string ThreadRendezvous::missing(const Collective& c) {
+  std::string text;
+  for (int r = 0; r < size_; ++r)
+    if (!c.here[r]) text += (text.empty() ? "" : ", ") + std::to_string(r);
+  return text;
+}
+
+void ThreadRendezvous::wait(PendingOp& m, Collective* c, int rank, const std::string& what) {
+  for (int i = 0; i < spins_ && m.phase == gathering; ++i) std::this_thread::yield();
+  if (progress(m, c) && m.phase == done) return;
+  std::unique_lock lock(mutex_);
+  bool in_time = changed_.wait_for(lock, collective_timeout(), [&] {
+    return m.phase == done || m.phase == failed || job_->ended || (m.phase == ready && c && c->next < c->pieces);
+  });
+  if (m.phase == done) return;
+  if (m.phase == failed) throw Error(m.error, std::source_location::current());
+  if (job_->ended) {
+    std::lock_guard job_lock(job_->mutex);
+    fail(what, "ended because of {}", job_->reason);
+  }
+  if (!in_time)
+    fail(what,
+         "rank {} of {} has waited {} s{}: another rank hangs or took another path. TRIREME_TIMEOUT sets the patience "
+         "in seconds",
+         rank, size_, collective_timeout().count(),
+         c && c->arrived < size_ ? fmt::format(" for rank {} (call {})", missing(*c), c->number) : "");
+  lock.unlock();
+  wait(m, c, rank, what);
+}
+
+// The second of the two partners copies.
+std::shared_ptr<PointToPoint> ThreadRendezvous::post(int from, int to, int tag, const Tensor& x, bool is_send) {
+  auto mine = std::make_shared<PointToPoint>();
+  mine->x = x;
+  std::shared_ptr<PointToPoint> other;
+  {
+    std::lock_guard lock(mutex_);
+    auto box = boxes_.try_emplace({from, to, tag}).first;
+    auto& waiting = is_send ? box->second.recvs : box->second.sends;
+    if (waiting.empty()) {
+      (is_send ? box->second.sends : box->second.recvs).push_back(mine);
+      return mine;
+    }
+    other = waiting.front();
+    waiting.pop_front();
+    if (box->second.sends.empty() && box->second.recvs.empty()) boxes_.erase(box);
+  }
+  const Tensor& source = is_send ? mine->x : other->x;
+  const Tensor& target = is_send ? other->x : mine->x;
+  const bool fits = source.dtype() == target.dtype() && source.numel() == target.numel();
+  if (fits) copy_bytes(target.view().data, source.view().data, source.view().bytes());
+  {
+    std::lock_guard lock(mutex_);
+    if (!fits)
+      mine->error = other->error =
+          fmt::format("recv: rank {} sent {} {} with tag {}, rank {} expected {} {}", from, source.numel(),
+                      name_of(source.dtype()), tag, to, target.numel(), name_of(target.dtype()));
+    mine->phase = other->phase = fits ? done : failed;
+  }
+  changed_.notify_all();
+  return mine;
+}
+
+std::shared_ptr<ThreadRendezvous> ThreadRendezvous::split(int rank, std::uint64_t number, int color, int key,
+                                                          int& new_rank) {
+  std::shared_ptr<Collective> c;
+  {
+    std::lock_guard lock(mutex_);
+    auto& slot = open_[number];
+    if (!slot) slot = std::make_shared<Collective>(), slot->number = number;
+    c = slot;
+    seat(*c, rank, {CallKind::split}, {}, {});
+    c->color_key[rank] = {color, key};
+    if (c->arrived == size_) {
+      open_.erase(number);
+      std::map<int, int> sizes;
+      for (auto& [its_color, its_key] : c->color_key) ++sizes[its_color];
+      for (auto [its_color, count] : sizes) {
+        auto child = std::make_shared<ThreadRendezvous>(job_, count, transport_);
+        enlist(child);
+        c->children[its_color] = child;
+      }
+      if (c->phase != failed) c->phase = done;
+      changed_.notify_all();
+    }
+  }
+  wait(*c, c.get(), rank, "split");
+  new_rank = 0;
+  for (int r = 0; r < size_; ++r) {
+    auto [its_color, its_key] = c->color_key[r];
+    if (its_color == color && std::pair(its_key, r) < std::pair(key, rank)) ++new_rank;
+  }
+  return c->children.at(color);
+}
+
+std::string ThreadRendezvous::ended() const {
+  if (!job_->ended) return {};
+  std::lock_guard lock(job_->mutex);
+  return job_->reason;
+}
+
+void ThreadRendezvous::end(const std::string& reason) {
+  std::vector<std::shared_ptr<ThreadRendezvous>> hubs;
+  {
+    std::lock_guard lock(job_->mutex);
+    if (job_->ended) return;
+    job_->reason = reason;
+    job_->ended = true;
+    for (auto& weak : job_->hubs)
+      if (auto hub = weak.lock()) hubs.push_back(hub);
+  }
+  for (auto& hub : hubs) hub->wake();
+}
+
+}  // namespace trireme

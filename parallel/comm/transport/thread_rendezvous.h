@@ -1,0 +1,103 @@
+// Where the threads of one run meet: the state and the matching behind thread communicators.
+#pragma once
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "framework/tensor/tensor.h"
+#include "kernels/core/runtime.h"
+#include "parallel/comm/transport/call.h"
+
+namespace trireme {
+
+class ThreadRendezvous;
+
+/// What all communicators of one run share: the reason why it was ended, if it was.
+struct Job {
+  std::mutex mutex;
+  std::string reason;
+  std::atomic<bool> ended = false;
+  std::vector<std::weak_ptr<ThreadRendezvous>> hubs;
+};
+
+enum Phase : int { gathering, ready, done, failed };
+
+/// One operation whose partners have to find each other: a collective call, or a message.
+struct PendingOp {
+  std::atomic<int> phase = gathering;
+  std::string error;
+};
+
+struct Collective : PendingOp {
+  Call call;
+  std::uint64_t number = 0;
+  int first = -1;  // the rank that came first: its call is the one to match
+  int arrived = 0;
+  std::vector<View> in, out;
+  std::vector<Tensor> keep;
+  std::vector<bool> here;
+  Index piece = 1, pieces = 0;
+  std::atomic<Index> next = 0, finished = 0;
+  // split
+  std::vector<std::pair<int, int>> color_key;
+  std::map<int, std::shared_ptr<ThreadRendezvous>> children;
+};
+
+struct PointToPoint : PendingOp {
+  Tensor x;
+};
+
+class ThreadRendezvous : public std::enable_shared_from_this<ThreadRendezvous> {
+ public:
+  ThreadRendezvous(std::shared_ptr<Job> job, int size, std::string transport)
+      : job_(std::move(job)), size_(size), transport_(std::move(transport)), spins_(size <= cores() ? 60 : 0) {}
+
+  int size() const { return size_; }
+  const std::string& transport() const { return transport_; }
+
+  std::shared_ptr<Collective> join(int rank, std::uint64_t number, const Call& call, const Tensor& out,
+                                   const Tensor& in);
+  std::shared_ptr<PointToPoint> post(int from, int to, int tag, const Tensor& x, bool is_send);
+  void wait(PendingOp&, Collective*, int rank, const std::string& what);
+  bool progress(PendingOp&, Collective*);
+  void help(Collective&);
+  std::shared_ptr<ThreadRendezvous> split(int rank, std::uint64_t number, int color, int key, int& new_rank);
+  void end(const std::string& reason);
+  std::string ended() const;
+  void wake() {
+    { std::lock_guard lock(mutex_); }
+    changed_.notify_all();
+  }
+  static void enlist(const std::shared_ptr<ThreadRendezvous>& hub) {
+    std::lock_guard lock(hub->job_->mutex);
+    std::erase_if(hub->job_->hubs, [](auto& h) { return h.expired(); });
+    hub->job_->hubs.push_back(hub);
+  }
+
+ private:
+  void seat(Collective&, int rank, const Call&, const Tensor& out, const Tensor& in);
+  void complete_arrival(Collective&);
+  void run(Collective&, Index begin, Index end);
+  void finish(Collective&);
+  std::string missing(const Collective&);
+
+  std::shared_ptr<Job> job_;
+  const int size_;
+  const std::string transport_;
+  const int spins_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::uint64_t, std::shared_ptr<Collective>> open_;
+  struct Box {
+    std::deque<std::shared_ptr<PointToPoint>> sends, recvs;
+  };
+  std::map<std::array<int, 3>, Box> boxes_;  // by sender, receiver, tag
+};
+
+}  // namespace trireme

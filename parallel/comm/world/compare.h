@@ -1,0 +1,16 @@
+// Comparing what ranks are about to do: texts with a setting per line. Only hashes travel while all is well.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "parallel/comm/communicator.h"
+
+namespace trireme {
+
+/// A collective call. Throws Error on every rank, with the first line in which a rank's text differs from rank 0's, as
+/// both have it, unless all ranks have given equal hashes. text is called where hashes differ. Ranks are named by their
+/// number in the communicator.
+void compare_ranks(Communicator&, const std::string& op, std::uint64_t hash, const std::function<std::string()>& text);
+void compare_ranks(Communicator&, const std::string& op, const std::string& text);
+
+}  // namespace trireme

@@ -1,0 +1,129 @@
+#include "parallel/comm/world/mesh.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "parallel/comm/world/compare.h"
+
+namespace trireme {
+namespace {
+
+/// Positions of the axes that a name, or several joined by +, stand for.
+std::vector<std::size_t> find(const std::vector<Axis>& axes, const std::string& axis) {
+  std::vector<std::size_t> found;
+  for (const std::string& name : names_in(axis))
+    for (std::size_t i = 0; i < axes.size(); ++i)
+      if (axes[i].name == name) found.push_back(i);
+  return found;
+}
+
+}  // namespace
+
+std::vector<std::string> names_in(const std::string& joined) {
+  std::vector<std::string> names;
+  for (std::size_t begin = 0, end; begin <= joined.size(); begin = end + 1) {
+    end = std::min(joined.find('+', begin), joined.size());
+    names.push_back(joined.substr(begin, end - begin));
+  }
+  return names;
+}
+
+int size_along(const std::vector<Axis>& axes, const std::string& axis) {
+  int product = 1;
+  for (std::size_t i : find(axes, axis)) product *= axes[i].size;
+  return product;
+}
+
+std::vector<Axis> parse_mesh(const std::string& text) {
+  std::vector<Axis> axes;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::string piece = text.substr(at, end - at);
+    const std::size_t equals = piece.find('=');
+    int size = 0;
+    bool good = equals != std::string::npos && equals > 0;
+    if (good) {
+      auto [stop, error] = std::from_chars(piece.data() + equals + 1, piece.data() + piece.size(), size);
+      good = error == std::errc{} && stop == piece.data() + piece.size() && size >= 1;
+    }
+    check(good, "mesh", "'{}' in '{}' is not an axis and its size; write for example pipe=2,data=4", piece, text);
+    const std::string name = piece.substr(0, equals);
+    for (const Axis& a : axes) check(a.name != name, "mesh", "axis {} is named twice in '{}'", name, text);
+    axes.push_back({name, size});
+    at = end + 1;
+  }
+  return axes;
+}
+
+std::string to_string(const std::vector<Axis>& axes) {
+  std::string text;
+  for (const Axis& a : axes) text += fmt::format("{}{}={}", text.empty() ? "" : ",", a.name, a.size);
+  return text;
+}
+
+int ranks_of(const std::vector<Axis>& axes) {
+  Index product = 1;
+  for (const Axis& a : axes) {
+    product *= a.size;
+    check(product <= 1 << 30, "mesh", "the axes multiply to more than {} ranks", 1 << 30);
+  }
+  return static_cast<int>(product);
+}
+
+Mesh::Mesh(World& world) : Mesh(world, {{"data", world.size()}}) {}
+
+Mesh::Mesh(World& world, std::vector<Axis> axes) : world_(world), axes_(std::move(axes)), at_(axes_.size()) {
+  Index product = 1;
+  std::string text;
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    auto& [name, size] = axes_[i];
+    check(size >= 1, "mesh", "axis {} has size {}, expected at least 1", name, size);
+    check(std::count_if(axes_.begin(), axes_.end(), [&, n = name](auto& a) { return a.name == n; }) == 1, "mesh",
+          "axis {} is named twice", name);
+    product *= size;
+    text += fmt::format("{}{} {}", i ? " x " : "", name, size);
+  }
+  if (product != world.size()) {
+    std::string remedy = fmt::format("start {} ranks", product);
+    for (auto& [name, size] : axes_)
+      if (world.size() % (product / size) == 0) {
+        remedy += fmt::format(", or make {} {}", name, world.size() / (product / size));
+        break;
+      }
+    fail("mesh", "{} makes {} ranks, the world has {}: {}", text, product, world.size(), remedy);
+  }
+  compare_ranks(world.comm(), "mesh", to_string(axes_));
+  // The last axis varies fastest. Ranks on one line along an axis share everything but their coordinate there.
+  int rest = world.rank(), stride = 1;
+  for (std::size_t i = axes_.size(); i-- > 0; rest /= axes_[i].size) at_[i] = rest % axes_[i].size;
+  for (std::size_t i = axes_.size(); i-- > 0; stride *= axes_[i].size) {
+    const int line = world.rank() - at_[i] * stride;
+    comms_[axes_[i].name] = world.comm().split(line, at_[i]);
+  }
+}
+
+int Mesh::index(const std::string& axis) const {
+  int index = 0;
+  for (std::size_t i : find(axes_, axis)) index = index * axes_[i].size + at_[i];
+  return index;
+}
+
+Communicator& Mesh::comm(const std::string& axis) {
+  auto found = comms_.find(axis);
+  if (found == comms_.end()) {
+    if (const auto several = find(axes_, axis); !several.empty()) {
+      int line = 0;  // what the ranks of one communicator have in common: the other coordinates
+      for (std::size_t i = 0; i < axes_.size(); ++i) {
+        const bool free = std::find(several.begin(), several.end(), i) != several.end();
+        line = line * axes_[i].size + (free ? 0 : at_[i]);
+      }
+      return *(comms_[axis] = world_.comm().split(line, index(axis)));
+    }
+    std::string names;
+    for (auto& a : axes_) names += (names.empty() ? "" : ", ") + a.name;
+    fail("mesh", "there is no axis {}; the axes are: {}", axis, names);
+  }
+  return *found->second;
+}
+
+}  // namespace trireme

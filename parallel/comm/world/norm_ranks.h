@@ -1,0 +1,66 @@
+// The ranks of a communicator as those that share batch norm's statistics.
+#pragma once
+#include <vector>
+
+#include "framework/autograd/norm_ranks.h"
+#include "parallel/comm/communicator.h"
+
+namespace trireme {
+
+/// To be called once: waits for work.
+inline NormRanks::Wait waiting_for(Work work) {
+  return [work = std::move(work)]() mutable { work.wait(); };
+}
+
+/// comm must outlive it.
+class CommunicatorNormRanks final : public NormRanks {
+ public:
+  explicit CommunicatorNormRanks(Communicator& comm) : comm_(comm) {}
+  int size() const override { return comm_.size(); }
+  Wait gather(const Tensor& to, const Tensor& from) const override { return waiting_for(comm_.all_gather(to, from)); }
+  Wait sum(const Tensor& x) const override { return waiting_for(comm_.all_reduce(x)); }
+
+ private:
+  Communicator& comm_;
+};
+
+/// The ranks of a box: those along several axes, one communicator each, and of each of them `outer`, if given.
+class BoxNormRanks final : public NormRanks {
+ public:
+  /// owner: of the communicators.
+  BoxNormRanks(std::vector<Communicator*> axes, std::shared_ptr<const NormRanks> outer,
+               std::shared_ptr<const void> owner)
+      : axes_(std::move(axes)), outer_(std::move(outer)), owner_(std::move(owner)) {}
+  int size() const override {
+    int all = outer_ ? outer_->size() : 1;
+    for (const Communicator* axis : axes_) all *= axis->size();
+    return all;
+  }
+  Wait gather(const Tensor& to, const Tensor& from) const override {
+    Tensor block = from;
+    for (std::size_t i = 0; i < axes_.size(); ++i) {
+      const bool last = !outer_ && i + 1 == axes_.size();
+      const Tensor next = last ? to : Tensor::empty({axes_[i]->size() * block.numel()}, to.dtype(), to.device());
+      Work work = axes_[i]->all_gather(next, block);
+      if (last) return waiting_for(std::move(work));
+      work.wait();
+      block = next;
+    }
+    return outer_->gather(to, block);
+  }
+  Wait sum(const Tensor& x) const override {
+    for (std::size_t i = 0; i < axes_.size(); ++i) {
+      Work work = axes_[i]->all_reduce(x);
+      if (!outer_ && i + 1 == axes_.size()) return waiting_for(std::move(work));
+      work.wait();
+    }
+    return outer_->sum(x);
+  }
+
+ private:
+  std::vector<Communicator*> axes_;
+  std::shared_ptr<const NormRanks> outer_;
+  std::shared_ptr<const void> owner_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,184 @@
+#include "parallel/comm/world/world.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "kernels/core/runtime.h"
+#include "kernels/core/thread.h"
+#include "parallel/comm/transport/device_communicator.h"
+#include "parallel/comm/transport/launcher.h"
+#include "parallel/comm/transport/mpi_ranks.h"
+#include "parallel/comm/transport/threads.h"
+
+namespace trireme {
+
+struct World::Impl {
+  std::unique_ptr<MpiProcess> process;  // set: it leaves MPI at the end
+  std::unique_ptr<Communicator> comm;   // a DeviceCommunicator
+  int local_rank = 0, local_size = 1;
+  int unwinding = std::uncaught_exceptions();
+
+  static std::unique_ptr<Impl> join(int& argc, char**& argv);
+};
+
+namespace {
+
+// The text and place of what is being handled.
+Error current_error(const std::string& prefix) {
+  try {
+    throw;
+  } catch (const Error& e) { return {prefix + e.what(), e.where()}; } catch (const std::exception& e) {
+    return {prefix + e.what(), std::source_location::current()};
+  } catch (...) { return {prefix + "an exception of unknown type", std::source_location::current()}; }
+}
+
+/// Of each of `sharing` ranks: its part of the cores, and no more than this thread may use (OMP_NUM_THREADS,
+/// set_threads()).
+int share_of_threads(int sharing) { return std::clamp(cores() / sharing, 1, threads()); }
+
+int report(const std::string& text) {
+  std::fflush(stdout);
+  std::fputs(("trireme: " + text + "\n").c_str(), stderr);
+  std::fflush(stderr);
+  return 1;
+}
+
+}  // namespace
+
+std::unique_ptr<World::Impl> World::Impl::join(int& argc, char**& argv) {
+  auto impl = std::make_unique<Impl>();
+  auto launcher = find_launcher([](const char* name) -> const char* { return std::getenv(name); });
+  if (launcher.ranks == 1) {
+    impl->comm = std::make_unique<DeviceCommunicator>(single_communicator());
+    return impl;
+  }
+  auto ranks = join_mpi(argc, argv);
+  check_not_singletons(launcher, ranks.comm->size(), mpi_version());
+  impl->process = std::move(ranks.process);
+  impl->comm = std::make_unique<DeviceCommunicator>(std::move(ranks.comm));
+  impl->local_rank = ranks.local_rank, impl->local_size = ranks.local_size;
+  set_threads(share_of_threads(ranks.sharing));
+  return impl;
+}
+
+World::World(int& argc, char**& argv) : impl_(Impl::join(argc, argv)) {}
+World::World() : World(single_communicator(), 0, 1) {}
+World::World(std::unique_ptr<Communicator> comm, int local_rank, int local_size) : impl_(std::make_unique<Impl>()) {
+  impl_->comm = std::make_unique<DeviceCommunicator>(std::move(comm));
+  impl_->local_rank = local_rank, impl_->local_size = local_size;
+}
+World::World(World&&) noexcept = default;
+
+World::~World() {
+  if (!impl_) return;
+  // On the way out of an error the other ranks may never come to leave.
+  if (std::uncaught_exceptions() > impl_->unwinding) {
+    const std::string reason = fmt::format("rank {}: an exception left its World", rank());
+    try {
+      impl_->process ? impl_->process->abandon(reason) : impl_->comm->abort(reason);
+    } catch (...) {  // nothing more can be done here
+    }
+    return;
+  }
+  if (!impl_->process) return;
+  try {
+    impl_->comm.reset();
+    impl_->process->leave();
+  } catch (...) {  // a rank that is gone has said why
+  }
+}
+
+void World::threads(int ranks, const std::function<void(World&)>& body) {
+  std::vector<World> worlds;
+  for (auto& comm : thread_communicators(ranks)) worlds.emplace_back(std::move(comm), std::ssize(worlds), ranks);
+  const int share = share_of_threads(ranks);
+  std::mutex mutex;
+  std::unique_ptr<Error> first;
+  const auto run = [&](int r) {
+    World world(std::move(worlds[r]));
+    try {
+      set_threads(share);
+      body(world);
+    } catch (...) {
+      auto error = current_error(ranks > 1 ? fmt::format("rank {}: ", r) : "");
+      {
+        std::lock_guard lock(mutex);
+        if (!first) first = std::make_unique<Error>(error);
+      }
+      world.comm().abort(error.what());
+    }
+  };
+  // Nobody begins before all are there: where the system starts too few threads, none has done anything.
+  enum Signal : int { wait, begin, leave };
+  std::atomic<Signal> signal = wait;
+  std::vector<std::jthread> all;
+  all.reserve(ranks);
+  const auto tell = [&](Signal s) { signal = s, signal.notify_all(); };
+  try {
+    for (int r = 0; r < ranks; ++r)
+      all.push_back(start_thread<std::jthread>(fmt::format("rank {} of {}", r, ranks), [&, r] {
+        signal.wait(wait);
+        if (signal == begin) run(r);
+      }));
+  } catch (...) {
+    tell(leave);
+    throw;
+  }
+  tell(begin);
+  all.clear();
+  if (first) throw *first;
+}
+
+int World::run(int argc, char** argv, int ranks, const std::function<void(World&)>& body) {
+  std::unique_ptr<World> world;
+  try {
+    world = std::make_unique<World>(argc, argv);
+    if (world->size() == 1 && ranks > 1) {
+      World::threads(ranks, body);
+      return 0;
+    }
+  } catch (...) { return report(current_error("").what()); }
+  try {
+    body(*world);
+  } catch (...) {
+    if (world->size() == 1) return report(current_error("").what());
+    auto error = current_error(fmt::format("rank {}: ", world->rank()));
+    auto& process = *world->impl_->process;
+    if (process.first_to_fail(error.what()))
+      report(error.what());
+    else
+      std::this_thread::sleep_for(std::chrono::seconds(1));  // for the other's message
+    process.end_job(1);
+  }
+  auto process = std::move(world->impl_->process);
+  world.reset();
+  if (!process) return 0;
+  try {
+    if (process->leave()) return 0;
+  } catch (...) {  // a rank failed while others were done; it tells
+    process->end_job(1);
+  }
+  std::fflush(nullptr);
+  _exit(0);
+}
+
+int World::rank() const { return impl_->comm->rank(); }
+int World::size() const { return impl_->comm->size(); }
+int World::local_rank() const { return impl_->local_rank; }
+int World::local_size() const { return impl_->local_size; }
+Communicator& World::comm() { return *impl_->comm; }
+const Communicator& World::comm() const { return *impl_->comm; }
+std::string World::transport() const { return impl_->comm->transport(); }
+std::string World::use(Device device) { return static_cast<DeviceCommunicator&>(*impl_->comm).use(device); }
+void World::use_all_reduce(const std::string& algorithm) {
+  impl_->comm = with_all_reduce(std::move(impl_->comm), algorithm);
+}
+
+}  // namespace trireme

@@ -1,0 +1,63 @@
+// World: all ranks of this run. The same program runs on one process, on threads (World::threads), or on MPI processes.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "parallel/comm/communicator.h"
+
+namespace trireme {
+
+// An exception that leaves a World on one rank ends the waits of the others, which throw; the process must then end,
+// with a status other than 0, since others may yet write to tensors of calls that were under way. World::run sees to
+// all that.
+class World {
+ public:
+  /// Joins the processes that mpiexec or srun started, or is a world of one. Refuses a launch in which every process
+  /// believes to be rank 0 of 1 (a launcher's environment says more than one, MPI says one), and names the fix.
+  /// When an exception leaves the World's scope, the waits of the other ranks throw and name this
+  /// rank; catch it further out, print it, and return from main with a status other than 0. One that nothing catches
+  /// ends the process by std::terminate, without destructors: then it is the launcher that ends the others (mpiexec
+  /// does; srun with --kill-on-bad-exit). run() does all of this for its body.
+  World(int& argc, char**& argv);
+  /// A world of one, without looking at any launcher.
+  World();
+  /// A world of ranks that are joined already.
+  World(std::unique_ptr<Communicator> comm, int local_rank, int local_size);
+  ~World();
+  World(World&&) noexcept;
+
+  /// Runs body on `ranks` threads, each with its own World and its share of the cores (its kernels use no more threads
+  /// than this thread's may, so that OMP_NUM_THREADS is heeded; under MPI, too). If one throws, the others are ended
+  /// (their waits throw) and the first error is rethrown here with its rank. Throws Error, with no body begun, if the
+  /// system does not start that many threads.
+  static void threads(int ranks, const std::function<void(World&)>& body);
+  /// One call for all: under a launcher, its processes; else `ranks` threads (1: this thread). If body throws under
+  /// MPI, the message is printed last by the failing rank and the whole job ends within seconds; the exception never
+  /// leaves on another rank silently. Returns the exit status for main.
+  static int run(int argc, char** argv, int ranks, const std::function<void(World&)>& body);
+
+  int rank() const;
+  int size() const;
+  int local_rank() const;  ///< among the ranks of this host
+  int local_size() const;
+  bool main() const { return rank() == 0; }  ///< the rank that may print and write
+  Communicator& comm();
+  const Communicator& comm() const;
+  std::string transport() const;
+  /// From now on this rank's tensors lie on this device, or on the host. A collective call; throws Error while there
+  /// are communicators that were split from comm() (by a Mesh or a Step) for another device: make those behind it.
+  /// Where every rank has a GPU of its own and NCCL starts on all, the collectives of tensors on them go by NCCL, of
+  /// this communicator and of all that are split from it later; a call's tensors must then lie on these GPUs on all
+  /// ranks or on none. Else they go through the host; so do messages. Returns why they do, in words; empty: they do
+  /// not, or there is one rank.
+  std::string use(Device device);
+  /// Replaces the communicator by with_all_reduce(comm, algorithm).
+  void use_all_reduce(const std::string& algorithm);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trireme

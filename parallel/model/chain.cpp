@@ -1,0 +1,91 @@
+#include "parallel/model/chain.h"
+
+#include <algorithm>
+
+namespace trireme {
+
+Chain::Chain(Module model) : model_(std::move(model)) {
+  if (auto* row = model_.as<Sequential>()) enter(*row, "", {});
+  for (std::size_t p = 0; p < parts_.size(); ++p) parts_[p].range = NamedRange::intern(name(static_cast<int>(p)));
+}
+
+void Chain::enter(const Sequential& row, const std::string& prefix, const std::vector<std::string>& around) {
+  for (std::size_t g = 0; g < row.groups(); ++g) {
+    const auto [first, last] = row.group(g);
+    const auto* inner = last - first == 1 ? row[first].as<Sequential>() : nullptr;
+    auto outside = around;
+    if (g > 0)
+      for (auto& name : row.stashed_behind(g - 1)) outside.push_back(name);
+    // A row that stashes under a name in use around it stays whole: its names are its own.
+    for (std::size_t i = 0; inner && i < inner->groups(); ++i)
+      for (auto& name : inner->stashed_behind(i))
+        if (std::find(outside.begin(), outside.end(), name) != outside.end()) inner = nullptr;
+    if (inner && inner->groups() > 0)
+      enter(*inner, prefix + row.name(first) + ".", outside);
+    else
+      parts_.push_back({&row, g, prefix, around, nullptr});
+  }
+}
+
+std::string Chain::name(int part) const {
+  if (parts_.empty()) return "model";
+  const Part& p = parts_[static_cast<std::size_t>(part)];
+  const auto [first, last] = p.row->group(p.group);
+  return p.prefix + p.row->name(first) + (last - first > 1 ? "-" + p.row->name(last - 1) : "");
+}
+
+bool Chain::holds(int part, const std::string& tensor) const {
+  if (parts_.empty()) return true;
+  const Part& p = parts_[static_cast<std::size_t>(part)];
+  const auto [first, last] = p.row->group(p.group);
+  for (std::size_t i = first; i < last; ++i)
+    if (tensor.starts_with(p.prefix + p.row->name(i) + ".")) return true;
+  return false;
+}
+
+std::vector<std::string> Chain::stashed_behind(int part) const {
+  if (parts_.empty()) return {};
+  const Part& p = parts_[static_cast<std::size_t>(part)];
+  auto names = p.around;
+  for (auto& name : p.row->stashed_behind(p.group)) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::pair<const void*, std::string>> Chain::tensors(int part) const {
+  std::vector<std::pair<const void*, std::string>> all;
+  Module model = model_;  // a handle
+  model.visit(StateVisitor([&](const NamedState& leaf) {
+    if (holds(part, leaf.name)) all.emplace_back(leaf.tensor->id(), leaf.name);
+  }));
+  return all;
+}
+
+std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {
+  std::vector<PartInfo> parts;
+  auto& entries = parameters.entries();
+  auto& buffers = parameters.buffers();
+  std::size_t next = 0, buffer = 0;  // both come in the order of the layers
+  Index packed = 0;
+  for (int p = 0; p < size(); ++p) {
+    PartInfo part{.name = name(p), .slice = {}};
+    part.slice.begin = parts.empty() ? 0 : parts.back().slice.end;
+    while (next < entries.size() && holds(p, entries[next].name)) ++next;
+    const Index end = next < entries.size() ? entries[next].slice.begin : parameters.size();
+    part.slice.end = next == 0 ? 0 : end;
+    // A part without weights lies with the part before it; those in front of all weights, with the first.
+    part.device =
+        part.slice.size() > 0 || parts.empty() ? parameters.values().device_of(part.slice.begin) : parts.back().device;
+    part.buffers.begin = packed;
+    while (buffer < buffers.size() && holds(p, buffers[buffer].name)) packed += buffers[buffer++].tensor.numel();
+    part.buffers.end = packed;
+    parts.push_back(std::move(part));
+  }
+  check(next == entries.size(), "step", "parameter '{}' belongs to no layer of the model's chain",
+        next < entries.size() ? entries[next].name : "");
+  check(buffer == buffers.size(), "step", "buffer '{}' belongs to no layer of the model's chain",
+        buffer < buffers.size() ? buffers[buffer].name : "");
+  return parts;
+}
+
+}  // namespace trireme

@@ -1,0 +1,14 @@
+// What the parts of a model cost on this machine, measured by running each by itself.
+#pragma once
+#include <vector>
+
+#include "parallel/model/chain.h"
+
+namespace trireme {
+
+/// Forward and both halves of backward of every part on the rows of x (a micro-batch; at least one row), `runs` times
+/// each after one that prepares everything; the least time counts. Values and running statistics are left as they are,
+/// gradients end cleared. Bytes are those of this process: nobody else may allocate meanwhile.
+std::vector<PartCost> measure_costs(const Chain&, Parameters&, const Tensor& x, int runs = 5);
+
+}  // namespace trireme

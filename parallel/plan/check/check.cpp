@@ -1,0 +1,130 @@
+// check(plan): finds what would hang or train a different model. Order within a role is judged by what the
+// plan promises (lane order and `after`), not by how one executor happens to run it; messages are played
+// through on a few coordinates.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "parallel/plan/check/diagnostics.h"
+#include "parallel/plan/check/message_check.h"
+
+namespace trireme {
+namespace {
+
+bool overlap(const Slice& a, const Slice& b) { return a.begin < b.end && b.begin < a.end; }
+
+void check_shape(const Plan& plan, Diagnostics& faults) {
+  for (auto& part : plan.parts)
+    if (part.slice.begin < 0 || part.slice.end > plan.parameters || part.slice.size() < 0)
+      faults.add("part '{}' has the slice [{}, {}) of a block of {}", part.name, part.slice.begin, part.slice.end,
+                 plan.parameters);
+  for (auto& role : plan.roles) {
+    int n = static_cast<int>(role.actions.size());
+    for (ActionId id = 0; id < n; ++id) {
+      const Action& a = role.actions[id];
+      for (ActionId from : a.after)
+        if (from < 0 || from >= n || from == id)
+          faults.add("{} depends on action {}, which is {}", place(role, id), from,
+                     from == id ? "itself" : "not there");
+      if (a.part >= static_cast<int>(plan.parts.size()))
+        faults.add("{}: there are {} parts", place(role, id), plan.parts.size());
+      const bool layered = a.verb == ActionKind::forward || is_backward(a) || a.verb == ActionKind::free;
+      if (a.micro < 0 || a.micro >= plan.micros)
+        faults.add("{}: there are {} micro-batches", place(role, id), plan.micros);
+      if (layered && a.part < 0) faults.add("{} names no part", place(role, id));
+      Index block = a.verb == ActionKind::average ? std::max(plan.buffers, plan.parameters) : plan.parameters;
+      if ((is_reduction(a) || a.verb == ActionKind::update) &&
+          (a.slice.begin < 0 || a.slice.end > block || a.slice.size() <= 0))
+        faults.add("{} has the slice [{}, {}) of a block of {}", place(role, id), a.slice.begin, a.slice.end, block);
+      if ((is_collective(a) || is_message(a)) && a.peer.axis.empty()) faults.add("{} names no axis", place(role, id));
+      if (a.on_ready && a.after.empty()) faults.add("{} names no backward to start in", place(role, id));
+    }
+  }
+}
+
+/// One segment of a part's parameters that all reductions and updates treat alike.
+void check_segment(const Role& role, const Order& order, const PartInfo& part, int index, Slice s, int data_ranks,
+                   Diagnostics& faults) {
+  std::vector<ActionId> backwards, reductions, updates;
+  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
+    const Action& a = role.actions[id];
+    if (completes(a) && a.part == index) backwards.push_back(id);
+    if (is_reduction(a) && overlap(a.slice, s)) reductions.push_back(id);
+    if (a.verb == ActionKind::update && overlap(a.slice, s)) updates.push_back(id);
+  }
+  auto name = fmt::format("role {}: gradient [{}, {}) of part {} ('{}')", role.name, s.begin, s.end, index, part.name);
+  if (data_ranks > 1 && reductions.empty())
+    faults.add("{} is never reduced over the {} ranks that share the batch: use data_parallel()", name, data_ranks);
+  if (data_ranks > 1 && reductions.size() > 1)
+    faults.add("{} is reduced {} times, by actions {}", name, reductions.size(), fmt::join(reductions, ", "));
+  if (updates.empty()) faults.add("{} updates nothing", name);
+  if (updates.size() > 1)
+    faults.add("{} is used by {} updates, actions {}", name, updates.size(), fmt::join(updates, ", "));
+  for (ActionId r : reductions)
+    for (ActionId b : backwards)
+      if (!order(b, r))
+        faults.add("{} is reduced by action {} before the backward that completes it, action {}", name, r, b);
+  for (ActionId u : updates) {
+    for (ActionId r : reductions)
+      if (!order(r, u)) faults.add("{} is used by the update, action {}, before its reduction, action {}", name, u, r);
+    for (ActionId b : backwards)
+      if (!order(b, u))
+        faults.add("{} is used by the update, action {}, before the backward that completes it, action {}", name, u, b);
+  }
+}
+
+void check_updates(const Plan& plan, Diagnostics& faults) {
+  for (std::size_t a = 0; a < plan.roles.size(); ++a)
+    for (std::size_t b = a + 1; b < plan.roles.size(); ++b)
+      for (const Slice& s : plan.updated(a))
+        for (const Slice& t : plan.updated(b))
+          if (overlap(s, t))
+            faults.add("[{}, {}) is updated by role {} and by role {}", std::max(s.begin, t.begin),
+                       std::min(s.end, t.end), plan.roles[a].name, plan.roles[b].name);
+}
+
+void check_gradients(const Plan& plan, const std::vector<Order>& orders, int data_ranks, Diagnostics& faults) {
+  for (std::size_t r = 0; r < plan.roles.size(); ++r) {
+    const Role& role = plan.roles[r];
+    for (int p = 0; p < static_cast<int>(plan.parts.size()); ++p) {
+      const Slice whole = plan.parts[p].slice;
+      bool ours = std::any_of(role.actions.begin(), role.actions.end(),
+                              [&](const Action& a) { return completes(a) && a.part == p; });
+      if (!ours || whole.size() <= 0) continue;
+      const bool divided = plan.parts[p].divided == plan.reduced_axis();  // each rank has weights of its own
+      std::vector<Index> cuts = {whole.begin, whole.end};
+      for (auto& a : role.actions)
+        if (is_reduction(a) || a.verb == ActionKind::update)
+          for (Index cut : {a.slice.begin, a.slice.end})
+            if (whole.begin < cut && cut < whole.end) cuts.push_back(cut);
+      std::sort(cuts.begin(), cuts.end());
+      for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
+        if (cuts[i] < cuts[i + 1])
+          check_segment(role, orders[r], plan.parts[p], p, {cuts[i], cuts[i + 1]}, divided ? 1 : data_ranks, faults);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> check(const Plan& plan, int data_ranks) {
+  Diagnostics faults;
+  if (plan.roles.empty()) faults.add("the plan has no role");
+  check_shape(plan, faults);
+  if (!faults.empty()) return faults.take();  // the rest follows the ids
+  std::vector<Order> orders;
+  for (auto& role : plan.roles) {
+    orders.emplace_back(role);
+    if (!orders.back().cycle().empty()) faults.add("{}", orders.back().cycle());
+  }
+  if (!faults.empty()) return faults.take();
+  check_flow(plan, orders, faults);
+  check_shards(plan, orders, faults);
+  check_updates(plan, faults);
+  check_gradients(plan, orders, data_ranks, faults);
+  auto lines = faults.take();
+  check_messages(plan, plan.reduced_axis(), data_ranks, lines);
+  return lines;
+}
+
+}  // namespace trireme

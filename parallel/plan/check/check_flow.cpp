@@ -1,0 +1,131 @@
+// The part of check(plan) that follows micro-batches through the parts.
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "parallel/plan/check/diagnostics.h"
+#include "parallel/plan/segments.h"
+
+namespace trireme {
+namespace {
+
+/// Where each pass of a part and micro-batch stands, and each message over the cut behind it.
+class Flow {
+ public:
+  struct At {
+    std::size_t role;
+    ActionId id;
+  };
+  using Found = std::optional<At>;
+
+  Flow(const Plan& plan, const std::vector<Order>& orders, Diagnostics& faults)
+      : plan_(plan), orders_(orders), faults_(faults) {
+    for (std::size_t r = 0; r < plan.roles.size(); ++r)
+      for (ActionId id = 0; id < static_cast<int>(plan.roles[r].actions.size()); ++id) enter({r, id});
+  }
+
+  void check_all() {
+    for (int m = 0; m < plan_.micros; ++m) {
+      if (!find(ActionKind::loss, -1, m)) faults_.add("micro-batch {} has no loss", m);
+      for (int p = 0; p < static_cast<int>(plan_.parts.size()); ++p) check_part(p, m);
+    }
+  }
+
+ private:
+  void enter(At at) {
+    const Action& a = action(at);
+    if (is_message(a)) messages_.try_emplace({a.verb, at.role, a.part, a.micro}, at);
+    if (a.verb < ActionKind::forward || a.verb > ActionKind::backward_weight) return;
+    auto [first, fresh] = passes_.try_emplace({a.verb, a.part, a.micro}, at);
+    if (!fresh) faults_.add("{} repeats {}", name(at), name(first->second));
+  }
+  const Action& action(At at) const { return plan_.roles[at.role].actions[at.id]; }
+  std::string name(At at) const { return place(plan_.roles[at.role], at.id); }
+  Found find(ActionKind v, int part, int micro) const {
+    auto at = passes_.find({v, part, micro});
+    return at == passes_.end() ? std::nullopt : Found(at->second);
+  }
+  Found message(ActionKind v, std::size_t role, int part, int micro) const {
+    auto at = messages_.find({v, role, part, micro});
+    return at == messages_.end() ? std::nullopt : Found(at->second);
+  }
+
+  void in_order(Found a, Found b) {
+    if (!a || !b) return;
+    if (a->role != b->role)
+      faults_.add("{} needs what {} leaves on its role", name(*b), name(*a));
+    else if (!orders_[a->role](a->id, b->id))
+      faults_.add("{} does not wait for {}", name(*b), name(*a));
+  }
+  /// a makes what b needs: on one role in order, else by a message over the cut behind part.
+  void hands_over(Found a, Found b, int part, int micro, const char* what) {
+    if (!a || !b || a->role == b->role) return in_order(a, b);
+    const Found send = message(ActionKind::send, a->role, part, micro),
+                recv = message(ActionKind::recv, b->role, part, micro);
+    if (!send && !recv)
+      faults_.add("{} has no {}: no message brings it from role {}", name(*b), what, plan_.roles[a->role].name);
+    in_order(a, send), in_order(recv, b);  // that the two meet is seen where messages are played
+  }
+
+  void check_part(int p, int m) {
+    const Found forward = find(ActionKind::forward, p, m), whole = find(ActionKind::backward, p, m);
+    const Found input = find(ActionKind::backward_input, p, m), weight = find(ActionKind::backward_weight, p, m);
+    const auto part = fmt::format("part {} ('{}') micro {}", p, plan_.parts[p].name, m);
+    if (!forward) faults_.add("{} is never run forward", part);
+    if (!whole && !weight) faults_.add("{} is never run backward", part);
+    if (whole && (input || weight)) faults_.add("{} is run backward whole and in halves", part);
+    in_order(forward, whole), in_order(forward, input), in_order(input, weight);
+    hands_over(find(ActionKind::forward, p - 1, m), forward, p - 1, m, "input");
+    const Found own = whole ? whole : input, behind = find(ActionKind::backward, p + 1, m);
+    hands_over(behind ? behind : find(ActionKind::backward_input, p + 1, m), own, p, m, "gradient");
+    if (p + 1 < static_cast<int>(plan_.parts.size())) return;
+    const Found loss = find(ActionKind::loss, -1, m);
+    in_order(forward, loss), in_order(loss, own);
+  }
+
+  const Plan& plan_;
+  const std::vector<Order>& orders_;
+  Diagnostics& faults_;
+  std::map<std::tuple<ActionKind, int, int>, At> passes_;                 // by verb, part, micro
+  std::map<std::tuple<ActionKind, std::size_t, int, int>, At> messages_;  // by verb, role, part, micro
+};
+
+/// How long micro-batches are held: nothing is used once freed, and no more are alive than the role allows.
+void check_held(const Plan& plan, const Role& role, const Order& order, Diagnostics& faults) {
+  const int n = static_cast<int>(role.actions.size());
+  std::map<int, int> first;  // part -> first part of its segment
+  for (auto& s : find_segments(role, static_cast<int>(plan.parts.size())))
+    for (int p = s.first; p < s.end; ++p) first[p] = s.first;
+  std::map<std::pair<int, int>, std::vector<ActionId>> uses, frees;  // by segment, micro
+  for (ActionId id = 0; id < n; ++id) {
+    const Action& a = role.actions[id];
+    if (a.part < 0 || !first.contains(a.part) || a.verb == ActionKind::recv) continue;
+    (a.verb == ActionKind::free ? frees : uses)[{first[a.part], a.micro}].push_back(id);
+  }
+  for (auto& [held, ids] : frees) {
+    if (ids.size() > 1) faults.add("{} frees what action {} has freed", place(role, ids[1]), ids[0]);
+    for (ActionId use : uses[held])
+      if (!order(use, ids[0])) faults.add("{} uses what action {} frees before", place(role, use), ids[0]);
+  }
+  std::set<std::pair<int, int>> alive;
+  for (ActionId id = 0; id < n && role.in_flight > 0; ++id) {
+    const Action& a = role.actions[id];
+    if (a.part < 0 || !first.contains(a.part)) continue;
+    const std::pair held{first[a.part], a.micro};
+    if (a.verb == ActionKind::forward) alive.insert(held);
+    if (a.verb == ActionKind::free || (completes(a) && a.part == held.first && frees.empty())) alive.erase(held);
+    if (static_cast<int>(alive.size()) > role.in_flight)
+      faults.add("{} makes {} micro-batches in flight, where {} are allowed", place(role, id), alive.size(),
+                 role.in_flight);
+  }
+}
+
+}  // namespace
+
+void check_flow(const Plan& plan, const std::vector<Order>& orders, Diagnostics& faults) {
+  Flow(plan, orders, faults).check_all();
+  for (std::size_t r = 0; r < plan.roles.size(); ++r) check_held(plan, plan.roles[r], orders[r], faults);
+}
+
+}  // namespace trireme

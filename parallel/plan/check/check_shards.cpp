@@ -1,0 +1,75 @@
+// The part of check(plan) that follows shared updates: what ranks reduce, update and give must be the same slices,
+// and nothing is used between its drop and its gathering.
+#include "parallel/plan/check/diagnostics.h"
+
+namespace trireme {
+namespace {
+
+bool overlap(const Slice& a, const Slice& b) { return a.begin < b.end && b.begin < a.end; }
+bool covers(const Slice& a, const Slice& b) { return a.begin <= b.begin && b.end <= a.end; }
+
+/// The first action of that verb, slice and axis; -1: none.
+ActionId find(const Role& role, ActionKind verb, const Action& like) {
+  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
+    const Action& a = role.actions[id];
+    if (a.verb == verb && a.slice == like.slice && a.peer.axis == like.peer.axis) return id;
+  }
+  return -1;
+}
+
+void check_update(const Role& role, const Order& order, ActionId id, Diagnostics& faults) {
+  const Action& update = role.actions[id];
+  if (update.peer.axis.empty()) {
+    for (const Action& a : role.actions)
+      if (a.verb == ActionKind::reduce_scatter && overlap(a.slice, update.slice))
+        faults.add("{} updates all of what is reduced to shards: name their axis, {}", place(role, id), a.peer.axis);
+    return;
+  }
+  const bool alone = update.peer.root >= 0;
+  const ActionId reduce = find(role, alone ? ActionKind::all_reduce : ActionKind::reduce_scatter, update);
+  if (reduce < 0 && alone) faults.add("{} updates what no all_reduce of that slice sums", place(role, id));
+  if (reduce < 0 && !alone)
+    faults.add("{} updates shards, but no reduce_scatter of that slice leaves them", place(role, id));
+  const ActionId drop = find(role, ActionKind::drop_values, update);
+  const ActionId give = find(role, alone ? ActionKind::broadcast : ActionKind::all_gather, update);
+  if (alone && (give < 0 || !order(id, give) || role.actions[give].peer.root != update.peer.root))
+    faults.add("{}: what it changes is never given to the others", place(role, id));
+  if (!alone && (give < 0 || (drop < 0 && !order(id, give))))
+    faults.add("{}: the shards of the others are never gathered behind it", place(role, id));
+}
+
+/// A pass must find the weights as they were gathered last.
+void check_use(const Plan& plan, const Role& role, const Order& order, ActionId id, Diagnostics& faults) {
+  const Slice weights = plan.parts[static_cast<std::size_t>(role.actions[id].part)].slice;
+  for (ActionId before = id - 1; before >= 0 && weights.size() > 0; --before) {
+    const Action& a = role.actions[before];
+    if (a.verb == ActionKind::all_gather && covers(a.slice, weights)) {
+      if (!order(before, id)) faults.add("{} does not wait for {}", place(role, id), place(role, before));
+      return;
+    }
+    if (a.verb == ActionKind::drop_values && overlap(a.slice, weights)) {
+      faults.add("{} uses weights that action {} dropped", place(role, id), before);
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+void check_shards(const Plan& plan, const std::vector<Order>& orders, Diagnostics& faults) {
+  for (std::size_t r = 0; r < plan.roles.size(); ++r) {
+    const Role& role = plan.roles[r];
+    for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
+      const Action& a = role.actions[id];
+      if (a.verb == ActionKind::update) check_update(role, orders[r], id, faults);
+      if (a.verb == ActionKind::forward || a.verb == ActionKind::backward || a.verb == ActionKind::backward_input)
+        check_use(plan, role, orders[r], id, faults);
+      if (a.verb != ActionKind::drop_gradients) continue;
+      const ActionId reduce = find(role, ActionKind::reduce_scatter, a);
+      if (reduce < 0 || !orders[r](reduce, id))
+        faults.add("{} drops gradients before they are reduced", place(role, id));
+    }
+  }
+}
+
+}  // namespace trireme

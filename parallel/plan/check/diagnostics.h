@@ -1,0 +1,80 @@
+// What the checks of a plan share: the list of faults, and which actions have finished before another may start.
+#pragma once
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "parallel/plan/action_kind.h"
+
+namespace trireme {
+
+class Diagnostics {
+ public:
+  template <class... A>
+  void add(fmt::format_string<A...> text, A&&... args) {
+    auto line = fmt::format(text, std::forward<A>(args)...);
+    if (std::find(lines_.begin(), lines_.end(), line) == lines_.end()) lines_.push_back(std::move(line));
+  }
+  bool empty() const { return lines_.empty(); }
+  std::vector<std::string> take() { return std::move(lines_); }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+inline std::string place(const Role& role, ActionId id) {
+  return fmt::format("role {}, action {} ({})", role.name, id, to_string(role.actions[id]));
+}
+
+/// Which actions of a role have finished before another may start.
+class Order {
+ public:
+  explicit Order(const Role& role)
+      : role_(role), n_(static_cast<int>(role.actions.size())), before_(n_, std::vector<bool>(n_)) {
+    std::vector<int> state(n_);
+    for (ActionId id = 0; id < n_ && cycle_.empty(); ++id) visit(id, state);
+  }
+  bool operator()(ActionId a, ActionId b) const { return before_[b][a]; }
+  const std::string& cycle() const { return cycle_; }  ///< empty: none
+
+ private:
+  void visit(ActionId id, std::vector<int>& state) {
+    if (state[id] == 2 || !cycle_.empty()) return;
+    if (state[id] == 1) {
+      cycle_ =
+          fmt::format("deadlock: {} waits for itself, through `after` and the order of its lane", place(role_, id));
+      return;
+    }
+    state[id] = 1;
+    const Action& a = role_.actions[id];
+    auto inherit = [&](ActionId from, bool finished) {
+      visit(from, state);
+      for (int i = 0; i < n_; ++i)
+        if (before_[from][i]) before_[id][i] = true;
+      if (finished) before_[id][from] = true;
+    };
+    // Compute finishes in order; messages and collectives only start in order.
+    for (ActionId i = id - 1; i >= 0; --i) {
+      if (role_.actions[i].lane != a.lane) continue;
+      inherit(i, a.lane == Stream::compute);
+      break;
+    }
+    for (ActionId from : a.after) inherit(from, true);
+    state[id] = 2;
+  }
+
+  const Role& role_;
+  int n_;
+  std::vector<std::vector<bool>> before_;
+  std::string cycle_;
+};
+
+/// Forward, backward, messages and frees: every part and micro-batch once, in the order of the chain rule, with what it
+/// needs at hand.
+void check_flow(const Plan&, const std::vector<Order>&, Diagnostics&);
+/// Shards: reduced, updated and gathered as the same slices, and no weight used while it is dropped.
+void check_shards(const Plan&, const std::vector<Order>&, Diagnostics&);
+
+}  // namespace trireme

@@ -1,0 +1,206 @@
+#include "parallel/plan/check/message_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "parallel/plan/action_kind.h"
+
+namespace trireme {
+namespace {
+
+constexpr int most_data_ranks = 8;
+
+/// Ranks at (role, index on the data axis). Roles are the coordinates of every other axis.
+class MessageCheck {
+ public:
+  MessageCheck(const Plan& plan, const std::string& data_axis, int data_ranks, std::vector<std::string>& faults)
+      : plan_(plan), data_axis_(data_axis), faults_(faults) {
+    bool across = false;  // messages along the data axis; otherwise its coordinates are all alike
+    for (auto& role : plan.roles)
+      for (auto& a : role.actions) across = across || (is_message(a) && a.peer.axis == data_axis);
+    width_ = across ? std::min(data_ranks, most_data_ranks) : 1;
+    for (int r = 0; r < roles(); ++r)
+      for (int d = 0; d < width_; ++d) ranks_.push_back({r, d, std::vector<State>(plan.roles[r].actions.size())});
+  }
+
+  void run() {
+    std::size_t before = faults_.size();
+    pair_messages();
+    group_collectives();
+    if (faults_.size() > before) return;  // what follows would be a deadlock for a reason already given
+    while (advance()) {}
+    report_stuck();
+  }
+
+ private:
+  struct State {
+    bool started = false, finished = false;
+    std::vector<std::pair<int, ActionId>> partners;  // that must have started too: (rank, action)
+  };
+  struct Rank {
+    int role, data;
+    std::vector<State> states;
+  };
+  using Key = std::tuple<int, int, Index, Index>;  // part, micro, slice
+  static Key key(const Action& a) { return {a.part, a.micro, a.slice.begin, a.slice.end}; }
+  int roles() const { return static_cast<int>(plan_.roles.size()); }
+  int count(int rank) const { return static_cast<int>(ranks_[rank].states.size()); }
+  const Action& action(int rank, ActionId id) const { return plan_.roles[ranks_[rank].role].actions[id]; }
+  std::string place(int rank, ActionId id) const {
+    return fmt::format("role {}, action {} ({})", plan_.roles[ranks_[rank].role].name, id, to_string(action(rank, id)));
+  }
+  void fault(std::string line) {
+    if (std::find(faults_.begin(), faults_.end(), line) == faults_.end()) faults_.push_back(std::move(line));
+  }
+
+  /// Whether the rank runs the part forward: then what it sends over the cut behind it is the activation.
+  bool runs(int rank, int part) const {
+    auto& list = plan_.roles[ranks_[rank].role].actions;
+    return std::any_of(list.begin(), list.end(),
+                       [&](auto& a) { return a.verb == ActionKind::forward && a.part == part; });
+  }
+  /// The rank at the other end, or -1 where there is none. The data axis is a ring.
+  int peer(int rank, const Peer& p) const {
+    const int role = ranks_[rank].role, data = ranks_[rank].data;
+    if (p.axis == data_axis_) return role * width_ + ((data + p.offset) % width_ + width_) % width_;
+    int other = role + p.offset;
+    return other < 0 || other >= roles() ? -1 : other * width_ + data;
+  }
+
+  // Sends and receives of a channel are paired by what they carry; that they come in one order is a demand of
+  // its own.
+  void pair_messages() {
+    struct Channel {
+      std::vector<ActionId> sends, recvs;
+    };
+    std::map<std::pair<int, int>, Channel> channels;
+    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
+      for (ActionId id = 0; id < count(rank); ++id) {
+        const Action& a = action(rank, id);
+        if (!is_message(a)) continue;
+        int other = peer(rank, a.peer);
+        if (other < 0)
+          fault(fmt::format("{}: there is no role there", place(rank, id)));
+        else if (a.verb == ActionKind::send)
+          channels[{rank, other}].sends.push_back(id);
+        else
+          channels[{other, rank}].recvs.push_back(id);
+      }
+    for (auto& [ends, channel] : channels) pair_channel(ends.first, ends.second, channel.sends, channel.recvs);
+  }
+
+  void pair_channel(int from, int to, const std::vector<ActionId>& sends, std::vector<ActionId> recvs) {
+    std::vector<ActionId> order;
+    for (ActionId s : sends) {
+      auto match = std::find_if(recvs.begin(), recvs.end(),
+                                [&](ActionId r) { return key(action(to, r)) == key(action(from, s)); });
+      if (match == recvs.end()) {
+        fault(fmt::format("{}: nobody receives it", place(from, s)));
+        continue;
+      }
+      order.push_back(*match);
+      ranks_[from].states[s].partners = {{to, *match}};
+      ranks_[to].states[*match].partners = {{from, s}};
+      recvs.erase(match);
+    }
+    for (ActionId r : recvs) fault(fmt::format("{}: nobody sends it", place(to, r)));
+    // Activations and gradients have tags of their own, so the two kinds may pass each other.
+    for (bool forward : {true, false}) {
+      std::vector<ActionId> kind;
+      for (ActionId r : order)
+        if (runs(from, action(to, r).part) == forward) kind.push_back(r);
+      auto crossed = std::adjacent_find(kind.begin(), kind.end(), std::greater<>());
+      if (crossed != kind.end())
+        fault(fmt::format("messages cross: {} comes before {}, but they are sent in the other order",
+                          place(to, crossed[1]), place(to, crossed[0])));
+    }
+  }
+
+  // The k-th collective along an axis must be the same for all who share it: for roles, along the axis that they lie
+  // on. Along the others all ranks run one list.
+  void group_collectives() {
+    for (int d = 0; d < width_; ++d) {
+      std::map<std::string, std::map<int, std::vector<ActionId>>> lists;  // by axis, by rank
+      for (int r = 0; r < roles(); ++r)
+        for (ActionId id = 0; id < count(r * width_ + d); ++id) {
+          const Action& a = action(r * width_ + d, id);
+          const auto axes = names_in(a.peer.axis);
+          if (is_collective(a) && std::find(axes.begin(), axes.end(), plan_.role_axis) != axes.end())
+            lists[a.peer.axis][r * width_ + d].push_back(id);
+        }
+      for (auto& [axis, by_rank] : lists) group_axis(axis, d, by_rank);
+    }
+  }
+
+  void group_axis(const std::string& axis, int d, std::map<int, std::vector<ActionId>>& by_rank) {
+    auto& first = by_rank[d];
+    for (int r = 1; r < roles(); ++r) {
+      auto& list = by_rank[r * width_ + d];
+      if (list.size() != first.size()) {
+        fault(fmt::format("role {} makes {} collectives along '{}', role {} makes {}", plan_.roles[0].name,
+                          first.size(), axis, plan_.roles[r].name, list.size()));
+        return;
+      }
+      for (std::size_t k = 0; k < list.size(); ++k) {
+        const Action &a = action(d, first[k]), &b = action(r * width_ + d, list[k]);
+        if (a.verb != b.verb || a.slice != b.slice)
+          fault(fmt::format("collective {} along '{}' differs: {}, but {}", k, axis, place(d, first[k]),
+                            place(r * width_ + d, list[k])));
+      }
+    }
+    for (auto& [rank, list] : by_rank)
+      for (std::size_t k = 0; k < list.size(); ++k)
+        for (auto& [other, its] : by_rank)
+          if (other != rank) ranks_[rank].states[list[k]].partners.push_back({other, its[k]});
+  }
+
+  bool may_start(int rank, ActionId id) const {
+    const Action& a = action(rank, id);
+    auto& states = ranks_[rank].states;
+    for (ActionId i = id - 1; i >= 0; --i) {
+      if (action(rank, i).lane != a.lane) continue;
+      if (a.lane == Stream::compute ? !states[i].finished : !states[i].started) return false;
+      break;
+    }
+    return std::all_of(a.after.begin(), a.after.end(), [&](ActionId from) { return states[from].finished; });
+  }
+
+  bool advance() {
+    bool moved = false;
+    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
+      for (ActionId id = 0; id < count(rank); ++id) {
+        State& s = ranks_[rank].states[id];
+        if (!s.started && may_start(rank, id)) s.started = moved = true;
+        bool met = std::all_of(s.partners.begin(), s.partners.end(),
+                               [&](auto& p) { return ranks_[p.first].states[p.second].started; });
+        if (s.started && !s.finished && met) s.finished = moved = true;
+      }
+    return moved;
+  }
+
+  void report_stuck() {
+    std::string waiting;
+    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
+      for (ActionId id = 0; id < count(rank); ++id)
+        if (auto& s = ranks_[rank].states[id]; s.started && !s.finished)
+          waiting += (waiting.empty() ? "" : "; ") + place(rank, id);
+    if (!waiting.empty()) fault("deadlock: these wait for partners that never start: " + waiting);
+  }
+
+  const Plan& plan_;
+  std::string data_axis_;
+  std::vector<std::string>& faults_;
+  int width_ = 1;
+  std::vector<Rank> ranks_;  // role-major
+};
+
+}  // namespace
+
+void check_messages(const Plan& plan, const std::string& data_axis, int data_ranks, std::vector<std::string>& faults) {
+  MessageCheck(plan, data_axis, data_ranks, faults).run();
+}
+
+}  // namespace trireme

@@ -1,0 +1,111 @@
+#include "parallel/plan/memory.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "parallel/plan/action_kind.h"
+#include "parallel/plan/segments.h"
+#include "parallel/plan/shards.h"
+
+namespace trireme {
+namespace {
+
+struct Kept {
+  Index activations = 0, halos = 0;
+};
+/// The most bytes that the role's micro-batches keep at once, in list order.
+Kept peak_kept(const Plan& plan, const Role& role) {
+  const auto segments = find_segments(role, static_cast<int>(plan.parts.size()));
+  auto segment_of = [&](int part) {
+    for (const Segment& s : segments)
+      if (s.first <= part && part < s.end) return s;
+    return Segment{part, part + 1};
+  };
+  bool frees = false;
+  for (const Action& a : role.actions) frees = frees || a.verb == ActionKind::free;
+  std::map<std::pair<int, int>, Kept> alive;  // part, micro
+  Kept now, most;
+  auto land = [&](int part, int micro) {
+    const Kept gone = std::exchange(alive[{part, micro}], {});
+    now.activations -= gone.activations, now.halos -= gone.halos;
+  };
+  for (const Action& a : role.actions) {
+    if (a.verb == ActionKind::forward) {
+      const bool arrives = a.part > 0 && segment_of(a.part).first == a.part;
+      const PartCost& cost = plan.parts[a.part].cost;
+      Kept& held = alive[{a.part, a.micro}];
+      held = {cost.saved + (arrives ? plan.parts[a.part - 1].cost.output : 0), cost.halo};
+      now.activations += held.activations, now.halos += held.halos;
+    }
+    most.activations = std::max(most.activations, now.activations), most.halos = std::max(most.halos, now.halos);
+    if (!frees && completes(a)) land(a.part, a.micro);
+    if (a.verb == ActionKind::free)
+      for (int p = segment_of(a.part).first; p < segment_of(a.part).end; ++p) land(p, a.micro);
+  }
+  return most;
+}
+
+Index largest(const Plan& plan, const Role& role, ActionKind verb, Index element) {
+  Index most = 0;
+  for (const Action& a : role.actions)
+    if (a.verb == verb)
+      most = std::max(most, a.slice.size() * (verb == ActionKind::average ? 1 : plan.size(a.peer.axis) > 1));
+  return most * element;
+}
+
+/// Numbers of an action's slice that are other ranks' affair: of the rank that has the most of it.
+Index others_of(const Plan& plan, const Action& a) {
+  const int ranks = plan.size(a.peer.axis);
+  return a.slice.size() - shard_of(a, a.peer.root >= 0 ? a.peer.root : ranks - 1, ranks).size();
+}
+
+}  // namespace
+
+std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& options) {
+  std::vector<RankMemory> all;
+  for (const Role& role : plan.roles) {
+    Index whole = 0, own = 0, dropped = 0, gathered = 0;  // numbers that the role, and this rank, updates
+    for (const Action& a : role.actions) {
+      if (a.verb == ActionKind::update) whole += a.slice.size(), own += a.slice.size() - others_of(plan, a);
+      if (a.verb == ActionKind::drop_gradients) dropped += others_of(plan, a);
+    }
+    std::map<Index, Index> weights;  // dropped and gathered in every micro-batch, but held once
+    Index largest_unit = 0;          // others' part of what is gathered at a time
+    for (const Action& a : role.actions)
+      if (a.verb == ActionKind::drop_values) weights[a.slice.begin] = others_of(plan, a);
+    for (auto& [begin, others] : weights) gathered += others, largest_unit = std::max(largest_unit, others);
+    RankMemory m;
+    m.weights = (whole - gathered + largest_unit + plan.buffers) * options.element;
+    m.gradients = whole * options.element;
+    if (dropped > 0 && plan.roles.size() == 1)
+      m.gradients = std::min(m.gradients, (whole - dropped) * options.element +
+                                              2 * largest(plan, role, ActionKind::reduce_scatter, options.element));
+    m.optimizer = own * options.element * options.states;
+    const Kept kept = peak_kept(plan, role);
+    m.activations = kept.activations, m.halos = kept.halos;
+    m.packed = largest(plan, role, ActionKind::average, options.element);
+    all.push_back(m);
+  }
+  return all;
+}
+
+std::string memory_table(const Plan& plan, const std::vector<RankMemory>& predicted,
+                         const std::vector<RankMemory>& measured, const std::vector<int>& roles) {
+  std::string text = fmt::format("{:<20} {:>10} {:>10} {:>10} {:>11} {:>10} {:>10} {:>10}\n", "MB per rank", "weights",
+                                 "gradients", "optimizer", "activations", "halos", "packed", "total");
+  const auto line = [&](const std::string& name, const RankMemory& m) {
+    auto mb = [](Index bytes) { return static_cast<double>(bytes) / 1e6; };
+    text += fmt::format("{:<20} {:>10.2f} {:>10.2f} {:>10.2f} {:>11.2f} {:>10.2f} {:>10.2f} {:>10.2f}\n", name,
+                        mb(m.weights), mb(m.gradients), mb(m.optimizer), mb(m.activations), mb(m.halos), mb(m.packed),
+                        mb(m.total()));
+  };
+  for (std::size_t r = 0; r < predicted.size(); ++r) {
+    line(plan.roles[r].name + (measured.empty() ? "" : ", predicted"), predicted[r]);
+    for (std::size_t rank = 0; rank < measured.size(); ++rank)
+      if (roles[rank] == static_cast<int>(r)) line(fmt::format("  rank {}, measured", rank), measured[rank]);
+  }
+  return text;
+}
+
+}  // namespace trireme

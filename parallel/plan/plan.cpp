@@ -1,0 +1,133 @@
+#include "parallel/plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "parallel/comm/fnv.h"
+#include "parallel/plan/action_kind.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::array verbs = {"load",   "forward", "loss",       "backward",       "backward_input", "backward_weight",
+                              "send",   "recv",    "all_reduce", "reduce_scatter", "all_gather",     "broadcast",
+                              "update", "average", "free",       "drop_gradients", "drop_values"};
+constexpr std::array lanes = {"compute", "comm", "copy"};
+
+std::string range(const Slice& s) { return fmt::format("[{}, {})", s.begin, s.end); }
+
+void add(Fnv& fnv, const Slice& s) {
+  fnv.add(static_cast<std::uint64_t>(s.begin)), fnv.add(static_cast<std::uint64_t>(s.end));
+}
+void add(Fnv& fnv, const Action& a) {
+  for (int v : {static_cast<int>(a.verb), static_cast<int>(a.lane), a.part, a.micro, a.peer.offset, a.peer.root,
+                int(a.on_ready)})
+    fnv.add(static_cast<std::uint64_t>(v));
+  add(fnv, a.slice);
+  fnv.add(a.peer.axis);
+  fnv.add(a.after.size());
+  for (ActionId id : a.after) fnv.add(static_cast<std::uint64_t>(id));
+}
+
+}  // namespace
+
+std::string to_string(ActionKind v) { return verbs[static_cast<std::size_t>(v)]; }
+
+std::string to_string(const Action& a) {
+  std::string text = to_string(a.verb);
+  if (a.part >= 0) text += fmt::format(" part {}", a.part);
+  if (a.micro > 0) text += fmt::format(" micro {}", a.micro);
+  if (a.slice.size() > 0) text += fmt::format(" {}", range(a.slice));
+  if (a.verb == ActionKind::send)
+    text += fmt::format(" to {} {:+}", a.peer.axis, a.peer.offset);
+  else if (a.verb == ActionKind::recv)
+    text += fmt::format(" from {} {:+}", a.peer.axis, a.peer.offset);
+  else if (!a.peer.axis.empty())
+    text += " over " + a.peer.axis;
+  if (a.peer.root >= 0) text += fmt::format("{} {}", a.verb == ActionKind::update ? " at" : " from", a.peer.root);
+  if (a.on_ready) text += ", on ready";
+  return text;
+}
+
+int Plan::size(const std::string& axis) const { return size_along(axes, axis); }
+
+int Plan::role_of(int part) const {
+  for (std::size_t r = 0; r < roles.size(); ++r)
+    for (auto& a : roles[r].actions)
+      if (a.verb == ActionKind::forward && a.part == part) return static_cast<int>(r);
+  return -1;
+}
+
+std::string Plan::reduced_axis() const {
+  for (auto& role : roles)
+    for (auto& a : role.actions)
+      if (is_reduction(a)) return a.peer.axis;
+  return "data";
+}
+
+std::vector<Slice> Plan::updated(std::size_t role) const {
+  std::vector<Slice> slices;
+  for (auto& a : roles[role].actions)
+    if (a.verb == ActionKind::update) slices.push_back(a.slice);
+  std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) { return a.begin < b.begin; });
+  std::vector<Slice> joined;
+  for (const Slice& s : slices)
+    if (!joined.empty() && joined.back().end == s.begin)
+      joined.back().end = s.end;
+    else
+      joined.push_back(s);
+  return joined;
+}
+
+std::string Plan::to_string() const {
+  std::string text;
+  for (auto& name : strategies) text += (text.empty() ? "" : " | ") + name;
+  text = fmt::format("plan {}: {} parts, {} parameters, hash {:016x}\n", text.empty() ? "serial" : text, parts.size(),
+                     parameters, hash());
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    text += fmt::format("part {:>3}  {:<24} {}\n", i, parts[i].name, range(parts[i].slice));
+  for (auto& role : roles) {
+    text += fmt::format("role {}: {} actions{}\n", role.name, role.actions.size(),
+                        role.in_flight > 0 ? fmt::format(", at most {} in flight", role.in_flight) : "");
+    for (std::size_t i = 0; i < role.actions.size(); ++i) {
+      const Action& a = role.actions[i];
+      std::string line =
+          fmt::format("{:>4}  {:<8} {}", i, lanes[static_cast<std::size_t>(a.lane)], trireme::to_string(a));
+      if (!a.after.empty()) line += fmt::format(", after {}", fmt::join(a.after, " "));
+      text += line + "\n";
+    }
+  }
+  return text;
+}
+
+std::uint64_t Plan::hash() const {
+  Fnv fnv;
+  fnv.add(static_cast<std::uint64_t>(parameters));
+  fnv.add(static_cast<std::uint64_t>(buffers));
+  fnv.add(role_axis);
+  fnv.add(axes.size());
+  for (auto& a : axes) fnv.add(a.name), fnv.add(static_cast<std::uint64_t>(a.size));
+  fnv.add(static_cast<std::uint64_t>(micros));
+  fnv.add(parts.size());
+  for (auto& p : parts) fnv.add(p.name), add(fnv, p.slice), add(fnv, p.buffers);
+  fnv.add(strategies.size());
+  for (auto& name : strategies) fnv.add(name);
+  fnv.add(roles.size());
+  for (auto& role : roles) {
+    fnv.add(role.name);
+    fnv.add(static_cast<std::uint64_t>(role.in_flight));
+    fnv.add(role.actions.size());
+    for (auto& a : role.actions) add(fnv, a);
+  }
+  return fnv.value();
+}
+
+void insert(Role& role, ActionId at, Action action) {
+  role.actions.insert(role.actions.begin() + at, std::move(action));
+  for (auto& a : role.actions)
+    for (auto& id : a.after) id += id >= at;
+}
+
+}  // namespace trireme

@@ -1,0 +1,126 @@
+// Plan: what each role does in one step, as plain data: it can be printed, compared, hashed across ranks,
+// checked, run, simulated and drawn. A strategy turns a plan into a plan.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "framework/optim/parameters.h"
+#include "parallel/comm/world/axis.h"
+
+namespace trireme {
+
+enum class ActionKind : std::uint8_t {
+  load,
+  forward,
+  loss,
+  backward,
+  backward_input,
+  backward_weight,
+  send,
+  recv,
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  update,
+  average,
+  free,
+  drop_gradients,  ///< of slice, all but this rank's shard: its memory is given back
+  drop_values,     ///< the same of the weights; all_gather brings them again
+};
+enum class Stream : std::uint8_t { compute, comm, copy };
+using ActionId = int;  ///< position in its role's list
+
+struct Peer {
+  /// Mesh axis of the message or collective; of an update or drop: whose ranks share the slice, each with a shard of
+  /// its own (shard_of in parallel/plan/shards.h). Empty: none.
+  std::string axis;
+  int offset = 0;  ///< send/recv: peer's coordinate minus own
+  int root = -1;   ///< the coordinate that gives (broadcast), or acts alone on the slice (update); -1: no single one
+  bool operator==(const Peer&) const = default;
+};
+struct Action {
+  ActionKind verb;
+  Stream lane = Stream::compute;
+  /// Index of the model part; -1: all or none. For send and recv: the part in front of the cut that is crossed, by its
+  /// output from the role that runs it forward, by that output's gradient the other way.
+  int part = -1;
+  int micro = 0;     ///< micro-batch
+  Slice slice = {};  ///< of the flat block, for collectives, update and drops
+  Peer peer = {};
+  bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
+  std::vector<ActionId> after = {};  ///< must have finished (on other lanes; within a lane the list order holds)
+  bool operator==(const Action&) const = default;
+};
+
+/// One list of actions, run by every rank at a coordinate of the plan's role_axis (all ranks, if there is one role).
+struct Role {
+  std::string name;
+  std::vector<Action> actions;
+  /// Micro-batches that may be alive at once (run forward by a segment of neighbouring parts, and not yet backward),
+  /// counted once per segment; 0: any number. The executor asserts it.
+  int in_flight = 0;
+  bool operator==(const Role&) const = default;
+};
+/// What a part costs for one micro-batch, as measured on this machine; zeros until profiled.
+struct PartCost {
+  double forward = 0, backward_input = 0, backward_weight = 0;  ///< seconds
+  Index saved = 0;                                              ///< bytes kept from forward for backward
+  Index output = 0;                                             ///< bytes that cross a cut behind the part
+  Index halo = 0;                                               ///< bytes that neighbours send, kept as long as saved
+  bool operator==(const PartCost&) const = default;
+};
+/// What a plan knows of a model: the slice of the flat block behind each part, in forward order. The cost is no part of
+/// the plan's hash.
+struct PartInfo {
+  std::string name;
+  Slice slice;
+  PartCost cost = {};
+  Slice buffers = {};        ///< of all buffers, packed one behind the other
+  Device device = {};        ///< its weights lie on: no bucket reaches over two
+  std::string divided = {};  ///< mesh axis over which its weights are cut: no gradient of theirs is summed along it
+  bool operator==(const PartInfo&) const = default;
+};
+
+struct Plan {
+  std::vector<PartInfo> parts;
+  Index parameters = 0;  ///< length of the flat block
+  Index buffers = 0;     ///< elements of all buffers (running statistics)
+  std::vector<Role> roles;
+  std::vector<std::string> strategies = {};  ///< names of those applied, in order
+  std::string role_axis = "pipe";            ///< mesh axis whose coordinate picks the role, where there are several
+  int micros = 1;                            ///< micro-batches in a mini-batch
+  std::vector<Axis> axes = {};               ///< of the mesh it is made for
+  /// The layers that a pipeline's stages begin at, but for the first, as its option `partition` takes them ("3, 5");
+  /// where it is not empty before, a pipeline that would choose by cost takes this cut.
+  std::string partition = {};
+  bool operator==(const Plan&) const = default;
+
+  int size(const std::string& axis) const;  ///< ranks along it; 1 where the mesh has no such axis
+  int role_of(int part) const;              ///< the role that runs it forward; -1: none
+  /// The axis over which gradients are summed, or several joined by + ("data+h"); "data" where none are.
+  std::string reduced_axis() const;
+  /// What role r changes, in order: the slices of its updates, neighbours joined.
+  std::vector<Slice> updated(std::size_t role) const;
+  std::string to_string() const;  ///< a table, one action a line
+  std::uint64_t hash() const;     ///< equal plans, equal hashes: compared across ranks before step 1
+};
+
+std::string to_string(ActionKind);
+/// "all_reduce [0, 4096) over data, on ready": for error messages.
+std::string to_string(const Action&);
+
+/// Puts an action before position `at` of the role's list; ids in `after`, the new action's included, mean
+/// positions before the insertion.
+void insert(Role&, ActionId at, Action);
+
+/// Everything on one rank: forward, loss, backward of each part, update. axes: of the mesh that strategies may use.
+Plan serial(std::vector<PartInfo> parts, Index parameters, Index buffers = 0, std::vector<Axis> axes = {});
+
+/// What is wrong with a plan, one line each; empty: it is sound. Looks for unmatched or crossed messages,
+/// deadlock, a gradient never or twice reduced, an update before its reduction, a backward before its
+/// forward, dependencies on nothing. data_ranks: size of the axis "data".
+std::vector<std::string> check(const Plan&, int data_ranks);
+
+}  // namespace trireme

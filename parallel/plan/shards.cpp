@@ -1,0 +1,66 @@
+#include "parallel/plan/shards.h"
+
+#include "kernels/core/runtime.h"
+
+namespace trireme {
+namespace {
+
+/// Two operations as one.
+struct Both final : Work::State {
+  Both(Work a, Work b) : first(std::move(a)), second(std::move(b)) {}
+  void wait() override { first.wait(), second.wait(); }
+  bool done() override { return first.done() && second.done(); }
+  Work first, second;
+};
+
+}  // namespace
+
+Slice shard_of(const Slice& slice, int rank, int ranks) {
+  const Index each = slice.size() / ranks, begin = slice.begin + rank * each;
+  return {begin, rank == ranks - 1 ? slice.end : begin + each};
+}
+
+Slice shard_of(const Action& a, int rank, int ranks) {
+  if (a.peer.root < 0) return shard_of(a.slice, rank, ranks);
+  return rank == a.peer.root ? a.slice : Slice{a.slice.end, a.slice.end};
+}
+
+void give_back(const FlatBuffer& flat, const Slice& slice, const Slice& but) {
+  for (const Slice& others : {Slice{slice.begin, but.begin}, Slice{but.end, slice.end}})
+    for (const Slice& s : flat.cut(others)) {
+      const View v = flat.rows(s.begin, s.end).view();
+      runtime(v.device.kind).discard(v.data, static_cast<std::size_t>(v.bytes()), v.device);
+    }
+}
+
+void give_back_values(Parameters& parameters, const Slice& slice, const Slice& but) {
+  give_back(parameters.values(), slice, but);
+  for (const Slice& others : {Slice{slice.begin, but.begin}, Slice{but.end, slice.end}})
+    if (others.size() > 0) parameters.mark_released(others, true);
+}
+
+// The equal shares are one collective; of the remainder, less than one element per rank, everybody gets everything.
+
+Work reduce_shards(Communicator& comm, const Tensor& x) {
+  const Index n = x.numel(), each = n / comm.size(), even = each * comm.size();
+  Work shares, rest;
+  if (each > 0)
+    shares = comm.reduce_scatter(x.view_rows(comm.rank() * each, (comm.rank() + 1) * each), x.view_rows(0, even));
+  if (even < n) rest = comm.all_reduce(x.view_rows(even, n));
+  return Work(std::make_shared<Both>(std::move(shares), std::move(rest)));
+}
+
+Work gather_shards(Communicator& comm, const Tensor& x) {
+  const Index n = x.numel(), each = n / comm.size(), even = each * comm.size();
+  Work shares, rest;
+  if (each > 0)
+    shares = comm.all_gather(x.view_rows(0, even), x.view_rows(comm.rank() * each, (comm.rank() + 1) * each));
+  if (even < n) rest = comm.broadcast(x.view_rows(even, n), comm.size() - 1);
+  return Work(std::make_shared<Both>(std::move(shares), std::move(rest)));
+}
+
+Work hand_out(const Action& a, Communicator& comm, const Tensor& x) {
+  return a.peer.root < 0 ? gather_shards(comm, x) : comm.broadcast(x, a.peer.root);
+}
+
+}  // namespace trireme

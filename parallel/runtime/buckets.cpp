@@ -1,0 +1,63 @@
+#include "parallel/runtime/buckets.h"
+
+#include "framework/autograd/tape.h"
+
+namespace trireme {
+
+Buckets::Buckets(Parameters& parameters, std::vector<Slice> slices, Init start)
+    : parameters_(parameters),
+      slices_(std::move(slices)),
+      start_(std::move(start)),
+      entries_(slices_.size()),
+      works_(slices_.size()) {
+  auto& entries = parameters_.entries();
+  touches_.resize(entries.size());
+  for (std::size_t b = 0; b < slices_.size(); ++b) {
+    views_.push_back(parameters_.grads().rows(slices_[b].begin, slices_[b].end));
+    for (std::size_t e = 0; e < entries.size(); ++e)
+      if (entries[e].slice.begin < slices_[b].end && slices_[b].begin < entries[e].slice.end)
+        touches_[e].push_back(b), ++entries_[b];
+  }
+  for (std::size_t e = 0; e < entries.size(); ++e)
+    hooks_.push_back(add_grad_hook(entries[e].tensor, [this, e](const Tensor&) { completed(e); }));
+}
+
+Buckets::~Buckets() {
+  for (std::size_t e = 0; e < hooks_.size(); ++e) remove_grad_hook(parameters_.entries()[e].tensor, hooks_[e]);
+}
+
+void Buckets::arm(bool listen) {
+  missing_ = entries_;
+  seen_.assign(touches_.size(), false);
+  next_ = 0;
+  listening_ = listen;
+}
+
+// A bucket may fill before its turn; it waits, so that every rank starts the same collectives in the same
+// order.
+void Buckets::completed(std::size_t entry) {
+  if (!listening_) return;
+  check(!seen_[entry], "reducer",
+        "the gradient of '{}' is completed a second time before finish(): gradients of several backwards can "
+        "only be reduced with overlap = false",
+        parameters_.entries()[entry].name);
+  seen_[entry] = true;
+  for (std::size_t b : touches_[entry]) --missing_[b];
+  while (next_ < works_.size() && missing_[next_] == 0) start_next();
+}
+
+void Buckets::flush() {
+  listening_ = false;
+  for (const Slice& slice : slices_) parameters_.zero_missing_grads(slice);
+  while (next_ < works_.size()) start_next();
+}
+
+void Buckets::start_through(std::size_t bucket) {
+  for (; next_ <= bucket; start_next()) parameters_.zero_missing_grads(slices_[next_]);
+}
+
+void Buckets::finish() {
+  for (auto& work : works_) work.wait();
+}
+
+}  // namespace trireme

@@ -1,0 +1,395 @@
+#include "parallel/runtime/executor.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/core/runtime.h"
+#include "parallel/plan/action_kind.h"
+#include "parallel/plan/shards.h"
+#include "parallel/split/split.h"
+
+namespace trireme {
+namespace {
+
+Work reduce(ActionKind verb, Communicator& comm, const Tensor& gradients) {
+  return verb == ActionKind::reduce_scatter ? reduce_shards(comm, gradients) : comm.all_reduce(gradients);
+}
+
+}  // namespace
+
+Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh)
+    : role_(plan.roles.at(static_cast<std::size_t>(role))),
+      micros_(plan.micros),
+      optimizer_(optimizer),
+      tapes_(plan, role_, chain, std::move(loss)),
+      messages_(grid_of(optimizer.parameters())),
+      slots_(role_.actions.size()) {
+  for (const PartInfo& part : plan.parts) devices_.push_back(part.device);
+  if (plan.roles.size() > 1) stages_ = &mesh.comm(plan.role_axis);
+  number_cuts(plan);
+  prepare(plan, mesh);
+  prepare_backward();
+  prepare_updates();
+}
+
+/// All cuts that messages cross, in one numbering for all roles, make the tags.
+void Executor::number_cuts(const Plan& plan) {
+  for (const Role& role : plan.roles)
+    for (const Action& a : role.actions)
+      if (is_message(a)) cut_of_.emplace(a.part, 0);
+  int cuts = 0;
+  for (auto& [part, cut] : cut_of_) cut = cuts++;
+  check(static_cast<Index>(cuts) * micros_ <= message_tags, "executor",
+        "{} cuts of the model times {} micro-batches are more than the {} tags that messages have: use at most {} "
+        "micro-batches",
+        cuts, micros_, message_tags, message_tags / std::max(cuts, 1));
+}
+
+void Executor::prepare(const Plan& plan, Mesh& mesh) {
+  std::vector<Slice> slices;
+  std::vector<Communicator*> comms;
+  std::vector<ActionId> ids;  // of the actions behind the slices
+  Slot *last_loss = nullptr, *last_forward = nullptr;
+  for (std::size_t id = 0; id < slots_.size(); ++id) {
+    const Action& a = role_.actions[id];
+    Slot& s = slots_[id];
+    check(
+        a.micro < plan.micros, "executor", "action {} ({}): the plan has {} micro-batches", id,
+        [&] { return to_string(a); }, plan.micros);
+    switch (a.verb) {
+      case ActionKind::forward: last_forward = &s; break;
+      case ActionKind::loss: last_loss = &s; break;
+      case ActionKind::backward:
+      case ActionKind::backward_input:
+      case ActionKind::backward_weight:
+      case ActionKind::free: break;
+      case ActionKind::send:
+      case ActionKind::recv:
+        check(a.part >= 0 && a.peer.axis == plan.role_axis, "executor",
+              "action {} ({}): only what crosses a cut between roles is sent yet", id, [&] { return to_string(a); });
+        s.comm = &mesh.comm(a.peer.axis);
+        break;
+      case ActionKind::all_reduce:
+      case ActionKind::reduce_scatter:
+      case ActionKind::all_gather:
+      case ActionKind::broadcast:
+      case ActionKind::update:
+      case ActionKind::drop_gradients:
+      case ActionKind::drop_values:
+      case ActionKind::average:
+        if (mesh.size(a.peer.axis) > 1) s.comm = &mesh.comm(a.peer.axis);
+        s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
+        break;
+      default: fail("executor", "action {} ({}) is not run yet", id, to_string(a));
+    }
+    if (!a.on_ready || !s.comm) continue;
+    s.bucket = static_cast<int>(slices.size());
+    slices.push_back(a.slice);
+    comms.push_back(s.comm);
+    ids.push_back(static_cast<ActionId>(id));
+  }
+  if (last_loss) last_loss->last_loss = true;
+  if (last_forward) last_forward->last_forward = true;
+  if (slices.empty()) return;
+  buckets_ = std::make_unique<Buckets>(
+      optimizer_.parameters(), std::move(slices), [this, comms, ids](std::size_t i, const Tensor& gradients) {
+        if (recorder_) recorder_->begin(ids[i]);
+        return reduce(role_.actions[static_cast<std::size_t>(ids[i])].verb, *comms[i], gradients);
+      });
+}
+
+/// Finds the backwards that complete a part's gradients: those of the micro-batch that comes last.
+void Executor::prepare_backward() {
+  Slot* last = nullptr;
+  std::vector<std::pair<int, int>> done;  // (part, micro) of completing backwards, from the end of the list
+  for (std::size_t id = slots_.size(); id-- > 0;) {
+    const Action& a = role_.actions[id];
+    if (!is_backward(a)) continue;
+    const bool whole = completes(a);
+    auto at = std::find_if(done.begin(), done.end(), [&](auto& d) { return d.first == a.part; });
+    if (whole && at == done.end()) at = done.insert(done.end(), {a.part, a.micro});
+    check(at != done.end(), "executor", "action {} ({}) has no backward_weight behind it", id,
+          [&] { return to_string(a); });
+    slots_[id].completes = at->second == a.micro;
+    if (!last) last = &slots_[id];
+  }
+  check(last != nullptr, "executor", "the plan has no backward");
+  last->last_backward = true;
+}
+
+void Executor::prepare_updates() {
+  Slot* last = nullptr;
+  for (std::size_t id = 0; id < slots_.size(); ++id) {
+    if (role_.actions[id].verb != ActionKind::update) continue;
+    slots_[id].first_update = last == nullptr;
+    check(
+        !last || last->comm == slots_[id].comm, "executor",
+        "action {} ({}) is shared over other ranks than the updates before it: the gradient's norm could not be summed",
+        id, [&] { return to_string(role_.actions[id]); });
+    last = &slots_[id];
+    if (last->shard.size() > 0) updated_.push_back(last->shard);
+  }
+  if (last) last->last_update = true;
+  updates_ = last != nullptr;
+  std::sort(updated_.begin(), updated_.end(), [](const Slice& a, const Slice& b) { return a.begin < b.begin; });
+  for (std::size_t i = 1; i < updated_.size();)
+    if (updated_[i - 1].end == updated_[i].begin)
+      updated_[i - 1].end = updated_[i].end, updated_.erase(updated_.begin() + static_cast<std::ptrdiff_t>(i));
+    else
+      ++i;
+}
+
+void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update) {
+  const int n = static_cast<int>(slots_.size());
+  if (recorder_) recorder_->clear(slots_.size());
+  std::optional<MemoryScope> counted;
+  if (recorder_) counted.emplace(recorder_->ledger());
+  for (ActionId id = 0; id < n; ++id) finish(id);  // what a refused step left
+  tapes_.begin(x, y);
+  if (buckets_) buckets_->arm(false);
+  loss_ = {}, sending_.clear();
+  for (ActionId id = 0; id < n; ++id) {
+    for (ActionId before : role_.actions[static_cast<std::size_t>(id)].after) finish(before);
+    if (recorder_) recorder_->begin(id);
+    execute(id, on_loss, before_update);
+    if (!recorder_) continue;
+    for (const Device device : devices_) runtime(device.kind).synchronize(device);  // a device goes on by itself
+    recorder_->end(id);
+  }
+  if (!updates_) {  // a stage without parameters takes part in what is decided before an update, and counts the step
+    if (before_update()) clip();
+    optimizer_.finish();
+  }
+  for (ActionId id = 0; id < n; ++id) finish(id);
+  if (recorder_) recorder_->see(optimizer_.parameters());
+}
+
+void Executor::compute(const Tensor& x, const Tensor& y, const OnLoss& on_loss) {
+  tapes_.begin(x, y);
+  loss_ = {};
+  for (ActionId id = 0; id < static_cast<int>(slots_.size()); ++id)
+    if (role_.actions[static_cast<std::size_t>(id)].verb != ActionKind::update) execute(id, on_loss, {});
+}
+
+void Executor::update(const BeforeUpdate& before_update) {
+  for (std::size_t id = 0; id < slots_.size(); ++id)
+    if (role_.actions[id].verb == ActionKind::update) update(role_.actions[id], slots_[id], before_update);
+}
+
+void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& before_update) {
+  const Action& a = role_.actions[static_cast<std::size_t>(id)];
+  Slot& s = slots_[static_cast<std::size_t>(id)];
+  switch (a.verb) {
+    case ActionKind::forward:
+    case ActionKind::backward:
+    case ActionKind::backward_input:
+    case ActionKind::backward_weight: compute(a, s); break;
+    case ActionKind::loss: add_loss(a, s, on_loss); break;
+    case ActionKind::free: tapes_.free(a); break;
+    case ActionKind::send:
+      send(a, s);
+      sending_.push_back(id);
+      let_go();
+      break;
+    case ActionKind::recv:
+      s.pending = true, s.posted = false;
+      try_to_receive(a, s);
+      break;
+    case ActionKind::all_reduce:
+    case ActionKind::reduce_scatter:
+      s.pending = s.comm != nullptr;
+      // A gradient that this rank does not produce has completed no bucket. Its turn is now, as on the other ranks,
+      // before what the list has behind it.
+      if (s.bucket >= 0) buckets_->start_through(static_cast<std::size_t>(s.bucket));
+      if (s.bucket >= 0 || !s.comm) break;
+      optimizer_.parameters().zero_missing_grads(a.slice);
+      s.works.push_back(reduce(a.verb, *s.comm, gradients(a.slice)));
+      break;
+    case ActionKind::all_gather:
+    case ActionKind::broadcast:
+      s.pending = s.comm != nullptr;
+      if (s.comm) s.works.push_back(hand_out(a, *s.comm, values(a.slice)));
+      break;
+    case ActionKind::drop_gradients:
+    case ActionKind::drop_values: {
+      Parameters& p = optimizer_.parameters();
+      if (recorder_) recorder_->see(p);
+      a.verb == ActionKind::drop_values ? give_back_values(p, a.slice, s.shard)
+                                        : give_back(p.grads(), a.slice, s.shard);
+      break;
+    }
+    case ActionKind::average:
+      if (s.comm) start_average(a, s);
+      break;
+    case ActionKind::update: update(a, s, before_update); break;
+    default: break;  // refused by the constructor
+  }
+}
+
+void Executor::compute(const Action& a, const Slot& s) {
+  if (tapes_.leads(a)) {
+    if (buckets_) buckets_->listen(s.completes);
+    const NamedRange phase(a.verb == ActionKind::forward ? "forward" : "backward");
+    a.verb == ActionKind::forward ? tapes_.forward(a) : tapes_.backward(a);
+  }
+  if (s.last_forward) tapes_.commit();
+  if (s.last_backward && buckets_) buckets_->flush();
+}
+
+void Executor::add_loss(const Action& a, const Slot& s, const OnLoss& on_loss) {
+  Tensor loss = tapes_.loss(a.micro).detach();
+  if (micros_ > 1) {
+    if (loss_)
+      add_into(loss_, loss);
+    else
+      loss_ = loss.clone();
+    loss = loss_;
+  }
+  if (s.last_loss) on_loss(loss);
+}
+
+void Executor::update(const Action& a, const Slot& s, const BeforeUpdate& before_update) {
+  const NamedRange phase("update");
+  if (s.first_update) {
+    keeps_ = !before_update();
+    optimizer_.keep(updated_);
+  }
+  if (keeps_) {
+    if (s.last_update) optimizer_.finish();
+    return;
+  }
+  // One stage that holds all weights still clips with the others, which wait for it.
+  if (!s.comm && !stages_ && s.shard == Slice{0, optimizer_.parameters().size()}) return optimizer_.step();
+  if (s.first_update) clip();
+  if (!s.comm) optimizer_.parameters().zero_missing_grads(a.slice);
+  optimizer_.update(s.shard, grad_scale_);
+  if (s.last_update) optimizer_.finish();
+}
+
+/// The norm of all gradients, whichever stages and shards hold them, decides the scale of all updates.
+void Executor::clip() {
+  grad_scale_ = 1;
+  if (!optimizer_.wants_norm()) return;
+  std::vector<Slice> updated;
+  Communicator* sharers = nullptr;
+  for (std::size_t id = 0; id < slots_.size(); ++id) {
+    if (role_.actions[id].verb != ActionKind::update) continue;
+    updated.push_back(slots_[id].shard);
+    if (slots_[id].comm) sharers = slots_[id].comm;
+  }
+  const Tensor all = Tensor::full({1}, std::pow(optimizer_.grad_norm(updated), 2), DType::f64);
+  if (sharers) sharers->all_reduce(all).wait();
+  if (stages_) stages_->all_reduce(all).wait();
+  grad_scale_ = optimizer_.clip_scale(std::sqrt(all.item()));
+}
+
+void Executor::finish(ActionId id) {
+  const Action& a = role_.actions[static_cast<std::size_t>(id)];
+  Slot& s = slots_[static_cast<std::size_t>(id)];
+  if (!std::exchange(s.pending, false)) return;
+  if (a.verb == ActionKind::recv) finish_receive(a, s);
+  if (s.bucket >= 0) buckets_->wait(static_cast<std::size_t>(s.bucket));
+  for (Work& work : s.works) work.wait();
+  s.works.clear();
+  if (a.verb == ActionKind::all_gather || a.verb == ActionKind::broadcast)
+    optimizer_.parameters().mark_released(a.slice, false);
+  if (a.verb == ActionKind::average) finish_average(a, s);
+  if (recorder_) recorder_->end(id);
+}
+
+PipelineP2P::Route Executor::route(const Action& a, const Slot& s) const {
+  // Activations arrive from the part in front of the cut.
+  const std::size_t behind = std::min(static_cast<std::size_t>(a.part) + 1, devices_.size() - 1);
+  return {.comm = s.comm,
+          .peer = s.comm->rank() + a.peer.offset,
+          .part = a.part,
+          .tag = cut_of_.at(a.part) * micros_ + a.micro,
+          .device = devices_[behind]};
+}
+
+// A role sends on what its part in front of the cut made, or sends back the gradient of what it was given there.
+void Executor::send(const Action& a, Slot& s) {
+  s.pending = true;
+  if (!tapes_.runs(a.part)) {
+    PipelineP2P::send(route(a, s), std::exchange(tapes_.crossing(a.part, a.micro).gradient, {}), s.works);
+    return;
+  }
+  const auto& tensors = tapes_.outputs(a.part, a.micro);
+  messages_.announce(route(a, s), tapes_.input(a.micro).shape(), tensors, s.works);
+  PipelineP2P::send(route(a, s), tensors, s.works);
+}
+
+/// Ends the sends that are done, so that what they hold is free again.
+void Executor::let_go() {
+  std::erase_if(sending_, [&](ActionId id) {
+    auto& works = slots_[static_cast<std::size_t>(id)].works;
+    const bool all = std::all_of(works.begin(), works.end(), [](Work& w) { return w.done(); });
+    if (all) finish(id);
+    return all;
+  });
+}
+
+/// Starts to receive where the kinds are known; else finish_receive() will.
+void Executor::try_to_receive(const Action& a, Slot& s) {
+  if (tapes_.runs(a.part)) {
+    std::vector<PipelineP2P::Kind> kinds;
+    for (auto& t : tapes_.outputs(a.part, a.micro)) kinds.push_back({t.dtype(), t.shape(), {}, t.device()});
+    s.posted = !kinds.empty();
+    PipelineP2P::receive(route(a, s), kinds, s.arriving, s.works);
+  } else if (auto* kinds = messages_.known(route(a, s), tapes_.input(a.micro).shape())) {
+    s.posted = true;
+    PipelineP2P::receive(route(a, s), *kinds, s.arriving, s.works);
+  }
+}
+
+void Executor::finish_receive(const Action& a, Slot& s) {
+  if (!s.posted) try_to_receive(a, s);
+  if (!s.posted) {
+    messages_.await_kinds(route(a, s), tapes_.input(a.micro).shape(), tapes_.tensors_behind(a.part));
+    try_to_receive(a, s);
+  }
+  for (Work& work : s.works) work.wait();
+  s.works.clear();
+  BoundaryTensors& crossing = tapes_.crossing(a.part, a.micro);
+  if (tapes_.runs(a.part)) {
+    crossing.gradient = std::exchange(s.arriving, {});
+    return;
+  }
+  for (Tensor& t : s.arriving) t.require_grad(is_float(t.dtype()));
+  crossing.forward = std::exchange(s.arriving, {});
+}
+
+/// Calls f(buffer, its segment of a block that packs the slice).
+template <class F>
+void Executor::each_buffer(const Slice& packed, F&& f) {
+  Index at = 0;
+  for (auto& b : optimizer_.parameters().buffers()) {
+    const Index end = at + b.tensor.numel();
+    if (packed.begin <= at && end <= packed.end) f(b.tensor, at - packed.begin, end - packed.begin);
+    at = end;
+  }
+}
+
+// Buffers are packed into one block, so that the average is one collective however many layers have running
+// statistics.
+void Executor::start_average(const Action& a, Slot& s) {
+  const NoGrad off;
+  auto& buffers = optimizer_.parameters().buffers();
+  const MemoryScope packed(MemoryKind::packed);
+  if (!s.buffer) s.buffer = Tensor::empty({a.slice.size()}, buffers.at(0).tensor.dtype(), buffers[0].tensor.device());
+  each_buffer(a.slice, [&](const Tensor& b, Index begin, Index end) {
+    copy_unnoted(s.buffer.view_rows(begin, end), b.reshape({b.numel()}));
+  });
+  s.works.push_back(s.comm->all_reduce(s.buffer));
+  s.pending = true;
+}
+
+void Executor::finish_average(const Action& a, const Slot& s) {
+  const NoGrad off;
+  const Tensor mean = scale(s.buffer, 1.0 / s.comm->size());
+  each_buffer(a.slice, [&](const Tensor& b, Index begin, Index end) {
+    copy_unnoted(b, mean.view_rows(begin, end).reshape(b.shape()));
+  });
+}
+
+}  // namespace trireme

@@ -1,0 +1,82 @@
+#include "parallel/runtime/gatherer.h"
+
+#include <algorithm>
+
+#include "framework/autograd/tape.h"
+#include "parallel/plan/shards.h"
+
+namespace trireme {
+
+Gatherer::Gatherer(const Plan& plan, int role, Mesh& mesh, Optimizer& optimizer, Communicator* stages)
+    : plan_(plan),
+      role_(role),
+      mesh_(mesh),
+      parameters_(optimizer.parameters()),
+      optimizer_(optimizer),
+      stages_(stages) {
+  for (auto& a : plan.roles[static_cast<std::size_t>(role)].actions) {
+    if (a.verb == ActionKind::update && mesh.size(a.peer.axis) > 1) shared_.push_back(a);
+    drops_ = drops_ || a.verb == ActionKind::drop_values;
+  }
+}
+
+void Gatherer::gather() {
+  optimizer_.keep({{0, parameters_.size()}});
+  if ((!stages_ && shared_.empty()) || std::exchange(current_, true)) return;
+  std::vector<Work> works;
+  for (const Action& update : shared_) {  // over the update's own axis, which image axes may be joined to
+    const auto give = [&, comm = &mesh_.comm(update.peer.axis)](const FlatBuffer& flat) {
+      works.push_back(hand_out(update, *comm, flat.rows(update.slice.begin, update.slice.end)));
+    };
+    if (drops_) give(parameters_.values());
+    for (auto& [name, state] : optimizer_.state()) give(state);
+  }
+  for (auto& work : works) work.wait();
+  for (const Action& update : shared_) parameters_.mark_released(update.slice, false);
+  if (stages_) gather_stages();
+}
+
+int Gatherer::stage_of_buffer(Index at) const {
+  const auto holds = [&](const PartInfo& p) { return p.buffers.begin <= at && at < p.buffers.end; };
+  return plan_.role_of(
+      static_cast<int>(std::find_if(plan_.parts.begin(), plan_.parts.end(), holds) - plan_.parts.begin()));
+}
+
+void Gatherer::gather_stages() {
+  whole_ = true;
+  std::vector<Work> works;
+  const auto copy = [&](const Tensor& t, int stage) { works.push_back(stages_->broadcast(t, stage)); };
+  for (int r = 0; r < stages_->size(); ++r)
+    for (const Slice& s : plan_.updated(static_cast<std::size_t>(r))) {
+      copy(parameters_.values().rows(s.begin, s.end), r);
+      for (auto& [name, state] : optimizer_.state()) copy(state.rows(s.begin, s.end), r);
+    }
+  Index at = 0;
+  for (auto& b : parameters_.buffers()) {
+    b.tensor.impl()->released = false;
+    if (b.tensor.numel() > 0) copy(b.tensor, stage_of_buffer(at));
+    at += b.tensor.numel();
+  }
+  for (auto& work : works) work.wait();
+  parameters_.mark_released({0, parameters_.size()}, false);
+}
+
+void Gatherer::begin_step() {
+  current_ = false;
+  if (!stages_ || !std::exchange(whole_, false)) return;
+  Index end = 0;
+  auto own = plan_.updated(static_cast<std::size_t>(role_));
+  own.push_back({parameters_.size(), parameters_.size()});
+  for (const Slice& s : own) {
+    const Slice others{end, s.begin}, none{s.begin, s.begin};
+    give_back_values(parameters_, others, none), give_back(parameters_.grads(), others, none);
+    end = s.end;
+  }
+  Index at = 0;  // buffers are small, and stay where they are, but go stale
+  for (auto& b : parameters_.buffers()) {
+    b.tensor.impl()->released = b.tensor.numel() > 0 && stage_of_buffer(at) != role_;
+    at += b.tensor.numel();
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,39 @@
+// Gatherer: a role's weights, running statistics and optimizer state are on other ranks in part, in pipeline stages and
+// ZeRO's shards. It brings all of them to all ranks (Step::gather), and gives them back before the next step.
+#pragma once
+#include <vector>
+
+#include "framework/optim/optimizer.h"
+#include "parallel/comm/world/mesh.h"
+#include "parallel/model/chain.h"
+
+namespace trireme {
+
+class Gatherer {
+ public:
+  /// stages: the ranks along the plan's role axis; null: one role. All that is referred to must outlive it.
+  Gatherer(const Plan&, int role, Mesh&, Optimizer&, Communicator* stages);
+  /// A collective call.
+  void gather();
+  /// Before each step: weights and gradients of other stages take no memory from now on. What is gathered again then is
+  /// what the step leaves, even if it fails.
+  void begin_step();
+
+ private:
+  void gather_stages();
+  /// Of a position in all buffers, packed: the stage that runs them.
+  int stage_of_buffer(Index at) const;
+
+  const Plan& plan_;
+  int role_;
+  Mesh& mesh_;
+  Parameters& parameters_;
+  Optimizer& optimizer_;
+  Communicator* stages_;
+  std::vector<Action> shared_;  // this role's updates that several ranks share
+  bool drops_ = false;          // weights of others' shards are not here between their uses
+  bool current_ = false;        // all is here, as the last step left it
+  bool whole_ = true;           // weights of other stages are here
+};
+
+}  // namespace trireme

@@ -1,0 +1,85 @@
+#include "parallel/runtime/non_finite.h"
+
+#include <cmath>
+
+#include "framework/autograd/step_context.h"
+#include "framework/autograd/tape.h"
+#include "framework/layers/layers.h"
+
+namespace trireme {
+namespace {
+
+bool finite(const Tensor& t) {
+  if (!is_float(t.dtype())) return true;
+  for (double v : t.to_vector())
+    if (!std::isfinite(v)) return false;
+  return true;
+}
+
+/// Tensors in the order in which a fault travels, and the first of them that has it. The list is the same on
+/// every rank.
+struct Trail {
+  std::vector<std::string> places;
+  std::int64_t first = -1;
+  void add(std::string place, bool good) {
+    if (!good && first < 0) first = static_cast<std::int64_t>(places.size());
+    places.push_back(std::move(place));
+  }
+};
+
+std::string kind_of(const Module& m) {
+  if (m.as<Conv1d>()) return "conv1d";
+  if (m.as<Conv2d>()) return "conv2d";
+  if (m.as<Conv3d>()) return "conv3d";
+  if (m.as<Linear>()) return "linear";
+  if (m.as<BatchNorm>()) return "batch_norm";
+  if (m.as<LayerNorm>()) return "layer_norm";
+  if (m.as<MaxPool>()) return "max_pool";
+  if (m.as<AvgPool>()) return "avg_pool";
+  if (m.as<Dropout>()) return "dropout";
+  if (m.as<Sequential>()) return "sequential";
+  return "layer";
+}
+
+/// run: the layer's forward.
+Tensor follow(Module layer, const std::string& prefix, const std::string& title, Trail& trail,
+              const std::function<Tensor()>& run) {
+  layer.visit(StateVisitor(
+      [&](const NamedState& leaf) {
+        if (leaf.use != StateKind::buffer)
+          trail.add(fmt::format("parameter '{}' (an earlier update made it so)", leaf.name), finite(*leaf.tensor));
+      },
+      {}, prefix));
+  const Tensor y = run();
+  trail.add("the output of " + title, finite(y));
+  return y;
+}
+
+}  // namespace
+
+std::string first_non_finite(const Module& model, const Tensor& x, Communicator* comm) {
+  NoGrad off;
+  Trail trail;
+  trail.add("the input batch", finite(x));
+  BatchContext batch = StepContext::current().batch;
+  batch.calls = {};  // each layer draws its first mask again
+  Tensor at = x.with_batch(std::move(batch));
+  Stashed stashed;
+  if (auto* row = model.as<Sequential>())
+    for (std::size_t i = 0; i < row->size(); ++i)
+      at = follow((*row)[i], row->name(i) + ".", fmt::format("layer {} ({} '{}')", i, kind_of((*row)[i]), row->name(i)),
+                  trail, [&] { return row->run_layer(i, at, stashed); });
+  else
+    at = follow(model, "", "the model", trail, [&] { return model(at); });
+  if (trail.first < 0) trail.first = static_cast<std::int64_t>(trail.places.size());
+  trail.places.push_back("");
+  if (!comm) return trail.places[static_cast<std::size_t>(trail.first)];
+  const Tensor earliest = Tensor::empty({1}, DType::i64);
+  auto& value = *earliest.data<std::int64_t>();
+  value = trail.first * comm->size() + comm->rank();
+  comm->all_reduce(earliest, ReduceOp::min).wait();
+  auto place = trail.places[static_cast<std::size_t>(value / comm->size())];
+  return place.empty() ? place : fmt::format("{}, on rank {}", place, value % comm->size());
+}
+
+}  // namespace trireme

@@ -1,0 +1,53 @@
+// PipelineP2P: what crosses a cut between roles, as it lies in memory. A receiver knows the shapes of gradients, which
+// are those of what it sent; those of activations come ahead of the first ones for each shape of the model's input.
+#pragma once
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "parallel/comm/communicator.h"
+#include "parallel/plan/plan.h"
+
+namespace trireme {
+
+class Grid;  // parallel/split/grid.h
+
+class PipelineP2P {
+ public:
+  /// Of one cut and micro-batch, with one partner. input: the micro-batch's input, whose shape both ends know.
+  struct Route {
+    Communicator* comm = nullptr;
+    int peer = 0, part = 0;
+    int tag = 0;         ///< of this cut and micro-batch alone: a later micro-batch may be received first
+    Device device = {};  ///< where activations are to lie here
+  };
+  struct Kind {
+    DType dtype;
+    Shape shape;
+    std::shared_ptr<const ShardSpec> spread = {};  ///< where layers are split, too: the partner has the same part
+    Device device = {};                            ///< where it is to lie here
+  };
+
+  /// grid: of the layers that are split, or null.
+  explicit PipelineP2P(std::shared_ptr<const Grid> grid) : grid_(std::move(grid)) {}
+
+  // Works of what is started are added to the last argument.
+  static void send(const Route&, const std::vector<Tensor>&, std::vector<Work>&);
+  /// Starts to receive tensors of such kinds.
+  static void receive(const Route&, const std::vector<Kind>&, std::vector<Tensor>& arriving, std::vector<Work>&);
+
+  /// Sends the kinds of the tensors, unless it did for this cut and input.
+  void announce(const Route&, const Shape& input, const std::vector<Tensor>&, std::vector<Work>&);
+  /// The kinds announced for this cut and input; null: none yet.
+  const std::vector<Kind>* known(const Route&, const Shape& input) const;
+  /// Waits for the announcement of so many tensors.
+  void await_kinds(const Route&, const Shape& input, std::size_t tensors);
+
+ private:
+  using Key = std::vector<Index>;
+  static Key key(const Route&, const Shape& input);
+  std::shared_ptr<const Grid> grid_;
+  std::map<Key, std::vector<Kind>> kinds_;
+};
+
+}  // namespace trireme

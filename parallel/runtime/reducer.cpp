@@ -1,0 +1,49 @@
+#include "parallel/runtime/buckets.h"
+#include "parallel/runtime/step.h"
+
+namespace trireme {
+
+struct Reducer::Impl {
+  Impl(Parameters& p, World& world, std::vector<Slice> slices)
+      : buckets(p, std::move(slices),
+                [&world](std::size_t, const Tensor& gradients) { return world.comm().all_reduce(gradients); }) {}
+  Buckets buckets;
+  bool overlap = true;
+};
+
+Reducer::Reducer(Parameters& parameters, World& world, DataParallelOptions options) {
+  std::vector<PartInfo> parts;
+  for (auto& entry : parameters.entries()) parts.push_back({.name = entry.name, .slice = entry.slice});
+  if (world.size() == 1) return;
+  impl_ = std::make_unique<Impl>(parameters, world, cut_buckets(parts, {0, parameters.size()}, options));
+  impl_->overlap = options.overlap;
+  impl_->buckets.arm(impl_->overlap);
+}
+Reducer::~Reducer() = default;
+
+void Reducer::finish() {
+  if (!impl_) return;
+  impl_->buckets.flush();
+  impl_->buckets.finish();
+  impl_->buckets.arm(impl_->overlap);
+}
+
+void broadcast_state(Parameters& parameters, Communicator& all) {
+  if (all.size() == 1) return;
+  std::vector<Work> works;
+  for (auto& block : parameters.values().blocks()) works.push_back(all.broadcast(block, 0));
+  for (auto& buffer : parameters.buffers()) works.push_back(all.broadcast(buffer.tensor, 0));
+  for (auto& work : works) work.wait();
+}
+
+void broadcast_state(Optimizer& optimizer, Communicator& all) {
+  if (all.size() == 1) return;
+  const Tensor steps = Tensor::empty({1}, DType::i64);
+  *steps.data<std::int64_t>() = optimizer.steps();
+  all.broadcast(steps, 0).wait();
+  optimizer.set_steps(*steps.data<std::int64_t>());
+  for (auto& [name, state] : optimizer.state())
+    for (auto& block : state.blocks()) all.broadcast(block, 0).wait();
+}
+
+}  // namespace trireme

@@ -1,0 +1,122 @@
+#include "parallel/runtime/settings.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+
+#include "framework/layers/layers.h"
+#include "parallel/runtime/version.h"
+
+namespace trireme {
+namespace {
+
+std::string demangled(const char* symbol) {
+  int failed = 0;
+  const std::unique_ptr<char, void (*)(void*)> name(abi::__cxa_demangle(symbol, nullptr, nullptr, &failed), std::free);
+  return failed == 0 ? name.get() : symbol;
+}
+
+/// A plain function by its name or, where its file exports none, by its place there: addresses differ between
+/// processes.
+std::string name_of(const void* function) {
+  Dl_info info{};
+  if (dladdr(function, &info) == 0 || info.dli_fname == nullptr) return "a function";
+  if (info.dli_sname && info.dli_saddr == function) return demangled(info.dli_sname);
+  std::string_view file = info.dli_fname;
+  file.remove_prefix(file.rfind('/') + 1);
+  return fmt::format("the function at {} + {:#x}", file,
+                     static_cast<const char*>(function) - static_cast<const char*>(info.dli_fbase));
+}
+
+using LossFunction = Tensor (*)(const Tensor&, const Tensor&);
+using LayerFunction = Tensor (*)(const Tensor&);
+using TakingFunction = Tensor (*)(Tensor);  // one that may write over its input
+
+std::string name_of(const Loss& loss) {
+  if (auto* f = loss.target<LossFunction>()) return name_of(reinterpret_cast<const void*>(*f));
+  return demangled(loss.target_type().name());
+}
+
+std::string name_of(const Module& layer) {
+  if (auto* f = layer.as<LayerFunction>()) return name_of(reinterpret_cast<const void*>(*f));
+  if (auto* f = layer.as<TakingFunction>()) return name_of(reinterpret_cast<const void*>(*f));
+  return demangled(layer.type().name());
+}
+
+std::string to_text(const PoolOptions& o) {
+  return fmt::format("window {}, stride {}, pad {} and {}, dilation {}", o.window, o.stride, o.pad_begin, o.pad_end,
+                     o.dilation);
+}
+
+/// What visit() does not show of the library's own layers.
+std::string options_of(const Module& layer) {
+  const ConvNd* conv = layer.as<ConvNd>();
+  for (const ConvNd* derived :
+       {static_cast<const ConvNd*>(layer.as<Conv1d>()), static_cast<const ConvNd*>(layer.as<Conv2d>()),
+        static_cast<const ConvNd*>(layer.as<Conv3d>())})
+    if (derived) conv = derived;
+  if (conv)
+    return fmt::format("stride {}, pad {} and {}, dilation {}, groups {}", conv->options.stride,
+                       conv->options.pad_begin, conv->options.pad_end, conv->options.dilation, conv->options.groups);
+  if (auto* l = layer.as<Dropout>()) return fmt::format("p {}", l->p);
+  if (auto* l = layer.as<MaxPool>()) return to_text(l->options);
+  if (auto* l = layer.as<AvgPool>()) return to_text(l->options);
+  if (auto* l = layer.as<BatchNorm>()) return fmt::format("eps {}, momentum {}", l->options.eps, l->options.momentum);
+  if (auto* l = layer.as<LayerNorm>()) return fmt::format("eps {}", l->eps);
+  return "";
+}
+
+void add_layers(std::string& text, const Module& model, const std::string& name) {
+  const std::string options = options_of(model);
+  text += fmt::format("{}: {}{}\n", name.empty() ? "model" : "layer " + name, name_of(model),
+                      options.empty() ? "" : ", " + options);
+  const auto* row = model.as<Sequential>();
+  for (std::size_t i = 0; row && i < row->size(); ++i)
+    add_layers(text, (*row)[i], name + (name.empty() ? "" : ".") + row->name(i));
+}
+
+}  // namespace
+
+std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss& loss, const OptimizerConfig& recipe,
+                          const StepOptions& o) {
+  std::string text = fmt::format("library: trireme {}\n", library_version);
+  const auto add = [&](const char* name, const auto& value) { text += fmt::format("{}: {}\n", name, value); };
+  add("mesh", to_string(mesh.axes()));
+  add("strategy", strategy.text());
+  const SplitOptions& split = strategy.split;
+  if (split.any())
+    add("layers split", fmt::format("image [{}], tensor '{}', columns [{}], rows [{}], whole [{}], one_weird '{}'",
+                                    fmt::join(split.image, ", "), split.tensor, fmt::join(split.columns, ", "),
+                                    fmt::join(split.rows, ", "), fmt::join(split.whole, ", "), split.one_weird));
+  add("batch norm", fmt::format("scope {} by {}", to_string(strategy.scope()), strategy.norm_group));
+  add("optimizer", to_string(recipe));
+  add("clip_norm", o.optimizer.clip_norm);
+  add("decay_biases", o.optimizer.decay_biases);
+  add("optimizer's check_finite", o.optimizer.check_finite);
+  add("loss", name_of(loss));
+  add("seed", o.seed);
+  add("check_finite", o.check_finite);
+  add("loss_scale", o.loss_scale);
+  add("refuse_unsound", o.refuse_unsound);
+  add("layer_axes", fmt::format("{}", fmt::join(o.layer_axes, ", ")));
+  add("partition", o.partition);
+  add("example", o.example ? "given" : "none");
+  return text;
+}
+
+std::string model_text(Module model) {
+  std::string text;
+  add_layers(text, model, "");
+  model.visit(StateVisitor([&](const NamedState& leaf) {
+    const char* uses[] = {"weight", "bias", "buffer"};
+    text += fmt::format("tensor {}: {} {} {}\n", leaf.name, leaf.tensor->dtype(), leaf.tensor->shape(),
+                        uses[static_cast<std::size_t>(leaf.use)]);
+  }));
+  return text;
+}
+
+}  // namespace trireme

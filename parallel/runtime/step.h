@@ -1,0 +1,141 @@
+// Step: one optimizer step of a model under a strategy. It builds the plan, checks it, compares it across
+// ranks, broadcasts the initial state from rank 0, and then interprets its role's actions on each call.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/ops/ops.h"
+#include "framework/optim/optimizer.h"
+#include "framework/tensor/batch.h"
+#include "parallel/comm/world/mesh.h"
+#include "parallel/plan/memory.h"
+#include "parallel/plan/timeline.h"
+#include "parallel/runtime/loss_scale.h"
+#include "parallel/strategies/strategy.h"
+
+namespace trireme {
+
+struct StepOptions {
+  std::uint64_t seed = 0;  ///< of dropout masks
+  OptimizerOptions optimizer = {};
+  /// A loss that is not finite (or a gradient, looked at every 64th step) throws Error naming the step and
+  /// the first input, parameter or layer output that is not; parameters are left as they were.
+  bool check_finite = true;
+  /// > 0: what loss scaling starts with, for f16 (parallel/runtime/loss_scale.h). A step whose gradients overflow
+  /// counts, and changes no weight.
+  double loss_scale = 0;
+  /// On a CUDA device that has the whole model, with one rank: from the second of steps with equal shapes on, forward
+  /// and backward are replayed as CUDA graphs, which spares the host to start each kernel. The host's own code in
+  /// layers and in the loss then runs no more: it may make tensors, which every step writes anew, but read none, and
+  /// what it does must be the same in every step. After gather(), record() or a step of another kind steps are noted
+  /// anew; until then the memory of one is kept.
+  bool cuda_graphs = false;
+  bool refuse_unsound = true;  ///< false: run a plan that check() finds faults in, to see what it does
+  /// Mesh axes that the model's own layers use (those split over ranks); its ranks get the same rows.
+  std::vector<std::string> layer_axes = {};
+  /// What else must be equal on all ranks, a setting a line ("batch: 64"): a program's own configuration.
+  std::string settings = {};
+  /// Plan::partition of an earlier run, to go on with: pipeline(partition=auto) cuts there, and measures nothing.
+  std::string partition = {};
+  /// Inputs like those of one micro-batch: with it, a strategy that asks what parts cost (pipeline(partition=auto))
+  /// gets what rank 0 measures; without, all parts count alike.
+  Tensor example = {};
+};
+
+class Step {
+ public:
+  /// model is shared, not copied. Without a strategy: serial on one rank, data_parallel on several. A
+  /// collective call. Throws Error when the plan is unsound, when a mesh axis has no use, or when ranks are about to do
+  /// different things: the error shows the first difference. Compared are the library's version, the mesh, the
+  /// strategy and the plan, the recipe (a learning rate that is a function of the caller's own: by its value for step
+  /// 0), the options, the loss (which function, or its type: of closures, not what they captured), every tensor of the
+  /// model (name, shape, type; with layer_axes among ranks at the same place of these), the functions and the types of
+  /// layers in its Sequential, and the options of this library's own layers there. What a layer of the caller's does is
+  /// not seen.
+  Step(Module model, Loss loss, OptimizerConfig recipe, World& world, std::optional<Strategy> strategy = {},
+       StepOptions = {});
+  Step(Module model, Loss loss, OptimizerConfig recipe, Mesh& mesh, std::optional<Strategy> strategy = {},
+       StepOptions = {});
+  ~Step();
+  Step(const Step&) = delete;
+
+  /// x, y: this rank's rows of the global batch (none is allowed), as shard() deals them: ranks that differ in their
+  /// pipeline stage or along layer_axes get the same rows (the first stage reads x, the last y). The BatchContext that
+  /// x carries (else y's, else the enclosing StepContext's) names their ids, the global batch and the share of it that they
+  /// are. Where it names no share, the rows of all ranks together must be the batch, numbered by rank where they have
+  /// no ids; that costs a message. Throws Error for rows that cannot be this rank's share. Micro-batches are those that
+  /// the loader cut, else even ones. Returns the loss of the global batch, a scalar, on every rank; reading it
+  /// synchronises. A collective call.
+  Tensor operator()(const Tensor& x, const Tensor& y);
+  /// What loss scaling has come to (scale 1: it is off); a checkpoint keeps both numbers, so that a run goes on as if
+  /// it had not stopped. Setting it where scaling is off changes nothing.
+  LossScaleState loss_scale() const;
+  void set_loss_scale(const LossScaleState&);
+  /// Which rows of the global batch this rank is to feed; a Loader takes it.
+  RankShare shard() const;
+  /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating or
+  /// saving. Before the first step, and between gather() and the next one, every rank has all weights; else a stage
+  /// (and under zero(3) a rank) has its own, and reading another's, in the model or by itself, is an Error. Optimizer
+  /// state is held only for what this rank updates (less under zero), from gather() to the next step for all. A
+  /// collective call; free without stages or zero.
+  void gather();
+
+  /// Whether the last step was replayed (StepOptions::cuda_graphs).
+  bool replayed() const;
+  /// Why no step is, although graphs were asked for and would serve; empty: nothing has spoken against it so far.
+  std::string not_replayed() const;
+  /// From now on each step's actions are timed, and its memory is counted.
+  void record(bool on);
+  /// When they ran, on all ranks, in the last step that was recorded. A collective call.
+  Timeline timeline();
+  /// What each rank held at most in that step. A collective call.
+  std::vector<RankMemory> memory();
+
+  /// Over which rows batch norms take their statistics, in words: "global", "local: each rank's rows", "each
+  /// micro-batch over all ranks". Empty: the model has none.
+  std::string batch_norm() const;
+  /// What the strategy claims of this model.
+  Claim claim() const;
+
+  /// Whether ranks hold different parts of weights (strategies tensor, one_weird): then all of them must evaluate
+  /// model() on the rows of shard(), save and load together, each reading the file.
+  bool divided() const;
+
+  Parameters& parameters();
+  Optimizer& optimizer();
+  const Plan& plan() const;
+  /// The slices of the flat block that this rank updates, in order.
+  const std::vector<Slice>& updated() const;
+  /// The most micro-batches, per segment of parts, whose activations this rank held at once in the last step.
+  int most_in_flight() const;
+  Module& model();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// For hand-written loops: reduces gradients bucket by bucket while backward goes on.
+///   Reducer reducer(parameters, world); ... loss.backward(); reducer.finish(); optimizer.step();
+/// With overlap = false any number of backwards may come before finish(). Buffers are left to the caller.
+class Reducer {
+ public:
+  /// parameters and world must outlive it.
+  Reducer(Parameters& parameters, World& world, DataParallelOptions = {});
+  ~Reducer();
+  Reducer(const Reducer&) = delete;
+  void finish();  ///< waits for all buckets; gradients that this rank did not produce count as zero
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+/// Copies rank 0's parameters and buffers (or optimizer state and step count) to all. Collective calls.
+void broadcast_state(Parameters&, Communicator&);
+void broadcast_state(Optimizer&, Communicator&);
+inline void broadcast_state(Parameters& p, World& world) { broadcast_state(p, world.comm()); }
+inline void broadcast_state(Optimizer& o, World& world) { broadcast_state(o, world.comm()); }
+
+}  // namespace trireme

@@ -1,0 +1,82 @@
+// Tapes: runs a role's parts forward and backward, one tape per micro-batch and segment of neighbouring parts. What
+// crosses a cut between segments leaves one tape and enters the next as a leaf, whose gradient goes back the same way.
+#pragma once
+#include <vector>
+
+#include "framework/autograd/batch_norm_stats.h"
+#include "framework/autograd/step_context.h"
+#include "framework/autograd/tape.h"
+#include "framework/ops/ops.h"
+#include "parallel/model/chain.h"
+#include "parallel/plan/plan.h"
+#include "parallel/plan/segments.h"
+
+namespace trireme {
+
+/// What crosses a cut for one micro-batch: the activation, and what is stashed there, by name; or their gradients.
+struct BoundaryTensors {
+  std::vector<Tensor> forward, gradient;
+};
+
+class Tapes {
+ public:
+  /// All must outlive it.
+  Tapes(const Plan&, const Role&, const Chain&, Loss);
+
+  /// Starts a step: cuts rows into micro-batches (StepContext::micros, else evenly; some may be empty) and forgets what
+  /// an earlier one left.
+  void begin(const Tensor& x, const Tensor& y);
+  /// Whether the action is the first of its segment, which runs all of it; the others have nothing left to do.
+  bool leads(const Action&) const;
+  void forward(const Action&);
+  Tensor loss(int micro);
+  /// Backward starts from so many times the loss, from now on.
+  void scale_loss(double scale) { scale_ = scale; }
+  /// backward, backward_input or backward_weight.
+  void backward(const Action&);
+  void free(const Action&);
+  /// Moves running statistics by those of all micro-batches.
+  void commit() { moments_.commit(); }
+
+  bool runs(int part) const { return segment_of(part) >= 0; }
+  BoundaryTensors& crossing(int part, int micro) { return crossings_[index(part, micro)]; }
+  /// The outputs of the segment that ends with part; empty before it ran.
+  const std::vector<Tensor>& outputs(int part, int micro) const;
+  std::size_t tensors_behind(int part) const { return 1 + stashed_[static_cast<std::size_t>(part)].size(); }
+  const Tensor& input(int micro) const { return x_[static_cast<std::size_t>(micro)]; }
+  int most_alive() const { return most_alive_; }  ///< since begin()
+
+ private:
+  /// A micro-batch in a segment, from forward until it is freed.
+  struct MicrobatchState {
+    bool alive = false;
+    std::vector<Tensor> in, out;  // leaves and roots of its tape
+    Deferred weights;
+  };
+  std::size_t index(int row, int micro) const {
+    return static_cast<std::size_t>(row) * static_cast<std::size_t>(micros_) + static_cast<std::size_t>(micro);
+  }
+  int segment_of(int part) const { return segment_of_[static_cast<std::size_t>(part)]; }
+  MicrobatchState& flight(int part, int micro) { return flights_[index(segment_of(part), micro)]; }
+  void land(MicrobatchState&);
+  void walk(MicrobatchState&, const Segment&, int micro, Deferred*);
+
+  const Role& role_;
+  const Chain& chain_;
+  Loss loss_;
+  int micros_;
+  std::vector<Segment> segments_;
+  std::vector<int> segment_of_;                    // by part; -1: another role's
+  std::vector<std::vector<std::string>> stashed_;  // by part: across a cut behind it
+  bool frees_ = false;                             // the role says when a flight ends
+  std::vector<MicrobatchState> flights_;           // by segment, micro
+  std::vector<BoundaryTensors> crossings_;         // by part, micro
+  std::vector<Tensor> x_, y_;                      // by micro
+  std::vector<BatchPtr> batches_;                  // by micro
+  std::vector<StepContext> passes_;                // by micro; empty: one micro-batch, under the caller's
+  BatchNormStats moments_;
+  int alive_ = 0, most_alive_ = 0;
+  double scale_ = 1;
+};
+
+}  // namespace trireme

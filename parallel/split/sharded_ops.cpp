@@ -1,0 +1,201 @@
+#include "parallel/split/sharded_ops.h"
+
+#include "framework/autograd/step_context.h"
+#include "framework/autograd/tape.h"
+#include "framework/tensor/launch.h"
+#include "kernels/contracts/elementwise.h"
+#include "parallel/comm/world/norm_ranks.h"
+
+namespace trireme {
+namespace {
+
+Tensor plain(const Tensor& t) { return t ? t.with_shard_spec({}) : t; }
+
+}  // namespace
+
+Axes Layout::axes() const {
+  Axes all = 0;
+  for (int axis : over)
+    if (axis != none) all |= 1u << axis;
+  return all;
+}
+
+ShardedOps::ShardedOps(std::shared_ptr<const Grid> grid, const Shape& whole, const Layout& layout,
+                       std::vector<Index> rows, const Box& mine)
+    : ShardSpec(whole, mine.at), grid_(std::move(grid)), layout_(layout), rows_(std::move(rows)) {}
+
+ShardedOps::Ptr ShardedOps::make(std::shared_ptr<const Grid> grid, const Shape& whole, const Layout& layout,
+                                 std::vector<Index> rows) {
+  const ShardedOps sketch(grid, whole, layout, rows, {whole, whole});
+  return Ptr(new ShardedOps(std::move(grid), whole, layout, std::move(rows), sketch.box()));
+}
+
+ShardedOps::Ptr ShardedOps::of_weight(std::shared_ptr<const Grid> grid, const Shape& whole, const Layout& layout) {
+  const Ptr plain = make(std::move(grid), whole, layout);
+  const auto weight = std::shared_ptr<ShardedOps>(new ShardedOps(*plain));
+  weight->weight_ = true;
+  return weight;
+}
+
+ShardedOps::Ptr ShardedOps::with(const Shape& whole, const Layout& layout) const {
+  return make(grid_, whole, layout, rows_);
+}
+
+ShardedOps::Ptr ShardedOps::of(const Tensor& t) const {
+  if (t.shard_spec()) return static_cast<const ShardedOps*>(t.shard_spec())->shared_from_this();
+  return make(grid_, t.shape(), {});
+}
+
+Range ShardedOps::range(int axis, int index) const {
+  if (axis > 0 || rows_.empty()) return even_share(whole()[axis], grid_->size(layout_[axis]), index);
+  return {rows_[static_cast<std::size_t>(index)], rows_[static_cast<std::size_t>(index) + 1]};
+}
+
+Box ShardedOps::box(const std::vector<int>& coordinates) const {
+  Box b{whole(), whole()};
+  for (int axis = 0; axis < whole().rank(); ++axis) {
+    Range mine{0, whole()[axis]};
+    if (const int over = layout_[axis]; over != Layout::none)
+      mine = range(axis, coordinates[static_cast<std::size_t>(over)]);
+    b.at[axis] = mine.begin, b.size[axis] = mine.size();
+  }
+  return b;
+}
+
+double ShardedOps::sum(double part) const {
+  const Tensor total = Tensor::scalar(part, DType::f64);
+  grid_->sum(total, layout_.axes());
+  return total.item();
+}
+
+Index ShardedOps::max_local_numel() const {
+  Index most = 0;
+  for (const auto& at : grid_->line(layout_.axes()).at) most = std::max(most, box(at).size.numel());
+  return most;
+}
+
+Tensor ShardedOps::put(const Tensor& y, const Shape& whole, const Layout& layout) const {
+  if (layout.axes() == 0) return y;
+  const Ptr shard = with(whole, layout);
+  check(y.shape() == shard->box().size, "split", "a block of {} was made where {} of {} belongs", y.shape(),
+        shard->box().size, whole);
+  return y.with_shard_spec(shard);
+}
+
+Tensor ShardedOps::weight(const Tensor& w, Axes axes) const {
+  if (!w) return w;
+  const Axes again = grid_->counted() & ~axes & ~of(w)->layout_.axes();
+  const Tensor in = plain(w);
+  for (int i = 0; i < grid_->axes(); ++i)
+    if ((again >> i & 1) && grid_->index(i) > 0 && is_recorded_or_traced({&in}))
+      return record("counted", in.detach(), {in}, [](const Tensor&, Gradients& g) {
+        write_grad(g, 0, [](const Tensor& dw) { launch<kernel::Fill>(dw, 0.0); });
+      });
+  return in;
+}
+
+Tensor ShardedOps::gather(const Tensor& x) const { return relayout(x, *with(of(x)->whole(), {})); }
+
+/// What linear and conv have in common. The weight [O, ..., I] is whole, or divided over O (a column of ranks: each
+/// makes some outputs from all inputs) or over I (a row: each adds its inputs' share to all outputs; Shoeybi et al.,
+/// Megatron-LM, arXiv 1909.08053; for convolutions Dryden et al., arXiv 1903.06681, and their SC'19 paper).
+struct ShardedOps::Product {
+  Tensor x, w, bias;  // x is laid out to suit; w and bias are plain
+  Tensor late_bias;   // plain, to add behind the sum
+  Axes sum = 0;       // the product is a share of the sum over these
+  Layout layout;      // of the product
+};
+
+ShardedOps::Product ShardedOps::product(const Tensor& x, const Tensor& w, const Tensor& bias) const {
+  const Ptr sx = of(x), sw = of(w);
+  const int last = x.rank() - 1, out = sw->layout_[0], in = sw->layout_[w.rank() - 1];
+  Layout wanted = sx->layout_;
+  for (int axis = 0; axis <= last; ++axis)
+    if (wanted[axis] != Layout::none && (wanted[axis] == out || wanted[axis] == in)) wanted[axis] = Layout::none;
+  wanted[last] = in;
+  Product p;
+  p.x = relayout(x, *sx->with(sx->whole(), wanted));
+  p.layout = wanted;
+  p.layout[last] = out;
+  Axes use = wanted.axes();
+  if (out != Layout::none) {
+    const std::shared_ptr<const ShardSpec> before = p.x.shard_spec() ? of(p.x) : nullptr;
+    p.x = shared(plain(p.x), *grid_, 1u << out).with_shard_spec(before);
+    use |= 1u << out;
+  }
+  p.w = weight(w, use);
+  if (in != Layout::none) {
+    p.sum = 1u << in;
+    p.late_bias = weight(bias, use & ~p.sum);
+  } else if (bias) {
+    Layout along;
+    along[0] = out;
+    p.bias = weight(relayout(bias, *with(of(bias)->whole(), along)), use);
+  }
+  return p;
+}
+
+Tensor ShardedOps::linear(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu) const {
+  const Product p = product(x, w, bias);
+  Shape whole = of(p.x)->whole();
+  whole[-1] = of(w)->whole()[0];
+  Tensor y = trireme::linear(plain(p.x), p.w, p.bias, relu && !p.sum);
+  if (p.sum) {
+    y = summed(y, *grid_, p.sum);
+    if (p.late_bias) y = add(y, p.late_bias.to(y.dtype()));
+    if (relu) y = trireme::relu(y);
+  }
+  return of(x)->put(y, whole, p.layout);
+}
+
+Tensor ShardedOps::conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o,
+                        const Tensor& residual) const {
+  Product p = product(x, w, bias);
+  check(of(w)->layout_.axes() == 0 || o.groups == 1, "conv",
+        "a filter of {} groups cannot be split over channels: keep it whole", o.groups);
+  const Ptr sx = of(p.x);
+  Shape whole = sx->whole();
+  Layout in = sx->layout_;
+  for (int axis = 1; axis < whole.rank() - 1; ++axis) {
+    const auto s = static_cast<std::size_t>(axis - 1);
+    const Window window{w.dim(axis), o.stride[s], o.pad_begin[s], o.pad_end[s], o.dilation[s]};
+    whole[axis] = window.outputs(whole[axis]);
+    // Fewer outputs than ranks: from here on each has the whole axis.
+    if (in[axis] != Layout::none && whole[axis] < grid_->size(in[axis])) in[axis] = p.layout[axis] = Layout::none;
+  }
+  whole[-1] = of(w)->whole()[0];
+  if (!(in == sx->layout_)) return conv(relayout(x, *of(x)->with(of(x)->whole(), in)), w, bias, o, residual);
+  ConvOptions options = o;
+  const bool late = p.sum != 0 || residual;
+  if (late) options.relu = false;
+  const Ptr to = sx->with(whole, p.layout);
+  Tensor y = halo_conv(plain(p.x), p.w, p.bias, options, *sx, *to);
+  if (p.sum) y = summed(y, *grid_, p.sum);
+  if (p.late_bias) y = add(y, p.late_bias.to(y.dtype()));
+  y = of(x)->put(y, whole, p.layout);
+  if (residual) y = add(y, residual);
+  return late && o.relu ? relu(y) : y;
+}
+
+Tensor ShardedOps::batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
+                              const Tensor& running_var, const BatchNormOptions& o, const Tensor& residual) const {
+  const Ptr sx = of(x);
+  Layout wanted = sx->layout_;
+  const int last = x.rank() - 1, channels = of(gamma)->layout_[0];
+  wanted[last] = channels;
+  const Ptr to = sx->with(sx->whole(), wanted);
+  const Tensor in = relayout(x, *to), other = residual ? relayout(residual, *to) : Tensor();
+  std::vector<Communicator*> within;  // ranks with other pixels of the same images
+  for (int axis = 1; axis < last; ++axis)
+    if (wanted[axis] != Layout::none) within.push_back(&grid_->along(wanted[axis]));
+  StepContext pass = StepContext::current();
+  if (grid_->rows() >= 0 && wanted[0] != grid_->rows()) pass.norm = {};  // each rank has come to have all rows
+  if (!within.empty()) pass.norm = std::make_shared<BoxNormRanks>(std::move(within), std::move(pass.norm), grid_);
+  const StepScope scope(std::move(pass));
+  const Axes use = wanted.axes();
+  const Tensor y = trireme::batch_norm(plain(in), weight(gamma, use), weight(beta, use), plain(running_mean),
+                                       plain(running_var), o, plain(other));
+  return sx->put(y, sx->whole(), wanted);
+}
+
+}  // namespace trireme

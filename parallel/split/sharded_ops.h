@@ -1,0 +1,95 @@
+// ShardedOps: this rank's box of a tensor that the ranks of a Grid have together, and the ops on such tensors. Each op
+// brings its operands into the layout that it can work on (relayout), works on this rank's boxes with the ordinary ops,
+// and says in which layout the result lies. So layers never meet a rank, and a model needs no rewriting.
+//
+// Gradients lie as their tensors do. Where ranks hold copies of a tensor, each has its whole gradient; a weight that
+// ranks use on different data gets a share of its gradient on each, and those are summed by the plan (Grid::counted).
+#pragma once
+#include <array>
+
+#include "framework/tensor/shard_spec.h"
+#include "parallel/split/grid.h"
+
+namespace trireme {
+
+/// Which axis of the grid each axis of a tensor is divided over; along the others ranks hold copies.
+struct Layout {
+  static constexpr int none = -1;
+  std::array<int, Shape::max_rank> over{none, none, none, none, none, none};
+  int operator[](int axis) const { return over[static_cast<std::size_t>(axis)]; }
+  int& operator[](int axis) { return over[static_cast<std::size_t>(axis)]; }
+  Axes axes() const;  ///< those of the grid that divide something
+  bool operator==(const Layout&) const = default;
+};
+
+class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<ShardedOps> {
+ public:
+  using Ptr = std::shared_ptr<const ShardedOps>;
+  /// rows: where the shares of axis 0 of the grid's only axis begin, and the end; empty: by even_share(), as on all
+  /// other axes.
+  static Ptr make(std::shared_ptr<const Grid>, const Shape& whole, const Layout&, std::vector<Index> rows = {});
+
+  /// Of a weight: the plan counts its gradient.
+  static Ptr of_weight(std::shared_ptr<const Grid>, const Shape& whole, const Layout&);
+
+  const Layout& layout() const { return layout_; }
+  const Grid& grid() const { return *grid_; }
+  std::shared_ptr<const Grid> shared_grid() const { return grid_; }
+  Box box() const { return box(grid_->at()); }
+  Box box(const std::vector<int>& coordinates) const;
+  /// Of another extent or layout over the same grid.
+  Ptr with(const Shape& whole, const Layout&) const;
+  /// The shard of t: its spread, or "whole everywhere".
+  Ptr of(const Tensor& t) const;
+
+  Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions&,
+              const Tensor& residual) const override;
+  Tensor pool(const Tensor& x, const PoolOptions&,
+              const std::function<Tensor(const Tensor&, const PoolOptions&)>& local) const override;
+  Tensor bias_relu_pool(const Tensor& x, const Tensor& bias, const PoolOptions&) const override;
+  Tensor global_pool(const Tensor& x, ReduceKind) const override;
+  Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu) const override;
+  Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
+                    const Tensor& running_var, const BatchNormOptions&, const Tensor& residual) const override;
+  Tensor dropout(const Tensor& x, double p, std::uint64_t layer) const override;
+  Tensor zip(const Tensor& a, const Tensor& b, const Binary& local) const override;
+  Tensor flatten(const Tensor& x) const override;
+  Tensor gather(const Tensor& x) const override;
+  double sum(double part) const override;
+  Index max_local_numel() const override;
+
+ private:
+  ShardedOps(std::shared_ptr<const Grid>, const Shape& whole, const Layout&, std::vector<Index> rows, const Box& mine);
+  Range range(int axis, int index) const;
+  /// y, this rank's block of a tensor that lies so; without a spread where nothing is divided.
+  Tensor put(const Tensor& y, const Shape& whole, const Layout&) const;
+  /// A weight as an op reads it whose data is divided over `axes`: of the ranks that find the same share of its
+  /// gradient all but one find zeros.
+  Tensor weight(const Tensor& w, Axes axes) const;
+  Tensor samples(const Tensor& x) const;
+  struct Product;
+  Product product(const Tensor& x, const Tensor& w, const Tensor& bias) const;
+
+  std::shared_ptr<const Grid> grid_;
+  Layout layout_;
+  std::vector<Index> rows_;
+  bool weight_ = false;
+};
+
+// Recorded moves of tensors between layouts. Collective calls of the ranks concerned.
+
+/// x in another layout of the same whole. Its gradient comes in the new layout and goes back into the old one.
+Tensor relayout(const Tensor& x, const ShardedOps& to);
+/// x, a copy, about to be used by each rank along `axes` in its own way: the gradients are summed.
+Tensor shared(const Tensor& x, const Grid&, Axes axes);
+/// The sum of x over the ranks along `axes`, made in place: nobody else reads x. Each has the sum's gradient.
+Tensor summed(const Tensor& x, const Grid&, Axes axes);
+/// Box want[r] of the whole for each rank r of the line along x's own axes, as plain tensors; wants may overlap: what
+/// comes back adds up.
+Tensor widened(const Tensor& x, const ShardedOps& has, const std::vector<Box>& want, const Grid::Line&);
+/// conv of x, this rank's block of `has`, of which the outputs go to `out`; w and bias are plain. The convolution of
+/// what needs no halo runs while the halo travels.
+Tensor halo_conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions&, const ShardedOps& has,
+                 const ShardedOps& out);
+
+}  // namespace trireme

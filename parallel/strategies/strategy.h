@@ -1,0 +1,160 @@
+// Strategy: a named function from a plan to a plan, with the exactness it claims, and how it splits the model's layers.
+// Strategies compose with |.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/plan/plan.h"
+#include "parallel/strategies/split_options.h"
+
+namespace trireme {
+
+/// Relation to the serial run, tested per strategy: exact; delayed by d steps; exact in the limit of a knob;
+/// statistical.
+enum class Claim : std::uint8_t { exact, delayed, limit, statistical };
+/// Whose rows of a micro-batch batch norm's statistics cover: this rank's, those of a group of ranks, or all. Only
+/// global, the default, equals the serial run (in the same micro-batches). Under the others each rank's running
+/// statistics differ after a forward, so they are averaged over the ranks in every step: all ranks evaluate and save
+/// the same model (the variance between ranks is left out).
+enum class NormScope : std::uint8_t { local, group, global };
+
+std::string to_string(NormScope);  ///< "local", "group", "global"
+
+class Strategy {
+ public:
+  Strategy() = default;  ///< serial: leaves the plan as it is
+  /// options: as text, "micro=4, schedule=1f1b"; Step compares it across ranks.
+  Strategy(std::string name, Claim claim, std::function<Plan(Plan)> rewrite, std::string options = {})
+      : steps_{{std::move(name), claim, std::move(rewrite), std::move(options)}} {}
+  Plan operator()(Plan plan) const;
+  /// The weakest of the parts'; of a model with batch norms under another scope than global, statistical.
+  Claim claim(bool batch_norms = true) const;
+  std::string name() const;  ///< "pipeline | data_parallel"
+  std::string text() const;  ///< the same with all options: "pipeline(micro=4, schedule=1f1b, ...) | ..."
+  /// The rows of batch norm's statistics in words, where so many ranks share the batch: see Step::batch_norm.
+  std::string batch_norm(int ranks, int micros) const;
+  std::optional<NormScope> norm_scope;  ///< none: nobody has named one, so global
+  NormScope scope() const { return norm_scope.value_or(NormScope::global); }
+  int norm_group = 1;        ///< ranks per group under NormScope::group
+  bool wants_costs = false;  ///< its rewrite reads the parts' costs
+  SplitOptions split;        ///< what Step does to the model before it makes the plan
+  friend Strategy operator|(Strategy a, const Strategy& b);
+
+ private:
+  struct Rewrite {
+    std::string name;
+    Claim claim;
+    std::function<Plan(Plan)> rewrite;
+    std::string options;
+  };
+  std::vector<Rewrite> steps_;
+};
+
+struct DataParallelOptions {
+  std::string axis = "data";
+  Index first_bucket = 1 << 18;              ///< elements; small, so that communication starts early
+  Index bucket = 1 << 22;                    ///< elements of the others
+  bool overlap = true;                       ///< false: reduce after the whole backward (same numbers)
+  std::optional<NormScope> norm_scope = {};  ///< none: global
+  int norm_group = 1;                        ///< ranks per group under NormScope::group; must divide the axis
+};
+std::string to_string(const DataParallelOptions&);  ///< "axis=data, first_bucket=262144, ..."
+/// Synchronous data parallelism: each rank takes a slice of the global batch; gradients are summed in flat
+/// buckets, cut from the end of the block because backward meets the last parameters first (Li et al.,
+/// PyTorch Distributed, arXiv 2006.15704).
+Strategy data_parallel(DataParallelOptions = {});
+
+/// The optimizer's work shared by the ranks that share the batch (ZeRO, Rajbhandari et al., arXiv 1910.02054), behind
+/// data_parallel (which it brings along if it is not there). stage 1: each rank updates its shard of every bucket, and
+/// holds optimizer state for that only; 2: it also keeps only its shard of the gradients, once they are reduced; 3: and
+/// of the weights, gathered for each part's forward and backward. Exact. Optimizers that look at whole tensors (LARS)
+/// throw Error where a shard cuts one.
+Strategy zero(int stage = 1);
+
+/// Parameters kept in one place, behind data_parallel (which it brings along): rank 0 of those that share the batch
+/// alone holds the optimizer's state and updates, and gives the weights to the others, which only compute with them
+/// (tf.distribute's CentralStorage; a parameter server of one, synchronous). With OptimizerOptions::store the place is
+/// the host's memory, and devices hold copies. Exact. The sum of the gradients goes by all-reduce.
+Strategy central_storage();
+
+/// Gradient accumulation: the rank's rows in `micro` micro-batches, one after another, then one update. Batch norm
+/// normalises each micro-batch by itself; its running statistics move once, by those of all.
+Strategy accumulate(int micro);
+
+struct PipelineOptions {
+  int micro = 4;                  ///< micro-batches
+  std::string schedule = "1f1b";  ///< a row of schedules() (parallel/strategies/schedules.h)
+  int chunks = 1;                 ///< segments of parts per rank; interleaved: at least 2
+  std::string partition =
+      "auto";  ///< auto: by the parts' costs; even: so many parts each; or the layers stages begin at
+  std::string axis = "pipe";
+  Index memory = 0;         ///< bytes that a rank may hold, for partition=auto; 0: any number
+  double bandwidth = 1e10;  ///< bytes per second between neighbours, for partition=auto
+};
+/// Layer pipelining: each rank of the axis holds one stage of neighbouring parts (or several, interleaved), and
+/// micro-batches flow through them. Exact: equals accumulate(micro) on one rank, batch norm included. Throws Error when
+/// there are fewer parts than stages, and for options that do not fit each other.
+Strategy pipeline(PipelineOptions = {});
+
+/// Of the axes over which the plan sums gradients, those along which ranks have different rows of the batch: not those
+/// that cut images. "data+replica"; empty: none.
+std::string batch_axis(const Plan&, const SplitOptions&);
+
+/// Sums every gradient over an axis more: the plan's reductions, if it has some, go over both (Mesh: "data+h"); else
+/// buckets are cut and reduced. Parts whose weights are divided over the axis have nothing to sum.
+Plan reduce_over(Plan plan, const DataParallelOptions&);
+
+/// Images cut over the mesh axes named, of "h", "w" and "d": each rank has its rows of every activation, and copies of
+/// the weights, whose gradients are summed over these axes.
+Strategy spatial(const std::vector<std::string>& axes = {"h", "w", "d"});
+/// Weights cut over an axis: SplitOptions::tensor. Layers take turns, unless Strategy::split names them.
+Strategy tensor(const std::string& axis = "tensor");
+/// Data-parallel convolutions and, over the same ranks, fully connected layers cut by their outputs, which see the rows
+/// of all (Krizhevsky 2014, arXiv 1404.5997): no gradient of theirs is summed.
+Strategy one_weird(DataParallelOptions = {});
+
+/// Slices that cover a segment of the flat block, last first, but for parts whose weights are divided over the options'
+/// axis. A bucket takes whole parts until it is full; one that comes out more than twice too large is cut.
+std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions&);
+
+/// Options of a strategy as text: "(overlap=false, bucket=65536)". Each is taken once; what is left over was
+/// misspelt.
+class StrategyOptions {
+ public:
+  StrategyOptions(std::string strategy, std::map<std::string, std::string> values)
+      : strategy_(std::move(strategy)), values_(std::move(values)) {}
+  /// The knob that a value without a name means: "zero(1)".
+  void positional(const std::string& name) { positional_ = name; }
+  // Overwrite value when the knob is given. Throw Error when its text does not fit.
+  void take(const std::string& name, Index& value);
+  void take(const std::string& name, int& value);
+  void take(const std::string& name, bool& value);
+  void take(const std::string& name, double& value);  ///< above 0
+  void take(const std::string& name, std::string& value);
+  void take(const std::string& name, std::optional<NormScope>& value);  ///< local, group, global
+  void finish() const;  ///< throws Error naming a knob nobody took, and those there are
+
+ private:
+  const std::string* find(const std::string& name);
+  std::string strategy_;
+  std::string positional_;
+  std::map<std::string, std::string> values_;  // under "": what was given without a name
+  std::vector<std::string> known_;
+};
+
+/// One row per strategy: its name, and how to make it from knobs; the tests and the command line walk it.
+struct StrategyRow {
+  std::string name;
+  std::function<Strategy(StrategyOptions&)> parse;
+  std::string axis = {};  ///< mesh axis that its ranks lie on; empty: it runs on one rank
+  Strategy make() const;  ///< with every knob at its default
+};
+const std::vector<StrategyRow>& strategies();
+/// "data_parallel", "serial", "data_parallel(overlap=false)", "a | b". Throws Error with the list for another
+/// name.
+Strategy parse_strategy(const std::string& text);
+
+}  // namespace trireme

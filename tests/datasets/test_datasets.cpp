@@ -1,0 +1,193 @@
+#include <numeric>
+#include <set>
+
+#include "datasets/formats/datasets.h"
+#include "datasets/images/augment.h"
+#include "tests/datasets/idx_files.h"
+#include "tests/support/catch.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+namespace {
+
+/// A folder with a tiny MNIST: two images of 2 x 2.
+void write_mnist(const Folder& folder, const Bytes& images, const Bytes& labels) {
+  folder.write("train-images-idx3-ubyte", images);
+  folder.write("train-labels-idx1-ubyte.gz", gzip(labels));
+}
+const Bytes pixels{0, 1, 2, 3, 4, 5, 6, 7};
+
+std::vector<std::uint8_t> sample(const Dataset& data, Index id) {
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(data->shape().numel()));
+  data->read(id, bytes);
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("mnist: the real one") {
+  const Dataset train = Mnist("train"), test = Mnist("test");
+  CHECK(train->size() == 60000);
+  CHECK(test->size() == 10000);
+  CHECK(train->shape() == Shape{28, 28, 1});
+  CHECK(train->classes() == 10);
+  std::vector<std::uint8_t> bytes(28 * 28);
+  std::vector<std::int64_t> first, counts(10);
+  std::uint64_t sum = 0, squares = 0;
+  for (Index id = 0; id < train->size(); ++id) {
+    const std::int64_t label = train->read(id, bytes);
+    if (id < 10) first.push_back(label);
+    ++counts[static_cast<std::size_t>(label)];
+    for (std::uint64_t value : bytes) sum += value, squares += value * value;
+  }
+  CHECK(first == std::vector<std::int64_t>{5, 0, 4, 1, 9, 2, 1, 3, 1, 4});
+  CHECK(counts == std::vector<std::int64_t>{5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949});
+  const double n = 60000.0 * 28 * 28, mean = static_cast<double>(sum) / n / 255;
+  CHECK(mean == Approx(0.1307).margin(5e-5));
+  CHECK(std::sqrt(static_cast<double>(squares) / n / 255 / 255 - mean * mean) == Approx(0.3081).margin(5e-5));
+}
+
+TEST_CASE("fashion_mnist: the real one, or the package to install") {
+  try {
+    const Dataset test = FashionMnist("test");
+    CHECK(test->size() == 10000);
+    CHECK(test->shape() == Shape{28, 28, 1});
+    std::vector<std::uint8_t> bytes(28 * 28);
+    CHECK(test->read(0, bytes) == 9);  // an ankle boot
+  } catch (const Error& error) { CHECK_THAT(error.what(), contains("dataset-fashion-mnist")); }
+  const Folder empty;
+  CHECK_THROWS_WITH(FashionMnist("test", empty.path()), contains("dataset-fashion-mnist") && contains(empty.path()));
+}
+
+TEST_CASE("mnist: a folder of one's own, through the argument and through TRIREME_DATA") {
+  const Folder folder;
+  std::filesystem::create_directory(folder.path("mnist"));
+  folder.write("mnist/t10k-images-idx3-ubyte", idx_bytes({2, 2, 2}, pixels));
+  folder.write("mnist/t10k-labels-idx1-ubyte.gz", gzip(idx_bytes({2}, {9, 0})));
+  setenv("TRIREME_DATA", folder.path().c_str(), 1);
+  const Dataset found = Mnist("test");
+  unsetenv("TRIREME_DATA");
+  for (const Dataset& data : {found, Mnist("test", folder.path("mnist"))}) {
+    CHECK(data->size() == 2);
+    CHECK(data->shape() == Shape{2, 2, 1});
+    CHECK(sample(data, 1) == Bytes{4, 5, 6, 7});
+  }
+}
+
+TEST_CASE("mnist: bad files") {
+  const Folder folder;
+  const auto open = [&] { return Mnist("train", folder.path()); };
+  const Bytes images = idx_bytes({2, 2, 2}, pixels), labels = idx_bytes({2}, {3, 4});
+  CHECK_THROWS_WITH(open(), contains("mnist: no train-images-idx3-ubyte") && contains(folder.path()));
+  CHECK_THROWS_WITH(Mnist("training"), contains("split is 'training', it must be train or test"));
+  write_mnist(folder, images, idx_bytes({3}, {3, 4, 5}));
+  CHECK_THROWS_WITH(open(), contains("holds 2 images") && contains("holds 3 labels"));
+  write_mnist(folder, images, idx_bytes({2}, {3, 10}));
+  CHECK_THROWS_WITH(open(), contains("label 10 of sample 1 is outside [0, 10)"));
+  write_mnist(folder, labels, labels);
+  CHECK_THROWS_WITH(open(), contains("magic is 0x00000801, an image file has 0x00000803"));
+  write_mnist(folder, images, images);
+  CHECK_THROWS_WITH(open(), contains("magic is 0x00000803, a label file has 0x00000801"));
+  write_mnist(folder, idx_bytes({2, 0, 2}, {}), labels);
+  CHECK_THROWS_WITH(open(), contains("0 x 2 pixels"));
+  write_mnist(folder, images, labels);
+  Bytes room(4);
+  CHECK(open()->read(1, room) == 4);
+  CHECK_THROWS_WITH(open()->read(2, room), contains("sample 2 is outside [0, 2)"));
+  CHECK_THROWS_WITH(open()->read(-1, room), contains("sample -1 is outside [0, 2)"));
+}
+
+TEST_CASE("synthetic: a function of seed and id, with classes that can be told apart") {
+  const SyntheticOptions options{.size = 400, .shape = {9, 7, 3}, .classes = 4, .seed = 11};
+  const Dataset data = Synthetic(options), again = Synthetic(options);
+  SyntheticOptions other_seed = options, later = options;
+  other_seed.seed = 12, later.first = 100;
+  CHECK(sample(data, 399) == sample(again, 399));
+  CHECK(sample(data, 0) != sample(Synthetic(other_seed), 0));
+  CHECK(sample(data, 103) == sample(Synthetic(later), 3));
+  CHECK(sample(open_dataset("synthetic", "test", {.synthetic = options}), 0) != sample(data, 0));
+
+  // The nearest class mean of 200 samples names the label of the other 200.
+  Bytes bytes(9 * 7 * 3);
+  std::vector<std::vector<double>> mean(4, std::vector<double>(bytes.size()));
+  std::vector<double> count(4);
+  const auto distance = [&](const std::vector<double>& to) {
+    double sum = 0;
+    for (std::size_t i = 0; i < bytes.size(); ++i) sum += (bytes[i] - to[i]) * (bytes[i] - to[i]);
+    return sum;
+  };
+  int right = 0;
+  for (Index id = 0; id < 400; ++id) {
+    const auto label = static_cast<std::size_t>(data->read(id, bytes));
+    REQUIRE(label < 4);
+    if (id == 200)
+      for (std::size_t c = 0; c < 4; ++c)
+        for (double& value : mean[c]) value /= count[c];
+    if (id < 200) {
+      ++count[label];
+      for (std::size_t i = 0; i < bytes.size(); ++i) mean[label][i] += bytes[i];
+      continue;
+    }
+    std::size_t best = 0;
+    for (std::size_t c = 1; c < 4; ++c)
+      if (distance(mean[c]) < distance(mean[best])) best = c;
+    right += best == label;
+  }
+  CHECK(right >= 190);
+}
+
+TEST_CASE("augmentation cuts and mirrors, by seed, epoch and sample only") {
+  const Dataset plain = Synthetic({.size = 40, .shape = {6, 5, 2}}), data = augmented(plain, {.pad = 2});
+  const auto pixels = [](const Dataset& from, Index id, const AugmentKey& draw) {
+    Bytes bytes(static_cast<std::size_t>(from->shape().numel()));
+    bytes.push_back(static_cast<std::uint8_t>(from->read(id, std::span(bytes), draw)));
+    return bytes;  // and the label
+  };
+  int mirrored = 0, other_epoch = 0, other_seed = 0;
+  std::set<std::pair<Index, Index>> moves;
+  for (Index id = 0; id < data->size(); ++id) {
+    const Bytes from = pixels(plain, id, {}), got = pixels(data, id, {.seed = 3, .epoch = 1});
+    CHECK(got == pixels(data, id, {.seed = 3, .epoch = 1}));
+    other_epoch += got != pixels(data, id, {.seed = 3, .epoch = 2});
+    other_seed += got != pixels(data, id, {.seed = 4, .epoch = 1});
+    int matches = 0;
+    for (Index down = -2; down <= 2; ++down)
+      for (Index right = -2; right <= 2; ++right)
+        for (bool mirror : {false, true}) {
+          Bytes expected(60, 0);
+          expected.push_back(from.back());
+          for (Index y = 0; y < 6; ++y)
+            for (Index x = 0; x < 5; ++x)
+              for (Index c = 0; c < 2; ++c) {
+                const Index fy = y + down, fx = (mirror ? 4 - x : x) + right;
+                if (fy >= 0 && fy < 6 && fx >= 0 && fx < 5) expected[(y * 5 + x) * 2 + c] = from[(fy * 5 + fx) * 2 + c];
+              }
+          if (expected != got) continue;
+          ++matches, mirrored += mirror;
+          moves.emplace(down, right);
+        }
+    CHECK(matches == 1);
+  }
+  CHECK((mirrored > 8 && mirrored < 32));
+  CHECK(moves.size() > 12);
+  CHECK((other_epoch > 30 && other_seed > 30));
+  CHECK(pixels(augmented(plain, {.pad = 0, .flip = false}), 7, {}) == pixels(plain, 7, {}));
+  CHECK_THROWS_WITH(augmented(Synthetic({.shape = {9}})), contains("are [9], expected [height, width, channels]"));
+  CHECK_THROWS_WITH(augmented(plain, {.pad = -1}), contains("pad is -1"));
+}
+
+TEST_CASE("head, and datasets by name") {
+  const Dataset all = Synthetic({.size = 10}), first = head(all, 4);
+  CHECK(first->size() == 4);
+  CHECK(sample(first, 3) == sample(all, 3));
+  CHECK_THROWS_WITH(sample(first, 4), contains("sample 4 is outside [0, 4)"));
+  CHECK_THROWS_WITH(head(all, 11), contains("11 samples asked for, synthetic has 10"));
+  CHECK(open_dataset("mnist", "test")->size() == 10000);
+  CHECK_THROWS_WITH(
+      open_dataset("minst", "test"),
+      contains(
+          "there is no 'minst'; there are mnist, fashion_mnist, cifar10, cifar100, imagenet, tar, packed, synthetic"));
+  CHECK_THROWS_WITH(Synthetic({.classes = 0}), contains("classes is 0"));
+  CHECK_THROWS_WITH(Synthetic({.shape = {3, 0}}), contains("shape is [3, 0]"));
+}

@@ -1,0 +1,165 @@
+#include <sys/stat.h>
+
+#include <chrono>
+
+#include "datasets/core/files.h"
+#include "datasets/formats/datasets.h"
+#include "datasets/formats/folder_index.h"
+#include "datasets/formats/image_folder.h"
+#include "tests/datasets/image_files.h"
+#include "tests/support/catch.h"
+
+using namespace trireme;
+using namespace trireme::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+void put(const Folder& folder, const std::string& file, const Bytes& bytes = {1}) {
+  fs::create_directories(fs::path(folder.path(file)).parent_path());
+  folder.write(file, bytes);
+}
+std::vector<std::string> all(const EncodedSource& source) {
+  std::vector<std::string> names;
+  for (Index id = 0; id < source.size(); ++id) names.push_back(source.describe(id));
+  return names;
+}
+/// As if the folder had last changed an hour ago: fresh ones are not relied on.
+void settle(const Folder& folder, const std::string& name) {
+  fs::last_write_time(folder.path(name), fs::file_time_type::clock::now() - std::chrono::hours(1));
+}
+
+}  // namespace
+
+TEST_CASE("image folder: classes and files in byte order, other files passed over") {
+  const Folder folder;
+  for (const char* file :
+       {"train/dog/b.JPG", "train/dog/a.png", "train/cat/10.jpeg", "train/cat/9.jpg", "train/cat/notes.txt",
+        "train/cat/.hidden.jpg", "train/.git/x.jpg", "val/cat/1.jpg", "val/dog/2.jpg", "train/cat/more/11.jpg"})
+    put(folder, file);
+  const auto train = image_folder(folder.path(), "train");
+  const std::string root = folder.path("train");
+  CHECK(all(*train) ==
+        std::vector{root + "/cat/10.jpeg", root + "/cat/9.jpg", root + "/dog/a.png", root + "/dog/b.JPG"});
+  CHECK(train->classes() == std::vector<std::string>{"cat", "dog"});
+  CHECK((train->label(1) == 0 && train->label(2) == 1 && train->label(3) == 1));
+  std::vector<std::byte> bytes(100);
+  train->read(3, bytes);
+  CHECK(bytes == std::vector{std::byte{1}});
+  CHECK_THROWS_WITH(train->label(4), contains("file 4 is outside [0, 4)"));
+  CHECK(all(*image_folder(folder.path(), "test")) ==
+        std::vector{folder.path("val/cat/1.jpg"), folder.path("val/dog/2.jpg")});
+  CHECK(image_folder(root, "test")->size() == 4);  // without train/ inside, one folder is both
+
+  put(folder, "classes.txt", {'d', 'o', 'g', ' ', 'b', 'i', 'g', ' ', 'd', 'o', 'g', '\n', 'c', 'a', 't', '\r', '\n'});
+  const auto named = image_folder(folder.path(), "train");
+  CHECK(named->classes() == std::vector<std::string>{"big dog", "cat"});
+  CHECK((named->label(0) == 0 && named->describe(0) == root + "/dog/a.png" && named->label(3) == 1));
+}
+
+TEST_CASE("image folder: what cannot be right is one clear line") {
+  const Folder folder;
+  const auto open = [&](const std::string& split = "train") { return image_folder(folder.path(), split); };
+  const auto classes = [&](const std::string& text) { put(folder, "classes.txt", Bytes(text.begin(), text.end())); };
+  CHECK_THROWS_WITH(image_folder(folder.path("none"), "train"), contains("none: there is no such folder"));
+  CHECK_THROWS_WITH(image_folder("", "train"), contains("no folder is named: --data.root DIR"));
+  CHECK_THROWS_WITH(open(), contains(": holds no folders, one per class is expected"));
+  put(folder, "train/cat/1.jpg");
+  put(folder, "train/dog/notes.txt");
+  CHECK_THROWS_WITH(open("test"), contains("has train/, but neither val/ nor test/"));
+  CHECK_THROWS_WITH(open(), contains("train/dog: holds no .jpg, .jpeg or .png file"));
+  put(folder, "train/dog/1.jpg");
+  put(folder, "val/cat/1.jpg");
+  CHECK_THROWS_WITH(open("test"), contains("disagree: only the second has a class dog"));
+  put(folder, "val/dog/1.jpg");
+  put(folder, "val/owl/1.jpg");
+  CHECK_THROWS_WITH(open("test"), contains("disagree: only the first has a class owl"));
+  classes("cat\n");
+  CHECK_THROWS_WITH(open(), contains("classes.txt: does not list the folder dog of "));
+  classes("cat\ndog\nowl\n");
+  CHECK_THROWS_WITH(open(), contains("classes.txt:3: ") && contains("train has no folder owl"));
+  classes("cat\ndog\ncat\n");
+  CHECK_THROWS_WITH(open(), contains("classes.txt:3: lists cat a second time"));
+  classes("cat animal\ndog animal\n");
+  CHECK_THROWS_WITH(open(), contains("classes.txt:2: two classes with one name: cat and dog are both 'animal'"));
+  fs::remove(folder.path("classes.txt"));
+  put(folder, "train/Cat/1.jpg");
+  CHECK_THROWS_WITH(open(), contains("two classes with one name: Cat and cat"));
+  fs::create_symlink("loop", folder.path("loop"));  // what the file system refuses is an Error, too
+  CHECK_THROWS_AS(image_folder(folder.path("loop"), "train"), Error);
+}
+
+TEST_CASE("image folder: a listing is remembered, and forgotten when a folder changes") {
+  const Folder folder;
+  for (const char* file : {"a/1.jpg", "a/2.jpg", "b/3.jpg"}) put(folder, file);
+  settle(folder, "a"), settle(folder, "b");
+  const auto open = [&] { return all(*image_folder(folder.path(), "train", {.index_from = 3})); };
+  const auto listed = open();
+  const std::string index = folder.path(".trireme-index");
+  REQUIRE(fs::exists(index));
+  CHECK(open() == listed);
+
+  // What the index says is believed while the folder's time is the one it notes ...
+  auto known = *parse_index(read_text(index, 1000));
+  known[0].names = std::string("7.jpg\0", 6), known[0].count = 1;
+  replace_file(index, *index_text(known));
+  CHECK(open() == std::vector{folder.path("a/7.jpg"), folder.path("b/3.jpg")});
+  // ... and no longer: here a changes, b does not.
+  put(folder, "a/4.jpg");
+  CHECK(open().size() == 4);
+  CHECK(parse_index(read_text(index, 1000))->at(0).changed == 0);  // too fresh to rely on
+  put(folder, "c/5.jpg");
+  CHECK(open().size() == 5);
+  fs::remove_all(folder.path("a"));
+  CHECK(open() == std::vector{folder.path("b/3.jpg"), folder.path("c/5.jpg")});
+  folder.write(".trireme-index", Bytes(40, 'x'));
+  CHECK(open().size() == 2);
+}
+
+TEST_CASE("image folder: an index is whole or nothing") {
+  const std::vector<FolderFiles> folders{{"a b", 17, 2, std::string("1.jpg\0002 3.PNG\0", 14)}, {"c", -4, 0, ""}};
+  const std::string text = *index_text(folders);
+  const auto back = parse_index(text);
+  REQUIRE(back);
+  CHECK((back->size() == 2 && (*back)[0].folder == "a b" && (*back)[0].names == folders[0].names));
+  CHECK(((*back)[0].changed == 17 && (*back)[1].changed == -4));
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    CHECK_FALSE(parse_index(text.substr(0, i)));
+    std::string wrong = text;
+    wrong[i] ^= 1;
+    CHECK_FALSE(parse_index(wrong));
+  }
+  CHECK_FALSE(index_text({{"a\nb", 1, 0, ""}}));
+}
+
+TEST_CASE("imagenet: bad images stop, or are passed over and counted") {
+  const Folder folder;
+  const Bytes good = jpeg(photo(40, 30), 40, 30);
+  put(folder, "a/0.jpg", good);
+  put(folder, "a/1.jpg", Bytes(good.begin(), good.end() - 30));
+  put(folder, "b/2.jpg", {});
+  put(folder, "b/3.jpg", good);
+  const auto open = [&](OnBad on_bad) {
+    return open_dataset("imagenet", "train",
+                        {.root = folder.path(), .image_size = 16, .augment = true, .on_bad = on_bad});
+  };
+  const AugmentKey draw{.seed = 1, .epoch = 2};
+  Bytes pixels(16 * 16 * 3), other(pixels);
+  const Dataset strict = open(OnBad::stop), lenient = open(OnBad::skip);
+  CHECK(strict->classes() == 2);
+  CHECK(strict->read(0, pixels, draw) == 0);
+  CHECK_THROWS_WITH(strict->read(1, pixels, draw),
+                    contains("sample 1: ") && contains("a/1.jpg: damaged JPEG: Premature"));
+  CHECK_THROWS_WITH(strict->read(2, pixels, draw), contains("sample 2: ") && contains("b/2.jpg: is empty"));
+  CHECK(lenient->read(0, pixels, draw) == 0);
+  CHECK(lenient->bad().count == 0);
+  CHECK(lenient->read(1, pixels, draw) == 1);
+  CHECK(lenient->read(2, other, draw) == 1);
+  CHECK(pixels == other);  // both are sample 3
+  CHECK(lenient->read(3, other, draw) == 1);
+  CHECK(pixels == other);
+  CHECK(lenient->bad().count == 2);
+  CHECK_THAT(lenient->bad().first, contains("a/1.jpg"));
+  for (const char* file : {"a/0.jpg", "b/3.jpg"}) put(folder, file, {1, 2, 3});
+  CHECK_THROWS_WITH(lenient->read(1, pixels, draw), contains("no image can be used from sample 1 on (4 tried)"));
+}

@@ -1,0 +1,328 @@
+#include "tests/framework/cases.h"
+
+#include "framework/autograd/step_context.h"
+#include "framework/ops/ops.h"
+#include "kernels/core/random.h"
+
+// A table: its lines stay lines.
+// clang-format off
+namespace trireme::test {
+namespace {
+
+using In = const Inputs&;
+
+Input data(const Shape& s) { return {s}; }
+Input weight(const Shape& s) { return {.shape = s, .rows = false}; }
+Input positive(const Shape& s) { return {.shape = s, .low = 0.5, .high = 2}; }
+Input away(const Shape& s) { return {.shape = s, .draw = AugmentKey::away, .low = 0.1, .high = 2}; }
+Input distinct(const Shape& s) { return {.shape = s, .draw = AugmentKey::distinct}; }
+Input labels(const Shape& s, double classes) { return {.shape = s, .draw = AugmentKey::label, .high = classes, .grad = false}; }
+Input statistic(const Shape& s) {
+  return {.shape = s, .draw = AugmentKey::statistic, .low = 0.5, .high = 2, .grad = false, .rows = false};
+}
+
+StepContext changed(const std::function<void(StepContext&)>& change) {
+  StepContext pass = StepContext::current();
+  change(pass);
+  return pass;
+}
+/// Runs f in evaluation mode.
+Tensor evaluated(const std::function<Tensor()>& f) {
+  StepScope scope(changed([](StepContext& p) { p.batch.training = false; }));
+  return f();
+}
+/// Runs f as a share of a global batch.
+Tensor in_batch_of(Index rows, const std::function<Tensor()>& f) {
+  StepScope scope(changed([=](StepContext& p) { p.batch.global_batch = rows; }));
+  return f();
+}
+
+template <Tensor (*F)(const Tensor&)>
+Tensor one(In x) { return F(x[0]); }
+template <Tensor (*F)(const Tensor&, const Tensor&)>
+Tensor two(In x) { return F(x[0], x[1]); }
+
+std::vector<Case> elementwise() {
+  const Shape s{3, 5}, big{128, 12, 12, 64};
+  return {
+      {"add", {data(s), data(s)}, two<add>, "x[0] + x[1]", {big, big}},
+      {"add/broadcast", {data({2, 1, 3}), weight({4, 1})}, two<add>, "x[0] + x[1]"},
+      {"add/bias", {data({2, 3, 4}), weight({4})}, two<add>, "x[0] + x[1]", {big, {64}}},
+      {"sub", {data(s), data(s)}, two<sub>, "x[0] - x[1]"},
+      {"sub/broadcast", {weight({4}), data({3, 4})}, two<sub>, "x[0] - x[1]"},
+      {"mul", {data(s), data(s)}, two<mul>, "x[0] * x[1]", {big, big}},
+      {"mul/broadcast", {data({3, 1}), weight({1, 4})}, two<mul>, "x[0] * x[1]"},
+      {"div", {data(s), away(s)}, two<div>, "x[0] / x[1]"},
+      {"div/broadcast", {weight({1, 5}), positive({3, 5})}, two<div>, "x[0] / x[1]"},
+      {"div/scalar", {data({3, 5}), {.shape = {}, .low = 0.5, .high = 2, .rows = false}}, two<div>, "x[0] / x[1]"},
+      {"maximum", {data(s), data(s)}, two<maximum>, "torch.maximum(x[0], x[1])"},
+      {"maximum/ties", {data(s)}, [](In x) { return maximum(x[0], x[0].reshape({-1, 5})); }, "torch.maximum(x[0], x[0])"},
+      {"minimum/broadcast", {data(s), weight({5})}, two<minimum>, "torch.minimum(x[0], x[1])"},
+      {"scale", {data(s)}, [](In x) { return scale(x[0], -2.5); }, "x[0] * -2.5"},
+      {"relu", {away(s)}, one<relu>, "F.relu(x[0])", {big}},
+      {"leaky_relu", {away(s)}, one<leaky_relu>, "F.leaky_relu(x[0])"},
+      {"elu", {away(s)}, one<elu>, "F.elu(x[0])"},
+      {"gelu", {data(s)}, one<gelu>, "F.gelu(x[0])", {big}},
+      {"silu", {data(s)}, one<silu>, "F.silu(x[0])", {big}},
+      {"sigmoid", {data(s)}, one<sigmoid>, "torch.sigmoid(x[0])", {big}},
+      {"tanh", {data(s)}, one<tanh>, "torch.tanh(x[0])", {big}},
+      {"softplus", {data(s)}, one<softplus>, "F.softplus(x[0])"},
+      {"softsign", {data(s)}, one<softsign>, "F.softsign(x[0])"},
+      {"exp", {data(s)}, one<exp>, "torch.exp(x[0])", {big}},
+      {"log", {positive(s)}, one<log>, "torch.log(x[0])"},
+      {"sqrt", {positive(s)}, one<sqrt>, "torch.sqrt(x[0])"},
+      {"square", {data(s)}, one<square>, "x[0] ** 2"},
+      {"abs", {away(s)}, one<abs>, "torch.abs(x[0])"},
+      {"neg", {data(s)}, one<neg>, "-x[0]"},
+      {"to", {data(s)}, [](In x) { return x[0].to(DType::f64).to(cpu(1)).to(cpu(0)).to(x[0].dtype()); }, "x[0]"},
+      {"reshape", {data({3, 4})}, [](In x) { return x[0].reshape({-1, 2}); }, "x[0].reshape(-1, 2)"},
+      {"rows", {weight({5, 3})}, [](In x) { return add(x[0].rows(1, 4), x[0].rows(2, 5)); }, "x[0][1:4] + x[0][2:5]"},
+  };
+}
+
+std::vector<Case> products() {
+  const auto times = [](bool a, bool b) {
+    return [=](In x) { return matmul(x[0], x[1], {.transpose_a = a, .transpose_b = b}); };
+  };
+  const Index n = 512;
+  return {
+      {"matmul", {data({3, 4}), weight({4, 5})}, times(false, false), "x[0] @ x[1]", {{n, n}, {n, n}}},
+      {"matmul/tn", {weight({4, 3}), weight({4, 5})}, times(true, false), "x[0].T @ x[1]"},
+      {"matmul/nt", {data({3, 4}), weight({5, 4})}, times(false, true), "x[0] @ x[1].T"},
+      {"matmul/tt", {weight({4, 3}), weight({5, 4})}, times(true, true), "x[0].T @ x[1].T"},
+      {"matmul/batched", {data({2, 3, 4}), data({2, 4, 5})}, times(false, false), "x[0] @ x[1]"},
+      {"matmul/batched_tt", {data({2, 4, 3}), data({2, 5, 4})}, times(true, true), "x[0].mT @ x[1].mT"},
+      {"linear", {data({4, 6}), weight({5, 6}), weight({5})}, [](In x) { return linear(x[0], x[1], x[2]); },
+       "F.linear(*x)", {{128, 9216}, {128, 9216}, {128}}},
+      {"linear/no_bias", {data({4, 6}), weight({5, 6})}, [](In x) { return linear(x[0], x[1]); }, "F.linear(*x)"},
+      {"linear/relu", {data({4, 6}), weight({5, 6}), weight({5})}, [](In x) { return linear(x[0], x[1], x[2], true); },
+       "F.relu(F.linear(*x))"},
+      {"linear/3d", {data({2, 3, 4}), weight({5, 4}), weight({5})}, [](In x) { return linear(x[0], x[1], x[2]); },
+       "F.linear(*x)"},
+  };
+}
+
+std::vector<Case> convolutions() {
+  const auto with = [](const ConvOptions& o) {
+    return [=](In x) { return conv(x[0], x[1], x.size() > 2 ? x[2] : Tensor{}, o); };
+  };
+  return {
+      {"conv/1d", {data({2, 7, 3}), weight({4, 3, 3}), weight({4})},
+       with({.stride = {2}, .pad_begin = {2}, .pad_end = {1}, .dilation = {2}}),
+       "conv(*x, stride=[2], begin=[2], end=[1], dilation=[2])"},
+      {"conv/2d", {data({2, 5, 6, 3}), weight({4, 3, 3, 3}), weight({4})}, with({}), "conv(*x)",
+       {{128, 26, 26, 32}, {64, 3, 3, 32}, {64}}},
+      {"conv/2d_no_bias", {data({2, 5, 6, 3}), weight({4, 3, 3, 3})}, with({.pad_begin = {1, 1}, .pad_end = {1, 1}}),
+       "conv(*x, begin=[1, 1], end=[1, 1])"},
+      {"conv/2d_options_of_3", {data({2, 5, 6, 3}), weight({4, 3, 3, 3})},
+       with({.stride = {2, 2, 2}, .pad_begin = {1, 1, 1}, .pad_end = {1, 1, 1}, .dilation = {1, 1, 3}}),
+       "conv(*x, stride=[2, 2], begin=[1, 1], end=[1, 1])"},
+      {"conv/2d_1x1", {data({2, 4, 4, 6}), weight({5, 1, 1, 6}), weight({5})}, with({}), "conv(*x)",
+       {{32, 14, 14, 256}, {64, 1, 1, 256}, {64}}},
+      {"conv/2d_strided_1x1", {data({2, 5, 5, 4}), weight({3, 1, 1, 4})}, with({.stride = {2, 2}}), "conv(*x, stride=[2, 2])"},
+      {"conv/2d_asymmetric", {data({2, 6, 5, 2}), weight({3, 3, 2, 2}), weight({3})},
+       with({.stride = {2, 1}, .pad_begin = {0, 1}, .pad_end = {1, 2}, .dilation = {1, 2}}),
+       "conv(*x, stride=[2, 1], begin=[0, 1], end=[1, 2], dilation=[1, 2])"},
+      {"conv/2d_groups", {data({2, 4, 4, 4}), weight({6, 3, 3, 2}), weight({6})},
+       with({.pad_begin = {1, 1}, .pad_end = {1, 1}, .groups = 2}), "conv(*x, begin=[1, 1], end=[1, 1], groups=2)"},
+      {"conv/2d_depthwise", {data({2, 5, 5, 4}), weight({4, 3, 3, 1}), weight({4})},
+       with({.stride = {2, 2}, .pad_begin = {1, 0}, .pad_end = {1, 1}, .groups = 4}),
+       "conv(*x, stride=[2, 2], begin=[1, 0], end=[1, 1], groups=4)"},
+      {"conv/2d_relu", {data({2, 4, 5, 3}), weight({4, 3, 3, 3}), weight({4})}, with({.relu = true}), "F.relu(conv(*x))"},
+      {"conv/2d_unused_edge", {data({1, 6, 6, 2}), weight({2, 2, 2, 2})}, with({.stride = {3, 3}}),
+       "conv(*x, stride=[3, 3])"},
+      {"conv/3d", {data({2, 3, 4, 3, 2}), weight({3, 2, 2, 2, 2}), weight({3})},
+       with({.stride = {1, 2, 1}, .pad_begin = {1, 0, 0}, .pad_end = {0, 1, 1}}),
+       "conv(*x, stride=[1, 2, 1], begin=[1, 0, 0], end=[0, 1, 1])"},
+      {"conv/3d_groups", {data({1, 3, 3, 3, 4}), weight({4, 2, 2, 2, 2}), weight({4})},
+       with({.dilation = {1, 1, 2}, .groups = 2}), "conv(*x, dilation=[1, 1, 2], groups=2)"},
+  };
+}
+
+std::vector<Case> pools() {
+  const auto largest = [](const PoolOptions& o) { return [=](In x) { return max_pool(x[0], o); }; };
+  const auto average = [](const PoolOptions& o) { return [=](In x) { return avg_pool(x[0], o); }; };
+  const auto block = [](double p) {
+    return [=](In x) {
+      return bias_relu_pool_dropout(x[0], x.size() > 1 ? x[1] : Tensor{}, {.window = {2, 2}, .stride = {2, 2}}, p, 11);
+    };
+  };
+  const Shape mnist{128, 24, 24, 64};
+  return {
+      {"max_pool/1d", {distinct({2, 7, 3})}, largest({.window = {3}, .stride = {2}, .pad_begin = {1}, .pad_end = {1}}),
+       "max_pool(x[0], [3], [2], [1], [1])"},
+      {"max_pool/2d", {distinct({2, 4, 6, 3})}, largest({.window = {2, 2}, .stride = {2, 2}}),
+       "max_pool(x[0], [2, 2], [2, 2])", {mnist}},
+      {"max_pool/2d_overlapping", {distinct({2, 5, 5, 2})},
+       largest({.window = {3, 3}, .stride = {2, 1}, .pad_begin = {1, 1}, .pad_end = {1, 0}}),
+       "max_pool(x[0], [3, 3], [2, 1], [1, 1], [1, 0])", {{32, 56, 56, 64}}},
+      {"max_pool/2d_dilated", {distinct({1, 6, 6, 2})}, largest({.window = {2, 3}, .stride = {1, 1}, .dilation = {2, 2}}),
+       "max_pool(x[0], [2, 3], [1, 1], dilation=[2, 2])"},
+      {"max_pool/large_window", {distinct({1, 17, 16, 1})}, largest({.window = {17, 16}, .stride = {1, 1}}),
+       "max_pool(x[0], [17, 16], [1, 1])"},
+      {"max_pool/3d", {distinct({1, 4, 4, 3, 2})}, largest({.window = {2, 2, 2}, .stride = {2, 1, 1}}),
+       "max_pool(x[0], [2, 2, 2], [2, 1, 1])"},
+      {"avg_pool/1d", {data({2, 7, 3})}, average({.window = {3}, .stride = {2}}), "avg_pool(x[0], [3], [2])"},
+      {"avg_pool/2d", {data({2, 5, 6, 3})},
+       average({.window = {3, 2}, .stride = {2, 2}, .pad_begin = {1, 0}, .pad_end = {1, 0}}),
+       "avg_pool(x[0], [3, 2], [2, 2], [1, 0])", {mnist}},
+      {"avg_pool/2d_valid_cells", {data({2, 5, 5, 3})},
+       average({.window = {3, 3}, .stride = {2, 2}, .pad_begin = {1, 1}, .pad_end = {1, 1}, .count_padding = false}),
+       "avg_pool(x[0], [3, 3], [2, 2], [1, 1], count_padding=False)"},
+      {"avg_pool/3d", {data({1, 4, 4, 3, 2})}, average({.window = {2, 2, 2}, .stride = {2, 1, 1}}),
+       "avg_pool(x[0], [2, 2, 2], [2, 1, 1])"},
+      {"global_avg_pool", {data({2, 3, 4, 5})}, one<global_avg_pool>, "x[0].mean((1, 2))", {{32, 7, 7, 2048}}},
+      {"global_max_pool", {distinct({2, 3, 4, 5})}, one<global_max_pool>, "x[0].amax((1, 2))"},
+      {"bias_relu_pool_dropout", {distinct({3, 4, 4, 5}), weight({5})}, block(0.25),
+       "dropout(max_pool(F.relu(x[0] + x[1]), [2, 2], [2, 2]), 0.25, 11)", {mnist, {64}}},
+      {"bias_relu_pool_dropout/no_bias", {distinct({3, 4, 4, 5})}, block(0),
+       "max_pool(F.relu(x[0]), [2, 2], [2, 2])"},
+      {"bias_relu_pool_dropout/edge", {distinct({2, 5, 5, 3}), weight({3})}, block(0.5),
+       "dropout(max_pool(F.relu(x[0] + x[1]), [2, 2], [2, 2]), 0.5, 11)"},
+  };
+}
+
+std::vector<Case> norms() {
+  const auto normalised = [](bool fused) {
+    return [=](In x) {
+      return batch_norm(x[0], x[1], x[2], x[3], x[4], {.relu = fused}, x.size() > 5 ? x[5] : Tensor{});
+    };
+  };
+  const Input gamma = weight({3}), beta = weight({3}), mean = statistic({3}), var = statistic({3});
+  const Shape image{32, 28, 28, 128}, channels{128};
+  return {
+      {"batch_norm", {data({4, 2, 3, 3}), gamma, beta, mean, var}, normalised(false), "batch_norm(*x)",
+       {image, channels, channels, channels, channels}},
+      {"batch_norm/2d", {data({6, 3}), gamma, beta, mean, var}, normalised(false), "batch_norm(*x)"},
+      {"batch_norm/relu", {data({4, 2, 3, 3}), gamma, beta, mean, var}, normalised(true), "F.relu(batch_norm(*x))",
+       {image, channels, channels, channels, channels}},
+      {"batch_norm/add", {data({4, 2, 2, 3}), gamma, beta, mean, var, data({4, 2, 2, 3})}, normalised(false),
+       "batch_norm(*x[:5]) + x[5]"},
+      {"batch_norm/add_relu", {data({4, 2, 2, 3}), gamma, beta, mean, var, data({4, 2, 2, 3})}, normalised(true),
+       "F.relu(batch_norm(*x[:5]) + x[5])", {image, channels, channels, channels, channels, image}},
+      {"batch_norm/eval", {data({4, 2, 2, 3}), gamma, beta, mean, var},
+       [=](In x) { return evaluated([&] { return normalised(false)(x); }); }, "batch_norm(*x, training=False)"},
+      {"batch_norm/eval_add_relu", {data({4, 2, 2, 3}), gamma, beta, mean, var, data({4, 2, 2, 3})},
+       [=](In x) { return evaluated([&] { return normalised(true)(x); }); },
+       "F.relu(batch_norm(*x[:5], training=False) + x[5])"},
+      {"batch_norm/running",  // what becomes of the running statistics
+       {data({4, 2, 2, 3}), gamma, beta, mean, var},
+       [](In x) {
+         batch_norm(x[0], x[1], x[2], x[3], x[4], {.momentum = 0.3});
+         return concat({x[3], x[4]}, 0);
+       },
+       "(batch_norm(*x, momentum=0.3), torch.cat(x[3:]))[1]"},
+      {"layer_norm", {data({4, 6}), weight({6}), weight({6})}, [](In x) { return layer_norm(x[0], x[1], x[2]); },
+       "F.layer_norm(x[0], [6], x[1], x[2])", {{4096, 768}, {768}, {768}}},
+      {"layer_norm/plain", {data({2, 3, 5})}, [](In x) { return layer_norm(x[0], {}, {}, 1e-3); },
+       "F.layer_norm(x[0], [5], eps=1e-3)"},
+      {"softmax", {data({3, 5})}, one<softmax>, "x[0].softmax(-1)", {{4096, 1000}}},
+      {"log_softmax", {data({2, 3, 5})}, one<log_softmax>, "x[0].log_softmax(-1)", {{4096, 1000}}},
+      {"dropout", {data({4, 3, 2})}, [](In x) { return dropout(x[0], 0.4, 5); }, "dropout(x[0], 0.4, 5)",
+       {{128, 12, 12, 64}}},
+      {"dropout/eval", {data({4, 3})}, [](In x) { return evaluated([&] { return scale(dropout(x[0], 0.4, 5), 1); }); },
+       "x[0]"},
+  };
+}
+
+std::vector<Case> losses() {
+  const auto smoothed = cross_entropy_with({.label_smoothing = 0.1});
+  const auto ignoring = cross_entropy_with({.label_smoothing = 0.2, .ignore_index = 2});
+  return {
+      {"cross_entropy", {data({6, 5}), labels({6}, 5)}, two<cross_entropy>, "F.cross_entropy(*x)", {{128, 1000}, {128}}},
+      {"cross_entropy/share", {data({6, 5}), labels({6}, 5)},
+       [](In x) { return in_batch_of(20, [&] { return cross_entropy(x[0], x[1]); }); },
+       "F.cross_entropy(*x, reduction='sum') / 20"},
+      {"cross_entropy/positions", {data({3, 4, 5}), labels({3, 4}, 5)},
+       [](In x) { return in_batch_of(6, [&] { return cross_entropy(x[0], x[1]); }); },
+       "F.cross_entropy(x[0].flatten(0, 1), x[1].flatten(), reduction='sum') / 24"},
+      {"cross_entropy/smoothed", {data({6, 5}), labels({6}, 5)}, [=](In x) { return smoothed(x[0], x[1]); },
+       "F.cross_entropy(*x, label_smoothing=0.1)"},
+      {"cross_entropy/ignored", {data({8, 4}), labels({8}, 4)}, [=](In x) { return ignoring(x[0], x[1]); },
+       "F.cross_entropy(*x, label_smoothing=0.2, ignore_index=2)"},
+      {"mse_loss", {data({4, 3}), data({4, 3})}, two<mse_loss>, "F.mse_loss(*x)"},
+      {"mse_loss/share", {data({4, 3}), data({4, 3})},
+       [](In x) { return in_batch_of(10, [&] { return mse_loss(x[0], x[1]); }); }, "F.mse_loss(*x, reduction='sum') / 30"},
+  };
+}
+
+std::vector<Case> shapes() {
+  const auto reduced = [](ReduceKind kind, const std::vector<int>& axes) {
+    return [=](In x) { return reduce(x[0], kind, axes); };
+  };
+  const Shape mnist{128, 12, 12, 64};
+  return {
+      {"concat", {data({2, 3}), data({2, 1}), data({2, 2})}, [](In x) { return concat(x, 1); }, "torch.cat(x, 1)"},
+      {"concat/rows", {weight({2, 3}), weight({1, 3})}, [](In x) { return concat(x, -2); }, "torch.cat(x, 0)"},
+      {"split", {data({2, 6, 3})},
+       [](In x) {
+         const auto parts = split(x[0], {1, 3, 2}, 1);  // the middle one gets no gradient
+         return concat({parts[2], scale(parts[0], 2), parts[2]}, 1);
+       },
+       "torch.cat([x[0][:, 4:], 2 * x[0][:, :1], x[0][:, 4:]], 1)"},
+      {"pad", {data({2, 3, 2})}, [](In x) { return pad(x[0], {0, 1, 2}, {0, 2, 0}); }, "F.pad(x[0], (2, 0, 1, 2))"},
+      {"permute", {data({2, 3, 4, 5})}, [](In x) { return permute(x[0], {3, 0, 2, 1}); }, "x[0].permute(3, 0, 2, 1)"},
+      {"permute/transpose", {weight({3, 4})}, [](In x) { return permute(x[0], {1, 0}); }, "x[0].T", {{1024, 1024}}},
+      {"flatten", {data({2, 3, 2, 4})}, one<flatten>, "nchw(x[0]).flatten(1)", {mnist}},
+      {"flatten/3d", {data({2, 2, 2, 3, 4})}, one<flatten>, "nchw(x[0]).flatten(1)"},
+      {"flatten/no_cells", {data({2, 1, 1, 4})}, one<flatten>, "nchw(x[0]).flatten(1)"},
+      {"sum", {data({3, 4})}, one<sum>, "x[0].sum()", {mnist}},
+      {"mean", {weight({3, 4})}, one<mean>, "x[0].mean()"},
+      {"reduce/sum", {data({2, 3, 4})}, reduced(ReduceKind::sum, {0, 2}), "x[0].sum((0, 2), keepdim=True)"},
+      {"reduce/mean", {data({2, 3, 4})}, reduced(ReduceKind::mean, {1}), "x[0].mean(1, keepdim=True)"},
+      {"reduce/max", {distinct({2, 3, 4})}, reduced(ReduceKind::max, {-1}), "x[0].amax(-1, keepdim=True)"},
+      {"reduce/max_ties", {data({3, 2})},
+       [](In x) { return reduce(concat({x[0], x[0]}, 1), ReduceKind::max, {1}); },
+       "torch.cat([x[0], x[0]], 1).amax(1, keepdim=True)"},
+      {"argmax", {{.shape = {4, 7}, .draw = AugmentKey::distinct, .grad = false}}, one<argmax>, "x[0].argmax(-1)"},
+  };
+}
+
+Tensor drawn(const Input& input, const Shape& shape, DType dtype, std::uint64_t key) {
+  std::vector<double> values(static_cast<std::size_t>(shape.numel()));
+  const Philox random{key};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto bits = random(0, i);
+    const double u = uniform_float(bits[0]), v = input.low + u * (input.high - input.low);
+    switch (input.draw) {
+      case AugmentKey::between:
+      case AugmentKey::statistic: values[i] = v; break;
+      case AugmentKey::away: values[i] = bits[1] & 1 ? v : -v; break;
+      case AugmentKey::distinct: values[i] = static_cast<double>((i * 97 + 31) % 255) / 128 - 253. / 256; break;
+      case AugmentKey::label: values[i] = static_cast<double>(bits[0] % static_cast<std::uint32_t>(input.high)); break;
+    }
+    if (input.draw != AugmentKey::label) values[i] = static_cast<float>(bf16(static_cast<float>(values[i])));
+  }
+  if (input.draw == AugmentKey::label) return Tensor::of(values, shape, DType::i64);
+  const bool narrow = input.draw == AugmentKey::statistic && is_half(dtype);
+  return Tensor::of(values, shape, narrow ? DType::f32 : dtype);
+}
+
+}  // namespace
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = [] {
+    std::vector<Case> rows;
+    for (auto part : {elementwise, products, convolutions, pools, norms, losses, shapes})
+      for (Case& c : part()) rows.push_back(std::move(c));
+    return rows;
+  }();
+  return all;
+}
+
+Inputs draw(const Case& c, DType dtype, Index rows) {
+  Inputs all;
+  for (const Input& input : c.inputs) {
+    Shape shape = input.shape;
+    if (rows >= 0 && input.rows && shape.rank() > 0) shape[0] = rows;
+    all.push_back(drawn(input, shape, dtype, mix(std::hash<std::string>{}(c.name), all.size())));
+  }
+  return all;
+}
+Inputs draw_bench(const Case& c, DType dtype) {
+  Inputs all;
+  for (const Shape& shape : c.bench) all.push_back(drawn(c.inputs[all.size()], shape, dtype, all.size()));
+  return all;
+}
+
+}  // namespace trireme::test

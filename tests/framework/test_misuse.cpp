@@ -1,0 +1,348 @@
+// Mistakes that a user makes: each gives the right result or an Error of one line, never a wrong number in silence.
+#include <future>
+#include <limits>
+#include <optional>
+#include <thread>
+
+#include "framework/autograd/tape.h"
+#include "framework/io/safetensors.h"
+#include "framework/layers/init.h"
+#include "framework/layers/layers.h"
+#include "framework/ops/ops.h"
+#include "framework/optim/optimizer.h"
+#include "framework/optim/parameters.h"
+#include "parallel/runtime/step.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary.h"
+
+using namespace trireme;
+using test::contains;
+using Values = std::vector<double>;
+
+namespace {
+
+constexpr double no_number = std::numeric_limits<double>::quiet_NaN(),
+                 infinity = std::numeric_limits<double>::infinity();
+constexpr Index two_to_the(int n) { return Index{1} << n; }
+
+Tensor leaf(const Values& values, const Shape& shape) {
+  Tensor t = Tensor::of(values, shape, DType::f64);
+  return t.require_grad();
+}
+Tensor plain(const Values& values, const Shape& shape) { return Tensor::of(values, shape, DType::f64); }
+
+}  // namespace
+
+TEST_CASE("sizes that overflow are refused, whatever makes the tensor") {
+  const Shape huge[] = {{two_to_the(62) + 1},
+                        {two_to_the(40), two_to_the(40)},
+                        {two_to_the(33), two_to_the(31)},
+                        {3, two_to_the(62) / 3 + 1},
+                        {two_to_the(61)},
+                        {two_to_the(40), 0, two_to_the(40)}};
+  for (const Shape& shape : huge) {
+    INFO(to_string(shape));
+    CHECK_THROWS_WITH(Tensor::empty(shape), contains("more bytes than 64 bits can count"));
+    CHECK_THROWS_AS(Tensor::zeros(shape, DType::bf16), Error);
+    CHECK_THROWS_WITH(Tensor::of({}, shape), contains("more bytes than 64 bits can count"));
+  }
+  CHECK_THROWS_WITH(Tensor::empty({two_to_the(62)}, DType::u8), contains("no machine has that much"));
+  CHECK_THROWS_WITH(Tensor::empty({2, -1}), contains("extents are >= 0"));
+  CHECK(Tensor::empty({two_to_the(40), 0}).numel() == 0);
+}
+
+TEST_CASE("an axis that is not there is refused") {
+  const Tensor t = Tensor::zeros({2, 3});
+  CHECK(t.dim(-2) == 2);
+  for (int axis : {2, 6, 7, -3, -9, std::numeric_limits<int>::min()}) {
+    CHECK_THROWS_WITH(t.dim(axis), contains("of a tensor with 2 axes: [2, 3]"));
+    CHECK_THROWS_WITH(t.shape()[axis], contains("shape: axis "));
+  }
+  CHECK_THROWS_WITH(Tensor::scalar(1).dim(0), contains("with 0 axes"));
+}
+
+TEST_CASE("elements are given out as what they are") {
+  const Tensor f = Tensor::full({4}, 1), labels = Tensor::zeros({4}, DType::i64);
+  CHECK_THROWS_WITH(f.data<double>(), contains("data: the elements are f32, and are asked for as f64"));
+  CHECK_THROWS_WITH(f.data<const std::int32_t>(), contains("as i32"));
+  CHECK_THROWS_WITH(f.data<std::uint8_t>(), contains("as u8"));
+  CHECK_THROWS_WITH(labels.view().span<float>(), contains("the elements are i64"));
+  CHECK_THROWS_WITH(labels.view().span<const double>(), contains("the elements are i64"));
+  CHECK(f.data<const float>()[3] == 1);
+  CHECK(labels.view().span<std::int64_t>()[3] == 0);
+  CHECK(f.data<void>() == f.data<std::byte>());
+  CHECK(f.data<char>() == f.data<void>());
+  CHECK(Tensor().data<double>() == nullptr);
+}
+
+TEST_CASE("numbers that an integer type does not have are refused") {
+  CHECK(Tensor::of(Values{0, 255, 3.7, -0.5}, {4}, DType::u8).to_vector() == Values{0, 255, 3, 0});
+  CHECK(Tensor::of(Values{-2147483648.0, 2147483647}, {2}, DType::i32).to_vector() ==
+        Values{-2147483648.0, 2147483647});
+  CHECK(Tensor::full({1}, -0x1p63, DType::i64).item() == -0x1p63);
+  for (double v : {-1.0, 256.0, no_number, infinity, -infinity})
+    CHECK_THROWS_WITH(Tensor::of(Values{1, v}, {2}, DType::u8), contains("does not fit in u8"));
+  for (double v : {0x1p31, -0x1p31 - 1, no_number})
+    CHECK_THROWS_WITH(Tensor::full({2}, v, DType::i32), contains("in i32"));
+  for (double v : {0x1p63, -0x1p64, no_number}) CHECK_THROWS_WITH(Tensor::scalar(v, DType::i64), contains("in i64"));
+}
+
+TEST_CASE("devices that are not there are refused") {
+  for (int index : {-3, -1, 64, 99}) {
+    CHECK_THROWS_WITH(Tensor::zeros({1}, DType::f32, cpu(index)), contains("device: there is no cpu:"));
+    CHECK_THROWS_WITH(Tensor::zeros({1}).to(cpu(index)), contains("device: there is no cpu:"));
+  }
+  CHECK_THROWS_WITH(Tensor::zeros({1}, DType::f32, cuda(-1)), contains("there is no cuda:-1"));
+}
+
+TEST_CASE("rows() has a gradient, and several of one tensor add up") {
+  const Tensor x = leaf({1, 2, 3, 4, 5, 6, 7, 8}, {4, 2});
+  const Tensor h = scale(x, 2);  // rows of a leaf, and of a result
+  for (const Tensor& t : {x, h}) {
+    x.clear_grad();
+    const double by = t.id() == h.id() ? 2 : 1;
+    // [0, 2) once, [1, 3) three times; nothing of row 3.
+    sum(add(t.rows(0, 2), scale(t.rows(1, 3), 3))).backward();
+    CHECK(x.grad().to_vector() == Values{by, by, 4 * by, 4 * by, 3 * by, 3 * by, 0, 0});
+    if (t.id() == x.id()) {
+      sum(t.rows(3, 4)).backward();  // adds to what there is
+      CHECK(x.grad().to_vector() == Values{1, 1, 4, 4, 3, 3, 1, 1});
+      sum(t.rows(2, 2)).backward();  // no rows
+      CHECK(x.grad().to_vector() == Values{1, 1, 4, 4, 3, 3, 1, 1});
+    }
+  }
+  const Tensor y = leaf({1, 2}, {2});
+  sum(y.rows(1, 1)).backward();
+  CHECK(y.grad().to_vector() == Values{0, 0});
+  CHECK(x.rows(1, 3).data<double>() == x.data<double>() + 2);
+  CHECK_FALSE(x.view_rows(1, 3).requires_grad());
+  CHECK_FALSE(x.detach().rows(1, 3).requires_grad());
+  CHECK_THROWS_WITH(x.rows(3, 5), contains("[3, 5) of 4 rows"));
+}
+
+TEST_CASE("grad() is undefined after clear_grad() until a backward comes") {
+  const Tensor x = leaf({1, 2}, {2});
+  CHECK_FALSE(x.grad());
+  sum(x).backward();
+  CHECK(x.grad().to_vector() == Values{1, 1});
+  x.clear_grad();
+  CHECK_FALSE(x.grad());
+  Sequential model{Linear(2, 2), Linear(2, 1)};
+  Parameters p(model);
+  CHECK_FALSE(p.entries()[0].tensor.grad());
+  sum(model[0](Tensor::full({1, 2}, 1))).backward();
+  CHECK(p.entries()[0].tensor.grad());
+  CHECK_FALSE(p.entries()[2].tensor.grad());
+  p.zero_missing_grads();
+  CHECK(p.entries()[2].tensor.grad().to_vector() == Values{0, 0});
+  p.clear_grads();
+  for (auto& e : p.entries()) CHECK_FALSE(e.tensor.grad());
+}
+
+TEST_CASE("a tensor that backward needs must not be written to in place") {
+  const std::string told = "needs a tensor [2] as it was in the forward";
+  const auto write_between = [](const std::function<void(const Tensor&)>& write) {
+    const Tensor x = leaf({1, 2}, {2});
+    const Tensor y = sum(mul(x, x));
+    write(x);
+    y.backward();
+    return x.grad().to_vector();
+  };
+  CHECK(write_between([](const Tensor&) {}) == Values{2, 4});
+  CHECK_THROWS_WITH(write_between([](const Tensor& x) {
+                      x.copy_from(plain({9, 9}, {2}));
+                    }),
+                    contains(told) && contains("'mul'"));
+  CHECK_THROWS_WITH(write_between([](const Tensor& x) { x.detach().copy_from(plain({9, 9}, {2})); }), contains(told));
+  CHECK_THROWS_WITH(write_between([](const Tensor& x) { x.view_rows(1, 2).copy_from(plain({9}, {1})); }),
+                    contains(told));
+  CHECK_THROWS_WITH(write_between([](const Tensor& x) {
+                      x.reshape({2, 1}).detach().copy_from(plain({9, 9}, {2, 1}));
+                    }),
+                    contains(told));
+  CHECK_THROWS_WITH(write_between([](const Tensor& x) { uniform(x, 0, 1, 1); }), contains(told));
+  CHECK_THROWS_WITH(write_between([](const Tensor& x) { normal(x, 0, 1, 1); }), contains(told));
+  // Not what it needs, or nothing new.
+  CHECK(write_between([](const Tensor& x) { x.clone().copy_from(plain({9, 9}, {2})); }) == Values{2, 4});
+  CHECK(write_between([](const Tensor& x) { x.copy_from(x.detach()); }) == Values{2, 4});
+  const Tensor x = leaf({1, 2, 3, 4}, {4});
+  const Tensor y = sum(square(x.rows(0, 2)));
+  x.view_rows(2, 4).copy_from(plain({9, 9}, {2}));  // beside it
+  y.backward();
+  CHECK(x.grad().to_vector() == Values{2, 4, 0, 0});
+}
+
+TEST_CASE("an optimizer's step between forward and backward is found out; other weights of the block are left alone") {
+  Sequential model{Linear(2, 2), Linear(2, 2)};
+  Parameters p(model);
+  Optimizer optimizer(p, Sgd{.lr = 0.1});
+  const Tensor x = Tensor::full({1, 2}, 1);
+  const Tensor loss = sum(model(x));
+  p.find("0.weight")->tensor.copy_from(Tensor::zeros({2, 2}));  // x wants no gradient: nothing has kept this one
+  loss.backward();
+  optimizer.step();
+  const Tensor again = sum(model(x));
+  optimizer.step();
+  CHECK_THROWS_WITH(again.backward(), contains("an optimizer's step"));
+}
+
+TEST_CASE("many writes beside a tensor, and one to it") {
+  const Tensor block = Tensor::zeros({3}, DType::f64);
+  Tensor x = block.view_rows(0, 1);
+  x.require_grad();
+  for (const bool touched : {false, false, true}) {
+    const Tensor y = sum(square(x));
+    if (touched) x.copy_from(plain({1}, {1}));
+    for (int i = 0; i < 1500; ++i) block.view_rows(1 + i % 2, 2 + i % 2).copy_from(plain({1. * i}, {1}));
+    if (touched)
+      CHECK_THROWS_WITH(y.backward(), contains("in place"));
+    else
+      CHECK_NOTHROW(y.backward());
+  }
+}
+
+TEST_CASE("a result on the tape is not written to") {
+  const Tensor x = leaf({1, 2}, {2});
+  const Tensor y = scale(x, 2);
+  CHECK_THROWS_WITH(y.copy_from(plain({1, 1}, {2})), contains("the result of 'scale'"));
+  const NoGrad off;
+  CHECK_NOTHROW(y.copy_from(plain({1, 1}, {2})));
+}
+
+TEST_CASE("copy_from between overlapping rows moves them") {
+  const Tensor t = plain({0, 1, 2, 3, 4, 5}, {6});
+  t.view_rows(1, 6).copy_from(t.view_rows(0, 5));
+  CHECK(t.to_vector() == Values{0, 0, 1, 2, 3, 4});
+  t.view_rows(0, 5).copy_from(t.view_rows(1, 6));
+  CHECK(t.to_vector() == Values{0, 1, 2, 3, 4, 4});
+}
+
+TEST_CASE("a model lives in one Parameters at a time") {
+  Sequential model{Linear(2, 2), Linear(2, 1)};
+  CHECK(Parameters(model).count() == 9);
+  CHECK(Parameters(model).count() == 9);
+  const auto told = contains("'0.weight' already lives in Parameters");
+  {
+    std::optional<Parameters> first(std::in_place, model);
+    CHECK_THROWS_WITH(Parameters(model), told);
+    Parameters copy(*first);
+    first.reset();
+    CHECK_THROWS_WITH(Parameters(model), told);
+    Parameters moved(std::move(copy));
+    CHECK_THROWS_WITH(Parameters(model), told);
+    // A part of it, too; and the one that owns it trains.
+    CHECK_THROWS_WITH(Parameters(model[0]), contains("'weight' already lives in Parameters"));
+    Optimizer optimizer(moved, Sgd{.lr = 1});
+    const Values before = model[0].as<Linear>()->bias.to_vector();
+    sum(model[0](Tensor::full({1, 2}, 1))).backward();
+    optimizer.step();
+    CHECK(model[0].as<Linear>()->bias.to_vector()[1] == Approx(before[1] - 1).epsilon(1e-6));
+  }
+  Parameters last(model);
+  CHECK(last.count() == 9);
+}
+
+TEST_CASE("a second Step over a model is refused") {
+  World world;
+  Sequential model{Linear(2, 2), Linear(2, 1)};
+  {
+    Step step(model, mse_loss, Sgd{.lr = 0.1}, world);
+    CHECK_THROWS_WITH(Step(model, mse_loss, Sgd{.lr = 0.1}, world), contains("already lives in Parameters"));
+    CHECK_THROWS_WITH(Parameters(model), contains("a Step has its own"));
+    const Values before = model[0].as<Linear>()->weight.to_vector();
+    step(Tensor::full({3, 2}, 1), Tensor::full({3, 1}, 1));
+    CHECK(model[0].as<Linear>()->weight.to_vector() != before);
+  }
+  Step next(model, mse_loss, Sgd{.lr = 0.1}, world);
+  CHECK(next.parameters().count() == 9);
+}
+
+TEST_CASE("two threads' backwards over the same weights are found out") {
+  const Tensor w = leaf({1, 2}, {2});
+  std::promise<void> inside, go_on;
+  std::thread other([&] {
+    const Tensor y = record("slow", scale(w.detach(), 1), {w}, [&](const Tensor& dy, Gradients& g) {
+      inside.set_value();
+      go_on.get_future().wait();
+      g.set_grad(0, dy);
+    });
+    sum(y).backward();
+  });
+  inside.get_future().wait();
+  CHECK_THROWS_WITH(sum(scale(w, 2)).backward(), contains("another thread's backward"));
+  go_on.set_value();
+  other.join();
+  sum(scale(w, 2)).backward();
+  CHECK(w.grad().to_vector() == Values{3, 3});
+}
+
+TEST_CASE("tensors that share memory by another handle are refused by name") {
+  struct Tied {
+    Linear a{2, 2}, b{2, 2};
+    Tensor operator()(const Tensor& x) const { return b(a(x)); }
+    void visit(const StateVisitor& v) { v("a", a), v("b", b); }
+  };
+  for (int kind = 0; kind < 3; ++kind) {
+    Tied tied;
+    const Tensor& w = tied.a.weight;
+    tied.b.weight = kind == 0 ? w.detach() : kind == 1 ? w.reshape({4}).reshape({2, 2}) : Tensor::empty({2, 2});
+    if (kind == 2) tied.b.bias = w.detach().reshape({4}).view_rows(2, 4);
+    CHECK_THROWS_WITH(Parameters(Module(tied)), contains("a.weight' and 'b.") && contains("share memory"));
+  }
+  Tied tied;
+  tied.b.weight = tied.a.weight;
+  CHECK(Parameters(Module(tied)).entries().size() == 3);
+}
+
+TEST_CASE("freezing a weight that Parameters train says how it is done") {
+  Module model = Linear(2, 2);
+  Parameters p(model);
+  Tensor w = p.entries()[0].tensor;
+  CHECK_THROWS_WITH(w.require_grad(false), contains("lives in Parameters") && contains("Use::buffer"));
+  CHECK(w.requires_grad());
+}
+
+TEST_CASE("what is not there, and layers that are empty") {
+  test::Temporary folder;
+  write_safetensors(folder / "a", {{"w", Tensor::scalar(2)}});
+  const SafetensorsFile file = read_safetensors(folder / "a");
+  CHECK(file.at("w").item() == 2);
+  CHECK(file.find("v") == nullptr);
+  CHECK_THROWS_WITH(file.at("v"), contains("there is no tensor \"v\""));
+  CHECK_THROWS_WITH(Module()(Tensor::zeros({1})), contains("module: it is empty"));
+  CHECK_THROWS_WITH(Sequential{Module()}(Tensor::zeros({1})), contains("layer '0' is empty"));
+  const Sequential two{relu, relu};
+  CHECK_THROWS_WITH(two[2], contains("layer 2 of 2"));
+  CHECK_THROWS_WITH(two.name(7), contains("layer 7 of 2"));
+  Stashed none;
+  CHECK_THROWS_WITH(two.run_group(9, Tensor::zeros({1}), none), contains("group 9 of"));
+  CHECK_THROWS_WITH(two.run_layer(2, Tensor::zeros({1}), none), contains("layer 2 of 2"));
+}
+
+TEST_CASE("images with the channels second get a hint") {
+  Conv2d layer(3, 8, 3);
+  CHECK_THROWS_WITH(layer(Tensor::zeros({1, 3, 8, 8})), contains("[N, H, W, C]"));
+  CHECK_THROWS_WITH(layer(Tensor::zeros({1, 8, 8, 4})),
+                    contains("input has 4 channels, the filter expects 3") && !contains("[N, H, W, C]"));
+}
+
+TEST_CASE("a PyTorch file given as safetensors is recognised") {
+  test::Temporary folder;
+  test::spill(folder / "x.pt", std::string("PK\x03\x04\x00\x00\x08\x08", 8) + std::string(100, 'x'));
+  CHECK_THROWS_WITH(read_safetensors(folder / "x.pt"), contains("PyTorch") && contains("trireme import"));
+}
+
+TEST_CASE("a mean of many f16 numbers is finite") {
+  const Tensor ones = Tensor::full({100'000}, 1, DType::f16);
+  CHECK(mean(ones).item() == 1);
+  CHECK(mean(ones).dtype() == DType::f16);
+}
+
+TEST_CASE("uniform stays below its upper end") {
+  const Tensor t = Tensor::empty({1024});
+  uniform(t, 1, 1 + 0x1p-23, 5);  // one number of f32: half of the draws would round up
+  CHECK(t.to_vector() == Values(1024, 1.0));
+  uniform(t, 3, 3, 1);
+  CHECK(t.to_vector()[7] == 3);
+  CHECK_THROWS_WITH(uniform(t, 0, no_number, 1), contains("bound no range"));
+}

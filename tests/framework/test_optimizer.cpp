@@ -1,0 +1,278 @@
+#include "framework/optim/optimizer.h"
+
+#include <limits>
+
+#include "framework/layers/init.h"
+#include "framework/layers/layers.h"
+#include "framework/ops/ops.h"
+#include "tests/support/catch.h"
+#include "tests/support/oracle.h"
+
+using namespace trireme;
+using test::contains;
+
+namespace {
+
+constexpr int steps = 20;
+
+/// A regression by two layers, small enough to follow in f64.
+struct Problem {
+  Sequential model{Linear(6, 5), trireme::tanh, Linear(5, 3)};
+  Tensor x, y;
+  Parameters parameters;
+
+  explicit Problem(DType dtype = DType::f64) : parameters(prepare(dtype)) {
+    x = Tensor::empty({8, 6}, dtype), y = Tensor::empty({8, 3}, dtype);
+    normal(x, 0, 1, 1), normal(y, 0, 1, 2);
+  }
+  double backward() {
+    const Tensor loss = mse_loss(model(x), y);
+    loss.backward();
+    return loss.item();
+  }
+  std::vector<double> train(Optimizer& optimizer, int count) {
+    std::vector<double> losses;
+    for (int i = 0; i < count; ++i) {
+      losses.push_back(backward());
+      optimizer.step();
+    }
+    return losses;
+  }
+  std::vector<double> weights() const {
+    std::vector<double> all;
+    for (auto& e : parameters.entries())
+      for (double v : e.tensor.to_vector()) all.push_back(v);
+    return all;
+  }
+
+ private:
+  Module prepare(DType dtype) {
+    Module m = model;
+    initialize(m, 0);
+    convert(m, dtype);
+    return m;
+  }
+};
+
+struct Case {
+  std::string name;
+  OptimizerConfig recipe;
+  OptimizerOptions options = {};
+};
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all{
+      {"sgd", Sgd{.lr = 0.1}},
+      {"momentum", Sgd{.lr = 0.1, .momentum = 0.9, .decay = 0.01}},
+      {"dampening", Sgd{.lr = 0.1, .momentum = 0.9, .dampening = 0.4, .decay = 0.01}},
+      {"nesterov", Sgd{.lr = 0.1, .momentum = 0.9, .decay = 0.01, .nesterov = true}},
+      {"sgd_groups", Sgd{.lr = 0.1, .momentum = 0.9, .decay = 0.1}, {.decay_biases = false}},
+      {"scheduled", Sgd{.lr = step_decay(0.1, 5, 0.5), .momentum = 0.9}},
+      {"clipped", Sgd{.lr = 0.1, .momentum = 0.9}, {.clip_norm = 0.2}},
+      {"adagrad", Adagrad{.lr = 0.1, .decay = 0.01, .initial = 0.1}},
+      {"adadelta", Adadelta{.lr = 1.0, .decay = 0.01}},
+      {"adam", Adam{.lr = 0.01, .decay = 0.01}},
+      {"adamw", AdamW{.lr = 0.01, .decay = 0.1}},
+      {"adamw_groups", AdamW{.lr = 0.01, .decay = 0.1}, {.decay_biases = false}},
+      {"lars", Lars{.lr = 0.5, .momentum = 0.9, .decay = 0.01, .trust = 0.1}},
+  };
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("twenty steps of every optimizer equal torch.optim, and LARS its formula") {
+  Problem first;
+  test::Oracle torch;
+  const char* names[] = {"w0", "b0", "w1", "b1"};
+  for (std::size_t i = 0; i < 4; ++i) torch.put(names[i], first.parameters.entries()[i].tensor);
+  torch.put("x", first.x), torch.put("y", first.y);
+  if (!torch.run("torch_optimizers.py")) return;
+  for (const Case& c : cases()) {
+    Problem problem;
+    Optimizer optimizer(problem.parameters, c.recipe, c.options);
+    const auto losses = problem.train(optimizer, steps);
+    INFO(c.name << ": loss " << losses.front() << " to " << losses.back());
+    CHECK(test::distance(losses, torch.get(c.name + ".loss")) < 1e-12);
+    CHECK(test::distance(problem.weights(), torch.get(c.name)) < 1e-12);
+  }
+}
+
+TEST_CASE("an optimizer restored in the midst goes on bitwise") {
+  for (const Case& c : cases()) {
+    Problem whole(DType::f32), half(DType::f32);
+    Optimizer one(whole.parameters, c.recipe, c.options), before(half.parameters, c.recipe, c.options);
+    whole.train(one, steps);
+    half.train(before, steps / 2);
+    Optimizer after(half.parameters, c.recipe, c.options);
+    REQUIRE(after.state().size() == before.state().size());
+    for (std::size_t i = 0; i < after.state().size(); ++i)
+      after.state()[i].second.blocks()[0].copy_from(before.state()[i].second.blocks()[0]);
+    after.set_steps(before.steps());
+    half.train(after, steps / 2);
+    INFO(c.name);
+    CHECK(after.steps() == steps);
+    CHECK(half.weights() == whole.weights());
+  }
+}
+
+TEST_CASE("an update by slices equals the whole") {
+  for (const Case& c : cases()) {
+    Problem whole, parts;
+    Optimizer one(whole.parameters, c.recipe, c.options), many(parts.parameters, c.recipe, c.options);
+    const bool lars = many.name() == "lars";
+    const Index cut = lars ? parts.parameters.entries()[2].slice.begin : 37, end = parts.parameters.size();
+    for (int i = 0; i < 3; ++i) {
+      whole.train(one, 1);
+      parts.backward();
+      const double scale = many.clip_scale();
+      many.update({cut, end}, scale);
+      many.update({0, cut}, scale);
+      many.finish();
+    }
+    INFO(c.name);
+    CHECK(parts.weights() == whole.weights());
+    parts.backward();
+    if (lars) CHECK_THROWS_WITH(many.update({0, 7}, 1), contains("lars: slice [0, 7) cuts '0.weight' in two"));
+    CHECK_THROWS_WITH(many.update({0, end + 1}, 1), contains("lies outside"));
+  }
+}
+
+TEST_CASE("padding stays zero") {
+  Problem problem;
+  Optimizer optimizer(problem.parameters, AdamW{.lr = 0.1});
+  problem.train(optimizer, 5);
+  std::vector<double> flat = problem.parameters.values().to_vector();
+  for (auto& e : problem.parameters.entries()) std::fill(flat.begin() + e.slice.begin, flat.begin() + e.slice.end, 0.0);
+  CHECK(flat == std::vector<double>(flat.size(), 0.0));
+}
+
+TEST_CASE("missing gradients count as zero, and the gradient's norm is that of all entries") {
+  Problem problem;
+  Optimizer optimizer(problem.parameters, Sgd{.lr = 1});
+  const auto before = problem.weights();
+  problem.backward();
+  problem.parameters.clear_grads();  // what the block still holds counts for nothing
+  CHECK(optimizer.grad_norm() == 0);
+  optimizer.step();
+  CHECK(problem.weights() == before);
+  problem.backward();
+  double square = 0;
+  for (auto& e : problem.parameters.entries())
+    for (double g : e.tensor.grad().to_vector()) square += g * g;
+  CHECK(optimizer.grad_norm() == Approx(std::sqrt(square)).epsilon(1e-14));
+  CHECK(optimizer.clip_scale() == 1);
+}
+
+TEST_CASE("a gradient that is not finite is refused by name before anything changes") {
+  const double bad = std::numeric_limits<double>::infinity();
+  for (const Case& c : std::vector<Case>{
+           {"clip", Sgd{}, {.clip_norm = 1}}, {"check", Adam{}, {.check_finite = true}}, {"lars", Lars{}}}) {
+    Problem problem;
+    Optimizer optimizer(problem.parameters, c.recipe, c.options);
+    problem.backward();
+    problem.parameters.find("2.bias")->tensor.grad().copy_from(Tensor::full({3}, bad, DType::f64));
+    const auto before = problem.weights();
+    CHECK_THROWS_WITH(optimizer.step(), contains("the gradient of '2.bias' is not finite at step 0"));
+    CHECK(problem.weights() == before);
+    CHECK(optimizer.steps() == 0);
+  }
+}
+
+TEST_CASE("state has names and shapes fit for a checkpoint") {
+  Problem problem;
+  const auto names = [&](OptimizerConfig recipe) {
+    std::string all;
+    Optimizer optimizer(problem.parameters, recipe);
+    for (auto& [name, flat] : optimizer.state()) {
+      all += name + " ";
+      CHECK(flat.numel() == problem.parameters.size());
+    }
+    return optimizer.name() + ": " + all;
+  };
+  CHECK(names(Sgd{}) == "sgd: ");
+  CHECK(names(Sgd{.momentum = 0.9}) == "sgd: momentum ");
+  CHECK(names(Adagrad{}) == "adagrad: sum ");
+  CHECK(names(Adadelta{}) == "adadelta: square_avg acc_delta ");
+  CHECK(names(Adam{}) == "adam: exp_avg exp_avg_sq ");
+  CHECK(names(Lars{}) == "lars: momentum ");
+  CHECK(Optimizer(problem.parameters, Sgd{.lr = warm_up(0.4, 4)}).rate() == 0);
+}
+
+TEST_CASE("recipes that make no sense are refused") {
+  Problem p;
+  CHECK_THROWS_WITH(Optimizer(p.parameters, Sgd{.nesterov = true}), contains("sgd: nesterov needs momentum"));
+  CHECK_THROWS_WITH(Optimizer(p.parameters, Adam{.beta2 = 1}), contains("adam: beta2 is 1, expected 0 <= beta2 < 1"));
+  CHECK_THROWS_WITH(Optimizer(p.parameters, AdamW{.decay = -1}), contains("adamw: decay is -1"));
+  CHECK_THROWS_WITH(Optimizer(p.parameters, Sgd{}, {.clip_norm = -1}), contains("clip_norm is -1"));
+}
+
+TEST_CASE("every number of every recipe is held to its range") {
+  Problem p;
+  constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  const auto refused = [&](const std::string& field, const std::vector<double>& values, const auto& recipe_with) {
+    for (double v : values) {
+      INFO(field << " = " << v);
+      CHECK_THROWS_WITH(Optimizer(p.parameters, recipe_with(v)),
+                        contains(": " + field + " is ") && contains("expected"));
+    }
+  };
+  const std::vector<double> no_share{-0.1, 1, 2, inf, nan}, negative{-1, -inf, inf, nan},
+      not_positive{0, -1e-8, inf, nan};
+  refused("momentum", no_share, [](double v) { return Sgd{.momentum = v}; });
+  refused("momentum", no_share, [](double v) { return Lars{.momentum = v}; });
+  refused("dampening", {-0.1, 1.1, nan, inf}, [](double v) { return Sgd{.dampening = v}; });
+  refused("rho", no_share, [](double v) { return Adadelta{.rho = v}; });
+  refused("beta1", no_share, [](double v) { return Adam{.beta1 = v}; });
+  refused("beta2", no_share, [](double v) { return AdamW{.beta2 = v}; });
+  refused("eps", not_positive, [](double v) { return Adagrad{.eps = v}; });
+  refused("eps", not_positive, [](double v) { return Adadelta{.eps = v}; });
+  refused("eps", not_positive, [](double v) { return Adam{.eps = v}; });
+  refused("eps", not_positive, [](double v) { return AdamW{.eps = v}; });
+  refused("eps", not_positive, [](double v) { return Lars{.eps = v}; });
+  refused("trust", not_positive, [](double v) { return Lars{.trust = v}; });
+  refused("initial", negative, [](double v) { return Adagrad{.initial = v}; });
+  const auto every = [&](const std::string& field, const auto& set) {
+    for (OptimizerConfig recipe : {OptimizerConfig(Sgd{}), OptimizerConfig(Adagrad{}), OptimizerConfig(Adadelta{}),
+                                   OptimizerConfig(Adam{}), OptimizerConfig(AdamW{}), OptimizerConfig(Lars{})})
+      refused(field, negative, [&](double v) {
+        std::visit([&](auto& r) { set(r, v); }, recipe);
+        return recipe;
+      });
+  };
+  every("decay", [](auto& r, double v) { r.decay = v; });
+  every("lr", [](auto& r, double v) { r.lr = v; });
+}
+
+TEST_CASE("a schedule that returns nonsense is refused at its step, before anything changes") {
+  for (double bad : {-0.1, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    Problem p;
+    Optimizer optimizer(
+        p.parameters,
+        Sgd{.lr = std::function<double(std::int64_t)>([=](std::int64_t step) { return step == 2 ? bad : 0.1; })});
+    p.train(optimizer, 2);
+    const auto before = p.weights();
+    p.backward();
+    CHECK_THROWS_WITH(optimizer.step(), contains("sgd: lr is ") && contains(" at step 2"));
+    CHECK(p.weights() == before);
+  }
+}
+
+TEST_CASE("norms and updates divide by the loss scale") {
+  for (const Case& c : cases()) {
+    OptimizerOptions options = c.options;
+    options.clip_norm = 0.2;  // far below the norm: it always clips
+    Problem one, scaled;
+    Optimizer plain(one.parameters, c.recipe, options), other(scaled.parameters, c.recipe, options);
+    other.set_loss_scale(1024);
+    for (int i = 0; i < 5; ++i) {
+      one.backward();
+      scale(mse_loss(scaled.model(scaled.x), scaled.y), 1024).backward();
+      CHECK(plain.grad_norm() > 0.2);
+      CHECK(other.grad_norm() == plain.grad_norm());  // 1024 is a power of two
+      CHECK(other.clip_scale() == plain.clip_scale());
+      plain.step(), other.step();
+    }
+    INFO(c.name);
+    CHECK(scaled.weights() == one.weights());
+  }
+}

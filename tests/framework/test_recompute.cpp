@@ -1,0 +1,105 @@
+#include "framework/layers/recompute.h"
+
+#include "framework/autograd/step_context.h"
+#include "framework/autograd/tape.h"
+#include "framework/layers/init.h"
+#include "framework/layers/layers.h"
+#include "framework/optim/parameters.h"
+#include "kernels/core/runtime.h"
+#include "tests/support/catch.h"
+
+using namespace trireme;
+
+namespace {
+Sequential block() {
+  return {Conv2d(4, 4, 3, {.pad = 1}), BatchNorm(4), relu, Dropout(0.3),
+          Conv2d(4, 4, 3, {.pad = 1}), BatchNorm(4), relu};
+}
+
+struct Run {
+  std::vector<double> loss, grads, buffers;
+  int hooks = 0;
+  std::size_t kept = 0,
+              peak = 0;  // bytes beyond what there was before: after a forward; at most, scratch blocks included
+};
+
+/// Two steps' worth of forward and backward (gradients add up) through three blocks.
+Run run(bool again, DType type, Index size) {
+  Sequential chain;
+  for (int i = 0; i < 3; ++i) chain.add(again ? Module(Recompute(block())) : Module(block()));
+  Module model{Sequential{Conv2d(3, 4, 3, {.pad = 1}), chain, flatten, Linear(4 * size * size, 5)}};
+  initialize(model, 3);
+  convert(model, type);
+  Parameters parameters(model);
+  Run result;
+  for (auto& e : parameters.entries()) add_grad_hook(e.tensor, [&](const Tensor&) { ++result.hooks; });
+  Tensor x = Tensor::empty({6, size, size, 3}, type);
+  uniform(x, -1, 1, 4);
+  const Tensor y = Tensor::of(std::vector<double>{0, 1, 2, 3, 4, 0}, {6}, DType::i64);
+  Runtime& memory = runtime(DeviceKind::cpu);
+  memory.reset_peak();
+  const std::size_t before = memory.in_use();
+  for (std::uint64_t step : {0, 1}) {
+    const StepScope pass(StepContext{.batch = {.seed = 9, .step = step}});
+    const Tensor loss = cross_entropy(model(x), y);
+    result.loss.push_back(loss.item());
+    result.kept = memory.in_use() - before;
+    loss.backward();
+  }
+  result.peak = memory.peak() - before;
+  result.grads = parameters.grads().to_vector();
+  for (auto& b : parameters.buffers())
+    for (double v : b.tensor.to_vector()) result.buffers.push_back(v);
+  return result;
+}
+}  // namespace
+
+TEST_CASE("what is computed again is the same, and hooks hear of each gradient once") {
+  for (DType type : {DType::f32, DType::f64}) {
+    INFO(name_of(type));
+    const Run kept = run(false, type, 8), again = run(true, type, 8);
+    CHECK(again.loss == kept.loss);
+    CHECK(again.grads == kept.grads);
+    CHECK(again.buffers == kept.buffers);
+    CHECK(again.hooks == kept.hooks);
+  }
+}
+
+TEST_CASE("less is kept") {
+  const Run kept = run(false, DType::f32, 64), again = run(true, DType::f32, 64);
+  CHECK(again.kept < kept.kept / 2);
+  CHECK(again.peak < kept.peak);
+}
+
+TEST_CASE("without a tape there is nothing to compute again") {
+  Module model{Recompute(Linear(3, 2))};
+  Tensor x = Tensor::full({1, 3}, 1);
+  CHECK(!model(x).requires_grad());
+  std::vector<std::string> names;
+  model.visit(StateVisitor([&](const NamedState& leaf) { names.push_back(leaf.name); }));
+  CHECK(names == std::vector<std::string>{"weight", "bias"});
+}
+
+TEST_CASE("a batch norm's output between convolutions is not kept, but made again, bit for bit") {
+  Conv2d first(2, 8, 3), second(8, 2, 3);
+  BatchNorm norm(8, {.relu = true});
+  for (Tensor* t : {&first.weight, &second.weight, &norm.weight, &norm.bias}) t->require_grad();
+  const Tensor x = Tensor::empty({4, 12, 12, 2});
+  uniform(x, -1, 1, 4);
+  Runtime& memory = runtime(DeviceKind::cpu);
+  const Tensor a = first(x);
+  const auto bytes = static_cast<std::size_t>(a.view().bytes());
+  Tensor b = norm(a);
+  const std::vector<double> forward = b.to_vector();
+  CHECK(SavedInput(b).get().to_vector() == forward);
+  const Tensor y = second(b);
+  const std::size_t before = memory.in_use();
+  b = {};
+  CHECK(before - memory.in_use() >= bytes);
+  sum(y * y).backward();
+  const std::vector<double> through = second.weight.grad().to_vector();
+  second.weight.clear_grad();
+  const Tensor by_hand = second(Tensor::of(forward, a.shape(), DType::f32));
+  sum(by_hand * by_hand).backward();
+  CHECK(second.weight.grad().to_vector() == through);
+}

@@ -1,0 +1,16 @@
+// libFuzzer entry for the reader of .npz; tools/fuzz builds and runs it.
+// sources: kernels/core/error.cpp framework/io/file.cpp framework/io/foreign/file_array.cpp
+// sources: framework/io/foreign/npz.cpp framework/io/foreign/zip.cpp
+// libraries: -lz -ldeflate
+// The input is an archive, then an array in one.
+#include "framework/io/foreign/npz.h"
+
+#include "tests/fuzz/foreign_fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+  using namespace trireme;
+  fuzz::try_read(read_npz, std::as_bytes(std::span(data, size)), "npz");
+  const std::string file = fuzz::zip({{"a.npy", {reinterpret_cast<const char*>(data), size}}});
+  fuzz::try_read(read_npz, std::as_bytes(std::span(file)), "npz");
+  return 0;
+}

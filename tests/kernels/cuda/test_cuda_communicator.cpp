@@ -1,0 +1,336 @@
+// Communicators with tensors on devices: through the host, and by NCCL. On threads and, when started by mpiexec, on
+// processes. The CUDA plugin is the one that TRIREME_CUDA_PLUGIN names: the emulated one, with at least 4 devices.
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "parallel/comm/world/mesh.h"
+#include "tests/parallel/training.h"
+#include "tests/support/catch.h"
+
+using namespace trireme;
+
+namespace {
+
+constexpr DType types[] = {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u8};
+
+/// Where a rank keeps its tensors.
+using Place = std::function<Device(int rank)>;
+Device own(int rank) { return cuda(rank); }
+Device shared(int) { return cuda(0); }
+Device mixed(int rank) { return rank % 2 == 0 ? cuda(0) : cpu(); }
+
+double number(int rank, Index i) { return static_cast<double>((i * 7 + rank * 3) % 11); }
+double reduced(int size, Index i, ReduceOp op) {
+  double r = number(0, i);
+  for (int k = 1; k < size; ++k) {
+    const double v = number(k, i);
+    r = op == ReduceOp::sum ? r + v : op == ReduceOp::max ? std::max(r, v) : std::min(r, v);
+  }
+  return r;
+}
+
+// The test library's checks are not for threads: throw at the first difference.
+void expect(bool ok, const std::string& what) {
+  if (!ok) throw std::runtime_error("differs: " + what);
+}
+void expect_values(const Tensor& x, const std::function<double(Index)>& want, const std::string& what) {
+  const auto got = x.to_vector();
+  for (Index i = 0; i < x.numel(); ++i) {
+    const double v = got[static_cast<std::size_t>(i)];
+    if (v != want(i)) expect(false, fmt::format("{} [{}]: {} instead of {}", what, i, v, want(i)));
+  }
+}
+
+struct Rank {
+  Communicator& comm;
+  Device device;
+  int me = comm.rank(), p = comm.size();
+
+  /// Small integers: every sum is exact in every type.
+  Tensor numbers(int seed, Index count, DType type = DType::f32) const {
+    std::vector<double> v(static_cast<std::size_t>(count));
+    for (Index i = 0; i < count; ++i) v[static_cast<std::size_t>(i)] = number(seed, i);
+    return Tensor::of(v, {count}, type).to(device);
+  }
+  Tensor room(Index count, DType type = DType::f32) const {
+    return Tensor::of(std::vector<double>(static_cast<std::size_t>(count), 9), {count}, type).to(device);
+  }
+};
+
+void check_collectives(const Rank& r, Index block, DType t) {
+  const int p = r.p, me = r.me;
+  const auto sum = [&](Index i) { return reduced(p, i, ReduceOp::sum); };
+  for (ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
+    const Tensor x = r.numbers(me, block, t);
+    r.comm.all_reduce(x, op).wait();
+    expect_values(
+        x, [&](Index i) { return reduced(p, i, op); }, fmt::format("all_reduce {} {}", t, block));
+  }
+  const Tensor in = r.numbers(me, block * p, t), out = r.room(block, t);
+  const auto mine = [&](const Tensor& x) { return x.rows(me * block, (me + 1) * block); };
+  r.comm.reduce_scatter(out, in).wait();
+  expect_values(
+      out, [&](Index i) { return sum(me * block + i); }, "reduce_scatter");
+  r.comm.reduce_scatter(mine(in), in, ReduceOp::max).wait();
+  expect_values(
+      mine(in), [&](Index i) { return reduced(p, me * block + i, ReduceOp::max); }, "reduce_scatter in place");
+  const auto by_rank = [&](Index i) { return number(static_cast<int>(i / block), i % block); };
+  const Tensor all = r.room(block * p, t), inside = r.room(block * p, t);
+  r.comm.all_gather(all, r.numbers(me, block, t)).wait();
+  expect_values(all, by_rank, "all_gather");
+  mine(inside).copy_from(r.numbers(me, block, t));
+  r.comm.all_gather(inside, mine(inside)).wait();
+  expect_values(inside, by_rank, "all_gather in place");
+  const Tensor x = r.numbers(me, block, t);
+  r.comm.broadcast(x, p - 1).wait();
+  expect_values(
+      x, [&](Index i) { return number(p - 1, i); }, "broadcast");
+  const Tensor swapped = r.room(block * p, t);
+  r.comm.all_to_all(swapped, r.numbers(me, block * p, t)).wait();
+  expect_values(
+      swapped, [&](Index i) { return number(static_cast<int>(i / block), me * block + i % block); }, "all_to_all");
+}
+
+void check_messages(const Rank& r) {
+  const int right = (r.me + 1) % r.p, left = (r.me + r.p - 1) % r.p;
+  for (Index count : {0, 5, 20000}) {
+    const Tensor in = r.room(count), second = r.room(count), tagged = r.room(count);
+    // Order within a tag; tags apart; sends that nobody has asked for yet.
+    Work s1 = r.comm.send(r.numbers(r.me, count), right), s2 = r.comm.send(r.numbers(r.me + 2, count), right, 7),
+         s3 = r.comm.send(r.numbers(r.me + 1, count), right);
+    Work r3 = r.comm.recv(tagged, left, 7), r1 = r.comm.recv(in, left), r2 = r.comm.recv(second, left);
+    for (Work* w : {&r1, &r2, &r3, &s1, &s2, &s3}) w->wait();
+    expect_values(
+        in, [&](Index i) { return number(left, i); }, "first message");
+    expect_values(
+        second, [&](Index i) { return number(left + 1, i); }, "second message");
+    expect_values(
+        tagged, [&](Index i) { return number(left + 2, i); }, "tagged message");
+  }
+}
+
+// Several operations under way at once, waited for in another order on each rank; polled; forgotten; on both sides.
+void check_outstanding(const Rank& r) {
+  std::vector<Tensor> x;
+  std::vector<Work> works;
+  for (int i = 0; i < 6; ++i) {
+    x.push_back(r.numbers(r.me + i, 1 + 5000 * (i % 3)));
+    if (i % 2) x.back() = x.back().to(cpu());
+    works.push_back(r.comm.all_reduce(x.back()));
+  }
+  for (int i = 0; i < 6; ++i) works[static_cast<std::size_t>((i + r.me) % 6)].wait();
+  const auto sum = [&](int shift) {
+    return [&r, shift](Index i) {
+      double total = 0;
+      for (int k = 0; k < r.p; ++k) total += number(k + shift, i);
+      return total;
+    };
+  };
+  for (int k = 0; k < 6; ++k) expect_values(x[static_cast<std::size_t>(k)], sum(k), "outstanding all_reduce");
+  const Tensor y = r.numbers(r.me, 20000);
+  Work polled = r.comm.all_reduce(y);
+  while (!polled.done()) std::this_thread::yield();
+  polled.wait();
+  expect_values(y, sum(0), "polled all_reduce");
+  const Tensor forgotten = r.numbers(r.me, 20000);
+  { Work dropped = r.comm.all_reduce(forgotten); }
+  expect_values(forgotten, sum(0), "all_reduce waited for by its destructor");
+  // Its memory is given back while the operation may still run.
+  for (int i = 0; i < 20; ++i) r.comm.all_reduce(r.numbers(r.me, 1000)).wait();
+}
+
+void check_split(World& world, Device device) {
+  const int me = world.rank(), p = world.size(), color = me % 2, members = (p + 1 - color) / 2;
+  const auto half = world.comm().split(color, -me);  // reversed order
+  expect(half->size() == members && half->rank() == members - 1 - me / 2, "place in a split");
+  const Tensor x = Tensor::of(std::vector<double>{me * 1.0}, {1}).to(device);
+  half->all_reduce(x).wait();
+  double sum = 0;
+  for (int r = color; r < p; r += 2) sum += r;
+  expect(x.item() == sum, "all_reduce in a split");
+  check_collectives({*half, device}, 3, DType::f32);
+  const auto other = half->split(0, half->rank());
+  check_collectives({*other, device}, 5, DType::i32);
+  half->barrier();
+}
+
+void check_everything(World& world, const Place& place) {
+  const Rank r{world.comm(), place(world.rank())};
+  for (DType t : types)
+    for (Index block : {0, 1, 3, 257}) check_collectives(r, block, t);
+  check_collectives(r, 50001, DType::f32);
+  check_messages(r);
+  check_outstanding(r);
+  check_split(world, r.device);
+  Mesh mesh(world);
+  check_collectives({mesh.comm("data"), r.device}, 17, DType::bf16);
+}
+
+using test::threads_only;
+using test::under_mpi;
+
+void on_ranks(const std::function<void(World&)>& body, std::initializer_list<int> counts = {1, 2, 3, 4}) {
+  if (under_mpi()) {
+    REQUIRE_NOTHROW(body(test::processes()));
+    return;
+  }
+  for (int ranks : counts) {
+    CAPTURE(ranks);
+    REQUIRE_NOTHROW(World::threads(ranks, body));
+  }
+}
+
+struct Environment {
+  Environment(const char* n, const char* value) : name(n) { setenv(name, value, 1); }
+  ~Environment() { unsetenv(name); }
+  const char* name;
+};
+
+}  // namespace
+
+TEST_CASE("tensors on devices, through the host") {
+  for (const Place& place : {Place(own), Place(shared), Place(mixed)})
+    on_ranks([&](World& world) {
+      check_everything(world, place);
+      expect(world.transport().find("staged") == std::string::npos, "nothing was decided");
+    });
+}
+
+TEST_CASE("ranks that share a device go through the host") {
+  on_ranks([](World& world) {
+    const std::string why = world.use(shared(world.rank()));
+    expect(world.size() == 1 ? why.empty() : why == "ranks 0 and 1 share a device", why);
+    expect(world.transport().ends_with("staged through the host") == (world.size() > 1), world.transport());
+    check_everything(world, shared);
+    expect(world.use(cpu()).empty(), "back on the host");
+    expect(world.transport().find("staged") == std::string::npos, "back on the host");
+  });
+}
+
+TEST_CASE("ranks of which some have no device go through the host") {
+  on_ranks(
+      [](World& world) {
+        std::string why = world.use(mixed(world.rank()));
+        expect(why == (world.size() == 2 ? "1 of 2 ranks are on the host" : "ranks 0 and 2 share a device"), why);
+        check_everything(world, mixed);
+        why = world.use(world.rank() == 1 ? cuda(99) : own(world.rank()));
+        expect(why.starts_with("rank 1 has no way from its device to others'"), why);
+        if (world.rank() == 1) expect(why.find("there is no cuda:99") != std::string::npos, why);
+        check_everything(world, own);
+      },
+      {2, 3});
+}
+
+TEST_CASE("NCCL where every rank has a device of its own") {
+  on_ranks([](World& world) {
+    const std::string why = world.use(own(world.rank()));
+    if (under_mpi()) {
+      expect(why.find("nccl") != std::string::npos, why);  // the emulated one serves threads
+      expect(world.transport().starts_with("mpi") && world.transport().ends_with(", staged through the host"),
+             world.transport());
+    } else {
+      expect(why.empty(), why);
+      expect(world.transport() == (world.size() == 1 ? "threads" : "threads+nccl"), world.transport());
+    }
+    check_everything(world, own);
+    if (world.use(cpu()).empty()) check_everything(world, mixed);
+  });
+}
+
+TEST_CASE("named algorithms take tensors on devices") {
+  for (const char* name : {"vendor", "ring", "rabenseifner"})
+    on_ranks([&](World& world) {
+      world.use_all_reduce(name);
+      check_everything(world, shared);
+      (void)world.use(own(world.rank()));
+      check_everything(world, own);
+    });
+}
+
+TEST_CASE("one rank alone") {
+  World world;
+  REQUIRE(world.use(cuda(0)).empty());
+  REQUIRE(world.transport() == "single");
+  check_everything(world, shared);
+  REQUIRE_THROWS_WITH(world.comm().all_gather(Tensor::zeros({2}).to(cuda(0)), Tensor::zeros({3}).to(cuda(0))),
+                      test::contains("2 elements") && test::contains("3"));
+}
+
+TEST_CASE("one rank that cannot join NCCL has all go through the host") {
+  if (threads_only()) return;
+  const Environment refuses("TRIREME_EMULATOR_NCCL_REFUSES", "1"), timeout("TRIREME_TIMEOUT", "2");
+  on_ranks(
+      [](World& world) {
+        const std::string why = world.use(own(world.rank()));
+        expect(why.find(world.rank() == 1 ? "NCCL says: unhandled system error" : "nccl") != std::string::npos, why);
+        expect(world.transport() == "threads, staged through the host", world.transport());
+        check_everything(world, own);
+      },
+      {2, 3});
+}
+
+TEST_CASE("an error on one rank ends NCCL's operations on all") {
+  if (threads_only()) return;
+  for (int ranks : {2, 4}) {
+    std::atomic<int> ended = 0;
+    const auto body = [&](World& world) {
+      (void)world.use(own(world.rank()));
+      Mesh mesh(world);
+      if (world.rank() == 1) throw std::runtime_error("the coffee is out");
+      const Tensor x = Tensor::of(std::vector<double>(1000, 1), {1000}).to(own(world.rank()));
+      try {
+        Work work = mesh.comm("data").all_reduce(x);
+        work.wait();
+        (void)x.to_vector();
+      } catch (const Error& e) {
+        if (std::string(e.what()).find("ended because of rank 1: the coffee is out") != std::string::npos) ++ended;
+        throw;
+      }
+    };
+    REQUIRE_THROWS_WITH(World::threads(ranks, body), "rank 1: the coffee is out");
+    REQUIRE(ended == ranks - 1);
+  }
+  on_ranks([](World& world) {  // nothing of that stays
+    (void)world.use(own(world.rank()));
+    check_everything(world, own);
+  });
+}
+
+TEST_CASE("an operation of NCCL's that lasts too long") {
+  if (threads_only()) return;
+  const Environment timeout("TRIREME_TIMEOUT", "1");
+  std::atomic<bool> over = false;
+  std::string first, second;
+  const auto body = [&](World& world) {
+    (void)world.use(own(world.rank()));
+    if (world.rank() == 1) {
+      while (!over && world.comm().ended().empty()) std::this_thread::yield();
+      return;
+    }
+    const Tensor x = Tensor::of(std::vector<double>(5, 1), {5}).to(own(0));
+    try {
+      world.comm().all_reduce(x).wait();
+      (void)x.to_vector();  // where wait() does not hold up the host, this does
+    } catch (const Error& e) { first = e.what(); }
+    try {
+      world.comm().broadcast(x, 0).wait();
+    } catch (const Error& e) { second = e.what(); }
+    over = true;
+    fail("test", "the end");
+  };
+  REQUIRE_THROWS_WITH(World::threads(2, body), "rank 0: test: the end");
+  REQUIRE_THAT(first, test::contains("all_reduce of 5 f32 (sum) on rank 0 of 2: rank 0 of 2 has had no answer"));
+  REQUIRE_THAT(second, test::contains("broadcast of 5 f32 from rank 0 on rank 0 of 2: ended because of all_reduce"));
+}
+
+TEST_CASE("what NCCL finds wrong is told") {
+  if (threads_only()) return;
+  const auto body = [](World& world) {
+    (void)world.use(own(world.rank()));
+    const Tensor x = Tensor::of(std::vector<double>(5, 1), {5}).to(own(world.rank()));
+    world.comm().all_reduce(x.rows(0, 4 + world.rank())).wait();
+    (void)x.to_vector();
+  };
+  REQUIRE_THROWS_WITH(World::threads(2, body), test::contains("all_reduce") && test::contains("different calls"));
+}

@@ -1,0 +1,182 @@
+// Steps that are replayed as CUDA graphs beside those whose kernels are started one by one: the same bits.
+#include <set>
+
+#include "framework/autograd/step_context.h"
+#include "framework/layers/init.h"
+#include "framework/layers/on.h"
+#include "kernels/core/runtime.h"
+#include "models/registry/models.h"
+#include "tests/kernels/cuda/no_device.h"
+#include "tests/support/ranks.h"
+
+using namespace trireme;
+using namespace trireme::test;
+using Values = std::vector<double>;
+
+namespace {
+
+struct Run {
+  Outcome outcome;
+  int replayed = 0;
+  std::string why_not;
+};
+
+Module model_on_device(const std::string& name, const Shape& input) {
+  Module model = make_model(name, {.input = input, .classes = 10});
+  initialize(model, 1);
+  place(model, cuda());
+  return model;
+}
+
+/// Two epochs of five batches each and one of another size.
+Run train(const std::string& name, const Shape& input, DType dtype, const OptimizerConfig& recipe, StepOptions options,
+          const Loss& loss = cross_entropy) {
+  World world;
+  Step step(model_on_device(name, input), loss, recipe, world, {}, options);
+  Run run;
+  Values losses;
+  for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+    Loader loader(Dataset(std::make_shared<Noise>(22, input)),
+                  {.batch = 4, .epoch = epoch, .workers = 0, .dtype = dtype, .device = cuda()});
+    for (auto& [x, y] : loader) {
+      losses.push_back(step(x, y).item());
+      run.replayed += step.replayed();
+    }
+    step.gather();
+  }
+  run.why_not = step.not_replayed();
+  run.outcome = outcome(world, losses, step.parameters());
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("replayed steps are those that are started kernel by kernel, bit for bit") {
+  if (no_device()) return;
+  struct Case {
+    const char* model;
+    Shape input;
+    DType dtype;
+    OptimizerConfig recipe;
+  };
+  const Schedule rate = exponential(0.01, 0.9);
+  const std::size_t before = runtime(DeviceKind::cuda).in_use();
+  for (const auto& [model, input, dtype, recipe] :
+       {Case{"mnist_cnn", {28, 28, 1}, DType::f32, Adam{.lr = rate}},
+        Case{"mnist_cnn", {28, 28, 1}, DType::bf16, Sgd{.lr = rate, .momentum = 0.9}},
+        Case{"lenet5", {28, 28, 1}, DType::f16, Sgd{.lr = rate, .momentum = 0.9}},
+        Case{"resnet20", {8, 8, 3}, DType::bf16, Lars{.lr = rate}},
+        Case{"resnet20", {8, 8, 3}, DType::f32, AdamW{.lr = rate}}}) {
+    INFO(model << " " << name_of(dtype));
+    StepOptions options{.seed = 5, .optimizer = {.clip_norm = 1}, .loss_scale = dtype == DType::f16 ? 1024.0 : 0.0};
+    const Run started = train(model, input, dtype, recipe, options);
+    options.cuda_graphs = true;
+    const Run replayed = train(model, input, dtype, recipe, options);
+    CHECK(started.replayed == 0);
+    CHECK(replayed.why_not.empty());
+    CHECK(replayed.replayed == 8);  // of five alike the first is started
+    CHECK(replayed.outcome.losses == started.outcome.losses);
+    CHECK(replayed.outcome.weights == started.outcome.weights);
+    CHECK(replayed.outcome.buffers == started.outcome.buffers);
+  }
+  CHECK(runtime(DeviceKind::cuda).in_use() == before);
+}
+
+TEST_CASE("a step that cannot be noted is started, and so are all after it") {
+  if (no_device()) return;
+  double seen = 0;
+  const Loss reads = [&seen](const Tensor& x, const Tensor& y) {
+    Tensor loss = cross_entropy(x, y);
+    seen += loss.item();
+    return loss;
+  };
+  StepOptions options{.seed = 5};
+  const Run started = train("mnist_cnn", {28, 28, 1}, DType::f32, Sgd{.lr = 0.01}, options, reads);
+  const double once = std::exchange(seen, 0);
+  options.cuda_graphs = true;
+  const Run same = train("mnist_cnn", {28, 28, 1}, DType::f32, Sgd{.lr = 0.01}, options, reads);
+  CHECK(same.replayed == 0);
+  CHECK(same.why_not.find("noting work for a CUDA graph") != std::string::npos);
+  CHECK(seen == once);
+  CHECK(same.outcome.losses == started.outcome.losses);
+  CHECK(same.outcome.weights == started.outcome.weights);
+}
+
+TEST_CASE("a replayed step refuses a loss that is not finite, and leaves the weights") {
+  if (no_device()) return;
+  World world;
+  Step step(model_on_device("mnist_cnn", {28, 28, 1}), cross_entropy, Sgd{.lr = 0.01}, world, {},
+            {.cuda_graphs = true});
+  Loader loader(Dataset(std::make_shared<Noise>(4, Shape{28, 28, 1})), {.batch = 4, .workers = 0, .device = cuda()});
+  const auto batch = loader.begin();
+  for (int i = 0; i < 3; ++i) (void)step(batch->x, batch->y);
+  REQUIRE(step.replayed());
+  const Values before = step.parameters().values().to_vector();
+  const Tensor bad = Tensor::full(batch->x.shape(), NAN, DType::f32, cuda());
+  CHECK_THROWS_WITH(step(bad, batch->y), contains("loss is nan") && contains("input"));
+  CHECK(step.parameters().values().to_vector() == before);
+  const Tensor kept = step(batch->x, batch->y);
+  const double value = kept.item();
+  CHECK(std::isfinite(value));
+  (void)step(batch->x, batch->y);
+  CHECK(kept.item() == value);  // the next step writes over the graph's own
+  step.record(true);
+  (void)step(batch->x, batch->y);
+  CHECK(!step.replayed());
+}
+
+TEST_CASE("what is noted beside something shares no memory with it") {
+  if (no_device()) return;
+  Runtime& device = runtime(DeviceKind::cuda);
+  const Tensor x = Tensor::full({1000}, 2, DType::f32, cuda());
+  Tensor left, right, after;
+  std::set<const void*> blocks;
+  const auto twice = [&](Tensor& out) {
+    return [&] {
+      const Tensor between = x + x;  // released while the other side may be running
+      blocks.insert(between.view().data);
+      out = between * x;
+      blocks.insert(out.view().data);
+    };
+  };
+  auto graph = device.make_graph(cuda());
+  graph->begin();
+  device.beside(cuda(), twice(left), twice(right));
+  CHECK(blocks.size() == 4);
+  after = left + right;
+  CHECK(blocks.contains(after.view().data));  // from here on it is free
+  graph->end();
+  graph->start(0);
+  CHECK(after.to_vector() == Values(1000, 16));
+}
+
+TEST_CASE("what cannot be noted says so, and a graph's blocks outlive it") {
+  if (no_device()) return;
+  Runtime& device = runtime(DeviceKind::cuda);
+  const std::size_t before = device.in_use();
+  {
+    const Tensor x = Tensor::full({1000}, 2, DType::f32, cuda());
+    Tensor y, none;
+    auto graph = device.make_graph(cuda());
+    graph->begin();
+    y = x + x;
+    none = y * y;  // its block is free again within the graph
+    none = {};
+    none = y * x;
+    graph->end();
+    graph->start(0);
+    CHECK(none.to_vector() == Values(1000, 8));
+    x.copy_from(Tensor::full({1000}, 3, DType::f32, cuda()));
+    graph->start(0);
+    CHECK(y.to_vector() == Values(1000, 6));
+    CHECK(none.to_vector() == Values(1000, 18));
+    CHECK_THROWS_WITH(graph->start(1), contains("part 1 of 1"));
+    graph->begin();
+    CHECK_THROWS_WITH(y.to_vector(), contains("noting work for a CUDA graph"));
+    CHECK_THROWS_WITH(Tensor::full({4}, 1).to(cuda()), contains("noting work for a CUDA graph"));
+    graph.reset();
+    CHECK(y.to_vector() == Values(1000, 6));
+    CHECK((y + y).to_vector() == Values(1000, 12));
+  }
+  CHECK(device.in_use() == before);
+}

@@ -1,0 +1,133 @@
+// Training steps of whole models on a device beside the CPU's; loss scaling.
+#include <map>
+
+#include "framework/layers/init.h"
+#include "framework/layers/on.h"
+#include "framework/tensor/launch.h"
+#include "models/registry/models.h"
+#include "tests/kernels/cuda/no_device.h"
+#include "tests/support/ranks.h"
+
+using namespace trireme;
+using namespace trireme::test;
+using Values = std::vector<double>;
+
+TEST_CASE("steps of whole models equal the CPU's") {
+  if (no_device()) return;
+  const auto steps = [](const std::string& name, Shape input, DType type, Device device) {
+    Module model = make_model(name, {.input = input, .classes = 10});
+    initialize(model, 1);
+    if (type == DType::f64) convert(model, type);
+    place(model, device);
+    World world;
+    Step step(model, cross_entropy, Sgd{.lr = 0.02, .momentum = 0.9}, world, {}, {.seed = 3});
+    Values losses;
+    Loader loader(Dataset(std::make_shared<Noise>(24, input)),
+                  {.batch = 8, .workers = 0, .dtype = type, .device = device});
+    for (auto& [x, y] : loader) losses.push_back(step(x, y).item());
+    return outcome(world, losses, step.parameters());
+  };
+  for (auto& [name, input] : {std::pair<std::string, Shape>{"mnist_cnn", {28, 28, 1}}, {"resnet20", {16, 16, 3}}}) {
+    INFO(name);
+    const Outcome exact = steps(name, input, DType::f64, cpu());
+    for (auto [type, tolerance] : {std::pair{DType::f64, 1e-9}, {DType::f32, 1e-3}}) {
+      INFO(name_of(type));
+      const Outcome got = steps(name, input, type, cuda());
+      CHECK(distance(got.losses, exact.losses) < tolerance);
+      CHECK(distance(got.weights, exact.weights) < tolerance);
+      CHECK(distance(got.buffers, exact.buffers) < tolerance);
+    }
+  }
+}
+
+TEST_CASE("narrow convolutions bring batch norm's sums with them: gradients and running statistics of two passes",
+          "[moments]") {
+  if (no_device()) return;
+  struct Run {
+    Values loss;
+    std::vector<Values> gradients, statistics;
+    std::map<std::string, int> launched;
+  };
+  const auto run = [](DType type, bool fused, Device device = cuda()) {
+    Module model = Sequential{Conv2d(3, 16, 3, {.pad = 1, .bias = false}),
+                              BatchNorm(16),
+                              relu,
+                              Conv2d(16, 24, 3, {.stride = 2, .pad = 1}),
+                              BatchNorm(24),
+                              relu,
+                              Conv2d(24, 24, 3, {.pad = 1, .groups = 3}),
+                              BatchNorm(24),
+                              relu,
+                              global_avg_pool,
+                              flatten,
+                              Linear(24, 5)};
+    initialize(model, 1);
+    if (type == DType::f64) convert(model, type);
+    place(model, device);
+    Parameters parameters(model);
+    const Sequential& layers = *model.as<Sequential>();
+    Loader loader(Dataset(std::make_shared<Noise>(8, Shape{12, 12, 3})),
+                  {.batch = 8, .workers = 0, .dtype = type, .device = device});
+    const auto batch = loader.begin();
+    Run r;
+    const LaunchWatch watch([&](const LaunchWatch::Call& call) { ++r.launched[call.op]; });
+    Tensor y = batch->x;
+    if (fused) y = model(y);
+    for (std::size_t i = 0; !fused && i < layers.size(); ++i) y = layers[i](y);
+    const Tensor loss = cross_entropy(y, batch->y);
+    loss.backward();
+    r.loss = loss.to_vector();
+    model.visit(StateVisitor([&](const NamedState& leaf) {
+      if (leaf.use == StateKind::buffer)
+        r.statistics.push_back(leaf.tensor->to_vector());
+      else
+        r.gradients.push_back(leaf.tensor->grad().to_vector());
+    }));
+    return r;
+  };
+  const Run exact = run(DType::f64, false, cpu());
+  for (DType type : {DType::bf16, DType::f16}) {
+    INFO(name_of(type));
+    set_repeatable(type == DType::f16);  // in bf16 the sums may come in any order
+    // Both are off by what bf16 rounds, some 10 % where terms cancel: so neither is the other's measure.
+    const Run fused = run(type, true), apart = run(type, false);
+    set_repeatable(true);
+    CHECK((fused.launched.at("conv_moments") == 3 && fused.launched.count("batch_norm_moments") == 0));
+    CHECK((apart.launched.at("batch_norm_moments") == 3 && apart.launched.count("conv_moments") == 0));
+    CHECK(distance(fused.loss, apart.loss) < 1e-2);
+    REQUIRE(fused.gradients.size() == apart.gradients.size());
+    for (std::size_t i = 0; i < fused.gradients.size(); ++i) {
+      INFO(i);
+      const Values& right = exact.gradients[i];
+      if (distance(right, Values(right.size())) < 1e-12)
+        continue;  // of a bias in front of a norm: nothing but rounding
+      CHECK(distance(fused.gradients[i], right) < 2 * distance(apart.gradients[i], right));
+    }
+    for (std::size_t i = 0; i < fused.statistics.size(); ++i) {
+      const Values& right = exact.statistics[i];
+      CHECK(distance(fused.statistics[i], right) < 1.5 * distance(apart.statistics[i], right));
+    }
+  }
+}
+
+TEST_CASE("loss scaling: f16 trains, and a step that overflows changes no weight") {
+  if (no_device()) return;
+  Module model = make_model("lenet5", {.input = {28, 28, 1}, .classes = 10});
+  initialize(model, 1);
+  place(model, cuda());
+  World world;
+  Step step(model, cross_entropy, Sgd{.lr = 0.1}, world, {}, {.loss_scale = 0x1p24});
+  Loader loader(Dataset(std::make_shared<Noise>(8, Shape{28, 28, 1})),
+                {.batch = 8, .workers = 0, .dtype = DType::f16, .device = cuda()});
+  const auto batch = loader.begin();
+  const double first = step(batch->x, batch->y).item();
+  double last = first;
+  for (int i = 0; i < 40; ++i) last = step(batch->x, batch->y).item();
+  CHECK(std::isfinite(last));
+  CHECK(last < first);
+  step.set_loss_scale({.scale = 0x1p40});
+  const auto before = step.parameters().values().to_vector();
+  (void)step(batch->x, batch->y);
+  CHECK(step.parameters().values().to_vector() == before);
+  CHECK(step.loss_scale().scale == 0x1p39);
+}

@@ -1,0 +1,91 @@
+"""The rows of tests/framework/cases.cpp over PyTorch in f64. Usage: torch_ops.py FOLDER
+
+cases.txt has a line per case: index, one letter per input (g: wants a gradient, c: constant, l: labels), expression, separated
+by tabs. Inputs are <index>.<k>.npy in our layout (channels last; filters O,spatial...,I), the gradient of the result
+<index>.dy.npy. Leaves <index>.y.npy and <index>.d<k>.npy.
+"""
+import sys
+
+try:
+    import numpy as np
+    import torch
+    import torch.nn.functional as F
+except ImportError:
+    sys.exit(77)
+
+folder = sys.argv[1]
+SEED, STEP, SAMPLES = 7, 3, [3 * row + 1 for row in range(64)]  # as in tests/framework/test_ops.cpp
+
+
+def nchw(x):
+    return x.movedim(-1, 1)
+
+
+def nhwc(x):
+    return x.movedim(1, -1)
+
+
+def pads(begin, end):
+    return [n for b, e in zip(reversed(begin), reversed(end)) for n in (b, e)]
+
+
+def conv(x, w, b=None, stride=1, begin=(), end=(), dilation=1, groups=1):
+    f = (F.conv1d, F.conv2d, F.conv3d)[x.dim() - 3]
+    return nhwc(f(F.pad(nchw(x), pads(begin, end)), nchw(w), b, stride, 0, dilation, groups))
+
+
+def max_pool(x, window, stride, begin=(), end=(), dilation=1):
+    f = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(window) - 1]
+    return nhwc(f(F.pad(nchw(x), pads(begin, end), value=-float("inf")), window, stride, 0, dilation))
+
+
+def avg_pool(x, window, stride, padding=0, count_padding=True):
+    f = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(window) - 1]
+    return nhwc(f(nchw(x), window, stride, padding, count_include_pad=count_padding))
+
+
+def batch_norm(x, gamma, beta, mean, var, training=True, momentum=0.1):
+    return nhwc(F.batch_norm(nchw(x), mean, var, gamma, beta, training, momentum))
+
+
+def mix(a, b):
+    """splitmix64's finaliser."""
+    m = (1 << 64) - 1
+    x = (a + 0x9E3779B97F4A7C15 * (b + 1)) & m
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & m
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & m
+    return x ^ (x >> 31)
+
+
+def philox(key, high, low):
+    """Philox4x32-10 (Salmon et al. 2011)."""
+    m = 0xFFFFFFFF
+    c, k = [low & m, low >> 32, high & m, high >> 32], [key & m, key >> 32]
+    for _ in range(10):
+        p0, p1 = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(p1 >> 32) ^ c[1] ^ k[0], p1 & m, (p0 >> 32) ^ c[3] ^ k[1], p0 & m]
+        k = [(k[0] + 0x9E3779B9) & m, (k[1] + 0xBB67AE85) & m]
+    return c
+
+
+def dropout(x, p, layer):
+    key = mix(mix(SEED, STEP), layer)
+    keep = [
+        [(philox(key, sample, e // 4)[e % 4] >> 8) * 2.0**-24 >= p for e in range(x[0].numel())]
+        for sample in SAMPLES[: len(x)]
+    ]
+    return x * torch.tensor(keep).reshape(x.shape) / (1 - p)
+
+
+for line in open(f"{folder}/cases.txt"):
+    case, kinds, expression = line.rstrip("\n").split("\t")
+    x = [torch.from_numpy(np.load(f"{folder}/{case}.{k}.npy")) for k in range(len(kinds))]
+    x = [t.long() if kind == "l" else t.requires_grad_(kind == "g") for t, kind in zip(x, kinds)]
+    y = eval(expression)
+    np.save(f"{folder}/{case}.y.npy", np.array(y.detach().double(), order="C"))
+    wanted = [k for k, kind in enumerate(kinds) if kind == "g"]
+    if not wanted or not y.requires_grad:
+        continue
+    y.backward(torch.from_numpy(np.load(f"{folder}/{case}.dy.npy")))
+    for k in wanted:
+        np.save(f"{folder}/{case}.d{k}.npy", np.array(x[k].grad, order="C"))

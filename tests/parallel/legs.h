@@ -1,0 +1,133 @@
+// A run in legs: it trains under a strategy, is saved as the trainer saves, and goes on from there under another one.
+#pragma once
+#include "framework/io/checkpoint.h"
+#include "framework/io/safetensors.h"
+#include "framework/layers/inference.h"
+#include "tests/parallel/pairs.h"
+#include "tests/parallel/training.h"
+
+namespace trireme::test {
+
+/// What a run has come to: the files of its checkpoint, where it stands, and what it says.
+struct Stand {
+  std::vector<std::pair<std::string, std::vector<double>>> tensors;  ///< weights, buffers and optimizer state by name
+  std::vector<double> losses;
+  /// Outputs for samples that were not trained on: before the leg, where sums of integers are exact, and behind it.
+  std::vector<double> before, after;
+  std::int64_t step = 0, epoch = 0, batch = 0;
+  int micros = 1;  ///< micro-batches of its plan
+};
+
+/// Where a leg of a run begins and how long it is.
+struct Leg {
+  std::string from, to;  ///< run directories; from: "" for the start
+  int steps = 2;
+};
+
+/// Outputs for all rows, on every rank; each rank computes those of its share of them.
+inline std::vector<double> outputs(Step& step, World& world, const Setup& s) {
+  const Inference inference;
+  const Index rows = 6, classes = 5;
+  const bool divided = step.divided();
+  const RankShare shard = divided ? RankShare(step.shard().rank, step.shard().size) : RankShare();
+  Loader loader(Dataset(std::make_shared<Noise>(rows, s.shape, s.integers)),
+                {.batch = rows, .shard = shard, .workers = 0, .dtype = s.dtype, .training = false});
+  Tensor sums = Tensor::zeros({rows, classes + 1}, DType::f64);
+  for (auto& batch : loader) {
+    const Tensor logits = divided ? whole(step.model()(batch.x)) : step.model()(batch.x);
+    const auto values = logits.to_vector(), ids = batch.samples.to_vector();
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      double* row = sums.data<double>() + static_cast<Index>(ids[i]) * (classes + 1);
+      for (std::size_t j = 0; j < static_cast<std::size_t>(classes); ++j)
+        row[j] = values[i * static_cast<std::size_t>(classes) + j];
+      row[classes] = 1;
+    }
+  }
+  world.comm().all_reduce(sums).wait();
+  auto all = sums.to_vector();
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] /= all[i / 6 * 6 + 5];  // ranks that computed the row
+  return all;
+}
+
+inline Stand train_leg(const Setup& s, World& world, const Arrangement& how, const Leg& leg) {
+  Module model = s.model();
+  if (!s.integers) initialize(model, 1);
+  if (!leg.from.empty() || world.rank() > 0)  // the start is rank 0's, or the checkpoint's
+    model.visit(StateVisitor([&](const NamedState& leaf) {
+      if (leaf.use != StateKind::buffer) fill_integers(*leaf.tensor, 77, 3);
+    }));
+  convert(model, s.dtype);
+  Mesh mesh(world, how.mesh);
+  Strategy strategy = parse_strategy(how.strategy);
+  Step step(model, s.loss, s.recipe, mesh, parse_strategy(how.strategy), {.seed = 5, .optimizer = s.optimizer});
+  TrainState at{.seed = 5};
+  if (!leg.from.empty()) {
+    step.gather();
+    std::vector<double> numbers(3, 0);
+    if (world.main() || step.divided()) {
+      at = load_latest(leg.from, step.parameters(), &step.optimizer()).value().state;
+      numbers = {static_cast<double>(at.step), static_cast<double>(at.epoch), static_cast<double>(at.batch)};
+    }
+    const Tensor shared = Tensor::of(numbers, {3}, DType::f64);
+    world.comm().broadcast(shared, 0).wait();
+    numbers = shared.to_vector();
+    at.step = static_cast<Index>(numbers[0]), at.epoch = static_cast<Index>(numbers[1]);
+    at.batch = static_cast<Index>(numbers[2]);
+    if (!step.divided()) broadcast_state(step.parameters(), world), broadcast_state(step.optimizer(), world);
+  }
+  Loader loader(Dataset(std::make_shared<Noise>(s.samples, s.shape, s.integers)), {.batch = s.batch,
+                                                                                   .shuffle = true,
+                                                                                   .seed = 3,
+                                                                                   .epoch = at.epoch,
+                                                                                   .shard = step.shard(),
+                                                                                   .workers = 0,
+                                                                                   .dtype = s.dtype,
+                                                                                   .start_batch = at.batch});
+  Stand stand;
+  stand.before = outputs(step, world, s);
+  std::vector<Tensor> losses;
+  for (auto& [x, y] : loader) {
+    losses.push_back(step(x, y));
+    ++at.step, ++at.batch;
+    if (static_cast<int>(losses.size()) == leg.steps) break;
+  }
+  for (auto& loss : losses) stand.losses.push_back(loss.item());
+  step.gather();
+  stand.after = outputs(step, world, s);
+  const std::string path = save_checkpoint(leg.to, step.parameters(), step.optimizer(), at, {.write = world.main()});
+  if (!world.main()) return {};
+  stand.micros = step.plan().micros;
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+    for (auto& [name, tensor] : read_safetensors(path + "/" + file).tensors)
+      stand.tensors.emplace_back(file + (": " + name), tensor.to_vector());
+  const TrainState saved = verify_checkpoint(path);
+  stand.step = saved.step, stand.epoch = saved.epoch, stand.batch = saved.batch;
+  return stand;
+}
+
+/// What differs by more than `tolerance`, relative to the largest value beside it (or to `least`, where gradients may
+/// be nothing but rounding); "" when nothing does.
+inline std::string difference(const Stand& a, const Stand& b, double tolerance, double least = 0) {
+  const auto differs = [&](const std::vector<double>& x, const std::vector<double>& y) {
+    if (x.size() != y.size()) return true;
+    double scale = least;
+    for (double v : y) scale = std::max(scale, std::abs(v));
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (!(std::abs(x[i] - y[i]) <= tolerance * scale)) return true;  // NaN differs
+    return false;
+  };
+  if (a.step != b.step || a.epoch != b.epoch || a.batch != b.batch) return "the cursor";
+  if (differs(a.losses, b.losses)) return "the losses";
+  if (a.tensors.size() != b.tensors.size()) return "the number of tensors";
+  std::string names;
+  for (std::size_t i = 0; i < a.tensors.size(); ++i) {
+    if (a.tensors[i].first != b.tensors[i].first) return "the name " + a.tensors[i].first;
+    if (differs(a.tensors[i].second, b.tensors[i].second)) names += " " + a.tensors[i].first;
+  }
+  if (!names.empty()) return names.substr(1);
+  if (differs(a.before, b.before)) return "the outputs before";
+  tolerance = std::max(tolerance, 1e-12);  // of fractions that are too long by now
+  return differs(a.after, b.after) ? "the outputs behind" : "";
+}
+
+}  // namespace trireme::test

@@ -1,0 +1,90 @@
+// The table of strategies and of their pairs, as it follows from strategies() and schedules(): a new row there is in
+// it.
+#pragma once
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "parallel/comm/world/mesh.h"
+#include "parallel/strategies/schedules.h"
+#include "parallel/strategies/strategy.h"
+
+namespace trireme::test {
+
+/// A strategy as text, the mesh axis that its ranks lie on ("": one rank), and its micro-batches.
+struct StrategyText {
+  std::string text, axis;
+  int micros = 1;
+};
+
+/// Every strategy, with the knobs that make it another one.
+inline std::vector<StrategyText> strategy_texts() {
+  std::vector<StrategyText> all;
+  for (auto& row : strategies()) {
+    if (row.name == "accumulate") {
+      all.push_back({"accumulate(micro=2)", "", 2});
+    } else if (row.name == "spatial") {
+      for (const char* axis : {"h", "w"}) all.push_back({"spatial(axes=" + std::string(axis) + ")", axis});
+    } else if (row.name == "zero") {
+      for (int stage : {1, 2, 3}) all.push_back({"zero(" + std::to_string(stage) + ")", row.axis});
+    } else if (row.name == "pipeline") {
+      for (auto& s : schedules())
+        all.push_back({"pipeline(micro=2, partition=even, schedule=" + s.name + ")", row.axis, 2});
+    } else {
+      all.push_back({row.name, row.axis});
+    }
+  }
+  return all;
+}
+
+/// A strategy on a mesh.
+struct Arrangement {
+  std::vector<Axis> mesh;
+  std::string strategy;
+  int micros = 1;
+  int ranks() const { return ranks_of(mesh); }
+  std::string text() const {
+    std::string axes;
+    for (auto& a : mesh) axes += (axes.empty() ? "" : ",") + a.name + "=" + std::to_string(a.size);
+    return "--mesh " + axes + " --strategy '" + strategy + "'";
+  }
+};
+
+/// "a | b" on meshes of so many ranks: with two axes, every way to share them out.
+inline std::vector<Arrangement> arrangements(const StrategyText& a, const StrategyText& b, int ranks) {
+  const std::string strategy = a.text + " | " + b.text;
+  const int micros = std::max(a.micros, b.micros);
+  const std::string first = a.axis.empty() ? b.axis : a.axis, second = b.axis == first ? "" : b.axis;
+  if (first.empty()) {
+    if (ranks > 1) return {};
+    return {{{{"data", 1}}, strategy, micros}};
+  }
+  if (second.empty()) return {{{{first, ranks}}, strategy, micros}};
+  std::vector<Arrangement> all;
+  for (int n = 1; n <= ranks; ++n)
+    if (ranks % n == 0) all.push_back({{{first, n}, {second, ranks / n}}, strategy, micros});
+  return all;
+}
+/// On two ranks along each of its axes.
+inline Arrangement smallest(const StrategyText& a, const StrategyText& b) {
+  Arrangement both = arrangements(a, b, 1).front();
+  for (auto& axis : both.mesh)
+    if (!a.axis.empty() || !b.axis.empty()) axis.size = 2;
+  return both;
+}
+
+/// The texts by which a pair may be refused; "" for another one.
+inline std::string known_refusal(const std::string& what) {
+  for (const char* text :
+       {"it deals out the parts of a plan that is still serial",
+        "the plan's updates are shared already: use one of zero and central_storage, once",
+        "write zero or central_storage last", "already: only one strategy may do so",
+        "where updates would be shared out",
+        "one_weird gathers the batch of all ranks and goes with no other split of layers",
+        "one_weird brings the rows of all ranks together, which stages of a pipeline have at", "' uses only '",
+        "ranks would work", "stages of a model of", "wants micro-batches that divide by the"})
+    if (what.find(text) != what.npos) return text;
+  return "";
+}
+
+}  // namespace trireme::test

@@ -1,0 +1,74 @@
+// Small plans, and what check() says of them.
+#pragma once
+#include <algorithm>
+
+#include "parallel/strategies/strategy.h"
+#include "tests/support/catch.h"
+
+namespace trireme::test {
+
+/// Four parts of 100, 0, 300 and 50 parameters.
+inline Plan chain(Index buffers = 0) {
+  return serial({{"0-1", {0, 100}}, {"2", {100, 100}}, {"3", {100, 400}}, {"4", {400, 450}}}, 450, buffers);
+}
+inline Plan parallel_chain(bool overlap = true) {
+  return data_parallel({.first_bucket = 10, .bucket = 200, .overlap = overlap})(chain());
+}
+
+inline ActionId find(const Role& role, ActionKind verb, int nth = 0) {
+  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id)
+    if (role.actions[id].verb == verb && nth-- == 0) return id;
+  return -1;
+}
+
+/// The faults of a plan, in one text.
+inline std::string faults(const Plan& plan, int ranks = 2) {
+  std::string text;
+  for (auto& line : check(plan, ranks)) text += line + "\n";
+  return text;
+}
+inline void check_finds(const Plan& plan, const std::string& words, int ranks = 2) {
+  std::string text = faults(plan, ranks);
+  INFO(text << plan.to_string());
+  CHECK(text.find(words) != std::string::npos);
+}
+
+inline Action message(ActionKind verb, int part, int micro, int offset, Stream lane = Stream::comm) {
+  Action a{verb, lane, part, micro};
+  a.peer.axis = "pipe";
+  a.peer.offset = offset;
+  return a;
+}
+/// After the action before it.
+inline void append(Role& role, Action a) {
+  a.after.push_back(static_cast<int>(role.actions.size()) - 1);
+  role.actions.push_back(std::move(a));
+}
+
+/// Two stages, one part each; activations and their gradients cross once per micro-batch.
+inline Plan two_stages(int micros = 2) {
+  Plan plan = serial({{"0", {0, 16}}, {"1", {16, 32}}}, 32);
+  plan.strategies.push_back("pipeline");
+  plan.micros = micros;
+  plan.roles.assign(2, Role());
+  Role &a = plan.roles[0], &b = plan.roles[1];
+  a.name = "stage 0", b.name = "stage 1";
+  for (int m = 0; m < micros; ++m) {
+    a.actions.push_back({.verb = ActionKind::forward, .part = 0, .micro = m});
+    append(a, message(ActionKind::send, 0, m, 1));
+    b.actions.push_back(message(ActionKind::recv, 0, m, -1));
+    append(b, {.verb = ActionKind::forward, .part = 1, .micro = m});
+    b.actions.push_back({.verb = ActionKind::loss, .micro = m});
+    b.actions.push_back({.verb = ActionKind::backward, .part = 1, .micro = m});
+    append(b, message(ActionKind::send, 0, m, -1));
+  }
+  for (int m = 0; m < micros; ++m) {
+    a.actions.push_back(message(ActionKind::recv, 0, m, 1));
+    append(a, {.verb = ActionKind::backward, .part = 0, .micro = m});
+  }
+  a.actions.push_back({.verb = ActionKind::update, .slice = {0, 16}});
+  b.actions.push_back({.verb = ActionKind::update, .slice = {16, 32}});
+  return plan;
+}
+
+}  // namespace trireme::test

@@ -1,0 +1,41 @@
+// Sweep: properties that must hold for random input. Each case is a function of a kind and a seed, runs in a process of
+// its own, and is repeated by `test_sweep` with SWEEP_KIND and SWEEP_SEED set as the failure says.
+#pragma once
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "tests/support/ranks.h"
+
+namespace trireme::test {
+
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : state_(mix(seed)) {}
+  /// From first to last, both included.
+  Index between(Index first, Index last) {
+    state_ += 0x9e3779b97f4a7c15u;
+    return first + static_cast<Index>(mix(state_) % static_cast<std::uint64_t>(last - first + 1));
+  }
+  bool chance(int percent) { return between(1, 100) <= percent; }
+  template <class T>
+  T of(std::initializer_list<T> list) {
+    return *std::next(list.begin(), between(0, std::ssize(list) - 1));
+  }
+  template <class T>
+  const T& of(const std::vector<T>& list) {
+    return list[static_cast<std::size_t>(between(0, std::ssize(list) - 1))];
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+// Each throws, saying what it tried, when a property does not hold; else returns in a word how the case ended.
+std::string sweep_ops(Dice);
+std::string sweep_loader(Dice);
+std::string sweep_runs(Dice);
+
+}  // namespace trireme::test

@@ -1,0 +1,200 @@
+// Random networks under random strategies on random meshes of threads: they equal the serial run with as many
+// micro-batches, and so do runs that go on from their checkpoints elsewhere, or they are refused.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tests/parallel/legs.h"
+#include "tests/parallel/sweep/sweep.h"
+#include "tests/support/temporary.h"
+
+namespace trireme::test {
+namespace {
+
+struct Network {
+  std::function<Module()> make;
+  std::string text;
+  Shape input;
+};
+
+/// Convolutions, norms, pools, skips and dense layers, as the dice say; the same each time it is made.
+Network network(Dice dice) {
+  Index h = dice.between(3, 12), w = dice.between(3, 12), c = dice.between(1, 3);
+  const Shape input{h, w, c};
+  std::vector<std::function<void(Sequential&)>> parts;
+  std::string text = fmt::format("{}x{}x{}", h, w, c);
+  const auto add = [&](const std::string& what, auto&& part) {
+    text += " " + what;
+    parts.push_back([part](Sequential& s) { s.add(Module(part())); });
+  };
+  const auto activate = [&] {
+    switch (dice.between(0, 4)) {
+      case 0: return;
+      case 1: return add("tanh", [] { return Module(static_cast<Tensor (*)(const Tensor&)>(tanh)); });
+      case 2: return add("silu", [] { return Module(static_cast<Tensor (*)(const Tensor&)>(silu)); });
+      default: return add("relu", [] { return Module(relu); });
+    }
+  };
+  int skips = 0;
+  for (Index blocks = dice.between(0, 3); blocks > 0; --blocks) {
+    const Index k = std::min({dice.of({Index{1}, Index{2}, Index{3}, Index{5}}), h, w}), f = dice.between(1, 6);
+    const ConvLayerOptions o{
+        .stride = dice.chance(25) ? Index{2} : Index{1}, .pad = dice.between(0, k / 2), .bias = dice.chance(60)};
+    const bool skip = dice.chance(20) && k % 2 == 1;
+    const std::string name = "s" + std::to_string(skips++);
+    if (skip) {
+      add("stash", [name] { return Stash{name}; });
+      add(fmt::format("conv{}({},{})same", k, c, c), [c, k] { return Conv2d(c, c, k, {.pad = k / 2}); });
+      if (dice.chance(50)) add("norm", [c] { return BatchNorm(c); });
+      activate();
+      add("add", [name] { return AddStashed(name); });
+    }
+    add(fmt::format("conv{}({},{},s{},p{}{})", k, c, f, o.stride, o.pad, o.bias ? "" : ",nobias"),
+        [c, f, k, o] { return Conv2d(c, f, k, o); });
+    h = (h + 2 * o.pad - k) / o.stride + 1, w = (w + 2 * o.pad - k) / o.stride + 1, c = f;
+    if (dice.chance(40)) add("norm", [f] { return BatchNorm(f); });
+    activate();
+    if (dice.chance(50) && h >= 2 && w >= 2) {
+      const bool max = dice.chance(50);
+      add(max ? "max2" : "avg2", [max] { return max ? Module(MaxPool(2)) : Module(AvgPool(2)); });
+      h /= 2, w /= 2;
+    }
+    if (dice.chance(25)) add("dropout", [] { return Dropout(0.3); });
+  }
+  Index features = h * w * c;
+  if (dice.chance(25)) {
+    add("mean", [] { return Module(global_avg_pool); });
+    features = c;
+  }
+  add("flatten", [] { return Module(flatten); });
+  for (Index dense = dice.between(0, 2); dense > 0; --dense) {
+    const Index out = dice.between(1, 12);
+    add(fmt::format("fc({},{})", features, out), [features, out] { return Linear(features, out); });
+    if (dice.chance(20)) add("layer_norm", [out] { return LayerNorm(out); });
+    activate();
+    if (dice.chance(25)) add("dropout", [] { return Dropout(0.5); });
+    features = out;
+  }
+  add(fmt::format("fc({},5)", features), [features] { return Linear(features, 5); });
+  return {[parts] {
+            Sequential s;
+            for (auto& part : parts) part(s);
+            return Module(std::move(s));
+          },
+          text, input};
+}
+
+std::string strategy_of(Dice& dice, const std::string& name) {
+  if (name == "accumulate") return fmt::format("accumulate(micro={})", dice.between(1, 6));
+  if (name == "zero") return fmt::format("zero({})", dice.between(1, 3));
+  if (name == "pipeline") {
+    const std::string schedule = dice.of(schedules()).name;
+    return fmt::format("pipeline(micro={}, schedule={}, partition={}{})", dice.between(1, 6), schedule,
+                       dice.of({"even", "auto"}),
+                       dice.chance(20) ? fmt::format(", chunks={}", dice.between(1, 3)) : "");
+  }
+  if (name == "data_parallel" || name == "one_weird")
+    return fmt::format("{}(first_bucket={}, bucket={}, overlap={})", name, dice.between(1, 300), dice.between(1, 900),
+                       dice.chance(70));
+  if (name == "spatial") return fmt::format("spatial(axes={})", dice.of({"h", "w", "h+w", "h+w+d"}));
+  return name;
+}
+
+/// Most are legal: for each axis of the mesh what uses it, in an order that serves. Others are anything.
+Arrangement arrangement(Dice& dice) {
+  Arrangement how;
+  const auto axis = [&](const char* name, int percent) {
+    if (!dice.chance(percent)) return false;
+    const int size = static_cast<int>(dice.between(1, 4));
+    if (how.ranks() * size > 8) return false;
+    how.mesh.push_back({name, size});
+    return true;
+  };
+  std::vector<std::string> names;
+  if (dice.chance(75)) {
+    if (axis("pipe", 35))
+      names.emplace_back("pipeline");
+    else if (dice.chance(25))
+      names.emplace_back("accumulate");
+    const bool h = axis("h", 30), w = axis("w", 20);
+    if (h || w) names.emplace_back("spatial");
+    const bool tensor = axis("tensor", 35);
+    if (tensor) names.emplace_back("tensor");
+    if (axis("data", 60)) names.emplace_back(dice.chance(h || w || tensor ? 3 : 20) ? "one_weird" : "data_parallel");
+    if (how.mesh.size() > 1 && dice.chance(30)) std::swap(how.mesh.front(), how.mesh.back());
+    if (!names.empty() && dice.chance(40)) names.emplace_back(dice.chance(75) ? "zero" : "central_storage");
+  } else {
+    for (const char* name : {"data", "pipe", "h", "tensor"}) axis(name, 40);
+    for (Index n = dice.between(1, 3); n > 0; --n) names.push_back(dice.of(strategies()).name);
+  }
+  if (how.mesh.empty()) how.mesh = {{"data", 1}};
+  if (names.empty()) names.emplace_back("serial");
+  std::vector<std::string> texts;
+  for (auto& name : names) texts.push_back(strategy_of(dice, name));
+  how.strategy = fmt::format("{}", fmt::join(texts, " | "));
+  return how;
+}
+
+/// The text by which what was drawn may be refused; "" for another one, which says that a right program was refused, or
+/// that something broke.
+std::string refusal(const std::string& what) {
+  if (std::string pair = known_refusal(what); !pair.empty()) return pair;
+  for (const char* text :
+       {"the mesh has none of the axes", "the mesh has no axis '", " chunks per rank want schedule=interleaved",
+        "wants at least 2 chunks per rank", " micro-batches of a batch", "and this op runs on whole tensors only",
+        "one value per channel", " ranks share the ", "ranks that share the batch: use data_parallel()"})
+    if (what.find(text) != what.npos) return text;
+  return "";
+}
+
+/// The leg, or a refusal.
+struct End {
+  Stand stand;
+  std::string refusal = {};
+};
+End run(const Setup& s, const Arrangement& how, const Leg& leg) {
+  End end;
+  try {
+    end.stand = on_ranks(how.ranks(), [&](World& world) { return train_leg(s, world, how, leg); });
+  } catch (const std::exception& e) { end.refusal = e.what(); }
+  return end;
+}
+
+}  // namespace
+
+std::string sweep_runs(Dice dice) {
+  const Network net = network(Dice(static_cast<std::uint64_t>(dice.between(0, 1 << 30))));
+  Setup s{.model = net.make,
+          .recipe = dice.chance(70) ? OptimizerConfig(Sgd{.lr = 0.05, .momentum = 0.9})
+                                    : OptimizerConfig(Sgd{.lr = 0.05, .decay = 0.01}),
+          .samples = dice.between(2, 24),
+          .batch = dice.between(1, 12),
+          .shape = net.input};
+  if (dice.chance(20)) s.optimizer.clip_norm = 0.5;
+  if (s.samples <= s.batch) s.samples = s.batch + 1;  // a second batch, for the second leg
+  const Arrangement first = arrangement(dice), second = arrangement(dice);
+  const std::string what =
+      fmt::format("{}, batch {} of {}, clip {}, {}", net.text, s.batch, s.samples, s.optimizer.clip_norm, first.text());
+  const Temporary folder;
+  const auto serially = [&](int micros) {
+    return Arrangement{{{"data", 1}}, micros > 1 ? fmt::format("accumulate(micro={})", micros) : "serial"};
+  };
+  const auto judge = [&](const End& end, const End& reference, const std::string& name) {
+    if (!end.refusal.empty() && std::getenv("SWEEP_SHOW")) fmt::print(stderr, "{}\n  {}\n", name, end.refusal);
+    check(end.refusal.empty() || !refusal(end.refusal).empty(), "sweep", "{}\n  {}", name, end.refusal);
+    if (!end.refusal.empty()) return false;
+    check(reference.refusal.empty(), "sweep", "{}\n  the serial run is refused: {}", name, reference.refusal);
+    const std::string found = difference(end.stand, reference.stand, 1e-9, 1e-3);
+    check(found.empty(), "sweep", "{}\n  {} differ from the serial run's", name, found);
+    return true;
+  };
+  const End here = run(s, first, {.from = "", .to = folder / "first", .steps = 1});
+  const End reference = run(s, serially(here.stand.micros), {.from = "", .to = folder / "serial", .steps = 1});
+  if (!judge(here, reference, what)) return "refused: " + refusal(here.refusal);
+  const Leg on{.from = folder / "first", .to = folder / "second", .steps = 1};
+  const End there = run(s, second, on);
+  const End same = run(s, serially(there.stand.micros), {.from = folder / "serial", .to = folder / "on", .steps = 1});
+  if (!judge(there, same, what + "\n  and on, " + second.text())) return "equal, and not to go on elsewhere";
+  return "equal twice";
+}
+
+}  // namespace trireme::test

@@ -1,0 +1,183 @@
+// Every ordered pair of strategies, "a | b": trains, saves, is loaded under another pair and trained on, and equals the
+// serial run in all that a run is made of, or is refused by a text that is known. TRIREME_TEST_ALL=1: on every mesh of
+// 1, 2, 3, 4 and 8 ranks; else each pair on its smallest.
+#include "tests/parallel/legs.h"
+#include "tests/support/temporary.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+namespace {
+
+/// Outcomes of a table: how many arrangements are equal, and how many are refused by each text.
+struct Count {
+  int all = 0, equal = 0;
+  std::map<std::string, int> refused;
+  std::vector<std::string> wrong;
+};
+
+/// The serial run with micro-batches that was saved after its first leg, or went on with others from there.
+class References {
+ public:
+  explicit References(const Setup& s) : s_(s) {}
+  const Stand& first(int micros) { return get(micros, 0); }
+  const Stand& second(int micros, int then) { return get(micros, then); }
+
+ private:
+  const Stand& get(int micros, int then) {
+    auto [at, added] = stands_.try_emplace({micros, then});
+    if (added) {
+      if (then > 0) get(micros, 0);
+      World world;
+      const int now = then > 0 ? then : micros;
+      const Arrangement serial{
+          {{"data", 1}}, now > 1 ? "accumulate(micro=" + std::to_string(now) + ")" : "serial", now};
+      at->second =
+          train_leg(s_, world, serial, {.from = then > 0 ? folder(micros, 0) : "", .to = folder(micros, then)});
+    }
+    return at->second;
+  }
+  std::string folder(int micros, int then) const {
+    return folder_ / (std::to_string(micros) + "_" + std::to_string(then));
+  }
+  const Setup& s_;
+  Temporary folder_;
+  std::map<std::pair<int, int>, Stand> stands_;
+};
+
+/// Each arrangement trains, is saved, and goes on under the next of them that is not refused.
+Count compare(const Setup& s, const std::vector<Arrangement>& all, double tolerance) {
+  References references(s);
+  Count count;
+  Temporary folder;
+  std::string saved;  // by the arrangement before
+  const Arrangement* saver = nullptr;
+  const auto leg = [&](const Arrangement& how, const Leg& what, const Stand& reference, const std::string& name) {
+    try {
+      const Stand got = on_ranks(how.ranks(), [&](World& world) { return train_leg(s, world, how, what); });
+      const std::string found = difference(got, reference, tolerance);
+      if (!found.empty()) count.wrong.push_back(name + ": " + found + " differ");
+      return true;
+    } catch (const std::exception& e) {
+      const std::string text = known_refusal(e.what());
+      if (text.empty()) count.wrong.push_back(name + ": " + e.what());
+      if (!text.empty()) ++count.refused[text];
+      return false;
+    }
+  };
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Arrangement& how = all[i];
+    const std::string to = folder / std::to_string(i), on = to + "_on";
+    const std::size_t wrong = count.wrong.size();
+    ++count.all;
+    if (!leg(how, {.from = "", .to = to}, references.first(how.micros), how.text())) continue;
+    if (saver != nullptr)
+      leg(how, {.from = saved, .to = on}, references.second(saver->micros, how.micros),
+          how.text() + ", from a checkpoint of " + saver->text());
+    count.equal += count.wrong.size() == wrong;
+    std::filesystem::remove_all(on);
+    if (saver != nullptr) std::filesystem::remove_all(saved);
+    saver = &how, saved = to;
+  }
+  return count;
+}
+
+bool in_full() { return std::getenv("TRIREME_TEST_ALL") != nullptr; }
+
+std::vector<Arrangement> table() {
+  const auto rows = strategy_texts();
+  std::vector<Arrangement> all;
+  for (auto& a : rows)
+    for (auto& b : rows) {
+      if (!in_full()) all.push_back(smallest(a, b));
+      // These share out updates along the axes that gradients are summed over, whatever they are called.
+      const bool shares = b.text.starts_with("zero") || b.text == "central_storage";
+      if (!in_full() && shares && a.text.starts_with("spatial"))
+        all.push_back({{{a.axis, 2}}, all.back().strategy, all.back().micros});
+      for (int ranks : {1, 2, 3, 4, 8})
+        if (in_full())
+          for (auto& how : arrangements(a, b, ranks)) all.push_back(how);
+    }
+  return all;
+}
+
+/// Sums stay exact: three layers deep, three steps of 1/8, and momentum 1/2.
+Setup exact() {
+  return {.model =
+              [] {
+                return with_integers(Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), Dropout(0.5), flatten, Linear(36, 8),
+                                                relu, Linear(8, 5)});
+              },
+          .loss = pattern_loss,
+          .recipe = Sgd{.lr = 0.125, .momentum = 0.5},
+          .samples = 20,
+          .batch = 8,
+          .shape = {8, 8, 1},
+          .integers = true};
+}
+Setup normed() {
+  return {.model =
+              [] {
+                return Sequential{Conv2d(1, 4, 3, {.bias = false}),
+                                  BatchNorm(4),
+                                  relu,
+                                  MaxPool(2),
+                                  flatten,
+                                  Linear(36, 8),
+                                  relu,
+                                  Dropout(0.5),
+                                  Linear(8, 5)};
+              },
+          .recipe = Adam{.lr = 0.01},
+          .samples = 20,
+          .batch = 8,
+          .shape = {8, 8, 1}};
+}
+
+/// How many arrangements of table() are equal, and how many are refused by which text.
+std::string counts() {
+  if (in_full())
+    return R"(835 of 1907 are equal
+56 refused: ' uses only '
+63 refused: already: only one strategy may do so
+510 refused: it deals out the parts of a plan that is still serial
+21 refused: one_weird brings the rows of all ranks together, which stages of a pipeline have at
+72 refused: one_weird gathers the batch of all ranks and goes with no other split of layers
+50 refused: ranks would work
+51 refused: stages of a model of
+80 refused: the plan's updates are shared already: use one of zero and central_storage, once
+61 refused: wants micro-batches that divide by the
+12 refused: where updates would be shared out
+96 refused: write zero or central_storage last
+)";
+  return R"(108 of 233 are equal
+8 refused: ' uses only '
+14 refused: already: only one strategy may do so
+65 refused: it deals out the parts of a plan that is still serial
+4 refused: one_weird brings the rows of all ranks together, which stages of a pipeline have at
+6 refused: one_weird gathers the batch of all ranks and goes with no other split of layers
+16 refused: the plan's updates are shared already: use one of zero and central_storage, once
+4 refused: where updates would be shared out
+8 refused: write zero or central_storage last
+)";
+}
+
+void judge(const Count& count, const std::string& expected) {
+  std::string wrong, text = std::to_string(count.equal) + " of " + std::to_string(count.all) + " are equal\n";
+  for (auto& line : count.wrong) wrong += line + "\n";
+  for (auto& [what, times] : count.refused) text += std::to_string(times) + " refused: " + what + "\n";
+  CHECK(wrong == "");
+  CHECK(text == expected);
+}
+
+}  // namespace
+
+TEST_CASE("every pair of strategies trains, saves and loads as the serial run does, bit by bit") {
+  if (threads_only()) return;
+  judge(compare(exact(), table(), 0), counts());
+}
+
+TEST_CASE("every pair of strategies trains, saves and loads a network with batch norm as accumulation does") {
+  if (threads_only()) return;
+  judge(compare(normed(), table(), 1e-11), counts());
+}

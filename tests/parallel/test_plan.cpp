@@ -1,0 +1,220 @@
+// Plans as data: the rewrites, schedules and cuts, and strategies as text.
+#include "parallel/analysis/simulate.h"
+#include "parallel/strategies/partition.h"
+#include "parallel/strategies/schedules.h"
+#include "tests/parallel/plans.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+TEST_CASE("serial and data_parallel plans are sound") {
+  CHECK(faults(chain(), 1) == "");
+  for (bool overlap : {true, false})
+    for (int ranks : {1, 2, 5, 100000}) CHECK(faults(parallel_chain(overlap), ranks) == "");
+  for (Index first : {1, 16, 100, 1000})
+    for (Index bucket : {1, 7, 50, 1000})
+      CHECK(faults(data_parallel({.first_bucket = first, .bucket = bucket})(chain(12)), 3) == "");
+  for (int micros : {1, 2, 4}) CHECK(faults(two_stages(micros), 1) == "");
+  CHECK(faults(data_parallel({.bucket = 8})(two_stages()), 4) == "");
+}
+
+TEST_CASE("data_parallel cuts the block from its end and starts each bucket where its last gradient completes") {
+  Plan plan = parallel_chain();
+  auto& actions = plan.roles[0].actions;
+  std::vector<Slice> reduced;
+  for (auto& a : actions)
+    if (a.verb == ActionKind::all_reduce) {
+      reduced.push_back(a.slice);
+      CHECK(a.on_ready);
+      REQUIRE(a.after.size() == 1);
+      const Action& completes = actions[a.after[0]];
+      CHECK(completes.verb == ActionKind::backward);
+      CHECK(plan.parts[completes.part].slice.begin <= a.slice.begin);
+    }
+  CHECK(reduced == std::vector<Slice>{{400, 450}, {100, 400}, {0, 100}});
+  CHECK(actions.back().verb == ActionKind::update);
+  CHECK(actions.back().after.size() == 3);
+  CHECK(plan.strategies == std::vector<std::string>{"data_parallel"});
+}
+
+TEST_CASE("buckets cover the block once, last first, whatever their sizes") {
+  std::vector<PartInfo> parts = {{"a", {0, 7}}, {"b", {7, 7}}, {"c", {7, 1000}}, {"d", {1000, 1003}}};
+  for (Index first : {1, 5, 100, 5000})
+    for (Index bucket : {1, 3, 64, 5000}) {
+      Index end = 1003;
+      for (auto& slice : cut_buckets(parts, {0, 1003}, {.first_bucket = first, .bucket = bucket})) {
+        CHECK(slice.end == end);
+        CHECK(slice.size() > 0);
+        CHECK(slice.size() <= std::max(first + 993, 2 * bucket));
+        end = slice.begin;
+      }
+      CHECK(end == 0);
+    }
+  CHECK_THROWS_WITH(cut_buckets(parts, {0, 1003}, {.bucket = 0}), contains("both must be above 0"));
+}
+
+TEST_CASE("equal plans have equal hashes, and any change changes them") {
+  CHECK(parallel_chain().hash() == parallel_chain().hash());
+  std::vector<Plan> all = {chain(), chain(8), parallel_chain(), parallel_chain(false), two_stages(1), two_stages(2)};
+  auto changed = [&](auto change) {
+    Plan plan = parallel_chain();
+    change(plan);
+    all.push_back(std::move(plan));
+  };
+  changed([](Plan& p) { p.parts[0].name += "x"; });
+  changed([](Plan& p) { p.roles[0].actions[3].part = 1; });
+  changed([](Plan& p) { p.roles[0].actions.back().after.pop_back(); });
+  changed([](Plan& p) { p.roles[0].actions.back().lane = Stream::copy; });
+  changed([](Plan& p) { p.roles[0].actions[find(p.roles[0], ActionKind::all_reduce)].peer.axis += "x"; });
+  changed([](Plan& p) { p.roles[0].actions[find(p.roles[0], ActionKind::all_reduce)].slice.begin -= 1; });
+  changed([](Plan& p) { p.strategies.clear(); });
+  changed([](Plan& p) { p.role_axis = "stage"; });
+  changed([](Plan& p) { p.micros = 2; });
+  changed([](Plan& p) { p.roles[0].in_flight = 2; });
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) CHECK(all[i].hash() != all[j].hash());
+  Plan profiled = chain();
+  profiled.parts[0].cost.forward = 1;  // ranks measure different times, and still run one plan
+  CHECK(profiled.hash() == chain().hash());
+}
+
+TEST_CASE("a plan prints as a table") {
+  std::string text = parallel_chain().to_string();
+  INFO(text);
+  CHECK(text.find("all_reduce [400, 450) over data, on ready, after 5") != std::string::npos);
+  CHECK(text.find("part   3  4") != std::string::npos);
+}
+
+TEST_CASE("insert keeps what ids mean") {
+  Plan plan = parallel_chain();
+  Plan more = plan;
+  insert(more.roles[0], 2, {.verb = ActionKind::load});
+  for (std::size_t i = 0, j = 0; i < plan.roles[0].actions.size(); ++i, ++j) {
+    j += j == 2;
+    auto expected = plan.roles[0].actions[i];
+    for (auto& id : expected.after) id += id >= 2;
+    CHECK(more.roles[0].actions[j] == expected);
+  }
+  CHECK(faults(more) == "");
+}
+
+TEST_CASE("every schedule passes each micro-batch through each chunk, in plans that are sound") {
+  std::vector<PartInfo> parts;
+  for (Index p = 0; p < 16; ++p) parts.push_back({.name = std::to_string(p), .slice = {10 * p, 10 * p + 10}});
+  for (auto& schedule : schedules())
+    for (int roles : {2, 3, 4, 8})
+      for (int micros : {1, 2, 8, 12})
+        for (int chunks : {1, 2}) {
+          if ((chunks > 1) != schedule.interleaves || (schedule.interleaves && micros % roles != 0)) continue;
+          INFO(schedule.name << ", " << roles << " roles, " << micros << " micro-batches");
+          const PipelineShape shape{roles, micros, chunks};
+          const Plan plan = pipeline({.micro = micros, .schedule = schedule.name, .chunks = chunks})(
+              serial(parts, 160, 0, {{"pipe", roles}}));
+          CHECK(faults(plan, 1) == "");
+          CHECK(faults(data_parallel({.first_bucket = 10, .bucket = 10})(plan), 2) == "");
+          for (int r = 0; r < roles; ++r) {
+            const auto cells = schedule.cells(shape, r);
+            for (ActionKind verb : {ActionKind::forward, ActionKind::backward_weight}) {
+              auto ends = [&](const Cell& c) {
+                return c.verb == verb || (verb != ActionKind::forward && c.verb == ActionKind::backward);
+              };
+              CHECK(std::count_if(cells.begin(), cells.end(), ends) == micros * chunks);
+            }
+            CHECK(plan.roles[r].in_flight == peak_in_flight(plan.roles[r]));
+            if (schedule.name == "1f1b" || schedule.name == "zb-h1") CHECK(plan.roles[r].in_flight <= roles);
+          }
+        }
+}
+
+TEST_CASE("stages are cut by cost, transfer and memory, evenly, or by name") {
+  auto parts_of = [](const std::vector<double>& seconds) {
+    std::vector<PartInfo> parts;
+    for (double s : seconds)
+      parts.push_back({std::to_string(parts.size()), {}, {.forward = s, .saved = 100, .output = 8}});
+    return parts;
+  };
+  using Cuts = std::vector<int>;
+  const auto parts = parts_of({1, 1, 1, 1, 4, 1, 1, 1, 1});
+  CHECK(cut_by_cost(parts, {.stages = 1}) == Cuts{0});
+  CHECK(cut_by_cost(parts, {.stages = 3}) == Cuts{0, 4, 5});
+  CHECK(cut_by_cost(parts, {.stages = 9}) == Cuts{0, 1, 2, 3, 4, 5, 6, 7, 8});
+  // Against every cut there is, transfer included.
+  for (std::uint64_t salt = 0; salt < 20; ++salt) {
+    std::vector<PartInfo> all = parts_of({1, 1, 1, 1, 1, 1, 1});
+    for (std::size_t p = 0; p < all.size(); ++p)
+      all[p].cost.forward = static_cast<double>((salt * 31 + p * p * 7) % 11), all[p].cost.output = (salt + p * 5) % 9;
+    auto dearest = [&](const Cuts& cuts) {
+      double most = 0;
+      for (std::size_t s = 0; s < cuts.size(); ++s) {
+        const int end = s + 1 < cuts.size() ? cuts[s + 1] : 7;
+        double time = 0;
+        for (int p = cuts[s]; p < end; ++p) time += all[p].cost.forward;
+        most = std::max({most, time, end < 7 ? 2.0 * all[end - 1].cost.output : 0});
+      }
+      return most;
+    };
+    double least = 1e300;
+    for (int a = 1; a < 6; ++a)
+      for (int b = a + 1; b < 7; ++b) least = std::min(least, dearest({0, a, b}));
+    CHECK(dearest(cut_by_cost(all, {.stages = 3, .bandwidth = 1})) == least);
+  }
+  // The first stages hold more micro-batches, so under a tight bound they get fewer parts.
+  const auto alike = parts_of({1, 1, 1, 1, 1, 1});
+  auto held = [](int stage) { return stage == 0 ? 3 : 1; };
+  CHECK(cut_by_cost(alike, {.stages = 2, .memory = 900, .in_flight = held}) == Cuts{0, 3});
+  CHECK(cut_by_cost(alike, {.stages = 2, .memory = 500, .in_flight = held}) == Cuts{0, 1});
+  CHECK_THROWS_WITH(cut_by_cost(alike, {.stages = 2, .memory = 400, .in_flight = held}),
+                    contains("no cut into 2 stages keeps each within 400 bytes; the best one needs 500"));
+
+  CHECK(cut_evenly(7, 3) == Cuts{0, 3, 5});
+  std::vector<PartInfo> named = parts_of({1, 1, 1, 1});
+  named[1].name = "conv2-pool", named[2].name = "fc";
+  CHECK(cut_by_name(named, 3, "conv2, fc") == Cuts{0, 1, 2});
+  CHECK_THROWS_WITH(cut_by_name(named, 3, "fc,conv2"), contains("'conv2' does not come behind"));
+  CHECK_THROWS_WITH(cut_by_name(named, 2, "conv"),
+                    contains("no stage can begin at 'conv'; the parts are: 0, conv2-pool"));
+  CHECK_THROWS_WITH(cut_by_name(named, 3, "fc"), contains("names 1 stages' beginnings, 3 stages want 2"));
+  Plan plan = parse_strategy("pipeline(partition=\"conv2,fc\", micro=2)")(serial(named, 0, 0, {{"pipe", 3}}));
+  CHECK(plan.role_of(0) == 0);
+  CHECK(plan.role_of(1) == 1);
+  CHECK(plan.role_of(3) == 2);
+  CHECK_THROWS_WITH(parse_strategy("pipeline(partition=\"a)"), contains("does not close it"));
+}
+
+TEST_CASE("strategies compose and are read from text") {
+  CHECK(parse_strategy("serial").name() == "serial");
+  CHECK(parse_strategy("serial")(chain()) == chain());
+  CHECK(parse_strategy("data_parallel")(chain()) == data_parallel()(chain()));
+  CHECK(parse_strategy(" data_parallel( overlap = false , bucket=200, first_bucket=10 ) ")(chain()) ==
+        parallel_chain(false));
+  CHECK(parse_strategy("data_parallel(norm_scope=group, norm_group=4)").norm_group == 4);
+  CHECK((Strategy() | data_parallel({.norm_scope = NormScope::global})).norm_scope == NormScope::global);
+  CHECK((data_parallel({.norm_scope = NormScope::global}) | Strategy()).norm_scope == NormScope::global);
+  CHECK((data_parallel({.norm_scope = NormScope::local}) | zero(2)).scope() == NormScope::local);
+  CHECK(parse_strategy("data_parallel(norm_scope=local) | spatial").scope() == NormScope::local);
+  for (auto& row : strategies()) CHECK(row.make().scope() == NormScope::global);
+  CHECK_THROWS_WITH(parse_strategy("data_parallel(norm_scope=micro)"), contains("wants one of local, group, global"));
+  CHECK(parse_strategy("serial | data_parallel").name() == "data_parallel");
+  CHECK(data_parallel().claim() == Claim::exact);
+  for (const char* local : {"data_parallel(norm_scope=local)", "one_weird(norm_scope=group, norm_group=2)",
+                            "data_parallel(norm_scope=local) | zero(1)"}) {
+    CHECK(parse_strategy(local).claim() == Claim::statistical);
+    CHECK(parse_strategy(local).claim(false) == Claim::exact);
+  }
+  Strategy late("late", Claim::delayed, [](Plan p) { return p; });
+  CHECK((data_parallel() | late).claim() == Claim::delayed);
+  CHECK((data_parallel() | late).name() == "data_parallel | late");
+  for (auto& row : strategies()) CHECK(faults(row.make()(chain()), row.axis == "data" ? 2 : 1) == "");
+
+  CHECK_THROWS_WITH(parse_strategy("data_paralel"),
+                    contains("there is no 'data_paralel'") && contains("serial, accumulate, pipeline, data_parallel"));
+  CHECK_THROWS_WITH(parse_strategy("data_paralel"), contains("did you mean 'data_parallel'"));
+  CHECK_THROWS_WITH(parse_strategy("data_parallel(buckets=3)"),
+                    contains("has no knob 'buckets'; it has: axis, first_bucket, bucket"));
+  CHECK_THROWS_WITH(parse_strategy("data_parallel(bucket=x)"), contains("wants a whole number"));
+  CHECK_THROWS_WITH(parse_strategy("data_parallel(overlap=1)"), contains("wants true or false"));
+  CHECK_THROWS_WITH(parse_strategy("data_parallel(bucket=1"), contains("does not close it"));
+  CHECK_THROWS_WITH(parse_strategy("data_parallel |"), contains("empty place"));
+  CHECK_THROWS_WITH(parse_strategy(""), contains("empty place"));
+  CHECK_THROWS_WITH(parse_strategy("serial(x=1)"), contains("it has: none"));
+}

@@ -1,0 +1,268 @@
+// Layers split over ranks against the undivided layer, bit by bit on integers.
+#include <cmath>
+
+#include "framework/autograd/tape.h"
+#include "framework/ops/ops.h"
+#include "parallel/split/windows.h"
+#include "tests/support/catch.h"
+#include "tests/support/ranks.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+namespace {
+
+/// Whole numbers in [-3, 3]: every sum of their products is exact.
+Tensor integers(const Shape& shape, std::uint64_t seed) {
+  std::vector<double> v(static_cast<std::size_t>(shape.numel()));
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<double>(test::mix(seed * 7919 + i) % 7) - 3;
+  return Tensor::of(v, shape, DType::f64);
+}
+
+Tensor cut(const Tensor& whole, const Box& box) {
+  const Tensor part = Tensor::empty(box.size, whole.dtype());
+  Shape zero = box.at;
+  for (int i = 0; i < zero.rank(); ++i) zero[i] = 0;
+  copy_box(part, box.at, whole, zero, box);
+  return part;
+}
+
+/// Throws unless every bit is the same, or the difference is within a tolerance.
+void same(const Tensor& a, const Tensor& b, const std::string& what, double tolerance = 0) {
+  check(a.shape() == b.shape(), what, "{} instead of {}", a.shape(), b.shape());
+  const auto x = a.to_vector(), y = b.to_vector();
+  for (std::size_t i = 0; i < x.size(); ++i)
+    check(std::abs(x[i] - y[i]) <= tolerance, what, "element {} is {} instead of {}", i, x[i], y[i]);
+}
+
+Layout over(std::initializer_list<std::pair<int, int>> axes) {
+  Layout layout;
+  for (auto [tensor, grid] : axes) layout[tensor] = grid;
+  return layout;
+}
+
+/// Runs layer(x, w) whole and split and compares output, input gradient and (summed) weight gradient.
+void compare_layer(const std::shared_ptr<const Grid>& grid, const Shape& shape, const Shape& filter,
+                   const Layout& layout, const std::function<Tensor(const Tensor&, const Tensor&)>& layer,
+                   const std::string& what, double tolerance = 0) {
+  Tensor x = integers(shape, 1), w = filter.rank() ? integers(filter, 2) : Tensor();
+  x.require_grad();
+  if (w) w.require_grad();
+  const Tensor y = layer(x, w), dy = integers(y.shape(), 3);
+  y.backward(dy);
+
+  Tensor x2 = integers(shape, 1), w2 = w ? w.clone() : w;
+  x2.require_grad();
+  if (w2) w2.require_grad();
+  const ShardedOps::Ptr shard = ShardedOps::make(grid, shape, layout);
+  const Tensor part = layer(relayout(x2, *shard), w2);
+  const ShardedOps::Ptr out = shard->of(part);
+  same(part, cut(y, out->box()), what + ": output");
+  part.backward(cut(dy, out->box()));
+  same(x2.grad(), x.grad(), what + ": input gradient", tolerance);
+  if (!w) return;
+  const Tensor dw = w2.grad().clone();
+  grid->sum(dw, out->layout().axes());  // where the output is whole, so is the gradient
+  same(dw, w.grad(), what + ": weight gradient");
+}
+
+Extents all(Index n) { return {n, n, n}; }
+
+struct Case {
+  Index extent, kernel, stride, dilation, pad;
+  std::string text() const {
+    return fmt::format("H {} kernel {} stride {} dilation {} pad {}", extent, kernel, stride, dilation, pad);
+  }
+  bool fits() const { return extent + 2 * pad >= dilation * (kernel - 1) + 1; }
+  bool pools() const { return fits() && pad < dilation * (kernel - 1) + 1; }
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (Index extent : {7, 14, 28, 57})
+    for (Index kernel : {1, 3, 5, 7})
+      for (Index stride : {1, 2})
+        for (Index dilation : {1, 2, 10})
+          for (Index pad : {Index{0}, kernel / 2, dilation * (kernel - 1) / 2, kernel + 1}) {
+            const Case c{extent, kernel, stride, dilation, pad};
+            if (c.fits()) all.push_back(c);
+          }
+  return all;
+}
+
+/// Runs body on a mesh of named axes, by rank; returns what it counted.
+int on_mesh(const std::vector<Axis>& axes, const std::function<int(Mesh&)>& body) {
+  int ranks = 1;
+  for (auto& a : axes) ranks *= a.size;
+  if (under_mpi() && ranks != processes().size()) return 0;
+  return on_ranks(ranks, [&](World& world) {
+    Mesh mesh(world, axes);
+    return body(mesh);
+  });
+}
+
+std::shared_ptr<const Grid> grid_of(Mesh& mesh) {
+  std::vector<std::string> names;
+  for (auto& a : mesh.axes()) names.push_back(a.name);
+  return std::make_shared<Grid>(mesh, names, std::vector<std::string>{});
+}
+
+}  // namespace
+
+TEST_CASE("what a window reads, by interval arithmetic") {
+  const Window w{.size = 3, .stride = 2, .pad_begin = 1, .pad_end = 1};
+  CHECK(w.outputs(7) == 4);
+  CHECK(reads({0, 2}, w, 7).inputs == Range{0, 4});
+  CHECK(reads({0, 2}, w, 7).before == 1);
+  CHECK(reads({2, 4}, w, 7).inputs == Range{3, 7});
+  CHECK(reads({2, 4}, w, 7).behind == 1);
+  CHECK(inner({2, 4}, w, 7, {3, 7}) == Range{2, 4});
+  CHECK(inner({2, 4}, w, 7, {4, 7}) == Range{3, 4});
+  CHECK(inner({0, 2}, w, 7, {0, 3}) == Range{0, 1});
+  // A halo may reach past the neighbour: 5 inputs of dilation 10 over shares of 7.
+  const Window wide{.size = 5, .pad_begin = 20, .pad_end = 20, .dilation = 10};
+  std::vector<Box> have, want;
+  for (int r = 0; r < 4; ++r) {
+    const Range own = even_share(28, 4, r), need = reads(own, wide, 28).inputs;
+    have.push_back({{own.begin}, {own.size()}});
+    want.push_back({{need.begin}, {need.size()}});
+  }
+  CHECK(route(have, want, 0).recvs.size() == 3);
+  CHECK(even_share(7, 4, 0) == Range{0, 1});
+  CHECK(even_share(7, 4, 3) == Range{5, 7});
+  const auto pieces = around({{0, 0}, {4, 5}}, {{1, 2}, {2, 2}});
+  Index cells = 0;
+  for (auto& p : pieces) cells += p.size.numel();
+  CHECK(pieces.size() == 5);
+  CHECK(cells == 20);
+}
+
+TEST_CASE("convolution and pooling over split rows equal the undivided layer") {
+  int compared = 0;
+  for (int ranks : rank_counts({2, 3, 4}))
+    compared += on_mesh({{"h", ranks}}, [&](Mesh& mesh) {
+      const auto grid = grid_of(mesh);
+      int done = 0;
+      for (const Case& c : cases()) {
+        const ConvOptions o{all(c.stride), {c.pad, c.kernel / 2, 0}, {c.pad, 0, 0}, {c.dilation, 1, 1}};
+        const Shape filter{2, c.kernel, 2, 2};
+        compare_layer(
+            grid, {2, c.extent, 3, 2}, filter, over({{1, 0}}),
+            [&](const Tensor& x, const Tensor& w) { return conv(x, w, {}, o); }, "conv " + c.text());
+        ++done;
+        if (!c.pools()) continue;
+        const PoolOptions p{{c.kernel, 2, 1}, all(c.stride), {c.pad, 0, 0}, {c.pad, 1, 0}, {c.dilation, 1, 1}};
+        compare_layer(
+            grid, {2, c.extent, 3, 2}, {}, over({{1, 0}}),
+            [&](const Tensor& x, const Tensor&) { return max_pool(x, p); }, "max_pool " + c.text());
+        ++done;
+        if (c.dilation > 1) continue;
+        for (bool count : {true, false}) {
+          // Of a power of two cells, so that shares of a gradient are exact; where padding is not counted, they are
+          // not.
+          PoolOptions mean = p;
+          mean.window[0] = c.kernel > 5 ? 8 : c.kernel > 1 ? c.kernel - 1 : 1;
+          if (c.pad >= mean.window[0] || c.extent + 2 * c.pad < mean.window[0]) continue;
+          mean.count_padding = count;
+          compare_layer(
+              grid, {2, c.extent, 3, 2}, {}, over({{1, 0}}),
+              [&](const Tensor& x, const Tensor&) { return avg_pool(x, mean); }, "avg_pool " + c.text(),
+              count ? 0 : 1e-14);
+          ++done;
+        }
+      }
+      return done;
+    });
+  CHECK(compared >= 400);
+}
+
+TEST_CASE("grids of ranks over height, width and depth equal the undivided layer") {
+  const std::vector<std::vector<Axis>> meshes = {
+      {{"h", 2}, {"w", 2}}, {{"h", 3}, {"w", 2}}, {{"w", 4}}, {{"d", 2}, {"h", 2}}, {{"d", 2}, {"h", 2}, {"w", 2}}};
+  int compared = 0;
+  for (const auto& axes : meshes)
+    compared += on_mesh(axes, [&](Mesh& mesh) {
+      const auto grid = grid_of(mesh);
+      const int d = grid->find("d"), h = grid->find("h"), w = grid->find("w");
+      const Layout flat = over({{1, h}, {2, w}}), solid = over({{1, d}, {2, h}, {3, w}});
+      int done = 0;
+      for (Index kernel : {1, 3, 5})
+        for (Index stride : {1, 2})
+          for (Index dilation : {1, 3}) {
+            const Case c{9, kernel, stride, dilation, dilation * (kernel - 1) / 2};
+            const ConvOptions o{all(c.stride), all(c.pad), all(c.pad), all(c.dilation)};
+            const PoolOptions p{all(c.kernel), all(c.stride), all(c.pad), all(c.pad), all(c.dilation)};
+            if (d < 0) {
+              compare_layer(
+                  grid, {2, 9, 8, 2}, {3, kernel, kernel, 2}, flat,
+                  [&](const Tensor& x, const Tensor& f) { return conv(x, f, {}, o); }, "2-D " + c.text());
+              compare_layer(
+                  grid, {2, 9, 8, 2}, {}, flat, [&](const Tensor& x, const Tensor&) { return max_pool(x, p); },
+                  "2-D pool " + c.text());
+            }
+            compare_layer(
+                grid, {2, 9, 8, 7, 1}, {2, kernel, kernel, kernel, 1}, solid,
+                [&](const Tensor& x, const Tensor& f) { return conv(x, f, {}, o); }, "3-D " + c.text());
+            compare_layer(
+                grid, {2, 9, 8, 7, 1}, {}, solid, [&](const Tensor& x, const Tensor&) { return max_pool(x, p); },
+                "3-D pool " + c.text());
+            done += 2;
+          }
+      return done;
+    });
+  CHECK((under_mpi() || compared >= 100));
+}
+
+TEST_CASE("ops on a split image equal the whole: elementwise, dropout, global pooling, flatten") {
+  for (int ranks : rank_counts({2, 3})) {
+    const int compared = on_mesh({{"h", ranks}}, [&](Mesh& mesh) {
+      const auto grid = grid_of(mesh);
+      Shape shape{3, 7, 5, 3};
+      int done = 0;
+      const auto each = [&](const char* what, const std::function<Tensor(const Tensor&)>& layer) {
+        done += 3;
+        compare_layer(
+            grid, shape, {}, over({{1, 0}}), [&](const Tensor& x, const Tensor&) { return layer(x); }, what);
+        compare_layer(
+            grid, shape, {}, over({{2, 0}}), [&](const Tensor& x, const Tensor&) { return layer(x); }, what);
+        compare_layer(
+            grid, shape, {}, over({{3, 0}}), [&](const Tensor& x, const Tensor&) { return layer(x); }, what);
+      };
+      for (Index rows : {3, 0}) {  // a micro-batch of a short batch may have none
+        shape[0] = rows;
+        each("relu", relu);
+        each("skip", [](const Tensor& x) { return add(relu(x), x); });
+        each("gate", [](const Tensor& x) { return mul(x, scale(x, 2)); });
+        each("scaled by channel", [](const Tensor& x) { return mul(x, Tensor::of({{1, 2, 3}}, {3}, DType::f64)); });
+        each("scaled by channel, from the left", [](const Tensor& x) {
+          return mul(Tensor::of({{1, 2, 3}}, {3}, DType::f64), x);
+        });
+        each("dropout", [](const Tensor& x) {
+          const StepScope first_call(StepContext{});  // so that the whole and the parts draw one mask
+          return dropout(x, 0.5, 17);
+        });
+        each("flatten", flatten);
+        each("global max", global_max_pool);
+        each("global mean", [](const Tensor& x) { return scale(global_avg_pool(scale(x, 35)), 1); });
+        // Squeeze and excite: a gate that all ranks compute from the whole, used by each on its own rows.
+        each("excite", [](const Tensor& x) {
+          return mul(x, conv(max_pool(x, {.window = {7, 5, 1}}), integers({3, 1, 1, 3}, 5)));
+        });
+      }
+      return done;
+    });
+    CHECK(compared == 60);
+  }
+}
+
+TEST_CASE("an op that knows nothing of splits refuses a part of a tensor") {
+  CHECK_THROWS_WITH(
+      on_mesh({{"h", rank_counts({2})[0]}},
+              [&](Mesh& mesh) {
+                Tensor x = integers({2, 8, 4, 2}, 1);
+                x.require_grad();
+                const Tensor part = relayout(x, *ShardedOps::make(grid_of(mesh), x.shape(), over({{1, 0}})));
+                return static_cast<int>(permute(part, {0, 2, 1, 3}).rank());
+              }),
+      Catch::Contains("this op runs on whole tensors only"));
+}

@@ -1,0 +1,198 @@
+// Strategies that split layers, alone and with data parallelism, against the serial run, parameter by parameter.
+#include "framework/io/checkpoint.h"
+#include "models/vision/resnet.h"
+#include "tests/parallel/training.h"
+#include "tests/support/temporary.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+namespace {
+
+struct Split {
+  std::string mesh, strategy;
+};
+const std::vector<Split> splits = {
+    {"h=1", "spatial"},
+    {"h=2", "spatial"},
+    {"w=3", "spatial"},
+    {"h=4", "spatial(axes=h)"},
+    {"h=2,w=2", "spatial"},
+    {"h=4,w=2", "spatial"},
+    {"data=2,h=2", "spatial | data_parallel"},
+    {"data=3,h=2", "data_parallel(overlap=false) | spatial"},
+    {"data=2,h=2,w=2", "spatial | data_parallel"},
+    {"tensor=1", "tensor"},
+    {"tensor=2", "tensor"},
+    {"tensor=3", "tensor"},
+    {"tensor=4", "tensor"},
+    {"model=8", "tensor(axis=model)"},
+    {"data=2,tensor=2", "tensor | data_parallel"},
+    {"data=2,tensor=4", "data_parallel | tensor"},
+    {"tensor=2,h=2", "tensor | spatial"},
+    {"data=2,tensor=2,h=2", "tensor | spatial | data_parallel"},
+    {"data=2", "one_weird"},
+    {"data=3", "one_weird"},
+    {"data=4", "one_weird(overlap=false)"},
+    {"data=8", "one_weird"},
+};
+
+/// With stages of a pipeline too; the serial run has the same micro-batches.
+const std::vector<Split> staged = {
+    {"pipe=2,h=2", "pipeline(micro=2) | spatial"},
+    {"pipe=2,tensor=2", "pipeline(micro=2) | tensor"},
+    {"pipe=2,tensor=2", "tensor | pipeline(micro=2, schedule=gpipe)"},
+    {"pipe=2,h=2,tensor=2", "pipeline(micro=2) | spatial | tensor"},
+    {"data=2,pipe=2,h=2", "pipeline(micro=2) | spatial | data_parallel"},
+    {"data=2,pipe=2,tensor=2", "pipeline(micro=2) | tensor | data_parallel"},
+    {"pipe=4,h=2", "pipeline(micro=2, partition=even) | spatial"},  // a stage without parameters
+};
+
+void compare_all(const Setup& s, const std::vector<Split>& splits, const Strategy& serially, double tolerance) {
+  const bool judge = !under_mpi() || processes().rank() == 0;  // outcomes say whether all ranks agree
+  const Outcome reference = judge ? serial_run(s, serially) : Outcome{};
+  std::size_t compared = 0;
+  for (const Split& split : splits) {
+    const auto axes = parse_mesh(split.mesh);
+    if (under_mpi() && ranks_of(axes) != processes().size()) continue;
+    INFO(split.mesh << " " << split.strategy);
+    const Outcome got = parallel_run(s, axes, parse_strategy(split.strategy));
+    if (judge) check_close(got, reference, tolerance);
+    ++compared;
+  }
+  if (!judge) SUCCEED("rank 0 compares");
+  CHECK((under_mpi() || compared == splits.size()));  // under MPI the rows of as many ranks, if there are any
+}
+void compare_all(const Setup& s, double tolerance) {
+  compare_all(s, splits, Strategy(), tolerance);
+  compare_all(s, staged, accumulate(2), tolerance);
+}
+
+/// 20 steps; the last of a round's batches has 5 rows.
+Setup setup(std::function<Module()> model, const Shape& shape = {12, 12, 1}) {
+  return {.model = std::move(model), .samples = 55, .batch = 10, .steps = 20, .shape = shape};
+}
+
+Sequential small_cnn() {
+  return {Conv2d(1, 8, 3), relu, Conv2d(8, 8, 3), relu,          MaxPool(2), Dropout(0.25), flatten,
+          Linear(128, 16), relu, Dropout(0.5),    Linear(16, 10)};
+}
+
+}  // namespace
+
+TEST_CASE("split layers of a CNN train the serial run's model, dropout included", "[table][device]") {
+  compare_all(setup(small_cnn), 1e-11);
+}
+
+TEST_CASE("layers named are laid out as asked, and what lies between is laid out anew") {
+  const Setup s = setup(small_cnn);
+  for (const char* strategy :
+       {"tensor(columns=0+2+7+10)", "tensor(whole=0, rows=2+7+10)", "tensor(whole=0+2)", "tensor(rows=7, columns=10)"})
+    compare_all(
+        s, {{"tensor=2", strategy}, {"tensor=3", strategy}, {"tensor=2,h=2", std::string(strategy) + " | spatial"}},
+        Strategy(), 1e-11);
+}
+
+TEST_CASE("clipping, and rates that depend on a weight's norm, see the whole weight") {
+  Setup s = setup(small_cnn);
+  const std::vector<Split> some = {
+      {"tensor=2", "tensor"}, {"tensor=4", "tensor"}, {"data=3", "one_weird"}, {"h=2", "spatial"}};
+  s.optimizer.clip_norm = 0.1;
+  compare_all(s, some, Strategy(), 1e-11);
+  s.optimizer = {};
+  s.recipe = Lars{.lr = 0.1, .momentum = 0.9};
+  compare_all(s, some, Strategy(), 1e-11);
+}
+
+TEST_CASE("shards of updates that have parts of weights on one rank only, and none on others") {
+  if (threads_only()) return;
+  Setup s =
+      setup([] { return Sequential{flatten, Linear(121, 10), relu, Linear(10, 8), relu, Linear(8, 5)}; }, {11, 11, 1});
+  s.steps = 2;
+  for (const double bound : {0.0, 0.1}) {
+    s.optimizer.clip_norm = bound;
+    compare_all(
+        s, {{"tensor=3,h=2", "spatial | tensor | zero(3)"}, {"tensor=3,data=2", "tensor | data_parallel | zero(1)"}},
+        Strategy(), 1e-11);
+  }
+}
+
+TEST_CASE("split layers of an MLP train the serial run's model", "[table]") {
+  compare_all(setup([] { return Sequential{flatten, Linear(144, 24), relu, Linear(24, 16), relu, Linear(16, 10)}; }),
+              1e-11);
+}
+
+TEST_CASE("split layers of a residual network train the serial run's model, batch norm's statistics included",
+          "[table]") {
+  Setup s = setup([] { return cifar_resnet(8, {.input = {8, 8, 1}}); }, {8, 8, 1});
+  s.samples = 34, s.batch = 6;  // of the last batch 4
+  compare_all(s, 1e-11);
+}
+
+TEST_CASE("on integers split layers equal serial bit by bit", "[table]") {
+  compare_all({.model =
+                   [] {
+                     return with_integers(Sequential{Conv2d(1, 8, 3), relu, MaxPool(2), Conv2d(8, 8, 3), flatten,
+                                                     Linear(72, 8), relu, Linear(8, 8)});
+                   },
+               .loss = pattern_loss,
+               .recipe = Sgd{.lr = 0.125},
+               .samples = 16,
+               .batch = 8,
+               .steps = 2,
+               .shape = {12, 12, 1},
+               .integers = true},
+              0);
+}
+
+TEST_CASE("splits that cannot be say what would work") {
+  if (threads_only()) return;
+  const auto refusal = [](const std::string& mesh, const std::string& strategy, const Shape& shape) {
+    const auto axes = parse_mesh(mesh);
+    try {
+      World::threads(ranks_of(axes), [&](World& world) {
+        Setup s = setup([] { return Sequential{Conv2d(1, 3, 1), flatten, Linear(48, 10)}; }, shape);
+        s.steps = 1;
+        train(s, world, axes, parse_strategy(strategy));
+      });
+    } catch (const Error& e) { return std::string(e.what()); }
+    return std::string();
+  };
+  CHECK_THAT(refusal("h=2", "data_parallel", {4, 4, 1}), Catch::Contains("mesh axis 'h' has 2 ranks"));
+  CHECK_THAT(refusal("data=2", "spatial", {4, 4, 1}), Catch::Contains("name one, as in h=2"));
+  CHECK_THAT(refusal("data=2", "tensor", {4, 4, 1}), Catch::Contains("name one, as in tensor=2"));
+  CHECK_THAT(refusal("h=5", "spatial", {4, 4, 1}), Catch::Contains("at most 4 ranks would work"));
+  CHECK_THAT(refusal("tensor=4", "tensor", {4, 4, 1}), Catch::Contains("at most 3 ranks would work"));
+  CHECK_THAT(refusal("tensor=2", "tensor(rows=fc)", {4, 4, 1}), Catch::Contains("there are: 0, 2"));
+  CHECK_THAT(refusal("d=2", "spatial", {4, 4, 1}), Catch::Contains("no axis to split over the mesh axis 'd'"));
+  CHECK_THAT(refusal("h=2", "spatial(axes=rows)", {4, 4, 1}), Catch::Contains("there are: h, w, d"));
+  CHECK_THAT(refusal("data=2,h=2", "one_weird | spatial", {4, 4, 1}), Catch::Contains("leave out spatial and tensor"));
+}
+
+TEST_CASE("weights that ranks hold parts of are saved whole and load in any split") {
+  if (threads_only()) return;
+  const Setup s = setup(small_cnn);
+  const Temporary folder;
+  const auto trained = [&](const std::string& mesh, const std::string& strategy, bool save) {
+    const auto axes = parse_mesh(mesh);
+    return on_ranks(ranks_of(axes), [&](World& world) {
+      Module model = s.model();
+      convert(model, s.dtype);
+      initialize(model, save ? 1 : 2);
+      Mesh m(world, axes);
+      Step step(model, s.loss, Adam{}, m, parse_strategy(strategy), {.seed = 5});
+      if (!save) load_latest(folder.path(), step.parameters(), &step.optimizer());
+      Loader loader(Dataset(std::make_shared<Noise>(10, s.shape)),
+                    {.batch = 10, .shard = step.shard(), .workers = 0, .dtype = s.dtype});
+      for (auto& [x, y] : loader) step(x, y);
+      if (save)
+        save_checkpoint(folder.path(), step.parameters(), step.optimizer(), {.step = 1}, {.write = world.main()});
+      return outcome(world, {}, step.parameters());
+    });
+  };
+  trained("tensor=3", "tensor", true);
+  const Outcome serially = trained("data=1", "serial", false);
+  check_close(trained("tensor=2", "tensor", false), serially, 1e-11);
+  check_close(trained("data=4", "one_weird", false), serially, 1e-11);
+  check_close(trained("h=2", "spatial", false), serially, 1e-11);
+}

@@ -1,0 +1,260 @@
+// ZeRO: shards of the optimizer's state, the gradients and the weights, against the serial run; central storage.
+#include <sys/mman.h>
+
+#include "framework/io/checkpoint.h"
+#include "parallel/plan/shards.h"
+#include "tests/parallel/training.h"
+#include "tests/support/temporary.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+namespace {
+
+Sequential mlp() { return {flatten, Linear(16, 13), relu, Dropout(0.3), Linear(13, 11), relu, Linear(11, 5)}; }
+/// Between the convolutions the batch norm's output is made again in backward, which wants its weights.
+Sequential normed_cnn() {
+  return {Conv2d(1, 4, 3), BatchNorm(4), relu, Conv2d(4, 4, 3), BatchNorm(4), relu, MaxPool(2), flatten, Linear(36, 5)};
+}
+
+/// Small buckets, so that there are several, of lengths that the ranks do not divide.
+DataParallelOptions small_buckets(bool overlap = true) {
+  return {.first_bucket = 37, .bucket = 101, .overlap = overlap};
+}
+Index total(const std::vector<Slice>& slices) {
+  Index sum = 0;
+  for (const Slice& s : slices) sum += s.size();
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("shards cover a slice once, whatever its length") {
+  for (int ranks : {1, 2, 3, 8})
+    for (Index length : {0, 1, 2, 7, 8, 100, 1001}) {
+      Index at = 5;
+      for (int r = 0; r < ranks; ++r) {
+        const Slice s = shard_of({5, 5 + length}, r, ranks);
+        CHECK(s.begin == at);
+        CHECK(s.size() >= length / ranks);
+        at = s.end;
+      }
+      CHECK(at == 5 + length);
+    }
+}
+
+TEST_CASE("zero(1, 2, 3) train the serial run's model", "[table][device]") {
+  for (const OptimizerConfig& recipe :
+       {OptimizerConfig(Sgd{.lr = 0.05, .momentum = 0.9}), OptimizerConfig(Adam{.lr = 0.01})}) {
+    const Setup s{.model = mlp, .recipe = recipe, .samples = 203, .batch = 10, .shape = {4, 4, 1}};
+    const auto reference = serial_run(s);
+    for (int stage : {1, 2, 3})
+      for (bool overlap : {true, false})
+        for (int ranks : rank_counts({1, 2, 3, 4, 8})) {
+          INFO("stage " << stage << ", overlap " << overlap << ", " << ranks << " ranks");
+          check_close(parallel_run(s, ranks, data_parallel(small_buckets(overlap)) | zero(stage)), reference, 1e-11);
+        }
+  }
+}
+
+TEST_CASE("on integers zero equals serial bit by bit", "[table][device]") {
+  const Setup s{.model =
+                    [] {
+                      return with_integers(Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), flatten, Linear(64, 5)});
+                    },
+                .loss = pattern_loss,
+                .recipe = Sgd{.lr = 0.125},
+                .dtype = DType::f32,
+                .samples = 24,
+                .batch = 8,
+                .steps = 2,
+                .integers = true};
+  const auto reference = serial_run(s);
+  for (int stage : {1, 2, 3})
+    for (int ranks : rank_counts({2, 3, 4, 8})) {
+      INFO("stage " << stage << ", " << ranks << " ranks");
+      check_same_bits(parallel_run(s, ranks, data_parallel(small_buckets()) | zero(stage)), reference);
+    }
+}
+
+TEST_CASE("zero with micro-batches, batch norm and pipelines") {
+  const Setup s{
+      .model = normed_cnn, .recipe = Sgd{.lr = 0.05, .momentum = 0.9}, .samples = 120, .batch = 24, .steps = 8};
+  const auto reference = serial_run(s, accumulate(2));
+  for (int stage : {1, 2, 3}) {
+    for (int ranks : rank_counts({2, 3})) {
+      INFO("stage " << stage << ", " << ranks << " ranks");
+      check_close(parallel_run(s, ranks, accumulate(2) | data_parallel(small_buckets()) | zero(stage)), reference,
+                  1e-11);
+    }
+    if (under_mpi()) continue;
+    for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+      INFO("stage " << stage << ", " << schedule);
+      check_close(parallel_run(s, {{"pipe", 2}, {"data", 2}},
+                               pipeline({.micro = 2, .schedule = schedule, .partition = "even"}) |
+                                   data_parallel(small_buckets()) | zero(stage)),
+                  reference, 1e-11);
+    }
+  }
+}
+
+TEST_CASE("clipping sums the norm over shards and stages") {
+  Setup s{.model = mlp, .samples = 60, .batch = 12, .steps = 10, .shape = {4, 4, 1}, .optimizer = {.clip_norm = 0.05}};
+  const auto reference = serial_run(s), split = serial_run(s, accumulate(2));
+  Setup free = s;
+  free.optimizer = {};
+  CHECK(distance(serial_run(free).weights, reference.weights) > 1e-3);
+  for (int stage : {1, 2, 3})
+    for (int ranks : rank_counts({2, 3}))
+      check_close(parallel_run(s, ranks, data_parallel(small_buckets()) | zero(stage)), reference, 1e-11);
+  if (threads_only()) return;
+  const auto stages = pipeline({.micro = 2, .partition = "even"});
+  check_close(parallel_run(s, {{"pipe", 2}}, stages), split, 1e-11);
+  check_close(parallel_run(s, {{"pipe", 2}, {"data", 2}}, stages | data_parallel() | zero(1)), split, 1e-11);
+}
+
+TEST_CASE("a rank holds optimizer state for its shards only, and the whole of it to save") {
+  for (int ranks : rank_counts({2, 3})) {
+    auto held = on_ranks(ranks, [&](World& world) {
+      Module model = mlp();
+      initialize(model, 1);
+      Step step(model, cross_entropy, Adam{}, world, data_parallel(small_buckets()) | zero(1));
+      const Tensor x = Tensor::full({2, 4, 4, 1}, 0.5), y = Tensor::zeros({2}, DType::i64);
+      step(x, y);
+      auto state = [&] { return static_cast<double>(step.optimizer().state().at(1).second.numel()); };
+      std::vector<double> sizes{state(), static_cast<double>(total(step.updated()))};
+      step.gather();
+      sizes.push_back(state());
+      double squares = 0;
+      for (double v : step.optimizer().state()[1].second.to_vector()) squares += v;
+      sizes.push_back(squares);
+      step(x, y);
+      sizes.push_back(state());
+      sizes.push_back(static_cast<double>(step.parameters().size()));
+      return sizes;
+    });
+    const double whole = held.back();
+    CHECK(held[0] == held[1]);
+    CHECK(held[0] <= whole / ranks + 64);
+    CHECK(held[2] == whole);
+    CHECK(held[3] > 0);
+    CHECK(held[4] == held[0]);
+  }
+}
+
+TEST_CASE("memory of gradients and weights of others' shards is given back") {
+  if (threads_only()) return;
+  auto resident = [](const Tensor& t) {  // share of its pages
+    constexpr std::uintptr_t page = 4096;
+    const auto begin = (reinterpret_cast<std::uintptr_t>(t.view().data) + page - 1) / page * page;
+    const auto end =
+        (reinterpret_cast<std::uintptr_t>(t.view().data) + static_cast<std::uintptr_t>(t.view().bytes())) / page * page;
+    std::vector<unsigned char> pages((end - begin) / page);
+    if (mincore(reinterpret_cast<void*>(begin), end - begin, pages.data()) != 0) return -1.0;
+    double in = 0;
+    for (unsigned char p : pages) in += p & 1;
+    return in / static_cast<double>(pages.size());
+  };
+  for (int stage : {1, 2, 3}) {
+    auto shares = on_ranks(4, [&](World& world) {
+      Module model = Sequential{Linear(256, 512), relu, Linear(512, 256), relu, Linear(256, 5)};
+      Step step(model, cross_entropy, Sgd{.lr = 0.1}, world, zero(stage));
+      const Tensor x = Tensor::full({2, 256}, 0.5), y = Tensor::zeros({2}, DType::i64);
+      for (int i = 0; i < 3; ++i) step(x, y);
+      return std::pair(resident(step.parameters().grads().blocks()[0]),
+                       resident(step.parameters().values().blocks()[0]));
+    });
+    INFO("stage " << stage << ": gradients " << shares.first << ", weights " << shares.second);
+    CHECK((stage >= 2 ? shares.first < 0.35 : shares.first > 0.9));
+    CHECK((stage == 3 ? shares.second < 0.35 : shares.second > 0.9));
+  }
+}
+
+TEST_CASE("a checkpoint wants all shards, and a run goes on from it as if nothing had been") {
+  if (threads_only()) return;
+  const Temporary folder;
+  auto run = [&](int first, int last, bool save) {
+    return on_ranks(2, [&](World& world) {
+      Module model = mlp();
+      initialize(model, 1);
+      convert(model, DType::f64);
+      Step step(model, cross_entropy, Sgd{.lr = 0.1, .momentum = 0.9}, world, data_parallel(small_buckets()) | zero(2),
+                {.seed = 3});
+      if (first > 0) {
+        step.gather();
+        if (world.main()) (void)load_latest(folder.path(), step.parameters(), &step.optimizer());
+        broadcast_state(step.parameters(), world);
+        broadcast_state(step.optimizer(), world);
+      }
+      std::string refused;
+      TrainState state;
+      state.step = last;
+      for (int i = first; i < last; ++i)
+        step(Tensor::full({2, 4, 4, 1}, 0.1 * (i + 1), DType::f64), Tensor::full({2}, i % 5, DType::i64));
+      if (save) {
+        try {
+          if (world.main()) save_checkpoint(folder.path(), step.parameters(), step.optimizer(), state);
+        } catch (const Error& e) { refused = e.what(); }
+        step.gather();
+        if (world.main()) save_checkpoint(folder.path(), step.parameters(), step.optimizer(), state);
+        world.comm().barrier();
+      }
+      step.gather();
+      return std::pair(step.parameters().values().to_vector(), refused);
+    });
+  };
+  const auto straight = run(0, 6, false);
+  CHECK(contains("call gather()").match(run(0, 3, true).second));
+  CHECK(run(3, 6, false).first == straight.first);
+}
+
+TEST_CASE("zero as text, and what it refuses") {
+  CHECK(parse_strategy("zero(2)").name() == "zero(2)");
+  CHECK(parse_strategy("data_parallel | zero(stage=3)").name() == "data_parallel | zero(3)");
+  CHECK(parse_strategy("zero").name() == "zero(1)");
+  CHECK_THROWS_WITH(parse_strategy("zero(4)"), contains("wants 1 (optimizer state), 2 (and gradients) or 3"));
+  CHECK_THROWS_WITH(parse_strategy("zero(1, stage=2)"), contains("gives stage twice"));
+  CHECK_THROWS_WITH(parse_strategy("data_parallel(4)"), contains("'4' is not of the form knob=value"));
+  const Plan plan = serial({{.name = "0", .slice = {0, 100}}}, 100);
+  CHECK_THROWS_WITH((zero(1) | zero(1))(plan), contains("once"));
+  CHECK_THROWS_WITH((central_storage() | zero(1))(plan), contains("use one of zero and central_storage"));
+  for (int stage : {1, 2, 3})
+    for (int ranks : {1, 2, 100000}) CHECK(check(zero(stage)(plan), ranks).empty());
+}
+
+TEST_CASE("check finds what is wrong with shards") {
+  const Plan serial_plan = serial({{.name = "0", .slice = {0, 100}}, {.name = "1", .slice = {100, 200}}}, 200);
+  auto spoilt = [&](int stage, auto&& spoil) {
+    const Strategy buckets = data_parallel({.first_bucket = 100, .bucket = 100});
+    Plan plan = (buckets | (stage > 0 ? zero(stage) : central_storage()))(serial_plan);
+    REQUIRE(check(plan, 2).empty());
+    spoil(plan.roles[0].actions);
+    std::string text;
+    for (auto& line : check(plan, 2)) text += line + "\n";
+    return text;
+  };
+  auto first = [](std::vector<Action>& actions, ActionKind verb) -> Action& {
+    return *std::find_if(actions.begin(), actions.end(), [&](const Action& a) { return a.verb == verb; });
+  };
+  using Actions = std::vector<Action>;
+  CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, ActionKind::all_gather).slice.end -= 1; }),
+             contains("the shards of the others are never gathered"));
+  CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, ActionKind::all_gather).after.clear(); }),
+             contains("never gathered behind it"));
+  CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, ActionKind::update).peer.axis.clear(); }),
+             contains("updates all of what is reduced to shards: name their axis, data"));
+  CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, ActionKind::reduce_scatter).verb = ActionKind::all_reduce; }),
+             contains("no reduce_scatter of that slice leaves them"));
+  CHECK_THAT(spoilt(2, [&](Actions& a) { first(a, ActionKind::drop_gradients).after.clear(); }),
+             contains("drops gradients before they are reduced"));
+  CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, ActionKind::all_gather).verb = ActionKind::drop_values; }),
+             contains("uses weights that action 0 dropped"));
+  CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, ActionKind::forward).after.clear(); }),
+             contains("does not wait for"));
+  // Central storage.
+  CHECK_THAT(spoilt(0, [&](Actions& a) { first(a, ActionKind::broadcast).peer.root = 1; }),
+             contains("what it changes is never given to the others"));
+  CHECK_THAT(spoilt(0, [&](Actions& a) { first(a, ActionKind::broadcast).after.clear(); }), contains("never given"));
+  CHECK_THAT(spoilt(0, [&](Actions& a) { first(a, ActionKind::all_reduce).slice.begin += 1; }),
+             contains("updates what no all_reduce of that slice sums"));
+}

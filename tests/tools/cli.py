@@ -1,0 +1,407 @@
+"""The trireme binary as its users meet it: what it prints, what it refuses, what it leaves behind.
+  cli.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
+"""
+import csv
+import gzip
+import hashlib
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+import zipfile
+import zlib
+
+import unittests
+
+trireme, mpiexec, data = os.path.abspath(os.environ.get("TRIREME_EXE", sys.argv[1])), sys.argv[2], pathlib.Path(sys.argv[3])
+small = ["mlp", "--optim.name", "sgd", "--optim.lr", "0.1", "--optim.schedule", "one_cycle", "--data.limit", "700", "--data.batch", "50", "--epochs", "2"]
+
+
+def run(*words, ranks=None, env=None, timeout=120, wrap=()):
+    launch = list(wrap) + ([mpiexec, "-n", str(ranks)] if ranks else [])
+    return subprocess.run([*launch, trireme, *map(str, words)], capture_output=True, text=True, timeout=timeout,
+                          env={**os.environ, **(env or {})})
+
+
+def idx(kind, shape, payload):
+    return bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + payload
+
+
+def png(pixels, width, height):
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    rows = b"".join(b"\0" + pixels[y * width:(y + 1) * width] for y in range(height))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def records(data):
+    """The events of a TensorBoard file (checksums: test_events)."""
+    while data:
+        length, = struct.unpack("<Q", data[:8])
+        yield data[12:12 + length]
+        data = data[16 + length:]
+
+
+def fields(data):
+    """A protobuf message as {field: last value}; varints become numbers."""
+    def varint():
+        nonlocal data
+        value = shift = 0
+        while True:
+            byte, data = data[0], data[1:]
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+    found = {}
+    while data:
+        tag = varint()
+        if tag & 7 == 0:
+            found[tag >> 3] = varint()
+            continue
+        size = {1: 8, 5: 4}.get(tag & 7) or varint()
+        found[tag >> 3], data = data[:size], data[size:]
+    return found
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="trireme-"))
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+
+    def refused(self, got, *words, status=1):
+        """One clear line (after whatever was logged), holding all the words; nothing on stdout."""
+        last = (got.stderr.strip().splitlines() or [""])[-1]
+        for word in words:
+            self.assertIn(word, last, got.stderr)
+        self.assertTrue(last.startswith("trireme: "), got.stderr)
+        self.assertEqual(got.returncode, status, got.stderr)
+        self.assertEqual(got.stdout, "")
+        return last
+
+    def trained(self, *words, name="run", **options):
+        got = run("train", *words, "--run.dir", self.dir / name, **options)
+        self.assertEqual(got.returncode, 0, got.stderr[-2000:])
+        return got
+
+    def digests(self, name="run"):
+        """Of the newest checkpoint's weights and optimizer: to print how bytes differ takes minutes."""
+        newest = sorted((self.dir / name / "checkpoints").glob("step_*"))[-1]
+        return newest.name, *(hashlib.sha256((newest / f"{kind}.safetensors").read_bytes()).hexdigest() for kind in ("model", "optimizer"))
+
+
+class Training(Case):
+    def test_train_eval_predict(self):
+        got = self.trained(*small)
+        found = re.search(r"test accuracy: ([\d.]+) % \((\d+) of 10000\), top-5 ([\d.]+) %", got.stdout)
+        self.assertGreaterEqual(float(found[3]), float(found[1]))
+        self.assertGreater(float(found[1]), 75)
+        self.assertNotIn("\r", got.stderr)   # no bar without a terminal
+        lines = [json.loads(line) for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([line["epoch"] for line in lines if line["kind"] == "eval"], [1, 2])
+        for ranks in (1, 3):
+            again = run("eval", self.dir / "run", "--ranks", ranks)
+            self.assertIn(found[0], again.stdout, again.stderr)
+        images = gzip.decompress((data / "t10k-images-idx3-ubyte.gz").read_bytes())[16:]
+        labels = gzip.decompress((data / "t10k-labels-idx1-ubyte.gz").read_bytes())[8:]
+        files = []
+        for i in range(8):
+            files.append(self.dir / f"{i}.png")
+            files[-1].write_bytes(png(images[i * 784:(i + 1) * 784], 28, 28))
+        got = run("predict", "--run", self.dir / "run", *files)
+        rows = [line.split("\t") for line in got.stdout.splitlines()]
+        self.assertEqual([row[0] for row in rows], [str(f) for f in files], got.stderr)
+        self.assertGreaterEqual(sum(int(row[1]) == labels[i] for i, row in enumerate(rows)), 5)
+        got = run("export", self.dir / "run", "--onnx", self.dir / "m.onnx")
+        self.assertIn("m.onnx", got.stdout, got.stderr)
+        onnx = (self.dir / "m.onnx").read_bytes()   # what lies in it: test_onnx
+        for word in (b"input", b"output", b"1.weight", b"0.3081", b"step_00000028"):
+            self.assertIn(word, onnx)
+        self.refused(run("export", self.dir / "run", "--onnx", "/proc/m.onnx"), "/proc/m.onnx")
+        self.refused(run("export", "--model", "mlp", "--onnx", self.dir / "n.onnx"), "--weights FILE")
+        got = run("export", "--model", "mlp", "--weights", next((self.dir / "run/checkpoints").glob("step_*28")) / "model.safetensors",
+                  "--onnx", self.dir / "n.onnx")
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertNotIn(b"deviation", (self.dir / "n.onnx").read_bytes())   # what fed it is not known
+
+    def test_resume_in_mid_epoch_is_bitwise(self):
+        for name, ranks in (("one", 1), ("two", 2)):
+            words = ["mnist_cnn", "--data.limit", 330, "--data.batch", 40, "--epochs", 2, "--ranks", ranks, "--data.name", "synthetic",
+                     "--data.synthetic_size", 330, "--optim.lr", 0.02]
+            self.trained(*words, name=name)
+            self.trained(*words, "--run.max_steps", 5, name=name + "-cut")
+            self.trained(*words, "--run.max_steps", 12, "--resume", name=name + "-cut")
+            self.trained(*words, "--resume", name=name + "-cut")
+            self.assertEqual(self.digests(name), self.digests(name + "-cut"))
+            steps = [json.loads(line)["step"] for line in (self.dir / f"{name}-cut/metrics.jsonl").read_text().splitlines()]
+            self.assertEqual(steps, sorted(steps))
+
+    def test_tensorboard_and_csv_say_what_metrics_say(self):
+        words = [*small, "--run.tensorboard", "--run.images", 2, "--ranks", 2]   # 14 steps an epoch
+        self.trained(*words, "--epochs", 4, "--run.max_steps", 50)
+        self.trained(*words, "--epochs", 4, "--resume")
+        lines = [json.loads(line) for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()]
+        rows = list(csv.DictReader((self.dir / "run/metrics.csv").read_text().splitlines()))
+        self.assertEqual([{k: v for k, v in row.items() if v} for row in rows],
+                         [{k: v if isinstance(v, str) else json.dumps(v) for k, v in line.items()} for line in lines])
+        scalars, others = {}, set()
+        for path in sorted((self.dir / "run").glob("events.out.tfevents.*")):
+            for event in records(path.read_bytes()):
+                event = fields(event)
+                if 7 in event:    # a session began: what was said of later steps is void
+                    scalars = {key: value for key, value in scalars.items() if key[1] < event[2]}
+                if 5 in event:
+                    value = fields(fields(event[5])[1])
+                    if 2 in value:
+                        scalars[value[1].decode(), event[2]] = struct.unpack("<f", value[2])[0]
+                    else:
+                        others.add((value[1].decode(), event[2]))
+        for key, tag in (("loss", "train/loss"), ("lr", "lr"), ("train_top1", "train/top1"), ("test_loss", "test/loss"),
+                         ("test_top1", "test/top1"), ("test_top5", "test/top5")):
+            said = {line["step"]: line[key] for line in lines if key in line}
+            self.assertEqual(sorted(said), [20, 40] if key in ("loss", "lr") else [14, 28, 42, 56])
+            self.assertEqual(sorted(said), [step for t, step in sorted(scalars) if t == tag])
+            for step, value in said.items():
+                self.assertAlmostEqual(scalars[tag, step], value, delta=1e-6 * max(1, abs(value)))
+        for wanted in (("inputs/0", 1), ("inputs/1", 51), ("weights/1.weight", 14), ("weights/5.bias", 56)):
+            self.assertIn(wanted, others)
+        self.assertNotIn(("inputs/2", 1), others)
+
+    def test_print_config_is_read_back(self):
+        got = run("train", "lenet5", "--optim.lr", "0.25", "--data.name", "fashion_mnist", "--print-config")
+        self.assertIn("lr = 0.25", got.stdout)
+        (self.dir / "c.toml").write_text(got.stdout)
+        self.assertEqual(run("train", "--config", self.dir / "c.toml", "--print-config").stdout, got.stdout)
+        self.assertIn("lr = 0.5", run("train", "--config", self.dir / "c.toml", "--optim.lr", "0.5", "--print-config").stdout)
+
+    def test_recipes(self):
+        folder = pathlib.Path(__file__).parents[2] / "models/recipes"
+        self.assertGreaterEqual(len(list(folder.glob("*.toml"))), 5)
+        for path in folder.glob("*.toml"):   # by name, as installed; the ImageNet ones on a lighter model
+            model = ["resnet18"] if "imagenet" in path.stem else []
+            self.trained(*model, "--config", path.stem, "--data.name", "synthetic", "--data.image_size", 32, "--data.synthetic_size", 4, "--data.batch", 2,
+                         "--epochs", 1, name=path.stem)
+        self.refused(run("train", "--config", "imagenet_resnet5"), "did you mean 'imagenet_resnet50'", status=2)
+        got = run("train", "vgg16", "--data.name", "synthetic", "--print-config")
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.trained("resnet20", "--dtype", "bf16", "--data.name", "synthetic", "--data.synthetic_size", 8, "--data.batch", 4, "--epochs", 1, name="bf16")
+
+    def test_info(self):
+        got = run("info")
+        self.assertEqual(got.returncode, 0)
+        for word in ("version", "oneDNN", "mpi", "core", "kernels"):
+            self.assertIn(word, got.stdout)
+
+    def test_bench_divides_the_step_by_layer(self):
+        for words in (["resnet20"], ["resnet20", "--infer"], ["mlp", "--ranks", "2"]):
+            out = run("bench", *words, "--batch", 4, "--steps", 2).stdout
+            self.assertRegex(out, r"images/s +[0-9.]+ ")
+            kinds = out.split("work ")[1].split("layer ")[0].splitlines()
+            shares = [float(found[1]) for line in kinds if (found := re.search(r" [\d.]+ +([\d.]+) %", line))]
+            self.assertAlmostEqual(sum(shares), 100, delta=1)
+            layers = [list(map(float, found)) for found in re.findall(r" +([\d.-]+) +([\d.-]+) +[\d.-]+ %", out.split("layer ")[1])]
+            by_kind = sum(float(found[1]) for line in kinds if "outside kernels" not in line and (found := re.search(r" ([\d.]+) +[\d.]+ %", line)))
+            self.assertAlmostEqual(sum(map(sum, layers)), by_kind, delta=0.01 * by_kind + 0.01 * len(layers))
+            self.assertEqual(any(backward > 0 for _, backward in layers), "--infer" not in words)
+            self.assertTrue(all(forward >= 0 and backward >= 0 for forward, backward in layers), out)
+            self.assertIn("fc" if words[0] == "resnet20" else "\n1 ", out.split("layer ")[1])
+        self.assertIn("(conv) [16, 3, 3, 3]", run("bench", "resnet20", "--infer", "--batch", 2, "--steps", 1).stdout)
+
+    def test_progress(self):
+        words = ["train", "mlp", "--data", "synthetic", "--data.limit", 200, "--data.batch", 20, "--epochs", 1, "--run.log_seconds", 0]
+        for progress in ("lines", "auto"):
+            err = run(*words, "--run.progress", progress, "--run.dir", self.dir / progress, "--ranks", 2).stderr
+            self.assertEqual(len(re.findall("^model ", err, re.M)), 1)   # one rank speaks
+            self.assertEqual(re.findall(r"^epoch 1/1: (\d+)/10, loss [\d.]+, \d+ images/s", err, re.M), [str(n) for n in range(1, 11)], err)
+            self.assertNotIn("[=", err)
+        drawn = run(*words, "--data.limit", 1024, "--data.batch", 4, "--epochs", 4, "--run.progress", "bar", "--run.dir", self.dir / "bar").stderr   # 10 times a second
+        bars = re.findall(r"^epoch \d/4 \[(=*>? *)\] (\d+)/256, loss [\d.]+, ", drawn, re.M)
+        self.assertIn("\n\x1b[Kepoch 4/4: train loss", drawn)   # in the bar's place
+        self.assertTrue(bars and all(bar.count("=") == len(bar) * int(n) // 256 for bar, n in bars), bars)
+
+    def test_runs_that_nobody_named(self):
+        for _ in range(3):
+            self.assertEqual(run("train", "mlp", "--data", "synthetic", "--data.limit", 60, "--epochs", 1, wrap=("env", "-C", self.dir)).returncode, 0)
+        self.assertEqual(sorted(p.name for p in (self.dir / "runs").iterdir()), ["mlp", "mlp-2", "mlp-3"])
+
+    def test_tar_shards(self):
+        def shard(name, labels, size=24):
+            with tarfile.open(self.dir / name, "w") as tar:
+                for i, label in enumerate(labels):
+                    for ending, data in ((".png", png(bytes([40 * label] * size * size), size, size)), (".cls", b"%d" % label)):
+                        info = tarfile.TarInfo(f"{label}/{i}{ending}")
+                        info.size = len(data)
+                        tar.addfile(info, io.BytesIO(data))
+        for i in range(3):
+            shard(f"s-{i}.tar", [0, 1, 2, 3, 4] * 4)
+        shard("test.tar", [3, 1, 4, 0])
+        words = ["mlp", "--data", "tar", "--data.root", self.dir, "--data.shards", "s-{0..2}.tar", "--data.image_size", 16, "--data.batch", 12,
+                 "--epochs", 30, "--optim.lr", 0.002]
+        got = self.trained(*words, "--data.val_shards", "test.tar", "--ranks", 2)
+        self.assertIn("(4 of 4)", got.stdout, got.stderr)
+        self.assertIn("60 training, 4 test samples", got.stderr)
+        self.assertIn("(4 of 4)", run("eval", self.dir / "run").stdout)
+        words += ["--run.dir", self.dir / "none"]
+        self.refused(run("train", *words, "--data.val_shards", "test.tar", "--ranks", 4), "data.shards: 3 for 4 ranks")
+        self.refused(run("train", *words), "--data.val_shards must name")
+        self.refused(run("train", *words, "--data.val_shards", "test.tar", "--data.classes", 4), "s-0.tar", "\"4/4.png\" is 4, there are 4 classes")
+        whole = (self.dir / "s-2.tar").read_bytes()
+        (self.dir / "s-2.tar").write_bytes(whole[:len(whole) // 2])
+        self.refused(run("train", *words, "--data.val_shards", "test.tar"), "s-2.tar", "truncated")
+        self.assertFalse((self.dir / "none").exists())
+
+    def test_import(self):
+        header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }\n"
+        with zipfile.ZipFile(self.dir / "w.npz", "w") as z:
+            z.writestr("layer.weight.npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + struct.pack("<2f", 0.5, -2))
+        got = run("import", self.dir / "w.npz", "--list", "--out", self.dir / "w.safetensors")
+        self.assertEqual(got.stdout, "layer.weight\tf32\t[2, 1]\n", got.stderr)
+        self.assertEqual(got.stderr, f"{self.dir / 'w.safetensors'}: 1 tensors, 2 values\n")
+        written = (self.dir / "w.safetensors").read_bytes()
+        self.assertTrue(written.endswith(struct.pack("<2f", 0.5, -2)))
+        self.assertIn(b'"layer.weight":{"dtype":"F32","shape":[2,1]', written)
+        self.refused(run("import", self.dir / "w.npz"), "--out", status=2)
+        with zipfile.ZipFile(self.dir / "evil.pt", "w") as z:
+            z.writestr("x/data.pkl", b"\x80\2cos\nsystem\nX\2\0\0\0id\x85R.")
+        self.refused(run("import", self.dir / "evil.pt", "--out", self.dir / "evil.safetensors"), "evil.pt", '"os.system"')
+        self.assertFalse((self.dir / "evil.safetensors").exists())
+
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_mpi_trains_the_same_model(self):
+        serial = self.trained(*small, name="one")
+        parallel = self.trained(*small, "--allreduce", "ring", name="two", ranks=2)
+        first = re.search(r"test accuracy: ([\d.]+)", serial.stdout)[1]
+        self.assertAlmostEqual(float(re.search(r"test accuracy: ([\d.]+)", parallel.stdout)[1]), float(first), delta=0.1)
+        self.assertEqual(parallel.stdout.count("test accuracy"), 1)
+
+    def test_pipelines_train_the_same_model(self):
+        words = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 130, "--data.batch", 40, "--dtype", "f64", "--epochs", 2]
+        found = lambda got: re.search(r"test accuracy: .*", got.stdout)[0].rsplit(",", 1)[0]
+        serial = found(self.trained(*words, name="serial"))
+        pipeline = [*words, "--strategy", "pipeline(micro=4, schedule=1f1b)", "--mesh", "pipe=2"]
+        self.assertEqual(found(self.trained(*pipeline, name="pipe")), serial)
+        self.trained(*pipeline, "--run.max_steps", 3, name="cut")
+        self.assertEqual(found(self.trained(*pipeline, "--resume", name="cut")), serial)
+        if mpiexec != "none":
+            hybrid = [*words, "--strategy", "pipeline(micro=4, schedule=zb-h1) | data_parallel", "--mesh", "data=2,pipe=2"]
+            self.assertEqual(found(self.trained(*hybrid, name="mpi", ranks=4)), serial)
+
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_threads_and_processes_end_with_the_same_bits(self):
+        alike = [*small, "--parallel.threads", 1]
+        self.trained(*alike, "--ranks", 3, name="threads")
+        self.trained(*alike, name="processes", ranks=3)
+        self.assertEqual(self.digests("threads"), self.digests("processes"))
+
+
+class Refusals(Case):
+    def test_settings(self):
+        self.refused(run("trian", "mlp"), "unknown command 'trian' (did you mean 'train'?)", status=2)
+        self.refused(run("train", "--optim.lrr", "0.1"), "optim.lrr", "did you mean", "optim.lr", status=2)
+        self.refused(run("train", "--optim.lr", "fast"), "optim.lr", "fast", status=2)
+        self.refused(run("train", "--data.batch", "0"), "data.batch is 0", status=2)
+        self.refused(run("train", "mnist_cmm"), "mnist_cmm", "mnist_cnn")
+        self.refused(run("train", "--data.name", "imagnet"), "imagnet")
+        self.refused(run("train", *small, "--parallel.strategy", "data_paralel"), "data_paralel", "data_parallel")
+        pipeline = lambda knobs, mesh="pipe=2": run("train", *small, "--mesh", mesh, "--strategy", f"pipeline({knobs})", "--run.dir", self.dir / "run")
+        self.refused(pipeline("schedule=1f1"), "no schedule '1f1'", "did you mean '1f1b'", "gpipe, 1f1b, interleaved, zb-h1")
+        self.refused(pipeline("", "pipe=9"), "9 stages of a model of", "use at most")
+        self.refused(pipeline("micro=51"), "51 micro-batches of a batch of 50: use at most 50")
+        self.refused(pipeline("micro=3, schedule=interleaved"), "divide by the 2 stages, not 3: use micro=4")
+        self.refused(pipeline("", "pipe=2,data=2"), "never reduced over the 2 ranks", "data_parallel")
+        self.refused(pipeline("", "pipe=2,depth=2"), "mesh axis 'depth' has 2 ranks")
+        self.assertFalse(list((self.dir / "run").glob("checkpoints/*")))
+        shutil.rmtree(self.dir / "run")
+        self.refused(run("train", *small, "--allreduce", "rings", "--ranks", 2), "rings", "ring")
+        (self.dir / "c.toml").write_text("[optim]\nlrate = 1\n")
+        self.refused(run("train", "--config", self.dir / "c.toml"), "c.toml:2", "lrate", status=2)
+        (self.dir / "c.toml").write_text("[optim\n")
+        self.refused(run("train", "--config", self.dir / "c.toml"), "c.toml:1", status=2)
+        self.refused(run("train", *small, "--data.limit", 2, "--ranks", 3, "--run.dir", self.dir / "run"), "3", "2")
+        self.assertFalse((self.dir / "run").exists())
+
+    def test_data(self):
+        def folder(**files):
+            path = self.dir / "mnist"
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir()
+            good = {"train_images": idx(3, (60, 28, 28), bytes(60 * 784)), "train_labels": idx(1, (60,), bytes(60)),
+                    "t10k_images": idx(3, (5, 28, 28), bytes(5 * 784)), "t10k_labels": idx(1, (5,), bytes(5))}
+            for key, content in {**good, **files}.items():
+                if content is not None:
+                    kind, what = key.split("_")
+                    (path / f"{kind}-{what}-idx{3 if what == 'images' else 1}-ubyte").write_bytes(content)
+            return run("train", "mlp", "--epochs", 1, "--data.root", path, "--run.dir", self.dir / "run")
+        images = idx(3, (60, 28, 28), bytes(60 * 784))
+        self.refused(folder(train_images=None), "train-images")
+        self.refused(folder(train_images=images[:-1]), "train-images", "truncated")
+        self.refused(folder(train_images=b"\1" + images[1:]), "train-images", "magic")
+        self.refused(folder(train_labels=idx(1, (60,), bytes(59) + b"\x0a")), "59", "10")
+        self.refused(folder(train_labels=idx(1, (59,), bytes(59))), "59", "60")
+        self.assertFalse((self.dir / "run").exists())
+
+    def test_weights_of_another_model(self):
+        self.trained(*small)
+        other = next((self.dir / "run/checkpoints").glob("step_*")) / "model.safetensors"
+        self.trained("lenet5", "--data.limit", 50, "--epochs", 1, name="lenet")
+        got = run("eval", self.dir / "lenet", "--weights", other)
+        self.assertEqual(got.returncode, 1)
+        for word in ("missing", "unexpected", "0.weight"):
+            self.assertIn(word, got.stderr)
+        self.refused(run("eval", self.dir), "run directory")
+        self.refused(run("train", *small, "--run.dir", self.dir / "run"), "--resume")
+
+    def test_run_directory(self):
+        self.refused(run("train", *small, "--run.dir", "/proc/nothing"), "/proc/nothing")
+        (self.dir / "file").write_text("")
+        self.refused(run("train", *small, "--run.dir", self.dir / "file/run", "--ranks", 2), "file/run")
+
+    def test_full_disk_keeps_the_previous_checkpoint(self):
+        self.trained(*small, "--epochs", 3, "--run.max_steps", 14)
+        before = self.digests()
+        # A limit on file sizes stands for a full disk; the kernel's own ENOSPC is in test_checkpoint.
+        got = run("train", *small, "--epochs", 3, "--run.dir", self.dir / "run", "--resume", wrap=["bash", "-c", 'ulimit -f 64; exec "$@"', "x"])
+        self.assertNotEqual(got.returncode, 0)
+        self.assertIn("checkpoints", got.stderr.strip().splitlines()[-1])
+        self.assertEqual(self.digests(), before)
+        self.assertEqual([p.name for p in (self.dir / "run/checkpoints").iterdir() if "tmp" in p.name], [])
+        self.trained(*small, "--epochs", 3, "--resume")
+
+    def test_nan_names_step_and_layer(self):
+        self.refused(run("train", *small, "--optim.lr", 1e30, "--optim.schedule", "constant", "--run.dir", self.dir / "run"), "step", "layer")
+
+
+class Failures(Case):
+    def test_one_thread_rank_throws(self):
+        start = time.time()
+        got = run("train", *small, "--ranks", 3, "--run.dir", self.dir / "run", "--run.fault", "throw:1:5", timeout=60)
+        self.assertLess(time.time() - start, 5)
+        self.refused(got, "rank 1", "injected")
+
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_one_mpi_rank_throws(self):
+        start = time.time()
+        got = run("train", *small, "--run.dir", self.dir / "run", "--run.fault", "throw:1:5", ranks=3, timeout=60)
+        self.assertLess(time.time() - start, 5)
+        self.assertNotEqual(got.returncode, 0)
+        said = [line for line in got.stderr.splitlines() if line.startswith("trireme: ")]
+        self.assertEqual(len(said), 1, got.stderr)
+        self.assertIn("rank 1", said[0])
+
+    def test_singletons_are_refused(self):
+        for env in ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}, {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4"}):
+            got = run("train", *small, "--run.dir", self.dir / "run", env=env)
+            self.refused(got, "4")
+
+
+if __name__ == "__main__":
+    unittests.main(sys.argv[4:])

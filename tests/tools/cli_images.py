@@ -1,0 +1,104 @@
+"""Training from folders of images, as users meet it.
+  cli_images.py TRIREME MPIEXEC|none
+"""
+import os
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import unittests
+
+trireme, mpiexec = os.environ.get("TRIREME_EXE", sys.argv[1]), sys.argv[2]
+here = pathlib.Path(__file__).parent
+small = ["--data", "imagenet", "--data.image_size", 32, "--data.batch", 24, "--data.eval_batch", 24, "--epochs", 1, "--data.augment"]
+
+
+def run(*words, ranks=None):
+    launch = [mpiexec, "-n", str(ranks)] if ranks else []
+    return subprocess.run([*launch, trireme, *map(str, words)], capture_output=True, text=True, timeout=300)
+
+
+class Images(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = pathlib.Path(tempfile.mkdtemp(prefix="trireme-"))
+        cls.addClassCleanup(shutil.rmtree, cls.dir, ignore_errors=True)
+        cls.root = cls.dir / "images"
+        for python in sys.executable, "/usr/bin/python3":   # Debian's has Pillow
+            made = subprocess.run([python, here.parent / "datasets/make_image_folder.py", cls.root, "--classes", "4", "--train", "24", "--val", "8"])
+            if made.returncode == 0:
+                break
+        if made.returncode == 77:
+            raise unittest.SkipTest("needs Pillow and dataset-fashion-mnist: tools/setup --oracles installs them")
+        assert made.returncode == 0
+
+    def trained(self, name, *words, model="resnet18", root=None, **options):
+        got = run("train", model, *small, "--data.root", root or self.root, "--run.dir", self.dir / name, *words, **options)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        return got
+
+    def refused(self, *words, root=None, says=()):
+        got = run("train", "mlp", *small, "--data.root", root or self.root, "--run.dir", self.dir / "refused", *words)
+        last = (got.stderr.strip().splitlines() or [""])[-1]
+        self.assertEqual((got.returncode, last[:9]), (1, "trireme: "), got.stderr)
+        for word in says:
+            self.assertIn(word, last)
+
+    def spoiled(self, name, damage):
+        """A copy of the folder with one image damaged."""
+        root = self.dir / name
+        shutil.copytree(self.root, root)
+        victim = next(iter(sorted((root / "train").iterdir()))) / "0003.jpg"
+        victim.write_bytes(damage(victim.read_bytes()))
+        return root, victim
+
+    def test_resnet18_trains_from_a_folder(self):
+        got = self.trained("run")
+        self.assertRegex(got.stdout, r"test accuracy: [\d.]+ % \(\d+ of 32\)")
+        self.assertRegex(got.stderr, r"images/s, [\d.]+ % of the time waiting for data")
+        lines = [json.loads(line) for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()]
+        self.assertTrue(0 <= lines[-1]["wait_share"] <= 1)
+        got = run("export", self.dir / "run", "--onnx", self.dir / "m.onnx")   # its classes are those of the folder
+        self.assertEqual(got.returncode, 0, got.stderr)
+
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_ranks_see_the_same_crops(self):
+        # One layer without batch norm: what remains between the runs is the order of sums.
+        one = self.trained("one", "--optim.lr", 0, model="mlp")
+        two = self.trained("two", "--optim.lr", 0, model="mlp", ranks=2)
+        loss = [re.search(r"train loss ([\d.]+)", got.stderr)[1] for got in (one, two)]
+        self.assertEqual(*loss)
+
+    def test_bad_images_stop_or_are_skipped(self):
+        for kind, damage, says in (("short", lambda b: b[:len(b) // 2], "damaged JPEG"), ("empty", lambda b: b"", "is empty")):
+            root, victim = self.spoiled(kind, damage)
+            self.refused(root=root, says=(str(victim), "sample 3: ", says, "--data.on-bad skip"))
+            got = self.trained(kind + "_run", "--data.on-bad", "skip", model="mlp", root=root)
+            self.assertRegex(got.stdout, r"bad images: +1 reads")
+            self.assertIn(str(victim), got.stdout)
+
+    def test_packed(self):
+        file = self.dir / "all.pack"
+        got = run("pack", file, "--data", "imagenet", "--data.root", self.root, "--data.image_size", 40)
+        self.assertEqual((got.returncode, got.stdout), (0, f"{file}: 96 training and 32 test samples of [40, 40, 3], 4 classes\n"), got.stderr)
+        self.trained("packed", "--data", "packed", root=file)
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-100])
+        self.refused("--data", "packed", root=file, says=("all.pack", "truncated"))
+
+    def test_folders_that_cannot_be_right(self):
+        self.refused(root=self.dir / "nowhere", says=("nowhere", "no such folder"))
+        self.refused(root=self.root / "train/dress", says=("train/dress", "holds no folders"))
+        root = self.dir / "uneven"
+        shutil.copytree(self.root, root)
+        (root / "train/zebra").mkdir()
+        self.refused(root=root, says=("zebra",))
+
+
+if __name__ == "__main__":
+    unittests.main(sys.argv[3:])

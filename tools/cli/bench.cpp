@@ -1,0 +1,178 @@
+// trireme bench: images per second of a model on synthetic images, and where the time goes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "datasets/formats/datasets.h"
+#include "framework/autograd/step_context.h"
+#include "framework/layers/inference.h"
+#include "framework/layers/init.h"
+#include "framework/tensor/launch.h"
+#include "kernels/contracts/matmul.h"
+#include "kernels/core/backend.h"
+#include "kernels/core/runtime.h"
+#include "kernels/core/vendor.h"
+#include "parallel/runtime/step.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/profile.h"
+#include "tools/training/recipe.h"
+
+namespace trireme {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Times {
+  std::vector<double> seconds;
+  double median() const {
+    std::vector<double> sorted = seconds;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+  double least() const { return *std::min_element(seconds.begin(), seconds.end()); }
+  double most() const { return *std::max_element(seconds.begin(), seconds.end()); }
+};
+
+template <class F>
+Times timed(int runs, F&& run) {
+  Times times;
+  for (int i = 0; i < runs; ++i) {
+    const Clock::time_point start = Clock::now();
+    run();
+    times.seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return times;
+}
+
+void print_tables(const Profile& profile, double step, int runs) {
+  const auto milliseconds = [runs](double seconds) { return seconds * 1e3 / runs; };
+  fmt::print("\n{:<24} {:>9} {:>8} {:>10} {:>10} {:>12}\n", "work", "ms", "share", "GB/s", "GFLOP/s", "of its floor");
+  std::vector<std::pair<std::string, Profile::Kind>> kinds(profile.kinds().begin(), profile.kinds().end());
+  kinds.push_back({"outside kernels", {.seconds = std::max(0.0, step * runs - profile.seconds())}});
+  std::sort(kinds.begin(), kinds.end(), [](auto& a, auto& b) { return a.second.seconds > b.second.seconds; });
+  for (auto& [name, kind] : kinds) {
+    const auto rate = [&](double amount) {
+      return amount > 0 ? fmt::format("{:.0f}", amount / kind.seconds / 1e9) : "";
+    };
+    fmt::print("{:<24} {:>9.2f} {:>6.1f} % {:>10} {:>10} {:>12}\n", name, milliseconds(kind.seconds),
+               100 * kind.seconds / runs / step, rate(kind.bytes), rate(kind.operations),
+               kind.floor > 0 ? fmt::format("{:.0f} %", 100 * kind.floor / kind.seconds) : "");
+  }
+
+  fmt::print("\n{:<32} {:>10} {:>11} {:>7} {:>9}\n", "layer", "forward ms", "backward ms", "share", "GFLOP/s");
+  for (const Profile::Row& row : profile.layers()) {
+    const double seconds = row.cost.forward + row.cost.backward;
+    const std::string rate = row.cost.operations > 0 ? fmt::format("{:.0f}", row.cost.operations / seconds / 1e9) : "";
+    fmt::print("{:<32} {:>10.2f} {:>11.2f} {:>5.1f} % {:>9}\n", row.name, milliseconds(row.cost.forward),
+               milliseconds(row.cost.backward), 100 * seconds / runs / step, rate);
+  }
+}
+
+/// The rate of work of size n, least of five times, n doubled until it takes a millisecond or is `most`.
+double best_rate(Device device, Index n, Index most, const std::function<std::function<void()>(Index)>& prepare,
+                 const std::function<double(Index)>& amount) {
+  for (;; n *= 2) {
+    const std::function<void()> work = prepare(n);
+    double least = runtime(device.kind).timed(device, work);
+    const bool last = least > 1e-3 || n >= most;
+    for (int i = 0; last && i < 4; ++i) least = std::min(least, runtime(device.kind).timed(device, work));
+    if (last) return amount(n) / least;
+  }
+}
+
+/// What the machine does at its best: a long block copied (bytes read and written), a large product of this type.
+Profile::Ceilings measure_ceilings(Device device, DType dtype) {
+  const auto copy = [&](Index n) -> std::function<void()> {
+    const Tensor from = Tensor::full({n}, 1, DType::f32, device), to = Tensor::like(from);
+    return [=] { to.copy_from(from); };
+  };
+  const auto product = [&](Index n) -> std::function<void()> {
+    const Tensor a = Tensor::empty({n, n}, dtype, device), b = Tensor::like(a), c = Tensor::like(a);
+    uniform(a, -1, 1, 1), uniform(b, -1, 1, 2);  // numbers of one bit pattern draw less power, and run faster
+    return [=] { launch<kernel::MatMul>(c, a, b, MatMulOptions{}); };
+  };
+  return {.bytes = best_rate(device, Index{1} << 22, Index{1} << 28, copy,
+                             [](Index n) { return 8.0 * static_cast<double>(n); }),
+          .operations =
+              best_rate(device, 256, 8192, product, [](Index n) { return 2 * std::pow(static_cast<double>(n), 3); })};
+}
+
+/// run() is one step or one evaluation of `images` images over all ranks.
+template <class F>
+void report(const World& world, const Parameters& parameters, Device device, DType dtype, int runs, Index images,
+            F&& run) {
+  Runtime& memory = runtime(device.kind);
+  run();
+  run();  // everything is prepared now
+  memory.reset_peak();
+  const Times plain = timed(runs, run);
+  const std::size_t peak = memory.peak();
+  const Profile::Ceilings ceilings = measure_ceilings(device, dtype);
+  Profile profile(parameters, ceilings);
+  const Times watched = timed(runs, run);
+  if (!world.main()) return;
+  double total = 0;
+  for (double s : watched.seconds) total += s;
+  const double median = plain.median();
+  fmt::print("images/s       {:.2f} (median of {}: {:.2f} ms [{:.2f}, {:.2f}])\n", static_cast<double>(images) / median,
+             runs, median * 1e3, plain.least() * 1e3, plain.most() * 1e3);
+  if (profile.vendor_seconds() > 0)
+    fmt::print("vendor calls   {:.2f} ms in {}; the step is {:.3f} times that\n", profile.vendor_seconds() * 1e3 / runs,
+               cpu_library(), total / profile.vendor_seconds());
+  fmt::print("peak memory    {:.0f} MB of tensors\n", static_cast<double>(peak) / (1 << 20));
+  fmt::print("ceilings       {:.0f} GB/s copied, {:.0f} GFLOP/s of {} products, measured here\n", ceilings.bytes / 1e9,
+             ceilings.operations / 1e9, name_of(dtype));
+  // Kernels of a device are timed one by one there: beside them stands the step as it runs otherwise.
+  print_tables(profile, device.kind == DeviceKind::cpu ? total / runs : median, runs);
+}
+
+void bench(const Config& config, const BenchOptions& options, World& world) {
+  check(options.steps >= 1, "bench", "steps is {}, it must be at least 1", options.steps);
+  if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
+  ModelOptions shape = model_row(config.model).usual;
+  if (config.data.image_size > 0) shape.input = {config.data.image_size, config.data.image_size, shape.input[2]};
+  const Device device = make_device(config, world);
+  Module model = make_model(config, shape, device);
+  const Index batch = config.data.batch;
+  const Dataset data = Synthetic({.size = batch, .shape = shape.input, .classes = shape.classes});
+  const DType dtype = make_dtype(config);
+  if (world.main())
+    fmt::print("{}, {}, batch {} of {}, {}, {} rank{} of {} thread{} on {}\n", config.model,
+               options.infer ? "inference" : "training step", batch, shape.input, config.dtype, world.size(),
+               world.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s",
+               open_backend(device.kind)
+                   .names.at(static_cast<std::size_t>(device.kind == DeviceKind::cpu ? 0 : device.index)));
+
+  Mesh mesh = make_mesh(config, world);
+  Loader loader(data, {.batch = batch,
+                       .shard = RankShare{mesh.index("data"), mesh.size("data")},
+                       .workers = 0,
+                       .dtype = dtype,
+                       .device = device});
+  auto iterator = loader.begin();
+  if (options.infer) {
+    Parameters parameters(model);
+    const Inference inference;
+    return report(world, parameters, device, dtype, options.steps, batch,
+                  [&] { (void)model(iterator->x).to_vector(); });
+  }
+  Step step(model, make_loss(config), make_recipe(config, 1000), mesh, make_strategy(config, world.size()),
+            {.seed = static_cast<std::uint64_t>(config.seed),
+             .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
+             .example = iterator->x});
+  report(world, step.parameters(), device, dtype, options.steps, batch,
+         [&] { (void)step(iterator->x, iterator->y).item(); });
+}
+
+}  // namespace
+
+int bench_command(int argc, char** argv, const Config& config, const BenchOptions& options) {
+  return World::run(argc, argv, make_ranks(config), [&](World& world) {
+    world.use_all_reduce(config.parallel.allreduce);
+    bench(config, options, world);
+  });
+}
+
+}  // namespace trireme

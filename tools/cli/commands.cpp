@@ -1,0 +1,111 @@
+#include "tools/cli/commands.h"
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "datasets/formats/packed.h"
+#include "framework/io/checkpoint.h"
+#include "framework/io/weights.h"
+#include "kernels/core/backend.h"
+#include "kernels/core/kernel.h"
+#include "kernels/core/runtime.h"
+#include "kernels/core/vendor.h"
+#include "parallel/comm/world/compare.h"
+#include "tools/cli/version.h"
+#include "tools/training/recipe.h"
+#include "tools/training/trainer.h"
+
+namespace trireme {
+namespace fs = std::filesystem;
+
+std::string load_weights(Parameters& parameters, const std::string& run, const std::string& weights) {
+  if (!weights.empty()) {
+    import_weights(parameters, read_safetensors(weights), weights);
+    return weights;
+  }
+  auto loaded = load_latest(run, parameters, nullptr);
+  check(loaded.has_value(), "checkpoint", "{}/checkpoints holds no usable checkpoint", run);
+  if (!loaded->note.empty()) std::fprintf(stderr, "%s\n", loaded->note.c_str());
+  return loaded->path;
+}
+
+std::string version() { return std::string("trireme ") + version_text; }
+
+Config run_config(const std::string& run) {
+  check(fs::is_regular_file(run + "/config.toml"), "run directory", "{} has no config.toml: it is not a run directory",
+        run);
+  Config config;
+  load_config(config, run + "/config.toml");
+  return config;
+}
+
+int info() {
+  fmt::print("version   {} ({}, {})\n", version_text, build_type, compiler_text);
+  fmt::print("cpu       {} core{} usable of {}, {}\n", cores(), cores() == 1 ? "" : "s",
+             std::thread::hardware_concurrency(), cpu_library());
+  fmt::print("threads   {} per process (--parallel.threads; ranks divide the cores)\n", threads());
+  const Backend& gpus = open_backend(DeviceKind::cuda);
+  if (!gpus.library.empty()) fmt::print("cuda      {}\n", gpus.library);
+  for (int i = 0; i < gpus.devices; ++i) fmt::print("cuda:{:<4} {}\n", i, gpus.names.at(static_cast<std::size_t>(i)));
+  if (gpus.devices == 0) fmt::print("cuda      no GPU to use: {}\n", gpus.absent);
+  fmt::print("mpi       {}\n", mpi_version());
+  std::vector<CensusRow> rows = census();
+  const auto on = [&](DeviceKind kind) {
+    return std::count_if(rows.begin(), rows.end(), [&](auto& r) { return r.present[static_cast<std::size_t>(kind)]; });
+  };
+  fmt::print("kernels   {} contracts, {} with a CPU kernel, {} with a CUDA kernel\n", rows.size(), on(DeviceKind::cpu),
+             on(DeviceKind::cuda));
+  fmt::print("models   ");
+  for (const ModelRow& row : models()) fmt::print(" {}", row.name);
+  fmt::print("\nstrategies");
+  for (const StrategyRow& row : strategies()) fmt::print(" {}", row.name);
+  fmt::print("\n");
+  return 0;
+}
+
+int train_command(int argc, char** argv, const Config& config) {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader of stdout that goes away does not end a training
+  return World::run(argc, argv, make_ranks(config), [&](World& world) { train(config, world); });
+}
+
+int eval_command(int argc, char** argv, const Config& config, const std::string& run, const std::string& weights) {
+  return World::run(argc, argv, make_ranks(config), [&](World& world) {
+    Console console(!world.main(), config.run.progress, config.run.log_seconds);
+    compare_ranks(world.comm(), "settings", common_settings(config));
+    Dataset data = make_dataset(config, "test");
+    compare_ranks(world.comm(), "data", "test " + description(*data));
+    const Device device = make_device(config, world);
+    Module model = make_model(config, options_for(*data), device);
+    Parameters parameters(model);
+    std::string source = load_weights(parameters, run, weights);
+    Evaluation e = evaluate(model, device, data, config, world, console);
+    console.result(e.text());
+    console.result("weights:       " + source);
+    console.result(fmt::format("data:          {}, {} test samples", data->name(), data->size()));
+    console.check_results();
+  });
+}
+
+int pack_command(Config config, const std::string& to) {
+  if (config.data.image_size == 0) config.data.image_size = 256;
+  OpenOptions options = open_options(config);
+  options.augment = false, options.central = 1;
+  const Dataset train = open_dataset(config.data.name, "train", options);
+  const Dataset test = open_dataset(config.data.name, "test", options);
+  Console console(false, config.run.progress, config.run.log_seconds);
+  const Index all = train->size() + test->size();
+  const int workers = std::max(1, static_cast<int>(config.data.workers));
+  pack(train, test, to, {.workers = workers, .progress = [&](Index done) {
+                           console.progress("pack", done, all, fmt::format("{} images", done));
+                         }});
+  console.result(fmt::format("{}: {} training and {} test samples of {}, {} classes", to, train->size(), test->size(),
+                             train->shape(), train->classes()));
+  if (const Index bad = train->bad().count + test->bad().count; bad > 0)
+    console.result(fmt::format("bad images: {} are the next good image instead; the first: {}", bad,
+                               train->bad().count > 0 ? train->bad().first : test->bad().first));
+  return 0;
+}
+
+}  // namespace trireme

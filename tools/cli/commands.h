@@ -1,0 +1,68 @@
+// The verbs of the trireme binary. Each returns the exit status, or throws what went wrong.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "framework/optim/parameters.h"
+#include "tools/training/config.h"
+
+namespace trireme {
+
+struct PredictOptions {
+  std::vector<std::string> images;
+  std::string run;             ///< a run directory; or none, and a model of ImageNet's with its weights
+  std::string model, weights;  ///< weights: instead of the run's newest checkpoint
+  std::string labels;          ///< a file with the name of one class per line; none: the run's, else numbers
+  int top = 1;
+  bool invert = false;
+};
+
+struct ExportOptions {
+  std::string run;             ///< a run directory; or none, and a model with its weights
+  std::string model, weights;  ///< weights: instead of the run's newest checkpoint
+  std::string onnx;            ///< file to write
+};
+
+struct BenchOptions {
+  int steps = 10;
+  bool infer = false;
+};
+
+struct PlanOptions {
+  std::string cost = "measured";      ///< of parts: "measured" on this machine, or all "equal"
+  double latency = 0, bandwidth = 0;  ///< of a message: seconds; bytes per second, 0: any number
+  bool measure = false;               ///< run the plan on threads, and draw what happened
+  std::string trace, svg, html;       ///< files to write
+};
+
+struct VerifyCommand {
+  int steps = 20;
+  double tolerance = 0;  ///< 0: 1e-11 in f64, else 1e-4
+};
+
+std::string version();
+int info();
+int train_command(int argc, char** argv, const Config&);
+/// weights: a safetensors file, or empty for the run's newest checkpoint.
+int eval_command(int argc, char** argv, const Config&, const std::string& run, const std::string& weights);
+/// One line per image: its path, then class and probability of the likeliest, tab separated.
+int predict(const PredictOptions&);
+/// Writes a model for other programs.
+int export_command(const ExportOptions&);
+/// Speed of the config's model on synthetic images, by layer and by kind of work.
+int bench_command(int argc, char** argv, const Config&, const BenchOptions&);
+/// The plan of the config's strategy as a table, its costs, and its timeline.
+int plan_show(const Config&, const PlanOptions&);
+/// The config's strategy beside the serial run. Returns 0: equal, 1: they differ; throws ConfigError where they cannot
+/// be compared.
+int verify_command(int argc, char** argv, const Config&, const VerifyCommand&);
+/// Weights of another framework to a safetensors file `to` ("": none is written), and a table of them when listing.
+int import_command(const std::string& from, const std::string& to, bool listing);
+/// Fills the parameters from a weights file or the run's newest checkpoint. Returns where they came from.
+std::string load_weights(Parameters&, const std::string& run, const std::string& weights);
+/// Both splits of the config's data set, decoded and resized to data.image_size (256 unless given), to one file.
+int pack_command(Config, const std::string& to);
+/// The config that a run was started with. Throws Error when run is no run directory.
+Config run_config(const std::string& run);
+
+}  // namespace trireme

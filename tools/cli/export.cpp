@@ -1,0 +1,63 @@
+// trireme export: a run's model, or one by name and weights, as a file for other programs.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "datasets/images/encoded.h"
+#include "framework/io/file.h"
+#include "framework/io/onnx/onnx.h"
+#include "tools/cli/commands.h"
+#include "tools/training/recipe.h"
+#include "tools/training/run_dir.h"
+
+namespace trireme {
+namespace fs = std::filesystem;
+namespace {
+
+/// What the model's inputs and answers are; the last tells who feeds it.
+struct Interface {
+  ModelOptions options;
+  std::optional<PixelScale> scale = {};  ///< of photographs, or of the run's data set
+  std::string classes = {};              ///< a name per line, where they are known
+};
+
+Interface interface_of(const Config& config, const std::string& run) {
+  const std::string stored = run + "/" + class_file;
+  if (!run.empty() && !fs::exists(stored)) {
+    const Dataset data = make_dataset(config, "test");
+    return {.options = {.input = data->shape(), .classes = data->classes()}, .scale = data->scale()};
+  }
+  Interface i{.options = model_row(config.model).usual};
+  if (!run.empty() || i.options.input[0] == 224) i.scale = ImagesOptions{}.scale;
+  if (run.empty()) return i;
+  i.classes = read_text(stored, std::size_t{1} << 26);
+  i.options.classes = std::count(i.classes.begin(), i.classes.end(), '\n');
+  return i;
+}
+
+}  // namespace
+
+int export_command(const ExportOptions& o) {
+  check(!o.run.empty() || (!o.model.empty() && !o.weights.empty()), "export",
+        "give a run directory, or --model NAME and --weights FILE");
+  Config config = o.run.empty() ? Config{} : run_config(o.run);
+  if (o.run.empty()) config.model = o.model;
+  const Interface i = interface_of(config, o.run);
+  Module model = make_model(config, i.options);
+  Parameters parameters(model);
+  const std::string source = load_weights(parameters, o.run, o.weights);
+  OnnxOptions options{.metadata = {{"model", config.model}, {"weights", source}}};
+  if (i.scale) {
+    options.metadata["pixels"] = "(value / 255 - mean) / deviation, by channel";
+    options.metadata["mean"] = fmt::format("{}", fmt::join(i.scale->mean, " "));
+    options.metadata["deviation"] = fmt::format("{}", fmt::join(i.scale->deviation, " "));
+  }
+  if (!i.classes.empty()) options.metadata["classes"] = i.classes;
+  export_onnx(model, parameters, i.options.input, o.onnx, options);
+  fmt::print("onnx:          {} ({} bytes)\nweights:       {}\n", o.onnx, fs::file_size(o.onnx), source);
+  return 0;
+}
+
+}  // namespace trireme

@@ -1,0 +1,115 @@
+#include "tools/cli/profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "kernels/contracts/norm.h"
+
+namespace trireme {
+namespace {
+
+/// "layer1.0.conv1.weight" -> "layer1.0.conv1".
+std::string layer_name(const std::string& tensor) {
+  const auto dot = tensor.rfind('.');
+  return dot == std::string::npos ? tensor : tensor.substr(0, dot);
+}
+
+bool is_backward(std::string_view op) { return op.find("backward") != std::string_view::npos; }
+
+std::string kind_of(std::string_view op) {
+  constexpr std::pair<std::string_view, const char*> kinds[] = {
+      {"conv", "convolution"}, {"batch_norm", "batch norm"},  {"layer_norm", "layer norm"},
+      {"linear", "linear"},    {"matmul", "linear"},          {"max_pool", "pooling"},
+      {"avg_pool", "pooling"}, {"bias_relu_pool", "pooling"}, {"cross_entropy", "loss"}};
+  for (auto& [start, kind] : kinds)
+    if (op.starts_with(start)) return kind;
+  return op.ends_with("_update") ? "optimizer" : "elementwise and other";
+}
+
+/// The filter or matrix [O, ...] of a convolution or linear product, and its output [..., O], or that one's gradient.
+struct Product {
+  View filter, out;  // or none
+};
+Product product_of(const LaunchWatch::Call& call) {
+  const std::string kind = kind_of(call.op);
+  if ((kind != "convolution" && kind != "linear") || call.operands.size() < 3) return {};
+  // Forward (y, x, w, ...), by the input (dx, dy, w, ...), by the weight (dw, db, x, dy).
+  const std::string_view op = call.op;
+  if (op.ends_with("backward_weight")) return {call.operands[0], call.operands.back()};
+  return {call.operands[2], call.operands[op.ends_with("backward_input") ? 1 : 0]};
+}
+
+/// Each number of the output costs a row of the filter.
+double operations(const LaunchWatch::Call& call) {
+  const auto [filter, out] = product_of(call);
+  if (filter.shape.rank() < 2 || out.shape.rank() < 1) return 0;
+  return 2.0 * static_cast<double>(out.numel()) * static_cast<double>(filter.numel()) /
+         static_cast<double>(filter.shape[0]);
+}
+
+}  // namespace
+
+Profile::Profile(const Parameters& parameters, Ceilings ceilings)
+    : parameters_(parameters), ceilings_(ceilings), watch_([this](const LaunchWatch::Call& call) { see(call); }) {
+  for (const auto& buffer : parameters.buffers()) buffers_[buffer.tensor.view().data] = layer_name(buffer.name);
+}
+
+void Profile::clear() {
+  rows_.clear(), index_.clear(), kinds_.clear();
+  seconds_ = vendor_ = moments_ = 0;
+}
+
+std::string Profile::layer_of(const LaunchWatch::Call& call) const {
+  const Index size = size_of(parameters_.dtype());
+  for (const View& v : call.operands) {
+    if (v.data == nullptr) continue;
+    for (const FlatBuffer* flat : {&parameters_.values(), &parameters_.grads()}) {
+      Index begin = 0;
+      for (const Tensor& block : flat->blocks()) {
+        const Index at = (v.as<const std::byte>() - block.data<const std::byte>()) / size;
+        for (const auto& entry : parameters_.entries())
+          if (begin + at >= entry.slice.begin && begin + at < entry.slice.end && at >= 0 && at < block.numel())
+            return layer_name(entry.name);
+        begin += block.numel();
+      }
+    }
+    if (auto known = buffers_.find(v.data); known != buffers_.end()) return known->second;
+  }
+  return "";
+}
+
+Profile::Cost& Profile::row(const std::string& name) {
+  const auto [at, fresh] = index_.try_emplace(name, rows_.size());
+  if (fresh) rows_.push_back({name, {}});
+  return rows_[at->second].cost;
+}
+
+void Profile::see(const LaunchWatch::Call& call) {
+  seconds_ += call.seconds, vendor_ += call.vendor_seconds;
+  double bytes = 0;
+  for (const View& v : call.operands) bytes += v ? static_cast<double>(v.bytes()) : 0;
+  Kind& of = kinds_[kind_of(call.op)];
+  of.seconds += call.seconds, of.bytes += bytes, of.operations += operations(call);
+  of.floor += std::max(bytes / ceilings_.bytes, operations(call) / ceilings_.operations);
+  // The moments of a batch norm name no weight; the call that follows does.
+  if (call.op == std::string_view(kernel::BatchNormMoments::name)) {
+    moments_ += call.seconds;
+    return;
+  }
+  const std::string kind = kind_of(call.op);
+  std::string name = kind == "optimizer" ? "" : layer_of(call);
+  if (name.empty()) {
+    name = std::string("(") + call.op + ")";
+    for (const char* part : {"_backward", "_moments"})  // one row for all kernels of a layer
+      if (auto tail = name.find(part); tail != std::string::npos) name = name.substr(0, tail) + ")";
+    if (kind == "convolution") name += fmt::format(" {}", product_of(call).filter.shape);
+  }
+  Cost& cost = row(name);
+  (is_backward(call.op) ? cost.backward : cost.forward) += call.seconds;
+  cost.operations += operations(call);
+  if (kind == "batch norm") cost.forward += std::exchange(moments_, 0.0);
+}
+
+}  // namespace trireme

@@ -1,0 +1,80 @@
+// trireme verify: a strategy beside the serial run, and the first tensor in which they differ.
+#include <fmt/format.h>
+
+#include <atomic>
+
+#include "kernels/core/runtime.h"
+#include "parallel/analysis/verify.h"
+#include "tools/cli/commands.h"
+#include "tools/training/recipe.h"
+
+namespace trireme {
+namespace {
+
+/// So many global batches, one after another; from the start again where the data set ends.
+std::vector<std::pair<Tensor, Tensor>> read_batches(const Dataset& data, const Config& config, Device device,
+                                                    int count) {
+  Loader loader(data, {.batch = config.data.batch, .workers = 0, .dtype = make_dtype(config), .device = device});
+  std::vector<std::pair<Tensor, Tensor>> batches;
+  while (static_cast<int>(batches.size()) < count)
+    for (auto& batch : loader) {
+      batches.emplace_back(batch.x.clone(), batch.y.clone());
+      if (static_cast<int>(batches.size()) == count) break;
+    }
+  return batches;
+}
+
+int compare(int argc, char** argv, const Config& config, const VerifyCommand& command) {
+  check(command.steps >= 1, "verify", "steps is {}, it must be at least 1", command.steps);
+  const int ranks = make_ranks(config);
+  const Strategy strategy = make_strategy(config, ranks);
+  ModelOptions shape = model_row(config.model).usual;
+  if (config.data.image_size > 0) shape.input = {config.data.image_size, config.data.image_size, shape.input[2]};
+  const Dataset data =
+      config.data.name == "synthetic"
+          ? Synthetic({.size = config.data.batch * command.steps, .shape = shape.input, .classes = shape.classes})
+          : make_dataset(config, "train");
+  if (config.data.name != "synthetic") shape = options_for(*data);
+  const double tolerance = command.tolerance > 0 ? command.tolerance : config.dtype == "f64" ? 1e-11 : 1e-4;
+  std::atomic<bool> differs = false;
+  const int status = World::run(argc, argv, ranks, [&](World& world) {
+    if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
+    world.use_all_reduce(config.parallel.allreduce);
+    const Device device = make_device(config, world);
+    const auto batches = read_batches(data, config, device, command.steps);
+    const Subject subject{.model = [&] { return make_model(config, shape, device); },
+                          .loss = make_loss(config),
+                          .recipe = make_recipe(config, command.steps),
+                          .batch = [&](int step) { return batches[static_cast<std::size_t>(step)]; }};
+    Mesh mesh = make_mesh(config, world);
+    std::string against;
+    const auto difference = verify(
+        subject, mesh, strategy,
+        {.steps = command.steps,
+         .tolerance = tolerance,
+         .step = {.seed = static_cast<std::uint64_t>(config.seed),
+                  .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases}}},
+        &against);
+    if (difference) differs = true;
+    if (!world.main()) return;
+    const std::string what = fmt::format("{} under {} on {} rank{} ({}), {}", config.model, strategy.name(),
+                                         world.size(), world.size() == 1 ? "" : "s", world.transport(), config.dtype);
+    if (difference)
+      fmt::print("differs: {}: from {}\n  {}\n", what, against, difference->to_string());
+    else
+      fmt::print("equal: {}: {} steps within {:g} of {}\n", what, command.steps, tolerance, against);
+  });
+  return status != 0 ? 2 : differs ? 1 : 0;
+}
+
+}  // namespace
+
+int verify_command(int argc, char** argv, const Config& config, const VerifyCommand& command) {
+  try {
+    return compare(argc, argv, config, command);
+  } catch (const Error& e) {
+    throw ConfigError(e.what());  // status 2: nothing was compared
+  }
+}
+
+}  // namespace trireme

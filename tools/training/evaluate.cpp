@@ -1,0 +1,47 @@
+// Accuracy and loss of a model over a data set, each sample counted once whichever rank reads it.
+#include "datasets/core/loader.h"
+#include "framework/autograd/step_context.h"
+#include "framework/layers/inference.h"
+#include "framework/metrics/metrics.h"
+#include "framework/ops/ops.h"
+#include "tools/training/counts.h"
+#include "tools/training/recipe.h"
+#include "tools/training/trainer.h"
+
+namespace trireme {
+
+std::string Evaluation::text() const {
+  return fmt::format("test accuracy: {:.2f} % ({} of {}){}, loss {:.5f}", accuracy(), correct, samples,
+                     has_top5() ? fmt::format(", top-5 {:.2f} %", percent(in_top5)) : "", loss);
+}
+
+Evaluation evaluate(Module& model, Device device, const Dataset& data, const Config& config, World& world,
+                    Console& console, std::optional<RankShare> shard) {
+  const Inference inference;
+  Loader loader(data, {.batch = config.data.eval_batch,
+                       .shard = shard ? *shard : RankShare(world),
+                       .workers = static_cast<int>(config.data.workers),
+                       .dtype = make_dtype(config),
+                       .device = device,
+                       .training = false});
+  Counts mine;
+  for (Batch& batch : loader) {
+    console.progress("evaluate", batch.index, loader.batches(), fmt::format("{} samples", data->size()));
+    if (batch.rows() == 0 && !shard) continue;
+    Tensor logits = model(batch.x);
+    mine.loss += cross_entropy(logits, batch.y).item() * static_cast<double>(batch.global);
+    mine.correct += count_correct(logits, batch.y);
+    mine.in_top5 += count_in_top(logits, batch.y, 5);
+    mine.samples += batch.rows();
+  }
+  console.finish();
+  const Counts all = sum_shares(mine, loader.options().shard.rank, world);
+  check(all.samples == data->size(), "evaluate", "counted {} of the {} samples", all.samples, data->size());
+  return {.correct = all.correct,
+          .in_top5 = all.in_top5,
+          .samples = all.samples,
+          .classes = data->classes(),
+          .loss = all.loss / static_cast<double>(all.samples)};
+}
+
+}  // namespace trireme

@@ -1,0 +1,135 @@
+#include "tools/training/events.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "kernels/core/error.h"
+
+namespace trireme {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view prefix = "events.out.tfevents.";
+
+std::array<std::uint32_t, 256> crc_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t c = i;
+    for (int bit = 0; bit < 8; ++bit) c = c & 1 ? c >> 1 ^ 0x82f63b78u : c >> 1;
+    table[i] = c;
+  }
+  return table;
+}
+
+/// The CRC of bytes that may hold CRCs themselves (record_writer's mask).
+std::uint32_t masked_crc(std::string_view bytes) {
+  const std::uint32_t c = crc32c(bytes);
+  return (c >> 15 | c << 17) + 0xa282ead8u;
+}
+template <class T>
+std::string little_endian(T value) {
+  std::string bytes;
+  for (std::size_t i = 0; i < sizeof value; ++i) bytes += static_cast<char>(value >> 8 * i);
+  return bytes;
+}
+
+/// TensorBoard reads the files of a directory in the order of their names: a new one gets a later second than all.
+std::int64_t later_than_all(const std::string& directory, std::int64_t now) {
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with(prefix)) now = std::max<std::int64_t>(now, std::atoll(name.c_str() + prefix.size()) + 1);
+  }
+  return now;
+}
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+std::uint32_t crc32c(std::string_view bytes) {
+  static const std::array<std::uint32_t, 256> table = crc_table();
+  std::uint32_t c = ~0u;
+  for (char byte : bytes) c = table[(c ^ static_cast<unsigned char>(byte)) & 0xff] ^ c >> 8;
+  return ~c;
+}
+
+EventFile::EventFile(const std::string& directory, std::optional<std::int64_t> resumed) {
+  static std::atomic<int> number{0};
+  char host[256] = "localhost";
+  gethostname(host, sizeof host - 1);
+  const std::int64_t seconds = later_than_all(directory, static_cast<std::int64_t>(wall_time()));
+  path_ = fmt::format("{}/{}{:010}.{}.{}.{}", directory, prefix, seconds, host, getpid(), number++);
+  file_.reset(std::fopen(path_.c_str(), "wbx"));
+  check(file_ != nullptr, "events", "cannot create {}: {}", path_, [&] { return std::strerror(errno); });
+  write(Protobuf().text(3, "brain.Event:2"));
+  if (resumed) write(Protobuf().integer(2, *resumed).message(7, Protobuf().integer(1, 1)));  // SessionLog { START }
+  flush();
+}
+EventFile::~EventFile() {
+  if (!pending_.empty()) std::fwrite(pending_.data(), 1, pending_.size(), file_.get());
+}
+
+// Event: wall_time 1, step 2, file_version 3, summary 5 { value 1 }, session_log 7.
+void EventFile::write(Protobuf event) {
+  const std::string& data = event.real(1, wall_time()).bytes();
+  const std::string length = little_endian(std::uint64_t{data.size()});
+  pending_ += length + little_endian(masked_crc(length)) + data + little_endian(masked_crc(data));
+  tick();
+}
+void EventFile::summary(std::int64_t step, const Protobuf& value) {
+  write(Protobuf().integer(2, step).message(5, Protobuf().message(1, value)));
+}
+void EventFile::tick() {
+  if (Clock::now() - flushed_ >= std::chrono::seconds(10)) flush();
+}
+void EventFile::flush() {
+  flushed_ = Clock::now();
+  const bool ok = std::fwrite(pending_.data(), 1, pending_.size(), file_.get()) == pending_.size();
+  check(ok && std::fflush(file_.get()) == 0, "events", "cannot write {}: {}", path_,
+        [&] { return std::strerror(errno); });
+  pending_.clear();
+}
+
+// Summary.Value: tag 1, simple_value 2, image 4, histo 5.
+void EventFile::scalar(const std::string& tag, std::int64_t step, double value) {
+  summary(step, Protobuf().text(1, tag).number(2, static_cast<float>(value)));
+}
+// Summary.Image: height 1, width 2, colorspace 3 (1 grey, 3 RGB), encoded_image_string 4.
+void EventFile::image(const std::string& tag, std::int64_t step, std::span<const std::byte> png, std::int64_t height,
+                      std::int64_t width, std::int64_t channels) {
+  const std::string_view bytes(reinterpret_cast<const char*>(png.data()), png.size());
+  summary(step, Protobuf().text(1, tag).message(
+                    4, Protobuf().integer(1, height).integer(2, width).integer(3, channels).text(4, bytes)));
+}
+// HistogramProto: min 1, max 2, num 3, sum 4, sum_squares 5, bucket_limit 6 (right edges), bucket 7.
+void EventFile::histogram(const std::string& tag, std::int64_t step, std::span<const double> values) {
+  double low = INFINITY, high = -INFINITY, num = 0, sum = 0, squares = 0;
+  for (double v : values)
+    if (std::isfinite(v)) low = std::min(low, v), high = std::max(high, v), num += 1, sum += v, squares += v * v;
+  if (num == 0) return;
+  const std::size_t buckets = high > low ? 64 : 1;
+  const double width = (high - low) / static_cast<double>(buckets);
+  std::vector<double> limits(buckets, high), counts(buckets);
+  for (std::size_t i = 0; i + 1 < buckets; ++i) limits[i] = low + width * static_cast<double>(i + 1);
+  for (double v : values)
+    if (std::isfinite(v)) ++counts[width > 0 ? std::min(static_cast<std::size_t>((v - low) / width), buckets - 1) : 0];
+  summary(step, Protobuf().text(1, tag).message(5, Protobuf()
+                                                       .real(1, low)
+                                                       .real(2, high)
+                                                       .real(3, num)
+                                                       .real(4, sum)
+                                                       .real(5, squares)
+                                                       .reals(6, limits)
+                                                       .reals(7, counts)));
+}
+
+}  // namespace trireme

@@ -1,0 +1,223 @@
+#include "tools/training/recipe.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "datasets/formats/datasets.h"
+#include "datasets/formats/folders.h"
+#include "datasets/formats/webdataset.h"
+#include "datasets/images/augment.h"
+#include "framework/io/suggest.h"
+#include "framework/layers/init.h"
+#include "framework/layers/on.h"
+#include "kernels/core/backend.h"
+
+namespace trireme {
+namespace fs = std::filesystem;
+namespace {
+[[noreturn]] void unknown(const char* what, const std::string& word, std::vector<std::string> known) {
+  std::string list;
+  for (const std::string& k : known) list += (list.empty() ? "" : ", ") + k;
+  throw ConfigError(std::string(what) + ": unknown '" + word + "'" + did_you_mean(word, known) + "; there are " + list);
+}
+}  // namespace
+
+DType make_dtype(const Config& c) {
+  for (DType t : {DType::f64, DType::bf16, DType::f16})
+    if (c.dtype == name_of(t)) return t;
+  return DType::f32;
+}
+
+Device make_device(const Config& c, int local_rank) {
+  const auto refuse_f16 = [&](Device device) {
+    check(c.dtype != "f16" && c.dtype != "tf32", "dtype", "{} is for GPUs, and this run is on {}: use bf16 or f32",
+          c.dtype, device);
+    return device;
+  };
+  if (c.device == "cpu") return refuse_f16(cpu());
+  std::string_view index = c.device;
+  const bool named = index.starts_with("cuda");
+  if (named) index.remove_prefix(4);
+  int wanted = local_rank;
+  const bool given = index.size() > 1 && index[0] == ':';
+  if (given) {
+    const auto [end, error] = std::from_chars(index.data() + 1, index.data() + index.size(), wanted);
+    check(error == std::errc() && end == index.data() + index.size(), "device", "'{}' is not cuda:NUMBER", c.device);
+  }
+  if (c.device != "auto" && (!named || (!index.empty() && !given)))
+    unknown("device", c.device, {"auto", "cpu", "cuda", "cuda:0"});
+  const Backend& gpus = open_backend(DeviceKind::cuda);
+  if (c.device == "auto" && gpus.devices == 0) return refuse_f16(cpu());
+  check(gpus.devices > 0, "device", "there is no GPU to use: {}", gpus.absent);
+  check(!given || wanted < gpus.devices, "device", "there is no {}; this machine has {} GPU{}", c.device, gpus.devices,
+        gpus.devices == 1 ? "" : "s");
+  set_f32_product(c.dtype == "tf32" ? MatmulPrecision::tf32 : MatmulPrecision::highest);
+  set_repeatable(c.repeatable);
+  return cuda(wanted % gpus.devices);
+}
+
+Device make_device(const Config& c, World& world) {
+  const Device device = make_device(c, world.local_rank());
+  (void)world.use(device);
+  return device;
+}
+
+namespace {
+/// Paths of the recipes that ship, by name.
+std::map<std::string, std::string> recipes() {
+  std::vector<std::string> folders = data_folders("recipes");
+  folders.push_back(TRIREME_SOURCE_RECIPES);
+  std::map<std::string, std::string> found;
+  std::error_code none;
+  for (const std::string& folder : folders)
+    for (const auto& entry : fs::directory_iterator(folder, none))
+      found.try_emplace(entry.path().stem().string(), entry.path().string());
+  return found;
+}
+}  // namespace
+
+std::string find_config(const std::string& name) {
+  std::error_code none;
+  if (fs::exists(name, none) || fs::path(name).has_parent_path() || fs::path(name).has_extension()) return name;
+  const auto all = recipes();
+  if (const auto at = all.find(name); at != all.end()) return at->second;
+  std::vector<std::string> known;
+  for (const auto& [recipe, path] : all) known.push_back(recipe);
+  unknown("config", name, known);
+}
+
+void check_model_name(const Config& c) {
+  if (std::ranges::any_of(models(), [&](const ModelRow& row) { return row.name == c.model; })) return;
+  if (recipes().contains(c.model))
+    throw ConfigError(fmt::format("model: '{}' is a recipe; write --config {}", c.model, c.model));
+}
+
+OpenOptions open_options(const Config& c) {
+  ModelOptions usual = model_row(c.model).usual;
+  if (c.data.image_size > 0) usual.input = {c.data.image_size, c.data.image_size, usual.input[2]};
+  return {.root = c.data.root,
+          .shards = c.data.shards,
+          .val_shards = c.data.val_shards,
+          .classes = c.data.classes,
+          .image_size = c.data.image_size,
+          .augment = c.data.augment,
+          .on_bad = c.data.on_bad == "skip" ? OnBad::skip : OnBad::stop,
+          .synthetic = {.size = c.data.synthetic_size, .shape = usual.input, .classes = usual.classes, .seed = 7}};
+}
+
+Dataset make_dataset(const Config& c, const std::string& split) {
+  Dataset data = open_dataset(c.data.name, split, open_options(c));
+  if (split == "train" && c.data.limit > 0) data = head(data, std::min<Index>(c.data.limit, data->size()));
+  // Photographs are cropped by their own data sets.
+  const bool photographs = c.data.name == "imagenet" || c.data.name == "tar" || c.data.name == "packed";
+  if (split == "train" && c.data.augment && !photographs) data = augmented(data, {.pad = c.data.augment_pad});
+  return data;
+}
+
+std::string description(const DatasetSource& data) {
+  const std::string name = fs::path(data.name()).filename().string();  // folders may differ
+  return fmt::format("{}: {} samples of {}, {} classes\n", name, data.size(), data.shape(), data.classes());
+}
+
+ModelOptions options_for(const DatasetSource& data) { return {.input = data.shape(), .classes = data.classes()}; }
+
+Module make_model(const Config& c, ModelOptions options, Device device) {
+  options.zero_gamma = c.zero_gamma, options.recompute = c.recompute;
+  Module model = make_model(c.model, options);
+  initialize(model, static_cast<std::uint64_t>(c.seed));
+  if (c.dtype == "f64") convert(model, DType::f64);
+  place(model, device);
+  return model;
+}
+
+void check_shards(const Config& c, int ranks) {
+  if (c.data.name != "tar" || c.data.shards.empty()) return;
+  const auto shards = std::ssize(expand_shards(c.data.shards, c.data.root));
+  check(shards >= ranks, "data.shards",
+        "{} for {} ranks, which would all read the same files; write at least {} shards, or start at most {} ranks",
+        shards, ranks, ranks, shards);
+}
+
+Schedule make_rate(const Config& c, std::int64_t per_epoch) {
+  const Config::Optim& o = c.optim;
+  const auto steps = [&](double epochs) {
+    return static_cast<std::int64_t>(std::llround(epochs * static_cast<double>(per_epoch)));
+  };
+  const double scale = o.lr_per > 0 ? static_cast<double>(c.data.batch) / static_cast<double>(o.lr_per) : 1;
+  const double lr = o.lr * scale;
+  const std::int64_t warm = steps(o.warmup_epochs);
+  const std::int64_t rest = std::max<std::int64_t>(1, c.epochs * per_epoch - warm);
+  // Schedules that fall to an end begin after the warm-up; decays at given epochs count from the start.
+  const auto after_warm_up = [&](Schedule rate) {
+    return Schedule([rate, warm](std::int64_t step) { return rate(std::max<std::int64_t>(0, step - warm)); });
+  };
+  const auto base = [&]() -> Schedule {
+    if (o.schedule == "constant") return lr;
+    if (o.schedule == "step") return step_decay(lr, std::max<std::int64_t>(1, steps(o.step_epochs)), o.step_factor);
+    if (o.schedule == "exponential")
+      return exponential(lr, std::pow(o.step_factor, 1.0 / static_cast<double>(per_epoch)));
+    if (o.schedule == "milestones") {
+      std::vector<std::int64_t> at;
+      for (double epoch : o.milestones) at.push_back(steps(epoch));
+      return milestones(lr, at, o.step_factor);
+    }
+    if (o.schedule == "cosine") return after_warm_up(cosine(lr, rest));
+    if (o.schedule == "linear") return after_warm_up(polynomial(lr, rest, 1));
+    if (o.schedule == "one_cycle") return after_warm_up(one_cycle(lr, rest));
+    unknown("optim.schedule", o.schedule,
+            {"constant", "step", "milestones", "exponential", "cosine", "linear", "one_cycle"});
+  };
+  // Goyal et al.: a rate scaled up for a large batch is reached from the rate it was scaled from.
+  return warm > 0 ? warm_up(base(), warm, o.lr_per > 0 ? std::min(1.0, 1 / scale) : 0) : base();
+}
+
+Loss make_loss(const Config& c) {
+  if (c.optim.label_smoothing == 0) return cross_entropy;
+  return cross_entropy_with(
+      {.label_smoothing = c.optim.label_smoothing, .ignore_index = CrossEntropyOptions::ignore_none});
+}
+
+OptimizerConfig make_recipe(const Config& c, std::int64_t per_epoch) {
+  const Config::Optim& o = c.optim;
+  Schedule lr = make_rate(c, per_epoch);
+  if (o.name == "sgd") return Sgd{.lr = lr, .momentum = o.momentum, .decay = o.decay, .nesterov = o.nesterov};
+  if (o.name == "adagrad") return Adagrad{.lr = lr, .decay = o.decay};
+  if (o.name == "adadelta") return Adadelta{.lr = lr, .decay = o.decay};
+  if (o.name == "adam") return Adam{.lr = lr, .decay = o.decay};
+  if (o.name == "adamw") return AdamW{.lr = lr, .decay = o.decay};
+  if (o.name == "lars") return Lars{.lr = lr, .momentum = o.momentum, .decay = o.decay};
+  unknown("optim.name", o.name, {"sgd", "adagrad", "adadelta", "adam", "adamw", "lars"});
+}
+
+int make_ranks(const Config& c) {
+  if (c.parallel.mesh.empty()) return static_cast<int>(c.parallel.ranks);
+  const int ranks = ranks_of(parse_mesh(c.parallel.mesh));
+  check(c.parallel.ranks == 1 || c.parallel.ranks == ranks, "parallel.mesh", "{} makes {} ranks, --ranks asks for {}",
+        c.parallel.mesh, ranks, c.parallel.ranks);
+  return ranks;
+}
+
+Mesh make_mesh(const Config& c, World& world) {
+  return c.parallel.mesh.empty() ? Mesh(world) : Mesh(world, parse_mesh(c.parallel.mesh));
+}
+
+Strategy make_strategy(const Config& c, int ranks) {
+  Strategy s;
+  if (!c.parallel.strategy.empty())
+    s = parse_strategy(c.parallel.strategy);
+  else if (ranks > 1)
+    s = data_parallel({.overlap = c.parallel.overlap});
+  std::vector<std::string> known;
+  for (NormScope scope : {NormScope::global, NormScope::group, NormScope::local}) {
+    known.emplace_back(to_string(scope));
+    if (known.back() != c.parallel.norm_scope) continue;
+    if (!s.norm_scope) s.norm_scope = scope, s.norm_group = static_cast<int>(c.parallel.norm_group);
+    return s;
+  }
+  unknown("parallel.norm_scope", c.parallel.norm_scope, known);
+}
+
+}  // namespace trireme

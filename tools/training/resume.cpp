@@ -1,0 +1,181 @@
+#include "tools/training/resume.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+namespace trireme {
+namespace fs = std::filesystem;
+namespace {
+
+/// Whether training goes on the same with another value of this setting: it says where ranks stand and what they read
+/// and write, not what they compute.
+bool may_differ(const std::string& name, const Config& a, const Config& b) {
+  if (name == "parallel.norm_scope" || name == "parallel.norm_group") return false;
+  for (const char* section : {"run.", "checkpoint.", "parallel."})
+    if (name.starts_with(section)) return true;
+  if (name == "epochs") {
+    const auto needs_them = [](const Config& c) {
+      return c.optim.schedule == "cosine" || c.optim.schedule == "linear" || c.optim.schedule == "one_cycle";
+    };
+    return !needs_them(a) && !needs_them(b);
+  }
+  return name == "data.workers" || name == "device";
+}
+
+/// "optim.lr is 0.01, the run has 0.002", for each setting that matters.
+std::vector<std::string> differences(const Config& now, const Config& before) {
+  Config a = now, b = before;
+  const std::vector<Key> mine = keys(a), theirs = keys(b);
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    const std::string value = toml_value(mine[i]), old = toml_value(theirs[i]);
+    if (value == old || may_differ(mine[i].name, now, before)) continue;
+    all.push_back(fmt::format("{} is {}, the run has {}", mine[i].name, value, old));
+  }
+  return all;
+}
+
+/// Whether a setting that has changed says which samples come when: "seed is 2, the run has 1".
+bool changes_order(const std::string& change) {
+  return change.starts_with("seed ") ||
+         (change.starts_with("data.") && !change.starts_with("data.batch ") && !change.starts_with("data.eval_batch "));
+}
+
+double metric(const TrainState& s, const char* name, double otherwise) {
+  const auto at = s.metrics.find(name);
+  return at == s.metrics.end() ? otherwise : at->second;
+}
+
+void check_checkpoints(const std::string& run) {
+  if (run.empty()) throw ConfigError("resume: name the run to go on with: --run.dir DIR");
+  check(fs::is_directory(run + "/checkpoints"), "resume", "{} holds no checkpoints; train without --resume first", run);
+}
+
+}  // namespace
+
+void store(const Progress& p, TrainState& s) {
+  s.step = p.step, s.epoch = p.epoch, s.batch = p.batch, s.samples = p.samples;
+  if (p.loss_scale > 0) {
+    s.metrics["loss_scale"] = p.loss_scale;
+    s.metrics["loss_scale_good_steps"] = static_cast<double>(p.good_steps);
+  }
+  if (!p.in_epoch()) return;
+  s.metrics["epoch_loss_sum"] = p.loss;
+  s.metrics["epoch_correct"] = static_cast<double>(p.correct);
+  s.metrics["epoch_counted"] = static_cast<double>(p.counted);
+}
+
+Progress progress_of(const TrainState& s) {
+  Progress p{.step = s.step, .epoch = s.epoch, .batch = s.batch, .samples = s.samples.value_or(0)};
+  p.correct = static_cast<std::int64_t>(metric(s, "epoch_correct", 0));
+  p.counted = static_cast<std::int64_t>(metric(s, "epoch_counted", 0));
+  p.loss = metric(s, "epoch_loss_sum", 0);
+  p.loss_scale = metric(s, "loss_scale", 0);
+  p.good_steps = static_cast<std::int64_t>(metric(s, "loss_scale_good_steps", 0));
+  return p;
+}
+
+Config resume_config(const std::string& run) {
+  check_checkpoints(run);
+  Config config;
+  if (fs::exists(run + "/config.toml")) {
+    load_config(config, run + "/config.toml");
+  } else {
+    const auto found = find_latest(run);
+    check(found && !found->state.config.empty(), "resume", "{} has no config.toml, and no checkpoint that holds one",
+          run);
+    parse_config(config, found->state.config, found->path + "/manifest.json");
+  }
+  const Config usual;
+  config.run.max_steps = usual.run.max_steps, config.run.fault = usual.run.fault;
+  config.run.resume = config.run.override = false;
+  config.run.dir = run;
+  return config;
+}
+
+ResumePoint find_resume_point(const Config& config) {
+  check_checkpoints(config.run.dir);
+  auto found = find_latest(config.run.dir);
+  check(found.has_value(), "resume", "no usable checkpoint in {}", config.run.dir);
+  const TrainState& s = found->state;
+  ResumePoint point{.path = found->path,
+                    .notes = {},
+                    .progress = progress_of(s),
+                    .partition = {},
+                    .norm_rows = s.norm_rows,
+                    .changes = {}};
+  if (!found->note.empty()) point.notes.push_back(found->note);
+  if (!fs::exists(config.run.dir + "/config.toml"))
+    point.notes.push_back(
+        fmt::format("resume: {}/config.toml is missing: these are the settings of {}", config.run.dir, found->path));
+  Config before = config;
+  if (!s.config.empty()) {
+    before = {};
+    parse_config(before, s.config, found->path + "/manifest.json");
+    point.changes = differences(config, before);
+    const auto &now = config.parallel, &then = before.parallel;
+    if (now.mesh == then.mesh && now.strategy == then.strategy) point.partition = s.partition;
+  } else if (s.seed != static_cast<std::uint64_t>(config.seed)) {
+    point.changes.push_back(fmt::format("seed is {}, the run has {}", config.seed, s.seed));
+  }
+  if (!s.samples) point.progress.samples = s.batch * before.data.batch;
+  point.reordered = point.progress.in_epoch() && std::ranges::any_of(point.changes, changes_order);
+  check(point.changes.empty() || config.run.override, "resume", "{}; add --override to change {}",
+        fmt::join(point.changes, "; "), point.changes.size() == 1 ? "it" : "them");
+  return point;
+}
+
+void broadcast(ResumePoint& point, World& world) {
+  const auto share = [&](const Tensor& t) { world.comm().broadcast(t, 0).wait(); };
+  Progress& p = point.progress;
+  std::string texts = point.path + '\0' + point.partition + '\0' + point.norm_rows;
+  std::int64_t length = std::ssize(texts);
+  std::int64_t* const whole[] = {&length,    &p.step,    &p.epoch,   &p.batch,
+                                 &p.samples, &p.correct, &p.counted, &p.good_steps};
+  double* const real[] = {&p.loss, &p.loss_scale};
+  const Tensor numbers = Tensor::empty({std::ssize(whole)}, DType::i64);
+  const Tensor sums = Tensor::empty({std::ssize(real)}, DType::f64);
+  for (std::size_t i = 0; i < std::size(whole); ++i) numbers.data<std::int64_t>()[i] = *whole[i];
+  for (std::size_t i = 0; i < std::size(real); ++i) sums.data<double>()[i] = *real[i];
+  share(numbers), share(sums);
+  for (std::size_t i = 0; i < std::size(whole); ++i) *whole[i] = numbers.data<std::int64_t>()[i];
+  for (std::size_t i = 0; i < std::size(real); ++i) *real[i] = sums.data<double>()[i];
+  texts.resize(static_cast<std::size_t>(length));
+  const Tensor bytes = Tensor::empty({length}, DType::u8);
+  std::memcpy(bytes.data<std::uint8_t>(), texts.data(), texts.size());
+  share(bytes);
+  std::memcpy(texts.data(), bytes.data<std::uint8_t>(), texts.size());
+  const std::size_t first = texts.find('\0'), second = texts.find('\0', first + 1);
+  point.path = texts.substr(0, first), point.partition = texts.substr(first + 1, second - first - 1);
+  point.norm_rows = texts.substr(second + 1);
+}
+
+std::string norm_rows(const Step& step, const Strategy& strategy) {
+  if (step.batch_norm().empty()) return "";
+  const int ranks = step.shard().size, micros = step.shard().micros;
+  const int together = strategy.scope() == NormScope::global  ? ranks
+                       : strategy.scope() == NormScope::group ? strategy.norm_group
+                                                              : 1;
+  const std::string batch = micros > 1 ? fmt::format("each of {} micro-batches", micros) : "the global batch";
+  if (together == ranks) return batch;
+  return fmt::format("the rows of {} of {} ranks in {}", together == 1 ? "each" : fmt::format("every {}", together),
+                     ranks, batch);
+}
+
+std::string changed_norm_rows(const Config& config, const ResumePoint& point, const std::string& now) {
+  const std::string& before = point.norm_rows;
+  if (now.empty() || before.empty() || now == before) return "";
+  const std::string change = fmt::format("batch norms see {}, in the run {}", now, before);
+  check(config.run.override, "resume", "{}; add --override to change it", change);
+  return change;
+}
+
+std::string kept_settings(Config config) {
+  config.run.resume = config.run.override = false;
+  return to_toml(config);
+}
+
+}  // namespace trireme

@@ -1,0 +1,155 @@
+#include "tools/training/run_dir.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "framework/io/file.h"
+#include "kernels/core/error.h"
+
+namespace trireme {
+namespace fs = std::filesystem;
+namespace {
+
+/// What a record may say: a key of metrics.jsonl is a column of metrics.csv and, with a tag, a curve in TensorBoard.
+struct Column {
+  const char *key, *tag;
+};
+constexpr Column columns[] = {
+    {"kind", nullptr},   // train: one step; eval: the end of an epoch
+    {"epoch", nullptr},  // from 1
+    {"step", nullptr},   // optimizer steps done
+    {"lr", "lr"},
+    {"loss", "train/loss"},              // of the step's global batch
+    {"train_loss", "train/epoch_loss"},  // mean over the epoch, as the weights were
+    {"train_top1", "train/top1"},        // %, likewise
+    {"test_loss", "test/loss"},
+    {"test_top1", "test/top1"},  // %
+    {"test_top5", "test/top5"},  // %, where there are more than five classes
+    {"test_correct", nullptr},
+    {"test_samples", nullptr},
+    {"images_per_s", "throughput/images_per_s"},  // of all ranks, since the epoch began
+    {"wait_share", "data/wait_share"},            // of the epoch's time in which rank 0 waited for a batch
+};
+
+std::string csv_head() {
+  std::string row;
+  for (const Column& c : columns) row += (row.empty() ? "" : ",") + std::string(c.key);
+  return row + "\n";
+}
+std::string csv_row(const nlohmann::json& line) {
+  std::string row;
+  for (const Column& c : columns) {
+    const auto at = line.find(c.key);
+    if (&c != columns) row += ',';
+    if (at != line.end()) row += at->is_string() ? at->get<std::string>() : at->dump();
+  }
+  return row + "\n";
+}
+
+}  // namespace
+
+RunDir::RunDir(const std::string& path, const std::string& name, const std::string& config, bool resume) : path_(path) {
+  if (path_.empty()) {
+    path_ = "runs/" + name;
+    for (int i = 2; fs::exists(path_); ++i) path_ = fmt::format("runs/{}-{}", name, i);
+  }
+  if (resume) {
+    check(fs::is_directory(path_ + "/checkpoints"), "resume", "{} holds no checkpoints; train without --resume first",
+          path_);
+  } else {
+    check(!fs::exists(path_ + "/checkpoints"), "run directory",
+          "{} holds another run; add --resume to go on with it, or name a new --run.dir", path_);
+    std::error_code error;
+    fs::create_directories(path_, error);
+    check(!error, "run directory", "cannot create {}: {}", path_, [&] { return error.message(); });
+    replace_file(path_ + "/config.toml", config);
+    replace_file(table(), csv_head());
+  }
+  open();
+}
+
+void RunDir::open() {
+  for (auto& [file, path] : {std::pair<File&, std::string>(lines_, metrics()), {rows_, table()}}) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    check(fd >= 0, "run directory", "cannot write {}: {}", path,
+          [&] { return errno == ELOOP ? "it is a symbolic link" : std::strerror(errno); });
+    file.reset(::fdopen(fd, "a"));
+  }
+}
+
+bool RunDir::restore_if_removed(const std::string& config) {
+  struct stat open {
+  }, named{};
+  if (::fstat(::fileno(lines_.get()), &open) == 0 && ::stat(metrics().c_str(), &named) == 0 &&
+      open.st_ino == named.st_ino && open.st_dev == named.st_dev)
+    return false;
+  make_directories(path_);
+  replace_file(path_ + "/config.toml", config);
+  if (!fs::exists(table())) replace_file(table(), csv_head());
+  this->open();
+  return true;
+}
+
+void RunDir::record(const nlohmann::json& line) {
+  const auto write = [](std::FILE* file, const std::string& text, const std::string& path) {
+    const bool ok = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
+    check(ok, "run directory", "cannot write {}: {}", path, [&] { return std::strerror(errno); });
+  };
+  write(lines_.get(), line.dump() + "\n", metrics());
+  write(rows_.get(), csv_row(line), table());
+  std::size_t known = 0;
+  const std::int64_t step = line.at("step");
+  for (const Column& c : columns) {
+    const auto at = line.find(c.key);
+    if (at == line.end()) continue;
+    ++known;
+    if (!events_ || c.tag == nullptr) continue;
+    const auto [shown, first] = shown_.try_emplace(c.tag, step);
+    if (!first && shown->second == step) continue;  // a step that ends an epoch is recorded twice
+    shown->second = step;
+    events_->scalar(c.tag, step, *at);
+  }
+  check(known == line.size(), "run directory", "{} has a key without a column in run_dir.cpp",
+        [&] { return line.dump(); });
+}
+
+void RunDir::keep_settings(const std::string& config, std::optional<std::int64_t> overridden) {
+  const std::string path = path_ + "/config.toml";
+  const std::string before = fs::exists(path) ? read_text(path, std::size_t{1} << 20) : "";
+  if (before == config) return;
+  if (overridden && !before.empty()) {
+    const std::string old = fmt::format("{}/config.until_{:08}.toml", path_, *overridden);
+    if (!fs::exists(old)) replace_file(old, before);
+  }
+  replace_file(path, config);
+}
+
+void RunDir::write_classes(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += name + "\n";
+  if (!text.empty()) replace_file(path_ + "/" + class_file, text);
+}
+
+void RunDir::rewind(std::int64_t step) {
+  lines_.reset();
+  rows_.reset();
+  std::string kept, rows = csv_head(), line;
+  for (std::ifstream in(metrics()); std::getline(in, line);) {
+    auto json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_object() || json.value("step", std::int64_t{0}) > step) continue;
+    kept += line + "\n";
+    rows += csv_row(json);
+  }
+  replace_file(metrics(), kept);
+  replace_file(table(), rows);
+  open();
+}
+
+}  // namespace trireme

@@ -1,0 +1,61 @@
+// The directory of one run: config.toml, metrics.jsonl, metrics.csv, TensorBoard's events, checkpoints/. Only rank 0
+// touches it.
+#pragma once
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "tools/training/events.h"
+
+namespace trireme {
+
+/// Names of the classes in a run directory, one per line, where the data set has names.
+inline constexpr const char* class_file = "classes.txt";
+
+class RunDir {
+ public:
+  /// Creates path (or, if empty, the first free of runs/NAME, runs/NAME-2, ...) and writes config.toml. With resume the
+  /// directory must exist, and its config.toml stays until keep_settings(). Throws Error with path and reason when it
+  /// cannot be written.
+  RunDir(const std::string& path, const std::string& name, const std::string& config, bool resume);
+  const std::string& path() const { return path_; }
+  std::string checkpoints() const { return path_ + "/checkpoints"; }
+  std::string metrics() const { return path_ + "/metrics.jsonl"; }
+  std::string table() const { return path_ + "/metrics.csv"; }
+  /// Where metrics.jsonl is not the file any more that is being written (somebody removed it, or the directory), makes
+  /// it and config.toml anew and returns true: what was there before is lost.
+  bool restore_if_removed(const std::string& config);
+  /// Appends one line to metrics.jsonl and one row to metrics.csv, and the numbers that have a tag to the events. Every
+  /// key is a column of the table in run_dir.cpp. Throws Error when it cannot be written.
+  void record(const nlohmann::json& line);
+  /// Replaces config.toml by the settings that the run has from now on, unless they are the same. overridden: the step
+  /// since which they differ in what matters; those before it are then kept as config.until_STEP.toml.
+  void keep_settings(const std::string& config, std::optional<std::int64_t> overridden);
+  /// Writes class_file; nothing for no names.
+  void write_classes(const std::vector<std::string>& names);
+  /// Drops the lines of steps after `step` (they will be written again), and a last line cut short.
+  void rewind(std::int64_t step);
+  /// From now on record() writes TensorBoard's events too; resumed: see EventFile.
+  void open_events(std::optional<std::int64_t> resumed) { events_.emplace(path_, resumed); }
+  /// Null unless open.
+  EventFile* events() { return events_ ? &*events_ : nullptr; }
+
+ private:
+  struct Close {
+    void operator()(std::FILE* f) const { std::fclose(f); }
+  };
+  using File = std::unique_ptr<std::FILE, Close>;
+  void open();
+  std::string path_;
+  File lines_, rows_;
+  std::optional<EventFile> events_;
+  std::map<std::string, std::int64_t> shown_;  // by tag: the last step in the events
+};
+
+}  // namespace trireme
