@@ -1,0 +1,3 @@
+// Another one.
+#pragma once
+inline constexpr double own_rate = 0.1;
