@@ -23,7 +23,7 @@ build=$folder/build${PWD//\//_}
 [ -f "$build/build.ninja" ] || meson setup "$build" -Dcuda=disabled -Donednn="$folder" >/dev/null
 tests=(kernels_heavy kernels_light ops layers memory recompute tape)
 ninja -C "$build" "${tests[@]/#/tests/test_}" bench/resnet_step bench/step
-ldd "$build/libtrireme.so" | grep -q "libdnnl.so.3 => $folder/" || { echo "onednn3: the library built in $build uses another oneDNN" >&2; exit 1; }
+[[ $(ldd "$build/libtrireme.so") == *"libdnnl.so.3 => $folder/"* ]] || { echo "onednn3: the library built in $build uses another oneDNN" >&2; exit 1; }
 for level in DEFAULT AVX512_CORE AVX2 SSE41; do
   for name in "${tests[@]}"; do
     [ $level = DEFAULT ] || [[ $name == kernels_* ]] || continue
