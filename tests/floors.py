@@ -112,6 +112,14 @@ for path in (root / "tests/tools").glob("cli*.py"):
     for m in re.finditer(r"^class (\w+)\(.*?(?=^class |\Z)", text, re.M | re.S):
         if "    def test_" in m[0] and f"'{m[1]}'" not in listed:
             faults.append(f"tests/tools/{path.name}: nobody runs {m[1]}")
+for readme in [root / "CONTRIBUTING.md", *(root / room / "README.md" for room in [*floors, *sub_floors])]:
+    if not readme.exists():
+        continue
+    # In a folder's own page a file is one of that folder's, or given from it; in CONTRIBUTING any of that name will do.
+    near = {p.name for p in (root if readme.parent == root else readme.parent).rglob("*") if "build" not in p.parts[len(root.parts)][:5]}
+    for name in set(re.findall(r"(?<![\w/*{])([a-z]\w*\.(?:h|cpp|cu|cuh|py))\b", readme.read_text())):
+        if name not in near:
+            faults.append(f"{readme.relative_to(root)}: there is no {name}")
 if (root / ".git").exists():
     for path in root.iterdir():
         if path.name not in top and not path.name.startswith((".", "build", "runs")):
