@@ -9,8 +9,8 @@ struct AugmentOptions {
   Index pad = 4;     ///< black pixels around the picture, out of which one of its own size is cut at random
   bool flip = true;  ///< mirror left and right, half of the time
 };
-/// Samples [height, width, C] of data, each changed by a pure function of (AugmentKey, id). For training only: reads of the
-/// same epoch agree, those of another differ. Throws Error for samples of another rank or a negative pad.
+/// Samples [height, width, C] of data, each changed by a pure function of (AugmentKey, id). For training only: reads of
+/// the same epoch agree, those of another differ. Throws Error for samples of another rank or a negative pad.
 Dataset augmented(Dataset data, const AugmentOptions& = {});
 
 }  // namespace trireme

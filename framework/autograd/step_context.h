@@ -1,5 +1,5 @@
-// StepContext: what a forward and backward need beside their batch: who sums with whom, and what is kept where. It is
-// thread-local and scoped to a call: Step sets one around the model, Inference around an evaluation.
+// StepContext: the surroundings of a forward and backward: who sums with whom, what is cached, how batch norm is
+// computed. Thread-local and scoped (StepScope): Step sets one around the model, Inference around an evaluation.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -72,9 +72,9 @@ struct Node {
   std::uint64_t sequence = 0;                 // greater than any input's: backward walks it downwards
   std::vector<std::shared_ptr<Node>> inputs;  // null where no gradient is needed
   Backward backward;
-  std::function<Tensor()>
-      recompute_output;  // the output again, bit for bit, from what backward keeps anyway; see Saved
-  Shape shape;           // of the output, and so of its gradient
+  /// The output again, bit for bit, from what backward keeps anyway; see SavedInput.
+  std::function<Tensor()> recompute_output;
+  Shape shape;  // of the output, and so of its gradient
   DType dtype = DType::f32;
   Device device;
   std::unique_ptr<LeafState> leaf;

@@ -1,5 +1,5 @@
-// InferenceCache: what evaluation makes of weights once and keeps, on the promise that they do not change while it
-// lives. An Inference (framework/layers/inference.h) owns one.
+// InferenceCache: packed filters and batch norms folded into convolutions, valid while an Inference guard
+// (framework/layers/inference.h) lives, since weights must not change in that time.
 #pragma once
 #include <map>
 #include <utility>

@@ -1,5 +1,5 @@
-// FlatBuffer: numbers in one row, a block on each device that they lie on. What goes by slices need not know of
-// devices.
+// FlatBuffer: one logical 1-D buffer, stored as one contiguous block per device. Slices are addressed globally, so code
+// that works on slices need not know where the devices divide it.
 #pragma once
 #include <vector>
 

@@ -1,5 +1,5 @@
-// HostCopy: a tensor's numbers on their way to the host. A device goes on with what it is given later, and whoever asks
-// waits only for what came before the reading was started.
+// HostCopy: an asynchronous copy of a tensor to the host (PyTorch's non_blocking .cpu()). The device continues with
+// later work; reading the values waits only for the work enqueued before the copy.
 #pragma once
 #include <functional>
 #include <vector>

@@ -1,5 +1,5 @@
-// MemoryTracker: what tensors take, by use. It counts the bytes of those that a thread makes while a MemoryScope is
-// open, until they are gone, wherever that is.
+// MemoryTracker: bytes of live tensors by kind of use. Tensors made by a thread while its MemoryScope is open are
+// counted until they are freed, by whichever thread.
 #pragma once
 #include <array>
 #include <atomic>

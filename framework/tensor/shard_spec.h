@@ -1,6 +1,6 @@
-// ShardSpec: what a tensor knows of itself when several holders have it together: the block at hand is a box of a
-// whole. Ops whose result depends on the rest hand themselves over to it; elementwise ones pass it on. Framework code
-// knows no ranks; parallel/split derives from this.
+// ShardSpec: how a tensor is divided over ranks (compare PyTorch's DTensor): the local block is a box of a global
+// tensor. Ops whose result depends on other ranks' blocks delegate to its virtual functions; elementwise ops pass it
+// on. The framework knows no ranks; parallel/split derives from this class.
 #pragma once
 #include <functional>
 #include <vector>
@@ -14,8 +14,8 @@ namespace trireme {
 
 struct BatchNormOptions;  // framework/ops/ops.h
 
-/// Shared and immutable: all tensors of one division may point to one ShardSpec. A weight may have one too: it says which
-/// part of the weight is here, or (box = whole) that others hold the same weight and how its gradient is counted.
+/// Shared and immutable: all tensors of one division may point to one ShardSpec. A weight may have one too: it says
+/// which part of the weight is here, or (box = whole) that others hold the same weight and how its gradient is counted.
 class ShardSpec {
  public:
   using Unary = std::function<Tensor(const Tensor&)>;

@@ -1,4 +1,5 @@
-// Writes: what lets a backward notice that a tensor it needs was overwritten in place after the forward.
+// Writes: version counters of a block of memory, by which backward notices that a saved tensor was overwritten in place
+// after the forward (PyTorch's version counter).
 #pragma once
 #include <atomic>
 #include <cstddef>

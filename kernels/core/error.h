@@ -48,7 +48,8 @@ using Shown = std::remove_cvref_t<decltype(shown(std::declval<A&>()))>;
 
 /// Throws Error("op: text"). An argument that can be called is called for what the text shows.
 template <class... A>
-[[noreturn, gnu::cold, gnu::noinline]] void fail(std::string_view op, Message<std::type_identity_t<detail::Shown<A>>...> text, A&&... args) {
+[[noreturn, gnu::cold, gnu::noinline]] void fail(std::string_view op,
+                                                 Message<std::type_identity_t<detail::Shown<A>>...> text, A&&... args) {
   [&](auto&&... shown) {
     detail::throw_error(op, text.format, fmt::make_format_args(shown...), text.where);
   }(detail::shown(args)...);
@@ -58,7 +59,8 @@ template <class... A>
 /// Throws Error("op: text") unless ok. The text is formatted only on failure; an argument that costs anything is a
 /// lambda (or a function without parameters), called only then: check(block, "allocate", "out of memory{}", place).
 template <class... A>
-[[gnu::always_inline]] inline void check(bool ok, std::string_view op, Message<std::type_identity_t<detail::Shown<A>>...> text, A&&... args) {
+[[gnu::always_inline]] inline void check(bool ok, std::string_view op,
+                                         Message<std::type_identity_t<detail::Shown<A>>...> text, A&&... args) {
   if (!ok) [[unlikely]]
     fail<A...>(op, text, std::forward<A>(args)...);
 }

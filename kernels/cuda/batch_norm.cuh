@@ -2,9 +2,9 @@
 #pragma once
 #include <cmath>
 
+#include "kernels/contracts/norm.h"
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/typed.h"
-#include "kernels/contracts/norm.h"
 #include "kernels/plans/norm_checks.h"
 
 namespace trireme::gpu {

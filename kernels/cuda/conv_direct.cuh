@@ -2,9 +2,9 @@
 #pragma once
 #include <limits>
 
-#include "kernels/plans/conv_shape.h"
 #include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/plans/conv_shape.h"
 
 namespace trireme::gpu {
 

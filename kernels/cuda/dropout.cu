@@ -1,9 +1,9 @@
 // Inverted dropout, keyed by sample (kernels/contracts/elementwise.h says how).
+#include "kernels/core/kernel.h"
+#include "kernels/core/random.h"
 #include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/plans/elementwise_checks.h"
-#include "kernels/core/kernel.h"
-#include "kernels/core/random.h"
 
 namespace trireme::gpu {
 namespace {

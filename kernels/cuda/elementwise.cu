@@ -1,10 +1,10 @@
 // Axpby, Fill, Cast and Normalize.
 #include "kernels/contracts/elementwise.h"
 
+#include "kernels/core/kernel.h"
 #include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/plans/elementwise_checks.h"
-#include "kernels/core/kernel.h"
 
 namespace trireme::gpu {
 namespace {

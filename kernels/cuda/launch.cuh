@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/plans/checks.h"
 #include "kernels/cuda/device.h"
+#include "kernels/plans/checks.h"
 
 namespace trireme::gpu {
 

@@ -1,11 +1,11 @@
 // Layer norm over the last axis: a team of threads to a row, and sums down the columns for its weights.
 #include <cmath>
 
+#include "kernels/contracts/norm.h"
+#include "kernels/core/kernel.h"
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/team.cuh"
 #include "kernels/cuda/typed.h"
-#include "kernels/core/kernel.h"
-#include "kernels/contracts/norm.h"
 #include "kernels/plans/norm_checks.h"
 
 namespace trireme::gpu {

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "kernels/cuda/team.cuh"
 #include "kernels/core/kernel.h"
+#include "kernels/cuda/team.cuh"
 #include "kernels/plans/loss_checks.h"
 
 namespace trireme::gpu {

@@ -1,7 +1,7 @@
 // Unary formulas: kernel::Map and kernel::MapBackward.
-#include "kernels/cuda/launch.cuh"
 #include "kernels/contracts/elementwise.h"
 #include "kernels/core/kernel.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/formulas/pointwise.h"
 
 namespace trireme::gpu {

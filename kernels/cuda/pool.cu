@@ -1,7 +1,7 @@
 // Max and average pooling. Each thread makes a pack of channels of one output; on the way back, of one input cell from
 // the windows over it, so that nothing is added from two sides.
-#include "kernels/cuda/window.cuh"
 #include "kernels/core/kernel.h"
+#include "kernels/cuda/window.cuh"
 
 namespace trireme::gpu {
 namespace {

@@ -1,8 +1,8 @@
 // The tail of a convolution block in one pass over its output: bias, ReLU, max pooling, dropout; and the way back.
-#include "kernels/cuda/rows.h"
-#include "kernels/cuda/window.cuh"
 #include "kernels/core/kernel.h"
 #include "kernels/core/random.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/cuda/window.cuh"
 
 namespace trireme::gpu {
 namespace {

@@ -1,9 +1,9 @@
 // CopyBox and Permute: kernels that move elements of any type, by size alone.
 #include "kernels/contracts/move.h"
 
+#include "kernels/core/kernel.h"
 #include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/core/kernel.h"
 #include "kernels/plans/moves.h"
 
 namespace trireme::gpu {

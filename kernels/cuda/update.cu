@@ -1,6 +1,7 @@
-// Optimizer updates by the rules of kernels/formulas/update_rules.h. They run over whole blocks of parameters, in one pass.
-#include "kernels/cuda/launch.cuh"
+// Optimizer updates by the rules of kernels/formulas/update_rules.h. They run over whole blocks of parameters, in one
+// pass.
 #include "kernels/core/kernel.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/formulas/update_rules.h"
 
 namespace trireme::gpu {

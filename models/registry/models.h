@@ -11,8 +11,8 @@ namespace trireme {
 struct ModelOptions {
   Shape input{28, 28, 1};  ///< of one sample, channels last
   Index classes = 10;
-  bool recompute =
-      false;  ///< residual blocks keep only their input and run again in backward (framework/layers/recompute.h)
+  /// Residual blocks keep only their input and run again in backward (framework/layers/recompute.h).
+  bool recompute = false;
   bool zero_gamma = false;  ///< residual blocks start as the identity: the last gamma of each is 0 (Goyal et al. 2017)
 };
 struct ModelRow {

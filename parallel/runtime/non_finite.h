@@ -5,9 +5,9 @@
 
 namespace trireme {
 
-/// Runs the forward again, layer by layer, for the batch of the current StepContext (so with the same masks), and says in
-/// words which tensor is the first that is not finite on any rank; empty: none. comm: the ranks that share the batch,
-/// all of which call this; null: nobody else.
+/// Runs the forward again, layer by layer, for the batch of the current StepContext (so with the same masks), and says
+/// in words which tensor is the first that is not finite on any rank; empty: none. comm: the ranks that share the
+/// batch, all of which call this; null: nobody else.
 std::string first_non_finite(const Module& model, const Tensor& x, Communicator* comm);
 
 }  // namespace trireme

@@ -1,5 +1,6 @@
-// PipelineP2P: what crosses a cut between roles, as it lies in memory. A receiver knows the shapes of gradients, which
-// are those of what it sent; those of activations come ahead of the first ones for each shape of the model's input.
+// PipelineP2P: point-to-point messages of activations and gradients between pipeline stages. The shapes of gradients
+// are known to their receiver, since it sent the activations; the shapes of activations are sent ahead of the first
+// ones of each input shape.
 #pragma once
 #include <map>
 #include <memory>

@@ -1,5 +1,5 @@
-// What ops take from the StepContext: shares of a global batch give what the whole batch gives, and ops refuse what does not
-// fit.
+// What ops take from the StepContext: shares of a global batch give what the whole batch gives, and ops refuse what
+// does not fit.
 #include "framework/autograd/step_context.h"
 #include "framework/layers/inference.h"
 

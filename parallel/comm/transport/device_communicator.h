@@ -1,6 +1,6 @@
-// DeviceCommunicator: a communicator for tensors wherever they lie, on one that moves host memory. Host tensors go
-// straight through; those on devices by way of a copy on the host, or, where ranks said by use() on which devices they
-// are and the devices can reach each other, by that way. World wraps all its communicators so: nobody above can tell.
+// DeviceCommunicator: a communicator for tensors on any device, built on one for host memory. Host tensors are passed
+// through. Tensors of devices are copied by way of the host, or go directly between devices where use() has found that
+// they can reach each other. World wraps every communicator in one.
 #pragma once
 #include <functional>
 #include <memory>

@@ -1,9 +1,9 @@
-// ShmAllReduce: all-reduce, small all-gather and barrier between the processes of one host over memory that they share.
-// Nobody polls: who waits sleeps on a futex, so ranks may outnumber cores. Short vectors go through it in pieces: every
-// rank copies its piece in, whoever is there reduces chunks of it (in rank order: the same bits everywhere, and the
-// same as between threads), every rank copies out. Of a long vector only the address goes through it: who reduces a
-// chunk reads it from, and writes it to, the other processes. Collectives that MPI moves only leave word here, so that
-// ranks that call different ones are told so.
+// ShmAllReduce: all-reduce, small all-gather and barrier between the processes of one host in shared memory. A waiting
+// rank sleeps on a futex, so ranks may outnumber cores. Short vectors are processed in pieces: every rank copies its
+// piece in, any rank that is there reduces chunks (in rank order: the same bits on every rank, and the same as between
+// threads), every rank copies the result out. Of a long vector only the address is shared: the rank that reduces a
+// chunk reads it from the other processes and writes it back to them. Collectives that MPI carries out are only
+// announced here, so that ranks that call different ones are told so.
 #pragma once
 #include <atomic>
 #include <deque>

@@ -1,4 +1,5 @@
-// Where the threads of one run meet: the state and the matching behind thread communicators.
+// ThreadRendezvous: the shared state behind communicators between threads: matches the calls of all ranks and carries
+// them out.
 #pragma once
 #include <array>
 #include <atomic>

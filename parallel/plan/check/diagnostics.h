@@ -1,4 +1,4 @@
-// What the checks of a plan share: the list of faults, and which actions have finished before another may start.
+// Diagnostics: the faults that the checks of a plan have found; and the happens-before order of its actions.
 #pragma once
 #include <fmt/format.h>
 

@@ -1,4 +1,5 @@
-// Plays a plan's messages and collectives through on a few coordinates, as if every action took no time.
+// MessageCheck: runs a plan's messages and collectives on a few mesh coordinates, with actions that take no time, and
+// reports what would deadlock or would not match.
 #pragma once
 #include "parallel/plan/plan.h"
 
