@@ -162,12 +162,6 @@ class Sequential {
     else
       for (const Module& layer : layers) add(layer);
   }
-  template <class... L>
-  requires(sizeof...(L) > 0 && (Layer<std::remove_cvref_t<L>> && ...) &&
-           !(sizeof...(L) == 1 && (std::same_as<std::remove_cvref_t<L>, Sequential> && ...)))
-      Sequential(L&&... layers) {  // NOLINT: implicit
-    (add(Module(std::forward<L>(layers))), ...);
-  }
   Sequential& add(Module layer) { return add(std::to_string(parts_.size()), std::move(layer)); }
   Sequential& add(std::string name, Module layer);
   Tensor operator()(Tensor x) const;

@@ -6,6 +6,7 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
+#include "framework/layers/init.h"
 #include "framework/layers/layers.h"
 #include "framework/layers/recompute.h"
 #include "framework/ops/ops.h"

@@ -353,9 +353,9 @@ TEST_CASE("a stashed tensor is added where its name is called") {
   named.visit(StateVisitor([&](const NamedState& leaf) { names.push_back(leaf.name); }));
   CHECK(names == std::vector<std::string>{"1.shortcut.weight", "1.shortcut.bias"});
 
-  CHECK_THROWS_WITH(Sequential(relu, AddStashed("b")), contains("adds 'b', but no layer before it is Stash{\"b\"}"));
-  CHECK_THROWS_WITH(Sequential(Stash{"b"}, Stash{"b"}), contains("which is stashed already"));
-  CHECK_THROWS_WITH(Sequential(Stash{"b"}, relu)(x), contains("nothing adds it: add a layer AddStashed(\"b\")"));
+  CHECK_THROWS_WITH((Sequential{relu, AddStashed("b")}), contains("adds 'b', but no layer before it is Stash{\"b\"}"));
+  CHECK_THROWS_WITH((Sequential{Stash{"b"}, Stash{"b"}}), contains("which is stashed already"));
+  CHECK_THROWS_WITH((Sequential{Stash{"b"}, relu}(x)), contains("nothing adds it: add a layer AddStashed(\"b\")"));
   CHECK_THROWS_WITH(Stash{"b"}(x), contains("stands alone"));
   CHECK_THROWS_WITH(AddStashed("b")(x), contains("stands alone"));
 }
