@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
     const Inference inference;
     time([&] { return model(x); });
   } else {
-    Step step(model, cross_entropy, Sgd{.lr = 0.01, .momentum = 0.9, .decay = 1e-4}, world, {},
+    Step step(model, cross_entropy, Sgd{.lr = 0.01, .momentum = 0.9, .weight_decay = 1e-4}, world, {},
               {.check_finite = false,
                .loss_scale = dtype == DType::f16 ? 1024.0 : 0.0,
                .cuda_graphs = o["--graphs"] == "true"});

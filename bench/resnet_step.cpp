@@ -49,8 +49,8 @@ struct Contender {
 
   Contender(const std::string& name, Index size, World& world, NormScope scope)
       : model(make_model(name, {.input = {size, size, 3}, .classes = 1000})),
-        step((initialize(model, 1), model), cross_entropy, Sgd{.lr = 0.01, .momentum = 0.9, .decay = 1e-4}, world,
-             world.size() > 1 ? data_parallel({.norm_scope = scope}) : Strategy{}) {}
+        step((initialize(model, 1), model), cross_entropy, Sgd{.lr = 0.01, .momentum = 0.9, .weight_decay = 1e-4},
+             world, world.size() > 1 ? data_parallel({.norm_scope = scope}) : Strategy{}) {}
 };
 
 /// Neighbours in time are compared: what else the machine does meets both.
@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
     }
     peak = peak_megabytes();
   } else {
-    Step step(model, cross_entropy, Sgd{.lr = 0.01, .momentum = 0.9, .decay = 1e-4}, world,
+    Step step(model, cross_entropy, Sgd{.lr = 0.01, .momentum = 0.9, .weight_decay = 1e-4}, world,
               world.size() > 1
                   ? data_parallel({.norm_scope = o["--norm"] == "local" ? NormScope::local : NormScope::global})
                   : Strategy{});

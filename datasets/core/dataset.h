@@ -11,9 +11,9 @@
 
 namespace trireme {
 
-/// How u8 pixels become floats: (value / 255 - mean[c]) / deviation[c].
+/// How u8 pixels become floats: (value / 255 - mean[c]) / std[c].
 struct PixelScale {
-  std::vector<float> mean{0}, deviation{1};  ///< a number per channel, or one for all
+  std::vector<float> mean{0}, std{1};  ///< a number per channel, or one for all
 };
 
 /// What a read may depend on beside the sample: random augmentation is a function of (seed, epoch, id), the same on one

@@ -9,10 +9,10 @@
 #include <thread>
 
 #include "datasets/core/pixels.h"
+#include "datasets/core/random_stream.h"
 #include "framework/autograd/tape.h"
 #include "framework/tensor/launch.h"
 #include "kernels/contracts/elementwise.h"
-#include "kernels/core/random.h"
 #include "kernels/core/thread.h"
 
 namespace trireme {
@@ -24,7 +24,7 @@ std::vector<std::int64_t> epoch_order(Index n, bool shuffle, std::uint64_t seed,
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
   if (!shuffle) return order;
 
-  const Philox random{mix(mix(seed, 0x0de2), static_cast<std::uint64_t>(epoch))};
+  const Philox random = random_stream(seed, RandomStream::shuffle, epoch);
   std::array<std::uint32_t, 4> words{};
   std::uint64_t drawn = 0;
   const auto word = [&] {

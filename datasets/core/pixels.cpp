@@ -14,7 +14,7 @@ float one(const std::vector<float>& per_channel, Index c) {
 /// Channels of a sample, which the scale must suit.
 Index checked_channels(const PixelScale& scale, const Shape& sample) {
   const Index channels = sample.rank() == 0 ? 1 : sample[-1];
-  for (const auto* per_channel : {&scale.mean, &scale.deviation})
+  for (const auto* per_channel : {&scale.mean, &scale.std})
     check(per_channel->size() == 1 || std::ssize(*per_channel) == channels, "loader",
           "the pixel scale has {} numbers for {} channels", per_channel->size(), channels);
   return channels;
@@ -27,7 +27,7 @@ std::vector<T> level_table(const PixelScale& scale, Index channels) {
   std::vector<T> table;
   for (Index c = 0; c < channels; ++c)
     for (int level = 0; level < levels; ++level)
-      table.push_back(static_cast<T>((static_cast<Real>(level) / 255 - one(scale.mean, c)) / one(scale.deviation, c)));
+      table.push_back(static_cast<T>((static_cast<Real>(level) / 255 - one(scale.mean, c)) / one(scale.std, c)));
   return table;
 }
 
@@ -66,8 +66,8 @@ PixelConverter pixel_converter(const PixelScale& scale, const Shape& sample, DTy
 PixelFactors pixel_factors(const PixelScale& scale, const Shape& sample) {
   PixelFactors factors;
   for (Index c = 0; c < checked_channels(scale, sample); ++c) {
-    const double deviation = one(scale.deviation, c);
-    factors.alpha.push_back(1 / (255 * deviation)), factors.shift.push_back(-one(scale.mean, c) / deviation);
+    const double std = one(scale.std, c);
+    factors.alpha.push_back(1 / (255 * std)), factors.shift.push_back(-one(scale.mean, c) / std);
   }
   return factors;
 }

@@ -10,7 +10,7 @@ namespace trireme {
 /// Writes one sample's numbers to its place in a batch. May be called from several threads.
 using PixelConverter = std::function<void(std::span<const std::uint8_t> pixels, std::byte* to)>;
 
-/// (value / 255 - mean[c]) / deviation[c] in dtype; u8 gives the pixels as they are. Computed in f32 in the
+/// (value / 255 - mean[c]) / std[c] in dtype; u8 gives the pixels as they are. Computed in f32 in the
 /// order that torchvision's ToTensor and Normalize use (f64 in f64), once per value and channel: f32 batches
 /// equal torchvision's bit for bit.
 PixelConverter pixel_converter(const PixelScale&, const Shape& sample, DType);

@@ -12,8 +12,8 @@
 #include <cstring>
 #include <thread>
 
+#include "datasets/core/random_stream.h"
 #include "framework/io/file.h"
-#include "kernels/core/random.h"
 #include "kernels/core/thread.h"
 
 namespace trireme {
@@ -69,9 +69,9 @@ PixelScale parse_scale(std::span<const std::byte> file, const Fixed& f, const st
     const auto number = [&](std::size_t i) {
       return std::bit_cast<float>(static_cast<std::uint32_t>(little(file, 48 + 4 * i, 4)));
     };
-    scale.mean.push_back(number(c)), scale.deviation.push_back(number(3 + c));
-    check(std::isfinite(scale.mean[c]) && std::isfinite(scale.deviation[c]) && scale.deviation[c] > 0, op,
-          "{}: damaged: mean {} and deviation {} of channel {}", source, scale.mean[c], scale.deviation[c], c);
+    scale.mean.push_back(number(c)), scale.std.push_back(number(3 + c));
+    check(std::isfinite(scale.mean[c]) && std::isfinite(scale.std[c]) && scale.std[c] > 0, op,
+          "{}: damaged: mean {} and std {} of channel {}", source, scale.mean[c], scale.std[c], c);
   }
   return scale;
 }
@@ -167,7 +167,7 @@ class PackedDataset final : public DatasetSource {
     Index top = rows / 2, left = columns / 2;
     bool flip = false;
     if (options_.augment) {
-      const Philox random{mix(mix(draw.seed, 0x9acc), static_cast<std::uint64_t>(draw.epoch))};
+      const Philox random = random_stream(draw.seed, RandomStream::packed_crop, draw.epoch);
       const auto words = random(static_cast<std::uint64_t>(id), 0);
       const auto below = [](Index n, std::uint32_t word) { return static_cast<Index>(std::uint64_t(n) * word >> 32); };
       top = below(rows + 1, words[0]), left = below(columns + 1, words[1]), flip = (words[2] & 1) != 0;
@@ -227,7 +227,7 @@ std::vector<std::byte> packed_beginning(const Dataset& train, const Dataset& tes
   for (Index extent : shape) put(begin, static_cast<std::uint64_t>(extent), 4);
   put(begin, static_cast<std::uint64_t>(train->classes()), 4);
   const PixelScale scale = train->scale();
-  for (const auto* numbers : {&scale.mean, &scale.deviation})
+  for (const auto* numbers : {&scale.mean, &scale.std})
     for (std::size_t c = 0; c < 3; ++c) {
       const float number = (*numbers)[std::min(c, numbers->size() - 1)];
       put(begin, std::bit_cast<std::uint32_t>(number), 4);

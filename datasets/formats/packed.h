@@ -12,7 +12,7 @@
 //   bytes 36-39   width
 //   bytes 40-43   channels, 1 or 3
 //   bytes 44-47   classes
-//   bytes 48-71   f32: mean of each of three channels, then deviation, as PixelScale has them
+//   bytes 48-71   f32: mean of each of three channels, then std, as PixelScale has them
 //   then the text: the classes' names in order, each ended by a line feed; L bytes
 //   then zeros up to a multiple of 4096, and the pixels: N x height x width x channels bytes
 //   then N labels, u32 each, and the CRC-32 of the header, the text and the labels; with it the file ends

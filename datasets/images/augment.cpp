@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/core/random.h"
+#include "datasets/core/random_stream.h"
 
 namespace trireme {
 namespace {
@@ -26,7 +26,7 @@ class Augmented final : public DatasetSource {
   std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey& draw) const override {
     std::vector<std::uint8_t> whole(pixels.size());
     const std::int64_t label = data_->read(id, whole, draw);
-    const Philox random{mix(mix(draw.seed, 0xa06), static_cast<std::uint64_t>(draw.epoch))};
+    const Philox random = random_stream(draw.seed, RandomStream::shift_flip, draw.epoch);
     const auto bits = random(0, static_cast<std::uint64_t>(id));
     const auto places = static_cast<std::uint32_t>(2 * options_.pad + 1);
     const Index down = static_cast<Index>(bits[0] % places) - options_.pad;

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/core/random.h"
+#include "datasets/core/random_stream.h"
 
 namespace trireme {
 namespace {
@@ -27,7 +27,7 @@ Crop fallback(double width, double height) {
 }  // namespace
 
 Crop random_resized_crop(Index width, Index height, const AugmentKey& draw, Index id) {
-  const Philox random{mix(mix(draw.seed, 0xc409), static_cast<std::uint64_t>(draw.epoch))};
+  const Philox random = random_stream(draw.seed, RandomStream::resized_crop, draw.epoch);
   const auto w = static_cast<double>(width), h = static_cast<double>(height);
   const auto word = [&](int n) { return random(static_cast<std::uint64_t>(id), static_cast<std::uint64_t>(n)); };
   Crop crop = fallback(w, h);

@@ -332,7 +332,7 @@ void take_over(const char* op, const Tensor& y, const Tensor::Impl& from) {
     fail(op,
          "an operand is {} of {}, the rest is on other ranks, and this op runs on whole tensors only: keep the layer "
          "that calls it out of the split",
-         from.shape, from.spread->whole());
+         from.shape, from.spread->global_shape());
 }
 }  // namespace
 

@@ -16,7 +16,7 @@ bool swapped(const StoredTensor& t) { return t.layout == FileLayout::filter && t
 
 /// Shape in the file, of the whole tensor: O,spatial...,I -> O,I,spatial....
 Shape file_shape(const StoredTensor& t) {
-  const Shape& s = t.tensor.shard_spec() ? t.tensor.shard_spec()->whole() : t.tensor.shape();
+  const Shape& s = t.tensor.shard_spec() ? t.tensor.shard_spec()->global_shape() : t.tensor.shape();
   if (!swapped(t)) return s;
   Shape f{s[0], s[-1]};
   for (int i = 1; i + 1 < s.rank(); ++i) f.push_back(s[i]);
@@ -50,11 +50,11 @@ Tensor to_file_layout(const StoredTensor& t) {
 
 void from_file_layout(const StoredTensor& t, const Tensor& from) {
   if (is_part(t.tensor)) {  // all of it, and then this holder's part
-    const Tensor whole = Tensor::empty(t.tensor.shard_spec()->whole(), t.tensor.dtype());
+    const Tensor whole = Tensor::empty(t.tensor.shard_spec()->global_shape(), t.tensor.dtype());
     from_file_layout({t.name, whole, t.layout}, from);
     Shape origin = t.tensor.shape();
     for (int i = 0; i < origin.rank(); ++i) origin[i] = 0;
-    return launch<kernel::CopyBox>(t.tensor, origin, whole.to(t.tensor.device()), t.tensor.shard_spec()->at(),
+    return launch<kernel::CopyBox>(t.tensor, origin, whole.to(t.tensor.device()), t.tensor.shard_spec()->offset(),
                                    t.tensor.shape());
   }
   const Shape& s = t.tensor.shape();

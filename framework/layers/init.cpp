@@ -49,15 +49,15 @@ void uniform(const Tensor& t, double low, double high, std::uint64_t key) {
   });
 }
 
-void normal(const Tensor& t, double mean, double deviation, std::uint64_t key) {
-  check(deviation >= 0 && std::isfinite(deviation), "normal", "deviation is {}, expected at least 0", deviation);
+void normal(const Tensor& t, double mean, double std, std::uint64_t key) {
+  check(std >= 0 && std::isfinite(std), "normal", "std is {}, expected at least 0", std);
   draw(t, key, [=](const std::array<std::uint32_t, 4>& bits) {
     std::array<float, 4> v;
     for (std::size_t i = 0; i < 4; i += 2) {
       const double radius = std::sqrt(-2 * std::log(1.0 - uniform_float(bits[i])));  // 1 - u lies in (0, 1]
       const double angle = 2 * std::numbers::pi * uniform_float(bits[i + 1]);
-      v[i] = static_cast<float>(mean + deviation * radius * std::cos(angle));
-      v[i + 1] = static_cast<float>(mean + deviation * radius * std::sin(angle));
+      v[i] = static_cast<float>(mean + std * radius * std::cos(angle));
+      v[i + 1] = static_cast<float>(mean + std * radius * std::sin(angle));
     }
     return v;
   });

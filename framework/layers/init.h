@@ -11,7 +11,7 @@ namespace trireme {
 
 void uniform(const Tensor&, double low, double high,
              std::uint64_t key);  ///< [low, high); as bf16 or f16 it may round up to high
-void normal(const Tensor&, double mean, double deviation, std::uint64_t key);  ///< Box-Muller
+void normal(const Tensor&, double mean, double std, std::uint64_t key);  ///< Box-Muller
 /// He et al. 2015 (arXiv 1502.01852), as torch.nn.init: fan from the tensor's shape ([O, spatial..., I]).
 enum class Fan : std::uint8_t { in, out };
 Index fan_of(const Shape& weight, Fan);

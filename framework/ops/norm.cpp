@@ -161,7 +161,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   const char* op = "layer_norm";
   ops::check_float(op, x);
   check(x.rank() >= 1, op, "a scalar has no axis to normalise over");
-  if (x.shard_spec() && x.shard_spec()->whole()[-1] != x.dim(-1))
+  if (x.shard_spec() && x.shard_spec()->global_shape()[-1] != x.dim(-1))
     return layer_norm(x.shard_spec()->gather(x), gamma_given, beta_given, eps);
   ops::check_channels(op, "gamma", gamma_given, x.dim(-1), true);
   ops::check_channels(op, "beta", beta_given, x.dim(-1), true);
@@ -197,7 +197,7 @@ template <class Forward, class Back>
 Tensor normalised(const Tensor& x) {
   ops::check_float(Forward::name, x);
   check(x.rank() >= 1, Forward::name, "a scalar has no axis to normalise over");
-  if (x.shard_spec() && x.shard_spec()->whole()[-1] != x.dim(-1))
+  if (x.shard_spec() && x.shard_spec()->global_shape()[-1] != x.dim(-1))
     return normalised<Forward, Back>(x.shard_spec()->gather(x));
   Tensor y = Tensor::like(x);
   launch<Forward>(y, x);

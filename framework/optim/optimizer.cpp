@@ -20,8 +20,8 @@ struct Cases : F... {
 template <class... F>
 Cases(F...) -> Cases<F...>;
 
-double decay_of(const OptimizerConfig& recipe) {
-  return std::visit([](const auto& r) { return r.decay; }, recipe);
+double weight_decay_of(const OptimizerConfig& recipe) {
+  return std::visit([](const auto& r) { return r.weight_decay; }, recipe);
 }
 
 /// Names (PyTorch's, momentum aside) and starting values of the state.
@@ -56,7 +56,7 @@ void check_not_negative(const std::string& op, const char* what, double value) {
 }
 
 void validate(const OptimizerConfig& recipe, const std::string& op) {
-  check_not_negative(op, "decay", decay_of(recipe));
+  check_not_negative(op, "weight_decay", weight_decay_of(recipe));
   std::visit(Cases{[&](const Sgd& r) {
                      check_share(op, "momentum", r.momentum);
                      check(r.dampening >= 0 && r.dampening <= 1, op, "dampening is {}, expected 0 <= dampening <= 1",
@@ -72,7 +72,7 @@ void validate(const OptimizerConfig& recipe, const std::string& op) {
                    [&](const Adadelta& r) { check_share(op, "rho", r.rho), check_positive(op, "eps", r.eps); },
                    [&](const Lars& r) {
                      check_share(op, "momentum", r.momentum);
-                     check_positive(op, "trust", r.trust), check_positive(op, "eps", r.eps);
+                     check_positive(op, "trust_coefficient", r.trust_coefficient), check_positive(op, "eps", r.eps);
                    },
                    [&](const auto& r) {
                      check_share(op, "beta1", r.beta1), check_share(op, "beta2", r.beta2),
@@ -85,7 +85,7 @@ void validate(const OptimizerConfig& recipe, const std::string& op) {
 struct Operands {
   Tensor value, grad;
   Tensor state[2];
-  double lr, decay, grad_scale;
+  double lr, weight_decay, grad_scale;
   std::int64_t steps;  // done before
 };
 
@@ -93,7 +93,7 @@ void launch_update(const Operands& o, const Sgd& r) {
   const kernel::SgdUpdate::Args args{.lr = o.lr,
                                      .momentum = r.momentum,
                                      .dampening = r.dampening,
-                                     .decay = o.decay,
+                                     .weight_decay = o.weight_decay,
                                      .grad_scale = o.grad_scale,
                                      .nesterov = r.nesterov,
                                      .first = o.steps == 0};
@@ -103,13 +103,14 @@ void launch_update(const Operands& o, const Sgd& r) {
 void launch_update(const Operands& o, const Lars& r) { launch_update(o, Sgd{.momentum = r.momentum}); }
 
 void launch_update(const Operands& o, const Adagrad& r) {
-  const kernel::AdagradUpdate::Args args{.lr = o.lr, .eps = r.eps, .decay = o.decay, .grad_scale = o.grad_scale};
+  const kernel::AdagradUpdate::Args args{
+      .lr = o.lr, .eps = r.eps, .weight_decay = o.weight_decay, .grad_scale = o.grad_scale};
   launch<kernel::AdagradUpdate>(o.value, o.grad, o.state[0], args);
 }
 
 void launch_update(const Operands& o, const Adadelta& r) {
   const kernel::AdadeltaUpdate::Args args{
-      .lr = o.lr, .rho = r.rho, .eps = r.eps, .decay = o.decay, .grad_scale = o.grad_scale};
+      .lr = o.lr, .rho = r.rho, .eps = r.eps, .weight_decay = o.weight_decay, .grad_scale = o.grad_scale};
   launch<kernel::AdadeltaUpdate>(o.value, o.grad, o.state[0], o.state[1], args);
 }
 
@@ -121,7 +122,7 @@ void launch_update(const Operands& o, const R& r) {
                                       .beta1 = r.beta1,
                                       .beta2 = r.beta2,
                                       .eps = r.eps,
-                                      .decay = o.decay,
+                                      .weight_decay = o.weight_decay,
                                       .bias1 = 1 - std::pow(r.beta1, t),
                                       .bias2 = 1 - std::pow(r.beta2, t),
                                       .grad_scale = o.grad_scale,
@@ -155,7 +156,7 @@ Optimizer::Optimizer(Parameters& parameters, OptimizerConfig recipe, OptimizerOp
     fail(name(), "clip_norm is {}, expected at least 0 (0: no clipping)", options_.clip_norm);
 
   const auto& entries = parameters_.entries();
-  const bool one_group = options_.decay_biases || decay_of(recipe_) == 0;
+  const bool one_group = options_.decay_biases || weight_decay_of(recipe_) == 0;
   const bool lars = std::holds_alternative<Lars>(recipe_);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const Parameters::Entry& e = entries[i];
@@ -212,25 +213,26 @@ void Optimizer::keep(const std::vector<Slice>& slices) {
 
 std::string to_string(const OptimizerConfig& recipe) {
   return std::visit(Cases{[](const Sgd& r) {
-                            return fmt::format("sgd(lr={}, momentum={}, dampening={}, decay={}, nesterov={})",
-                                               r.lr.text(), r.momentum, r.dampening, r.decay, r.nesterov);
+                            return fmt::format("sgd(lr={}, momentum={}, dampening={}, weight_decay={}, nesterov={})",
+                                               r.lr.text(), r.momentum, r.dampening, r.weight_decay, r.nesterov);
                           },
                           [](const Adagrad& r) {
-                            return fmt::format("adagrad(lr={}, eps={}, decay={}, initial={})", r.lr.text(), r.eps,
-                                               r.decay, r.initial);
+                            return fmt::format("adagrad(lr={}, eps={}, weight_decay={}, initial={})", r.lr.text(),
+                                               r.eps, r.weight_decay, r.initial);
                           },
                           [](const Adadelta& r) {
-                            return fmt::format("adadelta(lr={}, rho={}, eps={}, decay={})", r.lr.text(), r.rho, r.eps,
-                                               r.decay);
+                            return fmt::format("adadelta(lr={}, rho={}, eps={}, weight_decay={})", r.lr.text(), r.rho,
+                                               r.eps, r.weight_decay);
                           },
                           [](const Lars& r) {
-                            return fmt::format("lars(lr={}, momentum={}, decay={}, trust={}, eps={})", r.lr.text(),
-                                               r.momentum, r.decay, r.trust, r.eps);
+                            return fmt::format(
+                                "lars(lr={}, momentum={}, weight_decay={}, trust_coefficient={}, eps={})", r.lr.text(),
+                                r.momentum, r.weight_decay, r.trust_coefficient, r.eps);
                           },
                           [](const auto& r) {
-                            return fmt::format("{}(lr={}, beta1={}, beta2={}, eps={}, decay={})",
+                            return fmt::format("{}(lr={}, beta1={}, beta2={}, eps={}, weight_decay={})",
                                                std::same_as<std::decay_t<decltype(r)>, AdamW> ? "adamw" : "adam",
-                                               r.lr.text(), r.beta1, r.beta2, r.eps, r.decay);
+                                               r.lr.text(), r.beta1, r.beta2, r.eps, r.weight_decay);
                           }},
                     recipe);
 }
@@ -280,13 +282,13 @@ void Optimizer::apply(const Range& range, Slice slice, Index state_begin, double
   const auto part = [&](std::size_t i) {
     return i < all.size() ? all[i].second.rows(state_begin, state_begin + slice.size()) : Tensor();
   };
-  const double decay = range.decays ? decay_of(recipe_) : 0;
-  // The trust ratio multiplies g + decay v, so it goes into both factors.
+  const double weight_decay = range.decays ? weight_decay_of(recipe_) : 0;
+  // The trust ratio multiplies g + weight_decay v, so it goes into both factors.
   const Operands o{.value = home.to(store),
                    .grad = parameters_.grads().rows(slice.begin, slice.end).to(store),
                    .state = {part(0), part(1)},
                    .lr = rate(),
-                   .decay = decay * trust,
+                   .weight_decay = weight_decay * trust,
                    .grad_scale = grad_scale * trust,
                    .steps = steps_};
   std::visit([&](const auto& r) { launch_update(o, r); }, recipe_);
@@ -318,8 +320,9 @@ std::vector<double> Optimizer::lars_trusts(const Lars& r, const Slice& slice, do
     const Range& range = ranges_[wanted[k]];
     const double value = norm_of(squares[2 * k], *range.entry);
     const double grad = norm_of(squares[2 * k + 1], *range.entry) * std::abs(grad_scale);
-    const double decay = range.decays ? r.decay : 0;
-    if (value != 0 && grad != 0) trusts[wanted[k]] = r.trust * value / (grad + decay * value + r.eps);
+    const double weight_decay = range.decays ? r.weight_decay : 0;
+    if (value != 0 && grad != 0)
+      trusts[wanted[k]] = r.trust_coefficient * value / (grad + weight_decay * value + r.eps);
   }
   return trusts;
 }

@@ -14,39 +14,40 @@
 
 namespace trireme {
 
-// Fields and defaults are PyTorch's, formulas too (kernels/contracts/update.h). decay is L2 (added to the gradient)
-// unless said otherwise. An Optimizer refuses numbers outside their ranges: momentum, beta1, beta2 and rho lie in
-// [0, 1), dampening in [0, 1], eps and trust above 0; decay, initial and lr, at every step, are at least 0 and finite.
+// Fields and defaults are PyTorch's, formulas too (kernels/contracts/update.h). weight_decay is L2 (added to the
+// gradient) unless said otherwise. An Optimizer refuses numbers outside their ranges: momentum, beta1, beta2 and rho
+// lie in [0, 1), dampening in [0, 1], eps and trust_coefficient above 0; weight_decay, initial and lr, at every step,
+// are at least 0 and finite.
 struct Sgd {
   Schedule lr = 0.01;
-  double momentum = 0, dampening = 0, decay = 0;
+  double momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
 };
 struct Adagrad {
   Schedule lr = 0.01;
-  double eps = 1e-10, decay = 0, initial = 0;
+  double eps = 1e-10, weight_decay = 0, initial = 0;
 };
 struct Adadelta {
   Schedule lr = 1.0;
-  double rho = 0.9, eps = 1e-6, decay = 0;
+  double rho = 0.9, eps = 1e-6, weight_decay = 0;
 };
 struct Adam {
   Schedule lr = 0.001;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
 };
 /// Decoupled decay.
 struct AdamW {
   Schedule lr = 0.001;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0.01;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
 };
-/// You et al. (arXiv 1708.03888): per-tensor rate trust * |v| / (|g| + decay |v|); biases and norm scales use
-/// plain SGD.
+/// You et al. (arXiv 1708.03888): per-tensor rate trust_coefficient * |v| / (|g| + weight_decay |v|); biases and norm
+/// scales use plain SGD.
 struct Lars {
   Schedule lr = 0.1;
-  double momentum = 0.9, decay = 1e-4, trust = 0.001, eps = 1e-9;
+  double momentum = 0.9, weight_decay = 1e-4, trust_coefficient = 0.001, eps = 1e-9;
 };
 using OptimizerConfig = std::variant<Sgd, Adagrad, Adadelta, Adam, AdamW, Lars>;
-/// "sgd(lr=0.1, momentum=0.9, dampening=0, decay=0, nesterov=false)": equal numbers, equal texts.
+/// "sgd(lr=0.1, momentum=0.9, dampening=0, weight_decay=0, nesterov=false)": equal numbers, equal texts.
 std::string to_string(const OptimizerConfig&);
 
 struct OptimizerOptions {

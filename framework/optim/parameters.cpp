@@ -105,7 +105,8 @@ Parameters::Parameters(Module model) : model_(std::move(model)), owner_(std::mak
 
 Index Parameters::count() const {
   Index n = 0;
-  for (const Entry& e : entries_) n += e.tensor.shard_spec() ? e.tensor.shard_spec()->whole().numel() : e.slice.size();
+  for (const Entry& e : entries_)
+    n += e.tensor.shard_spec() ? e.tensor.shard_spec()->global_shape().numel() : e.slice.size();
   return n;
 }
 

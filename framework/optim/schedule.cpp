@@ -48,23 +48,23 @@ Schedule exponential(double base, double factor) {
                   fmt::format("exponential({}, factor={})", base, factor));
 }
 
-Schedule cosine(double base, std::int64_t steps, double floor) {
+Schedule cosine(double base, std::int64_t steps, double min_lr) {
   positive("cosine", steps);
   return Schedule(
       [=](std::int64_t step) {
-        return cosine_between(base, floor, static_cast<double>(std::min(step, steps)) / static_cast<double>(steps));
+        return cosine_between(base, min_lr, static_cast<double>(std::min(step, steps)) / static_cast<double>(steps));
       },
-      fmt::format("cosine({}, steps={}, floor={})", base, steps, floor));
+      fmt::format("cosine({}, steps={}, min_lr={})", base, steps, min_lr));
 }
 
-Schedule polynomial(double base, std::int64_t steps, double power, double floor) {
+Schedule polynomial(double base, std::int64_t steps, double power, double min_lr) {
   positive("polynomial", steps);
   return Schedule(
       [=](std::int64_t step) {
         const double left = 1 - static_cast<double>(std::min(step, steps)) / static_cast<double>(steps);
-        return floor + (base - floor) * std::pow(left, power);
+        return min_lr + (base - min_lr) * std::pow(left, power);
       },
-      fmt::format("polynomial({}, steps={}, power={}, floor={})", base, steps, power, floor));
+      fmt::format("polynomial({}, steps={}, power={}, min_lr={})", base, steps, power, min_lr));
 }
 
 Schedule one_cycle(double peak, std::int64_t steps, double warm_share) {

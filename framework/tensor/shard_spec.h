@@ -22,8 +22,8 @@ class ShardSpec {
   using Binary = std::function<Tensor(const Tensor&, const Tensor&)>;
 
   virtual ~ShardSpec() = default;
-  const Shape& whole() const { return whole_; }  ///< of the tensor that all hold together
-  const Shape& at() const { return at_; }        ///< where this block begins in it
+  const Shape& global_shape() const { return global_shape_; }  ///< of the tensor that all hold together
+  const Shape& offset() const { return offset_; }              ///< where this block begins in it
 
   // Each equals its namesake in framework/ops/ops.h on the whole tensors. Any operand may be spread, and may lie
   // elsewhere than this one; the results are spread, or whole. They are recorded, and all holders must call them
@@ -53,14 +53,14 @@ class ShardSpec {
   virtual Index max_local_numel() const = 0;
 
  protected:
-  ShardSpec(const Shape& whole, const Shape& at) : whole_(whole), at_(at) {}
+  ShardSpec(const Shape& global_shape, const Shape& offset) : global_shape_(global_shape), offset_(offset) {}
 
  private:
-  Shape whole_, at_;
+  Shape global_shape_, offset_;
 };
 
 /// Whether others hold the rest of a tensor.
-inline bool is_part(const Tensor& t) { return t.shard_spec() && !(t.shape() == t.shard_spec()->whole()); }
+inline bool is_part(const Tensor& t) { return t.shard_spec() && !(t.shape() == t.shard_spec()->global_shape()); }
 
 namespace ops {
 /// The first of the tensors that is spread, or null.

@@ -6,12 +6,12 @@ namespace trireme {
 
 namespace kernel {
 
-/// PyTorch's SGD: g += decay v; m = momentum m + (1 - dampening) g (first step: m = g); g = nesterov ? g + momentum m :
-/// m; v -= lr g.
+/// PyTorch's SGD: g += weight_decay v; m = momentum m + (1 - dampening) g (first step: m = g); g = nesterov ? g +
+/// momentum m : m; v -= lr g.
 struct SgdUpdate {
   static constexpr char name[] = "sgd_update";
   struct Args {
-    double lr, momentum, dampening, decay, grad_scale;
+    double lr, momentum, dampening, weight_decay, grad_scale;
     bool nesterov, first;
   };
   using Fn = void(View value, View grad, View momentum, const Args&);
@@ -20,7 +20,7 @@ struct SgdUpdate {
 struct AdagradUpdate {
   static constexpr char name[] = "adagrad_update";
   struct Args {
-    double lr, eps, decay, grad_scale;
+    double lr, eps, weight_decay, grad_scale;
   };
   using Fn = void(View value, View grad, View sum, const Args&);
 };
@@ -28,7 +28,7 @@ struct AdagradUpdate {
 struct AdadeltaUpdate {
   static constexpr char name[] = "adadelta_update";
   struct Args {
-    double lr, rho, eps, decay, grad_scale;
+    double lr, rho, eps, weight_decay, grad_scale;
   };
   using Fn = void(View value, View grad, View square, View delta, const Args&);
 };
@@ -36,7 +36,7 @@ struct AdadeltaUpdate {
 struct AdamUpdate {
   static constexpr char name[] = "adam_update";
   struct Args {
-    double lr, beta1, beta2, eps, decay, bias1, bias2, grad_scale;
+    double lr, beta1, beta2, eps, weight_decay, bias1, bias2, grad_scale;
     bool decoupled;
   };
   using Fn = void(View value, View grad, View m, View v, const Args&);

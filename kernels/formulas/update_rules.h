@@ -11,24 +11,25 @@ namespace trireme::update {
 
 template <class T>
 struct Sgd {
-  T lr, decay, scale;
-  explicit Sgd(const kernel::SgdUpdate::Args& a) : lr(T(a.lr)), decay(T(a.decay)), scale(T(a.grad_scale)) {}
-  constexpr void operator()(T& value, T grad) const { value -= lr * (grad * scale + decay * value); }
+  T lr, weight_decay, scale;
+  explicit Sgd(const kernel::SgdUpdate::Args& a)
+      : lr(T(a.lr)), weight_decay(T(a.weight_decay)), scale(T(a.grad_scale)) {}
+  constexpr void operator()(T& value, T grad) const { value -= lr * (grad * scale + weight_decay * value); }
 };
 template <class T>
 struct Momentum {
-  T lr, decay, scale, keep, take;
+  T lr, weight_decay, scale, keep, take;
   bool first, nesterov;
   explicit Momentum(const kernel::SgdUpdate::Args& a)
       : lr(T(a.lr)),
-        decay(T(a.decay)),
+        weight_decay(T(a.weight_decay)),
         scale(T(a.grad_scale)),
         keep(T(a.momentum)),
         take(T(1 - a.dampening)),
         first(a.first),
         nesterov(a.nesterov) {}
   constexpr void operator()(T& value, T grad, T& momentum) const {
-    T slope = grad * scale + decay * value;
+    T slope = grad * scale + weight_decay * value;
     T now = first ? slope : keep * momentum + take * slope;
     momentum = now;
     value -= lr * (nesterov ? slope + keep * now : now);
@@ -36,11 +37,11 @@ struct Momentum {
 };
 template <class T>
 struct Adagrad {
-  T lr, eps, decay, scale;
+  T lr, eps, weight_decay, scale;
   explicit Adagrad(const kernel::AdagradUpdate::Args& a)
-      : lr(T(a.lr)), eps(T(a.eps)), decay(T(a.decay)), scale(T(a.grad_scale)) {}
+      : lr(T(a.lr)), eps(T(a.eps)), weight_decay(T(a.weight_decay)), scale(T(a.grad_scale)) {}
   constexpr void operator()(T& value, T grad, T& sum) const {
-    T slope = grad * scale + decay * value;
+    T slope = grad * scale + weight_decay * value;
     T total = sum + slope * slope;
     sum = total;
     value -= lr * slope / (math::sqrt(total) + eps);
@@ -48,11 +49,16 @@ struct Adagrad {
 };
 template <class T>
 struct Adadelta {
-  T lr, eps, decay, scale, keep, take;
+  T lr, eps, weight_decay, scale, keep, take;
   explicit Adadelta(const kernel::AdadeltaUpdate::Args& a)
-      : lr(T(a.lr)), eps(T(a.eps)), decay(T(a.decay)), scale(T(a.grad_scale)), keep(T(a.rho)), take(T(1 - a.rho)) {}
+      : lr(T(a.lr)),
+        eps(T(a.eps)),
+        weight_decay(T(a.weight_decay)),
+        scale(T(a.grad_scale)),
+        keep(T(a.rho)),
+        take(T(1 - a.rho)) {}
   constexpr void operator()(T& value, T grad, T& square, T& delta) const {
-    T slope = grad * scale + decay * value;
+    T slope = grad * scale + weight_decay * value;
     T mean = keep * square + take * slope * slope;
     T step = math::sqrt(delta + eps) / math::sqrt(mean + eps) * slope;
     square = mean;
@@ -62,12 +68,12 @@ struct Adadelta {
 };
 template <class T>
 struct Adam {
-  T scale, eps, decay, shrink, keep1, take1, keep2, take2, lr, root;
+  T scale, eps, weight_decay, shrink, keep1, take1, keep2, take2, lr, root;
   explicit Adam(const kernel::AdamUpdate::Args& a)
       : scale(T(a.grad_scale)),
         eps(T(a.eps)),
-        decay(T(a.decoupled ? 0 : a.decay)),
-        shrink(T(a.decoupled ? 1 - a.lr * a.decay : 1)),
+        weight_decay(T(a.decoupled ? 0 : a.weight_decay)),
+        shrink(T(a.decoupled ? 1 - a.lr * a.weight_decay : 1)),
         keep1(T(a.beta1)),
         take1(T(1 - a.beta1)),
         keep2(T(a.beta2)),
@@ -75,7 +81,7 @@ struct Adam {
         lr(T(a.lr / a.bias1)),
         root(T(std::sqrt(a.bias2))) {}
   constexpr void operator()(T& value, T grad, T& first, T& second) const {
-    T slope = grad * scale + decay * value;
+    T slope = grad * scale + weight_decay * value;
     T a = keep1 * first + take1 * slope, b = keep2 * second + take2 * slope * slope;
     first = a;
     second = b;

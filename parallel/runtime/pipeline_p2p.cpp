@@ -43,7 +43,7 @@ void PipelineP2P::announce(const Route& route, const Shape& input, const std::ve
     auto* rest = out + base + 2 + Shape::max_rank;
     *rest++ = 1;
     for (int d = 0; d < tensors[i].rank(); ++d)
-      rest[d] = sharding->whole()[d], rest[Shape::max_rank + d] = sharding->layout()[d];
+      rest[d] = sharding->global_shape()[d], rest[Shape::max_rank + d] = sharding->layout()[d];
   }
   works.push_back(route.comm->send(text, route.peer, route.tag));
 }

@@ -28,9 +28,9 @@ class Part {
         out_(out.box()),
         windows_(windows(filter, o)),
         options_(o),
-        reads_(patch(out_, mine_, windows_, has.whole())),
+        reads_(patch(out_, mine_, windows_, has.global_shape())),
         halo_(has, out, windows_) {
-    const Box core = inner(out_, mine_, windows_, has.whole());
+    const Box core = inner(out_, mine_, windows_, has.global_shape());
     whole_ = core.empty() || !pads_reach();
     if (whole_)
       edges_ = {out_};
@@ -73,7 +73,7 @@ class Part {
     }
     return o;
   }
-  Patch reads(const Box& out) const { return patch(out, mine_, windows_, has_->whole()); }
+  Patch reads(const Box& out) const { return patch(out, mine_, windows_, has_->global_shape()); }
   /// A patch's inputs: from the halo, and from x unless that has been counted; zeros elsewhere.
   Tensor inputs(const Patch& p, bool with_x) const {
     const Tensor in = Tensor::zeros(p.extents, x_.get().dtype(), x_.get().device());

@@ -14,14 +14,14 @@ Tensor ShardedOps::pool(const Tensor& x, const PoolOptions& o,
                         const std::function<Tensor(const Tensor&, const PoolOptions&)>& local) const {
   const Ptr sx = of(x);
   const std::vector<Window> all = windows(x.rank() - 2, o);
-  const Shape whole = outputs(sx->whole(), all);
+  const Shape whole = outputs(sx->global_shape(), all);
   Layout layout = sx->layout_;
   for (int axis = 1; axis < x.rank() - 1; ++axis)  // fewer outputs than ranks: from here on each has the whole axis
     if (layout[axis] != Layout::none && whole[axis] < grid_->size(layout[axis])) layout[axis] = Layout::none;
-  if (!(layout == sx->layout_)) return local(relayout(x, *sx->with(sx->whole(), layout)), o);
+  if (!(layout == sx->layout_)) return local(relayout(x, *sx->with(sx->global_shape(), layout)), o);
   const Ptr to = sx->with(whole, layout);
   const Halo halo(*sx, *to, all);
-  const Patch mine = patch(to->box(), sx->box(), all, sx->whole());
+  const Patch mine = patch(to->box(), sx->box(), all, sx->global_shape());
   PoolOptions options = o;
   options.pad_begin = mine.before, options.pad_end = mine.behind;
   return sx->put(local(widened(plain(x), *sx, halo.want, halo.line), options), whole, layout);
@@ -30,13 +30,13 @@ Tensor ShardedOps::pool(const Tensor& x, const PoolOptions& o,
 Tensor ShardedOps::bias_relu_pool(const Tensor& x, const Tensor& bias, const PoolOptions& o) const {
   const Ptr sx = of(x);
   const std::vector<Window> all = windows(x.rank() - 2, o);
-  const Shape whole = outputs(sx->whole(), all);
+  const Shape whole = outputs(sx->global_shape(), all);
   const Halo halo(*sx, *sx->with(whole, sx->layout_), all);
   // One pass where no rank's windows reach into another's rows.
   if (halo.have != halo.want) return trireme::max_pool(relu(bias ? zip(x, ops::in_type(bias, x.dtype()), add) : x), o);
   Layout along;
   along[0] = sx->layout_[x.rank() - 1];
-  const Tensor b = bias ? weight(relayout(bias, *with(of(bias)->whole(), along)), sx->layout_.axes()) : bias;
+  const Tensor b = bias ? weight(relayout(bias, *with(of(bias)->global_shape(), along)), sx->layout_.axes()) : bias;
   return sx->put(bias_relu_pool_dropout(plain(x), b, o, 0, 0), whole, sx->layout_);
 }
 
@@ -47,22 +47,22 @@ Tensor ShardedOps::global_pool(const Tensor& x, ReduceKind kind) const {
   std::vector<int> axes;
   for (int axis = 1; axis < last; ++axis) axes.push_back(axis), spatial_whole[axis] = Layout::none;
   layout[0] = sx->layout_[0], layout[1] = sx->layout_[last];
-  const Shape whole{sx->whole()[0], sx->whole()[last]};
+  const Shape whole{sx->global_shape()[0], sx->global_shape()[last]};
   if (kind == ReduceKind::max) {
-    const Tensor all = relayout(x, *sx->with(sx->whole(), spatial_whole));
+    const Tensor all = relayout(x, *sx->with(sx->global_shape(), spatial_whole));
     return sx->put(global_max_pool(plain(all)), whole, layout);
   }
   const Tensor share = trireme::reduce(plain(x), ReduceKind::sum, axes).reshape({x.dim(0), x.dim(last)});
   const Tensor all = summed(share, *grid_, spatial_axes(*sx));
-  return sx->put(scale(all, 1 / static_cast<double>(sx->whole().product(1, last))), whole, layout);
+  return sx->put(scale(all, 1 / static_cast<double>(sx->global_shape().product(1, last))), whole, layout);
 }
 
 Tensor ShardedOps::flatten(const Tensor& x) const {
   const Ptr sx = of(x);
   Layout rows;
   rows[0] = sx->layout_[0];
-  const Tensor y = trireme::flatten(plain(relayout(x, *sx->with(sx->whole(), rows))));
-  return sx->put(y, {sx->whole()[0], y.dim(1)}, rows);
+  const Tensor y = trireme::flatten(plain(relayout(x, *sx->with(sx->global_shape(), rows))));
+  return sx->put(y, {sx->global_shape()[0], y.dim(1)}, rows);
 }
 
 namespace {
@@ -78,20 +78,21 @@ int broadcast_order(const Shape& a, const Shape& b) {
 Tensor ShardedOps::zip(const Tensor& a, const Tensor& b, const Binary& local) const {
   const Ptr sa = of(a), sb = of(b);
   // The one that the other is broadcast to, or else what is divided, says how the result lies.
-  const int longer = broadcast_order(sa->whole(), sb->whole());
+  const int longer = broadcast_order(sa->global_shape(), sb->global_shape());
   const bool first = longer != 0 ? longer > 0 : sa->layout_.axes() != 0;
   const Tensor &base = first ? a : b, &other = first ? b : a;
   const Ptr to = first ? sa : sb, from = first ? sb : sa;
-  const int before = to->whole().rank() - from->whole().rank();
-  check(before >= 0, "split", "{} and {} do not broadcast to the shape of one of them", sa->whole(), sb->whole());
+  const int before = to->global_shape().rank() - from->global_shape().rank();
+  check(before >= 0, "split", "{} and {} do not broadcast to the shape of one of them", sa->global_shape(),
+        sb->global_shape());
   Layout layout;  // of the other: like the base, where it is not broadcast
-  for (int axis = 0; axis < from->whole().rank(); ++axis)
-    if (from->whole()[axis] == to->whole()[axis + before]) layout[axis] = to->layout_[axis + before];
+  for (int axis = 0; axis < from->global_shape().rank(); ++axis)
+    if (from->global_shape()[axis] == to->global_shape()[axis + before]) layout[axis] = to->layout_[axis + before];
   const Axes copies = to->layout_.axes() & ~layout.axes();
-  Tensor met = relayout(other, *to->with(from->whole(), layout));
+  Tensor met = relayout(other, *to->with(from->global_shape(), layout));
   met = from->weight_ ? weight(met, to->layout_.axes()) : shared(plain(met), *grid_, copies);
   const Tensor in = to->weight_ ? weight(base, to->layout_.axes()) : plain(base);
-  return to->put(first ? local(in, met) : local(met, in), to->whole(), to->layout_);
+  return to->put(first ? local(in, met) : local(met, in), to->global_shape(), to->layout_);
 }
 
 /// i64 [rows]: the sample ids of x's rows, where it has those of all ranks (rows_).
@@ -111,24 +112,24 @@ Tensor ShardedOps::dropout(const Tensor& x, double p, std::uint64_t layer) const
   const Box mine = sx->box();
   int last = x.rank() - 1;  // the last axis that is divided: what follows it lies together in the whole sample
   while (last > 0 && sx->layout_[last] == Layout::none) --last;
-  if (last == 0) return sx->put(trireme::dropout(plain(x), p, layer), sx->whole(), sx->layout_);
+  if (last == 0) return sx->put(trireme::dropout(plain(x), p, layer), sx->global_shape(), sx->layout_);
 
   const Index run = mine.size.product(last, x.rank()), rows = x.dim(0) == 0 ? 0 : x.numel() / std::max<Index>(run, 1);
   const Tensor ids = samples(x);
   const Tensor sample = Tensor::empty({rows}, DType::i64), first = Tensor::empty({rows}, DType::i64);
   const Index per_sample = x.dim(0) == 0 ? 0 : rows / x.dim(0);
   for (Index row = 0; row < rows; ++row) {
-    Index rest = row % per_sample, at = mine.at[last], stride = sx->whole()[last];
+    Index rest = row % per_sample, at = mine.at[last], stride = sx->global_shape()[last];
     for (int axis = last - 1; axis > 0; --axis) {
       at += (mine.at[axis] + rest % mine.size[axis]) * stride;
-      rest /= mine.size[axis], stride *= sx->whole()[axis];
+      rest /= mine.size[axis], stride *= sx->global_shape()[axis];
     }
     sample.data<std::int64_t>()[row] = ids.data<std::int64_t>()[row / per_sample];
-    first.data<std::int64_t>()[row] = at * sx->whole().product(last + 1, x.rank());
+    first.data<std::int64_t>()[row] = at * sx->global_shape().product(last + 1, x.rank());
   }
   const Tensor y = ops::dropout_rows(plain(x).reshape({rows, run}), sample.to(x.device()), first.to(x.device()), p,
                                      ops::mask_key(x, layer));
-  return sx->put(y.reshape(x.shape()), sx->whole(), sx->layout_);
+  return sx->put(y.reshape(x.shape()), sx->global_shape(), sx->layout_);
 }
 
 }  // namespace trireme

@@ -94,7 +94,7 @@ Tensor ShardedOps::weight(const Tensor& w, Axes axes) const {
   return in;
 }
 
-Tensor ShardedOps::gather(const Tensor& x) const { return relayout(x, *with(of(x)->whole(), {})); }
+Tensor ShardedOps::gather(const Tensor& x) const { return relayout(x, *with(of(x)->global_shape(), {})); }
 
 /// What linear and conv have in common. The weight [O, ..., I] is whole, or divided over O (a column of ranks: each
 /// makes some outputs from all inputs) or over I (a row: each adds its inputs' share to all outputs; Shoeybi et al.,
@@ -114,7 +114,7 @@ ShardedOps::Product ShardedOps::product(const Tensor& x, const Tensor& w, const 
     if (wanted[axis] != Layout::none && (wanted[axis] == out || wanted[axis] == in)) wanted[axis] = Layout::none;
   wanted[last] = in;
   Product p;
-  p.x = relayout(x, *sx->with(sx->whole(), wanted));
+  p.x = relayout(x, *sx->with(sx->global_shape(), wanted));
   p.layout = wanted;
   p.layout[last] = out;
   Axes use = wanted.axes();
@@ -130,15 +130,15 @@ ShardedOps::Product ShardedOps::product(const Tensor& x, const Tensor& w, const 
   } else if (bias) {
     Layout along;
     along[0] = out;
-    p.bias = weight(relayout(bias, *with(of(bias)->whole(), along)), use);
+    p.bias = weight(relayout(bias, *with(of(bias)->global_shape(), along)), use);
   }
   return p;
 }
 
 Tensor ShardedOps::linear(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu) const {
   const Product p = product(x, w, bias);
-  Shape whole = of(p.x)->whole();
-  whole[-1] = of(w)->whole()[0];
+  Shape whole = of(p.x)->global_shape();
+  whole[-1] = of(w)->global_shape()[0];
   Tensor y = trireme::linear(plain(p.x), p.w, p.bias, relu && !p.sum);
   if (p.sum) {
     y = summed(y, *grid_, p.sum);
@@ -154,7 +154,7 @@ Tensor ShardedOps::conv(const Tensor& x, const Tensor& w, const Tensor& bias, co
   check(of(w)->layout_.axes() == 0 || o.groups == 1, "conv",
         "a filter of {} groups cannot be split over channels: keep it whole", o.groups);
   const Ptr sx = of(p.x);
-  Shape whole = sx->whole();
+  Shape whole = sx->global_shape();
   Layout in = sx->layout_;
   for (int axis = 1; axis < whole.rank() - 1; ++axis) {
     const auto s = static_cast<std::size_t>(axis - 1);
@@ -163,8 +163,8 @@ Tensor ShardedOps::conv(const Tensor& x, const Tensor& w, const Tensor& bias, co
     // Fewer outputs than ranks: from here on each has the whole axis.
     if (in[axis] != Layout::none && whole[axis] < grid_->size(in[axis])) in[axis] = p.layout[axis] = Layout::none;
   }
-  whole[-1] = of(w)->whole()[0];
-  if (!(in == sx->layout_)) return conv(relayout(x, *of(x)->with(of(x)->whole(), in)), w, bias, o, residual);
+  whole[-1] = of(w)->global_shape()[0];
+  if (!(in == sx->layout_)) return conv(relayout(x, *of(x)->with(of(x)->global_shape(), in)), w, bias, o, residual);
   ConvOptions options = o;
   const bool late = p.sum != 0 || residual;
   if (late) options.relu = false;
@@ -183,7 +183,7 @@ Tensor ShardedOps::batch_norm(const Tensor& x, const Tensor& gamma, const Tensor
   Layout wanted = sx->layout_;
   const int last = x.rank() - 1, channels = of(gamma)->layout_[0];
   wanted[last] = channels;
-  const Ptr to = sx->with(sx->whole(), wanted);
+  const Ptr to = sx->with(sx->global_shape(), wanted);
   const Tensor in = relayout(x, *to), other = residual ? relayout(residual, *to) : Tensor();
   std::vector<Communicator*> within;  // ranks with other pixels of the same images
   for (int axis = 1; axis < last; ++axis)
@@ -195,7 +195,7 @@ Tensor ShardedOps::batch_norm(const Tensor& x, const Tensor& gamma, const Tensor
   const Axes use = wanted.axes();
   const Tensor y = trireme::batch_norm(plain(in), weight(gamma, use), weight(beta, use), plain(running_mean),
                                        plain(running_var), o, plain(other));
-  return sx->put(y, sx->whole(), wanted);
+  return sx->put(y, sx->global_shape(), wanted);
 }
 
 }  // namespace trireme

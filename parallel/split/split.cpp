@@ -57,7 +57,7 @@ struct Leave {
     if (enter.rows < 0) return x.shard_spec() ? x.shard_spec()->gather(x) : x;
     Layout layout;
     layout[0] = enter.rows;
-    const Shape whole = x.shard_spec() ? x.shard_spec()->whole() : x.shape();
+    const Shape whole = x.shard_spec() ? x.shard_spec()->global_shape() : x.shape();
     return relayout(x, *ShardedOps::make(enter.grid, whole, layout, *enter.cuts)).with_shard_spec({});
   }
 };

@@ -54,7 +54,7 @@ Box inner(const Box& out, const Box& have, const std::vector<Window>& windows, c
 
 Axes spatial_axes(const ShardedOps& x) {
   Axes axes = 0;
-  for (int axis = 1; axis < x.whole().rank() - 1; ++axis)
+  for (int axis = 1; axis < x.global_shape().rank() - 1; ++axis)
     if (x.layout()[axis] != Layout::none) axes |= 1u << x.layout()[axis];
   return axes;
 }
@@ -63,7 +63,7 @@ Halo::Halo(const ShardedOps& has, const ShardedOps& out, const std::vector<Windo
     : line(has.grid().line(spatial_axes(has))) {
   for (const auto& at : line.at) {
     have.push_back(has.box(at));
-    want.push_back(patch(out.box(at), have.back(), windows, has.whole()).inputs);
+    want.push_back(patch(out.box(at), have.back(), windows, has.global_shape()).inputs);
   }
 }
 

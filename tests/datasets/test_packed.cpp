@@ -31,7 +31,7 @@ TEST_CASE("packed: what was packed comes back") {
   const Dataset back = Packed(path, "train"), other = Packed(path, "test");
   CHECK((back->size() == 20 && other->size() == 7 && back->classes() == 4 && back->shape() == Shape{10, 12, 3}));
   CHECK(back->class_names() == std::vector<std::string>{"0", "1", "2", "3"});
-  CHECK(back->scale().deviation == std::vector<float>(3, 0.2282f));
+  CHECK(back->scale().std == std::vector<float>(3, 0.2282f));
   Bytes room(360);
   for (Index id = 0; id < 20; ++id) {
     CHECK(sample(back, id) == sample(train, id));

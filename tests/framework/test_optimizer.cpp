@@ -62,18 +62,18 @@ struct Case {
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
       {"sgd", Sgd{.lr = 0.1}},
-      {"momentum", Sgd{.lr = 0.1, .momentum = 0.9, .decay = 0.01}},
-      {"dampening", Sgd{.lr = 0.1, .momentum = 0.9, .dampening = 0.4, .decay = 0.01}},
-      {"nesterov", Sgd{.lr = 0.1, .momentum = 0.9, .decay = 0.01, .nesterov = true}},
-      {"sgd_groups", Sgd{.lr = 0.1, .momentum = 0.9, .decay = 0.1}, {.decay_biases = false}},
+      {"momentum", Sgd{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01}},
+      {"dampening", Sgd{.lr = 0.1, .momentum = 0.9, .dampening = 0.4, .weight_decay = 0.01}},
+      {"nesterov", Sgd{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}},
+      {"sgd_groups", Sgd{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1}, {.decay_biases = false}},
       {"scheduled", Sgd{.lr = step_decay(0.1, 5, 0.5), .momentum = 0.9}},
       {"clipped", Sgd{.lr = 0.1, .momentum = 0.9}, {.clip_norm = 0.2}},
-      {"adagrad", Adagrad{.lr = 0.1, .decay = 0.01, .initial = 0.1}},
-      {"adadelta", Adadelta{.lr = 1.0, .decay = 0.01}},
-      {"adam", Adam{.lr = 0.01, .decay = 0.01}},
-      {"adamw", AdamW{.lr = 0.01, .decay = 0.1}},
-      {"adamw_groups", AdamW{.lr = 0.01, .decay = 0.1}, {.decay_biases = false}},
-      {"lars", Lars{.lr = 0.5, .momentum = 0.9, .decay = 0.01, .trust = 0.1}},
+      {"adagrad", Adagrad{.lr = 0.1, .weight_decay = 0.01, .initial = 0.1}},
+      {"adadelta", Adadelta{.lr = 1.0, .weight_decay = 0.01}},
+      {"adam", Adam{.lr = 0.01, .weight_decay = 0.01}},
+      {"adamw", AdamW{.lr = 0.01, .weight_decay = 0.1}},
+      {"adamw_groups", AdamW{.lr = 0.01, .weight_decay = 0.1}, {.decay_biases = false}},
+      {"lars", Lars{.lr = 0.5, .momentum = 0.9, .weight_decay = 0.01, .trust_coefficient = 0.1}},
   };
   return all;
 }
@@ -202,7 +202,7 @@ TEST_CASE("recipes that make no sense are refused") {
   Problem p;
   CHECK_THROWS_WITH(Optimizer(p.parameters, Sgd{.nesterov = true}), contains("sgd: nesterov needs momentum"));
   CHECK_THROWS_WITH(Optimizer(p.parameters, Adam{.beta2 = 1}), contains("adam: beta2 is 1, expected 0 <= beta2 < 1"));
-  CHECK_THROWS_WITH(Optimizer(p.parameters, AdamW{.decay = -1}), contains("adamw: decay is -1"));
+  CHECK_THROWS_WITH(Optimizer(p.parameters, AdamW{.weight_decay = -1}), contains("adamw: weight_decay is -1"));
   CHECK_THROWS_WITH(Optimizer(p.parameters, Sgd{}, {.clip_norm = -1}), contains("clip_norm is -1"));
 }
 
@@ -229,7 +229,7 @@ TEST_CASE("every number of every recipe is held to its range") {
   refused("eps", not_positive, [](double v) { return Adam{.eps = v}; });
   refused("eps", not_positive, [](double v) { return AdamW{.eps = v}; });
   refused("eps", not_positive, [](double v) { return Lars{.eps = v}; });
-  refused("trust", not_positive, [](double v) { return Lars{.trust = v}; });
+  refused("trust_coefficient", not_positive, [](double v) { return Lars{.trust_coefficient = v}; });
   refused("initial", negative, [](double v) { return Adagrad{.initial = v}; });
   const auto every = [&](const std::string& field, const auto& set) {
     for (OptimizerConfig recipe : {OptimizerConfig(Sgd{}), OptimizerConfig(Adagrad{}), OptimizerConfig(Adadelta{}),
@@ -239,7 +239,7 @@ TEST_CASE("every number of every recipe is held to its range") {
         return recipe;
       });
   };
-  every("decay", [](auto& r, double v) { r.decay = v; });
+  every("decay", [](auto& r, double v) { r.weight_decay = v; });
   every("lr", [](auto& r, double v) { r.lr = v; });
 }
 

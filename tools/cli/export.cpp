@@ -50,9 +50,9 @@ int export_command(const ExportOptions& o) {
   const std::string source = load_weights(parameters, o.run, o.weights);
   OnnxOptions options{.metadata = {{"model", config.model}, {"weights", source}}};
   if (i.scale) {
-    options.metadata["pixels"] = "(value / 255 - mean) / deviation, by channel";
+    options.metadata["pixels"] = "(value / 255 - mean) / std, by channel";
     options.metadata["mean"] = fmt::format("{}", fmt::join(i.scale->mean, " "));
-    options.metadata["deviation"] = fmt::format("{}", fmt::join(i.scale->deviation, " "));
+    options.metadata["std"] = fmt::format("{}", fmt::join(i.scale->std, " "));
   }
   if (!i.classes.empty()) options.metadata["classes"] = i.classes;
   export_onnx(model, parameters, i.options.input, o.onnx, options);

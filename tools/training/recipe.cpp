@@ -183,12 +183,12 @@ Loss make_loss(const Config& c) {
 OptimizerConfig make_recipe(const Config& c, std::int64_t per_epoch) {
   const Config::Optim& o = c.optim;
   Schedule lr = make_rate(c, per_epoch);
-  if (o.name == "sgd") return Sgd{.lr = lr, .momentum = o.momentum, .decay = o.decay, .nesterov = o.nesterov};
-  if (o.name == "adagrad") return Adagrad{.lr = lr, .decay = o.decay};
-  if (o.name == "adadelta") return Adadelta{.lr = lr, .decay = o.decay};
-  if (o.name == "adam") return Adam{.lr = lr, .decay = o.decay};
-  if (o.name == "adamw") return AdamW{.lr = lr, .decay = o.decay};
-  if (o.name == "lars") return Lars{.lr = lr, .momentum = o.momentum, .decay = o.decay};
+  if (o.name == "sgd") return Sgd{.lr = lr, .momentum = o.momentum, .weight_decay = o.decay, .nesterov = o.nesterov};
+  if (o.name == "adagrad") return Adagrad{.lr = lr, .weight_decay = o.decay};
+  if (o.name == "adadelta") return Adadelta{.lr = lr, .weight_decay = o.decay};
+  if (o.name == "adam") return Adam{.lr = lr, .weight_decay = o.decay};
+  if (o.name == "adamw") return AdamW{.lr = lr, .weight_decay = o.decay};
+  if (o.name == "lars") return Lars{.lr = lr, .momentum = o.momentum, .weight_decay = o.decay};
   unknown("optim.name", o.name, {"sgd", "adagrad", "adadelta", "adam", "adamw", "lars"});
 }
 

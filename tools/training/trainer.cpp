@@ -49,7 +49,7 @@ Tensor pixels_of(const Tensor& sample, const PixelScale& scale) {
   std::vector<double> pixels(x.size());
   const std::size_t channels = scale.mean.size();
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const double value = 255 * (x[i] * scale.deviation[i % channels] + scale.mean[i % channels]);
+    const double value = 255 * (x[i] * scale.std[i % channels] + scale.mean[i % channels]);
     pixels[i] = std::clamp(std::round(value), 0.0, 255.0);
   }
   return Tensor::of(pixels, {sample.dim(1), sample.dim(2), sample.dim(3)}, DType::u8);

@@ -165,7 +165,7 @@ std::string sweep_runs(Dice dice) {
   const Network net = network(Dice(static_cast<std::uint64_t>(dice.between(0, 1 << 30))));
   Setup s{.model = net.make,
           .recipe = dice.chance(70) ? OptimizerConfig(Sgd{.lr = 0.05, .momentum = 0.9})
-                                    : OptimizerConfig(Sgd{.lr = 0.05, .decay = 0.01}),
+                                    : OptimizerConfig(Sgd{.lr = 0.05, .weight_decay = 0.01}),
           .samples = dice.between(2, 24),
           .batch = dice.between(1, 12),
           .shape = net.input};
