@@ -23,7 +23,7 @@ using namespace trireme;
 
 namespace {
 
-class Held final : public EncodedSource {
+class InMemoryFiles final : public EncodedSource {
  public:
   std::string name() const override { return "held in memory"; }
   Index size() const override { return std::ssize(files); }
@@ -96,7 +96,7 @@ int main(int argc, char** argv) {
     }
     return 0;
   }
-  auto source = std::make_shared<Held>();
+  auto source = std::make_shared<InMemoryFiles>();
   const auto wanted = static_cast<std::size_t>(std::stoi(options["--images"]));
   if (options["--root"].empty()) {
     for (std::size_t i = 0; i < wanted; ++i) {

@@ -23,7 +23,7 @@ Streams& streams() {
   return s;
 }
 
-std::shared_ptr<Mark> last_of(cudaEvent_t event) {
+std::shared_ptr<EventMark> last_of(cudaEvent_t event) {
   std::lock_guard lock(event->mutex);
   return event->last;
 }
@@ -108,7 +108,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (device_of(stream) != event->device) return finish(cudaErrorInvalidResourceHandle);
-  auto mark = std::make_shared<Mark>();
+  auto mark = std::make_shared<EventMark>();
   {
     std::lock_guard lock(event->mutex);
     event->last = mark;

@@ -142,7 +142,7 @@ std::uint64_t Engine::meet_warp(unsigned mask, std::uint64_t value, int source, 
   Warp& warp = warps_[static_cast<std::size_t>(first / lanes)];
   int at = 0;
   while (at < warp.count && warp.meetings[static_cast<std::size_t>(at)].mask != mask) ++at;
-  Meeting& meeting = warp.meetings[static_cast<std::size_t>(at)];
+  WarpRendezvous& meeting = warp.meetings[static_cast<std::size_t>(at)];
   if (at == warp.count) {
     meeting = {mask, 0, s};
     ++warp.count;
@@ -196,7 +196,7 @@ std::string Engine::stuck() const {
         std::to_string(threads_) + " wait there, " + std::to_string(finished_) + " have finished");
   for (int w = 0; w * lanes < threads_; ++w)
     for (int m = 0; m < warps_[static_cast<std::size_t>(w)].count && text.size() < 500; ++m) {
-      const Meeting& meeting = warps_[static_cast<std::size_t>(w)].meetings[static_cast<std::size_t>(m)];
+      const WarpRendezvous& meeting = warps_[static_cast<std::size_t>(w)].meetings[static_cast<std::size_t>(m)];
       char masks[64];
       std::snprintf(masks, sizeof masks, "%08x of %08x", meeting.arrived, meeting.mask);
       add("lanes of warp " + std::to_string(w) + " do not all reach " + where(meeting.site) + ": " + masks +

@@ -33,12 +33,12 @@ class Engine {
     std::uint64_t value = 0, result = 0;
     int source = 0;
   };
-  struct Meeting {
+  struct WarpRendezvous {
     unsigned mask, arrived;
     Site site;
   };
   struct Warp {
-    std::array<Meeting, lanes> meetings;
+    std::array<WarpRendezvous, lanes> meetings;
     int count = 0;
   };
 

@@ -28,7 +28,7 @@ using trireme::DType;
 using trireme::Index;
 
 enum class Kind { all_reduce, reduce_scatter, all_gather, broadcast };
-struct Ask {
+struct PendingCall {
   Kind kind{};
   const char* in = nullptr;
   char* out = nullptr;
@@ -36,7 +36,7 @@ struct Ask {
   ncclDataType_t type{};
   ncclRedOp_t op{};
   int root = 0;
-  bool same(const Ask& o) const {
+  bool same(const PendingCall& o) const {
     return kind == o.kind && count == o.count && type == o.type && op == o.op && root == o.root;
   }
 };
@@ -50,7 +50,7 @@ struct Message {
 /// What a call of a rank waits for: that all ranks made it, or that its messages came.
 struct Step {
   bool done = false;
-  std::vector<Ask> asks;  // by rank
+  std::vector<PendingCall> asks;  // by rank
   int arrived = 0;
   std::vector<Message> messages;
   int rank = 0;  // whose they are
@@ -74,7 +74,7 @@ struct Clique {
     if (error == ncclSuccess) error = result, text = why;
     changed.notify_all();
   }
-  void arrive(std::uint64_t number, int rank, const Ask&, const std::shared_ptr<Step>&);
+  void arrive(std::uint64_t number, int rank, const PendingCall&, const std::shared_ptr<Step>&);
   void deliver();
 };
 
@@ -103,30 +103,30 @@ bool type_of(ncclDataType_t t, DType& type) {
   }
 }
 
-void reduce(const std::vector<Ask>& asks, std::size_t skip, const std::vector<void*>& outs) {
+void reduce(const std::vector<PendingCall>& asks, std::size_t skip, const std::vector<void*>& outs) {
   DType type{};
   (void)type_of(asks[0].type, type);
   const auto op = asks[0].op == ncclSum   ? trireme::ReduceOp::sum
                   : asks[0].op == ncclMax ? trireme::ReduceOp::max
                                           : trireme::ReduceOp::min;
   std::vector<const void*> ins;
-  for (const Ask& a : asks) ins.push_back(a.in + skip);
+  for (const PendingCall& a : asks) ins.push_back(a.in + skip);
   trireme::reduce_all(outs, ins, static_cast<Index>(asks[0].count), type, op);
 }
 
-void run(const std::vector<Ask>& asks) {
+void run(const std::vector<PendingCall>& asks) {
   const emulator::DeviceAccess access;
   const std::size_t bytes = asks[0].count * bytes_of(asks[0].type);
   const std::size_t ranks = asks.size();
   std::vector<void*> outs;
-  for (const Ask& a : asks) outs.push_back(a.out);
+  for (const PendingCall& a : asks) outs.push_back(a.out);
   for (std::size_t r = 0; r < ranks; ++r) switch (asks[0].kind) {
       case Kind::all_reduce:
         if (r == 0) reduce(asks, 0, outs);
         break;
       case Kind::reduce_scatter: reduce(asks, r * bytes, {outs[r]}); break;
       case Kind::all_gather:
-        for (const Ask& to : asks) std::memmove(to.out + r * bytes, asks[r].in, bytes);
+        for (const PendingCall& to : asks) std::memmove(to.out + r * bytes, asks[r].in, bytes);
         break;
       case Kind::broadcast: {
         const char* from = asks[static_cast<std::size_t>(asks[0].root)].in;
@@ -136,10 +136,10 @@ void run(const std::vector<Ask>& asks) {
 }
 
 /// With the mutex held.
-void Clique::arrive(std::uint64_t number, int rank, const Ask& ask, const std::shared_ptr<Step>& step) {
+void Clique::arrive(std::uint64_t number, int rank, const PendingCall& ask, const std::shared_ptr<Step>& step) {
   step->asks.resize(static_cast<std::size_t>(ranks));
   for (int r = 0, seen = 0; seen < step->arrived && r < ranks; ++r)
-    if (const Ask& other = step->asks[static_cast<std::size_t>(r)]; other.out) {
+    if (const PendingCall& other = step->asks[static_cast<std::size_t>(r)]; other.out) {
       ++seen;
       if (!ask.same(other)) fail(ncclInvalidArgument, "the ranks made different calls");
     }
@@ -241,7 +241,7 @@ struct ncclComm {
 
 namespace {
 
-ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const Ask& ask, std::size_t in, std::size_t out) {
+ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const PendingCall& ask, std::size_t in, std::size_t out) {
   if (!comm || group.depth > 0 || emulator::device_of(stream) != comm->member->device) return ncclInvalidUsage;
   const auto m = comm->member;
   if (!on_device(*m, ask.in, in, ask.type) || !on_device(*m, ask.out, out, ask.type)) return ncclInvalidArgument;
@@ -349,23 +349,26 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
 
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t s) {
-  const Ask ask{Kind::all_reduce, static_cast<const char*>(in), static_cast<char*>(out), count, type, op, 0};
+  const PendingCall ask{Kind::all_reduce, static_cast<const char*>(in), static_cast<char*>(out), count, type, op, 0};
   return collective(comm, s, ask, count, count);
 }
 ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t s) {
-  const Ask ask{Kind::reduce_scatter, static_cast<const char*>(in), static_cast<char*>(out), count, type, op, 0};
+  const PendingCall ask{
+      Kind::reduce_scatter, static_cast<const char*>(in), static_cast<char*>(out), count, type, op, 0};
   return collective(comm, s, ask, count * static_cast<std::size_t>(comm->member->clique->ranks), count);
 }
 ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t s) {
-  const Ask ask{Kind::all_gather, static_cast<const char*>(in), static_cast<char*>(out), count, type, ncclSum, 0};
+  const PendingCall ask{
+      Kind::all_gather, static_cast<const char*>(in), static_cast<char*>(out), count, type, ncclSum, 0};
   return collective(comm, s, ask, count, count * static_cast<std::size_t>(comm->member->clique->ranks));
 }
 ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t s) {
   if (root < 0 || root >= comm->member->clique->ranks) return ncclInvalidArgument;
-  const Ask ask{Kind::broadcast, static_cast<const char*>(in), static_cast<char*>(out), count, type, ncclSum, root};
+  const PendingCall ask{
+      Kind::broadcast, static_cast<const char*>(in), static_cast<char*>(out), count, type, ncclSum, root};
   return collective(comm, s, ask, count, count);
 }
 

@@ -43,7 +43,7 @@ Pool& pool() {
   static Pool& p = *new Pool;
   return p;
 }
-struct Seat {
+struct ThreadStream {
   Engine* engine = nullptr;
   Engine& get() {
     if (engine == nullptr) {
@@ -58,31 +58,31 @@ struct Seat {
     }
     return *engine;
   }
-  ~Seat() {
+  ~ThreadStream() {
     if (engine == nullptr) return;
     std::lock_guard lock(pool().mutex);
     pool().idle.push_back(engine);
   }
 };
-thread_local Seat seat;
+thread_local ThreadStream seat;
 
 }  // namespace
 
-void Mark::reach() {
+void EventMark::reach() {
   std::lock_guard lock(mutex_);
   reached_ = true;
   when_ = std::chrono::steady_clock::now();
   changed_.notify_all();
 }
-void Mark::await() {
+void EventMark::await() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return reached_; });
 }
-bool Mark::reached() {
+bool EventMark::reached() {
   std::lock_guard lock(mutex_);
   return reached_;
 }
-std::chrono::steady_clock::time_point Mark::when() {
+std::chrono::steady_clock::time_point EventMark::when() {
   std::lock_guard lock(mutex_);
   return when_;
 }

@@ -16,7 +16,7 @@
 namespace emulator {
 
 /// One cudaEventRecord, which may be awaited after its event recorded something else, or is gone.
-class Mark {
+class EventMark {
  public:
   void reach();
   void await();
@@ -85,7 +85,7 @@ struct CUevent_st {
   const int device;
   const unsigned flags;
   std::mutex mutex;
-  std::shared_ptr<emulator::Mark> last;        ///< null: never recorded, which counts as reached
+  std::shared_ptr<emulator::EventMark> last;   ///< null: never recorded, which counts as reached
   std::shared_ptr<emulator::Capture> capture;  ///< that it was recorded in last; null: in none
   CUstream_st* from = nullptr;                 ///< of the capture
 };

@@ -15,9 +15,9 @@ using namespace trireme::test;
 namespace {
 
 /// Encoded images held in memory, all of one class.
-class Held final : public EncodedSource {
+class InMemoryFiles final : public EncodedSource {
  public:
-  explicit Held(std::vector<Bytes> files) : files_(std::move(files)) {}
+  explicit InMemoryFiles(std::vector<Bytes> files) : files_(std::move(files)) {}
   std::string name() const override { return "held"; }
   Index size() const override { return std::ssize(files_); }
   const std::vector<std::string>& classes() const override { return classes_; }
@@ -80,22 +80,23 @@ TEST_CASE("images: the centre is the one torchvision cuts out") {
 
 TEST_CASE("images: a sample is a function of seed, epoch and id") {
   const Bytes file = jpeg(photo(60, 40), 60, 40);
-  const Dataset train = Images(std::make_shared<Held>(std::vector{file, file}), {.size = 16, .augment = true});
+  const Dataset train = Images(std::make_shared<InMemoryFiles>(std::vector{file, file}), {.size = 16, .augment = true});
   CHECK(train->shape() == Shape{16, 16, 3});
   const Bytes first = sample(train, 0, {.seed = 1, .epoch = 2});
   CHECK(first == sample(train, 0, {.seed = 1, .epoch = 2}));
   CHECK(first != sample(train, 0, {.seed = 2, .epoch = 2}));
   CHECK(first != sample(train, 0, {.seed = 1, .epoch = 3}));
   CHECK(first != sample(train, 1, {.seed = 1, .epoch = 2}));
-  const Dataset test = Images(std::make_shared<Held>(std::vector{file, file}), {.size = 16});
+  const Dataset test = Images(std::make_shared<InMemoryFiles>(std::vector{file, file}), {.size = 16});
   CHECK(sample(test, 0, {.seed = 1}) == sample(test, 1, {.seed = 2}));
 }
 
 TEST_CASE("images: as PIL and torchvision make them") {
   const int width = 500, height = 375, size = 112;
   const Bytes file = jpeg(photo(width, height), width, height, {.quality = 90, .sampling = 2});
-  const Dataset train = Images(std::make_shared<Held>(std::vector<Bytes>(12, file)), {.size = size, .augment = true});
-  const Dataset test = Images(std::make_shared<Held>(std::vector<Bytes>{file}), {.size = size});
+  const Dataset train =
+      Images(std::make_shared<InMemoryFiles>(std::vector<Bytes>(12, file)), {.size = size, .augment = true});
+  const Dataset test = Images(std::make_shared<InMemoryFiles>(std::vector<Bytes>{file}), {.size = size});
   const AugmentKey draw{.seed = 5, .epoch = 1};
   std::vector<double> crops;
   for (Index id = 0; id < train->size(); ++id) {

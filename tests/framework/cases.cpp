@@ -14,11 +14,11 @@ using In = const Inputs&;
 Input data(const Shape& s) { return {s}; }
 Input weight(const Shape& s) { return {.shape = s, .rows = false}; }
 Input positive(const Shape& s) { return {.shape = s, .low = 0.5, .high = 2}; }
-Input away(const Shape& s) { return {.shape = s, .draw = AugmentKey::away, .low = 0.1, .high = 2}; }
-Input distinct(const Shape& s) { return {.shape = s, .draw = AugmentKey::distinct}; }
-Input labels(const Shape& s, double classes) { return {.shape = s, .draw = AugmentKey::label, .high = classes, .grad = false}; }
+Input away(const Shape& s) { return {.shape = s, .draw = InputValues::away, .low = 0.1, .high = 2}; }
+Input distinct(const Shape& s) { return {.shape = s, .draw = InputValues::distinct}; }
+Input labels(const Shape& s, double classes) { return {.shape = s, .draw = InputValues::label, .high = classes, .grad = false}; }
 Input statistic(const Shape& s) {
-  return {.shape = s, .draw = AugmentKey::statistic, .low = 0.5, .high = 2, .grad = false, .rows = false};
+  return {.shape = s, .draw = InputValues::statistic, .low = 0.5, .high = 2, .grad = false, .rows = false};
 }
 
 StepContext changed(const std::function<void(StepContext&)>& change) {
@@ -274,7 +274,7 @@ std::vector<Case> shapes() {
       {"reduce/max_ties", {data({3, 2})},
        [](In x) { return reduce(concat({x[0], x[0]}, 1), ReduceKind::max, {1}); },
        "torch.cat([x[0], x[0]], 1).amax(1, keepdim=True)"},
-      {"argmax", {{.shape = {4, 7}, .draw = AugmentKey::distinct, .grad = false}}, one<argmax>, "x[0].argmax(-1)"},
+      {"argmax", {{.shape = {4, 7}, .draw = InputValues::distinct, .grad = false}}, one<argmax>, "x[0].argmax(-1)"},
   };
 }
 
@@ -285,16 +285,16 @@ Tensor drawn(const Input& input, const Shape& shape, DType dtype, std::uint64_t 
     const auto bits = random(0, i);
     const double u = uniform_float(bits[0]), v = input.low + u * (input.high - input.low);
     switch (input.draw) {
-      case AugmentKey::between:
-      case AugmentKey::statistic: values[i] = v; break;
-      case AugmentKey::away: values[i] = bits[1] & 1 ? v : -v; break;
-      case AugmentKey::distinct: values[i] = static_cast<double>((i * 97 + 31) % 255) / 128 - 253. / 256; break;
-      case AugmentKey::label: values[i] = static_cast<double>(bits[0] % static_cast<std::uint32_t>(input.high)); break;
+      case InputValues::between:
+      case InputValues::statistic: values[i] = v; break;
+      case InputValues::away: values[i] = bits[1] & 1 ? v : -v; break;
+      case InputValues::distinct: values[i] = static_cast<double>((i * 97 + 31) % 255) / 128 - 253. / 256; break;
+      case InputValues::label: values[i] = static_cast<double>(bits[0] % static_cast<std::uint32_t>(input.high)); break;
     }
-    if (input.draw != AugmentKey::label) values[i] = static_cast<float>(bf16(static_cast<float>(values[i])));
+    if (input.draw != InputValues::label) values[i] = static_cast<float>(bf16(static_cast<float>(values[i])));
   }
-  if (input.draw == AugmentKey::label) return Tensor::of(values, shape, DType::i64);
-  const bool narrow = input.draw == AugmentKey::statistic && is_half(dtype);
+  if (input.draw == InputValues::label) return Tensor::of(values, shape, DType::i64);
+  const bool narrow = input.draw == InputValues::statistic && is_half(dtype);
   return Tensor::of(values, shape, narrow ? DType::f32 : dtype);
 }
 

@@ -9,7 +9,7 @@
 
 namespace trireme::test {
 
-enum class AugmentKey : std::uint8_t {
+enum class InputValues : std::uint8_t {
   between,    ///< uniform in [low, high)
   away,       ///< of either sign, low <= |value| < high: keeps off a kink at 0
   distinct,   ///< odd multiples of 1/256 in (-1, 1), no two alike nearby: keeps off ties and off 0
@@ -19,7 +19,7 @@ enum class AugmentKey : std::uint8_t {
 /// One operand. Numbers are rounded to bf16, so that every type starts from the same ones.
 struct Input {
   Shape shape;
-  AugmentKey draw = AugmentKey::between;
+  InputValues draw = InputValues::between;
   double low = -1, high = 1;
   bool grad = true;
   bool rows = true;  ///< the first axis counts samples

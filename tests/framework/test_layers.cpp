@@ -29,7 +29,7 @@ Tensor whole(const Shape& shape, std::uint64_t key, DType dtype = DType::f32) {
 }
 
 /// A scope of nobody else.
-struct Nobody final : NormRanks {
+struct SingleRank final : NormRanks {
   int size() const override { return 1; }
   Wait gather(const Tensor& to, const Tensor& from) const override {
     to.copy_from(from);
@@ -294,7 +294,7 @@ TEST_CASE("in training a narrow convolution brings the batch norm's moments with
         INFO(name_of(type) << " residual " << residual << " kind " << kind);
         BatchNormStats first, second;
         StepContext pass{.batch = {.training = kind != 3}};
-        if (kind == 1) pass.norm = std::make_shared<Nobody>();  // a scope of nobody else
+        if (kind == 1) pass.norm = std::make_shared<SingleRank>();  // a scope of nobody else
         if (kind == 2) pass.moments = &first;
         const Outcome one = train(type, true, residual, pass);
         if (kind == 2) pass.moments = &second;

@@ -177,7 +177,7 @@ TEST_CASE("ops agree with PyTorch") {
     std::string kinds;
     for (std::size_t k = 0; k < x.size(); ++k) {
       oracle.put(file(i, "", k), x[k]);
-      kinds += c.inputs[k].draw == AugmentKey::label ? 'l' : c.inputs[k].grad ? 'g' : 'c';
+      kinds += c.inputs[k].draw == InputValues::label ? 'l' : c.inputs[k].grad ? 'g' : 'c';
     }
     list += fmt::format("{}\t{}\t{}\n", i, kinds, c.torch);
     oracle.put(fmt::format("{}.dy", i), seed_for(Tensor::zeros(outcome(c, DType::f64).shape, DType::f64)));

@@ -18,7 +18,7 @@ struct Tied {
   void visit(const StateVisitor& v) { v("a", a), v("b", b); }
 };
 
-struct Clash {
+struct DuplicateName {
   Linear a{3, 3}, b{3, 3};
   Tensor operator()(const Tensor& x) const { return b(a(x)); }
   void visit(const StateVisitor& v) { v("a", a), v("a", b); }
@@ -105,7 +105,7 @@ TEST_CASE("random layers get the key of their name") {
 TEST_CASE("what cannot be trained is refused by name") {
   CHECK_THROWS_WITH(Parameters(Sequential{relu}), contains("no weights to train"));
   CHECK_THROWS_WITH(Parameters(Module()), contains("the model is empty"));
-  CHECK_THROWS_WITH(Parameters(Clash()), contains("two tensors are called 'a.weight'"));
+  CHECK_THROWS_WITH(Parameters(DuplicateName()), contains("two tensors are called 'a.weight'"));
   Sequential mixed{Linear(2, 2), Linear(2, 2)};
   Module second = mixed[1];
   convert(second, DType::f64);

@@ -1,7 +1,7 @@
 // Every ordered pair of strategies, "a | b": trains, saves, is loaded under another pair and trained on, and equals the
 // serial run in all that a run is made of, or is refused by a text that is known. TRIREME_TEST_ALL=1: on every mesh of
 // 1, 2, 3, 4 and 8 ranks; else each pair on its smallest.
-#include "tests/parallel/legs.h"
+#include "tests/parallel/run_segments.h"
 #include "tests/support/temporary.h"
 
 using namespace trireme;
@@ -16,15 +16,15 @@ struct Count {
   std::vector<std::string> wrong;
 };
 
-/// The serial run with micro-batches that was saved after its first leg, or went on with others from there.
+/// The serial run with micro-batches that was saved after its first segment, or went on with others from there.
 class References {
  public:
   explicit References(const Setup& s) : s_(s) {}
-  const Stand& first(int micros) { return get(micros, 0); }
-  const Stand& second(int micros, int then) { return get(micros, then); }
+  const TrainedState& first(int micros) { return get(micros, 0); }
+  const TrainedState& second(int micros, int then) { return get(micros, then); }
 
  private:
-  const Stand& get(int micros, int then) {
+  const TrainedState& get(int micros, int then) {
     auto [at, added] = stands_.try_emplace({micros, then});
     if (added) {
       if (then > 0) get(micros, 0);
@@ -33,7 +33,7 @@ class References {
       const Arrangement serial{
           {{"data", 1}}, now > 1 ? "accumulate(micro=" + std::to_string(now) + ")" : "serial", now};
       at->second =
-          train_leg(s_, world, serial, {.from = then > 0 ? folder(micros, 0) : "", .to = folder(micros, then)});
+          train_segment(s_, world, serial, {.from = then > 0 ? folder(micros, 0) : "", .to = folder(micros, then)});
     }
     return at->second;
   }
@@ -42,7 +42,7 @@ class References {
   }
   const Setup& s_;
   Temporary folder_;
-  std::map<std::pair<int, int>, Stand> stands_;
+  std::map<std::pair<int, int>, TrainedState> stands_;
 };
 
 /// Each arrangement trains, is saved, and goes on under the next of them that is not refused.
@@ -52,9 +52,10 @@ Count compare(const Setup& s, const std::vector<Arrangement>& all, double tolera
   Temporary folder;
   std::string saved;  // by the arrangement before
   const Arrangement* saver = nullptr;
-  const auto leg = [&](const Arrangement& how, const Leg& what, const Stand& reference, const std::string& name) {
+  const auto segment = [&](const Arrangement& how, const RunSegment& what, const TrainedState& reference,
+                           const std::string& name) {
     try {
-      const Stand got = on_ranks(how.ranks(), [&](World& world) { return train_leg(s, world, how, what); });
+      const TrainedState got = on_ranks(how.ranks(), [&](World& world) { return train_segment(s, world, how, what); });
       const std::string found = difference(got, reference, tolerance);
       if (!found.empty()) count.wrong.push_back(name + ": " + found + " differ");
       return true;
@@ -70,10 +71,10 @@ Count compare(const Setup& s, const std::vector<Arrangement>& all, double tolera
     const std::string to = folder / std::to_string(i), on = to + "_on";
     const std::size_t wrong = count.wrong.size();
     ++count.all;
-    if (!leg(how, {.from = "", .to = to}, references.first(how.micros), how.text())) continue;
+    if (!segment(how, {.from = "", .to = to}, references.first(how.micros), how.text())) continue;
     if (saver != nullptr)
-      leg(how, {.from = saved, .to = on}, references.second(saver->micros, how.micros),
-          how.text() + ", from a checkpoint of " + saver->text());
+      segment(how, {.from = saved, .to = on}, references.second(saver->micros, how.micros),
+              how.text() + ", from a checkpoint of " + saver->text());
     count.equal += count.wrong.size() == wrong;
     std::filesystem::remove_all(on);
     if (saver != nullptr) std::filesystem::remove_all(saved);

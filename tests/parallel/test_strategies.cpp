@@ -232,12 +232,12 @@ TEST_CASE(
 }
 
 TEST_CASE("batch norm's rows, and what a strategy claims of them, are told") {
-  struct Told {
+  struct Expected {
     const char *mesh, *strategy, *rows;
     Claim claim = Claim::exact;
   };
   if (threads_only("they are told alike")) return;
-  const Told all[] = {
+  const Expected all[] = {
       {"data=2", "data_parallel", "global"},
       {"data=2", "data_parallel(norm_scope=local)", "local: each rank's rows", Claim::statistical},
       {"data=4", "data_parallel(norm_scope=group, norm_group=2)", "group: the rows of every 2 ranks",
@@ -250,7 +250,7 @@ TEST_CASE("batch norm's rows, and what a strategy claims of them, are told") {
       {"data=2,pipe=2", "pipeline(micro=2) | data_parallel", "each micro-batch over all ranks"},
       {"h=2", "spatial", "global"},
   };
-  for (const Told& told : all) {
+  for (const Expected& told : all) {
     const auto axes = parse_mesh(told.mesh);
     INFO(told.mesh << " " << told.strategy);
     for (bool norms : {true, false}) {

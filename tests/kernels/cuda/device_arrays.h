@@ -11,9 +11,9 @@ namespace trireme::test {
 inline constexpr DType device_types[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
 
 /// A host array's copy on the device, some elements behind the start of its block.
-class There {
+class DeviceArray {
  public:
-  There(Array& host, Index shift)
+  DeviceArray(Array& host, Index shift)
       : host_(&host),
         start_(static_cast<std::size_t>(shift * size_of(host.type))),
         block_(Tensor::empty({static_cast<Index>(start_ + host.bytes.size() + 1)}, DType::u8, cuda())) {
@@ -39,18 +39,18 @@ void run_there(A&&... arguments) {
   const Index shift = pick(0, 1);
   const auto there = [&]<class T>(T& v) {
     if constexpr (std::is_same_v<T, Array>)
-      return There(v, shift);
+      return DeviceArray(v, shift);
     else
       return v;
   };
   const auto view = []<class T>(const T& v) {
-    if constexpr (std::is_same_v<T, There>)
+    if constexpr (std::is_same_v<T, DeviceArray>)
       return v.view();
     else
       return v;
   };
   const auto fetch = []<class T>(const T& v) {
-    if constexpr (std::is_same_v<T, There>) v.fetch();
+    if constexpr (std::is_same_v<T, DeviceArray>) v.fetch();
   };
   const auto all = std::make_tuple(there(arguments)...);
   std::apply(

@@ -35,7 +35,7 @@ inline void check_convolutions(bool whole_sums) {
       run<kernel::ConvBackwardWeight>(dw64.view(), db64.view(), x64.view(), dy64.view(), c.o, accumulate);
 
       const Index shift = pick(0, 1);
-      const There x_there(x, shift), w_there(w, 0), bias_there(bias, shift), y_there(y, shift),
+      const DeviceArray x_there(x, shift), w_there(w, 0), bias_there(bias, shift), y_there(y, shift),
           residual_there(residual, shift);
       const bool in_place = with_residual && own_block;
       Kernel<kernel::Conv>::on(DeviceKind::cuda)(in_place ? residual_there.view() : y_there.view(), x_there.view(),

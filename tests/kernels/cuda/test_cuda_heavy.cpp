@@ -146,7 +146,7 @@ TEST_CASE("moments on a device: one row, channels that do not vary, many rows fa
 
     Array from = filled({3, 9, 8, 16}, type, false), filter = filled({24, 1, 1, 16}, type, false);
     Array to({3, 9, 8, 24}, type), center({24}, DType::f32), left = center;
-    const There a(from, 0), b(filter, 0), y1(to, 0), mean1(center, 0), m21(left, 0);
+    const DeviceArray a(from, 0), b(filter, 0), y1(to, 0), mean1(center, 0), m21(left, 0);
     std::vector<std::vector<double>> twice;
     for (int i = 0; i < 2; ++i) {
       Kernel<kernel::ConvMoments>::on(DeviceKind::cuda)(y1.view(), a.view(), b.view(), View{}, mean1.view(), m21.view(),

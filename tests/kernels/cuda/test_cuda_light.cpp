@@ -27,9 +27,9 @@ bool no_device() {
 }
 
 /// A copy on the device, some elements behind the start of its block.
-class There {
+class DeviceData {
  public:
-  There(const Data& host, Index shift = 0)
+  DeviceData(const Data& host, Index shift = 0)
       : type_(View(host).dtype),
         shape_(host.shape()),
         start_(shift * size_of(type_)),
@@ -75,7 +75,7 @@ void check_formula(double low, double high) {
       for (Index shift : {0, 1}) {
         INFO(F::name << " " << name_of(t) << " " << n << " behind " << shift);
         const Data x = random({n}, t, low, high), dy = random({n}, t, -1, 1, 2), exact({n}), exact_slope({n});
-        const There there_x(x, shift), y(not_a_number({n}, t), shift), dx(dy, shift);
+        const DeviceData there_x(x, shift), y(not_a_number({n}, t), shift), dx(dy, shift);
         run<kernel::Map<F>>(exact, as_f64(x));
         run_there<kernel::Map<F>>(y, there_x);
         require_near(y.values(), exact.values(), tolerance(t));
@@ -85,7 +85,7 @@ void check_formula(double low, double high) {
         run_there<kernel::MapBackward<F>>(dx, dx, F::needs_x ? View(there_x) : View{}, F::needs_y ? View(y) : View{});
         require_near(dx.values(), exact_slope.values(), t == DType::f32 ? 1e-5 : tolerance(t));
       }
-  const There x(not_a_number({5}, DType::f32)), y(Data({5}, DType::f32));
+  const DeviceData x(not_a_number({5}, DType::f32)), y(Data({5}, DType::f32));
   run_there<kernel::Map<F>>(y, x);
   require_near(y.values(), Numbers(5, std::nan("")), 0);
 }
@@ -117,8 +117,8 @@ void check_binary() {
         INFO(F::name << " " << name_of(t) << " " << to_string(sy) << to_string(sa) << to_string(sb) << shift);
         const Data a = random(sa, t, 0.5, 2, 3), b = random(sb, t, 0.5, 2, 4), exact(sy);
         run<kernel::Zip<F>>(exact, as_f64(a), as_f64(b));
-        const There y(not_a_number(sy, t), shift == 1);
-        run_there<kernel::Zip<F>>(y, There(a, shift == 1), There(b, shift > 0));
+        const DeviceData y(not_a_number(sy, t), shift == 1);
+        run_there<kernel::Zip<F>>(y, DeviceData(a, shift == 1), DeviceData(b, shift > 0));
         require_near(y.values(), exact.values(), tolerance(t));
       }
 }
@@ -157,7 +157,7 @@ TEST_CASE("every binary formula on a device broadcasts as the CPU's") {
   check_binary<pointwise::MaximumShare>();
   check_binary<pointwise::MinimumShare>();
   const double nan = std::nan("");
-  const There a(Data({4}, DType::f32, {1, 2, 3, nan})), b(Data({4}, DType::f32, {2, 2, 2, 2})),
+  const DeviceData a(Data({4}, DType::f32, {1, 2, 3, nan})), b(Data({4}, DType::f32, {2, 2, 2, 2})),
       y(Data({4}, DType::f32));
   run_there<kernel::Zip<pointwise::MaximumShare>>(y, a, b);
   require_near(y.values(), {0, 0.5, 1, 1}, 0);
@@ -175,7 +175,7 @@ TEST_CASE("axpby, fill and cast on a device") {
       for (Index shift : {0, 1}) {
         INFO(name_of(t) << " " << n << " behind " << shift);
         const Data x = random({n}, t), y = random({n}, t, -2, 2, 9), sum = as_f64(y), scaled({n});
-        const There there_x(x, shift), there_y(y, shift), z(not_a_number({n}, t));
+        const DeviceData there_x(x, shift), there_y(y, shift), z(not_a_number({n}, t));
         run<kernel::Axpby>(sum, as_f64(x), 0.5, 2.0);
         run_there<kernel::Axpby>(there_y, there_x, 0.5, 2.0);
         require_near(there_y.values(), sum.values(), tolerance(t));
@@ -192,8 +192,8 @@ TEST_CASE("axpby, fill and cast on a device") {
           v[i] = static_cast<double>(i) * (is_float(from) ? 1.37 : 1) - (from == DType::u8 ? 0 : 30);
         const Data x({100}, from, v), y = not_a_number({100}, to), here({100}, to);
         run<kernel::Cast>(here, x);
-        const There there(y, shift);
-        run_there<kernel::Cast>(there, There(x, shift));
+        const DeviceData there(y, shift);
+        run_there<kernel::Cast>(there, DeviceData(x, shift));
         require_near(there.values(), here.values(), 0);
         run<kernel::Fill>(here, -7.0);
         run_there<kernel::Fill>(there, -7.0);
@@ -202,9 +202,9 @@ TEST_CASE("axpby, fill and cast on a device") {
   const Numbers edges{0, 65519, 65520, 1e9, -1e-9, 3e-8, 6e-8, 1.00048828125, 1.0014648, std::nan("")};
   for (DType to : {DType::bf16, DType::f16}) {  // rounding, overflow, subnormal numbers
     const Data x({10}, DType::f32, edges), here({10}, to);
-    const There there(here);
+    const DeviceData there(here);
     run<kernel::Cast>(here, x);
-    run_there<kernel::Cast>(there, There(x));
+    run_there<kernel::Cast>(there, DeviceData(x));
     require_near(there.values(), here.values(), 0);
   }
   require_same_complaint<kernel::Cast>(Data({2}), Data({3}));
@@ -222,8 +222,8 @@ TEST_CASE("pixels become numbers on a device") {
           for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<double>(i * 37 % 256);
           const Data x(shape, DType::u8, in), a = random({c}, scales), b = random({c}, scales, -2, 2, 5), exact(shape);
           run<kernel::Normalize>(exact, x, a, b);
-          const There y(not_a_number(shape, t), shift);
-          run_there<kernel::Normalize>(y, There(x, shift), There(a, shift), There(b, shift));
+          const DeviceData y(not_a_number(shape, t), shift);
+          run_there<kernel::Normalize>(y, DeviceData(x, shift), DeviceData(a, shift), DeviceData(b, shift));
           require_near(y.values(), exact.values(), t == DType::f32 ? 1e-5 : tolerance(t));
         }
   require_same_complaint<kernel::Normalize>(Data({2, 3}), Data({2, 3}), Data({3}), Data({3}));
@@ -241,11 +241,11 @@ TEST_CASE("dropout on a device keeps what the CPU keeps, bitwise") {
           const DType same = t == DType::f16 ? DType::f32 : t;
           const Data x = random(shape, t, 1, 2), sample({5}, DType::i64, ids), here(shape, same);
           const Data first({5}, DType::i64, begin ? *begin : ids);
-          const There y(not_a_number(shape, t)), there_sample(sample), there_first(first);
+          const DeviceData y(not_a_number(shape, t)), there_sample(sample), there_first(first);
           constexpr std::uint64_t key = 0x123456789abcdefull;
           run<kernel::Dropout>(here, Data(shape, same, x.values()), begin ? View{} : View(sample),
                                begin ? View(first) : View{}, p, key);
-          run_there<kernel::Dropout>(y, There(x), begin ? View{} : View(there_sample),
+          run_there<kernel::Dropout>(y, DeviceData(x), begin ? View{} : View(there_sample),
                                      begin ? View(there_first) : View{}, p, key);
           REQUIRE(y.values() == Data(shape, t, here.values()).values());
         }
@@ -273,8 +273,8 @@ TEST_CASE("copy_box on a device moves every type") {
       for (Index shift : {0, 1}) {
         INFO(name_of(t) << " " << to_string(b.from) << to_string(b.extent) << " behind " << shift);
         const Data from = random(b.from, t, 1, 200), to = random(b.to, t, 1, 200, 4);
-        const There there(to, shift);
-        run_there<kernel::CopyBox>(there, b.to_at, There(from, shift), b.from_at, b.extent);
+        const DeviceData there(to, shift);
+        run_there<kernel::CopyBox>(there, b.to_at, DeviceData(from, shift), b.from_at, b.extent);
         run<kernel::CopyBox>(to, b.to_at, from, b.from_at, b.extent);
         REQUIRE(there.values() == to.values());
       }
@@ -290,7 +290,7 @@ TEST_CASE("permute on a device moves every type in every order") {
       Numbers in(static_cast<std::size_t>(s.numel()));
       for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<double>(i % 251);
       const Data x(s, t, in);
-      const There there_x[] = {There(x, 0), There(x, 1)};
+      const DeviceData there_x[] = {DeviceData(x, 0), DeviceData(x, 1)};
       Index order[] = {0, 1, 2, 3};
       int turn = 0;
       do {
@@ -298,17 +298,17 @@ TEST_CASE("permute on a device moves every type in every order") {
         for (Index k : order) out.push_back(s[static_cast<int>(k)]);
         INFO(name_of(t) << " " << to_string(s) << " by " << to_string(o));
         const Data y(out, t);
-        const There there(y, ++turn % 2);
+        const DeviceData there(y, ++turn % 2);
         run<kernel::Permute>(y, x, o);
         run_there<kernel::Permute>(there, there_x[turn % 2], o);
         REQUIRE(there.values() == y.values());
       } while (std::next_permutation(order, order + 4));
     }
   const Data x = random({2, 3, 2, 5, 3, 7}, DType::f32), y({7, 2, 3, 3, 5, 2}, DType::f32);
-  const There there(y);
+  const DeviceData there(y);
   const Shape order{5, 2, 4, 1, 3, 0};
   run<kernel::Permute>(y, x, order);
-  run_there<kernel::Permute>(there, There(x), order);
+  run_there<kernel::Permute>(there, DeviceData(x), order);
   REQUIRE(there.values() == y.values());
   require_same_complaint<kernel::Permute>(Data({2, 3}), Data({2, 3}), Shape{1, 0});
 }
@@ -323,11 +323,11 @@ void check_update(F launch) {
       for (Index shift : {0, 1}) {
         INFO(Op::name << " " << name_of(t) << " " << n << " behind " << shift);
         const Data start = random({n}, t), zero({n}, t), value = as_f64(start), a({n}), b({n});
-        const There there_value(start, shift), there_a(zero, shift), there_b(zero);
+        const DeviceData there_value(start, shift), there_a(zero, shift), there_b(zero);
         for (unsigned k = 0; k < 3; ++k) {
           const Data grad = random({n}, t, -1, 1, k + 5);
           launch(Kernel<Op>::on(DeviceKind::cpu), value, as_f64(grad), a, b, static_cast<int>(k));
-          launch(Kernel<Op>::on(DeviceKind::cuda), there_value, There(grad, shift), there_a, there_b,
+          launch(Kernel<Op>::on(DeviceKind::cuda), there_value, DeviceData(grad, shift), there_a, there_b,
                  static_cast<int>(k));
         }
         const double bound = t == DType::f64 ? 1e-13 : 3e-6;

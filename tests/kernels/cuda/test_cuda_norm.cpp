@@ -130,7 +130,7 @@ TEST_CASE("dz and dx may be written over dy on a device") {
           rstd = positive({64}, wide_type(t)), dgamma({64}, wide_type(t)), dbeta = dgamma, dx(s, t), none;
     run_there<kernel::BatchNormBackwardReduce>(dgamma, dbeta, dz, dy, x, mean, rstd, rstd, none, y);
     run_there<kernel::BatchNormBackwardApply>(dx, dz, x, mean, rstd, rstd, none, dgamma, dbeta, 100.0);
-    const There block(dy, 0), a(x, 0), b(y, 0), m(mean, 0), r(rstd, 0), g(dgamma, 0), p(dbeta, 0);
+    const DeviceArray block(dy, 0), a(x, 0), b(y, 0), m(mean, 0), r(rstd, 0), g(dgamma, 0), p(dbeta, 0);
     Kernel<kernel::BatchNormBackwardReduce>::on(DeviceKind::cuda)(g.view(), p.view(), block.view(), block.view(),
                                                                   a.view(), m.view(), r.view(), r.view(), {}, b.view());
     block.fetch();

@@ -11,9 +11,9 @@
 
 namespace trireme::test {
 
-class Dice {
+class RandomChoice {
  public:
-  explicit Dice(std::uint64_t seed) : state_(mix(seed)) {}
+  explicit RandomChoice(std::uint64_t seed) : state_(mix(seed)) {}
   /// From first to last, both included.
   Index between(Index first, Index last) {
     state_ += 0x9e3779b97f4a7c15u;
@@ -34,8 +34,8 @@ class Dice {
 };
 
 // Each throws, saying what it tried, when a property does not hold; else returns in a word how the case ended.
-std::string sweep_ops(Dice);
-std::string sweep_loader(Dice);
-std::string sweep_runs(Dice);
+std::string sweep_ops(RandomChoice);
+std::string sweep_loader(RandomChoice);
+std::string sweep_runs(RandomChoice);
 
 }  // namespace trireme::test

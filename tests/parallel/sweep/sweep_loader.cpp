@@ -8,7 +8,7 @@
 
 namespace trireme::test {
 
-std::string sweep_loader(Dice dice) {
+std::string sweep_loader(RandomChoice dice) {
   const Index size = dice.between(1, 70);
   const int ranks = static_cast<int>(dice.between(1, std::min<Index>(size, 6))),
             micros = static_cast<int>(dice.between(1, 5));

@@ -28,7 +28,7 @@ Index reach(Index size, Index window, Index stride, Index pad, Index dilation) {
   return (size + 2 * pad - dilation * (window - 1) - 1) / stride + 1;
 }
 
-Graph convolution(Dice& dice) {
+Graph convolution(RandomChoice& dice) {
   const int axes = static_cast<int>(dice.between(1, 3));
   const Index groups = dice.of({1, 1, 1, 2, 3}), in = groups * dice.between(1, 20), out = groups * dice.between(1, 20);
   ConvOptions o{.groups = groups};
@@ -52,7 +52,7 @@ Graph convolution(Dice& dice) {
           inputs, [o, bias](const Inputs& t) { return conv(t[0], t[1], bias ? t[2] : Tensor(), o); }};
 }
 
-Graph pooling(Dice& dice) {
+Graph pooling(RandomChoice& dice) {
   const int axes = static_cast<int>(dice.between(1, 3));
   const bool max = dice.chance(50);
   PoolOptions o{.count_padding = dice.chance(50)};
@@ -71,7 +71,7 @@ Graph pooling(Dice& dice) {
           max};
 }
 
-Graph product(Dice& dice) {
+Graph product(RandomChoice& dice) {
   const Index m = dice.between(1, 40), k = dice.between(1, 70), n = dice.between(1, 50);
   if (dice.chance(50)) {
     const bool bias = dice.chance(60);
@@ -92,13 +92,13 @@ Graph product(Dice& dice) {
           }};
 }
 
-Shape any_shape(Dice& dice) {
+Shape any_shape(RandomChoice& dice) {
   Shape s;
   for (Index axes = dice.between(1, 4); axes > 0; --axes) s.push_back(dice.of({1, 2, 3, 5, 8, 17, 33}));
   return s;
 }
 
-Graph norm(Dice& dice) {
+Graph norm(RandomChoice& dice) {
   Shape x{dice.between(3, 9)};
   for (Index axes = dice.between(0, 2); axes > 0; --axes) x.push_back(dice.between(1, 6));
   const Index c = dice.of({1, 2, 5, 16, 33, 70});
@@ -112,7 +112,7 @@ Graph norm(Dice& dice) {
           }};
 }
 
-Graph elementwise(Dice& dice) {
+Graph elementwise(RandomChoice& dice) {
   const Shape a = any_shape(dice);
   Shape b = a;
   for (int axis = 0; axis < b.rank(); ++axis)
@@ -131,7 +131,7 @@ Graph elementwise(Dice& dice) {
           row.kinks};
 }
 
-Graph reduction(Dice& dice) {
+Graph reduction(RandomChoice& dice) {
   const Shape x = any_shape(dice);
   std::vector<int> axes;
   for (int a = 0; a < x.rank(); ++a)
@@ -145,7 +145,7 @@ Graph reduction(Dice& dice) {
 }
 
 /// Rows and pieces taken out of the inputs and put together again, permuted and padded.
-Graph pieces(Dice& dice) {
+Graph pieces(RandomChoice& dice) {
   const Shape x = any_shape(dice);
   const int axis = static_cast<int>(dice.between(0, x.rank() - 1));
   Shape more = x;
@@ -173,7 +173,7 @@ Graph pieces(Dice& dice) {
 }
 
 /// Of a layer that has drawn before, of samples in any order.
-Graph dropped(Dice& dice) {
+Graph dropped(RandomChoice& dice) {
   const Shape x = any_shape(dice);
   const double p = dice.of({0.0, 0.1, 0.5, 0.9});
   const auto layer = static_cast<std::uint64_t>(dice.between(0, 5)),
@@ -191,7 +191,7 @@ Graph dropped(Dice& dice) {
           }};
 }
 
-Graph loss(Dice& dice) {
+Graph loss(RandomChoice& dice) {
   const Index rows = dice.between(1, 20), classes = dice.between(2, 40), positions = dice.between(1, 4);
   if (dice.chance(40))
     return {fmt::format("mse_loss {}x{}", rows, classes), {{rows, classes}, {rows, classes}}, [](const Inputs& t) {
@@ -213,7 +213,7 @@ Graph loss(Dice& dice) {
 }
 
 /// Some smooth ops behind it, whose shape is its own.
-Graph prolonged(Graph g, Dice& dice) {
+Graph prolonged(Graph g, RandomChoice& dice) {
   using One = Tensor (*)(const Tensor&);
   struct Row {
     const char* name;
@@ -282,9 +282,9 @@ double along(const Values& a, const Values& b) {
 
 }  // namespace
 
-std::string sweep_ops(Dice dice) {
-  Graph (*const makers[])(Dice&) = {convolution, convolution, convolution, pooling, product, norm,
-                                    elementwise, reduction,   pieces,      dropped, loss};
+std::string sweep_ops(RandomChoice dice) {
+  Graph (*const makers[])(RandomChoice&) = {convolution, convolution, convolution, pooling, product, norm,
+                                            elementwise, reduction,   pieces,      dropped, loss};
   const Graph one = makers[dice.between(0, std::ssize(makers) - 1)](dice), g = prolonged(one, dice);
   StepContext pass;
   const StepScope scope(pass);

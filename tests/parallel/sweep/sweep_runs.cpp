@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "tests/parallel/legs.h"
+#include "tests/parallel/run_segments.h"
 #include "tests/parallel/sweep/sweep.h"
 #include "tests/support/temporary.h"
 
@@ -17,7 +17,7 @@ struct Network {
 };
 
 /// Convolutions, norms, pools, skips and dense layers, as the dice say; the same each time it is made.
-Network network(Dice dice) {
+Network network(RandomChoice dice) {
   Index h = dice.between(3, 12), w = dice.between(3, 12), c = dice.between(1, 3);
   const Shape input{h, w, c};
   std::vector<std::function<void(Sequential&)>> parts;
@@ -83,7 +83,7 @@ Network network(Dice dice) {
           text, input};
 }
 
-std::string strategy_of(Dice& dice, const std::string& name) {
+std::string strategy_of(RandomChoice& dice, const std::string& name) {
   if (name == "accumulate") return fmt::format("accumulate(micro={})", dice.between(1, 6));
   if (name == "zero") return fmt::format("zero({})", dice.between(1, 3));
   if (name == "pipeline") {
@@ -100,7 +100,7 @@ std::string strategy_of(Dice& dice, const std::string& name) {
 }
 
 /// Most are legal: for each axis of the mesh what uses it, in an order that serves. Others are anything.
-Arrangement arrangement(Dice& dice) {
+Arrangement arrangement(RandomChoice& dice) {
   Arrangement how;
   const auto axis = [&](const char* name, int percent) {
     if (!dice.chance(percent)) return false;
@@ -146,23 +146,23 @@ std::string refusal(const std::string& what) {
   return "";
 }
 
-/// The leg, or a refusal.
+/// The segment, or a refusal.
 struct End {
-  Stand stand;
+  TrainedState result;
   std::string refusal = {};
 };
-End run(const Setup& s, const Arrangement& how, const Leg& leg) {
+End run(const Setup& s, const Arrangement& how, const RunSegment& segment) {
   End end;
   try {
-    end.stand = on_ranks(how.ranks(), [&](World& world) { return train_leg(s, world, how, leg); });
+    end.result = on_ranks(how.ranks(), [&](World& world) { return train_segment(s, world, how, segment); });
   } catch (const std::exception& e) { end.refusal = e.what(); }
   return end;
 }
 
 }  // namespace
 
-std::string sweep_runs(Dice dice) {
-  const Network net = network(Dice(static_cast<std::uint64_t>(dice.between(0, 1 << 30))));
+std::string sweep_runs(RandomChoice dice) {
+  const Network net = network(RandomChoice(static_cast<std::uint64_t>(dice.between(0, 1 << 30))));
   Setup s{.model = net.make,
           .recipe = dice.chance(70) ? OptimizerConfig(Sgd{.lr = 0.05, .momentum = 0.9})
                                     : OptimizerConfig(Sgd{.lr = 0.05, .weight_decay = 0.01}),
@@ -170,7 +170,7 @@ std::string sweep_runs(Dice dice) {
           .batch = dice.between(1, 12),
           .shape = net.input};
   if (dice.chance(20)) s.optimizer.clip_norm = 0.5;
-  if (s.samples <= s.batch) s.samples = s.batch + 1;  // a second batch, for the second leg
+  if (s.samples <= s.batch) s.samples = s.batch + 1;  // a second batch, for the second segment
   const Arrangement first = arrangement(dice), second = arrangement(dice);
   const std::string what =
       fmt::format("{}, batch {} of {}, clip {}, {}", net.text, s.batch, s.samples, s.optimizer.clip_norm, first.text());
@@ -183,16 +183,16 @@ std::string sweep_runs(Dice dice) {
     check(end.refusal.empty() || !refusal(end.refusal).empty(), "sweep", "{}\n  {}", name, end.refusal);
     if (!end.refusal.empty()) return false;
     check(reference.refusal.empty(), "sweep", "{}\n  the serial run is refused: {}", name, reference.refusal);
-    const std::string found = difference(end.stand, reference.stand, 1e-9, 1e-3);
+    const std::string found = difference(end.result, reference.result, 1e-9, 1e-3);
     check(found.empty(), "sweep", "{}\n  {} differ from the serial run's", name, found);
     return true;
   };
   const End here = run(s, first, {.from = "", .to = folder / "first", .steps = 1});
-  const End reference = run(s, serially(here.stand.micros), {.from = "", .to = folder / "serial", .steps = 1});
+  const End reference = run(s, serially(here.result.micros), {.from = "", .to = folder / "serial", .steps = 1});
   if (!judge(here, reference, what)) return "refused: " + refusal(here.refusal);
-  const Leg on{.from = folder / "first", .to = folder / "second", .steps = 1};
+  const RunSegment on{.from = folder / "first", .to = folder / "second", .steps = 1};
   const End there = run(s, second, on);
-  const End same = run(s, serially(there.stand.micros), {.from = folder / "serial", .to = folder / "on", .steps = 1});
+  const End same = run(s, serially(there.result.micros), {.from = folder / "serial", .to = folder / "on", .steps = 1});
   if (!judge(there, same, what + "\n  and on, " + second.text())) return "equal, and not to go on elsewhere";
   return "equal twice";
 }

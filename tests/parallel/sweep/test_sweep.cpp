@@ -19,7 +19,7 @@ namespace {
 
 struct Kind {
   std::string name;
-  std::string (*run)(Dice);
+  std::string (*run)(RandomChoice);
   int cases;         // of a run in continuous integration
   std::string ends;  // how these end, each line so often
 };
@@ -57,7 +57,7 @@ std::string attempt(const Kind& kind, std::uint64_t seed) {
     setenv("TRIREME_TIMEOUT", "100", 0);
     std::string said;
     try {
-      said = kind.run(Dice(seed));
+      said = kind.run(RandomChoice(seed));
     } catch (const std::exception& e) { said = std::string("FAILED: ") + e.what(); }
     said.resize(std::min<std::size_t>(said.size(), 4000));  // a pipe takes so much at once
     const auto written = write(pipe_ends[1], said.data(), said.size());

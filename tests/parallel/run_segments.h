@@ -1,4 +1,4 @@
-// A run in legs: it trains under a strategy, is saved as the trainer saves, and goes on from there under another one.
+// A run in segments: it trains under a strategy, is saved as the trainer saves, and goes on under another strategy.
 #pragma once
 #include "framework/io/checkpoint.h"
 #include "framework/io/safetensors.h"
@@ -9,17 +9,17 @@
 namespace trireme::test {
 
 /// What a run has come to: the files of its checkpoint, where it stands, and what it says.
-struct Stand {
+struct TrainedState {
   std::vector<std::pair<std::string, std::vector<double>>> tensors;  ///< weights, buffers and optimizer state by name
   std::vector<double> losses;
-  /// Outputs for samples that were not trained on: before the leg, where sums of integers are exact, and behind it.
+  /// Outputs for samples that were not trained on: before the segment, where sums of integers are exact, and behind it.
   std::vector<double> before, after;
   std::int64_t step = 0, epoch = 0, batch = 0;
   int micros = 1;  ///< micro-batches of its plan
 };
 
-/// Where a leg of a run begins and how long it is.
-struct Leg {
+/// Where a segment of a run begins and how long it is.
+struct RunSegment {
   std::string from, to;  ///< run directories; from: "" for the start
   int steps = 2;
 };
@@ -49,10 +49,10 @@ inline std::vector<double> outputs(Step& step, World& world, const Setup& s) {
   return all;
 }
 
-inline Stand train_leg(const Setup& s, World& world, const Arrangement& how, const Leg& leg) {
+inline TrainedState train_segment(const Setup& s, World& world, const Arrangement& how, const RunSegment& segment) {
   Module model = s.model();
   if (!s.integers) initialize(model, 1);
-  if (!leg.from.empty() || world.rank() > 0)  // the start is rank 0's, or the checkpoint's
+  if (!segment.from.empty() || world.rank() > 0)  // the start is rank 0's, or the checkpoint's
     model.visit(StateVisitor([&](const NamedState& leaf) {
       if (leaf.use != StateKind::buffer) fill_integers(*leaf.tensor, 77, 3);
     }));
@@ -61,11 +61,11 @@ inline Stand train_leg(const Setup& s, World& world, const Arrangement& how, con
   Strategy strategy = parse_strategy(how.strategy);
   Step step(model, s.loss, s.recipe, mesh, parse_strategy(how.strategy), {.seed = 5, .optimizer = s.optimizer});
   TrainState at{.seed = 5};
-  if (!leg.from.empty()) {
+  if (!segment.from.empty()) {
     step.gather();
     std::vector<double> numbers(3, 0);
     if (world.main() || step.divided()) {
-      at = load_latest(leg.from, step.parameters(), &step.optimizer()).value().state;
+      at = load_latest(segment.from, step.parameters(), &step.optimizer()).value().state;
       numbers = {static_cast<double>(at.step), static_cast<double>(at.epoch), static_cast<double>(at.batch)};
     }
     const Tensor shared = Tensor::of(numbers, {3}, DType::f64);
@@ -83,31 +83,32 @@ inline Stand train_leg(const Setup& s, World& world, const Arrangement& how, con
                                                                                    .workers = 0,
                                                                                    .dtype = s.dtype,
                                                                                    .start_batch = at.batch});
-  Stand stand;
-  stand.before = outputs(step, world, s);
+  TrainedState result;
+  result.before = outputs(step, world, s);
   std::vector<Tensor> losses;
   for (auto& [x, y] : loader) {
     losses.push_back(step(x, y));
     ++at.step, ++at.batch;
-    if (static_cast<int>(losses.size()) == leg.steps) break;
+    if (static_cast<int>(losses.size()) == segment.steps) break;
   }
-  for (auto& loss : losses) stand.losses.push_back(loss.item());
+  for (auto& loss : losses) result.losses.push_back(loss.item());
   step.gather();
-  stand.after = outputs(step, world, s);
-  const std::string path = save_checkpoint(leg.to, step.parameters(), step.optimizer(), at, {.write = world.main()});
+  result.after = outputs(step, world, s);
+  const std::string path =
+      save_checkpoint(segment.to, step.parameters(), step.optimizer(), at, {.write = world.main()});
   if (!world.main()) return {};
-  stand.micros = step.plan().micros;
+  result.micros = step.plan().micros;
   for (const char* file : {"model.safetensors", "optimizer.safetensors"})
     for (auto& [name, tensor] : read_safetensors(path + "/" + file).tensors)
-      stand.tensors.emplace_back(file + (": " + name), tensor.to_vector());
+      result.tensors.emplace_back(file + (": " + name), tensor.to_vector());
   const TrainState saved = verify_checkpoint(path);
-  stand.step = saved.step, stand.epoch = saved.epoch, stand.batch = saved.batch;
-  return stand;
+  result.step = saved.step, result.epoch = saved.epoch, result.batch = saved.batch;
+  return result;
 }
 
 /// What differs by more than `tolerance`, relative to the largest value beside it (or to `least`, where gradients may
 /// be nothing but rounding); "" when nothing does.
-inline std::string difference(const Stand& a, const Stand& b, double tolerance, double least = 0) {
+inline std::string difference(const TrainedState& a, const TrainedState& b, double tolerance, double least = 0) {
   const auto differs = [&](const std::vector<double>& x, const std::vector<double>& y) {
     if (x.size() != y.size()) return true;
     double scale = least;
