@@ -47,14 +47,14 @@ ShardedOps::Ptr ShardedOps::of(const Tensor& t) const {
 }
 
 Range ShardedOps::range(int axis, int index) const {
-  if (axis > 0 || rows_.empty()) return even_share(whole()[axis], grid_->size(layout_[axis]), index);
+  if (axis > 0 || rows_.empty()) return even_share(global_shape()[axis], grid_->size(layout_[axis]), index);
   return {rows_[static_cast<std::size_t>(index)], rows_[static_cast<std::size_t>(index) + 1]};
 }
 
 Box ShardedOps::box(const std::vector<int>& coordinates) const {
-  Box b{whole(), whole()};
-  for (int axis = 0; axis < whole().rank(); ++axis) {
-    Range mine{0, whole()[axis]};
+  Box b{global_shape(), global_shape()};
+  for (int axis = 0; axis < global_shape().rank(); ++axis) {
+    Range mine{0, global_shape()[axis]};
     if (const int over = layout_[axis]; over != Layout::none)
       mine = range(axis, coordinates[static_cast<std::size_t>(over)]);
     b.at[axis] = mine.begin, b.size[axis] = mine.size();

@@ -239,7 +239,7 @@ TEST_CASE("every number of every recipe is held to its range") {
         return recipe;
       });
   };
-  every("decay", [](auto& r, double v) { r.weight_decay = v; });
+  every("weight_decay", [](auto& r, double v) { r.weight_decay = v; });
   every("lr", [](auto& r, double v) { r.lr = v; });
 }
 

@@ -44,7 +44,7 @@ const std::vector<Difference> differences = {
      {"nesterov=true"}},
     {[](Given& g) { g.recipe = Adam{}; }, {"sgd(lr=0.1", "adam(lr=0.001, beta1=0.9, beta2=0.999"}},
     {[](Given& g) { g.recipe = Sgd{.lr = cosine(0.1, 100), .momentum = 0.9, .weight_decay = 1e-4}; },
-     {"lr=cosine(0.1, steps=100, floor=0)"}},
+     {"lr=cosine(0.1, steps=100, min_lr=0)"}},
     {[](Given& g) {
        g.recipe =
            Sgd{.lr = Schedule(std::function([](std::int64_t) { return 0.3; })), .momentum = 0.9, .weight_decay = 1e-4};

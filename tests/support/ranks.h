@@ -70,7 +70,7 @@ class Noise final : public DatasetSource {
   Shape shape() const override { return shape_; }
   Index classes() const override { return 5; }
   PixelScale scale() const override { return {}; }
-  std::int64_t read(Index id, std::span<std::uint8_t> pixels, const InputValues&) const override {
+  std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey&) const override {
     for (std::size_t i = 0; i < pixels.size(); ++i) {
       auto bits = mix(static_cast<std::uint64_t>(id) * 4096 + i);
       pixels[i] = static_cast<std::uint8_t>(binary_ ? (bits % 2) * 255 : bits % 256);
