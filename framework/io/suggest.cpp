@@ -1,7 +1,8 @@
 #include "framework/io/suggest.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <vector>
 
 namespace trireme {
 namespace {
@@ -37,8 +38,17 @@ std::string suggestion(const std::string& word, std::span<const std::string> kno
 }
 
 std::string did_you_mean(const std::string& word, std::span<const std::string> known) {
-  std::string near = suggestion(word, known);
+  const std::string near = word.size() <= 200 ? suggestion(word, known) : "";
   return near.empty() ? "" : " (did you mean '" + near + "'?)";
+}
+
+std::string unknown_name(const std::string& word, const std::vector<std::string>& known) {
+  return fmt::format("there is no '{}'{}; there are: {}", shortened(word), did_you_mean(word, known),
+                     known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
+}
+
+std::string shortened(std::string_view text) {
+  return text.size() <= 200 ? std::string(text) : fmt::format("{}... ({} characters)", text.substr(0, 60), text.size());
 }
 
 }  // namespace trireme

@@ -2,6 +2,8 @@
 #pragma once
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace trireme {
 
@@ -10,5 +12,9 @@ namespace trireme {
 std::string suggestion(const std::string& word, std::span<const std::string> known);
 /// " (did you mean 'sgd'?)", or nothing: the tail of an error message.
 std::string did_you_mean(const std::string& word, std::span<const std::string> known);
+/// "there is no 'sdg' (did you mean 'sgd'?); there are: sgd, adam", cut where word is too long to be meant.
+std::string unknown_name(const std::string& word, const std::vector<std::string>& known);
+/// For messages: the beginning of a text that is too long to be meant.
+std::string shortened(std::string_view text);
 
 }  // namespace trireme

@@ -32,9 +32,7 @@ const ModelRow& model_row(const std::string& name) {
     if (row.name == name) return row;
     names.push_back(row.name);
   }
-  const std::string near = suggestion(name, names);
-  fail("model", "'{}' is unknown; {} {}", name, near.empty() ? "known are" : "did you mean",
-       near.empty() ? fmt::format("{}", fmt::join(names, ", ")) : "'" + near + "'?");
+  fail("model", "{}", [&] { return unknown_name(name, names); });
 }
 
 }  // namespace trireme

@@ -97,9 +97,7 @@ const PipelineSchedule& find_schedule(const std::string& name, const PipelineSha
           (s.micros + s.roles - 1) / s.roles * s.roles);
     return row;
   }
-  const std::string near = suggestion(name, names);
-  fail("pipeline", "there is no schedule '{}'{}; there are: {}", name,
-       near.empty() ? "" : fmt::format(", did you mean '{}'?", near), fmt::join(names, ", "));
+  fail("pipeline", "schedule: {}", [&] { return unknown_name(name, names); });
 }
 
 }  // namespace trireme

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "framework/io/suggest.h"
 #include "parallel/strategies/rebuild.h"
@@ -39,14 +38,16 @@ std::string without_quotes(const std::string& text) {
   return quoted ? text.substr(1, text.size() - 2) : text;
 }
 
-DataParallelOptions take_data_parallel(StrategyOptions& knobs) {
+DataParallelOptions read_data_parallel(StrategyOptions& given) {
   DataParallelOptions o;
-  knobs.take("axis", o.axis);
-  knobs.take("first_bucket", o.first_bucket);
-  knobs.take("bucket", o.bucket);
-  knobs.take("overlap", o.overlap);
-  knobs.take("norm_scope", o.norm_scope);
-  knobs.take("norm_group", o.norm_group);
+  std::string scope;
+  given.read({{.name = "axis", .value = &o.axis},
+              {.name = "first_bucket", .value = &o.first_bucket, .range = {1}},
+              {.name = "bucket", .value = &o.bucket, .range = {1}},
+              {.name = "overlap", .value = &o.overlap},
+              {.name = "norm_scope", .value = &scope, .choices = {scopes.begin(), scopes.end()}},
+              {.name = "norm_group", .value = &o.norm_group, .range = {1}}});
+  if (!scope.empty()) o.norm_scope = norm_scope_of(scope);
   return o;
 }
 
@@ -54,61 +55,58 @@ DataParallelOptions take_data_parallel(StrategyOptions& knobs) {
 const std::vector<StrategyRow> table = {
     {"serial", [](StrategyOptions&) { return Strategy(); }},
     {"accumulate",
-     [](StrategyOptions& knobs) {
+     [](StrategyOptions& given) {
        int micro = 4;
-       knobs.take("micro", micro);
+       given.read({{.name = "micro", .value = &micro, .range = {1}}});
        return accumulate(micro);
      }},
     {"pipeline",
-     [](StrategyOptions& knobs) {
-       PipelineOptions o;
-       knobs.take("micro", o.micro);
-       knobs.take("schedule", o.schedule);
-       if (o.schedule == "interleaved") o.chunks = 2;
-       knobs.take("chunks", o.chunks);
-       knobs.take("partition", o.partition);
-       knobs.take("axis", o.axis);
-       knobs.take("memory", o.memory);
-       knobs.take("bandwidth", o.bandwidth);
+     [](StrategyOptions& given) {
+       PipelineOptions o{.chunks = 0};
+       given.read({{.name = "micro", .value = &o.micro, .range = {1}},
+                   {.name = "schedule", .value = &o.schedule},
+                   {.name = "chunks", .value = &o.chunks, .range = {1}},
+                   {.name = "partition", .value = &o.partition},
+                   {.name = "axis", .value = &o.axis},
+                   {.name = "memory", .value = &o.memory, .range = {1}},
+                   {.name = "bandwidth", .value = &o.bandwidth, .range = {1}}});
+       if (o.chunks == 0) o.chunks = o.schedule == "interleaved" ? 2 : 1;
        return pipeline(o);
      },
      "pipe"},
-    {"data_parallel", [](StrategyOptions& knobs) { return data_parallel(take_data_parallel(knobs)); }, "data"},
+    {"data_parallel", [](StrategyOptions& given) { return data_parallel(read_data_parallel(given)); }, "data"},
     {"spatial",
-     [](StrategyOptions& knobs) {
-       std::string axes = "h+w+d";
-       knobs.take("axes", axes);
-       return spatial(split_at(axes, '+'));
+     [](StrategyOptions& given) {
+       std::vector<std::string> axes{"h", "w", "d"};
+       given.read({{.name = "axes", .value = &axes}});
+       return spatial(axes);
      },
      "h"},
     {"tensor",
-     [](StrategyOptions& knobs) {
+     [](StrategyOptions& given) {
        std::string axis = "tensor";
-       knobs.take("axis", axis);
+       SplitOptions split;
+       given.read({{.name = "axis", .value = &axis},
+                   {.name = "columns", .value = &split.columns},
+                   {.name = "rows", .value = &split.rows},
+                   {.name = "whole", .value = &split.whole}});
        Strategy s = tensor(axis);
-       std::pair<const char*, std::vector<std::string>*> lists[] = {
-           {"columns", &s.split.columns}, {"rows", &s.split.rows}, {"whole", &s.split.whole}};
-       for (auto& [name, layers] : lists) {
-         std::string joined;
-         knobs.take(name, joined);
-         if (!joined.empty()) *layers = split_at(joined, '+');
-       }
+       s.split.columns = split.columns, s.split.rows = split.rows, s.split.whole = split.whole;
        return s;
      },
      "tensor"},
-    {"one_weird", [](StrategyOptions& knobs) { return one_weird(take_data_parallel(knobs)); }, "data"},
+    {"one_weird", [](StrategyOptions& given) { return one_weird(read_data_parallel(given)); }, "data"},
     {"zero",
-     [](StrategyOptions& knobs) {
+     [](StrategyOptions& given) {
        int stage = 1;
-       knobs.positional("stage");
-       knobs.take("stage", stage);
+       given.read({{.name = "stage", .value = &stage, .range = {1}}}, "stage");
        return zero(stage);
      },
      "data"},
     {"central_storage", [](StrategyOptions&) { return central_storage(); }, "data"},
 };
 
-/// "name" or "name(knob=value, ...)".
+/// "name" or "name(option=value, ...)".
 Strategy parse_one(const std::string& text) {
   std::map<std::string, std::string> values;
   std::string name = text;
@@ -121,21 +119,19 @@ Strategy parse_one(const std::string& text) {
       const bool named = equals != std::string::npos;
       const std::string value = named ? item.substr(equals + 1) : item;
       bool added = values.emplace(named ? trim(item.substr(0, equals)) : "", without_quotes(trim(value))).second;
-      check(added, "strategy", "'{}' gives a knob twice", text);
+      check(added, "strategy", "'{}' gives an option twice", text);
     }
   }
   for (auto& row : table) {
     if (row.name != name) continue;
-    StrategyOptions knobs(name, std::move(values));
-    Strategy strategy = row.parse(knobs);
-    knobs.finish();
+    StrategyOptions given(name, std::move(values));
+    Strategy strategy = row.parse(given);
+    given.read({});  // refuses what the strategy has not read
     return strategy;
   }
   std::vector<std::string> names;
   for (auto& row : table) names.push_back(row.name);
-  std::string near = suggestion(name, names);
-  fail("strategy", "there is no '{}'{}; there are: {}", name,
-       near.empty() ? "" : fmt::format(", did you mean '{}'?", near), fmt::join(names, ", "));
+  fail("strategy", "{}", [&] { return unknown_name(name, names); });
 }
 
 }  // namespace
@@ -187,6 +183,11 @@ std::string Strategy::batch_norm(int ranks, int micros) const {
 }
 
 std::string to_string(NormScope scope) { return scopes[static_cast<std::size_t>(scope)]; }
+NormScope norm_scope_of(const std::string& text) {
+  const auto at = std::ranges::find(scopes, text);
+  check(at != scopes.end(), "norm_scope", "{}", [&] { return unknown_name(text, {scopes.begin(), scopes.end()}); });
+  return static_cast<NormScope>(at - scopes.begin());
+}
 std::string to_string(const DataParallelOptions& o) {
   return fmt::format("axis={}, first_bucket={}, bucket={}, overlap={}, norm_scope={}, norm_group={}", o.axis,
                      o.first_bucket, o.bucket, o.overlap, to_string(o.norm_scope.value_or(NormScope::global)),
@@ -201,62 +202,14 @@ Strategy operator|(Strategy a, const Strategy& b) {
   return a;
 }
 
-const std::string* StrategyOptions::find(const std::string& name) {
-  known_.push_back(name);
-  auto at = values_.find(name), unnamed = name == positional_ ? values_.find("") : values_.end();
-  check(at == values_.end() || unnamed == values_.end(), strategy_, "gives {} twice", name);
-  if (at == values_.end()) at = unnamed;
-  return at == values_.end() ? nullptr : &at->second;
-}
-
-void StrategyOptions::take(const std::string& name, Index& value) {
-  const std::string* text = find(name);
-  if (!text) return;
-  auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  check(error == std::errc{} && end == text->data() + text->size() && value > 0, strategy_,
-        "{}={}: wants a whole number above 0", name, *text);
-}
-
-void StrategyOptions::take(const std::string& name, int& value) {
-  Index wide = value;
-  take(name, wide);
-  check(wide <= 1 << 30, strategy_, "{}={} is too large", name, wide);
-  value = static_cast<int>(wide);
-}
-
-void StrategyOptions::take(const std::string& name, double& value) {
-  const std::string* text = find(name);
-  if (!text) return;
-  auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  check(error == std::errc{} && end == text->data() + text->size() && value > 0, strategy_,
-        "{}={}: wants a number above 0", name, *text);
-}
-
-void StrategyOptions::take(const std::string& name, bool& value) {
-  const std::string* text = find(name);
-  if (!text) return;
-  check(*text == "true" || *text == "false", strategy_, "{}={}: wants true or false", name, *text);
-  value = *text == "true";
-}
-
-void StrategyOptions::take(const std::string& name, std::string& value) {
-  if (const std::string* text = find(name)) value = *text;
-}
-
-void StrategyOptions::take(const std::string& name, std::optional<NormScope>& value) {
-  const std::string* text = find(name);
-  if (!text) return;
-  auto at = std::find(scopes.begin(), scopes.end(), *text);
-  check(at != scopes.end(), strategy_, "{}={}: wants one of {}", name, *text, fmt::join(scopes, ", "));
-  value = static_cast<NormScope>(at - scopes.begin());
-}
-
-void StrategyOptions::finish() const {
-  for (auto& [name, value] : values_) {
-    if (name.empty() && !positional_.empty()) continue;
-    check(!name.empty(), strategy_, "'{}' is not of the form knob=value", value);
-    check(std::find(known_.begin(), known_.end(), name) != known_.end(), strategy_, "has no knob '{}'; it has: {}",
-          name, [&] { return known_.empty() ? "none" : fmt::format("{}", fmt::join(known_, ", ")); });
+void StrategyOptions::read(const std::vector<Option>& table, const std::string& unnamed) {
+  const auto values = std::exchange(values_, {});
+  for (const auto& [name, text] : values) {
+    check(!name.empty() || !unnamed.empty(), strategy_, "'{}' is not of the form option=value", text);
+    check(!name.empty() || !values.contains(unnamed), strategy_, "gives {} twice", unnamed);
+    try {
+      set_option(find_option(table, name.empty() ? unnamed : name), text);
+    } catch (const OptionError& e) { fail(strategy_, "{}", e.what()); }
   }
 }
 

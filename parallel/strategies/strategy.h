@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/io/options.h"
 #include "parallel/plan/plan.h"
 #include "parallel/strategies/split_options.h"
 
@@ -21,7 +22,8 @@ enum class Claim : std::uint8_t { exact, delayed, limit, statistical };
 /// the same model (the variance between ranks is left out).
 enum class NormScope : std::uint8_t { local, group, global };
 
-std::string to_string(NormScope);  ///< "local", "group", "global"
+std::string to_string(NormScope);             ///< "local", "group", "global"
+NormScope norm_scope_of(const std::string&);  ///< from that text; throws Error for another
 
 class Strategy {
  public:
@@ -120,37 +122,26 @@ Strategy one_weird(DataParallelOptions = {});
 /// axis. A bucket takes whole parts until it is full; one that comes out more than twice too large is cut.
 std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions&);
 
-/// Options of a strategy as text: "(overlap=false, bucket=65536)". Each is taken once; what is left over was
-/// misspelt.
+/// Options of a strategy as text: "(overlap=false, bucket=65536)".
 class StrategyOptions {
  public:
   StrategyOptions(std::string strategy, std::map<std::string, std::string> values)
       : strategy_(std::move(strategy)), values_(std::move(values)) {}
-  /// The knob that a value without a name means: "zero(1)".
-  void positional(const std::string& name) { positional_ = name; }
-  // Overwrite value when the knob is given. Throw Error when its text does not fit.
-  void take(const std::string& name, Index& value);
-  void take(const std::string& name, int& value);
-  void take(const std::string& name, bool& value);
-  void take(const std::string& name, double& value);  ///< above 0
-  void take(const std::string& name, std::string& value);
-  void take(const std::string& name, std::optional<NormScope>& value);  ///< local, group, global
-  void finish() const;  ///< throws Error naming a knob nobody took, and those there are
+  /// Sets the members of those that were given, once. unnamed: the option that a value without a name means: "zero(1)".
+  /// Throws Error for an option that the table does not have (with those it has), and for a value that does not fit.
+  void read(const std::vector<Option>& table, const std::string& unnamed = "");
 
  private:
-  const std::string* find(const std::string& name);
   std::string strategy_;
-  std::string positional_;
   std::map<std::string, std::string> values_;  // under "": what was given without a name
-  std::vector<std::string> known_;
 };
 
-/// One row per strategy: its name, and how to make it from knobs; the tests and the command line walk it.
+/// One row per strategy: its name, and how to make it from options; the tests and the command line walk it.
 struct StrategyRow {
   std::string name;
   std::function<Strategy(StrategyOptions&)> parse;
   std::string axis = {};  ///< mesh axis that its ranks lie on; empty: it runs on one rank
-  Strategy make() const;  ///< with every knob at its default
+  Strategy make() const;  ///< with every option at its default
 };
 const std::vector<StrategyRow>& strategies();
 /// "data_parallel", "serial", "data_parallel(overlap=false)", "a | b". Throws Error with the list for another

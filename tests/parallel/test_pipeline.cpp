@@ -386,9 +386,9 @@ TEST_CASE("what a pipeline cannot be is said in one line") {
   CHECK_THAT(refused({{"pipe", 2}, {"data", 2}}, data_parallel() | pipeline(), three),
              contains("write \"pipeline | data_parallel\", it first"));
   CHECK_THAT(error_of([] { parse_strategy("pipeline(schedule=1f2b)"); }),
-             contains("there is no schedule '1f2b', did you mean '1f1b'?; there are: gpipe, 1f1b, interleaved, zb-h1"));
+             contains("there is no '1f2b' (did you mean '1f1b'?); there are: gpipe, 1f1b, interleaved, zb-h1"));
   CHECK_THAT(error_of([] { pipeline({.chunks = 2}); }), contains("want schedule=interleaved"));
-  CHECK_THAT(error_of([] { parse_strategy("pipeline(micro=0)"); }), contains("wants a whole number above 0"));
+  CHECK_THAT(error_of([] { parse_strategy("pipeline(micro=0)"); }), contains("micro is 0, it must be at least 1"));
   const auto tied = [] {
     const Linear same(6, 6);
     return Sequential{flatten, Linear(36, 6), relu, same, same, Linear(6, 5)};

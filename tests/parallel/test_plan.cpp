@@ -193,7 +193,8 @@ TEST_CASE("strategies compose and are read from text") {
   CHECK((data_parallel({.norm_scope = NormScope::local}) | zero(2)).scope() == NormScope::local);
   CHECK(parse_strategy("data_parallel(norm_scope=local) | spatial").scope() == NormScope::local);
   for (auto& row : strategies()) CHECK(row.make().scope() == NormScope::global);
-  CHECK_THROWS_WITH(parse_strategy("data_parallel(norm_scope=micro)"), contains("wants one of local, group, global"));
+  CHECK_THROWS_WITH(parse_strategy("data_parallel(norm_scope=micro)"),
+                    contains("there is no 'micro'; there are: local, group, global"));
   CHECK(parse_strategy("serial | data_parallel").name() == "data_parallel");
   CHECK(data_parallel().claim() == Claim::exact);
   for (const char* local : {"data_parallel(norm_scope=local)", "one_weird(norm_scope=group, norm_group=2)",
@@ -210,11 +211,11 @@ TEST_CASE("strategies compose and are read from text") {
                     contains("there is no 'data_paralel'") && contains("serial, accumulate, pipeline, data_parallel"));
   CHECK_THROWS_WITH(parse_strategy("data_paralel"), contains("did you mean 'data_parallel'"));
   CHECK_THROWS_WITH(parse_strategy("data_parallel(buckets=3)"),
-                    contains("has no knob 'buckets'; it has: axis, first_bucket, bucket"));
-  CHECK_THROWS_WITH(parse_strategy("data_parallel(bucket=x)"), contains("wants a whole number"));
-  CHECK_THROWS_WITH(parse_strategy("data_parallel(overlap=1)"), contains("wants true or false"));
+                    contains("there is no 'buckets' (did you mean 'bucket'?); there are: axis, first_bucket, bucket"));
+  CHECK_THROWS_WITH(parse_strategy("data_parallel(bucket=x)"), contains("bucket: 'x' is not a whole number"));
+  CHECK_THROWS_WITH(parse_strategy("data_parallel(overlap=1)"), contains("overlap: '1' is not true or false"));
   CHECK_THROWS_WITH(parse_strategy("data_parallel(bucket=1"), contains("does not close it"));
   CHECK_THROWS_WITH(parse_strategy("data_parallel |"), contains("empty place"));
   CHECK_THROWS_WITH(parse_strategy(""), contains("empty place"));
-  CHECK_THROWS_WITH(parse_strategy("serial(x=1)"), contains("it has: none"));
+  CHECK_THROWS_WITH(parse_strategy("serial(x=1)"), contains("there is no 'x'; there are: none"));
 }

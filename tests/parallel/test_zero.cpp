@@ -214,7 +214,7 @@ TEST_CASE("zero as text, and what it refuses") {
   CHECK(parse_strategy("zero").name() == "zero(1)");
   CHECK_THROWS_WITH(parse_strategy("zero(4)"), contains("wants 1 (optimizer state), 2 (and gradients) or 3"));
   CHECK_THROWS_WITH(parse_strategy("zero(1, stage=2)"), contains("gives stage twice"));
-  CHECK_THROWS_WITH(parse_strategy("data_parallel(4)"), contains("'4' is not of the form knob=value"));
+  CHECK_THROWS_WITH(parse_strategy("data_parallel(4)"), contains("'4' is not of the form option=value"));
   const Plan plan = serial({{.name = "0", .slice = {0, 100}}}, 100);
   CHECK_THROWS_WITH((zero(1) | zero(1))(plan), contains("once"));
   CHECK_THROWS_WITH((central_storage() | zero(1))(plan), contains("use one of zero and central_storage"));

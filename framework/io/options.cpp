@@ -1,0 +1,127 @@
+#include "framework/io/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "framework/io/suggest.h"
+
+namespace trireme {
+namespace {
+
+template <class T>
+constexpr bool is_text = std::same_as<T, std::string>;
+template <class T>
+constexpr bool is_number = std::same_as<T, int> || std::same_as<T, Index> || std::same_as<T, double>;
+template <class T>
+concept List = requires {
+  typename T::value_type;
+}
+&&!is_text<T>;
+
+template <class T>
+const char* type_name() {
+  if constexpr (is_text<T>) return "text";
+  if constexpr (std::same_as<T, bool>) return "true or false";
+  if constexpr (std::same_as<T, double>) return "a number";
+  if constexpr (std::same_as<T, std::vector<double>>) return "a list of numbers: 30,60,80";
+  if constexpr (std::same_as<T, std::vector<std::string>>) return "a list of texts: a+b";
+  return "a whole number";
+}
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(' ');
+  return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
+}
+
+/// False for a text of another type.
+template <class T>
+bool read(std::string_view text, T& value) {
+  if constexpr (is_text<T>) {
+    value = text;
+  } else if constexpr (std::same_as<T, bool>) {
+    value = text == "true";
+    return value || text == "false";
+  } else if constexpr (is_number<T>) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc{} && end == text.data() + text.size();
+  } else {
+    value.clear();
+    while (!text.empty()) {
+      const std::size_t end = std::min(text.find(is_text<typename T::value_type> ? '+' : ','), text.size());
+      if (!read(trimmed(text.substr(0, end)), value.emplace_back())) return false;
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
+  }
+  return true;
+}
+
+template <class T>
+void check_one(const Option& o, const T& value) {
+  const auto refuse = [&](const std::string& remedy) {
+    throw OptionError(fmt::format("{} is {}, it must be {}", o.name, value, remedy));
+  };
+  if constexpr (is_number<T>) {
+    if (!std::isfinite(static_cast<double>(value))) refuse("a finite number");
+    if (static_cast<double>(value) < o.range.least) refuse(fmt::format("at least {}", o.range.least));
+    if (static_cast<double>(value) > o.range.most) refuse(fmt::format("at most {}", o.range.most));
+  }
+  if constexpr (is_text<T>) {
+    if (o.choices.empty() || std::ranges::count(o.choices, value) > 0) return;
+    throw OptionError(fmt::format("{}: {}", o.name, unknown_name(value, o.choices)));
+  }
+}
+
+}  // namespace
+
+std::string type_of(const Option& o) {
+  return std::visit([](auto* v) { return type_name<std::remove_pointer_t<decltype(v)>>(); }, o.value);
+}
+
+const Option& find_option(std::span<const Option> options, const std::string& name) {
+  std::vector<std::string> names;
+  for (const Option& o : options) {
+    if (o.name == name || (!o.alias.empty() && o.alias == name)) return o;
+    names.push_back(o.name);
+  }
+  if (names.size() <= 12) throw OptionError(unknown_name(name, names));
+  throw OptionError(fmt::format("unknown setting '{}'{}", shortened(name), did_you_mean(name, names)));
+}
+
+void set_option(const Option& o, std::string_view text) {
+  std::visit(
+      [&](auto* v) {
+        auto value = *v;
+        if (!read(text, value))
+          throw OptionError(fmt::format("{}: '{}' is not {}", o.name, shortened(text), type_of(o)));
+        *v = std::move(value);
+      },
+      o.value);
+  check_value(o);
+}
+
+void check_value(const Option& o) {
+  std::visit(
+      [&]<class T>(const T* v) {
+        if constexpr (List<T>)
+          for (const auto& each : *v) check_one(o, each);
+        else
+          check_one(o, *v);
+      },
+      o.value);
+}
+
+std::string value_text(const Option& o) {
+  return std::visit(
+      []<class T>(const T* v) {
+        if constexpr (List<T>)
+          return fmt::format("{}", fmt::join(*v, is_text<typename T::value_type> ? "+" : ","));
+        else
+          return fmt::format("{}", *v);
+      },
+      o.value);
+}
+
+}  // namespace trireme
