@@ -19,7 +19,11 @@ prefix=$work/moved
 libdir=$(dirname "$(find "$prefix" -name libtrireme.so)")
 export PKG_CONFIG_PATH=$libdir/pkgconfig CMAKE_PREFIX_PATH=$prefix LD_LIBRARY_PATH=$libdir
 cd "$work/consumer"
-expect() { [ "$("$1" | grep -c '^loss [0-9]')" = 3 ] || { echo "consumers: $1 did not print three losses"; exit 1; }; }
+expect() {
+  "$1" >said
+  [ "$(grep -c '^loss [0-9]' said)" = 3 ] || { echo "consumers: $1 did not print three losses"; exit 1; }
+  grep -q '^trained 12 steps: test accuracy: .*step_00000012$' said || { echo "consumers: $1's Trainer did not go on"; exit 1; }
+}
 c++ main.cpp -o with-pkg-config $(pkg-config --cflags --libs trireme)
 expect ./with-pkg-config
 cmake -G Ninja -S . -B with-cmake -DCMAKE_BUILD_TYPE=Debug >/dev/null

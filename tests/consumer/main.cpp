@@ -1,8 +1,10 @@
-// A program outside the tree: trains three steps on the installed MNIST and prints the losses.
+// A program outside the tree: trains three steps on the installed MNIST and prints the losses; then trains by the
+// Trainer, which goes on where it stopped.
 #include <trireme/trireme.h>
 
 #include <cmath>
 #include <cstdio>
+#include <string>
 
 #include "datasets/dataset.h"
 #include "models/resnet.h"
@@ -18,4 +20,16 @@ int main(int argc, char** argv) {
     std::printf("loss %.4f\n", step(x, y).item());
     if (++steps == own_steps()) break;
   }
+
+  const Dataset data = Synthetic({.size = 64, .shape = {4, 4, 1}, .classes = 3});
+  const auto input = [&] {
+    return TrainerInput{.model = Sequential{flatten, Linear(16, 8), relu, Linear(8, 3)}, .train = data, .test = data};
+  };
+  TrainerOptions options{.model = "tiny", .epochs = 1};
+  options.data.batch = 16, options.optim.schedule = "constant";
+  options.run.dir = std::string(argv[0]) + "-run", options.run.progress = "off", options.run.tensorboard = true;
+  Trainer(input(), options, world).run();
+  options.epochs = 3, options.run.resume = true;
+  const TrainerResult result = Trainer(input(), options, world).run();
+  std::printf("trained %d steps: %s; %s\n", int(result.steps), result.test.text().c_str(), result.checkpoint.c_str());
 }

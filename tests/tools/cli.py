@@ -313,7 +313,7 @@ class Refusals(Case):
         self.refused(run("train", "--data.name", "imagnet"), "imagnet")
         self.refused(run("train", *small, "--parallel.strategy", "data_paralel"), "data_paralel", "data_parallel")
         pipeline = lambda knobs, mesh="pipe=2": run("train", *small, "--mesh", mesh, "--strategy", f"pipeline({knobs})", "--run.dir", self.dir / "run")
-        self.refused(pipeline("schedule=1f1"), "no schedule '1f1'", "did you mean '1f1b'", "gpipe, 1f1b, interleaved, zb-h1")
+        self.refused(pipeline("schedule=1f1"), "no '1f1'", "did you mean '1f1b'", "gpipe, 1f1b, interleaved, zb-h1")
         self.refused(pipeline("", "pipe=9"), "9 stages of a model of", "use at most")
         self.refused(pipeline("micro=51"), "51 micro-batches of a batch of 50: use at most 50")
         self.refused(pipeline("micro=3, schedule=interleaved"), "divide by the 2 stages, not 3: use micro=4")

@@ -39,7 +39,7 @@ class WithoutDevices(unittest.TestCase):
         self.assertIn("there is no GPU to use: /nowhere", self.refused("train", *tiny, "--device", "cuda"))
         self.assertIn("f16 is for GPUs, and this run is on cpu:0", self.refused("train", *tiny, "--dtype", "f16"))
         self.assertIn("tf32 is for GPUs", self.refused("bench", "lenet5", "--dtype", "tf32"))
-        self.assertIn("device: unknown 'gpu'", self.refused("train", *tiny, "--device", "gpu"))
+        self.assertIn("device: there is no 'gpu'", self.refused("train", *tiny, "--device", "gpu"))
         self.assertIn("cuda:NUMBER", self.refused("train", *tiny, "--device", "cuda:x"))
 
     def test_a_file_that_is_no_plugin(self):

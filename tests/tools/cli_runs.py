@@ -22,6 +22,78 @@ import unittests
 from cli import Case, idx, mpiexec, run, trireme
 
 timings = {"images_per_s", "wait_share"}
+settings_of_390ff92 = """
+model = "mlp"
+weights = ""
+recompute = false
+zero_gamma = false
+epochs = 3
+seed = 1
+device = "auto"
+dtype = "f32"
+repeatable = true
+loss_scale = 65536.0
+cuda_graphs = true
+
+[data]
+name = "mnist"
+root = ""
+shards = ""
+val_shards = ""
+classes = 0
+batch = 64
+eval_batch = 500
+workers = 1
+limit = 0
+shuffle = true
+augment = false
+augment_pad = 4
+image_size = 0
+synthetic_size = 1024
+on_bad = "stop"
+
+[optim]
+name = "adam"
+lr = 0.002
+lr_per = 0
+momentum = 0.9
+nesterov = true
+decay = 0.0
+decay_biases = false
+clip_norm = 0.0
+label_smoothing = 0.0
+schedule = "linear"
+warmup_epochs = 0.0
+step_epochs = 1.0
+step_factor = 0.1
+milestones = []
+
+[parallel]
+ranks = 1
+mesh = ""
+strategy = ""
+allreduce = "vendor"
+norm_scope = "global"
+norm_group = 1
+overlap = true
+threads = 0
+
+[checkpoint]
+steps = 0
+keep = 3
+
+[run]
+dir = ""
+resume = false
+override = false
+progress = "auto"
+log_seconds = 5.0
+max_steps = 0
+tensorboard = false
+histograms = 1
+images = 8
+fault = ""
+"""   # config.toml as that commit wrote it
 
 
 class Runs(Case):
@@ -129,7 +201,7 @@ class BatchNorms(Runs):
         self.assertLess(self.apart("one", "group"), 1e-11)
         self.assertGreater(self.apart("one", "local"), 1e-3)
         self.assertNotIn("batch norm", self.trained("mlp", "--data.name", "synthetic", "--data.synthetic_size", 20, "--run.max_steps", 1, "--ranks", 2, name="mlp").stderr)
-        self.refused(run("train", *self.words, "--parallel.norm_scope", "globl", "--run.dir", self.dir / "x"), "unknown 'globl'", "did you mean 'global'")
+        self.refused(run("train", *self.words, "--parallel.norm_scope", "globl", "--run.dir", self.dir / "x"), "no 'globl'", "did you mean 'global'", status=2)
 
     def test_a_resumed_run_keeps_their_rows(self):
         """However they come to be others: by the strategy's text, the number of ranks or micro-batches."""
@@ -213,7 +285,7 @@ class Resume(Runs):
         base = ["train", "--resume", "--run.dir", self.dir / "cut"]
         other = {"model": ("lenet5", '"lenet5"', '"mlp"'), "optim.lr": (0.01, "0.01", "0.002"), "data.batch": (7, 7, 6), "data.name": ("mnist", '"mnist"', '"synthetic"'),
                  "data.limit": (9, 9, 0), "data.shuffle": ("false", "false", "true"), "optim.schedule": ("cosine", '"cosine"', '"constant"'),
-                 "optim.decay": (0.1, "0.1", "0.0"), "optim.label_smoothing": (0.1, "0.1", "0.0"), "dtype": ("f64", '"f64"', '"f32"'), "seed": (2**60 + 1, 2**60 + 1, 1),
+                 "optim.weight_decay": (0.1, "0.1", "0.0"), "optim.label_smoothing": (0.1, "0.1", "0.0"), "dtype": ("f64", '"f64"', '"f32"'), "seed": (2**60 + 1, 2**60 + 1, 1),
                  "optim.name": ("sgd", '"sgd"', '"adam"'), "parallel.norm_scope": None}
         all_words, all_texts = [], []
         for key, what in other.items():
@@ -315,6 +387,39 @@ class Resume(Runs):
         self.resumed("--mesh", "", "--strategy", "", "--run.max_steps", 6, name="cut")
         self.assertNotIn("partition", self.manifest("cut"))
 
+    def test_a_run_from_before_settings_were_renamed(self):
+        """Its config.toml and its checkpoints have the old names (commit 390ff92); everybody else is told the new ones."""
+        renamed = {"optim.decay": "optim.weight_decay", "optim.lr_per": "optim.lr_base_size", "optim.step_factor": "optim.gamma", "repeatable": "deterministic"}
+        last = lambda name: name.rsplit(".", 1)[-1]
+        self.trained(*self.words, "--optim.weight_decay", 0.01, name="whole")
+        self.cut(7, "cut", "--optim.weight_decay", 0.01)
+        def aged(text):
+            for old, new in renamed.items():
+                text, found = re.subn(f"(?m)^{last(new)} = ", f"{last(old)} = ", text)
+                self.assertEqual(found, 1, new)
+            return text
+        config = self.dir / "cut/config.toml"
+        config.write_text(aged(config.read_text()))
+        self.assertEqual(tomllib.loads(config.read_text()).keys(), tomllib.loads(settings_of_390ff92).keys())
+        for section, keys in tomllib.loads(settings_of_390ff92).items():
+            if isinstance(keys, dict):
+                self.assertEqual(keys.keys(), tomllib.loads(config.read_text())[section].keys())
+        self.edit_manifest("cut", lambda m: m.update(config=aged(m["config"])))
+        self.assertEqual(run("eval", self.dir / "cut").returncode, 0)
+        self.assertEqual(run("export", self.dir / "cut", "--onnx", self.dir / "m.onnx").returncode, 0)
+        self.refused(run("train", "--resume", "--run.dir", self.dir / "cut", "--optim.weight_decay", 0.5), "optim.weight_decay is 0.5, the run has 0.01")
+        self.resumed(name="cut")
+        self.assertEqual(self.digests("cut"), self.digests("whole"))
+        self.assertIn("weight_decay = 0.01\n", config.read_text())   # today's names from now on
+        config.unlink()   # then an old checkpoint is asked
+        self.edit_manifest("cut", lambda m: m.update(config=aged(m["config"])))
+        self.resumed(name="cut")
+        for old, new in renamed.items():
+            value = "true" if old == "repeatable" else 1
+            self.refused(run("train", "mlp", "--" + old, value), f"{old} is called {new} now", status=2)
+            (self.dir / "c.toml").write_text((f"[{old.split('.')[0]}]\n" if "." in old else "\n") + f"{last(old)} = {value}\n")
+            self.refused(run("train", "--config", self.dir / "c.toml"), f"c.toml:2: {old} is called {new} now", status=2)
+
     def test_without_config_toml_the_checkpoint_tells(self):
         self.cut(7)
         (self.dir / "cut/config.toml").unlink()
@@ -357,7 +462,7 @@ class Inputs(Runs):
         self.assertEqual((got.returncode, got.stdout.count(dots)), (0, 3), got.stderr)
 
     def test_values_that_cannot_be(self):
-        for key, value, says in (("optim.lr", "inf", "optim.lr is inf"), ("optim.decay", "nan", "optim.decay is nan"), ("run.log_seconds", "-1", "run.log_seconds is -1"),
+        for key, value, says in (("optim.lr", "inf", "optim.lr is inf"), ("optim.weight_decay", "nan", "optim.weight_decay is nan"), ("run.log_seconds", "-1", "run.log_seconds is -1"),
                                  ("data.batch", 2**62, "data.batch is 4611686018427387904"), ("data.eval_batch", 2**62, "data.eval_batch is"),
                                  ("data.workers", 1000000, "data.workers is 1000000"), ("parallel.ranks", 1000000, "parallel.ranks is 1000000"),
                                  ("parallel.threads", 65537, "parallel.threads is 65537"),
@@ -376,7 +481,7 @@ class Inputs(Runs):
         found = {}
         for decay in 0, 0.1:
             for name in "sgd", "adagrad", "adadelta", "adam", "adamw", "lars":
-                self.trained(*self.words, "--optim.name", name, "--optim.decay", decay, name=f"{name}{decay}")
+                self.trained(*self.words, "--optim.name", name, "--optim.weight_decay", decay, name=f"{name}{decay}")
                 found[name, decay] = self.digests(f"{name}{decay}")[1]
         self.assertEqual(found.pop(("adamw", 0)), found["adam", 0])   # they differ by how they decay
         self.assertEqual(len(set(found.values())), 11)

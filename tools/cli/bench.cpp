@@ -17,7 +17,7 @@
 #include "parallel/runtime/step.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/profile.h"
-#include "tools/training/recipe.h"
+#include "tools/training/from_options.h"
 
 namespace trireme {
 namespace {
@@ -128,11 +128,10 @@ void report(const World& world, const Parameters& parameters, Device device, DTy
   print_tables(profile, device.kind == DeviceKind::cpu ? total / runs : median, runs);
 }
 
-void bench(const Config& config, const BenchOptions& options, World& world) {
+void bench(const TrainerOptions& config, const BenchOptions& options, World& world) {
   check(options.steps >= 1, "bench", "steps is {}, it must be at least 1", options.steps);
   if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
-  ModelOptions shape = model_row(config.model).usual;
-  if (config.data.image_size > 0) shape.input = {config.data.image_size, config.data.image_size, shape.input[2]};
+  const ModelOptions shape = usual_options(config);
   const Device device = make_device(config, world);
   Module model = make_model(config, shape, device);
   const Index batch = config.data.batch;
@@ -158,7 +157,7 @@ void bench(const Config& config, const BenchOptions& options, World& world) {
     return report(world, parameters, device, dtype, options.steps, batch,
                   [&] { (void)model(iterator->x).to_vector(); });
   }
-  Step step(model, make_loss(config), make_recipe(config, 1000), mesh, make_strategy(config, world.size()),
+  Step step(model, make_loss(config), make_optimizer(config, 1000), mesh, make_strategy(config, world.size()),
             {.seed = static_cast<std::uint64_t>(config.seed),
              .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
              .example = iterator->x});
@@ -168,7 +167,7 @@ void bench(const Config& config, const BenchOptions& options, World& world) {
 
 }  // namespace
 
-int bench_command(int argc, char** argv, const Config& config, const BenchOptions& options) {
+int bench_command(int argc, char** argv, const TrainerOptions& config, const BenchOptions& options) {
   return World::run(argc, argv, make_ranks(config), [&](World& world) {
     world.use_all_reduce(config.parallel.allreduce);
     bench(config, options, world);

@@ -14,7 +14,7 @@
 #include "kernels/core/vendor.h"
 #include "parallel/comm/world/compare.h"
 #include "tools/cli/version.h"
-#include "tools/training/recipe.h"
+#include "tools/training/from_options.h"
 #include "tools/training/trainer.h"
 
 namespace trireme {
@@ -32,14 +32,6 @@ std::string load_weights(Parameters& parameters, const std::string& run, const s
 }
 
 std::string version() { return std::string("trireme ") + version_text; }
-
-Config run_config(const std::string& run) {
-  check(fs::is_regular_file(run + "/config.toml"), "run directory", "{} has no config.toml: it is not a run directory",
-        run);
-  Config config;
-  load_config(config, run + "/config.toml");
-  return config;
-}
 
 int info() {
   fmt::print("version   {} ({}, {})\n", version_text, build_type, compiler_text);
@@ -65,38 +57,51 @@ int info() {
   return 0;
 }
 
-int train_command(int argc, char** argv, const Config& config) {
+int train_command(int argc, char** argv, const TrainerOptions& options) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader of stdout that goes away does not end a training
-  return World::run(argc, argv, make_ranks(config), [&](World& world) { train(config, world); });
+  return World::run(argc, argv, make_ranks(options), [&](World& world) {
+    const TrainerResult run = Trainer({}, options, world).run();
+    Console console(!world.main(), options.run.progress, options.run.log_seconds);
+    console.result(fmt::format("{}, after {} steps in {:.1f} s", run.test.text(), run.steps, run.seconds));
+    if (run.bad_images > 0)
+      console.result(
+          fmt::format("bad images:    {} reads answered by the next good image; {}", run.bad_images,
+                      run.first_bad.empty() ? "none of them on rank 0" : "rank 0's first: " + run.first_bad));
+    console.result("checkpoint:    " + run.checkpoint);
+    console.result("metrics:       " + run.metrics);
+    console.check_results();
+  });
 }
 
-int eval_command(int argc, char** argv, const Config& config, const std::string& run, const std::string& weights) {
-  return World::run(argc, argv, make_ranks(config), [&](World& world) {
-    Console console(!world.main(), config.run.progress, config.run.log_seconds);
-    compare_ranks(world.comm(), "settings", common_settings(config));
-    Dataset data = make_dataset(config, "test");
+int eval_command(int argc, char** argv, const TrainerOptions& options, const std::string& run,
+                 const std::string& weights) {
+  return World::run(argc, argv, make_ranks(options), [&](World& world) {
+    Console console(!world.main(), options.run.progress, options.run.log_seconds);
+    compare_ranks(world.comm(), "settings", common_settings(options));
+    const Dataset data = make_dataset(options, "test");
     compare_ranks(world.comm(), "data", "test " + description(*data));
-    const Device device = make_device(config, world);
-    Module model = make_model(config, options_for(*data), device);
+    const Device device = make_device(options, world);
+    Module model = make_model(options, options_for(*data), device);
     Parameters parameters(model);
-    std::string source = load_weights(parameters, run, weights);
-    Evaluation e = evaluate(model, device, data, config, world, console);
-    console.result(e.text());
+    const std::string source = load_weights(parameters, run, weights);
+    const Evaluation found = evaluate(model, data, world, evaluate_options(options, device, console, data->size()));
+    console.finish();
+    console.result(found.text());
     console.result("weights:       " + source);
     console.result(fmt::format("data:          {}, {} test samples", data->name(), data->size()));
     console.check_results();
   });
 }
 
-int pack_command(Config config, const std::string& to) {
-  if (config.data.image_size == 0) config.data.image_size = 256;
-  OpenOptions options = open_options(config);
-  options.augment = false, options.central = 1;
-  const Dataset train = open_dataset(config.data.name, "train", options);
-  const Dataset test = open_dataset(config.data.name, "test", options);
-  Console console(false, config.run.progress, config.run.log_seconds);
+int pack_command(TrainerOptions options, const std::string& to) {
+  if (options.data.image_size == 0) options.data.image_size = 256;
+  OpenOptions open = open_options(options);
+  open.augment = false, open.central = 1;
+  const Dataset train = open_dataset(options.data.name, "train", open);
+  const Dataset test = open_dataset(options.data.name, "test", open);
+  Console console(false, options.run.progress, options.run.log_seconds);
   const Index all = train->size() + test->size();
-  const int workers = std::max(1, static_cast<int>(config.data.workers));
+  const int workers = std::max(1, static_cast<int>(options.data.workers));
   pack(train, test, to, {.workers = workers, .progress = [&](Index done) {
                            console.progress("pack", done, all, fmt::format("{} images", done));
                          }});

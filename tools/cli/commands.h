@@ -1,10 +1,10 @@
-// The verbs of the trireme binary. Each returns the exit status, or throws what went wrong.
+// The subcommands of the trireme binary. Each returns the exit status, or throws what went wrong.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "framework/optim/parameters.h"
-#include "tools/training/config.h"
+#include "tools/training/trainer_options.h"
 
 namespace trireme {
 
@@ -42,27 +42,25 @@ struct VerifyCommand {
 
 std::string version();
 int info();
-int train_command(int argc, char** argv, const Config&);
+int train_command(int argc, char** argv, const TrainerOptions&);
 /// weights: a safetensors file, or empty for the run's newest checkpoint.
-int eval_command(int argc, char** argv, const Config&, const std::string& run, const std::string& weights);
+int eval_command(int argc, char** argv, const TrainerOptions&, const std::string& run, const std::string& weights);
 /// One line per image: its path, then class and probability of the likeliest, tab separated.
 int predict(const PredictOptions&);
 /// Writes a model for other programs.
 int export_command(const ExportOptions&);
-/// Speed of the config's model on synthetic images, by layer and by kind of work.
-int bench_command(int argc, char** argv, const Config&, const BenchOptions&);
-/// The plan of the config's strategy as a table, its costs, and its timeline.
-int plan_show(const Config&, const PlanOptions&);
-/// The config's strategy beside the serial run. Returns 0: equal, 1: they differ; throws ConfigError where they cannot
+/// Speed of the settings' model on synthetic images, by layer and by kind of work.
+int bench_command(int argc, char** argv, const TrainerOptions&, const BenchOptions&);
+/// The plan of the settings' strategy as a table, its costs, and its timeline.
+int plan_show(const TrainerOptions&, const PlanOptions&);
+/// The settings' strategy beside the serial run. Returns 0: equal, 1: they differ; throws OptionError where they cannot
 /// be compared.
-int verify_command(int argc, char** argv, const Config&, const VerifyCommand&);
+int verify_command(int argc, char** argv, const TrainerOptions&, const VerifyCommand&);
 /// Weights of another framework to a safetensors file `to` ("": none is written), and a table of them when listing.
 int import_command(const std::string& from, const std::string& to, bool listing);
 /// Fills the parameters from a weights file or the run's newest checkpoint. Returns where they came from.
 std::string load_weights(Parameters&, const std::string& run, const std::string& weights);
-/// Both splits of the config's data set, decoded and resized to data.image_size (256 unless given), to one file.
-int pack_command(Config, const std::string& to);
-/// The config that a run was started with. Throws Error when run is no run directory.
-Config run_config(const std::string& run);
+/// Both splits of the settings' data set, decoded and resized to data.image_size (256 unless given), to one file.
+int pack_command(TrainerOptions, const std::string& to);
 
 }  // namespace trireme

@@ -9,7 +9,8 @@
 #include "framework/io/file.h"
 #include "framework/io/onnx/onnx.h"
 #include "tools/cli/commands.h"
-#include "tools/training/recipe.h"
+#include "tools/cli/config_file.h"
+#include "tools/training/from_options.h"
 #include "tools/training/run_dir.h"
 
 namespace trireme {
@@ -23,7 +24,7 @@ struct Interface {
   std::string classes = {};              ///< a name per line, where they are known
 };
 
-Interface interface_of(const Config& config, const std::string& run) {
+Interface interface_of(const TrainerOptions& config, const std::string& run) {
   const std::string stored = run + "/" + class_file;
   if (!run.empty() && !fs::exists(stored)) {
     const Dataset data = make_dataset(config, "test");
@@ -42,7 +43,7 @@ Interface interface_of(const Config& config, const std::string& run) {
 int export_command(const ExportOptions& o) {
   check(!o.run.empty() || (!o.model.empty() && !o.weights.empty()), "export",
         "give a run directory, or --model NAME and --weights FILE");
-  Config config = o.run.empty() ? Config{} : run_config(o.run);
+  TrainerOptions config = o.run.empty() ? TrainerOptions{} : run_config(o.run);
   if (o.run.empty()) config.model = o.model;
   const Interface i = interface_of(config, o.run);
   Module model = make_model(config, i.options);

@@ -12,37 +12,12 @@
 
 #include "framework/io/suggest.h"
 #include "tools/cli/commands.h"
-#include "tools/training/recipe.h"
-#include "tools/training/resume.h"
+#include "tools/cli/config_file.h"
+#include "tools/cli/settings_arguments.h"
+#include "tools/training/from_options.h"
 
 namespace trireme {
 namespace {
-
-/// What the command line says, in the order it takes effect: defaults (or the settings of a run) < config file <
-/// options.
-struct Given {
-  std::string config_file;
-  std::vector<std::pair<std::string, std::string>> settings;
-  bool print_config = false;
-
-  Config resolve(Config config = {}) const {
-    apply(config);
-    validate(config);
-    return config;
-  }
-  /// What a training begins with: the defaults, or the settings of the run that it goes on with.
-  Config base_of_training() const {
-    Config config;
-    apply(config);
-    return config.run.resume ? resume_config(config.run.dir) : Config{};
-  }
-
- private:
-  void apply(Config& config) const {
-    if (!config_file.empty()) load_config(config, find_config(config_file));
-    for (auto& [name, text] : settings) set(config, name, text);
-  }
-};
 
 std::string model_names() {
   std::vector<std::string> names;
@@ -50,61 +25,7 @@ std::string model_names() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::string default_text(const Key& key) {
-  return std::visit(
-      [](auto* v) {
-        if constexpr (std::is_same_v<decltype(v), std::vector<double>*>)
-          return fmt::format("{}", fmt::join(*v, ","));
-        else
-          return fmt::format("{}", *v);
-      },
-      key.value);
-}
-
-void add_settings(CLI::App& command, Given& given) {
-  command
-      .add_option("-c,--config", given.config_file, "TOML file of settings, or the name of a recipe: imagenet_resnet50")
-      ->type_name("FILE");
-  command.add_flag("--print-config", given.print_config, "print the settings that result, as TOML, and stop");
-  Config defaults;
-  for (const Key& key : keys(defaults)) {
-    if (key.name == "model") continue;                                     // positional
-    if (key.name == "weights" && command.get_name() != "train") continue;  // there: instead of the checkpoint
-    auto dot = key.name.find('.');
-    std::string flags = "--" + key.name + (key.alias.empty() ? "" : ",--" + key.alias);
-    auto store = [&given, name = key.name](const std::string& text) { given.settings.emplace_back(name, text); };
-    CLI::Option* option =
-        std::holds_alternative<bool*>(key.value)
-            ? command.add_option_function<std::string>(flags, store, key.help)->expected(0, 1)->default_str("true")
-            : command.add_option_function<std::string>(flags, store, key.help);
-    std::string value = default_text(key);
-    option->type_name(value.empty() ? "TEXT" : "(default: " + value + ")")
-        ->group(dot == std::string::npos ? "Run" : "[" + key.name.substr(0, dot) + "]");
-    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->trigger_on_parse();
-  }
-}
-
-/// CLI11 says which argument it did not expect; we add what was probably meant.
-int refuse(const CLI::App& app, const std::vector<std::string>& extras) {
-  Config config;
-  for (std::string word : extras) {
-    if (!word.starts_with("--")) {
-      std::fprintf(stderr, "trireme: unexpected argument '%.200s'; see trireme %s --help\n", word.c_str(),
-                   app.get_name().c_str());
-      return 2;
-    }
-    word = word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2);
-    try {
-      set(config, word, "");
-    } catch (const ConfigError& e) {
-      std::fprintf(stderr, "trireme: %s\n", e.what());
-      return 2;
-    }
-  }
-  return 2;
-}
-
-/// The verbs: each declares its options and what it does in one function below.
+/// The subcommands: each declares its options and what it does in one function below.
 class CommandLine {
  public:
   CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
@@ -116,11 +37,11 @@ class CommandLine {
   int run();
 
  private:
-  using Act = std::function<int()>;
-  CLI::App& add(const std::string& name, const std::string& about, Act act) {
-    CLI::App* verb = app_.add_subcommand(name, about)->allow_extras();
-    acts_.emplace_back(verb, std::move(act));
-    return *verb;
+  using Action = std::function<int()>;
+  CLI::App& add(const std::string& name, const std::string& about, Action action) {
+    CLI::App* command = app_.add_subcommand(name, about)->allow_extras();
+    actions_.emplace_back(command, std::move(action));
+    return *command;
   }
   void train();
   void eval();
@@ -131,28 +52,30 @@ class CommandLine {
   void bench();
   void plan();
   void verify();
-  void add_model(CLI::App& verb) { verb.add_option("model", model_, model_names())->type_name("MODEL"); }
-  static void add_weights(CLI::App& verb, std::string& file) {
-    verb.add_option("--weights", file, "safetensors file to use instead of the newest checkpoint")->type_name("FILE");
+  void add_model(CLI::App& command) { command.add_option("model", model_, model_names())->type_name("MODEL"); }
+  static void add_weights(CLI::App& command, std::string& file) {
+    command.add_option("--weights", file, "safetensors file to use instead of the newest checkpoint")
+        ->type_name("FILE");
   }
-  /// act with the settings that result from base, the settings file and the options; or these printed.
-  int configured(const std::function<int(const Config&)>& act, const Config& base = {}) {
-    if (!model_.empty()) given_.settings.insert(given_.settings.begin(), {"model", model_});
-    const Config config = given_.resolve(base);
-    check_model_name(config);
-    if (!given_.print_config) return act(config);
-    fmt::print("{}", to_toml(config));
+  /// Runs with the settings that result from base, the settings file and the options; or prints these.
+  int configured(const std::function<int(const TrainerOptions&)>& act, const TrainerOptions& base = {}) {
+    if (!model_.empty()) settings_.set_first("model", model_);
+    const TrainerOptions options = settings_.over(base);
+    validate(options);
+    check_model_name(options);
+    if (!settings_.print_config()) return act(options);
+    fmt::print("{}", to_toml(options));
     return 0;
   }
 
-  /// What is wrong with the first word, if it names no verb; else "".
-  std::string unknown_verb() const;
+  /// What is wrong with the first word, if it names no subcommand; else "".
+  std::string unknown_subcommand() const;
 
   int argc_;
   char** argv_;
   CLI::App app_{"Trireme: deep learning with data parallelism, model parallelism and layer pipelining built in"};
-  std::vector<std::pair<CLI::App*, Act>> acts_;
-  Given given_;
+  std::vector<std::pair<CLI::App*, Action>> actions_;
+  SettingsArguments settings_;
   std::string model_, run_, weights_, from_, to_;
   bool listing_ = false;
   PredictOptions predict_;
@@ -163,115 +86,119 @@ class CommandLine {
 };
 
 void CommandLine::train() {
-  CLI::App& verb = add("train", "train a model; under mpiexec or srun each process is a rank", [this] {
-    return configured([this](const Config& config) { return train_command(argc_, argv_, config); },
-                      given_.base_of_training());
+  CLI::App& command = add("train", "train a model; under mpiexec or srun each process is a rank", [this] {
+    const TrainerOptions::Run given = settings_.over({}).run;  // a run that goes on has settings of its own
+    return configured([this](const TrainerOptions& options) { return train_command(argc_, argv_, options); },
+                      given.resume ? resume_config(given.dir) : TrainerOptions{});
   });
-  add_model(verb);
-  add_settings(verb, given_);
+  add_model(command);
+  settings_.add_to(command, true);
 }
 
 void CommandLine::eval() {
-  CLI::App& verb = add("eval", "accuracy and loss of a run's newest checkpoint on the test set", [this] {
-    return configured([this](const Config& config) { return eval_command(argc_, argv_, config, run_, weights_); },
-                      run_config(run_));
+  CLI::App& command = add("eval", "accuracy and loss of a run's newest checkpoint on the test set", [this] {
+    return configured(
+        [this](const TrainerOptions& options) { return eval_command(argc_, argv_, options, run_, weights_); },
+        run_config(run_));
   });
-  verb.add_option("run", run_, "run directory")->required()->type_name("RUN");
-  add_settings(verb, given_);
-  add_weights(verb, weights_);
+  command.add_option("run", run_, "run directory")->required()->type_name("RUN");
+  settings_.add_to(command, false);
+  add_weights(command, weights_);
 }
 
 void CommandLine::predict_images() {
-  CLI::App& verb = add("predict", "classify image files (PNG, JPEG) by a run's model or a weights file",
-                       [this] { return predict(predict_); });
-  verb.add_option("images", predict_.images, "image files")->required()->type_name("FILE");
-  verb.add_option("--run", predict_.run, "run directory")->type_name("RUN");
-  verb.add_option("--model", predict_.model, "without a run: a model of ImageNet's, resnet50, and its --weights")
+  CLI::App& command = add("predict", "classify image files (PNG, JPEG) by a run's model or a weights file",
+                          [this] { return predict(predict_); });
+  command.add_option("images", predict_.images, "image files")->required()->type_name("FILE");
+  command.add_option("--run", predict_.run, "run directory")->type_name("RUN");
+  command.add_option("--model", predict_.model, "without a run: a model of ImageNet's, resnet50, and its --weights")
       ->type_name("MODEL");
-  verb.add_option("--labels", predict_.labels, "file with the name of one class per line")->type_name("FILE");
-  verb.add_option("--topk", predict_.top, "answers per image")->type_name("K");
-  verb.add_flag("--invert", predict_.invert, "dark ink on light paper: swap light and dark");
-  add_weights(verb, predict_.weights);
+  command.add_option("--labels", predict_.labels, "file with the name of one class per line")->type_name("FILE");
+  command.add_option("--topk", predict_.top, "answers per image")->type_name("K");
+  command.add_flag("--invert", predict_.invert, "dark ink on light paper: swap light and dark");
+  add_weights(command, predict_.weights);
 }
 
 void CommandLine::pack() {
-  CLI::App& verb = add("pack", "decode a data set once, into one file for --data packed --data.root FILE", [this] {
-    return configured([this](const Config& config) { return pack_command(config, to_); });
+  CLI::App& command = add("pack", "decode a data set once, into one file for --data packed --data.root FILE", [this] {
+    return configured([this](const TrainerOptions& options) { return pack_command(options, to_); });
   });
-  verb.add_option("file", to_, "file to write")->required()->type_name("FILE");
-  add_settings(verb, given_);
+  command.add_option("file", to_, "file to write")->required()->type_name("FILE");
+  settings_.add_to(command, false);
 }
 
 void CommandLine::import() {
-  CLI::App& verb = add("import", "turn weights of other frameworks into safetensors, names and values kept",
-                       [this] { return import_command(from_, to_, listing_); });
-  verb.add_option("file", from_, ".npz, .pt, .pth, .bin or .safetensors")->required()->type_name("FILE");
-  verb.add_option("--out", to_, "safetensors file to write")->type_name("FILE");
-  verb.add_flag("--list", listing_, "print the tensors' names, types and shapes");
+  CLI::App& command = add("import", "turn weights of other frameworks into safetensors, names and values kept",
+                          [this] { return import_command(from_, to_, listing_); });
+  command.add_option("file", from_, ".npz, .pt, .pth, .bin or .safetensors")->required()->type_name("FILE");
+  command.add_option("--out", to_, "safetensors file to write")->type_name("FILE");
+  command.add_flag("--list", listing_, "print the tensors' names, types and shapes");
 }
 
 void CommandLine::export_model() {
-  CLI::App& verb = add("export", "write a run's model, or a weights file's, for other programs",
-                       [this] { return export_command(export_); });
-  verb.add_option("run", export_.run, "run directory")->type_name("RUN");
-  verb.add_option("--model", export_.model, "without a run: resnet50, say, and its --weights")->type_name("MODEL");
-  verb.add_option("--onnx", export_.onnx, "ONNX file to write (opset 17, for onnxruntime and its like)")
+  CLI::App& command = add("export", "write a run's model, or a weights file's, for other programs",
+                          [this] { return export_command(export_); });
+  command.add_option("run", export_.run, "run directory")->type_name("RUN");
+  command.add_option("--model", export_.model, "without a run: resnet50, say, and its --weights")->type_name("MODEL");
+  command.add_option("--onnx", export_.onnx, "ONNX file to write (opset 17, for onnxruntime and its like)")
       ->required()
       ->type_name("FILE");
-  add_weights(verb, export_.weights);
+  add_weights(command, export_.weights);
 }
 
 void CommandLine::bench() {
-  CLI::App& verb = add("bench", "images per second on synthetic images, and where the time goes", [this] {
-    return configured([this](const Config& config) { return bench_command(argc_, argv_, config, bench_); });
+  CLI::App& command = add("bench", "images per second on synthetic images, and where the time goes", [this] {
+    return configured([this](const TrainerOptions& options) { return bench_command(argc_, argv_, options, bench_); });
   });
-  add_model(verb);
-  verb.add_option("--steps", bench_.steps, "steps to time, after two that prepare everything")->type_name("N");
-  verb.add_flag("--infer", bench_.infer, "evaluation instead of training, batch norms folded");
-  add_settings(verb, given_);
+  add_model(command);
+  command.add_option("--steps", bench_.steps, "steps to time, after two that prepare everything")->type_name("N");
+  command.add_flag("--infer", bench_.infer, "evaluation instead of training, batch norms folded");
+  settings_.add_to(command, false);
 }
 
 void CommandLine::plan() {
-  CLI::App& verb = add("plan", "show what every rank does in a step under a strategy, what it costs, and when", [this] {
-    return configured([this](const Config& config) { return plan_show(config, plan_); });
-  });
-  verb.add_option("what", to_, "show")->required()->check(CLI::IsMember({"show"}))->type_name("");
-  verb.add_option("model,--model", model_, model_names())->type_name("MODEL");
-  verb.add_option("--cost", plan_.cost, "of the model's parts: measured here, or all equal")
+  CLI::App& command =
+      add("plan", "show what every rank does in a step under a strategy, what it costs, and when",
+          [this] { return configured([this](const TrainerOptions& options) { return plan_show(options, plan_); }); });
+  command.add_option("what", to_, "show")->required()->check(CLI::IsMember({"show"}))->type_name("");
+  command.add_option("model,--model", model_, model_names())->type_name("MODEL");
+  command.add_option("--cost", plan_.cost, "of the model's parts: measured here, or all equal")
       ->check(CLI::IsMember({"measured", "equal"}))
       ->type_name("");
-  verb.add_option("--latency", plan_.latency, "seconds before a message arrives")->type_name("SECONDS");
-  verb.add_option("--bandwidth", plan_.bandwidth, "bytes per second that a rank sends; 0: any number")
+  command.add_option("--latency", plan_.latency, "seconds before a message arrives")->type_name("SECONDS");
+  command.add_option("--bandwidth", plan_.bandwidth, "bytes per second that a rank sends; 0: any number")
       ->type_name("BYTES");
-  verb.add_flag("--measure", plan_.measure, "also run the plan, ranks as threads, and draw what happened");
-  verb.add_option("--trace", plan_.trace, "write the timeline for ui.perfetto.dev or chrome://tracing")
+  command.add_flag("--measure", plan_.measure, "also run the plan, ranks as threads, and draw what happened");
+  command.add_option("--trace", plan_.trace, "write the timeline for ui.perfetto.dev or chrome://tracing")
       ->type_name("FILE");
-  verb.add_option("--svg", plan_.svg, "write it as a picture")->type_name("FILE");
-  verb.add_option("--html", plan_.html, "write the picture and the table as a page")->type_name("FILE");
-  add_settings(verb, given_);
+  command.add_option("--svg", plan_.svg, "write it as a picture")->type_name("FILE");
+  command.add_option("--html", plan_.html, "write the picture and the table as a page")->type_name("FILE");
+  settings_.add_to(command, false);
 }
 
 void CommandLine::verify() {
-  Config base;  // small and exact, unless the settings say otherwise
+  TrainerOptions base;  // small and exact, unless the settings say otherwise
   base.dtype = "f64";
   base.data.name = "synthetic", base.data.batch = 16;
   base.optim.name = "sgd", base.optim.lr = 0.01, base.optim.schedule = "constant";
-  CLI::App& verb = add(
-      "verify", "train under a strategy and serially, side by side; name the first difference (status 1)",
-      [this, base] {
-        return configured([this](const Config& config) { return verify_command(argc_, argv_, config, verify_); }, base);
-      });
-  verb.add_option("model,--model", model_, model_names())->type_name("MODEL");
-  verb.add_option("--steps", verify_.steps, "steps to compare")->type_name("N");
-  verb.add_option("--tolerance", verify_.tolerance,
+  CLI::App& command =
+      add("verify", "train under a strategy and serially, side by side; name the first difference (status 1)",
+          [this, base] {
+            return configured(
+                [this](const TrainerOptions& options) { return verify_command(argc_, argv_, options, verify_); }, base);
+          });
+  command.add_option("model,--model", model_, model_names())->type_name("MODEL");
+  command.add_option("--steps", verify_.steps, "steps to compare")->type_name("N");
+  command
+      .add_option("--tolerance", verify_.tolerance,
                   "relative difference that counts as equal; 0: 1e-11 in f64, else 1e-4")
       ->type_name("X");
-  add_settings(verb, given_);
+  settings_.add_to(command, false);
 }
 
-std::string CommandLine::unknown_verb() const {
+std::string CommandLine::unknown_subcommand() const {
   std::vector<std::string> names;
-  for (auto& [verb, act] : acts_) names.push_back(verb->get_name());
+  for (auto& [command, action] : actions_) names.push_back(command->get_name());
   const std::string word = argc_ > 1 ? argv_[1] : "-";
   if (word.starts_with("-") || std::find(names.begin(), names.end(), word) != names.end()) return "";
   return fmt::format("unknown command '{:.200}'{}; there are {}", word, did_you_mean(word, names),
@@ -284,14 +211,15 @@ int CommandLine::run() {
   } catch (const CLI::CallForHelp& e) { return app_.exit(e); } catch (const CLI::CallForAllHelp& e) {
     return app_.exit(e);
   } catch (const CLI::CallForVersion& e) { return app_.exit(e); } catch (const CLI::ParseError& e) {
-    const std::string unknown = unknown_verb();
+    const std::string unknown = unknown_subcommand();
     std::fprintf(stderr, "trireme: %s\n", unknown.empty() ? e.what() : unknown.c_str());
     return 2;
   }
-  for (auto& [verb, act] : acts_) {
-    if (!verb->parsed()) continue;
-    const auto extras = verb->remaining();
-    return extras.empty() ? act() : refuse(*verb, extras);
+  for (auto& [command, action] : actions_) {
+    if (!command->parsed()) continue;
+    const auto extra = command->remaining();
+    if (extra.empty()) return action();
+    std::fprintf(stderr, "trireme: %s\n", unexpected(*command, extra.front()).c_str());
   }
   return 2;
 }
@@ -318,7 +246,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit then is an error with a path, not a death
   try {
     return after_output(trireme::CommandLine(argc, argv).run());
-  } catch (const trireme::ConfigError& e) {
+  } catch (const trireme::OptionError& e) {
     std::fprintf(stderr, "trireme: %s\n", e.what());
     return 2;
   } catch (const std::exception& e) {

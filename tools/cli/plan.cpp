@@ -16,7 +16,7 @@
 #include "parallel/plan/memory.h"
 #include "parallel/runtime/step.h"
 #include "tools/cli/commands.h"
-#include "tools/training/recipe.h"
+#include "tools/training/from_options.h"
 
 namespace trireme {
 namespace {
@@ -34,21 +34,15 @@ void write_file(const std::string& path, const std::string& text) {
   fmt::print("written: {}\n", path);
 }
 
-std::vector<Axis> mesh_axes(const Config& config) {
+std::vector<Axis> mesh_axes(const TrainerOptions& config) {
   if (!config.parallel.mesh.empty()) return parse_mesh(config.parallel.mesh);
   return {{"data", static_cast<int>(config.parallel.ranks)}};
 }
 
-ModelOptions shape_of(const Config& config) {
-  ModelOptions shape = model_row(config.model).usual;
-  if (config.data.image_size > 0) shape.input = {config.data.image_size, config.data.image_size, shape.input[2]};
-  return shape;
-}
-
 /// The model and one batch to try its parts on.
 struct Subject {
-  explicit Subject(const Config& config)
-      : shape(shape_of(config)),
+  explicit Subject(const TrainerOptions& config)
+      : shape(usual_options(config)),
         device(make_device(config)),
         model(make_model(config, shape, device)),
         chain(model),
@@ -91,8 +85,8 @@ struct Picture {
 };
 
 /// Numbers of state that the config's optimizer has per parameter.
-int states_of(const Config& config, Parameters& parameters) {
-  Optimizer optimizer(parameters, make_recipe(config, 1000));
+int states_of(const TrainerOptions& config, Parameters& parameters) {
+  Optimizer optimizer(parameters, make_optimizer(config, 1000));
   optimizer.keep({});
   return static_cast<int>(optimizer.state().size());
 }
@@ -107,8 +101,8 @@ void print_simulation(const Plan& plan, const Simulation& s) {
 
 /// Runs the strategy on threads for a few steps; the last one's timeline, and the plan (which measures costs of its
 /// own, so that it may cut the model elsewhere).
-Picture measure(const Config& config, const Strategy& strategy, const std::vector<Axis>& mesh_axes, Subject& subject,
-                Index rows) {
+Picture measure(const TrainerOptions& config, const Strategy& strategy, const std::vector<Axis>& mesh_axes,
+                Subject& subject, Index rows) {
   Picture picture;
   const ModelOptions shape = subject.shape;
   const Dataset data = Synthetic({.size = config.data.batch, .shape = shape.input, .classes = shape.classes});
@@ -116,7 +110,7 @@ Picture measure(const Config& config, const Strategy& strategy, const std::vecto
   World::threads(ranks_of(mesh_axes), [&](World& world) {
     const Device device = make_device(config, world);
     Mesh mesh(world, mesh_axes);
-    Step step(make_model(config, shape, device), make_loss(config), make_recipe(config, 1000), mesh, strategy,
+    Step step(make_model(config, shape, device), make_loss(config), make_optimizer(config, 1000), mesh, strategy,
               {.example = example});
     Loader loader(
         data,
@@ -135,7 +129,7 @@ Picture measure(const Config& config, const Strategy& strategy, const std::vecto
 
 }  // namespace
 
-int plan_show(const Config& config, const PlanOptions& options) {
+int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
   const std::vector<Axis> mesh = mesh_axes(config);
   const Strategy strategy = make_strategy(config, ranks_of(mesh));

@@ -11,7 +11,8 @@
 #include "framework/autograd/step_context.h"
 #include "framework/layers/inference.h"
 #include "tools/cli/commands.h"
-#include "tools/training/recipe.h"
+#include "tools/cli/config_file.h"
+#include "tools/training/from_options.h"
 #include "tools/training/run_dir.h"
 
 namespace trireme {
@@ -48,7 +49,7 @@ struct Subject {
   std::vector<std::string> names;  ///< of classes; may be empty
 };
 
-Subject photographs(const Config& config, const PredictOptions& o, std::vector<std::string> names) {
+Subject photographs(const TrainerOptions& config, const PredictOptions& o, std::vector<std::string> names) {
   Subject s;
   const Index size = config.data.image_size > 0 ? config.data.image_size : ImagesOptions{}.size;
   s.options = {.input = {size, size, 3}, .classes = model_row(config.model).usual.classes};
@@ -59,7 +60,7 @@ Subject photographs(const Config& config, const PredictOptions& o, std::vector<s
   return s;
 }
 
-Subject subject(Config& config, const PredictOptions& o) {
+Subject subject(TrainerOptions& config, const PredictOptions& o) {
   std::vector<std::string> names;
   const std::string stored = o.run + "/" + class_file;
   if (!o.labels.empty())
@@ -119,8 +120,8 @@ std::string answer(const std::vector<double>& p, const Subject& s, int top) {
 }  // namespace
 
 int predict(const PredictOptions& options) {
-  if (options.top < 1) throw ConfigError(fmt::format("--topk is {}, it must be at least 1", options.top));
-  Config config = options.run.empty() ? Config{} : run_config(options.run);
+  if (options.top < 1) throw OptionError(fmt::format("--topk is {}, it must be at least 1", options.top));
+  TrainerOptions config = options.run.empty() ? TrainerOptions{} : run_config(options.run);
   const Subject s = subject(config, options);
   const Device device = make_device(config);
   Module model = make_model(config, s.options, device);

@@ -6,13 +6,13 @@
 #include "kernels/core/runtime.h"
 #include "parallel/analysis/verify.h"
 #include "tools/cli/commands.h"
-#include "tools/training/recipe.h"
+#include "tools/training/from_options.h"
 
 namespace trireme {
 namespace {
 
 /// So many global batches, one after another; from the start again where the data set ends.
-std::vector<std::pair<Tensor, Tensor>> read_batches(const Dataset& data, const Config& config, Device device,
+std::vector<std::pair<Tensor, Tensor>> read_batches(const Dataset& data, const TrainerOptions& config, Device device,
                                                     int count) {
   Loader loader(data, {.batch = config.data.batch, .workers = 0, .dtype = make_dtype(config), .device = device});
   std::vector<std::pair<Tensor, Tensor>> batches;
@@ -24,12 +24,11 @@ std::vector<std::pair<Tensor, Tensor>> read_batches(const Dataset& data, const C
   return batches;
 }
 
-int compare(int argc, char** argv, const Config& config, const VerifyCommand& command) {
+int compare(int argc, char** argv, const TrainerOptions& config, const VerifyCommand& command) {
   check(command.steps >= 1, "verify", "steps is {}, it must be at least 1", command.steps);
   const int ranks = make_ranks(config);
   const Strategy strategy = make_strategy(config, ranks);
-  ModelOptions shape = model_row(config.model).usual;
-  if (config.data.image_size > 0) shape.input = {config.data.image_size, config.data.image_size, shape.input[2]};
+  ModelOptions shape = usual_options(config);
   const Dataset data =
       config.data.name == "synthetic"
           ? Synthetic({.size = config.data.batch * command.steps, .shape = shape.input, .classes = shape.classes})
@@ -44,7 +43,7 @@ int compare(int argc, char** argv, const Config& config, const VerifyCommand& co
     const auto batches = read_batches(data, config, device, command.steps);
     const Subject subject{.model = [&] { return make_model(config, shape, device); },
                           .loss = make_loss(config),
-                          .recipe = make_recipe(config, command.steps),
+                          .recipe = make_optimizer(config, command.steps),
                           .batch = [&](int step) { return batches[static_cast<std::size_t>(step)]; }};
     Mesh mesh = make_mesh(config, world);
     std::string against;
@@ -69,11 +68,11 @@ int compare(int argc, char** argv, const Config& config, const VerifyCommand& co
 
 }  // namespace
 
-int verify_command(int argc, char** argv, const Config& config, const VerifyCommand& command) {
+int verify_command(int argc, char** argv, const TrainerOptions& config, const VerifyCommand& command) {
   try {
     return compare(argc, argv, config, command);
   } catch (const Error& e) {
-    throw ConfigError(e.what());  // status 2: nothing was compared
+    throw OptionError(e.what());  // status 2: nothing was compared
   }
 }
 

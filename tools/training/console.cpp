@@ -15,6 +15,7 @@ namespace trireme {
 
 Console::Console(bool quiet, const std::string& progress, double seconds)
     : quiet_(quiet),
+      silent_(quiet || progress == "off"),
       bar_(progress == "bar" || (progress == "auto" && isatty(STDERR_FILENO))),
       seconds_(seconds),
       last_(Clock::now()) {}
@@ -27,7 +28,7 @@ void Console::clear_bar() {
 }
 
 void Console::log(const std::string& line) {
-  if (quiet_) return;
+  if (silent_) return;
   clear_bar();
   std::fprintf(stderr, "%s\n", line.c_str());
 }
@@ -47,7 +48,7 @@ void Console::check_results() const {
 }
 
 void Console::progress(const std::string& label, std::int64_t done, std::int64_t total, const std::string& tail) {
-  if (quiet_) return;
+  if (silent_) return;
   auto now = Clock::now();
   double since = std::chrono::duration<double>(now - last_).count();
   if (since < (bar_ ? 0.1 : seconds_)) return;

@@ -1,5 +1,5 @@
-// What a run says while it goes: a live bar on a terminal, one plain line every few seconds elsewhere (stderr), and
-// only from rank 0. Results go to stdout, by result().
+// Console: progress of a run on stderr, a live bar on a terminal and a plain line every few seconds elsewhere; results
+// on stdout. Only rank 0 prints.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -9,8 +9,8 @@ namespace trireme {
 
 class Console {
  public:
-  /// quiet: a rank that says nothing. progress: "bar", "lines", or "auto", which looks whether stderr is a terminal.
-  /// seconds: between plain lines.
+  /// quiet: a rank that prints nothing. progress: "bar", "lines", "auto", which looks whether stderr is a terminal, or
+  /// "off": results only. seconds: between plain lines.
   Console(bool quiet, const std::string& progress, double seconds);
   ~Console();
   Console(const Console&) = delete;
@@ -28,8 +28,8 @@ class Console {
  private:
   using Clock = std::chrono::steady_clock;
   void clear_bar();
-  bool quiet_, bar_, drawn_ = false;
-  int failed_ = 0;  // errno of the first result that was not written
+  bool quiet_, silent_, bar_, drawn_ = false;  // silent: on stderr
+  int failed_ = 0;                             // errno of the first result that was not written
   double seconds_;
   Clock::time_point last_;
 };

@@ -1,12 +1,10 @@
-// Accuracy and loss of a model over a data set, each sample counted once whichever rank reads it.
-#include "datasets/core/loader.h"
+#include "tools/training/evaluate.h"
+
 #include "framework/autograd/step_context.h"
 #include "framework/layers/inference.h"
 #include "framework/metrics/metrics.h"
 #include "framework/ops/ops.h"
 #include "tools/training/counts.h"
-#include "tools/training/recipe.h"
-#include "tools/training/trainer.h"
 
 namespace trireme {
 
@@ -15,26 +13,24 @@ std::string Evaluation::text() const {
                      has_top5() ? fmt::format(", top-5 {:.2f} %", percent(in_top5)) : "", loss);
 }
 
-Evaluation evaluate(Module& model, Device device, const Dataset& data, const Config& config, World& world,
-                    Console& console, std::optional<RankShare> shard) {
+Evaluation evaluate(Module& model, const Dataset& data, World& world, const EvaluateOptions& options) {
   const Inference inference;
-  Loader loader(data, {.batch = config.data.eval_batch,
-                       .shard = shard ? *shard : RankShare(world),
-                       .workers = static_cast<int>(config.data.workers),
-                       .dtype = make_dtype(config),
-                       .device = device,
+  Loader loader(data, {.batch = options.batch,
+                       .shard = options.shard.value_or(RankShare(world)),
+                       .workers = options.workers,
+                       .dtype = options.dtype,
+                       .device = options.device,
                        .training = false});
   Counts mine;
   for (Batch& batch : loader) {
-    console.progress("evaluate", batch.index, loader.batches(), fmt::format("{} samples", data->size()));
-    if (batch.rows() == 0 && !shard) continue;
+    if (options.progress) options.progress(batch.index, loader.batches());
+    if (batch.rows() == 0 && !options.shard) continue;
     Tensor logits = model(batch.x);
     mine.loss += cross_entropy(logits, batch.y).item() * static_cast<double>(batch.global);
     mine.correct += count_correct(logits, batch.y);
     mine.in_top5 += count_in_top(logits, batch.y, 5);
     mine.samples += batch.rows();
   }
-  console.finish();
   const Counts all = sum_shares(mine, loader.options().shard.rank, world);
   check(all.samples == data->size(), "evaluate", "counted {} of the {} samples", all.samples, data->size());
   return {.correct = all.correct,

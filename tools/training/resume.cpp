@@ -10,15 +10,18 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
+using Settings = std::map<std::string, std::string>;  // read_own_toml()
+
 /// Whether training goes on the same with another value of this setting: it says where ranks stand and what they read
 /// and write, not what they compute.
-bool may_differ(const std::string& name, const Config& a, const Config& b) {
+bool may_differ(const std::string& name, const Settings& a, const Settings& b) {
   if (name == "parallel.norm_scope" || name == "parallel.norm_group") return false;
   for (const char* section : {"run.", "checkpoint.", "parallel."})
     if (name.starts_with(section)) return true;
   if (name == "epochs") {
-    const auto needs_them = [](const Config& c) {
-      return c.optim.schedule == "cosine" || c.optim.schedule == "linear" || c.optim.schedule == "one_cycle";
+    const auto needs_them = [](const Settings& s) {
+      const std::string& schedule = s.at("optim.schedule");
+      return schedule == R"("cosine")" || schedule == R"("linear")" || schedule == R"("one_cycle")";
     };
     return !needs_them(a) && !needs_them(b);
   }
@@ -26,15 +29,11 @@ bool may_differ(const std::string& name, const Config& a, const Config& b) {
 }
 
 /// "optim.lr is 0.01, the run has 0.002", for each setting that matters.
-std::vector<std::string> differences(const Config& now, const Config& before) {
-  Config a = now, b = before;
-  const std::vector<Key> mine = keys(a), theirs = keys(b);
+std::vector<std::string> differences(const Settings& now, const Settings& before) {
   std::vector<std::string> all;
-  for (std::size_t i = 0; i < mine.size(); ++i) {
-    const std::string value = toml_value(mine[i]), old = toml_value(theirs[i]);
-    if (value == old || may_differ(mine[i].name, now, before)) continue;
-    all.push_back(fmt::format("{} is {}, the run has {}", mine[i].name, value, old));
-  }
+  for (const auto& [name, value] : now)
+    if (value != before.at(name) && !may_differ(name, now, before))
+      all.push_back(fmt::format("{} is {}, the run has {}", name, value, before.at(name)));
   return all;
 }
 
@@ -47,11 +46,6 @@ bool changes_order(const std::string& change) {
 double metric(const TrainState& s, const char* name, double otherwise) {
   const auto at = s.metrics.find(name);
   return at == s.metrics.end() ? otherwise : at->second;
-}
-
-void check_checkpoints(const std::string& run) {
-  if (run.empty()) throw ConfigError("resume: name the run to go on with: --run.dir DIR");
-  check(fs::is_directory(run + "/checkpoints"), "resume", "{} holds no checkpoints; train without --resume first", run);
 }
 
 }  // namespace
@@ -78,28 +72,12 @@ Progress progress_of(const TrainState& s) {
   return p;
 }
 
-Config resume_config(const std::string& run) {
-  check_checkpoints(run);
-  Config config;
-  if (fs::exists(run + "/config.toml")) {
-    load_config(config, run + "/config.toml");
-  } else {
-    const auto found = find_latest(run);
-    check(found && !found->state.config.empty(), "resume", "{} has no config.toml, and no checkpoint that holds one",
-          run);
-    parse_config(config, found->state.config, found->path + "/manifest.json");
-  }
-  const Config usual;
-  config.run.max_steps = usual.run.max_steps, config.run.fault = usual.run.fault;
-  config.run.resume = config.run.override = false;
-  config.run.dir = run;
-  return config;
-}
-
-ResumePoint find_resume_point(const Config& config) {
-  check_checkpoints(config.run.dir);
-  auto found = find_latest(config.run.dir);
-  check(found.has_value(), "resume", "no usable checkpoint in {}", config.run.dir);
+ResumePoint find_resume_point(const TrainerOptions& options) {
+  if (options.run.dir.empty()) throw OptionError("resume: name the run to go on with: --run.dir DIR");
+  check(fs::is_directory(options.run.dir + "/checkpoints"), "resume",
+        "{} holds no checkpoints; train without --resume first", options.run.dir);
+  auto found = find_latest(options.run.dir);
+  check(found.has_value(), "resume", "no usable checkpoint in {}", options.run.dir);
   const TrainState& s = found->state;
   ResumePoint point{.path = found->path,
                     .notes = {},
@@ -108,22 +86,22 @@ ResumePoint find_resume_point(const Config& config) {
                     .norm_rows = s.norm_rows,
                     .changes = {}};
   if (!found->note.empty()) point.notes.push_back(found->note);
-  if (!fs::exists(config.run.dir + "/config.toml"))
+  if (!fs::exists(options.run.dir + "/config.toml"))
     point.notes.push_back(
-        fmt::format("resume: {}/config.toml is missing: these are the settings of {}", config.run.dir, found->path));
-  Config before = config;
+        fmt::format("resume: {}/config.toml is missing: these are the settings of {}", options.run.dir, found->path));
+  Index batch = options.data.batch;
   if (!s.config.empty()) {
-    before = {};
-    parse_config(before, s.config, found->path + "/manifest.json");
-    point.changes = differences(config, before);
-    const auto &now = config.parallel, &then = before.parallel;
-    if (now.mesh == then.mesh && now.strategy == then.strategy) point.partition = s.partition;
-  } else if (s.seed != static_cast<std::uint64_t>(config.seed)) {
-    point.changes.push_back(fmt::format("seed is {}, the run has {}", config.seed, s.seed));
+    const Settings now = read_own_toml(to_toml(options)), before = read_own_toml(s.config);
+    point.changes = differences(now, before);
+    const auto same = [&](const char* name) { return now.at(name) == before.at(name); };
+    if (same("parallel.mesh") && same("parallel.strategy")) point.partition = s.partition;
+    batch = std::stoll(before.at("data.batch"));
+  } else if (s.seed != static_cast<std::uint64_t>(options.seed)) {
+    point.changes.push_back(fmt::format("seed is {}, the run has {}", options.seed, s.seed));
   }
-  if (!s.samples) point.progress.samples = s.batch * before.data.batch;
+  if (!s.samples) point.progress.samples = s.batch * batch;
   point.reordered = point.progress.in_epoch() && std::ranges::any_of(point.changes, changes_order);
-  check(point.changes.empty() || config.run.override, "resume", "{}; add --override to change {}",
+  check(point.changes.empty() || options.run.override, "resume", "{}; add --override to change {}",
         fmt::join(point.changes, "; "), point.changes.size() == 1 ? "it" : "them");
   return point;
 }
@@ -165,17 +143,43 @@ std::string norm_rows(const Step& step, const Strategy& strategy) {
                      ranks, batch);
 }
 
-std::string changed_norm_rows(const Config& config, const ResumePoint& point, const std::string& now) {
+std::vector<std::string> resume_notes(const TrainerOptions& options, ResumePoint& point, const std::string& norm_rows) {
   const std::string& before = point.norm_rows;
-  if (now.empty() || before.empty() || now == before) return "";
-  const std::string change = fmt::format("batch norms see {}, in the run {}", now, before);
-  check(config.run.override, "resume", "{}; add --override to change it", change);
-  return change;
+  if (!norm_rows.empty() && !before.empty() && norm_rows != before) {
+    const std::string change = fmt::format("batch norms see {}, in the run {}", norm_rows, before);
+    check(options.run.override, "resume", "{}; add --override to change it", change);
+    point.changes.push_back(change);
+  }
+  std::vector<std::string> notes = point.notes;
+  for (const std::string& change : point.changes) notes.push_back("override  " + change);
+  const Progress& at = point.progress;
+  if (point.reordered)
+    notes.push_back(fmt::format(
+        "override  epoch {} goes on at sample {} of other data or in another order: some of its samples may "
+        "come twice, or not at all",
+        at.epoch + 1, at.samples));
+  if (at.counted < at.samples)
+    notes.push_back(
+        fmt::format("resume: {} holds no sums of epoch {}, so its train loss and accuracy will be those of "
+                    "the samples after the first {}",
+                    point.path, at.epoch + 1, at.samples));
+  return notes;
 }
 
-std::string kept_settings(Config config) {
-  config.run.resume = config.run.override = false;
-  return to_toml(config);
+void restore(Step& step, const ResumePoint& point, World& world) {
+  step.gather();  // the optimizer's whole state, to be read into
+  if (world.main() || step.divided()) load_checkpoint(point.path, step.parameters(), &step.optimizer());
+  step.optimizer().set_steps(point.progress.step);
+  if (point.progress.loss_scale > 0)
+    step.set_loss_scale({.scale = point.progress.loss_scale, .good_steps = point.progress.good_steps});
+  if (step.divided()) return;
+  broadcast_state(step.parameters(), world);
+  broadcast_state(step.optimizer(), world);
+}
+
+std::string kept_settings(TrainerOptions options) {
+  options.run.resume = options.run.override = false;
+  return to_toml(options);
 }
 
 }  // namespace trireme

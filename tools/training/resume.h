@@ -8,7 +8,7 @@
 
 #include "framework/io/checkpoint.h"
 #include "parallel/runtime/step.h"
-#include "tools/training/config.h"
+#include "tools/training/trainer_options.h"
 
 namespace trireme {
 
@@ -29,11 +29,6 @@ struct Progress {
 void store(const Progress&, TrainState&);
 Progress progress_of(const TrainState&);
 
-/// What the next start of `train --resume` begins with: the run's config.toml, without what belongs to one start only
-/// (run.max_steps, run.fault). Where config.toml is missing the settings of the newest checkpoint. Throws Error for a
-/// directory without checkpoints.
-Config resume_config(const std::string& run);
-
 /// A run as it is found by rank 0.
 struct ResumePoint {
   std::string path;
@@ -46,15 +41,17 @@ struct ResumePoint {
 };
 /// The newest checkpoint of config.run.dir. Throws Error for one without checkpoints, and without run.override for
 /// settings that change the training: all of them by name, with both values.
-ResumePoint find_resume_point(const Config&);
+ResumePoint find_resume_point(const TrainerOptions&);
 /// Rank 0's, for all: path, partition, norm_rows and progress. A collective call.
 void broadcast(ResumePoint&, World&);
 /// TrainState::norm_rows of a step under the strategy: alike where batch norms see the same rows, whoever has them.
 std::string norm_rows(const Step&, const Strategy&);
-/// Says in a sentence how the rows that batch norms see differ from the run's; empty: they do not. Throws Error without
-/// run.override.
-std::string changed_norm_rows(const Config&, const ResumePoint&, const std::string& now);
+/// Adds to the changes that the batch norms see other rows now than in the run (norm_rows). Returns what to tell:
+/// notes, changes, and sums that are missing. Throws Error for other rows without run.override.
+std::vector<std::string> resume_notes(const TrainerOptions&, ResumePoint&, const std::string& norm_rows);
+/// Loads the checkpoint into the step's model and optimizer, on all ranks. A collective call.
+void restore(Step&, const ResumePoint&, World&);
 /// The text that config.toml and checkpoints keep: without run.resume and run.override.
-std::string kept_settings(Config);
+std::string kept_settings(TrainerOptions);
 
 }  // namespace trireme

@@ -1,34 +1,64 @@
-// The trainer behind `trireme train`, and the exact evaluation that train and eval share.
+// Trainer: trains a classifier from its first step to its last, with checkpoints, evaluation, metrics and resume: what
+// `trireme train` does, for a program's own model and data (as Lightning's Trainer, or Keras's fit).
+//   Trainer trainer({.model = net, .train = Mnist("train"), .test = Mnist("test")}, {.epochs = 2}, world);
+//   trainer.run();
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 
-#include "datasets/core/loader.h"
+#include "datasets/core/dataset.h"
 #include "framework/layers/layer.h"
+#include "framework/ops/ops.h"
+#include "framework/optim/optimizer.h"
 #include "parallel/comm/world/world.h"
-#include "tools/training/config.h"
-#include "tools/training/console.h"
+#include "parallel/runtime/step.h"
+#include "tools/training/evaluate.h"
+#include "tools/training/trainer_options.h"
 
 namespace trireme {
 
-struct Evaluation {
-  Index correct = 0, in_top5 = 0, samples = 0, classes = 0;
-  double loss = 0;  ///< mean over the samples
-  double percent(Index count) const {
-    return samples ? 100.0 * static_cast<double>(count) / static_cast<double>(samples) : 0;
-  }
-  double accuracy() const { return percent(correct); }
-  /// Among five of at most five classes is every sample.
-  bool has_top5() const { return classes > 5; }
-  /// "test accuracy: 97.50 % (9750 of 10000), top-5 99.90 %, loss 0.08123"
-  std::string text() const;
+/// What a program trains. What is left empty is made as the options name it; a model of the program's own wants its own
+/// data sets, too.
+struct TrainerInput {
+  Module model = {};  ///< [N, H, W, C] to logits [N, classes], with its weights as they are; the Trainer moves them
+  Dataset train = {}, test = {};
+  Loss loss = {};  ///< of logits and labels [N], i64
+  std::optional<OptimizerConfig> optimizer = {};
+  std::optional<Strategy> strategy = {};
 };
-/// Counts every sample exactly once, on any number of ranks. A collective call. shard: for a model whose ranks of equal
-/// shards work together on their rows; without one each rank runs the model by itself on rows of its own.
-Evaluation evaluate(Module& model, Device, const Dataset&, const Config&, World&, Console&,
-                    std::optional<RankShare> shard = {});
 
-/// A whole run. A collective call; throws what went wrong.
-void train(const Config&, World&);
+struct TrainerResult {
+  Evaluation test;             ///< of the last step's weights
+  std::int64_t steps = 0;      ///< optimizer steps in all
+  double seconds = 0;          ///< of this run()
+  Index bad_images = 0;        ///< reads that another image answered (data.on_bad = "skip"), of all ranks
+  std::string first_bad = {};  ///< of this rank: why; empty: none
+  std::string checkpoint = {}, metrics = {};  ///< rank 0: the newest checkpoint's directory, and metrics.jsonl
+};
+
+/// A run directory (options.run.dir) holds config.toml, metrics.jsonl and metrics.csv (a line per 20 steps and per
+/// epoch), classes.txt, checkpoints/ (framework/io/checkpoint.h) and, if asked for, TensorBoard's event files. Only
+/// rank 0 touches it. Progress goes to stderr, unless options.run.progress is "off".
+class Trainer {
+ public:
+  /// Opens the data, makes the run directory and the Step; with options.run.resume restores the newest checkpoint of
+  /// options.run.dir. A collective call. Throws OptionError for options that cannot be, and Error where ranks differ in
+  /// their options or data, for a run directory that holds another run or cannot be written, and for a run that was
+  /// started with other settings (each is named; options.run.override lets it pass).
+  Trainer(TrainerInput, TrainerOptions, World&);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+
+  /// Trains from where the run stands to options.epochs or options.run.max_steps. Evaluates and saves after each epoch.
+  /// A collective call. Throws Error for a loss that is not finite (naming step and layer) and what cannot be written;
+  /// the checkpoints up to then stay.
+  TrainerResult run();
+  Step& step();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace trireme

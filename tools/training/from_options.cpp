@@ -1,10 +1,9 @@
-#include "tools/training/recipe.h"
+#include "tools/training/from_options.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <map>
 
 #include "datasets/formats/datasets.h"
 #include "datasets/formats/folders.h"
@@ -16,22 +15,13 @@
 #include "kernels/core/backend.h"
 
 namespace trireme {
-namespace fs = std::filesystem;
-namespace {
-[[noreturn]] void unknown(const char* what, const std::string& word, std::vector<std::string> known) {
-  std::string list;
-  for (const std::string& k : known) list += (list.empty() ? "" : ", ") + k;
-  throw ConfigError(std::string(what) + ": unknown '" + word + "'" + did_you_mean(word, known) + "; there are " + list);
-}
-}  // namespace
-
-DType make_dtype(const Config& c) {
+DType make_dtype(const TrainerOptions& c) {
   for (DType t : {DType::f64, DType::bf16, DType::f16})
     if (c.dtype == name_of(t)) return t;
   return DType::f32;
 }
 
-Device make_device(const Config& c, int local_rank) {
+Device make_device(const TrainerOptions& c, int local_rank) {
   const auto refuse_f16 = [&](Device device) {
     check(c.dtype != "f16" && c.dtype != "tf32", "dtype", "{} is for GPUs, and this run is on {}: use bf16 or f32",
           c.dtype, device);
@@ -48,56 +38,31 @@ Device make_device(const Config& c, int local_rank) {
     check(error == std::errc() && end == index.data() + index.size(), "device", "'{}' is not cuda:NUMBER", c.device);
   }
   if (c.device != "auto" && (!named || (!index.empty() && !given)))
-    unknown("device", c.device, {"auto", "cpu", "cuda", "cuda:0"});
+    fail("device", "{}", [&] { return unknown_name(c.device, {"auto", "cpu", "cuda", "cuda:0"}); });
   const Backend& gpus = open_backend(DeviceKind::cuda);
   if (c.device == "auto" && gpus.devices == 0) return refuse_f16(cpu());
   check(gpus.devices > 0, "device", "there is no GPU to use: {}", gpus.absent);
   check(!given || wanted < gpus.devices, "device", "there is no {}; this machine has {} GPU{}", c.device, gpus.devices,
         gpus.devices == 1 ? "" : "s");
   set_f32_product(c.dtype == "tf32" ? MatmulPrecision::tf32 : MatmulPrecision::highest);
-  set_repeatable(c.repeatable);
+  set_repeatable(c.deterministic);
   return cuda(wanted % gpus.devices);
 }
 
-Device make_device(const Config& c, World& world) {
+Device make_device(const TrainerOptions& c, World& world) {
   const Device device = make_device(c, world.local_rank());
   (void)world.use(device);
   return device;
 }
 
-namespace {
-/// Paths of the recipes that ship, by name.
-std::map<std::string, std::string> recipes() {
-  std::vector<std::string> folders = data_folders("recipes");
-  folders.push_back(TRIREME_SOURCE_RECIPES);
-  std::map<std::string, std::string> found;
-  std::error_code none;
-  for (const std::string& folder : folders)
-    for (const auto& entry : fs::directory_iterator(folder, none))
-      found.try_emplace(entry.path().stem().string(), entry.path().string());
-  return found;
-}
-}  // namespace
-
-std::string find_config(const std::string& name) {
-  std::error_code none;
-  if (fs::exists(name, none) || fs::path(name).has_parent_path() || fs::path(name).has_extension()) return name;
-  const auto all = recipes();
-  if (const auto at = all.find(name); at != all.end()) return at->second;
-  std::vector<std::string> known;
-  for (const auto& [recipe, path] : all) known.push_back(recipe);
-  unknown("config", name, known);
-}
-
-void check_model_name(const Config& c) {
-  if (std::ranges::any_of(models(), [&](const ModelRow& row) { return row.name == c.model; })) return;
-  if (recipes().contains(c.model))
-    throw ConfigError(fmt::format("model: '{}' is a recipe; write --config {}", c.model, c.model));
-}
-
-OpenOptions open_options(const Config& c) {
+ModelOptions usual_options(const TrainerOptions& c) {
   ModelOptions usual = model_row(c.model).usual;
   if (c.data.image_size > 0) usual.input = {c.data.image_size, c.data.image_size, usual.input[2]};
+  return usual;
+}
+
+OpenOptions open_options(const TrainerOptions& c) {
+  const ModelOptions usual = c.data.name == "synthetic" ? usual_options(c) : ModelOptions{};
   return {.root = c.data.root,
           .shards = c.data.shards,
           .val_shards = c.data.val_shards,
@@ -108,7 +73,7 @@ OpenOptions open_options(const Config& c) {
           .synthetic = {.size = c.data.synthetic_size, .shape = usual.input, .classes = usual.classes, .seed = 7}};
 }
 
-Dataset make_dataset(const Config& c, const std::string& split) {
+Dataset make_dataset(const TrainerOptions& c, const std::string& split) {
   Dataset data = open_dataset(c.data.name, split, open_options(c));
   if (split == "train" && c.data.limit > 0) data = head(data, std::min<Index>(c.data.limit, data->size()));
   // Photographs are cropped by their own data sets.
@@ -118,22 +83,36 @@ Dataset make_dataset(const Config& c, const std::string& split) {
 }
 
 std::string description(const DatasetSource& data) {
-  const std::string name = fs::path(data.name()).filename().string();  // folders may differ
+  const std::string name = std::filesystem::path(data.name()).filename().string();  // folders may differ
   return fmt::format("{}: {} samples of {}, {} classes\n", name, data.size(), data.shape(), data.classes());
 }
 
 ModelOptions options_for(const DatasetSource& data) { return {.input = data.shape(), .classes = data.classes()}; }
 
-Module make_model(const Config& c, ModelOptions options, Device device) {
+Module make_model(const TrainerOptions& c, ModelOptions options, Device device) {
   options.zero_gamma = c.zero_gamma, options.recompute = c.recompute;
   Module model = make_model(c.model, options);
   initialize(model, static_cast<std::uint64_t>(c.seed));
-  if (c.dtype == "f64") convert(model, DType::f64);
-  place(model, device);
+  move_to(model, c, device);
   return model;
 }
 
-void check_shards(const Config& c, int ranks) {
+void move_to(Module& model, const TrainerOptions& c, Device device) {
+  if (c.dtype == "f64") convert(model, DType::f64);
+  place(model, device);
+}
+
+EvaluateOptions evaluate_options(const TrainerOptions& c, Device device, Console& console, Index samples) {
+  return {.batch = c.data.eval_batch,
+          .workers = static_cast<int>(c.data.workers),
+          .dtype = make_dtype(c),
+          .device = device,
+          .progress = [&console, tail = fmt::format("{} samples", samples)](Index batch, Index batches) {
+            console.progress("evaluate", batch, batches, tail);
+          }};
+}
+
+void check_shards(const TrainerOptions& c, int ranks) {
   if (c.data.name != "tar" || c.data.shards.empty()) return;
   const auto shards = std::ssize(expand_shards(c.data.shards, c.data.root));
   check(shards >= ranks, "data.shards",
@@ -141,12 +120,12 @@ void check_shards(const Config& c, int ranks) {
         shards, ranks, ranks, shards);
 }
 
-Schedule make_rate(const Config& c, std::int64_t per_epoch) {
-  const Config::Optim& o = c.optim;
+Schedule make_schedule(const TrainerOptions& c, std::int64_t per_epoch) {
+  const TrainerOptions::Optim& o = c.optim;
   const auto steps = [&](double epochs) {
     return static_cast<std::int64_t>(std::llround(epochs * static_cast<double>(per_epoch)));
   };
-  const double scale = o.lr_per > 0 ? static_cast<double>(c.data.batch) / static_cast<double>(o.lr_per) : 1;
+  const double scale = o.lr_base_size > 0 ? static_cast<double>(c.data.batch) / static_cast<double>(o.lr_base_size) : 1;
   const double lr = o.lr * scale;
   const std::int64_t warm = steps(o.warmup_epochs);
   const std::int64_t rest = std::max<std::int64_t>(1, c.epochs * per_epoch - warm);
@@ -156,43 +135,42 @@ Schedule make_rate(const Config& c, std::int64_t per_epoch) {
   };
   const auto base = [&]() -> Schedule {
     if (o.schedule == "constant") return lr;
-    if (o.schedule == "step") return step_decay(lr, std::max<std::int64_t>(1, steps(o.step_epochs)), o.step_factor);
-    if (o.schedule == "exponential")
-      return exponential(lr, std::pow(o.step_factor, 1.0 / static_cast<double>(per_epoch)));
+    if (o.schedule == "step") return step_decay(lr, std::max<std::int64_t>(1, steps(o.step_epochs)), o.gamma);
+    if (o.schedule == "exponential") return exponential(lr, std::pow(o.gamma, 1.0 / static_cast<double>(per_epoch)));
     if (o.schedule == "milestones") {
       std::vector<std::int64_t> at;
       for (double epoch : o.milestones) at.push_back(steps(epoch));
-      return milestones(lr, at, o.step_factor);
+      return milestones(lr, at, o.gamma);
     }
     if (o.schedule == "cosine") return after_warm_up(cosine(lr, rest));
     if (o.schedule == "linear") return after_warm_up(polynomial(lr, rest, 1));
     if (o.schedule == "one_cycle") return after_warm_up(one_cycle(lr, rest));
-    unknown("optim.schedule", o.schedule,
-            {"constant", "step", "milestones", "exponential", "cosine", "linear", "one_cycle"});
+    fail("optim.schedule", "there is no '{}'", o.schedule);
   };
   // Goyal et al.: a rate scaled up for a large batch is reached from the rate it was scaled from.
-  return warm > 0 ? warm_up(base(), warm, o.lr_per > 0 ? std::min(1.0, 1 / scale) : 0) : base();
+  return warm > 0 ? warm_up(base(), warm, o.lr_base_size > 0 ? std::min(1.0, 1 / scale) : 0) : base();
 }
 
-Loss make_loss(const Config& c) {
+Loss make_loss(const TrainerOptions& c) {
   if (c.optim.label_smoothing == 0) return cross_entropy;
   return cross_entropy_with(
       {.label_smoothing = c.optim.label_smoothing, .ignore_index = CrossEntropyOptions::ignore_none});
 }
 
-OptimizerConfig make_recipe(const Config& c, std::int64_t per_epoch) {
-  const Config::Optim& o = c.optim;
-  Schedule lr = make_rate(c, per_epoch);
-  if (o.name == "sgd") return Sgd{.lr = lr, .momentum = o.momentum, .weight_decay = o.decay, .nesterov = o.nesterov};
-  if (o.name == "adagrad") return Adagrad{.lr = lr, .weight_decay = o.decay};
-  if (o.name == "adadelta") return Adadelta{.lr = lr, .weight_decay = o.decay};
-  if (o.name == "adam") return Adam{.lr = lr, .weight_decay = o.decay};
-  if (o.name == "adamw") return AdamW{.lr = lr, .weight_decay = o.decay};
-  if (o.name == "lars") return Lars{.lr = lr, .momentum = o.momentum, .weight_decay = o.decay};
-  unknown("optim.name", o.name, {"sgd", "adagrad", "adadelta", "adam", "adamw", "lars"});
+OptimizerConfig make_optimizer(const TrainerOptions& c, std::int64_t per_epoch) {
+  const TrainerOptions::Optim& o = c.optim;
+  Schedule lr = make_schedule(c, per_epoch);
+  if (o.name == "sgd")
+    return Sgd{.lr = lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.nesterov};
+  if (o.name == "adagrad") return Adagrad{.lr = lr, .weight_decay = o.weight_decay};
+  if (o.name == "adadelta") return Adadelta{.lr = lr, .weight_decay = o.weight_decay};
+  if (o.name == "adam") return Adam{.lr = lr, .weight_decay = o.weight_decay};
+  if (o.name == "adamw") return AdamW{.lr = lr, .weight_decay = o.weight_decay};
+  if (o.name == "lars") return Lars{.lr = lr, .momentum = o.momentum, .weight_decay = o.weight_decay};
+  fail("optim.name", "there is no '{}'", o.name);
 }
 
-int make_ranks(const Config& c) {
+int make_ranks(const TrainerOptions& c) {
   if (c.parallel.mesh.empty()) return static_cast<int>(c.parallel.ranks);
   const int ranks = ranks_of(parse_mesh(c.parallel.mesh));
   check(c.parallel.ranks == 1 || c.parallel.ranks == ranks, "parallel.mesh", "{} makes {} ranks, --ranks asks for {}",
@@ -200,24 +178,19 @@ int make_ranks(const Config& c) {
   return ranks;
 }
 
-Mesh make_mesh(const Config& c, World& world) {
+Mesh make_mesh(const TrainerOptions& c, World& world) {
   return c.parallel.mesh.empty() ? Mesh(world) : Mesh(world, parse_mesh(c.parallel.mesh));
 }
 
-Strategy make_strategy(const Config& c, int ranks) {
+Strategy make_strategy(const TrainerOptions& c, int ranks) {
   Strategy s;
   if (!c.parallel.strategy.empty())
     s = parse_strategy(c.parallel.strategy);
   else if (ranks > 1)
     s = data_parallel({.overlap = c.parallel.overlap});
-  std::vector<std::string> known;
-  for (NormScope scope : {NormScope::global, NormScope::group, NormScope::local}) {
-    known.emplace_back(to_string(scope));
-    if (known.back() != c.parallel.norm_scope) continue;
-    if (!s.norm_scope) s.norm_scope = scope, s.norm_group = static_cast<int>(c.parallel.norm_group);
-    return s;
-  }
-  unknown("parallel.norm_scope", c.parallel.norm_scope, known);
+  if (!s.norm_scope)
+    s.norm_scope = norm_scope_of(c.parallel.norm_scope), s.norm_group = static_cast<int>(c.parallel.norm_group);
+  return s;
 }
 
 }  // namespace trireme

@@ -27,3 +27,4 @@
 #include "parallel/comm/world/mesh.h"
 #include "parallel/comm/world/world.h"
 #include "parallel/runtime/step.h"
+#include "tools/training/trainer.h"

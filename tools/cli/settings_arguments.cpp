@@ -1,0 +1,44 @@
+#include "tools/cli/settings_arguments.h"
+
+#include <fmt/format.h>
+
+#include "tools/cli/config_file.h"
+
+namespace trireme {
+
+void SettingsArguments::add_to(CLI::App& command, bool weights) {
+  command.add_option("-c,--config", file_, "TOML file of settings, or the name of a recipe: imagenet_resnet50")
+      ->type_name("FILE");
+  command.add_flag("--print-config", print_config_, "print the settings that result, as TOML, and stop");
+  TrainerOptions defaults;
+  for (const Option& o : option_table(defaults)) {
+    if (o.name == "model" || (o.name == "weights" && !weights)) continue;
+    const std::string flags = "--" + o.name + (o.alias.empty() ? "" : ",--" + o.alias);
+    CLI::Option* option = command.add_option_function<std::string>(
+        flags, [this, name = o.name](const std::string& text) { values_.emplace_back(name, text); }, o.help);
+    if (std::holds_alternative<bool*>(o.value)) option->expected(0, 1)->default_str("true");
+    const std::string value = value_text(o);
+    const auto dot = o.name.find('.');
+    option->type_name(value.empty() ? "TEXT" : "(default: " + value + ")")
+        ->group(dot == std::string::npos ? "Run" : "[" + o.name.substr(0, dot) + "]");
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->trigger_on_parse();
+  }
+}
+
+TrainerOptions SettingsArguments::over(TrainerOptions base) const {
+  if (!file_.empty()) load_config(base, find_config(file_));
+  for (const auto& [name, text] : values_) set(base, name, text);
+  return base;
+}
+
+std::string unexpected(const CLI::App& subcommand, const std::string& word) {
+  if (!word.starts_with("--"))
+    return fmt::format("unexpected argument '{:.200}'; see trireme {} --help", word, subcommand.get_name());
+  try {
+    TrainerOptions none;
+    set(none, word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2), "");
+  } catch (const OptionError& e) { return e.what(); }
+  return fmt::format("trireme {} does not take {:.200}; see its --help", subcommand.get_name(), word);
+}
+
+}  // namespace trireme

@@ -1,0 +1,32 @@
+// SettingsArguments: --config FILE, --print-config and an option per setting, of the subcommands that take settings.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/training/trainer_options.h"
+
+namespace trireme {
+
+class SettingsArguments {
+ public:
+  /// Declares them; weights: --weights too, which is no setting for subcommands with one of their own.
+  void add_to(CLI::App& subcommand, bool weights);
+  /// What was given over the base (defaults, or the settings of a run), in the order in which it takes effect: the base
+  /// < the config file < options. Throws OptionError for what cannot be.
+  TrainerOptions over(TrainerOptions base) const;
+  /// Sets one as if it had been the first option.
+  void set_first(const std::string& name, const std::string& text) { values_.insert(values_.begin(), {name, text}); }
+  bool print_config() const { return print_config_; }
+
+ private:
+  std::string file_;
+  std::vector<std::pair<std::string, std::string>> values_;
+  bool print_config_ = false;
+};
+
+/// The message for words that a subcommand does not know: the setting that was probably meant.
+std::string unexpected(const CLI::App& subcommand, const std::string& word);
+
+}  // namespace trireme

@@ -1,0 +1,50 @@
+// From TrainerOptions to the objects that they name: model, data sets, optimizer, strategy, device.
+#pragma once
+#include "datasets/core/loader.h"
+#include "datasets/formats/datasets.h"
+#include "framework/ops/ops.h"
+#include "framework/optim/optimizer.h"
+#include "models/registry/models.h"
+#include "parallel/comm/world/mesh.h"
+#include "parallel/strategies/strategy.h"
+#include "tools/training/console.h"
+#include "tools/training/evaluate.h"
+#include "tools/training/trainer_options.h"
+
+namespace trireme {
+
+/// The named model's usual input and classes, images of data.image_size if that is set.
+ModelOptions usual_options(const TrainerOptions&);
+/// What the settings say of the data set.
+OpenOptions open_options(const TrainerOptions&);
+/// The data set's split ("train" or "test"); training, limited by data.limit and with data.augment.
+Dataset make_dataset(const TrainerOptions&, const std::string& split);
+/// What ranks must agree on in a data set that each opened for itself: a line.
+std::string description(const DatasetSource&);
+/// Throws Error for data that so many ranks cannot share: fewer tar shards than ranks.
+void check_shards(const TrainerOptions&, int ranks);
+/// What a model must be to learn the data set.
+ModelOptions options_for(const DatasetSource&);
+/// The named model for that input and those classes, drawn from the seed, and moved to the device.
+Module make_model(const TrainerOptions&, ModelOptions, Device = cpu());
+/// Brings the weights to the device, in f64 if that is the dtype, else in f32, whatever the activations are.
+void move_to(Module&, const TrainerOptions&, Device);
+/// How the test set is read; progress goes to the console, which must outlive the result.
+EvaluateOptions evaluate_options(const TrainerOptions&, Device, Console&, Index samples);
+/// Where this rank computes: the GPU of its number among the ranks of this host, if the options want one and there is
+/// one. Throws Error where they want what is not there.
+Device make_device(const TrainerOptions&, int local_rank = 0);
+/// The same for a rank, which tells its world (World::use). A collective call.
+Device make_device(const TrainerOptions&, World&);
+/// The learning rate as a function of the optimizer step.
+Schedule make_schedule(const TrainerOptions&, std::int64_t steps_per_epoch);
+Loss make_loss(const TrainerOptions&);
+OptimizerConfig make_optimizer(const TrainerOptions&, std::int64_t steps_per_epoch);
+Strategy make_strategy(const TrainerOptions&, int ranks);
+/// Ranks to start as threads: what the mesh multiplies to, or parallel.ranks.
+int make_ranks(const TrainerOptions&);
+/// The mesh; without one, all ranks on the axis "data".
+Mesh make_mesh(const TrainerOptions&, World&);
+DType make_dtype(const TrainerOptions&);  ///< of activations
+
+}  // namespace trireme

@@ -1,0 +1,48 @@
+// RunLog: what a run tells: lines on stderr, metrics.jsonl, metrics.csv and TensorBoard events in the run directory.
+// Rank 0's does; those of other ranks do nothing.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "datasets/core/loader.h"
+#include "framework/optim/parameters.h"
+#include "tools/training/console.h"
+#include "tools/training/evaluate.h"
+#include "tools/training/run_dir.h"
+#include "tools/training/train_metrics.h"
+#include "tools/training/trainer_options.h"
+
+namespace trireme {
+
+class RunLog {
+ public:
+  /// Options must outlive it.
+  RunLog(const TrainerOptions&, const World&);
+  /// Makes the run directory, or opens that of the run which goes on. class_names: of the training set.
+  void open_run(const std::vector<std::string>& class_names);
+  void open_events(std::optional<std::int64_t> resumed) { dir_->open_events(resumed); }
+  Console& console() { return console_; }
+  bool writes() const { return dir_.has_value(); }
+  RunDir& dir() { return *dir_; }  ///< of a rank that writes
+
+  /// A training step of epoch `epoch` (from 1): progress, and every 20th step a record.
+  void train_step(const EpochMetrics&, const StepMetrics&, std::int64_t epoch, Index batches);
+  /// The end of an epoch: a line, a record, histograms of the weights.
+  void epoch_end(const EpochMetrics&, const Evaluation&, std::int64_t epoch, std::int64_t step, const Parameters&);
+  /// The first inputs of this process, as pixels, in TensorBoard.
+  void show_inputs(const Batch&, const PixelScale&, std::int64_t step);
+  /// Makes the run directory anew where it was removed, and says so.
+  void restore_if_removed();
+
+ private:
+  void record(const nlohmann::json& line);
+  EventFile* events() { return dir_ ? dir_->events() : nullptr; }
+  const TrainerOptions& options_;
+  Console console_;
+  std::optional<RunDir> dir_;
+  bool main_, inputs_shown_ = false;
+};
+
+}  // namespace trireme

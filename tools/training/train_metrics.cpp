@@ -1,0 +1,54 @@
+#include "tools/training/train_metrics.h"
+
+namespace trireme {
+
+Loss TrainMetrics::watching(Loss loss) {
+  return [this, loss = std::move(loss)](const Tensor& logits, const Tensor& labels) {
+    kept_.emplace_back(argmax(logits.detach()), labels.detach());
+    return loss(logits, labels);
+  };
+}
+
+TrainMetrics::StepReport TrainMetrics::run(Step& step, const Batch& batch) {
+  StepReport report{.rows = batch.global, .metrics = {.lr = step.optimizer().rate(), .batch = batch.index + 1}};
+  auto before = std::exchange(kept_, {});
+  report.loss = HostCopy(step(batch.x, batch.y));
+  // A replayed step writes the predictions of the captured one anew.
+  if (step.replayed() && kept_.empty()) kept_ = std::move(before);
+  // The first of more than one per micro-batch is of a step that could not be captured.
+  while (std::ssize(kept_) > step.plan().micros) kept_.erase(kept_.begin());
+  for (const auto& [likeliest, labels] : kept_) report.predictions.emplace_back(HostCopy(likeliest), HostCopy(labels));
+  if (!step.replayed()) kept_.clear();
+  report.metrics.step = ++at_.step, at_.batch = report.metrics.batch, at_.samples += batch.global;
+  return report;
+}
+
+StepMetrics TrainMetrics::add(StepReport r) {
+  r.metrics.loss = r.loss.item();
+  for (auto& [predicted, labels] : r.predictions) {
+    const std::vector<double> a = predicted.values(), b = labels.values();
+    for (std::size_t row = 0; row < a.size(); ++row) mine_.correct += a[row] == b[row];
+    mine_.samples += std::ssize(a);
+  }
+  at_.loss += r.metrics.loss * static_cast<double>(r.rows), at_.counted += r.rows;
+  uncounted_ += r.rows, samples_ += r.rows;
+  seconds_ = std::chrono::duration<double>(Clock::now() - start_).count();
+  return r.metrics;
+}
+
+void TrainMetrics::sum_ranks(const RankShare& share, World& world) {
+  const Counts all = sum_shares(std::exchange(mine_, {}), share.rank, world);
+  check(all.samples == uncounted_, "train", "counted the predictions of {} of {} samples", all.samples, uncounted_);
+  at_.correct += all.correct, uncounted_ = 0;
+}
+
+EpochMetrics TrainMetrics::epoch() const {
+  const auto per = [](double sum, double count) { return count > 0 ? sum / count : 0; };
+  const auto counted = static_cast<double>(at_.counted);
+  return {.loss = per(at_.loss, counted),
+          .accuracy = 100 * per(static_cast<double>(at_.correct), counted),
+          .images_per_s = per(static_cast<double>(samples_), seconds_),
+          .wait_share = per(waited_, seconds_)};
+}
+
+}  // namespace trireme

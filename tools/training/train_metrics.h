@@ -1,0 +1,64 @@
+// TrainMetrics: loss, accuracy and speed of the epoch that is being trained. What a step computes is read after the
+// next one has been started, so that a device need not wait for the host.
+#pragma once
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "datasets/core/loader.h"
+#include "framework/tensor/host_copy.h"
+#include "parallel/runtime/step.h"
+#include "tools/training/counts.h"
+#include "tools/training/resume.h"
+
+namespace trireme {
+
+/// Of an epoch so far; the speed is that of the part trained by this process.
+struct EpochMetrics {
+  double loss = 0, accuracy = 0;  ///< mean over the samples; % of them (before sum_ranks(): as of its last call)
+  double images_per_s = 0;        ///< of all ranks
+  double wait_share = 0;          ///< of the time, in which rank 0 waited for data: 0 to 1
+};
+struct StepMetrics {
+  double loss = 0, lr = 0;
+  std::int64_t step = 0, batch = 0;  ///< optimizer steps in all, batches of this epoch, this one included
+};
+
+class TrainMetrics {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// Sums go to the progress of the run, which must outlive this.
+  explicit TrainMetrics(Progress& at) : at_(at) {}
+
+  /// The loss, which also keeps the likeliest class and the label of each row that this rank computes it for.
+  Loss watching(Loss);
+  /// A step's numbers on their way to the host.
+  struct StepReport {
+    HostCopy loss = {};                                           ///< of the global batch
+    std::vector<std::pair<HostCopy, HostCopy>> predictions = {};  ///< likeliest classes and labels, by micro-batch
+    Index rows = 0;                                               ///< of the global batch
+    StepMetrics metrics = {};
+  };
+  /// Runs the step on this rank's rows, and counts it in the progress. A collective call.
+  StepReport run(Step&, const Batch&);
+  /// Adds a step's numbers to the epoch's, and returns them.
+  StepMetrics add(StepReport);
+  /// Adds the correct predictions of all ranks since the last call to those of the epoch. A collective call.
+  void sum_ranks(const RankShare&, World&);
+
+  void start_epoch() { start_ = Clock::now(), waited_ = 0, samples_ = 0; }
+  void waited(Clock::duration time) { waited_ += std::chrono::duration<double>(time).count(); }
+  EpochMetrics epoch() const;
+
+ private:
+  Progress& at_;
+  std::vector<std::pair<Tensor, Tensor>> kept_;  // likeliest classes and labels of the step under way
+  Counts mine_;                                  // this rank's rows since sum_ranks()
+  Index uncounted_ = 0;                          // all ranks' rows since then
+  Clock::time_point start_;
+  double waited_ = 0;   // seconds
+  Index samples_ = 0;   // of all ranks, since start_epoch()
+  double seconds_ = 0;  // from then to the last add()
+};
+
+}  // namespace trireme

@@ -1,0 +1,255 @@
+#include "tools/training/trainer_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "framework/io/suggest.h"
+
+namespace trireme {
+namespace {
+
+/// Settings that were renamed: run directories have the old names.
+constexpr std::pair<std::string_view, std::string_view> renamed[] = {
+    {"optim.decay", "optim.weight_decay"},
+    {"optim.lr_per", "optim.lr_base_size"},
+    {"optim.step_factor", "optim.gamma"},
+    {"repeatable", "deterministic"},
+};
+
+std::string quote(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      out += fmt::format("\\u{:04X}", c);
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+}  // namespace
+
+std::vector<Option> option_table(TrainerOptions& c) {
+  constexpr double many = 2147483648, cores = 65536;  // where a number is meant, not a mistake
+  return {
+      {"model", &c.model, "model, as trireme info lists them"},
+      {"weights", &c.weights, "safetensors file to start from; a last layer of another shape is drawn anew"},
+      {"recompute", &c.recompute,
+       "residual blocks keep only their input and run again in backward: about half the memory, a third more time"},
+      {"zero_gamma", &c.zero_gamma, "residual blocks start as the identity: the last gamma of each is 0"},
+      {"epochs", &c.epochs, "passes over the training data", {0}},
+      {"seed", &c.seed, "of initial weights, shuffling and dropout"},
+      {"device", &c.device, "auto (a GPU if there is one), cpu, cuda (by local rank), cuda:N"},
+      {"dtype",
+       &c.dtype,
+       "element type: f32, f64; bf16 or f16 (GPU): activations, over f32 weights; tf32 (GPU): f32 with products of 10 "
+       "bits of mantissa",
+       {},
+       "",
+       {"f32", "f64", "bf16", "f16", "tf32"}},
+      {"deterministic", &c.deterministic,
+       "the same bits in every run; false: a GPU adds in whatever order it finishes, where that is faster"},
+      {"loss_scale",
+       &c.loss_scale,
+       "f16: factor of the loss at the start, so that small gradients do not vanish; it adapts itself",
+       {1}},
+      {"cuda_graphs", &c.cuda_graphs,
+       "one rank on a GPU: steps of equal shapes are replayed as CUDA graphs, without starting each kernel anew"},
+      {"data.name",
+       &c.data.name,
+       "data set: mnist, fashion_mnist, cifar10, cifar100, imagenet (a folder per class), tar, packed, synthetic",
+       {},
+       "data"},
+      {"data.root", &c.data.root, "folder of its files; empty: where it was installed"},
+      {"data.shards", &c.data.shards,
+       "tar: training shards, in data.root: shard-{000000..000099}.tar, or a list by commas"},
+      {"data.val_shards", &c.data.val_shards, "tar: shards to test on"},
+      {"data.classes", &c.data.classes, "tar: number of classes; 0: the training shards' largest label plus one", {0}},
+      {"data.batch", &c.data.batch, "samples per optimizer step, over all ranks together", {1, many}, "batch"},
+      {"data.eval_batch", &c.data.eval_batch, "samples per evaluation batch, over all ranks together", {1, many}},
+      {"data.workers", &c.data.workers, "threads per rank that read ahead", {0, 1024}},
+      {"data.limit", &c.data.limit, "use only the first N training samples; 0: all", {0}},
+      {"data.shuffle", &c.data.shuffle, "new order each epoch, a function of seed and epoch only"},
+      {"data.augment", &c.data.augment, "train on random crops (imagenet: resized) and mirror images"},
+      {"data.augment_pad",
+       &c.data.augment_pad,
+       "small images: black pixels added on each side before a random crop",
+       {0}},
+      {"data.image_size",
+       &c.data.image_size,
+       "side of photographs and synthetic images, pixels; 0: the model's usual",
+       {0, 65536}},
+      {"data.synthetic_size", &c.data.synthetic_size, "samples of the synthetic data set", {1}},
+      {"data.on_bad",
+       &c.data.on_bad,
+       "an image that cannot be read: stop, or skip (the next good one takes its place)",
+       {},
+       "data.on-bad",
+       {"stop", "skip"}},
+      {"optim.name",
+       &c.optim.name,
+       "sgd, adagrad, adadelta, adam, adamw, lars",
+       {},
+       "",
+       {"sgd", "adagrad", "adadelta", "adam", "adamw", "lars"}},
+      {"optim.lr", &c.optim.lr, "learning rate (the peak, for schedules that have one)", {0}},
+      {"optim.lr_base_size",
+       &c.optim.lr_base_size,
+       "batch that lr is for: lr is multiplied by data.batch / lr_base_size; 0: lr as it is",
+       {0}},
+      {"optim.momentum", &c.optim.momentum, "sgd and lars"},
+      {"optim.nesterov", &c.optim.nesterov, "sgd: Nesterov's form"},
+      {"optim.weight_decay", &c.optim.weight_decay, "weight decay: L2, of adamw and lars decoupled"},
+      {"optim.decay_biases", &c.optim.decay_biases, "weight decay of biases and norm scales too"},
+      {"optim.clip_norm", &c.optim.clip_norm, "clip the gradient's global norm to this; 0: off", {0}},
+      {"optim.label_smoothing",
+       &c.optim.label_smoothing,
+       "share of the target spread over all classes, in training",
+       {0, 1}},
+      {"optim.schedule",
+       &c.optim.schedule,
+       "constant, step, milestones, exponential, cosine, linear, one_cycle",
+       {},
+       "",
+       {"constant", "step", "milestones", "exponential", "cosine", "linear", "one_cycle"}},
+      {"optim.warmup_epochs", &c.optim.warmup_epochs, "linear warm-up before the schedule, in epochs"},
+      {"optim.step_epochs", &c.optim.step_epochs, "schedule step: epochs between decays"},
+      {"optim.gamma", &c.optim.gamma, "schedules step, milestones and exponential: factor of lr per decay"},
+      {"optim.milestones", &c.optim.milestones, "schedule milestones: epochs after which lr decays"},
+      {"parallel.ranks", &c.parallel.ranks, "ranks as threads; ignored under mpiexec or srun", {1, cores}, "ranks"},
+      {"parallel.mesh",
+       &c.parallel.mesh,
+       "axes of the ranks and their sizes: pipe=2,data=4; empty: all are data",
+       {},
+       "mesh"},
+      {"parallel.strategy",
+       &c.parallel.strategy,
+       "empty: data_parallel on several ranks, serial on one",
+       {},
+       "strategy"},
+      {"parallel.allreduce",
+       &c.parallel.allreduce,
+       "vendor, ring, recursive_doubling, rabenseifner, tree",
+       {},
+       "allreduce"},
+      {"parallel.norm_scope",
+       &c.parallel.norm_scope,
+       "whose rows batch norm's statistics cover, where the strategy does not say: global, group, local (each rank's)",
+       {},
+       "",
+       {"global", "group", "local"}},
+      {"parallel.norm_group", &c.parallel.norm_group, "norm_scope group: ranks per group", {1}},
+      {"parallel.overlap", &c.parallel.overlap, "reduce gradients while backward goes on"},
+      {"parallel.threads",
+       &c.parallel.threads,
+       "threads per rank; 0: its share of the cores, at most OMP_NUM_THREADS",
+       {0, cores}},
+      {"checkpoint.steps", &c.checkpoint.steps, "also save every N steps; 0: at the end of epochs only", {0}},
+      {"checkpoint.keep", &c.checkpoint.keep, "newest checkpoints kept", {1}},
+      {"run.dir", &c.run.dir, "run directory; empty: runs/MODEL, numbered"},
+      {"run.resume",
+       &c.run.resume,
+       "continue from the newest checkpoint of run.dir, with the run's own settings (config.toml); others are refused, "
+       "but for run, checkpoint, parallel (where ranks stand), data.workers, device, and epochs if lr does not depend "
+       "on them",
+       {},
+       "resume"},
+      {"run.override",
+       &c.run.override,
+       "with resume: take other settings than the run has, and keep them",
+       {},
+       "override"},
+      {"run.progress",
+       &c.run.progress,
+       "bar, lines, off, or auto: a bar where stderr is a terminal (mpiexec hides it), else lines",
+       {},
+       "",
+       {"auto", "bar", "lines", "off"}},
+      {"run.log_seconds", &c.run.log_seconds, "seconds between progress lines", {0}},
+      {"run.max_steps",
+       &c.run.max_steps,
+       "stop (and save) after this many optimizer steps in all; 0: never; a resume does not inherit it",
+       {0}},
+      {"run.tensorboard", &c.run.tensorboard, "write TensorBoard events into the run directory", {}, "tensorboard"},
+      {"run.histograms", &c.run.histograms, "TensorBoard: histograms of all weights every N epochs; 0: none", {0}},
+      {"run.images", &c.run.images, "TensorBoard: the first N inputs, as the model sees them", {0}},
+      {"run.fault", &c.run.fault, "inject a fault for testing: throw:RANK:STEP"},
+  };
+}
+
+void validate(const TrainerOptions& options) {
+  TrainerOptions copy = options;
+  for (const Option& o : option_table(copy)) {
+    check_value(o);
+    const auto* text = std::get_if<std::string*>(&o.value);
+    if (!text) continue;
+    try {
+      (void)nlohmann::json(**text).dump();
+    } catch (const nlohmann::json::exception&) {
+      throw OptionError(o.name + " is not UTF-8, which config.toml and checkpoints are");
+    }
+    const bool files = o.name == "data.shards" || o.name == "data.val_shards";  // lists of them
+    if (!files && (*text)->size() > 4096)
+      throw OptionError(fmt::format("{}: '{}' is too long", o.name, shortened(**text)));
+  }
+  if (options.run.override && !options.run.resume)
+    throw OptionError("run.override is for run.resume: a new run has no settings to override");
+  if (options.optim.schedule == "milestones" && options.optim.milestones.empty())
+    throw OptionError("optim.schedule is milestones, but optim.milestones is empty: name epochs, [30, 60, 80]");
+}
+
+std::string renamed_option(const std::string& name) {
+  const auto at = std::ranges::find(renamed, name, &std::pair<std::string_view, std::string_view>::first);
+  return at == std::end(renamed) ? "" : std::string(at->second);
+}
+
+std::string toml_value(const Option& o) {
+  const std::string text = value_text(o);
+  if (std::holds_alternative<std::string*>(o.value)) return quote(text);
+  if (std::holds_alternative<std::vector<double>*>(o.value))
+    return fmt::format("[{}]", fmt::join(*std::get<std::vector<double>*>(o.value), ", "));
+  const bool whole = std::holds_alternative<double*>(o.value) && text.find_first_of(".ein") == std::string::npos;
+  return whole ? text + ".0" : text;
+}
+
+std::string to_toml(const TrainerOptions& options) {
+  TrainerOptions copy = options;
+  std::string out, section;
+  for (const Option& o : option_table(copy)) {
+    const auto dot = o.name.find('.');
+    const std::string head = dot == std::string::npos ? "" : o.name.substr(0, dot);
+    if (head != section) out += fmt::format("\n[{}]\n", section = head);
+    out += fmt::format("{} = {}\n", dot == std::string::npos ? o.name : o.name.substr(dot + 1), toml_value(o));
+  }
+  return out;
+}
+
+std::map<std::string, std::string> read_own_toml(const std::string& toml) {
+  std::map<std::string, std::string> found;
+  std::string section, line;
+  for (std::istringstream in(to_toml({}) + "\n[]\n" + toml); std::getline(in, line);) {
+    if (line.starts_with('[')) section = line.size() > 2 ? line.substr(1, line.size() - 2) + "." : "";
+    const auto equals = line.find(" = ");
+    if (equals == std::string::npos) continue;
+    const std::string name = section + line.substr(0, equals), now = renamed_option(name);
+    found[now.empty() ? name : now] = line.substr(equals + 3);
+  }
+  return found;
+}
+
+std::string common_settings(const TrainerOptions& options) {
+  constexpr std::array own{"device",          "data.root",  "data.workers", "parallel.ranks",  "parallel.threads",
+                           "checkpoint.keep", "run.dir",    "run.progress", "run.log_seconds", "run.tensorboard",
+                           "run.histograms",  "run.images", "run.fault"};
+  std::string text;
+  for (const auto& [name, value] : read_own_toml(to_toml(options)))
+    if (std::ranges::find(own, name) == own.end()) text += fmt::format("{} = {}\n", name, value);
+  return text;
+}
+
+}  // namespace trireme
