@@ -21,6 +21,9 @@ concept List = requires {
 }
 &&!is_text<T>;
 
+template <List T>
+constexpr char separator = is_text<typename T::value_type> ? '+' : ',';
+
 template <class T>
 const char* type_name() {
   if constexpr (is_text<T>) return "text";
@@ -50,7 +53,7 @@ bool read(std::string_view text, T& value) {
   } else {
     value.clear();
     while (!text.empty()) {
-      const std::size_t end = std::min(text.find(is_text<typename T::value_type> ? '+' : ','), text.size());
+      const std::size_t end = std::min(text.find(separator<T>), text.size());
       if (!read(trimmed(text.substr(0, end)), value.emplace_back())) return false;
       text.remove_prefix(std::min(end + 1, text.size()));
     }
@@ -65,12 +68,15 @@ void check_one(const Option& o, const T& value) {
   };
   if constexpr (is_number<T>) {
     if (!std::isfinite(static_cast<double>(value))) refuse("a finite number");
-    if (static_cast<double>(value) < o.range.least) refuse(fmt::format("at least {}", o.range.least));
-    if (static_cast<double>(value) > o.range.most) refuse(fmt::format("at most {}", o.range.most));
+    if (static_cast<double>(value) < o.least) refuse(fmt::format("at least {}", o.least));
+    if (static_cast<double>(value) > o.most) refuse(fmt::format("at most {}", o.most));
   }
   if constexpr (is_text<T>) {
-    if (o.choices.empty() || std::ranges::count(o.choices, value) > 0) return;
-    throw OptionError(fmt::format("{}: {}", o.name, unknown_name(value, o.choices)));
+    std::vector<std::string> known;
+    for (std::size_t at = 0; at < o.choices.size(); at = std::min(o.choices.find(", ", at), o.choices.size() - 2) + 2)
+      known.push_back(o.choices.substr(at, o.choices.find(", ", at) - at));
+    if (!known.empty() && std::ranges::count(known, value) == 0)
+      throw OptionError(fmt::format("{}: {}", o.name, unknown_name(value, known)));
   }
 }
 
@@ -117,7 +123,7 @@ std::string value_text(const Option& o) {
   return std::visit(
       []<class T>(const T* v) {
         if constexpr (List<T>)
-          return fmt::format("{}", fmt::join(*v, is_text<typename T::value_type> ? "+" : ","));
+          return fmt::format("{}", fmt::join(*v, std::string(1, separator<T>)));
         else
           return fmt::format("{}", *v);
       },

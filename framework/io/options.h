@@ -22,11 +22,6 @@ class OptionError : public Error {
       : Error(std::move(message), where) {}
 };
 
-/// What a number may be; of a list, each number.
-struct OptionRange {
-  double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
-};
-
 /// One option: its name, the member that holds its value, and the values allowed.
 struct Option {
   using Value =
@@ -34,9 +29,10 @@ struct Option {
   std::string name;
   Value value;  ///< of a struct that outlives the table
   std::string help = {};
-  OptionRange range = {};
-  std::string alias = {};                 ///< another name for it: "ranks" for "parallel.ranks"
-  std::vector<std::string> choices = {};  ///< of a text; empty: any
+  double least = -std::numeric_limits<double>::infinity();  ///< of a number, or of each number in a list
+  double most = std::numeric_limits<double>::infinity();
+  std::string choices = {};  ///< of a text: "stop, skip"; empty: any
+  std::string alias = {};    ///< another name for it: "ranks" for "parallel.ranks"
 };
 
 /// "a number", "a whole number", "true or false", "text", "a list of numbers: 30,60,80", "a list of texts: a+b".

@@ -42,11 +42,11 @@ DataParallelOptions read_data_parallel(StrategyOptions& given) {
   DataParallelOptions o;
   std::string scope;
   given.read({{.name = "axis", .value = &o.axis},
-              {.name = "first_bucket", .value = &o.first_bucket, .range = {1}},
-              {.name = "bucket", .value = &o.bucket, .range = {1}},
+              {.name = "first_bucket", .value = &o.first_bucket, .least = 1},
+              {.name = "bucket", .value = &o.bucket, .least = 1},
               {.name = "overlap", .value = &o.overlap},
-              {.name = "norm_scope", .value = &scope, .choices = {scopes.begin(), scopes.end()}},
-              {.name = "norm_group", .value = &o.norm_group, .range = {1}}});
+              {.name = "norm_scope", .value = &scope, .choices = "local, group, global"},
+              {.name = "norm_group", .value = &o.norm_group, .least = 1}});
   if (!scope.empty()) o.norm_scope = norm_scope_of(scope);
   return o;
 }
@@ -57,19 +57,19 @@ const std::vector<StrategyRow> table = {
     {"accumulate",
      [](StrategyOptions& given) {
        int micro = 4;
-       given.read({{.name = "micro", .value = &micro, .range = {1}}});
+       given.read({{.name = "micro", .value = &micro, .least = 1}});
        return accumulate(micro);
      }},
     {"pipeline",
      [](StrategyOptions& given) {
        PipelineOptions o{.chunks = 0};
-       given.read({{.name = "micro", .value = &o.micro, .range = {1}},
+       given.read({{.name = "micro", .value = &o.micro, .least = 1},
                    {.name = "schedule", .value = &o.schedule},
-                   {.name = "chunks", .value = &o.chunks, .range = {1}},
+                   {.name = "chunks", .value = &o.chunks, .least = 1},
                    {.name = "partition", .value = &o.partition},
                    {.name = "axis", .value = &o.axis},
-                   {.name = "memory", .value = &o.memory, .range = {1}},
-                   {.name = "bandwidth", .value = &o.bandwidth, .range = {1}}});
+                   {.name = "memory", .value = &o.memory, .least = 1},
+                   {.name = "bandwidth", .value = &o.bandwidth, .least = 1}});
        if (o.chunks == 0) o.chunks = o.schedule == "interleaved" ? 2 : 1;
        return pipeline(o);
      },
@@ -99,7 +99,7 @@ const std::vector<StrategyRow> table = {
     {"zero",
      [](StrategyOptions& given) {
        int stage = 1;
-       given.read({{.name = "stage", .value = &stage, .range = {1}}}, "stage");
+       given.read({{.name = "stage", .value = &stage, .least = 1}}, "stage");
        return zero(stage);
      },
      "data"},

@@ -92,7 +92,7 @@ void CommandLine::train() {
                       given.resume ? resume_config(given.dir) : TrainerOptions{});
   });
   add_model(command);
-  settings_.add_to(command, true);
+  settings_.add_to(command);
 }
 
 void CommandLine::eval() {
@@ -102,19 +102,21 @@ void CommandLine::eval() {
         run_config(run_));
   });
   command.add_option("run", run_, "run directory")->required()->type_name("RUN");
-  settings_.add_to(command, false);
   add_weights(command, weights_);
+  settings_.add_to(command, std::nullopt);
 }
 
 void CommandLine::predict_images() {
-  CLI::App& command = add("predict", "classify image files (PNG, JPEG) by a run's model or a weights file",
-                          [this] { return predict(predict_); });
+  CLI::App& command =
+      add("predict",
+          "classify image files (PNG, JPEG), resized and scaled as in training, by a run's model or a weights file",
+          [this] { return predict(predict_); });
   command.add_option("images", predict_.images, "image files")->required()->type_name("FILE");
   command.add_option("--run", predict_.run, "run directory")->type_name("RUN");
   command.add_option("--model", predict_.model, "without a run: a model of ImageNet's, resnet50, and its --weights")
       ->type_name("MODEL");
   command.add_option("--labels", predict_.labels, "file with the name of one class per line")->type_name("FILE");
-  command.add_option("--topk", predict_.top, "answers per image")->type_name("K");
+  command.add_option("--topk", predict_.top, "likeliest classes shown per image (default: 1)")->type_name("K");
   command.add_flag("--invert", predict_.invert, "dark ink on light paper: swap light and dark");
   add_weights(command, predict_.weights);
 }
@@ -124,7 +126,7 @@ void CommandLine::pack() {
     return configured([this](const TrainerOptions& options) { return pack_command(options, to_); });
   });
   command.add_option("file", to_, "file to write")->required()->type_name("FILE");
-  settings_.add_to(command, false);
+  settings_.add_to(command);
 }
 
 void CommandLine::import() {
@@ -151,18 +153,19 @@ void CommandLine::bench() {
     return configured([this](const TrainerOptions& options) { return bench_command(argc_, argv_, options, bench_); });
   });
   add_model(command);
-  command.add_option("--steps", bench_.steps, "steps to time, after two that prepare everything")->type_name("N");
+  command.add_option("--steps", bench_.steps, "steps to time, after two that prepare everything (default: 10)")
+      ->type_name("N");
   command.add_flag("--infer", bench_.infer, "evaluation instead of training, batch norms folded");
-  settings_.add_to(command, false);
+  settings_.add_to(command);
 }
 
 void CommandLine::plan() {
   CLI::App& command =
       add("plan", "show what every rank does in a step under a strategy, what it costs, and when",
           [this] { return configured([this](const TrainerOptions& options) { return plan_show(options, plan_); }); });
-  command.add_option("what", to_, "show")->required()->check(CLI::IsMember({"show"}))->type_name("");
+  command.add_option("show", to_, "the word show")->required()->check(CLI::IsMember({"show"}))->type_name("");
   command.add_option("model,--model", model_, model_names())->type_name("MODEL");
-  command.add_option("--cost", plan_.cost, "of the model's parts: measured here, or all equal")
+  command.add_option("--cost", plan_.cost, "of the model's parts: measured here (default), or all equal")
       ->check(CLI::IsMember({"measured", "equal"}))
       ->type_name("");
   command.add_option("--latency", plan_.latency, "seconds before a message arrives")->type_name("SECONDS");
@@ -173,7 +176,7 @@ void CommandLine::plan() {
       ->type_name("FILE");
   command.add_option("--svg", plan_.svg, "write it as a picture")->type_name("FILE");
   command.add_option("--html", plan_.html, "write the picture and the table as a page")->type_name("FILE");
-  settings_.add_to(command, false);
+  settings_.add_to(command);
 }
 
 void CommandLine::verify() {
@@ -188,12 +191,12 @@ void CommandLine::verify() {
                 [this](const TrainerOptions& options) { return verify_command(argc_, argv_, options, verify_); }, base);
           });
   command.add_option("model,--model", model_, model_names())->type_name("MODEL");
-  command.add_option("--steps", verify_.steps, "steps to compare")->type_name("N");
+  command.add_option("--steps", verify_.steps, "steps to compare (default: 20)")->type_name("N");
   command
       .add_option("--tolerance", verify_.tolerance,
                   "relative difference that counts as equal; 0: 1e-11 in f64, else 1e-4")
       ->type_name("X");
-  settings_.add_to(command, false);
+  settings_.add_to(command, base);
 }
 
 std::string CommandLine::unknown_subcommand() const {

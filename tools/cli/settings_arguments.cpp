@@ -6,20 +6,21 @@
 
 namespace trireme {
 
-void SettingsArguments::add_to(CLI::App& command, bool weights) {
+void SettingsArguments::add_to(CLI::App& command, std::optional<TrainerOptions> base) {
   command.add_option("-c,--config", file_, "TOML file of settings, or the name of a recipe: imagenet_resnet50")
       ->type_name("FILE");
   command.add_flag("--print-config", print_config_, "print the settings that result, as TOML, and stop");
-  TrainerOptions defaults;
-  for (const Option& o : option_table(defaults)) {
-    if (o.name == "model" || (o.name == "weights" && !weights)) continue;
+  TrainerOptions unnamed;
+  for (const Option& o : option_table(base ? *base : unnamed)) {
+    if (o.name == "model") continue;                                     // positional
+    if (o.name == "weights" && command.get_name() != "train") continue;  // there: instead of the checkpoint
     const std::string flags = "--" + o.name + (o.alias.empty() ? "" : ",--" + o.alias);
     CLI::Option* option = command.add_option_function<std::string>(
         flags, [this, name = o.name](const std::string& text) { values_.emplace_back(name, text); }, o.help);
     if (std::holds_alternative<bool*>(o.value)) option->expected(0, 1)->default_str("true");
-    const std::string value = value_text(o);
+    const std::string value = base ? value_text(o) : "";
     const auto dot = o.name.find('.');
-    option->type_name(value.empty() ? "TEXT" : "(default: " + value + ")")
+    option->option_text(value.empty() ? "VALUE" : "(default: " + value + ")")
         ->group(dot == std::string::npos ? "Run" : "[" + o.name.substr(0, dot) + "]");
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->trigger_on_parse();
   }

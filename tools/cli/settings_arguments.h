@@ -1,6 +1,7 @@
 // SettingsArguments: --config FILE, --print-config and an option per setting, of the subcommands that take settings.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,8 +12,9 @@ namespace trireme {
 
 class SettingsArguments {
  public:
-  /// Declares them; weights: --weights too, which is no setting for subcommands with one of their own.
-  void add_to(CLI::App& subcommand, bool weights);
+  /// Declares them; --weights for train alone. base: what --help shows as defaults;
+  /// none: they are a run's.
+  void add_to(CLI::App& subcommand, std::optional<TrainerOptions> base = TrainerOptions{});
   /// What was given over the base (defaults, or the settings of a run), in the order in which it takes effect: the base
   /// < the config file < options. Throws OptionError for what cannot be.
   TrainerOptions over(TrainerOptions base) const;
