@@ -88,12 +88,17 @@ std::string type_of(const Option& o) {
 
 const Option& find_option(std::span<const Option> options, const std::string& name) {
   std::vector<std::string> names;
+  std::string last = "." + name;  // "lr" and "weight-decay" are probably meant as "optim.lr", "optim.weight_decay"
+  std::ranges::replace(last, '-', '_');
+  std::string near;
   for (const Option& o : options) {
+    if (o.name.ends_with(last)) near = fmt::format(" (did you mean '{}'?)", o.name);
     if (o.name == name || (!o.alias.empty() && o.alias == name)) return o;
     names.push_back(o.name);
   }
   if (names.size() <= 12) throw OptionError(unknown_name(name, names));
-  throw OptionError(fmt::format("unknown setting '{}'{}", shortened(name), did_you_mean(name, names)));
+  throw OptionError(
+      fmt::format("unknown setting '{}'{}", shortened(name), near.empty() ? did_you_mean(name, names) : near));
 }
 
 void set_option(const Option& o, std::string_view text) {

@@ -307,6 +307,10 @@ class Refusals(Case):
     def test_settings(self):
         self.refused(run("trian", "mlp"), "unknown command 'trian' (did you mean 'train'?)", status=2)
         self.refused(run("train", "--optim.lrr", "0.1"), "optim.lrr", "did you mean", "optim.lr", status=2)
+        for words, says in ((["--lr", 1], "did you mean 'optim.lr'?"), (["--weight-decay", 1], "did you mean 'optim.weight_decay'?"),
+                            (["--dtype", "f23"], "dtype: there is no 'f23' (did you mean 'f32'?); there are: f32, f64"),
+                            (["--weights"], "see trireme train --help"), (["--strategy", "pipeline(mirco=2)", "--ranks", 2], "did you mean 'micro'?")):
+            self.refused(run("train", "mlp", *words), says, status=1 if "--ranks" in words else 2)
         self.refused(run("train", "--optim.lr", "fast"), "optim.lr", "fast", status=2)
         self.refused(run("train", "--data.batch", "0"), "data.batch is 0", status=2)
         self.refused(run("train", "mnist_cmm"), "mnist_cmm", "mnist_cnn")

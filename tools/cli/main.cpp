@@ -215,7 +215,11 @@ int CommandLine::run() {
     return app_.exit(e);
   } catch (const CLI::CallForVersion& e) { return app_.exit(e); } catch (const CLI::ParseError& e) {
     const std::string unknown = unknown_subcommand();
-    std::fprintf(stderr, "trireme: %s\n", unknown.empty() ? e.what() : unknown.c_str());
+    const auto chosen = app_.get_subcommands();
+    const std::string help =
+        chosen.empty() ? "trireme --help" : fmt::format("trireme {} --help", chosen[0]->get_name());
+    std::fprintf(stderr, "trireme: %s\n",
+                 (unknown.empty() ? fmt::format("{}; see {}", e.what(), help) : unknown).c_str());
     return 2;
   }
   for (auto& [command, action] : actions_) {

@@ -38,7 +38,7 @@ std::string unexpected(const CLI::App& subcommand, const std::string& word) {
   try {
     TrainerOptions none;
     set(none, word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2), "");
-  } catch (const OptionError& e) { return e.what(); }
+  } catch (const OptionError& e) { return fmt::format("{}; see trireme {} --help", e.what(), subcommand.get_name()); }
   return fmt::format("trireme {} does not take {:.200}; see its --help", subcommand.get_name(), word);
 }
 

@@ -1,13 +1,13 @@
-// Counts: loss and right answers over samples that ranks share. Ranks along tensor, h or w compute the same samples;
-// each of these is counted once.
+// Counts: loss and correct predictions over samples that ranks share. Ranks along the mesh axes tensor, h and w compute
+// the same samples; each sample is counted once.
 #pragma once
 #include "parallel/comm/world/world.h"
 
 namespace trireme {
 
 struct Counts {
-  double loss = 0;  ///< summed over the samples
-  Index correct = 0, in_top5 = 0, samples = 0;
+  double loss = 0;                              ///< summed over the samples
+  Index correct = 0, in_top5 = 0, samples = 0;  ///< in_top5: the label is among the five likeliest classes
 };
 
 /// Sums over all samples what the ranks counted: of the ranks with the same share of the batches (RankShare::rank), the

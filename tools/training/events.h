@@ -28,7 +28,9 @@ class EventFile {
   ~EventFile();
   EventFile(const EventFile&) = delete;
 
-  // Tags: slashes group them.
+  // Tags: "train/loss" is shown in the group train. Steps: optimizer steps done. Events are kept in memory until
+  // flush().
+  /// TensorBoard keeps an f32.
   void scalar(const std::string& tag, std::int64_t step, double value);
   /// png: the bytes of a PNG file.
   void image(const std::string& tag, std::int64_t step, std::span<const std::byte> png, std::int64_t height,

@@ -15,15 +15,16 @@ namespace trireme {
 
 /// The named model's usual input and classes, images of data.image_size if that is set.
 ModelOptions usual_options(const TrainerOptions&);
-/// What the settings say of the data set.
+/// How the named data set is opened.
 OpenOptions open_options(const TrainerOptions&);
-/// The data set's split ("train" or "test"); training, limited by data.limit and with data.augment.
+/// The named data set's split "train" (the first data.limit samples, augmented by data.augment) or "test". Throws Error
+/// for a name that there is not (with the list), and for files that are missing or damaged.
 Dataset make_dataset(const TrainerOptions&, const std::string& split);
-/// What ranks must agree on in a data set that each opened for itself: a line.
+/// A line to compare across ranks, each of which opens the data set for itself: name, samples, shape, classes.
 std::string description(const DatasetSource&);
 /// Throws Error for data that so many ranks cannot share: fewer tar shards than ranks.
 void check_shards(const TrainerOptions&, int ranks);
-/// What a model must be to learn the data set.
+/// Input shape and classes of a model for the data set.
 ModelOptions options_for(const DatasetSource&);
 /// The named model for that input and those classes, drawn from the seed, and moved to the device.
 Module make_model(const TrainerOptions&, ModelOptions, Device = cpu());
@@ -36,10 +37,12 @@ EvaluateOptions evaluate_options(const TrainerOptions&, Device, Console&, Index 
 Device make_device(const TrainerOptions&, int local_rank = 0);
 /// The same for a rank, which tells its world (World::use). A collective call.
 Device make_device(const TrainerOptions&, World&);
-/// The learning rate as a function of the optimizer step.
+/// The learning rate as a function of the optimizer step, with warm-up (Goyal et al., arXiv 1706.02677).
 Schedule make_schedule(const TrainerOptions&, std::int64_t steps_per_epoch);
+/// Cross-entropy, with label smoothing (Szegedy et al., arXiv 1512.00567) if it is set.
 Loss make_loss(const TrainerOptions&);
 OptimizerConfig make_optimizer(const TrainerOptions&, std::int64_t steps_per_epoch);
+/// parallel.strategy or, where that is empty, data_parallel for several ranks. Throws Error for an unknown one.
 Strategy make_strategy(const TrainerOptions&, int ranks);
 /// Ranks to start as threads: what the mesh multiplies to, or parallel.ranks.
 int make_ranks(const TrainerOptions&);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 namespace trireme {
 namespace fs = std::filesystem;
@@ -107,28 +108,22 @@ ResumePoint find_resume_point(const TrainerOptions& options) {
 }
 
 void broadcast(ResumePoint& point, World& world) {
-  const auto share = [&](const Tensor& t) { world.comm().broadcast(t, 0).wait(); };
   Progress& p = point.progress;
-  std::string texts = point.path + '\0' + point.partition + '\0' + point.norm_rows;
-  std::int64_t length = std::ssize(texts);
-  std::int64_t* const whole[] = {&length,    &p.step,    &p.epoch,   &p.batch,
-                                 &p.samples, &p.correct, &p.counted, &p.good_steps};
-  double* const real[] = {&p.loss, &p.loss_scale};
-  const Tensor numbers = Tensor::empty({std::ssize(whole)}, DType::i64);
-  const Tensor sums = Tensor::empty({std::ssize(real)}, DType::f64);
-  for (std::size_t i = 0; i < std::size(whole); ++i) numbers.data<std::int64_t>()[i] = *whole[i];
-  for (std::size_t i = 0; i < std::size(real); ++i) sums.data<double>()[i] = *real[i];
-  share(numbers), share(sums);
-  for (std::size_t i = 0; i < std::size(whole); ++i) *whole[i] = numbers.data<std::int64_t>()[i];
-  for (std::size_t i = 0; i < std::size(real); ++i) *real[i] = sums.data<double>()[i];
-  texts.resize(static_cast<std::size_t>(length));
-  const Tensor bytes = Tensor::empty({length}, DType::u8);
-  std::memcpy(bytes.data<std::uint8_t>(), texts.data(), texts.size());
-  share(bytes);
-  std::memcpy(texts.data(), bytes.data<std::uint8_t>(), texts.size());
-  const std::size_t first = texts.find('\0'), second = texts.find('\0', first + 1);
-  point.path = texts.substr(0, first), point.partition = texts.substr(first + 1, second - first - 1);
-  point.norm_rows = texts.substr(second + 1);
+  std::string text = nlohmann::json{point.path, point.partition, point.norm_rows, p.step, p.epoch,      p.batch,
+                                    p.samples,  p.correct,       p.counted,       p.loss, p.loss_scale, p.good_steps}
+                         .dump();
+  const Tensor length = Tensor::full({1}, static_cast<double>(text.size()), DType::i64);
+  world.comm().broadcast(length, 0).wait();
+  text.resize(static_cast<std::size_t>(length.item()));
+  const Tensor bytes = Tensor::empty({std::ssize(text)}, DType::u8);
+  std::memcpy(bytes.data<std::uint8_t>(), text.data(), text.size());
+  world.comm().broadcast(bytes, 0).wait();
+  std::memcpy(text.data(), bytes.data<std::uint8_t>(), text.size());
+  const auto all = nlohmann::json::parse(text);
+  std::size_t i = 0;
+  const auto read = [&](auto&... to) { (all[i++].get_to(to), ...); };
+  read(point.path, point.partition, point.norm_rows, p.step, p.epoch, p.batch, p.samples, p.correct, p.counted, p.loss,
+       p.loss_scale, p.good_steps);
 }
 
 std::string norm_rows(const Step& step, const Strategy& strategy) {

@@ -1,5 +1,5 @@
-// Resume: from a run directory back to the settings and the place of a run. A run's own config.toml is the base of its
-// settings; what would change the training is refused by name, or taken and told with run.override.
+// Resume: a run continues from the newest checkpoint in its directory. Settings that would change the training are
+// refused by name, or taken and logged with run.override.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,24 +12,24 @@
 
 namespace trireme {
 
-/// Where a run stands, and what its epoch has come to so far; equal on all ranks.
+/// Where a run stands, and the sums of its epoch so far; equal on all ranks.
 struct Progress {
-  std::int64_t step = 0, epoch = 0;
+  std::int64_t step = 0, epoch = 0;     ///< optimizer steps and whole epochs done
   std::int64_t batch = 0, samples = 0;  ///< of this epoch, done
-  std::int64_t correct = 0;             ///< of `counted` samples
-  std::int64_t counted = 0;             ///< of this epoch's samples: those that loss and correct sum over
+  std::int64_t correct = 0;             ///< predictions, of `counted` samples
+  std::int64_t counted = 0;             ///< samples of this epoch that loss and correct sum over
   double loss = 0;                      ///< summed over them
-  double loss_scale = 0;                ///< f16; and the steps since it changed
+  double loss_scale = 0;                ///< of f16 (LossScaleState); 0: there is none
   std::int64_t good_steps = 0;
 
   bool in_epoch() const { return samples > 0; }
   void next_epoch() { *this = {.step = step, .epoch = epoch + 1, .loss_scale = loss_scale, .good_steps = good_steps}; }
 };
-/// To and from a checkpoint.
+/// To and from a checkpoint: sums of the epoch and the loss scale are metrics named "epoch_..." and "loss_scale...".
 void store(const Progress&, TrainState&);
 Progress progress_of(const TrainState&);
 
-/// A run as it is found by rank 0.
+/// The place that a run continues from, found by rank 0.
 struct ResumePoint {
   std::string path;
   std::vector<std::string> notes;  ///< LoadedCheckpoint's, and that config.toml was missing
@@ -39,7 +39,7 @@ struct ResumePoint {
   std::vector<std::string> changes;  ///< that run.override lets pass, one sentence each
   bool reordered = false;            ///< they give the rest of an epoch other samples, or another order
 };
-/// The newest checkpoint of config.run.dir. Throws Error for one without checkpoints, and without run.override for
+/// The newest checkpoint of options.run.dir. Throws Error for one without checkpoints, and without run.override for
 /// settings that change the training: all of them by name, with both values.
 ResumePoint find_resume_point(const TrainerOptions&);
 /// Rank 0's, for all: path, partition, norm_rows and progress. A collective call.

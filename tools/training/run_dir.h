@@ -1,5 +1,6 @@
-// The directory of one run: config.toml, metrics.jsonl, metrics.csv, TensorBoard's events, checkpoints/. Only rank 0
-// touches it.
+// RunDir: the files of one run: config.toml (all settings), metrics.jsonl (a JSON object per record), metrics.csv (the
+// same records, a row each), classes.txt, TensorBoard's event files; beside them lies checkpoints/. Only rank 0 has
+// one.
 #pragma once
 #include <cstdint>
 #include <cstdio>

@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-/// Settings that were renamed: run directories have the old names.
+/// Settings that were renamed: old name, new name.
 constexpr std::pair<std::string_view, std::string_view> renamed[] = {
     {"optim.decay", "optim.weight_decay"},
     {"optim.lr_per", "optim.lr_base_size"},
