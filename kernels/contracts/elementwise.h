@@ -8,23 +8,25 @@ namespace trireme {
 
 namespace kernel {
 
-/// y = F(x), same shape and type. F is a unary formula of kernels/formulas/pointwise.h.
+/// y = f(x), same shape and floating type. F is a unary formula (kernels/formulas/pointwise.h), f its parameters.
 template <class F>
 struct Map {
   static constexpr auto& name = F::name;
-  using Fn = void(View y, View x);
+  using Fn = void(View y, View x, F f);
 };
-/// dx = dy * F'(x), where F' may use y = F(x). dx may be dy.
+/// dx = dy * f'(x), all of one shape and floating type. x and y = f(x) are given where F::needs_x and F::needs_y say
+/// so, else View{}. dx may be dy's block.
 template <class F>
 struct MapBackward {
   static constexpr auto& name = F::backward_name;
-  using Fn = void(View dx, View dy, View x, View y);
+  using Fn = void(View dx, View dy, View x, View y, F f);
 };
-/// y = F(a, b) with NumPy broadcasting of a and b to y's shape. F is a binary formula of kernels/formulas/pointwise.h.
+/// y = f(a, b) with NumPy broadcasting of a and b to y's shape, one floating type. F is a binary formula. y may be the
+/// block of an operand of its shape.
 template <class F>
 struct Zip {
   static constexpr auto& name = F::name;
-  using Fn = void(View y, View a, View b);
+  using Fn = void(View y, View a, View b, F f);
 };
 
 /// y = alpha * x + beta * y, same shape and type (an empty x is an error; beta 0 ignores what y held).
