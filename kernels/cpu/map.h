@@ -10,7 +10,7 @@ namespace trireme {
 namespace detail {
 
 template <class F>
-void map(View y, View x, F f) {
+static void map(View y, View x, F f) {  // static: called once, so inlined into one piece
   check_same(y, x, F::name);
   dispatch_float(y.dtype, F::name, [&](auto t) {
     using T = decltype(t);
@@ -25,7 +25,7 @@ void map(View y, View x, F f) {
 
 /// A tensor that the formula does not need may be empty.
 template <class F>
-void map_backward(View dx, View dy, View x, View y, F f) {
+static void map_backward(View dx, View dy, View x, View y, F f) {
   check_same(dx, dy, F::backward_name);
   if constexpr (F::needs_x) check_same(dx, x, F::backward_name);
   if constexpr (F::needs_y) check_same(dx, y, F::backward_name);
