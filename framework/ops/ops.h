@@ -1,6 +1,6 @@
 // Every op: a function from tensors to a tensor, recorded on the tape. Forward and backward stand side by side in
-// framework/ops/. All are for f32, f64 and bf16 unless said otherwise. C is always the last axis. Shape errors throw
-// Error.
+// framework/ops/. All are for f32, f64, bf16 and, on CUDA, f16 unless said otherwise. C is always the last axis.
+// Operands that do not fit throw Error.
 #pragma once
 #include <functional>
 #include <string>
