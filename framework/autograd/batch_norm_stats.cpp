@@ -24,7 +24,7 @@ void BatchNormStats::add(const Tensor& running_mean, const Tensor& running_var, 
   const Tensor delta = mean.to(DType::f64).clone();
   launch<kernel::Axpby>(delta, at->mean, -1.0, 1.0);
   launch<kernel::Axpby>(at->mean, delta, count / all, 1.0);
-  launch<kernel::Map<pointwise::Square>>(delta, delta);
+  launch<kernel::Map<pointwise::Square>>(delta, delta, pointwise::Square{});
   launch<kernel::Axpby>(at->m2, m2.to(DType::f64), 1.0, 1.0);
   launch<kernel::Axpby>(at->m2, delta, at->count * count / all, 1.0);
   at->count = all;

@@ -197,7 +197,7 @@ void Session::process(int at) {
   const bool two = backward.weights != nullptr, at_once = deferred_ == nullptr || walked_;
   if (two && at_once && backward.inputs && node.device.kind != DeviceKind::cpu) {  // which may do both at once
     runtime(node.device.kind)
-        .beside(
+        .fork_join(
             node.device, [&] { compute_half(at, backward.inputs, dy); },
             [&] { compute_half(at, backward.weights, dy); });
     return settle(at, true);

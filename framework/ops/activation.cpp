@@ -1,45 +1,52 @@
 // Unary elementwise ops. A formula of kernels/formulas/pointwise.h says what its slope reads, and only that is kept.
-#include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/unary.h"
 #include "kernels/formulas/pointwise.h"
 
 namespace trireme {
-namespace {
-
-template <class F>
-Tensor unary(const Tensor& x) {
-  ops::check_float(F::name, x);
-  Tensor y = Tensor::like(x);
-  launch<kernel::Map<F>>(y, x);
-  if (!needs_record(F::name, y, {&x})) return y;
-  Tensor keep_x = F::needs_x ? x : Tensor{}, keep_y = F::needs_y ? y.detach() : Tensor{};
-  return record(
-      F::name, std::move(y), {x},
-      [x = SavedTensor(std::move(keep_x)), y = SavedTensor(std::move(keep_y))](const Tensor& dy, Gradients& g) {
-        using Slope = kernel::MapBackward<F>;
-        if (!is_uniquely_owned(dy)) return write_grad(g, 0, [&](const Tensor& dx) { launch<Slope>(dx, dy, x, y); });
-        launch<Slope>(dy, dy, x, y);
-        g.set_grad(0, dy);
-      });
-}
-
-}  // namespace
+using ops::unary;
 
 Tensor relu(const Tensor& x) { return unary<pointwise::Relu>(x); }
-Tensor leaky_relu(const Tensor& x) { return unary<pointwise::LeakyRelu>(x); }
-Tensor elu(const Tensor& x) { return unary<pointwise::Elu>(x); }
+Tensor leaky_relu(const Tensor& x) { return leaky_relu(x, 0.01); }
+Tensor leaky_relu(const Tensor& x, double negative_slope) {
+  check(negative_slope >= 0, "leaky_relu", "negative_slope is {}, expected at least 0", negative_slope);
+  return unary(x, pointwise::LeakyRelu{negative_slope});
+}
+Tensor elu(const Tensor& x) { return elu(x, 1); }
+Tensor elu(const Tensor& x, double alpha) {
+  check(alpha >= 0, "elu", "alpha is {}, expected at least 0", alpha);
+  return unary(x, pointwise::Elu{alpha});
+}
 Tensor gelu(const Tensor& x) { return unary<pointwise::Gelu>(x); }
 Tensor silu(const Tensor& x) { return unary<pointwise::Silu>(x); }
+Tensor hardswish(const Tensor& x) { return unary<pointwise::Hardswish>(x); }
+Tensor hardsigmoid(const Tensor& x) { return unary<pointwise::Hardsigmoid>(x); }
+Tensor hardtanh(const Tensor& x, double low, double high) {
+  check(low <= high, "hardtanh", "bounds are {} and {}, expected the lower one first", low, high);
+  return unary(x, pointwise::Hardtanh{low, high});
+}
+Tensor relu6(const Tensor& x) { return hardtanh(x, 0, 6); }
+Tensor clamp(const Tensor& x, double low, double high) {
+  check(low <= high, "clamp", "bounds are {} and {}, expected the lower one first", low, high);
+  return unary(x, pointwise::Clamp{low, high});
+}
 Tensor sigmoid(const Tensor& x) { return unary<pointwise::Sigmoid>(x); }
 Tensor tanh(const Tensor& x) { return unary<pointwise::Tanh>(x); }
-Tensor softplus(const Tensor& x) { return unary<pointwise::Softplus>(x); }
+Tensor softplus(const Tensor& x) { return softplus(x, 1); }
+Tensor softplus(const Tensor& x, double beta) {
+  check(beta > 0, "softplus", "beta is {}, expected more than 0", beta);
+  return unary(x, pointwise::Softplus{beta});
+}
 Tensor softsign(const Tensor& x) { return unary<pointwise::Softsign>(x); }
 Tensor exp(const Tensor& x) { return unary<pointwise::Exp>(x); }
 Tensor log(const Tensor& x) { return unary<pointwise::Log>(x); }
 Tensor sqrt(const Tensor& x) { return unary<pointwise::Sqrt>(x); }
+Tensor rsqrt(const Tensor& x) { return unary<pointwise::Rsqrt>(x); }
+Tensor reciprocal(const Tensor& x) { return unary<pointwise::Reciprocal>(x); }
 Tensor square(const Tensor& x) { return unary<pointwise::Square>(x); }
 Tensor abs(const Tensor& x) { return unary<pointwise::Abs>(x); }
 Tensor neg(const Tensor& x) { return unary<pointwise::Neg>(x); }
+Tensor add_scalar(const Tensor& x, double number) { return unary(x, pointwise::AddScalar{number}); }
 
 Tensor scale(const Tensor& x, double factor) {
   ops::check_float("scale", x);

@@ -23,13 +23,13 @@ template <class F>
 Tensor zip(const Tensor& a, const Tensor& b) {
   ops::check_same_type(F::name, a, b);
   Tensor y = Tensor::empty(broadcast(F::name, a.shape(), b.shape()), a.dtype(), a.device());
-  launch<kernel::Zip<F>>(y, a, b);
+  ops::zip_into<F>(y, a, b);
   return y;
 }
 template <class F>
 Tensor zipped(const Tensor& a, const Tensor& b) {
   Tensor y = Tensor::like(a);
-  launch<kernel::Zip<F>>(y, a, b);
+  ops::zip_into<F>(y, a, b);
   return y;
 }
 
@@ -57,8 +57,8 @@ Tensor pick(const Tensor& a, const Tensor& b) {
                 [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
                   const auto by = [&](int i, const Tensor& x, const Tensor& other) {
                     give_summed(g, i, x.shape(), dy, [&](const Tensor& dx) {
-                      launch<kernel::Zip<Share>>(dx, x, other);
-                      launch<kernel::Zip<pointwise::Mul>>(dx, dx, dy);
+                      ops::zip_into<Share>(dx, x, other);
+                      ops::zip_into<pointwise::Mul>(dx, dx, dy);
                     });
                   };
                   by(0, a, b);
@@ -91,8 +91,8 @@ Tensor mul(const Tensor& a, const Tensor& b) {
   Tensor y = zip<pointwise::Mul>(a, b);
   if (!needs_record("mul", y, {&a, &b})) return y;
   return record("mul", std::move(y), {a, b}, [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
-    give_summed(g, 0, a.shape(), dy, [&](const Tensor& da) { launch<kernel::Zip<pointwise::Mul>>(da, dy, b); });
-    give_summed(g, 1, b.shape(), dy, [&](const Tensor& db) { launch<kernel::Zip<pointwise::Mul>>(db, dy, a); });
+    give_summed(g, 0, a.shape(), dy, [&](const Tensor& da) { ops::zip_into<pointwise::Mul>(da, dy, b); });
+    give_summed(g, 1, b.shape(), dy, [&](const Tensor& db) { ops::zip_into<pointwise::Mul>(db, dy, a); });
   });
 }
 Tensor div(const Tensor& a, const Tensor& b) {
@@ -106,7 +106,7 @@ Tensor div(const Tensor& a, const Tensor& b) {
                   Tensor da = zipped<pointwise::Div>(dy, b);
                   // d(a/b)/db = -y/b
                   give_summed(g, 1, b.shape(), dy, [&](const Tensor& db) {
-                    launch<kernel::Zip<pointwise::Mul>>(db, da, y);
+                    ops::zip_into<pointwise::Mul>(db, da, y);
                     launch<kernel::Axpby>(db, db, -1.0, 0.0);
                   });
                   if (sa == dy.shape()) return g.set_grad(0, std::move(da));

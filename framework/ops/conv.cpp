@@ -1,43 +1,15 @@
 // Convolution over 1 to 3 spatial axes.
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "kernels/plans/conv_shape.h"
 
 namespace trireme {
-namespace {
-
-Shape conv_shape(const Shape& x, const Shape& w, const ConvOptions& o) {
-  check(x.rank() >= 3 && x.rank() <= 5 && w.rank() == x.rank(), "conv",
-        "input {} and filter {}: expected [N, spatial..., I] and [O, spatial..., I/groups] with 1 to 3 spatial axes", x,
-        w);
-  check(o.groups >= 1 && w[0] % o.groups == 0, "conv", "{} filters do not divide into {} groups", w[0], o.groups);
-  check(
-      x[-1] == w[-1] * o.groups, "conv", "input has {} channels, the filter expects {}{}", x[-1], w[-1] * o.groups,
-      x[1] == w[-1] * o.groups ? ": channels are the last axis here ([N, H, W, C]), not the second; permute() it" : "");
-  Shape y{x[0]};
-  for (int axis = 1; axis < x.rank() - 1; ++axis) {
-    const auto s = static_cast<std::size_t>(axis - 1);
-    check(o.stride[s] >= 1 && o.dilation[s] >= 1, "conv", "stride {} and dilation {} must be at least 1", o.stride[s],
-          o.dilation[s]);
-    check(o.pad_begin[s] >= 0 && o.pad_end[s] >= 0, "conv", "padding {} and {} must not be negative", o.pad_begin[s],
-          o.pad_end[s]);
-    const Index padded = x[axis] + o.pad_begin[s] + o.pad_end[s], reach = o.dilation[s] * (w[axis] - 1) + 1;
-    check(padded >= reach && w[axis] >= 1, "conv",
-          "input {} is too small for the filter {}: {} with padding, {} needed on spatial axis {}", x, w, padded, reach,
-          s);
-    y.push_back((padded - reach) / o.stride[s] + 1);
-  }
-  y.push_back(w[0]);
-  return y;
-}
-
-}  // namespace
-
 Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o, Tensor residual,
             ChannelStats* moments) {
   ops::check_float("conv", x);
   check(w_given.defined(), "conv", "the filter is undefined");
   if (const ShardSpec* s = ops::shard_spec_of({&x, &w_given})) return s->conv(x, w_given, bias_given, o, residual);
-  const Shape shape = conv_shape(x.shape(), w_given.shape(), o);
+  const Shape shape = conv_output_shape(x.shape(), w_given.shape(), o, "conv");
   ops::check_channels("conv", "bias", bias_given, shape[-1], true);
   const auto [w, bias, leaf_w, leaf_bias] = ops::Weights(w_given, bias_given, x.dtype());
   if (residual) {

@@ -31,9 +31,11 @@ void sum_to(const Tensor& to, const Tensor& from) {
 Tensor record_relu(Tensor y, const Tensor& before) {
   if (!needs_record("relu", y, {&before})) return y;
   return record("relu", y, {before}, [y = SavedTensor(y.detach())](const Tensor& dy, Gradients& g) {
-    using Mask = kernel::MapBackward<pointwise::Relu>;
-    if (!is_uniquely_owned(dy)) return write_grad(g, 0, [&](const Tensor& dx) { launch<Mask>(dx, dy, View{}, y); });
-    launch<Mask>(dy, dy, View{}, y);
+    const auto mask = [&](const Tensor& dx) {
+      launch<kernel::MapBackward<pointwise::Relu>>(dx, dy, View{}, y, pointwise::Relu{});
+    };
+    if (!is_uniquely_owned(dy)) return write_grad(g, 0, mask);
+    mask(dy);
     g.set_grad(0, dy);
   });
 }

@@ -43,6 +43,11 @@ void check_same_type(const char* op, const Tensor& a, const Tensor& b);
 /// Of a per-channel operand: [channels], or undefined where that is allowed.
 void check_channels(const char* op, const char* what, const Tensor& t, Index channels, bool optional);
 
+/// y = F(a, b), not recorded: F is a binary formula without parameters.
+template <class F, class A, class B>
+void zip_into(const Tensor& y, const A& a, const B& b) {
+  launch<kernel::Zip<F>>(y, a, b, F{});
+}
 /// to = from summed over the axes along which `to` was broadcast.
 void sum_to(const Tensor& to, const Tensor& from);
 

@@ -1,6 +1,7 @@
 // Matrix products and the fully connected layer.
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "kernels/plans/matmul_job.h"
 
 namespace trireme {
 namespace {
@@ -22,15 +23,12 @@ void give_product(Gradients& g, int i, const A& a, const B& b, bool transpose_a,
 Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
   ops::check_same_type("matmul", a, b);
   check(!o.accumulate, "matmul", "accumulate is for kernels: use add()");
-  check(a.rank() == b.rank() && (a.rank() == 2 || a.rank() == 3), "matmul",
-        "operands are {} and {}: both must have 2 axes, or 3 with the batch first", a.shape(), b.shape());
+  check(a.rank() == b.rank(), "matmul", "operands are {} and {}: both must have 2 axes, or 3 with the batch first",
+        a.shape(), b.shape());
   const bool ta = o.transpose_a, tb = o.transpose_b;
-  const Index m = a.dim(ta ? -1 : -2), k = a.dim(ta ? -2 : -1), kb = b.dim(tb ? -1 : -2), n = b.dim(tb ? -2 : -1);
-  check(k == kb && (a.rank() == 2 || a.dim(0) == b.dim(0)), "matmul", "{}{} times {}{} do not fit", a.shape(),
-        ta ? "^T" : "", b.shape(), tb ? "^T" : "");
-  const Shape shape = a.rank() == 2 ? Shape{m, n} : Shape{a.dim(0), m, n};
+  const Shape shape = matmul_output_shape(a.shape(), b.shape(), o, "matmul");
   Tensor c = Tensor::empty(shape, a.dtype(), a.device());
-  if (k == 0)
+  if (a.dim(ta ? -2 : -1) == 0)
     launch<kernel::Fill>(c, 0.0);
   else
     launch<kernel::MatMul>(c, a, b, o);

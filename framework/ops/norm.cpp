@@ -4,7 +4,6 @@
 #include "framework/autograd/step_context.h"
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
-#include "kernels/formulas/pointwise.h"
 
 namespace trireme {
 namespace {

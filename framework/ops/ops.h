@@ -1,6 +1,6 @@
 // Every op: a function from tensors to a tensor, recorded on the tape. Forward and backward stand side by side in
-// framework/ops/. All are for f32, f64 and bf16 unless said otherwise. C is always the last axis. Shape errors throw
-// Error.
+// framework/ops/. All are for f32, f64, bf16 and, on CUDA, f16 unless said otherwise. C is always the last axis.
+// Operands that do not fit throw Error.
 #pragma once
 #include <functional>
 #include <string>
@@ -15,30 +15,52 @@
 
 namespace trireme {
 
-// Elementwise, with NumPy broadcasting for the binary ones.
+// Binary, elementwise, with NumPy broadcasting: operands of one floating type, extents that agree or are 1.
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
-Tensor maximum(const Tensor& a, const Tensor& b);  ///< ties share the gradient equally, as in PyTorch
+Tensor maximum(const Tensor& a, const Tensor& b);  ///< ties share the gradient equally, as in PyTorch; NaN wins
 Tensor minimum(const Tensor& a, const Tensor& b);
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
-Tensor scale(const Tensor& x, double factor);
+
+// A tensor of a floating type and a number, which is rounded to the type that x is computed in (f64, else f32).
+Tensor scale(const Tensor& x, double factor);       ///< factor x
+Tensor add_scalar(const Tensor& x, double number);  ///< x + number
+inline Tensor operator+(const Tensor& x, double number) { return add_scalar(x, number); }
+inline Tensor operator+(double number, const Tensor& x) { return add_scalar(x, number); }
+inline Tensor operator-(const Tensor& x, double number) { return add_scalar(x, -number); }
+inline Tensor operator*(const Tensor& x, double factor) { return scale(x, factor); }
+inline Tensor operator*(double factor, const Tensor& x) { return scale(x, factor); }
+inline Tensor operator/(const Tensor& x, double number) { return scale(x, 1 / number); }
+
+// Unary, elementwise, of a floating type; the formulas, as PyTorch's of the same names, are in
+// kernels/formulas/pointwise.h. One with parameters throws Error for a parameter outside its stated range.
 Tensor relu(const Tensor&);
-Tensor leaky_relu(const Tensor&);  ///< slope 0.01
-Tensor elu(const Tensor&);         ///< alpha 1
-Tensor gelu(const Tensor&);        ///< exact, by erf
+Tensor leaky_relu(const Tensor&);                           ///< negative_slope 0.01
+Tensor leaky_relu(const Tensor& x, double negative_slope);  ///< negative_slope >= 0
+Tensor elu(const Tensor&);                                  ///< alpha 1
+Tensor elu(const Tensor& x, double alpha);                  ///< alpha >= 0
+Tensor gelu(const Tensor&);                                 ///< exact, by erf
 Tensor silu(const Tensor&);
+Tensor hardswish(const Tensor&);
+Tensor hardsigmoid(const Tensor&);
+Tensor hardtanh(const Tensor& x, double low = -1, double high = 1);  ///< low <= high; no gradient at the bounds
+Tensor relu6(const Tensor&);                                         ///< hardtanh(x, 0, 6)
+Tensor clamp(const Tensor& x, double low, double high);              ///< low <= high; gradient 1 at the bounds
 Tensor sigmoid(const Tensor&);
 Tensor tanh(const Tensor&);
-Tensor softplus(const Tensor&);
+Tensor softplus(const Tensor&);                 ///< beta 1
+Tensor softplus(const Tensor& x, double beta);  ///< log(1 + exp(beta x)) / beta, beta > 0
 Tensor softsign(const Tensor&);
 Tensor exp(const Tensor&);
 Tensor log(const Tensor&);
 Tensor sqrt(const Tensor&);
+Tensor rsqrt(const Tensor&);
+Tensor reciprocal(const Tensor&);
 Tensor square(const Tensor&);
 Tensor abs(const Tensor&);
 Tensor neg(const Tensor&);

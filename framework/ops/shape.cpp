@@ -37,7 +37,7 @@ void give_box(Gradients& g, int i, const Tensor& dy, const Shape& at) {
 }
 /// dy broadcast to dx's shape, times factor.
 void spread(const Tensor& dx, const Tensor& dy, double factor) {
-  launch<kernel::Zip<pointwise::Mul>>(dx, dy, Tensor::scalar(factor, dy.dtype(), dy.device()));
+  ops::zip_into<pointwise::Mul>(dx, dy, Tensor::scalar(factor, dy.dtype(), dy.device()));
 }
 
 }  // namespace
@@ -195,11 +195,11 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
                     // All cells that hold the largest value share alike, as in torch.amax: share is 1/2 there (x ties
                     // with y), else 0.
                     write_grad(g, 0, [&](const Tensor& dx) {
-                      launch<kernel::Zip<pointwise::MaximumShare>>(dx, x, y);
+                      ops::zip_into<pointwise::MaximumShare>(dx, x, y);
                       const Tensor each = Tensor::like(y.get());
                       ops::sum_to(each, dx);
-                      launch<kernel::Zip<pointwise::Div>>(each, dy, each);
-                      launch<kernel::Zip<pointwise::Mul>>(dx, dx, each);
+                      ops::zip_into<pointwise::Div>(each, dy, each);
+                      ops::zip_into<pointwise::Mul>(dx, dx, each);
                     });
                   });
   }

@@ -1,4 +1,6 @@
-// Convolution over 1 to 3 spatial dimensions. Activations N,spatial...,C; filters O,spatial...,I/groups.
+// Convolution over 1 to 3 spatial axes (F.conv1d to F.conv3d). x [N, spatial..., I], w [O, spatial..., I/groups], y as
+// conv_output_shape() (kernels/plans/conv_shape.h) says, one floating type; bias and the filter's gradient may be f32
+// beside bf16 and f16. Throw Error for operands that do not fit.
 #pragma once
 #include <array>
 #include <functional>
@@ -40,6 +42,7 @@ class FilterCache {
   std::map<std::pair<const void*, int>, std::shared_ptr<void>> made_;
 };
 
+/// Per spatial axis, outermost first, in cells.
 struct ConvOptions {
   Extents stride{1, 1, 1};
   Extents pad_begin{0, 0, 0}, pad_end{0, 0, 0};  ///< zeros before and after each spatial axis: may differ
@@ -69,12 +72,12 @@ struct ConvMoments {
   static constexpr char name[] = "conv_moments";
   using Fn = void(View y, View x, View w, View bias, View mean, View m2, const ConvOptions&);
 };
-/// dx (+)= gradient by the input. Ignores options.relu (dy is already masked).
+/// dx (+)= gradient of y by x, times dy. Ignores options.relu (dy is already masked).
 struct ConvBackwardInput {
   static constexpr char name[] = "conv_backward_input";
   using Fn = void(View dx, View dy, View w, const ConvOptions&, bool accumulate);
 };
-/// dw (+)= gradient by the filter; dbias (+)= sum of dy, if given.
+/// dw (+)= gradient of y by w, times dy; dbias [O] (+)= sum of dy over rows and cells, if given.
 struct ConvBackwardWeight {
   static constexpr char name[] = "conv_backward_weight";
   using Fn = void(View dw, View dbias, View x, View dy, const ConvOptions&, bool accumulate);

@@ -8,49 +8,53 @@ namespace trireme {
 
 namespace kernel {
 
-/// y = F(x), same shape and type. F is a unary formula of kernels/formulas/pointwise.h.
+/// y = f(x), same shape and floating type. F is a unary formula (kernels/formulas/pointwise.h), f its parameters.
 template <class F>
 struct Map {
   static constexpr auto& name = F::name;
-  using Fn = void(View y, View x);
+  using Fn = void(View y, View x, F f);
 };
-/// dx = dy * F'(x), where F' may use y = F(x). dx may be dy.
+/// dx = dy * f'(x), all of one shape and floating type. x and y = f(x) are given where F::needs_x and F::needs_y say
+/// so, else View{}. dx may be dy's block.
 template <class F>
 struct MapBackward {
   static constexpr auto& name = F::backward_name;
-  using Fn = void(View dx, View dy, View x, View y);
+  using Fn = void(View dx, View dy, View x, View y, F f);
 };
-/// y = F(a, b) with NumPy broadcasting of a and b to y's shape. F is a binary formula of kernels/formulas/pointwise.h.
+/// y = f(a, b) with NumPy broadcasting of a and b to y's shape, one floating type. F is a binary formula. y may be the
+/// block of an operand of its shape.
 template <class F>
 struct Zip {
   static constexpr auto& name = F::name;
-  using Fn = void(View y, View a, View b);
+  using Fn = void(View y, View a, View b, F f);
 };
 
-/// y = alpha * x + beta * y, same shape and type (an empty x is an error; beta 0 ignores what y held).
+/// y = alpha * x + beta * y, of one shape and floating type; beta 0 ignores what y held. Throws Error for other shapes
+/// or types, and for View{}.
 struct Axpby {
   static constexpr char name[] = "axpby";
   using Fn = void(View y, View x, double alpha, double beta);
 };
-/// y = value.
+/// y = value, rounded to y's type; any type and shape.
 struct Fill {
   static constexpr char name[] = "fill";
   using Fn = void(View y, double value);
 };
-/// y = x converted to y's type, same shape.
+/// y = x converted to y's type, of one shape, any types; integers through i64 (-1 as u8 is 255).
 struct Cast {
   static constexpr char name[] = "cast";
   using Fn = void(View y, View x);
 };
-/// y = scale[c] * x + shift[c], x u8, c the last axis; scale and shift hold one number per channel (f32). Pixels to
-/// floats.
+/// y = scale[c] * x + shift[c], c along the last axis: pixels to floats. x u8, y of its shape and a floating type;
+/// scale and shift [C], floating.
 struct Normalize {
   static constexpr char name[] = "normalize";
   using Fn = void(View y, View x, View scale, View shift);
 };
 /// Inverted dropout: y = x / (1 - p) where kept, else 0. Element n of sample s is kept when
-/// uniform(Philox{key()}(s, n / 4)[n % 4]) >= p. Row r of x, of x.shape[0], holds elements first[r], first[r] + 1, ...
-/// of sample[r] (i64 [rows] both; none: r, and 0). Backward is the same call on dy.
+/// uniform(Philox{key()}(s, n / 4)[n % 4]) >= p (Srivastava et al., JMLR 15, 2014; Philox: Salmon et al., SC'11). y and
+/// x of one shape and floating type. Row r of x, of x.shape[0], holds elements first[r], first[r] + 1, ... of sample[r]
+/// (i64 [rows] both; none: r, and 0). Backward is the same call on dy.
 struct Dropout {
   static constexpr char name[] = "dropout";
   using Fn = void(View y, View x, View sample, View first, double p, MaskKey key);

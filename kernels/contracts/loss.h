@@ -1,4 +1,5 @@
-// Softmax and losses, over the last axis. Labels are i64.
+// Softmax and losses, over the last axis. x, y, dx and dy of one contract have one shape and one floating type; labels
+// are i64 [rows], rows counting all axes but the last. Throw Error for operands that do not fit.
 #pragma once
 #include <limits>
 
@@ -14,29 +15,34 @@ struct CrossEntropyOptions {
 
 namespace kernel {
 
+/// y = exp(x - max x) / sum exp(x - max x) (torch.softmax, dim -1).
 struct Softmax {
   static constexpr char name[] = "softmax";
   using Fn = void(View y, View x);
 };
+/// dx = y (dy - sum dy y).
 struct SoftmaxBackward {
   static constexpr char name[] = "softmax_backward";
   using Fn = void(View dx, View dy, View y);
 };
+/// y = x - max x - log sum exp(x - max x) (torch.log_softmax, dim -1).
 struct LogSoftmax {
   static constexpr char name[] = "log_softmax";
   using Fn = void(View y, View x);
 };
+/// dx = dy - exp(y) sum dy.
 struct LogSoftmaxBackward {
   static constexpr char name[] = "log_softmax_backward";
   using Fn = void(View dx, View dy, View y);
 };
-/// loss [rows] (accumulator type; 0 for ignored rows) and log_p [rows, classes] = log_softmax(x) (x's type).
-/// Throws Error naming the row when a label lies outside [0, classes) and is not ignore_index.
+/// F.cross_entropy, reduction none: loss [rows] (f32, f64 for f64; 0 for ignored rows) and log_p [rows, classes] =
+/// log_softmax(x) (x's type). Throws Error naming the row when a label lies outside [0, classes) and is not
+/// ignore_index (on CUDA when the host next waits for the device).
 struct CrossEntropy {
   static constexpr char name[] = "cross_entropy";
   using Fn = void(View loss, View log_p, View x, View label, const CrossEntropyOptions&);
 };
-/// dx = (softmax - target) * scale[0]; scale is a scalar tensor of the loss's type.
+/// dx = (exp(log_p) - target) * scale[0], 0 in ignored rows; scale holds one number of the loss's type.
 struct CrossEntropyBackward {
   static constexpr char name[] = "cross_entropy_backward";
   using Fn = void(View dx, View log_p, View label, View scale, const CrossEntropyOptions&);

@@ -1,4 +1,6 @@
-// Matrix products: plain, batched, and the three halves of a fully connected layer.
+// Matrix products: plain, batched, and the three products of a fully connected layer. Operands have one floating type;
+// results may be f32 beside bf16 and f16, and so may a bias. Sums are f32, f64 for f64. Throw Error for shapes or types
+// that do not fit.
 #pragma once
 #include "kernels/core/view.h"
 
@@ -10,22 +12,23 @@ struct MatMulOptions {
 };
 
 namespace kernel {
-/// c = op(a) op(b). a [M,K] or [B,M,K], b [K,N] or [B,K,N] before transposition; c [M,N] or [B,M,N].
+/// c (+)= op(a) op(b) (torch.matmul): op(a) [M,K] or [B,M,K], op(b) [K,N] or [B,K,N], op transposing the last two axes
+/// where asked; c [M,N] or, where a or b is a batch, [B,M,N].
 struct MatMul {
   static constexpr char name[] = "matmul";
   using Fn = void(View c, View a, View b, const MatMulOptions&);
 };
-/// y = x w^T + bias, then ReLU if asked. x [N,I], w [O,I] (PyTorch's), bias [O] or none, y [N,O].
+/// y = x w^T + bias, then ReLU if asked (F.linear). x [N,I], w [O,I] (PyTorch's), bias [O] or none, y [N,O].
 struct Linear {
   static constexpr char name[] = "linear";
   using Fn = void(View y, View x, View w, View bias, bool relu);
 };
-/// dx = dy w.
+/// dx [N,I] = dy [N,O] w [O,I].
 struct LinearBackwardInput {
   static constexpr char name[] = "linear_backward_input";
   using Fn = void(View dx, View dy, View w);
 };
-/// dw (+)= dy^T x; dbias (+)= sum of dy over rows, if given.
+/// dw [O,I] (+)= dy^T x; dbias [O] (+)= sum of dy over rows, if given.
 struct LinearBackwardWeight {
   static constexpr char name[] = "linear_backward_weight";
   using Fn = void(View dw, View dbias, View x, View dy, bool accumulate);

@@ -1,5 +1,7 @@
 // Batch and layer normalisation. Batch norm is four kernels, so that its statistics may be summed over a group of
-// ranks between them (scope group or global) with the same code that serves one rank. Statistics are f32, f64 for f64.
+// ranks between them (scope group or global) with the same code that serves one rank. x, y, dx, dy and residual have
+// one shape [..., C] and one floating type; statistics and their gradients are f32, f64 for f64. Throw Error for
+// operands that do not fit. Batch norm: Ioffe & Szegedy, arXiv 1502.03167; layer norm: Ba et al., arXiv 1607.06450.
 #pragma once
 #include "kernels/core/view.h"
 
@@ -54,10 +56,12 @@ struct LayerNorm {
   static constexpr char name[] = "layer_norm";
   using Fn = void(View y, View mean, View rstd, View x, View gamma, View beta, double eps);
 };
+/// dx = rstd (g - mean_c g - xhat mean_c (g xhat)), g = dy gamma, xhat = (x - mean) rstd.
 struct LayerNormBackwardInput {
   static constexpr char name[] = "layer_norm_backward_input";
   using Fn = void(View dx, View dy, View x, View mean, View rstd, View gamma);
 };
+/// dgamma [C] (+)= sum over rows of dy xhat; dbeta [C] (+)= sum over rows of dy; either may be none.
 struct LayerNormBackwardWeight {
   static constexpr char name[] = "layer_norm_backward_weight";
   using Fn = void(View dgamma, View dbeta, View dy, View x, View mean, View rstd, bool accumulate);

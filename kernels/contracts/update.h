@@ -1,4 +1,5 @@
-// Optimizer updates over flat ranges: value, gradient and state are parallel 1-D views (f32 or f64). One pass each.
+// Optimizer updates over flat ranges: value, gradient and state are 1-D views of one length and type (f32 or f64); the
+// gradient is taken times grad_scale. One pass each. Throw Error for views that differ.
 #pragma once
 #include "kernels/core/view.h"
 
@@ -6,7 +7,7 @@ namespace trireme {
 
 namespace kernel {
 
-/// PyTorch's SGD: g += weight_decay v; m = momentum m + (1 - dampening) g (first step: m = g); g = nesterov ? g +
+/// torch.optim.SGD: g += weight_decay v; m = momentum m + (1 - dampening) g (first step: m = g); g = nesterov ? g +
 /// momentum m : m; v -= lr g.
 struct SgdUpdate {
   static constexpr char name[] = "sgd_update";
@@ -16,7 +17,7 @@ struct SgdUpdate {
   };
   using Fn = void(View value, View grad, View momentum, const Args&);
 };
-/// PyTorch's Adagrad.
+/// torch.optim.Adagrad (Duchi et al., JMLR 12, 2011): sum += g^2; v -= lr g / (sqrt(sum) + eps).
 struct AdagradUpdate {
   static constexpr char name[] = "adagrad_update";
   struct Args {

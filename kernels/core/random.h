@@ -38,7 +38,7 @@ constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
 struct MaskKey {
   constexpr MaskKey(std::uint64_t key) : seed(key) {}  // NOLINT: implicit
   /// mix(mix(seed, step), layer), where the step is read when the kernel runs: it lies on the kernel's device. For work
-  /// that is noted once and started in many steps.
+  /// that is captured once and launched in many steps.
   constexpr MaskKey(std::uint64_t run_seed, const std::int64_t* at, std::uint64_t of_layer)
       : seed(run_seed), layer(of_layer), step(at) {}
   constexpr std::uint64_t operator()() const {

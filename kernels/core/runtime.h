@@ -8,18 +8,17 @@
 
 namespace trireme {
 
-/// Work that was noted in parts, each of which a device is then given as a whole, as often as one likes (CUDA graphs:
-/// CUDA C++ Programming Guide). Every time it reads and writes the same blocks, and what the host computed while the
-/// work was noted stays as it was.
+/// Captured device work in parts, each launched as a whole any number of times (CUDA graphs: CUDA C++ Programming
+/// Guide). Every launch reads and writes the same blocks, with the values that the host had at capture.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
-  /// From now on what this thread starts on the device is noted and not started, up to end(). Whatever would have the
-  /// host wait for the device, or the device read the host's memory, throws Error; the graph is then of no use. Blocks
-  /// that are allocated meanwhile are the graph's: while it lives nobody else gets their memory.
+  /// Captures the work that this thread gives the device, without starting it, up to end(). A wait of the host for the
+  /// device, or a read of the host's memory by the device, throws Error; the graph is then of no use. Blocks allocated
+  /// during the capture belong to the graph: nobody else gets their memory while it lives.
   virtual void begin() = 0;
   virtual void end() = 0;
-  /// Starts the part that was noted between the part-th begin() and its end().
+  /// Starts the part captured between the part-th begin() and its end().
   virtual void start(std::size_t part) = 0;
 };
 
@@ -38,9 +37,9 @@ class Runtime {
   virtual void synchronize(Device device) = 0;
   /// Seconds that the device takes for what work() starts on it, by itself: all that came before is done first.
   virtual double timed(Device, const std::function<void()>& work);
-  /// Both, one after the other or at once: neither writes what the other reads or writes, and what they release, the
-  /// other does not use.
-  virtual void beside(Device, const std::function<void()>& first, const std::function<void()>& second) {
+  /// Both, one after the other or concurrently (fork, then join): neither may write memory that the other reads or
+  /// writes, nor release blocks that the other uses.
+  virtual void fork_join(Device, const std::function<void()>& first, const std::function<void()>& second) {
     first();
     second();
   }

@@ -1,68 +1,33 @@
 // Unary formulas: kernel::Map and kernel::MapBackward.
-#include "kernels/contracts/elementwise.h"
-#include "kernels/core/kernel.h"
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/map.h"
+
 #include "kernels/formulas/pointwise.h"
 
 namespace trireme {
 namespace {
 
-template <class F>
-void map(View y, View x) {
-  check_same(y, x, F::name);
-  dispatch_float(y.dtype, F::name, [&](auto t) {
-    using T = decltype(t);
-    using A = Accumulator<T>;
-    sweep(y.numel(), 4, [to = y.as<T>(), from = x.as<const T>()](Index begin, Index end) {
-#pragma omp simd
-      for (Index i = begin; i < end; ++i) put(to[i], F::value(static_cast<A>(from[i])));
-    });
-  });
-}
-
-/// A tensor that the formula does not need may be empty.
-template <class F>
-void map_backward(View dx, View dy, View x, View y) {
-  check_same(dx, dy, F::backward_name);
-  if constexpr (F::needs_x) check_same(dx, x, F::backward_name);
-  if constexpr (F::needs_y) check_same(dx, y, F::backward_name);
-  dispatch_float(dx.dtype, F::backward_name, [&](auto t) {
-    using T = decltype(t);
-    using A = Accumulator<T>;
-    T *to = dx.as<T>(), *from = dy.as<T>(), *in = x.as<T>(), *out = y.as<T>();
-    sweep(dx.numel(), 4, [=](Index begin, Index end) {
-#pragma omp simd
-      for (Index i = begin; i < end; ++i) {
-        A a{}, b{};
-        if constexpr (F::needs_x) a = in[i];
-        if constexpr (F::needs_y) b = out[i];
-        put(to[i], static_cast<A>(from[i]) * F::slope(a, b));
-      }
-    });
-  });
-}
-
-template <class F>
-struct Unary {
-  Kernel<kernel::Map<F>> forward{DeviceKind::cpu, map<F>};
-  Kernel<kernel::MapBackward<F>> backward{DeviceKind::cpu, map_backward<F>};
-};
-
-const Unary<pointwise::Relu> relu;
-const Unary<pointwise::LeakyRelu> leaky_relu;
-const Unary<pointwise::Elu> elu;
-const Unary<pointwise::Gelu> gelu;
-const Unary<pointwise::Sigmoid> sigmoid;
-const Unary<pointwise::Silu> silu;
-const Unary<pointwise::Tanh> tanh;
-const Unary<pointwise::Softplus> softplus;
-const Unary<pointwise::Softsign> softsign;
-const Unary<pointwise::Exp> exp;
-const Unary<pointwise::Log> log;
-const Unary<pointwise::Sqrt> sqrt;
-const Unary<pointwise::Square> square;
-const Unary<pointwise::Abs> abs;
-const Unary<pointwise::Neg> neg;
+const CpuFormula<pointwise::Relu> relu;
+const CpuFormula<pointwise::LeakyRelu> leaky_relu;
+const CpuFormula<pointwise::Elu> elu;
+const CpuFormula<pointwise::Gelu> gelu;
+const CpuFormula<pointwise::Sigmoid> sigmoid;
+const CpuFormula<pointwise::Silu> silu;
+const CpuFormula<pointwise::Hardtanh> hardtanh;
+const CpuFormula<pointwise::Clamp> clamp;
+const CpuFormula<pointwise::Hardsigmoid> hardsigmoid;
+const CpuFormula<pointwise::Hardswish> hardswish;
+const CpuFormula<pointwise::Tanh> tanh;
+const CpuFormula<pointwise::Softplus> softplus;
+const CpuFormula<pointwise::Softsign> softsign;
+const CpuFormula<pointwise::Exp> exp;
+const CpuFormula<pointwise::Log> log;
+const CpuFormula<pointwise::Sqrt> sqrt;
+const CpuFormula<pointwise::Rsqrt> rsqrt;
+const CpuFormula<pointwise::Reciprocal> reciprocal;
+const CpuFormula<pointwise::Square> square;
+const CpuFormula<pointwise::Abs> abs;
+const CpuFormula<pointwise::Neg> neg;
+const CpuFormula<pointwise::AddScalar> add_scalar;
 
 }  // namespace
 }  // namespace trireme

@@ -126,22 +126,17 @@ void max_regular(T* y, const T* x, const ReduceLayout& l) {
 
 /// Any pattern of axes: one output element at a time.
 template <class T>
-void reduce_any(View y, View x, ReduceKind kind, double scale) {
-  Index inputs = y.numel() ? x.numel() / y.numel() : 0;
+void reduce_any(View y, View x, ReduceKind kind, const ReduceLayout& l) {
+  const Index inputs = l.cut.count();
   parallel_for(y.numel(), inputs * 16, [&](Index begin, Index end) {
     for (Index k = begin; k < end; ++k) {
+      const T* from = x.as<const T>() + l.kept.offset(k)[0];
       double sum = 0, best = -std::numeric_limits<double>::infinity();
       for (Index j = 0; j < inputs; ++j) {
-        Index at = 0, step = 1, kept = k, cut = j;
-        for (int i = x.shape.rank() - 1; i >= 0; --i) {
-          Index& rest = y.shape[i] == x.shape[i] ? kept : cut;
-          at += rest % x.shape[i] * step;
-          rest /= x.shape[i], step *= x.shape[i];
-        }
-        auto v = static_cast<double>(x.as<const T>()[at]);
+        const auto v = static_cast<double>(from[l.cut.offset(j)[0]]);
         sum += v, best = larger(best, v);
       }
-      y.as<T>()[k] = static_cast<T>(static_cast<Accumulator<T>>(kind == ReduceKind::max ? best : sum * scale));
+      y.as<T>()[k] = static_cast<T>(static_cast<Accumulator<T>>(kind == ReduceKind::max ? best : sum * l.scale));
     }
   });
 }
@@ -152,7 +147,7 @@ void reduce(View y, View x, ReduceKind kind) {
   if (y.numel() == 0) return;
   dispatch_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
-    if (!l.regular) return reduce_any<T>(y, x, kind, l.scale);
+    if (!l.regular) return reduce_any<T>(y, x, kind, l);
     if (kind == ReduceKind::max) return max_regular(y.as<T>(), x.as<const T>(), l);
     sum_regular(y.as<T>(), x.as<const T>(), l);
   });

@@ -12,6 +12,7 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <vector>
 
@@ -167,6 +168,22 @@ int threads() {
 void set_threads(int count) {
   check(count >= 1, "set_threads", "{} threads asked for; at least 1 is needed", count);
   omp_set_num_threads(count);
+}
+
+void detail::run_team(int team, Index n, void (*call)(const void*, Index, Index, int), const void* f) {
+  std::exception_ptr error;
+  std::atomic_flag failed = ATOMIC_FLAG_INIT;
+#pragma omp parallel num_threads(team)
+  {
+    const Index count = omp_get_num_threads(), me = omp_get_thread_num(), begin = n * me / count;
+    const Index end = n * (me + 1) / count;
+    try {
+      if (begin < end) call(f, begin, end, static_cast<int>(me));
+    } catch (...) {
+      if (!failed.test_and_set()) error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace trireme

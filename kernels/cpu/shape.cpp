@@ -5,29 +5,31 @@
 
 #include "kernels/core/kernel.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/plans/moves.h"
+#include "kernels/plans/strided_loop.h"
 
 namespace trireme {
 namespace {
 
+using Loop = detail::StridedLoop<2>;
+
 void copy_box(View to, const Shape& to_at, View from, const Shape& from_at, const Shape& extent) {
-  const Runs runs = plan_copy_box(to, to_at, from, from_at, extent);
-  if (runs.run == 0) return;
+  const detail::BoxCopy box = detail::plan_copy_box(to, to_at, from, from_at, extent);
+  if (box.run == 0) return;
   const auto size = static_cast<Index>(size_of(to.dtype));
-  parallel_for(runs.outer.count(), runs.run * size / 4 + 8, [&](Index begin, Index end) {
+  parallel_for(box.outer.count(), box.run * size / 4 + 8, [&](Index begin, Index end) {
     for (Index k = begin; k < end; ++k) {
-      auto [a, b] = place(runs.outer, k);
-      std::memcpy(to.as<char>() + (runs.to_first + a) * size, from.as<char>() + (runs.from_first + b) * size,
-                  static_cast<std::size_t>(runs.run * size));
+      auto [a, b] = box.outer.offset(k);
+      std::memcpy(to.as<char>() + (box.to_first + a) * size, from.as<char>() + (box.from_first + b) * size,
+                  static_cast<std::size_t>(box.run * size));
     }
   });
 }
 
 template <class T>
-void move_rows(T* y, const T* x, Index count, Index width, const Axes& outer) {
+void move_rows(T* y, const T* x, Index count, Index width, const Loop& outer) {
   parallel_for(count, width + 8, [=](Index begin, Index end) {
     for (Index k = begin; k < end; ++k) {
-      auto [a, b] = place(outer, k);
+      auto [a, b] = outer.offset(k);
       std::copy_n(x + b, width, y + a);
     }
   });
@@ -58,14 +60,14 @@ void transpose_tile(std::uint32_t* y, Index rows, Index y_step, const std::uint3
     for (Index j = 0; j < columns; ++j) y[i * y_step + j] = x[j * x_step + i];
 }
 
-/// y[a][b] = x[b][a] for every outer place: tiles that keep both sides' cache lines.
+/// y[a][b] = x[b][a] for every outer iteration: tiles that keep both sides' cache lines.
 template <class T>
-void transpose(T* y, Index a, Index y_step, const T* x, Index b, Index x_step, Index count, const Axes& outer) {
+void transpose(T* y, Index a, Index y_step, const T* x, Index b, Index x_step, Index count, const Loop& outer) {
   constexpr Index tile = 16;
   Index strips = (a + tile - 1) / tile;
   parallel_for(count * strips, b * tile, [=](Index begin, Index end) {
     for (Index k = begin; k < end; ++k) {
-      auto [to, from] = place(outer, k / strips);
+      auto [to, from] = outer.offset(k / strips);
       Index first = k % strips * tile, last = std::min(first + tile, a);
       for (Index column = 0; column < b; column += tile) {
         Index stop = std::min(column + tile, b);
@@ -82,31 +84,29 @@ void transpose(T* y, Index a, Index y_step, const T* x, Index b, Index x_step, I
 }
 
 template <class T>
-void permute_as(T* y, const T* x, Axes axes) {
-  if (axes.rank == 0) {
+void permute_as(T* y, const T* x, Loop loop) {
+  if (loop.rank == 0) {
     *y = *x;
     return;
   }
-  int last = axes.rank - 1;
-  Index width = axes.extent[last], step = axes.from_step[last];
-  axes.erase(last);
-  Index count = axes.count();
-  if (step == 1) return move_rows(y, x, count, width, axes);
-  int inner = 0;
-  while (axes.from_step[inner] != 1) ++inner;
-  Index height = axes.extent[inner], y_step = axes.to_step[inner];
-  axes.erase(inner);
-  transpose(y, height, y_step, x, width, step, count / height, axes);
+  const Index width = loop.extent[0], step = loop.step[0][1];
+  loop.erase(0);
+  if (step == 1) return move_rows(y, x, loop.count(), width, loop);
+  int inner = loop.rank - 1;
+  while (loop.step[inner][1] != 1) --inner;
+  const Index height = loop.extent[inner], y_step = loop.step[inner][0];
+  loop.erase(inner);
+  transpose(y, height, y_step, x, width, step, loop.count(), loop);
 }
 
 void permute(View y, View x, const Shape& order) {
-  const Axes axes = plan_permute(y, x, order);
+  const Loop loop = detail::plan_permute(y, x, order);
   if (y.numel() == 0) return;
   switch (size_of(y.dtype)) {
-    case 1: return permute_as(y.as<std::uint8_t>(), x.as<const std::uint8_t>(), axes);
-    case 2: return permute_as(y.as<std::uint16_t>(), x.as<const std::uint16_t>(), axes);
-    case 4: return permute_as(y.as<std::uint32_t>(), x.as<const std::uint32_t>(), axes);
-    default: return permute_as(y.as<std::uint64_t>(), x.as<const std::uint64_t>(), axes);
+    case 1: return permute_as(y.as<std::uint8_t>(), x.as<const std::uint8_t>(), loop);
+    case 2: return permute_as(y.as<std::uint16_t>(), x.as<const std::uint16_t>(), loop);
+    case 4: return permute_as(y.as<std::uint32_t>(), x.as<const std::uint32_t>(), loop);
+    default: return permute_as(y.as<std::uint64_t>(), x.as<const std::uint64_t>(), loop);
   }
 }
 

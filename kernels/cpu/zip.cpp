@@ -3,15 +3,17 @@
 #include "kernels/core/kernel.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/formulas/pointwise.h"
-#include "kernels/plans/broadcast.h"
+#include "kernels/plans/strided_loop.h"
 
 namespace trireme {
 namespace {
 
+using Loop = detail::StridedLoop<2>;
+
 template <class F, class T>
-void segment(T* y, const T* a, Index step_a, const T* b, Index step_b, Index n) {
+void segment(F formula, T* y, const T* a, Index step_a, const T* b, Index step_b, Index n) {
   using A = Accumulator<T>;
-  auto f = [](T p, T q) { return F::value(static_cast<A>(p), static_cast<A>(q)); };
+  auto f = [formula](T p, T q) { return formula.value(static_cast<A>(p), static_cast<A>(q)); };
   if (step_a == 1 && step_b == 1) {
 #pragma omp simd
     for (Index i = 0; i < n; ++i) put(y[i], f(a[i], b[i]));
@@ -30,68 +32,69 @@ void segment(T* y, const T* a, Index step_a, const T* b, Index step_b, Index n) 
 
 /// True when y is rows of few numbers, the one operand full and the other a single such row: a bias, or its
 /// gradient.
-bool short_rows(const Walk& w, const Index* full, const Index* row) {
-  return w.rank == 2 && repeats(w.extent[0]) > 1 && full[0] == 1 && full[1] == w.extent[0] && row[0] == 1 &&
-         row[1] == 0;
+bool short_rows(const Loop& loop, std::size_t full, std::size_t row) {
+  return loop.rank == 2 && repeats(loop.extent[0]) > 1 && loop.step[0][full] == 1 &&
+         loop.step[1][full] == loop.extent[0] && loop.step[0][row] == 1 && loop.step[1][row] == 0;
 }
 
-/// y[begin, end) in stretches along which both operands step evenly. A short row is repeated until it is worth a vector
+/// y[begin, end) in segments along which both operands step evenly. A short row is repeated until it is worth a vector
 /// loop.
 template <class F, class T>
-void walk(T* y, const T* a, const T* b, const Walk& w, bool short_a, bool short_b, Index begin, Index end) {
+void zip_range(F f, T* y, const T* a, const T* b, const Loop& loop, bool short_a, bool short_b, Index begin,
+               Index end) {
   const bool tiled = short_a || short_b;
   T tile[128];
-  Index length = w.extent[0], at[Shape::max_rank];
+  Index length = loop.extent[0], at[Shape::max_rank];
   if (tiled) {
     const T* row = short_a ? a : b;
-    length *= repeats(w.extent[0]);
-    for (Index i = 0, column = begin % w.extent[0]; i < length; ++i) {
+    length *= repeats(loop.extent[0]);
+    for (Index i = 0, column = begin % loop.extent[0]; i < length; ++i) {
       tile[i] = row[column];
-      if (++column == w.extent[0]) column = 0;
+      if (++column == loop.extent[0]) column = 0;
     }
   }
-  for (Index rest = begin, k = 0; k < w.rank; ++k) at[k] = rest % w.extent[k], rest /= w.extent[k];
+  for (Index rest = begin, k = 0; k < loop.rank; ++k) at[k] = rest % loop.extent[k], rest /= loop.extent[k];
   while (begin < end) {
     const T *p = a, *q = b;
     Index step_a = 1, step_b = 1, n = std::min(end - begin, length);
     if (tiled) {
       p = short_a ? tile : a + begin, q = short_b ? tile : b + begin;
     } else {
-      for (int k = 0; k < w.rank; ++k) p += at[k] * w.step_a[k], q += at[k] * w.step_b[k];
-      step_a = w.step_a[0], step_b = w.step_b[0], n = std::min(n, w.extent[0] - at[0]);
+      for (int k = 0; k < loop.rank; ++k) p += at[k] * loop.step[k][0], q += at[k] * loop.step[k][1];
+      step_a = loop.step[0][0], step_b = loop.step[0][1], n = std::min(n, loop.extent[0] - at[0]);
       at[0] = 0;
-      for (int k = 1; k < w.rank && ++at[k] == w.extent[k]; ++k) at[k] = 0;
+      for (int k = 1; k < loop.rank && ++at[k] == loop.extent[k]; ++k) at[k] = 0;
     }
-    segment<F>(y + begin, p, step_a, q, step_b, n);
+    segment(f, y + begin, p, step_a, q, step_b, n);
     begin += n;
   }
 }
 
 template <class F>
-void zip(View y, View a, View b) {
-  const Walk w = plan_walk(y, a, b, F::name);
-  bool short_a = short_rows(w, w.step_b, w.step_a), short_b = short_rows(w, w.step_a, w.step_b);
+void zip(View y, View a, View b, F f) {
+  const Loop loop = detail::plan_broadcast(y, a, b, F::name);
+  bool short_a = short_rows(loop, 1, 0), short_b = short_rows(loop, 0, 1);
   dispatch_float(y.dtype, F::name, [&](auto t) {
     using T = decltype(t);
-    sweep(y.numel(), 2, [=, &w, to = y.as<T>(), p = a.as<const T>(), q = b.as<const T>()](Index begin, Index end) {
-      walk<F>(to, p, q, w, short_a, short_b, begin, end);
+    sweep(y.numel(), 2, [=, &loop, to = y.as<T>(), p = a.as<const T>(), q = b.as<const T>()](Index begin, Index end) {
+      zip_range(f, to, p, q, loop, short_a, short_b, begin, end);
     });
   });
 }
 
 template <class F>
-struct Binary {
+struct CpuBinaryFormula {
   Kernel<kernel::Zip<F>> forward{DeviceKind::cpu, zip<F>};
 };
 
-const Binary<pointwise::Add> add;
-const Binary<pointwise::Sub> sub;
-const Binary<pointwise::Mul> mul;
-const Binary<pointwise::Div> div;
-const Binary<pointwise::Maximum> maximum;
-const Binary<pointwise::Minimum> minimum;
-const Binary<pointwise::MaximumShare> maximum_share;
-const Binary<pointwise::MinimumShare> minimum_share;
+const CpuBinaryFormula<pointwise::Add> add;
+const CpuBinaryFormula<pointwise::Sub> sub;
+const CpuBinaryFormula<pointwise::Mul> mul;
+const CpuBinaryFormula<pointwise::Div> div;
+const CpuBinaryFormula<pointwise::Maximum> maximum;
+const CpuBinaryFormula<pointwise::Minimum> minimum;
+const CpuBinaryFormula<pointwise::MaximumShare> maximum_share;
+const CpuBinaryFormula<pointwise::MinimumShare> minimum_share;
 
 }  // namespace
 }  // namespace trireme

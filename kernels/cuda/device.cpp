@@ -43,7 +43,7 @@ std::vector<State>& states() {
   }();
   return all;
 }
-thread_local Capture* noted_here = nullptr;
+thread_local Capture* current_capture = nullptr;
 State& state(int index) { return states()[static_cast<std::size_t>(index)]; }
 
 /// What a kernel left behind: every call fails with it from then on, whichever comes first.
@@ -79,18 +79,19 @@ On::On(Device device, std::string_view op) : index_(device.index), op_(op) {
 }
 int On::multiprocessors() const { return state(index_).multiprocessors; }
 cudaStream_t On::stream() const {
-  const Capture* noted = capture(device());
-  return noted ? noted->stream : main_stream();
+  const Capture* capturing = capture(device());
+  return capturing ? capturing->stream : main_stream();
 }
 cudaStream_t On::main_stream() const { return state(index_).stream; }
 Fault* On::fault() const { return state(index_).fault; }
 
-Capture* capture(Device device) { return noted_here && noted_here->device == device ? noted_here : nullptr; }
-void set_capture(Capture* c) { noted_here = c; }
+Capture* capture(Device device) {
+  return current_capture && current_capture->device == device ? current_capture : nullptr;
+}
+void set_capture(Capture* c) { current_capture = c; }
 void refuse_capture(const On& on) {
   check(!capture(on.device()), on.op(),
-        "{} is noting work for a CUDA graph: the host can neither wait for it nor hand it anything meanwhile",
-        on.device());
+        "{} is capturing a CUDA graph: the host can neither wait for it nor hand it anything meanwhile", on.device());
 }
 
 void set_failure(Device device, const std::string& text) {

@@ -28,7 +28,7 @@ class On {
   Device device() const { return {DeviceKind::cuda, index_}; }
   int multiprocessors() const;
   /// All kernels and copies of a device go to one stream, in the order of their calls; those of a graph that this
-  /// thread notes, to its stream.
+  /// thread captures, to its stream.
   cudaStream_t stream() const;
   cudaStream_t main_stream() const;  ///< not the graph's
   Fault* fault() const;              ///< address for kernels and for the host
@@ -38,20 +38,20 @@ class On {
   std::string_view op_;
 };
 
-/// A graph that this thread notes work for.
+/// A graph that this thread captures.
 struct Capture {
   Device device;
-  cudaStream_t stream, side;  ///< what work is noted by, and what may be noted beside it
+  cudaStream_t stream, side;  ///< the captured stream, and the one of a concurrent branch
   int graph;
-  /// Blocks that are not the graph's and were given back meanwhile, with their sizes: it may have noted their use.
+  /// Blocks that are not the graph's and were released during the capture, with their sizes: the graph may use them.
   std::vector<std::pair<void*, std::size_t>> released = {};
-  bool forked = false;  ///< work for both streams is being noted: nothing is given back until they have met
+  bool forked = false;  ///< both branches are being captured: nothing is released until they have joined
   std::vector<std::pair<void*, std::size_t>> held = {};
 };
 /// Of this device and thread; null: there is none.
 Capture* capture(Device);
-void set_capture(Capture*);  ///< of this thread; null: from now on work is started again
-/// Throws Error where work for the device is noted: the host cannot wait for it, nor it for the host.
+void set_capture(Capture*);  ///< of this thread; null: the capture has ended
+/// Throws Error during a capture on the device: the host cannot wait for it, nor it for the host.
 void refuse_capture(const On&);
 
 /// Throws what kernels left in fault(), or the failure that was set, after the host has waited for the device.

@@ -1,9 +1,9 @@
-// Division by numbers that the host knows: kernels take places of tensors apart with it.
+// Division by numbers that the host knows, and strided loops, which take indices apart with it.
 #pragma once
 #include <algorithm>
 #include <bit>
 
-#include "kernels/core/view.h"
+#include "kernels/plans/strided_loop.h"
 
 namespace trireme::gpu {
 
@@ -42,11 +42,44 @@ class LongDivisor {
   constexpr Index quotient(Index n) const {
     return n < most && by_ < most ? static_cast<Index>(small_.quotient(static_cast<unsigned>(n))) : n / by_;
   }
+  constexpr Index split(Index& n) const {
+    const Index all = n;
+    n = quotient(n);
+    return all - n * by_;
+  }
 
  private:
   static constexpr Index most = Index{1} << 31;
   Index by_ = 1;
   Divisor small_;
+};
+
+/// A detail::StridedLoop as kernels take it, in indices of type I.
+template <class I, int blocks>
+struct DeviceLoop {
+  using Division = std::conditional_t<std::is_same_v<I, Index>, LongDivisor, Divisor>;
+  struct Offset {
+    I of[blocks];
+  };
+  int rank = 0;
+  Division extent[Shape::max_rank];
+  I step[Shape::max_rank][blocks];
+
+  explicit DeviceLoop(const detail::StridedLoop<blocks>& loop) : rank(loop.rank) {
+    for (int i = 0; i < rank; ++i) {
+      extent[i] = Division(loop.extent[i]);
+      for (int b = 0; b < blocks; ++b) step[i][b] = static_cast<I>(loop.step[i][b]);
+    }
+  }
+  /// Where iteration k (row-major) is in each block.
+  __device__ Offset offset(I k) const {
+    Offset o{};
+    for (int i = 0; i < rank; ++i) {
+      const I at = i + 1 < rank ? extent[i].split(k) : k;
+      for (int b = 0; b < blocks; ++b) o.of[b] += at * step[i][b];
+    }
+    return o;
+  }
 };
 
 }  // namespace trireme::gpu

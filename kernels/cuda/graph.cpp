@@ -17,8 +17,8 @@ class CudaGraph final : public DeviceGraph {
   ~CudaGraph() override {
     try {
       const On on(device_, op);
-      cudaGraph_t noted = nullptr;
-      if (capture_ && cudaStreamEndCapture(stream_, &noted) == cudaSuccess) (void)cudaGraphDestroy(noted);
+      cudaGraph_t captured = nullptr;
+      if (capture_ && cudaStreamEndCapture(stream_, &captured) == cudaSuccess) (void)cudaGraphDestroy(captured);
       leave();
       (void)cudaStreamSynchronize(on.stream());  // a part may be running
       for (cudaGraphExec_t part : parts_) (void)cudaGraphExecDestroy(part);
@@ -34,7 +34,7 @@ class CudaGraph final : public DeviceGraph {
 
   void begin() override {
     const On on(device_, op);
-    check(!capture(device_), op, "another one is being noted");
+    check(!capture(device_), op, "another capture is in progress");
     // Relaxed: getting memory by way of the other stream is no fault.
     ok(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), op);
     capture_.emplace(Capture{device_, stream_, side_, number_});
@@ -42,14 +42,14 @@ class CudaGraph final : public DeviceGraph {
   }
 
   void end() override {
-    check(capture_.has_value(), op, "nothing is being noted");
+    check(capture_.has_value(), op, "no capture is in progress");
     const On on(device_, op);
     leave();
-    cudaGraph_t noted = nullptr;
-    ok(cudaStreamEndCapture(stream_, &noted), op);
+    cudaGraph_t captured = nullptr;
+    ok(cudaStreamEndCapture(stream_, &captured), op);
     cudaGraphExec_t part = nullptr;
-    const cudaError_t status = cudaGraphInstantiate(&part, noted, 0);
-    (void)cudaGraphDestroy(noted);
+    const cudaError_t status = cudaGraphInstantiate(&part, captured, 0);
+    (void)cudaGraphDestroy(captured);
     ok(status, op);
     parts_.push_back(part);
   }
@@ -100,8 +100,8 @@ class OnSide {
 
 }  // namespace
 
-std::vector<std::pair<void*, std::size_t>> note_beside(Capture& c, const std::function<void()>& first,
-                                                       const std::function<void()>& second) {
+std::vector<std::pair<void*, std::size_t>> capture_fork_join(Capture& c, const std::function<void()>& first,
+                                                             const std::function<void()>& second) {
   follow(c.stream, c.side);
   c.forked = true;
   {

@@ -1,4 +1,4 @@
-// CUDA graphs: work that is noted by capturing a stream.
+// CUDA graphs: device work by stream capture.
 #pragma once
 #include <memory>
 
@@ -11,8 +11,9 @@ namespace trireme::gpu {
 /// memory must outlive it, and its blocks be released by way of the runtime.
 std::unique_ptr<DeviceGraph> make_graph(Device, GraphMemory& memory);
 
-/// Notes second() beside first() (Runtime::beside). Returns the blocks that they gave back, with their sizes.
-std::vector<std::pair<void*, std::size_t>> note_beside(Capture&, const std::function<void()>& first,
-                                                       const std::function<void()>& second);
+/// Captures first() and second() as concurrent branches (Runtime::fork_join). Returns the blocks that they released,
+/// with their sizes.
+std::vector<std::pair<void*, std::size_t>> capture_fork_join(Capture&, const std::function<void()>& first,
+                                                             const std::function<void()>& second);
 
 }  // namespace trireme::gpu

@@ -1,5 +1,5 @@
-// Where blocks of graphs lie: in segments that nobody else gets while the graph lives, so that what it noted stays
-// true.
+// GraphMemory: private memory pools of captured graphs. A pool's addresses stay reserved while its graph may be
+// launched.
 #pragma once
 #include <atomic>
 #include <cstdint>

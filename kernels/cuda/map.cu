@@ -11,10 +11,11 @@ template <class F, class T>
 struct Value {
   T* y;
   const T* x;
+  F f;
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     Pack<T, n> p = load<n>(x + i);
-    for (int j = 0; j < n; ++j) p.v[j] = rounded<T>(F::value(wide(p.v[j])));
+    for (int j = 0; j < n; ++j) p.v[j] = rounded<T>(f.value(wide(p.v[j])));
     store(y + i, p);
   }
 };
@@ -23,6 +24,7 @@ template <class F, class T>
 struct Slope {
   T* dx;
   const T *dy, *x, *y;
+  F f;
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     using A = Accumulator<T>;
@@ -33,25 +35,25 @@ struct Slope {
       A a{}, b{};
       if constexpr (F::needs_x) a = wide(in.v[j]);
       if constexpr (F::needs_y) b = wide(out.v[j]);
-      p.v[j] = rounded<T>(wide(p.v[j]) * F::slope(a, b));
+      p.v[j] = rounded<T>(wide(p.v[j]) * f.slope(a, b));
     }
     store(dx + i, p);
   }
 };
 
 template <class F>
-void map(View y, View x) {
+void map(View y, View x, F f) {
   check_same(y, x, F::name);
   const On on(y.device, F::name);
   dispatch_device_float(y.dtype, F::name, [&](auto t) {
     using T = decltype(t);
-    each<pack<T>>(on, y.numel(), aligned(y.data, x.data), Value<F, T>{y.as<T>(), x.as<const T>()});
+    each<pack<T>>(on, y.numel(), aligned(y.data, x.data), Value<F, T>{y.as<T>(), x.as<const T>(), f});
   });
 }
 
 /// A tensor that the formula does not need may be empty.
 template <class F>
-void map_backward(View dx, View dy, View x, View y) {
+void map_backward(View dx, View dy, View x, View y, F f) {
   constexpr auto& op = F::backward_name;
   check_same(dx, dy, op);
   if constexpr (F::needs_x) check_same(dx, x, op);
@@ -60,31 +62,39 @@ void map_backward(View dx, View dy, View x, View y) {
   const bool vector = aligned(dx.data, dy.data, F::needs_x ? x.data : nullptr, F::needs_y ? y.data : nullptr);
   dispatch_device_float(dx.dtype, op, [&](auto t) {
     using T = decltype(t);
-    each<pack<T>>(on, dx.numel(), vector, Slope<F, T>{dx.as<T>(), dy.as<const T>(), x.as<const T>(), y.as<const T>()});
+    each<pack<T>>(on, dx.numel(), vector,
+                  Slope<F, T>{dx.as<T>(), dy.as<const T>(), x.as<const T>(), y.as<const T>(), f});
   });
 }
 
 template <class F>
-struct Unary {
+struct CudaFormula {
   Kernel<kernel::Map<F>> forward{DeviceKind::cuda, map<F>};
   Kernel<kernel::MapBackward<F>> backward{DeviceKind::cuda, map_backward<F>};
 };
 
-const Unary<pointwise::Relu> relu_cuda;
-const Unary<pointwise::LeakyRelu> leaky_relu_cuda;
-const Unary<pointwise::Elu> elu_cuda;
-const Unary<pointwise::Gelu> gelu_cuda;
-const Unary<pointwise::Sigmoid> sigmoid_cuda;
-const Unary<pointwise::Silu> silu_cuda;
-const Unary<pointwise::Tanh> tanh_cuda;
-const Unary<pointwise::Softplus> softplus_cuda;
-const Unary<pointwise::Softsign> softsign_cuda;
-const Unary<pointwise::Exp> exp_cuda;
-const Unary<pointwise::Log> log_cuda;
-const Unary<pointwise::Sqrt> sqrt_cuda;
-const Unary<pointwise::Square> square_cuda;
-const Unary<pointwise::Abs> abs_cuda;
-const Unary<pointwise::Neg> neg_cuda;
+const CudaFormula<pointwise::Relu> relu_cuda;
+const CudaFormula<pointwise::LeakyRelu> leaky_relu_cuda;
+const CudaFormula<pointwise::Elu> elu_cuda;
+const CudaFormula<pointwise::Gelu> gelu_cuda;
+const CudaFormula<pointwise::Sigmoid> sigmoid_cuda;
+const CudaFormula<pointwise::Silu> silu_cuda;
+const CudaFormula<pointwise::Hardtanh> hardtanh_cuda;
+const CudaFormula<pointwise::Clamp> clamp_cuda;
+const CudaFormula<pointwise::Hardsigmoid> hardsigmoid_cuda;
+const CudaFormula<pointwise::Hardswish> hardswish_cuda;
+const CudaFormula<pointwise::Tanh> tanh_cuda;
+const CudaFormula<pointwise::Softplus> softplus_cuda;
+const CudaFormula<pointwise::Softsign> softsign_cuda;
+const CudaFormula<pointwise::Exp> exp_cuda;
+const CudaFormula<pointwise::Log> log_cuda;
+const CudaFormula<pointwise::Sqrt> sqrt_cuda;
+const CudaFormula<pointwise::Rsqrt> rsqrt_cuda;
+const CudaFormula<pointwise::Reciprocal> reciprocal_cuda;
+const CudaFormula<pointwise::Square> square_cuda;
+const CudaFormula<pointwise::Abs> abs_cuda;
+const CudaFormula<pointwise::Neg> neg_cuda;
+const CudaFormula<pointwise::AddScalar> add_scalar_cuda;
 
 }  // namespace
 }  // namespace trireme::gpu

@@ -44,7 +44,7 @@ struct Cache {
     ok(cudnnCreate(&handle), on.op());
     folder.emplace(PlanFolder::usual_path(about.name));
   }
-  /// The stream of the call at hand: a graph that is noted has one of its own.
+  /// The stream of the call at hand: a graph being captured has one of its own.
   void use(const On& on) {
     const cudaStream_t wanted = on.stream();
     if (std::exchange(stream, wanted) != wanted) ok(cudnnSetStream(handle, wanted), on.op());

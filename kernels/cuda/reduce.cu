@@ -154,48 +154,27 @@ struct StoreScaled {
   }
 };
 
-/// Extents of x, innermost first; kept: whether y has the axis.
-struct Axes {
-  int rank;
-  Index inputs;  ///< per output
-  Index extent[Shape::max_rank];
-  bool kept[Shape::max_rank];
-};
 /// Any pattern of axes: a thread per output.
 template <class T>
 struct ReduceAny {
   T* y;
   const T* x;
-  Axes axes;
+  Index inputs;  ///< per output
+  DeviceLoop<Index, 1> kept, cut;
   bool largest;
   double scale;
 
   template <int n>
   __device__ void operator()(Count<n>, Index k) const {
+    const T* from = x + kept.offset(k).of[0];
     double sum = 0, best = -std::numeric_limits<double>::infinity();
-    for (Index j = 0; j < axes.inputs; ++j) {
-      Index at = 0, step = 1, kept = k, cut = j;
-      for (int i = 0; i < axes.rank; ++i) {
-        Index& rest = axes.kept[i] ? kept : cut;
-        at += rest % axes.extent[i] * step;
-        rest /= axes.extent[i], step *= axes.extent[i];
-      }
-      const auto v = static_cast<double>(wide(x[at]));
+    for (Index j = 0; j < inputs; ++j) {
+      const auto v = static_cast<double>(wide(from[cut.offset(j).of[0]]));
       sum += v, best = Larger{}(best, v);
     }
     y[k] = rounded<T>(static_cast<Accumulator<T>>(largest ? best : sum * scale));
   }
 };
-
-template <class T>
-void reduce_any(const On& on, const View& y, const View& x, bool largest, double scale) {
-  Axes axes{x.shape.rank(), x.numel() / y.numel(), {}, {}};
-  for (int i = 0; i < axes.rank; ++i) {
-    axes.extent[i] = x.shape[-1 - i];
-    axes.kept[i] = y.shape[-1 - i] == x.shape[-1 - i];
-  }
-  each<1>(on, y.numel(), false, ReduceAny<T>{y.as<T>(), x.as<const T>(), axes, largest, scale});
-}
 
 void reduce(View y, View x, ReduceKind kind) {
   constexpr auto op = kernel::Reduce::name;
@@ -207,7 +186,10 @@ void reduce(View y, View x, ReduceKind kind) {
     using T = decltype(t);
     T* to = y.as<T>();
     const T* from = x.as<const T>();
-    if (!l.regular) return reduce_any<T>(on, y, x, largest, l.scale);
+    if (!l.regular)
+      return each<1>(on, y.numel(), false,
+                     ReduceAny<T>{to, from, l.cut.count(), DeviceLoop<Index, 1>(l.kept), DeviceLoop<Index, 1>(l.cut),
+                                  largest, l.scale});
     if (l.inner == 1)
       return largest ? reduce_rows<LargestOf<T>>(on, to, from, l.outer, l.reduced, 1)
                      : reduce_rows<SumOf<T>>(on, to, from, l.outer, l.reduced, l.scale);

@@ -124,8 +124,8 @@ class CudaRuntime final : public Runtime {
  public:
   void* allocate(std::size_t bytes, Device device) override {
     const On on(device, "allocate");
-    if (const Capture* noted = capture(device))
-      return graphs_.take(noted->graph, bytes, [&](std::size_t more) { return take(on, more); });
+    if (const Capture* capturing = capture(device))
+      return graphs_.take(capturing->graph, bytes, [&](std::size_t more) { return take(on, more); });
     return take(on, bytes);
   }
 
@@ -133,12 +133,12 @@ class CudaRuntime final : public Runtime {
     if (block == nullptr) return;
     try {
       const On on(device, "release");
-      if (Capture* noted = capture(device); noted && noted->forked)
-        noted->held.emplace_back(block, bytes);
+      if (Capture* capturing = capture(device); capturing && capturing->forked)
+        capturing->held.emplace_back(block, bytes);
       else if (std::vector<GraphMemory::Segment> unused; graphs_.give(block, bytes, unused))
         for (const auto& segment : unused) give_back(on, segment.memory, segment.bytes);
-      else if (Capture* noted = capture(device))
-        noted->released.emplace_back(block, bytes);
+      else if (Capture* capturing = capture(device))
+        capturing->released.emplace_back(block, bytes);
       else
         give_back(on, block, bytes);
     } catch (...) {  // the device is gone, and its memory with it
@@ -146,10 +146,10 @@ class CudaRuntime final : public Runtime {
   }
 
   /// At once within a graph, where that costs nothing; kernel by kernel the host would have to do more.
-  void beside(Device device, const std::function<void()>& first, const std::function<void()>& second) override {
-    Capture* noted = capture(device);
-    if (!noted || noted->forked) return Runtime::beside(device, first, second);
-    for (const auto& [block, bytes] : note_beside(*noted, first, second)) release(block, bytes, device);
+  void fork_join(Device device, const std::function<void()>& first, const std::function<void()>& second) override {
+    Capture* capturing = capture(device);
+    if (!capturing || capturing->forked) return Runtime::fork_join(device, first, second);
+    for (const auto& [block, bytes] : capture_fork_join(*capturing, first, second)) release(block, bytes, device);
   }
 
   std::unique_ptr<DeviceGraph> make_graph(Device device) override { return trireme::gpu::make_graph(device, graphs_); }

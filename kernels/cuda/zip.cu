@@ -4,17 +4,17 @@
 #include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/formulas/pointwise.h"
-#include "kernels/plans/broadcast.h"
 
 namespace trireme::gpu {
 namespace {
 
 /// Both operands lie as y does, or hold one number.
 template <class F, class T>
-struct FlatBuffer {
+struct SameLayout {
   T* y;
   const T *a, *b;
   bool one_a, one_b;
+  F f;
 
   template <int n>
   __device__ static Pack<T, n> take(const T* from, bool one, Index i) {
@@ -28,49 +28,33 @@ struct FlatBuffer {
   __device__ void operator()(Count<n>, Index i) const {
     Pack<T, n> p = take<n>(a, one_a, i);
     const Pack<T, n> q = take<n>(b, one_b, i);
-    for (int j = 0; j < n; ++j) p.v[j] = rounded<T>(F::value(wide(p.v[j]), wide(q.v[j])));
+    for (int j = 0; j < n; ++j) p.v[j] = rounded<T>(f.value(wide(p.v[j]), wide(q.v[j])));
     store(y + i, p);
   }
 };
 
-using Small = unsigned;  ///< elements of a walk are at most so many:
+using Small = unsigned;  ///< indices of a launch; it has at most so many elements:
 constexpr Index most_elements = (Index{1} << 31) - 1;
+using Loop = detail::StridedLoop<2>;
 
-/// How an operand is read for a pack of y. flat: it lies as y does. even: a pack of y is a pack of it, or one number.
-enum class HostCopy : std::uint8_t { flat, even, single };
-
-struct Operand {
-  const void* data;
-  HostCopy reading;
-  Small step[Shape::max_rank];
-};
+/// How an operand is read for a pack of y. dense: it lies as y does. even: a pack of y is a pack of it, or one number.
+enum class Access : std::uint8_t { dense, even, single };
 
 /// Any broadcast.
 template <class F, class T>
 struct Broadcast {
   T* y;
-  Operand a, b;
-  int rank;
-  Divisor extent[Shape::max_rank];
+  const T* operand[2];
+  Access access[2];
+  DeviceLoop<Small, 2> loop;
+  F f;
 
-  struct Place {
-    Small a, b;
-  };
-  /// Where the operands of element i lie.
-  __device__ Place place(Small i) const {
-    Place p{0, 0};
-    for (int k = 0; k + 1 < rank; ++k) {
-      const Small at = extent[k].split(i);
-      p.a += at * a.step[k], p.b += at * b.step[k];
-    }
-    return {p.a + i * a.step[rank - 1], p.b + i * b.step[rank - 1]};
-  }
   template <int n>
-  __device__ static void take(Pack<T, n>& p, const Operand& from, Small i, Small at) {
-    const T* data = static_cast<const T*>(from.data);
-    if (from.reading == HostCopy::flat) {
+  __device__ void take(Pack<T, n>& p, int which, Small i, Small at) const {
+    const T* data = operand[which];
+    if (access[which] == Access::dense) {
       p = load<n>(data + i);
-    } else if (from.reading == HostCopy::even && from.step[0] == 1) {
+    } else if (access[which] == Access::even && loop.step[0][which] == 1) {
       p = load<n>(data + at);
     } else {
       const T v = data[at];
@@ -81,86 +65,81 @@ struct Broadcast {
   template <int n>
   __device__ void operator()(Count<n>, Index index) const {
     const auto i = static_cast<Small>(index);
-    const Place first = place(i);
-    Pack<T, n> p, q;
-    take(p, a, i, first.a);
-    take(q, b, i, first.b);
-    if (a.reading == HostCopy::single || b.reading == HostCopy::single)
+    const auto first = loop.offset(i);
+    Pack<T, n> p[2];
+    for (int o = 0; o < 2; ++o) take(p[o], o, i, first.of[o]);
+    if (access[0] == Access::single || access[1] == Access::single)
       for (int j = 1; j < n; ++j) {
-        const Place at = place(i + static_cast<Small>(j));
-        if (a.reading == HostCopy::single) p.v[j] = static_cast<const T*>(a.data)[at.a];
-        if (b.reading == HostCopy::single) q.v[j] = static_cast<const T*>(b.data)[at.b];
+        const auto at = loop.offset(i + static_cast<Small>(j));
+        for (int o = 0; o < 2; ++o)
+          if (access[o] == Access::single) p[o].v[j] = operand[o][at.of[o]];
       }
-    for (int j = 0; j < n; ++j) p.v[j] = rounded<T>(F::value(wide(p.v[j]), wide(q.v[j])));
-    store(y + i, p);
+    for (int j = 0; j < n; ++j) p[0].v[j] = rounded<T>(f.value(wide(p[0].v[j]), wide(p[1].v[j])));
+    store(y + i, p[0]);
   }
 };
 
-/// An operand with these steps for packs of so many elements.
-Operand operand(const Walk& w, const Index* step, const void* data, int width) {
-  Operand o{data, HostCopy::single, {}};
-  bool flat = true, even = w.extent[0] % width == 0 && (step[0] == 0 || aligned(data));
+/// Of an operand of the loop, for packs of `width` elements.
+Access access_of(const Loop& loop, std::size_t operand, const void* data, int width) {
+  const Index inner = loop.step[0][operand];
+  bool all_dense = true, even = loop.extent[0] % width == 0 && (inner == 0 || aligned(data));
   Index dense = 1;
-  for (int k = 0; k < w.rank; dense *= w.extent[k++]) {
-    o.step[k] = static_cast<Small>(step[k]);
-    flat = flat && step[k] == dense;
-    even = even && (k == 0 || step[0] == 0 || step[k] % width == 0);
+  for (int k = 0; k < loop.rank; dense *= loop.extent[k++]) {
+    const Index step = loop.step[k][operand];
+    all_dense = all_dense && step == dense;
+    even = even && (k == 0 || inner == 0 || step % width == 0);
   }
-  o.reading = flat ? HostCopy::flat : even ? HostCopy::even : HostCopy::single;
-  return o;
+  return all_dense ? Access::dense : even ? Access::even : Access::single;
 }
 
 template <class F, class T>
-void launch(const On& on, const Walk& w, T* y, const T* a, const T* b) {
-  Index n = 1;
-  for (int k = 0; k < w.rank; ++k) n *= w.extent[k];
+void launch(const On& on, const Loop& loop, T* y, const T* a, const T* b, F f) {
+  const Index n = loop.count();
   if (n == 0) return;
-  if (w.rank == 1) {
-    const bool one_a = w.step_a[0] == 0, one_b = w.step_b[0] == 0;
+  if (loop.rank == 1) {
+    const bool one_a = loop.step[0][0] == 0, one_b = loop.step[0][1] == 0;
     const bool vector = aligned(y, one_a ? nullptr : a, one_b ? nullptr : b);
-    return each<pack<T>>(on, n, vector, FlatBuffer<F, T>{y, a, b, one_a, one_b});
+    return each<pack<T>>(on, n, vector, SameLayout<F, T>{y, a, b, one_a, one_b, f});
   }
   if (n > most_elements) {  // slabs of the outermost axis
-    const int outer = w.rank - 1;
-    const Index slab = n / w.extent[outer], most = std::max<Index>(1, most_elements / slab);
-    for (Index k = 0; k < w.extent[outer]; k += most) {
-      Walk part = w;
-      part.extent[outer] = std::min(most, w.extent[outer] - k);
+    const int outer = loop.rank - 1;
+    const Index slab = n / loop.extent[outer], most = std::max<Index>(1, most_elements / slab);
+    for (Index k = 0; k < loop.extent[outer]; k += most) {
+      Loop part = loop;
+      part.extent[outer] = std::min(most, loop.extent[outer] - k);
       if (part.extent[outer] == 1) --part.rank;
-      launch<F>(on, part, y + k * slab, a + k * w.step_a[outer], b + k * w.step_b[outer]);
+      launch(on, part, y + k * slab, a + k * loop.step[outer][0], b + k * loop.step[outer][1], f);
     }
     return;
   }
-  Broadcast<F, T> f{y, operand(w, w.step_a, a, pack<T>), operand(w, w.step_b, b, pack<T>), w.rank, {}};
-  for (int k = 0; k < w.rank; ++k) f.extent[k] = Divisor(w.extent[k]);
-  const bool vector =
-      aligned(y, f.a.reading == HostCopy::flat ? a : nullptr, f.b.reading == HostCopy::flat ? b : nullptr);
-  each<pack<T>>(on, n, vector, f);
+  const Access of_a = access_of(loop, 0, a, pack<T>), of_b = access_of(loop, 1, b, pack<T>);
+  const bool vector = aligned(y, of_a == Access::dense ? a : nullptr, of_b == Access::dense ? b : nullptr);
+  each<pack<T>>(on, n, vector, Broadcast<F, T>{y, {a, b}, {of_a, of_b}, DeviceLoop<Small, 2>(loop), f});
 }
 
 template <class F>
-void zip(View y, View a, View b) {
-  const Walk w = plan_walk(y, a, b, F::name);
+void zip(View y, View a, View b, F f) {
+  const Loop loop = detail::plan_broadcast(y, a, b, F::name);
   const On on(y.device, F::name);
   dispatch_device_float(y.dtype, F::name, [&](auto t) {
     using T = decltype(t);
-    launch<F>(on, w, y.as<T>(), a.as<const T>(), b.as<const T>());
+    launch(on, loop, y.as<T>(), a.as<const T>(), b.as<const T>(), f);
   });
 }
 
 template <class F>
-struct Binary {
+struct CudaBinaryFormula {
   Kernel<kernel::Zip<F>> forward{DeviceKind::cuda, zip<F>};
 };
 
-const Binary<pointwise::Add> add_cuda;
-const Binary<pointwise::Sub> sub_cuda;
-const Binary<pointwise::Mul> mul_cuda;
-const Binary<pointwise::Div> div_cuda;
-const Binary<pointwise::Maximum> maximum_cuda;
-const Binary<pointwise::Minimum> minimum_cuda;
-const Binary<pointwise::MaximumShare> maximum_share_cuda;
-const Binary<pointwise::MinimumShare> minimum_share_cuda;
+const CudaBinaryFormula<pointwise::Add> add_cuda;
+const CudaBinaryFormula<pointwise::Sub> sub_cuda;
+const CudaBinaryFormula<pointwise::Mul> mul_cuda;
+const CudaBinaryFormula<pointwise::Div> div_cuda;
+const CudaBinaryFormula<pointwise::Maximum> maximum_cuda;
+const CudaBinaryFormula<pointwise::Minimum> minimum_cuda;
+const CudaBinaryFormula<pointwise::MaximumShare> maximum_share_cuda;
+const CudaBinaryFormula<pointwise::MinimumShare> minimum_share_cuda;
 
 }  // namespace
 }  // namespace trireme::gpu

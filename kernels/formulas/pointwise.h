@@ -1,248 +1,246 @@
-// The elementwise formulas, each written once: every backend makes its kernels from these structs. Unary:
-// value(x) and slope(x, y), the derivative where y = value(x); needs_x and needs_y say which of the two slope
-// reads, so that only that is kept for backward. Binary: value(a, b). T is float or double (bf16 is computed
-// in float). All are constexpr so that device compilers may take them for the device as well.
+// Elementwise formulas, each written once: every backend makes its kernels from these structs (kernels/cpu/map.h,
+// kernels/cuda/map.cu). A formula is a value; its members are its parameters, and one without costs nothing.
+// Unary: value(x) and slope(x, y), the derivative at x where y = value(x); needs_x and needs_y say which of the two
+// slope reads, so that only that is kept for backward. Binary: value(a, b). Arguments are float or double (bf16 and f16
+// are computed in float), and so is the result. All functions are constexpr, so that device compilers take them, too.
 #pragma once
 #include "kernels/formulas/math.h"
 
 namespace trireme::pointwise {
 
+/// torch.relu: max(x, 0).
 struct Relu {
   static constexpr char name[] = "relu", backward_name[] = "relu_backward";
   static constexpr bool needs_x = false, needs_y = true;
-  template <class T>
-  static constexpr T value(T x) {
-    return x <= T(0) ? T(0) : x;
-  }
-  template <class T>
-  static constexpr T slope(T, T y) {
-    return y <= T(0) ? T(0) : T(1);
-  }
+  static constexpr auto value(auto x) { return x <= 0 ? 0 : x; }
+  static constexpr auto slope(auto, auto y) { return y <= 0 ? decltype(y)(0) : 1; }
 };
-/// Slope 0.01 below zero.
+/// F.leaky_relu: x, times negative_slope (not negative itself) below zero.
 struct LeakyRelu {
   static constexpr char name[] = "leaky_relu", backward_name[] = "leaky_relu_backward";
   static constexpr bool needs_x = false, needs_y = true;
+  double negative_slope = 0.01;
   template <class T>
-  static constexpr T value(T x) {
-    return x > T(0) ? x : x * T(0.01);
+  constexpr T value(T x) const {
+    return x > 0 ? x : x * T(negative_slope);
   }
   template <class T>
-  static constexpr T slope(T, T y) {
-    return y > T(0) ? T(1) : T(0.01);
+  constexpr T slope(T, T y) const {
+    return y > 0 ? T(1) : T(negative_slope);
   }
 };
-/// alpha 1 (Clevert et al., arXiv 1511.07289).
+/// F.elu: x, below zero alpha (exp(x) - 1), alpha >= 0 (Clevert et al., arXiv 1511.07289).
 struct Elu {
   static constexpr char name[] = "elu", backward_name[] = "elu_backward";
   static constexpr bool needs_x = false, needs_y = true;
+  double alpha = 1;
   template <class T>
-  static constexpr T value(T x) {
-    return x > T(0) ? x : math::expm1(x);
+  constexpr T value(T x) const {
+    return x > 0 ? x : T(alpha) * math::expm1(x);
   }
   template <class T>
-  static constexpr T slope(T, T y) {
-    return y > T(0) ? T(1) : y + T(1);
+  constexpr T slope(T, T y) const {
+    return y > 0 ? T(1) : y + T(alpha);
   }
 };
-/// x Phi(x), exact (Hendrycks & Gimpel, arXiv 1606.08415).
+/// F.gelu: x Phi(x), exact (Hendrycks & Gimpel, arXiv 1606.08415).
 struct Gelu {
   static constexpr char name[] = "gelu", backward_name[] = "gelu_backward";
   static constexpr bool needs_x = true, needs_y = false;
   template <class T>
   static constexpr T normal_cdf(T x) {
-    return T(0.5) * (T(1) + math::erf(x * T(0.70710678118654752)));
+    return T(0.5) * (1 + math::erf(x * T(0.70710678118654752)));
   }
-  template <class T>
-  static constexpr T value(T x) {
-    return x * normal_cdf(x);
-  }
+  static constexpr auto value(auto x) { return x * normal_cdf(x); }
   template <class T>
   static constexpr T slope(T x, T) {
     return normal_cdf(x) + x * T(0.39894228040143268) * math::exp(T(-0.5) * x * x);
   }
 };
+/// torch.sigmoid: 1 / (1 + exp(-x)).
 struct Sigmoid {
   static constexpr char name[] = "sigmoid", backward_name[] = "sigmoid_backward";
   static constexpr bool needs_x = false, needs_y = true;
-  template <class T>
-  static constexpr T value(T x) {
-    return T(1) / (T(1) + math::exp(-x));
-  }
-  template <class T>
-  static constexpr T slope(T, T y) {
-    return y * (T(1) - y);
-  }
+  static constexpr auto value(auto x) { return 1 / (1 + math::exp(-x)); }
+  static constexpr auto slope(auto, auto y) { return y * (1 - y); }
 };
-/// x sigmoid(x).
+/// F.silu: x sigmoid(x) (Elfwing et al., arXiv 1702.03118).
 struct Silu {
   static constexpr char name[] = "silu", backward_name[] = "silu_backward";
   static constexpr bool needs_x = true, needs_y = false;
-  template <class T>
-  static constexpr T value(T x) {
-    return x / (T(1) + math::exp(-x));
-  }
-  template <class T>
-  static constexpr T slope(T x, T) {
-    T s = Sigmoid::value(x);
-    return s * (T(1) + x * (T(1) - s));
+  static constexpr auto value(auto x) { return x / (1 + math::exp(-x)); }
+  static constexpr auto slope(auto x, auto) {
+    const auto s = Sigmoid::value(x);
+    return s * (1 + x * (1 - s));
   }
 };
+/// F.hardtanh: x kept within [low, high]; the gradient is 0 at the bounds. relu6 is this with 0 and 6.
+struct Hardtanh {
+  static constexpr char name[] = "hardtanh", backward_name[] = "hardtanh_backward";
+  static constexpr bool needs_x = true, needs_y = false;
+  double low = -1, high = 1;
+  template <class T>
+  constexpr T value(T x) const {
+    return x < T(low) ? T(low) : x > T(high) ? T(high) : x;
+  }
+  template <class T>
+  constexpr T slope(T x, T) const {
+    return x > T(low) && x < T(high) ? T(1) : T(0);
+  }
+};
+/// torch.clamp: x kept within [low, high]; the gradient is 1 at the bounds.
+struct Clamp {
+  static constexpr char name[] = "clamp", backward_name[] = "clamp_backward";
+  static constexpr bool needs_x = true, needs_y = false;
+  double low, high;
+  constexpr auto value(auto x) const { return Hardtanh{low, high}.value(x); }
+  template <class T>
+  constexpr T slope(T x, T) const {
+    return x >= T(low) && x <= T(high) ? T(1) : T(0);
+  }
+};
+/// F.hardsigmoid: relu6(x + 3) / 6 (Howard et al., arXiv 1905.02244).
+struct Hardsigmoid {
+  static constexpr char name[] = "hardsigmoid", backward_name[] = "hardsigmoid_backward";
+  static constexpr bool needs_x = true, needs_y = false;
+  static constexpr auto value(auto x) { return Hardtanh{0, 6}.value(x + 3) / 6; }
+  static constexpr auto slope(auto x, auto) { return x > -3 && x < 3 ? decltype(x)(1) / 6 : 0; }
+};
+/// F.hardswish: x hardsigmoid(x) (Howard et al., arXiv 1905.02244).
+struct Hardswish {
+  static constexpr char name[] = "hardswish", backward_name[] = "hardswish_backward";
+  static constexpr bool needs_x = true, needs_y = false;
+  static constexpr auto value(auto x) { return x * Hardsigmoid::value(x); }
+  template <class T>
+  static constexpr T slope(T x, T) {
+    return x <= -3 ? T(0) : x < 3 ? x / 3 + T(0.5) : T(1);
+  }
+};
+/// torch.tanh.
 struct Tanh {
   static constexpr char name[] = "tanh", backward_name[] = "tanh_backward";
   static constexpr bool needs_x = false, needs_y = true;
-  template <class T>
-  static constexpr T value(T x) {
-    return math::tanh(x);
-  }
-  template <class T>
-  static constexpr T slope(T, T y) {
-    return T(1) - y * y;
-  }
+  static constexpr auto value(auto x) { return math::tanh(x); }
+  static constexpr auto slope(auto, auto y) { return 1 - y * y; }
 };
-/// log(1 + exp(x)).
+/// F.softplus: log(1 + exp(beta x)) / beta, without PyTorch's threshold: exact for every x.
 struct Softplus {
   static constexpr char name[] = "softplus", backward_name[] = "softplus_backward";
   static constexpr bool needs_x = true, needs_y = false;
+  double beta = 1;
   template <class T>
-  static constexpr T value(T x) {
-    T size = x < T(0) ? -x : x;
-    return (x < T(0) ? T(0) : x) + math::log1p_of_exp_minus(size);
+  constexpr T value(T x) const {
+    const T z = T(beta) * x;
+    return T(1 / beta) * ((z < 0 ? 0 : z) + math::log1p_of_exp_minus(z < 0 ? -z : z));
   }
   template <class T>
-  static constexpr T slope(T x, T) {
-    return Sigmoid::value(x);
+  constexpr T slope(T x, T) const {
+    return Sigmoid::value(T(beta) * x);
   }
 };
-/// x / (1 + |x|).
+/// F.softsign: x / (1 + |x|).
 struct Softsign {
   static constexpr char name[] = "softsign", backward_name[] = "softsign_backward";
   static constexpr bool needs_x = true, needs_y = false;
-  template <class T>
-  static constexpr T value(T x) {
-    return x / (T(1) + math::abs(x));
-  }
-  template <class T>
-  static constexpr T slope(T x, T) {
-    T r = T(1) / (T(1) + math::abs(x));
+  static constexpr auto value(auto x) { return x / (1 + math::abs(x)); }
+  static constexpr auto slope(auto x, auto) {
+    const auto r = 1 / (1 + math::abs(x));
     return r * r;
   }
 };
+/// torch.exp.
 struct Exp {
   static constexpr char name[] = "exp", backward_name[] = "exp_backward";
   static constexpr bool needs_x = false, needs_y = true;
-  template <class T>
-  static constexpr T value(T x) {
-    return math::exp(x);
-  }
-  template <class T>
-  static constexpr T slope(T, T y) {
-    return y;
-  }
+  static constexpr auto value(auto x) { return math::exp(x); }
+  static constexpr auto slope(auto, auto y) { return y; }
 };
+/// torch.log: natural; NaN below 0, -inf at 0.
 struct Log {
   static constexpr char name[] = "log", backward_name[] = "log_backward";
   static constexpr bool needs_x = true, needs_y = false;
-  template <class T>
-  static constexpr T value(T x) {
-    return math::log(x);
-  }
-  template <class T>
-  static constexpr T slope(T x, T) {
-    return T(1) / x;
-  }
+  static constexpr auto value(auto x) { return math::log(x); }
+  static constexpr auto slope(auto x, auto) { return 1 / x; }
 };
+/// torch.sqrt: NaN below 0.
 struct Sqrt {
   static constexpr char name[] = "sqrt", backward_name[] = "sqrt_backward";
   static constexpr bool needs_x = false, needs_y = true;
-  template <class T>
-  static constexpr T value(T x) {
-    return math::sqrt(x);
-  }
-  template <class T>
-  static constexpr T slope(T, T y) {
-    return T(0.5) / y;
-  }
+  static constexpr auto value(auto x) { return math::sqrt(x); }
+  static constexpr auto slope(auto, auto y) { return decltype(y)(0.5) / y; }
 };
+/// torch.rsqrt: 1 / sqrt(x).
+struct Rsqrt {
+  static constexpr char name[] = "rsqrt", backward_name[] = "rsqrt_backward";
+  static constexpr bool needs_x = false, needs_y = true;
+  static constexpr auto value(auto x) { return 1 / math::sqrt(x); }
+  static constexpr auto slope(auto, auto y) { return decltype(y)(-0.5) * y * y * y; }
+};
+/// torch.reciprocal: 1 / x.
+struct Reciprocal {
+  static constexpr char name[] = "reciprocal", backward_name[] = "reciprocal_backward";
+  static constexpr bool needs_x = false, needs_y = true;
+  static constexpr auto value(auto x) { return 1 / x; }
+  static constexpr auto slope(auto, auto y) { return -y * y; }
+};
+/// torch.square.
 struct Square {
   static constexpr char name[] = "square", backward_name[] = "square_backward";
   static constexpr bool needs_x = true, needs_y = false;
-  template <class T>
-  static constexpr T value(T x) {
-    return x * x;
-  }
-  template <class T>
-  static constexpr T slope(T x, T) {
-    return T(2) * x;
-  }
+  static constexpr auto value(auto x) { return x * x; }
+  static constexpr auto slope(auto x, auto) { return 2 * x; }
 };
+/// torch.abs; the gradient is 0 at 0.
 struct Abs {
   static constexpr char name[] = "abs", backward_name[] = "abs_backward";
   static constexpr bool needs_x = true, needs_y = false;
-  template <class T>
-  static constexpr T value(T x) {
-    return math::abs(x);
-  }
-  template <class T>
-  static constexpr T slope(T x, T) {
-    return x > T(0) ? T(1) : x < T(0) ? T(-1) : x;
-  }
+  static constexpr auto value(auto x) { return math::abs(x); }
+  static constexpr auto slope(auto x, auto) { return x > 0 ? 1 : x < 0 ? -1 : x; }
 };
+/// torch.neg.
 struct Neg {
   static constexpr char name[] = "neg", backward_name[] = "neg_backward";
   static constexpr bool needs_x = false, needs_y = false;
+  static constexpr auto value(auto x) { return -x; }
+  static constexpr auto slope(auto x, auto) { return decltype(x)(-1); }
+};
+/// x + number.
+struct AddScalar {
+  static constexpr char name[] = "add_scalar", backward_name[] = "add_scalar_backward";
+  static constexpr bool needs_x = false, needs_y = false;
+  double number = 0;
   template <class T>
-  static constexpr T value(T x) {
-    return -x;
+  constexpr T value(T x) const {
+    return x + T(number);
   }
-  template <class T>
-  static constexpr T slope(T, T) {
-    return T(-1);
-  }
+  static constexpr auto slope(auto x, auto) { return decltype(x)(1); }
 };
 
 struct Add {
   static constexpr char name[] = "add";
-  template <class T>
-  static constexpr T value(T a, T b) {
-    return a + b;
-  }
+  static constexpr auto value(auto a, auto b) { return a + b; }
 };
 struct Sub {
   static constexpr char name[] = "sub";
-  template <class T>
-  static constexpr T value(T a, T b) {
-    return a - b;
-  }
+  static constexpr auto value(auto a, auto b) { return a - b; }
 };
 struct Mul {
   static constexpr char name[] = "mul";
-  template <class T>
-  static constexpr T value(T a, T b) {
-    return a * b;
-  }
+  static constexpr auto value(auto a, auto b) { return a * b; }
 };
 struct Div {
   static constexpr char name[] = "div";
-  template <class T>
-  static constexpr T value(T a, T b) {
-    return a / b;
-  }
+  static constexpr auto value(auto a, auto b) { return a / b; }
 };
-/// A NaN on either side wins.
+/// torch.maximum: a NaN on either side wins.
 struct Maximum {
   static constexpr char name[] = "maximum";
-  template <class T>
-  static constexpr T value(T a, T b) {
-    return a > b || a != a ? a : b;
-  }
+  static constexpr auto value(auto a, auto b) { return a > b || a != a ? a : b; }
 };
+/// torch.minimum: a NaN on either side wins.
 struct Minimum {
   static constexpr char name[] = "minimum";
-  template <class T>
-  static constexpr T value(T a, T b) {
-    return a < b || a != a ? a : b;
-  }
+  static constexpr auto value(auto a, auto b) { return a < b || a != a ? a : b; }
 };
 /// d maximum(a, b) / da; by b it is the same with a and b exchanged. Ties share equally, as in PyTorch.
 struct MaximumShare {
@@ -255,10 +253,7 @@ struct MaximumShare {
 /// d minimum(a, b) / da.
 struct MinimumShare {
   static constexpr char name[] = "minimum_share";
-  template <class T>
-  static constexpr T value(T a, T b) {
-    return a > b ? T(0) : a == b ? T(0.5) : T(1);
-  }
+  static constexpr auto value(auto a, auto b) { return MaximumShare::value(b, a); }
 };
 
 }  // namespace trireme::pointwise

@@ -5,32 +5,40 @@
 
 namespace trireme {
 
+Shape conv_output_shape(const Shape& x, const Shape& w, const ConvOptions& o, std::string_view op) {
+  check(x.rank() >= 3 && x.rank() <= 5 && w.rank() == x.rank(), op,
+        "input {} and filter {}: expected [N, spatial..., I] and [O, spatial..., I/groups] with 1 to 3 spatial axes", x,
+        w);
+  check(o.groups >= 1 && w[0] % o.groups == 0, op, "{} filters do not divide into {} groups", w[0], o.groups);
+  check(
+      x[-1] == w[-1] * o.groups, op, "input has {} channels, the filter expects {}{}", x[-1], w[-1] * o.groups,
+      x[1] == w[-1] * o.groups ? ": channels are the last axis here ([N, H, W, C]), not the second; permute() it" : "");
+  Shape y{x[0]};
+  for (int axis = 1; axis < x.rank() - 1; ++axis) {
+    const auto s = static_cast<std::size_t>(axis - 1);
+    check(o.stride[s] >= 1 && o.dilation[s] >= 1, op, "stride {} and dilation {} must be at least 1", o.stride[s],
+          o.dilation[s]);
+    check(o.pad_begin[s] >= 0 && o.pad_end[s] >= 0, op, "padding {} and {} must not be negative", o.pad_begin[s],
+          o.pad_end[s]);
+    const Index padded = x[axis] + o.pad_begin[s] + o.pad_end[s], reach = o.dilation[s] * (w[axis] - 1) + 1;
+    check(padded >= reach && w[axis] >= 1, op,
+          "input {} is too small for the filter {}: {} with padding, {} needed on spatial axis {}", x, w, padded, reach,
+          s);
+    y.push_back((padded - reach) / o.stride[s] + 1);
+  }
+  y.push_back(w[0]);
+  return y;
+}
+
 ConvShape conv_shape(const View& x, const View& w, const View& y, const ConvOptions& o, std::string_view op) {
-  int rank = x.shape.rank();
-  check(rank >= 3 && rank <= 5, op, "input is {}: expected N, 1 to 3 spatial axes, C", x.shape);
-  check(w.shape.rank() == rank, op, "filter is {}, expected {} axes like the input {}", w.shape, rank, x.shape);
+  const Shape expected = conv_output_shape(x.shape, w.shape, o, op);
+  check(y.shape == expected, op, "output is {}, expected {}", y.shape, expected);
   ConvShape s;
-  s.dims = rank - 2, s.n = x.shape[0], s.c_in = x.shape[-1], s.c_out = w.shape[0], s.options = o;
-  check(o.groups >= 1 && s.c_out % o.groups == 0 && s.c_in % o.groups == 0, op,
-        "{} groups do not divide {} input and {} output channels", o.groups, s.c_in, s.c_out);
-  check(s.group_in() == w.shape[-1], op, "input has {} channels, the filter expects {}", s.c_in,
-        w.shape[-1] * o.groups);
+  s.dims = x.shape.rank() - 2, s.n = x.shape[0], s.c_in = x.shape[-1], s.c_out = w.shape[0], s.options = o;
+  for (int d = 0; d < s.dims; ++d) s.in[d] = x.shape[d + 1], s.filter[d] = w.shape[d + 1], s.out[d] = expected[d + 1];
   // Options may say something about axes that are not there.
   for (std::size_t d = s.dims; d < 3; ++d)
     s.options.stride[d] = s.options.dilation[d] = 1, s.options.pad_begin[d] = s.options.pad_end[d] = 0;
-  Shape expected{s.n};
-  for (int d = 0; d < s.dims; ++d) {
-    check(o.stride[d] >= 1 && o.dilation[d] >= 1, op, "stride {} and dilation {} must be at least 1", o.stride[d],
-          o.dilation[d]);
-    s.in[d] = x.shape[d + 1], s.filter[d] = w.shape[d + 1];
-    Index room = s.in[d] + o.pad_begin[d] + o.pad_end[d] - (s.filter[d] - 1) * o.dilation[d] - 1;
-    check(room >= 0 && s.filter[d] >= 1, op, "input {} with its padding is smaller than the dilated filter {}", x.shape,
-          w.shape);
-    s.out[d] = room / o.stride[d] + 1;
-    expected.push_back(s.out[d]);
-  }
-  expected.push_back(s.c_out);
-  check(y.shape == expected, op, "output is {}, expected {}", y.shape, expected);
   return s;
 }
 

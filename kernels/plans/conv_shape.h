@@ -21,6 +21,9 @@ struct ConvShape {
   }
 };
 
+/// [N, spatial..., O] of input x [N, spatial..., I] and filter w [O, spatial..., I/groups]; along an axis
+/// (in + pad_begin + pad_end - dilation (filter - 1) - 1) / stride + 1. Throws Error naming op when they do not fit.
+Shape conv_output_shape(const Shape& x, const Shape& w, const ConvOptions& o, std::string_view op);
 /// From input x, filter w and output y (or their gradients). Throws Error when they do not fit one another.
 ConvShape conv_shape(const View& x, const View& w, const View& y, const ConvOptions& o, std::string_view op);
 

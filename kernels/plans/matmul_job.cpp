@@ -2,23 +2,27 @@
 
 namespace trireme {
 
+Shape matmul_output_shape(const Shape& a, const Shape& b, const MatMulOptions& o, std::string_view op) {
+  check((a.rank() == 2 || a.rank() == 3) && (b.rank() == 2 || b.rank() == 3), op,
+        "operands are {} and {}: each must have 2 axes, or 3 with the batch first", a, b);
+  check(a[o.transpose_a ? -2 : -1] == b[o.transpose_b ? -1 : -2] && (a.rank() == 2 || b.rank() == 2 || a[0] == b[0]),
+        op, "{}{} times {}{} do not fit", a, o.transpose_a ? "^T" : "", b, o.transpose_b ? "^T" : "");
+  const Index m = a[o.transpose_a ? -1 : -2], n = b[o.transpose_b ? -2 : -1];
+  return a.rank() == 3 ? Shape{a[0], m, n} : b.rank() == 3 ? Shape{b[0], m, n} : Shape{m, n};
+}
+
 MatMulJob matmul_job(const View& c, const View& a, const View& b, const MatMulOptions& o) {
-  constexpr auto op = kernel::MatMul::name;
-  int ra = a.shape.rank(), rb = b.shape.rank();
-  check((ra == 2 || ra == 3) && (rb == 2 || rb == 3), op, "matrices or batches of them are expected, got {} and {}",
-        a.shape, b.shape);
-  MatMulJob j;
-  j.batched_a = ra == 3, j.batched_b = rb == 3;
-  j.batch = ra == 3 ? a.shape[0] : rb == 3 ? b.shape[0] : 1;
-  j.transpose_a = o.transpose_a, j.transpose_b = o.transpose_b, j.accumulate = o.accumulate;
-  j.m = a.shape[o.transpose_a ? -1 : -2], j.k = a.shape[o.transpose_a ? -2 : -1];
-  j.n = b.shape[o.transpose_b ? -2 : -1];
-  Shape expected = ra == 3 || rb == 3 ? Shape{j.batch, j.m, j.n} : Shape{j.m, j.n};
-  bool fits = b.shape[o.transpose_b ? -1 : -2] == j.k && (rb == 2 || ra == 2 || a.shape[0] == b.shape[0]);
-  check(fits, op, "inner or batch extents differ: {}{} x {}{}", a.shape, o.transpose_a ? "^T" : "", b.shape,
-        o.transpose_b ? "^T" : "");
-  check(c.shape == expected, op, "the result is {}, expected {}", c.shape, expected);
-  return j;
+  const Shape expected = matmul_output_shape(a.shape, b.shape, o, kernel::MatMul::name);
+  check(c.shape == expected, kernel::MatMul::name, "the result is {}, expected {}", c.shape, expected);
+  return {.batch = expected.rank() == 3 ? expected[0] : 1,
+          .m = expected[-2],
+          .n = expected[-1],
+          .k = a.shape[o.transpose_a ? -2 : -1],
+          .batched_a = a.shape.rank() == 3,
+          .batched_b = b.shape.rank() == 3,
+          .transpose_a = o.transpose_a,
+          .transpose_b = o.transpose_b,
+          .accumulate = o.accumulate};
 }
 
 MatMulJob linear_job(const View& y, const View& x, const View& w, const View& bias, bool relu) {

@@ -11,6 +11,10 @@ struct MatMulJob {
   bool transpose_a = false, transpose_b = false, accumulate = false, relu = false;
 };
 
+/// [M, N] or [B, M, N] of op(a) op(b); either may be one matrix for the whole batch. Throws Error naming op when they
+/// do not fit.
+Shape matmul_output_shape(const Shape& a, const Shape& b, const MatMulOptions&, std::string_view op);
+
 // One for each contract, of the operands that the contract names. Throw Error when shapes do not fit.
 MatMulJob matmul_job(const View& c, const View& a, const View& b, const MatMulOptions&);
 MatMulJob linear_job(const View& y, const View& x, const View& w, const View& bias, bool relu);

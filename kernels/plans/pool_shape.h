@@ -29,6 +29,14 @@ struct PoolShape {
   }
 };
 
+/// [N, spatial..., C] of input x [N, spatial..., C]; along an axis (in + pad_begin + pad_end - dilation (window - 1) -
+/// 1) / stride + 1. Throws Error naming op when the options do not suit x; padding must be smaller than the window.
+Shape pool_output_shape(const Shape& x, const PoolOptions& o, std::string_view op);
+/// The same of bias_relu_pool_dropout, whose windows do not overlap.
+Shape pool_block_output_shape(const Shape& x, const PoolOptions& o, std::string_view op);
+/// Of max_pool's index: u8 up to 255 cells in a window, else i32.
+DType pool_index_type(const Shape& x, const PoolOptions& o);
+
 // From the operands of one contract, which are checked; x and dx, y and dy are alike. Throw Error when they do not fit
 // one another.
 PoolShape max_pool_shape(const View& x, const View& y, const View& index, const PoolOptions& o, std::string_view op);

@@ -20,6 +20,9 @@ ReduceLayout reduce_layout(const View& y, const View& x, ReduceKind kind) {
     (stage == 0 ? l.outer : stage == 1 ? l.reduced : l.inner) *= x.shape[i];
   }
   if (stage == 0) std::swap(l.outer, l.inner);
+  if (!l.regular)
+    for (int i = x.shape.rank(); i-- > 0;)
+      (y.shape[i] == x.shape[i] ? l.kept : l.cut).add(x.shape[i], {x.shape.product(i + 1, x.shape.rank())});
   return l;
 }
 

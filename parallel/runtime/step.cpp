@@ -279,7 +279,7 @@ Tensor Step::Impl::run(const Tensor& x, const Tensor& y) {
   executor->scale_loss(scale.value());
   replayed = graph && !is_recorded_or_traced && graph->ready(*executor, x, y, pass, scale.value());
   if (replayed) {
-    const StepScope scope(graph->noted_pass(pass));
+    const StepScope scope(graph->captured_context(pass));
     replay();
   } else {
     const StepScope scope(pass);

@@ -1,5 +1,5 @@
-// StepGraph: forward and backward of a step, noted once and then given to the device as a whole (CUDA graphs), which
-// spares the host to start each kernel. In two parts, so that the loss can be read while backward runs.
+// StepGraph: forward and backward of a step, captured once and then launched as a whole (CUDA graphs), which spares
+// the host the start of each kernel. In two parts, so that the loss can be read while backward runs.
 #pragma once
 #include <functional>
 #include <memory>
@@ -24,13 +24,13 @@ class StepGraph {
   StepGraph(Device device, Parameters& parameters) : device_(device), parameters_(parameters) {}
 
   /// Makes a step on these inputs ready for replay(): copies them to where the graph reads them and, where the step
-  /// before was the first of its kind, notes the executor's. False: its kernels are to be started one by one, for it is
-  /// of another kind than the one before (what was noted is given up, and its memory), or cannot be noted; nothing has
+  /// before was the first of its kind, captures the executor's. False: its kernels are to be started one by one, for it
+  /// is of another kind than the one before (the graph is given up, and its memory), or cannot be captured; nothing has
   /// been started then.
   bool ready(Executor& executor, const Tensor& x, const Tensor& y, const StepContext& pass, double loss_scale);
-  const std::string& refusal() const { return refusal_; }  ///< why steps cannot be noted; empty: they can, so far
+  const std::string& refusal() const { return refusal_; }  ///< why steps cannot be captured; empty: they can, so far
   /// The pass as the graph's kernels see it.
-  StepContext noted_pass(StepContext pass) const;
+  StepContext captured_context(StepContext pass) const;
   const Tensor& x() const { return x_; }
 
   /// Starts it all; between() is called when forward has been started and backward not yet. Gradients count as written.
@@ -38,7 +38,7 @@ class StepGraph {
   /// Of the step at hand; the next one writes over it.
   const Tensor& loss() const { return loss_; }
 
-  /// Gives up what was noted.
+  /// Gives the graph up.
   void drop();
 
  private:
@@ -50,11 +50,11 @@ class StepGraph {
     bool operator==(const Kind&) const = default;
   };
   void load(const Tensor& x, const Tensor& y, const StepContext& pass);
-  bool note(Executor& executor, const StepContext& pass);
+  bool capture(Executor& executor, const StepContext& pass);
 
   Device device_;
   Parameters& parameters_;
-  std::unique_ptr<DeviceGraph> graph_;  // null: nothing is noted
+  std::unique_ptr<DeviceGraph> graph_;  // null: nothing is captured
   std::optional<Kind> last_;
   std::string refusal_;
   Tensor x_, y_, numbers_, loss_;  // numbers: i64 [1 + rows], the step's and the samples'

@@ -15,6 +15,7 @@ Input data(const Shape& s) { return {s}; }
 Input weight(const Shape& s) { return {.shape = s, .rows = false}; }
 Input positive(const Shape& s) { return {.shape = s, .low = 0.5, .high = 2}; }
 Input away(const Shape& s) { return {.shape = s, .draw = InputValues::away, .low = 0.1, .high = 2}; }
+Input wide(const Shape& s) { return {.shape = s, .low = -7, .high = 7}; }
 Input distinct(const Shape& s) { return {.shape = s, .draw = InputValues::distinct}; }
 Input labels(const Shape& s, double classes) { return {.shape = s, .draw = InputValues::label, .high = classes, .grad = false}; }
 Input statistic(const Shape& s) {
@@ -59,18 +60,29 @@ std::vector<Case> elementwise() {
       {"maximum/ties", {data(s)}, [](In x) { return maximum(x[0], x[0].reshape({-1, 5})); }, "torch.maximum(x[0], x[0])"},
       {"minimum/broadcast", {data(s), weight({5})}, two<minimum>, "torch.minimum(x[0], x[1])"},
       {"scale", {data(s)}, [](In x) { return scale(x[0], -2.5); }, "x[0] * -2.5"},
+      {"numbers", {data(s)}, [](In x) { return (2.5 * x[0] + 0.75) / 3 - 1; }, "(2.5 * x[0] + 0.75) / 3 - 1"},
       {"relu", {away(s)}, one<relu>, "F.relu(x[0])", {big}},
       {"leaky_relu", {away(s)}, one<leaky_relu>, "F.leaky_relu(x[0])"},
+      {"leaky_relu/slope", {away(s)}, [](In x) { return leaky_relu(x[0], 0.2); }, "F.leaky_relu(x[0], 0.2)", {big}},
       {"elu", {away(s)}, one<elu>, "F.elu(x[0])"},
+      {"elu/alpha", {away(s)}, [](In x) { return elu(x[0], 1.5); }, "F.elu(x[0], 1.5)"},
       {"gelu", {data(s)}, one<gelu>, "F.gelu(x[0])", {big}},
       {"silu", {data(s)}, one<silu>, "F.silu(x[0])", {big}},
+      {"hardswish", {wide(s)}, one<hardswish>, "F.hardswish(x[0])", {big}},
+      {"hardsigmoid", {wide(s)}, one<hardsigmoid>, "F.relu6(x[0] + 3) / 6"},
+      {"hardtanh", {wide(s)}, [](In x) { return hardtanh(x[0], -2.5, 1.5); }, "F.hardtanh(x[0], -2.5, 1.5)"},
+      {"relu6", {wide(s)}, one<relu6>, "F.relu6(x[0])"},
+      {"clamp", {wide(s)}, [](In x) { return clamp(x[0], -0.5, 3.7); }, "torch.clamp(x[0], -0.5, 3.7)", {big}},
       {"sigmoid", {data(s)}, one<sigmoid>, "torch.sigmoid(x[0])", {big}},
       {"tanh", {data(s)}, one<tanh>, "torch.tanh(x[0])", {big}},
       {"softplus", {data(s)}, one<softplus>, "F.softplus(x[0])"},
+      {"softplus/beta", {wide(s)}, [](In x) { return softplus(x[0], 2.5); }, "F.softplus(x[0], 2.5, 1000)"},
       {"softsign", {data(s)}, one<softsign>, "F.softsign(x[0])"},
       {"exp", {data(s)}, one<exp>, "torch.exp(x[0])", {big}},
       {"log", {positive(s)}, one<log>, "torch.log(x[0])"},
       {"sqrt", {positive(s)}, one<sqrt>, "torch.sqrt(x[0])"},
+      {"rsqrt", {positive(s)}, one<rsqrt>, "torch.rsqrt(x[0])"},
+      {"reciprocal", {away(s)}, one<reciprocal>, "torch.reciprocal(x[0])"},
       {"square", {data(s)}, one<square>, "x[0] ** 2"},
       {"abs", {away(s)}, one<abs>, "torch.abs(x[0])"},
       {"neg", {data(s)}, one<neg>, "-x[0]"},

@@ -190,28 +190,36 @@ TEST_CASE("onnxruntime computes convolutions, pools and norms of every form") {
 
 TEST_CASE("onnxruntime computes the elementwise ops") {
   using Unary = Tensor (*)(const Tensor&);
-  const std::vector<Unary> ops{relu,     leaky_relu, elu,          gelu,   silu,         sigmoid, trireme::tanh,
-                               softplus, softsign,   trireme::exp, square, trireme::abs, neg};
+  const std::vector<Unary> ops{relu,     leaky_relu,   elu,    gelu,         silu, sigmoid,   trireme::tanh, softplus,
+                               softsign, trireme::exp, square, trireme::abs, neg,  hardswish, hardsigmoid,   relu6};
   const Parts parts{{"norm", LayerNorm(4)}};
-  beside_onnxruntime(
-      {{"unary",
-        around(parts,
-               [ops](const Parts&, const Tensor& x) {
-                 std::vector<Tensor> all{trireme::log(above_zero(x)), trireme::sqrt(above_zero(x)), scale(x, -2.5)};
-                 for (Unary op : ops) all.push_back(op(x));
-                 return concat(all, 1);
-               }),
-        {3, 5, 4}},
-       {"binary",
-        around(parts,
-               [](const Parts& p, const Tensor& x) {
-                 const Tensor row = p[0].second.as<LayerNorm>()->weight, y = softmax(x),
-                              one = reduce(x, ReduceKind::mean, {1, 2, 3});
-                 return concat({x + row, row - x, x * y, x / above_zero(y), maximum(x, y), minimum(row, x),
-                                p[0].second(x), x + one},
-                               2);
-               }),
-        {3, 5, 4}}});
+  beside_onnxruntime({{"unary",
+                       around(parts,
+                              [ops](const Parts&, const Tensor& x) {
+                                std::vector<Tensor> all{trireme::log(above_zero(x)),
+                                                        trireme::sqrt(above_zero(x)),
+                                                        scale(x, -2.5),
+                                                        rsqrt(above_zero(x)),
+                                                        reciprocal(above_zero(x)),
+                                                        leaky_relu(x, 0.2),
+                                                        elu(x, 1.5),
+                                                        softplus(x, 2),
+                                                        clamp(x, -0.5, 0.25),
+                                                        x + 0.5};
+                                for (Unary op : ops) all.push_back(op(x));
+                                return concat(all, 1);
+                              }),
+                       {3, 5, 4}},
+                      {"binary",
+                       around(parts,
+                              [](const Parts& p, const Tensor& x) {
+                                const Tensor row = p[0].second.as<LayerNorm>()->weight, y = softmax(x),
+                                             one = reduce(x, ReduceKind::mean, {1, 2, 3});
+                                return concat({x + row, row - x, x * y, x / above_zero(y), maximum(x, y),
+                                               minimum(row, x), p[0].second(x), x + one},
+                                              2);
+                              }),
+                       {3, 5, 4}}});
 }
 
 TEST_CASE("an ONNX file holds the parameters by name, in PyTorch's layout") {

@@ -15,14 +15,14 @@ namespace {
 
 /// value and slope against a function and its central difference; sizes reach past one vector and one thread.
 template <class F>
-void check_formula(double (*f)(double), double low, double high) {
+void check_formula(double (*f)(double), double low, double high, F formula = {}) {
   for (DType t : floating)
     for (Index n : {Index{0}, Index{1}, Index{7}, Index{33}, Index{1000}, Index{70001}}) {
       if (n > 1000 && t != DType::f32) continue;
       INFO(F::name << " " << name_of(t) << " " << n);
       Data x = random({n}, t, low, high), y({n}, t), dy = random({n}, t, -1, 1, 2), dx({n}, t);
-      run<kernel::Map<F>>(y, x);
-      run<kernel::MapBackward<F>>(dx, dy, F::needs_x ? View(x) : View{}, F::needs_y ? View(y) : View{});
+      run<kernel::Map<F>>(y, x, formula);
+      run<kernel::MapBackward<F>>(dx, dy, F::needs_x ? View(x) : View{}, F::needs_y ? View(y) : View{}, formula);
       Numbers in = x.values(), seed = dy.values(), value, slope;
       for (std::size_t i = 0; i < in.size(); ++i) {
         value.push_back(f(in[i]));
@@ -33,7 +33,7 @@ void check_formula(double (*f)(double), double low, double high) {
     }
   Numbers nan(5, std::nan(""));
   Data x({5}, DType::f32, nan), y({5}, DType::f32);
-  run<kernel::Map<F>>(y, x);
+  run<kernel::Map<F>>(y, x, formula);
   require_near(y.values(), nan, 0);
 }
 
@@ -55,7 +55,7 @@ void check_binary(double (*f)(double, double)) {
     for (auto& [sy, sa, sb] : cases) {
       INFO(F::name << " " << name_of(t) << " " << to_string(sy) << to_string(sa) << to_string(sb));
       Data a = random(sa, t, 0.5, 2, 3), b = random(sb, t, 0.5, 2, 4), y(sy, t);
-      run<kernel::Zip<F>>(y, a, b);
+      run<kernel::Zip<F>>(y, a, b, F{});
       auto at = [&](const Shape& s, Index i) {
         Index place = 0, step = 1;
         for (int k = 1; k <= sy.rank(); i /= sy[-k], ++k)
@@ -74,14 +74,25 @@ TEST_CASE("every unary formula and its slope") {
   check_formula<pointwise::Relu>([](double x) { return x > 0 || x != x ? x : 0; }, -2, 2);
   check_formula<pointwise::LeakyRelu>([](double x) { return x > 0 ? x : 0.01 * x; }, -2, 2);
   check_formula<pointwise::Elu>([](double x) { return x > 0 ? x : std::expm1(x); }, -9, 2);
+  check_formula<pointwise::LeakyRelu>([](double x) { return x > 0 ? x : 0.3 * x; }, -2, 2, {0.3});
+  check_formula<pointwise::Elu>([](double x) { return x > 0 ? x : 1.7 * std::expm1(x); }, -9, 2, {1.7});
   check_formula<pointwise::Gelu>([](double x) { return x * 0.5 * (1 + std::erf(x / std::sqrt(2.))); }, -6, 6);
   check_formula<pointwise::Sigmoid>([](double x) { return 1 / (1 + std::exp(-x)); }, -9, 9);
   check_formula<pointwise::Silu>([](double x) { return x / (1 + std::exp(-x)); }, -9, 9);
   check_formula<pointwise::Tanh>([](double x) { return std::tanh(x); }, -5, 5);
   check_formula<pointwise::Softplus>([](double x) { return std::log1p(std::exp(x)); }, -9, 9);
+  check_formula<pointwise::Softplus>([](double x) { return std::log1p(std::exp(3 * x)) / 3; }, -9, 9, {3});
+  check_formula<pointwise::Softsign>([](double x) { return x / (1 + std::abs(x)); }, -9, 9);
+  check_formula<pointwise::Hardtanh>([](double x) { return std::clamp(x, -1.53, 0.77); }, -3, 3, {-1.53, 0.77});
+  check_formula<pointwise::Clamp>([](double x) { return std::clamp(x, -1.53, 0.77); }, -3, 3, {-1.53, 0.77});
+  check_formula<pointwise::Hardsigmoid>([](double x) { return std::clamp(x + 3, 0., 6.) / 6; }, -2.9, 2.9);
+  check_formula<pointwise::Hardswish>([](double x) { return x * std::clamp(x + 3, 0., 6.) / 6; }, -2.9, 2.9);
   check_formula<pointwise::Exp>([](double x) { return std::exp(x); }, -3, 1);
   check_formula<pointwise::Log>([](double x) { return std::log(x); }, 0.5, 9);
   check_formula<pointwise::Sqrt>([](double x) { return std::sqrt(x); }, 0.5, 9);
+  check_formula<pointwise::Rsqrt>([](double x) { return 1 / std::sqrt(x); }, 0.5, 9);
+  check_formula<pointwise::Reciprocal>([](double x) { return 1 / x; }, 0.5, 9);
+  check_formula<pointwise::AddScalar>([](double x) { return x + 0.3; }, -2, 2, {0.3});
   check_formula<pointwise::Square>([](double x) { return x * x; }, -2, 2);
   check_formula<pointwise::Abs>([](double x) { return std::abs(x); }, -2, 2);
   check_formula<pointwise::Neg>([](double x) { return -x; }, -2, 2);
@@ -116,15 +127,15 @@ TEST_CASE("every binary formula broadcasts as NumPy does") {
   check_binary<pointwise::Maximum>([](double a, double b) { return std::max(a, b); });
   check_binary<pointwise::Minimum>([](double a, double b) { return std::min(a, b); });
   Data a({4}, DType::f32, {1, 2, 3, std::nan("")}), b({4}, DType::f32, {2, 2, 2, 2}), y({4}, DType::f32);
-  run<kernel::Zip<pointwise::MaximumShare>>(y, a, b);
+  run<kernel::Zip<pointwise::MaximumShare>>(y, a, b, pointwise::MaximumShare{});
   require_near(y.values(), {0, 0.5, 1, 1}, 0);
-  run<kernel::Zip<pointwise::MinimumShare>>(y, a, b);
+  run<kernel::Zip<pointwise::MinimumShare>>(y, a, b, pointwise::MinimumShare{});
   require_near(y.values(), {1, 0.5, 0, 1}, 0);
-  run<kernel::Zip<pointwise::Maximum>>(y, b, a);
+  run<kernel::Zip<pointwise::Maximum>>(y, b, a, pointwise::Maximum{});
   require_near(y.values(), {2, 2, 3, std::nan("")}, 0);
-  run<kernel::Zip<pointwise::Sub>>(a, a, b);  // in place
+  run<kernel::Zip<pointwise::Sub>>(a, a, b, pointwise::Sub{});  // in place
   require_near(a.values(), {-1, 0, 1, std::nan("")}, 0);
-  CHECK(complaint([&] { run<kernel::Zip<pointwise::Add>>(y, a, Data({3}, DType::f32)); }) ==
+  CHECK(complaint([&] { run<kernel::Zip<pointwise::Add>>(y, a, Data({3}, DType::f32), pointwise::Add{}); }) ==
         "add: cannot broadcast f32 [4] and f32 [3] to f32 [4]");
 }
 

@@ -4,6 +4,7 @@
 
 #include "framework/io/onnx/onnx_graph.h"
 #include "framework/ops/ops.h"
+#include "kernels/formulas/pointwise.h"
 
 namespace trireme {
 namespace {
@@ -42,11 +43,37 @@ OnnxForm unary(const char* type) {
     return like(x, g.node(type, {x.name}));
   };
 }
-OnnxForm unary(const char* type, float alpha) {
+/// alpha: the member of the formula F that the node's attribute tells.
+template <class F>
+OnnxForm unary(const char* type, double F::*alpha) {
   return [=](Graph& g, const TracedOp& t) {
     const Value x = g.value(t, 0);
-    return like(x, g.node(type, {x.name}, {onnx_attribute("alpha", alpha)}));
+    return like(x, g.node(type, {x.name}, {onnx_attribute("alpha", static_cast<float>(options<F>(t).*alpha))}));
   };
+}
+template <class F>
+Value clip_form(Graph& g, const TracedOp& t) {
+  const Value x = g.value(t, 0);
+  return like(x, g.node("Clip", {x.name, g.constant(options<F>(t).low), g.constant(options<F>(t).high)}));
+}
+Value hardsigmoid_form(Graph& g, const TracedOp& t) {
+  const Value x = g.value(t, 0);
+  return like(x, g.node("HardSigmoid", {x.name}, {onnx_attribute("alpha", 1.f / 6), onnx_attribute("beta", 0.5f)}));
+}
+Value rsqrt_form(Graph& g, const TracedOp& t) {
+  const Value x = g.value(t, 0);
+  return like(x, g.node("Reciprocal", {g.node("Sqrt", {x.name})}));
+}
+Value softplus_form(Graph& g, const TracedOp& t) {
+  const Value x = g.value(t, 0);
+  const double beta = options<pointwise::Softplus>(t).beta;
+  if (beta == 1) return like(x, g.node("Softplus", {x.name}));
+  const std::string y = g.node("Softplus", {g.node("Mul", {x.name, g.constant(beta)})});
+  return like(x, g.node("Mul", {y, g.constant(1 / beta)}));
+}
+Value add_scalar_form(Graph& g, const TracedOp& t) {
+  const Value x = g.value(t, 0);
+  return like(x, g.node("Add", {x.name, g.constant(options<pointwise::AddScalar>(t).number)}));
 }
 Value gelu_form(Graph& g, const TracedOp& t) {
   const Value x = g.value(t, 0);
@@ -262,18 +289,23 @@ const OnnxForm& onnx_form(const std::string& op) {
   static const std::map<std::string, OnnxForm> forms{
       {"abs", unary("Abs")},
       {"add", binary("Add")},
+      {"add_scalar", add_scalar_form},
       {"avg_pool", avg_pool_form},
       {"batch_norm", batch_norm_form},
       {"bias_relu_pool_dropout", bias_relu_pool_form},
+      {"clamp", clip_form<pointwise::Clamp>},
       {"concat", concat_form},
       {"conv", conv_form},
       {"div", binary("Div")},
-      {"elu", unary("Elu", 1)},
+      {"elu", unary("Elu", &pointwise::Elu::alpha)},
       {"exp", unary("Exp")},
       {"flatten", flatten_form},
       {"gelu", gelu_form},
+      {"hardsigmoid", hardsigmoid_form},
+      {"hardswish", unary("HardSwish")},
+      {"hardtanh", clip_form<pointwise::Hardtanh>},
       {"layer_norm", layer_norm_form},
-      {"leaky_relu", unary("LeakyRelu", 0.01f)},
+      {"leaky_relu", unary("LeakyRelu", &pointwise::LeakyRelu::negative_slope)},
       {"linear", linear_form},
       {"log", unary("Log")},
       {"log_softmax", over_channels("LogSoftmax")},
@@ -285,15 +317,17 @@ const OnnxForm& onnx_form(const std::string& op) {
       {"neg", unary("Neg")},
       {"pad", pad_form},
       {"permute", permute_form},
+      {"reciprocal", unary("Reciprocal")},
       {"reduce", reduce_form},
       {"relu", unary("Relu")},
       {"reshape", reshape_form},
       {"rows", rows_form},
+      {"rsqrt", rsqrt_form},
       {"scale", scale_form},
       {"sigmoid", unary("Sigmoid")},
       {"silu", silu_form},
       {"softmax", over_channels("Softmax")},
-      {"softplus", unary("Softplus")},
+      {"softplus", softplus_form},
       {"softsign", unary("Softsign")},
       {"split", split_form},
       {"sqrt", unary("Sqrt")},

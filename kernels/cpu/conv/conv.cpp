@@ -15,7 +15,7 @@
 
 namespace trireme {
 
-bool turns(const ConvShape& s) {
+bool dgrad_is_forward(const ConvShape& s) {
   if (s.options.groups != 1) return false;
   bool narrow = s.filter_cells() == 1, dense = true;
   for (std::size_t d = 0; d < static_cast<std::size_t>(s.dims); ++d) {
@@ -26,7 +26,7 @@ bool turns(const ConvShape& s) {
   return narrow || dense;
 }
 
-ConvShape turned(const ConvShape& s) {
+ConvShape as_forward_conv(const ConvShape& s) {
   ConvShape t = s;
   std::swap(t.c_in, t.c_out);
   t.in = s.out, t.out = s.filter_cells() == 1 ? s.out : s.in;
@@ -59,7 +59,7 @@ void conv(View y, View x, View w, View bias, View residual, const ConvOptions& o
   ConvShape s = conv_forward_shape(y, x, w, bias, residual, o);
   if (y.numel() == 0) return;
   if (conv_winograd(y, x, w, bias, residual, s)) return;
-  if (y.dtype != DType::f64 && !conv_direct_few(x, s)) {
+  if (y.dtype != DType::f64 && !conv_direct_small_cin(x, s)) {
     if (onednn::conv_forward(y, x, w, bias, residual, s)) return;
     InF32 xf(x), wf(w), bf(bias), rf(residual);  // residual is read before y, perhaps its block, is written
     OutF32 yf(y, false);
@@ -111,13 +111,13 @@ void conv_backward_weight(View dw, View dbias, View x, View dy, const ConvOption
     if (dbias) std::memset(dbias.data, 0, static_cast<std::size_t>(dbias.bytes()));
     return;
   }
-  if (conv_direct_few(x, s)) return conv_backward_weight_few(dw, dbias, x, dy, s, accumulate);
+  if (conv_direct_small_cin(x, s)) return conv_backward_weight_small_cin(dw, dbias, x, dy, s, accumulate);
   if (conv_winograd_backward_weight(dw, x, dy, s, accumulate)) {
     if (dbias) sum_rows(dbias, dy, accumulate, op);
     return;
   }
-  if (dw.dtype == DType::f64 || conv_direct_many(x, s)) {
-    (dw.dtype == DType::f64 ? conv_backward_weight_f64 : conv_backward_weight_many)(dw, x, dy, s, accumulate);
+  if (dw.dtype == DType::f64 || wgrad_direct_large_cin(x, s)) {
+    (dw.dtype == DType::f64 ? conv_backward_weight_f64 : conv_backward_weight_large_cin)(dw, x, dy, s, accumulate);
     if (dbias) sum_rows(dbias, dy, accumulate, op);
     return;
   }

@@ -19,8 +19,8 @@ using Vector [[gnu::vector_size(64), gnu::aligned(4), gnu::may_alias]] = float;
 inline const Vector& at(const float* p) { return *reinterpret_cast<const Vector*>(p); }
 inline Vector& at(float* p) { return *reinterpret_cast<Vector*>(p); }
 
-/// How one convolution is walked: rows along the last spatial axis, one list of rows per outer filter cell.
-struct Walk {
+/// The rows that one convolution passes over: rows along the last spatial axis, one list of rows per outer filter cell.
+struct RowPlan {
   Index taps = 1, tap_step = 1,
         step = 1;   // cells along a filter row; elements between them; between output positions
   Index width = 0;  // outputs in a row
@@ -31,8 +31,8 @@ struct Walk {
 };
 
 /// For an input without padding, channels elements per cell.
-Walk walk(const ConvShape& s, const Extents& in) {
-  Walk w;
+RowPlan row_plan(const ConvShape& s, const Extents& in) {
+  RowPlan w;
   auto last = static_cast<std::size_t>(s.dims - 1);
   Extents out = s.out, filter = s.filter;
   w.taps = filter[last], w.tap_step = s.options.dilation[last] * s.c_in, w.step = s.options.stride[last] * s.c_in;
@@ -67,8 +67,8 @@ bool unpadded(const ConvShape& s) {
 template <int V, int O>
 [[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void gather_gradient(float* dw, Index dw_step, const float* x,
                                                                                const float* dy, Index dy_step,
-                                                                               const Walk& w,
-                                                                               std::span<const Walk::Row> rows) {
+                                                                               const RowPlan& w,
+                                                                               std::span<const RowPlan::Row> rows) {
   Vector sum[O][V];
   for (int o = 0; o < O; ++o)
     for (int v = 0; v < V; ++v) sum[o][v] = at(dw + o * dw_step + v * lanes);
@@ -91,7 +91,7 @@ template <int V, int O>
 }
 
 constexpr int outs = 4;
-using Gather = void(float*, Index, const float*, const float*, Index, const Walk&, std::span<const Walk::Row>);
+using Gather = void(float*, Index, const float*, const float*, Index, const RowPlan&, std::span<const RowPlan::Row>);
 constexpr Gather* gathers[] = {gather_gradient<1, outs>, gather_gradient<2, outs>, gather_gradient<3, outs>,
                                gather_gradient<4, outs>, gather_gradient<5, outs>, gather_gradient<6, outs>};
 constexpr Index most_vectors = 6;
@@ -103,20 +103,20 @@ Index vectors_side_by_side(const ConvShape& s) {
 }
 
 /// Rows of outputs whose inputs and gradients stay in the second cache while all of dw passes over them.
-std::size_t rows_together(const ConvShape& s, const Walk& w) {
+std::size_t rows_together(const ConvShape& s, const RowPlan& w) {
   constexpr Index budget = 300 << 10;
   Index bytes = w.width * (w.step + s.c_out) * Index{sizeof(float)};
   return static_cast<std::size_t>(std::max<Index>(1, budget / bytes));
 }
 
 /// dw [O, taps, I] += the gradient of one sample.
-void many_channels_sample(float* dw, const float* x, const float* dy, const ConvShape& s, const Walk& w) {
+void large_cin_sample(float* dw, const float* x, const float* dy, const ConvShape& s, const RowPlan& w) {
   const Index filter = s.filter_cells() * s.c_in, row = w.taps * s.c_in, together = vectors_side_by_side(s);
   const Index groups = (together + most_vectors - 1) / most_vectors;
   const std::size_t all = w.rows[0].size(), block = rows_together(s, w);
   for (std::size_t begin = 0; begin < all; begin += block)
     for (std::size_t f = 0; f < w.rows.size(); ++f) {
-      std::span<const Walk::Row> rows(w.rows[f].data() + begin, std::min(block, all - begin));
+      std::span<const RowPlan::Row> rows(w.rows[f].data() + begin, std::min(block, all - begin));
       for (Index run = 0; run < row / (together * lanes); ++run)
         for (Index g = 0; g < groups; ++g) {
           Index first = together * g / groups, count = together * (g + 1) / groups - first;
@@ -128,16 +128,17 @@ void many_channels_sample(float* dw, const float* x, const float* dy, const Conv
     }
 }
 
-// --- Few input channels: vectors along the output channels, all filter cells in registers.
+// --- SmallCin input channels: vectors along the output channels, all filter cells in registers.
 
 constexpr int pixels = 6;
 
 /// y [width, C] = bias + sum over k of w[k, C] * x[offset[k]], 2 or 1 vectors of channels (V), then ReLU.
 template <int V>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void few_forward_row(float* y, Index channels, const float* x,
-                                                                               Index step, Index width, const float* w,
-                                                                               const Index* offset, Index cells,
-                                                                               const float* bias, bool relu) {
+[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void small_cin_forward_row(float* y, Index channels,
+                                                                                     const float* x, Index step,
+                                                                                     Index width, const float* w,
+                                                                                     const Index* offset, Index cells,
+                                                                                     const float* bias, bool relu) {
   auto strip = [&]<int P>(std::integral_constant<int, P>, Index i) __attribute__((always_inline)) {
     Vector sum[P][V];
     for (int p = 0; p < P; ++p)
@@ -161,9 +162,10 @@ template <int V>
 /// dw[k, 16 V channels] += sum over outputs of x[offset[k]] * dy, for K filter cells; Bias: dbias += sum of
 /// dy.
 template <int K, int V, bool Bias>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void few_gradient(float* dw, float* dbias, Index channels,
-                                                                            const float* x, const float* dy,
-                                                                            const Walk& w, const Index* offset) {
+[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void small_cin_gradient(float* dw, float* dbias,
+                                                                                  Index channels, const float* x,
+                                                                                  const float* dy, const RowPlan& w,
+                                                                                  const Index* offset) {
   Vector sum[K][V], total[V] = {};
   Index place[K];
   for (int k = 0; k < K; ++k) {
@@ -188,13 +190,13 @@ template <int K, int V, bool Bias>
 
 /// dw [cells + 1, C]: its last row is the bias gradient.
 template <int V>
-void few_gradients(float* dw, Index channels, const float* x, const float* dy, const Walk& w, const Index* offset,
-                   Index cells) {
-  using Fn = void(float*, float*, Index, const float*, const float*, const Walk&, const Index*);
+void small_cin_gradients(float* dw, Index channels, const float* x, const float* dy, const RowPlan& w,
+                         const Index* offset, Index cells) {
+  using Fn = void(float*, float*, Index, const float*, const float*, const RowPlan&, const Index*);
   constexpr Index most = 9;
   constexpr auto table = []<int... K>(std::integer_sequence<int, K...>) {
     return std::array<std::array<Fn*, most>, 2>{
-        {{few_gradient<K + 1, V, false>...}, {few_gradient<K + 1, V, true>...}}};
+        {{small_cin_gradient<K + 1, V, false>...}, {small_cin_gradient<K + 1, V, true>...}}};
   }
   (std::make_integer_sequence<int, most>{});
   for (Index k = 0; k < cells; k += most) {
@@ -205,18 +207,18 @@ void few_gradients(float* dw, Index channels, const float* x, const float* dy, c
 
 /// A convolution of few channels: the input's extents with padding, and where each (filter cell, channel)
 /// lies from the first input of an output.
-struct Few {
+struct SmallCin {
   Extents in;
-  Walk walk_;
+  RowPlan rows_;
   std::vector<Index> offset;
   bool copy;
 
-  explicit Few(const ConvShape& s) : in(s.in), copy(!unpadded(s)) {
+  explicit SmallCin(const ConvShape& s) : in(s.in), copy(!unpadded(s)) {
     for (std::size_t d = 0; d < 3; ++d) in[d] += s.options.pad_begin[d] + s.options.pad_end[d];
-    walk_ = walk(s, in);
-    for (const auto& rows : walk_.rows)
-      for (Index t = 0; t < walk_.taps; ++t)
-        for (Index c = 0; c < s.c_in; ++c) offset.push_back(rows[0].x + t * walk_.tap_step + c);
+    rows_ = row_plan(s, in);
+    for (const auto& rows : rows_.rows)
+      for (Index t = 0; t < rows_.taps; ++t)
+        for (Index c = 0; c < s.c_in; ++c) offset.push_back(rows[0].x + t * rows_.tap_step + c);
   }
   Index cells() const { return static_cast<Index>(offset.size()); }
   std::size_t bytes(const ConvShape& s) const {
@@ -255,11 +257,11 @@ bool plain_f32(const View& x, const ConvShape& s) {
 
 }  // namespace
 
-bool conv_direct_few(const View& x, const ConvShape& s) {
+bool conv_direct_small_cin(const View& x, const ConvShape& s) {
   return plain_f32(x, s) && s.c_in <= 4 && s.c_out % lanes == 0 && s.filter_cells() * s.c_in <= 64;
 }
 
-bool conv_direct_many(const View& x, const ConvShape& s) {
+bool wgrad_direct_large_cin(const View& x, const ConvShape& s) {
   // Small maps and big filters are left to oneDNN: there the sums move between registers and memory too
   // often.
   Index filter = s.filter_cells() * s.c_in * s.c_out;
@@ -268,45 +270,46 @@ bool conv_direct_many(const View& x, const ConvShape& s) {
 }
 
 void conv_direct(View y, View x, View w, View bias, const ConvShape& s) {
-  const Few few(s);
-  const Index cells = few.cells(), channels = s.c_out;
-  onednn::Scratch turned(static_cast<std::size_t>(cells * channels) * sizeof(float));  // [filter cell, O]
+  const SmallCin plan(s);
+  const Index cells = plan.cells(), channels = s.c_out;
+  onednn::Scratch transposed(static_cast<std::size_t>(cells * channels) * sizeof(float));  // [filter cell, O]
   for (Index k = 0; k < cells; ++k)
-    for (Index o = 0; o < channels; ++o) turned.as<float>()[k * channels + o] = w.as<float>()[o * cells + k];
+    for (Index o = 0; o < channels; ++o) transposed.as<float>()[k * channels + o] = w.as<float>()[o * cells + k];
   parallel_for(s.n, s.out_cells() * channels * cells, [&](Index begin, Index end) {
-    onednn::Scratch padded(few.bytes(s));
-    if (few.copy) std::memset(padded.data(), 0, few.bytes(s));
+    onednn::Scratch padded(plan.bytes(s));
+    if (plan.copy) std::memset(padded.data(), 0, plan.bytes(s));
     for (Index n = begin; n < end; ++n) {
-      const float* from = few.place(padded.as<float>(), x.as<float>() + n * s.in_cells() * s.c_in, s);
-      for (const auto& row : few.walk_.rows[0])
+      const float* from = plan.place(padded.as<float>(), x.as<float>() + n * s.in_cells() * s.c_in, s);
+      for (const auto& row : plan.rows_.rows[0])
         for (Index o = 0; o < channels;) {
           float* to = y.as<float>() + n * s.out_cells() * channels + row.y + o;
           bool two = o + 2 * lanes <= channels;
-          (two ? few_forward_row<2> : few_forward_row<1>)(to, channels, from + row.x, few.walk_.step, few.walk_.width,
-                                                          turned.as<float>() + o, few.offset.data(), cells,
-                                                          bias ? bias.as<float>() + o : nullptr, s.options.relu);
+          (two ? small_cin_forward_row<2>
+               : small_cin_forward_row<1>)(to, channels, from + row.x, plan.rows_.step, plan.rows_.width,
+                                           transposed.as<float>() + o, plan.offset.data(), cells,
+                                           bias ? bias.as<float>() + o : nullptr, s.options.relu);
           o += two ? 2 * lanes : lanes;
         }
     }
   });
 }
 
-void conv_backward_weight_few(View dw, View dbias, View x, View dy, const ConvShape& s, bool accumulate) {
-  const Few few(s);
-  const Index cells = few.cells(), channels = s.c_out, count = (cells + 1) * channels;
+void conv_backward_weight_small_cin(View dw, View dbias, View x, View dy, const ConvShape& s, bool accumulate) {
+  const SmallCin plan(s);
+  const Index cells = plan.cells(), channels = s.c_out, count = (cells + 1) * channels;
   auto bytes = static_cast<std::size_t>(threads() * count) * sizeof(float);
   onednn::Scratch partial(bytes);  // [chunk, filter cell, O]
   std::memset(partial.data(), 0, bytes);
   parallel_for(s.n, s.out_cells() * count, [&](Index begin, Index end, int chunk) {
-    onednn::Scratch padded(few.bytes(s));
-    if (few.copy) std::memset(padded.data(), 0, few.bytes(s));
+    onednn::Scratch padded(plan.bytes(s));
+    if (plan.copy) std::memset(padded.data(), 0, plan.bytes(s));
     for (Index n = begin; n < end; ++n) {
-      const float* from = few.place(padded.as<float>(), x.as<float>() + n * s.in_cells() * s.c_in, s);
+      const float* from = plan.place(padded.as<float>(), x.as<float>() + n * s.in_cells() * s.c_in, s);
       for (Index o = 0; o < channels;) {
         bool two = o + 2 * lanes <= channels;
-        (two ? few_gradients<2> : few_gradients<1>)(partial.as<float>() + chunk * count + o, channels, from,
-                                                    dy.as<float>() + n * s.out_cells() * channels + o, few.walk_,
-                                                    few.offset.data(), cells);
+        (two ? small_cin_gradients<2> : small_cin_gradients<1>)(partial.as<float>() + chunk * count + o, channels, from,
+                                                                dy.as<float>() + n * s.out_cells() * channels + o,
+                                                                plan.rows_, plan.offset.data(), cells);
         o += two ? 2 * lanes : lanes;
       }
     }
@@ -316,16 +319,16 @@ void conv_backward_weight_few(View dw, View dbias, View x, View dy, const ConvSh
     reduce_chunks(dbias, partial.as<float>(), count, accumulate, [=](Index i) { return cells * channels + i; });
 }
 
-void conv_backward_weight_many(View dw, View x, View dy, const ConvShape& s, bool accumulate) {
-  const Walk w = walk(s, s.in);
+void conv_backward_weight_large_cin(View dw, View x, View dy, const ConvShape& s, bool accumulate) {
+  const RowPlan w = row_plan(s, s.in);
   const Index count = dw.numel();
   auto bytes = static_cast<std::size_t>(threads() * count) * sizeof(float);
   onednn::Scratch partial(bytes);
   std::memset(partial.data(), 0, bytes);
   parallel_for(s.n, s.out_cells() * count, [&](Index begin, Index end, int chunk) {
     for (Index n = begin; n < end; ++n)
-      many_channels_sample(partial.as<float>() + chunk * count, x.as<float>() + n * s.in_cells() * s.c_in,
-                           dy.as<float>() + n * s.out_cells() * s.c_out, s, w);
+      large_cin_sample(partial.as<float>() + chunk * count, x.as<float>() + n * s.in_cells() * s.c_in,
+                       dy.as<float>() + n * s.out_cells() * s.c_out, s, w);
   });
   reduce_chunks(dw, partial.as<float>(), count, accumulate, [](Index i) { return i; });
 }

@@ -46,10 +46,10 @@ void spread(const View& dx, const T* compact, const ConvShape& s, bool accumulat
   });
 }
 
-BackwardInputPlan plan_turned(const View& dx, const View& dy, const View& w, const ConvShape& s, bool sum) {
-  const Geometry g(turned(s));
+BackwardInputPlan plan_as_forward(const View& dx, const View& dy, const View& w, const ConvShape& s, bool sum) {
+  const Geometry g(as_forward_conv(s));
   const auto pd = describe_forward(g, dy.dtype, dx.dtype, View{}, false, sum);
-  // Our filter is O, cells, I; the turned one has output channels I and input channels O.
+  // Our filter is O, cells, I; the one of the forward form has output channels I and input channels O.
   Dims dims{s.c_in, s.c_out};
   std::vector<int> order{s.dims + 1, 0};
   for (int d = 0; d < s.dims; ++d) dims.push_back(s.filter[static_cast<std::size_t>(d)]), order.push_back(d + 1);
@@ -77,13 +77,13 @@ BackwardInputPlan plan_backward(const View& dx, const View& dy, const View& w, c
 
 bool conv_backward_input(const View& dx, const View& dy, const View& w, const ConvShape& s, bool accumulate) {
   // oneDNN's forward code is faster than its backward code.
-  const bool turn = turns(s), sparse = turn && s.in != s.out && s.filter_cells() == 1;
-  const bool sum = accumulate && turn && !sparse && may_sum(turned(s));  // the primitive itself adds
+  const bool as_forward = dgrad_is_forward(s), sparse = as_forward && s.in != s.out && s.filter_cells() == 1;
+  const bool sum = accumulate && as_forward && !sparse && may_sum(as_forward_conv(s));  // the primitive itself adds
   auto& plan = planned<BackwardInputPlan>(1, {&dy, &dx, &w}, s.options, sum, [&] {
-    return turn ? plan_turned(dx, dy, w, s, sum) : plan_backward(dx, dy, w, s);
+    return as_forward ? plan_as_forward(dx, dy, w, s, sum) : plan_backward(dx, dy, w, s);
   });
   if (!plan.run) return false;
-  const bool reverse = turn && s.filter_cells() > 1, apart = accumulate && !sparse && !sum;
+  const bool reverse = as_forward && s.filter_cells() > 1, apart = accumulate && !sparse && !sum;
   const Index part_numbers = sparse ? s.n * s.out_cells() * s.c_in : apart ? dx.numel() : 0;
   Scratch packed(plan.pack ? plan.packed : 0), reversed(reverse ? static_cast<std::size_t>(w.bytes()) : 0),
       part(static_cast<std::size_t>(part_numbers * size_of(dx.dtype)));
@@ -167,9 +167,9 @@ void product_backward_weight(const View& dw, const View& x, const View& dy, cons
   if (!as_is) make_columns(columns.as<float>(), x, s);
   const float *from = as_is ? x.as<float>() : columns.as<float>(), *seed = dy.as<float>();
   if (width >= s.c_out) return sgemm(dw.as<float>(), true, seed, from, s.c_out, width, rows, accumulate ? 1.f : 0.f);
-  Scratch turned(static_cast<std::size_t>(dw.bytes()));  // [I, O]: the product is faster when its result is wide
-  sgemm(turned.as<float>(), true, from, seed, width, s.c_out, rows, 0.f);
-  transpose(dw.as<float>(), turned.as<float>(), width, s.c_out, accumulate);
+  Scratch transposed(static_cast<std::size_t>(dw.bytes()));  // [I, O]: the product is faster when its result is wide
+  sgemm(transposed.as<float>(), true, from, seed, width, s.c_out, rows, 0.f);
+  transpose(dw.as<float>(), transposed.as<float>(), width, s.c_out, accumulate);
 }
 }  // namespace
 

@@ -4,12 +4,12 @@
 
 namespace trireme {
 
-/// The gradient by the input of a convolution with stride 1 is itself a convolution: of dy, with the filter turned
-/// around (cells reversed, input and output channels swapped). 1 x 1 filters without padding serve with any stride:
+/// The gradient by the input of a convolution with stride 1 is itself a convolution: of dy, with the filter's
+/// cells reversed and its input and output channels swapped. 1 x 1 filters without padding serve with any stride:
 /// their result is then spread over the cells that the forward read.
-bool turns(const ConvShape&);
-/// The convolution that turns() speaks of: from dy's cells to dx's, or to as many as dy has.
-ConvShape turned(const ConvShape&);
+bool dgrad_is_forward(const ConvShape&);
+/// Where dgrad_is_forward(): that convolution, from dy's cells to dx's, or to as many as dy has.
+ConvShape as_forward_conv(const ConvShape&);
 
 /// y += residual, then ReLU if asked: for convolutions that cannot do it themselves.
 void add_residual(const View& y, const View& residual, bool relu);
@@ -19,13 +19,13 @@ void conv_f64(View y, View x, View w, View bias, const ConvShape&);
 void conv_backward_input_f64(View dx, View dy, View w, const ConvShape&);
 void conv_backward_weight_f64(View dw, View x, View dy, const ConvShape&, bool accumulate);
 
-// f32 with AVX-512, where it beats oneDNN: see conv_direct.cpp. Few input channels: output and filter
-// gradient; many: filter gradient. Call only what the first two functions allow, with n > 0.
-bool conv_direct_few(const View& x, const ConvShape&);
-bool conv_direct_many(const View& x, const ConvShape&);
+// f32 with AVX-512, where it beats oneDNN: see conv_direct.cpp. Few input channels: output and filter gradient; many:
+// filter gradient. Call only what the first two functions allow, with n > 0.
+bool conv_direct_small_cin(const View& x, const ConvShape&);
+bool wgrad_direct_large_cin(const View& x, const ConvShape&);
 void conv_direct(View y, View x, View w, View bias, const ConvShape&);
-void conv_backward_weight_few(View dw, View dbias, View x, View dy, const ConvShape&, bool accumulate);
-void conv_backward_weight_many(View dw, View x, View dy, const ConvShape&, bool accumulate);
+void conv_backward_weight_small_cin(View dw, View dbias, View x, View dy, const ConvShape&, bool accumulate);
+void conv_backward_weight_large_cin(View dw, View x, View dy, const ConvShape&, bool accumulate);
 
 // f32 with AVX-512, 3 x 3 with stride 1: see conv_winograd.cpp. False where they do not suit or do not pay.
 // y = conv(x, w), then bias, residual (perhaps in y's own block) and ReLU if asked; dx (+)=; dw (+)=.

@@ -78,25 +78,25 @@ float* aligned(float* p) {
 /// From cell to cell of a filter.
 Index filter_step(const ConvShape& s) { return s.c_in * s.c_out + lanes; }
 
-struct Walk {
+struct TileGrid {
   Index high, wide, tiles;  // tiles of one image along its axes; of all images
 };
-Walk walk(const ConvShape& s, Index m) {
-  Walk w{(s.out[0] + m - 1) / m, (s.out[1] + m - 1) / m, 0};
+TileGrid tile_grid(const ConvShape& s, Index m) {
+  TileGrid w{(s.out[0] + m - 1) / m, (s.out[1] + m - 1) / m, 0};
   w.tiles = s.n * w.high * w.wide;
   return w;
 }
 /// First output cell of a tile.
-struct Place {
+struct TileOrigin {
   Index image, row, column;
 };
-Place place(const Walk& w, Index tile, Index m) {
+TileOrigin tile_origin(const TileGrid& w, Index tile, Index m) {
   return {tile / (w.high * w.wide), tile / w.wide % w.high * m, tile % w.wide * m};
 }
 
 template <int M>
 [[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void transform_input(const Block& b, Index row,
-                                                                               const float* x, const Place& p,
+                                                                               const float* x, const TileOrigin& p,
                                                                                const ConvShape& s) {
   constexpr int side = M + 2;
   const Index top = p.row - s.options.pad_begin[0], left = p.column - s.options.pad_begin[1];
@@ -128,7 +128,7 @@ template <int M>
 template <int M>
 [[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void transform_output(float* y, const float* bias,
                                                                                 const float* residual, const Block& b,
-                                                                                Index row, const Place& p,
+                                                                                Index row, const TileOrigin& p,
                                                                                 const ConvShape& s) {
   constexpr int side = M + 2;
   const int high = static_cast<int>(std::min<Index>(M, s.out[0] - p.row)),
@@ -211,7 +211,7 @@ void run(float* y, const float* x, const float* filter, const float* bias, const
   constexpr Index cells = (M + 2) * (M + 2);
   // A block's numbers should stay in the second cache, but the filter is read once per block.
   constexpr Index budget = 700 << 10, least = 4 * most_rows;
-  const Walk w = walk(s, M);
+  const TileGrid w = tile_grid(s, M);
   const Index fits = budget / (cells * (s.c_in + s.c_out) * Index{sizeof(float)});
   const Index most = std::max(least, fits / most_rows * most_rows);
   parallel_for(w.tiles, cells * s.c_in * s.c_out, [&](Index begin, Index end) {
@@ -221,9 +221,9 @@ void run(float* y, const float* x, const float* filter, const float* bias, const
     b.products = b.inputs + cells * b.inputs_step;
     for (; begin < end; begin += together) {
       const Index rows = std::min(together, end - begin);
-      for (Index i = 0; i < rows; ++i) transform_input<M>(b, i, x, place(w, begin + i, M), s);
+      for (Index i = 0; i < rows; ++i) transform_input<M>(b, i, x, tile_origin(w, begin + i, M), s);
       multiply(b, filter, rows, cells, s);
-      for (Index i = 0; i < rows; ++i) transform_output<M>(y, bias, residual, b, i, place(w, begin + i, M), s);
+      for (Index i = 0; i < rows; ++i) transform_output<M>(y, bias, residual, b, i, tile_origin(w, begin + i, M), s);
     }
   });
 }
@@ -271,7 +271,7 @@ onednn::Prepared& transposition(Index rows, Index columns) {
 
 /// A dy A^T of a tile of the output's gradient; zeros beyond the edge.
 [[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void transform_gradient(const Block& b, Index row,
-                                                                                  const float* dy, const Place& p,
+                                                                                  const float* dy, const TileOrigin& p,
                                                                                   const ConvShape& s) {
   const Index high = s.out[0] - p.row, wide = s.out[1] - p.column;
   const float* corner = dy + ((p.image * s.out[0] + p.row) * s.out[1] + p.column) * s.c_out;
@@ -339,21 +339,21 @@ bool suits(const View& y, const View& x, const View& w, const ConvShape& s) {
          o.dilation[0] == 1 && o.dilation[1] == 1 && s.c_in % panel == 0 && s.c_out % panel == 0;
 }
 /// Below so many tiles the filter costs more, by its transform or by being read, than the products spared.
-bool pays(const ConvShape& s, bool kept) { return kept ? walk(s, 4).tiles >= 64 : walk(s, 2).tiles >= 512; }
+bool pays(const ConvShape& s, bool kept) { return kept ? tile_grid(s, 4).tiles >= 64 : tile_grid(s, 2).tiles >= 512; }
 
 std::size_t filter_bytes(const ConvShape& s, Index m) {
   return static_cast<std::size_t>((m + 2) * (m + 2) * filter_step(s)) * sizeof(float);
 }
 
 /// The filter of the convolution s, [(m + 2)^2][out / panel, in, panel], from w [O, 3, 3, I] as the model holds it.
-/// turned: s leads a gradient back to the input; its filter has cells reversed and channels swapped.
-void make_filter(float* to, const View& w, const ConvShape& s, Index m, bool turned) {
-  // In a turned filter the model's input channels are the outputs, and lie side by side. Else a reorder brings them
+/// dgrad: s is as_forward_conv() of a gradient by the input; its filter has cells reversed and channels swapped.
+void make_filter(float* to, const View& w, const ConvShape& s, Index m, bool dgrad) {
+  // In dgrad the model's input channels are the outputs, and lie side by side. Else a reorder brings them
   // there: [O, 9, I] to [9, I, O].
-  onednn::Scratch transposed(turned ? 0 : static_cast<std::size_t>(w.bytes()));
+  onednn::Scratch transposed(dgrad ? 0 : static_cast<std::size_t>(w.bytes()));
   const float* from = w.as<const float>() + 8 * s.c_out;
   Index channel = 9 * s.c_out, cell = -s.c_out;
-  if (!turned) {
+  if (!dgrad) {
     transposition(s.c_out, 9 * s.c_in)({w.data, transposed.data()});
     from = transposed.as<float>(), channel = s.c_out, cell = s.c_in * s.c_out;
   }
@@ -383,8 +383,8 @@ bool conv_winograd(const View& y, const View& x, const View& w, const View& bias
 }
 
 bool conv_winograd_backward_input(const View& dx, const View& dy, const View& w, const ConvShape& s, bool accumulate) {
-  if (!suits(dx, dy, w, s) || !turns(s)) return false;
-  ConvShape t = turned(s);
+  if (!suits(dx, dy, w, s) || !dgrad_is_forward(s)) return false;
+  ConvShape t = as_forward_conv(s);
   t.options.relu = false;
   if (!pays(t, false)) return false;
   onednn::Scratch filter(filter_bytes(t, 2));
@@ -395,10 +395,10 @@ bool conv_winograd_backward_input(const View& dx, const View& dy, const View& w,
 }
 
 bool conv_winograd_backward_weight(const View& dw, const View& x, const View& dy, const ConvShape& s, bool accumulate) {
-  // Every thread sums into a block of its own: beyond these channels that is too much memory to walk.
+  // Every thread sums into a block of its own: beyond these channels that is too much memory.
   constexpr Index most_channels = 256 * 256, budget = 400 << 10, least = 48;
   if (!suits(dy, x, dw, s) || !pays(s, false) || s.c_in * s.c_out > most_channels) return false;
-  const Walk w = walk(s, 2);
+  const TileGrid w = tile_grid(s, 2);
   const Index fits = budget / (16 * (s.c_in + s.c_out) * Index{sizeof(float)}), most = std::max(least, fits);
   const Index parts = threads();
   onednn::Scratch sums(static_cast<std::size_t>(parts) * filter_bytes(s, 2));
@@ -412,7 +412,7 @@ bool conv_winograd_backward_weight(const View& dw, const View& x, const View& dy
     for (Index first = begin; first < end; first += most) {
       const Index tiles = std::min(most, end - first);
       for (Index i = 0; i < tiles; ++i) {
-        const Place p = place(w, first + i, 2);
+        const TileOrigin p = tile_origin(w, first + i, 2);
         transform_input<2>(b, i, x.as<const float>(), p, s);
         transform_gradient(b, i, dy.as<const float>(), p, s);
       }

@@ -82,7 +82,7 @@ TEST_CASE("replayed steps are those that are started kernel by kernel, bit for b
   CHECK(runtime(DeviceKind::cuda).in_use() == before);
 }
 
-TEST_CASE("a step that cannot be noted is started, and so are all after it") {
+TEST_CASE("a step that cannot be captured is started, and so are all after it") {
   if (no_device()) return;
   double seen = 0;
   const Loss reads = [&seen](const Tensor& x, const Tensor& y) {
@@ -96,7 +96,7 @@ TEST_CASE("a step that cannot be noted is started, and so are all after it") {
   options.cuda_graphs = true;
   const Run same = train("mnist_cnn", {28, 28, 1}, DType::f32, Sgd{.lr = 0.01}, options, reads);
   CHECK(same.replayed == 0);
-  CHECK(same.why_not.find("noting work for a CUDA graph") != std::string::npos);
+  CHECK(same.why_not.find("capturing a CUDA graph") != std::string::npos);
   CHECK(seen == once);
   CHECK(same.outcome.losses == started.outcome.losses);
   CHECK(same.outcome.weights == started.outcome.weights);
@@ -125,7 +125,7 @@ TEST_CASE("a replayed step refuses a loss that is not finite, and leaves the wei
   CHECK(!step.replayed());
 }
 
-TEST_CASE("what is noted beside something shares no memory with it") {
+TEST_CASE("concurrent branches of a graph share no memory") {
   if (no_device()) return;
   Runtime& device = runtime(DeviceKind::cuda);
   const Tensor x = Tensor::full({1000}, 2, DType::f32, cuda());
@@ -141,7 +141,7 @@ TEST_CASE("what is noted beside something shares no memory with it") {
   };
   auto graph = device.make_graph(cuda());
   graph->begin();
-  device.beside(cuda(), twice(left), twice(right));
+  device.fork_join(cuda(), twice(left), twice(right));
   CHECK(blocks.size() == 4);
   after = left + right;
   CHECK(blocks.contains(after.view().data));  // from here on it is free
@@ -150,7 +150,7 @@ TEST_CASE("what is noted beside something shares no memory with it") {
   CHECK(after.to_vector() == Values(1000, 16));
 }
 
-TEST_CASE("what cannot be noted says so, and a graph's blocks outlive it") {
+TEST_CASE("what cannot be captured says so, and a graph's blocks outlive it") {
   if (no_device()) return;
   Runtime& device = runtime(DeviceKind::cuda);
   const std::size_t before = device.in_use();
@@ -172,8 +172,8 @@ TEST_CASE("what cannot be noted says so, and a graph's blocks outlive it") {
     CHECK(none.to_vector() == Values(1000, 18));
     CHECK_THROWS_WITH(graph->start(1), contains("part 1 of 1"));
     graph->begin();
-    CHECK_THROWS_WITH(y.to_vector(), contains("noting work for a CUDA graph"));
-    CHECK_THROWS_WITH(Tensor::full({4}, 1).to(cuda()), contains("noting work for a CUDA graph"));
+    CHECK_THROWS_WITH(y.to_vector(), contains("capturing a CUDA graph"));
+    CHECK_THROWS_WITH(Tensor::full({4}, 1).to(cuda()), contains("capturing a CUDA graph"));
     graph.reset();
     CHECK(y.to_vector() == Values(1000, 6));
     CHECK((y + y).to_vector() == Values(1000, 12));

@@ -69,24 +69,25 @@ void require_same_complaint(const A&... arguments) {
 }
 
 template <class F>
-void check_formula(double low, double high) {
+void check_formula(double low, double high, F formula = {}) {
   for (DType t : device_types)
     for (Index n : {Index{0}, Index{1}, Index{7}, Index{33}, Index{5000}})
       for (Index shift : {0, 1}) {
         INFO(F::name << " " << name_of(t) << " " << n << " behind " << shift);
         const Data x = random({n}, t, low, high), dy = random({n}, t, -1, 1, 2), exact({n}), exact_slope({n});
         const DeviceData there_x(x, shift), y(not_a_number({n}, t), shift), dx(dy, shift);
-        run<kernel::Map<F>>(exact, as_f64(x));
-        run_there<kernel::Map<F>>(y, there_x);
+        run<kernel::Map<F>>(exact, as_f64(x), formula);
+        run_there<kernel::Map<F>>(y, there_x, formula);
         require_near(y.values(), exact.values(), tolerance(t));
         const Data rounded({n}, DType::f64, y.values());
         run<kernel::MapBackward<F>>(exact_slope, as_f64(dy), F::needs_x ? View(as_f64(x)) : View{},
-                                    F::needs_y ? View(rounded) : View{});
-        run_there<kernel::MapBackward<F>>(dx, dx, F::needs_x ? View(there_x) : View{}, F::needs_y ? View(y) : View{});
+                                    F::needs_y ? View(rounded) : View{}, formula);
+        run_there<kernel::MapBackward<F>>(dx, dx, F::needs_x ? View(there_x) : View{}, F::needs_y ? View(y) : View{},
+                                          formula);
         require_near(dx.values(), exact_slope.values(), t == DType::f32 ? 1e-5 : tolerance(t));
       }
   const DeviceData x(not_a_number({5}, DType::f32)), y(Data({5}, DType::f32));
-  run_there<kernel::Map<F>>(y, x);
+  run_there<kernel::Map<F>>(y, x, formula);
   require_near(y.values(), Numbers(5, std::nan("")), 0);
 }
 
@@ -116,9 +117,9 @@ void check_binary() {
       for (Index shift : {0, 1, 2}) {
         INFO(F::name << " " << name_of(t) << " " << to_string(sy) << to_string(sa) << to_string(sb) << shift);
         const Data a = random(sa, t, 0.5, 2, 3), b = random(sb, t, 0.5, 2, 4), exact(sy);
-        run<kernel::Zip<F>>(exact, as_f64(a), as_f64(b));
+        run<kernel::Zip<F>>(exact, as_f64(a), as_f64(b), F{});
         const DeviceData y(not_a_number(sy, t), shift == 1);
-        run_there<kernel::Zip<F>>(y, DeviceData(a, shift == 1), DeviceData(b, shift > 0));
+        run_there<kernel::Zip<F>>(y, DeviceData(a, shift == 1), DeviceData(b, shift > 0), F{});
         require_near(y.values(), exact.values(), tolerance(t));
       }
 }
@@ -130,20 +131,30 @@ TEST_CASE("every unary formula and its slope on a device") {
   check_formula<pointwise::Relu>(-2, 2);
   check_formula<pointwise::LeakyRelu>(-2, 2);
   check_formula<pointwise::Elu>(-9, 2);
+  check_formula<pointwise::LeakyRelu>(-2, 2, {0.3});
+  check_formula<pointwise::Elu>(-9, 2, {1.7});
   check_formula<pointwise::Gelu>(-6, 6);
   check_formula<pointwise::Sigmoid>(-9, 9);
   check_formula<pointwise::Silu>(-9, 9);
   check_formula<pointwise::Tanh>(-5, 5);
   check_formula<pointwise::Softplus>(-9, 9);
+  check_formula<pointwise::Softplus>(-9, 9, {3});
   check_formula<pointwise::Softsign>(-9, 9);
+  check_formula<pointwise::Hardtanh>(-3, 3, {-1.53, 0.77});
+  check_formula<pointwise::Clamp>(-3, 3, {-1.53, 0.77});
+  check_formula<pointwise::Hardsigmoid>(-9, 9);
+  check_formula<pointwise::Hardswish>(-9, 9);
+  check_formula<pointwise::Rsqrt>(0.5, 9);
+  check_formula<pointwise::Reciprocal>(0.5, 9);
+  check_formula<pointwise::AddScalar>(-2, 2, {0.3});
   check_formula<pointwise::Exp>(-3, 1);
   check_formula<pointwise::Log>(0.5, 9);
   check_formula<pointwise::Sqrt>(0.5, 9);
   check_formula<pointwise::Square>(-2, 2);
   check_formula<pointwise::Abs>(-2, 2);
   check_formula<pointwise::Neg>(-2, 2);
-  require_same_complaint<kernel::Map<pointwise::Exp>>(Data({2}, DType::f32), Data({3}, DType::f32));
-  require_same_complaint<kernel::MapBackward<pointwise::Exp>>(Data({2}), Data({2}), View{}, View{});
+  require_same_complaint<kernel::Map<pointwise::Exp>>(Data({2}, DType::f32), Data({3}, DType::f32), pointwise::Exp{});
+  require_same_complaint<kernel::MapBackward<pointwise::Exp>>(Data({2}), Data({2}), View{}, View{}, pointwise::Exp{});
 }
 
 TEST_CASE("every binary formula on a device broadcasts as the CPU's") {
@@ -159,13 +170,13 @@ TEST_CASE("every binary formula on a device broadcasts as the CPU's") {
   const double nan = std::nan("");
   const DeviceData a(Data({4}, DType::f32, {1, 2, 3, nan})), b(Data({4}, DType::f32, {2, 2, 2, 2})),
       y(Data({4}, DType::f32));
-  run_there<kernel::Zip<pointwise::MaximumShare>>(y, a, b);
+  run_there<kernel::Zip<pointwise::MaximumShare>>(y, a, b, pointwise::MaximumShare{});
   require_near(y.values(), {0, 0.5, 1, 1}, 0);
-  run_there<kernel::Zip<pointwise::Maximum>>(y, b, a);
+  run_there<kernel::Zip<pointwise::Maximum>>(y, b, a, pointwise::Maximum{});
   require_near(y.values(), {2, 2, 3, nan}, 0);
-  run_there<kernel::Zip<pointwise::Sub>>(a, a, b);  // in place
+  run_there<kernel::Zip<pointwise::Sub>>(a, a, b, pointwise::Sub{});  // in place
   require_near(a.values(), {-1, 0, 1, nan}, 0);
-  require_same_complaint<kernel::Zip<pointwise::Add>>(Data({4}), Data({4}), Data({3}));
+  require_same_complaint<kernel::Zip<pointwise::Add>>(Data({4}), Data({4}), Data({3}), pointwise::Add{});
 }
 
 TEST_CASE("axpby, fill and cast on a device") {

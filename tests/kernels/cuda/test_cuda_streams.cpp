@@ -32,7 +32,7 @@ TEST_CASE("streams wait for events of other streams", "[cuda_emulator]") {
   for (cudaStream_t s : {first, second}) ok(cudaStreamDestroy(s), "test");
 }
 
-TEST_CASE("captured streams note work, which graphs do", "[cuda_emulator]") {
+TEST_CASE("captured streams record work, which graphs do", "[cuda_emulator]") {
   cudaStream_t main = nullptr, side = nullptr;
   ok(cudaStreamCreate(&main), "test");
   ok(cudaStreamCreate(&side), "test");

@@ -1,0 +1,36 @@
+// ops::unary: the op of a unary formula (kernels/formulas/pointwise.h), one of the library's or of a program's own:
+//   struct HardShrink { ... double lambda = 0.5; ... };
+//   const CpuFormula<HardShrink> hard_shrink_cpu;                                     // kernels/cpu/map.h
+//   Tensor hard_shrink(const Tensor& x, double lambda) { return ops::unary(x, HardShrink{lambda}); }
+#pragma once
+#include "framework/ops/help.h"
+
+namespace trireme::ops {
+
+/// The gradient of a unary formula, with what its slope reads.
+template <class F>
+struct UnaryBackward {
+  SavedTensor x, y;
+  [[no_unique_address]] F f;
+
+  void operator()(const Tensor& dy, Gradients& g) const {
+    using Slope = kernel::MapBackward<F>;
+    if (!is_uniquely_owned(dy)) return write_grad(g, 0, [&](const Tensor& dx) { launch<Slope>(dx, dy, x, y, f); });
+    launch<Slope>(dy, dy, x, y, f);
+    g.set_grad(0, dy);
+  }
+};
+
+/// y = f(x) of a floating type, recorded with what f's slope reads; a Trace gets f as the op's options. Throws Error
+/// where x is undefined or of an integer type, or where its device has no kernel of F.
+template <class F>
+Tensor unary(const Tensor& x, const F& f = {}) {
+  check_float(F::name, x);
+  Tensor y = Tensor::like(x);
+  launch<kernel::Map<F>>(y, x, f);
+  if (!needs_record(F::name, y, {&x})) return y;
+  UnaryBackward<F> backward{SavedTensor(F::needs_x ? x : Tensor{}), SavedTensor(F::needs_y ? y.detach() : Tensor{}), f};
+  return record(F::name, std::move(y), {x}, f, std::move(backward));
+}
+
+}  // namespace trireme::ops
