@@ -6,7 +6,7 @@
 #include <set>
 
 #include "framework/autograd/tape.h"
-#include "framework/layers/init.h"
+#include "framework/layers/module.h"
 #include "framework/tensor/launch.h"
 #include "framework/tensor/shard_spec.h"
 #include "kernels/contracts/elementwise.h"

@@ -1,9 +1,13 @@
-#include "framework/layers/layer.h"
+#include "framework/layers/sequential.h"
 
 #include <algorithm>
 #include <set>
 
-#include "framework/layers/layers.h"
+#include "framework/layers/conv.h"
+#include "framework/layers/dropout.h"
+#include "framework/layers/linear.h"
+#include "framework/layers/norm.h"
+#include "framework/layers/pool.h"
 
 namespace trireme {
 namespace {
@@ -31,6 +35,15 @@ bool tiles(const PoolOptions& o) {
 }
 
 }  // namespace
+
+Tensor Stash::operator()(const Tensor&) const {
+  fail("stash", "'{}' stands alone: it works as a layer of a Sequential that also holds AddStashed(\"{}\")", name,
+       name);
+}
+Tensor AddStashed::operator()(const Tensor&) const {
+  fail("add_stashed", "'{}' stands alone: it works as a layer of a Sequential that also holds Stash{{\"{}\"}}", name,
+       name);
+}
 
 Sequential& Sequential::add(std::string name, Module layer) {
   check(bool(layer), "sequential", "layer '{}' is empty", name);
