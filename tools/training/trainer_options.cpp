@@ -1,6 +1,7 @@
 #include "tools/training/trainer_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 #include <sstream>
 
 #include "framework/io/suggest.h"
+#include "framework/optim/optimizer_config.h"
 
 namespace trireme {
 namespace {
@@ -19,6 +21,12 @@ constexpr std::pair<std::string_view, std::string_view> renamed[] = {
     {"optim.step_factor", "optim.gamma"},
     {"repeatable", "deterministic"},
 };
+
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  for (const OptimizerConfig& optimizer : optimizers()) names.push_back(optimizer.name());
+  return names;
+}
 
 std::string quote(const std::string& text) {
   std::string out = "\"";
@@ -91,12 +99,7 @@ std::vector<Option> option_table(TrainerOptions& c) {
        {},
        "data.on-bad",
        {"stop", "skip"}},
-      {"optim.name",
-       &c.optim.name,
-       "sgd, adagrad, adadelta, adam, adamw, lars",
-       {},
-       "",
-       {"sgd", "adagrad", "adadelta", "adam", "adamw", "lars"}},
+      {"optim.name", &c.optim.name, fmt::format("{}", fmt::join(optimizer_names(), ", ")), {}, "", optimizer_names()},
       {"optim.lr", &c.optim.lr, "learning rate (the peak, for schedules that have one)", {0}},
       {"optim.lr_base_size",
        &c.optim.lr_base_size,
