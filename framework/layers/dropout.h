@@ -9,7 +9,9 @@ namespace trireme {
 /// probability p, else x / (1 - p); in evaluation y = x. The mask is a function of (seed, step, sample id, this layer's
 /// name): the same on one rank and on many. Throws Error unless 0 <= p < 1.
 struct Dropout {
-  explicit Dropout(double p);
+  explicit Dropout(double probability) : p(probability) {
+    check(p >= 0 && p < 1, "dropout", "probability is {}, expected 0 <= p < 1", p);
+  }
   Tensor operator()(const Tensor& x) const { return dropout(x, p, key); }
   void visit(const StateVisitor& v) { v.random(key); }
   double p;

@@ -11,7 +11,11 @@ struct Linear {
     bool bias = true;
     Init init = Init::pytorch_default();  ///< of the weight; the bias is drawn as Init::of_bias says
   };
-  Linear(Index in, Index out, Options = {true, Init::pytorch_default()});
+  Linear(Index in, Index out, Options options = {true, Init::pytorch_default()}) : init(std::move(options.init)) {
+    check(in > 0 && out > 0, "linear", "{} inputs and {} outputs, expected at least 1 of each", in, out);
+    weight = init.make({out, in});
+    if (options.bias) bias = init.of_bias(weight.shape()).make({out}, 1);
+  }
   Tensor operator()(const Tensor& x) const { return linear(x, weight, bias); }
   void visit(const StateVisitor& v) {
     v("weight", weight, StateKind::weight, init);

@@ -112,7 +112,10 @@ class Module {
   };
   template <class F>
   struct Model final : Concept {
-    explicit Model(F f) : layer(std::move(f)) {}
+    explicit Model(F f) : layer(std::move(f)) {
+      if constexpr (requires { layer == nullptr; })
+        check(!(layer == nullptr), "module", "the function is null, expected one that maps a Tensor to a Tensor");
+    }
     Tensor forward(Tensor x) override { return layer(std::move(x)); }
     void visit(const StateVisitor& v) override {
       if constexpr (requires { layer.visit(v); }) layer.visit(v);

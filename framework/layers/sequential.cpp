@@ -148,7 +148,7 @@ Tensor Sequential::operator()(Tensor x) const {
 std::vector<std::string> Sequential::stashed_behind(std::size_t g) const {
   std::set<std::string> names;
   for (std::size_t i = 0; i <= g; ++i) {
-    if (groups_[i].stash) names.insert(groups_[i].stash->name);
+    if (group_at(i).stash) names.insert(groups_[i].stash->name);
     if (groups_[i].add) names.erase(groups_[i].add->name);
   }
   return {names.begin(), names.end()};

@@ -63,9 +63,12 @@ concept OptimizerRule = requires(R r, const R& rule, const OptimizerUpdate& upda
 class OptimizerConfig {
  public:
   template <OptimizerRule R>
-  OptimizerConfig(R rule) : rule_(std::make_shared<Model<R>>(std::move(rule))) {}  // NOLINT: implicit
+  OptimizerConfig(R rule)  // NOLINT: implicit
+      : name_(R::name),
+        has_trust_ratio_(requires { &R::trust_ratio; }),
+        rule_(std::make_shared<Model<R>>(std::move(rule))) {}
 
-  std::string name() const { return rule_->name(); }
+  const std::string& name() const { return name_; }
   const Schedule& lr() const { return rule_->lr(); }
   double weight_decay() const { return rule_->weight_decay(); }
   /// To be read or set; of this copy alone, while it lives.
@@ -74,7 +77,7 @@ class OptimizerConfig {
   void validate() const;
   std::vector<OptimizerState> state() const { return rule_->state(); }
   void update(const OptimizerUpdate& u) const { rule_->update(u); }
-  bool has_trust_ratio() const { return rule_->has_trust_ratio(); }
+  bool has_trust_ratio() const { return has_trust_ratio_; }
   double trust_ratio(double value_norm, double grad_norm, double weight_decay) const {
     return rule_->trust_ratio(value_norm, grad_norm, weight_decay);
   }
@@ -83,21 +86,18 @@ class OptimizerConfig {
   struct Concept {
     virtual ~Concept() = default;
     virtual std::shared_ptr<Concept> clone() const = 0;
-    virtual std::string name() const = 0;
     virtual const Schedule& lr() const = 0;
     virtual double weight_decay() const = 0;
     virtual std::vector<OptimizerField> fields() = 0;
     virtual void validate() const = 0;
     virtual std::vector<OptimizerState> state() const = 0;
     virtual void update(const OptimizerUpdate&) const = 0;
-    virtual bool has_trust_ratio() const = 0;
     virtual double trust_ratio(double value_norm, double grad_norm, double weight_decay) const = 0;
   };
   template <class R>
   struct Model final : Concept {
     explicit Model(R r) : rule(std::move(r)) {}
     std::shared_ptr<Concept> clone() const override { return std::make_shared<Model>(rule); }
-    std::string name() const override { return R::name; }
     const Schedule& lr() const override { return rule.lr; }
     double weight_decay() const override { return rule.weight_decay; }
     std::vector<OptimizerField> fields() override { return rule.fields(); }
@@ -106,15 +106,14 @@ class OptimizerConfig {
     }
     std::vector<OptimizerState> state() const override { return rule.state(); }
     void update(const OptimizerUpdate& u) const override { rule.update(u); }
-    bool has_trust_ratio() const override {
-      return requires { &R::trust_ratio; };
-    }
     double trust_ratio(double value_norm, double grad_norm, double weight_decay) const override {
       if constexpr (requires { &R::trust_ratio; }) return rule.trust_ratio(value_norm, grad_norm, weight_decay);
       return 1;
     }
     R rule;
   };
+  std::string name_;
+  bool has_trust_ratio_;
   std::shared_ptr<Concept> rule_;
 };
 

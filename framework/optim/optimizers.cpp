@@ -10,6 +10,14 @@ namespace {
 
 using Field = OptimizerField;
 
+template <class R>
+std::vector<Field> adam_fields(R& r) {
+  return {{"lr", &r.lr},
+          {"beta1", &r.beta1, Field::fraction},
+          {"beta2", &r.beta2, Field::fraction},
+          {"eps", &r.eps, Field::positive},
+          {"weight_decay", &r.weight_decay}};
+}
 void update_adam(const OptimizerUpdate& u, double beta1, double beta2, double eps, bool decoupled) {
   const auto t = static_cast<double>(u.step + 1);
   const kernel::AdamUpdate::Args args{.lr = u.lr,
@@ -73,22 +81,10 @@ void Adadelta::update(const OptimizerUpdate& u) const {
   launch<kernel::AdadeltaUpdate>(u.value, u.grad, u.state[0], u.state[1], args);
 }
 
-std::vector<Field> Adam::fields() {
-  return {{"lr", &lr},
-          {"beta1", &beta1, Field::fraction},
-          {"beta2", &beta2, Field::fraction},
-          {"eps", &eps, Field::positive},
-          {"weight_decay", &weight_decay}};
-}
+std::vector<Field> Adam::fields() { return adam_fields(*this); }
 void Adam::update(const OptimizerUpdate& u) const { update_adam(u, beta1, beta2, eps, false); }
 
-std::vector<Field> AdamW::fields() {
-  return {{"lr", &lr},
-          {"beta1", &beta1, Field::fraction},
-          {"beta2", &beta2, Field::fraction},
-          {"eps", &eps, Field::positive},
-          {"weight_decay", &weight_decay}};
-}
+std::vector<Field> AdamW::fields() { return adam_fields(*this); }
 void AdamW::update(const OptimizerUpdate& u) const { update_adam(u, beta1, beta2, eps, true); }
 
 std::vector<Field> Lars::fields() {

@@ -370,3 +370,33 @@ TEST_CASE("the fused tail of a block refuses windows of more cells than its inde
       bias_relu_pool_dropout(Tensor::zeros({1, 2, 127, 1}), {}, {.window = {2, 127}, .stride = {2, 127}}, 0, 1);
   CHECK(fits.numel() == 1);
 }
+
+namespace {
+/// A layer as a user writes it.
+struct Embedding {
+  Embedding(Index count, Index channels) : weight(init.make({count, channels})) {}
+  Tensor operator()(const Tensor& one_hot) const { return matmul(one_hot, weight); }
+  void visit(const StateVisitor& v) {
+    v("weight", weight, StateKind::weight, init);
+    v("mine", mine, StateKind::no_decay, [](const Tensor& t, std::uint64_t key) { uniform(t, 3, 4, key); });
+    v("kept", kept, StateKind::buffer);
+  }
+  Init init = Init::normal(1);
+  Tensor weight, mine = Tensor::zeros({100}), kept = Tensor::full({2}, 5);
+};
+}  // namespace
+
+TEST_CASE("a layer of a user's own gives an Init for each tensor; without one a tensor is left as it is") {
+  const Embedding layer(100, 50), other(100, 50);
+  CHECK(layer.weight.to_vector() != other.weight.to_vector());
+  Module model = layer;
+  initialize(model, 3);
+  const auto weight = moments(layer.weight), mine = moments(layer.mine);
+  CHECK(std::abs(weight[2]) < 0.1);
+  CHECK(weight[3] == Approx(1).epsilon(0.05));
+  CHECK(mine[0] >= 3);
+  CHECK(mine[1] < 4);
+  CHECK(layer.kept.to_vector() == std::vector<double>{5, 5});
+  CHECK_THROWS_WITH(Init::kaiming_normal()(layer.mine, 0), contains("has no fan"));
+  CHECK_THROWS_WITH(Init::trunc_normal(1, 50, 60), contains("nearly nothing"));
+}
