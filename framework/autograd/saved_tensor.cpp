@@ -1,4 +1,4 @@
-#include "framework/autograd/tape.h"
+#include "framework/autograd/saved_tensor.h"
 #include "framework/tensor/launch.h"
 
 namespace trireme {
@@ -11,7 +11,7 @@ void SavedTensor::check_unwritten() const {
   check(!t.block->writes.touched(writes_, t.offset, t.offset + bytes), "backward",
         "'{}' needs a tensor {} as it was in the forward, but it has been written to in place since (by copy_from, an "
         "initialiser or an optimizer's step): write to it after backward, or to a clone()",
-        op_in_backward(), t.shape);
+        detail::op_in_backward(), t.shape);
 }
 
 }  // namespace trireme

@@ -72,7 +72,8 @@ BatchPtr join_batches(const std::vector<Tensor>& parts) {
     if (!part.batch() || !part.batch()->names_rows_of(part)) return mixed_batch(parts);
     rows += part.dim(0);
   }
-  *all = *parts.at(0).batch();
+  check(rows > 0 || !parts.empty(), "concat", "there is nothing to join: give at least one tensor");
+  *all = *parts[0].batch();
   all->samples = Tensor::empty({rows}, DType::i64);
   all->global_batch = 0;
   all->labels = {}, all->micros = {}, all->joined = {};

@@ -4,7 +4,8 @@
 #include <memory>
 
 #include "framework/autograd/tape.h"
-#include "framework/layers/layers.h"
+#include "framework/layers/conv.h"
+#include "framework/layers/norm.h"
 #include "framework/tensor/memory_tracker.h"
 
 namespace trireme {

@@ -1,39 +1,65 @@
-// Initialisers equal to PyTorch's in distribution. Numbers come from Philox keyed by (seed, full name of the
-// tensor), so a tensor's start does not depend on the other layers, on the rank, or on the element type (f64
-// holds the f32 numbers).
+// Init: how the initial values of a parameter or buffer are drawn (torch.nn.init). A layer states the Init of each of
+// its tensors in visit(); initialize() (framework/layers/module.h) draws them again from a seed.
 #pragma once
+#include <concepts>
 #include <cstdint>
-#include <string_view>
+#include <functional>
 
-#include "framework/layers/layer.h"
+#include "framework/tensor/tensor.h"
 
 namespace trireme {
 
-void uniform(const Tensor&, double low, double high,
-             std::uint64_t key);  ///< [low, high); as bf16 or f16 it may round up to high
-void normal(const Tensor&, double mean, double std, std::uint64_t key);  ///< Box-Muller
-/// He et al. 2015 (arXiv 1502.01852), as torch.nn.init: fan from the tensor's shape ([O, spatial..., I]).
-enum class Fan : std::uint8_t { in, out };
-Index fan_of(const Shape& weight, Fan);
-void kaiming_uniform(const Tensor&, double negative_slope, Fan, std::uint64_t key);
-void kaiming_normal(const Tensor&, Fan, std::uint64_t key);  ///< gain of ReLU
-void xavier_uniform(const Tensor&, std::uint64_t key);       ///< Glorot & Bengio 2010
+/// Overwrites t, of a floating type and on any device, with numbers of Philox4x32-10 keyed by `key`. They are computed
+/// in f32 and then converted, so f64 holds the f32 numbers. Not recorded. Throws Error for an empty or infinite range.
+void uniform(const Tensor& t, double low, double high, std::uint64_t key);  ///< [low, high); bf16 and f16 round
+/// Normal distribution, by Box and Muller (1958). Throws Error for std < 0.
+void normal(const Tensor& t, double mean, double std, std::uint64_t key);
 
-/// PyTorch's start of Linear and Conv: kaiming_uniform(sqrt 5) for the weight, uniform(+-1/sqrt fan_in of
-/// weight) for the bias.
-void default_weight(const Tensor& weight, std::uint64_t key);
-void default_bias(const Tensor& bias, const Tensor& weight, std::uint64_t key);
+/// A value, like a shape: copied freely, given to a layer by its options. A layer's own is any function of the tensor
+/// and a key: Init([](const Tensor& t, std::uint64_t key) { uniform(t, 0, 1, key); }).
+class Init {
+ public:
+  using Fn = std::function<void(const Tensor& t, std::uint64_t key)>;
+  Init() = default;  ///< leaves the tensor as it is
+  template <std::invocable<const Tensor&, std::uint64_t> F>
+  Init(F draw) : draw_(std::move(draw)) {}  // NOLINT: implicit
+  /// Overwrites t with numbers that are a function of key and of t's shape.
+  void operator()(const Tensor& t, std::uint64_t key) const {
+    if (draw_) draw_(t, key);
+  }
 
-/// As the layer asks for (framework/layers/layer.h); start zero is for norm scales.
-void start_weight(const Tensor& weight, Init, std::uint64_t key);
-void start_bias(const Tensor& bias, const Tensor& weight, Init, std::uint64_t key);
+  /// A new f32 tensor on the CPU with values of its own: the n-th that a thread makes has the n-th draw. stream:
+  /// another number for each tensor of a layer.
+  Tensor make(const Shape&, std::uint64_t stream = 0) const;
 
-/// Redraws a model from seed: every weight of rank >= 2 and the bias beside one as its Start says; 1-D norm scales
-/// become 1 (start zero: 0), their shifts 0, running means 0 and variances 1. Other tensors of a layer's own keep what
-/// they hold. Without it, the n-th layer that a thread makes starts from the n-th draw.
-void initialize(Module& model, std::uint64_t seed);
+  // Fans are those of the tensor's shape, a filter's or a matrix': [out, spatial..., in]. An Init that takes a fan
+  // throws Error when it meets a tensor with fewer than two axes.
+  enum class Fan : std::uint8_t { in, out };
+  /// Inputs that one output is computed from, or outputs that one input goes to, of a weight [out, spatial..., in].
+  static Index fan_of(const Shape& weight, Fan);
 
-/// The key that a full name stands for (FNV-1a): of a tensor's start, of a dropout layer's masks.
-std::uint64_t key_of_name(std::string_view name);
+  static Init constant(double value);
+  static Init zeros() { return constant(0); }
+  static Init ones() { return constant(1); }
+  static Init uniform(double low, double high);  ///< [low, high)
+  static Init normal(double std, double mean = 0);
+  /// normal(std), drawn again while the value lies outside of [low, high] (torch.nn.init.trunc_normal_, mean 0).
+  static Init trunc_normal(double std, double low = -2, double high = 2);
+  /// Glorot and Bengio (AISTATS 2010): variance gain^2 * 2 / (fan_in + fan_out).
+  static Init xavier_uniform(double gain = 1);
+  static Init xavier_normal(double gain = 1);
+  /// He et al. (arXiv 1502.01852): variance 2 / (1 + negative_slope^2) / fan, for layers before a leaky ReLU.
+  static Init kaiming_uniform(double negative_slope = 0, Fan = Fan::in);
+  static Init kaiming_normal(Fan = Fan::out);
+  /// PyTorch's of Linear and Conv: kaiming_uniform(sqrt(5)), and for a bias beside it uniform(+-1 / sqrt(fan_in)).
+  static Init pytorch_default();
+
+  /// The Init of the bias that belongs to a weight of this Init: PyTorch's for pytorch_default(), else zeros().
+  Init of_bias(const Shape& weight) const;
+
+ private:
+  Fn draw_;
+  bool pytorch_ = false;
+};
 
 }  // namespace trireme

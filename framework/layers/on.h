@@ -4,7 +4,7 @@
 #pragma once
 #include <utility>
 
-#include "framework/layers/layer.h"
+#include "framework/layers/sequential.h"
 
 namespace trireme {
 

@@ -2,7 +2,7 @@
 // 1604.06174): less memory for one more forward pass of what it holds. Same numbers: dropout masks are functions of the
 // step and the sample, and running statistics move once.
 #pragma once
-#include "framework/layers/layer.h"
+#include "framework/layers/module.h"
 
 namespace trireme {
 

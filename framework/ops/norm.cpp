@@ -146,7 +146,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
              [kept = std::move(kept)](const Tensor& dy, Gradients& g) { batch_norm_backward(kept, dy, g); });
   // One pass over x, which is kept in any case; a residual would have to be kept for it. Weights may be elsewhere by
   // then (a half of backward that runs late, under ZeRO), hence copies.
-  if (Node* node = y.impl()->node.get(); node && !residual)
+  if (detail::Node* node = y.impl()->node.get(); node && !residual)
     node->recompute_output = [x = SavedTensor(x), s, gamma = gamma.detach().clone(), beta = beta.detach().clone(),
                               relu = o.relu] {
       Tensor again = Tensor::like(x);

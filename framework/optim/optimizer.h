@@ -1,59 +1,22 @@
-// Optimizers. A recipe (Sgd{...}, Adam{...}) is plain data; an Optimizer applies it to Parameters and owns
-// its state.
+// Optimizer: applies settings (Sgd{...}, Adam{...}; framework/optim/optimizers.h) to Parameters and owns the state.
 #pragma once
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "framework/optim/optimizers.h"
 #include "framework/optim/parameters.h"
-#include "framework/optim/schedule.h"
 
 namespace trireme {
-
-// Fields and defaults are PyTorch's, formulas too (kernels/contracts/update.h). weight_decay is L2 (added to the
-// gradient) unless said otherwise. An Optimizer refuses numbers outside their ranges: momentum, beta1, beta2 and rho
-// lie in [0, 1), dampening in [0, 1], eps and trust_coefficient above 0; weight_decay, initial and lr, at every step,
-// are at least 0 and finite.
-struct Sgd {
-  Schedule lr = 0.01;
-  double momentum = 0, dampening = 0, weight_decay = 0;
-  bool nesterov = false;
-};
-struct Adagrad {
-  Schedule lr = 0.01;
-  double eps = 1e-10, weight_decay = 0, initial = 0;
-};
-struct Adadelta {
-  Schedule lr = 1.0;
-  double rho = 0.9, eps = 1e-6, weight_decay = 0;
-};
-struct Adam {
-  Schedule lr = 0.001;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-};
-/// Decoupled decay.
-struct AdamW {
-  Schedule lr = 0.001;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
-};
-/// You et al. (arXiv 1708.03888): per-tensor rate trust_coefficient * |v| / (|g| + weight_decay |v|); biases and norm
-/// scales use plain SGD.
-struct Lars {
-  Schedule lr = 0.1;
-  double momentum = 0.9, weight_decay = 1e-4, trust_coefficient = 0.001, eps = 1e-9;
-};
-using OptimizerConfig = std::variant<Sgd, Adagrad, Adadelta, Adam, AdamW, Lars>;
-/// "sgd(lr=0.1, momentum=0.9, dampening=0, weight_decay=0, nesterov=false)": equal numbers, equal texts.
-std::string to_string(const OptimizerConfig&);
 
 struct OptimizerOptions {
   double clip_norm = 0;      ///< > 0: bound of the gradient's global norm (torch.nn.utils.clip_grad_norm_)
   bool decay_biases = true;  ///< false: StateKind::bias entries form a group without weight decay
-  /// Refuse gradients that are not finite, at the price of a pass over them; clipping and LARS always do.
+  /// Refuse gradients that are not finite, at the price of a pass over them; clipping and trust ratios (LARS) always
+  /// do.
   bool check_finite = false;
   /// Where the state lies and updates are computed, weights and gradients being copied there and back (Ren et al.,
   /// ZeRO-Offload, arXiv 2101.06840): the host, for devices without room. None: beside the weights.
@@ -62,7 +25,8 @@ struct OptimizerOptions {
 
 class Optimizer {
  public:
-  Optimizer(Parameters&, OptimizerConfig, OptimizerOptions = {});
+  /// Throws Error for settings or options out of their ranges. parameters must outlive it.
+  Optimizer(Parameters& parameters, OptimizerConfig, OptimizerOptions = {});
 
   /// One update of all parameters from their gradients: zero_missing_grads, clip_scale, update of everything,
   /// finish. When clipping, checking (options) or LARS finds a gradient that is not finite, throws Error
@@ -101,7 +65,7 @@ class Optimizer {
       allocate_once();
     return state_;
   }
-  std::string name() const;  ///< "sgd", "adam", ...
+  std::string name() const { return config_.name(); }  ///< "sgd", "adam", ...
   Parameters& parameters() { return parameters_; }
   const OptimizerOptions& options() const { return options_; }
 
@@ -114,14 +78,14 @@ class Optimizer {
   };
   /// state_begin: where the slice lies in the state.
   void apply(const Range&, Slice, Index state_begin, double grad_scale, double trust);
-  /// Per range, LARS' factor of the rate; 1 for ranges outside the slice, and for biases. One read for all.
-  std::vector<double> lars_trusts(const Lars&, const Slice&, double grad_scale) const;
+  /// Per range the config's trust ratio; 1 for ranges outside the slice, and for biases. One read for all.
+  std::vector<double> trust_ratios(const Slice&, double grad_scale) const;
   void refuse_non_finite(double norm) const;
   void allocate() const;
   void allocate_once() const;
 
   Parameters& parameters_;
-  OptimizerConfig recipe_;
+  OptimizerConfig config_;
   OptimizerOptions options_;
   std::vector<Range> ranges_;  // in order, covering the block
   std::vector<Slice> kept_;

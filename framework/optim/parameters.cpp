@@ -6,7 +6,7 @@
 #include <set>
 
 #include "framework/autograd/tape.h"
-#include "framework/layers/init.h"
+#include "framework/layers/module.h"
 #include "framework/tensor/launch.h"
 #include "framework/tensor/shard_spec.h"
 #include "kernels/contracts/elementwise.h"
@@ -67,7 +67,7 @@ Parameters::Parameters(Module model) : model_(std::move(model)), owner_(std::mak
     check(names.insert(leaf.name).second, "parameters", "two tensors are called '{}'; name each part once in visit()",
           leaf.name);
     if (!seen.insert(t.id()).second) return;
-    check(!owned(t), "parameters",
+    check(!detail::owned(t), "parameters",
           "'{}' already lives in Parameters (a Step has its own): use those, or let them end first; two would take the "
           "weights away from each other",
           leaf.name);
@@ -97,9 +97,9 @@ Parameters::Parameters(Module model) : model_(std::move(model)), owner_(std::mak
     e.tensor.impl()->block = home.impl()->block;
     e.tensor.impl()->offset = home.impl()->offset;
     e.tensor.require_grad();
-    set_grad_block(e.tensor, part(grads_, e));
+    detail::set_grad_block(e.tensor, part(grads_, e));
     e.tensor.clear_grad();
-    set_owner(e.tensor, owner_);
+    detail::set_owner(e.tensor, owner_);
   }
 }
 
@@ -119,7 +119,7 @@ std::vector<std::string> Parameters::zero_missing_grads(Slice within) {
   for (const Entry& e : entries_) {
     if (e.slice.end <= within.begin || within.end <= e.slice.begin || e.tensor.grad()) continue;
     launch<kernel::Fill>(part(grads_, e), 0.0);
-    set_grad_zeroed(e.tensor);
+    detail::set_grad_zeroed(e.tensor);
     missing.push_back(e.name);
   }
   return missing;
@@ -132,7 +132,7 @@ std::vector<bool> Parameters::written_grads() const {
 }
 void Parameters::set_written_grads(const std::vector<bool>& written) {
   check(written.size() == entries_.size(), "parameters", "{} marks for {} tensors", written.size(), entries_.size());
-  for (std::size_t i = 0; i < entries_.size(); ++i) set_has_grad(entries_[i].tensor, written[i]);
+  for (std::size_t i = 0; i < entries_.size(); ++i) detail::set_has_grad(entries_[i].tensor, written[i]);
 }
 
 void Parameters::mark_released(const Slice& slice, bool released) {

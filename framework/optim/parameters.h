@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/layers/layer.h"
+#include "framework/layers/module.h"
 #include "framework/tensor/flat_buffer.h"
 
 namespace trireme {

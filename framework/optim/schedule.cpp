@@ -25,6 +25,10 @@ void positive(std::string_view schedule, std::int64_t steps) {
 
 Schedule::Schedule(double constant)
     : fn_([constant](std::int64_t) { return constant; }), text_(fmt::format("{}", constant)) {}
+Schedule::Schedule(std::function<double(std::int64_t)> fn, std::string text)
+    : fn_(std::move(fn)), text_(std::move(text)) {
+  check(bool(fn_), "schedule", "the function is empty, expected one from the step to a learning rate");
+}
 std::string Schedule::text() const { return text_.empty() ? fmt::format("a function, {} at step 0", fn_(0)) : text_; }
 
 Schedule step_decay(double base, std::int64_t every, double factor) {

@@ -11,9 +11,9 @@ namespace trireme {
 /// A number, or a function of the step (0 before the first update).
 class Schedule {
  public:
-  Schedule(double constant);                                                // NOLINT: implicit
-  Schedule(std::function<double(std::int64_t)> fn) : fn_(std::move(fn)) {}  // NOLINT: implicit
-  Schedule(std::function<double(std::int64_t)> fn, std::string text) : fn_(std::move(fn)), text_(std::move(text)) {}
+  Schedule(double constant);  // NOLINT: implicit
+  /// text: what to_string says of it, which ranks compare; without one, the value for step 0.
+  Schedule(std::function<double(std::int64_t)> fn, std::string text = "");  // NOLINT: implicit
   double operator()(std::int64_t step) const { return fn_(step); }
   /// "0.1", "cosine(0.1, steps=100, min_lr=0)"; of a function that came without a text its value for step 0.
   std::string text() const;
@@ -23,16 +23,22 @@ class Schedule {
   std::string text_;
 };
 
+/// base * factor^floor(step / every). Throws Error for every < 1.
 Schedule step_decay(double base, std::int64_t every, double factor);
+/// base * factor^k, k the number of entries of `at`, in steps, that are <= step.
 Schedule milestones(double base, std::vector<std::int64_t> at, double factor);
 Schedule exponential(double base, double factor);  ///< base * factor^step
-Schedule cosine(double base, std::int64_t steps,
-                double min_lr = 0);  ///< Loshchilov & Hutter (arXiv 1608.03983), no restarts
+/// min_lr + (base - min_lr) (1 + cos(pi t)) / 2 with t = min(step / steps, 1): Loshchilov and Hutter (arXiv 1608.03983)
+/// without restarts. Throws Error for steps < 1.
+Schedule cosine(double base, std::int64_t steps, double min_lr = 0);
+/// min_lr + (base - min_lr) (1 - t)^power with t = min(step / steps, 1). Throws Error for steps < 1.
 Schedule polynomial(double base, std::int64_t steps, double power, double min_lr = 0);
-Schedule one_cycle(double peak, std::int64_t steps,
-                   double warm_share = 0.3);  ///< Smith & Topin (arXiv 1708.07120), as in PyTorch
-/// Ramps linearly from start_factor * rate(0) over `steps`, then follows rate (Goyal et al., arXiv
-/// 1706.02677).
+/// Smith and Topin (arXiv 1708.07120) as PyTorch's OneCycleLR, momentum left alone: along half a cosine from peak / 25
+/// to peak in warm_share of the steps, then down to peak / 250000. Throws Error for steps < 1 and warm_share outside
+/// [0, 1].
+Schedule one_cycle(double peak, std::int64_t steps, double warm_share = 0.3);
+/// rate(0) (start_factor + (1 - start_factor) step / steps) before `steps`, then rate(step) (Goyal et al., arXiv
+/// 1706.02677). Throws Error for steps < 0.
 Schedule warm_up(Schedule rate, std::int64_t steps, double start_factor = 0);
 
 }  // namespace trireme

@@ -16,6 +16,7 @@ FlatBuffer::FlatBuffer(const std::vector<Stretch>& stretches, double value, DTyp
 }
 
 std::size_t FlatBuffer::block_of(Index at) const {
+  check(!blocks_.empty(), "flat buffer", "it is empty: it has no elements, type or device");
   std::size_t b = 0;
   while (b + 1 < blocks_.size() && at >= starts_[b + 1]) ++b;
   return b;

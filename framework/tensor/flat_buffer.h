@@ -26,7 +26,8 @@ class FlatBuffer {
   FlatBuffer(const std::vector<Stretch>&, double value, DType);
 
   Index numel() const { return starts_.back(); }
-  DType dtype() const { return blocks_.at(0).dtype(); }
+  /// This, device_of() and rows() throw Error for a default FlatBuffer, which has no block.
+  DType dtype() const { return blocks_[block_of(0)].dtype(); }
   const std::vector<Tensor>& blocks() const { return blocks_; }
   Device device_of(Index at) const { return blocks_[block_of(at)].device(); }
   /// Elements [begin, end), sharing memory. Throws Error where they lie on several devices.
@@ -36,7 +37,7 @@ class FlatBuffer {
   std::vector<double> to_vector() const;
 
  private:
-  std::size_t block_of(Index at) const;  // the last one, behind the end
+  std::size_t block_of(Index at) const;  // the last one, behind the end; throws where there is none
 
   std::vector<Tensor> blocks_;
   std::vector<Index> starts_{0};  // of each block; behind them the end

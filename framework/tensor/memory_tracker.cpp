@@ -7,23 +7,23 @@ constinit thread_local const MemoryScope* current_scope = nullptr;
 
 }  // namespace
 
-void MemoryTracker::add(MemoryKind use, Index bytes) noexcept {
-  Account& a = accounts_[static_cast<std::size_t>(use)];
-  const Index now = a.now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  for (Index peak = a.peak.load(std::memory_order_relaxed);
-       now > peak && !a.peak.compare_exchange_weak(peak, now, std::memory_order_relaxed);) {}
+void detail::MemoryCounts::add(MemoryKind kind, Index bytes) noexcept {
+  Count& c = counts[static_cast<std::size_t>(kind)];
+  const Index now = c.now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  for (Index peak = c.peak.load(std::memory_order_relaxed);
+       now > peak && !c.peak.compare_exchange_weak(peak, now, std::memory_order_relaxed);) {}
 }
 
 void MemoryTracker::reset_peaks() {
-  for (Account& a : accounts_) a.peak.store(a.now.load());
+  for (auto& c : counts_->counts) c.peak.store(c.now.load());
 }
 
-MemoryScope::MemoryScope(std::shared_ptr<MemoryTracker> ledger) : around_(current_scope), ledger_(std::move(ledger)) {
+MemoryScope::MemoryScope(const MemoryTracker& tracker) : around_(current_scope), counts_(tracker.counts_) {
   current_scope = this;
 }
-MemoryScope::MemoryScope(MemoryKind use) : around_(current_scope), use_(use) {
+MemoryScope::MemoryScope(MemoryKind kind) : around_(current_scope), kind_(kind) {
   if (!around_) return;
-  ledger_ = around_->ledger_;
+  counts_ = around_->counts_;
   current_scope = this;
 }
 MemoryScope::~MemoryScope() {

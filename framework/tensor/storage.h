@@ -10,27 +10,31 @@
 
 namespace trireme {
 
-struct Block {
-  Block(std::size_t bytes, Device device);
-  ~Block();
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
+namespace detail {
+struct Node;  // framework/autograd/node.h
+
+struct Storage {
+  Storage(std::size_t bytes, Device device);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
   void* data;
   std::size_t bytes;
   Device device;
   MemoryKind use = MemoryKind::activations;
-  std::shared_ptr<MemoryTracker> ledger;  // charged with the bytes; null: nobody counts
+  std::shared_ptr<MemoryCounts> counts;  // of the tracker that counts the bytes; null: none
   Writes writes;
 };
+}  // namespace detail
 
 struct Tensor::Impl {
   Impl() {}  // NOLINT: not `= default`, with which std::make_shared would first fill it all with zeros
-  std::shared_ptr<Block> block;
+  std::shared_ptr<detail::Storage> block;
   std::size_t offset = 0;  // bytes into block
   Shape shape;
   DType dtype = DType::f32;
-  bool released = false;       // the values are on other ranks (Parameters::mark_released): reading them is an Error
-  std::shared_ptr<Node> node;  // null: not on the tape
+  bool released = false;  // the values are on other ranks (Parameters::mark_released): reading them is an Error
+  std::shared_ptr<detail::Node> node;  // null: not on the tape
   std::shared_ptr<const ShardSpec> spread;
   std::shared_ptr<const BatchContext> batch;  // of the rows that it was computed from; null: of none
 };
@@ -57,7 +61,7 @@ inline const Tensor::Impl& stored(const std::shared_ptr<Tensor::Impl>& impl, con
         from.shape);
   return from;
 }
-inline Tensor wrap(std::shared_ptr<Block> block, std::size_t offset, const Shape& shape, DType dtype) {
+inline Tensor wrap(std::shared_ptr<Storage> block, std::size_t offset, const Shape& shape, DType dtype) {
   auto impl = std::make_shared<Tensor::Impl>();
   impl->block = std::move(block);
   impl->offset = offset;

@@ -38,21 +38,21 @@ Runtime& runtime_of(Device d) {
 }  // namespace
 
 // Never null, also for no bytes: an empty tensor is defined.
-Block::Block(std::size_t n, Device d)
+detail::Storage::Storage(std::size_t n, Device d)
     : data(runtime_of(d).allocate(std::max<std::size_t>(n, 1), d)), bytes(n), device(d) {
   if (const MemoryScope* scope = MemoryScope::current()) {
-    use = scope->use(), ledger = scope->ledger();
-    ledger->add(use, static_cast<Index>(bytes));
+    use = scope->kind(), counts = scope->counts();
+    counts->add(use, static_cast<Index>(bytes));
   }
 }
-Block::~Block() {
-  if (ledger) ledger->add(use, -static_cast<Index>(bytes));
+detail::Storage::~Storage() {
+  if (counts) counts->add(use, -static_cast<Index>(bytes));
   runtime(device.kind).release(data, std::max<std::size_t>(bytes, 1), device);
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   const std::size_t bytes = checked_bytes("empty", shape, dtype);
-  return wrap(std::make_shared<Block>(bytes, device), 0, shape, dtype);
+  return wrap(std::make_shared<detail::Storage>(bytes, device), 0, shape, dtype);
 }
 Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
   check_element("full", value, dtype);

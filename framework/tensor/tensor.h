@@ -12,8 +12,6 @@
 namespace trireme {
 
 struct BatchContext;  // framework/tensor/batch.h
-struct Node;          // framework/autograd/tape.h
-struct Block;         // owns memory: framework/tensor/tensor.cpp
 class ShardSpec;      // framework/tensor/shard_spec.h
 
 class Tensor {
@@ -35,6 +33,7 @@ class Tensor {
 
   explicit operator bool() const { return impl_ != nullptr; }
   bool defined() const { return impl_ != nullptr; }
+  // These throw Error for an undefined tensor.
   const Shape& shape() const;
   int rank() const { return shape().rank(); }
   /// Extent of an axis; a negative one counts from the last. Throws Error when there is no such axis.
@@ -54,23 +53,29 @@ class Tensor {
     return v.as<T>();
   }
 
-  /// The only element of a one-element tensor; waits for it to be computed.
+  /// The only element; waits for it to be computed. Throws Error unless numel() is 1. An i64 beyond 2^53 is rounded.
   double item() const;
-  /// All elements, converted.
+  /// All elements in row-major order, converted as item() does; waits, and copies from a GPU.
   std::vector<double> to_vector() const;
 
   // Recorded ops: differentiable.
-  Tensor reshape(const Shape&) const;  ///< same block; one extent may be -1
+  /// Same block and order of elements; one extent may be -1. Throws Error when the elements do not fit the shape.
+  Tensor reshape(const Shape&) const;
+  /// Converted, rounding to nearest even; floats become integers towards zero. *this when it is of that type already.
+  /// The gradient is converted back; there is none through an integer type.
   Tensor to(DType) const;
+  /// Copied there; *this when it lies there. Throws Error when there is no such device.
   Tensor to(Device) const;
-  /// Rows [begin, end) of the first axis: same block. Its gradient is added to those rows of this one's, 0 elsewhere.
+  /// Rows [begin, end) of the first axis: same block. Throws Error for a scalar and for rows that are not there. Its
+  /// gradient is added to those rows of this one's, 0 elsewhere.
   Tensor rows(Index begin, Index end) const;
   // Not recorded.
   Tensor detach() const;                           ///< same block, no history
   Tensor view_rows(Index begin, Index end) const;  ///< rows() of detach()
   Tensor clone() const;                            ///< own block, no history
-  /// Overwrites this block, and with it whatever shares it; same shape; converts type, crosses devices. Where a
-  /// recorded op has kept what is overwritten, its backward throws Error.
+  /// Overwrites this block, and with it every tensor that shares it, with source's elements; not recorded. Converts the
+  /// type and crosses devices. Throws Error unless the shapes are equal, and for the result of an op under recording.
+  /// Where a recorded op has kept the overwritten elements, its backward throws Error. Blocks may overlap.
   void copy_from(const Tensor& source) const;
 
   // Autograd.
@@ -80,10 +85,12 @@ class Tensor {
   bool requires_grad() const;  ///< a leaf that asked for it, or a result that depends on one
   /// The gradient of a leaf (in the flat block, if Parameters adopted it); undefined until a backward has reached it
   /// and, after clear_grad, until the next one has.
-  Tensor grad() const;
+  Tensor grad() const;      // throws Error for a tensor that is no leaf, as clear_grad does
   void clear_grad() const;  ///< the next backward overwrites instead of adding
-  /// Runs the tape from this scalar (seed 1).
+  /// Adds to the gradients of all leaves that this was computed from, and frees the tape behind it: the forward must
+  /// run again before the next. Throws Error unless numel() is 1, and when no leaf leads here.
   void backward() const;
+  /// The same from d(loss)/d(this), of this tensor's shape and type.
   void backward(const Tensor& seed) const;
 
   /// Set when this block is a part of a tensor that several hold together; null: it is all there is.

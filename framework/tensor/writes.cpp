@@ -18,9 +18,9 @@ std::mutex guard;  // of every block's stretches: noted writes are rare
 
 }  // namespace
 
-std::atomic<std::uint64_t> Writes::latest_ = 0;
+std::atomic<std::uint64_t> detail::Writes::latest_ = 0;
 
-void Writes::add(std::size_t begin, std::size_t end, std::size_t block_bytes) {
+void detail::Writes::add(std::size_t begin, std::size_t end, std::size_t block_bytes) {
   if (begin >= end) return;
   const std::lock_guard lock(guard);
   const std::uint64_t number = ++latest_;
@@ -38,7 +38,7 @@ void Writes::add(std::size_t begin, std::size_t end, std::size_t block_bytes) {
 }
 
 /// Makes two of the stretch around a place.
-void Writes::cut(std::size_t at) {
+void detail::Writes::cut(std::size_t at) {
   const auto next = partial_->lower_bound(at);
   if (next == partial_->begin()) return;
   Stretch& around = std::prev(next)->second;
@@ -49,7 +49,7 @@ void Writes::cut(std::size_t at) {
 
 /// Of the older half, stretches that touch become one, as if all of it had been written last. Where that frees too
 /// little, the places of the older half are forgotten.
-void Writes::thin_out() {
+void detail::Writes::thin_out() {
   std::vector<std::uint64_t> numbers;
   for (auto& [begin, stretch] : *partial_) numbers.push_back(stretch.number);
   const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
@@ -70,7 +70,7 @@ void Writes::thin_out() {
   std::erase_if(*partial_, [&](const auto& entry) { return entry.second.number <= old; });
 }
 
-bool Writes::search(std::uint64_t since, std::size_t begin, std::size_t end) const {
+bool detail::Writes::search(std::uint64_t since, std::size_t begin, std::size_t end) const {
   if (begin >= end) return false;
   const std::lock_guard lock(guard);
   if (anywhere_ > since) return true;

@@ -7,7 +7,7 @@
 #include <map>
 #include <memory>
 
-namespace trireme {
+namespace trireme::detail {
 
 /// In-place writes to a block, so that a backward notices those that came between it and the forward (PyTorch's version
 /// counter). Writes are numbered over all blocks: a weight whose block is replaced in between is still told. Which part
@@ -39,4 +39,4 @@ class Writes {
   std::unique_ptr<std::map<std::size_t, Stretch>> partial_;  // by where they begin; they do not overlap
 };
 
-}  // namespace trireme
+}  // namespace trireme::detail

@@ -50,8 +50,8 @@ bool try_onednn(const View& c, const View& a, const View& b, const View& bias, c
   auto& plan = onednn::cached<MatMulPlan>(key, [&] {
     try {
       return MatMulPlan{prepare(j, c.dtype, a.dtype, b.dtype, bias)};
-    } catch (const dnnl::error&) {
-      if (a.dtype == DType::f32) throw;
+    } catch (const dnnl::error& e) {
+      check(a.dtype != DType::f32, "matmul", "oneDNN: {}", e.what());
       return MatMulPlan{};
     }
   });

@@ -9,8 +9,8 @@
 namespace trireme {
 
 struct ModelOptions {
-  Shape input{28, 28, 1};  ///< of one sample, channels last
-  Index classes = 10;
+  Shape input{28, 28, 1};  ///< of one sample, [height, width, channels]; pixels as a Loader scales them
+  Index classes = 10;      ///< of the logits [N, classes] that a model returns
   /// Residual blocks keep only their input and run again in backward (framework/layers/recompute.h).
   bool recompute = false;
   bool zero_gamma = false;  ///< residual blocks start as the identity: the last gamma of each is 0 (Goyal et al. 2017)
@@ -18,7 +18,7 @@ struct ModelOptions {
 struct ModelRow {
   std::string name;
   std::function<Module(const ModelOptions&)> make;
-  ModelOptions usual = {};  ///< the input and classes it was made for
+  ModelOptions usual = {};  ///< the input and classes of its paper
 };
 /// Every model that was added, by name.
 const std::vector<ModelRow>& models();

@@ -10,13 +10,13 @@ namespace trireme {
 namespace {
 
 Conv2d plain(Index in, Index out, Index kernel, Index stride) {
-  return Conv2d(in, out, kernel, {.stride = stride, .pad = kernel / 2, .bias = false, .start = Init::kaiming_normal});
+  return Conv2d(in, out, kernel, {.stride = stride, .pad = kernel / 2, .bias = false, .init = Init::kaiming_normal()});
 }
 const BatchNormOptions with_relu{.relu = true};
 
 /// The batch norm that ends a block.
 BatchNorm last_norm(Index channels, const ModelOptions& o) {
-  return BatchNorm(channels, with_relu, o.zero_gamma ? Init::zeros : Init::pytorch_default);
+  return BatchNorm(channels, with_relu, o.zero_gamma ? Init::zeros() : Init::ones());
 }
 
 /// What is added at the end of a block: its input, brought to the block's shape where that differs.

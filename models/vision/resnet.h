@@ -4,7 +4,8 @@
 
 namespace trireme {
 
-/// x [N, H, W, C] -> [N, classes]. ModelOptions' input gives C; any H, W of 32 or more serve.
+/// He et al. (arXiv 1512.03385): x [N, H, W, C] -> logits [N, classes]. ModelOptions' input gives C; any H, W of 32 or
+/// more serve. Channels are expected with mean 0 and standard deviation 1, as in torchvision.
 Sequential resnet18(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});
 Sequential resnet34(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});
 Sequential resnet50(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});  ///< 25,557,032 parameters

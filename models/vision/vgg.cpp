@@ -24,10 +24,10 @@ Sequential vgg16(const ModelOptions& o) {
       features.add(MaxPool(2));
       continue;
     }
-    features.add(Conv2d(channels, width, 3, {.pad = 1, .start = Init::kaiming_normal})).add(relu);
+    features.add(Conv2d(channels, width, 3, {.pad = 1, .init = Init::kaiming_normal()})).add(relu);
     channels = width;
   }
-  const auto linear = [](Index in, Index out) { return Linear(in, out, {.start = Init::small_normal}); };
+  const auto linear = [](Index in, Index out) { return Linear(in, out, {.init = Init::normal(0.01)}); };
   Sequential net;
   return net.add("features", features)
       .add("avgpool", pool_to(7, o.input[0] / 32, o.input[1] / 32, "vgg16", o))

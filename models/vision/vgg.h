@@ -1,9 +1,12 @@
-// The large fully connected networks before residual ones, of torchvision's shapes and names: few layers, many
-// parameters, what studies of communication use.
+// VGG-16 and AlexNet of torchvision's shapes and names: most parameters are in fully connected layers, which is what
+// studies of communication use them for.
 #pragma once
 #include "models/registry/models.h"
 
 namespace trireme {
+
+// Inputs are normalised per channel to mean 0 and standard deviation 1, as in torchvision; an input of another size
+// throws Error. The output is logits, not probabilities.
 
 /// Simonyan & Zisserman 2014 (arXiv 1409.1556), configuration D: 138,357,544 parameters. x [N, 224, 224, C] ->
 /// [N, classes], or any square whose side / 32 is a multiple of 7.

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "framework/layers/layer.h"
+#include "framework/layers/sequential.h"
 #include "kernels/core/named_range.h"
 #include "parallel/plan/plan.h"
 

@@ -143,7 +143,7 @@ void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, cons
   const int n = static_cast<int>(slots_.size());
   if (recorder_) recorder_->clear(slots_.size());
   std::optional<MemoryScope> counted;
-  if (recorder_) counted.emplace(recorder_->ledger());
+  if (recorder_) counted.emplace(recorder_->memory());
   for (ActionId id = 0; id < n; ++id) finish(id);  // what a refused step left
   tapes_.begin(x, y);
   if (buckets_) buckets_->arm(false);

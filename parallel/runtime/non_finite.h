@@ -1,6 +1,6 @@
 // Where a loss that is not finite came from. Used once, on the way out.
 #pragma once
-#include "framework/layers/layer.h"
+#include "framework/layers/module.h"
 #include "parallel/comm/communicator.h"
 
 namespace trireme {

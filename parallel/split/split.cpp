@@ -6,6 +6,7 @@
 #include <array>
 
 #include "framework/autograd/tape.h"
+#include "framework/layers/sequential.h"
 #include "parallel/split/sharded_ops.h"
 
 namespace trireme {

@@ -5,10 +5,19 @@
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <tuple>
 
 #include "datasets/dataset.h"
 #include "models/resnet.h"
 using namespace trireme;
+
+// A program's own types, with names that the library uses inside.
+struct Block {};
+struct Frozen {};
+struct LeafState {};
+struct Node {};
+struct Storage {};
+using Own = std::tuple<Block, Frozen, LeafState, Node, Storage>;
 
 int main(int argc, char** argv) {
   const Sequential overloaded{Linear(8, 8), tanh};  // which <cmath> has, too

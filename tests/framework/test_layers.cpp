@@ -182,12 +182,14 @@ TEST_CASE("initial values have PyTorch's distributions") {
   const Conv2d conv(64, 3000, 3, {.groups = 4});
   ours["linear.weight"] = linear.weight, ours["linear.bias"] = linear.bias;
   ours["conv.weight"] = conv.weight, ours["conv.bias"] = conv.bias;
-  drawn("kaiming_uniform", [](const Tensor& t) { kaiming_uniform(t, 0.2, Fan::out, 1); });
-  drawn("kaiming_normal", [](const Tensor& t) { kaiming_normal(t, Fan::out, 2); });
-  drawn("kaiming_normal_in", [](const Tensor& t) { kaiming_normal(t, Fan::in, 3); });
-  drawn("xavier_uniform", [](const Tensor& t) { xavier_uniform(t, 4); });
+  drawn("kaiming_uniform", [](const Tensor& t) { Init::kaiming_uniform(0.2, Init::Fan::out)(t, 1); });
+  drawn("kaiming_normal", [](const Tensor& t) { Init::kaiming_normal()(t, 2); });
+  drawn("kaiming_normal_in", [](const Tensor& t) { Init::kaiming_normal(Init::Fan::in)(t, 3); });
+  drawn("xavier_uniform", [](const Tensor& t) { Init::xavier_uniform()(t, 4); });
   drawn("uniform", [](const Tensor& t) { uniform(t, -0.5, 1.5, 5); });
   drawn("normal", [](const Tensor& t) { normal(t, 0.3, 2, 6); });
+  drawn("xavier_normal", [](const Tensor& t) { Init::xavier_normal(1.5)(t, 7); });
+  drawn("trunc_normal", [](const Tensor& t) { Init::trunc_normal(0.7, -0.5, 1)(t, 8); });
   test::Oracle torch;
   if (!torch.run("torch_init.py")) return;
   for (auto& [name, t] : ours) {
@@ -196,7 +198,7 @@ TEST_CASE("initial values have PyTorch's distributions") {
     INFO(name << ": " << here[0] << " " << here[1] << " " << here[2] << " " << here[3]);
     CHECK(std::abs(here[2] - there[2]) < 6 * deviation / std::sqrt(n));
     CHECK(std::abs(here[3] / deviation - 1) < 5 / std::sqrt(n));
-    const bool bounded = name.find("normal") == name.npos;
+    const bool bounded = name.find("normal") == name.npos || name == "trunc_normal";
     CHECK(std::abs(here[0] - there[0]) < (bounded ? 0.02 : 1.0) * deviation);
     CHECK(std::abs(here[1] - there[1]) < (bounded ? 0.02 : 1.0) * deviation);
   }
@@ -367,4 +369,34 @@ TEST_CASE("the fused tail of a block refuses windows of more cells than its inde
   const Tensor fits =
       bias_relu_pool_dropout(Tensor::zeros({1, 2, 127, 1}), {}, {.window = {2, 127}, .stride = {2, 127}}, 0, 1);
   CHECK(fits.numel() == 1);
+}
+
+namespace {
+/// A layer as a user writes it.
+struct Embedding {
+  Embedding(Index count, Index channels) : weight(init.make({count, channels})) {}
+  Tensor operator()(const Tensor& one_hot) const { return matmul(one_hot, weight); }
+  void visit(const StateVisitor& v) {
+    v("weight", weight, StateKind::weight, init);
+    v("mine", mine, StateKind::no_decay, [](const Tensor& t, std::uint64_t key) { uniform(t, 3, 4, key); });
+    v("kept", kept, StateKind::buffer);
+  }
+  Init init = Init::normal(1);
+  Tensor weight, mine = Tensor::zeros({100}), kept = Tensor::full({2}, 5);
+};
+}  // namespace
+
+TEST_CASE("a layer of a user's own gives an Init for each tensor; without one a tensor is left as it is") {
+  const Embedding layer(100, 50), other(100, 50);
+  CHECK(layer.weight.to_vector() != other.weight.to_vector());
+  Module model = layer;
+  initialize(model, 3);
+  const auto weight = moments(layer.weight), mine = moments(layer.mine);
+  CHECK(std::abs(weight[2]) < 0.1);
+  CHECK(weight[3] == Approx(1).epsilon(0.05));
+  CHECK(mine[0] >= 3);
+  CHECK(mine[1] < 4);
+  CHECK(layer.kept.to_vector() == std::vector<double>{5, 5});
+  CHECK_THROWS_WITH(Init::kaiming_normal()(layer.mine, 0), contains("has no fan"));
+  CHECK_THROWS_WITH(Init::trunc_normal(1, 50, 60), contains("nearly nothing"));
 }

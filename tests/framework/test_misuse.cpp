@@ -298,7 +298,7 @@ TEST_CASE("freezing a weight that Parameters train says how it is done") {
   Module model = Linear(2, 2);
   Parameters p(model);
   Tensor w = p.entries()[0].tensor;
-  CHECK_THROWS_WITH(w.require_grad(false), contains("lives in Parameters") && contains("Use::buffer"));
+  CHECK_THROWS_WITH(w.require_grad(false), contains("lives in Parameters") && contains("StateKind::buffer"));
   CHECK(w.requires_grad());
 }
 
@@ -345,4 +345,19 @@ TEST_CASE("uniform stays below its upper end") {
   uniform(t, 3, 3, 1);
   CHECK(t.to_vector()[7] == 3);
   CHECK_THROWS_WITH(uniform(t, 0, no_number, 1), contains("bound no range"));
+}
+
+TEST_CASE("what is empty is refused by an Error, not by an exception of the standard library") {
+  const FlatBuffer none;
+  CHECK_THROWS_WITH(none.dtype(), contains("flat buffer: it is empty"));
+  CHECK_THROWS_AS(none.device_of(0), Error);
+  CHECK_THROWS_AS(none.rows(0, 0), Error);
+  CHECK_THROWS_WITH(Schedule(std::function<double(std::int64_t)>()), contains("schedule: the function is empty"));
+  CHECK_THROWS_WITH(Module(std::function<Tensor(const Tensor&)>()), contains("module: the function is null"));
+  CHECK_THROWS_AS(Module(static_cast<Tensor (*)(const Tensor&)>(nullptr)), Error);
+  CHECK_THROWS_WITH(Module()(Tensor()), contains("module: it is empty"));
+  Tensor leaf = Tensor::zeros({2});
+  CHECK_THROWS_WITH(add_grad_hook(leaf.require_grad(), {}), contains("the hook is an empty"));
+  CHECK_THROWS_WITH(join_batches({}), contains("nothing to join"));
+  CHECK_THROWS_AS(Sequential{relu}.stashed_behind(1), Error);
 }

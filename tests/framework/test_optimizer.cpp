@@ -231,16 +231,66 @@ TEST_CASE("every number of every recipe is held to its range") {
   refused("eps", not_positive, [](double v) { return Lars{.eps = v}; });
   refused("trust_coefficient", not_positive, [](double v) { return Lars{.trust_coefficient = v}; });
   refused("initial", negative, [](double v) { return Adagrad{.initial = v}; });
-  const auto every = [&](const std::string& field, const auto& set) {
-    for (OptimizerConfig recipe : {OptimizerConfig(Sgd{}), OptimizerConfig(Adagrad{}), OptimizerConfig(Adadelta{}),
-                                   OptimizerConfig(Adam{}), OptimizerConfig(AdamW{}), OptimizerConfig(Lars{})})
-      refused(field, negative, [&](double v) {
-        std::visit([&](auto& r) { set(r, v); }, recipe);
-        return recipe;
+  for (const OptimizerConfig& any : optimizers())
+    for (const std::string name : {"weight_decay", "lr"})
+      refused(name, negative, [&](double v) {
+        OptimizerConfig config = any;
+        for (const OptimizerField& field : config.fields()) {
+          if (name != field.name) continue;
+          if (name == "lr")
+            *std::get<Schedule*>(field.value) = v;
+          else
+            *std::get<double*>(field.value) = v;
+        }
+        return config;
       });
-  };
-  every("weight_decay", [](auto& r, double v) { r.weight_decay = v; });
-  every("lr", [](auto& r, double v) { r.lr = v; });
+}
+
+namespace {
+/// Chen et al. (arXiv 2302.06675), as a user would write it: here by numbers on the host.
+struct Lion {
+  Schedule lr = 1e-4;
+  double beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
+
+  static constexpr char name[] = "lion";
+  std::vector<OptimizerField> fields() {
+    return {{"lr", &lr},
+            {"beta1", &beta1, OptimizerField::fraction},
+            {"beta2", &beta2, OptimizerField::fraction},
+            {"weight_decay", &weight_decay}};
+  }
+  std::vector<OptimizerState> state() const { return {{"exp_avg"}}; }
+  void update(const OptimizerUpdate& u) const {
+    auto *v = u.value.data<double>(), *g = u.grad.data<double>(), *m = u.state[0].data<double>();
+    for (Index i = 0; i < u.value.numel(); ++i) {
+      const double slope = g[i] * u.grad_scale, move = beta1 * m[i] + (1 - beta1) * slope;
+      v[i] -= u.lr * (static_cast<double>((move > 0) - (move < 0)) + u.weight_decay * v[i]);
+      m[i] = beta2 * m[i] + (1 - beta2) * slope;
+    }
+  }
+};
+}  // namespace
+
+TEST_CASE("an optimizer of a user's own: its settings are checked and written, its state is kept") {
+  Problem p;
+  Optimizer lion(p.parameters, Lion{.lr = 0.01, .weight_decay = 0.1});
+  CHECK(lion.state()[0].first == "exp_avg");
+  const std::vector<double> before = p.weights();
+  const double first = p.backward(), slope = p.parameters.entries()[0].tensor.grad().to_vector()[0];
+  lion.step();
+  CHECK(p.weights()[0] == Approx(before[0] - 0.01 * ((slope > 0 ? 1 : -1) + 0.1 * before[0])));
+  CHECK(lion.state()[0].second.to_vector()[0] == Approx(0.01 * slope));
+  CHECK(p.train(lion, steps).back() < first);
+  CHECK(to_string(Lion{}) == "lion(lr=0.0001, beta1=0.9, beta2=0.99, weight_decay=0)");
+  CHECK_THROWS_WITH(Optimizer(p.parameters, Lion{.beta2 = 1}), contains("lion: beta2 is 1, expected 0 <= beta2 < 1"));
+}
+
+TEST_CASE("a setting changed in a copy of a config leaves the first as it was; a name is added once") {
+  OptimizerConfig one = Adam{.lr = 0.5}, other = one;
+  *std::get<Schedule*>(other.fields()[0].value) = 0.25;
+  CHECK(one.lr()(0) == 0.5);
+  CHECK(other.lr()(0) == 0.25);
+  CHECK_THROWS_WITH(add_optimizer(Adam{}), contains("'adam' is there already"));
 }
 
 TEST_CASE("a schedule that returns nonsense is refused at its step, before anything changes") {

@@ -9,6 +9,7 @@
 #include "tests/support/catch.h"
 
 using namespace trireme;
+using detail::Writes;
 using test::contains;
 
 TEST_CASE("a tensor that was written to before the forward is told from those that were written to since") {

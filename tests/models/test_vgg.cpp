@@ -56,10 +56,11 @@ TEST_CASE("vgg16 and alexnet have torchvision's names, starts and logits") {
       double squares = 0;
       for (float v : values) squares += v * v;
       const double deviation = std::sqrt(squares / static_cast<double>(values.size()));
-      const double expected = leaf.tensor->rank() == 1 ? 0
-                              : leaf.tensor->rank() == 2
-                                  ? 0.01
-                                  : std::sqrt(2.0 / static_cast<double>(fan_of(leaf.tensor->shape(), Fan::out)));
+      const double expected =
+          leaf.tensor->rank() == 1 ? 0
+          : leaf.tensor->rank() == 2
+              ? 0.01
+              : std::sqrt(2.0 / static_cast<double>(Init::fan_of(leaf.tensor->shape(), Init::Fan::out)));
       CHECK(std::abs(deviation - expected) <= 0.05 * expected);
     }));
   }

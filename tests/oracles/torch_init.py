@@ -22,6 +22,8 @@ tensors = {
     "kaiming_normal": init.kaiming_normal_(filters(), mode="fan_out"),
     "kaiming_normal_in": init.kaiming_normal_(filters(), mode="fan_in", nonlinearity="relu"),
     "xavier_uniform": init.xavier_uniform_(filters()),
+    "xavier_normal": init.xavier_normal_(filters(), gain=1.5),
+    "trunc_normal": init.trunc_normal_(filters(), std=0.7, a=-0.5, b=1),
     "uniform": init.uniform_(filters(), -0.5, 1.5),
     "normal": init.normal_(filters(), 0.3, 2),
 }

@@ -35,33 +35,33 @@ std::vector<RankMemory> measured(const std::function<Module()>& model, const std
 
 }  // namespace
 
-TEST_CASE("a ledger counts what a thread makes in its scope, until it is gone") {
-  const auto ledger = std::make_shared<MemoryTracker>();
+TEST_CASE("a tracker counts what a thread makes in its scope, until it is gone") {
+  MemoryTracker tracker;
   Tensor kept;
   {
-    const MemoryScope scope(ledger);
+    const MemoryScope scope(tracker);
     kept = Tensor::empty({10});
     Tensor gone = Tensor::empty({20});
     {
       const MemoryScope halos(MemoryKind::halos);
       gone = Tensor::empty({5});
     }
-    CHECK(ledger->now(MemoryKind::activations) == 40);
-    CHECK(ledger->peak(MemoryKind::activations) == 120);
-    CHECK(ledger->now(MemoryKind::halos) == 20);
+    CHECK(tracker.now(MemoryKind::activations) == 40);
+    CHECK(tracker.peak(MemoryKind::activations) == 120);
+    CHECK(tracker.now(MemoryKind::halos) == 20);
   }
   const Tensor outside = Tensor::empty({100});
   { const MemoryScope nobody(MemoryKind::packed); }
-  CHECK(ledger->now(MemoryKind::activations) == 40);
-  CHECK(ledger->now(MemoryKind::halos) == 0);
-  ledger->reset_peaks();
-  CHECK(ledger->peak(MemoryKind::activations) == 40);
+  CHECK(tracker.now(MemoryKind::activations) == 40);
+  CHECK(tracker.now(MemoryKind::halos) == 0);
+  tracker.reset_peaks();
+  CHECK(tracker.peak(MemoryKind::activations) == 40);
   kept = {};
-  CHECK(ledger->now(MemoryKind::activations) == 0);
+  CHECK(tracker.now(MemoryKind::activations) == 0);
 }
 
 TEST_CASE("filters that an Inference keeps packed are counted, serve every batch, and are gone with it") {
-  const auto ledger = std::make_shared<MemoryTracker>();
+  MemoryTracker tracker;
   const Conv2d conv(32, 32, 3, {.pad = 1}), five(16, 24, 5);
   const auto run = [&](Index batch) {
     (void)conv(Tensor::zeros({batch, 32, 32, 32}));
@@ -70,16 +70,16 @@ TEST_CASE("filters that an Inference keeps packed are counted, serve every batch
   run(4), run(3);  // what is prepared once
   const std::size_t before = runtime(DeviceKind::cpu).in_use();
   {
-    const MemoryScope scope(ledger);
+    const MemoryScope scope(tracker);
     const Inference inference;
     run(4);
-    const Index packed = ledger->now(MemoryKind::packed);
+    const Index packed = tracker.now(MemoryKind::packed);
     CHECK(packed >= (32 * 32 * 9 + 16 * 24 * 25) * 4);
-    CHECK(ledger->now(MemoryKind::activations) == 0);
+    CHECK(tracker.now(MemoryKind::activations) == 0);
     run(3);
-    CHECK(ledger->now(MemoryKind::packed) == packed);
+    CHECK(tracker.now(MemoryKind::packed) == packed);
   }
-  CHECK(ledger->now(MemoryKind::packed) == 0);
+  CHECK(tracker.now(MemoryKind::packed) == 0);
   CHECK(runtime(DeviceKind::cpu).in_use() == before);
 }
 

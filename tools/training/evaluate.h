@@ -5,7 +5,7 @@
 #include <string>
 
 #include "datasets/core/loader.h"
-#include "framework/layers/layer.h"
+#include "framework/layers/module.h"
 #include "parallel/comm/world/world.h"
 
 namespace trireme {

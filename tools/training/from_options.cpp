@@ -159,15 +159,18 @@ Loss make_loss(const TrainerOptions& c) {
 
 OptimizerConfig make_optimizer(const TrainerOptions& c, std::int64_t per_epoch) {
   const TrainerOptions::Optim& o = c.optim;
-  Schedule lr = make_schedule(c, per_epoch);
-  if (o.name == "sgd")
-    return Sgd{.lr = lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.nesterov};
-  if (o.name == "adagrad") return Adagrad{.lr = lr, .weight_decay = o.weight_decay};
-  if (o.name == "adadelta") return Adadelta{.lr = lr, .weight_decay = o.weight_decay};
-  if (o.name == "adam") return Adam{.lr = lr, .weight_decay = o.weight_decay};
-  if (o.name == "adamw") return AdamW{.lr = lr, .weight_decay = o.weight_decay};
-  if (o.name == "lars") return Lars{.lr = lr, .momentum = o.momentum, .weight_decay = o.weight_decay};
-  fail("optim.name", "there is no '{}'", o.name);
+  const auto at = std::ranges::find(optimizers(), o.name, &OptimizerConfig::name);
+  if (at == optimizers().end()) fail("optim.name", "there is no '{}'", o.name);
+  OptimizerConfig optimizer = *at;
+  // A setting that the optimizer lacks says nothing to it.
+  for (const OptimizerField& field : optimizer.fields()) {
+    const std::string name = field.name;
+    if (name == "lr") *std::get<Schedule*>(field.value) = make_schedule(c, per_epoch);
+    if (name == "momentum") *std::get<double*>(field.value) = o.momentum;
+    if (name == "weight_decay") *std::get<double*>(field.value) = o.weight_decay;
+    if (name == "nesterov") *std::get<bool*>(field.value) = o.nesterov;
+  }
+  return optimizer;
 }
 
 int make_ranks(const TrainerOptions& c) {

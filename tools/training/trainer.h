@@ -8,7 +8,7 @@
 #include <string>
 
 #include "datasets/core/dataset.h"
-#include "framework/layers/layer.h"
+#include "framework/layers/module.h"
 #include "framework/ops/ops.h"
 #include "framework/optim/optimizer.h"
 #include "parallel/comm/world/world.h"

@@ -1,6 +1,7 @@
 #include "tools/training/trainer_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 #include <sstream>
 
 #include "framework/io/suggest.h"
+#include "framework/optim/optimizer_config.h"
 
 namespace trireme {
 namespace {
@@ -19,6 +21,12 @@ constexpr std::pair<std::string_view, std::string_view> renamed[] = {
     {"optim.step_factor", "optim.gamma"},
     {"repeatable", "deterministic"},
 };
+
+std::string optimizer_names() {
+  std::string names;
+  for (const OptimizerConfig& optimizer : optimizers()) names += (names.empty() ? "" : ", ") + optimizer.name();
+  return names;
+}
 
 std::string quote(const std::string& text) {
   std::string out = "\"";
@@ -77,8 +85,7 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"data.synthetic_size", &c.data.synthetic_size, "samples of the synthetic data set", 1},
       {"data.on_bad", &c.data.on_bad, "an image that cannot be read: stop, or skip (the next good one takes its place)",
        any, most, "stop, skip", "data.on-bad"},
-      {"optim.name", &c.optim.name, "sgd, adagrad, adadelta, adam, adamw, lars", any, most,
-       "sgd, adagrad, adadelta, adam, adamw, lars"},
+      {"optim.name", &c.optim.name, optimizer_names(), any, most, optimizer_names()},
       {"optim.lr", &c.optim.lr, "learning rate (the peak, for schedules that have one)", 0},
       {"optim.lr_base_size", &c.optim.lr_base_size,
        "batch that lr is for: lr is multiplied by data.batch / lr_base_size; 0: lr as it is", 0},

@@ -37,8 +37,9 @@ Plan& planned(int op, std::initializer_list<const View*> views, const ConvOption
   return cached<Plan>(key, [&] {
     try {
       return make();
-    } catch (const dnnl::error&) {
-      if ((*views.begin())->dtype == DType::f32 && (*(views.begin() + 1))->dtype == DType::f32) throw;
+    } catch (const dnnl::error& e) {
+      check((*views.begin())->dtype != DType::f32 || (*(views.begin() + 1))->dtype != DType::f32, "conv", "oneDNN: {}",
+            e.what());
       return Plan{};
     }
   });

@@ -1,8 +1,17 @@
-// What a leaf of the tape keeps: its gradient, who hears of it, and whose it is.
-#include "framework/autograd/tape.h"
+#include "framework/autograd/node.h"
 
 namespace trireme {
 namespace {
+
+using detail::LeafState, detail::Node;
+
+/// What dying nodes leave behind. It is taken apart in a loop, since each piece may hold the last handle on another
+/// node.
+struct Remains {
+  std::vector<std::shared_ptr<detail::Node>> inputs;
+  Backward backward;
+};
+thread_local std::vector<Remains>* graveyard = nullptr;
 
 LeafState& leaf_of(const Tensor& t, const char* what) {
   check(t.defined() && t.impl()->node && t.impl()->node->leaf, what, "wants a leaf: call require_grad() on it first");
@@ -11,15 +20,32 @@ LeafState& leaf_of(const Tensor& t, const char* what) {
 
 }  // namespace
 
+detail::Node::~Node() {
+  if (inputs.empty() && !backward.inputs && !backward.weights) return;
+  if (graveyard != nullptr) {
+    graveyard->push_back({std::move(inputs), std::move(backward)});
+    return;
+  }
+  std::vector<Remains> yard;  // which allocates nothing unless other nodes die with this one
+  graveyard = &yard;
+  { const Remains own{std::move(inputs), std::move(backward)}; }
+  while (!yard.empty()) {
+    const Remains last = std::move(yard.back());
+    yard.pop_back();
+  }
+  graveyard = nullptr;
+}
+
 std::uint64_t add_grad_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook) {
   LeafState& state = leaf_of(leaf, "add_grad_hook");
+  check(bool(hook), "add_grad_hook", "the hook is an empty std::function, expected one that can be called");
   state.hooks.emplace_back(state.next_id, std::move(hook));
   return state.next_id++;
 }
 void remove_grad_hook(const Tensor& leaf, std::uint64_t id) {
   std::erase_if(leaf_of(leaf, "remove_grad_hook").hooks, [id](const auto& hook) { return hook.first == id; });
 }
-void set_grad_block(const Tensor& leaf, const Tensor& grad) {
+void detail::set_grad_block(const Tensor& leaf, const Tensor& grad) {
   LeafState& state = leaf_of(leaf, "set_grad_block");
   check(grad.shape() == leaf.shape() && grad.dtype() == leaf.dtype() && grad.device() == leaf.device(),
         "set_grad_block", "the leaf is {} {} on {}, the block {} {} on {}", leaf.dtype(), leaf.shape(), leaf.device(),
@@ -28,12 +54,12 @@ void set_grad_block(const Tensor& leaf, const Tensor& grad) {
   state.grad = grad.detach();
 }
 bool has_grad(const Tensor& leaf) { return leaf_of(leaf, "has_grad").written; }
-void set_has_grad(const Tensor& leaf, bool written) { leaf_of(leaf, "set_has_grad").written = written; }
-void set_grad_zeroed(const Tensor& leaf) { leaf_of(leaf, "set_grad_zeroed").zeroed = true; }
-void set_owner(const Tensor& leaf, const std::shared_ptr<const void>& owner) {
+void detail::set_has_grad(const Tensor& leaf, bool written) { leaf_of(leaf, "set_has_grad").written = written; }
+void detail::set_grad_zeroed(const Tensor& leaf) { leaf_of(leaf, "set_grad_zeroed").zeroed = true; }
+void detail::set_owner(const Tensor& leaf, const std::shared_ptr<const void>& owner) {
   leaf_of(leaf, "set_owner").owner = owner;
 }
-bool owned(const Tensor& t) {
+bool detail::owned(const Tensor& t) {
   return t && t.impl()->node && t.impl()->node->leaf && !t.impl()->node->leaf->owner.expired();
 }
 
@@ -42,9 +68,9 @@ Tensor& Tensor::require_grad(bool on) {
   std::shared_ptr<Node>& node = impl_->node;
   check(!node || node->leaf, "require_grad", "the tensor is the result of '{}': only a leaf keeps its gradient",
         node ? node->op : "");
-  check(on || !owned(*this), "require_grad",
+  check(on || !detail::owned(*this), "require_grad",
         "the tensor lives in Parameters, which train all they hold: to freeze a part of a model, name its weights "
-        "Use::buffer in visit()");
+        "StateKind::buffer in visit()");
   if (!on) node = nullptr;
   if (!on || node) return *this;
   check(is_float(dtype()), "require_grad", "wants a floating type (f32, f64, bf16), got {}", dtype());

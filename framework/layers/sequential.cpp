@@ -1,9 +1,13 @@
-#include "framework/layers/layer.h"
+#include "framework/layers/sequential.h"
 
 #include <algorithm>
 #include <set>
 
-#include "framework/layers/layers.h"
+#include "framework/layers/conv.h"
+#include "framework/layers/dropout.h"
+#include "framework/layers/linear.h"
+#include "framework/layers/norm.h"
+#include "framework/layers/pool.h"
 
 namespace trireme {
 namespace {
@@ -31,6 +35,15 @@ bool tiles(const PoolOptions& o) {
 }
 
 }  // namespace
+
+Tensor Stash::operator()(const Tensor&) const {
+  fail("stash", "'{}' stands alone: it works as a layer of a Sequential that also holds AddStashed(\"{}\")", name,
+       name);
+}
+Tensor AddStashed::operator()(const Tensor&) const {
+  fail("add_stashed", "'{}' stands alone: it works as a layer of a Sequential that also holds Stash{{\"{}\"}}", name,
+       name);
+}
 
 Sequential& Sequential::add(std::string name, Module layer) {
   check(bool(layer), "sequential", "layer '{}' is empty", name);
@@ -135,7 +148,7 @@ Tensor Sequential::operator()(Tensor x) const {
 std::vector<std::string> Sequential::stashed_behind(std::size_t g) const {
   std::set<std::string> names;
   for (std::size_t i = 0; i <= g; ++i) {
-    if (groups_[i].stash) names.insert(groups_[i].stash->name);
+    if (group_at(i).stash) names.insert(groups_[i].stash->name);
     if (groups_[i].add) names.erase(groups_[i].add->name);
   }
   return {names.begin(), names.end()};

@@ -1,0 +1,321 @@
+#include "framework/autograd/backward.h"
+
+#include <algorithm>
+#include <climits>
+
+#include "framework/autograd/tape.h"
+#include "kernels/core/named_range.h"
+#include "kernels/core/runtime.h"
+
+namespace trireme {
+namespace {
+
+using detail::LeafState, detail::Node;
+
+thread_local const char* running_op = "an op";  // whose backward this thread is in
+
+class Running {
+ public:
+  explicit Running(const char* op) : before_(std::exchange(running_op, op)) {}
+  ~Running() { running_op = before_; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  const char* before_;
+};
+
+Tensor accumulated(Tensor held, Tensor more) {
+  if (!is_uniquely_owned(held) && is_uniquely_owned(more)) std::swap(held, more);
+  if (is_uniquely_owned(held)) {
+    add_into(held, more);
+    return held;
+  }
+  Tensor sum = held.clone();
+  add_into(sum, more);
+  return sum;
+}
+
+/// One backward: the nodes that its roots reach, how many contributions each still waits for, and the gradients under
+/// way. It lives until its last deferred half has run. Several may be under way over the same leaves.
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  explicit Session(const BackwardOptions& options) : deferred_(options.defer_weights), hooks_(options.hooks) {}
+  void run(std::span<const Tensor> roots, std::span<const Tensor> seeds);
+
+ private:
+  struct Entry {
+    std::shared_ptr<Node> node;
+    Tensor grad;
+    int pending = 0;  // contributions that have not come yet
+    int first = 0;    // of its edges
+    int edges = 0;
+  };
+  class Half;
+  static constexpr int none = INT_MIN;
+
+  void collect(std::span<const Tensor> roots);
+  void visit(const std::shared_ptr<Node>& node);
+  void claim(LeafState& leaf);
+  void process(int at);
+  void run_half(int at, const BackwardFn& half, const Tensor& dy, bool last);
+  void compute_half(int at, const BackwardFn& half, const Tensor& dy);
+  void settle(int at, bool last);
+  void run_deferred(int at, const BackwardFn& half, const Tensor& dy);
+  void contribute(int at, Tensor gradient);
+  Gradients::Target target(int at);
+  void complete(int at);
+  void fire(int at);
+
+  Deferred* deferred_;
+  bool hooks_;
+  std::vector<Entry> entries_;       // by falling sequence
+  std::vector<int> edges_;           // entry index; ~index once given a gradient; none when settled or not wanted
+  std::vector<int> ready_;           // nodes that a deferred half has completed
+  bool walked_ = false;              // the main walk is over
+  std::vector<LeafState*> claimed_;  // by this walk, of this thread; entries_ keep them alive
+};
+
+class Session::Half final : public Gradients {
+ public:
+  Half(Session& session, int at) : session_(session), entry_(session.entries_[static_cast<std::size_t>(at)]) {}
+  bool needs_grad(int i) const override { return edge(i) >= 0; }
+  Target grad_buffer(int i) override { return session_.target(take(i)); }
+  void set_grad(int i, Tensor gradient) override {
+    if (needs_grad(i)) session_.contribute(take(i), std::move(gradient));
+  }
+
+ private:
+  int& edge(int i) const {
+    check(0 <= i && i < entry_.edges, "backward", "'{}' gives a gradient to input {} of {}", entry_.node->op, i,
+          entry_.edges);
+    return session_.edges_[static_cast<std::size_t>(entry_.first + i)];
+  }
+  int take(int i) {
+    int& e = edge(i);
+    check(e >= 0, "backward", "'{}' gives input {} a gradient that it does not want, or a second one", entry_.node->op,
+          i);
+    const int at = e;
+    e = ~e;
+    return at;
+  }
+  Session& session_;
+  const Entry& entry_;
+};
+
+/// Lists every node below the roots, without recursion.
+void Session::collect(std::span<const Tensor> roots) {
+  // Slots are scratch in shared nodes: put back also when a freed node stops the walk.
+  struct Clean {
+    std::vector<Entry>& entries;
+    ~Clean() {
+      for (Entry& e : entries)
+        if (e.node) e.node->slot = -1;
+    }
+  } clean{entries_};
+  for (const Tensor& root : roots)
+    if (root.impl()->node) visit(root.impl()->node);
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    for (std::size_t k = 0; k < entries_[i].node->inputs.size(); ++k)
+      if (const auto& input = entries_[i].node->inputs[k]) visit(input);
+  std::sort(entries_.begin(), entries_.end(),
+            [](const Entry& a, const Entry& b) { return a.node->sequence > b.node->sequence; });
+  for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i].node->slot = static_cast<int>(i);
+  for (Entry& e : entries_) {
+    e.first = static_cast<int>(edges_.size());
+    e.edges = static_cast<int>(e.node->inputs.size());
+    for (const auto& input : e.node->inputs) {
+      edges_.push_back(input ? input->slot : none);
+      if (input) ++entries_[static_cast<std::size_t>(input->slot)].pending;
+    }
+  }
+}
+/// Two threads that walk over the same leaves would write the same gradients and slots.
+void Session::claim(LeafState& leaf) {
+  const auto me = reinterpret_cast<std::uintptr_t>(&running_op);  // one per thread
+  std::uintptr_t before = 0;
+  if (leaf.walker.compare_exchange_strong(before, me)) return claimed_.push_back(&leaf);
+  check(before == me, "backward",
+        "another thread's backward over the same weights is under way: give each thread a model of its own");
+}
+void Session::visit(const std::shared_ptr<Node>& node) {
+  if (node->leaf) claim(*node->leaf);
+  if (node->slot >= 0) return;
+  check(!node->freed, "backward", "the graph through '{}' was freed by an earlier backward: run the forward again",
+        node->op);
+  node->slot = static_cast<int>(entries_.size());
+  entries_.push_back({node, {}, 0, 0, 0});
+}
+
+void Session::run(std::span<const Tensor> roots, std::span<const Tensor> seeds) {
+  struct Release {
+    std::vector<LeafState*>& claimed;
+    ~Release() {
+      for (LeafState* leaf : std::exchange(claimed, {})) leaf->walker = 0;
+    }
+  } release{claimed_};
+  collect(roots);
+  for (std::size_t r = 0; r < roots.size(); ++r) {
+    const auto& node = roots[r].impl()->node;
+    if (!node) continue;
+    const auto at = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.node == node; });
+    ++at->pending;
+    contribute(static_cast<int>(at - entries_.begin()), seeds[r]);
+    complete(static_cast<int>(at - entries_.begin()));
+  }
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (entries_[i].pending == 0) process(static_cast<int>(i));
+  walked_ = true;
+}
+
+void Session::process(int at) {
+  Entry& e = entries_[static_cast<std::size_t>(at)];
+  Node& node = *e.node;
+  if (node.leaf) return;
+  node.freed = true;
+  node.recompute_output = nullptr;
+  Backward backward = std::exchange(node.backward, {});
+  node.inputs.clear();  // entries_ holds them
+  const Tensor dy = std::exchange(e.grad, {});
+  if (!dy) return run_half(at, {}, dy, true);
+  const bool two = backward.weights != nullptr, at_once = deferred_ == nullptr || walked_;
+  if (two && at_once && backward.inputs && node.device.kind != DeviceKind::cpu) {  // which may do both at once
+    runtime(node.device.kind)
+        .fork_join(
+            node.device, [&] { compute_half(at, backward.inputs, dy); },
+            [&] { compute_half(at, backward.weights, dy); });
+    return settle(at, true);
+  }
+  if (backward.inputs || !two) run_half(at, backward.inputs, dy, !two);
+  backward.inputs = nullptr;  // frees what it captured
+  if (!two) return;
+  const auto edges = std::span(edges_).subspan(static_cast<std::size_t>(e.first), static_cast<std::size_t>(e.edges));
+  if (std::none_of(edges.begin(), edges.end(), [](int edge) { return edge >= 0; })) return;
+  if (at_once) return run_half(at, backward.weights, dy, true);
+  deferred_->push(
+      [self = shared_from_this(), at, dy, half = std::move(backward.weights)] { self->run_deferred(at, half, dy); });
+}
+
+void Session::run_half(int at, const BackwardFn& half, const Tensor& dy, bool last) {
+  compute_half(at, half, dy);
+  settle(at, last);
+}
+void Session::compute_half(int at, const BackwardFn& half, const Tensor& dy) {
+  if (!half) return;
+  const Node& node = *entries_[static_cast<std::size_t>(at)].node;
+  const NamedRange range(node.place);
+  const Running running(node.op);
+  Half gradients(*this, at);
+  half(dy, gradients);
+}
+
+/// Settles the edges that halves gave gradients to; after the last half, the rest too.
+void Session::settle(int at, bool last) {
+  const Entry& e = entries_[static_cast<std::size_t>(at)];
+  for (int k = e.first; k < e.first + e.edges; ++k) {
+    int& edge = edges_[static_cast<std::size_t>(k)];
+    if (edge == none || (edge >= 0 && !last)) continue;
+    const int to = edge >= 0 ? edge : ~edge;
+    edge = none;
+    complete(to);
+  }
+}
+
+void Session::run_deferred(int at, const BackwardFn& half, const Tensor& dy) {
+  run_half(at, half, dy, true);
+  while (!ready_.empty()) {
+    const int next = ready_.back();
+    ready_.pop_back();
+    process(next);
+  }
+}
+
+void Session::complete(int at) {
+  Entry& e = entries_[static_cast<std::size_t>(at)];
+  if (--e.pending > 0) return;
+  if (e.node->leaf)
+    fire(at);
+  else if (walked_)
+    ready_.push_back(at);
+}
+void Session::fire(int at) {
+  LeafState& leaf = *entries_[static_cast<std::size_t>(at)].node->leaf;
+  if (!hooks_ || leaf.hooks.empty() || !leaf.written) return;
+  const Tensor tensor(leaf.tensor.lock());
+  const auto hooks = leaf.hooks;  // a hook may remove itself
+  for (const auto& [id, hook] : hooks)
+    if (tensor) hook(tensor);
+}
+
+Gradients::Target Session::target(int at) {
+  Entry& e = entries_[static_cast<std::size_t>(at)];
+  const Node& node = *e.node;
+  if (node.leaf) {
+    LeafState& leaf = *node.leaf;
+    if (!leaf.grad) leaf.grad = Tensor::empty(node.shape, node.dtype, node.device);
+    return {leaf.grad, std::exchange(leaf.written, true)};
+  }
+  if (!e.grad) {
+    e.grad = Tensor::empty(node.shape, node.dtype, node.device);
+    return {e.grad, false};
+  }
+  if (!is_uniquely_owned(e.grad)) e.grad = e.grad.clone();
+  return {e.grad, true};
+}
+
+void Session::contribute(int at, Tensor gradient) {
+  Entry& e = entries_[static_cast<std::size_t>(at)];
+  const Node& node = *e.node;
+  check(gradient.shape() == node.shape && gradient.dtype() == node.dtype, "backward",
+        "'{}' is {} {}, the gradient given to it {} {}", node.op, node.dtype, node.shape, gradient.dtype(),
+        gradient.shape());
+  if (!node.leaf) {
+    e.grad = e.grad ? accumulated(std::move(e.grad), std::move(gradient)) : std::move(gradient);
+    return;
+  }
+  LeafState& leaf = *node.leaf;
+  if (!leaf.grad && is_uniquely_owned(gradient))
+    leaf.grad = std::move(gradient);
+  else if (!leaf.grad)
+    leaf.grad = gradient.clone();
+  else if (leaf.written)
+    add_into(leaf.grad, gradient);
+  else
+    copy_unnoted(leaf.grad, gradient);
+  leaf.written = true;
+}
+
+}  // namespace
+
+const char* detail::op_in_backward() { return running_op; }
+
+void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, const BackwardOptions& options) {
+  check(roots.size() == seeds.size(), "backward", "{} roots and {} seeds", roots.size(), seeds.size());
+  bool any = false;
+  for (std::size_t i = 0; i < roots.size(); ++i) {
+    check(roots[i] && seeds[i], "backward", "root or seed {} is undefined", i);
+    check(seeds[i].shape() == roots[i].shape() && seeds[i].dtype() == roots[i].dtype(), "backward",
+          "the root is {} {}, its seed {} {}", roots[i].dtype(), roots[i].shape(), seeds[i].dtype(), seeds[i].shape());
+    any = any || roots[i].requires_grad();
+  }
+  check(any, "backward", "nothing to differentiate: no leaf with require_grad() leads to this result");
+  const NoGrad guard;
+  std::make_shared<Session>(options)->run(roots, seeds);
+}
+void Deferred::run() {
+  const NoGrad guard;
+  auto halves = std::exchange(halves_, {});
+  for (auto& half : halves) {
+    half();
+    half = nullptr;  // frees what it captured
+  }
+}
+
+void Tensor::backward() const {
+  check(defined() && numel() == 1, "backward", "without a seed it starts from one number, the tensor is {}",
+        defined() ? shape() : Shape{0});
+  backward(full(shape(), 1, dtype(), device()));
+}
+void Tensor::backward(const Tensor& seed) const { trireme::backward({this, 1}, {&seed, 1}); }
+
+}  // namespace trireme

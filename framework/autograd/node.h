@@ -1,0 +1,61 @@
+// Node: an op on the tape (PyTorch's grad_fn), or a leaf. For the framework's own code.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "framework/autograd/backward.h"
+#include "framework/tensor/storage.h"
+
+namespace trireme::detail {
+
+/// What a leaf keeps: its gradient and who wants to hear of it.
+struct LeafState {
+  std::weak_ptr<Tensor::Impl> tensor;
+  Tensor grad;                             // undefined until a backward or set_grad_block gives it a home
+  bool written = false;                    // since clear_grad
+  bool zeroed = false;                     // since clear_grad: filled with zeros, since no backward came
+  std::weak_ptr<const void> owner;         // alive while a Parameters holds the leaf
+  std::atomic<std::uintptr_t> walker = 0;  // the thread whose backward is under way; 0: none
+  std::uint64_t next_id = 1;
+  std::vector<std::pair<std::uint64_t, std::function<void(const Tensor&)>>> hooks;
+};
+
+/// One op on the tape, or a leaf. Consumers own what they consume: inputs point back, never forward.
+struct Node {
+  const char* op = "leaf";
+  const char* place = nullptr;                // the NamedRange it was recorded in: its backward's, too
+  std::uint64_t sequence = 0;                 // greater than any input's: backward walks it downwards
+  std::vector<std::shared_ptr<Node>> inputs;  // null where no gradient is needed
+  Backward backward;
+  /// The output again, bit for bit, from what backward keeps anyway; see SavedInput.
+  std::function<Tensor()> recompute_output;
+  Shape shape;  // of the output, and so of its gradient
+  DType dtype = DType::f32;
+  Device device;
+  std::unique_ptr<LeafState> leaf;
+  bool freed = false;  // a backward has been here
+  int slot = -1;       // scratch of the walk that collects a backward's nodes
+  Node() {}            // NOLINT: see Tensor::Impl
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+  ~Node();  // without recursion, however long the chain
+};
+
+/// The op whose backward this thread is in.
+const char* op_in_backward();
+
+/// Re-homes a leaf: its gradient lives in `grad` from now on (same shape and type). Used by Parameters.
+void set_grad_block(const Tensor& leaf, const Tensor& grad);
+/// Says whether a backward has reached leaf since clear_grad.
+void set_has_grad(const Tensor& leaf, bool written);
+/// Says that leaf's gradient block holds zeros, since no backward reached it: grad() gives it, has_grad stays false.
+void set_grad_zeroed(const Tensor& leaf);
+/// While owner lives, leaf belongs to a Parameters.
+void set_owner(const Tensor& leaf, const std::shared_ptr<const void>& owner);
+bool owned(const Tensor& t);
+
+}  // namespace trireme::detail

@@ -1,0 +1,21 @@
+// Dropout: the layer of the op dropout().
+#pragma once
+#include "framework/layers/module.h"
+#include "framework/ops/ops.h"
+
+namespace trireme {
+
+/// Srivastava et al. (JMLR 15, 2014), as torch.nn.Dropout: in training each element of x [rows, ...] becomes 0 with
+/// probability p, else x / (1 - p); in evaluation y = x. The mask is a function of (seed, step, sample id, this layer's
+/// name): the same on one rank and on many. Throws Error unless 0 <= p < 1.
+struct Dropout {
+  explicit Dropout(double probability) : p(probability) {
+    check(p >= 0 && p < 1, "dropout", "probability is {}, expected 0 <= p < 1", p);
+  }
+  Tensor operator()(const Tensor& x) const { return dropout(x, p, key); }
+  void visit(const StateVisitor& v) { v.random(key); }
+  double p;
+  std::uint64_t key = 0;  ///< of the name; Parameters sets it
+};
+
+}  // namespace trireme

@@ -1,0 +1,142 @@
+// Layer: anything that maps a tensor to a tensor: relu, a lambda, a struct. Module holds any layer by value (PyTorch's
+// nn.Module; copies share the weights). A layer names its tensors and parts by one member function:
+//   void visit(const StateVisitor& v) { v("conv1", conv1), v("weight", weight, StateKind::weight, Init::normal(0.02));
+//   }
+#pragma once
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <typeinfo>
+#include <utility>
+
+#include "framework/layers/init.h"
+#include "framework/tensor/tensor.h"
+
+namespace trireme {
+
+template <class F>
+concept Layer = requires(F f, const Tensor& x) {
+  { f(x) } -> std::convertible_to<Tensor>;
+};
+
+/// What a named tensor of a layer is.
+enum class StateKind : std::uint8_t {
+  weight,    ///< trained, with weight decay
+  no_decay,  ///< trained, exempt from weight decay in the usual recipes: biases, scales of norms
+  buffer,    ///< not trained: running statistics
+};
+/// How a tensor is laid out in memory, so that the file boundary can write PyTorch's form. A filter is
+/// O,spatial...,I here and O,I,spatial... in files.
+enum class FileLayout : std::uint8_t { same, filter };
+
+struct NamedState {
+  std::string name;  ///< full: "layer1.0.conv1.weight"
+  Tensor* tensor;
+  StateKind use;
+  FileLayout layout = FileLayout::same;
+  Init init = {};  ///< what initialize() draws it from
+};
+
+/// Walks a model's named state. Passed to visit() members; also hands each random layer (dropout) its key.
+class StateVisitor {
+ public:
+  StateVisitor(std::function<void(const NamedState&)> leaf,
+               std::function<void(const std::string&, std::uint64_t&)> key = {}, std::string prefix = "")
+      : leaf_(std::move(leaf)), key_(std::move(key)), prefix_(std::move(prefix)) {}
+  /// A walk that leaves out what an on() has placed (framework/layers/on.h).
+  static StateVisitor unplaced(std::function<void(const NamedState&)> leaf) {
+    StateVisitor v(std::move(leaf));
+    v.placed_ = false;
+    return v;
+  }
+  bool placed() const { return placed_; }  ///< whether it goes there, too
+
+  /// A tensor of this layer; initialize() draws it from init. Undefined tensors (no bias) are skipped.
+  void operator()(const std::string& name, Tensor& tensor, StateKind use, Init init = {},
+                  FileLayout layout = FileLayout::same) const {
+    if (tensor) leaf_({prefix_ + name, &tensor, use, layout, std::move(init)});
+  }
+  /// A part with a visit() member; parts without state are passed over.
+  template <class Part>
+  void operator()(const std::string& name, Part& part) const {
+    if constexpr (requires { part.visit(*this); }) {
+      StateVisitor within = *this;
+      within.prefix_ += name + ".";
+      part.visit(within);
+    }
+  }
+  /// The key of a random layer, derived from its name, so that masks do not depend on how the model is cut
+  /// into stages.
+  void random(std::uint64_t& key) const {
+    if (key_) key_(prefix_, key);
+  }
+
+ private:
+  std::function<void(const NamedState&)> leaf_;
+  std::function<void(const std::string&, std::uint64_t&)> key_;
+  std::string prefix_;
+  bool placed_ = true;
+};
+
+/// Any layer, by value. Copies share it.
+class Module {
+ public:
+  Module() = default;
+  template <Layer F>
+  requires(!std::same_as<std::remove_cvref_t<F>, Module>) Module(F&& layer)
+      : self_(std::make_shared<Model<std::decay_t<F>>>(std::forward<F>(layer))) {}  // NOLINT: implicit
+  /// An op. Of an overloaded name (tanh, which the C library has too) the one on tensors is taken.
+  Module(Tensor (*op)(const Tensor&)) : self_(std::make_shared<Model<Tensor (*)(const Tensor&)>>(op)) {}  // NOLINT
+
+  explicit operator bool() const { return self_ != nullptr; }
+  /// x is handed on: a layer that takes its input by value may write over what nobody else holds. Throws Error when
+  /// there is no layer.
+  Tensor operator()(Tensor x) const { return inner().forward(std::move(x)); }
+  void visit(const StateVisitor& v) { inner().visit(v); }
+  const std::type_info& type() const { return inner().type(); }  ///< of the layer inside
+  /// The layer inside, if it is an F; else null.
+  template <class F>
+  F* as() const {
+    auto* m = dynamic_cast<Model<F>*>(self_.get());
+    return m ? &m->layer : nullptr;
+  }
+
+ private:
+  struct Concept {
+    virtual ~Concept() = default;
+    virtual Tensor forward(Tensor x) = 0;
+    virtual void visit(const StateVisitor& v) = 0;
+    virtual const std::type_info& type() const = 0;
+  };
+  template <class F>
+  struct Model final : Concept {
+    explicit Model(F f) : layer(std::move(f)) {
+      if constexpr (requires { layer == nullptr; })
+        check(!(layer == nullptr), "module", "the function is null, expected one that maps a Tensor to a Tensor");
+    }
+    Tensor forward(Tensor x) override { return layer(std::move(x)); }
+    void visit(const StateVisitor& v) override {
+      if constexpr (requires { layer.visit(v); }) layer.visit(v);
+    }
+    const std::type_info& type() const override { return typeid(F); }
+    F layer;
+  };
+  Concept& inner() const {
+    if (self_ == nullptr) [[unlikely]]
+      fail("module", "it is empty: give it a layer before it is called or visited");
+    return *self_;
+  }
+  std::shared_ptr<Concept> self_;
+};
+
+/// Draws every parameter and buffer of a model from its Init, keyed by seed and full name: so a tensor's values do not
+/// depend on other layers, on the rank, or on the element type (f64 holds the f32 numbers). A tensor that two layers
+/// share is drawn under its first name. Without initialize() the n-th tensor that a thread makes has the n-th draw.
+void initialize(Module& model, std::uint64_t seed);
+
+/// The key that a full name stands for (FNV-1a): of a tensor's initial values, of a dropout layer's masks.
+std::uint64_t key_of_name(std::string_view name);
+
+}  // namespace trireme

@@ -1,0 +1,41 @@
+#include "framework/layers/norm.h"
+
+#include "framework/autograd/step_context.h"
+#include "framework/layers/inference_cache.h"
+
+namespace trireme {
+
+Tensor conv_norm(const ConvNd& c, const BatchNorm& n, const Tensor& x, Tensor residual) {
+  const StepContext& pass = StepContext::current();
+  const bool training = is_training(x);
+  if (training || pass.frozen == nullptr || c.options.relu || c.weight.shard_spec() ||
+      is_recorded_or_traced({&x, &c.weight, &c.bias, &n.weight, &n.bias, &residual})) {
+    ChannelStats moments;
+    const Tensor y = c.apply(x, c.options.relu, training ? &moments : nullptr);
+    return n(y, residual, moments);
+  }
+  const InferenceCache::Folded& folded = pass.frozen->fold(c, n, x.dtype());
+  ConvOptions options = c.options;
+  options.relu = n.options.relu;
+  options.filters = &pass.frozen->filters();
+  return conv(x, folded.weight, folded.bias, options, std::move(residual));
+}
+
+BatchNorm::BatchNorm(Index channels, BatchNormOptions o, Init weight_init) : options(o), init(std::move(weight_init)) {
+  check(channels > 0, "batch_norm", "{} channels, expected at least 1", channels);
+  init(weight = Tensor::empty({channels}), 0), bias = Tensor::zeros({channels});
+  running_mean = Tensor::zeros({channels}), running_var = Tensor::full({channels}, 1);
+}
+
+void BatchNorm::visit(const StateVisitor& v) {
+  v("weight", weight, StateKind::no_decay, init), v("bias", bias, StateKind::no_decay, Init::zeros());
+  v("running_mean", running_mean, StateKind::buffer, Init::zeros());
+  v("running_var", running_var, StateKind::buffer, Init::ones());
+}
+
+LayerNorm::LayerNorm(Index channels, double epsilon) : eps(epsilon) {
+  check(channels > 0, "layer_norm", "{} channels, expected at least 1", channels);
+  weight = Tensor::full({channels}, 1), bias = Tensor::zeros({channels});
+}
+
+}  // namespace trireme

@@ -1,0 +1,41 @@
+// BatchNorm and LayerNorm.
+#pragma once
+#include "framework/layers/conv.h"
+#include "framework/layers/module.h"
+#include "framework/ops/ops.h"
+
+namespace trireme {
+
+/// Ioffe and Szegedy (arXiv 1502.03167), as torch.nn.BatchNorm2d: x [..., C] -> the same shape, each channel normalised
+/// over all axes but the last. In training by the batch's mean and biased variance, towards which the running ones move
+/// by options.momentum; in evaluation by the running ones. Throws Error for channels below 1.
+struct BatchNorm {
+  explicit BatchNorm(Index channels, BatchNormOptions = {}, Init weight_init = Init::ones());
+  Tensor operator()(const Tensor& x) const { return batch_norm(x, weight, bias, running_mean, running_var, options); }
+  /// relu(batch_norm(x) + residual) when options.relu.
+  Tensor operator()(const Tensor& x, const Tensor& residual, const ChannelStats& moments = {}) const {
+    return batch_norm(x, weight, bias, running_mean, running_var, options, residual, moments);
+  }
+  void visit(const StateVisitor& v);
+  Tensor weight, bias, running_mean, running_var;  ///< gamma, beta and the buffers, each [C]
+  BatchNormOptions options;
+  Init init;  ///< of weight
+};
+
+/// norm(conv(x)), or norm(conv(x), residual). Under an Inference it is one convolution with the norm folded into its
+/// filter; in training the convolution may gather the norm's statistics.
+Tensor conv_norm(const ConvNd&, const BatchNorm&, const Tensor& x, Tensor residual = {});
+
+/// Ba et al. (arXiv 1607.06450), as torch.nn.LayerNorm(channels): x [..., C] -> the same shape, normalised over the
+/// last axis by its mean and biased variance. Throws Error for channels below 1.
+struct LayerNorm {
+  explicit LayerNorm(Index channels, double eps = 1e-5);
+  Tensor operator()(const Tensor& x) const { return layer_norm(x, weight, bias, eps); }
+  void visit(const StateVisitor& v) {
+    v("weight", weight, StateKind::no_decay, Init::ones()), v("bias", bias, StateKind::no_decay, Init::zeros());
+  }
+  Tensor weight, bias;  ///< gamma and beta, each [C]
+  double eps;
+};
+
+}  // namespace trireme

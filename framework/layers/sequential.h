@@ -1,0 +1,105 @@
+// Sequential: layers in a row (PyTorch's nn.Sequential), with skip connections that may cross a cut into stages.
+#pragma once
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/layers/module.h"
+
+namespace trireme {
+
+/// What Stash layers have set aside and AddStashed has not yet taken, by name.
+using Stashed = std::map<std::string, Tensor>;
+
+struct ConvNd;
+struct Linear;
+struct BatchNorm;
+struct MaxPool;
+struct Dropout;
+
+/// A skip connection between layers of one Sequential: Stash sets its input aside under a name and hands it on,
+/// AddStashed adds it, through the shortcut if there is one, to its input. Unlike a block that holds both ends, the
+/// layers between may be cut apart into pipeline stages; the stashed tensor then travels along.
+struct Stash {
+  std::string name;
+  Tensor operator()(const Tensor& x) const;  ///< throws: a Sequential serves it
+};
+struct AddStashed {
+  explicit AddStashed(std::string name, Module shortcut = {}) : name(std::move(name)), shortcut(std::move(shortcut)) {}
+  Tensor operator()(const Tensor& x) const;  ///< throws: a Sequential serves it
+  void visit(const StateVisitor& v) {
+    if (shortcut) v("shortcut", shortcut);
+  }
+  std::string name;
+  Module shortcut;
+};
+
+/// Layers in a row, named "0", "1", ... (PyTorch's nn.Sequential) or by the caller. Neighbours that one
+/// kernel serves are fused when it runs (conv+relu, linear+relu, batch_norm+relu, conv+batch_norm+relu,
+/// conv+relu+max_pool+dropout): names, values, gradients and dropout masks stay the same. Copies share the
+/// layers.
+class Sequential {
+ public:
+  Sequential() = default;
+  /// Sequential{Conv2d(1, 8, 3), relu, flatten}. Of a single Sequential it is a copy.
+  Sequential(std::initializer_list<Module> layers) {  // NOLINT: implicit
+    if (const Sequential* only = layers.size() == 1 ? layers.begin()->as<Sequential>() : nullptr)
+      *this = *only;
+    else
+      for (const Module& layer : layers) add(layer);
+  }
+  Sequential& add(Module layer) { return add(std::to_string(parts_.size()), std::move(layer)); }
+  Sequential& add(std::string name, Module layer);
+  Tensor operator()(Tensor x) const;
+  void visit(const StateVisitor& v);
+
+  std::size_t size() const { return parts_.size(); }
+  /// Throws Error when there is no layer i; so do the others for layers, groups and names that are not there.
+  const Module& operator[](std::size_t i) const { return part(i).second; }
+  const std::string& name(std::size_t i) const { return part(i).first; }
+
+  /// Running the whole is running groups 0, 1, ...: one layer or a fused few each. A plan's parts are these
+  /// groups.
+  std::size_t groups() const { return groups_.size(); }
+  Tensor run_group(std::size_t g, Tensor x, Stashed& stashed) const { return run(group_at(g), std::move(x), stashed); }
+  /// What is stashed before the end of group g and taken behind it: tensors that cross a cut there, beside the output.
+  std::vector<std::string> stashed_behind(std::size_t g) const;
+  /// One layer by itself, without fusion.
+  Tensor run_layer(std::size_t i, Tensor x, Stashed& stashed) const;
+  /// The layers [first, last) of group g.
+  std::pair<std::size_t, std::size_t> group(std::size_t g) const {
+    return {group_at(g).first, group_at(g).first + group_at(g).count};
+  }
+
+ private:
+  /// Parts [first, first + count) that run as one call. The pointers reach into layers that parts_ keeps
+  /// alive.
+  struct Group {
+    std::size_t first = 0, count = 1;
+    ConvNd* conv = nullptr;
+    Linear* linear = nullptr;
+    BatchNorm* norm = nullptr;
+    bool relu = false;
+    MaxPool* pool = nullptr;
+    Dropout* dropout = nullptr;
+    const Stash* stash = nullptr;
+    const AddStashed* add = nullptr;
+  };
+  void fuse();
+  const std::pair<std::string, Module>& part(std::size_t i) const {
+    check(i < parts_.size(), "sequential", "layer {} of {} was asked for", i, parts_.size());
+    return parts_[i];
+  }
+  const Group& group_at(std::size_t g) const {
+    check(g < groups_.size(), "sequential", "group {} of {} was asked for", g, groups_.size());
+    return groups_[g];
+  }
+  Tensor run(const Group&, Tensor x, Stashed&) const;
+
+  std::vector<std::pair<std::string, Module>> parts_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,129 @@
+// OptimizerConfig: the settings of any optimizer, by value. An optimizer is a plain struct of settings with four
+// members beside them: its name, the table of its fields, its state and its update. The library's own are in
+// framework/optim/optimizers.h; a user's is written like them, anywhere.
+#pragma once
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "framework/optim/schedule.h"
+#include "framework/tensor/tensor.h"
+
+namespace trireme {
+
+/// A setting: its name and where it is. One table of them serves texts, checks and configuration files.
+struct OptimizerField {
+  /// Numbers that make sense: a test, and what a message says of it ({}: the field's name).
+  struct Range {
+    bool (*holds)(double);
+    const char* text;
+  };
+  static const Range not_negative, positive, fraction, unit;  ///< >= 0 and finite; > 0 and finite; [0, 1); [0, 1]
+
+  const char* name;
+  std::variant<Schedule*, double*, bool*> value;
+  Range range = not_negative;  ///< of a double
+};
+
+/// A buffer of state: a number for each parameter.
+struct OptimizerState {
+  std::string name;  ///< in checkpoints; PyTorch's ("exp_avg"), momentum aside
+  double initial = 0;
+};
+
+/// What one call of an optimizer's update() changes: n parameters that lie side by side on one device.
+struct OptimizerUpdate {
+  Tensor value;               ///< f32 or f64 [n]; to be overwritten
+  Tensor grad;                ///< [n] of value's type; the gradient is grad_scale times this
+  std::vector<Tensor> state;  ///< [n] each, of value's type, in the order of state(); to be overwritten
+  double lr;                  ///< of this step
+  double weight_decay;        ///< 0 for biases where OptimizerOptions::decay_biases is false
+  double grad_scale;
+  std::int64_t step;  ///< updates done before
+};
+
+/// Beside these members a struct may have
+///   void validate() const;  // throws Error for settings that contradict each other
+///   double trust_ratio(double value_norm, double grad_norm, double weight_decay) const;  // of one tensor's L2 norms
+/// With the latter, each weight's gradient and weight decay are multiplied by its ratio (LARS).
+template <class R>
+concept OptimizerRule = requires(R r, const R& rule, const OptimizerUpdate& update) {
+  { R::name } -> std::convertible_to<std::string>;
+  { r.lr } -> std::same_as<Schedule&>;
+  { r.weight_decay } -> std::same_as<double&>;
+  { r.fields() } -> std::same_as<std::vector<OptimizerField>>;
+  { rule.state() } -> std::same_as<std::vector<OptimizerState>>;
+  rule.update(update);
+};
+
+class OptimizerConfig {
+ public:
+  template <OptimizerRule R>
+  OptimizerConfig(R rule)  // NOLINT: implicit
+      : name_(R::name),
+        has_trust_ratio_(requires { &R::trust_ratio; }),
+        rule_(std::make_shared<Model<R>>(std::move(rule))) {}
+
+  const std::string& name() const { return name_; }
+  const Schedule& lr() const { return rule_->lr(); }
+  double weight_decay() const { return rule_->weight_decay(); }
+  /// To be read or set; of this copy alone, while it lives.
+  std::vector<OptimizerField> fields() { return (rule_ = rule_->clone())->fields(); }
+  /// Throws Error for a number outside its field's range, or settings that contradict each other.
+  void validate() const;
+  std::vector<OptimizerState> state() const { return rule_->state(); }
+  void update(const OptimizerUpdate& u) const { rule_->update(u); }
+  bool has_trust_ratio() const { return has_trust_ratio_; }
+  double trust_ratio(double value_norm, double grad_norm, double weight_decay) const {
+    return rule_->trust_ratio(value_norm, grad_norm, weight_decay);
+  }
+
+ private:
+  struct Concept {
+    virtual ~Concept() = default;
+    virtual std::shared_ptr<Concept> clone() const = 0;
+    virtual const Schedule& lr() const = 0;
+    virtual double weight_decay() const = 0;
+    virtual std::vector<OptimizerField> fields() = 0;
+    virtual void validate() const = 0;
+    virtual std::vector<OptimizerState> state() const = 0;
+    virtual void update(const OptimizerUpdate&) const = 0;
+    virtual double trust_ratio(double value_norm, double grad_norm, double weight_decay) const = 0;
+  };
+  template <class R>
+  struct Model final : Concept {
+    explicit Model(R r) : rule(std::move(r)) {}
+    std::shared_ptr<Concept> clone() const override { return std::make_shared<Model>(rule); }
+    const Schedule& lr() const override { return rule.lr; }
+    double weight_decay() const override { return rule.weight_decay; }
+    std::vector<OptimizerField> fields() override { return rule.fields(); }
+    void validate() const override {
+      if constexpr (requires { rule.validate(); }) rule.validate();
+    }
+    std::vector<OptimizerState> state() const override { return rule.state(); }
+    void update(const OptimizerUpdate& u) const override { rule.update(u); }
+    double trust_ratio(double value_norm, double grad_norm, double weight_decay) const override {
+      if constexpr (requires { &R::trust_ratio; }) return rule.trust_ratio(value_norm, grad_norm, weight_decay);
+      return 1;
+    }
+    R rule;
+  };
+  std::string name_;
+  bool has_trust_ratio_;
+  std::shared_ptr<Concept> rule_;
+};
+
+/// "sgd(lr=0.1, momentum=0.9, dampening=0, weight_decay=0, nesterov=false)": equal numbers, equal texts.
+std::string to_string(OptimizerConfig);
+
+/// Every optimizer that was added, with its default settings, by name.
+const std::vector<OptimizerConfig>& optimizers();
+/// Adds one for configuration files; its file does so before main: const bool added = add_optimizer(Lion{});
+/// Throws Error when there is one of this name.
+bool add_optimizer(OptimizerConfig defaults);
+
+}  // namespace trireme
