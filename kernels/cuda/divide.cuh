@@ -1,5 +1,7 @@
 // Division by numbers that the host knows, and strided loops, which take indices apart with it.
 #pragma once
+#include <cuda_runtime.h>
+
 #include <algorithm>
 #include <bit>
 
