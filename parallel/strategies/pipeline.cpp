@@ -110,11 +110,11 @@ std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const Pipelin
        }});
 }
 
-Plan rewrite(Plan plan, const PipelineOptions& o) {
+Plan rewrite(Plan plan, const PipelineOptions& o, const PipelineSchedule& schedule) {
   const PipelineShape shape{.roles = plan.size(o.axis), .micros = o.micro, .chunks = o.chunks};
   if (shape.roles == 1) return repeat(std::move(plan), o.micro, "pipeline");
   check_untouched(plan, "pipeline");
-  const PipelineSchedule& schedule = find_schedule(o.schedule, shape);
+  check_shape(schedule, shape);
   std::vector<int> starts = cut(plan, shape, schedule, o);
   plan.partition.clear();
   for (std::size_t s = 1; s < starts.size(); ++s)
@@ -133,13 +133,17 @@ Plan rewrite(Plan plan, const PipelineOptions& o) {
 }  // namespace
 
 Strategy pipeline(PipelineOptions o) {
+  return pipeline(o, find_schedule(o.schedule, {.roles = 1, .micros = o.micro, .chunks = o.chunks}));
+}
+
+Strategy pipeline(PipelineOptions o, const PipelineSchedule& schedule) {
   check(o.micro >= 1 && o.chunks >= 1, "pipeline", "micro={}, chunks={}: both must be at least 1", o.micro, o.chunks);
   // What can be refused without a mesh is refused at once; any number of roles divides itself.
-  find_schedule(o.schedule, {.roles = 1, .micros = o.micro, .chunks = o.chunks});
+  check_shape(schedule, {.roles = 1, .micros = o.micro, .chunks = o.chunks});
   Strategy s(
-      "pipeline", Claim::exact, [o](Plan plan) { return rewrite(std::move(plan), o); },
+      "pipeline", Claim::exact, [o, schedule](Plan plan) { return rewrite(std::move(plan), o, schedule); },
       fmt::format("micro={}, schedule={}, chunks={}, partition=\"{}\", axis={}, memory={}, bandwidth={}", o.micro,
-                  o.schedule, o.chunks, o.partition, o.axis, o.memory, o.bandwidth));
+                  schedule.name, o.chunks, o.partition, o.axis, o.memory, o.bandwidth));
   s.wants_costs = o.partition == "auto";
   return s;
 }

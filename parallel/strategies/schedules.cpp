@@ -83,18 +83,22 @@ const std::vector<PipelineSchedule>& schedules() {
   return table;
 }
 
+void check_shape(const PipelineSchedule& schedule, const PipelineShape& s) {
+  check(schedule.interleaves || s.chunks == 1, "pipeline", "{} chunks per rank want schedule=interleaved, not {}",
+        s.chunks, schedule.name);
+  check(!schedule.interleaves || s.chunks > 1, "pipeline", "schedule={} wants at least 2 chunks per rank: add chunks=2",
+        schedule.name);
+  check(!schedule.interleaves || s.micros % s.roles == 0, "pipeline",
+        "schedule={} wants micro-batches that divide by the {} stages, not {}: use micro={}", schedule.name, s.roles,
+        s.micros, (s.micros + s.roles - 1) / s.roles * s.roles);
+}
+
 const PipelineSchedule& find_schedule(const std::string& name, const PipelineShape& s) {
   std::vector<std::string> names;
   for (auto& row : schedules()) {
     names.push_back(row.name);
     if (row.name != name) continue;
-    check(row.interleaves || s.chunks == 1, "pipeline", "{} chunks per rank want schedule=interleaved, not {}",
-          s.chunks, name);
-    check(!row.interleaves || s.chunks > 1, "pipeline", "schedule={} wants at least 2 chunks per rank: add chunks=2",
-          name);
-    check(!row.interleaves || s.micros % s.roles == 0, "pipeline",
-          "schedule={} wants micro-batches that divide by the {} stages, not {}: use micro={}", name, s.roles, s.micros,
-          (s.micros + s.roles - 1) / s.roles * s.roles);
+    check_shape(row, s);
     return row;
   }
   fail("pipeline", "schedule: {}", [&] { return unknown_name(name, names); });

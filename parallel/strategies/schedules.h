@@ -21,13 +21,15 @@ struct PipelineShape {
 
 struct PipelineSchedule {
   std::string name;
-  std::vector<Cell> (*cells)(const PipelineShape&, int role);
-  int (*in_flight)(const PipelineShape&, int role);  ///< micro-batches (of one chunk) alive at once, at most
-  bool interleaves = false;                          ///< serves several chunks per role
+  std::vector<Cell> (*cells)(const PipelineShape&, int role);  ///< in the order in which the role computes them
+  int (*in_flight)(const PipelineShape&, int role);            ///< micro-batches (of one chunk) alive at once, at most
+  bool interleaves = false;                                    ///< serves several chunks per role
 };
 /// A new schedule adds its row there.
 const std::vector<PipelineSchedule>& schedules();
 /// Throws Error with the list, and a suggestion, for another name; and when it does not serve the shape.
 const PipelineSchedule& find_schedule(const std::string& name, const PipelineShape&);
+/// Throws Error when the schedule does not serve the shape.
+void check_shape(const PipelineSchedule&, const PipelineShape&);
 
 }  // namespace trireme

@@ -86,6 +86,7 @@ Strategy central_storage();
 /// normalises each micro-batch by itself; its running statistics move once, by those of all.
 Strategy accumulate(int micro);
 
+struct PipelineSchedule;
 struct PipelineOptions {
   int micro = 4;                  ///< micro-batches
   std::string schedule = "1f1b";  ///< a row of schedules() (parallel/strategies/schedules.h)
@@ -100,6 +101,8 @@ struct PipelineOptions {
 /// micro-batches flow through them. Exact: equals accumulate(micro) on one rank, batch norm included. Throws Error when
 /// there are fewer parts than stages, and for options that do not fit each other.
 Strategy pipeline(PipelineOptions = {});
+/// The same by a schedule of the caller's own (parallel/strategies/schedules.h) instead of the one that is named.
+Strategy pipeline(PipelineOptions, const PipelineSchedule&);
 
 /// Of the axes over which the plan sums gradients, those along which ranks have different rows of the batch: not those
 /// that cut images. "data+replica"; empty: none.

@@ -75,7 +75,7 @@ struct QueuedWork : Work::State {
 // on meanwhile, and its messages cannot be mistaken for the caller's.
 class AlgorithmCommunicator : public Communicator {
  public:
-  AlgorithmCommunicator(std::unique_ptr<Communicator> inner, const Algorithm& algorithm)
+  AlgorithmCommunicator(std::unique_ptr<Communicator> inner, collectives::AllReduce& algorithm)
       : inner_(std::move(inner)), algorithm_(algorithm), link_(inner_->split(0, inner_->rank())) {}
   ~AlgorithmCommunicator() override {
     if (!thread_.joinable()) return;
@@ -95,7 +95,7 @@ class AlgorithmCommunicator : public Communicator {
     if (size() == 1 || x.numel() == 0) return {};
     if (!thread_.joinable()) thread_ = start_thread("all_reduce", [queue = queue_] { queue->serve(); });
     std::packaged_task<void()> task(
-        [link = link_, run = algorithm_.run, flat = x.detach().reshape({x.numel()}), op] { run(*link, flat, op); });
+        [link = link_, &run = algorithm_, flat = x.detach().reshape({x.numel()}), op] { run(*link, flat, op); });
     auto work = std::make_shared<QueuedWork>(task.get_future());
     queue_->put(std::move(task));
     return Work(std::move(work));
@@ -118,7 +118,7 @@ class AlgorithmCommunicator : public Communicator {
 
  private:
   std::unique_ptr<Communicator> inner_;
-  const Algorithm& algorithm_;
+  collectives::AllReduce& algorithm_;
   std::shared_ptr<Communicator> link_;
   std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
   std::thread thread_;
@@ -127,19 +127,21 @@ class AlgorithmCommunicator : public Communicator {
 
 }  // namespace
 
+std::unique_ptr<Communicator> collectives::with_all_reduce(std::unique_ptr<Communicator>&& inner,
+                                                           AllReduce& algorithm) {
+  const auto rewired = [&](std::unique_ptr<Communicator> comm) {
+    return std::make_unique<AlgorithmCommunicator>(std::move(comm), algorithm);
+  };
+  // The algorithms compute on host memory.
+  if (auto* staged = dynamic_cast<DeviceCommunicator*>(inner.get())) return staged->rewire(rewired), std::move(inner);
+  return rewired(std::move(inner));
+}
+
 std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& inner, const std::string& name) {
   std::string names;
   for (const auto& algorithm : algorithms) {
-    if (algorithm.name == name && !algorithm.run) return inner;
-    if (algorithm.name == name) {
-      const auto rewired = [&](std::unique_ptr<Communicator> comm) {
-        return std::make_unique<AlgorithmCommunicator>(std::move(comm), algorithm);
-      };
-      // The algorithms compute on host memory.
-      if (auto* staged = dynamic_cast<DeviceCommunicator*>(inner.get()))
-        return staged->rewire(rewired), std::move(inner);
-      return rewired(std::move(inner));
-    }
+    if (algorithm.name == name)
+      return algorithm.run ? collectives::with_all_reduce(std::move(inner), *algorithm.run) : std::move(inner);
     names += fmt::format("{}{}", names.empty() ? "" : ", ", algorithm.name);
   }
   fail("all_reduce", "there is no algorithm \"{}\"; there are {}", name, names);

@@ -10,6 +10,10 @@ namespace trireme::collectives {
 /// elements.
 using AllReduce = void(Communicator& link, const Tensor& x, ReduceOp op);
 
+/// Wraps inner so that all_reduce runs by this algorithm, on a thread of its own and on the host: the caller computes
+/// on meanwhile. A collective call.
+std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& inner, AllReduce&);
+
 /// 2(p-1)a + 2n(p-1)/p b + n(p-1)/p c. Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, JPDC 69 (2009).
 AllReduce ring;
 /// log2(p) (a + nb + nc). For short vectors. Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.4.
