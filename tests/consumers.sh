@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs to a prefix, moves it, hides source and build tree, and builds a program with pkg-config, CMake and Meson.
+# Installs to a prefix, moves it, hides source and build tree, and builds a program with pkg-config, CMake and Meson, and those of the guides.
 #   consumers.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source=$1 build=$2
@@ -10,6 +10,8 @@ prefix=$work/moved
 mv "$(dirname "$(dirname "$(find "$work/stage" -path '*/bin/trireme')")")" "$prefix"
 rm -rf "$work/stage"
 cp -r "$source/tests/consumer" "$work/consumer"
+mkdir "$work/guides"
+python3 "$source/tools/docs/blocks.py" "$source/tools/docs/guides" "$work/guides"
 
 cat >"$work/body.sh" <<'BODY'
 set -euo pipefail
@@ -32,6 +34,11 @@ expect with-cmake/consumer
 meson setup with-meson >/dev/null
 meson compile -C with-meson >/dev/null
 expect with-meson/consumer
+cd "$work/guides"
+for guide in *.cpp; do
+  c++ -Wall -Wextra -Werror "$guide" -o "${guide%.cpp}" $(pkg-config --cflags --libs trireme)
+  "./${guide%.cpp}" >/dev/null || { echo "consumers: the program of tools/docs/guides/${guide%.cpp}.md failed"; exit 1; }
+done
 env -u LD_LIBRARY_PATH "$prefix/bin/trireme" info >/dev/null
 BODY
 hide='mount -t tmpfs none "$2" && exec bash "$1/body.sh" "$1" "$2"'
@@ -40,4 +47,4 @@ if unshare -rm true 2>/dev/null && [ "${source#/tmp}" = "$source" ]; then
 else
   bash "$work/body.sh" "$work" "$source"
 fi
-echo "pkg-config, CMake and Meson consumers built and ran"
+echo "pkg-config, CMake and Meson consumers, and the programs of the guides, built and ran"

@@ -1,11 +1,15 @@
-"""The code blocks of a guide. A fence's first word is the language, the others say what becomes of the block:
+"""The code blocks of a guide.
+  blocks.py GUIDES OUT      writes the programs of the guides in a folder into another one
+A fence's first word is the language, the others say what becomes of the block:
   cpp            all of a guide's C++ blocks, one after another, are one program, which the tests compile and run
   sh             run by the tests, in an empty folder with `trireme` in PATH; also those that draw a `picture`
   sh by-hand     not run: it installs, takes minutes, or needs what a test machine may lack
   other          not code
 """
 import dataclasses
+import pathlib
 import re
+import sys
 
 
 @dataclasses.dataclass
@@ -33,3 +37,9 @@ def commands(block):
     """Lines of a shell block, continuation lines joined, without comments."""
     lines = block.text.replace("\\\n", " ").splitlines()
     return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+if __name__ == "__main__":
+    for guide in pathlib.Path(sys.argv[1]).glob("*.md"):
+        if text := program(guide):
+            (pathlib.Path(sys.argv[2]) / f"{guide.stem}.cpp").write_text(text)

@@ -1,0 +1,73 @@
+"""What the guides in tools/docs/guides/ say: commands run, names are where links say, every strategy has its picture. (tests/consumers.sh
+has their C++.)
+  guides.py TRIREME MPIEXEC|none commands|names|site
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+root = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(root / "tools/docs"))
+import blocks
+
+trireme, mpiexec, wanted = os.path.abspath(os.environ.get("TRIREME_EXE", sys.argv[1])), sys.argv[2], sys.argv[3]
+guides = sorted((root / "tools/docs/guides").glob("*.md"))
+
+
+def commands():
+    """Each guide's shell blocks in order, in one empty folder."""
+    for guide in guides:
+        with tempfile.TemporaryDirectory() as folder:
+            for block in blocks.read(guide):
+                if block.language != "sh" or "by-hand" in block.words:
+                    continue
+                for command in blocks.commands(block):
+                    if "mpiexec" in command and mpiexec == "none":
+                        continue
+                    r = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=300,
+                                       env={**os.environ, "PATH": f"{pathlib.Path(trireme).parent}:{pathlib.Path(mpiexec).parent}:{os.environ['PATH']}"})
+                    if r.returncode:
+                        yield f"{guide.name}:{block.line}: {command}\n{r.stdout}{r.stderr}"
+
+
+def names():
+    """[`Type::function`](file): the file is there and has the name. Each strategy has a section with a picture."""
+    for guide in guides:
+        text = re.sub(r"^```.*?^```$", "", guide.read_text(), flags=re.M | re.S)
+        for name, path in re.findall(r"\[([^\]]+)\]\(((?!https?:)[^)#]+)\)", text):
+            file = guide.parent / path
+            if path.endswith((".svg", "modules.html")):
+                continue  # the site's own, which tools/docs/build checks
+            if not file.is_file():
+                yield f"{guide.name}: {path} is not there"
+            elif m := re.fullmatch(r"`(?:[\w:]*::)?(\w+)(?:\(\))?`", name):
+                if not re.search(rf"\b{m[1]}\b", file.read_text()):
+                    yield f"{guide.name}: {path} has no {m[1]}"
+    strategies = re.search(r"^strategies (.*)", subprocess.run([trireme, "info"], capture_output=True, text=True, check=True).stdout, re.M)[1].split()
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## )", (root / "tools/docs/guides/strategies.md").read_text(), re.M | re.S))
+    for strategy in strategies:
+        if "```sh picture" not in sections.get(strategy, ""):
+            yield f"strategies.md: no section {strategy} with a picture"
+
+
+def site():
+    if not shutil.which("doxygen"):
+        print("SKIPPED: doxygen is not installed")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as folder:
+        r = subprocess.run([root / "tools/docs/build", trireme, f"{folder}/site"], capture_output=True, text=True, timeout=300)
+        if r.returncode:
+            yield r.stderr
+            return
+        for page in ("index", "tour", "batch", "strategies", "extending", "modules", "classtrireme_1_1Step", "group__floor__framework__ops"):
+            if not (pathlib.Path(folder) / f"site/{page}.html").exists():
+                yield f"there is no {page}.html"
+
+
+faults = list({"commands": commands, "names": names, "site": site}[wanted]())
+print("\n".join(faults) or f"{wanted}: as the guides say")
+sys.exit(1 if faults else 0)
