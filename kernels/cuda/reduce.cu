@@ -1,6 +1,7 @@
 // Reduce, ArgMax and SumSquares. Sums end in f64, in an order that the shape and the device alone decide.
 #include "kernels/core/kernel.h"
 #include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/team.cuh"
 #include "kernels/plans/reduce_layout.h"
 
