@@ -74,7 +74,7 @@ struct DeviceLoop {
     }
   }
   /// Where iteration k (row-major) is in each block.
-  __device__ Offset offset(I k) const {
+  constexpr Offset offset(I k) const {
     Offset o{};
     for (int i = 0; i < rank; ++i) {
       const I at = i + 1 < rank ? extent[i].split(k) : k;
