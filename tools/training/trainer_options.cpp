@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "framework/io/suggest.h"
+#include "kernels/core/suggest.h"
 
 namespace trireme {
 namespace {
