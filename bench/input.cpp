@@ -12,10 +12,10 @@
 #include <map>
 #include <string>
 
-#include "datasets/core/files.h"
 #include "datasets/core/pixels.h"
 #include "datasets/formats/image_folder.h"
 #include "datasets/images/image_reader.h"
+#include "framework/io/file.h"
 #include "kernels/core/random.h"
 #include "tests/datasets/image_files.h"
 #include "trireme/trireme.h"
@@ -23,17 +23,20 @@ using namespace trireme;
 
 namespace {
 
+using Files = std::vector<std::vector<std::byte>>;
+
 class InMemoryFiles final : public EncodedSource {
  public:
+  explicit InMemoryFiles(const Files& files) : files_(files) {}
   std::string name() const override { return "held in memory"; }
-  Index size() const override { return std::ssize(files); }
+  Index size() const override { return std::ssize(files_); }
   const std::vector<std::string>& classes() const override { return classes_; }
   std::int64_t label(Index) const override { return 0; }
   std::string describe(Index id) const override { return fmt::format("image {}", id); }
-  void read(Index id, std::vector<std::byte>& bytes) const override { bytes = files[static_cast<std::size_t>(id)]; }
-  std::vector<std::vector<std::byte>> files;
+  void read(Index id, std::vector<std::byte>& bytes) const override { bytes = files_[static_cast<std::size_t>(id)]; }
 
  private:
+  const Files& files_;
   std::vector<std::string> classes_{"thing"};
 };
 
@@ -96,27 +99,28 @@ int main(int argc, char** argv) {
     }
     return 0;
   }
-  auto source = std::make_shared<InMemoryFiles>();
+  Files files;
   const auto wanted = static_cast<std::size_t>(std::stoi(options["--images"]));
   if (options["--root"].empty()) {
     for (std::size_t i = 0; i < wanted; ++i) {
       const test::Bytes file =
           test::jpeg(made_photo(i), 500, 375, {.quality = std::stoi(options["--quality"]), .sampling = 2});
       const auto bytes = std::as_bytes(std::span(file));
-      source->files.emplace_back(bytes.begin(), bytes.end());
+      files.emplace_back(bytes.begin(), bytes.end());
     }
   } else {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(options["--root"]))
       if (const auto end = entry.path().extension();
-          (end == ".jpg" || end == ".jpeg" || end == ".JPEG") && source->files.size() < wanted)
-        source->files.push_back(read_bytes(entry.path()));
+          (end == ".jpg" || end == ".jpeg" || end == ".JPEG") && files.size() < wanted)
+        files.push_back(read_bytes(entry.path()));
   }
   double bytes = 0;
-  for (const auto& file : source->files) bytes += static_cast<double>(file.size());
-  const auto images = static_cast<double>(source->files.size());
+  for (const auto& file : files) bytes += static_cast<double>(file.size());
+  const auto images = static_cast<double>(files.size());
   std::printf("%.0f images of %.0f kB on average, one thread\n", images, bytes / images / 1000);
 
-  const Dataset train = Images(source, {.augment = true}), test = Images(source);
+  const Dataset train = Images(std::make_unique<InMemoryFiles>(files), {.augment = true}),
+                test = Images(std::make_unique<InMemoryFiles>(files));
   const PixelConverter convert = pixel_converter(train->scale(), train->shape(), DType::f32);
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(train->shape().numel()));
   std::vector<std::byte> floats(pixels.size() * sizeof(float));
@@ -136,7 +140,7 @@ int main(int argc, char** argv) {
        }},
       {"whole image decoded, nothing more",
        [&](Index id) {
-         const auto& file = source->files[static_cast<std::size_t>(id)];
+         const auto& file = files[static_cast<std::size_t>(id)];
          jpeg.decode(jpeg.open(file, "file", most_pixels), 1, 3, block, "file");
        }},
       {"normalisation alone", [&](Index) { convert(pixels, floats.data()); }},
@@ -144,7 +148,7 @@ int main(int argc, char** argv) {
   for (int round = -1; round < std::stoi(options["--rounds"]); ++round, ++epoch)
     for (Row& row : rows) {
       const double start = cpu_seconds();
-      for (Index id = 0; id < source->size(); ++id) row.run(id);
+      for (Index id = 0; id < std::ssize(files); ++id) row.run(id);
       const double seconds = cpu_seconds() - start;
       if (round >= 0) row.rates.push_back(images / seconds);  // the first warms up
     }

@@ -1,4 +1,4 @@
-// Dataset: samples by id, as bytes. Pixels stay u8 until the loader's last moment.
+// Dataset: samples by id (PyTorch's map-style Dataset), as bytes. Pixels stay u8 until the loader's last moment.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -29,27 +29,32 @@ struct BadSamples {
   std::string first;  ///< why, for the first of them
 };
 
+/// What a data set does; a format derives from it. Errors of read() name the sample and its file.
 class DatasetSource {
  public:
   virtual ~DatasetSource() = default;
   virtual std::string name() const = 0;
-  virtual Index size() const = 0;
-  virtual Shape shape() const = 0;  ///< of one sample, channels last: [28, 28, 1]
-  virtual Index classes() const = 0;
+  virtual Index size() const = 0;     ///< samples
+  virtual Shape shape() const = 0;    ///< of one sample, channels last: [28, 28, 1]
+  virtual Index classes() const = 0;  ///< labels lie in [0, classes)
   virtual PixelScale scale() const = 0;
   /// In order of their labels; none where classes are only numbers.
   virtual std::vector<std::string> class_names() const { return {}; }
-  /// Writes sample id's pixels (shape().numel() bytes) and returns its label. Called from several threads.
+  /// Writes sample id's pixels (shape().numel() bytes, row-major) and returns its label. Called from several threads.
   virtual std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey& = {}) const = 0;
   virtual BadSamples bad() const { return {}; }  ///< of the reads so far
+
+ protected:
+  /// What read() may be asked for: throws Error for an id outside [0, size()) and for pixels of another size.
+  void check_read(Index id, std::span<const std::uint8_t> pixels) const;
 };
 
-/// A dataset by value: copies share it.
+/// A data set by value: copies share it.
 class Dataset {
  public:
   Dataset() = default;
   template <std::derived_from<DatasetSource> Source>
-  Dataset(std::shared_ptr<Source> source) : source_(std::move(source)) {}  // NOLINT: implicit
+  Dataset(std::unique_ptr<Source> source) : source_(std::move(source)) {}  // NOLINT: implicit
   explicit operator bool() const { return source_ != nullptr; }
   const DatasetSource* operator->() const { return source_.get(); }
   const DatasetSource& operator*() const { return *source_; }
@@ -57,5 +62,28 @@ class Dataset {
  private:
   std::shared_ptr<const DatasetSource> source_;
 };
+
+/// A data set made of another: whatever a derived class does not override is the other's.
+class DatasetWrapper : public DatasetSource {
+ public:
+  /// Throws Error, beginning with op, when there is no data set.
+  DatasetWrapper(Dataset data, std::string_view op);
+  std::string name() const override { return data_->name(); }
+  Index size() const override { return data_->size(); }
+  Shape shape() const override { return data_->shape(); }
+  Index classes() const override { return data_->classes(); }
+  PixelScale scale() const override { return data_->scale(); }
+  std::vector<std::string> class_names() const override { return data_->class_names(); }
+  std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey& draw) const override {
+    return data_->read(id, pixels, draw);
+  }
+  BadSamples bad() const override { return data_->bad(); }
+
+ protected:
+  Dataset data_;
+};
+
+/// The first n samples of another data set. Throws Error unless n lies in [0, data->size()].
+Dataset head(Dataset data, Index n);
 
 }  // namespace trireme

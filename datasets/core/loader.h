@@ -3,6 +3,7 @@
 // dropped or repeated; the last global batch may be short, and may leave a rank with no row.
 #pragma once
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "datasets/core/dataset.h"
@@ -36,18 +37,12 @@ struct Batch {
 };
 // for (auto& [x, y] : loader)
 template <std::size_t I>
-Tensor& get(Batch& b) {
-  if constexpr (I == 0)
-    return b.x;
-  else
-    return b.y;
+auto& get(Batch& b) {
+  return std::get<I>(std::tie(b.x, b.y));
 }
 template <std::size_t I>
-const Tensor& get(const Batch& b) {
-  if constexpr (I == 0)
-    return b.x;
-  else
-    return b.y;
+auto& get(const Batch& b) {
+  return std::get<I>(std::tie(b.x, b.y));
 }
 
 /// The order of an epoch: a permutation of 0..n-1 from (seed, epoch) (Fisher-Yates on Philox), or the

@@ -1,44 +1,13 @@
 #include "datasets/formats/cifar.h"
 
-#include <cstring>
-#include <filesystem>
-
-#include "datasets/core/files.h"
-#include "datasets/formats/folders.h"
+#include "datasets/core/in_memory.h"
+#include "datasets/formats/data_paths.h"
+#include "framework/io/file.h"
 
 namespace trireme {
 namespace {
 
 constexpr std::size_t plane = 32 * 32, image = 3 * plane;
-
-class CifarDataset final : public DatasetSource {
- public:
-  CifarDataset(std::string name, const std::vector<std::string>& paths, Index classes, PixelScale scale)
-      : name_(std::move(name)), classes_(classes), scale_(std::move(scale)) {
-    for (const std::string& path : paths) {
-      Cifar part = parse_cifar(read_bytes(path), classes, path);
-      all_.labels.insert(all_.labels.end(), part.labels.begin(), part.labels.end());
-      all_.pixels.insert(all_.pixels.end(), part.pixels.begin(), part.pixels.end());
-    }
-  }
-  std::string name() const override { return name_; }
-  Index size() const override { return std::ssize(all_.labels); }
-  Shape shape() const override { return {32, 32, 3}; }
-  Index classes() const override { return classes_; }
-  PixelScale scale() const override { return scale_; }
-  std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey&) const override {
-    check(id >= 0 && id < size(), name_, "sample {} is outside [0, {})", id, size());
-    check(pixels.size() == image, name_, "room for {} pixels, a sample has {}", pixels.size(), image + 0);
-    std::memcpy(pixels.data(), all_.pixels.data() + static_cast<std::size_t>(id) * image, image);
-    return all_.labels[static_cast<std::size_t>(id)];
-  }
-
- private:
-  std::string name_;
-  Index classes_;
-  PixelScale scale_;
-  Cifar all_;
-};
 
 Dataset open_cifar(const std::string& name, const std::string& split, const std::string& root,
                    const std::string& archive, const std::vector<std::string>& training, const std::string& test,
@@ -46,10 +15,15 @@ Dataset open_cifar(const std::string& name, const std::string& split, const std:
   check(split == "train" || split == "test", name, "split is '{}', it must be train or test", split);
   auto folders = root.empty() ? data_folders(archive) : std::vector{root, root + "/" + archive};
   const std::string remedy = "unpack its binary version and give its folder as --data.root";
-  std::vector<std::string> paths;
-  for (const std::string& file : split == "train" ? training : std::vector{test})
-    paths.push_back(find_data_file(folders, file, name, remedy));
-  return std::make_shared<CifarDataset>(name, paths, classes, std::move(scale));
+  InMemoryOptions all{
+      .name = name, .shape = {32, 32, 3}, .classes = classes, .scale = std::move(scale), .pixels = {}, .labels = {}};
+  for (const std::string& file : split == "train" ? training : std::vector{test}) {
+    const std::string path = find_data_file(folders, file, name, remedy);
+    const Cifar part = parse_cifar(read_bytes(path), classes, path);
+    all.labels.insert(all.labels.end(), part.labels.begin(), part.labels.end());
+    all.pixels.insert(all.pixels.end(), part.pixels.begin(), part.pixels.end());
+  }
+  return InMemory(std::move(all));
 }
 
 }  // namespace

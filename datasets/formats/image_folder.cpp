@@ -1,18 +1,21 @@
 #include "datasets/formats/image_folder.h"
 
+#include <dirent.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <map>
 
-#include "datasets/core/files.h"
-#include "datasets/formats/folder_index.h"
+#include "datasets/formats/data_paths.h"
+#include "framework/io/file.h"
 
 namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view op = "image folder";
-constexpr const char* index_name = ".trireme-index";
 
 /// The folders in a folder, hidden ones left out, in byte order.
 std::vector<std::string> class_folders(const std::string& path) {
@@ -34,9 +37,7 @@ std::vector<std::string> class_folders(const std::string& path) {
 void check_apart(const std::vector<std::string>& folders, const std::string& path) {
   std::map<std::string, std::string> seen;
   for (const std::string& folder : folders) {
-    std::string lower = folder;
-    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-    const auto [at, fresh] = seen.emplace(lower, folder);
+    const auto [at, fresh] = seen.emplace(lower_case(folder), folder);
     check(fresh, op, "{}: two classes with one name: {} and {}", path, at->second, folder);
   }
 }
@@ -104,44 +105,40 @@ std::string split_folder(const std::string& root, const std::string& split) {
   fail(op, "{}: has train/, but neither val/ nor test/", root);
 }
 
-/// The files of each folder, from the index as far as it is still right. Writes the index anew when it was not.
-std::vector<FolderFiles> list_all(const std::string& path, const std::vector<std::string>& folders, Index index_from) {
-  constexpr std::size_t most = std::size_t{4} << 30;
-  const std::string index = path + "/" + index_name;
-  std::map<std::string, FolderFiles> known;
-  if (fs::is_regular_file(index)) try {
-      if (auto parsed = parse_index(read_text(index, most)))
-        for (FolderFiles& files : *parsed) known[files.folder] = std::move(files);
-    } catch (const Error&) {}  // unreadable is as good as absent
-  std::vector<FolderFiles> all;
-  std::size_t count = 0;
-  bool changed = known.size() != folders.size();
-  for (const std::string& folder : folders) {
-    const auto old = known.find(folder);
-    if (old != known.end() && old->second.changed != 0 && old->second.changed == changed_time(path + "/" + folder)) {
-      all.push_back(std::move(old->second));
-    } else {
-      all.push_back(list_images(path, folder));
-      changed = true;
-    }
-    count += all.back().count;
-  }
-  if (changed && std::cmp_greater_equal(count, index_from)) try {
-      if (const auto text = index_text(all)) replace_file(index, *text);
-    } catch (const Error&) {}  // a folder that cannot be written to is listed each time
-  return all;
+/// The images directly in one class folder. Their names are in byte order, each followed by '\0' in one text: an image
+/// costs no allocation of its own.
+struct FolderFiles {
+  std::string folder, names;
+};
+
+bool is_image(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  if (name.starts_with('.') || dot == name.npos) return false;
+  return is_image_ending(lower_case(name.substr(dot + 1)));
+}
+
+FolderFiles list_images(const std::string& parent, const std::string& folder) {
+  const std::string path = parent + "/" + folder;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
+  check(directory != nullptr, op, "cannot list {}: {}", path, [&] { return std::strerror(errno); });
+  std::vector<std::string> names;
+  // The entry's type comes with its name; links are taken for files, since asking each would cost a call.
+  while (const dirent* entry = ::readdir(directory.get()))
+    if (entry->d_type != DT_DIR && is_image(entry->d_name)) names.emplace_back(entry->d_name);
+  check(!names.empty(), op, "{}: holds no .jpg, .jpeg or .png file; a class needs at least one", path);
+  std::sort(names.begin(), names.end());
+  FolderFiles files{folder, {}};
+  for (const std::string& name : names) files.names.append(name).push_back('\0');
+  return files;
 }
 
 class ImageFolder final : public EncodedSource {
  public:
-  ImageFolder(std::string path, const std::vector<Class>& classes, std::vector<FolderFiles> files)
-      : path_(std::move(path)), files_(std::move(files)) {
-    for (std::size_t label = 0; label < files_.size(); ++label) {
-      const FolderFiles& one = files_[label];
-      check(one.count > 0, op, "{}/{}: holds no .jpg, .jpeg or .png file; a class needs at least one", path_,
-            one.folder);
-      names_.push_back(classes[label].name);
-      for (std::size_t at = 0; at < one.names.size(); at = one.names.find('\0', at) + 1) starts_.push_back(at);
+  ImageFolder(std::string path, const std::vector<Class>& classes) : path_(std::move(path)) {
+    for (const Class& one : classes) {
+      names_.push_back(one.name);
+      const FolderFiles& files = files_.emplace_back(list_images(path_, one.folder));
+      for (std::size_t at = 0; at < files.names.size(); at = files.names.find('\0', at) + 1) starts_.push_back(at);
       ends_.push_back(std::ssize(starts_));
     }
   }
@@ -172,8 +169,7 @@ class ImageFolder final : public EncodedSource {
 
 }  // namespace
 
-std::shared_ptr<const EncodedSource> image_folder(const std::string& root, const std::string& split,
-                                                  const ImageFolderOptions& options) try {
+std::unique_ptr<const EncodedSource> image_folder(const std::string& root, const std::string& split) try {
   const std::string path = split_folder(root, split);
   const std::vector<std::string> folders = class_folders(path);
   check_apart(folders, path);
@@ -182,10 +178,7 @@ std::shared_ptr<const EncodedSource> image_folder(const std::string& root, const
     classes = read_classes(file, folders, path);
   else
     for (const std::string& folder : folders) classes.push_back({folder, folder});
-  std::vector<std::string> in_order;
-  for (const Class& one : classes) in_order.push_back(one.folder);
-  auto files = list_all(path, in_order, options.index_from);
-  return std::make_shared<ImageFolder>(path, classes, std::move(files));
+  return std::make_unique<ImageFolder>(path, classes);
 } catch (const fs::filesystem_error& e) {  // a folder without permission to read, a loop of links, ...
   fail(op, "{}: {}", root, e.code().message());
 }

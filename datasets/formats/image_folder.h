@@ -1,21 +1,15 @@
 // Image files in one folder per class, as torchvision's ImageFolder and ImageNet's usual layout have them.
 #pragma once
-#include "datasets/images/encoded.h"
+#include "datasets/images/images.h"
 
 namespace trireme {
 
-struct ImageFolderOptions {
-  /// A listing of this many files or more is kept in root/.trireme-index, if that can be written; what is read back
-  /// counts only for class folders whose time of change is still the one it notes.
-  Index index_from = 10000;
-};
 /// The .jpg, .jpeg and .png files (in any case) directly in root/CLASS/, by class and name; hidden files and folders
 /// are passed over. root holds the class folders, or train/ and val/ (or test/), of which split ("train" or "test")
 /// picks one. Classes are numbered in the byte order of their folders' names, or as root/classes.txt lists them: a line
 /// per class, its folder and, after a blank, the name to show. Throws Error, one line, for a root that is missing or
 /// holds no class folders; a class folder without images; two classes with one name (folders that differ in upper and
 /// lower case only, or equal names to show); a classes.txt, or a train/ and val/, whose folders disagree.
-std::shared_ptr<const EncodedSource> image_folder(const std::string& root, const std::string& split,
-                                                  const ImageFolderOptions& = {});
+std::unique_ptr<const EncodedSource> image_folder(const std::string& root, const std::string& split);
 
 }  // namespace trireme

@@ -1,8 +1,8 @@
-// A dataset made from nothing: noise around one prototype per class.
+#include "datasets/formats/synthetic.h"
+
 #include <algorithm>
 #include <array>
 
-#include "datasets/formats/datasets.h"
 #include "kernels/core/random.h"
 
 namespace trireme {
@@ -27,7 +27,7 @@ class SyntheticDataset final : public DatasetSource {
     return {{0.5f}, {0.2282f}};
   }
   std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey&) const override {
-    check(id >= 0 && id < size(), "synthetic", "sample {} is outside [0, {})", id, size());
+    check_read(id, pixels);
     const Philox labels{mix(options_.seed, 1)}, prototypes{mix(options_.seed, 2)}, noises{mix(options_.seed, 3)};
     const auto sample = static_cast<std::uint64_t>(options_.first + id);
     const std::uint64_t label = labels(0, sample)[0] % static_cast<std::uint64_t>(options_.classes);
@@ -47,6 +47,6 @@ class SyntheticDataset final : public DatasetSource {
 
 }  // namespace
 
-Dataset Synthetic(const SyntheticOptions& options) { return std::make_shared<SyntheticDataset>(options); }
+Dataset Synthetic(const SyntheticOptions& options) { return std::make_unique<SyntheticDataset>(options); }
 
 }  // namespace trireme

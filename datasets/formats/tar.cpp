@@ -1,10 +1,11 @@
 #include "datasets/formats/tar.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <optional>
-#include <vector>
+#include <utility>
+
+#include "kernels/core/error.h"
 
 namespace trireme {
 namespace {
@@ -60,7 +61,7 @@ bool is_zero(std::span<const std::byte> bytes) {
 
 class Scan {
  public:
-  Scan(const ByteSource& source, const std::function<void(const TarMember&)>& f) : source_(source), f_(f) {}
+  Scan(const NamedBytes& source, const std::function<void(const TarMember&)>& f) : source_(source), f_(f) {}
 
   void run() {
     for (;;) {
@@ -73,15 +74,10 @@ class Scan {
   }
 
  private:
-  /// Small members lie close to each other: one read serves several headers.
-  Block header_at(std::size_t at) {
-    check(at < source_.size && source_.size - at >= block, op,
+  Block header_at(std::size_t at) const {
+    check(at < source_.bytes.size() && source_.bytes.size() - at >= block, op,
           "{}: truncated: the two zero blocks that end a tar archive are missing at byte {}", source_.name, at);
-    if (at < window_at_ || at + block > window_at_ + window_size_) {
-      window_at_ = at, window_size_ = std::min(window_.size(), source_.size - at);
-      source_.read(at, std::span(window_).first(window_size_));
-    }
-    return std::span<const std::byte>(window_).subspan(at - window_at_).first<block>();
+    return source_.bytes.subspan(at).first<block>();
   }
 
   void member(Block header) {
@@ -90,7 +86,7 @@ class Scan {
     std::string name = extends ? "" : take_name(header);
     std::size_t size = number(header, 124, 12).value_or(SIZE_MAX);
     if (!extends && size_) size = *std::exchange(size_, std::nullopt);
-    const std::size_t data = at_ + block, room = source_.size - data;
+    const std::size_t data = at_ + block, room = source_.bytes.size() - data;
     if (size > room)
       fail(op, "{}: truncated, or damaged: member {} at byte {} declares {} bytes, {} are left", source_.name,
            shown(name), at_, size, room);
@@ -98,7 +94,7 @@ class Scan {
     switch (type) {
       case 'x':
       case 'g': return extended(type, text_of(data, size));
-      case 'L': name_ = text_of(data, size); return cut_at_zero(*name_);
+      case 'L': name_ = text_of(data, size).substr(0, text_of(data, size).find('\0')); return;
       case 'K': return;  // a long link's target; the link itself is refused
       case '5': return;  // a directory
       case '0':
@@ -112,8 +108,6 @@ class Scan {
     check_name(name);
     f_({std::move(name), data, size});
   }
-
-  static void cut_at_zero(std::string& text) { text.resize(std::min(text.size(), text.find('\0'))); }
 
   /// From an extended header, or the header's own.
   std::string take_name(Block header) {
@@ -139,12 +133,10 @@ class Scan {
     if (!good) fail(op, "{}: member {} has a name that leads elsewhere", source_.name, shown(name));
   }
 
-  std::string text_of(std::size_t at, std::size_t size) const {
+  std::string_view text_of(std::size_t at, std::size_t size) const {
     check(size <= longest_record, op, "{}: an extended header of {} bytes at byte {}; at most {} are read",
           source_.name, size, at, std::size_t{longest_record});
-    std::string text(size, '\0');
-    source_.read(at, std::as_writable_bytes(std::span(text)));
-    return text;
+    return {reinterpret_cast<const char*>(source_.bytes.data()) + at, size};
   }
 
   /// Records "27 path=some/where/else.jpg\n". Only path and size matter here.
@@ -183,25 +175,21 @@ class Scan {
     if (name_ || size_) fail(op, "{}: an extended header without its member before byte {}", source_.name, at_);
     const bool second = is_zero(header_at(at_ + block));
     check(second, op, "{}: a single zero block at byte {}, two end a tar archive", source_.name, at_);
-    const std::size_t begin = at_ + 2 * block, rest = source_.size - begin;
-    std::vector<std::byte> padding(std::min(rest, most_padding));
-    source_.read(begin, padding);
-    check(rest <= most_padding && is_zero(padding), op,
+    const std::size_t begin = at_ + 2 * block, rest = source_.bytes.size() - begin;
+    check(rest <= most_padding && is_zero(source_.bytes.subspan(begin)), op,
           "{}: {} bytes follow the end of the archive at byte {} (archives put together by cat? tar -A joins them)",
           source_.name, rest, begin);
   }
 
-  const ByteSource& source_;
+  const NamedBytes& source_;
   const std::function<void(const TarMember&)>& f_;
   std::size_t at_ = 0;
   std::optional<std::string> name_;  // of the next member, from an extended header
   std::optional<std::size_t> size_;
-  std::array<std::byte, 8 * block> window_;
-  std::size_t window_at_ = 0, window_size_ = 0;
 };
 
 }  // namespace
 
-void scan_tar(const ByteSource& source, const std::function<void(const TarMember&)>& f) { Scan(source, f).run(); }
+void scan_tar(const NamedBytes& archive, const std::function<void(const TarMember&)>& f) { Scan(archive, f).run(); }
 
 }  // namespace trireme

@@ -2,7 +2,7 @@
 // are a sample, read in place.
 #pragma once
 #include "datasets/formats/tar.h"
-#include "datasets/images/encoded.h"
+#include "datasets/images/images.h"
 
 namespace trireme {
 
@@ -17,12 +17,12 @@ struct ShardSample {
 };
 /// Calls f for each sample. Key: a member's path up to the first dot after its last slash. The label is cat/7.cls, an
 /// integer in ASCII, or the integer "label" or "cls" of cat/7.json; other members are passed over, and so are names
-/// that begin with "." or "__". Throws Error naming source and member for a sample without image or label, with two
+/// that begin with "." or "__". Throws Error naming shard and member for a sample without image or label, with two
 /// images, a label that is no number in [0, 2^20), or two that disagree.
-void scan_shard(const ByteSource& source, const std::function<void(const ShardSample&)>& f);
+void scan_shard(const NamedBytes& shard, const std::function<void(const ShardSample&)>& f);
 
 /// All samples of the shards, in order. classes: how many there are; 0: the largest label and one. Scans each shard
 /// once, then reads images where they lie. Throws Error naming shard and member for a label outside [0, classes).
-std::shared_ptr<const EncodedSource> WebDataset(const std::vector<std::string>& shards, Index classes = 0);
+std::unique_ptr<const EncodedSource> WebDataset(const std::vector<std::string>& shards, Index classes = 0);
 
 }  // namespace trireme

@@ -7,22 +7,15 @@
 namespace trireme {
 namespace {
 
-class Augmented final : public DatasetSource {
+class Augmented final : public DatasetWrapper {
  public:
-  Augmented(Dataset data, const AugmentOptions& options) : data_(std::move(data)), options_(options) {
-    check(bool(data_), "augment", "there is no dataset");
+  Augmented(Dataset data, const AugmentOptions& options)
+      : DatasetWrapper(std::move(data), "augment"), options_(options) {
     check(
         data_->shape().rank() == 3, "augment", "samples of {} are {}, expected [height, width, channels]",
         [&] { return data_->name(); }, data_->shape());
     check(options.pad >= 0, "augment", "pad is {}, it must not be negative", options.pad);
   }
-  std::string name() const override { return data_->name(); }
-  Index size() const override { return data_->size(); }
-  Shape shape() const override { return data_->shape(); }
-  Index classes() const override { return data_->classes(); }
-  PixelScale scale() const override { return data_->scale(); }
-  std::vector<std::string> class_names() const override { return data_->class_names(); }
-
   std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey& draw) const override {
     std::vector<std::uint8_t> whole(pixels.size());
     const std::int64_t label = data_->read(id, whole, draw);
@@ -52,14 +45,13 @@ class Augmented final : public DatasetSource {
       }
   }
 
-  Dataset data_;
   AugmentOptions options_;
 };
 
 }  // namespace
 
 Dataset augmented(Dataset data, const AugmentOptions& options) {
-  return std::make_shared<Augmented>(std::move(data), options);
+  return std::make_unique<Augmented>(std::move(data), options);
 }
 
 }  // namespace trireme

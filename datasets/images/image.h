@@ -5,10 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "datasets/images/pixel_block.h"
 #include "framework/tensor/tensor.h"
 
 namespace trireme {
+
+/// Images of more pixels are refused unless asked for.
+inline constexpr Index most_pixels = Index{1} << 26;
 
 /// channels 1 (grey, Rec. 601 luma) or 3. As PIL's convert("L") and convert("RGB"): alpha is dropped, gamma
 /// and EXIF orientation are ignored. CMYK and 16-bit images are refused. Refuses dimensions over max_pixels, and what

@@ -1,8 +1,8 @@
-// Samples from encoded images: decode, crop, resize, flip.
+#include "datasets/images/images.h"
+
 #include <mutex>
 
 #include "datasets/images/crop.h"
-#include "datasets/images/encoded.h"
 #include "datasets/images/image_reader.h"
 #include "datasets/images/resize.h"
 
@@ -13,7 +13,7 @@ constexpr Index channels = 3;
 
 class ImagesDataset final : public DatasetSource {
  public:
-  ImagesDataset(std::shared_ptr<const EncodedSource> source, const ImagesOptions& options)
+  ImagesDataset(std::unique_ptr<const EncodedSource> source, const ImagesOptions& options)
       : source_(std::move(source)), options_(options) {
     check(source_ != nullptr, "images", "there is no source");
     check(options.size >= 1, "images", "size is {}, it must be at least 1", options.size);
@@ -27,9 +27,7 @@ class ImagesDataset final : public DatasetSource {
   PixelScale scale() const override { return options_.scale; }
   std::vector<std::string> class_names() const override { return source_->classes(); }
   std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey& draw) const override {
-    if (id < 0 || id >= size()) fail(name(), "sample {} is outside [0, {})", id, size());
-    if (std::ssize(pixels) != shape().numel())
-      fail(name(), "room for {} pixels, a sample has {}", pixels.size(), shape().numel());
+    check_read(id, pixels);
     try {
       return read_one(id, pixels, draw);
     } catch (const Error& error) {
@@ -86,7 +84,7 @@ class ImagesDataset final : public DatasetSource {
     free_.push_back(std::move(desk));
   }
 
-  std::shared_ptr<const EncodedSource> source_;
+  std::unique_ptr<const EncodedSource> source_;
   ImagesOptions options_;
   mutable std::mutex mutex_;
   mutable std::vector<DecoderPool> free_;
@@ -95,8 +93,8 @@ class ImagesDataset final : public DatasetSource {
 
 }  // namespace
 
-Dataset Images(std::shared_ptr<const EncodedSource> source, const ImagesOptions& options) {
-  return std::make_shared<ImagesDataset>(std::move(source), options);
+Dataset Images(std::unique_ptr<const EncodedSource> source, const ImagesOptions& options) {
+  return std::make_unique<ImagesDataset>(std::move(source), options);
 }
 
 }  // namespace trireme

@@ -3,12 +3,9 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/tensor/tensor.h"
+#include "datasets/images/image.h"
 
 namespace trireme {
-
-/// Images of more are refused unless asked for.
-inline constexpr Index most_pixels = Index{1} << 26;
 
 /// A rectangle of an image that may have been shrunk while it was decoded: pixel (0, 0) of the block is pixel (left,
 /// top) of the image at 1/reduction of its size. Values are [height, width, channels]. Keeps its room from image to

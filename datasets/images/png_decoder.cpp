@@ -10,11 +10,6 @@ namespace {
 
 constexpr std::string_view op = "image";
 
-/// Rec. 601 luma in 16-bit fixed point.
-std::uint8_t luma(const std::uint8_t* rgb) {
-  return static_cast<std::uint8_t>((19595u * rgb[0] + 38470u * rgb[1] + 7471u * rgb[2] + 0x8000u) >> 16);
-}
-
 /// libpng reports errors by longjmp, so the two functions that call setjmp keep nothing in their frames that
 /// has a destructor; all state lies here.
 class PngDecoder {
@@ -29,7 +24,7 @@ class PngDecoder {
   PngDecoder(const PngDecoder&) = delete;
   PngDecoder& operator=(const PngDecoder&) = delete;
 
-  /// Reads up to the first pixel row. Rows will be grey or RGB, 8 bits. False: see message.
+  /// Reads up to the first pixel row. Rows will be RGB, 8 bits. False: see message.
   bool read_header() {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_read_fn(png_, this, on_read);
@@ -39,15 +34,15 @@ class PngDecoder {
     bits = png_get_bit_depth(png_, info_);
     png_set_expand(png_);
     png_set_strip_alpha(png_);
+    png_set_gray_to_rgb(png_);
     passes_ = png_set_interlace_handling(png_);
-    grey = (png_get_color_type(png_, info_) & PNG_COLOR_MASK_COLOR) == 0;
     return true;
   }
-  /// pixels: height x width x (1 if grey, else 3).
+  /// pixels: height x width x 3.
   bool read_pixels(std::uint8_t* pixels) {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_read_update_info(png_, info_);
-    const std::size_t row = std::size_t{width} * (grey ? 1 : 3);
+    const std::size_t row = std::size_t{width} * 3;
     if (png_get_rowbytes(png_, info_) != row) png_error(png_, "unexpected row size");
     for (int pass = 0; pass < passes_; ++pass)
       for (std::size_t y = 0; y < height; ++y) png_read_row(png_, pixels + y * row, nullptr);
@@ -56,7 +51,6 @@ class PngDecoder {
   }
 
   png_uint_32 width = 0, height = 0;
-  bool grey = false;
   int bits = 8;  ///< per channel, in the file
   char message[128] = {};
 
@@ -79,15 +73,6 @@ class PngDecoder {
   int passes_ = 1;
 };
 
-/// Grey to RGB, or the other way, in the room of both; from and to may not overlap.
-void recolour(const std::uint8_t* from, std::uint8_t* to, Index pixels, bool to_grey) {
-  for (Index i = 0; i < pixels; ++i)
-    if (to_grey)
-      to[i] = luma(from + 3 * i);
-    else
-      to[3 * i] = to[3 * i + 1] = to[3 * i + 2] = from[i];
-}
-
 }  // namespace
 
 void decode_png(std::span<const std::byte> bytes, int channels, PixelBlock& block, std::string_view source,
@@ -96,17 +81,20 @@ void decode_png(std::span<const std::byte> bytes, int channels, PixelBlock& bloc
   const auto ok = [&](bool done) { check(done, op, "{}: damaged PNG: {}", source, png.message); };
   ok(png.read_header());
   check(png.bits <= 8, op, "{}: is a {}-bit PNG, only 8 bits are read: convert it first", source, png.bits);
-  const Index width = png.width, height = png.height, stored = png.grey ? 1 : 3;
+  const Index width = png.width, height = png.height, pixels = width * height;
   check_room(width, height, 0, bytes.size(), max_pixels, source);
-  const Index needed = width * height * (stored == channels ? channels : stored + channels);
-  check_room(width, height, needed, bytes.size(), max_pixels, source);
+  check_room(width, height, 3 * pixels, bytes.size(), max_pixels, source);
   block.left = block.top = 0, block.width = width, block.height = height;
   block.channels = channels, block.reduction = 1;
-  block.values.resize(static_cast<std::size_t>(width * height * channels));
-  if (stored == channels) return ok(png.read_pixels(block.values.data()));
-  std::vector<std::uint8_t> other(static_cast<std::size_t>(width * height * stored));
-  ok(png.read_pixels(other.data()));
-  recolour(other.data(), block.values.data(), width * height, channels == 1);
+  block.values.resize(static_cast<std::size_t>(3 * pixels));
+  std::uint8_t* values = block.values.data();
+  ok(png.read_pixels(values));
+  if (channels == 3) return;
+  for (Index i = 0; i < pixels; ++i) {  // Rec. 601 luma in 16-bit fixed point; of grey pixels what they are
+    const std::uint8_t* rgb = values + 3 * i;
+    values[i] = static_cast<std::uint8_t>((19595u * rgb[0] + 38470u * rgb[1] + 7471u * rgb[2] + 0x8000u) >> 16);
+  }
+  block.values.resize(static_cast<std::size_t>(pixels));
 }
 
 }  // namespace trireme

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "datasets/images/image.h"
 #include "kernels/cpu/vector.h"
 
 namespace trireme {
@@ -131,22 +130,6 @@ void Resizer::operator()(const PixelBlock& block, const Crop& crop, Index height
       round_all(to + y * width * channels, row, width * channels);
     }
   });
-}
-
-Tensor resize(const Tensor& image, Index height, Index width) {
-  check(image && image.rank() == 3 && image.dtype() == DType::u8, "resize",
-        "wants an image [height, width, channels] of u8, got {} of {}", image ? image.shape() : Shape{},
-        image ? image.dtype() : DType::f32);
-  check(image.numel() > 0, "resize", "the image {} is empty", image.shape());
-  check(height > 0 && width > 0, "resize", "the new size is {} x {}, both must be at least 1", height, width);
-  if (image.dim(0) == height && image.dim(1) == width) return image.clone();
-
-  PixelBlock block{.width = image.dim(1), .height = image.dim(0), .channels = image.dim(2), .values = {}};
-  block.values.assign(image.data<std::uint8_t>(), image.data<std::uint8_t>() + image.numel());
-  Tensor result = Tensor::empty({height, width, block.channels}, DType::u8);
-  const Crop all{.width = static_cast<double>(block.width), .height = static_cast<double>(block.height)};
-  Resizer()(block, all, height, width, result.data<std::uint8_t>());
-  return result;
 }
 
 }  // namespace trireme

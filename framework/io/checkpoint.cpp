@@ -44,19 +44,13 @@ void remove_tree(const std::string& path) {
   fs::remove_all(path, ignored);
 }
 
-template <class T>
-bool all_finite(std::span<const T> values) {
-  bool finite = true;
-  for (T v : values) finite &= std::isfinite(static_cast<double>(v));
-  return finite;
-}
-
 void check_finite(const std::vector<NamedTensor>& tensors) {
   for (auto& t : tensors)
     if (is_float(t.tensor.dtype()))
       dispatch_float(t.tensor.dtype(), op, [&]<class T>(T) {
-        check(all_finite<T>(t.tensor.view().span<T>()), op, "\"{}\" holds values that are not finite: not saved",
-              t.name);
+        bool finite = true;
+        for (T v : t.tensor.view().span<T>()) finite &= std::isfinite(static_cast<double>(v));
+        check(finite, op, "\"{}\" holds values that are not finite: not saved", t.name);
       });
 }
 
@@ -167,13 +161,8 @@ void restore(const std::string& directory, const Verified& about, Parameters& p,
   weights.apply();
 }
 
-struct Newest {
-  LoadedCheckpoint checkpoint;
-  Verified about;
-};
-
 /// The newest checkpoint that verifies.
-std::optional<Newest> newest(const std::string& run) {
+std::optional<std::pair<LoadedCheckpoint, Verified>> newest(const std::string& run) {
   std::string damage;
   for (auto& [step, path] : list(run + "/checkpoints")) {
     Verified about;
@@ -184,7 +173,7 @@ std::optional<Newest> newest(const std::string& run) {
       continue;
     }
     std::string note = damage.empty() ? "" : fmt::format("{}; resumed from {}", damage, path);
-    return Newest{{about.state, path, note}, std::move(about)};
+    return std::pair{LoadedCheckpoint{about.state, path, note}, about};
   }
   check(damage.empty(), op, "no checkpoint of {} can be read: {}", run, damage);
   return std::nullopt;
@@ -281,15 +270,14 @@ LoadedCheckpoint load_checkpoint(const std::string& directory, Parameters& p, Op
 
 std::optional<LoadedCheckpoint> find_latest(const std::string& run) {
   auto found = newest(run);
-  if (!found) return std::nullopt;
-  return std::move(found->checkpoint);
+  return found ? std::optional(found->first) : std::nullopt;
 }
 
 std::optional<LoadedCheckpoint> load_latest(const std::string& run, Parameters& p, Optimizer* o) {
   auto found = newest(run);
   if (!found) return std::nullopt;
-  restore(found->checkpoint.path, found->about, p, o);
-  return std::move(found->checkpoint);
+  restore(found->first.path, found->second, p, o);
+  return found->first;
 }
 
 }  // namespace trireme

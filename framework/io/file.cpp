@@ -1,10 +1,11 @@
 #include "framework/io/file.h"
 
 #include <fcntl.h>
+#include <libdeflate.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -37,7 +38,7 @@ auto retry(F f) {
 }  // namespace
 
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t crc) {
-  return static_cast<std::uint32_t>(::crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+  return bytes.empty() ? crc : libdeflate_crc32(crc, bytes.data(), bytes.size());  // which takes null for a beginning
 }
 
 FileReader::FileReader(const std::string& path) : path_(path) {
@@ -51,7 +52,20 @@ FileReader::FileReader(const std::string& path) : path_(path) {
   size_ = static_cast<std::size_t>(about.st_size);
 }
 
-FileReader::~FileReader() { ::close(fd_); }
+FileReader::~FileReader() {
+  if (mapping_ != nullptr) ::munmap(mapping_, size_);
+  ::close(fd_);
+}
+
+std::span<const std::byte> FileReader::map(bool read_ahead) {
+  if (mapping_ == nullptr && size_ > 0) {
+    void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd_, 0);
+    check(mapped != MAP_FAILED, "file", "cannot map {}: {}", path_, reason);
+    mapping_ = mapped;
+    if (!read_ahead) ::madvise(mapping_, size_, MADV_RANDOM);
+  }
+  return {static_cast<const std::byte*>(mapping_), size_};
+}
 
 void FileReader::read(std::size_t offset, std::span<std::byte> to) const {
   check(offset <= size_ && to.size() <= size_ - offset, "file", "{} has {} bytes, {} at offset {} were asked for",
@@ -65,6 +79,13 @@ void FileReader::read(std::size_t offset, std::span<std::byte> to) const {
     to = to.subspan(static_cast<std::size_t>(n));
     offset += static_cast<std::size_t>(n);
   }
+}
+
+std::vector<std::byte> read_bytes(const std::string& path) {
+  const FileReader file(path);
+  std::vector<std::byte> bytes(file.size());
+  file.read(0, bytes);
+  return bytes;
 }
 
 std::string read_text(const std::string& path, std::size_t at_most) {
@@ -109,6 +130,16 @@ void FileWriter::write(std::span<const std::byte> bytes) {
     if (n < 0) broken("write");
     bytes = bytes.subspan(static_cast<std::size_t>(n));
     size_ += static_cast<std::size_t>(n);
+  }
+}
+
+void FileWriter::overwrite(std::size_t offset, std::span<const std::byte> bytes) {
+  check(offset <= size_ && bytes.size() <= size_ - offset, "file", "{} has {} bytes, {} at offset {} were to change",
+        path_, size_, bytes.size(), offset);
+  while (!bytes.empty()) {
+    ssize_t n = retry([&] { return ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
+    if (n < 0) broken("write");
+    bytes = bytes.subspan(static_cast<std::size_t>(n)), offset += static_cast<std::size_t>(n);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace trireme {
 
@@ -24,12 +25,19 @@ class FileReader {
   std::size_t size() const { return size_; }
   /// Fills `to` from offset on. Throws Error when the file is shorter than that, before or during the call.
   void read(std::size_t offset, std::span<std::byte> to) const;
+  /// The whole file, mapped read-only until the FileReader ends. read_ahead: false for small reads here and there.
+  /// Another program that cuts the file short meanwhile ends this one (SIGBUS).
+  std::span<const std::byte> map(bool read_ahead = true);
 
  private:
   std::string path_;
   int fd_ = -1;
   std::size_t size_ = 0;
+  void* mapping_ = nullptr;
 };
+
+/// The whole file as bytes. Throws Error when it is missing, unreadable or not a regular file.
+std::vector<std::byte> read_bytes(const std::string& path);
 
 /// The whole file as text. Throws Error when it is larger than at_most bytes.
 std::string read_text(const std::string& path, std::size_t at_most);
@@ -45,6 +53,8 @@ class FileWriter {
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
   void write(std::span<const std::byte> bytes);
+  /// Replaces bytes that were written before, from offset on. crc() stays that of the bytes before.
+  void overwrite(std::size_t offset, std::span<const std::byte> bytes);
   /// fsync and close.
   void finish();
   std::size_t size() const { return size_; }

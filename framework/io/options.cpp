@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "framework/io/suggest.h"
+#include "kernels/core/suggest.h"
 
 namespace trireme {
 namespace {

@@ -1,14 +1,12 @@
 #include "framework/io/safetensors.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <set>
 
-#include "kernels/core/half_types.h"
+#include "framework/autograd/tape.h"
+#include "framework/io/element_type.h"
 
 namespace trireme {
 namespace {
@@ -28,38 +26,6 @@ constexpr std::array<TypeName, 7> type_names{{{DType::i64, "I64"},
                                               {DType::bf16, "BF16"},
                                               {DType::f16, "F16"},
                                               {DType::u8, "U8"}}};
-
-/// A type that tensors do not have, and the next one that holds all its values (U64: those below 2^63).
-struct Widened {
-  std::string_view name;
-  DType type;
-  /// False: a value does not fit.
-  bool (*convert)(std::span<const std::byte> from, std::byte* to);
-};
-template <class From, class To>
-bool widen(std::span<const std::byte> from, std::byte* to) {
-  for (; !from.empty(); from = from.subspan(sizeof(From)), to += sizeof(To)) {
-    From value;
-    std::memcpy(&value, from.data(), sizeof value);
-    if constexpr (std::is_same_v<From, std::uint64_t>)
-      if (value > std::uint64_t{INT64_MAX}) return false;
-    const auto wide = [&] {
-      if constexpr (std::is_same_v<From, f16>)
-        return static_cast<float>(value);
-      else
-        return static_cast<To>(value);
-    }();
-    std::memcpy(to, &wide, sizeof wide);
-  }
-  return true;
-}
-constexpr std::array<Widened, 7> widened{{{"F16", DType::f32, widen<f16, float>},
-                                          {"BOOL", DType::u8, widen<std::uint8_t, std::uint8_t>},
-                                          {"I8", DType::i32, widen<std::int8_t, std::int32_t>},
-                                          {"I16", DType::i32, widen<std::int16_t, std::int32_t>},
-                                          {"U16", DType::i32, widen<std::uint16_t, std::int32_t>},
-                                          {"U32", DType::i64, widen<std::uint32_t, std::int64_t>},
-                                          {"U64", DType::i64, widen<std::uint64_t, std::int64_t>}}};
 
 std::size_t rank_of(DType t) {
   return static_cast<std::size_t>(
@@ -83,24 +49,26 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
 }
 
 Tensor SafetensorsReader::load(const SafetensorsEntry& e) const {
-  auto wide = std::find_if(widened.begin(), widened.end(), [&](auto& w) { return w.name == e.dtype; });
-  auto known = std::find_if(type_names.begin(), type_names.end(), [&](auto& n) { return n.name == e.dtype; });
-  check(wide != widened.end() || known != type_names.end(), op,
-        "{}: tensor \"{}\" has type {}; F32, F64, BF16, F16, BOOL and integers can be read", file_.path(), e.name,
-        e.dtype);
+  const ElementType* type = find_element_type(e.dtype);
+  check(type != nullptr, op, "{}: tensor \"{}\" has type {}; F32, F64, BF16, F16, BOOL and integers can be read",
+        file_.path(), e.name, e.dtype);
   check(e.shape.size() <= Shape::max_rank, op, "{}: tensor \"{}\" has {} axes, at most {} can be read", file_.path(),
         e.name, e.shape.size(), int(Shape::max_rank));
-  Tensor t = Tensor::empty(Shape(e.shape), wide != widened.end() ? wide->type : known->type);
+  Tensor t = Tensor::empty(Shape(e.shape), type->becomes);
   std::size_t at = header_.data_offset + e.begin;
-  if (wide == widened.end()) {
+  if (type->as_is) {
     file_.read(at, bytes_of(t));
     return t;
   }
   std::vector<std::byte> bytes(e.end - e.begin);
   file_.read(at, bytes);
-  check(wide->convert(bytes, t.data<std::byte>()), op,
+  check(type->copy(bytes.data(), 1, t.numel(), t.data<std::byte>()), op,
         "{}: tensor \"{}\" of type {} holds a number of 2^63 or more: i64 has none", file_.path(), e.name, e.dtype);
   return t;
+}
+
+std::span<const std::byte> SafetensorsReader::map(const SafetensorsEntry& e) {
+  return file_.map().subspan(header_.data_offset + e.begin, e.end - e.begin);
 }
 
 const Tensor& SafetensorsFile::at(const std::string& name) const {
@@ -135,42 +103,22 @@ SafetensorsWriter::SafetensorsWriter(std::vector<NamedTensor> tensors,
     return x != y ? x < y : a.name < b.name;
   });
 
-  std::string json = "{";
-  if (!metadata.empty()) {
-    json += "\"__metadata__\":{";
-    for (auto& [key, value] : metadata) json += json_quote(key) + ":" + json_quote(value) + ",";
-    json.back() = '}';
-    json += ",";
-  }
+  std::vector<SafetensorsEntry> entries;
   std::size_t end = 0;
   for (auto& t : tensors_) {
-    std::size_t begin = end;
-    end += static_cast<std::size_t>(t.tensor.view().bytes());
-    auto& shape = t.tensor.shape();
-    json +=
-        fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}},", json_quote(t.name),
-                    type_names[rank_of(t.tensor.dtype())].name, fmt::join(shape.begin(), shape.end(), ","), begin, end);
+    const std::size_t begin = std::exchange(end, end + static_cast<std::size_t>(t.tensor.view().bytes()));
+    const Shape& shape = t.tensor.shape();
+    entries.push_back(
+        {t.name, std::string(type_names[rank_of(t.tensor.dtype())].name), {shape.begin(), shape.end()}, begin, end});
   }
-  if (json.back() == ',') json.pop_back();
-  json += "}";
-  json.append((8 - json.size() % 8) % 8, ' ');
-  check(json.size() <= 100'000'000, op, "the names of {} tensors need {} bytes, at most 100000000 are allowed",
-        tensors_.size(), json.size());
-  for (std::uint64_t n = json.size(), i = 0; i < 8; ++i) header_ += static_cast<char>(n >> (8 * i) & 255);
-  header_ += json;
+  header_ = encode_safetensors_header(entries, metadata);
   size_ = header_.size() + end;
 }
 
 void SafetensorsWriter::write(const std::function<void(std::span<const std::byte>)>& sink) const {
   sink(std::as_bytes(std::span(header_)));
-  for (auto& t : tensors_) {
-    Tensor host = t.tensor;
-    if (host.device().kind != DeviceKind::cpu) {
-      host = Tensor::empty(host.shape(), host.dtype());
-      host.copy_from(t.tensor);
-    }
-    sink(bytes_of(host));
-  }
+  const NoGrad no_grad;
+  for (auto& t : tensors_) sink(bytes_of(t.tensor.to(cpu())));
 }
 
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,

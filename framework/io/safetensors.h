@@ -10,29 +10,10 @@
 #include <vector>
 
 #include "framework/io/file.h"
+#include "framework/io/safetensors_header.h"
 #include "framework/tensor/tensor.h"
 
 namespace trireme {
-
-struct SafetensorsEntry {
-  std::string name, dtype;          ///< dtype as in the file: "F32", "BF16", ...
-  std::vector<std::int64_t> shape;  ///< as in the file
-  std::size_t begin = 0, end = 0;   ///< bytes from the start of the data section
-};
-struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> entries;  ///< by offset
-  std::map<std::string, std::string> metadata;
-  std::size_t data_offset = 0;  ///< where the data section starts in the file
-};
-/// Size of the header with its 8-byte length, from the file's first 8 bytes. Throws Error when there cannot be such a
-/// header.
-std::size_t safetensors_header_size(std::span<const std::byte> bytes, std::size_t file_size);
-/// Parses and validates; file_size is the whole file's, bytes its beginning (at least the header). Throws Error with
-/// the reference implementation's reason ("header too large", "invalid offset for tensor ...", ...). Every legal dtype
-/// is accepted.
-SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, std::size_t file_size);
-/// A JSON string, quotes included. Throws Error unless text is UTF-8.
-std::string json_quote(const std::string& text);
 
 /// A safetensors file, opened and validated; tensors are read when asked for.
 class SafetensorsReader {
@@ -43,6 +24,8 @@ class SafetensorsReader {
   /// and U64 i64. Throws Error naming the tensor for types of 4 to 8 bits, for C64, for a number beyond i64, and for
   /// more axes than Shape holds.
   Tensor load(const SafetensorsEntry&) const;
+  /// The tensor's bytes as they are in the file, mapped as FileReader::map() says.
+  std::span<const std::byte> map(const SafetensorsEntry&);
 
  private:
   FileReader file_;

@@ -1,13 +1,16 @@
-// The parser alone: it takes bytes of unknown origin, so it depends on nothing but JSON and is what the fuzzer links.
-#include <fmt/format.h>
+// The parser takes bytes of unknown origin, so it depends on nothing but JSON and is what the fuzzer links.
+#include "framework/io/safetensors_header.h"
+
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
+#include <set>
 #include <string_view>
 
-#include "framework/io/safetensors.h"
+#include "kernels/core/error.h"
 
 namespace trireme {
 namespace {
@@ -40,15 +43,16 @@ struct FileType {
   std::string_view name;
   std::uint64_t bits;
 };
-constexpr std::array<FileType, 21> file_types{
-    {{"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"BOOL", 8},        {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8},
-     {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16},
-     {"BF16", 16},   {"I32", 32},    {"U32", 32},        {"F32", 32},        {"F64", 64}, {"I64", 64}, {"U64", 64}}};
+constexpr std::array<FileType, 22> file_types{
+    {{"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"BOOL", 8},        {"U8", 8},          {"I8", 8},
+     {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
+     {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
+     {"F64", 64},    {"I64", 64},    {"U64", 64},    {"C64", 64}}};
 
 std::uint64_t bits_of(std::string_view dtype) {
   for (auto& t : file_types)
     if (t.name == dtype) return t.bits;
-  return dtype == "C64" ? 64 : 0;
+  return 0;
 }
 
 /// SAX events of the header. Depth 1: tensors by name; 2: one tensor's fields, or the metadata; 3: shape or offsets.
@@ -188,12 +192,8 @@ std::uint64_t bytes_of(const SafetensorsEntry& e) {
 }
 
 void check_unique(const std::vector<SafetensorsEntry>& entries) {
-  std::vector<std::string_view> names;
-  names.reserve(entries.size());
-  for (auto& e : entries) names.push_back(e.name);
-  std::sort(names.begin(), names.end());
-  auto twice = std::adjacent_find(names.begin(), names.end());
-  if (twice != names.end()) fail(op, "duplicate key {}", Shown{*twice});
+  std::set<std::string_view> names;
+  for (auto& e : entries) check(names.insert(e.name).second, op, "duplicate key {}", Shown{e.name});
 }
 
 /// Tensors must cover the data section in order, without holes, overlaps or a tail.
@@ -249,12 +249,21 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, std::size_
   return header;
 }
 
-std::string json_quote(const std::string& text) {
-  try {
-    return nlohmann::json(text).dump();
-  } catch (const nlohmann::json::exception&) {
-    fail(op, "a name or metadata text of {} bytes is not UTF-8", text.size());
-  }
-}
+std::string encode_safetensors_header(const std::vector<SafetensorsEntry>& entries,
+                                      const std::map<std::string, std::string>& metadata) try {
+  const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
+  std::string json = metadata.empty() ? "{" : "{\"__metadata__\":" + nlohmann::json(metadata).dump() + ",";
+  for (const SafetensorsEntry& e : entries)
+    json += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}},)", quoted(e.name), e.dtype,
+                        fmt::join(e.shape, ","), e.begin, e.end);
+  if (json.back() == ',') json.pop_back();
+  json += '}';
+  json.append((8 - json.size() % 8) % 8, ' ');
+  check(json.size() <= most_header_bytes, op, "the names of {} tensors need {} bytes, at most {} are allowed",
+        entries.size(), json.size(), std::size_t{most_header_bytes});
+  std::string header;
+  for (std::size_t i = 0; i < 8; ++i) header += static_cast<char>(json.size() >> (8 * i) & 255);
+  return header + json;
+} catch (const nlohmann::json::exception&) { fail(op, "a name or metadata text is not UTF-8"); }
 
 }  // namespace trireme

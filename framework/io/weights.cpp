@@ -31,15 +31,8 @@ void swap_inner(To* to, const From* from, Index outer, Index rows, Index columns
       for (Index i = 0; i < rows; ++i) to[j * rows + i] = static_cast<To>(from[i * columns + j]);
 }
 
-Tensor to_host(const Tensor& t) {
-  if (t.device().kind == DeviceKind::cpu) return t;
-  Tensor host = Tensor::empty(t.shape(), t.dtype());
-  host.copy_from(t);
-  return host;
-}
-
 Tensor to_file_layout(const StoredTensor& t) {
-  Tensor from = to_host(is_part(t.tensor) ? t.tensor.shard_spec()->gather(t.tensor) : t.tensor);
+  Tensor from = (is_part(t.tensor) ? t.tensor.shard_spec()->gather(t.tensor) : t.tensor).to(cpu());
   Tensor to = Tensor::empty(file_shape(t), from.dtype());
   const Shape& s = from.shape();
   Index outer = 1, rows = 1, columns = s.numel();

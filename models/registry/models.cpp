@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "framework/io/suggest.h"
+#include "kernels/core/suggest.h"
 
 namespace trireme {
 namespace {

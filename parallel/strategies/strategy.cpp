@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "framework/io/suggest.h"
+#include "kernels/core/suggest.h"
 #include "parallel/strategies/rebuild.h"
 
 namespace trireme {

@@ -1,7 +1,8 @@
 #include <numeric>
 #include <set>
 
-#include "datasets/formats/datasets.h"
+#include "datasets/formats/mnist.h"
+#include "datasets/formats/open_dataset.h"
 #include "datasets/images/augment.h"
 #include "tests/datasets/idx_files.h"
 #include "tests/support/catch.h"

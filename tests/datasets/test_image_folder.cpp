@@ -1,11 +1,5 @@
-#include <sys/stat.h>
-
-#include <chrono>
-
-#include "datasets/core/files.h"
-#include "datasets/formats/datasets.h"
-#include "datasets/formats/folder_index.h"
 #include "datasets/formats/image_folder.h"
+#include "datasets/formats/open_dataset.h"
 #include "tests/datasets/image_files.h"
 #include "tests/support/catch.h"
 
@@ -23,10 +17,6 @@ std::vector<std::string> all(const EncodedSource& source) {
   std::vector<std::string> names;
   for (Index id = 0; id < source.size(); ++id) names.push_back(source.describe(id));
   return names;
-}
-/// As if the folder had last changed an hour ago: fresh ones are not relied on.
-void settle(const Folder& folder, const std::string& name) {
-  fs::last_write_time(folder.path(name), fs::file_time_type::clock::now() - std::chrono::hours(1));
 }
 
 }  // namespace
@@ -87,49 +77,6 @@ TEST_CASE("image folder: what cannot be right is one clear line") {
   CHECK_THROWS_WITH(open(), contains("two classes with one name: Cat and cat"));
   fs::create_symlink("loop", folder.path("loop"));  // what the file system refuses is an Error, too
   CHECK_THROWS_AS(image_folder(folder.path("loop"), "train"), Error);
-}
-
-TEST_CASE("image folder: a listing is remembered, and forgotten when a folder changes") {
-  const Folder folder;
-  for (const char* file : {"a/1.jpg", "a/2.jpg", "b/3.jpg"}) put(folder, file);
-  settle(folder, "a"), settle(folder, "b");
-  const auto open = [&] { return all(*image_folder(folder.path(), "train", {.index_from = 3})); };
-  const auto listed = open();
-  const std::string index = folder.path(".trireme-index");
-  REQUIRE(fs::exists(index));
-  CHECK(open() == listed);
-
-  // What the index says is believed while the folder's time is the one it notes ...
-  auto known = *parse_index(read_text(index, 1000));
-  known[0].names = std::string("7.jpg\0", 6), known[0].count = 1;
-  replace_file(index, *index_text(known));
-  CHECK(open() == std::vector{folder.path("a/7.jpg"), folder.path("b/3.jpg")});
-  // ... and no longer: here a changes, b does not.
-  put(folder, "a/4.jpg");
-  CHECK(open().size() == 4);
-  CHECK(parse_index(read_text(index, 1000))->at(0).changed == 0);  // too fresh to rely on
-  put(folder, "c/5.jpg");
-  CHECK(open().size() == 5);
-  fs::remove_all(folder.path("a"));
-  CHECK(open() == std::vector{folder.path("b/3.jpg"), folder.path("c/5.jpg")});
-  folder.write(".trireme-index", Bytes(40, 'x'));
-  CHECK(open().size() == 2);
-}
-
-TEST_CASE("image folder: an index is whole or nothing") {
-  const std::vector<FolderFiles> folders{{"a b", 17, 2, std::string("1.jpg\0002 3.PNG\0", 14)}, {"c", -4, 0, ""}};
-  const std::string text = *index_text(folders);
-  const auto back = parse_index(text);
-  REQUIRE(back);
-  CHECK((back->size() == 2 && (*back)[0].folder == "a b" && (*back)[0].names == folders[0].names));
-  CHECK(((*back)[0].changed == 17 && (*back)[1].changed == -4));
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    CHECK_FALSE(parse_index(text.substr(0, i)));
-    std::string wrong = text;
-    wrong[i] ^= 1;
-    CHECK_FALSE(parse_index(wrong));
-  }
-  CHECK_FALSE(index_text({{"a\nb", 1, 0, ""}}));
 }
 
 TEST_CASE("imagenet: bad images stop, or are passed over and counted") {

@@ -1,9 +1,9 @@
 #include <map>
 
 #include "datasets/images/crop.h"
-#include "datasets/images/encoded.h"
 #include "datasets/images/image.h"
 #include "datasets/images/image_reader.h"
+#include "datasets/images/images.h"
 #include "datasets/images/resize.h"
 #include "tests/datasets/image_files.h"
 #include "tests/support/catch.h"
@@ -80,14 +80,14 @@ TEST_CASE("images: the centre is the one torchvision cuts out") {
 
 TEST_CASE("images: a sample is a function of seed, epoch and id") {
   const Bytes file = jpeg(photo(60, 40), 60, 40);
-  const Dataset train = Images(std::make_shared<InMemoryFiles>(std::vector{file, file}), {.size = 16, .augment = true});
+  const Dataset train = Images(std::make_unique<InMemoryFiles>(std::vector{file, file}), {.size = 16, .augment = true});
   CHECK(train->shape() == Shape{16, 16, 3});
   const Bytes first = sample(train, 0, {.seed = 1, .epoch = 2});
   CHECK(first == sample(train, 0, {.seed = 1, .epoch = 2}));
   CHECK(first != sample(train, 0, {.seed = 2, .epoch = 2}));
   CHECK(first != sample(train, 0, {.seed = 1, .epoch = 3}));
   CHECK(first != sample(train, 1, {.seed = 1, .epoch = 2}));
-  const Dataset test = Images(std::make_shared<InMemoryFiles>(std::vector{file, file}), {.size = 16});
+  const Dataset test = Images(std::make_unique<InMemoryFiles>(std::vector{file, file}), {.size = 16});
   CHECK(sample(test, 0, {.seed = 1}) == sample(test, 1, {.seed = 2}));
 }
 
@@ -95,8 +95,8 @@ TEST_CASE("images: as PIL and torchvision make them") {
   const int width = 500, height = 375, size = 112;
   const Bytes file = jpeg(photo(width, height), width, height, {.quality = 90, .sampling = 2});
   const Dataset train =
-      Images(std::make_shared<InMemoryFiles>(std::vector<Bytes>(12, file)), {.size = size, .augment = true});
-  const Dataset test = Images(std::make_shared<InMemoryFiles>(std::vector<Bytes>{file}), {.size = size});
+      Images(std::make_unique<InMemoryFiles>(std::vector<Bytes>(12, file)), {.size = size, .augment = true});
+  const Dataset test = Images(std::make_unique<InMemoryFiles>(std::vector<Bytes>{file}), {.size = size});
   const AugmentKey draw{.seed = 5, .epoch = 1};
   std::vector<double> crops;
   for (Index id = 0; id < train->size(); ++id) {

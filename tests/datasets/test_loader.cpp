@@ -4,7 +4,8 @@
 #include <thread>
 
 #include "datasets/core/loader.h"
-#include "datasets/formats/datasets.h"
+#include "datasets/formats/mnist.h"
+#include "datasets/formats/synthetic.h"
 #include "framework/layers/inference.h"
 #include "tests/support/catch.h"
 
@@ -40,7 +41,7 @@ class Counting final : public DatasetSource {
   Index broken_;
 };
 
-Dataset counting(Index size, Index broken = -1) { return std::make_shared<Counting>(size, Shape{2, 2, 1}, broken); }
+Dataset counting(Index size, Index broken = -1) { return std::make_unique<Counting>(size, Shape{2, 2, 1}, broken); }
 
 std::vector<std::int64_t> ids(const Tensor& t) { return {t.data<std::int64_t>(), t.data<std::int64_t>() + t.numel()}; }
 
@@ -245,7 +246,7 @@ TEST_CASE("loader: pixels become the numbers that torchvision makes of them") {
     REQUIRE(y.data<std::int64_t>()[20] == 6);
   }
   for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::u8}) {
-    Loader color(std::make_shared<Counting>(5, Shape{2, 3, 3}), {.batch = 5, .dtype = dtype});
+    Loader color(std::make_unique<Counting>(5, Shape{2, 3, 3}), {.batch = 5, .dtype = dtype});
     for (auto& [x, y] : color) {
       REQUIRE(x.dtype() == dtype);
       const auto values = x.to_vector();
@@ -353,13 +354,14 @@ TEST_CASE("loader: what a worker throws arrives in the place of its batch") {
 }
 
 TEST_CASE("loader: it reads ahead, but no further than asked, and can be dropped at any moment") {
-  auto source = std::make_shared<Counting>(1000);
   {
-    Loader loader(source, {.batch = 10, .workers = 2, .prefetch = 3});
+    auto source = std::make_unique<Counting>(1000);
+    const std::atomic<Index>& reads = source->reads;
+    Loader loader(std::move(source), {.batch = 10, .workers = 2, .prefetch = 3});
     auto first = loader.begin();
-    while (source->reads < 40) std::this_thread::yield();  // one handed out, three ahead
+    while (reads < 40) std::this_thread::yield();  // one handed out, three ahead
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    CHECK(source->reads == 40);
+    CHECK(reads == 40);
   }
   for (int i = 0; i < 50; ++i) {
     Loader loader(counting(1000), {.batch = 10, .workers = 3, .prefetch = 3});

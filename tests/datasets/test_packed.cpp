@@ -1,10 +1,12 @@
 #include <numeric>
 
-#include "datasets/formats/datasets.h"
+#include "datasets/formats/open_dataset.h"
 #include "datasets/formats/packed.h"
-#include "framework/io/file.h"
+#include "framework/io/safetensors.h"
 #include "tests/datasets/idx_files.h"
 #include "tests/support/catch.h"
+#include "tests/support/oracle.h"
+#include "tests/support/temporary.h"
 
 using namespace trireme;
 using namespace trireme::test;
@@ -31,7 +33,7 @@ TEST_CASE("packed: what was packed comes back") {
   const Dataset back = Packed(path, "train"), other = Packed(path, "test");
   CHECK((back->size() == 20 && other->size() == 7 && back->classes() == 4 && back->shape() == Shape{10, 12, 3}));
   CHECK(back->class_names() == std::vector<std::string>{"0", "1", "2", "3"});
-  CHECK(back->scale().std == std::vector<float>(3, 0.2282f));
+  CHECK(back->scale().std == train->scale().std);
   Bytes room(360);
   for (Index id = 0; id < 20; ++id) {
     CHECK(sample(back, id) == sample(train, id));
@@ -41,6 +43,23 @@ TEST_CASE("packed: what was packed comes back") {
   CHECK(other->read(6, room) == test->read(6, room));
   CHECK_THROWS_WITH(back->read(20, room), contains("sample 20 is outside [0, 20)"));
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+}
+
+TEST_CASE("packed: any reader of safetensors opens the file") {
+  const Oracle oracle;
+  const Dataset train = Synthetic(made), test = head(test_split(), 7);
+  pack(train, test, (oracle.folder() / "all.pack").string());
+  if (!oracle.run("packed_oracle.py", "", Python::oracles)) return;
+  const Tensor pixels = oracle.tensor("pixels"), labels = oracle.tensor("labels");
+  REQUIRE((pixels.shape() == Shape{27, 10, 12, 3} && labels.shape() == Shape{27}));
+  Bytes room(360);
+  for (Index id = 0; id < 27; ++id) {
+    const std::int64_t label = id < 20 ? train->read(id, room) : test->read(id - 20, room);
+    CHECK(labels.data<double>()[id] == static_cast<double>(label));
+    CHECK(std::equal(room.begin(), room.end(), pixels.data<double>() + 360 * id));
+  }
+  const std::string metadata = slurp((oracle.folder() / "metadata").string());
+  CHECK_THAT(metadata, contains("classes [\"0\",\"1\",\"2\",\"3\"]\n") && contains("train 20\n"));
 }
 
 TEST_CASE("packed: squares are cut out, in the centre or by (seed, epoch, id)") {
@@ -83,26 +102,35 @@ TEST_CASE("packed: bad files") {
   CHECK_THROWS_WITH(Packed(folder.path("none"), "train"), contains("cannot open"));
   CHECK_THROWS_WITH(Packed(folder.path(), "train"), contains("not a regular file"));
   CHECK_THROWS_WITH(Packed("", "train"), contains("--data.root FILE"));
-  std::string text = read_text(path, 1 << 20);
-  const auto with = [&](std::size_t at, char value) {
-    Bytes bytes(text.begin(), text.end());
-    bytes[at] = static_cast<std::uint8_t>(value);
-    folder.write("bad.pack", bytes);
-    return Packed(folder.path("bad.pack"), "train");
+  const std::string text = read_text(path, 1 << 20), bad = folder.path("bad.pack");
+  const auto open = [&](const std::string& bytes) {
+    folder.write("bad.pack", Bytes(bytes.begin(), bytes.end()));
+    return Packed(bad, "train");
   };
-  CHECK_THROWS_WITH(with(0, 'X'), contains("is not a packed file (trireme pack writes them)"));
-  CHECK_THROWS_WITH(with(8, 2), contains("is of version 2, this program reads version 1"));
-  CHECK_THROWS_WITH(with(16, 21), contains("damaged or truncated: has "));
-  CHECK_THROWS_WITH(with(24, 21), contains("damaged or truncated"));
-  CHECK_THROWS_WITH(with(40, 2), contains("its images are 10 x 12 x 2"));
-  CHECK_THROWS_WITH(with(72, 'x'), contains("checksum is wrong"));
-  CHECK_THROWS_WITH(with(text.size() - 9, 1), contains("checksum is wrong"));
-  folder.write("bad.pack", Bytes(text.begin(), text.end() - 1));
-  CHECK_THROWS_WITH(Packed(folder.path("bad.pack"), "train"), contains("damaged or truncated"));
-  folder.write("bad.pack", Bytes(30, 1));
-  CHECK_THROWS_WITH(Packed(folder.path("bad.pack"), "train"), contains("has 30 bytes"));
-  folder.write("bad.pack", {});
-  CHECK_THROWS_WITH(Packed(folder.path("bad.pack"), "train"), contains("is empty"));
+  const auto with = [&](const std::string& from, const std::string& to) {
+    const std::size_t at = text.find(from);
+    REQUIRE((at != text.npos && from.size() == to.size()));
+    return open(std::string(text).replace(at, from.size(), to));
+  };
+  CHECK_THROWS_WITH(open("TRIREMEP" + text), contains("is of an older format") && contains("pack it anew"));
+  CHECK_THROWS_WITH(open(text.substr(0, text.size() - 1)), contains("bad.pack: ") && contains("the file holds"));
+  CHECK_THROWS_WITH(open(text + "x"), contains("the file holds"));
+  CHECK_THROWS_WITH(open(std::string(30, 1)), contains("header too large"));
+  CHECK_THROWS_WITH(open(""), contains("header too small"));
+  CHECK_THROWS_WITH(with("trireme packed 1", "trireme packed 2"),
+                    contains("is not a packed file (trireme pack writes"));
+  CHECK_THROWS_WITH(with("\"pixels\"", "\"pixel_\""), contains("damaged: it has no pixels of type U8 and 4 axes"));
+  CHECK_THROWS_WITH(with("\"labels\"", "\"label_\""), contains("damaged: it has no labels of type I64 and 1 axes"));
+  CHECK_THROWS_WITH(with("\"train\":\"20\"", "\"train\":\"19\""), contains("checksum is wrong"));
+  CHECK_THROWS_WITH(with("10,12,3]", "10,18,2]"), contains("20 images of 10 x 18 x 2"));
+  CHECK_THROWS_WITH(with("\"mean\"", "\"mean_"), contains("not JSON"));
+  CHECK_THROWS_WITH(with("\"mean\"", "\"men_\""), contains("its metadata are not as trireme pack writes them"));
+  CHECK_THROWS_WITH(with("\"0\\\"", "\"9\\\""), contains("checksum is wrong"));
+  std::string label = text;
+  ++label[safetensors_header_size(std::as_bytes(std::span(text)), text.size()) + 8];
+  CHECK_THROWS_WITH(open(label), contains("checksum is wrong"));
+  write_safetensors(bad, {{"pixels", Tensor::zeros({2, 3, 3, 1}, DType::u8)}});
+  CHECK_THROWS_WITH(Packed(bad, "train"), contains("is not a packed file"));
   CHECK_THROWS_WITH(pack(Synthetic(made), Synthetic({.shape = {10, 12, 3}}), path),
                     contains("in 4 classes") && contains("in 10"));
 }

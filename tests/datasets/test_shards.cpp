@@ -1,5 +1,6 @@
 #include "datasets/formats/cifar.h"
 #include "datasets/formats/webdataset.h"
+#include "framework/io/file.h"
 #include "tests/datasets/tar_files.h"
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
@@ -16,7 +17,7 @@ std::span<const std::byte> bytes_of(const std::string& text) { return std::as_by
 std::string listing(const std::string& archive) {
   std::string text;
   try {
-    scan_tar(bytes_in_memory(bytes_of(archive), "F"),
+    scan_tar({"F", bytes_of(archive)},
              [&](const TarMember& m) { text += fmt::format("{} {} {}, ", m.name, m.size, m.offset); });
   } catch (const Error& e) { return e.what(); }
   return text;
@@ -27,7 +28,7 @@ std::string samples(const std::string& members) {
   std::string text;
   const std::string archive = members + tar_end();
   try {
-    scan_shard(bytes_in_memory(bytes_of(archive), "F"),
+    scan_shard({"F", bytes_of(archive)},
                [&](const ShardSample& s) { text += fmt::format("{} {}, ", s.image.name, s.label); });
   } catch (const Error& e) { return e.what(); }
   return text;
@@ -95,7 +96,8 @@ TEST_CASE("tar: as Python's tarfile writes it in its three formats") {
   if (!oracle.run("tar_oracle.py")) return;
   for (const char* format : {"ustar", "gnu", "pax"}) {
     std::string list;
-    scan_tar(bytes_of_file((oracle.folder() / format).string() + ".tar"),
+    FileReader archive((oracle.folder() / format).string() + ".tar");
+    scan_tar({"F", archive.map()},
              [&](const TarMember& m) { list += fmt::format("{} {} {}\n", m.offset, m.size, m.name); });
     CHECK(list == slurp((oracle.folder() / format).string() + ".txt"));
   }

@@ -237,7 +237,7 @@ TEST_CASE("Step takes the share that is this rank's, and no other rows") {
       Module model{Sequential{flatten, Linear(12, 7), relu, Linear(7, 5)}};
       initialize(model, 1);
       Step step(model, cross_entropy, Sgd{.lr = 0.1}, mesh, strategy());
-      Loader loader(std::make_shared<test::Noise>(20, Shape{2, 2, 3}),
+      Loader loader(std::make_unique<test::Noise>(20, Shape{2, 2, 3}),
                     {.batch = 10, .shard = shard(step, world), .workers = 0});
       try {
         for (auto& [x, y] : loader) step(x, y);

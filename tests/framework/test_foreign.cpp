@@ -65,7 +65,7 @@ std::string refusal(Read read, std::span<const std::byte> bytes) {
   std::vector<std::vector<std::byte>> blocks;
   const auto room = [&](const FileArray& a) { return blocks.emplace_back(a.bytes()).data(); };
   try {
-    read(bytes_in_memory(bytes, "F"), room);
+    read(NamedBytes{"F", bytes}, room);
     return "";
   } catch (const Error& e) { return e.what(); }
 }

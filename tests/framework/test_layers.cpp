@@ -7,10 +7,10 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
-#include "framework/io/suggest.h"
 #include "framework/layers/init.h"
 #include "framework/optim/parameters.h"
 #include "framework/tensor/launch.h"
+#include "kernels/core/suggest.h"
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 

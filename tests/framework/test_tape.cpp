@@ -310,7 +310,8 @@ TEST_CASE("a trace lists ops with their options, and keeps them off the tape") {
     CHECK(std::any_cast<double>(trace.ops[0].detail) == 3);
     CHECK(trace.ops[1].inputs[0].id() == trace.ops[0].output.id());
     CHECK(trace.ops[1].output.id() == y.id());
-    CHECK_FALSE(trace.ops[1].detail.has_value());
+    CHECK(std::any_cast<pointwise::Relu>(&trace.ops[1].detail) != nullptr);
+    CHECK_FALSE(trace.ops[2].detail.has_value());
     CHECK(std::any_cast<Shape>(trace.ops[3].detail) == Shape{1, 0});
     CHECK_FALSE(z.requires_grad());
   }

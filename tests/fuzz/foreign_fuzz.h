@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/io/file.h"
 #include "framework/io/foreign/file_array.h"
 
 namespace trireme::fuzz {
@@ -55,7 +56,7 @@ void try_read(Read read, std::span<const std::byte> bytes, std::string_view op) 
     return blocks.emplace_back(array.bytes()).data();
   };
   try {
-    read(bytes_in_memory(bytes, "F"), room);
+    read(NamedBytes{"F", bytes}, room);
   } catch (const Error& e) { require_line(e, op); }
 }
 

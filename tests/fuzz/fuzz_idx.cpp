@@ -10,7 +10,7 @@
 #include <optional>
 #include <string_view>
 
-#include "datasets/formats/datasets.h"
+#include "datasets/formats/idx.h"
 
 namespace {
 

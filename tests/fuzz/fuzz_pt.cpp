@@ -1,7 +1,7 @@
 // libFuzzer entry for the reader of PyTorch's .pt; tools/fuzz builds and runs it.
-// sources: kernels/core/error.cpp framework/io/file.cpp framework/io/foreign/file_array.cpp
-// sources: framework/io/foreign/pickle.cpp framework/io/foreign/torch_file.cpp framework/io/foreign/zip.cpp
-// libraries: -lz -ldeflate
+// sources: kernels/core/error.cpp framework/io/element_type.cpp framework/io/file.cpp framework/io/foreign/zip.cpp
+// sources: framework/io/foreign/file_array.cpp framework/io/foreign/pickle.cpp framework/io/foreign/torch_file.cpp
+// libraries: -ldeflate
 // The input is an archive, then the pickle of one that has two storages.
 #include "framework/io/foreign/torch_file.h"
 

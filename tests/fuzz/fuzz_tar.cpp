@@ -1,6 +1,7 @@
 // libFuzzer entry for the readers of tar archives and of the samples in them; tools/fuzz builds and runs it.
-// sources: kernels/core/error.cpp framework/io/file.cpp datasets/formats/shard.cpp datasets/formats/tar.cpp
-// libraries: -lz
+// sources: kernels/core/error.cpp framework/io/file.cpp datasets/formats/tar.cpp datasets/formats/webdataset.cpp
+// sources: datasets/formats/data_paths.cpp
+// libraries: -ldeflate
 // The input is an archive; then the same one with its headers' checksums set right.
 #include "datasets/formats/webdataset.h"
 #include "tests/datasets/tar_files.h"
@@ -11,7 +12,7 @@ namespace {
 using namespace trireme;
 
 void scan(const std::string& archive) {
-  const ByteSource source = bytes_in_memory(std::as_bytes(std::span(archive)), "F");
+  const NamedBytes source{"F", std::as_bytes(std::span(archive))};
   std::size_t end = 0;
   try {
     scan_tar(source, [&](const TarMember& m) {

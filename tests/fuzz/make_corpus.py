@@ -145,23 +145,8 @@ def image():
         yield file[:-20]
 
 
-def packed():
-    """Whole packed files, headers with names, and an index of folders."""
-    for samples, training, sides, names in (3, 2, (2, 3, 3), b"cat\ndog\nowl\n"), (1, 1, (1, 1, 1), b"a\n"), (0, 0, (4, 4, 1), b""):
-        header = b"TRIREMEP" + struct.pack("<IIQQ4I6f", 1, len(names), samples, training, *sides, names.count(b"\n"), *[0.5] * 6) + names
-        labels = struct.pack("<%dI" % samples, *range(samples))
-        pixels = bytes(samples * sides[0] * sides[1] * sides[2])
-        yield header.ljust(4096, b"\0") + pixels + labels + struct.pack("<I", zlib.crc32(labels, zlib.crc32(header)))
-        yield header
-    folders = b"17 2 cat\n1.jpg\n2.png\n-1 0 dog\n"
-    yield folders
-    text = b"trireme folder index 1\n" + folders
-    yield text + b"%08x\n" % zlib.crc32(text)
-
-
 WORDS = {
     image: [b"\xff\xd8\xff", b"\xff\xc0", b"\xff\xc2", b"\xff\xc4", b"\xff\xda", b"\xff\xdb", b"\xff\xd9", b"\xff\xdd", b"IHDR", b"IDAT", b"PLTE", b"tRNS", b"IEND"],
-    packed: [b"TRIREMEP", b"\1\0\0\0", b"trireme folder index 1\n", b".jpg\n", b" 1 a\n"],
     idx: [b"\x1f\x8b\x08", b"\0\0\x08\x01", b"\0\0\x08\x03", b"\xff\xff\xff\xff", b"\x80\0\0\0"],
     tar: ["ustar", "path=", "size=", "9 path=a\n", "GNU.sparse.", ".jpg", ".cls", ".json", '{"label": 1}', '{"cls": 1}', "0000000001", b"\x80\0\0\0\0\0\0\0\0\0\0\1", "../"],
     cifar: [b"\x0a", b"\x64"],

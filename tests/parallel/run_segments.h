@@ -30,7 +30,7 @@ inline std::vector<double> outputs(Step& step, World& world, const Setup& s) {
   const Index rows = 6, classes = 5;
   const bool divided = step.divided();
   const RankShare shard = divided ? RankShare(step.shard().rank, step.shard().size) : RankShare();
-  Loader loader(Dataset(std::make_shared<Noise>(rows, s.shape, s.integers)),
+  Loader loader(Dataset(std::make_unique<Noise>(rows, s.shape, s.integers)),
                 {.batch = rows, .shard = shard, .workers = 0, .dtype = s.dtype, .training = false});
   Tensor sums = Tensor::zeros({rows, classes + 1}, DType::f64);
   for (auto& batch : loader) {
@@ -75,7 +75,7 @@ inline TrainedState train_segment(const Setup& s, World& world, const Arrangemen
     at.batch = static_cast<Index>(numbers[2]);
     if (!step.divided()) broadcast_state(step.parameters(), world), broadcast_state(step.optimizer(), world);
   }
-  Loader loader(Dataset(std::make_shared<Noise>(s.samples, s.shape, s.integers)), {.batch = s.batch,
+  Loader loader(Dataset(std::make_unique<Noise>(s.samples, s.shape, s.integers)), {.batch = s.batch,
                                                                                    .shuffle = true,
                                                                                    .seed = 3,
                                                                                    .epoch = at.epoch,

@@ -26,7 +26,7 @@ std::vector<RankMemory> measured(const std::function<Module()>& model, const std
     Mesh m(world, mesh);
     Step step(model(), cross_entropy, Sgd{.lr = 0.1, .momentum = 0.9}, m, strategy);
     step.record(true);
-    Loader loader(Dataset(std::make_shared<Noise>(8, shape)), {.batch = 8, .shard = step.shard(), .workers = 0});
+    Loader loader(Dataset(std::make_unique<Noise>(8, shape)), {.batch = 8, .shard = step.shard(), .workers = 0});
     for (int i = 0; i < 3; ++i)
       for (auto& [x, y] : loader) step(x, y);
     return step.memory();

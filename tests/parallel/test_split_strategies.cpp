@@ -182,7 +182,7 @@ TEST_CASE("weights that ranks hold parts of are saved whole and load in any spli
       Mesh m(world, axes);
       Step step(model, s.loss, Adam{}, m, parse_strategy(strategy), {.seed = 5});
       if (!save) load_latest(folder.path(), step.parameters(), &step.optimizer());
-      Loader loader(Dataset(std::make_shared<Noise>(10, s.shape)),
+      Loader loader(Dataset(std::make_unique<Noise>(10, s.shape)),
                     {.batch = 10, .shard = step.shard(), .workers = 0, .dtype = s.dtype});
       for (auto& [x, y] : loader) step(x, y);
       if (save)

@@ -204,7 +204,7 @@ TEST_CASE(
     initialize(model, 1);
     convert(model, DType::f64);
     Step step(model, cross_entropy, Sgd{.lr = 0.05, .momentum = 0.9}, world, std::nullopt, {.seed = 5});
-    const auto noise = [](Index samples) { return Dataset(std::make_shared<Noise>(samples, Shape{10, 10, 1})); };
+    const auto noise = [](Index samples) { return Dataset(std::make_unique<Noise>(samples, Shape{10, 10, 1})); };
     LoaderOptions options{
         .batch = 61, .shuffle = true, .seed = 3, .shard = step.shard(), .workers = 0, .dtype = DType::f64};
     for (options.epoch = 0; options.epoch < 2; ++options.epoch)

@@ -52,7 +52,7 @@ TEST_CASE("ranks that cannot all be started do nothing, and say so") {
 }
 
 TEST_CASE("a loader without threads for its workers says so") {
-  const auto data = std::make_shared<test::Noise>(40, Shape{4, 4, 1});
+  const Dataset data = std::make_unique<test::Noise>(40, Shape{4, 4, 1});
   for (int threads : {0, 1, 2}) {
     CAPTURE(threads);
     Loader loader(data, {.batch = 4, .workers = 3, .prefetch = 3});

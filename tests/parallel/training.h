@@ -34,7 +34,7 @@ inline Outcome train(const Setup& s, World& world, std::vector<Axis> axes, const
   convert(model, s.dtype);
   place(model, device);
   Step step(model, s.loss, s.recipe, mesh, strategy, {.seed = 5, .optimizer = s.optimizer});
-  Loader loader(Dataset(std::make_shared<Noise>(s.samples, s.shape, s.integers)),
+  Loader loader(Dataset(std::make_unique<Noise>(s.samples, s.shape, s.integers)),
                 {.batch = s.batch,
                  .shuffle = true,
                  .seed = 3,

@@ -89,7 +89,7 @@ class Images(unittest.TestCase):
         self.trained("packed", "--data", "packed", root=file)
         whole = file.read_bytes()
         file.write_bytes(whole[:-100])
-        self.refused("--data", "packed", root=file, says=("all.pack", "truncated"))
+        self.refused("--data", "packed", root=file, says=("all.pack", "the file holds"))
 
     def test_folders_that_cannot_be_right(self):
         self.refused(root=self.dir / "nowhere", says=("nowhere", "no such folder"))

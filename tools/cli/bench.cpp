@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "datasets/formats/datasets.h"
+#include "datasets/formats/synthetic.h"
 #include "framework/autograd/step_context.h"
 #include "framework/layers/inference.h"
 #include "framework/layers/init.h"

@@ -10,9 +10,9 @@
 #include <fstream>
 #include <map>
 
-#include "datasets/formats/folders.h"
+#include "datasets/formats/data_paths.h"
 #include "framework/io/checkpoint.h"
-#include "framework/io/suggest.h"
+#include "kernels/core/suggest.h"
 #include "models/registry/models.h"
 
 namespace trireme {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "datasets/images/encoded.h"
+#include "datasets/images/images.h"
 #include "framework/io/file.h"
 #include "framework/io/onnx/onnx.h"
 #include "tools/cli/commands.h"

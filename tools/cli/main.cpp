@@ -10,7 +10,7 @@
 #include <functional>
 #include <iostream>
 
-#include "framework/io/suggest.h"
+#include "kernels/core/suggest.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/config_file.h"
 #include "tools/cli/settings_arguments.h"

@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "datasets/formats/datasets.h"
+#include "datasets/formats/synthetic.h"
 #include "framework/autograd/step_context.h"
 #include "kernels/core/runtime.h"
 #include "parallel/analysis/draw.h"

@@ -4,11 +4,11 @@
 #include <fstream>
 #include <numeric>
 
-#include "datasets/core/files.h"
 #include "datasets/core/pixels.h"
-#include "datasets/images/encoded.h"
 #include "datasets/images/image.h"
+#include "datasets/images/images.h"
 #include "framework/autograd/step_context.h"
+#include "framework/io/file.h"
 #include "framework/layers/inference.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/config_file.h"
@@ -55,7 +55,7 @@ Subject photographs(const TrainerOptions& config, const PredictOptions& o, std::
   s.options = {.input = {size, size, 3}, .classes = model_row(config.model).usual.classes};
   s.names = std::move(names);
   if (!s.names.empty()) s.options.classes = std::ssize(s.names);
-  s.photos = Images(std::make_shared<Files>(o.images), {.size = size});
+  s.photos = Images(std::make_unique<Files>(o.images), {.size = size});
   s.scale = s.photos->scale();
   return s;
 }

@@ -5,14 +5,13 @@
 #include <cmath>
 #include <filesystem>
 
-#include "datasets/formats/datasets.h"
-#include "datasets/formats/folders.h"
+#include "datasets/formats/data_paths.h"
 #include "datasets/formats/webdataset.h"
 #include "datasets/images/augment.h"
-#include "framework/io/suggest.h"
 #include "framework/layers/init.h"
 #include "framework/layers/on.h"
 #include "kernels/core/backend.h"
+#include "kernels/core/suggest.h"
 
 namespace trireme {
 DType make_dtype(const TrainerOptions& c) {

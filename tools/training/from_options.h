@@ -1,7 +1,7 @@
 // From TrainerOptions to the objects that they name: model, data sets, optimizer, strategy, device.
 #pragma once
 #include "datasets/core/loader.h"
-#include "datasets/formats/datasets.h"
+#include "datasets/formats/open_dataset.h"
 #include "framework/ops/ops.h"
 #include "framework/optim/optimizer.h"
 #include "models/registry/models.h"

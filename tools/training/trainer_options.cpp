@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "framework/io/suggest.h"
 #include "framework/optim/optimizer_config.h"
+#include "kernels/core/suggest.h"
 
 namespace trireme {
 namespace {

@@ -1,9 +1,10 @@
 // All of Trireme for a program: #include <trireme/trireme.h>
 #pragma once
+#include "datasets/core/in_memory.h"
 #include "datasets/core/loader.h"
-#include "datasets/formats/datasets.h"
+#include "datasets/formats/mnist.h"
+#include "datasets/formats/open_dataset.h"
 #include "datasets/images/augment.h"
-#include "datasets/images/encoded.h"
 #include "datasets/images/image.h"
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"

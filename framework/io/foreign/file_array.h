@@ -6,25 +6,16 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/io/byte_source.h"
-#include "kernels/core/view.h"
+#include "framework/io/bytes.h"
+#include "framework/io/element_type.h"
 
 namespace trireme {
-
-/// An element type of files and the type of ours that holds all its values: f16 becomes f32, bool u8, i8 and i16 i32.
-struct ElementType {
-  std::string_view name;  ///< f64, f32, f16, bf16, i64, i32, i16, i8, u8, bool
-  int size = 0;           ///< bytes per element in the file
-  DType becomes = DType::f32;
-};
-/// nullptr when name is none of the above.
-const ElementType* find_element_type(std::string_view name);
 
 struct FileArray {
   std::string name;
   const ElementType* type = nullptr;
   Shape shape;
-  std::size_t bytes() const { return static_cast<std::size_t>(shape.numel() * size_of(type->becomes)); }
+  std::size_t bytes() const { return static_cast<std::size_t>(shape.numel() * size_of(type->becomes)); }  ///< as ours
 };
 /// Where an array's values go: a reader asks once per array, in the file's order, and fills array.bytes() bytes there.
 using RoomFor = std::function<std::byte*(const FileArray&)>;
@@ -38,10 +29,8 @@ struct Strided {
   std::size_t offset = 0;
   Shape strides;  ///< not negative; as many as the shape has axes
 };
-/// Row-major, from the start.
-Strided dense(const Shape&);
-/// Column-major, from the start: Fortran's order.
-Strided columns_first(const Shape&);
+/// All elements from the start: row-major, or with columns first, in Fortran's order.
+Strided dense(const Shape&, bool columns_first = false);
 /// Copies the array's elements, converted, to `to` in row-major order. elements holds whole elements of array.type.
 /// Throws Error when one lies outside.
 void gather(const FileArray&, const Strided&, std::span<const std::byte> elements, std::byte* to, std::string_view op,
@@ -51,13 +40,13 @@ void gather(const FileArray&, const Strided&, std::span<const std::byte> element
 /// reader stays within 64 MB + 4 times the file.
 class MemoryLimit {
  public:
-  explicit MemoryLimit(const ByteSource& source) : source_(source), left_((std::size_t{56} << 20) + 3 * source.size) {}
+  explicit MemoryLimit(const NamedBytes& file) : file_(file), left_((std::size_t{56} << 20) + 3 * file.bytes.size()) {}
   /// Throws Error when bytes more are too many.
-  void take(std::size_t bytes, std::string_view op, const std::string& name);
+  void take(std::size_t bytes, std::string_view op, std::string_view name);
   void give_back(std::size_t bytes) { left_ += bytes; }
 
  private:
-  const ByteSource& source_;
+  const NamedBytes& file_;
   std::size_t left_;
 };
 

@@ -1,6 +1,7 @@
 #include "framework/io/foreign/import.h"
 
 #include <filesystem>
+#include <optional>
 
 #include "framework/io/foreign/npz.h"
 #include "framework/io/foreign/torch_file.h"
@@ -18,10 +19,12 @@ ForeignWeights read_foreign_weights(const std::string& path) {
     weights.tensors.push_back({array.name, Tensor::empty(array.shape, array.type->becomes)});
     return weights.tensors.back().tensor.data<std::byte>();
   };
+  std::optional<FileReader> file;
+  const auto mapped = [&] { return NamedBytes{path, file.emplace(path).map()}; };
   if (ending == ".npz")
-    read_npz(bytes_of_file(path), room);
+    read_npz(mapped(), room);
   else if (ending == ".pt" || ending == ".pth" || ending == ".bin")
-    weights.left_out = read_torch(bytes_of_file(path), room);
+    weights.left_out = read_torch(mapped(), room);
   else
     fail("import", "{}: is none of .npz, .pt, .pth, .bin and .safetensors", path);
   return weights;

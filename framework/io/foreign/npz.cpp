@@ -1,7 +1,7 @@
 #include "framework/io/foreign/npz.h"
 
-#include <charconv>
-#include <optional>
+#include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "framework/io/foreign/zip.h"
 
@@ -10,113 +10,63 @@ namespace {
 
 constexpr char op[] = "npz";
 
-/// The header's Python dict: {'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }.
-class Header {
- public:
-  Header(std::string_view text, const std::string& source, const std::string& name)
-      : rest_(text), source_(source), name_(name) {
-    expect('{');
-    while (!take('}')) {
-      const std::string_view key = quoted();
-      expect(':');
-      bool first = false;
-      if (key == "descr") {
-        first = std::exchange(descr_, read_descr()).empty();
-      } else if (key == "fortran_order") {
-        first = !std::exchange(columns_, read_bool()).has_value();
-      } else if (key == "shape") {
-        first = !std::exchange(shape_, read_shape()).has_value();
-      }
-      if (!first) wrong(fmt::format("key {} twice, or unknown", shown(key)));
-      if (!take(',')) {
-        expect('}');
-        break;
-      }
-    }
-    skip_space();
-    if (!rest_.empty()) wrong("more after its dict");
-    if (descr_.empty() || !columns_ || !shape_) wrong("no descr, fortran_order or shape");
-  }
-  std::string_view descr() const { return descr_; }
-  bool columns_first() const { return *columns_; }
-  const Shape& shape() const { return *shape_; }
+constexpr std::size_t longest_header = 65'536;
 
- private:
-  [[noreturn]] void wrong(std::string_view what) const {
-    fail(op, "{}: the header of array {} is damaged: {}", source_, shown(name_), what);
-  }
-  void skip_space() {
-    while (!rest_.empty() && (rest_[0] == ' ' || rest_[0] == '\n')) rest_.remove_prefix(1);
-  }
-  bool take(char c) {
-    skip_space();
-    if (rest_.empty() || rest_[0] != c) return false;
-    rest_.remove_prefix(1);
-    return true;
-  }
-  void expect(char c) {
-    if (!take(c)) wrong(fmt::format("'{}' expected before {}", c, shown(rest_.substr(0, 20))));
-  }
-  std::string_view quoted() {
-    const char quote = take('\'') ? '\'' : '"';
-    if (quote == '"') expect('"');
-    const std::size_t end = rest_.find(quote);
-    if (end == rest_.npos) wrong("a text without end");
-    const std::string_view text = rest_.substr(0, end);
-    rest_.remove_prefix(end + 1);
-    return text;
-  }
-  std::string_view read_descr() {
-    skip_space();
-    if (rest_.starts_with('[') || rest_.starts_with('('))
-      fail(op, "{}: array {} is structured; arrays of one element type are read", source_, shown(name_));
-    const std::string_view text = quoted();
-    if (text.empty()) wrong("descr is empty");
-    return text;
-  }
-  bool read_bool() {
-    skip_space();
-    for (bool value : {true, false}) {
-      const std::string_view word = value ? "True" : "False";
-      if (!rest_.starts_with(word)) continue;
-      rest_.remove_prefix(word.size());
-      return value;
-    }
-    wrong("fortran_order is neither True nor False");
-  }
-  Shape read_shape() {
-    Shape shape;
-    expect('(');
-    while (!take(')')) {
-      skip_space();
-      Index extent = 0;
-      const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), extent);
-      if (error != std::errc()) wrong("an extent is no 64-bit number");
-      if (shape.rank() == Shape::max_rank)
-        fail(op, "{}: array {} has more than {} axes", source_, shown(name_), int(Shape::max_rank));
-      shape.push_back(extent);
-      rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
-      if (!take(',')) {
-        expect(')');
-        break;
-      }
-    }
-    return shape;
-  }
-
-  std::string_view rest_;
-  const std::string& source_;
-  const std::string& name_;
-  std::string_view descr_;
-  std::optional<bool> columns_;
-  std::optional<Shape> shape_;
+struct Header {
+  std::string descr;
+  bool columns_first = false;
+  Shape shape;
 };
+
+/// The header's Python dict as JSON: {'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }. What is no such dict
+/// becomes no JSON. colons: how many keys it has.
+std::string to_json(std::string_view dict, int& colons) {
+  std::string json;
+  char quote = 0;  // that ends the text at hand
+  for (char c : dict) {
+    if (c == '\\' || (c == '"' && quote == '\'')) return "";
+    if (quote == 0 && (c == '\'' || c == '"')) {
+      quote = c, json += '"';
+    } else if (quote != 0) {
+      json += c == quote ? '"' : c;
+      if (c == quote) quote = 0;
+    } else if (c == ')' || c == '}') {
+      if (const std::size_t last = json.find_last_not_of(' '); last != json.npos && json[last] == ',')
+        json.resize(last);
+      json += c == ')' ? ']' : '}';
+    } else {
+      json += c == '(' ? '[' : c == 'T' || c == 'F' ? static_cast<char>(c - 'A' + 'a') : c;  // True, False
+      colons += c == ':';
+    }
+  }
+  return json;
+}
+
+Header parse_header(std::string_view text, const std::string& source, const std::string& name) {
+  int colons = 0;
+  const auto dict = nlohmann::json::parse(to_json(text, colons), nullptr, /*allow_exceptions=*/false);
+  const auto has = [&](const char* key) { return dict.is_object() && dict.contains(key); };
+  if (colons == 3 && has("descr") && dict["descr"].is_array())
+    fail(op, "{}: array {} is structured; arrays of one element type are read", source, shown(name));
+  if (colons != 3 || !has("descr") || !has("fortran_order") || !has("shape") || !dict["descr"].is_string() ||
+      dict["descr"] == "" || !dict["fortran_order"].is_boolean() || !dict["shape"].is_array())
+    fail(op, "{}: the header of array {} is damaged: {}", source, shown(name), shown(text));
+  Header header{dict["descr"], dict["fortran_order"], {}};
+  for (const auto& extent : dict["shape"]) {
+    if (header.shape.rank() == Shape::max_rank)
+      fail(op, "{}: array {} has more than {} axes", source, shown(name), int(Shape::max_rank));
+    if (!extent.is_number_integer())
+      fail(op, "{}: the header of array {} is damaged: an extent is no 64-bit number", source, shown(name));
+    header.shape.push_back(extent.get<Index>());
+  }
+  return header;
+}
 
 /// "<f4" without its byte order.
 const ElementType* element_type(std::string_view descr) {
   static constexpr std::pair<std::string_view, std::string_view> kinds[] = {
-      {"f8", "f64"}, {"f4", "f32"}, {"f2", "f16"}, {"i8", "i64"}, {"i4", "i32"},
-      {"i2", "i16"}, {"i1", "i8"},  {"u1", "u8"},  {"b1", "bool"}};
+      {"f8", "F64"}, {"f4", "F32"}, {"f2", "F16"}, {"i8", "I64"}, {"i4", "I32"},
+      {"i2", "I16"}, {"i1", "I8"},  {"u1", "U8"},  {"b1", "BOOL"}};
   for (auto& [numpy, name] : kinds)
     if (descr.substr(1) == numpy && std::string_view("<>|").find(descr[0]) != std::string_view::npos)
       return find_element_type(name);
@@ -140,45 +90,44 @@ std::pair<std::size_t, std::size_t> header_size(std::span<const std::byte> bytes
   const std::size_t size = text[6] == 1 ? std::size_t{little_endian<std::uint16_t>(bytes.subspan(8, 2))}
                                         : little_endian<std::uint32_t>(bytes.subspan(8, 4));
   if (size > bytes.size() - prefix) fail(op, "{}: array {} is cut off in its header", source, shown(name));
+  if (size > longest_header) fail(op, "{}: array {} has a header of {} bytes", source, shown(name), size);
   return {prefix, size};
 }
 
 void read_array(const std::string& name, std::span<std::byte> bytes, const std::string& source, MemoryLimit& memory,
                 const RoomFor& room) {
   const auto [prefix, length] = header_size(bytes, source, name);
-  const Header header({reinterpret_cast<const char*>(bytes.data()) + prefix, length}, source, name);
-  if (header.descr().ends_with('O'))
+  const Header header = parse_header({reinterpret_cast<const char*>(bytes.data()) + prefix, length}, source, name);
+  if (header.descr.ends_with('O'))
     fail(op, "{}: array {} holds Python objects, which could run code; save arrays of numbers", source, shown(name));
-  FileArray array{name, element_type(header.descr()), header.shape()};
+  FileArray array{name, element_type(header.descr), header.shape};
   if (array.type == nullptr)
     fail(op, "{}: array {} has elements of type {}; f2, f4, f8, i1, i2, i4, i8, u1 and b1 are read", source,
-         shown(name), shown(header.descr()));
-  const std::size_t declared = count_elements(array, op, source) * static_cast<std::size_t>(array.type->size);
+         shown(name), shown(header.descr));
+  const std::size_t declared = count_elements(array, op, source) * array.type->size;
   const auto elements = bytes.subspan(prefix + length);
   if (elements.size() != declared)
     fail(op, "{}: array {} declares {} bytes of elements, it holds {}", source, shown(name), declared, elements.size());
-  if (header.descr()[0] == '>') swap_bytes(elements, static_cast<std::size_t>(array.type->size));
+  if (header.descr[0] == '>') swap_bytes(elements, array.type->size);
   memory.take(array.bytes(), op, name);
-  gather(array, header.columns_first() ? columns_first(array.shape) : dense(array.shape), elements, room(array), op,
-         source);
+  gather(array, dense(array.shape, header.columns_first), elements, room(array), op, source);
 }
 
 }  // namespace
 
-void read_npz(const ByteSource& source, const RoomFor& room) {
-  const ZipReader zip(source, op);
-  MemoryLimit memory(source);
+void read_npz(const NamedBytes& file, const RoomFor& room) {
+  const ZipReader zip(file, op);
+  MemoryLimit memory(file);
   for (const ZipEntry& entry : zip.entries()) {
-    std::string name = entry.name;
-    if (!name.ends_with(".npy")) fail(op, "{}: entry {} is no .npy array", source.name, shown(name));
+    std::string name(entry.name);
+    if (!name.ends_with(".npy")) fail(op, "{}: entry {} is no .npy array", file.name, shown(name));
     name.resize(name.size() - 4);
-    const std::size_t needed = ZipReader::memory(entry);
-    memory.take(needed, op, name);
+    memory.take(entry.size, op, name);
     {
       std::vector<std::byte> bytes = zip.read(entry);
-      read_array(name, bytes, source.name, memory, room);
+      read_array(name, bytes, file.name, memory, room);
     }
-    memory.give_back(needed);
+    memory.give_back(entry.size);
   }
 }
 

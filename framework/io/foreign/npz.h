@@ -6,8 +6,8 @@
 namespace trireme {
 
 /// Every array by its name without ".npy", in the file's order. Either byte order; Fortran order becomes row-major.
-/// Throws Error naming source and array for other element types, more axes than Shape holds, data that is not as long
+/// Throws Error naming file and array for other element types, more axes than Shape holds, data that is not as long
 /// as the header declares, and arrays that need more memory than MemoryLimit allows.
-void read_npz(const ByteSource& source, const RoomFor& room);
+void read_npz(const NamedBytes&, const RoomFor& room);
 
 }  // namespace trireme

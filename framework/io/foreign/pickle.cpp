@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "framework/io/byte_source.h"
+#include "framework/io/bytes.h"
+#include "kernels/core/error.h"
 
 namespace trireme {
 namespace {
@@ -13,27 +14,19 @@ using Id = std::uint32_t;
 // 16,000 tensors or so; beyond that a pickle is taken for an attack on memory.
 constexpr std::size_t most_values = 300'000, most_steps = 1'500'000, most_marks = 10'000, most_axes = 64;
 
-constexpr std::array<std::string_view, 14> allowed{"collections OrderedDict",
-                                                   "torch Size",
-                                                   "torch._utils _rebuild_tensor_v2",
-                                                   "torch._utils _rebuild_parameter",
-                                                   "torch DoubleStorage",
-                                                   "torch FloatStorage",
-                                                   "torch HalfStorage",
-                                                   "torch BFloat16Storage",
-                                                   "torch LongStorage",
-                                                   "torch IntStorage",
-                                                   "torch ShortStorage",
-                                                   "torch CharStorage",
-                                                   "torch ByteStorage",
-                                                   "torch BoolStorage"};
+constexpr std::string_view allowed[] = {"collections OrderedDict", "torch Size", "torch._utils _rebuild_tensor_v2",
+                                        "torch._utils _rebuild_parameter"};
 
-/// The names again, for GLOBAL's "module\nname\n" and for STACK_GLOBAL's two texts.
+/// The names again, for GLOBAL's "module\nname\n" and for STACK_GLOBAL's two texts; empty: not among those allowed.
 std::string_view find_allowed(std::string_view module, std::string_view name) {
+  const auto is = [&](std::string_view both) {
+    return both.size() == module.size() + 1 + name.size() && both.starts_with(module) && both[module.size()] == ' ' &&
+           both.ends_with(name);
+  };
   for (std::string_view both : allowed)
-    if (both.size() == module.size() + 1 + name.size() && both.starts_with(module) && both[module.size()] == ' ' &&
-        both.ends_with(name))
-      return both;
+    if (is(both)) return both;
+  for (auto& [both, element] : torch_storages)
+    if (is(both)) return both;
   return {};
 }
 
@@ -164,11 +157,11 @@ class Machine {
       case 'J': return push(make(Kind::number, static_cast<std::int32_t>(little<std::uint32_t>()))), true;
       case 0x8a: return push(make(Kind::number, long_number())), true;
       case 'G': return take(8), push(make(Kind::real)), true;
-      case 0x8c: return push(make(Kind::text, 0, text(little<std::uint8_t>()))), true;   // SHORT_BINUNICODE
-      case 'X': return push(make(Kind::text, 0, text(little<std::uint32_t>()))), true;   // BINUNICODE
-      case 0x8d: return push(make(Kind::text, 0, text(little<std::uint64_t>()))), true;  // BINUNICODE8
-      case 'U': return push(make(Kind::text, 0, text(little<std::uint8_t>()))), true;    // Python 2's str
+      case 0x8c:  // SHORT_BINUNICODE, and Python 2's str
+      case 'U': return push(make(Kind::text, 0, text(little<std::uint8_t>()))), true;
+      case 'X':  // BINUNICODE, and Python 2's str
       case 'T': return push(make(Kind::text, 0, text(little<std::uint32_t>()))), true;
+      case 0x8d: return push(make(Kind::text, 0, text(little<std::uint64_t>()))), true;  // BINUNICODE8
       default: return false;
     }
   }

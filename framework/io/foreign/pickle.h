@@ -26,6 +26,13 @@ struct PickleValue {
 };
 std::string_view name_of(PickleValue::Kind);
 
+/// The storages that a pickle may name, "module name", and their element types (framework/io/element_type.h).
+inline constexpr std::pair<std::string_view, std::string_view> torch_storages[] = {
+    {"torch DoubleStorage", "F64"},    {"torch FloatStorage", "F32"}, {"torch HalfStorage", "F16"},
+    {"torch BFloat16Storage", "BF16"}, {"torch LongStorage", "I64"},  {"torch IntStorage", "I32"},
+    {"torch ShortStorage", "I16"},     {"torch CharStorage", "I8"},   {"torch ByteStorage", "U8"},
+    {"torch BoolStorage", "BOOL"}};
+
 struct Pickle {
   std::deque<PickleValue> values;
   std::uint32_t root = 0;

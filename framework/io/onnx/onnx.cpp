@@ -42,10 +42,8 @@ struct TensorProto {
   std::size_t size() const { return head.bytes().size() + raw; }
   void write(FileWriter& file) const {
     const Tensor here = export_tensors({from})[0].tensor;
-    const View bytes = here.dtype() == DType::i64 ? here.view() : View{};
+    const Tensor numbers = here.dtype() == DType::i64 ? here : here.to(DType::f32);
     file.write(std::as_bytes(std::span(head.bytes())));
-    if (bytes) return file.write({static_cast<const std::byte*>(bytes.data), raw});
-    const Tensor numbers = here.to(DType::f32);
     file.write({numbers.data<const std::byte>(), raw});
   }
   StoredTensor from;

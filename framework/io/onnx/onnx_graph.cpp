@@ -93,18 +93,13 @@ std::string OnnxGraph::node(std::string type, std::vector<std::string> inputs, s
   return output;
 }
 
-std::string OnnxGraph::constant(double value) {
-  initializers_.push_back({fresh("Constant"), Tensor::scalar(value)});
+std::string OnnxGraph::constant(const Tensor& value) {
+  initializers_.push_back({fresh("Constant"), value});
   return initializers_.back().name;
 }
 std::string OnnxGraph::constant(std::span<const std::int64_t> values) {
   const std::vector<double> numbers(values.begin(), values.end());
-  initializers_.push_back({fresh("Constant"), Tensor::of(numbers, {static_cast<Index>(values.size())}, DType::i64)});
-  return initializers_.back().name;
-}
-std::string OnnxGraph::ones(Index size) {
-  initializers_.push_back({fresh("Constant"), Tensor::full({size}, 1)});
-  return initializers_.back().name;
+  return constant(Tensor::of(numbers, {static_cast<Index>(values.size())}, DType::i64));
 }
 
 std::string OnnxGraph::fresh(const std::string& stem) {

@@ -55,11 +55,10 @@ class OnnxGraph {
   OnnxValue last(const OnnxValue&);
   /// Adds a node and returns its output's name.
   std::string node(std::string type, std::vector<std::string> inputs, std::vector<Protobuf> attributes = {});
-  /// An initialiser of its own, f32 [] or i64 [values.size()].
-  std::string constant(double value);
+  /// An initialiser of its own: f32 or i64 of any shape, f32 [], or i64 [values.size()].
+  std::string constant(const Tensor& value);
+  std::string constant(double value) { return constant(Tensor::scalar(value)); }
   std::string constant(std::span<const std::int64_t> values);
-  /// An initialiser of f32 ones, [size].
-  std::string ones(Index size);
   /// Rows of the traced batch: an extent that will be N.
   Index batch() const { return input_.dim(0); }
   /// How often the trace reads a tensor.

@@ -37,61 +37,38 @@ std::string transpose(Graph& g, const std::string& x, const Ints& order) {
   return g.node("Transpose", {x}, {ints("perm", order)});
 }
 
-OnnxForm unary(const char* type) {
-  return [type](Graph& g, const TracedOp& t) {
+/// Of an op on single elements: f makes the nodes for the value called x and returns the name of their output.
+OnnxForm pointwise(std::function<std::string(Graph&, const TracedOp&, const std::string& x)> f) {
+  return [f](Graph& g, const TracedOp& t) {
     const Value x = g.value(t, 0);
-    return like(x, g.node(type, {x.name}));
+    return like(x, f(g, t, x.name));
   };
+}
+OnnxForm unary(const char* type, std::vector<Protobuf> attributes = {}) {
+  return pointwise([=](Graph& g, auto&, auto& x) { return g.node(type, {x}, attributes); });
 }
 /// alpha: the member of the formula F that the node's attribute tells.
 template <class F>
 OnnxForm unary(const char* type, double F::*alpha) {
-  return [=](Graph& g, const TracedOp& t) {
-    const Value x = g.value(t, 0);
-    return like(x, g.node(type, {x.name}, {onnx_attribute("alpha", static_cast<float>(options<F>(t).*alpha))}));
-  };
+  return pointwise([=](Graph& g, auto& t, auto& x) {
+    return g.node(type, {x}, {onnx_attribute("alpha", static_cast<float>(options<F>(t).*alpha))});
+  });
 }
+/// The nodes of a formula F with bounds low and high.
 template <class F>
-Value clip_form(Graph& g, const TracedOp& t) {
-  const Value x = g.value(t, 0);
-  return like(x, g.node("Clip", {x.name, g.constant(options<F>(t).low), g.constant(options<F>(t).high)}));
+std::string clip_nodes(Graph& g, const TracedOp& t, const std::string& x) {
+  return g.node("Clip", {x, g.constant(options<F>(t).low), g.constant(options<F>(t).high)});
 }
-Value hardsigmoid_form(Graph& g, const TracedOp& t) {
-  const Value x = g.value(t, 0);
-  return like(x, g.node("HardSigmoid", {x.name}, {onnx_attribute("alpha", 1.f / 6), onnx_attribute("beta", 0.5f)}));
-}
-Value rsqrt_form(Graph& g, const TracedOp& t) {
-  const Value x = g.value(t, 0);
-  return like(x, g.node("Reciprocal", {g.node("Sqrt", {x.name})}));
-}
-Value softplus_form(Graph& g, const TracedOp& t) {
-  const Value x = g.value(t, 0);
+std::string softplus_nodes(Graph& g, const TracedOp& t, const std::string& x) {
   const double beta = options<pointwise::Softplus>(t).beta;
-  if (beta == 1) return like(x, g.node("Softplus", {x.name}));
-  const std::string y = g.node("Softplus", {g.node("Mul", {x.name, g.constant(beta)})});
-  return like(x, g.node("Mul", {y, g.constant(1 / beta)}));
+  if (beta == 1) return g.node("Softplus", {x});
+  const std::string y = g.node("Softplus", {g.node("Mul", {x, g.constant(beta)})});
+  return g.node("Mul", {y, g.constant(1 / beta)});
 }
-Value add_scalar_form(Graph& g, const TracedOp& t) {
-  const Value x = g.value(t, 0);
-  return like(x, g.node("Add", {x.name, g.constant(options<pointwise::AddScalar>(t).number)}));
-}
-Value gelu_form(Graph& g, const TracedOp& t) {
-  const Value x = g.value(t, 0);
-  const std::string erf = g.node("Erf", {g.node("Mul", {x.name, g.constant(1 / std::numbers::sqrt2)})});
-  const std::string half = g.node("Mul", {x.name, g.constant(0.5)});
-  return like(x, g.node("Mul", {half, g.node("Add", {erf, g.constant(1)})}));
-}
-Value silu_form(Graph& g, const TracedOp& t) {
-  const Value x = g.value(t, 0);
-  return like(x, g.node("Mul", {x.name, g.node("Sigmoid", {x.name})}));
-}
-Value square_form(Graph& g, const TracedOp& t) {
-  const Value x = g.value(t, 0);
-  return like(x, g.node("Mul", {x.name, x.name}));
-}
-Value scale_form(Graph& g, const TracedOp& t) {
-  const Value x = g.value(t, 0);
-  return like(x, g.node("Mul", {x.name, g.constant(options<double>(t))}));
+std::string gelu_nodes(Graph& g, const TracedOp&, const std::string& x) {
+  const std::string erf = g.node("Erf", {g.node("Mul", {x, g.constant(1 / std::numbers::sqrt2)})});
+  const std::string half = g.node("Mul", {x, g.constant(0.5)});
+  return g.node("Mul", {half, g.node("Add", {erf, g.constant(1)})});
 }
 
 /// Operands are broadcast from the last axis on, so they must agree where the channels are.
@@ -137,20 +114,21 @@ Value matmul_form(Graph& g, const TracedOp& t) {
                                    o.transpose_b ? transpose(g, b.name, swap) : b.name}));
 }
 
-Value max_pool_of(Graph& g, Value x, const PoolOptions& o) {
+/// A node over windows, with an attribute of its own.
+Value pool_of(Graph& g, const char* type, Value x, const PoolOptions& o, Protobuf attribute) {
   x = g.first(x);
-  return like(x, g.node("MaxPool", {x.name},
+  return like(x, g.node(type, {x.name},
                         {ints("kernel_shape", spatial(o.window, x.rank)), ints("strides", spatial(o.stride, x.rank)),
-                         pads(o.pad_begin, o.pad_end, x.rank), ints("dilations", spatial(o.dilation, x.rank))}));
+                         pads(o.pad_begin, o.pad_end, x.rank), std::move(attribute)}));
+}
+Value max_pool_of(Graph& g, const Value& x, const PoolOptions& o) {
+  return pool_of(g, "MaxPool", x, o, ints("dilations", spatial(o.dilation, x.rank)));
 }
 Value max_pool_form(Graph& g, const TracedOp& t) { return max_pool_of(g, g.value(t, 0), options<PoolOptions>(t)); }
 Value avg_pool_form(Graph& g, const TracedOp& t) {
   const auto& o = options<PoolOptions>(t);
-  const Value x = g.first(g.value(t, 0));
-  return like(x, g.node("AveragePool", {x.name},
-                        {ints("kernel_shape", spatial(o.window, x.rank)), ints("strides", spatial(o.stride, x.rank)),
-                         pads(o.pad_begin, o.pad_end, x.rank),
-                         onnx_attribute("count_include_pad", std::int64_t{o.count_padding})}));
+  return pool_of(g, "AveragePool", g.value(t, 0), o,
+                 onnx_attribute("count_include_pad", std::int64_t{o.count_padding}));
 }
 /// The bias goes back to the convolution before it, if that is all this reads.
 Value bias_relu_pool_form(Graph& g, const TracedOp& t) {
@@ -177,7 +155,8 @@ Value batch_norm_form(Graph& g, const TracedOp& t) {
 }
 Value layer_norm_form(Graph& g, const TracedOp& t) {
   const Value x = g.last(g.value(t, 0));
-  std::vector<std::string> inputs{x.name, t.inputs[1] ? g.value(t, 1).name : g.ones(t.output.dim(-1))};
+  std::vector<std::string> inputs{x.name,
+                                  t.inputs[1] ? g.value(t, 1).name : g.constant(Tensor::full({t.output.dim(-1)}, 1))};
   if (t.inputs[2]) inputs.push_back(g.value(t, 2).name);
   return like(x, g.node("LayerNormalization", inputs,
                         {onnx_attribute("axis", std::int64_t{-1}),
@@ -250,6 +229,9 @@ void check_not_batch(Graph& g, const char* what, const Shape& from, const Shape&
         "the batch the first axis, and whole",
         what, from, g.batch());
 }
+Value slice(Graph& g, const Value& x, const Ints& starts, const Ints& ends, const Ints& axes) {
+  return like(x, g.node("Slice", {x.name, g.constant(starts), g.constant(ends), g.constant(axes)}));
+}
 Value split_form(Graph& g, const TracedOp& t) {
   const auto& at = options<Shape>(t);
   const Shape &from = t.inputs[0].shape(), &to = t.output.shape();
@@ -259,16 +241,14 @@ Value split_form(Graph& g, const TracedOp& t) {
     if (from[i] != to[i]) starts.push_back(at[i]), ends.push_back(at[i] + to[i]), axes.push_back(x.axis(i));
   if (axes.empty()) return x;
   check_not_batch(g, "split", from, to);
-  return like(x, g.node("Slice", {x.name, g.constant(starts), g.constant(ends), g.constant(axes)}));
+  return slice(g, x, starts, ends, axes);
 }
 Value rows_form(Graph& g, const TracedOp& t) {
   const auto& range = options<Shape>(t);
-  const Shape &from = t.inputs[0].shape(), &to = t.output.shape();
   const Value x = g.value(t, 0);
-  if (from == to) return x;
-  check_not_batch(g, "rows", from, to);
-  return like(x, g.node("Slice",
-                        {x.name, g.constant(Ints{range[0]}), g.constant(Ints{range[1]}), g.constant(Ints{x.axis(0)})}));
+  if (t.inputs[0].shape() == t.output.shape()) return x;
+  check_not_batch(g, "rows", t.inputs[0].shape(), t.output.shape());
+  return slice(g, x, {range[0]}, {range[1]}, {x.axis(0)});
 }
 Value pad_form(Graph& g, const TracedOp& t) {
   const auto& begin = options<Shape>(t);
@@ -289,21 +269,23 @@ const OnnxForm& onnx_form(const std::string& op) {
   static const std::map<std::string, OnnxForm> forms{
       {"abs", unary("Abs")},
       {"add", binary("Add")},
-      {"add_scalar", add_scalar_form},
+      {"add_scalar", pointwise([](Graph& g, auto& t, auto& x) {
+         return g.node("Add", {x, g.constant(options<pointwise::AddScalar>(t).number)});
+       })},
       {"avg_pool", avg_pool_form},
       {"batch_norm", batch_norm_form},
       {"bias_relu_pool_dropout", bias_relu_pool_form},
-      {"clamp", clip_form<pointwise::Clamp>},
+      {"clamp", pointwise(clip_nodes<pointwise::Clamp>)},
       {"concat", concat_form},
       {"conv", conv_form},
       {"div", binary("Div")},
       {"elu", unary("Elu", &pointwise::Elu::alpha)},
       {"exp", unary("Exp")},
       {"flatten", flatten_form},
-      {"gelu", gelu_form},
-      {"hardsigmoid", hardsigmoid_form},
+      {"gelu", pointwise(gelu_nodes)},
+      {"hardsigmoid", unary("HardSigmoid", {onnx_attribute("alpha", 1.f / 6), onnx_attribute("beta", 0.5f)})},
       {"hardswish", unary("HardSwish")},
-      {"hardtanh", clip_form<pointwise::Hardtanh>},
+      {"hardtanh", pointwise(clip_nodes<pointwise::Hardtanh>)},
       {"layer_norm", layer_norm_form},
       {"leaky_relu", unary("LeakyRelu", &pointwise::LeakyRelu::negative_slope)},
       {"linear", linear_form},
@@ -322,16 +304,22 @@ const OnnxForm& onnx_form(const std::string& op) {
       {"relu", unary("Relu")},
       {"reshape", reshape_form},
       {"rows", rows_form},
-      {"rsqrt", rsqrt_form},
-      {"scale", scale_form},
+      {"rsqrt", pointwise([](Graph& g, auto&, auto& x) { return g.node("Reciprocal", {g.node("Sqrt", {x})}); })},
+      {"scale", pointwise([](Graph& g, auto& t, auto& x) {
+         return g.node("Mul", {x, g.constant(options<double>(t))});
+       })},
       {"sigmoid", unary("Sigmoid")},
-      {"silu", silu_form},
+      {"silu", pointwise([](Graph& g, auto&, auto& x) {
+         return g.node("Mul", {x, g.node("Sigmoid", {x})});
+       })},
       {"softmax", over_channels("Softmax")},
       {"softplus", softplus_form},
       {"softsign", unary("Softsign")},
       {"split", split_form},
       {"sqrt", unary("Sqrt")},
-      {"square", square_form},
+      {"square", pointwise([](Graph& g, auto&, auto& x) {
+         return g.node("Mul", {x, x});
+       })},
       {"sub", binary("Sub")},
       {"tanh", unary("Tanh")},
       {"to", same},

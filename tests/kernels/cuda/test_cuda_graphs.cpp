@@ -36,7 +36,7 @@ Run train(const std::string& name, const Shape& input, DType dtype, const Optimi
   Run run;
   Values losses;
   for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
-    Loader loader(Dataset(std::make_shared<Noise>(22, input)),
+    Loader loader(Dataset(std::make_unique<Noise>(22, input)),
                   {.batch = 4, .epoch = epoch, .workers = 0, .dtype = dtype, .device = cuda()});
     for (auto& [x, y] : loader) {
       losses.push_back(step(x, y).item());
@@ -107,7 +107,7 @@ TEST_CASE("a replayed step refuses a loss that is not finite, and leaves the wei
   World world;
   Step step(model_on_device("mnist_cnn", {28, 28, 1}), cross_entropy, Sgd{.lr = 0.01}, world, {},
             {.cuda_graphs = true});
-  Loader loader(Dataset(std::make_shared<Noise>(4, Shape{28, 28, 1})), {.batch = 4, .workers = 0, .device = cuda()});
+  Loader loader(Dataset(std::make_unique<Noise>(4, Shape{28, 28, 1})), {.batch = 4, .workers = 0, .device = cuda()});
   const auto batch = loader.begin();
   for (int i = 0; i < 3; ++i) (void)step(batch->x, batch->y);
   REQUIRE(step.replayed());

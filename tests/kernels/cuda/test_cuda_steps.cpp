@@ -22,7 +22,7 @@ TEST_CASE("steps of whole models equal the CPU's") {
     World world;
     Step step(model, cross_entropy, Sgd{.lr = 0.02, .momentum = 0.9}, world, {}, {.seed = 3});
     Values losses;
-    Loader loader(Dataset(std::make_shared<Noise>(24, input)),
+    Loader loader(Dataset(std::make_unique<Noise>(24, input)),
                   {.batch = 8, .workers = 0, .dtype = type, .device = device});
     for (auto& [x, y] : loader) losses.push_back(step(x, y).item());
     return outcome(world, losses, step.parameters());
@@ -66,7 +66,7 @@ TEST_CASE("narrow convolutions bring batch norm's sums with them: gradients and 
     place(model, device);
     Parameters parameters(model);
     const Sequential& layers = *model.as<Sequential>();
-    Loader loader(Dataset(std::make_shared<Noise>(8, Shape{12, 12, 3})),
+    Loader loader(Dataset(std::make_unique<Noise>(8, Shape{12, 12, 3})),
                   {.batch = 8, .workers = 0, .dtype = type, .device = device});
     const auto batch = loader.begin();
     Run r;
@@ -117,7 +117,7 @@ TEST_CASE("loss scaling: f16 trains, and a step that overflows changes no weight
   place(model, cuda());
   World world;
   Step step(model, cross_entropy, Sgd{.lr = 0.1}, world, {}, {.loss_scale = 0x1p24});
-  Loader loader(Dataset(std::make_shared<Noise>(8, Shape{28, 28, 1})),
+  Loader loader(Dataset(std::make_unique<Noise>(8, Shape{28, 28, 1})),
                 {.batch = 8, .workers = 0, .dtype = DType::f16, .device = cuda()});
   const auto batch = loader.begin();
   const double first = step(batch->x, batch->y).item();

@@ -24,7 +24,7 @@ std::string sweep_loader(RandomChoice dice) {
   const std::string what = fmt::format("{} samples, batch {}, {} ranks, micro {}, workers {}, prefetch {}, start {}",
                                        size, o.batch, ranks, micros, o.workers, o.prefetch, o.start_batch);
   const auto order = epoch_order(size, o.shuffle, o.seed, o.epoch);
-  const auto source = std::make_shared<Noise>(size, Shape{2, 3, 1});
+  const auto source = std::make_unique<Noise>(size, Shape{2, 3, 1});
   // By batch and micro-batch: the samples, rank after rank.
   std::map<std::pair<Index, int>, std::vector<std::int64_t>> seen;
   for (int rank = 0; rank < ranks; ++rank) {

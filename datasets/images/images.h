@@ -37,6 +37,6 @@ struct ImagesOptions {
 /// 3:4 to 4:3; Szegedy et al., "Going Deeper with Convolutions", section 6) and a horizontal flip, both drawn from
 /// (seed, epoch, id). Without: the short side is resized to size / central and the centre is cropped. Throws Error
 /// naming the sample and its file for an image that cannot be decoded.
-Dataset Images(std::shared_ptr<const EncodedSource>, const ImagesOptions& = {});
+Dataset Images(std::unique_ptr<const EncodedSource>, const ImagesOptions& = {});
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-#include "framework/io/suggest.h"
+#include "kernels/core/suggest.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "datasets/formats/folders.h"
+#include "datasets/formats/data_paths.h"
 
 #include <dlfcn.h>
 #include <fmt/ranges.h>
@@ -54,6 +54,13 @@ std::string find_data_file(const std::vector<std::string>& folders, const std::s
       if (fs::exists(path, ignored)) return path.string();
     }
   fail(op, "no {0} or {0}.gz in {1}: {2}", file, fmt::join(folders, ", "), remedy);
+}
+
+std::string lower_case(std::string_view name) {
+  std::string lower(name);
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return lower;
 }
 
 }  // namespace trireme

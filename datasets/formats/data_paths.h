@@ -1,4 +1,4 @@
-// Where the files of datasets lie.
+// Where the files of data sets lie, and which of them are images.
 #pragma once
 #include <string>
 #include <string_view>
@@ -15,5 +15,10 @@ std::vector<std::string> data_folders(const std::string& name);
 /// op, the file, the folders and the remedy.
 std::string find_data_file(const std::vector<std::string>& folders, const std::string& file, std::string_view op,
                            std::string_view remedy);
+
+/// Letters A to Z of a file's name as a to z.
+std::string lower_case(std::string_view name);
+/// Of the part of a file's name after its last dot, in lower case: JPEG and PNG.
+inline bool is_image_ending(std::string_view ending) { return ending == "jpg" || ending == "jpeg" || ending == "png"; }
 
 }  // namespace trireme
