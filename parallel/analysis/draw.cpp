@@ -8,7 +8,7 @@ namespace trireme {
 namespace {
 
 char letter(ActionKind v) {
-  constexpr char letters[] = {'O', 'F', 'L', 'B', 'I', 'W', 'S', 'R', 'A', 'C', 'G', 'K', 'U', 'M', 'X', 'd', 'D'};
+  constexpr char letters[] = {'F', 'L', 'B', 'I', 'W', 'S', 'R', 'A', 'C', 'G', 'K', 'U', 'M', 'X', 'd', 'D'};
   static_assert(sizeof letters == static_cast<std::size_t>(ActionKind::drop_values) + 1);
   return letters[static_cast<std::size_t>(v)];
 }
@@ -125,12 +125,12 @@ std::string gantt(const Plan& plan, const Timeline& timeline, int width) {
 
 std::string trace_json(const Plan& plan, const Timeline& timeline) {
   using nlohmann::json;
-  constexpr const char* lanes[] = {"compute", "comm", "copy"};
+  constexpr const char* lanes[] = {"compute", "comm"};
   json events = json::array();
   for (int r = 0; r < static_cast<int>(timeline.roles.size()); ++r) {
     events.push_back(
         {{"ph", "M"}, {"name", "process_name"}, {"pid", r}, {"args", {{"name", row_name(plan, timeline, r)}}}});
-    for (int lane = 0; lane < 3; ++lane)
+    for (int lane = 0; lane < 2; ++lane)
       events.push_back(
           {{"ph", "M"}, {"name", "thread_name"}, {"pid", r}, {"tid", lane}, {"args", {{"name", lanes[lane]}}}});
   }

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/liveness.h"
 
 namespace trireme {
 namespace {
@@ -218,25 +219,6 @@ class Simulator {
 };
 
 }  // namespace
-
-int peak_in_flight(const Role& role) {
-  std::set<int> parts;
-  for (auto& a : role.actions)
-    if (a.verb == ActionKind::forward) parts.insert(a.part);
-  std::map<int, int> segment;  // part -> first part of its segment
-  for (int p : parts) segment[p] = segment.contains(p - 1) ? segment[p - 1] : p;
-  std::map<std::pair<int, int>, int> left;  // (segment, micro) -> backwards to come
-  for (auto& a : role.actions)
-    if (is_backward(a)) ++left[{segment[a.part], a.micro}];
-  std::set<std::pair<int, int>> alive;
-  std::size_t most = 0;
-  for (auto& a : role.actions) {
-    if (a.verb == ActionKind::forward) alive.insert({segment[a.part], a.micro});
-    most = std::max(most, alive.size());
-    if (is_backward(a) && --left[{segment[a.part], a.micro}] == 0) alive.erase({segment[a.part], a.micro});
-  }
-  return static_cast<int>(most);
-}
 
 Simulation simulate(const Plan& plan, const SimulateOptions& options) {
   Simulation s;

@@ -11,10 +11,10 @@
 namespace trireme {
 namespace {
 
-constexpr std::array verbs = {"load",   "forward", "loss",       "backward",       "backward_input", "backward_weight",
+constexpr std::array verbs = {"forward", "loss",       "backward",       "backward_input", "backward_weight",
                               "send",   "recv",    "all_reduce", "reduce_scatter", "all_gather",     "broadcast",
                               "update", "average", "free",       "drop_gradients", "drop_values"};
-constexpr std::array lanes = {"compute", "comm", "copy"};
+constexpr std::array lanes = {"compute", "comm"};
 
 std::string range(const Slice& s) { return fmt::format("[{}, {})", s.begin, s.end); }
 
@@ -32,6 +32,17 @@ void add(Fnv& fnv, const Action& a) {
 }
 
 }  // namespace
+
+std::vector<Slice> joined(std::vector<Slice> slices) {
+  std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) { return a.begin < b.begin; });
+  std::vector<Slice> all;
+  for (const Slice& s : slices)
+    if (!all.empty() && all.back().end == s.begin)
+      all.back().end = s.end;
+    else
+      all.push_back(s);
+  return all;
+}
 
 std::string to_string(ActionKind v) { return verbs[static_cast<std::size_t>(v)]; }
 
@@ -71,14 +82,7 @@ std::vector<Slice> Plan::updated(std::size_t role) const {
   std::vector<Slice> slices;
   for (auto& a : roles[role].actions)
     if (a.verb == ActionKind::update) slices.push_back(a.slice);
-  std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) { return a.begin < b.begin; });
-  std::vector<Slice> joined;
-  for (const Slice& s : slices)
-    if (!joined.empty() && joined.back().end == s.begin)
-      joined.back().end = s.end;
-    else
-      joined.push_back(s);
-  return joined;
+  return joined(std::move(slices));
 }
 
 std::string Plan::to_string() const {

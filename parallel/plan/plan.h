@@ -11,7 +11,6 @@
 namespace trireme {
 
 enum class ActionKind : std::uint8_t {
-  load,
   forward,
   loss,
   backward,
@@ -29,8 +28,11 @@ enum class ActionKind : std::uint8_t {
   drop_gradients,  ///< of slice, all but this rank's shard: its memory is given back
   drop_values,     ///< the same of the weights; all_gather brings them again
 };
-enum class Stream : std::uint8_t { compute, comm, copy };
+enum class Stream : std::uint8_t { compute, comm };
 using ActionId = int;  ///< position in its role's list
+
+/// The slices in order, neighbours joined to one.
+std::vector<Slice> joined(std::vector<Slice>);
 
 struct Peer {
   /// Mesh axis of the message or collective; of an update or drop: whose ranks share the slice, each with a shard of

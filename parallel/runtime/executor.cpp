@@ -80,7 +80,6 @@ void Executor::prepare(const Plan& plan, Mesh& mesh) {
         if (mesh.size(a.peer.axis) > 1) s.comm = &mesh.comm(a.peer.axis);
         s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
         break;
-      default: fail("executor", "action {} ({}) is not run yet", id, to_string(a));
     }
     if (!a.on_ready || !s.comm) continue;
     s.bucket = static_cast<int>(slices.size());
@@ -131,12 +130,7 @@ void Executor::prepare_updates() {
   }
   if (last) last->last_update = true;
   updates_ = last != nullptr;
-  std::sort(updated_.begin(), updated_.end(), [](const Slice& a, const Slice& b) { return a.begin < b.begin; });
-  for (std::size_t i = 1; i < updated_.size();)
-    if (updated_[i - 1].end == updated_[i].begin)
-      updated_[i - 1].end = updated_[i].end, updated_.erase(updated_.begin() + static_cast<std::ptrdiff_t>(i));
-    else
-      ++i;
+  updated_ = joined(std::move(updated_));
 }
 
 void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update) {
@@ -222,7 +216,6 @@ void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& b
       if (s.comm) start_average(a, s);
       break;
     case ActionKind::update: update(a, s, before_update); break;
-    default: break;  // refused by the constructor
   }
 }
 

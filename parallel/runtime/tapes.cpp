@@ -11,17 +11,12 @@ Tapes::Tapes(const Plan& plan, const Role& role, const Chain& chain, Loss loss)
       chain_(chain),
       loss_(std::move(loss)),
       micros_(plan.micros),
-      segments_(find_segments(role, chain.size())),
-      segment_of_(static_cast<std::size_t>(chain.size()), -1),
-      flights_(segments_.size() * static_cast<std::size_t>(micros_)),
+      live_(role),
+      flights_(live_.segments.size() * static_cast<std::size_t>(micros_)),
       crossings_(static_cast<std::size_t>(chain.size() * micros_)) {
-  for (std::size_t s = 0; s < segments_.size(); ++s)
-    for (int p = segments_[s].first; p < segments_[s].end; ++p)
-      segment_of_[static_cast<std::size_t>(p)] = static_cast<int>(s);
   for (int p = 0; p < chain.size(); ++p) stashed_.push_back(chain.stashed_behind(p));
   check(stashed_.back().empty(), "executor", "'{}' is stashed, but nothing adds it: add a layer AddStashed(\"{}\")",
         stashed_.back().empty() ? "" : stashed_.back()[0], stashed_.back().empty() ? "" : stashed_.back()[0]);
-  for (const Action& a : role.actions) frees_ = frees_ || a.verb == ActionKind::free;
 }
 
 void Tapes::begin(const Tensor& x, const Tensor& y) {
@@ -69,16 +64,16 @@ void Tapes::begin(const Tensor& x, const Tensor& y) {
 }
 
 bool Tapes::leads(const Action& a) const {
-  const Segment& s = segments_[static_cast<std::size_t>(segment_of(a.part))];
+  const Segment& s = segment(a);
   return a.part == (a.verb == ActionKind::forward ? s.first : s.end - 1);
 }
 
 const std::vector<Tensor>& Tapes::outputs(int part, int micro) const {
-  return flights_[index(segment_of(part), micro)].out;
+  return flights_[index(live_.segment_of(part), micro)].out;
 }
 
 void Tapes::forward(const Action& a) {
-  const Segment s = segments_[static_cast<std::size_t>(segment_of(a.part))];
+  const Segment& s = segment(a);
   MicrobatchState& f = flight(a.part, a.micro);
   std::optional<StepScope> scope;
   if (!passes_.empty()) scope.emplace(passes_[static_cast<std::size_t>(a.micro)]);
@@ -120,7 +115,7 @@ Tensor Tapes::loss(int micro) {
 }
 
 void Tapes::backward(const Action& a) {
-  const Segment s = segments_[static_cast<std::size_t>(segment_of(a.part))];
+  const Segment& s = segment(a);
   MicrobatchState& f = flight(a.part, a.micro);
   check(
       f.alive, "executor", "{} on role {}: its micro-batch has not been run forward, or is freed",
@@ -131,7 +126,7 @@ void Tapes::backward(const Action& a) {
     f.weights.run();
   else
     walk(f, s, a.micro, a.verb == ActionKind::backward_input ? &f.weights : nullptr);
-  if (a.verb != ActionKind::backward_input && !frees_) land(f);
+  if (a.verb != ActionKind::backward_input && !live_.frees) land(f);
 }
 
 /// One backward over the flight's tape; the gradients of its leaves go to the cut in front.

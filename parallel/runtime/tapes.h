@@ -9,7 +9,7 @@
 #include "framework/ops/ops.h"
 #include "parallel/model/chain.h"
 #include "parallel/plan/plan.h"
-#include "parallel/plan/segments.h"
+#include "parallel/plan/liveness.h"
 
 namespace trireme {
 
@@ -38,7 +38,7 @@ class Tapes {
   /// Moves running statistics by those of all micro-batches.
   void commit() { moments_.commit(); }
 
-  bool runs(int part) const { return segment_of(part) >= 0; }
+  bool runs(int part) const { return live_.segment_of(part) >= 0; }
   BoundaryTensors& crossing(int part, int micro) { return crossings_[index(part, micro)]; }
   /// The outputs of the segment that ends with part; empty before it ran.
   const std::vector<Tensor>& outputs(int part, int micro) const;
@@ -56,8 +56,10 @@ class Tapes {
   std::size_t index(int row, int micro) const {
     return static_cast<std::size_t>(row) * static_cast<std::size_t>(micros_) + static_cast<std::size_t>(micro);
   }
-  int segment_of(int part) const { return segment_of_[static_cast<std::size_t>(part)]; }
-  MicrobatchState& flight(int part, int micro) { return flights_[index(segment_of(part), micro)]; }
+  const Segment& segment(const Action& a) const {
+    return live_.segments[static_cast<std::size_t>(live_.segment_of(a.part))];
+  }
+  MicrobatchState& flight(int part, int micro) { return flights_[index(live_.segment_of(part), micro)]; }
   void land(MicrobatchState&);
   void walk(MicrobatchState&, const Segment&, int micro, Deferred*);
 
@@ -65,10 +67,8 @@ class Tapes {
   const Chain& chain_;
   Loss loss_;
   int micros_;
-  std::vector<Segment> segments_;
-  std::vector<int> segment_of_;                    // by part; -1: another role's
+  Liveness live_;
   std::vector<std::vector<std::string>> stashed_;  // by part: across a cut behind it
-  bool frees_ = false;                             // the role says when a flight ends
   std::vector<MicrobatchState> flights_;           // by segment, micro
   std::vector<BoundaryTensors> crossings_;         // by part, micro
   std::vector<Tensor> x_, y_;                      // by micro

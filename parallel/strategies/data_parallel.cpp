@@ -12,8 +12,7 @@ ActionId completion_of(const Plan& plan, const Role& role, const Slice& slice) {
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
     const Action& a = role.actions[id];
     if (!completes(a)) continue;
-    const Slice& part = plan.parts[a.part].slice;
-    if (part.begin < slice.end && slice.begin < part.end) last = id;
+    if (plan.parts[a.part].slice.overlaps(slice)) last = id;
   }
   return last;
 }
@@ -38,8 +37,7 @@ void add_reductions(const Plan& plan, Role& role, const std::vector<Slice>& buck
     insert(role, at, std::move(reduce));
     for (std::size_t id = at; id < role.actions.size(); ++id) {
       Action& a = role.actions[id];
-      if (a.verb == ActionKind::update && a.slice.begin < bucket.end && bucket.begin < a.slice.end)
-        a.after.push_back(at);
+      if (a.verb == ActionKind::update && a.slice.overlaps(bucket)) a.after.push_back(at);
     }
   }
 }
@@ -50,12 +48,9 @@ std::vector<Slice> buffers_of(const Plan& plan, int role) {
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
     const Slice& s = plan.parts[p].buffers;
     if (s.size() == 0 || plan.role_of(static_cast<int>(p)) != role) continue;
-    if (!slices.empty() && slices.back().end == s.begin)
-      slices.back().end = s.end;
-    else
-      slices.push_back(s);
+    slices.push_back(s);
   }
-  return slices;
+  return joined(std::move(slices));
 }
 
 /// Sums over o.axis have to be the first along it, and to come before what shares out the updates.

@@ -1,6 +1,6 @@
 // ZeRO: reductions become reduce-scatters, each rank updates its shards, and what the others hold is gathered again.
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/segments.h"
+#include "parallel/plan/liveness.h"
 #include "parallel/strategies/rebuild.h"
 
 namespace trireme {
@@ -8,10 +8,9 @@ namespace {
 
 /// Neighbouring parts whose weights are there together: each part; in a pipeline, each segment of a stage.
 std::vector<Segment> units_of(const Plan& plan, const Role& role) {
-  const int parts = static_cast<int>(plan.parts.size());
-  if (plan.roles.size() > 1) return find_segments(role, parts);
+  if (plan.roles.size() > 1) return find_segments(role);
   std::vector<Segment> units;
-  for (int p = 0; p < parts; ++p) units.push_back({p, p + 1});
+  for (int p = 0; p < static_cast<int>(plan.parts.size()); ++p) units.push_back({p, p + 1});
   return units;
 }
 Slice weights_of(const Plan& plan, const Segment& unit) {

@@ -85,11 +85,11 @@ TEST_CASE("check finds messages that do not meet") {
   ActionId recv = find(plan.roles[1], ActionKind::recv, 1);
   SECTION("a send is missing") {
     ActionId id = find(plan.roles[0], ActionKind::send, 1);
-    first[id] = {.verb = ActionKind::load};
+    first[id] = {.verb = ActionKind::drop_values};
     check_finds(plan, "(recv part 0 micro 1 from pipe -1): nobody sends it", 1);
   }
   SECTION("a recv is missing") {
-    second[recv] = {.verb = ActionKind::load};
+    second[recv] = {.verb = ActionKind::drop_values};
     check_finds(plan, "(send part 0 micro 1 to pipe +1): nobody receives it", 1);
   }
   SECTION("crossed") {
@@ -135,7 +135,7 @@ TEST_CASE("check finds what is wrong with a pipeline") {
     auto is = [&](const Action& a) { return a.verb == verb && a.part == part && a.micro == micro; };
     return static_cast<ActionId>(std::find_if(role.actions.begin(), role.actions.end(), is) - role.actions.begin());
   };
-  auto blank = [](Role& role, ActionId id) { role.actions[id] = {.verb = ActionKind::load}; };
+  auto blank = [](Role& role, ActionId id) { role.actions[id] = {.verb = ActionKind::drop_values}; };
   SECTION("a message is neither sent nor received") {
     blank(first, at(first, ActionKind::send, 1, 2));
     blank(second, at(second, ActionKind::recv, 1, 2));

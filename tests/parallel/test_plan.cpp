@@ -1,5 +1,5 @@
 // Plans as data: the rewrites, schedules and cuts, and strategies as text.
-#include "parallel/analysis/simulate.h"
+#include "parallel/plan/liveness.h"
 #include "parallel/strategies/partition.h"
 #include "parallel/strategies/schedules.h"
 #include "tests/parallel/plans.h"
@@ -64,7 +64,7 @@ TEST_CASE("equal plans have equal hashes, and any change changes them") {
   changed([](Plan& p) { p.parts[0].name += "x"; });
   changed([](Plan& p) { p.roles[0].actions[3].part = 1; });
   changed([](Plan& p) { p.roles[0].actions.back().after.pop_back(); });
-  changed([](Plan& p) { p.roles[0].actions.back().lane = Stream::copy; });
+  changed([](Plan& p) { p.roles[0].actions.back().lane = Stream::comm; });
   changed([](Plan& p) { p.roles[0].actions[find(p.roles[0], ActionKind::all_reduce)].peer.axis += "x"; });
   changed([](Plan& p) { p.roles[0].actions[find(p.roles[0], ActionKind::all_reduce)].slice.begin -= 1; });
   changed([](Plan& p) { p.strategies.clear(); });
@@ -88,7 +88,7 @@ TEST_CASE("a plan prints as a table") {
 TEST_CASE("insert keeps what ids mean") {
   Plan plan = parallel_chain();
   Plan more = plan;
-  insert(more.roles[0], 2, {.verb = ActionKind::load});
+  insert(more.roles[0], 2, {.verb = ActionKind::drop_values});
   for (std::size_t i = 0, j = 0; i < plan.roles[0].actions.size(); ++i, ++j) {
     j += j == 2;
     auto expected = plan.roles[0].actions[i];

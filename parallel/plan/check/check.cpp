@@ -11,8 +11,6 @@
 namespace trireme {
 namespace {
 
-bool overlap(const Slice& a, const Slice& b) { return a.begin < b.end && b.begin < a.end; }
-
 void check_shape(const Plan& plan, Diagnostics& faults) {
   for (auto& part : plan.parts)
     if (part.slice.begin < 0 || part.slice.end > plan.parameters || part.slice.size() < 0)
@@ -49,8 +47,8 @@ void check_segment(const Role& role, const Order& order, const PartInfo& part, i
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
     const Action& a = role.actions[id];
     if (completes(a) && a.part == index) backwards.push_back(id);
-    if (is_reduction(a) && overlap(a.slice, s)) reductions.push_back(id);
-    if (a.verb == ActionKind::update && overlap(a.slice, s)) updates.push_back(id);
+    if (is_reduction(a) && a.slice.overlaps(s)) reductions.push_back(id);
+    if (a.verb == ActionKind::update && a.slice.overlaps(s)) updates.push_back(id);
   }
   auto name = fmt::format("role {}: gradient [{}, {}) of part {} ('{}')", role.name, s.begin, s.end, index, part.name);
   if (data_ranks > 1 && reductions.empty())
@@ -78,7 +76,7 @@ void check_updates(const Plan& plan, Diagnostics& faults) {
     for (std::size_t b = a + 1; b < plan.roles.size(); ++b)
       for (const Slice& s : plan.updated(a))
         for (const Slice& t : plan.updated(b))
-          if (overlap(s, t))
+          if (s.overlaps(t))
             faults.add("[{}, {}) is updated by role {} and by role {}", std::max(s.begin, t.begin),
                        std::min(s.end, t.end), plan.roles[a].name, plan.roles[b].name);
 }

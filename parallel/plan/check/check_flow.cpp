@@ -1,11 +1,10 @@
 // The part of check(plan) that follows micro-batches through the parts.
 #include <map>
 #include <optional>
-#include <set>
 #include <tuple>
 
 #include "parallel/plan/check/diagnostics.h"
-#include "parallel/plan/segments.h"
+#include "parallel/plan/liveness.h"
 
 namespace trireme {
 namespace {
@@ -92,40 +91,33 @@ class Flow {
 };
 
 /// How long micro-batches are held: nothing is used once freed, and no more are alive than the role allows.
-void check_held(const Plan& plan, const Role& role, const Order& order, Diagnostics& faults) {
+void check_held(const Role& role, const Order& order, Diagnostics& faults) {
   const int n = static_cast<int>(role.actions.size());
-  std::map<int, int> first;  // part -> first part of its segment
-  for (auto& s : find_segments(role, static_cast<int>(plan.parts.size())))
-    for (int p = s.first; p < s.end; ++p) first[p] = s.first;
+  const Liveness live(role);
   std::map<std::pair<int, int>, std::vector<ActionId>> uses, frees;  // by segment, micro
   for (ActionId id = 0; id < n; ++id) {
     const Action& a = role.actions[id];
-    if (a.part < 0 || !first.contains(a.part) || a.verb == ActionKind::recv) continue;
-    (a.verb == ActionKind::free ? frees : uses)[{first[a.part], a.micro}].push_back(id);
+    const int segment = live.segment_of(a.part);
+    if (segment < 0 || a.verb == ActionKind::recv) continue;
+    (a.verb == ActionKind::free ? frees : uses)[{segment, a.micro}].push_back(id);
   }
   for (auto& [held, ids] : frees) {
     if (ids.size() > 1) faults.add("{} frees what action {} has freed", place(role, ids[1]), ids[0]);
     for (ActionId use : uses[held])
       if (!order(use, ids[0])) faults.add("{} uses what action {} frees before", place(role, use), ids[0]);
   }
-  std::set<std::pair<int, int>> alive;
-  for (ActionId id = 0; id < n && role.in_flight > 0; ++id) {
-    const Action& a = role.actions[id];
-    if (a.part < 0 || !first.contains(a.part)) continue;
-    const std::pair held{first[a.part], a.micro};
-    if (a.verb == ActionKind::forward) alive.insert(held);
-    if (a.verb == ActionKind::free || (completes(a) && a.part == held.first && frees.empty())) alive.erase(held);
-    if (static_cast<int>(alive.size()) > role.in_flight)
-      faults.add("{} makes {} micro-batches in flight, where {} are allowed", place(role, id), alive.size(),
+  const auto alive = live.totals([](const LiveRange&) { return 1; });
+  for (const LiveRange& r : live.ranges)
+    if (role.in_flight > 0 && alive[r.begin] > role.in_flight)
+      faults.add("{} makes {} micro-batches in flight, where {} are allowed", place(role, r.begin), alive[r.begin],
                  role.in_flight);
-  }
 }
 
 }  // namespace
 
 void check_flow(const Plan& plan, const std::vector<Order>& orders, Diagnostics& faults) {
   Flow(plan, orders, faults).check_all();
-  for (std::size_t r = 0; r < plan.roles.size(); ++r) check_held(plan, plan.roles[r], orders[r], faults);
+  for (std::size_t r = 0; r < plan.roles.size(); ++r) check_held(plan.roles[r], orders[r], faults);
 }
 
 }  // namespace trireme

@@ -5,7 +5,6 @@
 namespace trireme {
 namespace {
 
-bool overlap(const Slice& a, const Slice& b) { return a.begin < b.end && b.begin < a.end; }
 bool covers(const Slice& a, const Slice& b) { return a.begin <= b.begin && b.end <= a.end; }
 
 /// The first action of that verb, slice and axis; -1: none.
@@ -21,7 +20,7 @@ void check_update(const Role& role, const Order& order, ActionId id, Diagnostics
   const Action& update = role.actions[id];
   if (update.peer.axis.empty()) {
     for (const Action& a : role.actions)
-      if (a.verb == ActionKind::reduce_scatter && overlap(a.slice, update.slice))
+      if (a.verb == ActionKind::reduce_scatter && a.slice.overlaps(update.slice))
         faults.add("{} updates all of what is reduced to shards: name their axis, {}", place(role, id), a.peer.axis);
     return;
   }
@@ -47,7 +46,7 @@ void check_use(const Plan& plan, const Role& role, const Order& order, ActionId 
       if (!order(before, id)) faults.add("{} does not wait for {}", place(role, id), place(role, before));
       return;
     }
-    if (a.verb == ActionKind::drop_values && overlap(a.slice, weights)) {
+    if (a.verb == ActionKind::drop_values && a.slice.overlaps(weights)) {
       faults.add("{} uses weights that action {} dropped", place(role, id), before);
       return;
     }

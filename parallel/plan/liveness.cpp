@@ -1,10 +1,15 @@
-#include "parallel/plan/segments.h"
+#include "parallel/plan/liveness.h"
+
+#include <algorithm>
+#include <map>
 
 #include "parallel/plan/action_kind.h"
 
 namespace trireme {
 
-std::vector<Segment> find_segments(const Role& role, int parts) {
+std::vector<Segment> find_segments(const Role& role) {
+  int parts = 0;
+  for (const Action& a : role.actions) parts = std::max(parts, a.part + 1);
   std::vector<bool> runs(static_cast<std::size_t>(parts)), joined(static_cast<std::size_t>(parts), true);
   const Action* before = nullptr;  // a backward that may go on with the part in front
   auto part_from = [&](int part) {
@@ -36,6 +41,29 @@ std::vector<Segment> find_segments(const Role& role, int parts) {
       segments.push_back({p, p + 1});
   }
   return segments;
+}
+
+Liveness::Liveness(const Role& role) : segments(find_segments(role)), actions_(role.actions.size()) {
+  segment_of_part.assign(segments.empty() ? 0 : static_cast<std::size_t>(segments.back().end), -1);
+  for (int s = 0; s < std::ssize(segments); ++s)
+    for (int p = segments[s].first; p < segments[s].end; ++p) segment_of_part[p] = s;
+  frees = std::any_of(role.actions.begin(), role.actions.end(), [](auto& a) { return a.verb == ActionKind::free; });
+  std::map<std::pair<int, int>, std::size_t> alive;  // index of ranges, by segment and micro-batch
+  for (ActionId id = 0; id < std::ssize(role.actions); ++id) {
+    const Action& a = role.actions[id];
+    const int s = segment_of(a.part);
+    if (s < 0) continue;
+    if (a.verb == ActionKind::forward && alive.try_emplace({s, a.micro}, ranges.size()).second)
+      ranges.push_back({s, a.micro, id, static_cast<ActionId>(actions_)});
+    const bool releases = frees ? a.verb == ActionKind::free : completes(a) && a.part == segments[s].first;
+    if (!releases) continue;
+    if (auto range = alive.extract({s, a.micro})) ranges[range.mapped()].end = id;
+  }
+}
+
+int peak_in_flight(const Role& role) {
+  const auto alive = Liveness(role).totals([](const LiveRange&) { return 1; });
+  return static_cast<int>(*std::max_element(alive.begin(), alive.end()));
 }
 
 }  // namespace trireme
