@@ -17,35 +17,35 @@ Work reduce(ActionKind verb, Communicator& comm, const Tensor& gradients) {
 
 }  // namespace
 
-Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh)
-    : role_(plan.roles.at(static_cast<std::size_t>(role))),
-      micros_(plan.micros),
+Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
+                   Communicator* stages)
+    : plan_(plan),
+      role_(plan.roles.at(static_cast<std::size_t>(role))),
       optimizer_(optimizer),
       tapes_(plan, role_, chain, std::move(loss)),
       messages_(grid_of(optimizer.parameters())),
-      slots_(role_.actions.size()) {
-  for (const PartInfo& part : plan.parts) devices_.push_back(part.device);
-  if (plan.roles.size() > 1) stages_ = &mesh.comm(plan.role_axis);
-  number_cuts(plan);
-  prepare(plan, mesh);
+      slots_(role_.actions.size()),
+      stages_(stages) {
+  number_cuts();
+  prepare(mesh);
   prepare_backward();
   prepare_updates();
 }
 
 /// All cuts that messages cross, in one numbering for all roles, make the tags.
-void Executor::number_cuts(const Plan& plan) {
-  for (const Role& role : plan.roles)
+void Executor::number_cuts() {
+  for (const Role& role : plan_.roles)
     for (const Action& a : role.actions)
       if (is_message(a)) cut_of_.emplace(a.part, 0);
   int cuts = 0;
   for (auto& [part, cut] : cut_of_) cut = cuts++;
-  check(static_cast<Index>(cuts) * micros_ <= message_tags, "executor",
+  check(static_cast<Index>(cuts) * plan_.micros <= message_tags, "executor",
         "{} cuts of the model times {} micro-batches are more than the {} tags that messages have: use at most {} "
         "micro-batches",
-        cuts, micros_, message_tags, message_tags / std::max(cuts, 1));
+        cuts, plan_.micros, message_tags, message_tags / std::max(cuts, 1));
 }
 
-void Executor::prepare(const Plan& plan, Mesh& mesh) {
+void Executor::prepare(Mesh& mesh) {
   std::vector<Slice> slices;
   std::vector<Communicator*> comms;
   std::vector<ActionId> ids;  // of the actions behind the slices
@@ -54,8 +54,8 @@ void Executor::prepare(const Plan& plan, Mesh& mesh) {
     const Action& a = role_.actions[id];
     Slot& s = slots_[id];
     check(
-        a.micro < plan.micros, "executor", "action {} ({}): the plan has {} micro-batches", id,
-        [&] { return to_string(a); }, plan.micros);
+        a.micro < plan_.micros, "executor", "action {} ({}): the plan has {} micro-batches", id,
+        [&] { return to_string(a); }, plan_.micros);
     switch (a.verb) {
       case ActionKind::forward: last_forward = &s; break;
       case ActionKind::loss: last_loss = &s; break;
@@ -65,7 +65,7 @@ void Executor::prepare(const Plan& plan, Mesh& mesh) {
       case ActionKind::free: break;
       case ActionKind::send:
       case ActionKind::recv:
-        check(a.part >= 0 && a.peer.axis == plan.role_axis, "executor",
+        check(a.part >= 0 && a.peer.axis == plan_.role_axis, "executor",
               "action {} ({}): only what crosses a cut between roles is sent yet", id, [&] { return to_string(a); });
         s.comm = &mesh.comm(a.peer.axis);
         break;
@@ -147,7 +147,8 @@ void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, cons
     if (recorder_) recorder_->begin(id);
     execute(id, on_loss, before_update);
     if (!recorder_) continue;
-    for (const Device device : devices_) runtime(device.kind).synchronize(device);  // a device goes on by itself
+    for (const PartInfo& part : plan_.parts)
+      runtime(part.device.kind).synchronize(part.device);  // a device goes on by itself
     recorder_->end(id);
   }
   if (!updates_) {  // a stage without parameters takes part in what is decided before an update, and counts the step
@@ -230,8 +231,8 @@ void Executor::compute(const Action& a, const Slot& s) {
 }
 
 void Executor::add_loss(const Action& a, const Slot& s, const OnLoss& on_loss) {
-  Tensor loss = tapes_.loss(a.micro).detach();
-  if (micros_ > 1) {
+  Tensor loss = tapes_.loss(a.micro, optimizer_.loss_scale()).detach();
+  if (plan_.micros > 1) {
     if (loss_)
       add_into(loss_, loss);
     else
@@ -292,12 +293,12 @@ void Executor::finish(ActionId id) {
 
 PipelineP2P::Route Executor::route(const Action& a, const Slot& s) const {
   // Activations arrive from the part in front of the cut.
-  const std::size_t behind = std::min(static_cast<std::size_t>(a.part) + 1, devices_.size() - 1);
+  const std::size_t behind = std::min(static_cast<std::size_t>(a.part) + 1, plan_.parts.size() - 1);
   return {.comm = s.comm,
           .peer = s.comm->rank() + a.peer.offset,
           .part = a.part,
-          .tag = cut_of_.at(a.part) * micros_ + a.micro,
-          .device = devices_[behind]};
+          .tag = cut_of_.at(a.part) * plan_.micros + a.micro,
+          .device = plan_.parts[behind].device};
 }
 
 // A role sends on what its part in front of the cut made, or sends back the gradient of what it was given there.

@@ -102,7 +102,7 @@ void Tapes::forward(const Action& a) {
   if (s.end < chain_.size() && runs(s.end)) crossing(s.end - 1, a.micro).forward = f.out;
 }
 
-Tensor Tapes::loss(int micro) {
+Tensor Tapes::loss(int micro, double scale) {
   std::optional<StepScope> scope;
   if (!passes_.empty()) scope.emplace(passes_[static_cast<std::size_t>(micro)]);
   const int last = chain_.size() - 1;
@@ -110,7 +110,7 @@ Tensor Tapes::loss(int micro) {
   const NamedRange range("loss");
   Tensor loss = loss_(f.out.at(0), y_[static_cast<std::size_t>(micro)].to(f.out[0].device()));
   f.out = {loss};
-  crossing(last, micro).gradient = {Tensor::full(loss.shape(), scale_, loss.dtype(), loss.device())};
+  crossing(last, micro).gradient = {Tensor::full(loss.shape(), scale, loss.dtype(), loss.device())};
   return loss;
 }
 

@@ -8,8 +8,8 @@
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
 #include "parallel/model/chain.h"
-#include "parallel/plan/plan.h"
 #include "parallel/plan/liveness.h"
+#include "parallel/plan/plan.h"
 
 namespace trireme {
 
@@ -29,9 +29,8 @@ class Tapes {
   /// Whether the action is the first of its segment, which runs all of it; the others have nothing left to do.
   bool leads(const Action&) const;
   void forward(const Action&);
-  Tensor loss(int micro);
-  /// Backward starts from so many times the loss, from now on.
-  void scale_loss(double scale) { scale_ = scale; }
+  /// Backward starts from `scale` times the loss.
+  Tensor loss(int micro, double scale);
   /// backward, backward_input or backward_weight.
   void backward(const Action&);
   void free(const Action&);
@@ -76,7 +75,6 @@ class Tapes {
   std::vector<StepContext> passes_;                // by micro; empty: one micro-batch, under the caller's
   BatchNormStats moments_;
   int alive_ = 0, most_alive_ = 0;
-  double scale_ = 1;
 };
 
 }  // namespace trireme
