@@ -12,15 +12,17 @@ namespace trireme {
 /// side.
 struct Bar {
   int rank;
-  Stream lane;
-  ActionKind verb;
-  int micro;
+  Stream stream;
+  ActionKind kind;
+  int microbatch;
   double begin, end;          ///< seconds
   std::vector<Span> spans;    ///< in order
   std::string label() const;  ///< "F0", "B12", "U"
 };
 /// In order of rank, then time. Spans without duration and receives (the time of waiting is no work) are left out.
 std::vector<Bar> bars(const Plan&, const Timeline&);
+/// The kinds of actions among the bars, each once, in order: for legends.
+std::vector<ActionKind> kinds_of(const std::vector<Bar>&);
 /// Of a rank's row: its role's name; with the rank where ranks share roles.
 std::string row_name(const Plan&, const Timeline&, int rank);
 /// "12.3 ms", in the unit that fits.

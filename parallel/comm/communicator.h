@@ -75,10 +75,10 @@ class Communicator {
   virtual std::string ended() const = 0;
 };
 
-/// Wraps inner so that all_reduce runs by the named algorithm: "vendor" (inner's own: memory shared by the ranks of one
-/// host, else MPI's; the default), or one on inner's send and recv: "ring", "recursive_doubling", "rabenseifner",
-/// "tree". A collective call. Throws Error with the list for another name. Those run on a thread of their own; "vendor"
-/// on one host is done by the ranks that wait. Named algorithms take tensors on devices by way of the host.
+/// Wraps inner so that all_reduce runs by the named algorithm: "default" (inner's own: memory shared by the ranks of
+/// one host, else MPI's; the default), or one on inner's send and recv: "ring", "recursive_doubling", "rabenseifner",
+/// "tree". A collective call. Throws Error with the list for another name. Those run on a thread of their own;
+/// "default" on one host is done by the ranks that wait. Named algorithms take tensors on devices by way of the host.
 std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& inner, const std::string& algorithm);
 
 /// "MPICH 4.0.2 (MPI 4.0)", or why there is no MPI. For `trireme info`.

@@ -18,7 +18,7 @@ std::vector<Segment> find_segments(const Role&);
 /// The activations of one micro-batch in one segment.
 struct LiveRange {
   int segment = 0;  ///< index of Liveness::segments
-  int micro = 0;
+  int microbatch = 0;
   ActionId begin = 0;  ///< the forward of the segment's first part
   ActionId end = 0;    ///< the action that releases the activations; the number of actions: none does
 };

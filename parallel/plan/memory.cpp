@@ -29,11 +29,11 @@ Kept peak_kept(const Plan& plan, const Role& role) {
   return {peak([](const PartCost& c) { return c.saved; }, true), peak([](const PartCost& c) { return c.halo; }, false)};
 }
 
-Index largest(const Plan& plan, const Role& role, ActionKind verb, Index element) {
+Index largest(const Plan& plan, const Role& role, ActionKind kind, Index element) {
   Index most = 0;
   for (const Action& a : role.actions)
-    if (a.verb == verb)
-      most = std::max(most, a.slice.size() * (verb == ActionKind::average ? 1 : plan.size(a.peer.axis) > 1));
+    if (a.kind == kind)
+      most = std::max(most, a.slice.size() * (kind == ActionKind::average ? 1 : plan.size(a.peer.axis) > 1));
   return most * element;
 }
 
@@ -50,13 +50,13 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
   for (const Role& role : plan.roles) {
     Index whole = 0, own = 0, dropped = 0, gathered = 0;  // numbers that the role, and this rank, updates
     for (const Action& a : role.actions) {
-      if (a.verb == ActionKind::update) whole += a.slice.size(), own += a.slice.size() - others_of(plan, a);
-      if (a.verb == ActionKind::drop_gradients) dropped += others_of(plan, a);
+      if (a.kind == ActionKind::update) whole += a.slice.size(), own += a.slice.size() - others_of(plan, a);
+      if (a.kind == ActionKind::drop_gradients) dropped += others_of(plan, a);
     }
     std::map<Index, Index> weights;  // dropped and gathered in every micro-batch, but held once
     Index largest_unit = 0;          // others' part of what is gathered at a time
     for (const Action& a : role.actions)
-      if (a.verb == ActionKind::drop_values) weights[a.slice.begin] = others_of(plan, a);
+      if (a.kind == ActionKind::drop_values) weights[a.slice.begin] = others_of(plan, a);
     for (auto& [begin, others] : weights) gathered += others, largest_unit = std::max(largest_unit, others);
     RankMemory m;
     m.weights = (whole - gathered + largest_unit + plan.buffers) * options.element;

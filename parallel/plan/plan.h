@@ -43,20 +43,20 @@ struct Peer {
   bool operator==(const Peer&) const = default;
 };
 struct Action {
-  ActionKind verb;
-  Stream lane = Stream::compute;
+  ActionKind kind;
+  Stream stream = Stream::compute;
   /// Index of the model part; -1: all or none. For send and recv: the part in front of the cut that is crossed, by its
   /// output from the role that runs it forward, by that output's gradient the other way.
   int part = -1;
-  int micro = 0;     ///< micro-batch
-  Slice slice = {};  ///< of the flat block, for collectives, update and drops
+  int microbatch = 0;  ///< micro-batch
+  Slice slice = {};    ///< of the flat block, for collectives, update and drops
   Peer peer = {};
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on other lanes; within a lane the list order holds)
   bool operator==(const Action&) const = default;
 };
 
-/// One list of actions, run by every rank at a coordinate of the plan's role_axis (all ranks, if there is one role).
+/// One list of actions, run by every rank at a coordinate of the plan's stage_axis (all ranks, if there is one role).
 struct Role {
   std::string name;
   std::vector<Action> actions;
@@ -91,8 +91,8 @@ struct Plan {
   Index buffers = 0;     ///< elements of all buffers (running statistics)
   std::vector<Role> roles;
   std::vector<std::string> strategies = {};  ///< names of those applied, in order
-  std::string role_axis = "pipe";            ///< mesh axis whose coordinate picks the role, where there are several
-  int micros = 1;                            ///< micro-batches in a mini-batch
+  std::string stage_axis = "pipe";           ///< mesh axis whose coordinate picks the role, where there are several
+  int microbatches = 1;                      ///< micro-batches in a mini-batch
   std::vector<Axis> axes = {};               ///< of the mesh it is made for
   /// The layers that a pipeline's stages begin at, but for the first, as its option `partition` takes them ("3, 5");
   /// where it is not empty before, a pipeline that would choose by cost takes this cut.

@@ -67,7 +67,7 @@ class Executor {
   void send(const Action&, Slot&);
   void try_to_receive(const Action&, Slot&);
   void finish_receive(const Action&, Slot&);
-  void let_go();
+  void finish_sends();
   Tensor gradients(const Slice& s) const { return optimizer_.parameters().grads().rows(s.begin, s.end); }
   Tensor values(const Slice& s) const { return optimizer_.parameters().values().rows(s.begin, s.end); }
   void start_average(const Action&, Slot&);
@@ -80,7 +80,7 @@ class Executor {
   std::map<int, int> cut_of_;  // by the part in front of it
   Optimizer& optimizer_;
   Tapes tapes_;
-  PipelineP2P messages_;
+  PipelineP2P p2p_;
   std::vector<Slot> slots_;
   std::vector<ActionId> sending_;
   Communicator* stages_;

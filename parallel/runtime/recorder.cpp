@@ -26,7 +26,7 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 void Recorder::clear(std::size_t actions) {
   times_.assign(actions, {0, 0});
   weights_ = gradients_ = 0;
-  ledger_->reset_peaks();
+  memory_tracker_->reset_peaks();
 }
 
 void Recorder::see(const Parameters& p) {
@@ -71,9 +71,9 @@ Timeline Recorder::gather(Communicator& world, int role) const {
 std::vector<RankMemory> Recorder::gather_memory(Communicator& world, const Optimizer& optimizer) const {
   RankMemory m{.weights = weights_,
                .gradients = gradients_,
-               .activations = ledger_->peak(MemoryKind::activations),
-               .halos = ledger_->peak(MemoryKind::halos),
-               .packed = ledger_->peak(MemoryKind::packed)};
+               .activations = memory_tracker_->peak(MemoryKind::activations),
+               .halos = memory_tracker_->peak(MemoryKind::halos),
+               .packed = memory_tracker_->peak(MemoryKind::packed)};
   for (auto& [name, state] : optimizer.state()) m.optimizer += state.numel() * size_of(state.dtype());
   std::vector<RankMemory> ranks(static_cast<std::size_t>(world.size()));
   constexpr Index fields = sizeof(RankMemory) / sizeof(Index);

@@ -21,7 +21,7 @@ class Recorder {
   /// Looks at what of the flat blocks has memory behind it: before it is given back, and at the step's end.
   void see(const Parameters&);
   /// For the tensors that the step makes.
-  const std::shared_ptr<MemoryTracker>& ledger() const { return ledger_; }
+  const std::shared_ptr<MemoryTracker>& memory_tracker() const { return memory_tracker_; }
 
   /// Of all ranks, from the moment the first of them began. role: this rank's. The clock is one host's, so ranks of
   /// several hosts are out of line. A message or collective ends where its rank saw that it had ended. A collective
@@ -33,7 +33,7 @@ class Recorder {
  private:
   std::vector<std::pair<double, double>> times_;  // seconds of the steady clock; 0: not yet
   Index weights_ = 0, gradients_ = 0;             // bytes, at most
-  std::shared_ptr<MemoryTracker> ledger_ = std::make_shared<MemoryTracker>();
+  std::shared_ptr<MemoryTracker> memory_tracker_ = std::make_shared<MemoryTracker>();
 };
 
 }  // namespace trireme

@@ -6,11 +6,10 @@
 
 #include "framework/tensor/shard_spec.h"
 #include "parallel/comm/world/compare.h"
+#include "parallel/runtime/consolidator.h"
 #include "parallel/runtime/executor.h"
-#include "parallel/runtime/gatherer.h"
 #include "parallel/runtime/loss_reducer.h"
 #include "parallel/runtime/non_finite.h"
-#include "parallel/runtime/preflight.h"
 #include "parallel/runtime/settings.h"
 #include "parallel/runtime/step_graph.h"
 #include "parallel/runtime/step_plan.h"
@@ -30,11 +29,11 @@ struct Step::Impl {
         parameters(model),
         optimizer(parameters, std::move(recipe), options.optimizer),
         plan(make_plan(strategy, chain, parameters, mesh, options)),
-        ranks(checked(plan), mesh, strategy, tensor_parallel_axes(options, strategy.split)),
+        ranks(plan, mesh, strategy, tensor_parallel_axes(options, strategy.split)),
         executor(plan, role(), chain, std::move(l), optimizer, mesh, ranks.stages()),
         loss(ranks, plan.role_of(chain.size() - 1), *everyone, optimizer, executor.updated(), options.loss_scale,
              options.check_finite),
-        gatherer(plan, role(), mesh, optimizer, ranks.stages()) {
+        consolidator(plan, role(), mesh, optimizer, ranks.stages()) {
     broadcast_state(parameters, ranks.replicas());
     optimizer.keep(executor.updated());
     if (options.cuda_graphs && StepGraph::serves(plan, mesh.world()))
@@ -51,26 +50,16 @@ struct Step::Impl {
     return split_layers(strategy, std::move(m), mesh);
   }
 
-  const Plan& checked(const Plan& p) {
-    check_mesh(p, mesh, tensor_parallel_axes(options, strategy.split));
-    if (options.refuse_unsound) check_sound(p, mesh);
-    refuse_shared_across_roles(p, chain);
-    check(strategy.split.one_weird.empty() || p.roles.size() == 1, "step",
-          "one_weird brings the rows of all ranks together, which stages of a pipeline have at different times: leave "
-          "one of the two out");
-    return p;
-  }
-
-  int role() const { return plan.roles.size() > 1 ? mesh.index(plan.role_axis) : 0; }
+  int role() const { return plan.roles.size() > 1 ? mesh.index(plan.stage_axis) : 0; }
 
   Tensor run(const Tensor& x, const Tensor& y) {
     const StepContext context = ranks.context(x, y, options.seed, static_cast<std::uint64_t>(optimizer.steps()));
-    gatherer.begin_step();
+    consolidator.begin_step();
     parameters.clear_grads();  // those of a step that was refused
     optimizer.set_loss_scale(loss.scale.value());
     replayed = graph && !is_recorded_or_traced && graph->ready(executor, x, y, context, loss.scale.value());
-    const StepScope scope(replayed ? graph->noted_pass(context) : context);
-    const Tensor input = replayed ? graph->x() : x;  // gather() before a refusal gives the graph up
+    const StepScope scope(replayed ? graph->captured_context(context) : context);
+    const Tensor input = replayed ? graph->x() : x;  // consolidate() before a refusal gives the graph up
     const auto may_update = [&] {
       refuse_non_finite(input);
       return loss.accepts_gradients();
@@ -89,15 +78,15 @@ struct Step::Impl {
   void refuse_non_finite(const Tensor& x) {
     const std::string fault = loss.finish();
     if (fault.empty()) return;
-    gather();
+    consolidate();
     auto place = first_non_finite(model, x, mesh.world().size() > 1 ? everyone.get() : nullptr);
     fail(fmt::format("step {}", optimizer.steps() + 1), "{}; {}", fault,
          place.empty() ? "everything before it is finite" : "first seen in " + place);
   }
 
-  void gather() {
+  void consolidate() {
     if (graph) graph->drop();
-    gatherer.gather();
+    consolidator.consolidate();
   }
 
   StepOptions options;
@@ -114,7 +103,7 @@ struct Step::Impl {
   Recorder recorder;
   Executor executor;
   LossReducer loss;
-  Gatherer gatherer;
+  Consolidator consolidator;
   std::optional<StepGraph> graph;  // none: not asked for, or of no use
   bool is_recorded_or_traced = false, replayed = false;
 };
@@ -143,15 +132,15 @@ const Plan& Step::plan() const { return impl_->plan; }
 const std::vector<Slice>& Step::updated() const { return impl_->executor.updated(); }
 int Step::most_in_flight() const { return impl_->executor.most_in_flight(); }
 RankShare Step::shard() const { return impl_->ranks.share(); }
-void Step::gather() { impl_->gather(); }
+void Step::consolidate() { impl_->consolidate(); }
 std::string Step::batch_norm() const {
   const bool any = !impl_->parameters.buffers().empty();
-  return any ? impl_->strategy.batch_norm(impl_->ranks.share().size, impl_->plan.micros) : "";
+  return any ? impl_->strategy.batch_norm(impl_->ranks.share().size, impl_->plan.microbatches) : "";
 }
 Claim Step::claim() const {
   return impl_->strategy.claim(!impl_->parameters.buffers().empty() && impl_->ranks.share().size > 1);
 }
-bool Step::divided() const {
+bool Step::is_tensor_parallel() const {
   const auto& entries = impl_->parameters.entries();
   return std::any_of(entries.begin(), entries.end(), [](const Parameters::Entry& e) { return is_part(e.tensor); });
 }

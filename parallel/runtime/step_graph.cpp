@@ -8,7 +8,7 @@ namespace trireme {
 
 bool StepGraph::serves(const Plan& plan, const World& world) {
   const Device device = plan.parts.front().device;
-  return device.kind == DeviceKind::cuda && world.size() == 1 && plan.roles.size() == 1 && plan.micros == 1 &&
+  return device.kind == DeviceKind::cuda && world.size() == 1 && plan.roles.size() == 1 && plan.microbatches == 1 &&
          std::all_of(plan.parts.begin(), plan.parts.end(), [&](const PartInfo& p) { return p.device == device; });
 }
 
@@ -22,7 +22,7 @@ bool StepGraph::ready(Executor& executor, const Tensor& x, const Tensor& y, cons
     return false;
   }
   load(x, y, pass);
-  return graph_ || note(executor, pass);
+  return graph_ || capture(executor, pass);
 }
 
 void StepGraph::load(const Tensor& x, const Tensor& y, const StepContext& pass) {
@@ -43,14 +43,14 @@ void StepGraph::load(const Tensor& x, const Tensor& y, const StepContext& pass) 
   numbers_.copy_from(numbers);
 }
 
-StepContext StepGraph::noted_pass(StepContext pass) const {
+StepContext StepGraph::captured_context(StepContext pass) const {
   pass.step_at = numbers_.view_rows(0, 1);
   pass.batch.samples = numbers_.view_rows(1, numbers_.dim(0));
   return pass;
 }
 
-bool StepGraph::note(Executor& executor, const StepContext& pass) {
-  const StepScope scope(noted_pass(pass));
+bool StepGraph::capture(Executor& executor, const StepContext& pass) {
+  const StepScope scope(captured_context(pass));
   try {
     graph_ = runtime(device_.kind).make_graph(device_);
     check(graph_ != nullptr, "step", "{} has no graphs", device_);

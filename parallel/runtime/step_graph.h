@@ -30,7 +30,7 @@ class StepGraph {
   bool ready(Executor& executor, const Tensor& x, const Tensor& y, const StepContext& pass, double loss_scale);
   const std::string& refusal() const { return refusal_; }  ///< why steps cannot be noted; empty: they can, so far
   /// The pass as the graph's kernels see it.
-  StepContext noted_pass(StepContext pass) const;
+  StepContext captured_context(StepContext pass) const;
   const Tensor& x() const { return x_; }
 
   /// Starts it all; between() is called when forward has been started and backward not yet. Gradients count as written.
@@ -50,7 +50,7 @@ class StepGraph {
     bool operator==(const Kind&) const = default;
   };
   void load(const Tensor& x, const Tensor& y, const StepContext& pass);
-  bool note(Executor& executor, const StepContext& pass);
+  bool capture(Executor& executor, const StepContext& pass);
 
   Device device_;
   Parameters& parameters_;

@@ -1,5 +1,10 @@
 #include "parallel/runtime/step_plan.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
 #include "parallel/model/part_costs.h"
 #include "parallel/split/split.h"
 
@@ -25,6 +30,46 @@ void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& param
   }
 }
 
+/// Axes of the mesh along which the ranks hold one model and run one plan.
+std::vector<std::string> used_axes(const Plan& plan) {
+  std::vector<std::string> axes = names_in(plan.reduced_axis());
+  if (plan.roles.size() > 1) axes.push_back(plan.stage_axis);
+  return axes;
+}
+
+/// Every axis of more than one rank is used, by the plan or for layers, and roles are as many as ranks.
+void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::string>& layer_axes) {
+  auto axes = used_axes(plan);
+  axes.insert(axes.end(), layer_axes.begin(), layer_axes.end());
+  for (auto& a : mesh.axes())
+    check(
+        a.size == 1 || std::find(axes.begin(), axes.end(), a.name) != axes.end(), "step",
+        "mesh axis '{}' has {} ranks, but strategy '{}' uses only '{}'", a.name, a.size,
+        [&] { return plan.strategies.empty() ? "serial" : fmt::format("{}", fmt::join(plan.strategies, " | ")); },
+        fmt::join(axes, "', '"));
+  check(plan.roles.size() == 1 || static_cast<int>(plan.roles.size()) == mesh.size(plan.stage_axis), "step",
+        "the plan has {} roles along '{}', where the mesh has {} ranks", plan.roles.size(), plan.stage_axis,
+        mesh.size(plan.stage_axis));
+}
+
+void check_sound(const Plan& plan, const Mesh& mesh) {
+  auto faults = check(plan, mesh.size(plan.reduced_axis()));
+  check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],
+        [&] { return faults.size() > 1 ? fmt::format(" (and {} faults more)", faults.size() - 1) : ""; });
+}
+
+/// A weight of two parts gets two gradients; both must come about in one role.
+void refuse_shared_across_roles(const Plan& plan, const Chain& chain) {
+  std::map<const void*, int> home;
+  for (int p = 0; p < chain.size() && plan.roles.size() > 1; ++p)
+    for (auto& [id, name] : chain.tensors(p)) {
+      const int first = home.try_emplace(id, p).first->second;
+      check(plan.role_of(first) == plan.role_of(p), "step",
+            "parts '{}' and '{}' share the tensor '{}', but stand in different stages: cut elsewhere",
+            plan.parts[static_cast<std::size_t>(first)].name, plan.parts[static_cast<std::size_t>(p)].name, name);
+    }
+}
+
 }  // namespace
 
 Strategy strategy_or_default(std::optional<Strategy> given, Mesh& mesh) {
@@ -40,7 +85,7 @@ Module split_layers(const Strategy& strategy, Module model, Mesh& mesh) {
 
 std::vector<std::string> tensor_parallel_axes(const StepOptions& options, const SplitOptions& split) {
   auto axes = options.layer_axes;
-  for (const std::string& name : {split.tensor, split.one_weird})
+  for (const std::string& name : {split.tensor, split.one_weird_trick})
     if (!name.empty()) axes.push_back(name);
   return axes;
 }
@@ -55,6 +100,12 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, Parameters& paramet
   plan.partition = o.partition;
   plan = strategy(std::move(plan));
   if (plan.roles.size() == 1) plan.partition.clear();
+  check_mesh(plan, mesh, tensor_parallel_axes(o, strategy.split));
+  if (o.refuse_unsound) check_sound(plan, mesh);
+  refuse_shared_across_roles(plan, chain);
+  check(strategy.split.one_weird_trick.empty() || plan.roles.size() == 1, "step",
+        "one_weird_trick brings the rows of all ranks together, which stages of a pipeline have at different times: "
+        "leave one of the two out");
   return plan;
 }
 

@@ -15,7 +15,8 @@ Strategy strategy_or_default(std::optional<Strategy> given, Mesh&);
 Module split_layers(const Strategy&, Module model, Mesh&);
 /// The mesh axes along which ranks hold different parts of the weights: StepOptions::layer_axes and the strategy's.
 std::vector<std::string> tensor_parallel_axes(const StepOptions&, const SplitOptions&);
-/// The plan of the model's parts under the strategy. Costs are measured by rank 0 if the strategy wants them. A
+/// The plan of the model's parts under the strategy. Costs are measured by rank 0 if the strategy wants them. Throws
+/// Error for a plan that check() finds faults in (unless options allow it) or that fits neither mesh nor model. A
 /// collective call.
 Plan make_plan(const Strategy&, const Chain&, Parameters&, Mesh&, const StepOptions&);
 

@@ -50,9 +50,9 @@ StepRanks::StepRanks(const Plan& plan, Mesh& mesh, const Strategy& strategy,
     : replicas_(split_replicas(mesh, tensor_parallel_axes)) {
   compare_plans(*replicas_, plan);  // where layers are split, others have running statistics of other lengths
   const std::string axis = batch_axis(plan, strategy.split);
-  share_ = {mesh.index(axis), mesh.size(axis), plan.micros};
+  share_ = {mesh.index(axis), mesh.size(axis), plan.microbatches};
   make_communicators(plan, mesh);
-  if (plan.roles.size() > 1) stages_ = mesh.comm(plan.role_axis).split(0, mesh.index(plan.role_axis));
+  if (plan.roles.size() > 1) stages_ = mesh.comm(plan.stage_axis).split(0, mesh.index(plan.stage_axis));
   // The sums in the midst of a step have a communicator of their own, so that they cannot mix with the buckets'.
   if (share_.size > 1) batch_ = mesh.comm(axis).split(0, share_.rank), make_norm_ranks(strategy);
 }

@@ -81,12 +81,12 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
 /// x in another layout of the same whole. Its gradient comes in the new layout and goes back into the old one.
 Tensor relayout(const Tensor& x, const ShardedOps& to);
 /// x, a copy, about to be used by each rank along `axes` in its own way: the gradients are summed.
-Tensor shared(const Tensor& x, const Grid&, Axes axes);
+Tensor copy_to_parallel(const Tensor& x, const Grid&, Axes axes);
 /// The sum of x over the ranks along `axes`, made in place: nobody else reads x. Each has the sum's gradient.
-Tensor summed(const Tensor& x, const Grid&, Axes axes);
+Tensor reduce_from_parallel(const Tensor& x, const Grid&, Axes axes);
 /// Box want[r] of the whole for each rank r of the line along x's own axes, as plain tensors; wants may overlap: what
 /// comes back adds up.
-Tensor widened(const Tensor& x, const ShardedOps& has, const std::vector<Box>& want, const Grid::Line&);
+Tensor halo_exchange(const Tensor& x, const ShardedOps& has, const std::vector<Box>& want, const Grid::Line&);
 /// conv of x, this rank's block of `has`, of which the outputs go to `out`; w and bias are plain. The convolution of
 /// what needs no halo runs while the halo travels.
 Tensor halo_conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions&, const ShardedOps& has,

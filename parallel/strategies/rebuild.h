@@ -24,6 +24,14 @@ class Rebuild {
   std::vector<ActionId> moved_;  // new ids by old
 };
 
+/// The role rebuilt: f(rebuild, id, action) for each action of the old one, in order.
+template <class F>
+Role rebuilt(const Role& role, F&& f) {
+  Rebuild rebuild(role);
+  for (ActionId id = 0; id < std::ssize(role.actions); ++id) f(rebuild, id, role.actions[id]);
+  return rebuild.take();
+}
+
 /// The plan as data_parallel left it; if it was not used yet, used now. Throws Error where updates are shared already.
 Plan with_reductions(Plan, const std::string& strategy);
 /// Averages the running statistics over an axis, behind a role's last forward.

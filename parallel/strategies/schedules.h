@@ -10,12 +10,12 @@ namespace trireme {
 
 /// A micro-batch through one of the role's chunks: forward; or backward, whole or in its halves.
 struct Cell {
-  ActionKind verb;
-  int chunk = 0, micro = 0;
+  ActionKind kind;
+  int chunk = 0, microbatch = 0;
   bool operator==(const Cell&) const = default;
 };
 struct PipelineShape {
-  int roles = 1, micros = 1;
+  int roles = 1, microbatches = 1;
   int chunks = 1;  ///< per role; chunk c of role r is stage c * roles + r
 };
 

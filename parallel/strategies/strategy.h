@@ -13,9 +13,8 @@
 
 namespace trireme {
 
-/// Relation to the serial run, tested per strategy: exact; delayed by d steps; exact in the limit of a knob;
-/// statistical.
-enum class Claim : std::uint8_t { exact, delayed, limit, statistical };
+/// Relation to the serial run, tested per strategy: exact; delayed by some steps; statistical.
+enum class Claim : std::uint8_t { exact, delayed, statistical };
 /// Whose rows of a micro-batch batch norm's statistics cover: this rank's, those of a group of ranks, or all. Only
 /// global, the default, equals the serial run (in the same micro-batches). Under the others each rank's running
 /// statistics differ after a forward, so they are averaged over the ranks in every step: all ranks evaluate and save
@@ -37,7 +36,7 @@ class Strategy {
   std::string name() const;  ///< "pipeline | data_parallel"
   std::string text() const;  ///< the same with all options: "pipeline(micro=4, schedule=1f1b, ...) | ..."
   /// The rows of batch norm's statistics in words, where so many ranks share the batch: see Step::batch_norm.
-  std::string batch_norm(int ranks, int micros) const;
+  std::string batch_norm(int ranks, int microbatches) const;
   std::optional<NormScope> norm_scope;  ///< none: nobody has named one, so global
   NormScope scope() const { return norm_scope.value_or(NormScope::global); }
   int norm_group = 1;        ///< ranks per group under NormScope::group
@@ -116,7 +115,7 @@ Strategy spatial(const std::vector<std::string>& axes = {"h", "w", "d"});
 Strategy tensor(const std::string& axis = "tensor");
 /// Data-parallel convolutions and, over the same ranks, fully connected layers cut by their outputs, which see the rows
 /// of all (Krizhevsky 2014, arXiv 1404.5997): no gradient of theirs is summed.
-Strategy one_weird(DataParallelOptions = {});
+Strategy one_weird_trick(DataParallelOptions = {});
 
 /// Slices that cover a segment of the flat block, last first, but for parts whose weights are divided over the options'
 /// axis. A bucket takes whole parts until it is full; one that comes out more than twice too large is cut.

@@ -17,7 +17,7 @@ struct Algorithm {
   std::string_view name;
   collectives::AllReduce* run;  // none: the communicator's own
 };
-constexpr Algorithm algorithms[] = {{"vendor", nullptr},
+constexpr Algorithm algorithms[] = {{"default", nullptr},
                                     {"ring", collectives::ring},
                                     {"recursive_doubling", collectives::recursive_doubling},
                                     {"rabenseifner", collectives::rabenseifner},
@@ -128,17 +128,18 @@ class AlgorithmCommunicator : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& inner, const std::string& name) {
+  check(name != "vendor", "all_reduce", "the algorithm \"vendor\" is called \"default\" now");
   std::string names;
   for (const auto& algorithm : algorithms) {
     if (algorithm.name == name && !algorithm.run) return inner;
     if (algorithm.name == name) {
-      const auto rewired = [&](std::unique_ptr<Communicator> comm) {
+      const auto with_algorithm = [&](std::unique_ptr<Communicator> comm) {
         return std::make_unique<AlgorithmCommunicator>(std::move(comm), algorithm);
       };
       // The algorithms compute on host memory.
-      if (auto* staged = dynamic_cast<DeviceCommunicator*>(inner.get()))
-        return staged->rewire(rewired), std::move(inner);
-      return rewired(std::move(inner));
+      if (auto* device = dynamic_cast<DeviceCommunicator*>(inner.get()))
+        return device->set_algorithm(with_algorithm), std::move(inner);
+      return with_algorithm(std::move(inner));
     }
     names += fmt::format("{}{}", names.empty() ? "" : ", ", algorithm.name);
   }

@@ -119,7 +119,7 @@ Work DeviceCommunicator::all_reduce(const Tensor& x, ReduceOp op) {
   if (on_host(x)) [[likely]]
     return inner_->all_reduce(x, op);
   if (size() == 1) return {};
-  if (linked(x) && !rewired_ && same_on_device(x, op))
+  if (linked(x) && !has_algorithm_ && same_on_device(x, op))
     return x.numel() == 0 ? Work{} : link_->all_reduce(all_reduce_call(x, op), x);
   const Tensor host = copied_out(x);
   return delivered(inner_->all_reduce(host, op), host, x);
@@ -180,15 +180,15 @@ void DeviceCommunicator::abort(const std::string& reason) {
   if (link_) link_->abort(reason);
 }
 
-void DeviceCommunicator::rewire(
+void DeviceCommunicator::set_algorithm(
     const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>& make) {
   inner_ = make(std::move(inner_));
-  rewired_ = true;
+  has_algorithm_ = true;
 }
 
 std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {
   auto part = std::make_unique<DeviceCommunicator>(inner_->split(color, key));
-  part->rewired_ = rewired_;
+  part->has_algorithm_ = has_algorithm_;
   part->device_ = device_;
   part->family_ = family_;
   if (part->size() == 1) return part;

@@ -18,14 +18,14 @@ class Flow {
   };
   using Found = std::optional<At>;
 
-  Flow(const Plan& plan, const std::vector<Order>& orders, Diagnostics& faults)
+  Flow(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults)
       : plan_(plan), orders_(orders), faults_(faults) {
     for (std::size_t r = 0; r < plan.roles.size(); ++r)
       for (ActionId id = 0; id < static_cast<int>(plan.roles[r].actions.size()); ++id) enter({r, id});
   }
 
   void check_all() {
-    for (int m = 0; m < plan_.micros; ++m) {
+    for (int m = 0; m < plan_.microbatches; ++m) {
       if (!find(ActionKind::loss, -1, m)) faults_.add("micro-batch {} has no loss", m);
       for (int p = 0; p < static_cast<int>(plan_.parts.size()); ++p) check_part(p, m);
     }
@@ -34,19 +34,19 @@ class Flow {
  private:
   void enter(At at) {
     const Action& a = action(at);
-    if (is_message(a)) messages_.try_emplace({a.verb, at.role, a.part, a.micro}, at);
-    if (a.verb < ActionKind::forward || a.verb > ActionKind::backward_weight) return;
-    auto [first, fresh] = passes_.try_emplace({a.verb, a.part, a.micro}, at);
+    if (is_message(a)) messages_.try_emplace({a.kind, at.role, a.part, a.microbatch}, at);
+    if (a.kind < ActionKind::forward || a.kind > ActionKind::backward_weight) return;
+    auto [first, fresh] = passes_.try_emplace({a.kind, a.part, a.microbatch}, at);
     if (!fresh) faults_.add("{} repeats {}", name(at), name(first->second));
   }
   const Action& action(At at) const { return plan_.roles[at.role].actions[at.id]; }
   std::string name(At at) const { return place(plan_.roles[at.role], at.id); }
-  Found find(ActionKind v, int part, int micro) const {
-    auto at = passes_.find({v, part, micro});
+  Found find(ActionKind v, int part, int microbatch) const {
+    auto at = passes_.find({v, part, microbatch});
     return at == passes_.end() ? std::nullopt : Found(at->second);
   }
-  Found message(ActionKind v, std::size_t role, int part, int micro) const {
-    auto at = messages_.find({v, role, part, micro});
+  Found message(ActionKind v, std::size_t role, int part, int microbatch) const {
+    auto at = messages_.find({v, role, part, microbatch});
     return at == messages_.end() ? std::nullopt : Found(at->second);
   }
 
@@ -58,10 +58,10 @@ class Flow {
       faults_.add("{} does not wait for {}", name(*b), name(*a));
   }
   /// a makes what b needs: on one role in order, else by a message over the cut behind part.
-  void hands_over(Found a, Found b, int part, int micro, const char* what) {
+  void hands_over(Found a, Found b, int part, int microbatch, const char* what) {
     if (!a || !b || a->role == b->role) return in_order(a, b);
-    const Found send = message(ActionKind::send, a->role, part, micro),
-                recv = message(ActionKind::recv, b->role, part, micro);
+    const Found send = message(ActionKind::send, a->role, part, microbatch),
+                recv = message(ActionKind::recv, b->role, part, microbatch);
     if (!send && !recv)
       faults_.add("{} has no {}: no message brings it from role {}", name(*b), what, plan_.roles[a->role].name);
     in_order(a, send), in_order(recv, b);  // that the two meet is seen where messages are played
@@ -84,22 +84,22 @@ class Flow {
   }
 
   const Plan& plan_;
-  const std::vector<Order>& orders_;
+  const std::vector<HappensBefore>& orders_;
   Diagnostics& faults_;
   std::map<std::tuple<ActionKind, int, int>, At> passes_;                 // by verb, part, micro
   std::map<std::tuple<ActionKind, std::size_t, int, int>, At> messages_;  // by verb, role, part, micro
 };
 
 /// How long micro-batches are held: nothing is used once freed, and no more are alive than the role allows.
-void check_held(const Role& role, const Order& order, Diagnostics& faults) {
+void check_held(const Role& role, const HappensBefore& order, Diagnostics& faults) {
   const int n = static_cast<int>(role.actions.size());
   const Liveness live(role);
   std::map<std::pair<int, int>, std::vector<ActionId>> uses, frees;  // by segment, micro
   for (ActionId id = 0; id < n; ++id) {
     const Action& a = role.actions[id];
     const int segment = live.segment_of(a.part);
-    if (segment < 0 || a.verb == ActionKind::recv) continue;
-    (a.verb == ActionKind::free ? frees : uses)[{segment, a.micro}].push_back(id);
+    if (segment < 0 || a.kind == ActionKind::recv) continue;
+    (a.kind == ActionKind::free ? frees : uses)[{segment, a.microbatch}].push_back(id);
   }
   for (auto& [held, ids] : frees) {
     if (ids.size() > 1) faults.add("{} frees what action {} has freed", place(role, ids[1]), ids[0]);
@@ -115,7 +115,7 @@ void check_held(const Role& role, const Order& order, Diagnostics& faults) {
 
 }  // namespace
 
-void check_flow(const Plan& plan, const std::vector<Order>& orders, Diagnostics& faults) {
+void check_flow(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults) {
   Flow(plan, orders, faults).check_all();
   for (std::size_t r = 0; r < plan.roles.size(); ++r) check_held(plan.roles[r], orders[r], faults);
 }
