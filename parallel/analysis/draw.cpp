@@ -6,6 +6,12 @@
 #include <set>
 
 namespace trireme {
+
+const Action& action_of(const Plan& plan, const Timeline& t, const Span& s) {
+  return plan.roles.at(static_cast<std::size_t>(t.roles.at(static_cast<std::size_t>(s.rank))))
+      .actions.at(static_cast<std::size_t>(s.action));
+}
+
 namespace {
 
 char letter(ActionKind v) {
@@ -15,11 +21,6 @@ char letter(ActionKind v) {
 }
 
 bool per_micro(ActionKind v) { return v <= ActionKind::recv; }
-
-const Action& action_of(const Plan& plan, const Timeline& t, const Span& s) {
-  return plan.roles.at(static_cast<std::size_t>(t.roles.at(static_cast<std::size_t>(s.rank))))
-      .actions.at(static_cast<std::size_t>(s.action));
-}
 
 bool joins(const Bar& bar, const Action& last, const Action& a) {
   return bar.kind == a.kind && bar.microbatch == a.microbatch && a.part >= 0 && std::abs(a.part - last.part) == 1;

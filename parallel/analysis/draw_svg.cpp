@@ -90,8 +90,7 @@ class Picture {
     const Paint p = paint(b.kind);
     std::string text;
     for (const Span& s : b.spans) {
-      const Role& role = plan_.roles[static_cast<std::size_t>(timeline_.roles[static_cast<std::size_t>(s.rank)])];
-      const Action& a = role.actions[static_cast<std::size_t>(s.action)];
+      const Action& a = action_of(plan_, timeline_, s);
       const std::string part = a.part >= 0 ? " ('" + plan_.parts[static_cast<std::size_t>(a.part)].name + "')" : "";
       text += fmt::format(
           "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"{}>"

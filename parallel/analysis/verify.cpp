@@ -7,6 +7,7 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/tensor/shard_spec.h"
+#include "parallel/comm/world/compare.h"
 
 namespace trireme {
 namespace {
@@ -109,13 +110,10 @@ class Comparison {
 
 /// The first candidate that differs on any rank, as that rank sees it.
 std::optional<Difference> agree(World& world, const Comparison& mine) {
-  const Tensor earliest = Tensor::empty({1}, DType::i64);
-  *earliest.data<std::int64_t>() = mine.first() * world.size() + world.rank();
-  world.comm().all_reduce(earliest, ReduceOp::min).wait();
-  const Index at = *earliest.data<std::int64_t>() / world.size();
+  const auto [at, rank] = min_loc(world.comm(), mine.first());
   if (at == mine.size()) return std::nullopt;
   Difference d = mine[at];
-  d.rank = static_cast<int>(*earliest.data<std::int64_t>() % world.size());
+  d.rank = rank;
   const Tensor sizes = Tensor::of(std::vector<double>{d.absolute, d.relative}, {2}, DType::f64);
   world.comm().broadcast(sizes, d.rank).wait();
   d.absolute = sizes.data<double>()[0], d.relative = sizes.data<double>()[1];

@@ -33,7 +33,7 @@ void add(Fnv& fnv, const Action& a) {
 
 }  // namespace
 
-std::vector<Slice> joined(std::vector<Slice> slices) {
+std::vector<Slice> detail::joined(std::vector<Slice> slices) {
   std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) { return a.begin < b.begin; });
   std::vector<Slice> all;
   for (const Slice& s : slices)
@@ -82,7 +82,7 @@ std::vector<Slice> Plan::updated(std::size_t role) const {
   std::vector<Slice> slices;
   for (auto& a : roles[role].actions)
     if (a.kind == ActionKind::update) slices.push_back(a.slice);
-  return joined(std::move(slices));
+  return detail::joined(std::move(slices));
 }
 
 std::string Plan::to_string() const {

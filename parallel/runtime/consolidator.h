@@ -1,5 +1,5 @@
-// Consolidator: a role's weights, running statistics and optimizer state are on other ranks in part, in pipeline stages
-// and ZeRO's shards. It brings all of them to all ranks (Step::consolidate), and gives them back before the next step.
+// Consolidator: brings the weights, running statistics and optimizer state of all pipeline stages and ZeRO shards to
+// all ranks (Step::consolidate; PyTorch's consolidate_state_dict), and releases their memory before the next step.
 #pragma once
 #include <vector>
 

@@ -56,31 +56,12 @@ void Executor::prepare(Mesh& mesh) {
     check(
         a.microbatch < plan_.microbatches, "executor", "action {} ({}): the plan has {} micro-batches", id,
         [&] { return to_string(a); }, plan_.microbatches);
-    switch (a.kind) {
-      case ActionKind::forward: last_forward = &s; break;
-      case ActionKind::loss: last_loss = &s; break;
-      case ActionKind::backward:
-      case ActionKind::backward_input:
-      case ActionKind::backward_weight:
-      case ActionKind::free: break;
-      case ActionKind::send:
-      case ActionKind::recv:
-        check(a.part >= 0 && a.peer.axis == plan_.stage_axis, "executor",
-              "action {} ({}): only what crosses a cut between roles is sent yet", id, [&] { return to_string(a); });
-        s.comm = &mesh.comm(a.peer.axis);
-        break;
-      case ActionKind::all_reduce:
-      case ActionKind::reduce_scatter:
-      case ActionKind::all_gather:
-      case ActionKind::broadcast:
-      case ActionKind::update:
-      case ActionKind::drop_gradients:
-      case ActionKind::drop_values:
-      case ActionKind::average:
-        if (mesh.size(a.peer.axis) > 1) s.comm = &mesh.comm(a.peer.axis);
-        s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
-        break;
-    }
+    if (a.kind == ActionKind::forward) last_forward = &s;
+    if (a.kind == ActionKind::loss) last_loss = &s;
+    check(!is_message(a) || (a.part >= 0 && a.peer.axis == plan_.stage_axis), "executor",
+          "action {} ({}): only what crosses a cut between roles is sent yet", id, [&] { return to_string(a); });
+    if (mesh.size(a.peer.axis) > 1) s.comm = &mesh.comm(a.peer.axis);
+    s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
     if (!a.on_ready || !s.comm) continue;
     s.bucket = static_cast<int>(slices.size());
     slices.push_back(a.slice);
@@ -130,7 +111,7 @@ void Executor::prepare_updates() {
   }
   if (last) last->last_update = true;
   updates_ = last != nullptr;
-  updated_ = joined(std::move(updated_));
+  updated_ = detail::joined(std::move(updated_));
 }
 
 void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update) {

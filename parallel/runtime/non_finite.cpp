@@ -6,6 +6,7 @@
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
 #include "framework/layers/layers.h"
+#include "parallel/comm/world/compare.h"
 #include "parallel/runtime/settings.h"
 
 namespace trireme {
@@ -75,12 +76,9 @@ std::string first_non_finite(const Module& model, const Tensor& x, Communicator*
   if (trail.first < 0) trail.first = static_cast<std::int64_t>(trail.places.size());
   trail.places.push_back("");
   if (!comm) return trail.places[static_cast<std::size_t>(trail.first)];
-  const Tensor earliest = Tensor::empty({1}, DType::i64);
-  auto& value = *earliest.data<std::int64_t>();
-  value = trail.first * comm->size() + comm->rank();
-  comm->all_reduce(earliest, ReduceOp::min).wait();
-  auto place = trail.places[static_cast<std::size_t>(value / comm->size())];
-  return place.empty() ? place : fmt::format("{}, on rank {}", place, value % comm->size());
+  const auto [first, rank] = min_loc(*comm, trail.first);
+  auto place = trail.places[static_cast<std::size_t>(first)];
+  return place.empty() ? place : fmt::format("{}, on rank {}", place, rank);
 }
 
 }  // namespace trireme

@@ -22,6 +22,7 @@ class PipelineP2P {
     int tag = 0;         ///< of this cut and micro-batch alone: a later micro-batch may be received first
     Device device = {};  ///< where activations are to lie here
   };
+  /// What a receiver must know of a tensor.
   struct TensorMeta {
     DType dtype;
     Shape shape;
@@ -34,14 +35,14 @@ class PipelineP2P {
 
   // Works of what is started are added to the last argument.
   static void send(const Route&, const std::vector<Tensor>&, std::vector<Work>&);
-  /// Starts to receive tensors of such kinds.
+  /// Starts to receive tensors of these types and shapes.
   static void receive(const Route&, const std::vector<TensorMeta>&, std::vector<Tensor>& arriving, std::vector<Work>&);
 
-  /// Sends the kinds of the tensors, unless it did for this cut and input.
+  /// Sends types and shapes of the tensors ahead, unless it did for this cut and input.
   void send_meta(const Route&, const Shape& input, const std::vector<Tensor>&, std::vector<Work>&);
-  /// The kinds announced for this cut and input; null: none yet.
+  /// The types and shapes received for this cut and input; null: none yet.
   const std::vector<TensorMeta>* find_meta(const Route&, const Shape& input) const;
-  /// Waits for the announcement of so many tensors.
+  /// Waits for the types and shapes of so many tensors.
   void recv_meta(const Route&, const Shape& input, std::size_t tensors);
 
  private:

@@ -86,7 +86,8 @@ class Step {
   bool replayed() const;
   /// Why no step is, although graphs were asked for and would serve; empty: nothing has spoken against it so far.
   std::string not_replayed() const;
-  /// From now on each step's actions are timed, and its memory is counted.
+  /// Turns profiling on or off: from the next step on each action is timed and memory is counted; the host then waits
+  /// for devices after each action.
   void record(bool on);
   /// When they ran, on all ranks, in the last step that was recorded. A collective call.
   Timeline timeline();
@@ -103,14 +104,14 @@ class Step {
   /// model() on the rows of shard(), save and load together, each reading the file.
   bool is_tensor_parallel() const;
 
-  Parameters& parameters();
-  Optimizer& optimizer();
-  const Plan& plan() const;
+  Parameters& parameters();  ///< of this rank's model; lives as long as the Step
+  Optimizer& optimizer();    ///< its state covers what this rank updates; consolidate() completes it
+  const Plan& plan() const;  ///< the same on all ranks
   /// The slices of the flat block that this rank updates, in order.
   const std::vector<Slice>& updated() const;
   /// The most micro-batches, per segment of parts, whose activations this rank held at once in the last step.
   int most_in_flight() const;
-  Module& model();
+  Module& model();  ///< with its layers split as the strategy asks
 
  private:
   struct Impl;

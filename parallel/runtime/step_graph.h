@@ -29,7 +29,7 @@ class StepGraph {
   /// been started then.
   bool ready(Executor& executor, const Tensor& x, const Tensor& y, const StepContext& pass, double loss_scale);
   const std::string& refusal() const { return refusal_; }  ///< why steps cannot be noted; empty: they can, so far
-  /// The pass as the graph's kernels see it.
+  /// The context as the graph's kernels see it.
   StepContext captured_context(StepContext pass) const;
   const Tensor& x() const { return x_; }
 

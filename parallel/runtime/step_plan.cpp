@@ -16,14 +16,14 @@ void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& param
              World& world) {
   std::vector<PartCost> costs(parts.size());
   if (world.rank() == 0 || all) costs = measure_costs(chain, parameters, example);
-  const Tensor shared = Tensor::zeros({5 * static_cast<Index>(parts.size())}, DType::f64);
-  auto* v = shared.data<double>();
-  for (const PartCost& c : costs) {
-    const double saved = static_cast<double>(c.saved), output = static_cast<double>(c.output);
-    for (double number : {c.forward, c.backward_input, c.backward_weight, saved, output}) *v++ = number;
-  }
+  std::vector<double> numbers;
+  for (const PartCost& c : costs)
+    for (double number :
+         {c.forward, c.backward_input, c.backward_weight, static_cast<double>(c.saved), static_cast<double>(c.output)})
+      numbers.push_back(number);
+  const Tensor shared = Tensor::of(numbers, {std::ssize(numbers)}, DType::f64);
   world.comm().broadcast(shared, 0).wait();
-  v = shared.data<double>();
+  const double* v = shared.data<double>();
   for (auto& part : parts) {
     part.cost = {v[0], v[1], v[2], static_cast<Index>(v[3]), static_cast<Index>(v[4])};
     v += 5;

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
 #include <set>
 
 #include "framework/tensor/memory_tracker.h"
 #include "kernels/core/runtime.h"
+#include "parallel/comm/transport/call.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/comm/world/norm_ranks.h"
 
@@ -83,12 +85,9 @@ void StepRanks::check_share(const BatchContext& batch, Index rows) const {
 
 /// Rows of all ranks are the batch, in rank order.
 void StepRanks::number_rows(BatchContext& batch, Index rows) const {
-  const Tensor counts = Tensor::zeros({share_.size}, DType::i64);
-  auto count = counts.data<std::int64_t>();
-  count[share_.rank] = rows;
-  batch_->all_reduce(counts).wait();
-  Index before = 0, total = 0;
-  for (int r = 0; r < share_.size; ++r) before += r < share_.rank ? count[r] : 0, total += count[r];
+  const auto counts = gather_numbers(*batch_, {&rows, 1});
+  const Index before = std::accumulate(counts.begin(), counts.begin() + share_.rank, Index{0});
+  const Index total = std::accumulate(counts.begin(), counts.end(), Index{0});
   check(batch.global_batch == 0 || batch.global_batch == total, "step",
         "the global batch is said to have {} rows, the ranks brought {}: each sample must come to one rank, once",
         batch.global_batch, total);

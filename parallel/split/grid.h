@@ -16,9 +16,9 @@ using Axes = unsigned;
 
 class Grid {
  public:
-  /// axes: those of the mesh to split along; of one rank they are left out. counted: along these the ranks' gradients
-  /// of a weight that all of them hold are summed by the plan, so that each share must reach the sum once. A collective
-  /// call. rows: that along which ranks enter with other rows of the batch, if it is one of the axes.
+  /// axes: those of the mesh to split along; of one rank they are left out. grad_reduce_axes: along these the ranks'
+  /// gradients of a weight that all of them hold are summed by the plan, so that each share must reach the sum once. A
+  /// collective call. rows: that along which ranks enter with other rows of the batch, if it is one of the axes.
   Grid(Mesh&, const std::vector<std::string>& axes, const std::vector<std::string>& grad_reduce_axes,
        const std::string& rows = {});
 

@@ -162,7 +162,7 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int 
   divider.check_names();
 }
 
-/// Weights that all ranks hold say so: their gradients are counted.
+/// Weights that all ranks hold say so: their gradients are reduced over grad_reduce_axes().
 void mark(Module& model, const std::shared_ptr<const Grid>& grid) {
   if (grid->grad_reduce_axes() == 0) return;
   model.visit(StateVisitor([&](const NamedState& leaf) {

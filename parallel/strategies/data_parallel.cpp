@@ -50,7 +50,7 @@ std::vector<Slice> buffers_of(const Plan& plan, int role) {
     if (s.size() == 0 || plan.role_of(static_cast<int>(p)) != role) continue;
     slices.push_back(s);
   }
-  return joined(std::move(slices));
+  return detail::joined(std::move(slices));
 }
 
 /// Sums over o.axis have to be the first along it, and to come before what shares out the updates.

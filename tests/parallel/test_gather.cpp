@@ -1,5 +1,5 @@
-// Step::consolidate(): whatever shares the optimizer's work or the weights, and whatever axes the shards lie on, every rank
-// then has the whole weights and the whole optimizer state, to evaluate and to save.
+// Step::consolidate(): whatever shares the optimizer's work or the weights, and whatever axes the shards lie on, every
+// rank then has the whole weights and the whole optimizer state, to evaluate and to save.
 #include <algorithm>
 
 #include "framework/io/checkpoint.h"

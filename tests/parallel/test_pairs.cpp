@@ -32,8 +32,8 @@ class References {
       const int now = then > 0 ? then : microbatches;
       const Arrangement serial{
           {{"data", 1}}, now > 1 ? "accumulate(micro=" + std::to_string(now) + ")" : "serial", now};
-      at->second =
-          train_segment(s_, world, serial, {.from = then > 0 ? folder(microbatches, 0) : "", .to = folder(microbatches, then)});
+      at->second = train_segment(s_, world, serial,
+                                 {.from = then > 0 ? folder(microbatches, 0) : "", .to = folder(microbatches, then)});
     }
     return at->second;
   }

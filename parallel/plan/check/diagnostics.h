@@ -29,6 +29,13 @@ inline std::string place(const Role& role, ActionId id) {
   return fmt::format("role {}, action {} ({})", role.name, id, to_string(role.actions[id]));
 }
 
+/// The action before `id` on its stream; -1: none.
+inline ActionId previous_on_stream(const Role& role, ActionId id) {
+  ActionId before = id - 1;
+  while (before >= 0 && role.actions[before].stream != role.actions[id].stream) --before;
+  return before;
+}
+
 /// Which actions of a role have finished before another may start.
 class HappensBefore {
  public:
@@ -57,11 +64,8 @@ class HappensBefore {
       if (finished) before_[id][from] = true;
     };
     // Compute finishes in order; messages and collectives only start in order.
-    for (ActionId i = id - 1; i >= 0; --i) {
-      if (role_.actions[i].stream != a.stream) continue;
-      inherit(i, a.stream == Stream::compute);
-      break;
-    }
+    if (const ActionId before = previous_on_stream(role_, id); before >= 0)
+      inherit(before, a.stream == Stream::compute);
     for (ActionId from : a.after) inherit(from, true);
     state[id] = 2;
   }

@@ -153,11 +153,8 @@ class MessageCheck {
   bool may_start(int rank, ActionId id) const {
     const Action& a = action(rank, id);
     auto& states = ranks_[rank].states;
-    for (ActionId i = id - 1; i >= 0; --i) {
-      if (action(rank, i).stream != a.stream) continue;
-      if (a.stream == Stream::compute ? !states[i].finished : !states[i].started) return false;
-      break;
-    }
+    const ActionId i = previous_on_stream(plan_.roles[ranks_[rank].role], id);
+    if (i >= 0 && (a.stream == Stream::compute ? !states[i].finished : !states[i].started)) return false;
     return std::all_of(a.after.begin(), a.after.end(), [&](ActionId from) { return states[from].finished; });
   }
 

@@ -193,7 +193,8 @@ std::string sweep_runs(RandomChoice dice) {
   if (!judge(here, reference, what)) return "refused: " + refusal(here.refusal);
   const RunSegment on{.from = folder / "first", .to = folder / "second", .steps = 1};
   const End there = run(s, second, on);
-  const End same = run(s, serially(there.result.microbatches), {.from = folder / "serial", .to = folder / "on", .steps = 1});
+  const End same =
+      run(s, serially(there.result.microbatches), {.from = folder / "serial", .to = folder / "on", .steps = 1});
   if (!judge(there, same, what + "\n  and on, " + second.text())) return "equal, and not to go on elsewhere";
   return "equal twice";
 }
