@@ -61,11 +61,10 @@ Setup setup_of(const Model& model) {
           .shape = {6, 6, 1}};
 }
 
-std::vector<PipelineOptions> schedules_of(int microbatch) {
+std::vector<PipelineOptions> schedules_of(int micro) {
   std::vector<PipelineOptions> all;
   for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "interleaved"})
-    all.push_back(
-        {.microbatch = microbatch, .schedule = schedule, .chunks = schedule == std::string("interleaved") ? 2 : 1});
+    all.push_back({.micro = micro, .schedule = schedule, .chunks = schedule == std::string("interleaved") ? 2 : 1});
   return all;
 }
 
@@ -172,7 +171,7 @@ TEST_CASE("on integers pipelines equal serial bit by bit", "[table][device]") {
       check_same_bits(parallel_run(s, {{"pipe", ranks}}, pipeline(o)), reference);
     }
   if (!under_mpi() || processes().size() == 4)
-    check_same_bits(parallel_run(s, {{"data", 2}, {"pipe", 2}}, hybrid({.microbatch = 4})), reference);
+    check_same_bits(parallel_run(s, {{"data", 2}, {"pipe", 2}}, hybrid({.micro = 4})), reference);
 }
 
 TEST_CASE("running statistics of several micro-batches are those of the mini-batch") {

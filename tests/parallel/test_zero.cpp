@@ -194,7 +194,7 @@ TEST_CASE("a checkpoint wants all shards, and a run goes on from it as if nothin
     });
   };
   const auto straight = run(0, 6, false);
-  CHECK(contains("call gather()").match(run(0, 3, true).second));
+  CHECK(contains("call consolidate()").match(run(0, 3, true).second));
   CHECK(run(3, 6, false).first == straight.first);
 }
 
