@@ -130,14 +130,16 @@ std::string gantt(const Plan& plan, const Timeline& timeline, int width) {
 
 std::string trace_json(const Plan& plan, const Timeline& timeline) {
   using nlohmann::json;
-  constexpr const char* streams[] = {"compute", "comm"};
   json events = json::array();
   for (int r = 0; r < static_cast<int>(timeline.roles.size()); ++r) {
     events.push_back(
         {{"ph", "M"}, {"name", "process_name"}, {"pid", r}, {"args", {{"name", row_name(plan, timeline, r)}}}});
-    for (int stream = 0; stream < 2; ++stream)
-      events.push_back(
-          {{"ph", "M"}, {"name", "thread_name"}, {"pid", r}, {"tid", stream}, {"args", {{"name", streams[stream]}}}});
+    for (Stream s : {Stream::compute, Stream::comm})
+      events.push_back({{"ph", "M"},
+                        {"name", "thread_name"},
+                        {"pid", r},
+                        {"tid", static_cast<int>(s)},
+                        {"args", {{"name", to_string(s)}}}});
   }
   for (const Span& s : timeline.spans) {
     const Action& a = action_of(plan, timeline, s);

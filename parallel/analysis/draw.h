@@ -8,7 +8,7 @@
 
 namespace trireme {
 
-/// Neighbouring actions of one rank and lane that a drawing shows as one: same verb and micro-batch, parts side by
+/// Neighbouring actions of one rank and stream that a drawing shows as one: same kind and micro-batch, parts side by
 /// side.
 struct Bar {
   int rank;
@@ -33,7 +33,7 @@ std::string headline(const Plan&, const Timeline&);
 
 /// One row of `width` characters per rank (a second one where it communicates), then what the letters mean.
 std::string gantt(const Plan&, const Timeline&, int width = 120);
-/// For chrome://tracing or ui.perfetto.dev: one process per rank, one thread per lane.
+/// For chrome://tracing or ui.perfetto.dev: one process per rank, one thread per stream.
 std::string trace_json(const Plan&, const Timeline&);
 /// Self-contained; hovering over an action names it.
 std::string timeline_svg(const Plan&, const Timeline&);

@@ -14,7 +14,6 @@ namespace {
 constexpr std::array kinds = {"forward", "loss",       "backward",       "backward_input", "backward_weight", "send",
                               "recv",    "all_reduce", "reduce_scatter", "all_gather",     "broadcast",       "update",
                               "average", "free",       "drop_gradients", "drop_values"};
-constexpr std::array streams = {"compute", "comm"};
 
 std::string range(const Slice& s) { return fmt::format("[{}, {})", s.begin, s.end); }
 
@@ -44,6 +43,7 @@ std::vector<Slice> detail::joined(std::vector<Slice> slices) {
   return all;
 }
 
+std::string to_string(Stream s) { return s == Stream::compute ? "compute" : "comm"; }
 std::string to_string(ActionKind v) { return kinds[static_cast<std::size_t>(v)]; }
 
 std::string to_string(const Action& a) {
@@ -97,8 +97,7 @@ std::string Plan::to_string() const {
                         role.in_flight > 0 ? fmt::format(", at most {} in flight", role.in_flight) : "");
     for (std::size_t i = 0; i < role.actions.size(); ++i) {
       const Action& a = role.actions[i];
-      std::string line =
-          fmt::format("{:>4}  {:<8} {}", i, streams[static_cast<std::size_t>(a.stream)], trireme::to_string(a));
+      std::string line = fmt::format("{:>4}  {:<8} {}", i, trireme::to_string(a.stream), trireme::to_string(a));
       if (!a.after.empty()) line += fmt::format(", after {}", fmt::join(a.after, " "));
       text += line + "\n";
     }

@@ -58,7 +58,7 @@ struct Action {
   Slice slice = {};    ///< of the flat block, for collectives, update and drops
   Peer peer = {};
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
-  std::vector<ActionId> after = {};  ///< must have finished (on other lanes; within a lane the list order holds)
+  std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
   bool operator==(const Action&) const = default;
 };
 
@@ -117,6 +117,7 @@ struct Plan {
 };
 
 std::string to_string(ActionKind);
+std::string to_string(Stream);  ///< "compute", "comm"
 /// "all_reduce [0, 4096) over data, on ready": for error messages.
 std::string to_string(const Action&);
 

@@ -22,7 +22,7 @@ struct Step::Impl {
       : options(std::move(o)),
         own_mesh(std::move(owned)),
         mesh(own_mesh ? *own_mesh : *given),
-        strategy(strategy_or_default(std::move(s), mesh)),
+        strategy(std::move(s).value_or(mesh.world().size() > 1 ? data_parallel() : Strategy())),
         everyone(mesh.world().comm().split(0, mesh.world().rank())),
         model(agreed(std::move(m), l, recipe)),
         chain(model),

@@ -30,7 +30,7 @@ struct StepOptions {
   /// and backward are replayed as CUDA graphs, which spares the host to start each kernel. The host's own code in
   /// layers and in the loss then runs no more: it may make tensors, which every step writes anew, but read none, and
   /// what it does must be the same in every step. After consolidate(), record() or a step of another kind steps are
-  /// noted anew; until then the memory of one is kept.
+  /// captured anew; until then the memory of one is kept.
   bool cuda_graphs = false;
   bool refuse_unsound = true;  ///< false: run a plan that check() finds faults in, to see what it does
   /// Mesh axes that the model's own layers use (those split over ranks); its ranks get the same rows.

@@ -1,4 +1,4 @@
-// StepGraph: forward and backward of a step, noted once and then given to the device as a whole (CUDA graphs), which
+// StepGraph: forward and backward of a step, captured once and then given to the device as a whole (CUDA graphs), which
 // spares the host to start each kernel. In two parts, so that the loss can be read while backward runs.
 #pragma once
 #include <functional>
@@ -24,11 +24,11 @@ class StepGraph {
   StepGraph(Device device, Parameters& parameters) : device_(device), parameters_(parameters) {}
 
   /// Makes a step on these inputs ready for replay(): copies them to where the graph reads them and, where the step
-  /// before was the first of its kind, notes the executor's. False: its kernels are to be started one by one, for it is
-  /// of another kind than the one before (what was noted is given up, and its memory), or cannot be noted; nothing has
-  /// been started then.
+  /// before was the first of its kind, captures the executor's. False: its kernels are to be started one by one, for it
+  /// is of another kind than the one before (the captured graph is dropped, with its memory), or cannot be captured;
+  /// nothing has been started then.
   bool ready(Executor& executor, const Tensor& x, const Tensor& y, const StepContext& pass, double loss_scale);
-  const std::string& refusal() const { return refusal_; }  ///< why steps cannot be noted; empty: they can, so far
+  const std::string& refusal() const { return refusal_; }  ///< why steps cannot be captured; empty: they can, so far
   /// The context as the graph's kernels see it.
   StepContext captured_context(StepContext pass) const;
   const Tensor& x() const { return x_; }
@@ -38,7 +38,7 @@ class StepGraph {
   /// Of the step at hand; the next one writes over it.
   const Tensor& loss() const { return loss_; }
 
-  /// Gives up what was noted.
+  /// Drops the captured graph and its memory.
   void drop();
 
  private:
@@ -54,7 +54,7 @@ class StepGraph {
 
   Device device_;
   Parameters& parameters_;
-  std::unique_ptr<DeviceGraph> graph_;  // null: nothing is noted
+  std::unique_ptr<DeviceGraph> graph_;  // null: nothing is captured
   std::optional<Kind> last_;
   std::string refusal_;
   Tensor x_, y_, numbers_, loss_;  // numbers: i64 [1 + rows], the step's and the samples'

@@ -30,16 +30,10 @@ void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& param
   }
 }
 
-/// Axes of the mesh along which the ranks hold one model and run one plan.
-std::vector<std::string> used_axes(const Plan& plan) {
-  std::vector<std::string> axes = names_in(plan.reduced_axis());
-  if (plan.roles.size() > 1) axes.push_back(plan.stage_axis);
-  return axes;
-}
-
 /// Every axis of more than one rank is used, by the plan or for layers, and roles are as many as ranks.
 void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::string>& layer_axes) {
-  auto axes = used_axes(plan);
+  auto axes = names_in(plan.reduced_axis());
+  if (plan.roles.size() > 1) axes.push_back(plan.stage_axis);
   axes.insert(axes.end(), layer_axes.begin(), layer_axes.end());
   for (auto& a : mesh.axes())
     check(
@@ -50,12 +44,6 @@ void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::strin
   check(plan.roles.size() == 1 || static_cast<int>(plan.roles.size()) == mesh.size(plan.stage_axis), "step",
         "the plan has {} roles along '{}', where the mesh has {} ranks", plan.roles.size(), plan.stage_axis,
         mesh.size(plan.stage_axis));
-}
-
-void check_sound(const Plan& plan, const Mesh& mesh) {
-  auto faults = check(plan, mesh.size(plan.reduced_axis()));
-  check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],
-        [&] { return faults.size() > 1 ? fmt::format(" (and {} faults more)", faults.size() - 1) : ""; });
 }
 
 /// A weight of two parts gets two gradients; both must come about in one role.
@@ -71,11 +59,6 @@ void refuse_shared_across_roles(const Plan& plan, const Chain& chain) {
 }
 
 }  // namespace
-
-Strategy strategy_or_default(std::optional<Strategy> given, Mesh& mesh) {
-  if (given) return *std::move(given);
-  return mesh.world().size() > 1 ? data_parallel() : Strategy();
-}
 
 Module split_layers(const Strategy& strategy, Module model, Mesh& mesh) {
   if (!strategy.split.any()) return model;
@@ -101,7 +84,9 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, Parameters& paramet
   plan = strategy(std::move(plan));
   if (plan.roles.size() == 1) plan.partition.clear();
   check_mesh(plan, mesh, tensor_parallel_axes(o, strategy.split));
-  if (o.refuse_unsound) check_sound(plan, mesh);
+  const auto faults = o.refuse_unsound ? check(plan, mesh.size(plan.reduced_axis())) : std::vector<std::string>();
+  check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],
+        [&] { return faults.size() > 1 ? fmt::format(" (and {} faults more)", faults.size() - 1) : ""; });
   refuse_shared_across_roles(plan, chain);
   check(strategy.split.one_weird_trick.empty() || plan.roles.size() == 1, "step",
         "one_weird_trick brings the rows of all ranks together, which stages of a pipeline have at different times: "

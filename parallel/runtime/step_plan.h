@@ -8,8 +8,6 @@
 
 namespace trireme {
 
-/// The strategy given; without one: serial on one rank, data_parallel on several.
-Strategy strategy_or_default(std::optional<Strategy> given, Mesh&);
 /// The model with its layers split over ranks as the strategy asks, behind a broadcast of rank 0's whole weights. A
 /// collective call.
 Module split_layers(const Strategy&, Module model, Mesh&);

@@ -129,7 +129,7 @@ void Tapes::backward(const Action& a) {
   if (a.kind != ActionKind::backward_input && !live_.frees) release(f);
 }
 
-/// One backward over the flight's tape; the gradients of its leaves go to the cut in front.
+/// One backward over the micro-batch's tape; the gradients of its leaves go to the cut in front.
 void Tapes::walk(MicrobatchState& f, const Segment& s, int microbatch, Deferred* weights) {
   auto seeds = std::exchange(boundary(s.end - 1, microbatch).gradient, {});
   auto roots = std::exchange(f.out, {});

@@ -37,7 +37,7 @@ Plan with_reductions(Plan, const std::string& strategy);
 /// Averages the running statistics over an axis, behind a role's last forward.
 void average_buffers(Plan&, const std::string& axis);
 /// One update per reduction, instead of those there are, of the slice it reduces: by each rank its shard, or by root
-/// all of it. The first waits for all, so that the gradient's norm is known. reduction: the verb that takes the place
+/// all of it. The first waits for all, so that the gradient's norm is known. reduction: the kind that takes the place
 /// of all_reduce.
 Role update_by_bucket(const Role&, ActionKind reduction, int root = -1);
 /// Behind each of those updates what gives its weights to all: all_gather, or broadcast from the root.

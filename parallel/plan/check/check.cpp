@@ -1,5 +1,5 @@
 // check(plan): finds what would hang or train a different model. Order within a role is judged by what the
-// plan promises (lane order and `after`), not by how one executor happens to run it; messages are played
+// plan promises (stream order and `after`), not by how one executor happens to run it; messages are played
 // through on a few coordinates.
 #include <fmt/format.h>
 

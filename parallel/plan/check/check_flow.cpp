@@ -32,22 +32,19 @@ class Flow {
   }
 
  private:
+  static constexpr int any_role = -1;  // of a pass: one role has it
   void enter(At at) {
     const Action& a = action(at);
-    if (is_message(a)) messages_.try_emplace({a.kind, at.role, a.part, a.microbatch}, at);
-    if (a.kind < ActionKind::forward || a.kind > ActionKind::backward_weight) return;
-    auto [first, fresh] = passes_.try_emplace({a.kind, a.part, a.microbatch}, at);
-    if (!fresh) faults_.add("{} repeats {}", name(at), name(first->second));
+    if (!is_message(a) && a.kind > ActionKind::backward_weight) return;
+    const int role = is_message(a) ? static_cast<int>(at.role) : any_role;
+    auto [first, fresh] = found_.try_emplace({a.kind, role, a.part, a.microbatch}, at);
+    if (!fresh && role == any_role) faults_.add("{} repeats {}", name(at), name(first->second));
   }
   const Action& action(At at) const { return plan_.roles[at.role].actions[at.id]; }
   std::string name(At at) const { return place(plan_.roles[at.role], at.id); }
-  Found find(ActionKind v, int part, int microbatch) const {
-    auto at = passes_.find({v, part, microbatch});
-    return at == passes_.end() ? std::nullopt : Found(at->second);
-  }
-  Found message(ActionKind v, std::size_t role, int part, int microbatch) const {
-    auto at = messages_.find({v, role, part, microbatch});
-    return at == messages_.end() ? std::nullopt : Found(at->second);
+  Found find(ActionKind v, int part, int microbatch, int role = any_role) const {
+    auto at = found_.find({v, role, part, microbatch});
+    return at == found_.end() ? std::nullopt : Found(at->second);
   }
 
   void in_order(Found a, Found b) {
@@ -60,8 +57,8 @@ class Flow {
   /// a makes what b needs: on one role in order, else by a message over the cut behind part.
   void hands_over(Found a, Found b, int part, int microbatch, const char* what) {
     if (!a || !b || a->role == b->role) return in_order(a, b);
-    const Found send = message(ActionKind::send, a->role, part, microbatch),
-                recv = message(ActionKind::recv, b->role, part, microbatch);
+    const Found send = find(ActionKind::send, part, microbatch, static_cast<int>(a->role)),
+                recv = find(ActionKind::recv, part, microbatch, static_cast<int>(b->role));
     if (!send && !recv)
       faults_.add("{} has no {}: no message brings it from role {}", name(*b), what, plan_.roles[a->role].name);
     in_order(a, send), in_order(recv, b);  // that the two meet is seen where messages are played
@@ -86,8 +83,7 @@ class Flow {
   const Plan& plan_;
   const std::vector<HappensBefore>& orders_;
   Diagnostics& faults_;
-  std::map<std::tuple<ActionKind, int, int>, At> passes_;                 // by verb, part, micro
-  std::map<std::tuple<ActionKind, std::size_t, int, int>, At> messages_;  // by verb, role, part, micro
+  std::map<std::tuple<ActionKind, int, int, int>, At> found_;  // by kind, role of a message, part, micro-batch
 };
 
 /// How long micro-batches are held: nothing is used once freed, and no more are alive than the role allows.

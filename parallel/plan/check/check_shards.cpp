@@ -7,7 +7,7 @@ namespace {
 
 bool covers(const Slice& a, const Slice& b) { return a.begin <= b.begin && b.end <= a.end; }
 
-/// The first action of that verb, slice and axis; -1: none.
+/// The first action of that kind, slice and axis; -1: none.
 ActionId find(const Role& role, ActionKind kind, const Action& like) {
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
     const Action& a = role.actions[id];

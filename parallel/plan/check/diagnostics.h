@@ -52,7 +52,7 @@ class HappensBefore {
     if (state[id] == 2 || !cycle_.empty()) return;
     if (state[id] == 1) {
       cycle_ =
-          fmt::format("deadlock: {} waits for itself, through `after` and the order of its lane", place(role_, id));
+          fmt::format("deadlock: {} waits for itself, through `after` and the order of its stream", place(role_, id));
       return;
     }
     state[id] = 1;
