@@ -155,8 +155,8 @@ class Training(Case):
         file.write_text(old)
         got = run("train", "--resume", "--run.dir", self.dir / "run", "--run.max_steps", 4, "--ranks", 2)
         self.assertEqual(got.returncode, 0, got.stderr)
-        self.refused(run("train", *small, "--ranks", 2, "--strategy", "one_weird"), "'one_weird_trick' now")
-        self.refused(run("train", *small, "--ranks", 2, "--allreduce", "vendor"), "'default' now")
+        self.refused(run("train", *small, "--ranks", 2, "--strategy", "one_weird"), "'one_weird_trick' now", status=2)
+        self.refused(run("train", *small, "--ranks", 2, "--allreduce", "vendor"), "'default' now", status=2)
 
     def test_tensorboard_and_csv_say_what_metrics_say(self):
         words = [*small, "--run.tensorboard", "--run.images", 2, "--ranks", 2]   # 14 steps an epoch
