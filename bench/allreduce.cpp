@@ -1,6 +1,6 @@
 // Time of an all-reduce by size and algorithm, and how much of it hides behind computation.
 //   allreduce [--ranks N]      N threads (2)            mpiexec -n N allreduce      processes
-// Rows: the communicator's own ("vendor"), MPI_Iallreduce where the ranks are processes ("mpi"), and the algorithms on
+// Rows: the communicator's own ("default"), MPI_Iallreduce where the ranks are processes ("mpi"), and the algorithms on
 // messages. Best and median of the rounds, in microseconds; the slowest rank counts. The spread is (third - first
 // quartile) / median.
 #include <algorithm>
@@ -58,7 +58,7 @@ void bench(World& world) {
     std::printf("%d ranks, %s, %d cores\n%-20s %12s %10s %10s %8s\n", world.size(), world.transport().c_str(), cores(),
                 "algorithm", "elements", "best", "median", "spread");
   std::vector<std::pair<std::string, std::unique_ptr<Communicator>>> rows;
-  rows.emplace_back("vendor", all.split(0, world.rank()));
+  rows.emplace_back("default", all.split(0, world.rank()));
   if (world.transport().starts_with("mpi,")) {
     setenv("TRIREME_SHARED_MEMORY", "0", 1);
     rows.emplace_back("mpi", all.split(0, world.rank()));

@@ -139,7 +139,7 @@ Verified verify(const std::string& directory) {
 
 void check_whole(const Parameters& p, const Optimizer& o) {
   check(o.kept() == std::vector<Slice>{{0, p.size()}}, op,
-        "the optimizer holds the state of a shard only: call gather() of its Step first, on every rank");
+        "the optimizer holds the state of a shard only: call consolidate() of its Step first, on every rank");
 }
 
 /// Checks everything against the model and the optimizer, then overwrites both.

@@ -55,6 +55,7 @@ class Optimizer {
 
   /// The gradients at hand are those of so many times the loss (mixed precision): norms and updates divide by it.
   void set_loss_scale(double scale) { loss_scale_ = scale; }
+  double loss_scale() const { return loss_scale_; }
 
   std::int64_t steps() const { return steps_; }  ///< updates done
   void set_steps(std::int64_t steps) { steps_ = steps; }

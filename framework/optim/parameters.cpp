@@ -137,7 +137,7 @@ void Parameters::set_written_grads(const std::vector<bool>& written) {
 
 void Parameters::mark_released(const Slice& slice, bool released) {
   for (const Entry& e : entries_)
-    if (e.slice.begin < slice.end && slice.begin < e.slice.end) e.tensor.impl()->released = released;
+    if (e.slice.overlaps(slice)) e.tensor.impl()->released = released;
 }
 
 const Parameters::Entry* Parameters::first_non_finite_grad() const {

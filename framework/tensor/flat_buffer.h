@@ -11,6 +11,7 @@ namespace trireme {
 struct Slice {
   Index begin = 0, end = 0;
   Index size() const { return end - begin; }
+  bool overlaps(const Slice& other) const { return begin < other.end && other.begin < end; }
   bool operator==(const Slice&) const = default;
 };
 

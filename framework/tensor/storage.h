@@ -57,7 +57,7 @@ inline const Tensor::Impl& stored(const std::shared_ptr<Tensor::Impl>& impl, con
   const Tensor::Impl& from = deref(impl, what);
   check(!from.released, what,
         "this weight's values ({}) are on other ranks since a step, in their shard or pipeline stage: call "
-        "Step::gather() on all ranks first",
+        "Step::consolidate() on all ranks first",
         from.shape);
   return from;
 }

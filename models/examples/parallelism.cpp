@@ -90,7 +90,7 @@ double by_space_and_data(World& world) {
 
 /// Convolutions by data, fully connected layers by their outputs, over the same ranks.
 double by_one_weird_trick(World& world) {
-  Step step(model(), cross_entropy, sgd, world, one_weird());
+  Step step(model(), cross_entropy, sgd, world, one_weird_trick());
   return train(step);
 }
 

@@ -3,25 +3,27 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace trireme {
-namespace {
-
-char letter(ActionKind v) {
-  constexpr char letters[] = {'O', 'F', 'L', 'B', 'I', 'W', 'S', 'R', 'A', 'C', 'G', 'K', 'U', 'M', 'X', 'd', 'D'};
-  static_assert(sizeof letters == static_cast<std::size_t>(ActionKind::drop_values) + 1);
-  return letters[static_cast<std::size_t>(v)];
-}
-
-bool per_micro(ActionKind v) { return v <= ActionKind::recv; }
 
 const Action& action_of(const Plan& plan, const Timeline& t, const Span& s) {
   return plan.roles.at(static_cast<std::size_t>(t.roles.at(static_cast<std::size_t>(s.rank))))
       .actions.at(static_cast<std::size_t>(s.action));
 }
 
+namespace {
+
+char letter(ActionKind v) {
+  constexpr char letters[] = {'F', 'L', 'B', 'I', 'W', 'S', 'R', 'A', 'C', 'G', 'K', 'U', 'M', 'X', 'd', 'D'};
+  static_assert(sizeof letters == static_cast<std::size_t>(ActionKind::drop_values) + 1);
+  return letters[static_cast<std::size_t>(v)];
+}
+
+bool per_micro(ActionKind v) { return v <= ActionKind::recv; }
+
 bool joins(const Bar& bar, const Action& last, const Action& a) {
-  return bar.verb == a.verb && bar.micro == a.micro && a.part >= 0 && std::abs(a.part - last.part) == 1;
+  return bar.kind == a.kind && bar.microbatch == a.microbatch && a.part >= 0 && std::abs(a.part - last.part) == 1;
 }
 
 /// Characters of one row; a bar is its label and dashes, idle time is dots.
@@ -51,29 +53,35 @@ std::string row_text(const std::vector<const Bar*>& row, double seconds, int wid
 
 }  // namespace
 
-std::string Bar::label() const { return letter(verb) + (per_micro(verb) ? std::to_string(micro) : ""); }
+std::string Bar::label() const { return letter(kind) + (per_micro(kind) ? std::to_string(microbatch) : ""); }
 
 std::vector<Bar> bars(const Plan& plan, const Timeline& timeline) {
   std::vector<Span> spans;
   for (const Span& s : timeline.spans)
-    if (s.end > s.begin && action_of(plan, timeline, s).verb != ActionKind::recv) spans.push_back(s);
+    if (s.end > s.begin && action_of(plan, timeline, s).kind != ActionKind::recv) spans.push_back(s);
   std::stable_sort(spans.begin(), spans.end(), [&](const Span& a, const Span& b) {
-    return std::tuple(a.rank, action_of(plan, timeline, a).lane, a.begin) <
-           std::tuple(b.rank, action_of(plan, timeline, b).lane, b.begin);
+    return std::tuple(a.rank, action_of(plan, timeline, a).stream, a.begin) <
+           std::tuple(b.rank, action_of(plan, timeline, b).stream, b.begin);
   });
   std::vector<Bar> result;
   for (const Span& s : spans) {
     const Action& a = action_of(plan, timeline, s);
     Bar* last = result.empty() ? nullptr : &result.back();
-    if (last && last->rank == s.rank && last->lane == a.lane &&
+    if (last && last->rank == s.rank && last->stream == a.stream &&
         joins(*last, action_of(plan, timeline, last->spans.back()), a)) {
       last->end = std::max(last->end, s.end);
       last->spans.push_back(s);
     } else {
-      result.push_back({s.rank, a.lane, a.verb, a.micro, s.begin, s.end, {s}});
+      result.push_back({s.rank, a.stream, a.kind, a.microbatch, s.begin, s.end, {s}});
     }
   }
   return result;
+}
+
+std::vector<ActionKind> kinds_of(const std::vector<Bar>& bars) {
+  std::set<ActionKind> kinds;
+  for (const Bar& b : bars) kinds.insert(b.kind);
+  return {kinds.begin(), kinds.end()};
 }
 
 std::string row_name(const Plan& plan, const Timeline& timeline, int rank) {
@@ -92,7 +100,7 @@ std::string time_text(double seconds) {
 std::string headline(const Plan& plan, const Timeline& timeline) {
   double busy = 0;
   for (const Span& s : timeline.spans)
-    if (action_of(plan, timeline, s).lane == Stream::compute) busy += s.end - s.begin;
+    if (action_of(plan, timeline, s).stream == Stream::compute) busy += s.end - s.begin;
   const double idle = timeline.end() * static_cast<double>(timeline.roles.size()) - busy;
   return fmt::format("{}: {}, idle {:.1f} % of busy time", timeline.measured ? "measured" : "predicted",
                      time_text(timeline.end()), busy > 0 ? 100 * idle / busy : 0.0);
@@ -106,43 +114,42 @@ std::string gantt(const Plan& plan, const Timeline& timeline, int width) {
   const int columns = std::max(20, width - static_cast<int>(names) - 9);
   std::string text = headline(plan, timeline) + "\n";
   for (int r = 0; r < static_cast<int>(timeline.roles.size()); ++r)
-    for (Stream lane : {Stream::compute, Stream::comm}) {
+    for (Stream stream : {Stream::compute, Stream::comm}) {
       std::vector<const Bar*> row;
       for (const Bar& b : all)
-        if (b.rank == r && (b.lane == Stream::compute) == (lane == Stream::compute)) row.push_back(&b);
-      if (row.empty() && lane == Stream::comm) continue;
-      text += fmt::format("{:<{}} {:<7} {}\n", lane == Stream::compute ? row_name(plan, timeline, r) : "", names,
-                          lane == Stream::compute ? "compute" : "comm", row_text(row, timeline.end(), columns));
+        if (b.rank == r && (b.stream == Stream::compute) == (stream == Stream::compute)) row.push_back(&b);
+      if (row.empty() && stream == Stream::comm) continue;
+      text += fmt::format("{:<{}} {:<7} {}\n", stream == Stream::compute ? row_name(plan, timeline, r) : "", names,
+                          stream == Stream::compute ? "compute" : "comm", row_text(row, timeline.end(), columns));
     }
-  std::vector<ActionKind> verbs;
-  for (const Bar& b : all)
-    if (std::find(verbs.begin(), verbs.end(), b.verb) == verbs.end()) verbs.push_back(b.verb);
-  std::sort(verbs.begin(), verbs.end());
   std::string legend;
-  for (ActionKind v : verbs) legend += fmt::format("{}{} {}", legend.empty() ? "" : ", ", letter(v), to_string(v));
+  for (ActionKind v : kinds_of(all))
+    legend += fmt::format("{}{} {}", legend.empty() ? "" : ", ", letter(v), to_string(v));
   return text + legend + "; the number is the micro-batch, a dot is idle time\n";
 }
 
 std::string trace_json(const Plan& plan, const Timeline& timeline) {
   using nlohmann::json;
-  constexpr const char* lanes[] = {"compute", "comm", "copy"};
   json events = json::array();
   for (int r = 0; r < static_cast<int>(timeline.roles.size()); ++r) {
     events.push_back(
         {{"ph", "M"}, {"name", "process_name"}, {"pid", r}, {"args", {{"name", row_name(plan, timeline, r)}}}});
-    for (int lane = 0; lane < 3; ++lane)
-      events.push_back(
-          {{"ph", "M"}, {"name", "thread_name"}, {"pid", r}, {"tid", lane}, {"args", {{"name", lanes[lane]}}}});
+    for (Stream s : {Stream::compute, Stream::comm})
+      events.push_back({{"ph", "M"},
+                        {"name", "thread_name"},
+                        {"pid", r},
+                        {"tid", static_cast<int>(s)},
+                        {"args", {{"name", to_string(s)}}}});
   }
   for (const Span& s : timeline.spans) {
     const Action& a = action_of(plan, timeline, s);
-    json args = {{"action", s.action}, {"micro", a.micro}};
+    json args = {{"action", s.action}, {"micro", a.microbatch}};
     if (a.part >= 0) args["part"] = plan.parts.at(static_cast<std::size_t>(a.part)).name;
     events.push_back({{"ph", "X"},
                       {"name", to_string(a)},
-                      {"cat", to_string(a.verb)},
+                      {"cat", to_string(a.kind)},
                       {"pid", s.rank},
-                      {"tid", static_cast<int>(a.lane)},
+                      {"tid", static_cast<int>(a.stream)},
                       {"ts", s.begin * 1e6},
                       {"dur", (s.end - s.begin) * 1e6},
                       {"args", std::move(args)}});

@@ -54,7 +54,7 @@ class Picture {
       : plan_(plan), timeline_(timeline), bars_(bars(plan, timeline)), scale_(plot / std::max(timeline.end(), 1e-12)) {
     std::vector<bool> talks(timeline.roles.size());
     for (const Bar& b : bars_)
-      if (b.lane != Stream::compute) talks[static_cast<std::size_t>(b.rank)] = true;
+      if (b.stream != Stream::compute) talks[static_cast<std::size_t>(b.rank)] = true;
     for (bool comm : talks) {
       rows_.push_back(bottom_);
       bottom_ += tall + (comm ? low : 0) + gap;
@@ -85,13 +85,12 @@ class Picture {
   double x(double seconds) const { return left + seconds * scale_; }
 
   std::string bar(const Bar& b) const {
-    const bool compute = b.lane == Stream::compute;
+    const bool compute = b.stream == Stream::compute;
     const double y = rows_[static_cast<std::size_t>(b.rank)] + (compute ? 0 : tall), h = compute ? tall : low;
-    const Paint p = paint(b.verb);
+    const Paint p = paint(b.kind);
     std::string text;
     for (const Span& s : b.spans) {
-      const Role& role = plan_.roles[static_cast<std::size_t>(timeline_.roles[static_cast<std::size_t>(s.rank)])];
-      const Action& a = role.actions[static_cast<std::size_t>(s.action)];
+      const Action& a = action_of(plan_, timeline_, s);
       const std::string part = a.part >= 0 ? " ('" + plan_.parts[static_cast<std::size_t>(a.part)].name + "')" : "";
       text += fmt::format(
           "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"{}>"
@@ -115,13 +114,10 @@ class Picture {
   }
 
   std::string legend() const {
-    std::vector<ActionKind> verbs;
-    for (const Bar& b : bars_)
-      if (std::find(verbs.begin(), verbs.end(), b.verb) == verbs.end()) verbs.push_back(b.verb);
-    std::sort(verbs.begin(), verbs.end());
+    const auto kinds = kinds_of(bars_);
     double at = left + plot;
     std::string text;
-    for (auto v = verbs.rbegin(); v != verbs.rend(); ++v) {
+    for (auto v = kinds.rbegin(); v != kinds.rend(); ++v) {
       const std::string name = to_string(*v);
       at -= 7.0 * static_cast<double>(name.size()) + 24;
       text += fmt::format(

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/liveness.h"
 
 namespace trireme {
 namespace {
@@ -83,9 +84,9 @@ class Simulator {
     };
     for (ActionId id = 0; id < static_cast<int>(actions.size()); ++id) {
       const Action& a = actions[id];
-      if (auto before = last.find(a.lane); before != last.end())
-        edge(before->second, id, a.lane == Stream::compute ? 1 : 0);
-      last[a.lane] = id;
+      if (auto before = last.find(a.stream); before != last.end())
+        edge(before->second, id, a.stream == Stream::compute ? 1 : 0);
+      last[a.stream] = id;
       for (ActionId from : a.after) edge(from, id, a.on_ready ? ready(actions[from], a.slice) : 1);
     }
   }
@@ -107,17 +108,17 @@ class Simulator {
   void meet_messages() {
     std::map<std::tuple<int, int, std::string, int, int, int, Index>, std::queue<int>> sends;
     auto key = [&](int from, int to, const Action& a, int offset) {
-      return std::tuple(from, to, a.peer.axis, offset, a.part, a.micro, a.slice.begin);
+      return std::tuple(from, to, a.peer.axis, offset, a.part, a.microbatch, a.slice.begin);
     };
     auto other = [&](const Node& n) {
-      return n.action->peer.axis == plan_.role_axis ? n.role + n.action->peer.offset : n.role;
+      return n.action->peer.axis == plan_.stage_axis ? n.role + n.action->peer.offset : n.role;
     };
     for (int n = 0; n < static_cast<int>(nodes_.size()); ++n)
-      if (const Action& a = *nodes_[n].action; a.verb == ActionKind::send)
+      if (const Action& a = *nodes_[n].action; a.kind == ActionKind::send)
         sends[key(nodes_[n].role, other(nodes_[n]), a, a.peer.offset)].push(n);
     for (int n = 0; n < static_cast<int>(nodes_.size()); ++n) {
       const Action& a = *nodes_[n].action;
-      if (a.verb != ActionKind::recv) continue;
+      if (a.kind != ActionKind::recv) continue;
       auto& queue = sends[key(other(nodes_[n]), nodes_[n].role, a, -a.peer.offset)];
       check(!queue.empty(), "simulate", "role {}: {}: nobody sends it", plan_.roles[nodes_[n].role].name,
             [&] { return to_string(a); });
@@ -136,7 +137,7 @@ class Simulator {
     for (int n = 0; n < static_cast<int>(nodes_.size()); ++n) {
       if (!is_collective(*nodes_[n].action)) continue;
       const int role = nodes_[n].role;
-      if (plan_.roles.size() > 1 && nodes_[n].action->peer.axis == plan_.role_axis)
+      if (plan_.roles.size() > 1 && nodes_[n].action->peer.axis == plan_.stage_axis)
         common[count[role]++].push_back(n);
       else
         meet({n}, {role}, collective_seconds(*nodes_[n].action));
@@ -152,18 +153,18 @@ class Simulator {
     const int p = plan_.size(a.peer.axis);
     const double n = static_cast<double>(a.slice.size() * options_.element), b = per_byte(), hops = p - 1;
     if (p == 1) return 0;
-    if (a.verb == ActionKind::broadcast) return hops * options_.latency + n * b;
+    if (a.kind == ActionKind::broadcast) return hops * options_.latency + n * b;
     const double once = hops * (options_.latency + n / p * b);
-    return a.verb == ActionKind::all_reduce || a.verb == ActionKind::average ? 2 * once : once;
+    return a.kind == ActionKind::all_reduce || a.kind == ActionKind::average ? 2 * once : once;
   }
 
   double compute_seconds(const Action& a) const {
-    if (a.verb == ActionKind::loss) return options_.loss;
-    if (a.verb == ActionKind::update)
+    if (a.kind == ActionKind::loss) return options_.loss;
+    if (a.kind == ActionKind::update)
       return options_.update * static_cast<double>(a.slice.size()) / (a.peer.root < 0 ? plan_.size(a.peer.axis) : 1);
     if (a.part < 0) return 0;
     const PartCost& cost = plan_.parts[a.part].cost;
-    switch (a.verb) {
+    switch (a.kind) {
       case ActionKind::forward: return cost.forward;
       case ActionKind::backward: return cost.backward_input + cost.backward_weight;
       case ActionKind::backward_input: return cost.backward_input;
@@ -192,7 +193,7 @@ class Simulator {
     for (int role : m.senders) start = std::max(start, link_free_[role]);
     for (int role : m.senders) link_free_[role] = start + m.seconds;
     for (int other : m.nodes) {
-      if (nodes_[other].action->verb != ActionKind::recv) nodes_[other].begin = start;
+      if (nodes_[other].action->kind != ActionKind::recv) nodes_[other].begin = start;
       post(start + m.seconds, other, false);
     }
   }
@@ -219,32 +220,14 @@ class Simulator {
 
 }  // namespace
 
-int peak_in_flight(const Role& role) {
-  std::set<int> parts;
-  for (auto& a : role.actions)
-    if (a.verb == ActionKind::forward) parts.insert(a.part);
-  std::map<int, int> segment;  // part -> first part of its segment
-  for (int p : parts) segment[p] = segment.contains(p - 1) ? segment[p - 1] : p;
-  std::map<std::pair<int, int>, int> left;  // (segment, micro) -> backwards to come
-  for (auto& a : role.actions)
-    if (is_backward(a)) ++left[{segment[a.part], a.micro}];
-  std::set<std::pair<int, int>> alive;
-  std::size_t most = 0;
-  for (auto& a : role.actions) {
-    if (a.verb == ActionKind::forward) alive.insert({segment[a.part], a.micro});
-    most = std::max(most, alive.size());
-    if (is_backward(a) && --left[{segment[a.part], a.micro}] == 0) alive.erase({segment[a.part], a.micro});
-  }
-  return static_cast<int>(most);
-}
-
 Simulation simulate(const Plan& plan, const SimulateOptions& options) {
   Simulation s;
   s.timeline = Simulator(plan, options).run();
   s.makespan = s.timeline.end();
   s.busy.resize(plan.roles.size());
   for (const Span& span : s.timeline.spans)
-    if (plan.roles[span.rank].actions[span.action].lane == Stream::compute) s.busy[span.rank] += span.end - span.begin;
+    if (plan.roles[span.rank].actions[span.action].stream == Stream::compute)
+      s.busy[span.rank] += span.end - span.begin;
   double idle = 0, busy = 0;
   for (double b : s.busy) idle += s.makespan - b, busy += b;
   s.bubble = busy > 0 ? idle / busy : 0;

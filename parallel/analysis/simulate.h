@@ -35,8 +35,4 @@ struct Simulation {
 /// one that does not end.
 Simulation simulate(const Plan&, const SimulateOptions& = {});
 
-/// The most micro-batches that the role holds at once: run forward by a segment of neighbouring parts and not yet
-/// wholly backward, counted once per segment.
-int peak_in_flight(const Role&);
-
 }  // namespace trireme

@@ -7,6 +7,7 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/tensor/shard_spec.h"
+#include "parallel/comm/world/compare.h"
 
 namespace trireme {
 namespace {
@@ -14,10 +15,10 @@ namespace {
 using Pieces = std::vector<std::pair<Index, Index>>;  // [begin, end) of a global batch, one per micro-batch
 
 /// What rank `rank` of `ranks` takes of each micro-batch, as a Loader deals it.
-Pieces pieces_of(Index rows, int micros, int rank, int ranks) {
+Pieces pieces_of(Index rows, int microbatches, int rank, int ranks) {
   Pieces pieces;
-  for (int k = 0; k < micros; ++k) {
-    const auto [begin, end] = share(rows, k, micros);
+  for (int k = 0; k < microbatches; ++k) {
+    const auto [begin, end] = share(rows, k, microbatches);
     const auto [from, to] = share(end - begin, rank, ranks);
     pieces.emplace_back(begin + from, begin + to);
   }
@@ -25,10 +26,10 @@ Pieces pieces_of(Index rows, int micros, int rank, int ranks) {
 }
 
 /// The micro-batches over which batch norm takes statistics: those of each group of ranks.
-Pieces normed_pieces(Index rows, int micros, int groups, int ranks) {
+Pieces normed_pieces(Index rows, int microbatches, int groups, int ranks) {
   Pieces all;
-  for (int k = 0; k < micros; ++k) {
-    const auto [begin, end] = share(rows, k, micros);
+  for (int k = 0; k < microbatches; ++k) {
+    const auto [begin, end] = share(rows, k, microbatches);
     for (int g = 0; g < groups; ++g)
       all.emplace_back(begin + share(end - begin, g * (ranks / groups), ranks).first,
                        begin + share(end - begin, (g + 1) * (ranks / groups) - 1, ranks).second);
@@ -109,13 +110,10 @@ class Comparison {
 
 /// The first candidate that differs on any rank, as that rank sees it.
 std::optional<Difference> agree(World& world, const Comparison& mine) {
-  const Tensor earliest = Tensor::empty({1}, DType::i64);
-  *earliest.data<std::int64_t>() = mine.first() * world.size() + world.rank();
-  world.comm().all_reduce(earliest, ReduceOp::min).wait();
-  const Index at = *earliest.data<std::int64_t>() / world.size();
+  const auto [at, rank] = min_loc(world.comm(), mine.first());
   if (at == mine.size()) return std::nullopt;
   Difference d = mine[at];
-  d.rank = static_cast<int>(*earliest.data<std::int64_t>() % world.size());
+  d.rank = rank;
   const Tensor sizes = Tensor::of(std::vector<double>{d.absolute, d.relative}, {2}, DType::f64);
   world.comm().broadcast(sizes, d.rank).wait();
   d.absolute = sizes.data<double>()[0], d.relative = sizes.data<double>()[1];
@@ -131,13 +129,13 @@ class Verifier {
         run_(subject.model(), subject.loss, subject.recipe, mesh, strategy, options.step),
         groups_(groups(strategy)),
         serial_(subject.model(), subject.loss, subject.recipe, alone_,
-                run_.plan().micros * groups_ > 1 ? accumulate(run_.plan().micros * groups_) : Strategy(),
+                run_.plan().microbatches * groups_ > 1 ? accumulate(run_.plan().microbatches * groups_) : Strategy(),
                 {.seed = options.step.seed, .optimizer = options.step.optimizer}) {}
 
   /// What the serial run is, in words.
   std::string against() const {
-    const int micros = run_.plan().micros;
-    const std::string in_micros = micros > 1 ? fmt::format(" in the same {} micro-batches", micros) : "";
+    const int microbatches = run_.plan().microbatches;
+    const std::string in_micros = microbatches > 1 ? fmt::format(" in the same {} micro-batches", microbatches) : "";
     if (run_.batch_norm().empty()) return "the serial run" + in_micros;
     if (groups_ == 1) return fmt::format("the serial run{} (batch norm: {})", in_micros, run_.batch_norm());
     return fmt::format("a serial run{} whose batch norms see {} rows (batch norm: {})", in_micros,
@@ -151,7 +149,7 @@ class Verifier {
     const double loss = step_on(run_, batch, pieces_of(rows, shard.micros, shard.rank, shard.size));
     const double expected = step_on(serial_, batch, normed_pieces(rows, shard.micros, groups_, shard.size));
     Comparison results(options_.tolerance);
-    run_.gather();
+    run_.consolidate();
     compare_results(results, loss, expected);
     if (number + 1 == options_.steps) compare_predictions(results, batch.first);
     auto difference = agree(mesh_.world(), results);
@@ -184,7 +182,7 @@ class Verifier {
     to.add("loss", "", {loss}, {expected}, 1);
   }
 
-  /// gather() has brought all of it.
+  /// consolidate() has brought all of it.
   void compare_states(Comparison& to) {
     auto &got = run_.parameters(), &want = serial_.parameters();
     const auto &mine = run_.optimizer().state(), &theirs = serial_.optimizer().state();

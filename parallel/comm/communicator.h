@@ -17,6 +17,7 @@
 
 namespace trireme {
 
+/// How elements of several ranks become one: by sum, largest or smallest. f16 and bf16 as the head of this file says.
 enum class ReduceOp : std::uint8_t { sum, max, min };
 
 /// An operation under way. It keeps its tensors alive. wait() returns when its results may be read (and inputs reused),
@@ -46,8 +47,8 @@ inline constexpr int message_tags = 32768;
 class Communicator {
  public:
   virtual ~Communicator() = default;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  virtual int rank() const = 0;  ///< of this caller, in [0, size())
+  virtual int size() const = 0;  ///< how many ranks there are
   /// "single", "threads" or "mpi"; between processes of one host "mpi, shared memory" (all_reduce and barrier go
   /// through memory that they share, long vectors straight from process to process) or "mpi, staged in shared memory"
   /// (all of it through a block that they share). TRIREME_SHARED_MEMORY chooses: direct, staged, 0 (plain "mpi");
@@ -56,17 +57,26 @@ class Communicator {
 
   // Non-blocking: the returned Work must be waited for. All types. Tensors may lie on the host or on a device, on
   // another one on each rank (collectives after World::use: on the host of all ranks, or on the devices of all).
-  virtual Work all_reduce(const Tensor& x, ReduceOp = ReduceOp::sum) = 0;  ///< in place
+  // all_reduce to all_to_all, barrier and split are collective calls: every rank makes them, in one order, with equal
+  // types, counts, roots and ReduceOps; else the wait on some rank throws Error naming both calls. Tensors are
+  // contiguous and of any shape: only their numbers of elements count. Each throws Error at once for operands that do
+  // not fit.
+  /// x [n] becomes the reduction of all ranks' x, in place.
+  virtual Work all_reduce(const Tensor& x, ReduceOp = ReduceOp::sum) = 0;
   /// out [n / size] (this rank's share) of the sum of in [n]; n must divide by size. out may be this rank's block of
   /// in.
   virtual Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp = ReduceOp::sum) = 0;
-  virtual Work all_gather(const Tensor& out,
-                          const Tensor& in) = 0;  ///< out: size blocks of in, by rank; in may be this rank's
+  /// out [n * size]: the in [n] of every rank, by rank. in may be this rank's block of out.
+  virtual Work all_gather(const Tensor& out, const Tensor& in) = 0;
+  /// x [n] of rank `root` goes to all ranks.
   virtual Work broadcast(const Tensor& x, int root) = 0;
-  virtual Work all_to_all(const Tensor& out, const Tensor& in) = 0;  ///< size equal blocks, by rank; out apart from in
-  virtual Work send(const Tensor& x, int to, int tag = 0) = 0;       ///< tags in [0, message_tags)
+  /// Block i of in [size * n] goes to rank i; out [size * n] holds one block from each rank, by rank. They are apart.
+  virtual Work all_to_all(const Tensor& out, const Tensor& in) = 0;
+  /// x [n] to rank `to`, which receives as many elements of the same type with the same tag, in [0, message_tags).
+  /// Messages of one pair and tag arrive in the order in which they are sent. Not collective.
+  virtual Work send(const Tensor& x, int to, int tag = 0) = 0;
   virtual Work recv(const Tensor& x, int from, int tag = 0) = 0;
-  virtual void barrier() = 0;
+  virtual void barrier() = 0;  ///< returns when all ranks have called it
   /// Ranks with equal color form a new communicator, ordered by key then rank. A collective call.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
   /// Ends the operation of every rank with an error: their waits throw Error(reason). Called by the rank that failed.
@@ -75,10 +85,10 @@ class Communicator {
   virtual std::string ended() const = 0;
 };
 
-/// Wraps inner so that all_reduce runs by the named algorithm: "vendor" (inner's own: memory shared by the ranks of one
-/// host, else MPI's; the default), or one on inner's send and recv: "ring", "recursive_doubling", "rabenseifner",
-/// "tree". A collective call. Throws Error with the list for another name. Those run on a thread of their own; "vendor"
-/// on one host is done by the ranks that wait. Named algorithms take tensors on devices by way of the host.
+/// Wraps inner so that all_reduce runs by the named algorithm: "default" (inner's own: memory shared by the ranks of
+/// one host, else MPI's; the default), or one on inner's send and recv: "ring", "recursive_doubling", "rabenseifner",
+/// "tree". A collective call. Throws Error with the list for another name. Those run on a thread of their own;
+/// "default" on one host is done by the ranks that wait. Named algorithms take tensors on devices by way of the host.
 std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& inner, const std::string& algorithm);
 
 /// "MPICH 4.0.2 (MPI 4.0)", or why there is no MPI. For `trireme info`.

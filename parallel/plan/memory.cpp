@@ -5,7 +5,7 @@
 #include <map>
 
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/segments.h"
+#include "parallel/plan/liveness.h"
 #include "parallel/plan/shards.h"
 
 namespace trireme {
@@ -14,43 +14,26 @@ namespace {
 struct Kept {
   Index activations = 0, halos = 0;
 };
-/// The most bytes that the role's micro-batches keep at once, in list order.
+/// The most bytes that the role's micro-batches keep at once.
 Kept peak_kept(const Plan& plan, const Role& role) {
-  const auto segments = find_segments(role, static_cast<int>(plan.parts.size()));
-  auto segment_of = [&](int part) {
-    for (const Segment& s : segments)
-      if (s.first <= part && part < s.end) return s;
-    return Segment{part, part + 1};
+  const Liveness live(role);
+  const auto peak = [&](auto bytes_of_part, bool with_arrived) {
+    const auto totals = live.totals([&](const LiveRange& r) {
+      const Segment& s = live.segments[r.segment];
+      Index bytes = with_arrived && s.first > 0 ? plan.parts[s.first - 1].cost.output : 0;
+      for (int p = s.first; p < s.end; ++p) bytes += bytes_of_part(plan.parts[p].cost);
+      return bytes;
+    });
+    return *std::max_element(totals.begin(), totals.end());
   };
-  bool frees = false;
-  for (const Action& a : role.actions) frees = frees || a.verb == ActionKind::free;
-  std::map<std::pair<int, int>, Kept> alive;  // part, micro
-  Kept now, most;
-  auto land = [&](int part, int micro) {
-    const Kept gone = std::exchange(alive[{part, micro}], {});
-    now.activations -= gone.activations, now.halos -= gone.halos;
-  };
-  for (const Action& a : role.actions) {
-    if (a.verb == ActionKind::forward) {
-      const bool arrives = a.part > 0 && segment_of(a.part).first == a.part;
-      const PartCost& cost = plan.parts[a.part].cost;
-      Kept& held = alive[{a.part, a.micro}];
-      held = {cost.saved + (arrives ? plan.parts[a.part - 1].cost.output : 0), cost.halo};
-      now.activations += held.activations, now.halos += held.halos;
-    }
-    most.activations = std::max(most.activations, now.activations), most.halos = std::max(most.halos, now.halos);
-    if (!frees && completes(a)) land(a.part, a.micro);
-    if (a.verb == ActionKind::free)
-      for (int p = segment_of(a.part).first; p < segment_of(a.part).end; ++p) land(p, a.micro);
-  }
-  return most;
+  return {peak([](const PartCost& c) { return c.saved; }, true), peak([](const PartCost& c) { return c.halo; }, false)};
 }
 
-Index largest(const Plan& plan, const Role& role, ActionKind verb, Index element) {
+Index largest(const Plan& plan, const Role& role, ActionKind kind, Index element) {
   Index most = 0;
   for (const Action& a : role.actions)
-    if (a.verb == verb)
-      most = std::max(most, a.slice.size() * (verb == ActionKind::average ? 1 : plan.size(a.peer.axis) > 1));
+    if (a.kind == kind)
+      most = std::max(most, a.slice.size() * (kind == ActionKind::average ? 1 : plan.size(a.peer.axis) > 1));
   return most * element;
 }
 
@@ -67,13 +50,13 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
   for (const Role& role : plan.roles) {
     Index whole = 0, own = 0, dropped = 0, gathered = 0;  // numbers that the role, and this rank, updates
     for (const Action& a : role.actions) {
-      if (a.verb == ActionKind::update) whole += a.slice.size(), own += a.slice.size() - others_of(plan, a);
-      if (a.verb == ActionKind::drop_gradients) dropped += others_of(plan, a);
+      if (a.kind == ActionKind::update) whole += a.slice.size(), own += a.slice.size() - others_of(plan, a);
+      if (a.kind == ActionKind::drop_gradients) dropped += others_of(plan, a);
     }
     std::map<Index, Index> weights;  // dropped and gathered in every micro-batch, but held once
     Index largest_unit = 0;          // others' part of what is gathered at a time
     for (const Action& a : role.actions)
-      if (a.verb == ActionKind::drop_values) weights[a.slice.begin] = others_of(plan, a);
+      if (a.kind == ActionKind::drop_values) weights[a.slice.begin] = others_of(plan, a);
     for (auto& [begin, others] : weights) gathered += others, largest_unit = std::max(largest_unit, others);
     RankMemory m;
     m.weights = (whole - gathered + largest_unit + plan.buffers) * options.element;

@@ -11,10 +11,9 @@
 namespace trireme {
 namespace {
 
-constexpr std::array verbs = {"load",   "forward", "loss",       "backward",       "backward_input", "backward_weight",
-                              "send",   "recv",    "all_reduce", "reduce_scatter", "all_gather",     "broadcast",
-                              "update", "average", "free",       "drop_gradients", "drop_values"};
-constexpr std::array lanes = {"compute", "comm", "copy"};
+constexpr std::array kinds = {"forward", "loss",       "backward",       "backward_input", "backward_weight", "send",
+                              "recv",    "all_reduce", "reduce_scatter", "all_gather",     "broadcast",       "update",
+                              "average", "free",       "drop_gradients", "drop_values"};
 
 std::string range(const Slice& s) { return fmt::format("[{}, {})", s.begin, s.end); }
 
@@ -22,7 +21,7 @@ void add(Fnv& fnv, const Slice& s) {
   fnv.add(static_cast<std::uint64_t>(s.begin)), fnv.add(static_cast<std::uint64_t>(s.end));
 }
 void add(Fnv& fnv, const Action& a) {
-  for (int v : {static_cast<int>(a.verb), static_cast<int>(a.lane), a.part, a.micro, a.peer.offset, a.peer.root,
+  for (int v : {static_cast<int>(a.kind), static_cast<int>(a.stream), a.part, a.microbatch, a.peer.offset, a.peer.root,
                 int(a.on_ready)})
     fnv.add(static_cast<std::uint64_t>(v));
   add(fnv, a.slice);
@@ -33,20 +32,32 @@ void add(Fnv& fnv, const Action& a) {
 
 }  // namespace
 
-std::string to_string(ActionKind v) { return verbs[static_cast<std::size_t>(v)]; }
+std::vector<Slice> detail::joined(std::vector<Slice> slices) {
+  std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) { return a.begin < b.begin; });
+  std::vector<Slice> all;
+  for (const Slice& s : slices)
+    if (!all.empty() && all.back().end == s.begin)
+      all.back().end = s.end;
+    else
+      all.push_back(s);
+  return all;
+}
+
+std::string to_string(Stream s) { return s == Stream::compute ? "compute" : "comm"; }
+std::string to_string(ActionKind v) { return kinds[static_cast<std::size_t>(v)]; }
 
 std::string to_string(const Action& a) {
-  std::string text = to_string(a.verb);
+  std::string text = to_string(a.kind);
   if (a.part >= 0) text += fmt::format(" part {}", a.part);
-  if (a.micro > 0) text += fmt::format(" micro {}", a.micro);
+  if (a.microbatch > 0) text += fmt::format(" micro {}", a.microbatch);
   if (a.slice.size() > 0) text += fmt::format(" {}", range(a.slice));
-  if (a.verb == ActionKind::send)
+  if (a.kind == ActionKind::send)
     text += fmt::format(" to {} {:+}", a.peer.axis, a.peer.offset);
-  else if (a.verb == ActionKind::recv)
+  else if (a.kind == ActionKind::recv)
     text += fmt::format(" from {} {:+}", a.peer.axis, a.peer.offset);
   else if (!a.peer.axis.empty())
     text += " over " + a.peer.axis;
-  if (a.peer.root >= 0) text += fmt::format("{} {}", a.verb == ActionKind::update ? " at" : " from", a.peer.root);
+  if (a.peer.root >= 0) text += fmt::format("{} {}", a.kind == ActionKind::update ? " at" : " from", a.peer.root);
   if (a.on_ready) text += ", on ready";
   return text;
 }
@@ -56,7 +67,7 @@ int Plan::size(const std::string& axis) const { return size_along(axes, axis); }
 int Plan::role_of(int part) const {
   for (std::size_t r = 0; r < roles.size(); ++r)
     for (auto& a : roles[r].actions)
-      if (a.verb == ActionKind::forward && a.part == part) return static_cast<int>(r);
+      if (a.kind == ActionKind::forward && a.part == part) return static_cast<int>(r);
   return -1;
 }
 
@@ -70,15 +81,8 @@ std::string Plan::reduced_axis() const {
 std::vector<Slice> Plan::updated(std::size_t role) const {
   std::vector<Slice> slices;
   for (auto& a : roles[role].actions)
-    if (a.verb == ActionKind::update) slices.push_back(a.slice);
-  std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) { return a.begin < b.begin; });
-  std::vector<Slice> joined;
-  for (const Slice& s : slices)
-    if (!joined.empty() && joined.back().end == s.begin)
-      joined.back().end = s.end;
-    else
-      joined.push_back(s);
-  return joined;
+    if (a.kind == ActionKind::update) slices.push_back(a.slice);
+  return detail::joined(std::move(slices));
 }
 
 std::string Plan::to_string() const {
@@ -93,8 +97,7 @@ std::string Plan::to_string() const {
                         role.in_flight > 0 ? fmt::format(", at most {} in flight", role.in_flight) : "");
     for (std::size_t i = 0; i < role.actions.size(); ++i) {
       const Action& a = role.actions[i];
-      std::string line =
-          fmt::format("{:>4}  {:<8} {}", i, lanes[static_cast<std::size_t>(a.lane)], trireme::to_string(a));
+      std::string line = fmt::format("{:>4}  {:<8} {}", i, trireme::to_string(a.stream), trireme::to_string(a));
       if (!a.after.empty()) line += fmt::format(", after {}", fmt::join(a.after, " "));
       text += line + "\n";
     }
@@ -106,10 +109,10 @@ std::uint64_t Plan::hash() const {
   Fnv fnv;
   fnv.add(static_cast<std::uint64_t>(parameters));
   fnv.add(static_cast<std::uint64_t>(buffers));
-  fnv.add(role_axis);
+  fnv.add(stage_axis);
   fnv.add(axes.size());
   for (auto& a : axes) fnv.add(a.name), fnv.add(static_cast<std::uint64_t>(a.size));
-  fnv.add(static_cast<std::uint64_t>(micros));
+  fnv.add(static_cast<std::uint64_t>(microbatches));
   fnv.add(parts.size());
   for (auto& p : parts) fnv.add(p.name), add(fnv, p.slice), add(fnv, p.buffers);
   fnv.add(strategies.size());

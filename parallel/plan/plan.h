@@ -10,28 +10,35 @@
 
 namespace trireme {
 
+/// The kinds of actions. What a kind reads and writes follows from its part, or from its slice of the flat buffers.
 enum class ActionKind : std::uint8_t {
-  load,
-  forward,
-  loss,
-  backward,
-  backward_input,
-  backward_weight,
+  forward,          ///< of one part and micro-batch
+  loss,             ///< of one micro-batch's outputs
+  backward,         ///< of one part and micro-batch, whole
+  backward_input,   ///< its half that makes the gradient of the part's input (zero bubble: Qi et al., arXiv 2401.10241)
+  backward_weight,  ///< its other half, which makes the gradients of the weights
   send,
   recv,
-  all_reduce,
-  reduce_scatter,
-  all_gather,
-  broadcast,
-  update,
-  average,
-  free,
+  all_reduce,      ///< gradients of slice: summed on every rank of the axis
+  reduce_scatter,  ///< gradients of slice: each rank has the sum of its shard
+  all_gather,      ///< weights of slice: from each rank its shard
+  broadcast,       ///< weights of slice: from peer.root
+  update,          ///< the optimizer, on weights of slice
+  average,         ///< running statistics of slice: their mean over the axis
+  free,            ///< releases the activations of a micro-batch in the part's segment
   drop_gradients,  ///< of slice, all but this rank's shard: its memory is given back
   drop_values,     ///< the same of the weights; all_gather brings them again
 };
-enum class Stream : std::uint8_t { compute, comm, copy };
+/// Actions of one stream start in list order; those of `compute` also end in that order.
+enum class Stream : std::uint8_t { compute, comm };
 using ActionId = int;  ///< position in its role's list
 
+namespace detail {
+/// The slices in order, neighbours joined to one.
+std::vector<Slice> joined(std::vector<Slice>);
+}  // namespace detail
+
+/// With whom an action communicates.
 struct Peer {
   /// Mesh axis of the message or collective; of an update or drop: whose ranks share the slice, each with a shard of
   /// its own (shard_of in parallel/plan/shards.h). Empty: none.
@@ -40,21 +47,22 @@ struct Peer {
   int root = -1;   ///< the coordinate that gives (broadcast), or acts alone on the slice (update); -1: no single one
   bool operator==(const Peer&) const = default;
 };
+/// One thing that a rank does in a step.
 struct Action {
-  ActionKind verb;
-  Stream lane = Stream::compute;
+  ActionKind kind;
+  Stream stream = Stream::compute;
   /// Index of the model part; -1: all or none. For send and recv: the part in front of the cut that is crossed, by its
   /// output from the role that runs it forward, by that output's gradient the other way.
   int part = -1;
-  int micro = 0;     ///< micro-batch
-  Slice slice = {};  ///< of the flat block, for collectives, update and drops
+  int microbatch = 0;  ///< micro-batch
+  Slice slice = {};    ///< of the flat block, for collectives, update and drops
   Peer peer = {};
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
-  std::vector<ActionId> after = {};  ///< must have finished (on other lanes; within a lane the list order holds)
+  std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
   bool operator==(const Action&) const = default;
 };
 
-/// One list of actions, run by every rank at a coordinate of the plan's role_axis (all ranks, if there is one role).
+/// One list of actions, run by every rank at a coordinate of the plan's stage_axis (all ranks, if there is one role).
 struct Role {
   std::string name;
   std::vector<Action> actions;
@@ -83,14 +91,15 @@ struct PartInfo {
   bool operator==(const PartInfo&) const = default;
 };
 
+/// One step of all ranks. A strategy takes a plan and returns another.
 struct Plan {
   std::vector<PartInfo> parts;
   Index parameters = 0;  ///< length of the flat block
   Index buffers = 0;     ///< elements of all buffers (running statistics)
   std::vector<Role> roles;
   std::vector<std::string> strategies = {};  ///< names of those applied, in order
-  std::string role_axis = "pipe";            ///< mesh axis whose coordinate picks the role, where there are several
-  int micros = 1;                            ///< micro-batches in a mini-batch
+  std::string stage_axis = "pipe";           ///< mesh axis whose coordinate picks the role, where there are several
+  int microbatches = 1;                      ///< micro-batches in a mini-batch
   std::vector<Axis> axes = {};               ///< of the mesh it is made for
   /// The layers that a pipeline's stages begin at, but for the first, as its option `partition` takes them ("3, 5");
   /// where it is not empty before, a pipeline that would choose by cost takes this cut.
@@ -108,11 +117,12 @@ struct Plan {
 };
 
 std::string to_string(ActionKind);
+std::string to_string(Stream);  ///< "compute", "comm"
 /// "all_reduce [0, 4096) over data, on ready": for error messages.
 std::string to_string(const Action&);
 
 /// Puts an action before position `at` of the role's list; ids in `after`, the new action's included, mean
-/// positions before the insertion.
+/// positions before the insertion. Throws nothing; `at` in [0, number of actions].
 void insert(Role&, ActionId at, Action);
 
 /// Everything on one rank: forward, loss, backward of each part, update. axes: of the mesh that strategies may use.

@@ -25,7 +25,7 @@ Slice shard_of(const Action& a, int rank, int ranks) {
   return rank == a.peer.root ? a.slice : Slice{a.slice.end, a.slice.end};
 }
 
-void give_back(const FlatBuffer& flat, const Slice& slice, const Slice& but) {
+void release_pages(const FlatBuffer& flat, const Slice& slice, const Slice& but) {
   for (const Slice& others : {Slice{slice.begin, but.begin}, Slice{but.end, slice.end}})
     for (const Slice& s : flat.cut(others)) {
       const View v = flat.rows(s.begin, s.end).view();
@@ -33,8 +33,8 @@ void give_back(const FlatBuffer& flat, const Slice& slice, const Slice& but) {
     }
 }
 
-void give_back_values(Parameters& parameters, const Slice& slice, const Slice& but) {
-  give_back(parameters.values(), slice, but);
+void release_values(Parameters& parameters, const Slice& slice, const Slice& but) {
+  release_pages(parameters.values(), slice, but);
   for (const Slice& others : {Slice{slice.begin, but.begin}, Slice{but.end, slice.end}})
     if (others.size() > 0) parameters.mark_released(others, true);
 }
@@ -59,7 +59,7 @@ Work gather_shards(Communicator& comm, const Tensor& x) {
   return Work(std::make_shared<Both>(std::move(shares), std::move(rest)));
 }
 
-Work hand_out(const Action& a, Communicator& comm, const Tensor& x) {
+Work all_gather_updated(const Action& a, Communicator& comm, const Tensor& x) {
   return a.peer.root < 0 ? gather_shards(comm, x) : comm.broadcast(x, a.peer.root);
 }
 

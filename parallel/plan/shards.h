@@ -10,15 +10,16 @@ namespace trireme {
 Slice shard_of(const Slice& slice, int rank, int ranks);
 /// The same of an action that has them share its slice: all of it for its root, if it has one, and nothing for others.
 Slice shard_of(const Action&, int rank, int ranks);
-/// Gives back the memory of a slice, but for a segment of it.
-void give_back(const FlatBuffer&, const Slice&, const Slice& but);
+/// Releases the memory pages of a slice, but for a segment of it.
+void release_pages(const FlatBuffer&, const Slice&, const Slice& but);
 /// The same of weights, which are an Error to read from then on.
-void give_back_values(Parameters&, const Slice&, const Slice& but);
+void release_values(Parameters&, const Slice&, const Slice& but);
 /// Sums x [n], the gradients of a slice, so that each rank holds the sum of its own shard; the rest of x is undefined.
 Work reduce_shards(Communicator&, const Tensor& x);
 /// From each rank its own shard of x [n], so that all hold the whole of it.
 Work gather_shards(Communicator&, const Tensor& x);
-/// What each rank has updated of x, the action's slice of a flat block, so that all hold the whole of it.
-Work hand_out(const Action&, Communicator&, const Tensor& x);
+/// x is the action's slice of a flat block, of which each rank has updated its shard (or the root all): brings it to
+/// all ranks. A collective call, as are the two above.
+Work all_gather_updated(const Action&, Communicator&, const Tensor& x);
 
 }  // namespace trireme

@@ -15,8 +15,7 @@ Buckets::Buckets(Parameters& parameters, std::vector<Slice> slices, Init start)
   for (std::size_t b = 0; b < slices_.size(); ++b) {
     views_.push_back(parameters_.grads().rows(slices_[b].begin, slices_[b].end));
     for (std::size_t e = 0; e < entries.size(); ++e)
-      if (entries[e].slice.begin < slices_[b].end && slices_[b].begin < entries[e].slice.end)
-        touches_[e].push_back(b), ++entries_[b];
+      if (entries[e].slice.overlaps(slices_[b])) touches_[e].push_back(b), ++entries_[b];
   }
   for (std::size_t e = 0; e < entries.size(); ++e)
     hooks_.push_back(add_grad_hook(entries[e].tensor, [this, e](const Tensor&) { completed(e); }));

@@ -11,41 +11,41 @@
 namespace trireme {
 namespace {
 
-Work reduce(ActionKind verb, Communicator& comm, const Tensor& gradients) {
-  return verb == ActionKind::reduce_scatter ? reduce_shards(comm, gradients) : comm.all_reduce(gradients);
+Work reduce(ActionKind kind, Communicator& comm, const Tensor& gradients) {
+  return kind == ActionKind::reduce_scatter ? reduce_shards(comm, gradients) : comm.all_reduce(gradients);
 }
 
 }  // namespace
 
-Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh)
-    : role_(plan.roles.at(static_cast<std::size_t>(role))),
-      micros_(plan.micros),
+Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
+                   Communicator* stages)
+    : plan_(plan),
+      role_(plan.roles.at(static_cast<std::size_t>(role))),
       optimizer_(optimizer),
       tapes_(plan, role_, chain, std::move(loss)),
-      messages_(grid_of(optimizer.parameters())),
-      slots_(role_.actions.size()) {
-  for (const PartInfo& part : plan.parts) devices_.push_back(part.device);
-  if (plan.roles.size() > 1) stages_ = &mesh.comm(plan.role_axis);
-  number_cuts(plan);
-  prepare(plan, mesh);
+      p2p_(grid_of(optimizer.parameters())),
+      slots_(role_.actions.size()),
+      stages_(stages) {
+  number_cuts();
+  prepare(mesh);
   prepare_backward();
   prepare_updates();
 }
 
 /// All cuts that messages cross, in one numbering for all roles, make the tags.
-void Executor::number_cuts(const Plan& plan) {
-  for (const Role& role : plan.roles)
+void Executor::number_cuts() {
+  for (const Role& role : plan_.roles)
     for (const Action& a : role.actions)
       if (is_message(a)) cut_of_.emplace(a.part, 0);
   int cuts = 0;
   for (auto& [part, cut] : cut_of_) cut = cuts++;
-  check(static_cast<Index>(cuts) * micros_ <= message_tags, "executor",
+  check(static_cast<Index>(cuts) * plan_.microbatches <= message_tags, "executor",
         "{} cuts of the model times {} micro-batches are more than the {} tags that messages have: use at most {} "
         "micro-batches",
-        cuts, micros_, message_tags, message_tags / std::max(cuts, 1));
+        cuts, plan_.microbatches, message_tags, message_tags / std::max(cuts, 1));
 }
 
-void Executor::prepare(const Plan& plan, Mesh& mesh) {
+void Executor::prepare(Mesh& mesh) {
   std::vector<Slice> slices;
   std::vector<Communicator*> comms;
   std::vector<ActionId> ids;  // of the actions behind the slices
@@ -54,34 +54,14 @@ void Executor::prepare(const Plan& plan, Mesh& mesh) {
     const Action& a = role_.actions[id];
     Slot& s = slots_[id];
     check(
-        a.micro < plan.micros, "executor", "action {} ({}): the plan has {} micro-batches", id,
-        [&] { return to_string(a); }, plan.micros);
-    switch (a.verb) {
-      case ActionKind::forward: last_forward = &s; break;
-      case ActionKind::loss: last_loss = &s; break;
-      case ActionKind::backward:
-      case ActionKind::backward_input:
-      case ActionKind::backward_weight:
-      case ActionKind::free: break;
-      case ActionKind::send:
-      case ActionKind::recv:
-        check(a.part >= 0 && a.peer.axis == plan.role_axis, "executor",
-              "action {} ({}): only what crosses a cut between roles is sent yet", id, [&] { return to_string(a); });
-        s.comm = &mesh.comm(a.peer.axis);
-        break;
-      case ActionKind::all_reduce:
-      case ActionKind::reduce_scatter:
-      case ActionKind::all_gather:
-      case ActionKind::broadcast:
-      case ActionKind::update:
-      case ActionKind::drop_gradients:
-      case ActionKind::drop_values:
-      case ActionKind::average:
-        if (mesh.size(a.peer.axis) > 1) s.comm = &mesh.comm(a.peer.axis);
-        s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
-        break;
-      default: fail("executor", "action {} ({}) is not run yet", id, to_string(a));
-    }
+        a.microbatch < plan_.microbatches, "executor", "action {} ({}): the plan has {} micro-batches", id,
+        [&] { return to_string(a); }, plan_.microbatches);
+    if (a.kind == ActionKind::forward) last_forward = &s;
+    if (a.kind == ActionKind::loss) last_loss = &s;
+    check(!is_message(a) || (a.part >= 0 && a.peer.axis == plan_.stage_axis), "executor",
+          "action {} ({}): only what crosses a cut between roles is sent yet", id, [&] { return to_string(a); });
+    if (mesh.size(a.peer.axis) > 1) s.comm = &mesh.comm(a.peer.axis);
+    s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
     if (!a.on_ready || !s.comm) continue;
     s.bucket = static_cast<int>(slices.size());
     slices.push_back(a.slice);
@@ -94,7 +74,7 @@ void Executor::prepare(const Plan& plan, Mesh& mesh) {
   buckets_ = std::make_unique<Buckets>(
       optimizer_.parameters(), std::move(slices), [this, comms, ids](std::size_t i, const Tensor& gradients) {
         if (recorder_) recorder_->begin(ids[i]);
-        return reduce(role_.actions[static_cast<std::size_t>(ids[i])].verb, *comms[i], gradients);
+        return reduce(role_.actions[static_cast<std::size_t>(ids[i])].kind, *comms[i], gradients);
       });
 }
 
@@ -107,10 +87,10 @@ void Executor::prepare_backward() {
     if (!is_backward(a)) continue;
     const bool whole = completes(a);
     auto at = std::find_if(done.begin(), done.end(), [&](auto& d) { return d.first == a.part; });
-    if (whole && at == done.end()) at = done.insert(done.end(), {a.part, a.micro});
+    if (whole && at == done.end()) at = done.insert(done.end(), {a.part, a.microbatch});
     check(at != done.end(), "executor", "action {} ({}) has no backward_weight behind it", id,
           [&] { return to_string(a); });
-    slots_[id].completes = at->second == a.micro;
+    slots_[id].completes = at->second == a.microbatch;
     if (!last) last = &slots_[id];
   }
   check(last != nullptr, "executor", "the plan has no backward");
@@ -120,7 +100,7 @@ void Executor::prepare_backward() {
 void Executor::prepare_updates() {
   Slot* last = nullptr;
   for (std::size_t id = 0; id < slots_.size(); ++id) {
-    if (role_.actions[id].verb != ActionKind::update) continue;
+    if (role_.actions[id].kind != ActionKind::update) continue;
     slots_[id].first_update = last == nullptr;
     check(
         !last || last->comm == slots_[id].comm, "executor",
@@ -131,12 +111,7 @@ void Executor::prepare_updates() {
   }
   if (last) last->last_update = true;
   updates_ = last != nullptr;
-  std::sort(updated_.begin(), updated_.end(), [](const Slice& a, const Slice& b) { return a.begin < b.begin; });
-  for (std::size_t i = 1; i < updated_.size();)
-    if (updated_[i - 1].end == updated_[i].begin)
-      updated_[i - 1].end = updated_[i].end, updated_.erase(updated_.begin() + static_cast<std::ptrdiff_t>(i));
-    else
-      ++i;
+  updated_ = detail::joined(std::move(updated_));
 }
 
 void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update) {
@@ -153,7 +128,8 @@ void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, cons
     if (recorder_) recorder_->begin(id);
     execute(id, on_loss, before_update);
     if (!recorder_) continue;
-    for (const Device device : devices_) runtime(device.kind).synchronize(device);  // a device goes on by itself
+    for (const PartInfo& part : plan_.parts)
+      runtime(part.device.kind).synchronize(part.device);  // a device goes on by itself
     recorder_->end(id);
   }
   if (!updates_) {  // a stage without parameters takes part in what is decided before an update, and counts the step
@@ -168,18 +144,18 @@ void Executor::compute(const Tensor& x, const Tensor& y, const OnLoss& on_loss) 
   tapes_.begin(x, y);
   loss_ = {};
   for (ActionId id = 0; id < static_cast<int>(slots_.size()); ++id)
-    if (role_.actions[static_cast<std::size_t>(id)].verb != ActionKind::update) execute(id, on_loss, {});
+    if (role_.actions[static_cast<std::size_t>(id)].kind != ActionKind::update) execute(id, on_loss, {});
 }
 
 void Executor::update(const BeforeUpdate& before_update) {
   for (std::size_t id = 0; id < slots_.size(); ++id)
-    if (role_.actions[id].verb == ActionKind::update) update(role_.actions[id], slots_[id], before_update);
+    if (role_.actions[id].kind == ActionKind::update) update(role_.actions[id], slots_[id], before_update);
 }
 
 void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& before_update) {
   const Action& a = role_.actions[static_cast<std::size_t>(id)];
   Slot& s = slots_[static_cast<std::size_t>(id)];
-  switch (a.verb) {
+  switch (a.kind) {
     case ActionKind::forward:
     case ActionKind::backward:
     case ActionKind::backward_input:
@@ -189,7 +165,7 @@ void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& b
     case ActionKind::send:
       send(a, s);
       sending_.push_back(id);
-      let_go();
+      finish_sends();
       break;
     case ActionKind::recv:
       s.pending = true, s.posted = false;
@@ -203,42 +179,41 @@ void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& b
       if (s.bucket >= 0) buckets_->start_through(static_cast<std::size_t>(s.bucket));
       if (s.bucket >= 0 || !s.comm) break;
       optimizer_.parameters().zero_missing_grads(a.slice);
-      s.works.push_back(reduce(a.verb, *s.comm, gradients(a.slice)));
+      s.works.push_back(reduce(a.kind, *s.comm, gradients(a.slice)));
       break;
     case ActionKind::all_gather:
     case ActionKind::broadcast:
       s.pending = s.comm != nullptr;
-      if (s.comm) s.works.push_back(hand_out(a, *s.comm, values(a.slice)));
+      if (s.comm) s.works.push_back(all_gather_updated(a, *s.comm, values(a.slice)));
       break;
     case ActionKind::drop_gradients:
     case ActionKind::drop_values: {
       Parameters& p = optimizer_.parameters();
       if (recorder_) recorder_->see(p);
-      a.verb == ActionKind::drop_values ? give_back_values(p, a.slice, s.shard)
-                                        : give_back(p.grads(), a.slice, s.shard);
+      a.kind == ActionKind::drop_values ? release_values(p, a.slice, s.shard)
+                                        : release_pages(p.grads(), a.slice, s.shard);
       break;
     }
     case ActionKind::average:
       if (s.comm) start_average(a, s);
       break;
     case ActionKind::update: update(a, s, before_update); break;
-    default: break;  // refused by the constructor
   }
 }
 
 void Executor::compute(const Action& a, const Slot& s) {
-  if (tapes_.leads(a)) {
+  if (tapes_.is_segment_head(a)) {
     if (buckets_) buckets_->listen(s.completes);
-    const NamedRange phase(a.verb == ActionKind::forward ? "forward" : "backward");
-    a.verb == ActionKind::forward ? tapes_.forward(a) : tapes_.backward(a);
+    const NamedRange phase(a.kind == ActionKind::forward ? "forward" : "backward");
+    a.kind == ActionKind::forward ? tapes_.forward(a) : tapes_.backward(a);
   }
   if (s.last_forward) tapes_.commit();
   if (s.last_backward && buckets_) buckets_->flush();
 }
 
 void Executor::add_loss(const Action& a, const Slot& s, const OnLoss& on_loss) {
-  Tensor loss = tapes_.loss(a.micro).detach();
-  if (micros_ > 1) {
+  Tensor loss = tapes_.loss(a.microbatch, optimizer_.loss_scale()).detach();
+  if (plan_.microbatches > 1) {
     if (loss_)
       add_into(loss_, loss);
     else
@@ -273,7 +248,7 @@ void Executor::clip() {
   std::vector<Slice> updated;
   Communicator* sharers = nullptr;
   for (std::size_t id = 0; id < slots_.size(); ++id) {
-    if (role_.actions[id].verb != ActionKind::update) continue;
+    if (role_.actions[id].kind != ActionKind::update) continue;
     updated.push_back(slots_[id].shard);
     if (slots_[id].comm) sharers = slots_[id].comm;
   }
@@ -287,40 +262,40 @@ void Executor::finish(ActionId id) {
   const Action& a = role_.actions[static_cast<std::size_t>(id)];
   Slot& s = slots_[static_cast<std::size_t>(id)];
   if (!std::exchange(s.pending, false)) return;
-  if (a.verb == ActionKind::recv) finish_receive(a, s);
+  if (a.kind == ActionKind::recv) finish_receive(a, s);
   if (s.bucket >= 0) buckets_->wait(static_cast<std::size_t>(s.bucket));
   for (Work& work : s.works) work.wait();
   s.works.clear();
-  if (a.verb == ActionKind::all_gather || a.verb == ActionKind::broadcast)
+  if (a.kind == ActionKind::all_gather || a.kind == ActionKind::broadcast)
     optimizer_.parameters().mark_released(a.slice, false);
-  if (a.verb == ActionKind::average) finish_average(a, s);
+  if (a.kind == ActionKind::average) finish_average(a, s);
   if (recorder_) recorder_->end(id);
 }
 
 PipelineP2P::Route Executor::route(const Action& a, const Slot& s) const {
   // Activations arrive from the part in front of the cut.
-  const std::size_t behind = std::min(static_cast<std::size_t>(a.part) + 1, devices_.size() - 1);
+  const std::size_t behind = std::min(static_cast<std::size_t>(a.part) + 1, plan_.parts.size() - 1);
   return {.comm = s.comm,
           .peer = s.comm->rank() + a.peer.offset,
           .part = a.part,
-          .tag = cut_of_.at(a.part) * micros_ + a.micro,
-          .device = devices_[behind]};
+          .tag = cut_of_.at(a.part) * plan_.microbatches + a.microbatch,
+          .device = plan_.parts[behind].device};
 }
 
 // A role sends on what its part in front of the cut made, or sends back the gradient of what it was given there.
 void Executor::send(const Action& a, Slot& s) {
   s.pending = true;
   if (!tapes_.runs(a.part)) {
-    PipelineP2P::send(route(a, s), std::exchange(tapes_.crossing(a.part, a.micro).gradient, {}), s.works);
+    PipelineP2P::send(route(a, s), std::exchange(tapes_.boundary(a.part, a.microbatch).gradient, {}), s.works);
     return;
   }
-  const auto& tensors = tapes_.outputs(a.part, a.micro);
-  messages_.announce(route(a, s), tapes_.input(a.micro).shape(), tensors, s.works);
+  const auto& tensors = tapes_.outputs(a.part, a.microbatch);
+  p2p_.send_meta(route(a, s), tapes_.input(a.microbatch).shape(), tensors, s.works);
   PipelineP2P::send(route(a, s), tensors, s.works);
 }
 
 /// Ends the sends that are done, so that what they hold is free again.
-void Executor::let_go() {
+void Executor::finish_sends() {
   std::erase_if(sending_, [&](ActionId id) {
     auto& works = slots_[static_cast<std::size_t>(id)].works;
     const bool all = std::all_of(works.begin(), works.end(), [](Work& w) { return w.done(); });
@@ -332,31 +307,31 @@ void Executor::let_go() {
 /// Starts to receive where the kinds are known; else finish_receive() will.
 void Executor::try_to_receive(const Action& a, Slot& s) {
   if (tapes_.runs(a.part)) {
-    std::vector<PipelineP2P::Kind> kinds;
-    for (auto& t : tapes_.outputs(a.part, a.micro)) kinds.push_back({t.dtype(), t.shape(), {}, t.device()});
-    s.posted = !kinds.empty();
-    PipelineP2P::receive(route(a, s), kinds, s.arriving, s.works);
-  } else if (auto* kinds = messages_.known(route(a, s), tapes_.input(a.micro).shape())) {
+    std::vector<PipelineP2P::TensorMeta> metas;
+    for (auto& t : tapes_.outputs(a.part, a.microbatch)) metas.push_back({t.dtype(), t.shape(), {}, t.device()});
+    s.posted = !metas.empty();
+    PipelineP2P::receive(route(a, s), metas, s.arriving, s.works);
+  } else if (auto* metas = p2p_.find_meta(route(a, s), tapes_.input(a.microbatch).shape())) {
     s.posted = true;
-    PipelineP2P::receive(route(a, s), *kinds, s.arriving, s.works);
+    PipelineP2P::receive(route(a, s), *metas, s.arriving, s.works);
   }
 }
 
 void Executor::finish_receive(const Action& a, Slot& s) {
   if (!s.posted) try_to_receive(a, s);
   if (!s.posted) {
-    messages_.await_kinds(route(a, s), tapes_.input(a.micro).shape(), tapes_.tensors_behind(a.part));
+    p2p_.recv_meta(route(a, s), tapes_.input(a.microbatch).shape(), tapes_.tensors_behind(a.part));
     try_to_receive(a, s);
   }
   for (Work& work : s.works) work.wait();
   s.works.clear();
-  BoundaryTensors& crossing = tapes_.crossing(a.part, a.micro);
+  BoundaryTensors& boundary = tapes_.boundary(a.part, a.microbatch);
   if (tapes_.runs(a.part)) {
-    crossing.gradient = std::exchange(s.arriving, {});
+    boundary.gradient = std::exchange(s.arriving, {});
     return;
   }
   for (Tensor& t : s.arriving) t.require_grad(is_float(t.dtype()));
-  crossing.forward = std::exchange(s.arriving, {});
+  boundary.forward = std::exchange(s.arriving, {});
 }
 
 /// Calls f(buffer, its segment of a block that packs the slice).

@@ -25,9 +25,10 @@ class Executor {
   /// Called before the first update: the place to refuse a step. False: this step updates nothing.
   using BeforeUpdate = std::function<bool()>;
 
-  /// plan has been checked. All that is referred to must outlive the executor. Throws Error for a plan it
-  /// cannot run.
-  Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh);
+  /// plan has been checked. stages: the ranks along its role axis, for sums; null: one role. All that is referred to
+  /// must outlive the executor. Throws Error for a plan it cannot run.
+  Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
+           Communicator* stages);
   void run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update);
   /// The two halves of run() for a rank that shares its gradients with nobody: all but the updates, and those.
   void compute(const Tensor& x, const Tensor& y, const OnLoss& on_loss);
@@ -37,8 +38,6 @@ class Executor {
   /// Which is told of every action from now on; null: nobody. It must outlive the executor. While there is one, the
   /// host waits for devices after each action, so that times are those of the work.
   void record(Recorder* recorder) { recorder_ = recorder; }
-  /// Backward starts from so many times the loss, and updates divide by it, from the next run on.
-  void scale_loss(double scale) { tapes_.scale_loss(scale), optimizer_.set_loss_scale(scale); }
   /// The most micro-batches, counted once per segment of parts, that were alive at once in the last run.
   int most_in_flight() const { return tapes_.most_alive(); }
 
@@ -54,8 +53,8 @@ class Executor {
     std::vector<Work> works;
     bool pending = false, posted = false;
   };
-  void number_cuts(const Plan&);
-  void prepare(const Plan&, Mesh&);
+  void number_cuts();
+  void prepare(Mesh&);
   void prepare_backward();
   void prepare_updates();
   void execute(ActionId id, const OnLoss&, const BeforeUpdate&);
@@ -68,7 +67,7 @@ class Executor {
   void send(const Action&, Slot&);
   void try_to_receive(const Action&, Slot&);
   void finish_receive(const Action&, Slot&);
-  void let_go();
+  void finish_sends();
   Tensor gradients(const Slice& s) const { return optimizer_.parameters().grads().rows(s.begin, s.end); }
   Tensor values(const Slice& s) const { return optimizer_.parameters().values().rows(s.begin, s.end); }
   void start_average(const Action&, Slot&);
@@ -76,18 +75,17 @@ class Executor {
   template <class F>
   void each_buffer(const Slice& packed, F&& f);
 
-  Role role_;
-  std::vector<Device> devices_;  // by part
-  int micros_;
+  const Plan& plan_;
+  const Role& role_;
   std::map<int, int> cut_of_;  // by the part in front of it
   Optimizer& optimizer_;
   Tapes tapes_;
-  PipelineP2P messages_;
+  PipelineP2P p2p_;
   std::vector<Slot> slots_;
   std::vector<ActionId> sending_;
-  Communicator* stages_ = nullptr;  // the other roles; null: one role
-  bool updates_ = false;            // the role has an update
-  bool keeps_ = false;              // this step updates nothing
+  Communicator* stages_;
+  bool updates_ = false;  // the role has an update
+  bool keeps_ = false;    // this step updates nothing
   std::unique_ptr<Buckets> buckets_;
   std::vector<Slice> updated_;
   double grad_scale_ = 1;

@@ -9,7 +9,7 @@ namespace trireme {
 
 /// Where loss scaling stands, for checkpoints.
 struct LossScaleState {
-  double scale = 1;
+  double scale = 1;             ///< gradients are those of so many times the loss
   std::int64_t good_steps = 0;  ///< without an overflow since the scale last changed
   bool operator==(const LossScaleState&) const = default;
 };

@@ -1,10 +1,13 @@
 #include "parallel/runtime/non_finite.h"
 
+#include <cctype>
 #include <cmath>
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
 #include "framework/layers/layers.h"
+#include "parallel/comm/world/compare.h"
+#include "parallel/runtime/settings.h"
 
 namespace trireme {
 namespace {
@@ -27,18 +30,17 @@ struct Trail {
   }
 };
 
+/// "max_pool" for MaxPool; "layer" for a type that is not the library's own.
 std::string kind_of(const Module& m) {
-  if (m.as<Conv1d>()) return "conv1d";
-  if (m.as<Conv2d>()) return "conv2d";
-  if (m.as<Conv3d>()) return "conv3d";
-  if (m.as<Linear>()) return "linear";
-  if (m.as<BatchNorm>()) return "batch_norm";
-  if (m.as<LayerNorm>()) return "layer_norm";
-  if (m.as<MaxPool>()) return "max_pool";
-  if (m.as<AvgPool>()) return "avg_pool";
-  if (m.as<Dropout>()) return "dropout";
-  if (m.as<Sequential>()) return "sequential";
-  return "layer";
+  constexpr std::string_view own = "trireme::";
+  const std::string type = demangled(m.type().name());
+  if (!type.starts_with(own) || type.find("::", own.size()) != type.npos) return "layer";
+  std::string kind;
+  for (const char c : type.substr(own.size())) {
+    if (std::isupper(c) && !kind.empty()) kind += '_';
+    kind += static_cast<char>(std::tolower(c));
+  }
+  return kind;
 }
 
 /// run: the layer's forward.
@@ -74,12 +76,9 @@ std::string first_non_finite(const Module& model, const Tensor& x, Communicator*
   if (trail.first < 0) trail.first = static_cast<std::int64_t>(trail.places.size());
   trail.places.push_back("");
   if (!comm) return trail.places[static_cast<std::size_t>(trail.first)];
-  const Tensor earliest = Tensor::empty({1}, DType::i64);
-  auto& value = *earliest.data<std::int64_t>();
-  value = trail.first * comm->size() + comm->rank();
-  comm->all_reduce(earliest, ReduceOp::min).wait();
-  auto place = trail.places[static_cast<std::size_t>(value / comm->size())];
-  return place.empty() ? place : fmt::format("{}, on rank {}", place, value % comm->size());
+  const auto [first, rank] = min_loc(*comm, trail.first);
+  auto place = trail.places[static_cast<std::size_t>(first)];
+  return place.empty() ? place : fmt::format("{}, on rank {}", place, rank);
 }
 
 }  // namespace trireme

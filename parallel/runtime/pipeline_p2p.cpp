@@ -13,10 +13,10 @@ void PipelineP2P::send(const Route& route, const std::vector<Tensor>& tensors, s
   for (auto& t : tensors) works.push_back(route.comm->send(t.detach(), route.peer, route.tag));
 }
 
-void PipelineP2P::receive(const Route& route, const std::vector<Kind>& kinds, std::vector<Tensor>& arriving,
+void PipelineP2P::receive(const Route& route, const std::vector<TensorMeta>& metas, std::vector<Tensor>& arriving,
                           std::vector<Work>& works) {
-  for (auto& kind : kinds) {
-    arriving.push_back(Tensor::empty(kind.shape, kind.dtype, kind.device).with_shard_spec(kind.spread));
+  for (auto& meta : metas) {
+    arriving.push_back(Tensor::empty(meta.shape, meta.dtype, meta.device).with_shard_spec(meta.shard_spec));
     works.push_back(route.comm->recv(arriving.back(), route.peer, route.tag));
   }
 }
@@ -27,9 +27,9 @@ PipelineP2P::Key PipelineP2P::key(const Route& route, const Shape& input) {
   return key;
 }
 
-void PipelineP2P::announce(const Route& route, const Shape& input, const std::vector<Tensor>& tensors,
-                           std::vector<Work>& works) {
-  auto [at, fresh] = kinds_.try_emplace(key(route, input));
+void PipelineP2P::send_meta(const Route& route, const Shape& input, const std::vector<Tensor>& tensors,
+                            std::vector<Work>& works) {
+  auto [at, fresh] = metas_.try_emplace(key(route, input));
   if (!fresh) return;
   const Tensor text = Tensor::zeros({static_cast<Index>(tensors.size()) * header}, DType::i64);
   auto* out = text.data<std::int64_t>();
@@ -48,30 +48,30 @@ void PipelineP2P::announce(const Route& route, const Shape& input, const std::ve
   works.push_back(route.comm->send(text, route.peer, route.tag));
 }
 
-const std::vector<PipelineP2P::Kind>* PipelineP2P::known(const Route& route, const Shape& input) const {
-  auto at = kinds_.find(key(route, input));
-  return at == kinds_.end() ? nullptr : &at->second;
+const std::vector<PipelineP2P::TensorMeta>* PipelineP2P::find_meta(const Route& route, const Shape& input) const {
+  auto at = metas_.find(key(route, input));
+  return at == metas_.end() ? nullptr : &at->second;
 }
 
-void PipelineP2P::await_kinds(const Route& route, const Shape& input, std::size_t tensors) {
+void PipelineP2P::recv_meta(const Route& route, const Shape& input, std::size_t tensors) {
   const Tensor text = Tensor::empty({static_cast<Index>(tensors) * header}, DType::i64);
   route.comm->recv(text, route.peer, route.tag).wait();
   const auto* in = text.data<std::int64_t>();
-  std::vector<Kind> kinds;
+  std::vector<TensorMeta> metas;
   for (std::size_t i = 0; i < tensors; ++i) {
     const auto base = static_cast<Index>(i) * header;
-    Kind kind{static_cast<DType>(in[base]), {}, {}, route.device};
-    for (Index d = 0; d < in[base + 1]; ++d) kind.shape.push_back(in[base + 2 + d]);
+    TensorMeta meta{static_cast<DType>(in[base]), {}, {}, route.device};
+    for (Index d = 0; d < in[base + 1]; ++d) meta.shape.push_back(in[base + 2 + d]);
     if (const auto* rest = in + base + 2 + Shape::max_rank; *rest++ == 1) {
       Shape whole;
       Layout layout;
-      for (int d = 0; d < kind.shape.rank(); ++d)
+      for (int d = 0; d < meta.shape.rank(); ++d)
         whole.push_back(rest[d]), layout[d] = static_cast<int>(rest[Shape::max_rank + d]);
-      kind.spread = ShardedOps::make(grid_, whole, layout);
+      meta.shard_spec = ShardedOps::make(grid_, whole, layout);
     }
-    kinds.push_back(std::move(kind));
+    metas.push_back(std::move(meta));
   }
-  kinds_[key(route, input)] = std::move(kinds);
+  metas_[key(route, input)] = std::move(metas);
 }
 
 }  // namespace trireme

@@ -22,11 +22,12 @@ class PipelineP2P {
     int tag = 0;         ///< of this cut and micro-batch alone: a later micro-batch may be received first
     Device device = {};  ///< where activations are to lie here
   };
-  struct Kind {
+  /// What a receiver must know of a tensor.
+  struct TensorMeta {
     DType dtype;
     Shape shape;
-    std::shared_ptr<const ShardSpec> spread = {};  ///< where layers are split, too: the partner has the same part
-    Device device = {};                            ///< where it is to lie here
+    std::shared_ptr<const ShardSpec> shard_spec = {};  ///< where layers are split, too: the partner has the same part
+    Device device = {};                                ///< where it is to lie here
   };
 
   /// grid: of the layers that are split, or null.
@@ -34,21 +35,21 @@ class PipelineP2P {
 
   // Works of what is started are added to the last argument.
   static void send(const Route&, const std::vector<Tensor>&, std::vector<Work>&);
-  /// Starts to receive tensors of such kinds.
-  static void receive(const Route&, const std::vector<Kind>&, std::vector<Tensor>& arriving, std::vector<Work>&);
+  /// Starts to receive tensors of these types and shapes.
+  static void receive(const Route&, const std::vector<TensorMeta>&, std::vector<Tensor>& arriving, std::vector<Work>&);
 
-  /// Sends the kinds of the tensors, unless it did for this cut and input.
-  void announce(const Route&, const Shape& input, const std::vector<Tensor>&, std::vector<Work>&);
-  /// The kinds announced for this cut and input; null: none yet.
-  const std::vector<Kind>* known(const Route&, const Shape& input) const;
-  /// Waits for the announcement of so many tensors.
-  void await_kinds(const Route&, const Shape& input, std::size_t tensors);
+  /// Sends types and shapes of the tensors ahead, unless it did for this cut and input.
+  void send_meta(const Route&, const Shape& input, const std::vector<Tensor>&, std::vector<Work>&);
+  /// The types and shapes received for this cut and input; null: none yet.
+  const std::vector<TensorMeta>* find_meta(const Route&, const Shape& input) const;
+  /// Waits for the types and shapes of so many tensors.
+  void recv_meta(const Route&, const Shape& input, std::size_t tensors);
 
  private:
   using Key = std::vector<Index>;
   static Key key(const Route&, const Shape& input);
   std::shared_ptr<const Grid> grid_;
-  std::map<Key, std::vector<Kind>> kinds_;
+  std::map<Key, std::vector<TensorMeta>> metas_;
 };
 
 }  // namespace trireme

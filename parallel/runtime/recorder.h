@@ -18,7 +18,7 @@ class Recorder {
   void clear(std::size_t actions);
   void begin(ActionId id);  ///< the first call counts
   void end(ActionId id);    ///< the last call counts
-  /// Looks at what of the flat blocks has memory behind it: before it is given back, and at the step's end.
+  /// Counts the resident bytes of the flat buffers: before some are released, and at the step's end.
   void see(const Parameters&);
   /// For the tensors that the step makes.
   const MemoryTracker& memory() const { return memory_; }

@@ -12,13 +12,14 @@
 #include "parallel/runtime/version.h"
 
 namespace trireme {
-namespace {
 
 std::string demangled(const char* symbol) {
   int failed = 0;
   const std::unique_ptr<char, void (*)(void*)> name(abi::__cxa_demangle(symbol, nullptr, nullptr, &failed), std::free);
   return failed == 0 ? name.get() : symbol;
 }
+
+namespace {
 
 /// A plain function by its name or, where its file exports none, by its place there: addresses differ between
 /// processes.
@@ -89,9 +90,10 @@ std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss
   add("strategy", strategy.text());
   const SplitOptions& split = strategy.split;
   if (split.any())
-    add("layers split", fmt::format("image [{}], tensor '{}', columns [{}], rows [{}], whole [{}], one_weird '{}'",
-                                    fmt::join(split.image, ", "), split.tensor, fmt::join(split.columns, ", "),
-                                    fmt::join(split.rows, ", "), fmt::join(split.whole, ", "), split.one_weird));
+    add("layers split",
+        fmt::format("image [{}], tensor '{}', columns [{}], rows [{}], whole [{}], one_weird_trick '{}'",
+                    fmt::join(split.image, ", "), split.tensor, fmt::join(split.columns, ", "),
+                    fmt::join(split.rows, ", "), fmt::join(split.whole, ", "), split.one_weird_trick));
   add("batch norm", fmt::format("scope {} by {}", to_string(strategy.scope()), strategy.norm_group));
   add("optimizer", to_string(recipe));
   add("clip_norm", o.optimizer.clip_norm);

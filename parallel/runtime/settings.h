@@ -6,6 +6,8 @@
 
 namespace trireme {
 
+/// The name of a type as in source, from type_info::name(), or of a function's symbol.
+std::string demangled(const char* symbol);
 /// Of all but the model, and but for StepOptions::settings.
 std::string settings_text(const Mesh&, const Strategy&, const Loss&, const OptimizerConfig&, const StepOptions&);
 /// Every tensor's name, shape and type; of a Sequential (and those within it) also its layers' types, of plain

@@ -29,8 +29,8 @@ struct StepOptions {
   /// On a CUDA device that has the whole model, with one rank: from the second of steps with equal shapes on, forward
   /// and backward are replayed as CUDA graphs, which spares the host to start each kernel. The host's own code in
   /// layers and in the loss then runs no more: it may make tensors, which every step writes anew, but read none, and
-  /// what it does must be the same in every step. After gather(), record() or a step of another kind steps are captured
-  /// anew; until then the memory of one is kept.
+  /// what it does must be the same in every step. After consolidate(), record() or a step of another kind steps are
+  /// captured anew; until then the memory of one is kept.
   bool cuda_graphs = false;
   bool refuse_unsound = true;  ///< false: run a plan that check() finds faults in, to see what it does
   /// Mesh axes that the model's own layers use (those split over ranks); its ranks get the same rows.
@@ -76,17 +76,18 @@ class Step {
   /// Which rows of the global batch this rank is to feed; a Loader takes it.
   RankShare shard() const;
   /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating or
-  /// saving. Before the first step, and between gather() and the next one, every rank has all weights; else a stage
-  /// (and under zero(3) a rank) has its own, and reading another's, in the model or by itself, is an Error. Optimizer
-  /// state is held only for what this rank updates (less under zero), from gather() to the next step for all. A
-  /// collective call; free without stages or zero.
-  void gather();
+  /// saving. Before the first step, and between consolidate() and the next one, every rank has all weights; else a
+  /// stage (and under zero(3) a rank) has its own, and reading another's, in the model or by itself, is an Error.
+  /// Optimizer state is held only for what this rank updates (less under zero), from consolidate() to the next step for
+  /// all. A collective call; free without stages or zero.
+  void consolidate();
 
   /// Whether the last step was replayed (StepOptions::cuda_graphs).
   bool replayed() const;
   /// Why no step is, although graphs were asked for and would serve; empty: nothing has spoken against it so far.
   std::string not_replayed() const;
-  /// From now on each step's actions are timed, and its memory is counted.
+  /// Turns profiling on or off: from the next step on each action is timed and memory is counted; the host then waits
+  /// for devices after each action.
   void record(bool on);
   /// When they ran, on all ranks, in the last step that was recorded. A collective call.
   Timeline timeline();
@@ -99,18 +100,18 @@ class Step {
   /// What the strategy claims of this model.
   Claim claim() const;
 
-  /// Whether ranks hold different parts of weights (strategies tensor, one_weird): then all of them must evaluate
+  /// Whether ranks hold different parts of weights (strategies tensor, one_weird_trick): then all of them must evaluate
   /// model() on the rows of shard(), save and load together, each reading the file.
-  bool divided() const;
+  bool is_tensor_parallel() const;
 
-  Parameters& parameters();
-  Optimizer& optimizer();
-  const Plan& plan() const;
+  Parameters& parameters();  ///< of this rank's model; lives as long as the Step
+  Optimizer& optimizer();    ///< its state covers what this rank updates; consolidate() completes it
+  const Plan& plan() const;  ///< the same on all ranks
   /// The slices of the flat block that this rank updates, in order.
   const std::vector<Slice>& updated() const;
   /// The most micro-batches, per segment of parts, whose activations this rank held at once in the last step.
   int most_in_flight() const;
-  Module& model();
+  Module& model();  ///< with its layers split as the strategy asks
 
  private:
   struct Impl;

@@ -1,5 +1,5 @@
-// StepGraph: forward and backward of a step, captured once and then launched as a whole (CUDA graphs), which spares
-// the host the start of each kernel. In two parts, so that the loss can be read while backward runs.
+// StepGraph: forward and backward of a step, captured once and then given to the device as a whole (CUDA graphs), which
+// spares the host to start each kernel. In two parts, so that the loss can be read while backward runs.
 #pragma once
 #include <functional>
 #include <memory>
@@ -25,11 +25,11 @@ class StepGraph {
 
   /// Makes a step on these inputs ready for replay(): copies them to where the graph reads them and, where the step
   /// before was the first of its kind, captures the executor's. False: its kernels are to be started one by one, for it
-  /// is of another kind than the one before (the graph is given up, and its memory), or cannot be captured; nothing has
-  /// been started then.
+  /// is of another kind than the one before (the captured graph is dropped, with its memory), or cannot be captured;
+  /// nothing has been started then.
   bool ready(Executor& executor, const Tensor& x, const Tensor& y, const StepContext& pass, double loss_scale);
   const std::string& refusal() const { return refusal_; }  ///< why steps cannot be captured; empty: they can, so far
-  /// The pass as the graph's kernels see it.
+  /// The context as the graph's kernels see it.
   StepContext captured_context(StepContext pass) const;
   const Tensor& x() const { return x_; }
 
@@ -38,7 +38,7 @@ class StepGraph {
   /// Of the step at hand; the next one writes over it.
   const Tensor& loss() const { return loss_; }
 
-  /// Gives the graph up.
+  /// Drops the captured graph and its memory.
   void drop();
 
  private:

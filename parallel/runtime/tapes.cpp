@@ -10,26 +10,21 @@ Tapes::Tapes(const Plan& plan, const Role& role, const Chain& chain, Loss loss)
     : role_(role),
       chain_(chain),
       loss_(std::move(loss)),
-      micros_(plan.micros),
-      segments_(find_segments(role, chain.size())),
-      segment_of_(static_cast<std::size_t>(chain.size()), -1),
-      flights_(segments_.size() * static_cast<std::size_t>(micros_)),
-      crossings_(static_cast<std::size_t>(chain.size() * micros_)) {
-  for (std::size_t s = 0; s < segments_.size(); ++s)
-    for (int p = segments_[s].first; p < segments_[s].end; ++p)
-      segment_of_[static_cast<std::size_t>(p)] = static_cast<int>(s);
+      micros_(plan.microbatches),
+      live_(role),
+      states_(live_.segments.size() * static_cast<std::size_t>(micros_)),
+      boundaries_(static_cast<std::size_t>(chain.size() * micros_)) {
   for (int p = 0; p < chain.size(); ++p) stashed_.push_back(chain.stashed_behind(p));
   check(stashed_.back().empty(), "executor", "'{}' is stashed, but nothing adds it: add a layer AddStashed(\"{}\")",
         stashed_.back().empty() ? "" : stashed_.back()[0], stashed_.back().empty() ? "" : stashed_.back()[0]);
-  for (const Action& a : role.actions) frees_ = frees_ || a.verb == ActionKind::free;
 }
 
 void Tapes::begin(const Tensor& x, const Tensor& y) {
-  for (MicrobatchState& f : flights_) f = {};
-  for (BoundaryTensors& c : crossings_) c = {};
+  for (MicrobatchState& f : states_) f = {};
+  for (BoundaryTensors& c : boundaries_) c = {};
   alive_ = most_alive_ = 0;
-  moments_.clear();
-  passes_.clear(), batches_.clear();
+  batch_norm_stats_.clear();
+  contexts_.clear(), batches_.clear();
   x_.clear(), y_.clear();
   const StepContext& now = StepContext::current();
   const BatchContext& batch = now.batch;
@@ -54,34 +49,34 @@ void Tapes::begin(const Tensor& x, const Tensor& y) {
     const auto [from, to] = share(rows, k, micros_);
     const Index end = begin + (batch.micros.empty() ? to - from : batch.micros[static_cast<std::size_t>(k)]);
     check(end <= rows, "step", "the loader's micro-batches hold more rows than the {} at hand", rows);
-    BatchContext micro = batch;
-    micro.samples = samples.view_rows(begin, end);
-    micro.labels = y;
-    micro.micros.clear();
-    micro.calls = {};
-    give(x.view_rows(begin, end), y.view_rows(begin, end), std::move(micro));
-    passes_.push_back(now);
-    passes_.back().batch = *batches_.back();
-    passes_.back().moments = &moments_;
+    BatchContext microbatch = batch;
+    microbatch.samples = samples.view_rows(begin, end);
+    microbatch.labels = y;
+    microbatch.micros.clear();
+    microbatch.calls = {};
+    give(x.view_rows(begin, end), y.view_rows(begin, end), std::move(microbatch));
+    contexts_.push_back(now);
+    contexts_.back().batch = *batches_.back();
+    contexts_.back().moments = &batch_norm_stats_;
     begin = end;
   }
   check(begin == rows, "step", "the loader's micro-batches hold {} rows, there are {}", begin, rows);
 }
 
-bool Tapes::leads(const Action& a) const {
-  const Segment& s = segments_[static_cast<std::size_t>(segment_of(a.part))];
-  return a.part == (a.verb == ActionKind::forward ? s.first : s.end - 1);
+bool Tapes::is_segment_head(const Action& a) const {
+  const Segment& s = segment(a);
+  return a.part == (a.kind == ActionKind::forward ? s.first : s.end - 1);
 }
 
-const std::vector<Tensor>& Tapes::outputs(int part, int micro) const {
-  return flights_[index(segment_of(part), micro)].out;
+const std::vector<Tensor>& Tapes::outputs(int part, int microbatch) const {
+  return states_[index(live_.segment_of(part), microbatch)].out;
 }
 
 void Tapes::forward(const Action& a) {
-  const Segment s = segments_[static_cast<std::size_t>(segment_of(a.part))];
-  MicrobatchState& f = flight(a.part, a.micro);
+  const Segment& s = segment(a);
+  MicrobatchState& f = state(a.part, a.microbatch);
   std::optional<StepScope> scope;
-  if (!passes_.empty()) scope.emplace(passes_[static_cast<std::size_t>(a.micro)]);
+  if (!contexts_.empty()) scope.emplace(contexts_[static_cast<std::size_t>(a.microbatch)]);
   f.alive = true;
   most_alive_ = std::max(most_alive_, ++alive_);
   check(role_.in_flight == 0 || alive_ <= role_.in_flight, "executor",
@@ -89,13 +84,13 @@ void Tapes::forward(const Action& a) {
   Tensor activation;
   Stashed stashed;
   if (s.first == 0) {
-    activation = input(a.micro);
+    activation = input(a.microbatch);
   } else {
-    auto arrived = std::exchange(crossing(s.first - 1, a.micro).forward, {});
+    auto arrived = std::exchange(boundary(s.first - 1, a.microbatch).forward, {});
     auto& names = stashed_[static_cast<std::size_t>(s.first - 1)];
     for (std::size_t i = 0; i < arrived.size(); ++i) {
       f.in.push_back(arrived[i].detach());
-      f.in.back().impl()->batch = batches_[static_cast<std::size_t>(a.micro)];
+      f.in.back().impl()->batch = batches_[static_cast<std::size_t>(a.microbatch)];
       f.in.back().require_grad(arrived[i].requires_grad());
       if (i > 0) stashed.emplace(names[i - 1], f.in.back());
     }
@@ -104,39 +99,39 @@ void Tapes::forward(const Action& a) {
   for (int p = s.first; p < s.end; ++p) activation = chain_.run(p, std::move(activation), stashed);
   f.out = {std::move(activation)};
   for (auto& name : stashed_[static_cast<std::size_t>(s.end - 1)]) f.out.push_back(stashed.at(name));
-  if (s.end < chain_.size() && runs(s.end)) crossing(s.end - 1, a.micro).forward = f.out;
+  if (s.end < chain_.size() && runs(s.end)) boundary(s.end - 1, a.microbatch).forward = f.out;
 }
 
-Tensor Tapes::loss(int micro) {
+Tensor Tapes::loss(int microbatch, double scale) {
   std::optional<StepScope> scope;
-  if (!passes_.empty()) scope.emplace(passes_[static_cast<std::size_t>(micro)]);
+  if (!contexts_.empty()) scope.emplace(contexts_[static_cast<std::size_t>(microbatch)]);
   const int last = chain_.size() - 1;
-  MicrobatchState& f = flight(last, micro);
+  MicrobatchState& f = state(last, microbatch);
   const NamedRange range("loss");
-  Tensor loss = loss_(f.out.at(0), y_[static_cast<std::size_t>(micro)].to(f.out[0].device()));
+  Tensor loss = loss_(f.out.at(0), y_[static_cast<std::size_t>(microbatch)].to(f.out[0].device()));
   f.out = {loss};
-  crossing(last, micro).gradient = {Tensor::full(loss.shape(), scale_, loss.dtype(), loss.device())};
+  boundary(last, microbatch).gradient = {Tensor::full(loss.shape(), scale, loss.dtype(), loss.device())};
   return loss;
 }
 
 void Tapes::backward(const Action& a) {
-  const Segment s = segments_[static_cast<std::size_t>(segment_of(a.part))];
-  MicrobatchState& f = flight(a.part, a.micro);
+  const Segment& s = segment(a);
+  MicrobatchState& f = state(a.part, a.microbatch);
   check(
       f.alive, "executor", "{} on role {}: its micro-batch has not been run forward, or is freed",
       [&] { return to_string(a); }, role_.name);
   std::optional<StepScope> scope;
-  if (!passes_.empty()) scope.emplace(passes_[static_cast<std::size_t>(a.micro)]);
-  if (a.verb == ActionKind::backward_weight)
+  if (!contexts_.empty()) scope.emplace(contexts_[static_cast<std::size_t>(a.microbatch)]);
+  if (a.kind == ActionKind::backward_weight)
     f.weights.run();
   else
-    walk(f, s, a.micro, a.verb == ActionKind::backward_input ? &f.weights : nullptr);
-  if (a.verb != ActionKind::backward_input && !frees_) land(f);
+    walk(f, s, a.microbatch, a.kind == ActionKind::backward_input ? &f.weights : nullptr);
+  if (a.kind != ActionKind::backward_input && !live_.frees) release(f);
 }
 
-/// One backward over the flight's tape; the gradients of its leaves go to the cut in front.
-void Tapes::walk(MicrobatchState& f, const Segment& s, int micro, Deferred* weights) {
-  auto seeds = std::exchange(crossing(s.end - 1, micro).gradient, {});
+/// One backward over the micro-batch's tape; the gradients of its leaves go to the cut in front.
+void Tapes::walk(MicrobatchState& f, const Segment& s, int microbatch, Deferred* weights) {
+  auto seeds = std::exchange(boundary(s.end - 1, microbatch).gradient, {});
   auto roots = std::exchange(f.out, {});
   check(seeds.size() == roots.size(), "executor", "{} gradients have come for {} outputs of part {}", seeds.size(),
         roots.size(), s.end - 1);
@@ -144,7 +139,7 @@ void Tapes::walk(MicrobatchState& f, const Segment& s, int micro, Deferred* weig
   for (auto& root : roots) any = any || root.requires_grad();
   if (any) trireme::backward(roots, seeds, {.defer_weights = weights});
   if (s.first == 0) return;
-  auto& gradient = crossing(s.first - 1, micro).gradient;
+  auto& gradient = boundary(s.first - 1, microbatch).gradient;
   for (auto& leaf : std::exchange(f.in, {}))
     gradient.push_back(leaf.requires_grad() && has_grad(leaf)
                            ? leaf.grad()
@@ -152,13 +147,13 @@ void Tapes::walk(MicrobatchState& f, const Segment& s, int micro, Deferred* weig
 }
 
 void Tapes::free(const Action& a) {
-  MicrobatchState& f = flight(a.part, a.micro);
+  MicrobatchState& f = state(a.part, a.microbatch);
   check(
       f.alive, "executor", "{} on role {}: nothing is held of it", [&] { return to_string(a); }, role_.name);
-  land(f);
+  release(f);
 }
 
-void Tapes::land(MicrobatchState& f) {
+void Tapes::release(MicrobatchState& f) {
   f = {};
   --alive_;
 }

@@ -8,8 +8,8 @@
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
 #include "parallel/model/chain.h"
+#include "parallel/plan/liveness.h"
 #include "parallel/plan/plan.h"
-#include "parallel/plan/segments.h"
 
 namespace trireme {
 
@@ -27,23 +27,22 @@ class Tapes {
   /// an earlier one left.
   void begin(const Tensor& x, const Tensor& y);
   /// Whether the action is the first of its segment, which runs all of it; the others have nothing left to do.
-  bool leads(const Action&) const;
+  bool is_segment_head(const Action&) const;
   void forward(const Action&);
-  Tensor loss(int micro);
-  /// Backward starts from so many times the loss, from now on.
-  void scale_loss(double scale) { scale_ = scale; }
+  /// Backward starts from `scale` times the loss.
+  Tensor loss(int microbatch, double scale);
   /// backward, backward_input or backward_weight.
   void backward(const Action&);
   void free(const Action&);
   /// Moves running statistics by those of all micro-batches.
-  void commit() { moments_.commit(); }
+  void commit() { batch_norm_stats_.commit(); }
 
-  bool runs(int part) const { return segment_of(part) >= 0; }
-  BoundaryTensors& crossing(int part, int micro) { return crossings_[index(part, micro)]; }
+  bool runs(int part) const { return live_.segment_of(part) >= 0; }
+  BoundaryTensors& boundary(int part, int microbatch) { return boundaries_[index(part, microbatch)]; }
   /// The outputs of the segment that ends with part; empty before it ran.
-  const std::vector<Tensor>& outputs(int part, int micro) const;
+  const std::vector<Tensor>& outputs(int part, int microbatch) const;
   std::size_t tensors_behind(int part) const { return 1 + stashed_[static_cast<std::size_t>(part)].size(); }
-  const Tensor& input(int micro) const { return x_[static_cast<std::size_t>(micro)]; }
+  const Tensor& input(int microbatch) const { return x_[static_cast<std::size_t>(microbatch)]; }
   int most_alive() const { return most_alive_; }  ///< since begin()
 
  private:
@@ -53,30 +52,29 @@ class Tapes {
     std::vector<Tensor> in, out;  // leaves and roots of its tape
     Deferred weights;
   };
-  std::size_t index(int row, int micro) const {
-    return static_cast<std::size_t>(row) * static_cast<std::size_t>(micros_) + static_cast<std::size_t>(micro);
+  std::size_t index(int row, int microbatch) const {
+    return static_cast<std::size_t>(row) * static_cast<std::size_t>(micros_) + static_cast<std::size_t>(microbatch);
   }
-  int segment_of(int part) const { return segment_of_[static_cast<std::size_t>(part)]; }
-  MicrobatchState& flight(int part, int micro) { return flights_[index(segment_of(part), micro)]; }
-  void land(MicrobatchState&);
-  void walk(MicrobatchState&, const Segment&, int micro, Deferred*);
+  const Segment& segment(const Action& a) const {
+    return live_.segments[static_cast<std::size_t>(live_.segment_of(a.part))];
+  }
+  MicrobatchState& state(int part, int microbatch) { return states_[index(live_.segment_of(part), microbatch)]; }
+  void release(MicrobatchState&);
+  void walk(MicrobatchState&, const Segment&, int microbatch, Deferred*);
 
   const Role& role_;
   const Chain& chain_;
   Loss loss_;
   int micros_;
-  std::vector<Segment> segments_;
-  std::vector<int> segment_of_;                    // by part; -1: another role's
+  Liveness live_;
   std::vector<std::vector<std::string>> stashed_;  // by part: across a cut behind it
-  bool frees_ = false;                             // the role says when a flight ends
-  std::vector<MicrobatchState> flights_;           // by segment, micro
-  std::vector<BoundaryTensors> crossings_;         // by part, micro
+  std::vector<MicrobatchState> states_;            // by segment, micro
+  std::vector<BoundaryTensors> boundaries_;        // by part, micro
   std::vector<Tensor> x_, y_;                      // by micro
   std::vector<BatchPtr> batches_;                  // by micro
-  std::vector<StepContext> passes_;                // by micro; empty: one micro-batch, under the caller's
-  BatchNormStats moments_;
+  std::vector<StepContext> contexts_;              // by micro; empty: one micro-batch, under the caller's
+  BatchNormStats batch_norm_stats_;
   int alive_ = 0, most_alive_ = 0;
-  double scale_ = 1;
 };
 
 }  // namespace trireme

@@ -22,12 +22,12 @@ std::vector<Tensor> packed(const Route& route, const Tensor& x, const Shape& ori
 
 }  // namespace
 
-Grid::Grid(Mesh& mesh, const std::vector<std::string>& axes, const std::vector<std::string>& counted,
+Grid::Grid(Mesh& mesh, const std::vector<std::string>& axes, const std::vector<std::string>& grad_reduce_axes,
            const std::string& rows) {
   std::string all;
   for (const std::string& name : axes) {
     if (mesh.size(name) == 1) continue;
-    if (std::count(counted.begin(), counted.end(), name)) counted_ |= 1u << axes_.size();
+    if (std::count(grad_reduce_axes.begin(), grad_reduce_axes.end(), name)) grad_reduce_axes_ |= 1u << axes_.size();
     if (name == rows) rows_ = static_cast<int>(axes_.size());
     axes_.push_back({name, mesh.size(name)});
     at_.push_back(mesh.index(name));

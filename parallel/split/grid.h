@@ -16,10 +16,10 @@ using Axes = unsigned;
 
 class Grid {
  public:
-  /// axes: those of the mesh to split along; of one rank they are left out. counted: along these the ranks' gradients
-  /// of a weight that all of them hold are summed by the plan, so that each share must reach the sum once. A collective
-  /// call. rows: that along which ranks enter with other rows of the batch, if it is one of the axes.
-  Grid(Mesh&, const std::vector<std::string>& axes, const std::vector<std::string>& counted,
+  /// axes: those of the mesh to split along; of one rank they are left out. grad_reduce_axes: along these the ranks'
+  /// gradients of a weight that all of them hold are summed by the plan, so that each share must reach the sum once. A
+  /// collective call. rows: that along which ranks enter with other rows of the batch, if it is one of the axes.
+  Grid(Mesh&, const std::vector<std::string>& axes, const std::vector<std::string>& grad_reduce_axes,
        const std::string& rows = {});
 
   int axes() const { return static_cast<int>(axes_.size()); }
@@ -27,7 +27,7 @@ class Grid {
   int size(int axis) const { return axes_[static_cast<std::size_t>(axis)].size; }
   int index(int axis) const { return at_[static_cast<std::size_t>(axis)]; }
   int find(const std::string& name) const;  ///< -1: not there
-  Axes counted() const { return counted_; }
+  Axes grad_reduce_axes() const { return grad_reduce_axes_; }
   int rows() const { return rows_; }  ///< -1: the grid's ranks have the same rows
 
   /// This rank's coordinates, and those of the ranks that differ from it along `axes` only, itself among them.
@@ -47,7 +47,7 @@ class Grid {
  private:
   std::vector<Axis> axes_;
   std::vector<int> at_;
-  Axes counted_ = 0;
+  Axes grad_reduce_axes_ = 0;
   int rows_ = -1;
   std::unique_ptr<Communicator> comm_;               // all axes together
   std::vector<std::unique_ptr<Communicator>> sums_;  // one per axis

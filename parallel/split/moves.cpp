@@ -47,7 +47,7 @@ Tensor relayout(const Tensor& x, const ShardedOps& to) {
   return apart ? y.with_shard_spec(want) : y;
 }
 
-Tensor shared(const Tensor& x, const Grid& grid, Axes axes) {
+Tensor copy_to_parallel(const Tensor& x, const Grid& grid, Axes axes) {
   if (axes == 0 || !is_recorded_or_traced({&x})) return x;
   return record("shared", x.detach(), {x}, [&grid, axes](const Tensor& dy, Gradients& g) {
     if (!g.needs_grad(0)) return;
@@ -57,7 +57,7 @@ Tensor shared(const Tensor& x, const Grid& grid, Axes axes) {
   });
 }
 
-Tensor summed(const Tensor& x, const Grid& grid, Axes axes) {
+Tensor reduce_from_parallel(const Tensor& x, const Grid& grid, Axes axes) {
   if (axes == 0) return x;
   Tensor y = x.detach();
   grid.sum(y, axes);
@@ -65,7 +65,7 @@ Tensor summed(const Tensor& x, const Grid& grid, Axes axes) {
   return record("summed", std::move(y), {x}, [](const Tensor& dy, Gradients& g) { g.set_grad(0, dy); });
 }
 
-Tensor widened(const Tensor& x, const ShardedOps& has, const std::vector<Box>& want, const Grid::Line& line) {
+Tensor halo_exchange(const Tensor& x, const ShardedOps& has, const std::vector<Box>& want, const Grid::Line& line) {
   const std::vector<Box> have = boxes(has, line);
   const Box mine = has.box(), wide = want[static_cast<std::size_t>(line.me)];
   if (have == want) return x;

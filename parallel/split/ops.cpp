@@ -24,7 +24,7 @@ Tensor ShardedOps::pool(const Tensor& x, const PoolOptions& o,
   const Patch mine = patch(to->box(), sx->box(), all, sx->global_shape());
   PoolOptions options = o;
   options.pad_begin = mine.before, options.pad_end = mine.behind;
-  return sx->put(local(widened(plain(x), *sx, halo.want, halo.line), options), whole, layout);
+  return sx->put(local(halo_exchange(plain(x), *sx, halo.want, halo.line), options), whole, layout);
 }
 
 Tensor ShardedOps::bias_relu_pool(const Tensor& x, const Tensor& bias, const PoolOptions& o) const {
@@ -53,7 +53,7 @@ Tensor ShardedOps::global_pool(const Tensor& x, ReduceKind kind) const {
     return sx->put(global_max_pool(plain(all)), whole, layout);
   }
   const Tensor share = trireme::reduce(plain(x), ReduceKind::sum, axes).reshape({x.dim(0), x.dim(last)});
-  const Tensor all = summed(share, *grid_, spatial_axes(*sx));
+  const Tensor all = reduce_from_parallel(share, *grid_, spatial_axes(*sx));
   return sx->put(scale(all, 1 / static_cast<double>(sx->global_shape().product(1, last))), whole, layout);
 }
 
@@ -90,7 +90,7 @@ Tensor ShardedOps::zip(const Tensor& a, const Tensor& b, const Binary& local) co
     if (from->global_shape()[axis] == to->global_shape()[axis + before]) layout[axis] = to->layout_[axis + before];
   const Axes copies = to->layout_.axes() & ~layout.axes();
   Tensor met = relayout(other, *to->with(from->global_shape(), layout));
-  met = from->weight_ ? weight(met, to->layout_.axes()) : shared(plain(met), *grid_, copies);
+  met = from->weight_ ? weight(met, to->layout_.axes()) : copy_to_parallel(plain(met), *grid_, copies);
   const Tensor in = to->weight_ ? weight(base, to->layout_.axes()) : plain(base);
   return to->put(first ? local(in, met) : local(met, in), to->global_shape(), to->layout_);
 }

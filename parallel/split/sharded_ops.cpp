@@ -84,7 +84,7 @@ Tensor ShardedOps::put(const Tensor& y, const Shape& whole, const Layout& layout
 
 Tensor ShardedOps::weight(const Tensor& w, Axes axes) const {
   if (!w) return w;
-  const Axes again = grid_->counted() & ~axes & ~of(w)->layout_.axes();
+  const Axes again = grid_->grad_reduce_axes() & ~axes & ~of(w)->layout_.axes();
   const Tensor in = plain(w);
   for (int i = 0; i < grid_->axes(); ++i)
     if ((again >> i & 1) && grid_->index(i) > 0 && is_recorded_or_traced({&in}))
@@ -120,7 +120,7 @@ ShardedOps::Product ShardedOps::product(const Tensor& x, const Tensor& w, const 
   Axes use = wanted.axes();
   if (out != Layout::none) {
     const std::shared_ptr<const ShardSpec> before = p.x.shard_spec() ? of(p.x) : nullptr;
-    p.x = shared(plain(p.x), *grid_, 1u << out).with_shard_spec(before);
+    p.x = copy_to_parallel(plain(p.x), *grid_, 1u << out).with_shard_spec(before);
     use |= 1u << out;
   }
   p.w = weight(w, use);
@@ -141,7 +141,7 @@ Tensor ShardedOps::linear(const Tensor& x, const Tensor& w, const Tensor& bias, 
   whole[-1] = of(w)->global_shape()[0];
   Tensor y = trireme::linear(plain(p.x), p.w, p.bias, relu && !p.sum);
   if (p.sum) {
-    y = summed(y, *grid_, p.sum);
+    y = reduce_from_parallel(y, *grid_, p.sum);
     if (p.late_bias) y = add(y, p.late_bias.to(y.dtype()));
     if (relu) y = trireme::relu(y);
   }
@@ -170,7 +170,7 @@ Tensor ShardedOps::conv(const Tensor& x, const Tensor& w, const Tensor& bias, co
   if (late) options.relu = false;
   const Ptr to = sx->with(whole, p.layout);
   Tensor y = halo_conv(plain(p.x), p.w, p.bias, options, *sx, *to);
-  if (p.sum) y = summed(y, *grid_, p.sum);
+  if (p.sum) y = reduce_from_parallel(y, *grid_, p.sum);
   if (p.late_bias) y = add(y, p.late_bias.to(y.dtype()));
   y = of(x)->put(y, whole, p.layout);
   if (residual) y = add(y, residual);

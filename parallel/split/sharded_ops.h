@@ -3,7 +3,8 @@
 // and says in which layout the result lies. So layers never meet a rank, and a model needs no rewriting.
 //
 // Gradients lie as their tensors do. Where ranks hold copies of a tensor, each has its whole gradient; a weight that
-// ranks use on different data gets a share of its gradient on each, and those are summed by the plan (Grid::counted).
+// ranks use on different data gets a share of its gradient on each, and those are summed by the plan
+// (Grid::grad_reduce_axes).
 #pragma once
 #include <array>
 
@@ -29,7 +30,7 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
   /// other axes.
   static Ptr make(std::shared_ptr<const Grid>, const Shape& whole, const Layout&, std::vector<Index> rows = {});
 
-  /// Of a weight: the plan counts its gradient.
+  /// Of a weight: the plan sums its gradient over Grid::grad_reduce_axes().
   static Ptr of_weight(std::shared_ptr<const Grid>, const Shape& whole, const Layout&);
 
   const Layout& layout() const { return layout_; }
@@ -80,13 +81,15 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
 
 /// x in another layout of the same whole. Its gradient comes in the new layout and goes back into the old one.
 Tensor relayout(const Tensor& x, const ShardedOps& to);
-/// x, a copy, about to be used by each rank along `axes` in its own way: the gradients are summed.
-Tensor shared(const Tensor& x, const Grid&, Axes axes);
-/// The sum of x over the ranks along `axes`, made in place: nobody else reads x. Each has the sum's gradient.
-Tensor summed(const Tensor& x, const Grid&, Axes axes);
-/// Box want[r] of the whole for each rank r of the line along x's own axes, as plain tensors; wants may overlap: what
-/// comes back adds up.
-Tensor widened(const Tensor& x, const ShardedOps& has, const std::vector<Box>& want, const Grid::Line&);
+/// Megatron's f (arXiv 1909.08053, 3): x, a copy, which each rank along `axes` uses in its own way; backward sums the
+/// gradients.
+Tensor copy_to_parallel(const Tensor& x, const Grid&, Axes axes);
+/// Megatron's g: the sum of x over the ranks along `axes`, made in place: nobody else reads x. Backward is the
+/// identity.
+Tensor reduce_from_parallel(const Tensor& x, const Grid&, Axes axes);
+/// Halo exchange: box want[r] of the whole for each rank r of the line along x's own axes, as plain tensors; wants may
+/// overlap: what comes back adds up.
+Tensor halo_exchange(const Tensor& x, const ShardedOps& has, const std::vector<Box>& want, const Grid::Line&);
 /// conv of x, this rank's block of `has`, of which the outputs go to `out`; w and bias are plain. The convolution of
 /// what needs no halo runs while the halo travels.
 Tensor halo_conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions&, const ShardedOps& has,

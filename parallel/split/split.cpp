@@ -163,9 +163,9 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int 
   divider.check_names();
 }
 
-/// Weights that all ranks hold say so: their gradients are counted.
+/// Weights that all ranks hold say so: their gradients are reduced over grad_reduce_axes().
 void mark(Module& model, const std::shared_ptr<const Grid>& grid) {
-  if (grid->counted() == 0) return;
+  if (grid->grad_reduce_axes() == 0) return;
   model.visit(StateVisitor([&](const NamedState& leaf) {
     Tensor& t = *leaf.tensor;
     if (leaf.use != StateKind::buffer && !t.shard_spec()) t.impl()->spread = ShardedOps::of_weight(grid, t.shape(), {});
@@ -188,7 +188,7 @@ void check_axes(const Mesh& mesh, const SplitOptions& o) {
   }
   check(image, "spatial", "the mesh has none of the axes {}, only {}: name one, as in h=2", fmt::join(o.image, ", "),
         named);
-  for (const std::string& name : {o.tensor, o.one_weird})
+  for (const std::string& name : {o.tensor, o.one_weird_trick})
     check(name.empty() || there(name), "split", "the mesh has no axis '{}', only {}: name one, as in {}=2", name, named,
           name);
 }
@@ -201,10 +201,10 @@ void SplitOptions::add(const SplitOptions& other) {
   columns.insert(columns.end(), other.columns.begin(), other.columns.end());
   rows.insert(rows.end(), other.rows.begin(), other.rows.end());
   whole.insert(whole.end(), other.whole.begin(), other.whole.end());
-  if (!other.one_weird.empty()) one_weird = other.one_weird;
-  check(
-      one_weird.empty() || (image.empty() && tensor.empty()), "split",
-      "one_weird gathers the batch of all ranks and goes with no other split of layers: leave out spatial and tensor");
+  if (!other.one_weird_trick.empty()) one_weird_trick = other.one_weird_trick;
+  check(one_weird_trick.empty() || (image.empty() && tensor.empty()), "split",
+        "one_weird_trick gathers the batch of all ranks and goes with no other split of layers: leave out spatial and "
+        "tensor");
 }
 
 std::shared_ptr<const Grid> grid_of(const Parameters& parameters) {
@@ -230,10 +230,10 @@ std::string divided_over(const Parameters& parameters, const Slice& slice) {
 Module split(const Module& given, Mesh& mesh, const SplitOptions& o) {
   check_axes(mesh, o);
   Module model = given;
-  std::vector<std::string> axes = o.image, counted = o.image;
+  std::vector<std::string> axes = o.image, grad_reduce_axes = o.image;
   if (!o.tensor.empty()) axes.push_back(o.tensor);
-  if (!o.one_weird.empty()) axes.push_back(o.one_weird), counted.push_back(o.one_weird);
-  const auto grid = std::make_shared<const Grid>(mesh, axes, counted, o.one_weird);
+  if (!o.one_weird_trick.empty()) axes.push_back(o.one_weird_trick), grad_reduce_axes.push_back(o.one_weird_trick);
+  const auto grid = std::make_shared<const Grid>(mesh, axes, grad_reduce_axes, o.one_weird_trick);
   if (grid->axes() == 0) return model;
   model.visit(StateVisitor([](const NamedState& leaf) {
     check(!leaf.tensor->shard_spec(), "split", "'{}' is split already; make the model anew", leaf.name);

@@ -12,17 +12,16 @@ ActionId completion_of(const Plan& plan, const Role& role, const Slice& slice) {
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
     const Action& a = role.actions[id];
     if (!completes(a)) continue;
-    const Slice& part = plan.parts[a.part].slice;
-    if (part.begin < slice.end && slice.begin < part.end) last = id;
+    if (plan.parts[a.part].slice.overlaps(slice)) last = id;
   }
   return last;
 }
 
-ActionId last_of(const Role& role, std::initializer_list<ActionKind> verbs) {
+ActionId last_of(const Role& role, std::initializer_list<ActionKind> kinds) {
   ActionId last = -1;
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id)
-    for (ActionKind v : verbs)
-      if (role.actions[id].verb == v) last = id;
+    for (ActionKind v : kinds)
+      if (role.actions[id].kind == v) last = id;
   return last;
 }
 
@@ -32,14 +31,13 @@ void add_reductions(const Plan& plan, Role& role, const std::vector<Slice>& buck
     if (done < 0) continue;
     if (!o.overlap) done = last_of(role, {ActionKind::backward, ActionKind::backward_weight});
     ActionId at = done + 1;  // behind the buckets that this action completes too
-    while (at < static_cast<int>(role.actions.size()) && role.actions[at].verb == ActionKind::all_reduce) ++at;
+    while (at < static_cast<int>(role.actions.size()) && role.actions[at].kind == ActionKind::all_reduce) ++at;
     Action reduce = on_slice(ActionKind::all_reduce, Stream::comm, bucket, o.axis, {done});
     reduce.on_ready = o.overlap;
     insert(role, at, std::move(reduce));
     for (std::size_t id = at; id < role.actions.size(); ++id) {
       Action& a = role.actions[id];
-      if (a.verb == ActionKind::update && a.slice.begin < bucket.end && bucket.begin < a.slice.end)
-        a.after.push_back(at);
+      if (a.kind == ActionKind::update && a.slice.overlaps(bucket)) a.after.push_back(at);
     }
   }
 }
@@ -50,12 +48,9 @@ std::vector<Slice> buffers_of(const Plan& plan, int role) {
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
     const Slice& s = plan.parts[p].buffers;
     if (s.size() == 0 || plan.role_of(static_cast<int>(p)) != role) continue;
-    if (!slices.empty() && slices.back().end == s.begin)
-      slices.back().end = s.end;
-    else
-      slices.push_back(s);
+    slices.push_back(s);
   }
-  return slices;
+  return detail::joined(std::move(slices));
 }
 
 /// Sums over o.axis have to be the first along it, and to come before what shares out the updates.
@@ -63,7 +58,7 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
   const auto ours = names_in(axis);
   for (const Role& role : plan.roles)
     for (const Action& a : role.actions) {
-      check(a.verb != ActionKind::update || a.peer.axis.empty(), "strategy",
+      check(a.kind != ActionKind::update || a.peer.axis.empty(), "strategy",
             "zero and central_storage share out updates of gradients that are whole, and those are to be summed over "
             "'{}' as well: write zero or central_storage last",
             axis);
@@ -91,7 +86,7 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
   bool reduced = false;
   for (Role& role : plan.roles)
     for (Action& a : role.actions)
-      if (is_reduction(a) && a.peer.axis != plan.role_axis) a.peer.axis = o.axis + "+" + a.peer.axis, reduced = true;
+      if (is_reduction(a) && a.peer.axis != plan.stage_axis) a.peer.axis = o.axis + "+" + a.peer.axis, reduced = true;
   for (std::size_t r = 0; !reduced && r < plan.roles.size(); ++r) {
     std::vector<Slice> buckets;
     auto slices = plan.updated(r);

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "parallel/strategies/micro.h"
+#include "parallel/strategies/accumulate.h"
 #include "parallel/strategies/partition.h"
 #include "parallel/strategies/schedules.h"
 
@@ -32,7 +32,7 @@ class Lowering {
     for (int c = 0; c < shape_.chunks; ++c) {
       const Slice slice{part(first({ActionKind::update, c})).slice.begin,
                         part(end({ActionKind::update, c}) - 1).slice.end};
-      if (slice.size() > 0) add({.verb = ActionKind::update, .slice = slice});
+      if (slice.size() > 0) add({.kind = ActionKind::update, .slice = slice});
     }
     return std::move(role_);
   }
@@ -49,37 +49,37 @@ class Lowering {
     return static_cast<ActionId>(role_.actions.size()) - 1;
   }
   /// A message over the cut behind part p, to or from the stage `step` away; the last role's next is the first.
-  ActionId message(ActionKind verb, int p, int micro, int step, ActionId after) {
+  ActionId message(ActionKind kind, int p, int microbatch, int step, ActionId after) {
     const int other = (r_ + step + shape_.roles) % shape_.roles;
-    Action a{verb, Stream::comm, p, micro};
+    Action a{kind, Stream::comm, p, microbatch};
     a.peer = {axis_, other - r_};
     if (after >= 0) a.after = {after};
     return add(std::move(a));
   }
   ActionId receive(const Cell& c) {
-    if (c.verb == ActionKind::forward)
-      return stage(c) == 0 ? -1 : message(ActionKind::recv, first(c) - 1, c.micro, -1, -1);
-    if (c.verb == ActionKind::backward_weight || stage(c) == stages() - 1) return -1;
-    return message(ActionKind::recv, end(c) - 1, c.micro, 1, -1);
+    if (c.kind == ActionKind::forward)
+      return stage(c) == 0 ? -1 : message(ActionKind::recv, first(c) - 1, c.microbatch, -1, -1);
+    if (c.kind == ActionKind::backward_weight || stage(c) == stages() - 1) return -1;
+    return message(ActionKind::recv, end(c) - 1, c.microbatch, 1, -1);
   }
 
   void pass(const Cell& c, ActionId arriving) {
-    const bool forward = c.verb == ActionKind::forward;
+    const bool forward = c.kind == ActionKind::forward;
     ActionId last = -1;
     for (int i = first(c); i < end(c); ++i) {
-      Action a{.verb = c.verb, .part = forward ? i : first(c) + end(c) - 1 - i, .micro = c.micro};
+      Action a{.kind = c.kind, .part = forward ? i : first(c) + end(c) - 1 - i, .microbatch = c.microbatch};
       if (last < 0 && arriving >= 0) a.after = {arriving};
       last = add(std::move(a));
     }
     if (forward && stage(c) == stages() - 1)
-      add({.verb = ActionKind::loss, .micro = c.micro});
+      add({.kind = ActionKind::loss, .microbatch = c.microbatch});
     else if (forward)
-      sent_[{c.chunk, c.micro}] = message(ActionKind::send, end(c) - 1, c.micro, 1, last);
-    else if (c.verb != ActionKind::backward_weight && stage(c) > 0)
-      message(ActionKind::send, first(c) - 1, c.micro, -1, last);
-    if (forward || c.verb == ActionKind::backward_input) return;
-    Action free{.verb = ActionKind::free, .part = end(c) - 1, .micro = c.micro};
-    if (auto at = sent_.find({c.chunk, c.micro}); at != sent_.end()) free.after = {at->second};
+      sent_[{c.chunk, c.microbatch}] = message(ActionKind::send, end(c) - 1, c.microbatch, 1, last);
+    else if (c.kind != ActionKind::backward_weight && stage(c) > 0)
+      message(ActionKind::send, first(c) - 1, c.microbatch, -1, last);
+    if (forward || c.kind == ActionKind::backward_input) return;
+    Action free{.kind = ActionKind::free, .part = end(c) - 1, .microbatch = c.microbatch};
+    if (auto at = sent_.find({c.chunk, c.microbatch}); at != sent_.end()) free.after = {at->second};
     add(std::move(free));
   }
 
@@ -111,7 +111,7 @@ std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const Pipelin
 }
 
 Plan rewrite(Plan plan, const PipelineOptions& o, const PipelineSchedule& schedule) {
-  const PipelineShape shape{.roles = plan.size(o.axis), .micros = o.micro, .chunks = o.chunks};
+  const PipelineShape shape{.roles = plan.size(o.axis), .microbatches = o.micro, .chunks = o.chunks};
   if (shape.roles == 1) return repeat(std::move(plan), o.micro, "pipeline");
   check_untouched(plan, "pipeline");
   check_shape(schedule, shape);
@@ -125,21 +125,21 @@ Plan rewrite(Plan plan, const PipelineOptions& o, const PipelineSchedule& schedu
     roles.push_back(
         Lowering(plan, shape, starts, o.axis, r).run(schedule.cells(shape, r), schedule.in_flight(shape, r)));
   plan.roles = std::move(roles);
-  plan.role_axis = o.axis;
-  plan.micros = o.micro;
+  plan.stage_axis = o.axis;
+  plan.microbatches = o.micro;
   return plan;
 }
 
 }  // namespace
 
 Strategy pipeline(PipelineOptions o) {
-  return pipeline(o, find_schedule(o.schedule, {.roles = 1, .micros = o.micro, .chunks = o.chunks}));
+  return pipeline(o, find_schedule(o.schedule, {.roles = 1, .microbatches = o.micro, .chunks = o.chunks}));
 }
 
 Strategy pipeline(PipelineOptions o, const PipelineSchedule& schedule) {
   check(o.micro >= 1 && o.chunks >= 1, "pipeline", "micro={}, chunks={}: both must be at least 1", o.micro, o.chunks);
   // What can be refused without a mesh is refused at once; any number of roles divides itself.
-  check_shape(schedule, {.roles = 1, .micros = o.micro, .chunks = o.chunks});
+  check_shape(schedule, {.roles = 1, .microbatches = o.micro, .chunks = o.chunks});
   Strategy s(
       "pipeline", Claim::exact, [o, schedule](Plan plan) { return rewrite(std::move(plan), o, schedule); },
       fmt::format("micro={}, schedule={}, chunks={}, partition=\"{}\", axis={}, memory={}, bandwidth={}", o.micro,

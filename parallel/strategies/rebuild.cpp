@@ -4,9 +4,9 @@
 
 namespace trireme {
 
-Action on_slice(ActionKind verb, Stream lane, const Slice& slice, const std::string& axis,
+Action on_slice(ActionKind kind, Stream stream, const Slice& slice, const std::string& axis,
                 std::vector<ActionId> after) {
-  Action a{verb, lane};
+  Action a{kind, stream};
   a.slice = slice, a.peer.axis = axis, a.after = std::move(after);
   return a;
 }
@@ -36,30 +36,29 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
   for (const Role& role : plan.roles)
     for (const Action& a : role.actions) {
       reduces = reduces || is_reduction(a);
-      check(a.verb != ActionKind::update || a.peer.axis.empty(), strategy,
+      check(a.kind != ActionKind::update || a.peer.axis.empty(), strategy,
             "the plan's updates are shared already: use one of zero and central_storage, once");
     }
   if (!reduces) return data_parallel()(std::move(plan));
   const auto axes = names_in(plan.reduced_axis());
   for (const PartInfo& part : plan.parts)
     check(std::find(axes.begin(), axes.end(), part.divided) == axes.end(), strategy,
-          "the weights of '{}' are cut over '{}' already, where updates would be shared out: leave out one_weird or {}",
+          "the weights of '{}' are cut over '{}' already, where updates would be shared out: leave out one_weird_trick "
+          "or {}",
           part.name, part.divided, strategy);
   return plan;
 }
 
 Role update_by_bucket(const Role& role, ActionKind reduction, int root) {
-  Rebuild rebuild(role);
   std::vector<ActionId> reduced;
-  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
-    if (role.actions[id].verb == ActionKind::update) continue;
+  Role out = rebuilt(role, [&](Rebuild& rebuild, ActionId id, const Action& a) {
+    if (a.kind == ActionKind::update) return;
     const ActionId now = rebuild.keep(id);
-    if (is_reduction(role.actions[id])) reduced.push_back(now);
-  }
-  Role out = rebuild.take();
+    if (is_reduction(a)) reduced.push_back(now);
+  });
   for (ActionId id : reduced) {
     Action& reduce = out.actions[id];
-    reduce.verb = reduction;
+    reduce.kind = reduction;
     Action update = on_slice(ActionKind::update, Stream::compute, reduce.slice, reduce.peer.axis,
                              id == reduced[0] ? reduced : std::vector<ActionId>{id});
     update.peer.root = root;
@@ -68,17 +67,14 @@ Role update_by_bucket(const Role& role, ActionKind reduction, int root) {
   return out;
 }
 
-Role give_updates(const Role& role, ActionKind verb) {
-  Rebuild rebuild(role);
-  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
-    const Action& a = role.actions[id];
+Role give_updates(const Role& role, ActionKind kind) {
+  return rebuilt(role, [&](Rebuild& rebuild, ActionId id, const Action& a) {
     const ActionId now = rebuild.keep(id);
-    if (a.verb != ActionKind::update || a.peer.axis.empty()) continue;
-    Action give = on_slice(verb, Stream::comm, a.slice, a.peer.axis, {now});
+    if (a.kind != ActionKind::update || a.peer.axis.empty()) return;
+    Action give = on_slice(kind, Stream::comm, a.slice, a.peer.axis, {now});
     give.peer.root = a.peer.root;
     rebuild.add(std::move(give));
-  }
-  return rebuild.take();
+  });
 }
 
 }  // namespace trireme

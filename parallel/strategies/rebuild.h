@@ -24,12 +24,20 @@ class Rebuild {
   std::vector<ActionId> moved_;  // new ids by old
 };
 
+/// The role rebuilt: f(rebuild, id, action) for each action of the old one, in order.
+template <class F>
+Role rebuilt(const Role& role, F&& f) {
+  Rebuild rebuild(role);
+  for (ActionId id = 0; id < std::ssize(role.actions); ++id) f(rebuild, id, role.actions[id]);
+  return rebuild.take();
+}
+
 /// The plan as data_parallel left it; if it was not used yet, used now. Throws Error where updates are shared already.
 Plan with_reductions(Plan, const std::string& strategy);
 /// Averages the running statistics over an axis, behind a role's last forward.
 void average_buffers(Plan&, const std::string& axis);
 /// One update per reduction, instead of those there are, of the slice it reduces: by each rank its shard, or by root
-/// all of it. The first waits for all, so that the gradient's norm is known. reduction: the verb that takes the place
+/// all of it. The first waits for all, so that the gradient's norm is known. reduction: the kind that takes the place
 /// of all_reduce.
 Role update_by_bucket(const Role&, ActionKind reduction, int root = -1);
 /// Behind each of those updates what gives its weights to all: all_gather, or broadcast from the root.

@@ -16,18 +16,18 @@ constexpr ActionKind F = ActionKind::forward, B = ActionKind::backward, I = Acti
 /// All forwards, then all backwards (Huang et al. 2019, arXiv 1811.06965).
 Cells gpipe(const PipelineShape& s, int) {
   Cells cells;
-  for (ActionKind verb : {F, B})
-    for (int k = 0; k < s.micros; ++k) cells.push_back({verb, 0, k});
+  for (ActionKind kind : {F, B})
+    for (int k = 0; k < s.microbatches; ++k) cells.push_back({kind, 0, k});
   return cells;
 }
 
 /// One forward, one backward, once the stages behind have filled (Narayanan et al. 2021, arXiv 2104.04473, 2.2.1).
 Cells one_f_one_b(const PipelineShape& s, int role) {
   Cells cells;
-  const int warm_up = std::min(s.micros, s.roles - role - 1);
+  const int warm_up = std::min(s.microbatches, s.roles - role - 1);
   for (int f = 0; f < warm_up; ++f) cells.push_back({F, 0, f});
-  for (int f = warm_up, b = 0; b < s.micros; ++f, ++b) {
-    if (f < s.micros) cells.push_back({F, 0, f});
+  for (int f = warm_up, b = 0; b < s.microbatches; ++f, ++b) {
+    if (f < s.microbatches) cells.push_back({F, 0, f});
     cells.push_back({B, 0, b});
   }
   return cells;
@@ -36,13 +36,13 @@ Cells one_f_one_b(const PipelineShape& s, int role) {
 /// The same over several chunks per role (ibid., 2.2.2): `roles` micro-batches go through one chunk, then through the
 /// next.
 int interleaved_warm_up(const PipelineShape& s, int role) {
-  return std::min(s.micros * s.chunks, 2 * (s.roles - role - 1) + (s.chunks - 1) * s.roles);
+  return std::min(s.microbatches * s.chunks, 2 * (s.roles - role - 1) + (s.chunks - 1) * s.roles);
 }
 Cells interleaved(const PipelineShape& s, int role) {
-  const int all = s.micros * s.chunks, round = s.roles * s.chunks, warm_up = interleaved_warm_up(s, role);
-  auto cell = [&](ActionKind verb, int i) {
+  const int all = s.microbatches * s.chunks, round = s.roles * s.chunks, warm_up = interleaved_warm_up(s, role);
+  auto cell = [&](ActionKind kind, int i) {
     const int chunk = i % round / s.roles;
-    return Cell{verb, verb == F ? chunk : s.chunks - 1 - chunk, i / round * s.roles + i % s.roles};
+    return Cell{kind, kind == F ? chunk : s.chunks - 1 - chunk, i / round * s.roles + i % s.roles};
   };
   Cells cells;
   for (int f = 0; f < warm_up; ++f) cells.push_back(cell(F, f));
@@ -57,15 +57,15 @@ Cells interleaved(const PipelineShape& s, int role) {
 /// holds r of them back, so that no more micro-batches are alive than under 1F1B's first role.
 Cells zb_h1(const PipelineShape& s, int role) {
   Cells cells;
-  const int warm_up = std::min(s.micros, s.roles - role - 1);
+  const int warm_up = std::min(s.microbatches, s.roles - role - 1);
   int f = 0, i = 0, w = 0;
   while (f < warm_up) cells.push_back({F, 0, f++});
-  while (i < s.micros) {
-    if (f < s.micros) cells.push_back({F, 0, f++});
+  while (i < s.microbatches) {
+    if (f < s.microbatches) cells.push_back({F, 0, f++});
     cells.push_back({I, 0, i++});
     if (i - w > role) cells.push_back({W, 0, w++});
   }
-  while (w < s.micros) cells.push_back({W, 0, w++});
+  while (w < s.microbatches) cells.push_back({W, 0, w++});
   return cells;
 }
 
@@ -73,12 +73,14 @@ Cells zb_h1(const PipelineShape& s, int role) {
 
 const std::vector<PipelineSchedule>& schedules() {
   static const std::vector<PipelineSchedule> table = {
-      {"gpipe", gpipe, [](const PipelineShape& s, int) { return s.micros; }},
-      {"1f1b", one_f_one_b, [](const PipelineShape& s, int role) { return std::min(s.micros, s.roles - role); }},
+      {"gpipe", gpipe, [](const PipelineShape& s, int) { return s.microbatches; }},
+      {"1f1b", one_f_one_b, [](const PipelineShape& s, int role) { return std::min(s.microbatches, s.roles - role); }},
       {"interleaved", interleaved,
-       [](const PipelineShape& s, int role) { return std::min(s.micros * s.chunks, interleaved_warm_up(s, role) + 1); },
+       [](const PipelineShape& s, int role) {
+         return std::min(s.microbatches * s.chunks, interleaved_warm_up(s, role) + 1);
+       },
        true},
-      {"zb-h1", zb_h1, [](const PipelineShape& s, int) { return std::min(s.micros, s.roles); }},
+      {"zb-h1", zb_h1, [](const PipelineShape& s, int) { return std::min(s.microbatches, s.roles); }},
   };
   return table;
 }
@@ -88,9 +90,9 @@ void check_shape(const PipelineSchedule& schedule, const PipelineShape& s) {
         s.chunks, schedule.name);
   check(!schedule.interleaves || s.chunks > 1, "pipeline", "schedule={} wants at least 2 chunks per rank: add chunks=2",
         schedule.name);
-  check(!schedule.interleaves || s.micros % s.roles == 0, "pipeline",
+  check(!schedule.interleaves || s.microbatches % s.roles == 0, "pipeline",
         "schedule={} wants micro-batches that divide by the {} stages, not {}: use micro={}", schedule.name, s.roles,
-        s.micros, (s.micros + s.roles - 1) / s.roles * s.roles);
+        s.microbatches, (s.microbatches + s.roles - 1) / s.roles * s.roles);
 }
 
 const PipelineSchedule& find_schedule(const std::string& name, const PipelineShape& s) {

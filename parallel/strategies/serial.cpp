@@ -6,10 +6,10 @@ namespace trireme {
 Plan serial(std::vector<PartInfo> parts, Index parameters, Index buffers, std::vector<Axis> axes) {
   Role role{"all", {}};
   int n = static_cast<int>(parts.size());
-  for (int p = 0; p < n; ++p) role.actions.push_back({.verb = ActionKind::forward, .part = p});
-  role.actions.push_back({.verb = ActionKind::loss});
-  for (int p = n - 1; p >= 0; --p) role.actions.push_back({.verb = ActionKind::backward, .part = p});
-  role.actions.push_back({.verb = ActionKind::update, .slice = {0, parameters}});
+  for (int p = 0; p < n; ++p) role.actions.push_back({.kind = ActionKind::forward, .part = p});
+  role.actions.push_back({.kind = ActionKind::loss});
+  for (int p = n - 1; p >= 0; --p) role.actions.push_back({.kind = ActionKind::backward, .part = p});
+  role.actions.push_back({.kind = ActionKind::update, .slice = {0, parameters}});
   Plan plan{std::move(parts), parameters, buffers, {std::move(role)}};
   plan.axes = std::move(axes);
   return plan;

@@ -22,11 +22,11 @@ Strategy tensor(const std::string& axis) {
   return s;
 }
 
-Strategy one_weird(DataParallelOptions o) {
+Strategy one_weird_trick(DataParallelOptions o) {
   Strategy s(
-      "one_weird", Claim::exact, [o](Plan plan) { return reduce_over(std::move(plan), o); }, to_string(o));
+      "one_weird_trick", Claim::exact, [o](Plan plan) { return reduce_over(std::move(plan), o); }, to_string(o));
   s.norm_scope = o.norm_scope, s.norm_group = o.norm_group;
-  s.split.one_weird = o.axis;
+  s.split.one_weird_trick = o.axis;
   return s;
 }
 

@@ -18,10 +18,10 @@ struct SplitOptions {
   std::vector<std::string> columns = {}, rows = {}, whole = {};
   /// Axis over which the ranks' rows of the batch differ, and which cuts fully connected layers by their outputs: these
   /// see the rows of all ranks (Krizhevsky 2014, arXiv 1404.5997).
-  std::string one_weird = {};
+  std::string one_weird_trick = {};
 
-  bool any() const { return !image.empty() || !tensor.empty() || !one_weird.empty(); }
-  /// Both. Throws Error where one_weird meets another.
+  bool any() const { return !image.empty() || !tensor.empty() || !one_weird_trick.empty(); }
+  /// Both. Throws Error where one_weird_trick meets another.
   void add(const SplitOptions& other);
   bool operator==(const SplitOptions&) const = default;
 };

@@ -95,7 +95,7 @@ const std::vector<StrategyRow> table = {
        return s;
      },
      "tensor"},
-    {"one_weird", [](StrategyOptions& given) { return one_weird(read_data_parallel(given)); }, "data"},
+    {"one_weird_trick", [](StrategyOptions& given) { return one_weird_trick(read_data_parallel(given)); }, "data"},
     {"zero",
      [](StrategyOptions& given) {
        int stage = 1;
@@ -122,6 +122,7 @@ Strategy parse_one(const std::string& text) {
       check(added, "strategy", "'{}' gives an option twice", text);
     }
   }
+  check(name != "one_weird", "strategy", "'one_weird' is called 'one_weird_trick' now");
   for (auto& row : table) {
     if (row.name != name) continue;
     StrategyOptions given(name, std::move(values));
@@ -172,8 +173,8 @@ std::string Strategy::text() const {
   return text.empty() ? "serial" : text;
 }
 
-std::string Strategy::batch_norm(int ranks, int micros) const {
-  const std::string one = micros > 1 ? "each micro-batch" : "";
+std::string Strategy::batch_norm(int ranks, int microbatches) const {
+  const std::string one = microbatches > 1 ? "each micro-batch" : "";
   if (ranks == 1) return one.empty() ? "global" : one;
   if (scope() == NormScope::global) return one.empty() ? "global" : one + " over all ranks";
   const std::string whose = scope() == NormScope::local || norm_group == 1

@@ -13,9 +13,8 @@
 
 namespace trireme {
 
-/// Relation to the serial run, tested per strategy: exact; delayed by d steps; exact in the limit of a knob;
-/// statistical.
-enum class Claim : std::uint8_t { exact, delayed, limit, statistical };
+/// Relation to the serial run, tested per strategy: exact; delayed by some steps; statistical.
+enum class Claim : std::uint8_t { exact, delayed, statistical };
 /// Whose rows of a micro-batch batch norm's statistics cover: this rank's, those of a group of ranks, or all. Only
 /// global, the default, equals the serial run (in the same micro-batches). Under the others each rank's running
 /// statistics differ after a forward, so they are averaged over the ranks in every step: all ranks evaluate and save
@@ -37,7 +36,7 @@ class Strategy {
   std::string name() const;  ///< "pipeline | data_parallel"
   std::string text() const;  ///< the same with all options: "pipeline(micro=4, schedule=1f1b, ...) | ..."
   /// The rows of batch norm's statistics in words, where so many ranks share the batch: see Step::batch_norm.
-  std::string batch_norm(int ranks, int micros) const;
+  std::string batch_norm(int ranks, int microbatches) const;
   std::optional<NormScope> norm_scope;  ///< none: nobody has named one, so global
   NormScope scope() const { return norm_scope.value_or(NormScope::global); }
   int norm_group = 1;        ///< ranks per group under NormScope::group
@@ -82,8 +81,9 @@ Strategy zero(int stage = 1);
 /// the host's memory, and devices hold copies. Exact. The sum of the gradients goes by all-reduce.
 Strategy central_storage();
 
-/// Gradient accumulation: the rank's rows in `micro` micro-batches, one after another, then one update. Batch norm
-/// normalises each micro-batch by itself; its running statistics move once, by those of all.
+/// Gradient accumulation (Huang et al., GPipe, arXiv 1811.06965, on one stage): the rank's rows in `micro`
+/// micro-batches, one after another, then one update. Batch norm normalises each micro-batch by itself; its running
+/// statistics move once, by those of all.
 Strategy accumulate(int micro);
 
 struct PipelineSchedule;
@@ -97,9 +97,11 @@ struct PipelineOptions {
   Index memory = 0;         ///< bytes that a rank may hold, for partition=auto; 0: any number
   double bandwidth = 1e10;  ///< bytes per second between neighbours, for partition=auto
 };
-/// Layer pipelining: each rank of the axis holds one stage of neighbouring parts (or several, interleaved), and
-/// micro-batches flow through them. Exact: equals accumulate(micro) on one rank, batch norm included. Throws Error when
-/// there are fewer parts than stages, and for options that do not fit each other.
+/// Layer pipelining (GPipe: Huang et al., arXiv 1811.06965; 1F1B: Narayanan et al., PipeDream, arXiv 1806.03377, with
+/// the flush of arXiv 2006.09503; interleaved: arXiv 2104.04473; zb-h1: Qi et al., arXiv 2401.10241): each rank of the
+/// axis holds one stage of neighbouring parts (or several, interleaved), and micro-batches flow through them. Exact:
+/// equals accumulate(micro) on one rank, batch norm included. Throws Error when there are fewer parts than stages, and
+/// for options that do not fit each other.
 Strategy pipeline(PipelineOptions = {});
 /// The same by a schedule of the caller's own (parallel/strategies/schedules.h) instead of the one that is named.
 Strategy pipeline(PipelineOptions, const PipelineSchedule&);
@@ -112,14 +114,15 @@ std::string batch_axis(const Plan&, const SplitOptions&);
 /// buckets are cut and reduced. Parts whose weights are divided over the axis have nothing to sum.
 Plan reduce_over(Plan plan, const DataParallelOptions&);
 
-/// Images cut over the mesh axes named, of "h", "w" and "d": each rank has its rows of every activation, and copies of
-/// the weights, whose gradients are summed over these axes.
+/// Images cut over the mesh axes named, of "h", "w" and "d" (Dryden et al., arXiv 1903.06681): each rank has its rows
+/// of every activation, and copies of the weights, whose gradients are summed over these axes.
 Strategy spatial(const std::vector<std::string>& axes = {"h", "w", "d"});
-/// Weights cut over an axis: SplitOptions::tensor. Layers take turns, unless Strategy::split names them.
+/// Weights cut over an axis (Shoeybi et al., Megatron-LM, arXiv 1909.08053): SplitOptions::tensor. Layers take turns,
+/// unless Strategy::split names them.
 Strategy tensor(const std::string& axis = "tensor");
 /// Data-parallel convolutions and, over the same ranks, fully connected layers cut by their outputs, which see the rows
 /// of all (Krizhevsky 2014, arXiv 1404.5997): no gradient of theirs is summed.
-Strategy one_weird(DataParallelOptions = {});
+Strategy one_weird_trick(DataParallelOptions = {});
 
 /// Slices that cover a segment of the flat block, last first, but for parts whose weights are divided over the options'
 /// axis. A bucket takes whole parts until it is full; one that comes out more than twice too large is cut.

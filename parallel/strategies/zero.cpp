@@ -1,6 +1,6 @@
 // ZeRO: reductions become reduce-scatters, each rank updates its shards, and what the others hold is gathered again.
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/segments.h"
+#include "parallel/plan/liveness.h"
 #include "parallel/strategies/rebuild.h"
 
 namespace trireme {
@@ -8,10 +8,9 @@ namespace {
 
 /// Neighbouring parts whose weights are there together: each part; in a pipeline, each segment of a stage.
 std::vector<Segment> units_of(const Plan& plan, const Role& role) {
-  const int parts = static_cast<int>(plan.parts.size());
-  if (plan.roles.size() > 1) return find_segments(role, parts);
+  if (plan.roles.size() > 1) return find_segments(role);
   std::vector<Segment> units;
-  for (int p = 0; p < parts; ++p) units.push_back({p, p + 1});
+  for (int p = 0; p < static_cast<int>(plan.parts.size()); ++p) units.push_back({p, p + 1});
   return units;
 }
 Slice weights_of(const Plan& plan, const Segment& unit) {
@@ -27,10 +26,8 @@ Role reduce_by_units(const Plan& plan, const Role& role, const std::string& axis
     for (std::size_t u = 0; u < units.size(); ++u)
       if (completes(role.actions[id]) && role.actions[id].part == units[u].first) last[u] = id;
   const ActionId end = *std::max_element(last.begin(), last.end());
-  Rebuild rebuild(role);
-  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
-    const Action& a = role.actions[id];
-    if (is_reduction(a)) continue;
+  return rebuilt(role, [&](Rebuild& rebuild, ActionId id, const Action& a) {
+    if (is_reduction(a)) return;
     const ActionId now = rebuild.keep(id);
     for (std::size_t u = units.size(); u-- > 0;) {
       const Slice slice = weights_of(plan, units[u]);
@@ -39,48 +36,42 @@ Role reduce_by_units(const Plan& plan, const Role& role, const std::string& axis
       reduce.on_ready = overlapped;
       rebuild.add(std::move(reduce));
     }
-  }
-  return rebuild.take();
+  });
 }
 
 /// Stage 2: a bucket's gradients go when the next bucket is on its way; in a pipeline, whose stages run as a whole, all
 /// after the last backward.
 Role drop_gradients(const Role& role, const std::string& axis, bool staged) {
   const auto ids = reductions_of(role);
-  Rebuild rebuild(role);
   std::vector<std::pair<Slice, ActionId>> waiting;
-  auto drop = [&](std::size_t but) {
+  auto drop = [&](Rebuild& rebuild, std::size_t but) {
     for (; waiting.size() > but; waiting.erase(waiting.begin()))
       rebuild.add(on_slice(ActionKind::drop_gradients, Stream::compute, waiting[0].first, axis, {waiting[0].second}));
   };
-  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
-    const Action& a = role.actions[id];
-    if (a.verb == ActionKind::update) drop(0);
+  return rebuilt(role, [&](Rebuild& rebuild, ActionId id, const Action& a) {
+    if (a.kind == ActionKind::update) drop(rebuild, 0);
     const ActionId now = rebuild.keep(id);
-    if (!is_reduction(a)) continue;
+    if (!is_reduction(a)) return;
     waiting.emplace_back(a.slice, now);
-    if (!staged) drop(1);
-  }
-  return rebuild.take();
+    if (!staged) drop(rebuild, 1);
+  });
 }
 
 /// Stage 3: weights come before a unit's forward and backward, and go behind them.
 Role gather_weights(const Plan& plan, const Role& role, const std::string& axis) {
   const auto units = units_of(plan, role);
-  Rebuild rebuild(role);
   std::vector<ActionId> dropped(units.size(), -1);
-  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
-    const Action& a = role.actions[id];
+  return rebuilt(role, [&](Rebuild& rebuild, ActionId id, const Action& a) {
     const bool uses =
-        a.verb == ActionKind::forward || a.verb == ActionKind::backward || a.verb == ActionKind::backward_input;
+        a.kind == ActionKind::forward || a.kind == ActionKind::backward || a.kind == ActionKind::backward_input;
     std::size_t u = 0;
     while (uses && u < units.size() && !(units[u].first <= a.part && a.part < units[u].end)) ++u;
     if (!uses || u == units.size() || weights_of(plan, units[u]).size() == 0) {
       rebuild.keep(id);
-      continue;
+      return;
     }
     const Slice slice = weights_of(plan, units[u]);
-    const bool forward = a.verb == ActionKind::forward;
+    const bool forward = a.kind == ActionKind::forward;
     ActionId gathered = -1;
     if (a.part == (forward ? units[u].first : units[u].end - 1))
       gathered = rebuild.add(on_slice(ActionKind::all_gather, Stream::comm, slice, axis,
@@ -88,8 +79,7 @@ Role gather_weights(const Plan& plan, const Role& role, const std::string& axis)
     const ActionId now = rebuild.keep(id, gathered);
     if (a.part == (forward ? units[u].end - 1 : units[u].first))
       dropped[u] = rebuild.add(on_slice(ActionKind::drop_values, Stream::compute, slice, axis, {now}));
-  }
-  return rebuild.take();
+  });
 }
 
 Plan rewrite(Plan plan, int stage) {

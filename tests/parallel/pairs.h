@@ -14,10 +14,10 @@ namespace trireme::test {
 /// A strategy as text, the mesh axis that its ranks lie on ("": one rank), and its micro-batches.
 struct StrategyText {
   std::string text, axis;
-  int micros = 1;
+  int microbatches = 1;
 };
 
-/// Every strategy, with the knobs that make it another one.
+/// Every strategy, with the options that make it another one.
 inline std::vector<StrategyText> strategy_texts() {
   std::vector<StrategyText> all;
   for (auto& row : strategies()) {
@@ -41,7 +41,7 @@ inline std::vector<StrategyText> strategy_texts() {
 struct Arrangement {
   std::vector<Axis> mesh;
   std::string strategy;
-  int micros = 1;
+  int microbatches = 1;
   int ranks() const { return ranks_of(mesh); }
   std::string text() const {
     std::string axes;
@@ -53,16 +53,16 @@ struct Arrangement {
 /// "a | b" on meshes of so many ranks: with two axes, every way to share them out.
 inline std::vector<Arrangement> arrangements(const StrategyText& a, const StrategyText& b, int ranks) {
   const std::string strategy = a.text + " | " + b.text;
-  const int micros = std::max(a.micros, b.micros);
+  const int microbatches = std::max(a.microbatches, b.microbatches);
   const std::string first = a.axis.empty() ? b.axis : a.axis, second = b.axis == first ? "" : b.axis;
   if (first.empty()) {
     if (ranks > 1) return {};
-    return {{{{"data", 1}}, strategy, micros}};
+    return {{{{"data", 1}}, strategy, microbatches}};
   }
-  if (second.empty()) return {{{{first, ranks}}, strategy, micros}};
+  if (second.empty()) return {{{{first, ranks}}, strategy, microbatches}};
   std::vector<Arrangement> all;
   for (int n = 1; n <= ranks; ++n)
-    if (ranks % n == 0) all.push_back({{{first, n}, {second, ranks / n}}, strategy, micros});
+    if (ranks % n == 0) all.push_back({{{first, n}, {second, ranks / n}}, strategy, microbatches});
   return all;
 }
 /// On two ranks along each of its axes.
@@ -80,8 +80,8 @@ inline std::string known_refusal(const std::string& what) {
         "the plan's updates are shared already: use one of zero and central_storage, once",
         "write zero or central_storage last", "already: only one strategy may do so",
         "where updates would be shared out",
-        "one_weird gathers the batch of all ranks and goes with no other split of layers",
-        "one_weird brings the rows of all ranks together, which stages of a pipeline have at", "' uses only '",
+        "one_weird_trick gathers the batch of all ranks and goes with no other split of layers",
+        "one_weird_trick brings the rows of all ranks together, which stages of a pipeline have at", "' uses only '",
         "ranks would work", "stages of a model of", "wants micro-batches that divide by the"})
     if (what.find(text) != what.npos) return text;
   return "";

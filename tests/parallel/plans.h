@@ -15,9 +15,9 @@ inline Plan parallel_chain(bool overlap = true) {
   return data_parallel({.first_bucket = 10, .bucket = 200, .overlap = overlap})(chain());
 }
 
-inline ActionId find(const Role& role, ActionKind verb, int nth = 0) {
+inline ActionId find(const Role& role, ActionKind kind, int nth = 0) {
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id)
-    if (role.actions[id].verb == verb && nth-- == 0) return id;
+    if (role.actions[id].kind == kind && nth-- == 0) return id;
   return -1;
 }
 
@@ -33,8 +33,8 @@ inline void check_finds(const Plan& plan, const std::string& words, int ranks = 
   CHECK(text.find(words) != std::string::npos);
 }
 
-inline Action message(ActionKind verb, int part, int micro, int offset, Stream lane = Stream::comm) {
-  Action a{verb, lane, part, micro};
+inline Action message(ActionKind kind, int part, int microbatch, int offset, Stream stream = Stream::comm) {
+  Action a{kind, stream, part, microbatch};
   a.peer.axis = "pipe";
   a.peer.offset = offset;
   return a;
@@ -46,28 +46,28 @@ inline void append(Role& role, Action a) {
 }
 
 /// Two stages, one part each; activations and their gradients cross once per micro-batch.
-inline Plan two_stages(int micros = 2) {
+inline Plan two_stages(int microbatches = 2) {
   Plan plan = serial({{"0", {0, 16}}, {"1", {16, 32}}}, 32);
   plan.strategies.push_back("pipeline");
-  plan.micros = micros;
+  plan.microbatches = microbatches;
   plan.roles.assign(2, Role());
   Role &a = plan.roles[0], &b = plan.roles[1];
   a.name = "stage 0", b.name = "stage 1";
-  for (int m = 0; m < micros; ++m) {
-    a.actions.push_back({.verb = ActionKind::forward, .part = 0, .micro = m});
+  for (int m = 0; m < microbatches; ++m) {
+    a.actions.push_back({.kind = ActionKind::forward, .part = 0, .microbatch = m});
     append(a, message(ActionKind::send, 0, m, 1));
     b.actions.push_back(message(ActionKind::recv, 0, m, -1));
-    append(b, {.verb = ActionKind::forward, .part = 1, .micro = m});
-    b.actions.push_back({.verb = ActionKind::loss, .micro = m});
-    b.actions.push_back({.verb = ActionKind::backward, .part = 1, .micro = m});
+    append(b, {.kind = ActionKind::forward, .part = 1, .microbatch = m});
+    b.actions.push_back({.kind = ActionKind::loss, .microbatch = m});
+    b.actions.push_back({.kind = ActionKind::backward, .part = 1, .microbatch = m});
     append(b, message(ActionKind::send, 0, m, -1));
   }
-  for (int m = 0; m < micros; ++m) {
+  for (int m = 0; m < microbatches; ++m) {
     a.actions.push_back(message(ActionKind::recv, 0, m, 1));
-    append(a, {.verb = ActionKind::backward, .part = 0, .micro = m});
+    append(a, {.kind = ActionKind::backward, .part = 0, .microbatch = m});
   }
-  a.actions.push_back({.verb = ActionKind::update, .slice = {0, 16}});
-  b.actions.push_back({.verb = ActionKind::update, .slice = {16, 32}});
+  a.actions.push_back({.kind = ActionKind::update, .slice = {0, 16}});
+  b.actions.push_back({.kind = ActionKind::update, .slice = {16, 32}});
   return plan;
 }
 

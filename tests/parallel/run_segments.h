@@ -15,7 +15,7 @@ struct TrainedState {
   /// Outputs for samples that were not trained on: before the segment, where sums of integers are exact, and behind it.
   std::vector<double> before, after;
   std::int64_t step = 0, epoch = 0, batch = 0;
-  int micros = 1;  ///< micro-batches of its plan
+  int microbatches = 1;  ///< micro-batches of its plan
 };
 
 /// Where a segment of a run begins and how long it is.
@@ -28,7 +28,7 @@ struct RunSegment {
 inline std::vector<double> outputs(Step& step, World& world, const Setup& s) {
   const Inference inference;
   const Index rows = 6, classes = 5;
-  const bool divided = step.divided();
+  const bool divided = step.is_tensor_parallel();
   const RankShare shard = divided ? RankShare(step.shard().rank, step.shard().size) : RankShare();
   Loader loader(Dataset(std::make_unique<Noise>(rows, s.shape, s.integers)),
                 {.batch = rows, .shard = shard, .workers = 0, .dtype = s.dtype, .training = false});
@@ -62,9 +62,9 @@ inline TrainedState train_segment(const Setup& s, World& world, const Arrangemen
   Step step(model, s.loss, s.recipe, mesh, parse_strategy(how.strategy), {.seed = 5, .optimizer = s.optimizer});
   TrainState at{.seed = 5};
   if (!segment.from.empty()) {
-    step.gather();
+    step.consolidate();
     std::vector<double> numbers(3, 0);
-    if (world.main() || step.divided()) {
+    if (world.main() || step.is_tensor_parallel()) {
       at = load_latest(segment.from, step.parameters(), &step.optimizer()).value().state;
       numbers = {static_cast<double>(at.step), static_cast<double>(at.epoch), static_cast<double>(at.batch)};
     }
@@ -73,7 +73,7 @@ inline TrainedState train_segment(const Setup& s, World& world, const Arrangemen
     numbers = shared.to_vector();
     at.step = static_cast<Index>(numbers[0]), at.epoch = static_cast<Index>(numbers[1]);
     at.batch = static_cast<Index>(numbers[2]);
-    if (!step.divided()) broadcast_state(step.parameters(), world), broadcast_state(step.optimizer(), world);
+    if (!step.is_tensor_parallel()) broadcast_state(step.parameters(), world), broadcast_state(step.optimizer(), world);
   }
   Loader loader(Dataset(std::make_unique<Noise>(s.samples, s.shape, s.integers)), {.batch = s.batch,
                                                                                    .shuffle = true,
@@ -92,12 +92,12 @@ inline TrainedState train_segment(const Setup& s, World& world, const Arrangemen
     if (static_cast<int>(losses.size()) == segment.steps) break;
   }
   for (auto& loss : losses) result.losses.push_back(loss.item());
-  step.gather();
+  step.consolidate();
   result.after = outputs(step, world, s);
   const std::string path =
       save_checkpoint(segment.to, step.parameters(), step.optimizer(), at, {.write = world.main()});
   if (!world.main()) return {};
-  result.micros = step.plan().micros;
+  result.microbatches = step.plan().microbatches;
   for (const char* file : {"model.safetensors", "optimizer.safetensors"})
     for (auto& [name, tensor] : read_safetensors(path + "/" + file).tensors)
       result.tensors.emplace_back(file + (": " + name), tensor.to_vector());

@@ -32,7 +32,8 @@ TEST_CASE("every exact strategy trains with bf16 activations as the serial run d
       const Outcome got = parallel_run(s, {{row.axis.empty() ? "data" : row.axis, ranks}}, strategy);
       CHECK(got.agreed);
       // Layers that are cut round partial sums; the others only take gradients of fewer rows at a time.
-      const double bar = strategy.split.tensor.empty() && strategy.split.one_weird.empty() ? rounding / 8 : rounding;
+      const double bar =
+          strategy.split.tensor.empty() && strategy.split.one_weird_trick.empty() ? rounding / 8 : rounding;
       CHECK(distance(got.weights, reference.weights, reference.weight_ends) <= bar);
       CHECK(distance(got.weights, exact.weights, exact.weight_ends) <= 1.25 * rounding);
       CHECK(distance(got.losses, reference.losses) <= 0x1p-9);

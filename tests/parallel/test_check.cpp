@@ -38,7 +38,7 @@ TEST_CASE("check finds updates that overlap or leave something out") {
   Plan plan = chain();
   plan.roles[0].actions.back().slice = {0, 300};
   check_finds(plan, "gradient [300, 400) of part 2 ('3') updates nothing", 1);
-  plan.roles[0].actions.push_back({.verb = ActionKind::update, .slice = {250, 450}});
+  plan.roles[0].actions.push_back({.kind = ActionKind::update, .slice = {250, 450}});
   check_finds(plan, "gradient [250, 300) of part 2 ('3') is used by 2 updates, actions 9, 10", 1);
 }
 
@@ -85,15 +85,15 @@ TEST_CASE("check finds messages that do not meet") {
   ActionId recv = find(plan.roles[1], ActionKind::recv, 1);
   SECTION("a send is missing") {
     ActionId id = find(plan.roles[0], ActionKind::send, 1);
-    first[id] = {.verb = ActionKind::load};
+    first[id] = {.kind = ActionKind::drop_values};
     check_finds(plan, "(recv part 0 micro 1 from pipe -1): nobody sends it", 1);
   }
   SECTION("a recv is missing") {
-    second[recv] = {.verb = ActionKind::load};
+    second[recv] = {.kind = ActionKind::drop_values};
     check_finds(plan, "(send part 0 micro 1 to pipe +1): nobody receives it", 1);
   }
   SECTION("crossed") {
-    std::swap(second[recv].micro, second[find(plan.roles[1], ActionKind::recv)].micro);
+    std::swap(second[recv].microbatch, second[find(plan.roles[1], ActionKind::recv)].microbatch);
     check_finds(plan, "messages cross:", 1);
   }
   SECTION("off the end of the axis") {
@@ -131,11 +131,11 @@ TEST_CASE("check finds what is wrong with a pipeline") {
   Plan plan = pipeline({.micro = 4, .schedule = "1f1b"})(start);
   REQUIRE(faults(plan, 1) == "");
   Role &first = plan.roles[0], &second = plan.roles[1];
-  auto at = [](Role& role, ActionKind verb, int part, int micro) {
-    auto is = [&](const Action& a) { return a.verb == verb && a.part == part && a.micro == micro; };
+  auto at = [](Role& role, ActionKind kind, int part, int microbatch) {
+    auto is = [&](const Action& a) { return a.kind == kind && a.part == part && a.microbatch == microbatch; };
     return static_cast<ActionId>(std::find_if(role.actions.begin(), role.actions.end(), is) - role.actions.begin());
   };
-  auto blank = [](Role& role, ActionId id) { role.actions[id] = {.verb = ActionKind::load}; };
+  auto blank = [](Role& role, ActionId id) { role.actions[id] = {.kind = ActionKind::drop_values}; };
   SECTION("a message is neither sent nor received") {
     blank(first, at(first, ActionKind::send, 1, 2));
     blank(second, at(second, ActionKind::recv, 1, 2));
@@ -150,8 +150,8 @@ TEST_CASE("check finds what is wrong with a pipeline") {
     check_finds(plan, "(send part 1 to pipe -1): nobody receives it", 1);
   }
   SECTION("gradients are received in another order") {
-    std::swap(first.actions[at(first, ActionKind::recv, 1, 0)].micro,
-              first.actions[at(first, ActionKind::recv, 1, 1)].micro);
+    std::swap(first.actions[at(first, ActionKind::recv, 1, 0)].microbatch,
+              first.actions[at(first, ActionKind::recv, 1, 1)].microbatch);
     check_finds(plan, "messages cross: role stage 0", 1);
   }
   SECTION("a forward does not wait for its message") {
@@ -170,7 +170,7 @@ TEST_CASE("check finds what is wrong with a pipeline") {
     check_finds(plan, "(backward part 0) uses what action", 1);
   }
   SECTION("something is freed twice") {
-    first.actions[at(first, ActionKind::free, 1, 1)].micro = 0;
+    first.actions[at(first, ActionKind::free, 1, 1)].microbatch = 0;
     check_finds(plan, "frees what action", 1);
   }
   SECTION("too many in flight") {

@@ -223,13 +223,14 @@ void on_ranks(const std::function<void(World&)>& body) {
 TEST_CASE("all operations, types and sizes") { on_ranks(check_everything); }
 
 TEST_CASE("all-reduce algorithms") {
-  for (const char* name : {"vendor", "ring", "recursive_doubling", "rabenseifner", "tree"})
+  for (const char* name : {"default", "ring", "recursive_doubling", "rabenseifner", "tree"})
     on_ranks([&](World& world) { check_algorithm(world, name); });
 }
 
 TEST_CASE("an unknown algorithm is refused with the list") {
   World world;
   REQUIRE_THROWS_WITH(world.use_all_reduce("rign"), Catch::Contains("recursive_doubling"));
+  REQUIRE_THROWS_WITH(world.use_all_reduce("vendor"), Catch::Contains("is called \"default\" now"));
 }
 
 TEST_CASE("an error on one rank ends all") {

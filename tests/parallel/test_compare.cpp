@@ -149,7 +149,7 @@ TEST_CASE("models of equal padded size are told apart") {
 
 TEST_CASE("ranks on other coordinates of axes that split layers are compared too") {
   const std::pair<const char*, const char*> splits[] = {
-      {"tensor=2", "tensor"}, {"h=2", "spatial"}, {"data=2", "one_weird"}, {"pipe=2", "pipeline(micro=2)"}};
+      {"tensor=2", "tensor"}, {"h=2", "spatial"}, {"data=2", "one_weird_trick"}, {"pipe=2", "pipeline(micro=2)"}};
   for (int ranks : rank_counts({2}))
     for (auto& [mesh_text, strategy] : splits) {
       if (ranks != 2) continue;

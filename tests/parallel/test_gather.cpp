@@ -1,5 +1,5 @@
-// Step::gather(): whatever shares the optimizer's work or the weights, and whatever axes the shards lie on, every rank
-// then has the whole weights and the whole optimizer state, to evaluate and to save.
+// Step::consolidate(): whatever shares the optimizer's work or the weights, and whatever axes the shards lie on, every
+// rank then has the whole weights and the whole optimizer state, to evaluate and to save.
 #include <algorithm>
 
 #include "framework/io/checkpoint.h"
@@ -51,16 +51,16 @@ Gathered trained(World& world, const std::string& mesh_text, const std::string& 
   for (int i = 0; i < 4; ++i) {
     const auto [begin, end] = share(12, step.shard().rank, step.shard().size);
     g.losses.push_back(step(images(i).rows(begin, end), labels().rows(begin, end)).item());
-    if (i == 1) step.gather();
+    if (i == 1) step.consolidate();
   }
-  step.gather();
+  step.consolidate();
   {
     const NoGrad off;
     const Tensor logits = step.model()(images(9));
     g.agreed = agree(world, logits);
     g.logits = logits.to_vector();
   }
-  if (!saved && !step.divided()) {
+  if (!saved && !step.is_tensor_parallel()) {
     g.weights = whole_weights(step.parameters());
     g.state = all_of(step.optimizer());
     for (auto& [name, flat] : step.optimizer().state()) g.agreed = agree(world, flat.blocks()[0]) && g.agreed;
@@ -100,7 +100,7 @@ const std::vector<Layout> layouts = {
 
 }  // namespace
 
-TEST_CASE("gather() gives every rank the serial run's weights and optimizer state, wherever their shards lie") {
+TEST_CASE("consolidate() gives every rank the serial run's weights and optimizer state, wherever their shards lie") {
   const bool judge = !under_mpi() || processes().rank() == 0;
   World alone;
   const Gathered want = trained(alone, "data=1", "serial");
@@ -142,7 +142,7 @@ Module normed() {
 
 }  // namespace
 
-TEST_CASE("weights that other ranks have are an Error to read between a step and gather()") {
+TEST_CASE("weights that other ranks have are an Error to read between a step and consolidate()") {
   for (const Layout& layout :
        {Layout{"data=2", "zero(3)"}, Layout{"pipe=2", "pipeline(micro=2)"},
         Layout{"pipe=2,data=2", "pipeline(micro=2) | data_parallel | zero(3)"}, Layout{"h=2", "spatial | zero(3)"}}) {
@@ -156,7 +156,7 @@ TEST_CASE("weights that other ranks have are an Error to read between a step and
         world.comm().all_reduce(mine, ReduceOp::min).wait();
         if (mine.item() == 0) all.push_back(fmt::format("{} (here: '{}')", what, got));
       };
-      const auto refused = [](const std::string& text) { return text.find("call Step::gather()") != text.npos; };
+      const auto refused = [](const std::string& text) { return text.find("call Step::consolidate()") != text.npos; };
       Mesh mesh(world, parse_mesh(layout.mesh));
       Step step(normed(), cross_entropy, Adam{.lr = 0.01}, mesh, parse_strategy(layout.strategy));
       const auto model = [&] {
@@ -177,7 +177,7 @@ TEST_CASE("weights that other ranks have are an Error to read between a step and
       };
       expect("the model", refused(error_of(whole)), error_of(whole));
       const auto save = [&] { save_checkpoint(folder.path(), step.parameters(), step.optimizer(), {.step = 1}); };
-      expect("a checkpoint", error_of(save).find("gather()") != std::string::npos, error_of(save));
+      expect("a checkpoint", error_of(save).find("consolidate()") != std::string::npos, error_of(save));
       // Each weight and running statistic is whole, or an Error.
       std::vector<bool> here;
       for (auto& e : step.parameters().entries()) here.push_back(error_of([&] { (void)e.tensor.to_vector(); }) == "");
@@ -188,13 +188,13 @@ TEST_CASE("weights that other ranks have are an Error to read between a step and
         if (here[i]) read.push_back(entries[i].tensor.to_vector());
       for (auto& b : step.parameters().buffers())
         if (error_of([&] { (void)b.tensor.to_vector(); }) == "") read.push_back(b.tensor.to_vector());
-      step.gather();
+      step.consolidate();
       std::size_t next = 0;
       bool same = true;
       for (std::size_t i = 0; i < entries.size(); ++i)
         if (here[i]) same = entries[i].tensor.to_vector() == read[next++] && same;
-      expect("what could be read was what gather() gives", same);
-      expect("behind gather() the model runs", error_of([&] {
+      expect("what could be read was what consolidate() gives", same);
+      expect("behind consolidate() the model runs", error_of([&] {
                                                  const NoGrad off;
                                                  model();
                                                }) == "");
@@ -206,7 +206,7 @@ TEST_CASE("weights that other ranks have are an Error to read between a step and
   }
 }
 
-TEST_CASE("running statistics of other stages are an Error to read, and gather() brings them") {
+TEST_CASE("running statistics of other stages are an Error to read, and consolidate() brings them") {
   for (int ranks : rank_counts({2})) {
     if (ranks != 2) {
       SUCCEED("for two ranks");
@@ -217,8 +217,8 @@ TEST_CASE("running statistics of other stages are an Error to read, and gather()
       Step step(normed(), cross_entropy, Sgd{.lr = 0.1}, mesh, pipeline({.micro = 2, .partition = "5"}));
       step(images(1), labels());
       const Tensor& mean = step.parameters().buffers().at(0).tensor;
-      const bool refused = error_of([&] { (void)mean.to_vector(); }).find("gather()") != std::string::npos;
-      step.gather();
+      const bool refused = error_of([&] { (void)mean.to_vector(); }).find("consolidate()") != std::string::npos;
+      step.consolidate();
       return std::pair(refused == (world.rank() == 1), agree(world, mean) && mean.to_vector()[0] != 0);
     });
     CHECK(seen.first);
@@ -226,7 +226,7 @@ TEST_CASE("running statistics of other stages are an Error to read, and gather()
   }
 }
 
-TEST_CASE("gather() brings weights back after a step that a user's loss has ended") {
+TEST_CASE("consolidate() brings weights back after a step that a user's loss has ended") {
   for (int ranks : rank_counts({2, 3})) {
     const auto same = on_ranks(ranks, [&](World& world) {
       bool fails = false;
@@ -238,11 +238,11 @@ TEST_CASE("gather() brings weights back after a step that a user's loss has ende
       const auto [begin, end] = share(12, world.rank(), world.size());
       const auto train = [&, begin = begin, end = end] { step(images(1).rows(begin, end), labels().rows(begin, end)); };
       train();
-      step.gather();
+      step.consolidate();
       const auto before = whole_weights(step.parameters());
       fails = true;
       const bool failed = error_of(train).find("no more") != std::string::npos;
-      step.gather();
+      step.consolidate();
       return failed && whole_weights(step.parameters()) == before &&
              agree(world, step.parameters().values().blocks()[0]);
     });

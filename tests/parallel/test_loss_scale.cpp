@@ -94,7 +94,7 @@ TEST_CASE("a scaled loss trains as an unscaled one, clipping included") {
           for (int i = 0; i < 5; ++i)
             step(rows_of(8, 1 + i, -0.5).to(DType::f64).rows(begin, end),
                  Tensor::full({end - begin, 3}, 0.3, DType::f64));
-          step.gather();
+          step.consolidate();
           return outcome(world, {}, step.parameters()).weights;
         });
       };
@@ -119,7 +119,7 @@ TEST_CASE("a step that overflows counts, changes nothing and halves the scale, o
         if (mine.item() == 0) all.push_back(what);
       };
       const auto state = [&] {
-        step.gather();
+        step.consolidate();
         auto numbers = step.parameters().values().to_vector();
         for (auto& [name, flat] : step.optimizer().state())
           for (double v : flat.to_vector()) numbers.push_back(v);
@@ -160,7 +160,7 @@ TEST_CASE("an overflow in one stage of a pipeline refuses the step in all") {
                 {.loss_scale = 0x1p120});
       const auto before = step.parameters().values().to_vector();
       step(rows_of(4, 1e37, 1e37), Tensor::zeros({4, 1}));
-      step.gather();
+      step.consolidate();
       const bool same = step.parameters().values().to_vector() == before;
       const Tensor scale = Tensor::full({1}, step.loss_scale().scale, DType::f64);
       return same && step.optimizer().steps() == 1 && agree(world, scale) && step.loss_scale().scale == 0x1p119;

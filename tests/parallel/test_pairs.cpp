@@ -20,25 +20,25 @@ struct Count {
 class References {
  public:
   explicit References(const Setup& s) : s_(s) {}
-  const TrainedState& first(int micros) { return get(micros, 0); }
-  const TrainedState& second(int micros, int then) { return get(micros, then); }
+  const TrainedState& first(int microbatches) { return get(microbatches, 0); }
+  const TrainedState& second(int microbatches, int then) { return get(microbatches, then); }
 
  private:
-  const TrainedState& get(int micros, int then) {
-    auto [at, added] = stands_.try_emplace({micros, then});
+  const TrainedState& get(int microbatches, int then) {
+    auto [at, added] = stands_.try_emplace({microbatches, then});
     if (added) {
-      if (then > 0) get(micros, 0);
+      if (then > 0) get(microbatches, 0);
       World world;
-      const int now = then > 0 ? then : micros;
+      const int now = then > 0 ? then : microbatches;
       const Arrangement serial{
           {{"data", 1}}, now > 1 ? "accumulate(micro=" + std::to_string(now) + ")" : "serial", now};
-      at->second =
-          train_segment(s_, world, serial, {.from = then > 0 ? folder(micros, 0) : "", .to = folder(micros, then)});
+      at->second = train_segment(s_, world, serial,
+                                 {.from = then > 0 ? folder(microbatches, 0) : "", .to = folder(microbatches, then)});
     }
     return at->second;
   }
-  std::string folder(int micros, int then) const {
-    return folder_ / (std::to_string(micros) + "_" + std::to_string(then));
+  std::string folder(int microbatches, int then) const {
+    return folder_ / (std::to_string(microbatches) + "_" + std::to_string(then));
   }
   const Setup& s_;
   Temporary folder_;
@@ -71,9 +71,9 @@ Count compare(const Setup& s, const std::vector<Arrangement>& all, double tolera
     const std::string to = folder / std::to_string(i), on = to + "_on";
     const std::size_t wrong = count.wrong.size();
     ++count.all;
-    if (!segment(how, {.from = "", .to = to}, references.first(how.micros), how.text())) continue;
+    if (!segment(how, {.from = "", .to = to}, references.first(how.microbatches), how.text())) continue;
     if (saver != nullptr)
-      segment(how, {.from = saved, .to = on}, references.second(saver->micros, how.micros),
+      segment(how, {.from = saved, .to = on}, references.second(saver->microbatches, how.microbatches),
               how.text() + ", from a checkpoint of " + saver->text());
     count.equal += count.wrong.size() == wrong;
     std::filesystem::remove_all(on);
@@ -94,7 +94,7 @@ std::vector<Arrangement> table() {
       // These share out updates along the axes that gradients are summed over, whatever they are called.
       const bool shares = b.text.starts_with("zero") || b.text == "central_storage";
       if (!in_full() && shares && a.text.starts_with("spatial"))
-        all.push_back({{{a.axis, 2}}, all.back().strategy, all.back().micros});
+        all.push_back({{{a.axis, 2}}, all.back().strategy, all.back().microbatches});
       for (int ranks : {1, 2, 3, 4, 8})
         if (in_full())
           for (auto& how : arrangements(a, b, ranks)) all.push_back(how);
@@ -142,8 +142,8 @@ std::string counts() {
 56 refused: ' uses only '
 63 refused: already: only one strategy may do so
 510 refused: it deals out the parts of a plan that is still serial
-21 refused: one_weird brings the rows of all ranks together, which stages of a pipeline have at
-72 refused: one_weird gathers the batch of all ranks and goes with no other split of layers
+21 refused: one_weird_trick brings the rows of all ranks together, which stages of a pipeline have at
+72 refused: one_weird_trick gathers the batch of all ranks and goes with no other split of layers
 50 refused: ranks would work
 51 refused: stages of a model of
 80 refused: the plan's updates are shared already: use one of zero and central_storage, once
@@ -155,8 +155,8 @@ std::string counts() {
 8 refused: ' uses only '
 14 refused: already: only one strategy may do so
 65 refused: it deals out the parts of a plan that is still serial
-4 refused: one_weird brings the rows of all ranks together, which stages of a pipeline have at
-6 refused: one_weird gathers the batch of all ranks and goes with no other split of layers
+4 refused: one_weird_trick brings the rows of all ranks together, which stages of a pipeline have at
+6 refused: one_weird_trick gathers the batch of all ranks and goes with no other split of layers
 16 refused: the plan's updates are shared already: use one of zero and central_storage, once
 4 refused: where updates would be shared out
 8 refused: write zero or central_storage last

@@ -83,13 +83,13 @@ Strategy hybrid(const PipelineOptions& o, bool overlap = true) {
 TEST_CASE("every schedule on any number of stages trains what serial accumulation does", "[table]") {
   for (auto& model : models) {
     const Setup s = setup_of(model);
-    for (int micro : {4, 6}) {
-      if (under_mpi() && (micro == 6) != (processes().size() == 3)) continue;
-      const auto reference = serial_run(s, accumulate(micro));
+    for (int microbatch : {4, 6}) {
+      if (under_mpi() && (microbatch == 6) != (processes().size() == 3)) continue;
+      const auto reference = serial_run(s, accumulate(microbatch));
       for (int ranks : rank_counts({2, 3, 4, 8}))
-        for (auto& o : schedules_of(micro)) {
-          if (ranks * o.chunks > model.parts || (o.chunks > 1 && micro % ranks != 0)) continue;
-          INFO(model.name << ", " << o.schedule << ", " << ranks << " stages, " << micro << " micro-batches");
+        for (auto& o : schedules_of(microbatch)) {
+          if (ranks * o.chunks > model.parts || (o.chunks > 1 && microbatch % ranks != 0)) continue;
+          INFO(model.name << ", " << o.schedule << ", " << ranks << " stages, " << microbatch << " micro-batches");
           check_close(parallel_run(s, {{"pipe", ranks}}, pipeline(o)), reference, 1e-11);
         }
     }
@@ -141,7 +141,7 @@ TEST_CASE("without batch norm accumulation is serial, ignored labels included") 
     s.model = make;
     s.loss = cross_entropy_with({.ignore_index = 2});
     const auto reference = serial_run(s);
-    for (int micro : {1, 2, 5, 12}) check_close(serial_run(s, accumulate(micro)), reference, 1e-11);
+    for (int microbatch : {1, 2, 5, 12}) check_close(serial_run(s, accumulate(microbatch)), reference, 1e-11);
     for (int ranks : rank_counts({2, 3}))
       check_close(parallel_run(s, {{"pipe", ranks}}, pipeline({.micro = 5})), reference, 1e-11);
   }
@@ -180,7 +180,8 @@ TEST_CASE("running statistics of several micro-batches are those of the mini-bat
   s.model = [] { return Sequential{conv3(1, 3), BatchNorm(3), relu, flatten, Linear(108, 8), Linear(8, 5)}; };
   s.steps = 1;
   const auto reference = serial_run(s);
-  for (int micro : {2, 5, 12}) CHECK(distance(serial_run(s, accumulate(micro)).buffers, reference.buffers) < 1e-13);
+  for (int microbatch : {2, 5, 12})
+    CHECK(distance(serial_run(s, accumulate(microbatch)).buffers, reference.buffers) < 1e-13);
   s.steps = 4;  // the fourth batch has one row
   for (int ranks : rank_counts({2}))
     CHECK(distance(parallel_run(s, {{"pipe", ranks}}, pipeline({.micro = 5})).buffers,
@@ -268,7 +269,7 @@ TEST_CASE("weights read into a Step before it runs are those it trains") {
       for (auto& e : step.parameters().entries()) uniform(e.tensor, -0.3, 0.3, key_of_name(e.name));
     broadcast_state(step.parameters(), world);
     step(Tensor::full({8, 6, 6, 1}, 0.5), Tensor::full({8}, 2, DType::i64));
-    step.gather();
+    step.consolidate();
     return outcome(world, {}, step.parameters());
   };
   World one;
@@ -295,7 +296,7 @@ TEST_CASE("the state of every optimizer comes together again") {
         for (int k = 0; k < 8; ++k) labels.push_back(k % 5);
         step(Tensor::of(pixels, {8, 6, 6, 1}, DType::f64), Tensor::of(labels, {8}, DType::i64));
       }
-      step.gather();
+      step.consolidate();
       Outcome o = outcome(world, {}, step.parameters());
       for (auto& [name, state] : step.optimizer().state()) {
         o.agreed = agree(world, state.blocks()[0]) && o.agreed;
@@ -336,7 +337,7 @@ TEST_CASE("stages cut by measured costs train the same") {
     Step step(model, cross_entropy, Sgd{.lr = 0.1}, mesh, pipeline(), {.example = example});
     const double loss = step(Tensor::full({8, 6, 6, 1}, 0.5), Tensor::zeros({8}, DType::i64)).item();
     check((step.plan().parts[0].cost.forward > 0) == bool(example), "test", "costs are measured on an example alone");
-    step.gather();
+    step.consolidate();
     return outcome(world, {loss}, step.parameters());
   };
   const auto measured = on_ranks(ranks, [&](World& world) { return run(world, Tensor::full({2, 6, 6, 1}, 0.5)); });
@@ -354,7 +355,7 @@ TEST_CASE("a loss that is not finite is refused on every stage") {
     const Tensor good = Tensor::zeros({8, 6, 6, 1}), bad = Tensor::full({8, 6, 6, 1}, NAN),
                  labels = Tensor::zeros({8}, DType::i64);
     step(good, labels);
-    step.gather();
+    step.consolidate();
     const auto weights = step.parameters().values().to_vector();
     const std::string text = error_of([&] { step(bad, labels); });
     const bool kept = step.parameters().values().to_vector() == weights;

@@ -1,5 +1,5 @@
 // Plans as data: the rewrites, schedules and cuts, and strategies as text.
-#include "parallel/analysis/simulate.h"
+#include "parallel/plan/liveness.h"
 #include "parallel/strategies/partition.h"
 #include "parallel/strategies/schedules.h"
 #include "tests/parallel/plans.h"
@@ -14,7 +14,7 @@ TEST_CASE("serial and data_parallel plans are sound") {
   for (Index first : {1, 16, 100, 1000})
     for (Index bucket : {1, 7, 50, 1000})
       CHECK(faults(data_parallel({.first_bucket = first, .bucket = bucket})(chain(12)), 3) == "");
-  for (int micros : {1, 2, 4}) CHECK(faults(two_stages(micros), 1) == "");
+  for (int microbatches : {1, 2, 4}) CHECK(faults(two_stages(microbatches), 1) == "");
   CHECK(faults(data_parallel({.bucket = 8})(two_stages()), 4) == "");
 }
 
@@ -23,16 +23,16 @@ TEST_CASE("data_parallel cuts the block from its end and starts each bucket wher
   auto& actions = plan.roles[0].actions;
   std::vector<Slice> reduced;
   for (auto& a : actions)
-    if (a.verb == ActionKind::all_reduce) {
+    if (a.kind == ActionKind::all_reduce) {
       reduced.push_back(a.slice);
       CHECK(a.on_ready);
       REQUIRE(a.after.size() == 1);
       const Action& completes = actions[a.after[0]];
-      CHECK(completes.verb == ActionKind::backward);
+      CHECK(completes.kind == ActionKind::backward);
       CHECK(plan.parts[completes.part].slice.begin <= a.slice.begin);
     }
   CHECK(reduced == std::vector<Slice>{{400, 450}, {100, 400}, {0, 100}});
-  CHECK(actions.back().verb == ActionKind::update);
+  CHECK(actions.back().kind == ActionKind::update);
   CHECK(actions.back().after.size() == 3);
   CHECK(plan.strategies == std::vector<std::string>{"data_parallel"});
 }
@@ -64,12 +64,12 @@ TEST_CASE("equal plans have equal hashes, and any change changes them") {
   changed([](Plan& p) { p.parts[0].name += "x"; });
   changed([](Plan& p) { p.roles[0].actions[3].part = 1; });
   changed([](Plan& p) { p.roles[0].actions.back().after.pop_back(); });
-  changed([](Plan& p) { p.roles[0].actions.back().lane = Stream::copy; });
+  changed([](Plan& p) { p.roles[0].actions.back().stream = Stream::comm; });
   changed([](Plan& p) { p.roles[0].actions[find(p.roles[0], ActionKind::all_reduce)].peer.axis += "x"; });
   changed([](Plan& p) { p.roles[0].actions[find(p.roles[0], ActionKind::all_reduce)].slice.begin -= 1; });
   changed([](Plan& p) { p.strategies.clear(); });
-  changed([](Plan& p) { p.role_axis = "stage"; });
-  changed([](Plan& p) { p.micros = 2; });
+  changed([](Plan& p) { p.stage_axis = "stage"; });
+  changed([](Plan& p) { p.microbatches = 2; });
   changed([](Plan& p) { p.roles[0].in_flight = 2; });
   for (std::size_t i = 0; i < all.size(); ++i)
     for (std::size_t j = 0; j < i; ++j) CHECK(all[i].hash() != all[j].hash());
@@ -88,7 +88,7 @@ TEST_CASE("a plan prints as a table") {
 TEST_CASE("insert keeps what ids mean") {
   Plan plan = parallel_chain();
   Plan more = plan;
-  insert(more.roles[0], 2, {.verb = ActionKind::load});
+  insert(more.roles[0], 2, {.kind = ActionKind::drop_values});
   for (std::size_t i = 0, j = 0; i < plan.roles[0].actions.size(); ++i, ++j) {
     j += j == 2;
     auto expected = plan.roles[0].actions[i];
@@ -103,22 +103,22 @@ TEST_CASE("every schedule passes each micro-batch through each chunk, in plans t
   for (Index p = 0; p < 16; ++p) parts.push_back({.name = std::to_string(p), .slice = {10 * p, 10 * p + 10}});
   for (auto& schedule : schedules())
     for (int roles : {2, 3, 4, 8})
-      for (int micros : {1, 2, 8, 12})
+      for (int microbatches : {1, 2, 8, 12})
         for (int chunks : {1, 2}) {
-          if ((chunks > 1) != schedule.interleaves || (schedule.interleaves && micros % roles != 0)) continue;
-          INFO(schedule.name << ", " << roles << " roles, " << micros << " micro-batches");
-          const PipelineShape shape{roles, micros, chunks};
-          const Plan plan = pipeline({.micro = micros, .schedule = schedule.name, .chunks = chunks})(
+          if ((chunks > 1) != schedule.interleaves || (schedule.interleaves && microbatches % roles != 0)) continue;
+          INFO(schedule.name << ", " << roles << " roles, " << microbatches << " micro-batches");
+          const PipelineShape shape{roles, microbatches, chunks};
+          const Plan plan = pipeline({.micro = microbatches, .schedule = schedule.name, .chunks = chunks})(
               serial(parts, 160, 0, {{"pipe", roles}}));
           CHECK(faults(plan, 1) == "");
           CHECK(faults(data_parallel({.first_bucket = 10, .bucket = 10})(plan), 2) == "");
           for (int r = 0; r < roles; ++r) {
             const auto cells = schedule.cells(shape, r);
-            for (ActionKind verb : {ActionKind::forward, ActionKind::backward_weight}) {
+            for (ActionKind kind : {ActionKind::forward, ActionKind::backward_weight}) {
               auto ends = [&](const Cell& c) {
-                return c.verb == verb || (verb != ActionKind::forward && c.verb == ActionKind::backward);
+                return c.kind == kind || (kind != ActionKind::forward && c.kind == ActionKind::backward);
               };
-              CHECK(std::count_if(cells.begin(), cells.end(), ends) == micros * chunks);
+              CHECK(std::count_if(cells.begin(), cells.end(), ends) == microbatches * chunks);
             }
             CHECK(plan.roles[r].in_flight == peak_in_flight(plan.roles[r]));
             if (schedule.name == "1f1b" || schedule.name == "zb-h1") CHECK(plan.roles[r].in_flight <= roles);
@@ -197,7 +197,7 @@ TEST_CASE("strategies compose and are read from text") {
                     contains("there is no 'micro'; there are: local, group, global"));
   CHECK(parse_strategy("serial | data_parallel").name() == "data_parallel");
   CHECK(data_parallel().claim() == Claim::exact);
-  for (const char* local : {"data_parallel(norm_scope=local)", "one_weird(norm_scope=group, norm_group=2)",
+  for (const char* local : {"data_parallel(norm_scope=local)", "one_weird_trick(norm_scope=group, norm_group=2)",
                             "data_parallel(norm_scope=local) | zero(1)"}) {
     CHECK(parse_strategy(local).claim() == Claim::statistical);
     CHECK(parse_strategy(local).claim(false) == Claim::exact);
@@ -209,6 +209,7 @@ TEST_CASE("strategies compose and are read from text") {
 
   CHECK_THROWS_WITH(parse_strategy("data_paralel"),
                     contains("there is no 'data_paralel'") && contains("serial, accumulate, pipeline, data_parallel"));
+  CHECK_THROWS_WITH(parse_strategy("one_weird"), contains("is called 'one_weird_trick' now"));
   CHECK_THROWS_WITH(parse_strategy("data_paralel"), contains("did you mean 'data_parallel'"));
   CHECK_THROWS_WITH(parse_strategy("data_parallel(buckets=3)"),
                     contains("there is no 'buckets' (did you mean 'bucket'?); there are: axis, first_bucket, bucket"));

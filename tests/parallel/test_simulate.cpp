@@ -25,8 +25,8 @@ std::vector<PartInfo> equal_parts(int n, Index each = 10) {
   return parts;
 }
 
-Action message(ActionKind verb, int part, int micro, int offset) {
-  Action a{verb, Stream::comm, part, micro};
+Action message(ActionKind kind, int part, int microbatch, int offset) {
+  Action a{kind, Stream::comm, part, microbatch};
   a.peer = {"pipe", offset};
   return a;
 }
@@ -37,14 +37,14 @@ void append(Role& role, Action a) {
 }
 
 /// One part a stage; all forwards, then all backwards.
-Plan gpipe_by_hand(int stages, int micros) {
+Plan gpipe_by_hand(int stages, int microbatches) {
   Plan plan = serial(equal_parts(stages), stages * 10);
-  plan.micros = micros;
+  plan.microbatches = microbatches;
   plan.roles.clear();
   for (int s = 0; s < stages; ++s) {
     Role role{"stage " + std::to_string(s), {}};
-    for (int m = 0; m < micros; ++m) {
-      const Action forward{.verb = ActionKind::forward, .part = s, .micro = m};
+    for (int m = 0; m < microbatches; ++m) {
+      const Action forward{.kind = ActionKind::forward, .part = s, .microbatch = m};
       if (s > 0)
         role.actions.push_back(message(ActionKind::recv, s - 1, m, -1)), append(role, forward);
       else
@@ -52,25 +52,25 @@ Plan gpipe_by_hand(int stages, int micros) {
       if (s + 1 < stages)
         append(role, message(ActionKind::send, s, m, 1));
       else
-        role.actions.push_back({.verb = ActionKind::loss, .micro = m});
+        role.actions.push_back({.kind = ActionKind::loss, .microbatch = m});
     }
-    for (int m = 0; m < micros; ++m) {
-      const Action backward{.verb = ActionKind::backward, .part = s, .micro = m};
+    for (int m = 0; m < microbatches; ++m) {
+      const Action backward{.kind = ActionKind::backward, .part = s, .microbatch = m};
       if (s + 1 < stages)
         role.actions.push_back(message(ActionKind::recv, s, m, 1)), append(role, backward);
       else
         role.actions.push_back(backward);
       if (s > 0) append(role, message(ActionKind::send, s - 1, m, -1));
     }
-    role.actions.push_back({.verb = ActionKind::update, .slice = plan.parts[s].slice});
+    role.actions.push_back({.kind = ActionKind::update, .slice = plan.parts[s].slice});
     plan.roles.push_back(std::move(role));
   }
   return plan;
 }
 
-double begin_of(const Simulation& s, const Plan& plan, ActionKind verb, int rank = 0) {
+double begin_of(const Simulation& s, const Plan& plan, ActionKind kind, int rank = 0) {
   for (const Span& span : s.timeline.spans)
-    if (span.rank == rank && plan.roles[rank].actions[span.action].verb == verb) return span.begin;
+    if (span.rank == rank && plan.roles[rank].actions[span.action].kind == kind) return span.begin;
   return -1;
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("messages take latency and bytes over bandwidth, one at a time on a se
   Simulation s = simulate(plan, {.latency = 0.5, .bandwidth = 50});  // 100 bytes: 2 s
   std::vector<double> ends;
   for (const Span& span : s.timeline.spans)
-    if (span.rank == 1 && plan.roles[1].actions[span.action].verb == ActionKind::forward) ends.push_back(span.begin);
+    if (span.rank == 1 && plan.roles[1].actions[span.action].kind == ActionKind::forward) ends.push_back(span.begin);
   CHECK(ends == std::vector<double>{3.5, 6});
   // Gradients, ready at 9 and 11, go back the same way and arrive at 11.5 and 14; the last backward takes 2.
   CHECK(s.makespan == Approx(16));
@@ -158,7 +158,7 @@ TEST_CASE("a bucket is reduced while backward goes on, from the moment its gradi
   CHECK(simulate(late, slow).makespan == Approx(9 + 3 * 6 * 1.1));
   // A slice in the middle of a part is complete when backward has come down to it.
   Plan cut = serial(equal_parts(1, 100), 100, 0, plan.axes);
-  Action reduce{.verb = ActionKind::all_reduce, .lane = Stream::comm, .slice = {25, 100}, .peer = {"data"}};
+  Action reduce{.kind = ActionKind::all_reduce, .stream = Stream::comm, .slice = {25, 100}, .peer = {"data"}};
   reduce.on_ready = true, reduce.after = {2};
   cut.roles[0].actions.insert(cut.roles[0].actions.end() - 1, reduce);
   CHECK(begin_of(simulate(cut), cut, ActionKind::all_reduce) == Approx(1 + 2 * 0.75));
@@ -176,7 +176,7 @@ TEST_CASE("many ranks cost what one costs") {
 TEST_CASE("a plan that cannot end is refused") {
   Plan plan = gpipe_by_hand(2, 1);
   auto& sender = plan.roles[0].actions;
-  sender[1].micro = 7;
+  sender[1].microbatch = 7;
   CHECK_THROWS_WITH(simulate(plan), contains("nobody sends it"));
 }
 

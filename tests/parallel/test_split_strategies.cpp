@@ -31,10 +31,10 @@ const std::vector<Split> splits = {
     {"data=2,tensor=4", "data_parallel | tensor"},
     {"tensor=2,h=2", "tensor | spatial"},
     {"data=2,tensor=2,h=2", "tensor | spatial | data_parallel"},
-    {"data=2", "one_weird"},
-    {"data=3", "one_weird"},
-    {"data=4", "one_weird(overlap=false)"},
-    {"data=8", "one_weird"},
+    {"data=2", "one_weird_trick"},
+    {"data=3", "one_weird_trick"},
+    {"data=4", "one_weird_trick(overlap=false)"},
+    {"data=8", "one_weird_trick"},
 };
 
 /// With stages of a pipeline too; the serial run has the same micro-batches.
@@ -96,7 +96,7 @@ TEST_CASE("layers named are laid out as asked, and what lies between is laid out
 TEST_CASE("clipping, and rates that depend on a weight's norm, see the whole weight") {
   Setup s = setup(small_cnn);
   const std::vector<Split> some = {
-      {"tensor=2", "tensor"}, {"tensor=4", "tensor"}, {"data=3", "one_weird"}, {"h=2", "spatial"}};
+      {"tensor=2", "tensor"}, {"tensor=4", "tensor"}, {"data=3", "one_weird_trick"}, {"h=2", "spatial"}};
   s.optimizer.clip_norm = 0.1;
   compare_all(s, some, Strategy(), 1e-11);
   s.optimizer = {};
@@ -166,7 +166,8 @@ TEST_CASE("splits that cannot be say what would work") {
   CHECK_THAT(refusal("tensor=2", "tensor(rows=fc)", {4, 4, 1}), Catch::Contains("there are: 0, 2"));
   CHECK_THAT(refusal("d=2", "spatial", {4, 4, 1}), Catch::Contains("no axis to split over the mesh axis 'd'"));
   CHECK_THAT(refusal("h=2", "spatial(axes=rows)", {4, 4, 1}), Catch::Contains("there are: h, w, d"));
-  CHECK_THAT(refusal("data=2,h=2", "one_weird | spatial", {4, 4, 1}), Catch::Contains("leave out spatial and tensor"));
+  CHECK_THAT(refusal("data=2,h=2", "one_weird_trick | spatial", {4, 4, 1}),
+             Catch::Contains("leave out spatial and tensor"));
 }
 
 TEST_CASE("weights that ranks hold parts of are saved whole and load in any split") {
@@ -193,6 +194,6 @@ TEST_CASE("weights that ranks hold parts of are saved whole and load in any spli
   trained("tensor=3", "tensor", true);
   const Outcome serially = trained("data=1", "serial", false);
   check_close(trained("tensor=2", "tensor", false), serially, 1e-11);
-  check_close(trained("data=4", "one_weird", false), serially, 1e-11);
+  check_close(trained("data=4", "one_weird_trick", false), serially, 1e-11);
   check_close(trained("h=2", "spatial", false), serially, 1e-11);
 }

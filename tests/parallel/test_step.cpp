@@ -169,7 +169,7 @@ TEST_CASE("weights that a rank does not use count as zero there") {
         Step step(model_of(uses(world.rank())), mse_loss, Adam{.lr = 0.01}, world, parse_strategy(strategy));
         const auto [mine, target] = batch(world.rank(), 1);
         for (int i = 0; i < 3; ++i) step(mine, target);
-        step.gather();
+        step.consolidate();
         return outcome(world, {}, step.parameters());
       });
       CHECK(got.agreed);

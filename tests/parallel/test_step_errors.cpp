@@ -153,7 +153,7 @@ TEST_CASE("updates of one role that other ranks share each are refused") {
   const Strategy mixed =
       data_parallel({.first_bucket = 8, .bucket = 8}) | zero(1) | Strategy("mixed", Claim::exact, [](Plan plan) {
         for (Action& a : plan.roles[0].actions)
-          if (a.verb == ActionKind::update && a.slice.begin == 0) a.peer.axis = "h";
+          if (a.kind == ActionKind::update && a.slice.begin == 0) a.peer.axis = "h";
         return plan;
       });
   const auto text = error_on_ranks(2, [&](World& world) {

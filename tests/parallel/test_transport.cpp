@@ -1,5 +1,5 @@
-// The parts behind ranks that are processes of one host, here between threads: the memory that they share, the alarm,
-// and the board.
+// The parts behind ranks that are processes of one host, here between threads: the memory that they share, the
+// abort flag, and all-reduce in shared memory.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,30 +21,30 @@ struct Environment {
   const char* name;
 };
 
-/// A board of a rank, as in a process of its own.
+/// The ShmAllReduce of a rank, as in a process of its own.
 struct Process {
   std::uint64_t drawn = 0x1234567;
-  std::shared_ptr<ShmAllReduces> boards = std::make_shared<ShmAllReduces>();
+  std::shared_ptr<ShmAllReduces> shm_reduces = std::make_shared<ShmAllReduces>();
 };
 struct Host {
-  explicit Host(int n, bool reach = false) : ranks(n), direct(reach), alarm(std::make_unique<AbortFlag>()) {
+  explicit Host(int n, bool reach = false) : ranks(n), direct(reach), abort_flag(std::make_unique<AbortFlag>()) {
     processes.resize(static_cast<std::size_t>(n));
   }
-  /// A board between all ranks.
-  std::vector<std::shared_ptr<ShmAllReduce>> board() {
+  /// A ShmAllReduce between all ranks.
+  std::vector<std::shared_ptr<ShmAllReduce>> shm() {
     std::vector<std::shared_ptr<ShmAllReduce>> all;
     const SharedMemory first(ShmAllReduce::bytes(ranks));
     for (int r = 0; r < ranks; ++r) {
       Process& process = processes[static_cast<std::size_t>(r)];
-      const ProcessToken sign = direct ? ProcessToken{getpid(), &process.drawn, process.drawn} : ProcessToken{};
-      all.push_back(std::make_shared<ShmAllReduce>(SharedMemory(first.name(), ShmAllReduce::bytes(ranks)), *alarm,
-                                                   process.boards, r, ranks, sign));
+      const ProcessToken token = direct ? ProcessToken{getpid(), &process.drawn, process.drawn} : ProcessToken{};
+      all.push_back(std::make_shared<ShmAllReduce>(SharedMemory(first.name(), ShmAllReduce::bytes(ranks)), *abort_flag,
+                                                   process.shm_reduces, r, ranks, token));
     }
     return all;
   }
   int ranks;
   bool direct;
-  std::unique_ptr<AbortFlag> alarm;
+  std::unique_ptr<AbortFlag> abort_flag;
   std::vector<Process> processes;
 };
 
@@ -112,18 +112,18 @@ TEST_CASE("a stranger's file in the place of a shared block is not touched") {
   close(reader);
 }
 
-TEST_CASE("an alarm goes on although a writer died in the midst of it") {
-  const auto alarm = std::make_unique<AbortFlag>();
-  REQUIRE_FALSE(alarm->on());
-  REQUIRE(alarm->reason().empty());
-  REQUIRE_NOTHROW(alarm->check("a call"));
-  alarm->writers = 3;  // three began, and were killed
-  REQUIRE(alarm->raise("no more coffee"));
-  REQUIRE_FALSE(alarm->raise("no more tea"));
-  REQUIRE(alarm->reason() == "no more coffee");
-  REQUIRE_THROWS_WITH(alarm->check("a call"), "a call: ended because of no more coffee");
-  REQUIRE(alarm->is_teller());
-  REQUIRE_FALSE(alarm->is_teller());
+TEST_CASE("an abort flag goes on although a writer died in the midst of it") {
+  const auto abort_flag = std::make_unique<AbortFlag>();
+  REQUIRE_FALSE(abort_flag->on());
+  REQUIRE(abort_flag->reason().empty());
+  REQUIRE_NOTHROW(abort_flag->check("a call"));
+  abort_flag->writers = 3;  // three began, and were killed
+  REQUIRE(abort_flag->raise("no more coffee"));
+  REQUIRE_FALSE(abort_flag->raise("no more tea"));
+  REQUIRE(abort_flag->reason() == "no more coffee");
+  REQUIRE_THROWS_WITH(abort_flag->check("a call"), "a call: ended because of no more coffee");
+  REQUIRE(abort_flag->is_teller());
+  REQUIRE_FALSE(abort_flag->is_teller());
   const auto crowded = std::make_unique<AbortFlag>();
   crowded->writers = 50;
   REQUIRE(crowded->raise("lost"));
@@ -144,18 +144,18 @@ TEST_CASE("a sign is found in the process that has it") {
   REQUIRE_FALSE(ProcessToken{}.reachable());
 }
 
-TEST_CASE("a board sums short and long vectors, staged and directly") {
+TEST_CASE("shared memory sums short and long vectors, staged and directly") {
   for (bool direct : {false, true})
     for (int ranks : {2, 3})
       for (Index count : {1, 1000, 100'000, 3'000'000}) {
         CAPTURE(direct, ranks, count);
         Host host(ranks, direct);
-        auto boards = host.board();
-        REQUIRE(boards[0]->direct() == direct);
+        auto shm_reduces = host.shm();
+        REQUIRE(shm_reduces[0]->direct() == direct);
         std::atomic<int> wrong = 0;
         auto failed = failures(ranks, [&](int r) {
           const Tensor x = Tensor::full({count}, r + 1), y = Tensor::full({count}, 1);
-          Work first = boards[r]->post(sum_of(x), x), second = boards[r]->post(sum_of(y), y);
+          Work first = shm_reduces[r]->post(sum_of(x), x), second = shm_reduces[r]->post(sum_of(y), y);
           (r ? second : first).wait(), (r ? first : second).wait();
           const float* a = x.data<float>();
           const float* b = y.data<float>();
@@ -178,27 +178,27 @@ TEST_CASE("calls that differ between ranks are named, whoever moves their data")
                                 {CallKind::all_to_all, 6, DType::f32, ReduceOp::sum, 0},
                                 {CallKind::split, 0, DType::f32, ReduceOp::sum, 0},
                                 {CallKind::barrier, 0, DType::f32, ReduceOp::sum, 0}};
-  const auto make = [](ShmAllReduce& board, const Call& call) {
+  const auto make = [](ShmAllReduce& shm, const Call& call) {
     const bool moves =
         call.kind == CallKind::all_reduce || call.kind == CallKind::barrier || call.kind == CallKind::split;
-    if (!moves) return void(board.announce(call));
-    board.post(call, call.count ? Tensor::zeros({call.count}, call.type) : Tensor()).wait();
+    if (!moves) return void(shm.post_call(call));
+    shm.post(call, call.count ? Tensor::zeros({call.count}, call.type) : Tensor()).wait();
   };
   for (std::size_t a = 0; a < calls.size(); ++a)
     for (std::size_t b = 0; b < calls.size(); ++b) {
       CAPTURE(to_string(calls[a]), to_string(calls[b]));
       Host host(2);
-      auto boards = host.board();
+      auto shm_reduces = host.shm();
       auto failed = failures(2, [&](int r) {
-        make(*boards[r], calls[r ? b : a]);
-        make(*boards[r], {CallKind::barrier});
+        make(*shm_reduces[r], calls[r ? b : a]);
+        make(*shm_reduces[r], {CallKind::barrier});
       });
       if (a == b) {
         REQUIRE(failed == std::vector<std::string>(2));
         continue;
       }
       // The later one says so at its call; both know by the next one.
-      const auto& said = host.alarm->reason();
+      const auto& said = host.abort_flag->reason();
       REQUIRE_THAT(said, contains("rank 0 called " + to_string(calls[a]) + ", rank 1 called " + to_string(calls[b])));
       for (auto& text : failed) REQUIRE_THAT(text, contains(said));
     }
@@ -208,9 +208,9 @@ TEST_CASE("nobody gets through a barrier that another rank takes for something e
   // Who has gone through a split goes on to MPI's own, where nobody would wake it.
   for (int repeat = 0; repeat < 300; ++repeat) {
     Host host(2);
-    auto boards = host.board();
+    auto shm_reduces = host.shm();
     auto failed = failures(2, [&](int r) {
-      boards[r]->post({r ? CallKind::barrier : CallKind::split, 0, DType::f32}, {}).wait();
+      shm_reduces[r]->post({r ? CallKind::barrier : CallKind::split, 0, DType::f32}, {}).wait();
     });
     for (auto& text : failed) REQUIRE_THAT(text, contains("rank 0 called split, rank 1 called barrier"));
   }
@@ -219,8 +219,8 @@ TEST_CASE("nobody gets through a barrier that another rank takes for something e
 TEST_CASE("who waits for something else still takes part in what is under way") {
   const Environment collective_timeout("TRIREME_TIMEOUT", "20");
   Host host(2);
-  auto first = host.board(), second = host.board();
-  const Index count = 5'000'000;  // more than a board's room
+  auto first = host.shm(), second = host.shm();
+  const Index count = 5'000'000;  // more than the shared block's room
   auto failed = failures(2, [&](int r) {
     const Tensor x = Tensor::full({count}, 1), y = Tensor::full({1}, 1);
     Work long_one = first[r]->post(sum_of(x), x);
@@ -235,7 +235,7 @@ TEST_CASE("who waits for something else still takes part in what is under way") 
     const Tensor x = Tensor::full({count}, 1);
     Work long_one = first[r]->post(sum_of(x), x);
     if (r) return long_one.wait();
-    while (host.processes[0].boards->advance()) std::this_thread::yield();
+    while (host.processes[0].shm_reduces->advance()) std::this_thread::yield();
     long_one.wait();
   });
   REQUIRE(failed == std::vector<std::string>(2));
@@ -246,29 +246,29 @@ TEST_CASE("who sleeps until a small vector is reduced is woken by the last to co
   using Boards = std::vector<std::shared_ptr<ShmAllReduce>>;
   const std::pair<const char*, std::function<Work(Host&, Boards&, int rank)>> calls[] = {
       {"a call that only leaves word",
-       [](Host&, Boards& boards, int rank) {
-         boards[rank]->announce({CallKind::broadcast, 1});
+       [](Host&, Boards& shm_reduces, int rank) {
+         shm_reduces[rank]->post_call({CallKind::broadcast, 1});
          return Work();
        }},
       {"a wait for something else",
        [](Host& host, Boards&, int rank) {
-         (void)host.processes[rank].boards->advance();
+         (void)host.processes[rank].shm_reduces->advance();
          return Work();
        }},
-      {"a call in pieces", [](Host&, Boards& boards, int rank) {
+      {"a call in pieces", [](Host&, Boards& shm_reduces, int rank) {
          const Tensor x = Tensor::zeros({200'000});
-         return boards[rank]->post(sum_of(x), x);
+         return shm_reduces[rank]->post(sum_of(x), x);
        }}};
   const int room = 32;  // vectors
   for (auto& [name, bring] : calls) {
     double least = 1e9;  // s, since a busy machine takes longer at times
     for (int round = 0; round < 8; ++round) {
       Host host(2);
-      Boards boards = host.board();
+      Boards shm_reduces = host.shm();
       std::vector<Work> works[2];
       const auto post = [&](int rank) {
         const Tensor x = Tensor::full({1}, 1);
-        works[rank].push_back(boards[rank]->post(sum_of(x), x));
+        works[rank].push_back(shm_reduces[rank]->post(sum_of(x), x));
       };
       for (int rank : {1, 0})
         for (int i = 0; i < room; ++i) post(rank);
@@ -276,16 +276,16 @@ TEST_CASE("who sleeps until a small vector is reduced is woken by the last to co
       std::thread sleeper([&] { works[1].back().wait(); });
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       const auto start = std::chrono::steady_clock::now();
-      works[0].push_back(bring(host, boards, 0));
+      works[0].push_back(bring(host, shm_reduces, 0));
       sleeper.join();
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       least = std::min(least, took.count());
-      works[1].push_back(bring(host, boards, 1));
+      works[1].push_back(bring(host, shm_reduces, 1));
       for (auto& mine : works)
         for (Work& work : mine) work.wait();
     }
     INFO(name);
-    CHECK(least < 0.025);  // a sleep without the bell takes 50 ms
+    CHECK(least < 0.025);  // a sleep that nobody wakes takes 50 ms
   }
 }
 
@@ -293,33 +293,33 @@ TEST_CASE("a wait names the ranks that have not come") {
   const Environment collective_timeout("TRIREME_TIMEOUT", "0.3");
   const Tensor x = Tensor::zeros({5}), long_one = Tensor::zeros({5'000'000});
   Host host(4);
-  auto boards = host.board();
-  REQUIRE_THROWS_WITH(boards[0]->post(sum_of(x), x).wait(),
+  auto shm_reduces = host.shm();
+  REQUIRE_THROWS_WITH(shm_reduces[0]->post(sum_of(x), x).wait(),
                       contains("rank 0 of 4 has waited 0.3 s for ranks 1, 2, 3:"));
-  Work second = boards[2]->post(sum_of(x), x);
+  Work second = shm_reduces[2]->post(sum_of(x), x);
   REQUIRE_THROWS_WITH(second.wait(), contains("for ranks 1, 3:"));
-  Work third = boards[3]->post(sum_of(x), x);
-  const auto number = boards[3]->announce({CallKind::all_gather, 8});
+  Work third = shm_reduces[3]->post(sum_of(x), x);
+  const auto number = shm_reduces[3]->post_call({CallKind::all_gather, 8});
   REQUIRE_THROWS_WITH(third.wait(), contains("for rank 1:"));
-  REQUIRE(boards[3]->missing(number) == " for rank 1 (in all_reduce of 5 f32 (sum), which comes first)");
-  boards[1]->post(sum_of(x), x).wait();
-  REQUIRE(boards[1]->missing(0) == "; all ranks have made this call");
+  REQUIRE(shm_reduces[3]->missing(number) == " for rank 1 (in all_reduce of 5 f32 (sum), which comes first)");
+  shm_reduces[1]->post(sum_of(x), x).wait();
+  REQUIRE(shm_reduces[1]->missing(0) == "; all ranks have made this call");
 }
 
 TEST_CASE("a rank that drops its communicator in mid-call is named, and its memory left alone") {
   for (bool direct : {false, true}) {
     Host host(3, direct);
-    auto boards = host.board();
-    const Index count = 5'000'000;  // more than a board's room
+    auto shm_reduces = host.shm();
+    const Index count = 5'000'000;  // more than the shared block's room
     const Tensor x = Tensor::full({count}, 1), y = Tensor::full({count}, 2), z = Tensor::full({count}, 3);
     auto failed = failures(1, [&](int) {
-      Work work = boards[1]->post(sum_of(y), y);
+      Work work = shm_reduces[1]->post(sum_of(y), y);
       throw std::runtime_error("on the way out");
     });
-    boards[1].reset();
+    shm_reduces[1].reset();
     failed = failures(2, [&](int r) {
       const Tensor& mine = r ? z : x;
-      boards[r ? 2 : 0]->post(sum_of(mine), mine).wait();
+      shm_reduces[r ? 2 : 0]->post(sum_of(mine), mine).wait();
     });
     for (auto& text : failed) REQUIRE_THAT(text, contains("rank 1 has dropped its communicator"));
     REQUIRE(y.data<float>()[0] == 2);
@@ -329,14 +329,14 @@ TEST_CASE("a rank that drops its communicator in mid-call is named, and its memo
 
 TEST_CASE("the memory of a process that has another one's number is not written to") {
   Host host(2, true);
-  auto boards = host.board();
+  auto shm_reduces = host.shm();
   host.processes[1].drawn = 5;  // not what it was when ranks got to know each other
   const Index count = 1'000'000;
   const Tensor x = Tensor::full({count}, 1), y = Tensor::full({count}, 2);
-  Work stranger = boards[1]->post(sum_of(y), y);
-  REQUIRE_THROWS_WITH(boards[0]->post(sum_of(x), x).wait(),
+  Work stranger = shm_reduces[1]->post(sum_of(y), y);
+  REQUIRE_THROWS_WITH(shm_reduces[0]->post(sum_of(x), x).wait(),
                       contains("rank 1") && contains("another process has its number"));
   REQUIRE(y.data<float>()[0] == 2);
-  host.alarm->raise("over");
+  host.abort_flag->raise("over");
   REQUIRE_THROWS_WITH(stranger.wait(), contains("over"));
 }

@@ -58,17 +58,7 @@ TEST_CASE("zero(1, 2, 3) train the serial run's model", "[table][device]") {
 }
 
 TEST_CASE("on integers zero equals serial bit by bit", "[table][device]") {
-  const Setup s{.model =
-                    [] {
-                      return with_integers(Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), flatten, Linear(64, 5)});
-                    },
-                .loss = pattern_loss,
-                .recipe = Sgd{.lr = 0.125},
-                .dtype = DType::f32,
-                .samples = 24,
-                .batch = 8,
-                .steps = 2,
-                .integers = true};
+  const Setup s = integer_conv();
   const auto reference = serial_run(s);
   for (int stage : {1, 2, 3})
     for (int ranks : rank_counts({2, 3, 4, 8})) {
@@ -123,7 +113,7 @@ TEST_CASE("a rank holds optimizer state for its shards only, and the whole of it
       step(x, y);
       auto state = [&] { return static_cast<double>(step.optimizer().state().at(1).second.numel()); };
       std::vector<double> sizes{state(), static_cast<double>(total(step.updated()))};
-      step.gather();
+      step.consolidate();
       sizes.push_back(state());
       double squares = 0;
       for (double v : step.optimizer().state()[1].second.to_vector()) squares += v;
@@ -181,7 +171,7 @@ TEST_CASE("a checkpoint wants all shards, and a run goes on from it as if nothin
       Step step(model, cross_entropy, Sgd{.lr = 0.1, .momentum = 0.9}, world, data_parallel(small_buckets()) | zero(2),
                 {.seed = 3});
       if (first > 0) {
-        step.gather();
+        step.consolidate();
         if (world.main()) (void)load_latest(folder.path(), step.parameters(), &step.optimizer());
         broadcast_state(step.parameters(), world);
         broadcast_state(step.optimizer(), world);
@@ -195,16 +185,16 @@ TEST_CASE("a checkpoint wants all shards, and a run goes on from it as if nothin
         try {
           if (world.main()) save_checkpoint(folder.path(), step.parameters(), step.optimizer(), state);
         } catch (const Error& e) { refused = e.what(); }
-        step.gather();
+        step.consolidate();
         if (world.main()) save_checkpoint(folder.path(), step.parameters(), step.optimizer(), state);
         world.comm().barrier();
       }
-      step.gather();
+      step.consolidate();
       return std::pair(step.parameters().values().to_vector(), refused);
     });
   };
   const auto straight = run(0, 6, false);
-  CHECK(contains("call gather()").match(run(0, 3, true).second));
+  CHECK(contains("call consolidate()").match(run(0, 3, true).second));
   CHECK(run(3, 6, false).first == straight.first);
 }
 
@@ -233,8 +223,8 @@ TEST_CASE("check finds what is wrong with shards") {
     for (auto& line : check(plan, 2)) text += line + "\n";
     return text;
   };
-  auto first = [](std::vector<Action>& actions, ActionKind verb) -> Action& {
-    return *std::find_if(actions.begin(), actions.end(), [&](const Action& a) { return a.verb == verb; });
+  auto first = [](std::vector<Action>& actions, ActionKind kind) -> Action& {
+    return *std::find_if(actions.begin(), actions.end(), [&](const Action& a) { return a.kind == kind; });
   };
   using Actions = std::vector<Action>;
   CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, ActionKind::all_gather).slice.end -= 1; }),
@@ -243,11 +233,11 @@ TEST_CASE("check finds what is wrong with shards") {
              contains("never gathered behind it"));
   CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, ActionKind::update).peer.axis.clear(); }),
              contains("updates all of what is reduced to shards: name their axis, data"));
-  CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, ActionKind::reduce_scatter).verb = ActionKind::all_reduce; }),
+  CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, ActionKind::reduce_scatter).kind = ActionKind::all_reduce; }),
              contains("no reduce_scatter of that slice leaves them"));
   CHECK_THAT(spoilt(2, [&](Actions& a) { first(a, ActionKind::drop_gradients).after.clear(); }),
              contains("drops gradients before they are reduced"));
-  CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, ActionKind::all_gather).verb = ActionKind::drop_values; }),
+  CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, ActionKind::all_gather).kind = ActionKind::drop_values; }),
              contains("uses weights that action 0 dropped"));
   CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, ActionKind::forward).after.clear(); }),
              contains("does not wait for"));

@@ -47,12 +47,12 @@ inline Outcome train(const Setup& s, World& world, std::vector<Axis> axes, const
   while (static_cast<int>(losses.size()) < s.steps)
     for (auto& [x, y] : loader) {
       losses.push_back(step(x, y));
-      if (losses.size() == 1) step.gather(), first = whole_weights(step.parameters());
+      if (losses.size() == 1) step.consolidate(), first = whole_weights(step.parameters());
       if (static_cast<int>(losses.size()) == s.steps) break;
     }
   std::vector<double> values;
   for (auto& loss : losses) values.push_back(loss.item());
-  step.gather();
+  step.consolidate();
   Outcome o = outcome(world, std::move(values), step.parameters());
   o.first = std::move(first);
   return o;
@@ -115,6 +115,22 @@ inline Tensor pattern_loss(const Tensor& prediction, const Tensor& labels) {
     for (Index j = 0; j < width; ++j)
       pattern.push_back(static_cast<double>(mix(static_cast<std::uint64_t>(label) * 997 + j) % 3) - 1);
   return sum(prediction * Tensor::of(pattern, {n, width}, prediction.dtype()).to(prediction.device()));
+}
+
+/// Two steps of a small convolutional network whose values are all integers over a power of two, so that sums are
+/// exact.
+inline Setup integer_conv() {
+  return {.model =
+              [] {
+                return with_integers(Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), flatten, Linear(64, 5)});
+              },
+          .loss = pattern_loss,
+          .recipe = Sgd{.lr = 0.125},
+          .dtype = DType::f32,
+          .samples = 24,
+          .batch = 8,
+          .steps = 2,
+          .integers = true};
 }
 
 }  // namespace trireme::test

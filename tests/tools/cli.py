@@ -145,6 +145,19 @@ class Training(Case):
             steps = [json.loads(line)["step"] for line in (self.dir / f"{name}-cut/metrics.jsonl").read_text().splitlines()]
             self.assertEqual(steps, sorted(steps))
 
+    def test_a_run_that_began_under_old_names_goes_on(self):
+        words = [*small, "--ranks", 2, "--strategy", "one_weird_trick", "--allreduce", "default"]
+        self.trained(*words, "--run.max_steps", 2)
+        file = self.dir / "run/config.toml"
+        old = file.read_text().replace("one_weird_trick", "one_weird").replace('"default"', '"vendor"')
+        self.assertIn("one_weird\"", old)
+        self.assertIn("vendor", old)
+        file.write_text(old)
+        got = run("train", "--resume", "--run.dir", self.dir / "run", "--run.max_steps", 4, "--ranks", 2)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.refused(run("train", *small, "--ranks", 2, "--strategy", "one_weird"), "'one_weird_trick' now", status=2)
+        self.refused(run("train", *small, "--ranks", 2, "--allreduce", "vendor"), "'default' now", status=2)
+
     def test_tensorboard_and_csv_say_what_metrics_say(self):
         words = [*small, "--run.tensorboard", "--run.images", 2, "--ranks", 2]   # 14 steps an epoch
         self.trained(*words, "--epochs", 4, "--run.max_steps", 50)

@@ -107,6 +107,13 @@ Option find(TrainerOptions& options, const std::string& name, OldNames old) {
   return find_option(option_table(options), now.empty() ? name : now);
 }
 
+void set_value(const Option& option, const std::string& text, OldNames old) {
+  const std::string now = renamed_value(option.name, text);
+  if (now != text && old == OldNames::refused)
+    throw OptionError(fmt::format("{}: '{}' is called '{}' now", option.name, text, now));
+  set_option(option, now);
+}
+
 void apply(TrainerOptions& options, const toml::table& table, const std::string& prefix, const std::string& source,
            OldNames old) {
   for (auto&& [key, node] : table) {
@@ -119,7 +126,7 @@ void apply(TrainerOptions& options, const toml::table& table, const std::string&
     try {
       const Option option = find(options, name, old);
       if (!fits(node, option)) throw OptionError(fmt::format("{} must be {}", name, type_of(option)));
-      set_option(option, text_of(node));
+      set_value(option, text_of(node), old);
     } catch (const OptionError& e) { throw OptionError(where + e.what()); }
   }
 }
@@ -139,7 +146,7 @@ std::map<std::string, std::string> recipes() {
 }  // namespace
 
 void set(TrainerOptions& options, const std::string& name, const std::string& text) {
-  set_option(find(options, name, OldNames::refused), text);
+  set_value(find(options, name, OldNames::refused), text, OldNames::refused);
 }
 
 void parse_config(TrainerOptions& options, const std::string& text, const std::string& source, OldNames old) {

@@ -162,12 +162,12 @@ std::vector<std::string> resume_notes(const TrainerOptions& options, ResumePoint
 }
 
 void restore(Step& step, const ResumePoint& point, World& world) {
-  step.gather();  // the optimizer's whole state, to be read into
-  if (world.main() || step.divided()) load_checkpoint(point.path, step.parameters(), &step.optimizer());
+  step.consolidate();  // the optimizer's whole state, to be read into
+  if (world.main() || step.is_tensor_parallel()) load_checkpoint(point.path, step.parameters(), &step.optimizer());
   step.optimizer().set_steps(point.progress.step);
   if (point.progress.loss_scale > 0)
     step.set_loss_scale({.scale = point.progress.loss_scale, .good_steps = point.progress.good_steps});
-  if (step.divided()) return;
+  if (step.is_tensor_parallel()) return;
   broadcast_state(step.parameters(), world);
   broadcast_state(step.optimizer(), world);
 }

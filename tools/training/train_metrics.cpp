@@ -16,7 +16,7 @@ TrainMetrics::StepReport TrainMetrics::run(Step& step, const Batch& batch) {
   // A replayed step writes the predictions of the captured one anew.
   if (step.replayed() && kept_.empty()) kept_ = std::move(before);
   // The first of more than one per micro-batch is of a step that could not be captured.
-  while (std::ssize(kept_) > step.plan().micros) kept_.erase(kept_.begin());
+  while (std::ssize(kept_) > step.plan().microbatches) kept_.erase(kept_.begin());
   for (const auto& [likeliest, labels] : kept_) report.predictions.emplace_back(HostCopy(likeliest), HostCopy(labels));
   if (!step.replayed()) kept_.clear();
   report.metrics.step = ++at_.step, at_.batch = report.metrics.batch, at_.samples += batch.global;

@@ -104,13 +104,13 @@ struct Trainer::Impl {
     while (at.epoch < options.epochs && !stopped()) {
       epoch();
       if (at.in_epoch()) break;  // stopped by run.max_steps in mid-epoch
-      step->gather();
+      step->consolidate();
       last = evaluate();
       log.epoch_end(ended, last, at.epoch, at.step, step->parameters());
       save({{"test_accuracy", last.accuracy()}, {"test_loss", last.loss}});
     }
     if (at.in_epoch()) save({});
-    step->gather();
+    step->consolidate();
     if (last.samples == 0 || at.in_epoch()) last = evaluate();
     const BadSamples train = input.train->bad(), test = input.test->bad();
     TrainerResult result{.test = last,
@@ -147,7 +147,7 @@ struct Trainer::Impl {
   }
   Evaluation evaluate() {
     EvaluateOptions how = evaluate_options(options, device, log.console(), input.test->size());
-    if (step->divided()) how.shard = step->shard();
+    if (step->is_tensor_parallel()) how.shard = step->shard();
     return trireme::evaluate(how.shard ? step->model() : input.model, input.test, world, how);
   }
   bool stopped() const { return options.run.max_steps > 0 && at.step >= options.run.max_steps; }
@@ -162,9 +162,9 @@ struct Trainer::Impl {
   }
 
   void start_from(const std::string& weights) {
-    if (world.main() || step->divided())
+    if (world.main() || step->is_tensor_parallel())
       redrawn = import_but_head(step->parameters(), read_safetensors(weights), weights);
-    if (!step->divided()) broadcast_state(step->parameters(), world);
+    if (!step->is_tensor_parallel()) broadcast_state(step->parameters(), world);
   }
 
   void banner() {
@@ -232,9 +232,9 @@ struct Trainer::Impl {
 
   /// Collective, as all that gathers weights.
   void save(std::map<std::string, double> test_metrics) {
-    step->gather();
+    step->consolidate();
     metrics.sum_ranks(step->shard(), world);
-    if (!log.writes() && !step->divided()) return;
+    if (!log.writes() && !step->is_tensor_parallel()) return;
     TrainState state;
     state.seed = static_cast<std::uint64_t>(options.seed);
     state.config = kept_settings(options);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "framework/optim/optimizer_config.h"
@@ -107,7 +108,7 @@ std::vector<Option> option_table(TrainerOptions& c) {
        most, "", "mesh"},
       {"parallel.strategy", &c.parallel.strategy, "empty: data_parallel on several ranks, serial on one", any, most, "",
        "strategy"},
-      {"parallel.allreduce", &c.parallel.allreduce, "vendor, ring, recursive_doubling, rabenseifner, tree", any, most,
+      {"parallel.allreduce", &c.parallel.allreduce, "default, ring, recursive_doubling, rabenseifner, tree", any, most,
        "", "allreduce"},
       {"parallel.norm_scope", &c.parallel.norm_scope,
        "whose rows batch norm's statistics cover, where the strategy does not say: global, group, local (each rank's)",
@@ -166,6 +167,12 @@ std::string renamed_option(const std::string& name) {
   return at == std::end(renamed) ? "" : std::string(at->second);
 }
 
+std::string renamed_value(const std::string& name, const std::string& value) {
+  if (name == "parallel.allreduce") return std::regex_replace(value, std::regex("\\bvendor\\b"), "default");
+  if (name == "parallel.strategy") return std::regex_replace(value, std::regex("\\bone_weird\\b"), "one_weird_trick");
+  return value;
+}
+
 std::string toml_value(const Option& o) {
   const std::string text = value_text(o);
   if (std::holds_alternative<std::string*>(o.value)) return quote(text);
@@ -195,7 +202,7 @@ std::map<std::string, std::string> read_own_toml(const std::string& toml) {
     const auto equals = line.find(" = ");
     if (equals == std::string::npos) continue;
     const std::string name = section + line.substr(0, equals), now = renamed_option(name);
-    found[now.empty() ? name : now] = line.substr(equals + 3);
+    found[now.empty() ? name : now] = renamed_value(name, line.substr(equals + 3));
   }
   return found;
 }

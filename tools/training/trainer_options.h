@@ -44,7 +44,7 @@ struct TrainerOptions {
   } optim;
   struct Parallel {
     std::int64_t ranks = 1;  ///< read by make_ranks() alone: a Trainer has the ranks of its World
-    std::string mesh, strategy, allreduce = "vendor", norm_scope = "global";
+    std::string mesh, strategy, allreduce = "default", norm_scope = "global";
     std::int64_t norm_group = 1;
     bool overlap = true;
     std::int64_t threads = 0;
@@ -70,6 +70,8 @@ std::vector<Option> option_table(TrainerOptions&);
 void validate(const TrainerOptions&);
 /// What a setting that once had that name is called now: "optim.weight_decay" for "optim.decay". Empty: it never did.
 std::string renamed_option(const std::string& name);
+/// The value of a setting with retired names of strategies and all-reduce algorithms replaced by those of now.
+std::string renamed_value(const std::string& name, const std::string& value);
 
 /// A setting's value as TOML, on one line.
 std::string toml_value(const Option&);

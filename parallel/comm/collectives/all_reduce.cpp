@@ -17,7 +17,7 @@ struct Algorithm {
   std::string_view name;
   collectives::AllReduce* run;  // none: the communicator's own
 };
-constexpr Algorithm algorithms[] = {{"vendor", nullptr},
+constexpr Algorithm algorithms[] = {{"default", nullptr},
                                     {"ring", collectives::ring},
                                     {"recursive_doubling", collectives::recursive_doubling},
                                     {"rabenseifner", collectives::rabenseifner},
@@ -133,11 +133,12 @@ std::unique_ptr<Communicator> collectives::with_all_reduce(std::unique_ptr<Commu
     return std::make_unique<AlgorithmCommunicator>(std::move(comm), algorithm);
   };
   // The algorithms compute on host memory.
-  if (auto* staged = dynamic_cast<DeviceCommunicator*>(inner.get())) return staged->rewire(rewired), std::move(inner);
+  if (auto* staged = dynamic_cast<DeviceCommunicator*>(inner.get())) return staged->set_algorithm(rewired), std::move(inner);
   return rewired(std::move(inner));
 }
 
 std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& inner, const std::string& name) {
+  check(name != "vendor", "all_reduce", "the algorithm \"vendor\" is called \"default\" now");
   std::string names;
   for (const auto& algorithm : algorithms) {
     if (algorithm.name == name)

@@ -76,6 +76,15 @@ void check_message(std::string_view name, const Tensor& x, int peer, int tag, in
   check(tag >= 0 && tag < 32768, name, "tag is {}, expected one in [0, 32768)", tag);
 }
 
+std::vector<std::int64_t> gather_numbers(Communicator& comm, std::span<const std::int64_t> mine) {
+  const auto n = static_cast<Index>(mine.size());
+  const Tensor all = Tensor::empty({n * comm.size()}, DType::i64), own = Tensor::empty({n}, DType::i64);
+  std::copy(mine.begin(), mine.end(), own.data<std::int64_t>());
+  comm.all_gather(all, own).wait();
+  const auto values = all.view().span<std::int64_t>();
+  return {values.begin(), values.end()};
+}
+
 std::chrono::duration<double> collective_timeout() {
   const char* text = std::getenv("TRIREME_TIMEOUT");
   double seconds = text ? std::atof(text) : 0;

@@ -1,6 +1,8 @@
 // Call: the description of one collective call, checked and put into words the same way on every transport.
 #pragma once
 #include <chrono>
+#include <span>
+#include <vector>
 
 #include "parallel/comm/communicator.h"
 
@@ -29,6 +31,9 @@ Call broadcast_call(const Tensor& x, int root, int size);
 Call all_to_all_call(const Tensor& out, const Tensor& in, int size);
 /// name: "send" or "recv".
 void check_message(std::string_view name, const Tensor& x, int peer, int tag, int size);
+
+/// As many numbers from each rank, by rank. A collective call.
+std::vector<std::int64_t> gather_numbers(Communicator&, std::span<const std::int64_t> mine);
 
 /// How long a wait may last before it throws: TRIREME_TIMEOUT, in seconds; 300 if unset.
 std::chrono::duration<double> collective_timeout();

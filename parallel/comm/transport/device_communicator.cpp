@@ -88,16 +88,6 @@ std::uint64_t host_identity() {
   return std::hash<std::string_view>()(name);
 }
 
-/// The same number from each rank, gathered.
-std::vector<std::int64_t> gathered(Communicator& comm, std::span<const std::int64_t> mine) {
-  const auto n = static_cast<Index>(mine.size());
-  const Tensor all = Tensor::empty({n * comm.size()}, DType::i64), own = Tensor::empty({n}, DType::i64);
-  std::copy(mine.begin(), mine.end(), own.data<std::int64_t>());
-  comm.all_gather(all, own).wait();
-  const auto values = all.view().span<std::int64_t>();
-  return {values.begin(), values.end()};
-}
-
 }  // namespace
 
 bool set_device_transports(DeviceKind kind, const DeviceTransports* transports) {
@@ -119,7 +109,7 @@ Work DeviceCommunicator::all_reduce(const Tensor& x, ReduceOp op) {
   if (on_host(x)) [[likely]]
     return inner_->all_reduce(x, op);
   if (size() == 1) return {};
-  if (linked(x) && !rewired_ && same_on_device(x, op))
+  if (linked(x) && !has_algorithm_ && same_on_device(x, op))
     return x.numel() == 0 ? Work{} : link_->all_reduce(all_reduce_call(x, op), x);
   const Tensor host = copied_out(x);
   return delivered(inner_->all_reduce(host, op), host, x);
@@ -180,15 +170,15 @@ void DeviceCommunicator::abort(const std::string& reason) {
   if (link_) link_->abort(reason);
 }
 
-void DeviceCommunicator::rewire(
+void DeviceCommunicator::set_algorithm(
     const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>& make) {
   inner_ = make(std::move(inner_));
-  rewired_ = true;
+  has_algorithm_ = true;
 }
 
 std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {
   auto part = std::make_unique<DeviceCommunicator>(inner_->split(color, key));
-  part->rewired_ = rewired_;
+  part->has_algorithm_ = has_algorithm_;
   part->device_ = device_;
   part->family_ = family_;
   if (part->size() == 1) return part;
@@ -228,7 +218,7 @@ void DeviceCommunicator::find_out(const DeviceTransports* transports) {
       mine = {device, mine[1], static_cast<std::int64_t>(transports->identity(device_))};
     } catch (const Error& e) { missing = e.what(); }
   }
-  const auto all = gathered(*inner_, mine);
+  const auto all = gather_numbers(*inner_, mine);
   const auto ranks = static_cast<std::size_t>(size());
   const auto of = [&](std::size_t r) { return std::span(all).subspan(r * mine.size(), mine.size()); };
   std::size_t on_host = 0;
@@ -251,7 +241,7 @@ void DeviceCommunicator::join(const DeviceTransports& transports) {
     link = transports.join(*inner_, device_);
   } catch (const Error& e) { mine = e.what(); }
   const std::array<std::int64_t, 1> joined{link != nullptr};
-  const auto all = gathered(*inner_, joined);
+  const auto all = gather_numbers(*inner_, joined);
   const auto failed = std::ranges::find(all, 0);
   if (failed == all.end()) {
     link_ = std::move(link);

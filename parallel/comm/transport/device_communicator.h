@@ -16,7 +16,7 @@ class DeviceCommunicator final : public Communicator {
   /// See World::use.
   const std::string& use(Device);
   /// inner is replaced by what make makes of it, which has all-reduces of its own: they are done on host copies.
-  void rewire(const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>& make);
+  void set_algorithm(const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>& make);
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -44,7 +44,7 @@ class DeviceCommunicator final : public Communicator {
   Device device_;                          // of the rank, as use() was told
   std::unique_ptr<DeviceTransport> link_;  // stands on inner_
   std::string link_name_, why_;            // why_: device_ is one, and there is no link
-  bool rewired_ = false;
+  bool has_algorithm_ = false;
   std::shared_ptr<char> family_ = std::make_shared<char>();  // owned by this and all that are split from it
 };
 

@@ -90,14 +90,14 @@ class MpiCommunicator : public Communicator {
     ok(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "world");
     ok(MPI_Comm_rank(comm_, &rank_), "world");
     ok(MPI_Comm_size(comm_, &size_), "world");
-    if (!local_ || size_ == 1 || !engine_->alarm()) return;
-    int sharing = sharing_wanted(engine_->sign.where);
+    if (!local_ || size_ == 1 || !engine_->abort_flag()) return;
+    int sharing = sharing_wanted(engine_->token.where);
     ok(MPI_Allreduce(MPI_IN_PLACE, &sharing, 1, MPI_INT, MPI_MIN, comm_), "world");
     if (sharing == by_mpi) return;
     SharedMemory memory = share(comm_, ShmAllReduce::bytes(size_));
     if (memory.data())
-      board_ = std::make_shared<ShmAllReduce>(std::move(memory), *engine_->alarm(), engine_->boards, rank_, size_,
-                                              sharing == direct ? engine_->sign : ProcessToken{});
+      shm_ = std::make_shared<ShmAllReduce>(std::move(memory), *engine_->abort_flag(), engine_->shm_reduces, rank_,
+                                            size_, sharing == direct ? engine_->token : ProcessToken{});
   }
   ~MpiCommunicator() override {
     if (engine_->stopped() || std::uncaught_exceptions() > unwinding_) return;
@@ -107,14 +107,14 @@ class MpiCommunicator : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string transport() const override {
-    return !board_ ? "mpi" : board_->direct() ? "mpi, shared memory" : "mpi, staged in shared memory";
+    return !shm_ ? "mpi" : shm_->direct() ? "mpi, shared memory" : "mpi, staged in shared memory";
   }
 
   Work all_reduce(const Tensor& x, ReduceOp op) override {
     auto call = all_reduce_call(x, op);
-    if (call.count == 0 && board_) board_->announce(call);
+    if (call.count == 0 && shm_) shm_->post_call(call);
     if (call.count == 0 || size_ == 1) return {};
-    if (board_) return board_->post(call, x);
+    if (shm_) return shm_->post(call, x);
     return start(call, {x}, [&](MPI_Request* r) {
       return MPI_Iallreduce_c(MPI_IN_PLACE, x.view().data, call.count, mpi_type(call.type), engine_->op(op, call.type),
                               comm_, r);
@@ -136,7 +136,7 @@ class MpiCommunicator : public Communicator {
   }
   Work all_gather(const Tensor& out, const Tensor& in) override {
     auto call = all_gather_call(out, in, size_);
-    if (board_ && size_ > 1 && ShmAllReduce::gathers(in.view().bytes())) return board_->post(call, out, in);
+    if (shm_ && size_ > 1 && ShmAllReduce::gathers(in.view().bytes())) return shm_->post(call, out, in);
     const bool in_place = in.view().data == out.view().as<char>() + rank_ * in.view().bytes();
     return start(call, {in, out}, [&](MPI_Request* r) {
       return MPI_Iallgather_c(in_place ? MPI_IN_PLACE : in.view().data, in.numel(), mpi_type(call.type),
@@ -180,14 +180,14 @@ class MpiCommunicator : public Communicator {
     return std::make_unique<MpiCommunicator>(part, engine_, local_ || on_one_host(part));
   }
   void abort(const std::string& reason) override {
-    if (engine_->alarm()) engine_->alarm()->raise(reason);
-    if (local_ && engine_->alarm()) return;
+    if (engine_->abort_flag()) engine_->abort_flag()->raise(reason);
+    if (local_ && engine_->abort_flag()) return;
     const auto lock = engine_->lock_at_last();
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   std::string ended() const override {
-    const AbortFlag* alarm = engine_->alarm();
-    return alarm ? alarm->reason() : "";
+    const AbortFlag* abort_flag = engine_->abort_flag();
+    return abort_flag ? abort_flag->reason() : "";
   }
   static bool on_one_host(MPI_Comm comm) {
     MPI_Comm host = MPI_COMM_NULL;
@@ -203,9 +203,9 @@ class MpiCommunicator : public Communicator {
 
  private:
   void meet(const Call& call) {
-    if (board_) {
-      board_->post(call, {}).wait();
-      engine_->alarm()->check(to_string(call));  // others came, but went since
+    if (shm_) {
+      shm_->post(call, {}).wait();
+      engine_->abort_flag()->check(to_string(call));  // others came, but went since
       return;
     }
     start(call, {}, [&](MPI_Request* r) { return MPI_Ibarrier(comm_, r); }).wait();
@@ -220,7 +220,7 @@ class MpiCommunicator : public Communicator {
   Work start(const Call& call, std::vector<Tensor> keep, F&& post, Tensor result = {}, Tensor target = {}) {
     auto collective = operation(to_string(call), std::move(keep));
     collective->result = std::move(result), collective->target = std::move(target);
-    if (board_) collective->board = board_, collective->number = board_->announce(call);
+    if (shm_) collective->shm = shm_, collective->number = shm_->post_call(call);
     return start(std::move(collective), post);
   }
   template <class F>
@@ -237,7 +237,7 @@ class MpiCommunicator : public Communicator {
   std::shared_ptr<Engine> engine_;
   bool local_;
   int rank_ = 0, size_ = 1;
-  std::shared_ptr<ShmAllReduce> board_;
+  std::shared_ptr<ShmAllReduce> shm_;
   int unwinding_ = std::uncaught_exceptions();
 };
 
@@ -248,9 +248,9 @@ class Process : public MpiProcess {
     ok(MPI_Comm_rank(host_, &local_rank_), "world");
     ok(MPI_Comm_size(host_, &local_size_), "world");
     one_host_ = MpiCommunicator::on_one_host(MPI_COMM_WORLD);
-    alarm_ = share(host_, sizeof(AbortFlag));
-    engine_ = std::make_shared<Engine>(static_cast<AbortFlag*>(alarm_.data()));
-    if (all_reachable()) engine_->sign = sign_;
+    abort_flag_ = share(host_, sizeof(AbortFlag));
+    engine_ = std::make_shared<Engine>(static_cast<AbortFlag*>(abort_flag_.data()));
+    if (all_reachable()) engine_->token = token_;
   }
   bool leave() override {
     engine_->stop();
@@ -260,7 +260,7 @@ class Process : public MpiProcess {
     ok(MPI_Ibarrier(MPI_COMM_WORLD, &request), "world");
     for (int round = 0; !flag; ++round) {
       ok(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "world");
-      if (!flag && engine_->alarm()) engine_->alarm()->check("leaving");
+      if (!flag && engine_->abort_flag()) engine_->abort_flag()->check("leaving");
       if (!flag && round > 200)
         std::this_thread::sleep_for(microseconds(100));
       else
@@ -277,18 +277,18 @@ class Process : public MpiProcess {
     return one_host_;
   }
   bool first_to_fail(const std::string& reason) override {
-    if (!engine_->alarm()) return true;
-    engine_->alarm()->raise(reason);
-    return engine_->alarm()->is_teller();
+    if (!engine_->abort_flag()) return true;
+    engine_->abort_flag()->raise(reason);
+    return engine_->abort_flag()->is_teller();
   }
   void abandon(const std::string& reason) override {
-    if (engine_->alarm()) engine_->alarm()->raise(reason);
-    if (!one_host_ || !engine_->alarm()) std::atexit([] { MPI_Abort(MPI_COMM_WORLD, 1); });
+    if (engine_->abort_flag()) engine_->abort_flag()->raise(reason);
+    if (!one_host_ || !engine_->abort_flag()) std::atexit([] { MPI_Abort(MPI_COMM_WORLD, 1); });
   }
   void end_job(int status) override {
     // On one host the launcher ends the others when this process does, without a word. MPI_Abort has words of its own,
     // which are to follow the message on no account.
-    if (!one_host_ || !engine_->alarm()) {
+    if (!one_host_ || !engine_->abort_flag()) {
       // The launcher reads what ranks write from pipes, and at an abort forgets what it has not read yet.
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
       const auto lock = engine_->lock_at_last();
@@ -312,10 +312,10 @@ class Process : public MpiProcess {
   }
   bool all_reachable() {
     const bool drawn = getrandom(&drawn_, sizeof drawn_, 0) == sizeof drawn_;
-    sign_ = {getpid(), drawn ? &drawn_ : nullptr, drawn_};
+    token_ = {getpid(), drawn ? &drawn_ : nullptr, drawn_};
     std::vector<ProcessToken> all(local_size_);
-    ok(MPI_Allgather(&sign_, sizeof sign_, MPI_BYTE, all.data(), sizeof sign_, MPI_BYTE, host_), "world");
-    int reached = std::all_of(all.begin(), all.end(), [](auto& sign) { return sign.reachable(); });
+    ok(MPI_Allgather(&token_, sizeof token_, MPI_BYTE, all.data(), sizeof token_, MPI_BYTE, host_), "world");
+    int reached = std::all_of(all.begin(), all.end(), [](auto& token) { return token.reachable(); });
     ok(MPI_Allreduce(MPI_IN_PLACE, &reached, 1, MPI_INT, MPI_MIN, host_), "world");
     return reached;
   }
@@ -342,10 +342,10 @@ class Process : public MpiProcess {
   MPI_Comm host_ = MPI_COMM_NULL;
   int local_rank_ = 0, local_size_ = 1;
   bool one_host_ = true;
-  SharedMemory alarm_;
+  SharedMemory abort_flag_;
   std::shared_ptr<Engine> engine_;
   std::uint64_t drawn_ = 0;  // others know this process by it
-  ProcessToken sign_;
+  ProcessToken token_;
 };
 
 }  // namespace

@@ -35,8 +35,8 @@ void ok(int status, std::string_view what) {
   fail(what, "MPI says: {}", text);
 }
 
-Engine::Engine(AbortFlag* alarm)
-    : alarm_(alarm),
+Engine::Engine(AbortFlag* abort_flag)
+    : abort_flag_(abort_flag),
       own_ops_{own_ops<DType::f32>(), own_ops<DType::f64>(), own_ops<DType::bf16>(), own_ops<DType::f16>()},
       thread_(start_thread("world", [this] { watch(); })) {}
 
@@ -74,7 +74,7 @@ bool Engine::test() {
     } catch (const Error& e) { o->error = e.what(); }
     o->keep.clear();
     o->result = o->target = {};
-    o->board.reset();
+    o->shm.reset();
     o->done = true;
     return true;
   });
@@ -110,17 +110,17 @@ void Engine::wait(const Operation& o) {
       std::this_thread::yield();
       continue;
     }
-    if (alarm_ && alarm_->on()) break;
+    if (abort_flag_ && abort_flag_->on()) break;
     if (Clock::now() - start > collective_timeout()) {
       std::lock_guard lock(mutex);
       fail(o.what,
            "waited {} s{}: another rank hangs or took another path. TRIREME_TIMEOUT sets the patience in seconds",
-           collective_timeout().count(), o.board ? o.board->missing(o.number) : "");
+           collective_timeout().count(), o.shm ? o.shm->missing(o.number) : "");
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(microseconds(200), pause * 5 / 4);
   }
-  if (!o.done) alarm_->check(o.what);
+  if (!o.done) abort_flag_->check(o.what);
   if (!o.error.empty()) throw Error(o.error, std::source_location::current());
 }
 

@@ -25,11 +25,11 @@ struct Operation {
   std::string what;
   MPI_Request request = MPI_REQUEST_NULL;
   std::vector<Tensor> keep;
-  Tensor result, target;                // when set: result is copied to target at the end
-  MPI_Datatype type = MPI_BYTE;         // of a message that is received,
-  Index expected = -1;                  // and its elements; -1: none is
-  std::shared_ptr<ShmAllReduce> board;  // when set: other ranks have left word there, too,
-  std::uint64_t number = 0;             // under this number
+  Tensor result, target;              // when set: result is copied to target at the end
+  MPI_Datatype type = MPI_BYTE;       // of a message that is received,
+  Index expected = -1;                // and its elements; -1: none is
+  std::shared_ptr<ShmAllReduce> shm;  // when set: other ranks have left word there, too,
+  std::uint64_t number = 0;           // under this number
   std::string error;
   std::atomic<bool> done = false;
 };
@@ -37,7 +37,7 @@ struct Operation {
 /// Drives all operations of this process.
 class Engine {
  public:
-  explicit Engine(AbortFlag* alarm);
+  explicit Engine(AbortFlag* abort_flag);
   ~Engine() { stop(); }
 
   /// For calls on the way out: the mutex, unless it does not come free within seconds since the thread that holds it
@@ -63,24 +63,24 @@ class Engine {
   }
   bool poll(const Operation& operation) {
     if (operation.done) return true;
-    boards->advance();
+    shm_reduces->advance();
     std::lock_guard lock(mutex);
     test();
     return operation.done;
   }
   void wait(const Operation&);
-  AbortFlag* alarm() const { return alarm_; }
+  AbortFlag* abort_flag() const { return abort_flag_; }
 
   std::mutex mutex;  ///< held for every call of MPI
   /// Of this process's communicators.
-  const std::shared_ptr<ShmAllReduces> boards = std::make_shared<ShmAllReduces>();
-  ProcessToken sign;  ///< with a place if the ranks of this host can reach each other's memory
+  const std::shared_ptr<ShmAllReduces> shm_reduces = std::make_shared<ShmAllReduces>();
+  ProcessToken token;  ///< with a place if the ranks of this host can reach each other's memory
 
  private:
   bool test();
   void watch();
 
-  AbortFlag* alarm_;
+  AbortFlag* abort_flag_;
   std::array<std::array<MPI_Op, 3>, 4> own_ops_;  // f32, f64, bf16, f16; by ReduceOp
   std::vector<std::shared_ptr<Operation>> pending_;
   std::atomic<int> waiting_ = 0;

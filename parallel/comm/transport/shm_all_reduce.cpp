@@ -33,7 +33,7 @@ struct alignas(line) ShmAllReduce::Slot {
   std::atomic<int> arrived, matched, next, finished, left;
 };
 struct alignas(line) ShmAllReduce::Head {
-  std::atomic<std::uint32_t> bell, sleepers;
+  std::atomic<std::uint32_t> futex_word, sleepers;
   std::atomic<std::uint32_t> deserter;  // 1 + a rank that went with an operation under way
 };
 
@@ -60,20 +60,20 @@ bool ProcessToken::reachable() const {
   return where && process_vm_readv(process, &here, 1, &there, 1, 0) == sizeof got && got == value;
 }
 
-void ShmAllReduces::add(ShmAllReduce* board) {
+void ShmAllReduces::add(ShmAllReduce* shm) {
   std::lock_guard lock(mutex_);
-  boards_.push_back(board);
+  shm_reduces_.push_back(shm);
 }
-void ShmAllReduces::remove(ShmAllReduce* board) {
+void ShmAllReduces::remove(ShmAllReduce* shm) {
   std::lock_guard lock(mutex_);
-  std::erase(boards_, board);
+  std::erase(shm_reduces_, shm);
 }
 bool ShmAllReduces::advance(const ShmAllReduce* except) {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return true;  // another thread is about it
   bool busy = false;
-  for (ShmAllReduce* board : boards_)
-    if (board != except && board->busy_) busy = true, board->advance_unless_busy();
+  for (ShmAllReduce* shm : shm_reduces_)
+    if (shm != except && shm->busy_) busy = true, shm->advance_unless_busy();
   return busy;
 }
 
@@ -83,28 +83,28 @@ std::size_t ShmAllReduce::bytes(int ranks) {
   return sizeof(Head) + slots * (sizeof(Slot) + ranks * sizeof(Entry) + ranks * piece_bytes) + line;
 }
 
-ShmAllReduce::ShmAllReduce(SharedMemory memory, AbortFlag& alarm, std::shared_ptr<ShmAllReduces> boards, int rank,
-                           int size, const ProcessToken& sign)
+ShmAllReduce::ShmAllReduce(SharedMemory memory, AbortFlag& abort_flag, std::shared_ptr<ShmAllReduces> shm_reduces,
+                           int rank, int size, const ProcessToken& token)
     : shared_(std::move(memory)),
       memory_(static_cast<char*>(shared_.data())),
-      alarm_(alarm),
-      boards_(std::move(boards)),
+      abort_flag_(abort_flag),
+      shm_reduces_(std::move(shm_reduces)),
       rank_(rank),
       size_(size),
       slots_(slots_for(size)),
       spins_(size <= cores() ? 60 : 0),
-      sign_(sign) {
-  boards_->add(this);
+      token_(token) {
+  shm_reduces_->add(this);
 }
 
 // After an error others may yet write to the tensors of operations that are under way: their memory is never used for
 // anything else.
 ShmAllReduce::~ShmAllReduce() {
-  boards_->remove(this);
+  shm_reduces_->remove(this);
   std::erase_if(ops_, [](auto& op) { return op->announced; });
   if (ops_.empty()) return;
   head().deserter = static_cast<std::uint32_t>(rank_ + 1);
-  ring();
+  wake_waiters();
   if (direct()) new std::deque<std::shared_ptr<Op>>(std::move(ops_));
 }
 
@@ -142,16 +142,16 @@ ShmAllReduce::Piece ShmAllReduce::piece(std::uint64_t i) const {
   return {(*op)->x.data<char>() + at * width, n, chunk, static_cast<int>((n + chunk - 1) / chunk), op->get(), whole};
 }
 
-void ShmAllReduce::ring() {
-  head().bell.fetch_add(1);
-  if (head().sleepers > 0) syscall(SYS_futex, &head().bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+void ShmAllReduce::wake_waiters() {
+  head().futex_word.fetch_add(1);
+  if (head().sleepers > 0) syscall(SYS_futex, &head().futex_word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// The alarm does not ring, and neither do other boards.
-void ShmAllReduce::sleep(std::uint32_t bell, bool briefly) {
+// Neither the abort flag nor another ShmAllReduce wakes a sleeper.
+void ShmAllReduce::sleep(std::uint32_t futex_word, bool briefly) {
   timespec most{0, briefly ? 500'000 : 50'000'000};
   head().sleepers.fetch_add(1);
-  syscall(SYS_futex, &head().bell, FUTEX_WAIT, bell, &most, nullptr, 0);
+  syscall(SYS_futex, &head().futex_word, FUTEX_WAIT, futex_word, &most, nullptr, 0);
   head().sleepers.fetch_sub(1);
 }
 
@@ -162,7 +162,7 @@ void ShmAllReduce::compare(std::uint64_t i) {
       auto text =
           fmt::format("{}: rank 0 called {}, rank {} called {}: every rank must make the same calls in the same order",
                       name_of(first.kind), to_string(first), r, to_string(other));
-      alarm_.raise(text);
+      abort_flag_.raise(text);
       throw Error(text, std::source_location::current());
     }
 }
@@ -176,14 +176,14 @@ bool ShmAllReduce::fill() {
     Piece p = piece(filled_);
     if (p.count && !p.direct) std::memcpy(stage(rank_, filled_), p.data, p.count * size_of(p.op->call.type));
     Entry& mine = entry(rank_, filled_);
-    mine.call = p.op->call, mine.sign = sign_, mine.data = p.data;
+    mine.call = p.op->call, mine.token = token_, mine.data = p.data;
     mine.number = filled_ + 1;
     if (s.arrived.fetch_add(1) + 1 < size_) continue;
     compare(filled_);
     s.matched = 1;
     // A small vector is reduced by the last to come: the others wake up once, to the result.
     if (p.chunks > 1 || p.op->end - p.op->begin > 1)
-      ring();
+      wake_waiters();
     else
       last = last || p.chunks == 1;
   }
@@ -208,12 +208,12 @@ void ShmAllReduce::reduce_direct(std::uint64_t i, const Piece& p, int c) {
   // Reading fetches the process's sign along: who reuses the number of one that has ended is not written to.
   auto move = [&](int r, void* local, auto* transfer, int parts) {
     const Entry& from = entry(r, i);
-    std::uint64_t value = from.sign.value;
+    std::uint64_t value = from.token.value;
     iovec here[] = {{local, bytes}, {&value, sizeof value}};
-    iovec there[] = {{from.data + at, bytes}, {const_cast<std::uint64_t*>(from.sign.where), sizeof value}};
-    const auto moved = transfer(from.sign.process, here, parts, there, parts, 0);
+    iovec there[] = {{from.data + at, bytes}, {const_cast<std::uint64_t*>(from.token.where), sizeof value}};
+    const auto moved = transfer(from.token.process, here, parts, there, parts, 0);
     const bool all = moved == static_cast<ssize_t>(bytes + (parts == 2 ? sizeof value : 0));
-    check(all && value == from.sign.value, name_of(call.kind),
+    check(all && value == from.token.value, name_of(call.kind),
           "the memory of rank {} cannot be reached ({}): did its process end?", r,
           [&] { return all ? "another process has its number" : std::strerror(errno); });
   };
@@ -242,7 +242,7 @@ bool ShmAllReduce::reduce() {
         reduce_direct(i, p, c);
       else if (p.count && p.op->call.kind == CallKind::all_reduce)
         reduce_staged(i, p, c);
-      if (s.finished.fetch_add(1) + 1 == p.chunks) ring();
+      if (s.finished.fetch_add(1) + 1 == p.chunks) wake_waiters();
       moved = true;
     }
   }
@@ -268,7 +268,7 @@ bool ShmAllReduce::drain() {
     if (s.left.fetch_add(1) + 1 == size_) {
       s.arrived = 0, s.matched = 0, s.next = 0, s.finished = 0, s.left = 0;
       s.round.fetch_add(1);
-      ring();
+      wake_waiters();
     }
     if (drained_ + 1 == ops_.front()->end) {
       ops_.front()->x = ops_.front()->in = {};
@@ -284,14 +284,14 @@ void ShmAllReduce::advance() {
   while (reduce() | drain());
 }
 
-// For one of another board: what others may wait for is to copy in and out. To reduce would hold the waiting thread up.
+// For a wait elsewhere: other ranks may wait for copies in and out. To reduce would hold the waiting thread up.
 void ShmAllReduce::advance_unless_busy() {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;
   bool last = false;
   do last = fill() || last;
   while (drain());
-  if (last) ring();
+  if (last) wake_waiters();
 }
 
 std::string ShmAllReduce::missing(std::uint64_t number) {
@@ -312,8 +312,8 @@ std::string ShmAllReduce::missing(std::uint64_t number) {
   return fmt::format(" for rank{} {}{}", several ? "s" : "", ranks, call);
 }
 
-// A rank that goes on the way out of an error raises the alarm soon after: its words are better.
-void ShmAllReduce::give_up(const std::string& what, std::chrono::steady_clock::time_point since) const {
+// A rank that goes on the way out of an error raises the abort flag soon after: its reason is better.
+void ShmAllReduce::refuse_deserted(const std::string& what, std::chrono::steady_clock::time_point since) const {
   if (std::chrono::steady_clock::now() - since > std::chrono::seconds(1))
     fail(what, "rank {} has dropped its communicator while this was under way", head().deserter - 1);
 }
@@ -323,24 +323,24 @@ void ShmAllReduce::wait(Op& op) {
   const auto start = Clock::now();
   auto deserted = start;
   for (int spins = 0; !op.done;) {
-    const std::uint32_t bell = head().bell;
+    const std::uint32_t futex_word = head().futex_word;
     {
       std::lock_guard lock(mutex_);
       advance();
     }
     if (op.done) return;
-    const bool others = boards_->advance(this);
+    const bool others = shm_reduces_->advance(this);
     auto what = [&] { return to_string(op.call); };
-    if (alarm_.on()) alarm_.check(what());
+    if (abort_flag_.on()) abort_flag_.check(what());
     if (spins++ < spins_) {
       std::this_thread::yield();
       continue;
     }
-    sleep(bell, others);
+    sleep(futex_word, others);
     if (!head().deserter)
       deserted = Clock::now();
     else
-      give_up(what(), deserted);
+      refuse_deserted(what(), deserted);
     if (Clock::now() - start > collective_timeout())
       fail(what(),
            "rank {} of {} has waited {} s{}: another rank hangs or took another path. TRIREME_TIMEOUT sets the "
@@ -350,7 +350,7 @@ void ShmAllReduce::wait(Op& op) {
 }
 
 struct ShmAllReduce::Waiting : Work::State {
-  Waiting(std::shared_ptr<ShmAllReduce> b, std::shared_ptr<Op> o) : board(std::move(b)), op(std::move(o)) {}
+  Waiting(std::shared_ptr<ShmAllReduce> b, std::shared_ptr<Op> o) : shm(std::move(b)), op(std::move(o)) {}
   ~Waiting() override {
     if (op->done || std::uncaught_exceptions() > unwinding) return;
     try {
@@ -358,14 +358,14 @@ struct ShmAllReduce::Waiting : Work::State {
     } catch (...) {  // nobody is left to tell; the rank that failed tells
     }
   }
-  void wait() override { board->wait(*op); }
+  void wait() override { shm->wait(*op); }
   bool done() override {
-    board->boards_->advance(board.get());
-    std::lock_guard lock(board->mutex_);
-    board->advance();
-    return op->done || board->alarm_.on();
+    shm->shm_reduces_->advance(shm.get());
+    std::lock_guard lock(shm->mutex_);
+    shm->advance();
+    return op->done || shm->abort_flag_.on();
   }
-  std::shared_ptr<ShmAllReduce> board;
+  std::shared_ptr<ShmAllReduce> shm;
   std::shared_ptr<Op> op;
   int unwinding = std::uncaught_exceptions();
 };
@@ -378,14 +378,14 @@ bool ShmAllReduce::enqueue(const std::shared_ptr<Op>& op, std::uint64_t pieces) 
   return fill();
 }
 
-std::uint64_t ShmAllReduce::announce(const Call& call) {
+std::uint64_t ShmAllReduce::post_call(const Call& call) {
   auto op = std::make_shared<Op>();
   op->call = call;
   op->announced = true;
   std::lock_guard lock(mutex_);
   bool last = enqueue(op, 1);
   if (drain()) last = fill() || last;
-  if (last) ring();
+  if (last) wake_waiters();
   return op->begin;
 }
 

@@ -15,7 +15,7 @@
 
 namespace trireme {
 
-/// The reason why the job was ended, in memory that all ranks of a host see. Zeroed memory is a valid alarm that is
+/// The reason why the job was ended, in memory that all ranks of a host see. Zeroed memory is a valid flag that is
 /// off. A process may die at any point of raise(): its text is then not used, and the next one's is.
 struct AbortFlag {
   static constexpr std::uint32_t texts = 8;
@@ -26,12 +26,13 @@ struct AbortFlag {
 
   /// True for the first whose reason counts.
   bool raise(const std::string& why);
-  /// True for the first to ask: it prints what happened. Not always who raised the alarm, since that may live on.
+  /// True for the first to ask: it prints what happened. Not always the rank that raised the flag, since that may live
+  /// on.
   bool is_teller() { return teller.exchange(1) == 0; }
   bool on() const { return state != 0; }
   /// Empty while it is off.
   std::string reason() const;
-  /// Throws Error("what: ended because of ...") if the alarm is on.
+  /// Throws Error("what: ended because of ...") if the flag is on.
   void check(const std::string& what) const;
 };
 
@@ -47,38 +48,38 @@ struct ProcessToken {
 
 class ShmAllReduce;
 
-/// The boards of a process: who waits for one operation, of a board or of MPI, moves all boards along meanwhile, since
+/// All ShmAllReduce of a process: a wait for one operation, of any of these or of MPI, moves all of these along, since
 /// other ranks may wait for those first. From any thread.
 class ShmAllReduces {
  public:
   void add(ShmAllReduce*);
   void remove(ShmAllReduce*);
-  /// Copies in what there is room for now, on all boards but one. True if there may be more.
+  /// Copies in what there is room for now, on all but one. True if there may be more.
   bool advance(const ShmAllReduce* except = nullptr);
 
  private:
   std::mutex mutex_;
-  std::vector<ShmAllReduce*> boards_;
+  std::vector<ShmAllReduce*> shm_reduces_;
 };
 
 class ShmAllReduce : public std::enable_shared_from_this<ShmAllReduce> {
  public:
   static std::size_t bytes(int ranks);
-  /// memory: bytes(size) of it, zeroed before the first rank uses it, shared by all. alarm outlives the board.
+  /// memory: bytes(size) of it, zeroed before the first rank uses it, shared by all. abort_flag outlives it.
   /// sign: this process's, if all ranks can reach each other's memory; else one without a place.
-  ShmAllReduce(SharedMemory memory, AbortFlag& alarm, std::shared_ptr<ShmAllReduces> boards, int rank, int size,
-               const ProcessToken& sign);
+  ShmAllReduce(SharedMemory memory, AbortFlag& abort_flag, std::shared_ptr<ShmAllReduces> shm_reduces, int rank,
+               int size, const ProcessToken& token);
   /// Where an operation is still under way, the other ranks' waits for it throw Error.
   ~ShmAllReduce();
 
-  bool direct() const { return sign_.where; }
+  bool direct() const { return token_.where; }
   /// Non-blocking: x is copied as far as there is room; the rest is done by those who wait. kind: all_reduce, barrier,
   /// or all_gather of a block `in` that it gathers, with x for what comes.
   Work post(const Call& call, const Tensor& x, const Tensor& in = {});
   /// Whether blocks of so many bytes are small enough to be gathered.
   static bool gathers(Index bytes);
   /// Compares this rank's next call, which moves its data elsewhere, with the other ranks'. Returns its number.
-  std::uint64_t announce(const Call& call);
+  std::uint64_t post_call(const Call& call);
   /// Which ranks have not come to the call of this number, or to one before it: " for rank 3"; or what else there is to
   /// say.
   std::string missing(std::uint64_t number);
@@ -89,7 +90,7 @@ class ShmAllReduce : public std::enable_shared_from_this<ShmAllReduce> {
   struct Op {
     Call call;
     Tensor x, in;
-    std::uint64_t begin = 0, end = 0;  // its pieces, counted over the life of the board
+    std::uint64_t begin = 0, end = 0;  // its pieces, counted since construction
     bool announced = false;            // nobody waits for it
     std::atomic<bool> done = false;
   };
@@ -105,7 +106,7 @@ class ShmAllReduce : public std::enable_shared_from_this<ShmAllReduce> {
   struct Entry {
     std::atomic<std::uint64_t> number, left;  // of the piece that it brought, and of the one it took; from 1 on
     Call call;
-    ProcessToken sign;
+    ProcessToken token;
     char* data;
   };
   friend class ShmAllReduces;
@@ -126,20 +127,20 @@ class ShmAllReduce : public std::enable_shared_from_this<ShmAllReduce> {
   void compare(std::uint64_t i);
   void advance();
   void advance_unless_busy();
-  void ring();
-  void sleep(std::uint32_t bell, bool briefly);
+  void wake_waiters();
+  void sleep(std::uint32_t futex_word, bool briefly);
   void wait(Op& op);
-  void give_up(const std::string& what, std::chrono::steady_clock::time_point since) const;
+  void refuse_deserted(const std::string& what, std::chrono::steady_clock::time_point since) const;
   bool enqueue(const std::shared_ptr<Op>& op, std::uint64_t pieces);  // as fill()
   Head& head() const { return *reinterpret_cast<Head*>(memory_); }
 
   SharedMemory shared_;
   char* memory_;
-  AbortFlag& alarm_;
-  const std::shared_ptr<ShmAllReduces> boards_;
+  AbortFlag& abort_flag_;
+  const std::shared_ptr<ShmAllReduces> shm_reduces_;
   const int rank_, size_, slots_;
   const int spins_;
-  const ProcessToken sign_;
+  const ProcessToken token_;
   std::vector<char> scratch_;
   std::mutex mutex_;  // between the threads of this process
   std::deque<std::shared_ptr<Op>> ops_;

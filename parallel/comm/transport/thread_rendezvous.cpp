@@ -16,7 +16,8 @@ void copy_bytes(void* to, const void* from, Index bytes) {
 
 }  // namespace
 
-void ThreadRendezvous::seat(Collective& c, int rank, const Call& call, const Tensor& out, const Tensor& in) {
+void ThreadRendezvous::register_arrival(Collective& c, int rank, const Call& call, const Tensor& out,
+                                        const Tensor& in) {
   if (c.arrived == 0) {
     c.call = call;
     c.first = rank;
@@ -48,7 +49,7 @@ std::shared_ptr<Collective> ThreadRendezvous::join(int rank, std::uint64_t numbe
       slot->number = number;
     }
     c = slot;
-    seat(*c, rank, call, out, in);
+    register_arrival(*c, rank, call, out, in);
     if (c->arrived < size_) return c;
     open_.erase(number);
     if (c->phase == failed) return c;
@@ -59,7 +60,7 @@ std::shared_ptr<Collective> ThreadRendezvous::join(int rank, std::uint64_t numbe
   }
   // The last to come does small operations at once: nobody needs to be woken twice.
   if (small)
-    help(*c);
+    make_progress(*c);
   else
     changed_.notify_all();
   return c;
@@ -113,7 +114,7 @@ void ThreadRendezvous::finish(Collective& c) {
   changed_.notify_all();
 }
 
-void ThreadRendezvous::help(Collective& c) {
+void ThreadRendezvous::make_progress(Collective& c) {
   if (c.pieces == 0) return finish(c);
   for (Index i; (i = c.next.fetch_add(1)) < c.pieces;) {
     run(c, i * c.piece, std::min(c.call.count, (i + 1) * c.piece));
@@ -122,7 +123,7 @@ void ThreadRendezvous::help(Collective& c) {
 }
 
 bool ThreadRendezvous::progress(PendingOp& m, Collective* c) {
-  if (c && m.phase == ready) help(*c);
+  if (c && m.phase == ready) make_progress(*c);
   return m.phase == done || m.phase == failed || job_->ended;
 }
 
@@ -163,15 +164,15 @@ std::shared_ptr<PointToPoint> ThreadRendezvous::post(int from, int to, int tag, 
   std::shared_ptr<PointToPoint> other;
   {
     std::lock_guard lock(mutex_);
-    auto box = boxes_.try_emplace({from, to, tag}).first;
-    auto& waiting = is_send ? box->second.recvs : box->second.sends;
+    auto mailbox = mailboxes_.try_emplace({from, to, tag}).first;
+    auto& waiting = is_send ? mailbox->second.recvs : mailbox->second.sends;
     if (waiting.empty()) {
-      (is_send ? box->second.sends : box->second.recvs).push_back(mine);
+      (is_send ? mailbox->second.sends : mailbox->second.recvs).push_back(mine);
       return mine;
     }
     other = waiting.front();
     waiting.pop_front();
-    if (box->second.sends.empty() && box->second.recvs.empty()) boxes_.erase(box);
+    if (mailbox->second.sends.empty() && mailbox->second.recvs.empty()) mailboxes_.erase(mailbox);
   }
   const Tensor& source = is_send ? mine->x : other->x;
   const Tensor& target = is_send ? other->x : mine->x;
@@ -197,7 +198,7 @@ std::shared_ptr<ThreadRendezvous> ThreadRendezvous::split(int rank, std::uint64_
     auto& slot = open_[number];
     if (!slot) slot = std::make_shared<Collective>(), slot->number = number;
     c = slot;
-    seat(*c, rank, {CallKind::split}, {}, {});
+    register_arrival(*c, rank, {CallKind::split}, {}, {});
     c->color_key[rank] = {color, key};
     if (c->arrived == size_) {
       open_.erase(number);
@@ -228,16 +229,16 @@ std::string ThreadRendezvous::ended() const {
 }
 
 void ThreadRendezvous::end(const std::string& reason) {
-  std::vector<std::shared_ptr<ThreadRendezvous>> hubs;
+  std::vector<std::shared_ptr<ThreadRendezvous>> all;
   {
     std::lock_guard lock(job_->mutex);
     if (job_->ended) return;
     job_->reason = reason;
     job_->ended = true;
-    for (auto& weak : job_->hubs)
-      if (auto hub = weak.lock()) hubs.push_back(hub);
+    for (auto& weak : job_->rendezvous)
+      if (auto rendezvous = weak.lock()) all.push_back(rendezvous);
   }
-  for (auto& hub : hubs) hub->wake();
+  for (auto& rendezvous : all) rendezvous->notify();
 }
 
 }  // namespace trireme

@@ -24,7 +24,7 @@ struct Job {
   std::mutex mutex;
   std::string reason;
   std::atomic<bool> ended = false;
-  std::vector<std::weak_ptr<ThreadRendezvous>> hubs;
+  std::vector<std::weak_ptr<ThreadRendezvous>> rendezvous;
 };
 
 enum Phase : int { gathering, ready, done, failed };
@@ -67,23 +67,22 @@ class ThreadRendezvous : public std::enable_shared_from_this<ThreadRendezvous> {
   std::shared_ptr<PointToPoint> post(int from, int to, int tag, const Tensor& x, bool is_send);
   void wait(PendingOp&, Collective*, int rank, const std::string& what);
   bool progress(PendingOp&, Collective*);
-  void help(Collective&);
+  void make_progress(Collective&);
   std::shared_ptr<ThreadRendezvous> split(int rank, std::uint64_t number, int color, int key, int& new_rank);
   void end(const std::string& reason);
   std::string ended() const;
-  void wake() {
+  void notify() {
     { std::lock_guard lock(mutex_); }
     changed_.notify_all();
   }
-  static void enlist(const std::shared_ptr<ThreadRendezvous>& hub) {
-    std::lock_guard lock(hub->job_->mutex);
-    std::erase_if(hub->job_->hubs, [](auto& h) { return h.expired(); });
-    hub->job_->hubs.push_back(hub);
+  static void enlist(const std::shared_ptr<ThreadRendezvous>& rendezvous) {
+    std::lock_guard lock(rendezvous->job_->mutex);
+    std::erase_if(rendezvous->job_->rendezvous, [](auto& h) { return h.expired(); });
+    rendezvous->job_->rendezvous.push_back(rendezvous);
   }
 
  private:
-  void seat(Collective&, int rank, const Call&, const Tensor& out, const Tensor& in);
-  void complete_arrival(Collective&);
+  void register_arrival(Collective&, int rank, const Call&, const Tensor& out, const Tensor& in);
   void run(Collective&, Index begin, Index end);
   void finish(Collective&);
   std::string missing(const Collective&);
@@ -98,7 +97,7 @@ class ThreadRendezvous : public std::enable_shared_from_this<ThreadRendezvous> {
   struct Box {
     std::deque<std::shared_ptr<PointToPoint>> sends, recvs;
   };
-  std::map<std::array<int, 3>, Box> boxes_;  // by sender, receiver, tag
+  std::map<std::array<int, 3>, Box> mailboxes_;  // by sender, receiver, tag
 };
 
 }  // namespace trireme

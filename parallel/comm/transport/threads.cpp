@@ -8,15 +8,15 @@
 namespace trireme {
 namespace {
 
-struct HubWork : Work::State {
-  HubWork(std::shared_ptr<ThreadRendezvous> h, std::shared_ptr<PendingOp> m, Collective* c, int r, std::string w)
-      : hub(std::move(h)),
+struct RendezvousWork : Work::State {
+  RendezvousWork(std::shared_ptr<ThreadRendezvous> h, std::shared_ptr<PendingOp> m, Collective* c, int r, std::string w)
+      : rendezvous(std::move(h)),
         meeting(std::move(m)),
         collective(c),
         rank(r),
         what(std::move(w)),
         unwinding(std::uncaught_exceptions()) {}
-  ~HubWork() override {
+  ~RendezvousWork() override {
     // On the way out of an error the partners may never come; the meeting keeps the tensors for those who still use
     // them.
     if (waited || std::uncaught_exceptions() > unwinding) return;
@@ -27,11 +27,11 @@ struct HubWork : Work::State {
   }
   void wait() override {
     waited = true;
-    hub->wait(*meeting, collective, rank, what);
+    rendezvous->wait(*meeting, collective, rank, what);
   }
-  bool done() override { return hub->progress(*meeting, collective); }
+  bool done() override { return rendezvous->progress(*meeting, collective); }
 
-  std::shared_ptr<ThreadRendezvous> hub;
+  std::shared_ptr<ThreadRendezvous> rendezvous;
   std::shared_ptr<PendingOp> meeting;
   Collective* collective;  // meeting, if it is one
   int rank;
@@ -42,10 +42,11 @@ struct HubWork : Work::State {
 
 class ThreadCommunicator : public Communicator {
  public:
-  ThreadCommunicator(std::shared_ptr<ThreadRendezvous> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
+  ThreadCommunicator(std::shared_ptr<ThreadRendezvous> rendezvous, int rank)
+      : rendezvous_(std::move(rendezvous)), rank_(rank) {}
   int rank() const override { return rank_; }
-  int size() const override { return hub_->size(); }
-  std::string transport() const override { return hub_->transport(); }
+  int size() const override { return rendezvous_->size(); }
+  std::string transport() const override { return rendezvous_->transport(); }
 
   Work all_reduce(const Tensor& x, ReduceOp op) override {
     auto call = all_reduce_call(x, op);
@@ -63,45 +64,45 @@ class ThreadCommunicator : public Communicator {
   }
   Work send(const Tensor& x, int to, int tag) override {
     check_message("send", x, to, tag, size());
-    return message(hub_->post(rank_, to, tag, x, true),
+    return message(rendezvous_->post(rank_, to, tag, x, true),
                    fmt::format("send of {} {} to rank {}", x.numel(), x.dtype(), to));
   }
   Work recv(const Tensor& x, int from, int tag) override {
     check_message("recv", x, from, tag, size());
-    return message(hub_->post(from, rank_, tag, x, false),
+    return message(rendezvous_->post(from, rank_, tag, x, false),
                    fmt::format("recv of {} {} from rank {}", x.numel(), x.dtype(), from));
   }
   void barrier() override { collective({}, {}, {}).wait(); }
   std::unique_ptr<Communicator> split(int color, int key) override {
     int new_rank = 0;
-    auto hub = hub_->split(rank_, calls_++, color, key, new_rank);
-    return std::make_unique<ThreadCommunicator>(std::move(hub), new_rank);
+    auto rendezvous = rendezvous_->split(rank_, calls_++, color, key, new_rank);
+    return std::make_unique<ThreadCommunicator>(std::move(rendezvous), new_rank);
   }
-  void abort(const std::string& reason) override { hub_->end(reason); }
-  std::string ended() const override { return hub_->ended(); }
+  void abort(const std::string& reason) override { rendezvous_->end(reason); }
+  std::string ended() const override { return rendezvous_->ended(); }
 
  private:
   Work collective(const Call& call, const Tensor& out, const Tensor& in) {
-    auto c = hub_->join(rank_, calls_++, call, out, in);
+    auto c = rendezvous_->join(rank_, calls_++, call, out, in);
     if (c->phase == done) return {};
-    return Work(std::make_shared<HubWork>(hub_, c, c.get(), rank_, to_string(call)));
+    return Work(std::make_shared<RendezvousWork>(rendezvous_, c, c.get(), rank_, to_string(call)));
   }
   Work message(std::shared_ptr<PointToPoint> m, std::string what) {
     if (m->phase == done) return {};
-    return Work(std::make_shared<HubWork>(hub_, std::move(m), nullptr, rank_, std::move(what)));
+    return Work(std::make_shared<RendezvousWork>(rendezvous_, std::move(m), nullptr, rank_, std::move(what)));
   }
 
-  std::shared_ptr<ThreadRendezvous> hub_;
+  std::shared_ptr<ThreadRendezvous> rendezvous_;
   int rank_;
   std::uint64_t calls_ = 0;
 };
 
 std::vector<std::unique_ptr<Communicator>> communicators(int ranks, const std::string& transport) {
   check(ranks >= 1, "ranks", "got {}, expected at least 1", ranks);
-  auto hub = std::make_shared<ThreadRendezvous>(std::make_shared<Job>(), ranks, transport);
-  ThreadRendezvous::enlist(hub);
+  auto rendezvous = std::make_shared<ThreadRendezvous>(std::make_shared<Job>(), ranks, transport);
+  ThreadRendezvous::enlist(rendezvous);
   std::vector<std::unique_ptr<Communicator>> all;
-  for (int r = 0; r < ranks; ++r) all.push_back(std::make_unique<ThreadCommunicator>(hub, r));
+  for (int r = 0; r < ranks; ++r) all.push_back(std::make_unique<ThreadCommunicator>(rendezvous, r));
   return all;
 }
 

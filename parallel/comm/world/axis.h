@@ -6,8 +6,8 @@
 namespace trireme {
 
 struct Axis {
-  std::string name;
-  int size = 1;
+  std::string name;  ///< "data", "pipe", "tensor", "h", ...
+  int size = 1;      ///< ranks along it
   bool operator==(const Axis&) const = default;
 };
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "parallel/comm/fnv.h"
+#include "parallel/comm/transport/call.h"
 
 namespace trireme {
 namespace {
@@ -36,20 +37,16 @@ std::string quoted(const std::vector<std::string>& lines, std::size_t at) {
 void compare_ranks(Communicator& comm, const std::string& op, std::uint64_t hash,
                    const std::function<std::string()>& text) {
   if (comm.size() == 1) return;
-  const auto gather = [&](std::uint64_t number) {
-    const Tensor mine = Tensor::empty({1}, DType::i64), all = Tensor::empty({comm.size()}, DType::i64);
-    *mine.data<std::int64_t>() = static_cast<std::int64_t>(number);
-    comm.all_gather(all, mine).wait();
-    return std::vector<std::int64_t>(all.data<std::int64_t>(), all.data<std::int64_t>() + comm.size());
-  };
-  const auto hashes = gather(hash);
+  const auto number = static_cast<std::int64_t>(hash);
+  const auto hashes = gather_numbers(comm, {&number, 1});
   std::vector<int> odd;  // ranks that are not as rank 0
   for (int r = 1; r < comm.size(); ++r)
     if (hashes[static_cast<std::size_t>(r)] != hashes[0]) odd.push_back(r);
   if (odd.empty()) return;
 
   const std::string mine = text();
-  const auto lengths = gather(mine.size());
+  const auto length = std::ssize(mine);
+  const auto lengths = gather_numbers(comm, {&length, 1});
   const auto first = lines_of(broadcast(comm, mine, 0, lengths[0]));
   const auto other = lines_of(broadcast(comm, mine, odd[0], lengths[static_cast<std::size_t>(odd[0])]));
   std::size_t at = 0;
@@ -68,6 +65,14 @@ void compare_ranks(Communicator& comm, const std::string& op, const std::string&
   Fnv fnv;
   fnv.add(text);
   compare_ranks(comm, op, fnv.value(), [&] { return text; });
+}
+
+std::pair<Index, int> min_loc(Communicator& comm, Index mine) {
+  const Tensor least = Tensor::empty({1}, DType::i64);
+  auto& value = *least.data<std::int64_t>();
+  value = mine * comm.size() + comm.rank();
+  comm.all_reduce(least, ReduceOp::min).wait();
+  return {value / comm.size(), static_cast<int>(value % comm.size())};
 }
 
 }  // namespace trireme

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "parallel/comm/communicator.h"
 
@@ -12,5 +13,8 @@ namespace trireme {
 /// number in the communicator.
 void compare_ranks(Communicator&, const std::string& op, std::uint64_t hash, const std::function<std::string()>& text);
 void compare_ranks(Communicator&, const std::string& op, const std::string& text);
+
+/// The smallest of the ranks' numbers, and the first rank that has it (MPI_MINLOC). A collective call.
+std::pair<Index, int> min_loc(Communicator&, Index mine);
 
 }  // namespace trireme

@@ -18,6 +18,7 @@ std::string to_string(const std::vector<Axis>&);  ///< as parse_mesh() reads it
 /// The product of the sizes; 1 for no axes.
 int ranks_of(const std::vector<Axis>&);
 
+/// Ranks as a grid with named axes (jax.sharding.Mesh; torch DeviceMesh): row-major, the last axis varies fastest.
 class Mesh {
  public:
   /// Throws Error when the sizes do not multiply to the world's (and says what would), a name repeats, or ranks have

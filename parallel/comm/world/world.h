@@ -37,14 +37,14 @@ class World {
   /// leaves on another rank silently. Returns the exit status for main.
   static int run(int argc, char** argv, int ranks, const std::function<void(World&)>& body);
 
-  int rank() const;
-  int size() const;
+  int rank() const;        ///< of this process or thread, in [0, size())
+  int size() const;        ///< ranks of the job
   int local_rank() const;  ///< among the ranks of this host
   int local_size() const;
   bool main() const { return rank() == 0; }  ///< the rank that may print and write
-  Communicator& comm();
+  Communicator& comm();                      ///< of all ranks; lives as long as the World
   const Communicator& comm() const;
-  std::string transport() const;
+  std::string transport() const;  ///< Communicator::transport
   /// From now on this rank's tensors lie on this device, or on the host. A collective call; throws Error while there
   /// are communicators that were split from comm() (by a Mesh or a Step) for another device: make those behind it.
   /// Where every rank has a GPU of its own and NCCL starts on all, the collectives of tensors on them go by NCCL, of
@@ -52,7 +52,8 @@ class World {
   /// ranks or on none. Else they go through the host; so do messages. Returns why they do, in words; empty: they do
   /// not, or there is one rank.
   std::string use(Device device);
-  /// Replaces the communicator by with_all_reduce(comm, algorithm).
+  /// Replaces the communicator by with_all_reduce(comm, algorithm): "default", "ring", ... A collective call; throws
+  /// Error with the list for another name.
   void use_all_reduce(const std::string& algorithm);
 
  private:

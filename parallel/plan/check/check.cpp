@@ -1,17 +1,14 @@
 // check(plan): finds what would hang or train a different model. Order within a role is judged by what the
-// plan promises (lane order and `after`), not by how one executor happens to run it; messages are played
+// plan promises (stream order and `after`), not by how one executor happens to run it; messages are played
 // through on a few coordinates.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "parallel/plan/check/diagnostics.h"
-#include "parallel/plan/check/message_check.h"
 
 namespace trireme {
 namespace {
-
-bool overlap(const Slice& a, const Slice& b) { return a.begin < b.end && b.begin < a.end; }
 
 void check_shape(const Plan& plan, Diagnostics& faults) {
   for (auto& part : plan.parts)
@@ -28,12 +25,12 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
                      from == id ? "itself" : "not there");
       if (a.part >= static_cast<int>(plan.parts.size()))
         faults.add("{}: there are {} parts", place(role, id), plan.parts.size());
-      const bool layered = a.verb == ActionKind::forward || is_backward(a) || a.verb == ActionKind::free;
-      if (a.micro < 0 || a.micro >= plan.micros)
-        faults.add("{}: there are {} micro-batches", place(role, id), plan.micros);
+      const bool layered = a.kind == ActionKind::forward || is_backward(a) || a.kind == ActionKind::free;
+      if (a.microbatch < 0 || a.microbatch >= plan.microbatches)
+        faults.add("{}: there are {} micro-batches", place(role, id), plan.microbatches);
       if (layered && a.part < 0) faults.add("{} names no part", place(role, id));
-      Index block = a.verb == ActionKind::average ? std::max(plan.buffers, plan.parameters) : plan.parameters;
-      if ((is_reduction(a) || a.verb == ActionKind::update) &&
+      Index block = a.kind == ActionKind::average ? std::max(plan.buffers, plan.parameters) : plan.parameters;
+      if ((is_reduction(a) || a.kind == ActionKind::update) &&
           (a.slice.begin < 0 || a.slice.end > block || a.slice.size() <= 0))
         faults.add("{} has the slice [{}, {}) of a block of {}", place(role, id), a.slice.begin, a.slice.end, block);
       if ((is_collective(a) || is_message(a)) && a.peer.axis.empty()) faults.add("{} names no axis", place(role, id));
@@ -43,14 +40,14 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
 }
 
 /// One segment of a part's parameters that all reductions and updates treat alike.
-void check_segment(const Role& role, const Order& order, const PartInfo& part, int index, Slice s, int data_ranks,
-                   Diagnostics& faults) {
+void check_segment(const Role& role, const HappensBefore& order, const PartInfo& part, int index, Slice s,
+                   int data_ranks, Diagnostics& faults) {
   std::vector<ActionId> backwards, reductions, updates;
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
     const Action& a = role.actions[id];
     if (completes(a) && a.part == index) backwards.push_back(id);
-    if (is_reduction(a) && overlap(a.slice, s)) reductions.push_back(id);
-    if (a.verb == ActionKind::update && overlap(a.slice, s)) updates.push_back(id);
+    if (is_reduction(a) && a.slice.overlaps(s)) reductions.push_back(id);
+    if (a.kind == ActionKind::update && a.slice.overlaps(s)) updates.push_back(id);
   }
   auto name = fmt::format("role {}: gradient [{}, {}) of part {} ('{}')", role.name, s.begin, s.end, index, part.name);
   if (data_ranks > 1 && reductions.empty())
@@ -78,12 +75,12 @@ void check_updates(const Plan& plan, Diagnostics& faults) {
     for (std::size_t b = a + 1; b < plan.roles.size(); ++b)
       for (const Slice& s : plan.updated(a))
         for (const Slice& t : plan.updated(b))
-          if (overlap(s, t))
+          if (s.overlaps(t))
             faults.add("[{}, {}) is updated by role {} and by role {}", std::max(s.begin, t.begin),
                        std::min(s.end, t.end), plan.roles[a].name, plan.roles[b].name);
 }
 
-void check_gradients(const Plan& plan, const std::vector<Order>& orders, int data_ranks, Diagnostics& faults) {
+void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders, int data_ranks, Diagnostics& faults) {
   for (std::size_t r = 0; r < plan.roles.size(); ++r) {
     const Role& role = plan.roles[r];
     for (int p = 0; p < static_cast<int>(plan.parts.size()); ++p) {
@@ -94,7 +91,7 @@ void check_gradients(const Plan& plan, const std::vector<Order>& orders, int dat
       const bool divided = plan.parts[p].divided == plan.reduced_axis();  // each rank has weights of its own
       std::vector<Index> cuts = {whole.begin, whole.end};
       for (auto& a : role.actions)
-        if (is_reduction(a) || a.verb == ActionKind::update)
+        if (is_reduction(a) || a.kind == ActionKind::update)
           for (Index cut : {a.slice.begin, a.slice.end})
             if (whole.begin < cut && cut < whole.end) cuts.push_back(cut);
       std::sort(cuts.begin(), cuts.end());
@@ -112,7 +109,7 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   if (plan.roles.empty()) faults.add("the plan has no role");
   check_shape(plan, faults);
   if (!faults.empty()) return faults.take();  // the rest follows the ids
-  std::vector<Order> orders;
+  std::vector<HappensBefore> orders;
   for (auto& role : plan.roles) {
     orders.emplace_back(role);
     if (!orders.back().cycle().empty()) faults.add("{}", orders.back().cycle());
@@ -122,9 +119,8 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   check_shards(plan, orders, faults);
   check_updates(plan, faults);
   check_gradients(plan, orders, data_ranks, faults);
-  auto lines = faults.take();
-  check_messages(plan, plan.reduced_axis(), data_ranks, lines);
-  return lines;
+  check_messages(plan, plan.reduced_axis(), data_ranks, faults);
+  return faults.take();
 }
 
 }  // namespace trireme

@@ -1,11 +1,10 @@
 // The part of check(plan) that follows micro-batches through the parts.
 #include <map>
 #include <optional>
-#include <set>
 #include <tuple>
 
 #include "parallel/plan/check/diagnostics.h"
-#include "parallel/plan/segments.h"
+#include "parallel/plan/liveness.h"
 
 namespace trireme {
 namespace {
@@ -19,36 +18,33 @@ class Flow {
   };
   using Found = std::optional<At>;
 
-  Flow(const Plan& plan, const std::vector<Order>& orders, Diagnostics& faults)
+  Flow(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults)
       : plan_(plan), orders_(orders), faults_(faults) {
     for (std::size_t r = 0; r < plan.roles.size(); ++r)
       for (ActionId id = 0; id < static_cast<int>(plan.roles[r].actions.size()); ++id) enter({r, id});
   }
 
   void check_all() {
-    for (int m = 0; m < plan_.micros; ++m) {
+    for (int m = 0; m < plan_.microbatches; ++m) {
       if (!find(ActionKind::loss, -1, m)) faults_.add("micro-batch {} has no loss", m);
       for (int p = 0; p < static_cast<int>(plan_.parts.size()); ++p) check_part(p, m);
     }
   }
 
  private:
+  static constexpr int any_role = -1;  // of a pass: one role has it
   void enter(At at) {
     const Action& a = action(at);
-    if (is_message(a)) messages_.try_emplace({a.verb, at.role, a.part, a.micro}, at);
-    if (a.verb < ActionKind::forward || a.verb > ActionKind::backward_weight) return;
-    auto [first, fresh] = passes_.try_emplace({a.verb, a.part, a.micro}, at);
-    if (!fresh) faults_.add("{} repeats {}", name(at), name(first->second));
+    if (!is_message(a) && a.kind > ActionKind::backward_weight) return;
+    const int role = is_message(a) ? static_cast<int>(at.role) : any_role;
+    auto [first, fresh] = found_.try_emplace({a.kind, role, a.part, a.microbatch}, at);
+    if (!fresh && role == any_role) faults_.add("{} repeats {}", name(at), name(first->second));
   }
   const Action& action(At at) const { return plan_.roles[at.role].actions[at.id]; }
   std::string name(At at) const { return place(plan_.roles[at.role], at.id); }
-  Found find(ActionKind v, int part, int micro) const {
-    auto at = passes_.find({v, part, micro});
-    return at == passes_.end() ? std::nullopt : Found(at->second);
-  }
-  Found message(ActionKind v, std::size_t role, int part, int micro) const {
-    auto at = messages_.find({v, role, part, micro});
-    return at == messages_.end() ? std::nullopt : Found(at->second);
+  Found find(ActionKind v, int part, int microbatch, int role = any_role) const {
+    auto at = found_.find({v, role, part, microbatch});
+    return at == found_.end() ? std::nullopt : Found(at->second);
   }
 
   void in_order(Found a, Found b) {
@@ -59,10 +55,10 @@ class Flow {
       faults_.add("{} does not wait for {}", name(*b), name(*a));
   }
   /// a makes what b needs: on one role in order, else by a message over the cut behind part.
-  void hands_over(Found a, Found b, int part, int micro, const char* what) {
+  void hands_over(Found a, Found b, int part, int microbatch, const char* what) {
     if (!a || !b || a->role == b->role) return in_order(a, b);
-    const Found send = message(ActionKind::send, a->role, part, micro),
-                recv = message(ActionKind::recv, b->role, part, micro);
+    const Found send = find(ActionKind::send, part, microbatch, static_cast<int>(a->role)),
+                recv = find(ActionKind::recv, part, microbatch, static_cast<int>(b->role));
     if (!send && !recv)
       faults_.add("{} has no {}: no message brings it from role {}", name(*b), what, plan_.roles[a->role].name);
     in_order(a, send), in_order(recv, b);  // that the two meet is seen where messages are played
@@ -85,47 +81,39 @@ class Flow {
   }
 
   const Plan& plan_;
-  const std::vector<Order>& orders_;
+  const std::vector<HappensBefore>& orders_;
   Diagnostics& faults_;
-  std::map<std::tuple<ActionKind, int, int>, At> passes_;                 // by verb, part, micro
-  std::map<std::tuple<ActionKind, std::size_t, int, int>, At> messages_;  // by verb, role, part, micro
+  std::map<std::tuple<ActionKind, int, int, int>, At> found_;  // by kind, role of a message, part, micro-batch
 };
 
 /// How long micro-batches are held: nothing is used once freed, and no more are alive than the role allows.
-void check_held(const Plan& plan, const Role& role, const Order& order, Diagnostics& faults) {
+void check_held(const Role& role, const HappensBefore& order, Diagnostics& faults) {
   const int n = static_cast<int>(role.actions.size());
-  std::map<int, int> first;  // part -> first part of its segment
-  for (auto& s : find_segments(role, static_cast<int>(plan.parts.size())))
-    for (int p = s.first; p < s.end; ++p) first[p] = s.first;
+  const Liveness live(role);
   std::map<std::pair<int, int>, std::vector<ActionId>> uses, frees;  // by segment, micro
   for (ActionId id = 0; id < n; ++id) {
     const Action& a = role.actions[id];
-    if (a.part < 0 || !first.contains(a.part) || a.verb == ActionKind::recv) continue;
-    (a.verb == ActionKind::free ? frees : uses)[{first[a.part], a.micro}].push_back(id);
+    const int segment = live.segment_of(a.part);
+    if (segment < 0 || a.kind == ActionKind::recv) continue;
+    (a.kind == ActionKind::free ? frees : uses)[{segment, a.microbatch}].push_back(id);
   }
   for (auto& [held, ids] : frees) {
     if (ids.size() > 1) faults.add("{} frees what action {} has freed", place(role, ids[1]), ids[0]);
     for (ActionId use : uses[held])
       if (!order(use, ids[0])) faults.add("{} uses what action {} frees before", place(role, use), ids[0]);
   }
-  std::set<std::pair<int, int>> alive;
-  for (ActionId id = 0; id < n && role.in_flight > 0; ++id) {
-    const Action& a = role.actions[id];
-    if (a.part < 0 || !first.contains(a.part)) continue;
-    const std::pair held{first[a.part], a.micro};
-    if (a.verb == ActionKind::forward) alive.insert(held);
-    if (a.verb == ActionKind::free || (completes(a) && a.part == held.first && frees.empty())) alive.erase(held);
-    if (static_cast<int>(alive.size()) > role.in_flight)
-      faults.add("{} makes {} micro-batches in flight, where {} are allowed", place(role, id), alive.size(),
+  const auto alive = live.totals([](const LiveRange&) { return 1; });
+  for (const LiveRange& r : live.ranges)
+    if (role.in_flight > 0 && alive[r.begin] > role.in_flight)
+      faults.add("{} makes {} micro-batches in flight, where {} are allowed", place(role, r.begin), alive[r.begin],
                  role.in_flight);
-  }
 }
 
 }  // namespace
 
-void check_flow(const Plan& plan, const std::vector<Order>& orders, Diagnostics& faults) {
+void check_flow(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults) {
   Flow(plan, orders, faults).check_all();
-  for (std::size_t r = 0; r < plan.roles.size(); ++r) check_held(plan, plan.roles[r], orders[r], faults);
+  for (std::size_t r = 0; r < plan.roles.size(); ++r) check_held(plan.roles[r], orders[r], faults);
 }
 
 }  // namespace trireme

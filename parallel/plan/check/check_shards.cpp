@@ -5,23 +5,22 @@
 namespace trireme {
 namespace {
 
-bool overlap(const Slice& a, const Slice& b) { return a.begin < b.end && b.begin < a.end; }
 bool covers(const Slice& a, const Slice& b) { return a.begin <= b.begin && b.end <= a.end; }
 
-/// The first action of that verb, slice and axis; -1: none.
-ActionId find(const Role& role, ActionKind verb, const Action& like) {
+/// The first action of that kind, slice and axis; -1: none.
+ActionId find(const Role& role, ActionKind kind, const Action& like) {
   for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
     const Action& a = role.actions[id];
-    if (a.verb == verb && a.slice == like.slice && a.peer.axis == like.peer.axis) return id;
+    if (a.kind == kind && a.slice == like.slice && a.peer.axis == like.peer.axis) return id;
   }
   return -1;
 }
 
-void check_update(const Role& role, const Order& order, ActionId id, Diagnostics& faults) {
+void check_update(const Role& role, const HappensBefore& order, ActionId id, Diagnostics& faults) {
   const Action& update = role.actions[id];
   if (update.peer.axis.empty()) {
     for (const Action& a : role.actions)
-      if (a.verb == ActionKind::reduce_scatter && overlap(a.slice, update.slice))
+      if (a.kind == ActionKind::reduce_scatter && a.slice.overlaps(update.slice))
         faults.add("{} updates all of what is reduced to shards: name their axis, {}", place(role, id), a.peer.axis);
     return;
   }
@@ -39,15 +38,15 @@ void check_update(const Role& role, const Order& order, ActionId id, Diagnostics
 }
 
 /// A pass must find the weights as they were gathered last.
-void check_use(const Plan& plan, const Role& role, const Order& order, ActionId id, Diagnostics& faults) {
+void check_use(const Plan& plan, const Role& role, const HappensBefore& order, ActionId id, Diagnostics& faults) {
   const Slice weights = plan.parts[static_cast<std::size_t>(role.actions[id].part)].slice;
   for (ActionId before = id - 1; before >= 0 && weights.size() > 0; --before) {
     const Action& a = role.actions[before];
-    if (a.verb == ActionKind::all_gather && covers(a.slice, weights)) {
+    if (a.kind == ActionKind::all_gather && covers(a.slice, weights)) {
       if (!order(before, id)) faults.add("{} does not wait for {}", place(role, id), place(role, before));
       return;
     }
-    if (a.verb == ActionKind::drop_values && overlap(a.slice, weights)) {
+    if (a.kind == ActionKind::drop_values && a.slice.overlaps(weights)) {
       faults.add("{} uses weights that action {} dropped", place(role, id), before);
       return;
     }
@@ -56,15 +55,15 @@ void check_use(const Plan& plan, const Role& role, const Order& order, ActionId 
 
 }  // namespace
 
-void check_shards(const Plan& plan, const std::vector<Order>& orders, Diagnostics& faults) {
+void check_shards(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults) {
   for (std::size_t r = 0; r < plan.roles.size(); ++r) {
     const Role& role = plan.roles[r];
     for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
       const Action& a = role.actions[id];
-      if (a.verb == ActionKind::update) check_update(role, orders[r], id, faults);
-      if (a.verb == ActionKind::forward || a.verb == ActionKind::backward || a.verb == ActionKind::backward_input)
+      if (a.kind == ActionKind::update) check_update(role, orders[r], id, faults);
+      if (a.kind == ActionKind::forward || a.kind == ActionKind::backward || a.kind == ActionKind::backward_input)
         check_use(plan, role, orders[r], id, faults);
-      if (a.verb != ActionKind::drop_gradients) continue;
+      if (a.kind != ActionKind::drop_gradients) continue;
       const ActionId reduce = find(role, ActionKind::reduce_scatter, a);
       if (reduce < 0 || !orders[r](reduce, id))
         faults.add("{} drops gradients before they are reduced", place(role, id));

@@ -15,23 +15,31 @@ class Diagnostics {
   template <class... A>
   void add(fmt::format_string<A...> text, A&&... args) {
     auto line = fmt::format(text, std::forward<A>(args)...);
-    if (std::find(lines_.begin(), lines_.end(), line) == lines_.end()) lines_.push_back(std::move(line));
+    if (std::find(messages_.begin(), messages_.end(), line) == messages_.end()) messages_.push_back(std::move(line));
   }
-  bool empty() const { return lines_.empty(); }
-  std::vector<std::string> take() { return std::move(lines_); }
+  std::size_t size() const { return messages_.size(); }
+  bool empty() const { return messages_.empty(); }
+  std::vector<std::string> take() { return std::move(messages_); }
 
  private:
-  std::vector<std::string> lines_;
+  std::vector<std::string> messages_;
 };
 
 inline std::string place(const Role& role, ActionId id) {
   return fmt::format("role {}, action {} ({})", role.name, id, to_string(role.actions[id]));
 }
 
+/// The action before `id` on its stream; -1: none.
+inline ActionId previous_on_stream(const Role& role, ActionId id) {
+  ActionId before = id - 1;
+  while (before >= 0 && role.actions[before].stream != role.actions[id].stream) --before;
+  return before;
+}
+
 /// Which actions of a role have finished before another may start.
-class Order {
+class HappensBefore {
  public:
-  explicit Order(const Role& role)
+  explicit HappensBefore(const Role& role)
       : role_(role), n_(static_cast<int>(role.actions.size())), before_(n_, std::vector<bool>(n_)) {
     std::vector<int> state(n_);
     for (ActionId id = 0; id < n_ && cycle_.empty(); ++id) visit(id, state);
@@ -44,7 +52,7 @@ class Order {
     if (state[id] == 2 || !cycle_.empty()) return;
     if (state[id] == 1) {
       cycle_ =
-          fmt::format("deadlock: {} waits for itself, through `after` and the order of its lane", place(role_, id));
+          fmt::format("deadlock: {} waits for itself, through `after` and the order of its stream", place(role_, id));
       return;
     }
     state[id] = 1;
@@ -56,11 +64,8 @@ class Order {
       if (finished) before_[id][from] = true;
     };
     // Compute finishes in order; messages and collectives only start in order.
-    for (ActionId i = id - 1; i >= 0; --i) {
-      if (role_.actions[i].lane != a.lane) continue;
-      inherit(i, a.lane == Stream::compute);
-      break;
-    }
+    if (const ActionId before = previous_on_stream(role_, id); before >= 0)
+      inherit(before, a.stream == Stream::compute);
     for (ActionId from : a.after) inherit(from, true);
     state[id] = 2;
   }
@@ -73,8 +78,10 @@ class Order {
 
 /// Forward, backward, messages and frees: every part and micro-batch once, in the order of the chain rule, with what it
 /// needs at hand.
-void check_flow(const Plan&, const std::vector<Order>&, Diagnostics&);
+void check_flow(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 /// Shards: reduced, updated and gathered as the same slices, and no weight used while it is dropped.
-void check_shards(const Plan&, const std::vector<Order>&, Diagnostics&);
+void check_shards(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
+/// Messages without a partner, messages that cross, collectives that differ between roles, and deadlocks.
+void check_messages(const Plan&, const std::string& data_axis, int data_ranks, Diagnostics&);
 
 }  // namespace trireme

@@ -1,12 +1,10 @@
-#include "parallel/plan/check/message_check.h"
-
-#include <fmt/format.h>
-
+// MessageCheck: runs a plan's messages and collectives on a few mesh coordinates, with actions that take no time, and
+// reports what would deadlock or would not match.
 #include <algorithm>
 #include <map>
 #include <tuple>
 
-#include "parallel/plan/action_kind.h"
+#include "parallel/plan/check/diagnostics.h"
 
 namespace trireme {
 namespace {
@@ -16,7 +14,7 @@ constexpr int most_data_ranks = 8;
 /// Ranks at (role, index on the data axis). Roles are the coordinates of every other axis.
 class MessageCheck {
  public:
-  MessageCheck(const Plan& plan, const std::string& data_axis, int data_ranks, std::vector<std::string>& faults)
+  MessageCheck(const Plan& plan, const std::string& data_axis, int data_ranks, Diagnostics& faults)
       : plan_(plan), data_axis_(data_axis), faults_(faults) {
     bool across = false;  // messages along the data axis; otherwise its coordinates are all alike
     for (auto& role : plan.roles)
@@ -27,7 +25,7 @@ class MessageCheck {
   }
 
   void run() {
-    std::size_t before = faults_.size();
+    const std::size_t before = faults_.size();
     pair_messages();
     group_collectives();
     if (faults_.size() > before) return;  // what follows would be a deadlock for a reason already given
@@ -45,22 +43,17 @@ class MessageCheck {
     std::vector<State> states;
   };
   using Key = std::tuple<int, int, Index, Index>;  // part, micro, slice
-  static Key key(const Action& a) { return {a.part, a.micro, a.slice.begin, a.slice.end}; }
+  static Key key(const Action& a) { return {a.part, a.microbatch, a.slice.begin, a.slice.end}; }
   int roles() const { return static_cast<int>(plan_.roles.size()); }
   int count(int rank) const { return static_cast<int>(ranks_[rank].states.size()); }
   const Action& action(int rank, ActionId id) const { return plan_.roles[ranks_[rank].role].actions[id]; }
-  std::string place(int rank, ActionId id) const {
-    return fmt::format("role {}, action {} ({})", plan_.roles[ranks_[rank].role].name, id, to_string(action(rank, id)));
-  }
-  void fault(std::string line) {
-    if (std::find(faults_.begin(), faults_.end(), line) == faults_.end()) faults_.push_back(std::move(line));
-  }
+  std::string place(int rank, ActionId id) const { return trireme::place(plan_.roles[ranks_[rank].role], id); }
 
   /// Whether the rank runs the part forward: then what it sends over the cut behind it is the activation.
   bool runs(int rank, int part) const {
     auto& list = plan_.roles[ranks_[rank].role].actions;
     return std::any_of(list.begin(), list.end(),
-                       [&](auto& a) { return a.verb == ActionKind::forward && a.part == part; });
+                       [&](auto& a) { return a.kind == ActionKind::forward && a.part == part; });
   }
   /// The rank at the other end, or -1 where there is none. The data axis is a ring.
   int peer(int rank, const Peer& p) const {
@@ -83,8 +76,8 @@ class MessageCheck {
         if (!is_message(a)) continue;
         int other = peer(rank, a.peer);
         if (other < 0)
-          fault(fmt::format("{}: there is no role there", place(rank, id)));
-        else if (a.verb == ActionKind::send)
+          faults_.add("{}: there is no role there", place(rank, id));
+        else if (a.kind == ActionKind::send)
           channels[{rank, other}].sends.push_back(id);
         else
           channels[{other, rank}].recvs.push_back(id);
@@ -98,7 +91,7 @@ class MessageCheck {
       auto match = std::find_if(recvs.begin(), recvs.end(),
                                 [&](ActionId r) { return key(action(to, r)) == key(action(from, s)); });
       if (match == recvs.end()) {
-        fault(fmt::format("{}: nobody receives it", place(from, s)));
+        faults_.add("{}: nobody receives it", place(from, s));
         continue;
       }
       order.push_back(*match);
@@ -106,7 +99,7 @@ class MessageCheck {
       ranks_[to].states[*match].partners = {{from, s}};
       recvs.erase(match);
     }
-    for (ActionId r : recvs) fault(fmt::format("{}: nobody sends it", place(to, r)));
+    for (ActionId r : recvs) faults_.add("{}: nobody sends it", place(to, r));
     // Activations and gradients have tags of their own, so the two kinds may pass each other.
     for (bool forward : {true, false}) {
       std::vector<ActionId> kind;
@@ -114,8 +107,8 @@ class MessageCheck {
         if (runs(from, action(to, r).part) == forward) kind.push_back(r);
       auto crossed = std::adjacent_find(kind.begin(), kind.end(), std::greater<>());
       if (crossed != kind.end())
-        fault(fmt::format("messages cross: {} comes before {}, but they are sent in the other order",
-                          place(to, crossed[1]), place(to, crossed[0])));
+        faults_.add("messages cross: {} comes before {}, but they are sent in the other order", place(to, crossed[1]),
+                    place(to, crossed[0]));
     }
   }
 
@@ -128,7 +121,7 @@ class MessageCheck {
         for (ActionId id = 0; id < count(r * width_ + d); ++id) {
           const Action& a = action(r * width_ + d, id);
           const auto axes = names_in(a.peer.axis);
-          if (is_collective(a) && std::find(axes.begin(), axes.end(), plan_.role_axis) != axes.end())
+          if (is_collective(a) && std::find(axes.begin(), axes.end(), plan_.stage_axis) != axes.end())
             lists[a.peer.axis][r * width_ + d].push_back(id);
         }
       for (auto& [axis, by_rank] : lists) group_axis(axis, d, by_rank);
@@ -140,15 +133,15 @@ class MessageCheck {
     for (int r = 1; r < roles(); ++r) {
       auto& list = by_rank[r * width_ + d];
       if (list.size() != first.size()) {
-        fault(fmt::format("role {} makes {} collectives along '{}', role {} makes {}", plan_.roles[0].name,
-                          first.size(), axis, plan_.roles[r].name, list.size()));
+        faults_.add("role {} makes {} collectives along '{}', role {} makes {}", plan_.roles[0].name, first.size(),
+                    axis, plan_.roles[r].name, list.size());
         return;
       }
       for (std::size_t k = 0; k < list.size(); ++k) {
         const Action &a = action(d, first[k]), &b = action(r * width_ + d, list[k]);
-        if (a.verb != b.verb || a.slice != b.slice)
-          fault(fmt::format("collective {} along '{}' differs: {}, but {}", k, axis, place(d, first[k]),
-                            place(r * width_ + d, list[k])));
+        if (a.kind != b.kind || a.slice != b.slice)
+          faults_.add("collective {} along '{}' differs: {}, but {}", k, axis, place(d, first[k]),
+                      place(r * width_ + d, list[k]));
       }
     }
     for (auto& [rank, list] : by_rank)
@@ -160,11 +153,8 @@ class MessageCheck {
   bool may_start(int rank, ActionId id) const {
     const Action& a = action(rank, id);
     auto& states = ranks_[rank].states;
-    for (ActionId i = id - 1; i >= 0; --i) {
-      if (action(rank, i).lane != a.lane) continue;
-      if (a.lane == Stream::compute ? !states[i].finished : !states[i].started) return false;
-      break;
-    }
+    const ActionId i = previous_on_stream(plan_.roles[ranks_[rank].role], id);
+    if (i >= 0 && (a.stream == Stream::compute ? !states[i].finished : !states[i].started)) return false;
     return std::all_of(a.after.begin(), a.after.end(), [&](ActionId from) { return states[from].finished; });
   }
 
@@ -187,19 +177,19 @@ class MessageCheck {
       for (ActionId id = 0; id < count(rank); ++id)
         if (auto& s = ranks_[rank].states[id]; s.started && !s.finished)
           waiting += (waiting.empty() ? "" : "; ") + place(rank, id);
-    if (!waiting.empty()) fault("deadlock: these wait for partners that never start: " + waiting);
+    if (!waiting.empty()) faults_.add("deadlock: these wait for partners that never start: {}", waiting);
   }
 
   const Plan& plan_;
   std::string data_axis_;
-  std::vector<std::string>& faults_;
+  Diagnostics& faults_;
   int width_ = 1;
   std::vector<Rank> ranks_;  // role-major
 };
 
 }  // namespace
 
-void check_messages(const Plan& plan, const std::string& data_axis, int data_ranks, std::vector<std::string>& faults) {
+void check_messages(const Plan& plan, const std::string& data_axis, int data_ranks, Diagnostics& faults) {
   MessageCheck(plan, data_axis, data_ranks, faults).run();
 }
 

@@ -42,7 +42,7 @@ Run train(const std::string& name, const Shape& input, DType dtype, const Optimi
       losses.push_back(step(x, y).item());
       run.replayed += step.replayed();
     }
-    step.gather();
+    step.consolidate();
   }
   run.why_not = step.not_replayed();
   run.outcome = outcome(world, losses, step.parameters());

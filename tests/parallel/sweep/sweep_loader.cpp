@@ -11,8 +11,8 @@ namespace trireme::test {
 std::string sweep_loader(RandomChoice dice) {
   const Index size = dice.between(1, 70);
   const int ranks = static_cast<int>(dice.between(1, std::min<Index>(size, 6))),
-            micros = static_cast<int>(dice.between(1, 5));
-  LoaderOptions o{.batch = dice.between(micros, 20),
+            microbatches = static_cast<int>(dice.between(1, 5));
+  LoaderOptions o{.batch = dice.between(microbatches, 20),
                   .shuffle = dice.chance(70),
                   .seed = static_cast<std::uint64_t>(dice.between(0, 1000)),
                   .epoch = dice.between(0, 3),
@@ -22,13 +22,13 @@ std::string sweep_loader(RandomChoice dice) {
   const Index batches = (size + o.batch - 1) / o.batch;
   o.start_batch = dice.between(0, batches - 1);
   const std::string what = fmt::format("{} samples, batch {}, {} ranks, micro {}, workers {}, prefetch {}, start {}",
-                                       size, o.batch, ranks, micros, o.workers, o.prefetch, o.start_batch);
+                                       size, o.batch, ranks, microbatches, o.workers, o.prefetch, o.start_batch);
   const auto order = epoch_order(size, o.shuffle, o.seed, o.epoch);
   const auto source = std::make_unique<Noise>(size, Shape{2, 3, 1});
   // By batch and micro-batch: the samples, rank after rank.
   std::map<std::pair<Index, int>, std::vector<std::int64_t>> seen;
   for (int rank = 0; rank < ranks; ++rank) {
-    o.shard = {rank, ranks, micros};
+    o.shard = {rank, ranks, microbatches};
     Loader loader(Dataset(source), o);
     for (auto& batch : loader) {
       const Index whole_batch = std::min(o.batch, size - batch.index * o.batch);

@@ -92,7 +92,7 @@ std::string strategy_of(RandomChoice& dice, const std::string& name) {
                        dice.of({"even", "auto"}),
                        dice.chance(20) ? fmt::format(", chunks={}", dice.between(1, 3)) : "");
   }
-  if (name == "data_parallel" || name == "one_weird")
+  if (name == "data_parallel" || name == "one_weird_trick")
     return fmt::format("{}(first_bucket={}, bucket={}, overlap={})", name, dice.between(1, 300), dice.between(1, 900),
                        dice.chance(70));
   if (name == "spatial") return fmt::format("spatial(axes={})", dice.of({"h", "w", "h+w", "h+w+d"}));
@@ -119,7 +119,8 @@ Arrangement arrangement(RandomChoice& dice) {
     if (h || w) names.emplace_back("spatial");
     const bool tensor = axis("tensor", 35);
     if (tensor) names.emplace_back("tensor");
-    if (axis("data", 60)) names.emplace_back(dice.chance(h || w || tensor ? 3 : 20) ? "one_weird" : "data_parallel");
+    if (axis("data", 60))
+      names.emplace_back(dice.chance(h || w || tensor ? 3 : 20) ? "one_weird_trick" : "data_parallel");
     if (how.mesh.size() > 1 && dice.chance(30)) std::swap(how.mesh.front(), how.mesh.back());
     if (!names.empty() && dice.chance(40)) names.emplace_back(dice.chance(75) ? "zero" : "central_storage");
   } else {
@@ -175,8 +176,8 @@ std::string sweep_runs(RandomChoice dice) {
   const std::string what =
       fmt::format("{}, batch {} of {}, clip {}, {}", net.text, s.batch, s.samples, s.optimizer.clip_norm, first.text());
   const Temporary folder;
-  const auto serially = [&](int micros) {
-    return Arrangement{{{"data", 1}}, micros > 1 ? fmt::format("accumulate(micro={})", micros) : "serial"};
+  const auto serially = [&](int microbatches) {
+    return Arrangement{{{"data", 1}}, microbatches > 1 ? fmt::format("accumulate(micro={})", microbatches) : "serial"};
   };
   const auto judge = [&](const End& end, const End& reference, const std::string& name) {
     if (!end.refusal.empty() && std::getenv("SWEEP_SHOW")) fmt::print(stderr, "{}\n  {}\n", name, end.refusal);
@@ -188,11 +189,12 @@ std::string sweep_runs(RandomChoice dice) {
     return true;
   };
   const End here = run(s, first, {.from = "", .to = folder / "first", .steps = 1});
-  const End reference = run(s, serially(here.result.micros), {.from = "", .to = folder / "serial", .steps = 1});
+  const End reference = run(s, serially(here.result.microbatches), {.from = "", .to = folder / "serial", .steps = 1});
   if (!judge(here, reference, what)) return "refused: " + refusal(here.refusal);
   const RunSegment on{.from = folder / "first", .to = folder / "second", .steps = 1};
   const End there = run(s, second, on);
-  const End same = run(s, serially(there.result.micros), {.from = folder / "serial", .to = folder / "on", .steps = 1});
+  const End same =
+      run(s, serially(there.result.microbatches), {.from = folder / "serial", .to = folder / "on", .steps = 1});
   if (!judge(there, same, what + "\n  and on, " + second.text())) return "equal, and not to go on elsewhere";
   return "equal twice";
 }

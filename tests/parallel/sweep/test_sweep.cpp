@@ -31,7 +31,7 @@ const std::vector<Kind> kinds = {{"ops", sweep_ops, 50, "50 equal\n"},
 3 refused: ' uses only '
 4 refused: and this op runs on whole tensors only
 1 refused: one value per channel
-1 refused: one_weird gathers the batch of all ranks and goes with no other split of layers
+1 refused: one_weird_trick gathers the batch of all ranks and goes with no other split of layers
 4 refused: ranks would work
 2 refused: the mesh has no axis '
 5 refused: the mesh has none of the axes

@@ -1,4 +1,4 @@
-#include "parallel/runtime/gatherer.h"
+#include "parallel/runtime/consolidator.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 
 namespace trireme {
 
-Gatherer::Gatherer(const Plan& plan, int role, Mesh& mesh, Optimizer& optimizer, Communicator* stages)
+Consolidator::Consolidator(const Plan& plan, int role, Mesh& mesh, Optimizer& optimizer, Communicator* stages)
     : plan_(plan),
       role_(role),
       mesh_(mesh),
@@ -15,18 +15,18 @@ Gatherer::Gatherer(const Plan& plan, int role, Mesh& mesh, Optimizer& optimizer,
       optimizer_(optimizer),
       stages_(stages) {
   for (auto& a : plan.roles[static_cast<std::size_t>(role)].actions) {
-    if (a.verb == ActionKind::update && mesh.size(a.peer.axis) > 1) shared_.push_back(a);
-    drops_ = drops_ || a.verb == ActionKind::drop_values;
+    if (a.kind == ActionKind::update && mesh.size(a.peer.axis) > 1) shared_.push_back(a);
+    drops_ = drops_ || a.kind == ActionKind::drop_values;
   }
 }
 
-void Gatherer::gather() {
+void Consolidator::consolidate() {
   optimizer_.keep({{0, parameters_.size()}});
   if ((!stages_ && shared_.empty()) || std::exchange(current_, true)) return;
   std::vector<Work> works;
   for (const Action& update : shared_) {  // over the update's own axis, which image axes may be joined to
     const auto give = [&, comm = &mesh_.comm(update.peer.axis)](const FlatBuffer& flat) {
-      works.push_back(hand_out(update, *comm, flat.rows(update.slice.begin, update.slice.end)));
+      works.push_back(all_gather_updated(update, *comm, flat.rows(update.slice.begin, update.slice.end)));
     };
     if (drops_) give(parameters_.values());
     for (auto& [name, state] : optimizer_.state()) give(state);
@@ -36,13 +36,13 @@ void Gatherer::gather() {
   if (stages_) gather_stages();
 }
 
-int Gatherer::stage_of_buffer(Index at) const {
+int Consolidator::stage_of_buffer(Index at) const {
   const auto holds = [&](const PartInfo& p) { return p.buffers.begin <= at && at < p.buffers.end; };
   return plan_.role_of(
       static_cast<int>(std::find_if(plan_.parts.begin(), plan_.parts.end(), holds) - plan_.parts.begin()));
 }
 
-void Gatherer::gather_stages() {
+void Consolidator::gather_stages() {
   whole_ = true;
   std::vector<Work> works;
   const auto copy = [&](const Tensor& t, int stage) { works.push_back(stages_->broadcast(t, stage)); };
@@ -61,7 +61,7 @@ void Gatherer::gather_stages() {
   parameters_.mark_released({0, parameters_.size()}, false);
 }
 
-void Gatherer::begin_step() {
+void Consolidator::begin_step() {
   current_ = false;
   if (!stages_ || !std::exchange(whole_, false)) return;
   Index end = 0;
@@ -69,7 +69,7 @@ void Gatherer::begin_step() {
   own.push_back({parameters_.size(), parameters_.size()});
   for (const Slice& s : own) {
     const Slice others{end, s.begin}, none{s.begin, s.begin};
-    give_back_values(parameters_, others, none), give_back(parameters_.grads(), others, none);
+    release_values(parameters_, others, none), release_pages(parameters_.grads(), others, none);
     end = s.end;
   }
   Index at = 0;  // buffers are small, and stay where they are, but go stale

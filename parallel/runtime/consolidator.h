@@ -1,5 +1,5 @@
-// Gatherer: a role's weights, running statistics and optimizer state are on other ranks in part, in pipeline stages and
-// ZeRO's shards. It brings all of them to all ranks (Step::gather), and gives them back before the next step.
+// Consolidator: brings the weights, running statistics and optimizer state of all pipeline stages and ZeRO shards to
+// all ranks (Step::consolidate; PyTorch's consolidate_state_dict), and releases their memory before the next step.
 #pragma once
 #include <vector>
 
@@ -9,12 +9,12 @@
 
 namespace trireme {
 
-class Gatherer {
+class Consolidator {
  public:
   /// stages: the ranks along the plan's role axis; null: one role. All that is referred to must outlive it.
-  Gatherer(const Plan&, int role, Mesh&, Optimizer&, Communicator* stages);
+  Consolidator(const Plan&, int role, Mesh&, Optimizer&, Communicator* stages);
   /// A collective call.
-  void gather();
+  void consolidate();
   /// Before each step: weights and gradients of other stages take no memory from now on. What is gathered again then is
   /// what the step leaves, even if it fails.
   void begin_step();

@@ -5,7 +5,7 @@
 namespace trireme {
 
 /// The serial plan's forward and backward once per micro-batch, then its update.
-Plan repeat(Plan, int micros, const std::string& strategy);
+Plan repeat(Plan, int microbatches, const std::string& strategy);
 /// Throws Error unless the plan is as serial() made it.
 void check_untouched(const Plan&, const std::string& strategy);
 

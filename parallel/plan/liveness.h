@@ -1,0 +1,59 @@
+// Liveness: which micro-batches hold activations at each action of a role, as a compiler finds the live ranges of its
+// variables. The executor, check(), predict_memory() and simulate() all read it here.
+#pragma once
+#include <vector>
+
+#include "parallel/plan/plan.h"
+
+namespace trireme {
+
+/// Neighbouring parts [first, end) of a model that a role runs as one, forward and backward.
+struct Segment {
+  int first = 0, end = 0;
+};
+/// The longest segments whose forward actions, and whose backward actions of each kind, stand together in the role's
+/// list for every micro-batch. Reductions do not part neighbours; messages and everything else do.
+std::vector<Segment> find_segments(const Role&);
+
+/// The activations of one micro-batch in one segment.
+struct LiveRange {
+  int segment = 0;  ///< index of Liveness::segments
+  int microbatch = 0;
+  ActionId begin = 0;  ///< the forward of the segment's first part
+  ActionId end = 0;    ///< the action that releases the activations; the number of actions: none does
+};
+
+struct Liveness {
+  explicit Liveness(const Role&);
+
+  std::vector<Segment> segments;
+  std::vector<int> segment_of_part;  ///< up to the last part that the role runs; -1: another role runs the part
+  /// The role releases activations by actions `free`; else the backward that completes a segment releases them.
+  bool frees = false;
+  std::vector<LiveRange> ranges;  ///< in order of `begin`
+
+  /// Index of the segment that the part lies in; -1: the role does not run the part.
+  int segment_of(int part) const {
+    return part >= 0 && part < std::ssize(segment_of_part) ? segment_of_part[static_cast<std::size_t>(part)] : -1;
+  }
+  /// After each action: the sum of weight(range) over the ranges that are alive.
+  template <class Weight>
+  std::vector<Index> totals(Weight&& weight) const {
+    std::vector<Index> all(actions_ + 1);
+    for (const LiveRange& r : ranges) {
+      const Index w = weight(r);
+      all[static_cast<std::size_t>(r.begin)] += w, all[static_cast<std::size_t>(r.end)] -= w;
+    }
+    for (std::size_t id = 1; id < all.size(); ++id) all[id] += all[id - 1];
+    return all;
+  }
+
+ private:
+  std::size_t actions_;
+};
+
+/// The most micro-batches whose activations the role holds at once, counted once per segment: what Role::in_flight
+/// limits.
+int peak_in_flight(const Role&);
+
+}  // namespace trireme

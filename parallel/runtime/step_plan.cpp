@@ -1,0 +1,97 @@
+#include "parallel/runtime/step_plan.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "parallel/model/part_costs.h"
+#include "parallel/split/split.h"
+
+namespace trireme {
+namespace {
+
+/// What rank 0 measures on the example, so that all cut alike. Layers that are split over ranks need the others, too.
+void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& parameters, const Tensor& example, bool all,
+             World& world) {
+  std::vector<PartCost> costs(parts.size());
+  if (world.rank() == 0 || all) costs = measure_costs(chain, parameters, example);
+  std::vector<double> numbers;
+  for (const PartCost& c : costs)
+    for (double number :
+         {c.forward, c.backward_input, c.backward_weight, static_cast<double>(c.saved), static_cast<double>(c.output)})
+      numbers.push_back(number);
+  const Tensor shared = Tensor::of(numbers, {std::ssize(numbers)}, DType::f64);
+  world.comm().broadcast(shared, 0).wait();
+  const double* v = shared.data<double>();
+  for (auto& part : parts) {
+    part.cost = {v[0], v[1], v[2], static_cast<Index>(v[3]), static_cast<Index>(v[4])};
+    v += 5;
+  }
+}
+
+/// Every axis of more than one rank is used, by the plan or for layers, and roles are as many as ranks.
+void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::string>& layer_axes) {
+  auto axes = names_in(plan.reduced_axis());
+  if (plan.roles.size() > 1) axes.push_back(plan.stage_axis);
+  axes.insert(axes.end(), layer_axes.begin(), layer_axes.end());
+  for (auto& a : mesh.axes())
+    check(
+        a.size == 1 || std::find(axes.begin(), axes.end(), a.name) != axes.end(), "step",
+        "mesh axis '{}' has {} ranks, but strategy '{}' uses only '{}'", a.name, a.size,
+        [&] { return plan.strategies.empty() ? "serial" : fmt::format("{}", fmt::join(plan.strategies, " | ")); },
+        fmt::join(axes, "', '"));
+  check(plan.roles.size() == 1 || static_cast<int>(plan.roles.size()) == mesh.size(plan.stage_axis), "step",
+        "the plan has {} roles along '{}', where the mesh has {} ranks", plan.roles.size(), plan.stage_axis,
+        mesh.size(plan.stage_axis));
+}
+
+/// A weight of two parts gets two gradients; both must come about in one role.
+void refuse_shared_across_roles(const Plan& plan, const Chain& chain) {
+  std::map<const void*, int> home;
+  for (int p = 0; p < chain.size() && plan.roles.size() > 1; ++p)
+    for (auto& [id, name] : chain.tensors(p)) {
+      const int first = home.try_emplace(id, p).first->second;
+      check(plan.role_of(first) == plan.role_of(p), "step",
+            "parts '{}' and '{}' share the tensor '{}', but stand in different stages: cut elsewhere",
+            plan.parts[static_cast<std::size_t>(first)].name, plan.parts[static_cast<std::size_t>(p)].name, name);
+    }
+}
+
+}  // namespace
+
+Module split_layers(const Strategy& strategy, Module model, Mesh& mesh) {
+  if (!strategy.split.any()) return model;
+  model.visit(StateVisitor([&](const NamedState& leaf) { mesh.world().comm().broadcast(*leaf.tensor, 0).wait(); }));
+  return split(model, mesh, strategy.split);
+}
+
+std::vector<std::string> tensor_parallel_axes(const StepOptions& options, const SplitOptions& split) {
+  auto axes = options.layer_axes;
+  for (const std::string& name : {split.tensor, split.one_weird_trick})
+    if (!name.empty()) axes.push_back(name);
+  return axes;
+}
+
+Plan make_plan(const Strategy& strategy, const Chain& chain, Parameters& parameters, Mesh& mesh, const StepOptions& o) {
+  auto parts = chain.parts(parameters);
+  for (PartInfo& part : parts) part.divided = divided_over(parameters, part.slice);
+  const Index buffers = parts.back().buffers.end;
+  if (o.example && strategy.wants_costs && o.partition.empty())
+    measure(parts, chain, parameters, o.example, strategy.split.any() || !o.layer_axes.empty(), mesh.world());
+  Plan plan = serial(std::move(parts), parameters.size(), buffers, mesh.axes());
+  plan.partition = o.partition;
+  plan = strategy(std::move(plan));
+  if (plan.roles.size() == 1) plan.partition.clear();
+  check_mesh(plan, mesh, tensor_parallel_axes(o, strategy.split));
+  const auto faults = o.refuse_unsound ? check(plan, mesh.size(plan.reduced_axis())) : std::vector<std::string>();
+  check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],
+        [&] { return faults.size() > 1 ? fmt::format(" (and {} faults more)", faults.size() - 1) : ""; });
+  refuse_shared_across_roles(plan, chain);
+  check(strategy.split.one_weird_trick.empty() || plan.roles.size() == 1, "step",
+        "one_weird_trick brings the rows of all ranks together, which stages of a pipeline have at different times: "
+        "leave one of the two out");
+  return plan;
+}
+
+}  // namespace trireme

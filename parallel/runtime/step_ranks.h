@@ -1,0 +1,46 @@
+// StepRanks: the ranks of a Step: its communicators for all that is no action of the plan (sums of the loss, batch
+// norm's statistics, the state of pipeline stages), and the rows of the global batch that this rank brings.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/autograd/step_context.h"
+#include "parallel/comm/world/mesh.h"
+#include "parallel/strategies/strategy.h"
+
+namespace trireme {
+
+class StepRanks {
+ public:
+  /// tensor_parallel_axes: along these, ranks hold different parts of the weights. mesh must outlive it. A collective
+  /// call; makes the mesh's communicators for the plan's actions, too. Throws
+  /// Error with the first difference where replicas() have different plans, and for norm groups that do not fit.
+  StepRanks(const Plan&, Mesh& mesh, const Strategy&, const std::vector<std::string>& tensor_parallel_axes);
+
+  /// This rank's share of the global batch's rows, and the plan's micro-batches.
+  const RankShare& share() const { return share_; }
+  /// The context of one step on x, y, this rank's rows: the loader's BatchContext, checked against share(), with the
+  /// global batch and sample ids filled in where the loader gave none, which is a collective call then. seed: of
+  /// dropout. step: the number of steps before this one. Throws Error for rows that are not this rank's share.
+  StepContext context(const Tensor& x, const Tensor& y, std::uint64_t seed, std::uint64_t step) const;
+
+  /// The ranks that hold the same parts of the weights.
+  Communicator& replicas() const { return *replicas_; }
+  /// The ranks that share the global batch; null: this rank has all of it.
+  Communicator* batch() const { return batch_.get(); }
+  /// The ranks along the plan's role axis, one per pipeline stage; null: one role.
+  Communicator* stages() const { return stages_.get(); }
+
+ private:
+  void make_norm_ranks(const Strategy&);
+  void check_share(const BatchContext&, Index rows) const;
+  void number_rows(BatchContext&, Index rows) const;
+
+  RankShare share_;
+  std::unique_ptr<Communicator> replicas_, batch_, stages_;
+  std::unique_ptr<Communicator> norm_group_;  // null: batch norm's statistics cover all ranks or one
+  std::shared_ptr<const NormRanks> norm_;     // whose rows batch norm's statistics cover; null: this rank's
+};
+
+}  // namespace trireme
