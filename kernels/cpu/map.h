@@ -15,7 +15,7 @@ static void map(View y, View x, F f) {  // static: called once, so inlined into 
   dispatch_float(y.dtype, F::name, [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
-    sweep(y.numel(), 4, [f, to = y.as<T>(), from = x.as<const T>()](Index begin, Index end) {
+    sweep(y.numel(), 4, [to = y.as<T>(), from = x.as<const T>(), f](Index begin, Index end) {
       const F g = f;  // no store through `to` can change it
 #pragma omp simd
       for (Index i = begin; i < end; ++i) put(to[i], g.value(static_cast<A>(from[i])));
