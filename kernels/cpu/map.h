@@ -15,6 +15,7 @@ static void map(View y, View x, F f) {  // static: called once, so inlined into 
   dispatch_float(y.dtype, F::name, [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
+    // f comes last in the capture: an empty one between the pointers costs small tensors 10 ns (store forwarding).
     sweep(y.numel(), 4, [to = y.as<T>(), from = x.as<const T>(), f](Index begin, Index end) {
       const F g = f;  // no store through `to` can change it
 #pragma omp simd
