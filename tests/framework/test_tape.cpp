@@ -6,6 +6,7 @@
 #include "framework/autograd/trace.h"
 #include "framework/ops/ops.h"
 #include "kernels/core/runtime.h"
+#include "kernels/formulas/pointwise.h"
 #include "tests/support/catch.h"
 
 using namespace trireme;

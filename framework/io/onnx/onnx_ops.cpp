@@ -38,19 +38,19 @@ std::string transpose(Graph& g, const std::string& x, const Ints& order) {
 }
 
 /// Of an op on single elements: f makes the nodes for the value called x and returns the name of their output.
-OnnxForm pointwise(std::function<std::string(Graph&, const TracedOp&, const std::string& x)> f) {
+OnnxForm elementwise(std::function<std::string(Graph&, const TracedOp&, const std::string& x)> f) {
   return [f](Graph& g, const TracedOp& t) {
     const Value x = g.value(t, 0);
     return like(x, f(g, t, x.name));
   };
 }
 OnnxForm unary(const char* type, std::vector<Protobuf> attributes = {}) {
-  return pointwise([=](Graph& g, auto&, auto& x) { return g.node(type, {x}, attributes); });
+  return elementwise([=](Graph& g, auto&, auto& x) { return g.node(type, {x}, attributes); });
 }
 /// alpha: the member of the formula F that the node's attribute tells.
 template <class F>
 OnnxForm unary(const char* type, double F::*alpha) {
-  return pointwise([=](Graph& g, auto& t, auto& x) {
+  return elementwise([=](Graph& g, auto& t, auto& x) {
     return g.node(type, {x}, {onnx_attribute("alpha", static_cast<float>(options<F>(t).*alpha))});
   });
 }
@@ -269,23 +269,23 @@ const OnnxForm& onnx_form(const std::string& op) {
   static const std::map<std::string, OnnxForm> forms{
       {"abs", unary("Abs")},
       {"add", binary("Add")},
-      {"add_scalar", pointwise([](Graph& g, auto& t, auto& x) {
+      {"add_scalar", elementwise([](Graph& g, auto& t, auto& x) {
          return g.node("Add", {x, g.constant(options<pointwise::AddScalar>(t).number)});
        })},
       {"avg_pool", avg_pool_form},
       {"batch_norm", batch_norm_form},
       {"bias_relu_pool_dropout", bias_relu_pool_form},
-      {"clamp", pointwise(clip_nodes<pointwise::Clamp>)},
+      {"clamp", elementwise(clip_nodes<pointwise::Clamp>)},
       {"concat", concat_form},
       {"conv", conv_form},
       {"div", binary("Div")},
       {"elu", unary("Elu", &pointwise::Elu::alpha)},
       {"exp", unary("Exp")},
       {"flatten", flatten_form},
-      {"gelu", pointwise(gelu_nodes)},
+      {"gelu", elementwise(gelu_nodes)},
       {"hardsigmoid", unary("HardSigmoid", {onnx_attribute("alpha", 1.f / 6), onnx_attribute("beta", 0.5f)})},
       {"hardswish", unary("HardSwish")},
-      {"hardtanh", pointwise(clip_nodes<pointwise::Hardtanh>)},
+      {"hardtanh", elementwise(clip_nodes<pointwise::Hardtanh>)},
       {"layer_norm", layer_norm_form},
       {"leaky_relu", unary("LeakyRelu", &pointwise::LeakyRelu::negative_slope)},
       {"linear", linear_form},
@@ -304,20 +304,20 @@ const OnnxForm& onnx_form(const std::string& op) {
       {"relu", unary("Relu")},
       {"reshape", reshape_form},
       {"rows", rows_form},
-      {"rsqrt", pointwise([](Graph& g, auto&, auto& x) { return g.node("Reciprocal", {g.node("Sqrt", {x})}); })},
-      {"scale", pointwise([](Graph& g, auto& t, auto& x) {
+      {"rsqrt", elementwise([](Graph& g, auto&, auto& x) { return g.node("Reciprocal", {g.node("Sqrt", {x})}); })},
+      {"scale", elementwise([](Graph& g, auto& t, auto& x) {
          return g.node("Mul", {x, g.constant(options<double>(t))});
        })},
       {"sigmoid", unary("Sigmoid")},
-      {"silu", pointwise([](Graph& g, auto&, auto& x) {
+      {"silu", elementwise([](Graph& g, auto&, auto& x) {
          return g.node("Mul", {x, g.node("Sigmoid", {x})});
        })},
       {"softmax", over_channels("Softmax")},
-      {"softplus", softplus_form},
+      {"softplus", elementwise(softplus_nodes)},
       {"softsign", unary("Softsign")},
       {"split", split_form},
       {"sqrt", unary("Sqrt")},
-      {"square", pointwise([](Graph& g, auto&, auto& x) {
+      {"square", elementwise([](Graph& g, auto&, auto& x) {
          return g.node("Mul", {x, x});
        })},
       {"sub", binary("Sub")},

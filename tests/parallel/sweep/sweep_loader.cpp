@@ -24,12 +24,12 @@ std::string sweep_loader(RandomChoice dice) {
   const std::string what = fmt::format("{} samples, batch {}, {} ranks, micro {}, workers {}, prefetch {}, start {}",
                                        size, o.batch, ranks, microbatches, o.workers, o.prefetch, o.start_batch);
   const auto order = epoch_order(size, o.shuffle, o.seed, o.epoch);
-  const auto source = std::make_unique<Noise>(size, Shape{2, 3, 1});
+  const Dataset source(std::make_unique<Noise>(size, Shape{2, 3, 1}));
   // By batch and micro-batch: the samples, rank after rank.
   std::map<std::pair<Index, int>, std::vector<std::int64_t>> seen;
   for (int rank = 0; rank < ranks; ++rank) {
     o.shard = {rank, ranks, microbatches};
-    Loader loader(Dataset(source), o);
+    Loader loader(source, o);
     for (auto& batch : loader) {
       const Index whole_batch = std::min(o.batch, size - batch.index * o.batch);
       check(batch.global == whole_batch, "sweep", "{}: batch {} has {} rows, not {}", what, batch.index, batch.global,
