@@ -16,6 +16,7 @@
 
 namespace trireme {
 
+/// What a Module may hold: a function or object that takes a Tensor and returns one.
 template <class F>
 concept Layer = requires(F f, const Tensor& x) {
   { f(x) } -> std::convertible_to<Tensor>;
