@@ -28,6 +28,15 @@ top = {"meson.build", "meson_options.txt", "README.md", "LICENSE", "CONTRIBUTING
 retired = re.compile(r"\b(PassScope|Flat|Reading|Leaf|Visit|Moments|ChannelMoments|Saved|Recording|Rate|Draw|Desk|Verb|Lane|Play|Faults|Flight|Crossing|Messages|"
                      r"Staged|Rewired|Hub|Meeting|Recipe|Knobs|Spread|Frozen|Sharding|Ledger|LedgerScope|MemoryUse|HostBoard|HostAlarm|HostSign|F32Product|sole|taping|patience|"
                      r"is_narrow|spread_of)\b")
+# Folders whose files have one interface together: kernels register themselves for the contracts, strategies, models and subcommands for a list.
+one_interface = {
+    "kernels/cpu/": "kernels/contracts/", "kernels/cuda/": "kernels/contracts/", "framework/ops/": "framework/ops/ops.h",
+    "parallel/comm/collectives/": "parallel/comm/collectives/collectives.h", "parallel/strategies/": "parallel/strategies/strategy.h",
+    "models/examples/": "programs", "tools/cli/": "tools/cli/commands.h", "framework/io/onnx/": "framework/io/onnx/onnx.h",
+    "parallel/plan/check/": "parallel/plan/plan.h", "parallel/split/": "parallel/split/sharded_ops.h", "parallel/comm/transport/": "parallel/comm/world/world.h",
+}
+# Lines of code of a floor, blanks and comments left out: the budget goes down with what a change saves, and up only in a commit that says why.
+budget = {"kernels": 11272, "framework": 7233, "parallel": 9390, "datasets": 2771, "models": 514, "tools": 2977}
 no_code = re.compile(r'//[^\n]*|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)
 # What builds text belongs in a lambda among the arguments of check(), which calls it only for a message.
 costly = re.compile(r"\b(to_string|fmt::format|strerror|place|reason|shown|listing|dump|message|in_words)\(|\bname\(\)")
@@ -58,6 +67,7 @@ def arguments(text, at):
 
 faults = []
 types = {}  # (namespace, name) -> the header that defines it
+code_lines = dict.fromkeys(floors, 0)  # without blanks and comments
 for folder, floor in floors.items():
     for path in sorted((root / folder).rglob("*")):
         if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
@@ -81,6 +91,9 @@ for folder, floor in floors.items():
                         faults.append(f"{name}:{number}: {m[1]} belongs in {' or '.join(places)}")
             if re.match(r"#\s*(if|ifdef|ifndef|elif)\b", line) and not name.startswith("kernels/cpu/dnnl."):
                 faults.append(f"{name}:{number}: conditional compilation outside kernels/cpu/dnnl.*")
+        code_lines[folder] += sum(1 for line in text.splitlines() if line.strip() and not line.strip().startswith("//"))
+        if path.suffix == ".cpp" and not path.with_suffix(".h").exists() and not any(name.startswith(place) for place in one_interface):
+            faults.append(f"{name}: no header of this name; the interface of a folder's many files is listed in one_interface")
         if path.suffix == ".h":  # one type of a name: two would be one to the linker
             namespace = ""
             for m in re.finditer(r"^namespace ([\w:]*) ?\{|^(?:struct|class|enum class) (\w+)(?: final)? (?::|\{)", text, re.M):
@@ -104,6 +117,11 @@ for room in [*floors, *sub_floors]:
         faults.append(f"{room}: no README.md")
     elif (lines := readme.read_text().count("\n")) > 25:
         faults.append(f"{room}/README.md: {lines} lines; at most 25")
+for floor, lines in code_lines.items():
+    if lines > budget[floor]:
+        faults.append(f"{floor}: {lines} lines of code, {budget[floor]} allowed; save some, or raise the budget in tests/floors.py and say why in the commit")
+    elif lines < budget[floor] - 50:
+        faults.append(f"{floor}: {lines} lines of code, {budget[floor]} allowed; lower the budget in tests/floors.py, so that they stay saved")
 listed = (root / "tests/meson.build").read_text()   # classes of tests are run by name
 for path in (root / "tests/tools").glob("cli*.py"):
     text = path.read_text()

@@ -3,12 +3,19 @@
 #include <cmath>
 
 #include "framework/tensor/launch.h"
-#include "kernels/contracts/update.h"
+#include "kernels/formulas/update_rules.h"
 
 namespace trireme {
 namespace {
 
 using Field = OptimizerField;
+
+/// The kernel of a rule.
+template <class Rule>
+void apply(const OptimizerUpdate& u, const Rule& rule) {
+  const auto state = [&](std::size_t i) { return i < u.state.size() ? u.state[i] : Tensor(); };
+  launch<kernel::Update<Rule>>(u.value, u.grad, state(0), state(1), rule);
+}
 
 template <class R>
 std::vector<Field> adam_fields(R& r) {
@@ -20,16 +27,15 @@ std::vector<Field> adam_fields(R& r) {
 }
 void update_adam(const OptimizerUpdate& u, double beta1, double beta2, double eps, bool decoupled) {
   const auto t = static_cast<double>(u.step + 1);
-  const kernel::AdamUpdate::Args args{.lr = u.lr,
-                                      .beta1 = beta1,
-                                      .beta2 = beta2,
-                                      .eps = eps,
-                                      .weight_decay = u.weight_decay,
-                                      .bias1 = 1 - std::pow(beta1, t),
-                                      .bias2 = 1 - std::pow(beta2, t),
-                                      .grad_scale = u.grad_scale,
-                                      .decoupled = decoupled};
-  launch<kernel::AdamUpdate>(u.value, u.grad, u.state[0], u.state[1], args);
+  apply(u, update::Adam{.lr = u.lr,
+                        .weight_decay = u.weight_decay,
+                        .grad_scale = u.grad_scale,
+                        .beta1 = beta1,
+                        .beta2 = beta2,
+                        .eps = eps,
+                        .bias1 = 1 - std::pow(beta1, t),
+                        .bias2 = 1 - std::pow(beta2, t),
+                        .decoupled = decoupled});
 }
 
 const bool added = add_optimizer(Sgd{}) && add_optimizer(Adagrad{}) && add_optimizer(Adadelta{}) &&
@@ -53,32 +59,22 @@ std::vector<OptimizerState> Sgd::state() const {
   return {{"momentum"}};
 }
 void Sgd::update(const OptimizerUpdate& u) const {
-  const kernel::SgdUpdate::Args args{.lr = u.lr,
-                                     .momentum = momentum,
-                                     .dampening = dampening,
-                                     .weight_decay = u.weight_decay,
-                                     .grad_scale = u.grad_scale,
-                                     .nesterov = nesterov,
-                                     .first = u.step == 0};
-  launch<kernel::SgdUpdate>(u.value, u.grad, u.state.empty() ? Tensor() : u.state[0], args);
+  if (momentum == 0) return apply(u, update::Sgd{u.lr, u.weight_decay, u.grad_scale});
+  apply(u, update::Momentum{u.lr, u.weight_decay, u.grad_scale, momentum, dampening, nesterov, u.step == 0});
 }
 
 std::vector<Field> Adagrad::fields() {
   return {{"lr", &lr}, {"eps", &eps, Field::positive}, {"weight_decay", &weight_decay}, {"initial", &initial}};
 }
 void Adagrad::update(const OptimizerUpdate& u) const {
-  const kernel::AdagradUpdate::Args args{
-      .lr = u.lr, .eps = eps, .weight_decay = u.weight_decay, .grad_scale = u.grad_scale};
-  launch<kernel::AdagradUpdate>(u.value, u.grad, u.state[0], args);
+  apply(u, update::Adagrad{u.lr, u.weight_decay, u.grad_scale, eps});
 }
 
 std::vector<Field> Adadelta::fields() {
   return {{"lr", &lr}, {"rho", &rho, Field::fraction}, {"eps", &eps, Field::positive}, {"weight_decay", &weight_decay}};
 }
 void Adadelta::update(const OptimizerUpdate& u) const {
-  const kernel::AdadeltaUpdate::Args args{
-      .lr = u.lr, .rho = rho, .eps = eps, .weight_decay = u.weight_decay, .grad_scale = u.grad_scale};
-  launch<kernel::AdadeltaUpdate>(u.value, u.grad, u.state[0], u.state[1], args);
+  apply(u, update::Adadelta{u.lr, u.weight_decay, u.grad_scale, rho, eps});
 }
 
 std::vector<Field> Adam::fields() { return adam_fields(*this); }

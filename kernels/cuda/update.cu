@@ -30,54 +30,22 @@ struct Update {
   }
 };
 
-template <class T, class Rule, class... S>
-void apply(std::string_view op, const Rule& rule, const View& value, const View& grad, const S&... state) {
-  const On on(value.device, op);
-  const Update<T, Rule, sizeof...(state)> update{
-      rule, value.as<T>(), grad.as<const T>(), {state.template as<T>()..., nullptr}};
-  each<pack<T>>(on, value.numel(), aligned(value.data, grad.data, state.data...), update);
-}
-
-void sgd(View value, View grad, View momentum, const kernel::SgdUpdate::Args& args) {
-  constexpr auto op = kernel::SgdUpdate::name;
-  const bool heavy = update::has_momentum(args, momentum);
-  update::dispatch(op, value, {&grad, heavy ? &momentum : &grad}, [&](auto t) {
-    using T = decltype(t);
-    if (heavy)
-      apply<T>(op, update::Momentum<T>(args), value, grad, momentum);
-    else
-      apply<T>(op, update::Sgd<T>(args), value, grad);
+template <class Rule>
+void apply(View value, View grad, View state0, View state1, const Rule& given) {
+  update::dispatch(given, value, grad, state0, state1, [&]<class T>(const auto& rule, T) {
+    const On on(value.device, Rule::name);
+    Update<T, std::remove_cvref_t<decltype(rule)>, Rule::states> update{rule, value.as<T>(), grad.as<const T>(), {}};
+    if constexpr (Rule::states > 0) update.state[0] = state0.as<T>();
+    if constexpr (Rule::states > 1) update.state[1] = state1.as<T>();
+    each<pack<T>>(on, value.numel(), aligned(value.data, grad.data, state0.data, state1.data), update);
   });
 }
 
-void adagrad(View value, View grad, View sum, const kernel::AdagradUpdate::Args& args) {
-  constexpr auto op = kernel::AdagradUpdate::name;
-  update::dispatch(op, value, {&grad, &sum}, [&](auto t) {
-    using T = decltype(t);
-    apply<T>(op, update::Adagrad<T>(args), value, grad, sum);
-  });
-}
-
-void adadelta(View value, View grad, View square, View delta, const kernel::AdadeltaUpdate::Args& args) {
-  constexpr auto op = kernel::AdadeltaUpdate::name;
-  update::dispatch(op, value, {&grad, &square, &delta}, [&](auto t) {
-    using T = decltype(t);
-    apply<T>(op, update::Adadelta<T>(args), value, grad, square, delta);
-  });
-}
-
-void adam(View value, View grad, View m, View v, const kernel::AdamUpdate::Args& args) {
-  constexpr auto op = kernel::AdamUpdate::name;
-  update::dispatch(op, value, {&grad, &m, &v}, [&](auto t) {
-    using T = decltype(t);
-    apply<T>(op, update::Adam<T>(args), value, grad, m, v);
-  });
-}
-
-const Kernel<kernel::SgdUpdate> sgd_cuda{DeviceKind::cuda, sgd};
-const Kernel<kernel::AdagradUpdate> adagrad_cuda{DeviceKind::cuda, adagrad};
-const Kernel<kernel::AdadeltaUpdate> adadelta_cuda{DeviceKind::cuda, adadelta};
-const Kernel<kernel::AdamUpdate> adam_cuda{DeviceKind::cuda, adam};
+const Kernel<kernel::Update<update::Sgd>> sgd{DeviceKind::cuda, apply<update::Sgd>};
+const Kernel<kernel::Update<update::Momentum>> momentum{DeviceKind::cuda, apply<update::Momentum>};
+const Kernel<kernel::Update<update::Adagrad>> adagrad{DeviceKind::cuda, apply<update::Adagrad>};
+const Kernel<kernel::Update<update::Adadelta>> adadelta{DeviceKind::cuda, apply<update::Adadelta>};
+const Kernel<kernel::Update<update::Adam>> adam{DeviceKind::cuda, apply<update::Adam>};
 
 }  // namespace
 }  // namespace trireme::gpu

@@ -1,109 +1,143 @@
-// The optimizers' formulas (kernels/contracts/update.h), PyTorch's, each written once for all backends: a rule changes
-// one value and its state by its gradient. Scalars are combined in f64 and rounded once, as PyTorch does. T is float or
-// double.
+// The optimizers' formulas, PyTorch's, each written once for all backends: a rule's settings and, for values of type T
+// (float or double), how one value and its state change by its gradient. Settings are combined in f64 and rounded to T
+// once, as PyTorch does. The gradient is grad_scale times the one given.
 #pragma once
 #include <cmath>
 
 #include "kernels/contracts/update.h"
 #include "kernels/formulas/math.h"
+#include "kernels/plans/checks.h"
 
 namespace trireme::update {
 
-template <class T>
+/// torch.optim.SGD without momentum: v -= lr (g + weight_decay v).
 struct Sgd {
-  T lr, weight_decay, scale;
-  explicit Sgd(const kernel::SgdUpdate::Args& a)
-      : lr(T(a.lr)), weight_decay(T(a.weight_decay)), scale(T(a.grad_scale)) {}
-  constexpr void operator()(T& value, T grad) const { value -= lr * (grad * scale + weight_decay * value); }
+  static constexpr char name[] = "sgd_update";
+  static constexpr int states = 0;
+  double lr, weight_decay, grad_scale;
+
+  template <class T>
+  struct On {
+    T lr, weight_decay, scale;
+    explicit On(const Sgd& r) : lr(T(r.lr)), weight_decay(T(r.weight_decay)), scale(T(r.grad_scale)) {}
+    constexpr void operator()(T& value, T grad) const { value -= lr * (grad * scale + weight_decay * value); }
+  };
 };
-template <class T>
+/// torch.optim.SGD: g += weight_decay v; m = momentum m + (1 - dampening) g (first step: m = g); v -= lr m, or
+/// lr (g + momentum m) with nesterov.
 struct Momentum {
-  T lr, weight_decay, scale, keep, take;
-  bool first, nesterov;
-  explicit Momentum(const kernel::SgdUpdate::Args& a)
-      : lr(T(a.lr)),
-        weight_decay(T(a.weight_decay)),
-        scale(T(a.grad_scale)),
-        keep(T(a.momentum)),
-        take(T(1 - a.dampening)),
-        first(a.first),
-        nesterov(a.nesterov) {}
-  constexpr void operator()(T& value, T grad, T& momentum) const {
-    T slope = grad * scale + weight_decay * value;
-    T now = first ? slope : keep * momentum + take * slope;
-    momentum = now;
-    value -= lr * (nesterov ? slope + keep * now : now);
-  }
+  static constexpr char name[] = "momentum_update";
+  static constexpr int states = 1;
+  double lr, weight_decay, grad_scale, momentum, dampening;
+  bool nesterov, first;
+
+  template <class T>
+  struct On {
+    T lr, weight_decay, scale, keep, take;
+    bool nesterov, first;
+    explicit On(const Momentum& r)
+        : lr(T(r.lr)),
+          weight_decay(T(r.weight_decay)),
+          scale(T(r.grad_scale)),
+          keep(T(r.momentum)),
+          take(T(1 - r.dampening)),
+          nesterov(r.nesterov),
+          first(r.first) {}
+    constexpr void operator()(T& value, T grad, T& momentum) const {
+      T slope = grad * scale + weight_decay * value;
+      T now = first ? slope : keep * momentum + take * slope;
+      momentum = now;
+      value -= lr * (nesterov ? slope + keep * now : now);
+    }
+  };
 };
-template <class T>
+/// torch.optim.Adagrad (Duchi et al., JMLR 12, 2011).
 struct Adagrad {
-  T lr, eps, weight_decay, scale;
-  explicit Adagrad(const kernel::AdagradUpdate::Args& a)
-      : lr(T(a.lr)), eps(T(a.eps)), weight_decay(T(a.weight_decay)), scale(T(a.grad_scale)) {}
-  constexpr void operator()(T& value, T grad, T& sum) const {
-    T slope = grad * scale + weight_decay * value;
-    T total = sum + slope * slope;
-    sum = total;
-    value -= lr * slope / (math::sqrt(total) + eps);
-  }
+  static constexpr char name[] = "adagrad_update";
+  static constexpr int states = 1;
+  double lr, weight_decay, grad_scale, eps;
+
+  template <class T>
+  struct On {
+    T lr, weight_decay, scale, eps;
+    explicit On(const Adagrad& r)
+        : lr(T(r.lr)), weight_decay(T(r.weight_decay)), scale(T(r.grad_scale)), eps(T(r.eps)) {}
+    constexpr void operator()(T& value, T grad, T& sum) const {
+      T slope = grad * scale + weight_decay * value;
+      T total = sum + slope * slope;
+      sum = total;
+      value -= lr * slope / (math::sqrt(total) + eps);
+    }
+  };
 };
-template <class T>
+/// torch.optim.Adadelta (Zeiler, arXiv 1212.5701).
 struct Adadelta {
-  T lr, eps, weight_decay, scale, keep, take;
-  explicit Adadelta(const kernel::AdadeltaUpdate::Args& a)
-      : lr(T(a.lr)),
-        eps(T(a.eps)),
-        weight_decay(T(a.weight_decay)),
-        scale(T(a.grad_scale)),
-        keep(T(a.rho)),
-        take(T(1 - a.rho)) {}
-  constexpr void operator()(T& value, T grad, T& square, T& delta) const {
-    T slope = grad * scale + weight_decay * value;
-    T mean = keep * square + take * slope * slope;
-    T step = math::sqrt(delta + eps) / math::sqrt(mean + eps) * slope;
-    square = mean;
-    delta = keep * delta + take * step * step;
-    value -= lr * step;
-  }
+  static constexpr char name[] = "adadelta_update";
+  static constexpr int states = 2;
+  double lr, weight_decay, grad_scale, rho, eps;
+
+  template <class T>
+  struct On {
+    T lr, weight_decay, scale, keep, take, eps;
+    explicit On(const Adadelta& r)
+        : lr(T(r.lr)),
+          weight_decay(T(r.weight_decay)),
+          scale(T(r.grad_scale)),
+          keep(T(r.rho)),
+          take(T(1 - r.rho)),
+          eps(T(r.eps)) {}
+    constexpr void operator()(T& value, T grad, T& square, T& delta) const {
+      T slope = grad * scale + weight_decay * value;
+      T mean = keep * square + take * slope * slope;
+      T step = math::sqrt(delta + eps) / math::sqrt(mean + eps) * slope;
+      square = mean;
+      delta = keep * delta + take * step * step;
+      value -= lr * step;
+    }
+  };
 };
-template <class T>
+/// torch.optim.Adam (Kingma and Ba, arXiv 1412.6980); decoupled: AdamW (arXiv 1711.05101). bias1, bias2: 1 - beta^t in
+/// step t = 1, 2, ...
 struct Adam {
-  T scale, eps, weight_decay, shrink, keep1, take1, keep2, take2, lr, root;
-  explicit Adam(const kernel::AdamUpdate::Args& a)
-      : scale(T(a.grad_scale)),
-        eps(T(a.eps)),
-        weight_decay(T(a.decoupled ? 0 : a.weight_decay)),
-        shrink(T(a.decoupled ? 1 - a.lr * a.weight_decay : 1)),
-        keep1(T(a.beta1)),
-        take1(T(1 - a.beta1)),
-        keep2(T(a.beta2)),
-        take2(T(1 - a.beta2)),
-        lr(T(a.lr / a.bias1)),
-        root(T(std::sqrt(a.bias2))) {}
-  constexpr void operator()(T& value, T grad, T& first, T& second) const {
-    T slope = grad * scale + weight_decay * value;
-    T a = keep1 * first + take1 * slope, b = keep2 * second + take2 * slope * slope;
-    first = a;
-    second = b;
-    value = value * shrink - lr * a / (math::sqrt(b) / root + eps);
-  }
+  static constexpr char name[] = "adam_update";
+  static constexpr int states = 2;
+  double lr, weight_decay, grad_scale, beta1, beta2, eps, bias1, bias2;
+  bool decoupled;
+
+  template <class T>
+  struct On {
+    T scale, eps, weight_decay, shrink, keep1, take1, keep2, take2, lr, root;
+    explicit On(const Adam& r)
+        : scale(T(r.grad_scale)),
+          eps(T(r.eps)),
+          weight_decay(T(r.decoupled ? 0 : r.weight_decay)),
+          shrink(T(r.decoupled ? 1 - r.lr * r.weight_decay : 1)),
+          keep1(T(r.beta1)),
+          take1(T(1 - r.beta1)),
+          keep2(T(r.beta2)),
+          take2(T(1 - r.beta2)),
+          lr(T(r.lr / r.bias1)),
+          root(T(std::sqrt(r.bias2))) {}
+    constexpr void operator()(T& value, T grad, T& first, T& second) const {
+      T slope = grad * scale + weight_decay * value;
+      T a = keep1 * first + take1 * slope, b = keep2 * second + take2 * slope * slope;
+      first = a;
+      second = b;
+      value = value * shrink - lr * a / (math::sqrt(b) / root + eps);
+    }
+  };
 };
 
-/// The update's type, f32 or f64, for a rule: calls f(T{}). Throws Error unless all views are parallel to value.
-template <class F>
-void dispatch(std::string_view op, const View& value, std::initializer_list<const View*> others, F&& f) {
-  for (auto* v : others)
-    check(v->numel() == value.numel() && v->dtype == value.dtype, op, "got {} {} beside values {} {}", v->dtype,
-          v->shape, value.dtype, value.shape);
-  if (value.dtype == DType::f64) return f(double{});
-  check(value.dtype == DType::f32, op, "wants f32 or f64, got {}", value.dtype);
-  f(float{});
-}
-/// Whether the step takes the rule with momentum. Throws Error where its state is missing.
-inline bool has_momentum(const kernel::SgdUpdate::Args& args, const View& momentum) {
-  const bool heavy = args.momentum != 0;
-  check(!heavy || momentum, kernel::SgdUpdate::name, "momentum {} needs its state", args.momentum);
-  return heavy;
+/// Calls f(rule for the values' type) once the operands are checked (kernels/contracts/update.h).
+template <class Rule, class F>
+void dispatch(const Rule& rule, const View& value, const View& grad, const View& state0, const View& state1, F&& f) {
+  const View* const others[] = {&grad, &state0, &state1};
+  for (int i = 0; i <= Rule::states; ++i)
+    check(others[i]->numel() == value.numel() && others[i]->dtype == value.dtype, Rule::name,
+          "got {} {} beside values {} {}", others[i]->dtype, others[i]->shape, value.dtype, value.shape);
+  if (value.dtype == DType::f64) return f(typename Rule::template On<double>(rule), double{});
+  check(value.dtype == DType::f32, Rule::name, "wants f32 or f64, got {}", value.dtype);
+  f(typename Rule::template On<float>(rule), float{});
 }
 
 }  // namespace trireme::update

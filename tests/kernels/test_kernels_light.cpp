@@ -3,10 +3,10 @@
 
 #include "kernels/contracts/elementwise.h"
 #include "kernels/contracts/move.h"
-#include "kernels/contracts/update.h"
 #include "kernels/core/random.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/formulas/pointwise.h"
+#include "kernels/formulas/update_rules.h"
 #include "tests/kernels/naive.h"
 
 using namespace trireme;
@@ -282,13 +282,15 @@ void check_update(F launch, G step) {
 }  // namespace
 
 TEST_CASE("updates follow PyTorch's formulas") {
+  using kernel::Update;
   for (bool nesterov : {false, true})
     for (double momentum : {0.0, 0.9}) {
       double damp = nesterov ? 0 : 0.3;
       check_update(
           [=](View v, View g, View a, View, int k) {
-            run<kernel::SgdUpdate>(v, g, momentum != 0 ? a : View{},
-                                   kernel::SgdUpdate::Args{0.1, momentum, damp, 0.01, 0.5, nesterov, k == 0});
+            if (momentum == 0) return run<Update<update::Sgd>>(v, g, View{}, View{}, update::Sgd{0.1, 0.01, 0.5});
+            run<Update<update::Momentum>>(v, g, a, View{},
+                                          update::Momentum{0.1, 0.01, 0.5, momentum, damp, nesterov, k == 0});
           },
           [=](double& v, double g, double& m, double&, int k) {
             g = g * 0.5 + 0.01 * v;
@@ -301,7 +303,7 @@ TEST_CASE("updates follow PyTorch's formulas") {
     }
   check_update(
       [](View v, View g, View a, View, int) {
-        run<kernel::AdagradUpdate>(v, g, a, kernel::AdagradUpdate::Args{0.1, 1e-10, 0.01, 0.5});
+        run<Update<update::Adagrad>>(v, g, a, View{}, update::Adagrad{0.1, 0.01, 0.5, 1e-10});
       },
       [](double& v, double g, double& s, double&, int) {
         g = g * 0.5 + 0.01 * v, s += g * g;
@@ -309,7 +311,7 @@ TEST_CASE("updates follow PyTorch's formulas") {
       });
   check_update(
       [](View v, View g, View a, View b, int) {
-        run<kernel::AdadeltaUpdate>(v, g, a, b, kernel::AdadeltaUpdate::Args{1, 0.9, 1e-6, 0.01, 0.5});
+        run<Update<update::Adadelta>>(v, g, a, b, update::Adadelta{1, 0.01, 0.5, 0.9, 1e-6});
       },
       [](double& v, double g, double& s, double& d, int) {
         g = g * 0.5 + 0.01 * v, s = 0.9 * s + 0.1 * g * g;
@@ -319,9 +321,9 @@ TEST_CASE("updates follow PyTorch's formulas") {
   for (bool decoupled : {false, true})
     check_update(
         [=](View v, View g, View a, View b, int k) {
-          run<kernel::AdamUpdate>(v, g, a, b,
-                                  kernel::AdamUpdate::Args{0.01, 0.9, 0.999, 1e-8, 0.1, 1 - std::pow(0.9, k + 1),
-                                                           1 - std::pow(0.999, k + 1), 0.5, decoupled});
+          run<Update<update::Adam>>(v, g, a, b,
+                                    update::Adam{0.01, 0.1, 0.5, 0.9, 0.999, 1e-8, 1 - std::pow(0.9, k + 1),
+                                                 1 - std::pow(0.999, k + 1), decoupled});
         },
         [=](double& v, double g, double& m, double& s, int k) {
           g *= 0.5;

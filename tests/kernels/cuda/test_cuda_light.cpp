@@ -5,10 +5,10 @@
 #include "framework/tensor/tensor.h"
 #include "kernels/contracts/elementwise.h"
 #include "kernels/contracts/move.h"
-#include "kernels/contracts/update.h"
 #include "kernels/core/backend.h"
 #include "kernels/core/runtime.h"
 #include "kernels/formulas/pointwise.h"
+#include "kernels/formulas/update_rules.h"
 #include "tests/kernels/naive.h"
 #include "tests/support/oracle.h"
 
@@ -351,24 +351,26 @@ void check_update(F launch) {
 
 TEST_CASE("updates on a device equal the CPU's") {
   if (no_device()) return;
-  for (bool nesterov : {false, true})
-    for (double momentum : {0.0, 0.9})
-      check_update<kernel::SgdUpdate>([=](auto* kernel, View v, View g, View a, View, int k) {
-        kernel(v, g, momentum != 0 ? a : View{},
-               kernel::SgdUpdate::Args{0.1, momentum, nesterov ? 0 : 0.3, 0.01, 0.5, nesterov, k == 0});
-      });
-  check_update<kernel::AdagradUpdate>([](auto* kernel, View v, View g, View a, View, int) {
-    kernel(v, g, a, kernel::AdagradUpdate::Args{0.1, 1e-10, 0.01, 0.5});
+  using kernel::Update;
+  check_update<Update<update::Sgd>>([](auto* kernel, View v, View g, View, View, int) {
+    kernel(v, g, {}, {}, update::Sgd{0.1, 0.01, 0.5});
   });
-  check_update<kernel::AdadeltaUpdate>([](auto* kernel, View v, View g, View a, View b, int) {
-    kernel(v, g, a, b, kernel::AdadeltaUpdate::Args{1, 0.9, 1e-6, 0.01, 0.5});
+  for (bool nesterov : {false, true})
+    check_update<Update<update::Momentum>>([=](auto* kernel, View v, View g, View a, View, int k) {
+      kernel(v, g, a, {}, update::Momentum{0.1, 0.01, 0.5, 0.9, nesterov ? 0 : 0.3, nesterov, k == 0});
+    });
+  check_update<Update<update::Adagrad>>([](auto* kernel, View v, View g, View a, View, int) {
+    kernel(v, g, a, {}, update::Adagrad{0.1, 0.01, 0.5, 1e-10});
+  });
+  check_update<Update<update::Adadelta>>([](auto* kernel, View v, View g, View a, View b, int) {
+    kernel(v, g, a, b, update::Adadelta{1, 0.01, 0.5, 0.9, 1e-6});
   });
   for (bool decoupled : {false, true})
-    check_update<kernel::AdamUpdate>([=](auto* kernel, View v, View g, View a, View b, int k) {
+    check_update<Update<update::Adam>>([=](auto* kernel, View v, View g, View a, View b, int k) {
       const double bias1 = 1 - std::pow(0.9, k + 1), bias2 = 1 - std::pow(0.999, k + 1);
-      kernel(v, g, a, b, kernel::AdamUpdate::Args{0.01, 0.9, 0.999, 1e-8, 0.1, bias1, bias2, 0.5, decoupled});
+      kernel(v, g, a, b, update::Adam{0.01, 0.1, 0.5, 0.9, 0.999, 1e-8, bias1, bias2, decoupled});
     });
-  require_same_complaint<kernel::SgdUpdate>(Data({2}), Data({2}), View{},
-                                            kernel::SgdUpdate::Args{0.1, 0.9, 0, 0, 1, false, true});
-  require_same_complaint<kernel::AdagradUpdate>(Data({2}), Data({3}), Data({2}), kernel::AdagradUpdate::Args{});
+  require_same_complaint<Update<update::Momentum>>(Data({2}), Data({2}), View{}, View{},
+                                                   update::Momentum{0.1, 0, 1, 0.9, 0, false, true});
+  require_same_complaint<Update<update::Adagrad>>(Data({2}), Data({3}), Data({2}), View{}, update::Adagrad{});
 }
