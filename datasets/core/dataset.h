@@ -11,16 +11,17 @@
 
 namespace trireme {
 
-/// How u8 pixels become floats: (value / 255 - mean[c]) / std[c].
+/// How u8 pixels become floats: (value / 255 - mean[c]) / std[c] (torchvision's ToTensor and Normalize).
 struct PixelScale {
-  std::vector<float> mean{0}, std{1};  ///< a number per channel, or one for all
+  std::vector<float> mean{0},  ///< of pixels / 255: a number per channel, or one for all
+      std{1};                  ///< standard deviation of pixels / 255: a number per channel, or one for all
 };
 
 /// What a read may depend on beside the sample: random augmentation is a function of (seed, epoch, id), the same on one
 /// rank and on many.
 struct AugmentKey {
-  std::uint64_t seed = 0;
-  Index epoch = 0;
+  std::uint64_t seed = 0;  ///< LoaderOptions::seed
+  Index epoch = 0;         ///< from 0
 };
 
 /// Samples that could not be used, where the dataset was asked to go on (ImagesOptions::on_bad).
@@ -33,11 +34,11 @@ struct BadSamples {
 class DatasetSource {
  public:
   virtual ~DatasetSource() = default;
-  virtual std::string name() const = 0;
-  virtual Index size() const = 0;     ///< samples
-  virtual Shape shape() const = 0;    ///< of one sample, channels last: [28, 28, 1]
-  virtual Index classes() const = 0;  ///< labels lie in [0, classes)
-  virtual PixelScale scale() const = 0;
+  virtual std::string name() const = 0;  ///< in messages: "mnist", a folder, a file
+  virtual Index size() const = 0;        ///< samples
+  virtual Shape shape() const = 0;       ///< of one sample, channels last: [28, 28, 1]
+  virtual Index classes() const = 0;     ///< labels lie in [0, classes)
+  virtual PixelScale scale() const = 0;  ///< by which a Loader makes floats of pixels
   /// In order of their labels; none where classes are only numbers.
   virtual std::vector<std::string> class_names() const { return {}; }
   /// Writes sample id's pixels (shape().numel() bytes, row-major) and returns its label. Called from several threads.
@@ -52,12 +53,13 @@ class DatasetSource {
 /// A data set by value: copies share it.
 class Dataset {
  public:
-  Dataset() = default;
+  Dataset() = default;  ///< none
+  /// Takes what a format's function made: return std::make_unique<MySource>(...).
   template <std::derived_from<DatasetSource> Source>
   Dataset(std::unique_ptr<Source> source) : source_(std::move(source)) {}  // NOLINT: implicit
-  explicit operator bool() const { return source_ != nullptr; }
-  const DatasetSource* operator->() const { return source_.get(); }
-  const DatasetSource& operator*() const { return *source_; }
+  explicit operator bool() const { return source_ != nullptr; }            ///< whether there is a data set
+  const DatasetSource* operator->() const { return source_.get(); }        ///< null: there is none
+  const DatasetSource& operator*() const { return *source_; }              ///< there must be one
 
  private:
   std::shared_ptr<const DatasetSource> source_;
@@ -68,11 +70,11 @@ class DatasetWrapper : public DatasetSource {
  public:
   /// Throws Error, beginning with op, when there is no data set.
   DatasetWrapper(Dataset data, std::string_view op);
-  std::string name() const override { return data_->name(); }
+  std::string name() const override { return data_->name(); }  ///< the other's, as all that follow
   Index size() const override { return data_->size(); }
   Shape shape() const override { return data_->shape(); }
   Index classes() const override { return data_->classes(); }
-  PixelScale scale() const override { return data_->scale(); }
+  PixelScale scale() const override { return data_->scale(); }  ///< of the other's pixels
   std::vector<std::string> class_names() const override { return data_->class_names(); }
   std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey& draw) const override {
     return data_->read(id, pixels, draw);
@@ -80,7 +82,7 @@ class DatasetWrapper : public DatasetSource {
   BadSamples bad() const override { return data_->bad(); }
 
  protected:
-  Dataset data_;
+  Dataset data_;  ///< the other data set; never none
 };
 
 /// The first n samples of another data set. Throws Error unless n lies in [0, data->size()].

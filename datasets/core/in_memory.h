@@ -4,11 +4,12 @@
 
 namespace trireme {
 
+/// The arrays of InMemory().
 struct InMemoryOptions {
-  std::string name;  ///< in messages and results
-  Shape shape;       ///< of one sample, channels last
-  Index classes = 0;
-  PixelScale scale = {};
+  std::string name;                  ///< in messages and results
+  Shape shape;                       ///< of one sample, channels last
+  Index classes = 0;                 ///< labels lie in [0, classes); u8 labels reach 256 classes
+  PixelScale scale = {};             ///< default: pixels / 255, in [0, 1]
   std::vector<std::uint8_t> pixels;  ///< [samples, shape...], row-major
   std::vector<std::uint8_t> labels;  ///< [samples], each in [0, classes)
 };

@@ -11,14 +11,15 @@
 
 namespace trireme {
 
+/// Options of a Loader (torch.utils.data.DataLoader and DistributedSampler).
 struct LoaderOptions {
-  Index batch = 32;  ///< the global batch
-  bool shuffle = false;
-  std::uint64_t seed = 0;
-  Index epoch = 0;           ///< see set_epoch
-  RankShare shard = {};      ///< ours of each global batch
-  int workers = 1;           ///< threads that read ahead; 0: read in the caller
-  int prefetch = 2;          ///< batches read ahead, per loader
+  Index batch = 32;          ///< samples of a global batch, over all ranks; at least 1
+  bool shuffle = false;      ///< a new permutation per epoch (epoch_order); false: by id
+  std::uint64_t seed = 0;    ///< of the order, of augmentation and of BatchContext::seed
+  Index epoch = 0;           ///< of the first pass, from 0; see set_epoch
+  RankShare shard = {};      ///< this rank's of each global batch
+  int workers = 1;           ///< threads that read ahead, at most `prefetch`; 0: read in the caller
+  int prefetch = 2;          ///< batches read ahead, per pass; at least 1 unless workers is 0
   DType dtype = DType::f32;  ///< of x: f32, f64, bf16, f16; u8: the pixels as they are
   Device device = cpu();     ///< where x and y are handed out; pixels travel there as bytes
   bool training = true;      ///< BatchContext::training of the batches
@@ -26,20 +27,22 @@ struct LoaderOptions {
   Index start_sample = 0;    ///< or so many samples: what is left of the epoch is cut into batches from there
 };
 
+/// One rank's rows of a global batch; `auto& [x, y]` binds its x and y.
 struct Batch {
-  Tensor x;                        ///< [rows, shape...]; rows may be 0
-  Tensor y;                        ///< i64 [rows]
-  Tensor samples;                  ///< i64 [rows], ids
+  Tensor x;                        ///< LoaderOptions::dtype [rows, shape...], on LoaderOptions::device; rows may be 0
+  Tensor y;                        ///< labels, i64 [rows], beside x
+  Tensor samples;                  ///< ids in the data set, i64 [rows], on the host
   Index index = 0;                 ///< of the global batch in the epoch
-  Index global = 0;                ///< rows of the global batch
+  Index global = 0;                ///< rows of the global batch, over all ranks
   std::vector<Index> micros = {};  ///< rows of each micro-batch (RankShare::micros > 1)
-  Index rows() const { return y ? y.numel() : 0; }
+  Index rows() const { return y ? y.numel() : 0; }  ///< of this rank
 };
-// for (auto& [x, y] : loader)
+/// The tuple protocol: get<0> is x, get<1> is y, so that `for (auto& [x, y] : loader)` compiles.
 template <std::size_t I>
 auto& get(Batch& b) {
   return std::get<I>(std::tie(b.x, b.y));
 }
+/// Of a constant batch: x and y are constant Tensors.
 template <std::size_t I>
 auto& get(const Batch& b) {
   return std::get<I>(std::tie(b.x, b.y));
@@ -51,29 +54,32 @@ std::vector<std::int64_t> epoch_order(Index n, bool shuffle, std::uint64_t seed,
 
 class Loader {
  public:
-  /// Throws Error for an empty dataset, a batch < 1, a bad shard.
+  /// Throws Error for an empty dataset, more ranks than samples, a shard that is none of its ranks', more micro-batches
+  /// than samples in a batch, and an option out of its range.
   Loader(Dataset, LoaderOptions = {});
   ~Loader();
-  Loader(Loader&&) noexcept;
+  Loader(Loader&&) noexcept;  ///< iterators in use stay valid
 
-  Index batches() const;  ///< global batches per epoch
-  const LoaderOptions& options() const;
-  void set_epoch(Index epoch);  ///< begin() starts this epoch; each full pass adds one
+  Index batches() const;                 ///< global batches per epoch
+  const LoaderOptions& options() const;  ///< as they were given
+  void set_epoch(Index epoch);           ///< begin() starts this epoch; each full pass adds one
 
   /// Input iterator. x and y of a Batch carry its BatchContext (samples, global batch, share, training, seed, and
-  /// step = batches delivered so far in all epochs), so a hand-written loop needs nothing more, and any number of
+  /// step = epoch * batches() + Batch::index), so a hand-written loop needs nothing more, and any number of
   /// iterators may be in use at a time.
   class Iterator {
    public:
-    Batch& operator*() const;
-    Batch* operator->() const { return &**this; }
+    Batch& operator*() const;                      ///< the batch at hand, until ++
+    Batch* operator->() const { return &**this; }  ///< its members
+    /// Waits for the next batch, on the device and of the type asked for. Throws what reading a sample of it threw; the
+    /// pass then ends.
     Iterator& operator++();
     bool operator==(const Iterator& other) const;  ///< only meaningful against end()
     struct State;
-    std::shared_ptr<State> state;
+    std::shared_ptr<State> state;  ///< of the pass, shared by copies; null: end()
   };
-  Iterator begin();
-  Iterator end();
+  Iterator begin();  ///< starts a pass over the epoch at hand and waits for its first batch
+  Iterator end();    ///< behind the last batch of any pass
 
  private:
   struct Impl;

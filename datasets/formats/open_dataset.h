@@ -7,14 +7,15 @@ namespace trireme {
 
 /// What open_dataset() needs beside a name and a split ("train" or "test"); each dataset takes what it knows.
 struct OpenOptions {
-  std::string root = {};  ///< the folder (or packed file) of its files; empty: where they were installed
-  std::string shards = {}, val_shards = {};  ///< tar: patterns of names (expand_shards) of the training and test split
-  Index classes = 0;                         ///< tar: how many; 0: the training shards' largest label and one
-  Index image_size = 0;                      ///< imagenet, tar, packed: side of the square images; 0: 224
-  bool augment = true;     ///< random crops and flips for the training split, where the dataset has them
-  double central = 0.875;  ///< imagenet, tar: see ImagesOptions
-  OnBad on_bad = OnBad::stop;
-  SyntheticOptions synthetic = {};
+  std::string root = {};       ///< the folder (or packed file) of its files; empty: where they were installed
+  std::string shards = {},     ///< tar: pattern of the training split's names (expand_shards)
+      val_shards = {};         ///< tar: pattern of the test split's names
+  Index classes = 0;           ///< tar: how many; 0: the training shards' largest label and one
+  Index image_size = 0;        ///< imagenet, tar, packed: side of the square images; 0: 224 (packed: at most its own)
+  bool augment = true;         ///< random crops and flips for the training split, where the dataset has them
+  double central = 0.875;      ///< imagenet, tar: see ImagesOptions
+  OnBad on_bad = OnBad::stop;  ///< imagenet, tar: what becomes of an image that cannot be read
+  SyntheticOptions synthetic = {};  ///< synthetic: of the training split; the test split has other samples
 };
 /// By name: "mnist", "fashion_mnist", "cifar10", "cifar100" (cifar.h), "imagenet" (image_folder.h), "tar"
 /// (webdataset.h), "packed" (packed.h), "synthetic". Throws Error with the list for another name.

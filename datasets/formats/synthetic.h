@@ -4,15 +4,16 @@
 
 namespace trireme {
 
+/// Options of Synthetic().
 struct SyntheticOptions {
-  Index size = 1024;  ///< samples
-  Shape shape{28, 28, 1};
-  Index classes = 10;
-  std::uint64_t seed = 0;
-  Index first = 0;  ///< number of the first sample: data sets that do not overlap share classes, not samples
+  Index size = 1024;       ///< samples
+  Shape shape{28, 28, 1};  ///< of one sample, channels last
+  Index classes = 10;      ///< labels are drawn uniformly from [0, classes)
+  std::uint64_t seed = 0;  ///< of prototypes, labels and noise (Philox)
+  Index first = 0;         ///< number of the first sample: data sets that do not overlap share classes, not samples
 };
-/// Sample id is a pure function of (seed, first + id). Throws Error for a negative size, an extent below 1 and classes
-/// below 1.
+/// u8 samples (prototype of the class + 3 x noise) / 4. Sample id is a pure function of (seed, first + id). Throws
+/// Error for a negative size, an extent below 1 and classes below 1.
 Dataset Synthetic(const SyntheticOptions& = {});
 
 }  // namespace trireme

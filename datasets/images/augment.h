@@ -5,6 +5,7 @@
 
 namespace trireme {
 
+/// Options of augmented() (torchvision's RandomCrop(size, padding) and RandomHorizontalFlip).
 struct AugmentOptions {
   Index pad = 4;     ///< black pixels around the picture, out of which one of its own size is cut at random
   bool flip = true;  ///< mirror left and right, half of the time

@@ -17,12 +17,12 @@ std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 /// A file open for reading; its size is taken once, on opening. Throws Error when it is missing or not a regular file.
 class FileReader {
  public:
-  explicit FileReader(const std::string& path);
+  explicit FileReader(const std::string& path);  ///< opens it; see above for errors
   ~FileReader();
   FileReader(const FileReader&) = delete;
   FileReader& operator=(const FileReader&) = delete;
-  const std::string& path() const { return path_; }
-  std::size_t size() const { return size_; }
+  const std::string& path() const { return path_; }  ///< as it was given
+  std::size_t size() const { return size_; }         ///< bytes, when it was opened
   /// Fills `to` from offset on. Throws Error when the file is shorter than that, before or during the call.
   void read(std::size_t offset, std::span<std::byte> to) const;
   /// The whole file, mapped read-only until the FileReader ends. read_ahead: false for small reads here and there.
@@ -52,13 +52,14 @@ class FileWriter {
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
+  /// Appends. Throws Error with the path, the bytes written of the total, and the reason (a full disk).
   void write(std::span<const std::byte> bytes);
   /// Replaces bytes that were written before, from offset on. crc() stays that of the bytes before.
   void overwrite(std::size_t offset, std::span<const std::byte> bytes);
   /// fsync and close.
   void finish();
-  std::size_t size() const { return size_; }
-  std::uint32_t crc() const { return crc_; }  ///< of what was written so far
+  std::size_t size() const { return size_; }  ///< bytes written so far, of write()
+  std::uint32_t crc() const { return crc_; }  ///< CRC-32 of what was written so far
 
  private:
   [[noreturn]] void broken(const char* what) const;
@@ -75,6 +76,7 @@ std::string temporary_name(const std::string& path);
 void rename_durably(const std::string& from, const std::string& to);
 /// Writes path as temporary file + fsync + rename + directory fsync; fill writes the content, `bytes` in all.
 void replace_file(const std::string& path, std::size_t bytes, const std::function<void(FileWriter&)>& fill);
+/// The same with text as the whole content.
 void replace_file(const std::string& path, std::string_view text);
 /// Makes the directory's entries durable.
 void sync_directory(const std::string& path);

@@ -18,21 +18,23 @@ namespace trireme {
 /// with 1.
 class OptionError : public Error {
  public:
+  /// message: for the user, as what() shows it.
   explicit OptionError(std::string message, std::source_location where = std::source_location::current())
       : Error(std::move(message), where) {}
 };
 
 /// One option: its name, the member that holds its value, and the values allowed.
 struct Option {
+  /// A pointer to the member; its type decides how a text is read: type_of().
   using Value =
       std::variant<std::string*, int*, Index*, double*, bool*, std::vector<double>*, std::vector<std::string>*>;
-  std::string name;
-  Value value;  ///< of a struct that outlives the table
-  std::string help = {};
-  double least = -std::numeric_limits<double>::infinity();  ///< of a number, or of each number in a list
-  double most = std::numeric_limits<double>::infinity();
-  std::string choices = {};  ///< of a text: "stop, skip"; empty: any
-  std::string alias = {};    ///< another name for it: "ranks" for "parallel.ranks"
+  std::string name;                                         ///< "optim.lr", "micro"
+  Value value;                                              ///< of a struct that outlives the table
+  std::string help = {};                                    ///< a line for --help
+  double least = -std::numeric_limits<double>::infinity();  ///< bound, inclusive, of a number or of a list's
+  double most = std::numeric_limits<double>::infinity();    ///< bound, inclusive, alike
+  std::string choices = {};                                 ///< of a text: "stop, skip"; empty: any
+  std::string alias = {};                                   ///< another name for it: "ranks" for "parallel.ranks"
 };
 
 /// "a number", "a whole number", "true or false", "text", "a list of numbers: 30,60,80", "a list of texts: a+b".

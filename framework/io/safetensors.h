@@ -18,8 +18,9 @@ namespace trireme {
 /// A safetensors file, opened and validated; tensors are read when asked for.
 class SafetensorsReader {
  public:
+  /// Reads and validates the header. Throws Error naming path for a file that is missing or malformed.
   explicit SafetensorsReader(const std::string& path);
-  const SafetensorsHeader& header() const { return header_; }
+  const SafetensorsHeader& header() const { return header_; }  ///< names, types, shapes and places of the tensors
   /// f32, f64, bf16, i32, i64, u8. Other types become the next wider one: F16 f32, BOOL u8, I8, I16 and U16 i32, U32
   /// and U64 i64. Throws Error naming the tensor for types of 4 to 8 bits, for C64, for a number beyond i64, and for
   /// more axes than Shape holds.
@@ -32,17 +33,19 @@ class SafetensorsReader {
   SafetensorsHeader header_;
 };
 
+/// A tensor and its name in a file.
 struct NamedTensor {
-  std::string name;
-  Tensor tensor;
+  std::string name;  ///< unique in a file, UTF-8, not "__metadata__"
+  Tensor tensor;     ///< of any type, on the host or on a device
 };
+/// The content of a file, read.
 struct SafetensorsFile {
-  std::vector<NamedTensor> tensors;  ///< types as SafetensorsReader::load says; shapes as in the file
-  std::map<std::string, std::string> metadata;
+  std::vector<NamedTensor> tensors;                   ///< types as SafetensorsReader::load says; shapes as in the file
+  std::map<std::string, std::string> metadata;        ///< of "__metadata__"; empty: the file has none
   const Tensor* find(const std::string& name) const;  ///< null when there is none
   const Tensor& at(const std::string& name) const;    ///< throws Error when there is none
 };
-/// Every tensor of the file.
+/// Every tensor of the file, on the host. Throws Error as SafetensorsReader and its load().
 SafetensorsFile read_safetensors(const std::string& path);
 
 /// Writes to a file that the caller finishes: types in the reference's order (largest first), then names; header padded
@@ -50,6 +53,7 @@ SafetensorsFile read_safetensors(const std::string& path);
 /// undefined tensor.
 class SafetensorsWriter {
  public:
+  /// Shares the tensors; metadata goes under "__metadata__".
   SafetensorsWriter(std::vector<NamedTensor> tensors, const std::map<std::string, std::string>& metadata = {});
   std::size_t size() const { return size_; }  ///< of the whole file
   /// Hands the file's bytes to sink, in order.

@@ -10,15 +10,19 @@
 
 namespace trireme {
 
+/// What a header says of one tensor.
 struct SafetensorsEntry {
-  std::string name, dtype;          ///< dtype as in the file: "F32", "BF16", ...
-  std::vector<std::int64_t> shape;  ///< as in the file
-  std::size_t begin = 0, end = 0;   ///< bytes from the start of the data section
+  std::string name,                 ///< unique in the file
+      dtype;                        ///< as in the file: "F32", "BF16", ...
+  std::vector<std::int64_t> shape;  ///< as in the file; empty: a scalar
+  std::size_t begin = 0,            ///< of its bytes, from the start of the data section
+      end = 0;                      ///< behind its bytes
 };
+/// A header, parsed.
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> entries;  ///< by offset
-  std::map<std::string, std::string> metadata;
-  std::size_t data_offset = 0;  ///< where the data section starts in the file
+  std::vector<SafetensorsEntry> entries;        ///< by offset
+  std::map<std::string, std::string> metadata;  ///< of "__metadata__"; empty: none
+  std::size_t data_offset = 0;                  ///< where the data section starts in the file
 };
 /// Size of the header with its 8-byte length, from the file's first 8 bytes. Throws Error when there cannot be such a
 /// header.

@@ -25,25 +25,31 @@ std::vector<std::string> import_but_head(Parameters&, const SafetensorsFile& fil
 /// As export_weights and import_weights, for flat optimizer state: split per parameter ("momentum/0.weight") and laid
 /// out as PyTorch would.
 std::vector<NamedTensor> export_state(const Parameters&, const std::string& name, const FlatBuffer& flat);
+/// The way back. Tensors of the file under other names are left alone; else as strict as import_weights.
 void import_state(const Parameters&, const std::string& name, const FlatBuffer& flat, const SafetensorsFile& file);
 
 // The pieces of the above, for who must check several files before changing anything (framework/io/checkpoint.cpp).
 
 /// A tensor of the run and what it is called in a file.
 struct StoredTensor {
-  std::string name;
-  Tensor tensor;
-  FileLayout layout = FileLayout::same;
+  std::string name;                      ///< as the file has it: "layer1.0.conv1.weight", "momentum/0.weight"
+  Tensor tensor;                         ///< shares memory with the run's; of a weight that is cut, this rank's part
+  FileLayout layout = FileLayout::same;  ///< filter: axes are permuted on the way
 };
+/// Every parameter, then every buffer, in the model's order.
 std::vector<StoredTensor> stored_weights(const Parameters&);
+/// flat, a tensor per parameter: name + "/" + the parameter's. Throws Error where flat is not as long as the
+/// parameters.
 std::vector<StoredTensor> stored_state(const Parameters&, const std::string& name, const FlatBuffer& flat);
+/// Copies on the host, in PyTorch's layout; a collective call where tensors are parts.
 std::vector<NamedTensor> export_tensors(const std::vector<StoredTensor>&);
 
 /// The checked half of an import: constructing throws the lists, apply() overwrites. Borrows file.
 class Import {
  public:
+  /// Throws Error as import_weights() says; source: the file's name, for messages.
   Import(std::vector<StoredTensor> targets, const SafetensorsFile& file, const std::string& source);
-  void apply() const;
+  void apply() const;  ///< overwrites all targets, converting between float types
 
  private:
   std::vector<std::pair<StoredTensor, const Tensor*>> pairs_;

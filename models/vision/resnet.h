@@ -6,11 +6,13 @@ namespace trireme {
 
 /// He et al. (arXiv 1512.03385): x [N, H, W, C] -> logits [N, classes]. ModelOptions' input gives C; any H, W of 32 or
 /// more serve. Channels are expected with mean 0 and standard deviation 1, as in torchvision.
-Sequential resnet18(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});
-Sequential resnet34(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});
-Sequential resnet50(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});  ///< 25,557,032 parameters
-Sequential resnet101(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});
-Sequential resnet152(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});
+/// resnet18 and resnet34 have basic blocks, the others bottlenecks with the stride in the 3 x 3 convolution. Throws
+/// Error for an input that is not [H, W, C]; the numbers of parameters are those of C = 3 and 1000 classes.
+Sequential resnet18(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});   ///< 11,689,512 parameters
+Sequential resnet34(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});   ///< 21,797,672 parameters
+Sequential resnet50(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});   ///< 25,557,032 parameters
+Sequential resnet101(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});  ///< 44,549,160 parameters
+Sequential resnet152(const ModelOptions& = {.input = {224, 224, 3}, .classes = 1000});  ///< 60,192,808 parameters
 
 /// The networks for small pictures of section 4.2: a 3 x 3 stem and three stages of 16, 32 and 64 channels; depth is
 /// 6n + 2 (20: 272,474 parameters). Shortcuts that change shape are projections (the paper's option B), so that they

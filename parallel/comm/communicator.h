@@ -25,16 +25,20 @@ enum class ReduceOp : std::uint8_t { sum, max, min };
 /// unfinished Work waits for it, except on the way out of an exception.
 class Work {
  public:
+  /// The operation, as a transport implements it.
   struct State {
     virtual ~State() = default;
-    virtual void wait() = 0;
-    virtual bool done() = 0;
+    virtual void wait() = 0;  ///< blocks until it is done; throws what it failed with
+    virtual bool done() = 0;  ///< whether wait() would return at once; polls (MPI_Test)
   };
   Work() = default;  ///< already done
+  /// Of a transport's operation; null: already done.
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  /// Blocks the host until the operation is done (MPI_Wait); at once for one that was waited for.
   void wait() {
     if (state_) state_->wait(), state_.reset();
   }
+  /// Whether wait() would return at once; polls (MPI_Test).
   bool done() { return !state_ || state_->done(); }
 
  private:
@@ -75,6 +79,7 @@ class Communicator {
   /// x [n] to rank `to`, which receives as many elements of the same type with the same tag, in [0, message_tags).
   /// Messages of one pair and tag arrive in the order in which they are sent. Not collective.
   virtual Work send(const Tensor& x, int to, int tag = 0) = 0;
+  /// x [n] from rank `from`, which sends as many elements of the same type with this tag. Not collective.
   virtual Work recv(const Tensor& x, int from, int tag = 0) = 0;
   virtual void barrier() = 0;  ///< returns when all ranks have called it
   /// Ranks with equal color form a new communicator, ordered by key then rank. A collective call.

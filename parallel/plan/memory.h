@@ -15,9 +15,11 @@ struct RankMemory {
   Index activations = 0;  ///< kept for backward by the micro-batches in flight, and what came over cuts for them
   Index halos = 0;        ///< of images that are cut: what neighbours sent, kept as long
   Index packed = 0;       ///< copies on their way: running statistics
+  /// The sum of the above.
   Index total() const { return weights + gradients + optimizer + activations + halos + packed; }
 };
 
+/// What predict_memory() must know beside the plan.
 struct MemoryOptions {
   Index element = 4;  ///< bytes of a parameter
   int states = 1;     ///< numbers of optimizer state per parameter: sgd with momentum 1, adam 2

@@ -17,17 +17,17 @@ enum class ActionKind : std::uint8_t {
   backward,         ///< of one part and micro-batch, whole
   backward_input,   ///< its half that makes the gradient of the part's input (zero bubble: Qi et al., arXiv 2401.10241)
   backward_weight,  ///< its other half, which makes the gradients of the weights
-  send,
-  recv,
-  all_reduce,      ///< gradients of slice: summed on every rank of the axis
-  reduce_scatter,  ///< gradients of slice: each rank has the sum of its shard
-  all_gather,      ///< weights of slice: from each rank its shard
-  broadcast,       ///< weights of slice: from peer.root
-  update,          ///< the optimizer, on weights of slice
-  average,         ///< running statistics of slice: their mean over the axis
-  free,            ///< releases the activations of a micro-batch in the part's segment
-  drop_gradients,  ///< of slice, all but this rank's shard: its memory is given back
-  drop_values,     ///< the same of the weights; all_gather brings them again
+  send,             ///< an activation over a cut, or its gradient, to peer
+  recv,             ///< the same, from peer
+  all_reduce,       ///< gradients of slice: summed on every rank of the axis
+  reduce_scatter,   ///< gradients of slice: each rank has the sum of its shard
+  all_gather,       ///< weights of slice: from each rank its shard
+  broadcast,        ///< weights of slice: from peer.root
+  update,           ///< the optimizer, on weights of slice
+  average,          ///< running statistics of slice: their mean over the axis
+  free,             ///< releases the activations of a micro-batch in the part's segment
+  drop_gradients,   ///< of slice, all but this rank's shard: its memory is given back
+  drop_values,      ///< the same of the weights; all_gather brings them again
 };
 /// Actions of one stream start in list order; those of `compute` also end in that order.
 enum class Stream : std::uint8_t { compute, comm };
@@ -45,58 +45,60 @@ struct Peer {
   std::string axis;
   int offset = 0;  ///< send/recv: peer's coordinate minus own
   int root = -1;   ///< the coordinate that gives (broadcast), or acts alone on the slice (update); -1: no single one
-  bool operator==(const Peer&) const = default;
+  bool operator==(const Peer&) const = default;  ///< member by member
 };
 /// One thing that a rank does in a step.
 struct Action {
-  ActionKind kind;
-  Stream stream = Stream::compute;
+  ActionKind kind;                  ///< of computation, communication or memory
+  Stream stream = Stream::compute;  ///< queue that runs it
   /// Index of the model part; -1: all or none. For send and recv: the part in front of the cut that is crossed, by its
   /// output from the role that runs it forward, by that output's gradient the other way.
   int part = -1;
-  int microbatch = 0;  ///< micro-batch
-  Slice slice = {};    ///< of the flat block, for collectives, update and drops
-  Peer peer = {};
+  int microbatch = 0;     ///< in [0, Plan::microbatches)
+  Slice slice = {};       ///< of the flat block, for collectives, update and drops
+  Peer peer = {};         ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
-  bool operator==(const Action&) const = default;
+  bool operator==(const Action&) const = default;  ///< member by member
 };
 
 /// One list of actions, run by every rank at a coordinate of the plan's stage_axis (all ranks, if there is one role).
 struct Role {
-  std::string name;
-  std::vector<Action> actions;
+  std::string name;             ///< "all", "stage 0"
+  std::vector<Action> actions;  ///< in the order in which those of a stream start
   /// Micro-batches that may be alive at once (run forward by a segment of neighbouring parts, and not yet backward),
   /// counted once per segment; 0: any number. The executor asserts it.
   int in_flight = 0;
-  bool operator==(const Role&) const = default;
+  bool operator==(const Role&) const = default;  ///< member by member
 };
 /// What a part costs for one micro-batch, as measured on this machine; zeros until profiled.
 struct PartCost {
-  double forward = 0, backward_input = 0, backward_weight = 0;  ///< seconds
-  Index saved = 0;                                              ///< bytes kept from forward for backward
-  Index output = 0;                                             ///< bytes that cross a cut behind the part
-  Index halo = 0;                                               ///< bytes that neighbours send, kept as long as saved
-  bool operator==(const PartCost&) const = default;
+  double forward = 0,                                ///< seconds
+      backward_input = 0,                            ///< seconds
+      backward_weight = 0;                           ///< seconds
+  Index saved = 0;                                   ///< bytes kept from forward for backward
+  Index output = 0;                                  ///< bytes that cross a cut behind the part
+  Index halo = 0;                                    ///< bytes that neighbours send, kept as long as saved
+  bool operator==(const PartCost&) const = default;  ///< member by member
 };
 /// What a plan knows of a model: the slice of the flat block behind each part, in forward order. The cost is no part of
 /// the plan's hash.
 struct PartInfo {
-  std::string name;
-  Slice slice;
-  PartCost cost = {};
+  std::string name;          ///< of its layers: "0-2", "layer1.0"
+  Slice slice;               ///< of its weights and biases in the flat block, elements
+  PartCost cost = {};        ///< of one micro-batch; zeros until profiled
   Slice buffers = {};        ///< of all buffers, packed one behind the other
   Device device = {};        ///< its weights lie on: no bucket reaches over two
   std::string divided = {};  ///< mesh axis over which its weights are cut: no gradient of theirs is summed along it
-  bool operator==(const PartInfo&) const = default;
+  bool operator==(const PartInfo&) const = default;  ///< member by member, cost included
 };
 
 /// One step of all ranks. A strategy takes a plan and returns another.
 struct Plan {
-  std::vector<PartInfo> parts;
-  Index parameters = 0;  ///< length of the flat block
-  Index buffers = 0;     ///< elements of all buffers (running statistics)
-  std::vector<Role> roles;
+  std::vector<PartInfo> parts;               ///< of the model, in forward order
+  Index parameters = 0;                      ///< length of the flat block
+  Index buffers = 0;                         ///< elements of all buffers (running statistics)
+  std::vector<Role> roles;                   ///< one, or a pipeline's one per coordinate of stage_axis
   std::vector<std::string> strategies = {};  ///< names of those applied, in order
   std::string stage_axis = "pipe";           ///< mesh axis whose coordinate picks the role, where there are several
   int microbatches = 1;                      ///< micro-batches in a mini-batch
@@ -104,7 +106,7 @@ struct Plan {
   /// The layers that a pipeline's stages begin at, but for the first, as its option `partition` takes them ("3, 5");
   /// where it is not empty before, a pipeline that would choose by cost takes this cut.
   std::string partition = {};
-  bool operator==(const Plan&) const = default;
+  bool operator==(const Plan&) const = default;  ///< member by member, costs included
 
   int size(const std::string& axis) const;  ///< ranks along it; 1 where the mesh has no such axis
   int role_of(int part) const;              ///< the role that runs it forward; -1: none
@@ -116,8 +118,8 @@ struct Plan {
   std::uint64_t hash() const;     ///< equal plans, equal hashes: compared across ranks before step 1
 };
 
-std::string to_string(ActionKind);
-std::string to_string(Stream);  ///< "compute", "comm"
+std::string to_string(ActionKind);  ///< the enumerator: "all_reduce"
+std::string to_string(Stream);      ///< "compute", "comm"
 /// "all_reduce [0, 4096) over data, on ready": for error messages.
 std::string to_string(const Action&);
 

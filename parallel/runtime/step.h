@@ -17,9 +17,10 @@
 
 namespace trireme {
 
+/// Options of a Step.
 struct StepOptions {
-  std::uint64_t seed = 0;  ///< of dropout masks
-  OptimizerOptions optimizer = {};
+  std::uint64_t seed = 0;           ///< of dropout masks
+  OptimizerOptions optimizer = {};  ///< gradient clipping, decay of biases, place of the state
   /// A loss that is not finite (or a gradient, looked at every 64th step) throws Error naming the step and
   /// the first input, parameter or layer output that is not; parameters are left as they were.
   bool check_finite = true;
@@ -56,6 +57,7 @@ class Step {
   /// not seen.
   Step(Module model, Loss loss, OptimizerConfig recipe, World& world, std::optional<Strategy> strategy = {},
        StepOptions = {});
+  /// The same on a mesh of the caller's, which must outlive the Step; the other makes one of the axis "data".
   Step(Module model, Loss loss, OptimizerConfig recipe, Mesh& mesh, std::optional<Strategy> strategy = {},
        StepOptions = {});
   ~Step();
@@ -72,7 +74,7 @@ class Step {
   /// What loss scaling has come to (scale 1: it is off); a checkpoint keeps both numbers, so that a run goes on as if
   /// it had not stopped. Setting it where scaling is off changes nothing.
   LossScaleState loss_scale() const;
-  void set_loss_scale(const LossScaleState&);
+  void set_loss_scale(const LossScaleState&);  ///< the same on all ranks; ignored where scaling is off
   /// Which rows of the global batch this rank is to feed; a Loader takes it.
   RankShare shard() const;
   /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating or
@@ -133,10 +135,13 @@ class Reducer {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-/// Copies rank 0's parameters and buffers (or optimizer state and step count) to all. Collective calls.
+/// Copies rank 0's parameters and buffers to all ranks, which have equal ones; waits. A collective call.
 void broadcast_state(Parameters&, Communicator&);
+/// Copies rank 0's optimizer state and step count to all ranks, which hold equal slices; waits. A collective call.
 void broadcast_state(Optimizer&, Communicator&);
+/// Over all ranks of a world.
 inline void broadcast_state(Parameters& p, World& world) { broadcast_state(p, world.comm()); }
+/// Over all ranks of a world.
 inline void broadcast_state(Optimizer& o, World& world) { broadcast_state(o, world.comm()); }
 
 }  // namespace trireme

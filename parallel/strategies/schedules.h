@@ -10,23 +10,28 @@ namespace trireme {
 
 /// A micro-batch through one of the role's chunks: forward; or backward, whole or in its halves.
 struct Cell {
-  ActionKind kind;
-  int chunk = 0, microbatch = 0;
-  bool operator==(const Cell&) const = default;
+  ActionKind kind;                               ///< forward, backward, backward_input or backward_weight
+  int chunk = 0,                                 ///< in [0, PipelineShape::chunks)
+      microbatch = 0;                            ///< in [0, PipelineShape::microbatches)
+  bool operator==(const Cell&) const = default;  ///< member by member
 };
+/// The numbers that a schedule depends on.
 struct PipelineShape {
-  int roles = 1, microbatches = 1;
-  int chunks = 1;  ///< per role; chunk c of role r is stage c * roles + r
+  int roles = 1,         ///< ranks of the pipeline's axis, at least 1
+      microbatches = 1;  ///< per step, at least 1
+  int chunks = 1;        ///< per role; chunk c of role r is stage c * roles + r
 };
 
+/// One schedule: an order of cells for each role.
 struct PipelineSchedule {
   std::string name;  ///< "gpipe", "1f1b", "interleaved", "zb-h1"
+  /// The cells of a role, in the order in which it runs them.
   std::vector<Cell> (*cells)(const PipelineShape&, int role);
   int (*in_flight)(const PipelineShape&, int role);  ///< micro-batches (of one chunk) alive at once, at most
-  bool interleaves = false;                          ///< serves several chunks per role
+  bool interleaves = false;  ///< chunks is at least 2 and microbatches a multiple of roles; false: chunks is 1
 };
 /// GPipe (arXiv 1811.06965), 1F1B (PipeDream, arXiv 1806.03377), interleaved 1F1B (arXiv 2104.04473) and ZB-H1 (zero
-/// bubble, arXiv 2401.10241). A new schedule adds its row there.
+/// bubble, arXiv 2401.10241). A new one adds its row in schedules.cpp.
 const std::vector<PipelineSchedule>& schedules();
 /// Throws Error with the list, and a suggestion, for another name; and when it does not serve the shape.
 const PipelineSchedule& find_schedule(const std::string& name, const PipelineShape&);

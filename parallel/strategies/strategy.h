@@ -30,6 +30,8 @@ class Strategy {
   /// options: as text, "micro=4, schedule=1f1b"; Step compares it across ranks.
   Strategy(std::string name, Claim claim, std::function<Plan(Plan)> rewrite, std::string options = {})
       : steps_{{std::move(name), claim, std::move(rewrite), std::move(options)}} {}
+  /// The plan, rewritten by each step in order; Plan::strategies names them. Throws Error where a strategy cannot
+  /// follow another.
   Plan operator()(Plan plan) const;
   /// The weakest of the parts'; of a model with batch norms under another scope than global, statistical.
   Claim claim(bool batch_norms = true) const;
@@ -38,10 +40,12 @@ class Strategy {
   /// The rows of batch norm's statistics in words, where so many ranks share the batch: see Step::batch_norm.
   std::string batch_norm(int ranks, int microbatches) const;
   std::optional<NormScope> norm_scope;  ///< none: nobody has named one, so global
+  /// Whose rows batch norms take: norm_scope, or global.
   NormScope scope() const { return norm_scope.value_or(NormScope::global); }
   int norm_group = 1;        ///< ranks per group under NormScope::group
   bool wants_costs = false;  ///< its rewrite reads the parts' costs
   SplitOptions split;        ///< what Step does to the model before it makes the plan
+  // a, then b: split options add up (SplitOptions::add); b's norm_scope, if named, takes the place of a's.
   friend Strategy operator|(Strategy a, const Strategy& b);
 
  private:
@@ -54,8 +58,9 @@ class Strategy {
   std::vector<Rewrite> steps_;
 };
 
+/// Options of data_parallel() (torch's DistributedDataParallel), and of its buckets elsewhere.
 struct DataParallelOptions {
-  std::string axis = "data";
+  std::string axis = "data";                 ///< mesh axis whose ranks share the global batch
   Index first_bucket = 1 << 18;              ///< elements; small, so that communication starts early
   Index bucket = 1 << 22;                    ///< elements of the others
   bool overlap = true;                       ///< false: reduce after the whole backward (same numbers)
@@ -87,15 +92,16 @@ Strategy central_storage();
 Strategy accumulate(int micro);
 
 struct PipelineSchedule;
+/// Options of pipeline().
 struct PipelineOptions {
   int micro = 4;                  ///< micro-batches
   std::string schedule = "1f1b";  ///< a row of schedules() (parallel/strategies/schedules.h)
   int chunks = 1;                 ///< segments of parts per rank; interleaved: at least 2
-  std::string partition =
-      "auto";  ///< auto: by the parts' costs; even: so many parts each; or the layers stages begin at
-  std::string axis = "pipe";
-  Index memory = 0;         ///< bytes that a rank may hold, for partition=auto; 0: any number
-  double bandwidth = 1e10;  ///< bytes per second between neighbours, for partition=auto
+  /// "auto": by the parts' costs; "even": equally many parts each; or the layers that stages begin at: "3, 5".
+  std::string partition = "auto";
+  std::string axis = "pipe";  ///< mesh axis of the stages
+  Index memory = 0;           ///< bytes that a rank may hold, for partition=auto; 0: any number
+  double bandwidth = 1e10;    ///< bytes per second between neighbours, for partition=auto
 };
 /// Layer pipelining (GPipe: Huang et al., arXiv 1811.06965; 1F1B: Narayanan et al., PipeDream, arXiv 1806.03377, with
 /// the flush of arXiv 2006.09503; interleaved: arXiv 2104.04473; zb-h1: Qi et al., arXiv 2401.10241): each rank of the
@@ -131,6 +137,7 @@ std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, 
 /// Options of a strategy as text: "(overlap=false, bucket=65536)".
 class StrategyOptions {
  public:
+  /// values: by name; under "" the one that was given without a name.
   StrategyOptions(std::string strategy, std::map<std::string, std::string> values)
       : strategy_(std::move(strategy)), values_(std::move(values)) {}
   /// Sets the members of those that were given, once. unnamed: the option that a value without a name means: "zero(1)".
@@ -144,11 +151,12 @@ class StrategyOptions {
 
 /// One row per strategy: its name, and how to make it from options; the tests and the command line walk it.
 struct StrategyRow {
-  std::string name;
-  std::function<Strategy(StrategyOptions&)> parse;
-  std::string axis = {};  ///< mesh axis that its ranks lie on; empty: it runs on one rank
-  Strategy make() const;  ///< with every option at its default
+  std::string name;                                 ///< in parse_strategy(): "data_parallel"
+  std::function<Strategy(StrategyOptions&)> parse;  ///< reads its options; throws Error for a value out of range
+  std::string axis = {};                            ///< mesh axis that its ranks lie on; empty: it runs on one rank
+  Strategy make() const;                            ///< with every option at its default
 };
+/// Every strategy of the library, in the order of strategy.cpp's table.
 const std::vector<StrategyRow>& strategies();
 /// "data_parallel", "serial", "data_parallel(overlap=false)", "a | b". Throws Error with the list for another
 /// name.

@@ -10,10 +10,14 @@
 
 namespace trireme {
 
+/// Counts and loss over a data set.
 struct Evaluation {
-  Index correct = 0, in_top5 = 0;  ///< samples whose label is the likeliest class, or among the five likeliest
-  Index samples = 0, classes = 0;
-  double loss = 0;  ///< cross-entropy, mean over the samples
+  Index correct = 0,  ///< samples whose label is the likeliest class
+      in_top5 = 0;    ///< samples whose label is among the five likeliest classes
+  Index samples = 0,  ///< of the data set
+      classes = 0;    ///< of the data set
+  double loss = 0;    ///< cross-entropy, mean over the samples
+  /// count as a share of the samples, %; 0 without samples.
   double percent(Index count) const {
     return samples ? 100.0 * static_cast<double>(count) / static_cast<double>(samples) : 0;
   }
@@ -24,13 +28,14 @@ struct Evaluation {
   std::string text() const;
 };
 
+/// Options of evaluate().
 struct EvaluateOptions {
   Index batch = 500;         ///< samples per batch, over all ranks together
   int workers = 1;           ///< threads per rank that read ahead
   DType dtype = DType::f32;  ///< of activations
   Device device = cpu();     ///< where the model's weights lie
-  /// Step::shard() of a model whose weights ranks share (Step::divided): ranks of equal shards work together on their
-  /// rows. None: each rank runs the whole model on rows of its own.
+  /// Step::shard() of a model whose weights ranks share (Step::is_tensor_parallel): ranks of equal shards work together
+  /// on their rows. None: each rank runs the whole model on rows of its own.
   std::optional<RankShare> shard = {};
   /// Called before each batch with its number, from 0, and how many there are.
   std::function<void(Index batch, Index batches)> progress = {};

@@ -21,20 +21,23 @@ namespace trireme {
 /// What a program trains. What is left empty is made as the options name it; a model of the program's own wants its own
 /// data sets, too.
 struct TrainerInput {
-  Module model = {};  ///< [N, H, W, C] to logits [N, classes], with its weights as they are; the Trainer moves them
-  Dataset train = {}, test = {};
-  Loss loss = {};  ///< of logits and labels [N], i64
-  std::optional<OptimizerConfig> optimizer = {};
-  std::optional<Strategy> strategy = {};
+  Module model = {};   ///< [N, H, W, C] to logits [N, classes], with its weights as they are; the Trainer moves them
+  Dataset train = {},  ///< empty: the split "train" of data.name
+      test = {};       ///< empty: the split "test" of data.name
+  Loss loss = {};      ///< of logits and labels [N], i64; empty: cross-entropy with optim.label_smoothing
+  std::optional<OptimizerConfig> optimizer = {};  ///< none: optim.name with its schedule
+  std::optional<Strategy> strategy = {};          ///< none: parallel.strategy and norm_scope
 };
 
+/// How a run() ended; test, steps and bad_images are the same on all ranks.
 struct TrainerResult {
-  Evaluation test;             ///< of the last step's weights
-  std::int64_t steps = 0;      ///< optimizer steps in all
-  double seconds = 0;          ///< of this run()
-  Index bad_images = 0;        ///< reads that another image answered (data.on_bad = "skip"), of all ranks
-  std::string first_bad = {};  ///< of this rank: why; empty: none
-  std::string checkpoint = {}, metrics = {};  ///< rank 0: the newest checkpoint's directory, and metrics.jsonl
+  Evaluation test;              ///< of the last step's weights
+  std::int64_t steps = 0;       ///< optimizer steps in all
+  double seconds = 0;           ///< of this run(), by this rank's clock
+  Index bad_images = 0;         ///< reads that another image answered (data.on_bad = "skip"), of all ranks
+  std::string first_bad = {};   ///< of this rank: why; empty: none
+  std::string checkpoint = {},  ///< rank 0: the newest checkpoint's directory; empty elsewhere
+      metrics = {};             ///< rank 0: path of metrics.jsonl; empty elsewhere
 };
 
 /// A run directory (options.run.dir) holds config.toml, metrics.jsonl and metrics.csv (a line per 20 steps and per
@@ -54,7 +57,7 @@ class Trainer {
   /// A collective call. Throws Error for a loss that is not finite (naming step and layer) and what cannot be written;
   /// the checkpoints up to then stay.
   TrainerResult run();
-  Step& step();
+  Step& step();  ///< the optimizer step that run() repeats, with model and state; lives as long as the Trainer
 
  private:
   struct Impl;

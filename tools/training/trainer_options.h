@@ -15,53 +15,82 @@ namespace trireme {
 /// line.
 struct TrainerOptions {
   std::string model = "mnist_cnn";  ///< of a program's own model any name, which run directories show
-  std::string weights;
-  bool zero_gamma = false, recompute = false, deterministic = true, cuda_graphs = true;
-  std::int64_t epochs = 3;
-  std::int64_t seed = 1;
-  std::string dtype = "f32", device = "auto";
-  double loss_scale = 65536;
+  std::string weights;              ///< safetensors file to start from (import_but_head); empty: drawn from seed
+  bool zero_gamma = false,          ///< ModelOptions::zero_gamma
+      recompute = false,            ///< ModelOptions::recompute
+      deterministic = true,         ///< GPU: the same bits in every run; false: faster kernels that add in any order
+      cuda_graphs = true;           ///< StepOptions::cuda_graphs: one rank on a GPU
+  std::int64_t epochs = 3;          ///< passes over the training data, at least 0
+  std::int64_t seed = 1;            ///< of initial weights, shuffling, augmentation and dropout
+  std::string dtype = "f32",        ///< f32, f64, bf16, f16, tf32; bf16 and f16: of activations, over f32 weights
+      device = "auto";              ///< auto (a GPU if there is one), cpu, cuda (by local rank), cuda:N
+  double loss_scale = 65536;        ///< dtype f16: the first factor of the loss, at least 1 (LossScale)
 
+  /// The data sets and how ranks read them.
   struct Data {
-    std::string name = "mnist", root;
-    std::int64_t batch = 64, eval_batch = 500, workers = 1, limit = 0;
-    bool shuffle = true, augment = false;
-    std::int64_t augment_pad = 4, image_size = 0;
-    std::int64_t synthetic_size = 1024;
-    std::string on_bad = "stop";
-    std::string shards, val_shards;
-    std::int64_t classes = 0;
-  } data;
+    std::string name = "mnist",    ///< a name of open_dataset()
+        root;                      ///< OpenOptions::root; empty: where the files were installed
+    std::int64_t batch = 64,       ///< samples per optimizer step, over all ranks; at least 1
+        eval_batch = 500,          ///< samples per evaluation batch, over all ranks; at least 1
+        workers = 1,               ///< LoaderOptions::workers, per rank, in [0, 1024]
+        limit = 0;                 ///< the first N training samples only; 0: all
+    bool shuffle = true,           ///< LoaderOptions::shuffle of training
+        augment = false;           ///< train on random crops (photographs: resized) and mirror images
+    std::int64_t augment_pad = 4,  ///< AugmentOptions::pad of small images, pixels
+        image_size = 0;  ///< side of images, pixels; 0: photographs 224, synthetic images as the model's input
+    std::int64_t synthetic_size = 1024;  ///< data set synthetic: samples per split, at least 1
+    std::string on_bad = "stop";         ///< "stop" or "skip": OnBad
+    std::string shards,                  ///< tar: OpenOptions::shards
+        val_shards;                      ///< tar: OpenOptions::val_shards
+    std::int64_t classes = 0;            ///< tar: OpenOptions::classes; 0: the training shards' largest label plus one
+  } data;                                ///< the settings "data.*"
+  /// The optimizer, its learning rate and the loss. An optimizer leaves settings alone that it does not have.
   struct Optim {
-    std::string name = "adam";
-    double lr = 0.002;
-    std::int64_t lr_base_size = 0;
-    double momentum = 0.9, weight_decay = 0, clip_norm = 0, label_smoothing = 0;
-    bool nesterov = true, decay_biases = false;
+    std::string name = "adam";      ///< a name of optimizers()
+    double lr = 0.002;              ///< learning rate, at least 0; the peak, for schedules that have one
+    std::int64_t lr_base_size = 0;  ///< lr is multiplied by data.batch / this (Goyal et al. 2017); 0: lr as it is
+    double momentum = 0.9,          ///< sgd and lars
+        weight_decay = 0,           ///< L2; decoupled for adamw
+        clip_norm = 0,              ///< OptimizerOptions::clip_norm, bound of the gradient's global norm; 0: none
+        label_smoothing = 0;        ///< share of the target spread over all classes in training, in [0, 1]
+    bool nesterov = true,           ///< sgd: Nesterov's form of momentum
+        decay_biases = false;       ///< OptimizerOptions::decay_biases: weight decay of biases and norm scales too
+    /// Of the learning rate: constant, step, milestones, exponential, cosine, linear, one_cycle; by optimizer step.
     std::string schedule = "linear";
-    double warmup_epochs = 0, step_epochs = 1, gamma = 0.1;
-    std::vector<double> milestones;
-  } optim;
+    double warmup_epochs = 0,        ///< linear warm-up before the schedule, in epochs
+        step_epochs = 1,             ///< schedule step: epochs between decays
+        gamma = 0.1;                 ///< factor of lr per decay (step, milestones) or per epoch (exponential)
+    std::vector<double> milestones;  ///< schedule milestones: epochs after which lr decays
+  } optim;                           ///< the settings "optim.*"
+  /// Ranks, their strategy and their communication.
   struct Parallel {
-    std::int64_t ranks = 1;  ///< read by make_ranks() alone: a Trainer has the ranks of its World
-    std::string mesh, strategy, allreduce = "default", norm_scope = "global";
-    std::int64_t norm_group = 1;
-    bool overlap = true;
-    std::int64_t threads = 0;
-  } parallel;
+    std::int64_t ranks = 1;       ///< read by make_ranks() alone: a Trainer has the ranks of its World
+    std::string mesh,             ///< parse_mesh(): "pipe=2,data=4"; empty: all ranks on "data"
+        strategy,                 ///< parse_strategy(); empty: data_parallel on several ranks, serial on one
+        allreduce = "default",    ///< World::use_all_reduce(): default, ring, recursive_doubling, rabenseifner, tree
+        norm_scope = "global";    ///< global, group or local (NormScope), where the strategy names none
+    std::int64_t norm_group = 1;  ///< norm_scope group: ranks per group
+    bool overlap = true;          ///< DataParallelOptions::overlap, where strategy is empty
+    std::int64_t threads = 0;     ///< per rank; 0: its share of the cores, at most OMP_NUM_THREADS
+  } parallel;                     ///< the settings "parallel.*"
+  /// When checkpoints are saved, beside those at the end of epochs.
   struct Checkpoint {
-    std::int64_t steps = 0, keep = 3;
-  } checkpoint;
+    std::int64_t steps = 0,  ///< also every N optimizer steps; 0: at the end of epochs only
+        keep = 3;            ///< newest checkpoints kept, at least 1
+  } checkpoint;              ///< the settings "checkpoint.*"
+  /// The run directory, its logs and when to stop.
   struct Run {
-    std::string dir;
-    bool resume = false, override = false;
-    std::string progress = "auto";
-    double log_seconds = 5;
-    std::int64_t max_steps = 0;
-    bool tensorboard = false;
-    std::int64_t histograms = 1, images = 8;
-    std::string fault;
-  } run;
+    std::string dir;                ///< run directory; empty: runs/MODEL, numbered
+    bool resume = false,            ///< go on from the newest checkpoint of dir, with the settings of its config.toml
+        override = false;           ///< with resume: take other settings than the run has, and keep them
+    std::string progress = "auto";  ///< bar, lines, off; auto: a bar where stderr is a terminal, else lines
+    double log_seconds = 5;         ///< seconds between progress lines, at least 0
+    std::int64_t max_steps = 0;     ///< stop (and save) after so many optimizer steps in all; 0: never
+    bool tensorboard = false;       ///< write TensorBoard's event files into dir
+    std::int64_t histograms = 1,    ///< TensorBoard: histograms of all weights every N epochs; 0: none
+        images = 8;                 ///< TensorBoard: the first N inputs, as the model sees them; 0: none
+    std::string fault;              ///< for tests: "throw:RANK:STEP"; empty: none
+  } run;                            ///< the settings "run.*"
 };
 
 /// A row per setting: "optim.lr", its member, the values it may have, a line of help.

@@ -1,4 +1,4 @@
-// All of Trireme for a program: #include <trireme/trireme.h>
+// All of Trireme for a program: `#include <trireme/trireme.h>`
 #pragma once
 #include "datasets/core/in_memory.h"
 #include "datasets/core/loader.h"

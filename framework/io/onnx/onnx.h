@@ -7,6 +7,7 @@
 
 namespace trireme {
 
+/// Options of export_onnx().
 struct OnnxOptions {
   std::map<std::string, std::string> metadata = {};  ///< metadata_props of the file: where weights came from, say
   std::size_t at_most = (std::size_t{1} << 31) - 1;  ///< bytes: what protobuf readers accept

@@ -27,7 +27,9 @@ AllReduce tree;
 
 /// Elements [begin, end) of x, sharing memory.
 Tensor slice(const Tensor& x, Index begin, Index end);
+/// Blocking send of x to one rank, tag 0. Empty tensors are not sent.
 void send(Communicator& link, const Tensor& x, int to);
+/// Blocking receive into x from one rank, tag 0; the counterpart of send().
 void recv(Communicator& link, const Tensor& x, int from);
 /// Sends out to one rank while receiving in from another. Empty tensors are not sent.
 void exchange(Communicator& link, const Tensor& out, int to, const Tensor& in, int from);
@@ -38,9 +40,11 @@ void accumulate(const Tensor& to, const Tensor& from, ReduceOp op);
 /// sits out.
 class Fold {
  public:
+  /// Sends x, or receives into scratch (of x's shape) and reduces into x. A collective call, as is finish().
   Fold(Communicator& link, const Tensor& x, const Tensor& scratch, ReduceOp op);
   int ranks() const { return ranks_; }  ///< a power of two
   int rank() const { return rank_; }    ///< this rank's number among them; -1: it sits out
+  /// The rank of link with this number among them.
   int real(int folded) const { return folded < extra_ ? 2 * folded + 1 : folded + extra_; }
   /// Gives the result to those who sat out.
   void finish(const Tensor& x);

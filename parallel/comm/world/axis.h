@@ -6,9 +6,9 @@
 namespace trireme {
 
 struct Axis {
-  std::string name;  ///< "data", "pipe", "tensor", "h", ...
-  int size = 1;      ///< ranks along it
-  bool operator==(const Axis&) const = default;
+  std::string name;                              ///< "data", "pipe", "tensor", "h", ...
+  int size = 1;                                  ///< ranks along it
+  bool operator==(const Axis&) const = default;  ///< equal name and size
 };
 
 /// The names in "data+h".

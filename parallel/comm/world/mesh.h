@@ -27,12 +27,13 @@ class Mesh {
   /// All ranks on one axis "data".
   explicit Mesh(World&);
 
-  const std::vector<Axis>& axes() const { return axes_; }
+  const std::vector<Axis>& axes() const { return axes_; }  ///< in order; the last varies fastest
+  /// Ranks along an axis, or several joined by +; 1 where there is none of the name.
   int size(const std::string& axis) const { return size_along(axes_, axis); }
   int index(const std::string& axis) const;  ///< this rank's coordinate
   /// The ranks that differ from this one along axis only. A collective call, at first, where axis is several.
   Communicator& comm(const std::string& axis);
-  World& world() { return world_; }
+  World& world() { return world_; }  ///< must outlive the Mesh
 
  private:
   World& world_;

@@ -25,7 +25,7 @@ class World {
   /// A world of ranks that are joined already.
   World(std::unique_ptr<Communicator> comm, int local_rank, int local_size);
   ~World();
-  World(World&&) noexcept;
+  World(World&&) noexcept;  ///< the other may only be destroyed after that
 
   /// Runs body on `ranks` threads, each with its own World and its share of the cores (its kernels use no more threads
   /// than this thread's may, so that OMP_NUM_THREADS is heeded; under MPI, too). If one throws, the others are ended
@@ -37,14 +37,14 @@ class World {
   /// leaves on another rank silently. Returns the exit status for main.
   static int run(int argc, char** argv, int ranks, const std::function<void(World&)>& body);
 
-  int rank() const;        ///< of this process or thread, in [0, size())
-  int size() const;        ///< ranks of the job
-  int local_rank() const;  ///< among the ranks of this host
-  int local_size() const;
+  int rank() const;                          ///< of this process or thread, in [0, size())
+  int size() const;                          ///< ranks of the job
+  int local_rank() const;                    ///< among the ranks of this host
+  int local_size() const;                    ///< ranks of this host
   bool main() const { return rank() == 0; }  ///< the rank that may print and write
   Communicator& comm();                      ///< of all ranks; lives as long as the World
-  const Communicator& comm() const;
-  std::string transport() const;  ///< Communicator::transport
+  const Communicator& comm() const;          ///< to ask for its rank, size and transport
+  std::string transport() const;             ///< Communicator::transport
   /// From now on this rank's tensors lie on this device, or on the host. A collective call; throws Error while there
   /// are communicators that were split from comm() (by a Mesh or a Step) for another device: make those behind it.
   /// Where every rank has a GPU of its own and NCCL starts on all, the collectives of tensors on them go by NCCL, of
