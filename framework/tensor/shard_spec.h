@@ -40,7 +40,7 @@ class ShardSpec {
   virtual Tensor global_pool(const Tensor& x, ReduceKind) const = 0;
   /// ops linear(), its weight divided by rows or by columns as in Megatron-LM (arXiv 1909.08053). Collective.
   virtual Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu) const = 0;
-  /// ops batch_norm(), its statistics over the global tensor's rows. Collective.
+  /// ops batch_norm(), its statistics also over the ranks that hold other cells of the same images. Collective.
   virtual Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
                             const Tensor& running_var, const BatchNormOptions&, const Tensor& residual) const = 0;
   /// ops dropout(): the elements of the mask that the global tensor would draw.

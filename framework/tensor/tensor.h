@@ -87,7 +87,7 @@ class Tensor {
   Tensor& require_grad(bool on = true);
   bool requires_grad() const;  ///< a leaf that asked for it, or a result that depends on one
   /// The gradient of a leaf (in the flat block, if Parameters adopted it); undefined until a backward has reached it
-  /// and, after clear_grad, until the next one has; zeros after an optimizer's step for which none came.
+  /// and, after clear_grad, until the next one has or Parameters::zero_missing_grads has filled it with zeros.
   Tensor grad() const;      // throws Error for a tensor that is no leaf, as clear_grad does
   void clear_grad() const;  ///< the next backward overwrites instead of adding
   /// Adds to the gradients of all leaves that this was computed from, and frees the tape behind it: the forward must
