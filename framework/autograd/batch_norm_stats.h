@@ -16,6 +16,7 @@ class BatchNormStats {
            double momentum);
   /// Moves the running statistics as one batch norm over all rows would, and forgets what was merged.
   void commit();
+  /// Forgets the merged statistics; the running ones stay.
   void clear() { layers_.clear(); }
 
  private:

@@ -13,10 +13,10 @@ class NormRanks {
   /// An operation under way: called once, it returns when the results may be read.
   using Wait = std::function<void()>;
   virtual ~NormRanks() = default;
-  virtual int size() const = 0;
-  /// to [size() * n]: from [n] of each rank, one after another in an order that all have in common.
+  virtual int size() const = 0;  ///< number of ranks, this one included
+  /// All-gather: to [size() * n] becomes from [n] of each rank, in an order that all ranks have in common. Collective.
   virtual Wait gather(const Tensor& to, const Tensor& from) const = 0;
-  /// x becomes the sum over all ranks, with the same bits on each.
+  /// All-reduce: x becomes the sum over all ranks, with the same bits on each. Collective.
   virtual Wait sum(const Tensor& x) const = 0;
 };
 

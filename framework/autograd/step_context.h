@@ -46,6 +46,7 @@ struct StepContext {
 /// the youngest that lives is current. It must end on the thread that made it.
 class StepScope {
  public:
+  /// Without batch.calls, random layers count their calls anew within this scope.
   explicit StepScope(StepContext pass);
   ~StepScope();
   StepScope(const StepScope&) = delete;

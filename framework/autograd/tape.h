@@ -29,35 +29,38 @@ class OpOptions {
 
 /// Puts y on the tape if any input is (and recording is on); returns y. op is a literal: it stands in error messages
 /// and, with its options, in a Trace (framework/autograd/trace.h).
-/// Like needs_record it hands on the batch context and refuses spread inputs.
-/// The inputs that belong to the second half (weights) need not be told apart: whoever calls into/put decides.
+/// Like needs_record it hands on the batch context and refuses sharded inputs. Inputs that belong to the second half
+/// (weights) need not be told apart: a half decides by its calls of grad_buffer and set_grad.
 Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, detail::OpOptions options, Backward backward);
+/// The same of an op whose backward is one half.
 inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, detail::OpOptions options,
                      BackwardFn backward) {
   return record(op, std::move(y), std::move(inputs), options, Backward{std::move(backward), {}});
 }
+/// The same of an op without options.
 inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Backward backward) {
   return record(op, std::move(y), std::move(inputs), {}, std::move(backward));
 }
+/// The same of an op without options whose backward is one half.
 inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, BackwardFn backward) {
   return record(op, std::move(y), std::move(inputs), {}, Backward{std::move(backward), {}});
 }
-/// True when nobody else holds t or its block: it may be overwritten.
+/// True when t is the only handle on its block: it may be overwritten. False for an undefined tensor.
 bool is_uniquely_owned(const Tensor& t);
 /// True when an op over these inputs would be recorded (or traced): lets an op skip saving what only backward needs.
 bool is_recorded_or_traced(std::initializer_list<const Tensor*> inputs);
 /// The end of an op's forward: y takes over its inputs' batch context; true when the op is to be recorded (or traced).
-/// Throws Error when an input is spread (framework/tensor/shard_spec.h) and y is not: the op has not asked what others
-/// hold.
+/// Throws Error when an input is sharded (framework/tensor/shard_spec.h) and y is not: the op runs on whole tensors
+/// only.
 bool needs_record(const char* op, const Tensor& y, std::initializer_list<const Tensor*> inputs);
 
 /// True when one of the tensors is on the tape and this thread records, for a backward and not for a Trace.
 bool is_grad_recorded(std::span<const Tensor> tensors);
 
-/// While it lives, this thread records or does not; the innermost one counts.
+/// While it lives, this thread records or does not (torch.set_grad_enabled); the innermost one counts.
 class GradMode {
  public:
-  explicit GradMode(bool on);
+  explicit GradMode(bool on);  ///< on: ops are recorded, which is the default of a thread
   ~GradMode();
   GradMode(const GradMode&) = delete;
   GradMode& operator=(const GradMode&) = delete;
@@ -65,7 +68,7 @@ class GradMode {
  private:
   bool before_;
 };
-/// While it lives, this thread records nothing.
+/// While it lives, this thread records nothing (torch.no_grad).
 class NoGrad : GradMode {
  public:
   NoGrad() : GradMode(false) {}

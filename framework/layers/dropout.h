@@ -9,12 +9,13 @@ namespace trireme {
 /// probability p, else x / (1 - p); in evaluation y = x. The mask is a function of (seed, step, sample id, this layer's
 /// name): the same on one rank and on many. Throws Error unless 0 <= p < 1.
 struct Dropout {
+  /// probability of an element to become 0, in [0, 1).
   explicit Dropout(double probability) : p(probability) {
     check(p >= 0 && p < 1, "dropout", "probability is {}, expected 0 <= p < 1", p);
   }
-  Tensor operator()(const Tensor& x) const { return dropout(x, p, key); }
-  void visit(const StateVisitor& v) { v.random(key); }
-  double p;
+  Tensor operator()(const Tensor& x) const { return dropout(x, p, key); }  ///< ops dropout()
+  void visit(const StateVisitor& v) { v.random(key); }                     ///< takes its key; it has no tensors
+  double p;               ///< probability of an element to become 0, in [0, 1)
   std::uint64_t key = 0;  ///< of the name; Parameters sets it
 };
 

@@ -18,14 +18,16 @@ class InferenceCache {
   InferenceCache(const InferenceCache&) = delete;
   InferenceCache& operator=(const InferenceCache&) = delete;
 
-  /// ConvOptions::filters of weights held here. A ledger counts what is kept as packed.
+  /// ConvOptions::filters of weights held here. A MemoryTracker counts the packed ones as MemoryKind::packed.
   FilterCache& filters() { return filters_; }
   /// Holds on to a weight, so that its address stands for it.
   const Tensor& keep(const Tensor& weight);
 
+  /// A convolution with a batch norm folded in.
   struct Folded {
-    Tensor weight, bias;
-    Tensor from[2];  // the filter and the norm's scale: as long as they live nobody else has their addresses
+    Tensor weight,   ///< the convolution's filter shape
+        bias;        ///< [C]
+    Tensor from[2];  ///< the filter and the norm's scale: kept, so that no other tensor gets their addresses
   };
   /// norm(conv(x)) as one convolution: w gamma rstd, beta + (bias - mean) gamma rstd, in dtype.
   const Folded& fold(const ConvNd&, const BatchNorm&, DType);

@@ -32,17 +32,20 @@ enum class StateKind : std::uint8_t {
 /// O,spatial...,I here and O,I,spatial... in files.
 enum class FileLayout : std::uint8_t { same, filter };
 
+/// A tensor of a model under its full name (an entry of PyTorch's state_dict).
 struct NamedState {
-  std::string name;  ///< full: "layer1.0.conv1.weight"
-  Tensor* tensor;
-  StateKind use;
-  FileLayout layout = FileLayout::same;
-  Init init = {};  ///< what initialize() draws it from
+  std::string name;                      ///< full: "layer1.0.conv1.weight"
+  Tensor* tensor;                        ///< within the layer, whose life it shares; defined
+  StateKind use;                         ///< trained with or without weight decay, or a buffer
+  FileLayout layout = FileLayout::same;  ///< filter: axes are reordered in files
+  Init init = {};                        ///< what initialize() draws it from
 };
 
 /// Walks a model's named state. Passed to visit() members; also hands each random layer (dropout) its key.
 class StateVisitor {
  public:
+  /// leaf is called for each defined tensor; key for each random layer, with its prefix ("3.") and the key to set;
+  /// prefix stands before all names.
   StateVisitor(std::function<void(const NamedState&)> leaf,
                std::function<void(const std::string&, std::uint64_t&)> key = {}, std::string prefix = "")
       : leaf_(std::move(leaf)), key_(std::move(key)), prefix_(std::move(prefix)) {}
@@ -84,19 +87,22 @@ class StateVisitor {
 /// Any layer, by value. Copies share it.
 class Module {
  public:
-  Module() = default;
+  Module() = default;  ///< empty: a call or a visit throws Error
+  /// A layer, moved or copied. Throws Error for a null function.
   template <Layer F>
   requires(!std::same_as<std::remove_cvref_t<F>, Module>) Module(F&& layer)
       : self_(std::make_shared<Model<std::decay_t<F>>>(std::forward<F>(layer))) {}  // NOLINT: implicit
   /// An op. Of an overloaded name (tanh, which the C library has too) the one on tensors is taken.
   Module(Tensor (*op)(const Tensor&)) : self_(std::make_shared<Model<Tensor (*)(const Tensor&)>>(op)) {}  // NOLINT
 
-  explicit operator bool() const { return self_ != nullptr; }
+  explicit operator bool() const { return self_ != nullptr; }  ///< whether there is a layer
   /// x is handed on: a layer that takes its input by value may write over what nobody else holds. Throws Error when
   /// there is no layer.
   Tensor operator()(Tensor x) const { return inner().forward(std::move(x)); }
+  /// Visits the layer, if it has state. Throws Error when there is no layer.
   void visit(const StateVisitor& v) { inner().visit(v); }
-  const std::type_info& type() const { return inner().type(); }  ///< of the layer inside
+  /// Of the layer inside. Throws Error when there is none.
+  const std::type_info& type() const { return inner().type(); }
   /// The layer inside, if it is an F; else null.
   template <class F>
   F* as() const {

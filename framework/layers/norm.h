@@ -10,16 +10,22 @@ namespace trireme {
 /// over all axes but the last. In training by the batch's mean and biased variance, towards which the running ones move
 /// by options.momentum; in evaluation by the running ones. Throws Error for channels below 1.
 struct BatchNorm {
+  /// weight is drawn from weight_init; bias 0, running_mean 0, running_var 1. All f32 on the CPU.
   explicit BatchNorm(Index channels, BatchNormOptions = {}, Init weight_init = Init::ones());
+  /// ops batch_norm(), with ReLU when options.relu.
   Tensor operator()(const Tensor& x) const { return batch_norm(x, weight, bias, running_mean, running_var, options); }
   /// relu(batch_norm(x) + residual) when options.relu.
   Tensor operator()(const Tensor& x, const Tensor& residual, const ChannelStats& moments = {}) const {
     return batch_norm(x, weight, bias, running_mean, running_var, options, residual, moments);
   }
+  /// Names "weight", "bias", and the buffers "running_mean" and "running_var".
   void visit(const StateVisitor& v);
-  Tensor weight, bias, running_mean, running_var;  ///< gamma, beta and the buffers, each [C]
-  BatchNormOptions options;
-  Init init;  ///< of weight
+  Tensor weight,             ///< gamma [C]
+      bias,                  ///< beta [C]
+      running_mean,          ///< [C]; a buffer
+      running_var;           ///< [C], unbiased; a buffer
+  BatchNormOptions options;  ///< may be changed between calls
+  Init init;                 ///< of weight
 };
 
 /// norm(conv(x)), or norm(conv(x), residual). Under an Inference it is one convolution with the norm folded into its
@@ -29,13 +35,16 @@ Tensor conv_norm(const ConvNd&, const BatchNorm&, const Tensor& x, Tensor residu
 /// Ba et al. (arXiv 1607.06450), as torch.nn.LayerNorm(channels): x [..., C] -> the same shape, normalised over the
 /// last axis by its mean and biased variance. Throws Error for channels below 1.
 struct LayerNorm {
+  /// weight 1, bias 0, both f32 on the CPU.
   explicit LayerNorm(Index channels, double eps = 1e-5);
-  Tensor operator()(const Tensor& x) const { return layer_norm(x, weight, bias, eps); }
+  Tensor operator()(const Tensor& x) const { return layer_norm(x, weight, bias, eps); }  ///< ops layer_norm()
+  /// Names "weight" and "bias".
   void visit(const StateVisitor& v) {
     v("weight", weight, StateKind::no_decay, Init::ones()), v("bias", bias, StateKind::no_decay, Init::zeros());
   }
-  Tensor weight, bias;  ///< gamma and beta, each [C]
-  double eps;
+  Tensor weight,  ///< gamma [C]
+      bias;       ///< beta [C]
+  double eps;     ///< added to the variance
 };
 
 }  // namespace trireme

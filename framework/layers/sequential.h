@@ -23,17 +23,20 @@ struct Dropout;
 /// AddStashed adds it, through the shortcut if there is one, to its input. Unlike a block that holds both ends, the
 /// layers between may be cut apart into pipeline stages; the stashed tensor then travels along.
 struct Stash {
-  std::string name;
-  Tensor operator()(const Tensor& x) const;  ///< throws: a Sequential serves it
+  std::string name;                          ///< of the stashed tensor; free again once it has been added
+  Tensor operator()(const Tensor& x) const;  ///< throws Error: a Sequential serves it
 };
+/// The end of a skip connection: x + shortcut(stashed tensor of this name); see Stash.
 struct AddStashed {
+  /// Without a shortcut the stashed tensor itself is added.
   explicit AddStashed(std::string name, Module shortcut = {}) : name(std::move(name)), shortcut(std::move(shortcut)) {}
-  Tensor operator()(const Tensor& x) const;  ///< throws: a Sequential serves it
+  Tensor operator()(const Tensor& x) const;  ///< throws Error: a Sequential serves it
+  /// Names "shortcut." and its tensors.
   void visit(const StateVisitor& v) {
     if (shortcut) v("shortcut", shortcut);
   }
-  std::string name;
-  Module shortcut;
+  std::string name;  ///< of a Stash before it
+  Module shortcut;   ///< applied to the stashed tensor; empty: identity
 };
 
 /// Layers in a row, named "0", "1", ... (PyTorch's nn.Sequential) or by the caller. Neighbours that one
@@ -50,19 +53,25 @@ class Sequential {
     else
       for (const Module& layer : layers) add(layer);
   }
+  /// Appends a layer named by its index.
   Sequential& add(Module layer) { return add(std::to_string(parts_.size()), std::move(layer)); }
+  /// Appends a layer; returns *this. Throws Error for an empty layer, a name that is taken, empty or has a dot, a Stash
+  /// of a name that is stashed already, and an AddStashed without a Stash before it.
   Sequential& add(std::string name, Module layer);
+  /// Runs all layers in order. Throws Error when a stashed tensor is not added.
   Tensor operator()(Tensor x) const;
-  void visit(const StateVisitor& v);
+  void visit(const StateVisitor& v);  ///< each layer under its name
 
-  std::size_t size() const { return parts_.size(); }
+  std::size_t size() const { return parts_.size(); }  ///< number of layers
   /// Throws Error when there is no layer i; so do the others for layers, groups and names that are not there.
   const Module& operator[](std::size_t i) const { return part(i).second; }
+  /// Name of layer i.
   const std::string& name(std::size_t i) const { return part(i).first; }
 
   /// Running the whole is running groups 0, 1, ...: one layer or a fused few each. A plan's parts are these
   /// groups.
   std::size_t groups() const { return groups_.size(); }
+  /// Runs group g on x. A Stash in it puts into stashed, an AddStashed takes out; Error where that cannot be.
   Tensor run_group(std::size_t g, Tensor x, Stashed& stashed) const { return run(group_at(g), std::move(x), stashed); }
   /// What is stashed before the end of group g and taken behind it: tensors that cross a cut there, beside the output.
   std::vector<std::string> stashed_behind(std::size_t g) const;

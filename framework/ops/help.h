@@ -23,8 +23,11 @@ inline Tensor in_type(const Tensor& weight, DType type) { return weight ? weight
 /// et al., arXiv 1710.03740) are rounded for the products, and get their gradients in f32, unrounded; kernels take the
 /// bias as it is. Any other type is a recorded cast.
 struct Weights {
-  Tensor w, bias;            ///< for the kernels
-  Tensor leaf_w, leaf_bias;  ///< for the tape
+  Tensor w,       ///< for the kernels: of the data's dtype
+      bias;       ///< for the kernels: of the data's dtype, or f32 beside bf16 and f16; undefined without one
+  Tensor leaf_w,  ///< for the tape: the weight, or its recorded cast
+      leaf_bias;  ///< for the tape
+  /// type: dtype of the data. bias_given may be undefined.
   Weights(const Tensor& weight, const Tensor& bias_given, DType type) {
     if (is_half(type) && weight.dtype() == DType::f32 && (!bias_given || bias_given.dtype() == DType::f32)) {
       const NoGrad rounding;
@@ -38,9 +41,11 @@ struct Weights {
 /// Statistics and losses are kept in f32, and in f64 for f64 data.
 inline DType accumulator(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
+/// Throws Error naming op where x is undefined or of an integer dtype.
 void check_float(const char* op, const Tensor& x);
+/// Throws Error naming op where a or b is undefined, or their dtypes differ.
 void check_same_type(const char* op, const Tensor& a, const Tensor& b);
-/// Of a per-channel operand: [channels], or undefined where that is allowed.
+/// Throws Error naming op unless t, called `what` in the message, is [channels], or undefined where it is optional.
 void check_channels(const char* op, const char* what, const Tensor& t, Index channels, bool optional);
 
 /// y = F(a, b), not recorded: F is a binary formula without parameters.

@@ -16,64 +16,65 @@
 namespace trireme {
 
 // Binary, elementwise, with NumPy broadcasting: operands of one floating type, extents that agree or are 1.
-Tensor add(const Tensor& a, const Tensor& b);
-Tensor sub(const Tensor& a, const Tensor& b);
-Tensor mul(const Tensor& a, const Tensor& b);
-Tensor div(const Tensor& a, const Tensor& b);
-Tensor maximum(const Tensor& a, const Tensor& b);  ///< ties share the gradient equally, as in PyTorch; NaN wins
-Tensor minimum(const Tensor& a, const Tensor& b);
-inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
-inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
-inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
-inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+Tensor add(const Tensor& a, const Tensor& b);      ///< a + b (torch.add), with NumPy broadcasting
+Tensor sub(const Tensor& a, const Tensor& b);      ///< a - b (torch.sub), with NumPy broadcasting
+Tensor mul(const Tensor& a, const Tensor& b);      ///< a b by element (torch.mul), with NumPy broadcasting
+Tensor div(const Tensor& a, const Tensor& b);      ///< a / b (torch.div), with NumPy broadcasting
+Tensor maximum(const Tensor& a, const Tensor& b);  ///< torch.maximum: ties share the gradient equally, NaN wins
+Tensor minimum(const Tensor& a, const Tensor& b);  ///< torch.minimum: ties and NaN as in maximum()
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }  ///< add()
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }  ///< sub()
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }  ///< mul()
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }  ///< div()
 
 // A tensor of a floating type and a number, which is rounded to the type that x is computed in (f64, else f32).
-Tensor scale(const Tensor& x, double factor);       ///< factor x
-Tensor add_scalar(const Tensor& x, double number);  ///< x + number
-inline Tensor operator+(const Tensor& x, double number) { return add_scalar(x, number); }
-inline Tensor operator+(double number, const Tensor& x) { return add_scalar(x, number); }
-inline Tensor operator-(const Tensor& x, double number) { return add_scalar(x, -number); }
-inline Tensor operator*(const Tensor& x, double factor) { return scale(x, factor); }
-inline Tensor operator*(double factor, const Tensor& x) { return scale(x, factor); }
-inline Tensor operator/(const Tensor& x, double number) { return scale(x, 1 / number); }
+Tensor scale(const Tensor& x, double factor);                                               ///< factor x
+Tensor add_scalar(const Tensor& x, double number);                                          ///< x + number
+inline Tensor operator+(const Tensor& x, double number) { return add_scalar(x, number); }   ///< add_scalar()
+inline Tensor operator+(double number, const Tensor& x) { return add_scalar(x, number); }   ///< add_scalar()
+inline Tensor operator-(const Tensor& x, double number) { return add_scalar(x, -number); }  ///< add_scalar() of -number
+inline Tensor operator*(const Tensor& x, double factor) { return scale(x, factor); }        ///< scale()
+inline Tensor operator*(double factor, const Tensor& x) { return scale(x, factor); }        ///< scale()
+inline Tensor operator/(const Tensor& x, double number) { return scale(x, 1 / number); }    ///< scale() by 1 / number
 
 // Unary, elementwise, of a floating type; the formulas, as PyTorch's of the same names, are in
 // kernels/formulas/pointwise.h. One with parameters throws Error for a parameter outside its stated range.
-Tensor relu(const Tensor&);
-Tensor leaky_relu(const Tensor&);                           ///< negative_slope 0.01
-Tensor leaky_relu(const Tensor& x, double negative_slope);  ///< negative_slope >= 0
-Tensor elu(const Tensor&);                                  ///< alpha 1
-Tensor elu(const Tensor& x, double alpha);                  ///< alpha >= 0
-Tensor gelu(const Tensor&);                                 ///< exact, by erf
-Tensor silu(const Tensor&);
-Tensor hardswish(const Tensor&);
-Tensor hardsigmoid(const Tensor&);
-Tensor hardtanh(const Tensor& x, double low = -1, double high = 1);  ///< low <= high; no gradient at the bounds
+Tensor relu(const Tensor&);                                 ///< max(x, 0); gradient 0 at 0
+Tensor leaky_relu(const Tensor&);                           ///< x, below 0 times 0.01
+Tensor leaky_relu(const Tensor& x, double negative_slope);  ///< x, below 0 times negative_slope >= 0
+Tensor elu(const Tensor&);                                  ///< elu(x, 1)
+Tensor elu(const Tensor& x, double alpha);  ///< x, below 0 alpha (exp(x) - 1), alpha >= 0 (arXiv 1511.07289)
+Tensor gelu(const Tensor&);                 ///< x Phi(x), exact, by erf (arXiv 1606.08415)
+Tensor silu(const Tensor&);                 ///< x sigmoid(x) (arXiv 1702.03118)
+Tensor hardswish(const Tensor&);            ///< x hardsigmoid(x) (arXiv 1905.02244)
+Tensor hardsigmoid(const Tensor&);          ///< relu6(x + 3) / 6 (arXiv 1905.02244)
+Tensor hardtanh(const Tensor& x, double low = -1, double high = 1);  ///< clamp(), but gradient 0 at low and high
 Tensor relu6(const Tensor&);                                         ///< hardtanh(x, 0, 6)
-Tensor clamp(const Tensor& x, double low, double high);              ///< low <= high; gradient 1 at the bounds
-Tensor sigmoid(const Tensor&);
-Tensor tanh(const Tensor&);
-Tensor softplus(const Tensor&);                 ///< beta 1
-Tensor softplus(const Tensor& x, double beta);  ///< log(1 + exp(beta x)) / beta, beta > 0
-Tensor softsign(const Tensor&);
-Tensor exp(const Tensor&);
-Tensor log(const Tensor&);
-Tensor sqrt(const Tensor&);
-Tensor rsqrt(const Tensor&);
-Tensor reciprocal(const Tensor&);
-Tensor square(const Tensor&);
-Tensor abs(const Tensor&);
-Tensor neg(const Tensor&);
+Tensor clamp(const Tensor& x, double low, double high);  ///< x in [low, high], low <= high; gradient 1 at both
+Tensor sigmoid(const Tensor&);                           ///< 1 / (1 + exp(-x))
+Tensor tanh(const Tensor&);                              ///< hyperbolic tangent
+Tensor softplus(const Tensor&);                          ///< softplus(x, 1)
+Tensor softplus(const Tensor& x, double beta);  ///< log(1 + exp(beta x)) / beta, beta > 0, without PyTorch's threshold
+Tensor softsign(const Tensor&);                 ///< x / (1 + |x|)
+Tensor exp(const Tensor&);                      ///< e^x
+Tensor log(const Tensor&);                      ///< natural logarithm; -inf at 0, NaN below
+Tensor sqrt(const Tensor&);                     ///< square root; NaN below 0
+Tensor rsqrt(const Tensor&);                    ///< 1 / sqrt(x)
+Tensor reciprocal(const Tensor&);               ///< 1 / x
+Tensor square(const Tensor&);                   ///< x^2
+Tensor abs(const Tensor&);                      ///< |x|; gradient 0 at 0
+Tensor neg(const Tensor&);                      ///< -x
 
 // Products.
 /// op(a) op(b), op transposing as the options say: [M, K] and [K, N] -> [M, N], or of B matrices each, [B, M, K] and
-/// [B, K, N] -> [B, M, N].
+/// [B, K, N] -> [B, M, N] (torch.matmul of equal ranks). Throws Error for MatMulOptions::accumulate.
 Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& = {});
 /// x w^T + bias: x [..., I], w [O, I], bias [O] or undefined -> [..., O]; relu fuses the activation.
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {}, bool relu = false);
-/// Of each channel of a tensor the mean and the sum of squared deviations from it; undefined: nobody has them.
+/// Statistics of each channel of a tensor [..., C]: f32, or f64 of an f64 tensor; undefined: not computed.
 struct ChannelStats {
-  Tensor mean, m2;
+  Tensor mean,  ///< [C]
+      m2;       ///< [C]: sum of squared deviations from the mean
 };
 /// Cross-correlation: x [N, spatial..., I], w [O, kernel..., I/groups], bias [O] or undefined, 1 to 3 spatial axes ->
 /// [N, spatial'..., O], spatial' = floor((spatial + pad_begin + pad_end - dilation (kernel - 1) - 1) / stride) + 1.
@@ -83,21 +84,28 @@ struct ChannelStats {
 Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const ConvOptions& = {}, Tensor residual = {},
             ChannelStats* moments = nullptr);
 
-// Pooling. x [N, spatial..., C], 1 to 3 spatial axes -> [N, spatial'..., C] with spatial' = floor((spatial + pad_begin
-// + pad_end - dilation (window - 1) - 1) / stride) + 1. Padding is smaller than the (dilated) window.
-Tensor max_pool(const Tensor& x, const PoolOptions&);  ///< the first of equal elements gets the gradient
-Tensor avg_pool(const Tensor& x, const PoolOptions&);  ///< padding counts as PoolOptions::count_padding says
-/// [N, spatial..., C] -> [N, C].
+// Pooling.
+/// F.max_pool1d to F.max_pool3d: x [N, spatial..., C], 1 to 3 spatial axes -> [N, spatial'..., C] with spatial' =
+/// floor((spatial + pad_begin + pad_end - dilation (window - 1) - 1) / stride) + 1. Padding is smaller than the
+/// (dilated) window. The first of equal elements gets the gradient. Throws Error for options that do not suit x.
+Tensor max_pool(const Tensor& x, const PoolOptions&);
+/// F.avg_pool1d to F.avg_pool3d, shapes as max_pool()'s: padding counts as PoolOptions::count_padding says. Throws
+/// Error for a dilation, too.
+Tensor avg_pool(const Tensor& x, const PoolOptions&);
+/// [N, spatial..., C] -> [N, C]: mean over the spatial axes.
 Tensor global_avg_pool(const Tensor& x);
+/// [N, spatial..., C] -> [N, C]: maximum over the spatial axes; ties share the gradient equally, as in torch.amax.
 Tensor global_max_pool(const Tensor& x);
-/// dropout(max_pool(relu(x + bias))) in one pass; see kernels/contracts/pool.h and dropout().
+/// dropout(max_pool(relu(x + bias))) in one pass, bias [C] or undefined; see kernels/contracts/pool.h and dropout().
+/// Throws Error unless the windows tile: stride = window, no padding, no dilation, and at most 254 cells each.
 Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias, const PoolOptions&, double p, std::uint64_t layer);
 
 // Normalisation.
+/// Options of batch_norm(), with PyTorch's defaults.
 struct BatchNormOptions {
   double eps = 1e-5;      ///< added to the variance
   double momentum = 0.1;  ///< PyTorch's: running = (1 - momentum) running + momentum batch (1 minus that of Keras)
-  bool relu = false;
+  bool relu = false;      ///< ReLU after the norm, and after the residual
 };
 /// gamma (x - mean) / sqrt(variance + eps) + beta per channel (Ioffe and Szegedy, arXiv 1502.03167): x [..., C], gamma
 /// and beta [C]. Training (is_training): statistics over the scope; running_mean, running_var ([C], f32 or f64, not on
@@ -114,24 +122,30 @@ Tensor log_softmax(const Tensor&);  ///< its logarithm, computed without overflo
 /// Each element is kept with probability 1 - p, and divided by it (Srivastava et al., JMLR 15, 2014). The mask is a
 /// function of seed, step and sample id of x's batch (framework/tensor/batch.h), of the layer, and of how often the
 /// layer has been called for that batch. Identity in evaluation. x is [rows, ...], one row per sample of its batch.
+/// Throws Error unless 0 <= p < 1, and for rows other than the batch's.
 Tensor dropout(const Tensor& x, double p, std::uint64_t layer);
 
 // Losses: scalars. The sum over the rows at hand divided by the rows of the *global* batch (BatchContext of the
 // prediction, or of the target), so that the shares of all ranks add up. Several rows per sample ([B * T, C] of B
 // sequences) are counted as such; a part of a batch's rows is refused where ranks share the batch.
-/// Of -log_softmax(logits) at the label: logits [..., C], labels i64 [...] in [0, C) or -100, which counts for nothing.
-/// Throws Error for any other label; on a GPU at the next wait.
+/// F.cross_entropy: sum of -log_softmax(logits) at the label, divided by the rows of the global batch: logits [..., C],
+/// labels i64 [...] in [0, C) -> scalar, f32, f64 for f64. Throws Error for any other label, -100 too (see
+/// cross_entropy_with); on a GPU at the next wait.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
-/// A loss is a function of (prediction, target); this makes one with label smoothing or an ignored label.
+/// A function of (prediction, target) that gives a scalar.
 using Loss = std::function<Tensor(const Tensor& prediction, const Tensor& target)>;
+/// cross_entropy() with label smoothing, in [0, 1], and an ignored label, -100 by default as in PyTorch: its rows count
+/// neither in the sum nor in the divisor. With one, each call waits for the labels and is collective over the ranks
+/// that share the batch (StepContext::sum).
 Loss cross_entropy_with(const CrossEntropyOptions&);
-/// Mean of (prediction - target)^2 over all elements of the global batch; two tensors of one shape.
+/// Mean of (prediction - target)^2 over all elements of the global batch (F.mse_loss); two tensors of one shape ->
+/// scalar, f32, f64 for an f64 prediction.
 Tensor mse_loss(const Tensor& prediction, const Tensor& target);
 
 // Shape.
-/// Parts that agree in all extents but the axis' (negative: from the last), one behind the other. At least one.
+/// torch.cat: parts of one dtype that agree in all extents but the axis' (negative: from the last). At least one.
 Tensor concat(const std::vector<Tensor>& parts, int axis);
-/// Parts of so many elements along the axis; sizes add up to its extent.
+/// torch.split: parts of so many elements along the axis, copied; sizes add up to its extent.
 std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int axis);
 /// Zeros before and after each axis; begin and end have x's rank.
 Tensor pad(const Tensor& x, const Shape& begin, const Shape& end);
@@ -140,9 +154,11 @@ Tensor permute(const Tensor& x, const Shape& order);
 /// [N, spatial..., C] -> [N, C * spatial], features in PyTorch's order (C outermost), so that the weights of a Linear
 /// that follows are PyTorch's. Free when there are no spatial axes, or each is 1.
 Tensor flatten(const Tensor& x);
-Tensor sum(const Tensor& x);                                               ///< scalar
-Tensor mean(const Tensor& x);                                              ///< scalar
-Tensor reduce(const Tensor& x, ReduceKind, const std::vector<int>& axes);  ///< the axes stay, with extent 1
-Tensor argmax(const Tensor& x);                                            ///< last axis, i64, no gradient
+Tensor sum(const Tensor& x);   ///< torch.sum: scalar of x's dtype; 0 of no elements
+Tensor mean(const Tensor& x);  ///< torch.mean: scalar; throws Error for no elements
+/// torch.sum, mean or amax over axes (negative: from the last), which stay with extent 1. Ties of amax share the
+/// gradient equally. Throws Error for the mean or maximum of no elements.
+Tensor reduce(const Tensor& x, ReduceKind, const std::vector<int>& axes);
+Tensor argmax(const Tensor& x);  ///< torch.argmax over the last axis: i64, the first of equals; no gradient
 
 }  // namespace trireme

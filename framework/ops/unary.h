@@ -7,12 +7,14 @@
 
 namespace trireme::ops {
 
-/// The gradient of a unary formula, with what its slope reads.
+/// The gradient of a unary formula, with the tensors that its slope reads.
 template <class F>
 struct UnaryBackward {
-  SavedTensor x, y;
-  [[no_unique_address]] F f;
+  SavedTensor x,              ///< input; undefined unless F::needs_x
+      y;                      ///< output; undefined unless F::needs_y
+  [[no_unique_address]] F f;  ///< the formula and its parameters
 
+  /// dx = dy f'(x), in dy's own block where no other handle holds it.
   void operator()(const Tensor& dy, Gradients& g) const {
     using Slope = kernel::MapBackward<F>;
     if (!is_uniquely_owned(dy)) return write_grad(g, 0, [&](const Tensor& dx) { launch<Slope>(dx, dy, x, y, f); });

@@ -19,6 +19,7 @@ namespace trireme {
 class RandomCalls {
  public:
   RandomCalls() = default;
+  /// A copy counts on from other's counts, apart from it.
   RandomCalls(const RandomCalls& other) : calls_(other.now()) {}
   /// The calls of this layer before this one. Threads may share a batch.
   std::uint64_t next(std::uint64_t layer) {
@@ -40,6 +41,7 @@ class RandomCalls {
 /// batch is cut into first. A Loader deals it, a Step expects it.
 struct RankShare {
   RankShare() = default;
+  /// Not checked: a Step refuses a share other than its own.
   RankShare(int rank, int size, int micros = 1) : rank(rank), size(size), micros(micros) {}
   /// One share for each rank of a World.
   template <class W>
@@ -48,9 +50,11 @@ struct RankShare {
     w.size();
   }
   RankShare(const W& world) : rank(world.rank()), size(world.size()) {}  // NOLINT: implicit
+  /// All three members agree.
   bool operator==(const RankShare&) const = default;
-  int rank = 0, size = 1;
-  int micros = 1;
+  int rank = 0,    ///< index of the share, in [0, size)
+      size = 1;    ///< shares of each micro-batch: the data-parallel ranks
+  int micros = 1;  ///< micro-batches of a global batch (gradient accumulation, pipelines), at least 1
 };
 
 struct BatchContext {
@@ -59,7 +63,7 @@ struct BatchContext {
   std::uint64_t step = 0;  ///< optimizer steps, or batches, before this one
   Tensor samples = {};     ///< i64 [rows]: sample ids of the rows at hand; undefined: 0, 1, 2, ...
   Index global_batch = 0;  ///< rows of the global batch; losses divide by it. 0: the rows at hand
-  Tensor labels = {};      ///< of all micro-batches at hand; undefined: those that a loss is given are all
+  Tensor labels = {};      ///< of all micro-batches at hand; undefined: the target of a loss holds all labels
   /// Rows of each micro-batch at hand, as the loader cut the global batch; empty: nobody has cut it.
   std::vector<Index> micros = {};
   /// The share of the global batch that the rows at hand are; none: nobody has said.
@@ -76,6 +80,7 @@ struct BatchContext {
   /// Whether x's rows, [rows, ...], are those that samples names.
   bool names_rows_of(const Tensor& x) const { return samples && x.rank() > 0 && samples.numel() == x.dim(0); }
 };
+/// Shared and immutable; null: the tensor comes from no batch.
 using BatchPtr = std::shared_ptr<const BatchContext>;
 
 /// The context of the first of the tensors that carries one, else the enclosing StepContext's

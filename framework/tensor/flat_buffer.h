@@ -7,35 +7,39 @@
 
 namespace trireme {
 
-/// A range of the flat block, in elements.
+/// A half-open range [begin, end) of a flat buffer, in elements.
 struct Slice {
-  Index begin = 0, end = 0;
+  Index begin = 0,  ///< first element
+      end = 0;      ///< behind the last element
+  /// Number of elements.
   Index size() const { return end - begin; }
+  /// Whether the ranges intersect; an empty range strictly inside the other one counts.
   bool overlaps(const Slice& other) const { return begin < other.end && other.begin < end; }
-  bool operator==(const Slice&) const = default;
+  bool operator==(const Slice&) const = default;  ///< same begin and same end
 };
 
 class FlatBuffer {
  public:
-  /// So many elements, on a device.
+  /// A run of elements on one device.
   struct Stretch {
-    Index size = 0;
-    Device device = {};
+    Index size = 0;      ///< elements, at least 0
+    Device device = {};  ///< cpu() by default
   };
-  FlatBuffer() = default;
+  FlatBuffer() = default;  ///< without blocks: numel() 0, no dtype and no device
   /// One stretch behind the other; neighbours on one device are one block. Filled with value.
   FlatBuffer(const std::vector<Stretch>&, double value, DType);
 
-  Index numel() const { return starts_.back(); }
-  /// This, device_of() and rows() throw Error for a default FlatBuffer, which has no block.
+  Index numel() const { return starts_.back(); }  ///< elements of all blocks
+  /// Of every block. This, device_of() and rows() throw Error for a default FlatBuffer, which has no block.
   DType dtype() const { return blocks_[block_of(0)].dtype(); }
-  const std::vector<Tensor>& blocks() const { return blocks_; }
+  const std::vector<Tensor>& blocks() const { return blocks_; }  ///< 1-D, in order; neighbours differ in device
+  /// Device of element `at`; the last block's behind the end.
   Device device_of(Index at) const { return blocks_[block_of(at)].device(); }
   /// Elements [begin, end), sharing memory. Throws Error where they lie on several devices.
   Tensor rows(Index begin, Index end) const;
   /// The slice in parts that each lie on one device, in order.
   std::vector<Slice> cut(const Slice&) const;
-  std::vector<double> to_vector() const;
+  std::vector<double> to_vector() const;  ///< all elements in order, converted; waits for the devices
 
  private:
   std::size_t block_of(Index at) const;  // the last one, behind the end; throws where there is none

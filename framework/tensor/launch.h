@@ -9,21 +9,25 @@
 
 namespace trireme {
 
-class SavedTensor;  // framework/autograd/tape.h
+class SavedTensor;  // framework/autograd/saved_tensor.h
 
 /// Sees every kernel call of its thread while it lives: for profiles. Watches do not nest.
 class LaunchWatch {
  public:
+  /// One kernel call; valid only within the callback.
   struct Call {
-    const char* op;
+    const char* op;                       ///< name of the contract: "conv"
     std::span<const View> operands;       ///< outputs and inputs, as the contract lists them
-    double seconds, vendor_seconds;       ///< of them inside the vendor's library, changes of layout not counted
+    double seconds,                       ///< duration of the kernel on its device
+        vendor_seconds;                   ///< seconds spent inside the vendor's library, changes of layout not counted
     const std::function<void()>& kernel;  ///< runs it again, on the same operands
   };
+  /// The callback runs after each kernel call of this thread. Throws Error when the thread has a LaunchWatch already.
   explicit LaunchWatch(std::function<void(const Call&)>);
   ~LaunchWatch();
   LaunchWatch(const LaunchWatch&) = delete;
   LaunchWatch& operator=(const LaunchWatch&) = delete;
+  /// For launch(): runs the kernel, waits for it, and reports it to the callback.
   void watch(const char* op, std::span<const View> operands, const std::function<void()>& kernel);
 
  private:
@@ -52,7 +56,7 @@ struct Placement {
   void operator()(const T&) {}
   [[noreturn]] void refuse(const View& v) const;
 };
-/// The innermost LaunchWatch of this thread.
+/// The LaunchWatch of this thread, or null.
 inline constinit thread_local LaunchWatch* launch_watch = nullptr;
 
 inline void list(std::vector<View>& all, const View& v) { all.push_back(v); }
@@ -71,8 +75,9 @@ void launch_lowered(const A&... lowered) {
 }
 }  // namespace detail
 
-/// Throws Error when defined tensors lie on different devices, or when there is no kernel. An output (the first
-/// operand) without elements is nothing to do.
+/// Calls the kernel of contract Op on the device of the first defined tensor (cpu() when there is none). Throws Error
+/// when defined tensors lie on different devices, or when that backend has no such kernel. Does nothing when the output
+/// (the first operand) is defined and has no elements.
 template <class Op, class First, class... Rest>
 void launch(const First& first, const Rest&... rest) {
   const View y = detail::lower(first);

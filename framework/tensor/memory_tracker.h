@@ -9,9 +9,10 @@
 
 namespace trireme {
 
+/// Use of a tensor's memory, as MemoryTracker counts it.
 enum class MemoryKind : std::uint8_t {
-  activations,  ///< what is not one of the others: activations, their gradients, what ops need for a call
-  halos,        ///< what came from neighbours for layers that are cut over ranks
+  activations,  ///< all but the other kinds: activations, their gradients, workspaces of ops
+  halos,        ///< borders received from neighbour ranks for spatially sharded layers
   packed,       ///< copies made to be sent or summed together, and filters that an Inference keeps packed
 };
 
@@ -30,10 +31,11 @@ class MemoryCounts {
 /// A handle: copies share the counts.
 class MemoryTracker {
  public:
-  /// Bytes of live tensors of a kind; the most of them since the last reset_peaks().
+  /// Bytes of live tensors of a kind.
   Index now(MemoryKind kind) const { return of(kind).now.load(std::memory_order_relaxed); }
+  /// Largest now(kind) since the last reset_peaks(), in bytes.
   Index peak(MemoryKind kind) const { return of(kind).peak.load(std::memory_order_relaxed); }
-  void reset_peaks();
+  void reset_peaks();  ///< each peak becomes the present count
 
  private:
   friend class MemoryScope;
@@ -46,6 +48,7 @@ class MemoryTracker {
 /// While it lives, the tensors that this thread makes are counted by a tracker. The innermost scope counts.
 class MemoryScope {
  public:
+  /// Counts by this tracker, as MemoryKind::activations.
   explicit MemoryScope(const MemoryTracker&);
   /// Counts by the tracker of the scope around this one, if there is one, under another kind.
   explicit MemoryScope(MemoryKind);
@@ -53,9 +56,10 @@ class MemoryScope {
   MemoryScope(const MemoryScope&) = delete;
   MemoryScope& operator=(const MemoryScope&) = delete;
 
-  static const MemoryScope* current();
+  static const MemoryScope* current();  ///< the innermost scope of this thread; null: nothing is counted
+  /// Of the tracker; null for a MemoryScope(MemoryKind) without a scope around it.
   const std::shared_ptr<detail::MemoryCounts>& counts() const { return counts_; }
-  MemoryKind kind() const { return kind_; }
+  MemoryKind kind() const { return kind_; }  ///< the kind that new tensors are counted as
 
  private:
   const MemoryScope* around_;

@@ -18,41 +18,48 @@ struct BatchNormOptions;  // framework/ops/ops.h
 /// which part of the weight is here, or (box = whole) that others hold the same weight and how its gradient is counted.
 class ShardSpec {
  public:
-  using Unary = std::function<Tensor(const Tensor&)>;
-  using Binary = std::function<Tensor(const Tensor&, const Tensor&)>;
+  using Unary = std::function<Tensor(const Tensor&)>;                  ///< an op on one tensor
+  using Binary = std::function<Tensor(const Tensor&, const Tensor&)>;  ///< an op on two tensors, for zip()
 
   virtual ~ShardSpec() = default;
   const Shape& global_shape() const { return global_shape_; }  ///< of the tensor that all hold together
   const Shape& offset() const { return offset_; }              ///< where this block begins in it
 
-  // Each equals its namesake in framework/ops/ops.h on the whole tensors. Any operand may be spread, and may lie
-  // elsewhere than this one; the results are spread, or whole. They are recorded, and all holders must call them
-  // together.
+  // Each equals its namesake in framework/ops/ops.h on the global tensors. Any operand may be sharded, and divided in
+  // another way than this one; the results are sharded, or whole. All are recorded, and collective: every holder of a
+  // shard makes the same call.
+  /// ops conv(): x [N, spatial..., I], w [O, kernel..., I/groups]. Collective.
   virtual Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions&,
                       const Tensor& residual) const = 0;
-  /// local: the pooling op, for a box of the image with the padding that lies at its borders.
+  /// max_pool() or avg_pool(): local is that op, for a box of the image with the padding at its borders. Collective.
   virtual Tensor pool(const Tensor& x, const PoolOptions&,
                       const std::function<Tensor(const Tensor&, const PoolOptions&)>& local) const = 0;
-  /// max_pool(relu(x + bias)) of windows that tile the image.
+  /// max_pool(relu(x + bias)) of windows that tile the image. Collective.
   virtual Tensor bias_relu_pool(const Tensor& x, const Tensor& bias, const PoolOptions&) const = 0;
-  /// [N, spatial..., C] -> [N, C].
+  /// global_avg_pool() or global_max_pool(): [N, spatial..., C] -> [N, C]. Collective.
   virtual Tensor global_pool(const Tensor& x, ReduceKind) const = 0;
+  /// ops linear(), its weight divided by rows or by columns as in Megatron-LM (arXiv 1909.08053). Collective.
   virtual Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu) const = 0;
+  /// ops batch_norm(), its statistics also over the ranks that hold other cells of the same images. Collective.
   virtual Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
                             const Tensor& running_var, const BatchNormOptions&, const Tensor& residual) const = 0;
+  /// ops dropout(): the elements of the mask that the global tensor would draw.
   virtual Tensor dropout(const Tensor& x, double p, std::uint64_t layer) const = 0;
+  /// ops flatten(): [N, spatial..., C] -> [N, C * spatial], divided at most over N. Collective.
   virtual Tensor flatten(const Tensor& x) const = 0;
-  /// local of two operands that broadcast to one shape, element by element.
+  /// A binary elementwise op, `local` on blocks of equal place. Throws Error unless the operands broadcast to the shape
+  /// of one of them. Collective.
   virtual Tensor zip(const Tensor& a, const Tensor& b, const Binary& local) const = 0;
-  /// The whole tensor, the same for every holder.
+  /// All-gather: the whole tensor, the same for every holder. Collective.
   virtual Tensor gather(const Tensor& x) const = 0;
-  /// Of a number that each holder has for its own part (a sum of squares): the whole tensor's.
+  /// All-reduce of a number that each holder has for its own part (a sum of squares). Collective.
   virtual double sum(double part) const = 0;
-  /// Room for the largest part that a holder has, in elements: what a flat block sets aside, so that it is laid out
-  /// alike everywhere.
+  /// Elements of the largest shard of all holders: a flat buffer reserves as many, so that its layout is the same on
+  /// all ranks. No communication.
   virtual Index max_local_numel() const = 0;
 
  protected:
+  /// offset: the first cell of this block in the global tensor, one number per axis.
   ShardSpec(const Shape& global_shape, const Shape& offset) : global_shape_(global_shape), offset_(offset) {}
 
  private:
@@ -63,7 +70,7 @@ class ShardSpec {
 inline bool is_part(const Tensor& t) { return t.shard_spec() && !(t.shape() == t.shard_spec()->global_shape()); }
 
 namespace ops {
-/// The first of the tensors that is spread, or null.
+/// The ShardSpec of the first sharded tensor, or null.
 inline const ShardSpec* shard_spec_of(std::initializer_list<const Tensor*> tensors) {
   for (const Tensor* t : tensors)
     if (const ShardSpec* s = t->shard_spec()) return s;

@@ -27,16 +27,17 @@ struct Storage {
 };
 }  // namespace detail
 
+/// The state behind a Tensor handle (PyTorch's TensorImpl).
 struct Tensor::Impl {
   Impl() {}  // NOLINT: not `= default`, with which std::make_shared would first fill it all with zeros
-  std::shared_ptr<detail::Storage> block;
-  std::size_t offset = 0;  // bytes into block
-  Shape shape;
-  DType dtype = DType::f32;
-  bool released = false;  // the values are on other ranks (Parameters::mark_released): reading them is an Error
-  std::shared_ptr<detail::Node> node;  // null: not on the tape
-  std::shared_ptr<const ShardSpec> spread;
-  std::shared_ptr<const BatchContext> batch;  // of the rows that it was computed from; null: of none
+  std::shared_ptr<detail::Storage> block;  ///< memory, shared by views; never null, also for no elements
+  std::size_t offset = 0;                  ///< bytes into block
+  Shape shape;                             ///< dense, row-major
+  DType dtype = DType::f32;                ///< element type
+  bool released = false;  ///< the values are on other ranks (Parameters::mark_released): reading throws Error
+  std::shared_ptr<detail::Node> node;         ///< grad_fn; null: not on the tape
+  std::shared_ptr<const ShardSpec> spread;    ///< division over ranks; null: none
+  std::shared_ptr<const BatchContext> batch;  ///< context of the rows it was computed from; null: of no batch
 };
 
 /// Tells backward that t's elements were overwritten in place, by other means than copy_from.

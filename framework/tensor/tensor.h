@@ -22,27 +22,30 @@ class Tensor {
   static Tensor empty(const Shape&, DType = DType::f32, Device = cpu());
   /// Throws Error when value is none of an integer dtype.
   static Tensor full(const Shape&, double value, DType = DType::f32, Device = cpu());
+  /// full() with value 0.
   static Tensor zeros(const Shape& s, DType t = DType::f32, Device d = cpu()) { return full(s, 0, t, d); }
   /// A scalar (rank 0).
   static Tensor scalar(double value, DType = DType::f32, Device = cpu());
   /// Copies values, converting to dtype (integers: towards zero). values.size() must equal shape.numel(); throws Error
   /// for a value that an integer dtype does not have.
   static Tensor of(std::span<const double> values, const Shape&, DType = DType::f32);
-  /// Same shape, type, device and spread as other, contents undefined.
+  /// Same shape, type, device and ShardSpec as other, contents undefined. Throws Error for an undefined tensor.
   static Tensor like(const Tensor& other);
 
-  explicit operator bool() const { return impl_ != nullptr; }
-  bool defined() const { return impl_ != nullptr; }
-  // These throw Error for an undefined tensor.
-  const Shape& shape() const;
-  int rank() const { return shape().rank(); }
+  explicit operator bool() const { return impl_ != nullptr; }  ///< defined()
+  bool defined() const { return impl_ != nullptr; }            ///< false for a default-constructed Tensor
+  // shape() to device() throw Error for an undefined tensor.
+  const Shape& shape() const;                  ///< extents, outermost axis first; of this rank's shard where sharded
+  int rank() const { return shape().rank(); }  ///< number of axes, 0 (scalar) to 6
   /// Extent of an axis; a negative one counts from the last. Throws Error when there is no such axis.
   Index dim(int axis) const { return shape()[axis]; }
-  Index numel() const { return shape().numel(); }
-  DType dtype() const;
-  Device device() const;
-  /// What kernels take; an undefined tensor gives an empty View.
+  Index numel() const { return shape().numel(); }  ///< number of elements; 1 for a scalar
+  DType dtype() const;                             ///< element type
+  Device device() const;                           ///< device of the memory
+  /// The operand of a kernel: address, shape, dtype, device. Empty for an undefined tensor. Throws Error when the
+  /// values are on other ranks (Parameters::mark_released).
   View view() const;
+  /// view().
   operator View() const { return view(); }  // NOLINT: implicit on purpose, so launch<Op>(y, x) reads as it should
   /// The elements, on a GPU in its memory; null for an undefined tensor. Throws Error unless T is dtype's type, or
   /// void, std::byte or char. Who writes through it between an op and its backward changes gradients: nothing sees it.
@@ -84,7 +87,7 @@ class Tensor {
   Tensor& require_grad(bool on = true);
   bool requires_grad() const;  ///< a leaf that asked for it, or a result that depends on one
   /// The gradient of a leaf (in the flat block, if Parameters adopted it); undefined until a backward has reached it
-  /// and, after clear_grad, until the next one has.
+  /// and, after clear_grad, until the next one has or Parameters::zero_missing_grads has filled it with zeros.
   Tensor grad() const;      // throws Error for a tensor that is no leaf, as clear_grad does
   void clear_grad() const;  ///< the next backward overwrites instead of adding
   /// Adds to the gradients of all leaves that this was computed from, and frees the tape behind it: the forward must
@@ -93,9 +96,10 @@ class Tensor {
   /// The same from d(loss)/d(this), of this tensor's shape and type.
   void backward(const Tensor& seed) const;
 
-  /// Set when this block is a part of a tensor that several hold together; null: it is all there is.
+  /// Set when this block is a shard of a tensor that several ranks hold together, or a weight of which each holds a
+  /// copy (framework/tensor/shard_spec.h); null: a whole tensor.
   const ShardSpec* shard_spec() const;
-  /// Same block, same place on the tape, of another spread. Null: a tensor in its own right.
+  /// Same block, same place on the tape, with another ShardSpec; null: a whole tensor. Throws Error when undefined.
   Tensor with_shard_spec(std::shared_ptr<const ShardSpec>) const;
 
   /// What the batch that this was computed from says of itself (framework/tensor/batch.h); null: it comes from none.
@@ -107,9 +111,10 @@ class Tensor {
   /// Identity of the handle: equal for copies of one Tensor.
   const void* id() const { return impl_.get(); }
 
-  struct Impl;  // framework/autograd/tape.h: for record(), Parameters and nobody else
+  struct Impl;  // framework/tensor/storage.h: for the framework's own code
+  /// A handle on this state; null: undefined.
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
-  const std::shared_ptr<Impl>& impl() const { return impl_; }
+  const std::shared_ptr<Impl>& impl() const { return impl_; }  ///< null for an undefined tensor
 
  private:
   std::shared_ptr<Impl> impl_;
