@@ -11,6 +11,7 @@ namespace kernel {
 /// momentum m : m; v -= lr g.
 struct SgdUpdate {
   static constexpr char name[] = "sgd_update";  ///< in errors, profiles and census()
+  /// momentum in [0, 1); first: the state is not read yet; gradients count times grad_scale.
   struct Args {
     double lr, momentum, dampening, weight_decay, grad_scale;
     bool nesterov, first;
@@ -21,24 +22,30 @@ struct SgdUpdate {
 /// torch.optim.Adagrad (Duchi et al., JMLR 12, 2011): sum += g^2; v -= lr g / (sqrt(sum) + eps).
 struct AdagradUpdate {
   static constexpr char name[] = "adagrad_update";  ///< in errors, profiles and census()
+  /// eps > 0; weight_decay is L2, added to the gradient.
   struct Args {
     double lr, eps, weight_decay, grad_scale;
   };
   /// value and sum are overwritten.
   using Fn = void(View value, View grad, View sum, const Args&);
 };
-/// Zeiler 2012 (arXiv 1212.5701), PyTorch's form.
+/// torch.optim.Adadelta (Zeiler, arXiv 1212.5701): square = rho square + (1 - rho) g^2; d = sqrt(delta + eps) /
+/// sqrt(square + eps) g; delta = rho delta + (1 - rho) d^2; v -= lr d.
 struct AdadeltaUpdate {
   static constexpr char name[] = "adadelta_update";  ///< in errors, profiles and census()
+  /// rho in [0, 1), eps > 0; weight_decay is L2, added to the gradient.
   struct Args {
     double lr, rho, eps, weight_decay, grad_scale;
   };
   /// value, square (square_avg) and delta (acc_delta) are overwritten.
   using Fn = void(View value, View grad, View square, View delta, const Args&);
 };
-/// Kingma & Ba (arXiv 1412.6980); decoupled: AdamW (arXiv 1711.05101). bias1/bias2 = 1 - beta^t.
+/// torch.optim.Adam (Kingma & Ba, arXiv 1412.6980): m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; value
+/// -= lr (m / bias1) / (sqrt(v / bias2) + eps), bias1 = 1 - beta1^t, bias2 = 1 - beta2^t. decoupled: AdamW (arXiv
+/// 1711.05101), value *= 1 - lr weight_decay before.
 struct AdamUpdate {
   static constexpr char name[] = "adam_update";  ///< in errors, profiles and census()
+  /// beta1, beta2 in [0, 1), eps > 0; bias1 and bias2 > 0; weight_decay is L2 unless decoupled.
   struct Args {
     double lr, beta1, beta2, eps, weight_decay, bias1, bias2, grad_scale;
     bool decoupled;
