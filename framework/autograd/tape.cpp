@@ -28,11 +28,11 @@ void add_into(const Tensor& y, const Tensor& x) { launch<kernel::Axpby>(y, x, 1.
 namespace {
 void take_over(const char* op, const Tensor& y, const Tensor::Impl& from) {
   if (from.batch && !y.impl()->batch) y.impl()->batch = from.batch;
-  if (from.spread && !y.impl()->spread) [[unlikely]]
+  if (from.shard_spec && !y.impl()->shard_spec) [[unlikely]]
     fail(op,
          "an operand is {} of {}, the rest is on other ranks, and this op runs on whole tensors only: keep the layer "
          "that calls it out of the split",
-         from.shape, from.spread->global_shape());
+         from.shape, from.shard_spec->global_shape());
 }
 }  // namespace
 
@@ -74,7 +74,7 @@ bool needs_record(const char* op, const Tensor& y, std::initializer_list<const T
     if (!*input) continue;
     const Tensor::Impl& from = *input->impl();
     any = any || from.node;
-    if (from.batch || from.spread) take_over(op, y, from);
+    if (from.batch || from.shard_spec) take_over(op, y, from);
   }
   const Mode& now = mode;
   return now.trace != nullptr || (any && !now.grad_off);

@@ -33,7 +33,7 @@ Tensor Tensor::reshape(const Shape& wanted) const {
   const Impl& from = stored(impl_, "reshape");
   const Shape shape = resolve(from.shape, wanted);
   Tensor y = shape_as(from, shape);
-  if (shape == from.shape) y.impl_->spread = from.spread;
+  if (shape == from.shape) y.impl_->shard_spec = from.shard_spec;
   if (!needs_record("reshape", y, {this})) return y;
   return record("reshape", std::move(y), {*this}, [before = from.shape](const Tensor& dy, Gradients& g) {
     if (g.needs_grad(0)) g.set_grad(0, dy.reshape(before));
@@ -42,7 +42,7 @@ Tensor Tensor::reshape(const Shape& wanted) const {
 Tensor Tensor::to(DType type) const {
   if (type == dtype()) return *this;
   Tensor y = empty(shape(), type, device());
-  y.impl_->spread = impl_->spread;
+  y.impl_->shard_spec = impl_->shard_spec;
   launch<kernel::Cast>(y, *this);
   if (!needs_record("to", y, {this}) || !is_float(type)) return y;
   return record("to", std::move(y), {*this}, [](const Tensor& dy, Gradients& g) {
@@ -52,7 +52,7 @@ Tensor Tensor::to(DType type) const {
 Tensor Tensor::to(Device target) const {
   if (target == device()) return *this;
   Tensor y = empty(shape(), dtype(), target);
-  y.impl_->spread = impl_->spread;
+  y.impl_->shard_spec = impl_->shard_spec;
   copy_unnoted(y, *this);
   if (!needs_record("to", y, {this})) return y;
   return record("to", std::move(y), {*this}, [](const Tensor& dy, Gradients& g) {

@@ -29,7 +29,7 @@ struct TrainState {
 struct SaveOptions {
   int keep_last = 3;  ///< older checkpoints are removed, except the best; 0 keeps all
   bool best = false;  ///< this is the best so far: the file `best` names it from now on
-  bool write = true;  ///< false: only take part where weights are spread (framework/tensor/shard_spec.h); returns ""
+  bool write = true;  ///< false: only take part where weights are divided (framework/tensor/shard_spec.h); returns ""
 };
 
 /// Writes <run>/checkpoints/step_<8 digits>/ as a .tmp directory, every file and the directory fsynced, then renames

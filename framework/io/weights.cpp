@@ -90,7 +90,7 @@ std::map<std::string, const Tensor*> by_known_name(const std::set<std::string>& 
 }
 
 Tensor part(const FlatBuffer& flat, const Parameters::Entry& e) {
-  return flat.rows(e.slice.begin, e.slice.end).reshape(e.tensor.shape()).with_shard_spec(e.tensor.impl()->spread);
+  return flat.rows(e.slice.begin, e.slice.end).reshape(e.tensor.shape()).with_shard_spec(e.tensor.impl()->shard_spec);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ void give_box(Gradients& g, int i, const Tensor& dy, const Shape& at) {
   copy_box(to.tensor, at, piece, origin, dy.shape());
 }
 /// dy broadcast to dx's shape, times factor.
-void spread(const Tensor& dx, const Tensor& dy, double factor) {
+void broadcast_scaled(const Tensor& dx, const Tensor& dy, double factor) {
   ops::zip_into<pointwise::Mul>(dx, dy, Tensor::scalar(factor, dy.dtype(), dy.device()));
 }
 
@@ -165,8 +165,9 @@ Tensor sum(const Tensor& x) {
   else
     launch<kernel::Reduce>(ops::shaped(y, {1}), ops::shaped(x, {x.numel()}), ReduceKind::sum);
   if (!needs_record("sum", y, {&x})) return y;
-  return record("sum", std::move(y), {x},
-                [](const Tensor& dy, Gradients& g) { write_grad(g, 0, [&](const Tensor& dx) { spread(dx, dy, 1); }); });
+  return record("sum", std::move(y), {x}, [](const Tensor& dy, Gradients& g) {
+    write_grad(g, 0, [&](const Tensor& dx) { broadcast_scaled(dx, dy, 1); });
+  });
 }
 Tensor mean(const Tensor& x) {
   check(x.defined() && x.numel() > 0, "mean", "of no elements");
@@ -205,7 +206,7 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
   }
   const double factor = kind == ReduceKind::mean ? 1 / static_cast<double>(per_cell) : 1;
   return record("reduce", std::move(y), {x}, kind, [factor](const Tensor& dy, Gradients& g) {
-    write_grad(g, 0, [&](const Tensor& dx) { spread(dx, dy, factor); });
+    write_grad(g, 0, [&](const Tensor& dx) { broadcast_scaled(dx, dy, factor); });
   });
 }
 

@@ -12,9 +12,10 @@
 
 namespace trireme {
 
+/// Options of an Optimizer beside its update rule: clipping, weight decay by group, checks, offload of the state.
 struct OptimizerOptions {
-  double clip_norm = 0;      ///< > 0: bound of the gradient's global norm (torch.nn.utils.clip_grad_norm_)
-  bool decay_biases = true;  ///< false: StateKind::bias entries form a group without weight decay
+  double clip_norm = 0;  ///< >= 0, else Error; > 0: bound of the gradient's L2 norm (torch.nn.utils.clip_grad_norm_)
+  bool decay_biases = true;  ///< false: StateKind::no_decay entries (biases, norm scales) have no weight decay
   /// Refuse gradients that are not finite, at the price of a pass over them; clipping and trust ratios (LARS) always
   /// do.
   bool check_finite = false;
@@ -30,24 +31,28 @@ class Optimizer {
 
   /// One update of all parameters from their gradients: zero_missing_grads, clip_scale, update of everything,
   /// finish. When clipping, checking (options) or LARS finds a gradient that is not finite, throws Error
-  /// naming its tensor before anything is changed.
+  /// naming its tensor before anything is changed. A collective call where that norm is (grad_norm()).
   void step();
   /// Part of an update: only [slice) of the flat block (a ZeRO shard), from gradients times grad_scale.
-  /// finish() then ends the step. LARS needs the norms of whole tensors: its slices must not cut one.
+  /// finish() then ends the step. Throws Error for a slice outside of the block or of kept(). LARS needs the norms of
+  /// whole tensors: throws Error for a slice that cuts one; a collective call where a tensor has parts on other ranks.
   void update(Slice slice, double grad_scale);
   /// Holds state for these slices only (in order, apart) from now on, packed one behind the other. What is held stays,
   /// what is new starts afresh; update() then wants slices among these. Before: for the whole block.
   void keep(const std::vector<Slice>& slices);
+  /// Slices that have state, in elements of the flat block; at first one, the whole block.
   const std::vector<Slice>& kept() const { return kept_; }
   /// Counts the step and forgets the gradients (clear_grads).
   void finish();
-  /// Norm of the gradient over all entries (before clipping), f64 accumulated.
+  /// L2 norm of the gradient over all entries (before clipping), divided by loss_scale(), f64 accumulated. Zeroes
+  /// missing gradients; a collective call where a tensor has parts on other ranks.
   double grad_norm() const { return grad_norm(std::vector{Slice{0, parameters_.size()}}); }
   /// Of what lies in these slices, and of the parts of it that other ranks hold (framework/tensor/shard_spec.h): a
   /// collective call of theirs, whatever slices each has.
   double grad_norm(const std::vector<Slice>&) const;
-  /// What clip_norm makes of the gradients at hand: a factor <= 1, as torch.nn.utils.clip_grad_norm_ (1: no
-  /// clipping asked).
+  /// What clip_norm makes of the gradients at hand: the factor min(1, clip_norm / (norm + 1e-6)), as
+  /// torch.nn.utils.clip_grad_norm_ (1: no clipping asked). Throws Error where wants_norm() and the norm is not finite.
+  /// A collective call as grad_norm().
   double clip_scale() const { return wants_norm() ? clip_scale(grad_norm()) : 1; }
   /// The same for a norm that was put together elsewhere (of slices that several ranks hold).
   double clip_scale(double norm) const;
@@ -55,20 +60,22 @@ class Optimizer {
 
   /// The gradients at hand are those of so many times the loss (mixed precision): norms and updates divide by it.
   void set_loss_scale(double scale) { loss_scale_ = scale; }
-  double loss_scale() const { return loss_scale_; }
+  double loss_scale() const { return loss_scale_; }  ///< as set; 1 at first
 
   std::int64_t steps() const { return steps_; }  ///< updates done
+  /// Sets steps(), as a checkpoint says: learning rate and Adam's bias correction go on from there.
   void set_steps(std::int64_t steps) { steps_ = steps; }
-  double rate() const;  ///< that the next update will use; throws Error when it is negative or not finite
-  /// State for a checkpoint: parallel to the kept() slices of values(), by name ("momentum", "exp_avg", ...).
+  double rate() const;  ///< learning rate of the next update; throws Error when it is negative or not finite
+  /// State for a checkpoint: parallel to the kept() slices of values(), by name ("momentum", "exp_avg", ...), in the
+  /// parameters' type. Allocated by the first call or update().
   const std::vector<std::pair<std::string, FlatBuffer>>& state() const {
     if (!allocated_) [[unlikely]]
       allocate_once();
     return state_;
   }
-  std::string name() const { return config_.name(); }  ///< "sgd", "adam", ...
-  Parameters& parameters() { return parameters_; }
-  const OptimizerOptions& options() const { return options_; }
+  std::string name() const { return config_.name(); }           ///< "sgd", "adam", ...
+  Parameters& parameters() { return parameters_; }              ///< updated by this optimizer
+  const OptimizerOptions& options() const { return options_; }  ///< as given to the constructor
 
  private:
   /// A stretch of the flat block, padding included, that one kernel call may update.
@@ -79,7 +86,7 @@ class Optimizer {
   };
   /// state_begin: where the slice lies in the state.
   void apply(const Range&, Slice, Index state_begin, double grad_scale, double trust);
-  /// Per range the config's trust ratio; 1 for ranges outside the slice, and for biases. One read for all.
+  /// Per range the config's trust ratio; 1 for ranges outside the slice, and for no_decay entries. One read for all.
   std::vector<double> trust_ratios(const Slice&, double grad_scale) const;
   void refuse_non_finite(double norm) const;
   void allocate() const;

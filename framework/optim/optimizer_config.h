@@ -17,22 +17,25 @@ namespace trireme {
 
 /// A setting: its name and where it is. One table of them serves texts, checks and configuration files.
 struct OptimizerField {
-  /// Numbers that make sense: a test, and what a message says of it ({}: the field's name).
+  /// Allowed numbers: a test, and its text in error messages ({}: the field's name).
   struct Range {
-    bool (*holds)(double);
-    const char* text;
+    bool (*holds)(double);  ///< whether a number lies within
+    const char* text;       ///< for messages: "0 <= {} < 1"
   };
-  static const Range not_negative, positive, fraction, unit;  ///< >= 0 and finite; > 0 and finite; [0, 1); [0, 1]
+  static const Range not_negative,  ///< >= 0 and finite
+      positive,                     ///< > 0 and finite
+      fraction,                     ///< [0, 1)
+      unit;                         ///< [0, 1]
 
-  const char* name;
-  std::variant<Schedule*, double*, bool*> value;
-  Range range = not_negative;  ///< of a double
+  const char* name;                               ///< the member's, in texts and configuration files: "lr"
+  std::variant<Schedule*, double*, bool*> value;  ///< the member itself
+  Range range = not_negative;                     ///< of a double; validate() tests it
 };
 
 /// A buffer of state: a number for each parameter.
 struct OptimizerState {
-  std::string name;  ///< in checkpoints; PyTorch's ("exp_avg"), momentum aside
-  double initial = 0;
+  std::string name;    ///< in checkpoints; PyTorch's ("exp_avg"), momentum aside
+  double initial = 0;  ///< of every element
 };
 
 /// What one call of an optimizer's update() changes: n parameters that lie side by side on one device.
@@ -41,12 +44,12 @@ struct OptimizerUpdate {
   Tensor grad;                ///< [n] of value's type; the gradient is grad_scale times this
   std::vector<Tensor> state;  ///< [n] each, of value's type, in the order of state(); to be overwritten
   double lr;                  ///< of this step
-  double weight_decay;        ///< 0 for biases where OptimizerOptions::decay_biases is false
-  double grad_scale;
-  std::int64_t step;  ///< updates done before
+  double weight_decay;        ///< times the trust ratio; 0 for no_decay entries without OptimizerOptions::decay_biases
+  double grad_scale;          ///< clipping and trust ratio over loss scale
+  std::int64_t step;          ///< updates done before, from 0
 };
 
-/// Beside these members a struct may have
+/// A struct that OptimizerConfig can hold. Beside these members it may have
 ///   void validate() const;  // throws Error for settings that contradict each other
 ///   double trust_ratio(double value_norm, double grad_norm, double weight_decay) const;  // of one tensor's L2 norms
 /// With the latter, each weight's gradient and weight decay are multiplied by its ratio (LARS).
@@ -62,22 +65,24 @@ concept OptimizerRule = requires(R r, const R& rule, const OptimizerUpdate& upda
 
 class OptimizerConfig {
  public:
+  /// Keeps a copy of the settings, which are not checked yet (validate()).
   template <OptimizerRule R>
   OptimizerConfig(R rule)  // NOLINT: implicit
       : name_(R::name),
         has_trust_ratio_(requires { &R::trust_ratio; }),
         rule_(std::make_shared<Model<R>>(std::move(rule))) {}
 
-  const std::string& name() const { return name_; }
-  const Schedule& lr() const { return rule_->lr(); }
-  double weight_decay() const { return rule_->weight_decay(); }
-  /// To be read or set; of this copy alone, while it lives.
+  const std::string& name() const { return name_; }              ///< R::name: "sgd"
+  const Schedule& lr() const { return rule_->lr(); }             ///< learning rate by step
+  double weight_decay() const { return rule_->weight_decay(); }  ///< of parameters that decay
+  /// The settings, to be read or set; of this copy alone, while it lives.
   std::vector<OptimizerField> fields() { return (rule_ = rule_->clone())->fields(); }
   /// Throws Error for a number outside its field's range, or settings that contradict each other.
   void validate() const;
-  std::vector<OptimizerState> state() const { return rule_->state(); }
-  void update(const OptimizerUpdate& u) const { rule_->update(u); }
-  bool has_trust_ratio() const { return has_trust_ratio_; }
+  std::vector<OptimizerState> state() const { return rule_->state(); }  ///< buffers that update() wants, in order
+  void update(const OptimizerUpdate& u) const { rule_->update(u); }     ///< overwrites u.value and u.state
+  bool has_trust_ratio() const { return has_trust_ratio_; }             ///< whether R has trust_ratio()
+  /// R's ratio of a tensor's learning rate, from L2 norms of its value and gradient; 1 where R has none.
   double trust_ratio(double value_norm, double grad_norm, double weight_decay) const {
     return rule_->trust_ratio(value_norm, grad_norm, weight_decay);
   }

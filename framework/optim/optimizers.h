@@ -7,84 +7,91 @@ namespace trireme {
 
 /// Stochastic gradient descent with momentum, Nesterov's (Sutskever et al., ICML 2013) or not, as torch.optim.SGD.
 struct Sgd {
-  Schedule lr = 0.01;
-  double momentum = 0;   ///< [0, 1)
-  double dampening = 0;  ///< [0, 1]; of the gradient's part in the momentum
-  double weight_decay = 0;
-  bool nesterov = false;  ///< wants momentum, and no dampening
+  Schedule lr = 0.01;       ///< >= 0
+  double momentum = 0;      ///< [0, 1)
+  double dampening = 0;     ///< [0, 1]; of the gradient's part in the momentum
+  double weight_decay = 0;  ///< >= 0
+  bool nesterov = false;    ///< wants momentum, and no dampening
 
-  static constexpr char name[] = "sgd";
-  std::vector<OptimizerField> fields();
-  std::vector<OptimizerState> state() const;
-  void validate() const;
-  void update(const OptimizerUpdate&) const;
+  static constexpr char name[] = "sgd";       ///< in configuration files and errors
+  std::vector<OptimizerField> fields();       ///< the members above, with their ranges
+  std::vector<OptimizerState> state() const;  ///< momentum; none where momentum is 0
+  void validate() const;                      ///< throws Error for nesterov without momentum or with dampening
+  void update(const OptimizerUpdate&) const;  ///< kernel::SgdUpdate
 };
 
-/// Duchi et al. (JMLR 12, 2011).
+/// Duchi et al. (JMLR 12, 2011), as torch.optim.Adagrad without lr_decay.
 struct Adagrad {
-  Schedule lr = 0.01;
-  double eps = 1e-10;  ///< > 0
-  double weight_decay = 0;
-  double initial = 0;  ///< of the sums of squares
+  Schedule lr = 0.01;       ///< >= 0
+  double eps = 1e-10;       ///< > 0
+  double weight_decay = 0;  ///< >= 0
+  double initial = 0;       ///< >= 0; of the sums of squares (PyTorch's initial_accumulator_value)
 
-  static constexpr char name[] = "adagrad";
-  std::vector<OptimizerField> fields();
-  std::vector<OptimizerState> state() const { return {{"sum", initial}}; }
-  void update(const OptimizerUpdate&) const;
+  static constexpr char name[] = "adagrad";                                 ///< in configuration files and errors
+  std::vector<OptimizerField> fields();                                     ///< the members above, with their ranges
+  std::vector<OptimizerState> state() const { return {{"sum", initial}}; }  ///< sum of squared gradients
+  void update(const OptimizerUpdate&) const;                                ///< kernel::AdagradUpdate
 };
 
-/// Zeiler (arXiv 1212.5701).
+/// Zeiler (arXiv 1212.5701), as torch.optim.Adadelta.
 struct Adadelta {
-  Schedule lr = 1.0;
-  double rho = 0.9;   ///< [0, 1)
-  double eps = 1e-6;  ///< > 0
-  double weight_decay = 0;
+  Schedule lr = 1.0;        ///< >= 0
+  double rho = 0.9;         ///< [0, 1)
+  double eps = 1e-6;        ///< > 0
+  double weight_decay = 0;  ///< >= 0
 
-  static constexpr char name[] = "adadelta";
-  std::vector<OptimizerField> fields();
+  static constexpr char name[] = "adadelta";  ///< in configuration files and errors
+  std::vector<OptimizerField> fields();       ///< the members above, with their ranges
+  /// State: mean squares of gradient and of update.
   std::vector<OptimizerState> state() const { return {{"square_avg"}, {"acc_delta"}}; }
-  void update(const OptimizerUpdate&) const;
+  void update(const OptimizerUpdate&) const;  ///< kernel::AdadeltaUpdate
 };
 
-/// Kingma and Ba (arXiv 1412.6980).
+/// Kingma and Ba (arXiv 1412.6980), as torch.optim.Adam.
 struct Adam {
-  Schedule lr = 0.001;
-  double beta1 = 0.9, beta2 = 0.999;  ///< [0, 1)
-  double eps = 1e-8;                  ///< > 0
-  double weight_decay = 0;
+  Schedule lr = 0.001;      ///< >= 0
+  double beta1 = 0.9,       ///< [0, 1); of exp_avg
+      beta2 = 0.999;        ///< [0, 1); of exp_avg_sq
+  double eps = 1e-8;        ///< > 0
+  double weight_decay = 0;  ///< >= 0
 
-  static constexpr char name[] = "adam";
-  std::vector<OptimizerField> fields();
+  static constexpr char name[] = "adam";  ///< in configuration files and errors
+  std::vector<OptimizerField> fields();   ///< the members above, with their ranges
+  /// State: first and second moment of the gradient.
   std::vector<OptimizerState> state() const { return {{"exp_avg"}, {"exp_avg_sq"}}; }
-  void update(const OptimizerUpdate&) const;
+  void update(const OptimizerUpdate&) const;  ///< kernel::AdamUpdate
 };
 
-/// Adam with decoupled weight decay: values shrink by lr * weight_decay (Loshchilov and Hutter, arXiv 1711.05101).
+/// Adam with decoupled weight decay: values shrink by lr * weight_decay (Loshchilov and Hutter, arXiv 1711.05101), as
+/// torch.optim.AdamW.
 struct AdamW {
-  Schedule lr = 0.001;
-  double beta1 = 0.9, beta2 = 0.999;  ///< [0, 1)
-  double eps = 1e-8;                  ///< > 0
-  double weight_decay = 0.01;
+  Schedule lr = 0.001;         ///< >= 0
+  double beta1 = 0.9,          ///< [0, 1); of exp_avg
+      beta2 = 0.999;           ///< [0, 1); of exp_avg_sq
+  double eps = 1e-8;           ///< > 0
+  double weight_decay = 0.01;  ///< >= 0
 
-  static constexpr char name[] = "adamw";
-  std::vector<OptimizerField> fields();
+  static constexpr char name[] = "adamw";  ///< in configuration files and errors
+  std::vector<OptimizerField> fields();    ///< the members above, with their ranges
+  /// State: first and second moment of the gradient.
   std::vector<OptimizerState> state() const { return {{"exp_avg"}, {"exp_avg_sq"}}; }
-  void update(const OptimizerUpdate&) const;
+  void update(const OptimizerUpdate&) const;  ///< kernel::AdamUpdate, decoupled
 };
 
-/// SGD with a rate per tensor, lr * trust_coefficient * |v| / (|g| + weight_decay |v|) (You et al., arXiv 1708.03888);
-/// for biases and norm scales plain SGD.
+/// SGD with momentum and a rate per tensor, lr * trust_coefficient * |v| / (|g| + weight_decay |v| + eps) (You et al.,
+/// arXiv 1708.03888); for biases and norm scales lr itself. |.|: L2 norm of a whole tensor.
 struct Lars {
-  Schedule lr = 0.1;
-  double momentum = 0.9;  ///< [0, 1)
-  double weight_decay = 1e-4;
+  Schedule lr = 0.1;                 ///< >= 0
+  double momentum = 0.9;             ///< [0, 1)
+  double weight_decay = 1e-4;        ///< >= 0
   double trust_coefficient = 0.001;  ///< > 0
   double eps = 1e-9;                 ///< > 0
 
-  static constexpr char name[] = "lars";
-  std::vector<OptimizerField> fields();
-  std::vector<OptimizerState> state() const { return {{"momentum"}}; }
-  void update(const OptimizerUpdate&) const;
+  static constexpr char name[] = "lars";                                ///< in configuration files and errors
+  std::vector<OptimizerField> fields();                                 ///< the members above, with their ranges
+  std::vector<OptimizerState> state() const { return {{"momentum"}}; }  ///< momentum
+  void update(const OptimizerUpdate&) const;  ///< kernel::SgdUpdate with u.weight_decay, which carries the ratio
+  /// The factor of lr above; 1 where either norm is 0.
   double trust_ratio(double value_norm, double grad_norm, double weight_decay) const;
 };
 

@@ -13,19 +13,21 @@ namespace trireme {
 
 class Parameters {
  public:
+  /// A trained tensor.
   struct Entry {
-    std::string name;
-    Tensor tensor;  ///< the layer's own handle: its block is now a slice of values()
-    StateKind use;
-    FileLayout layout;
-    /// Without padding (entries start at multiples of 16 elements; a part of a spread weight has room for the largest
-    /// part that anybody holds; padding stays 0).
+    std::string name;   ///< full, as PyTorch's: "layer1.0.conv1.weight"
+    Tensor tensor;      ///< the layer's own handle: its block is now a slice of values()
+    StateKind use;      ///< weight or no_decay
+    FileLayout layout;  ///< how files order its axes
+    /// Where it lies in values() and grads(), in elements, without padding (entries start at multiples of 16 elements;
+    /// a part of a divided weight has room for the largest part that anybody holds; padding stays 0).
     Slice slice;
   };
+  /// A tensor that is not trained (running statistics, StateKind::buffer); it lies outside of the flat block.
   struct Buffer {
-    std::string name;
-    Tensor tensor;
-    FileLayout layout;
+    std::string name;   ///< full: "layer1.0.bn1.running_mean"
+    Tensor tensor;      ///< the layer's own handle
+    FileLayout layout;  ///< how files order its axes
   };
 
   /// Visits the model, gives random layers their keys, re-homes every weight and bias into the flat block
@@ -36,13 +38,14 @@ class Parameters {
   /// or a copy of them exist, they alone own the model's tensors.
   explicit Parameters(Module model);
 
-  const std::vector<Entry>& entries() const { return entries_; }
-  const std::vector<Buffer>& buffers() const { return buffers_; }
-  const FlatBuffer& values() const { return values_; }  ///< size() elements, padding included
-  const FlatBuffer& grads() const { return grads_; }
-  Index size() const { return values_.numel(); }
-  Index count() const;  ///< trained numbers, without padding
-  DType dtype() const { return values_.dtype(); }
+  const std::vector<Entry>& entries() const { return entries_; }   ///< in visit order, and in that of values()
+  const std::vector<Buffer>& buffers() const { return buffers_; }  ///< in visit order
+  const FlatBuffer& values() const { return values_; }             ///< size() elements, padding included
+  const FlatBuffer& grads() const { return grads_; }               ///< parallel to values()
+  Index size() const { return values_.numel(); }                   ///< elements of values(), padding included
+  /// Trained numbers, without padding; of a tensor that ranks share, the whole tensor's.
+  Index count() const;
+  DType dtype() const { return values_.dtype(); }  ///< of values() and grads(): f32 or f64
   /// Forgets gradients: the next backward overwrites.
   void clear_grads();
   /// Zeroes the gradient of every entry that no backward reached since clear_grads, once (what somebody adds
@@ -50,16 +53,17 @@ class Parameters {
   std::vector<std::string> zero_missing_grads() { return zero_missing_grads({0, size()}); }
   /// Of the entries that lie in within.
   std::vector<std::string> zero_missing_grads(Slice within);
-  /// Per entry: whether a backward has left its gradient since clear_grads. And the same said of gradients that were
-  /// written by other means.
+  /// Per entry: whether a backward has left its gradient since clear_grads.
   std::vector<bool> written_grads() const;
+  /// Says the same of gradients that were written by other means (a CUDA graph). Throws Error unless there is one mark
+  /// per entry.
   void set_written_grads(const std::vector<bool>& written);
   /// Says of the weights that reach into a slice of values() whether they have been given back, other ranks having
   /// them: whoever reads one then gets an Error.
   void mark_released(const Slice&, bool released);
   /// The first entry whose gradient is not finite; null if there is none. A pass over all gradients.
   const Entry* first_non_finite_grad() const;
-  /// Null when there is none of that name.
+  /// The entry of this name; null when there is none.
   Entry* find(const std::string& name);
 
  private:
@@ -70,8 +74,9 @@ class Parameters {
   FlatBuffer values_, grads_;
 };
 
-/// Converts every weight, bias and buffer of a model to dtype (buffers to f32 when it is bf16) in place. Call
-/// before Parameters.
+/// Converts every floating weight, bias and buffer of a model to dtype (buffers to f32 when it is bf16 or f16) in
+/// place, as torch.nn.Module.to. Throws Error for a dtype that is not floating, and for a tensor that lives in
+/// Parameters already.
 void convert(Module& model, DType);
 
 }  // namespace trireme

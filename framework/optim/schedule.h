@@ -11,9 +11,12 @@ namespace trireme {
 /// A number, or a function of the step (0 before the first update).
 class Schedule {
  public:
+  /// The same rate at every step. Its value is not checked here (Optimizer::rate() does).
   Schedule(double constant);  // NOLINT: implicit
-  /// text: what to_string says of it, which ranks compare; without one, the value for step 0.
+  /// text: what text() says of it, which ranks compare; without one, the value for step 0. Throws Error for an empty
+  /// fn.
   Schedule(std::function<double(std::int64_t)> fn, std::string text = "");  // NOLINT: implicit
+  /// Learning rate of the update before which `step` updates were done.
   double operator()(std::int64_t step) const { return fn_(step); }
   /// "0.1", "cosine(0.1, steps=100, min_lr=0)"; of a function that came without a text its value for step 0.
   std::string text() const;

@@ -35,9 +35,9 @@ struct Tensor::Impl {
   Shape shape;                             ///< dense, row-major
   DType dtype = DType::f32;                ///< element type
   bool released = false;  ///< the values are on other ranks (Parameters::mark_released): reading throws Error
-  std::shared_ptr<detail::Node> node;         ///< grad_fn; null: not on the tape
-  std::shared_ptr<const ShardSpec> spread;    ///< division over ranks; null: none
-  std::shared_ptr<const BatchContext> batch;  ///< context of the rows it was computed from; null: of no batch
+  std::shared_ptr<detail::Node> node;           ///< grad_fn; null: not on the tape
+  std::shared_ptr<const ShardSpec> shard_spec;  ///< division over ranks; null: none
+  std::shared_ptr<const BatchContext> batch;    ///< context of the rows it was computed from; null: of no batch
 };
 
 /// Tells backward that t's elements were overwritten in place, by other means than copy_from.

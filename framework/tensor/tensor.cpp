@@ -77,7 +77,7 @@ Tensor Tensor::of(std::span<const double> values, const Shape& shape, DType dtyp
 }
 Tensor Tensor::like(const Tensor& other) {
   Tensor y = empty(other.shape(), other.dtype(), other.device());
-  y.impl_->spread = other.impl_->spread;
+  y.impl_->shard_spec = other.impl_->shard_spec;
   return y;
 }
 
@@ -92,18 +92,18 @@ View Tensor::view() const {
           impl_->block->device};
 }
 
-const ShardSpec* Tensor::shard_spec() const { return impl_ ? impl_->spread.get() : nullptr; }
-Tensor Tensor::with_shard_spec(std::shared_ptr<const ShardSpec> spread) const {
-  const Impl& from = stored(impl_, "with_spread");
+const ShardSpec* Tensor::shard_spec() const { return impl_ ? impl_->shard_spec.get() : nullptr; }
+Tensor Tensor::with_shard_spec(std::shared_ptr<const ShardSpec> shard_spec) const {
+  const Impl& from = stored(impl_, "with_shard_spec");
   Tensor y = shape_as(from, from.shape);
   y.impl_->node = from.node;
-  y.impl_->spread = std::move(spread);
+  y.impl_->shard_spec = std::move(shard_spec);
   return y;
 }
 
 const BatchPtr& Tensor::batch() const { return deref(impl_, "batch").batch; }
 Tensor Tensor::with_batch(BatchContext batch) const {
-  Tensor y = with_shard_spec(deref(impl_, "with_batch").spread);
+  Tensor y = with_shard_spec(deref(impl_, "with_batch").shard_spec);
   if (!batch.calls) batch.calls = std::make_shared<RandomCalls>();
   y.impl_->batch = std::make_shared<BatchContext>(std::move(batch));
   return y;
@@ -127,7 +127,7 @@ double Tensor::item() const {
 Tensor Tensor::detach() const {
   const Impl& from = stored(impl_, "detach");
   Tensor y = shape_as(from, from.shape);
-  y.impl_->spread = from.spread;
+  y.impl_->shard_spec = from.shard_spec;
   return y;
 }
 Tensor Tensor::view_rows(Index begin, Index end) const {

@@ -5,37 +5,44 @@
 #include "kernels/core/view.h"
 
 namespace trireme {
+/// How Reduce joins elements: torch.sum, torch.mean, torch.amax.
 enum class ReduceKind : std::uint8_t { sum, mean, max };
 
 namespace kernel {
 
 /// Copies a box: to[to_at + i] = from[from_at + i] for i in [0, extent). Concat, split, pad and halo are this kernel.
-/// Any type, one rank. Throws Error for a box that lies outside of either block.
+/// Any type and rank, both the same on both sides. Throws Error otherwise, and for a box that lies outside of either
+/// block.
 struct CopyBox {
-  static constexpr char name[] = "copy_box";
+  static constexpr char name[] = "copy_box";  ///< in errors, profiles and census()
+  /// to is the output, outside of the box unchanged; to_at, from_at and extent have one number per axis.
   using Fn = void(View to, const Shape& to_at, View from, const Shape& from_at, const Shape& extent);
 };
 /// y = x with axes reordered: y.shape[i] = x.shape[order[i]] (torch.permute). Any type. Throws Error where order is no
 /// permutation or y is of another shape.
 struct Permute {
-  static constexpr char name[] = "permute";
+  static constexpr char name[] = "permute";  ///< in errors, profiles and census()
+  /// y is the output; order holds each axis of x once.
   using Fn = void(View y, View x, const Shape& order);
 };
 /// y = x reduced over the axes where y's extent is 1 and x's is not; one rank and floating type, y's elements each of
-/// at least one of x's. Sums are exact for integers in f32 range; a NaN is the largest.
+/// at least one of x's. Short stretches are summed in f32 or f64, the stretches in f64; a NaN is the largest.
 struct Reduce {
-  static constexpr char name[] = "reduce";
+  static constexpr char name[] = "reduce";  ///< in errors, profiles and census()
+  /// y is the output. Throws Error where x does not reduce to y.
   using Fn = void(View y, View x, ReduceKind);
 };
 /// index (i64, x.shape without its last axis) = position of the largest element along the last axis; the first of
 /// equals; a NaN is the largest (torch.argmax). Throws Error where that axis has no elements.
 struct ArgMax {
-  static constexpr char name[] = "argmax";
+  static constexpr char name[] = "argmax";  ///< in errors, profiles and census()
+  /// index is the output.
   using Fn = void(View index, View x);
 };
 /// sum[0] (f64) = sum of squares of x, any shape, a floating type; summed in f64.
 struct SumSquares {
-  static constexpr char name[] = "sum_squares";
+  static constexpr char name[] = "sum_squares";  ///< in errors, profiles and census()
+  /// sum is the output, one number.
   using Fn = void(View sum, View x);
 };
 

@@ -12,13 +12,15 @@ namespace kernel {
 /// mean [C] and m2 [C] (sum of squared deviations from mean) of x [..., C]; two passes or Welford, never E[x^2]-E[x]^2
 /// (ConvMoments may, for narrow types).
 struct BatchNormMoments {
-  static constexpr char name[] = "batch_norm_moments";
+  static constexpr char name[] = "batch_norm_moments";  ///< in errors, profiles and census()
+  /// mean and m2 are outputs.
   using Fn = void(View mean, View m2, View x);
 };
 /// rstd [C] = 1 / sqrt(m2 / count + eps). If given, running_mean and running_var [C] (f32 or f64) move by momentum
-/// towards mean and the unbiased m2 / (count - 1).
+/// towards mean and the unbiased m2 / max(count - 1, 1). Operands are not checked.
 struct BatchNormFinish {
-  static constexpr char name[] = "batch_norm_finish";
+  static constexpr char name[] = "batch_norm_finish";  ///< in errors, profiles and census()
+  /// rstd is the output; running_mean and running_var are updated, or View{}.
   using Fn = void(View rstd, View running_mean, View running_var, View mean, View m2, double count, double eps,
                   double momentum);
 };
@@ -26,12 +28,14 @@ struct BatchNormFinish {
 /// and m2, merged in this order (Chan, Golub & LeVeque 1979), so that nothing cancels and all ranks get the same bits.
 /// Without rows: zeros.
 struct BatchNormMerge {
-  static constexpr char name[] = "batch_norm_merge";
+  static constexpr char name[] = "batch_norm_merge";  ///< in errors, profiles and census()
+  /// mean, m2 and count are outputs.
   using Fn = void(View mean, View m2, View count, View parts);
 };
 /// y = (x - mean) * rstd * gamma + beta (+ residual), then ReLU if asked. residual: x's shape, or none.
 struct BatchNormApply {
-  static constexpr char name[] = "batch_norm_apply";
+  static constexpr char name[] = "batch_norm_apply";  ///< in errors, profiles and census()
+  /// y is the output; residual may be View{}.
   using Fn = void(View y, View x, View mean, View rstd, View gamma, View beta, View residual, bool relu);
 };
 /// dgamma = sum dz * xhat, dbeta = sum dz (overwritten). dz is what of dy a ReLU behind the norm let through: without
@@ -39,7 +43,8 @@ struct BatchNormApply {
 /// again from x, and nothing is kept for it; after a residual was added it is read off the output y, and dz is written
 /// (dy's own block will do).
 struct BatchNormBackwardReduce {
-  static constexpr char name[] = "batch_norm_backward_reduce";
+  static constexpr char name[] = "batch_norm_backward_reduce";  ///< in errors, profiles and census()
+  /// dgamma, dbeta and (with y) dz are outputs; beta, y: View{} as described above.
   using Fn = void(View dgamma, View dbeta, View dz, View dy, View x, View mean, View rstd, View gamma, View beta,
                   View y);
 };
@@ -47,23 +52,27 @@ struct BatchNormBackwardReduce {
 /// masked, as above. sum_*: over the whole scope; count: rows in the scope. For statistics that were constants (eval
 /// mode) pass empty sums.
 struct BatchNormBackwardApply {
-  static constexpr char name[] = "batch_norm_backward_apply";
+  static constexpr char name[] = "batch_norm_backward_apply";  ///< in errors, profiles and census()
+  /// dx is the output; beta and the sums may be View{}.
   using Fn = void(View dx, View dz, View x, View mean, View rstd, View gamma, View beta, View sum_dz_xhat, View sum_dz,
                   double count);
 };
 /// Over the last axis: y = (x - mean) * rstd * gamma + beta. mean, rstd [rows] are outputs. gamma, beta [C] or none.
 struct LayerNorm {
-  static constexpr char name[] = "layer_norm";
+  static constexpr char name[] = "layer_norm";  ///< in errors, profiles and census()
+  /// y, mean and rstd are outputs; gamma and beta may be View{}.
   using Fn = void(View y, View mean, View rstd, View x, View gamma, View beta, double eps);
 };
 /// dx = rstd (g - mean_c g - xhat mean_c (g xhat)), g = dy gamma, xhat = (x - mean) rstd.
 struct LayerNormBackwardInput {
-  static constexpr char name[] = "layer_norm_backward_input";
+  static constexpr char name[] = "layer_norm_backward_input";  ///< in errors, profiles and census()
+  /// dx is the output; gamma may be View{}.
   using Fn = void(View dx, View dy, View x, View mean, View rstd, View gamma);
 };
 /// dgamma [C] (+)= sum over rows of dy xhat; dbeta [C] (+)= sum over rows of dy; either may be none.
 struct LayerNormBackwardWeight {
-  static constexpr char name[] = "layer_norm_backward_weight";
+  static constexpr char name[] = "layer_norm_backward_weight";  ///< in errors, profiles and census()
+  /// dgamma and dbeta are outputs, or View{}; accumulate adds to both.
   using Fn = void(View dgamma, View dbeta, View dy, View x, View mean, View rstd, bool accumulate);
 };
 

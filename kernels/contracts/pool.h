@@ -6,35 +6,41 @@
 
 namespace trireme {
 
+/// Options of a pooling; extents per spatial axis, outermost first, in cells.
 struct PoolOptions {
-  Extents window{1, 1, 1};
-  Extents stride{1, 1, 1};
-  Extents pad_begin{0, 0, 0}, pad_end{0, 0, 0};
-  Extents dilation{1, 1, 1};  ///< max pooling only
-  bool count_padding = true;  ///< average pooling: divide by the whole window (PyTorch's count_include_pad)
-  bool operator==(const PoolOptions&) const = default;
+  Extents window{1, 1, 1};     ///< >= 1 (PyTorch's kernel_size)
+  Extents stride{1, 1, 1};     ///< >= 1; PyTorch's default is the window instead
+  Extents pad_begin{0, 0, 0},  ///< >= 0, smaller than the window: -inf (max) or 0 (average) before each axis
+      pad_end{0, 0, 0};        ///< the same after each axis
+  Extents dilation{1, 1, 1};   ///< >= 1; max pooling only
+  bool count_padding = true;   ///< average pooling: divide by the whole window (PyTorch's count_include_pad)
+  bool operator==(const PoolOptions&) const = default;  ///< all axes, used or not
 };
 
 namespace kernel {
 /// y = largest of each window; index (u8, or i32 when a window has more than 255 cells) = its cell, row-major in the
 /// window.
 struct MaxPool {
-  static constexpr char name[] = "max_pool";
+  static constexpr char name[] = "max_pool";  ///< in errors, profiles and census()
+  /// y and index are outputs.
   using Fn = void(View y, View index, View x, const PoolOptions&);
 };
 /// dx = 0, plus dy at the cell that won each window.
 struct MaxPoolBackward {
-  static constexpr char name[] = "max_pool_backward";
+  static constexpr char name[] = "max_pool_backward";  ///< in errors, profiles and census()
+  /// dx is the output; index and the options are those of forward.
   using Fn = void(View dx, View dy, View index, const PoolOptions&);
 };
 /// y = sum of each window / its cells (F.avg_pool2d): all of them, or those inside the input (count_padding).
 struct AvgPool {
-  static constexpr char name[] = "avg_pool";
+  static constexpr char name[] = "avg_pool";  ///< in errors, profiles and census()
+  /// y is the output. Throws Error for a dilation other than 1.
   using Fn = void(View y, View x, const PoolOptions&);
 };
 /// dx = 0, plus dy / cells at every cell of each window.
 struct AvgPoolBackward {
-  static constexpr char name[] = "avg_pool_backward";
+  static constexpr char name[] = "avg_pool_backward";  ///< in errors, profiles and census()
+  /// dx is the output; the options are those of forward.
   using Fn = void(View dx, View dy, const PoolOptions&);
 };
 
@@ -43,12 +49,14 @@ struct AvgPoolBackward {
 /// (sample and key as in Dropout). index u8: the winning cell, or 255 where no gradient passes (ReLU cut it or dropout
 /// dropped it).
 struct BiasReluPoolDropout {
-  static constexpr char name[] = "bias_relu_pool_dropout";
+  static constexpr char name[] = "bias_relu_pool_dropout";  ///< in errors, profiles and census()
+  /// y and index are outputs; bias and sample may be View{}; p in [0, 1], else Error.
   using Fn = void(View y, View index, View x, View bias, View sample, const PoolOptions&, double p, MaskKey key);
 };
 /// dx over all cells; dbias (+)= sum of dx over all but channels, if given, in the same pass.
 struct BiasReluPoolDropoutBackward {
-  static constexpr char name[] = "bias_relu_pool_dropout_backward";
+  static constexpr char name[] = "bias_relu_pool_dropout_backward";  ///< in errors, profiles and census()
+  /// dx and dbias are outputs, dbias or View{}; index, options and p are those of forward.
   using Fn = void(View dx, View dbias, View dy, View index, const PoolOptions&, double p, bool accumulate_bias);
 };
 

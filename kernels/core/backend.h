@@ -8,8 +8,9 @@
 
 namespace trireme {
 
+/// Devices of one kind on this machine.
 struct Backend {
-  int devices = 0;
+  int devices = 0;                 ///< number of them; 1 for the CPU
   std::string absent;              ///< why there are none
   std::string library;             ///< what it runs on, for people to read; empty: not opened
   std::vector<std::string> names;  ///< of the devices: "NVIDIA H200, 141 GB"
@@ -22,14 +23,14 @@ const Backend& open_backend(DeviceKind kind);
 /// How f32 products are taken on devices that have a faster, coarser way: in f32 throughout, or with 10 bits of
 /// mantissa (TF32). PyTorch's torch.set_float32_matmul_precision.
 enum class MatmulPrecision { highest, tf32 };
-/// For the process.
+/// For the process; kernels that start later follow it.
 void set_f32_product(MatmulPrecision);
-MatmulPrecision f32_product();
+MatmulPrecision f32_product();  ///< as set; highest at first
 
-/// Whether a call must give the same bits every time (so it is unless told otherwise), or may add up in the order in
-/// which a device happens to finish, where that is faster.
-/// For the process.
+/// For the process: whether a call must give the same bits every time (the default; compare
+/// torch.use_deterministic_algorithms), or may add up in the order in which a device happens to finish, where that is
+/// faster.
 void set_repeatable(bool);
-bool repeatable();
+bool repeatable();  ///< as set; true at first
 
 }  // namespace trireme

@@ -8,8 +8,10 @@
 
 namespace trireme {
 
+/// Element type of a tensor: IEEE 754 f32, f64 and f16, bfloat16, signed and unsigned integers.
 enum class DType : std::uint8_t { f32, f64, bf16, f16, i32, i64, u8 };
 
+/// Bytes of one element.
 constexpr int size_of(DType t) {
   switch (t) {
     case DType::f64:
@@ -23,6 +25,7 @@ constexpr int size_of(DType t) {
   return 0;
 }
 
+/// "f32", "bf16", ...: the enumerator's name.
 constexpr std::string_view name_of(DType t) {
   switch (t) {
     case DType::f32: return "f32";
@@ -36,10 +39,12 @@ constexpr std::string_view name_of(DType t) {
   return "?";
 }
 
-/// Of two bytes.
+/// bf16 or f16.
 constexpr bool is_half(DType t) { return t == DType::bf16 || t == DType::f16; }
+/// f32, f64, bf16 or f16.
 constexpr bool is_float(DType t) { return t == DType::f32 || t == DType::f64 || is_half(t); }
 
+/// The DType of C++ type T, which is float, double, bf16, f16, std::int32_t, std::int64_t or std::uint8_t.
 template <class T>
 constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, float>) return DType::f32;
@@ -55,8 +60,7 @@ constexpr DType dtype_of() {
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// A number as an element: through float for bf16 and f16, through i64 for integers (so that -1 as u8 is 255
-/// everywhere).
+/// A number as an element: through float for bf16 and f16, through i32 for u8 (so that -1 as u8 is 255 everywhere).
 template <class T, class S>
 constexpr T element(S value) {
   if constexpr (std::is_same_v<T, S>)
@@ -83,7 +87,7 @@ decltype(auto) dispatch_float(DType t, std::string_view op, F&& f) {
   }
 }
 
-/// Calls f(T{}) with the floating type behind t, f16 among them: for GPUs.
+/// Calls f(T{}) with the floating type behind t, f16 among them: for GPUs. Throws Error naming op for integers.
 template <class F>
 decltype(auto) dispatch_device_float(DType t, std::string_view op, F&& f) {
   return t == DType::f16 ? f(f16{}) : dispatch_float(t, op, f);

@@ -14,7 +14,9 @@ namespace trireme {
 /// Thrown for every failure the library detects. what() reads "op: what came, what was expected, the remedy".
 class Error : public std::runtime_error {
  public:
+  /// message: all of what(); check() and fail() put it together.
   Error(std::string message, std::source_location where) : std::runtime_error(std::move(message)), where_(where) {}
+  /// The call of check() or fail(), in the library's source.
   const std::source_location& where() const { return where_; }
 
  private:
@@ -24,11 +26,12 @@ class Error : public std::runtime_error {
 /// A format string that remembers where it was written, so check() can report its caller without a macro.
 template <class... A>
 struct Message {
+  /// From a literal; that it suits the arguments A is checked at compile time (fmt).
   template <class S>
   consteval Message(const S& text, std::source_location at = std::source_location::current())  // NOLINT: implicit
       : format(text), where(at) {}
-  fmt::format_string<A...> format;
-  std::source_location where;
+  fmt::format_string<A...> format;  ///< text with {} for each argument
+  std::source_location where;       ///< of the literal
 };
 
 namespace detail {

@@ -9,8 +9,10 @@ namespace trireme {
 /// bfloat16: the upper half of an IEEE float, rounded to nearest even.
 struct bf16 {
   bf16() = default;
+  /// Rounded to nearest even; a NaN stays one.
   constexpr bf16(float value) : bits_(round(std::bit_cast<std::uint32_t>(value))) {}  // NOLINT: implicit
-  constexpr operator float() const {                                                  // NOLINT: implicit
+  /// Exact.
+  constexpr operator float() const {  // NOLINT: implicit
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits_) << 16);
   }
 
@@ -32,7 +34,7 @@ constexpr float from_half(std::uint16_t h) {
   const std::uint32_t wide = exponent == 31 ? 255 : exponent + 112;  // biases: 15 and 127
   return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
 }
-/// Rounded to nearest even; from 65520 on it is infinity.
+/// A float as IEEE half precision: rounded to nearest even; from 65520 on it is infinity, and a NaN stays one.
 constexpr std::uint16_t to_half(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u, size = bits & 0x7fffffffu;
@@ -45,9 +47,12 @@ constexpr std::uint16_t to_half(float value) {
   return static_cast<std::uint16_t>(sign | ((size - 0x38000000u + 0xfffu + ((size >> 13) & 1u)) >> 13));
 }
 
+/// IEEE 754 half precision (binary16): 1 sign, 5 exponent and 10 mantissa bits.
 struct f16 {
   f16() = default;
-  constexpr f16(float value) : bits_(to_half(value)) {}          // NOLINT: implicit
+  /// Rounded to nearest even; a NaN stays one.
+  constexpr f16(float value) : bits_(to_half(value)) {}  // NOLINT: implicit
+  /// Exact.
   constexpr operator float() const { return from_half(bits_); }  // NOLINT: implicit
 
  private:

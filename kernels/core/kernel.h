@@ -1,5 +1,5 @@
 // Kernel<Op>: the slot of one contract on one kind of device. A backend file fills it where the kernel stands:
-//   Kernel<Relu> relu_cpu{DeviceKind::cpu, relu};
+//   const Kernel<kernel::Fill> fill_cpu{DeviceKind::cpu, fill};
 // There is no central list; census() walks what registered itself, and a test fails on holes.
 #pragma once
 #include <array>
@@ -13,24 +13,26 @@ namespace trireme {
 
 /// One contract and on which kinds of device it has a kernel.
 struct CensusRow {
-  std::string_view name;
-  std::array<bool, device_kinds> present;
+  std::string_view name;                   ///< Op::name
+  std::array<bool, device_kinds> present;  ///< per DeviceKind; cuda: once its backend is open
 };
 
 namespace detail {
 using Slots = std::array<void*, device_kinds>;
-/// Adds a contract to the census; called once per contract, before main.
+/// Adds a contract to the census; called once per contract, before main or when a plugin is opened. Always true.
 bool enlist(std::string_view name, const Slots* slots);
 }  // namespace detail
 
 /// Every contract with at least one declared kernel, by name.
 std::vector<CensusRow> census();
 
-/// Op is a contract: struct { static constexpr char name[]; using Fn = void(View y, ...); }.
+/// Registers a kernel for the life of the process, by an object at namespace scope. Op is a contract:
+/// struct { static constexpr char name[]; using Fn = void(View y, ...); }.
 template <class Op>
 class Kernel {
  public:
-  using Fn = typename Op::Fn;
+  using Fn = typename Op::Fn;  ///< the contract's signature
+  /// Enters fn for kind, in the place of an earlier one.
   Kernel(DeviceKind kind, Fn* fn) {
     static const bool listed = detail::enlist(Op::name, &slots());
     (void)listed;

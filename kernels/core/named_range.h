@@ -24,9 +24,10 @@ class NamedRange {
   /// A copy of the name that is never destroyed, one per text.
   static const char* intern(const std::string& name);
 
+  /// Functions that a profiler gets called, by the thread of the range.
   struct Listener {
-    void (*enter)(const char* name);
-    void (*leave)();
+    void (*enter)(const char* name);  ///< a range begins
+    void (*leave)();                  ///< the innermost range ends
   };
   /// Called once, by a backend with a profiler.
   static void listen(const Listener*);

@@ -7,8 +7,9 @@
 
 namespace trireme {
 
+/// The generator: a key, called with counters.
 struct Philox {
-  std::uint64_t key = 0;
+  std::uint64_t key = 0;  ///< k0 in the lower half, k1 in the upper one
 
   /// Four 32-bit numbers for the 128-bit counter (high, low).
   constexpr std::array<std::uint32_t, 4> operator()(std::uint64_t high, std::uint64_t low) const {
@@ -36,17 +37,20 @@ constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
 
 /// The key of a layer's random numbers in one step.
 struct MaskKey {
+  /// A key that is known already, as mix(mix(seed, step), layer).
   constexpr MaskKey(std::uint64_t key) : seed(key) {}  // NOLINT: implicit
   /// mix(mix(seed, step), layer), where the step is read when the kernel runs: it lies on the kernel's device. For work
   /// that is captured once and launched in many steps.
   constexpr MaskKey(std::uint64_t run_seed, const std::int64_t* at, std::uint64_t of_layer)
       : seed(run_seed), layer(of_layer), step(at) {}
+  /// The key of Philox. With a step: to be called on the device where that lies.
   constexpr std::uint64_t operator()() const {
     return step ? mix(mix(seed, static_cast<std::uint64_t>(*step)), layer) : seed;
   }
 
-  std::uint64_t seed, layer = 0;
-  const std::int64_t* step = nullptr;
+  std::uint64_t seed,                  ///< of the run; without a step the whole key
+      layer = 0;                       ///< the layer's own number; read with a step only
+  const std::int64_t* step = nullptr;  ///< one number on the kernel's device, or null
 };
 
 /// [0, 1) with 24 bits.

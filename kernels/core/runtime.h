@@ -17,16 +17,19 @@ class DeviceGraph {
   /// device, or a read of the host's memory by the device, throws Error; the graph is then of no use. Blocks allocated
   /// during the capture belong to the graph: nobody else gets their memory while it lives.
   virtual void begin() = 0;
+  /// Ends the part that begin() began. Throws Error without one, or where the device makes no graph of it.
   virtual void end() = 0;
-  /// Starts the part captured between the part-th begin() and its end().
+  /// Starts the part captured between the part-th begin() (from 0) and its end(). Throws Error for a part not captured.
   virtual void start(std::size_t part) = 0;
 };
 
+/// Memory, copies and waits of the devices of one kind; each backend derives one. Thread-safe.
 class Runtime {
  public:
   virtual ~Runtime() = default;
   /// A block of at least bytes, aligned to 64, contents undefined. Never null; throws Error when memory is out.
   virtual void* allocate(std::size_t bytes, Device device) = 0;
+  /// Gives back a block of allocate(bytes, device), when work started so far is done with it. Null: nothing.
   virtual void release(void* block, std::size_t bytes, Device device) noexcept = 0;
   /// Copies bytes, after all that was started on either device. What goes to the host has arrived on return; what comes
   /// from the host may be written over.
@@ -34,6 +37,8 @@ class Runtime {
   /// Starts to copy to the host, after all that was started so far. The call that is returned waits for that, not for
   /// what came later, and writes the bytes; it is made once, or dropped.
   virtual std::function<void(void* to)> fetch_later(const void* from, std::size_t bytes, Device device);
+  /// Waits until all that was started on the device is done (cudaStreamSynchronize). Throws Error for a failure that
+  /// the work left, and while a graph is captured. The CPU's does nothing.
   virtual void synchronize(Device device) = 0;
   /// Seconds that the device takes for what work() starts on it, by itself: all that came before is done first.
   virtual double timed(Device, const std::function<void()>& work);
@@ -50,10 +55,9 @@ class Runtime {
   virtual void discard(void* /*from*/, std::size_t /*bytes*/, Device) noexcept {}
   /// How many bytes of part of a block have memory behind them now, as far as the machine tells: all.
   virtual std::size_t resident(const void* /*from*/, std::size_t bytes, Device) const { return bytes; }
-  /// Bytes handed out now, and the most ever since reset_peak().
-  virtual std::size_t in_use() const = 0;
-  virtual std::size_t peak() const = 0;
-  virtual void reset_peak() = 0;
+  virtual std::size_t in_use() const = 0;  ///< bytes handed out now, on all devices of this kind
+  virtual std::size_t peak() const = 0;    ///< the most of in_use() since reset_peak()
+  virtual void reset_peak() = 0;           ///< peak() becomes in_use()
 };
 
 /// The runtime of a kind of device. Throws Error where the build or the machine has none (kernels/core/backend.h says
@@ -61,12 +65,13 @@ class Runtime {
 Runtime& runtime(DeviceKind kind);
 /// Copies between blocks of one size, by the runtime of the device that is not the host, if there is one.
 void copy_block(const View& to, const View& from);
-/// Called once by each backend when it is loaded.
+/// Called once by each backend when it is loaded. Always true.
 bool set_runtime(DeviceKind kind, Runtime* runtime);
 
 /// Threads a kernel may use when called from this thread (thread-local; a rank that is a thread gets its share): no
 /// more than OpenMP gives. OpenMP's own number, which oneDNN reads, becomes the same.
 int threads();
+/// Sets threads() of this thread. Throws Error for count < 1.
 void set_threads(int count);
 /// Cores this process may run on (its affinity mask).
 int cores();

@@ -12,7 +12,7 @@
 
 namespace trireme {
 
-using Index = std::int64_t;
+using Index = std::int64_t;  ///< extents, positions and counts of elements
 
 class Shape;
 namespace detail {
@@ -23,35 +23,41 @@ namespace detail {
 /// Up to six extents, outermost first, held inline. Images are N,H,W,C, volumes N,D,H,W,C, filters O,H,W,I.
 class Shape {
  public:
-  static constexpr int max_rank = 6;
-  Shape() = default;
+  static constexpr int max_rank = 6;  ///< most axes
+  Shape() = default;                  ///< of a scalar: rank 0
+  /// {2, 28, 28, 1}. Throws Error for more than max_rank extents; negative ones are not refused here.
   Shape(std::initializer_list<Index> extents) { assign(extents.begin(), extents.size()); }
+  /// The same from a span.
   explicit Shape(std::span<const Index> extents) { assign(extents.data(), extents.size()); }
 
-  int rank() const { return rank_; }
+  int rank() const { return rank_; }  ///< number of axes
   /// Extent of axis i; a negative i counts from the last axis. Throws Error when there is no such axis.
   Index operator[](int i) const { return extents_[at(i)]; }
+  /// The same, to be written.
   Index& operator[](int i) { return extents_[at(i)]; }
   /// Number of elements; 1 for a scalar (rank 0). Not checked for overflow: see checked_bytes().
   Index numel() const { return product(0, rank_); }
-  /// Product of the extents of axes [from, to).
+  /// Product of the extents of axes [from, to), 0 <= from, to <= rank(), which is not checked.
   Index product(int from, int to) const {
     Index n = 1;
     for (int i = from; i < to; ++i) n *= extents_[i];
     return n;
   }
+  /// The shape without this axis, counted from 0; a copy when there is none such.
   Shape without(int axis) const {
     Shape s;
     for (int i = 0; i < rank_; ++i)
       if (i != axis) s.push_back(extents_[i]);
     return s;
   }
+  /// Adds an innermost axis. Throws Error beyond max_rank.
   void push_back(Index extent) {
     check(rank_ < max_rank, "shape", "at most {} axes", int(max_rank));
     extents_[rank_++] = extent;
   }
-  const Index* begin() const { return extents_; }
-  const Index* end() const { return extents_ + rank_; }
+  const Index* begin() const { return extents_; }        ///< extents in order, outermost first
+  const Index* end() const { return extents_ + rank_; }  ///< behind the innermost extent
+  /// Same rank and extents.
   bool operator==(const Shape& o) const { return std::equal(begin(), end(), o.begin(), o.end()); }
 
  private:
@@ -77,8 +83,9 @@ inline std::string to_string(const Shape& s) {
   return text + "]";
 }
 
-/// Bytes of a tensor of this shape. Throws Error naming op when an extent is negative or when the product of the
-/// extents that are not 0, in bytes, does not fit in 63 bits: then no partial product overflows either.
+/// Bytes of a tensor of this shape; 0 when an extent is 0. Throws Error naming op when an extent is negative or when
+/// the product of the extents that are not 0, in bytes, does not fit in 63 bits: then no partial product overflows
+/// either.
 std::size_t checked_bytes(std::string_view op, const Shape&, DType);
 
 /// The types under which memory may be looked at whatever its elements are.
@@ -88,14 +95,14 @@ constexpr bool is_raw =
 
 /// A dense block that somebody else owns. An optional operand is passed as View{} (data == nullptr).
 struct View {
-  void* data = nullptr;
-  Shape shape;
-  DType dtype = DType::f32;
-  Device device;
+  void* data = nullptr;      ///< first element, in the memory of device
+  Shape shape;               ///< row-major, without gaps
+  DType dtype = DType::f32;  ///< of the elements
+  Device device;             ///< where data lies
 
-  explicit operator bool() const { return data != nullptr; }
-  Index numel() const { return shape.numel(); }
-  Index bytes() const { return shape.numel() * size_of(dtype); }
+  explicit operator bool() const { return data != nullptr; }      ///< false: the operand is left out
+  Index numel() const { return shape.numel(); }                   ///< number of elements
+  Index bytes() const { return shape.numel() * size_of(dtype); }  ///< size of the block
   /// Not checked against dtype: for kernels, which have dispatched on it.
   template <class T>
   T* as() const {

@@ -15,6 +15,7 @@ namespace detail {
 /// The highest level that both the CPU and oneDNN's limit ONEDNN_MAX_CPU_ISA allow: AVX2 for v3, AVX512_CORE for v4.
 VectorLevel find_vector_level();
 }  // namespace detail
+/// The level of this process, found at the first call.
 inline VectorLevel vector_level() {
   static const VectorLevel level = detail::find_vector_level();
   return level;

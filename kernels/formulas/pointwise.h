@@ -216,18 +216,22 @@ struct AddScalar {
   static constexpr auto slope(auto x, auto) { return decltype(x)(1); }
 };
 
+/// torch.add: a + b.
 struct Add {
   static constexpr char name[] = "add";
   static constexpr auto value(auto a, auto b) { return a + b; }
 };
+/// torch.sub: a - b.
 struct Sub {
   static constexpr char name[] = "sub";
   static constexpr auto value(auto a, auto b) { return a - b; }
 };
+/// torch.mul: a b.
 struct Mul {
   static constexpr char name[] = "mul";
   static constexpr auto value(auto a, auto b) { return a * b; }
 };
+/// torch.div: a / b, by IEEE 754 at b = 0.
 struct Div {
   static constexpr char name[] = "div";
   static constexpr auto value(auto a, auto b) { return a / b; }

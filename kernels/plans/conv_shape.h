@@ -4,11 +4,12 @@
 
 namespace trireme {
 
+/// Extents are per spatial axis, outermost first; those of absent axes are 1.
 struct ConvShape {
   int dims = 0;                      ///< spatial axes, 1 to 3
   Index n = 0, c_in = 0, c_out = 0;  ///< c_in, c_out: of all groups together
   Extents in{1, 1, 1}, out{1, 1, 1}, filter{1, 1, 1};
-  ConvOptions options;
+  ConvOptions options;  ///< absent axes: stride and dilation 1, no padding
 
   Index in_cells() const { return in[0] * in[1] * in[2]; }
   Index out_cells() const { return out[0] * out[1] * out[2]; }
@@ -27,10 +28,12 @@ Shape conv_output_shape(const Shape& x, const Shape& w, const ConvOptions& o, st
 /// From input x, filter w and output y (or their gradients). Throws Error when they do not fit one another.
 ConvShape conv_shape(const View& x, const View& w, const View& y, const ConvOptions& o, std::string_view op);
 
-// The same for all operands of one contract, whose types, bias and residual are checked too.
+/// The same for all operands of kernel::Conv, whose types, bias and residual are checked too.
 ConvShape conv_forward_shape(const View& y, const View& x, const View& w, const View& bias, const View& residual,
                              const ConvOptions& o);
+/// The same of kernel::ConvBackwardInput.
 ConvShape conv_backward_input_shape(const View& dx, const View& dy, const View& w, const ConvOptions& o);
+/// The same of kernel::ConvBackwardWeight.
 ConvShape conv_backward_weight_shape(const View& dw, const View& dbias, const View& x, const View& dy,
                                      const ConvOptions& o);
 

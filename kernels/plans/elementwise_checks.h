@@ -5,13 +5,16 @@
 
 namespace trireme {
 
+/// Throws Error unless x and y have one shape and type, and x is no View{}.
 inline void check_axpby(const View& y, const View& x) {
   check_same(y, x, kernel::Axpby::name);
   check(x || x.numel() == 0, kernel::Axpby::name, "x is empty");
 }
+/// Throws Error for different shapes.
 inline void check_cast(const View& y, const View& x) {
   check(y.shape == x.shape, kernel::Cast::name, "got {} for {}: shapes must be equal", x.shape, y.shape);
 }
+/// Throws Error unless x is u8 of y's shape [..., C], and scale and shift have C numbers.
 inline void check_normalize(const View& y, const View& x, const View& scale, const View& shift) {
   constexpr auto op = kernel::Normalize::name;
   const Index channels = row_width(y.shape);
@@ -20,7 +23,7 @@ inline void check_normalize(const View& y, const View& x, const View& scale, con
   check(scale.numel() == channels && shift.numel() == channels, op, "got {} scales and {} shifts for {} channels",
         scale.numel(), shift.numel(), channels);
 }
-/// Returns the number of rows.
+/// The number of rows: x.shape[0], 1 for a scalar. Throws Error for operands that do not fit, and for p outside [0, 1].
 inline Index check_dropout(const View& y, const View& x, const View& sample, const View& first, double p) {
   constexpr auto op = kernel::Dropout::name;
   check_same(y, x, op);

@@ -6,7 +6,7 @@ namespace trireme {
 
 /// c [batch, m, n] (+)= op(a) op(b) (+ bias [n]), then ReLU. a and b: one for all, or one each (batched).
 struct MatMulJob {
-  Index batch = 1, m = 0, n = 0, k = 0;
+  Index batch = 1, m = 0, n = 0, k = 0;  ///< op(a) [m, k], op(b) [k, n]
   bool batched_a = false, batched_b = false;
   bool transpose_a = false, transpose_b = false, accumulate = false, relu = false;
 };
@@ -15,10 +15,14 @@ struct MatMulJob {
 /// do not fit.
 Shape matmul_output_shape(const Shape& a, const Shape& b, const MatMulOptions&, std::string_view op);
 
-// One for each contract, of the operands that the contract names. Throw Error when shapes do not fit.
+// One for each contract, of the operands that the contract names; types are not looked at.
+/// Of kernel::MatMul. Throws Error when shapes do not fit.
 MatMulJob matmul_job(const View& c, const View& a, const View& b, const MatMulOptions&);
+/// Of kernel::Linear: the same.
 MatMulJob linear_job(const View& y, const View& x, const View& w, const View& bias, bool relu);
+/// Of kernel::LinearBackwardInput: the same.
 MatMulJob linear_backward_input_job(const View& dx, const View& dy, const View& w);
+/// Of kernel::LinearBackwardWeight, whose bias gradient is not looked at: the same.
 MatMulJob linear_backward_weight_job(const View& dw, const View& x, const View& dy, bool accumulate);
 
 /// Throws Error unless a and b have one floating type, and c and bias that type or f32.

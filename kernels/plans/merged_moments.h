@@ -5,8 +5,8 @@
 namespace trireme {
 
 struct MergedMoments {
-  double count = 0, mean = 0, m2 = 0;
-  /// Of a set without rows nothing but its count is read.
+  double count = 0, mean = 0, m2 = 0;  ///< of all rows so far; m2: sum of squared deviations from mean
+  /// Adds a set of rows; of a set without rows nothing but its count is read.
   constexpr void add(double rows, double their_mean, double their_m2) {
     if (rows == 0) return;
     const double all = count + rows, delta = their_mean - mean, share = rows / all;

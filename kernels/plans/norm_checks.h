@@ -4,12 +4,14 @@
 
 namespace trireme {
 
+/// Throws Error naming op unless each operand has as many numbers as x has channels, or is View{}.
 inline void check_channels(std::initializer_list<const View*> all, const Shape& x, std::string_view op) {
   for (auto* v : all)
     check(!*v || v->numel() == row_width(x), op, "got {} numbers for the {} channels of {}", v->numel(), row_width(x),
           x);
 }
 
+/// Operands of BatchNormMerge. Throws Error naming op where types or shapes do not fit.
 inline void check_merge(const View& mean, const View& m2, const View& count, const View& parts, std::string_view op) {
   const Index width = 1 + 2 * mean.numel();
   check(parts.dtype == DType::f64 && parts.shape.rank() == 2 && parts.shape[1] == width, op,
@@ -20,7 +22,8 @@ inline void check_merge(const View& mean, const View& m2, const View& count, con
         count.shape, mean.dtype, mean.shape, m2.dtype, m2.shape);
 }
 
-/// Layer norm: statistics of rows, weights of channels.
+/// Operands of layer norm: statistics of rows (f32, f64 for f64), weights of channels or View{}. Throws Error naming
+/// op.
 inline void check_rows(std::initializer_list<const View*> statistics, std::initializer_list<const View*> weights,
                        const View& x, std::string_view op) {
   const DType expected = x.dtype == DType::f64 ? DType::f64 : DType::f32;

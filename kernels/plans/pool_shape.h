@@ -37,12 +37,15 @@ Shape pool_block_output_shape(const Shape& x, const PoolOptions& o, std::string_
 /// Of max_pool's index: u8 up to 255 cells in a window, else i32.
 DType pool_index_type(const Shape& x, const PoolOptions& o);
 
-// From the operands of one contract, which are checked; x and dx, y and dy are alike. Throw Error when they do not fit
-// one another.
+/// From the operands of max_pool, which are checked; x and dx, y and dy are alike. Throws Error when they do not fit
+/// one another.
 PoolShape max_pool_shape(const View& x, const View& y, const View& index, const PoolOptions& o, std::string_view op);
+/// The same of avg_pool, whose dilation must be 1.
 PoolShape avg_pool_shape(const View& x, const View& y, const PoolOptions& o, std::string_view op);
+/// The same of bias_relu_pool_dropout; p must lie in [0, 1].
 PoolShape pool_block_shape(const View& y, const View& index, const View& x, const View& bias, const View& sample,
                            const PoolOptions& o, double p);
+/// The same of bias_relu_pool_dropout_backward.
 PoolShape pool_block_backward_shape(const View& dx, const View& dbias, const View& dy, const View& index,
                                     const PoolOptions& o, double p);
 

@@ -16,8 +16,9 @@ struct ReduceLayout {
 /// Throws Error when x cannot be reduced to y.
 ReduceLayout reduce_layout(const View& y, const View& x, ReduceKind);
 
-/// Throw Error when the results do not fit x.
+/// Throws Error unless index is i64 with one number per row of x, and rows have elements.
 void check_argmax(const View& index, const View& x);
+/// Throws Error unless sum is one f64.
 void check_sum_squares(const View& sum);
 
 }  // namespace trireme

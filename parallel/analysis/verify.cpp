@@ -67,7 +67,7 @@ double step_on(Step& step, const std::pair<Tensor, Tensor>& batch, const Pieces&
 /// All of what the ranks hold parts of; collective then. t: of an entry's shape, as the entry lies.
 std::vector<double> whole(const Tensor& t, const Tensor& entry) {
   const NoGrad off;
-  const Tensor part = t.reshape(entry.shape()).with_shard_spec(entry.impl()->spread);
+  const Tensor part = t.reshape(entry.shape()).with_shard_spec(entry.impl()->shard_spec);
   return (part.shard_spec() ? part.shard_spec()->gather(part) : part).to_vector();
 }
 

@@ -5,7 +5,7 @@
 namespace trireme {
 namespace {
 
-constexpr Index header = 3 + 3 * Shape::max_rank;  // of one tensor: type, rank, extents; spread or not, whole, layout
+constexpr Index header = 3 + 3 * Shape::max_rank;  // of one tensor: type, rank, extents; divided or not, whole, layout
 
 }  // namespace
 

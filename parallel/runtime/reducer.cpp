@@ -1,5 +1,6 @@
+#include "parallel/runtime/reducer.h"
+
 #include "parallel/runtime/buckets.h"
-#include "parallel/runtime/step.h"
 
 namespace trireme {
 

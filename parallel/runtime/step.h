@@ -120,28 +120,4 @@ class Step {
   std::unique_ptr<Impl> impl_;
 };
 
-/// For hand-written loops: reduces gradients bucket by bucket while backward goes on.
-///   Reducer reducer(parameters, world); ... loss.backward(); reducer.finish(); optimizer.step();
-/// With overlap = false any number of backwards may come before finish(). Buffers are left to the caller.
-class Reducer {
- public:
-  /// parameters and world must outlive it.
-  Reducer(Parameters& parameters, World& world, DataParallelOptions = {});
-  ~Reducer();
-  Reducer(const Reducer&) = delete;
-  void finish();  ///< waits for all buckets; gradients that this rank did not produce count as zero
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
-/// Copies rank 0's parameters and buffers to all ranks, which have equal ones; waits. A collective call.
-void broadcast_state(Parameters&, Communicator&);
-/// Copies rank 0's optimizer state and step count to all ranks, which hold equal slices; waits. A collective call.
-void broadcast_state(Optimizer&, Communicator&);
-/// Over all ranks of a world.
-inline void broadcast_state(Parameters& p, World& world) { broadcast_state(p, world.comm()); }
-/// Over all ranks of a world.
-inline void broadcast_state(Optimizer& o, World& world) { broadcast_state(o, world.comm()); }
-
 }  // namespace trireme

@@ -40,7 +40,7 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
   Box box(const std::vector<int>& coordinates) const;
   /// Of another extent or layout over the same grid.
   Ptr with(const Shape& whole, const Layout&) const;
-  /// The shard of t: its spread, or "whole everywhere".
+  /// The shard of t: its ShardSpec, or one that divides nothing.
   Ptr of(const Tensor& t) const;
 
   Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions&,
@@ -62,7 +62,7 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
  private:
   ShardedOps(std::shared_ptr<const Grid>, const Shape& whole, const Layout&, std::vector<Index> rows, const Box& mine);
   Range range(int axis, int index) const;
-  /// y, this rank's block of a tensor that lies so; without a spread where nothing is divided.
+  /// y, this rank's block of a tensor that lies so; without a ShardSpec where nothing is divided.
   Tensor put(const Tensor& y, const Shape& whole, const Layout&) const;
   /// A weight as an op reads it whose data is divided over `axes`: of the ranks that find the same share of its
   /// gradient all but one find zeros.

@@ -86,7 +86,7 @@ void divide(const NamedState& leaf, int axis, const std::shared_ptr<const Grid>&
   const Tensor part = Tensor::empty(box.size, t.dtype(), t.device());
   copy_box(part, box.at, t, from(box.at, box.at), box);
   t.impl()->block = part.impl()->block, t.impl()->offset = 0;
-  t.impl()->shape = box.size, t.impl()->spread = sharding;
+  t.impl()->shape = box.size, t.impl()->shard_spec = sharding;
 }
 
 /// Walks the layers in order and cuts their weights.
@@ -168,7 +168,8 @@ void mark(Module& model, const std::shared_ptr<const Grid>& grid) {
   if (grid->grad_reduce_axes() == 0) return;
   model.visit(StateVisitor([&](const NamedState& leaf) {
     Tensor& t = *leaf.tensor;
-    if (leaf.use != StateKind::buffer && !t.shard_spec()) t.impl()->spread = ShardedOps::of_weight(grid, t.shape(), {});
+    if (leaf.use != StateKind::buffer && !t.shard_spec())
+      t.impl()->shard_spec = ShardedOps::of_weight(grid, t.shape(), {});
   }));
 }
 
