@@ -28,7 +28,8 @@ detail::Node::~Node() {
   }
   std::vector<Remains> yard;  // which allocates nothing unless other nodes die with this one
   graveyard = &yard;
-  { const Remains own{std::move(inputs), std::move(backward)}; }
+  backward.inputs = nullptr, backward.weights = nullptr;
+  inputs.clear();
   while (!yard.empty()) {
     const Remains last = std::move(yard.back());
     yard.pop_back();

@@ -46,7 +46,7 @@ Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, detail::OpOp
   if (mode.grad_off) return y;
   const auto wanted = [](const Tensor& t) { return t && t.impl()->node; };
   if (std::none_of(inputs.begin(), inputs.end(), wanted)) return y;
-  auto node = std::make_shared<detail::Node>();
+  auto node = std::make_shared<detail::Node>(std::move(backward));
   node->op = op;
   node->inputs.reserve(inputs.size());
   for (const Tensor& input : inputs) {
@@ -55,7 +55,6 @@ Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, detail::OpOp
   }
   node->sequence = ++last_sequence;
   node->place = NamedRange::current();
-  node->backward = std::move(backward);
   node->shape = y.shape();
   node->dtype = y.dtype();
   node->device = y.device();

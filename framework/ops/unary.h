@@ -31,8 +31,11 @@ Tensor unary(const Tensor& x, const F& f = {}) {
   Tensor y = Tensor::like(x);
   launch<kernel::Map<F>>(y, x, f);
   if (!needs_record(F::name, y, {&x})) return y;
-  UnaryBackward<F> backward{SavedTensor(F::needs_x ? x : Tensor{}), SavedTensor(F::needs_y ? y.detach() : Tensor{}), f};
-  return record(F::name, std::move(y), {x}, f, std::move(backward));
+  Tensor keep_x = F::needs_x ? x : Tensor{}, keep_y = F::needs_y ? y.detach() : Tensor{};
+  // Made here, between the handles above and their moves below: a move right behind would wait for the stores.
+  std::vector<Tensor> inputs{x};
+  return record(F::name, std::move(y), std::move(inputs), f,
+                BackwardFn(UnaryBackward<F>{SavedTensor(std::move(keep_x)), SavedTensor(std::move(keep_y)), f}));
 }
 
 }  // namespace trireme::ops

@@ -10,6 +10,7 @@
 #include "parallel/runtime/executor.h"
 #include "parallel/runtime/loss_reducer.h"
 #include "parallel/runtime/non_finite.h"
+#include "parallel/runtime/reducer.h"
 #include "parallel/runtime/settings.h"
 #include "parallel/runtime/step_graph.h"
 #include "parallel/runtime/step_plan.h"

@@ -1,4 +1,5 @@
 // Step and Reducer: against the hand-written loop, and without a loader.
+#include "parallel/runtime/reducer.h"
 #include "parallel/runtime/step.h"
 
 #include <cmath>

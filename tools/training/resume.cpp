@@ -1,4 +1,5 @@
 #include "tools/training/resume.h"
+#include "parallel/runtime/reducer.h"
 
 #include <fmt/ranges.h>
 

@@ -12,6 +12,7 @@
 #include "kernels/core/runtime.h"
 #include "kernels/core/thread.h"
 #include "parallel/comm/world/compare.h"
+#include "parallel/runtime/reducer.h"
 #include "tools/training/from_options.h"
 #include "tools/training/resume.h"
 #include "tools/training/run_log.h"

@@ -27,5 +27,6 @@
 #include "models/vision/vgg.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/comm/world/world.h"
+#include "parallel/runtime/reducer.h"
 #include "parallel/runtime/step.h"
 #include "tools/training/trainer.h"
