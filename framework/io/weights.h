@@ -22,10 +22,6 @@ void import_weights(Parameters&, const SafetensorsFile& file, const std::string&
 /// Same, to go on with other classes: tensors of the last layer (the last parameter's) whose shape differs from the
 /// file's keep what they hold. Returns their names.
 std::vector<std::string> import_but_head(Parameters&, const SafetensorsFile& file, const std::string& source);
-/// As export_weights and import_weights, for flat optimizer state: split per parameter ("momentum/0.weight") and laid
-/// out as PyTorch would.
-std::vector<NamedTensor> export_state(const Parameters&, const std::string& name, const FlatBuffer& flat);
-void import_state(const Parameters&, const std::string& name, const FlatBuffer& flat, const SafetensorsFile& file);
 
 // The pieces of the above, for who must check several files before changing anything (framework/io/checkpoint.cpp).
 
@@ -36,7 +32,9 @@ struct StoredTensor {
   FileLayout layout = FileLayout::same;
 };
 std::vector<StoredTensor> stored_weights(const Parameters&);
+/// Of flat optimizer state, split per parameter ("momentum/0.weight").
 std::vector<StoredTensor> stored_state(const Parameters&, const std::string& name, const FlatBuffer& flat);
+/// Laid out as PyTorch would.
 std::vector<NamedTensor> export_tensors(const std::vector<StoredTensor>&);
 
 /// The checked half of an import: constructing throws the lists, apply() overwrites. Borrows file.
