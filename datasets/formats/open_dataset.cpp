@@ -1,5 +1,10 @@
 #include "datasets/formats/open_dataset.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <ranges>
+
 #include "datasets/formats/cifar.h"
 #include "datasets/formats/image_folder.h"
 #include "datasets/formats/mnist.h"
@@ -53,12 +58,10 @@ constexpr Row table[] = {
 }  // namespace
 
 Dataset open_dataset(const std::string& name, const std::string& split, const OpenOptions& options) {
-  std::string names;
-  for (const Row& row : table) {
-    if (row.name == name) return row.open(split, options);
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
-  }
-  fail("dataset", "there is no '{}'; there are {}", name, names);
+  const auto at = std::ranges::find(table, name, &Row::name);
+  check(at != std::end(table), "dataset", "there is no '{}'; there are {}", name,
+        fmt::join(table | std::views::transform(&Row::name), ", "));
+  return at->open(split, options);
 }
 
 }  // namespace trireme

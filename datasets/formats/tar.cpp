@@ -1,10 +1,10 @@
 #include "datasets/formats/tar.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
+#include "framework/io/text.h"
 #include "kernels/core/error.h"
 
 namespace trireme {
@@ -33,14 +33,9 @@ std::optional<std::uint64_t> number(Block header, std::size_t at, std::size_t si
     }
     return value;
   }
-  std::string_view text = field(header, at, size);
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
+  const std::string_view text = trimmed(field(header, at, size));
   std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 8);
-  if (text.empty()) return 0;
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return text.empty() || parse_number(text, value, 8) ? std::optional(value) : std::nullopt;
 }
 
 /// The sum of the header's bytes, its checksum field taken as spaces.
@@ -125,11 +120,7 @@ class Scan {
 
   void check_name(const std::string& name) const {
     bool good = !name.empty() && name[0] != '/' && name.find('\0') == name.npos;
-    for (std::size_t from = 0; good && from <= name.size();) {
-      const std::size_t slash = std::min(name.find('/', from), name.size());
-      good = std::string_view(name).substr(from, slash - from) != "..";
-      from = slash + 1;
-    }
+    good = good && std::ranges::count(split_text(name, '/'), "..") == 0;
     if (!good) fail(op, "{}: member {} has a name that leads elsewhere", source_.name, shown(name));
   }
 
@@ -164,8 +155,7 @@ class Scan {
         continue;
       }
       std::uint64_t size = 0;
-      const auto [last, fault] = std::from_chars(value.data(), value.data() + value.size(), size);
-      if (fault != std::errc() || last != value.data() + value.size()) wrong("has a size that is no number");
+      if (!parse_number(value, size)) wrong("has a size that is no number");
       size_ = size;
     }
   }

@@ -1,12 +1,12 @@
 #include "datasets/formats/webdataset.h"
 
-#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "datasets/formats/data_paths.h"
 #include "framework/io/file.h"
+#include "framework/io/text.h"
 
 namespace trireme {
 namespace {
@@ -60,13 +60,9 @@ class Grouping {
     return {reinterpret_cast<const char*>(source_.bytes.data()) + member.offset, member.size};
   }
   std::int64_t parse_number(const TarMember& member, std::string_view text) const {
-    const std::string_view all = text;
-    while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
-    while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
     std::int64_t label = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), label);
-    if (error != std::errc() || end != text.data() + text.size())
-      wrong(member.name, fmt::format("holds {}, not the number of a class", shown(all.substr(0, 40))));
+    if (!trireme::parse_number(trimmed(text, " \t\n\v\f\r"), label))
+      wrong(member.name, fmt::format("holds {}, not the number of a class", shown(text.substr(0, 40))));
     return label;
   }
   std::optional<std::int64_t> parse_json(const TarMember& member, std::string_view text) const {
@@ -99,20 +95,11 @@ class Grouping {
 
 /// What one pair of braces stands for: "a,b" or "007..123".
 std::vector<std::string> alternatives(const std::string& text, const std::string& pattern) {
-  std::vector<std::string> all;
   const std::size_t dots = text.find("..");
-  if (dots == text.npos) {
-    for (std::size_t from = 0; from <= text.size();) {
-      const std::size_t comma = std::min(text.find(',', from), text.size());
-      all.push_back(text.substr(from, comma - from));
-      from = comma + 1;
-    }
-    return all;
-  }
+  if (dots == text.npos) return split_text(text, ',');
   const auto number = [&](std::string_view digits) {
     std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size())
+    if (!parse_number(digits, value))
       fail(op, "shards {}: {{{}}} is no range of numbers, as {{000..146}} is", shown(pattern), text);
     return value;
   };
@@ -121,6 +108,7 @@ std::vector<std::string> alternatives(const std::string& text, const std::string
   check(
       first <= last && last - first < most_shards, op, "shards {}: the range {{{}}} is empty or too long",
       [&] { return shown(pattern); }, text);
+  std::vector<std::string> all;
   for (std::uint64_t i = first; i <= last; ++i) all.push_back(fmt::format("{:0{}}", i, first_text.size()));
   return all;
 }

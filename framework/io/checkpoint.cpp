@@ -235,7 +235,7 @@ std::string save_checkpoint(const std::string& run, const Parameters& p, const O
   auto weights = export_weights(p, state.step);
   std::vector<NamedTensor> states;
   for (auto& [kind, flat] : o.state())
-    for (auto& t : export_state(p, kind, flat)) states.push_back(std::move(t));
+    for (auto& t : export_tensors(stored_state(p, kind, flat))) states.push_back(std::move(t));
   if (!options.write) return "";
   check_finite(weights), check_finite(states);
   check(state.step >= 0, op, "step {} is negative", state.step);

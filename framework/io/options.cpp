@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
+#include "framework/io/text.h"
 #include "kernels/core/suggest.h"
 
 namespace trireme {
@@ -34,11 +34,6 @@ const char* type_name() {
   return "a whole number";
 }
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(' ');
-  return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
-}
-
 /// False for a text of another type.
 template <class T>
 bool read(std::string_view text, T& value) {
@@ -48,8 +43,7 @@ bool read(std::string_view text, T& value) {
     value = text == "true";
     return value || text == "false";
   } else if constexpr (is_number<T>) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc{} && end == text.data() + text.size();
+    return parse_number(text, value);
   } else {
     value.clear();
     while (!text.empty()) {

@@ -127,13 +127,4 @@ void write_safetensors(const std::string& path, const std::vector<NamedTensor>& 
   replace_file(path, writer.size(), [&](FileWriter& file) { writer.write([&](auto bytes) { file.write(bytes); }); });
 }
 
-std::vector<std::byte> encode_safetensors(const std::vector<NamedTensor>& tensors,
-                                          const std::map<std::string, std::string>& metadata) {
-  SafetensorsWriter writer(tensors, metadata);
-  std::vector<std::byte> bytes;
-  bytes.reserve(writer.size());
-  writer.write([&](auto part) { bytes.insert(bytes.end(), part.begin(), part.end()); });
-  return bytes;
-}
-
 }  // namespace trireme

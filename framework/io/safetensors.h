@@ -68,8 +68,5 @@ class SafetensorsWriter {
 /// was there.
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
-/// The bytes write_safetensors would write.
-std::vector<std::byte> encode_safetensors(const std::vector<NamedTensor>& tensors,
-                                          const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace trireme

@@ -188,15 +188,4 @@ std::vector<std::string> import_but_head(Parameters& p, const SafetensorsFile& f
   return left;
 }
 
-std::vector<NamedTensor> export_state(const Parameters& p, const std::string& name, const FlatBuffer& flat) {
-  return export_tensors(stored_state(p, name, flat));
-}
-
-void import_state(const Parameters& p, const std::string& name, const FlatBuffer& flat, const SafetensorsFile& file) {
-  SafetensorsFile own;  // the file may hold other states beside this one
-  for (auto& t : file.tensors)
-    if (t.name.starts_with(name + "/")) own.tensors.push_back(t);
-  Import(stored_state(p, name, flat), own, "state \"" + name + "\"").apply();
-}
-
 }  // namespace trireme

@@ -22,11 +22,6 @@ void import_weights(Parameters&, const SafetensorsFile& file, const std::string&
 /// Same, to go on with other classes: tensors of the last layer (the last parameter's) whose shape differs from the
 /// file's keep what they hold. Returns their names.
 std::vector<std::string> import_but_head(Parameters&, const SafetensorsFile& file, const std::string& source);
-/// As export_weights and import_weights, for flat optimizer state: split per parameter ("momentum/0.weight") and laid
-/// out as PyTorch would.
-std::vector<NamedTensor> export_state(const Parameters&, const std::string& name, const FlatBuffer& flat);
-/// The way back. Tensors of the file under other names are left alone; else as strict as import_weights.
-void import_state(const Parameters&, const std::string& name, const FlatBuffer& flat, const SafetensorsFile& file);
 
 // The pieces of the above, for who must check several files before changing anything (framework/io/checkpoint.cpp).
 

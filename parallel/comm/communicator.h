@@ -10,6 +10,7 @@
 // gives other last bits. Where a float is NaN, so is the result, of max and min too. Processes must be of machines of
 // one byte order.
 #pragma once
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -30,6 +31,19 @@ class Work {
     virtual ~State() = default;
     virtual void wait() = 0;  ///< blocks until it is done; throws what it failed with
     virtual bool done() = 0;  ///< whether wait() would return at once; polls (MPI_Test)
+
+   protected:
+    /// For the destructors of unfinished operations: wait(), whose errors nobody is left to be told; nothing on the way
+    /// out of an exception, when the partners may never come.
+    void settle() {
+      if (std::uncaught_exceptions() > unwinding_) return;
+      try {
+        wait();
+      } catch (...) {}
+    }
+
+   private:
+    const int unwinding_ = std::uncaught_exceptions();
   };
   Work() = default;  ///< already done
   /// Of a transport's operation; null: already done.

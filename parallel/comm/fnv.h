@@ -7,16 +7,23 @@ namespace trireme {
 
 class Fnv {
  public:
-  void add(std::uint64_t v) {
-    for (int i = 0; i < 8; ++i) hash_ = (hash_ ^ ((v >> (8 * i)) & 0xff)) * 0x100000001b3u;
-  }
-  void add(const std::string& text) {
-    add(text.size());
-    for (unsigned char c : text) hash_ = (hash_ ^ c) * 0x100000001b3u;
+  /// Numbers and enumerators of any type, and texts.
+  template <class... V>
+  void add(const V&... values) {
+    (add_one(values), ...);
   }
   std::uint64_t value() const { return hash_; }
 
  private:
+  template <class V>
+  void add_one(V number) {
+    for (int i = 0; i < 8; ++i)
+      hash_ = (hash_ ^ ((static_cast<std::uint64_t>(number) >> (8 * i)) & 0xff)) * 0x100000001b3u;
+  }
+  void add_one(const std::string& text) {
+    add_one(text.size());
+    for (unsigned char c : text) hash_ = (hash_ ^ c) * 0x100000001b3u;
+  }
   std::uint64_t hash_ = 0xcbf29ce484222325u;
 };
 

@@ -17,17 +17,10 @@ constexpr std::array kinds = {"forward", "loss",       "backward",       "backwa
 
 std::string range(const Slice& s) { return fmt::format("[{}, {})", s.begin, s.end); }
 
-void add(Fnv& fnv, const Slice& s) {
-  fnv.add(static_cast<std::uint64_t>(s.begin)), fnv.add(static_cast<std::uint64_t>(s.end));
-}
 void add(Fnv& fnv, const Action& a) {
-  for (int v : {static_cast<int>(a.kind), static_cast<int>(a.stream), a.part, a.microbatch, a.peer.offset, a.peer.root,
-                int(a.on_ready)})
-    fnv.add(static_cast<std::uint64_t>(v));
-  add(fnv, a.slice);
-  fnv.add(a.peer.axis);
-  fnv.add(a.after.size());
-  for (ActionId id : a.after) fnv.add(static_cast<std::uint64_t>(id));
+  fnv.add(a.kind, a.stream, a.part, a.microbatch, a.peer.offset, a.peer.root, a.on_ready);
+  fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.after.size());
+  for (ActionId id : a.after) fnv.add(id);
 }
 
 }  // namespace
@@ -86,10 +79,9 @@ std::vector<Slice> Plan::updated(std::size_t role) const {
 }
 
 std::string Plan::to_string() const {
-  std::string text;
-  for (auto& name : strategies) text += (text.empty() ? "" : " | ") + name;
-  text = fmt::format("plan {}: {} parts, {} parameters, hash {:016x}\n", text.empty() ? "serial" : text, parts.size(),
-                     parameters, hash());
+  std::string text = fmt::format("plan {}: {} parts, {} parameters, hash {:016x}\n",
+                                 strategies.empty() ? "serial" : fmt::format("{}", fmt::join(strategies, " | ")),
+                                 parts.size(), parameters, hash());
   for (std::size_t i = 0; i < parts.size(); ++i)
     text += fmt::format("part {:>3}  {:<24} {}\n", i, parts[i].name, range(parts[i].slice));
   for (auto& role : roles) {
@@ -107,21 +99,15 @@ std::string Plan::to_string() const {
 
 std::uint64_t Plan::hash() const {
   Fnv fnv;
-  fnv.add(static_cast<std::uint64_t>(parameters));
-  fnv.add(static_cast<std::uint64_t>(buffers));
-  fnv.add(stage_axis);
-  fnv.add(axes.size());
-  for (auto& a : axes) fnv.add(a.name), fnv.add(static_cast<std::uint64_t>(a.size));
-  fnv.add(static_cast<std::uint64_t>(microbatches));
-  fnv.add(parts.size());
-  for (auto& p : parts) fnv.add(p.name), add(fnv, p.slice), add(fnv, p.buffers);
+  fnv.add(parameters, buffers, stage_axis, axes.size());
+  for (auto& a : axes) fnv.add(a.name, a.size);
+  fnv.add(microbatches, parts.size());
+  for (auto& p : parts) fnv.add(p.name, p.slice.begin, p.slice.end, p.buffers.begin, p.buffers.end);
   fnv.add(strategies.size());
   for (auto& name : strategies) fnv.add(name);
   fnv.add(roles.size());
   for (auto& role : roles) {
-    fnv.add(role.name);
-    fnv.add(static_cast<std::uint64_t>(role.in_flight));
-    fnv.add(role.actions.size());
+    fnv.add(role.name, role.in_flight, role.actions.size());
     for (auto& a : role.actions) add(fnv, a);
   }
   return fnv.value();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ranges>
 
 #include "framework/autograd/tape.h"
 #include "framework/layers/sequential.h"
@@ -174,13 +175,9 @@ void mark(Module& model, const std::shared_ptr<const Grid>& grid) {
 }
 
 void check_axes(const Mesh& mesh, const SplitOptions& o) {
-  std::string named;
-  const auto there = [&](const std::string& name) {
-    for (const Axis& a : mesh.axes())
-      if (a.name == name) return true;
-    return false;
-  };
-  for (const Axis& a : mesh.axes()) named += (named.empty() ? "" : ", ") + a.name;
+  const auto names = mesh.axes() | std::views::transform(&Axis::name);
+  const std::string named = fmt::format("{}", fmt::join(names, ", "));
+  const auto there = [&](const std::string& name) { return std::ranges::count(names, name) > 0; };
   bool image = o.image.empty();
   for (const std::string& name : o.image) {
     check(name == "h" || name == "w" || name == "d", "spatial", "'{}' is no axis of an image; there are: h, w, d",

@@ -6,30 +6,20 @@
 namespace trireme {
 namespace {
 
-/// The last backward (in list order) of a part that slice touches: then its gradients are whole.
-ActionId completion_of(const Plan& plan, const Role& role, const Slice& slice) {
-  ActionId last = -1;
-  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
-    const Action& a = role.actions[id];
-    if (!completes(a)) continue;
-    if (plan.parts[a.part].slice.overlaps(slice)) last = id;
-  }
-  return last;
-}
-
-ActionId last_of(const Role& role, std::initializer_list<ActionKind> kinds) {
-  ActionId last = -1;
-  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id)
-    for (ActionKind v : kinds)
-      if (role.actions[id].kind == v) last = id;
-  return last;
+/// The last action, in list order, that f holds for; -1: none.
+template <class F>
+ActionId last_of(const Role& role, F f) {
+  const auto at = std::find_if(role.actions.rbegin(), role.actions.rend(), f);
+  return static_cast<ActionId>(role.actions.rend() - at) - 1;
 }
 
 void add_reductions(const Plan& plan, Role& role, const std::vector<Slice>& buckets, const DataParallelOptions& o) {
   for (const Slice& bucket : buckets) {
-    ActionId done = completion_of(plan, role, bucket);
+    // The last backward of a part that the bucket touches: then its gradients are whole.
+    ActionId done =
+        last_of(role, [&](const Action& a) { return completes(a) && plan.parts[a.part].slice.overlaps(bucket); });
     if (done < 0) continue;
-    if (!o.overlap) done = last_of(role, {ActionKind::backward, ActionKind::backward_weight});
+    if (!o.overlap) done = last_of(role, completes);
     ActionId at = done + 1;  // behind the buckets that this action completes too
     while (at < static_cast<int>(role.actions.size()) && role.actions[at].kind == ActionKind::all_reduce) ++at;
     Action reduce = on_slice(ActionKind::all_reduce, Stream::comm, bucket, o.axis, {done});
@@ -73,10 +63,11 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
 
 void average_buffers(Plan& plan, const std::string& axis) {
   if (plan.size(axis) == 1) return;
+  const auto runs = [](const Action& a) { return a.kind == ActionKind::forward || a.kind == ActionKind::loss; };
   for (std::size_t r = 0; r < plan.roles.size(); ++r) {
     Role& role = plan.roles[r];
     for (const Slice& buffers : buffers_of(plan, static_cast<int>(r)))
-      if (ActionId last = last_of(role, {ActionKind::forward, ActionKind::loss}); last >= 0)
+      if (ActionId last = last_of(role, runs); last >= 0)
         insert(role, last + 1, on_slice(ActionKind::average, Stream::comm, buffers, axis, {last}));
   }
 }

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <ranges>
 
 #include "framework/autograd/step_context.h"
+#include "framework/io/text.h"
 
 namespace trireme {
 namespace {
@@ -90,11 +92,8 @@ std::vector<int> cut_evenly(int parts, int stages) {
 
 std::vector<int> cut_by_name(const std::vector<PartInfo>& parts, int stages, const std::string& names) {
   std::vector<int> starts{0};
-  std::vector<std::string> known;
-  for (auto& p : parts) known.push_back(p.name);
-  for (std::size_t at = 0; at <= names.size();) {
-    const std::size_t end = std::min(names.find(',', at), names.size());
-    std::string name = names.substr(at, end - at);
+  const auto known = parts | std::views::transform(&PartInfo::name);
+  for (std::string& name : split_text(names, ',')) {
     std::erase(name, ' ');
     auto found = std::find_if(parts.begin(), parts.end(),
                               [&](auto& p) { return p.name == name || p.name.starts_with(name + "-"); });
@@ -104,7 +103,6 @@ std::vector<int> cut_by_name(const std::vector<PartInfo>& parts, int stages, con
     check(starts.back() > starts[starts.size() - 2], "pipeline",
           "partition: '{}' does not come behind what the stage before it begins at; the parts are: {}", name,
           fmt::join(known, ", "));
-    at = end + 1;
   }
   check(std::ssize(starts) == stages, "pipeline", "partition names {} stages' beginnings, {} stages want {}",
         starts.size() - 1, stages, stages - 1);

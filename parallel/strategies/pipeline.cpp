@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <map>
+#include <ranges>
 
 #include "parallel/strategies/accumulate.h"
 #include "parallel/strategies/partition.h"
@@ -95,10 +96,8 @@ class Lowering {
 std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const PipelineSchedule& schedule,
                      const PipelineOptions& o) {
   const int stages = shape.roles * shape.chunks, parts = static_cast<int>(plan.parts.size());
-  std::vector<std::string> names;
-  for (auto& p : plan.parts) names.push_back(p.name);
   check(stages <= parts, "pipeline", "{} stages of a model of {} parts ({}): use at most {}", stages, parts,
-        fmt::join(names, ", "), parts);
+        fmt::join(plan.parts | std::views::transform(&PartInfo::name), ", "), parts);
   if (o.partition == "even") return cut_evenly(parts, stages);
   if (o.partition != "auto") return cut_by_name(plan.parts, stages, o.partition);
   if (!plan.partition.empty()) return cut_by_name(plan.parts, stages, plan.partition);

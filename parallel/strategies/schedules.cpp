@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/core/suggest.h"
+#include "framework/io/rows.h"
 
 namespace trireme {
 namespace {
@@ -96,14 +96,9 @@ void check_shape(const PipelineSchedule& schedule, const PipelineShape& s) {
 }
 
 const PipelineSchedule& find_schedule(const std::string& name, const PipelineShape& s) {
-  std::vector<std::string> names;
-  for (auto& row : schedules()) {
-    names.push_back(row.name);
-    if (row.name != name) continue;
-    check_shape(row, s);
-    return row;
-  }
-  fail("pipeline", "schedule: {}", [&] { return unknown_name(name, names); });
+  const PipelineSchedule& row = find_row(schedules(), name, "pipeline", "schedule: ");
+  check_shape(row, s);
+  return row;
 }
 
 }  // namespace trireme

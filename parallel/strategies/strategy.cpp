@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "framework/io/rows.h"
+#include "framework/io/text.h"
 #include "kernels/core/suggest.h"
 #include "parallel/strategies/rebuild.h"
 
@@ -13,10 +15,7 @@ namespace {
 
 constexpr std::array scopes = {"local", "group", "global"};
 
-std::string trim(const std::string& text) {
-  auto begin = text.find_first_not_of(" \t"), end = text.find_last_not_of(" \t");
-  return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
-}
+std::string trim(std::string_view text) { return std::string(trimmed(text, " \t")); }
 
 /// What lies in double quotes is not cut.
 std::vector<std::string> split_at(const std::string& text, char separator) {
@@ -123,16 +122,11 @@ Strategy parse_one(const std::string& text) {
     }
   }
   check(name != "one_weird", "strategy", "'one_weird' is called 'one_weird_trick' now");
-  for (auto& row : table) {
-    if (row.name != name) continue;
-    StrategyOptions given(name, std::move(values));
-    Strategy strategy = row.parse(given);
-    given.read({});  // refuses what the strategy has not read
-    return strategy;
-  }
-  std::vector<std::string> names;
-  for (auto& row : table) names.push_back(row.name);
-  fail("strategy", "{}", [&] { return unknown_name(name, names); });
+  const StrategyRow& row = find_row(table, name, "strategy");
+  StrategyOptions given(name, std::move(values));
+  Strategy strategy = row.parse(given);
+  given.read({});  // refuses what the strategy has not read
+  return strategy;
 }
 
 }  // namespace

@@ -24,6 +24,13 @@ std::string file_of(const std::string& text, std::size_t n) {
   return file + text + std::string(n, '\0');
 }
 
+std::vector<std::byte> encode_safetensors(const std::vector<NamedTensor>& tensors,
+                                          const std::map<std::string, std::string>& metadata) {
+  std::vector<std::byte> bytes;
+  SafetensorsWriter(tensors, metadata).write([&](auto part) { bytes.insert(bytes.end(), part.begin(), part.end()); });
+  return bytes;
+}
+
 SafetensorsHeader parse(const std::string& file) {
   return parse_safetensors(std::as_bytes(std::span(file)), file.size());
 }
@@ -394,10 +401,10 @@ TEST_CASE(
 
   const FlatBuffer flat({{p.size()}}, 0, DType::f32);
   for (Index i = 0; i < flat.numel(); ++i) flat.blocks()[0].data<float>()[i] = static_cast<float>(i);
-  file.tensors = export_state(p, "momentum", flat);
+  file.tensors = export_tensors(stored_state(p, "momentum", flat));
   CHECK(file.tensors[0].name == "momentum/0.weight");
   const FlatBuffer back({{p.size()}}, 0, DType::f32);
-  import_state(p, "momentum", back, file);
+  Import(stored_state(p, "momentum", back), file, "a file").apply();
   for (auto& e : p.entries())
     CHECK(back.rows(e.slice.begin, e.slice.end).to_vector() == flat.rows(e.slice.begin, e.slice.end).to_vector());
 }

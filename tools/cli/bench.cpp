@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include "datasets/formats/synthetic.h"
 #include "framework/autograd/step_context.h"
@@ -24,25 +25,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Times {
-  std::vector<double> seconds;
-  double median() const {
-    std::vector<double> sorted = seconds;
-    std::sort(sorted.begin(), sorted.end());
-    return sorted[sorted.size() / 2];
-  }
-  double least() const { return *std::min_element(seconds.begin(), seconds.end()); }
-  double most() const { return *std::max_element(seconds.begin(), seconds.end()); }
-};
-
+/// Seconds of each run, the shortest first.
 template <class F>
-Times timed(int runs, F&& run) {
-  Times times;
+std::vector<double> timed(int runs, F&& run) {
+  std::vector<double> times;
   for (int i = 0; i < runs; ++i) {
     const Clock::time_point start = Clock::now();
     run();
-    times.seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
+  std::ranges::sort(times);
   return times;
 }
 
@@ -107,17 +99,15 @@ void report(const World& world, const Parameters& parameters, Device device, DTy
   run();
   run();  // everything is prepared now
   memory.reset_peak();
-  const Times plain = timed(runs, run);
+  const std::vector<double> plain = timed(runs, run);
   const std::size_t peak = memory.peak();
   const Profile::Ceilings ceilings = measure_ceilings(device, dtype);
   Profile profile(parameters, ceilings);
-  const Times watched = timed(runs, run);
+  const std::vector<double> watched = timed(runs, run);
   if (!world.main()) return;
-  double total = 0;
-  for (double s : watched.seconds) total += s;
-  const double median = plain.median();
+  const double total = std::accumulate(watched.begin(), watched.end(), 0.0), median = plain[plain.size() / 2];
   fmt::print("images/s       {:.2f} (median of {}: {:.2f} ms [{:.2f}, {:.2f}])\n", static_cast<double>(images) / median,
-             runs, median * 1e3, plain.least() * 1e3, plain.most() * 1e3);
+             runs, median * 1e3, plain.front() * 1e3, plain.back() * 1e3);
   if (profile.vendor_seconds() > 0)
     fmt::print("vendor calls   {:.2f} ms in {}; the step is {:.3f} times that\n", profile.vendor_seconds() * 1e3 / runs,
                cpu_library(), total / profile.vendor_seconds());

@@ -1,8 +1,11 @@
 #include "tools/cli/commands.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <ranges>
 #include <thread>
 
 #include "datasets/formats/packed.h"
@@ -49,11 +52,8 @@ int info() {
   };
   fmt::print("kernels   {} contracts, {} with a CPU kernel, {} with a CUDA kernel\n", rows.size(), on(DeviceKind::cpu),
              on(DeviceKind::cuda));
-  fmt::print("models   ");
-  for (const ModelRow& row : models()) fmt::print(" {}", row.name);
-  fmt::print("\nstrategies");
-  for (const StrategyRow& row : strategies()) fmt::print(" {}", row.name);
-  fmt::print("\n");
+  fmt::print("models    {}\nstrategies {}\n", fmt::join(models() | std::views::transform(&ModelRow::name), " "),
+             fmt::join(strategies() | std::views::transform(&StrategyRow::name), " "));
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <iostream>
+#include <ranges>
 
 #include "kernels/core/suggest.h"
 #include "tools/cli/commands.h"
@@ -20,9 +21,7 @@ namespace trireme {
 namespace {
 
 std::string model_names() {
-  std::vector<std::string> names;
-  for (const ModelRow& row : models()) names.push_back(row.name);
-  return fmt::format("{}", fmt::join(names, ", "));
+  return fmt::format("{}", fmt::join(models() | std::views::transform(&ModelRow::name), ", "));
 }
 
 /// The subcommands: each declares its options and what it does in one function below.
@@ -211,9 +210,7 @@ std::string CommandLine::unknown_subcommand() const {
 int CommandLine::run() {
   try {
     app_.parse(argc_, argv_);
-  } catch (const CLI::CallForHelp& e) { return app_.exit(e); } catch (const CLI::CallForAllHelp& e) {
-    return app_.exit(e);
-  } catch (const CLI::CallForVersion& e) { return app_.exit(e); } catch (const CLI::ParseError& e) {
+  } catch (const CLI::Success& e) { return app_.exit(e); } catch (const CLI::ParseError& e) {  // --help, --version
     const std::string unknown = unknown_subcommand();
     const auto chosen = app_.get_subcommands();
     const std::string help =

@@ -56,11 +56,6 @@ Profile::Profile(const Parameters& parameters, Ceilings ceilings)
   for (const auto& buffer : parameters.buffers()) buffers_[buffer.tensor.view().data] = layer_name(buffer.name);
 }
 
-void Profile::clear() {
-  rows_.clear(), index_.clear(), kinds_.clear();
-  seconds_ = vendor_ = moments_ = 0;
-}
-
 std::string Profile::layer_of(const LaunchWatch::Call& call) const {
   const Index size = size_of(parameters_.dtype());
   for (const View& v : call.operands) {

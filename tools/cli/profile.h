@@ -38,7 +38,6 @@ class Profile {
   const std::map<std::string, Kind>& kinds() const { return kinds_; }
   double seconds() const { return seconds_; }        ///< in kernels
   double vendor_seconds() const { return vendor_; }  ///< of them in the vendor's library, changes of layout not counted
-  void clear();
 
  private:
   void see(const LaunchWatch::Call&);

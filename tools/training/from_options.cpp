@@ -1,13 +1,13 @@
 #include "tools/training/from_options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 
 #include "datasets/formats/data_paths.h"
 #include "datasets/formats/webdataset.h"
 #include "datasets/images/augment.h"
+#include "framework/io/text.h"
 #include "framework/layers/init.h"
 #include "framework/layers/on.h"
 #include "kernels/core/backend.h"
@@ -32,10 +32,7 @@ Device make_device(const TrainerOptions& c, int local_rank) {
   if (named) index.remove_prefix(4);
   int wanted = local_rank;
   const bool given = index.size() > 1 && index[0] == ':';
-  if (given) {
-    const auto [end, error] = std::from_chars(index.data() + 1, index.data() + index.size(), wanted);
-    check(error == std::errc() && end == index.data() + index.size(), "device", "'{}' is not cuda:NUMBER", c.device);
-  }
+  check(!given || parse_number(index.substr(1), wanted), "device", "'{}' is not cuda:NUMBER", c.device);
   if (c.device != "auto" && (!named || (!index.empty() && !given)))
     fail("device", "{}", [&] { return unknown_name(c.device, {"auto", "cpu", "cuda", "cuda:0"}); });
   const Backend& gpus = open_backend(DeviceKind::cuda);

@@ -4,9 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+
+#include "parallel/comm/world/compare.h"
 
 namespace trireme {
 namespace fs = std::filesystem;
@@ -110,17 +111,11 @@ ResumePoint find_resume_point(const TrainerOptions& options) {
 
 void broadcast(ResumePoint& point, World& world) {
   Progress& p = point.progress;
-  std::string text = nlohmann::json{point.path, point.partition, point.norm_rows, p.step, p.epoch,      p.batch,
-                                    p.samples,  p.correct,       p.counted,       p.loss, p.loss_scale, p.good_steps}
-                         .dump();
-  const Tensor length = Tensor::full({1}, static_cast<double>(text.size()), DType::i64);
-  world.comm().broadcast(length, 0).wait();
-  text.resize(static_cast<std::size_t>(length.item()));
-  const Tensor bytes = Tensor::empty({std::ssize(text)}, DType::u8);
-  std::memcpy(bytes.data<std::uint8_t>(), text.data(), text.size());
-  world.comm().broadcast(bytes, 0).wait();
-  std::memcpy(text.data(), bytes.data<std::uint8_t>(), text.size());
-  const auto all = nlohmann::json::parse(text);
+  const std::string mine =
+      nlohmann::json{point.path, point.partition, point.norm_rows, p.step, p.epoch,      p.batch,
+                     p.samples,  p.correct,       p.counted,       p.loss, p.loss_scale, p.good_steps}
+          .dump();
+  const auto all = nlohmann::json::parse(broadcast_text(world.comm(), mine, 0));
   std::size_t i = 0;
   const auto read = [&](auto&... to) { (all[i++].get_to(to), ...); };
   read(point.path, point.partition, point.norm_rows, p.step, p.epoch, p.batch, p.samples, p.correct, p.counted, p.loss,

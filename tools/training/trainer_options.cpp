@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <regex>
 #include <sstream>
 
@@ -24,9 +25,7 @@ constexpr std::pair<std::string_view, std::string_view> renamed[] = {
 };
 
 std::string optimizer_names() {
-  std::string names;
-  for (const OptimizerConfig& optimizer : optimizers()) names += (names.empty() ? "" : ", ") + optimizer.name();
-  return names;
+  return fmt::format("{}", fmt::join(optimizers() | std::views::transform(&OptimizerConfig::name), ", "));
 }
 
 std::string quote(const std::string& text) {

@@ -1,8 +1,12 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <future>
 #include <mutex>
+#include <ranges>
 #include <thread>
 
 #include "kernels/core/thread.h"
@@ -23,12 +27,11 @@ constexpr Algorithm algorithms[] = {{"default", nullptr},
                                     {"rabenseifner", collectives::rabenseifner},
                                     {"tree", collectives::tree}};
 
-// Tasks run one after another, in the order given, by one thread.
+// Tasks run one after another, in the order given, by one thread; an empty one ends it.
 struct Queue {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::packaged_task<void()>> tasks;
-  bool closed = false;
 
   void put(std::packaged_task<void()> task) {
     {
@@ -37,19 +40,12 @@ struct Queue {
     }
     changed.notify_one();
   }
-  void close() {
-    {
-      std::lock_guard lock(mutex);
-      closed = true;
-    }
-    changed.notify_one();
-  }
   void serve() {
     for (std::unique_lock lock(mutex);;) {
-      changed.wait(lock, [&] { return closed || !tasks.empty(); });
-      if (tasks.empty()) return;
+      changed.wait(lock, [&] { return !tasks.empty(); });
       auto task = std::move(tasks.front());
       tasks.pop_front();
+      if (!task.valid()) return;
       lock.unlock();
       task();
       task = {};
@@ -61,14 +57,13 @@ struct Queue {
 struct QueuedWork : Work::State {
   explicit QueuedWork(std::future<void> f) : result(std::move(f)) {}
   ~QueuedWork() override {
-    if (result.valid() && std::uncaught_exceptions() <= unwinding) result.wait();
+    if (result.valid()) settle();
   }
   void wait() override { result.get(); }
   bool done() override {
     return !result.valid() || result.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   }
   std::future<void> result;
-  int unwinding = std::uncaught_exceptions();
 };
 
 // All-reduces run on a communicator and a thread of their own: so an algorithm is plain code, yet the caller computes
@@ -79,7 +74,7 @@ class AlgorithmCommunicator : public Communicator {
       : inner_(std::move(inner)), algorithm_(algorithm), link_(inner_->split(0, inner_->rank())) {}
   ~AlgorithmCommunicator() override {
     if (!thread_.joinable()) return;
-    queue_->close();
+    queue_->put({});
     // On the way out of an error the peers of a queued task may never come: the thread ends when the job does.
     if (std::uncaught_exceptions() > unwinding_)
       thread_.detach();
@@ -133,19 +128,17 @@ std::unique_ptr<Communicator> collectives::with_all_reduce(std::unique_ptr<Commu
     return std::make_unique<AlgorithmCommunicator>(std::move(comm), algorithm);
   };
   // The algorithms compute on host memory.
-  if (auto* staged = dynamic_cast<DeviceCommunicator*>(inner.get())) return staged->set_algorithm(rewired), std::move(inner);
+  if (auto* staged = dynamic_cast<DeviceCommunicator*>(inner.get()))
+    return staged->set_algorithm(rewired), std::move(inner);
   return rewired(std::move(inner));
 }
 
 std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& inner, const std::string& name) {
   check(name != "vendor", "all_reduce", "the algorithm \"vendor\" is called \"default\" now");
-  std::string names;
-  for (const auto& algorithm : algorithms) {
-    if (algorithm.name == name)
-      return algorithm.run ? collectives::with_all_reduce(std::move(inner), *algorithm.run) : std::move(inner);
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", algorithm.name);
-  }
-  fail("all_reduce", "there is no algorithm \"{}\"; there are {}", name, names);
+  const auto at = std::ranges::find(algorithms, name, &Algorithm::name);
+  check(at != std::end(algorithms), "all_reduce", "there is no algorithm \"{}\"; there are {}", name,
+        fmt::join(algorithms | std::views::transform(&Algorithm::name), ", "));
+  return at->run ? collectives::with_all_reduce(std::move(inner), *at->run) : std::move(inner);
 }
 
 }  // namespace trireme

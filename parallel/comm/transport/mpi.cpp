@@ -40,17 +40,12 @@ MPI_Datatype mpi_type(DType t) {
 struct MpiWork : Work::State {
   MpiWork(std::shared_ptr<Engine> e, std::shared_ptr<Operation> o) : engine(std::move(e)), operation(std::move(o)) {}
   ~MpiWork() override {
-    if (operation->done || std::uncaught_exceptions() > unwinding) return;
-    try {
-      engine->wait(*operation);
-    } catch (...) {  // nobody is left to tell
-    }
+    if (!operation->done) settle();
   }
   void wait() override { engine->wait(*operation); }
   bool done() override { return engine->poll(*operation); }
   std::shared_ptr<Engine> engine;
   std::shared_ptr<Operation> operation;
-  int unwinding = std::uncaught_exceptions();
 };
 
 // How ranks of one host reduce: TRIREME_SHARED_MEMORY.

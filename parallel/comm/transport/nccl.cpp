@@ -323,19 +323,12 @@ void Group::close() {
 
 struct NcclWork final : Work::State {
   NcclWork(std::shared_ptr<Group> g, std::shared_ptr<Operation> o) : group(std::move(g)), operation(std::move(o)) {}
-  ~NcclWork() override {
-    if (std::uncaught_exceptions() > unwinding) return;
-    try {
-      wait();
-    } catch (...) {  // nobody is left to tell
-    }
-  }
+  ~NcclWork() override { settle(); }
   void wait() override { group->wait(*operation); }
   bool done() override { return group->done(*operation); }
 
   std::shared_ptr<Group> group;
   std::shared_ptr<Operation> operation;
-  int unwinding = std::uncaught_exceptions();
 };
 
 class Nccl final : public DeviceTransport {

@@ -352,11 +352,7 @@ void ShmAllReduce::wait(Op& op) {
 struct ShmAllReduce::Waiting : Work::State {
   Waiting(std::shared_ptr<ShmAllReduce> b, std::shared_ptr<Op> o) : shm(std::move(b)), op(std::move(o)) {}
   ~Waiting() override {
-    if (op->done || std::uncaught_exceptions() > unwinding) return;
-    try {
-      wait();
-    } catch (...) {  // nobody is left to tell; the rank that failed tells
-    }
+    if (!op->done) settle();
   }
   void wait() override { shm->wait(*op); }
   bool done() override {
@@ -367,7 +363,6 @@ struct ShmAllReduce::Waiting : Work::State {
   }
   std::shared_ptr<ShmAllReduce> shm;
   std::shared_ptr<Op> op;
-  int unwinding = std::uncaught_exceptions();
 };
 
 // With the mutex held.

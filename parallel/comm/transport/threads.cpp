@@ -10,20 +10,11 @@ namespace {
 
 struct RendezvousWork : Work::State {
   RendezvousWork(std::shared_ptr<ThreadRendezvous> h, std::shared_ptr<PendingOp> m, Collective* c, int r, std::string w)
-      : rendezvous(std::move(h)),
-        meeting(std::move(m)),
-        collective(c),
-        rank(r),
-        what(std::move(w)),
-        unwinding(std::uncaught_exceptions()) {}
+      : rendezvous(std::move(h)), meeting(std::move(m)), collective(c), rank(r), what(std::move(w)) {}
   ~RendezvousWork() override {
     // On the way out of an error the partners may never come; the meeting keeps the tensors for those who still use
     // them.
-    if (waited || std::uncaught_exceptions() > unwinding) return;
-    try {
-      wait();
-    } catch (...) {  // nobody is left to tell; the job's error is reported by the rank that caused it
-    }
+    if (!waited) settle();
   }
   void wait() override {
     waited = true;
@@ -36,7 +27,6 @@ struct RendezvousWork : Work::State {
   Collective* collective;  // meeting, if it is one
   int rank;
   std::string what;
-  int unwinding;
   bool waited = false;
 };
 

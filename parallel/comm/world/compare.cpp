@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
+#include <sstream>
 
 #include "parallel/comm/fnv.h"
 #include "parallel/comm/transport/call.h"
@@ -11,20 +11,10 @@
 namespace trireme {
 namespace {
 
-/// Of rank `root`, on every rank.
-std::string broadcast(Communicator& comm, const std::string& mine, int root, Index length) {
-  const Tensor bytes = Tensor::empty({length}, DType::u8);
-  if (comm.rank() == root) std::memcpy(bytes.view().data, mine.data(), mine.size());
-  comm.broadcast(bytes, root).wait();
-  return {static_cast<const char*>(bytes.view().data), static_cast<std::size_t>(length)};
-}
-
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
-  for (std::size_t begin = 0, end; begin < text.size(); begin = end + 1) {
-    end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-  }
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
   return lines;
 }
 
@@ -33,6 +23,15 @@ std::string quoted(const std::vector<std::string>& lines, std::size_t at) {
 }
 
 }  // namespace
+
+std::string broadcast_text(Communicator& comm, const std::string& mine, int root) {
+  const Tensor length = Tensor::full({1}, static_cast<double>(mine.size()), DType::i64);
+  comm.broadcast(length, root).wait();
+  const Tensor bytes = Tensor::empty({static_cast<Index>(length.item())}, DType::u8);
+  if (comm.rank() == root) std::memcpy(bytes.view().data, mine.data(), mine.size());
+  comm.broadcast(bytes, root).wait();
+  return {bytes.view().as<const char>(), static_cast<std::size_t>(bytes.numel())};
+}
 
 void compare_ranks(Communicator& comm, const std::string& op, std::uint64_t hash,
                    const std::function<std::string()>& text) {
@@ -45,10 +44,7 @@ void compare_ranks(Communicator& comm, const std::string& op, std::uint64_t hash
   if (odd.empty()) return;
 
   const std::string mine = text();
-  const auto length = std::ssize(mine);
-  const auto lengths = gather_numbers(comm, {&length, 1});
-  const auto first = lines_of(broadcast(comm, mine, 0, lengths[0]));
-  const auto other = lines_of(broadcast(comm, mine, odd[0], lengths[static_cast<std::size_t>(odd[0])]));
+  const auto first = lines_of(broadcast_text(comm, mine, 0)), other = lines_of(broadcast_text(comm, mine, odd[0]));
   std::size_t at = 0;
   while (at < first.size() && at < other.size() && first[at] == other[at]) ++at;
   std::string more;

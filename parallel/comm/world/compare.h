@@ -14,6 +14,9 @@ namespace trireme {
 void compare_ranks(Communicator&, const std::string& op, std::uint64_t hash, const std::function<std::string()>& text);
 void compare_ranks(Communicator&, const std::string& op, const std::string& text);
 
+/// Rank root's text, on every rank. A collective call.
+std::string broadcast_text(Communicator&, const std::string& mine, int root);
+
 /// The smallest of the ranks' numbers, and the first rank that has it (MPI_MINLOC). A collective call.
 std::pair<Index, int> min_loc(Communicator&, Index mine);
 

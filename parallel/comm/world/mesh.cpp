@@ -1,8 +1,12 @@
 #include "parallel/comm/world/mesh.h"
 
-#include <algorithm>
-#include <charconv>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <ranges>
+#include <sstream>
+
+#include "framework/io/text.h"
 #include "parallel/comm/world/compare.h"
 
 namespace trireme {
@@ -19,14 +23,7 @@ std::vector<std::size_t> find(const std::vector<Axis>& axes, const std::string& 
 
 }  // namespace
 
-std::vector<std::string> names_in(const std::string& joined) {
-  std::vector<std::string> names;
-  for (std::size_t begin = 0, end; begin <= joined.size(); begin = end + 1) {
-    end = std::min(joined.find('+', begin), joined.size());
-    names.push_back(joined.substr(begin, end - begin));
-  }
-  return names;
-}
+std::vector<std::string> names_in(const std::string& joined) { return split_text(joined, '+'); }
 
 int size_along(const std::vector<Axis>& axes, const std::string& axis) {
   int product = 1;
@@ -36,21 +33,16 @@ int size_along(const std::vector<Axis>& axes, const std::string& axis) {
 
 std::vector<Axis> parse_mesh(const std::string& text) {
   std::vector<Axis> axes;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(',', at), text.size());
-    const std::string piece = text.substr(at, end - at);
+  std::istringstream pieces(text);
+  for (std::string piece; std::getline(pieces, piece, ',');) {
     const std::size_t equals = piece.find('=');
     int size = 0;
-    bool good = equals != std::string::npos && equals > 0;
-    if (good) {
-      auto [stop, error] = std::from_chars(piece.data() + equals + 1, piece.data() + piece.size(), size);
-      good = error == std::errc{} && stop == piece.data() + piece.size() && size >= 1;
-    }
+    const bool good = equals != std::string::npos && equals > 0 &&
+                      parse_number(std::string_view(piece).substr(equals + 1), size) && size >= 1;
     check(good, "mesh", "'{}' in '{}' is not an axis and its size; write for example pipe=2,data=4", piece, text);
     const std::string name = piece.substr(0, equals);
     for (const Axis& a : axes) check(a.name != name, "mesh", "axis {} is named twice in '{}'", name, text);
     axes.push_back({name, size});
-    at = end + 1;
   }
   return axes;
 }
@@ -119,9 +111,8 @@ Communicator& Mesh::comm(const std::string& axis) {
       }
       return *(comms_[axis] = world_.comm().split(line, index(axis)));
     }
-    std::string names;
-    for (auto& a : axes_) names += (names.empty() ? "" : ", ") + a.name;
-    fail("mesh", "there is no axis {}; the axes are: {}", axis, names);
+    fail("mesh", "there is no axis {}; the axes are: {}", axis,
+         fmt::join(axes_ | std::views::transform(&Axis::name), ", "));
   }
   return *found->second;
 }
