@@ -1,10 +1,11 @@
-// Batch norm, channels last, in four kernels. Rows of few channels are walked several at a time, as one wide
+// Batch norm, channels last. Rows of few channels are walked several at a time, as one wide
 // row.
 #include <cmath>
 
 #include "kernels/contracts/norm.h"
 #include "kernels/core/kernel.h"
 #include "kernels/cpu/columns.h"
+#include "kernels/plans/merged_moments.h"
 #include "kernels/plans/norm_checks.h"
 
 namespace trireme {
@@ -122,6 +123,50 @@ void moments(View mean, View m2, View x) {
   });
 }
 
+/// T: type of the statistics; R: of the running ones.
+template <class T, class R>
+void finish_of(View rstd, View running_mean, View running_var, View mean, View m2, double count, double eps,
+               double momentum) {
+  const T *mu = mean.as<T>(), *squares = m2.as<T>();
+  T* inverse = rstd.as<T>();
+  for (Index c = 0; c < rstd.numel(); ++c)
+    inverse[c] = static_cast<T>(1 / std::sqrt(static_cast<double>(squares[c]) / count + eps));
+  if (!running_mean) return;
+  R *kept_mean = running_mean.as<R>(), *kept_var = running_var.as<R>();
+  const double unbiased = std::max(count - 1, 1.0);
+  for (Index c = 0; c < rstd.numel(); ++c) {
+    const double m = kept_mean[c], v = kept_var[c];
+    kept_mean[c] = static_cast<R>(m + momentum * (static_cast<double>(mu[c]) - m));
+    kept_var[c] = static_cast<R>(v + momentum * (static_cast<double>(squares[c]) / unbiased - v));
+  }
+}
+
+void finish(View rstd, View running_mean, View running_var, View mean, View m2, double count, double eps,
+            double momentum) {
+  dispatch_accumulator(rstd.dtype, [&]<class T>(T) {
+    dispatch_accumulator(running_mean ? running_mean.dtype : DType::f32, [&]<class R>(R) {
+      finish_of<T, R>(rstd, running_mean, running_var, mean, m2, count, eps, momentum);
+    });
+  });
+}
+
+void merge_parts(View mean, View m2, View count, View parts) {
+  check_merge(mean, m2, count, parts, kernel::BatchNormMerge::name);
+  const Index channels = mean.numel(), ranks = parts.shape[0], step = 1 + 2 * channels;
+  const auto* p = parts.as<double>();
+  dispatch_accumulator(mean.dtype, [&]<class T>(T) {
+    T *to = mean.as<T>(), *squares = m2.as<T>();
+    for (Index c = 0; c < channels; ++c) {
+      MergedMoments all;
+      for (Index r = 0; r < ranks; ++r) all.add(p[r * step], p[r * step + 1 + c], p[r * step + 1 + channels + c]);
+      to[c] = static_cast<T>(all.mean), squares[c] = static_cast<T>(all.m2);
+    }
+  });
+  double rows = 0;
+  for (Index r = 0; r < ranks; ++r) rows += p[r * step];
+  *count.as<double>() = rows;
+}
+
 /// The norm of one number. Backward finds the sign of the output by the same arithmetic.
 template <class A>
 A affine(A x, A center, A scale, A shift) {
@@ -182,9 +227,6 @@ void apply(View y, View x, View mean, View rstd, View gamma, View beta, View res
   });
 }
 
-/// How dz comes from dy.
-enum class Mask { none, found, read };  // found again from x; read off y
-
 /// Plain code for vectorised(): adds rows [begin, end) to plain[width] and weighted[width].
 template <Mask mask, class T, class A>
 void reduce_rows(A* plain, T* dz_out, const T* dy, const T* x, const T* y, Affine<A> norm, const Wide& w, Index begin,
@@ -222,17 +264,11 @@ void backward_reduce(View dgamma, View dbeta, View dz, View dy, View x, View mea
     const Affine<A> norm(scratch<A>(4 * w.width, 1), w, mean, rstd, gamma, beta, op);
     T *out = dz.as<T>(), *seed = dy.as<T>(), *from = x.as<T>(), *kept = y.as<T>();
     double* sums = nullptr;
-    const auto sum = [&]<Mask mask>() {
+    dispatch_mask(beta, y, [&]<Mask mask>(std::integral_constant<Mask, mask>) {
       sums = column_sums<A>(2, w.rows, w.width, [=](A* acc, Index begin, Index end) {
         reduce_rows<mask>(acc, out, seed, from, kept, norm, w, begin, end);
       });
-    };
-    if (y)
-      sum.template operator()<Mask::read>();
-    else if (beta)
-      sum.template operator()<Mask::found>();
-    else
-      sum.template operator()<Mask::none>();
+    });
     double* weighted = sums + w.width;
     fold(sums, w.channels, w.copies);
     fold(weighted, w.channels, w.copies);
@@ -284,16 +320,16 @@ void backward_apply(View dx, View dz, View x, View mean, View rstd, View gamma, 
       c[i] *= r[i] / static_cast<A>(count);
     }
     T *to = dx.as<T>(), *seed = dz.as<T>(), *from = x.as<T>();
-    if (beta)
+    dispatch_bool(static_cast<bool>(beta), [&]<bool masked>(std::bool_constant<masked>) {
       sweep(w.rows, w.width * 3,
-            [=](Index begin, Index end) { backward_rows<true>(to, seed, from, norm, b, c, w, begin, end); });
-    else
-      sweep(w.rows, w.width * 3,
-            [=](Index begin, Index end) { backward_rows<false>(to, seed, from, norm, b, c, w, begin, end); });
+            [=](Index begin, Index end) { backward_rows<masked>(to, seed, from, norm, b, c, w, begin, end); });
+    });
   });
 }
 
 const Kernel<kernel::BatchNormMoments> moments_cpu{DeviceKind::cpu, moments};
+const Kernel<kernel::BatchNormFinish> finish_cpu{DeviceKind::cpu, finish};
+const Kernel<kernel::BatchNormMerge> merge_cpu{DeviceKind::cpu, merge_parts};
 const Kernel<kernel::BatchNormApply> apply_cpu{DeviceKind::cpu, apply};
 const Kernel<kernel::BatchNormBackwardReduce> backward_reduce_cpu{DeviceKind::cpu, backward_reduce};
 const Kernel<kernel::BatchNormBackwardApply> backward_apply_cpu{DeviceKind::cpu, backward_apply};

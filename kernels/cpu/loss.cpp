@@ -68,24 +68,6 @@ void softmax(View y, View x) {
   });
 }
 
-void softmax_backward(View dx, View dy, View y) {
-  check_same(dx, dy, kernel::SoftmaxBackward::name);
-  check_same(dx, y, kernel::SoftmaxBackward::name);
-  dispatch_float(dx.dtype, kernel::SoftmaxBackward::name, [&](auto t) {
-    using T = decltype(t);
-    using A = Accumulator<T>;
-    Index n = row_width(dx.shape);
-    each_row(dx, [n, to = dx.as<T>(), seed = dy.as<const T>(), out = y.as<const T>()](Index r) {
-      const T *g = seed + r * n, *p = out + r * n;
-      A dot{};
-#pragma omp simd reduction(+ : dot)
-      for (Index i = 0; i < n; ++i) dot += static_cast<A>(g[i]) * static_cast<A>(p[i]);
-#pragma omp simd
-      for (Index i = 0; i < n; ++i) put(to[r * n + i], static_cast<A>(p[i]) * (static_cast<A>(g[i]) - dot));
-    });
-  });
-}
-
 void log_softmax(View y, View x) {
   check_same(y, x, kernel::LogSoftmax::name);
   dispatch_float(y.dtype, kernel::LogSoftmax::name, [&](auto t) {
@@ -101,21 +83,25 @@ void log_softmax(View y, View x) {
   });
 }
 
-void log_softmax_backward(View dx, View dy, View y) {
-  check_same(dx, dy, kernel::LogSoftmaxBackward::name);
-  check_same(dx, y, kernel::LogSoftmaxBackward::name);
-  dispatch_float(dx.dtype, kernel::LogSoftmaxBackward::name, [&](auto t) {
+/// dx = y (dy - sum of dy y), of the logarithm dx = dy - exp(y) sum of dy.
+template <class Contract, bool log>
+void softmax_backward(View dx, View dy, View y) {
+  check_same(dx, dy, Contract::name);
+  check_same(dx, y, Contract::name);
+  dispatch_float(dx.dtype, Contract::name, [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
     Index n = row_width(dx.shape);
     each_row(dx, [n, to = dx.as<T>(), seed = dy.as<const T>(), out = y.as<const T>()](Index r) {
-      const T *g = seed + r * n, *log_p = out + r * n;
+      const T *g = seed + r * n, *p = out + r * n;
       A sum{};
 #pragma omp simd reduction(+ : sum)
-      for (Index i = 0; i < n; ++i) sum += static_cast<A>(g[i]);
+      for (Index i = 0; i < n; ++i) sum += log ? static_cast<A>(g[i]) : static_cast<A>(g[i]) * static_cast<A>(p[i]);
 #pragma omp simd
-      for (Index i = 0; i < n; ++i)
-        put(to[r * n + i], static_cast<A>(g[i]) - math::exp(static_cast<A>(log_p[i])) * sum);
+      for (Index i = 0; i < n; ++i) {
+        const A gradient = g[i], v = p[i];
+        put(to[r * n + i], log ? gradient - math::exp(v) * sum : v * (gradient - sum));
+      }
     });
   });
 }
@@ -184,9 +170,11 @@ void cross_entropy_backward(View dx, View log_p, View label, View scale, const C
 }
 
 const Kernel<kernel::Softmax> softmax_cpu{DeviceKind::cpu, softmax};
-const Kernel<kernel::SoftmaxBackward> softmax_backward_cpu{DeviceKind::cpu, softmax_backward};
+const Kernel<kernel::SoftmaxBackward> softmax_backward_cpu{DeviceKind::cpu,
+                                                           softmax_backward<kernel::SoftmaxBackward, false>};
 const Kernel<kernel::LogSoftmax> log_softmax_cpu{DeviceKind::cpu, log_softmax};
-const Kernel<kernel::LogSoftmaxBackward> log_softmax_backward_cpu{DeviceKind::cpu, log_softmax_backward};
+const Kernel<kernel::LogSoftmaxBackward> log_softmax_backward_cpu{DeviceKind::cpu,
+                                                                  softmax_backward<kernel::LogSoftmaxBackward, true>};
 const Kernel<kernel::CrossEntropy> cross_entropy_cpu{DeviceKind::cpu, cross_entropy};
 const Kernel<kernel::CrossEntropyBackward> cross_entropy_backward_cpu{DeviceKind::cpu, cross_entropy_backward};
 

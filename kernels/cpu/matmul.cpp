@@ -91,42 +91,28 @@ void multiply_f64(const View& c, const View& a, const View& b, const View& bias,
   });
 }
 
-void multiply(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j, std::string_view op) {
-  check_matmul_types(c, a, b, bias, op);
-  if (c.numel() == 0) return;
-  if (j.k == 0) {
-    if (!j.accumulate) std::memset(c.data, 0, static_cast<std::size_t>(c.bytes()));
-    return;
+struct Products {
+  static void multiply(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j,
+                       std::string_view op) {
+    check_matmul_types(c, a, b, bias, op);
+    if (c.numel() == 0) return;
+    if (j.k == 0) {
+      if (!j.accumulate) std::memset(c.data, 0, static_cast<std::size_t>(c.bytes()));
+      return;
+    }
+    if (c.dtype == DType::f64) return multiply_f64(c, a, b, bias, j);
+    if (try_sgemm(c, a, b, bias, j) || try_onednn(c, a, b, bias, j)) return;
+    InF32 af(a), bf(b), biasf(bias);
+    OutF32 cf(c, j.accumulate);
+    try_onednn(cf.view(), af.view(), bf.view(), biasf.view(), j);
+    cf.store();
   }
-  if (c.dtype == DType::f64) return multiply_f64(c, a, b, bias, j);
-  if (try_sgemm(c, a, b, bias, j) || try_onednn(c, a, b, bias, j)) return;
-  InF32 af(a), bf(b), biasf(bias);
-  OutF32 cf(c, j.accumulate);
-  try_onednn(cf.view(), af.view(), bf.view(), biasf.view(), j);
-  cf.store();
-}
+  static void sum_rows(const View& sum, const View& x, bool accumulate, std::string_view op) {
+    trireme::sum_rows(sum, x, accumulate, op);
+  }
+};
 
-void matmul(View c, View a, View b, const MatMulOptions& o) {
-  multiply(c, a, b, View{}, matmul_job(c, a, b, o), kernel::MatMul::name);
-}
-
-void linear(View y, View x, View w, View bias, bool relu) {
-  multiply(y, x, w, bias, linear_job(y, x, w, bias, relu), kernel::Linear::name);
-}
-
-void linear_backward_input(View dx, View dy, View w) {
-  multiply(dx, dy, w, View{}, linear_backward_input_job(dx, dy, w), kernel::LinearBackwardInput::name);
-}
-
-void linear_backward_weight(View dw, View dbias, View x, View dy, bool accumulate) {
-  multiply(dw, dy, x, View{}, linear_backward_weight_job(dw, x, dy, accumulate), kernel::LinearBackwardWeight::name);
-  if (dbias) sum_rows(dbias, dy, accumulate, kernel::LinearBackwardWeight::name);
-}
-
-const Kernel<kernel::MatMul> matmul_cpu{DeviceKind::cpu, matmul};
-const Kernel<kernel::Linear> linear_cpu{DeviceKind::cpu, linear};
-const Kernel<kernel::LinearBackwardInput> linear_backward_input_cpu{DeviceKind::cpu, linear_backward_input};
-const Kernel<kernel::LinearBackwardWeight> linear_backward_weight_cpu{DeviceKind::cpu, linear_backward_weight};
+const MatMulKernels<DeviceKind::cpu, Products> products_cpu;
 
 }  // namespace
 }  // namespace trireme

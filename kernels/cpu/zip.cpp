@@ -87,14 +87,7 @@ struct CpuBinaryFormula {
   Kernel<kernel::Zip<F>> forward{DeviceKind::cpu, zip<F>};
 };
 
-const CpuBinaryFormula<pointwise::Add> add;
-const CpuBinaryFormula<pointwise::Sub> sub;
-const CpuBinaryFormula<pointwise::Mul> mul;
-const CpuBinaryFormula<pointwise::Div> div;
-const CpuBinaryFormula<pointwise::Maximum> maximum;
-const CpuBinaryFormula<pointwise::Minimum> minimum;
-const CpuBinaryFormula<pointwise::MaximumShare> maximum_share;
-const CpuBinaryFormula<pointwise::MinimumShare> minimum_share;
+const pointwise::EachBinary<CpuBinaryFormula> formulas_cpu;
 
 }  // namespace
 }  // namespace trireme

@@ -149,21 +149,13 @@ struct Finish {
 void finish(View rstd, View running_mean, View running_var, View mean, View m2, double count, double eps,
             double momentum) {
   const On on(rstd.device, kernel::BatchNormFinish::name);
-  const auto start = [&]<class T, class R>(T, R) {
-    each<1>(on, rstd.numel(), false,
-            Finish<T, R>{rstd.as<T>(), running_mean.as<R>(), running_var.as<R>(), mean.as<const T>(), m2.as<const T>(),
-                         count, eps, momentum});
-  };
-  const auto typed = [&](auto t) {
-    if (running_mean && running_mean.dtype == DType::f64)
-      start(t, double{});
-    else
-      start(t, float{});
-  };
-  if (rstd.dtype == DType::f64)
-    typed(double{});
-  else
-    typed(float{});
+  dispatch_accumulator(rstd.dtype, [&]<class T>(T) {
+    dispatch_accumulator(running_mean ? running_mean.dtype : DType::f32, [&]<class R>(R) {
+      each<1>(on, rstd.numel(), false,
+              Finish<T, R>{rstd.as<T>(), running_mean.as<R>(), running_var.as<R>(), mean.as<const T>(),
+                           m2.as<const T>(), count, eps, momentum});
+    });
+  });
 }
 
 template <class T>
@@ -191,15 +183,11 @@ void merge(View mean, View m2, View count, View parts) {
   constexpr auto op = kernel::BatchNormMerge::name;
   check_merge(mean, m2, count, parts, op);
   const On on(mean.device, op);
-  const auto start = [&]<class T>(T) {
+  dispatch_accumulator(mean.dtype, [&]<class T>(T) {
     each<1>(
         on, mean.numel(), false,
         Merge<T>{mean.as<T>(), m2.as<T>(), count.as<double>(), parts.as<const double>(), parts.shape[0], mean.numel()});
-  };
-  if (mean.dtype == DType::f64)
-    start(double{});
-  else
-    start(float{});
+  });
 }
 
 template <class Element, bool residual>
@@ -252,14 +240,10 @@ void apply(View y, View x, View mean, View rstd, View gamma, View beta, View res
     using A = Accumulator<T>;
     const TypedWeights<A> weights{{on, mean}, {on, rstd}, {on, gamma}, {on, beta}};
     const A low = relu ? A(0) : -std::numeric_limits<A>::infinity();
-    const auto walk = [&]<bool add>(std::bool_constant<add>) {
+    dispatch_bool(static_cast<bool>(residual), [&]<bool add>(std::bool_constant<add>) {
       walk_columns(on, row_count(x.shape), row_width(x.shape), vector,
                    Apply<T, add>{y.as<T>(), x.as<const T>(), residual.as<const T>(), weights, low});
-    };
-    if (residual)
-      walk(std::true_type{});
-    else
-      walk(std::false_type{});
+    });
   });
 }
 

@@ -4,17 +4,12 @@
 namespace trireme::gpu {
 namespace {
 
-/// How dz comes from dy.
-enum class Mask { none, found, read };  // found again from x; read off y
-
 /// Sums of dz and of dz (x - mean).
 template <class Element, Mask mask>
-struct Backward {
+struct Backward : PlainSums<Element, 2> {
   using T = Element;
   using Sum = Accumulator<T>;
-  using Part = Sum;
-  using Merge = AddUp<2>;
-  static constexpr int sets = 2, ahead = 2, resident = 3;
+  static constexpr int ahead = 2, resident = 3;
   template <int n>
   struct Fetched {
     Pack<T, n> dy, x, y;
@@ -51,9 +46,6 @@ struct Backward {
     }
     if constexpr (mask == Mask::read) store(dz + at, f.dy);
   }
-  template <int n>
-  __device__ void close(Sum (&)[2][n], const Affine<Sum, n>&, int, Index) const {}
-  __device__ Sum part(int, Sum sum, Index) const { return sum; }
 };
 /// xhat = (x - mean) rstd: rstd comes in here.
 template <class A>
@@ -81,16 +73,10 @@ void backward_reduce(View dgamma, View dbeta, View dz, View dy, View x, View mea
     const TypedWeights<A> weights{{on, mean}, {on, rstd}, {on, gamma}, {on, beta}};
     const Typed<A> weighted(on, dgamma, Typed<A>::written), plain(on, dbeta, Typed<A>::written);
     const StoreBackward<A> out{weighted.data(), plain.data(), weights.rstd.data()};
-    const auto sum = [&]<Mask mask>(std::integral_constant<Mask, mask>) {
-      Backward<T, mask> p{dz.as<T>(), dy.as<const T>(), x.as<const T>(), y.as<const T>(), weights};
+    dispatch_mask(beta, y, [&]<Mask mask>(std::integral_constant<Mask, mask>) {
+      Backward<T, mask> p{{}, dz.as<T>(), dy.as<const T>(), x.as<const T>(), y.as<const T>(), weights};
       reduce_columns(on, 1, row_count(x.shape), row_width(x.shape), vector, p, out);
-    };
-    if (y)
-      sum(std::integral_constant<Mask, Mask::read>{});
-    else if (beta)
-      sum(std::integral_constant<Mask, Mask::found>{});
-    else
-      sum(std::integral_constant<Mask, Mask::none>{});
+    });
     weighted.store();
     plain.store();
   });
@@ -160,15 +146,11 @@ void backward_apply(View dx, View dz, View x, View mean, View rstd, View gamma, 
     using A = Accumulator<T>;
     const TypedWeights<A> weights{{on, mean}, {on, rstd}, {on, gamma}, {on, beta}};
     const Typed<A> weighted(on, sum_dz_xhat), plain(on, sum_dz);
-    const auto walk = [&]<bool masked>(std::bool_constant<masked>) {
+    dispatch_bool(static_cast<bool>(beta), [&]<bool masked>(std::bool_constant<masked>) {
       walk_columns(on, row_count(x.shape), row_width(x.shape), vector,
                    BackwardApply<T, masked>{dx.as<T>(), dz.as<const T>(), x.as<const T>(), weights, weighted.data(),
                                             plain.data(), static_cast<A>(count)});
-    };
-    if (beta)
-      walk(std::true_type{});
-    else
-      walk(std::false_type{});
+    });
   });
 }
 

@@ -274,21 +274,33 @@ void walk_columns(const On& on, Index rows, Index width, bool vector, const P& p
   run(on, dim3(static_cast<unsigned>(plan.blocks())), block, by_packs ? column_walk<n, P> : column_walk<1, P>, plan, p);
 }
 
-/// The sums of one block of elements.
-template <class Element>
-struct ColumnSum {
-  using T = Element;
+/// Sums as they are, count of them for each column: P may derive from it.
+template <class T, int count>
+struct PlainSums {
   using Sum = Accumulator<T>;
   using Part = Sum;
-  using Merge = AddUp<1>;
-  static constexpr int sets = 1, ahead = 4, resident = 4;
+  using Merge = AddUp<count>;
+  static constexpr int sets = count;
   struct Nothing {};
-  const T* x;
 
   template <int n>
   __device__ Nothing fixed(Index, Index) const {
     return {};
   }
+  template <int n, class Fixed>
+  __device__ void close(Sum (&)[count][n], const Fixed&, int, Index) const {}
+  __device__ Sum part(int, Sum sum, Index) const { return sum; }
+};
+
+/// The sums of one block of elements.
+template <class Element>
+struct ColumnSum : PlainSums<Element, 1> {
+  using T = Element;
+  using Sum = Accumulator<T>;
+  using Nothing = typename PlainSums<T, 1>::Nothing;
+  static constexpr int ahead = 4, resident = 4;
+  const T* x;
+
   template <int n>
   __device__ Pack<T, n> fetch(Index, Index at) const {
     return load<n>(x + at);
@@ -298,9 +310,6 @@ struct ColumnSum {
 #pragma unroll
     for (int i = 0; i < n; ++i) sums[0][i] += wide(v.v[i]);
   }
-  template <int n>
-  __device__ void close(Sum (&)[1][n], Nothing, int, Index) const {}
-  __device__ Sum part(int, Sum sum, Index) const { return sum; }
 };
 
 }  // namespace trireme::gpu

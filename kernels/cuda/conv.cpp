@@ -8,7 +8,6 @@
 #include "kernels/core/kernel.h"
 #include "kernels/cuda/conv_direct.h"
 #include "kernels/cuda/conv_graph.h"
-#include "kernels/cuda/conv_tail.h"
 #include "kernels/cuda/moments.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/plans/norm_checks.h"

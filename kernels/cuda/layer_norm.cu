@@ -126,13 +126,10 @@ void backward_input(View dx, View dy, View x, View mean, View rstd, View gamma) 
 
 /// Sums of dy and of dy xhat.
 template <class Element>
-struct WeightSums {
+struct WeightSums : PlainSums<Element, 2> {
   using T = Element;
   using Sum = Accumulator<T>;
-  using Part = Sum;
-  using Merge = AddUp<2>;
-  static constexpr int sets = 2, ahead = 2, resident = 3;
-  struct Nothing {};
+  static constexpr int ahead = 2, resident = 3;
   template <int n>
   struct Fetched {
     Pack<T, n> dy, x;
@@ -142,15 +139,11 @@ struct WeightSums {
   const Sum *mean, *rstd;
 
   template <int n>
-  __device__ Nothing fixed(Index, Index) const {
-    return {};
-  }
-  template <int n>
   __device__ Fetched<n> fetch(Index row, Index at) const {
     return {load<n>(dy + at), load<n>(x + at), mean[row], rstd[row]};
   }
   template <int n>
-  __device__ void add(Sum (&sums)[2][n], Nothing, const Fetched<n>& f, Index) const {
+  __device__ void add(Sum (&sums)[2][n], typename PlainSums<T, 2>::Nothing, const Fetched<n>& f, Index) const {
 #pragma unroll
     for (int i = 0; i < n; ++i) {
       const Sum g = wide(f.dy.v[i]);
@@ -158,9 +151,6 @@ struct WeightSums {
       sums[1][i] += g * (wide(f.x.v[i]) - f.mean) * f.rstd;
     }
   }
-  template <int n>
-  __device__ void close(Sum (&)[2][n], Nothing, int, Index) const {}
-  __device__ Sum part(int, Sum sum, Index) const { return sum; }
 };
 template <class A>
 struct StoreWeights {
@@ -187,7 +177,7 @@ void backward_weight(View dgamma, View dbeta, View dy, View x, View mean, View r
     const auto use = accumulate ? Typed<A>::read : Typed<A>::written;
     const Typed<A> weighted(on, dgamma, use), plain(on, dbeta, use);
     reduce_columns(on, 1, row_count(x.shape), row_width(x.shape), aligned(dy.data, x.data),
-                   WeightSums<T>{dy.as<const T>(), x.as<const T>(), mean.as<const A>(), rstd.as<const A>()},
+                   WeightSums<T>{{}, dy.as<const T>(), x.as<const T>(), mean.as<const A>(), rstd.as<const A>()},
                    StoreWeights<A>{weighted.data(), plain.data(), accumulate});
     weighted.store();
     plain.store();

@@ -73,28 +73,7 @@ struct CudaFormula {
   Kernel<kernel::MapBackward<F>> backward{DeviceKind::cuda, map_backward<F>};
 };
 
-const CudaFormula<pointwise::Relu> relu_cuda;
-const CudaFormula<pointwise::LeakyRelu> leaky_relu_cuda;
-const CudaFormula<pointwise::Elu> elu_cuda;
-const CudaFormula<pointwise::Gelu> gelu_cuda;
-const CudaFormula<pointwise::Sigmoid> sigmoid_cuda;
-const CudaFormula<pointwise::Silu> silu_cuda;
-const CudaFormula<pointwise::Hardtanh> hardtanh_cuda;
-const CudaFormula<pointwise::Clamp> clamp_cuda;
-const CudaFormula<pointwise::Hardsigmoid> hardsigmoid_cuda;
-const CudaFormula<pointwise::Hardswish> hardswish_cuda;
-const CudaFormula<pointwise::Tanh> tanh_cuda;
-const CudaFormula<pointwise::Softplus> softplus_cuda;
-const CudaFormula<pointwise::Softsign> softsign_cuda;
-const CudaFormula<pointwise::Exp> exp_cuda;
-const CudaFormula<pointwise::Log> log_cuda;
-const CudaFormula<pointwise::Sqrt> sqrt_cuda;
-const CudaFormula<pointwise::Rsqrt> rsqrt_cuda;
-const CudaFormula<pointwise::Reciprocal> reciprocal_cuda;
-const CudaFormula<pointwise::Square> square_cuda;
-const CudaFormula<pointwise::Abs> abs_cuda;
-const CudaFormula<pointwise::Neg> neg_cuda;
-const CudaFormula<pointwise::AddScalar> add_scalar_cuda;
+const pointwise::EachUnary<CudaFormula> formulas_cuda;
 
 }  // namespace
 }  // namespace trireme::gpu

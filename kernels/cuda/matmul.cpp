@@ -177,48 +177,33 @@ cublasLtEpilogue_t epilogue_of(const Operands& v, const MatMulJob& j) {
   return j.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-void multiply(const View& c, const View& a, const View& b, const View& bias, MatMulJob j, std::string_view op) {
-  check_matmul_types(c, a, b, bias, op);
-  if (c.numel() == 0) return;
-  const On on(c.device, op);
-  if (j.k == 0) {
-    if (!j.accumulate) gpu::ok(cudaMemsetAsync(c.data, 0, static_cast<std::size_t>(c.bytes()), on.stream()), op);
-    return;
+struct Products {
+  static void multiply(const View& c, const View& a, const View& b, const View& bias, MatMulJob j,
+                       std::string_view op) {
+    check_matmul_types(c, a, b, bias, op);
+    if (c.numel() == 0) return;
+    const On on(c.device, op);
+    if (j.k == 0) {
+      if (!j.accumulate) gpu::ok(cudaMemsetAsync(c.data, 0, static_cast<std::size_t>(c.bytes()), on.stream()), op);
+      return;
+    }
+    if (j.batched_a && !j.batched_b && !j.transpose_a) {  // the rows of all of a's matrices make one matrix
+      j.m *= j.batch;
+      j.batch = 1, j.batched_a = false;
+    }
+    const Operands v{c, a, b, bias};
+    const cublasLtEpilogue_t epilogue = epilogue_of(v, j);
+    if (epilogue != CUBLASLT_EPILOGUE_DEFAULT && try_multiply(on, v, j, epilogue)) return;
+    check(try_multiply(on, v, j, CUBLASLT_EPILOGUE_DEFAULT), op, "cuBLASLt has no product {} {} = {} {} x {} {}",
+          c.dtype, c.shape, a.dtype, a.shape, b.dtype, b.shape);
+    add_bias(on, c, bias, j.relu);
   }
-  if (j.batched_a && !j.batched_b && !j.transpose_a) {  // the rows of all of a's matrices make one matrix
-    j.m *= j.batch;
-    j.batch = 1, j.batched_a = false;
+  static void sum_rows(const View& sum, const View& x, bool accumulate, std::string_view op) {
+    gpu::sum_rows(On(sum.device, op), sum, x, accumulate);
   }
-  const Operands v{c, a, b, bias};
-  const cublasLtEpilogue_t epilogue = epilogue_of(v, j);
-  if (epilogue != CUBLASLT_EPILOGUE_DEFAULT && try_multiply(on, v, j, epilogue)) return;
-  check(try_multiply(on, v, j, CUBLASLT_EPILOGUE_DEFAULT), op, "cuBLASLt has no product {} {} = {} {} x {} {}", c.dtype,
-        c.shape, a.dtype, a.shape, b.dtype, b.shape);
-  add_bias(on, c, bias, j.relu);
-}
+};
 
-void matmul(View c, View a, View b, const MatMulOptions& o) {
-  multiply(c, a, b, View{}, matmul_job(c, a, b, o), kernel::MatMul::name);
-}
-
-void linear(View y, View x, View w, View bias, bool relu) {
-  multiply(y, x, w, bias, linear_job(y, x, w, bias, relu), kernel::Linear::name);
-}
-
-void linear_backward_input(View dx, View dy, View w) {
-  multiply(dx, dy, w, View{}, linear_backward_input_job(dx, dy, w), kernel::LinearBackwardInput::name);
-}
-
-void linear_backward_weight(View dw, View dbias, View x, View dy, bool accumulate) {
-  constexpr auto op = kernel::LinearBackwardWeight::name;
-  multiply(dw, dy, x, View{}, linear_backward_weight_job(dw, x, dy, accumulate), op);
-  if (dbias) sum_rows(On(dw.device, op), dbias, dy, accumulate);
-}
-
-const Kernel<kernel::MatMul> matmul_cuda{DeviceKind::cuda, matmul};
-const Kernel<kernel::Linear> linear_cuda{DeviceKind::cuda, linear};
-const Kernel<kernel::LinearBackwardInput> linear_backward_input_cuda{DeviceKind::cuda, linear_backward_input};
-const Kernel<kernel::LinearBackwardWeight> linear_backward_weight_cuda{DeviceKind::cuda, linear_backward_weight};
+const MatMulKernels<DeviceKind::cuda, Products> products_cuda;
 
 }  // namespace
 

@@ -87,7 +87,7 @@ __device__ inline A part(const Windows& s, int whole, int o0, int o1, int o2) {
 }
 
 template <class T, int n>
-__global__ void avg_pool_kernel(T* y, const T* x, Windows s, int whole, unsigned items, Index images) {
+__global__ void avg_pool_kernel(T* y, const T* x, int whole, Windows s, unsigned items, Index images) {
   const unsigned item = blockIdx.x * blockDim.x + threadIdx.x;
   if (item >= items) return;
   const Place p = s.out_place<n>(item);
@@ -102,7 +102,7 @@ __global__ void avg_pool_kernel(T* y, const T* x, Windows s, int whole, unsigned
 }
 
 template <class T, int n>
-__global__ void avg_pool_backward_kernel(T* dx, const T* dy, Windows s, int whole, unsigned items, Index images) {
+__global__ void avg_pool_backward_kernel(T* dx, const T* dy, int whole, Windows s, unsigned items, Index images) {
   using A = Accumulator<T>;
   const unsigned item = blockIdx.x * blockDim.x + threadIdx.x;
   if (item >= items) return;
@@ -121,12 +121,12 @@ __global__ void avg_pool_backward_kernel(T* dx, const T* dy, Windows s, int whol
   }
 }
 
-/// Starts kernel(blocks..., Windows, extras..., items, images) with a thread per pack of `width` of `elements` an
-/// image.
+/// Starts kernel(arguments..., Windows, items, images) with a thread per pack of `width` of `elements` an image.
 template <class K, class... A>
 void start(const On& on, const PoolShape& s, Index elements, Index width, K kernel, const A&... arguments) {
   const ImageGrid grid(elements / width, s.n);
-  run(on, grid.blocks, grid.threads, kernel, arguments..., static_cast<unsigned>(elements / width), s.n);
+  run(on, grid.blocks, grid.threads, kernel, arguments..., windows(s, width, on.op()),
+      static_cast<unsigned>(elements / width), s.n);
 }
 
 /// f(I{}) with the type of an index.
@@ -138,47 +138,37 @@ void with_index(DType index, F&& f) {
     f(std::uint8_t{});
 }
 
-template <class T, class I>
-void max_pool_of(const On& on, const PoolShape& s, const View& y, const View& index, const View& x) {
-  constexpr int n = std::min(pack<T>, pack<I>);
-  const Index elements = s.out_cells() * s.channels;
-  T* to = y.as<T>();
-  I* at = index.as<I>();
-  const T* from = x.as<const T>();
-  if (s.channels % n == 0 && packed<n>(to) && packed<n>(at) && packed<n>(from))
-    start(on, s, elements, n, max_pool_kernel<T, I, n>, to, at, from, windows(s, n, on.op()));
-  else
-    start(on, s, elements, 1, max_pool_kernel<T, I, 1>, to, at, from, windows(s, 1, on.op()));
-}
-
 void max_pool(View y, View index, View x, const PoolOptions& o) {
   const PoolShape s = max_pool_shape(x, y, index, o, kernel::MaxPool::name);
   if (y.numel() == 0) return;
   const On on(y.device, kernel::MaxPool::name);
-  dispatch_device_float(x.dtype, on.op(), [&](auto t) {
-    with_index(index.dtype, [&](auto i) { max_pool_of<decltype(t), decltype(i)>(on, s, y, index, x); });
+  dispatch_device_float(x.dtype, on.op(), [&]<class T>(T) {
+    with_index(index.dtype, [&]<class I>(I) {
+      constexpr int n = std::min(pack<T>, pack<I>);
+      T* to = y.as<T>();
+      I* at = index.as<I>();
+      const T* from = x.as<const T>();
+      const bool vector = s.channels % n == 0 && packed<n>(to) && packed<n>(at) && packed<n>(from);
+      start(on, s, s.out_cells() * s.channels, vector ? n : 1,
+            vector ? max_pool_kernel<T, I, n> : max_pool_kernel<T, I, 1>, to, at, from);
+    });
   });
-}
-
-template <class T, class I>
-void max_pool_backward_of(const On& on, const PoolShape& s, const View& dx, const View& dy, const View& index) {
-  constexpr int n = std::min(pack<T>, pack<I>);
-  const Index elements = s.in_cells() * s.channels;
-  T* to = dx.as<T>();
-  const T* from = dy.as<const T>();
-  const I* at = index.as<const I>();
-  if (s.channels % n == 0 && packed<n>(to) && packed<n>(at) && packed<n>(from))
-    start(on, s, elements, n, max_pool_backward_kernel<T, I, n>, to, from, at, windows(s, n, on.op()));
-  else
-    start(on, s, elements, 1, max_pool_backward_kernel<T, I, 1>, to, from, at, windows(s, 1, on.op()));
 }
 
 void max_pool_backward(View dx, View dy, View index, const PoolOptions& o) {
   const PoolShape s = max_pool_shape(dx, dy, index, o, kernel::MaxPoolBackward::name);
   if (dx.numel() == 0) return;
   const On on(dx.device, kernel::MaxPoolBackward::name);
-  dispatch_device_float(dx.dtype, on.op(), [&](auto t) {
-    with_index(index.dtype, [&](auto i) { max_pool_backward_of<decltype(t), decltype(i)>(on, s, dx, dy, index); });
+  dispatch_device_float(dx.dtype, on.op(), [&]<class T>(T) {
+    with_index(index.dtype, [&]<class I>(I) {
+      constexpr int n = std::min(pack<T>, pack<I>);
+      T* to = dx.as<T>();
+      const T* from = dy.as<const T>();
+      const I* at = index.as<const I>();
+      const bool vector = s.channels % n == 0 && packed<n>(to) && packed<n>(at) && packed<n>(from);
+      start(on, s, s.in_cells() * s.channels, vector ? n : 1,
+            vector ? max_pool_backward_kernel<T, I, n> : max_pool_backward_kernel<T, I, 1>, to, from, at);
+    });
   });
 }
 
@@ -190,16 +180,11 @@ void avg_pool(View y, View x, const PoolOptions& o) {
   const PoolShape s = avg_pool_shape(x, y, o, kernel::AvgPool::name);
   if (y.numel() == 0) return;
   const On on(y.device, kernel::AvgPool::name);
-  dispatch_device_float(x.dtype, on.op(), [&](auto t) {
-    using T = decltype(t);
+  dispatch_device_float(x.dtype, on.op(), [&]<class T>(T) {
     constexpr int n = pack<T>;
-    const Index elements = s.out_cells() * s.channels;
-    if (s.channels % n == 0 && aligned(y.data, x.data))
-      start(on, s, elements, n, avg_pool_kernel<T, n>, y.as<T>(), x.as<const T>(), windows(s, n, on.op()),
-            whole_window(s, o));
-    else
-      start(on, s, elements, 1, avg_pool_kernel<T, 1>, y.as<T>(), x.as<const T>(), windows(s, 1, on.op()),
-            whole_window(s, o));
+    const bool vector = s.channels % n == 0 && aligned(y.data, x.data);
+    start(on, s, s.out_cells() * s.channels, vector ? n : 1, vector ? avg_pool_kernel<T, n> : avg_pool_kernel<T, 1>,
+          y.as<T>(), x.as<const T>(), whole_window(s, o));
   });
 }
 
@@ -207,16 +192,12 @@ void avg_pool_backward(View dx, View dy, const PoolOptions& o) {
   const PoolShape s = avg_pool_shape(dx, dy, o, kernel::AvgPoolBackward::name);
   if (dx.numel() == 0) return;
   const On on(dx.device, kernel::AvgPoolBackward::name);
-  dispatch_device_float(dx.dtype, on.op(), [&](auto t) {
-    using T = decltype(t);
+  dispatch_device_float(dx.dtype, on.op(), [&]<class T>(T) {
     constexpr int n = pack<T>;
-    const Index elements = s.in_cells() * s.channels;
-    if (s.channels % n == 0 && aligned(dx.data, dy.data))
-      start(on, s, elements, n, avg_pool_backward_kernel<T, n>, dx.as<T>(), dy.as<const T>(), windows(s, n, on.op()),
-            whole_window(s, o));
-    else
-      start(on, s, elements, 1, avg_pool_backward_kernel<T, 1>, dx.as<T>(), dy.as<const T>(), windows(s, 1, on.op()),
-            whole_window(s, o));
+    const bool vector = s.channels % n == 0 && aligned(dx.data, dy.data);
+    start(on, s, s.in_cells() * s.channels, vector ? n : 1,
+          vector ? avg_pool_backward_kernel<T, n> : avg_pool_backward_kernel<T, 1>, dx.as<T>(), dy.as<const T>(),
+          whole_window(s, o));
   });
 }
 

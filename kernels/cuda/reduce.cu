@@ -8,16 +8,23 @@
 namespace trireme::gpu {
 namespace {
 
+struct Largest {
+  template <class V>
+  __device__ static V none() {
+    return -std::numeric_limits<V>::infinity();
+  }
+  template <class V>
+  __device__ static void merge(V* into, const V* from, V, V) {
+    into[0] = Larger{}(into[0], from[0]);
+  }
+};
+
 // What is made of the elements: struct of T, Sum (what a thread gathers them in), Op, add(), none<V>().
 template <class Element>
-struct SumOf {
+struct SumOf : AddUp<1> {
   using T = Element;
   using Sum = Accumulator<T>;
   using Op = Plus;
-  template <class V>
-  __device__ static V none() {
-    return 0;
-  }
   __device__ static void add(Sum& sum, T v) { sum += wide(v); }
 };
 template <class Element>
@@ -29,14 +36,10 @@ struct SquaresOf : SumOf<Element> {
   }
 };
 template <class Element>
-struct LargestOf {
+struct LargestOf : Largest {
   using T = Element;
   using Sum = Accumulator<T>;
   using Op = Larger;
-  template <class V>
-  __device__ static V none() {
-    return -std::numeric_limits<V>::infinity();
-  }
   __device__ static void add(Sum& best, T v) { best = Larger{}(best, wide(v)); }
 };
 
@@ -124,16 +127,6 @@ void reduce_rows(const On& on, T* y, const typename P::T* x, Index rows, Index w
   each_row_by<Team<warp>, 1>(on, rows, MergeStretches<P, T>{y, partials.as<const double>(), s.parts, scale});
 }
 
-struct Largest {
-  template <class V>
-  __device__ static V none() {
-    return -std::numeric_limits<V>::infinity();
-  }
-  template <class V>
-  __device__ static void merge(V* into, const V* from, V, V) {
-    into[0] = Larger{}(into[0], from[0]);
-  }
-};
 template <class T>
 struct ColumnLargest : ColumnSum<T> {
   using Merge = Largest;
@@ -195,9 +188,11 @@ void reduce(View y, View x, ReduceKind kind) {
       return largest ? reduce_rows<LargestOf<T>>(on, to, from, l.outer, l.reduced, 1)
                      : reduce_rows<SumOf<T>>(on, to, from, l.outer, l.reduced, l.scale);
     if (largest)
-      reduce_columns(on, l.outer, l.reduced, l.inner, aligned(from), ColumnLargest<T>{{from}}, StoreScaled<T>{to, 1});
+      reduce_columns(on, l.outer, l.reduced, l.inner, aligned(from), ColumnLargest<T>{{{}, from}},
+                     StoreScaled<T>{to, 1});
     else
-      reduce_columns(on, l.outer, l.reduced, l.inner, aligned(from), ColumnSum<T>{from}, StoreScaled<T>{to, l.scale});
+      reduce_columns(on, l.outer, l.reduced, l.inner, aligned(from), ColumnSum<T>{{}, from},
+                     StoreScaled<T>{to, l.scale});
   });
 }
 

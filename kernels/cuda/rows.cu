@@ -2,40 +2,43 @@
 #include "kernels/cuda/rows.h"
 
 #include "kernels/cuda/columns.cuh"
+#include "kernels/plans/dispatch.h"
 
 namespace trireme::gpu {
 namespace {
 
-/// y[i] = relu(y[i] + bias[i % width]); a pack lies within one row.
-template <class T, class B, bool relu>
-struct AddBias {
+/// A pack lies within one row.
+template <class T, class B>
+struct Tail {
   T* y;
-  const B* bias;  ///< may be null
+  const T* x;
+  const B* bias;      ///< may be null
+  const T* residual;  ///< may be null
   Index width;
+  bool relu;
 
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     using A = Accumulator<T>;
-    Pack<T, n> p = load<n>(y + i);
+    Pack<T, n> p = load<n>(x + i), r{};
+    if (residual) r = load<n>(residual + i);
     const Index column = i % width;
     for (int j = 0; j < n; ++j) {
       A v = wide(p.v[j]);
       if (bias) v += static_cast<A>(wide(bias[column + j]));
-      if (relu && v < A(0)) v = A(0);
-      p.v[j] = rounded<T>(v);
+      if (residual) v += wide(r.v[j]);
+      p.v[j] = rounded<T>(relu && v < A(0) ? A(0) : v);
     }
     store(y + i, p);
   }
 };
 
 template <class T, class B>
-void add_bias_of(const On& on, const View& y, const View& bias, bool relu) {
+void tail_of(const On& on, const View& y, const View& x, const View& bias, const View& residual, bool relu) {
   const Index width = row_width(y.shape);
-  const bool vector = width % pack<T> == 0 && aligned(y.data);
-  if (relu)
-    each<pack<T>>(on, y.numel(), vector, AddBias<T, B, true>{y.as<T>(), bias.as<const B>(), width});
-  else
-    each<pack<T>>(on, y.numel(), vector, AddBias<T, B, false>{y.as<T>(), bias.as<const B>(), width});
+  const bool vector = width % pack<T> == 0 && aligned(y.data, x.data, residual.data);
+  each<pack<T>>(on, y.numel(), vector,
+                Tail<T, B>{y.as<T>(), x.as<const T>(), bias.as<const B>(), residual.as<const T>(), width, relu});
 }
 
 /// to[i] (+)= x[i].
@@ -82,7 +85,7 @@ struct AddColumn {
 template <class T>
 void add_columns(const On& on, const View& sum, const T* x, Index rows, bool accumulate) {
   check(is_float(sum.dtype), on.op(), "wants a floating type (f32, f64, bf16, f16), got {}", name_of(sum.dtype));
-  reduce_columns(on, 1, rows, sum.numel(), aligned(x), ColumnSum<T>{x}, AddColumn{sum.data, sum.dtype, accumulate});
+  reduce_columns(on, 1, rows, sum.numel(), aligned(x), ColumnSum<T>{{}, x}, AddColumn{sum.data, sum.dtype, accumulate});
 }
 
 template <class T>
@@ -93,29 +96,31 @@ void sum_rows_of(const On& on, const View& sum, const View& x, bool accumulate) 
       using S = decltype(t);
       constexpr int n = std::min(pack<S>, pack<T>);
       const bool vector = aligned(sum.data, x.data);
-      if (accumulate)
-        each<n>(on, width, vector, AddInto<S, T, true>{sum.as<S>(), x.as<const T>()});
-      else
-        each<n>(on, width, vector, AddInto<S, T, false>{sum.as<S>(), x.as<const T>()});
+      dispatch_bool(accumulate, [&]<bool add>(std::bool_constant<add>) {
+        each<n>(on, width, vector, AddInto<S, T, add>{sum.as<S>(), x.as<const T>()});
+      });
     });
   add_columns(on, sum, x.as<const T>(), rows, accumulate);
 }
 
 }  // namespace
 
-void add_bias(const On& on, const View& y, const View& bias, bool relu) {
-  if (y.numel() == 0 || (!bias && !relu)) return;
+void conv_tail(const On& on, const View& y, const View& x, const View& bias, const View& residual, bool relu) {
   dispatch_device_float(y.dtype, on.op(), [&](auto t) {
     using T = decltype(t);
-    if (!bias) return add_bias_of<T, T>(on, y, bias, relu);
+    if (!bias) return tail_of<T, T>(on, y, x, bias, residual, relu);
     dispatch_device_float(bias.dtype, on.op(), [&](auto b) {
       using B = decltype(b);
       if constexpr (std::is_same_v<T, B> || std::is_same_v<T, float> || std::is_same_v<B, float>)
-        add_bias_of<T, B>(on, y, bias, relu);
+        tail_of<T, B>(on, y, x, bias, residual, relu);
       else
         fail(on.op(), "a bias of {} beside {} is not expected", bias.dtype, y.dtype);
     });
   });
+}
+
+void add_bias(const On& on, const View& y, const View& bias, bool relu) {
+  if (y.numel() > 0 && (bias || relu)) conv_tail(on, y, y, bias, View{}, relu);
 }
 
 void sum_parts(const On& on, const View& sum, const double* parts, Index strips, bool accumulate) {

@@ -4,6 +4,11 @@
 
 namespace trireme::gpu {
 
+/// What follows a convolution where cuDNN has no engine that does all in one: y = x + bias + residual, then ReLU if
+/// asked. x: y's shape and type, perhaps its block; bias [C] of y's type (or one of the two is f32), or none; residual:
+/// y's shape and type, perhaps its block, or none.
+void conv_tail(const On&, const View& y, const View& x, const View& bias, const View& residual, bool relu);
+
 /// y [..., C] += bias [C] (none: View{}), then ReLU if asked; a NaN stays. bias: y's type, or one of the two is f32.
 void add_bias(const On&, const View& y, const View& bias, bool relu);
 

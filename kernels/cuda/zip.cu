@@ -132,14 +132,7 @@ struct CudaBinaryFormula {
   Kernel<kernel::Zip<F>> forward{DeviceKind::cuda, zip<F>};
 };
 
-const CudaBinaryFormula<pointwise::Add> add_cuda;
-const CudaBinaryFormula<pointwise::Sub> sub_cuda;
-const CudaBinaryFormula<pointwise::Mul> mul_cuda;
-const CudaBinaryFormula<pointwise::Div> div_cuda;
-const CudaBinaryFormula<pointwise::Maximum> maximum_cuda;
-const CudaBinaryFormula<pointwise::Minimum> minimum_cuda;
-const CudaBinaryFormula<pointwise::MaximumShare> maximum_share_cuda;
-const CudaBinaryFormula<pointwise::MinimumShare> minimum_share_cuda;
+const pointwise::EachBinary<CudaBinaryFormula> formulas_cuda;
 
 }  // namespace
 }  // namespace trireme::gpu

@@ -4,6 +4,8 @@
 // slope reads, so that only that is kept for backward. Binary: value(a, b). Arguments are float or double (bf16 and f16
 // are computed in float), and so is the result. All functions are constexpr, so that device compilers take them, too.
 #pragma once
+#include <tuple>
+
 #include "kernels/formulas/math.h"
 
 namespace trireme::pointwise {
@@ -259,5 +261,16 @@ struct MinimumShare {
   static constexpr char name[] = "minimum_share";
   static constexpr auto value(auto a, auto b) { return MaximumShare::value(b, a); }
 };
+
+/// One K<F> for each of the formulas.
+template <template <class> class K, class... F>
+using Each = std::tuple<K<F>...>;
+/// Every unary formula of the library.
+template <template <class> class K>
+using EachUnary = Each<K, Relu, LeakyRelu, Elu, Gelu, Sigmoid, Silu, Hardtanh, Clamp, Hardsigmoid, Hardswish, Tanh,
+                       Softplus, Softsign, Exp, Log, Sqrt, Rsqrt, Reciprocal, Square, Abs, Neg, AddScalar>;
+/// Every binary formula.
+template <template <class> class K>
+using EachBinary = Each<K, Add, Sub, Mul, Div, Maximum, Minimum, MaximumShare, MinimumShare>;
 
 }  // namespace trireme::pointwise

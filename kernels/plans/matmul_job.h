@@ -1,6 +1,7 @@
 // What a product computes, taken from its operands and checked once for all backends.
 #pragma once
 #include "kernels/contracts/matmul.h"
+#include "kernels/core/kernel.h"
 
 namespace trireme {
 
@@ -27,5 +28,31 @@ MatMulJob linear_backward_weight_job(const View& dw, const View& x, const View& 
 
 /// Throws Error unless a and b have one floating type, and c and bias that type or f32.
 void check_matmul_types(const View& c, const View& a, const View& b, const View& bias, std::string_view op);
+
+/// The kernels of all products on one kind of device. Backend: struct of
+///   static void multiply(const View& c, const View& a, const View& b, const View& bias, MatMulJob, std::string_view
+///   op) static void sum_rows(const View& sum, const View& x, bool accumulate, std::string_view op)
+template <DeviceKind kind, class Backend>
+class MatMulKernels {
+  static void matmul(View c, View a, View b, const MatMulOptions& o) {
+    Backend::multiply(c, a, b, View{}, matmul_job(c, a, b, o), kernel::MatMul::name);
+  }
+  static void linear(View y, View x, View w, View bias, bool relu) {
+    Backend::multiply(y, x, w, bias, linear_job(y, x, w, bias, relu), kernel::Linear::name);
+  }
+  static void linear_backward_input(View dx, View dy, View w) {
+    Backend::multiply(dx, dy, w, View{}, linear_backward_input_job(dx, dy, w), kernel::LinearBackwardInput::name);
+  }
+  static void linear_backward_weight(View dw, View dbias, View x, View dy, bool accumulate) {
+    constexpr auto op = kernel::LinearBackwardWeight::name;
+    Backend::multiply(dw, dy, x, View{}, linear_backward_weight_job(dw, x, dy, accumulate), op);
+    if (dbias) Backend::sum_rows(dbias, dy, accumulate, op);
+  }
+
+  Kernel<kernel::MatMul> matmul_{kind, matmul};
+  Kernel<kernel::Linear> linear_{kind, linear};
+  Kernel<kernel::LinearBackwardInput> linear_backward_input_{kind, linear_backward_input};
+  Kernel<kernel::LinearBackwardWeight> linear_backward_weight_{kind, linear_backward_weight};
+};
 
 }  // namespace trireme

@@ -1,6 +1,7 @@
 // What the normalisation kernels of all backends ask of their operands.
 #pragma once
 #include "kernels/plans/checks.h"
+#include "kernels/plans/dispatch.h"
 
 namespace trireme {
 
@@ -20,6 +21,15 @@ inline void check_merge(const View& mean, const View& m2, const View& count, con
             (mean.dtype == DType::f32 || mean.dtype == DType::f64),
         op, "got count {} {}, mean {} {} and m2 {} {}: count is one f64, the others alike, f32 or f64", count.dtype,
         count.shape, mean.dtype, mean.shape, m2.dtype, m2.shape);
+}
+
+/// How batch norm's backward gets dz from dy: as it is, masked as found again from x, or masked as read off y.
+enum class Mask { none, found, read };
+/// Calls f(std::integral_constant<Mask, ...>) for these operands of BatchNormBackwardReduce.
+template <class F>
+decltype(auto) dispatch_mask(const View& beta, const View& y, F&& f) {
+  if (y) return f(std::integral_constant<Mask, Mask::read>{});
+  return beta ? f(std::integral_constant<Mask, Mask::found>{}) : f(std::integral_constant<Mask, Mask::none>{});
 }
 
 /// Operands of layer norm: statistics of rows (f32, f64 for f64), weights of channels or View{}. Throws Error naming
