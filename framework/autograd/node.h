@@ -39,7 +39,8 @@ struct Node {
   std::unique_ptr<LeafState> leaf;
   bool freed = false;  // a backward has been here
   int slot = -1;       // scratch of the walk that collects a backward's nodes
-  explicit Node(Backward b = {}) : backward(std::move(b)) {}
+  Node() {}            // NOLINT: see Tensor::Impl
+  explicit Node(Backward&& b) : backward(std::move(b)) {}
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
   ~Node();  // without recursion, however long the chain

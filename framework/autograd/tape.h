@@ -2,6 +2,7 @@
 // the weights. They are separate because pipeline schedules run the second half later (zero-bubble, arXiv 2401.10241).
 #pragma once
 #include <any>
+#include <concepts>
 #include <initializer_list>
 #include <span>
 #include <utility>
@@ -32,18 +33,19 @@ class OpOptions {
 /// Like needs_record it hands on the batch context and refuses sharded inputs. Inputs that belong to the second half
 /// (weights) need not be told apart: a half decides by its calls of grad_buffer and set_grad.
 Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, detail::OpOptions options, Backward backward);
-/// The same of an op whose backward is one half.
-inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, detail::OpOptions options,
-                     BackwardFn backward) {
-  return record(op, std::move(y), std::move(inputs), options, Backward{std::move(backward), {}});
+/// The same of an op whose backward is one half, a BackwardFn.
+template <std::invocable<const Tensor&, Gradients&> F>
+Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, detail::OpOptions options, F&& backward) {
+  return record(op, std::move(y), std::move(inputs), options, Backward{BackwardFn(std::forward<F>(backward)), {}});
 }
 /// The same of an op without options.
 inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Backward backward) {
   return record(op, std::move(y), std::move(inputs), {}, std::move(backward));
 }
 /// The same of an op without options whose backward is one half.
-inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, BackwardFn backward) {
-  return record(op, std::move(y), std::move(inputs), {}, Backward{std::move(backward), {}});
+template <std::invocable<const Tensor&, Gradients&> F>
+Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, F&& backward) {
+  return record(op, std::move(y), std::move(inputs), {}, Backward{BackwardFn(std::forward<F>(backward)), {}});
 }
 /// True when t is the only handle on its block: it may be overwritten. False for an undefined tensor.
 bool is_uniquely_owned(const Tensor& t);

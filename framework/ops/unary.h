@@ -35,7 +35,7 @@ Tensor unary(const Tensor& x, const F& f = {}) {
   // Made here, between the handles above and their moves below: a move right behind would wait for the stores.
   std::vector<Tensor> inputs{x};
   return record(F::name, std::move(y), std::move(inputs), f,
-                BackwardFn(UnaryBackward<F>{SavedTensor(std::move(keep_x)), SavedTensor(std::move(keep_y)), f}));
+                UnaryBackward<F>{SavedTensor(std::move(keep_x)), SavedTensor(std::move(keep_y)), f});
 }
 
 }  // namespace trireme::ops
