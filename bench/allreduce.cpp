@@ -21,8 +21,8 @@ double since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-double slowest(Communicator& comm, double micros) {
-  Tensor t = Tensor::scalar(micros, DType::f64);
+double slowest(Communicator& comm, double microbatches) {
+  Tensor t = Tensor::scalar(microbatches, DType::f64);
   comm.all_reduce(t, ReduceOp::max).wait();
   return t.item();
 }

@@ -1,6 +1,6 @@
 // Times training steps or inference on a GPU, on one batch that stays there, and prints one JSON line: for bench/gpu.
 //   gpu_step [--model resnet50|mnist_cnn] [--mode train|infer] [--dtype f32|tf32|bf16|f16] [--batch B] [--steps N]
-//   [--runs R] [--warmup W] [--size PX] [--graphs true|false] [--repeatable true|false]
+//   [--runs R] [--warmup W] [--size PX] [--graphs true|false] [--deterministic true|false]
 // A run is N steps without a word to the host, then one wait: R of them are timed.
 #include <algorithm>
 #include <chrono>
@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 int main(int argc, char** argv) {
   std::map<std::string, std::string> o{{"--model", "resnet50"}, {"--mode", "train"}, {"--dtype", "bf16"},
                                        {"--batch", "256"},      {"--steps", "20"},   {"--runs", "7"},
-                                       {"--warmup", "20"},      {"--size", "224"},   {"--repeatable", "true"},
+                                       {"--warmup", "20"},      {"--size", "224"},   {"--deterministic", "true"},
                                        {"--graphs", "true"}};
   for (int i = 1; i + 1 < argc; i += 2) o[argv[i]] = argv[i + 1];
   const int steps = std::stoi(o["--steps"]), runs = std::stoi(o["--runs"]);
@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   const std::string name = o["--model"], kind = o["--dtype"];
   const DType dtype = kind == "bf16" ? DType::bf16 : kind == "f16" ? DType::f16 : DType::f32;
   if (kind == "tf32") set_f32_product(MatmulPrecision::tf32);
-  set_repeatable(o["--repeatable"] == "true");
+  set_deterministic(o["--deterministic"] == "true");
   const bool mnist = name == "mnist_cnn";
   const Shape image = mnist ? Shape{28, 28, 1} : Shape{size, size, 3};
   const Index classes = mnist ? 10 : 1000;

@@ -27,7 +27,7 @@ top = {"meson.build", "meson_options.txt", "README.md", "LICENSE", "CONTRIBUTING
 # Words of our own for things that have a name in the field: they do not come back as identifiers.
 retired = re.compile(r"\b(PassScope|Flat|Reading|Leaf|Visit|Moments|ChannelMoments|Saved|Recording|Rate|Draw|Desk|Verb|Lane|Play|Faults|Flight|Crossing|Messages|"
                      r"Staged|Rewired|Hub|Meeting|Recipe|Knobs|Spread|Frozen|Sharding|Ledger|LedgerScope|MemoryUse|HostBoard|HostAlarm|HostSign|F32Product|sole|taping|patience|"
-                     r"is_narrow|spread_of)\b")
+                     r"is_narrow|spread_of|Stretch|Axes|Gatherer|PassScope|BatchShard|one_weird|set_repeatable|start_weight|micros)\b")
 # Folders whose files have one interface together: kernels register themselves for the contracts, strategies, models and subcommands for a list.
 one_interface = {
     "kernels/cpu/": "kernels/contracts/", "kernels/cuda/": "kernels/contracts/", "framework/ops/": "framework/ops/ops.h",
@@ -36,7 +36,7 @@ one_interface = {
     "parallel/plan/check/": "parallel/plan/plan.h", "parallel/split/": "parallel/split/sharded_ops.h", "parallel/comm/transport/": "parallel/comm/world/world.h",
 }
 # Lines of code of a floor, blanks and comments left out: the budget goes down with what a change saves, and up only in a commit that says why.
-budget = {"kernels": 11109, "framework": 7555, "parallel": 9289, "datasets": 2440, "models": 484, "tools": 3077}
+budget = {"kernels": 11109, "framework": 7555, "parallel": 9290, "datasets": 2441, "models": 484, "tools": 3078}
 no_code = re.compile(r'//[^\n]*|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)
 # What builds text belongs in a lambda among the arguments of check(), which calls it only for a message.
 costly = re.compile(r"\b(to_string|fmt::format|strerror|place|reason|shown|listing|dump|message|in_words)\(|\bname\(\)")

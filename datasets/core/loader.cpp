@@ -50,14 +50,15 @@ struct Loader::Impl {
     size = dataset->size(), shape = dataset->shape();
     check(size > 0, "loader", "dataset {} is empty", [&] { return dataset->name(); });
     check(options.batch >= 1, "loader", "batch is {}, it must be at least 1", options.batch);
-    const auto [rank, ranks, micros] = options.shard;
+    const auto [rank, ranks, microbatches] = options.shard;
     check(ranks >= 1 && rank >= 0 && rank < ranks, "loader", "shard is rank {} of {}, the rank must lie in [0, ranks)",
           rank, ranks);
     check(
         ranks <= size, "loader", "{} ranks share the {} samples of {}: use at most {} ranks", ranks, size,
         [&] { return dataset->name(); }, size);
-    check(micros >= 1 && micros <= options.batch, "loader",
-          "{} micro-batches of a batch of {}: use at most {}, or a larger batch", micros, options.batch, options.batch);
+    check(microbatches >= 1 && microbatches <= options.batch, "loader",
+          "{} micro-batches of a batch of {}: use at most {}, or a larger batch", microbatches, options.batch,
+          options.batch);
     check(options.workers >= 0, "loader", "workers is {}, it must not be negative", options.workers);
     check(options.workers == 0 || options.prefetch >= 1, "loader",
           "prefetch is {}, it must be at least 1 (or workers 0)", options.prefetch);
@@ -99,7 +100,7 @@ struct Loader::Impl {
     const auto cuts = stretches(batch.global);
     Index rows = 0;
     for (auto& [begin, end] : cuts) {
-      if (options.shard.micros > 1) batch.micros.push_back(end - begin);
+      if (options.shard.microbatches > 1) batch.microbatches.push_back(end - begin);
       rows += end - begin;
     }
     Shape all{rows};
@@ -121,10 +122,10 @@ struct Loader::Impl {
   }
   /// This rank's rows of a global batch, one stretch per micro-batch.
   std::vector<std::pair<Index, Index>> stretches(Index global) const {
-    const auto [rank, ranks, micros] = options.shard;
+    const auto [rank, ranks, microbatches] = options.shard;
     std::vector<std::pair<Index, Index>> all;
-    for (int k = 0; k < micros; ++k) {
-      const auto [begin, end] = share(global, k, micros);
+    for (int k = 0; k < microbatches; ++k) {
+      const auto [begin, end] = share(global, k, microbatches);
       const auto [from, to] = share(end - begin, rank, ranks);
       all.emplace_back(begin + from, begin + to);
     }
@@ -244,7 +245,7 @@ struct Loader::Iterator::State {
                      .step = static_cast<std::uint64_t>(epoch * loader->batches + batch.index),
                      .samples = batch.samples,
                      .global_batch = batch.global,
-                     .micros = batch.micros,
+                     .microbatches = batch.microbatches,
                      .share = o.shard,
                      .calls = std::make_shared<RandomCalls>()});
     batch.x.impl()->batch = context, batch.y.impl()->batch = context;

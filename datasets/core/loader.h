@@ -29,12 +29,12 @@ struct LoaderOptions {
 
 /// One rank's rows of a global batch; `auto& [x, y]` binds its x and y.
 struct Batch {
-  Tensor x;                        ///< LoaderOptions::dtype [rows, shape...], on LoaderOptions::device; rows may be 0
-  Tensor y;                        ///< labels, i64 [rows], beside x
-  Tensor samples;                  ///< ids in the data set, i64 [rows], on the host
-  Index index = 0;                 ///< of the global batch in the epoch
-  Index global = 0;                ///< rows of the global batch, over all ranks
-  std::vector<Index> micros = {};  ///< rows of each micro-batch (RankShare::micros > 1)
+  Tensor x;          ///< LoaderOptions::dtype [rows, shape...], on LoaderOptions::device; rows may be 0
+  Tensor y;          ///< labels, i64 [rows], beside x
+  Tensor samples;    ///< ids in the data set, i64 [rows], on the host
+  Index index = 0;   ///< of the global batch in the epoch
+  Index global = 0;  ///< rows of the global batch, over all ranks
+  std::vector<Index> microbatches = {};             ///< rows of each micro-batch (RankShare::microbatches > 1)
   Index rows() const { return y ? y.numel() : 0; }  ///< of this rank
 };
 /// The tuple protocol: get<0> is x, get<1> is y, so that `for (auto& [x, y] : loader)` compiles.

@@ -174,7 +174,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   std::vector<std::uint64_t>* numbers_ = nullptr;
 };
 
-/// Bytes of a tensor. Axes of extent 0 are left out of the overflow check's way: the product of the others must fit
+/// Bytes of a tensor. AxisMask of extent 0 are left out of the overflow check's way: the product of the others must fit
 /// too, so that any partial product is safe to compute later.
 std::uint64_t bytes_of(const SafetensorsEntry& e) {
   std::int64_t n = 1;

@@ -59,13 +59,13 @@ void Optimizer::allocate_once() const {
 }
 
 void Optimizer::allocate() const {
-  std::vector<FlatBuffer::Stretch> stretches;
+  std::vector<FlatBuffer::Extent> extents;
   for (const Slice& kept : kept_)
     for (const Slice& part : parameters_.values().cut(kept))
-      stretches.push_back({part.size(), options_.store.value_or(parameters_.values().device_of(part.begin))});
+      extents.push_back({part.size(), options_.store.value_or(parameters_.values().device_of(part.begin))});
   std::vector<std::pair<std::string, FlatBuffer>> all;
   for (const OptimizerState& s : config_.state())
-    all.emplace_back(s.name, FlatBuffer(stretches, s.initial, parameters_.dtype()));
+    all.emplace_back(s.name, FlatBuffer(extents, s.initial, parameters_.dtype()));
   state_ = std::move(all);
   allocated_ = true;
 }
@@ -144,7 +144,7 @@ std::vector<double> Optimizer::trust_ratios(const Slice& slice, double grad_scal
   std::vector<double> trusts(ranges_.size(), 1.0);
   if (!config_.has_trust_ratio()) return trusts;
   std::vector<std::size_t> wanted;  // ranges; each is one entry's
-  std::vector<FlatBuffer::Stretch> two_each;
+  std::vector<FlatBuffer::Extent> two_each;
   for (std::size_t i = 0; i < ranges_.size(); ++i) {
     const Parameters::Entry& e = *ranges_[i].entry;
     if (e.use != StateKind::weight || common_of(slice, ranges_[i].slice).size() <= 0) continue;

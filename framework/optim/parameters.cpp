@@ -30,18 +30,18 @@ void same_type(const Parameters::Entry& e, const Parameters::Entry& first) {
 /// Tensors that are one block's under several handles would be torn apart.
 void refuse_shared_memory(const std::vector<Parameters::Entry>& entries,
                           const std::vector<Parameters::Buffer>& buffers) {
-  struct Stretch {
+  struct Extent {
     const std::byte *begin, *end;
     const std::string* name;
   };
-  std::vector<Stretch> all;
+  std::vector<Extent> all;
   const auto add = [&](const Tensor& t, const std::string& name) {
     const auto* at = t.data<std::byte>();
     if (t.numel() > 0) all.push_back({at, at + t.view().bytes(), &name});
   };
   for (const auto& e : entries) add(e.tensor, e.name);
   for (const auto& b : buffers) add(b.tensor, b.name);
-  std::stable_sort(all.begin(), all.end(), [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
+  std::stable_sort(all.begin(), all.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
   for (std::size_t i = 1; i < all.size(); ++i)
     check(
         all[i].begin >= all[i - 1].end, "parameters",
@@ -84,13 +84,13 @@ Parameters::Parameters(Module model) : model_(std::move(model)), owner_(std::mak
   refuse_shared_memory(entries_, buffers_);
 
   const NoGrad nothing_recorded;
-  std::vector<FlatBuffer::Stretch> stretches;
+  std::vector<FlatBuffer::Extent> extents;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const Index end = i + 1 < entries_.size() ? entries_[i + 1].slice.begin : size;
-    stretches.push_back({end - entries_[i].slice.begin, entries_[i].tensor.device()});
+    extents.push_back({end - entries_[i].slice.begin, entries_[i].tensor.device()});
   }
   const DType dtype = entries_.front().tensor.dtype();
-  values_ = FlatBuffer(stretches, 0, dtype), grads_ = FlatBuffer(stretches, 0, dtype);
+  values_ = FlatBuffer(extents, 0, dtype), grads_ = FlatBuffer(extents, 0, dtype);
   for (Entry& e : entries_) {
     const Tensor home = part(values_, e);
     copy_unnoted(home, e.tensor);
@@ -141,7 +141,7 @@ void Parameters::mark_released(const Slice& slice, bool released) {
 }
 
 const Parameters::Entry* Parameters::first_non_finite_grad() const {
-  std::vector<FlatBuffer::Stretch> one_each;
+  std::vector<FlatBuffer::Extent> one_each;
   for (const Entry& e : entries_) one_each.push_back({1, e.tensor.device()});
   const FlatBuffer sums(one_each, 0, DType::f64);
   for (std::size_t i = 0; i < entries_.size(); ++i) {

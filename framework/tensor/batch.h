@@ -37,12 +37,12 @@ class RandomCalls {
   Calls calls_;
 };
 
-/// Which rows of each global batch a rank takes: share `rank` of `size`, of each of `micros` micro-batches that the
-/// batch is cut into first. A Loader deals it, a Step expects it.
+/// Which rows of each global batch a rank takes: share `rank` of `size`, of each of `microbatches` micro-batches that
+/// the batch is cut into first. A Loader deals it, a Step expects it.
 struct RankShare {
   RankShare() = default;
   /// Not checked: a Step refuses a share other than its own.
-  RankShare(int rank, int size, int micros = 1) : rank(rank), size(size), micros(micros) {}
+  RankShare(int rank, int size, int microbatches = 1) : rank(rank), size(size), microbatches(microbatches) {}
   /// One share for each rank of a World.
   template <class W>
   requires requires(const W& w) {
@@ -52,9 +52,9 @@ struct RankShare {
   RankShare(const W& world) : rank(world.rank()), size(world.size()) {}  // NOLINT: implicit
   /// All three members agree.
   bool operator==(const RankShare&) const = default;
-  int rank = 0,    ///< index of the share, in [0, size)
-      size = 1;    ///< shares of each micro-batch: the data-parallel ranks
-  int micros = 1;  ///< micro-batches of a global batch (gradient accumulation, pipelines), at least 1
+  int rank = 0,          ///< index of the share, in [0, size)
+      size = 1;          ///< shares of each micro-batch: the data-parallel ranks
+  int microbatches = 1;  ///< micro-batches of a global batch (gradient accumulation, pipelines), at least 1
 };
 
 struct BatchContext {
@@ -65,7 +65,7 @@ struct BatchContext {
   Index global_batch = 0;  ///< rows of the global batch; losses divide by it. 0: the rows at hand
   Tensor labels = {};      ///< of all micro-batches at hand; undefined: the target of a loss holds all labels
   /// Rows of each micro-batch at hand, as the loader cut the global batch; empty: nobody has cut it.
-  std::vector<Index> micros = {};
+  std::vector<Index> microbatches = {};
   /// The share of the global batch that the rows at hand are; none: nobody has said.
   std::optional<RankShare> share = {};
   /// A slice of some rows of a share: how many rows all ranks have in theirs is not known.

@@ -4,11 +4,11 @@
 
 namespace trireme {
 
-FlatBuffer::FlatBuffer(const std::vector<Stretch>& stretches, double value, DType dtype) {
-  for (std::size_t i = 0; i < stretches.size();) {
-    const Device device = stretches[i].device;
+FlatBuffer::FlatBuffer(const std::vector<Extent>& extents, double value, DType dtype) {
+  for (std::size_t i = 0; i < extents.size();) {
+    const Device device = extents[i].device;
     Index size = 0;
-    for (; i < stretches.size() && stretches[i].device == device; ++i) size += stretches[i].size;
+    for (; i < extents.size() && extents[i].device == device; ++i) size += extents[i].size;
     blocks_.push_back(Tensor::full({size}, value, dtype, device));
     starts_.push_back(starts_.back() + size);
   }

@@ -21,13 +21,13 @@ struct Slice {
 class FlatBuffer {
  public:
   /// A run of elements on one device.
-  struct Stretch {
+  struct Extent {
     Index size = 0;      ///< elements, at least 0
     Device device = {};  ///< cpu() by default
   };
   FlatBuffer() = default;  ///< without blocks: numel() 0, no dtype and no device
   /// One stretch behind the other; neighbours on one device are one block. Filled with value.
-  FlatBuffer(const std::vector<Stretch>&, double value, DType);
+  FlatBuffer(const std::vector<Extent>&, double value, DType);
 
   Index numel() const { return starts_.back(); }  ///< elements of all blocks
   /// Of every block. This, device_of() and rows() throw Error for a default FlatBuffer, which has no block.

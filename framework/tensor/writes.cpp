@@ -30,10 +30,10 @@ void detail::Writes::add(std::size_t begin, std::size_t end, std::size_t block_b
     partial_ = nullptr;
     return;
   }
-  if (!partial_) partial_ = std::make_unique<std::map<std::size_t, Stretch>>();
+  if (!partial_) partial_ = std::make_unique<std::map<std::size_t, Range>>();
   cut(begin), cut(end);
   partial_->erase(partial_->lower_bound(begin), partial_->lower_bound(end));
-  partial_->emplace(begin, Stretch{end, number});
+  partial_->emplace(begin, Range{end, number});
   if (partial_->size() > most_kept) thin_out();
 }
 
@@ -41,7 +41,7 @@ void detail::Writes::add(std::size_t begin, std::size_t end, std::size_t block_b
 void detail::Writes::cut(std::size_t at) {
   const auto next = partial_->lower_bound(at);
   if (next == partial_->begin()) return;
-  Stretch& around = std::prev(next)->second;
+  Range& around = std::prev(next)->second;
   if (around.end <= at) return;
   partial_->emplace_hint(next, at, around);
   around.end = at;
@@ -57,7 +57,7 @@ void detail::Writes::thin_out() {
   const std::uint64_t old = *middle;
   for (auto at = partial_->begin(); at != partial_->end();) {
     const auto next = std::next(at);
-    Stretch& s = at->second;
+    Range& s = at->second;
     if (next == partial_->end() || s.end != next->first || s.number > old || next->second.number > old) {
       at = next;
       continue;

@@ -25,7 +25,7 @@ class Writes {
   }
 
  private:
-  struct Stretch {
+  struct Range {
     std::size_t end;
     std::uint64_t number;  // of the last write to it
   };
@@ -35,8 +35,8 @@ class Writes {
 
   static std::atomic<std::uint64_t> latest_;
   std::atomic<std::uint64_t> last_ = 0;
-  std::uint64_t anywhere_ = 0;                               // the last write whose place is not in partial_
-  std::unique_ptr<std::map<std::size_t, Stretch>> partial_;  // by where they begin; they do not overlap
+  std::uint64_t anywhere_ = 0;                             // the last write whose place is not in partial_
+  std::unique_ptr<std::map<std::size_t, Range>> partial_;  // by where they begin; they do not overlap
 };
 
 }  // namespace trireme::detail

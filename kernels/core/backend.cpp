@@ -67,7 +67,7 @@ const Backend& open_backend(DeviceKind kind) {
 
 void set_f32_product(MatmulPrecision p) { product = p; }
 MatmulPrecision f32_product() { return product; }
-void set_repeatable(bool on) { same_bits = on; }
-bool repeatable() { return same_bits; }
+void set_deterministic(bool on) { same_bits = on; }
+bool deterministic() { return same_bits; }
 
 }  // namespace trireme

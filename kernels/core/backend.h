@@ -30,7 +30,7 @@ MatmulPrecision f32_product();  ///< as set; highest at first
 /// For the process: whether a call must give the same bits every time (the default; compare
 /// torch.use_deterministic_algorithms), or may add up in the order in which a device happens to finish, where that is
 /// faster.
-void set_repeatable(bool);
-bool repeatable();  ///< as set; true at first
+void set_deterministic(bool);
+bool deterministic();  ///< as set; true at first
 
 }  // namespace trireme

@@ -86,7 +86,7 @@ PlanKey key_of(const ConvJob& j) {
     put(j.with_bias ? 1 + static_cast<int>(j.bias) : 0, j.with_residual, o.relu);
   else
     put(j.accumulate, 0, 0);
-  put(j.aligned, j.tf32, j.with_sums, !j.repeatable);
+  put(j.aligned, j.tf32, j.with_sums, !j.deterministic);
   return key;
 }
 
@@ -122,7 +122,7 @@ void build(Graph& g, const ConvJob& j) {
 }
 
 EngineRules rules_for(const ConvJob& j) {
-  EngineRules rules{.repeatable = j.repeatable, .whole = j.type == DType::f32 && !j.tf32, .sums = j.with_sums};
+  EngineRules rules{.deterministic = j.deterministic, .whole = j.type == DType::f32 && !j.tf32, .sums = j.with_sums};
   // What engines without tensor cores want of x, w and y is channels first: they turn them in their workspace.
   const Index turned = bytes_of(j, x_number) + bytes_of(j, w_number) + bytes_of(j, y_number);
   if (rules.whole) rules.workspace += turned, rules.alike = 2;  // those that turn nothing get a turn to be measured
@@ -134,7 +134,7 @@ bool run_planned(const On& on, const ConvOperands& o, const View& result, std::s
   const bool aligned = at_16(o.x) && at_16(o.w) && at_16(o.y) && at_16(o.bias) && at_16(o.residual);
   auto completed = [&](ConvJob j) {
     j.aligned = aligned, j.tf32 = j.type == DType::f32 && f32_product() == MatmulPrecision::tf32;
-    j.repeatable = repeatable();
+    j.deterministic = deterministic();
     return j;
   };
   std::vector<PlanWay> plans;

@@ -20,11 +20,11 @@ struct ConvJob {
   bool with_bias = false;   ///< for form forward, as the next two
   DType bias = DType::f32;
   bool with_residual = false;
-  bool with_sums = false;   ///< for form forward: per channel the sums of y and of y^2 as well, in f32
-  bool accumulate = false;  ///< for backward_input and backward_weight: by beta, which is documented to read first
-  bool aligned = true;      ///< all operands at multiples of 16 bytes
-  bool tf32 = false;        ///< f32 operands may be rounded to TF32
-  bool repeatable = true;   ///< the same bits every time
+  bool with_sums = false;     ///< for form forward: per channel the sums of y and of y^2 as well, in f32
+  bool accumulate = false;    ///< for backward_input and backward_weight: by beta, which is documented to read first
+  bool aligned = true;        ///< all operands at multiples of 16 bytes
+  bool tf32 = false;          ///< f32 operands may be rounded to TF32
+  bool deterministic = true;  ///< the same bits every time
 };
 
 /// Where operands lie. What a job writes must not be anything that it reads: cuDNN promises nothing for that.

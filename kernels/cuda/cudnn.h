@@ -147,7 +147,7 @@ struct Engine {
 };
 
 struct EngineRules {
-  bool repeatable = true;  ///< only those that give the same bits every time
+  bool deterministic = true;  ///< only those that give the same bits every time
   /// Only those whose products are those of the operands' own numbers: no rounding of f32 as tensor cores do, and no
   /// transforms that cost digits.
   bool whole = true;

@@ -37,8 +37,8 @@ Engine read(const Descriptor& config, const Descriptor& engine) {
 bool follows(const EngineRules& rules, const Descriptor& engine) {
   const auto notes = engine.get_list<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                                                   CUDNN_TYPE_NUMERICAL_NOTE, most_notes);
-  if (rules.repeatable && has(notes, {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC})) return false;
-  if (rules.repeatable && rules.sums && is_compiled(engine)) return false;
+  if (rules.deterministic && has(notes, {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC})) return false;
+  if (rules.deterministic && rules.sums && is_compiled(engine)) return false;
   if (has(notes, {CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION})) return false;
   return !rules.whole ||
          !has(notes, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,

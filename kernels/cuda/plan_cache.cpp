@@ -72,8 +72,8 @@ cudnnStatus_t run(const On& on, cudnnHandle_t handle, const Plan& plan, const Pl
 
 /// Without a workspace there is no room for the parts of sums: see EngineRules::sums.
 bool suits(const Plan& plan, const EngineRules& rules) {
-  const bool repeatable = !rules.sums || plan.workspace() > 0;
-  return plan.workspace() <= rules.workspace && (repeatable || !rules.repeatable);
+  const bool deterministic = !rules.sums || plan.workspace() > 0;
+  return plan.workspace() <= rules.workspace && (deterministic || !rules.deterministic);
 }
 
 struct Timer {

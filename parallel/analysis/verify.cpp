@@ -59,7 +59,7 @@ double step_on(Step& step, const std::pair<Tensor, Tensor>& batch, const Pieces&
   for (auto& [begin, end] : pieces)
     for (Index row = begin; row < end; ++row) pass.batch.samples.data<std::int64_t>()[at++] = row;
   if (pieces.size() > 1)
-    for (auto& [begin, end] : pieces) pass.batch.micros.push_back(end - begin);
+    for (auto& [begin, end] : pieces) pass.batch.microbatches.push_back(end - begin);
   const StepScope scope(std::move(pass));
   return step(x, y).item();
 }
@@ -146,8 +146,8 @@ class Verifier {
     const auto batch = subject_.batch(number);
     const Index rows = batch.first.dim(0);
     const RankShare shard = run_.shard();
-    const double loss = step_on(run_, batch, pieces_of(rows, shard.micros, shard.rank, shard.size));
-    const double expected = step_on(serial_, batch, normed_pieces(rows, shard.micros, groups_, shard.size));
+    const double loss = step_on(run_, batch, pieces_of(rows, shard.microbatches, shard.rank, shard.size));
+    const double expected = step_on(serial_, batch, normed_pieces(rows, shard.microbatches, groups_, shard.size));
     Comparison results(options_.tolerance);
     run_.consolidate();
     compare_results(results, loss, expected);

@@ -41,18 +41,19 @@ void Tapes::begin(const Tensor& x, const Tensor& y) {
     samples = Tensor::empty({rows}, DType::i64);
     for (Index i = 0; i < rows; ++i) samples.data<std::int64_t>()[i] = i;
   }
-  check(batch.micros.empty() || std::ssize(batch.micros) == micros_, "step",
+  check(batch.microbatches.empty() || std::ssize(batch.microbatches) == micros_, "step",
         "the loader cuts the batch into {} micro-batches, the plan wants {}: give it .shard = step.shard()",
-        batch.micros.size(), micros_);
+        batch.microbatches.size(), micros_);
   Index begin = 0;
   for (int k = 0; k < micros_; ++k) {
     const auto [from, to] = share(rows, k, micros_);
-    const Index end = begin + (batch.micros.empty() ? to - from : batch.micros[static_cast<std::size_t>(k)]);
+    const Index end =
+        begin + (batch.microbatches.empty() ? to - from : batch.microbatches[static_cast<std::size_t>(k)]);
     check(end <= rows, "step", "the loader's micro-batches hold more rows than the {} at hand", rows);
     BatchContext microbatch = batch;
     microbatch.samples = samples.view_rows(begin, end);
     microbatch.labels = y;
-    microbatch.micros.clear();
+    microbatch.microbatches.clear();
     microbatch.calls = {};
     give(x.view_rows(begin, end), y.view_rows(begin, end), std::move(microbatch));
     contexts_.push_back(now);

@@ -23,8 +23,8 @@ class Tapes {
   /// All must outlive it.
   Tapes(const Plan&, const Role&, const Chain&, Loss);
 
-  /// Starts a step: cuts rows into micro-batches (StepContext::micros, else evenly; some may be empty) and forgets what
-  /// an earlier one left.
+  /// Starts a step: cuts rows into micro-batches (StepContext::microbatches, else evenly; some may be empty) and
+  /// forgets what an earlier one left.
   void begin(const Tensor& x, const Tensor& y);
   /// Whether the action is the first of its segment, which runs all of it; the others have nothing left to do.
   bool is_segment_head(const Action&) const;

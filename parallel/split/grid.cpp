@@ -43,7 +43,7 @@ int Grid::find(const std::string& name) const {
   return -1;
 }
 
-Grid::Line Grid::line(Axes axes) const {
+Grid::Line Grid::line(AxisMask axes) const {
   Line line;
   std::vector<int> at = at_;
   for (int i = 0; i < this->axes(); ++i)
@@ -64,7 +64,7 @@ Grid::Line Grid::line(Axes axes) const {
   }
 }
 
-void Grid::sum(const View& x, Axes axes) const {
+void Grid::sum(const View& x, AxisMask axes) const {
   if (x.numel() == 0 || axes == 0) return;
   const MemoryScope packed(MemoryKind::packed);
   const Tensor sum = Tensor::empty(x.shape, x.dtype, x.device);

@@ -12,7 +12,7 @@
 namespace trireme {
 
 /// A set of a Grid's axes: bit i is axis i.
-using Axes = unsigned;
+using AxisMask = unsigned;
 
 class Grid {
  public:
@@ -27,7 +27,7 @@ class Grid {
   int size(int axis) const { return axes_[static_cast<std::size_t>(axis)].size; }
   int index(int axis) const { return at_[static_cast<std::size_t>(axis)]; }
   int find(const std::string& name) const;  ///< -1: not there
-  Axes grad_reduce_axes() const { return grad_reduce_axes_; }
+  AxisMask grad_reduce_axes() const { return grad_reduce_axes_; }
   int rows() const { return rows_; }  ///< -1: the grid's ranks have the same rows
 
   /// This rank's coordinates, and those of the ranks that differ from it along `axes` only, itself among them.
@@ -37,17 +37,17 @@ class Grid {
     std::vector<int> ranks;            ///< in comm()
     int me = 0;                        ///< position of this rank
   };
-  Line line(Axes axes) const;
+  Line line(AxisMask axes) const;
   Communicator& comm() const { return *comm_; }
   /// In place, over the ranks of line(axes).
-  void sum(const View&, Axes axes) const;
+  void sum(const View&, AxisMask axes) const;
   /// Of the ranks along one axis.
   Communicator& along(int axis) const { return *sums_[static_cast<std::size_t>(axis)]; }
 
  private:
   std::vector<Axis> axes_;
   std::vector<int> at_;
-  Axes grad_reduce_axes_ = 0;
+  AxisMask grad_reduce_axes_ = 0;
   int rows_ = -1;
   std::unique_ptr<Communicator> comm_;               // all axes together
   std::vector<std::unique_ptr<Communicator>> sums_;  // one per axis

@@ -16,7 +16,7 @@ std::vector<Box> boxes(const ShardedOps& s, const Grid::Line& line) {
 /// x, in layout `have`, as layout `want`. Where the source is copied each rank finds its part at home; the others'
 /// parts lie along the axes that divide the source.
 Tensor moved(const Tensor& x, const ShardedOps& have, const ShardedOps& want) {
-  Axes travel = 0;
+  AxisMask travel = 0;
   for (int axis = 0; axis < x.rank(); ++axis)
     if (const int over = have.layout()[axis]; over != Layout::none && want.layout()[axis] != over) travel |= 1u << over;
   const Box from = have.box(), to = want.box();
@@ -47,7 +47,7 @@ Tensor relayout(const Tensor& x, const ShardedOps& to) {
   return apart ? y.with_shard_spec(want) : y;
 }
 
-Tensor copy_to_parallel(const Tensor& x, const Grid& grid, Axes axes) {
+Tensor copy_to_parallel(const Tensor& x, const Grid& grid, AxisMask axes) {
   if (axes == 0 || !is_recorded_or_traced({&x})) return x;
   return record("shared", x.detach(), {x}, [&grid, axes](const Tensor& dy, Gradients& g) {
     if (!g.needs_grad(0)) return;
@@ -57,7 +57,7 @@ Tensor copy_to_parallel(const Tensor& x, const Grid& grid, Axes axes) {
   });
 }
 
-Tensor reduce_from_parallel(const Tensor& x, const Grid& grid, Axes axes) {
+Tensor reduce_from_parallel(const Tensor& x, const Grid& grid, AxisMask axes) {
   if (axes == 0) return x;
   Tensor y = x.detach();
   grid.sum(y, axes);

@@ -88,7 +88,7 @@ Tensor ShardedOps::zip(const Tensor& a, const Tensor& b, const Binary& local) co
   Layout layout;  // of the other: like the base, where it is not broadcast
   for (int axis = 0; axis < from->global_shape().rank(); ++axis)
     if (from->global_shape()[axis] == to->global_shape()[axis + before]) layout[axis] = to->layout_[axis + before];
-  const Axes copies = to->layout_.axes() & ~layout.axes();
+  const AxisMask copies = to->layout_.axes() & ~layout.axes();
   Tensor met = relayout(other, *to->with(from->global_shape(), layout));
   met = from->weight_ ? weight(met, to->layout_.axes()) : copy_to_parallel(plain(met), *grid_, copies);
   const Tensor in = to->weight_ ? weight(base, to->layout_.axes()) : plain(base);

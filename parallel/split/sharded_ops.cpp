@@ -13,8 +13,8 @@ Tensor plain(const Tensor& t) { return t ? t.with_shard_spec({}) : t; }
 
 }  // namespace
 
-Axes Layout::axes() const {
-  Axes all = 0;
+AxisMask Layout::axes() const {
+  AxisMask all = 0;
   for (int axis : over)
     if (axis != none) all |= 1u << axis;
   return all;
@@ -82,9 +82,9 @@ Tensor ShardedOps::put(const Tensor& y, const Shape& whole, const Layout& layout
   return y.with_shard_spec(shard);
 }
 
-Tensor ShardedOps::weight(const Tensor& w, Axes axes) const {
+Tensor ShardedOps::weight(const Tensor& w, AxisMask axes) const {
   if (!w) return w;
-  const Axes again = grid_->grad_reduce_axes() & ~axes & ~of(w)->layout_.axes();
+  const AxisMask again = grid_->grad_reduce_axes() & ~axes & ~of(w)->layout_.axes();
   const Tensor in = plain(w);
   for (int i = 0; i < grid_->axes(); ++i)
     if ((again >> i & 1) && grid_->index(i) > 0 && is_recorded_or_traced({&in}))
@@ -102,7 +102,7 @@ Tensor ShardedOps::gather(const Tensor& x) const { return relayout(x, *with(of(x
 struct ShardedOps::Product {
   Tensor x, w, bias;  // x is laid out to suit; w and bias are plain
   Tensor late_bias;   // plain, to add behind the sum
-  Axes sum = 0;       // the product is a share of the sum over these
+  AxisMask sum = 0;   // the product is a share of the sum over these
   Layout layout;      // of the product
 };
 
@@ -117,7 +117,7 @@ ShardedOps::Product ShardedOps::product(const Tensor& x, const Tensor& w, const 
   p.x = relayout(x, *sx->with(sx->global_shape(), wanted));
   p.layout = wanted;
   p.layout[last] = out;
-  Axes use = wanted.axes();
+  AxisMask use = wanted.axes();
   if (out != Layout::none) {
     const std::shared_ptr<const ShardSpec> before = p.x.shard_spec() ? of(p.x) : nullptr;
     p.x = copy_to_parallel(plain(p.x), *grid_, 1u << out).with_shard_spec(before);
@@ -192,7 +192,7 @@ Tensor ShardedOps::batch_norm(const Tensor& x, const Tensor& gamma, const Tensor
   if (grid_->rows() >= 0 && wanted[0] != grid_->rows()) pass.norm = {};  // each rank has come to have all rows
   if (!within.empty()) pass.norm = std::make_shared<BoxNormRanks>(std::move(within), std::move(pass.norm), grid_);
   const StepScope scope(std::move(pass));
-  const Axes use = wanted.axes();
+  const AxisMask use = wanted.axes();
   const Tensor y = trireme::batch_norm(plain(in), weight(gamma, use), weight(beta, use), plain(running_mean),
                                        plain(running_var), o, plain(other));
   return sx->put(y, sx->global_shape(), wanted);

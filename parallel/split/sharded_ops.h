@@ -19,7 +19,7 @@ struct Layout {
   std::array<int, Shape::max_rank> over{none, none, none, none, none, none};
   int operator[](int axis) const { return over[static_cast<std::size_t>(axis)]; }
   int& operator[](int axis) { return over[static_cast<std::size_t>(axis)]; }
-  Axes axes() const;  ///< those of the grid that divide something
+  AxisMask axes() const;  ///< those of the grid that divide something
   bool operator==(const Layout&) const = default;
 };
 
@@ -66,7 +66,7 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
   Tensor put(const Tensor& y, const Shape& whole, const Layout&) const;
   /// A weight as an op reads it whose data is divided over `axes`: of the ranks that find the same share of its
   /// gradient all but one find zeros.
-  Tensor weight(const Tensor& w, Axes axes) const;
+  Tensor weight(const Tensor& w, AxisMask axes) const;
   Tensor samples(const Tensor& x) const;
   struct Product;
   Product product(const Tensor& x, const Tensor& w, const Tensor& bias) const;
@@ -83,10 +83,10 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
 Tensor relayout(const Tensor& x, const ShardedOps& to);
 /// Megatron's f (arXiv 1909.08053, 3): x, a copy, which each rank along `axes` uses in its own way; backward sums the
 /// gradients.
-Tensor copy_to_parallel(const Tensor& x, const Grid&, Axes axes);
+Tensor copy_to_parallel(const Tensor& x, const Grid&, AxisMask axes);
 /// Megatron's g: the sum of x over the ranks along `axes`, made in place: nobody else reads x. Backward is the
 /// identity.
-Tensor reduce_from_parallel(const Tensor& x, const Grid&, Axes axes);
+Tensor reduce_from_parallel(const Tensor& x, const Grid&, AxisMask axes);
 /// Halo exchange: box want[r] of the whole for each rank r of the line along x's own axes, as plain tensors; wants may
 /// overlap: what comes back adds up.
 Tensor halo_exchange(const Tensor& x, const ShardedOps& has, const std::vector<Box>& want, const Grid::Line&);

@@ -212,7 +212,7 @@ std::shared_ptr<const Grid> grid_of(const Parameters& parameters) {
 }
 
 std::string divided_over(const Parameters& parameters, const Slice& slice) {
-  Axes axes = ~0u;
+  AxisMask axes = ~0u;
   const Grid* grid = nullptr;
   for (const auto& e : parameters.entries()) {
     if (e.slice.end <= slice.begin || slice.end <= e.slice.begin) continue;

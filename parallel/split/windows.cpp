@@ -52,8 +52,8 @@ Box inner(const Box& out, const Box& have, const std::vector<Window>& windows, c
   return core;
 }
 
-Axes spatial_axes(const ShardedOps& x) {
-  Axes axes = 0;
+AxisMask spatial_axes(const ShardedOps& x) {
+  AxisMask axes = 0;
   for (int axis = 1; axis < x.global_shape().rank() - 1; ++axis)
     if (x.layout()[axis] != Layout::none) axes |= 1u << x.layout()[axis];
   return axes;

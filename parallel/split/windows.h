@@ -24,7 +24,7 @@ Patch patch(const Box& out, const Box& have, const std::vector<Window>&, const S
 Box inner(const Box& out, const Box& have, const std::vector<Window>&, const Shape& whole);
 
 /// The grid's axes that divide x's spatial axes.
-Axes spatial_axes(const ShardedOps& x);
+AxisMask spatial_axes(const ShardedOps& x);
 /// What each rank of the line has of the input, and what its box of the output reads.
 struct Halo {
   Grid::Line line;

@@ -5,9 +5,9 @@
 
 namespace trireme {
 
-/// Axes are names; those of one rank, or of none, are no split.
+/// AxisMask are names; those of one rank, or of none, are no split.
 struct SplitOptions {
-  /// Axes that cut images, of "h", "w" and "d" (rows, columns and planes of [N, D, H, W, C]; Dryden et al., arXiv
+  /// AxisMask that cut images, of "h", "w" and "d" (rows, columns and planes of [N, D, H, W, C]; Dryden et al., arXiv
   /// 1903.06681). Each rank has its rows of every activation; weights are copied.
   std::vector<std::string> image = {};
   /// Axis that cuts weights: of two fully connected layers in a row the first by its outputs, the second by its inputs

@@ -94,19 +94,19 @@ TEST_CASE("loader: micro-batches are cut from the global batch, and ranks share 
   Loader alone(counting(103), options);
   const auto whole = pass(alone);
   for (int ranks : {1, 2, 3})
-    for (int micros : {1, 2, 4, 50}) {
+    for (int microbatches : {1, 2, 4, 50}) {
       std::vector<std::vector<std::vector<std::int64_t>>> parts(whole.size(),
-                                                                std::vector<std::vector<std::int64_t>>(micros));
+                                                                std::vector<std::vector<std::int64_t>>(microbatches));
       for (int rank = 0; rank < ranks; ++rank) {
-        options.shard = {rank, ranks, micros};
+        options.shard = {rank, ranks, microbatches};
         Loader loader(counting(103), options);
         for (Batch& batch : loader) {
           const auto mine = ids(batch.samples);
-          REQUIRE(batch.x.batch()->micros == batch.micros);
-          REQUIRE(std::ssize(batch.micros) == (micros > 1 ? micros : 0));
+          REQUIRE(batch.x.batch()->microbatches == batch.microbatches);
+          REQUIRE(std::ssize(batch.microbatches) == (microbatches > 1 ? microbatches : 0));
           Index at = 0;
-          for (int k = 0; k < micros; ++k) {
-            const Index rows = micros > 1 ? batch.micros[static_cast<std::size_t>(k)] : batch.rows();
+          for (int k = 0; k < microbatches; ++k) {
+            const Index rows = microbatches > 1 ? batch.microbatches[static_cast<std::size_t>(k)] : batch.rows();
             auto& to = parts[static_cast<std::size_t>(batch.index)][static_cast<std::size_t>(k)];
             to.insert(to.end(), mine.begin() + at, mine.begin() + at + rows);
             at += rows;
@@ -116,8 +116,8 @@ TEST_CASE("loader: micro-batches are cut from the global batch, and ranks share 
       }
       for (std::size_t b = 0; b < whole.size(); ++b) {
         std::vector<std::int64_t> joined;
-        for (int k = 0; k < micros; ++k) {
-          const auto [begin, end] = share(std::ssize(whole[b]), k, micros);
+        for (int k = 0; k < microbatches; ++k) {
+          const auto [begin, end] = share(std::ssize(whole[b]), k, microbatches);
           CHECK(std::ssize(parts[b][static_cast<std::size_t>(k)]) == end - begin);
           for (auto id : parts[b][static_cast<std::size_t>(k)]) joined.push_back(id);
         }

@@ -93,10 +93,10 @@ TEST_CASE("placed layers under strategies") {
       check_close(parallel_run(three, ranks, strategy), alone, 1e-11);
     }
   if (threads_only()) return;
-  const Outcome micros = serial_run(one, accumulate(3));
+  const Outcome microbatches = serial_run(one, accumulate(3));
   for (const char* schedule : {"1f1b", "zb-h1"})
     check_close(parallel_run(three, {{"pipe", 3}}, pipeline({.micro = 3, .schedule = schedule, .partition = "even"})),
-                micros, 1e-11);
+                microbatches, 1e-11);
 }
 
 TEST_CASE("a checkpoint does not know where layers lie") {

@@ -136,8 +136,8 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   Subject subject(config);
   // How many micro-batches there are decides what rows to measure; what is measured may move the stages.
   auto parts = subject.chain.parts(subject.parameters);
-  const int micros = subject.plan(strategy, parts, mesh).microbatches;
-  const Index shares = static_cast<Index>(size_along(mesh, "data")) * micros;
+  const int microbatches = subject.plan(strategy, parts, mesh).microbatches;
+  const Index shares = static_cast<Index>(size_along(mesh, "data")) * microbatches;
   const Index rows = std::max<Index>(1, (config.data.batch + shares - 1) / shares);
   const bool measured = options.cost == "measured";
   constexpr double each = 1e-3;  // seconds: of every part's forward and backward halves, where all cost the same

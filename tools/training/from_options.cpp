@@ -41,7 +41,7 @@ Device make_device(const TrainerOptions& c, int local_rank) {
   check(!given || wanted < gpus.devices, "device", "there is no {}; this machine has {} GPU{}", c.device, gpus.devices,
         gpus.devices == 1 ? "" : "s");
   set_f32_product(c.dtype == "tf32" ? MatmulPrecision::tf32 : MatmulPrecision::highest);
-  set_repeatable(c.deterministic);
+  set_deterministic(c.deterministic);
   return cuda(wanted % gpus.devices);
 }
 

@@ -124,11 +124,12 @@ void broadcast(ResumePoint& point, World& world) {
 
 std::string norm_rows(const Step& step, const Strategy& strategy) {
   if (step.batch_norm().empty()) return "";
-  const int ranks = step.shard().size, micros = step.shard().micros;
+  const int ranks = step.shard().size, microbatches = step.shard().microbatches;
   const int together = strategy.scope() == NormScope::global  ? ranks
                        : strategy.scope() == NormScope::group ? strategy.norm_group
                                                               : 1;
-  const std::string batch = micros > 1 ? fmt::format("each of {} micro-batches", micros) : "the global batch";
+  const std::string batch =
+      microbatches > 1 ? fmt::format("each of {} micro-batches", microbatches) : "the global batch";
   if (together == ranks) return batch;
   return fmt::format("the rows of {} of {} ranks in {}", together == 1 ? "each" : fmt::format("every {}", together),
                      ranks, batch);

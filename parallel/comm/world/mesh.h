@@ -1,6 +1,6 @@
 // Mesh: ranks on named axes. Mesh(world, {{"pipe", 2}, {"data", 4}}); the last axis varies fastest. A strategy names an
-// axis, never a rank. Axes joined by + are one: "data+h" has the ranks of both, the last named fastest; those that are
-// not there are left out.
+// axis, never a rank. AxisMask joined by + are one: "data+h" has the ranks of both, the last named fastest; those that
+// are not there are left out.
 #pragma once
 #include <map>
 #include <memory>

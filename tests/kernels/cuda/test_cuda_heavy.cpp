@@ -12,8 +12,8 @@ namespace {
 
 /// While it lives, sums may be taken in any order.
 struct AnyOrder {
-  explicit AnyOrder(bool on) { set_repeatable(!on); }
-  ~AnyOrder() { set_repeatable(true); }
+  explicit AnyOrder(bool on) { set_deterministic(!on); }
+  ~AnyOrder() { set_deterministic(true); }
 };
 
 void wide_channels(Index& channels) {

@@ -266,19 +266,19 @@ TEST_CASE("f32 that stays whole has engines without tensor cores, whose workspac
 TEST_CASE("sums beside a convolution: bf16 has only engines that add up in any order, f16 has others", "[patterns]") {
   const Target target = described("h200");
   for (DType type : {DType::bf16, DType::f16})
-    for (bool repeatable : {true, false}) {
+    for (bool deterministic : {true, false}) {
       const ConvJob job{.form = ConvForm::forward,
                         .shape = shape_of({64, 64, 56, 3, 1}),
                         .type = type,
                         .with_sums = true,
-                        .repeatable = repeatable};
+                        .deterministic = deterministic};
       Graph g("sums", DType::f32);
       build(g, job);
       g.finish(target);
       std::string why;
       const auto found = engines(g, target, rules_for(job), why);
-      INFO(name_of(type) << " repeatable " << repeatable);
-      CHECK(found.empty() == (type == DType::bf16 && repeatable));
+      INFO(name_of(type) << " deterministic " << deterministic);
+      CHECK(found.empty() == (type == DType::bf16 && deterministic));
       for (const Engine& e : found) CHECK((Plan(g, target, e).workspace() > 0) == !e.compiled);
     }
 }

@@ -131,9 +131,9 @@ TEST_CASE("plans are kept for later processes, and planned anew where a file is 
   for (const auto& [name, file] : kept) CHECK(key(again.at(name).first) == key(file.first));
 
   // Sums in any order are plans of their own. Here they have no digits to lose.
-  set_repeatable(false);
+  set_deterministic(false);
   CHECK(steps(0) == cold);
-  set_repeatable(true);
+  set_deterministic(true);
   const auto all = files(folder.path());
   CHECK(all.size() == 2 * kept.size() + (std::getenv("TRIREME_EMULATOR_ALONE") ? 1 : 0));  // and bf16's sums
 }

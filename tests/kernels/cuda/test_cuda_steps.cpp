@@ -88,10 +88,10 @@ TEST_CASE("narrow convolutions bring batch norm's sums with them: gradients and 
   const Run exact = run(DType::f64, false, cpu());
   for (DType type : {DType::bf16, DType::f16}) {
     INFO(name_of(type));
-    set_repeatable(type == DType::f16);  // in bf16 the sums may come in any order
+    set_deterministic(type == DType::f16);  // in bf16 the sums may come in any order
     // Both are off by what bf16 rounds, some 10 % where terms cancel: so neither is the other's measure.
     const Run fused = run(type, true), apart = run(type, false);
-    set_repeatable(true);
+    set_deterministic(true);
     CHECK((fused.launched.at("conv_moments") == 3 && fused.launched.count("batch_norm_moments") == 0));
     CHECK((apart.launched.at("batch_norm_moments") == 3 && apart.launched.count("conv_moments") == 0));
     CHECK(distance(fused.loss, apart.loss) < 1e-2);

@@ -36,7 +36,7 @@ std::string sweep_loader(RandomChoice dice) {
             whole_batch);
       Index at = 0;
       const auto ids = batch.samples.to_vector(), labels = batch.y.to_vector(), pixels = batch.x.to_vector();
-      const auto cut = batch.micros.empty() ? std::vector<Index>{batch.rows()} : batch.micros;
+      const auto cut = batch.microbatches.empty() ? std::vector<Index>{batch.rows()} : batch.microbatches;
       for (std::size_t m = 0; m < cut.size(); ++m)
         for (Index i = 0; i < cut[m]; ++i, ++at) {
           const auto id = static_cast<std::int64_t>(ids.at(static_cast<std::size_t>(at)));
