@@ -6,7 +6,8 @@
 
 namespace trireme {
 
-/// What the numbers are for. A stream's number is part of every result that was ever drawn from it, so it never changes.
+/// What the numbers are for. A stream's number is part of every result that was ever drawn from it, so it never
+/// changes.
 enum class RandomStream : std::uint64_t {
   shuffle = 0x0de2,       ///< order of the samples of an epoch
   shift_flip = 0xa06,     ///< Augment::shift and flip, by sample

@@ -195,9 +195,9 @@ TEST_CASE("weights that other ranks have are an Error to read between a step and
         if (here[i]) same = entries[i].tensor.to_vector() == read[next++] && same;
       expect("what could be read was what consolidate() gives", same);
       expect("behind consolidate() the model runs", error_of([&] {
-                                                 const NoGrad off;
-                                                 model();
-                                               }) == "");
+                                                      const NoGrad off;
+                                                      model();
+                                                    }) == "");
       train();
       expect("the next step takes it away again", refused(error_of(whole)));
       return all;
