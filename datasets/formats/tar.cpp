@@ -4,8 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "framework/io/text.h"
 #include "kernels/core/error.h"
+#include "kernels/core/text.h"
 
 namespace trireme {
 namespace {

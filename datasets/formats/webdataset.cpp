@@ -6,7 +6,7 @@
 
 #include "datasets/formats/data_paths.h"
 #include "framework/io/file.h"
-#include "framework/io/text.h"
+#include "kernels/core/text.h"
 
 namespace trireme {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "framework/io/text.h"
 #include "kernels/core/suggest.h"
+#include "kernels/core/text.h"
 
 namespace trireme {
 namespace {

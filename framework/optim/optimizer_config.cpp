@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cmath>
 
-#include "kernels/core/error.h"
+#include "kernels/core/rows.h"
 
 namespace trireme {
 
@@ -49,11 +48,6 @@ std::vector<OptimizerConfig>& rows() {
 
 const std::vector<OptimizerConfig>& optimizers() { return rows(); }
 
-bool add_optimizer(OptimizerConfig defaults) {
-  const auto at = std::ranges::lower_bound(rows(), defaults.name(), {}, &OptimizerConfig::name);
-  if (at != rows().end() && at->name() == defaults.name()) fail("optimizer", "'{}' is there already", at->name());
-  rows().insert(at, std::move(defaults));
-  return true;
-}
+bool add_optimizer(OptimizerConfig defaults) { return add_row(rows(), std::move(defaults), "optimizer"); }
 
 }  // namespace trireme

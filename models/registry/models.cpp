@@ -1,6 +1,6 @@
 #include "models/registry/models.h"
 
-#include "framework/io/rows.h"
+#include "kernels/core/rows.h"
 
 namespace trireme {
 namespace {
@@ -14,12 +14,7 @@ std::vector<ModelRow>& rows() {
 
 const std::vector<ModelRow>& models() { return rows(); }
 
-bool add_model(ModelRow row) {
-  const auto at = std::ranges::lower_bound(rows(), row.name, {}, &ModelRow::name);
-  check(at == rows().end() || at->name != row.name, "model", "'{}' is there already", row.name);
-  rows().insert(at, std::move(row));
-  return true;
-}
+bool add_model(ModelRow row) { return add_row(rows(), std::move(row), "model"); }
 
 const ModelRow& model_row(const std::string& name) { return find_row(models(), name, "model"); }
 

@@ -7,7 +7,7 @@
 #include <ranges>
 
 #include "framework/autograd/step_context.h"
-#include "framework/io/text.h"
+#include "kernels/core/text.h"
 
 namespace trireme {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "framework/io/rows.h"
+#include "kernels/core/rows.h"
 
 namespace trireme {
 namespace {

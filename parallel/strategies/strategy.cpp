@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 
-#include "framework/io/rows.h"
-#include "framework/io/text.h"
+#include "kernels/core/rows.h"
 #include "kernels/core/suggest.h"
+#include "kernels/core/text.h"
 #include "parallel/strategies/rebuild.h"
 
 namespace trireme {

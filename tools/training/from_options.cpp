@@ -7,11 +7,11 @@
 #include "datasets/formats/data_paths.h"
 #include "datasets/formats/webdataset.h"
 #include "datasets/images/augment.h"
-#include "framework/io/text.h"
 #include "framework/layers/init.h"
 #include "framework/layers/on.h"
 #include "kernels/core/backend.h"
 #include "kernels/core/suggest.h"
+#include "kernels/core/text.h"
 
 namespace trireme {
 DType make_dtype(const TrainerOptions& c) {

@@ -6,7 +6,7 @@
 #include <ranges>
 #include <sstream>
 
-#include "framework/io/text.h"
+#include "kernels/core/text.h"
 #include "parallel/comm/world/compare.h"
 
 namespace trireme {
