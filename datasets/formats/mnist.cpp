@@ -38,16 +38,13 @@ Dataset open_idx(const std::string& name, const std::string& split, const std::v
 }  // namespace
 
 Dataset Mnist(const std::string& split, const std::string& root) {
-  const auto folders = root.empty() ? data_folders("mnist") : std::vector{root};
+  const auto folders = root.empty() ? data_folders("mnist") : std::vector(1, root);
   return open_idx("mnist", split, folders, {{0.1307f}, {0.3081f}}, "give the folder that holds the four files");
 }
 
 Dataset FashionMnist(const std::string& split, const std::string& root) {
-  auto folders = std::vector{root};
-  if (root.empty()) {
-    folders = data_folders("fashion-mnist");
-    folders.push_back("/usr/share/datasets/fashion-mnist");
-  }
+  auto folders = root.empty() ? data_folders("fashion-mnist") : std::vector(1, root);
+  if (root.empty()) folders.emplace_back("/usr/share/datasets/fashion-mnist");
   return open_idx("fashion_mnist", split, folders, {{0.2860f}, {0.3530f}},
                   "install Debian's package dataset-fashion-mnist, or give the folder that holds the four files");
 }

@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "datasets/core/loader.h"
 #include "datasets/core/random_stream.h"
+#include "framework/io/json.h"
 #include "framework/io/safetensors.h"
 
 namespace trireme {
 namespace {
 
-using nlohmann::json;
 using Metadata = std::map<std::string, std::string>;
 
 constexpr std::string_view op = "packed", format = "trireme packed 1";
@@ -54,7 +53,7 @@ Contents read_contents(SafetensorsReader& file, const std::string& path) try {
     fail(op, "{}: damaged: it has no {} of type {} and {} axes", path, name, dtype, rank);
   };
   const SafetensorsEntry &pixels = tensor("pixels", "U8", 4), &labels = tensor("labels", "I64", 1);
-  const auto about = [&](const char* key) { return json::parse(metadata.at(key)); };
+  const auto about = [&](const char* key) { return parse_json(metadata.at(key)); };
   Contents all{about("train").get<Index>(),
                pixels.shape[1],
                pixels.shape[2],
@@ -141,9 +140,9 @@ Metadata describe(const Dataset& train) {
   const PixelScale scale = train->scale();
   return {{"format", std::string(format)},
           {"train", std::to_string(train->size())},
-          {"classes", json(names).dump(-1, ' ', false, json::error_handler_t::replace)},  // names need not be UTF-8
-          {"mean", json(scale.mean).dump()},
-          {"std", json(scale.std).dump()},
+          {"classes", json_text(names, NotUtf8::replaced)},  // names need not be UTF-8
+          {"mean", json_text(scale.mean)},
+          {"std", json_text(scale.std)},
           {"crc32", "00000000"}};
 }
 

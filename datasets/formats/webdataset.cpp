@@ -1,11 +1,11 @@
 #include "datasets/formats/webdataset.h"
 
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "datasets/formats/data_paths.h"
 #include "framework/io/file.h"
+#include "framework/io/json.h"
 #include "kernels/core/text.h"
 
 namespace trireme {
@@ -66,7 +66,7 @@ class Grouping {
     return label;
   }
   std::optional<std::int64_t> parse_json(const TarMember& member, std::string_view text) const {
-    const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const auto json = trireme::parse_json(text);
     if (json.is_discarded()) wrong(member.name, "is no JSON");
     for (const char* key : {"label", "cls"})
       if (json.is_object() && json.contains(key)) {

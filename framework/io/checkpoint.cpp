@@ -8,15 +8,14 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "framework/io/file.h"
+#include "framework/io/json.h"
 
 namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 constexpr char op[] = "checkpoint";
 constexpr std::size_t most_manifest_bytes = std::size_t{16} << 20;
@@ -55,7 +54,7 @@ void check_finite(const std::vector<NamedTensor>& tensors) {
 }
 
 /// Writes one file of a checkpoint and returns its line of the manifest.
-json store(const std::string& path, const std::vector<NamedTensor>& tensors) {
+Json store(const std::string& path, const std::vector<NamedTensor>& tensors) {
   SafetensorsWriter writer(tensors, {{"format", "pt"}});  // as PyTorch's loaders expect
   FileWriter file(path, writer.size());
   writer.write([&](auto bytes) { file.write(bytes); });
@@ -64,15 +63,15 @@ json store(const std::string& path, const std::vector<NamedTensor>& tensors) {
 }
 
 /// The manifest's text: its own CRC covers all its other members.
-std::string render(json manifest) {
+std::string render(Json manifest) {
   manifest.erase("crc32");
-  std::string text = manifest.dump();
+  std::string text = json_text(manifest);
   manifest["crc32"] = crc32(std::as_bytes(std::span(text)));
-  return manifest.dump(2) + "\n";
+  return json_text(manifest, NotUtf8::fails, 2) + "\n";
 }
 
-json describe(const Parameters& p, const Optimizer& o, const TrainState& s) {
-  json manifest{{"format", "trireme checkpoint"},
+Json describe(const Parameters& p, const Optimizer& o, const TrainState& s) {
+  Json manifest{{"format", "trireme checkpoint"},
                 {"version", 1},
                 {"step", s.step},
                 {"epoch", s.epoch},
@@ -98,7 +97,7 @@ struct Verified {
   std::int64_t optimizer_steps = 0;
 };
 
-TrainState state_of(const json& manifest) {
+TrainState state_of(const Json& manifest) {
   TrainState s;
   s.step = manifest.at("step"), s.epoch = manifest.at("epoch"), s.batch = manifest.at("batch"),
   s.seed = manifest.at("seed");
@@ -112,20 +111,19 @@ TrainState state_of(const json& manifest) {
 }
 
 /// Reads the manifest; any change of its text is found.
-json read_manifest(const std::string& path) {
+Json read_manifest(const std::string& path) {
   std::string text = read_text(path, most_manifest_bytes);
-  auto shallow = [](int depth, json::parse_event_t, json&) { return depth < 8; };  // dump() recurses
-  json manifest = json::parse(text, shallow, false);
+  Json manifest = parse_json(text, 8);
   check(manifest.is_object() && render(manifest) == text, op, "{} is damaged", path);
   check(manifest.at("format") == "trireme checkpoint" && manifest.at("version") == 1, op,
-        "{} is of version {}, this program reads version 1", path, [&] { return manifest.at("version").dump(); });
+        "{} is of version {}, this program reads version 1", path, [&] { return json_text(manifest.at("version")); });
   return manifest;
 }
 
 Verified verify(const std::string& directory) {
   std::string path = directory + "/" + manifest_file;
   try {
-    json manifest = read_manifest(path);
+    Json manifest = read_manifest(path);
     for (auto name : {model_file, optimizer_file}) {
       std::string file = directory + "/" + name;
       auto& about = manifest.at("files").at(name);
@@ -134,7 +132,7 @@ Verified verify(const std::string& directory) {
       check(crc32_of_file(file) == about.at("crc32").get<std::uint32_t>(), op, "{} is damaged: its CRC differs", file);
     }
     return {state_of(manifest), manifest.at("optimizer"), manifest.at("optimizer_steps")};
-  } catch (const json::exception& e) { fail(op, "{} is not a manifest: {}", path, e.what()); }
+  } catch (const Json::exception& e) { fail(op, "{} is not a manifest: {}", path, e.what()); }
 }
 
 void check_whole(const Parameters& p, const Optimizer& o) {
@@ -213,7 +211,7 @@ void remove_leftovers(const std::string& root) {
 
 /// Everything up to the durable directory.
 void store_all(const std::string& directory, const std::vector<NamedTensor>& weights,
-               const std::vector<NamedTensor>& states, json manifest) {
+               const std::vector<NamedTensor>& states, Json manifest) {
   make_directories(directory);
   manifest["files"][model_file] = store(directory + "/" + model_file, weights);
   manifest["files"][optimizer_file] = store(directory + "/" + optimizer_file, states);
@@ -247,7 +245,7 @@ std::string save_checkpoint(const std::string& run, const Parameters& p, const O
   try {
     store_all(temporary, weights, states, describe(p, o, state));
     publish(temporary, path);
-  } catch (const json::exception&) {
+  } catch (const Json::exception&) {
     remove_tree(temporary);
     fail(op, "the configuration or a metric's name is not UTF-8");
   } catch (...) {

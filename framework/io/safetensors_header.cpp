@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string_view>
 
+#include "framework/io/json.h"
 #include "kernels/core/error.h"
 
 namespace trireme {
@@ -25,8 +25,8 @@ template <>
 struct fmt::formatter<trireme::Shown> : fmt::formatter<std::string> {
   auto format(const trireme::Shown& name, fmt::format_context& ctx) const {
     constexpr std::size_t longest = 80;
-    auto text = nlohmann::json(std::string(name.text.substr(0, longest)))
-                    .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    auto text =
+        trireme::json_text(std::string(name.text.substr(0, longest)), trireme::NotUtf8::replaced, -1, /*ascii=*/true);
     return fmt::formatter<std::string>::format(name.text.size() > longest ? text + "..." : text, ctx);
   }
 };
@@ -56,7 +56,7 @@ std::uint64_t bits_of(std::string_view dtype) {
 }
 
 /// SAX events of the header. Depth 1: tensors by name; 2: one tensor's fields, or the metadata; 3: shape or offsets.
-class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
+class HeaderReader : public nlohmann::json_sax<Json> {
  public:
   std::vector<SafetensorsEntry> entries;
   std::map<std::string, std::string> metadata;
@@ -65,7 +65,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool) override { return wrong("a boolean"); }
   bool number_integer(std::int64_t) override { return wrong("a negative number"); }
   bool number_float(double, const std::string&) override { return wrong("a number that is no 64-bit integer"); }
-  bool binary(nlohmann::json::binary_t&) override { return wrong("binary"); }
+  bool binary(Json::binary_t&) override { return wrong("binary"); }
 
   bool number_unsigned(std::uint64_t n) override {
     if (!numbers_) return wrong("a number");
@@ -134,7 +134,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  bool parse_error(std::size_t at, const std::string&, const nlohmann::json::exception& e) override {
+  bool parse_error(std::size_t at, const std::string&, const Json::exception& e) override {
     // nlohmann's message: "[json.exception...] parse error at ...: syntax error ... - invalid literal; last read:
     // '...'".
     std::string_view what = e.what();
@@ -239,7 +239,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, std::size_
   check(text.find('\0') == text.npos, op, "invalid header: not JSON, it holds a zero byte");
 
   HeaderReader reader;
-  nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
+  Json::sax_parse(text.begin(), text.end(), &reader);
   header.entries = std::move(reader.entries);
   header.metadata = std::move(reader.metadata);
   check_unique(header.entries);
@@ -251,8 +251,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, std::size_
 
 std::string encode_safetensors_header(const std::vector<SafetensorsEntry>& entries,
                                       const std::map<std::string, std::string>& metadata) try {
-  const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
-  std::string json = metadata.empty() ? "{" : "{\"__metadata__\":" + nlohmann::json(metadata).dump() + ",";
+  const auto quoted = [](const std::string& text) { return json_text(text); };
+  std::string json = metadata.empty() ? "{" : "{\"__metadata__\":" + json_text(metadata) + ",";
   for (const SafetensorsEntry& e : entries)
     json += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}},)", quoted(e.name), e.dtype,
                         fmt::join(e.shape, ","), e.begin, e.end);
@@ -264,6 +264,6 @@ std::string encode_safetensors_header(const std::vector<SafetensorsEntry>& entri
   std::string header;
   for (std::size_t i = 0; i < 8; ++i) header += static_cast<char>(json.size() >> (8 * i) & 255);
   return header + json;
-} catch (const nlohmann::json::exception&) { fail(op, "a name or metadata text is not UTF-8"); }
+} catch (const Json::exception&) { fail(op, "a name or metadata text is not UTF-8"); }
 
 }  // namespace trireme

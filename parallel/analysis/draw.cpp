@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
+
+#include "framework/io/json.h"
 
 namespace trireme {
 
@@ -129,8 +130,7 @@ std::string gantt(const Plan& plan, const Timeline& timeline, int width) {
 }
 
 std::string trace_json(const Plan& plan, const Timeline& timeline) {
-  using nlohmann::json;
-  json events = json::array();
+  Json events = Json::array();
   for (int r = 0; r < static_cast<int>(timeline.roles.size()); ++r) {
     events.push_back(
         {{"ph", "M"}, {"name", "process_name"}, {"pid", r}, {"args", {{"name", row_name(plan, timeline, r)}}}});
@@ -143,7 +143,7 @@ std::string trace_json(const Plan& plan, const Timeline& timeline) {
   }
   for (const Span& s : timeline.spans) {
     const Action& a = action_of(plan, timeline, s);
-    json args = {{"action", s.action}, {"micro", a.microbatch}};
+    Json args = {{"action", s.action}, {"micro", a.microbatch}};
     if (a.part >= 0) args["part"] = plan.parts.at(static_cast<std::size_t>(a.part)).name;
     events.push_back({{"ph", "X"},
                       {"name", to_string(a)},
@@ -154,10 +154,10 @@ std::string trace_json(const Plan& plan, const Timeline& timeline) {
                       {"dur", (s.end - s.begin) * 1e6},
                       {"args", std::move(args)}});
   }
-  const json page = {{"traceEvents", std::move(events)},
+  const Json page = {{"traceEvents", std::move(events)},
                      {"displayTimeUnit", "ms"},
                      {"otherData", {{"times", timeline.measured ? "measured" : "predicted"}}}};
-  return page.dump(-1, ' ', true, json::error_handler_t::replace);
+  return json_text(page, NotUtf8::replaced, -1, /*ascii=*/true);
 }
 
 }  // namespace trireme

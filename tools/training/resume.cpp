@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "framework/io/json.h"
 #include "parallel/comm/world/compare.h"
 
 namespace trireme {
@@ -111,11 +111,9 @@ ResumePoint find_resume_point(const TrainerOptions& options) {
 
 void broadcast(ResumePoint& point, World& world) {
   Progress& p = point.progress;
-  const std::string mine =
-      nlohmann::json{point.path, point.partition, point.norm_rows, p.step, p.epoch,      p.batch,
-                     p.samples,  p.correct,       p.counted,       p.loss, p.loss_scale, p.good_steps}
-          .dump();
-  const auto all = nlohmann::json::parse(broadcast_text(world.comm(), mine, 0));
+  const std::string mine = json_text({point.path, point.partition, point.norm_rows, p.step, p.epoch, p.batch, p.samples,
+                                      p.correct, p.counted, p.loss, p.loss_scale, p.good_steps});
+  const auto all = parse_json(broadcast_text(world.comm(), mine, 0));
   std::size_t i = 0;
   const auto read = [&](auto&... to) { (all[i++].get_to(to), ...); };
   read(point.path, point.partition, point.norm_rows, p.step, p.epoch, p.batch, p.samples, p.correct, p.counted, p.loss,

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "framework/io/file.h"
+#include "framework/io/json.h"
 #include "kernels/core/error.h"
 
 namespace trireme {
@@ -43,12 +43,12 @@ std::string csv_head() {
   for (const Column& c : columns) row += (row.empty() ? "" : ",") + std::string(c.key);
   return row + "\n";
 }
-std::string csv_row(const nlohmann::json& line) {
+std::string csv_row(const Json& line) {
   std::string row;
   for (const Column& c : columns) {
     const auto at = line.find(c.key);
     if (&c != columns) row += ',';
-    if (at != line.end()) row += at->is_string() ? at->get<std::string>() : at->dump();
+    if (at != line.end()) row += at->is_string() ? at->get<std::string>() : json_text(*at);
   }
   return row + "\n";
 }
@@ -97,12 +97,12 @@ bool RunDir::restore_if_removed(const std::string& config) {
   return true;
 }
 
-void RunDir::record(const nlohmann::json& line) {
+void RunDir::record(const Json& line) {
   const auto write = [](std::FILE* file, const std::string& text, const std::string& path) {
     const bool ok = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
     check(ok, "run directory", "cannot write {}: {}", path, [&] { return std::strerror(errno); });
   };
-  write(lines_.get(), line.dump() + "\n", metrics());
+  write(lines_.get(), json_text(line) + "\n", metrics());
   write(rows_.get(), csv_row(line), table());
   std::size_t known = 0;
   const std::int64_t step = line.at("step");
@@ -117,7 +117,7 @@ void RunDir::record(const nlohmann::json& line) {
     events_->scalar(c.tag, step, *at);
   }
   check(known == line.size(), "run directory", "{} has a key without a column in run_dir.cpp",
-        [&] { return line.dump(); });
+        [&] { return json_text(line); });
 }
 
 void RunDir::keep_settings(const std::string& config, std::optional<std::int64_t> overridden) {
@@ -142,7 +142,7 @@ void RunDir::rewind(std::int64_t step) {
   rows_.reset();
   std::string kept, rows = csv_head(), line;
   for (std::ifstream in(metrics()); std::getline(in, line);) {
-    auto json = nlohmann::json::parse(line, nullptr, false);
+    auto json = parse_json(line);
     if (!json.is_object() || json.value("step", std::int64_t{0}) > step) continue;
     kept += line + "\n";
     rows += csv_row(json);

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "datasets/images/image.h"
+#include "framework/io/json.h"
 #include "tools/training/resume.h"
 
 namespace trireme {
@@ -59,17 +59,17 @@ void RunLog::epoch_end(const EpochMetrics& e, const Evaluation& test, std::int64
       "epoch {}/{}: train loss {:.4f}, accuracy {:.2f} %, test loss {:.4f}, test accuracy {:.2f} %, {:.0f} images/s, "
       "{:.1f} % of the time waiting for data",
       epoch, options_.epochs, e.loss, e.accuracy, test.loss, test.accuracy(), e.images_per_s, 100 * e.wait_share));
-  nlohmann::json line{{"kind", "eval"},
-                      {"epoch", epoch},
-                      {"step", step},
-                      {"train_loss", e.loss},
-                      {"train_top1", e.accuracy},
-                      {"test_loss", test.loss},
-                      {"test_top1", test.accuracy()},
-                      {"test_correct", test.correct},
-                      {"test_samples", test.samples},
-                      {"images_per_s", e.images_per_s},
-                      {"wait_share", e.wait_share}};
+  Json line{{"kind", "eval"},
+            {"epoch", epoch},
+            {"step", step},
+            {"train_loss", e.loss},
+            {"train_top1", e.accuracy},
+            {"test_loss", test.loss},
+            {"test_top1", test.accuracy()},
+            {"test_correct", test.correct},
+            {"test_samples", test.samples},
+            {"images_per_s", e.images_per_s},
+            {"wait_share", e.wait_share}};
   if (test.has_top5()) line["test_top5"] = test.percent(test.in_top5);
   record(line);
   if (!events() || options_.run.histograms == 0 || epoch % options_.run.histograms != 0) return;
@@ -87,7 +87,7 @@ void RunLog::show_inputs(const Batch& batch, const PixelScale& scale, std::int64
                     s[3]);
 }
 
-void RunLog::record(const nlohmann::json& line) {
+void RunLog::record(const Json& line) {
   restore_if_removed();
   dir_->record(line);
 }

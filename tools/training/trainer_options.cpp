@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <ranges>
 #include <regex>
 #include <sstream>
 
+#include "framework/io/json.h"
 #include "framework/optim/optimizer_config.h"
 #include "kernels/core/suggest.h"
 
@@ -147,8 +147,8 @@ void validate(const TrainerOptions& options) {
     const auto* text = std::get_if<std::string*>(&o.value);
     if (!text) continue;
     try {
-      (void)nlohmann::json(**text).dump();
-    } catch (const nlohmann::json::exception&) {
+      (void)json_text(**text);
+    } catch (const Json::exception&) {
       throw OptionError(o.name + " is not UTF-8, which config.toml and checkpoints are");
     }
     const bool files = o.name == "data.shards" || o.name == "data.val_shards";  // lists of them

@@ -1,9 +1,9 @@
 #include "framework/io/foreign/npz.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "framework/io/foreign/zip.h"
+#include "framework/io/json.h"
 
 namespace trireme {
 namespace {
@@ -44,7 +44,7 @@ std::string to_json(std::string_view dict, int& colons) {
 
 Header parse_header(std::string_view text, const std::string& source, const std::string& name) {
   int colons = 0;
-  const auto dict = nlohmann::json::parse(to_json(text, colons), nullptr, /*allow_exceptions=*/false);
+  const auto dict = parse_json(to_json(text, colons));
   const auto has = [&](const char* key) { return dict.is_object() && dict.contains(key); };
   if (colons == 3 && has("descr") && dict["descr"].is_array())
     fail(op, "{}: array {} is structured; arrays of one element type are read", source, shown(name));
