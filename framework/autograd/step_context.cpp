@@ -25,6 +25,20 @@ StepScope::~StepScope() {
   (after_ ? after_->before_ : innermost) = before_;
 }
 
+RandomCalls::RandomCalls() = default;
+RandomCalls::RandomCalls(const RandomCalls& other) : calls_(other.now()) {}
+RandomCalls::~RandomCalls() = default;
+
+std::uint64_t RandomCalls::next(std::uint64_t layer) {
+  const std::lock_guard lock(mutex_);
+  return calls_[layer]++;
+}
+
+RandomCalls::Calls RandomCalls::now() const {
+  const std::lock_guard lock(mutex_);
+  return calls_;
+}
+
 const BatchContext& batch_of(const Tensor& x, const Tensor& other) {
   if (x && x.batch()) return *x.batch();
   return other && other.batch() ? *other.batch() : StepContext::current().batch;

@@ -47,29 +47,18 @@ class StateVisitor {
   /// leaf is called for each defined tensor; key for each random layer, with its prefix ("3.") and the key to set;
   /// prefix stands before all names.
   StateVisitor(std::function<void(const NamedState&)> leaf,
-               std::function<void(const std::string&, std::uint64_t&)> key = {}, std::string prefix = "")
-      : leaf_(std::move(leaf)), key_(std::move(key)), prefix_(std::move(prefix)) {}
+               std::function<void(const std::string&, std::uint64_t&)> key = {}, std::string prefix = "");
   /// A walk that leaves out what an on() has placed (framework/layers/on.h).
-  static StateVisitor unplaced(std::function<void(const NamedState&)> leaf) {
-    StateVisitor v(std::move(leaf));
-    v.placed_ = false;
-    return v;
-  }
+  static StateVisitor unplaced(std::function<void(const NamedState&)> leaf);
   bool placed() const { return placed_; }  ///< whether it goes there, too
 
   /// A tensor of this layer; initialize() draws it from init. Undefined tensors (no bias) are skipped.
   void operator()(const std::string& name, Tensor& tensor, StateKind use, Init init = {},
-                  FileLayout layout = FileLayout::same) const {
-    if (tensor) leaf_({prefix_ + name, &tensor, use, layout, std::move(init)});
-  }
+                  FileLayout layout = FileLayout::same) const;
   /// A part with a visit() member; parts without state are passed over.
   template <class Part>
   void operator()(const std::string& name, Part& part) const {
-    if constexpr (requires { part.visit(*this); }) {
-      StateVisitor within = *this;
-      within.prefix_ += name + ".";
-      part.visit(within);
-    }
+    if constexpr (requires { part.visit(*this); }) { part.visit(within(name)); }
   }
   /// The key of a random layer, derived from its name, so that masks do not depend on how the model is cut
   /// into stages.
@@ -78,6 +67,7 @@ class StateVisitor {
   }
 
  private:
+  StateVisitor within(const std::string& part) const;  ///< names below that part
   std::function<void(const NamedState&)> leaf_;
   std::function<void(const std::string&, std::uint64_t&)> key_;
   std::string prefix_;
@@ -93,7 +83,7 @@ class Module {
   requires(!std::same_as<std::remove_cvref_t<F>, Module>) Module(F&& layer)
       : self_(std::make_shared<Model<std::decay_t<F>>>(std::forward<F>(layer))) {}  // NOLINT: implicit
   /// An op. Of an overloaded name (tanh, which the C library has too) the one on tensors is taken.
-  Module(Tensor (*op)(const Tensor&)) : self_(std::make_shared<Model<Tensor (*)(const Tensor&)>>(op)) {}  // NOLINT
+  Module(Tensor (*op)(const Tensor&));  // NOLINT
 
   explicit operator bool() const { return self_ != nullptr; }  ///< whether there is a layer
   /// x is handed on: a layer that takes its input by value may write over what nobody else holds. Throws Error when

@@ -36,6 +36,13 @@ bool tiles(const PoolOptions& o) {
 
 }  // namespace
 
+Sequential::Sequential(std::initializer_list<Module> layers) {
+  if (const Sequential* only = layers.size() == 1 ? layers.begin()->as<Sequential>() : nullptr)
+    *this = *only;
+  else
+    for (const Module& layer : layers) add(layer);
+}
+
 Tensor Stash::operator()(const Tensor&) const {
   fail("stash", "'{}' stands alone: it works as a layer of a Sequential that also holds AddStashed(\"{}\")", name,
        name);

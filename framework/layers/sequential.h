@@ -47,12 +47,7 @@ class Sequential {
  public:
   Sequential() = default;
   /// Sequential{Conv2d(1, 8, 3), relu, flatten}. Of a single Sequential it is a copy.
-  Sequential(std::initializer_list<Module> layers) {  // NOLINT: implicit
-    if (const Sequential* only = layers.size() == 1 ? layers.begin()->as<Sequential>() : nullptr)
-      *this = *only;
-    else
-      for (const Module& layer : layers) add(layer);
-  }
+  Sequential(std::initializer_list<Module> layers);  // NOLINT: implicit
   /// Appends a layer named by its index.
   Sequential& add(Module layer) { return add(std::to_string(parts_.size()), std::move(layer)); }
   /// Appends a layer; returns *this. Throws Error for an empty layer, a name that is taken, empty or has a dot, a Stash

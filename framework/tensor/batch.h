@@ -18,21 +18,16 @@ namespace trireme {
 /// How often each random layer has drawn for a batch: a layer that is called twice draws two masks.
 class RandomCalls {
  public:
-  RandomCalls() = default;
+  RandomCalls();
   /// A copy counts on from other's counts, apart from it.
-  RandomCalls(const RandomCalls& other) : calls_(other.now()) {}
+  RandomCalls(const RandomCalls& other);
+  ~RandomCalls();
   /// The calls of this layer before this one. Threads may share a batch.
-  std::uint64_t next(std::uint64_t layer) {
-    const std::lock_guard lock(mutex_);
-    return calls_[layer]++;
-  }
+  std::uint64_t next(std::uint64_t layer);
 
  private:
   using Calls = std::map<std::uint64_t, std::uint64_t>;
-  Calls now() const {
-    const std::lock_guard lock(mutex_);
-    return calls_;
-  }
+  Calls now() const;
   mutable std::mutex mutex_;
   Calls calls_;
 };

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <ranges>
-#include <regex>
 #include <sstream>
 
 #include "framework/io/json.h"
@@ -15,6 +15,19 @@
 
 namespace trireme {
 namespace {
+
+/// With each `old` that stands as a word by itself replaced.
+std::string replace_word(std::string text, std::string_view old, std::string_view now) {
+  const auto in_word = [&](std::size_t at) {
+    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_');
+  };
+  for (std::size_t at = 0; (at = text.find(old, at)) != text.npos;) {
+    const bool word = !in_word(at - 1) && !in_word(at + old.size());  // at - 1 of 0 lies beyond the end
+    if (word) text.replace(at, old.size(), now);
+    at += word ? now.size() : old.size();
+  }
+  return text;
+}
 
 /// Settings that were renamed: old name, new name.
 constexpr std::pair<std::string_view, std::string_view> renamed[] = {
@@ -167,8 +180,8 @@ std::string renamed_option(const std::string& name) {
 }
 
 std::string renamed_value(const std::string& name, const std::string& value) {
-  if (name == "parallel.allreduce") return std::regex_replace(value, std::regex("\\bvendor\\b"), "default");
-  if (name == "parallel.strategy") return std::regex_replace(value, std::regex("\\bone_weird\\b"), "one_weird_trick");
+  if (name == "parallel.allreduce") return replace_word(value, "vendor", "default");
+  if (name == "parallel.strategy") return replace_word(value, "one_weird", "one_weird_trick");
   return value;
 }
 
