@@ -55,23 +55,40 @@ bool read(std::string_view text, T& value) {
   return true;
 }
 
+void check_number(const Option& o, const std::string& shown, double value) {
+  const auto refuse = [&](const std::string& remedy) {
+    throw OptionError(fmt::format("{} is {}, it must be {}", o.name, shown, remedy));
+  };
+  if (!std::isfinite(value)) refuse("a finite number");
+  if (value < o.least) refuse(fmt::format("at least {}", o.least));
+  if (value > o.most) refuse(fmt::format("at most {}", o.most));
+}
+
+void check_text(const Option& o, const std::string& value) {
+  std::vector<std::string> known;
+  for (std::size_t at = 0; at < o.choices.size(); at = std::min(o.choices.find(", ", at), o.choices.size() - 2) + 2)
+    known.push_back(o.choices.substr(at, o.choices.find(", ", at) - at));
+  if (!known.empty() && std::ranges::count(known, value) == 0)
+    throw OptionError(fmt::format("{}: {}", o.name, unknown_name(value, known)));
+}
+
+template <class T>
+std::string text_of(const T& value) {
+  if constexpr (is_text<T>) {
+    return value;
+  } else if constexpr (List<T>) {
+    std::string text;
+    for (std::size_t i = 0; i < value.size(); ++i) text += (i ? std::string(1, separator<T>) : "") + text_of(value[i]);
+    return text;
+  } else {
+    return fmt::format("{}", value);
+  }
+}
+
 template <class T>
 void check_one(const Option& o, const T& value) {
-  const auto refuse = [&](const std::string& remedy) {
-    throw OptionError(fmt::format("{} is {}, it must be {}", o.name, value, remedy));
-  };
-  if constexpr (is_number<T>) {
-    if (!std::isfinite(static_cast<double>(value))) refuse("a finite number");
-    if (static_cast<double>(value) < o.least) refuse(fmt::format("at least {}", o.least));
-    if (static_cast<double>(value) > o.most) refuse(fmt::format("at most {}", o.most));
-  }
-  if constexpr (is_text<T>) {
-    std::vector<std::string> known;
-    for (std::size_t at = 0; at < o.choices.size(); at = std::min(o.choices.find(", ", at), o.choices.size() - 2) + 2)
-      known.push_back(o.choices.substr(at, o.choices.find(", ", at) - at));
-    if (!known.empty() && std::ranges::count(known, value) == 0)
-      throw OptionError(fmt::format("{}: {}", o.name, unknown_name(value, known)));
-  }
+  if constexpr (is_number<T>) check_number(o, text_of(value), static_cast<double>(value));
+  if constexpr (is_text<T>) check_text(o, value);
 }
 
 }  // namespace
@@ -96,14 +113,15 @@ const Option& find_option(std::span<const Option> options, const std::string& na
 }
 
 void set_option(const Option& o, std::string_view text) {
-  std::visit(
+  const bool set = std::visit(
       [&](auto* v) {
         auto value = *v;
-        if (!read(text, value))
-          throw OptionError(fmt::format("{}: '{}' is not {}", o.name, shortened(text), type_of(o)));
+        if (!read(text, value)) return false;
         *v = std::move(value);
+        return true;
       },
       o.value);
+  if (!set) throw OptionError(fmt::format("{}: '{}' is not {}", o.name, shortened(text), type_of(o)));
   check_value(o);
 }
 
@@ -119,14 +137,7 @@ void check_value(const Option& o) {
 }
 
 std::string value_text(const Option& o) {
-  return std::visit(
-      []<class T>(const T* v) {
-        if constexpr (List<T>)
-          return fmt::format("{}", fmt::join(*v, std::string(1, separator<T>)));
-        else
-          return fmt::format("{}", *v);
-      },
-      o.value);
+  return std::visit([](const auto* v) { return text_of(*v); }, o.value);
 }
 
 }  // namespace trireme
