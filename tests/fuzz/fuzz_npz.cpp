@@ -1,6 +1,6 @@
 // libFuzzer entry for the reader of .npz; tools/fuzz builds and runs it.
 // sources: kernels/core/error.cpp framework/io/element_type.cpp framework/io/file.cpp framework/io/foreign/zip.cpp
-// sources: framework/io/foreign/file_array.cpp framework/io/foreign/npz.cpp
+// sources: framework/io/foreign/file_array.cpp framework/io/foreign/npz.cpp framework/io/json.cpp
 // libraries: -ldeflate
 // The input is an archive, then an array in one.
 #include "framework/io/foreign/npz.h"

@@ -1,5 +1,5 @@
 // libFuzzer entry for the safetensors parser; tools/fuzz builds and runs it.
-// sources: kernels/core/error.cpp framework/io/safetensors_header.cpp
+// sources: kernels/core/error.cpp framework/io/safetensors_header.cpp framework/io/json.cpp
 // A file that is accepted must keep the promises that loading relies on.
 #include <cstdlib>
 #include <set>
