@@ -102,7 +102,7 @@ BatchPtr join_batches(const std::vector<Tensor>& parts) {
     all->global_batch += batch.global_batch;
     all->sliced = all->sliced || batch.sliced;
     all->training = all->training && batch.training;
-    all->joined.emplace_back(batch.samples.numel(), parts[i].batch());
+    all->joined.emplace_back(batch.samples.numel(), parts[i].impl()->batch);
   }
   if (known) return all;
   all->global_batch = 0;

@@ -17,7 +17,7 @@ Tensor Recompute::operator()(const Tensor& x) const {
   StepContext again = StepContext::current();
   again.recomputing = true;
   if (again.batch.calls) again.batch.calls = std::make_shared<RandomCalls>(*again.batch.calls);
-  const BatchPtr batch = replay_batch(x.batch());
+  const BatchPtr batch = replay_batch(x.impl()->batch);
   Tensor y;
   {
     const NoGrad no_grad;

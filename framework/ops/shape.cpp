@@ -93,7 +93,7 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int 
     shape[axis] = size;
     Tensor y = Tensor::empty(shape, x.dtype(), x.device());
     copy_box(y, zeros(x.rank()), x, at, shape);
-    if (axis == 0) y.impl()->batch = slice_batch(x.batch(), x.dim(0), at[0], at[0] + size);
+    if (axis == 0) y.impl()->batch = slice_batch(x.impl()->batch, x.dim(0), at[0], at[0] + size);
     if (needs_record("split", y, {&x})) {
       y = record("split", std::move(y), {x}, at, [at](const Tensor& dy, Gradients& g) { give_box(g, 0, dy, at); });
     }

@@ -101,7 +101,7 @@ Tensor Tensor::with_shard_spec(std::shared_ptr<const ShardSpec> shard_spec) cons
   return y;
 }
 
-const BatchPtr& Tensor::batch() const { return deref(impl_, "batch").batch; }
+const BatchContext* Tensor::batch() const { return deref(impl_, "batch").batch.get(); }
 Tensor Tensor::with_batch(BatchContext batch) const {
   Tensor y = with_shard_spec(deref(impl_, "with_batch").shard_spec);
   if (!batch.calls) batch.calls = std::make_shared<RandomCalls>();

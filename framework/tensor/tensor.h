@@ -102,8 +102,9 @@ class Tensor {
   /// Same block, same place on the tape, with another ShardSpec; null: a whole tensor. Throws Error when undefined.
   Tensor with_shard_spec(std::shared_ptr<const ShardSpec>) const;
 
-  /// What the batch that this was computed from says of itself (framework/tensor/batch.h); null: it comes from none.
-  const std::shared_ptr<const BatchContext>& batch() const;
+  /// What the batch that this was computed from says of itself (framework/tensor/batch.h); lives as long as a tensor of
+  /// the batch; null: it comes from none.
+  const BatchContext* batch() const;
   /// Same block, same place on the tape, as rows of another batch: for batches that no Loader made. Each call is a
   /// batch of its own, whose random layers draw from their beginning.
   Tensor with_batch(BatchContext) const;

@@ -31,8 +31,8 @@ void Tapes::begin(const Tensor& x, const Tensor& y) {
   const auto give = [&](const Tensor& x_rows, const Tensor& y_rows, BatchContext context) {
     x_.push_back(x_rows.with_batch(std::move(context)));
     y_.push_back(y_rows.detach());
-    y_.back().impl()->batch = x_.back().batch();
-    batches_.push_back(x_.back().batch());
+    y_.back().impl()->batch = x_.back().impl()->batch;
+    batches_.push_back(x_.back().impl()->batch);
   };
   if (micros_ == 1) return give(x, y, batch);
   const Index rows = x.dim(0);
