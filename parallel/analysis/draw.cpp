@@ -16,8 +16,8 @@ const Action& action_of(const Plan& plan, const Timeline& t, const Span& s) {
 namespace {
 
 char letter(ActionKind v) {
-  constexpr char letters[] = {'F', 'L', 'B', 'I', 'W', 'S', 'R', 'A', 'C', 'G', 'K', 'U', 'M', 'X', 'd', 'D'};
-  static_assert(sizeof letters == static_cast<std::size_t>(ActionKind::drop_values) + 1);
+  constexpr char letters[] = {'F', 'L', 'B', 'I', 'W', 'S', 'R', 'A', 'C', 'G', 'K', 'U', 'M', 'X', 'd', 'D', 'E'};
+  static_assert(sizeof letters == static_cast<std::size_t>(ActionKind::agree) + 1);
   return letters[static_cast<std::size_t>(v)];
 }
 

@@ -73,6 +73,7 @@ class Simulator {
     bool operator<(const Event& other) const { return std::tie(time, order) > std::tie(other.time, other.order); }
   };
 
+  static constexpr Index agreed_bytes = 8;
   double per_byte() const { return options_.bandwidth > 0 ? 1 / options_.bandwidth : 0; }
 
   void connect(int role) {
@@ -151,11 +152,14 @@ class Simulator {
 
   double collective_seconds(const Action& a) const {
     const int p = plan_.size(a.peer.axis);
-    const double n = static_cast<double>(a.slice.size() * options_.element), b = per_byte(), hops = p - 1;
+    const Index bytes = a.kind == ActionKind::agree ? agreed_bytes : a.slice.size() * options_.element;
+    const double n = static_cast<double>(bytes), b = per_byte(), hops = p - 1;
     if (p == 1) return 0;
-    if (a.kind == ActionKind::broadcast) return hops * options_.latency + n * b;
+    if (a.peer.root >= 0) return hops * options_.latency + n * b;
     const double once = hops * (options_.latency + n / p * b);
-    return a.kind == ActionKind::all_reduce || a.kind == ActionKind::average ? 2 * once : once;
+    const bool reduced =
+        a.kind == ActionKind::all_reduce || a.kind == ActionKind::average || a.kind == ActionKind::agree;
+    return reduced ? 2 * once : once;
   }
 
   double compute_seconds(const Action& a) const {

@@ -9,7 +9,7 @@ inline bool is_reduction(const Action& a) {
 }
 inline bool is_collective(const Action& a) {
   return is_reduction(a) || a.kind == ActionKind::all_gather || a.kind == ActionKind::broadcast ||
-         a.kind == ActionKind::average;
+         a.kind == ActionKind::average || (a.kind == ActionKind::agree && !a.peer.axis.empty());
 }
 inline bool is_message(const Action& a) { return a.kind == ActionKind::send || a.kind == ActionKind::recv; }
 /// A backward that completes weight gradients.

@@ -11,15 +11,16 @@
 namespace trireme {
 namespace {
 
-constexpr std::array kinds = {"forward", "loss",       "backward",       "backward_input", "backward_weight", "send",
-                              "recv",    "all_reduce", "reduce_scatter", "all_gather",     "broadcast",       "update",
-                              "average", "free",       "drop_gradients", "drop_values"};
+constexpr std::array kinds = {"forward",     "loss",   "backward",   "backward_input", "backward_weight",
+                              "send",        "recv",   "all_reduce", "reduce_scatter", "all_gather",
+                              "broadcast",   "update", "average",    "free",           "drop_gradients",
+                              "drop_values", "agree"};
 
 std::string range(const Slice& s) { return fmt::format("[{}, {})", s.begin, s.end); }
 
 void add(Fnv& fnv, const Action& a) {
   fnv.add(a.kind, a.stream, a.part, a.microbatch, a.peer.offset, a.peer.root, a.on_ready);
-  fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.after.size());
+  fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.field, a.every, a.after.size());
   for (ActionId id : a.after) fnv.add(id);
 }
 
@@ -41,6 +42,7 @@ std::string to_string(ActionKind v) { return kinds[static_cast<std::size_t>(v)];
 
 std::string to_string(const Action& a) {
   std::string text = to_string(a.kind);
+  if (!a.field.empty()) text += " " + a.field;
   if (a.part >= 0) text += fmt::format(" part {}", a.part);
   if (a.microbatch > 0) text += fmt::format(" micro {}", a.microbatch);
   if (a.slice.size() > 0) text += fmt::format(" {}", range(a.slice));
@@ -52,6 +54,7 @@ std::string to_string(const Action& a) {
     text += " over " + a.peer.axis;
   if (a.peer.root >= 0) text += fmt::format("{} {}", a.kind == ActionKind::update ? " at" : " from", a.peer.root);
   if (a.on_ready) text += ", on ready";
+  if (a.every > 1) text += fmt::format(", every {} steps", a.every);
   return text;
 }
 

@@ -28,6 +28,7 @@ enum class ActionKind : std::uint8_t {
   free,             ///< releases the activations of a micro-batch in the part's segment
   drop_gradients,   ///< of slice, all but this rank's shard: its memory is given back
   drop_values,      ///< the same of the weights; all_gather brings them again
+  agree,  ///< a number of the step (field): the same on every rank of the axis; from peer.root if there is one
 };
 /// Actions of one stream start in list order; those of `compute` also end in that order.
 enum class Stream : std::uint8_t { compute, comm };
@@ -59,6 +60,9 @@ struct Action {
   Peer peer = {};         ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
+  std::string field =
+      {};         ///< of agree: "loss" (its sum), "finite" (all gradients are), "norm" (squares of gradients, summed)
+  int every = 1;  ///< steps from one time that it runs to the next, from step 0 on
   bool operator==(const Action&) const = default;  ///< member by member
 };
 

@@ -1,7 +1,7 @@
 #include "parallel/runtime/executor.h"
 
 #include <algorithm>
-#include <cmath>
+#include <optional>
 
 #include "kernels/core/runtime.h"
 #include "parallel/plan/action_kind.h"
@@ -18,14 +18,15 @@ Work reduce(ActionKind kind, Communicator& comm, const Tensor& gradients) {
 }  // namespace
 
 Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
-                   Communicator* stages)
+                   const StepRanks& ranks, const StepOptions& options)
     : plan_(plan),
       role_(plan.roles.at(static_cast<std::size_t>(role))),
       optimizer_(optimizer),
       tapes_(plan, role_, chain, std::move(loss)),
       p2p_(grid_of(optimizer.parameters())),
       slots_(role_.actions.size()),
-      stages_(stages) {
+      ranks_(ranks),
+      agreement_(optimizer, shards_, options) {
   number_cuts();
   prepare(mesh);
   prepare_backward();
@@ -49,7 +50,7 @@ void Executor::prepare(Mesh& mesh) {
   std::vector<Slice> slices;
   std::vector<Communicator*> comms;
   std::vector<ActionId> ids;  // of the actions behind the slices
-  Slot *last_loss = nullptr, *last_forward = nullptr;
+  Slot* last_forward = nullptr;
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     const Action& a = role_.actions[id];
     Slot& s = slots_[id];
@@ -57,10 +58,11 @@ void Executor::prepare(Mesh& mesh) {
         a.microbatch < plan_.microbatches, "executor", "action {} ({}): the plan has {} micro-batches", id,
         [&] { return to_string(a); }, plan_.microbatches);
     if (a.kind == ActionKind::forward) last_forward = &s;
-    if (a.kind == ActionKind::loss) last_loss = &s;
+    if (a.kind == ActionKind::loss) loss_end_ = static_cast<ActionId>(id) + 1;
     check(!is_message(a) || (a.part >= 0 && a.peer.axis == plan_.stage_axis), "executor",
           "action {} ({}): only what crosses a cut between roles is sent yet", id, [&] { return to_string(a); });
-    if (mesh.size(a.peer.axis) > 1) s.comm = &mesh.comm(a.peer.axis);
+    if (mesh.size(a.peer.axis) > 1)
+      s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &mesh.comm(a.peer.axis);
     s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
     if (!a.on_ready || !s.comm) continue;
     s.bucket = static_cast<int>(slices.size());
@@ -68,7 +70,6 @@ void Executor::prepare(Mesh& mesh) {
     comms.push_back(s.comm);
     ids.push_back(static_cast<ActionId>(id));
   }
-  if (last_loss) last_loss->last_loss = true;
   if (last_forward) last_forward->last_forward = true;
   if (slices.empty()) return;
   buckets_ = std::make_unique<Buckets>(
@@ -107,6 +108,7 @@ void Executor::prepare_updates() {
         "action {} ({}) is shared over other ranks than the updates before it: the gradient's norm could not be summed",
         id, [&] { return to_string(role_.actions[id]); });
     last = &slots_[id];
+    shards_.push_back(last->shard);
     if (last->shard.size() > 0) updated_.push_back(last->shard);
   }
   if (last) last->last_update = true;
@@ -114,45 +116,79 @@ void Executor::prepare_updates() {
   updated_ = detail::joined(std::move(updated_));
 }
 
-void Executor::run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update) {
+void Executor::begin(const Tensor& x, const Tensor& y) {
+  tapes_.begin(x, y);
+  agreement_.begin();
+  loss_ = {}, sending_.clear();
+}
+
+std::string Executor::run(const Tensor& x, const Tensor& y) {
   const int n = static_cast<int>(slots_.size());
   if (recorder_) recorder_->clear(slots_.size());
   std::optional<MemoryScope> counted;
   if (recorder_) counted.emplace(recorder_->memory());
   for (ActionId id = 0; id < n; ++id) finish(id);  // what a refused step left
-  tapes_.begin(x, y);
+  begin(x, y);
   if (buckets_) buckets_->arm(false);
-  loss_ = {}, sending_.clear();
+  std::string fault;
   for (ActionId id = 0; id < n; ++id) {
     for (ActionId before : role_.actions[static_cast<std::size_t>(id)].after) finish(before);
+    if (slots_[static_cast<std::size_t>(id)].first_update && !(fault = decide()).empty()) return fault;
     if (recorder_) recorder_->begin(id);
-    execute(id, on_loss, before_update);
+    execute(id);
+    if (id + 1 == loss_end_) agreement_.set_loss(loss_.clone(), !ranks_.batch() && !ranks_.stages());
     if (!recorder_) continue;
     for (const PartInfo& part : plan_.parts)
       runtime(part.device.kind).synchronize(part.device);  // a device goes on by itself
     recorder_->end(id);
   }
-  if (!updates_) {  // a stage without parameters takes part in what is decided before an update, and counts the step
-    if (before_update()) clip();
+  if (!updates_) {  // a stage without parameters counts the step, too
+    if (!(fault = decide()).empty()) return fault;
     optimizer_.finish();
   }
   for (ActionId id = 0; id < n; ++id) finish(id);
   if (recorder_) recorder_->see(optimizer_.parameters());
+  return fault;
 }
 
-void Executor::compute(const Tensor& x, const Tensor& y, const OnLoss& on_loss) {
-  tapes_.begin(x, y);
-  loss_ = {};
-  for (ActionId id = 0; id < static_cast<int>(slots_.size()); ++id)
-    if (role_.actions[static_cast<std::size_t>(id)].kind != ActionKind::update) execute(id, on_loss, {});
+Tensor Executor::compute_loss(const Tensor& x, const Tensor& y) {
+  begin(x, y);
+  execute_range(0, loss_end_, false);
+  return loss_;
 }
 
-void Executor::update(const BeforeUpdate& before_update) {
-  for (std::size_t id = 0; id < slots_.size(); ++id)
-    if (role_.actions[id].kind == ActionKind::update) update(role_.actions[id], slots_[id], before_update);
+void Executor::begin_update(const Tensor& loss) {
+  agreement_.begin();
+  agreement_.set_loss(loss.clone(), true);
 }
 
-void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& before_update) {
+std::string Executor::update() {
+  const auto first = std::ranges::find(slots_, true, &Slot::first_update) - slots_.begin();
+  execute_range(0, static_cast<ActionId>(first), true);
+  if (std::string fault = decide(); !fault.empty()) return fault;
+  execute_range(static_cast<ActionId>(first), static_cast<ActionId>(slots_.size()), true);
+  return "";
+}
+
+/// Of the actions [begin, end) those that update, or those that compute.
+void Executor::execute_range(ActionId begin, ActionId end, bool updates) {
+  for (ActionId id = begin; id < end; ++id) {
+    const ActionKind kind = role_.actions[static_cast<std::size_t>(id)].kind;
+    if (updates == (kind == ActionKind::update || kind == ActionKind::agree)) execute(id);
+  }
+}
+
+/// Whether the step may update, and by which factor of the gradients. Returns what is not finite.
+std::string Executor::decide() {
+  if (std::string fault = agreement_.fault(); !fault.empty()) return fault;
+  keeps_ = !agreement_.accepts_gradients();
+  const auto first = std::ranges::find(slots_, true, &Slot::first_update);
+  const bool alone = first != slots_.end() && updates_all(*first);
+  grad_scale_ = keeps_ || alone ? 1 : agreement_.clip_scale();
+  return "";
+}
+
+void Executor::execute(ActionId id) {
   const Action& a = role_.actions[static_cast<std::size_t>(id)];
   Slot& s = slots_[static_cast<std::size_t>(id)];
   switch (a.kind) {
@@ -160,7 +196,7 @@ void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& b
     case ActionKind::backward:
     case ActionKind::backward_input:
     case ActionKind::backward_weight: compute(a, s); break;
-    case ActionKind::loss: add_loss(a, s, on_loss); break;
+    case ActionKind::loss: add_loss(a); break;
     case ActionKind::free: tapes_.free(a); break;
     case ActionKind::send:
       send(a, s);
@@ -197,7 +233,13 @@ void Executor::execute(ActionId id, const OnLoss& on_loss, const BeforeUpdate& b
     case ActionKind::average:
       if (s.comm) start_average(a, s);
       break;
-    case ActionKind::update: update(a, s, before_update); break;
+    case ActionKind::update: update(a, s); break;
+    case ActionKind::agree:
+      if (optimizer_.steps() % a.every != 0) break;
+      s.works.push_back(agreement_.start(a, s.comm));
+      s.pending = true;
+      if (a.stream == Stream::compute) finish(id);
+      break;
   }
 }
 
@@ -211,51 +253,25 @@ void Executor::compute(const Action& a, const Slot& s) {
   if (s.last_backward && buckets_) buckets_->flush();
 }
 
-void Executor::add_loss(const Action& a, const Slot& s, const OnLoss& on_loss) {
-  Tensor loss = tapes_.loss(a.microbatch, optimizer_.loss_scale()).detach();
-  if (plan_.microbatches > 1) {
-    if (loss_)
-      add_into(loss_, loss);
-    else
-      loss_ = loss.clone();
-    loss = loss_;
-  }
-  if (s.last_loss) on_loss(loss);
+void Executor::add_loss(const Action& a) {
+  const Tensor loss = tapes_.loss(a.microbatch, optimizer_.loss_scale()).detach();
+  if (loss_)
+    add_into(loss_, loss);
+  else
+    loss_ = plan_.microbatches > 1 ? loss.clone() : loss;
 }
 
-void Executor::update(const Action& a, const Slot& s, const BeforeUpdate& before_update) {
+void Executor::update(const Action& a, const Slot& s) {
   const NamedRange phase("update");
-  if (s.first_update) {
-    keeps_ = !before_update();
-    optimizer_.keep(updated_);
-  }
+  if (s.first_update) optimizer_.keep(updated_);
   if (keeps_) {
     if (s.last_update) optimizer_.finish();
     return;
   }
-  // One stage that holds all weights still clips with the others, which wait for it.
-  if (!s.comm && !stages_ && s.shard == Slice{0, optimizer_.parameters().size()}) return optimizer_.step();
-  if (s.first_update) clip();
+  if (updates_all(s)) return optimizer_.step();
   if (!s.comm) optimizer_.parameters().zero_missing_grads(a.slice);
   optimizer_.update(s.shard, grad_scale_);
   if (s.last_update) optimizer_.finish();
-}
-
-/// The norm of all gradients, whichever stages and shards hold them, decides the scale of all updates.
-void Executor::clip() {
-  grad_scale_ = 1;
-  if (!optimizer_.wants_norm()) return;
-  std::vector<Slice> updated;
-  Communicator* sharers = nullptr;
-  for (std::size_t id = 0; id < slots_.size(); ++id) {
-    if (role_.actions[id].kind != ActionKind::update) continue;
-    updated.push_back(slots_[id].shard);
-    if (slots_[id].comm) sharers = slots_[id].comm;
-  }
-  const Tensor all = Tensor::full({1}, std::pow(optimizer_.grad_norm(updated), 2), DType::f64);
-  if (sharers) sharers->all_reduce(all).wait();
-  if (stages_) stages_->all_reduce(all).wait();
-  grad_scale_ = optimizer_.clip_scale(std::sqrt(all.item()));
 }
 
 void Executor::finish(ActionId id) {
@@ -269,6 +285,7 @@ void Executor::finish(ActionId id) {
   if (a.kind == ActionKind::all_gather || a.kind == ActionKind::broadcast)
     optimizer_.parameters().mark_released(a.slice, false);
   if (a.kind == ActionKind::average) finish_average(a, s);
+  if (a.kind == ActionKind::agree) agreement_.finish(a);
   if (recorder_) recorder_->end(id);
 }
 

@@ -2,37 +2,38 @@
 // collectives start in list order (collectives on_ready in the midst of backward) and are waited for by the actions
 // that name them, or at the end of the run.
 #pragma once
-#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
+#include <string>
 #include <vector>
 
 #include "framework/optim/optimizer.h"
 #include "parallel/comm/world/mesh.h"
+#include "parallel/runtime/agreement.h"
 #include "parallel/runtime/buckets.h"
 #include "parallel/runtime/pipeline_p2p.h"
 #include "parallel/runtime/recorder.h"
+#include "parallel/runtime/step_ranks.h"
 #include "parallel/runtime/tapes.h"
 
 namespace trireme {
 
 class Executor {
  public:
-  /// Called with this rank's share of the loss, all micro-batches together, before the last of them is run backward. A
-  /// role without a loss does not call it.
-  using OnLoss = std::function<void(const Tensor& loss)>;
-  /// Called before the first update: the place to refuse a step. False: this step updates nothing.
-  using BeforeUpdate = std::function<bool()>;
-
-  /// plan has been checked. stages: the ranks along its role axis, for sums; null: one role. All that is referred to
-  /// must outlive the executor. Throws Error for a plan it cannot run.
+  /// plan has been checked. All that is referred to must outlive the executor. Throws Error for a plan it cannot run.
   Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
-           Communicator* stages);
-  void run(const Tensor& x, const Tensor& y, const OnLoss& on_loss, const BeforeUpdate& before_update);
-  /// The two halves of run() for a rank that shares its gradients with nobody: all but the updates, and those.
-  void compute(const Tensor& x, const Tensor& y, const OnLoss& on_loss);
-  void update(const BeforeUpdate& before_update);
+           const StepRanks& ranks, const StepOptions& options);
+  /// Runs a step. Returns what is not finite, in words: then nothing has been updated, on any rank; empty: the step is
+  /// done.
+  std::string run(const Tensor& x, const Tensor& y);
+  /// The parts of run() for a rank that shares its gradients with nobody: forward, which returns the loss; backward;
+  /// and, given the loss of these, the updates.
+  Tensor compute_loss(const Tensor& x, const Tensor& y);
+  void compute_gradients() { execute_range(loss_end_, std::ssize(slots_), false); }
+  void begin_update(const Tensor& loss);  ///< starts to read the loss while backward runs
+  std::string update();
+  /// The numbers that the last step's ranks agreed on.
+  Agreement& agreement() { return agreement_; }
   /// What this rank updates: slices of the flat block, in order.
   const std::vector<Slice>& updated() const { return updated_; }
   /// Which is told of every action from now on; null: nobody. It must outlive the executor. While there is one, the
@@ -47,7 +48,7 @@ class Executor {
     Slice shard;                   // this rank's, of the action's slice
     int bucket = -1;               // of buckets_; -1: not on_ready
     bool completes = false;        // a backward of the last micro-batch: gradients that it reaches are whole
-    bool last_loss = false, last_forward = false, last_backward = false, first_update = false, last_update = false;
+    bool last_forward = false, last_backward = false, first_update = false, last_update = false;
     Tensor buffer;  // average: the packed buffers
     std::vector<Tensor> arriving;
     std::vector<Work> works;
@@ -57,11 +58,18 @@ class Executor {
   void prepare(Mesh&);
   void prepare_backward();
   void prepare_updates();
-  void execute(ActionId id, const OnLoss&, const BeforeUpdate&);
+  void begin(const Tensor& x, const Tensor& y);
+  void execute_range(ActionId begin, ActionId end, bool updates);
+  void execute(ActionId id);
+  std::string decide();
   void compute(const Action&, const Slot&);
-  void add_loss(const Action&, const Slot&, const OnLoss&);
-  void clip();
-  void update(const Action&, const Slot&, const BeforeUpdate&);
+  void add_loss(const Action&);
+  void update(const Action&, const Slot&);
+  /// This rank alone, by one action: then the optimizer clips. One stage that holds all weights still clips with the
+  /// others, which wait for it.
+  bool updates_all(const Slot& s) const {
+    return !s.comm && !ranks_.stages() && s.shard == Slice{0, optimizer_.parameters().size()};
+  }
   void finish(ActionId id);
   PipelineP2P::Route route(const Action&, const Slot&) const;
   void send(const Action&, Slot&);
@@ -83,11 +91,13 @@ class Executor {
   PipelineP2P p2p_;
   std::vector<Slot> slots_;
   std::vector<ActionId> sending_;
-  Communicator* stages_;
-  bool updates_ = false;  // the role has an update
-  bool keeps_ = false;    // this step updates nothing
+  const StepRanks& ranks_;
+  ActionId loss_end_ = 0;  // behind the last loss; 0: the role has none
+  bool updates_ = false;   // the role has an update
+  bool keeps_ = false;     // this step updates nothing
   std::unique_ptr<Buckets> buckets_;
-  std::vector<Slice> updated_;
+  std::vector<Slice> shards_, updated_;  // of each update; the same joined
+  Agreement agreement_;
   double grad_scale_ = 1;
   Tensor loss_;
   Recorder* recorder_ = nullptr;

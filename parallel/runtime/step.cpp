@@ -8,7 +8,6 @@
 #include "parallel/comm/world/compare.h"
 #include "parallel/runtime/consolidator.h"
 #include "parallel/runtime/executor.h"
-#include "parallel/runtime/loss_reducer.h"
 #include "parallel/runtime/non_finite.h"
 #include "parallel/runtime/reducer.h"
 #include "parallel/runtime/settings.h"
@@ -29,11 +28,9 @@ struct Step::Impl {
         chain(model),
         parameters(model),
         optimizer(parameters, std::move(recipe), options.optimizer),
-        plan(make_plan(strategy, chain, parameters, mesh, options)),
+        plan(make_plan(strategy, chain, optimizer, mesh, options)),
         ranks(plan, mesh, strategy, tensor_parallel_axes(options, strategy.split)),
-        executor(plan, role(), chain, std::move(l), optimizer, mesh, ranks.stages()),
-        loss(ranks, plan.role_of(chain.size() - 1), *everyone, optimizer, executor.updated(), options.loss_scale,
-             options.check_finite),
+        executor(plan, role(), chain, std::move(l), optimizer, mesh, ranks, options),
         consolidator(plan, role(), mesh, optimizer, ranks.stages()) {
     broadcast_state(parameters, ranks.replicas());
     optimizer.keep(executor.updated());
@@ -57,28 +54,19 @@ struct Step::Impl {
     const StepContext context = ranks.context(x, y, options.seed, static_cast<std::uint64_t>(optimizer.steps()));
     consolidator.begin_step();
     parameters.clear_grads();  // those of a step that was refused
-    optimizer.set_loss_scale(loss.scale.value());
-    replayed = graph && !is_recorded_or_traced && graph->ready(executor, x, y, context, loss.scale.value());
+    const double loss_scale = executor.agreement().scale.value();
+    optimizer.set_loss_scale(loss_scale);
+    replayed = graph && !is_recorded_or_traced && graph->ready(executor, x, y, context, loss_scale);
     const StepScope scope(replayed ? graph->captured_context(context) : context);
     const Tensor input = replayed ? graph->x() : x;  // consolidate() before a refusal gives the graph up
-    const auto may_update = [&] {
-      refuse_non_finite(input);
-      return loss.accepts_gradients();
-    };
-    if (replayed) {
-      graph->replay([&] { loss.start(graph->loss()); });
-      executor.update(may_update);
-    } else {
-      executor.run(
-          x, y, [this](const Tensor& share) { loss.start(share); }, may_update);
-    }
-    return loss.take();
+    if (replayed) graph->replay([&] { executor.begin_update(graph->loss()); });
+    const std::string fault = replayed ? executor.update() : executor.run(x, y);
+    if (!fault.empty()) refuse(fault, input);
+    return executor.agreement().take_loss();
   }
 
-  /// Throws Error when a loss, or a gradient that is looked at, is not finite.
-  void refuse_non_finite(const Tensor& x) {
-    const std::string fault = loss.finish();
-    if (fault.empty()) return;
+  /// Throws Error that says where a number that is not finite was first seen.
+  [[noreturn]] void refuse(const std::string& fault, const Tensor& x) {
     consolidate();
     auto place = first_non_finite(model, x, mesh.world().size() > 1 ? everyone.get() : nullptr);
     fail(fmt::format("step {}", optimizer.steps() + 1), "{}; {}", fault,
@@ -103,7 +91,6 @@ struct Step::Impl {
   StepRanks ranks;
   Recorder recorder;
   Executor executor;
-  LossReducer loss;
   Consolidator consolidator;
   std::optional<StepGraph> graph;  // none: not asked for, or of no use
   bool is_recorded_or_traced = false, replayed = false;
@@ -120,12 +107,12 @@ Step::Step(Module model, Loss loss, OptimizerConfig recipe, Mesh& mesh, std::opt
 Step::~Step() = default;
 
 Tensor Step::operator()(const Tensor& x, const Tensor& y) { return impl_->run(x, y); }
-LossScaleState Step::loss_scale() const { return impl_->loss.scale.state(); }
+LossScaleState Step::loss_scale() const { return impl_->executor.agreement().scale.state(); }
 void Step::set_loss_scale(const LossScaleState& state) {
   check(state.scale >= 1 && state.good_steps >= 0 && state.good_steps < LossScale::period, "step",
         "a loss scale of {} with {} good steps: wants at least 1, and 0 to {} steps", state.scale, state.good_steps,
         LossScale::period - 1);
-  if (impl_->loss.scale.on()) impl_->loss.scale.set(state);
+  if (impl_->executor.agreement().scale.on()) impl_->executor.agreement().scale.set(state);
 }
 Parameters& Step::parameters() { return impl_->parameters; }
 Optimizer& Step::optimizer() { return impl_->optimizer; }

@@ -55,11 +55,10 @@ bool StepGraph::capture(Executor& executor, const StepContext& pass) {
     graph_ = runtime(device_.kind).make_graph(device_);
     check(graph_ != nullptr, "step", "{} has no graphs", device_);
     graph_->begin();
-    executor.compute(x_, y_, [this](const Tensor& loss) {
-      loss_ = loss.clone();
-      graph_->end();
-      graph_->begin();
-    });
+    loss_ = executor.compute_loss(x_, y_).clone();
+    graph_->end();
+    graph_->begin();
+    executor.compute_gradients();
     graph_->end();
     written_ = parameters_.written_grads();
     return true;

@@ -6,10 +6,15 @@
 #include <map>
 
 #include "parallel/model/part_costs.h"
+#include "parallel/plan/agreements.h"
 #include "parallel/split/split.h"
 
 namespace trireme {
 namespace {
+
+/// ReLU may turn NaN into 0, so that weights go bad behind a finite loss; looking at all gradients in every step would
+/// cost too much.
+constexpr int gradient_check_period = 64;
 
 /// What rank 0 measures on the example, so that all cut alike. Layers that are split over ranks need the others, too.
 void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& parameters, const Tensor& example, bool all,
@@ -73,7 +78,16 @@ std::vector<std::string> tensor_parallel_axes(const StepOptions& options, const 
   return axes;
 }
 
-Plan make_plan(const Strategy& strategy, const Chain& chain, Parameters& parameters, Mesh& mesh, const StepOptions& o) {
+Plan with_agreements(const Plan& plan, const Strategy& strategy, const StepOptions& o, const Optimizer& optimizer) {
+  return with_agreements(plan, {.batch_axis = batch_axis(plan, strategy.split),
+                                .finite_every = o.loss_scale > 0 ? 1
+                                                : o.check_finite ? gradient_check_period
+                                                                 : 0,
+                                .norm = optimizer.wants_norm()});
+}
+
+Plan make_plan(const Strategy& strategy, const Chain& chain, Optimizer& optimizer, Mesh& mesh, const StepOptions& o) {
+  Parameters& parameters = optimizer.parameters();
   auto parts = chain.parts(parameters);
   for (PartInfo& part : parts) part.divided = divided_over(parameters, part.slice);
   const Index buffers = parts.back().buffers.end;
@@ -83,6 +97,7 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, Parameters& paramet
   plan.partition = o.partition;
   plan = strategy(std::move(plan));
   if (plan.roles.size() == 1) plan.partition.clear();
+  plan = with_agreements(plan, strategy, o, optimizer);
   check_mesh(plan, mesh, tensor_parallel_axes(o, strategy.split));
   const auto faults = o.refuse_unsound ? check(plan, mesh.size(plan.reduced_axis())) : std::vector<std::string>();
   check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],

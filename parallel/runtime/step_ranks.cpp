@@ -51,12 +51,18 @@ StepRanks::StepRanks(const Plan& plan, Mesh& mesh, const Strategy& strategy,
                      const std::vector<std::string>& tensor_parallel_axes)
     : replicas_(split_replicas(mesh, tensor_parallel_axes)) {
   compare_plans(*replicas_, plan);  // where layers are split, others have running statistics of other lengths
-  const std::string axis = batch_axis(plan, strategy.split);
+  const std::string& axis = batch_axis_ = batch_axis(plan, strategy.split);
+  stage_axis_ = plan.stage_axis;
   share_ = {mesh.index(axis), mesh.size(axis), plan.microbatches};
   make_communicators(plan, mesh);
   if (plan.roles.size() > 1) stages_ = mesh.comm(plan.stage_axis).split(0, mesh.index(plan.stage_axis));
   // The sums in the midst of a step have a communicator of their own, so that they cannot mix with the buckets'.
   if (share_.size > 1) batch_ = mesh.comm(axis).split(0, share_.rank), make_norm_ranks(strategy);
+}
+
+Communicator& StepRanks::agreement(const std::string& axis, Mesh& mesh) const {
+  if (batch_ && axis == batch_axis_) return *batch_;
+  return stages_ && axis == stage_axis_ ? *stages_ : mesh.comm(axis);
 }
 
 void StepRanks::make_norm_ranks(const Strategy& strategy) {

@@ -29,6 +29,8 @@ class StepRanks {
   Communicator& replicas() const { return *replicas_; }
   /// The ranks that share the global batch; null: this rank has all of it.
   Communicator* batch() const { return batch_.get(); }
+  /// The ranks along an axis, for what a step agrees on: others than those that reduce gradients meanwhile.
+  Communicator& agreement(const std::string& axis, Mesh&) const;
   /// The ranks along the plan's role axis, one per pipeline stage; null: one role.
   Communicator* stages() const { return stages_.get(); }
 
@@ -38,6 +40,7 @@ class StepRanks {
   void number_rows(BatchContext&, Index rows) const;
 
   RankShare share_;
+  std::string batch_axis_, stage_axis_;
   std::unique_ptr<Communicator> replicas_, batch_, stages_;
   std::unique_ptr<Communicator> norm_group_;  // null: batch norm's statistics cover all ranks or one
   std::shared_ptr<const NormRanks> norm_;     // whose rows batch norm's statistics cover; null: this rank's

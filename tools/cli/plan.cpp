@@ -14,7 +14,7 @@
 #include "parallel/analysis/simulate.h"
 #include "parallel/model/part_costs.h"
 #include "parallel/plan/memory.h"
-#include "parallel/runtime/step.h"
+#include "parallel/runtime/step_plan.h"
 #include "tools/cli/commands.h"
 #include "tools/training/from_options.h"
 
@@ -111,7 +111,9 @@ Picture measure(const TrainerOptions& config, const Strategy& strategy, const st
     const Device device = make_device(config, world);
     Mesh mesh(world, mesh_axes);
     Step step(make_model(config, shape, device), make_loss(config), make_optimizer(config, 1000), mesh, strategy,
-              {.example = example});
+              {.optimizer = {.clip_norm = config.optim.clip_norm},
+               .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
+               .example = example});
     Loader loader(
         data,
         {.batch = config.data.batch, .shard = step.shard(), .workers = 0, .dtype = subject.dtype, .device = device});
@@ -145,7 +147,9 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
                         : std::vector<PartCost>(parts.size(), {each, each, each});
   if (!strategy.split.image.empty()) predict_split(costs, subject.chain, subject.input(rows), mesh, strategy.split);
   for (std::size_t p = 0; p < parts.size(); ++p) parts[p].cost = costs[p];
-  const Plan plan = subject.plan(strategy, std::move(parts), mesh);
+  const StepOptions steps{.loss_scale = config.dtype == "f16" ? config.loss_scale : 0};
+  const Optimizer optimizer(subject.parameters, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm});
+  const Plan plan = with_agreements(subject.plan(strategy, std::move(parts), mesh), strategy, steps, optimizer);
   const auto faults = check(plan, size_along(mesh, "data"));
   check(faults.empty(), "plan", "{}", fmt::join(faults, "\n      "));
 

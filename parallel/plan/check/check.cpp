@@ -80,6 +80,23 @@ void check_updates(const Plan& plan, Diagnostics& faults) {
                        std::min(s.end, t.end), plan.roles[a].name, plan.roles[b].name);
 }
 
+/// What ranks agree on decides about every update of a role.
+void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults) {
+  for (std::size_t r = 0; r < plan.roles.size(); ++r) {
+    const Role& role = plan.roles[r];
+    for (ActionId id = 0; id < std::ssize(role.actions); ++id) {
+      const Action& a = role.actions[id];
+      if (a.kind != ActionKind::agree) continue;
+      if (a.field != "loss" && a.field != "finite" && a.field != "norm")
+        faults.add("{}: there is no number '{}' to agree on: use loss, finite or norm", place(role, id), a.field);
+      if (a.every < 1) faults.add("{} runs every {} steps", place(role, id), a.every);
+      for (ActionId u = 0; u < std::ssize(role.actions); ++u)
+        if (role.actions[u].kind == ActionKind::update && !orders[r](id, u))
+          faults.add("{} does not wait for {}", place(role, u), place(role, id));
+    }
+  }
+}
+
 void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders, int data_ranks, Diagnostics& faults) {
   for (std::size_t r = 0; r < plan.roles.size(); ++r) {
     const Role& role = plan.roles[r];
@@ -119,6 +136,7 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   check_shards(plan, orders, faults);
   check_updates(plan, faults);
   check_gradients(plan, orders, data_ranks, faults);
+  check_agreements(plan, orders, faults);
   check_messages(plan, plan.reduced_axis(), data_ranks, faults);
   return faults.take();
 }

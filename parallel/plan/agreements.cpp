@@ -1,0 +1,80 @@
+#include "parallel/plan/agreements.h"
+
+#include <algorithm>
+
+#include "parallel/plan/action_kind.h"
+
+namespace trireme {
+namespace {
+
+/// All axes of more than one rank, joined by +; empty: there are none.
+std::string all_axes(const Plan& plan) {
+  std::string all;
+  for (const Axis& a : plan.axes)
+    if (a.size > 1) all += (all.empty() ? "" : "+") + a.name;
+  return all;
+}
+
+/// The agreements of one role.
+class RoleAgreements {
+ public:
+  RoleAgreements(const Plan& plan, Role& role, const AgreementOptions& options)
+      : plan_(plan), role_(role), options_(options), actions_(role.actions) {}
+
+  void add() {
+    sum_loss();
+    const auto update = find(ActionKind::update);
+    at_ = update < 0 ? static_cast<ActionId>(actions_.size()) : update;
+    after_ = update < 0 ? std::vector<ActionId>{} : actions_[static_cast<std::size_t>(update)].after;
+    if (loss_ >= 0) after_.push_back(loss_);
+    if (plan_.roles.size() > 1)
+      before_update("loss", plan_.stage_axis).peer.root = plan_.role_of(static_cast<int>(plan_.parts.size()) - 1);
+    if (options_.finite_every > 0) before_update("finite", all_axes(plan_)).every = options_.finite_every;
+    if (options_.norm) {
+      const std::string shards = update < 0 ? "" : actions_[static_cast<std::size_t>(at_)].peer.axis;
+      if (plan_.size(shards) > 1) before_update("norm", shards);
+      if (plan_.roles.size() > 1) before_update("norm", plan_.stage_axis);
+    }
+    if (update >= 0 && loss_ >= 0) actions_[static_cast<std::size_t>(at_)].after.push_back(loss_);
+  }
+
+ private:
+  ActionId find(ActionKind kind) const {
+    const auto at = std::ranges::find(actions_, kind, &Action::kind);
+    return at == actions_.end() ? -1 : static_cast<ActionId>(at - actions_.begin());
+  }
+  void sum_loss() {
+    if (plan_.size(options_.batch_axis) == 1) return;
+    const auto last =
+        std::find_if(actions_.rbegin(), actions_.rend(), [](const Action& a) { return a.kind == ActionKind::loss; });
+    if (last == actions_.rend()) return;
+    loss_ = static_cast<ActionId>(actions_.rend() - last);
+    Action sum{.kind = ActionKind::agree, .stream = Stream::comm, .after = {loss_ - 1}, .field = "loss"};
+    sum.peer.axis = options_.batch_axis;
+    insert(role_, loss_, std::move(sum));
+  }
+  /// Computation waits for it: the update that follows needs the number.
+  Action& before_update(const std::string& field, const std::string& axis) {
+    Action a{.kind = ActionKind::agree, .after = after_, .field = field};
+    a.peer.axis = axis;
+    insert(role_, at_, std::move(a));
+    return actions_[static_cast<std::size_t>(at_++)];
+  }
+
+  const Plan& plan_;
+  Role& role_;
+  const AgreementOptions& options_;
+  std::vector<Action>& actions_;
+  ActionId at_ = 0, loss_ = -1;  // of the first update; of the sum over the batch
+  std::vector<ActionId> after_;
+};
+
+}  // namespace
+
+Plan with_agreements(Plan plan, const AgreementOptions& options) {
+  const Plan before = plan;
+  for (Role& role : plan.roles) RoleAgreements(before, role, options).add();
+  return plan;
+}
+
+}  // namespace trireme

@@ -1,0 +1,21 @@
+// Agreements: the numbers of a step that all ranks must hold alike before they update: the loss of the global batch,
+// whether gradients are finite, and their norm. They are actions of the plan as everything else that communicates.
+#pragma once
+#include "parallel/plan/plan.h"
+
+namespace trireme {
+
+/// What a step's ranks agree on beside the loss.
+struct AgreementOptions {
+  std::string batch_axis = "data";  ///< mesh axis whose ranks have different rows of the batch; joined by +, or empty
+  int finite_every =
+      0;              ///< steps from one look at all gradients, for numbers that are not finite, to the next; 0: none
+  bool norm = false;  ///< updates want the gradient's L2 norm (clipping, trust ratios)
+};
+
+/// Adds the actions `agree` to a plan whose strategies are through: the loss is summed over the batch axis behind the
+/// last micro-batch's (while backward runs), and given to the other stages; flag and norm are put together before a
+/// role's first update, over all who hold gradients apart.
+Plan with_agreements(Plan, const AgreementOptions&);
+
+}  // namespace trireme

@@ -1,0 +1,59 @@
+#include "parallel/runtime/agreement.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace trireme {
+
+Agreement::Agreement(Optimizer& optimizer, const std::vector<Slice>& updated, const StepOptions& options)
+    : scale(options.loss_scale), optimizer_(optimizer), updated_(updated), check_finite_(options.check_finite) {}
+
+void Agreement::begin() {
+  loss_ = flag_ = square_ = {};
+  finite_ = true;
+  read_ = {};
+}
+
+void Agreement::set_loss(const Tensor& share, bool is_final) {
+  loss_ = share;
+  if (is_final && check_finite_) read_ = HostCopy(loss_);
+}
+
+Work Agreement::start(const Action& a, Communicator* comm) {
+  if (a.field == "loss" && a.peer.root >= 0) {
+    const Parameters& parameters = optimizer_.parameters();
+    loss_ = comm->rank() == a.peer.root
+                ? loss_.to(parameters.dtype())
+                : Tensor::empty({}, parameters.dtype(), parameters.values().blocks().back().device());
+    return comm->broadcast(loss_, a.peer.root);
+  }
+  if (a.field == "loss") return comm->all_reduce(loss_);
+  if (a.field == "finite") {
+    flag_ = Tensor::full({1}, std::isfinite(optimizer_.grad_norm(updated_)) ? 1 : 0, DType::i64);
+    return comm ? comm->all_reduce(flag_, ReduceOp::min) : Work{};
+  }
+  if (!square_) square_ = Tensor::full({1}, std::pow(optimizer_.grad_norm(updated_), 2), DType::f64);
+  return comm ? comm->all_reduce(square_) : Work{};
+}
+
+void Agreement::finish(const Action& a) {
+  if (a.field == "finite") finite_ = flag_.item() == 1;
+}
+
+std::string Agreement::fault() {
+  if (!check_finite_) return "";
+  const double value = read_ ? read_.item() : loss_.item();
+  if (!std::isfinite(value)) return fmt::format("loss is {}", std::isnan(value) ? NAN : value);
+  if (scale.on() || finite_) return "";
+  const auto entry = optimizer_.parameters().first_non_finite_grad();
+  return fmt::format("loss is {}, but the gradient{} is not finite", value,
+                     entry ? fmt::format(" of '{}'", entry->name) : "'s norm");
+}
+
+double Agreement::clip_scale() {
+  if (!optimizer_.wants_norm()) return 1;
+  return optimizer_.clip_scale(square_ ? std::sqrt(square_.item()) : optimizer_.grad_norm(updated_));
+}
+
+}  // namespace trireme

@@ -1,0 +1,51 @@
+// Agreement: the numbers that a step's actions `agree` make equal on all ranks, and the verdict on them: whether loss
+// and gradients are finite, and what loss scaling makes of it.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "framework/optim/optimizer.h"
+#include "framework/tensor/host_copy.h"
+#include "parallel/comm/communicator.h"
+#include "parallel/plan/plan.h"
+#include "parallel/runtime/loss_scale.h"
+#include "parallel/runtime/step.h"
+
+namespace trireme {
+
+class Agreement {
+ public:
+  /// updated: the slices of the flat block that this rank updates. All that is referred to must outlive it.
+  Agreement(Optimizer&, const std::vector<Slice>& updated, const StepOptions&);
+
+  /// Forgets the numbers of the step before.
+  void begin();
+  /// This rank's share of the loss, a scalar. is_final: nobody else has a share, so that it can be read at once.
+  void set_loss(const Tensor& share, bool is_final);
+  /// Starts an action of kind `agree` with the ranks of its axis; null: this rank is alone there.
+  Work start(const Action&, Communicator*);
+  /// Takes over its result.
+  void finish(const Action&);
+
+  /// What is not finite, in words; empty: nothing is, or it is not looked for.
+  std::string fault();
+  /// Whether the gradients may be used: false after an overflow under loss scaling, which then changes its scale. Once
+  /// per step.
+  bool accepts_gradients() { return !scale.on() || scale.see(finite_); }
+  /// The factor of the gradients that clipping asks for. Throws Error for a norm that is not finite.
+  double clip_scale();
+  /// The loss of the global batch, a scalar; once per step.
+  Tensor take_loss() { return std::exchange(loss_, {}); }
+
+  LossScale scale;
+
+ private:
+  Optimizer& optimizer_;
+  const std::vector<Slice>& updated_;
+  bool check_finite_;
+  Tensor loss_, flag_, square_;  // flag: i64 [1]; square: of the gradient's norm, f64 [1]; empty: not put together
+  bool finite_ = true;
+  HostCopy read_;  // of a loss that is not summed: on its way while backward runs
+};
+
+}  // namespace trireme

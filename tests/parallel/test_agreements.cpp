@@ -1,0 +1,87 @@
+// What a step's ranks agree on stands in the plan: of every strategy and pair, and faults planted in it are found.
+#include "parallel/plan/agreements.h"
+#include "tests/parallel/pairs.h"
+#include "tests/parallel/plans.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+namespace {
+
+/// The plan of an arrangement for a model of four parts; none: the strategies do not go together.
+std::optional<Plan> plan_of(const Arrangement& how) {
+  try {
+    Plan plan = chain(8);
+    plan.parts[0].buffers = {0, 8};
+    plan.axes = how.mesh;
+    return parse_strategy(how.strategy)(std::move(plan));
+  } catch (const Error&) { return {}; }
+}
+
+int count(const Role& role, const std::string& field) {
+  return static_cast<int>(std::count_if(role.actions.begin(), role.actions.end(), [&](const Action& a) {
+    return a.kind == ActionKind::agree && a.field == field;
+  }));
+}
+
+}  // namespace
+
+TEST_CASE("every strategy and pair agrees on loss, flag and norm before its updates") {
+  const auto rows = strategy_texts();
+  int plans = 0;
+  for (auto& a : rows)
+    for (auto& b : rows) {
+      const Arrangement how = smallest(a, b);
+      const auto plain = plan_of(how);
+      if (!plain) continue;
+      const Strategy strategy = parse_strategy(how.strategy);
+      const std::string batch = batch_axis(*plain, strategy.split);
+      const int ranks = plain->size(plain->reduced_axis());
+      INFO(how.text());
+      const std::string before = faults(*plain, ranks);
+      for (bool norm : {false, true})
+        for (int every : {0, 1, 64}) {
+          const Plan plan = with_agreements(*plain, {.batch_axis = batch, .finite_every = every, .norm = norm});
+          INFO(plan.to_string());
+          CHECK(faults(plan, ranks) == before);
+          ++plans;
+          for (const Role& role : plan.roles) {
+            const bool computes_loss = find(role, ActionKind::loss) >= 0, staged = plan.roles.size() > 1;
+            CHECK(count(role, "loss") == (computes_loss && plan.size(batch) > 1) + staged);
+            CHECK(count(role, "finite") == (every > 0));
+            const ActionId update = find(role, ActionKind::update);
+            const bool shared = update >= 0 && plan.size(role.actions[update].peer.axis) > 1;
+            CHECK(count(role, "norm") == (norm ? shared + staged : 0));
+          }
+        }
+    }
+  CHECK(plans > 600);
+}
+
+TEST_CASE("check finds agreements that decide about nothing, or differ between stages") {
+  const AgreementOptions all{.batch_axis = "data", .finite_every = 64, .norm = true};
+  Plan plan = chain();
+  plan.axes = {{"pipe", 2}, {"data", 2}};
+  plan = with_agreements((pipeline({.micro = 2, .partition = "even"}) | zero(1))(std::move(plan)), all);
+  REQUIRE(faults(plan) == "");
+  for (std::size_t r = 0; r < plan.roles.size(); ++r) {
+    for (int nth = 0; nth < std::ssize(plan.roles[r].actions); ++nth) {
+      Plan bad = plan;
+      Role& role = bad.roles[r];
+      const ActionId id = find(role, ActionKind::agree, nth);
+      if (id < 0) break;
+      role.actions[id].field = "mood";
+      check_finds(bad, "there is no number 'mood' to agree on");
+      bad = plan;
+      bad.roles[r].actions[id].every = 7;
+      const auto axes = names_in(bad.roles[r].actions[id].peer.axis);
+      if (std::find(axes.begin(), axes.end(), "pipe") != axes.end()) check_finds(bad, "differs");
+      bad.roles[r].actions[id].every = 0;
+      check_finds(bad, "runs every 0 steps");
+      bad = plan;
+      bad.roles[r].actions[id].stream = Stream::comm;
+      for (Action& a : bad.roles[r].actions) std::erase(a.after, id);
+      check_finds(bad, "does not wait for");
+    }
+  }
+}

@@ -1,0 +1,113 @@
+// Losses, weights and buffers of every strategy and pair, bit for bit as they were when recorded_bits.txt was written:
+// what is rebuilt beneath the strategies changes no number. TRIREME_RECORD_BITS=FILE appends what this machine gets.
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "kernels/cpu/vector.h"
+#include "parallel/comm/fnv.h"
+#include "tests/parallel/pairs.h"
+#include "tests/parallel/training.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+namespace {
+
+/// Sums of integers round nowhere: the bits are those of any machine.
+Setup integers() {
+  return {.model =
+              [] {
+                return with_integers(Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), Dropout(0.5), flatten, Linear(36, 8),
+                                                relu, Linear(8, 5)});
+              },
+          .loss = pattern_loss,
+          .recipe = Sgd{.lr = 0.125, .momentum = 0.5},
+          .samples = 20,
+          .batch = 8,
+          .steps = 3,
+          .shape = {8, 8, 1},
+          .integers = true};
+}
+/// Here the order of every sum shows, and the width of vectors.
+Setup floats() {
+  return {.model =
+              [] {
+                return Sequential{Conv2d(1, 4, 3, {.bias = false}),
+                                  BatchNorm(4),
+                                  relu,
+                                  MaxPool(2),
+                                  flatten,
+                                  Linear(36, 8),
+                                  relu,
+                                  Dropout(0.5),
+                                  Linear(8, 5)};
+              },
+          .recipe = Adam{.lr = 0.01},
+          .samples = 20,
+          .batch = 8,
+          .steps = 3,
+          .shape = {8, 8, 1},
+          .optimizer = {.clip_norm = 1}};
+}
+const char* level_name() {
+  switch (vector_level()) {
+    case VectorLevel::v4: return "v4";
+    case VectorLevel::v3: return "v3";
+    case VectorLevel::base: return "base";
+  }
+  return "";
+}
+
+/// Single strategies and all ordered pairs, each on its smallest mesh.
+std::vector<Arrangement> table() {
+  std::vector<Arrangement> all;
+  const auto rows = strategy_texts();
+  for (auto& a : rows) {
+    all.push_back({{{a.axis.empty() ? "data" : a.axis, a.axis.empty() ? 1 : 2}}, a.text, a.microbatches});
+    for (auto& b : rows) all.push_back(smallest(a, b));
+  }
+  return all;
+}
+
+/// A hash of all numbers; "refused" for a pair that does not go together.
+std::string bits_of(const Setup& s, const Arrangement& how) {
+  try {
+    const Outcome o = parallel_run(s, how.mesh, parse_strategy(how.strategy));
+    Fnv fnv;
+    for (auto* numbers : {&o.losses, &o.weights, &o.buffers})
+      for (double v : *numbers) fnv.add(std::bit_cast<std::uint64_t>(v));
+    return fmt::format("{:016x}", fnv.value());
+  } catch (const Error& e) {
+    if (known_refusal(e.what()).empty()) throw;
+    return "refused";
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every strategy and pair gives the bits that were recorded") {
+  if (threads_only()) return;
+  const std::filesystem::path file = TRIREME_ROOT "/tests/parallel/recorded_bits.txt";
+  std::map<std::string, std::string> recorded;  // by kind and arrangement
+  std::ifstream in(file);
+  for (std::string kind, bits, how; in >> kind >> bits && std::getline(in >> std::ws, how);)
+    recorded[kind + " " + how] = bits;
+  const char* to = std::getenv("TRIREME_RECORD_BITS");
+  std::ofstream out;
+  if (to) out.open(to, std::ios::app);
+  int compared = 0;
+  for (const auto& [kind, setup] : {std::pair<std::string, Setup>{"integers", integers()}, {level_name(), floats()}})
+    for (const Arrangement& how : table()) {
+      const std::string key = kind + " " + how.text();
+      if (to) {
+        out << kind << " " << bits_of(setup, how) << " " << how.text() << "\n";
+      } else if (recorded.count(key)) {
+        INFO(key);
+        CHECK(bits_of(setup, how) == recorded[key]);
+        ++compared;
+      }
+    }
+  if (to) SUCCEED("recorded");
+  if (!to) CHECK(compared >= static_cast<int>(table().size()));  // of integers all
+}
