@@ -25,10 +25,13 @@ class RoleAgreements {
     sum_loss();
     const auto update = find(ActionKind::update);
     at_ = update < 0 ? static_cast<ActionId>(actions_.size()) : update;
-    after_ = update < 0 ? std::vector<ActionId>{} : actions_[static_cast<std::size_t>(update)].after;
     if (loss_ >= 0) after_.push_back(loss_);
     if (plan_.roles.size() > 1)
       before_update("loss", plan_.stage_axis).peer.root = plan_.role_of(static_cast<int>(plan_.parts.size()) - 1);
+    for (const Action& a : actions_)  // flag and norm look at the gradients of all updates
+      if (a.kind == ActionKind::update) after_.insert(after_.end(), a.after.begin(), a.after.end());
+    std::ranges::sort(after_);
+    after_.erase(std::unique(after_.begin(), after_.end()), after_.end());
     if (options_.finite_every > 0) before_update("finite", all_axes(plan_)).every = options_.finite_every;
     if (options_.norm) {
       const std::string shards = update < 0 ? "" : actions_[static_cast<std::size_t>(at_)].peer.axis;

@@ -132,7 +132,9 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
   if (buckets_) buckets_->arm(false);
   std::string fault;
   for (ActionId id = 0; id < n; ++id) {
-    for (ActionId before : role_.actions[static_cast<std::size_t>(id)].after) finish(before);
+    const Action& a = role_.actions[static_cast<std::size_t>(id)];
+    if (!is_due(a)) continue;
+    for (ActionId before : a.after) finish(before);
     if (slots_[static_cast<std::size_t>(id)].first_update && !(fault = decide()).empty()) return fault;
     if (recorder_) recorder_->begin(id);
     execute(id);
@@ -173,8 +175,8 @@ std::string Executor::update() {
 /// Of the actions [begin, end) those that update, or those that compute.
 void Executor::execute_range(ActionId begin, ActionId end, bool updates) {
   for (ActionId id = begin; id < end; ++id) {
-    const ActionKind kind = role_.actions[static_cast<std::size_t>(id)].kind;
-    if (updates == (kind == ActionKind::update || kind == ActionKind::agree)) execute(id);
+    const Action& a = role_.actions[static_cast<std::size_t>(id)];
+    if (is_due(a) && updates == (a.kind == ActionKind::update || a.kind == ActionKind::agree)) execute(id);
   }
 }
 
@@ -235,7 +237,6 @@ void Executor::execute(ActionId id) {
       break;
     case ActionKind::update: update(a, s); break;
     case ActionKind::agree:
-      if (optimizer_.steps() % a.every != 0) break;
       s.works.push_back(agreement_.start(a, s.comm));
       s.pending = true;
       if (a.stream == Stream::compute) finish(id);

@@ -61,6 +61,7 @@ class Executor {
   void begin(const Tensor& x, const Tensor& y);
   void execute_range(ActionId begin, ActionId end, bool updates);
   void execute(ActionId id);
+  bool is_due(const Action& a) const { return optimizer_.steps() % a.every == 0; }
   std::string decide();
   void compute(const Action&, const Slot&);
   void add_loss(const Action&);

@@ -2,6 +2,7 @@
 #include "parallel/plan/agreements.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/plans.h"
+#include "tests/parallel/training.h"
 
 using namespace trireme;
 using namespace trireme::test;
@@ -83,5 +84,27 @@ TEST_CASE("check finds agreements that decide about nothing, or differ between s
       for (Action& a : bad.roles[r].actions) std::erase(a.after, id);
       check_finds(bad, "does not wait for");
     }
+  }
+}
+
+TEST_CASE("gradients are clipped by the norm of all of them, whoever updates them when") {
+  if (threads_only()) return;
+  const Setup s{.model =
+                    [] {
+                      return Sequential{flatten, Linear(100, 12), relu, Linear(12, 12), relu, Linear(12, 12),
+                                        relu,    Linear(12, 12),  relu, Linear(12, 5)};
+                    },
+                .samples = 100,
+                .batch = 20,
+                .steps = 6,
+                .optimizer = {.clip_norm = 0.05}};
+  const auto reference = serial_run(s, accumulate(4));
+  for (const char* strategy :
+       {"pipeline(micro=4, schedule=interleaved, chunks=2, partition=even) | data_parallel(bucket=64, first_bucket=16)",
+        "pipeline(micro=4, partition=even) | data_parallel(bucket=64, first_bucket=16)",
+        "pipeline(micro=4, schedule=interleaved, chunks=2, partition=even) | zero(2)",
+        "pipeline(micro=4, schedule=interleaved, chunks=2, partition=even) | central_storage"}) {
+    INFO(strategy);
+    check_close(parallel_run(s, {{"pipe", 2}, {"data", 2}}, parse_strategy(strategy)), reference, 1e-11);
   }
 }

@@ -137,6 +137,7 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   check_updates(plan, faults);
   check_gradients(plan, orders, data_ranks, faults);
   check_agreements(plan, orders, faults);
+  if (faults.empty()) check_races(plan, orders, faults);  // the others name the remedy
   check_messages(plan, plan.reduced_axis(), data_ranks, faults);
   return faults.take();
 }

@@ -81,6 +81,8 @@ class HappensBefore {
 void check_flow(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 /// Shards: reduced, updated and gathered as the same slices, and no weight used while it is dropped.
 void check_shards(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
+/// Actions that touch the same operand, one of them writing it, in no order.
+void check_races(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 /// Messages without a partner, messages that cross, collectives that differ between roles, and deadlocks.
 void check_messages(const Plan&, const std::string& data_axis, int data_ranks, Diagnostics&);
 
