@@ -18,6 +18,17 @@ constexpr std::array kinds = {"forward",     "loss",   "backward",   "backward_i
 
 std::string range(const Slice& s) { return fmt::format("[{}, {})", s.begin, s.end); }
 
+std::string head(const Plan& plan) {
+  return fmt::format("plan {}: {} parts, {} parameters, hash {:016x}\n",
+                     plan.strategies.empty() ? "serial" : fmt::format("{}", fmt::join(plan.strategies, " | ")),
+                     plan.parts.size(), plan.parameters, plan.hash());
+}
+
+std::string role_line(const Role& role) {
+  return fmt::format("role {}: {} actions{}\n", role.name, role.actions.size(),
+                     role.in_flight > 0 ? fmt::format(", at most {} in flight", role.in_flight) : "");
+}
+
 void add(Fnv& fnv, const Action& a) {
   fnv.add(a.kind, a.stream, a.part, a.microbatch, a.peer.offset, a.peer.root, a.on_ready);
   fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.field, a.every, a.after.size());
@@ -81,15 +92,38 @@ std::vector<Slice> Plan::updated(std::size_t role) const {
   return detail::joined(std::move(slices));
 }
 
+std::string Plan::summary() const {
+  std::string text = head(*this);
+  for (auto& role : roles) {
+    text += role_line(role);
+    std::vector<std::pair<Action, Index>> groups;  // actions that differ in place only, and how many they are
+    for (Action a : role.actions) {
+      const Index elements = a.slice.size();
+      a.part = -1, a.microbatch = 0, a.slice = {}, a.after.clear();
+      auto at = std::ranges::find(groups, a, [](auto& group) {
+        Action alike = group.first;
+        alike.slice = {};
+        return alike;
+      });
+      if (at == groups.end()) at = groups.insert(at, {a, 0});
+      at->first.slice.end += elements, ++at->second;
+    }
+    for (auto& [a, count] : groups) {
+      Action alike = a;
+      alike.slice = {};
+      text += fmt::format("{:>6}  {:<8} {}{}\n", count, trireme::to_string(a.stream), trireme::to_string(alike),
+                          a.slice.size() > 0 ? fmt::format(", {} elements", a.slice.size()) : "");
+    }
+  }
+  return text;
+}
+
 std::string Plan::to_string() const {
-  std::string text = fmt::format("plan {}: {} parts, {} parameters, hash {:016x}\n",
-                                 strategies.empty() ? "serial" : fmt::format("{}", fmt::join(strategies, " | ")),
-                                 parts.size(), parameters, hash());
+  std::string text = head(*this);
   for (std::size_t i = 0; i < parts.size(); ++i)
     text += fmt::format("part {:>3}  {:<24} {}\n", i, parts[i].name, range(parts[i].slice));
   for (auto& role : roles) {
-    text += fmt::format("role {}: {} actions{}\n", role.name, role.actions.size(),
-                        role.in_flight > 0 ? fmt::format(", at most {} in flight", role.in_flight) : "");
+    text += role_line(role);
     for (std::size_t i = 0; i < role.actions.size(); ++i) {
       const Action& a = role.actions[i];
       std::string line = fmt::format("{:>4}  {:<8} {}", i, trireme::to_string(a.stream), trireme::to_string(a));

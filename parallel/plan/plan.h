@@ -119,7 +119,9 @@ struct Plan {
   /// What role r changes, in order: the slices of its updates, neighbours joined.
   std::vector<Slice> updated(std::size_t role) const;
   std::string to_string() const;  ///< a table, one action a line
-  std::uint64_t hash() const;     ///< equal plans, equal hashes: compared across ranks before step 1
+  /// A table, one line for the actions of a role that are alike: how many there are, and how many elements they move.
+  std::string summary() const;
+  std::uint64_t hash() const;  ///< equal plans, equal hashes: compared across ranks before step 1
 };
 
 std::string to_string(ActionKind);  ///< the enumerator: "all_reduce"

@@ -52,6 +52,25 @@ class Plan(unittest.TestCase):
         self.assertIn("times are those of the undivided model", r.stdout)
         self.assertIn("rank 1 all", r.stdout)
 
+    def test_actions(self):
+        words = ["plan", "show", "mlp", "--mesh", "pipe=2,data=2", "--strategy", "pipeline(micro=4) | zero(1)", "--batch", 16, "--cost", "equal"]
+        summary, whole = run(*words).stdout, run(*words, "--actions").stdout
+        for text in (" 4  compute  loss\n", "agree loss over data", "agree loss over pipe from 1", "reduce_scatter over data", " elements\n"):
+            self.assertIn(text, summary)
+        self.assertIn("forward part 0 micro 3", whole)
+        self.assertNotIn("forward part 0 micro 3", summary)
+        # As many actions in all.
+        counted = {}
+        for line in summary[:summary.index("\ncosts of")].splitlines():
+            if line.startswith("role "):
+                role = line
+                counted[role] = 0
+            elif line.startswith("  "):
+                counted[role] += int(line.split()[0])
+        for role, count in counted.items():
+            self.assertIn(f": {count} actions", role)
+        self.assertEqual(len(counted), 2)
+
     def test_measured_costs(self):
         r = run("plan", "show", "mlp", "--batch", 8)
         self.assertEqual(r.returncode, 0, r.stderr)

@@ -31,6 +31,7 @@ struct BenchOptions {
 struct PlanOptions {
   std::string cost = "measured";      ///< of parts: "measured" on this machine, or all "equal"
   double latency = 0, bandwidth = 0;  ///< of a message: seconds; bytes per second, 0: any number
+  bool actions = false;               ///< print every action, not a line for those that are alike
   bool measure = false;               ///< run the plan on threads, and draw what happened
   std::string trace, svg, html;       ///< files to write
 };

@@ -170,6 +170,7 @@ void CommandLine::plan() {
   command.add_option("--latency", plan_.latency, "seconds before a message arrives")->type_name("SECONDS");
   command.add_option("--bandwidth", plan_.bandwidth, "bytes per second that a rank sends; 0: any number")
       ->type_name("BYTES");
+  command.add_flag("--actions", plan_.actions, "print every action, not one line for those that are alike");
   command.add_flag("--measure", plan_.measure, "also run the plan, ranks as threads, and draw what happened");
   command.add_option("--trace", plan_.trace, "write the timeline for ui.perfetto.dev or chrome://tracing")
       ->type_name("FILE");

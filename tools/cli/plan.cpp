@@ -156,7 +156,8 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   const Simulation simulation = simulate(
       plan,
       {.latency = options.latency, .bandwidth = options.bandwidth, .element = size_of(subject.parameters.dtype())});
-  fmt::print("{}", plan.to_string());
+  const auto text = [&](const Plan& p) { return options.actions ? p.to_string() : p.summary(); };
+  fmt::print("{}", text(plan));
   print_costs(plan, rows, measured);
   print_simulation(plan, simulation);
   if (strategy.split.any())
@@ -169,7 +170,7 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   Picture shown{plan, simulation.timeline};
   if (options.measure) {
     shown = measure(config, strategy, mesh, subject, rows);
-    if (shown.plan.hash() != plan.hash()) fmt::print("\nthe run cut the model elsewhere:\n{}", shown.plan.to_string());
+    if (shown.plan.hash() != plan.hash()) fmt::print("\nthe run cut the model elsewhere:\n{}", text(shown.plan));
     fmt::print("\n{}", gantt(shown.plan, shown.timeline, terminal_width()));
     const bool same = shown.plan.parts.size() == plan.parts.size();  // else layers that are split brought parts along
     for (std::size_t p = 0; same && p < plan.parts.size(); ++p) shown.plan.parts[p].cost = plan.parts[p].cost;
