@@ -178,7 +178,7 @@ void ParameterStore::bind() {
   const std::shared_ptr<State> before = b.bound.lock();
   if (before == state_) return;
   for (std::size_t i = 0; i < state_->entries.size(); ++i)
-    if (const auto owner = detail::owner_of(b.handles[i]); owner && owner != before)
+    if (const auto owner = detail::owner_of(b.handles[i]); owner && owner != before && owner != state_)
       refuse_owned(state_->entries[i].name);
   if (before) each_handle(*before, [](Tensor& in_use, const Tensor& own) { show(own, in_use), in_use = own; });
   auto layers = b.handles.begin();
