@@ -14,6 +14,12 @@ using detail::LeafState, detail::Node;
 
 thread_local const char* running_op = "an op";  // whose backward this thread is in
 
+/// What the tape keeps of a weight is the layer's handle, which may show another store's numbers by now.
+void check_bound(const LeafState& leaf) {
+  check(!leaf.elsewhere, "backward",
+        "the model is bound to another ParameterStore than in the forward: bind() that of the forward first");
+}
+
 class Running {
  public:
   explicit Running(const char* op) : before_(std::exchange(running_op, op)) {}
@@ -132,6 +138,7 @@ void Session::collect(std::span<const Tensor> roots) {
 }
 /// Two threads that walk over the same leaves would write the same gradients and slots.
 void Session::claim(LeafState& leaf) {
+  check_bound(leaf);
   const auto me = reinterpret_cast<std::uintptr_t>(&running_op);  // one per thread
   std::uintptr_t before = 0;
   if (leaf.walker.compare_exchange_strong(before, me)) return claimed_.push_back(&leaf);
@@ -252,6 +259,7 @@ Gradients::Target Session::target(int at) {
   const Node& node = *e.node;
   if (node.leaf) {
     LeafState& leaf = *node.leaf;
+    check_bound(leaf);
     if (!leaf.grad) leaf.grad = Tensor::empty(node.shape, node.dtype, node.device);
     return {leaf.grad, std::exchange(leaf.written, true)};
   }
@@ -274,6 +282,7 @@ void Session::contribute(int at, Tensor gradient) {
     return;
   }
   LeafState& leaf = *node.leaf;
+  check_bound(leaf);
   if (!leaf.grad && is_uniquely_owned(gradient))
     leaf.grad = std::move(gradient);
   else if (!leaf.grad)

@@ -60,8 +60,8 @@ void detail::set_grad_zeroed(const Tensor& leaf) { leaf_of(leaf, "set_grad_zeroe
 void detail::set_owner(const Tensor& leaf, const std::shared_ptr<const void>& owner) {
   leaf_of(leaf, "set_owner").owner = owner;
 }
-bool detail::owned(const Tensor& t) {
-  return t && t.impl()->node && t.impl()->node->leaf && !t.impl()->node->leaf->owner.expired();
+std::shared_ptr<const void> detail::owner_of(const Tensor& t) {
+  return t && t.impl()->node && t.impl()->node->leaf ? t.impl()->node->leaf->owner.lock() : nullptr;
 }
 
 Tensor& Tensor::require_grad(bool on) {
@@ -69,7 +69,7 @@ Tensor& Tensor::require_grad(bool on) {
   std::shared_ptr<Node>& node = impl_->node;
   check(!node || node->leaf, "require_grad", "the tensor is the result of '{}': only a leaf keeps its gradient",
         node ? node->op : "");
-  check(on || !detail::owned(*this), "require_grad",
+  check(on || !detail::owner_of(*this), "require_grad",
         "the tensor lives in Parameters, which train all they hold: to freeze a part of a model, name its weights "
         "StateKind::buffer in visit()");
   if (!on) node = nullptr;

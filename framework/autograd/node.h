@@ -18,7 +18,8 @@ struct LeafState {
   Tensor grad;                             // undefined until a backward or set_grad_block gives it a home
   bool written = false;                    // since clear_grad
   bool zeroed = false;                     // since clear_grad: filled with zeros, since no backward came
-  std::weak_ptr<const void> owner;         // alive while a Parameters holds the leaf
+  std::weak_ptr<const void> owner;         // alive while a ParameterStore holds the leaf
+  bool elsewhere = false;                  // the layers show another ParameterStore's leaf in its place
   std::atomic<std::uintptr_t> walker = 0;  // the thread whose backward is under way; 0: none
   std::uint64_t next_id = 1;
   std::vector<std::pair<std::uint64_t, std::function<void(const Tensor&)>>> hooks;
@@ -49,14 +50,14 @@ struct Node {
 /// The op whose backward this thread is in.
 const char* op_in_backward();
 
-/// Re-homes a leaf: its gradient lives in `grad` from now on (same shape and type). Used by Parameters.
+/// Re-homes a leaf: its gradient lives in `grad` from now on (same shape and type). Used by ParameterStore.
 void set_grad_block(const Tensor& leaf, const Tensor& grad);
 /// Says whether a backward has reached leaf since clear_grad.
 void set_has_grad(const Tensor& leaf, bool written);
 /// Says that leaf's gradient block holds zeros, since no backward reached it: grad() gives it, has_grad stays false.
 void set_grad_zeroed(const Tensor& leaf);
-/// While owner lives, leaf belongs to a Parameters.
+/// While owner lives, leaf belongs to a ParameterStore, whose state owner is.
 void set_owner(const Tensor& leaf, const std::shared_ptr<const void>& owner);
-bool owned(const Tensor& t);
+std::shared_ptr<const void> owner_of(const Tensor& t);  // null: none
 
 }  // namespace trireme::detail

@@ -21,7 +21,7 @@ double squares_of(const FlatBuffer& flat, const Slice& slice) {
   return all;
 }
 /// Of an entry's part of a flat block, and of what other holders have of it.
-double norm_of(double squares, const Parameters::Entry& e) {
+double norm_of(double squares, const ParameterStore::Entry& e) {
   return std::sqrt(e.tensor.shard_spec() ? e.tensor.shard_spec()->sum(squares) : squares);
 }
 
@@ -29,7 +29,7 @@ Slice common_of(const Slice& a, const Slice& b) { return {std::max(a.begin, b.be
 
 }  // namespace
 
-Optimizer::Optimizer(Parameters& parameters, OptimizerConfig config, OptimizerOptions options)
+Optimizer::Optimizer(ParameterStore& parameters, OptimizerConfig config, OptimizerOptions options)
     : parameters_(parameters), config_(std::move(config)), options_(options), kept_{{0, parameters.size()}} {
   config_.validate();
   rate();
@@ -40,7 +40,7 @@ Optimizer::Optimizer(Parameters& parameters, OptimizerConfig config, OptimizerOp
   const bool one_group = options_.decay_biases || config_.weight_decay() == 0;
   const bool per_tensor = config_.has_trust_ratio();
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const Parameters::Entry& e = entries[i];
+    const ParameterStore::Entry& e = entries[i];
     const Index end = i + 1 < entries.size() ? entries[i + 1].slice.begin : parameters_.size();
     const bool decays = one_group || e.use == StateKind::weight;
     Range* last = ranges_.empty() ? nullptr : &ranges_.back();
@@ -51,6 +51,18 @@ Optimizer::Optimizer(Parameters& parameters, OptimizerConfig config, OptimizerOp
     else
       ranges_.push_back({{e.slice.begin, end}, &e, decays});
   }
+}
+
+Optimizer::Optimizer(ParameterStore& parameters, const Optimizer& other)
+    : Optimizer(parameters, other.config_, other.options_) {
+  check(parameters.spec() == other.parameters_.spec(), "optimizer",
+        "the two stores do not hold the same tensors in the same places; make one a clone() of the other");
+  kept_ = other.kept_, steps_ = other.steps_, loss_scale_ = other.loss_scale_;
+  if (!other.allocated_) return;
+  allocate();
+  for (std::size_t i = 0; i < state_.size(); ++i)
+    for (std::size_t b = 0; b < state_[i].second.blocks().size(); ++b)
+      copy_unnoted(state_[i].second.blocks()[b], other.state_[i].second.blocks()[b]);
 }
 
 void Optimizer::allocate_once() const {
@@ -121,6 +133,7 @@ void Optimizer::update(Slice slice, double grad_scale) {
   }
   if (done != slice.size())
     fail(name(), "slice [{}, {}) is to be updated, but state is kept for other slices", slice.begin, slice.end);
+  parameters_.count_update(slice);
 }
 
 void Optimizer::apply(const Range& range, Slice slice, Index state_begin, double grad_scale, double trust) {
@@ -146,7 +159,7 @@ std::vector<double> Optimizer::trust_ratios(const Slice& slice, double grad_scal
   std::vector<std::size_t> wanted;  // ranges; each is one entry's
   std::vector<FlatBuffer::Extent> two_each;
   for (std::size_t i = 0; i < ranges_.size(); ++i) {
-    const Parameters::Entry& e = *ranges_[i].entry;
+    const ParameterStore::Entry& e = *ranges_[i].entry;
     if (e.use != StateKind::weight || common_of(slice, ranges_[i].slice).size() <= 0) continue;
     if (slice.begin > e.slice.begin || e.slice.end > slice.end)
       fail(name(), "slice [{}, {}) cuts '{}' in two; its rate needs the norm of the whole tensor", slice.begin,
@@ -187,7 +200,7 @@ double Optimizer::grad_norm(const std::vector<Slice>& slices) const {
       if (run.size() > 0) all += squares_of(parameters_.grads(), run);
       run = {next, next};
     };
-    for (const Parameters::Entry& e : parameters_.entries()) {
+    for (const ParameterStore::Entry& e : parameters_.entries()) {
       const Slice mine{std::max(e.slice.begin, slice.begin), std::min(e.slice.end, slice.end)};
       if (mine.size() <= 0) continue;
       run.end = mine.begin;
@@ -201,7 +214,7 @@ double Optimizer::grad_norm(const std::vector<Slice>& slices) const {
     close(slice.end);
   }
   const auto& entries = parameters_.entries();  // other holders may have parts in their slices where this rank has none
-  const auto part = std::ranges::find_if(entries, [](const Parameters::Entry& e) { return is_part(e.tensor); });
+  const auto part = std::ranges::find_if(entries, [](const ParameterStore::Entry& e) { return is_part(e.tensor); });
   return std::sqrt(part == entries.end() ? all : all + part->tensor.shard_spec()->sum(parts)) / loss_scale_;
 }
 
@@ -216,7 +229,7 @@ double Optimizer::clip_scale(double norm) const {
 
 void Optimizer::refuse_non_finite(double norm) const {
   if (std::isfinite(norm)) return;
-  const Parameters::Entry* bad = parameters_.first_non_finite_grad();
+  const ParameterStore::Entry* bad = parameters_.first_non_finite_grad();
   fail(name(), "the gradient of '{}' is not finite at step {}; lower the learning rate (now {}) or look for bad input",
        bad ? bad->name : "all parameters together", steps_, rate());
 }

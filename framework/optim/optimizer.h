@@ -1,4 +1,5 @@
-// Optimizer: applies settings (Sgd{...}, Adam{...}; framework/optim/optimizers.h) to Parameters and owns the state.
+// Optimizer: applies settings (Sgd{...}, Adam{...}; framework/optim/optimizers.h) to a ParameterStore, which needs no
+// model, and owns the state and the count of steps that belong to it.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -27,7 +28,10 @@ struct OptimizerOptions {
 class Optimizer {
  public:
   /// Throws Error for settings or options out of their ranges. parameters must outlive it.
-  Optimizer(Parameters& parameters, OptimizerConfig, OptimizerOptions = {});
+  Optimizer(ParameterStore& parameters, OptimizerConfig, OptimizerOptions = {});
+  /// As other, with a copy of its state and steps, of another store, whose spec() is that of other's store (a clone()
+  /// of it, say), else it throws Error. parameters must outlive it.
+  Optimizer(ParameterStore& parameters, const Optimizer& other);
 
   /// One update of all parameters from their gradients: zero_missing_grads, clip_scale, update of everything,
   /// finish. When clipping, checking (options) or LARS finds a gradient that is not finite, throws Error
@@ -36,6 +40,7 @@ class Optimizer {
   /// Part of an update: only [slice) of the flat block (a ZeRO shard), from gradients times grad_scale.
   /// finish() then ends the step. Throws Error for a slice outside of the block or of kept(). LARS needs the norms of
   /// whole tensors: throws Error for a slice that cuts one; a collective call where a tensor has parts on other ranks.
+  /// Counts as an update of the slice (ParameterStore::version()).
   void update(Slice slice, double grad_scale);
   /// Holds state for these slices only (in order, apart) from now on, packed one behind the other. What is held stays,
   /// what is new starts afresh; update() then wants slices among these. Before: for the whole block.
@@ -74,14 +79,14 @@ class Optimizer {
     return state_;
   }
   std::string name() const { return config_.name(); }           ///< "sgd", "adam", ...
-  Parameters& parameters() { return parameters_; }              ///< updated by this optimizer
+  ParameterStore& parameters() { return parameters_; }          ///< updated by this optimizer
   const OptimizerOptions& options() const { return options_; }  ///< as given to the constructor
 
  private:
   /// A stretch of the flat block, padding included, that one kernel call may update.
   struct Range {
     Slice slice;
-    const Parameters::Entry* entry;  // the first in it
+    const ParameterStore::Entry* entry;  // the first in it
     bool decays;
   };
   /// state_begin: where the slice lies in the state.
@@ -92,7 +97,7 @@ class Optimizer {
   void allocate() const;
   void allocate_once() const;
 
-  Parameters& parameters_;
+  ParameterStore& parameters_;
   OptimizerConfig config_;
   OptimizerOptions options_;
   std::vector<Range> ranges_;  // in order, covering the block

@@ -145,6 +145,17 @@ def image():
         yield file[:-20]
 
 
+def store_spec():
+    """Lists of tensors, good and bad."""
+    good = ("store 80\nweight same 0 [5,3] f32 cpu:0 0.weight\nno_decay same 16 [5] f32 cpu:1 0.bias\n"
+            "weight filter 32 [3,3,5] f32 cuda:0 a b\nbuffer same 0 [] f64 cpu:0 2.running_mean\n")
+    yield good.encode()
+    for old, new in [("f32", "f64"), ("80", "1099511627776"), ("[5,3]", "[1048576,1048576]"), ("16 ", "3 "), ("0.bias", "0.weight"),
+                     ("weight same", "wieght same"), ("[3,3,5]", "[9223372036854775807,9223372036854775807]"), ("f64", "f66"),
+                     ("[5]", "[5"), ("[5]", "[1,1,1,1,1,1,1]"), ("cpu:1", "cpu:-1"), ("\n", ""), ("store", "")]:
+        yield good.replace(old, new).encode()
+
+
 WORDS = {
     image: [b"\xff\xd8\xff", b"\xff\xc0", b"\xff\xc2", b"\xff\xc4", b"\xff\xda", b"\xff\xdb", b"\xff\xd9", b"\xff\xdd", b"IHDR", b"IDAT", b"PLTE", b"tRNS", b"IEND"],
     idx: [b"\x1f\x8b\x08", b"\0\0\x08\x01", b"\0\0\x08\x03", b"\xff\xff\xff\xff", b"\x80\0\0\0"],
@@ -155,6 +166,8 @@ WORDS = {
     pt: ["PK\1\2", "PK\3\4", "PK\5\6", b"\x80\2", "ccollections\nOrderedDict\n)R", "ctorch._utils\n_rebuild_tensor_v2\n(", "ctorch._utils\n_rebuild_parameter\n(",
          "ctorch\nHalfStorage\n", "ctorch\nCharStorage\n", "ctorch\nSize\n", "tQ", "tR", "}b", b"\x8a\x08\0\0\0\0\0\0\0\x40", b"J\xff\xff\xff\xff", "X\1\0\0\0", "h\0", "q\0",
          b"\x93", b"\x94", b"\x95", b"\x8c\1", b"\x85", b"\x86", b"\x87", "state_dict"],
+    store_spec: ["store ", "weight ", "no_decay ", "buffer ", "same ", "filter ", "[1,2]", "[]", "f32 ", "f64 ", "i64 ", "cpu:0 ", "cuda:1 ", "1099511627777",
+                 "9223372036854775807", "\n"],
     safetensors: ['"dtype":', '"shape":[', '"data_offsets":[', '"__metadata__":{', '"F32"', '"BF16"', '"F4"', '"BOOL"', '"C64"',
                   "[0,4]", "{}", "[]", ",", "18446744073709551615", "9223372036854775807", "-1", "1.5", "null", "\\u0000",
                   "\\xff", "\\ud800"],
