@@ -16,6 +16,20 @@ void copy_bytes(void* to, const void* from, Index bytes) {
 
 }  // namespace
 
+void Job::sleep(std::uint64_t ticket, double seconds) {
+  std::unique_lock lock(sleep_mutex);
+  ++sleepers;
+  happened.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return events != ticket; });
+  --sleepers;
+}
+
+void Job::notify() {
+  ++events;
+  if (sleepers == 0) return;
+  { std::lock_guard lock(sleep_mutex); }
+  happened.notify_all();
+}
+
 void ThreadRendezvous::register_arrival(Collective& c, int rank, const Call& call, const Tensor& out,
                                         const Tensor& in) {
   if (c.arrived == 0) {
@@ -29,7 +43,7 @@ void ThreadRendezvous::register_arrival(Collective& c, int rank, const Call& cal
         "the same order",
         name_of(call.kind), c.number, to_string(c.call), c.first, to_string(call), rank);
     c.phase = failed;
-    changed_.notify_all();
+    announce();
   }
   if (out.defined()) c.out[rank] = out.view(), c.keep.push_back(out);
   if (in.defined()) c.in[rank] = in.view(), c.keep.push_back(in);
@@ -38,7 +52,7 @@ void ThreadRendezvous::register_arrival(Collective& c, int rank, const Call& cal
 }
 
 std::shared_ptr<Collective> ThreadRendezvous::join(int rank, std::uint64_t number, const Call& call, const Tensor& out,
-                                                   const Tensor& in) {
+                                                   const Tensor& in, std::span<const Index> counts) {
   std::shared_ptr<Collective> c;
   bool small = false;
   {
@@ -53,6 +67,7 @@ std::shared_ptr<Collective> ThreadRendezvous::join(int rank, std::uint64_t numbe
     if (c->arrived < size_) return c;
     open_.erase(number);
     if (c->phase == failed) return c;
+    c->offsets = block_offsets(call, counts, size_);
     c->piece = std::max<Index>(1, piece_bytes / size_of(call.type));
     c->pieces = (call.count + c->piece - 1) / c->piece;
     small = c->pieces <= 1;
@@ -62,44 +77,35 @@ std::shared_ptr<Collective> ThreadRendezvous::join(int rank, std::uint64_t numbe
   if (small)
     make_progress(*c);
   else
-    changed_.notify_all();
+    announce();
   return c;
 }
 
-// Does [begin, end) of the call's elements, for all ranks.
+// Does [begin, end) of the larger side's elements, for all ranks.
 void ThreadRendezvous::run(Collective& c, Index begin, Index end) {
+  const CallKind kind = c.call.kind;
   const Index bytes = size_of(c.call.type), block = c.call.count / size_;
-  auto at = [&](const View& v, Index element) { return v.as<char>() + element * bytes; };
-  std::vector<const void*> ins(size_);
+  const auto at = [&](const View& v, Index element) { return v.as<char>() + element * bytes; };
+  const bool reduces = kind <= CallKind::reduce_scatter;
+  const bool to_root = kind == CallKind::reduce || kind == CallKind::gather;
+  const bool to_owner = kind == CallKind::reduce_scatter || kind == CallKind::scatter;
+  const bool from_owner = kind == CallKind::all_gather || kind == CallKind::gather || kind == CallKind::all_to_all;
+  std::vector<const void*> ins;
   std::vector<void*> outs;
   while (begin < end) {
-    const bool blocks = c.call.kind != CallKind::all_reduce && c.call.kind != CallKind::broadcast;
-    const int owner = blocks ? static_cast<int>(begin / block) : c.call.root;
-    const Index stop = blocks ? std::min(end, (owner + 1) * block) : end, n = stop - begin,
-                within = begin - owner * block;
-    outs.clear();
-    switch (c.call.kind) {
-      case CallKind::all_reduce:
-        for (int r = 0; r < size_; ++r) ins[r] = at(c.out[r], begin), outs.push_back(at(c.out[r], begin));
-        reduce_all(outs, ins, n, c.call.type, c.call.op);
-        break;
-      case CallKind::reduce_scatter:
-        for (int r = 0; r < size_; ++r) ins[r] = at(c.in[r], begin);
-        outs.push_back(at(c.out[owner], within));
-        reduce_all(outs, ins, n, c.call.type, c.call.op);
-        break;
-      case CallKind::all_gather:
-        for (int r = 0; r < size_; ++r) copy_bytes(at(c.out[r], begin), at(c.in[owner], within), n * bytes);
-        break;
-      case CallKind::broadcast:
-        for (int r = 0; r < size_; ++r) copy_bytes(at(c.out[r], begin), at(c.out[owner], begin), n * bytes);
-        break;
-      case CallKind::all_to_all:
-        for (int r = 0; r < size_; ++r) copy_bytes(at(c.out[r], begin), at(c.in[owner], r * block + within), n * bytes);
-        break;
-      case CallKind::barrier:
-      case CallKind::split: break;
+    const auto next = std::ranges::upper_bound(c.offsets, begin);
+    const int owner = static_cast<int>(next - c.offsets.begin()) - 1, root = c.call.root;
+    const Index stop = std::min(end, *next), n = stop - begin, within = begin - next[-1];
+    ins.clear(), outs.clear();
+    for (int r = 0; r < size_; ++r) {
+      const bool receives = to_owner ? r == owner : !to_root || r == root;
+      if (receives && c.out[r]) outs.push_back(at(c.out[r], to_owner ? within : begin));
+      if (reduces || r == (from_owner ? owner : root)) ins.push_back(at(c.in[r], from_owner ? within : begin));
     }
+    if (reduces) reduce_all(outs, ins, n, c.call.type, c.call.op);
+    for (std::size_t r = 0; !reduces && r < outs.size(); ++r)
+      copy_bytes(outs[r], static_cast<const char*>(ins[0]) + (kind == CallKind::all_to_all ? r * block * bytes : 0),
+                 n * bytes);
     begin = stop;
   }
 }
@@ -111,7 +117,7 @@ void ThreadRendezvous::finish(Collective& c) {
     keep.swap(c.keep);
     c.phase = done;
   }
-  changed_.notify_all();
+  announce();
 }
 
 void ThreadRendezvous::make_progress(Collective& c) {
@@ -127,34 +133,42 @@ bool ThreadRendezvous::progress(PendingOp& m, Collective* c) {
   return m.phase == done || m.phase == failed || job_->ended;
 }
 
-std::string ThreadRendezvous::missing(const Collective& c) {
-  std::string text;
-  for (int r = 0; r < size_; ++r)
-    if (!c.here[r]) text += (text.empty() ? "" : ", ") + std::to_string(r);
-  return text;
+std::string ThreadRendezvous::late(const Collective* c, const Call& call, int rank, double seconds) {
+  std::string missing;
+  std::lock_guard lock(mutex_);
+  for (int r = 0; c && c->arrived < size_ && r < size_; ++r)
+    if (!c->here[r]) missing += (missing.empty() ? " for rank " : ", ") + std::to_string(r);
+  if (!missing.empty()) missing += fmt::format(" (call {})", c->number);
+  return late_text(fmt::format("{}: rank {} of {} has", to_string(call), rank, size_), seconds, missing);
 }
 
-void ThreadRendezvous::wait(PendingOp& m, Collective* c, int rank, const std::string& what) {
+bool ThreadRendezvous::wait(PendingOp& m, Collective* c, const Call& call, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const std::chrono::duration<double> most(std::min(seconds, 1e9));
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(most);
   for (int i = 0; i < spins_ && m.phase == gathering; ++i) std::this_thread::yield();
-  if (progress(m, c) && m.phase == done) return;
-  std::unique_lock lock(mutex_);
-  bool in_time = changed_.wait_for(lock, collective_timeout(), [&] {
-    return m.phase == done || m.phase == failed || job_->ended || (m.phase == ready && c && c->next < c->pieces);
-  });
-  if (m.phase == done) return;
-  if (m.phase == failed) throw Error(m.error, std::source_location::current());
-  if (job_->ended) {
-    std::lock_guard job_lock(job_->mutex);
-    fail(what, "ended because of {}", job_->reason);
+  for (;;) {
+    if (progress(m, c) && m.phase == done) return true;
+    std::unique_lock lock(mutex_);
+    const bool in_time = changed_.wait_until(lock, end, [&] {
+      return m.phase == done || m.phase == failed || job_->ended || (m.phase == ready && c && c->next < c->pieces);
+    });
+    if (m.phase == done) return true;
+    if (m.phase == failed) throw Error(m.error, std::source_location::current());
+    if (job_->ended) {
+      std::lock_guard job_lock(job_->mutex);
+      fail(to_string(call), "ended because of {}", job_->reason);
+    }
+    if (!in_time) return false;
   }
-  if (!in_time)
-    fail(what,
-         "rank {} of {} has waited {} s{}: another rank hangs or took another path. TRIREME_TIMEOUT sets the patience "
-         "in seconds",
-         rank, size_, collective_timeout().count(),
-         c && c->arrived < size_ ? fmt::format(" for rank {} (call {})", missing(*c), c->number) : "");
-  lock.unlock();
-  wait(m, c, rank, what);
+}
+
+int ThreadRendezvous::probe(int to, int tag, int first) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [begin, end] : {std::pair(first, size_), std::pair(0, first)})
+    for (auto box = mailboxes_.lower_bound({to, tag, begin}); box != mailboxes_.lower_bound({to, tag, end}); ++box)
+      if (!box->second.sends.empty()) return box->first[2];
+  return -1;
 }
 
 // The second of the two partners copies.
@@ -164,10 +178,11 @@ std::shared_ptr<PointToPoint> ThreadRendezvous::post(int from, int to, int tag, 
   std::shared_ptr<PointToPoint> other;
   {
     std::lock_guard lock(mutex_);
-    auto mailbox = mailboxes_.try_emplace({from, to, tag}).first;
+    auto mailbox = mailboxes_.try_emplace({to, tag, from}).first;
     auto& waiting = is_send ? mailbox->second.recvs : mailbox->second.sends;
     if (waiting.empty()) {
       (is_send ? mailbox->second.sends : mailbox->second.recvs).push_back(mine);
+      if (is_send) job_->notify();
       return mine;
     }
     other = waiting.front();
@@ -186,7 +201,7 @@ std::shared_ptr<PointToPoint> ThreadRendezvous::post(int from, int to, int tag, 
                       name_of(source.dtype()), tag, to, target.numel(), name_of(target.dtype()));
     mine->phase = other->phase = fits ? done : failed;
   }
-  changed_.notify_all();
+  announce();
   return mine;
 }
 
@@ -210,10 +225,12 @@ std::shared_ptr<ThreadRendezvous> ThreadRendezvous::split(int rank, std::uint64_
         c->children[its_color] = child;
       }
       if (c->phase != failed) c->phase = done;
-      changed_.notify_all();
+      announce();
     }
   }
-  wait(*c, c.get(), rank, "split");
+  const Call call{CallKind::split};
+  if (const double most = collective_timeout().count(); !wait(*c, c.get(), call, most))
+    throw Error(late(c.get(), call, rank, most), std::source_location::current());
   new_rank = 0;
   for (int r = 0; r < size_; ++r) {
     auto [its_color, its_key] = c->color_key[r];
