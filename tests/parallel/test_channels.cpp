@@ -122,7 +122,10 @@ void check_fairness(World& world) {
     std::vector<Work> sends;
     for (int i = 0; i < (me == flooder ? many : few); ++i)
       sends.push_back(comm.send_to({.channel = 4, .clock = i}, Tensor::full({2}, me), 0));
-    comm.barrier();
+    // What a rank sends last comes last: then all is there.
+    const Tensor last = Tensor::zeros({1});
+    sends.push_back(comm.send(last, 0));
+    for (int from = 0; me == 0 && from < p; ++from) comm.recv(last, from).wait();
     std::vector<int> taken(static_cast<std::size_t>(p));
     for (int i = 0; me == 0 && i < many + (p - 1) * few; ++i) {
       ReceivedMessage message;
