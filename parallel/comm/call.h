@@ -68,10 +68,10 @@ std::chrono::duration<double> collective_timeout();
 /// or what else there is to say.
 std::string late_text(std::string_view who, double seconds, std::string_view missing = "");
 
-/// Asks ready() until it says true; false: not within so many seconds. Between, lets other threads run, and after a
-/// while sleeps: until events tells of something, or, where null, for up to 0.2 ms.
+/// Asks ready() until it says true; false: not within so many seconds. Between, lets other threads run so many times,
+/// and then sleeps: until events tells of something, or, where null, for up to 0.2 ms.
 template <class Ready>
-bool poll_until(double seconds, Ready&& ready, EventCount* events = nullptr) {
+bool poll_until(double seconds, Ready&& ready, EventCount* events = nullptr, int yields = 200) {
   using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::duration<double>;
   const auto start = Clock::now();
@@ -81,7 +81,7 @@ bool poll_until(double seconds, Ready&& ready, EventCount* events = nullptr) {
     if (ready()) return true;
     const Seconds left = Seconds(seconds) - (Clock::now() - start);
     if (left.count() <= 0) return false;
-    if (round < (events ? 20 : 200)) {
+    if (round < yields) {
       std::this_thread::yield();
     } else if (events) {
       events->sleep(ticket, std::min(left.count(), 0.05));

@@ -104,7 +104,7 @@ std::size_t wait_any(std::span<Work> works, double seconds) {
   EventCount* events = works[0].state()->events();
   for (const Work& work : works)
     if (work.state()->events() != events) events = nullptr;
-  if (poll_until(seconds, any_done, events)) return first;
+  if (poll_until(seconds, any_done, events, events ? 20 : 200)) return first;
   fail("wait_any", "none of {} operations is done; the first: {}", works.size(), works[0].state()->late(seconds));
 }
 
@@ -218,7 +218,7 @@ struct Communicator::AnyReceive final : Work::State {
   bool done() override { return match() ? payload.done() : !comm.ended().empty(); }
   bool wait(double seconds) override {
     if (!poll_until(
-            seconds, [&] { return done(); }, events()))
+            seconds, [&] { return done(); }, events(), events() ? 20 : 200))
       return false;
     if (!matched) fail(what(), "ended because of {}", comm.ended());
     payload.wait();

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -257,14 +258,12 @@ class Process : public MpiProcess {
     MPI_Request request = MPI_REQUEST_NULL;
     int flag = 0;
     ok(MPI_Ibarrier(MPI_COMM_WORLD, &request), "world");
-    for (int round = 0; !flag; ++round) {
+    const auto met = [&] {
       ok(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "world");
       if (!flag && engine_->abort_flag()) engine_->abort_flag()->check("leaving");
-      if (!flag && round > 200)
-        std::this_thread::sleep_for(microseconds(100));
-      else
-        std::this_thread::yield();
-    }
+      return flag != 0;
+    };
+    poll_until(std::numeric_limits<double>::infinity(), met);
     if (one_host_) {
       MPI_Finalize();
     } else {

@@ -9,7 +9,6 @@
 namespace trireme {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
 template <ReduceOp op, DType type>
@@ -49,8 +48,7 @@ MPI_Op Engine::op(ReduceOp op, DType t) const {
 
 std::unique_lock<std::mutex> Engine::lock_at_last() {
   std::unique_lock lock(mutex, std::try_to_lock);
-  for (const auto end = Clock::now() + std::chrono::seconds(2); !lock && Clock::now() < end; lock.try_lock())
-    std::this_thread::sleep_for(microseconds(500));
+  if (!lock) poll_until(2, [&] { return lock.try_lock(); });
   return lock;
 }
 

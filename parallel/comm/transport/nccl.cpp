@@ -45,20 +45,6 @@ std::string in_words(ncclResult_t result, ncclComm_t comm) {
   return fmt::format("NCCL says: {}{}{}", ncclGetErrorString(result), more && *more ? ": " : "", more ? more : "");
 }
 
-/// Between looks at something that others have to do: lets them run, and does not burn a core for long.
-class Pause {
- public:
-  void operator()() {
-    if (++rounds_ < 100) return std::this_thread::yield();
-    std::this_thread::sleep_for(length_);
-    length_ = std::min(length_ * 5 / 4, std::chrono::microseconds(500));
-  }
-
- private:
-  int rounds_ = 0;
-  std::chrono::microseconds length_{20};
-};
-
 cudaEvent_t make_event() {
   cudaEvent_t event = nullptr;
   ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "nccl");
@@ -164,22 +150,24 @@ cudaEvent_t Group::borrow() {
 /// Waits until NCCL has taken a call on; only then may its stream be used. At first it has to reach the other ranks for
 /// that, later it has not.
 void Group::settle(std::unique_lock<std::mutex>& lock, ncclResult_t result, const std::string& what, Seconds limit) {
-  const auto start = Clock::now();
   const auto give_up = [&](const std::string& why) {
     break_off(fmt::format("{}: {}", what, why));
     throw Error(failure_, std::source_location::current());
   };
-  for (Pause pause;; pause()) {
+  const auto taken = [&] {
     if (!lock.owns_lock()) lock.lock();
     if (!comm_) fail(what, "ended because of {}", failure_);
     if (result == ncclInProgress)
       if (const auto asked = ncclCommGetAsyncError(comm_, &result); asked != ncclSuccess) result = asked;
-    if (result == ncclSuccess) return;
+    if (result == ncclSuccess) return true;
     if (result != ncclInProgress) give_up(in_words(result, comm_));
     if (const std::string ended = host_.ended(); !ended.empty()) give_up("ended because of " + ended);
-    if (Clock::now() - start > limit) give_up(no_answer(limit));
     lock.unlock();
-  }
+    return false;
+  };
+  if (poll_until(limit.count(), taken)) return;
+  lock.lock();
+  give_up(no_answer(limit));
 }
 
 template <class Launch>
@@ -277,10 +265,8 @@ void Group::look() {
 bool Group::take_leave() {
   constexpr Seconds most{10};
   const auto in_time = [&](Seconds limit, auto&& over) {
-    const auto start = Clock::now();
-    for (Pause pause; !over(); pause())
-      if (Clock::now() - start > limit || !host_.ended().empty()) return false;
-    return true;
+    bool is_over = false;
+    return poll_until(limit.count(), [&] { return (is_over = over()) || !host_.ended().empty(); }) && is_over;
   };
   const auto flushed = [&] {
     collect();

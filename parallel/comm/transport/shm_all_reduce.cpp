@@ -323,30 +323,22 @@ void ShmAllReduce::refuse_deserted(const std::string& what, std::chrono::steady_
 
 bool ShmAllReduce::wait(Op& op, double seconds) {
   using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
-  auto deserted = start;
-  for (int spins = 0; !op.done;) {
-    const std::uint64_t before = ticket();
+  auto deserted = Clock::now();
+  const auto ready = [&] {
     {
       std::lock_guard lock(mutex_);
       advance();
     }
-    if (op.done) break;
+    if (op.done) return true;
+    shm_reduces_->advance(this);
     if (abort_flag_.on()) abort_flag_.check(to_string(op.call));
-    const std::chrono::duration<double> gone = Clock::now() - start;
-    if (gone.count() >= seconds) return false;
-    if (spins++ < spins_) {
-      shm_reduces_->advance(this);
-      std::this_thread::yield();
-      continue;
-    }
-    sleep(before, seconds - gone.count());
     if (!head().deserter)
       deserted = Clock::now();
     else
       refuse_deserted(to_string(op.call), deserted);
-  }
-  return true;
+    return false;
+  };
+  return op.done || poll_until(seconds, ready, this, spins_);
 }
 
 struct ShmAllReduce::Waiting : Work::State {

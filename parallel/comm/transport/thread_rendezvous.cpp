@@ -30,9 +30,13 @@ void Job::notify() {
   happened.notify_all();
 }
 
-void ThreadRendezvous::register_arrival(Collective& c, int rank, const Call& call, const Tensor& out,
-                                        const Tensor& in) {
+std::shared_ptr<Collective> ThreadRendezvous::register_arrival(std::uint64_t number, int rank, const Call& call,
+                                                               const Tensor& out, const Tensor& in) {
+  auto& slot = open_[number];
+  if (!slot) slot = std::make_shared<Collective>();
+  Collective& c = *slot;
   if (c.arrived == 0) {
+    c.number = number;
     c.call = call;
     c.first = rank;
     c.in.resize(size_), c.out.resize(size_), c.here.resize(size_), c.color_key.resize(size_);
@@ -49,6 +53,7 @@ void ThreadRendezvous::register_arrival(Collective& c, int rank, const Call& cal
   if (in.defined()) c.in[rank] = in.view(), c.keep.push_back(in);
   c.here[rank] = true;
   ++c.arrived;
+  return slot;
 }
 
 std::shared_ptr<Collective> ThreadRendezvous::join(int rank, std::uint64_t number, const Call& call, const Tensor& out,
@@ -57,13 +62,7 @@ std::shared_ptr<Collective> ThreadRendezvous::join(int rank, std::uint64_t numbe
   bool small = false;
   {
     std::lock_guard lock(mutex_);
-    auto& slot = open_[number];
-    if (!slot) {
-      slot = std::make_shared<Collective>();
-      slot->number = number;
-    }
-    c = slot;
-    register_arrival(*c, rank, call, out, in);
+    c = register_arrival(number, rank, call, out, in);
     if (c->arrived < size_) return c;
     open_.erase(number);
     if (c->phase == failed) return c;
@@ -207,36 +206,31 @@ std::shared_ptr<PointToPoint> ThreadRendezvous::post(int from, int to, int tag, 
 
 std::shared_ptr<ThreadRendezvous> ThreadRendezvous::split(int rank, std::uint64_t number, int color, int key,
                                                           int& new_rank) {
+  const Call call{CallKind::split};
   std::shared_ptr<Collective> c;
   {
     std::lock_guard lock(mutex_);
-    auto& slot = open_[number];
-    if (!slot) slot = std::make_shared<Collective>(), slot->number = number;
-    c = slot;
-    register_arrival(*c, rank, {CallKind::split}, {}, {});
+    c = register_arrival(number, rank, call, {}, {});
     c->color_key[rank] = {color, key};
     if (c->arrived == size_) {
       open_.erase(number);
-      std::map<int, int> sizes;
-      for (auto& [its_color, its_key] : c->color_key) ++sizes[its_color];
-      for (auto [its_color, count] : sizes) {
-        auto child = std::make_shared<ThreadRendezvous>(job_, count, transport_);
-        enlist(child);
-        c->children[its_color] = child;
-      }
       if (c->phase != failed) c->phase = done;
       announce();
     }
   }
-  const Call call{CallKind::split};
   if (const double most = collective_timeout().count(); !wait(*c, c.get(), call, most))
     throw Error(late(c.get(), call, rank, most), std::source_location::current());
+  int members = 0;
   new_rank = 0;
   for (int r = 0; r < size_; ++r) {
     auto [its_color, its_key] = c->color_key[r];
+    members += its_color == color;
     if (its_color == color && std::pair(its_key, r) < std::pair(key, rank)) ++new_rank;
   }
-  return c->children.at(color);
+  std::lock_guard lock(mutex_);
+  auto& child = c->children[color];
+  if (!child) enlist(child = std::make_shared<ThreadRendezvous>(job_, members, transport_));
+  return child;
 }
 
 std::string ThreadRendezvous::ended() const {

@@ -95,7 +95,8 @@ class ThreadRendezvous : public std::enable_shared_from_this<ThreadRendezvous> {
   }
 
  private:
-  void register_arrival(Collective&, int rank, const Call&, const Tensor& out, const Tensor& in);
+  std::shared_ptr<Collective> register_arrival(std::uint64_t number, int rank, const Call&, const Tensor& out,
+                                               const Tensor& in);
   void run(Collective&, Index begin, Index end);
   void finish(Collective&);
   /// To the waits for any of several operations, too.
