@@ -5,10 +5,10 @@
 // What is exact (integers, values whose sums round nowhere, max and min) is the same on every transport. A sum of
 // floats has the same bits on every rank, and from one run to the next, but they depend on the way it takes: ranks that
 // are threads, and processes of one host over the memory that they share, add in the order of ranks, bf16 and f16 in
-// f32 and rounded once; MPI between hosts (and without shared memory), NCCL and the named algorithms each add in an
-// order of their own, and round bf16 and f16 at every hop (NCCL: as it does). So another layout of ranks over hosts
-// gives other last bits. Where a float is NaN, so is the result, of max and min too. Processes must be of machines of
-// one byte order.
+// f32 and rounded once (all_reduce: reduce and reduce_scatter of processes are MPI's); MPI between hosts (and without
+// shared memory), NCCL and the named algorithms each add in an order of their own, and round bf16 and f16 at every hop
+// (NCCL: as it does). So another layout of ranks over hosts gives other last bits. Where a float is NaN, so is the
+// result, of max and min too. Processes must be of machines of one byte order.
 #pragma once
 #include <cstdint>
 #include <exception>
@@ -188,14 +188,14 @@ class Communicator {
   virtual std::string ended() const = 0;
 
   // What a transport implements, and a wrapper passes on; users call what stands above.
-  /// Starts a call (parallel/comm/call.h) whose operands were checked. Collectives have 2 or more ranks; all_reduce has
-  /// one tensor for out and in; broadcast has in on the root and out elsewhere, send in, recv out; a tensor that this
-  /// rank does not have is undefined. counts: as the call was given, empty for even blocks.
+  /// Starts a call (parallel/comm/call.h) whose operands were checked. Collectives come with 2 or more ranks.
+  /// all_reduce has one tensor for out and in; broadcast has in on the root and out elsewhere, send in, recv out; a
+  /// tensor that this rank does not have is undefined. counts: as the caller gave them, empty for even blocks.
   virtual Work start(const Call&, const Tensor& out, const Tensor& in, std::span<const Index> counts) = 0;
   /// A rank from which a message with this tag can be received now (MPI_Iprobe), the first from rank `first` on and
   /// round to the one before it; -1: there is none.
   virtual int probe(int tag, int first) = 0;
-  /// Told of messages that come, or null: probe() is to be polled.
+  /// Told of messages that come; null: probe() is to be polled.
   virtual EventCount* events() { return nullptr; }
 
  protected:
