@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "kernels/core/thread.h"
+#include "parallel/comm/call.h"
 #include "parallel/comm/collectives/collectives.h"
-#include "parallel/comm/transport/call.h"
 #include "parallel/comm/transport/device_communicator.h"
 
 namespace trireme {
@@ -55,15 +55,20 @@ struct Queue {
 };
 
 struct QueuedWork : Work::State {
-  explicit QueuedWork(std::future<void> f) : result(std::move(f)) {}
+  QueuedWork(std::future<void> f, const Call& c) : result(std::move(f)), call(c) {}
   ~QueuedWork() override {
     if (result.valid()) settle();
   }
-  void wait() override { result.get(); }
+  bool wait(double seconds) override {
+    if (result.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::timeout) return false;
+    return result.get(), true;
+  }
   bool done() override {
     return !result.valid() || result.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   }
+  std::string late(double seconds) override { return late_text(to_string(call), seconds); }
   std::future<void> result;
+  Call call;
 };
 
 // All-reduces run on a communicator and a thread of their own: so an algorithm is plain code, yet the caller computes
@@ -85,26 +90,18 @@ class AlgorithmCommunicator : public Communicator {
   int size() const override { return inner_->size(); }
   std::string transport() const override { return inner_->transport(); }
 
-  Work all_reduce(const Tensor& x, ReduceOp op) override {
-    all_reduce_call(x, op);
-    if (size() == 1 || x.numel() == 0) return {};
+  Work start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) override {
+    if (call.kind != CallKind::all_reduce) return inner_->start(call, out, in, counts);
+    if (call.count == 0) return {};
     if (!thread_.joinable()) thread_ = start_thread("all_reduce", [queue = queue_] { queue->serve(); });
-    std::packaged_task<void()> task(
-        [link = link_, &run = algorithm_, flat = x.detach().reshape({x.numel()}), op] { run(*link, flat, op); });
-    auto work = std::make_shared<QueuedWork>(task.get_future());
+    std::packaged_task<void()> task([link = link_, &run = algorithm_, flat = out.detach().reshape({call.count}),
+                                     op = call.op] { run(*link, flat, op); });
+    auto work = std::make_shared<QueuedWork>(task.get_future(), call);
     queue_->put(std::move(task));
     return Work(std::move(work));
   }
-
-  Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) override {
-    return inner_->reduce_scatter(out, in, op);
-  }
-  Work all_gather(const Tensor& out, const Tensor& in) override { return inner_->all_gather(out, in); }
-  Work broadcast(const Tensor& x, int root) override { return inner_->broadcast(x, root); }
-  Work all_to_all(const Tensor& out, const Tensor& in) override { return inner_->all_to_all(out, in); }
-  Work send(const Tensor& x, int to, int tag) override { return inner_->send(x, to, tag); }
-  Work recv(const Tensor& x, int from, int tag) override { return inner_->recv(x, from, tag); }
-  void barrier() override { inner_->barrier(); }
+  int probe(int tag, int first) override { return inner_->probe(tag, first); }
+  EventCount* events() override { return inner_->events(); }
   std::unique_ptr<Communicator> split(int color, int key) override {
     return std::make_unique<AlgorithmCommunicator>(inner_->split(color, key), algorithm_);
   }
