@@ -95,7 +95,7 @@ std::map<std::string, std::vector<const SafetensorsPiece*>> by_name(const std::v
   return found;
 }
 
-Tensor assembled(const std::vector<const SafetensorsPiece*>& boxes) {
+Tensor whole_of(const std::vector<const SafetensorsPiece*>& boxes) {
   const SafetensorsPiece& first = *boxes.front();
   const auto all = [](const SafetensorsPiece& p) { return p.rows(0, p.box.size.rank() > 0 ? p.box.size[0] : 1); };
   if (boxes.size() == 1) return all(first);
@@ -106,6 +106,12 @@ Tensor assembled(const std::vector<const SafetensorsPiece*>& boxes) {
 }
 
 }  // namespace
+
+SafetensorsFile assembled(const std::vector<SafetensorsPiece>& pieces) {
+  SafetensorsFile file;
+  for (const auto& [name, boxes] : by_name(pieces)) file.tensors.push_back({name, whole_of(boxes)});
+  return file;
+}
 
 std::vector<SafetensorsPiece> pieces_of(const SafetensorsFile& file) {
   std::vector<SafetensorsPiece> pieces;
@@ -188,9 +194,7 @@ SafetensorsFile read_indexed(const std::string& index) try {
   const auto pieces = open_shards({paths.begin(), paths.end()});
   for (const SafetensorsPiece& p : pieces) wanted.erase(source(p.path, p.entry));
   check(wanted.empty(), op, "{}: there is no {}", index, [&] { return *wanted.begin(); });
-  SafetensorsFile file;
-  for (const auto& [name, boxes] : by_name(pieces)) file.tensors.push_back({name, assembled(boxes)});
-  return file;
+  return assembled(pieces);
 } catch (const Json::exception& e) { fail(op, "{} is malformed: {}", index, e.what()); }
 
 }  // namespace trireme

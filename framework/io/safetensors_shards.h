@@ -29,6 +29,8 @@ std::vector<SafetensorsPiece> pieces_of(const SafetensorsFile&);
 /// What these files hold together; only their headers are read now. Throws Error for a file that is missing or
 /// malformed, and unless each element of a tensor is in one box.
 std::vector<SafetensorsPiece> open_shards(const std::vector<std::string>& paths);
+/// The whole tensors, read.
+SafetensorsFile assembled(const std::vector<SafetensorsPiece>&);
 
 /// Tensors for one file, with the metadata that says which are boxes.
 struct SafetensorsShard {

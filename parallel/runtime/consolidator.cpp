@@ -122,6 +122,7 @@ CheckpointShard Consolidator::checkpoint_shard() const {
     for (const Parameters::Entry& e : parameters_.entries())
       add(s.writes, weights, e, drops_ ? over : ""), add(s.writes_state, shard, e, over);
   }
+  for (auto* slices : {&s.holds, &s.writes, &s.writes_state}) *slices = detail::joined(std::move(*slices));
   Index at = 0;
   for (const Parameters::Buffer& b : parameters_.buffers()) {
     const bool here = !stages_ || b.tensor.numel() == 0 || stage_of_buffer(at) == role_;
