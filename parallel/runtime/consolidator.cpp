@@ -3,22 +3,11 @@
 #include <algorithm>
 
 #include "framework/autograd/tape.h"
+#include "parallel/comm/world/compare.h"
 #include "parallel/plan/shards.h"
-#include "parallel/split/sharded_ops.h"
+#include "parallel/split/split.h"
 
 namespace trireme {
-namespace {
-
-/// "+h+tensor": the mesh axes along which ranks hold other parts of a tensor.
-std::string divided_along(const Tensor& t) {
-  std::string axes;
-  if (const auto* shard = static_cast<const ShardedOps*>(t.shard_spec()))
-    for (int i = 0; i < shard->grid().axes(); ++i)
-      if (shard->layout().axes() >> i & 1) axes += "+" + shard->grid().name(i);
-  return axes;
-}
-
-}  // namespace
 
 Consolidator::Consolidator(const Plan& plan, int role, Mesh& mesh, Optimizer& optimizer, Communicator* stages)
     : plan_(plan),
@@ -98,35 +87,37 @@ void Consolidator::release() {
     if (drops_) release_values(parameters_, a.slice, shard_of(a, mesh_.index(a.peer.axis), mesh_.size(a.peer.axis)));
 }
 
-CheckpointShard Consolidator::checkpoint_shard() const {
+CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
   CheckpointShard s{.rank = mesh_.world().rank(), .ranks = mesh_.world().size(), .layout = to_string(mesh_.axes())};
   for (const std::string& name : plan_.strategies) s.layout += " " + name;
-  // Whether this rank is the first of those that hold the same, where others lie along these axes.
-  const auto first = [&](const std::string& others) {
+  s.all_gather = [&everyone](const std::string& mine) { return gather_texts(everyone, mine); };
+  // Whether this rank is the first of those that hold the same part of a tensor, which other ranks along these axes
+  // (and in other stages) have other parts of.
+  const std::string stages = stages_ ? "+" + plan_.stage_axis : "";
+  const auto first = [&](const Tensor& t, const std::string& axes) {
+    const std::string apart = stages + "+" + axes + "+" + divided_over(t) + "+";
     return std::ranges::all_of(mesh_.axes(), [&](const Axis& a) {
-      return mesh_.index(a.name) == 0 || ("+" + others + "+").find("+" + a.name + "+") != std::string::npos;
+      return mesh_.index(a.name) == 0 || apart.find("+" + a.name + "+") != std::string::npos;
     });
   };
-  const std::string stages = stages_ ? plan_.stage_axis : "";
-  const auto add = [&](std::vector<Slice>& to, const Slice& held, const Parameters::Entry& e, const std::string& over) {
+  const auto add = [&](std::vector<Slice>& to, const Slice& held, const Parameters::Entry& e, const std::string& axes) {
     const Slice both{std::max(held.begin, e.slice.begin), std::min(held.end, e.slice.end)};
-    if (both.size() > 0 && first(stages + over + divided_along(e.tensor))) to.push_back(both);
+    if (both.size() > 0 && first(e.tensor, axes)) to.push_back(both);
   };
   for (const Action& a : plan_.roles[static_cast<std::size_t>(role_)].actions) {
     if (a.kind != ActionKind::update) continue;
     const int ranks = mesh_.size(a.peer.axis);
     const Slice shard = ranks > 1 ? shard_of(a, mesh_.index(a.peer.axis), ranks) : a.slice;
     const Slice weights = drops_ ? shard : a.slice;
-    const std::string over = "+" + a.peer.axis;
     s.holds.push_back(weights);
     for (const Parameters::Entry& e : parameters_.entries())
-      add(s.writes, weights, e, drops_ ? over : ""), add(s.writes_state, shard, e, over);
+      add(s.writes, weights, e, drops_ ? a.peer.axis : ""), add(s.writes_state, shard, e, a.peer.axis);
   }
   for (auto* slices : {&s.holds, &s.writes, &s.writes_state}) *slices = detail::joined(std::move(*slices));
   Index at = 0;
   for (const Parameters::Buffer& b : parameters_.buffers()) {
     const bool here = !stages_ || b.tensor.numel() == 0 || stage_of_buffer(at) == role_;
-    s.holds_buffers.push_back(here), s.writes_buffers.push_back(here && first(stages + divided_along(b.tensor)));
+    s.holds_buffers.push_back(here), s.writes_buffers.push_back(here && first(b.tensor, ""));
     at += b.tensor.numel();
   }
   return s;

@@ -1,6 +1,6 @@
 // Consolidator: who holds what of a Step's state between steps. It says what each rank writes of a checkpoint, brings
-// the weights, running statistics and optimizer state of all pipeline stages and ZeRO shards to
-// all ranks (Step::consolidate; PyTorch's consolidate_state_dict), and releases their memory before the next step.
+// the weights, running statistics and optimizer state of all pipeline stages and ZeRO shards to all ranks
+// (Step::consolidate; PyTorch's consolidate_state_dict), and releases their memory before the next step.
 #pragma once
 #include <vector>
 
@@ -21,9 +21,9 @@ class Consolidator {
   void begin_step();
   /// As after a step: all that other ranks hold is released (their shards of weights, too, where these are dropped).
   void release();
-  /// This rank's part in checkpoints, without the means to talk. Of ranks that hold the same the first of each mesh
-  /// axis writes it.
-  CheckpointShard checkpoint_shard() const;
+  /// This rank's part in checkpoints. Of ranks that hold the same the first along each mesh axis writes it. everyone:
+  /// all ranks, to outlive the result.
+  CheckpointShard checkpoint_shard(Communicator& everyone) const;
 
  private:
   void gather_stages();

@@ -90,17 +90,11 @@ struct Step::Impl {
     consolidator.consolidate();
   }
 
-  CheckpointShard checkpoint_shard() {
-    CheckpointShard shard = consolidator.checkpoint_shard();
-    shard.all_gather = [this](const std::string& mine) { return gather_texts(*everyone, mine); };
-    return shard;
-  }
-
   LoadedCheckpoint load_checkpoint(const std::string& directory) {
     if (graph) graph->drop();
     consolidator.release();
     optimizer.keep(executor.updated());
-    return trireme::load_checkpoint(directory, parameters, &optimizer, checkpoint_shard());
+    return trireme::load_checkpoint(directory, parameters, &optimizer, consolidator.checkpoint_shard(*everyone));
   }
 
   StepOptions options;
@@ -147,7 +141,7 @@ const std::vector<Slice>& Step::updated() const { return impl_->executor.updated
 int Step::most_in_flight() const { return impl_->executor.most_in_flight(); }
 RankShare Step::shard() const { return impl_->ranks.share(); }
 void Step::consolidate() { impl_->consolidate(); }
-CheckpointShard Step::checkpoint_shard() { return impl_->checkpoint_shard(); }
+CheckpointShard Step::checkpoint_shard() { return impl_->consolidator.checkpoint_shard(*impl_->everyone); }
 LoadedCheckpoint Step::load_checkpoint(const std::string& directory) { return impl_->load_checkpoint(directory); }
 std::string Step::batch_norm() const {
   const bool any = !impl_->parameters.buffers().empty();
