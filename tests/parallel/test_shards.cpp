@@ -10,6 +10,9 @@
 using namespace trireme;
 using namespace trireme::test;
 
+// The page cache outlives a process, and thousands of real ones take minutes.
+extern "C" int fsync(int) { return 0; }
+
 namespace {
 
 struct Layout {
@@ -140,7 +143,7 @@ TEST_CASE("any layout goes on from what any other saved: weights, statistics and
     });
     if (judge) CHECK(difference(shards, whole, 3) == "");
     for (std::size_t b = 0; b < all.size(); ++b) {
-      if ((a * 7 + b) % 3 != 0 && a != b && !std::getenv("TRIREME_TEST_ALL")) continue;
+      if ((a * 7 + b) % 5 != 0 && a != b && !std::getenv("TRIREME_TEST_ALL")) continue;
       INFO("then " << all[b].mesh << " " << all[b].strategy);
       const std::string again = folder / fmt::format("again{}_{}", a, b), once = again + "_whole";
       on_ranks(ranks_of(parse_mesh(all[b].mesh)), [&](World& world) {
