@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "framework/io/checkpoint_manifest.h"
+#include "framework/io/json.h"
 
 namespace trireme {
 namespace {

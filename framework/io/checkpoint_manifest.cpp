@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "framework/io/json.h"
+
 namespace trireme::detail {
 namespace {
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "framework/io/element_type.h"
+#include "framework/io/json.h"
 #include "framework/tensor/launch.h"
 #include "kernels/contracts/move.h"
 
@@ -140,15 +141,17 @@ void SafetensorsShard::add(const std::string& name, const Tensor& values, const 
   std::vector<std::string> ranges;
   for (int i = 0; i < at.rank(); ++i) ranges.push_back(fmt::format("{}:{}", at[i], at[i] + values.dim(i)));
   tensors.push_back({fmt::format("{}[{}]", name, fmt::join(ranges, ", ")), values});
-  slices[tensors.back().name] = {{"tensor", name},
-                                 {"shape", std::vector(shape.begin(), shape.end())},
-                                 {"offset", std::vector(at.begin(), at.end())}};
+  boxes.push_back({name, shape, {at, values.shape()}, values.dtype(), "", tensors.back().name});
 }
 
 ShardFile write_shard(const std::string& folder, const std::string& name, const SafetensorsShard& shard) {
   std::map<std::string, std::string> metadata{{"format", "pt"}};  // as PyTorch's loaders expect
-  if (!shard.slices.empty())
-    metadata["slices"] = json_text(shard.slices, NotUtf8::replaced);  // such names are refused below
+  Json slices;
+  for (const SafetensorsPiece& p : shard.boxes)
+    slices[p.entry] = {{"tensor", p.name},
+                       {"shape", std::vector(p.shape.begin(), p.shape.end())},
+                       {"offset", std::vector(p.box.at.begin(), p.box.at.end())}};
+  if (!slices.empty()) metadata["slices"] = json_text(slices, NotUtf8::replaced);  // such names are refused below
   const SafetensorsWriter writer(shard.tensors, metadata);
   FileWriter file(folder + "/" + name, writer.size());
   writer.write([&](auto bytes) { file.write(bytes); });

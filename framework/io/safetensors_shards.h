@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "framework/io/json.h"
 #include "framework/io/safetensors.h"
 #include "framework/tensor/box.h"
 
@@ -32,10 +31,10 @@ std::vector<SafetensorsPiece> open_shards(const std::vector<std::string>& paths)
 /// The whole tensors, read.
 SafetensorsFile assembled(const std::vector<SafetensorsPiece>&);
 
-/// Tensors for one file, with the metadata that says which are boxes.
+/// Tensors for one file.
 struct SafetensorsShard {
   std::vector<NamedTensor> tensors = {};
-  Json slices = Json::object();  ///< metadata "slices"
+  std::vector<SafetensorsPiece> boxes = {};  ///< those of them that are no whole tensors, to be said in its metadata
   /// values: the box of the tensor `name` of this shape that begins at `at`.
   void add(const std::string& name, const Tensor& values, const Shape& shape, const Shape& at);
 };

@@ -12,6 +12,7 @@
 
 #include "framework/io/checkpoint.h"
 #include "framework/io/file.h"
+#include "framework/io/json.h"
 #include "framework/layers/layers.h"
 #include "tests/framework/save_faults.h"
 #include "tests/support/catch.h"
