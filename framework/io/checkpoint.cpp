@@ -5,22 +5,22 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 
-#include "framework/io/file.h"
+#include "framework/io/checkpoint_manifest.h"
 #include "framework/io/json.h"
 
 namespace trireme {
 namespace {
 
+using namespace detail;
 namespace fs = std::filesystem;
 
 constexpr char op[] = "checkpoint";
-constexpr std::size_t most_manifest_bytes = std::size_t{16} << 20;
-constexpr char model_file[] = "model.safetensors", optimizer_file[] = "optimizer.safetensors",
-               manifest_file[] = "manifest.json";
+/// What a rank writes, a file of each kind.
+using Shards = std::array<SafetensorsShard, file_kinds>;
 
 std::string directory_name(std::int64_t step) { return fmt::format("step_{:08}", step); }
 
@@ -53,86 +53,22 @@ void check_finite(const std::vector<NamedTensor>& tensors) {
       });
 }
 
-/// Writes one file of a checkpoint and returns its line of the manifest.
-Json store(const std::string& path, const std::vector<NamedTensor>& tensors) {
-  SafetensorsWriter writer(tensors, {{"format", "pt"}});  // as PyTorch's loaders expect
-  FileWriter file(path, writer.size());
-  writer.write([&](auto bytes) { file.write(bytes); });
-  file.finish();
-  return {{"bytes", file.size()}, {"crc32", file.crc()}};
-}
-
-/// The manifest's text: its own CRC covers all its other members.
-std::string render(Json manifest) {
-  manifest.erase("crc32");
-  std::string text = json_text(manifest);
-  manifest["crc32"] = crc32(std::as_bytes(std::span(text)));
-  return json_text(manifest, NotUtf8::fails, 2) + "\n";
-}
-
-Json describe(const Parameters& p, const Optimizer& o, const TrainState& s) {
-  Json manifest{{"format", "trireme checkpoint"},
-                {"version", 1},
-                {"step", s.step},
-                {"epoch", s.epoch},
-                {"batch", s.batch},
-                {"seed", s.seed},
-                {"config", s.config},
-                {"config_crc32", crc32(std::as_bytes(std::span(s.config)))},
-                {"metrics", s.metrics},
-                {"parameters", p.count()},
-                {"dtype", name_of(p.dtype())},
-                {"optimizer", o.name()},
-                {"optimizer_steps", o.steps()}};
-  if (s.samples) manifest["samples"] = *s.samples;
-  if (!s.partition.empty()) manifest["partition"] = s.partition;
-  if (!s.norm_rows.empty()) manifest["norm_rows"] = s.norm_rows;
-  return manifest;
-}
-
-/// What a manifest says, once it and the files it names are verified.
-struct Verified {
-  TrainState state;
-  std::string optimizer;
-  std::int64_t optimizer_steps = 0;
-};
-
-TrainState state_of(const Json& manifest) {
-  TrainState s;
-  s.step = manifest.at("step"), s.epoch = manifest.at("epoch"), s.batch = manifest.at("batch"),
-  s.seed = manifest.at("seed");
-  if (manifest.contains("samples")) s.samples = manifest.at("samples").get<std::int64_t>();
-  s.partition = manifest.value("partition", "");
-  s.norm_rows = manifest.value("norm_rows", "");
-  s.config = manifest.at("config");
-  for (auto& [name, value] : manifest.at("metrics").items())  // JSON has no NaN: it was written as null
-    s.metrics[name] = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
-  return s;
-}
-
-/// Reads the manifest; any change of its text is found.
-Json read_manifest(const std::string& path) {
-  std::string text = read_text(path, most_manifest_bytes);
-  Json manifest = parse_json(text, 8);
-  check(manifest.is_object() && render(manifest) == text, op, "{} is damaged", path);
-  check(manifest.at("format") == "trireme checkpoint" && manifest.at("version") == 1, op,
-        "{} is of version {}, this program reads version 1", path, [&] { return json_text(manifest.at("version")); });
-  return manifest;
-}
-
-Verified verify(const std::string& directory) {
-  std::string path = directory + "/" + manifest_file;
+/// Runs body on every rank; returns the texts of all, by rank, or throws on all what it threw on one.
+template <class F>
+std::vector<std::string> together(const std::optional<CheckpointShard>& shard, F body) {
+  if (!shard || shard->ranks == 1) return {body()};
+  std::string mine;
+  std::exception_ptr mistake;
   try {
-    Json manifest = read_manifest(path);
-    for (auto name : {model_file, optimizer_file}) {
-      std::string file = directory + "/" + name;
-      auto& about = manifest.at("files").at(name);
-      std::size_t expected = about.at("bytes"), bytes = FileReader(file).size();
-      check(bytes == expected, op, "{} has {} bytes, the manifest says {}", file, bytes, expected);
-      check(crc32_of_file(file) == about.at("crc32").get<std::uint32_t>(), op, "{} is damaged: its CRC differs", file);
-    }
-    return {state_of(manifest), manifest.at("optimizer"), manifest.at("optimizer_steps")};
-  } catch (const Json::exception& e) { fail(op, "{} is not a manifest: {}", path, e.what()); }
+    mine = "." + body();
+  } catch (const std::exception& e) { mine = std::string("!") + e.what(), mistake = std::current_exception(); }
+  auto all = shard->all_gather(mine);
+  if (mistake) std::rethrow_exception(mistake);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    check(all[r].starts_with('.'), op, "rank {}: {}", r, [&] { return all[r].substr(1); });
+    all[r].erase(0, 1);
+  }
+  return all;
 }
 
 void check_whole(const Parameters& p, const Optimizer& o) {
@@ -140,38 +76,68 @@ void check_whole(const Parameters& p, const Optimizer& o) {
         "the optimizer holds the state of a shard only: call consolidate() of its Step first, on every rank");
 }
 
-/// Checks everything against the model and the optimizer, then overwrites both.
-void restore(const std::string& directory, const Verified& about, Parameters& p, Optimizer* o) {
-  std::string model_path = directory + "/" + model_file, optimizer_path = directory + "/" + optimizer_file;
-  SafetensorsFile model = read_safetensors(model_path), states;
-  Import weights(stored_weights(p), model, model_path);
-  if (o) {
-    check_whole(p, *o);
+/// One file's path, or the folder of several.
+std::string name_of(const std::vector<std::string>& files, const std::string& directory) {
+  return files.size() == 1 ? files[0] : directory;
+}
+
+std::string layout_of(const std::optional<CheckpointShard>& shard) { return shard ? shard->layout : "one rank alone"; }
+
+/// This rank's state, which ranks of the same layout have saved.
+std::map<std::string, Tensor> read_local(const std::string& directory, const Manifest& about,
+                                         const std::optional<CheckpointShard>& shard) {
+  std::map<std::string, Tensor> found;
+  if (about.layout.empty()) return found;
+  check(about.layout == layout_of(shard), op,
+        "{} holds state of single ranks under {}, which only the same layout can go on with; this one is {}", directory,
+        about.layout, [&] { return layout_of(shard); });
+  const auto number = static_cast<std::size_t>(shard ? shard->rank : 0) + 1;
+  const std::string name = file_name(local_file, number, static_cast<std::size_t>(shard ? shard->ranks : 1));
+  for (const std::string& path : about.files[local_file])
+    if (fs::path(path).filename() == name)
+      for (auto& [key, tensor] : read_safetensors(path).tensors) found[key] = tensor;
+  return found;
+}
+
+/// Checks everything against the model and the optimizer, then overwrites both. Returns the rank-local state.
+std::map<std::string, Tensor> restore(const std::string& directory, const Manifest& about, Parameters& p, Optimizer* o,
+                                      const std::optional<CheckpointShard>& shard = {}) {
+  std::vector<Import> imports;
+  std::map<std::string, Tensor> of_rank;
+  together(shard, [&] {
+    const auto& [weights, states, of_ranks] = about.files;
+    imports.emplace_back(shard ? stored_weights(p, shard->holds, shard->holds_buffers) : stored_weights(p),
+                         open_shards(weights), name_of(weights, directory));
+    if (!o) return std::string();
+    if (!shard) check_whole(p, *o);
     check(about.optimizer == o->name(), op, "{} was saved with optimizer {}, this run uses {}", directory,
           about.optimizer, [&] { return o->name(); });
-    states = read_safetensors(optimizer_path);
     std::vector<StoredTensor> targets;
     for (auto& [kind, flat] : o->state())
-      for (auto& t : stored_state(p, kind, flat)) targets.push_back(std::move(t));
-    Import(std::move(targets), states, optimizer_path).apply();
-    o->set_steps(about.optimizer_steps);
-  }
-  weights.apply();
+      for (auto& t : shard ? stored_state(p, kind, flat, o->kept(), o->kept()) : stored_state(p, kind, flat))
+        targets.push_back(std::move(t));
+    imports.emplace_back(std::move(targets), open_shards(states), name_of(states, directory));
+    of_rank = read_local(directory, about, shard);
+    return std::string();
+  });
+  if (o) o->set_steps(about.optimizer_steps);
+  for (const Import& i : imports) i.apply();
+  return of_rank;
 }
 
 /// The newest checkpoint that verifies.
-std::optional<std::pair<LoadedCheckpoint, Verified>> newest(const std::string& run) {
+std::optional<std::pair<LoadedCheckpoint, Manifest>> newest(const std::string& run) {
   std::string damage;
   for (auto& [step, path] : list(run + "/checkpoints")) {
-    Verified about;
+    Manifest about;
     try {
-      about = verify(path);
+      about = read_manifest(path, 0, 1);
     } catch (const Error& e) {
       damage += (damage.empty() ? "" : "; ") + std::string(e.what());
       continue;
     }
     std::string note = damage.empty() ? "" : fmt::format("{}; resumed from {}", damage, path);
-    return std::pair{LoadedCheckpoint{about.state, path, note}, about};
+    return std::pair{LoadedCheckpoint{about.state, path, note, {}}, about};
   }
   check(damage.empty(), op, "no checkpoint of {} can be read: {}", run, damage);
   return std::nullopt;
@@ -209,61 +175,130 @@ void remove_leftovers(const std::string& root) {
   for (auto& path : found) remove_tree(path);
 }
 
-/// Everything up to the durable directory.
-void store_all(const std::string& directory, const std::vector<NamedTensor>& weights,
-               const std::vector<NamedTensor>& states, Json manifest) {
-  make_directories(directory);
-  manifest["files"][model_file] = store(directory + "/" + model_file, weights);
-  manifest["files"][optimizer_file] = store(directory + "/" + optimizer_file, states);
-  std::string text = render(std::move(manifest));
-  check(text.size() <= most_manifest_bytes, op,
-        "the configuration makes a manifest of {} bytes, at most {} are allowed", text.size(),
-        std::size_t{most_manifest_bytes});
-  FileWriter file(directory + "/" + manifest_file, text.size());
-  file.write(std::as_bytes(std::span(text)));
-  file.finish();
-  sync_directory(directory);
+/// What this rank is to write.
+Shards shards_of(const Parameters& p, const Optimizer& o, const TrainState& state, const SaveOptions& options) {
+  const auto& shard = options.shard;
+  Shards all;
+  const auto add = [&](CheckpointFile kind, const std::vector<StoredTensor>& stored) {
+    for (const StoredTensor& t : stored) {
+      if (shard && t.tensor.numel() == 0 && (t.whole.numel() > 0 || shard->rank > 0)) continue;
+      const Shape whole = in_file(t.whole, t.layout);
+      const Tensor values = std::move(export_tensors({t}).front().tensor);
+      all[kind].add(t.name, values, whole, shard ? in_file(t.at, t.layout) : whole);
+    }
+  };
+  const auto weights = shard ? stored_weights(p, shard->writes, shard->writes_buffers) : stored_weights(p);
+  add(model_file, weights);
+  for (auto& count : batch_counters(weights, state.step)) all[model_file].tensors.push_back(count);
+  for (auto& [kind, flat] : o.state())
+    add(optimizer_file,
+        shard ? stored_state(p, kind, flat, o.kept(), shard->writes_state) : stored_state(p, kind, flat));
+  for (auto& [name, tensor] : options.local) all[local_file].tensors.push_back({name, tensor});
+  return all;
+}
+
+/// Adds an index where the files of a kind are several, after a look at whether they hold all of the model.
+void index_shards(const std::string& directory, CheckpointFile kind, const std::vector<ShardFile>& files,
+                  std::vector<StoredTensor> expected, std::vector<ShardFile>& all) {
+  if (files.size() < 2) return;
+  std::vector<std::string> paths;
+  for (const ShardFile& f : files) paths.push_back(directory + "/" + f.name);
+  const auto pieces = open_shards(paths);
+  const Import complete(std::move(expected), pieces, directory);
+  const std::string text = shard_index(pieces, files), name = index_name(kind);
+  write_new_file(directory + "/" + name, text);
+  all.push_back({name, text.size(), crc32(std::as_bytes(std::span(text)))});
+}
+
+/// Writes this rank's files, and returns them as JSON. wanted: by rank, a mark per kind: whether it has something.
+std::string store_shards(const std::string& directory, const Shards& mine, std::vector<std::string> wanted,
+                         std::size_t rank) {
+  Json written = Json::array();
+  for (std::size_t kind = 0; kind < file_kinds; ++kind) {
+    const auto has = [kind](const std::string& w) { return w[kind] == '1'; };
+    if (kind != local_file && std::ranges::none_of(wanted, has)) wanted[0][kind] = '1';  // a file of nothing
+    if (!has(wanted[rank])) continue;
+    const auto before = wanted.begin() + static_cast<std::ptrdiff_t>(rank);
+    const auto number =
+        kind == local_file ? rank : static_cast<std::size_t>(std::count_if(wanted.begin(), before, has));
+    const auto files =
+        kind == local_file ? wanted.size() : static_cast<std::size_t>(std::ranges::count_if(wanted, has));
+    const ShardFile f =
+        write_shard(directory, file_name(static_cast<CheckpointFile>(kind), number + 1, files), mine[kind]);
+    written.push_back({kind, f.name, f.bytes, f.crc});
+  }
+  return json_text(written);
+}
+
+/// What rank 0 does once all files are there: the indices, the manifest, the names.
+void complete(const std::string& path, const Parameters& p, const Optimizer& o, const TrainState& state,
+              const SaveOptions& options, const std::vector<std::string>& written) {
+  std::array<std::vector<ShardFile>, file_kinds> files;
+  std::vector<ShardFile> all;
+  for (const std::string& text : written)
+    for (const Json& f : parse_json(text))
+      all.push_back({f[1], f[2], f[3]}), files[f[0].get<std::size_t>()].push_back(all.back());
+  const std::string temporary = path + ".tmp", root = fs::path(path).parent_path().string(),
+                    name = fs::path(path).filename().string();
+  std::vector<StoredTensor> states;
+  for (auto& [kind, flat] : o.state())
+    for (auto& t : stored_state(p, kind, flat, o.kept(), {})) states.push_back(std::move(t));
+  const std::vector<bool> none(p.buffers().size());
+  index_shards(temporary, model_file, files[model_file], stored_weights(p, {}, none), all);
+  index_shards(temporary, optimizer_file, files[optimizer_file], std::move(states), all);
+  write_manifest(temporary, all, p, o, state, files[local_file].empty() ? "" : layout_of(options.shard));
+  publish(temporary, path);
+  replace_file(root + "/latest", name + "\n");
+  if (options.best) replace_file(root + "/best", name + "\n");
+  if (options.keep_last > 0) prune(root, name, options.keep_last);
 }
 
 }  // namespace
 
 std::string save_checkpoint(const std::string& run, const Parameters& p, const Optimizer& o, const TrainState& state,
                             const SaveOptions& options) {
-  check_whole(p, o);
-  auto weights = export_weights(p, state.step);
-  std::vector<NamedTensor> states;
-  for (auto& [kind, flat] : o.state())
-    for (auto& t : export_tensors(stored_state(p, kind, flat))) states.push_back(std::move(t));
+  const auto& shard = options.shard;
+  const bool main = !shard || shard->rank == 0;
+  Shards mine;
+  if (!shard) check_whole(p, o), mine = shards_of(p, o, state, options);  // collective, where weights are divided
   if (!options.write) return "";
-  check_finite(weights), check_finite(states);
-  check(state.step >= 0, op, "step {} is negative", state.step);
-
-  std::string root = run + "/checkpoints", name = directory_name(state.step), path = root + "/" + name;
-  std::string temporary = path + ".tmp";
-  make_directories(root);
-  remove_leftovers(root);
+  const std::string root = run + "/checkpoints", path = root + "/" + directory_name(state.step);
   try {
-    store_all(temporary, weights, states, describe(p, o, state));
-    publish(temporary, path);
-  } catch (const Json::exception&) {
-    remove_tree(temporary);
-    fail(op, "the configuration or a metric's name is not UTF-8");
+    // From each rank a mark per kind of file that it has something for; from rank 0 where, too.
+    auto starts = together(shard, [&] {
+      if (shard) mine = shards_of(p, o, state, options);
+      std::string text;
+      for (const SafetensorsShard& s : mine) check_finite(s.tensors), text += s.tensors.empty() ? '0' : '1';
+      check(state.step >= 0, op, "step {} is negative", state.step);
+      if (!main) return text;
+      make_directories(root), remove_leftovers(root), make_directories(path + ".tmp");
+      return text + path;
+    });
+    const std::string place = starts[0].substr(file_kinds);
+    const auto rank = static_cast<std::size_t>(shard ? shard->rank : 0);
+    const auto written = together(shard, [&] { return store_shards(place + ".tmp", mine, starts, rank); });
+    together(shard, [&] {
+      if (main) complete(path, p, o, state, options, written);
+      return std::string();
+    });
+    return place;
   } catch (...) {
-    remove_tree(temporary);
+    if (main) remove_tree(path + ".tmp");
     throw;
   }
-  replace_file(root + "/latest", name + "\n");
-  if (options.best) replace_file(root + "/best", name + "\n");
-  if (options.keep_last > 0) prune(root, name, options.keep_last);
-  return path;
 }
 
-TrainState verify_checkpoint(const std::string& directory) { return verify(directory).state; }
+TrainState verify_checkpoint(const std::string& directory) { return read_manifest(directory, 0, 1).state; }
 
-LoadedCheckpoint load_checkpoint(const std::string& directory, Parameters& p, Optimizer* o) {
-  Verified about = verify(directory);
-  restore(directory, about, p, o);
-  return {std::move(about.state), directory, ""};
+LoadedCheckpoint load_checkpoint(const std::string& directory, Parameters& p, Optimizer* o,
+                                 const std::optional<CheckpointShard>& shard) {
+  Manifest about;
+  together(shard, [&] {
+    about = read_manifest(directory, shard ? shard->rank : 0, shard ? shard->ranks : 1);
+    return std::string();
+  });
+  auto of_rank = restore(directory, about, p, o, shard);
+  return {std::move(about.state), directory, "", std::move(of_rank)};
 }
 
 std::optional<LoadedCheckpoint> find_latest(const std::string& run) {
@@ -274,7 +309,7 @@ std::optional<LoadedCheckpoint> find_latest(const std::string& run) {
 std::optional<LoadedCheckpoint> load_latest(const std::string& run, Parameters& p, Optimizer* o) {
   auto found = newest(run);
   if (!found) return std::nullopt;
-  restore(found->first.path, found->second, p, o);
+  found->first.local = restore(found->first.path, found->second, p, o);
   return found->first;
 }
 

@@ -1,8 +1,10 @@
 // Checkpoints of a run: one directory per step with model.safetensors, optimizer.safetensors and a manifest that
-// carries their sizes and CRCs. At every moment of a save, a crash leaves the previous checkpoint or the new one,
-// whole.
+// carries their sizes and CRCs. Where several ranks hold different state each writes its own: shards of these files
+// (framework/io/safetensors_shards.h; PyTorch's torch.distributed.checkpoint), which ranks of any other layout can
+// read. At every moment of a save, a crash leaves the previous checkpoint or the new one, whole.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -26,16 +28,36 @@ struct TrainState {
   std::map<std::string, double> metrics = {};
 };
 
+/// The part of one rank in a checkpoint that ranks write or read together; Step::checkpoint_shard() makes it. Slices
+/// are of the flat block.
+struct CheckpointShard {
+  int rank = 0, ranks = 1;
+  std::string layout = {};                ///< mesh and strategies: ranks of an equal one hold the same
+  std::vector<Slice> holds = {};          ///< weights that are here; of the optimizer's state Optimizer::kept() says it
+  std::vector<bool> holds_buffers = {};   ///< by position: whether a buffer is here
+  std::vector<Slice> writes = {};         ///< weights that no rank of a lower number holds
+  std::vector<bool> writes_buffers = {};  ///< buffers likewise
+  std::vector<Slice> writes_state = {};   ///< optimizer state likewise
+  /// Every rank's text, by rank: names, sizes and errors, never tensors. A collective call.
+  std::function<std::vector<std::string>(const std::string&)> all_gather = {};
+};
+
 struct SaveOptions {
   int keep_last = 3;  ///< older checkpoints are removed, except the best; 0 keeps all
   bool best = false;  ///< this is the best so far: the file `best` names it from now on
   bool write = true;  ///< false: only take part where weights are divided (framework/tensor/shard_spec.h); returns ""
+  /// All ranks save together, each what it writes; none: this rank has all.
+  std::optional<CheckpointShard> shard = {};
+  /// State of this rank alone (a compressor's residual), by name: only ranks of the same layout can go on with it.
+  std::map<std::string, Tensor> local = {};
 };
 
 /// Writes <run>/checkpoints/step_<8 digits>/ as a .tmp directory, every file and the directory fsynced, then renames
 /// it; then the files `latest` and `best` are replaced; only then are old checkpoints removed. Returns the directory's
 /// path. Throws Error, with what was there before intact: a value that is not finite (named), a full disk or an
-/// unwritable directory (path, bytes and reason). One process saves into a run directory at a time.
+/// unwritable directory (path, bytes and reason). One process saves into a run directory at a time; with a shard the
+/// ranks do so together, a collective call, after which the path is returned, or Error thrown, on all of them: rank 0
+/// names the run, which lies where all ranks see it, and writes the manifest once all others' files are durable.
 std::string save_checkpoint(const std::string& run, const Parameters&, const Optimizer&, const TrainState&,
                             const SaveOptions& = {});
 
@@ -43,6 +65,7 @@ struct LoadedCheckpoint {
   TrainState state;
   std::string path;
   std::string note;  ///< not empty when a newer checkpoint was damaged: what was wrong, and what was taken instead
+  std::map<std::string, Tensor> local = {};  ///< SaveOptions::local of this rank; read with the optimizer only
 };
 /// The newest checkpoint of the run that verifies, with nothing restored; nothing when the run has none. Throws Error
 /// when all are damaged.
@@ -51,8 +74,11 @@ std::optional<LoadedCheckpoint> find_latest(const std::string& run);
 /// returns nothing when the run has none. Throws Error, with nothing changed: all are damaged; names, shapes or the
 /// optimizer differ (listed).
 std::optional<LoadedCheckpoint> load_latest(const std::string& run, Parameters&, Optimizer*);
-/// Same, from one checkpoint directory; damage is an Error.
-LoadedCheckpoint load_checkpoint(const std::string& directory, Parameters&, Optimizer*);
+/// Same, from one checkpoint directory; damage is an Error. With a shard this rank restores what it holds, whatever
+/// ranks wrote it, and reads no more than that (to whole rows of tensors); a collective call, whose errors all ranks
+/// throw. Throws Error for rank-local state that ranks of another layout wrote.
+LoadedCheckpoint load_checkpoint(const std::string& directory, Parameters&, Optimizer*,
+                                 const std::optional<CheckpointShard>& shard = {});
 /// Reads the manifest and verifies it and the sizes and CRCs of the files. Throws Error saying what is damaged.
 TrainState verify_checkpoint(const std::string& directory);
 

@@ -194,6 +194,12 @@ void replace_file(const std::string& path, std::string_view text) {
   replace_file(path, text.size(), [&](FileWriter& file) { file.write(std::as_bytes(std::span(text))); });
 }
 
+void write_new_file(const std::string& path, std::string_view text) {
+  FileWriter file(path, text.size());
+  file.write(std::as_bytes(std::span(text)));
+  file.finish();
+}
+
 void make_directories(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return;

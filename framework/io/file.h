@@ -78,6 +78,8 @@ void rename_durably(const std::string& from, const std::string& to);
 void replace_file(const std::string& path, std::size_t bytes, const std::function<void(FileWriter&)>& fill);
 /// The same with text as the whole content.
 void replace_file(const std::string& path, std::string_view text);
+/// Writes a new file (one that exists is an Error), synced; its directory is not.
+void write_new_file(const std::string& path, std::string_view text);
 /// Makes the directory's entries durable.
 void sync_directory(const std::string& path);
 /// Creates the directory (and its parents) durably, unless it is there.

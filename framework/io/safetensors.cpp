@@ -7,6 +7,7 @@
 
 #include "framework/autograd/tape.h"
 #include "framework/io/element_type.h"
+#include "framework/io/safetensors_shards.h"
 
 namespace trireme {
 namespace {
@@ -83,7 +84,9 @@ const Tensor* SafetensorsFile::find(const std::string& name) const {
 }
 
 SafetensorsFile read_safetensors(const std::string& path) {
+  if (path.ends_with(".json")) return read_indexed(path);
   SafetensorsReader reader(path);
+  if (reader.header().metadata.contains("slices")) return assembled(open_shards({path}));
   SafetensorsFile file;
   for (auto& e : reader.header().entries) file.tensors.push_back({e.name, reader.load(e)});
   file.metadata = reader.header().metadata;

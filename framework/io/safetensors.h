@@ -45,7 +45,8 @@ struct SafetensorsFile {
   const Tensor* find(const std::string& name) const;  ///< null when there is none
   const Tensor& at(const std::string& name) const;    ///< throws Error when there is none
 };
-/// Every tensor of the file, on the host. Throws Error as SafetensorsReader and its load().
+/// Every tensor of the file, on the host; of several files, where path is their index (.json;
+/// framework/io/safetensors_shards.h). Throws Error as SafetensorsReader and its load().
 SafetensorsFile read_safetensors(const std::string& path);
 
 /// Writes to a file that the caller finishes: types in the reference's order (largest first), then names; header padded

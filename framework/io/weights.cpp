@@ -11,16 +11,23 @@
 namespace trireme {
 namespace {
 
-/// Not to be told from the shapes: O,3,3,3 is the same in both layouts.
-bool swapped(const StoredTensor& t) { return t.layout == FileLayout::filter && t.tensor.rank() > 2; }
+/// Whether axes change places on the way to a file. Not to be told from the shapes: O,3,3,3 is the same in both.
+bool swapped(FileLayout layout, int rank) { return layout == FileLayout::filter && rank > 2; }
 
-/// Shape in the file, of the whole tensor: O,spatial...,I -> O,I,spatial....
-Shape file_shape(const StoredTensor& t) {
-  const Shape& s = t.tensor.shard_spec() ? t.tensor.shard_spec()->global_shape() : t.tensor.shape();
-  if (!swapped(t)) return s;
-  Shape f{s[0], s[-1]};
-  for (int i = 1; i + 1 < s.rank(); ++i) f.push_back(s[i]);
-  return f;
+Shape file_shape(const StoredTensor& t) { return in_file(t.whole, t.layout); }
+
+/// Of a file's order of axes, O,I,spatial..., memory's: O,spatial...,I.
+Shape in_memory(const Shape& f, FileLayout layout) {
+  if (!swapped(layout, f.rank())) return f;
+  Shape s{f[0]};
+  for (int i = 2; i < f.rank(); ++i) s.push_back(f[i]);
+  s.push_back(f[1]);
+  return s;
+}
+
+StoredTensor stored(const std::string& name, const Tensor& t, FileLayout layout) {
+  if (const ShardSpec* spec = t.shard_spec()) return {name, t, layout, spec->global_shape(), spec->offset()};
+  return {name, t, layout, t.shape(), from(t.shape(), t.shape())};
 }
 
 /// to[o][j][i] = from[o][i][j], converting: a filter's two inner groups of axes change places.
@@ -32,33 +39,31 @@ void swap_inner(To* to, const From* from, Index outer, Index rows, Index columns
 }
 
 Tensor to_file_layout(const StoredTensor& t) {
-  Tensor from = (is_part(t.tensor) ? t.tensor.shard_spec()->gather(t.tensor) : t.tensor).to(cpu());
-  Tensor to = Tensor::empty(file_shape(t), from.dtype());
-  const Shape& s = from.shape();
+  const Tensor values = (is_part(t.tensor) ? t.tensor.shard_spec()->gather(t.tensor) : t.tensor).to(cpu());
+  const Shape& s = values.shape();
+  const Tensor to = Tensor::empty(in_file(s, t.layout), values.dtype());
   Index outer = 1, rows = 1, columns = s.numel();
-  if (swapped(t)) outer = s[0], rows = s.product(1, s.rank() - 1), columns = s[-1];
-  dispatch_any(from.dtype(), [&]<class T>(T) { swap_inner(to.data<T>(), from.data<T>(), outer, rows, columns); });
+  if (swapped(t.layout, s.rank())) outer = s[0], rows = s.product(1, s.rank() - 1), columns = s[-1];
+  dispatch_any(values.dtype(), [&]<class T>(T) { swap_inner(to.data<T>(), values.data<T>(), outer, rows, columns); });
   return to;
 }
 
-void from_file_layout(const StoredTensor& t, const Tensor& from) {
-  if (is_part(t.tensor)) {  // all of it, and then this holder's part
-    const Tensor whole = Tensor::empty(t.tensor.shard_spec()->global_shape(), t.tensor.dtype());
-    from_file_layout({t.name, whole, t.layout}, from);
-    Shape origin = t.tensor.shape();
-    for (int i = 0; i < origin.rank(); ++i) origin[i] = 0;
-    return launch<kernel::CopyBox>(t.tensor, origin, whole.to(t.tensor.device()), t.tensor.shard_spec()->offset(),
-                                   t.tensor.shape());
-  }
-  const Shape& s = t.tensor.shape();
-  Tensor to = t.tensor.device().kind == DeviceKind::cpu ? t.tensor : Tensor::empty(s, t.tensor.dtype());
+/// values: of a box of the whole tensor, as the file has them.
+void from_file_layout(const StoredTensor& t, const Box& box, const Tensor& values) {
+  const Box mine{t.at, t.tensor.shape()};
+  const bool direct = box == mine && t.tensor.device().kind == DeviceKind::cpu;
+  const Tensor to = direct ? t.tensor : Tensor::empty(box.size, t.tensor.dtype());
+  const Shape& s = box.size;
   Index outer = 1, rows = 1, columns = s.numel();
-  if (swapped(t)) outer = s[0], rows = s[-1], columns = s.product(1, s.rank() - 1);
+  if (swapped(t.layout, s.rank())) outer = s[0], rows = s[-1], columns = s.product(1, s.rank() - 1);
   dispatch_any(to.dtype(), [&]<class To>(To) {
-    dispatch_any(from.dtype(),
-                 [&]<class From>(From) { swap_inner(to.data<To>(), from.data<From>(), outer, rows, columns); });
+    dispatch_any(values.dtype(),
+                 [&]<class From>(From) { swap_inner(to.data<To>(), values.data<From>(), outer, rows, columns); });
   });
-  if (to.id() != t.tensor.id()) t.tensor.copy_from(to);
+  if (direct) return;
+  if (box == mine) return t.tensor.copy_from(to);
+  const Box both = intersect(mine, box);
+  launch<kernel::CopyBox>(t.tensor, from(both.at, mine.at), to.to(t.tensor.device()), from(both.at, box.at), both.size);
 }
 
 /// At most eight lines under a heading; nothing for an empty list.
@@ -73,41 +78,109 @@ std::string listing(const char* what, const std::vector<std::string>& names) {
 constexpr const char* counter = "num_batches_tracked";
 bool is_counter(std::string_view name) { return name.ends_with(counter); }
 
+/// A tensor of the file: what it is called there, and its boxes.
+struct Found {
+  std::string name;
+  std::vector<const SafetensorsPiece*> boxes = {};
+};
+
 /// The file's tensors by the names the run knows: as they are, or without "module." (DataParallel) and "model."
 /// (Lightning).
-std::map<std::string, const Tensor*> by_known_name(const std::set<std::string>& known, const SafetensorsFile& file,
-                                                   const std::string& source) {
-  std::map<std::string, const Tensor*> found;
-  for (auto& [name, tensor] : file.tensors) {
-    std::string_view rest = name;
+std::map<std::string, Found> by_known_name(const std::vector<StoredTensor>& targets,
+                                           const std::vector<SafetensorsPiece>& pieces, const std::string& source) {
+  std::set<std::string_view> known;
+  for (auto& t : targets) known.insert(t.name);
+  std::map<std::string, Found> found;
+  std::set<std::string_view> entries;
+  for (auto& p : pieces) {
+    std::string_view rest = p.name;
     for (std::string_view prefix : {"module.", "model."})
-      if (!known.contains(std::string(rest)) && rest.starts_with(prefix)) rest.remove_prefix(prefix.size());
-    std::string key(known.contains(std::string(rest)) ? rest : std::string_view(name));
-    check(found.try_emplace(key, &tensor).second, "weights", "{} holds \"{}\" twice, with and without a prefix", source,
-          key);
+      if (!known.contains(rest) && rest.starts_with(prefix)) rest.remove_prefix(prefix.size());
+    const std::string key(known.contains(rest) ? rest : std::string_view(p.name));
+    Found& here = found.try_emplace(key, Found{p.name}).first->second;
+    check(here.name == p.name && entries.insert(p.entry).second, "weights",
+          "{} holds \"{}\" twice, with and without a prefix", source, key);
+    here.boxes.push_back(&p);
   }
   return found;
 }
 
-Tensor part(const FlatBuffer& flat, const Parameters::Entry& e) {
-  return flat.rows(e.slice.begin, e.slice.end).reshape(e.tensor.shape()).with_shard_spec(e.tensor.impl()->shard_spec);
+/// What lies of an entry in `which`, of a flat buffer that has the slices `kept`, packed.
+void add_boxes(std::vector<StoredTensor>& to, const std::string& name, const Parameters::Entry& e,
+               const FlatBuffer& flat, const std::vector<Slice>& kept, const std::vector<Slice>& which) {
+  const StoredTensor all = stored(name, e.tensor, e.layout);
+  const std::size_t before = to.size();
+  for (const Slice& w : which) {
+    Index position = 0;
+    for (const Slice& k : kept) {
+      const Slice here{std::max({w.begin, k.begin, e.slice.begin}), std::min({w.end, k.end, e.slice.end})};
+      Index at = position + here.begin - k.begin;
+      position += k.size();
+      if (here.size() <= 0) continue;
+      for (const Box& b : boxes_of(e.tensor.shape(), here.begin - e.slice.begin, here.end - e.slice.begin)) {
+        const Index n = b.size.numel();
+        Shape place = all.at;
+        for (int i = 0; i < place.rank(); ++i) place[i] += b.at[i];
+        to.push_back({name, flat.rows(at, at + n).reshape(b.size), e.layout, all.whole, place});
+        at += n;
+      }
+    }
+  }
+  if (to.size() > before) return;
+  to.push_back(all);
+  if (e.tensor.numel() > 0) to.back().tensor = Tensor::empty({0}, e.tensor.dtype());
 }
 
 }  // namespace
 
+Shape in_file(const Shape& s, FileLayout layout) {
+  if (!swapped(layout, s.rank())) return s;
+  Shape f{s[0], s[-1]};
+  for (int i = 1; i + 1 < s.rank(); ++i) f.push_back(s[i]);
+  return f;
+}
+
 std::vector<StoredTensor> stored_weights(const Parameters& p) {
   std::vector<StoredTensor> all;
-  for (auto& e : p.entries()) all.push_back({e.name, e.tensor, e.layout});
-  for (auto& b : p.buffers()) all.push_back({b.name, b.tensor, b.layout});
+  for (auto& e : p.entries()) all.push_back(stored(e.name, e.tensor, e.layout));
+  for (auto& b : p.buffers()) all.push_back(stored(b.name, b.tensor, b.layout));
+  return all;
+}
+
+std::vector<StoredTensor> stored_weights(const Parameters& p, const std::vector<Slice>& which,
+                                         const std::vector<bool>& buffers) {
+  const NoGrad no_grad;
+  std::vector<StoredTensor> all;
+  for (auto& e : p.entries()) add_boxes(all, e.name, e, p.values(), {{0, p.size()}}, which);
+  for (std::size_t i = 0; i < p.buffers().size(); ++i) {
+    const Parameters::Buffer& b = p.buffers()[i];
+    all.push_back(stored(b.name, b.tensor, b.layout));
+    if (!buffers.at(i))
+      all.back().tensor = Tensor::empty({0}, b.tensor.dtype());
+    else if (is_part(b.tensor))
+      all.back().tensor = b.tensor.with_shard_spec({});
+  }
   return all;
 }
 
 std::vector<StoredTensor> stored_state(const Parameters& p, const std::string& name, const FlatBuffer& flat) {
-  NoGrad no_grad;
+  const NoGrad no_grad;
   check(flat.numel() == p.size(), "weights", "state \"{}\" has {} elements, the parameters have {}", name, flat.numel(),
         p.size());
   std::vector<StoredTensor> all;
-  for (auto& e : p.entries()) all.push_back({name + "/" + e.name, part(flat, e), e.layout});
+  for (auto& e : p.entries())
+    all.push_back(stored(
+        name + "/" + e.name,
+        flat.rows(e.slice.begin, e.slice.end).reshape(e.tensor.shape()).with_shard_spec(e.tensor.impl()->shard_spec),
+        e.layout));
+  return all;
+}
+
+std::vector<StoredTensor> stored_state(const Parameters& p, const std::string& name, const FlatBuffer& flat,
+                                       const std::vector<Slice>& kept, const std::vector<Slice>& which) {
+  const NoGrad no_grad;
+  std::vector<StoredTensor> all;
+  for (auto& e : p.entries()) add_boxes(all, name + "/" + e.name, e, flat, kept, which);
   return all;
 }
 
@@ -118,24 +191,24 @@ std::vector<NamedTensor> export_tensors(const std::vector<StoredTensor>& stored)
   return all;
 }
 
-Import::Import(std::vector<StoredTensor> targets, const SafetensorsFile& file, const std::string& source) {
-  std::set<std::string> known;
-  for (auto& t : targets) known.insert(t.name);
-  auto found = by_known_name(known, file, source);
+Import::Import(std::vector<StoredTensor> targets, const std::vector<SafetensorsPiece>& pieces,
+               const std::string& source) {
+  const auto found = by_known_name(targets, pieces, source);
+  std::set<std::string_view> known;
   std::vector<std::string> missing, unexpected, different;
   for (auto& t : targets) {
-    auto at = found.find(t.name);
+    if (!known.insert(t.name).second) continue;  // another box of the same
+    const auto at = found.find(t.name);
     if (at == found.end()) {
       if (!is_counter(t.name)) missing.push_back(t.name);
       continue;
     }
-    const Tensor& from = *at->second;
-    bool convertible = from.dtype() == t.tensor.dtype() || (is_float(from.dtype()) && is_float(t.tensor.dtype()));
-    if (from.shape() != file_shape(t))
-      different.push_back(fmt::format("{} {} (the model has {})", t.name, from.shape(), file_shape(t)));
+    const SafetensorsPiece& its = *at->second.boxes.front();
+    const bool convertible = its.dtype == t.tensor.dtype() || (is_float(its.dtype) && is_float(t.tensor.dtype()));
+    if (its.shape != file_shape(t))
+      different.push_back(fmt::format("{} {} (the model has {})", t.name, its.shape, file_shape(t)));
     else if (!convertible)
-      different.push_back(fmt::format("{} of type {} (the model has {})", t.name, from.dtype(), t.tensor.dtype()));
-    pairs_.emplace_back(std::move(t), &from);
+      different.push_back(fmt::format("{} of type {} (the model has {})", t.name, its.dtype, t.tensor.dtype()));
   }
   for (auto& [name, tensor] : found)
     if (!known.contains(name) && !is_counter(name)) unexpected.push_back(name);
@@ -143,22 +216,43 @@ Import::Import(std::vector<StoredTensor> targets, const SafetensorsFile& file, c
       missing.empty() && unexpected.empty() && different.empty(), "weights", "{} does not fit the model{}{}{}", source,
       [&] { return listing("missing", missing); }, [&] { return listing("unexpected", unexpected); },
       [&] { return listing("of another shape or type", different); });
+  for (StoredTensor& t : targets) {
+    const auto at = found.find(t.name);
+    if (t.tensor.numel() == 0 || at == found.end()) continue;
+    for (const SafetensorsPiece* p : at->second.boxes) {
+      Box box{in_memory(p->box.at, t.layout), in_memory(p->box.size, t.layout)};
+      const Box both = intersect(box, {t.at, t.tensor.shape()});
+      if (both.empty()) continue;
+      const bool rows = box.size.rank() > 0;  // the first axis is the same in memory and in files
+      const Index begin = rows ? both.at[0] - box.at[0] : 0, n = rows ? both.size[0] : 1;
+      if (rows) box.at[0] += begin, box.size[0] = n;
+      copies_.push_back({t, box, p->rows(begin, begin + n)});
+    }
+  }
 }
 
 void Import::apply() const {
-  for (auto& [to, from] : pairs_) from_file_layout(to, *from);
+  for (auto& [to, box, values] : copies_) from_file_layout(to, box, values);
+}
+
+std::vector<NamedTensor> batch_counters(const std::vector<StoredTensor>& tensors, std::int64_t batches) {
+  constexpr std::string_view mean = "running_mean";
+  std::vector<NamedTensor> all;
+  for (const auto& t : tensors) {
+    const bool begins = is_part(t.tensor) || (t.tensor.numel() > 0 && t.at == from(t.at, t.at));
+    if (!t.name.ends_with(mean) || !begins) continue;
+    const Tensor count = Tensor::empty({}, DType::i64);
+    *count.data<std::int64_t>() = batches;
+    all.push_back({t.name.substr(0, t.name.size() - mean.size()) + counter, count});
+  }
+  return all;
 }
 
 std::vector<NamedTensor> export_weights(const Parameters& p, std::optional<std::int64_t> batches) {
-  std::vector<NamedTensor> all = export_tensors(stored_weights(p));
-  if (!batches) return all;
-  constexpr std::string_view mean = "running_mean";
-  for (const auto& b : p.buffers())
-    if (b.name.ends_with(mean)) {
-      const Tensor count = Tensor::empty({}, DType::i64);
-      *count.data<std::int64_t>() = *batches;
-      all.push_back({b.name.substr(0, b.name.size() - mean.size()) + counter, count});
-    }
+  const auto tensors = stored_weights(p);
+  std::vector<NamedTensor> all = export_tensors(tensors);
+  if (batches)
+    for (auto& count : batch_counters(tensors, *batches)) all.push_back(std::move(count));
   return all;
 }
 
@@ -170,21 +264,19 @@ std::vector<std::string> import_but_head(Parameters& p, const SafetensorsFile& f
   const std::string& last = p.entries().back().name;
   const std::string head = last.substr(0, last.rfind('.') + 1);
   std::vector<StoredTensor> targets = stored_weights(p);
-  std::set<std::string> known;
-  for (auto& t : targets) known.insert(t.name);
-  const auto found = by_known_name(known, file, source);
+  std::vector<SafetensorsPiece> pieces = pieces_of(file);
+  const auto found = by_known_name(targets, pieces, source);
   std::vector<std::string> left;
-  std::set<const void*> unused;
+  std::set<std::string> unused;
   std::erase_if(targets, [&](const StoredTensor& t) {
     const auto at = found.find(t.name);
-    if (!t.name.starts_with(head) || at == found.end() || at->second->shape() == file_shape(t)) return false;
-    left.push_back(t.name), unused.insert(at->second);
+    if (!t.name.starts_with(head) || at == found.end() || at->second.boxes.front()->shape == file_shape(t))
+      return false;
+    left.push_back(t.name), unused.insert(at->second.name);
     return true;
   });
-  SafetensorsFile rest;
-  for (auto& t : file.tensors)
-    if (!unused.contains(&t.tensor)) rest.tensors.push_back(t);
-  Import(std::move(targets), rest, source).apply();
+  std::erase_if(pieces, [&](const SafetensorsPiece& piece) { return unused.contains(piece.name); });
+  Import(std::move(targets), pieces, source).apply();
   return left;
 }
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "framework/autograd/tape.h"
+#include "parallel/comm/world/compare.h"
 #include "parallel/plan/shards.h"
+#include "parallel/split/split.h"
 
 namespace trireme {
 
@@ -77,6 +79,48 @@ void Consolidator::begin_step() {
     b.tensor.impl()->released = b.tensor.numel() > 0 && stage_of_buffer(at) != role_;
     at += b.tensor.numel();
   }
+}
+
+void Consolidator::release() {
+  begin_step();
+  for (const Action& a : shared_)
+    if (drops_) release_values(parameters_, a.slice, shard_of(a, mesh_.index(a.peer.axis), mesh_.size(a.peer.axis)));
+}
+
+CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
+  CheckpointShard s{.rank = mesh_.world().rank(), .ranks = mesh_.world().size(), .layout = to_string(mesh_.axes())};
+  for (const std::string& name : plan_.strategies) s.layout += " " + name;
+  s.all_gather = [&everyone](const std::string& mine) { return gather_texts(everyone, mine); };
+  // Whether this rank is the first of those that hold the same part of a tensor, which other ranks along these axes
+  // (and in other stages) have other parts of.
+  const std::string stages = stages_ ? "+" + plan_.stage_axis : "";
+  const auto first = [&](const Tensor& t, const std::string& axes) {
+    const std::string apart = stages + "+" + axes + "+" + divided_over(t) + "+";
+    return std::ranges::all_of(mesh_.axes(), [&](const Axis& a) {
+      return mesh_.index(a.name) == 0 || apart.find("+" + a.name + "+") != std::string::npos;
+    });
+  };
+  const auto add = [&](std::vector<Slice>& to, const Slice& held, const Parameters::Entry& e, const std::string& axes) {
+    const Slice both{std::max(held.begin, e.slice.begin), std::min(held.end, e.slice.end)};
+    if (both.size() > 0 && first(e.tensor, axes)) to.push_back(both);
+  };
+  for (const Action& a : plan_.roles[static_cast<std::size_t>(role_)].actions) {
+    if (a.kind != ActionKind::update) continue;
+    const int ranks = mesh_.size(a.peer.axis);
+    const Slice shard = ranks > 1 ? shard_of(a, mesh_.index(a.peer.axis), ranks) : a.slice;
+    const Slice weights = drops_ ? shard : a.slice;
+    s.holds.push_back(weights);
+    for (const Parameters::Entry& e : parameters_.entries())
+      add(s.writes, weights, e, drops_ ? a.peer.axis : ""), add(s.writes_state, shard, e, a.peer.axis);
+  }
+  for (auto* slices : {&s.holds, &s.writes, &s.writes_state}) *slices = detail::joined(std::move(*slices));
+  Index at = 0;
+  for (const Parameters::Buffer& b : parameters_.buffers()) {
+    const bool here = !stages_ || b.tensor.numel() == 0 || stage_of_buffer(at) == role_;
+    s.holds_buffers.push_back(here), s.writes_buffers.push_back(here && first(b.tensor, ""));
+    at += b.tensor.numel();
+  }
+  return s;
 }
 
 }  // namespace trireme

@@ -1,9 +1,10 @@
-// Consolidator: brings the weights, running statistics and optimizer state of all pipeline stages and ZeRO shards to
-// all ranks (Step::consolidate; PyTorch's consolidate_state_dict), and releases their memory before the next step.
+// Consolidator: who holds what of a Step's state between steps. It says what each rank writes of a checkpoint, brings
+// the weights, running statistics and optimizer state of all pipeline stages and ZeRO shards to all ranks
+// (Step::consolidate; PyTorch's consolidate_state_dict), and releases their memory before the next step.
 #pragma once
 #include <vector>
 
-#include "framework/optim/optimizer.h"
+#include "framework/io/checkpoint.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/model/chain.h"
 
@@ -18,6 +19,11 @@ class Consolidator {
   /// Before each step: weights and gradients of other stages take no memory from now on. What is gathered again then is
   /// what the step leaves, even if it fails.
   void begin_step();
+  /// As after a step: all that other ranks hold is released (their shards of weights, too, where these are dropped).
+  void release();
+  /// This rank's part in checkpoints. Of ranks that hold the same the first along each mesh axis writes it. everyone:
+  /// all ranks, to outlive the result.
+  CheckpointShard checkpoint_shard(Communicator& everyone) const;
 
  private:
   void gather_stages();

@@ -78,6 +78,13 @@ struct Step::Impl {
     consolidator.consolidate();
   }
 
+  LoadedCheckpoint load_checkpoint(const std::string& directory) {
+    if (graph) graph->drop();
+    consolidator.release();
+    optimizer.keep(executor.updated());
+    return trireme::load_checkpoint(directory, parameters, &optimizer, consolidator.checkpoint_shard(*everyone));
+  }
+
   StepOptions options;
   std::unique_ptr<Mesh> own_mesh;
   Mesh& mesh;
@@ -121,6 +128,8 @@ const std::vector<Slice>& Step::updated() const { return impl_->executor.updated
 int Step::most_in_flight() const { return impl_->executor.most_in_flight(); }
 RankShare Step::shard() const { return impl_->ranks.share(); }
 void Step::consolidate() { impl_->consolidate(); }
+CheckpointShard Step::checkpoint_shard() { return impl_->consolidator.checkpoint_shard(*impl_->everyone); }
+LoadedCheckpoint Step::load_checkpoint(const std::string& directory) { return impl_->load_checkpoint(directory); }
 std::string Step::batch_norm() const {
   const bool any = !impl_->parameters.buffers().empty();
   return any ? impl_->strategy.batch_norm(impl_->ranks.share().size, impl_->plan.microbatches) : "";

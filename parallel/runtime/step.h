@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/io/checkpoint.h"
 #include "framework/ops/ops.h"
 #include "framework/optim/optimizer.h"
 #include "framework/tensor/batch.h"
@@ -77,12 +78,20 @@ class Step {
   void set_loss_scale(const LossScaleState&);  ///< the same on all ranks; ignored where scaling is off
   /// Which rows of the global batch this rank is to feed; a Loader takes it.
   RankShare shard() const;
-  /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating or
-  /// saving. Before the first step, and between consolidate() and the next one, every rank has all weights; else a
-  /// stage (and under zero(3) a rank) has its own, and reading another's, in the model or by itself, is an Error.
-  /// Optimizer state is held only for what this rank updates (less under zero), from consolidate() to the next step for
-  /// all. A collective call; free without stages or zero.
+  /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating. Before
+  /// the first step, and between consolidate() and the next one, every rank has all weights; else a stage (and under
+  /// zero(3) a rank) has its own, and reading another's, in the model or by itself, is an Error. Optimizer state is
+  /// held only for what this rank updates (less under zero), from consolidate() to the next step for all. A collective
+  /// call; free without stages or zero.
   void consolidate();
+
+  /// This rank's part in checkpoints that all ranks write together, each what it holds (SaveOptions::shard): nothing is
+  /// gathered.
+  CheckpointShard checkpoint_shard();
+  /// Restores weights, running statistics and optimizer from a checkpoint's directory, whatever ranks wrote it; each
+  /// reads what it holds between steps, and consolidate() brings the rest, as behind a step. A collective call. Throws
+  /// Error as load_checkpoint() of framework/io/checkpoint.h, on all ranks.
+  LoadedCheckpoint load_checkpoint(const std::string& directory);
 
   /// Whether the last step was replayed (StepOptions::cuda_graphs).
   bool replayed() const;

@@ -23,21 +23,6 @@ Range inner(Range out, const Window& w, Index extent, Range have) {
   return in.size() == 0 ? Range{out.begin, out.begin} : in;
 }
 
-Box intersect(const Box& a, const Box& b) {
-  Box c = a;
-  for (int i = 0; i < a.at.rank(); ++i) {
-    c.at[i] = std::max(a.at[i], b.at[i]);
-    c.size[i] = std::max<Index>(0, std::min(a.at[i] + a.size[i], b.at[i] + b.size[i]) - c.at[i]);
-  }
-  return c;
-}
-
-Shape from(const Shape& at, const Shape& origin) {
-  Shape s = at;
-  for (int i = 0; i < s.rank(); ++i) s[i] -= origin[i];
-  return s;
-}
-
 std::vector<Box> around(const Box& whole, const Box& core) {
   if (core.empty()) return {whole};
   std::vector<Box> boxes{core};

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/core/view.h"
+#include "framework/tensor/box.h"
 
 namespace trireme {
 
@@ -33,16 +33,6 @@ struct Reads {
 Reads reads(Range out, const Window&, Index extent);
 /// The outputs in `out` that read nothing outside `have` (an empty range: there are none).
 Range inner(Range out, const Window&, Index extent, Range have);
-
-/// A box in a tensor: begin and size per axis.
-struct Box {
-  Shape at, size;
-  bool empty() const { return size.numel() == 0; }
-  bool operator==(const Box&) const = default;
-};
-Box intersect(const Box&, const Box&);
-/// The place `at` as seen from `origin`.
-Shape from(const Shape& at, const Shape& origin);
 
 /// Cuts `whole` into `core`, which lies in it, and boxes around it; core first if it is not empty.
 std::vector<Box> around(const Box& whole, const Box& core);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <ranges>
+#include <set>
 
 #include "framework/autograd/tape.h"
 #include "framework/layers/sequential.h"
@@ -211,18 +212,18 @@ std::shared_ptr<const Grid> grid_of(const Parameters& parameters) {
   return nullptr;
 }
 
-std::string divided_over(const Parameters& parameters, const Slice& slice) {
-  AxisMask axes = ~0u;
-  const Grid* grid = nullptr;
-  for (const auto& e : parameters.entries()) {
-    if (e.slice.end <= slice.begin || slice.end <= e.slice.begin) continue;
-    const auto* sharding = static_cast<const ShardedOps*>(e.tensor.shard_spec());
-    axes &= sharding ? sharding->layout().axes() : 0;
-    if (sharding) grid = &sharding->grid();
-  }
-  for (int i = 0; grid && i < grid->axes(); ++i)
-    if (axes >> i & 1) return grid->name(i);
+std::string divided_over(const Tensor& weight) {
+  const auto* shard = static_cast<const ShardedOps*>(weight.shard_spec());
+  for (int i = 0; shard && i < shard->grid().axes(); ++i)
+    if (shard->layout().axes() >> i & 1) return shard->grid().name(i);
   return "";
+}
+
+std::string divided_over(const Parameters& parameters, const Slice& slice) {
+  std::set<std::string> axes;
+  for (const auto& e : parameters.entries())
+    if (e.slice.overlaps(slice)) axes.insert(divided_over(e.tensor));
+  return axes.size() == 1 ? *axes.begin() : "";
 }
 
 Module split(const Module& given, Mesh& mesh, const SplitOptions& o) {

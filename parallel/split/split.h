@@ -19,6 +19,8 @@ Module split(const Module& model, Mesh&, const SplitOptions&);
 /// Of the layers of a model that split() has been at; null: their weights know of none.
 std::shared_ptr<const Grid> grid_of(const Parameters&);
 
+/// The mesh axis over which a weight is divided: each rank has its own part. Empty: none.
+std::string divided_over(const Tensor& weight);
 /// The mesh axis over which the weights of a slice of the flat block are divided: each rank has its own. Empty: none
 /// is, or not all.
 std::string divided_over(const Parameters&, const Slice&);

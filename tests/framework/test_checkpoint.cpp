@@ -1,5 +1,4 @@
-// Checkpoints under everything that can go wrong. The system calls of a save pass through the shim below, which can end
-// the process, fail, be interrupted or write short at any of them.
+// Checkpoints under everything that can go wrong.
 #include "framework/io/checkpoint.h"
 
 #include <fcntl.h>
@@ -19,62 +18,16 @@
 
 #include "framework/io/file.h"
 #include "framework/layers/layers.h"
+#include "tests/framework/save_faults.h"
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 #include "tests/support/temporary.h"
 
 using namespace trireme;
 using test::contains;
-
-namespace {
-
-enum class Fault { none, die, error, interrupt, short_write };
-struct Shim {
-  Fault fault = Fault::none;
-  int at = 0, calls = 0, code = 0;  // the at-th call (from 1); 0: every call
-};
-Shim shim;
-
-/// True when this call shall fail; does not return when the process shall die here.
-bool strikes() {
-  if (shim.fault == Fault::none) return false;
-  ++shim.calls;
-  if (shim.at != 0 && shim.calls != shim.at) return false;
-  if (shim.fault == Fault::die) ::syscall(SYS_exit_group, 9);
-  if (shim.fault == Fault::interrupt && shim.calls % 2 == 0) return false;
-  errno = shim.fault == Fault::interrupt ? EINTR : shim.code;
-  return shim.fault != Fault::short_write;
-}
-
-}  // namespace
-
-extern "C" {
-ssize_t write(int fd, const void* data, size_t n) {
-  if (strikes() && shim.fault != Fault::none) return -1;
-  if (shim.fault == Fault::short_write) n = n > 7 ? 7 : n;
-  return ::syscall(SYS_write, fd, data, n);
-}
-int fsync(int) {
-  return strikes() ? -1 : 0;
-}  // the page cache outlives a process, and a thousand real ones take a minute
-int rename(const char* from, const char* to) noexcept {
-  return strikes() && shim.fault != Fault::interrupt ? -1 : static_cast<int>(::syscall(SYS_rename, from, to));
-}
-int renameat2(int a, const char* from, int b, const char* to, unsigned flags) noexcept {
-  return strikes() && shim.fault != Fault::interrupt
-             ? -1
-             : static_cast<int>(::syscall(SYS_renameat2, a, from, b, to, flags));
-}
-int mkdir(const char* path, mode_t mode) noexcept {
-  return strikes() && shim.fault != Fault::interrupt ? -1 : static_cast<int>(::syscall(SYS_mkdir, path, mode));
-}
-int unlinkat(int fd, const char* path, int flags) noexcept {
-  return strikes() && shim.fault != Fault::interrupt ? -1 : static_cast<int>(::syscall(SYS_unlinkat, fd, path, flags));
-}
-int unlink(const char* path) noexcept {
-  return strikes() && shim.fault != Fault::interrupt ? -1 : static_cast<int>(::syscall(SYS_unlink, path));
-}
-}
+using test::Fault;
+using test::shim;
+using test::with_fault;
 
 namespace {
 
@@ -133,19 +86,6 @@ void flip(const std::string& path, std::uintmax_t bit) {
   const auto at = static_cast<std::streamoff>(bit / 8);
   const int byte = file.seekg(at).get();
   file.seekp(at).put(static_cast<char>(byte ^ (1 << (bit % 8))));
-}
-
-/// Runs body with the shim armed.
-template <class F>
-void with_fault(Shim faults, F body) {
-  shim = faults;
-  try {
-    body();
-  } catch (...) {
-    shim.fault = Fault::none;
-    throw;
-  }
-  shim.fault = Fault::none;
 }
 
 const std::vector<std::string> files{"manifest.json", "model.safetensors", "optimizer.safetensors"};
@@ -314,7 +254,7 @@ TEST_CASE("a crash at every system call of a save leaves the checkpoint before o
       run.save(folder.path(), 1);
       pid_t child = fork();
       if (child == 0) {
-        shim = {.fault = Fault::die, .at = at};
+        shim.arm(Fault::die, at);
         run.save(folder.path(), next, {.keep_last = 1});
         ::syscall(SYS_exit_group, 0);
       }
@@ -344,8 +284,7 @@ TEST_CASE(
       run.save(folder.path(), 1);
       bool failed = false;
       try {
-        with_fault({.fault = Fault::error, .at = at, .code = code},
-                   [&] { run.save(folder.path(), 2, {.keep_last = 1}); });
+        with_fault(Fault::error, at, code, [&] { run.save(folder.path(), 2, {.keep_last = 1}); });
       } catch (const Error& e) {
         failed = true;
         CHECK_THAT(e.what(), contains(folder.path()) && contains(std::strerror(code)));
@@ -368,7 +307,7 @@ TEST_CASE("interrupted and short writes are gone on with") {
   for (Fault fault : {Fault::interrupt, Fault::short_write}) {
     const std::string name = folder / (fault == Fault::interrupt ? "interrupt" : "short");
     std::string path;
-    with_fault({.fault = fault}, [&] { path = run.save(name, 4); });
+    with_fault(fault, 0, 0, [&] { path = run.save(name, 4); });
     for (auto& file : files) CHECK(test::slurp(path + "/" + file) == test::slurp(plain + "/" + file));
   }
 }

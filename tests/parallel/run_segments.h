@@ -1,5 +1,8 @@
 // A run in segments: it trains under a strategy, is saved as the trainer saves, and goes on under another strategy.
 #pragma once
+#include <algorithm>
+#include <filesystem>
+
 #include "framework/io/checkpoint.h"
 #include "framework/io/safetensors.h"
 #include "framework/layers/inference.h"
@@ -62,18 +65,8 @@ inline TrainedState train_segment(const Setup& s, World& world, const Arrangemen
   Step step(model, s.loss, s.recipe, mesh, parse_strategy(how.strategy), {.seed = 5, .optimizer = s.optimizer});
   TrainState at{.seed = 5};
   if (!segment.from.empty()) {
+    at = step.load_checkpoint(find_latest(segment.from).value().path).state;
     step.consolidate();
-    std::vector<double> numbers(3, 0);
-    if (world.main() || step.is_tensor_parallel()) {
-      at = load_latest(segment.from, step.parameters(), &step.optimizer()).value().state;
-      numbers = {static_cast<double>(at.step), static_cast<double>(at.epoch), static_cast<double>(at.batch)};
-    }
-    const Tensor shared = Tensor::of(numbers, {3}, DType::f64);
-    world.comm().broadcast(shared, 0).wait();
-    numbers = shared.to_vector();
-    at.step = static_cast<Index>(numbers[0]), at.epoch = static_cast<Index>(numbers[1]);
-    at.batch = static_cast<Index>(numbers[2]);
-    if (!step.is_tensor_parallel()) broadcast_state(step.parameters(), world), broadcast_state(step.optimizer(), world);
   }
   Loader loader(Dataset(std::make_unique<Noise>(s.samples, s.shape, s.integers)), {.batch = s.batch,
                                                                                    .shuffle = true,
@@ -92,15 +85,18 @@ inline TrainedState train_segment(const Setup& s, World& world, const Arrangemen
     if (static_cast<int>(losses.size()) == segment.steps) break;
   }
   for (auto& loss : losses) result.losses.push_back(loss.item());
+  const std::string path =
+      save_checkpoint(segment.to, step.parameters(), step.optimizer(), at, {.shard = step.checkpoint_shard()});
   step.consolidate();
   result.after = outputs(step, world, s);
-  const std::string path =
-      save_checkpoint(segment.to, step.parameters(), step.optimizer(), at, {.write = world.main()});
   if (!world.main()) return {};
   result.microbatches = step.plan().microbatches;
-  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
-    for (auto& [name, tensor] : read_safetensors(path + "/" + file).tensors)
-      result.tensors.emplace_back(file + (": " + name), tensor.to_vector());
+  for (const std::string file : {"model.safetensors", "optimizer.safetensors"}) {
+    const std::string whole = path + "/" + file;
+    auto tensors = read_safetensors(std::filesystem::exists(whole) ? whole : whole + ".index.json").tensors;
+    std::ranges::sort(tensors, {}, &NamedTensor::name);
+    for (auto& [name, tensor] : tensors) result.tensors.emplace_back(file + ": " + name, tensor.to_vector());
+  }
   const TrainState saved = verify_checkpoint(path);
   result.step = saved.step, result.epoch = saved.epoch, result.batch = saved.batch;
   return result;

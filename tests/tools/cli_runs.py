@@ -270,6 +270,59 @@ class Resume(Runs):
         self.assertNotIn("train loss", again.stderr)
         self.assertIn("after 24 steps", again.stdout)
 
+    def shards(self, name):
+        newest = sorted((self.dir / name / "checkpoints").glob("step_*"))[-1]
+        return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in newest.glob("*.safetensors")}
+
+    def test_shards_survive_kills_and_serve_any_layout(self):
+        """Each rank writes its own; whatever moment it is killed at, the run goes on and ends with the bits of one that was not."""
+        # Of ranks that share their work: each has something of the weights, the optimizer, or both.
+        for i, (mesh, strategy) in enumerate((("data=2", "data_parallel | zero(3)"), ("pipe=2", "pipeline(micro=2, partition=even)"))):
+            words = [*self.words, "--mesh", mesh, "--strategy", strategy, "--checkpoint.steps", 3, "--checkpoint.keep", 2]
+            self.trained(*words, name=f"whole{i}")
+            whole = self.shards(f"whole{i}")
+            self.assertEqual(sorted(whole), [f"{kind}-0000{n}-of-00002.safetensors" for kind in ("model", "optimizer") for n in (1, 2)])
+            name, kills, dice = f"cut{i}", 0, random.Random(i)
+            while True:
+                resume = ["--resume"] if list((self.dir / name).glob("checkpoints/step_*[0-9]")) else []
+                if not resume:
+                    shutil.rmtree(self.dir / name, ignore_errors=True)
+                process = subprocess.Popen([trireme, "train", *map(str, [*words, *resume, "--run.dir", self.dir / name])], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                try:
+                    said = process.communicate(timeout=dice.uniform(0.02, 0.3) if kills < 12 else None)[1]
+                    self.assertEqual(process.returncode, 0, said[-2000:])
+                    break
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.communicate()
+                    kills += 1
+            self.assertGreater(kills, 0)
+            self.assertEqual(self.shards(name), whole)
+            self.assertEqual(list((self.dir / name / "checkpoints").glob("*.tmp")), [])
+        # Read as one: by eval on any ranks, export, and where another run starts or goes on.
+        newest = sorted((self.dir / "cut0/checkpoints").glob("step_*"))[-1]
+        index = newest / "model.safetensors.index.json"
+        self.assertEqual(set(json.loads(index.read_text())["weight_map"].values()), {p for p in whole if p.startswith("model")})
+        found = [run("eval", self.dir / "cut0", "--ranks", ranks, *words).stdout.splitlines()[0] for ranks, words in ((1, []), (2, []), (1, ["--weights", index]))]
+        self.assertEqual(len(set(found)), 1, found)
+        self.assertIn("test accuracy", found[0])
+        self.assertIn("m.onnx", run("export", self.dir / "cut0", "--onnx", self.dir / "m.onnx").stdout)
+        self.assertEqual(run("import", index, "--out", self.dir / "one.safetensors").returncode, 0)
+        self.trained(*self.words, "--weights", self.dir / "one.safetensors", "--run.max_steps", 1, name="started")
+        self.trained(*self.words, "--mesh", "data=3", "--strategy", "data_parallel | zero(2)", "--run.max_steps", 7, name="layouts")
+        for step, mesh, strategy in ((9, "data=1", "serial"), (13, "pipe=2,data=2", "pipeline(micro=2) | data_parallel | zero(1)"), (16, "tensor=2", "tensor"), (24, "data=2", "data_parallel")):
+            self.resumed("--mesh", mesh, "--strategy", strategy, "--run.max_steps", step, name="layouts")
+        self.trained(*self.words, name="serial")
+        for key, line in self.metrics("serial").items():
+            got = self.metrics("layouts")[key]
+            self.assertEqual([got[k] for k in line if k.endswith(("top1", "correct"))], [line[k] for k in line if k.endswith(("top1", "correct"))])
+        # What is not whole is told in one line.
+        newest = sorted((self.dir / "cut1/checkpoints").glob("step_*"))[-1]
+        self.refused(run("eval", self.dir / "cut1", "--weights", newest / "model-00001-of-00002.safetensors"), "does not fit the model", "missing")
+        for p in (self.dir / "cut1/checkpoints").glob("step_*/model-00002-of-00002.safetensors"):
+            p.unlink()
+        self.refused(run("train", "--resume", "--run.dir", self.dir / "cut1"), "no checkpoint of", "cannot open", "model-00002-of-00002.safetensors")
+
     def test_more_epochs_where_the_schedule_does_not_ask_for_them(self):
         self.trained(*self.words, name="whole")
         self.trained(*self.words, "--epochs", 1, name="cut")

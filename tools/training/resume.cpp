@@ -1,5 +1,4 @@
 #include "tools/training/resume.h"
-#include "parallel/runtime/reducer.h"
 
 #include <fmt/ranges.h>
 
@@ -156,15 +155,11 @@ std::vector<std::string> resume_notes(const TrainerOptions& options, ResumePoint
   return notes;
 }
 
-void restore(Step& step, const ResumePoint& point, World& world) {
-  step.consolidate();  // the optimizer's whole state, to be read into
-  if (world.main() || step.is_tensor_parallel()) load_checkpoint(point.path, step.parameters(), &step.optimizer());
+void restore(Step& step, const ResumePoint& point) {
+  (void)step.load_checkpoint(point.path);
   step.optimizer().set_steps(point.progress.step);
   if (point.progress.loss_scale > 0)
     step.set_loss_scale({.scale = point.progress.loss_scale, .good_steps = point.progress.good_steps});
-  if (step.is_tensor_parallel()) return;
-  broadcast_state(step.parameters(), world);
-  broadcast_state(step.optimizer(), world);
 }
 
 std::string kept_settings(TrainerOptions options) {

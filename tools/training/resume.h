@@ -50,7 +50,7 @@ std::string norm_rows(const Step&, const Strategy&);
 /// notes, changes, and sums that are missing. Throws Error for other rows without run.override.
 std::vector<std::string> resume_notes(const TrainerOptions&, ResumePoint&, const std::string& norm_rows);
 /// Loads the checkpoint into the step's model and optimizer, on all ranks. A collective call.
-void restore(Step&, const ResumePoint&, World&);
+void restore(Step&, const ResumePoint&);
 /// The text that config.toml and checkpoints keep: without run.resume and run.override.
 std::string kept_settings(TrainerOptions);
 

@@ -157,7 +157,7 @@ struct Trainer::Impl {
     for (const std::string& note : resume_notes(options, *found, rows_of_norms)) log.console().log(note);
     if (!found->changes.empty()) overridden = found->progress.step;
     at = found->progress, saved = found->path;
-    restore(*step, *found, world);
+    restore(*step, *found);
     if (log.writes()) log.dir().rewind(at.step);
     if (at.samples >= input.train->size()) at.next_epoch();  // with less data than the run had
   }
@@ -231,11 +231,9 @@ struct Trainer::Impl {
     at.next_epoch();
   }
 
-  /// Collective, as all that gathers weights.
+  /// Collective: each rank writes what it holds.
   void save(std::map<std::string, double> test_metrics) {
-    step->consolidate();
     metrics.sum_ranks(step->shard(), world);
-    if (!log.writes() && !step->is_tensor_parallel()) return;
     TrainState state;
     state.seed = static_cast<std::uint64_t>(options.seed);
     state.config = kept_settings(options);
@@ -247,8 +245,9 @@ struct Trainer::Impl {
     }
     store(at, state);
     if (log.writes()) log.restore_if_removed(), log.dir().keep_settings(state.config, overridden);
-    saved = save_checkpoint(log.writes() ? log.dir().path() : "", step->parameters(), step->optimizer(), state,
-                            {.keep_last = static_cast<int>(options.checkpoint.keep), .write = log.writes()});
+    saved =
+        save_checkpoint(log.writes() ? log.dir().path() : "", step->parameters(), step->optimizer(), state,
+                        {.keep_last = static_cast<int>(options.checkpoint.keep), .shard = step->checkpoint_shard()});
   }
 
   const TrainerOptions options;

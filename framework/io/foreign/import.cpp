@@ -11,7 +11,7 @@ namespace trireme {
 ForeignWeights read_foreign_weights(const std::string& path) {
   const std::string ending = std::filesystem::path(path).extension();
   ForeignWeights weights;
-  if (ending == ".safetensors") {
+  if (ending == ".safetensors" || ending == ".json") {
     weights.tensors = read_safetensors(path).tensors;
     return weights;
   }
@@ -26,7 +26,7 @@ ForeignWeights read_foreign_weights(const std::string& path) {
   else if (ending == ".pt" || ending == ".pth" || ending == ".bin")
     weights.left_out = read_torch(mapped(), room);
   else
-    fail("import", "{}: is none of .npz, .pt, .pth, .bin and .safetensors", path);
+    fail("import", "{}: is none of .npz, .pt, .pth, .bin, .safetensors and .safetensors.index.json", path);
   return weights;
 }
 

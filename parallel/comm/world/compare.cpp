@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 
@@ -31,6 +32,19 @@ std::string broadcast_text(Communicator& comm, const std::string& mine, int root
   if (comm.rank() == root) std::memcpy(bytes.view().data, mine.data(), mine.size());
   comm.broadcast(bytes, root).wait();
   return {bytes.view().as<const char>(), static_cast<std::size_t>(bytes.numel())};
+}
+
+std::vector<std::string> gather_texts(Communicator& comm, const std::string& mine) {
+  const auto length = static_cast<std::int64_t>(mine.size());
+  const auto lengths = gather_numbers(comm, {&length, 1});
+  const Index most = *std::max_element(lengths.begin(), lengths.end());
+  const Tensor own = Tensor::zeros({most}, DType::u8), all = Tensor::empty({most * comm.size()}, DType::u8);
+  std::memcpy(own.view().data, mine.data(), mine.size());
+  comm.all_gather(all, own).wait();
+  std::vector<std::string> texts;
+  for (const std::int64_t n : lengths)
+    texts.emplace_back(all.view().as<const char>() + most * std::ssize(texts), static_cast<std::size_t>(n));
+  return texts;
 }
 
 void compare_ranks(Communicator& comm, const std::string& op, std::uint64_t hash,

@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "parallel/comm/communicator.h"
 
@@ -16,6 +17,9 @@ void compare_ranks(Communicator&, const std::string& op, const std::string& text
 
 /// Rank root's text, on every rank. A collective call.
 std::string broadcast_text(Communicator&, const std::string& mine, int root);
+
+/// Every rank's text, by rank. A collective call.
+std::vector<std::string> gather_texts(Communicator&, const std::string& mine);
 
 /// The smallest of the ranks' numbers, and the first rank that has it (MPI_MINLOC). A collective call.
 std::pair<Index, int> min_loc(Communicator&, Index mine);

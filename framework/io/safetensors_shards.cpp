@@ -1,0 +1,203 @@
+#include "framework/io/safetensors_shards.h"
+
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <set>
+
+#include "framework/io/element_type.h"
+#include "framework/io/json.h"
+#include "framework/tensor/launch.h"
+#include "kernels/contracts/move.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr char op[] = "safetensors";
+constexpr std::size_t most_index_bytes = std::size_t{1} << 28;
+
+Shape origin(const Shape& like) {
+  Shape s = like;
+  for (int i = 0; i < s.rank(); ++i) s[i] = 0;
+  return s;
+}
+
+/// Rows [begin, end) of an entry, as an entry.
+SafetensorsEntry rows_of(SafetensorsEntry e, Index begin, Index end) {
+  if (e.shape.empty() || e.shape[0] == 0) return e;
+  const std::size_t each = (e.end - e.begin) / static_cast<std::size_t>(e.shape[0]);
+  e.end = e.begin + each * static_cast<std::size_t>(end), e.begin += each * static_cast<std::size_t>(begin);
+  e.shape[0] = end - begin;
+  return e;
+}
+
+/// "path: "entry"", for messages.
+std::string source(const std::string& path, const std::string& entry) { return fmt::format("{}: \"{}\"", path, entry); }
+auto source(const SafetensorsPiece& p) {
+  return [&p] { return source(p.path, p.entry); };
+}
+
+/// No name that a file gives may lead out of its folder.
+void check_plain(const std::string& where, const std::string& name) {
+  const bool plain = !name.empty() && name[0] != '.' && name.find('/') == name.npos;
+  check(plain, op, "{}: '{}' is no file of its folder", where, name);
+}
+
+Shape shape_in(const Json& list) {
+  const auto extents = list.get<std::vector<Index>>();
+  return Shape(extents);
+}
+
+void add_pieces(std::vector<SafetensorsPiece>& to, const std::string& path) {
+  const auto reader = std::make_shared<const SafetensorsReader>(path);
+  const auto& metadata = reader->header().metadata;
+  const auto text = metadata.find("slices");
+  const Json slices = text == metadata.end() ? Json::object() : parse_json(text->second, 8);
+  check(slices.is_object(), op, "{}: the metadata \"slices\" is no JSON object", path);
+  for (const SafetensorsEntry& e : reader->header().entries) {
+    const ElementType* type = find_element_type(e.dtype);
+    const Shape size(e.shape);
+    SafetensorsPiece p{e.name, size, {origin(size), size}, type ? type->becomes : DType::u8};
+    p.path = path, p.entry = e.name;
+    if (const auto slice = slices.find(e.name); slice != slices.end()) {
+      p.name = slice->at("tensor"), p.shape = shape_in(slice->at("shape")), p.box.at = shape_in(slice->at("offset"));
+      bool inside = p.shape.rank() == size.rank() && p.box.at.rank() == size.rank();
+      for (int i = 0; inside && i < size.rank(); ++i)
+        inside = p.box.at[i] >= 0 && p.box.at[i] <= p.shape[i] && size[i] <= p.shape[i] - p.box.at[i];
+      check(inside, op, "{} {} does not lie in a tensor {} at {}", source(p), size, p.shape, p.box.at);
+      checked_bytes(op, p.shape, p.dtype);
+    }
+    p.rows = [reader, e](Index begin, Index end) { return reader->load(rows_of(e, begin, end)); };
+    to.push_back(std::move(p));
+  }
+}
+
+/// Throws Error unless each element is in one box.
+void check_complete(const std::vector<const SafetensorsPiece*>& boxes) {
+  const SafetensorsPiece& first = *boxes.front();
+  Index found = 0;
+  for (std::size_t i = 0; i < boxes.size(); ++i) {
+    const SafetensorsPiece& p = *boxes[i];
+    check(p.shape == first.shape && p.dtype == first.dtype, op, "{} is of a tensor {} {}, {} of one {} {}", source(p),
+          p.shape, p.dtype, source(first), first.shape, first.dtype);
+    for (std::size_t j = 0; j < i; ++j)
+      check(p.shape.numel() > 0 && intersect(p.box, boxes[j]->box).empty(), op, "{} and {} hold the same elements",
+            source(p), source(*boxes[j]));
+    found += p.box.size.numel();
+  }
+  check(found == first.shape.numel(), op, "{} of {} elements of \"{}\" are in no file", first.shape.numel() - found,
+        first.shape.numel(), first.name);
+}
+
+std::map<std::string, std::vector<const SafetensorsPiece*>> by_name(const std::vector<SafetensorsPiece>& pieces) {
+  std::map<std::string, std::vector<const SafetensorsPiece*>> found;
+  for (const SafetensorsPiece& p : pieces) found[p.name].push_back(&p);
+  return found;
+}
+
+Tensor whole_of(const std::vector<const SafetensorsPiece*>& boxes) {
+  const SafetensorsPiece& first = *boxes.front();
+  const auto all = [](const SafetensorsPiece& p) { return p.rows(0, p.box.size.rank() > 0 ? p.box.size[0] : 1); };
+  if (boxes.size() == 1) return all(first);
+  const Tensor whole = Tensor::empty(first.shape, first.dtype);
+  for (const SafetensorsPiece* p : boxes)
+    launch<kernel::CopyBox>(whole, p->box.at, all(*p), origin(p->box.at), p->box.size);
+  return whole;
+}
+
+}  // namespace
+
+SafetensorsFile assembled(const std::vector<SafetensorsPiece>& pieces) {
+  SafetensorsFile file;
+  for (const auto& [name, boxes] : by_name(pieces)) file.tensors.push_back({name, whole_of(boxes)});
+  return file;
+}
+
+std::vector<SafetensorsPiece> pieces_of(const SafetensorsFile& file) {
+  std::vector<SafetensorsPiece> pieces;
+  for (const auto& [name, tensor] : file.tensors)
+    pieces.push_back({name,
+                      tensor.shape(),
+                      {origin(tensor.shape()), tensor.shape()},
+                      tensor.dtype(),
+                      "",
+                      name,
+                      [t = tensor](Index begin, Index end) { return t.rank() > 0 ? t.view_rows(begin, end) : t; }});
+  return pieces;
+}
+
+std::vector<SafetensorsPiece> open_shards(const std::vector<std::string>& paths) {
+  std::vector<SafetensorsPiece> pieces;
+  for (const std::string& path : paths) try {
+      add_pieces(pieces, path);
+    } catch (const Json::exception& e) { fail(op, "{}: the metadata \"slices\" is malformed: {}", path, e.what()); }
+  for (const auto& [name, boxes] : by_name(pieces)) check_complete(boxes);
+  return pieces;
+}
+
+void SafetensorsShard::add(const std::string& name, const Tensor& values, const Shape& shape, const Shape& at) {
+  if (values.shape() == shape) return tensors.push_back({name, values});
+  std::vector<std::string> ranges;
+  for (int i = 0; i < at.rank(); ++i) ranges.push_back(fmt::format("{}:{}", at[i], at[i] + values.dim(i)));
+  tensors.push_back({fmt::format("{}[{}]", name, fmt::join(ranges, ", ")), values});
+  boxes.push_back({name, shape, {at, values.shape()}, values.dtype(), "", tensors.back().name});
+}
+
+ShardFile write_shard(const std::string& folder, const std::string& name, const SafetensorsShard& shard) {
+  std::map<std::string, std::string> metadata{{"format", "pt"}};  // as PyTorch's loaders expect
+  Json slices;
+  for (const SafetensorsPiece& p : shard.boxes)
+    slices[p.entry] = {{"tensor", p.name},
+                       {"shape", std::vector(p.shape.begin(), p.shape.end())},
+                       {"offset", std::vector(p.box.at.begin(), p.box.at.end())}};
+  if (!slices.empty()) metadata["slices"] = json_text(slices, NotUtf8::replaced);  // such names are refused below
+  const SafetensorsWriter writer(shard.tensors, metadata);
+  FileWriter file(folder + "/" + name, writer.size());
+  writer.write([&](auto bytes) { file.write(bytes); });
+  file.finish();
+  return {name, file.size(), file.crc()};
+}
+
+std::string shard_index(const std::vector<SafetensorsPiece>& pieces, const std::vector<ShardFile>& files) {
+  Json index{{"metadata", {{"total_size", std::size_t{0}}}}};
+  std::size_t total = 0;
+  for (const SafetensorsPiece& p : pieces) {
+    total += checked_bytes(op, p.box.size, p.dtype);
+    index["weight_map"][p.entry] = fs::path(p.path).filename().string();
+  }
+  index["metadata"]["total_size"] = total;
+  for (const ShardFile& f : files) index["metadata"]["files"][f.name] = {{"bytes", f.bytes}, {"crc32", f.crc}};
+  return json_text(index, NotUtf8::fails, 2) + "\n";
+}
+
+void verify_file(const std::string& folder, const ShardFile& expected) {
+  const std::string& name = expected.name;
+  check_plain(folder, name);
+  const std::string path = folder + "/" + name;
+  const std::size_t bytes = FileReader(path).size();
+  check(bytes == expected.bytes, op, "{} has {} bytes, expected are {}", path, bytes, expected.bytes);
+  check(crc32_of_file(path) == expected.crc, op, "{} is damaged, or of another checkpoint: its CRC differs", path);
+}
+
+SafetensorsFile read_indexed(const std::string& index) try {
+  const Json about = parse_json(read_text(index, most_index_bytes), 8);
+  check(about.is_object() && about.contains("weight_map") && about["weight_map"].is_object(), op,
+        "{} is no index of safetensors files: it has no weight_map", index);
+  const std::string folder = fs::path(index).parent_path().empty() ? "." : fs::path(index).parent_path().string();
+  std::set<std::string> paths, wanted;
+  for (const auto& [name, file] : about["weight_map"].items()) {
+    const std::string text = file;
+    check_plain(index, text);
+    const std::string path = folder + "/" + text;
+    paths.insert(path), wanted.insert(source(path, name));
+  }
+  if (const auto files = about.value("/metadata/files"_json_pointer, Json::object()); files.is_object())
+    for (const auto& [name, what] : files.items()) verify_file(folder, {name, what.at("bytes"), what.at("crc32")});
+  const auto pieces = open_shards({paths.begin(), paths.end()});
+  for (const SafetensorsPiece& p : pieces) wanted.erase(source(p.path, p.entry));
+  check(wanted.empty(), op, "{}: there is no {}", index, [&] { return *wanted.begin(); });
+  return assembled(pieces);
+} catch (const Json::exception& e) { fail(op, "{} is malformed: {}", index, e.what()); }
+
+}  // namespace trireme
