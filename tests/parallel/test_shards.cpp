@@ -229,7 +229,8 @@ TEST_CASE("saving gathers nothing: texts alone are sent, weights stay where they
       const std::string name = entry.path().filename();
       if (!name.ends_with(".safetensors")) continue;
       ++files;
-      for (auto& e : SafetensorsReader(entry.path()).header().entries) size += e.end - e.begin;
+      const SafetensorsReader reader(entry.path());
+      for (auto& e : reader.header().entries) size += e.end - e.begin;
     }
     World alone;
     Run serial(alone, {"data=1", "serial"});
