@@ -15,7 +15,7 @@
 
 namespace trireme {
 
-/// A setting: its name and where it is. One table of them serves texts, checks and configuration files.
+/// A setting: its name and where it is. One table of them serves texts and checks.
 struct OptimizerField {
   /// Allowed numbers: a test, and its text in error messages ({}: the field's name).
   struct Range {
@@ -27,7 +27,7 @@ struct OptimizerField {
       fraction,                     ///< [0, 1)
       unit;                         ///< [0, 1]
 
-  const char* name;                               ///< the member's, in texts and configuration files: "lr"
+  const char* name;                               ///< the member's, in texts: "lr"
   std::variant<Schedule*, double*, bool*> value;  ///< the member itself
   Range range = not_negative;                     ///< of a double; validate() tests it
 };

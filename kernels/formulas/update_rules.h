@@ -1,6 +1,7 @@
 // The optimizers' formulas, PyTorch's, each written once for all backends: a rule's settings and, for values of type T
 // (float or double), how one value and its state change by its gradient. Settings are combined in f64 and rounded to T
-// once, as PyTorch does. The gradient is grad_scale times the one given.
+// once, as PyTorch does. The gradient is grad_scale times the one given. A rule with a branch chooses a value by ?: and
+// goes on with it: where products are added within branches, vector code fuses others of them than the loop's tail does.
 #pragma once
 #include <cmath>
 

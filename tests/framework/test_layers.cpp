@@ -373,8 +373,8 @@ TEST_CASE("the fused tail of a block refuses windows of more cells than its inde
 
 namespace {
 /// A layer as a user writes it.
-struct Embedding {
-  Embedding(Index count, Index channels) : weight(init.make({count, channels})) {}
+struct OwnTable {
+  OwnTable(Index count, Index channels) : weight(init.make({count, channels})) {}
   Tensor operator()(const Tensor& one_hot) const { return matmul(one_hot, weight); }
   void visit(const StateVisitor& v) {
     v("weight", weight, StateKind::weight, init);
@@ -387,7 +387,7 @@ struct Embedding {
 }  // namespace
 
 TEST_CASE("a layer of a user's own gives an Init for each tensor; without one a tensor is left as it is") {
-  const Embedding layer(100, 50), other(100, 50);
+  const OwnTable layer(100, 50), other(100, 50);
   CHECK(layer.weight.to_vector() != other.weight.to_vector());
   Module model = layer;
   initialize(model, 3);

@@ -248,7 +248,7 @@ TEST_CASE("every number of every recipe is held to its range") {
 
 namespace {
 /// Chen et al. (arXiv 2302.06675), as a user would write it: here by numbers on the host.
-struct Lion {
+struct OwnLion {
   Schedule lr = 1e-4;
   double beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
 
@@ -273,7 +273,7 @@ struct Lion {
 
 TEST_CASE("an optimizer of a user's own: its settings are checked and written, its state is kept") {
   Problem p;
-  Optimizer lion(p.parameters, Lion{.lr = 0.01, .weight_decay = 0.1});
+  Optimizer lion(p.parameters, OwnLion{.lr = 0.01, .weight_decay = 0.1});
   CHECK(lion.state()[0].first == "exp_avg");
   const std::vector<double> before = p.weights();
   const double first = p.backward(), slope = p.parameters.entries()[0].tensor.grad().to_vector()[0];
@@ -281,8 +281,9 @@ TEST_CASE("an optimizer of a user's own: its settings are checked and written, i
   CHECK(p.weights()[0] == Approx(before[0] - 0.01 * ((slope > 0 ? 1 : -1) + 0.1 * before[0])));
   CHECK(lion.state()[0].second.to_vector()[0] == Approx(0.01 * slope));
   CHECK(p.train(lion, steps).back() < first);
-  CHECK(to_string(Lion{}) == "lion(lr=0.0001, beta1=0.9, beta2=0.99, weight_decay=0)");
-  CHECK_THROWS_WITH(Optimizer(p.parameters, Lion{.beta2 = 1}), contains("lion: beta2 is 1, expected 0 <= beta2 < 1"));
+  CHECK(to_string(OwnLion{}) == "lion(lr=0.0001, beta1=0.9, beta2=0.99, weight_decay=0)");
+  CHECK_THROWS_WITH(Optimizer(p.parameters, OwnLion{.beta2 = 1}),
+                    contains("lion: beta2 is 1, expected 0 <= beta2 < 1"));
 }
 
 TEST_CASE("a setting changed in a copy of a config leaves the first as it was; a name is added once") {

@@ -84,6 +84,17 @@ TEST_CASE("every exact strategy is verified") {
   CHECK((under_mpi() || verified == 27));
 }
 
+TEST_CASE("running statistics that are zero but for rounding are equal") {
+  // A batch norm, a convolution without bias, a batch norm: the mean that the second one sees is 0.
+  const Subject bottleneck = subject_of(
+      [] {
+        return Sequential{Conv2d(1, 4, 3), BatchNorm(4), Conv2d(4, 6, 1, {.bias = false}), BatchNorm(6), relu,
+                          flatten,         Linear(96, 3)};
+      },
+      {6, 6, 1});
+  for (int ranks : rank_counts({2, 3})) CHECK(found(bottleneck, ranks, "data", data_parallel(), {.steps = 3}) == "");
+}
+
 TEST_CASE("a strategy that forgets a reduction is refused by check, and caught when it runs all the same") {
   for (int ranks : rank_counts({2, 3})) {
     CHECK_THROWS_WITH(found(mlp(), ranks, "data", forgetful(0)), contains("has the slice [0, 0)"));
