@@ -75,9 +75,9 @@ Index run(Communicator& link, const Rounds&, const Tensor& x, ReduceOp = ReduceO
 struct LinkCost {
   double latency = 0, per_byte = 0, per_reduced_byte = 0;
 };
-/// Seconds that a collective on even blocks takes between ranks that are all linked alike, and send and receive at
-/// once: those of rank 0 or 1, which are never kept waiting by others in the algorithms above. Time for p = 100,000 is
-/// that for their rounds alone.
+/// Seconds that a collective on even blocks (and to or from rank 0) takes between ranks that are all linked alike, and
+/// send and receive at once: those of the rounds of rank 0, which in the algorithms above is as busy as any and kept
+/// waiting by none. So it is quick for 100,000 ranks.
 double cost(const Algorithm&, Kind, int ranks, Index bytes, const LinkCost&);
 
 /// The algorithm for a call, or null: the communicator's own. All ranks must choose alike. bytes: of the whole vector.
@@ -133,7 +133,7 @@ Rounds there_and_back(Rounds rounds);
 /// Adds the rounds of a group of ranks, of which i has the number real(i) outside, on the part of the vector that
 /// begins at offset.
 void append(Rounds& to, const Rounds& group, const std::function<int(int)>& real, Index offset = 0);
-/// The rounds that `of` makes for `count` ranks, at least half of all: of the first 2(p - count) ranks each even one
+/// The rounds that `of` makes for `count` ranks, at least half of all: of the first 2(p - count) ranks each odd one
 /// gives its vector to its neighbour and sits out. all: all_reduce, on even blocks; else reduce_scatter, in which the
 /// neighbour has the blocks of both.
 Rounds folded(int rank, const Blocks&, int count, bool all, const Generator& of);

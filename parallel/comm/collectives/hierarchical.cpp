@@ -81,8 +81,9 @@ Algorithm hierarchical(int node_size) {
 Algorithm torus(int rows) {
   const auto of = [=](Kind kind) {
     return [=](int rank, const Blocks& b) {
-      const int r = group_size(rows, ranks(b));
-      return folded(rank, b, ranks(b) / r * r, kind == Kind::all_reduce,
+      const int r = group_size(rows, ranks(b)), count = ranks(b) / r * r;
+      if (kind == Kind::reduce_scatter && count < ranks(b)) return ring_reduce_scatter(rank, b);
+      return folded(rank, b, count, kind == Kind::all_reduce,
                     [=](int i, const Blocks& among) { return on_torus(kind, r, i, among); });
     };
   };

@@ -33,21 +33,16 @@ Rounds there_and_back(Rounds rounds) {
 
 Rounds folded(int rank, const Blocks& blocks, int count, bool all, const Generator& of) {
   const int extra = ranks(blocks) - count;
-  const Slice whole{0, blocks.back()};
-  const auto real = [extra](int i) { return i < extra ? 2 * i + 1 : i + extra; };
-  Blocks among = all ? even_blocks(whole.end, count) : Blocks{};
-  for (int i = 0; !all && i <= count; ++i)
-    among.push_back(blocks[static_cast<std::size_t>(std::min(2 * i, i + extra))]);
-  if (rank >= 2 * extra) {
-    Rounds rounds;
-    append(rounds, of(rank - extra, among), real);
-    return rounds;
-  }
-  const Slice result = all ? whole : block(blocks, rank / 2 * 2);
-  if (rank % 2 == 0) return {{.to = rank + 1, .out = whole}, {.from = rank + 1, .in = result}};
-  Rounds rounds{{.from = rank - 1, .in = whole, .reduce = true}};
-  append(rounds, of(rank / 2, among), real);
-  rounds.push_back({.to = rank - 1, .out = result});
+  const auto real = [extra](int i) { return std::min(2 * i, i + extra); };
+  const Slice whole{0, blocks.back()}, result = all ? whole : block(blocks, std::min(rank | 1, ranks(blocks) - 1));
+  Blocks among = even_blocks(whole.end, count);
+  for (int i = 0; !all && i < count; ++i) among[static_cast<std::size_t>(i)] = block(blocks, real(i)).begin;
+  const bool paired = rank < 2 * extra;
+  if (paired && rank % 2 == 1) return {{.to = rank - 1, .out = whole}, {.from = rank - 1, .in = result}};
+  Rounds rounds;
+  if (paired) rounds.push_back({.from = rank + 1, .in = whole, .reduce = true});
+  append(rounds, of(paired ? rank / 2 : rank - extra, among), real);
+  if (paired) rounds.push_back({.to = rank + 1, .out = result});
   return rounds;
 }
 
@@ -91,16 +86,12 @@ Index run(Communicator& link, const Rounds& rounds, const Tensor& x, ReduceOp op
 }
 
 double cost(const Algorithm& a, Kind kind, int ranks, Index bytes, const LinkCost& link) {
-  double longest = 0;
-  for (int rank = 0; rank < std::min(ranks, 2); ++rank) {
-    double seconds = 0;
-    for (const Round& r : schedule(a, kind, rank, even_blocks(bytes, ranks)))
-      if (const Index most = std::max(r.in.size(), r.out.size()); most > 0)
-        seconds += link.latency + static_cast<double>(most) * link.per_byte +
-                   static_cast<double>(r.reduce ? r.in.size() : 0) * link.per_reduced_byte;
-    longest = std::max(longest, seconds);
-  }
-  return longest;
+  double seconds = 0;
+  for (const Round& r : schedule(a, kind, 0, even_blocks(bytes, ranks)))
+    if (const Index most = std::max(r.in.size(), r.out.size()); most > 0)
+      seconds += link.latency + static_cast<double>(most) * link.per_byte +
+                 static_cast<double>(r.reduce ? r.in.size() : 0) * link.per_reduced_byte;
+  return seconds;
 }
 
 }  // namespace trireme::collectives
