@@ -31,9 +31,10 @@ std::shared_ptr<const Algorithm> own_or_named(const std::string& name) {
   return name == "default" ? nullptr : std::make_shared<const Algorithm>(find_algorithm(name));
 }
 
-Work start(Communicator& comm, Kind kind, Index bytes) {
-  const Index share = std::max<Index>(bytes / 4 / comm.size(), 1);
-  const Tensor x = Tensor::zeros({share * comm.size()}), own = x.rows(share * comm.rank(), share * (comm.rank() + 1));
+/// x: as many elements for each rank.
+Work start(Communicator& comm, Kind kind, const Tensor& x) {
+  const Slice mine = block(even_blocks(x.numel(), comm.size()), comm.rank());
+  const Tensor own = x.view_rows(mine.begin, mine.end);
   switch (kind) {
     case Kind::all_reduce: return comm.all_reduce(x);
     case Kind::reduce_scatter: return comm.reduce_scatter(own, x);
@@ -149,9 +150,10 @@ AlgorithmTable measure_algorithms(Communicator& all, const MeasureOptions& optio
         with_algorithm(all.split(all.rank() / ranks, all.rank()), [now](Kind, int, Index) { return *now; });
     for (const Kind kind : options.kinds)
       for (const Index bytes : options.bytes) {
+        const Tensor x = Tensor::zeros({std::max<Index>(bytes / 4 / group->size(), 1) * group->size()});
         const std::size_t best = fastest(all, candidates.size(), options.rounds, [&](std::size_t i) {
           *now = candidates[i];
-          start(*group, kind, bytes).wait();
+          start(*group, kind, x).wait();
         });
         table.rows.push_back({kind, ranks, bytes, best == 0 ? "default" : candidates[best]->name});
       }

@@ -10,7 +10,7 @@
 //                       along rows, 2(p/r-1)a + 2(r-1)a and ring's b and c. Mikami et al., arXiv:1811.05233
 // Without a number m and r are the largest divisor of p up to sqrt(p). Where an algorithm needs a power of two (or a
 // multiple of r) of ranks, the first ranks fold in pairs: one of each gives its vector to the other and sits out, which
-// adds 2(a + nb) + nc. Every all-reduce leaves the same bits on every rank.
+// adds 2(a + nb) + nc; but then torus's reduce_scatter is ring's. Every all-reduce leaves the same bits on every rank.
 #pragma once
 #include <atomic>
 #include <functional>
