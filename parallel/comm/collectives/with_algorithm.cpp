@@ -114,7 +114,7 @@ class AlgorithmCommunicator : public Communicator {
  private:
   static Tensor flat(const Tensor& x) { return x.detach().reshape({x.numel()}); }
   static void copy(const Tensor& to, const Tensor& from) {
-    if (to.view().data != from.view().data)
+    if (to.numel() > 0 && to.view().data != from.view().data)
       std::memcpy(to.view().data, from.view().data, static_cast<std::size_t>(to.view().bytes()));
   }
   Tensor own_block(const Tensor& x) const {
