@@ -26,6 +26,7 @@ A extreme(A a, A b) {
 template <class F>
 void with_op(ReduceOp op, F&& f) {
   switch (op) {
+    case ReduceOp::average:
     case ReduceOp::sum: return f([](auto a, auto b) { return static_cast<decltype(a)>(a + b); });
     case ReduceOp::max: return f([](auto a, auto b) { return extreme<true>(a, b); });
     case ReduceOp::min: return f([](auto a, auto b) { return extreme<false>(a, b); });
@@ -67,6 +68,14 @@ void reduce_into(void* to, const void* from, Index count, DType t, ReduceOp op) 
 
 void reduce_all(std::span<void* const> outs, std::span<const void* const> ins, Index count, DType t, ReduceOp op) {
   dispatch_any(t, [&]<class T>(T) { with_op(op, [&](auto f) { fold_all<T>(outs, ins, count, f); }); });
+}
+
+void divide(void* x, Index count, DType t, int by) {
+  dispatch_any(t, [&]<class T>(T) {
+    auto* at = static_cast<T*>(x);
+    for (Index i = 0; i < count; ++i)
+      at[i] = static_cast<T>(static_cast<Partial<T>>(at[i]) / static_cast<Partial<T>>(by));
+  });
 }
 
 }  // namespace trireme

@@ -3,18 +3,6 @@
 #include "kernels/core/runtime.h"
 
 namespace trireme {
-namespace {
-
-/// Two operations as one.
-struct Both final : Work::State {
-  Both(Work a, Work b) : first(std::move(a)), second(std::move(b)) {}
-  void wait() override { first.wait(), second.wait(); }
-  bool done() override { return first.done() && second.done(); }
-  Work first, second;
-};
-
-}  // namespace
-
 Slice shard_of(const Slice& slice, int rank, int ranks) {
   const Index each = slice.size() / ranks, begin = slice.begin + rank * each;
   return {begin, rank == ranks - 1 ? slice.end : begin + each};
@@ -47,7 +35,7 @@ Work reduce_shards(Communicator& comm, const Tensor& x) {
   if (each > 0)
     shares = comm.reduce_scatter(x.view_rows(comm.rank() * each, (comm.rank() + 1) * each), x.view_rows(0, even));
   if (even < n) rest = comm.all_reduce(x.view_rows(even, n));
-  return Work(std::make_shared<Both>(std::move(shares), std::move(rest)));
+  return when_all({std::move(shares), std::move(rest)});
 }
 
 Work gather_shards(Communicator& comm, const Tensor& x) {
@@ -56,7 +44,7 @@ Work gather_shards(Communicator& comm, const Tensor& x) {
   if (each > 0)
     shares = comm.all_gather(x.view_rows(0, even), x.view_rows(comm.rank() * each, (comm.rank() + 1) * each));
   if (even < n) rest = comm.broadcast(x.view_rows(even, n), comm.size() - 1);
-  return Work(std::make_shared<Both>(std::move(shares), std::move(rest)));
+  return when_all({std::move(shares), std::move(rest)});
 }
 
 Work all_gather_updated(const Action& a, Communicator& comm, const Tensor& x) {

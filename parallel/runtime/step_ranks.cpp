@@ -7,7 +7,7 @@
 
 #include "framework/tensor/memory_tracker.h"
 #include "kernels/core/runtime.h"
-#include "parallel/comm/transport/call.h"
+#include "parallel/comm/call.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/comm/world/norm_ranks.h"
 

@@ -12,7 +12,8 @@ using namespace trireme::collectives;
 
 namespace {
 
-constexpr Kind kinds[] = {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather, Kind::broadcast, Kind::reduce};
+constexpr CallKind kinds[] = {CallKind::all_reduce, CallKind::reduce_scatter, CallKind::all_gather, CallKind::broadcast,
+                              CallKind::reduce};
 
 /// All by name, some with numbers that fit few ranks, and two that say only what must be said.
 std::vector<Algorithm> all_algorithms() {
@@ -25,7 +26,7 @@ std::vector<Algorithm> all_algorithms() {
   return all;
 }
 
-std::vector<Rounds> schedules(const Algorithm& a, Kind kind, const Blocks& blocks, int root = 0) {
+std::vector<Rounds> schedules(const Algorithm& a, CallKind kind, const Blocks& blocks, int root = 0) {
   std::vector<Rounds> all;
   for (int r = 0; r < ranks(blocks); ++r) all.push_back(schedule(a, kind, r, blocks, root));
   return all;
@@ -114,19 +115,19 @@ std::uint64_t value(int r, Index i) {
 }
 
 /// Where rank r's result is, and who is summed up in an element of it.
-Slice result_of(Kind kind, int r, const Blocks& b, int root) {
-  if (kind == Kind::reduce_scatter) return block(b, r);
-  return kind == Kind::reduce && r != root ? Slice{} : Slice{0, b.back()};
+Slice result_of(CallKind kind, int r, const Blocks& b, int root) {
+  if (kind == CallKind::reduce_scatter) return block(b, r);
+  return kind == CallKind::reduce && r != root ? Slice{} : Slice{0, b.back()};
 }
-std::vector<int> sources(Kind kind, Index i, const Blocks& b, int root) {
-  if (kind == Kind::broadcast) return {root};
-  if (kind == Kind::all_gather) return {static_cast<int>(std::ranges::upper_bound(b, i) - b.begin()) - 1};
+std::vector<int> sources(CallKind kind, Index i, const Blocks& b, int root) {
+  if (kind == CallKind::broadcast) return {root};
+  if (kind == CallKind::all_gather) return {static_cast<int>(std::ranges::upper_bound(b, i) - b.begin()) - 1};
   std::vector<int> all(static_cast<std::size_t>(ranks(b)));
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
 
-std::string wrong_play(const Algorithm& a, Kind kind, const Blocks& b, int root) {
+std::string wrong_play(const Algorithm& a, CallKind kind, const Blocks& b, int root) {
   const auto rounds = schedules(a, kind, b, root);
   std::vector<Vector> x;
   for (int r = 0; r < ranks(b); ++r) {
@@ -171,13 +172,13 @@ Tensor numbers(int rank, Index count, DType t) {
 void expect(bool ok, const std::string& what) {
   if (!ok) throw std::runtime_error("differs: " + what);
 }
-void expect_result(const Tensor& x, Slice result, Kind kind, const Blocks& b, int root, const std::string& what) {
+void expect_result(const Tensor& x, Slice result, CallKind kind, const Blocks& b, int root, const std::string& what) {
   const auto got = x.to_vector();
   double sums[11] = {};  // numbers() repeat
   for (Index i = 0; i < 11; ++i)
     for (int r = 0; r < ranks(b); ++r) sums[i] += number(r, i);
   for (Index i = result.begin; i < result.end; ++i) {
-    const bool copied = kind == Kind::broadcast || kind == Kind::all_gather;
+    const bool copied = kind == CallKind::broadcast || kind == CallKind::all_gather;
     const double want = copied ? number(sources(kind, i, b, root)[0], i) : sums[i % 11];
     if (got[static_cast<std::size_t>(i)] != want)
       expect(false, fmt::format("{} [{}]: {} instead of {}", what, i, got[static_cast<std::size_t>(i)], want));
@@ -198,29 +199,44 @@ void check_runs(World& world, const Algorithm& a, unsigned seed) {
     const int n = random(3) ? random(5001) : random(4), root = random(p);
     const Blocks uneven = random_blocks(random, p, n), even = even_blocks(n / p * p, p);
     const std::string what = fmt::format("{} {} {}", a.name, t, n);
-    for (const Kind kind : kinds) {
+    for (const CallKind kind : kinds) {
       const Rounds rounds = schedule(a, kind, me, uneven, root);
       const Tensor x = numbers(me, n, t);
       const Index bytes = run(link, rounds, x);
       expect(bytes == bytes_sent(rounds) * size_of(t), what + " bytes");
-      expect_result(x, result_of(kind, me, uneven, root), kind, uneven, root, what + std::string(name_of(kind)));
-      if (kind != Kind::reduce) planned += bytes_sent(schedule(a, kind, me, even, root)) * size_of(t);
+      expect_result(x, result_of(kind, me, uneven, root), kind, uneven, root,
+                    fmt::format("{} {}", what, name_of(kind)));
+      planned += bytes_sent(schedule(a, kind, me, even, root)) * size_of(t);
     }
-    const auto whole = [&](const Tensor& x, Kind kind) { expect_result(x, {0, even.back()}, kind, even, root, what); };
+    const auto whole = [&](const Tensor& x, CallKind kind) {
+      expect_result(x, {0, even.back()}, kind, even, root, what);
+    };
     const Tensor x = numbers(me, even.back(), t), y = x.clone(), z = x.clone(), all = Tensor::full({even.back()}, 9, t),
-                 out = Tensor::full({n / p}, 9, t);
+                 out = Tensor::full({n / p}, 9, t), sum = Tensor::full({even.back()}, 9, t);
     const Slice own = block(even, me);
     Work reduced = comm->all_reduce(x), sums = comm->reduce_scatter(out, y),
-         gathered = comm->all_gather(all, y.rows(own.begin, own.end)), sent_out = comm->broadcast(z, root);
-    for (Work* w : {&sent_out, &reduced, &gathered, &sums}) w->wait();
+         gathered = comm->all_gather(all, y.rows(own.begin, own.end)), sent_out = comm->broadcast(z, root),
+         to_root = comm->reduce(sum, y, root);
+    for (Work* w : {&to_root, &sent_out, &reduced, &gathered, &sums}) w->wait();
     expect(y.to_vector() == numbers(me, even.back(), t).to_vector(), what + " wrote to an input");
     const Tensor placed = Tensor::zeros({even.back()}, t);
     placed.rows(own.begin, own.end).copy_from(out);
-    expect_result(placed, own, Kind::reduce_scatter, even, 0, what);
-    whole(x, Kind::all_reduce), whole(all, Kind::all_gather), whole(z, Kind::broadcast);
+    expect_result(placed, own, CallKind::reduce_scatter, even, 0, what);
+    if (me == root) whole(sum, CallKind::reduce);
+    whole(x, CallKind::all_reduce), whole(all, CallKind::all_gather), whole(z, CallKind::broadcast);
     comm->reduce_scatter(y.rows(own.begin, own.end), y).wait();
-    expect_result(y, own, Kind::reduce_scatter, even, 0, what + " in place");
-    planned += bytes_sent(schedule(a, Kind::reduce_scatter, me, even)) * size_of(t);
+    expect_result(y, own, CallKind::reduce_scatter, even, 0, what + " in place");
+    planned += bytes_sent(schedule(a, CallKind::reduce_scatter, me, even)) * size_of(t);
+    std::vector<Index> counts;
+    for (int r = 0; r < p; ++r) counts.push_back(block(uneven, r).size());
+    const Slice mine = block(uneven, me);
+    const Tensor v = numbers(me, n, t), part = Tensor::zeros({n}, t), parts = Tensor::full({n}, 9, t);
+    comm->reduce_scatterv(part.rows(mine.begin, mine.end), v, counts).wait();
+    expect_result(part, mine, CallKind::reduce_scatter, uneven, 0, what + " uneven");
+    comm->all_gatherv(parts, v.rows(mine.begin, mine.end), counts).wait();
+    expect_result(parts, {0, n}, CallKind::all_gather, uneven, 0, what + " uneven");
+    for (const CallKind kind : {CallKind::reduce_scatter, CallKind::all_gather})
+      planned += bytes_sent(schedule(a, kind, me, uneven)) * size_of(t);
   }
   expect(*sent == planned, fmt::format("{}: {} bytes counted, {} planned", a.name, sent->load(), planned));
 }
@@ -232,7 +248,7 @@ TEST_CASE("every algorithm's rounds do each collective on any ranks, sizes and r
   Random random{std::mt19937(15)};
   for (const Algorithm& a : all_algorithms())
     for (int p = 1; p <= 33; ++p)
-      for (const Kind kind : kinds) {
+      for (const CallKind kind : kinds) {
         const int root = random(p);
         for (const int n : {0, 1, random(p + 1), random(200)}) {
           CAPTURE(a.name, name_of(kind), p, n, root);
@@ -246,38 +262,38 @@ TEST_CASE("bytes and messages are those of the papers") {
   for (int p = 1; p <= 32; ++p) {
     const double count = p, log_p = std::log2(count);
     const bool power = std::has_single_bit(static_cast<unsigned>(p));
-    const auto sum = [&](const Algorithm& a, Kind kind) {
+    const auto sum = [&](const Algorithm& a, CallKind kind) {
       Index all = 0;
       for (const Rounds& s : schedules(a, kind, even_blocks(n * p, p))) all += bytes_sent(s);
       return static_cast<double>(all) / static_cast<double>(n * p);  // vectors sent by all ranks together
     };
     CAPTURE(p);
-    for (const Kind kind : {Kind::reduce_scatter, Kind::all_gather}) CHECK(sum(ring(), kind) == p - 1);
-    CHECK(sum(ring(), Kind::all_reduce) == 2 * (p - 1));
-    for (const Kind kind : {Kind::broadcast, Kind::reduce}) {
+    for (const CallKind kind : {CallKind::reduce_scatter, CallKind::all_gather}) CHECK(sum(ring(), kind) == p - 1);
+    CHECK(sum(ring(), CallKind::all_reduce) == 2 * (p - 1));
+    for (const CallKind kind : {CallKind::broadcast, CallKind::reduce}) {
       CHECK(sum(tree(), kind) == p - 1);
       CHECK(sum(hierarchical(3), kind) == p - 1);
     }
-    CHECK(sum(tree(), Kind::all_reduce) == 2 * (p - 1));
+    CHECK(sum(tree(), CallKind::all_reduce) == 2 * (p - 1));
     for (int r = 0; r < p; ++r) {
       const Blocks b = even_blocks(n * p, p);
-      CHECK(messages(schedule(ring(), Kind::all_reduce, r, b)) == 2 * (p - 1));
-      CHECK(bytes_sent(schedule(ring(), Kind::all_reduce, r, b)) == 2 * n * (p - 1));
+      CHECK(messages(schedule(ring(), CallKind::all_reduce, r, b)) == 2 * (p - 1));
+      CHECK(bytes_sent(schedule(ring(), CallKind::all_reduce, r, b)) == 2 * n * (p - 1));
       if (!power) continue;
-      CHECK(messages(schedule(recursive_doubling(), Kind::all_reduce, r, b)) == log_p);
-      CHECK(static_cast<double>(bytes_sent(schedule(recursive_doubling(), Kind::all_reduce, r, b))) ==
+      CHECK(messages(schedule(recursive_doubling(), CallKind::all_reduce, r, b)) == log_p);
+      CHECK(static_cast<double>(bytes_sent(schedule(recursive_doubling(), CallKind::all_reduce, r, b))) ==
             log_p * static_cast<double>(n * p));
-      CHECK(messages(schedule(rabenseifner(), Kind::all_reduce, r, b)) == 2 * log_p);
-      CHECK(bytes_sent(schedule(rabenseifner(), Kind::all_reduce, r, b)) == 2 * n * (p - 1));
-      CHECK(messages(schedule(rabenseifner(), Kind::reduce_scatter, r, b)) == log_p);
-      CHECK(bytes_sent(schedule(rabenseifner(), Kind::all_gather, r, b)) == n * (p - 1));
+      CHECK(messages(schedule(rabenseifner(), CallKind::all_reduce, r, b)) == 2 * log_p);
+      CHECK(bytes_sent(schedule(rabenseifner(), CallKind::all_reduce, r, b)) == 2 * n * (p - 1));
+      CHECK(messages(schedule(rabenseifner(), CallKind::reduce_scatter, r, b)) == log_p);
+      CHECK(bytes_sent(schedule(rabenseifner(), CallKind::all_gather, r, b)) == n * (p - 1));
     }
     if (p % 4) continue;
     for (int r = 0; r < p; ++r) {
       const Blocks b = even_blocks(n * p, p);
-      CHECK(messages(schedule(torus(4), Kind::all_reduce, r, b)) == 2 * (p / 4 - 1) + 2 * 3);
-      CHECK(bytes_sent(schedule(torus(4), Kind::all_reduce, r, b)) == 2 * n * (p - 1));
-      CHECK(bytes_sent(schedule(torus(4), Kind::reduce_scatter, r, b)) == n * (p - 1));
+      CHECK(messages(schedule(torus(4), CallKind::all_reduce, r, b)) == 2 * (p / 4 - 1) + 2 * 3);
+      CHECK(bytes_sent(schedule(torus(4), CallKind::all_reduce, r, b)) == 2 * n * (p - 1));
+      CHECK(bytes_sent(schedule(torus(4), CallKind::reduce_scatter, r, b)) == n * (p - 1));
     }
   }
 }
@@ -287,7 +303,7 @@ TEST_CASE("the price is the time of the rounds when all ranks play") {
   const Index bytes = 3000;
   for (const Algorithm& a : all_algorithms())
     for (int p = 1; p <= 24; ++p)
-      for (const Kind kind : kinds)
+      for (const CallKind kind : kinds)
         for (const LinkCost& link : {LinkCost{1, 0, 0}, LinkCost{2000, 2, 1}, LinkCost{10, 3, 0}, LinkCost{0, 1, 4}}) {
           CAPTURE(a.name, p, name_of(kind), link.latency);
           const auto rounds = schedules(a, kind, even_blocks(bytes, p));
@@ -306,7 +322,7 @@ TEST_CASE("prices are the papers' and quick for many ranks") {
   for (const int p : {2, 4, 16, 64, 1024}) {
     const double steps = std::log2(p), bytes = static_cast<double>(n), part = bytes * (p - 1) / p;
     const auto price = [&](const char* name) {
-      return Approx(cost(find_algorithm(name), Kind::all_reduce, p, n, link));
+      return Approx(cost(find_algorithm(name), CallKind::all_reduce, p, n, link));
     };
     CHECK(2 * (p - 1) * a + 2 * part * b + part * c == price("ring"));
     CHECK(steps * (a + bytes * b + bytes * c) == price("recursive_doubling"));
@@ -316,7 +332,7 @@ TEST_CASE("prices are the papers' and quick for many ranks") {
     const double among = p / 2, rest = bytes * (among - 1) / among;
     CHECK(2 * (a + bytes * b) + bytes * c + 2 * (among - 1) * a + 2 * rest * b + rest * c == price("hierarchical(2)"));
   }
-  CHECK(cost(ring(), Kind::all_reduce, 100000, 1000000, link) == Approx(2 * 99999 * (a + 10 * b) + 99999 * 10 * c));
+  CHECK(cost(ring(), CallKind::all_reduce, 100000, 1000000, link) == Approx(2 * 99999 * (a + 10 * b) + 99999 * 10 * c));
 }
 
 TEST_CASE("every algorithm does each collective on ranks that talk") {
@@ -334,8 +350,8 @@ TEST_CASE("split communicators have the algorithm, and one collective may have i
       const auto sent = std::make_shared<std::atomic<Index>>(0);
       const auto all = with_algorithm(
           world.comm().split(0, world.rank()),
-          [](Kind kind, int, Index) {
-            return kind == Kind::broadcast ? std::make_shared<const Algorithm>(tree()) : nullptr;
+          [](CallKind kind, int, Index) {
+            return kind == CallKind::broadcast ? std::make_shared<const Algorithm>(tree()) : nullptr;
           },
           sent);
       const auto half = all->split(world.rank() % 2, world.rank());
@@ -343,7 +359,7 @@ TEST_CASE("split communicators have the algorithm, and one collective may have i
       half->broadcast(x, 0).wait();
       expect(x.to_vector() == numbers(world.rank() % 2, 10, DType::f32).to_vector(), "broadcast in a split");
       const Index expected =
-          bytes_sent(schedule(tree(), Kind::broadcast, half->rank(), even_blocks(10, half->size()))) * 4;
+          bytes_sent(schedule(tree(), CallKind::broadcast, half->rank(), even_blocks(10, half->size()))) * 4;
       half->all_reduce(x).wait();
       expect(*sent == expected, "bytes of a split");
       return true;
@@ -360,20 +376,20 @@ TEST_CASE("names of algorithms are read, or refused with what there is") {
 }
 
 TEST_CASE("a table of algorithms goes into a text and back, and answers with the nearest row") {
-  const AlgorithmTable table{{{Kind::all_reduce, 8, 1024, "recursive_doubling"},
-                              {Kind::all_reduce, 8, 1048576, "torus(2)"},
-                              {Kind::all_reduce, 2, 1024, "default"},
-                              {Kind::broadcast, 8, 1024, "tree"}}};
+  const AlgorithmTable table{{{CallKind::all_reduce, 8, 1024, "recursive_doubling"},
+                              {CallKind::all_reduce, 8, 1048576, "torus(2)"},
+                              {CallKind::all_reduce, 2, 1024, "default"},
+                              {CallKind::broadcast, 8, 1024, "tree"}}};
   const AlgorithmTable again = AlgorithmTable::of_text(table.to_text());
   CHECK(again.rows == table.rows);
-  CHECK(again.find(Kind::all_reduce, 8, 0) == "recursive_doubling");
-  CHECK(again.find(Kind::all_reduce, 6, 30000) == "recursive_doubling");
-  CHECK(again.find(Kind::all_reduce, 100, 40000) == "torus(2)");
-  CHECK(again.find(Kind::all_reduce, 3, 1 << 30) == "default");
-  CHECK(again.find(Kind::broadcast, 2, 1 << 30) == "tree");
-  CHECK(again.find(Kind::all_gather, 8, 1024) == "default");
-  CHECK(again.choice()(Kind::all_reduce, 8, 1 << 20)->name == "torus(2)");
-  CHECK(again.choice()(Kind::all_reduce, 2, 1 << 20) == nullptr);
+  CHECK(again.find(CallKind::all_reduce, 8, 0) == "recursive_doubling");
+  CHECK(again.find(CallKind::all_reduce, 6, 30000) == "recursive_doubling");
+  CHECK(again.find(CallKind::all_reduce, 100, 40000) == "torus(2)");
+  CHECK(again.find(CallKind::all_reduce, 3, 1 << 30) == "default");
+  CHECK(again.find(CallKind::broadcast, 2, 1 << 30) == "tree");
+  CHECK(again.find(CallKind::all_gather, 8, 1024) == "default");
+  CHECK(again.choice()(CallKind::all_reduce, 8, 1 << 20)->name == "torus(2)");
+  CHECK(again.choice()(CallKind::all_reduce, 2, 1 << 20) == nullptr);
   for (const char* line : {"all_reduce 8 1024", "all_reduce 8 1024 ring 1", "all_sum 8 1024 ring",
                            "all_reduce 0 1024 ring", "all_reduce 8 1k ring", "all_reduce 8 -4 ring"})
     CHECK_THROWS_WITH(AlgorithmTable::of_text(line), test::contains(line));
@@ -392,7 +408,7 @@ TEST_CASE("a measured table is the same on every rank and serves a communicator"
         comm = automatic ? with_all_reduce(std::move(comm), "auto") : with_algorithm(std::move(comm), table.choice());
         const Tensor x = numbers(world.rank(), 5000, DType::f32);
         comm->all_reduce(x).wait();
-        expect_result(x, {0, 5000}, Kind::all_reduce, even_blocks(5000, world.size()), 0, "all_reduce by a table");
+        expect_result(x, {0, 5000}, CallKind::all_reduce, even_blocks(5000, world.size()), 0, "all_reduce by a table");
       }
       return true;
     }));

@@ -25,25 +25,25 @@ const Named algorithms[] = {{"ring", [](int) { return ring(); }},
                             {"tree", [](int) { return tree(); }},
                             {"hierarchical", hierarchical, true},
                             {"torus", torus, true}};
-const std::string kinds[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"};
+constexpr CallKind kinds[] = {CallKind::all_reduce, CallKind::reduce_scatter, CallKind::all_gather, CallKind::broadcast,
+                              CallKind::reduce};
 
 std::shared_ptr<const Algorithm> own_or_named(const std::string& name) {
   return name == "default" ? nullptr : std::make_shared<const Algorithm>(find_algorithm(name));
 }
 
 /// x: as many elements for each rank.
-Work start(Communicator& comm, Kind kind, const Tensor& x) {
+Work start(Communicator& comm, CallKind kind, const Tensor& x) {
   const Slice mine = block(even_blocks(x.numel(), comm.size()), comm.rank());
   const Tensor own = x.view_rows(mine.begin, mine.end);
   switch (kind) {
-    case Kind::all_reduce: return comm.all_reduce(x);
-    case Kind::reduce_scatter: return comm.reduce_scatter(own, x);
-    case Kind::all_gather: return comm.all_gather(x, own);
-    case Kind::broadcast: return comm.broadcast(x, 0);
-    case Kind::reduce: break;
+    case CallKind::all_reduce: return comm.all_reduce(x);
+    case CallKind::reduce_scatter: return comm.reduce_scatter(own, x);
+    case CallKind::all_gather: return comm.all_gather(x, own);
+    case CallKind::broadcast: return comm.broadcast(x, 0);
+    case CallKind::reduce: return comm.reduce(x, x, 0);
+    default: fail("measure_algorithms", "there are no algorithms for {}", name_of(kind));
   }
-  check(false, "measure_algorithms", "a communicator has no reduce of its own to compare with");
-  return {};
 }
 
 /// The number of the candidate that is fastest on the slowest rank, as rank 0 has it.
@@ -67,8 +67,6 @@ std::size_t fastest(Communicator& all, std::size_t candidates, int rounds,
 }
 
 }  // namespace
-
-std::string_view name_of(Kind kind) { return kinds[static_cast<std::size_t>(kind)]; }
 
 std::vector<std::string> algorithm_names() {
   std::vector<std::string> names;
@@ -95,7 +93,7 @@ Algorithm find_algorithm(const std::string& name) {
   return row->make(number);
 }
 
-std::string AlgorithmTable::find(Kind kind, int ranks, Index bytes) const {
+std::string AlgorithmTable::find(CallKind kind, int ranks, Index bytes) const {
   const auto distance = [](auto a, auto b) {
     return std::abs(std::log(static_cast<double>(std::max<Index>(a, 1)) / static_cast<double>(b)));
   };
@@ -119,8 +117,8 @@ AlgorithmTable AlgorithmTable::of_text(const std::string& text) {
   for (const std::string& line : split_text(text, '\n')) {
     if (line.empty()) continue;
     const auto words = split_text(line, ' ');
-    const auto kind = std::ranges::find(kinds, words[0]);
-    Row row{static_cast<Kind>(kind - std::begin(kinds)), 0, 0, words.back()};
+    const auto kind = std::ranges::find_if(kinds, [&](CallKind k) { return name_of(k) == words[0]; });
+    Row row{kind == std::end(kinds) ? CallKind::all_reduce : *kind, 0, 0, words.back()};
     check(words.size() == 4 && kind != std::end(kinds) && parse_number(words[1], row.ranks) && row.ranks > 0 &&
               parse_number(words[2], row.bytes) && row.bytes > 0,
           "algorithms", "got the line '{}', expected one like 'all_reduce 8 65536 ring'",
@@ -134,7 +132,7 @@ AlgorithmTable AlgorithmTable::of_text(const std::string& text) {
 Choice AlgorithmTable::choice() const {
   std::map<std::string, std::shared_ptr<const Algorithm>> known;
   for (const Row& row : rows) known.emplace(row.algorithm, own_or_named(row.algorithm));
-  return [table = *this, known](Kind kind, int ranks, Index bytes) -> std::shared_ptr<const Algorithm> {
+  return [table = *this, known](CallKind kind, int ranks, Index bytes) -> std::shared_ptr<const Algorithm> {
     const auto at = known.find(table.find(kind, ranks, bytes));
     return at == known.end() ? nullptr : at->second;
   };
@@ -147,8 +145,8 @@ AlgorithmTable measure_algorithms(Communicator& all, const MeasureOptions& optio
   for (int ranks = all.size(); ranks > 1; ranks /= 2) {
     const auto now = std::make_shared<std::shared_ptr<const Algorithm>>();
     const auto group =
-        with_algorithm(all.split(all.rank() / ranks, all.rank()), [now](Kind, int, Index) { return *now; });
-    for (const Kind kind : options.kinds)
+        with_algorithm(all.split(all.rank() / ranks, all.rank()), [now](CallKind, int, Index) { return *now; });
+    for (const CallKind kind : options.kinds)
       for (const Index bytes : options.bytes) {
         const Tensor x = Tensor::zeros({std::max<Index>(bytes / 4 / group->size(), 1) * group->size()});
         const std::size_t best = fastest(all, candidates.size(), options.rounds, [&](std::size_t i) {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "framework/tensor/flat_buffer.h"
-#include "parallel/comm/communicator.h"
+#include "parallel/comm/call.h"
 
 namespace trireme::collectives {
 
@@ -44,10 +44,10 @@ inline Slice block(const Blocks& b, int i) {
 }
 inline int ranks(const Blocks& b) { return static_cast<int>(b.size()) - 1; }
 
-/// Each works in place on a vector of which every rank has a copy, or room for one. What a rank does not end up with
-/// (the other blocks after reduce_scatter, the vector of all but the root after reduce) holds partial results.
-enum class Kind : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce };
-std::string_view name_of(Kind);
+/// Whether algorithms do such calls: all_reduce, reduce_scatter, all_gather, broadcast and reduce. Each works in place
+/// on a vector of which every rank has a copy, or room for one. What a rank does not end up with (the other blocks
+/// after reduce_scatter, the vector of all but the root after reduce) holds partial results.
+bool is_scheduled(CallKind);
 
 /// The rounds of one rank.
 using Generator = std::function<Rounds(int rank, const Blocks&)>;
@@ -66,7 +66,7 @@ std::vector<std::string> algorithm_names();
 
 /// The rounds of one rank. blocks: of all_reduce, broadcast and reduce only the number of elements counts. root: of
 /// broadcast and reduce.
-Rounds schedule(const Algorithm&, Kind, int rank, const Blocks&, int root = 0);
+Rounds schedule(const Algorithm&, CallKind, int rank, const Blocks&, int root = 0);
 /// Runs them, on this thread, on x, a vector in host memory. Nobody else may send on link meanwhile. Returns the bytes
 /// that this rank sent.
 Index run(Communicator& link, const Rounds&, const Tensor& x, ReduceOp = ReduceOp::sum);
@@ -78,10 +78,10 @@ struct LinkCost {
 /// Seconds that a collective on even blocks (and to or from rank 0) takes between ranks that are all linked alike, and
 /// send and receive at once: those of the rounds of rank 0, which in the algorithms above is as busy as any and kept
 /// waiting by none. So it is quick for 100,000 ranks.
-double cost(const Algorithm&, Kind, int ranks, Index bytes, const LinkCost&);
+double cost(const Algorithm&, CallKind, int ranks, Index bytes, const LinkCost&);
 
 /// The algorithm for a call, or null: the communicator's own. All ranks must choose alike. bytes: of the whole vector.
-using Choice = std::function<std::shared_ptr<const Algorithm>(Kind, int ranks, Index bytes)>;
+using Choice = std::function<std::shared_ptr<const Algorithm>(CallKind, int ranks, Index bytes)>;
 /// Wraps inner so that all_reduce, reduce_scatter, all_gather and broadcast run by what `choose` says, on a thread and
 /// a communicator of their own: the caller computes on meanwhile. Communicators that are split from it do the same.
 /// Tensors on devices go by way of the host; but where NCCL links the devices, only those of all_reduce. sent, if any,
@@ -96,7 +96,7 @@ std::unique_ptr<Communicator> with_algorithm(std::unique_ptr<Communicator>&& inn
 /// the same again when the run is resumed. A row holds for the calls that are nearest to it.
 struct AlgorithmTable {
   struct Row {
-    Kind kind;
+    CallKind kind;
     int ranks;
     Index bytes;
     std::string algorithm;  ///< "default": the communicator's own
@@ -105,7 +105,7 @@ struct AlgorithmTable {
   std::vector<Row> rows;
   /// The name in the row of this kind with the number of ranks, and then of bytes, that is nearest (their ratios
   /// count); "default" where there is none.
-  std::string find(Kind, int ranks, Index bytes) const;
+  std::string find(CallKind, int ranks, Index bytes) const;
   /// A line "all_reduce 8 65536 ring" for each row.
   std::string to_text() const;
   /// Throws Error naming the line that to_text() would not write.
@@ -114,7 +114,8 @@ struct AlgorithmTable {
   Choice choice() const;
 };
 struct MeasureOptions {
-  std::vector<Kind> kinds = {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather, Kind::broadcast};
+  std::vector<CallKind> kinds = {CallKind::all_reduce, CallKind::reduce_scatter, CallKind::all_gather,
+                                 CallKind::broadcast, CallKind::reduce};
   std::vector<Index> bytes = {Index{1} << 10, Index{1} << 14, Index{1} << 18, Index{1} << 22};
   int rounds = 4;  ///< the best of them counts; the first does not
 };

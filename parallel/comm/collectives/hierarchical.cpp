@@ -30,7 +30,7 @@ Blocks joined(const Blocks& b, int size) {
   return all;
 }
 
-Rounds by_nodes(Kind kind, int node_size, int rank, const Blocks& b) {
+Rounds by_nodes(CallKind kind, int node_size, int rank, const Blocks& b) {
   const int size = group_size(node_size, ranks(b)), first = rank / size * size;
   const Blocks node = part_of(b, first, std::min(first + size, ranks(b)));
   const auto inside = [=](int i) { return first + i; };
@@ -38,20 +38,20 @@ Rounds by_nodes(Kind kind, int node_size, int rank, const Blocks& b) {
   Rounds rounds;
   append(rounds, inward, inside);
   if (rank == first)
-    append(rounds, schedule(kind == Kind::reduce ? tree() : ring(), kind, rank / size, joined(b, size)),
+    append(rounds, schedule(kind == CallKind::reduce ? tree() : ring(), kind, rank / size, joined(b, size)),
            [=](int i) { return i * size; });
-  if (kind == Kind::all_reduce) append(rounds, reversed(inward), inside);
-  if (kind == Kind::reduce_scatter)
+  if (kind == CallKind::all_reduce) append(rounds, reversed(inward), inside);
+  if (kind == CallKind::reduce_scatter)
     append(rounds, reversed(to_root(rank - first, node, false)), inside, block(b, first).begin);
   return rounds;
 }
 
-Rounds on_torus(Kind kind, int rows, int rank, const Blocks& b) {
+Rounds on_torus(CallKind kind, int rows, int rank, const Blocks& b) {
   const int columns = ranks(b) / rows, row = rank / columns, column = rank % columns;
   const auto along_row = [=](int i) { return row * columns + i; };
   const auto along_column = [=](int i) { return i * columns + column; };
   Rounds rounds;
-  if (kind == Kind::reduce_scatter) {  // columns first: the blocks of a row are neighbours
+  if (kind == CallKind::reduce_scatter) {  // columns first: the blocks of a row are neighbours
     append(rounds, ring_reduce_scatter(row, joined(b, columns)), along_column);
     append(rounds, ring_reduce_scatter(column, part_of(b, row * columns, (row + 1) * columns)), along_row,
            block(b, row * columns).begin);
@@ -69,27 +69,27 @@ Rounds on_torus(Kind kind, int rows, int rank, const Blocks& b) {
 }  // namespace
 
 Algorithm hierarchical(int node_size) {
-  const auto of = [=](Kind kind) {
+  const auto of = [=](CallKind kind) {
     return [=](int rank, const Blocks& b) { return by_nodes(kind, node_size, rank, b); };
   };
   return {.name = with_number("hierarchical", node_size),
-          .reduce = of(Kind::reduce),
-          .reduce_scatter = of(Kind::reduce_scatter),
-          .all_reduce = of(Kind::all_reduce)};
+          .reduce = of(CallKind::reduce),
+          .reduce_scatter = of(CallKind::reduce_scatter),
+          .all_reduce = of(CallKind::all_reduce)};
 }
 
 Algorithm torus(int rows) {
-  const auto of = [=](Kind kind) {
+  const auto of = [=](CallKind kind) {
     return [=](int rank, const Blocks& b) {
       const int r = group_size(rows, ranks(b)), count = ranks(b) / r * r;
-      if (kind == Kind::reduce_scatter && count < ranks(b)) return ring_reduce_scatter(rank, b);
-      return folded(rank, b, count, kind == Kind::all_reduce,
+      if (kind == CallKind::reduce_scatter && count < ranks(b)) return ring_reduce_scatter(rank, b);
+      return folded(rank, b, count, kind == CallKind::all_reduce,
                     [=](int i, const Blocks& among) { return on_torus(kind, r, i, among); });
     };
   };
   return {.name = with_number("torus", rows),
-          .reduce_scatter = of(Kind::reduce_scatter),
-          .all_reduce = of(Kind::all_reduce)};
+          .reduce_scatter = of(CallKind::reduce_scatter),
+          .all_reduce = of(CallKind::all_reduce)};
 }
 
 }  // namespace trireme::collectives

@@ -46,27 +46,31 @@ Rounds folded(int rank, const Blocks& blocks, int count, bool all, const Generat
   return rounds;
 }
 
-Rounds schedule(const Algorithm& a, Kind kind, int rank, const Blocks& blocks, int root) {
+bool is_scheduled(CallKind kind) { return kind <= CallKind::all_gather || kind == CallKind::broadcast; }
+
+Rounds schedule(const Algorithm& a, CallKind kind, int rank, const Blocks& blocks, int root) {
   const int p = ranks(blocks), relative = (rank - root + p) % p;
   const Blocks even = even_blocks(blocks.back(), p);
   Rounds rounds;
   switch (kind) {
-    case Kind::all_gather: return reversed(schedule(a, Kind::reduce_scatter, rank, blocks));
-    case Kind::broadcast: return reversed(schedule(a, Kind::reduce, rank, blocks, root));
-    case Kind::all_reduce:
+    case CallKind::all_gather: return reversed(schedule(a, CallKind::reduce_scatter, rank, blocks));
+    case CallKind::broadcast: return reversed(schedule(a, CallKind::reduce, rank, blocks, root));
+    case CallKind::all_reduce:
       if (a.all_reduce) return a.all_reduce(rank, even);
       return there_and_back((a.reduce_scatter ? a.reduce_scatter : a.reduce)(rank, even));
-    case Kind::reduce_scatter:
+    case CallKind::reduce_scatter:
       if (a.reduce_scatter) return a.reduce_scatter(rank, blocks);
       rounds = a.reduce(rank, even);
       append(rounds, reversed(to_root(rank, blocks, false)), std::identity());
       return rounds;
-    case Kind::reduce:
+    case CallKind::reduce: {
       Rounds to_zero = (a.reduce ? a.reduce : a.reduce_scatter)(relative, even);
       if (!a.reduce) append(to_zero, to_root(relative, even, false), std::identity());
       append(rounds, to_zero, [=](int i) { return (i + root) % p; });
+      return rounds;
+    }
+    default: fail("schedule", "there are no rounds for {}", name_of(kind));
   }
-  return rounds;
 }
 
 Index run(Communicator& link, const Rounds& rounds, const Tensor& x, ReduceOp op) {
@@ -85,7 +89,7 @@ Index run(Communicator& link, const Rounds& rounds, const Tensor& x, ReduceOp op
   return sent;
 }
 
-double cost(const Algorithm& a, Kind kind, int ranks, Index bytes, const LinkCost& link) {
+double cost(const Algorithm& a, CallKind kind, int ranks, Index bytes, const LinkCost& link) {
   double seconds = 0;
   for (const Round& r : schedule(a, kind, 0, even_blocks(bytes, ranks)))
     if (const Index most = std::max(r.in.size(), r.out.size()); most > 0)

@@ -8,7 +8,6 @@
 
 #include "kernels/core/thread.h"
 #include "parallel/comm/collectives/collectives.h"
-#include "parallel/comm/transport/call.h"
 #include "parallel/comm/transport/device_communicator.h"
 
 namespace trireme {
@@ -43,15 +42,20 @@ struct Queue {
 };
 
 struct QueuedWork : Work::State {
-  explicit QueuedWork(std::future<void> f) : result(std::move(f)) {}
+  QueuedWork(std::future<void> f, const Call& c) : result(std::move(f)), call(c) {}
   ~QueuedWork() override {
     if (result.valid()) settle();
   }
-  void wait() override { result.get(); }
+  bool wait(double seconds) override {
+    if (result.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::timeout) return false;
+    return result.get(), true;
+  }
   bool done() override {
     return !result.valid() || result.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   }
+  std::string late(double seconds) override { return late_text(to_string(call), seconds); }
   std::future<void> result;
+  Call call;
 };
 
 // Algorithms run on a communicator and a thread of their own: so the caller computes on meanwhile, and their messages
@@ -76,35 +80,34 @@ class AlgorithmCommunicator : public Communicator {
   int size() const override { return inner_->size(); }
   std::string transport() const override { return inner_->transport(); }
 
-  Work all_reduce(const Tensor& x, ReduceOp op) override {
-    all_reduce_call(x, op);
-    const auto algorithm = chosen(Kind::all_reduce, x);
-    return algorithm ? start(*algorithm, Kind::all_reduce, flat(x), op) : inner_->all_reduce(x, op);
+  Work start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) override {
+    const auto algorithm =
+        is_scheduled(call.kind) ? choose_(call.kind, size(), call.count * size_of(call.type)) : nullptr;
+    if (!algorithm) return inner_->start(call, out, in, counts);
+    if (call.count == 0) return {};
+    Blocks blocks = block_offsets(call, counts, size());
+    if (blocks.size() == 2) blocks = even_blocks(call.count, size());
+    const Slice own = block(blocks, rank());
+    // The rounds work on out where it has room for the whole vector, else on in, or a copy where they write.
+    const bool in_out = out.defined() && out.numel() == call.count;
+    Tensor x = (in_out ? out : in).detach().reshape({call.count});
+    if (!in_out && call.kind != CallKind::broadcast) x = x.clone();
+    const Tensor mine = x.view_rows(own.begin, own.end);
+    if (in_out && in.defined()) copy(in.numel() == call.count ? x : mine, in);
+    if (!thread_.joinable()) thread_ = start_thread(name_of(call.kind), [queue = queue_] { queue->serve(); });
+    std::packaged_task<void()> task([link = link_, sent = sent_, x, op = call.op, mine,
+                                     result = in_out ? Tensor() : out,
+                                     rounds = schedule(*algorithm, call.kind, rank(), blocks, call.root)] {
+      const Index bytes = collectives::run(*link, rounds, x, op);
+      if (sent) *sent += bytes;
+      if (result.defined()) copy(result, mine);
+    });
+    auto work = std::make_shared<QueuedWork>(task.get_future(), call);
+    queue_->put(std::move(task));
+    return Work(std::move(work));
   }
-  Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) override {
-    reduce_scatter_call(out, in, op, size());
-    const auto algorithm = chosen(Kind::reduce_scatter, in);
-    if (!algorithm) return inner_->reduce_scatter(out, in, op);
-    const Tensor sums = flat(in).clone();
-    return start(*algorithm, Kind::reduce_scatter, sums, op, 0,
-                 [to = out.detach(), own = own_block(sums)] { copy(to, own); });
-  }
-  Work all_gather(const Tensor& out, const Tensor& in) override {
-    all_gather_call(out, in, size());
-    const auto algorithm = chosen(Kind::all_gather, out);
-    if (!algorithm) return inner_->all_gather(out, in);
-    copy(own_block(flat(out)), in);
-    return start(*algorithm, Kind::all_gather, flat(out));
-  }
-  Work broadcast(const Tensor& x, int root) override {
-    broadcast_call(x, root, size());
-    const auto algorithm = chosen(Kind::broadcast, x);
-    return algorithm ? start(*algorithm, Kind::broadcast, flat(x), ReduceOp::sum, root) : inner_->broadcast(x, root);
-  }
-  Work all_to_all(const Tensor& out, const Tensor& in) override { return inner_->all_to_all(out, in); }
-  Work send(const Tensor& x, int to, int tag) override { return inner_->send(x, to, tag); }
-  Work recv(const Tensor& x, int from, int tag) override { return inner_->recv(x, from, tag); }
-  void barrier() override { inner_->barrier(); }
+  int probe(int tag, int first) override { return inner_->probe(tag, first); }
+  EventCount* events() override { return inner_->events(); }
   std::unique_ptr<Communicator> split(int color, int key) override {
     return std::make_unique<AlgorithmCommunicator>(inner_->split(color, key), choose_, sent_);
   }
@@ -112,31 +115,9 @@ class AlgorithmCommunicator : public Communicator {
   std::string ended() const override { return inner_->ended(); }
 
  private:
-  static Tensor flat(const Tensor& x) { return x.detach().reshape({x.numel()}); }
   static void copy(const Tensor& to, const Tensor& from) {
     if (to.numel() > 0 && to.view().data != from.view().data)
       std::memcpy(to.view().data, from.view().data, static_cast<std::size_t>(to.view().bytes()));
-  }
-  Tensor own_block(const Tensor& x) const {
-    const Index n = x.numel() / size();
-    return x.view_rows(n * rank(), n * (rank() + 1));
-  }
-  std::shared_ptr<const Algorithm> chosen(Kind kind, const Tensor& x) const {
-    return size() > 1 ? choose_(kind, size(), x.view().bytes()) : nullptr;
-  }
-  Work start(const Algorithm& algorithm, Kind kind, const Tensor& x, ReduceOp op = ReduceOp::sum, int root = 0,
-             std::function<void()> after = {}) {
-    if (x.numel() == 0) return {};
-    if (!thread_.joinable()) thread_ = start_thread(name_of(kind), [queue = queue_] { queue->serve(); });
-    std::packaged_task<void()> task([link = link_, sent = sent_, x, op, after = std::move(after),
-                                     rounds = schedule(algorithm, kind, rank(), even_blocks(x.numel(), size()), root)] {
-      const Index bytes = run(*link, rounds, x, op);
-      if (sent) *sent += bytes;
-      if (after) after();
-    });
-    auto work = std::make_shared<QueuedWork>(task.get_future());
-    queue_->put(std::move(task));
-    return Work(std::move(work));
   }
 
   std::unique_ptr<Communicator> inner_;
@@ -165,7 +146,7 @@ std::unique_ptr<Communicator> with_algorithm(std::unique_ptr<Communicator>&& inn
                                              std::shared_ptr<std::atomic<Index>> sent) {
   const auto always = std::make_shared<const Algorithm>(algorithm);
   return with_algorithm(
-      std::move(inner), [always](Kind, int, Index) { return always; }, std::move(sent));
+      std::move(inner), [always](CallKind, int, Index) { return always; }, std::move(sent));
 }
 
 }  // namespace collectives
@@ -174,8 +155,8 @@ std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& in
   using namespace collectives;
   check(name != "vendor", "all_reduce", "the algorithm \"vendor\" is called \"default\" now");
   if (name == "default") return std::move(inner);
-  AlgorithmTable table{{{Kind::all_reduce, 1, 1, name}}};
-  if (name == "auto") table = measure_algorithms(*inner, {.kinds = {Kind::all_reduce}});
+  AlgorithmTable table{{{CallKind::all_reduce, 1, 1, name}}};
+  if (name == "auto") table = measure_algorithms(*inner, {.kinds = {CallKind::all_reduce}});
   return with_algorithm(std::move(inner), table.choice());
 }
 

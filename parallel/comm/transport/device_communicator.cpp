@@ -32,51 +32,6 @@ Tensor copied_out(const Tensor& x) {
   return host;
 }
 
-/// An operation on a host tensor whose result belongs elsewhere.
-struct Delivery final : Work::State {
-  Delivery(Work w, Tensor h, Tensor t) : inner(std::move(w)), host(std::move(h)), target(std::move(t)) {}
-  ~Delivery() override {
-    if (target.defined()) settle();
-  }
-  void wait() override {
-    if (failure) std::rethrow_exception(failure);
-    if (!target.defined()) return;
-    try {
-      inner.wait();
-      copy_unnoted(target, host);
-    } catch (...) { failure = std::current_exception(); }
-    host = target = {};
-    if (failure) std::rethrow_exception(failure);
-  }
-  bool done() override {
-    if (!target.defined()) return true;
-    if (!inner.done()) return false;
-    try {
-      wait();
-    } catch (...) {  // wait() says it again
-    }
-    return true;
-  }
-
-  Work inner;
-  Tensor host, target;
-  std::exception_ptr failure;
-};
-
-Work delivered(Work inner, const Tensor& host, const Tensor& target) {
-  if (on_host(target)) return inner;
-  return Work(std::make_shared<Delivery>(std::move(inner), host, target));
-}
-
-/// What NCCL makes of a NaN in max and min it does not say: those go through the host (reduce.h).
-bool same_on_device(const Tensor& x, ReduceOp op) { return op == ReduceOp::sum || !is_float(x.dtype()); }
-
-/// Of one rank alone: what comes is what goes.
-Work pass(const Tensor& out, const Tensor& in) {
-  if (out.numel() > 0 && out.view().data != in.view().data) copy_block(out.view(), in.view());
-  return {};
-}
-
 std::uint64_t host_identity() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
@@ -100,64 +55,31 @@ std::string DeviceCommunicator::transport() const {
   return why_.empty() ? inner : inner + ", staged through the host";
 }
 
-Work DeviceCommunicator::all_reduce(const Tensor& x, ReduceOp op) {
-  if (on_host(x)) [[likely]]
-    return inner_->all_reduce(x, op);
-  if (size() == 1) return {};
-  if (linked(x) && !has_algorithm_ && same_on_device(x, op))
-    return x.numel() == 0 ? Work{} : link_->all_reduce(all_reduce_call(x, op), x);
-  const Tensor host = copied_out(x);
-  return delivered(inner_->all_reduce(host, op), host, x);
+/// What NCCL makes of a NaN in max and min it does not say: those go through the host (reduce.h).
+bool DeviceCommunicator::takes_link(const Call& call, const Tensor& out, const Tensor& in) const {
+  const auto there = [&](const Tensor& x) { return !x.defined() || x.device() == device_; };
+  if (!link_ || !there(out) || !there(in) || call.counts_digest) return false;
+  switch (call.kind) {
+    case CallKind::all_reduce:
+    case CallKind::reduce_scatter:
+      if (has_algorithm_ && call.kind == CallKind::all_reduce) return false;
+      return call.op == ReduceOp::sum || !is_float(call.type);
+    case CallKind::all_gather:
+    case CallKind::broadcast:
+    case CallKind::all_to_all: return true;
+    default: return false;
+  }
 }
 
-Work DeviceCommunicator::reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) {
+Work DeviceCommunicator::start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) {
   if (on_host(out) && on_host(in)) [[likely]]
-    return inner_->reduce_scatter(out, in, op);
-  const Call call = reduce_scatter_call(out, in, op, size());
-  if (size() == 1) return pass(out, in);
-  if (linked(out) && linked(in) && same_on_device(in, op))
-    return call.count == 0 ? Work{} : link_->reduce_scatter(call, out, in);
-  const Tensor host = room_for(out);
-  return delivered(inner_->reduce_scatter(host, copied_out(in), op), host, out);
-}
-
-Work DeviceCommunicator::all_gather(const Tensor& out, const Tensor& in) {
-  if (on_host(out) && on_host(in)) [[likely]]
-    return inner_->all_gather(out, in);
-  const Call call = all_gather_call(out, in, size());
-  if (size() == 1) return pass(out, in);
-  if (linked(out) && linked(in)) return call.count == 0 ? Work{} : link_->all_gather(call, out, in);
-  const Tensor host = room_for(out);
-  return delivered(inner_->all_gather(host, copied_out(in)), host, out);
-}
-
-Work DeviceCommunicator::broadcast(const Tensor& x, int root) {
-  if (on_host(x)) [[likely]]
-    return inner_->broadcast(x, root);
-  const Call call = broadcast_call(x, root, size());
-  if (size() == 1) return {};
-  if (linked(x)) return call.count == 0 ? Work{} : link_->broadcast(call, x);
-  if (rank() == root) return inner_->broadcast(copied_out(x), root);
-  const Tensor host = room_for(x);
-  return delivered(inner_->broadcast(host, root), host, x);
-}
-
-Work DeviceCommunicator::all_to_all(const Tensor& out, const Tensor& in) {
-  if (on_host(out) && on_host(in)) [[likely]]
-    return inner_->all_to_all(out, in);
-  const Call call = all_to_all_call(out, in, size());
-  if (size() == 1) return pass(out, in);
-  if (linked(out) && linked(in)) return call.count == 0 ? Work{} : link_->all_to_all(call, out, in);
-  const Tensor host = room_for(out);
-  return delivered(inner_->all_to_all(host, copied_out(in)), host, out);
-}
-
-Work DeviceCommunicator::send(const Tensor& x, int to, int tag) { return inner_->send(copied_out(x), to, tag); }
-
-Work DeviceCommunicator::recv(const Tensor& x, int from, int tag) {
-  if (on_host(x)) return inner_->recv(x, from, tag);
-  const Tensor host = room_for(x);
-  return delivered(inner_->recv(host, from, tag), host, x);
+    return inner_->start(call, out, in, counts);
+  if (takes_link(call, out, in)) return call.count == 0 ? Work{} : link_->start(call, out, in);
+  const Tensor host_in = copied_out(in);
+  const Tensor host_out = call.kind == CallKind::all_reduce ? host_in : room_for(out);
+  Work work = inner_->start(call, host_out, host_in, counts);
+  if (on_host(out)) return work;
+  return when_all({std::move(work)}, [out, host_out] { copy_unnoted(out, host_out); });
 }
 
 void DeviceCommunicator::abort(const std::string& reason) {

@@ -21,22 +21,17 @@ class DeviceCommunicator final : public Communicator {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   std::string transport() const override;
-  Work all_reduce(const Tensor& x, ReduceOp op) override;
-  Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) override;
-  Work all_gather(const Tensor& out, const Tensor& in) override;
-  Work broadcast(const Tensor& x, int root) override;
-  Work all_to_all(const Tensor& out, const Tensor& in) override;
   /// Messages always go by the host: which of them meet is decided by tags, in whatever order they were posted, and no
   /// device may be held up by one that nobody has asked for yet. NCCL knows neither.
-  Work send(const Tensor& x, int to, int tag) override;
-  Work recv(const Tensor& x, int from, int tag) override;
-  void barrier() override { inner_->barrier(); }
+  Work start(const Call&, const Tensor& out, const Tensor& in, std::span<const Index> counts) override;
+  int probe(int tag, int first) override { return inner_->probe(tag, first); }
+  EventCount* events() override { return inner_->events(); }
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(const std::string& reason) override;
   std::string ended() const override { return inner_->ended(); }
 
  private:
-  bool linked(const Tensor& x) const { return link_ && x.device() == device_; }
+  bool takes_link(const Call&, const Tensor& out, const Tensor& in) const;
   void find_out(const DeviceTransports*);
   void join(const DeviceTransports&);
 

@@ -1,7 +1,7 @@
 // DeviceTransport: collectives of tensors that lie on devices, without a way through the host. The plugin of a backend
 // that has one (NCCL) gives it to the library when it is opened; nothing here names a vendor.
 #pragma once
-#include "parallel/comm/transport/call.h"
+#include "parallel/comm/call.h"
 
 namespace trireme {
 
@@ -11,11 +11,9 @@ namespace trireme {
 class DeviceTransport {
  public:
   virtual ~DeviceTransport() = default;
-  virtual Work all_reduce(const Call&, const Tensor& x) = 0;
-  virtual Work reduce_scatter(const Call&, const Tensor& out, const Tensor& in) = 0;
-  virtual Work all_gather(const Call&, const Tensor& out, const Tensor& in) = 0;
-  virtual Work broadcast(const Call&, const Tensor& x) = 0;
-  virtual Work all_to_all(const Call&, const Tensor& out, const Tensor& in) = 0;
+  /// all_reduce, reduce_scatter, all_gather, broadcast and all_to_all, of even blocks; operands as
+  /// Communicator::start's.
+  virtual Work start(const Call&, const Tensor& out, const Tensor& in) = 0;
   /// Ends what is under way on this rank, on the device too; from then on all throws Error(reason).
   virtual void abort(const std::string& reason) = 0;
 };

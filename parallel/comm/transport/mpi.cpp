@@ -10,11 +10,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <thread>
 
+#include "parallel/comm/call.h"
 #include "parallel/comm/reduce.h"
-#include "parallel/comm/transport/call.h"
 #include "parallel/comm/transport/mpi_engine.h"
 #include "parallel/comm/transport/mpi_ranks.h"
 #include "parallel/comm/transport/shared_memory.h"
@@ -42,8 +43,9 @@ struct MpiWork : Work::State {
   ~MpiWork() override {
     if (!operation->done) settle();
   }
-  void wait() override { engine->wait(*operation); }
+  bool wait(double seconds) override { return engine->wait(*operation, seconds); }
   bool done() override { return engine->poll(*operation); }
+  std::string late(double seconds) override { return engine->late(*operation, seconds); }
   std::shared_ptr<Engine> engine;
   std::shared_ptr<Operation> operation;
 };
@@ -105,68 +107,44 @@ class MpiCommunicator : public Communicator {
     return !shm_ ? "mpi" : shm_->direct() ? "mpi, shared memory" : "mpi, staged in shared memory";
   }
 
-  Work all_reduce(const Tensor& x, ReduceOp op) override {
-    auto call = all_reduce_call(x, op);
-    if (call.count == 0 && shm_) shm_->post_call(call);
-    if (call.count == 0 || size_ == 1) return {};
-    if (shm_) return shm_->post(call, x);
-    return start(call, {x}, [&](MPI_Request* r) {
-      return MPI_Iallreduce_c(MPI_IN_PLACE, x.view().data, call.count, mpi_type(call.type), engine_->op(op, call.type),
-                              comm_, r);
-    });
+  Work start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) override {
+    if (call.kind == CallKind::all_reduce && call.count == 0) {
+      if (shm_) shm_->post_call(call);
+      return {};
+    }
+    if (shm_ && by_shared_memory(call)) return shm_->post(call, out, in);
+    auto operation = std::make_shared<Operation>();
+    operation->what = fmt::format("{} on rank {} of {}", to_string(call), rank_, size_);
+    operation->keep = {out, in};
+    if (call.kind == CallKind::recv) operation->type = mpi_type(call.type), operation->expected = call.count;
+    if (shm_ && call.kind < CallKind::send) operation->shm = shm_, operation->number = shm_->post_call(call);
+    // MPI forbids that reduce_scatter's out lies within in; then it goes through a copy.
+    if (call.kind == CallKind::reduce_scatter && within(out, in))
+      operation->result = Tensor::like(out), operation->target = out;
+    const auto offsets = block_offsets(call, counts, size_);
+    operation->offsets.assign(offsets.begin(), offsets.end() - 1);
+    for (std::size_t i = 1; i < offsets.size(); ++i) operation->counts.push_back(offsets[i] - offsets[i - 1]);
+    {
+      std::lock_guard lock(engine_->mutex);
+      ok(post(call, operation->target ? operation->result : out, in, *operation, counts.empty()), operation->what);
+      engine_->add(operation);
+    }
+    return Work(std::make_shared<MpiWork>(engine_, std::move(operation)));
   }
-  Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) override {
-    auto call = reduce_scatter_call(out, in, op, size_);
-    // MPI forbids that out lies within in; then it goes through a copy.
-    const bool inside = out.view().as<char>() >= in.view().as<char>() &&
-                        out.view().as<char>() < in.view().as<char>() + in.view().bytes();
-    Tensor result = inside ? Tensor::like(out) : out;
-    return start(
-        call, {in, out},
-        [&](MPI_Request* r) {
-          return MPI_Ireduce_scatter_block_c(in.view().data, result.view().data, out.numel(), mpi_type(call.type),
-                                             engine_->op(op, call.type), comm_, r);
-        },
-        result, inside ? out : Tensor());
+  // Fair: MPI_ANY_SOURCE alone takes what came first.
+  int probe(int tag, int first) override {
+    engine_->shm_reduces->advance();
+    std::lock_guard lock(engine_->mutex);
+    const auto is_there = [&](int from) {
+      int flag = 0;
+      ok(MPI_Iprobe(from, tag, comm_, &flag, MPI_STATUS_IGNORE), "recv_any");
+      return flag != 0;
+    };
+    if (!is_there(MPI_ANY_SOURCE)) return -1;
+    for (int i = 0; i < size_; ++i)
+      if (const int from = (first + i) % size_; is_there(from)) return from;
+    return -1;
   }
-  Work all_gather(const Tensor& out, const Tensor& in) override {
-    auto call = all_gather_call(out, in, size_);
-    if (shm_ && size_ > 1 && ShmAllReduce::gathers(in.view().bytes())) return shm_->post(call, out, in);
-    const bool in_place = in.view().data == out.view().as<char>() + rank_ * in.view().bytes();
-    return start(call, {in, out}, [&](MPI_Request* r) {
-      return MPI_Iallgather_c(in_place ? MPI_IN_PLACE : in.view().data, in.numel(), mpi_type(call.type),
-                              out.view().data, in.numel(), mpi_type(call.type), comm_, r);
-    });
-  }
-  Work broadcast(const Tensor& x, int root) override {
-    auto call = broadcast_call(x, root, size_);
-    return start(call, {x}, [&](MPI_Request* r) {
-      return MPI_Ibcast_c(x.view().data, call.count, mpi_type(call.type), root, comm_, r);
-    });
-  }
-  Work all_to_all(const Tensor& out, const Tensor& in) override {
-    auto call = all_to_all_call(out, in, size_);
-    return start(call, {in, out}, [&](MPI_Request* r) {
-      return MPI_Ialltoall_c(in.view().data, call.count / size_, mpi_type(call.type), out.view().data,
-                             call.count / size_, mpi_type(call.type), comm_, r);
-    });
-  }
-  Work send(const Tensor& x, int to, int tag) override {
-    check_message("send", x, to, tag, size_);
-    auto sending = operation(fmt::format("send of {} {} to rank {}", x.numel(), x.dtype(), to), {x});
-    return start(std::move(sending), [&](MPI_Request* r) {
-      return MPI_Isend_c(x.view().data, x.numel(), mpi_type(x.dtype()), to, tag, comm_, r);
-    });
-  }
-  Work recv(const Tensor& x, int from, int tag) override {
-    check_message("recv", x, from, tag, size_);
-    auto receiving = operation(fmt::format("recv of {} {} from rank {}", x.numel(), x.dtype(), from), {x});
-    receiving->type = mpi_type(x.dtype()), receiving->expected = x.numel();
-    return start(std::move(receiving), [&](MPI_Request* r) {
-      return MPI_Irecv_c(x.view().data, x.numel(), mpi_type(x.dtype()), from, tag, comm_, r);
-    });
-  }
-  void barrier() override { meet({CallKind::barrier}); }
   std::unique_ptr<Communicator> split(int color, int key) override {
     meet({CallKind::split});  // which, unlike MPI_Comm_split, waits without burning a core
     std::lock_guard lock(engine_->mutex);
@@ -197,35 +175,62 @@ class MpiCommunicator : public Communicator {
   }
 
  private:
-  void meet(const Call& call) {
-    if (shm_) {
-      shm_->post(call, {}).wait();
-      engine_->abort_flag()->check(to_string(call));  // others came, but went since
-      return;
+  bool by_shared_memory(const Call& call) const {
+    switch (call.kind) {
+      case CallKind::all_reduce:
+      case CallKind::barrier:
+      case CallKind::split: return true;
+      case CallKind::all_gather:
+        return !call.counts_digest && ShmAllReduce::gathers(call.count / size_ * size_of(call.type));
+      default: return false;
     }
-    start(call, {}, [&](MPI_Request* r) { return MPI_Ibarrier(comm_, r); }).wait();
   }
-  std::shared_ptr<Operation> operation(const std::string& what, std::vector<Tensor> keep) const {
-    auto made = std::make_shared<Operation>();
-    made->what = fmt::format("{} on rank {} of {}", what, rank_, size_);
-    made->keep = std::move(keep);
-    return made;
+  static bool within(const Tensor& part, const Tensor& whole) {
+    const auto* at = part.view().as<char>();
+    const auto* begin = whole.view().as<char>();
+    return at >= begin && at < begin + whole.view().bytes();
   }
-  template <class F>
-  Work start(const Call& call, std::vector<Tensor> keep, F&& post, Tensor result = {}, Tensor target = {}) {
-    auto collective = operation(to_string(call), std::move(keep));
-    collective->result = std::move(result), collective->target = std::move(target);
-    if (shm_) collective->shm = shm_, collective->number = shm_->post_call(call);
-    return start(std::move(collective), post);
-  }
-  template <class F>
-  Work start(std::shared_ptr<Operation> operation, F&& post) {
-    {
-      std::lock_guard lock(engine_->mutex);
-      ok(post(&operation->request), operation->what);
-      engine_->add(operation);
+  int post(const Call& call, const Tensor& out, const Tensor& in, Operation& o, bool even) {
+    const bool here = rank_ == call.root;
+    const Index block = call.count / size_;
+    const MPI_Datatype type = mpi_type(call.type);
+    const MPI_Op op = engine_->op(call.op, call.type);
+    void* const to = out.view().data;
+    const void* const from = in.view().data;
+    const auto* counts = o.counts.data();
+    const auto* offsets = o.offsets.data();
+    MPI_Request* const r = &o.request;
+    // Where in is this rank's block of out, or out of in, MPI is to be told so.
+    const auto is_block = [&](const void* part, const void* whole) {
+      return static_cast<const char*>(whole) + offsets[rank_] * size_of(call.type) == part;
+    };
+    switch (call.kind) {
+      case CallKind::all_reduce: return MPI_Iallreduce_c(MPI_IN_PLACE, to, call.count, type, op, comm_, r);
+      case CallKind::reduce:
+        return MPI_Ireduce_c(here && from == to ? MPI_IN_PLACE : from, to, call.count, type, op, call.root, comm_, r);
+      case CallKind::reduce_scatter:
+        return even ? MPI_Ireduce_scatter_block_c(from, to, block, type, op, comm_, r)
+                    : MPI_Ireduce_scatter_c(from, to, counts, type, op, comm_, r);
+      case CallKind::all_gather: {
+        const void* mine = is_block(from, to) ? MPI_IN_PLACE : from;
+        return even ? MPI_Iallgather_c(mine, block, type, to, block, type, comm_, r)
+                    : MPI_Iallgatherv_c(mine, counts[rank_], type, to, counts, offsets, type, comm_, r);
+      }
+      case CallKind::gather:
+        return MPI_Igatherv_c(here && is_block(from, to) ? MPI_IN_PLACE : from, counts[rank_], type, to, counts,
+                              offsets, type, call.root, comm_, r);
+      case CallKind::scatter:
+        return MPI_Iscatterv_c(from, counts, offsets, type, here && is_block(to, from) ? MPI_IN_PLACE : to,
+                               counts[rank_], type, call.root, comm_, r);
+      case CallKind::broadcast:
+        return MPI_Ibcast_c(here ? const_cast<void*>(from) : to, call.count, type, call.root, comm_, r);
+      case CallKind::all_to_all: return MPI_Ialltoall_c(from, block, type, to, block, type, comm_, r);
+      case CallKind::send: return MPI_Isend_c(from, call.count, type, call.root, call.tag, comm_, r);
+      case CallKind::recv: return MPI_Irecv_c(to, call.count, type, call.root, call.tag, comm_, r);
+      case CallKind::barrier:
+      case CallKind::split: break;
     }
-    return Work(std::make_shared<MpiWork>(engine_, std::move(operation)));
+    return MPI_Ibarrier(comm_, r);
   }
 
   MPI_Comm comm_;
@@ -253,14 +258,12 @@ class Process : public MpiProcess {
     MPI_Request request = MPI_REQUEST_NULL;
     int flag = 0;
     ok(MPI_Ibarrier(MPI_COMM_WORLD, &request), "world");
-    for (int round = 0; !flag; ++round) {
+    const auto met = [&] {
       ok(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "world");
       if (!flag && engine_->abort_flag()) engine_->abort_flag()->check("leaving");
-      if (!flag && round > 200)
-        std::this_thread::sleep_for(microseconds(100));
-      else
-        std::this_thread::yield();
-    }
+      return flag != 0;
+    };
+    poll_until(std::numeric_limits<double>::infinity(), met);
     if (one_host_) {
       MPI_Finalize();
     } else {

@@ -4,12 +4,11 @@
 #include <cstring>
 
 #include "kernels/core/thread.h"
-#include "parallel/comm/transport/call.h"
+#include "parallel/comm/call.h"
 
 namespace trireme {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
 template <ReduceOp op, DType type>
@@ -49,8 +48,7 @@ MPI_Op Engine::op(ReduceOp op, DType t) const {
 
 std::unique_lock<std::mutex> Engine::lock_at_last() {
   std::unique_lock lock(mutex, std::try_to_lock);
-  for (const auto end = Clock::now() + std::chrono::seconds(2); !lock && Clock::now() < end; lock.try_lock())
-    std::this_thread::sleep_for(microseconds(500));
+  if (!lock) poll_until(2, [&] { return lock.try_lock(); });
   return lock;
 }
 
@@ -95,33 +93,22 @@ void Engine::watch() {
   }
 }
 
-void Engine::wait(const Operation& o) {
+// A long wait sleeps, so as not to take turns with somebody's computation.
+bool Engine::wait(const Operation& o, double seconds) {
   struct Count {
     explicit Count(std::atomic<int>& n) : waiting(n) { ++waiting; }
     ~Count() { --waiting; }
     std::atomic<int>& waiting;
   } const count(waiting_);
-  const auto start = Clock::now();
-  auto pause = microseconds(20);
-  for (int round = 0; !poll(o); ++round) {
-    // Yielding lets the ranks that share this core run; a long wait sleeps, so as not to take turns with somebody's
-    // computation.
-    if (round < 200) {
-      std::this_thread::yield();
-      continue;
-    }
-    if (abort_flag_ && abort_flag_->on()) break;
-    if (Clock::now() - start > collective_timeout()) {
-      std::lock_guard lock(mutex);
-      fail(o.what,
-           "waited {} s{}: another rank hangs or took another path. TRIREME_TIMEOUT sets the patience in seconds",
-           collective_timeout().count(), o.shm ? o.shm->missing(o.number) : "");
-    }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(microseconds(200), pause * 5 / 4);
-  }
-  if (!o.done) abort_flag_->check(o.what);
+  const bool in_time = poll_until(seconds, [&] { return poll(o) || (abort_flag_ && abort_flag_->on()); });
+  if (in_time && !o.done) abort_flag_->check(o.what);
   if (!o.error.empty()) throw Error(o.error, std::source_location::current());
+  return in_time;
+}
+
+std::string Engine::late(const Operation& o, double seconds) {
+  std::lock_guard lock(mutex);
+  return late_text(o.what + ":", seconds, o.shm ? o.shm->missing(o.number) : "");
 }
 
 }  // namespace trireme

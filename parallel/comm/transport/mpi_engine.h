@@ -26,6 +26,8 @@ struct Operation {
   MPI_Request request = MPI_REQUEST_NULL;
   std::vector<Tensor> keep;
   Tensor result, target;              // when set: result is copied to target at the end
+  std::vector<MPI_Count> counts;      // of blocks, by rank,
+  std::vector<MPI_Aint> offsets;      // and where they begin
   MPI_Datatype type = MPI_BYTE;       // of a message that is received,
   Index expected = -1;                // and its elements; -1: none is
   std::shared_ptr<ShmAllReduce> shm;  // when set: other ranks have left word there, too,
@@ -68,7 +70,9 @@ class Engine {
     test();
     return operation.done;
   }
-  void wait(const Operation&);
+  /// False: not within so many seconds.
+  bool wait(const Operation&, double seconds);
+  std::string late(const Operation&, double seconds);
   AbortFlag* abort_flag() const { return abort_flag_; }
 
   std::mutex mutex;  ///< held for every call of MPI

@@ -45,20 +45,6 @@ std::string in_words(ncclResult_t result, ncclComm_t comm) {
   return fmt::format("NCCL says: {}{}{}", ncclGetErrorString(result), more && *more ? ": " : "", more ? more : "");
 }
 
-/// Between looks at something that others have to do: lets them run, and does not burn a core for long.
-class Pause {
- public:
-  void operator()() {
-    if (++rounds_ < 100) return std::this_thread::yield();
-    std::this_thread::sleep_for(length_);
-    length_ = std::min(length_ * 5 / 4, std::chrono::microseconds(500));
-  }
-
- private:
-  int rounds_ = 0;
-  std::chrono::microseconds length_{20};
-};
-
 cudaEvent_t make_event() {
   cudaEvent_t event = nullptr;
   ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "nccl");
@@ -164,22 +150,24 @@ cudaEvent_t Group::borrow() {
 /// Waits until NCCL has taken a call on; only then may its stream be used. At first it has to reach the other ranks for
 /// that, later it has not.
 void Group::settle(std::unique_lock<std::mutex>& lock, ncclResult_t result, const std::string& what, Seconds limit) {
-  const auto start = Clock::now();
   const auto give_up = [&](const std::string& why) {
     break_off(fmt::format("{}: {}", what, why));
     throw Error(failure_, std::source_location::current());
   };
-  for (Pause pause;; pause()) {
+  const auto taken = [&] {
     if (!lock.owns_lock()) lock.lock();
     if (!comm_) fail(what, "ended because of {}", failure_);
     if (result == ncclInProgress)
       if (const auto asked = ncclCommGetAsyncError(comm_, &result); asked != ncclSuccess) result = asked;
-    if (result == ncclSuccess) return;
+    if (result == ncclSuccess) return true;
     if (result != ncclInProgress) give_up(in_words(result, comm_));
     if (const std::string ended = host_.ended(); !ended.empty()) give_up("ended because of " + ended);
-    if (Clock::now() - start > limit) give_up(no_answer(limit));
     lock.unlock();
-  }
+    return false;
+  };
+  if (poll_until(limit.count(), taken)) return;
+  lock.lock();
+  give_up(no_answer(limit));
 }
 
 template <class Launch>
@@ -277,10 +265,8 @@ void Group::look() {
 bool Group::take_leave() {
   constexpr Seconds most{10};
   const auto in_time = [&](Seconds limit, auto&& over) {
-    const auto start = Clock::now();
-    for (Pause pause; !over(); pause())
-      if (Clock::now() - start > limit || !host_.ended().empty()) return false;
-    return true;
+    bool is_over = false;
+    return poll_until(limit.count(), [&] { return (is_over = over()) || !host_.ended().empty(); }) && is_over;
   };
   const auto flushed = [&] {
     collect();
@@ -324,8 +310,9 @@ void Group::close() {
 struct NcclWork final : Work::State {
   NcclWork(std::shared_ptr<Group> g, std::shared_ptr<Operation> o) : group(std::move(g)), operation(std::move(o)) {}
   ~NcclWork() override { settle(); }
-  void wait() override { group->wait(*operation); }
+  bool wait(double) override { return group->wait(*operation), true; }
   bool done() override { return group->done(*operation); }
+  std::string late(double seconds) override { return late_text(operation->what + ":", seconds); }
 
   std::shared_ptr<Group> group;
   std::shared_ptr<Operation> operation;
@@ -336,51 +323,43 @@ class Nccl final : public DeviceTransport {
   explicit Nccl(std::shared_ptr<Group> group) : group_(std::move(group)) {}
   ~Nccl() override { group_->close(); }
 
-  Work all_reduce(const Call& c, const Tensor& x) override {
-    return post(c, {x}, [&](ncclComm_t comm, cudaStream_t s) {
-      void* data = x.view().data;
-      return ncclAllReduce(data, data, count(c.count), nccl_type(c.type), nccl_op(c.op), comm, s);
-    });
-  }
-  Work reduce_scatter(const Call& c, const Tensor& out, const Tensor& in) override {
-    return post(c, {out, in}, [&](ncclComm_t comm, cudaStream_t s) {
-      return ncclReduceScatter(in.view().data, out.view().data, count(out.numel()), nccl_type(c.type), nccl_op(c.op),
-                               comm, s);
-    });
-  }
-  Work all_gather(const Call& c, const Tensor& out, const Tensor& in) override {
-    return post(c, {out, in}, [&](ncclComm_t comm, cudaStream_t s) {
-      return ncclAllGather(in.view().data, out.view().data, count(in.numel()), nccl_type(c.type), comm, s);
-    });
-  }
-  Work broadcast(const Call& c, const Tensor& x) override {
-    return post(c, {x}, [&](ncclComm_t comm, cudaStream_t s) {
-      void* data = x.view().data;
-      return ncclBroadcast(data, data, count(c.count), nccl_type(c.type), c.root, comm, s);
-    });
-  }
-  Work all_to_all(const Call& c, const Tensor& out, const Tensor& in) override {
-    return post(c, {out, in}, [&](ncclComm_t comm, cudaStream_t s) {
-      const Index each = c.count / group_->size(), bytes = each * size_of(c.type);
-      ncclResult_t first = ncclGroupStart();
-      const auto keep = [&](ncclResult_t r) {
-        if (first == ncclSuccess && r != ncclInProgress) first = r;
-      };
-      for (int peer = 0; peer < group_->size(); ++peer) {
-        keep(ncclSend(in.view().as<char>() + peer * bytes, count(each), nccl_type(c.type), peer, comm, s));
-        keep(ncclRecv(out.view().as<char>() + peer * bytes, count(each), nccl_type(c.type), peer, comm, s));
+  Work start(const Call& c, const Tensor& out, const Tensor& in) override {
+    const auto post = [&](ncclComm_t comm, cudaStream_t s) {
+      const std::size_t n = count(c.count), share = n / count(group_->size());
+      void* const to = out.view().data;
+      const void* const from = in.view().data;
+      const ncclDataType_t type = nccl_type(c.type);
+      switch (c.kind) {
+        case CallKind::all_reduce: return ncclAllReduce(from, to, n, type, nccl_op(c.op), comm, s);
+        case CallKind::reduce_scatter: return ncclReduceScatter(from, to, share, type, nccl_op(c.op), comm, s);
+        case CallKind::all_gather: return ncclAllGather(from, to, share, type, comm, s);
+        case CallKind::broadcast: {
+          void* const data = in.defined() ? in.view().data : to;
+          return ncclBroadcast(data, data, n, type, c.root, comm, s);
+        }
+        default: return all_to_all(c, to, from, share, comm, s);
       }
-      const ncclResult_t last = ncclGroupEnd();
-      return first == ncclSuccess ? last : first;
-    });
+    };
+    return Work(std::make_shared<NcclWork>(group_, group_->post(c, {out, in}, post)));
   }
   void abort(const std::string& reason) override { group_->abort(reason); }
 
  private:
   static std::size_t count(Index n) { return static_cast<std::size_t>(n); }
-  template <class Launch>
-  Work post(const Call& call, std::vector<Tensor> keep, Launch&& launch) {
-    return Work(std::make_shared<NcclWork>(group_, group_->post(call, std::move(keep), launch)));
+  ncclResult_t all_to_all(const Call& c, void* to, const void* from, std::size_t each, ncclComm_t comm,
+                          cudaStream_t s) const {
+    const std::size_t bytes = each * static_cast<std::size_t>(size_of(c.type));
+    ncclResult_t first = ncclGroupStart();
+    const auto keep = [&](ncclResult_t r) {
+      if (first == ncclSuccess && r != ncclInProgress) first = r;
+    };
+    for (int peer = 0; peer < group_->size(); ++peer) {
+      const std::size_t at = static_cast<std::size_t>(peer) * bytes;
+      keep(ncclSend(static_cast<const char*>(from) + at, each, nccl_type(c.type), peer, comm, s));
+      keep(ncclRecv(static_cast<char*>(to) + at, each, nccl_type(c.type), peer, comm, s));
+    }
+    const ncclResult_t last = ncclGroupEnd();
+    return first == ncclSuccess ? last : first;
   }
 
   std::shared_ptr<Group> group_;

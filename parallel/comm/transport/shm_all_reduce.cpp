@@ -147,11 +147,14 @@ void ShmAllReduce::wake_waiters() {
   if (head().sleepers > 0) syscall(SYS_futex, &head().futex_word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+std::uint64_t ShmAllReduce::ticket() { return head().futex_word; }
+
 // Neither the abort flag nor another ShmAllReduce wakes a sleeper.
-void ShmAllReduce::sleep(std::uint32_t futex_word, bool briefly) {
-  timespec most{0, briefly ? 500'000 : 50'000'000};
+void ShmAllReduce::sleep(std::uint64_t ticket, double seconds) {
+  const bool others = shm_reduces_->advance(this);
+  const timespec most{0, static_cast<long>(std::min(seconds, others ? 0.0005 : 0.05) * 1e9)};
   head().sleepers.fetch_add(1);
-  syscall(SYS_futex, &head().futex_word, FUTEX_WAIT, futex_word, &most, nullptr, 0);
+  syscall(SYS_futex, &head().futex_word, FUTEX_WAIT, static_cast<std::uint32_t>(ticket), &most, nullptr, 0);
   head().sleepers.fetch_sub(1);
 }
 
@@ -318,35 +321,24 @@ void ShmAllReduce::refuse_deserted(const std::string& what, std::chrono::steady_
     fail(what, "rank {} has dropped its communicator while this was under way", head().deserter - 1);
 }
 
-void ShmAllReduce::wait(Op& op) {
+bool ShmAllReduce::wait(Op& op, double seconds) {
   using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
-  auto deserted = start;
-  for (int spins = 0; !op.done;) {
-    const std::uint32_t futex_word = head().futex_word;
+  auto deserted = Clock::now();
+  const auto ready = [&] {
     {
       std::lock_guard lock(mutex_);
       advance();
     }
-    if (op.done) return;
-    const bool others = shm_reduces_->advance(this);
-    auto what = [&] { return to_string(op.call); };
-    if (abort_flag_.on()) abort_flag_.check(what());
-    if (spins++ < spins_) {
-      std::this_thread::yield();
-      continue;
-    }
-    sleep(futex_word, others);
+    if (op.done) return true;
+    shm_reduces_->advance(this);
+    if (abort_flag_.on()) abort_flag_.check(to_string(op.call));
     if (!head().deserter)
       deserted = Clock::now();
     else
-      refuse_deserted(what(), deserted);
-    if (Clock::now() - start > collective_timeout())
-      fail(what(),
-           "rank {} of {} has waited {} s{}: another rank hangs or took another path. TRIREME_TIMEOUT sets the "
-           "patience in seconds",
-           rank_, size_, collective_timeout().count(), missing(op.begin));
-  }
+      refuse_deserted(to_string(op.call), deserted);
+    return false;
+  };
+  return op.done || poll_until(seconds, ready, this, spins_);
 }
 
 struct ShmAllReduce::Waiting : Work::State {
@@ -354,7 +346,12 @@ struct ShmAllReduce::Waiting : Work::State {
   ~Waiting() override {
     if (!op->done) settle();
   }
-  void wait() override { shm->wait(*op); }
+  bool wait(double seconds) override { return shm->wait(*op, seconds); }
+  std::string late(double seconds) override {
+    return late_text(fmt::format("{}: rank {} of {} has", to_string(op->call), shm->rank_, shm->size_), seconds,
+                     shm->missing(op->begin));
+  }
+  EventCount* events() override { return shm.get(); }
   bool done() override {
     shm->shm_reduces_->advance(shm.get());
     std::lock_guard lock(shm->mutex_);

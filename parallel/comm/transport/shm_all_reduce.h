@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "parallel/comm/transport/call.h"
+#include "parallel/comm/call.h"
 #include "parallel/comm/transport/shared_memory.h"
 
 namespace trireme {
@@ -62,7 +62,7 @@ class ShmAllReduces {
   std::vector<ShmAllReduce*> shm_reduces_;
 };
 
-class ShmAllReduce : public std::enable_shared_from_this<ShmAllReduce> {
+class ShmAllReduce : public EventCount, public std::enable_shared_from_this<ShmAllReduce> {
  public:
   static std::size_t bytes(int ranks);
   /// memory: bytes(size) of it, zeroed before the first rank uses it, shared by all. abort_flag outlives it.
@@ -70,9 +70,11 @@ class ShmAllReduce : public std::enable_shared_from_this<ShmAllReduce> {
   ShmAllReduce(SharedMemory memory, AbortFlag& abort_flag, std::shared_ptr<ShmAllReduces> shm_reduces, int rank,
                int size, const ProcessToken& token);
   /// Where an operation is still under way, the other ranks' waits for it throw Error.
-  ~ShmAllReduce();
+  ~ShmAllReduce() override;
 
   bool direct() const { return token_.where; }
+  std::uint64_t ticket() override;
+  void sleep(std::uint64_t ticket, double seconds) override;
   /// Non-blocking: x is copied as far as there is room; the rest is done by those who wait. kind: all_reduce, barrier,
   /// or all_gather of a block `in` that it gathers, with x for what comes.
   Work post(const Call& call, const Tensor& x, const Tensor& in = {});
@@ -128,8 +130,7 @@ class ShmAllReduce : public std::enable_shared_from_this<ShmAllReduce> {
   void advance();
   void advance_unless_busy();
   void wake_waiters();
-  void sleep(std::uint32_t futex_word, bool briefly);
-  void wait(Op& op);
+  bool wait(Op& op, double seconds);
   void refuse_deserted(const std::string& what, std::chrono::steady_clock::time_point since) const;
   bool enqueue(const std::shared_ptr<Op>& op, std::uint64_t pieces);  // as fill()
   Head& head() const { return *reinterpret_cast<Head*>(memory_); }

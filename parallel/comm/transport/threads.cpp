@@ -9,25 +9,24 @@ namespace trireme {
 namespace {
 
 struct RendezvousWork : Work::State {
-  RendezvousWork(std::shared_ptr<ThreadRendezvous> h, std::shared_ptr<PendingOp> m, Collective* c, int r, std::string w)
-      : rendezvous(std::move(h)), meeting(std::move(m)), collective(c), rank(r), what(std::move(w)) {}
+  RendezvousWork(std::shared_ptr<ThreadRendezvous> h, std::shared_ptr<PendingOp> m, Collective* c, int r,
+                 const Call& what)
+      : rendezvous(std::move(h)), meeting(std::move(m)), collective(c), rank(r), call(what) {}
   ~RendezvousWork() override {
     // On the way out of an error the partners may never come; the meeting keeps the tensors for those who still use
     // them.
-    if (!waited) settle();
+    if (meeting->phase != Phase::done) settle();
   }
-  void wait() override {
-    waited = true;
-    rendezvous->wait(*meeting, collective, rank, what);
-  }
+  bool wait(double seconds) override { return rendezvous->wait(*meeting, collective, call, seconds); }
   bool done() override { return rendezvous->progress(*meeting, collective); }
+  std::string late(double seconds) override { return rendezvous->late(collective, call, rank, seconds); }
+  EventCount* events() override { return &rendezvous->job(); }
 
   std::shared_ptr<ThreadRendezvous> rendezvous;
   std::shared_ptr<PendingOp> meeting;
   Collective* collective;  // meeting, if it is one
   int rank;
-  std::string what;
-  bool waited = false;
+  Call call;
 };
 
 class ThreadCommunicator : public Communicator {
@@ -37,32 +36,16 @@ class ThreadCommunicator : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return rendezvous_->size(); }
   std::string transport() const override { return rendezvous_->transport(); }
-
-  Work all_reduce(const Tensor& x, ReduceOp op) override {
-    auto call = all_reduce_call(x, op);
-    return size() == 1 ? Work{} : collective(call, x, {});
+  Work start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) override {
+    if (call.kind == CallKind::send)
+      return under_way(rendezvous_->post(rank_, call.root, call.tag, in, true), {}, call);
+    if (call.kind == CallKind::recv)
+      return under_way(rendezvous_->post(call.root, rank_, call.tag, out, false), {}, call);
+    auto collective = rendezvous_->join(rank_, calls_++, call, out, in, counts);
+    return under_way(collective, collective.get(), call);
   }
-  Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) override {
-    return collective(reduce_scatter_call(out, in, op, size()), out, in);
-  }
-  Work all_gather(const Tensor& out, const Tensor& in) override {
-    return collective(all_gather_call(out, in, size()), out, in);
-  }
-  Work broadcast(const Tensor& x, int root) override { return collective(broadcast_call(x, root, size()), x, {}); }
-  Work all_to_all(const Tensor& out, const Tensor& in) override {
-    return collective(all_to_all_call(out, in, size()), out, in);
-  }
-  Work send(const Tensor& x, int to, int tag) override {
-    check_message("send", x, to, tag, size());
-    return message(rendezvous_->post(rank_, to, tag, x, true),
-                   fmt::format("send of {} {} to rank {}", x.numel(), x.dtype(), to));
-  }
-  Work recv(const Tensor& x, int from, int tag) override {
-    check_message("recv", x, from, tag, size());
-    return message(rendezvous_->post(from, rank_, tag, x, false),
-                   fmt::format("recv of {} {} from rank {}", x.numel(), x.dtype(), from));
-  }
-  void barrier() override { collective({}, {}, {}).wait(); }
+  int probe(int tag, int first) override { return rendezvous_->probe(rank_, tag, first); }
+  EventCount* events() override { return &rendezvous_->job(); }
   std::unique_ptr<Communicator> split(int color, int key) override {
     int new_rank = 0;
     auto rendezvous = rendezvous_->split(rank_, calls_++, color, key, new_rank);
@@ -72,14 +55,9 @@ class ThreadCommunicator : public Communicator {
   std::string ended() const override { return rendezvous_->ended(); }
 
  private:
-  Work collective(const Call& call, const Tensor& out, const Tensor& in) {
-    auto c = rendezvous_->join(rank_, calls_++, call, out, in);
-    if (c->phase == done) return {};
-    return Work(std::make_shared<RendezvousWork>(rendezvous_, c, c.get(), rank_, to_string(call)));
-  }
-  Work message(std::shared_ptr<PointToPoint> m, std::string what) {
-    if (m->phase == done) return {};
-    return Work(std::make_shared<RendezvousWork>(rendezvous_, std::move(m), nullptr, rank_, std::move(what)));
+  Work under_way(std::shared_ptr<PendingOp> m, Collective* c, const Call& call) {
+    if (m->phase == Phase::done) return {};
+    return Work(std::make_shared<RendezvousWork>(rendezvous_, std::move(m), c, rank_, call));
   }
 
   std::shared_ptr<ThreadRendezvous> rendezvous_;

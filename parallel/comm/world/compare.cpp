@@ -5,8 +5,8 @@
 #include <cstring>
 #include <sstream>
 
+#include "parallel/comm/call.h"
 #include "parallel/comm/fnv.h"
-#include "parallel/comm/transport/call.h"
 
 namespace trireme {
 namespace {

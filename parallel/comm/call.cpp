@@ -1,0 +1,155 @@
+#include "parallel/comm/call.h"
+
+#include <cstdlib>
+#include <numeric>
+
+#include "parallel/comm/fnv.h"
+
+namespace trireme {
+namespace {
+
+void check_defined(std::string_view name, const Tensor& x) {
+  check(x.defined(), name, "got an undefined tensor, expected one with memory");
+}
+void check_root(std::string_view name, int root, int size) {
+  check(root >= 0 && root < size, name, "root is rank {}, there are {} ranks", root, size);
+}
+void check_one_type(std::string_view name, const Tensor& a, const Tensor& b) {
+  check(a.dtype() == b.dtype(), name, "in and out must have one type, got {} and {}", a.dtype(), b.dtype());
+}
+
+void check_counts(std::string_view name, std::span<const Index> counts, const Tensor& mine, int rank, int size) {
+  check(std::ssize(counts) == size, name, "got {} counts for {} ranks", counts.size(), size);
+  for (int r = 0; r < size; ++r) check(counts[r] >= 0, name, "the count of rank {} is {}", r, counts[r]);
+  check(counts[rank] == mine.numel(), name, "this rank's block has {} elements, its count is {}", mine.numel(),
+        counts[rank]);
+}
+
+bool has_root(CallKind kind) {
+  return kind == CallKind::reduce || kind == CallKind::gather || kind == CallKind::scatter;
+}
+
+/// Of an operation: its average is a sum that the caller divides.
+Call reducing(Call call, ReduceOp op) {
+  call.average = op == ReduceOp::average;
+  check(!call.average || is_float(call.type), name_of(call.kind), "there is no average of {}: sum, and divide",
+        call.type);
+  call.op = call.average ? ReduceOp::sum : op;
+  return call;
+}
+
+}  // namespace
+
+std::string_view name_of(CallKind kind) {
+  constexpr std::string_view names[] = {"all_reduce", "reduce",     "reduce_scatter", "all_gather", "gather", "scatter",
+                                        "broadcast",  "all_to_all", "barrier",        "split",      "send",   "recv"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+std::string to_string(const Call& c) {
+  if (c.kind == CallKind::barrier || c.kind == CallKind::split) return std::string(name_of(c.kind));
+  auto text = fmt::format("{}{} of {} {}", name_of(c.kind), c.counts_digest ? "v" : "", c.count, name_of(c.type));
+  if (c.counts_digest) text += fmt::format(" (counts {:04x})", c.counts_digest & 0xffff);
+  if (c.kind <= CallKind::reduce_scatter) {
+    constexpr std::string_view ops[] = {"sum", "max", "min"};
+    text += fmt::format(" ({})", c.average ? "average" : ops[static_cast<std::size_t>(c.op)]);
+  }
+  const bool to = c.kind == CallKind::reduce || c.kind == CallKind::gather || c.kind == CallKind::send;
+  if (to || c.kind == CallKind::broadcast || c.kind == CallKind::scatter || c.kind == CallKind::recv)
+    text += fmt::format(" {} rank {}", to ? "to" : "from", c.root);
+  return text;
+}
+
+Call all_reduce_call(const Tensor& x, ReduceOp op) {
+  check_defined("all_reduce", x);
+  return reducing({CallKind::all_reduce, x.numel(), x.dtype()}, op);
+}
+
+Call broadcast_call(const Tensor& x, int root, int size) {
+  check_defined("broadcast", x);
+  check_root("broadcast", root, size);
+  return {CallKind::broadcast, x.numel(), x.dtype(), ReduceOp::sum, root};
+}
+
+Call reduce_call(const Tensor& out, const Tensor& in, ReduceOp op, int root, int rank, int size) {
+  check_root("reduce", root, size);
+  check_defined("reduce", in);
+  if (rank == root) {
+    check_defined("reduce", out);
+    check_one_type("reduce", in, out);
+    check(in.numel() == out.numel(), "reduce", "in has {} elements, out {}", in.numel(), out.numel());
+  }
+  return reducing({CallKind::reduce, in.numel(), in.dtype(), op, root}, op);
+}
+
+Call blocks_call(CallKind kind, const Tensor& whole, const Tensor& mine, std::span<const Index> counts, ReduceOp op,
+                 int root, int rank, int size) {
+  const auto name = name_of(kind);
+  check_root(name, root, size);
+  check_defined(name, mine);
+  Call call{kind, mine.numel() * size, mine.dtype(), ReduceOp::sum, root};
+  if (!counts.empty()) {
+    check_counts(name, counts, mine, rank, size);
+    call.count = std::accumulate(counts.begin(), counts.end(), Index{0});
+    Fnv digest;
+    for (const Index count : counts) digest.add(count);
+    call.counts_digest = std::max<std::uint64_t>(digest.value(), 1);
+  }
+  if (!has_root(kind) || rank == root) {
+    check_defined(name, whole);
+    check_one_type(name, whole, mine);
+    check(whole.numel() == call.count, name, "got {} elements on one side and {} on the other, expected {}",
+          whole.numel(), mine.numel(), [&] {
+            return counts.empty() ? fmt::format("{} times as many", size)
+                                  : fmt::format("{}, the sum of the counts", call.count);
+          });
+  }
+  return reducing(call, op);
+}
+
+Call all_to_all_call(const Tensor& out, const Tensor& in, int size) {
+  check_defined("all_to_all", out);
+  check_defined("all_to_all", in);
+  check_one_type("all_to_all", in, out);
+  check(in.numel() == out.numel(), "all_to_all", "in has {} elements, out {}", in.numel(), out.numel());
+  check(in.numel() % size == 0, "all_to_all", "{} elements do not divide into {} equal blocks", in.numel(), size);
+  return {CallKind::all_to_all, in.numel(), in.dtype()};
+}
+
+Call message_call(CallKind kind, const Tensor& x, int peer, int tag, int size) {
+  check_defined(name_of(kind), x);
+  check(peer >= 0 && peer < size, name_of(kind), "peer is rank {}, there are {} ranks", peer, size);
+  check(tag >= 0 && tag < message_tags, name_of(kind), "tag is {}, expected one in [0, {})", tag, message_tags);
+  return {kind, x.numel(), x.dtype(), ReduceOp::sum, peer, tag};
+}
+
+std::vector<Index> block_offsets(const Call& call, std::span<const Index> counts, int size) {
+  const bool blocks =
+      call.kind >= CallKind::reduce_scatter && call.kind <= CallKind::all_to_all && call.kind != CallKind::broadcast;
+  if (!blocks) return {0, call.count};
+  std::vector<Index> offsets(static_cast<std::size_t>(size) + 1);
+  for (int r = 0; r < size; ++r) offsets[r + 1] = offsets[r] + (counts.empty() ? call.count / size : counts[r]);
+  return offsets;
+}
+
+std::vector<std::int64_t> gather_numbers(Communicator& comm, std::span<const std::int64_t> mine) {
+  const auto n = static_cast<Index>(mine.size());
+  const Tensor all = Tensor::empty({n * comm.size()}, DType::i64), own = Tensor::empty({n}, DType::i64);
+  std::copy(mine.begin(), mine.end(), own.data<std::int64_t>());
+  comm.all_gather(all, own).wait();
+  const auto values = all.view().span<std::int64_t>();
+  return {values.begin(), values.end()};
+}
+
+std::chrono::duration<double> collective_timeout() {
+  const char* text = std::getenv("TRIREME_TIMEOUT");
+  double seconds = text ? std::atof(text) : 0;
+  return std::chrono::duration<double>(seconds > 0 ? seconds : 300);
+}
+
+std::string late_text(std::string_view who, double seconds, std::string_view missing) {
+  return fmt::format("{} waited {} s{}: another rank hangs or took another path{}", who, seconds, missing,
+                     seconds == collective_timeout().count() ? ". TRIREME_TIMEOUT sets the patience in seconds" : "");
+}
+
+}  // namespace trireme

@@ -1,0 +1,95 @@
+// Call: the description of one call of a communicator, checked and put into words the same way on every transport.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "parallel/comm/communicator.h"
+
+namespace trireme {
+
+/// The last two are not collective.
+enum class CallKind : std::uint8_t {
+  all_reduce,
+  reduce,
+  reduce_scatter,
+  all_gather,
+  gather,
+  scatter,
+  broadcast,
+  all_to_all,
+  barrier,
+  split,
+  send,
+  recv
+};
+
+/// All ranks' descriptions of one collective call are equal. Trivially copyable: it lies in shared memory.
+struct Call {
+  CallKind kind = CallKind::barrier;
+  Index count = 0;  ///< elements of the larger side
+  DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;      ///< what a transport does: never average
+  int root = 0;                     ///< or the other rank of a message
+  int tag = 0;                      ///< of a message
+  bool average = false;             ///< the caller divides by the number of ranks
+  std::uint64_t counts_digest = 0;  ///< of the uneven forms; 0: even blocks
+  bool operator==(const Call&) const = default;
+};
+
+std::string_view name_of(CallKind);
+/// "all_reduce of 4096 f32 (sum)"
+std::string to_string(const Call&);
+
+// Each checks its operands (types, counts, ranks) and returns the call. Throws Error.
+Call all_reduce_call(const Tensor& x, ReduceOp op);
+Call broadcast_call(const Tensor& x, int root, int size);
+Call reduce_call(const Tensor& out, const Tensor& in, ReduceOp op, int root, int rank, int size);
+/// Of calls in which `whole` has a block for each rank, of which this rank has `mine`; counts empty: equal ones.
+/// whole of gather and scatter: the root's, not looked at on the others.
+Call blocks_call(CallKind kind, const Tensor& whole, const Tensor& mine, std::span<const Index> counts, ReduceOp op,
+                 int root, int rank, int size);
+Call all_to_all_call(const Tensor& out, const Tensor& in, int size);
+/// kind: send or recv.
+Call message_call(CallKind kind, const Tensor& x, int peer, int tag, int size);
+
+/// Where the blocks of a call begin, by rank, and at the end where the last one ends. All but reduce_scatter to scatter
+/// and all_to_all have one block.
+std::vector<Index> block_offsets(const Call& call, std::span<const Index> counts, int size);
+
+/// As many numbers from each rank, by rank. A collective call.
+std::vector<std::int64_t> gather_numbers(Communicator&, std::span<const std::int64_t> mine);
+
+/// How long a wait may last before it throws: TRIREME_TIMEOUT, in seconds; 300 if unset.
+std::chrono::duration<double> collective_timeout();
+/// What a wait says that was too long: "{who} waited 3 s for rank 1: another rank hangs ...". missing: " for rank 1",
+/// or what else there is to say.
+std::string late_text(std::string_view who, double seconds, std::string_view missing = "");
+
+/// Asks ready() until it says true; false: not within so many seconds. Between, lets other threads run so many times,
+/// and then sleeps: until events tells of something, or, where null, for up to 0.2 ms.
+template <class Ready>
+bool poll_until(double seconds, Ready&& ready, EventCount* events = nullptr, int yields = 200) {
+  using Clock = std::chrono::steady_clock;
+  using Seconds = std::chrono::duration<double>;
+  const auto start = Clock::now();
+  Seconds pause(20e-6);
+  for (int round = 0;; ++round) {
+    const std::uint64_t ticket = events ? events->ticket() : 0;
+    if (ready()) return true;
+    const Seconds left = Seconds(seconds) - (Clock::now() - start);
+    if (left.count() <= 0) return false;
+    if (round < yields) {
+      std::this_thread::yield();
+    } else if (events) {
+      events->sleep(ticket, std::min(left.count(), 0.05));
+    } else {
+      std::this_thread::sleep_for(std::min(left, pause));
+      pause = std::min(Seconds(200e-6), pause * 1.25);
+    }
+  }
+}
+
+}  // namespace trireme
