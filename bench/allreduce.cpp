@@ -64,7 +64,7 @@ void bench(World& world) {
     rows.emplace_back("mpi", all.split(0, world.rank()));
     unsetenv("TRIREME_SHARED_MEMORY");
   }
-  for (const char* name : {"ring", "recursive_doubling", "rabenseifner", "tree"})
+  for (const char* name : {"ring", "recursive_doubling", "rabenseifner", "tree", "hierarchical", "torus"})
     rows.emplace_back(name, with_all_reduce(all.split(0, world.rank()), name));
   for (Index n : {1, 1000, 100000, 1199882}) {
     Tensor x = Tensor::zeros({n});

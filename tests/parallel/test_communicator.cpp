@@ -223,7 +223,8 @@ void on_ranks(const std::function<void(World&)>& body) {
 TEST_CASE("all operations, types and sizes") { on_ranks(check_everything); }
 
 TEST_CASE("all-reduce algorithms") {
-  for (const char* name : {"default", "ring", "recursive_doubling", "rabenseifner", "tree"})
+  for (const char* name : {"default", "ring", "recursive_doubling", "rabenseifner", "tree", "hierarchical",
+                           "hierarchical(2)", "torus", "torus(2)"})
     on_ranks([&](World& world) { check_algorithm(world, name); });
 }
 

@@ -107,7 +107,8 @@ bool check_all(World& world, const std::string& algorithm) {
 }  // namespace
 
 TEST_CASE("NaN, infinities and signed zeros are reduced to the same on every rank") {
-  for (const char* algorithm : {"default", "ring", "recursive_doubling", "rabenseifner", "tree"})
+  for (const char* algorithm :
+       {"default", "ring", "recursive_doubling", "rabenseifner", "tree", "hierarchical", "torus(2)"})
     for (int ranks : test::rank_counts({2, 3, 4, 5, 8})) {
       CAPTURE(algorithm, ranks);
       REQUIRE_NOTHROW(test::on_ranks(ranks, [&](World& world) { return check_all(world, algorithm); }));

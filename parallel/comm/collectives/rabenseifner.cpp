@@ -1,33 +1,49 @@
+#include <bit>
+
 #include "parallel/comm/collectives/collectives.h"
 
 namespace trireme::collectives {
+namespace {
 
-void rabenseifner(Communicator& link, const Tensor& x, ReduceOp op) {
-  Tensor scratch = Tensor::like(x);
-  Fold fold(link, x, scratch, op);
-  struct Level {
-    int peer;
-    Tensor mine, other;
-  };
-  std::vector<Level> levels;
-  if (fold.rank() >= 0) {
-    // Both partners of a level hold the same window; each keeps the sum of one half of it.
-    Index begin = 0, end = x.numel();
-    for (int distance = fold.ranks() / 2; distance > 0; distance /= 2) {
-      const bool low = (fold.rank() & distance) == 0;
-      const Index middle = begin + (end - begin) / 2;
-      Tensor lower = slice(x, begin, middle), upper = slice(x, middle, end);
-      Level level{fold.real(fold.rank() ^ distance), low ? lower : upper, low ? upper : lower};
-      Tensor in = slice(scratch, 0, level.mine.numel());
-      exchange(link, level.other, level.peer, in, level.peer);
-      accumulate(level.mine, in, op);
-      (low ? end : begin) = middle;
-      levels.push_back(std::move(level));
-    }
-    for (auto level = levels.rbegin(); level != levels.rend(); ++level)
-      exchange(link, level->mine, level->peer, level->other, level->peer);
+int power_of_two(const Blocks& b) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks(b)))); }
+
+// Both partners of a level hold the same window of blocks; each keeps the sum of one half of it.
+Rounds halving(int rank, const Blocks& blocks) {
+  Rounds rounds;
+  int begin = 0;
+  for (int half = ranks(blocks) / 2; half > 0; half /= 2) {
+    const Slice lower{block(blocks, begin).begin, block(blocks, begin + half).begin},
+        upper{lower.end, block(blocks, begin + 2 * half - 1).end};
+    const bool low = (rank & half) == 0;
+    rounds.push_back({rank ^ half, low ? upper : lower, rank ^ half, low ? lower : upper, true});
+    if (!low) begin += half;
   }
-  fold.finish(x);
+  return rounds;
+}
+
+Rounds halving_folded(int rank, const Blocks& b) { return folded(rank, b, power_of_two(b), false, halving); }
+
+}  // namespace
+
+Algorithm rabenseifner() {
+  return {.name = "rabenseifner", .reduce_scatter = halving_folded, .all_reduce = [](int rank, const Blocks& b) {
+            return folded(rank, b, power_of_two(b), true,
+                          [](int r, const Blocks& among) { return there_and_back(halving(r, among)); });
+          }};
+}
+
+Algorithm recursive_doubling() {
+  const auto doubling = [](int rank, const Blocks& b) {
+    const Slice all{0, b.back()};
+    Rounds rounds;
+    for (int bit = 1; bit < ranks(b); bit *= 2) rounds.push_back({rank ^ bit, all, rank ^ bit, all, true});
+    return rounds;
+  };
+  return {
+      .name = "recursive_doubling",
+      .reduce = tree().reduce,
+      .reduce_scatter = halving_folded,
+      .all_reduce = [doubling](int rank, const Blocks& b) { return folded(rank, b, power_of_two(b), true, doubling); }};
 }
 
 }  // namespace trireme::collectives

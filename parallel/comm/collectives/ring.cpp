@@ -2,21 +2,19 @@
 
 namespace trireme::collectives {
 
-void ring(Communicator& link, const Tensor& x, ReduceOp op) {
-  const int p = link.size(), me = link.rank(), right = (me + 1) % p, left = (me + p - 1) % p;
-  const Index n = x.numel();
-  auto chunk = [&](int i) {
-    i = ((i % p) + p) % p;
-    return slice(x, n * i / p, n * (i + 1) / p);
-  };
-  Tensor scratch = Tensor::empty({n / p + 1}, x.dtype());
-  for (int step = 0; step < p - 1; ++step) {
-    Tensor mine = chunk(me - step - 1), other = slice(scratch, 0, mine.numel());
-    exchange(link, chunk(me - step), right, other, left);
-    accumulate(mine, other, op);
-  }
-  // Chunk me + 1 is complete here; the complete ones go round.
-  for (int step = 0; step < p - 1; ++step) exchange(link, chunk(me + 1 - step), right, chunk(me - step), left);
+Rounds ring_reduce_scatter(int rank, const Blocks& blocks, int shift) {
+  const int p = ranks(blocks), right = (rank + 1) % p, left = (rank + p - 1) % p;
+  const auto chunk = [&](int i) { return block(blocks, (i + 2 * p) % p); };
+  Rounds rounds;
+  for (int at = rank + shift - 1; at > rank + shift - p; --at)
+    rounds.push_back({right, chunk(at), left, chunk(at - 1), true});
+  return rounds;
+}
+
+Algorithm ring() {
+  return {.name = "ring",
+          .reduce_scatter = [](int rank, const Blocks& b) { return ring_reduce_scatter(rank, b); },
+          .all_reduce = [](int rank, const Blocks& b) { return there_and_back(ring_reduce_scatter(rank, b, 1)); }};
 }
 
 }  // namespace trireme::collectives

@@ -2,22 +2,26 @@
 
 namespace trireme::collectives {
 
-void tree(Communicator& link, const Tensor& x, ReduceOp op) {
-  const int p = link.size(), me = link.rank();
-  Tensor scratch = Tensor::like(x);
-  // A rank's children are those that differ in one bit below its lowest set bit; rank 0 is the root.
-  int parent_bit = 1;
-  for (; parent_bit < p && !(me & parent_bit); parent_bit *= 2)
-    if (me + parent_bit < p) {
-      recv(link, scratch, me + parent_bit);
-      accumulate(x, scratch, op);
+Rounds to_root(int rank, const Blocks& blocks, bool reduce) {
+  const int p = ranks(blocks);
+  // A rank's children are those that differ in one bit below its lowest set bit; with its blocks it has theirs.
+  const auto subtree = [&](int top, int bit) {
+    return reduce ? Slice{0, blocks.back()}
+                  : Slice{block(blocks, top).begin, block(blocks, std::min(top + bit, p) - 1).end};
+  };
+  Rounds rounds;
+  for (int bit = 1; bit < p; bit *= 2) {
+    if (rank & bit) {
+      rounds.push_back({.to = rank - bit, .out = subtree(rank, bit)});
+      break;
     }
-  if (me) {
-    send(link, x, me - parent_bit);
-    recv(link, x, me - parent_bit);
+    if (rank + bit < p) rounds.push_back({.from = rank + bit, .in = subtree(rank + bit, bit), .reduce = reduce});
   }
-  for (int bit = parent_bit / 2; bit > 0; bit /= 2)
-    if (me + bit < p) send(link, x, me + bit);
+  return rounds;
+}
+
+Algorithm tree() {
+  return {.name = "tree", .reduce = [](int rank, const Blocks& b) { return to_root(rank, b, true); }};
 }
 
 }  // namespace trireme::collectives

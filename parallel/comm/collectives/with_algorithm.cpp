@@ -1,31 +1,18 @@
-#include <fmt/ranges.h>
-
-#include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <future>
 #include <mutex>
-#include <ranges>
 #include <thread>
 
 #include "kernels/core/thread.h"
-#include "parallel/comm/call.h"
 #include "parallel/comm/collectives/collectives.h"
 #include "parallel/comm/transport/device_communicator.h"
 
 namespace trireme {
+namespace collectives {
 namespace {
-
-struct Algorithm {
-  std::string_view name;
-  collectives::AllReduce* run;  // none: the communicator's own
-};
-constexpr Algorithm algorithms[] = {{"default", nullptr},
-                                    {"ring", collectives::ring},
-                                    {"recursive_doubling", collectives::recursive_doubling},
-                                    {"rabenseifner", collectives::rabenseifner},
-                                    {"tree", collectives::tree}};
 
 // Tasks run one after another, in the order given, by one thread; an empty one ends it.
 struct Queue {
@@ -71,12 +58,15 @@ struct QueuedWork : Work::State {
   Call call;
 };
 
-// All-reduces run on a communicator and a thread of their own: so an algorithm is plain code, yet the caller computes
-// on meanwhile, and its messages cannot be mistaken for the caller's.
+// Algorithms run on a communicator and a thread of their own: so the caller computes on meanwhile, and their messages
+// cannot be mistaken for the caller's.
 class AlgorithmCommunicator : public Communicator {
  public:
-  AlgorithmCommunicator(std::unique_ptr<Communicator> inner, collectives::AllReduce& algorithm)
-      : inner_(std::move(inner)), algorithm_(algorithm), link_(inner_->split(0, inner_->rank())) {}
+  AlgorithmCommunicator(std::unique_ptr<Communicator> inner, Choice choose, std::shared_ptr<std::atomic<Index>> sent)
+      : inner_(std::move(inner)),
+        choose_(std::move(choose)),
+        sent_(std::move(sent)),
+        link_(inner_->split(0, inner_->rank())) {}
   ~AlgorithmCommunicator() override {
     if (!thread_.joinable()) return;
     queue_->put({});
@@ -91,11 +81,27 @@ class AlgorithmCommunicator : public Communicator {
   std::string transport() const override { return inner_->transport(); }
 
   Work start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) override {
-    if (call.kind != CallKind::all_reduce) return inner_->start(call, out, in, counts);
+    const auto algorithm =
+        is_scheduled(call.kind) ? choose_(call.kind, size(), call.count * size_of(call.type)) : nullptr;
+    if (!algorithm) return inner_->start(call, out, in, counts);
     if (call.count == 0) return {};
-    if (!thread_.joinable()) thread_ = start_thread("all_reduce", [queue = queue_] { queue->serve(); });
-    std::packaged_task<void()> task([link = link_, &run = algorithm_, flat = out.detach().reshape({call.count}),
-                                     op = call.op] { run(*link, flat, op); });
+    Blocks blocks = block_offsets(call, counts, size());
+    if (blocks.size() == 2) blocks = even_blocks(call.count, size());
+    const Slice own = block(blocks, rank());
+    // The rounds work on out where it has room for the whole vector, else on in, or a copy where they write.
+    const bool in_out = out.defined() && out.numel() == call.count;
+    Tensor x = (in_out ? out : in).detach().reshape({call.count});
+    if (!in_out && call.kind != CallKind::broadcast) x = x.clone();
+    const Tensor mine = x.view_rows(own.begin, own.end);
+    if (in_out && in.defined()) copy(in.numel() == call.count ? x : mine, in);
+    if (!thread_.joinable()) thread_ = start_thread(name_of(call.kind), [queue = queue_] { queue->serve(); });
+    std::packaged_task<void()> task([link = link_, sent = sent_, x, op = call.op, mine,
+                                     result = in_out ? Tensor() : out,
+                                     rounds = schedule(*algorithm, call.kind, rank(), blocks, call.root)] {
+      const Index bytes = collectives::run(*link, rounds, x, op);
+      if (sent) *sent += bytes;
+      if (result.defined()) copy(result, mine);
+    });
     auto work = std::make_shared<QueuedWork>(task.get_future(), call);
     queue_->put(std::move(task));
     return Work(std::move(work));
@@ -103,14 +109,20 @@ class AlgorithmCommunicator : public Communicator {
   int probe(int tag, int first) override { return inner_->probe(tag, first); }
   EventCount* events() override { return inner_->events(); }
   std::unique_ptr<Communicator> split(int color, int key) override {
-    return std::make_unique<AlgorithmCommunicator>(inner_->split(color, key), algorithm_);
+    return std::make_unique<AlgorithmCommunicator>(inner_->split(color, key), choose_, sent_);
   }
   void abort(const std::string& reason) override { inner_->abort(reason); }
   std::string ended() const override { return inner_->ended(); }
 
  private:
+  static void copy(const Tensor& to, const Tensor& from) {
+    if (to.numel() > 0 && to.view().data != from.view().data)
+      std::memcpy(to.view().data, from.view().data, static_cast<std::size_t>(to.view().bytes()));
+  }
+
   std::unique_ptr<Communicator> inner_;
-  collectives::AllReduce& algorithm_;
+  const Choice choose_;
+  const std::shared_ptr<std::atomic<Index>> sent_;
   std::shared_ptr<Communicator> link_;
   std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
   std::thread thread_;
@@ -119,23 +131,33 @@ class AlgorithmCommunicator : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> collectives::with_all_reduce(std::unique_ptr<Communicator>&& inner,
-                                                           AllReduce& algorithm) {
-  const auto rewired = [&](std::unique_ptr<Communicator> comm) {
-    return std::make_unique<AlgorithmCommunicator>(std::move(comm), algorithm);
+std::unique_ptr<Communicator> with_algorithm(std::unique_ptr<Communicator>&& inner, Choice choose,
+                                             std::shared_ptr<std::atomic<Index>> sent) {
+  const auto wrapped = [&](std::unique_ptr<Communicator> comm) {
+    return std::make_unique<AlgorithmCommunicator>(std::move(comm), choose, sent);
   };
   // The algorithms compute on host memory.
   if (auto* staged = dynamic_cast<DeviceCommunicator*>(inner.get()))
-    return staged->set_algorithm(rewired), std::move(inner);
-  return rewired(std::move(inner));
+    return staged->set_algorithm(wrapped), std::move(inner);
+  return wrapped(std::move(inner));
 }
 
+std::unique_ptr<Communicator> with_algorithm(std::unique_ptr<Communicator>&& inner, const Algorithm& algorithm,
+                                             std::shared_ptr<std::atomic<Index>> sent) {
+  const auto always = std::make_shared<const Algorithm>(algorithm);
+  return with_algorithm(
+      std::move(inner), [always](CallKind, int, Index) { return always; }, std::move(sent));
+}
+
+}  // namespace collectives
+
 std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& inner, const std::string& name) {
+  using namespace collectives;
   check(name != "vendor", "all_reduce", "the algorithm \"vendor\" is called \"default\" now");
-  const auto at = std::ranges::find(algorithms, name, &Algorithm::name);
-  check(at != std::end(algorithms), "all_reduce", "there is no algorithm \"{}\"; there are {}", name,
-        fmt::join(algorithms | std::views::transform(&Algorithm::name), ", "));
-  return at->run ? collectives::with_all_reduce(std::move(inner), *at->run) : std::move(inner);
+  if (name == "default") return std::move(inner);
+  AlgorithmTable table{{{CallKind::all_reduce, 1, 1, name}}};
+  if (name == "auto") table = measure_algorithms(*inner, {.kinds = {CallKind::all_reduce}});
+  return with_algorithm(std::move(inner), table.choice());
 }
 
 }  // namespace trireme
