@@ -58,6 +58,43 @@ struct Rank {
   }
 };
 
+/// What NCCL has no call for, and averages.
+void check_roots(const Rank& r, Index block, DType t) {
+  const int p = r.p, me = r.me, root = p - 1;
+  const Tensor total = r.room(block, t), whole = r.room(block * p, t), mine = r.room(block, t);
+  r.comm.reduce(total, r.numbers(me, block, t), root).wait();
+  r.comm.gather(whole, r.numbers(me, block, t), root).wait();
+  r.comm.scatter(mine, r.numbers(4, block * p, t), root).wait();
+  if (me == root) {
+    expect_values(
+        total, [&](Index i) { return reduced(p, i, ReduceOp::sum); }, "reduce");
+    expect_values(
+        whole, [&](Index i) { return number(static_cast<int>(i / block), i % block); }, "gather");
+  }
+  expect_values(
+      mine, [&](Index i) { return number(4, me * block + i); }, "scatter");
+  std::vector<Index> counts(static_cast<std::size_t>(p), 2);
+  counts[0] = block;
+  const Tensor uneven = r.room(block + 2 * (p - 1), t);
+  r.comm.all_gatherv(uneven, r.numbers(me, me ? 2 : block, t), counts).wait();
+  expect_values(
+      uneven,
+      [&](Index i) { return i < block ? number(0, i) : number(1 + static_cast<int>(i - block) / 2, (i - block) % 2); },
+      "all_gatherv");
+  if (t != DType::f32 && t != DType::f64) return;
+  const Tensor sum = r.numbers(me, block, t), mean = r.numbers(me, block, t);
+  r.comm.all_reduce(sum).wait();
+  r.comm.all_reduce(mean, ReduceOp::average).wait();
+  const auto by_hand = sum.to_vector();
+  expect_values(
+      mean,
+      [&](Index i) {
+        const double s = by_hand[static_cast<std::size_t>(i)];
+        return t == DType::f64 ? s / p : static_cast<double>(static_cast<float>(s) / static_cast<float>(p));
+      },
+      "average");
+}
+
 void check_collectives(const Rank& r, Index block, DType t) {
   const int p = r.p, me = r.me;
   const auto sum = [&](Index i) { return reduced(p, i, ReduceOp::sum); };
@@ -90,9 +127,18 @@ void check_collectives(const Rank& r, Index block, DType t) {
   r.comm.all_to_all(swapped, r.numbers(me, block * p, t)).wait();
   expect_values(
       swapped, [&](Index i) { return number(static_cast<int>(i / block), me * block + i % block); }, "all_to_all");
+  check_roots(r, block, t);
 }
 
 void check_messages(const Rank& r) {
+  ReceivedMessage message;
+  Work sent = r.comm.send_to({.channel = 2, .clock = r.me}, r.numbers(r.me, 70), (r.me + 1) % r.p);
+  r.comm.recv_any(message, 2).wait();
+  sent.wait();
+  const int from = (r.me + r.p - 1) % r.p;
+  expect(message.header.clock == from && message.payload.device() == cpu(), "the header of a message to a channel");
+  expect_values(
+      message.payload, [&](Index i) { return number(from, i); }, "a message to a channel");
   const int right = (r.me + 1) % r.p, left = (r.me + r.p - 1) % r.p;
   for (Index count : {0, 5, 20000}) {
     const Tensor in = r.room(count), second = r.room(count), tagged = r.room(count);
