@@ -1,5 +1,6 @@
 #include "framework/io/json.h"
 
+
 namespace trireme {
 
 Json parse_json(std::string_view text, int depth) {

@@ -49,22 +49,22 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
   } catch (const Error& e) { throw Error(path + ": " + e.what(), e.where()); }
 }
 
-Tensor SafetensorsReader::load(const SafetensorsEntry& e) const {
+Tensor load_entry(const FileReader& file, std::size_t data_offset, const SafetensorsEntry& e) {
   const ElementType* type = find_element_type(e.dtype);
   check(type != nullptr, op, "{}: tensor \"{}\" has type {}; F32, F64, BF16, F16, BOOL and integers can be read",
-        file_.path(), e.name, e.dtype);
-  check(e.shape.size() <= Shape::max_rank, op, "{}: tensor \"{}\" has {} axes, at most {} can be read", file_.path(),
+        file.path(), e.name, e.dtype);
+  check(e.shape.size() <= Shape::max_rank, op, "{}: tensor \"{}\" has {} axes, at most {} can be read", file.path(),
         e.name, e.shape.size(), int(Shape::max_rank));
   Tensor t = Tensor::empty(Shape(e.shape), type->becomes);
-  std::size_t at = header_.data_offset + e.begin;
+  std::size_t at = data_offset + e.begin;
   if (type->as_is) {
-    file_.read(at, bytes_of(t));
+    file.read(at, bytes_of(t));
     return t;
   }
   std::vector<std::byte> bytes(e.end - e.begin);
-  file_.read(at, bytes);
+  file.read(at, bytes);
   check(type->copy(bytes.data(), 1, t.numel(), t.data<std::byte>()), op,
-        "{}: tensor \"{}\" of type {} holds a number of 2^63 or more: i64 has none", file_.path(), e.name, e.dtype);
+        "{}: tensor \"{}\" of type {} holds a number of 2^63 or more: i64 has none", file.path(), e.name, e.dtype);
   return t;
 }
 

@@ -15,6 +15,9 @@
 
 namespace trireme {
 
+/// SafetensorsReader::load() of an open file whose data section starts at data_offset.
+Tensor load_entry(const FileReader&, std::size_t data_offset, const SafetensorsEntry&);
+
 /// A safetensors file, opened and validated; tensors are read when asked for.
 class SafetensorsReader {
  public:
@@ -24,7 +27,7 @@ class SafetensorsReader {
   /// f32, f64, bf16, i32, i64, u8. Other types become the next wider one: F16 f32, BOOL u8, I8, I16 and U16 i32, U32
   /// and U64 i64. Throws Error naming the tensor for types of 4 to 8 bits, for C64, for a number beyond i64, and for
   /// more axes than Shape holds.
-  Tensor load(const SafetensorsEntry&) const;
+  Tensor load(const SafetensorsEntry& e) const { return load_entry(file_, header_.data_offset, e); }
   /// The tensor's bytes as they are in the file, mapped as FileReader::map() says.
   std::span<const std::byte> map(const SafetensorsEntry&);
 
