@@ -167,14 +167,6 @@ void prune(const std::string& root, const std::string& current, int keep_last) {
   }
 }
 
-void remove_leftovers(const std::string& root) {
-  std::error_code none;
-  std::vector<std::string> found;
-  for (fs::directory_iterator it(root, none), end; !none && it != end; it.increment(none))
-    if (it->path().extension() == ".tmp") found.push_back(it->path().string());
-  for (auto& path : found) remove_tree(path);
-}
-
 /// What this rank is to write.
 Shards shards_of(const Parameters& p, const Optimizer& o, const TrainState& state, const SaveOptions& options) {
   const auto& shard = options.shard;
@@ -271,7 +263,7 @@ std::string save_checkpoint(const std::string& run, const Parameters& p, const O
       for (const SafetensorsShard& s : mine) check_finite(s.tensors), text += s.tensors.empty() ? '0' : '1';
       check(state.step >= 0, op, "step {} is negative", state.step);
       if (!main) return text;
-      make_directories(root), remove_leftovers(root), make_directories(path + ".tmp");
+      make_directories(root), remove_unfinished(run), make_directories(path + ".tmp");
       return text + path;
     });
     const std::string place = starts[0].substr(file_kinds);
@@ -299,6 +291,14 @@ LoadedCheckpoint load_checkpoint(const std::string& directory, Parameters& p, Op
   });
   auto of_rank = restore(directory, about, p, o, shard);
   return {std::move(about.state), directory, "", std::move(of_rank)};
+}
+
+void remove_unfinished(const std::string& run) {
+  std::error_code none;
+  std::vector<std::string> found;
+  for (fs::directory_iterator it(run + "/checkpoints", none), end; !none && it != end; it.increment(none))
+    if (it->path().extension() == ".tmp") found.push_back(it->path().string());
+  for (auto& path : found) remove_tree(path);
 }
 
 std::optional<LoadedCheckpoint> find_latest(const std::string& run) {

@@ -67,6 +67,8 @@ struct LoadedCheckpoint {
   std::string note;  ///< not empty when a newer checkpoint was damaged: what was wrong, and what was taken instead
   std::map<std::string, Tensor> local = {};  ///< SaveOptions::local of this rank; read with the optimizer only
 };
+/// Removes what a killed process has left half written or half removed. For the one process that writes to the run.
+void remove_unfinished(const std::string& run);
 /// The newest checkpoint of the run that verifies, with nothing restored; nothing when the run has none. Throws Error
 /// when all are damaged.
 std::optional<LoadedCheckpoint> find_latest(const std::string& run);

@@ -78,6 +78,7 @@ ResumePoint find_resume_point(const TrainerOptions& options) {
   if (options.run.dir.empty()) throw OptionError("resume: name the run to go on with: --run.dir DIR");
   check(fs::is_directory(options.run.dir + "/checkpoints"), "resume",
         "{} holds no checkpoints; train without --resume first", options.run.dir);
+  remove_unfinished(options.run.dir);
   auto found = find_latest(options.run.dir);
   check(found.has_value(), "resume", "no usable checkpoint in {}", options.run.dir);
   const TrainState& s = found->state;
