@@ -1,0 +1,110 @@
+#include "parallel/comm/cluster.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "parallel/comm/fnv.h"
+
+namespace trireme {
+namespace {
+
+/// The group of the rank, and the number of nodes before it.
+struct Place {
+  const NodeGroup* group;
+  int node;
+};
+Place place_of(const Cluster& cluster, int rank) {
+  int first = 0, nodes = 0;
+  for (const NodeGroup& g : cluster.nodes) {
+    const int here = g.count * g.devices;
+    if (rank >= 0 && rank - first < here) return {&g, nodes + (rank - first) / g.devices};
+    first += here, nodes += g.count;
+  }
+  fail("cluster", "rank {} has no device: the cluster has {}", rank, cluster.devices());
+}
+
+/// Uniform in (0, 1], from the hash of its arguments.
+double uniform(std::uint64_t seed, std::uint64_t rank, std::uint64_t key, std::uint64_t index) {
+  Fnv fnv;
+  fnv.add(seed, rank, key, index);
+  std::uint64_t h = fnv.value();  // the finalizer of SplitMix64 (Steele et al. 2014) spreads FNV's low bits
+  h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9u;
+  h = (h ^ (h >> 27)) * 0x94d049bb133111ebu;
+  return static_cast<double>(((h ^ (h >> 31)) >> 11) + 1) * 0x1p-53;
+}
+
+void check_link(const Link& link, const char* name) {
+  check(std::isfinite(link.latency) && link.latency >= 0, "cluster", "the latency {} nodes is {} s, expected 0 or more",
+        name, link.latency);
+  check(std::isfinite(link.bandwidth) && link.bandwidth >= 0, "cluster",
+        "the bandwidth {} nodes is {} bytes per second, expected 0 (any) or more", name, link.bandwidth);
+}
+
+}  // namespace
+
+Nanoseconds nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+
+int Cluster::devices() const {
+  int all = 0;
+  for (const NodeGroup& g : nodes) all += g.count * g.devices;
+  return all;
+}
+
+int Cluster::node_of(int rank) const { return place_of(*this, rank).node; }
+double Cluster::speed_of(int rank) const { return place_of(*this, rank).group->speed; }
+
+const Link& Cluster::link(std::span<const int> ranks) const {
+  const auto elsewhere = [&](int rank) { return node_of(rank) != node_of(ranks[0]); };
+  return std::ranges::any_of(ranks, elsewhere) ? between : inside;
+}
+
+Nanoseconds Cluster::compute(Nanoseconds cost, int rank, std::uint64_t key) const {
+  double factor = 1 / speed_of(rank);
+  if (jitter > 0) {  // Box and Muller 1958
+    const auto r = static_cast<std::uint64_t>(rank);
+    factor *= std::exp(jitter * std::sqrt(-2 * std::log(uniform(seed, r, key, 0))) *
+                       std::cos(2 * std::numbers::pi * uniform(seed, r, key, 1)));
+  }
+  return std::llround(static_cast<double>(cost) * factor);
+}
+
+void validate(const Cluster& c) {
+  check(!c.nodes.empty(), "cluster", "there are no nodes");
+  Index all = 0;
+  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    const NodeGroup& g = c.nodes[i];
+    check(g.count >= 1, "cluster", "nodes {}: count is {}, expected 1 or more", i, g.count);
+    check(g.devices >= 1, "cluster", "nodes {}: devices is {}, expected 1 or more", i, g.devices);
+    check(std::isfinite(g.speed) && g.speed > 0, "cluster", "nodes {}: speed is {}, expected above 0", i, g.speed);
+    all += static_cast<Index>(g.count) * g.devices;
+  }
+  check(all <= 1 << 24, "cluster", "there are {} devices, expected {} or fewer", all, 1 << 24);
+  check_link(c.inside, "inside"), check_link(c.between, "between");
+  check(std::isfinite(c.jitter) && c.jitter >= 0 && c.jitter <= 3, "cluster", "jitter is {}, expected one in [0, 3]",
+        c.jitter);
+  check(std::isfinite(c.flops) && c.flops > 0, "cluster", "flops is {}, expected above 0", c.flops);
+}
+
+Nanoseconds message_time(const Link& link, Index bytes) {
+  return nanoseconds(link.latency + (link.bandwidth > 0 ? static_cast<double>(bytes) / link.bandwidth : 0));
+}
+
+Nanoseconds collective_time(const Link& link, CallKind kind, int ranks, Index bytes) {
+  if (ranks <= 1) return 0;
+  const double hops = ranks - 1, n = static_cast<double>(bytes), b = link.bandwidth > 0 ? 1 / link.bandwidth : 0;
+  const double ring = hops * (link.latency + n / ranks * b);
+  switch (kind) {
+    case CallKind::all_reduce: return nanoseconds(2 * ring);
+    case CallKind::reduce_scatter:
+    case CallKind::all_gather:
+    case CallKind::all_to_all: return nanoseconds(ring);
+    case CallKind::broadcast:
+    case CallKind::reduce:
+    case CallKind::gather:
+    case CallKind::scatter: return nanoseconds(hops * link.latency + n * b);
+    default: return nanoseconds(hops * link.latency);
+  }
+}
+
+}  // namespace trireme
