@@ -5,6 +5,7 @@
 #include <set>
 
 #include "framework/io/json.h"
+#include "parallel/plan/action_row.h"
 
 namespace trireme {
 
@@ -15,13 +16,8 @@ const Action& action_of(const Plan& plan, const Timeline& t, const Span& s) {
 
 namespace {
 
-char letter(ActionKind v) {
-  constexpr char letters[] = {'F', 'L', 'B', 'I', 'W', 'S', 'R', 'A', 'C', 'G', 'K', 'U', 'M', 'X', 'd', 'D', 'E'};
-  static_assert(sizeof letters == static_cast<std::size_t>(ActionKind::agree) + 1);
-  return letters[static_cast<std::size_t>(v)];
-}
-
-bool per_micro(ActionKind v) { return v <= ActionKind::recv; }
+/// Kinds of which there is one per micro-batch, as far as the library's go.
+bool per_micro(ActionKind v) { return !(ActionKind::recv < v); }
 
 bool joins(const Bar& bar, const Action& last, const Action& a) {
   return bar.kind == a.kind && bar.microbatch == a.microbatch && a.part >= 0 && std::abs(a.part - last.part) == 1;
@@ -54,7 +50,7 @@ std::string row_text(const std::vector<const Bar*>& row, double seconds, int wid
 
 }  // namespace
 
-std::string Bar::label() const { return letter(kind) + (per_micro(kind) ? std::to_string(microbatch) : ""); }
+std::string Bar::label() const { return kind->letter + (per_micro(kind) ? std::to_string(microbatch) : ""); }
 
 std::vector<Bar> bars(const Plan& plan, const Timeline& timeline) {
   std::vector<Span> spans;
@@ -125,7 +121,7 @@ std::string gantt(const Plan& plan, const Timeline& timeline, int width) {
     }
   std::string legend;
   for (ActionKind v : kinds_of(all))
-    legend += fmt::format("{}{} {}", legend.empty() ? "" : ", ", letter(v), to_string(v));
+    legend += fmt::format("{}{} {}", legend.empty() ? "" : ", ", v->letter, to_string(v));
   return text + legend + "; the number is the micro-batch, a dot is idle time\n";
 }
 

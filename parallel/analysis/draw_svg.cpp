@@ -14,17 +14,14 @@ struct Paint {
 };
 /// Colours that the colour-blind tell apart (Okabe and Ito, 2008).
 Paint paint(ActionKind v) {
-  switch (v) {
-    case ActionKind::forward: return {"#0072b2", "#fff"};
-    case ActionKind::backward: return {"#d55e00", "#fff"};
-    case ActionKind::backward_input: return {"#e69f00", "#000"};
-    case ActionKind::backward_weight: return {"#009e73", "#fff"};
-    case ActionKind::loss: return {"#cc79a7", "#000"};
-    case ActionKind::update: return {"#444444", "#fff"};
-    case ActionKind::send:
-    case ActionKind::recv: return {"#999999", "#000"};
-    default: return {"#56b4e9", "#000"};
-  }
+  if (v == ActionKind::forward) return {"#0072b2", "#fff"};
+  if (v == ActionKind::backward) return {"#d55e00", "#fff"};
+  if (v == ActionKind::backward_input) return {"#e69f00", "#000"};
+  if (v == ActionKind::backward_weight) return {"#009e73", "#fff"};
+  if (v == ActionKind::loss) return {"#cc79a7", "#000"};
+  if (v == ActionKind::update) return {"#444444", "#fff"};
+  if (v == ActionKind::send || v == ActionKind::recv) return {"#999999", "#000"};
+  return {"#56b4e9", "#000"};
 }
 
 std::string escaped(const std::string& text) {

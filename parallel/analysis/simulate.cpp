@@ -168,13 +168,10 @@ class Simulator {
       return options_.update * static_cast<double>(a.slice.size()) / (a.peer.root < 0 ? plan_.size(a.peer.axis) : 1);
     if (a.part < 0) return 0;
     const PartCost& cost = plan_.parts[a.part].cost;
-    switch (a.kind) {
-      case ActionKind::forward: return cost.forward;
-      case ActionKind::backward: return cost.backward_input + cost.backward_weight;
-      case ActionKind::backward_input: return cost.backward_input;
-      case ActionKind::backward_weight: return cost.backward_weight;
-      default: return 0;
-    }
+    if (a.kind == ActionKind::forward) return cost.forward;
+    if (a.kind == ActionKind::backward) return cost.backward_input + cost.backward_weight;
+    if (a.kind == ActionKind::backward_input) return cost.backward_input;
+    return a.kind == ActionKind::backward_weight ? cost.backward_weight : 0;
   }
 
   void post(double time, int node, bool released) { events_.push({time, next_order_++, node, released}); }

@@ -1,6 +1,6 @@
 // Kinds of actions.
 #pragma once
-#include "parallel/plan/plan.h"
+#include "parallel/plan/action_row.h"
 
 namespace trireme {
 
@@ -8,8 +8,7 @@ inline bool is_reduction(const Action& a) {
   return a.kind == ActionKind::all_reduce || a.kind == ActionKind::reduce_scatter;
 }
 inline bool is_collective(const Action& a) {
-  return is_reduction(a) || a.kind == ActionKind::all_gather || a.kind == ActionKind::broadcast ||
-         a.kind == ActionKind::average || (a.kind == ActionKind::agree && !a.peer.axis.empty());
+  return a.kind->is_collective && (a.kind != ActionKind::agree || !a.peer.axis.empty());
 }
 inline bool is_message(const Action& a) { return a.kind == ActionKind::send || a.kind == ActionKind::recv; }
 /// A backward that completes weight gradients.
@@ -18,5 +17,9 @@ inline bool completes(const Action& a) {
 }
 /// Any half of a backward.
 inline bool is_backward(const Action& a) { return completes(a) || a.kind == ActionKind::backward_input; }
+/// Of the model: forward, loss and backward.
+inline bool is_pass(const Action& a) {
+  return a.kind == ActionKind::forward || a.kind == ActionKind::loss || is_backward(a);
+}
 
 }  // namespace trireme

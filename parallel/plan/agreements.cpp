@@ -32,7 +32,10 @@ class RoleAgreements {
       if (a.kind == ActionKind::update) after_.insert(after_.end(), a.after.begin(), a.after.end());
     std::ranges::sort(after_);
     after_.erase(std::unique(after_.begin(), after_.end()), after_.end());
-    if (options_.finite_every > 0) before_update("finite", all_axes(plan_)).every = options_.finite_every;
+    if (options_.finite_every > 0) {
+      const int phase = add_phase(role_, "check gradients", {.every = options_.finite_every});
+      before_update("finite", all_axes(plan_)).phase = phase;
+    }
     if (options_.norm) {
       const std::string shards = update < 0 ? "" : actions_[static_cast<std::size_t>(at_)].peer.axis;
       if (plan_.size(shards) > 1) before_update("norm", shards);
@@ -75,8 +78,7 @@ class RoleAgreements {
 }  // namespace
 
 Plan with_agreements(Plan plan, const AgreementOptions& options) {
-  const Plan before = plan;
-  for (Role& role : plan.roles) RoleAgreements(before, role, options).add();
+  for (Role& role : plan.roles) RoleAgreements(plan, role, options).add();
   return plan;
 }
 

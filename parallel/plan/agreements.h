@@ -8,8 +8,8 @@ namespace trireme {
 /// What a step's ranks agree on beside the loss.
 struct AgreementOptions {
   std::string batch_axis = "data";  ///< mesh axis whose ranks have different rows of the batch; joined by +, or empty
-  int finite_every =
-      0;              ///< steps from one look at all gradients, for numbers that are not finite, to the next; 0: none
+  /// Steps from one look at all gradients, for numbers that are not finite, to the next; 0: none.
+  int finite_every = 0;
   bool norm = false;  ///< updates want the gradient's L2 norm (clipping, trust ratios)
 };
 

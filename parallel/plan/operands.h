@@ -1,4 +1,4 @@
-// Operands: what an action reads and writes. Check, memory and drawings follow them instead of kinds of actions.
+// Operands: what an action reads and writes, whatever its kind.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,10 +11,11 @@ namespace trireme {
 enum class OperandKind : std::uint8_t {
   weights,     ///< a slice of the flat block of values
   gradients,   ///< a slice of the flat block of gradients
-  state,       ///< the optimizer's, of a slice
+  state,       ///< of a slice: the optimizer's, or one of Plan::state by its name
   statistics,  ///< running statistics: a slice of the packed buffers
   activation,  ///< output of a part, of one micro-batch
   cotangent,   ///< its gradient
+  scratch,     ///< of the action's own, by name
   number,      ///< one that ranks agree on: Action::field
 };
 
@@ -23,7 +24,8 @@ struct Operand {
   OperandKind kind;
   Slice slice = {};                                 ///< of weights to statistics
   int part = -1, microbatch = 0;                    ///< of activations and their gradients; part -1: the model's input
-  std::string name = {};                            ///< of a number
+  std::string name = {};                            ///< of a number, state or scratch; the optimizer's state: empty
+  int version = 0;                                  ///< of weights and gradients: updates behind the newest
   bool overlaps(const Operand&) const;              ///< whether they have anything in common
   bool operator==(const Operand&) const = default;  ///< member by member
 };
@@ -32,7 +34,7 @@ std::string to_string(const Operand&);  ///< "gradients [0, 100)", "activation o
 struct Access {
   std::vector<Operand> reads, writes;
 };
-/// What an action of the role accesses. live: of that role.
+/// What an action of the role accesses, by its kind's row, its codec's state included. live: of that role.
 Access accesses(const Plan&, const Role&, const Liveness& live, const Action&);
 
 }  // namespace trireme

@@ -4,17 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "parallel/comm/fnv.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/codec.h"
 
 namespace trireme {
 namespace {
-
-constexpr std::array kinds = {"forward",     "loss",   "backward",   "backward_input", "backward_weight",
-                              "send",        "recv",   "all_reduce", "reduce_scatter", "all_gather",
-                              "broadcast",   "update", "average",    "free",           "drop_gradients",
-                              "drop_values", "agree"};
 
 std::string range(const Slice& s) { return fmt::format("[{}, {})", s.begin, s.end); }
 
@@ -25,14 +22,36 @@ std::string head(const Plan& plan) {
 }
 
 std::string role_line(const Role& role) {
-  return fmt::format("role {}: {} actions{}\n", role.name, role.actions.size(),
-                     role.in_flight > 0 ? fmt::format(", at most {} in flight", role.in_flight) : "");
+  std::string text = fmt::format("role {}: {} actions", role.name, role.actions.size());
+  if (role.in_flight > 0) text += fmt::format(", at most {} in flight", role.in_flight);
+  for (const ProgramPhase& p : role.phases)
+    if (p.trigger != Trigger{}) text += fmt::format("; {}: {}", p.name, to_string(p.trigger));
+  return text + "\n";
 }
 
 void add(Fnv& fnv, const Action& a) {
-  fnv.add(a.kind, a.stream, a.part, a.microbatch, a.peer.offset, a.peer.root, a.on_ready);
-  fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.field, a.every, a.after.size());
+  fnv.add(std::string(a.kind->name), a.stream, a.part, a.microbatch, a.peer.offset, a.peer.root, a.on_ready);
+  fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.peer.pairs, a.peer.seed, a.field, a.phase, a.after.size());
   for (ActionId id : a.after) fnv.add(id);
+  fnv.add(std::string(a.codec ? a.codec->name : ""), a.arguments.size());
+  for (auto& [name, value] : a.arguments) fnv.add(name, std::bit_cast<std::uint64_t>(value));
+}
+
+/// What holds for all roles, a line each.
+std::string common_lines(const Plan& plan) {
+  std::string text;
+  for (std::size_t i = 0; i < plan.parts.size(); ++i) {
+    const PartInfo& p = plan.parts[i];
+    text += fmt::format("part {:>3}  {:<24} {}{}\n", i, p.name, range(p.slice),
+                        p.buffers.size() > 0 ? ", buffers " + range(p.buffers) : "");
+  }
+  for (auto& a : plan.axes) text += fmt::format("axis {} of {}\n", a.name, a.size);
+  for (auto& [axis, c] : plan.consistency) text += fmt::format("weights along {}: {}\n", axis, to_string(c));
+  for (auto& s : plan.state)
+    text += fmt::format("state {}: {}, from {}, {}saved\n", s.name,
+                        s.extent == State::Extent::own ? "each rank's own" : "replicated", s.initial,
+                        s.saved ? "" : "not ");
+  return text;
 }
 
 }  // namespace
@@ -49,7 +68,21 @@ std::vector<Slice> detail::joined(std::vector<Slice> slices) {
 }
 
 std::string to_string(Stream s) { return s == Stream::compute ? "compute" : "comm"; }
-std::string to_string(ActionKind v) { return kinds[static_cast<std::size_t>(v)]; }
+std::string to_string(ActionKind v) { return std::string(v->name); }
+
+std::string to_string(const Trigger& t) {
+  std::string text = t.every > 1 ? fmt::format("every {} steps", t.every) : "";
+  if (t.offset > 0) text += fmt::format(", {} behind", t.offset);
+  if (t.from > 0) text += fmt::format("{}from {} on", text.empty() ? "" : " ", t.from);
+  if (t.until != Trigger::forever) text += fmt::format("{}until {}", text.empty() ? "" : " ", t.until);
+  return text;
+}
+
+std::string to_string(const Consistency& c) {
+  constexpr std::array names = {"synchronous", "periodic", "stale", "gossip"};
+  const char* name = names[static_cast<std::size_t>(c.kind)];
+  return c.bound > 0 ? fmt::format("{}({})", name, c.bound) : name;
+}
 
 std::string to_string(const Action& a) {
   std::string text = to_string(a.kind);
@@ -65,7 +98,10 @@ std::string to_string(const Action& a) {
     text += " over " + a.peer.axis;
   if (a.peer.root >= 0) text += fmt::format("{} {}", a.kind == ActionKind::update ? " at" : " from", a.peer.root);
   if (a.on_ready) text += ", on ready";
-  if (a.every > 1) text += fmt::format(", every {} steps", a.every);
+  if (!a.peer.pairs.empty()) text += fmt::format(" by pairs {}", a.peer.pairs);
+  if (a.codec) text += fmt::format(" as {}", a.codec->name);
+  for (auto& [name, value] : a.arguments) text += fmt::format(" {}={}", name, value);
+  if (a.phase > 0) text += fmt::format(", phase {}", a.phase);
   return text;
 }
 
@@ -93,35 +129,31 @@ std::vector<Slice> Plan::updated(std::size_t role) const {
 }
 
 std::string Plan::summary() const {
+  struct Group {  // actions that differ in place only
+    Action alike;
+    int count = 0;
+    Index elements = 0;
+  };
   std::string text = head(*this);
   for (auto& role : roles) {
     text += role_line(role);
-    std::vector<std::pair<Action, Index>> groups;  // actions that differ in place only, and how many they are
+    std::vector<Group> groups;
     for (Action a : role.actions) {
       const Index elements = a.slice.size();
       a.part = -1, a.microbatch = 0, a.slice = {}, a.after.clear();
-      auto at = std::ranges::find(groups, a, [](auto& group) {
-        Action alike = group.first;
-        alike.slice = {};
-        return alike;
-      });
-      if (at == groups.end()) at = groups.insert(at, {a, 0});
-      at->first.slice.end += elements, ++at->second;
+      auto at = std::ranges::find(groups, a, &Group::alike);
+      if (at == groups.end()) at = groups.insert(at, {a});
+      at->elements += elements, ++at->count;
     }
-    for (auto& [a, count] : groups) {
-      Action alike = a;
-      alike.slice = {};
-      text += fmt::format("{:>6}  {:<8} {}{}\n", count, trireme::to_string(a.stream), trireme::to_string(alike),
-                          a.slice.size() > 0 ? fmt::format(", {} elements", a.slice.size()) : "");
-    }
+    for (auto& [alike, count, elements] : groups)
+      text += fmt::format("{:>6}  {:<8} {}{}\n", count, trireme::to_string(alike.stream), trireme::to_string(alike),
+                          elements > 0 ? fmt::format(", {} elements", elements) : "");
   }
   return text;
 }
 
 std::string Plan::to_string() const {
-  std::string text = head(*this);
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    text += fmt::format("part {:>3}  {:<24} {}\n", i, parts[i].name, range(parts[i].slice));
+  std::string text = head(*this) + common_lines(*this);
   for (auto& role : roles) {
     text += role_line(role);
     for (std::size_t i = 0; i < role.actions.size(); ++i) {
@@ -140,14 +172,24 @@ std::uint64_t Plan::hash() const {
   for (auto& a : axes) fnv.add(a.name, a.size);
   fnv.add(microbatches, parts.size());
   for (auto& p : parts) fnv.add(p.name, p.slice.begin, p.slice.end, p.buffers.begin, p.buffers.end);
-  fnv.add(strategies.size());
+  fnv.add(strategies.size(), state.size(), consistency.size());
   for (auto& name : strategies) fnv.add(name);
+  for (auto& s : state) fnv.add(s.name, s.extent, std::bit_cast<std::uint64_t>(s.initial), s.saved);
+  for (auto& [axis, c] : consistency) fnv.add(axis, c.kind, c.bound);
   fnv.add(roles.size());
   for (auto& role : roles) {
-    fnv.add(role.name, role.in_flight, role.actions.size());
+    fnv.add(role.name, role.in_flight, role.actions.size(), role.phases.size());
+    for (auto& [name, t] : role.phases) fnv.add(name, t.every, t.offset, t.from, t.until);
     for (auto& a : role.actions) add(fnv, a);
   }
   return fnv.value();
+}
+
+int add_phase(Role& role, const std::string& name, const Trigger& trigger) {
+  auto at = std::ranges::find(role.phases, name, &ProgramPhase::name);
+  if (at == role.phases.end()) at = role.phases.insert(at, {name, trigger});
+  check(at->trigger == trigger, "plan", "role {} has a phase '{}' already that runs at other steps", role.name, name);
+  return static_cast<int>(at - role.phases.begin());
 }
 
 void insert(Role& role, ActionId at, Action action) {

@@ -2,7 +2,10 @@
 // checked, run, simulated and drawn. A strategy turns a plan into a plan.
 #pragma once
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/optim/parameters.h"
@@ -10,26 +13,64 @@
 
 namespace trireme {
 
-/// The kinds of actions. What a kind reads and writes follows from its part, or from its slice of the flat buffers.
-enum class ActionKind : std::uint8_t {
-  forward,          ///< of one part and micro-batch
-  loss,             ///< of one micro-batch's outputs
-  backward,         ///< of one part and micro-batch, whole
-  backward_input,   ///< its half that makes the gradient of the part's input (zero bubble: Qi et al., arXiv 2401.10241)
-  backward_weight,  ///< its other half, which makes the gradients of the weights
-  send,             ///< an activation over a cut, or its gradient, to peer
-  recv,             ///< the same, from peer
-  all_reduce,       ///< gradients of slice: summed on every rank of the axis
-  reduce_scatter,   ///< gradients of slice: each rank has the sum of its shard
-  all_gather,       ///< weights of slice: from each rank its shard
-  broadcast,        ///< weights of slice: from peer.root
-  update,           ///< the optimizer, on weights of slice
-  average,          ///< running statistics of slice: their mean over the axis
-  free,             ///< releases the activations of a micro-batch in the part's segment
-  drop_gradients,   ///< of slice, all but this rank's shard: its memory is given back
-  drop_values,      ///< the same of the weights; all_gather brings them again
-  agree,  ///< a number of the step (field): the same on every rank of the axis; from peer.root if there is one
+struct ActionRow;  // parallel/plan/action_row.h
+
+namespace action_rows {
+extern const ActionRow forward, loss, backward, backward_input, backward_weight, send, recv, all_reduce, reduce_scatter,
+    all_gather, broadcast, update, average, free, drop_gradients, drop_values, agree;
+}
+
+/// What an action does: those of the library, or a row of the caller's own (parallel/plan/action_row.h), which says how
+/// it runs, what it accesses and what it costs.
+class ActionKind {
+ public:
+  /// row outlives the kind; each kind has one row.
+  constexpr ActionKind(const ActionRow& row) : row_(&row) {}
+  const ActionRow* operator->() const { return row_; }
+  bool operator==(const ActionKind&) const = default;  ///< the same row
+  bool operator<(const ActionKind&) const;             ///< in the order of the list below, then by name
+
+  static const ActionKind forward;   ///< of one part and micro-batch
+  static const ActionKind loss;      ///< of one micro-batch's outputs
+  static const ActionKind backward;  ///< of one part and micro-batch, whole
+  /// Its half that makes the gradient of the part's input (zero bubble: Qi et al., arXiv 2401.10241).
+  static const ActionKind backward_input;
+  static const ActionKind backward_weight;  ///< its other half, which makes the gradients of the weights
+  static const ActionKind send;             ///< an activation over a cut, or its gradient, to peer
+  static const ActionKind recv;             ///< the same, from peer
+  static const ActionKind all_reduce;       ///< gradients of slice: summed on every rank of the axis
+  static const ActionKind reduce_scatter;   ///< gradients of slice: each rank has the sum of its shard
+  static const ActionKind all_gather;       ///< weights of slice: from each rank its shard
+  static const ActionKind broadcast;        ///< weights of slice: from peer.root
+  static const ActionKind update;           ///< the optimizer, on weights of slice
+  static const ActionKind average;          ///< running statistics of slice: their mean over the axis
+  static const ActionKind free;             ///< releases the activations of a micro-batch in the part's segment
+  static const ActionKind drop_gradients;   ///< of slice, all but this rank's shard: its memory is given back
+  static const ActionKind drop_values;      ///< the same of the weights; all_gather brings them again
+  /// A number of the step (field): the same on every rank of the axis; from peer.root if there is one.
+  static const ActionKind agree;
+
+ private:
+  const ActionRow* row_;
 };
+inline constexpr ActionKind ActionKind::forward{action_rows::forward};
+inline constexpr ActionKind ActionKind::loss{action_rows::loss};
+inline constexpr ActionKind ActionKind::backward{action_rows::backward};
+inline constexpr ActionKind ActionKind::backward_input{action_rows::backward_input};
+inline constexpr ActionKind ActionKind::backward_weight{action_rows::backward_weight};
+inline constexpr ActionKind ActionKind::send{action_rows::send};
+inline constexpr ActionKind ActionKind::recv{action_rows::recv};
+inline constexpr ActionKind ActionKind::all_reduce{action_rows::all_reduce};
+inline constexpr ActionKind ActionKind::reduce_scatter{action_rows::reduce_scatter};
+inline constexpr ActionKind ActionKind::all_gather{action_rows::all_gather};
+inline constexpr ActionKind ActionKind::broadcast{action_rows::broadcast};
+inline constexpr ActionKind ActionKind::update{action_rows::update};
+inline constexpr ActionKind ActionKind::average{action_rows::average};
+inline constexpr ActionKind ActionKind::free{action_rows::free};
+inline constexpr ActionKind ActionKind::drop_gradients{action_rows::drop_gradients};
+inline constexpr ActionKind ActionKind::drop_values{action_rows::drop_values};
+inline constexpr ActionKind ActionKind::agree{action_rows::agree};
+
 /// Actions of one stream start in list order; those of `compute` also end in that order.
 enum class Stream : std::uint8_t { compute, comm };
 using ActionId = int;  ///< position in its role's list
@@ -46,8 +87,13 @@ struct Peer {
   std::string axis;
   int offset = 0;  ///< send/recv: peer's coordinate minus own
   int root = -1;   ///< the coordinate that gives (broadcast), or acts alone on the slice (update); -1: no single one
+  /// Pairs of ranks that change with the step: "ring", "exponential" or "matching" (parallel/plan/peers.h); empty:
+  /// none.
+  std::string pairs = {};
+  std::uint64_t seed = 0;                        ///< of pairs drawn at random
   bool operator==(const Peer&) const = default;  ///< member by member
 };
+struct Codec;  // parallel/plan/codec.h
 /// One thing that a rank does in a step.
 struct Action {
   ActionKind kind;                  ///< of computation, communication or memory
@@ -60,10 +106,31 @@ struct Action {
   Peer peer = {};         ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
-  std::string field =
-      {};         ///< of agree: "loss" (its sum), "finite" (all gradients are), "norm" (squares of gradients, summed)
-  int every = 1;  ///< steps from one time that it runs to the next, from step 0 on
-  bool operator==(const Action&) const = default;  ///< member by member
+  /// Of agree: "loss" (its sum), "finite" (all gradients are), "norm" (squares of gradients, summed).
+  std::string field = {};
+  int phase = 0;                 ///< of Role::phases: it runs in steps in which the phase does
+  const Codec* codec = nullptr;  ///< of what a reduction sends; null: as it is
+  std::vector<std::pair<std::string, double>> arguments = {};  ///< numbers of the kind's own, by name: mixing weights
+  bool operator==(const Action&) const = default;              ///< member by member
+};
+
+/// The steps in which a phase runs: from `from` until before `until`, each `every`-th, the first of them `offset` steps
+/// behind a multiple. Steps count from 0.
+struct Trigger {
+  static constexpr std::int64_t forever = std::numeric_limits<std::int64_t>::max();
+  std::int64_t every = 1,  ///< at least 1
+      offset = 0,          ///< in [0, every)
+      from = 0,            ///< at least 0
+      until = forever;     ///< above from
+  bool runs_at(std::int64_t step) const { return from <= step && step < until && step % every == offset; }
+  bool operator==(const Trigger&) const = default;  ///< member by member
+};
+std::string to_string(const Trigger&);  ///< "every 4 steps from 100 on"; empty: in every step
+/// Actions that run in the same steps.
+struct ProgramPhase {
+  std::string name;                                      ///< "step", "check gradients", "average"
+  Trigger trigger = {};                                  ///< when they run
+  bool operator==(const ProgramPhase&) const = default;  ///< member by member
 };
 
 /// One list of actions, run by every rank at a coordinate of the plan's stage_axis (all ranks, if there is one role).
@@ -73,8 +140,43 @@ struct Role {
   /// Micro-batches that may be alive at once (run forward by a segment of neighbouring parts, and not yet backward),
   /// counted once per segment; 0: any number. The executor asserts it.
   int in_flight = 0;
+  std::vector<ProgramPhase> phases = {{"step"}};  ///< the first is that of actions that do not say
+  /// When an action of the role runs.
+  const Trigger& trigger(const Action& a) const { return phases[static_cast<std::size_t>(a.phase)].trigger; }
   bool operator==(const Role&) const = default;  ///< member by member
 };
+/// The phase of that name, as an index; made if there is none. Throws Error where there is one with another trigger.
+int add_phase(Role&, const std::string& name, const Trigger&);
+
+/// Numbers that live across steps beside weights and optimizer state, one for each parameter (a codec's residual, an
+/// outer momentum).
+struct State {
+  /// Whether the copies of ranks are alike.
+  enum class Extent : std::uint8_t {
+    replicated,  ///< the same on every rank
+    own          ///< a rank's own: only the same ranks can go on with it
+  };
+  std::string name;  ///< by which actions' operands, and files, know it
+  Extent extent = Extent::own;
+  double initial = 0;                             ///< value at the start of training
+  bool saved = true;                              ///< in checkpoints; false: it begins anew with a resumed run
+  bool operator==(const State&) const = default;  ///< member by member
+};
+
+/// When the ranks along an axis have the same weights.
+struct Consistency {
+  enum class Kind : std::uint8_t {
+    synchronous,  ///< after each step: each gradient is reduced once, then used by one update
+    periodic,     ///< after every `bound` steps, in which an action writes all weights with the ranks of the axis
+    stale,        ///< never, but no rank is more than `bound` steps ahead
+    gossip        ///< in the mean: actions mix weights with weights that add up to 1 by row and column
+  };
+  Kind kind = Kind::synchronous;
+  std::int64_t bound = 0;                               ///< in steps
+  bool operator==(const Consistency&) const = default;  ///< member by member
+};
+std::string to_string(const Consistency&);  ///< "synchronous", "periodic(8)"
+
 /// What a part costs for one micro-batch, as measured on this machine; zeros until profiled.
 struct PartCost {
   double forward = 0,                                ///< seconds
@@ -107,6 +209,8 @@ struct Plan {
   std::string stage_axis = "pipe";           ///< mesh axis whose coordinate picks the role, where there are several
   int microbatches = 1;                      ///< micro-batches in a mini-batch
   std::vector<Axis> axes = {};               ///< of the mesh it is made for
+  std::vector<State> state = {};             ///< what lives across steps beside weights and optimizer state
+  std::map<std::string, Consistency> consistency = {};  ///< by axis; those that are not named: synchronous
   /// The layers that a pipeline's stages begin at, but for the first, as its option `partition` takes them ("3, 5");
   /// where it is not empty before, a pipeline that would choose by cost takes this cut.
   std::string partition = {};

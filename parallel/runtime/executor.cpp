@@ -5,17 +5,17 @@
 
 #include "kernels/core/runtime.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/codec.h"
 #include "parallel/plan/shards.h"
 #include "parallel/split/split.h"
 
 namespace trireme {
-namespace {
-
-Work reduce(ActionKind kind, Communicator& comm, const Tensor& gradients) {
-  return kind == ActionKind::reduce_scatter ? reduce_shards(comm, gradients) : comm.all_reduce(gradients);
+double ActionContext::argument(const std::string& name) const {
+  const auto at = std::ranges::find(action.arguments, name, &std::pair<std::string, double>::first);
+  check(
+      at != action.arguments.end(), "executor", "{} has no argument '{}'", [&] { return to_string(action); }, name);
+  return at->second;
 }
-
-}  // namespace
 
 Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
                    const StepRanks& ranks, const StepOptions& options)
@@ -27,6 +27,7 @@ Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Op
       slots_(role_.actions.size()),
       ranks_(ranks),
       agreement_(optimizer, shards_, options) {
+  for (const State& state : plan.state) optimizer.parameters().add_state(state.name, state.initial);
   number_cuts();
   prepare(mesh);
   prepare_backward();
@@ -48,7 +49,6 @@ void Executor::number_cuts() {
 
 void Executor::prepare(Mesh& mesh) {
   std::vector<Slice> slices;
-  std::vector<Communicator*> comms;
   std::vector<ActionId> ids;  // of the actions behind the slices
   Slot* last_forward = nullptr;
   for (std::size_t id = 0; id < slots_.size(); ++id) {
@@ -64,19 +64,19 @@ void Executor::prepare(Mesh& mesh) {
     if (mesh.size(a.peer.axis) > 1)
       s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &mesh.comm(a.peer.axis);
     s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
+    s.run = find_run(a);
     if (!a.on_ready || !s.comm) continue;
     s.bucket = static_cast<int>(slices.size());
     slices.push_back(a.slice);
-    comms.push_back(s.comm);
     ids.push_back(static_cast<ActionId>(id));
   }
   if (last_forward) last_forward->last_forward = true;
   if (slices.empty()) return;
-  buckets_ = std::make_unique<Buckets>(
-      optimizer_.parameters(), std::move(slices), [this, comms, ids](std::size_t i, const Tensor& gradients) {
-        if (recorder_) recorder_->begin(ids[i]);
-        return reduce(role_.actions[static_cast<std::size_t>(ids[i])].kind, *comms[i], gradients);
-      });
+  buckets_ = std::make_unique<Buckets>(optimizer_.parameters(), std::move(slices),
+                                       [this, ids](std::size_t i, const Tensor& gradients) {
+                                         if (recorder_) recorder_->begin(ids[i]);
+                                         return start_reduction(ids[i], gradients);
+                                       });
 }
 
 /// Finds the backwards that complete a part's gradients: those of the micro-batch that comes last.
@@ -132,12 +132,12 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
   if (buckets_) buckets_->arm(false);
   std::string fault;
   for (ActionId id = 0; id < n; ++id) {
-    const Action& a = role_.actions[static_cast<std::size_t>(id)];
+    const Action& a = action(id);
     if (!is_due(a)) continue;
     for (ActionId before : a.after) finish(before);
-    if (slots_[static_cast<std::size_t>(id)].first_update && !(fault = decide()).empty()) return fault;
+    if (slot(id).first_update && !(fault = decide()).empty()) return fault;
     if (recorder_) recorder_->begin(id);
-    execute(id);
+    (this->*slot(id).run)(id);
     if (id + 1 == loss_end_) agreement_.set_loss(loss_.clone(), !ranks_.batch() && !ranks_.stages());
     if (!recorder_) continue;
     for (const PartInfo& part : plan_.parts)
@@ -175,8 +175,8 @@ std::string Executor::update() {
 /// Of the actions [begin, end) those that update, or those that compute.
 void Executor::execute_range(ActionId begin, ActionId end, bool updates) {
   for (ActionId id = begin; id < end; ++id) {
-    const Action& a = role_.actions[static_cast<std::size_t>(id)];
-    if (is_due(a) && updates == (a.kind == ActionKind::update || a.kind == ActionKind::agree)) execute(id);
+    const Action& a = action(id);
+    if (is_due(a) && updates == !(is_pass(a) || a.kind == ActionKind::free)) (this->*slot(id).run)(id);
   }
 }
 
@@ -190,61 +190,34 @@ std::string Executor::decide() {
   return "";
 }
 
-void Executor::execute(ActionId id) {
-  const Action& a = role_.actions[static_cast<std::size_t>(id)];
-  Slot& s = slots_[static_cast<std::size_t>(id)];
-  switch (a.kind) {
-    case ActionKind::forward:
-    case ActionKind::backward:
-    case ActionKind::backward_input:
-    case ActionKind::backward_weight: compute(a, s); break;
-    case ActionKind::loss: add_loss(a); break;
-    case ActionKind::free: tapes_.free(a); break;
-    case ActionKind::send:
-      send(a, s);
-      sending_.push_back(id);
-      finish_sends();
-      break;
-    case ActionKind::recv:
-      s.pending = true, s.posted = false;
-      try_to_receive(a, s);
-      break;
-    case ActionKind::all_reduce:
-    case ActionKind::reduce_scatter:
-      s.pending = s.comm != nullptr;
-      // A gradient that this rank does not produce has completed no bucket. Its turn is now, as on the other ranks,
-      // before what the list has behind it.
-      if (s.bucket >= 0) buckets_->start_through(static_cast<std::size_t>(s.bucket));
-      if (s.bucket >= 0 || !s.comm) break;
-      optimizer_.parameters().zero_missing_grads(a.slice);
-      s.works.push_back(reduce(a.kind, *s.comm, gradients(a.slice)));
-      break;
-    case ActionKind::all_gather:
-    case ActionKind::broadcast:
-      s.pending = s.comm != nullptr;
-      if (s.comm) s.works.push_back(all_gather_updated(a, *s.comm, values(a.slice)));
-      break;
-    case ActionKind::drop_gradients:
-    case ActionKind::drop_values: {
-      Parameters& p = optimizer_.parameters();
-      if (recorder_) recorder_->see(p);
-      a.kind == ActionKind::drop_values ? release_values(p, a.slice, s.shard)
-                                        : release_pages(p.grads(), a.slice, s.shard);
-      break;
-    }
-    case ActionKind::average:
-      if (s.comm) start_average(a, s);
-      break;
-    case ActionKind::update: update(a, s); break;
-    case ActionKind::agree:
-      s.works.push_back(agreement_.start(a, s.comm));
-      s.pending = true;
-      if (a.stream == Stream::compute) finish(id);
-      break;
-  }
+auto Executor::find_run(const Action& a) -> void (Executor::*)(ActionId) {
+  using K = ActionKind;
+  static const std::map<ActionKind, void (Executor::*)(ActionId)> runs = {{K::forward, &Executor::compute},
+                                                                          {K::loss, &Executor::add_loss},
+                                                                          {K::backward, &Executor::compute},
+                                                                          {K::backward_input, &Executor::compute},
+                                                                          {K::backward_weight, &Executor::compute},
+                                                                          {K::send, &Executor::send},
+                                                                          {K::recv, &Executor::receive},
+                                                                          {K::all_reduce, &Executor::reduce},
+                                                                          {K::reduce_scatter, &Executor::reduce},
+                                                                          {K::all_gather, &Executor::give},
+                                                                          {K::broadcast, &Executor::give},
+                                                                          {K::update, &Executor::update},
+                                                                          {K::average, &Executor::average},
+                                                                          {K::free, &Executor::free},
+                                                                          {K::drop_gradients, &Executor::drop},
+                                                                          {K::drop_values, &Executor::drop},
+                                                                          {K::agree, &Executor::agree}};
+  if (const auto at = runs.find(a.kind); at != runs.end()) return at->second;
+  check(a.kind->start != nullptr, "executor", "{}: the row of its kind does not say how it starts",
+        [&] { return to_string(a); });
+  return &Executor::run_row;
 }
 
-void Executor::compute(const Action& a, const Slot& s) {
+void Executor::compute(ActionId id) {
+  const Action& a = action(id);
+  const Slot& s = slot(id);
   if (tapes_.is_segment_head(a)) {
     if (buckets_) buckets_->listen(s.completes);
     const NamedRange phase(a.kind == ActionKind::forward ? "forward" : "backward");
@@ -254,15 +227,76 @@ void Executor::compute(const Action& a, const Slot& s) {
   if (s.last_backward && buckets_) buckets_->flush();
 }
 
-void Executor::add_loss(const Action& a) {
-  const Tensor loss = tapes_.loss(a.microbatch, optimizer_.loss_scale()).detach();
+void Executor::add_loss(ActionId id) {
+  const Tensor loss = tapes_.loss(action(id).microbatch, optimizer_.loss_scale()).detach();
   if (loss_)
     add_into(loss_, loss);
   else
     loss_ = plan_.microbatches > 1 ? loss.clone() : loss;
 }
 
-void Executor::update(const Action& a, const Slot& s) {
+void Executor::free(ActionId id) { tapes_.free(action(id)); }
+
+void Executor::reduce(ActionId id) {
+  const Action& a = action(id);
+  Slot& s = slot(id);
+  s.pending = s.comm != nullptr;
+  // A gradient that this rank does not produce has completed no bucket. Its turn is now, as on the other ranks, before
+  // what the list has behind it.
+  if (s.bucket >= 0) buckets_->start_through(static_cast<std::size_t>(s.bucket));
+  if (s.bucket >= 0 || !s.comm) return;
+  optimizer_.parameters().zero_missing_grads(a.slice);
+  s.works.push_back(start_reduction(id, gradients(a.slice)));
+}
+
+Work Executor::start_reduction(ActionId id, const Tensor& gradients) {
+  const Action& a = action(id);
+  Slot& s = slot(id);
+  if (a.kind == ActionKind::reduce_scatter) return reduce_shards(*s.comm, gradients);
+  if (!a.codec) return s.comm->all_reduce(gradients);
+  const Codec& codec = *a.codec;
+  const Index length = codec.length(a.slice.size());
+  if (!s.buffer) s.buffer = Tensor::empty({length}, codec.wire, gradients.device());
+  codec.encode(gradients, s.buffer, codec.state.empty() ? Tensor() : context(a, s).state(std::string(codec.state)));
+  if (codec.is_summable) return s.comm->all_reduce(s.buffer);
+  if (!s.gathered) s.gathered = Tensor::empty({s.comm->size(), length}, codec.wire, gradients.device());
+  return s.comm->all_gather(s.gathered, s.buffer);
+}
+
+void Executor::finish_reduction(const Action& a, Slot& s) {
+  if (!a.codec || !s.comm) return;
+  const Tensor sum = gradients(a.slice);
+  if (a.codec->is_summable) return a.codec->decode(s.buffer, sum);
+  const Tensor one = Tensor::like(sum);
+  for (Index r = 0; r < s.comm->size(); ++r) {
+    a.codec->decode(s.gathered.view_rows(r, r + 1).reshape({s.buffer.numel()}), r == 0 ? sum : one);
+    if (r > 0) add_into(sum, one);
+  }
+}
+
+void Executor::give(ActionId id) {
+  Slot& s = slot(id);
+  s.pending = s.comm != nullptr;
+  if (s.comm) s.works.push_back(all_gather_updated(action(id), *s.comm, values(action(id).slice)));
+}
+
+void Executor::drop(ActionId id) {
+  const Action& a = action(id);
+  Parameters& p = optimizer_.parameters();
+  if (recorder_) recorder_->see(p);
+  if (a.kind == ActionKind::drop_values) return release_values(p, a.slice, slot(id).shard);
+  release_pages(p.grads(), a.slice, slot(id).shard);
+}
+
+void Executor::agree(ActionId id) {
+  Slot& s = slot(id);
+  s.works.push_back(agreement_.start(action(id), s.comm));
+  s.pending = true;
+  if (action(id).stream == Stream::compute) finish(id);
+}
+
+void Executor::update(ActionId id) {
+  const Slot& s = slot(id);
   const NamedRange phase("update");
   if (s.first_update) optimizer_.keep(updated_);
   if (keeps_) {
@@ -270,14 +304,27 @@ void Executor::update(const Action& a, const Slot& s) {
     return;
   }
   if (updates_all(s)) return optimizer_.step();
-  if (!s.comm) optimizer_.parameters().zero_missing_grads(a.slice);
+  if (!s.comm) optimizer_.parameters().zero_missing_grads(action(id).slice);
   optimizer_.update(s.shard, grad_scale_);
   if (s.last_update) optimizer_.finish();
 }
 
+ActionContext Executor::context(const Action& a, Slot& s) {
+  return {plan_, a, optimizer_, s.comm, optimizer_.steps(), s.memory};
+}
+
+void Executor::run_row(ActionId id) {
+  const NoGrad off;
+  Slot& s = slot(id);
+  ActionContext now = context(action(id), s);
+  s.works.push_back(action(id).kind->start(now));
+  s.pending = true;
+  if (action(id).stream == Stream::compute) finish(id);
+}
+
 void Executor::finish(ActionId id) {
-  const Action& a = role_.actions[static_cast<std::size_t>(id)];
-  Slot& s = slots_[static_cast<std::size_t>(id)];
+  const Action& a = action(id);
+  Slot& s = slot(id);
   if (!std::exchange(s.pending, false)) return;
   if (a.kind == ActionKind::recv) finish_receive(a, s);
   if (s.bucket >= 0) buckets_->wait(static_cast<std::size_t>(s.bucket));
@@ -286,6 +333,11 @@ void Executor::finish(ActionId id) {
   if (a.kind == ActionKind::all_gather || a.kind == ActionKind::broadcast)
     optimizer_.parameters().mark_released(a.slice, false);
   if (a.kind == ActionKind::average) finish_average(a, s);
+  if (a.codec) finish_reduction(a, s);
+  if (s.run == &Executor::run_row && a.kind->finish) {
+    ActionContext now = context(a, s);
+    a.kind->finish(now);
+  }
   if (a.kind == ActionKind::agree) agreement_.finish(a);
   if (recorder_) recorder_->end(id);
 }
@@ -301,25 +353,34 @@ PipelineP2P::Route Executor::route(const Action& a, const Slot& s) const {
 }
 
 // A role sends on what its part in front of the cut made, or sends back the gradient of what it was given there.
-void Executor::send(const Action& a, Slot& s) {
+void Executor::send(ActionId id) {
+  const Action& a = action(id);
+  Slot& s = slot(id);
   s.pending = true;
   if (!tapes_.runs(a.part)) {
     PipelineP2P::send(route(a, s), std::exchange(tapes_.boundary(a.part, a.microbatch).gradient, {}), s.works);
-    return;
+  } else {
+    const auto& tensors = tapes_.outputs(a.part, a.microbatch);
+    p2p_.send_meta(route(a, s), tapes_.input(a.microbatch).shape(), tensors, s.works);
+    PipelineP2P::send(route(a, s), tensors, s.works);
   }
-  const auto& tensors = tapes_.outputs(a.part, a.microbatch);
-  p2p_.send_meta(route(a, s), tapes_.input(a.microbatch).shape(), tensors, s.works);
-  PipelineP2P::send(route(a, s), tensors, s.works);
+  sending_.push_back(id);
+  finish_sends();
 }
 
 /// Ends the sends that are done, so that what they hold is free again.
 void Executor::finish_sends() {
   std::erase_if(sending_, [&](ActionId id) {
-    auto& works = slots_[static_cast<std::size_t>(id)].works;
+    auto& works = slot(id).works;
     const bool all = std::all_of(works.begin(), works.end(), [](Work& w) { return w.done(); });
     if (all) finish(id);
     return all;
   });
+}
+
+void Executor::receive(ActionId id) {
+  slot(id).pending = true, slot(id).posted = false;
+  try_to_receive(action(id), slot(id));
 }
 
 /// Starts to receive where the kinds are known; else finish_receive() will.
@@ -365,7 +426,10 @@ void Executor::each_buffer(const Slice& packed, F&& f) {
 
 // Buffers are packed into one block, so that the average is one collective however many layers have running
 // statistics.
-void Executor::start_average(const Action& a, Slot& s) {
+void Executor::average(ActionId id) {
+  const Action& a = action(id);
+  Slot& s = slot(id);
+  if (!s.comm) return;
   const NoGrad off;
   auto& buffers = optimizer_.parameters().buffers();
   const MemoryScope packed(MemoryKind::packed);

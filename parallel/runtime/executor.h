@@ -2,6 +2,7 @@
 // collectives start in list order (collectives on_ready in the midst of backward) and are waited for by the actions
 // that name them, or at the end of the run.
 #pragma once
+#include <any>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "framework/optim/optimizer.h"
 #include "parallel/comm/world/mesh.h"
+#include "parallel/runtime/action_context.h"
 #include "parallel/runtime/agreement.h"
 #include "parallel/runtime/buckets.h"
 #include "parallel/runtime/pipeline_p2p.h"
@@ -49,7 +51,10 @@ class Executor {
     int bucket = -1;               // of buckets_; -1: not on_ready
     bool completes = false;        // a backward of the last micro-batch: gradients that it reaches are whole
     bool last_forward = false, last_backward = false, first_update = false, last_update = false;
-    Tensor buffer;  // average: the packed buffers
+    Tensor buffer;    // average: the packed buffers; an encoded reduction's own vector
+    Tensor gathered;  // an encoded reduction's: those of all ranks
+    std::any memory;  // of a kind of the caller's own
+    void (Executor::*run)(ActionId) = nullptr;
     std::vector<Tensor> arriving;
     std::vector<Work> works;
     bool pending = false, posted = false;
@@ -60,12 +65,28 @@ class Executor {
   void prepare_updates();
   void begin(const Tensor& x, const Tensor& y);
   void execute_range(ActionId begin, ActionId end, bool updates);
-  void execute(ActionId id);
-  bool is_due(const Action& a) const { return optimizer_.steps() % a.every == 0; }
+  bool is_due(const Action& a) const { return role_.trigger(a).runs_at(optimizer_.steps()); }
   std::string decide();
-  void compute(const Action&, const Slot&);
-  void add_loss(const Action&);
-  void update(const Action&, const Slot&);
+  static auto find_run(const Action&) -> void (Executor::*)(ActionId);
+  const Action& action(ActionId id) const { return role_.actions[static_cast<std::size_t>(id)]; }
+  Slot& slot(ActionId id) { return slots_[static_cast<std::size_t>(id)]; }
+  // What the library's kinds do when they start.
+  void compute(ActionId);
+  void add_loss(ActionId);
+  void free(ActionId);
+  void send(ActionId);
+  void receive(ActionId);
+  void reduce(ActionId);
+  void give(ActionId);
+  void drop(ActionId);
+  void average(ActionId);
+  void agree(ActionId);
+  void update(ActionId);
+  void run_row(ActionId);  // a kind of the caller's own
+
+  Work start_reduction(ActionId, const Tensor& gradients);
+  void finish_reduction(const Action&, Slot&);
+  ActionContext context(const Action&, Slot&);
   /// This rank alone, by one action: then the optimizer clips. One stage that holds all weights still clips with the
   /// others, which wait for it.
   bool updates_all(const Slot& s) const {
@@ -73,13 +94,11 @@ class Executor {
   }
   void finish(ActionId id);
   PipelineP2P::Route route(const Action&, const Slot&) const;
-  void send(const Action&, Slot&);
   void try_to_receive(const Action&, Slot&);
   void finish_receive(const Action&, Slot&);
   void finish_sends();
   Tensor gradients(const Slice& s) const { return optimizer_.parameters().grads().rows(s.begin, s.end); }
   Tensor values(const Slice& s) const { return optimizer_.parameters().values().rows(s.begin, s.end); }
-  void start_average(const Action&, Slot&);
   void finish_average(const Action&, const Slot&);
   template <class F>
   void each_buffer(const Slice& packed, F&& f);

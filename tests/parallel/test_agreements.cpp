@@ -74,11 +74,14 @@ TEST_CASE("check finds agreements that decide about nothing, or differ between s
       role.actions[id].field = "mood";
       check_finds(bad, "there is no number 'mood' to agree on");
       bad = plan;
-      bad.roles[r].actions[id].every = 7;
+      bad.roles[r].phases.push_back({"seldom", {.every = 7}});
+      bad.roles[r].actions[id].phase = std::ssize(bad.roles[r].phases) - 1;
       const auto axes = names_in(bad.roles[r].actions[id].peer.axis);
       if (std::find(axes.begin(), axes.end(), "pipe") != axes.end()) check_finds(bad, "differs");
-      bad.roles[r].actions[id].every = 0;
-      check_finds(bad, "runs every 0 steps");
+      bad.roles[r].phases.back().trigger.every = 0;
+      check_finds(bad, "phase 'seldom' never runs, or at no clear time: every 0 steps");
+      bad.roles[r].actions[id].phase = 9;
+      check_finds(bad, "is of phase 9");
       bad = plan;
       bad.roles[r].actions[id].stream = Stream::comm;
       for (Action& a : bad.roles[r].actions) std::erase(a.after, id);

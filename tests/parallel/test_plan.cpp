@@ -1,5 +1,7 @@
 // Plans as data: the rewrites, schedules and cuts, and strategies as text.
+#include "parallel/plan/codec.h"
 #include "parallel/plan/liveness.h"
+#include "parallel/plan/peers.h"
 #include "parallel/strategies/partition.h"
 #include "parallel/strategies/schedules.h"
 #include "tests/parallel/plans.h"
@@ -71,8 +73,26 @@ TEST_CASE("equal plans have equal hashes, and any change changes them") {
   changed([](Plan& p) { p.stage_axis = "stage"; });
   changed([](Plan& p) { p.microbatches = 2; });
   changed([](Plan& p) { p.roles[0].in_flight = 2; });
+  static const Codec codec{.name = "half"};
+  changed([](Plan& p) { p.roles[0].actions[find(p.roles[0], ActionKind::all_reduce)].codec = &codec; });
+  changed([](Plan& p) { p.roles[0].actions[0].arguments = {{"weight", 0.5}}; });
+  changed([](Plan& p) { p.roles[0].actions[0].arguments = {{"weight", 0.25}}; });
+  changed([](Plan& p) { p.roles[0].actions[0].peer.pairs = "ring"; });
+  changed([](Plan& p) { p.roles[0].actions[0].peer.seed = 1; });
+  changed([](Plan& p) { p.roles[0].phases[0].trigger.every = 2; });
+  changed([](Plan& p) { add_phase(p.roles[0], "later", {.from = 5}); });
+  changed([](Plan& p) { p.roles[0].actions[0].phase = add_phase(p.roles[0], "later", {.from = 5}); });
+  changed([](Plan& p) { p.state = {{.name = "residual"}}; });
+  changed([](Plan& p) { p.state = {{.name = "residual", .initial = 1}}; });
+  changed([](Plan& p) { p.consistency["data"] = {Consistency::Kind::periodic, 4}; });
   for (std::size_t i = 0; i < all.size(); ++i)
-    for (std::size_t j = 0; j < i; ++j) CHECK(all[i].hash() != all[j].hash());
+    for (std::size_t j = 0; j < i; ++j) {
+      CHECK(all[i].hash() != all[j].hash());  // and the text that ranks compare then shows where
+      const auto body = [](const std::string& text) { return text.substr(text.find('\n')); };
+      INFO(i << " and " << j);
+      const bool shown = body(all[i].to_string()) != body(all[j].to_string());
+      CHECK((shown || all[i].strategies != all[j].strategies || all[i].stage_axis != all[j].stage_axis));
+    }
   Plan profiled = chain();
   profiled.parts[0].cost.forward = 1;  // ranks measure different times, and still run one plan
   CHECK(profiled.hash() == chain().hash());
@@ -219,4 +239,61 @@ TEST_CASE("strategies compose and are read from text") {
   CHECK_THROWS_WITH(parse_strategy("data_parallel |"), contains("empty place"));
   CHECK_THROWS_WITH(parse_strategy(""), contains("empty place"));
   CHECK_THROWS_WITH(parse_strategy("serial(x=1)"), contains("there is no 'x'; there are: none"));
+}
+
+TEST_CASE("phases run at the steps that their triggers say") {
+  for (std::int64_t every : {1, 2, 3, 7})
+    for (std::int64_t offset = 0; offset < every; ++offset)
+      for (std::int64_t from : {0, 1, 5, 8})
+        for (std::int64_t until : {9, 20}) {
+          const Trigger t{every, offset, from, until};
+          int runs = 0;
+          for (std::int64_t step = 0; step < 30; ++step) {
+            const bool expected = step >= from && step < until && (step - offset) % every == 0;
+            CHECK(t.runs_at(step) == expected);
+            runs += expected;
+          }
+          CHECK(runs > 0 - (until - from < every));
+        }
+  Role role;
+  const int phase = add_phase(role, "average", {.every = 4});
+  CHECK(phase == 1);
+  CHECK(add_phase(role, "average", {.every = 4}) == phase);
+  CHECK_THROWS_WITH(add_phase(role, "average", {.every = 5}), contains("runs at other steps"));
+  CHECK(to_string(Trigger{.every = 4, .from = 100}) == "every 4 steps from 100 on");
+}
+
+TEST_CASE("pairs of ranks by rule match, whatever their number and the step") {
+  std::map<std::string, int> alone;
+  for (const std::string rule : {"ring", "exponential", "matching", ""})
+    for (int ranks : {1, 2, 3, 4, 5, 7, 8, 16, 33, 100})
+      for (std::int64_t step = 0; step < 12; ++step) {
+        const Peer peer{.axis = "data", .offset = 3, .pairs = rule, .seed = 9};
+        std::vector<int> received(ranks);
+        int idle = 0;
+        for (int r = 0; r < ranks; ++r) {
+          const RankPair pair = peers_at(peer, r, ranks, step);
+          INFO(rule << ", rank " << r << " of " << ranks << ", step " << step);
+          REQUIRE((pair.to >= 0 && pair.to < ranks));
+          CHECK(peers_at(peer, pair.to, ranks, step).from == r);
+          if (rule == "ring" || rule == "matching") CHECK(pair.to == pair.from);
+          ++received[pair.to], idle += pair.to == r;
+        }
+        CHECK(std::ranges::count(received, 1) == ranks);
+        if (rule == "ring" || rule == "matching") CHECK(idle == ranks % 2);
+        if (rule == "exponential" && ranks > 1) CHECK(idle == 0);
+      }
+  const Peer drawn{.axis = "data", .pairs = "matching", .seed = 1},
+      other{.axis = "data", .pairs = "matching", .seed = 2};
+  int changes = 0, differs = 0;
+  for (int r = 0; r < 1000; ++r) {
+    changes += peers_at(drawn, r, 1000, 0) != peers_at(drawn, r, 1000, 1);
+    differs += peers_at(drawn, r, 1000, 0) != peers_at(other, r, 1000, 0);
+  }
+  CHECK(changes > 950);
+  CHECK(differs > 950);
+  const RankPair far = peers_at(drawn, 99'999, 100'000, 5);  // needs no table
+  CHECK(peers_at(drawn, far.to, 100'000, 5).to == 99'999);
+  CHECK_THROWS_WITH(peers_at({.axis = "data", .pairs = "star"}, 0, 4, 0),
+                    contains("use ring, exponential or matching"));
 }

@@ -17,12 +17,18 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
                  plan.parameters);
   for (auto& role : plan.roles) {
     int n = static_cast<int>(role.actions.size());
+    for (const auto& [name, t] : role.phases)
+      if (t.every < 1 || t.offset < 0 || t.offset >= t.every || t.from < 0 || t.until <= t.from)
+        faults.add("role {}: phase '{}' never runs, or at no clear time: every {} steps, offset {}, from {} until {}",
+                   role.name, name, t.every, t.offset, t.from, t.until);
     for (ActionId id = 0; id < n; ++id) {
       const Action& a = role.actions[id];
       for (ActionId from : a.after)
         if (from < 0 || from >= n || from == id)
           faults.add("{} depends on action {}, which is {}", place(role, id), from,
                      from == id ? "itself" : "not there");
+      if (a.phase < 0 || a.phase >= std::ssize(role.phases))
+        faults.add("{} is of phase {}, there are {}", place(role, id), a.phase, role.phases.size());
       if (a.part >= static_cast<int>(plan.parts.size()))
         faults.add("{}: there are {} parts", place(role, id), plan.parts.size());
       const bool layered = a.kind == ActionKind::forward || is_backward(a) || a.kind == ActionKind::free;
@@ -89,7 +95,6 @@ void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders
       if (a.kind != ActionKind::agree) continue;
       if (a.field != "loss" && a.field != "finite" && a.field != "norm")
         faults.add("{}: there is no number '{}' to agree on: use loss, finite or norm", place(role, id), a.field);
-      if (a.every < 1) faults.add("{} runs every {} steps", place(role, id), a.every);
       for (ActionId u = 0; u < std::ssize(role.actions); ++u)
         if (role.actions[u].kind == ActionKind::update && !orders[r](id, u))
           faults.add("{} does not wait for {}", place(role, u), place(role, id));

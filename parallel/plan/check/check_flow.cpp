@@ -35,7 +35,7 @@ class Flow {
   static constexpr int any_role = -1;  // of a pass: one role has it
   void enter(At at) {
     const Action& a = action(at);
-    if (!is_message(a) && a.kind > ActionKind::backward_weight) return;
+    if (!is_message(a) && a.kind != ActionKind::forward && a.kind != ActionKind::loss && !is_backward(a)) return;
     const int role = is_message(a) ? static_cast<int>(at.role) : any_role;
     auto [first, fresh] = found_.try_emplace({a.kind, role, a.part, a.microbatch}, at);
     if (!fresh && role == any_role) faults_.add("{} repeats {}", name(at), name(first->second));

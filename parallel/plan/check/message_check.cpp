@@ -139,7 +139,8 @@ class MessageCheck {
       }
       for (std::size_t k = 0; k < list.size(); ++k) {
         const Action &a = action(d, first[k]), &b = action(r * width_ + d, list[k]);
-        if (a.kind != b.kind || a.slice != b.slice || a.field != b.field || a.every != b.every)
+        if (a.kind != b.kind || a.slice != b.slice || a.field != b.field ||
+            plan_.roles[0].trigger(a) != plan_.roles[r].trigger(b))
           faults_.add("collective {} along '{}' differs: {}, but {}", k, axis, place(d, first[k]),
                       place(r * width_ + d, list[k]));
       }

@@ -1,0 +1,43 @@
+// ActionRow: all that is known of one kind of actions. The library's kinds have theirs in action_rows.cpp; a program
+// that brings a kind of its own writes a row (a constant) and names it in the actions of its strategy:
+//
+//   const ActionRow halve = {.name = "halve", .access = ..., .start = ...};
+//   plan.programs[0].actions.push_back({.kind = halve, .slice = ...});
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "parallel/comm/call.h"
+#include "parallel/plan/operands.h"
+
+namespace trireme {
+
+struct ActionContext;  // parallel/runtime/action_context.h
+
+/// What an action calls its peers for.
+struct PlannedCall {
+  CallKind kind;
+  Index bytes;  ///< of the whole vector
+};
+
+struct ActionRow {
+  std::string_view name;  ///< in texts: lower case, words joined by _
+  char letter = '?';      ///< in drawings
+  int order = 1000;       ///< of the library's kinds, in lists
+  /// All ranks along peer.axis do it together.
+  bool is_collective = false;
+  /// What it reads and writes; null: nothing that others touch.
+  Access (*access)(const Plan&, const Role&, const Liveness&, const Action&) = nullptr;
+  /// Seconds that it takes on a device of speed 1; null: none.
+  double (*seconds)(const Plan&, const Action&) = nullptr;
+  /// What it sends; null: nothing.
+  std::vector<PlannedCall> (*calls)(const Plan&, const Action&, Index element) = nullptr;
+  /// What is wrong with an action, in words; null, or an empty text: nothing.
+  std::string (*fault)(const Plan&, const Role&, ActionId) = nullptr;
+  /// Starts it; a collective or message returns its Work. Null for the library's kinds, which the executor knows.
+  Work (*start)(ActionContext&) = nullptr;
+  /// Once that Work is done; null: nothing is left to do.
+  void (*finish)(ActionContext&) = nullptr;
+};
+
+}  // namespace trireme

@@ -1,0 +1,104 @@
+// The kinds of actions that the library's own strategies are made of. What they do is the executor's affair
+// (parallel/runtime/executor.cpp), what computation costs stands in the plan's parts.
+#include "parallel/plan/action_row.h"
+
+namespace trireme {
+
+bool ActionKind::operator<(const ActionKind& other) const {
+  return row_->order != other->order ? row_->order < other->order : row_->name < other->name;
+}
+
+namespace {
+
+using K = OperandKind;
+
+const PartInfo* part_of(const Plan& plan, const Action& a) {
+  return a.part >= 0 && a.part < std::ssize(plan.parts) ? &plan.parts[static_cast<std::size_t>(a.part)] : nullptr;
+}
+Operand slice(K kind, const Slice& s) { return {kind, s}; }
+Operand weights(const Plan& plan, const Action& a, K kind = K::weights) {
+  const PartInfo* part = part_of(plan, a);
+  return slice(kind, part ? part->slice : Slice{});
+}
+Operand activation(int part, const Action& a) { return {K::activation, {}, part, a.microbatch}; }
+Operand cotangent(int part, const Action& a) { return {K::cotangent, {}, part, a.microbatch}; }
+Operand number(std::string name) { return {.kind = K::number, .name = std::move(name)}; }
+
+Access of_forward(const Plan& plan, const Role&, const Liveness&, const Action& a) {
+  const PartInfo* part = part_of(plan, a);
+  return {{weights(plan, a), activation(a.part - 1, a)},
+          {activation(a.part, a), slice(K::statistics, part ? part->buffers : Slice{})}};
+}
+Access of_loss(const Plan& plan, const Role&, const Liveness&, const Action& a) {
+  const int last = static_cast<int>(plan.parts.size()) - 1;
+  return {{activation(last, a)}, {cotangent(last, a), number("loss")}};
+}
+Access of_backward(const Plan& plan, const Role&, const Liveness&, const Action& a) {
+  return {{weights(plan, a), activation(a.part - 1, a), cotangent(a.part, a)},
+          {cotangent(a.part - 1, a), weights(plan, a, K::gradients)}};
+}
+Access of_backward_input(const Plan& plan, const Role&, const Liveness&, const Action& a) {
+  return {{weights(plan, a), activation(a.part - 1, a), cotangent(a.part, a)}, {cotangent(a.part - 1, a)}};
+}
+Access of_backward_weight(const Plan& plan, const Role&, const Liveness&, const Action& a) {
+  return {{activation(a.part - 1, a), cotangent(a.part, a)}, {weights(plan, a, K::gradients)}};
+}
+/// A role that runs the part sends its activation and receives the gradient of that.
+Operand sent(const Liveness& live, const Action& a, bool by_its_role) {
+  return (live.segment_of(a.part) >= 0) == by_its_role ? activation(a.part, a) : cotangent(a.part, a);
+}
+Access of_send(const Plan&, const Role&, const Liveness& live, const Action& a) { return {{sent(live, a, true)}, {}}; }
+Access of_recv(const Plan&, const Role&, const Liveness& live, const Action& a) { return {{}, {sent(live, a, false)}}; }
+template <K kind>
+Access of_slice(const Plan&, const Role&, const Liveness&, const Action& a) {
+  return {{}, {slice(kind, a.slice)}};
+}
+Access of_update(const Plan&, const Role&, const Liveness&, const Action& a) {
+  return {{slice(K::gradients, a.slice), number("loss"), number("finite"), number("norm")},
+          {slice(K::weights, a.slice), slice(K::state, a.slice)}};
+}
+Access of_free(const Plan&, const Role&, const Liveness& live, const Action& a) {
+  Access all;
+  const int s = live.segment_of(a.part);
+  if (s < 0) return all;
+  const Segment& segment = live.segments[static_cast<std::size_t>(s)];
+  for (int p = segment.first; p < segment.end; ++p) all.writes.push_back(activation(p, a));
+  return all;
+}
+Access of_agree(const Plan&, const Role& role, const Liveness&, const Action& a) {
+  Access all{{}, {number(a.field)}};
+  for (const Action& u : role.actions)
+    if (u.kind == ActionKind::update && a.field != "loss") all.reads.push_back(slice(K::gradients, u.slice));
+  return all;
+}
+
+}  // namespace
+
+namespace action_rows {
+
+// Letters are those of drawings.
+const ActionRow forward{.name = "forward", .letter = 'F', .order = 0, .access = of_forward};
+const ActionRow loss{.name = "loss", .letter = 'L', .order = 1, .access = of_loss};
+const ActionRow backward{.name = "backward", .letter = 'B', .order = 2, .access = of_backward};
+const ActionRow backward_input{.name = "backward_input", .letter = 'I', .order = 3, .access = of_backward_input};
+const ActionRow backward_weight{.name = "backward_weight", .letter = 'W', .order = 4, .access = of_backward_weight};
+const ActionRow send{.name = "send", .letter = 'S', .order = 5, .access = of_send};
+const ActionRow recv{.name = "recv", .letter = 'R', .order = 6, .access = of_recv};
+const ActionRow all_reduce{
+    .name = "all_reduce", .letter = 'A', .order = 7, .is_collective = true, .access = of_slice<K::gradients>};
+const ActionRow reduce_scatter{
+    .name = "reduce_scatter", .letter = 'C', .order = 8, .is_collective = true, .access = of_slice<K::gradients>};
+const ActionRow all_gather{
+    .name = "all_gather", .letter = 'G', .order = 9, .is_collective = true, .access = of_slice<K::weights>};
+const ActionRow broadcast{
+    .name = "broadcast", .letter = 'K', .order = 10, .is_collective = true, .access = of_slice<K::weights>};
+const ActionRow update{.name = "update", .letter = 'U', .order = 11, .access = of_update};
+const ActionRow average{
+    .name = "average", .letter = 'M', .order = 12, .is_collective = true, .access = of_slice<K::statistics>};
+const ActionRow free{.name = "free", .letter = 'X', .order = 13, .access = of_free};
+const ActionRow drop_gradients{.name = "drop_gradients", .letter = 'd', .order = 14, .access = of_slice<K::gradients>};
+const ActionRow drop_values{.name = "drop_values", .letter = 'D', .order = 15, .access = of_slice<K::weights>};
+const ActionRow agree{.name = "agree", .letter = 'E', .order = 16, .is_collective = true, .access = of_agree};
+
+}  // namespace action_rows
+}  // namespace trireme
