@@ -186,6 +186,8 @@ Shards shards_of(const Parameters& p, const Optimizer& o, const TrainState& stat
     add(optimizer_file,
         shard ? stored_state(p, kind, flat, o.kept(), shard->writes_state) : stored_state(p, kind, flat));
   for (auto& [name, tensor] : options.local) all[local_file].tensors.push_back({name, tensor});
+  if (shard)
+    for (auto& [name, tensor] : shard->local) all[local_file].tensors.push_back({name, tensor});
   return all;
 }
 

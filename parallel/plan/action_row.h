@@ -1,4 +1,4 @@
-// ActionRow: all that is known of one kind of actions. The library's kinds have theirs in action_rows.cpp; a program
+// ActionRow: all that is known of one kind of actions. The library's kinds have theirs in action_row.cpp; a program
 // that brings a kind of its own writes a row (a constant) and names it in the actions of its strategy:
 //
 //   const ActionRow halve = {.name = "halve", .access = ..., .start = ...};

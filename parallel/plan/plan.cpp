@@ -39,7 +39,8 @@ void add(Fnv& fnv, const Action& a) {
 
 /// What holds for all roles, a line each.
 std::string common_lines(const Plan& plan) {
-  std::string text;
+  std::string text = fmt::format("{} micro-batches, roles along {}, {} numbers of running statistics\n",
+                                 plan.microbatches, plan.stage_axis, plan.buffers);
   for (std::size_t i = 0; i < plan.parts.size(); ++i) {
     const PartInfo& p = plan.parts[i];
     text += fmt::format("part {:>3}  {:<24} {}{}\n", i, p.name, range(p.slice),
@@ -48,9 +49,7 @@ std::string common_lines(const Plan& plan) {
   for (auto& a : plan.axes) text += fmt::format("axis {} of {}\n", a.name, a.size);
   for (auto& [axis, c] : plan.consistency) text += fmt::format("weights along {}: {}\n", axis, to_string(c));
   for (auto& s : plan.state)
-    text += fmt::format("state {}: {}, from {}, {}saved\n", s.name,
-                        s.extent == State::Extent::own ? "each rank's own" : "replicated", s.initial,
-                        s.saved ? "" : "not ");
+    text += fmt::format("state {} of each rank, from {}, {}saved\n", s.name, s.initial, s.saved ? "" : "not ");
   return text;
 }
 
@@ -99,6 +98,7 @@ std::string to_string(const Action& a) {
   if (a.peer.root >= 0) text += fmt::format("{} {}", a.kind == ActionKind::update ? " at" : " from", a.peer.root);
   if (a.on_ready) text += ", on ready";
   if (!a.peer.pairs.empty()) text += fmt::format(" by pairs {}", a.peer.pairs);
+  if (a.peer.seed > 0) text += fmt::format(" seed {}", a.peer.seed);
   if (a.codec) text += fmt::format(" as {}", a.codec->name);
   for (auto& [name, value] : a.arguments) text += fmt::format(" {}={}", name, value);
   if (a.phase > 0) text += fmt::format(", phase {}", a.phase);
@@ -119,6 +119,14 @@ std::string Plan::reduced_axis() const {
     for (auto& a : role.actions)
       if (is_reduction(a)) return a.peer.axis;
   return "data";
+}
+
+Consistency Plan::consistency_along(const std::string& axis) const {
+  for (const std::string& name : names_in(axis))
+    if (const auto at = consistency.find(name);
+        at != consistency.end() && at->second.kind != Consistency::Kind::synchronous)
+      return at->second;
+  return {};
 }
 
 std::vector<Slice> Plan::updated(std::size_t role) const {
@@ -174,7 +182,7 @@ std::uint64_t Plan::hash() const {
   for (auto& p : parts) fnv.add(p.name, p.slice.begin, p.slice.end, p.buffers.begin, p.buffers.end);
   fnv.add(strategies.size(), state.size(), consistency.size());
   for (auto& name : strategies) fnv.add(name);
-  for (auto& s : state) fnv.add(s.name, s.extent, std::bit_cast<std::uint64_t>(s.initial), s.saved);
+  for (auto& s : state) fnv.add(s.name, std::bit_cast<std::uint64_t>(s.initial), s.saved);
   for (auto& [axis, c] : consistency) fnv.add(axis, c.kind, c.bound);
   fnv.add(roles.size());
   for (auto& role : roles) {

@@ -148,16 +148,10 @@ struct Role {
 /// The phase of that name, as an index; made if there is none. Throws Error where there is one with another trigger.
 int add_phase(Role&, const std::string& name, const Trigger&);
 
-/// Numbers that live across steps beside weights and optimizer state, one for each parameter (a codec's residual, an
-/// outer momentum).
+/// Numbers that live across steps beside weights and optimizer state, one for each parameter and of its type: a rank's
+/// own (a codec's residual, an outer momentum).
 struct State {
-  /// Whether the copies of ranks are alike.
-  enum class Extent : std::uint8_t {
-    replicated,  ///< the same on every rank
-    own          ///< a rank's own: only the same ranks can go on with it
-  };
-  std::string name;  ///< by which actions' operands, and files, know it
-  Extent extent = Extent::own;
+  std::string name;                               ///< by which actions' operands, and files, know it
   double initial = 0;                             ///< value at the start of training
   bool saved = true;                              ///< in checkpoints; false: it begins anew with a resumed run
   bool operator==(const State&) const = default;  ///< member by member
@@ -220,6 +214,8 @@ struct Plan {
   int role_of(int part) const;              ///< the role that runs it forward; -1: none
   /// The axis over which gradients are summed, or several joined by + ("data+h"); "data" where none are.
   std::string reduced_axis() const;
+  /// Of an axis, or of the first of several joined by +, that does not make weights alike after each step.
+  Consistency consistency_along(const std::string& axis) const;
   /// What role r changes, in order: the slices of its updates, neighbours joined.
   std::vector<Slice> updated(std::size_t role) const;
   std::string to_string() const;  ///< a table, one action a line

@@ -114,6 +114,8 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
       add(s.writes, weights, e, drops_ ? a.peer.axis : ""), add(s.writes_state, shard, e, a.peer.axis);
   }
   for (auto* slices : {&s.holds, &s.writes, &s.writes_state}) *slices = detail::joined(std::move(*slices));
+  for (const State& state : plan_.state)
+    if (state.saved) s.local["state." + state.name] = parameters_.state(state.name).rows(0, parameters_.size());
   Index at = 0;
   for (const Parameters::Buffer& b : parameters_.buffers()) {
     const bool here = !stages_ || b.tensor.numel() == 0 || stage_of_buffer(at) == role_;

@@ -254,24 +254,9 @@ Work Executor::start_reduction(ActionId id, const Tensor& gradients) {
   Slot& s = slot(id);
   if (a.kind == ActionKind::reduce_scatter) return reduce_shards(*s.comm, gradients);
   if (!a.codec) return s.comm->all_reduce(gradients);
-  const Codec& codec = *a.codec;
-  const Index length = codec.length(a.slice.size());
-  if (!s.buffer) s.buffer = Tensor::empty({length}, codec.wire, gradients.device());
-  codec.encode(gradients, s.buffer, codec.state.empty() ? Tensor() : context(a, s).state(std::string(codec.state)));
-  if (codec.is_summable) return s.comm->all_reduce(s.buffer);
-  if (!s.gathered) s.gathered = Tensor::empty({s.comm->size(), length}, codec.wire, gradients.device());
-  return s.comm->all_gather(s.gathered, s.buffer);
-}
-
-void Executor::finish_reduction(const Action& a, Slot& s) {
-  if (!a.codec || !s.comm) return;
-  const Tensor sum = gradients(a.slice);
-  if (a.codec->is_summable) return a.codec->decode(s.buffer, sum);
-  const Tensor one = Tensor::like(sum);
-  for (Index r = 0; r < s.comm->size(); ++r) {
-    a.codec->decode(s.gathered.view_rows(r, r + 1).reshape({s.buffer.numel()}), r == 0 ? sum : one);
-    if (r > 0) add_into(sum, one);
-  }
+  const std::string_view state = a.codec->state;
+  return s.encoded.start(*s.comm, *a.codec, gradients,
+                         state.empty() ? Tensor() : context(a, s).state(std::string(state)));
 }
 
 void Executor::give(ActionId id) {
@@ -333,7 +318,7 @@ void Executor::finish(ActionId id) {
   if (a.kind == ActionKind::all_gather || a.kind == ActionKind::broadcast)
     optimizer_.parameters().mark_released(a.slice, false);
   if (a.kind == ActionKind::average) finish_average(a, s);
-  if (a.codec) finish_reduction(a, s);
+  if (a.codec) s.encoded.finish(*s.comm, *a.codec, gradients(a.slice));
   if (s.run == &Executor::run_row && a.kind->finish) {
     ActionContext now = context(a, s);
     a.kind->finish(now);

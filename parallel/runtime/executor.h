@@ -13,6 +13,7 @@
 #include "parallel/runtime/action_context.h"
 #include "parallel/runtime/agreement.h"
 #include "parallel/runtime/buckets.h"
+#include "parallel/runtime/encoded_reduction.h"
 #include "parallel/runtime/pipeline_p2p.h"
 #include "parallel/runtime/recorder.h"
 #include "parallel/runtime/step_ranks.h"
@@ -51,8 +52,8 @@ class Executor {
     int bucket = -1;               // of buckets_; -1: not on_ready
     bool completes = false;        // a backward of the last micro-batch: gradients that it reaches are whole
     bool last_forward = false, last_backward = false, first_update = false, last_update = false;
-    Tensor buffer;    // average: the packed buffers; an encoded reduction's own vector
-    Tensor gathered;  // an encoded reduction's: those of all ranks
+    Tensor buffer;  // average: the packed buffers
+    EncodedReduction encoded;
     std::any memory;  // of a kind of the caller's own
     void (Executor::*run)(ActionId) = nullptr;
     std::vector<Tensor> arriving;
@@ -85,7 +86,6 @@ class Executor {
   void run_row(ActionId);  // a kind of the caller's own
 
   Work start_reduction(ActionId, const Tensor& gradients);
-  void finish_reduction(const Action&, Slot&);
   ActionContext context(const Action&, Slot&);
   /// This rank alone, by one action: then the optimizer clips. One stage that holds all weights still clips with the
   /// others, which wait for it.

@@ -82,7 +82,11 @@ struct Step::Impl {
     if (graph) graph->drop();
     consolidator.release();
     optimizer.keep(executor.updated());
-    return trireme::load_checkpoint(directory, parameters, &optimizer, consolidator.checkpoint_shard(*everyone));
+    CheckpointShard shard = consolidator.checkpoint_shard(*everyone);
+    LoadedCheckpoint loaded = trireme::load_checkpoint(directory, parameters, &optimizer, shard);
+    for (auto& [name, tensor] : shard.local)  // of the plan's state; a checkpoint of before there was one has none
+      if (const auto at = loaded.local.find(name); at != loaded.local.end()) tensor.copy_from(at->second);
+    return loaded;
   }
 
   StepOptions options;

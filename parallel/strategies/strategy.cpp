@@ -106,7 +106,7 @@ const std::vector<StrategyRow> table = {
 };
 
 /// "name" or "name(option=value, ...)".
-Strategy parse_one(const std::string& text) {
+Strategy parse_one(const std::string& text, const std::vector<StrategyRow>& rows) {
   std::map<std::string, std::string> values;
   std::string name = text;
   if (auto open = text.find('('); open != std::string::npos) {
@@ -122,7 +122,7 @@ Strategy parse_one(const std::string& text) {
     }
   }
   check(name != "one_weird", "strategy", "'one_weird' is called 'one_weird_trick' now");
-  const StrategyRow& row = find_row(table, name, "strategy");
+  const StrategyRow& row = find_row(rows, name, "strategy");
   StrategyOptions given(name, std::move(values));
   Strategy strategy = row.parse(given);
   given.read({});  // refuses what the strategy has not read
@@ -215,11 +215,13 @@ Strategy StrategyRow::make() const {
 
 const std::vector<StrategyRow>& strategies() { return table; }
 
-Strategy parse_strategy(const std::string& text) {
+Strategy parse_strategy(const std::string& text, const std::vector<StrategyRow>& own) {
+  std::vector<StrategyRow> rows = table;
+  rows.insert(rows.end(), own.begin(), own.end());
   Strategy whole;
   for (auto& piece : split_at(text, '|')) {
     check(!piece.empty(), "strategy", "'{}' has an empty place; write for example \"data_parallel\"", text);
-    whole = std::move(whole) | parse_one(piece);
+    whole = std::move(whole) | parse_one(piece, rows);
   }
   return whole;
 }

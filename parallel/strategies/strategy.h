@@ -158,8 +158,8 @@ struct StrategyRow {
 };
 /// Every strategy of the library, in the order of strategy.cpp's table.
 const std::vector<StrategyRow>& strategies();
-/// "data_parallel", "serial", "data_parallel(overlap=false)", "a | b". Throws Error with the list for another
-/// name.
-Strategy parse_strategy(const std::string& text);
+/// "data_parallel", "serial", "data_parallel(overlap=false)", "a | b"; own: strategies that stand beside the library's.
+/// Throws Error with the list for another name.
+Strategy parse_strategy(const std::string& text, const std::vector<StrategyRow>& own = {});
 
 }  // namespace trireme

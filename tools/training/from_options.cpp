@@ -12,6 +12,7 @@
 #include "kernels/core/backend.h"
 #include "kernels/core/suggest.h"
 #include "kernels/core/text.h"
+#include "parallel/runtime/plugin.h"
 
 namespace trireme {
 DType make_dtype(const TrainerOptions& c) {
@@ -184,7 +185,8 @@ Mesh make_mesh(const TrainerOptions& c, World& world) {
 Strategy make_strategy(const TrainerOptions& c, int ranks) {
   Strategy s;
   if (!c.parallel.strategy.empty())
-    s = parse_strategy(c.parallel.strategy);
+    s = parse_strategy(c.parallel.strategy,
+                       c.parallel.plugin.empty() ? std::vector<StrategyRow>() : load_strategies(c.parallel.plugin));
   else if (ranks > 1)
     s = data_parallel({.overlap = c.parallel.overlap});
   if (!s.norm_scope)

@@ -120,6 +120,8 @@ std::vector<Option> option_table(TrainerOptions& c) {
        most, "", "mesh"},
       {"parallel.strategy", &c.parallel.strategy, "empty: data_parallel on several ranks, serial on one", any, most, "",
        "strategy"},
+      {"parallel.plugin", &c.parallel.plugin,
+       "shared library with strategies of your own (parallel/runtime/plugin.h)", any, most, "", "plugin"},
       {"parallel.allreduce", &c.parallel.allreduce, "default, ring, recursive_doubling, rabenseifner, tree", any, most,
        "", "allreduce"},
       {"parallel.norm_scope", &c.parallel.norm_scope,

@@ -140,7 +140,9 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   check_flow(plan, orders, faults);
   check_shards(plan, orders, faults);
   check_updates(plan, faults);
-  check_gradients(plan, orders, data_ranks, faults);
+  const bool alike = plan.consistency_along(plan.reduced_axis()).kind == Consistency::Kind::synchronous;
+  check_gradients(plan, orders, alike ? data_ranks : 1, faults);
+  check_consistency(plan, faults);
   check_agreements(plan, orders, faults);
   if (faults.empty()) check_races(plan, orders, faults);  // the others name the remedy
   check_messages(plan, plan.reduced_axis(), data_ranks, faults);

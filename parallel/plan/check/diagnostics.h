@@ -83,6 +83,8 @@ void check_flow(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 void check_shards(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 /// Actions that touch the same operand, one of them writing it, in no order.
 void check_races(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
+/// Weights that are not alike after every step, and what kinds and codecs of the caller's own promise.
+void check_consistency(const Plan&, Diagnostics&);
 /// Messages without a partner, messages that cross, collectives that differ between roles, and deadlocks.
 void check_messages(const Plan&, const std::string& data_axis, int data_ranks, Diagnostics&);
 

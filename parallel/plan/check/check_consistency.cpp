@@ -1,0 +1,76 @@
+// The part of check(plan) for weights that ranks of an axis do not have alike after every step, and for what kinds,
+// codecs and state of the caller's own promise.
+#include "parallel/plan/check/diagnostics.h"
+#include "parallel/plan/codec.h"
+#include "parallel/plan/operands.h"
+#include "parallel/plan/peers.h"
+
+namespace trireme {
+namespace {
+
+using Kind = Consistency::Kind;
+
+/// The slices of weights that an action writes with the ranks of an axis.
+std::vector<Slice> written(const Plan& plan, const Role& role, const Liveness& live, const Action& a,
+                           const std::string& axis) {
+  std::vector<Slice> all;
+  if (a.peer.axis != axis) return all;
+  for (const Operand& o : accesses(plan, role, live, a).writes)
+    if (o.kind == OperandKind::weights) all.push_back(o.slice);
+  return all;
+}
+
+/// What a role updates must be made alike (or mixed) by actions along the axis, often enough.
+void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const Consistency& promised,
+                 Diagnostics& faults) {
+  const Role& role = plan.roles[r];
+  const Liveness live(role);
+  std::vector<Slice> mixed;
+  for (const Action& a : role.actions) {
+    const Trigger& t = role.trigger(a);
+    const bool often = promised.kind == Kind::gossip || (t.every <= promised.bound && t.from <= promised.bound);
+    if (!often || t.until != Trigger::forever) continue;
+    for (const Slice& s : written(plan, role, live, a, axis)) mixed.push_back(s);
+  }
+  mixed = detail::joined(std::move(mixed));
+  for (const Slice& updated : plan.updated(r)) {
+    const bool covered = std::ranges::any_of(
+        mixed, [&](const Slice& m) { return m.begin <= updated.begin && updated.end <= m.end; });
+    if (!covered)
+      faults.add("role {}: weights [{}, {}) are updated by each rank along '{}' for itself, and no action makes them "
+                 "{} as {} promises",
+                 role.name, updated.begin, updated.end, axis,
+                 promised.kind == Kind::gossip ? "mix" : fmt::format("alike every {} steps", promised.bound),
+                 to_string(promised));
+  }
+}
+
+void check_own_kinds(const Plan& plan, const Role& role, ActionId id, Diagnostics& faults) {
+  const Action& a = role.actions[id];
+  if (a.kind->fault)
+    if (const std::string text = a.kind->fault(plan, role, id); !text.empty())
+      faults.add("{}: {}", place(role, id), text);
+  if (a.codec && !a.codec->state.empty() &&
+      std::ranges::find(plan.state, a.codec->state, &State::name) == plan.state.end())
+    faults.add("{}: the codec keeps the state '{}', which the plan does not declare: use with_codec()", place(role, id),
+               a.codec->state);
+  if (a.peer.pairs.empty()) return;
+  try {
+    (void)peers_at(a.peer, 0, 2, 0);
+  } catch (const Error& e) { faults.add("{}: {}", place(role, id), e.what()); }
+}
+
+}  // namespace
+
+void check_consistency(const Plan& plan, Diagnostics& faults) {
+  for (const Role& role : plan.roles)
+    for (ActionId id = 0; id < std::ssize(role.actions); ++id) check_own_kinds(plan, role, id, faults);
+  for (const auto& [axis, promised] : plan.consistency) {
+    if (promised.kind != Kind::synchronous && promised.kind != Kind::gossip && promised.bound < 1)
+      faults.add("weights along '{}' are to be {}, which needs a bound of 1 step or more", axis, to_string(promised));
+    if ((promised.kind != Kind::periodic && promised.kind != Kind::gossip) || plan.size(axis) == 1) continue;
+    for (std::size_t r = 0; r < plan.roles.size(); ++r) check_mixed(plan, r, axis, promised, faults);
+  }
+}
+
+}  // namespace trireme
