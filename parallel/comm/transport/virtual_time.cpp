@@ -34,6 +34,7 @@ void VirtualTime::begin(int rank) {
 void VirtualTime::finish(int rank) {
   const Lock lock = enter();
   at(rank).state = State::finished;
+  at(rank).core = false, ++cores_;
   schedule();
 }
 
