@@ -16,12 +16,6 @@ using trireme::test::mix;
 
 namespace {
 
-/// 2 nodes of 2 devices: 100 ns and 1 byte/ns inside, 1000 ns and a quarter of a byte/ns between.
-Cluster two_nodes() {
-  return {.nodes = {{.count = 2, .devices = 2}},
-          .inside = {.latency = 100e-9, .bandwidth = 1e9},
-          .between = {.latency = 1000e-9, .bandwidth = 0.25e9}};
-}
 /// All in one node.
 Cluster one_node(int devices) {
   return {.nodes = {{.count = 1, .devices = devices}},
@@ -44,7 +38,7 @@ Tensor bytes(Index n) { return Tensor::zeros({n}, DType::u8); }
 }  // namespace
 
 TEST_CASE("collectives take what the cluster says, from the last rank's start") {
-  const Cluster c = two_nodes();
+  const Cluster c = test::two_nodes(2);
   const auto took = [&](const std::function<void(Communicator&)>& f) {
     const auto ends = on_clocks(4, c, [&](World& world) {
       world.clock()->advance(10 * world.rank());
@@ -71,7 +65,7 @@ TEST_CASE("collectives take what the cluster says, from the last rank's start") 
 }
 
 TEST_CASE("a group within a node has the link inside") {
-  const auto ends = on_clocks(4, two_nodes(), [](World& world) {
+  const auto ends = on_clocks(4, test::two_nodes(2), [](World& world) {
     const auto node = world.comm().split(world.rank() / 2, 0), across = world.comm().split(world.rank() % 2, 0);
     const Nanoseconds before = world.clock()->now();
     node->all_reduce(bytes(100)).wait();
@@ -83,7 +77,7 @@ TEST_CASE("a group within a node has the link inside") {
 }
 
 TEST_CASE("messages: when they leave, arrive, and who waits") {
-  const auto ends = on_clocks(4, two_nodes(), [](World& world) {
+  const auto ends = on_clocks(4, test::two_nodes(2), [](World& world) {
     VirtualClock& clock = *world.clock();
     Communicator& comm = world.comm();
     Times t;
