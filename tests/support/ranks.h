@@ -47,6 +47,17 @@ inline Cluster two_nodes(int devices) {
           .between = {.latency = 1000e-9, .bandwidth = 0.25e9}};
 }
 
+/// World::threads, and the same in virtual time.
+using Launch = std::function<void(int ranks, const std::function<void(World&)>&)>;
+inline std::vector<Launch> launches() {
+  return {World::threads,
+          [](int ranks, const auto& body) { World::virtual_time(ranks, two_nodes((ranks + 1) / 2), body); }};
+}
+/// Runs body by each of them.
+inline void launch(int ranks, const std::function<void(World&)>& body) {
+  for (const Launch& run : launches()) run(ranks, body);
+}
+
 /// Runs body on each rank and returns what rank 0 (under MPI: this rank) returned. No assertions inside:
 /// Catch is for one thread. virtual_time: on threads whose time is simulated.
 template <class F>
