@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,6 +36,8 @@ class EventCount {
   virtual ~EventCount() = default;
   virtual std::uint64_t ticket() = 0;
   virtual void sleep(std::uint64_t ticket, double seconds) = 0;  ///< at most so long
+  /// Where time is simulated, all that poll_until() does (parallel/comm/call.h); else none of it.
+  virtual std::optional<bool> poll(double /*seconds*/, const std::function<bool()>& /*ready*/) { return {}; }
 };
 
 /// An operation under way. It keeps its tensors alive. A wait returns when its results may be read (and inputs reused),
@@ -116,6 +119,7 @@ struct ReceivedMessage {
 };
 
 struct Call;
+class VirtualClock;
 
 class Communicator {
  public:
@@ -197,6 +201,8 @@ class Communicator {
   virtual int probe(int tag, int first) = 0;
   /// Told of messages that come; null: probe() is to be polled.
   virtual EventCount* events() { return nullptr; }
+  /// Of this rank, where time is simulated; else null.
+  virtual VirtualClock* clock() { return nullptr; }
 
  protected:
   /// Starts a call without tensors and waits; throws where the job was ended meanwhile.

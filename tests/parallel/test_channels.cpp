@@ -36,7 +36,7 @@ void on_ranks(const std::function<void(World&)>& body, std::vector<int> asked = 
     if (test::under_mpi())
       REQUIRE_NOTHROW(body(test::processes()));
     else
-      REQUIRE_NOTHROW(World::threads(ranks, body));
+      REQUIRE_NOTHROW(test::launch(ranks, body));
   }
 }
 
@@ -273,8 +273,8 @@ TEST_CASE("an error on one rank ends waits for any") {
       throw;
     }
   };
-  REQUIRE_THROWS_WITH(World::threads(3, body), "rank 1: no more sugar");
-  REQUIRE(ended == 2);
+  for (const auto& run : test::launches()) REQUIRE_THROWS_WITH(run(3, body), "rank 1: no more sugar");
+  REQUIRE(ended == 4);
 }
 
 TEST_CASE("wait_any returns what has failed") {
@@ -286,5 +286,5 @@ TEST_CASE("wait_any returns what has failed") {
     std::vector<Work> works{comm.recv_any(message, 0), comm.recv(Tensor::zeros({3}), 1)};
     works[wait_any(works)].wait();
   };
-  REQUIRE_THROWS_WITH(World::threads(2, body), contains("sent 4 f32"));
+  for (const auto& run : test::launches()) REQUIRE_THROWS_WITH(run(2, body), contains("sent 4 f32"));
 }

@@ -71,9 +71,9 @@ std::vector<Arrangement> table() {
 }
 
 /// A hash of all numbers; "refused" for a pair that does not go together.
-std::string bits_of(const Setup& s, const Arrangement& how) {
+std::string bits_of(const Setup& s, const Arrangement& how, bool virtual_time = false) {
   try {
-    const Outcome o = parallel_run(s, how.mesh, parse_strategy(how.strategy));
+    const Outcome o = parallel_run(s, how.mesh, parse_strategy(how.strategy), virtual_time);
     Fnv fnv;
     for (auto* numbers : {&o.losses, &o.weights, &o.buffers})
       for (double v : *numbers) fnv.add(std::bit_cast<std::uint64_t>(v));
@@ -84,20 +84,26 @@ std::string bits_of(const Setup& s, const Arrangement& how) {
   }
 }
 
+std::map<std::string, std::string> recorded_bits() {  // by kind and arrangement
+  const std::filesystem::path file = TRIREME_ROOT "/tests/parallel/recorded_bits.txt";
+  std::map<std::string, std::string> recorded;
+  std::ifstream in(file);
+  for (std::string kind, bits, how; in >> kind >> bits && std::getline(in >> std::ws, how);)
+    recorded[kind + " " + how] = bits;
+  return recorded;
+}
+std::vector<std::pair<std::string, Setup>> kinds() { return {{"integers", integers()}, {level_name(), floats()}}; }
+
 }  // namespace
 
 TEST_CASE("every strategy and pair gives the bits that were recorded") {
   if (threads_only()) return;
-  const std::filesystem::path file = TRIREME_ROOT "/tests/parallel/recorded_bits.txt";
-  std::map<std::string, std::string> recorded;  // by kind and arrangement
-  std::ifstream in(file);
-  for (std::string kind, bits, how; in >> kind >> bits && std::getline(in >> std::ws, how);)
-    recorded[kind + " " + how] = bits;
+  auto recorded = recorded_bits();
   const char* to = std::getenv("TRIREME_RECORD_BITS");
   std::ofstream out;
   if (to) out.open(to, std::ios::app);
   int compared = 0;
-  for (const auto& [kind, setup] : {std::pair<std::string, Setup>{"integers", integers()}, {level_name(), floats()}})
+  for (const auto& [kind, setup] : kinds())
     for (const Arrangement& how : table()) {
       const std::string key = kind + " " + how.text();
       if (to) {
@@ -110,4 +116,16 @@ TEST_CASE("every strategy and pair gives the bits that were recorded") {
     }
   if (to) SUCCEED("recorded");
   if (!to) CHECK(compared >= static_cast<int>(table().size()));  // of integers all
+}
+
+TEST_CASE("in virtual time every strategy and pair gives the bits that were recorded") {
+  if (threads_only()) return;
+  auto recorded = recorded_bits();
+  for (const auto& [kind, setup] : kinds())
+    for (const Arrangement& how : table()) {
+      const std::string key = kind + " " + how.text();
+      if (!recorded.count(key)) continue;
+      INFO(key);
+      CHECK(bits_of(setup, how, true) == recorded[key]);
+    }
 }

@@ -180,7 +180,7 @@ void on_ranks(const std::function<void(World&)>& body) {
     if (test::under_mpi())
       REQUIRE_NOTHROW(body(test::processes()));
     else
-      REQUIRE_NOTHROW(World::threads(ranks, body));
+      REQUIRE_NOTHROW(test::launch(ranks, body));
   }
 }
 

@@ -68,10 +68,12 @@ inline Outcome serial_run(const Setup& s, const Strategy& strategy = {}) {
   World world;
   return train(s, world, strategy);
 }
-inline Outcome parallel_run(const Setup& s, const std::vector<Axis>& axes, const Strategy& strategy) {
+inline Outcome parallel_run(const Setup& s, const std::vector<Axis>& axes, const Strategy& strategy,
+                            bool virtual_time = false) {
   int ranks = 1;
   for (auto& a : axes) ranks *= a.size;
-  return on_ranks(ranks, [&](World& world) { return train(s, world, axes, strategy); });
+  return on_ranks(
+      ranks, [&](World& world) { return train(s, world, axes, strategy); }, virtual_time);
 }
 inline Outcome parallel_run(const Setup& s, int ranks, const std::optional<Strategy>& strategy) {
   return on_ranks(ranks, [&](World& world) { return train(s, world, strategy); });

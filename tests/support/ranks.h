@@ -40,17 +40,39 @@ inline Device test_device(const World& world) {
   return cuda(world.rank() % std::max(1, open_backend(DeviceKind::cuda).devices));
 }
 
+/// Two nodes, with room for so many ranks on each, that are linked more slowly than within.
+inline Cluster two_nodes(int devices) {
+  return {.nodes = {{.count = 2, .devices = devices}},
+          .inside = {.latency = 100e-9, .bandwidth = 1e9},
+          .between = {.latency = 1000e-9, .bandwidth = 0.25e9}};
+}
+
+/// World::threads, and the same in virtual time.
+using Launch = std::function<void(int ranks, const std::function<void(World&)>&)>;
+inline std::vector<Launch> launches() {
+  return {World::threads,
+          [](int ranks, const auto& body) { World::virtual_time(ranks, two_nodes((ranks + 1) / 2), body); }};
+}
+/// Runs body by each of them.
+inline void launch(int ranks, const std::function<void(World&)>& body) {
+  for (const Launch& run : launches()) run(ranks, body);
+}
+
 /// Runs body on each rank and returns what rank 0 (under MPI: this rank) returned. No assertions inside:
-/// Catch is for one thread.
+/// Catch is for one thread. virtual_time: on threads whose time is simulated.
 template <class F>
-auto on_ranks(int ranks, F&& body) {
+auto on_ranks(int ranks, F&& body, bool virtual_time = false) {
   using R = decltype(body(std::declval<World&>()));
   if (ranks > 1 && under_mpi()) return body(processes());
   std::optional<R> result;
-  World::threads(ranks, [&](World& world) {
+  const auto run = [&](World& world) {
     R mine = body(world);
     if (world.rank() == 0) result = std::move(mine);
-  });
+  };
+  if (virtual_time)
+    World::virtual_time(ranks, two_nodes((ranks + 1) / 2), run);
+  else
+    World::threads(ranks, run);
   return *std::move(result);
 }
 

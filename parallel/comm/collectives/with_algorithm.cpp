@@ -83,7 +83,7 @@ class AlgorithmCommunicator : public Communicator {
   Work start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) override {
     const auto algorithm =
         is_scheduled(call.kind) ? choose_(call.kind, size(), call.count * size_of(call.type)) : nullptr;
-    if (!algorithm) return inner_->start(call, out, in, counts);
+    if (!algorithm || inner_->clock()) return inner_->start(call, out, in, counts);
     if (call.count == 0) return {};
     Blocks blocks = block_offsets(call, counts, size());
     if (blocks.size() == 2) blocks = even_blocks(call.count, size());
@@ -108,6 +108,7 @@ class AlgorithmCommunicator : public Communicator {
   }
   int probe(int tag, int first) override { return inner_->probe(tag, first); }
   EventCount* events() override { return inner_->events(); }
+  VirtualClock* clock() override { return inner_->clock(); }
   std::unique_ptr<Communicator> split(int color, int key) override {
     return std::make_unique<AlgorithmCommunicator>(inner_->split(color, key), choose_, sent_);
   }

@@ -26,6 +26,7 @@ class DeviceCommunicator final : public Communicator {
   Work start(const Call&, const Tensor& out, const Tensor& in, std::span<const Index> counts) override;
   int probe(int tag, int first) override { return inner_->probe(tag, first); }
   EventCount* events() override { return inner_->events(); }
+  VirtualClock* clock() override { return inner_->clock(); }
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(const std::string& reason) override;
   std::string ended() const override { return inner_->ended(); }

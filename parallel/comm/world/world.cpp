@@ -16,6 +16,7 @@
 #include "parallel/comm/transport/launcher.h"
 #include "parallel/comm/transport/mpi_ranks.h"
 #include "parallel/comm/transport/threads.h"
+#include "parallel/comm/transport/virtual_time.h"
 
 namespace trireme {
 
@@ -96,8 +97,23 @@ World::~World() {
 }
 
 void World::threads(int ranks, const std::function<void(World&)>& body) {
+  run_threads(thread_communicators(ranks), body);
+}
+
+void World::virtual_time(int ranks, const Cluster& cluster, const std::function<void(World&)>& body) {
+  VirtualRanks all = virtual_ranks(ranks, cluster);
+  run_threads(std::move(all.communicators), [&](World& world) {
+    all.time->begin(world.rank());
+    body(world);
+    all.time->finish(world.rank());
+  });
+}
+
+void World::run_threads(std::vector<std::unique_ptr<Communicator>> communicators,
+                        const std::function<void(World&)>& body) {
+  const int ranks = static_cast<int>(communicators.size());
   std::vector<World> worlds;
-  for (auto& comm : thread_communicators(ranks)) worlds.emplace_back(std::move(comm), std::ssize(worlds), ranks);
+  for (auto& comm : communicators) worlds.emplace_back(std::move(comm), std::ssize(worlds), ranks);
   const int share = share_of_threads(ranks);
   std::mutex mutex;
   std::unique_ptr<Error> first;
@@ -176,6 +192,7 @@ int World::local_size() const { return impl_->local_size; }
 Communicator& World::comm() { return *impl_->comm; }
 const Communicator& World::comm() const { return *impl_->comm; }
 std::string World::transport() const { return impl_->comm->transport(); }
+VirtualClock* World::clock() { return impl_->comm->clock(); }
 std::string World::use(Device device) { return static_cast<DeviceCommunicator&>(*impl_->comm).use(device); }
 void World::use_all_reduce(const std::string& algorithm) {
   impl_->comm = with_all_reduce(std::move(impl_->comm), algorithm);

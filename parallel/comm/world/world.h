@@ -4,7 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "parallel/comm/cluster.h"
 #include "parallel/comm/communicator.h"
+#include "parallel/comm/virtual_clock.h"
 
 namespace trireme {
 
@@ -32,6 +34,13 @@ class World {
   /// (their waits throw) and the first error is rethrown here with its rank. Throws Error, with no body begun, if the
   /// system does not start that many threads.
   static void threads(int ranks, const std::function<void(World&)>& body);
+  /// The same in simulated time: ranks lie on the cluster's devices in their order, each has a clock() of its own, and
+  /// waits take what the cluster says, not what they take here. Data have the bits of threads(). Two runs are the same
+  /// run, whatever the threads do: what a rank finds at a moment of its clock (Work::done, wait_any, recv_any) is what
+  /// is there by then. Deadlines are of virtual time, but TRIREME_TIMEOUT, which ends a run in which nothing moves. At
+  /// most cores() bodies run at once. Where all ranks wait for each other, all waits throw and say for what. Throws
+  /// Error, with no body begun, for an impossible cluster and for one with fewer devices than ranks.
+  static void virtual_time(int ranks, const Cluster&, const std::function<void(World&)>& body);
   /// One call for all: under a launcher, its processes; else `ranks` threads (1: this thread). If body throws under
   /// MPI, the message is printed last by the failing rank and the whole job ends within seconds; the exception never
   /// leaves on another rank silently. Returns the exit status for main.
@@ -45,6 +54,7 @@ class World {
   Communicator& comm();                      ///< of all ranks; lives as long as the World
   const Communicator& comm() const;          ///< to ask for its rank, size and transport
   std::string transport() const;             ///< Communicator::transport
+  VirtualClock* clock();                     ///< of this rank, lives as long as the World; null where time is real
   /// From now on this rank's tensors lie on this device, or on the host. A collective call; throws Error while there
   /// are communicators that were split from comm() (by a Mesh or a Step) for another device: make those behind it.
   /// Where every rank has a GPU of its own and NCCL starts on all, the collectives of tensors on them go by NCCL, of
@@ -58,6 +68,7 @@ class World {
 
  private:
   struct Impl;
+  static void run_threads(std::vector<std::unique_ptr<Communicator>>, const std::function<void(World&)>& body);
   std::unique_ptr<Impl> impl_;
 };
 

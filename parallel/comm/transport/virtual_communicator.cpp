@@ -1,0 +1,166 @@
+// Communicators in virtual time: collectives by the communicators between threads, messages by way of copies, and
+// VirtualTime says when.
+#include <cstring>
+
+#include "parallel/comm/fnv.h"
+#include "parallel/comm/transport/threads.h"
+#include "parallel/comm/transport/virtual_time.h"
+
+namespace trireme {
+namespace {
+
+/// What is one rank's, of all its communicators.
+struct RankClock final : VirtualClock, EventCount {
+  RankClock(std::shared_ptr<VirtualTime> t, int r) : time(std::move(t)), rank(r) {}
+  Nanoseconds now() const override { return time->now(rank); }
+  const Cluster& cluster() const override { return time->cluster(); }
+  void advance(Nanoseconds by) override { time->advance(rank, by); }
+  void compute(Nanoseconds cost, std::uint64_t key) override { advance(cluster().compute(cost, rank, key)); }
+  VirtualState save() override { return time->save(rank); }
+  void restore(const VirtualState& state) override { time->restore(rank, state); }
+
+  std::uint64_t ticket() override { return 0; }
+  void sleep(std::uint64_t, double) override {}
+  std::optional<bool> poll(double seconds, const std::function<bool()>& ready) override {
+    return time->poll(rank, seconds, ready);
+  }
+
+  std::shared_ptr<VirtualTime> time;
+  int rank;  // of the world
+};
+
+void copy_bytes(const Tensor& to, const Tensor& from) {
+  if (to.numel() > 0) std::memcpy(to.view().data, from.view().data, static_cast<std::size_t>(to.view().bytes()));
+}
+
+struct VirtualWork final : Work::State {
+  VirtualWork(std::shared_ptr<RankClock> c, VirtualTime::Op o, const Call& what, std::string caller)
+      : clock(std::move(c)), op(std::move(o)), call(what), who(std::move(caller)) {}
+  ~VirtualWork() override {
+    if (op) settle();
+  }
+  bool wait(double seconds) override {
+    if (!op) return true;
+    try {
+      if (!clock->time->wait(clock->rank, op, seconds)) return false;
+    } catch (...) {
+      if (inner.state()) inner.state()->give_up();
+      op = nullptr;
+      throw;
+    }
+    const VirtualTime::Op ended = std::exchange(op, nullptr);
+    inner.wait();
+    if (call.kind != CallKind::recv) return true;
+    const Tensor& sent = ended->payload;
+    check(sent.dtype() == out.dtype() && sent.numel() == out.numel(), "recv",
+          "rank {} sent {} {} with tag {}, rank {} expected {} {}", call.root, sent.numel(), sent.dtype(), call.tag,
+          own, out.numel(), out.dtype());
+    copy_bytes(out, sent);
+    return true;
+  }
+  bool done() override { return !op || clock->time->done(clock->rank, op); }
+  std::string late(double seconds) override {
+    return inner.state() ? inner.state()->late(seconds)
+                         : late_text(fmt::format("{}: {} has", to_string(call), who), seconds);
+  }
+  EventCount* events() override { return clock.get(); }
+
+  std::shared_ptr<RankClock> clock;
+  VirtualTime::Op op;  // null: waited for
+  Call call;
+  std::string who;
+  Work inner;  // of a collective
+  Tensor out;  // of a receive
+  int own = 0;
+};
+
+class VirtualCommunicator final : public Communicator {
+ public:
+  VirtualCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<RankClock> rank_clock, RankList ranks,
+                      std::uint64_t id)
+      : inner_(std::move(inner)), clock_(std::move(rank_clock)), ranks_(std::move(ranks)), id_(id) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::string transport() const override { return "virtual time"; }
+  VirtualClock* clock() override { return clock_.get(); }
+
+  Work start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) override {
+    VirtualTime& time = *clock_->time;
+    const int world_rank = clock_->rank;
+    VirtualTime::Op op;
+    Work inner;
+    if (call.kind == CallKind::send) {
+      const Tensor copy = Tensor::empty({in.numel()}, in.dtype());
+      copy_bytes(copy, in);
+      op = time.send(world_rank, id_, ranks_, call, rank(), copy);
+    } else if (call.kind == CallKind::recv) {
+      op = time.receive(world_rank, id_, ranks_, call, rank());
+    } else {
+      inner = inner_->start(call, out, in, counts);
+      op = time.collective(world_rank, id_, calls_++, ranks_, call, rank());
+    }
+    auto work = std::make_shared<VirtualWork>(clock_, std::move(op), call, name());
+    work->inner = std::move(inner), work->own = rank();
+    if (call.kind == CallKind::recv) work->out = out;
+    return Work(std::move(work));
+  }
+  int probe(int tag, int first) override { return clock_->time->probe(clock_->rank, id_, rank(), tag, first); }
+  EventCount* events() override { return clock_.get(); }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    const Call call{CallKind::split};
+    const auto op = clock_->time->collective(clock_->rank, id_, calls_++, ranks_, call, rank(), color, key, make_parts);
+    Work(std::make_shared<VirtualWork>(clock_, op, call, name())).wait();
+    std::vector<std::array<int, 2>> members;  // key, rank
+    for (const auto& [its_color, its_key, r] : op->callers)
+      if (its_color == color) members.push_back({its_key, r});
+    std::ranges::sort(members);
+    std::vector<int> ranks;
+    for (const auto& member : members) ranks.push_back((*ranks_)[static_cast<std::size_t>(member[1])]);
+    const auto mine = std::ranges::find(members, std::array{key, rank()}) - members.begin();
+    Fnv id;
+    id.add(id_, splits_++, color);
+    return std::make_unique<VirtualCommunicator>(std::move(op->parts.at(color)[static_cast<std::size_t>(mine)]), clock_,
+                                                 std::make_shared<const std::vector<int>>(std::move(ranks)),
+                                                 id.value());
+  }
+  void abort(const std::string& reason) override {
+    clock_->time->end(reason);
+    inner_->abort(reason);
+  }
+  std::string ended() const override { return clock_->time->ended(); }
+
+ private:
+  std::string name() const { return fmt::format("rank {} of {}", rank(), size()); }
+  static void make_parts(VirtualOp& op) {
+    std::map<int, int> sizes;
+    for (const auto& caller : op.callers) ++sizes[caller[0]];
+    for (const auto& [color, size] : sizes) op.parts[color] = thread_communicators(size);
+  }
+
+  std::unique_ptr<Communicator> inner_;
+  std::shared_ptr<RankClock> clock_;
+  RankList ranks_;
+  std::uint64_t id_;
+  std::uint64_t calls_ = 0;
+  int splits_ = 0;
+};
+
+}  // namespace
+
+VirtualRanks virtual_ranks(int ranks, const Cluster& cluster) {
+  validate(cluster);
+  check(ranks <= cluster.devices(), "virtual time", "{} ranks do not fit on the {} devices of the cluster", ranks,
+        cluster.devices());
+  auto inner = thread_communicators(ranks);
+  VirtualRanks all{std::make_shared<VirtualTime>(ranks, cluster), {}};
+  std::vector<int> numbers;
+  for (int r = 0; r < ranks; ++r) numbers.push_back(r);
+  const auto list = std::make_shared<const std::vector<int>>(std::move(numbers));
+  for (int r = 0; r < ranks; ++r)
+    all.communicators.push_back(std::make_unique<VirtualCommunicator>(
+        std::move(inner[static_cast<std::size_t>(r)]), std::make_shared<RankClock>(all.time, r), list, 0));
+  return all;
+}
+
+}  // namespace trireme

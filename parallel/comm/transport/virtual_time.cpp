@@ -1,0 +1,422 @@
+#include "parallel/comm/transport/virtual_time.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/core/runtime.h"
+
+namespace trireme {
+namespace {
+constexpr std::size_t most_polls = 1000;  // at one moment
+}
+
+VirtualTime::VirtualTime(int ranks, const Cluster& cluster)
+    : cluster_(cluster),
+      lookahead_(std::min(message_time(cluster.inside, 0), message_time(cluster.between, 0))),
+      cores_(trireme::cores()),
+      moved_(std::chrono::steady_clock::now()) {
+  std::vector<int> all;
+  for (int r = 0; r < ranks; ++r) ranks_.push_back(std::make_unique<Rank>()), all.push_back(r);
+  all_ = std::make_shared<const std::vector<int>>(std::move(all));
+}
+
+VirtualTime::Lock VirtualTime::enter() {
+  Lock lock(mutex_);
+  moved_ = std::chrono::steady_clock::now();
+  return lock;
+}
+
+void VirtualTime::begin(int rank) {
+  Lock lock = enter();
+  block(lock, at(rank), State::running);
+}
+
+void VirtualTime::finish(int rank) {
+  const Lock lock = enter();
+  at(rank).state = State::finished;
+  at(rank).core = false, ++cores_;
+  schedule();
+}
+
+Nanoseconds VirtualTime::now(int rank) const { return ranks_[static_cast<std::size_t>(rank)]->clock; }
+
+void VirtualTime::advance(int rank, Nanoseconds by) {
+  check(by >= 0, "virtual time", "the clock cannot go on by {} ns", by);
+  const Lock lock = enter();
+  Rank& r = at(rank);
+  r.clock += by;
+  r.polled.clear(), r.mailboxes.clear();
+  schedule();
+}
+
+// Operations. An operation is resolved when it is the first in the queues of all its ranks' links.
+
+void VirtualTime::enqueue(int rank, const Op& op) {
+  Rank& r = at(rank);
+  r.polled.clear(), r.mailboxes.clear();
+  r.queue.emplace_back(op, r.clock);
+  if (r.queue.size() > 1) return;
+  op->start = std::max({op->start, r.clock, r.link});
+  if (++op->first_of == op->ranks->size()) resolve({op});
+}
+
+void VirtualTime::resolve(std::vector<Op> ready) {
+  for (std::size_t i = 0; i < ready.size(); ++i) {
+    const Op op = ready[i];
+    op->end = op->start + op->time;
+    if (op->call.kind != CallKind::recv) {
+      for (const int rank : *op->ranks) {
+        Rank& r = at(rank);
+        r.link = op->end;
+        r.queue.pop_front();
+        if (r.queue.empty()) continue;
+        auto& [next, started] = r.queue.front();
+        next->start = std::max({next->start, started, r.link});
+        if (++next->first_of == next->ranks->size()) ready.push_back(next);
+      }
+      if (const Op receive = std::exchange(op->receive, nullptr))
+        receive->start = std::max(receive->start, op->end), ready.push_back(receive);
+    }
+    op->resolved = true;
+    if (op->then) op->then(*op);
+    for (const int rank : *op->ranks) {
+      Rank& r = at(rank);
+      if (r.state != State::waiting || r.awaited != op) continue;
+      r.clock = std::max(r.clock, op->end);
+      r.state = State::running;
+    }
+  }
+  schedule();
+}
+
+VirtualTime::Op VirtualTime::collective(int rank, std::uint64_t communicator, std::uint64_t number,
+                                        const RankList& ranks, const Call& call, int own, int color, int key,
+                                        const std::function<void(VirtualOp&)>& then) {
+  const Lock lock = enter();
+  const auto slot = open_.try_emplace({communicator, number}).first;
+  if (!slot->second) {
+    slot->second = std::make_shared<VirtualOp>();
+    slot->second->call = call, slot->second->ranks = ranks, slot->second->then = then;
+    slot->second->time = collective_time(cluster_.link(*ranks), call.kind, static_cast<int>(ranks->size()),
+                                         call.count * size_of(call.type));
+  }
+  const Op op = slot->second;
+  op->callers.push_back({color, key, own});
+  if (op->callers.size() == ranks->size()) open_.erase(slot);
+  enqueue(rank, op);
+  return op;
+}
+
+VirtualTime::Mailbox& VirtualTime::mailbox(std::uint64_t communicator, int own, int tag, int owner) {
+  Mailbox& box = mailboxes_[{communicator, own, tag}];
+  box.owner = owner;
+  return box;
+}
+
+void VirtualTime::match(Lane& lane, std::vector<Op>& ready) {
+  while (!lane.messages.empty() && !lane.receives.empty()) {
+    const Op message = lane.messages.front(), receive = lane.receives.front();
+    lane.messages.pop_front(), lane.receives.pop_front();
+    receive->payload = message->payload;
+    if (message->resolved)
+      receive->start = std::max(receive->start, message->end), ready.push_back(receive);
+    else
+      message->receive = receive;
+  }
+}
+
+VirtualTime::Op VirtualTime::send(int rank, std::uint64_t communicator, const RankList& ranks, const Call& call,
+                                  int own, Tensor x) {
+  const int to = (*ranks)[static_cast<std::size_t>(call.root)];
+  const Op op = std::make_shared<VirtualOp>();
+  op->call = call;
+  op->ranks = std::make_shared<const std::vector<int>>(1, rank);
+  op->time = message_time(cluster_.link(std::array{rank, to}), call.count * size_of(call.type));
+  // Of a message to a channel the header takes what the payload takes, and the payload comes with it.
+  const bool head = call.tag >= message_tags && call.tag % 2 == message_tags % 2;
+  if (head) {
+    MessageHeader header;
+    std::memcpy(&header, x.view().data, sizeof header);
+    op->time = message_time(cluster_.link(std::array{rank, to}), header.bytes);
+  } else if (call.tag >= message_tags) {
+    op->time = 0;
+  }
+  op->payload = std::move(x);
+  const Lock lock = enter();
+  std::vector<Op> ready;
+  Lane& lane = mailbox(communicator, call.root, call.tag, to).lanes[own];
+  lane.messages.push_back(op);
+  match(lane, ready);
+  enqueue(rank, op);
+  resolve(std::move(ready));
+  return op;
+}
+
+VirtualTime::Op VirtualTime::receive(int rank, std::uint64_t communicator, const RankList& ranks, const Call& call,
+                                     int own) {
+  const Op op = std::make_shared<VirtualOp>();
+  op->call = call;
+  op->ranks = std::make_shared<const std::vector<int>>(1, rank);
+  const Lock lock = enter();
+  Rank& r = at(rank);
+  r.polled.clear(), r.mailboxes.clear();
+  op->start = r.clock;
+  std::vector<Op> ready;
+  Mailbox& box = mailbox(communicator, own, call.tag, rank);
+  if (call.tag >= message_tags) box.next = (call.root + 1) % static_cast<int>(ranks->size());
+  Lane& lane = box.lanes[call.root];
+  lane.receives.push_back(op);
+  match(lane, ready);
+  resolve(std::move(ready));
+  return op;
+}
+
+int VirtualTime::probe(int rank, std::uint64_t communicator, int own, int tag, int first) {
+  Lock lock = enter();
+  Rank& r = at(rank);
+  sleep(lock, r, r.clock);
+  Mailbox& box = mailbox(communicator, own, tag, rank);
+  if (tag >= message_tags) first = box.next;
+  int found = -1;
+  for (auto& [from, lane] : box.lanes) {
+    if (lane.messages.empty() || !lane.messages[0]->resolved || lane.messages[0]->end > r.clock) continue;
+    if (found < 0 || (found < first && from >= first)) found = from;
+  }
+  if (found < 0) r.mailboxes.push_back(&box);
+  return found;
+}
+
+// What may go on.
+
+/// Deadlines are of virtual time; but the patience is of real time, and no deadline.
+Nanoseconds VirtualTime::deadline(const Rank& r, double seconds) const {
+  return seconds >= collective_timeout().count() / 2 ? never : r.clock + nanoseconds(seconds);
+}
+
+Nanoseconds VirtualTime::next_event(const Rank& r) const {
+  Nanoseconds first = r.deadline;
+  for (const Op& op : r.polled)
+    if (op->resolved) first = std::min(first, op->end);
+  for (const Mailbox* box : r.mailboxes)
+    for (const auto& [from, lane] : box->lanes)
+      if (!lane.messages.empty() && lane.messages[0]->resolved) first = std::min(first, lane.messages[0]->end);
+  return std::max(first, r.clock);
+}
+
+void VirtualTime::schedule() {
+  using Key = std::tuple<Nanoseconds, int, const Rank*>;  // running ranks come before those that look at that time
+  Key first{never, 0, nullptr}, second = first;
+  bool going = false;
+  for (int i = 0; i < std::ssize(ranks_); ++i) {
+    Rank& r = at(i);
+    if (r.state == State::asleep) r.wake = next_event(r);
+    const bool runs = r.state == State::running;
+    if (!runs && (r.state != State::asleep || r.wake >= never)) continue;
+    going = true;
+    const Key key{runs ? r.clock : r.wake, runs ? -1 : i, &r};
+    if (key < first)
+      second = std::exchange(first, key);
+    else if (key < second)
+      second = key;
+  }
+  for (auto& rank : ranks_) {
+    Rank& r = *rank;
+    if (r.state != State::asleep || r.wake >= never) continue;
+    const bool is_first = std::get<2>(first) == &r;
+    const Nanoseconds other = std::get<0>(is_first ? second : first);
+    if (!is_first && other + lookahead_ <= r.wake) continue;
+    r.clock = r.wake;
+    r.state = State::running;
+  }
+  const auto waits = [](const auto& r) { return r->state == State::waiting || r->state == State::asleep; };
+  if (!going && !ended_ && std::ranges::any_of(ranks_, waits)) {
+    std::string text = "no rank can go on:";
+    for (int i = 0; i < std::ssize(ranks_); ++i) text += fmt::format("{} rank {} {}", i ? "," : "", i, where(at(i)));
+    end_by(std::move(text), true);
+  }
+  hand_out();
+}
+
+void VirtualTime::hand_out() {
+  while (cores_ > 0) {
+    Rank* first = nullptr;
+    for (auto& r : ranks_)
+      if (r->state == State::running && !r->core && (!first || r->clock < first->clock)) first = r.get();
+    if (!first) return;
+    first->core = true, --cores_;
+    first->changed.notify_one();
+  }
+}
+
+/// False: nothing has moved for TRIREME_TIMEOUT seconds. In an ended world it returns at once.
+bool VirtualTime::block(Lock& lock, Rank& r, State state) {
+  r.state = state;
+  schedule();
+  if (r.state != State::running && r.core) {
+    r.core = false, ++cores_;
+    hand_out();
+  }
+  const auto patience = collective_timeout();
+  const auto goes_on = [&] { return ended_ || (r.state == State::running && r.core); };
+  while (!r.changed.wait_until(lock, moved_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(patience),
+                               goes_on))
+    if (std::chrono::steady_clock::now() - moved_ >= patience) {
+      r.state = State::running;
+      return false;
+    }
+  r.state = State::running;
+  return true;
+}
+
+bool VirtualTime::sleep(Lock& lock, Rank& r, Nanoseconds deadline) {
+  if (ended_) return true;
+  r.deadline = deadline;
+  return block(lock, r, State::asleep);
+}
+
+bool VirtualTime::wait(int rank, const Op& op, double seconds) {
+  Lock lock = enter();
+  Rank& r = at(rank);
+  const Nanoseconds most = deadline(r, seconds);
+  r.polled.clear(), r.mailboxes.clear();
+  if (most < never) {
+    r.polled.push_back(op);
+    if (!(op->resolved && op->end <= r.clock) && !sleep(lock, r, most)) return false;
+    r.polled.clear();
+  } else if (!op->resolved && !ended_) {
+    r.awaited = op;
+    const bool in_time = block(lock, r, State::waiting);
+    r.awaited = nullptr;
+    if (!in_time) return false;
+  }
+  if (op->resolved && (most == never || op->end <= r.clock)) {
+    if (op->end > r.clock) r.clock = op->end, schedule();
+    return true;
+  }
+  if (ended_) throw_ended(op->call);
+  return false;
+}
+
+bool VirtualTime::done(int rank, const Op& op) {
+  Lock lock = enter();
+  Rank& r = at(rank);
+  const auto over = [&] { return ended_ || (op->resolved && op->end <= r.clock); };
+  if (over()) return true;
+  sleep(lock, r, r.clock);
+  if (over()) return true;
+  r.polled.push_back(op);
+  if (r.polled.size() < most_polls) return false;
+  // A loop that does nothing but ask: the clock goes on to the first that ends.
+  sleep(lock, r, never);
+  r.polled.clear();
+  return over();
+}
+
+bool VirtualTime::poll(int rank, double seconds, const std::function<bool()>& ready) {
+  Lock lock = enter();
+  Rank& r = at(rank);
+  const Nanoseconds most = deadline(r, seconds);
+  for (;;) {
+    r.polled.clear(), r.mailboxes.clear();
+    lock.unlock();
+    if (ready()) return true;
+    lock.lock();
+    if (r.clock >= most || !sleep(lock, r, most)) return false;
+  }
+}
+
+// The end.
+
+void VirtualTime::end_by(std::string reason, bool stuck) {
+  if (ended_) return;
+  reason_ = std::move(reason), ended_ = true, stuck_ = stuck;
+  for (auto& r : ranks_) r->changed.notify_one();
+}
+
+void VirtualTime::end(const std::string& reason) {
+  const Lock lock = enter();
+  end_by(reason, false);
+}
+
+std::string VirtualTime::ended() const {
+  const Lock lock(mutex_);
+  return reason_;
+}
+
+void VirtualTime::throw_ended(const Call& call) const {
+  if (stuck_) fail("virtual time", "{}", reason_);
+  fail(to_string(call), "ended because of {}", reason_);
+}
+
+std::string VirtualTime::where(const Rank& r) const {
+  if (r.state == State::finished) return "has returned";
+  if (r.state == State::waiting) return "waits for " + to_string(r.awaited->call);
+  std::string text;
+  for (const Op& op : r.polled) text += (text.empty() ? "" : " or ") + to_string(op->call);
+  for (const auto& [key, box] : mailboxes_)
+    if (std::ranges::find(r.mailboxes, &box) != r.mailboxes.end())
+      text +=
+          fmt::format("{}a message to channel {}", text.empty() ? "" : " or ", (std::get<2>(key) - message_tags) / 2);
+  return "waits for " + text;
+}
+
+// States.
+
+VirtualTime::Op VirtualTime::meeting(int rank, const std::function<void(VirtualOp&)>& then, const VirtualState* state) {
+  Op op;
+  {
+    Lock lock = enter();
+    for (const auto& [key, box] : mailboxes_)
+      for (const auto& [from, lane] : box.lanes)
+        check(box.owner != rank || lane.receives.empty(), "virtual time",
+              "rank {} has receives under way (from rank {}) while states are saved or restored", rank, from);
+    // Numbers of all other communicators are below.
+    auto& op_slot = open_[{~std::uint64_t{0}, at(rank).saves++}];
+    if (!op_slot) {
+      op_slot = std::make_shared<VirtualOp>();
+      op_slot->ranks = all_, op_slot->states.resize(ranks_.size()), op_slot->then = then;
+    }
+    op = op_slot;
+    op->callers.push_back({0, 0, rank});
+    if (state) op->states[static_cast<std::size_t>(rank)] = *state;
+    if (op->callers.size() == ranks_.size()) open_.erase({~std::uint64_t{0}, at(rank).saves - 1});
+    enqueue(rank, op);
+  }
+  if (!wait(rank, op, collective_timeout().count()))
+    fail("virtual time", "{}", late_text(fmt::format("rank {} has", rank), collective_timeout().count()));
+  return op;
+}
+
+VirtualState VirtualTime::save(int rank) {
+  const auto take = [this](VirtualOp& op) {
+    for (auto& state : op.states) state.clock = state.link = op.end;
+    for (const auto& [key, box] : mailboxes_) {
+      const auto [communicator, own, tag] = key;
+      VirtualState& state = op.states[static_cast<std::size_t>(box.owner)];
+      if (box.next) state.turns.push_back({communicator, own, tag, box.next});
+      for (const auto& [from, lane] : box.lanes)
+        for (const Op& m : lane.messages) state.messages.push_back({communicator, own, from, tag, m->end, m->payload});
+    }
+  };
+  return meeting(rank, take, nullptr)->states[static_cast<std::size_t>(rank)];
+}
+
+void VirtualTime::restore(int rank, const VirtualState& state) {
+  const auto put = [this](VirtualOp& op) {
+    mailboxes_.clear();
+    for (int r = 0; r < std::ssize(ranks_); ++r) {
+      const VirtualState& s = op.states[static_cast<std::size_t>(r)];
+      at(r).clock = s.clock, at(r).link = s.link;
+      for (const auto& t : s.turns) mailbox(t.communicator, t.receiver, t.tag, r).next = t.sender;
+      for (const auto& m : s.messages) {
+        const Op message = std::make_shared<VirtualOp>();
+        message->resolved = true, message->end = m.arrival, message->payload = m.payload;
+        mailbox(m.communicator, m.receiver, m.tag, r).lanes[m.sender].messages.push_back(message);
+      }
+    }
+    op.end = 0;  // the clocks stay what they have become
+  };
+  meeting(rank, put, &state);
+}
+
+}  // namespace trireme
