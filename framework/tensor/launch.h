@@ -11,7 +11,7 @@ namespace trireme {
 
 class SavedTensor;  // framework/autograd/saved_tensor.h
 
-/// Sees every kernel call of its thread while it lives: for profiles. Watches do not nest.
+/// Sees every kernel call of its thread while it lives: for profiles and dry runs. Watches do not nest.
 class LaunchWatch {
  public:
   /// One kernel call; valid only within the callback.
@@ -23,7 +23,8 @@ class LaunchWatch {
     const std::function<void()>& kernel;  ///< runs it again, on the same operands
   };
   /// The callback runs after each kernel call of this thread. Throws Error when the thread has a LaunchWatch already.
-  explicit LaunchWatch(std::function<void(const Call&)>);
+  /// dry: kernels run only where the callback calls them, and seconds are 0.
+  explicit LaunchWatch(std::function<void(const Call&)>, bool dry = false);
   ~LaunchWatch();
   LaunchWatch(const LaunchWatch&) = delete;
   LaunchWatch& operator=(const LaunchWatch&) = delete;
@@ -32,6 +33,7 @@ class LaunchWatch {
 
  private:
   std::function<void(const Call&)> see_;
+  bool dry_;
 };
 
 namespace detail {

@@ -6,25 +6,10 @@
 #include <thread>
 #include <vector>
 
+#include "parallel/comm/call_kind.h"
 #include "parallel/comm/communicator.h"
 
 namespace trireme {
-
-/// The last two are not collective.
-enum class CallKind : std::uint8_t {
-  all_reduce,
-  reduce,
-  reduce_scatter,
-  all_gather,
-  gather,
-  scatter,
-  broadcast,
-  all_to_all,
-  barrier,
-  split,
-  send,
-  recv
-};
 
 /// All ranks' descriptions of one collective call are equal. Trivially copyable: it lies in shared memory.
 struct Call {

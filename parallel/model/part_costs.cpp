@@ -3,6 +3,7 @@
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
 #include "kernels/core/runtime.h"
+#include "parallel/model/dry_run.h"
 
 namespace trireme {
 namespace {
@@ -32,16 +33,20 @@ PartCost run_once(const Chain& chain, int part, Tensor& x, Stashed& stashed) {
   return cost;
 }
 
+StepContext alone() {
+  StepContext pass = StepContext::current();
+  pass.recomputing = true;  // running statistics stay
+  pass.batch.samples = {};
+  pass.sum = {}, pass.norm = {};
+  return pass;
+}
+
 }  // namespace
 
 std::vector<PartCost> measure_costs(const Chain& chain, Parameters& parameters, const Tensor& x, int runs) {
   check(x.dim(0) > 0 && runs > 0, "measure_costs", "{} rows and {} runs: there must be at least one of each", x.dim(0),
         runs);
-  StepContext pass = StepContext::current();
-  pass.recomputing = true;  // running statistics stay
-  pass.batch.samples = {};
-  pass.sum = {}, pass.norm = {};
-  const StepScope scope(pass);
+  const StepScope scope(alone());
   const GradMode on(true);
   std::vector<PartCost> costs(static_cast<std::size_t>(chain.size()));
   for (int run = -1; run < runs; ++run) {
@@ -60,6 +65,18 @@ std::vector<PartCost> measure_costs(const Chain& chain, Parameters& parameters, 
     }
     parameters.clear_grads();
   }
+  return costs;
+}
+
+std::vector<PartCost> count_costs(const Chain& chain, Parameters& parameters, const Tensor& x,
+                                  double operations_per_second) {
+  check(x.dim(0) > 0 && operations_per_second > 0, "count_costs",
+        "{} rows and {} operations a second: both must be above 0", x.dim(0), operations_per_second);
+  const StepScope scope(alone());
+  const DryRun run =
+      dry_run(chain, parameters, chain.parts(parameters), x, {.operations_per_second = operations_per_second});
+  std::vector<PartCost> costs;
+  for (const PartInfo& part : run.parts) costs.push_back(part.cost);
   return costs;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "framework/optim/parameters.h"
+#include "parallel/comm/call_kind.h"
 #include "parallel/comm/world/axis.h"
 
 namespace trireme {
@@ -145,6 +146,7 @@ struct Role {
   const Trigger& trigger(const Action& a) const { return phases[static_cast<std::size_t>(a.phase)].trigger; }
   bool operator==(const Role&) const = default;  ///< member by member
 };
+<<<<<<< HEAD
 /// The phase of that name, as an index; made if there is none. Throws Error where there is one with another trigger.
 int add_phase(Role&, const std::string& name, const Trigger&);
 
@@ -172,6 +174,9 @@ struct Consistency {
 std::string to_string(const Consistency&);  ///< "synchronous", "periodic(8)"
 
 /// What a part costs for one micro-batch, as measured on this machine; zeros until profiled.
+=======
+/// What a part costs for one micro-batch, measured on this machine or counted from shapes; zeros until then.
+>>>>>>> comms15
 struct PartCost {
   double forward = 0,                                ///< seconds
       backward_input = 0,                            ///< seconds
@@ -181,8 +186,17 @@ struct PartCost {
   Index halo = 0;                                    ///< bytes that neighbours send, kept as long as saved
   bool operator==(const PartCost&) const = default;  ///< member by member
 };
-/// What a plan knows of a model: the slice of the flat block behind each part, in forward order. The cost is no part of
-/// the plan's hash.
+/// What a part's layers send for one micro-batch beside the plan's actions (batch norm's sums, halos, divided layers):
+/// the calls of a kind along an axis, and their payload_bytes() (parallel/comm/world/traffic.h) together.
+struct PartComm {
+  CallKind kind;
+  std::string axis;  ///< mesh axis, or several joined by +
+  Index calls = 0, bytes = 0;
+  ActionKind during;                                 ///< forward, loss, backward_input or backward_weight
+  bool operator==(const PartComm&) const = default;  ///< member by member
+};
+/// What a plan knows of a model: the slice of the flat block behind each part, in forward order. Cost and comms are no
+/// part of the plan's hash: they depend on the rows of a micro-batch, and ranks at an image's edge send less.
 struct PartInfo {
   std::string name;          ///< of its layers: "0-2", "layer1.0"
   Slice slice;               ///< of its weights and biases in the flat block, elements
@@ -190,6 +204,8 @@ struct PartInfo {
   Slice buffers = {};        ///< of all buffers, packed one behind the other
   Device device = {};        ///< its weights lie on: no bucket reaches over two
   std::string divided = {};  ///< mesh axis over which its weights are cut: no gradient of theirs is summed along it
+  int outputs = 1;           ///< tensors that cross a cut behind it: its output, and what is stashed
+  std::vector<PartComm> comms = {};                  ///< of one rank; empty until a dry run has found them
   bool operator==(const PartInfo&) const = default;  ///< member by member, cost included
 };
 

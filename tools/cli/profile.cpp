@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "kernels/contracts/norm.h"
+#include "parallel/model/dry_run.h"
 
 namespace trireme {
 namespace {
@@ -28,25 +29,10 @@ std::string kind_of(std::string_view op) {
   return op.ends_with("_update") ? "optimizer" : "elementwise and other";
 }
 
-/// The filter or matrix [O, ...] of a convolution or linear product, and its output [..., O], or that one's gradient.
-struct Product {
-  View filter, out;  // or none
-};
-Product product_of(const LaunchWatch::Call& call) {
-  const std::string kind = kind_of(call.op);
-  if ((kind != "convolution" && kind != "linear") || call.operands.size() < 3) return {};
-  // Forward (y, x, w, ...), by the input (dx, dy, w, ...), by the weight (dw, db, x, dy).
-  const std::string_view op = call.op;
-  if (op.ends_with("backward_weight")) return {call.operands[0], call.operands.back()};
-  return {call.operands[2], call.operands[op.ends_with("backward_input") ? 1 : 0]};
-}
-
-/// Each number of the output costs a row of the filter.
-double operations(const LaunchWatch::Call& call) {
-  const auto [filter, out] = product_of(call);
-  if (filter.shape.rank() < 2 || out.shape.rank() < 1) return 0;
-  return 2.0 * static_cast<double>(out.numel()) * static_cast<double>(filter.numel()) /
-         static_cast<double>(filter.shape[0]);
+/// The filter [O, ...] of a convolution, which is the output of its backward by the weight.
+View filter_of(const LaunchWatch::Call& call) {
+  if (call.operands.size() < 3) return {};
+  return call.operands[std::string_view(call.op).ends_with("backward_weight") ? 0 : 2];
 }
 
 }  // namespace
@@ -86,8 +72,8 @@ void Profile::see(const LaunchWatch::Call& call) {
   double bytes = 0;
   for (const View& v : call.operands) bytes += v ? static_cast<double>(v.bytes()) : 0;
   Kind& of = kinds_[kind_of(call.op)];
-  of.seconds += call.seconds, of.bytes += bytes, of.operations += operations(call);
-  of.floor += std::max(bytes / ceilings_.bytes, operations(call) / ceilings_.operations);
+  of.seconds += call.seconds, of.bytes += bytes, of.operations += operations_of(call);
+  of.floor += std::max(bytes / ceilings_.bytes, operations_of(call) / ceilings_.operations);
   // The moments of a batch norm name no weight; the call that follows does.
   if (call.op == std::string_view(kernel::BatchNormMoments::name)) {
     moments_ += call.seconds;
@@ -99,11 +85,11 @@ void Profile::see(const LaunchWatch::Call& call) {
     name = std::string("(") + call.op + ")";
     for (const char* part : {"_backward", "_moments"})  // one row for all kernels of a layer
       if (auto tail = name.find(part); tail != std::string::npos) name = name.substr(0, tail) + ")";
-    if (kind == "convolution") name += fmt::format(" {}", product_of(call).filter.shape);
+    if (kind == "convolution") name += fmt::format(" {}", filter_of(call).shape);
   }
   Cost& cost = row(name);
   (is_backward(call.op) ? cost.backward : cost.forward) += call.seconds;
-  cost.operations += operations(call);
+  cost.operations += operations_of(call);
   if (kind == "batch norm") cost.forward += std::exchange(moments_, 0.0);
 }
 

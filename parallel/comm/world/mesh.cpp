@@ -85,13 +85,27 @@ Mesh::Mesh(World& world, std::vector<Axis> axes) : world_(world), axes_(std::mov
     fail("mesh", "{} makes {} ranks, the world has {}: {}", text, product, world.size(), remedy);
   }
   compare_ranks(world.comm(), "mesh", to_string(axes_));
-  // The last axis varies fastest. Ranks on one line along an axis share everything but their coordinate there.
-  int rest = world.rank(), stride = 1;
+  place(world.rank());
+}
+
+Mesh::Mesh(World& world, std::vector<Axis> axes, int rank)
+    : world_(world), axes_(std::move(axes)), at_(axes_.size()), imagined_(true) {
+  check(rank >= 0 && rank < ranks_of(axes_), "mesh", "there is no rank {} of {}", rank, ranks_of(axes_));
+  place(rank);
+}
+
+/// The last axis varies fastest. Ranks on one line along an axis share everything but their coordinate there.
+void Mesh::place(int rank) {
+  int rest = rank, stride = 1;
   for (std::size_t i = axes_.size(); i-- > 0; rest /= axes_[i].size) at_[i] = rest % axes_[i].size;
-  for (std::size_t i = axes_.size(); i-- > 0; stride *= axes_[i].size) {
-    const int line = world.rank() - at_[i] * stride;
-    comms_[axes_[i].name] = world.comm().split(line, at_[i]);
-  }
+  for (std::size_t i = axes_.size(); i-- > 0; stride *= axes_[i].size)
+    comms_[axes_[i].name] = make(axes_[i].name, rank - at_[i] * stride);
+}
+
+/// line: what the ranks of one communicator have in common.
+std::unique_ptr<Communicator> Mesh::make(const std::string& axis, int line) {
+  return meter_.metered(
+      imagined_ ? imagined_communicator(index(axis), size(axis)) : world_.comm().split(line, index(axis)), axis);
 }
 
 int Mesh::index(const std::string& axis) const {
@@ -104,12 +118,12 @@ Communicator& Mesh::comm(const std::string& axis) {
   auto found = comms_.find(axis);
   if (found == comms_.end()) {
     if (const auto several = find(axes_, axis); !several.empty()) {
-      int line = 0;  // what the ranks of one communicator have in common: the other coordinates
+      int line = 0;  // the other coordinates
       for (std::size_t i = 0; i < axes_.size(); ++i) {
         const bool free = std::find(several.begin(), several.end(), i) != several.end();
         line = line * axes_[i].size + (free ? 0 : at_[i]);
       }
-      return *(comms_[axis] = world_.comm().split(line, index(axis)));
+      return *(comms_[axis] = make(axis, line));
     }
     fail("mesh", "there is no axis {}; the axes are: {}", axis,
          fmt::join(axes_ | std::views::transform(&Axis::name), ", "));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "parallel/comm/world/axis.h"
+#include "parallel/comm/world/traffic.h"
 #include "parallel/comm/world/world.h"
 
 namespace trireme {
@@ -26,6 +27,8 @@ class Mesh {
   Mesh(World&, std::vector<Axis>);
   /// All ranks on one axis "data".
   explicit Mesh(World&);
+  /// One imagined rank of a mesh, for dry runs: world is any. Its communicators want a dry meter().
+  Mesh(World& world, std::vector<Axis>, int rank);
 
   const std::vector<Axis>& axes() const { return axes_; }  ///< in order; the last varies fastest
   /// Ranks along an axis, or several joined by +; 1 where there is none of the name.
@@ -34,11 +37,18 @@ class Mesh {
   /// The ranks that differ from this one along axis only. A collective call, at first, where axis is several.
   Communicator& comm(const std::string& axis);
   World& world() { return world_; }  ///< must outlive the Mesh
+  /// Of all communicators that comm() gives, and those split from them.
+  const TrafficMeter& meter() const { return meter_; }
 
  private:
+  void place(int rank);
+  std::unique_ptr<Communicator> make(const std::string& axis, int line);
+
   World& world_;
   std::vector<Axis> axes_;
   std::vector<int> at_;
+  bool imagined_ = false;
+  TrafficMeter meter_;
   std::map<std::string, std::unique_ptr<Communicator>> comms_;
 };
 

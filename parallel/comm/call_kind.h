@@ -1,0 +1,23 @@
+// CallKind: what a call of a communicator does.
+#pragma once
+#include <cstdint>
+
+namespace trireme {
+
+/// The last two are not collective.
+enum class CallKind : std::uint8_t {
+  all_reduce,
+  reduce,
+  reduce_scatter,
+  all_gather,
+  gather,
+  scatter,
+  broadcast,
+  all_to_all,
+  barrier,
+  split,
+  send,
+  recv
+};
+
+}  // namespace trireme

@@ -1,0 +1,173 @@
+#include "parallel/model/dry_run.h"
+
+#include <cmath>
+#include <optional>
+
+#include "framework/autograd/tape.h"
+#include "framework/tensor/memory_tracker.h"
+#include "framework/tensor/storage.h"
+#include "kernels/contracts/elementwise.h"
+#include "kernels/contracts/matmul.h"
+#include "kernels/contracts/norm.h"
+#include "parallel/comm/call.h"
+
+namespace trireme {
+
+double operations_of(const LaunchWatch::Call& call) {
+  const std::string_view op = call.op;
+  const auto count = [&](std::size_t i) { return static_cast<double>(call.operands[i].numel()); };
+  if (op == kernel::MatMul::name) {  // c [B,M,N] of a [B,M,K] and b [B,K,N]: K is found, however they are transposed
+    const Shape& c = call.operands[0].shape;
+    const double batch = c.rank() > 2 ? static_cast<double>(c[0]) : 1;
+    const double a = count(1) / (call.operands[1].shape.rank() > 2 ? batch : 1);
+    const double b = count(2) / (call.operands[2].shape.rank() > 2 ? batch : 1);
+    return c.numel() == 0 ? 0 : 2 * count(0) * std::round(std::sqrt(a * b * batch / count(0)));
+  }
+  if ((!op.starts_with("conv") && !op.starts_with("linear")) || call.operands.size() < 3) return 0;
+  // Each number of the output costs a row of the filter [O, ...]. Forward (y, x, w, ...), by the input (dx, dy, w), by
+  // the weight (dw, db, x, dy).
+  const bool by_weight = op.ends_with("backward_weight");
+  const std::size_t filter = by_weight ? 0 : 2;
+  const std::size_t out = by_weight ? call.operands.size() - 1 : op.ends_with("backward_input") ? 1 : 0;
+  const Shape& w = call.operands[filter].shape;
+  return w.rank() < 2 || w[0] == 0 ? 0 : 2 * count(out) * count(filter) / static_cast<double>(w[0]);
+}
+
+namespace {
+
+/// Kernels whose results the host reads, of small operands: the counts that batch norm merges, sums that are to be
+/// read.
+bool runs_dry(const LaunchWatch::Call& call) {
+  const std::string_view op = call.op;
+  return (op == kernel::Fill::name && call.operands[0].bytes() <= 1 << 20) || op == kernel::BatchNormMerge::name;
+}
+
+class DryParts {
+ public:
+  DryParts(const Chain& chain, std::vector<PartInfo> parts, const DryRunOptions& o)
+      : chain_(chain), options_(o), watch_([this](const LaunchWatch::Call& c) { see(c); }, true), memory_(tracker_) {
+    run_.parts = std::move(parts);
+    if (o.meter) dry_.emplace(*o.meter, [this](const std::string& axis, const Call& c) { see(axis, c); });
+  }
+
+  DryRun run(Tensor x) {
+    Stashed stashed;
+    for (int p = 0; p < chain_.size(); ++p) run_part(p, x, stashed);
+    return std::move(run_);
+  }
+
+ private:
+  /// x and what is stashed become what the part hands on, without history.
+  void run_part(int p, Tensor& x, Stashed& stashed) {
+    PartInfo& part = run_.parts[static_cast<std::size_t>(p)];
+    part_ = &part, part.cost = {}, part.comms.clear();
+    const bool cut = !options_.behind_cut.empty() && options_.behind_cut[static_cast<std::size_t>(p)];
+    const auto leaf = [&](const Tensor& t) {
+      Tensor in = t.detach();
+      in.impl()->batch = t.impl()->batch;
+      return in.require_grad(is_float(t.dtype()) && (t.requires_grad() || cut));
+    };
+    const Tensor in = leaf(x);
+    Stashed before;
+    for (auto& [name, t] : stashed) before.emplace(name, t = leaf(t));
+    const Index saved = tracker_.now(MemoryKind::activations), halos = tracker_.now(MemoryKind::halos);
+    at(ActionKind::forward, part.cost.forward);
+    std::vector<Tensor> out{chain_.run(p, in, stashed)};
+    part.cost.saved = tracker_.now(MemoryKind::activations) - saved;
+    part.cost.halo = tracker_.now(MemoryKind::halos) - halos;
+    x = out[0];
+    part.outputs = 1 + static_cast<int>(stashed.size());
+    part.cost.output = x.view().bytes();
+    for (auto& [name, t] : stashed) {
+      part.cost.output += t.view().bytes();
+      if (const auto was = before.find(name); was == before.end() || was->second.id() != t.id()) out.push_back(t);
+    }
+    if (p + 1 == chain_.size() && options_.loss) out = {take_loss(out[0])};
+    run_backward(out);
+    for (double* seconds : {&part.cost.forward, &part.cost.backward_input, &part.cost.backward_weight})
+      *seconds = std::max(*seconds / options_.operations_per_second, 1e-9);
+  }
+
+  Tensor take_loss(const Tensor& x) {
+    double operations = 0;
+    at(ActionKind::loss, operations);
+    Tensor loss = options_.loss(x, options_.labels);
+    run_.loss = loss.dtype();
+    return loss;
+  }
+
+  void run_backward(std::vector<Tensor> roots) {
+    std::erase_if(roots, [](const Tensor& t) { return !t.requires_grad(); });
+    if (roots.empty()) return;
+    std::vector<Tensor> seeds;
+    for (const Tensor& root : roots) seeds.push_back(Tensor::like(root));
+    Deferred weights;
+    at(ActionKind::backward_input, part_->cost.backward_input);
+    backward(roots, seeds, {.defer_weights = &weights, .hooks = false});
+    at(ActionKind::backward_weight, part_->cost.backward_weight);
+    weights.run();
+  }
+
+  void at(ActionKind during, double& operations) { during_ = during, operations_ = &operations; }
+
+  void see(const LaunchWatch::Call& call) {
+    if (runs_dry(call)) call.kernel();
+    double bytes = 0;
+    for (const View& v : call.operands) bytes += v ? static_cast<double>(v.bytes()) : 0;
+    if (operations_) *operations_ += std::max(operations_of(call), operations_per_byte * bytes);
+  }
+  void see(const std::string& axis, const Call& call) {
+    if (call.kind == CallKind::recv || !part_) return;
+    auto& comms = part_->comms;
+    auto at = std::find_if(comms.begin(), comms.end(), [&](const PartComm& c) {
+      return c.kind == call.kind && c.axis == axis && c.during == during_;
+    });
+    if (at == comms.end()) at = comms.insert(comms.end(), {.kind = call.kind, .axis = axis, .during = during_});
+    ++at->calls, at->bytes += payload_bytes(call);
+  }
+
+  const Chain& chain_;
+  const DryRunOptions& options_;
+  DryRun run_;
+  PartInfo* part_ = nullptr;
+  double* operations_ = nullptr;
+  ActionKind during_ = ActionKind::forward;
+  MemoryTracker tracker_;
+  LaunchWatch watch_;
+  MemoryScope memory_;
+  std::optional<TrafficMeter::Dry> dry_;
+};
+
+/// While it lives, weights and statistics that other ranks hold may be named: a dry run reads none.
+class AllHere {
+ public:
+  explicit AllHere(Parameters& parameters) {
+    for (auto& e : parameters.entries()) see(e.tensor);
+    for (auto& b : parameters.buffers()) see(b.tensor);
+  }
+  ~AllHere() {
+    for (const Tensor& t : released_) t.impl()->released = true;
+  }
+  AllHere(const AllHere&) = delete;
+
+ private:
+  void see(const Tensor& t) {
+    if (std::exchange(t.impl()->released, false)) released_.push_back(t);
+  }
+  std::vector<Tensor> released_;
+};
+
+}  // namespace
+
+DryRun dry_run(const Chain& chain, Parameters& parameters, std::vector<PartInfo> parts, const Tensor& x,
+               const DryRunOptions& options) {
+  check(std::ssize(parts) == chain.size(), "dry_run", "{} parts are given of a chain of {}", parts.size(),
+        chain.size());
+  const AllHere all(parameters);
+  const GradMode on(true);
+  DryRun run = DryParts(chain, std::move(parts), options).run(x);
+  parameters.clear_grads();
+  return run;
+}
+
+}  // namespace trireme
