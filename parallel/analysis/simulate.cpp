@@ -1,238 +1,378 @@
 #include "parallel/analysis/simulate.h"
 
-#include <map>
+#include <algorithm>
+#include <cmath>
 #include <queue>
-#include <set>
 #include <tuple>
 
-#include "parallel/plan/action_kind.h"
+#include "parallel/analysis/sim_roles.h"
+#include "parallel/comm/world/mesh.h"
 #include "parallel/plan/liveness.h"
 
 namespace trireme {
 namespace {
 
-class Simulator {
+double seconds(Nanoseconds t) { return static_cast<double>(t) / 1e9; }
+
+/// Where ranks lie on nodes, and over which kind of link they communicate.
+class Places {
  public:
-  Simulator(const Plan& plan, const SimulateOptions& options)
-      : plan_(plan), options_(options), link_free_(plan.roles.size()) {
-    for (std::size_t r = 0; r < plan.roles.size(); ++r) {
-      first_.push_back(static_cast<int>(nodes_.size()));
-      for (const Action& a : plan.roles[r].actions) nodes_.push_back({.role = static_cast<int>(r), .action = &a});
+  Places(const SimRoles& plan, const Cluster& cluster) : plan_(plan) {
+    const int ranks = plan.grid.size();
+    check(ranks <= cluster.devices(), "simulate", "{} ranks on a cluster of {} devices", ranks, cluster.devices());
+    for (int r = 0; r < ranks; ++r) {
+      node_.push_back(cluster.node_of(r));
+      same_speed_ = same_speed_ && cluster.speed_of(r) == cluster.speed_of(0);
     }
-    for (std::size_t r = 0; r < plan.roles.size(); ++r) connect(static_cast<int>(r));
-    meet_messages();
-    meet_collectives();
+    for (const std::string& axis : plan.axes) {
+      lines_.push_back(plan.grid.lines(axis));
+      auto& between =
+          between_.emplace_back(lines_.back().members.size() / static_cast<std::size_t>(lines_.back().size));
+      for (int r = 0; r < ranks; ++r) {
+        const auto line = static_cast<std::size_t>(lines_.back().line_of[r]);
+        const int first = lines_.back().members[line * static_cast<std::size_t>(lines_.back().size)];
+        between[line] = between[line] || node_[r] != node_[first];
+      }
+    }
   }
 
-  Timeline run() {
-    for (int n = 0; n < static_cast<int>(nodes_.size()); ++n)
-      if (nodes_[n].unmet == 0) begin(n, 0);
-    while (!events_.empty()) {
-      const Event e = events_.top();
-      events_.pop();
-      if (e.released)
-        release(e.node, e.time);
-      else
-        finish(e.node, e.time);
+  bool same_speed() const { return same_speed_; }
+  const RankLines& lines(int axis) const { return lines_[axis]; }
+  /// Of a send or collective of the rank.
+  bool between(int rank, const SimAction& a) const {
+    if (a.is == SimAction::Is::collective) return between_[a.axis][lines_[a.axis].line_of[rank]];
+    const int other = plan_.grid.neighbour(rank, a.along, a.offset, a.ring);
+    return other >= 0 && node_[rank] != node_[other];
+  }
+  /// A role and an action of it that go over another kind of link on some of its ranks; (-1, -1): there are none.
+  std::pair<int, ActionId> differing() const {
+    std::vector<std::vector<signed char>> seen;  // by role and action: -1 not yet
+    for (const SimRole& role : plan_.roles) seen.emplace_back(role.actions.size(), -1);
+    // Collectives along one axis, and messages over one offset, are alike: the first of each will do.
+    std::vector<std::vector<ActionId>> kinds(plan_.roles.size());
+    for (std::size_t r = 0; r < plan_.roles.size(); ++r)
+      for (ActionId id = 0; id < std::ssize(plan_.roles[r].actions); ++id) {
+        const SimAction& a = plan_.roles[r].actions[id];
+        const auto alike = [&](ActionId other) {
+          const SimAction& b = plan_.roles[r].actions[other];
+          return a.is == b.is && a.axis == b.axis && a.offset == b.offset;
+        };
+        if (a.axis >= 0 && std::ranges::none_of(kinds[r], alike)) kinds[r].push_back(id);
+      }
+    for (int rank = 0; rank < plan_.grid.size(); ++rank) {
+      const int r = plan_.role_of(rank);
+      for (ActionId id : kinds[r]) {
+        const bool here = between(rank, plan_.roles[r].actions[id]);
+        if (seen[r][id] == !here) return {r, id};
+        seen[r][id] = here;
+      }
     }
-    Timeline timeline;
-    for (std::size_t r = 0; r < plan_.roles.size(); ++r) timeline.roles.push_back(static_cast<int>(r));
-    for (std::size_t n = 0; n < nodes_.size(); ++n) {
-      const Node& node = nodes_[n];
-      check(node.finished, "simulate", "role {}: {} never ends", plan_.roles[node.role].name,
-            [&] { return to_string(*node.action); });
-      timeline.spans.push_back({node.role, static_cast<int>(n) - first_[node.role], node.begin, node.end});
-    }
-    return timeline;
+    return {-1, -1};
   }
 
  private:
-  struct Edge {
-    int to;
-    double at;  // share of this action that must be done; 0: it has started
-  };
-  struct Node {
-    int role;
-    const Action* action;
-    std::vector<Edge> edges = {};
-    int unmet = 0;
-    int meeting = -1;  // of meetings_: what it does together with others
-    double begin = 0, end = 0;
-    bool finished = false;
-  };
-  struct PendingOp {
-    std::vector<int> nodes;
-    std::set<int> senders;  // roles whose link it occupies
-    double seconds = 0;
-    std::size_t come = 0;
-  };
-  struct Event {
-    double time;
-    int order, node;
-    bool released;  // a demand of node is met; else node finishes
-    bool operator<(const Event& other) const { return std::tie(time, order) > std::tie(other.time, other.order); }
-  };
-
-  static constexpr Index agreed_bytes = 8;
-  double per_byte() const { return options_.bandwidth > 0 ? 1 / options_.bandwidth : 0; }
-
-  void connect(int role) {
-    auto& actions = plan_.roles[role].actions;
-    std::map<Stream, ActionId> last;
-    auto edge = [&](ActionId from, ActionId to, double at) {
-      nodes_[first_[role] + from].edges.push_back({first_[role] + to, at});
-      ++nodes_[first_[role] + to].unmet;
-    };
-    for (ActionId id = 0; id < static_cast<int>(actions.size()); ++id) {
-      const Action& a = actions[id];
-      if (auto before = last.find(a.stream); before != last.end())
-        edge(before->second, id, a.stream == Stream::compute ? 1 : 0);
-      last[a.stream] = id;
-      for (ActionId from : a.after) edge(from, id, a.on_ready ? ready(actions[from], a.slice) : 1);
-    }
-  }
-
-  double ready(const Action& backward, const Slice& slice) const {
-    if (!is_backward(backward) || backward.part < 0) return 1;
-    const Slice& part = plan_.parts[backward.part].slice;
-    if (part.size() <= 0) return 1;
-    return static_cast<double>(part.end - std::max(part.begin, slice.begin)) / static_cast<double>(part.size());
-  }
-
-  void meet(std::vector<int> nodes, std::set<int> senders, double seconds) {
-    for (int n : nodes) nodes_[n].meeting = static_cast<int>(meetings_.size());
-    meetings_.push_back({std::move(nodes), std::move(senders), seconds});
-  }
-
-  // Along an axis other than the roles', all coordinates run one list at the same times: what a rank sends there, it
-  // also receives at that moment.
-  void meet_messages() {
-    std::map<std::tuple<int, int, std::string, int, int, int, Index>, std::queue<int>> sends;
-    auto key = [&](int from, int to, const Action& a, int offset) {
-      return std::tuple(from, to, a.peer.axis, offset, a.part, a.microbatch, a.slice.begin);
-    };
-    auto other = [&](const Node& n) {
-      return n.action->peer.axis == plan_.stage_axis ? n.role + n.action->peer.offset : n.role;
-    };
-    for (int n = 0; n < static_cast<int>(nodes_.size()); ++n)
-      if (const Action& a = *nodes_[n].action; a.kind == ActionKind::send)
-        sends[key(nodes_[n].role, other(nodes_[n]), a, a.peer.offset)].push(n);
-    for (int n = 0; n < static_cast<int>(nodes_.size()); ++n) {
-      const Action& a = *nodes_[n].action;
-      if (a.kind != ActionKind::recv) continue;
-      auto& queue = sends[key(other(nodes_[n]), nodes_[n].role, a, -a.peer.offset)];
-      check(!queue.empty(), "simulate", "role {}: {}: nobody sends it", plan_.roles[nodes_[n].role].name,
-            [&] { return to_string(a); });
-      const int send = queue.front();
-      queue.pop();
-      const Node& from = nodes_[send];
-      const Index bytes = a.part >= 0 ? plan_.parts[a.part].cost.output : 0;
-      meet({send, n}, {from.role}, options_.latency + static_cast<double>(bytes) * per_byte());
-    }
-  }
-
-  // The k-th collective of each role along their common axis is one; along others it is the role's own.
-  void meet_collectives() {
-    std::map<std::size_t, std::vector<int>> common;
-    std::vector<std::size_t> count(plan_.roles.size());
-    for (int n = 0; n < static_cast<int>(nodes_.size()); ++n) {
-      if (!is_collective(*nodes_[n].action)) continue;
-      const int role = nodes_[n].role;
-      if (plan_.roles.size() > 1 && nodes_[n].action->peer.axis == plan_.stage_axis)
-        common[count[role]++].push_back(n);
-      else
-        meet({n}, {role}, collective_seconds(*nodes_[n].action));
-    }
-    for (auto& [k, nodes] : common) {
-      std::set<int> roles;
-      for (int n : nodes) roles.insert(nodes_[n].role);
-      meet(nodes, roles, collective_seconds(*nodes_[nodes[0]].action));
-    }
-  }
-
-  double collective_seconds(const Action& a) const {
-    const int p = plan_.size(a.peer.axis);
-    const Index bytes = a.kind == ActionKind::agree ? agreed_bytes : a.slice.size() * options_.element;
-    const double n = static_cast<double>(bytes), b = per_byte(), hops = p - 1;
-    if (p == 1) return 0;
-    if (a.peer.root >= 0) return hops * options_.latency + n * b;
-    const double once = hops * (options_.latency + n / p * b);
-    const bool reduced =
-        a.kind == ActionKind::all_reduce || a.kind == ActionKind::average || a.kind == ActionKind::agree;
-    return reduced ? 2 * once : once;
-  }
-
-  double compute_seconds(const Action& a) const {
-    if (a.kind == ActionKind::loss) return options_.loss;
-    if (a.kind == ActionKind::update)
-      return options_.update * static_cast<double>(a.slice.size()) / (a.peer.root < 0 ? plan_.size(a.peer.axis) : 1);
-    if (a.part < 0) return 0;
-    const PartCost& cost = plan_.parts[a.part].cost;
-    if (a.kind == ActionKind::forward) return cost.forward;
-    if (a.kind == ActionKind::backward) return cost.backward_input + cost.backward_weight;
-    if (a.kind == ActionKind::backward_input) return cost.backward_input;
-    return a.kind == ActionKind::backward_weight ? cost.backward_weight : 0;
-  }
-
-  void post(double time, int node, bool released) { events_.push({time, next_order_++, node, released}); }
-
-  void begin(int n, double now) {
-    Node& node = nodes_[n];
-    node.begin = now;
-    for (const Edge& e : node.edges)
-      if (e.at == 0) post(now, e.to, true);
-    if (node.meeting < 0) {
-      const double seconds = compute_seconds(*node.action);
-      for (const Edge& e : node.edges)
-        if (e.at > 0 && e.at < 1) post(now + e.at * seconds, e.to, true);
-      post(now + seconds, n, false);
-      return;
-    }
-    PendingOp& m = meetings_[node.meeting];
-    if (++m.come < m.nodes.size()) return;
-    double start = now;
-    for (int role : m.senders) start = std::max(start, link_free_[role]);
-    for (int role : m.senders) link_free_[role] = start + m.seconds;
-    for (int other : m.nodes) {
-      if (nodes_[other].action->kind != ActionKind::recv) nodes_[other].begin = start;
-      post(start + m.seconds, other, false);
-    }
-  }
-  void finish(int n, double now) {
-    nodes_[n].end = now;
-    nodes_[n].finished = true;
-    const bool whole = nodes_[n].meeting >= 0;  // what others do together has no inner progress
-    for (const Edge& e : nodes_[n].edges)
-      if (e.at >= 1 || (whole && e.at > 0)) release(e.to, now);
-  }
-  void release(int n, double now) {
-    if (--nodes_[n].unmet == 0) begin(n, now);
-  }
-
-  const Plan& plan_;
-  const SimulateOptions& options_;
-  std::vector<Node> nodes_;
-  std::vector<int> first_;  // node of each role's first action
-  std::vector<PendingOp> meetings_;
-  std::vector<double> link_free_;  // by role
-  std::priority_queue<Event> events_;
-  int next_order_ = 0;
+  const SimRoles& plan_;
+  std::vector<int> node_;  // by rank
+  std::vector<RankLines> lines_;
+  std::vector<std::vector<char>> between_;  // by axis and line
+  bool same_speed_ = true;
 };
+
+/// The events. Simulated ranks are all of the mesh, or, folded, one of each role: then what others of its role would do
+/// along other axes happens to the rank itself at that moment.
+class Simulator {
+ public:
+  Simulator(const SimRoles& plan, const Places& places, const Cluster& cluster, bool folded)
+      : plan_(plan), places_(places), cluster_(cluster), folded_(folded), grid_(plan.grid) {
+    if (folded) {
+      std::vector<Axis> axes = plan.grid.axes();
+      for (std::size_t i = 0; i < axes.size(); ++i)
+        if (plan.roles.size() == 1 || i != plan.stage_axis) axes[i].size = 1;
+      grid_ = RankGrid(axes);
+    }
+    for (const std::string& axis : plan.axes) {
+      lines_.push_back(folded ? grid_.lines(axis) : RankLines{});
+      std::size_t most = 0;
+      for (const SimRole& role : plan.roles) most = std::max(most, role.collectives[pending_.size()].size());
+      each_.push_back(most);
+      const RankLines& all = lines(pending_.size());
+      pending_.emplace_back(most * all.members.size() / static_cast<std::size_t>(all.size));
+    }
+    std::size_t all = 0;
+    for (int r = 0; r < grid_.size(); ++r) {
+      role_.push_back(folded ? r : plan.role_of(r));
+      world_.push_back(folded ? plan.grid.neighbour(0, plan.stage_axis, r, true) : r);
+      first_.push_back(all);
+      all += actions(r).size();
+    }
+    begin_.resize(all), end_.resize(all, unknown), waits_.reserve(all);
+    for (int r = 0; r < grid_.size(); ++r)
+      for (const SimAction& a : actions(r)) waits_.push_back(a.waits);
+    links_.resize(role_.size());
+  }
+
+  /// The rank and action that never end; (-1, -1): all have ended.
+  std::pair<int, ActionId> run() {
+    for (int r = 0; r < grid_.size(); ++r) {
+      for (ActionId id = 0; id < std::ssize(actions(r)); ++id)
+        if (actions(r)[id].waits == 0) begun(r, id);
+      settle();
+    }
+    while (!starts_.empty()) {
+      const Start next = starts_.top();
+      starts_.pop();
+      enqueue(next.rank, next.id);
+      settle();
+    }
+    for (int r = 0; r < grid_.size(); ++r)
+      for (ActionId id = 0; id < std::ssize(actions(r)); ++id)
+        if (waits_[first_[r] + id] != ended) return {r, id};
+    return {-1, -1};
+  }
+
+  int ranks() const { return grid_.size(); }
+  int role(int rank) const { return role_[rank]; }
+  int world(int rank) const { return world_[rank]; }
+  Nanoseconds begin(int rank, ActionId id) const { return begin_[first_[rank] + id]; }
+  Nanoseconds end(int rank, ActionId id) const { return end_[first_[rank] + id]; }
+  const std::vector<SimAction>& actions(int rank) const { return plan_.roles[role_[rank]].actions; }
+  Nanoseconds took(int rank, const SimAction& a) const { return a.took[places_.between(world_[rank], a)]; }
+
+ private:
+  static constexpr Nanoseconds unknown = -1;
+  static constexpr int ended = -1;  // in waits_
+  /// An operation gets into its rank's link.
+  struct Start {
+    Nanoseconds time;
+    int rank;
+    ActionId id;
+    bool operator<(const Start& o) const { return std::tie(time, rank, id) > std::tie(o.time, o.rank, o.id); }
+  };
+  struct RankLink {
+    Nanoseconds free = 0;         // when what is known to be in front of all else has ended
+    bool waits = false;           // a collective is at the head that others have not come to
+    std::vector<ActionId> queue;  // behind it
+    std::size_t head = 0;
+  };
+  struct Pending {  // a collective
+    int come = 0;
+    Nanoseconds latest = 0;
+  };
+  struct Note {  // something that the action waits for is done at that time
+    int rank;
+    ActionId id;
+    Nanoseconds time;
+  };
+
+  const RankLines& lines(std::size_t axis) const {
+    return folded_ ? lines_[axis] : places_.lines(static_cast<int>(axis));
+  }
+
+  /// All that follows from what is known.
+  void settle() {
+    while (!notes_.empty() || !freed_.empty()) {
+      if (!notes_.empty()) {
+        const Note n = notes_.back();
+        notes_.pop_back();
+        const std::size_t i = first_[n.rank] + n.id;
+        begin_[i] = std::max(begin_[i], n.time);
+        if (--waits_[i] == 0) begun(n.rank, n.id);
+        continue;
+      }
+      const int rank = freed_.back();
+      freed_.pop_back();
+      RankLink& link = links_[rank];
+      while (!link.waits && link.head < link.queue.size()) carry(rank, link.queue[link.head++]);
+      if (link.head == link.queue.size()) link.queue.clear(), link.head = 0;
+    }
+  }
+  template <class F>
+  void each_edge(int rank, ActionId id, F&& f) {
+    const SimRole& role = plan_.roles[role_[rank]];
+    for (int e = role.first_edge[id]; e < role.first_edge[id + 1]; ++e) f(role.edges[e]);
+  }
+  /// The time at which it starts is known: begin_.
+  void begun(int rank, ActionId id) {
+    const std::size_t i = first_[rank] + id;
+    const Nanoseconds now = begin_[i];
+    const SimAction& a = actions(rank)[id];
+    each_edge(rank, id, [&](const SimEdge& e) {
+      if (e.share == 0) notes_.push_back({rank, e.to, now});
+    });
+    if (a.is == SimAction::Is::send || a.is == SimAction::Is::collective) {
+      starts_.push({now, rank, id});
+    } else if (a.is == SimAction::Is::recv) {
+      if (end_[i] != unknown) finish(rank, id, std::max(now, end_[i]), 0);
+    } else {
+      const Nanoseconds time = a.cost == 0 ? 0 : cluster_.compute(a.cost, world_[rank], static_cast<std::uint64_t>(id));
+      finish(rank, id, now + time, time);
+    }
+  }
+  /// inner: of its time, in which others may start in its midst.
+  void finish(int rank, ActionId id, Nanoseconds at, Nanoseconds inner) {
+    end_[first_[rank] + id] = at;
+    waits_[first_[rank] + id] = ended;
+    each_edge(rank, id, [&](const SimEdge& e) {
+      if (e.share == 0) return;
+      notes_.push_back({rank, e.to, at - inner + std::llround(e.share * static_cast<double>(inner))});
+    });
+  }
+  void enqueue(int rank, ActionId id) {
+    RankLink& link = links_[rank];
+    if (link.waits || link.head < link.queue.size())
+      link.queue.push_back(id);
+    else
+      carry(rank, id);
+  }
+  /// At the head of its rank's link.
+  void carry(int rank, ActionId id) {
+    RankLink& link = links_[rank];
+    const SimAction& a = actions(rank)[id];
+    const Nanoseconds ready = std::max(begin_[first_[rank] + id], link.free), time = took(rank, a);
+    if (a.is == SimAction::Is::send) {
+      link.free = ready + time;
+      const bool here = folded_ && a.ring;
+      const int other = here ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
+      if (other >= 0 && a.partner >= 0) arrive(other, a.partner, link.free);
+      return finish(rank, id, link.free, 0);
+    }
+    const RankLines& all = lines(static_cast<std::size_t>(a.axis));
+    const std::size_t line = static_cast<std::size_t>(all.line_of[rank]);
+    Pending& meeting = pending_[a.axis][line * each_[a.axis] + static_cast<std::size_t>(a.nth)];
+    meeting.latest = std::max(meeting.latest, ready);
+    link.waits = true;
+    if (++meeting.come < all.size) return;
+    for (int m = 0; m < all.size; ++m) {
+      const int member = all.members[line * static_cast<std::size_t>(all.size) + static_cast<std::size_t>(m)];
+      links_[member].waits = false, links_[member].free = meeting.latest + time;
+      if (links_[member].head < links_[member].queue.size()) freed_.push_back(member);
+      finish(member, plan_.roles[role_[member]].collectives[a.axis][a.nth], meeting.latest + time, 0);
+    }
+  }
+  void arrive(int rank, ActionId id, Nanoseconds at) {
+    const std::size_t i = first_[rank] + id;
+    if (waits_[i] == 0)
+      finish(rank, id, std::max(begin_[i], at), 0);
+    else
+      end_[i] = at;  // until it has begun
+  }
+
+  const SimRoles& plan_;
+  const Places& places_;
+  const Cluster& cluster_;
+  const bool folded_;
+  RankGrid grid_;                              // of the ranks that are simulated
+  std::vector<RankLines> lines_;               // folded: by axis
+  std::vector<std::size_t> each_;              // by axis: the most collectives of a rank along it
+  std::vector<std::vector<Pending>> pending_;  // by axis; by line, then by SimAction::nth
+  std::vector<int> role_, world_;              // by rank
+  std::vector<std::size_t> first_;             // of each rank's actions in the next three
+  std::vector<Nanoseconds> begin_;             // the latest known of what it waits for, then the start
+  std::vector<Nanoseconds> end_;               // of a receive that has not begun: the arrival
+  std::vector<int> waits_;                     // for so many
+  std::vector<RankLink> links_;                // by rank
+  std::priority_queue<Start> starts_;
+  std::vector<Note> notes_;
+  std::vector<int> freed_;  // ranks whose queue may go on
+};
+
+/// What the simulated ranks did, by role.
+class Summary {
+ public:
+  Summary(const Plan& plan, const SimRoles& roles, const Simulator& sim) : plan_(plan), roles_(roles), sim_(sim) {}
+
+  void add_totals(Simulation& s) const {
+    const std::size_t n = plan_.roles.size(), axes = roles_.axes.size();
+    std::vector<Nanoseconds> busy(n), count(n);
+    std::vector<std::vector<Nanoseconds>> link(n, std::vector<Nanoseconds>(axes));
+    Nanoseconds last = 0, all_busy = 0;
+    for (int rank = 0; rank < sim_.ranks(); ++rank) {
+      const int r = sim_.role(rank);
+      ++count[r];
+      for (ActionId id = 0; id < std::ssize(sim_.actions(rank)); ++id) {
+        const SimAction& a = sim_.actions(rank)[id];
+        last = std::max(last, sim_.end(rank, id));
+        if (a.is == SimAction::Is::compute) busy[r] += sim_.end(rank, id) - sim_.begin(rank, id);
+        if (a.axis >= 0) link[r][a.axis] += sim_.took(rank, a);
+      }
+    }
+    for (std::size_t r = 0; r < n; ++r) {
+      all_busy += busy[r];
+      s.busy.push_back(seconds(busy[r]) / static_cast<double>(count[r]));
+      s.in_flight.push_back(peak_in_flight(plan_.roles[r]));
+      auto& traffic = s.traffic.emplace_back();
+      for (std::size_t a = 0; a < axes; ++a) {
+        traffic.push_back({roles_.axes[a], seconds(link[r][a]) / static_cast<double>(count[r]), 0});
+        for (const SimAction& action : roles_.roles[r].actions)
+          if (action.axis == static_cast<int>(a)) traffic.back().bytes += action.bytes;
+      }
+    }
+    s.makespan = seconds(last);
+    s.bubble = all_busy > 0 ? static_cast<double>(last * sim_.ranks() - all_busy) / static_cast<double>(all_busy) : 0;
+  }
+
+  void add_row(Simulation& s, int rank) const {
+    const int row = static_cast<int>(s.timeline.roles.size());
+    s.timeline.roles.push_back(sim_.role(rank));
+    s.ranks.push_back(sim_.world(rank));
+    std::array<std::vector<std::pair<Nanoseconds, ActionId>>, 2> order;
+    for (ActionId id = 0; id < std::ssize(sim_.actions(rank)); ++id) {
+      const SimAction& a = sim_.actions(rank)[id];
+      const Nanoseconds begin = sim_.begin(rank, id), end = sim_.end(rank, id);
+      order[static_cast<std::size_t>(plan_.roles[sim_.role(rank)].actions[id].stream)].push_back({begin, id});
+      const bool linked = a.is == SimAction::Is::send || a.is == SimAction::Is::collective;
+      s.timeline.spans.push_back({row, id, seconds(linked ? end - sim_.took(rank, a) : begin), seconds(end)});
+    }
+    for (std::size_t stream = 0; stream < order.size(); ++stream) {
+      std::ranges::sort(order[stream]);
+      auto& ids = s.started[stream].emplace_back();
+      for (auto& [begin, id] : order[stream]) ids.push_back(id);
+    }
+  }
+
+ private:
+  const Plan& plan_;
+  const SimRoles& roles_;
+  const Simulator& sim_;
+};
+
+/// Whether ranks of a role are simulated once.
+bool folds(const Plan& plan, const Places& places, const Cluster& cluster, Folding folding) {
+  if (folding == Folding::unfolded) return false;
+  const bool alike = cluster.jitter == 0 && places.same_speed();
+  const auto [role, id] = alike ? places.differing() : std::pair(-1, -1);
+  if (folding == Folding::automatic) return alike && role < 0;
+  check(alike, "simulate", "ranks of one role take different times, by jitter or by their devices' speeds");
+  check(role < 0, "simulate", "role {}: {} goes over links of several kinds", plan.roles[std::max(role, 0)].name,
+        [&] { return to_string(plan.roles[role].actions[id]); });
+  return true;
+}
 
 }  // namespace
 
+Cluster flat_cluster(int ranks, const Link& link) {
+  return {.nodes = {{.count = ranks}}, .inside = link, .between = link};
+}
+
 Simulation simulate(const Plan& plan, const SimulateOptions& options) {
+  const Cluster cluster = options.cluster ? *options.cluster : flat_cluster(ranks_of(mesh_of(plan)));
+  validate(cluster);
+  const SimRoles roles(plan, options, cluster);
+  const Places places(roles, cluster);
   Simulation s;
-  s.timeline = Simulator(plan, options).run();
-  s.makespan = s.timeline.end();
-  s.busy.resize(plan.roles.size());
-  for (const Span& span : s.timeline.spans)
-    if (plan.roles[span.rank].actions[span.action].stream == Stream::compute)
-      s.busy[span.rank] += span.end - span.begin;
-  double idle = 0, busy = 0;
-  for (double b : s.busy) idle += s.makespan - b, busy += b;
-  s.bubble = busy > 0 ? idle / busy : 0;
-  for (auto& role : plan.roles) s.in_flight.push_back(peak_in_flight(role));
+  s.folded = folds(plan, places, cluster, options.folding);
+  Simulator sim(roles, places, cluster, s.folded);
+  const auto [rank, id] = sim.run();
+  check(rank < 0, "simulate", "rank {}, role {}: {} never ends", rank < 0 ? 0 : sim.world(rank),
+        plan.roles[rank < 0 ? 0 : sim.role(rank)].name,
+        [&] { return to_string(plan.roles[sim.role(rank)].actions[id]); });
+  const Summary summary(plan, roles, sim);
+  summary.add_totals(s);
+  if (sim.ranks() <= options.rows || s.folded)
+    for (int r = 0; r < sim.ranks(); ++r) summary.add_row(s, r);
+  else
+    for (int role = 0; role < std::ssize(plan.roles); ++role)
+      summary.add_row(s, roles.grid.neighbour(0, roles.stage_axis, role, true));
   return s;
 }
 

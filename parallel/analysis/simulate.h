@@ -1,38 +1,69 @@
-// simulate(plan): when each action would run, by discrete events. Ranks that share a role run the same list at the same
-// times, so one rank per role is simulated, however many there are.
+// simulate(plan): when each action of each rank would run on a described cluster, by discrete events in integer
+// nanoseconds.
+//
+// The computations of a rank run one after another. Actions start as parallel/plan/order.h says. A rank's link carries
+// one operation at a time, in the order in which the rank starts them (at one moment in list order). A message leaves
+// when its sender has started it and the sender's link is free, whether or not the other side waits for it, and has
+// arrived after message_time; a recv ends when it has started and the message has arrived. A collective begins when
+// the last of its ranks has started it and has its link free, and takes collective_time of all their links. What has
+// nobody else on its axis takes no time and no link. An on_ready action starts after the share of the backward's time.
 #pragma once
+#include <array>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "parallel/comm/cluster.h"
 #include "parallel/plan/timeline.h"
 
 namespace trireme {
 
-/// Seconds of actions come from the parts' PartCost; these are the others. Zero unless given.
+/// Whether ranks of one role that cannot differ are simulated once. They may where devices have one speed, there is no
+/// jitter, and each communication of a role goes over the same kind of link for all of its ranks.
+enum class Folding : std::uint8_t {
+  automatic,  ///< where they may
+  folded,     ///< an Error where they may not
+  unfolded    ///< every rank
+};
+
+/// A device for each of so many ranks, on nodes of their own.
+Cluster flat_cluster(int ranks, const Link& = {});
+
+/// Computations cost what the parts' PartCost says, and, in seconds on a device of speed 1, these.
 struct SimulateOptions {
-  double latency = 0;    ///< seconds before a message's first byte arrives
-  double bandwidth = 0;  ///< bytes per second that a rank sends; 0: any number
-  Index element = 4;     ///< bytes of a parameter
-  double loss = 0;       ///< seconds of the loss of one micro-batch
-  double update = 0;     ///< seconds per updated parameter
+  std::optional<Cluster> cluster = {};  ///< rank r runs on device r; none: flat_cluster, whose links take no time
+  Index element = 4;                    ///< bytes of a parameter, a buffer and the loss
+  double loss = 0;                      ///< of one micro-batch's loss
+  double update = 0;                    ///< per updated parameter
+  Folding folding = Folding::automatic;
+  int rows = 64;  ///< unfolded: the most ranks that the timeline has; of more it has the first of each role
+};
+
+/// What a rank's link does along one axis in a step.
+struct AxisTraffic {
+  std::string axis;    ///< as its actions name it: "data", "data+h"
+  double seconds = 0;  ///< that it is busy with messages and collectives
+  Index bytes = 0;     ///< of messages that it sends, and of the whole vectors of collectives (Call::count elements)
 };
 
 struct Simulation {
-  /// One rank per role, in the roles' order. Waiting for a link or a partner is not in the spans, save those of recv.
+  /// Waiting for a link or a partner is not in the spans, save those of recv.
   Timeline timeline;
-  double makespan = 0;       ///< seconds from first to last action
-  std::vector<double> busy;  ///< seconds of compute, by role
-  /// Idle over busy time, all roles together: 0 is a full machine. For equal stages (p - 1) / m under 1F1B.
+  std::vector<int> ranks;  ///< of the world: those in the timeline; folded: one of each role, in order
+  /// By stream and by rank of the timeline: the actions in the order in which they start.
+  std::array<std::vector<std::vector<ActionId>>, 2> started;
+  bool folded = false;
+  double makespan = 0;       ///< seconds until the last action of all ranks has ended
+  std::vector<double> busy;  ///< seconds of computation, by role, mean of its ranks
+  /// Idle over busy time, all ranks together: 0 is a full machine. For equal stages (p - 1) / m under 1F1B.
   double bubble = 0;
-  std::vector<int> in_flight;  ///< peak_in_flight, by role
+  std::vector<int> in_flight;                     ///< peak_in_flight, by role
+  std::vector<std::vector<AxisTraffic>> traffic;  ///< by role, mean of its ranks; the axes in order of first use
 };
 
-/// Compute actions run one after another, communication starts in list order (and then overlaps); a message leaves when
-/// both ends have started and the sender's link is free, and carries the output of its part (or that output's
-/// gradient). The sizes of the mesh are the plan's axes. An action on_ready starts when backward has gone through the
-/// part's slice down to its beginning, at an even pace. A collective of n bytes over p ranks takes, by rings (Patarasuk
-/// and Yuan, JPDC 69, 2009), with latency a and b seconds per byte: all_reduce and average 2(p-1)(a + n/p b),
-/// reduce_scatter and all_gather (p-1)(a + n/p b), broadcast (p-1)a + n b. The plan has been checked; throws Error for
-/// one that does not end.
+/// A step in which every action is due (Action::every), on the mesh Plan::axes: ranks in row-major order, the last axis
+/// fastest. A message is one tensor: the output of its part, or that output's gradient. The plan has been checked;
+/// throws Error for one that does not end, and for a cluster with fewer devices than ranks.
 Simulation simulate(const Plan&, const SimulateOptions& = {});
 
 }  // namespace trireme

@@ -37,6 +37,7 @@ struct Cluster {
   double jitter = 0;
   std::uint64_t seed = 0;                           ///< of jitter
   double flops = 1e11;                              ///< floating-point operations per second of a device of speed 1
+  std::string name = {};                            ///< for reports
   bool operator==(const Cluster&) const = default;  ///< member by member
 
   int devices() const;              ///< of all nodes: as many ranks fit

@@ -2,6 +2,8 @@
 // (parallel/runtime/executor.cpp), what computation costs stands in the plan's parts.
 #include "parallel/plan/action_row.h"
 
+#include "parallel/plan/codec.h"
+
 namespace trireme {
 
 bool ActionKind::operator<(const ActionKind& other) const {
@@ -72,33 +74,106 @@ Access of_agree(const Plan&, const Role& role, const Liveness&, const Action& a)
   return all;
 }
 
+using Calls = std::vector<PlannedCall>;
+Calls summed(const Action& a, int, Index element) { return {{CallKind::all_reduce, a.slice.size() * element}}; }
+Calls from_root(const Action& a, int, Index element) { return {{CallKind::broadcast, a.slice.size() * element}}; }
+/// Equal shares by one collective, the remainder by another (parallel/plan/shards.cpp).
+Calls shares(const Action& a, int ranks, Index element, CallKind kind, CallKind rest) {
+  const Index n = a.slice.size() * element, even = a.slice.size() / ranks * ranks * element;
+  Calls calls;
+  if (even > 0) calls.push_back({kind, even});
+  if (even < n) calls.push_back({rest, n - even});
+  return calls;
+}
+Calls scattered(const Action& a, int ranks, Index element) {
+  return shares(a, ranks, element, CallKind::reduce_scatter, CallKind::all_reduce);
+}
+Calls gathered(const Action& a, int ranks, Index element) {
+  if (a.peer.root >= 0) return from_root(a, ranks, element);
+  return shares(a, ranks, element, CallKind::all_gather, CallKind::broadcast);
+}
+Calls agreed(const Action& a, int, Index element) {
+  return {{a.peer.root >= 0 ? CallKind::broadcast : CallKind::all_reduce, a.field == "loss" ? element : Index{8}}};
+}
+
+template <double PartCost::*... costs>
+double cost(const Plan& plan, const Action& a) {
+  const PartInfo* part = part_of(plan, a);
+  return part ? ((part->cost.*costs) + ...) : 0;
+}
+
 }  // namespace
+
+double seconds_of(const Plan& plan, const Action& a) { return a.kind->seconds ? a.kind->seconds(plan, a) : 0; }
+
+std::vector<PlannedCall> calls_of(const Action& a, int ranks, Index element) {
+  if (a.codec) {
+    const Index bytes = a.codec->length(a.slice.size()) * size_of(a.codec->wire);
+    if (a.codec->is_summable) return {{CallKind::all_reduce, bytes}};
+    return {{CallKind::all_gather, bytes * ranks}};
+  }
+  return a.kind->calls ? a.kind->calls(a, ranks, element) : Calls{};
+}
 
 namespace action_rows {
 
 // Letters are those of drawings.
-const ActionRow forward{.name = "forward", .letter = 'F', .order = 0, .access = of_forward};
+const ActionRow forward{
+    .name = "forward", .letter = 'F', .order = 0, .access = of_forward, .seconds = cost<&PartCost::forward>};
 const ActionRow loss{.name = "loss", .letter = 'L', .order = 1, .access = of_loss};
-const ActionRow backward{.name = "backward", .letter = 'B', .order = 2, .access = of_backward};
-const ActionRow backward_input{.name = "backward_input", .letter = 'I', .order = 3, .access = of_backward_input};
-const ActionRow backward_weight{.name = "backward_weight", .letter = 'W', .order = 4, .access = of_backward_weight};
+const ActionRow backward{.name = "backward",
+                         .letter = 'B',
+                         .order = 2,
+                         .access = of_backward,
+                         .seconds = cost<&PartCost::backward_input, &PartCost::backward_weight>};
+const ActionRow backward_input{.name = "backward_input",
+                               .letter = 'I',
+                               .order = 3,
+                               .access = of_backward_input,
+                               .seconds = cost<&PartCost::backward_input>};
+const ActionRow backward_weight{.name = "backward_weight",
+                                .letter = 'W',
+                                .order = 4,
+                                .access = of_backward_weight,
+                                .seconds = cost<&PartCost::backward_weight>};
 const ActionRow send{.name = "send", .letter = 'S', .order = 5, .access = of_send};
 const ActionRow recv{.name = "recv", .letter = 'R', .order = 6, .access = of_recv};
-const ActionRow all_reduce{
-    .name = "all_reduce", .letter = 'A', .order = 7, .is_collective = true, .access = of_slice<K::gradients>};
-const ActionRow reduce_scatter{
-    .name = "reduce_scatter", .letter = 'C', .order = 8, .is_collective = true, .access = of_slice<K::gradients>};
-const ActionRow all_gather{
-    .name = "all_gather", .letter = 'G', .order = 9, .is_collective = true, .access = of_slice<K::weights>};
-const ActionRow broadcast{
-    .name = "broadcast", .letter = 'K', .order = 10, .is_collective = true, .access = of_slice<K::weights>};
+const ActionRow all_reduce{.name = "all_reduce",
+                           .letter = 'A',
+                           .order = 7,
+                           .is_collective = true,
+                           .access = of_slice<K::gradients>,
+                           .calls = summed};
+const ActionRow reduce_scatter{.name = "reduce_scatter",
+                               .letter = 'C',
+                               .order = 8,
+                               .is_collective = true,
+                               .access = of_slice<K::gradients>,
+                               .calls = scattered};
+const ActionRow all_gather{.name = "all_gather",
+                           .letter = 'G',
+                           .order = 9,
+                           .is_collective = true,
+                           .access = of_slice<K::weights>,
+                           .calls = gathered};
+const ActionRow broadcast{.name = "broadcast",
+                          .letter = 'K',
+                          .order = 10,
+                          .is_collective = true,
+                          .access = of_slice<K::weights>,
+                          .calls = from_root};
 const ActionRow update{.name = "update", .letter = 'U', .order = 11, .access = of_update};
-const ActionRow average{
-    .name = "average", .letter = 'M', .order = 12, .is_collective = true, .access = of_slice<K::statistics>};
+const ActionRow average{.name = "average",
+                        .letter = 'M',
+                        .order = 12,
+                        .is_collective = true,
+                        .access = of_slice<K::statistics>,
+                        .calls = summed};
 const ActionRow free{.name = "free", .letter = 'X', .order = 13, .access = of_free};
 const ActionRow drop_gradients{.name = "drop_gradients", .letter = 'd', .order = 14, .access = of_slice<K::gradients>};
 const ActionRow drop_values{.name = "drop_values", .letter = 'D', .order = 15, .access = of_slice<K::weights>};
-const ActionRow agree{.name = "agree", .letter = 'E', .order = 16, .is_collective = true, .access = of_agree};
+const ActionRow agree{
+    .name = "agree", .letter = 'E', .order = 16, .is_collective = true, .access = of_agree, .calls = agreed};
 
 }  // namespace action_rows
 }  // namespace trireme

@@ -30,8 +30,8 @@ struct ActionRow {
   Access (*access)(const Plan&, const Role&, const Liveness&, const Action&) = nullptr;
   /// Seconds that it takes on a device of speed 1; null: none.
   double (*seconds)(const Plan&, const Action&) = nullptr;
-  /// What it sends; null: nothing.
-  std::vector<PlannedCall> (*calls)(const Plan&, const Action&, Index element) = nullptr;
+  /// Its calls among the ranks of the axis, one behind the other; null: none. element: bytes of a parameter.
+  std::vector<PlannedCall> (*calls)(const Action&, int ranks, Index element) = nullptr;
   /// What is wrong with an action, in words; null, or an empty text: nothing.
   std::string (*fault)(const Plan&, const Role&, ActionId) = nullptr;
   /// Starts it; a collective or message returns its Work. Null for the library's kinds, which the executor knows.
@@ -39,5 +39,11 @@ struct ActionRow {
   /// Once that Work is done; null: nothing is left to do.
   void (*finish)(ActionContext&) = nullptr;
 };
+
+/// What a computation takes, in seconds on a device of speed 1: by its kind's row, for passes through the model by the
+/// cost of the part.
+double seconds_of(const Plan&, const Action&);
+/// The calls of a collective action by its kind's row and its codec.
+std::vector<PlannedCall> calls_of(const Action&, int ranks, Index element);
 
 }  // namespace trireme

@@ -146,7 +146,6 @@ struct Role {
   const Trigger& trigger(const Action& a) const { return phases[static_cast<std::size_t>(a.phase)].trigger; }
   bool operator==(const Role&) const = default;  ///< member by member
 };
-<<<<<<< HEAD
 /// The phase of that name, as an index; made if there is none. Throws Error where there is one with another trigger.
 int add_phase(Role&, const std::string& name, const Trigger&);
 
@@ -173,10 +172,7 @@ struct Consistency {
 };
 std::string to_string(const Consistency&);  ///< "synchronous", "periodic(8)"
 
-/// What a part costs for one micro-batch, as measured on this machine; zeros until profiled.
-=======
 /// What a part costs for one micro-batch, measured on this machine or counted from shapes; zeros until then.
->>>>>>> comms15
 struct PartCost {
   double forward = 0,                                ///< seconds
       backward_input = 0,                            ///< seconds

@@ -1,6 +1,7 @@
 #include "parallel/runtime/executor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "kernels/core/runtime.h"
@@ -26,8 +27,11 @@ Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Op
       p2p_(grid_of(optimizer.parameters())),
       slots_(role_.actions.size()),
       ranks_(ranks),
-      agreement_(optimizer, shards_, options) {
+      agreement_(optimizer, shards_, options),
+      clock_(mesh.world().clock()),
+      rank_(mesh.world().rank()) {
   for (const State& state : plan.state) optimizer.parameters().add_state(state.name, state.initial);
+  if (clock_) dependencies_ = dependencies(role_, plan.parts);
   number_cuts();
   prepare(mesh);
   prepare_backward();
@@ -219,15 +223,51 @@ void Executor::compute(ActionId id) {
   const Action& a = action(id);
   const Slot& s = slot(id);
   if (tapes_.is_segment_head(a)) {
+    if (clock_) plan_time(id);
     if (buckets_) buckets_->listen(s.completes);
     const NamedRange phase(a.kind == ActionKind::forward ? "forward" : "backward");
     a.kind == ActionKind::forward ? tapes_.forward(a) : tapes_.backward(a);
   }
   if (s.last_forward) tapes_.commit();
+  if (clock_) clock_->advance_to(s.end);
   if (s.last_backward && buckets_) buckets_->flush();
 }
 
+/// Virtual time: when the passes of the segment that the action is the first of begin and end.
+void Executor::plan_time(ActionId head) {
+  Nanoseconds now = clock_->now();
+  const Action& first = action(head);
+  for (ActionId id = head; id < std::ssize(slots_); ++id) {
+    const Action& a = action(id);
+    if (!is_pass(a)) continue;
+    if (a.kind != first.kind || a.microbatch != first.microbatch || (id > head && tapes_.is_segment_head(a))) return;
+    slot(id).begin = now;
+    now += compute_time(id);
+    slot(id).end = now;
+  }
+}
+
+/// Of the action; key: as simulate() has it, in the first step.
+Nanoseconds Executor::compute_time(ActionId id) const {
+  const Nanoseconds cost = nanoseconds(seconds_of(plan_, action(id)));
+  const auto key = static_cast<std::uint64_t>(optimizer_.steps() * std::ssize(slots_) + id);
+  return cost == 0 ? 0 : clock_->cluster().compute(cost, rank_, key);
+}
+
+/// When the gradients of a reduction that starts in the midst of backward are complete.
+Nanoseconds Executor::ready_at(ActionId id) const {
+  Nanoseconds latest = 0;
+  for (const Dependency& d : dependencies_[static_cast<std::size_t>(id)]) {
+    const Slot& s = slots_[static_cast<std::size_t>(d.on)];
+    if (d.share > 0)
+      latest = std::max(
+          latest, s.begin + static_cast<Nanoseconds>(std::llround(d.share * static_cast<double>(s.end - s.begin))));
+  }
+  return latest;
+}
+
 void Executor::add_loss(ActionId id) {
+  if (clock_) clock_->advance(compute_time(id));
   const Tensor loss = tapes_.loss(action(id).microbatch, optimizer_.loss_scale()).detach();
   if (loss_)
     add_into(loss_, loss);
@@ -301,6 +341,7 @@ ActionContext Executor::context(const Action& a, Slot& s) {
 void Executor::run_row(ActionId id) {
   const NoGrad off;
   Slot& s = slot(id);
+  if (clock_) clock_->advance(compute_time(id));
   ActionContext now = context(action(id), s);
   s.works.push_back(action(id).kind->start(now));
   s.pending = true;

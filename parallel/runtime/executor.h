@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "framework/optim/optimizer.h"
+#include "parallel/comm/virtual_clock.h"
 #include "parallel/comm/world/mesh.h"
+#include "parallel/plan/order.h"
 #include "parallel/runtime/action_context.h"
 #include "parallel/runtime/agreement.h"
 #include "parallel/runtime/buckets.h"
@@ -56,6 +58,7 @@ class Executor {
     EncodedReduction encoded;
     std::any memory;  // of a kind of the caller's own
     void (Executor::*run)(ActionId) = nullptr;
+    Nanoseconds begin = 0, end = 0;  // virtual time: of a pass
     std::vector<Tensor> arriving;
     std::vector<Work> works;
     bool pending = false, posted = false;
@@ -87,6 +90,9 @@ class Executor {
 
   Work start_reduction(ActionId, const Tensor& gradients);
   ActionContext context(const Action&, Slot&);
+  void plan_time(ActionId);
+  Nanoseconds compute_time(ActionId) const;
+  Nanoseconds ready_at(ActionId) const;
   /// This rank alone, by one action: then the optimizer clips. One stage that holds all weights still clips with the
   /// others, which wait for it.
   bool updates_all(const Slot& s) const {
@@ -121,6 +127,9 @@ class Executor {
   double grad_scale_ = 1;
   Tensor loss_;
   Recorder* recorder_ = nullptr;
+  VirtualClock* clock_;                                // null: time is real
+  int rank_;                                           // of the world
+  std::vector<std::vector<Dependency>> dependencies_;  // virtual time: of each action
 };
 
 }  // namespace trireme

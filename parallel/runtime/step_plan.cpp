@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "parallel/comm/virtual_clock.h"
 #include "parallel/model/part_costs.h"
 #include "parallel/plan/agreements.h"
 #include "parallel/split/split.h"
@@ -16,11 +17,15 @@ namespace {
 /// cost too much.
 constexpr int gradient_check_period = 64;
 
-/// What rank 0 measures on the example, so that all cut alike. Layers that are split over ranks need the others, too.
+/// What rank 0 measures on the example, so that all cut alike; in virtual time what is counted, never measured. Layers
+/// that are split over ranks need the others, too.
 void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& parameters, const Tensor& example, bool all,
              World& world) {
   std::vector<PartCost> costs(parts.size());
-  if (world.rank() == 0 || all) costs = measure_costs(chain, parameters, example);
+  if (world.clock())
+    costs = count_costs(chain, parameters, example, world.clock()->cluster().flops);
+  else if (world.rank() == 0 || all)
+    costs = measure_costs(chain, parameters, example);
   std::vector<double> numbers;
   for (const PartCost& c : costs)
     for (double number :
@@ -91,7 +96,7 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, Optimizer& optimize
   auto parts = chain.parts(parameters);
   for (PartInfo& part : parts) part.divided = divided_over(parameters, part.slice);
   const Index buffers = parts.back().buffers.end;
-  if (o.example && strategy.wants_costs && o.partition.empty())
+  if (o.example && (mesh.world().clock() || (strategy.wants_costs && o.partition.empty())))
     measure(parts, chain, parameters, o.example, strategy.split.any() || !o.layer_axes.empty(), mesh.world());
   Plan plan = serial(std::move(parts), parameters.size(), buffers, mesh.axes());
   plan.partition = o.partition;

@@ -40,7 +40,7 @@ const ActionRow average_weights{
     .access = [](const Plan&, const Role&, const Liveness&, const Action& a) {
       return Access{{}, {of(OperandKind::weights, a)}};
     },
-    .calls = [](const Plan&, const Action& a, Index element) {
+    .calls = [](const Action& a, int, Index element) {
       return std::vector{PlannedCall{CallKind::all_reduce, a.slice.size() * element}};
     },
     .start = [](ActionContext& now) {

@@ -134,7 +134,7 @@ TEST_CASE("the schedules have the bubbles that their papers state, and hold no m
 TEST_CASE("messages take latency and bytes over bandwidth, one at a time on a sender's link") {
   // Two micro-batches over one cut: forward at 0, 1 and 1, 2; the first message ends at 1 + 2.5, the second waits.
   Plan plan = gpipe_by_hand(2, 2);
-  Simulation s = simulate(plan, {.latency = 0.5, .bandwidth = 50});  // 100 bytes: 2 s
+  Simulation s = simulate(plan, {.cluster = flat_cluster(2, {0.5, 50})});  // 100 bytes: 2 s
   std::vector<double> ends;
   for (const Span& span : s.timeline.spans)
     if (span.rank == 1 && plan.roles[1].actions[span.action].kind == ActionKind::forward) ends.push_back(span.begin);
@@ -145,7 +145,7 @@ TEST_CASE("messages take latency and bytes over bandwidth, one at a time on a se
 
 TEST_CASE("a bucket is reduced while backward goes on, from the moment its gradients are complete") {
   Plan plan = data_parallel({.first_bucket = 10, .bucket = 10})(serial(equal_parts(3), 30));
-  const SimulateOptions slow{.latency = 0.1, .bandwidth = 10};
+  const SimulateOptions slow{.cluster = flat_cluster(4, {0.1, 10})};
   // On one rank a reduction costs nothing.
   CHECK(simulate(plan, slow).makespan == Approx(9));
   // Rings: 2 * 3 * (latency + 40 bytes / 4 / bandwidth) each.
@@ -167,8 +167,8 @@ TEST_CASE("a bucket is reduced while backward goes on, from the moment its gradi
 TEST_CASE("many ranks cost what one costs") {
   Plan one = data_parallel()(gpipe_by_hand(8, 32)), many = one;
   one.axes = {{"pipe", 8}, {"data", 1}}, many.axes = {{"pipe", 8}, {"data", 100000}};
-  const Simulation a = simulate(one, {.latency = 1e-6, .bandwidth = 1e9});
-  const Simulation b = simulate(many, {.latency = 1e-6, .bandwidth = 1e9});
+  const Simulation a = simulate(one, {.cluster = flat_cluster(8, {1e-6, 1e9})});
+  const Simulation b = simulate(many, {.cluster = flat_cluster(800000, {1e-6, 1e9})});
   CHECK(a.timeline.spans.size() == b.timeline.spans.size());
   CHECK(b.makespan > a.makespan);
 }

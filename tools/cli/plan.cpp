@@ -153,9 +153,9 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   const auto faults = check(plan, size_along(mesh, "data"));
   check(faults.empty(), "plan", "{}", fmt::join(faults, "\n      "));
 
-  const Simulation simulation = simulate(
-      plan,
-      {.latency = options.latency, .bandwidth = options.bandwidth, .element = size_of(subject.parameters.dtype())});
+  const Simulation simulation =
+      simulate(plan, {.cluster = flat_cluster(ranks_of(mesh), {options.latency, options.bandwidth}),
+                      .element = size_of(subject.parameters.dtype())});
   const auto text = [&](const Plan& p) { return options.actions ? p.to_string() : p.summary(); };
   fmt::print("{}", text(plan));
   print_costs(plan, rows, measured);

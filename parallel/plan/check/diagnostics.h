@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/order.h"
 
 namespace trireme {
 
@@ -29,18 +30,14 @@ inline std::string place(const Role& role, ActionId id) {
   return fmt::format("role {}, action {} ({})", role.name, id, to_string(role.actions[id]));
 }
 
-/// The action before `id` on its stream; -1: none.
-inline ActionId previous_on_stream(const Role& role, ActionId id) {
-  ActionId before = id - 1;
-  while (before >= 0 && role.actions[before].stream != role.actions[id].stream) --before;
-  return before;
-}
-
 /// Which actions of a role have finished before another may start.
 class HappensBefore {
  public:
   explicit HappensBefore(const Role& role)
-      : role_(role), n_(static_cast<int>(role.actions.size())), before_(n_, std::vector<bool>(n_)) {
+      : role_(role),
+        n_(static_cast<int>(role.actions.size())),
+        waits_(dependencies(role)),
+        before_(n_, std::vector<bool>(n_)) {
     std::vector<int> state(n_);
     for (ActionId id = 0; id < n_ && cycle_.empty(); ++id) visit(id, state);
   }
@@ -56,22 +53,18 @@ class HappensBefore {
       return;
     }
     state[id] = 1;
-    const Action& a = role_.actions[id];
-    auto inherit = [&](ActionId from, bool finished) {
-      visit(from, state);
+    for (const Dependency& d : waits_[id]) {
+      visit(d.on, state);
       for (int i = 0; i < n_; ++i)
-        if (before_[from][i]) before_[id][i] = true;
-      if (finished) before_[id][from] = true;
-    };
-    // Compute finishes in order; messages and collectives only start in order.
-    if (const ActionId before = previous_on_stream(role_, id); before >= 0)
-      inherit(before, a.stream == Stream::compute);
-    for (ActionId from : a.after) inherit(from, true);
+        if (before_[d.on][i]) before_[id][i] = true;
+      if (d.share > 0) before_[id][d.on] = true;  // messages and collectives of a stream only start in order
+    }
     state[id] = 2;
   }
 
   const Role& role_;
   int n_;
+  std::vector<std::vector<Dependency>> waits_;
   std::vector<std::vector<bool>> before_;
   std::string cycle_;
 };

@@ -20,6 +20,7 @@ class MessageCheck {
     for (auto& role : plan.roles)
       for (auto& a : role.actions) across = across || (is_message(a) && a.peer.axis == data_axis);
     width_ = across ? std::min(data_ranks, most_data_ranks) : 1;
+    for (auto& role : plan.roles) waits_.push_back(dependencies(role));
     for (int r = 0; r < roles(); ++r)
       for (int d = 0; d < width_; ++d) ranks_.push_back({r, d, std::vector<State>(plan.roles[r].actions.size())});
   }
@@ -152,11 +153,10 @@ class MessageCheck {
   }
 
   bool may_start(int rank, ActionId id) const {
-    const Action& a = action(rank, id);
     auto& states = ranks_[rank].states;
-    const ActionId i = previous_on_stream(plan_.roles[ranks_[rank].role], id);
-    if (i >= 0 && (a.stream == Stream::compute ? !states[i].finished : !states[i].started)) return false;
-    return std::all_of(a.after.begin(), a.after.end(), [&](ActionId from) { return states[from].finished; });
+    return std::ranges::all_of(waits_[ranks_[rank].role][id], [&](const Dependency& d) {
+      return d.share > 0 ? states[d.on].finished : states[d.on].started;
+    });
   }
 
   bool advance() {
@@ -185,7 +185,8 @@ class MessageCheck {
   std::string data_axis_;
   Diagnostics& faults_;
   int width_ = 1;
-  std::vector<Rank> ranks_;  // role-major
+  std::vector<std::vector<std::vector<Dependency>>> waits_;  // by role and action
+  std::vector<Rank> ranks_;                                  // role-major
 };
 
 }  // namespace

@@ -1,0 +1,122 @@
+#include "parallel/analysis/sim_roles.h"
+
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <tuple>
+
+#include "parallel/plan/action_kind.h"
+#include "parallel/plan/order.h"
+
+namespace trireme {
+std::vector<Axis> mesh_of(const Plan& plan) {
+  std::vector<Axis> axes = plan.axes;
+  const int roles = static_cast<int>(plan.roles.size());
+  if (roles > 1 && std::ranges::find(axes, plan.stage_axis, &Axis::name) == axes.end())
+    axes.insert(axes.begin(), {plan.stage_axis, roles});
+  return axes;
+}
+
+SimRoles::SimRoles(const Plan& plan, const SimulateOptions& options, const Cluster& cluster)
+    : grid(mesh_of(plan)),
+      stage_axis(grid.find(plan.stage_axis)),
+      roles(plan.roles.size()),
+      plan_(plan),
+      options_(options),
+      cluster_(cluster) {
+  const int count = static_cast<int>(roles.size());
+  check(count == 1 || grid.axes()[stage_axis].size == count, "simulate", "{} roles on an axis {} of {} ranks", count,
+        plan.stage_axis, count == 1 ? 1 : grid.axes()[stage_axis].size);
+  for (int r = 0; r < count; ++r) prepare(r);
+  pair_messages();
+  for (SimRole& role : roles) role.collectives.resize(axes.size());
+}
+
+void SimRoles::prepare(int r) {
+  const auto& list = plan_.roles[r].actions;
+  const auto waits = dependencies(plan_.roles[r], plan_.parts);
+  SimRole& role = roles[r];
+  role.actions.resize(list.size()), role.first_edge.resize(list.size() + 1);
+  for (ActionId id = 0; id < std::ssize(list); ++id) {
+    const Action& a = list[id];
+    SimAction& s = role.actions[id];
+    s.waits = static_cast<int>(waits[id].size());
+    for (const Dependency& d : waits[id]) ++role.first_edge[d.on + 1];
+    if (is_collective(a))
+      add_collective(role, a, s);
+    else if (!is_message(a))
+      s.cost = cost_of(a);
+  }
+  for (std::size_t i = 1; i <= list.size(); ++i) role.first_edge[i] += role.first_edge[i - 1];
+  role.edges.resize(role.first_edge.back());
+  std::vector<int> next(role.first_edge.begin(), role.first_edge.end() - 1);
+  for (ActionId id = 0; id < std::ssize(list); ++id)
+    for (const Dependency& d : waits[id]) role.edges[next[d.on]++] = {id, d.share};
+}
+
+int SimRoles::axis_of(const std::string& name) {
+  const auto at = std::ranges::find(axes, name);
+  if (at != axes.end()) return static_cast<int>(at - axes.begin());
+  axes.push_back(name);
+  return static_cast<int>(axes.size()) - 1;
+}
+
+void SimRoles::add_collective(SimRole& role, const Action& a, SimAction& s) {
+  const int ranks = size_along(grid.axes(), a.peer.axis);
+  if (ranks == 1) return;
+  s.is = SimAction::Is::collective, s.axis = axis_of(a.peer.axis);
+  role.collectives.resize(axes.size());
+  s.nth = static_cast<int>(role.collectives[s.axis].size());
+  role.collectives[s.axis].push_back(static_cast<ActionId>(&s - role.actions.data()));
+  for (const PlannedCall& call : calls_of(a, ranks, options_.element)) {
+    s.bytes += call.bytes;
+    for (bool between : {false, true})
+      s.took[between] += collective_time(between ? cluster_.between : cluster_.inside, call.kind, ranks, call.bytes);
+  }
+}
+
+/// Sends and receives of two roles meet by what they carry, those that carry the same in list order.
+void SimRoles::pair_messages() {
+  using Key = std::tuple<int, int, std::string, int, int, int, Index>;
+  std::map<Key, std::queue<ActionId>> sends;
+  const auto prepare_message = [&](int r, ActionId id, int sign) {
+    const Action& a = plan_.roles[r].actions[id];
+    SimAction& s = roles[r].actions[id];
+    s.is = a.kind == ActionKind::send ? SimAction::Is::send : SimAction::Is::recv;
+    s.along = grid.find(a.peer.axis), s.offset = a.peer.offset, s.ring = a.peer.axis != plan_.stage_axis;
+    const int other = s.ring ? r : r + a.peer.offset;
+    return Key(sign > 0 ? r : other, sign > 0 ? other : r, a.peer.axis, sign * a.peer.offset, a.part, a.microbatch,
+               a.slice.begin);
+  };
+  for (int r = 0; r < std::ssize(roles); ++r)
+    for (ActionId id = 0; id < std::ssize(roles[r].actions); ++id) {
+      const Action& a = plan_.roles[r].actions[id];
+      if (a.kind != ActionKind::send) continue;
+      sends[prepare_message(r, id, 1)].push(id);
+      SimAction& s = roles[r].actions[id];
+      s.axis = axis_of(a.peer.axis), s.bytes = a.part >= 0 ? plan_.parts[a.part].cost.output : 0;
+      s.took[0] = message_time(cluster_.inside, s.bytes), s.took[1] = message_time(cluster_.between, s.bytes);
+    }
+  for (int r = 0; r < std::ssize(roles); ++r)
+    for (ActionId id = 0; id < std::ssize(roles[r].actions); ++id) {
+      const Action& a = plan_.roles[r].actions[id];
+      if (a.kind != ActionKind::recv) continue;
+      const Key key = prepare_message(r, id, -1);
+      auto& queue = sends[key];
+      check(!queue.empty(), "simulate", "role {}: {}: nobody sends it", plan_.roles[r].name,
+            [&] { return to_string(a); });
+      roles[r].actions[id].partner = queue.front();
+      roles[std::get<0>(key)].actions[queue.front()].partner = id;
+      queue.pop();
+    }
+}
+
+Nanoseconds SimRoles::cost_of(const Action& a) const {
+  if (a.kind == ActionKind::loss) return nanoseconds(options_.loss);
+  if (a.kind == ActionKind::update)
+    return nanoseconds(options_.update * static_cast<double>(a.slice.size()) /
+                       (a.peer.root < 0 ? size_along(grid.axes(), a.peer.axis) : 1));
+  return nanoseconds(seconds_of(plan_, a));
+}
+
+}  // namespace trireme

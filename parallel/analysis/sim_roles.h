@@ -1,0 +1,63 @@
+// SimRoles: a plan's roles as the simulator runs them: per action what it is, what it costs and what waits for it, in
+// flat lists without names.
+#pragma once
+#include <vector>
+
+#include "parallel/analysis/rank_grid.h"
+#include "parallel/analysis/simulate.h"
+
+namespace trireme {
+
+/// The plan's mesh; in front the axis of its roles, where the plan names no sizes.
+std::vector<Axis> mesh_of(const Plan&);
+
+/// One action of a role.
+struct SimAction {
+  enum class Is : std::uint8_t { compute, send, recv, collective } is = Is::compute;
+  bool ring = false;          ///< message: along another axis than the roles'
+  int axis = -1;              ///< of SimRoles::axes: of a collective or send
+  int nth = 0;                ///< collective: among the role's along the axis
+  std::size_t along = 0;      ///< message: position of its mesh axis
+  int offset = 0;             ///< message: to the other end
+  ActionId partner = -1;      ///< message: in the list of the other end's role; -1: none
+  Nanoseconds cost = 0;       ///< compute: on a device of speed 1 without jitter
+  Nanoseconds took[2] = {0};  ///< of the link, inside a node and between nodes
+  Index bytes = 0;            ///< AxisTraffic::bytes
+  int waits = 0;              ///< for so many: its dependencies
+};
+
+/// `to` waits for so much of the action (Dependency::share).
+struct SimEdge {
+  ActionId to;
+  double share;
+};
+
+struct SimRole {
+  std::vector<SimAction> actions;
+  std::vector<SimEdge> edges;                      ///< action by action
+  std::vector<int> first_edge;                     ///< of each action, and behind the last
+  std::vector<std::vector<ActionId>> collectives;  ///< by axis: in list order
+};
+
+struct SimRoles {
+  SimRoles(const Plan&, const SimulateOptions&, const Cluster&);
+
+  RankGrid grid;                  ///< of mesh_of
+  std::size_t stage_axis;         ///< position of the roles' axis; the number of axes: there is one role
+  std::vector<std::string> axes;  ///< those of collectives and sends, in order of first use
+  std::vector<SimRole> roles;
+  int role_of(int rank) const { return roles.size() > 1 ? grid.coordinate(rank, stage_axis) : 0; }
+
+ private:
+  void prepare(int role);
+  void pair_messages();
+  int axis_of(const std::string& name);
+  void add_collective(SimRole&, const Action&, SimAction&);
+  Nanoseconds cost_of(const Action&) const;
+
+  const Plan& plan_;
+  const SimulateOptions& options_;
+  const Cluster& cluster_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,144 @@
+// Cluster files: what they say is read, and every way to spoil a key of one is a line that names file, line and key.
+#include "tools/training/cluster_file.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "framework/io/options.h"
+#include "tests/support/catch.h"
+
+using namespace trireme;
+
+namespace {
+
+struct Key {
+  std::string section, name, value;
+  bool required = false, text = false;
+  std::string below = "", above = "";  // values out of range; empty: there are none
+};
+/// Of a cluster that has everything.
+const std::vector<Key> keys = {
+    {"", "name", "\"two kinds\"", false, true},
+    {"", "jitter", "0.25", false, false, "-0.1", "3.5"},
+    {"", "seed", "7", false, false, "-1"},
+    {"", "flops", "2e12", false, false, "0", "1e30"},
+    {"[[nodes]]", "count", "4", false, false, "0", "20000000"},
+    {"[[nodes]]", "devices", "8", true, false, "0", "20000000"},
+    {"[[nodes]]", "speed", "1.5", false, false, "0.0", "1e7"},
+    {"[links.inside]", "latency", "2e-6", true, false, "-1e-6", "1e4"},
+    {"[links.inside]", "bandwidth", "300e9", true, false, "-1.0", "1e19"},
+    {"[links.between]", "latency", "0.5", true, false, "-1", "2000"},
+    {"[links.between]", "bandwidth", "0", true, false, "-5"},
+};
+const std::string source = "there/cluster.toml";
+
+/// The file with key `at` changed, and the line on which a fault of that key stands: its own, or, without the key, its
+/// section's.
+struct Written {
+  std::string text;
+  int line = 0;
+};
+Written written(std::size_t at, const std::string& name, const std::string& value) {
+  Written w;
+  std::string section;
+  int lines = 0, section_line = 1;
+  const auto add = [&](const std::string& line) { w.text += line + "\n", ++lines; };
+  add("# a cluster");
+  for (std::size_t k = 0; k < keys.size(); ++k) {
+    if (keys[k].section != section) add(section = keys[k].section), section_line = lines;
+    if (k != at)
+      add(keys[k].name + " = " + keys[k].value);
+    else if (!name.empty())
+      add(name + " = " + value), w.line = lines;
+    else
+      w.line = section_line;
+  }
+  return w;
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    (void)parse_cluster(text, source);
+  } catch (const OptionError& e) { return e.what(); }
+  return "";
+}
+void check_refused(const Written& w, const std::string& key) {
+  const std::string what = refusal(w.text);
+  INFO(w.text << "\n" << what);
+  CHECK(what.starts_with(source + ":" + std::to_string(w.line) + ": "));
+  CHECK(what.find(key) != what.npos);
+  CHECK(what.find('\n') == what.npos);
+}
+
+}  // namespace
+
+TEST_CASE("a cluster file is read") {
+  const Cluster all = parse_cluster(written(keys.size(), "", "").text, source);
+  CHECK(all == Cluster{.nodes = {{4, 8, 1.5}},
+                       .inside = {2e-6, 300e9},
+                       .between = {0.5, 0},
+                       .jitter = 0.25,
+                       .seed = 7,
+                       .flops = 2e12,
+                       .name = "two kinds"});
+  CHECK(parse_cluster("[[nodes]]\ndevices = 1\n", source) == Cluster{});
+  const Cluster two = parse_cluster(
+      "links.between = { latency = 1, bandwidth = 2 }\n[[nodes]]\ndevices = 1\n[[nodes]]\n"
+      "devices = 1\nspeed = 2\n",
+      source);
+  CHECK(two.devices() == 2);
+  CHECK(two.speed_of(1) == 2);
+  // By its path.
+  const auto path = std::filesystem::temp_directory_path() / "trireme_test_cluster.toml";
+  std::ofstream(path) << "[[nodes]]\ndevices = 1\n";
+  CHECK(read_cluster(path.string()) == Cluster{});
+  std::filesystem::remove(path);
+  CHECK_THROWS_WITH(read_cluster(path.string()), test::contains(path.string()));
+  CHECK_THROWS_AS(read_cluster(path.string()), OptionError);
+}
+
+TEST_CASE("a cluster file's keys are refused when they are unknown, missing, of another type or out of range") {
+  for (std::size_t k = 0; k < keys.size(); ++k) {
+    const Key& key = keys[k];
+    check_refused(written(k, key.name + "s", key.value), key.name + "s");
+    for (const char* other : {"true", "[]", "1979-05-27"}) check_refused(written(k, key.name, other), key.name);
+    check_refused(written(k, key.name, key.text ? "1" : "\"1\""), key.name);
+    check_refused(written(k, key.name, "\n"), "");  // no TOML
+    if (!key.below.empty()) check_refused(written(k, key.name, key.below), key.name);
+    if (!key.above.empty()) check_refused(written(k, key.name, key.above), key.name);
+    if (!key.text) check_refused(written(k, key.name, "nan"), key.name);
+    const Written without = written(k, "", "");
+    if (key.required)
+      check_refused(without, key.name + " is missing");
+    else
+      CHECK(refusal(without.text).empty());
+  }
+}
+
+TEST_CASE("a cluster file's tables are refused when they are unknown, missing or no tables") {
+  const std::string node = "[[nodes]]\ndevices = 2\n", link = "latency = 0\nbandwidth = 1\n";
+  for (const auto& [text, line, key] : std::vector<std::tuple<std::string, int, std::string>>{
+           {"", 1, "nodes is missing"},
+           {"nodes = []\n", 1, "nodes must be a list of tables"},
+           {"\nnodes = 3\n", 2, "nodes must be a list of tables"},
+           {"[nodes]\ndevices = 1\n", 1, "nodes must be a list of tables"},
+           {"nodes = [1]\n", 1, "nodes must be a list of tables"},
+           {node, 1, "links.inside is missing"},
+           {"[[nodes]]\ndevices = 1\ncount = 2\n", 1, "links.between is missing"},
+           {"[links.inside]\n" + link + "[links.between]\n" + link + "[[nodes]]\ndevices = 8000\ncount = 8000\n", 7,
+            "64000000 devices"},
+           {node + "[links.outside]\n" + link, 3, "links.outside"},
+           {node + "[links]\ninside = 3\n", 4, "links.inside must be a table"},
+           {"links = 3\n" + node, 1, "links must be a table"},
+           {node + "[link.inside]\n" + link, 3, "link"},
+           {"[[nodes]]\ndevices = 1\n[nodes.more]\n", 3, "nodes.more"}}) {
+    const std::string what = refusal(text);
+    INFO(text << "\n" << what);
+    CHECK(what.starts_with(source + ":" + std::to_string(line) + ": "));
+    CHECK(what.find(key) != what.npos);
+    CHECK(what.find('\n') == what.npos);
+  }
+  std::string deep = "a";
+  for (int i = 0; i < 100000; ++i) deep += ".a";
+  CHECK(refusal(deep + " = 1\n").find(":1: a key of more than") != std::string::npos);
+}

@@ -1,0 +1,124 @@
+#include "tools/training/cluster_file.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+
+#include "tools/training/toml_file.h"
+
+namespace trireme {
+namespace {
+
+/// One table: its keys, which of them it must have, and what lies in it that is no value.
+class TableReader {
+ public:
+  TableReader(const toml::table& table, std::string prefix, const std::string& source)
+      : table_(table), prefix_(std::move(prefix)), source_(source) {}
+
+  /// others(key, node): whether the key is one of a table or list within.
+  void read(const std::vector<Option>& options,
+            const std::function<bool(const std::string&, const toml::node&)>& others) {
+    for (auto&& [key, node] : table_) {
+      const std::string name = prefix_ + std::string(key.str());
+      if (others && others(name, node)) continue;
+      try {
+        const Option& option = find_option(options, name);
+        set_option(option, option_text(node, option));
+      } catch (const OptionError& e) { throw OptionError(place_in(source_, node) + e.what()); }
+    }
+  }
+  void require(std::initializer_list<const char*> keys) const {
+    for (const char* key : keys)
+      if (!table_.contains(key))
+        throw OptionError(fmt::format("{}{}{} is missing", place_in(source_, table_), prefix_, key));
+  }
+
+ private:
+  const toml::table& table_;
+  std::string prefix_;
+  const std::string& source_;
+};
+
+const toml::table& as_table(const toml::node& node, const std::string& name, const std::string& source) {
+  if (const auto* table = node.as_table()) return *table;
+  throw OptionError(fmt::format("{}{} must be a table: [{}]", place_in(source, node), name, name));
+}
+
+NodeGroup read_nodes(const toml::table& table, const std::string& source) {
+  NodeGroup group;
+  TableReader reader(table, "nodes.", source);
+  constexpr double most = 1 << 24;
+  reader.read({{"nodes.count", &group.count, "", 1, most},
+               {"nodes.devices", &group.devices, "", 1, most},
+               {"nodes.speed", &group.speed, "", 1e-6, 1e6}},
+              {});
+  reader.require({"devices"});
+  return group;
+}
+
+Link read_link(const toml::table& table, const std::string& name, const std::string& source) {
+  Link link;
+  TableReader reader(table, name + ".", source);
+  reader.read({{name + ".latency", &link.latency, "", 0, 1e3}, {name + ".bandwidth", &link.bandwidth, "", 0, 1e18}},
+              {});
+  reader.require({"latency", "bandwidth"});
+  return link;
+}
+
+}  // namespace
+
+Cluster parse_cluster(const std::string& text, const std::string& source) {
+  Cluster cluster;
+  const toml::table file = parse_toml(text, source);
+  Index seed = 0;
+  bool inside = false, between = false;
+  const auto link = [&](const std::string& name, const toml::node& node) {
+    const bool is_inside = name == "links.inside";
+    if (!is_inside && name != "links.between") return false;
+    (is_inside ? cluster.inside : cluster.between) = read_link(as_table(node, name, source), name, source);
+    (is_inside ? inside : between) = true;
+    return true;
+  };
+  const auto table = [&](const std::string& name, const toml::node& node) {
+    if (name == "links") {
+      Link none;  // for the names alone: both are tables
+      TableReader(as_table(node, name, source), "links.", source)
+          .read({{"links.inside", &none.latency}, {"links.between", &none.latency}}, link);
+      return true;
+    }
+    if (name != "nodes") return false;
+    const auto* groups = node.as_array();
+    if (!groups || !groups->is_homogeneous(toml::node_type::table))
+      throw OptionError(fmt::format("{}nodes must be a list of tables: [[nodes]]", place_in(source, node)));
+    cluster.nodes.clear();
+    for (const toml::node& group : *groups) cluster.nodes.push_back(read_nodes(*group.as_table(), source));
+    return true;
+  };
+  double any = 0;  // of the tables, which `table` takes
+  TableReader(file, "", source)
+      .read({{"name", &cluster.name},
+             {"jitter", &cluster.jitter, "", 0, 3},
+             {"seed", &seed, "", 0},
+             {"flops", &cluster.flops, "", 1, 1e24},
+             {"nodes", &any},
+             {"links", &any}},
+            table);
+  cluster.seed = static_cast<std::uint64_t>(seed);
+  if (!file.contains("nodes")) throw OptionError(source + ":1: nodes is missing: [[nodes]]");
+  Index nodes = 0;
+  int devices = 1;
+  for (const NodeGroup& g : cluster.nodes) nodes += g.count, devices = std::max(devices, g.devices);
+  const toml::node& links = file.contains("links") ? *file.get("links") : static_cast<const toml::node&>(file);
+  if (devices > 1 && !inside)
+    throw OptionError(place_in(source, links) + "links.inside is missing: a node has several devices");
+  if (nodes > 1 && !between)
+    throw OptionError(place_in(source, links) + "links.between is missing: there are several nodes");
+  try {
+    validate(cluster);
+  } catch (const Error& e) { throw OptionError(place_in(source, *file.get("nodes")) + e.what()); }
+  return cluster;
+}
+
+Cluster read_cluster(const std::string& path) { return parse_cluster(read_settings(path), path); }
+
+}  // namespace trireme

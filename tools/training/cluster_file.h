@@ -1,0 +1,35 @@
+// Cluster files: a described set of machines (parallel/comm/cluster.h) in TOML, for `trireme simulate` and virtual
+// time:
+//
+//   name = "two kinds of nodes"                  # for reports; "" unless given
+//   [[nodes]]                                    # nodes that are alike; ranks lie on their devices in this order
+//   count = 4                                    # of them; 1 unless given
+//   devices = 8                                  # of each
+//   speed = 1.0                                  # of a device: costs of computation are divided by it; 1 unless given
+//   [[nodes]]
+//   devices = 8
+//   speed = 0.5
+//   [links.inside]                               # between two devices of a node
+//   latency = 2e-6                               # seconds
+//   bandwidth = 300e9                            # bytes per second; 0: any number
+//   [links.between]                              # between two nodes
+//   latency = 8e-6
+//   bandwidth = 25e9
+//
+// and before the first table, where they are wanted: jitter (standard deviation of the logarithm of the factor by which
+// each computation takes longer, 0), seed (of jitter, 0), flops (per second, of a device of speed 1, 1e11). A link that
+// no two devices have may be left out.
+#pragma once
+#include <string>
+
+#include "parallel/comm/cluster.h"
+
+namespace trireme {
+
+/// Throws OptionError, one line naming file, line and key, for what cannot be read, keys that are unknown or missing,
+/// values of another type and numbers that cannot be.
+Cluster read_cluster(const std::string& path);
+/// text: of such a file. source: what errors name.
+Cluster parse_cluster(const std::string& text, const std::string& source);
+
+}  // namespace trireme
