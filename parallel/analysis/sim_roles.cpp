@@ -9,6 +9,23 @@
 #include "parallel/plan/order.h"
 
 namespace trireme {
+namespace {
+
+/// The executor's one thread goes through the list: what communicates starts once the computation before it has ended,
+/// but for what starts in the midst of backward.
+void add_host_order(const Role& role, std::vector<std::vector<Dependency>>& waits) {
+  ActionId before = -1;
+  for (ActionId id = 0; id < std::ssize(role.actions); ++id) {
+    const Action& a = role.actions[id];
+    if (a.stream == Stream::compute)
+      before = id;
+    else if (before >= 0 && !a.on_ready)
+      waits[id].push_back({before, 1.0});
+  }
+}
+
+}  // namespace
+
 std::vector<Axis> mesh_of(const Plan& plan) {
   std::vector<Axis> axes = plan.axes;
   const int roles = static_cast<int>(plan.roles.size());
@@ -34,7 +51,8 @@ SimRoles::SimRoles(const Plan& plan, const SimulateOptions& options, const Clust
 
 void SimRoles::prepare(int r) {
   const auto& list = plan_.roles[r].actions;
-  const auto waits = dependencies(plan_.roles[r], plan_.parts);
+  auto waits = dependencies(plan_.roles[r], plan_.parts);
+  add_host_order(plan_.roles[r], waits);
   SimRole& role = roles[r];
   role.actions.resize(list.size()), role.first_edge.resize(list.size() + 1);
   for (ActionId id = 0; id < std::ssize(list); ++id) {
@@ -42,6 +60,7 @@ void SimRoles::prepare(int r) {
     SimAction& s = role.actions[id];
     s.waits = static_cast<int>(waits[id].size());
     for (const Dependency& d : waits[id]) ++role.first_edge[d.on + 1];
+    if (!plan_.roles[r].trigger(a).runs_at(options_.step)) continue;
     if (is_collective(a))
       add_collective(role, a, s);
     else if (!is_message(a))

@@ -46,6 +46,10 @@ struct SimRoles {
   std::size_t stage_axis;         ///< position of the roles' axis; the number of axes: there is one role
   std::vector<std::string> axes;  ///< those of collectives and sends, in order of first use
   std::vector<SimRole> roles;
+  /// By which Cluster::compute tells computations of a rank apart, over all steps: as the executor has it.
+  std::uint64_t key(int role, ActionId id) const {
+    return static_cast<std::uint64_t>(options_.step * std::ssize(roles[role].actions) + id);
+  }
   int role_of(int rank) const { return roles.size() > 1 ? grid.coordinate(rank, stage_axis) : 0; }
 
  private:

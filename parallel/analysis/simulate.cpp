@@ -204,7 +204,7 @@ class Simulator {
     } else if (a.is == SimAction::Is::recv) {
       if (end_[i] != unknown) finish(rank, id, std::max(now, end_[i]), 0);
     } else {
-      const Nanoseconds time = a.cost == 0 ? 0 : cluster_.compute(a.cost, world_[rank], static_cast<std::uint64_t>(id));
+      const Nanoseconds time = a.cost == 0 ? 0 : cluster_.compute(a.cost, world_[rank], plan_.key(role_[rank], id));
       finish(rank, id, now + time, time);
     }
   }

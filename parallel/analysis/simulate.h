@@ -1,10 +1,11 @@
 // simulate(plan): when each action of each rank would run on a described cluster, by discrete events in integer
 // nanoseconds.
 //
-// The computations of a rank run one after another. Actions start as parallel/plan/order.h says. A rank's link carries
-// one operation at a time, in the order in which the rank starts them (at one moment in list order). A message leaves
-// when its sender has started it and the sender's link is free, whether or not the other side waits for it, and has
-// arrived after message_time; a recv ends when it has started and the message has arrived. A collective begins when
+// The computations of a rank run one after another. Actions start as parallel/plan/order.h says, and in the order in
+// which the executor's thread comes to them: behind the computations that the list has before them. A rank's link
+// carries one operation at a time, in the order in which the rank starts them (at one moment in list order). A message
+// leaves when its sender has started it and the sender's link is free, whether or not the other side waits for it, and
+// has arrived after message_time; a recv ends when it has started and the message has arrived. A collective begins when
 // the last of its ranks has started it and has its link free, and takes collective_time of all their links. What has
 // nobody else on its axis takes no time and no link. An on_ready action starts after the share of the backward's time.
 #pragma once
@@ -35,6 +36,7 @@ struct SimulateOptions {
   Index element = 4;                    ///< bytes of a parameter, a buffer and the loss
   double loss = 0;                      ///< of one micro-batch's loss
   double update = 0;                    ///< per updated parameter
+  std::int64_t step = 0;                ///< that is simulated: actions of phases that do not run in it take no time
   Folding folding = Folding::automatic;
   int rows = 64;  ///< unfolded: the most ranks that the timeline has; of more it has the first of each role
 };
@@ -61,7 +63,7 @@ struct Simulation {
   std::vector<std::vector<AxisTraffic>> traffic;  ///< by role, mean of its ranks; the axes in order of first use
 };
 
-/// A step in which every action is due (Action::every), on the mesh Plan::axes: ranks in row-major order, the last axis
+/// One step, on the mesh Plan::axes: ranks in row-major order, the last axis
 /// fastest. A message is one tensor: the output of its part, or that output's gradient. The plan has been checked;
 /// throws Error for one that does not end, and for a cluster with fewer devices than ranks.
 Simulation simulate(const Plan&, const SimulateOptions& = {});

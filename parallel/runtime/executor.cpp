@@ -79,6 +79,7 @@ void Executor::prepare(Mesh& mesh) {
   buckets_ = std::make_unique<Buckets>(optimizer_.parameters(), std::move(slices),
                                        [this, ids](std::size_t i, const Tensor& gradients) {
                                          if (recorder_) recorder_->begin(ids[i]);
+                                         if (clock_) clock_->advance_to(ready_at(ids[i]));
                                          return start_reduction(ids[i], gradients);
                                        });
 }
