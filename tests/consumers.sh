@@ -34,6 +34,30 @@ expect with-cmake/consumer
 meson setup with-meson >/dev/null
 meson compile -C with-meson >/dev/null
 expect with-meson/consumer
+# Strategies, a codec and kinds of actions from outside, in all that the binary does.
+flags=$(pkg-config --cflags --libs trireme)
+c++ -Wall -Wextra -Werror -shared -fPIC plugin.cpp -o plugin.so $flags
+own() {  # COMMAND STRATEGY ARGUMENTS
+  "$prefix/bin/trireme" "$1" "${@:3}" mlp --plugin ./plugin.so --strategy "$2" --ranks 2 >said 2>&1
+}
+fails() { echo "consumers: $1"; cat said; exit 1; }
+for strategy in 'local_sgd(every=3)' 'data_parallel | rounded'; do
+  own plan "$strategy" show --cost equal || fails "plan show $strategy"
+  grep -q 'average_weights over data, phase\|all_reduce over data, on ready as rounded' said || fails "the plan of $strategy"
+  own train "$strategy" --data synthetic --data.synthetic_size 256 --run.max_steps 6 --run.dir "whole" --run.progress off || fails "train $strategy"
+  for steps in 3 6; do  # stopped in the middle and gone on with: the codec's state comes back
+    [ "$steps" = 3 ] && resume= || resume=--resume
+    "$prefix/bin/trireme" train mlp $resume --plugin ./plugin.so --strategy "$strategy" --ranks 2 --data synthetic --data.synthetic_size 256 --run.max_steps $steps \
+      --run.dir "parts" --run.progress off >said 2>&1 || fails "train $strategy $resume"
+  done
+  cmp whole/checkpoints/step_00000006/model.safetensors parts/checkpoints/step_00000006/model.safetensors || fails "$strategy does not go on with the same bits"
+  rm -r whole parts
+done
+# Averaged after every step, plain SGD is that of data parallelism; more seldom it is not.
+own verify 'local_sgd(every=1)' --steps 5 --optim.momentum 0 --optim.nesterov false || fails "verify local_sgd(every=1)"
+! own verify 'local_sgd(every=2)' --steps 5 --optim.momentum 0 --optim.nesterov false || fails "verify finds nothing in local_sgd(every=2)"
+! "$prefix/bin/trireme" verify mlp --steps 1 --plugin missing.so --strategy serial >said 2>&1 || fails "a missing plugin"
+grep -q 'parallel.plugin: missing.so cannot be opened' said || fails "a missing plugin"
 cd "$work/guides"
 for guide in *.cpp; do
   c++ -Wall -Wextra -Werror "$guide" -o "${guide%.cpp}" $(pkg-config --cflags --libs trireme)
@@ -47,4 +71,4 @@ if unshare -rm true 2>/dev/null && [ "${source#/tmp}" = "$source" ]; then
 else
   bash "$work/body.sh" "$work" "$source"
 fi
-echo "pkg-config, CMake and Meson consumers, and the programs of the guides, built and ran"
+echo "pkg-config, CMake and Meson consumers, strategies from outside, and the programs of the guides, built and ran"

@@ -114,8 +114,18 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
       add(s.writes, weights, e, drops_ ? a.peer.axis : ""), add(s.writes_state, shard, e, a.peer.axis);
   }
   for (auto* slices : {&s.holds, &s.writes, &s.writes_state}) *slices = detail::joined(std::move(*slices));
+  const auto add_local = [&](const std::string& name, const FlatBuffer& flat) {
+    s.local[name] = flat.rows(0, flat.numel());
+  };
   for (const State& state : plan_.state)
-    if (state.saved) s.local["state." + state.name] = parameters_.state(state.name).rows(0, parameters_.size());
+    if (state.saved) add_local("state." + state.name, parameters_.state(state.name));
+  const bool differ = std::ranges::any_of(plan_.consistency, [&](auto& axis) {
+    return axis.second.kind != Consistency::Kind::synchronous && mesh_.size(axis.first) > 1;
+  });
+  if (differ) {  // ranks train for themselves between averages
+    add_local("weights", parameters_.values());
+    for (auto& [name, state] : optimizer_.state()) add_local("optimizer." + name, state);
+  }
   Index at = 0;
   for (const Parameters::Buffer& b : parameters_.buffers()) {
     const bool here = !stages_ || b.tensor.numel() == 0 || stage_of_buffer(at) == role_;
