@@ -20,7 +20,7 @@ std::vector<Axis> mesh_axes(const TrainerOptions& config) {
   return {{"data", static_cast<int>(config.parallel.ranks)}};
 }
 
-Subject::Subject(const TrainerOptions& config)
+DescribedModel::DescribedModel(const TrainerOptions& config)
     : shape(usual_options(config)),
       device(make_device(config)),
       model(make_model(config, shape, device)),
@@ -28,18 +28,18 @@ Subject::Subject(const TrainerOptions& config)
       parameters(model),
       dtype(make_dtype(config)) {}
 
-Tensor Subject::input(Index rows) const {
+Tensor DescribedModel::input(Index rows) const {
   const Dataset data = Synthetic({.size = rows, .shape = shape.input, .classes = shape.classes});
   return Loader(data, {.batch = rows, .workers = 0, .dtype = dtype, .device = device}).begin()->x;
 }
 
-Plan Subject::plan(const Strategy& strategy, std::vector<PartInfo> parts, const std::vector<Axis>& mesh) const {
+Plan DescribedModel::plan(const Strategy& strategy, std::vector<PartInfo> parts, const std::vector<Axis>& mesh) const {
   const Index buffers = parts.back().buffers.end;
   return strategy(serial(std::move(parts), parameters.size(), buffers, mesh));
 }
 
-Plan Subject::whole_plan(const TrainerOptions& config, const Strategy& strategy, std::vector<PartInfo> parts,
-                         const std::vector<Axis>& mesh) {
+Plan DescribedModel::whole_plan(const TrainerOptions& config, const Strategy& strategy, std::vector<PartInfo> parts,
+                                const std::vector<Axis>& mesh) {
   const StepOptions steps{.loss_scale = config.dtype == "f16" ? config.loss_scale : 0};
   const Optimizer optimizer(parameters, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm});
   Plan whole = with_agreements(plan(strategy, std::move(parts), mesh), strategy, steps, optimizer);
@@ -55,26 +55,26 @@ MemoryOptions memory_options(const TrainerOptions& config, Parameters& parameter
   return {.element = size_of(parameters.dtype()), .states = static_cast<int>(optimizer.state().size())};
 }
 
-std::string Subject::memory(const TrainerOptions& config, const Plan& plan) {
+std::string DescribedModel::memory(const TrainerOptions& config, const Plan& plan) {
   return memory_table(plan, predict_memory(plan, memory_options(config, parameters)));
 }
 
 DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axis>& axes, const std::string& cost)
     : mesh(axes),
       strategy(make_strategy(config, ranks_of(axes))),
-      subject(config),
+      model(config),
       measured(cost == "measured"),
-      parts(subject.chain.parts(subject.parameters)) {
+      parts(model.chain.parts(model.parameters)) {
   // How many micro-batches there are decides what rows to measure; what is measured may move the stages.
-  const int microbatches = subject.plan(strategy, parts, mesh).microbatches;
+  const int microbatches = model.plan(strategy, parts, mesh).microbatches;
   const Index shares = static_cast<Index>(size_along(mesh, "data")) * microbatches;
   rows = std::max<Index>(1, (config.data.batch + shares - 1) / shares);
   constexpr double each = 1e-3;  // seconds: of every part's forward and backward halves, where all cost the same
-  auto costs = measured ? measure_costs(subject.chain, subject.parameters, subject.input(rows))
+  auto costs = measured ? measure_costs(model.chain, model.parameters, model.input(rows))
                         : std::vector<PartCost>(parts.size(), {each, each, each});
-  if (!strategy.split.image.empty()) predict_split(costs, subject.chain, subject.input(rows), mesh, strategy.split);
+  if (!strategy.split.image.empty()) predict_split(costs, model.chain, model.input(rows), mesh, strategy.split);
   for (std::size_t p = 0; p < parts.size(); ++p) parts[p].cost = costs[p];
-  plan = subject.whole_plan(config, strategy, parts, mesh);
+  plan = model.whole_plan(config, strategy, parts, mesh);
 }
 
 void DescribedPlan::print_costs() const {

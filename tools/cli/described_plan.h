@@ -18,8 +18,8 @@ namespace trireme {
 std::vector<Axis> mesh_axes(const TrainerOptions&);
 
 /// The model of the settings, whole, and noise to try its parts on.
-struct Subject {
-  explicit Subject(const TrainerOptions&);
+struct DescribedModel {
+  explicit DescribedModel(const TrainerOptions&);
   Tensor input(Index rows) const;  ///< in the shape of so many samples
   Plan plan(const Strategy&, std::vector<PartInfo> parts, const std::vector<Axis>& mesh) const;
   /// What a step's ranks agree on included, and checked. Throws Error with the faults.
@@ -46,7 +46,7 @@ struct DescribedPlan {
 
   std::vector<Axis> mesh;
   Strategy strategy;
-  Subject subject;
+  DescribedModel model;
   bool measured;
   Index rows = 1;               ///< of a micro-batch on a rank
   std::vector<PartInfo> parts;  ///< with their costs

@@ -24,10 +24,10 @@ struct Picture {
 /// own, so that it may cut the model elsewhere).
 Picture measure(const TrainerOptions& config, const DescribedPlan& described) {
   Picture picture;
-  const Subject& subject = described.subject;
-  const ModelOptions shape = subject.shape;
+  const DescribedModel& model = described.model;
+  const ModelOptions shape = model.shape;
   const Dataset data = Synthetic({.size = config.data.batch, .shape = shape.input, .classes = shape.classes});
-  const Tensor example = subject.input(described.rows);
+  const Tensor example = model.input(described.rows);
   World::threads(ranks_of(described.mesh), [&](World& world) {
     const Device device = make_device(config, world);
     Mesh mesh(world, described.mesh);
@@ -38,7 +38,7 @@ Picture measure(const TrainerOptions& config, const DescribedPlan& described) {
                .example = example});
     Loader loader(
         data,
-        {.batch = config.data.batch, .shard = step.shard(), .workers = 0, .dtype = subject.dtype, .device = device});
+        {.batch = config.data.batch, .shard = step.shard(), .workers = 0, .dtype = model.dtype, .device = device});
     auto batch = loader.begin();
     for (int run = 0; run < 4; ++run) {
       step.record(run == 3);
@@ -59,14 +59,14 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   const Plan& plan = described.plan;
   const Simulation simulation =
       simulate(plan, {.cluster = flat_cluster(ranks_of(described.mesh), {options.latency, options.bandwidth}),
-                      .element = size_of(described.subject.parameters.dtype())});
+                      .element = size_of(described.model.parameters.dtype())});
   const auto text = [&](const Plan& p) { return options.actions ? p.to_string() : p.summary(); };
   fmt::print("{}", text(plan));
   described.print_costs();
   described.print_times(simulation, "predicted: a step takes " + time_text(simulation.makespan));
   fmt::print("{}", described.caveat());
-  const MemoryOptions memory = memory_options(config, described.subject.parameters);
-  if (!options.measure) fmt::print("\n{}", described.subject.memory(config, plan));
+  const MemoryOptions memory = memory_options(config, described.model.parameters);
+  if (!options.measure) fmt::print("\n{}", described.model.memory(config, plan));
   fmt::print("\n{}", gantt(plan, simulation.timeline, terminal_width()));
   Picture shown{plan, simulation.timeline};
   if (options.measure) {
