@@ -12,7 +12,8 @@
 namespace trireme {
 namespace {
 
-constexpr double width = 860, height = 440, top = 48, bottom = 58, letter = 7;  // pixels
+constexpr double plot = 640, height = 440, top = 48, bottom = 58, letter = 7;  // pixels
+constexpr std::size_t most_marks = 24;                                         // of a line; else they hide it
 /// Colours that the colour-blind tell apart (Okabe and Ito, 2008).
 constexpr std::array colours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444"};
 
@@ -50,7 +51,7 @@ std::string line(const ChartSeries& s, const Scale& x, const Scale& y, const cha
   std::string path, marks;
   for (const auto& [px, py] : s.points) {
     path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", x(px), y(py));
-    if (!s.dashed)
+    if (!s.dashed && s.points.size() <= most_marks)
       marks +=
           fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"><title>{}: {}, {}</title></circle>\n",
                       x(px), y(py), colour, svg_escaped(s.name), number_text(px), number_text(py));
@@ -119,7 +120,8 @@ std::string chart_svg(const Chart& chart) {
   for (const ChartSeries& s : chart.series) names = std::max(names, s.name.size());
   for (const double v : y.marks()) numbers = std::max(numbers, number_text(v).size());
   const double left = 44 + letter * static_cast<double>(numbers);
-  const double right = width - 60 - letter * static_cast<double>(names), base = height - bottom;
+  const double right = left + plot, base = height - bottom;
+  const double width = right + 60 + letter * static_cast<double>(std::max<std::size_t>(names, 10));
   x.place(left, right - 12), y.place(base, top);
   std::string text = svg_head(width, height) +
                      fmt::format("<text x=\"{:.0f}\" y=\"26\" font-size=\"15\" font-weight=\"bold\">{}</text>\n", left,

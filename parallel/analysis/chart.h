@@ -19,8 +19,8 @@ struct Chart {
   bool log_x = false, log_y = false;  ///< then all numbers along it must be above 0
 };
 
-/// A picture of 860 by 440 pixels; hovering over a mark shows its numbers. Throws Error for numbers that are not
-/// finite, or not above 0 on a logarithmic axis.
+/// A picture, 440 pixels high and as wide as the legend asks; hovering over a mark shows its numbers. Throws Error for
+/// numbers that are not finite, or not above 0 on a logarithmic axis.
 std::string chart_svg(const Chart&);
 /// A page with pictures and, below them, text as it is. No scripts, nothing loaded.
 std::string svg_page(const std::string& title, const std::string& pictures, const std::string& text);
