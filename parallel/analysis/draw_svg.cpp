@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
-#include <cmath>
-
+#include "parallel/analysis/chart.h"
 #include "parallel/analysis/draw.h"
 
 namespace trireme {
@@ -24,18 +23,6 @@ Paint paint(ActionKind v) {
   return {"#56b4e9", "#000"};
 }
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (char c : text) switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  return out;
-}
-
 std::string strategy_name(const Plan& plan) {
   return plan.strategies.empty() ? "serial" : fmt::format("{}", fmt::join(plan.strategies, " | "));
 }
@@ -55,20 +42,17 @@ class Picture {
 
   std::string draw() {
     const double width = left + plot + 30, height = bottom_ + 44;
-    std::string text = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
-        "height=\"{1:.0f}\" "
-        "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
-        "<text x=\"10\" y=\"22\" font-size=\"15\" font-weight=\"bold\">{2}</text>\n"
-        "<text x=\"10\" y=\"44\">{3}</text>\n",
-        width, height, escaped(strategy_name(plan_)), escaped(headline(plan_, timeline_)));
-    text += legend() + ticks();
+    std::string text = svg_head(width, height);
+    text += fmt::format(
+        "<text x=\"10\" y=\"22\" font-size=\"15\" font-weight=\"bold\">{}</text>\n<text x=\"10\" y=\"44\">{}</text>\n",
+        svg_escaped(strategy_name(plan_)), svg_escaped(headline(plan_, timeline_)));
+    text += legend() + tick_lines();
     for (std::size_t r = 0; r < rows_.size(); ++r)
       text += fmt::format(
           "<text x=\"{:.0f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n"
           "<rect x=\"{:.0f}\" y=\"{:.1f}\" width=\"{:.0f}\" height=\"{:.0f}\" fill=\"#f0f0f0\"/>\n",
-          left - 8, rows_[r] + tall * 0.68, escaped(row_name(plan_, timeline_, static_cast<int>(r))), left, rows_[r],
-          plot, tall);
+          left - 8, rows_[r] + tall * 0.68, svg_escaped(row_name(plan_, timeline_, static_cast<int>(r))), left,
+          rows_[r], plot, tall);
     for (const Bar& b : bars_) text += bar(b);
     return text + "</svg>\n";
   }
@@ -88,8 +72,8 @@ class Picture {
           "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"{}>"
           "<title>{}: {}{}, {} to {}</title></rect>\n",
           x(s.begin), y, std::max(0.3, (s.end - s.begin) * scale_), h, p.fill, compute ? "" : " fill-opacity=\"0.8\"",
-          escaped(row_name(plan_, timeline_, s.rank)), escaped(to_string(a)), escaped(part), time_text(s.begin),
-          time_text(s.end));
+          svg_escaped(row_name(plan_, timeline_, s.rank)), svg_escaped(to_string(a)), svg_escaped(part),
+          time_text(s.begin), time_text(s.end));
     }
     const double width = (b.end - b.begin) * scale_;
     const std::string label = b.label();
@@ -119,18 +103,13 @@ class Picture {
     return text;
   }
 
-  /// About eight of them, at 1, 2 or 5 times a power of ten.
-  std::string ticks() const {
-    const double end = timeline_.end();
-    if (end <= 0) return "";
-    const double rough = end / 8, power = std::pow(10, std::floor(std::log10(rough)));
-    const double step = power * (rough / power > 5 ? 10 : rough / power > 2 ? 5 : rough / power > 1 ? 2 : 1);
+  std::string tick_lines() const {
     std::string text;
-    for (int i = 0; i * step <= end * 1.0001; ++i)
+    for (const double at : ticks(0, timeline_.end()))
       text += fmt::format(
           "<line x1=\"{0:.2f}\" y1=\"{1:.0f}\" x2=\"{0:.2f}\" y2=\"{2:.0f}\" stroke=\"#bbb\"/>"
           "<text x=\"{0:.2f}\" y=\"{3:.0f}\" text-anchor=\"middle\" fill=\"#444\">{4}</text>\n",
-          x(i * step), top - 4, bottom_, bottom_ + 18, i == 0 ? "0" : time_text(i * step));
+          x(at), top - 4, bottom_, bottom_ + 18, at == 0 ? "0" : time_text(at));
     return text;
   }
 
@@ -147,12 +126,8 @@ class Picture {
 std::string timeline_svg(const Plan& plan, const Timeline& timeline) { return Picture(plan, timeline).draw(); }
 
 std::string timeline_html(const Plan& plan, const Timeline& timeline, const std::string& text) {
-  return fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}, {1}</title>\n"
-      "<style>body{{font-family:sans-serif;margin:16px}} svg{{max-width:100%;height:auto}} rect:hover{{stroke:#000}} "
-      "pre{{font-size:13px}}</style></head>\n<body>\n{2}<pre>{3}</pre>\n</body></html>\n",
-      escaped(strategy_name(plan)), timeline.measured ? "measured" : "predicted", timeline_svg(plan, timeline),
-      escaped(text));
+  return svg_page(strategy_name(plan) + (timeline.measured ? ", measured" : ", predicted"),
+                  timeline_svg(plan, timeline), text);
 }
 
 }  // namespace trireme

@@ -12,7 +12,10 @@
 namespace trireme {
 namespace {
 
-double seconds(Nanoseconds t) { return static_cast<double>(t) / 1e9; }
+/// t shared out among so many, which gives the exact quotient where there is one.
+double seconds(Nanoseconds t, Nanoseconds ranks = 1) {
+  return static_cast<double>(t) / static_cast<double>(ranks) / 1e9;
+}
 
 /// Where ranks lie on nodes, and over which kind of link they communicate.
 class Places {
@@ -105,9 +108,9 @@ class Simulator {
       first_.push_back(all);
       all += actions(r).size();
     }
-    begin_.resize(all), end_.resize(all, unknown), waits_.reserve(all);
+    states_.reserve(all);
     for (int r = 0; r < grid_.size(); ++r)
-      for (const SimAction& a : actions(r)) waits_.push_back(a.waits);
+      for (const SimAction& a : actions(r)) states_.push_back({.waits = a.waits});
     links_.resize(role_.size());
   }
 
@@ -126,21 +129,26 @@ class Simulator {
     }
     for (int r = 0; r < grid_.size(); ++r)
       for (ActionId id = 0; id < std::ssize(actions(r)); ++id)
-        if (waits_[first_[r] + id] != ended) return {r, id};
+        if (at(r, id).waits != ended) return {r, id};
     return {-1, -1};
   }
 
   int ranks() const { return grid_.size(); }
   int role(int rank) const { return role_[rank]; }
   int world(int rank) const { return world_[rank]; }
-  Nanoseconds begin(int rank, ActionId id) const { return begin_[first_[rank] + id]; }
-  Nanoseconds end(int rank, ActionId id) const { return end_[first_[rank] + id]; }
+  Nanoseconds begin(int rank, ActionId id) const { return states_[first_[rank] + id].begin; }
+  Nanoseconds end(int rank, ActionId id) const { return states_[first_[rank] + id].end; }
   const std::vector<SimAction>& actions(int rank) const { return plan_.roles[role_[rank]].actions; }
   Nanoseconds took(int rank, const SimAction& a) const { return a.took[places_.between(world_[rank], a)]; }
 
  private:
   static constexpr Nanoseconds unknown = -1;
-  static constexpr int ended = -1;  // in waits_
+  static constexpr int ended = -1;  // State::waits
+  struct State {                    // of an action of a rank
+    Nanoseconds begin = 0;          // the latest known of what it waits for, then its start
+    Nanoseconds end = unknown;      // of a receive that has not begun: the arrival
+    int waits = 0;                  // for so many
+  };
   /// An operation gets into its rank's link.
   struct Start {
     Nanoseconds time;
@@ -164,6 +172,7 @@ class Simulator {
     Nanoseconds time;
   };
 
+  State& at(int rank, ActionId id) { return states_[first_[rank] + id]; }
   const RankLines& lines(std::size_t axis) const {
     return folded_ ? lines_[axis] : places_.lines(static_cast<int>(axis));
   }
@@ -174,9 +183,9 @@ class Simulator {
       if (!notes_.empty()) {
         const Note n = notes_.back();
         notes_.pop_back();
-        const std::size_t i = first_[n.rank] + n.id;
-        begin_[i] = std::max(begin_[i], n.time);
-        if (--waits_[i] == 0) begun(n.rank, n.id);
+        State& s = at(n.rank, n.id);
+        s.begin = std::max(s.begin, n.time);
+        if (--s.waits == 0) begun(n.rank, n.id);
         continue;
       }
       const int rank = freed_.back();
@@ -193,8 +202,7 @@ class Simulator {
   }
   /// The time at which it starts is known: begin_.
   void begun(int rank, ActionId id) {
-    const std::size_t i = first_[rank] + id;
-    const Nanoseconds now = begin_[i];
+    const auto [now, arrived, waits] = at(rank, id);
     const SimAction& a = actions(rank)[id];
     each_edge(rank, id, [&](const SimEdge& e) {
       if (e.share == 0) notes_.push_back({rank, e.to, now});
@@ -202,19 +210,19 @@ class Simulator {
     if (a.is == SimAction::Is::send || a.is == SimAction::Is::collective) {
       starts_.push({now, rank, id});
     } else if (a.is == SimAction::Is::recv) {
-      if (end_[i] != unknown) finish(rank, id, std::max(now, end_[i]), 0);
+      if (arrived != unknown) finish(rank, id, std::max(now, arrived), 0);
     } else {
       const Nanoseconds time = a.cost == 0 ? 0 : cluster_.compute(a.cost, world_[rank], plan_.key(role_[rank], id));
       finish(rank, id, now + time, time);
     }
   }
   /// inner: of its time, in which others may start in its midst.
-  void finish(int rank, ActionId id, Nanoseconds at, Nanoseconds inner) {
-    end_[first_[rank] + id] = at;
-    waits_[first_[rank] + id] = ended;
+  void finish(int rank, ActionId id, Nanoseconds when, Nanoseconds inner) {
+    State& s = at(rank, id);
+    s.end = when, s.waits = ended;
     each_edge(rank, id, [&](const SimEdge& e) {
       if (e.share == 0) return;
-      notes_.push_back({rank, e.to, at - inner + std::llround(e.share * static_cast<double>(inner))});
+      notes_.push_back({rank, e.to, when - inner + std::llround(e.share * static_cast<double>(inner))});
     });
   }
   void enqueue(int rank, ActionId id) {
@@ -228,7 +236,7 @@ class Simulator {
   void carry(int rank, ActionId id) {
     RankLink& link = links_[rank];
     const SimAction& a = actions(rank)[id];
-    const Nanoseconds ready = std::max(begin_[first_[rank] + id], link.free), time = took(rank, a);
+    const Nanoseconds ready = std::max(begin(rank, id), link.free), time = took(rank, a);
     if (a.is == SimAction::Is::send) {
       link.free = ready + time;
       const bool here = folded_ && a.ring;
@@ -249,12 +257,12 @@ class Simulator {
       finish(member, plan_.roles[role_[member]].collectives[a.axis][a.nth], meeting.latest + time, 0);
     }
   }
-  void arrive(int rank, ActionId id, Nanoseconds at) {
-    const std::size_t i = first_[rank] + id;
-    if (waits_[i] == 0)
-      finish(rank, id, std::max(begin_[i], at), 0);
+  void arrive(int rank, ActionId id, Nanoseconds when) {
+    State& s = at(rank, id);
+    if (s.waits == 0)
+      finish(rank, id, std::max(s.begin, when), 0);
     else
-      end_[i] = at;  // until it has begun
+      s.end = when;  // until it has begun
   }
 
   const SimRoles& plan_;
@@ -266,10 +274,8 @@ class Simulator {
   std::vector<std::size_t> each_;              // by axis: the most collectives of a rank along it
   std::vector<std::vector<Pending>> pending_;  // by axis; by line, then by SimAction::nth
   std::vector<int> role_, world_;              // by rank
-  std::vector<std::size_t> first_;             // of each rank's actions in the next three
-  std::vector<Nanoseconds> begin_;             // the latest known of what it waits for, then the start
-  std::vector<Nanoseconds> end_;               // of a receive that has not begun: the arrival
-  std::vector<int> waits_;                     // for so many
+  std::vector<std::size_t> first_;             // of each rank's actions in states_
+  std::vector<State> states_;                  // rank by rank
   std::vector<RankLink> links_;                // by rank
   std::priority_queue<Start> starts_;
   std::vector<Note> notes_;
@@ -298,11 +304,11 @@ class Summary {
     }
     for (std::size_t r = 0; r < n; ++r) {
       all_busy += busy[r];
-      s.busy.push_back(seconds(busy[r]) / static_cast<double>(count[r]));
+      s.busy.push_back(seconds(busy[r], count[r]));
       s.in_flight.push_back(peak_in_flight(plan_.roles[r]));
       auto& traffic = s.traffic.emplace_back();
       for (std::size_t a = 0; a < axes; ++a) {
-        traffic.push_back({roles_.axes[a], seconds(link[r][a]) / static_cast<double>(count[r]), 0});
+        traffic.push_back({roles_.axes[a], seconds(link[r][a], count[r]), 0});
         for (const SimAction& action : roles_.roles[r].actions)
           if (action.axis == static_cast<int>(a)) traffic.back().bytes += action.bytes;
       }

@@ -1,9 +1,10 @@
-"""trireme plan and trireme verify as their users meet them.
+"""trireme plan, simulate and verify as their users meet them.
   cli_plan.py TRIREME MPIEXEC|none
 """
 import os
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -80,6 +81,88 @@ class Plan(unittest.TestCase):
         for words, text in ((["--mesh", "data"], "write for example pipe=2,data=4"), (["--strategy", "data_paralel"], "did you mean 'data_parallel'"),
                             (["--cost", "free"], "cost"), (["--svg", "/nowhere/x.svg"], "cannot write /nowhere/x.svg")):
             r = run("plan", "show", "mlp", "--batch", 4, *words)
+            self.assertNotEqual(r.returncode, 0, words)
+            self.assertIn(text, r.stderr, words)
+            self.assertEqual(len(r.stderr.strip().splitlines()), 1, r.stderr)
+
+
+class Simulate(unittest.TestCase):
+    cluster = """name = "two kinds"
+[[nodes]]
+count = 1024
+devices = 8
+[[nodes]]
+count = 1024
+devices = 8
+speed = 0.5
+[links.inside]
+latency = 2e-6
+bandwidth = 300e9
+[links.between]
+latency = 8e-6
+bandwidth = 25e9
+"""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name)
+        (self.dir / "c.toml").write_text(self.cluster)
+
+    def simulate(self, *words):
+        r = run("simulate", "mlp", *words)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return r.stdout
+
+    def seconds(self, text):
+        number, unit = re.search(r"takes ([\d.e+-]+) (us|ms|s),", text).groups()
+        return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]
+
+    def test_this_machine(self):
+        text = self.simulate("--batch", 16)
+        for part in ("machines like this one: 1 node of", "measured here on one rank", "a step of 16 samples on 1 ranks takes", "MB per rank", "F forward"):
+            self.assertIn(part, text)
+
+    def test_cluster(self):
+        words = ["--mesh", "data=64,pipe=4,tensor=64", "--strategy", "pipeline(micro=16) | data_parallel", "--batch", 16384, "--cost", "equal",
+                 "--cluster", self.dir / "c.toml"]
+        svg, html, trace = (self.dir / f"s.{kind}" for kind in ("svg", "html", "json"))
+        text = self.simulate(*words, "--svg", svg, "--html", html, "--trace", trace)
+        for part in ("two kinds: 1024 nodes of 8 devices, 1024 nodes of 8 devices of speed 0.5", "a step of 16384 samples on 16384 ranks takes", "stage 3 ",
+                     "data+pipe+tensor"):
+            self.assertIn(part, text)
+        self.assertEqual(len(re.findall(r"^stage \d +pipe +[\d.]+ u?m?s +\d+$", text, re.M)), 4)
+        xml.etree.ElementTree.parse(svg)
+        self.assertIn("<svg", html.read_text())
+        self.assertTrue(json.loads(trace.read_text())["traceEvents"])
+        # On devices of half the speed alone everything takes longer.
+        (self.dir / "slow.toml").write_text(self.cluster.replace("devices = 8\n[[", "devices = 8\nspeed = 0.5\n[["))
+        slow = self.simulate(*words[:-1], self.dir / "slow.toml")
+        self.assertGreater(self.seconds(slow), 0.99 * self.seconds(text))
+
+    def test_sweep(self):
+        svg, html = self.dir / "s.svg", self.dir / "s.html"
+        text = self.simulate("--mesh", "data=1", "--batch", 8, "--cost", "equal", "--cluster", self.dir / "c.toml", "--sweep", "ranks=1,8,64,16384", "--svg", svg,
+                             "--html", html)
+        rows = [line.split() for line in text.splitlines() if re.match(r" +\d", line)]
+        self.assertEqual([(row[0], row[1]) for row in rows], [("1", "8"), ("8", "64"), ("64", "512"), ("16384", "131072")])
+        self.assertEqual(rows[0][-2:], ["100.0", "%"])
+        self.assertEqual([float(row[-2]) for row in rows], sorted((float(row[-2]) for row in rows), reverse=True))
+        xml.etree.ElementTree.parse(svg)
+        for part in ("samples per second", "in proportion", "16.4k, "):
+            self.assertIn(part, svg.read_text())
+        self.assertIn("100.0 %", html.read_text())
+
+    def test_refusals(self):
+        (self.dir / "bad.toml").write_text(self.cluster.replace("speed = 0.5", "speed = 0"))
+        (self.dir / "small.toml").write_text("[[nodes]]\ndevices = 1\n")
+        for words, text in ((["--cluster", self.dir / "bad.toml"], "bad.toml:8: nodes.speed is 0, it must be at least"),
+                            (["--cluster", self.dir / "none.toml"], "none.toml cannot be read"),
+                            (["--cluster", self.dir / "small.toml", "--ranks", 2], "2 ranks on a cluster of 1 devices"),
+                            (["--sweep", "ranks=1,x"], "write for example ranks=1,2,4,8"), (["--sweep", "1,2"], "write for example"), (["--sweep", "ranks="], "write for example"),
+                            (["--mesh", "pipe=2,data=1", "--strategy", "pipeline", "--sweep", "ranks=3"], "3 ranks are no multiple of the 2"),
+                            (["--mesh", "pipe=2", "--strategy", "pipeline", "--sweep", "ranks=2"], "the axis data"), (["--cost", "free"], "cost")):
+            r = run("simulate", "mlp", "--batch", 4, *words)
             self.assertNotEqual(r.returncode, 0, words)
             self.assertIn(text, r.stderr, words)
             self.assertEqual(len(r.stderr.strip().splitlines()), 1, r.stderr)

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "framework/io/options.h"
 #include "tests/support/catch.h"
@@ -95,6 +96,17 @@ TEST_CASE("a cluster file is read") {
   std::filesystem::remove(path);
   CHECK_THROWS_WITH(read_cluster(path.string()), test::contains(path.string()));
   CHECK_THROWS_AS(read_cluster(path.string()), OptionError);
+}
+
+TEST_CASE("the README's cluster file is one") {
+  std::ifstream in(TRIREME_ROOT "/README.md");
+  const std::string readme(std::istreambuf_iterator<char>(in), {});
+  const auto begin = readme.find("    name = \"two kinds of nodes\""), end = readme.find("\n## ", begin);
+  REQUIRE(begin != readme.npos);
+  const Cluster cluster = parse_cluster(readme.substr(begin, end - begin), source);
+  CHECK(cluster.devices() == 40);
+  CHECK(cluster.speed_of(39) == 0.5);
+  CHECK(cluster.inside == Link{2e-6, 300e9});
 }
 
 TEST_CASE("a cluster file's keys are refused when they are unknown, missing, of another type or out of range") {

@@ -1,4 +1,4 @@
-// trireme: train, eval, predict, pack, import, export, bench, plan, verify, info.
+// trireme: train, eval, predict, pack, import, export, bench, plan, simulate, verify, info.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -30,7 +30,7 @@ class CommandLine {
   CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", version());
-    train(), eval(), predict_images(), pack(), import(), export_model(), bench(), plan(), verify();
+    train(), eval(), predict_images(), pack(), import(), export_model(), bench(), plan(), simulate(), verify();
     add("info", "build, devices, MPI, threads, versions", [] { return info(); });
   }
   int run();
@@ -50,6 +50,8 @@ class CommandLine {
   void export_model();
   void bench();
   void plan();
+  void simulate();
+  void add_drawings(CLI::App& command);
   void verify();
   void add_model(CLI::App& command) { command.add_option("model", model_, model_names())->type_name("MODEL"); }
   static void add_weights(CLI::App& command, std::string& file) {
@@ -163,20 +165,43 @@ void CommandLine::plan() {
       add("plan", "show what every rank does in a step under a strategy, what it costs, and when",
           [this] { return configured([this](const TrainerOptions& options) { return plan_show(options, plan_); }); });
   command.add_option("show", to_, "the word show")->required()->check(CLI::IsMember({"show"}))->type_name("");
-  command.add_option("model,--model", model_, model_names())->type_name("MODEL");
-  command.add_option("--cost", plan_.cost, "of the model's parts: measured here (default), or all equal")
-      ->check(CLI::IsMember({"measured", "equal"}))
-      ->type_name("");
+  add_drawings(command);
   command.add_option("--latency", plan_.latency, "seconds before a message arrives")->type_name("SECONDS");
   command.add_option("--bandwidth", plan_.bandwidth, "bytes per second that a rank sends; 0: any number")
       ->type_name("BYTES");
   command.add_flag("--actions", plan_.actions, "print every action, not one line for those that are alike");
   command.add_flag("--measure", plan_.measure, "also run the plan, ranks as threads, and draw what happened");
+  settings_.add_to(command);
+}
+
+void CommandLine::simulate() {
+  CLI::App& command =
+      add("simulate", "what a step would take on a cluster that is described, of however many ranks", [this] {
+        return configured([this](const TrainerOptions& options) { return simulate_command(options, plan_); });
+      });
+  add_drawings(command);
+  command
+      .add_option("--cluster", plan_.cluster,
+                  "TOML file of nodes and links; without: machines like this one, a device per core")
+      ->type_name("FILE");
+  command
+      .add_option("--sweep", plan_.sweep,
+                  "ranks=1,2,4,8: samples per second over numbers of ranks, with the rows of each as they are; --svg "
+                  "and --html show a chart")
+      ->type_name("LIST");
+  settings_.add_to(command);
+}
+
+/// The model, its costs, and the files: of plan show and simulate.
+void CommandLine::add_drawings(CLI::App& command) {
+  command.add_option("model,--model", model_, model_names())->type_name("MODEL");
+  command.add_option("--cost", plan_.cost, "of the model's parts: measured here (default), or all equal")
+      ->check(CLI::IsMember({"measured", "equal"}))
+      ->type_name("");
   command.add_option("--trace", plan_.trace, "write the timeline for ui.perfetto.dev or chrome://tracing")
       ->type_name("FILE");
   command.add_option("--svg", plan_.svg, "write it as a picture")->type_name("FILE");
   command.add_option("--html", plan_.html, "write the picture and the table as a page")->type_name("FILE");
-  settings_.add_to(command);
 }
 
 void CommandLine::verify() {

@@ -1,0 +1,38 @@
+// Charts as SVG: lines of several series over linear or logarithmic axes, self-contained; and the pieces of them that
+// other pictures (draw_svg.cpp) share.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace trireme {
+
+struct ChartSeries {
+  std::string name;                               ///< in the legend
+  std::vector<std::pair<double, double>> points;  ///< (x, y), in order of x
+  bool dashed = false;                            ///< without marks: for what is only compared with
+};
+
+struct Chart {
+  std::string title, x, y;  ///< y: what the numbers are, unit included; x: alike
+  std::vector<ChartSeries> series;
+  bool log_x = false, log_y = false;  ///< then all numbers along it must be above 0
+};
+
+/// A picture, 440 pixels high and as wide as the legend asks; hovering over a mark shows its numbers. Throws Error for
+/// numbers that are not finite, or not above 0 on a logarithmic axis.
+std::string chart_svg(const Chart&);
+/// A page with pictures and, below them, text as it is. No scripts, nothing loaded.
+std::string svg_page(const std::string& title, const std::string& pictures, const std::string& text);
+
+/// The text with &, <, > and " as SVG has them.
+std::string svg_escaped(const std::string&);
+/// The beginning of a picture of so many pixels, on white.
+std::string svg_head(double width, double height);
+/// Positions for ticks, about eight of them in [low, high]: at 1, 2 or 5 times powers of ten, in equal steps or, on a
+/// logarithmic axis, all of those, or the powers alone where these are enough.
+std::vector<double> ticks(double low, double high, bool log = false);
+/// "0", "0.25", "16.4k", "2.5M": up to three digits.
+std::string number_text(double);
+
+}  // namespace trireme

@@ -1,0 +1,68 @@
+// Charts: ticks that fit, numbers that fit, and pictures of all that is given.
+#include "parallel/analysis/chart.h"
+
+#include <cmath>
+
+#include "kernels/core/error.h"
+#include "tests/support/catch.h"
+
+using namespace trireme;
+
+TEST_CASE("ticks lie within their range, evenly, and are neither few nor many") {
+  for (double low : {-3.0, 0.0, 1e-7, 0.3, 17.0, 1e6})
+    for (double more : {1e-6, 0.02, 1.0, 7.5, 99.0, 1e9}) {
+      const double high = low + more;
+      const auto all = ticks(low, high);
+      INFO(low << " to " << high);
+      CHECK(all.size() >= 4);
+      CHECK(all.size() <= 12);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        CHECK(all[i] >= low - more * 1e-3);
+        CHECK(all[i] <= high + more * 1e-3);
+        if (i > 1) CHECK(std::abs(all[i] - 2 * all[i - 1] + all[i - 2]) < more * 1e-6);
+      }
+      if (low <= 0) continue;
+      const auto log = ticks(low, high, true);
+      CHECK(log.size() >= 2);
+      CHECK(log.size() <= 18);
+      for (double v : log) CHECK((v >= low * 0.999 - more * 1e-3 && v <= high * 1.001));
+    }
+  CHECK(ticks(1, 1).empty());
+  CHECK(ticks(1, 1000, true) == std::vector<double>{1, 10, 100, 1000});
+}
+
+TEST_CASE("numbers are short") {
+  for (const auto& [number, text] : std::vector<std::pair<double, std::string>>{{0, "0"},
+                                                                                {0.25, "0.25"},
+                                                                                {-3, "-3"},
+                                                                                {1024, "1024"},
+                                                                                {16384, "16.4k"},
+                                                                                {2.5e6, "2.5M"},
+                                                                                {3e9, "3G"},
+                                                                                {-4e12, "-4T"},
+                                                                                {1e-7, "1e-07"}})
+    CHECK(number_text(number) == text);
+}
+
+TEST_CASE("a chart shows every series, and refuses what has no place on its axes") {
+  Chart chart{.title = "a < b", .x = "ranks", .y = "speed", .series = {}};
+  CHECK(chart_svg(chart).find("a &lt; b") != std::string::npos);
+  chart.series = {{"first & last", {{1, 1}, {2, 3}}}, {"flat", {{1, 2}, {2, 2}}, true}, {"one", {{1, 5}}}};
+  for (bool log : {false, true}) {
+    chart.log_x = chart.log_y = log;
+    const std::string svg = chart_svg(chart);
+    std::size_t marks = 0;
+    for (std::size_t at = 0; (at = svg.find("<circle", at)) != svg.npos; ++at) ++marks;
+    CHECK(marks == 3);
+    CHECK(svg.find(">first &amp; last</text>") != std::string::npos);
+    CHECK(svg.find("nan") == std::string::npos);
+    CHECK(svg.find("inf") == std::string::npos);
+  }
+  chart.series[0].points[0].second = 0;
+  CHECK_THROWS_WITH(chart_svg(chart), test::contains("first & last: 0 cannot be drawn on a logarithmic axis"));
+  chart.log_y = false;
+  CHECK_NOTHROW(chart_svg(chart));
+  chart.series[0].points[0].second = std::nan("");
+  CHECK_THROWS_AS(chart_svg(chart), Error);
+  CHECK(svg_page("t", "<svg/>", "a < b").find("<pre>a &lt; b</pre>") != std::string::npos);
+}

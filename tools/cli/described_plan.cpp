@@ -1,0 +1,125 @@
+#include "tools/cli/described_plan.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "datasets/formats/synthetic.h"
+#include "parallel/analysis/draw.h"
+#include "parallel/analysis/predict_split.h"
+#include "parallel/model/part_costs.h"
+#include "parallel/plan/memory.h"
+#include "parallel/runtime/step_plan.h"
+
+namespace trireme {
+
+std::vector<Axis> mesh_axes(const TrainerOptions& config) {
+  if (!config.parallel.mesh.empty()) return parse_mesh(config.parallel.mesh);
+  return {{"data", static_cast<int>(config.parallel.ranks)}};
+}
+
+DescribedModel::DescribedModel(const TrainerOptions& config)
+    : shape(usual_options(config)),
+      device(make_device(config)),
+      model(make_model(config, shape, device)),
+      chain(model),
+      parameters(model),
+      dtype(make_dtype(config)) {}
+
+Tensor DescribedModel::input(Index rows) const {
+  const Dataset data = Synthetic({.size = rows, .shape = shape.input, .classes = shape.classes});
+  return Loader(data, {.batch = rows, .workers = 0, .dtype = dtype, .device = device}).begin()->x;
+}
+
+Plan DescribedModel::plan(const Strategy& strategy, std::vector<PartInfo> parts, const std::vector<Axis>& mesh) const {
+  const Index buffers = parts.back().buffers.end;
+  return strategy(serial(std::move(parts), parameters.size(), buffers, mesh));
+}
+
+Plan DescribedModel::whole_plan(const TrainerOptions& config, const Strategy& strategy, std::vector<PartInfo> parts,
+                                const std::vector<Axis>& mesh) {
+  const StepOptions steps{.loss_scale = config.dtype == "f16" ? config.loss_scale : 0};
+  const Optimizer optimizer(parameters, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm});
+  Plan whole = with_agreements(plan(strategy, std::move(parts), mesh), strategy, steps, optimizer);
+  const auto faults = trireme::check(whole, size_along(mesh, "data"));
+  check(faults.empty(), "plan", "{}", fmt::join(faults, "\n      "));
+  return whole;
+}
+
+/// states: numbers of state that the config's optimizer has per parameter.
+MemoryOptions memory_options(const TrainerOptions& config, Parameters& parameters) {
+  Optimizer optimizer(parameters, make_optimizer(config, 1000));
+  optimizer.keep({});
+  return {.element = size_of(parameters.dtype()), .states = static_cast<int>(optimizer.state().size())};
+}
+
+std::string DescribedModel::memory(const TrainerOptions& config, const Plan& plan) {
+  return memory_table(plan, predict_memory(plan, memory_options(config, parameters)));
+}
+
+DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axis>& axes, const std::string& cost)
+    : mesh(axes),
+      strategy(make_strategy(config, ranks_of(axes))),
+      model(config),
+      measured(cost == "measured"),
+      parts(model.chain.parts(model.parameters)) {
+  // How many micro-batches there are decides what rows to measure; what is measured may move the stages.
+  const int microbatches = model.plan(strategy, parts, mesh).microbatches;
+  const Index shares = static_cast<Index>(size_along(mesh, "data")) * microbatches;
+  rows = std::max<Index>(1, (config.data.batch + shares - 1) / shares);
+  constexpr double each = 1e-3;  // seconds: of every part's forward and backward halves, where all cost the same
+  auto costs = measured ? measure_costs(model.chain, model.parameters, model.input(rows))
+                        : std::vector<PartCost>(parts.size(), {each, each, each});
+  if (!strategy.split.image.empty()) predict_split(costs, model.chain, model.input(rows), mesh, strategy.split);
+  for (std::size_t p = 0; p < parts.size(); ++p) parts[p].cost = costs[p];
+  plan = model.whole_plan(config, strategy, parts, mesh);
+}
+
+void DescribedPlan::print_costs() const {
+  fmt::print("\ncosts of a micro-batch of {} row{}, {}\n{:>4}  {:<24} {:>10} {:>12} {:>12} {:>12} {:>11} {:>11}\n",
+             rows, rows == 1 ? "" : "s", measured ? "measured here on one rank" : "all alike", "part", "name",
+             "parameters", "forward", "by input", "by weight", "kept", "output");
+  for (std::size_t p = 0; p < plan.parts.size(); ++p) {
+    const PartInfo& part = plan.parts[p];
+    fmt::print("{:>4}  {:<24} {:>10} {:>12} {:>12} {:>12} {:>8.2f} MB {:>8.2f} MB\n", p, part.name, part.slice.size(),
+               time_text(part.cost.forward), time_text(part.cost.backward_input), time_text(part.cost.backward_weight),
+               static_cast<double>(part.cost.saved) / 1e6, static_cast<double>(part.cost.output) / 1e6);
+  }
+}
+
+void DescribedPlan::print_times(const Simulation& s, const std::string& headline) const {
+  fmt::print("\n{}, idle {:.1f} % of busy time\n{:<16} {:>12} {:>12} {:>10}\n", headline, 100 * s.bubble, "role",
+             "busy", "idle", "in flight");
+  for (std::size_t r = 0; r < plan.roles.size(); ++r)
+    fmt::print("{:<16} {:>12} {:>12} {:>10}\n", plan.roles[r].name, time_text(s.busy[r]),
+               time_text(s.makespan - s.busy[r]), s.in_flight[r]);
+}
+
+std::string DescribedPlan::caveat() const {
+  if (!strategy.split.any()) return "";
+  return "times are those of the undivided model: what its layers cost when ranks share them, only plan show "
+         "--measure knows\n";
+}
+
+int terminal_width() {
+  winsize window{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 ? window.ws_col : 120;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  check(file.good(), "plan", "cannot write {}", path);
+  fmt::print("written: {}\n", path);
+}
+
+void write_drawings(const PlanOptions& options, const Plan& plan, const Timeline& timeline, const std::string& text) {
+  if (!options.trace.empty()) write_file(options.trace, trace_json(plan, timeline));
+  if (!options.svg.empty()) write_file(options.svg, timeline_svg(plan, timeline));
+  if (!options.html.empty()) write_file(options.html, timeline_html(plan, timeline, text));
+}
+
+}  // namespace trireme

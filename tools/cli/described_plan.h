@@ -1,0 +1,63 @@
+// DescribedPlan: the plan of the settings' strategy for a mesh that is described, not started; with what plan show and
+// simulate print of it.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "framework/optim/optimizer.h"
+#include "parallel/analysis/simulate.h"
+#include "parallel/model/chain.h"
+#include "parallel/plan/memory.h"
+#include "parallel/strategies/strategy.h"
+#include "tools/cli/commands.h"
+#include "tools/training/from_options.h"
+
+namespace trireme {
+
+/// The mesh of the settings: all ranks on "data" where they name none.
+std::vector<Axis> mesh_axes(const TrainerOptions&);
+
+/// The model of the settings, whole, and noise to try its parts on.
+struct DescribedModel {
+  explicit DescribedModel(const TrainerOptions&);
+  Tensor input(Index rows) const;  ///< in the shape of so many samples
+  Plan plan(const Strategy&, std::vector<PartInfo> parts, const std::vector<Axis>& mesh) const;
+  /// What a step's ranks agree on included, and checked. Throws Error with the faults.
+  Plan whole_plan(const TrainerOptions&, const Strategy&, std::vector<PartInfo> parts, const std::vector<Axis>& mesh);
+  std::string memory(const TrainerOptions&, const Plan&);  ///< a table of what ranks hold, predicted
+
+  ModelOptions shape;
+  Device device;
+  Module model;
+  Chain chain;
+  Parameters parameters;
+  DType dtype;
+};
+MemoryOptions memory_options(const TrainerOptions&, Parameters&);
+
+struct DescribedPlan {
+  /// cost: of parts, "measured" here on one rank, or all "equal".
+  DescribedPlan(const TrainerOptions&, const std::vector<Axis>& mesh, const std::string& cost);
+  void print_costs() const;
+  /// A line, and a table of the plan's programs.
+  void print_times(const Simulation&, const std::string& headline) const;
+  /// What is not in the times; empty: nothing.
+  std::string caveat() const;
+
+  std::vector<Axis> mesh;
+  Strategy strategy;
+  DescribedModel model;
+  bool measured;
+  Index rows = 1;               ///< of a micro-batch on a rank
+  std::vector<PartInfo> parts;  ///< with their costs
+  Plan plan;
+};
+
+/// Columns of the terminal; 120 where there is none.
+int terminal_width();
+/// Writes a file and says so. Throws Error naming it.
+void write_file(const std::string& path, const std::string& text);
+/// The files that the options ask for; text: below the picture on the page.
+void write_drawings(const PlanOptions&, const Plan&, const Timeline&, const std::string& text);
+
+}  // namespace trireme
