@@ -10,7 +10,7 @@
 #include "framework/autograd/step_context.h"
 #include "kernels/core/runtime.h"
 #include "parallel/analysis/draw.h"
-#include "parallel/analysis/predict_split.h"
+#include "parallel/analysis/imagine.h"
 #include "parallel/analysis/simulate.h"
 #include "parallel/model/part_costs.h"
 #include "parallel/plan/memory.h"
@@ -81,7 +81,8 @@ void print_costs(const Plan& plan, Index rows, bool measured) {
 struct Picture {
   Plan plan;
   Timeline timeline;
-  std::vector<RankMemory> memory = {};  // by rank; empty: not measured
+  std::vector<RankMemory> memory = {};    // by rank; empty: not measured
+  std::vector<StepTraffic> traffic = {};  // likewise
 };
 
 /// Numbers of state that the config's optimizer has per parameter.
@@ -107,6 +108,7 @@ Picture measure(const TrainerOptions& config, const Strategy& strategy, const st
   const ModelOptions shape = subject.shape;
   const Dataset data = Synthetic({.size = config.data.batch, .shape = shape.input, .classes = shape.classes});
   const Tensor example = subject.input(rows);
+  std::vector<StepTraffic> traffic(static_cast<std::size_t>(ranks_of(mesh_axes)));
   World::threads(ranks_of(mesh_axes), [&](World& world) {
     const Device device = make_device(config, world);
     Mesh mesh(world, mesh_axes);
@@ -124,8 +126,10 @@ Picture measure(const TrainerOptions& config, const Strategy& strategy, const st
     }
     Timeline all = step.timeline();
     auto memory = step.memory();
+    traffic[static_cast<std::size_t>(world.rank())] = step.traffic();
     if (world.main()) picture = {step.plan(), std::move(all), std::move(memory)};
   });
+  picture.traffic = std::move(traffic);
   return picture;
 }
 
@@ -145,13 +149,21 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   constexpr double each = 1e-3;  // seconds: of every part's forward and backward halves, where all cost the same
   auto costs = measured ? measure_costs(subject.chain, subject.parameters, subject.input(rows))
                         : std::vector<PartCost>(parts.size(), {each, each, each});
-  if (!strategy.split.image.empty()) predict_split(costs, subject.chain, subject.input(rows), mesh, strategy.split);
   for (std::size_t p = 0; p < parts.size(); ++p) parts[p].cost = costs[p];
   const StepOptions steps{.loss_scale = config.dtype == "f16" ? config.loss_scale : 0};
   const Optimizer optimizer(subject.parameters, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm});
-  const Plan plan = with_agreements(subject.plan(strategy, std::move(parts), mesh), strategy, steps, optimizer);
+  Plan plan = with_agreements(subject.plan(strategy, std::move(parts), mesh), strategy, steps, optimizer);
   const auto faults = check(plan, size_along(mesh, "data"));
   check(faults.empty(), "plan", "{}", fmt::join(faults, "\n      "));
+  TrafficOptions traffic;
+  traffic.parameters = subject.parameters.dtype();
+  traffic.divided = strategy.split.tensor, traffic.step = 1;  // what is only of some steps is of step 0
+  traffic.norm = optimizer.wants_norm();
+  traffic.loss = imagine(plan, strategy,
+                         {.model = [&] { return make_model(config, subject.shape, subject.device); },
+                          .x = subject.input(rows),
+                          .loss = make_loss(config),
+                          .labels = Tensor::zeros({rows}, DType::i64, subject.device)});
 
   const Simulation simulation = simulate(
       plan,
@@ -162,10 +174,12 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   print_simulation(plan, simulation);
   if (strategy.split.any())
     fmt::print(
-        "times are those of the undivided model: what its layers cost when ranks share them, only --measure knows\n");
+        "times and weights are those of the undivided model: what its layers cost when ranks share them, only "
+        "--measure knows\n");
   const MemoryOptions memory{.element = size_of(subject.parameters.dtype()),
                              .states = states_of(config, subject.parameters)};
-  if (!options.measure) fmt::print("\n{}", memory_table(plan, predict_memory(plan, memory)));
+  if (!options.measure)
+    fmt::print("\n{}\n{}", memory_table(plan, predict_memory(plan, memory)), traffic_table(plan, traffic));
   fmt::print("\n{}", gantt(plan, simulation.timeline, terminal_width()));
   Picture shown{plan, simulation.timeline};
   if (options.measure) {
@@ -177,6 +191,7 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
     const Plan& predicted = same ? shown.plan : plan;
     fmt::print("\n{}measured activations are with their gradients, and with what kernels need for a call\n",
                memory_table(predicted, predict_memory(predicted, memory), shown.memory, shown.timeline.roles));
+    fmt::print("\n{}", traffic_table(shown.plan, traffic, shown.traffic));
   }
   if (!options.trace.empty()) write_file(options.trace, trace_json(shown.plan, shown.timeline));
   if (!options.svg.empty()) write_file(options.svg, timeline_svg(shown.plan, shown.timeline));
