@@ -102,6 +102,7 @@ Module normed() {
                     Stash{"before"},
                     Conv2d(4, 4, 3, {.pad = 1}),
                     AddStashed("before"),
+                    Dropout(0.25),
                     Recompute(Sequential{Conv2d(4, 4, 3, {.pad = 1}), BatchNorm(4), relu}),
                     flatten,
                     Linear(36, 8),

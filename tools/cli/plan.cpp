@@ -174,7 +174,7 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   print_simulation(plan, simulation);
   if (strategy.split.any())
     fmt::print(
-        "times and weights are those of the undivided model: what its layers cost when ranks share them, only "
+        "times are those of the undivided model, and so are weights: what its layers cost when ranks share them, only "
         "--measure knows\n");
   const MemoryOptions memory{.element = size_of(subject.parameters.dtype()),
                              .states = states_of(config, subject.parameters)};
