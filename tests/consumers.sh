@@ -44,6 +44,8 @@ fails() { echo "consumers: $1"; cat said; exit 1; }
 for strategy in 'local_sgd(every=3)' 'data_parallel | rounded'; do
   own plan "$strategy" show --cost equal || fails "plan show $strategy"
   grep -q 'average_weights over data, phase\|all_reduce over data, on ready as rounded' said || fails "the plan of $strategy"
+  own simulate "$strategy" --cost equal --ranks 4 || fails "simulate $strategy"
+  grep -q 'a step' said || fails "simulate $strategy"
   own train "$strategy" --data synthetic --data.synthetic_size 256 --run.max_steps 6 --run.dir "whole" --run.progress off || fails "train $strategy"
   for steps in 3 6; do  # stopped in the middle and gone on with: the codec's state comes back
     [ "$steps" = 3 ] && resume= || resume=--resume

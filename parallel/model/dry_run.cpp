@@ -100,7 +100,7 @@ class DryParts {
     std::erase_if(roots, [](const Tensor& t) { return !t.requires_grad(); });
     if (roots.empty()) return;
     std::vector<Tensor> seeds;
-    for (const Tensor& root : roots) seeds.push_back(Tensor::like(root));
+    for (const Tensor& root : roots) seeds.push_back(Tensor::like(root).with_shard_spec({}));
     Deferred weights;
     at(ActionKind::backward_input, part_->cost.backward_input);
     backward(roots, seeds, {.defer_weights = &weights, .hooks = false});

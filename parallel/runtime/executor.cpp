@@ -24,7 +24,7 @@ Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Op
       role_(plan.roles.at(static_cast<std::size_t>(role))),
       optimizer_(optimizer),
       tapes_(plan, role_, chain, std::move(loss)),
-      p2p_(grid_of(optimizer.parameters())),
+      p2p_(grid_of(optimizer.parameters()), mesh.meter()),
       slots_(role_.actions.size()),
       ranks_(ranks),
       agreement_(optimizer, shards_, options),

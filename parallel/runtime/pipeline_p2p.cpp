@@ -45,6 +45,7 @@ void PipelineP2P::send_meta(const Route& route, const Shape& input, const std::v
     for (int d = 0; d < tensors[i].rank(); ++d)
       rest[d] = sharding->global_shape()[d], rest[Shape::max_rank + d] = sharding->layout()[d];
   }
+  const TrafficMeter::Pause setup(meter_);
   works.push_back(route.comm->send(text, route.peer, route.tag));
 }
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "parallel/comm/communicator.h"
+#include "parallel/comm/world/traffic.h"
 #include "parallel/plan/plan.h"
 
 namespace trireme {
@@ -30,8 +30,10 @@ class PipelineP2P {
     Device device = {};                                ///< where it is to lie here
   };
 
-  /// grid: of the layers that are split, or null.
-  explicit PipelineP2P(std::shared_ptr<const Grid> grid) : grid_(std::move(grid)) {}
+  /// grid: of the layers that are split, or null. meter: of the mesh; types and shapes are set-up, which no step
+  /// counts.
+  PipelineP2P(std::shared_ptr<const Grid> grid, TrafficMeter meter)
+      : grid_(std::move(grid)), meter_(std::move(meter)) {}
 
   // Works of what is started are added to the last argument.
   static void send(const Route&, const std::vector<Tensor>&, std::vector<Work>&);
@@ -49,6 +51,7 @@ class PipelineP2P {
   using Key = std::vector<Index>;
   static Key key(const Route&, const Shape& input);
   std::shared_ptr<const Grid> grid_;
+  TrafficMeter meter_;
   std::map<Key, std::vector<TensorMeta>> metas_;
 };
 

@@ -13,6 +13,7 @@
 #include "parallel/runtime/settings.h"
 #include "parallel/runtime/step_graph.h"
 #include "parallel/runtime/step_plan.h"
+#include "parallel/runtime/traffic_audit.h"
 
 namespace trireme {
 
@@ -30,10 +31,12 @@ struct Step::Impl {
         optimizer(parameters, std::move(recipe), options.optimizer),
         plan(make_plan(strategy, chain, optimizer, mesh, options)),
         ranks(plan, mesh, strategy, tensor_parallel_axes(options, strategy.split)),
+        audit(plan, role(), chain, optimizer, l, mesh),
         executor(plan, role(), chain, std::move(l), optimizer, mesh, ranks, options),
         consolidator(plan, role(), mesh, optimizer, ranks.stages()) {
     broadcast_state(parameters, ranks.replicas());
     optimizer.keep(executor.updated());
+    if (options.example) declare_comms();
     if (options.cuda_graphs && StepGraph::serves(plan, mesh.world()))
       graph.emplace(plan.parts.front().device, parameters);
   }
@@ -50,10 +53,17 @@ struct Step::Impl {
 
   int role() const { return plan.roles.size() > 1 ? mesh.index(plan.stage_axis) : 0; }
 
+  void declare_comms() {
+    const auto parts = audit.dry(ranks.surroundings(), options.example, {}).parts;
+    for (std::size_t p = 0; p < parts.size(); ++p)
+      plan.parts[p].comms = parts[p].comms, plan.parts[p].outputs = parts[p].outputs;
+  }
+
   Tensor run(const Tensor& x, const Tensor& y) {
     const StepContext context = ranks.context(x, y, options.seed, static_cast<std::uint64_t>(optimizer.steps()));
     consolidator.begin_step();
     parameters.clear_grads();  // those of a step that was refused
+    audit.begin(context, x, y, optimizer.steps());
     const double loss_scale = executor.agreement().scale.value();
     optimizer.set_loss_scale(loss_scale);
     replayed = graph && !is_recorded_or_traced && graph->ready(executor, x, y, context, loss_scale);
@@ -61,6 +71,7 @@ struct Step::Impl {
     const Tensor input = replayed ? graph->x() : x;  // consolidate() before a refusal gives the graph up
     if (replayed) graph->replay([&] { executor.begin_update(graph->loss()); });
     const std::string fault = replayed ? executor.update() : executor.run(x, y);
+    audit.end();
     if (!fault.empty()) refuse(fault, input);
     return executor.agreement().take_loss();
   }
@@ -101,6 +112,7 @@ struct Step::Impl {
   Plan plan;
   StepRanks ranks;
   Recorder recorder;
+  TrafficAudit audit;
   Executor executor;
   Consolidator consolidator;
   std::optional<StepGraph> graph;  // none: not asked for, or of no use
@@ -134,6 +146,7 @@ RankShare Step::shard() const { return impl_->ranks.share(); }
 void Step::consolidate() { impl_->consolidate(); }
 CheckpointShard Step::checkpoint_shard() { return impl_->consolidator.checkpoint_shard(*impl_->everyone); }
 LoadedCheckpoint Step::load_checkpoint(const std::string& directory) { return impl_->load_checkpoint(directory); }
+StepTraffic Step::traffic() const { return impl_->audit.compare(); }
 std::string Step::batch_norm() const {
   const bool any = !impl_->parameters.buffers().empty();
   return any ? impl_->strategy.batch_norm(impl_->ranks.share().size, impl_->plan.microbatches) : "";

@@ -42,8 +42,14 @@ struct StepOptions {
   /// Plan::partition of an earlier run, to go on with: pipeline(partition=auto) cuts there, and measures nothing.
   std::string partition = {};
   /// Inputs like those of one micro-batch: with it, a strategy that asks what parts cost (pipeline(partition=auto))
-  /// gets what rank 0 measures; without, all parts count alike.
+  /// gets what rank 0 measures; without, all parts count alike. With it the plan also says what the parts' own layers
+  /// send (PartInfo::comms), on this rank.
   Tensor example = {};
+};
+
+/// What a rank has sent in a step, by mesh axis: by its plan, and as its communicators counted it.
+struct StepTraffic {
+  Traffic planned, counted;
 };
 
 class Step {
@@ -104,6 +110,12 @@ class Step {
   Timeline timeline();
   /// What each rank held at most in that step. A collective call.
   std::vector<RankMemory> memory();
+
+  /// What this rank sent in the last step, calls and bytes, planned and counted: equal, but for one_weird_trick where
+  /// ranks had different numbers of rows. The plan's side runs the model dry on that batch's shape
+  /// (parallel/model/dry_run.h): layers and losses whose own code reads values on the host see undefined ones, and
+  /// gradients end cleared. Throws Error before the first step.
+  StepTraffic traffic() const;
 
   /// Over which rows batch norms take their statistics, in words: "global", "local: each rank's rows", "each
   /// micro-batch over all ranks". Empty: the model has none.

@@ -110,7 +110,7 @@ StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t s
   check(!x.batch() || !y.batch() || x.batch()->global_batch == y.batch()->global_batch, "step",
         "x is of a batch of {} rows, y of one of {}", x.batch() ? x.batch()->global_batch : 0,
         y.batch() ? y.batch()->global_batch : 0);
-  StepContext context = StepContext::current();
+  StepContext context = surroundings();
   const bool training = context.batch.training;
   BatchContext& batch = context.batch = batch_of(x, y);
   batch.training = batch.training && training;
@@ -125,6 +125,11 @@ StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t s
         "the global batch has {} rows, {} have come to this rank, which is to have them all: give the loader "
         ".shard = step.shard()",
         batch.global_batch, rows);
+  return context;
+}
+
+StepContext StepRanks::surroundings() const {
+  StepContext context = StepContext::current();
   if (!batch_) return context;
   context.sum = [comm = batch_.get()](View v) { sum_in_place(*comm, v); };
   context.norm = norm_;

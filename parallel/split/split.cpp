@@ -9,6 +9,7 @@
 
 #include "framework/autograd/tape.h"
 #include "framework/layers/sequential.h"
+#include "parallel/comm/call.h"
 #include "parallel/split/sharded_ops.h"
 
 namespace trireme {
@@ -40,11 +41,9 @@ struct Enter {
 
   /// x, of rows of its own, as a part of the batch of all ranks.
   Tensor joined(const Tensor& x) const {
-    const Tensor counts = Tensor::zeros({grid->size(rows)}, DType::i64);
-    counts.data<std::int64_t>()[grid->index(rows)] = x.dim(0);
-    grid->sum(counts, 1u << rows);
+    const std::int64_t mine = x.dim(0);
     cuts->assign(1, 0);
-    for (Index n : counts.view().span<std::int64_t>()) cuts->push_back(cuts->back() + n);
+    for (Index n : gather_numbers(grid->along(rows), {&mine, 1})) cuts->push_back(cuts->back() + n);
     Shape whole = x.shape();
     whole[0] = cuts->back();
     Layout layout;

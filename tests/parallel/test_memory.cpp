@@ -3,7 +3,8 @@
 #include "framework/layers/inference.h"
 #include "framework/tensor/memory_tracker.h"
 #include "kernels/core/runtime.h"
-#include "parallel/analysis/predict_split.h"
+#include "parallel/analysis/imagine.h"
+#include "parallel/model/chain.h"
 #include "parallel/plan/memory.h"
 #include "tests/parallel/training.h"
 
@@ -128,13 +129,13 @@ TEST_CASE("halos are counted as predicted") {
     Module whole = model();
     const Parameters parameters(whole);
     const Chain chain(whole);
-    std::vector<PartCost> costs(static_cast<std::size_t>(chain.size()));
-    predict_split(costs, chain, Tensor::zeros({8, 12, 12, 3}), axes, strategy.split);
+    Plan plan = strategy(serial(chain.parts(parameters), parameters.size(), 0, axes));
+    imagine(plan, strategy, {.model = model, .x = Tensor::empty({8, 12, 12, 3})});
     const auto ranks = measured(model, axes, strategy, {12, 12, 3});
     Index most = 0;
     for (const RankMemory& r : ranks) most = std::max(most, r.halos);
     INFO(mesh);
-    CHECK(costs[0].halo == most);
+    CHECK(plan.parts[0].cost.halo == most);
     CHECK(most == (mesh == "h=2" ? 8 * 2 * 12 * 3 * 4 : mesh == "h=3" ? 8 * 4 * 12 * 3 * 4 : 8 * (8 * 8 - 36) * 3 * 4));
   }
 }

@@ -1,13 +1,18 @@
 // What a dry run over shapes finds: what parts cost, and what they send; and that a step sends what its plan says.
+#include <mutex>
+
 #include "framework/autograd/tape.h"
-#include "framework/layers/init.h"
-#include "framework/layers/layers.h"
+#include "framework/layers/recompute.h"
 #include "kernels/contracts/matmul.h"
+#include "parallel/analysis/imagine.h"
 #include "parallel/model/dry_run.h"
 #include "parallel/model/part_costs.h"
-#include "tests/support/catch.h"
+#include "parallel/plan/agreements.h"
+#include "tests/parallel/pairs.h"
+#include "tests/parallel/training.h"
 
 using namespace trireme;
+using namespace trireme::test;
 
 TEST_CASE("costs are counted from shapes, and nothing of the model moves") {
   Module model = Sequential{Conv2d(3, 4, 3), BatchNorm(4), relu, MaxPool(2), flatten, Linear(36, 8), Dropout(0.5)};
@@ -49,4 +54,178 @@ TEST_CASE("operations of products are those of their shapes") {
   CHECK(operations(t({3, 7}), t({5, 3}), t({7, 5}), {true, true}) == 2 * 3 * 5 * 7);
   CHECK(operations(t({4, 3, 7}), t({4, 3, 5}), t({4, 5, 7}), {}) == 2 * 4 * 3 * 5 * 7);
   CHECK(operations(t({4, 3, 7}), t({3, 5}), t({4, 5, 7}), {}) == 2 * 4 * 3 * 5 * 7);
+}
+
+namespace {
+
+std::string text(const Traffic& traffic) {
+  std::string all;
+  for (auto& [axis, count] : traffic) all += fmt::format("{} {} calls {} bytes; ", axis, count.calls, count.bytes);
+  return all;
+}
+
+/// What differs between plan and communicators over some steps, on any rank, as text; "": nothing. Throws what a
+/// strategy refuses.
+std::string unequal(const Setup& s, const Arrangement& how, const Strategy& strategy, const StepOptions& options,
+                    TrafficCount& counted) {
+  std::mutex mutex;
+  std::string found;
+  World::threads(how.ranks(), [&](World& world) {
+    Module model = s.model();
+    initialize(model, 1);
+    convert(model, s.dtype);
+    Mesh mesh(world, how.mesh);
+    Step step(model, s.loss, s.recipe, mesh, strategy, options);
+    Loader loader(Dataset(std::make_unique<Noise>(s.samples, s.shape)),
+                  {.batch = s.batch, .shard = step.shard(), .workers = 0, .dtype = s.dtype});
+    for (auto& [x, y] : loader) {
+      (void)step(x, y);
+      // one_weird_trick's messages depend on the rows of other ranks, which no rank knows by itself.
+      if (!strategy.split.one_weird_trick.empty() && x.batch()->global_batch % (how.ranks() * how.microbatches) != 0)
+        continue;
+      const StepTraffic traffic = step.traffic();
+      const std::lock_guard lock(mutex);
+      for (auto& [axis, count] : traffic.counted) counted += count;
+      if (traffic.planned != traffic.counted)
+        found += fmt::format("{}, rank {}: planned {}, counted {}\n", how.text(), world.rank(), text(traffic.planned),
+                             text(traffic.counted));
+    }
+  });
+  return found;
+}
+
+Module normed() {
+  return Sequential{Conv2d(1, 4, 3, {.bias = false}),
+                    BatchNorm(4),
+                    relu,
+                    MaxPool(2),
+                    Stash{"before"},
+                    Conv2d(4, 4, 3, {.pad = 1}),
+                    AddStashed("before"),
+                    Dropout(0.25),
+                    Recompute(Sequential{Conv2d(4, 4, 3, {.pad = 1}), BatchNorm(4), relu}),
+                    flatten,
+                    Linear(36, 8),
+                    relu,
+                    Dropout(0.5),
+                    Linear(8, 5)};
+}
+/// The last of three batches is short: micro-batches and ranks have different numbers of rows.
+Setup setup() {
+  return {.model = normed,
+          .loss = cross_entropy_with({.ignore_index = 3}),
+          .recipe = Adam{.lr = 0.01},
+          .dtype = DType::f32,
+          .samples = 55,
+          .batch = 24,
+          .shape = {8, 8, 1}};
+}
+
+/// Every strategy by itself, on 2 to 4 ranks.
+std::vector<Arrangement> alone() {
+  std::vector<Arrangement> all;
+  for (auto& a : strategy_texts())
+    for (int ranks = 2; ranks <= 4 && !a.axis.empty(); ++ranks)
+      all.push_back({{{a.axis, ranks}}, a.text, a.microbatches});
+  return all;
+}
+/// Every ordered pair on its smallest mesh.
+std::vector<Arrangement> pairs() {
+  std::vector<Arrangement> all;
+  for (auto& a : strategy_texts())
+    for (auto& b : strategy_texts()) all.push_back(smallest(a, b));
+  return all;
+}
+
+}  // namespace
+
+namespace {
+
+/// How many arrangements send what their plans say, and how many are refused; wrong gets what differs.
+std::string judge(const std::vector<Arrangement>& table, NormScope scope, std::string& wrong) {
+  int equal = 0, refused = 0;
+  for (const Arrangement& how : table) {
+    TrafficCount counted;
+    try {
+      Strategy strategy = parse_strategy(how.strategy);
+      strategy.norm_scope = scope, strategy.norm_group = 2;
+      const std::string found = unequal(setup(), how, strategy, {.optimizer = {.clip_norm = 1}}, counted);
+      equal += found.empty(), wrong += found;
+      if (how.ranks() > 1 && counted.bytes == 0) wrong += how.text() + ": nothing was counted\n";
+    } catch (const std::exception& e) {
+      ++refused;
+      const bool known =
+          !known_refusal(e.what()).empty() || std::string(e.what()).find("do not divide") != std::string::npos;
+      if (!known) wrong += how.text() + ": " + e.what() + "\n";
+    }
+  }
+  return fmt::format("{} equal, {} refused", equal, refused);
+}
+
+}  // namespace
+
+TEST_CASE("every strategy, pair and schedule sends what its plan says, on every rank") {
+  if (threads_only()) return;
+  std::string wrong;
+  CHECK(judge(alone(), NormScope::global, wrong) == "37 equal, 2 refused");
+  CHECK(judge(alone(), NormScope::group, wrong) == "31 equal, 8 refused");
+  CHECK(judge(alone(), NormScope::local, wrong) == "37 equal, 2 refused");
+  CHECK(judge(pairs(), NormScope::global, wrong) == "100 equal, 125 refused");
+  CHECK(wrong == "");
+}
+
+TEST_CASE("what data parallelism sends is a number that one can work out") {
+  if (threads_only()) return;
+  Index weights = 0;  // bytes of the flat block, whose entries are aligned
+  const auto traffic = on_ranks(2, [&](World& world) {
+    Module model = Sequential{Linear(6, 8), BatchNorm(8), Linear(8, 3)};
+    initialize(model, 1);
+    Step step(model, cross_entropy, Sgd{.lr = 0.1}, world, data_parallel(), {.check_finite = false});
+    (void)step(Tensor::full({4, 6}, 0.5), Tensor::zeros({4}, DType::i64));
+    if (world.main()) weights = 4 * step.parameters().size();
+    return step.traffic();
+  });
+  const Index forward = 2 * 8 * (1 + 2 * 8), backward = 4 * 2 * 8, loss = 4;
+  CHECK(text(traffic.counted) == fmt::format("data 4 calls {} bytes; ", weights + forward + backward + loss));
+  CHECK(traffic.planned == traffic.counted);
+}
+
+TEST_CASE("ranks that are imagined send what the busiest one sends") {
+  if (threads_only()) return;
+  for (const auto& [mesh, name] :
+       std::vector<std::pair<std::string, std::string>>{{"data=3", "data_parallel"},
+                                                        {"h=3", "spatial(axes=h)"},
+                                                        {"h=3,data=2", "data_parallel | spatial(axes=h)"}}) {
+    const std::vector<Axis> axes = parse_mesh(mesh);
+    const Strategy strategy = parse_strategy(name);
+    const Index rows = 24 / size_along(axes, "data");
+    Setup s = setup();
+    s.loss = cross_entropy, s.samples = 24;
+    Module whole = normed();
+    const Parameters parameters(whole);
+    const auto parts = Chain(whole).parts(parameters);
+    Plan plan = with_agreements(strategy(serial(parts, parameters.size(), parts.back().buffers.end, axes)),
+                                {.batch_axis = mesh[0] == 'h' && axes.size() == 1 ? "" : "data", .finite_every = 64});
+    const DType loss = imagine(plan, strategy,
+                               {.model = normed,
+                                .x = Tensor::empty({rows, 8, 8, 1}),
+                                .loss = s.loss,
+                                .labels = Tensor::zeros({rows}, DType::i64)});
+    const Traffic planned = planned_traffic(plan, 0, {.loss = loss});
+    std::mutex mutex;
+    Traffic most;
+    World::threads(ranks_of(axes), [&](World& world) {
+      Mesh on(world, axes);
+      Step step(normed(), s.loss, s.recipe, on, strategy);
+      Loader loader(Dataset(std::make_unique<Noise>(s.samples, s.shape)),
+                    {.batch = s.batch, .shard = step.shard(), .workers = 0});
+      auto batch = loader.begin();
+      (void)step(batch->x, batch->y);
+      const std::lock_guard lock(mutex);
+      for (auto& [axis, count] : step.traffic().counted)
+        if (count.bytes > most[axis].bytes) most[axis] = count;
+    });
+    INFO(mesh);
+    CHECK(text(planned) == text(most));
+  }
 }

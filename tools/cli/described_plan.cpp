@@ -8,7 +8,6 @@
 
 #include "datasets/formats/synthetic.h"
 #include "parallel/analysis/draw.h"
-#include "parallel/analysis/predict_split.h"
 #include "parallel/model/part_costs.h"
 #include "parallel/plan/memory.h"
 #include "parallel/runtime/step_plan.h"
@@ -72,9 +71,17 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
   constexpr double each = 1e-3;  // seconds: of every part's forward and backward halves, where all cost the same
   auto costs = measured ? measure_costs(model.chain, model.parameters, model.input(rows))
                         : std::vector<PartCost>(parts.size(), {each, each, each});
-  if (!strategy.split.image.empty()) predict_split(costs, model.chain, model.input(rows), mesh, strategy.split);
   for (std::size_t p = 0; p < parts.size(); ++p) parts[p].cost = costs[p];
   plan = model.whole_plan(config, strategy, parts, mesh);
+  traffic.parameters = model.parameters.dtype();
+  traffic.divided = strategy.split.tensor, traffic.step = 1;  // what is only of some steps is of step 0
+  traffic.norm =
+      Optimizer(model.parameters, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm}).wants_norm();
+  traffic.loss = imagine(plan, strategy,
+                         {.model = [&] { return make_model(config, model.shape, model.device); },
+                          .x = model.input(rows),
+                          .loss = make_loss(config),
+                          .labels = Tensor::zeros({rows}, DType::i64, model.device)});
 }
 
 void DescribedPlan::print_costs() const {
@@ -99,7 +106,8 @@ void DescribedPlan::print_times(const Simulation& s, const std::string& headline
 
 std::string DescribedPlan::caveat() const {
   if (!strategy.split.any()) return "";
-  return "times are those of the undivided model: what its layers cost when ranks share them, only plan show "
+  return "times are those of the undivided model, and so are weights: what its layers cost when ranks share them, only "
+         "plan show "
          "--measure knows\n";
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "framework/optim/optimizer.h"
+#include "parallel/analysis/imagine.h"
 #include "parallel/analysis/simulate.h"
 #include "parallel/model/chain.h"
 #include "parallel/plan/memory.h"
@@ -51,6 +52,7 @@ struct DescribedPlan {
   Index rows = 1;               ///< of a micro-batch on a rank
   std::vector<PartInfo> parts;  ///< with their costs
   Plan plan;
+  TrafficOptions traffic;
 };
 
 /// Columns of the terminal; 120 where there is none.

@@ -17,7 +17,8 @@ namespace {
 struct Picture {
   Plan plan;
   Timeline timeline;
-  std::vector<RankMemory> memory = {};  // by rank; empty: not measured
+  std::vector<RankMemory> memory = {};    // by rank; empty: not measured
+  std::vector<StepTraffic> traffic = {};  // likewise
 };
 
 /// Runs the strategy on threads for a few steps; the last one's timeline, and the plan (which measures costs of its
@@ -28,6 +29,7 @@ Picture measure(const TrainerOptions& config, const DescribedPlan& described) {
   const ModelOptions shape = model.shape;
   const Dataset data = Synthetic({.size = config.data.batch, .shape = shape.input, .classes = shape.classes});
   const Tensor example = model.input(described.rows);
+  std::vector<StepTraffic> traffic(static_cast<std::size_t>(ranks_of(described.mesh)));
   World::threads(ranks_of(described.mesh), [&](World& world) {
     const Device device = make_device(config, world);
     Mesh mesh(world, described.mesh);
@@ -46,8 +48,10 @@ Picture measure(const TrainerOptions& config, const DescribedPlan& described) {
     }
     Timeline all = step.timeline();
     auto memory = step.memory();
+    traffic[static_cast<std::size_t>(world.rank())] = step.traffic();
     if (world.main()) picture = {step.plan(), std::move(all), std::move(memory)};
   });
+  picture.traffic = std::move(traffic);
   return picture;
 }
 
@@ -66,7 +70,8 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   described.print_times(simulation, "predicted: a step takes " + time_text(simulation.makespan));
   fmt::print("{}", described.caveat());
   const MemoryOptions memory = memory_options(config, described.model.parameters);
-  if (!options.measure) fmt::print("\n{}", described.model.memory(config, plan));
+  if (!options.measure)
+    fmt::print("\n{}\n{}", described.model.memory(config, plan), traffic_table(plan, described.traffic));
   fmt::print("\n{}", gantt(plan, simulation.timeline, terminal_width()));
   Picture shown{plan, simulation.timeline};
   if (options.measure) {
@@ -78,6 +83,7 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
     const Plan& predicted = same ? shown.plan : plan;
     fmt::print("\n{}measured activations are with their gradients, and with what kernels need for a call\n",
                memory_table(predicted, predict_memory(predicted, memory), shown.memory, shown.timeline.roles));
+    fmt::print("\n{}", traffic_table(shown.plan, described.traffic, shown.traffic));
   }
   write_drawings(options, shown.plan, shown.timeline, shown.plan.to_string());
   return 0;

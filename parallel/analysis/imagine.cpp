@@ -1,0 +1,131 @@
+#include "parallel/analysis/imagine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "framework/autograd/step_context.h"
+#include "parallel/comm/world/mesh.h"
+#include "parallel/comm/world/norm_ranks.h"
+#include "parallel/model/dry_run.h"
+#include "parallel/split/split.h"
+
+namespace trireme {
+namespace {
+
+/// Ranks at coordinate 0 but along image axes, where an end has one neighbour and the others two.
+std::vector<int> ranks_to_imagine(const std::vector<Axis>& axes, const SplitOptions& split) {
+  std::vector<int> ranks{0};
+  int stride = ranks_of(axes);
+  for (const Axis& axis : axes) {
+    stride /= axis.size;
+    if (std::ranges::find(split.image, axis.name) == split.image.end()) continue;
+    std::vector<int> more;
+    for (const int at : {0, std::min(1, axis.size - 1), axis.size - 1})
+      for (const int rank : ranks) more.push_back(rank + at * stride);
+    std::ranges::sort(more);
+    more.erase(std::unique(more.begin(), more.end()), more.end());
+    ranks = std::move(more);
+  }
+  return ranks;
+}
+
+Index bytes_of(const PartInfo& part) {
+  Index bytes = 0;
+  for (const PartComm& c : part.comms) bytes += c.bytes;
+  return bytes;
+}
+
+/// The ranks of batch norm's statistics, if they are several; keeps their communicator.
+std::shared_ptr<const NormRanks> norm_ranks(const Plan& plan, const Strategy& strategy, Mesh& mesh,
+                                            std::unique_ptr<Communicator>& kept) {
+  const std::string axis = batch_axis(plan, strategy.split);
+  if (mesh.size(axis) == 1 || strategy.scope() == NormScope::local) return nullptr;
+  const bool all = strategy.scope() == NormScope::global;
+  kept = mesh.meter().metered(imagined_communicator(0, all ? mesh.size(axis) : strategy.norm_group), axis);
+  return kept->size() > 1 ? std::make_shared<CommunicatorNormRanks>(*kept) : nullptr;
+}
+
+DryRun imagine_rank(const Plan& plan, const Strategy& strategy, const ImagineOptions& o, int rank) {
+  World world;
+  Mesh mesh(world, plan.axes, rank);
+  std::unique_ptr<Communicator> kept, batch;
+  StepContext pass = StepContext::current();
+  const std::string axis = batch_axis(plan, strategy.split);
+  pass.norm = norm_ranks(plan, strategy, mesh, kept);
+  if (mesh.size(axis) > 1)
+    pass.sum = [&mesh, axis](View v) { (void)mesh.comm(axis).all_reduce(Tensor::empty(v.shape, v.dtype, v.device)); };
+  pass.batch.samples = Tensor::zeros({o.x.dim(0)}, DType::i64);
+  pass.batch.global_batch = o.x.dim(0) * mesh.size(axis) * plan.microbatches;
+  DryRunOptions options{.meter = &mesh.meter(), .loss = o.loss, .labels = o.labels};
+  Module model = o.model();
+  if (strategy.split.any()) model = split(model, mesh, strategy.split);
+  Parameters parameters(model);
+  const Chain chain(model);
+  const auto parts = chain.parts(parameters);
+  const auto role = [&](const std::string& name) {
+    const auto at = std::ranges::find(plan.parts, name, &PartInfo::name);
+    return plan.role_of(
+        static_cast<int>(std::max<std::ptrdiff_t>(0, std::min(at, plan.parts.end() - 1) - plan.parts.begin())));
+  };
+  for (std::size_t p = 0; p < parts.size(); ++p)
+    options.behind_cut.push_back(p > 1 && role(parts[p].name) != role(parts[p - 1].name));
+  const Tensor x = o.x.with_batch(pass.batch);
+  const StepScope scope(std::move(pass));
+  return dry_run(chain, parameters, parts, x, options);
+}
+
+/// What one rank's dry run says of a part, where it is more than is known.
+void take(PartInfo& part, const PartInfo& found) {
+  PartCost& cost = part.cost;
+  cost.saved = std::max(cost.saved, found.cost.saved), cost.halo = std::max(cost.halo, found.cost.halo);
+  cost.output = std::max(cost.output, found.cost.output);
+  part.outputs = found.outputs;
+  if (bytes_of(found) > bytes_of(part)) part.comms = found.comms;
+}
+
+}  // namespace
+
+DType imagine(Plan& plan, const Strategy& strategy, const ImagineOptions& o) {
+  DType loss = DType::f32;
+  for (PartInfo& part : plan.parts) part.cost.saved = part.cost.halo = part.cost.output = 0, part.comms.clear();
+  PartInfo front, behind;  // of split layers, in front of the model and behind it
+  for (const int rank : ranks_to_imagine(plan.axes, strategy.split)) {
+    const DryRun run = imagine_rank(plan, strategy, o, rank);
+    loss = run.loss;
+    for (const PartInfo& found : run.parts) {
+      const auto known = std::ranges::find(plan.parts, found.name, &PartInfo::name);
+      take(known != plan.parts.end() ? *known : &found == &run.parts.front() ? front : behind, found);
+    }
+  }
+  auto& first = plan.parts.front().comms;
+  auto& last = plan.parts.back().comms;
+  first.insert(first.begin(), front.comms.begin(), front.comms.end());
+  last.insert(last.end(), behind.comms.begin(), behind.comms.end());
+  return loss;
+}
+
+std::string traffic_table(const Plan& plan, const TrafficOptions& options, const std::vector<StepTraffic>& measured) {
+  std::string text = fmt::format("{:<16} {:<16} {:>10} {:>14}", "a step sends", "over", "calls", "bytes");
+  text += measured.empty() ? "\n" : fmt::format(" {:>10} {:>14}\n", "counted", "bytes");
+  const auto lines = [&](const std::string& name, const Traffic& planned, const Traffic* counted) {
+    Traffic all = planned;
+    if (counted) all.insert(counted->begin(), counted->end());
+    for (auto& [axis, ignored] : all) {
+      const auto cell = [&axis = axis](const Traffic& traffic) {
+        const auto at = traffic.find(axis);
+        const TrafficCount count = at == traffic.end() ? TrafficCount{} : at->second;
+        return fmt::format(" {:>10} {:>14}", count.calls, count.bytes);
+      };
+      text += fmt::format("{:<16} {:<16}{}{}\n", name, axis, cell(planned), counted ? cell(*counted) : "");
+    }
+    if (all.empty()) text += fmt::format("{:<16} nothing\n", name);
+  };
+  for (std::size_t r = 0; r < plan.roles.size() && measured.empty(); ++r)
+    lines(plan.roles[r].name, planned_traffic(plan, r, options), nullptr);
+  for (std::size_t rank = 0; rank < measured.size(); ++rank)
+    lines(fmt::format("rank {}", rank), measured[rank].planned, &measured[rank].counted);
+  return text;
+}
+
+}  // namespace trireme

@@ -1,0 +1,32 @@
+// Imagined ranks: what the parts of a model keep and send on the ranks of a mesh that is not there, by dry runs of
+// these ranks one by one; and the plan's traffic as a table.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "framework/ops/ops.h"
+#include "parallel/plan/planned_traffic.h"
+#include "parallel/runtime/step.h"
+#include "parallel/strategies/strategy.h"
+
+namespace trireme {
+
+/// What imagine() must know beside the plan.
+struct ImagineOptions {
+  std::function<Module()> model;  ///< makes it anew: a rank's layers are split in place
+  Tensor x = {};                  ///< one rank's rows of a micro-batch, whole images; only shape, type and place count
+  Loss loss = {};                 ///< null: none
+  Tensor labels = {};             ///< for it
+};
+/// Sets the comms and outputs of the plan's parts, which are those of the whole model, and of their costs the bytes, on
+/// the rank that has most of them where image axes are cut (at most three ranks along each are looked at: both ends and
+/// one between), else on rank 0. What split layers send in front of the model and behind it goes to its first and last
+/// part. Returns the type of the loss.
+DType imagine(Plan&, const Strategy&, const ImagineOptions&);
+
+/// Calls and bytes of a step by axis, a line for each: of every role; or, if measured, of every rank, planned and
+/// counted.
+std::string traffic_table(const Plan&, const TrafficOptions&, const std::vector<StepTraffic>& measured = {});
+
+}  // namespace trireme

@@ -1,0 +1,35 @@
+// Planned traffic: what a rank's communicators count in one step of a plan, by mesh axis: its actions, and what its
+// parts send beside them.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "parallel/comm/world/traffic.h"
+#include "parallel/plan/plan.h"
+
+namespace trireme {
+
+/// What planned_traffic() must know beside the plan.
+struct TrafficOptions {
+  DType parameters = DType::f32, buffers = DType::f32, loss = DType::f32;  ///< types of their elements
+  std::int64_t step = 0;  ///< steps before this one: some actions are not of every step
+  /// The mesh axis over which weights are divided: each look at the gradient's norm sums a number over it, once where
+  /// the optimizer wants the norm (norm), and once for the flag of numbers that are not finite. Empty: none are.
+  std::string divided = {};
+  bool norm = false;
+  /// The plan's parts by micro-batch, where these have different rows; empty: all are as Plan::parts says.
+  std::span<const std::vector<PartInfo>> parts = {};
+};
+
+/// What the layers send in an action that computes, beside the plan's actions: the comms of its part for that half.
+std::vector<PartComm> comms_of(const std::vector<PartInfo>& parts, const Action&);
+/// What an action's own message or collective counts; zeros for computations and where the axis has one rank.
+TrafficCount traffic_of(const Plan&, const Action&, const TrafficOptions& = {});
+/// What a rank of a role counts in a step: equal to what a TrafficMeter counts there, where the parts' comms and costs
+/// come from a dry run for that rank's place (edges of images send less). Not in it, as no part of a step: set-up, the
+/// shapes that a pipeline's stages tell each other ahead of the first activations, the rows of a batch of which the
+/// loader has not said whose they are, consolidate(), evaluation, checkpoints. Not known to it: steps that are refused
+/// or overflow, the norms of divided weights that LARS and LAMB take one by one.
+Traffic planned_traffic(const Plan&, std::size_t role, const TrafficOptions& = {});
+
+}  // namespace trireme

@@ -1,0 +1,78 @@
+#include "parallel/runtime/traffic_audit.h"
+
+#include <map>
+
+#include "framework/tensor/shard_spec.h"
+#include "parallel/split/split.h"
+
+namespace trireme {
+namespace {
+
+Tensor in_shape_of(const Tensor& t, Index rows) {
+  Shape shape = t.shape();
+  shape[0] = rows;
+  return Tensor::empty(shape, t.dtype(), t.device());
+}
+
+}  // namespace
+
+TrafficAudit::TrafficAudit(const Plan& plan, int role, const Chain& chain, Optimizer& optimizer, Loss loss,
+                           const Mesh& mesh)
+    : plan_(plan), role_(role), chain_(chain), optimizer_(optimizer), loss_(std::move(loss)), meter_(mesh.meter()) {}
+
+void TrafficAudit::begin(const StepContext& context, const Tensor& x, const Tensor& y, std::int64_t step) {
+  context_ = context;
+  x_ = in_shape_of(x, 0), y_ = in_shape_of(y, 0);
+  const auto& cut = context.batch.microbatches;
+  rows_ = plan_.microbatches > 1 ? cut : std::vector<Index>{};
+  for (int k = 0; std::ssize(rows_) < plan_.microbatches; ++k) {
+    const auto [begin, end] = share(x.dim(0), k, plan_.microbatches);
+    rows_.push_back(end - begin);
+  }
+  step_ = step;
+  before_ = meter_.counted();
+}
+
+DryRun TrafficAudit::dry(const StepContext& context, const Tensor& x, const Tensor& y) const {
+  StepContext pass = context;
+  BatchContext& batch = pass.batch;
+  batch.samples = Tensor::zeros({x.dim(0)}, DType::i64);
+  batch.labels = {}, batch.microbatches.clear(), batch.joined.clear(), batch.calls = {};
+  const Tensor in = x.with_batch(batch);
+  const StepScope scope(std::move(pass));
+  DryRunOptions options{.meter = &meter_};
+  if (y) options.loss = loss_, options.labels = y;
+  for (int p = 0; p < chain_.size(); ++p)
+    options.behind_cut.push_back(p > 0 && plan_.role_of(p) != plan_.role_of(p - 1));
+  return dry_run(chain_, optimizer_.parameters(), plan_.parts, in, options);
+}
+
+StepTraffic TrafficAudit::compare() const {
+  check(!rows_.empty(), "traffic", "there was no step yet: its batch says how much is sent");
+  std::map<Index, DryRun> runs;  // by rows
+  std::vector<std::vector<PartInfo>> parts;
+  DType loss = DType::f32;
+  for (const Index rows : rows_) {
+    auto at = runs.find(rows);
+    if (at == runs.end()) {
+      at = runs.emplace(rows, dry(context_, in_shape_of(x_, rows), in_shape_of(y_, rows))).first;
+    }
+    parts.push_back(at->second.parts);
+    loss = at->second.loss;
+  }
+  const Parameters& parameters = optimizer_.parameters();
+  const auto& buffers = parameters.buffers();
+  const auto part = std::ranges::find_if(parameters.entries(), [](const auto& e) { return is_part(e.tensor); });
+  const Traffic planned =
+      planned_traffic(plan_, static_cast<std::size_t>(role_),
+                      {.parameters = parameters.dtype(),
+                       .buffers = buffers.empty() ? DType::f32 : buffers.front().tensor.dtype(),
+                       .loss = loss,
+                       .step = step_,
+                       .divided = part == parameters.entries().end() ? "" : divided_over(part->tensor),
+                       .norm = optimizer_.wants_norm(),
+                       .parts = parts});
+  return {planned, counted_};
+}
+
+}  // namespace trireme
