@@ -7,7 +7,7 @@
 
 namespace trireme {
 namespace {
-constexpr std::size_t most_polls = 1000;  // at one moment
+constexpr int most_repeats = 10;  // of questions at one moment
 }
 
 VirtualTime::VirtualTime(int ranks, const Cluster& cluster)
@@ -45,7 +45,7 @@ void VirtualTime::advance(int rank, Nanoseconds by) {
   const Lock lock = enter();
   Rank& r = at(rank);
   r.clock += by;
-  r.polled.clear(), r.mailboxes.clear();
+  r.forget();
   schedule();
 }
 
@@ -53,7 +53,7 @@ void VirtualTime::advance(int rank, Nanoseconds by) {
 
 void VirtualTime::enqueue(int rank, const Op& op) {
   Rank& r = at(rank);
-  r.polled.clear(), r.mailboxes.clear();
+  r.forget();
   r.queue.emplace_back(op, r.clock);
   if (r.queue.size() > 1) return;
   op->start = std::max({op->start, r.clock, r.link});
@@ -159,7 +159,7 @@ VirtualTime::Op VirtualTime::receive(int rank, std::uint64_t communicator, const
   op->ranks = std::make_shared<const std::vector<int>>(1, rank);
   const Lock lock = enter();
   Rank& r = at(rank);
-  r.polled.clear(), r.mailboxes.clear();
+  r.forget();
   op->start = r.clock;
   std::vector<Op> ready;
   Mailbox& box = mailbox(communicator, own, call.tag, rank);
@@ -169,6 +169,15 @@ VirtualTime::Op VirtualTime::receive(int rank, std::uint64_t communicator, const
   match(lane, ready);
   resolve(std::move(ready));
   return op;
+}
+
+/// Notes what was found undone. A loop that does nothing but ask: the clock goes on to the first event.
+template <class T>
+void VirtualTime::asked_again(Lock& lock, Rank& r, std::vector<T>& asked, const T& what) {
+  if (std::ranges::find(asked, what) == asked.end()) return asked.push_back(what);
+  if (++r.repeats < most_repeats) return;
+  sleep(lock, r, never);
+  r.forget();
 }
 
 int VirtualTime::probe(int rank, std::uint64_t communicator, int own, int tag, int first) {
@@ -182,7 +191,7 @@ int VirtualTime::probe(int rank, std::uint64_t communicator, int own, int tag, i
     if (lane.messages.empty() || !lane.messages[0]->resolved || lane.messages[0]->end > r.clock) continue;
     if (found < 0 || (found < first && from >= first)) found = from;
   }
-  if (found < 0) r.mailboxes.push_back(&box);
+  if (found < 0) asked_again<const Mailbox*>(lock, r, r.mailboxes, &box);
   return found;
 }
 
@@ -278,7 +287,7 @@ bool VirtualTime::wait(int rank, const Op& op, double seconds) {
   Lock lock = enter();
   Rank& r = at(rank);
   const Nanoseconds most = deadline(r, seconds);
-  r.polled.clear(), r.mailboxes.clear();
+  r.forget();
   if (most < never) {
     r.polled.push_back(op);
     if (!(op->resolved && op->end <= r.clock) && !sleep(lock, r, most)) return false;
@@ -304,11 +313,7 @@ bool VirtualTime::done(int rank, const Op& op) {
   if (over()) return true;
   sleep(lock, r, r.clock);
   if (over()) return true;
-  r.polled.push_back(op);
-  if (r.polled.size() < most_polls) return false;
-  // A loop that does nothing but ask: the clock goes on to the first that ends.
-  sleep(lock, r, never);
-  r.polled.clear();
+  asked_again(lock, r, r.polled, op);
   return over();
 }
 
@@ -317,7 +322,7 @@ bool VirtualTime::poll(int rank, double seconds, const std::function<bool()>& re
   Rank& r = at(rank);
   const Nanoseconds most = deadline(r, seconds);
   for (;;) {
-    r.polled.clear(), r.mailboxes.clear();
+    r.forget();
     lock.unlock();
     if (ready()) return true;
     lock.lock();
@@ -350,7 +355,11 @@ void VirtualTime::throw_ended(const Call& call) const {
 
 std::string VirtualTime::where(const Rank& r) const {
   if (r.state == State::finished) return "has returned";
-  if (r.state == State::waiting) return "waits for " + to_string(r.awaited->call);
+  if (r.state == State::waiting) {
+    const Op* before = r.queue.empty() || r.awaited->call.kind == CallKind::recv ? nullptr : &r.queue.front().first;
+    return "waits for " + to_string(r.awaited->call) +
+           (before && *before != r.awaited ? " behind " + to_string((*before)->call) : "");
+  }
   std::string text;
   for (const Op& op : r.polled) text += (text.empty() ? "" : " or ") + to_string(op->call);
   for (const auto& [key, box] : mailboxes_)

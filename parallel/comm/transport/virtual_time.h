@@ -99,7 +99,10 @@ class VirtualTime {
     std::vector<const Mailbox*> mailboxes;         // found empty
     std::deque<std::pair<Op, Nanoseconds>> queue;  // of the link, with the times when they were started
     std::uint64_t saves = 0;
+    int repeats = 0;  // of questions
     std::condition_variable changed;
+    /// The clock has gone on, or something was started.
+    void forget() { polled.clear(), mailboxes.clear(), repeats = 0; }
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -116,6 +119,8 @@ class VirtualTime {
   void hand_out();
   bool block(Lock&, Rank&, State);
   bool sleep(Lock&, Rank&, Nanoseconds deadline);
+  template <class T>
+  void asked_again(Lock&, Rank&, std::vector<T>& asked, const T& what);
   void end_by(std::string reason, bool stuck);
   [[noreturn]] void throw_ended(const Call&) const;
   std::string where(const Rank&) const;
