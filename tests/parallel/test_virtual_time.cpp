@@ -384,3 +384,99 @@ TEST_CASE("clusters that cannot be are refused before a body begins") {
     expect(refused, "clocks do not go back");
   });
 }
+
+namespace {
+
+/// An asynchronous parameter server in small: workers compute and send gradients; rank 0 takes them as they come and
+/// answers with new weights. It can stop between steps.
+class Server {
+ public:
+  explicit Server(World& w) : world_(w), comm_(w.comm()), clock_(*w.clock()) {}
+
+  /// Steps [from, to) of the workers, which are two answers behind. Two gradients are left on the way.
+  void run(int from, int to) {
+    for (int i = from; i < to && world_.rank() > 0; ++i) {
+      clock_.compute(1000 + 700 * world_.rank(), static_cast<std::uint64_t>(i));
+      (void)comm_.send_to({.channel = 1, .clock = i}, Tensor::full({500}, weight * world_.rank()), 0);
+      if (i >= 2) weight = receive(2);
+    }
+    serve((comm_.size() - 1) * to - 2);
+  }
+  void finish(int to) {
+    serve((comm_.size() - 1) * to);
+    for (int i = 0; i < 2 && world_.rank() > 0; ++i) weight = receive(2);
+    comm_.barrier();
+    log.push_back(static_cast<double>(clock_.now()));
+  }
+
+  double weight = 1;
+  int received = 0;
+  std::vector<double> log;
+
+ private:
+  void serve(int until) {
+    for (; received < until && world_.rank() == 0; ++received) {
+      weight = 0.9 * weight + 0.01 * receive(1);
+      clock_.compute(900, static_cast<std::uint64_t>(received));
+      (void)comm_.send_to({.channel = 2, .clock = received}, Tensor::full({3}, weight), sender_);
+    }
+  }
+  double receive(int channel) {
+    ReceivedMessage message;
+    comm_.recv_any(message, channel).wait();
+    sender_ = message.header.sender;
+    const double value = message.payload.to_vector()[0];
+    log.insert(log.end(),
+               {static_cast<double>(clock_.now()), static_cast<double>(sender_ * 1000 + message.header.clock), value});
+    return value;
+  }
+
+  World& world_;
+  Communicator& comm_;
+  VirtualClock& clock_;
+  int sender_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a run that is stopped with messages on their way goes on as if it had not been") {
+  Cluster c = test::two_nodes(2);
+  c.jitter = 0.2;
+  c.nodes.push_back({.count = 1, .devices = 2, .speed = 0.6});
+  struct Stopped {
+    VirtualState state;
+    double weight;
+    int received;
+  };
+  std::vector<Stopped> stopped(6);
+  const auto whole = on_clocks(6, c, [&](World& world) {
+    Server server(world);
+    server.run(0, 10);
+    stopped[static_cast<std::size_t>(world.rank())] = {world.clock()->save(), server.weight, server.received};
+    server.log.clear();
+    server.run(10, 20), server.finish(20);
+    return server.log;
+  });
+  const auto again = on_clocks(6, c, [&](World& world) {
+    // Another start: what it takes and leaves behind is lost.
+    world.clock()->advance(1000000 * world.rank());
+    const auto split = world.comm().split(world.rank() % 2, 0);
+    (void)world.comm().send_to({.channel = 1}, {}, 0);
+    Server server(world);
+    const Stopped& s = stopped[static_cast<std::size_t>(world.rank())];
+    server.weight = s.weight, server.received = s.received;
+    world.clock()->restore(s.state);
+    server.run(10, 20), server.finish(20);
+    return server.log;
+  });
+  std::size_t on_the_way = 0;
+  for (const Stopped& s : stopped) on_the_way += s.state.messages.size();
+  CHECK(on_the_way == 2 * 2 + 5 * 2 * 2 - 2 * 2);  // gradients, answers: headers and payloads
+  CHECK(stopped[0].state.clock == stopped[5].state.clock);
+  CHECK(whole == again);
+  const auto open = [](World& world) {
+    const Work receive = world.comm().recv(bytes(1), 1 - world.rank());
+    (void)world.clock()->save();
+  };
+  REQUIRE_THROWS_WITH(World::virtual_time(2, one_node(2), open), contains("has receives under way"));
+}
