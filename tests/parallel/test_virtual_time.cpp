@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "kernels/core/runtime.h"
+#include "parallel/comm/collectives/collectives.h"
 #include "parallel/comm/fnv.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
@@ -61,6 +62,35 @@ TEST_CASE("collectives take what the cluster says, from the last rank's start") 
   CHECK(took([&](Communicator& comm) { comm.barrier(); }) == 3 * 1000);
   CHECK(took([&](Communicator& comm) { (void)comm.split(0, 0); }) == 3 * 1000);
   CHECK(of(CallKind::all_reduce) == 6 * (1000 + 400));
+}
+
+TEST_CASE("named algorithms take what their rounds cost") {
+  const Cluster c = test::two_nodes(2);
+  for (const char* name : {"ring", "tree", "recursive_doubling"}) {
+    const auto ends = on_clocks(4, c, [&](World& world) {
+      world.use_all_reduce(name);
+      const Tensor x = Tensor::full({1001}, world.rank());
+      const Nanoseconds before = world.clock()->now();
+      world.comm().all_reduce(x).wait();
+      return Times{world.clock()->now() - before, static_cast<Nanoseconds>(x.to_vector()[1000])};
+    });
+    const double cost = collectives::cost(collectives::find_algorithm(name), CallKind::all_reduce, 4, 4004,
+                                          {.latency = c.between.latency, .per_byte = 1 / c.between.bandwidth});
+    CHECK(ends[3] == Times{nanoseconds(cost), 6});
+  }
+  REQUIRE_THROWS_WITH(World::virtual_time(2, c, [](World& world) { world.use_all_reduce("auto"); }),
+                      contains("in virtual time nothing can be measured"));
+}
+
+TEST_CASE("deadlines of several operations count by the clock") {
+  const auto ends = on_clocks(2, one_node(2), [](World& world) {
+    Times t;
+    const Tensor x = bytes(100), y = bytes(100);  // 300 ns each
+    Work both = when_all({world.comm().all_reduce(x), world.comm().all_reduce(y)});
+    for (int i = 0; i < 3; ++i) t.push_back(both.wait_for(250e-9)), t.push_back(world.clock()->now());
+    return t;
+  });
+  for (const Times& t : ends) CHECK(t == Times{0, 250, 0, 500, 1, 600});
 }
 
 TEST_CASE("a group within a node has the link inside") {
@@ -200,6 +230,7 @@ class Program {
   std::vector<std::uint64_t> run(int rounds) {
     for (int i = 0; i < rounds; ++i) {
       seed_ = mix(first_seed_ + static_cast<std::uint64_t>(i));
+      round_ = i;
       hold_up();
       round();
       note(clock_.now());
@@ -271,7 +302,7 @@ class Program {
     if (me != server) {
       for (int i = 0; i < each; ++i) {
         clock_.compute(10 * below(200), ++key_), hold_up();
-        comm_.send_to({.channel = 7, .clock = clock_.now()}, numbers(1 + 100 * i), server).wait();
+        comm_.send_to({.channel = round_, .clock = clock_.now()}, numbers(1 + 100 * i), server).wait();
         const Tensor answer = Tensor::zeros({1});
         comm_.recv(answer, server, 4).wait();
         note(answer);
@@ -281,7 +312,7 @@ class Program {
     for (int i = 0; i < each; ++i) below(200);  // as the others
     for (int i = 0; i < each * (comm_.size() - 1); ++i) {
       ReceivedMessage message;
-      Work next = comm_.recv_any(message, 7);
+      Work next = comm_.recv_any(message, round_);
       if (i % 3 == 0) note(next.wait_for(50e-9));
       next.wait(), hold_up();
       note(message.header.sender), note(message.header.clock), note(message.payload);
@@ -290,6 +321,7 @@ class Program {
     }
   }
 
+  int round_ = 0;
   World& world_;
   Communicator& comm_;
   VirtualClock& clock_;

@@ -7,8 +7,9 @@
 
 namespace trireme {
 namespace {
-constexpr int most_repeats = 10;  // of questions at one moment
-}
+constexpr std::uint64_t all_ranks = ~std::uint64_t{0};  // the communicator of save and restore
+constexpr int most_repeats = 10;                        // of questions at one moment
+}  // namespace
 
 VirtualTime::VirtualTime(int ranks, const Cluster& cluster)
     : cluster_(cluster),
@@ -34,7 +35,7 @@ void VirtualTime::begin(int rank) {
 void VirtualTime::finish(int rank) {
   const Lock lock = enter();
   at(rank).state = State::finished;
-  at(rank).core = false, ++cores_;
+  if (std::exchange(at(rank).core, false)) ++cores_;
   schedule();
 }
 
@@ -89,20 +90,13 @@ void VirtualTime::resolve(std::vector<Op> ready) {
   schedule();
 }
 
-VirtualTime::Op VirtualTime::collective(int rank, std::uint64_t communicator, std::uint64_t number,
-                                        const RankList& ranks, const Call& call, int own, int color, int key,
-                                        const std::function<void(VirtualOp&)>& then) {
+VirtualTime::Op VirtualTime::collective(int rank, std::uint64_t communicator, std::uint64_t number, Op op,
+                                        const std::array<int, 3>& caller) {
   const Lock lock = enter();
-  const auto slot = open_.try_emplace({communicator, number}).first;
-  if (!slot->second) {
-    slot->second = std::make_shared<VirtualOp>();
-    slot->second->call = call, slot->second->ranks = ranks, slot->second->then = then;
-    slot->second->time = collective_time(cluster_.link(*ranks), call.kind, static_cast<int>(ranks->size()),
-                                         call.count * size_of(call.type));
-  }
-  const Op op = slot->second;
-  op->callers.push_back({color, key, own});
-  if (op->callers.size() == ranks->size()) open_.erase(slot);
+  const auto slot = open_.try_emplace({communicator, number}, std::move(op)).first;
+  op = slot->second;  // the first rank's
+  op->callers.push_back(caller);
+  if (op->callers.size() == op->ranks->size()) open_.erase(slot);
   enqueue(rank, op);
   return op;
 }
@@ -199,7 +193,7 @@ int VirtualTime::probe(int rank, std::uint64_t communicator, int own, int tag, i
 
 /// Deadlines are of virtual time; but the patience is of real time, and no deadline.
 Nanoseconds VirtualTime::deadline(const Rank& r, double seconds) const {
-  return seconds >= collective_timeout().count() / 2 ? never : r.clock + nanoseconds(seconds);
+  return seconds >= collective_timeout().count() ? never : r.clock + nanoseconds(seconds);
 }
 
 Nanoseconds VirtualTime::next_event(const Rank& r) const {
@@ -239,7 +233,7 @@ void VirtualTime::schedule() {
   }
   const auto waits = [](const auto& r) { return r->state == State::waiting || r->state == State::asleep; };
   if (!going && !ended_ && std::ranges::any_of(ranks_, waits)) {
-    std::string text = "no rank can go on:";
+    std::string text = "virtual time: no rank can go on:";
     for (int i = 0; i < std::ssize(ranks_); ++i) text += fmt::format("{} rank {} {}", i ? "," : "", i, where(at(i)));
     end_by(std::move(text), true);
   }
@@ -349,7 +343,7 @@ std::string VirtualTime::ended() const {
 }
 
 void VirtualTime::throw_ended(const Call& call) const {
-  if (stuck_) fail("virtual time", "{}", reason_);
+  if (stuck_) throw Error(reason_, std::source_location::current());
   fail(to_string(call), "ended because of {}", reason_);
 }
 
@@ -371,28 +365,20 @@ std::string VirtualTime::where(const Rank& r) const {
 
 // States.
 
-VirtualTime::Op VirtualTime::meeting(int rank, const std::function<void(VirtualOp&)>& then, const VirtualState* state) {
-  Op op;
+VirtualTime::Op VirtualTime::meeting(int rank, const std::function<void(VirtualOp&)>& then, const VirtualState& state) {
   {
-    Lock lock = enter();
+    const Lock lock = enter();
     for (const auto& [key, box] : mailboxes_)
       for (const auto& [from, lane] : box.lanes)
         check(box.owner != rank || lane.receives.empty(), "virtual time",
               "rank {} has receives under way (from rank {}) while states are saved or restored", rank, from);
-    // Numbers of all other communicators are below.
-    auto& op_slot = open_[{~std::uint64_t{0}, at(rank).saves++}];
-    if (!op_slot) {
-      op_slot = std::make_shared<VirtualOp>();
-      op_slot->ranks = all_, op_slot->states.resize(ranks_.size()), op_slot->then = then;
-    }
-    op = op_slot;
-    op->callers.push_back({0, 0, rank});
-    if (state) op->states[static_cast<std::size_t>(rank)] = *state;
-    if (op->callers.size() == ranks_.size()) open_.erase({~std::uint64_t{0}, at(rank).saves - 1});
-    enqueue(rank, op);
+    at(rank).given = state;
   }
-  if (!wait(rank, op, collective_timeout().count()))
-    fail("virtual time", "{}", late_text(fmt::format("rank {} has", rank), collective_timeout().count()));
+  auto op = std::make_shared<VirtualOp>();
+  op->ranks = all_, op->then = then, op->states.resize(ranks_.size());
+  op = collective(rank, all_ranks, at(rank).meetings++, op, {0, 0, rank});
+  if (const double most = collective_timeout().count(); !wait(rank, op, most))
+    throw Error(late_text(fmt::format("save or restore: rank {} has", rank), most), std::source_location::current());
   return op;
 }
 
@@ -407,14 +393,14 @@ VirtualState VirtualTime::save(int rank) {
         for (const Op& m : lane.messages) state.messages.push_back({communicator, own, from, tag, m->end, m->payload});
     }
   };
-  return meeting(rank, take, nullptr)->states[static_cast<std::size_t>(rank)];
+  return meeting(rank, take, {})->states[static_cast<std::size_t>(rank)];
 }
 
 void VirtualTime::restore(int rank, const VirtualState& state) {
   const auto put = [this](VirtualOp& op) {
     mailboxes_.clear();
     for (int r = 0; r < std::ssize(ranks_); ++r) {
-      const VirtualState& s = op.states[static_cast<std::size_t>(r)];
+      const VirtualState s = std::move(at(r).given);
       at(r).clock = s.clock, at(r).link = s.link;
       for (const auto& t : s.turns) mailbox(t.communicator, t.receiver, t.tag, r).next = t.sender;
       for (const auto& m : s.messages) {
@@ -425,7 +411,7 @@ void VirtualTime::restore(int rank, const VirtualState& state) {
     }
     op.end = 0;  // the clocks stay what they have become
   };
-  meeting(rank, put, &state);
+  meeting(rank, put, state);
 }
 
 }  // namespace trireme

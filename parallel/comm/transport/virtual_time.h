@@ -60,9 +60,8 @@ class VirtualTime {
   void finish(int rank);  ///< the last, unless it ends by an exception
   Nanoseconds now(int rank) const;
   void advance(int rank, Nanoseconds by);
-  /// Call `number` of the communicator, by rank `own` of it.
-  Op collective(int rank, std::uint64_t communicator, std::uint64_t number, const RankList&, const Call&, int own,
-                int color = 0, int key = 0, const std::function<void(VirtualOp&)>& then = {});
+  /// Call `number` of the communicator: returns that of the first rank, op or another's. caller: as VirtualOp says.
+  Op collective(int rank, std::uint64_t communicator, std::uint64_t number, Op op, const std::array<int, 3>& caller);
   /// own, call.root: of the communicator. x: nobody else's.
   Op send(int rank, std::uint64_t communicator, const RankList&, const Call&, int own, Tensor x);
   Op receive(int rank, std::uint64_t communicator, const RankList&, const Call&, int own);
@@ -98,8 +97,9 @@ class VirtualTime {
     std::vector<Op> polled;                        // found undone since the clock went on
     std::vector<const Mailbox*> mailboxes;         // found empty
     std::deque<std::pair<Op, Nanoseconds>> queue;  // of the link, with the times when they were started
-    std::uint64_t saves = 0;
-    int repeats = 0;  // of questions
+    std::uint64_t meetings = 0;                    // of save and restore
+    VirtualState given;                            // to restore
+    int repeats = 0;                               // of questions
     std::condition_variable changed;
     /// The clock has gone on, or something was started.
     void forget() { polled.clear(), mailboxes.clear(), repeats = 0; }
@@ -124,7 +124,7 @@ class VirtualTime {
   void end_by(std::string reason, bool stuck);
   [[noreturn]] void throw_ended(const Call&) const;
   std::string where(const Rank&) const;
-  Op meeting(int rank, const std::function<void(VirtualOp&)>& then, const VirtualState* state);
+  Op meeting(int rank, const std::function<void(VirtualOp&)>& then, const VirtualState& state);
 
   const Cluster cluster_;
   const Nanoseconds lookahead_;  // what a rank does is felt by others after so long
