@@ -139,7 +139,9 @@ class VirtualCommunicator final : public Communicator {
     op->call = call, op->ranks = ranks_;
     const Link& link = clock_->cluster().link(*ranks_);
     const auto price = std::exchange(clock_->price, nullptr);
-    op->time = price ? price(link) : collective_time(link, call.kind, size(), call.count * size_of(call.type));
+    // No shorter than any other, which choices count on.
+    op->time = price ? std::max(price(link), message_time(link, 0))
+                     : collective_time(link, call.kind, size(), call.count * size_of(call.type));
     if (call.kind == CallKind::split) op->then = make_parts;
     return clock_->time->collective(clock_->rank, id_, calls_++, std::move(op), caller);
   }

@@ -7,8 +7,7 @@
 
 namespace trireme {
 namespace {
-constexpr std::uint64_t all_ranks = ~std::uint64_t{0};  // the communicator of save and restore
-constexpr int most_repeats = 10;                        // of questions at one moment
+constexpr int most_repeats = 10;  // of questions at one moment
 }  // namespace
 
 VirtualTime::VirtualTime(int ranks, const Cluster& cluster)
@@ -107,10 +106,10 @@ VirtualTime::Mailbox& VirtualTime::mailbox(std::uint64_t communicator, int own, 
   return box;
 }
 
-void VirtualTime::match(Lane& lane, std::vector<Op>& ready) {
-  while (!lane.messages.empty() && !lane.receives.empty()) {
-    const Op message = lane.messages.front(), receive = lane.receives.front();
-    lane.messages.pop_front(), lane.receives.pop_front();
+void VirtualTime::match(Queue& queue, std::vector<Op>& ready) {
+  while (!queue.messages.empty() && !queue.receives.empty()) {
+    const Op message = queue.messages.front(), receive = queue.receives.front();
+    queue.messages.pop_front(), queue.receives.pop_front();
     receive->payload = message->payload;
     if (message->resolved)
       receive->start = std::max(receive->start, message->end), ready.push_back(receive);
@@ -138,9 +137,9 @@ VirtualTime::Op VirtualTime::send(int rank, std::uint64_t communicator, const Ra
   op->payload = std::move(x);
   const Lock lock = enter();
   std::vector<Op> ready;
-  Lane& lane = mailbox(communicator, call.root, call.tag, to).lanes[own];
-  lane.messages.push_back(op);
-  match(lane, ready);
+  Queue& queue = mailbox(communicator, call.root, call.tag, to).from[own];
+  queue.messages.push_back(op);
+  match(queue, ready);
   enqueue(rank, op);
   resolve(std::move(ready));
   return op;
@@ -158,9 +157,9 @@ VirtualTime::Op VirtualTime::receive(int rank, std::uint64_t communicator, const
   std::vector<Op> ready;
   Mailbox& box = mailbox(communicator, own, call.tag, rank);
   if (call.tag >= message_tags) box.next = (call.root + 1) % static_cast<int>(ranks->size());
-  Lane& lane = box.lanes[call.root];
-  lane.receives.push_back(op);
-  match(lane, ready);
+  Queue& queue = box.from[call.root];
+  queue.receives.push_back(op);
+  match(queue, ready);
   resolve(std::move(ready));
   return op;
 }
@@ -181,8 +180,8 @@ int VirtualTime::probe(int rank, std::uint64_t communicator, int own, int tag, i
   Mailbox& box = mailbox(communicator, own, tag, rank);
   if (tag >= message_tags) first = box.next;
   int found = -1;
-  for (auto& [from, lane] : box.lanes) {
-    if (lane.messages.empty() || !lane.messages[0]->resolved || lane.messages[0]->end > r.clock) continue;
+  for (auto& [from, queue] : box.from) {
+    if (queue.messages.empty() || !queue.messages[0]->resolved || queue.messages[0]->end > r.clock) continue;
     if (found < 0 || (found < first && from >= first)) found = from;
   }
   if (found < 0) asked_again<const Mailbox*>(lock, r, r.mailboxes, &box);
@@ -191,7 +190,7 @@ int VirtualTime::probe(int rank, std::uint64_t communicator, int own, int tag, i
 
 // What may go on.
 
-/// Deadlines are of virtual time; but the patience is of real time, and no deadline.
+/// Deadlines are of virtual time; but the most is of real time, and no deadline.
 Nanoseconds VirtualTime::deadline(const Rank& r, double seconds) const {
   return seconds >= collective_timeout().count() ? never : r.clock + nanoseconds(seconds);
 }
@@ -201,8 +200,8 @@ Nanoseconds VirtualTime::next_event(const Rank& r) const {
   for (const Op& op : r.polled)
     if (op->resolved) first = std::min(first, op->end);
   for (const Mailbox* box : r.mailboxes)
-    for (const auto& [from, lane] : box->lanes)
-      if (!lane.messages.empty() && lane.messages[0]->resolved) first = std::min(first, lane.messages[0]->end);
+    for (const auto& [from, queue] : box->from)
+      if (!queue.messages.empty() && queue.messages[0]->resolved) first = std::min(first, queue.messages[0]->end);
   return std::max(first, r.clock);
 }
 
@@ -259,11 +258,11 @@ bool VirtualTime::block(Lock& lock, Rank& r, State state) {
     r.core = false, ++cores_;
     hand_out();
   }
-  const auto patience = collective_timeout();
+  const auto most = collective_timeout();
   const auto goes_on = [&] { return ended_ || (r.state == State::running && r.core); };
-  while (!r.changed.wait_until(lock, moved_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(patience),
+  while (!r.changed.wait_until(lock, moved_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(most),
                                goes_on))
-    if (std::chrono::steady_clock::now() - moved_ >= patience) {
+    if (std::chrono::steady_clock::now() - moved_ >= most) {
       r.state = State::running;
       return false;
     }
@@ -361,57 +360,6 @@ std::string VirtualTime::where(const Rank& r) const {
       text +=
           fmt::format("{}a message to channel {}", text.empty() ? "" : " or ", (std::get<2>(key) - message_tags) / 2);
   return "waits for " + text;
-}
-
-// States.
-
-VirtualTime::Op VirtualTime::meeting(int rank, const std::function<void(VirtualOp&)>& then, const VirtualState& state) {
-  {
-    const Lock lock = enter();
-    for (const auto& [key, box] : mailboxes_)
-      for (const auto& [from, lane] : box.lanes)
-        check(box.owner != rank || lane.receives.empty(), "virtual time",
-              "rank {} has receives under way (from rank {}) while states are saved or restored", rank, from);
-    at(rank).given = state;
-  }
-  auto op = std::make_shared<VirtualOp>();
-  op->ranks = all_, op->then = then, op->states.resize(ranks_.size());
-  op = collective(rank, all_ranks, at(rank).meetings++, op, {0, 0, rank});
-  if (const double most = collective_timeout().count(); !wait(rank, op, most))
-    throw Error(late_text(fmt::format("save or restore: rank {} has", rank), most), std::source_location::current());
-  return op;
-}
-
-VirtualState VirtualTime::save(int rank) {
-  const auto take = [this](VirtualOp& op) {
-    for (auto& state : op.states) state.clock = state.link = op.end;
-    for (const auto& [key, box] : mailboxes_) {
-      const auto [communicator, own, tag] = key;
-      VirtualState& state = op.states[static_cast<std::size_t>(box.owner)];
-      if (box.next) state.turns.push_back({communicator, own, tag, box.next});
-      for (const auto& [from, lane] : box.lanes)
-        for (const Op& m : lane.messages) state.messages.push_back({communicator, own, from, tag, m->end, m->payload});
-    }
-  };
-  return meeting(rank, take, {})->states[static_cast<std::size_t>(rank)];
-}
-
-void VirtualTime::restore(int rank, const VirtualState& state) {
-  const auto put = [this](VirtualOp& op) {
-    mailboxes_.clear();
-    for (int r = 0; r < std::ssize(ranks_); ++r) {
-      const VirtualState s = std::move(at(r).given);
-      at(r).clock = s.clock, at(r).link = s.link;
-      for (const auto& t : s.turns) mailbox(t.communicator, t.receiver, t.tag, r).next = t.sender;
-      for (const auto& m : s.messages) {
-        const Op message = std::make_shared<VirtualOp>();
-        message->resolved = true, message->end = m.arrival, message->payload = m.payload;
-        mailbox(m.communicator, m.receiver, m.tag, r).lanes[m.sender].messages.push_back(message);
-      }
-    }
-    op.end = 0;  // the clocks stay what they have become
-  };
-  meeting(rank, put, state);
 }
 
 }  // namespace trireme

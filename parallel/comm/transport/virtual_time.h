@@ -33,12 +33,12 @@ using RankList = std::shared_ptr<const std::vector<int>>;
 /// An operation under way.
 struct VirtualOp {
   Call call;
-  RankList ranks;                           // their links carry it; of a receive: who receives
-  Nanoseconds time = 0;                     // that it takes
-  Nanoseconds start = 0;                    // not before
-  std::size_t first_of = 0;                 // of so many ranks' queues
-  bool resolved = false;                    // end is known
-  Nanoseconds end = 0;                      //
+  RankList ranks;            // their links carry it; of a receive: who receives
+  Nanoseconds time = 0;      // that it takes
+  Nanoseconds start = 0;     // not before
+  std::size_t first_of = 0;  // of so many ranks' queues
+  bool resolved = false;     // end is known
+  Nanoseconds end = 0;
   Tensor payload;                           // of a message, and of a receive that has got it
   std::shared_ptr<VirtualOp> receive;       // of a message: gets the payload
   std::vector<std::array<int, 3>> callers;  // of a collective: color, key and rank (of the communicator) of a split
@@ -79,13 +79,14 @@ class VirtualTime {
   std::string ended() const;
 
  private:
-  struct Lane {
+  /// Of one sender: messages that nobody has asked for, or receives that nothing has been sent for.
+  struct Queue {
     std::deque<Op> messages, receives;
   };
   struct Mailbox {
     int owner = 0;              // rank of the world
     int next = 0;               // sender whose turn it is
-    std::map<int, Lane> lanes;  // by sender
+    std::map<int, Queue> from;  // by sender
   };
   enum class State { running, waiting, asleep, finished };
   struct Rank {
@@ -113,8 +114,7 @@ class VirtualTime {
   Mailbox& mailbox(std::uint64_t communicator, int own, int tag, int owner);
   void enqueue(int rank, const Op&);
   void resolve(std::vector<Op> ready);
-  void resolved(const Op&);
-  void match(Lane&, std::vector<Op>& ready);
+  void match(Queue&, std::vector<Op>& ready);
   void schedule();
   void hand_out();
   bool block(Lock&, Rank&, State);
