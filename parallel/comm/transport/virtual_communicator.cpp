@@ -46,7 +46,7 @@ struct VirtualWork final : Work::State {
     try {
       if (!clock->time->wait(clock->rank, op, seconds)) return false;
     } catch (...) {
-      if (inner.state()) inner.state()->give_up();
+      give_up();
       op = nullptr;
       throw;
     }
@@ -66,6 +66,10 @@ struct VirtualWork final : Work::State {
                          : late_text(fmt::format("{}: {} has", to_string(call), who), seconds);
   }
   EventCount* events() override { return clock.get(); }
+  void give_up() override {
+    State::give_up();
+    if (inner.state()) inner.state()->give_up();
+  }
 
   std::shared_ptr<RankClock> clock;
   VirtualTime::Op op;  // null: waited for
