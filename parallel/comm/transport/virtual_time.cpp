@@ -190,7 +190,7 @@ int VirtualTime::probe(int rank, std::uint64_t communicator, int own, int tag, i
 
 // What may go on.
 
-/// Deadlines are of virtual time; but the most is of real time, and no deadline.
+/// Deadlines are of virtual time; TRIREME_TIMEOUT is of real time, and no deadline.
 Nanoseconds VirtualTime::deadline(const Rank& r, double seconds) const {
   return seconds >= collective_timeout().count() ? never : r.clock + nanoseconds(seconds);
 }
