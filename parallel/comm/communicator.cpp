@@ -28,8 +28,12 @@ struct Joined final : Work::State {
     if (failure) std::rethrow_exception(failure);
     const auto start = Clock::now();
     try {
+      EventCount* events = at < works.size() && works[at].state() ? works[at].state()->events() : nullptr;
+      const bool simulated = events && events->simulated();
+      if (simulated && seconds < collective_timeout().count() && !events->poll(seconds, [&] { return all_done(); }))
+        return false;
       for (; at < works.size(); ++at) {
-        const std::chrono::duration<double> gone = at == 0 ? Clock::duration() : Clock::now() - start;
+        const std::chrono::duration<double> gone = at == 0 || simulated ? Clock::duration() : Clock::now() - start;
         if (!works[at].wait_for(std::max(0.0, seconds - gone.count()))) return false;
       }
       if (then) std::exchange(then, nullptr)();
@@ -42,8 +46,7 @@ struct Joined final : Work::State {
   }
   bool done() override {
     if (failure) return true;
-    for (std::size_t i = at; i < works.size(); ++i)
-      if (!works[i].done()) return false;
+    if (!all_done()) return false;
     try {
       return wait(0);
     } catch (...) { return true; }  // wait() says it again
@@ -53,6 +56,12 @@ struct Joined final : Work::State {
   void give_up() override {
     State::give_up();
     for (std::size_t i = at; i < works.size(); ++i) works[i].state()->give_up();
+  }
+
+  bool all_done() {
+    for (std::size_t i = at; i < works.size(); ++i)
+      if (!works[i].done()) return false;
+    return true;
   }
 
   std::vector<Work> works;

@@ -15,7 +15,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,8 +35,9 @@ class EventCount {
   virtual ~EventCount() = default;
   virtual std::uint64_t ticket() = 0;
   virtual void sleep(std::uint64_t ticket, double seconds) = 0;  ///< at most so long
-  /// Where time is simulated, all that poll_until() does (parallel/comm/call.h); else none of it.
-  virtual std::optional<bool> poll(double /*seconds*/, const std::function<bool()>& /*ready*/) { return {}; }
+  /// Whether time is simulated; then poll() does what poll_until() is to do (parallel/comm/call.h).
+  virtual bool simulated() const { return false; }
+  virtual bool poll(double /*seconds*/, const std::function<bool()>& /*ready*/) { return false; }
 };
 
 /// An operation under way. It keeps its tensors alive. A wait returns when its results may be read (and inputs reused),

@@ -2,6 +2,7 @@
 // and waits are said to take on the cluster.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "framework/tensor/tensor.h"
@@ -44,6 +45,8 @@ class VirtualClock {
   /// Lets pass what a computation takes on this rank (Cluster::compute): cost on a device of speed 1; key: of the
   /// computation, among those of this rank.
   virtual void compute(Nanoseconds cost, std::uint64_t key) = 0;
+  /// What this rank's next collective takes on its link, in the place of collective_time.
+  virtual void set_price(std::function<Nanoseconds(const Link&)>) = 0;
   /// This rank's state at a moment that is the same for all: every clock goes on to the latest (a barrier that takes no
   /// time of its own). A collective call of the world. Throws Error where this rank has receives under way.
   virtual VirtualState save() = 0;

@@ -30,13 +30,14 @@ void expect_error(const std::function<void()>& f, const std::vector<std::string>
   throw std::runtime_error("no error with " + parts[0]);
 }
 
-void on_ranks(const std::function<void(World&)>& body, std::vector<int> asked = {1, 2, 3, 4, 5}) {
+void on_ranks(const std::function<void(World&)>& body, std::vector<int> asked = {1, 2, 3, 4, 5},
+              const std::function<void(int, const std::function<void(World&)>&)>& launch = test::launch) {
   for (int ranks : test::rank_counts(std::move(asked))) {
     CAPTURE(ranks);
     if (test::under_mpi())
       REQUIRE_NOTHROW(body(test::processes()));
     else
-      REQUIRE_NOTHROW(test::launch(ranks, body));
+      REQUIRE_NOTHROW(launch(ranks, body));
   }
 }
 
@@ -231,7 +232,10 @@ TEST_CASE("a flooding sender does not hold up the others' messages") { on_ranks(
 
 TEST_CASE("wait_any over works of all kinds") { on_ranks(check_wait_any); }
 
-TEST_CASE("waits with a deadline name the call, and the operation goes on") { on_ranks(check_deadlines, {2, 3, 4}); }
+TEST_CASE("waits with a deadline name the call, and the operation goes on") {
+  // Not in virtual time, where a rank's messages leave behind the sum that it has started.
+  on_ranks(check_deadlines, {2, 3, 4}, World::threads);
+}
 
 TEST_CASE("a receive that was dropped takes nothing") { on_ranks(check_dropped); }
 

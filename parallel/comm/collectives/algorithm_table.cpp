@@ -139,6 +139,7 @@ Choice AlgorithmTable::choice() const {
 }
 
 AlgorithmTable measure_algorithms(Communicator& all, const MeasureOptions& options) {
+  check(!all.clock(), "all_reduce", "in virtual time nothing can be measured: name an algorithm instead of \"auto\"");
   std::vector<std::shared_ptr<const Algorithm>> candidates{nullptr};
   for (const std::string& name : algorithm_names()) candidates.push_back(own_or_named(name));
   AlgorithmTable table;

@@ -9,6 +9,7 @@
 #include "kernels/core/thread.h"
 #include "parallel/comm/collectives/collectives.h"
 #include "parallel/comm/transport/device_communicator.h"
+#include "parallel/comm/virtual_clock.h"
 
 namespace trireme {
 namespace collectives {
@@ -83,6 +84,7 @@ class AlgorithmCommunicator : public Communicator {
   Work start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) override {
     const auto algorithm =
         is_scheduled(call.kind) ? choose_(call.kind, size(), call.count * size_of(call.type)) : nullptr;
+    if (VirtualClock* clock = algorithm ? inner_->clock() : nullptr) clock->set_price(price(algorithm, call));
     if (!algorithm || inner_->clock()) return inner_->start(call, out, in, counts);
     if (call.count == 0) return {};
     Blocks blocks = block_offsets(call, counts, size());
@@ -116,6 +118,12 @@ class AlgorithmCommunicator : public Communicator {
   std::string ended() const override { return inner_->ended(); }
 
  private:
+  std::function<Nanoseconds(const Link&)> price(const std::shared_ptr<const Algorithm>& algorithm,
+                                                const Call& call) const {
+    return [=, p = size(), bytes = call.count * size_of(call.type), kind = call.kind](const Link& link) {
+      return nanoseconds(cost(*algorithm, kind, p, bytes, {link.latency, link.bandwidth > 0 ? 1 / link.bandwidth : 0}));
+    };
+  }
   static void copy(const Tensor& to, const Tensor& from) {
     if (to.numel() > 0 && to.view().data != from.view().data)
       std::memcpy(to.view().data, from.view().data, static_cast<std::size_t>(to.view().bytes()));

@@ -19,14 +19,16 @@ struct RankClock final : VirtualClock, EventCount {
   VirtualState save() override { return time->save(rank); }
   void restore(const VirtualState& state) override { time->restore(rank, state); }
 
+  void set_price(std::function<Nanoseconds(const Link&)> of) override { price = std::move(of); }
+
   std::uint64_t ticket() override { return 0; }
   void sleep(std::uint64_t, double) override {}
-  std::optional<bool> poll(double seconds, const std::function<bool()>& ready) override {
-    return time->poll(rank, seconds, ready);
-  }
+  bool simulated() const override { return true; }
+  bool poll(double seconds, const std::function<bool()>& ready) override { return time->poll(rank, seconds, ready); }
 
   std::shared_ptr<VirtualTime> time;
-  int rank;  // of the world
+  int rank;                                       // of the world
+  std::function<Nanoseconds(const Link&)> price;  // of the next collective
 };
 
 void copy_bytes(const Tensor& to, const Tensor& from) {
@@ -44,7 +46,7 @@ struct VirtualWork final : Work::State {
     try {
       if (!clock->time->wait(clock->rank, op, seconds)) return false;
     } catch (...) {
-      if (inner.state()) inner.state()->give_up();
+      give_up();
       op = nullptr;
       throw;
     }
@@ -64,6 +66,10 @@ struct VirtualWork final : Work::State {
                          : late_text(fmt::format("{}: {} has", to_string(call), who), seconds);
   }
   EventCount* events() override { return clock.get(); }
+  void give_up() override {
+    State::give_up();
+    if (inner.state()) inner.state()->give_up();
+  }
 
   std::shared_ptr<RankClock> clock;
   VirtualTime::Op op;  // null: waited for
@@ -97,7 +103,7 @@ class VirtualCommunicator final : public Communicator {
       op = time.receive(world_rank, id_, ranks_, call, rank());
     } else {
       inner = inner_->start(call, out, in, counts);
-      op = time.collective(world_rank, id_, calls_++, ranks_, call, rank());
+      op = meet_all(call, {0, 0, rank()});
     }
     auto work = std::make_shared<VirtualWork>(clock_, std::move(op), call, name());
     work->inner = std::move(inner), work->own = rank();
@@ -109,7 +115,7 @@ class VirtualCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> split(int color, int key) override {
     const Call call{CallKind::split};
-    const auto op = clock_->time->collective(clock_->rank, id_, calls_++, ranks_, call, rank(), color, key, make_parts);
+    const auto op = meet_all(call, {color, key, rank()});
     Work(std::make_shared<VirtualWork>(clock_, op, call, name())).wait();
     std::vector<std::array<int, 2>> members;  // key, rank
     for (const auto& [its_color, its_key, r] : op->callers)
@@ -132,6 +138,17 @@ class VirtualCommunicator final : public Communicator {
 
  private:
   std::string name() const { return fmt::format("rank {} of {}", rank(), size()); }
+  VirtualTime::Op meet_all(const Call& call, const std::array<int, 3>& caller) {
+    auto op = std::make_shared<VirtualOp>();
+    op->call = call, op->ranks = ranks_;
+    const Link& link = clock_->cluster().link(*ranks_);
+    const auto price = std::exchange(clock_->price, nullptr);
+    // No shorter than any other, which choices count on.
+    op->time = price ? std::max(price(link), message_time(link, 0))
+                     : collective_time(link, call.kind, size(), call.count * size_of(call.type));
+    if (call.kind == CallKind::split) op->then = make_parts;
+    return clock_->time->collective(clock_->rank, id_, calls_++, std::move(op), caller);
+  }
   static void make_parts(VirtualOp& op) {
     std::map<int, int> sizes;
     for (const auto& caller : op.callers) ++sizes[caller[0]];

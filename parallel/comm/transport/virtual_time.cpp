@@ -7,8 +7,8 @@
 
 namespace trireme {
 namespace {
-constexpr std::size_t most_polls = 1000;  // at one moment
-}
+constexpr int most_repeats = 10;  // of questions at one moment
+}  // namespace
 
 VirtualTime::VirtualTime(int ranks, const Cluster& cluster)
     : cluster_(cluster),
@@ -34,7 +34,7 @@ void VirtualTime::begin(int rank) {
 void VirtualTime::finish(int rank) {
   const Lock lock = enter();
   at(rank).state = State::finished;
-  at(rank).core = false, ++cores_;
+  if (std::exchange(at(rank).core, false)) ++cores_;
   schedule();
 }
 
@@ -45,7 +45,7 @@ void VirtualTime::advance(int rank, Nanoseconds by) {
   const Lock lock = enter();
   Rank& r = at(rank);
   r.clock += by;
-  r.polled.clear(), r.mailboxes.clear();
+  r.forget();
   schedule();
 }
 
@@ -53,7 +53,7 @@ void VirtualTime::advance(int rank, Nanoseconds by) {
 
 void VirtualTime::enqueue(int rank, const Op& op) {
   Rank& r = at(rank);
-  r.polled.clear(), r.mailboxes.clear();
+  r.forget();
   r.queue.emplace_back(op, r.clock);
   if (r.queue.size() > 1) return;
   op->start = std::max({op->start, r.clock, r.link});
@@ -89,20 +89,13 @@ void VirtualTime::resolve(std::vector<Op> ready) {
   schedule();
 }
 
-VirtualTime::Op VirtualTime::collective(int rank, std::uint64_t communicator, std::uint64_t number,
-                                        const RankList& ranks, const Call& call, int own, int color, int key,
-                                        const std::function<void(VirtualOp&)>& then) {
+VirtualTime::Op VirtualTime::collective(int rank, std::uint64_t communicator, std::uint64_t number, Op op,
+                                        const std::array<int, 3>& caller) {
   const Lock lock = enter();
-  const auto slot = open_.try_emplace({communicator, number}).first;
-  if (!slot->second) {
-    slot->second = std::make_shared<VirtualOp>();
-    slot->second->call = call, slot->second->ranks = ranks, slot->second->then = then;
-    slot->second->time = collective_time(cluster_.link(*ranks), call.kind, static_cast<int>(ranks->size()),
-                                         call.count * size_of(call.type));
-  }
-  const Op op = slot->second;
-  op->callers.push_back({color, key, own});
-  if (op->callers.size() == ranks->size()) open_.erase(slot);
+  const auto slot = open_.try_emplace({communicator, number}, std::move(op)).first;
+  op = slot->second;  // the first rank's
+  op->callers.push_back(caller);
+  if (op->callers.size() == op->ranks->size()) open_.erase(slot);
   enqueue(rank, op);
   return op;
 }
@@ -113,10 +106,10 @@ VirtualTime::Mailbox& VirtualTime::mailbox(std::uint64_t communicator, int own, 
   return box;
 }
 
-void VirtualTime::match(Lane& lane, std::vector<Op>& ready) {
-  while (!lane.messages.empty() && !lane.receives.empty()) {
-    const Op message = lane.messages.front(), receive = lane.receives.front();
-    lane.messages.pop_front(), lane.receives.pop_front();
+void VirtualTime::match(Queue& queue, std::vector<Op>& ready) {
+  while (!queue.messages.empty() && !queue.receives.empty()) {
+    const Op message = queue.messages.front(), receive = queue.receives.front();
+    queue.messages.pop_front(), queue.receives.pop_front();
     receive->payload = message->payload;
     if (message->resolved)
       receive->start = std::max(receive->start, message->end), ready.push_back(receive);
@@ -144,9 +137,9 @@ VirtualTime::Op VirtualTime::send(int rank, std::uint64_t communicator, const Ra
   op->payload = std::move(x);
   const Lock lock = enter();
   std::vector<Op> ready;
-  Lane& lane = mailbox(communicator, call.root, call.tag, to).lanes[own];
-  lane.messages.push_back(op);
-  match(lane, ready);
+  Queue& queue = mailbox(communicator, call.root, call.tag, to).from[own];
+  queue.messages.push_back(op);
+  match(queue, ready);
   enqueue(rank, op);
   resolve(std::move(ready));
   return op;
@@ -159,16 +152,25 @@ VirtualTime::Op VirtualTime::receive(int rank, std::uint64_t communicator, const
   op->ranks = std::make_shared<const std::vector<int>>(1, rank);
   const Lock lock = enter();
   Rank& r = at(rank);
-  r.polled.clear(), r.mailboxes.clear();
+  r.forget();
   op->start = r.clock;
   std::vector<Op> ready;
   Mailbox& box = mailbox(communicator, own, call.tag, rank);
   if (call.tag >= message_tags) box.next = (call.root + 1) % static_cast<int>(ranks->size());
-  Lane& lane = box.lanes[call.root];
-  lane.receives.push_back(op);
-  match(lane, ready);
+  Queue& queue = box.from[call.root];
+  queue.receives.push_back(op);
+  match(queue, ready);
   resolve(std::move(ready));
   return op;
+}
+
+/// Notes what was found undone. A loop that does nothing but ask: the clock goes on to the first event.
+template <class T>
+void VirtualTime::asked_again(Lock& lock, Rank& r, std::vector<T>& asked, const T& what) {
+  if (std::ranges::find(asked, what) == asked.end()) return asked.push_back(what);
+  if (++r.repeats < most_repeats) return;
+  sleep(lock, r, never);
+  r.forget();
 }
 
 int VirtualTime::probe(int rank, std::uint64_t communicator, int own, int tag, int first) {
@@ -178,19 +180,19 @@ int VirtualTime::probe(int rank, std::uint64_t communicator, int own, int tag, i
   Mailbox& box = mailbox(communicator, own, tag, rank);
   if (tag >= message_tags) first = box.next;
   int found = -1;
-  for (auto& [from, lane] : box.lanes) {
-    if (lane.messages.empty() || !lane.messages[0]->resolved || lane.messages[0]->end > r.clock) continue;
+  for (auto& [from, queue] : box.from) {
+    if (queue.messages.empty() || !queue.messages[0]->resolved || queue.messages[0]->end > r.clock) continue;
     if (found < 0 || (found < first && from >= first)) found = from;
   }
-  if (found < 0) r.mailboxes.push_back(&box);
+  if (found < 0) asked_again<const Mailbox*>(lock, r, r.mailboxes, &box);
   return found;
 }
 
 // What may go on.
 
-/// Deadlines are of virtual time; but the patience is of real time, and no deadline.
+/// Deadlines are of virtual time; TRIREME_TIMEOUT is of real time, and no deadline.
 Nanoseconds VirtualTime::deadline(const Rank& r, double seconds) const {
-  return seconds >= collective_timeout().count() / 2 ? never : r.clock + nanoseconds(seconds);
+  return seconds >= collective_timeout().count() ? never : r.clock + nanoseconds(seconds);
 }
 
 Nanoseconds VirtualTime::next_event(const Rank& r) const {
@@ -198,8 +200,8 @@ Nanoseconds VirtualTime::next_event(const Rank& r) const {
   for (const Op& op : r.polled)
     if (op->resolved) first = std::min(first, op->end);
   for (const Mailbox* box : r.mailboxes)
-    for (const auto& [from, lane] : box->lanes)
-      if (!lane.messages.empty() && lane.messages[0]->resolved) first = std::min(first, lane.messages[0]->end);
+    for (const auto& [from, queue] : box->from)
+      if (!queue.messages.empty() && queue.messages[0]->resolved) first = std::min(first, queue.messages[0]->end);
   return std::max(first, r.clock);
 }
 
@@ -230,7 +232,7 @@ void VirtualTime::schedule() {
   }
   const auto waits = [](const auto& r) { return r->state == State::waiting || r->state == State::asleep; };
   if (!going && !ended_ && std::ranges::any_of(ranks_, waits)) {
-    std::string text = "no rank can go on:";
+    std::string text = "virtual time: no rank can go on:";
     for (int i = 0; i < std::ssize(ranks_); ++i) text += fmt::format("{} rank {} {}", i ? "," : "", i, where(at(i)));
     end_by(std::move(text), true);
   }
@@ -256,11 +258,11 @@ bool VirtualTime::block(Lock& lock, Rank& r, State state) {
     r.core = false, ++cores_;
     hand_out();
   }
-  const auto patience = collective_timeout();
+  const auto most = collective_timeout();
   const auto goes_on = [&] { return ended_ || (r.state == State::running && r.core); };
-  while (!r.changed.wait_until(lock, moved_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(patience),
+  while (!r.changed.wait_until(lock, moved_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(most),
                                goes_on))
-    if (std::chrono::steady_clock::now() - moved_ >= patience) {
+    if (std::chrono::steady_clock::now() - moved_ >= most) {
       r.state = State::running;
       return false;
     }
@@ -278,7 +280,7 @@ bool VirtualTime::wait(int rank, const Op& op, double seconds) {
   Lock lock = enter();
   Rank& r = at(rank);
   const Nanoseconds most = deadline(r, seconds);
-  r.polled.clear(), r.mailboxes.clear();
+  r.forget();
   if (most < never) {
     r.polled.push_back(op);
     if (!(op->resolved && op->end <= r.clock) && !sleep(lock, r, most)) return false;
@@ -304,11 +306,7 @@ bool VirtualTime::done(int rank, const Op& op) {
   if (over()) return true;
   sleep(lock, r, r.clock);
   if (over()) return true;
-  r.polled.push_back(op);
-  if (r.polled.size() < most_polls) return false;
-  // A loop that does nothing but ask: the clock goes on to the first that ends.
-  sleep(lock, r, never);
-  r.polled.clear();
+  asked_again(lock, r, r.polled, op);
   return over();
 }
 
@@ -317,7 +315,7 @@ bool VirtualTime::poll(int rank, double seconds, const std::function<bool()>& re
   Rank& r = at(rank);
   const Nanoseconds most = deadline(r, seconds);
   for (;;) {
-    r.polled.clear(), r.mailboxes.clear();
+    r.forget();
     lock.unlock();
     if (ready()) return true;
     lock.lock();
@@ -344,13 +342,17 @@ std::string VirtualTime::ended() const {
 }
 
 void VirtualTime::throw_ended(const Call& call) const {
-  if (stuck_) fail("virtual time", "{}", reason_);
+  if (stuck_) throw Error(reason_, std::source_location::current());
   fail(to_string(call), "ended because of {}", reason_);
 }
 
 std::string VirtualTime::where(const Rank& r) const {
   if (r.state == State::finished) return "has returned";
-  if (r.state == State::waiting) return "waits for " + to_string(r.awaited->call);
+  if (r.state == State::waiting) {
+    const Op* before = r.queue.empty() || r.awaited->call.kind == CallKind::recv ? nullptr : &r.queue.front().first;
+    return "waits for " + to_string(r.awaited->call) +
+           (before && *before != r.awaited ? " behind " + to_string((*before)->call) : "");
+  }
   std::string text;
   for (const Op& op : r.polled) text += (text.empty() ? "" : " or ") + to_string(op->call);
   for (const auto& [key, box] : mailboxes_)
@@ -358,65 +360,6 @@ std::string VirtualTime::where(const Rank& r) const {
       text +=
           fmt::format("{}a message to channel {}", text.empty() ? "" : " or ", (std::get<2>(key) - message_tags) / 2);
   return "waits for " + text;
-}
-
-// States.
-
-VirtualTime::Op VirtualTime::meeting(int rank, const std::function<void(VirtualOp&)>& then, const VirtualState* state) {
-  Op op;
-  {
-    Lock lock = enter();
-    for (const auto& [key, box] : mailboxes_)
-      for (const auto& [from, lane] : box.lanes)
-        check(box.owner != rank || lane.receives.empty(), "virtual time",
-              "rank {} has receives under way (from rank {}) while states are saved or restored", rank, from);
-    // Numbers of all other communicators are below.
-    auto& op_slot = open_[{~std::uint64_t{0}, at(rank).saves++}];
-    if (!op_slot) {
-      op_slot = std::make_shared<VirtualOp>();
-      op_slot->ranks = all_, op_slot->states.resize(ranks_.size()), op_slot->then = then;
-    }
-    op = op_slot;
-    op->callers.push_back({0, 0, rank});
-    if (state) op->states[static_cast<std::size_t>(rank)] = *state;
-    if (op->callers.size() == ranks_.size()) open_.erase({~std::uint64_t{0}, at(rank).saves - 1});
-    enqueue(rank, op);
-  }
-  if (!wait(rank, op, collective_timeout().count()))
-    fail("virtual time", "{}", late_text(fmt::format("rank {} has", rank), collective_timeout().count()));
-  return op;
-}
-
-VirtualState VirtualTime::save(int rank) {
-  const auto take = [this](VirtualOp& op) {
-    for (auto& state : op.states) state.clock = state.link = op.end;
-    for (const auto& [key, box] : mailboxes_) {
-      const auto [communicator, own, tag] = key;
-      VirtualState& state = op.states[static_cast<std::size_t>(box.owner)];
-      if (box.next) state.turns.push_back({communicator, own, tag, box.next});
-      for (const auto& [from, lane] : box.lanes)
-        for (const Op& m : lane.messages) state.messages.push_back({communicator, own, from, tag, m->end, m->payload});
-    }
-  };
-  return meeting(rank, take, nullptr)->states[static_cast<std::size_t>(rank)];
-}
-
-void VirtualTime::restore(int rank, const VirtualState& state) {
-  const auto put = [this](VirtualOp& op) {
-    mailboxes_.clear();
-    for (int r = 0; r < std::ssize(ranks_); ++r) {
-      const VirtualState& s = op.states[static_cast<std::size_t>(r)];
-      at(r).clock = s.clock, at(r).link = s.link;
-      for (const auto& t : s.turns) mailbox(t.communicator, t.receiver, t.tag, r).next = t.sender;
-      for (const auto& m : s.messages) {
-        const Op message = std::make_shared<VirtualOp>();
-        message->resolved = true, message->end = m.arrival, message->payload = m.payload;
-        mailbox(m.communicator, m.receiver, m.tag, r).lanes[m.sender].messages.push_back(message);
-      }
-    }
-    op.end = 0;  // the clocks stay what they have become
-  };
-  meeting(rank, put, &state);
 }
 
 }  // namespace trireme

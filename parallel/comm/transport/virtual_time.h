@@ -33,12 +33,12 @@ using RankList = std::shared_ptr<const std::vector<int>>;
 /// An operation under way.
 struct VirtualOp {
   Call call;
-  RankList ranks;                           // their links carry it; of a receive: who receives
-  Nanoseconds time = 0;                     // that it takes
-  Nanoseconds start = 0;                    // not before
-  std::size_t first_of = 0;                 // of so many ranks' queues
-  bool resolved = false;                    // end is known
-  Nanoseconds end = 0;                      //
+  RankList ranks;            // their links carry it; of a receive: who receives
+  Nanoseconds time = 0;      // that it takes
+  Nanoseconds start = 0;     // not before
+  std::size_t first_of = 0;  // of so many ranks' queues
+  bool resolved = false;     // end is known
+  Nanoseconds end = 0;
   Tensor payload;                           // of a message, and of a receive that has got it
   std::shared_ptr<VirtualOp> receive;       // of a message: gets the payload
   std::vector<std::array<int, 3>> callers;  // of a collective: color, key and rank (of the communicator) of a split
@@ -60,9 +60,8 @@ class VirtualTime {
   void finish(int rank);  ///< the last, unless it ends by an exception
   Nanoseconds now(int rank) const;
   void advance(int rank, Nanoseconds by);
-  /// Call `number` of the communicator, by rank `own` of it.
-  Op collective(int rank, std::uint64_t communicator, std::uint64_t number, const RankList&, const Call&, int own,
-                int color = 0, int key = 0, const std::function<void(VirtualOp&)>& then = {});
+  /// Call `number` of the communicator: returns that of the first rank, op or another's. caller: as VirtualOp says.
+  Op collective(int rank, std::uint64_t communicator, std::uint64_t number, Op op, const std::array<int, 3>& caller);
   /// own, call.root: of the communicator. x: nobody else's.
   Op send(int rank, std::uint64_t communicator, const RankList&, const Call&, int own, Tensor x);
   Op receive(int rank, std::uint64_t communicator, const RankList&, const Call&, int own);
@@ -80,13 +79,14 @@ class VirtualTime {
   std::string ended() const;
 
  private:
-  struct Lane {
+  /// Of one sender: messages that nobody has asked for, or receives that nothing has been sent for.
+  struct Queue {
     std::deque<Op> messages, receives;
   };
   struct Mailbox {
     int owner = 0;              // rank of the world
     int next = 0;               // sender whose turn it is
-    std::map<int, Lane> lanes;  // by sender
+    std::map<int, Queue> from;  // by sender
   };
   enum class State { running, waiting, asleep, finished };
   struct Rank {
@@ -98,8 +98,12 @@ class VirtualTime {
     std::vector<Op> polled;                        // found undone since the clock went on
     std::vector<const Mailbox*> mailboxes;         // found empty
     std::deque<std::pair<Op, Nanoseconds>> queue;  // of the link, with the times when they were started
-    std::uint64_t saves = 0;
+    std::uint64_t meetings = 0;                    // of save and restore
+    VirtualState given;                            // to restore
+    int repeats = 0;                               // of questions
     std::condition_variable changed;
+    /// The clock has gone on, or something was started.
+    void forget() { polled.clear(), mailboxes.clear(), repeats = 0; }
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -110,16 +114,17 @@ class VirtualTime {
   Mailbox& mailbox(std::uint64_t communicator, int own, int tag, int owner);
   void enqueue(int rank, const Op&);
   void resolve(std::vector<Op> ready);
-  void resolved(const Op&);
-  void match(Lane&, std::vector<Op>& ready);
+  void match(Queue&, std::vector<Op>& ready);
   void schedule();
   void hand_out();
   bool block(Lock&, Rank&, State);
   bool sleep(Lock&, Rank&, Nanoseconds deadline);
+  template <class T>
+  void asked_again(Lock&, Rank&, std::vector<T>& asked, const T& what);
   void end_by(std::string reason, bool stuck);
   [[noreturn]] void throw_ended(const Call&) const;
   std::string where(const Rank&) const;
-  Op meeting(int rank, const std::function<void(VirtualOp&)>& then, const VirtualState* state);
+  Op meeting(int rank, const std::function<void(VirtualOp&)>& then, const VirtualState& state);
 
   const Cluster cluster_;
   const Nanoseconds lookahead_;  // what a rank does is felt by others after so long
