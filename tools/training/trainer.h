@@ -33,7 +33,7 @@ struct TrainerInput {
 struct TrainerResult {
   Evaluation test;              ///< of the last step's weights
   std::int64_t steps = 0;       ///< optimizer steps in all
-  double seconds = 0;           ///< of this run(), by this rank's clock
+  double seconds = 0;           ///< of this run(), by this rank's clock; in virtual time since the run began
   Index bad_images = 0;         ///< reads that another image answered (data.on_bad = "skip"), of all ranks
   std::string first_bad = {};   ///< of this rank: why; empty: none
   std::string checkpoint = {},  ///< rank 0: the newest checkpoint's directory; empty elsewhere
