@@ -15,6 +15,7 @@ from cli_runs import timings
 
 slow = """name = "two slow nodes"
 flops = 1e9
+jitter = 0.1
 [[nodes]]
 count = 2
 devices = 2

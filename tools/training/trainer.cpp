@@ -121,10 +121,11 @@ struct Trainer::Impl {
     step->consolidate();
     if (last.samples == 0 || at.in_epoch()) last = evaluate();
     const BadSamples train = input.train->bad(), test = input.test->bad();
+    const bool counts = !clock.simulated() || world.main();  // ranks of virtual time share their data sets
     TrainerResult result{.test = last,
                          .steps = at.step,
                          .seconds = seconds(clock.now() - start),
-                         .bad_images = all_ranks(train.count + test.count),
+                         .bad_images = all_ranks(counts ? train.count + test.count : 0),
                          .first_bad = train.count > 0 ? train.first : test.first};
     if (!log.writes()) return result;
     if (EventFile* events = log.dir().events()) events->flush();
