@@ -5,7 +5,7 @@
 #   tests/long.sh --list
 set -uo pipefail
 cd "$(dirname "$0")/.."
-list="pairs nolocal plain staged mpi_failures isa onednn3 tsan no_mpi"
+list="pairs virtual64 nolocal plain staged mpi_failures isa onednn3 tsan no_mpi"
 strict=0 names=()
 for word in "$@"; do
   case "$word" in
@@ -22,6 +22,11 @@ export OMP_WAIT_POLICY=passive
 
 # Every ordered pair of strategies on meshes of 1, 2, 3, 4 and 8 ranks.
 pairs() { TRIREME_TEST_ALL=1 build/tests/test_pairs; }
+
+# 64 workers of MNIST in virtual time end with the weights of 64 real ones.
+virtual64() {
+  TRIREME_TEST_ALL=1 python3 tests/tools/cli_virtual.py build/tools/trireme none datasets/mnist Virtual.test_weights_are_those_of_real_ranks
+}
 
 # MPI as between hosts: each process is a host to MPI, so that nothing goes through shared memory.
 mpi_table() {

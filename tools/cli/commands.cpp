@@ -59,10 +59,13 @@ int info() {
 
 int train_command(int argc, char** argv, const TrainerOptions& options) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader of stdout that goes away does not end a training
-  return World::run(argc, argv, make_ranks(options), [&](World& world) {
-    const TrainerResult run = Trainer({}, options, world).run();
+  TrainerInput data;
+  const auto train = [&](World& world) {
+    const TrainerResult run = Trainer(data, options, world).run();
     Console console(!world.main(), options.run.progress, options.run.log_seconds);
-    console.result(fmt::format("{}, after {} steps in {:.1f} s", run.test.text(), run.steps, run.seconds));
+    console.result(fmt::format(
+        "{}, after {} steps in {}", run.test.text(), run.steps,
+        world.clock() ? fmt::format("{:.6f} simulated seconds", run.seconds) : fmt::format("{:.1f} s", run.seconds)));
     if (run.bad_images > 0)
       console.result(
           fmt::format("bad images:    {} reads answered by the next good image; {}", run.bad_images,
@@ -70,6 +73,18 @@ int train_command(int argc, char** argv, const TrainerOptions& options) {
     console.result("checkpoint:    " + run.checkpoint);
     console.result("metrics:       " + run.metrics);
     console.check_results();
+  };
+  const auto ranks = static_cast<int>(options.parallel.virtual_ranks);
+  if (ranks == 0) {
+    if (!options.parallel.cluster.empty()) throw OptionError("parallel.cluster is for virtual time: add --virtual N");
+    return World::run(argc, argv, make_ranks(options), train);
+  }
+  const Cluster cluster = make_cluster(options);
+  return World::run(argc, argv, 1, [&](World& world) {
+    check(world.size() == 1, "parallel.virtual",
+          "{} ranks in virtual time are threads of one process; start it without mpiexec or srun", ranks);
+    data = {.train = make_dataset(options, "train"), .test = make_dataset(options, "test")};  // once for all ranks
+    World::virtual_time(ranks, cluster, train);
   });
 }
 

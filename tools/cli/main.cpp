@@ -64,6 +64,9 @@ class CommandLine {
     const TrainerOptions options = settings_.over(base);
     validate(options);
     check_model_name(options);
+    const std::string command = app_.get_subcommands()[0]->get_name();
+    if (command != "train" && settings_.over({}).parallel.virtual_ranks > 0)
+      throw OptionError(fmt::format("parallel.virtual is for trireme train; {} runs in real time", command));
     if (!settings_.print_config()) return act(options);
     fmt::print("{}", to_toml(options));
     return 0;

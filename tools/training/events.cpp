@@ -49,8 +49,11 @@ std::int64_t later_than_all(const std::string& directory, std::int64_t now) {
   }
   return now;
 }
-double wall_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+std::string host_and_process() {
+  static std::atomic<int> number{0};
+  char host[256] = "localhost";
+  gethostname(host, sizeof host - 1);
+  return fmt::format("{}.{}.{}", host, getpid(), number++);
 }
 
 }  // namespace
@@ -62,12 +65,10 @@ std::uint32_t crc32c(std::string_view bytes) {
   return ~c;
 }
 
-EventFile::EventFile(const std::string& directory, std::optional<std::int64_t> resumed) {
-  static std::atomic<int> number{0};
-  char host[256] = "localhost";
-  gethostname(host, sizeof host - 1);
-  const std::int64_t seconds = later_than_all(directory, static_cast<std::int64_t>(wall_time()));
-  path_ = fmt::format("{}/{}{:010}.{}.{}.{}", directory, prefix, seconds, host, getpid(), number++);
+EventFile::EventFile(const std::string& directory, std::optional<std::int64_t> resumed, Seconds simulated)
+    : simulated_(std::move(simulated)) {
+  const std::int64_t seconds = later_than_all(directory, static_cast<std::int64_t>(now()));
+  path_ = fmt::format("{}/{}{:010}.{}", directory, prefix, seconds, simulated_ ? "virtual" : host_and_process());
   file_.reset(std::fopen(path_.c_str(), "wbx"));
   check(file_ != nullptr, "events", "cannot create {}: {}", path_, [&] { return std::strerror(errno); });
   write(Protobuf().text(3, "brain.Event:2"));
@@ -78,9 +79,14 @@ EventFile::~EventFile() {
   if (!pending_.empty()) std::fwrite(pending_.data(), 1, pending_.size(), file_.get());
 }
 
+double EventFile::now() const {
+  if (simulated_) return simulated_();
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 // Event: wall_time 1, step 2, file_version 3, summary 5 { value 1 }, session_log 7.
 void EventFile::write(Protobuf event) {
-  const std::string& data = event.real(1, wall_time()).bytes();
+  const std::string& data = event.real(1, now()).bytes();
   const std::string length = little_endian(std::uint64_t{data.size()});
   pending_ += length + little_endian(masked_crc(length)) + data + little_endian(masked_crc(data));
   tick();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,10 +21,13 @@ std::uint32_t crc32c(std::string_view bytes);
 
 class EventFile {
  public:
+  /// Seconds that events are dated by.
+  using Seconds = std::function<double()>;
   /// A new file events.out.tfevents.<seconds>.<host>.<pid>.<number> in the directory. resumed: the first step that will
-  /// be written again; TensorBoard then forgets what earlier files say of it and of later steps. Throws Error when the
-  /// file cannot be made.
-  explicit EventFile(const std::string& directory, std::optional<std::int64_t> resumed = {});
+  /// be written again; TensorBoard then forgets what earlier files say of it and of later steps. simulated: a clock for
+  /// the events in the wall clock's place; the file is then <seconds>.virtual, without host and process. Throws Error
+  /// when the file cannot be made.
+  explicit EventFile(const std::string& directory, std::optional<std::int64_t> resumed = {}, Seconds simulated = {});
   /// Writes what is left, as far as that is possible.
   ~EventFile();
   EventFile(const EventFile&) = delete;
@@ -49,9 +53,11 @@ class EventFile {
     void operator()(std::FILE* f) const { std::fclose(f); }
   };
   using Clock = std::chrono::steady_clock;
+  double now() const;
   void summary(std::int64_t step, const Protobuf& value);
   void write(Protobuf event);
 
+  Seconds simulated_;
   std::string path_, pending_;
   std::unique_ptr<std::FILE, Close> file_;
   Clock::time_point flushed_ = Clock::now();

@@ -7,12 +7,14 @@
 #include "datasets/formats/data_paths.h"
 #include "datasets/formats/webdataset.h"
 #include "datasets/images/augment.h"
+#include "framework/io/json.h"
 #include "framework/layers/init.h"
 #include "framework/layers/on.h"
 #include "kernels/core/backend.h"
 #include "kernels/core/suggest.h"
 #include "kernels/core/text.h"
 #include "parallel/runtime/plugin.h"
+#include "tools/training/cluster_file.h"
 
 namespace trireme {
 DType make_dtype(const TrainerOptions& c) {
@@ -27,7 +29,7 @@ Device make_device(const TrainerOptions& c, int local_rank) {
           c.dtype, device);
     return device;
   };
-  if (c.device == "cpu") return refuse_f16(cpu());
+  if (c.device == "cpu" || c.parallel.virtual_ranks > 0) return refuse_f16(cpu());
   std::string_view index = c.device;
   const bool named = index.starts_with("cuda");
   if (named) index.remove_prefix(4);
@@ -168,6 +170,38 @@ OptimizerConfig make_optimizer(const TrainerOptions& c, std::int64_t per_epoch) 
     if (name == "nesterov") *std::get<bool*>(field.value) = o.nesterov;
   }
   return optimizer;
+}
+
+Cluster make_cluster(const TrainerOptions& c) {
+  const TrainerOptions::Parallel& p = c.parallel;
+  const auto ranks = static_cast<int>(p.virtual_ranks);
+  const auto refuse = [&](const std::string& why) {
+    throw OptionError(fmt::format("parallel.virtual is {}, and {}", ranks, why));
+  };
+  if (p.ranks != 1 && p.ranks != ranks) refuse(fmt::format("parallel.ranks {}: leave out the latter", p.ranks));
+  if (c.device != "auto" && c.device != "cpu")
+    refuse(fmt::format("device {}: virtual time computes on the CPU", c.device));
+  if (!p.mesh.empty() && ranks_of(parse_mesh(p.mesh)) != ranks)
+    refuse(fmt::format("parallel.mesh {} makes {} ranks", p.mesh, ranks_of(parse_mesh(p.mesh))));
+  if (p.cluster.empty()) {
+    const Link link{.latency = 10e-6, .bandwidth = 1e10};
+    return {.nodes = {{.devices = ranks}}, .inside = link, .between = link, .name = "this machine"};
+  }
+  Cluster cluster = read_cluster(p.cluster);
+  if (cluster.name.empty()) cluster.name = std::filesystem::path(p.cluster).stem().string();
+  if (cluster.devices() < ranks)
+    refuse(fmt::format("{} has {} device{}", p.cluster, cluster.devices(), cluster.devices() == 1 ? "" : "s"));
+  return cluster;
+}
+
+std::string cluster_toml(const Cluster& c) {
+  std::string text =
+      fmt::format("name = {}\nflops = {}\njitter = {}\nseed = {}\n", json_text(c.name), c.flops, c.jitter, c.seed);
+  for (const NodeGroup& g : c.nodes)
+    text += fmt::format("\n[[nodes]]\ncount = {}\ndevices = {}\nspeed = {}\n", g.count, g.devices, g.speed);
+  for (const auto& [name, link] : {std::pair{"inside", c.inside}, {"between", c.between}})
+    text += fmt::format("\n[links.{}]\nlatency = {}\nbandwidth = {}\n", name, link.latency, link.bandwidth);
+  return text;
 }
 
 int make_ranks(const TrainerOptions& c) {

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "parallel/comm/world/compare.h"
+#include "tools/training/from_options.h"
+#include "tools/training/run_dir.h"
 
 namespace trireme {
 namespace fs = std::filesystem;
@@ -95,6 +98,11 @@ ResumePoint find_resume_point(const TrainerOptions& options) {
   Index batch = options.data.batch;
   if (!s.config.empty()) {
     const Settings now = read_own_toml(to_toml(options)), before = read_own_toml(s.config);
+    const char* ranks = "parallel.virtual";
+    check(now.at(ranks) == before.at(ranks), "resume",
+          "{} is {}, the run has {}: the clocks and messages of a run in virtual time are those of its ranks, and "
+          "other runs have none; go on with --virtual {}",
+          ranks, now.at(ranks), before.at(ranks), before.at(ranks));
     point.changes = differences(now, before);
     const auto same = [&](const char* name) { return now.at(name) == before.at(name); };
     if (same("parallel.mesh") && same("parallel.strategy")) point.partition = s.partition;
@@ -107,6 +115,13 @@ ResumePoint find_resume_point(const TrainerOptions& options) {
   check(point.changes.empty() || options.run.override, "resume", "{}; add --override to change {}",
         fmt::join(point.changes, "; "), point.changes.size() == 1 ? "it" : "them");
   return point;
+}
+
+void check_cluster(ResumePoint& point, const TrainerOptions& options, const Cluster& cluster) {
+  const std::string path = options.run.dir + "/" + cluster_file, now = cluster_toml(cluster);
+  if (!fs::exists(path) || read_text(path, std::size_t{1} << 20) == now) return;
+  check(options.run.override, "resume", "the cluster is not that of {}; add --override to change it", path);
+  point.changes.push_back("the cluster is not that of " + path);
 }
 
 void broadcast(ResumePoint& point, World& world) {
@@ -156,11 +171,12 @@ std::vector<std::string> resume_notes(const TrainerOptions& options, ResumePoint
   return notes;
 }
 
-void restore(Step& step, const ResumePoint& point) {
-  (void)step.load_checkpoint(point.path);
+std::map<std::string, Tensor> restore(Step& step, const ResumePoint& point) {
+  LoadedCheckpoint loaded = step.load_checkpoint(point.path);
   step.optimizer().set_steps(point.progress.step);
   if (point.progress.loss_scale > 0)
     step.set_loss_scale({.scale = point.progress.loss_scale, .good_steps = point.progress.good_steps});
+  return std::move(loaded.local);
 }
 
 std::string kept_settings(TrainerOptions options) {

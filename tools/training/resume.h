@@ -2,11 +2,13 @@
 // refused by name, or taken and logged with run.override.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "framework/io/checkpoint.h"
+#include "parallel/comm/cluster.h"
 #include "parallel/runtime/step.h"
 #include "tools/training/trainer_options.h"
 
@@ -42,6 +44,9 @@ struct ResumePoint {
 /// The newest checkpoint of options.run.dir. Throws Error for one without checkpoints, and without run.override for
 /// settings that change the training: all of them by name, with both values.
 ResumePoint find_resume_point(const TrainerOptions&);
+/// For a run in virtual time: adds to the changes that these machines are others than in the run (cluster_file). Throws
+/// Error without run.override.
+void check_cluster(ResumePoint&, const TrainerOptions&, const Cluster&);
 /// Rank 0's, for all: path, partition, norm_rows and progress. A collective call.
 void broadcast(ResumePoint&, World&);
 /// TrainState::norm_rows of a step under the strategy: alike where batch norms see the same rows, whoever has them.
@@ -49,8 +54,9 @@ std::string norm_rows(const Step&, const Strategy&);
 /// Adds to the changes that the batch norms see other rows now than in the run (norm_rows). Returns what to tell:
 /// notes, changes, and sums that are missing. Throws Error for other rows without run.override.
 std::vector<std::string> resume_notes(const TrainerOptions&, ResumePoint&, const std::string& norm_rows);
-/// Loads the checkpoint into the step's model and optimizer, on all ranks. A collective call.
-void restore(Step&, const ResumePoint&);
+/// Loads the checkpoint into the step's model and optimizer, on all ranks. Returns this rank's own state. A collective
+/// call.
+std::map<std::string, Tensor> restore(Step&, const ResumePoint&);
 /// The text that config.toml and checkpoints keep: without run.resume and run.override.
 std::string kept_settings(TrainerOptions);
 

@@ -20,11 +20,13 @@ namespace {
 /// What a record may say: a key of metrics.jsonl is a column of metrics.csv and, with a tag, a curve in TensorBoard.
 struct Column {
   const char *key, *tag;
+  enum { any, real, simulated } time = any;  // of runs in which time
 };
 constexpr Column columns[] = {
-    {"kind", nullptr},   // train: one step; eval: the end of an epoch
-    {"epoch", nullptr},  // from 1
-    {"step", nullptr},   // optimizer steps done
+    {"kind", nullptr},                                                   // train: one step; eval: the end of an epoch
+    {"epoch", nullptr},                                                  // from 1
+    {"step", nullptr},                                                   // optimizer steps done
+    {"simulated_seconds", "time/simulated_seconds", Column::simulated},  // rank 0's clock
     {"lr", "lr"},
     {"loss", "train/loss"},              // of the step's global batch
     {"train_loss", "train/epoch_loss"},  // mean over the epoch, as the weights were
@@ -34,18 +36,23 @@ constexpr Column columns[] = {
     {"test_top5", "test/top5"},  // %, where there are more than five classes
     {"test_correct", nullptr},
     {"test_samples", nullptr},
-    {"images_per_s", "throughput/images_per_s"},  // of all ranks, since the epoch began
-    {"wait_share", "data/wait_share"},            // of the epoch's time in which rank 0 waited for a batch
+    {"images_per_s", "throughput/images_per_s", Column::real},  // of all ranks, since the epoch began
+    {"wait_share", "data/wait_share", Column::real},  // of the epoch's time in which rank 0 waited for a batch
+    {"images_per_simulated_second", "throughput/images_per_simulated_second", Column::simulated},
 };
 
-std::string csv_head() {
+bool has(bool simulated, const Column& c) { return c.time != (simulated ? Column::real : Column::simulated); }
+
+std::string csv_head(bool simulated) {
   std::string row;
-  for (const Column& c : columns) row += (row.empty() ? "" : ",") + std::string(c.key);
+  for (const Column& c : columns)
+    if (has(simulated, c)) row += (row.empty() ? "" : ",") + std::string(c.key);
   return row + "\n";
 }
-std::string csv_row(const Json& line) {
+std::string csv_row(const Json& line, bool simulated) {
   std::string row;
   for (const Column& c : columns) {
+    if (!has(simulated, c)) continue;
     const auto at = line.find(c.key);
     if (&c != columns) row += ',';
     if (at != line.end()) row += at->is_string() ? at->get<std::string>() : json_text(*at);
@@ -55,7 +62,8 @@ std::string csv_row(const Json& line) {
 
 }  // namespace
 
-RunDir::RunDir(const std::string& path, const std::string& name, const std::string& config, bool resume) : path_(path) {
+RunDir::RunDir(const std::string& path, const std::string& name, const std::string& config, bool resume, bool simulated)
+    : path_(path), simulated_(simulated) {
   if (path_.empty()) {
     path_ = "runs/" + name;
     for (int i = 2; fs::exists(path_); ++i) path_ = fmt::format("runs/{}-{}", name, i);
@@ -70,7 +78,7 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
     fs::create_directories(path_, error);
     check(!error, "run directory", "cannot create {}: {}", path_, [&] { return error.message(); });
     replace_file(path_ + "/config.toml", config);
-    replace_file(table(), csv_head());
+    replace_file(table(), csv_head(simulated_));
   }
   open();
 }
@@ -92,7 +100,7 @@ bool RunDir::restore_if_removed(const std::string& config) {
     return false;
   make_directories(path_);
   replace_file(path_ + "/config.toml", config);
-  if (!fs::exists(table())) replace_file(table(), csv_head());
+  if (!fs::exists(table())) replace_file(table(), csv_head(simulated_));
   this->open();
   return true;
 }
@@ -103,7 +111,7 @@ void RunDir::record(const Json& line) {
     check(ok, "run directory", "cannot write {}: {}", path, [&] { return std::strerror(errno); });
   };
   write(lines_.get(), json_text(line) + "\n", metrics());
-  write(rows_.get(), csv_row(line), table());
+  write(rows_.get(), csv_row(line, simulated_), table());
   std::size_t known = 0;
   const std::int64_t step = line.at("step");
   for (const Column& c : columns) {
@@ -131,6 +139,11 @@ void RunDir::keep_settings(const std::string& config, std::optional<std::int64_t
   replace_file(path, config);
 }
 
+void RunDir::keep_cluster(const std::string& toml) {
+  const std::string path = path_ + "/" + cluster_file;
+  if (!fs::exists(path) || read_text(path, std::size_t{1} << 20) != toml) replace_file(path, toml);
+}
+
 void RunDir::write_classes(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += name + "\n";
@@ -140,12 +153,12 @@ void RunDir::write_classes(const std::vector<std::string>& names) {
 void RunDir::rewind(std::int64_t step) {
   lines_.reset();
   rows_.reset();
-  std::string kept, rows = csv_head(), line;
+  std::string kept, rows = csv_head(simulated_), line;
   for (std::ifstream in(metrics()); std::getline(in, line);) {
     auto json = parse_json(line);
     if (!json.is_object() || json.value("step", std::int64_t{0}) > step) continue;
     kept += line + "\n";
-    rows += csv_row(json);
+    rows += csv_row(json, simulated_);
   }
   replace_file(metrics(), kept);
   replace_file(table(), rows);

@@ -19,12 +19,16 @@ namespace trireme {
 /// Names of the classes in a run directory, one per line, where the data set has names.
 inline constexpr const char* class_file = "classes.txt";
 
+/// The simulated machines of a run in virtual time, in its directory.
+inline constexpr const char* cluster_file = "cluster.toml";
+
 class RunDir {
  public:
   /// Creates path (or, if empty, the first free of runs/NAME, runs/NAME-2, ...) and writes config.toml. With resume the
   /// directory must exist, and its config.toml stays until keep_settings(). Throws Error with path and reason when it
-  /// cannot be written.
-  RunDir(const std::string& path, const std::string& name, const std::string& config, bool resume);
+  /// cannot be written. simulated: metrics.csv has columns of virtual time.
+  RunDir(const std::string& path, const std::string& name, const std::string& config, bool resume,
+         bool simulated = false);
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
@@ -42,8 +46,12 @@ class RunDir {
   void write_classes(const std::vector<std::string>& names);
   /// Drops the lines of steps after `step` (they will be written again), and a last line cut short.
   void rewind(std::int64_t step);
-  /// From now on record() writes TensorBoard's events too; resumed: see EventFile.
-  void open_events(std::optional<std::int64_t> resumed) { events_.emplace(path_, resumed); }
+  /// Replaces cluster_file, unless it holds this text.
+  void keep_cluster(const std::string& toml);
+  /// From now on record() writes TensorBoard's events too; resumed, simulated: see EventFile.
+  void open_events(std::optional<std::int64_t> resumed, EventFile::Seconds simulated = {}) {
+    events_.emplace(path_, resumed, std::move(simulated));
+  }
   /// Null unless open.
   EventFile* events() { return events_ ? &*events_ : nullptr; }
 
@@ -54,6 +62,7 @@ class RunDir {
   using File = std::unique_ptr<std::FILE, Close>;
   void open();
   std::string path_;
+  bool simulated_;
   File lines_, rows_;
   std::optional<EventFile> events_;
   std::map<std::string, std::int64_t> shown_;  // by tag: the last step in the events

@@ -7,6 +7,7 @@
 
 #include "datasets/images/image.h"
 #include "framework/io/json.h"
+#include "tools/training/from_options.h"
 #include "tools/training/resume.h"
 
 namespace trireme {
@@ -28,27 +29,36 @@ Tensor pixels_of(const Tensor& sample, const PixelScale& scale) {
 
 }  // namespace
 
-RunLog::RunLog(const TrainerOptions& options, const World& world)
-    : options_(options), console_(!world.main(), options.run.progress, options.run.log_seconds), main_(world.main()) {}
+RunLog::RunLog(const TrainerOptions& options, const World& world, const RunClock& clock)
+    : options_(options),
+      clock_(clock),
+      console_(!world.main(), options.run.progress, options.run.log_seconds),
+      main_(world.main()) {}
 
 void RunLog::open_run(const std::vector<std::string>& class_names) {
   if (!main_) return;
-  dir_.emplace(options_.run.dir, options_.model, kept_settings(options_), options_.run.resume);
-  if (!options_.run.resume) dir_->write_classes(class_names);
+  dir_.emplace(options_.run.dir, options_.model, kept_settings(options_), options_.run.resume,
+               clock_.simulated() != nullptr);
+  if (options_.run.resume) return;
+  dir_->write_classes(class_names);
+  keep_settings({});
+}
+
+void RunLog::open_events(std::optional<std::int64_t> resumed) {
+  EventFile::Seconds simulated;
+  if (clock_.simulated()) simulated = [this] { return seconds(clock_.now()); };
+  dir_->open_events(resumed, std::move(simulated));
 }
 
 void RunLog::train_step(const EpochMetrics& e, const StepMetrics& s, std::int64_t epoch, Index batches) {
   console_.progress(
       fmt::format("epoch {}/{}", epoch, options_.epochs), s.batch, batches,
-      fmt::format("loss {:.4f}, {:.0f} images/s, data {:.1f} %", e.loss, e.images_per_s, 100 * e.wait_share));
+      clock_.simulated()
+          ? fmt::format("loss {:.4f}, {:.0f} images per simulated second, {:.6f} simulated seconds", e.loss,
+                        e.images_per_s, seconds(clock_.now()))
+          : fmt::format("loss {:.4f}, {:.0f} images/s, data {:.1f} %", e.loss, e.images_per_s, 100 * e.wait_share));
   if (dir_ && s.step % record_every == 0)
-    record({{"kind", "train"},
-            {"epoch", epoch},
-            {"step", s.step},
-            {"loss", s.loss},
-            {"lr", s.lr},
-            {"images_per_s", e.images_per_s},
-            {"wait_share", e.wait_share}});
+    record({{"kind", "train"}, {"epoch", epoch}, {"step", s.step}, {"loss", s.loss}, {"lr", s.lr}}, e);
   if (EventFile* file = events()) file->tick();
 }
 
@@ -56,9 +66,12 @@ void RunLog::epoch_end(const EpochMetrics& e, const Evaluation& test, std::int64
                        const Parameters& parameters) {
   if (!dir_) return;
   console_.log(fmt::format(
-      "epoch {}/{}: train loss {:.4f}, accuracy {:.2f} %, test loss {:.4f}, test accuracy {:.2f} %, {:.0f} images/s, "
-      "{:.1f} % of the time waiting for data",
-      epoch, options_.epochs, e.loss, e.accuracy, test.loss, test.accuracy(), e.images_per_s, 100 * e.wait_share));
+      "epoch {}/{}: train loss {:.4f}, accuracy {:.2f} %, test loss {:.4f}, test accuracy {:.2f} %, {}", epoch,
+      options_.epochs, e.loss, e.accuracy, test.loss, test.accuracy(),
+      clock_.simulated()
+          ? fmt::format("{:.0f} images per simulated second, {:.6f} simulated seconds so far", e.images_per_s,
+                        seconds(clock_.now()))
+          : fmt::format("{:.0f} images/s, {:.1f} % of the time waiting for data", e.images_per_s, 100 * e.wait_share)));
   Json line{{"kind", "eval"},
             {"epoch", epoch},
             {"step", step},
@@ -67,11 +80,9 @@ void RunLog::epoch_end(const EpochMetrics& e, const Evaluation& test, std::int64
             {"test_loss", test.loss},
             {"test_top1", test.accuracy()},
             {"test_correct", test.correct},
-            {"test_samples", test.samples},
-            {"images_per_s", e.images_per_s},
-            {"wait_share", e.wait_share}};
+            {"test_samples", test.samples}};
   if (test.has_top5()) line["test_top5"] = test.percent(test.in_top5);
-  record(line);
+  record(std::move(line), e);
   if (!events() || options_.run.histograms == 0 || epoch % options_.run.histograms != 0) return;
   for (const auto& entry : parameters.entries())
     events()->histogram("weights/" + entry.name, step, entry.tensor.to_vector());
@@ -87,9 +98,20 @@ void RunLog::show_inputs(const Batch& batch, const PixelScale& scale, std::int64
                     s[3]);
 }
 
-void RunLog::record(const Json& line) {
+void RunLog::record(Json line, const EpochMetrics& e) {
   restore_if_removed();
+  if (clock_.simulated()) {
+    line["images_per_simulated_second"] = e.images_per_s, line["simulated_seconds"] = seconds(clock_.now());
+  } else {
+    line["images_per_s"] = e.images_per_s, line["wait_share"] = e.wait_share;
+  }
   dir_->record(line);
+}
+
+void RunLog::keep_settings(std::optional<std::int64_t> overridden) {
+  restore_if_removed();
+  dir_->keep_settings(kept_settings(options_), overridden);
+  if (clock_.simulated()) dir_->keep_cluster(cluster_toml(clock_.simulated()->cluster()));
 }
 
 void RunLog::restore_if_removed() {

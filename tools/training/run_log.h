@@ -10,6 +10,7 @@
 #include "framework/optim/parameters.h"
 #include "tools/training/console.h"
 #include "tools/training/evaluate.h"
+#include "tools/training/run_clock.h"
 #include "tools/training/run_dir.h"
 #include "tools/training/train_metrics.h"
 #include "tools/training/trainer_options.h"
@@ -18,11 +19,11 @@ namespace trireme {
 
 class RunLog {
  public:
-  /// Options must outlive it.
-  RunLog(const TrainerOptions&, const World&);
+  /// Options and clock must outlive it.
+  RunLog(const TrainerOptions&, const World&, const RunClock&);
   /// Makes the run directory, or opens that of the run which goes on. class_names: of the training set.
   void open_run(const std::vector<std::string>& class_names);
-  void open_events(std::optional<std::int64_t> resumed) { dir_->open_events(resumed); }
+  void open_events(std::optional<std::int64_t> resumed);
   Console& console() { return console_; }
   bool writes() const { return dir_.has_value(); }
   RunDir& dir() { return *dir_; }  ///< of a rank that writes
@@ -33,13 +34,17 @@ class RunLog {
   void epoch_end(const EpochMetrics&, const Evaluation&, std::int64_t epoch, std::int64_t step, const Parameters&);
   /// The first inputs of this process, as pixels, in TensorBoard.
   void show_inputs(const Batch&, const PixelScale&, std::int64_t step);
-  /// Makes the run directory anew where it was removed, and says so.
-  void restore_if_removed();
+  /// Before a checkpoint: the directory, its settings (RunDir::keep_settings) and cluster are what they should be.
+  void keep_settings(std::optional<std::int64_t> overridden);
 
  private:
-  void record(const nlohmann::json& line);
+  /// Makes the run directory anew where it was removed, and says so.
+  void restore_if_removed();
+  /// Adds to a line how fast the epoch went, and in virtual time when that was.
+  void record(nlohmann::json line, const EpochMetrics&);
   EventFile* events() { return dir_ ? dir_->events() : nullptr; }
   const TrainerOptions& options_;
+  const RunClock& clock_;
   Console console_;
   std::optional<RunDir> dir_;
   bool main_, inputs_shown_ = false;

@@ -32,7 +32,7 @@ StepMetrics TrainMetrics::add(StepReport r) {
   }
   at_.loss += r.metrics.loss * static_cast<double>(r.rows), at_.counted += r.rows;
   uncounted_ += r.rows, samples_ += r.rows;
-  seconds_ = std::chrono::duration<double>(Clock::now() - start_).count();
+  passed_ = clock_.now() - start_;
   return r.metrics;
 }
 
@@ -47,8 +47,8 @@ EpochMetrics TrainMetrics::epoch() const {
   const auto counted = static_cast<double>(at_.counted);
   return {.loss = per(at_.loss, counted),
           .accuracy = 100 * per(static_cast<double>(at_.correct), counted),
-          .images_per_s = per(static_cast<double>(samples_), seconds_),
-          .wait_share = per(waited_, seconds_)};
+          .images_per_s = per(static_cast<double>(samples_), seconds(passed_)),
+          .wait_share = per(seconds(waited_), seconds(passed_))};
 }
 
 }  // namespace trireme

@@ -1,7 +1,6 @@
 // TrainMetrics: loss, accuracy and speed of the epoch that is being trained. What a step computes is read after the
 // next one has been started, so that a device need not wait for the host.
 #pragma once
-#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -10,13 +9,14 @@
 #include "parallel/runtime/step.h"
 #include "tools/training/counts.h"
 #include "tools/training/resume.h"
+#include "tools/training/run_clock.h"
 
 namespace trireme {
 
-/// Of an epoch so far; the speed is that of the part trained by this process.
+/// Of an epoch so far; the speed is that of the part trained by this process, in virtual time of the whole.
 struct EpochMetrics {
   double loss = 0, accuracy = 0;  ///< mean over the samples; % of them (before sum_ranks(): as of its last call)
-  double images_per_s = 0;        ///< of all ranks
+  double images_per_s = 0;        ///< of all ranks; simulated seconds in virtual time
   double wait_share = 0;          ///< of the time, in which rank 0 waited for data: 0 to 1
 };
 struct StepMetrics {
@@ -26,9 +26,8 @@ struct StepMetrics {
 
 class TrainMetrics {
  public:
-  using Clock = std::chrono::steady_clock;
-  /// Sums go to the progress of the run, which must outlive this.
-  explicit TrainMetrics(Progress& at) : at_(at) {}
+  /// Sums go to the progress of the run. Both must outlive this.
+  TrainMetrics(Progress& at, const RunClock& clock) : at_(at), clock_(clock) {}
 
   /// The loss, which also keeps the likeliest class and the label of each row that this rank computes it for.
   Loss watching(Loss);
@@ -46,8 +45,11 @@ class TrainMetrics {
   /// Adds the correct predictions of all ranks since the last call to those of the epoch. A collective call.
   void sum_ranks(const RankShare&, World&);
 
-  void start_epoch() { start_ = Clock::now(), waited_ = 0, samples_ = 0; }
-  void waited(Clock::duration time) { waited_ += std::chrono::duration<double>(time).count(); }
+  void start_epoch() { start_ = clock_.now(), waited_ = 0, samples_ = 0; }
+  /// Goes on with one of which so many samples were trained since `start`, which is in virtual time.
+  void resume_epoch(Nanoseconds start, Index samples) { start_ = start, samples_ = samples; }
+  Nanoseconds epoch_start() const { return start_; }
+  void waited(Nanoseconds time) { waited_ += time; }
   EpochMetrics epoch() const;
 
  private:
@@ -55,10 +57,10 @@ class TrainMetrics {
   std::vector<std::pair<Tensor, Tensor>> kept_;  // likeliest classes and labels of the step under way
   Counts mine_;                                  // this rank's rows since sum_ranks()
   Index uncounted_ = 0;                          // all ranks' rows since then
-  Clock::time_point start_;
-  double waited_ = 0;   // seconds
-  Index samples_ = 0;   // of all ranks, since start_epoch()
-  double seconds_ = 0;  // from then to the last add()
+  const RunClock& clock_;
+  Nanoseconds start_ = 0, waited_ = 0;
+  Index samples_ = 0;       // of all ranks, since start_epoch()
+  Nanoseconds passed_ = 0;  // from then to the last add()
 };
 
 }  // namespace trireme

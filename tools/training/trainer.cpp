@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <future>
 
 #include "framework/io/checkpoint.h"
@@ -15,13 +14,15 @@
 #include "parallel/runtime/reducer.h"
 #include "tools/training/from_options.h"
 #include "tools/training/resume.h"
+#include "tools/training/run_clock.h"
 #include "tools/training/run_log.h"
 #include "tools/training/train_metrics.h"
 
 namespace trireme {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+/// In the rank-local state of checkpoints of virtual time: when the epoch began.
+constexpr char epoch_start[] = "epoch_start";
 
 /// "throw:RANK:STEP"
 void inject_fault(const std::string& fault, const World& world, std::int64_t step) {
@@ -43,8 +44,12 @@ TrainerInput with_data(TrainerInput given, const TrainerOptions& options) {
   return given;
 }
 
-TrainerOptions validated(TrainerOptions options, const TrainerInput& given) {
+TrainerOptions validated(TrainerOptions options, const TrainerInput& given, World& world) {
   check(!given.model || (given.train && given.test), "trainer", "a model of the program's own wants its own data sets");
+  check(options.parallel.virtual_ranks == 0 || world.clock(), "trainer",
+        "parallel.virtual is {}, but the world's time is real: make it by World::virtual_time",
+        options.parallel.virtual_ranks);
+  if (world.clock()) options.parallel.virtual_ranks = world.size();
   validate(options);
   return options;
 }
@@ -56,6 +61,7 @@ std::optional<ResumePoint> agree(const TrainerOptions& options, World& world) {
   check_shards(options, world.size());
   if (!options.run.resume) return {};
   ResumePoint found = world.main() ? find_resume_point(options) : ResumePoint{};
+  if (world.main() && world.clock()) check_cluster(found, options, world.clock()->cluster());
   broadcast(found, world);
   return found;
 }
@@ -64,13 +70,14 @@ std::optional<ResumePoint> agree(const TrainerOptions& options, World& world) {
 
 struct Trainer::Impl {
   Impl(TrainerInput given, TrainerOptions o, World& w)
-      : options(validated(std::move(o), given)),
+      : options(validated(std::move(o), given, w)),
         world(w),
+        clock(w),
         found(agree(options, world)),
         device(make_device(options, world.local_rank())),
         staged(world.use(device)),
         mesh(make_mesh(options, world)),
-        log(options, world),
+        log(options, world, clock),
         input(with_data(std::move(given), options)),
         loader(input.train, loader_options({mesh.index("data"), mesh.size("data")})),
         strategy(input.strategy ? *input.strategy : make_strategy(options, world.size())) {
@@ -100,7 +107,7 @@ struct Trainer::Impl {
 
   TrainerResult run() {
     banner();
-    const Clock::time_point start = Clock::now();
+    const Nanoseconds start = clock.simulated() ? 0 : clock.now();
     Evaluation last;
     while (at.epoch < options.epochs && !stopped()) {
       epoch();
@@ -114,10 +121,11 @@ struct Trainer::Impl {
     step->consolidate();
     if (last.samples == 0 || at.in_epoch()) last = evaluate();
     const BadSamples train = input.train->bad(), test = input.test->bad();
+    const bool counts = !clock.simulated() || world.main();  // ranks of virtual time share their data sets
     TrainerResult result{.test = last,
                          .steps = at.step,
-                         .seconds = std::chrono::duration<double>(Clock::now() - start).count(),
-                         .bad_images = all_ranks(train.count + test.count),
+                         .seconds = seconds(clock.now() - start),
+                         .bad_images = all_ranks(counts ? train.count + test.count : 0),
                          .first_bad = train.count > 0 ? train.first : test.first};
     if (!log.writes()) return result;
     if (EventFile* events = log.dir().events()) events->flush();
@@ -157,7 +165,11 @@ struct Trainer::Impl {
     for (const std::string& note : resume_notes(options, *found, rows_of_norms)) log.console().log(note);
     if (!found->changes.empty()) overridden = found->progress.step;
     at = found->progress, saved = found->path;
-    restore(*step, *found);
+    const std::map<std::string, Tensor> own = restore(*step, *found);
+    if (VirtualClock* simulated = clock.simulated()) {
+      simulated->restore(from_tensors(own));
+      metrics.resume_epoch(static_cast<Nanoseconds>(own.at(epoch_start).item()), at.samples);
+    }
     if (log.writes()) log.dir().rewind(at.step);
     if (at.samples >= input.train->size()) at.next_epoch();  // with less data than the run had
   }
@@ -179,6 +191,9 @@ struct Trainer::Impl {
                                   : open_backend(device.kind).names.at(static_cast<std::size_t>(device.index));
     console.log(fmt::format("ranks     {} ({}), {} each; global batch {}; {}", world.size(), world.transport(), place,
                             options.data.batch, strategy.name()));
+    if (const VirtualClock* simulated = clock.simulated())
+      console.log(fmt::format("time      virtual: {} ranks on cluster {}, simulated seconds", world.size(),
+                              simulated->cluster().name));
     if (const std::string rows = step->batch_norm(); !rows.empty()) console.log("batch norm: " + rows);
     if (!staged.empty()) console.log("messages  through the host: " + staged);
     console.log(fmt::format("optimizer {}, {} epochs of {} steps, seed {}",
@@ -200,8 +215,8 @@ struct Trainer::Impl {
     LoaderOptions from = loader_options(step->shard());
     from.epoch = at.epoch, from.start_sample = at.samples;
     Loader batches(input.train, from);
-    metrics.start_epoch();
-    Clock::time_point ready = Clock::now();
+    if (!clock.simulated() || !at.in_epoch()) metrics.start_epoch();
+    Nanoseconds ready = clock.now();
     std::optional<TrainMetrics::StepReport> pending;
     const auto settle = [&] {
       if (!pending) return;
@@ -210,7 +225,7 @@ struct Trainer::Impl {
       log.train_step(metrics.epoch(), done, at.epoch + 1, batches.batches());
     };
     for (Batch& batch : batches) {
-      metrics.waited(Clock::now() - ready);
+      metrics.waited(clock.now() - ready);
       log.show_inputs(batch, input.train->scale(), at.step + 1);
       inject_fault(options.run.fault, world, at.step + 1);
       TrainMetrics::StepReport report = metrics.run(*step, batch);
@@ -222,7 +237,7 @@ struct Trainer::Impl {
       if (at.samples == input.train->size()) break;
       if (stopped()) return settle();
       if (options.checkpoint.steps > 0 && at.step % options.checkpoint.steps == 0) settle(), save({});
-      ready = Clock::now();
+      ready = clock.now();
     }
     settle();
     log.console().finish();
@@ -233,6 +248,7 @@ struct Trainer::Impl {
 
   /// Collective: each rank writes what it holds.
   void save(std::map<std::string, double> test_metrics) {
+    const ClockHold hold(clock);
     metrics.sum_ranks(step->shard(), world);
     TrainState state;
     state.seed = static_cast<std::uint64_t>(options.seed);
@@ -244,14 +260,21 @@ struct Trainer::Impl {
       at.loss_scale = scale.scale, at.good_steps = scale.good_steps;
     }
     store(at, state);
-    if (log.writes()) log.restore_if_removed(), log.dir().keep_settings(state.config, overridden);
-    saved =
-        save_checkpoint(log.writes() ? log.dir().path() : "", step->parameters(), step->optimizer(), state,
-                        {.keep_last = static_cast<int>(options.checkpoint.keep), .shard = step->checkpoint_shard()});
+    if (log.writes()) log.keep_settings(overridden);
+    std::map<std::string, Tensor> own;
+    if (clock.simulated()) {
+      own = to_tensors(hold.state());
+      own[epoch_start] = Tensor::full({1}, static_cast<double>(metrics.epoch_start()), DType::i64);
+    }
+    saved = save_checkpoint(log.writes() ? log.dir().path() : "", step->parameters(), step->optimizer(), state,
+                            {.keep_last = static_cast<int>(options.checkpoint.keep),
+                             .shard = step->checkpoint_shard(),
+                             .local = std::move(own)});
   }
 
   const TrainerOptions options;
   World& world;
+  const RunClock clock;
   std::optional<ResumePoint> found;  // where the run goes on
   Device device;
   std::string staged;  // why collectives go through the host, if they do
@@ -261,7 +284,7 @@ struct Trainer::Impl {
   Loader loader;  // tells the batches per epoch, and refuses impossible settings before anything is written
   Strategy strategy;
   Progress at;
-  TrainMetrics metrics{at};
+  TrainMetrics metrics{at, clock};
   std::optional<Step> step;
   std::string saved, rows_of_norms;
   std::vector<std::string> redrawn;        // tensors that options.weights does not fit

@@ -31,10 +31,12 @@ struct TrainerInput {
 
 /// How a run() ended; test, steps and bad_images are the same on all ranks.
 struct TrainerResult {
-  Evaluation test;              ///< of the last step's weights
-  std::int64_t steps = 0;       ///< optimizer steps in all
-  double seconds = 0;           ///< of this run(), by this rank's clock
-  Index bad_images = 0;         ///< reads that another image answered (data.on_bad = "skip"), of all ranks
+  Evaluation test;         ///< of the last step's weights
+  std::int64_t steps = 0;  ///< optimizer steps in all
+  double seconds = 0;      ///< of this run(), by this rank's clock; in virtual time since the run began
+  /// Reads that another image answered (data.on_bad = "skip"), of all ranks; in virtual time of rank 0's data sets,
+  /// which the ranks are to share.
+  Index bad_images = 0;
   std::string first_bad = {};   ///< of this rank: why; empty: none
   std::string checkpoint = {},  ///< rank 0: the newest checkpoint's directory; empty elsewhere
       metrics = {};             ///< rank 0: path of metrics.jsonl; empty elsewhere

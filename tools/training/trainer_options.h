@@ -64,7 +64,9 @@ struct TrainerOptions {
   } optim;                           ///< the settings "optim.*"
   /// Ranks, their strategy and their communication.
   struct Parallel {
-    std::int64_t ranks = 1;       ///< read by make_ranks() alone: a Trainer has the ranks of its World
+    std::int64_t ranks = 1,       ///< read by make_ranks() alone: a Trainer has the ranks of its World
+        virtual_ranks = 0;        ///< ranks in virtual time (World::virtual_time); 0: time is real
+    std::string cluster;          ///< virtual time: path of a cluster file (make_cluster); empty: this machine
     std::string mesh,             ///< parse_mesh(): "pipe=2,data=4"; empty: all ranks on "data"
         strategy,                 ///< parse_strategy(); empty: data_parallel on several ranks, serial on one
         plugin,                   ///< load_strategies(): a shared library with strategies of the user's own

@@ -1,0 +1,205 @@
+"""Training in virtual time: ranks as threads of one process under a simulated clock.
+  cli_virtual.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
+TRIREME_TEST_ALL in the environment: 64 workers on MNIST, too.
+"""
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+import unittests
+from cli import Case, mpiexec, run, trireme
+from cli_runs import timings
+
+slow = """name = "two slow nodes"
+flops = 1e9
+jitter = 0.1
+[[nodes]]
+count = 2
+devices = 2
+[links.inside]
+latency = 1e-4
+bandwidth = 1e8
+[links.between]
+latency = 1e-3
+bandwidth = 1e7
+"""
+
+
+class Virtual(Case):
+    """Runs have a folder each, in which they are named alike: settings that name paths are equal, too."""
+    words = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 70, "--data.batch", 6, "--epochs", 2, "--optim.lr", 0.002, "--parallel.threads", 1,
+             "--checkpoint.keep", 20]   # 12 steps an epoch; the last has 4 samples
+
+    def train(self, name, *words, status=0):
+        folder = self.dir / name
+        folder.mkdir(exist_ok=True)
+        (folder / "slow.toml").write_text(slow)
+        got = subprocess.run([trireme, "train", *map(str, words), "--run.dir", "run"], capture_output=True, text=True, timeout=400, cwd=folder)
+        self.assertEqual(got.returncode, status, got.stderr[-2000:])
+        return got
+
+    def tree(self, name, below="run"):
+        root = self.dir / name / below
+        return {str(p.relative_to(root)): p.is_file() and hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(root.rglob("*"))}
+
+    def lines(self, name):
+        return [json.loads(line) for line in (self.dir / name / "run/metrics.jsonl").read_text().splitlines()]
+
+    def newest(self, name):
+        return sorted((self.dir / name / "run/checkpoints").glob("step_*"))[-1]
+
+    def weights(self, name):
+        return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(self.newest(name).glob("[mo]*.safetensors"))}
+
+    def test_two_runs_write_the_same_files(self):
+        for words in (["--virtual", 5], ["--virtual", 4, "--cluster", "slow.toml", "--strategy", "data_parallel | zero(2)", "--allreduce", "ring"],
+                      ["--virtual", 4, "--mesh", "pipe=2,data=2", "--strategy", "pipeline(micro=2, partition=even) | data_parallel"],
+                      ["--virtual", 2, "--mesh", "tensor=2", "--strategy", "tensor"]):
+            with self.subTest(words=words):
+                names = [f"{side}{len(words)}{words[1]}" for side in "ab"]
+                one, two = (self.train(name, *self.words, *words, "--checkpoint.steps", 5, "--tensorboard") for name in names)
+                self.assertEqual(one.stdout, two.stdout)
+                self.assertEqual(self.tree(names[0]), self.tree(names[1]))
+                files = " ".join(self.tree(names[0]))
+                for name in "config.toml", "metrics.jsonl", "metrics.csv", "cluster.toml", "events.out.tfevents.0000000000.virtual", "step_00000005", "step_00000024":
+                    self.assertIn(name, files)
+
+    def test_all_that_is_told_is_simulated_time(self):
+        said = self.train("run", *self.words, "--virtual", 4, "--cluster", "slow.toml", "--run.log_seconds", 0)
+        self.assertIn("time      virtual: 4 ranks on cluster two slow nodes, simulated seconds\n", said.stderr)
+        self.assertRegex(said.stderr, r"epoch 1/2: 5/12, loss [\d.]+, \d+ images per simulated second, [\d.]+ simulated seconds\n")
+        self.assertRegex(said.stderr, r"epoch 2/2: train loss .*, \d+ images per simulated second, [\d.]+ simulated seconds so far\n")
+        self.assertRegex(said.stdout, r"after 24 steps in [\d.]+ simulated seconds\n")
+        for text in " images/s", "waiting for data", " in 0.", "data 0":
+            self.assertNotIn(text, said.stderr)
+        lines = self.lines("run")
+        self.assertEqual([line["step"] for line in lines], [12, 20, 24])
+        times = [line["simulated_seconds"] for line in lines]
+        self.assertEqual(times, sorted(set(times)))
+        self.assertGreater(times[0], 12 * 2 * 3 * 1e-3)   # a step's gradients cross the slow link at least
+        for line in lines:
+            self.assertGreater(line["images_per_simulated_second"], 0)
+            self.assertFalse(timings & line.keys())
+        head = (self.dir / "run/run/metrics.csv").read_text().splitlines()[0].split(",")
+        self.assertEqual(head[:4], ["kind", "epoch", "step", "simulated_seconds"])
+        self.assertFalse(timings & set(head))
+        self.train("real", *self.words)
+        head = (self.dir / "real/run/metrics.csv").read_text()
+        self.assertNotIn("simulated", head + said.stdout[:0] + (self.dir / "real/run/metrics.jsonl").read_text())
+
+    def test_a_cluster_changes_times_alone(self):
+        self.train("fast", *self.words, "--virtual", 4)
+        self.train("slow", *self.words, "--virtual", 4, "--cluster", "slow.toml")
+        self.assertEqual(self.weights("fast"), self.weights("slow"))
+        self.assertLess(self.lines("fast")[-1]["simulated_seconds"], self.lines("slow")[-1]["simulated_seconds"])
+
+    def test_weights_are_those_of_real_ranks(self):
+        """Bit for bit, and with equal losses: 16 workers, whatever rows batch norms see."""
+        net = ["resnet20", "--data.name", "synthetic", "--data.synthetic_size", 40, "--data.image_size", 8, "--data.batch", 18, "--epochs", 1, "--optim.name", "sgd",
+               "--optim.lr", 0.05, "--parallel.threads", 1]   # 3 steps: 18, 18 and 4 samples, so that ranks have 2, 1 or none
+        cases = [(16, [*net, *words]) for words in ([], ["--parallel.norm_scope", "local"], ["--strategy", "data_parallel | zero(1)"])]
+        if "TRIREME_TEST_ALL" in os.environ:
+            cases = [(64, ["mnist_cnn", "--data.limit", 640, "--epochs", 1, "--parallel.threads", 1, "--run.max_steps", 6])]
+        for number, (ranks, words) in enumerate(cases):
+            with self.subTest(words=words):
+                self.train(f"threads{number}", *words, "--ranks", ranks)
+                self.train(f"virtual{number}", *words, "--virtual", ranks)
+                self.assertEqual(self.weights(f"threads{number}"), self.weights(f"virtual{number}"))
+                plain = [{k: v for k, v in line.items() if k not in timings} for line in self.lines(f"threads{number}")]
+                simulated = [{k: v for k, v in line.items() if "simulated" not in k} for line in self.lines(f"virtual{number}")]
+                self.assertEqual(plain, simulated)
+
+    def test_a_resumed_run_is_the_one_that_never_stopped(self):
+        """All files, clocks and messages among them, but for checkpoints that the other run has not."""
+        stops = [7, 12, 13, 21]
+        for number, words in enumerate((["--virtual", 4], ["--virtual", 4, "--cluster", "slow.toml", "--strategy", "data_parallel | zero(2)"],
+                                        ["--virtual", 4, "--cluster", "slow.toml", "--mesh", "tensor=2,data=2", "--strategy", "tensor | data_parallel"])):
+            with self.subTest(words=words):
+                self.train(f"whole{number}", *self.words, *words)
+                self.stopped_and_resumed(f"cut{number}", stops, *words)
+                differing = [f"step_{step:08}" for step in stops]   # 12: its manifest holds the setting run.max_steps
+                cut, whole = ({key: value for key, value in self.tree(f"{name}{number}").items() if not any(step in key for step in differing)} for name in ("cut", "whole"))
+                self.assertEqual(cut, whole)
+                self.assertIn("checkpoints/step_00000024/rank-00004-of-00004.safetensors", cut)
+
+    def stopped_and_resumed(self, name, stops, *words):
+        self.train(name, *self.words, *words, "--run.max_steps", stops[0])
+        for stop in stops[1:]:
+            self.train(name, "--resume", "--run.max_steps", stop)
+        self.train(name, "--resume")
+
+    def test_a_resumed_pipeline_announces_its_shapes_anew(self):
+        """Which takes time; else it is the run that never stopped."""
+        words = ["--virtual", 4, "--cluster", "slow.toml", "--mesh", "pipe=2,data=2", "--strategy", "pipeline(micro=2, partition=even) | data_parallel"]
+        self.train("whole", *self.words, *words)
+        self.stopped_and_resumed("cut", [7], *words)
+        self.assertEqual(self.weights("cut"), self.weights("whole"))
+        for one, two in zip(self.lines("cut"), self.lines("whole")):
+            self.assertGreaterEqual(one["simulated_seconds"], two["simulated_seconds"])
+            self.assertEqual(*({k: v for k, v in line.items() if "simulated" not in k} for line in (one, two)))
+
+    def test_saving_takes_no_simulated_time(self):
+        self.train("rarely", *self.words, "--virtual", 3, "--cluster", "slow.toml")
+        self.train("often", *self.words, "--virtual", 3, "--cluster", "slow.toml", "--checkpoint.steps", 2)
+        self.assertEqual(self.lines("often"), self.lines("rarely"))
+
+    def test_what_cannot_go_on_is_refused(self):
+        self.train("run", *self.words, "--virtual", 4, "--run.max_steps", 5)
+        self.train("real", *self.words, "--run.max_steps", 5)
+        before = self.tree("run"), self.tree("real")
+        for name, ranks, had in ("run", 0, 4), ("run", 3, 4), ("real", 2, 0):
+            for more in [], ["--override"]:
+                self.refused(self.train(name, "--resume", "--virtual", ranks, *more, status=1), f"parallel.virtual is {ranks}, the run has {had}", f"--virtual {had}")
+        self.refused(self.train("run", "--resume", "--cluster", "slow.toml", status=1), "the cluster is not that of run/cluster.toml; add --override")
+        self.refused(self.train("run", "--resume", "--mesh", "data=2,tensor=2", "--strategy", "data_parallel | tensor", status=1), "only the same layout can go on with")
+        self.assertEqual((self.tree("run"), self.tree("real")), before)
+        said = self.train("run", "--resume", "--cluster", "slow.toml", "--override")
+        self.assertIn("override  the cluster is not that of run/cluster.toml\n", said.stderr)
+        self.assertIn('name = "two slow nodes"', (self.dir / "run/run/cluster.toml").read_text())
+        self.train("run", "--resume", "--cluster", "run/cluster.toml")   # the same, from another file
+
+    def test_its_checkpoints_are_as_others(self):
+        self.train("run", *self.words, "--virtual", 4, "--mesh", "data=4")
+        for words in [], ["--ranks", 2, "--mesh", ""]:
+            got = run("eval", self.dir / "run/run", *words)
+            self.assertEqual(got.returncode, 0, got.stderr)
+            self.assertIn(f"({self.lines('run')[-1]['test_correct']} of 70)", got.stdout)
+
+    def test_wrong_input_is_refused(self):
+        def refused(words, *says):
+            self.refused(self.train("x", *self.words, *words, status=2), *says, status=2)
+        refused(["--virtual", -1], "parallel.virtual is -1, it must be at least 0")
+        refused(["--virtual", "abc"], "parallel.virtual", "abc")
+        refused(["--virtual", 100000], "parallel.virtual is 100000, it must be at most 65536")
+        refused(["--virtual", 4, "--ranks", 3], "parallel.virtual is 4, and parallel.ranks 3")
+        refused(["--virtual", 4, "--mesh", "data=3"], "parallel.virtual is 4, and parallel.mesh data=3 makes 3 ranks")
+        refused(["--virtual", 4, "--device", "cuda"], "parallel.virtual is 4, and device cuda: virtual time computes on the CPU")
+        refused(["--virtual", 5, "--cluster", "slow.toml"], "parallel.virtual is 5, and slow.toml has 4 devices")
+        refused(["--virtual", 5, "--cluster", "none.toml"], "none.toml", "No such file")
+        refused(["--cluster", "slow.toml"], "parallel.cluster is for virtual time: add --virtual N")
+        for old, new, says in (("latency = 1e-3\n", "", ("links.between.latency is missing",)), ("bandwidth = 1e7", "bandwidth = -1.0", ("links.between.bandwidth is -1",)),
+                               ("devices = 2", "devices = 0", ("nodes.devices is 0",)), ("latency = 1e-4", "latency = nan", ("links.inside.latency",)),
+                               ("latency = 1e-4", "latency = \"1e-4\"", ("links.inside.latency must be a number",)), ("flops = 1e9", "flop = 1e9", ("flop", "flops"))):
+            self.assertIn(old, slow)
+            (self.dir / "bad.toml").write_text(slow.replace(old, new))
+            refused(["--virtual", 4, "--cluster", self.dir / "bad.toml"], "bad.toml:", *says)
+        for command in ["bench", "mlp", "--steps", 1], ["verify", "mlp"], ["plan", "show", "mlp"], ["pack", self.dir / "p"]:
+            self.refused(run(*command, "--virtual", 2), f"parallel.virtual is for trireme train; {command[0]} runs in real time", status=2)
+        self.assertFalse((self.dir / "x/run").exists())
+        self.assertNotIn("virtual", self.train("zero", *self.words, "--virtual", 0, "--run.max_steps", 1).stderr)
+
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_a_launcher_is_refused(self):
+        got = run("train", *self.words, "--virtual", 4, "--run.dir", self.dir / "run", ranks=2)
+        self.assertNotEqual(got.returncode, 0)
+        said = [line for line in got.stderr.splitlines() if line.startswith("trireme: ")]
+        self.assertEqual(len(said), 1, got.stderr)
+        self.assertIn("4 ranks in virtual time are threads of one process; start it without mpiexec or srun", said[0])
+        self.assertFalse((self.dir / "run").exists())
+
+
+if __name__ == "__main__":
+    unittests.main(sys.argv[4:])

@@ -1,0 +1,48 @@
+// RunClock: the time by which a run is told: the steady clock's, or in virtual time the simulated clock of its rank.
+// And what a checkpoint keeps of virtual time: clocks, links, messages in flight.
+#pragma once
+#include <exception>
+#include <map>
+#include <string>
+
+#include "parallel/comm/virtual_clock.h"
+#include "parallel/comm/world/world.h"
+
+namespace trireme {
+
+/// As a number to show and to divide by.
+inline double seconds(Nanoseconds time) { return static_cast<double>(time) / 1e9; }
+
+class RunClock {
+ public:
+  /// The world must outlive it.
+  explicit RunClock(World& world) : simulated_(world.clock()) {}
+  VirtualClock* simulated() const { return simulated_; }  ///< null where time is real
+  Nanoseconds now() const;  ///< in virtual time since the run began, else since some moment
+
+ private:
+  VirtualClock* simulated_;
+};
+
+/// What is done in its scope takes no simulated time, so that a run that saves goes on at the same moment as one that
+/// does not. Where time is simulated both ends are collective calls, but for the way out of an exception.
+class ClockHold {
+ public:
+  explicit ClockHold(const RunClock&);
+  ~ClockHold() noexcept(false);
+  ClockHold(const ClockHold&) = delete;
+  /// This rank's state at the beginning; where time is real nothing.
+  const VirtualState& state() const { return state_; }
+
+ private:
+  VirtualClock* clock_;
+  const int unwinding_ = std::uncaught_exceptions();
+  VirtualState state_;
+};
+
+/// As rank-local state of a checkpoint: "virtual.clock", "virtual.turns", "virtual.message.0" and so on.
+std::map<std::string, Tensor> to_tensors(const VirtualState&);
+/// The reverse; other names are left alone. Throws Error where "virtual.clock" is missing.
+VirtualState from_tensors(const std::map<std::string, Tensor>&);
+
+}  // namespace trireme
