@@ -6,49 +6,23 @@
 
 #include "kernels/cpu/vector.h"
 #include "parallel/comm/fnv.h"
+#include "tests/parallel/pair_setups.h"
 #include "tests/parallel/pairs.h"
-#include "tests/parallel/training.h"
 
 using namespace trireme;
 using namespace trireme::test;
 
 namespace {
 
-/// Sums of integers round nowhere: the bits are those of any machine.
 Setup integers() {
-  return {.model =
-              [] {
-                return with_integers(Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), Dropout(0.5), flatten, Linear(36, 8),
-                                                relu, Linear(8, 5)});
-              },
-          .loss = pattern_loss,
-          .recipe = Sgd{.lr = 0.125, .momentum = 0.5},
-          .samples = 20,
-          .batch = 8,
-          .steps = 3,
-          .shape = {8, 8, 1},
-          .integers = true};
+  Setup s = exact();
+  s.steps = 3;
+  return s;
 }
-/// Here the order of every sum shows, and the width of vectors.
 Setup floats() {
-  return {.model =
-              [] {
-                return Sequential{Conv2d(1, 4, 3, {.bias = false}),
-                                  BatchNorm(4),
-                                  relu,
-                                  MaxPool(2),
-                                  flatten,
-                                  Linear(36, 8),
-                                  relu,
-                                  Dropout(0.5),
-                                  Linear(8, 5)};
-              },
-          .recipe = Adam{.lr = 0.01},
-          .samples = 20,
-          .batch = 8,
-          .steps = 3,
-          .shape = {8, 8, 1},
-          .optimizer = {.clip_norm = 1}};
+  Setup s = normed();
+  s.steps = 3, s.optimizer.clip_norm = 1;
+  return s;
 }
 const char* level_name() {
   switch (vector_level()) {
