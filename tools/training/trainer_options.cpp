@@ -120,8 +120,10 @@ std::vector<Option> option_table(TrainerOptions& c) {
        most, "", "mesh"},
       {"parallel.strategy", &c.parallel.strategy, "empty: data_parallel on several ranks, serial on one", any, most, "",
        "strategy"},
-      {"parallel.allreduce", &c.parallel.allreduce, "default, ring, recursive_doubling, rabenseifner, tree", any, most,
-       "", "allreduce"},
+      {"parallel.allreduce", &c.parallel.allreduce,
+       "default, ring, recursive_doubling, rabenseifner, tree, hierarchical, hierarchical(N) of N ranks a node, torus, "
+       "torus(N) of N rows; auto: measured at the start, kept in the run",
+       any, most, "", "allreduce"},
       {"parallel.norm_scope", &c.parallel.norm_scope,
        "whose rows batch norm's statistics cover, where the strategy does not say: global, group, local (each rank's)",
        any, most, "global, group, local"},
