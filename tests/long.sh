@@ -5,7 +5,7 @@
 #   tests/long.sh --list
 set -uo pipefail
 cd "$(dirname "$0")/.."
-list="pairs virtual64 nolocal plain staged mpi_failures isa onednn3 tsan no_mpi"
+list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa onednn3 tsan no_mpi"
 strict=0 names=()
 for word in "$@"; do
   case "$word" in
@@ -26,6 +26,18 @@ pairs() { TRIREME_TEST_ALL=1 build/tests/test_pairs; }
 # 64 workers of MNIST in virtual time end with the weights of 64 real ones.
 virtual64() {
   TRIREME_TEST_ALL=1 python3 tests/tools/cli_virtual.py build/tools/trireme none datasets/mnist Virtual.test_weights_are_those_of_real_ranks
+}
+
+# The recorded bits of all strategies and pairs on processes, by each way between those of one host, and as between hosts.
+recorded_bits() {
+  [ -n "$mpiexec" ] || { echo "SKIPPED: no mpiexec"; return 77; }
+  local ranks way
+  for ranks in 2 4; do
+    for way in TRIREME_SHARED_MEMORY=direct TRIREME_SHARED_MEMORY=staged TRIREME_SHARED_MEMORY=0 MPIR_CVAR_NOLOCAL=1; do
+      echo "== recorded_bits on $ranks processes, $way"
+      env TRIREME_TEST_ALL=1 "$way" timeout -k 5 900 "$mpiexec" -n $ranks build/tests/test_recorded_bits || return 1
+    done
+  done
 }
 
 # MPI as between hosts: each process is a host to MPI, so that nothing goes through shared memory.

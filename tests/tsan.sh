@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 build=${1:-build-tsan}
 shift || true
 names=("$@")
-[ ${#names[@]} -gt 0 ] || names=(communicator threads loader step strategies pipeline)
+[ ${#names[@]} -gt 0 ] || names=(communicator collectives threads loader step strategies pipeline)
 [ -f "$build/build.ninja" ] || meson setup "$build" -Dmpi=disabled -Dcuda=disabled -Dbench=disabled -Db_sanitize=thread -Db_lundef=false \
   -Doptimization=1 -Db_ndebug=false -Dwerror=false -Dcpp_args='-g1 -Wno-tsan' >/dev/null || exit 1
 ninja -C "$build" "${names[@]/#/tests/test_}" || exit 1

@@ -216,9 +216,11 @@ class Communicator {
 };
 
 /// Wraps inner so that all_reduce runs by the named algorithm: "default" (inner's own: memory shared by the ranks of
-/// one host, else MPI's; the default), or one on inner's send and recv: "ring", "recursive_doubling", "rabenseifner",
-/// "tree". A collective call. Throws Error with the list for another name. Those run on a thread of their own;
-/// "default" on one host is done by the ranks that wait. Named algorithms take tensors on devices by way of the host.
+/// one host, else MPI's; the default), one on inner's send and recv: "ring", "recursive_doubling", "rabenseifner",
+/// "tree", "hierarchical" or "hierarchical(N)" (N ranks a node), "torus" or "torus(N)" (N rows); or "auto": the fastest
+/// of all these for the number of ranks and bytes, as measured in this call. A collective call. Throws Error with the
+/// list for another name. Named algorithms run on a thread of their own; "default" on one host is done by the ranks
+/// that wait. Named algorithms take tensors on devices by way of the host.
 std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& inner, const std::string& algorithm);
 
 /// "MPICH 4.0.2 (MPI 4.0)", or why there is no MPI. For `trireme info`.

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/cpu/vector.h"
+
 namespace trireme {
 namespace {
 
@@ -33,23 +35,37 @@ void with_op(ReduceOp op, F&& f) {
   }
 }
 
-template <class T, class Op>
-void fold(Partial<T>* sum, const T* from, Index count, Op op) {
-  for (Index i = 0; i < count; ++i) sum[i] = op(sum[i], static_cast<Partial<T>>(from[i]));
+/// f(i) for i in [0, n), in vector code of this machine's width.
+template <class F>
+void each(Index n, F f) {
+  vectorised([n, f] {
+#pragma omp simd
+    for (Index i = 0; i < n; ++i) f(i);
+  });
 }
 
+/// to = op(a, b), element by element.
+template <class T, class A, class B, class Op>
+void combine(T* to, const A* a, const B* b, Index n, Op op) {
+  using P = Partial<A>;
+  each(n, [=](Index i) { to[i] = static_cast<T>(op(static_cast<P>(a[i]), static_cast<P>(b[i]))); });
+}
+
+// Of one block at least; an out that is one of the ins is written when its elements have been read.
 template <class T, class Op>
 void fold_all(std::span<void* const> outs, std::span<const void* const> ins, Index count, Op op) {
   Partial<T> sum[lane];
   for (Index at = 0; at < count; at += lane) {
-    Index n = std::min(lane, count - at);
-    auto* first = static_cast<const T*>(ins[0]) + at;
-    for (Index i = 0; i < n; ++i) sum[i] = static_cast<Partial<T>>(first[i]);
-    for (const void* in : ins.subspan(1)) fold(sum, static_cast<const T*>(in) + at, n, op);
-    for (void* out : outs) {
-      auto* to = static_cast<T*>(out) + at;
-      for (Index i = 0; i < n; ++i) to[i] = static_cast<T>(sum[i]);
-    }
+    const Index n = std::min(lane, count - at);
+    const auto in = [&](std::size_t i) { return static_cast<const T*>(ins[i]) + at; };
+    T* const out = static_cast<T*>(outs[0]) + at;
+    const std::size_t last = ins.size() - 1;
+    if (last > 1) combine(sum, in(0), in(1), n, op);
+    for (std::size_t i = 2; i < last; ++i) combine(sum, sum, in(i), n, op);
+    if (last == 1) combine(out, in(0), in(1), n, op);
+    if (last > 1) combine(out, sum, in(last), n, op);
+    for (void* other : outs.subspan(last == 0 ? 0 : 1))
+      std::memmove(static_cast<T*>(other) + at, last == 0 ? in(0) : out, n * sizeof(T));
   }
 }
 
@@ -57,12 +73,8 @@ void fold_all(std::span<void* const> outs, std::span<const void* const> ins, Ind
 
 void reduce_into(void* to, const void* from, Index count, DType t, ReduceOp op) {
   dispatch_any(t, [&]<class T>(T) {
-    with_op(op, [&](auto f) {
-      auto* a = static_cast<T*>(to);
-      auto* b = static_cast<const T*>(from);
-      for (Index i = 0; i < count; ++i)
-        a[i] = static_cast<T>(f(static_cast<Partial<T>>(a[i]), static_cast<Partial<T>>(b[i])));
-    });
+    with_op(op,
+            [&](auto f) { combine(static_cast<T*>(to), static_cast<T*>(to), static_cast<const T*>(from), count, f); });
   });
 }
 
@@ -72,9 +84,9 @@ void reduce_all(std::span<void* const> outs, std::span<const void* const> ins, I
 
 void divide(void* x, Index count, DType t, int by) {
   dispatch_any(t, [&]<class T>(T) {
-    auto* at = static_cast<T*>(x);
-    for (Index i = 0; i < count; ++i)
+    each(count, [at = static_cast<T*>(x), by](Index i) {
       at[i] = static_cast<T>(static_cast<Partial<T>>(at[i]) / static_cast<Partial<T>>(by));
+    });
   });
 }
 

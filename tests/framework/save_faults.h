@@ -1,7 +1,13 @@
 // Faults in the system calls of a save: they pass through the shim of save_faults.cpp, which can end the process, fail,
 // be interrupted or write short at any of them.
 #pragma once
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
+
+#include "tests/support/catch.h"
 
 namespace trireme::test {
 
@@ -27,6 +33,22 @@ void with_fault(Fault fault, int at, int code, F body) {
     throw;
   }
   shim.fault = Fault::none;
+}
+
+/// Runs save in a process of its own that ends at the at-th call. False: there were fewer.
+template <class F>
+bool dies_at(int at, F save) {
+  const pid_t child = fork();
+  if (child == 0) {
+    shim.arm(Fault::die, at);
+    save();
+    ::syscall(SYS_exit_group, 0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  REQUIRE((WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 9));
+  return WEXITSTATUS(status) == 9;
 }
 
 }  // namespace trireme::test

@@ -1,6 +1,7 @@
 // Every ordered pair of strategies, "a | b": trains, saves, is loaded under another pair and trained on, and equals the
 // serial run in all that a run is made of, or is refused by a text that is known. TRIREME_TEST_ALL=1: on every mesh of
 // 1, 2, 3, 4 and 8 ranks; else each pair on its smallest.
+#include "tests/parallel/pair_setups.h"
 #include "tests/parallel/run_segments.h"
 #include "tests/support/temporary.h"
 
@@ -100,39 +101,6 @@ std::vector<Arrangement> table() {
           for (auto& how : arrangements(a, b, ranks)) all.push_back(how);
     }
   return all;
-}
-
-/// Sums stay exact: three layers deep, three steps of 1/8, and momentum 1/2.
-Setup exact() {
-  return {.model =
-              [] {
-                return with_integers(Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), Dropout(0.5), flatten, Linear(36, 8),
-                                                relu, Linear(8, 5)});
-              },
-          .loss = pattern_loss,
-          .recipe = Sgd{.lr = 0.125, .momentum = 0.5},
-          .samples = 20,
-          .batch = 8,
-          .shape = {8, 8, 1},
-          .integers = true};
-}
-Setup normed() {
-  return {.model =
-              [] {
-                return Sequential{Conv2d(1, 4, 3, {.bias = false}),
-                                  BatchNorm(4),
-                                  relu,
-                                  MaxPool(2),
-                                  flatten,
-                                  Linear(36, 8),
-                                  relu,
-                                  Dropout(0.5),
-                                  Linear(8, 5)};
-              },
-          .recipe = Adam{.lr = 0.01},
-          .samples = 20,
-          .batch = 8,
-          .shape = {8, 8, 1}};
 }
 
 /// How many arrangements of table() are equal, and how many are refused by which text.

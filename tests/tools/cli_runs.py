@@ -503,6 +503,40 @@ class Resume(Runs):
         self.assertEqual(self.metrics("cut"), self.metrics("whole"))
         self.assertEqual(self.digests("cut"), self.digests("whole"))
 
+    def test_measured_algorithms_are_kept_with_the_run(self):
+        self.cut(5, "cut", "--ranks", 3, "--allreduce", "auto")
+        kept = lambda name: (self.dir / name / "algorithms.txt")
+        copied = lambda name: shutil.copytree(self.dir / "cut", self.dir / name)
+        table = kept("cut").read_text()
+        self.assertRegex(table, r"\A(all_reduce 3 [0-9]+ [a-z_]+\n)+\Z")
+        # A run that is resumed reads it, however often, and takes what stands there: three ranks' sums show their order.
+        for name, stops in ("once", []), ("often", [7, 9]):
+            copied(name)
+            for stop in stops:
+                self.resumed("--run.max_steps", stop, name=name)
+            self.assertNotIn("algorithms", self.resumed(name=name).stderr)
+            self.assertEqual(kept(name).read_text(), table)
+        self.assertEqual(self.digests("once"), self.digests("often"))
+        for algorithm in "default", "ring":
+            copied(f"named-{algorithm}"), copied(algorithm)
+            kept(algorithm).write_text(f"all_reduce 3 1024 {algorithm}\n")
+            self.resumed(name=algorithm)
+            self.resumed("--allreduce", algorithm, name=f"named-{algorithm}")
+            self.assertEqual(self.digests(algorithm), self.digests(f"named-{algorithm}"))
+        self.assertNotEqual(self.digests("default"), self.digests("ring"))
+        # Without one, and on other ranks, processes too, it is measured anew; one that is broken is refused.
+        kept("once").unlink()
+        got = self.resumed("--override", "--epochs", 3, "--run.max_steps", 25, name="once")
+        self.assertIn("algorithms.txt is missing: all-reduce algorithms are measured anew", got.stderr)
+        got = self.resumed("--override", "--epochs", 3, "--run.max_steps", 26, name="once", ranks=2)
+        self.assertIn("algorithms.txt is of 3 ranks: all-reduce algorithms are measured anew on 2", got.stderr)
+        self.assertRegex(kept("once").read_text(), r"\A(all_reduce 2 [0-9]+ [a-z_]+\n)+\Z")
+        self.assertNotIn("anew", self.resumed("--epochs", 3, name="once", ranks=2).stderr)
+        for text in "all_reduce 3 1k ring\n", "all_reduce 3 1024 rong\n", "", "\x00\xff\n":
+            kept("cut").write_text(text)
+            self.refused(run("train", "--resume", "--run.dir", self.dir / "cut"), "cannot use", "algorithms.txt", "measure anew")
+        self.refused(run("train", "--resume", "--run.dir", self.dir / "cut", ranks=2), "cannot use")
+
 
 class Inputs(Runs):
     """What can be wrong with what a run is given: one clear line each."""

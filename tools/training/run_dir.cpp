@@ -150,6 +150,12 @@ void RunDir::write_classes(const std::vector<std::string>& names) {
   if (!text.empty()) replace_file(path_ + "/" + class_file, text);
 }
 
+void RunDir::keep_algorithms(const std::string& table) {
+  const std::string path = path_ + "/" + algorithms_file;
+  if (!table.empty() && (!fs::exists(path) || read_text(path, std::size_t{1} << 20) != table))
+    replace_file(path, table);
+}
+
 void RunDir::rewind(std::int64_t step) {
   lines_.reset();
   rows_.reset();

@@ -1,6 +1,6 @@
 // RunDir: the files of one run: config.toml (all settings), metrics.jsonl (a JSON object per record), metrics.csv (the
-// same records, a row each), classes.txt, TensorBoard's event files; beside them lies checkpoints/. Only rank 0 has
-// one.
+// same records, a row each), classes.txt, algorithms.txt, TensorBoard's event files; beside them lies checkpoints/.
+// Only rank 0 has one.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -18,6 +18,8 @@ namespace trireme {
 
 /// Names of the classes in a run directory, one per line, where the data set has names.
 inline constexpr const char* class_file = "classes.txt";
+/// The all-reduce algorithms that were measured for a run (parallel.allreduce auto).
+inline constexpr const char* algorithms_file = "algorithms.txt";
 
 /// The simulated machines of a run in virtual time, in its directory.
 inline constexpr const char* cluster_file = "cluster.toml";
@@ -44,6 +46,8 @@ class RunDir {
   void keep_settings(const std::string& config, std::optional<std::int64_t> overridden);
   /// Writes class_file; nothing for no names.
   void write_classes(const std::vector<std::string>& names);
+  /// Writes algorithms_file, unless it says the same; nothing for an empty table.
+  void keep_algorithms(const std::string& table);
   /// Drops the lines of steps after `step` (they will be written again), and a last line cut short.
   void rewind(std::int64_t step);
   /// Replaces cluster_file, unless it holds this text.

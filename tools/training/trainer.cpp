@@ -12,6 +12,7 @@
 #include "kernels/core/thread.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/runtime/reducer.h"
+#include "tools/training/algorithms.h"
 #include "tools/training/from_options.h"
 #include "tools/training/resume.h"
 #include "tools/training/run_clock.h"
@@ -57,7 +58,6 @@ TrainerOptions validated(TrainerOptions options, const TrainerInput& given, Worl
 /// What all ranks must have alike; then rank 0's place to go on from, if the run goes on.
 std::optional<ResumePoint> agree(const TrainerOptions& options, World& world) {
   compare_ranks(world.comm(), "settings", common_settings(options));
-  world.use_all_reduce(options.parallel.allreduce);
   check_shards(options, world.size());
   if (!options.run.resume) return {};
   ResumePoint found = world.main() ? find_resume_point(options) : ResumePoint{};
@@ -74,6 +74,7 @@ struct Trainer::Impl {
         world(w),
         clock(w),
         found(agree(options, world)),
+        algorithms(use_all_reduce(options, world)),
         device(make_device(options, world.local_rank())),
         staged(world.use(device)),
         mesh(make_mesh(options, world)),
@@ -88,6 +89,7 @@ struct Trainer::Impl {
     else
       move_to(input.model, options, device);
     log.open_run(input.train->class_names());
+    if (log.writes()) log.dir().keep_algorithms(algorithms.table);
     step.emplace(
         input.model, metrics.watching(input.loss ? input.loss : make_loss(options)),
         input.optimizer ? *input.optimizer : make_optimizer(options, loader.batches()), mesh, strategy,
@@ -162,6 +164,7 @@ struct Trainer::Impl {
   bool stopped() const { return options.run.max_steps > 0 && at.step >= options.run.max_steps; }
 
   void resume() {
+    if (!algorithms.note.empty()) found->notes.push_back(algorithms.note);
     for (const std::string& note : resume_notes(options, *found, rows_of_norms)) log.console().log(note);
     if (!found->changes.empty()) overridden = found->progress.step;
     at = found->progress, saved = found->path;
@@ -260,7 +263,7 @@ struct Trainer::Impl {
       at.loss_scale = scale.scale, at.good_steps = scale.good_steps;
     }
     store(at, state);
-    if (log.writes()) log.keep_settings(overridden);
+    if (log.writes()) log.keep_settings(overridden), log.dir().keep_algorithms(algorithms.table);
     std::map<std::string, Tensor> own;
     if (clock.simulated()) {
       own = to_tensors(hold.state());
@@ -276,6 +279,7 @@ struct Trainer::Impl {
   World& world;
   const RunClock clock;
   std::optional<ResumePoint> found;  // where the run goes on
+  const RunAlgorithms algorithms;
   Device device;
   std::string staged;  // why collectives go through the host, if they do
   Mesh mesh;

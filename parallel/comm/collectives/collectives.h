@@ -84,7 +84,8 @@ double cost(const Algorithm&, CallKind, int ranks, Index bytes, const LinkCost&)
 using Choice = std::function<std::shared_ptr<const Algorithm>(CallKind, int ranks, Index bytes)>;
 /// Wraps inner so that all_reduce, reduce_scatter, all_gather and broadcast run by what `choose` says, on a thread and
 /// a communicator of their own: the caller computes on meanwhile. Communicators that are split from it do the same.
-/// Tensors on devices go by way of the host; but where NCCL links the devices, only those of all_reduce. sent, if any,
+/// Tensors on devices go by way of the host; but where NCCL links the devices, only those of all_reduce, and only where
+/// there is an algorithm. sent, if any,
 /// counts the bytes that algorithms sent from this rank. A collective call.
 std::unique_ptr<Communicator> with_algorithm(std::unique_ptr<Communicator>&& inner, Choice choose,
                                              std::shared_ptr<std::atomic<Index>> sent = {});

@@ -146,8 +146,11 @@ std::unique_ptr<Communicator> with_algorithm(std::unique_ptr<Communicator>&& inn
     return std::make_unique<AlgorithmCommunicator>(std::move(comm), choose, sent);
   };
   // The algorithms compute on host memory.
-  if (auto* staged = dynamic_cast<DeviceCommunicator*>(inner.get()))
-    return staged->set_algorithm(wrapped), std::move(inner);
+  if (auto* staged = dynamic_cast<DeviceCommunicator*>(inner.get())) {
+    staged->set_algorithm(
+        wrapped, [choose](CallKind kind, int ranks, Index bytes) { return choose(kind, ranks, bytes) != nullptr; });
+    return std::move(inner);
+  }
   return wrapped(std::move(inner));
 }
 

@@ -62,7 +62,8 @@ bool DeviceCommunicator::takes_link(const Call& call, const Tensor& out, const T
   switch (call.kind) {
     case CallKind::all_reduce:
     case CallKind::reduce_scatter:
-      if (has_algorithm_ && call.kind == CallKind::all_reduce) return false;
+      if (call.kind == CallKind::all_reduce && has_algorithm_(call.kind, size(), call.count * size_of(call.type)))
+        return false;
       return call.op == ReduceOp::sum || !is_float(call.type);
     case CallKind::all_gather:
     case CallKind::broadcast:
@@ -88,9 +89,9 @@ void DeviceCommunicator::abort(const std::string& reason) {
 }
 
 void DeviceCommunicator::set_algorithm(
-    const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>& make) {
+    const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>& make, HasAlgorithm has) {
   inner_ = make(std::move(inner_));
-  has_algorithm_ = true;
+  has_algorithm_ = std::move(has);
 }
 
 std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {

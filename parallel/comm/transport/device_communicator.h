@@ -15,8 +15,11 @@ class DeviceCommunicator final : public Communicator {
 
   /// See World::use.
   const std::string& use(Device);
-  /// inner is replaced by what make makes of it, which has all-reduces of its own: they are done on host copies.
-  void set_algorithm(const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>& make);
+  using HasAlgorithm = std::function<bool(CallKind, int ranks, Index bytes)>;
+  /// inner is replaced by what make makes of it, which has all-reduces of its own: they are done on host copies, where
+  /// has says that there is one.
+  void set_algorithm(const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>& make,
+                     HasAlgorithm has);
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -40,7 +43,7 @@ class DeviceCommunicator final : public Communicator {
   Device device_;                          // of the rank, as use() was told
   std::unique_ptr<DeviceTransport> link_;  // stands on inner_
   std::string link_name_, why_;            // why_: device_ is one, and there is no link
-  bool has_algorithm_ = false;
+  HasAlgorithm has_algorithm_ = [](CallKind, int, Index) { return false; };
   std::shared_ptr<char> family_ = std::make_shared<char>();  // owned by this and all that are split from it
 };
 

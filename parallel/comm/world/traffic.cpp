@@ -34,6 +34,7 @@ class TrafficMeter::Metered final : public Communicator {
   }
   int probe(int tag, int first) override { return inner_->probe(tag, first); }
   EventCount* events() override { return inner_->events(); }
+  VirtualClock* clock() override { return inner_->clock(); }
   std::unique_ptr<Communicator> split(int color, int key) override {
     return meter_.metered(inner_->split(color, key), axis_);
   }

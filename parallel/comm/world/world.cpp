@@ -12,6 +12,7 @@
 
 #include "kernels/core/runtime.h"
 #include "kernels/core/thread.h"
+#include "parallel/comm/collectives/collectives.h"
 #include "parallel/comm/transport/device_communicator.h"
 #include "parallel/comm/transport/launcher.h"
 #include "parallel/comm/transport/mpi_ranks.h"
@@ -196,6 +197,9 @@ VirtualClock* World::clock() { return impl_->comm->clock(); }
 std::string World::use(Device device) { return static_cast<DeviceCommunicator&>(*impl_->comm).use(device); }
 void World::use_all_reduce(const std::string& algorithm) {
   impl_->comm = with_all_reduce(std::move(impl_->comm), algorithm);
+}
+void World::use_all_reduce(const collectives::AlgorithmTable& table) {
+  impl_->comm = collectives::with_algorithm(std::move(impl_->comm), table.choice());
 }
 
 }  // namespace trireme

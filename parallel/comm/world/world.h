@@ -9,6 +9,9 @@
 #include "parallel/comm/virtual_clock.h"
 
 namespace trireme {
+namespace collectives {
+struct AlgorithmTable;
+}
 
 // An exception that leaves a World on one rank ends the waits of the others, which throw; the process must then end,
 // with a status other than 0, since others may yet write to tensors of calls that were under way. World::run sees to
@@ -65,6 +68,8 @@ class World {
   /// Replaces the communicator by with_all_reduce(comm, algorithm): "default", "ring", ... A collective call; throws
   /// Error with the list for another name.
   void use_all_reduce(const std::string& algorithm);
+  /// The same by a table that was measured (measure_algorithms), or read again; alike on all ranks.
+  void use_all_reduce(const collectives::AlgorithmTable&);
 
  private:
   struct Impl;

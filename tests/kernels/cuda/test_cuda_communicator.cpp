@@ -285,7 +285,7 @@ TEST_CASE("NCCL where every rank has a device of its own") {
 }
 
 TEST_CASE("named algorithms take tensors on devices") {
-  for (const char* name : {"default", "ring", "rabenseifner"})
+  for (const char* name : {"default", "auto", "ring", "rabenseifner"})
     on_ranks([&](World& world) {
       world.use_all_reduce(name);
       check_everything(world, shared);
