@@ -187,7 +187,7 @@ Shards shards_of(const Parameters& p, const Optimizer& o, const TrainState& stat
         shard ? stored_state(p, kind, flat, o.kept(), shard->writes_state) : stored_state(p, kind, flat));
   for (auto& [name, tensor] : options.local) all[local_file].tensors.push_back({name, tensor});
   if (shard)
-    for (auto& [name, tensor] : shard->local) all[local_file].tensors.push_back({name, tensor});
+    for (auto& [name, tensor] : shard->local) all[local_file].tensors.push_back({name, tensor.to(cpu())});
   return all;
 }
 

@@ -38,7 +38,7 @@ struct CheckpointShard {
   std::vector<Slice> writes = {};         ///< weights that no rank of a lower number holds
   std::vector<bool> writes_buffers = {};  ///< buffers likewise
   std::vector<Slice> writes_state = {};   ///< optimizer state likewise
-  std::map<std::string, Tensor> local = {};  ///< to be saved beside SaveOptions::local
+  std::map<std::string, Tensor> local = {};  ///< to be saved beside SaveOptions::local, from any device
   /// Every rank's text, by rank: names, sizes and errors, never tensors. A collective call.
   std::function<std::vector<std::string>(const std::string&)> all_gather = {};
 };

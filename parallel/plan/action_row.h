@@ -2,7 +2,7 @@
 // that brings a kind of its own writes a row (a constant) and names it in the actions of its strategy:
 //
 //   const ActionRow halve = {.name = "halve", .access = ..., .start = ...};
-//   plan.programs[0].actions.push_back({.kind = halve, .slice = ...});
+//   plan.roles[0].actions.push_back({.kind = halve, .slice = ...});
 #pragma once
 #include <string>
 #include <string_view>

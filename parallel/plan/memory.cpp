@@ -64,7 +64,7 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
     if (dropped > 0 && plan.roles.size() == 1)
       m.gradients = std::min(m.gradients, (whole - dropped) * options.element +
                                               2 * largest(plan, role, ActionKind::reduce_scatter, options.element));
-    m.optimizer = own * options.element * options.states;
+    m.optimizer = (own * options.states + whole * std::ssize(plan.state)) * options.element;
     const Kept kept = peak_kept(plan, role);
     m.activations = kept.activations, m.halos = kept.halos;
     m.packed = largest(plan, role, ActionKind::average, options.element);

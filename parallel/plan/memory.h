@@ -11,7 +11,7 @@ namespace trireme {
 struct RankMemory {
   Index weights = 0;      ///< and running statistics
   Index gradients = 0;    ///< with the buckets on their way, which are parts of the same block
-  Index optimizer = 0;    ///< state, of what the rank updates
+  Index optimizer = 0;    ///< state, of what the rank updates; and Plan::state
   Index activations = 0;  ///< kept for backward by the micro-batches in flight, and what came over cuts for them
   Index halos = 0;        ///< of images that are cut: what neighbours sent, kept as long
   Index packed = 0;       ///< copies on their way: running statistics

@@ -13,7 +13,7 @@ struct RankPair {
 };
 /// By Peer::pairs, for one of `ranks` ranks in a step (counted from 0):
 /// "ring": neighbours, in even steps (0, 1), (2, 3), ..., in odd ones (1, 2), ..., (ranks - 1, 0); of an odd number of
-/// ranks the last has nobody;
+/// ranks one has nobody;
 /// "exponential": to rank + 2^k, from rank - 2^k, k going through 0, 1, ... below log2(ranks) with the steps (the
 /// one-peer exponential graph: Ying et al., arXiv 2110.13363);
 /// "matching": pairs drawn at random from Peer::seed and the step; of an odd number one rank has nobody.

@@ -123,6 +123,8 @@ struct Trigger {
       offset = 0,          ///< in [0, every)
       from = 0,            ///< at least 0
       until = forever;     ///< above from
+  /// The first step that it runs at, `until` aside.
+  std::int64_t first() const { return from + ((offset - from) % every + every) % every; }
   bool runs_at(std::int64_t step) const { return from <= step && step < until && step % every == offset; }
   bool operator==(const Trigger&) const = default;  ///< member by member
 };

@@ -27,7 +27,7 @@ struct ActionContext {
   }
   Tensor state(const std::string& name) const { return store().state(name).rows(action.slice.begin, action.slice.end); }
   /// The ranks of comm to send to and to receive from in this step (Peer::pairs); this one: nobody.
-  RankPair peers() const { return peers_at(action.peer, comm->rank(), comm->size(), step); }
+  RankPair peers() const { return comm ? peers_at(action.peer, comm->rank(), comm->size(), step) : RankPair{0, 0}; }
   /// A number of Action::arguments. Throws Error where there is none of the name.
   double argument(const std::string& name) const;
 };

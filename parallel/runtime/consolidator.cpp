@@ -1,5 +1,7 @@
 #include "parallel/runtime/consolidator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "framework/autograd/tape.h"
@@ -114,17 +116,27 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
       add(s.writes, weights, e, drops_ ? a.peer.axis : ""), add(s.writes_state, shard, e, a.peer.axis);
   }
   for (auto* slices : {&s.holds, &s.writes, &s.writes_state}) *slices = detail::joined(std::move(*slices));
-  const auto add_local = [&](const std::string& name, const FlatBuffer& flat) {
-    s.local[name] = flat.rows(0, flat.numel());
+  // A slice of what this rank has for itself, per device; it lies at `from` of the buffer.
+  const auto add_local = [&](const std::string& name, const FlatBuffer& flat, const Slice& slice, Index from) {
+    for (const Slice& part : flat.cut({from, from + slice.size()}))
+      s.local[fmt::format("{}.{}", name, slice.begin + part.begin - from)] = flat.rows(part.begin, part.end);
   };
+  const auto own = plan_.updated(static_cast<std::size_t>(role_));
   for (const State& state : plan_.state)
-    if (state.saved) add_local("state." + state.name, parameters_.state(state.name));
+    for (const Slice& u : own)
+      if (state.saved) add_local("state." + state.name, parameters_.state(state.name), u, u.begin);
   const bool differ = std::ranges::any_of(plan_.consistency, [&](auto& axis) {
     return axis.second.kind != Consistency::Kind::synchronous && mesh_.size(axis.first) > 1;
   });
-  if (differ) {  // ranks train for themselves between averages
-    add_local("weights", parameters_.values());
-    for (auto& [name, state] : optimizer_.state()) add_local("optimizer." + name, state);
+  for (const Slice& u : differ ? own : std::vector<Slice>{}) {  // ranks train for themselves between averages
+    add_local("weights", parameters_.values(), u, u.begin);
+    Index from = 0;  // of a kept slice in the state
+    for (const Slice& kept : optimizer_.kept()) {
+      if (kept.begin <= u.begin && u.end <= kept.end)
+        for (auto& [name, state] : optimizer_.state())
+          add_local("optimizer." + name, state, u, from + u.begin - kept.begin);
+      from += kept.size();
+    }
   }
   Index at = 0;
   for (const Parameters::Buffer& b : parameters_.buffers()) {

@@ -1,11 +1,15 @@
 #include "parallel/runtime/encoded_reduction.h"
 
 #include "framework/ops/ops.h"
+#include "framework/tensor/memory_tracker.h"
 
 namespace trireme {
 
 Work EncodedReduction::start(Communicator& comm, const Codec& codec, const Tensor& x, const Tensor& state) {
+  const MemoryScope packed(MemoryKind::packed);
   const Index length = codec.length(x.numel());
+  if (state && before_) before_.copy_from(state);
+  if (state && !before_) before_ = state.clone();
   if (!mine_) mine_ = Tensor::empty({length}, codec.wire, x.device());
   codec.encode(x, mine_, state);
   if (codec.is_summable) return comm.all_reduce(mine_);

@@ -69,7 +69,7 @@ void Executor::prepare(Mesh& mesh) {
       s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &mesh.comm(a.peer.axis);
     s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
     s.run = find_run(a);
-    if (!a.on_ready || !s.comm) continue;
+    if (!a.on_ready || !is_reduction(a) || !s.comm) continue;
     s.bucket = static_cast<int>(slices.size());
     slices.push_back(a.slice);
     ids.push_back(static_cast<ActionId>(id));
@@ -79,7 +79,7 @@ void Executor::prepare(Mesh& mesh) {
   buckets_ = std::make_unique<Buckets>(optimizer_.parameters(), std::move(slices),
                                        [this, ids](std::size_t i, const Tensor& gradients) {
                                          if (recorder_) recorder_->begin(ids[i]);
-                                         if (clock_) clock_->advance_to(ready_at(ids[i]));
+                                         if (clock_) pass_time(ready_at(ids[i]));
                                          return start_reduction(ids[i], gradients);
                                        });
 }
@@ -124,7 +124,7 @@ void Executor::prepare_updates() {
 void Executor::begin(const Tensor& x, const Tensor& y) {
   tapes_.begin(x, y);
   agreement_.begin();
-  loss_ = {}, sending_.clear();
+  loss_ = {}, sending_.clear(), step_ = optimizer_.steps();
 }
 
 std::string Executor::run(const Tensor& x, const Tensor& y) {
@@ -132,7 +132,11 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
   if (recorder_) recorder_->clear(slots_.size());
   std::optional<MemoryScope> counted;
   if (recorder_) counted.emplace(recorder_->memory());
-  for (ActionId id = 0; id < n; ++id) finish(id);  // what a refused step left
+  for (ActionId id = 0; id < n; ++id) {  // what a refused step left; what it would have changed stays
+    Slot& s = slot(id);
+    if (s.run == &Executor::run_row && std::exchange(s.pending, false)) s.works.clear();
+    finish(id);
+  }
   begin(x, y);
   if (buckets_) buckets_->arm(false);
   std::string fault;
@@ -167,6 +171,7 @@ Tensor Executor::compute_loss(const Tensor& x, const Tensor& y) {
 void Executor::begin_update(const Tensor& loss) {
   agreement_.begin();
   agreement_.set_loss(loss.clone(), true);
+  step_ = optimizer_.steps();
 }
 
 std::string Executor::update() {
@@ -174,6 +179,7 @@ std::string Executor::update() {
   execute_range(0, static_cast<ActionId>(first), true);
   if (std::string fault = decide(); !fault.empty()) return fault;
   execute_range(static_cast<ActionId>(first), static_cast<ActionId>(slots_.size()), true);
+  for (ActionId id = 0; id < std::ssize(slots_); ++id) finish(id);
   return "";
 }
 
@@ -181,14 +187,20 @@ std::string Executor::update() {
 void Executor::execute_range(ActionId begin, ActionId end, bool updates) {
   for (ActionId id = begin; id < end; ++id) {
     const Action& a = action(id);
-    if (is_due(a) && updates == !(is_pass(a) || a.kind == ActionKind::free)) (this->*slot(id).run)(id);
+    if (!is_due(a) || updates == (is_pass(a) || a.kind == ActionKind::free)) continue;
+    for (ActionId before : a.after) finish(before);
+    (this->*slot(id).run)(id);
   }
 }
 
 /// Whether the step may update, and by which factor of the gradients. Returns what is not finite.
 std::string Executor::decide() {
-  if (std::string fault = agreement_.fault(); !fault.empty()) return fault;
-  keeps_ = !agreement_.accepts_gradients();
+  std::string fault = agreement_.fault();
+  keeps_ = fault.empty() && !agreement_.accepts_gradients();
+  for (ActionId id = 0; (keeps_ || !fault.empty()) && id < std::ssize(slots_); ++id)  // codecs forget these gradients
+    if (const Action& a = action(id); a.codec && slot(id).comm && !a.codec->state.empty())
+      slot(id).encoded.undo(codec_state(a));
+  if (!fault.empty()) return fault;
   const auto first = std::ranges::find(slots_, true, &Slot::first_update);
   const bool alone = first != slots_.end() && updates_all(*first);
   grad_scale_ = keeps_ || alone ? 1 : agreement_.clip_scale();
@@ -224,13 +236,13 @@ void Executor::compute(ActionId id) {
   const Action& a = action(id);
   const Slot& s = slot(id);
   if (tapes_.is_segment_head(a)) {
-    if (clock_) plan_time(id);
+    if (clock_) plan_time(id), waited_ = 0, passed_ = clock_->now();
     if (buckets_) buckets_->listen(s.completes);
     const NamedRange phase(a.kind == ActionKind::forward ? "forward" : "backward");
     a.kind == ActionKind::forward ? tapes_.forward(a) : tapes_.backward(a);
   }
   if (s.last_forward) tapes_.commit();
-  if (clock_) clock_->advance_to(s.end);
+  if (clock_) pass_time(s.end);
   if (s.last_backward && buckets_) buckets_->flush();
 }
 
@@ -248,10 +260,17 @@ void Executor::plan_time(ActionId head) {
   }
 }
 
+/// Virtual time goes on to a moment that plan_time() knows. What layers have waited for others meanwhile comes on top.
+void Executor::pass_time(Nanoseconds planned) {
+  waited_ += clock_->now() - passed_;
+  clock_->advance_to(planned + waited_);
+  passed_ = clock_->now();
+}
+
 /// Of the action; key: as simulate() has it, in the first step.
 Nanoseconds Executor::compute_time(ActionId id) const {
   const Nanoseconds cost = nanoseconds(seconds_of(plan_, action(id)));
-  const auto key = static_cast<std::uint64_t>(optimizer_.steps() * std::ssize(slots_) + id);
+  const auto key = static_cast<std::uint64_t>(step_ * std::ssize(slots_) + id);
   return cost == 0 ? 0 : clock_->cluster().compute(cost, rank_, key);
 }
 
@@ -295,9 +314,12 @@ Work Executor::start_reduction(ActionId id, const Tensor& gradients) {
   Slot& s = slot(id);
   if (a.kind == ActionKind::reduce_scatter) return reduce_shards(*s.comm, gradients);
   if (!a.codec) return s.comm->all_reduce(gradients);
-  const std::string_view state = a.codec->state;
-  return s.encoded.start(*s.comm, *a.codec, gradients,
-                         state.empty() ? Tensor() : context(a, s).state(std::string(state)));
+  return s.encoded.start(*s.comm, *a.codec, gradients, codec_state(a));
+}
+
+Tensor Executor::codec_state(const Action& a) const {
+  if (a.codec->state.empty()) return {};
+  return optimizer_.parameters().state(std::string(a.codec->state)).rows(a.slice.begin, a.slice.end);
 }
 
 void Executor::give(ActionId id) {
@@ -335,9 +357,7 @@ void Executor::update(ActionId id) {
   if (s.last_update) optimizer_.finish();
 }
 
-ActionContext Executor::context(const Action& a, Slot& s) {
-  return {plan_, a, optimizer_, s.comm, optimizer_.steps(), s.memory};
-}
+ActionContext Executor::context(const Action& a, Slot& s) { return {plan_, a, optimizer_, s.comm, step_, s.memory}; }
 
 void Executor::run_row(ActionId id) {
   const NoGrad off;
@@ -362,6 +382,7 @@ void Executor::finish(ActionId id) {
   if (a.kind == ActionKind::average) finish_average(a, s);
   if (a.codec) s.encoded.finish(*s.comm, *a.codec, gradients(a.slice));
   if (s.run == &Executor::run_row && a.kind->finish) {
+    const NoGrad off;
     ActionContext now = context(a, s);
     a.kind->finish(now);
   }

@@ -69,7 +69,7 @@ class Executor {
   void prepare_updates();
   void begin(const Tensor& x, const Tensor& y);
   void execute_range(ActionId begin, ActionId end, bool updates);
-  bool is_due(const Action& a) const { return role_.trigger(a).runs_at(optimizer_.steps()); }
+  bool is_due(const Action& a) const { return role_.trigger(a).runs_at(step_); }
   std::string decide();
   static auto find_run(const Action&) -> void (Executor::*)(ActionId);
   const Action& action(ActionId id) const { return role_.actions[static_cast<std::size_t>(id)]; }
@@ -89,8 +89,10 @@ class Executor {
   void run_row(ActionId);  // a kind of the caller's own
 
   Work start_reduction(ActionId, const Tensor& gradients);
+  Tensor codec_state(const Action&) const;
   ActionContext context(const Action&, Slot&);
   void plan_time(ActionId);
+  void pass_time(Nanoseconds planned);
   Nanoseconds compute_time(ActionId) const;
   Nanoseconds ready_at(ActionId) const;
   /// This rank alone, by one action: then the optimizer clips. One stage that holds all weights still clips with the
@@ -125,10 +127,12 @@ class Executor {
   std::vector<Slice> shards_, updated_;  // of each update; the same joined
   Agreement agreement_;
   double grad_scale_ = 1;
+  std::int64_t step_ = 0;  // steps before this one; updates count it in its midst
   Tensor loss_;
   Recorder* recorder_ = nullptr;
   VirtualClock* clock_;                                // null: time is real
   int rank_;                                           // of the world
+  Nanoseconds waited_ = 0, passed_ = 0;                // virtual time: of the segment under way
   std::vector<std::vector<Dependency>> dependencies_;  // virtual time: of each action
 };
 

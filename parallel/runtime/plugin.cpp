@@ -11,17 +11,22 @@ std::vector<StrategyRow> load_strategies(const std::string& path) {
   const std::string file = path.find('/') == std::string::npos ? "./" + path : path;  // dlopen searches elsewhere
   void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   check(library != nullptr, op, "{} cannot be opened: {}", path, library ? "" : ::dlerror());
-  auto* fill = reinterpret_cast<void (*)(StrategyPlugin&)>(::dlsym(library, "trireme_plugin"));
-  check(fill != nullptr, op, "{} has no function trireme_plugin (parallel/runtime/plugin.h)", path);
-  StrategyPlugin plugin;
-  fill(plugin);
-  check(plugin.rows().empty() || plugin.version() == library_version, op,
-        "{} was made with the headers of trireme {}, this is {}: compile it again", path, plugin.version(),
-        library_version);
-  for (const StrategyRow& row : plugin.rows())
-    check(std::ranges::find(strategies(), row.name, &StrategyRow::name) == strategies().end(), op,
-          "{}: there is a strategy '{}' already", path, row.name);
-  return plugin.rows();
+  auto* made_with = reinterpret_cast<const char* (*)()>(::dlsym(library, "trireme_plugin_version"));
+  auto* fill = reinterpret_cast<void (*)(std::vector<StrategyRow>&)>(::dlsym(library, "trireme_plugin"));
+  check(made_with && fill, op, "{} has no function trireme_plugin (parallel/runtime/plugin.h)", path);
+  check(std::string_view(made_with()) == library_version, op,
+        "{} was made with the headers of trireme {}, this is {}: compile it again", path, made_with(), library_version);
+  std::vector<StrategyRow> rows;
+  fill(rows);
+  check(!rows.empty(), op, "{} brings no strategy", path);
+  std::vector<std::string> names;
+  for (const StrategyRow& row : strategies()) names.push_back(row.name);
+  for (const StrategyRow& row : rows) {
+    check(std::ranges::find(names, row.name) == names.end(), op, "{}: there is a strategy '{}' already", path,
+          row.name);
+    names.push_back(row.name);
+  }
+  return rows;
 }
 
 }  // namespace trireme

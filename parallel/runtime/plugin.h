@@ -2,8 +2,8 @@
 // opens (setting parallel.plugin): its strategies then stand beside the library's own in train, plan, verify and
 // simulate, with the kinds of actions and the codecs that they bring.
 //
-//   extern "C" void trireme_plugin(trireme::StrategyPlugin& plugin) {
-//     plugin.add({"mine", [](trireme::StrategyOptions& given) { ... return trireme::Strategy(...); }, "data"});
+//   extern "C" void trireme_plugin(std::vector<trireme::StrategyRow>& rows) {
+//     rows.push_back({"mine", [](trireme::StrategyOptions& given) { ... return trireme::Strategy(...); }, "data"});
 //   }
 #pragma once
 #include "parallel/plan/action_kind.h"
@@ -12,25 +12,13 @@
 #include "parallel/runtime/version.h"
 #include "parallel/strategies/rebuild.h"
 
+/// Compiled into the plugin: which version's headers made it.
+extern "C" [[gnu::used]] inline const char* trireme_plugin_version() { return trireme::library_version; }
+
 namespace trireme {
 
-class StrategyPlugin {
- public:
-  /// Compiled into the plugin: it says which version's headers made it.
-  void add(StrategyRow row) {
-    version_ = library_version;
-    rows_.push_back(std::move(row));
-  }
-  const std::string& version() const { return version_; }
-  const std::vector<StrategyRow>& rows() const { return rows_; }
-
- private:
-  std::string version_;
-  std::vector<StrategyRow> rows_;
-};
-
 /// The strategies of the library at a path, which stays open until the process ends. Throws Error where it cannot be
-/// opened, is no plugin or that of another version, and for names that there are already.
+/// opened, is no plugin or that of another version, brings no strategy, and for a name that there is already.
 std::vector<StrategyRow> load_strategies(const std::string& path);
 
 }  // namespace trireme

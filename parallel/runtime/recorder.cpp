@@ -68,12 +68,13 @@ Timeline Recorder::gather(Communicator& world, int role) const {
   return timeline;
 }
 
-std::vector<RankMemory> Recorder::gather_memory(Communicator& world, const Optimizer& optimizer) const {
+std::vector<RankMemory> Recorder::gather_memory(Communicator& world, Optimizer& optimizer) const {
   RankMemory m{.weights = weights_,
                .gradients = gradients_,
                .activations = memory_.peak(MemoryKind::activations),
                .halos = memory_.peak(MemoryKind::halos),
                .packed = memory_.peak(MemoryKind::packed)};
+  for (auto& [name, state] : optimizer.parameters().states()) m.optimizer += state.numel() * size_of(state.dtype());
   for (auto& [name, state] : optimizer.state()) m.optimizer += state.numel() * size_of(state.dtype());
   std::vector<RankMemory> ranks(static_cast<std::size_t>(world.size()));
   constexpr Index fields = sizeof(RankMemory) / sizeof(Index);

@@ -28,7 +28,7 @@ class Recorder {
   /// call.
   Timeline gather(Communicator& world, int role) const;
   /// What each rank held at most, by rank. A collective call.
-  std::vector<RankMemory> gather_memory(Communicator& world, const Optimizer&) const;
+  std::vector<RankMemory> gather_memory(Communicator& world, Optimizer&) const;
 
  private:
   std::vector<std::pair<double, double>> times_;  // seconds of the steady clock; 0: not yet

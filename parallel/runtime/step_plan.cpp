@@ -45,6 +45,7 @@ void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::strin
   auto axes = names_in(plan.reduced_axis());
   if (plan.roles.size() > 1) axes.push_back(plan.stage_axis);
   axes.insert(axes.end(), layer_axes.begin(), layer_axes.end());
+  for (auto& [axis, promised] : plan.consistency) axes.push_back(axis);
   for (auto& a : mesh.axes())
     check(
         a.size == 1 || std::find(axes.begin(), axes.end(), a.name) != axes.end(), "step",
@@ -108,6 +109,9 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, Optimizer& optimize
   check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],
         [&] { return faults.size() > 1 ? fmt::format(" (and {} faults more)", faults.size() - 1) : ""; });
   refuse_shared_across_roles(plan, chain);
+  for (const Role& role : plan.roles)
+    check(o.loss_scale == 0 || std::ranges::all_of(role.actions, [](const Action& a) { return a.codec == nullptr; }),
+          "step", "gradients that are encoded and a loss that is scaled do not go together yet");
   check(strategy.split.one_weird_trick.empty() || plan.roles.size() == 1, "step",
         "one_weird_trick brings the rows of all ranks together, which stages of a pipeline have at different times: "
         "leave one of the two out");

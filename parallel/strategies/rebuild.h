@@ -11,7 +11,7 @@ std::vector<ActionId> reductions_of(const Role&);
 class Rebuild {
  public:
   explicit Rebuild(const Role& role)
-      : role_(role), out_{role.name, {}, role.in_flight}, moved_(role.actions.size(), -1) {}
+      : role_(role), out_{role.name, {}, role.in_flight, role.phases}, moved_(role.actions.size(), -1) {}
   /// Appends an action of the old role, with one more dependency if it is not -1; without those on what was left out.
   ActionId keep(ActionId old, ActionId also = -1);
   /// Appends a new one, whose `after` means ids that keep() and add() returned.

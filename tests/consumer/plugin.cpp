@@ -68,13 +68,13 @@ Strategy local_sgd(int every) {
 
 }  // namespace
 
-extern "C" void trireme_plugin(StrategyPlugin& plugin) {
-  plugin.add({"local_sgd", [](StrategyOptions& given) {
+extern "C" void trireme_plugin(std::vector<StrategyRow>& rows) {
+  rows.push_back({"local_sgd", [](StrategyOptions& given) {
     int every = 4;
     given.read({{.name = "every", .value = &every, .least = 1}});
     return local_sgd(every);
   }, "data"});
-  plugin.add({"rounded", [](StrategyOptions&) {
+  rows.push_back({"rounded", [](StrategyOptions&) {
     return Strategy("rounded", Claim::statistical, [](Plan plan) { return with_codec(std::move(plan), rounded); });
   }, "data"});
 }

@@ -18,7 +18,7 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
   for (auto& role : plan.roles) {
     int n = static_cast<int>(role.actions.size());
     for (const auto& [name, t] : role.phases)
-      if (t.every < 1 || t.offset < 0 || t.offset >= t.every || t.from < 0 || t.until <= t.from)
+      if (t.every < 1 || t.offset < 0 || t.offset >= t.every || t.from < 0 || t.until <= t.first())
         faults.add("role {}: phase '{}' never runs, or at no clear time: every {} steps, offset {}, from {} until {}",
                    role.name, name, t.every, t.offset, t.from, t.until);
     for (ActionId id = 0; id < n; ++id) {

@@ -28,21 +28,35 @@ void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const
   std::vector<Slice> mixed;
   for (const Action& a : role.actions) {
     const Trigger& t = role.trigger(a);
-    const bool often = promised.kind == Kind::gossip || (t.every <= promised.bound && t.from <= promised.bound);
+    const bool often = promised.kind == Kind::gossip || (t.every <= promised.bound && t.first() < promised.bound);
     if (!often || t.until != Trigger::forever) continue;
     for (const Slice& s : written(plan, role, live, a, axis)) mixed.push_back(s);
   }
   mixed = detail::joined(std::move(mixed));
   for (const Slice& updated : plan.updated(r)) {
-    const bool covered = std::ranges::any_of(
-        mixed, [&](const Slice& m) { return m.begin <= updated.begin && updated.end <= m.end; });
+    const bool covered =
+        std::ranges::any_of(mixed, [&](const Slice& m) { return m.begin <= updated.begin && updated.end <= m.end; });
     if (!covered)
-      faults.add("role {}: weights [{}, {}) are updated by each rank along '{}' for itself, and no action makes them "
-                 "{} as {} promises",
-                 role.name, updated.begin, updated.end, axis,
-                 promised.kind == Kind::gossip ? "mix" : fmt::format("alike every {} steps", promised.bound),
-                 to_string(promised));
+      faults.add(
+          "role {}: weights [{}, {}) are updated by each rank along '{}' for itself, and no action makes them "
+          "{} as {} promises",
+          role.name, updated.begin, updated.end, axis,
+          promised.kind == Kind::gossip ? "mix" : fmt::format("alike every {} steps", promised.bound),
+          to_string(promised));
   }
+}
+
+/// What every step needs runs in every step.
+void check_trigger(const Role& role, ActionId id, Diagnostics& faults) {
+  const Action& a = role.actions[id];
+  const bool always = is_pass(a) || is_message(a) || is_reduction(a) || a.on_ready || a.kind == ActionKind::update ||
+                      a.kind == ActionKind::free || (a.kind == ActionKind::agree && a.field != "finite");
+  if (always && role.trigger(a) != Trigger{})
+    faults.add("{} is of a phase that runs {}: it belongs to every step", place(role, id), to_string(role.trigger(a)));
+  if (a.on_ready && !is_reduction(a))
+    faults.add("{} cannot start in the midst of backward: only reductions can", place(role, id));
+  if (a.kind->seconds && !is_pass(a) && (a.stream == Stream::comm || a.kind->is_collective))
+    faults.add("{} takes time of its own, which only computations on the compute stream do", place(role, id));
 }
 
 void check_own_kinds(const Plan& plan, const Role& role, ActionId id, Diagnostics& faults) {
@@ -50,6 +64,9 @@ void check_own_kinds(const Plan& plan, const Role& role, ActionId id, Diagnostic
   if (a.kind->fault)
     if (const std::string text = a.kind->fault(plan, role, id); !text.empty())
       faults.add("{}: {}", place(role, id), text);
+  if (a.codec && a.kind != ActionKind::all_reduce)
+    faults.add("{}: the codec {} is for all_reduce alone: write it behind what reduces otherwise", place(role, id),
+               a.codec->name);
   if (a.codec && !a.codec->state.empty() &&
       std::ranges::find(plan.state, a.codec->state, &State::name) == plan.state.end())
     faults.add("{}: the codec keeps the state '{}', which the plan does not declare: use with_codec()", place(role, id),
@@ -64,7 +81,8 @@ void check_own_kinds(const Plan& plan, const Role& role, ActionId id, Diagnostic
 
 void check_consistency(const Plan& plan, Diagnostics& faults) {
   for (const Role& role : plan.roles)
-    for (ActionId id = 0; id < std::ssize(role.actions); ++id) check_own_kinds(plan, role, id, faults);
+    for (ActionId id = 0; id < std::ssize(role.actions); ++id)
+      check_trigger(role, id, faults), check_own_kinds(plan, role, id, faults);
   for (const auto& [axis, promised] : plan.consistency) {
     if (promised.kind != Kind::synchronous && promised.kind != Kind::gossip && promised.bound < 1)
       faults.add("weights along '{}' are to be {}, which needs a bound of 1 step or more", axis, to_string(promised));

@@ -1,0 +1,185 @@
+// Kinds of actions, phases, codecs and state of a caller's own, through Step; and what check() says of those that
+// cannot be.
+#include <cmath>
+#include <map>
+
+#include "parallel/plan/action_kind.h"
+#include "parallel/plan/codec.h"
+#include "parallel/runtime/action_context.h"
+#include "parallel/runtime/step.h"
+#include "parallel/strategies/rebuild.h"
+#include "tests/parallel/plans.h"
+#include "tests/parallel/training.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+namespace {
+
+const ActionRow mean_of_weights{
+    .name = "mean_of_weights",
+    .is_collective = true,
+    .access =
+        [](const Plan&, const Role&, const Liveness&, const Action& a) {
+          return Access{{}, {Operand{OperandKind::weights, a.slice}}};
+        },
+    .calls =
+        [](const Action& a, int, Index element) {
+          return std::vector{PlannedCall{CallKind::all_reduce, a.slice.size() * element}};
+        },
+    .start =
+        [](ActionContext& now) { return now.comm ? now.comm->all_reduce(now.values(), ReduceOp::average) : Work(); }};
+
+/// Each rank trains for itself; weights become their mean in the steps of the trigger.
+Strategy means(const Trigger& trigger, const std::string& axis = "data") {
+  Strategy s("means", Claim::statistical, [=](Plan plan) {
+    for (Role& role : plan.roles) {
+      const ActionId update = find(role, ActionKind::update);
+      if (update < 0) continue;
+      Action mean = on_slice(mean_of_weights, Stream::comm, role.actions[update].slice, axis, {update});
+      mean.phase = add_phase(role, "mean", trigger);
+      role.actions.push_back(mean);
+    }
+    plan.consistency[axis] = {Consistency::Kind::periodic, trigger.every + trigger.from};
+    return plan;
+  });
+  s.norm_scope = NormScope::local;
+  return s;
+}
+
+Module network() { return Sequential{Linear(6, 5), relu, Linear(5, 3)}; }
+Tensor noise(Index rows, int seed) {
+  std::vector<double> values;
+  for (Index i = 0; i < rows * 6; ++i) values.push_back(std::sin(static_cast<double>(i * 7 + seed)));
+  return Tensor::of(values, {rows, 6}, DType::f64);
+}
+Tensor labels(Index rows) {
+  const Tensor y = Tensor::zeros({rows}, DType::i64);
+  for (Index i = 0; i < rows; ++i) y.data<std::int64_t>()[i] = i % 3;
+  return y;
+}
+
+/// After each step: whether all ranks have the same weights.
+std::vector<bool> alike_after(const Strategy& strategy, int steps, std::vector<Axis> axes = {{"data", 2}}) {
+  std::vector<bool> alike;
+  World::threads(ranks_of(axes), [&](World& world) {
+    Mesh mesh(world, axes);
+    Module model = network();
+    convert(model, DType::f64);
+    initialize(model, 1);
+    Step step(model, cross_entropy, Sgd{.lr = 0.1}, mesh, strategy);
+    for (int s = 0; s < steps; ++s) {
+      step(noise(4, world.rank() * 31 + s), labels(4));
+      const Tensor most = step.parameters().values().rows(0, step.parameters().size()).clone(), least = most.clone();
+      world.comm().all_reduce(most, ReduceOp::max).wait();
+      world.comm().all_reduce(least, ReduceOp::min).wait();
+      if (world.main()) alike.push_back(most.to_vector() == least.to_vector());
+      const StepTraffic traffic = step.traffic();
+      check(traffic.planned == traffic.counted, "test", "step {}: bytes planned and counted differ", s);
+    }
+  });
+  return alike;
+}
+
+}  // namespace
+
+TEST_CASE("actions of a phase run in its steps, and in no other") {
+  if (threads_only()) return;
+  for (const Trigger& t :
+       {Trigger{}, Trigger{.every = 3, .offset = 2}, Trigger{.every = 3}, Trigger{.every = 2, .offset = 1},
+        Trigger{.every = 2, .from = 3}, Trigger{.every = 1, .from = 2}}) {
+    INFO(to_string(t));
+    const auto alike = alike_after(means(t), 7);
+    for (std::int64_t step = 0; step < 7; ++step) CHECK(alike[static_cast<std::size_t>(step)] == t.runs_at(step));
+  }
+}
+
+TEST_CASE("weights are alike along some axes after every step, and along others now and then") {
+  if (threads_only()) return;
+  const Strategy both = data_parallel({.axis = "node"}) | means({.every = 2, .offset = 1});
+  const auto alike = alike_after(both, 4, {{"data", 2}, {"node", 2}});
+  CHECK(alike == std::vector<bool>{false, true, false, true});
+}
+
+TEST_CASE("check finds phases, codecs and kinds that cannot be") {
+  const Plan good = parallel_chain();
+  for (ActionId id = 0; id < std::ssize(good.roles[0].actions); ++id) {
+    Plan bad = good;
+    bad.roles[0].actions[id].phase = add_phase(bad.roles[0], "seldom", {.every = 4});
+    check_finds(bad, "it belongs to every step");
+  }
+  Plan bad = good;
+  bad.roles[0].actions[0].phase = add_phase(bad.roles[0], "never", {.every = 7, .offset = 3, .from = 5, .until = 6});
+  check_finds(bad, "phase 'never' never runs");
+
+  static const Codec half{.name = "half", .length = [](Index n) { return n / 2; }, .state = "rest"};
+  bad = good;
+  for (Action& a : bad.roles[0].actions) a.codec = &half;
+  check_finds(bad, "the codec half is for all_reduce alone");
+  check_finds(bad, "the codec keeps the state 'rest', which the plan does not declare");
+  CHECK(faults(with_codec(good, half)) == "");
+  CHECK_THROWS_WITH(with_codec(with_codec(good, half), half), contains("encoded by half already"));
+  CHECK_THROWS_WITH(with_codec(chain(), half), contains("write it behind data_parallel"));
+  CHECK_THROWS_WITH(with_codec(zero(1)(good), half), contains("only all_reduce takes a codec"));
+  check_finds(zero(1)(with_codec(good, half)), "the codec half is for all_reduce alone");
+
+  Plan local = chain();
+  local.axes = {{"data", 2}};
+  for (const Trigger& t : {Trigger{.every = 4}, Trigger{.every = 4, .offset = 3}}) CHECK(faults(means(t)(local)) == "");
+  bad = means({.every = 4})(local);
+  bad.consistency["data"].bound = 3;
+  check_finds(bad, "no action makes them alike every 3 steps");
+  bad = means({.every = 4, .offset = 3, .from = 4})(local);
+  bad.consistency["data"].bound = 4;
+  check_finds(bad, "no action makes them alike every 4 steps");
+  bad = means({.every = 4, .until = 100})(local);
+  check_finds(bad, "no action makes them alike");
+  bad = local;
+  bad.consistency["data"] = {Consistency::Kind::gossip};
+  check_finds(bad, "no action makes them mix");
+  bad.consistency["data"] = {Consistency::Kind::stale};
+  check_finds(bad, "needs a bound");
+  bad = means({})(local);
+  bad.roles[0].actions.back().on_ready = true;
+  check_finds(bad, "only reductions can");
+  bad = means({})(local);
+  bad.roles[0].actions.back().peer.pairs = "star";
+  check_finds(bad, "use ring, exponential or matching");
+}
+
+TEST_CASE("strategies that rebuild a plan keep its phases") {
+  Plan plan = parallel_chain();
+  plan.axes = {{"data", 2}};
+  const int phase = add_phase(plan.roles[0], "seldom", {.every = 4});
+  for (const Strategy& s : {zero(1), zero(2), zero(3), central_storage()})
+    CHECK(s(plan).roles[0].phases.at(static_cast<std::size_t>(phase)).trigger.every == 4);
+}
+
+TEST_CASE("a codec's state is as before where gradients were not used") {
+  if (threads_only()) return;
+  static const Codec rest{.name = "rest",
+                          .wire = DType::f64,
+                          .length = [](Index n) { return n; },
+                          .encode =
+                              [](const Tensor& x, const Tensor& wire, const Tensor& state) {
+                                const NoGrad off;
+                                add_into(state, x);
+                                wire.copy_from(state);
+                              },
+                          .decode = [](const Tensor& wire, const Tensor& x) { x.copy_from(wire); },
+                          .state = "rest"};
+  const Strategy strategy =
+      data_parallel() | Strategy("rest", Claim::statistical, [](Plan p) { return with_codec(std::move(p), rest); });
+  CHECK_NOTHROW(World::threads(2, [&](World& world) {
+    Module model = network();
+    convert(model, DType::f64);
+    initialize(model, 1);
+    Step step(model, cross_entropy, Sgd{.lr = 0.1}, world, strategy);
+    step(noise(4, world.rank()), labels(4));
+    const auto before = step.parameters().state("rest").to_vector();
+    check(std::ranges::any_of(before, [](double v) { return v != 0; }), "test", "the codec has not run");
+    const std::string error = error_of([&] { step(Tensor::full({4, 6}, NAN, DType::f64), labels(4)); });
+    check(error.find("loss is nan") != error.npos, "test", "another error: {}", error);
+    check(step.parameters().state("rest").to_vector() == before, "test", "the state has changed");
+  }));
+}
