@@ -1,7 +1,6 @@
 #include "parallel/runtime/executor.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "kernels/core/runtime.h"
@@ -28,10 +27,8 @@ Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Op
       slots_(role_.actions.size()),
       ranks_(ranks),
       agreement_(optimizer, shards_, options),
-      clock_(mesh.world().clock()),
-      rank_(mesh.world().rank()) {
+      time_(plan, role_, mesh.world()) {
   for (const State& state : plan.state) optimizer.parameters().add_state(state.name, state.initial);
-  if (clock_) dependencies_ = dependencies(role_, plan.parts);
   number_cuts();
   prepare(mesh);
   prepare_backward();
@@ -79,7 +76,7 @@ void Executor::prepare(Mesh& mesh) {
   buckets_ = std::make_unique<Buckets>(optimizer_.parameters(), std::move(slices),
                                        [this, ids](std::size_t i, const Tensor& gradients) {
                                          if (recorder_) recorder_->begin(ids[i]);
-                                         if (clock_) pass_time(ready_at(ids[i]));
+                                         time_.start(ids[i]);
                                          return start_reduction(ids[i], gradients);
                                        });
 }
@@ -124,7 +121,7 @@ void Executor::prepare_updates() {
 void Executor::begin(const Tensor& x, const Tensor& y) {
   tapes_.begin(x, y);
   agreement_.begin();
-  loss_ = {}, sending_.clear(), step_ = optimizer_.steps();
+  loss_ = {}, sending_.clear(), begin_step();
 }
 
 std::string Executor::run(const Tensor& x, const Tensor& y) {
@@ -171,7 +168,7 @@ Tensor Executor::compute_loss(const Tensor& x, const Tensor& y) {
 void Executor::begin_update(const Tensor& loss) {
   agreement_.begin();
   agreement_.set_loss(loss.clone(), true);
-  step_ = optimizer_.steps();
+  begin_step();
 }
 
 std::string Executor::update() {
@@ -209,24 +206,18 @@ std::string Executor::decide() {
 
 auto Executor::find_run(const Action& a) -> void (Executor::*)(ActionId) {
   using K = ActionKind;
-  static const std::map<ActionKind, void (Executor::*)(ActionId)> runs = {{K::forward, &Executor::compute},
-                                                                          {K::loss, &Executor::add_loss},
-                                                                          {K::backward, &Executor::compute},
-                                                                          {K::backward_input, &Executor::compute},
-                                                                          {K::backward_weight, &Executor::compute},
-                                                                          {K::send, &Executor::send},
-                                                                          {K::recv, &Executor::receive},
-                                                                          {K::all_reduce, &Executor::reduce},
-                                                                          {K::reduce_scatter, &Executor::reduce},
-                                                                          {K::all_gather, &Executor::give},
-                                                                          {K::broadcast, &Executor::give},
-                                                                          {K::update, &Executor::update},
-                                                                          {K::average, &Executor::average},
-                                                                          {K::free, &Executor::free},
-                                                                          {K::drop_gradients, &Executor::drop},
-                                                                          {K::drop_values, &Executor::drop},
-                                                                          {K::agree, &Executor::agree}};
-  if (const auto at = runs.find(a.kind); at != runs.end()) return at->second;
+  const auto is = [&](auto... kinds) { return ((a.kind == kinds) || ...); };
+  if (is(K::loss)) return &Executor::add_loss;
+  if (is_pass(a)) return &Executor::compute;
+  if (is_reduction(a)) return &Executor::reduce;
+  if (is(K::all_gather, K::broadcast)) return &Executor::give;
+  if (is(K::drop_gradients, K::drop_values)) return &Executor::drop;
+  if (is(K::send)) return &Executor::send;
+  if (is(K::recv)) return &Executor::receive;
+  if (is(K::update)) return &Executor::update;
+  if (is(K::average)) return &Executor::average;
+  if (is(K::free)) return &Executor::free;
+  if (is(K::agree)) return &Executor::agree;
   check(a.kind->start != nullptr, "executor", "{}: the row of its kind does not say how it starts",
         [&] { return to_string(a); });
   return &Executor::run_row;
@@ -236,58 +227,18 @@ void Executor::compute(ActionId id) {
   const Action& a = action(id);
   const Slot& s = slot(id);
   if (tapes_.is_segment_head(a)) {
-    if (clock_) plan_time(id), waited_ = 0, passed_ = clock_->now();
+    time_.begin_segment(id, tapes_);
     if (buckets_) buckets_->listen(s.completes);
     const NamedRange phase(a.kind == ActionKind::forward ? "forward" : "backward");
     a.kind == ActionKind::forward ? tapes_.forward(a) : tapes_.backward(a);
   }
   if (s.last_forward) tapes_.commit();
-  if (clock_) pass_time(s.end);
+  time_.end(id);
   if (s.last_backward && buckets_) buckets_->flush();
 }
 
-/// Virtual time: when the passes of the segment that the action is the first of begin and end.
-void Executor::plan_time(ActionId head) {
-  Nanoseconds now = clock_->now();
-  const Action& first = action(head);
-  for (ActionId id = head; id < std::ssize(slots_); ++id) {
-    const Action& a = action(id);
-    if (!is_pass(a)) continue;
-    if (a.kind != first.kind || a.microbatch != first.microbatch || (id > head && tapes_.is_segment_head(a))) return;
-    slot(id).begin = now;
-    now += compute_time(id);
-    slot(id).end = now;
-  }
-}
-
-/// Virtual time goes on to a moment that plan_time() knows. What layers have waited for others meanwhile comes on top.
-void Executor::pass_time(Nanoseconds planned) {
-  waited_ += clock_->now() - passed_;
-  clock_->advance_to(planned + waited_);
-  passed_ = clock_->now();
-}
-
-/// Of the action; key: as simulate() has it, in the first step.
-Nanoseconds Executor::compute_time(ActionId id) const {
-  const Nanoseconds cost = nanoseconds(seconds_of(plan_, action(id)));
-  const auto key = static_cast<std::uint64_t>(step_ * std::ssize(slots_) + id);
-  return cost == 0 ? 0 : clock_->cluster().compute(cost, rank_, key);
-}
-
-/// When the gradients of a reduction that starts in the midst of backward are complete.
-Nanoseconds Executor::ready_at(ActionId id) const {
-  Nanoseconds latest = 0;
-  for (const Dependency& d : dependencies_[static_cast<std::size_t>(id)]) {
-    const Slot& s = slots_[static_cast<std::size_t>(d.on)];
-    if (d.share > 0)
-      latest = std::max(
-          latest, s.begin + static_cast<Nanoseconds>(std::llround(d.share * static_cast<double>(s.end - s.begin))));
-  }
-  return latest;
-}
-
 void Executor::add_loss(ActionId id) {
-  if (clock_) clock_->advance(compute_time(id));
+  time_.run(id);
   const Tensor loss = tapes_.loss(action(id).microbatch, optimizer_.loss_scale()).detach();
   if (loss_)
     add_into(loss_, loss);
@@ -320,6 +271,13 @@ Work Executor::start_reduction(ActionId id, const Tensor& gradients) {
 Tensor Executor::codec_state(const Action& a) const {
   if (a.codec->state.empty()) return {};
   return optimizer_.parameters().state(std::string(a.codec->state)).rows(a.slice.begin, a.slice.end);
+}
+
+void Executor::average(ActionId id) {
+  Slot& s = slot(id);
+  if (!s.comm) return;
+  s.works.push_back(s.statistics.start(*s.comm, optimizer_.parameters(), action(id).slice));
+  s.pending = true;
 }
 
 void Executor::give(ActionId id) {
@@ -362,7 +320,7 @@ ActionContext Executor::context(const Action& a, Slot& s) { return {plan_, a, op
 void Executor::run_row(ActionId id) {
   const NoGrad off;
   Slot& s = slot(id);
-  if (clock_) clock_->advance(compute_time(id));
+  time_.run(id);
   ActionContext now = context(action(id), s);
   s.works.push_back(action(id).kind->start(now));
   s.pending = true;
@@ -379,7 +337,7 @@ void Executor::finish(ActionId id) {
   s.works.clear();
   if (a.kind == ActionKind::all_gather || a.kind == ActionKind::broadcast)
     optimizer_.parameters().mark_released(a.slice, false);
-  if (a.kind == ActionKind::average) finish_average(a, s);
+  if (a.kind == ActionKind::average) s.statistics.finish(*s.comm, optimizer_.parameters(), a.slice);
   if (a.codec) s.encoded.finish(*s.comm, *a.codec, gradients(a.slice));
   if (s.run == &Executor::run_row && a.kind->finish) {
     const NoGrad off;
@@ -459,42 +417,6 @@ void Executor::finish_receive(const Action& a, Slot& s) {
   }
   for (Tensor& t : s.arriving) t.require_grad(is_float(t.dtype()));
   boundary.forward = std::exchange(s.arriving, {});
-}
-
-/// Calls f(buffer, its segment of a block that packs the slice).
-template <class F>
-void Executor::each_buffer(const Slice& packed, F&& f) {
-  Index at = 0;
-  for (auto& b : optimizer_.parameters().buffers()) {
-    const Index end = at + b.tensor.numel();
-    if (packed.begin <= at && end <= packed.end) f(b.tensor, at - packed.begin, end - packed.begin);
-    at = end;
-  }
-}
-
-// Buffers are packed into one block, so that the average is one collective however many layers have running
-// statistics.
-void Executor::average(ActionId id) {
-  const Action& a = action(id);
-  Slot& s = slot(id);
-  if (!s.comm) return;
-  const NoGrad off;
-  auto& buffers = optimizer_.parameters().buffers();
-  const MemoryScope packed(MemoryKind::packed);
-  if (!s.buffer) s.buffer = Tensor::empty({a.slice.size()}, buffers.at(0).tensor.dtype(), buffers[0].tensor.device());
-  each_buffer(a.slice, [&](const Tensor& b, Index begin, Index end) {
-    copy_unnoted(s.buffer.view_rows(begin, end), b.reshape({b.numel()}));
-  });
-  s.works.push_back(s.comm->all_reduce(s.buffer));
-  s.pending = true;
-}
-
-void Executor::finish_average(const Action& a, const Slot& s) {
-  const NoGrad off;
-  const Tensor mean = scale(s.buffer, 1.0 / s.comm->size());
-  each_buffer(a.slice, [&](const Tensor& b, Index begin, Index end) {
-    copy_unnoted(b, mean.view_rows(begin, end).reshape(b.shape()));
-  });
 }
 
 }  // namespace trireme

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "framework/optim/optimizer.h"
-#include "parallel/comm/virtual_clock.h"
 #include "parallel/comm/world/mesh.h"
-#include "parallel/plan/order.h"
 #include "parallel/runtime/action_context.h"
 #include "parallel/runtime/agreement.h"
 #include "parallel/runtime/buckets.h"
+#include "parallel/runtime/charged_time.h"
 #include "parallel/runtime/encoded_reduction.h"
+#include "parallel/runtime/packed_statistics.h"
 #include "parallel/runtime/pipeline_p2p.h"
 #include "parallel/runtime/recorder.h"
 #include "parallel/runtime/step_ranks.h"
@@ -54,11 +54,10 @@ class Executor {
     int bucket = -1;               // of buckets_; -1: not on_ready
     bool completes = false;        // a backward of the last micro-batch: gradients that it reaches are whole
     bool last_forward = false, last_backward = false, first_update = false, last_update = false;
-    Tensor buffer;  // average: the packed buffers
+    PackedStatistics statistics;
     EncodedReduction encoded;
     std::any memory;  // of a kind of the caller's own
     void (Executor::*run)(ActionId) = nullptr;
-    Nanoseconds begin = 0, end = 0;  // virtual time: of a pass
     std::vector<Tensor> arriving;
     std::vector<Work> works;
     bool pending = false, posted = false;
@@ -68,6 +67,7 @@ class Executor {
   void prepare_backward();
   void prepare_updates();
   void begin(const Tensor& x, const Tensor& y);
+  void begin_step() { step_ = optimizer_.steps(), time_.begin_step(step_); }
   void execute_range(ActionId begin, ActionId end, bool updates);
   bool is_due(const Action& a) const { return role_.trigger(a).runs_at(step_); }
   std::string decide();
@@ -91,10 +91,6 @@ class Executor {
   Work start_reduction(ActionId, const Tensor& gradients);
   Tensor codec_state(const Action&) const;
   ActionContext context(const Action&, Slot&);
-  void plan_time(ActionId);
-  void pass_time(Nanoseconds planned);
-  Nanoseconds compute_time(ActionId) const;
-  Nanoseconds ready_at(ActionId) const;
   /// This rank alone, by one action: then the optimizer clips. One stage that holds all weights still clips with the
   /// others, which wait for it.
   bool updates_all(const Slot& s) const {
@@ -107,9 +103,6 @@ class Executor {
   void finish_sends();
   Tensor gradients(const Slice& s) const { return optimizer_.parameters().grads().rows(s.begin, s.end); }
   Tensor values(const Slice& s) const { return optimizer_.parameters().values().rows(s.begin, s.end); }
-  void finish_average(const Action&, const Slot&);
-  template <class F>
-  void each_buffer(const Slice& packed, F&& f);
 
   const Plan& plan_;
   const Role& role_;
@@ -130,10 +123,7 @@ class Executor {
   std::int64_t step_ = 0;  // steps before this one; updates count it in its midst
   Tensor loss_;
   Recorder* recorder_ = nullptr;
-  VirtualClock* clock_;                                // null: time is real
-  int rank_;                                           // of the world
-  Nanoseconds waited_ = 0, passed_ = 0;                // virtual time: of the segment under way
-  std::vector<std::vector<Dependency>> dependencies_;  // virtual time: of each action
+  ChargedTime time_;
 };
 
 }  // namespace trireme

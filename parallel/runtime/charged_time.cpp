@@ -1,0 +1,52 @@
+#include "parallel/runtime/charged_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "parallel/plan/action_kind.h"
+
+namespace trireme {
+
+ChargedTime::ChargedTime(const Plan& plan, const Role& role, World& world)
+    : plan_(plan), role_(role), clock_(world.clock()), rank_(world.rank()) {
+  if (clock_) dependencies_ = dependencies(role, plan.parts), spans_.resize(role.actions.size());
+}
+
+void ChargedTime::begin_segment(ActionId first, const Tapes& tapes) {
+  if (!clock_) return;
+  Nanoseconds now = clock_->now();
+  waited_ = 0, passed_ = now;
+  const Action& head = role_.actions[static_cast<std::size_t>(first)];
+  for (ActionId id = first; id < std::ssize(role_.actions); ++id) {
+    const Action& a = role_.actions[static_cast<std::size_t>(id)];
+    if (!is_pass(a)) continue;
+    if (a.kind != head.kind || a.microbatch != head.microbatch || (id > first && tapes.is_segment_head(a))) return;
+    spans_[static_cast<std::size_t>(id)] = {now, now + time_of(id)};
+    now = spans_[static_cast<std::size_t>(id)].end;
+  }
+}
+
+void ChargedTime::start(ActionId reduction) {
+  if (!clock_) return;
+  Nanoseconds latest = 0;
+  for (const Dependency& d : dependencies_[static_cast<std::size_t>(reduction)]) {
+    const auto [begin, end] = spans_[static_cast<std::size_t>(d.on)];
+    if (d.share > 0) latest = std::max(latest, begin + Nanoseconds{std::llround(d.share * double(end - begin))});
+  }
+  advance(latest);
+}
+
+void ChargedTime::advance(Nanoseconds planned) {
+  waited_ += clock_->now() - passed_;
+  clock_->advance_to(planned + waited_);
+  passed_ = clock_->now();
+}
+
+/// The key is simulate()'s.
+Nanoseconds ChargedTime::time_of(ActionId id) const {
+  const Nanoseconds cost = nanoseconds(seconds_of(plan_, role_.actions[static_cast<std::size_t>(id)]));
+  const auto key = static_cast<std::uint64_t>(step_ * std::ssize(role_.actions) + id);
+  return cost == 0 ? 0 : clock_->cluster().compute(cost, rank_, key);
+}
+
+}  // namespace trireme

@@ -1,0 +1,41 @@
+#include "parallel/runtime/packed_statistics.h"
+
+#include "framework/ops/ops.h"
+#include "framework/tensor/memory_tracker.h"
+
+namespace trireme {
+namespace {
+
+/// Calls f(buffer, its segment of the block that packs the slice).
+template <class F>
+void each_buffer(const ParameterStore& store, const Slice& packed, F&& f) {
+  Index at = 0;
+  for (auto& b : store.buffers()) {
+    const Index end = at + b.tensor.numel();
+    if (packed.begin <= at && end <= packed.end) f(b.tensor, at - packed.begin, end - packed.begin);
+    at = end;
+  }
+}
+
+}  // namespace
+
+Work PackedStatistics::start(Communicator& comm, const ParameterStore& store, const Slice& slice) {
+  const NoGrad off;
+  const MemoryScope packed(MemoryKind::packed);
+  const Tensor& first = store.buffers().at(0).tensor;
+  if (!block_) block_ = Tensor::empty({slice.size()}, first.dtype(), first.device());
+  each_buffer(store, slice, [&](const Tensor& b, Index begin, Index end) {
+    copy_unnoted(block_.view_rows(begin, end), b.reshape({b.numel()}));
+  });
+  return comm.all_reduce(block_);
+}
+
+void PackedStatistics::finish(const Communicator& comm, const ParameterStore& store, const Slice& slice) const {
+  const NoGrad off;
+  const Tensor mean = scale(block_, 1.0 / comm.size());
+  each_buffer(store, slice, [&](const Tensor& b, Index begin, Index end) {
+    copy_unnoted(b, mean.view_rows(begin, end).reshape(b.shape()));
+  });
+}
+
+}  // namespace trireme
