@@ -7,6 +7,7 @@
 
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/order.h"
+#include "parallel/plan/planned_traffic.h"
 
 namespace trireme {
 namespace {
@@ -64,7 +65,7 @@ void SimRoles::prepare(int r) {
     if (is_collective(a))
       add_collective(role, a, s);
     else if (!is_message(a))
-      s.cost = cost_of(a);
+      s.cost = cost_of(a), add_comms(a, s);
   }
   for (std::size_t i = 1; i <= list.size(); ++i) role.first_edge[i] += role.first_edge[i - 1];
   role.edges.resize(role.first_edge.back());
@@ -94,6 +95,18 @@ void SimRoles::add_collective(SimRole& role, const Action& a, SimAction& s) {
   }
 }
 
+void SimRoles::add_comms(const Action& a, SimAction& s) {
+  for (const PartComm& c : comms_of(plan_.parts, a)) {
+    const int ranks = size_along(grid.axes(), c.axis);
+    const Index each = c.bytes / std::max<Index>(1, c.calls);
+    const auto call = [&](const Link& link) {
+      const bool message = c.kind == CallKind::send || c.kind == CallKind::recv;
+      return ranks == 1 ? 0 : message ? message_time(link, each) : collective_time(link, c.kind, ranks, each);
+    };
+    s.comms.push_back({axis_of(c.axis), {c.calls * call(cluster_.inside), c.calls * call(cluster_.between)}, c.bytes});
+  }
+}
+
 /// Sends and receives of two roles meet by what they carry, those that carry the same in list order.
 void SimRoles::pair_messages() {
   using Key = std::tuple<int, int, std::string, int, int, int, Index>;
@@ -112,6 +125,7 @@ void SimRoles::pair_messages() {
       const Action& a = plan_.roles[r].actions[id];
       if (a.kind != ActionKind::send) continue;
       sends[prepare_message(r, id, 1)].push(id);
+      if (!plan_.roles[r].trigger(a).runs_at(options_.step)) continue;
       SimAction& s = roles[r].actions[id];
       s.axis = axis_of(a.peer.axis), s.bytes = a.part >= 0 ? plan_.parts[a.part].cost.output : 0;
       s.took[0] = message_time(cluster_.inside, s.bytes), s.took[1] = message_time(cluster_.between, s.bytes);

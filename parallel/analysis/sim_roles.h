@@ -11,19 +11,27 @@ namespace trireme {
 /// The plan's mesh; in front the axis of its roles, where the plan names no sizes.
 std::vector<Axis> mesh_of(const Plan&);
 
+/// What the layers of a part send in an action that computes (PartInfo::comms).
+struct SimComm {
+  int axis;             ///< of SimRoles::axes
+  Nanoseconds took[2];  ///< all its calls, inside a node and between nodes
+  Index bytes;          ///< AxisTraffic::bytes
+};
+
 /// One action of a role.
 struct SimAction {
   enum class Is : std::uint8_t { compute, send, recv, collective } is = Is::compute;
-  bool ring = false;          ///< message: along another axis than the roles'
-  int axis = -1;              ///< of SimRoles::axes: of a collective or send
-  int nth = 0;                ///< collective: among the role's along the axis
-  std::size_t along = 0;      ///< message: position of its mesh axis
-  int offset = 0;             ///< message: to the other end
-  ActionId partner = -1;      ///< message: in the list of the other end's role; -1: none
-  Nanoseconds cost = 0;       ///< compute: on a device of speed 1 without jitter
-  Nanoseconds took[2] = {0};  ///< of the link, inside a node and between nodes
-  Index bytes = 0;            ///< AxisTraffic::bytes
-  int waits = 0;              ///< for so many: its dependencies
+  bool ring = false;                ///< message: along another axis than the roles'
+  int axis = -1;                    ///< of SimRoles::axes: of a collective or send
+  int nth = 0;                      ///< collective: among the role's along the axis
+  std::size_t along = 0;            ///< message: position of its mesh axis
+  int offset = 0;                   ///< message: to the other end
+  ActionId partner = -1;            ///< message: in the list of the other end's role; -1: none
+  Nanoseconds cost = 0;             ///< compute: on a device of speed 1 without jitter
+  Nanoseconds took[2] = {0};        ///< of the link, inside a node and between nodes
+  Index bytes = 0;                  ///< AxisTraffic::bytes
+  int waits = 0;                    ///< for so many: its dependencies
+  std::vector<SimComm> comms = {};  ///< compute
 };
 
 /// `to` waits for so much of the action (Dependency::share).
@@ -57,6 +65,7 @@ struct SimRoles {
   void pair_messages();
   int axis_of(const std::string& name);
   void add_collective(SimRole&, const Action&, SimAction&);
+  void add_comms(const Action&, SimAction&);
   Nanoseconds cost_of(const Action&) const;
 
   const Plan& plan_;

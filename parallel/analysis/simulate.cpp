@@ -41,33 +41,43 @@ class Places {
 
   bool same_speed() const { return same_speed_; }
   const RankLines& lines(int axis) const { return lines_[axis]; }
+  bool between(int rank, int axis) const { return between_[axis][lines_[axis].line_of[rank]]; }
   /// Of a send or collective of the rank.
   bool between(int rank, const SimAction& a) const {
-    if (a.is == SimAction::Is::collective) return between_[a.axis][lines_[a.axis].line_of[rank]];
+    if (a.is == SimAction::Is::collective) return between(rank, a.axis);
     const int other = plan_.grid.neighbour(rank, a.along, a.offset, a.ring);
     return other >= 0 && node_[rank] != node_[other];
   }
   /// A role and an action of it that go over another kind of link on some of its ranks; (-1, -1): there are none.
   std::pair<int, ActionId> differing() const {
-    std::vector<std::vector<signed char>> seen;  // by role and action: -1 not yet
-    for (const SimRole& role : plan_.roles) seen.emplace_back(role.actions.size(), -1);
-    // Collectives along one axis, and messages over one offset, are alike: the first of each will do.
-    std::vector<std::vector<ActionId>> kinds(plan_.roles.size());
-    for (std::size_t r = 0; r < plan_.roles.size(); ++r)
-      for (ActionId id = 0; id < std::ssize(plan_.roles[r].actions); ++id) {
-        const SimAction& a = plan_.roles[r].actions[id];
-        const auto alike = [&](ActionId other) {
-          const SimAction& b = plan_.roles[r].actions[other];
-          return a.is == b.is && a.axis == b.axis && a.offset == b.offset;
+    struct Way {
+      ActionId id;
+      int axis;  // of a collective, or of what layers send; -1: a message
+      signed char seen = -1;
+    };
+    std::vector<std::vector<Way>> ways(plan_.roles.size());
+    for (std::size_t r = 0; r < ways.size(); ++r) {
+      const auto& actions = plan_.roles[r].actions;
+      // What goes along one axis, and messages over one offset, are alike: the first of each will do.
+      const auto add = [&](Way way) {
+        const SimAction& a = actions[way.id];
+        const auto alike = [&](const Way& w) {
+          const SimAction& b = actions[w.id];
+          return way.axis == w.axis && (way.axis >= 0 || (a.along == b.along && a.offset == b.offset));
         };
-        if (a.axis >= 0 && std::ranges::none_of(kinds[r], alike)) kinds[r].push_back(id);
+        if (std::ranges::none_of(ways[r], alike)) ways[r].push_back(way);
+      };
+      for (ActionId id = 0; id < std::ssize(actions); ++id) {
+        if (actions[id].axis >= 0) add({id, actions[id].is == SimAction::Is::collective ? actions[id].axis : -1});
+        for (const SimComm& c : actions[id].comms) add({id, c.axis});
       }
+    }
     for (int rank = 0; rank < plan_.grid.size(); ++rank) {
       const int r = plan_.role_of(rank);
-      for (ActionId id : kinds[r]) {
-        const bool here = between(rank, plan_.roles[r].actions[id]);
-        if (seen[r][id] == !here) return {r, id};
-        seen[r][id] = here;
+      for (Way& way : ways[r]) {
+        const bool here = way.axis >= 0 ? between(rank, way.axis) : between(rank, plan_.roles[r].actions[way.id]);
+        if (way.seen == !here) return {r, way.id};
+        way.seen = here;
       }
     }
     return {-1, -1};
@@ -140,6 +150,7 @@ class Simulator {
   Nanoseconds end(int rank, ActionId id) const { return states_[first_[rank] + id].end; }
   const std::vector<SimAction>& actions(int rank) const { return plan_.roles[role_[rank]].actions; }
   Nanoseconds took(int rank, const SimAction& a) const { return a.took[places_.between(world_[rank], a)]; }
+  Nanoseconds took(int rank, const SimComm& c) const { return c.took[places_.between(world_[rank], c.axis)]; }
 
  private:
   static constexpr Nanoseconds unknown = -1;
@@ -212,7 +223,8 @@ class Simulator {
     } else if (a.is == SimAction::Is::recv) {
       if (arrived != unknown) finish(rank, id, std::max(now, arrived), 0);
     } else {
-      const Nanoseconds time = a.cost == 0 ? 0 : cluster_.compute(a.cost, world_[rank], plan_.key(role_[rank], id));
+      Nanoseconds time = a.cost == 0 ? 0 : cluster_.compute(a.cost, world_[rank], plan_.key(role_[rank], id));
+      for (const SimComm& c : a.comms) time += took(rank, c);
       finish(rank, id, now + time, time);
     }
   }
@@ -300,6 +312,7 @@ class Summary {
         last = std::max(last, sim_.end(rank, id));
         if (a.is == SimAction::Is::compute) busy[r] += sim_.end(rank, id) - sim_.begin(rank, id);
         if (a.axis >= 0) link[r][a.axis] += sim_.took(rank, a);
+        for (const SimComm& c : a.comms) link[r][c.axis] += sim_.took(rank, c), busy[r] -= sim_.took(rank, c);
       }
     }
     for (std::size_t r = 0; r < n; ++r) {
@@ -307,10 +320,10 @@ class Summary {
       s.busy.push_back(seconds(busy[r], count[r]));
       s.in_flight.push_back(peak_in_flight(plan_.roles[r]));
       auto& traffic = s.traffic.emplace_back();
-      for (std::size_t a = 0; a < axes; ++a) {
-        traffic.push_back({roles_.axes[a], seconds(link[r][a], count[r]), 0});
-        for (const SimAction& action : roles_.roles[r].actions)
-          if (action.axis == static_cast<int>(a)) traffic.back().bytes += action.bytes;
+      for (std::size_t a = 0; a < axes; ++a) traffic.push_back({roles_.axes[a], seconds(link[r][a], count[r]), 0});
+      for (const SimAction& action : roles_.roles[r].actions) {
+        if (action.axis >= 0) traffic[action.axis].bytes += action.bytes;
+        for (const SimComm& c : action.comms) traffic[c.axis].bytes += c.bytes;
       }
     }
     s.makespan = seconds(last);

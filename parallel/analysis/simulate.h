@@ -7,7 +7,10 @@
 // leaves when its sender has started it and the sender's link is free, whether or not the other side waits for it, and
 // has arrived after message_time; a recv ends when it has started and the message has arrived. A collective begins when
 // the last of its ranks has started it and has its link free, and takes collective_time of all their links. What has
-// nobody else on its axis takes no time and no link. An on_ready action starts after the share of the backward's time.
+// nobody else on its axis takes no time and no link. What a part's layers send (PartInfo::comms: batch norm's sums,
+// halos, tensor parallelism) makes the action longer by the time of its calls, one behind the other, over the whole
+// axis; it does not wait for other ranks, nor does it occupy the link. An on_ready action starts after the share of the
+// backward's time.
 #pragma once
 #include <array>
 #include <optional>
@@ -44,8 +47,8 @@ struct SimulateOptions {
 /// What a rank's link does along one axis in a step.
 struct AxisTraffic {
   std::string axis;    ///< as its actions name it: "data", "data+h"
-  double seconds = 0;  ///< that it is busy with messages and collectives
-  Index bytes = 0;     ///< of messages that it sends, and of the whole vectors of collectives (Call::count elements)
+  double seconds = 0;  ///< that it is busy with messages and collectives, and its layers send
+  Index bytes = 0;     ///< as planned_traffic counts them, but for the looks at the norm of divided weights
 };
 
 struct Simulation {
@@ -56,7 +59,7 @@ struct Simulation {
   std::array<std::vector<std::vector<ActionId>>, 2> started;
   bool folded = false;
   double makespan = 0;       ///< seconds until the last action of all ranks has ended
-  std::vector<double> busy;  ///< seconds of computation, by role, mean of its ranks
+  std::vector<double> busy;  ///< seconds of computation without what layers send, by role, mean of its ranks
   /// Idle over busy time, all ranks together: 0 is a full machine. For equal stages (p - 1) / m under 1F1B.
   double bubble = 0;
   std::vector<int> in_flight;                     ///< peak_in_flight, by role

@@ -8,6 +8,7 @@
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/agreements.h"
 #include "parallel/plan/order.h"
+#include "parallel/plan/planned_traffic.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
 
@@ -31,13 +32,23 @@ class Numbers {
 std::optional<Plan> plan_of(const Arrangement& how, Numbers& numbers) {
   std::vector<PartInfo> parts;
   Index at = 0;
+  const auto comms = [&] {  // of layers; an axis has one rank, now and then
+    std::vector<PartComm> some;
+    for (const Axis& axis : how.mesh)
+      for (const ActionKind half : {ActionKind::forward, ActionKind::backward_input, ActionKind::backward_weight})
+        if (axis.name != "pipe" && numbers.below(4) == 0)
+          some.push_back(
+              {numbers.below(2) ? CallKind::all_reduce : CallKind::send, axis.name, 3, 3 * numbers.below(2000), half});
+    return some;
+  };
   for (int i = 0; i < 8; ++i, at = parts.back().slice.end)
     parts.push_back({.name = std::to_string(i),
                      .slice = {at, at + 1 + numbers.below(300)},
                      .cost = {.forward = 1e-6 * numbers.below(50),
                               .backward_input = 1e-6 * numbers.below(50),
                               .backward_weight = 1e-6 * numbers.below(50),
-                              .output = numbers.below(5000)}});
+                              .output = numbers.below(5000)},
+                     .comms = comms()});
   try {
     const Plan plan = parse_strategy(how.strategy)(serial(parts, at, 0, how.mesh));
     const AgreementOptions all{.batch_axis = plan.reduced_axis(), .finite_every = 1, .norm = true};
@@ -135,8 +146,11 @@ class Rules {
   void start_ranks(int r) {
     const Role& role = plan_.roles[s_.timeline.roles[r]];
     const auto waits = dependencies(role, plan_.parts);
+    Nanoseconds computed = 0;  // the computations before it in the list have ended
     for (ActionId id = 0; id < std::ssize(waits); ++id) {
-      Nanoseconds at = 0;
+      const Action& a = role.actions[id];
+      Nanoseconds at = a.stream == Stream::compute || a.on_ready ? 0 : computed;
+      if (a.stream == Stream::compute) computed = end_[r][id];
       for (const Dependency& d : waits[id]) {
         const Nanoseconds spent = end_[r][d.on] - begin_[r][d.on];
         Nanoseconds done = end_[r][d.on];
@@ -158,7 +172,17 @@ class Rules {
                        : a.kind == ActionKind::backward_input  ? c.backward_input
                        : a.kind == ActionKind::backward_weight ? c.backward_weight
                                                                : 0;
-    return cluster_.compute(nanoseconds(all), r, static_cast<std::uint64_t>(id));
+    Nanoseconds time = cluster_.compute(nanoseconds(all), r, static_cast<std::uint64_t>(id));
+    for (const PartComm& comm : comms_of(plan_.parts, a)) {
+      const auto ranks = group(r, comm.axis);
+      const int p = static_cast<int>(ranks.size());
+      const Link& link = cluster_.link(ranks);
+      const bool message = comm.kind == CallKind::send;
+      if (p > 1)
+        time +=
+            3 * (message ? message_time(link, comm.bytes / 3) : collective_time(link, comm.kind, p, comm.bytes / 3));
+    }
+    return time;
   }
   std::pair<int, ActionId> partner(int r, ActionId id) const {
     const Action& a = actions(r)[id];
@@ -244,6 +268,26 @@ TEST_CASE("simulated times keep the rules on generated plans and clusters") {
     INFO(how.text());
     REQUIRE(std::ssize(s.ranks) == how.ranks());
     CHECK(Rules(plan, cluster, s).broken() == "");
+    ++plans;
+  });
+  CHECK(plans > 100);
+}
+
+TEST_CASE("the bytes per axis are those of the planned traffic") {
+  int plans = 0;
+  each_pair(12, 2, [&](const Arrangement& how, const Plan& plan, Numbers&) {
+    for (const std::int64_t step : {0, 1, 3}) {
+      const Simulation s = simulate(plan, {.step = step});
+      for (std::size_t r = 0; r < plan.roles.size(); ++r) {
+        std::map<std::string, Index> bytes, planned;
+        for (const AxisTraffic& t : s.traffic[r])
+          if (t.bytes > 0) bytes[t.axis] = t.bytes;
+        for (auto& [axis, count] : planned_traffic(plan, r, {.step = step}))
+          if (count.bytes > 0) planned[axis] = count.bytes;
+        INFO(how.text() << ", step " << step);
+        CHECK(bytes == planned);
+      }
+    }
     ++plans;
   });
   CHECK(plans > 100);
