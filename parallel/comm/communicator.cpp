@@ -28,9 +28,9 @@ struct Joined final : Work::State {
     if (failure) std::rethrow_exception(failure);
     const auto start = Clock::now();
     try {
-      EventCount* events = at < works.size() && works[at].state() ? works[at].state()->events() : nullptr;
-      const bool simulated = events && events->simulated();
-      if (simulated && seconds < collective_timeout().count() && !events->poll(seconds, [&] { return all_done(); }))
+      EventCount* const count = events();
+      const bool simulated = count && count->simulated();
+      if (simulated && seconds < collective_timeout().count() && !count->poll(seconds, [&] { return all_done(); }))
         return false;
       for (; at < works.size(); ++at) {
         const std::chrono::duration<double> gone = at == 0 || simulated ? Clock::duration() : Clock::now() - start;
@@ -52,7 +52,8 @@ struct Joined final : Work::State {
     } catch (...) { return true; }  // wait() says it again
   }
   std::string late(double seconds) override { return works[at].state()->late(seconds); }
-  EventCount* events() override { return works[at].state()->events(); }
+  /// Null, too, where only `then` is left, of works that were done from the start or waited for in a copy of this.
+  EventCount* events() override { return at < works.size() ? works[at].state()->events() : nullptr; }
   void give_up() override {
     State::give_up();
     for (std::size_t i = at; i < works.size(); ++i) works[i].state()->give_up();

@@ -9,6 +9,7 @@
 #include "kernels/contracts/elementwise.h"
 #include "kernels/contracts/matmul.h"
 #include "kernels/contracts/norm.h"
+#include "kernels/core/named_range.h"
 #include "parallel/comm/call.h"
 
 namespace trireme {
@@ -72,7 +73,7 @@ class DryParts {
     for (auto& [name, t] : stashed) before.emplace(name, t = leaf(t));
     const Index saved = tracker_.now(MemoryKind::activations), halos = tracker_.now(MemoryKind::halos);
     at(ActionKind::forward, part.cost.forward);
-    std::vector<Tensor> out{chain_.run(p, in, stashed)};
+    std::vector<Tensor> out = run_forward(p, in, stashed);
     part.cost.saved = tracker_.now(MemoryKind::activations) - saved;
     part.cost.halo = tracker_.now(MemoryKind::halos) - halos;
     x = out[0];
@@ -88,7 +89,14 @@ class DryParts {
       *seconds = std::max(*seconds / options_.operations_per_second, 1e-9);
   }
 
+  // The ranges are those of a step: memory that runs out here is told as there.
+  std::vector<Tensor> run_forward(int p, const Tensor& in, Stashed& stashed) {
+    const NamedRange phase("forward");
+    return {chain_.run(p, in, stashed)};
+  }
+
   Tensor take_loss(const Tensor& x) {
+    const NamedRange phase("loss");
     double operations = 0;
     at(ActionKind::loss, operations);
     Tensor loss = options_.loss(x, options_.labels);
@@ -97,6 +105,7 @@ class DryParts {
   }
 
   void run_backward(std::vector<Tensor> roots) {
+    const NamedRange phase("backward");
     std::erase_if(roots, [](const Tensor& t) { return !t.requires_grad(); });
     if (roots.empty()) return;
     std::vector<Tensor> seeds;

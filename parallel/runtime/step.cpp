@@ -36,7 +36,7 @@ struct Step::Impl {
         consolidator(plan, role(), mesh, optimizer, ranks.stages()) {
     broadcast_state(parameters, ranks.replicas());
     optimizer.keep(executor.updated());
-    if (options.example) declare_comms();
+    if (options.example && mesh.world().size() > 1) declare_comms();  // one rank sends nothing
     if (options.cuda_graphs && StepGraph::serves(plan, mesh.world()))
       graph.emplace(plan.parts.front().device, parameters);
   }

@@ -332,6 +332,25 @@ TEST_CASE("a wait that lasts too long says for whom") {
   unsetenv("TRIREME_TIMEOUT");
 }
 
+TEST_CASE("operations that are done already are waited for as parts of others") {
+  const auto first = [](const Work& work, int& runs) { return when_all({work}, [&runs] { ++runs; }); };
+  int inner = 0, outer = 0;
+  for (const bool asked : {false, true}) {
+    inner = outer = 0;
+    Work both = first(first(Work{}, inner), outer);
+    if (asked) REQUIRE(both.done());
+    both.wait();
+    REQUIRE((inner == 1 && outer == 1));
+  }
+  Work once = first(Work{}, inner), copy = once;
+  once.wait();
+  Work around = first(copy, outer);
+  std::vector<Work> works{around, first(copy, outer)};
+  REQUIRE(wait_any(works) == 0);
+  REQUIRE(works[1].wait_for(0));
+  REQUIRE((inner == 2 && outer == 3));
+}
+
 TEST_CASE("what the environment says of the launcher") {
   auto find = [](std::map<std::string, std::string> env) {
     return find_launcher([&](const char* name) { return env.contains(name) ? env[name].c_str() : nullptr; });

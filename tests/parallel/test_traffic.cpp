@@ -42,6 +42,41 @@ TEST_CASE("costs are counted from shapes, and nothing of the model moves") {
   CHECK(!has_grad(parameters.entries()[0].tensor));
 }
 
+TEST_CASE("a dry run is in the ranges of a step's passes; one rank makes none") {
+  std::vector<std::string> places;
+  const auto model = [&] {
+    const auto note = [&](const Tensor& x) {
+      places.push_back(NamedRange::place());
+      return x;
+    };
+    return Module(Sequential{Linear(6, 4), Recompute(Sequential{note, Linear(4, 2)})});
+  };
+  const Tensor x = Tensor::full({5, 6}, 0.5);
+  {
+    Module whole = model();
+    Parameters parameters(whole);
+    (void)count_costs(Chain(whole), parameters, x);
+  }
+  REQUIRE(places.size() == 2);
+  CHECK(places[0].starts_with(" in forward, 1"));
+  CHECK(places[1].starts_with(" in backward, 1"));
+  if (threads_only()) return;
+  for (const int ranks : {1, 2}) {
+    places.clear();
+    std::mutex turn;  // of ranks, whose layers share the list
+    World::threads(ranks, [&](World& world) {
+      Module mine = Sequential{Linear(6, 4), [&](const Tensor& t) {
+                                 const std::lock_guard lock(turn);
+                                 places.push_back(NamedRange::place());
+                                 return t;
+                               }};
+      initialize(mine, 1);
+      const Step step(mine, cross_entropy, Sgd{.lr = 0.1}, world, {}, {.example = x});
+    });
+    CHECK(std::ssize(places) == (ranks > 1 ? ranks : 0));
+  }
+}
+
 TEST_CASE("operations of products are those of their shapes") {
   const auto operations = [](const Tensor& c, const Tensor& a, const Tensor& b, MatMulOptions o) {
     double all = 0;
