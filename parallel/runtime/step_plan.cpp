@@ -97,8 +97,10 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, Optimizer& optimize
   auto parts = chain.parts(parameters);
   for (PartInfo& part : parts) part.divided = divided_over(parameters, part.slice);
   const Index buffers = parts.back().buffers.end;
-  if (o.example && (mesh.world().clock() || (strategy.wants_costs && o.partition.empty())))
+  if (o.example && (mesh.world().clock() || (strategy.wants_costs && o.partition.empty()))) {
+    (void)strategy(serial(parts, parameters.size(), buffers, mesh.axes()));  // refuses before anything runs
     measure(parts, chain, parameters, o.example, strategy.split.any() || !o.layer_axes.empty(), mesh.world());
+  }
   Plan plan = serial(std::move(parts), parameters.size(), buffers, mesh.axes());
   plan.partition = o.partition;
   plan = strategy(std::move(plan));

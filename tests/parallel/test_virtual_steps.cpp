@@ -1,4 +1,7 @@
 // A step in virtual time beside the simulated one: the same plan, carried out and only reckoned, takes the same time.
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <map>
 
 #include "framework/layers/layers.h"
@@ -69,19 +72,23 @@ Times times_of(const Arrangement& how, const Cluster& machines) {
 
 }  // namespace
 
-TEST_CASE("every strategy and pair takes as long in virtual time as simulated") {
+TEST_CASE(
+    "every strategy and pair takes as long in virtual time as simulated, to the nanosecond but for divided layers") {
   if (threads_only()) return;
   const auto table = strategy_texts();
   std::map<std::string, int> outcomes;
   const auto compare = [&](const Arrangement& how) {
-    if (how.strategy.find("spatial") != how.strategy.npos || how.strategy.find("tensor") != how.strategy.npos ||
-        how.strategy.find("one_weird") != how.strategy.npos)
-      return;  // their layers talk, too
     for (const bool alike : {true, false}) {
       INFO(how.text() << (alike ? ", equal devices" : ", devices that differ"));
       try {
         const Times t = times_of(how, cluster(how.ranks(), alike, alike ? 0 : 0.2));
-        CHECK(t.real_effects == t.simulated);
+        const double off = std::abs(static_cast<double>(t.real_effects) / static_cast<double>(t.simulated) - 1);
+        // Where layers talk, the simulator has it in front of each part's computation, a run where a segment of parts
+        // comes to it: ranks that differ wait for each other at other moments.
+        const bool talks = std::ranges::any_of(std::array{"spatial", "tensor", "one_weird"}, [&](const char* name) {
+          return how.strategy.find(name) != how.strategy.npos;
+        });
+        CHECK(off <= (!talks ? 0 : alike ? 0.03 : 0.1));
         CHECK(t.simulated > 0);
         ++outcomes["compared"];
       } catch (const Error& e) {
@@ -95,5 +102,5 @@ TEST_CASE("every strategy and pair takes as long in virtual time as simulated") 
     compare({{{a.axis.empty() ? "data" : a.axis, a.axis.empty() ? 1 : 2}}, a.text, a.microbatches});
     for (auto& b : table) compare(smallest(a, b));
   }
-  CHECK(outcomes["compared"] > 100);
+  CHECK(outcomes["compared"] > 200);
 }
