@@ -27,7 +27,7 @@ top = {"meson.build", "meson_options.txt", "README.md", "LICENSE", "CONTRIBUTING
 # Words of our own for things that have a name in the field: they do not come back as identifiers.
 retired = re.compile(r"\b(PassScope|Flat|Reading|Leaf|Visit|Moments|ChannelMoments|Saved|Recording|Rate|Draw|Desk|Verb|Lane|Play|Faults|Flight|Crossing|Messages|"
                      r"Staged|Rewired|Hub|Meeting|Recipe|Knobs|Spread|Frozen|Sharding|Ledger|LedgerScope|MemoryUse|HostBoard|HostAlarm|HostSign|F32Product|sole|taping|patience|"
-                     r"is_narrow|spread_of|Stretch|Axes|Gatherer|PassScope|BatchShard|one_weird|set_repeatable|start_weight|micros)\b")
+                     r"is_narrow|spread_of|Stretch|Axes|Role|Gatherer|PassScope|BatchShard|one_weird|set_repeatable|start_weight|micros)\b")
 # Folders whose files have one interface together: kernels register themselves for the contracts, strategies, models and subcommands for a list.
 one_interface = {
     "kernels/cpu/": "kernels/contracts/", "kernels/cuda/": "kernels/contracts/", "framework/ops/": "framework/ops/ops.h",
