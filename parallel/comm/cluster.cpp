@@ -41,9 +41,16 @@ void check_link(const Link& link, const char* name) {
         "the bandwidth {} nodes is {} bytes per second, expected 0 (any) or more", name, link.bandwidth);
 }
 
+/// The nearest whole number. A clock has room for 46 of the longest times.
+Nanoseconds rounded(double nanoseconds) {
+  check(std::abs(nanoseconds) < 1e17, "cluster", "something takes {} s: more than can be counted in nanoseconds",
+        nanoseconds / 1e9);
+  return std::llround(nanoseconds);
+}
+
 }  // namespace
 
-Nanoseconds nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+Nanoseconds nanoseconds(double seconds) { return rounded(seconds * 1e9); }
 
 int Cluster::devices() const {
   int all = 0;
@@ -66,7 +73,7 @@ Nanoseconds Cluster::compute(Nanoseconds cost, int rank, std::uint64_t key) cons
     factor *= std::exp(jitter * std::sqrt(-2 * std::log(uniform(seed, r, key, 0))) *
                        std::cos(2 * std::numbers::pi * uniform(seed, r, key, 1)));
   }
-  return std::llround(static_cast<double>(cost) * factor);
+  return rounded(static_cast<double>(cost) * factor);
 }
 
 void validate(const Cluster& c) {

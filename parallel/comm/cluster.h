@@ -12,7 +12,7 @@ namespace trireme {
 
 /// Nanoseconds: of a clock, or between two of its readings.
 using Nanoseconds = std::int64_t;
-/// Rounded to the nearest.
+/// Rounded to the nearest. Throws Error from 1e8 s on, as do all below that return times.
 Nanoseconds nanoseconds(double seconds);
 
 /// What a message takes from one rank to another: latency + bytes / bandwidth.
