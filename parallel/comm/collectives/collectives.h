@@ -85,8 +85,9 @@ using Choice = std::function<std::shared_ptr<const Algorithm>(CallKind, int rank
 /// Wraps inner so that all_reduce, reduce_scatter, all_gather and broadcast run by what `choose` says, on a thread and
 /// a communicator of their own: the caller computes on meanwhile. Communicators that are split from it do the same.
 /// Tensors on devices go by way of the host; but where NCCL links the devices, only those of all_reduce, and only where
-/// there is an algorithm. sent, if any,
-/// counts the bytes that algorithms sent from this rank. A collective call.
+/// there is an algorithm. sent, if any, counts the bytes that algorithms sent from this rank. In virtual time the
+/// inner's collectives run, and take what the algorithm's rounds cost: bits and bytes are the inner's. A collective
+/// call.
 std::unique_ptr<Communicator> with_algorithm(std::unique_ptr<Communicator>&& inner, Choice choose,
                                              std::shared_ptr<std::atomic<Index>> sent = {});
 /// By one algorithm for all sizes. with_all_reduce is the same for all_reduce alone.

@@ -67,7 +67,7 @@ class AlgorithmCommunicator : public Communicator {
       : inner_(std::move(inner)),
         choose_(std::move(choose)),
         sent_(std::move(sent)),
-        link_(inner_->split(0, inner_->rank())) {}
+        link_(inner_->clock() ? nullptr : inner_->split(0, inner_->rank())) {}
   ~AlgorithmCommunicator() override {
     if (!thread_.joinable()) return;
     queue_->put({});
@@ -132,7 +132,7 @@ class AlgorithmCommunicator : public Communicator {
   std::unique_ptr<Communicator> inner_;
   const Choice choose_;
   const std::shared_ptr<std::atomic<Index>> sent_;
-  std::shared_ptr<Communicator> link_;
+  std::shared_ptr<Communicator> link_;  // null in virtual time, which knows algorithms by their price
   std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
   std::thread thread_;
   int unwinding_ = std::uncaught_exceptions();
