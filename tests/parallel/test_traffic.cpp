@@ -209,6 +209,33 @@ TEST_CASE("every strategy, pair and schedule sends what its plan says, on every 
   CHECK(wrong == "");
 }
 
+TEST_CASE("pauses and dry meters nest") {
+  const TrafficMeter meter;
+  const auto comm = meter.metered(imagined_communicator(0, 2), "x");
+  std::string told;
+  const auto call = [&] { comm->barrier(); };
+  {
+    const TrafficMeter::Dry outer(meter, [&](const std::string&, const Call&) { told += "outer "; });
+    {
+      const TrafficMeter::Dry inner(meter, [&](const std::string&, const Call&) { told += "inner "; });
+      call();
+    }
+    call();
+  }
+  CHECK(told == "inner outer ");
+  CHECK_THROWS(call());  // counted, and made
+  const TrafficCount once{1, 0};
+  CHECK(meter.counted().at("x") == once);
+  {
+    const TrafficMeter::Pause outer(meter);
+    { const TrafficMeter::Pause inner(meter); }
+    CHECK_THROWS(call());
+  }
+  CHECK(meter.counted().at("x") == once);
+  CHECK_THROWS(call());
+  CHECK(meter.counted().at("x").calls == 2);
+}
+
 TEST_CASE("what data parallelism sends is a number that one can work out") {
   if (threads_only()) return;
   Index weights = 0;  // bytes of the flat block, whose entries are aligned

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "parallel/comm/communicator.h"
 
@@ -34,6 +35,7 @@ class TrafficMeter {
   std::unique_ptr<Communicator> metered(std::unique_ptr<Communicator> inner, const std::string& axis) const;
   /// Since the meter was made.
   const Traffic& counted() const { return state_->counted; }
+  // Both nest: what is destroyed restores what was.
   /// While it lives, calls are not counted: what belongs to no step.
   class Pause;
   /// While it lives, calls are told to the listener instead of made. all_gather returns copies of this rank's block;
@@ -52,23 +54,26 @@ class TrafficMeter {
 
 class TrafficMeter::Pause {
  public:
-  explicit Pause(const TrafficMeter& meter) : state_(meter.state_) { state_->paused = true; }
-  ~Pause() { state_->paused = false; }
+  explicit Pause(const TrafficMeter& meter) : state_(meter.state_), was_(std::exchange(state_->paused, true)) {}
+  ~Pause() { state_->paused = was_; }
   Pause(const Pause&) = delete;
 
  private:
   std::shared_ptr<State> state_;
+  bool was_;
 };
 
 class TrafficMeter::Dry {
  public:
-  Dry(const TrafficMeter& meter, Listener told) : state_(meter.state_), told_(std::move(told)) { state_->dry = &told_; }
-  ~Dry() { state_->dry = nullptr; }
+  Dry(const TrafficMeter& meter, Listener told)
+      : state_(meter.state_), told_(std::move(told)), was_(std::exchange(state_->dry, &told_)) {}
+  ~Dry() { state_->dry = was_; }
   Dry(const Dry&) = delete;
 
  private:
   std::shared_ptr<State> state_;
   Listener told_;
+  const Listener* was_;
 };
 
 /// One rank that is only imagined: calls of size 2 and more throw Error unless a dry meter takes them. Splits keep rank
