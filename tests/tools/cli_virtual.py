@@ -26,6 +26,7 @@ bandwidth = 1e8
 latency = 1e-3
 bandwidth = 1e7
 """
+uneven = slow.replace("count = 2\ndevices = 2\n", "devices = 2\n[[nodes]]\ncount = 2\ndevices = 1\nspeed = 0.5\n")
 
 
 class Virtual(Case):
@@ -37,6 +38,7 @@ class Virtual(Case):
         folder = self.dir / name
         folder.mkdir(exist_ok=True)
         (folder / "slow.toml").write_text(slow)
+        (folder / "uneven.toml").write_text(uneven)
         got = subprocess.run([trireme, "train", *map(str, words), "--run.dir", "run"], capture_output=True, text=True, timeout=400, cwd=folder)
         self.assertEqual(got.returncode, status, got.stderr[-2000:])
         return got
@@ -142,9 +144,12 @@ class Virtual(Case):
             self.assertEqual(*({k: v for k, v in line.items() if "simulated" not in k} for line in (one, two)))
 
     def test_saving_takes_no_simulated_time(self):
-        self.train("rarely", *self.words, "--virtual", 3, "--cluster", "slow.toml")
-        self.train("often", *self.words, "--virtual", 3, "--cluster", "slow.toml", "--checkpoint.steps", 2)
-        self.assertEqual(self.lines("often"), self.lines("rarely"))
+        for number, words in enumerate((["--virtual", 3, "--cluster", "slow.toml"],
+                                        ["--virtual", 4, "--cluster", "uneven.toml", "--mesh", "pipe=2,data=2", "--strategy", "pipeline(micro=2, partition=even) | data_parallel | zero(1)"])):
+            with self.subTest(words=words):
+                self.train(f"rarely{number}", *self.words, *words)
+                self.train(f"often{number}", *self.words, *words, "--checkpoint.steps", 2)
+                self.assertEqual(self.lines(f"often{number}"), self.lines(f"rarely{number}"))
 
     def test_what_cannot_go_on_is_refused(self):
         self.train("run", *self.words, "--virtual", 4, "--run.max_steps", 5)

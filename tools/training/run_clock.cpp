@@ -27,16 +27,6 @@ Nanoseconds RunClock::now() const {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-ClockHold::ClockHold(const RunClock& clock) : clock_(clock.simulated()) {
-  if (!clock_) return;
-  const Nanoseconds now = clock_->now();
-  state_ = clock_->save();
-  state_.clock = now;  // not that of the latest rank
-}
-ClockHold::~ClockHold() noexcept(false) {
-  if (clock_ && std::uncaught_exceptions() == unwinding_) clock_->restore(state_);
-}
-
 std::map<std::string, Tensor> to_tensors(const VirtualState& state) {
   std::map<std::string, Tensor> found;
   found[clock_name] = of_integers({state.clock, state.link});

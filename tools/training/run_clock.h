@@ -1,7 +1,6 @@
 // RunClock: the time by which a run is told: the steady clock's, or in virtual time the simulated clock of its rank.
 // And what a checkpoint keeps of virtual time: clocks, links, messages in flight.
 #pragma once
-#include <exception>
 #include <map>
 #include <string>
 
@@ -22,22 +21,6 @@ class RunClock {
 
  private:
   VirtualClock* simulated_;
-};
-
-/// What is done in its scope takes no simulated time, so that a run that saves goes on at the same moment as one that
-/// does not. Where time is simulated both ends are collective calls, but for the way out of an exception.
-class ClockHold {
- public:
-  explicit ClockHold(const RunClock&);
-  ~ClockHold() noexcept(false);
-  ClockHold(const ClockHold&) = delete;
-  /// This rank's state at the beginning; where time is real nothing.
-  const VirtualState& state() const { return state_; }
-
- private:
-  VirtualClock* clock_;
-  const int unwinding_ = std::uncaught_exceptions();
-  VirtualState state_;
 };
 
 /// As rank-local state of a checkpoint: "virtual.clock", "virtual.turns", "virtual.message.0" and so on.

@@ -249,9 +249,10 @@ struct Trainer::Impl {
     at.next_epoch();
   }
 
-  /// Collective: each rank writes what it holds.
+  /// Collective: each rank writes what it holds. Takes no simulated time.
   void save(std::map<std::string, double> test_metrics) {
-    const ClockHold hold(clock);
+    VirtualClock* simulated = clock.simulated();
+    const VirtualState before = simulated ? simulated->save() : VirtualState{};
     metrics.sum_ranks(step->shard(), world);
     TrainState state;
     state.seed = static_cast<std::uint64_t>(options.seed);
@@ -265,14 +266,15 @@ struct Trainer::Impl {
     store(at, state);
     if (log.writes()) log.keep_settings(overridden), log.dir().keep_algorithms(algorithms.table);
     std::map<std::string, Tensor> own;
-    if (clock.simulated()) {
-      own = to_tensors(hold.state());
+    if (simulated) {
+      own = to_tensors(before);
       own[epoch_start] = Tensor::full({1}, static_cast<double>(metrics.epoch_start()), DType::i64);
     }
     saved = save_checkpoint(log.writes() ? log.dir().path() : "", step->parameters(), step->optimizer(), state,
                             {.keep_last = static_cast<int>(options.checkpoint.keep),
                              .shard = step->checkpoint_shard(),
                              .local = std::move(own)});
+    if (simulated) simulated->restore(before);
   }
 
   const TrainerOptions options;

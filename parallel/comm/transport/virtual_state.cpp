@@ -1,4 +1,6 @@
 // The state of virtual time between two operations: saved and restored.
+#include <fmt/format.h>
+
 #include "parallel/comm/transport/virtual_time.h"
 
 namespace trireme {
@@ -25,7 +27,10 @@ VirtualTime::Op VirtualTime::meeting(int rank, const std::function<void(VirtualO
 
 VirtualState VirtualTime::save(int rank) {
   const auto take = [this](VirtualOp& op) {
-    for (auto& state : op.states) state.clock = state.link = op.end;
+    for (int r = 0; r < std::ssize(ranks_); ++r) {
+      VirtualState& state = op.states[static_cast<std::size_t>(r)];
+      state.clock = at(r).clock, state.link = at(r).link;
+    }
     for (const auto& [key, box] : mailboxes_) {
       const auto [communicator, own, tag] = key;
       VirtualState& state = op.states[static_cast<std::size_t>(box.owner)];
@@ -33,6 +38,7 @@ VirtualState VirtualTime::save(int rank) {
       for (const auto& [from, queue] : box.from)
         for (const Op& m : queue.messages) state.messages.push_back({communicator, own, from, tag, m->end, m->payload});
     }
+    op.end = 0;  // no clock goes on
   };
   return meeting(rank, take, {})->states[static_cast<std::size_t>(rank)];
 }

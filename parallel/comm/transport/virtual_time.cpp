@@ -67,7 +67,7 @@ void VirtualTime::resolve(std::vector<Op> ready) {
     if (op->call.kind != CallKind::recv) {
       for (const int rank : *op->ranks) {
         Rank& r = at(rank);
-        r.link = op->end;
+        if (op->states.empty()) r.link = op->end;  // save and restore do not use it
         r.queue.pop_front();
         if (r.queue.empty()) continue;
         auto& [next, started] = r.queue.front();
