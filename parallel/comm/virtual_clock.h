@@ -42,13 +42,10 @@ class VirtualClock {
   void advance_to(Nanoseconds then) {
     if (then > now()) advance(then - now());
   }
-  /// Lets pass what a computation takes on this rank (Cluster::compute): cost on a device of speed 1; key: of the
-  /// computation, among those of this rank.
-  virtual void compute(Nanoseconds cost, std::uint64_t key) = 0;
   /// What this rank's next collective takes on its link, in the place of collective_time.
   virtual void set_price(std::function<Nanoseconds(const Link&)>) = 0;
-  /// This rank's state at a moment that is the same for all: every clock goes on to the latest (a barrier that takes no
-  /// time of its own). A collective call of the world. Throws Error where this rank has receives under way.
+  /// This rank's state when it and all others have made this call, which leaves their clocks and links alone. A
+  /// collective call of the world. Throws Error where this rank has receives under way.
   virtual VirtualState save() = 0;
   /// Makes the state of each rank, in a world of as many on the same cluster, what it was. Clocks may go back. What was
   /// sent before is lost. Communicators count as the same that were split from the same one as the so manieth. A

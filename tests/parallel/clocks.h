@@ -1,6 +1,7 @@
 // For tests of virtual time: ranks' clocks on small clusters.
 #pragma once
-#include <functional>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "tests/support/catch.h"
@@ -25,6 +26,11 @@ auto on_clocks(int ranks, const Cluster& cluster, F&& body) {
 using Times = std::vector<Nanoseconds>;
 
 inline Tensor bytes(Index n) { return Tensor::zeros({n}, DType::u8); }
+
+/// For bodies of ranks, where Catch2 cannot be asked.
+inline void expect(bool ok, const std::string& what) {
+  if (!ok) throw std::runtime_error("not so: " + what);
+}
 
 /// Lets pass what a computation takes on this rank (Cluster::compute).
 inline void compute(World& world, Nanoseconds cost, std::uint64_t key) {

@@ -1,22 +1,17 @@
 // Virtual time: what operations take on small clusters, in closed form; and what of it is refused.
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <functional>
 #include <thread>
 
 #include "kernels/core/runtime.h"
+#include "parallel/comm/call.h"
 #include "parallel/comm/collectives/collectives.h"
 #include "tests/parallel/clocks.h"
 
 using namespace trireme;
 using namespace trireme::test;
-
-namespace {
-
-void expect(bool ok, const std::string& what) {
-  if (!ok) throw std::runtime_error("not so: " + what);
-}
-
-}  // namespace
 
 TEST_CASE("collectives take what the cluster says, from the last rank's start") {
   const Cluster c = test::two_nodes(2);
@@ -49,11 +44,10 @@ TEST_CASE("named algorithms take what their rounds cost") {
   const Cluster c = test::two_nodes(2);
   for (const char* name : {"ring", "tree", "recursive_doubling"}) {
     const auto ends = on_clocks(4, c, [&](World& world) {
-      world.use_all_reduce(name);
+      world.use_all_reduce(name);  // takes no time
       const Tensor x = Tensor::full({1001}, world.rank());
-      const Nanoseconds before = world.clock()->now();
       world.comm().all_reduce(x).wait();
-      return Times{world.clock()->now() - before, static_cast<Nanoseconds>(x.to_vector()[1000])};
+      return Times{world.clock()->now(), static_cast<Nanoseconds>(x.to_vector()[1000])};
     });
     const double cost = collectives::cost(collectives::find_algorithm(name), CallKind::all_reduce, 4, 4004,
                                           {.latency = c.between.latency, .per_byte = 1 / c.between.bandwidth});
@@ -205,6 +199,75 @@ TEST_CASE("no more ranks than cores compute at once") {
     }
   });
   CHECK(most <= cores());
+}
+
+TEST_CASE("loops that ask go on to the next event, however they ask") {
+  const std::vector<std::function<bool(Work&)>> ways{[](Work& w) { return w.done(); },
+                                                     [](Work& w) { return w.wait_for(0); },
+                                                     [](Work& w) { return w.wait_for(1e-12); },
+                                                     [](Work& w) {
+                                                       try {
+                                                         return wait_any({&w, 1}, 0) == 0;
+                                                       } catch (const Error&) { return false; }
+                                                     }};
+  for (std::size_t way = 0; way < ways.size(); ++way) {
+    CAPTURE(way);
+    const auto ends = on_clocks(2, one_node(2), [&](World& world) {
+      Communicator& comm = world.comm();
+      Times t;
+      const auto ask_until_done = [&](Work work) {
+        while (!ways[way](work)) std::this_thread::yield();
+        t.push_back(world.clock()->now());
+      };
+      ReceivedMessage any;
+      if (world.rank() == 0) {
+        ask_until_done(comm.recv(bytes(100), 1));
+        ask_until_done(comm.recv_any(any, 1));
+      } else {
+        world.clock()->advance(1000);
+        comm.send(bytes(100), 0).wait();
+        comm.send_to({.channel = 1}, bytes(300), 0).wait();
+      }
+      const Tensor x = bytes(100), y = bytes(100);
+      ask_until_done(when_all({comm.all_reduce(x), comm.all_reduce(y)}));
+      return t;
+    });
+    CHECK(ends[0] == Times{1200, 1600, 2200});
+    CHECK(ends[1] == Times{2200});
+  }
+}
+
+TEST_CASE("deadlines shorter than TRIREME_TIMEOUT are of virtual time, others are none") {
+  const double most = collective_timeout().count();
+  const auto ends = on_clocks(2, one_node(2), [&](World& world) {
+    Times t;
+    if (world.rank() == 1) {
+      world.clock()->advance(nanoseconds(10 * most));
+      world.comm().send(bytes(0), 0).wait();
+      return t;
+    }
+    Work message = world.comm().recv(bytes(0), 1);
+    for (const double deadline : {most - 1, most})
+      t.push_back(message.wait_for(deadline)), t.push_back(world.clock()->now());
+    return t;
+  });
+  CHECK(ends[0] == Times{0, nanoseconds(most - 1), 1, nanoseconds(10 * most) + 100});
+}
+
+TEST_CASE("times that cannot be counted are refused") {
+  const auto refused = contains("more than can be counted in nanoseconds");
+  CHECK(nanoseconds(99999999) == 99999999000000000);
+  for (const double seconds : {1e8, 1e300, HUGE_VAL, std::nan("")}) CHECK_THROWS_WITH(nanoseconds(seconds), refused);
+  Cluster slow = one_node(2);
+  slow.inside.bandwidth = 1e-9;
+  CHECK_THROWS_WITH(message_time(slow.inside, 1), refused);
+  CHECK_THROWS_WITH(collective_time(slow.inside, CallKind::all_reduce, 2, 1), refused);
+  slow.nodes[0].speed = 1e-9;
+  CHECK(slow.compute(1000000, 0, 0) == 1000000000000000);
+  CHECK_THROWS_WITH(slow.compute(1000000000, 0, 0), refused);
+  const Tensor x = bytes(1);
+  REQUIRE_THROWS_WITH(World::virtual_time(2, slow, [&](World& w) { w.comm().send(x, 1 - w.rank()).wait(); }), refused);
+  REQUIRE_THROWS_WITH(World::virtual_time(2, slow, [&](World& w) { w.comm().all_reduce(bytes(1)).wait(); }), refused);
 }
 
 TEST_CASE("ranks that all wait are told at once for what") {

@@ -1,6 +1,11 @@
 // Communicators in virtual time: collectives by the communicators between threads, messages by way of copies, and
 // VirtualTime says when.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstring>
+#include <map>
+#include <utility>
 
 #include "parallel/comm/fnv.h"
 #include "parallel/comm/transport/threads.h"
@@ -15,7 +20,6 @@ struct RankClock final : VirtualClock, EventCount {
   Nanoseconds now() const override { return time->now(rank); }
   const Cluster& cluster() const override { return time->cluster(); }
   void advance(Nanoseconds by) override { time->advance(rank, by); }
-  void compute(Nanoseconds cost, std::uint64_t key) override { advance(cluster().compute(cost, rank, key)); }
   VirtualState save() override { return time->save(rank); }
   void restore(const VirtualState& state) override { time->restore(rank, state); }
 
@@ -36,8 +40,8 @@ void copy_bytes(const Tensor& to, const Tensor& from) {
 }
 
 struct VirtualWork final : Work::State {
-  VirtualWork(std::shared_ptr<RankClock> c, VirtualTime::Op o, const Call& what, std::string caller)
-      : clock(std::move(c)), op(std::move(o)), call(what), who(std::move(caller)) {}
+  VirtualWork(std::shared_ptr<RankClock> c, VirtualTime::Op o, const Call& what, int rank, int ranks)
+      : clock(std::move(c)), op(std::move(o)), call(what), own(rank), size(ranks) {}
   ~VirtualWork() override {
     if (op) settle();
   }
@@ -63,7 +67,7 @@ struct VirtualWork final : Work::State {
   bool done() override { return !op || clock->time->done(clock->rank, op); }
   std::string late(double seconds) override {
     return inner.state() ? inner.state()->late(seconds)
-                         : late_text(fmt::format("{}: {} has", to_string(call), who), seconds);
+                         : late_text(fmt::format("{}: rank {} of {} has", to_string(call), own, size), seconds);
   }
   EventCount* events() override { return clock.get(); }
   void give_up() override {
@@ -74,17 +78,20 @@ struct VirtualWork final : Work::State {
   std::shared_ptr<RankClock> clock;
   VirtualTime::Op op;  // null: waited for
   Call call;
-  std::string who;
-  Work inner;  // of a collective
-  Tensor out;  // of a receive
-  int own = 0;
+  int own, size;  // of the communicator
+  Work inner;     // of a collective
+  Tensor out;     // of a receive
 };
 
 class VirtualCommunicator final : public Communicator {
  public:
   VirtualCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<RankClock> rank_clock, RankList ranks,
                       std::uint64_t id)
-      : inner_(std::move(inner)), clock_(std::move(rank_clock)), ranks_(std::move(ranks)), id_(id) {}
+      : inner_(std::move(inner)),
+        clock_(std::move(rank_clock)),
+        ranks_(std::move(ranks)),
+        link_(clock_->cluster().link(*ranks_)),
+        id_(id) {}
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   std::string transport() const override { return "virtual time"; }
@@ -105,8 +112,8 @@ class VirtualCommunicator final : public Communicator {
       inner = inner_->start(call, out, in, counts);
       op = meet_all(call, {0, 0, rank()});
     }
-    auto work = std::make_shared<VirtualWork>(clock_, std::move(op), call, name());
-    work->inner = std::move(inner), work->own = rank();
+    auto work = std::make_shared<VirtualWork>(clock_, std::move(op), call, rank(), size());
+    work->inner = std::move(inner);
     if (call.kind == CallKind::recv) work->out = out;
     return Work(std::move(work));
   }
@@ -116,7 +123,7 @@ class VirtualCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key) override {
     const Call call{CallKind::split};
     const auto op = meet_all(call, {color, key, rank()});
-    Work(std::make_shared<VirtualWork>(clock_, op, call, name())).wait();
+    Work(std::make_shared<VirtualWork>(clock_, op, call, rank(), size())).wait();
     std::vector<std::array<int, 2>> members;  // key, rank
     for (const auto& [its_color, its_key, r] : op->callers)
       if (its_color == color) members.push_back({its_key, r});
@@ -137,15 +144,13 @@ class VirtualCommunicator final : public Communicator {
   std::string ended() const override { return clock_->time->ended(); }
 
  private:
-  std::string name() const { return fmt::format("rank {} of {}", rank(), size()); }
   VirtualTime::Op meet_all(const Call& call, const std::array<int, 3>& caller) {
     auto op = std::make_shared<VirtualOp>();
     op->call = call, op->ranks = ranks_;
-    const Link& link = clock_->cluster().link(*ranks_);
     const auto price = std::exchange(clock_->price, nullptr);
-    // No shorter than any other, which choices count on.
-    op->time = price ? std::max(price(link), message_time(link, 0))
-                     : collective_time(link, call.kind, size(), call.count * size_of(call.type));
+    // At least one latency, else lookahead_ (VirtualTime::schedule) would let a rank look too early.
+    op->time = price ? std::max(price(link_), message_time(link_, 0))
+                     : collective_time(link_, call.kind, size(), call.count * size_of(call.type));
     if (call.kind == CallKind::split) op->then = make_parts;
     return clock_->time->collective(clock_->rank, id_, calls_++, std::move(op), caller);
   }
@@ -158,6 +163,7 @@ class VirtualCommunicator final : public Communicator {
   std::unique_ptr<Communicator> inner_;
   std::shared_ptr<RankClock> clock_;
   RankList ranks_;
+  const Link link_;
   std::uint64_t id_;
   std::uint64_t calls_ = 0;
   int splits_ = 0;

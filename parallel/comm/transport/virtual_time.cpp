@@ -1,13 +1,17 @@
 #include "parallel/comm/transport/virtual_time.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/core/runtime.h"
 
 namespace trireme {
 namespace {
-constexpr int most_repeats = 10;  // of questions at one moment
+constexpr int most_repeats = 10;    // of questions at one moment
+constexpr double no_time = 0.5e-9;  // what is shorter, in seconds, rounds to 0 ns
 }  // namespace
 
 VirtualTime::VirtualTime(int ranks, const Cluster& cluster)
@@ -207,7 +211,7 @@ Nanoseconds VirtualTime::next_event(const Rank& r) const {
 
 void VirtualTime::schedule() {
   using Key = std::tuple<Nanoseconds, int, const Rank*>;  // running ranks come before those that look at that time
-  Key first{never, 0, nullptr}, second = first;
+  Key first{never, 0, nullptr};
   bool going = false;
   for (int i = 0; i < std::ssize(ranks_); ++i) {
     Rank& r = at(i);
@@ -215,18 +219,12 @@ void VirtualTime::schedule() {
     const bool runs = r.state == State::running;
     if (!runs && (r.state != State::asleep || r.wake >= never)) continue;
     going = true;
-    const Key key{runs ? r.clock : r.wake, runs ? -1 : i, &r};
-    if (key < first)
-      second = std::exchange(first, key);
-    else if (key < second)
-      second = key;
+    first = std::min(first, Key{runs ? r.clock : r.wake, runs ? -1 : i, &r});
   }
   for (auto& rank : ranks_) {
     Rank& r = *rank;
     if (r.state != State::asleep || r.wake >= never) continue;
-    const bool is_first = std::get<2>(first) == &r;
-    const Nanoseconds other = std::get<0>(is_first ? second : first);
-    if (!is_first && other + lookahead_ <= r.wake) continue;
+    if (std::get<2>(first) != &r && std::get<0>(first) + lookahead_ <= r.wake) continue;
     r.clock = r.wake;
     r.state = State::running;
   }
@@ -277,6 +275,7 @@ bool VirtualTime::sleep(Lock& lock, Rank& r, Nanoseconds deadline) {
 }
 
 bool VirtualTime::wait(int rank, const Op& op, double seconds) {
+  if (seconds < no_time && !done(rank, op)) return false;
   Lock lock = enter();
   Rank& r = at(rank);
   const Nanoseconds most = deadline(r, seconds);
@@ -311,6 +310,7 @@ bool VirtualTime::done(int rank, const Op& op) {
 }
 
 bool VirtualTime::poll(int rank, double seconds, const std::function<bool()>& ready) {
+  if (seconds < no_time) return ready();
   Lock lock = enter();
   Rank& r = at(rank);
   const Nanoseconds most = deadline(r, seconds);

@@ -20,6 +20,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "parallel/comm/call.h"
@@ -66,7 +68,8 @@ class VirtualTime {
   Op send(int rank, std::uint64_t communicator, const RankList&, const Call&, int own, Tensor x);
   Op receive(int rank, std::uint64_t communicator, const RankList&, const Call&, int own);
   int probe(int rank, std::uint64_t communicator, int own, int tag, int first);
-  /// Blocks until it ends, at most so many seconds of virtual time; but of real time where they are TRIREME_TIMEOUT.
+  /// Blocks until it ends, at most so many seconds of virtual time; but of real time where they are TRIREME_TIMEOUT or
+  /// more. Of no time: asks as done() does.
   bool wait(int rank, const Op&, double seconds);
   /// Whether it has ended by now.
   bool done(int rank, const Op&);

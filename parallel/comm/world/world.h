@@ -38,11 +38,13 @@ class World {
   /// system does not start that many threads.
   static void threads(int ranks, const std::function<void(World&)>& body);
   /// The same in simulated time: ranks lie on the cluster's devices in their order, each has a clock() of its own, and
-  /// waits take what the cluster says, not what they take here. Data have the bits of threads(). Two runs are the same
-  /// run, whatever the threads do: what a rank finds at a moment of its clock (Work::done, wait_any, recv_any) is what
-  /// is there by then. Deadlines are of virtual time, but TRIREME_TIMEOUT, which ends a run in which nothing moves. At
-  /// most cores() bodies run at once. Where all ranks wait for each other, all waits throw and say for what. Throws
-  /// Error, with no body begun, for an impossible cluster and for one with fewer devices than ranks.
+  /// waits take what the cluster says, not what they take here. Data have the bits of threads() with the default
+  /// all-reduce; a named one (use_all_reduce) only says here what calls take, not in which order they add. Two runs are
+  /// the same run, whatever the threads do: what a rank finds at a moment of its clock (Work::done, wait_any, recv_any)
+  /// is what is there by then. Deadlines shorter than TRIREME_TIMEOUT are of virtual time, longer ones are none: that
+  /// ends a run in which nothing moves. A loop that only asks (done(), wait_for(0)) goes on to the next event. At most
+  /// cores() bodies run at once. Where all ranks wait for each other, all waits throw and say for what. Throws Error,
+  /// with no body begun, for an impossible cluster and for one with fewer devices than ranks.
   static void virtual_time(int ranks, const Cluster&, const std::function<void(World&)>& body);
   /// One call for all: under a launcher, its processes; else `ranks` threads (1: this thread). If body throws under
   /// MPI, the message is printed last by the failing rank and the whole job ends within seconds; the exception never
