@@ -84,6 +84,14 @@ void take(PartInfo& part, const PartInfo& found) {
   if (bytes_of(found) > bytes_of(part)) part.comms = found.comms;
 }
 
+/// The plan with a phase's actions alone in the role, in every step: for their traffic.
+Plan phase_alone(Plan plan, std::size_t role, int phase) {
+  Role& r = plan.roles[role];
+  std::erase_if(r.actions, [&](const Action& a) { return a.phase != phase; });
+  r.phases[phase].trigger = {};
+  return plan;
+}
+
 }  // namespace
 
 DType imagine(Plan& plan, const Strategy& strategy, const ImagineOptions& o) {
@@ -121,8 +129,18 @@ std::string traffic_table(const Plan& plan, const TrafficOptions& options, const
     }
     if (all.empty()) text += fmt::format("{:<16} nothing\n", name);
   };
-  for (std::size_t r = 0; r < plan.roles.size() && measured.empty(); ++r)
-    lines(plan.roles[r].name, planned_traffic(plan, r, options), nullptr);
+  for (std::size_t r = 0; r < plan.roles.size() && measured.empty(); ++r) {
+    const Role& role = plan.roles[r];
+    lines(role.name, planned_traffic(plan, r, options), nullptr);
+    for (int p = 0; p < std::ssize(role.phases); ++p) {
+      const auto& [name, trigger] = role.phases[p];
+      if (trigger.runs_at(options.step)) continue;
+      TrafficOptions whenever = options;
+      whenever.norm = false, whenever.step = 0;
+      lines(fmt::format("  {} ({})", name, to_string(trigger)), planned_traffic(phase_alone(plan, r, p), r, whenever),
+            nullptr);
+    }
+  }
   for (std::size_t rank = 0; rank < measured.size(); ++rank)
     lines(fmt::format("rank {}", rank), measured[rank].planned, &measured[rank].counted);
   return text;

@@ -156,7 +156,20 @@ def store_spec():
         yield good.replace(old, new).encode()
 
 
+def cluster():
+    """Cluster files, good and bad."""
+    good = ('name = "two kinds"\njitter = 0.25\nseed = 7\nflops = 2e12\n[[nodes]]\ncount = 4\ndevices = 8\nspeed = 1.5\n[[nodes]]\ndevices = 1\n'
+            "[links.inside]\nlatency = 2e-6\nbandwidth = 300e9\n[links.between]\nlatency = 0.5\nbandwidth = 0\n")
+    yield good.encode()
+    yield b"links.between = { latency = 1, bandwidth = 2 }\n[[nodes]]\ndevices = 1\n[[nodes]]\ndevices = 1\n"
+    for old, new in [("two kinds", "a\\u007f\\\\\\n\\\""), ("devices = 8", "devices = 99999999"), ("count = 4", "count = 16777216"), ("0.25", "nan"), ("2e-6", '"2e-6"'),
+                     ("[[nodes]]", "[nodes]"), ("speed", "sped"), ("[links.inside]", "[links]"), ("bandwidth = 0\n", ""), ("= 7", "= -7"), ("name", "nodes")]:
+        yield good.replace(old, new).encode()
+
+
 WORDS = {
+    cluster: ["name = ", "jitter = ", "seed = ", "flops = ", "[[nodes]]\n", "count = ", "devices = ", "speed = ", "[links.inside]\n", "[links.between]\n", "links = {",
+              "latency = ", "bandwidth = ", "inf", "nan", "1e999", "9223372036854775807", '"\\u007f"', "\'\'\'", "=", "{ }", "[ ]"],
     image: [b"\xff\xd8\xff", b"\xff\xc0", b"\xff\xc2", b"\xff\xc4", b"\xff\xda", b"\xff\xdb", b"\xff\xd9", b"\xff\xdd", b"IHDR", b"IDAT", b"PLTE", b"tRNS", b"IEND"],
     idx: [b"\x1f\x8b\x08", b"\0\0\x08\x01", b"\0\0\x08\x03", b"\xff\xff\xff\xff", b"\x80\0\0\0"],
     tar: ["ustar", "path=", "size=", "9 path=a\n", "GNU.sparse.", ".jpg", ".cls", ".json", '{"label": 1}', '{"cls": 1}', "0000000001", b"\x80\0\0\0\0\0\0\0\0\0\0\1", "../"],

@@ -140,6 +140,37 @@ bandwidth = 25e9
         slow = self.simulate(*words[:-1], self.dir / "slow.toml")
         self.assertGreater(self.seconds(slow), 0.99 * self.seconds(text))
 
+    def test_rows_that_do_not_divide(self):
+        text = self.simulate("--mesh", "data=3", "--batch", 16, "--cost", "equal")
+        self.assertIn("a step of 16 samples on 3 ranks takes", text)
+
+    def test_what_layers_send(self):
+        """Batch norm's sums over a slow link, in one step and in a sweep; on one rank there are none."""
+        (self.dir / "slow.toml").write_text("[[nodes]]\ndevices = 4\n[links.inside]\nlatency = 1.0\nbandwidth = 0\n")
+        def simulate(scope, *words):
+            r = run("simulate", "resnet20", "--data", "synthetic", "--data.image_size", 8, "--batch", 8, "--cost", "equal", "--cluster", self.dir / "slow.toml", *words,
+                    "--parallel.norm_scope", scope)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            return r.stdout
+        norms = 19 * (1 + 2)   # seconds: two ranks gather forward, and sum backward
+        self.assertGreaterEqual(self.seconds(simulate("global", "--mesh", "data=2")) - self.seconds(simulate("local", "--mesh", "data=2")), 0.99 * norms)
+        one, two = (re.findall(r"^ +[12] .*$", simulate(scope, "--mesh", "data=1", "--sweep", "ranks=1,2"), re.M) for scope in ("global", "local"))
+        self.assertEqual(one[0], two[0])
+        self.assertNotEqual(one[1], two[1])
+        r = run("plan", "show", "resnet20", "--data", "synthetic", "--data.image_size", 8, "--batch", 8, "--cost", "equal", "--mesh", "data=2")
+        planned = re.search(r"^all +data +\d+ +(\d+)$", r.stdout, re.M)[1]
+        self.assertRegex(simulate("global", "--mesh", "data=2"), rf"(?m)^all +data +[\d.]+ u?m?s +{planned}$")
+
+    def test_phases_of_some_steps(self):
+        """The looks at all gradients are not of the step shown: that is told, with what they take and send."""
+        words = ["--mesh", "data=2", "--batch", 8, "--cost", "equal"]
+        text = self.simulate(*words)
+        self.assertRegex(text, r"the step shown is without .* \(every \d+ steps.*\)\n")
+        self.assertRegex(text, r"\na step with .* \(every \d+ steps.*\) takes [\d.]+ ")
+        self.assertIn("the step shown is without", run("plan", "show", "mlp", *words).stdout)
+        divided = run("plan", "show", "mlp", "--mesh", "data=2", "--batch", 8, "--cost", "equal", "--strategy", "data_parallel | zero(2)").stdout
+        self.assertRegex(divided, r"(?m)^  .* \(every \d+ steps.*\) +data +\d+ +[1-9]\d*$")
+
     def test_sweep(self):
         svg, html = self.dir / "s.svg", self.dir / "s.html"
         text = self.simulate("--mesh", "data=1", "--batch", 8, "--cost", "equal", "--cluster", self.dir / "c.toml", "--sweep", "ranks=1,8,64,16384", "--svg", svg,
@@ -159,7 +190,9 @@ bandwidth = 25e9
         for words, text in ((["--cluster", self.dir / "bad.toml"], "bad.toml:8: nodes.speed is 0, it must be at least"),
                             (["--cluster", self.dir / "none.toml"], "none.toml cannot be read"),
                             (["--cluster", self.dir / "small.toml", "--ranks", 2], "2 ranks on a cluster of 1 devices"),
-                            (["--sweep", "ranks=1,x"], "write for example ranks=1,2,4,8"), (["--sweep", "1,2"], "write for example"), (["--sweep", "ranks="], "write for example"),
+                            (["--sweep", "ranks=1,x"], "write for example ranks=1,2,4,8"), (["--sweep", "1,2"], "write for example"),
+                            (["--sweep", "ranks=2147483647"], "of 1 to 16777216 ranks"), (["--sweep", "ranks=99999999999"], "of 1 to 16777216 ranks"),
+                            (["--allreduce", "ring"], "parallel.allreduce is ring; simulate reduces along rings"), (["--sweep", "ranks="], "write for example"),
                             (["--mesh", "pipe=2,data=1", "--strategy", "pipeline", "--sweep", "ranks=3"], "3 ranks are no multiple of the 2"),
                             (["--mesh", "pipe=2", "--strategy", "pipeline", "--sweep", "ranks=2"], "the axis data"), (["--cost", "free"], "cost")):
             r = run("simulate", "mlp", "--batch", 4, *words)

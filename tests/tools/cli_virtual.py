@@ -5,6 +5,7 @@ TRIREME_TEST_ALL in the environment: 64 workers on MNIST, too.
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import unittest
@@ -143,6 +144,37 @@ class Virtual(Case):
             self.assertGreaterEqual(one["simulated_seconds"], two["simulated_seconds"])
             self.assertEqual(*({k: v for k, v in line.items() if "simulated" not in k} for line in (one, two)))
 
+    def test_a_resumed_run_needs_no_cluster_file_but_its_own(self):
+        words = [*self.words, "--virtual", 4, "--cluster", "gone.toml"]
+        for name in "whole", "cut":
+            (self.dir / name).mkdir()
+            (self.dir / name / "gone.toml").write_text(slow)
+        self.train("whole", *words)
+        self.train("cut", *words, "--run.max_steps", 7)
+        (self.dir / "cut/gone.toml").unlink()
+        self.train("cut", "--resume")
+        self.assertEqual(self.lines("cut"), self.lines("whole"))
+        self.assertEqual((self.dir / "cut/run/config.toml").read_text(), (self.dir / "whole/run/config.toml").read_text())
+        self.refused(self.train("cut", "--resume", "--cluster", "gone.toml", status=2), "gone.toml", "No such file", status=2)
+
+    def test_long_times_are_exact(self):
+        """Beyond 2^53 ns, on devices of an operation per second: a checkpoint holds when its epoch began, to the nanosecond."""
+        (self.dir / "run").mkdir()
+        starts = []
+        for seed in range(3):
+            (self.dir / "run/snail.toml").write_text("seed = %d\njitter = 0.1\nflops = 1\n[[nodes]]\ndevices = 2\n[links.inside]\nlatency = 1\nbandwidth = 0\n" % seed)
+            self.train("run", *self.words, "--virtual", 2, "--cluster", "snail.toml", "--run.max_steps", 13)
+            for file in sorted((self.newest("run")).glob("rank-*.safetensors")):
+                raw = file.read_bytes()
+                length = int.from_bytes(raw[:8], "little")
+                name, place = next((k, v) for k, v in json.loads(raw[8:8 + length]).items() if k.endswith("epoch_start"))
+                self.assertEqual(place["dtype"], "I64", name)
+                at = 8 + length + place["data_offsets"][0]
+                starts.append(int.from_bytes(raw[at:at + 8], "little"))
+            shutil.rmtree(self.dir / "run/run")
+        self.assertGreater(min(starts), 2**53)
+        self.assertTrue(any(start % 2 for start in starts), starts)
+
     def test_saving_takes_no_simulated_time(self):
         for number, words in enumerate((["--virtual", 3, "--cluster", "slow.toml"],
                                         ["--virtual", 4, "--cluster", "uneven.toml", "--mesh", "pipe=2,data=2", "--strategy", "pipeline(micro=2, partition=even) | data_parallel | zero(1)"])):
@@ -193,6 +225,10 @@ class Virtual(Case):
             refused(["--virtual", 4, "--cluster", self.dir / "bad.toml"], "bad.toml:", *says)
         for command in ["bench", "mlp", "--steps", 1], ["verify", "mlp"], ["plan", "show", "mlp"], ["pack", self.dir / "p"]:
             self.refused(run(*command, "--virtual", 2), f"parallel.virtual is for trireme train; {command[0]} runs in real time", status=2)
+        self.refused(run("simulate", "mlp", "--virtual", 2), "parallel.virtual is for trireme train; simulate starts no ranks", status=2)
+        (self.dir / "c.toml").write_text(slow)
+        for command in ["bench", "mlp", "--steps", 1], ["verify", "mlp"], ["plan", "show", "mlp"], ["pack", self.dir / "p"]:
+            self.refused(run(*command, "--cluster", self.dir / "c.toml"), "parallel.cluster is for trireme simulate and train --virtual", status=2)
         self.assertFalse((self.dir / "x/run").exists())
         self.assertNotIn("virtual", self.train("zero", *self.words, "--virtual", 0, "--run.max_steps", 1).stderr)
 

@@ -115,7 +115,7 @@ TEST_CASE("a cluster is what its text says") {
                                                   .jitter = 0.125,
                                                   .seed = 9,
                                                   .flops = 5e23,
-                                                  .name = "a \"b\"\n\\c"}})
+                                                  .name = "a \"b\"\n\\c\x7f\x7f"}})
     CHECK(parse_cluster(cluster_toml(c), "text") == c);
 }
 

@@ -18,6 +18,7 @@
 #include "parallel/comm/world/compare.h"
 #include "tools/cli/version.h"
 #include "tools/training/from_options.h"
+#include "tools/training/resume.h"
 #include "tools/training/trainer.h"
 
 namespace trireme {
@@ -57,7 +58,7 @@ int info() {
   return 0;
 }
 
-int train_command(int argc, char** argv, const TrainerOptions& options) {
+int train_command(int argc, char** argv, const TrainerOptions& options, bool cluster_given) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader of stdout that goes away does not end a training
   TrainerInput data;
   const auto train = [&](World& world) {
@@ -79,7 +80,7 @@ int train_command(int argc, char** argv, const TrainerOptions& options) {
     if (!options.parallel.cluster.empty()) throw OptionError("parallel.cluster is for virtual time: add --virtual N");
     return World::run(argc, argv, make_ranks(options), train);
   }
-  const Cluster cluster = make_cluster(options);
+  const Cluster cluster = make_cluster(options, cluster_given ? "" : kept_cluster(options));
   return World::run(argc, argv, 1, [&](World& world) {
     check(world.size() == 1, "parallel.virtual",
           "{} ranks in virtual time are threads of one process; start it without mpiexec or srun", ranks);

@@ -34,7 +34,6 @@ struct PlanOptions {
   bool actions = false;               ///< print every action, not a line for those that are alike
   bool measure = false;               ///< run the plan on threads, and draw what happened
   std::string trace, svg, html;       ///< files to write
-  std::string cluster;                ///< of simulate: a file; empty: machines like this one
   std::string sweep;                  ///< of simulate: "ranks=1,2,4"; empty: one mesh
 };
 
@@ -45,7 +44,8 @@ struct VerifyCommand {
 
 std::string version();
 int info();
-int train_command(int argc, char** argv, const TrainerOptions&);
+/// cluster_given: a run in virtual time that goes on has the cluster of these settings, else the one that it keeps.
+int train_command(int argc, char** argv, const TrainerOptions&, bool cluster_given);
 /// weights: a safetensors file, or empty for the run's newest checkpoint.
 int eval_command(int argc, char** argv, const TrainerOptions&, const std::string& run, const std::string& weights);
 /// One line per image: its path, then class and probability of the likeliest, tab separated.

@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "datasets/formats/synthetic.h"
@@ -77,11 +78,22 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
   traffic.divided = strategy.split.tensor, traffic.step = 1;  // what is only of some steps is of step 0
   traffic.norm =
       Optimizer(model.parameters, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm}).wants_norm();
-  traffic.loss = imagine(plan, strategy,
+}
+
+void DescribedPlan::imagine_ranks(const TrainerOptions& config, Plan& of) {
+  traffic.loss = imagine(of, strategy,
                          {.model = [&] { return make_model(config, model.shape, model.device); },
                           .x = model.input(rows),
                           .loss = make_loss(config),
                           .labels = Tensor::zeros({rows}, DType::i64, model.device)});
+}
+
+std::vector<ProgramPhase> rare_phases(const Plan& plan) {
+  std::vector<ProgramPhase> rare;
+  for (const Role& role : plan.roles)
+    for (const ProgramPhase& phase : role.phases)
+      if (phase.trigger != Trigger{} && std::ranges::find(rare, phase) == rare.end()) rare.push_back(phase);
+  return rare;
 }
 
 void DescribedPlan::print_costs() const {
@@ -105,10 +117,13 @@ void DescribedPlan::print_times(const Simulation& s, const std::string& headline
 }
 
 std::string DescribedPlan::caveat() const {
-  if (!strategy.split.any()) return "";
-  return "times are those of the undivided model, and so are weights: what its layers cost when ranks share them, only "
-         "plan show "
-         "--measure knows\n";
+  std::string text;
+  for (const ProgramPhase& phase : rare_phases(plan))
+    text += fmt::format("the step shown is {} {} ({})\n", phase.trigger.runs_at(traffic.step) ? "with" : "without",
+                        phase.name, to_string(phase.trigger));
+  constexpr const char* divided =
+      "times are those of the undivided model, and so are weights: plan show --measure knows what shared layers cost\n";
+  return strategy.split.any() ? text + divided : text;
 }
 
 int terminal_width() {

@@ -39,10 +39,12 @@ MemoryOptions memory_options(const TrainerOptions&, Parameters&);
 struct DescribedPlan {
   /// cost: of parts, "measured" here on one rank, or all "equal".
   DescribedPlan(const TrainerOptions&, const std::vector<Axis>& mesh, const std::string& cost);
+  /// What a plan of the model's layers send and keep (imagine()); `plan` has it only then. Takes a dry run.
+  void imagine_ranks(const TrainerOptions&, Plan&);
   void print_costs() const;
   /// A line, and a table of the plan's programs.
   void print_times(const Simulation&, const std::string& headline) const;
-  /// What is not in the times; empty: nothing.
+  /// What is not in the times of the step shown (traffic.step), lines; empty: nothing.
   std::string caveat() const;
 
   std::vector<Axis> mesh;
@@ -55,6 +57,8 @@ struct DescribedPlan {
   TrafficOptions traffic;
 };
 
+/// The phases that do not run in every step, of all roles, each once.
+std::vector<ProgramPhase> rare_phases(const Plan&);
 /// Columns of the terminal; 120 where there is none.
 int terminal_width();
 /// Writes a file and says so. Throws Error naming it.

@@ -65,8 +65,13 @@ class CommandLine {
     validate(options);
     check_model_name(options);
     const std::string command = app_.get_subcommands()[0]->get_name();
-    if (command != "train" && settings_.over({}).parallel.virtual_ranks > 0)
-      throw OptionError(fmt::format("parallel.virtual is for trireme train; {} runs in real time", command));
+    const TrainerOptions::Parallel given = settings_.over({}).parallel;
+    if (command != "train" && given.virtual_ranks > 0)
+      throw OptionError(fmt::format("parallel.virtual is for trireme train; {} {}", command,
+                                    command == "simulate" ? "starts no ranks" : "runs in real time"));
+    if (command != "train" && command != "simulate" && !given.cluster.empty())
+      throw OptionError(fmt::format(
+          "parallel.cluster is for trireme simulate and train --virtual; {} runs on this machine", command));
     if (!settings_.print_config()) return act(options);
     fmt::print("{}", to_toml(options));
     return 0;
@@ -91,9 +96,12 @@ class CommandLine {
 
 void CommandLine::train() {
   CLI::App& command = add("train", "train a model; under mpiexec or srun each process is a rank", [this] {
-    const TrainerOptions::Run given = settings_.over({}).run;  // a run that goes on has settings of its own
-    return configured([this](const TrainerOptions& options) { return train_command(argc_, argv_, options); },
-                      given.resume ? resume_config(given.dir) : TrainerOptions{});
+    const TrainerOptions given = settings_.over({});  // a run that goes on has settings of its own
+    return configured(
+        [&](const TrainerOptions& options) {
+          return train_command(argc_, argv_, options, !given.parallel.cluster.empty());
+        },
+        given.run.resume ? resume_config(given.run.dir) : TrainerOptions{});
   });
   add_model(command);
   settings_.add_to(command);
@@ -183,10 +191,6 @@ void CommandLine::simulate() {
         return configured([this](const TrainerOptions& options) { return simulate_command(options, plan_); });
       });
   add_drawings(command);
-  command
-      .add_option("--cluster", plan_.cluster,
-                  "TOML file of nodes and links; without: machines like this one, a device per core")
-      ->type_name("FILE");
   command
       .add_option("--sweep", plan_.sweep,
                   "ranks=1,2,4,8: samples per second over numbers of ranks, with the rows of each as they are; --svg "

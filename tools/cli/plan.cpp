@@ -60,10 +60,12 @@ Picture measure(const TrainerOptions& config, const DescribedPlan& described) {
 int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
   DescribedPlan described(config, mesh_axes(config), options.cost);
+  described.imagine_ranks(config, described.plan);
   const Plan& plan = described.plan;
   const Simulation simulation =
       simulate(plan, {.cluster = flat_cluster(ranks_of(described.mesh), {options.latency, options.bandwidth}),
-                      .element = size_of(described.model.parameters.dtype())});
+                      .element = size_of(described.model.parameters.dtype()),
+                      .step = described.traffic.step});
   const auto text = [&](const Plan& p) { return options.actions ? p.to_string() : p.summary(); };
   fmt::print("{}", text(plan));
   described.print_costs();

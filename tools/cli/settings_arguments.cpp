@@ -14,8 +14,7 @@ void SettingsArguments::add_to(CLI::App& command, std::optional<TrainerOptions> 
   for (const Option& o : option_table(base ? *base : unnamed)) {
     if (o.name == "model") continue;                                     // positional
     if (o.name == "weights" && command.get_name() != "train") continue;  // there: instead of the checkpoint
-    const bool short_too = !o.alias.empty() && !command.get_option_no_throw("--" + o.alias);  // simulate's --cluster
-    const std::string flags = "--" + o.name + (short_too ? ",--" + o.alias : "");
+    const std::string flags = "--" + o.name + (o.alias.empty() ? "" : ",--" + o.alias);
     CLI::Option* option = command.add_option_function<std::string>(
         flags, [this, name = o.name](const std::string& text) { values_.emplace_back(name, text); }, o.help);
     if (std::holds_alternative<bool*>(o.value)) option->expected(0, 1)->default_str("true");

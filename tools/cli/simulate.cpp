@@ -17,8 +17,8 @@ namespace trireme {
 namespace {
 
 /// As many machines like this one as the ranks need, a device per core, with links that take no time.
-Cluster cluster_of(const PlanOptions& options, int ranks) {
-  if (!options.cluster.empty()) return read_cluster(options.cluster);
+Cluster cluster_of(const TrainerOptions& config, int ranks) {
+  if (!config.parallel.cluster.empty()) return read_cluster(config.parallel.cluster);
   Cluster all;
   all.nodes = {{.count = (ranks + cores() - 1) / cores(), .devices = cores()}};
   all.name = "machines like this one";
@@ -34,20 +34,21 @@ std::string in_words(const Cluster& c) {
   return (c.name.empty() ? "" : c.name + ": ") + nodes;
 }
 
-Simulation simulate_on(const Cluster& cluster, const DescribedPlan& d, const Plan& plan) {
-  return simulate(plan, {.cluster = cluster, .element = size_of(d.model.parameters.dtype())});
+Simulation simulate_on(const Cluster& cluster, DescribedPlan& d, const Plan& plan, std::int64_t step) {
+  return simulate(plan, {.cluster = cluster, .element = size_of(d.model.parameters.dtype()), .step = step});
 }
 
-/// Rows that all ranks together take in a step.
+/// Rows that all ranks together take in a step, where the batch grows with the ranks.
 Index batch_of(const DescribedPlan& d, const Plan& plan) {
   return d.rows * plan.microbatches * size_along(plan.axes, "data");
 }
 
-void print_traffic(const Plan& plan, const Simulation& s) {
+/// Where it is other than in `shown`.
+void print_traffic(const Plan& plan, const Simulation& s, const Simulation& shown = {}) {
   fmt::print("\n{:<16} {:<20} {:>14} {:>16}\n", "role", "axis", "link is busy", "bytes per rank");
   for (std::size_t r = 0; r < plan.roles.size(); ++r)
     for (const AxisTraffic& t : s.traffic[r])
-      if (t.bytes > 0)
+      if (t.bytes > 0 && (shown.traffic.empty() || std::ranges::find(shown.traffic[r], t) == shown.traffic[r].end()))
         fmt::print("{:<16} {:<20} {:>14} {:>16}\n", plan.roles[r].name, t.axis, time_text(t.seconds), t.bytes);
 }
 
@@ -56,8 +57,9 @@ std::vector<int> sweep_of(const std::string& text) {
   std::vector<int> all;
   for (const std::string& piece : split_text(text.starts_with("ranks=") ? text.substr(6) : "", ',')) {
     int& ranks = all.emplace_back();
-    if (!parse_number(piece, ranks) || ranks < 1)
-      throw OptionError(fmt::format("--sweep is '{}'; write for example ranks=1,2,4,8", shortened(text)));
+    if (!parse_number(piece, ranks) || ranks < 1 || ranks > 1 << 24)
+      throw OptionError(fmt::format("--sweep is '{}'; write for example ranks=1,2,4,8, of 1 to {} ranks each",
+                                    shortened(text), 1 << 24));
   }
   return all;
 }
@@ -75,16 +77,17 @@ std::vector<Axis> with_ranks(std::vector<Axis> mesh, int ranks) {
 }
 
 /// Each rank takes the rows that it takes on the settings' mesh, so that the batch grows with the ranks.
-int sweep(const TrainerOptions& config, const PlanOptions& options, DescribedPlan& described) {
-  const std::vector<int> counts = sweep_of(options.sweep);
-  const Cluster cluster = cluster_of(options, *std::ranges::max_element(counts));
+int sweep(const TrainerOptions& config, const PlanOptions& options, const std::vector<int>& counts) {
+  const Cluster cluster = cluster_of(config, *std::ranges::max_element(counts));
+  DescribedPlan described(config, mesh_axes(config), options.cost);
   ChartSeries predicted{"predicted", {}}, ideal{"in proportion", {}, true};
   std::string table = fmt::format("{}, {} rows per micro-batch and rank\n{:>8} {:>10} {:>12} {:>16} {:>10}\n",
                                   in_words(cluster), described.rows, "ranks", "batch", "step", "samples/s", "per rank");
   for (const int ranks : counts) {
     const std::vector<Axis> mesh = with_ranks(described.mesh, ranks);
-    const Plan plan = described.model.whole_plan(config, make_strategy(config, ranks), described.parts, mesh);
-    const Simulation s = simulate_on(cluster, described, plan);
+    Plan plan = described.model.whole_plan(config, make_strategy(config, ranks), described.parts, mesh);
+    described.imagine_ranks(config, plan);
+    const Simulation s = simulate_on(cluster, described, plan, described.traffic.step);
     const auto batch = static_cast<double>(batch_of(described, plan));
     predicted.points.push_back({ranks, batch / s.makespan});
     const auto& [first_ranks, first] = predicted.points.front();
@@ -110,23 +113,34 @@ int sweep(const TrainerOptions& config, const PlanOptions& options, DescribedPla
 int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
   if (config.parallel.threads > 0)
     set_threads(static_cast<int>(config.parallel.threads));
-  else if (options.cluster.empty())
+  else if (config.parallel.cluster.empty())
     set_threads(1);  // a device is a core
+  if (config.parallel.allreduce != "default")
+    throw OptionError(
+        fmt::format("parallel.allreduce is {}; simulate reduces along rings: use default", config.parallel.allreduce));
+  if (!options.sweep.empty()) return sweep(config, options, sweep_of(options.sweep));
   const std::vector<Axis> mesh = mesh_axes(config);
-  if (!options.sweep.empty()) (void)sweep_of(options.sweep);
-  const Cluster cluster = cluster_of(options, ranks_of(mesh));
+  const Cluster cluster = cluster_of(config, ranks_of(mesh));
   DescribedPlan described(config, mesh, options.cost);
-  if (!options.sweep.empty()) return sweep(config, options, described);
+  described.imagine_ranks(config, described.plan);
   const Plan& plan = described.plan;
-  const Simulation s = simulate_on(cluster, described, plan);
+  const Simulation s = simulate_on(cluster, described, plan, described.traffic.step);
   fmt::print("{}\n{}", in_words(cluster), plan.summary());
   described.print_costs();
-  const Index batch = batch_of(described, plan);
+  const Index batch = config.data.batch;
   described.print_times(
       s, fmt::format("predicted: a step of {} samples on {} ranks takes {}, {:.1f} samples per second", batch,
                      ranks_of(mesh), time_text(s.makespan), static_cast<double>(batch) / s.makespan));
   fmt::print("{}", described.caveat());
   print_traffic(plan, s);
+  for (const ProgramPhase& phase : rare_phases(plan)) {
+    const Trigger& when = phase.trigger;
+    const std::int64_t step = when.from + ((when.offset - when.from) % when.every + when.every) % when.every;
+    if (when.runs_at(described.traffic.step) || !when.runs_at(step)) continue;
+    const Simulation other = simulate_on(cluster, described, plan, step);
+    fmt::print("\na step with {} ({}) takes {}\n", phase.name, to_string(when), time_text(other.makespan));
+    print_traffic(plan, other, s);
+  }
   fmt::print("\n{}", described.model.memory(config, plan));
   if (s.timeline.roles.size() <= 64) fmt::print("\n{}", gantt(plan, s.timeline, terminal_width()));
   write_drawings(options, plan, s.timeline, plan.summary());

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "framework/io/json.h"
 #include "tools/training/toml_file.h"
 
 namespace trireme {
@@ -117,6 +118,17 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
     validate(cluster);
   } catch (const Error& e) { throw OptionError(place_in(source, *file.get("nodes")) + e.what()); }
   return cluster;
+}
+
+std::string cluster_toml(const Cluster& c) {
+  std::string title = json_text(c.name);  // TOML wants one more character escaped than JSON
+  for (std::size_t at; (at = title.find('\x7f')) != title.npos;) title.replace(at, 1, "\\u007f");
+  std::string text = fmt::format("name = {}\nflops = {}\njitter = {}\nseed = {}\n", title, c.flops, c.jitter, c.seed);
+  for (const NodeGroup& g : c.nodes)
+    text += fmt::format("\n[[nodes]]\ncount = {}\ndevices = {}\nspeed = {}\n", g.count, g.devices, g.speed);
+  for (const auto& [name, link] : {std::pair{"inside", c.inside}, {"between", c.between}})
+    text += fmt::format("\n[links.{}]\nlatency = {}\nbandwidth = {}\n", name, link.latency, link.bandwidth);
+  return text;
 }
 
 Cluster read_cluster(const std::string& path) { return parse_cluster(read_settings(path), path); }

@@ -31,5 +31,7 @@ namespace trireme {
 Cluster read_cluster(const std::string& path);
 /// text: of such a file. source: what errors name.
 Cluster parse_cluster(const std::string& text, const std::string& source);
+/// What parse_cluster() reads as this cluster.
+std::string cluster_toml(const Cluster&);
 
 }  // namespace trireme

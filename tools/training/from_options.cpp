@@ -172,7 +172,7 @@ OptimizerConfig make_optimizer(const TrainerOptions& c, std::int64_t per_epoch) 
   return optimizer;
 }
 
-Cluster make_cluster(const TrainerOptions& c) {
+Cluster make_cluster(const TrainerOptions& c, const std::string& kept) {
   const TrainerOptions::Parallel& p = c.parallel;
   const auto ranks = static_cast<int>(p.virtual_ranks);
   const auto refuse = [&](const std::string& why) {
@@ -183,25 +183,16 @@ Cluster make_cluster(const TrainerOptions& c) {
     refuse(fmt::format("device {}: virtual time computes on the CPU", c.device));
   if (!p.mesh.empty() && ranks_of(parse_mesh(p.mesh)) != ranks)
     refuse(fmt::format("parallel.mesh {} makes {} ranks", p.mesh, ranks_of(parse_mesh(p.mesh))));
-  if (p.cluster.empty()) {
+  const std::string& file = kept.empty() ? p.cluster : kept;
+  if (file.empty()) {
     const Link link{.latency = 10e-6, .bandwidth = 1e10};
     return {.nodes = {{.devices = ranks}}, .inside = link, .between = link, .name = "this machine"};
   }
-  Cluster cluster = read_cluster(p.cluster);
-  if (cluster.name.empty()) cluster.name = std::filesystem::path(p.cluster).stem().string();
+  Cluster cluster = read_cluster(file);
+  if (cluster.name.empty()) cluster.name = std::filesystem::path(file).stem().string();
   if (cluster.devices() < ranks)
-    refuse(fmt::format("{} has {} device{}", p.cluster, cluster.devices(), cluster.devices() == 1 ? "" : "s"));
+    refuse(fmt::format("{} has {} device{}", file, cluster.devices(), cluster.devices() == 1 ? "" : "s"));
   return cluster;
-}
-
-std::string cluster_toml(const Cluster& c) {
-  std::string text =
-      fmt::format("name = {}\nflops = {}\njitter = {}\nseed = {}\n", json_text(c.name), c.flops, c.jitter, c.seed);
-  for (const NodeGroup& g : c.nodes)
-    text += fmt::format("\n[[nodes]]\ncount = {}\ndevices = {}\nspeed = {}\n", g.count, g.devices, g.speed);
-  for (const auto& [name, link] : {std::pair{"inside", c.inside}, {"between", c.between}})
-    text += fmt::format("\n[links.{}]\nlatency = {}\nbandwidth = {}\n", name, link.latency, link.bandwidth);
-  return text;
 }
 
 int make_ranks(const TrainerOptions& c) {

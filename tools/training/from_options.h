@@ -45,12 +45,11 @@ Loss make_loss(const TrainerOptions&);
 OptimizerConfig make_optimizer(const TrainerOptions&, std::int64_t steps_per_epoch);
 /// parallel.strategy or, where that is empty, data_parallel for several ranks. Throws Error for an unknown one.
 Strategy make_strategy(const TrainerOptions&, int ranks);
-/// The machines of a run in virtual time: parallel.cluster's or, where that is empty, one with a device per rank of
-/// parallel.virtual: 1e11 floating-point operations per second each, links of 10 us and 10^10 bytes per second. Throws
-/// OptionError for a file that cannot be read, settings that virtual time does not go with, and too few devices.
-Cluster make_cluster(const TrainerOptions&);
-/// What read_cluster() reads as this cluster.
-std::string cluster_toml(const Cluster&);
+/// The machines of a run in virtual time: of the file kept (kept_cluster), else parallel.cluster's or, where that is
+/// empty, one with a device per rank of parallel.virtual: 1e11 floating-point operations per second each, links of 10
+/// us and 10^10 bytes per second. Throws OptionError for a file that cannot be read, settings that virtual time does
+/// not go with, and too few devices.
+Cluster make_cluster(const TrainerOptions&, const std::string& kept = {});
 /// Ranks to start as threads: what the mesh multiplies to, or parallel.ranks.
 int make_ranks(const TrainerOptions&);
 /// The mesh; without one, all ranks on the axis "data".

@@ -8,6 +8,7 @@
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "parallel/comm/world/compare.h"
+#include "tools/training/cluster_file.h"
 #include "tools/training/from_options.h"
 #include "tools/training/run_dir.h"
 
@@ -115,6 +116,11 @@ ResumePoint find_resume_point(const TrainerOptions& options) {
   check(point.changes.empty() || options.run.override, "resume", "{}; add --override to change {}",
         fmt::join(point.changes, "; "), point.changes.size() == 1 ? "it" : "them");
   return point;
+}
+
+std::string kept_cluster(const TrainerOptions& options) {
+  const std::string path = options.run.dir + "/" + cluster_file;
+  return options.run.resume && fs::exists(path) ? path : "";
 }
 
 void check_cluster(ResumePoint& point, const TrainerOptions& options, const Cluster& cluster) {

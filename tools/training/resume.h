@@ -44,6 +44,8 @@ struct ResumePoint {
 /// The newest checkpoint of options.run.dir. Throws Error for one without checkpoints, and without run.override for
 /// settings that change the training: all of them by name, with both values.
 ResumePoint find_resume_point(const TrainerOptions&);
+/// The cluster_file that a run which goes on keeps; empty: there is none, or no run goes on.
+std::string kept_cluster(const TrainerOptions&);
 /// For a run in virtual time: adds to the changes that these machines are others than in the run (cluster_file). Throws
 /// Error without run.override.
 void check_cluster(ResumePoint&, const TrainerOptions&, const Cluster&);

@@ -7,6 +7,7 @@
 
 #include "datasets/images/image.h"
 #include "framework/io/json.h"
+#include "tools/training/cluster_file.h"
 #include "tools/training/from_options.h"
 #include "tools/training/resume.h"
 

@@ -171,7 +171,10 @@ struct Trainer::Impl {
     const std::map<std::string, Tensor> own = restore(*step, *found);
     if (VirtualClock* simulated = clock.simulated()) {
       simulated->restore(from_tensors(own));
-      metrics.resume_epoch(static_cast<Nanoseconds>(own.at(epoch_start).item()), at.samples);
+      const auto began = own.find(epoch_start);
+      check(began != own.end() && began->second.dtype() == DType::i64 && began->second.numel() == 1, "resume",
+            "{} does not hold when the epoch began for this rank ({})", saved, epoch_start);
+      metrics.resume_epoch(began->second.view().span<std::int64_t>()[0], at.samples);
     }
     if (log.writes()) log.dir().rewind(at.step);
     if (at.samples >= input.train->size()) at.next_epoch();  // with less data than the run had
@@ -268,7 +271,8 @@ struct Trainer::Impl {
     std::map<std::string, Tensor> own;
     if (simulated) {
       own = to_tensors(before);
-      own[epoch_start] = Tensor::full({1}, static_cast<double>(metrics.epoch_start()), DType::i64);
+      const Tensor began = own[epoch_start] = Tensor::empty({1}, DType::i64);  // not by way of a double
+      began.view().span<std::int64_t>()[0] = metrics.epoch_start();
     }
     saved = save_checkpoint(log.writes() ? log.dir().path() : "", step->parameters(), step->optimizer(), state,
                             {.keep_last = static_cast<int>(options.checkpoint.keep),
