@@ -73,6 +73,15 @@ void check_refused(const Written& w, const std::string& key) {
 
 }  // namespace
 
+TEST_CASE("what is no TOML is refused in one line") {
+  for (const char* text : {"jitter = t\n", "jitter = tru\n\n", "name = \"a\n", "[[nodes]\n", "\n\n= 1\r\n"}) {
+    const std::string what = refusal(text);
+    INFO(text << "\n" << what);
+    CHECK(what.starts_with(source + ":"));
+    CHECK(what.find('\n') == what.npos);
+  }
+}
+
 TEST_CASE("a cluster file is read") {
   const Cluster all = parse_cluster(written(keys.size(), "", "").text, source);
   CHECK(all == Cluster{.nodes = {{4, 8, 1.5}},

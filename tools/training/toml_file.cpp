@@ -99,7 +99,10 @@ toml::table parse_toml(const std::string& text, const std::string& source) {
   try {
     return toml::parse(text, source);
   } catch (const toml::parse_error& e) {
-    throw OptionError(fmt::format("{}:{}: {}", source, e.source().begin.line, e.description()));
+    std::string what(e.description());  // may quote the end of a line
+    std::ranges::replace_if(
+        what, [](unsigned char c) { return c < ' '; }, ' ');
+    throw OptionError(fmt::format("{}:{}: {}", source, e.source().begin.line, what));
   }
 }
 
