@@ -28,7 +28,7 @@ void report(const char* what, const Plan& plan, const SimulateOptions& options) 
   const Simulation s = simulate(plan, options);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   std::size_t actions = 0;
-  for (const Role& role : plan.roles) actions = std::max(actions, role.actions.size());
+  for (const Program& program : plan.programs) actions = std::max(actions, program.actions.size());
   fmt::print(
       "{:<44} {:>7} ranks {:>5} actions each {:>8}: {:.3f} s, {:.3f} s of a core (a step of {:.4f} s, bubble {:.3f})\n",
       what, options.cluster->devices(), actions, s.folded ? "folded" : "unfolded", took.count(),

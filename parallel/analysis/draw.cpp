@@ -10,7 +10,7 @@
 namespace trireme {
 
 const Action& action_of(const Plan& plan, const Timeline& t, const Span& s) {
-  return plan.roles.at(static_cast<std::size_t>(t.roles.at(static_cast<std::size_t>(s.rank))))
+  return plan.programs.at(static_cast<std::size_t>(t.programs.at(static_cast<std::size_t>(s.rank))))
       .actions.at(static_cast<std::size_t>(s.action));
 }
 
@@ -82,9 +82,9 @@ std::vector<ActionKind> kinds_of(const std::vector<Bar>& bars) {
 }
 
 std::string row_name(const Plan& plan, const Timeline& timeline, int rank) {
-  const int role = timeline.roles.at(static_cast<std::size_t>(rank));
-  const auto sharers = std::count(timeline.roles.begin(), timeline.roles.end(), role);
-  const std::string& name = plan.roles.at(static_cast<std::size_t>(role)).name;
+  const int program = timeline.programs.at(static_cast<std::size_t>(rank));
+  const auto sharers = std::count(timeline.programs.begin(), timeline.programs.end(), program);
+  const std::string& name = plan.programs.at(static_cast<std::size_t>(program)).name;
   return sharers > 1 ? fmt::format("rank {} {}", rank, name) : name;
 }
 
@@ -98,7 +98,7 @@ std::string headline(const Plan& plan, const Timeline& timeline) {
   double busy = 0;
   for (const Span& s : timeline.spans)
     if (action_of(plan, timeline, s).stream == Stream::compute) busy += s.end - s.begin;
-  const double idle = timeline.end() * static_cast<double>(timeline.roles.size()) - busy;
+  const double idle = timeline.end() * static_cast<double>(timeline.programs.size()) - busy;
   return fmt::format("{}: {}, idle {:.1f} % of busy time", timeline.measured ? "measured" : "predicted",
                      time_text(timeline.end()), busy > 0 ? 100 * idle / busy : 0.0);
 }
@@ -106,11 +106,11 @@ std::string headline(const Plan& plan, const Timeline& timeline) {
 std::string gantt(const Plan& plan, const Timeline& timeline, int width) {
   const auto all = bars(plan, timeline);
   std::size_t names = 0;
-  for (int r = 0; r < static_cast<int>(timeline.roles.size()); ++r)
+  for (int r = 0; r < static_cast<int>(timeline.programs.size()); ++r)
     names = std::max(names, row_name(plan, timeline, r).size());
   const int columns = std::max(20, width - static_cast<int>(names) - 9);
   std::string text = headline(plan, timeline) + "\n";
-  for (int r = 0; r < static_cast<int>(timeline.roles.size()); ++r)
+  for (int r = 0; r < static_cast<int>(timeline.programs.size()); ++r)
     for (Stream stream : {Stream::compute, Stream::comm}) {
       std::vector<const Bar*> row;
       for (const Bar& b : all)
@@ -127,7 +127,7 @@ std::string gantt(const Plan& plan, const Timeline& timeline, int width) {
 
 std::string trace_json(const Plan& plan, const Timeline& timeline) {
   Json events = Json::array();
-  for (int r = 0; r < static_cast<int>(timeline.roles.size()); ++r) {
+  for (int r = 0; r < static_cast<int>(timeline.programs.size()); ++r) {
     events.push_back(
         {{"ph", "M"}, {"name", "process_name"}, {"pid", r}, {"args", {{"name", row_name(plan, timeline, r)}}}});
     for (Stream s : {Stream::compute, Stream::comm})

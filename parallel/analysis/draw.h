@@ -24,7 +24,7 @@ std::vector<Bar> bars(const Plan&, const Timeline&);
 /// The kinds of actions among the bars, each once, in order: for legends.
 std::vector<ActionKind> kinds_of(const std::vector<Bar>&);
 const Action& action_of(const Plan&, const Timeline&, const Span&);
-/// Of a rank's row: its role's name; with the rank where ranks share roles.
+/// Of a rank's row: its program's name; with the rank where ranks share programs.
 std::string row_name(const Plan&, const Timeline&, int rank);
 /// "12.3 ms", in the unit that fits.
 std::string time_text(double seconds);

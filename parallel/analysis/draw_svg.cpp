@@ -31,7 +31,7 @@ class Picture {
  public:
   Picture(const Plan& plan, const Timeline& timeline)
       : plan_(plan), timeline_(timeline), bars_(bars(plan, timeline)), scale_(plot / std::max(timeline.end(), 1e-12)) {
-    std::vector<bool> talks(timeline.roles.size());
+    std::vector<bool> talks(timeline.programs.size());
     for (const Bar& b : bars_)
       if (b.stream != Stream::compute) talks[static_cast<std::size_t>(b.rank)] = true;
     for (bool comm : talks) {

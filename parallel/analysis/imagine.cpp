@@ -63,13 +63,13 @@ DryRun imagine_rank(const Plan& plan, const Strategy& strategy, const ImagineOpt
   Parameters parameters(model);
   const Chain chain(model);
   const auto parts = chain.parts(parameters);
-  const auto role = [&](const std::string& name) {
+  const auto program = [&](const std::string& name) {
     const auto at = std::ranges::find(plan.parts, name, &PartInfo::name);
-    return plan.role_of(
+    return plan.program_of(
         static_cast<int>(std::max<std::ptrdiff_t>(0, std::min(at, plan.parts.end() - 1) - plan.parts.begin())));
   };
   for (std::size_t p = 0; p < parts.size(); ++p)
-    options.behind_cut.push_back(p > 1 && role(parts[p].name) != role(parts[p - 1].name));
+    options.behind_cut.push_back(p > 1 && program(parts[p].name) != program(parts[p - 1].name));
   const Tensor x = o.x.with_batch(pass.batch);
   const StepScope scope(std::move(pass));
   return dry_run(chain, parameters, parts, x, options);
@@ -84,9 +84,9 @@ void take(PartInfo& part, const PartInfo& found) {
   if (bytes_of(found) > bytes_of(part)) part.comms = found.comms;
 }
 
-/// The plan with a phase's actions alone in the role, in every step: for their traffic.
-Plan phase_alone(Plan plan, std::size_t role, int phase) {
-  Role& r = plan.roles[role];
+/// The plan with a phase's actions alone in the program, in every step: for their traffic.
+Plan phase_alone(Plan plan, std::size_t program, int phase) {
+  Program& r = plan.programs[program];
   std::erase_if(r.actions, [&](const Action& a) { return a.phase != phase; });
   r.phases[phase].trigger = {};
   return plan;
@@ -129,11 +129,11 @@ std::string traffic_table(const Plan& plan, const TrafficOptions& options, const
     }
     if (all.empty()) text += fmt::format("{:<16} nothing\n", name);
   };
-  for (std::size_t r = 0; r < plan.roles.size() && measured.empty(); ++r) {
-    const Role& role = plan.roles[r];
-    lines(role.name, planned_traffic(plan, r, options), nullptr);
-    for (int p = 0; p < std::ssize(role.phases); ++p) {
-      const auto& [name, trigger] = role.phases[p];
+  for (std::size_t r = 0; r < plan.programs.size() && measured.empty(); ++r) {
+    const Program& program = plan.programs[r];
+    lines(program.name, planned_traffic(plan, r, options), nullptr);
+    for (int p = 0; p < std::ssize(program.phases); ++p) {
+      const auto& [name, trigger] = program.phases[p];
       if (trigger.runs_at(options.step)) continue;
       TrafficOptions whenever = options;
       whenever.norm = false, whenever.step = 0;

@@ -5,7 +5,7 @@
 #include <queue>
 #include <tuple>
 
-#include "parallel/analysis/sim_roles.h"
+#include "parallel/analysis/sim_programs.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/plan/liveness.h"
 
@@ -20,7 +20,7 @@ double seconds(Nanoseconds t, Nanoseconds ranks = 1) {
 /// Where ranks lie on nodes, and over which kind of link they communicate.
 class Places {
  public:
-  Places(const SimRoles& plan, const Cluster& cluster) : plan_(plan) {
+  Places(const SimPrograms& plan, const Cluster& cluster) : plan_(plan) {
     const int ranks = plan.grid.size();
     check(ranks <= cluster.devices(), "simulate", "{} ranks on a cluster of {} devices", ranks, cluster.devices());
     for (int r = 0; r < ranks; ++r) {
@@ -48,16 +48,16 @@ class Places {
     const int other = plan_.grid.neighbour(rank, a.along, a.offset, a.ring);
     return other >= 0 && node_[rank] != node_[other];
   }
-  /// A role and an action of it that go over another kind of link on some of its ranks; (-1, -1): there are none.
+  /// A program and an action of it that go over another kind of link on some of its ranks; (-1, -1): there are none.
   std::pair<int, ActionId> differing() const {
     struct Way {
       ActionId id;
       int axis;  // of a collective, or of what layers send; -1: a message
       signed char seen = -1;
     };
-    std::vector<std::vector<Way>> ways(plan_.roles.size());
+    std::vector<std::vector<Way>> ways(plan_.programs.size());
     for (std::size_t r = 0; r < ways.size(); ++r) {
-      const auto& actions = plan_.roles[r].actions;
+      const auto& actions = plan_.programs[r].actions;
       // What goes along one axis, and messages over one offset, are alike: the first of each will do.
       const auto add = [&](Way way) {
         const SimAction& a = actions[way.id];
@@ -73,9 +73,9 @@ class Places {
       }
     }
     for (int rank = 0; rank < plan_.grid.size(); ++rank) {
-      const int r = plan_.role_of(rank);
+      const int r = plan_.program_of(rank);
       for (Way& way : ways[r]) {
-        const bool here = way.axis >= 0 ? between(rank, way.axis) : between(rank, plan_.roles[r].actions[way.id]);
+        const bool here = way.axis >= 0 ? between(rank, way.axis) : between(rank, plan_.programs[r].actions[way.id]);
         if (way.seen == !here) return {r, way.id};
         way.seen = here;
       }
@@ -84,36 +84,37 @@ class Places {
   }
 
  private:
-  const SimRoles& plan_;
+  const SimPrograms& plan_;
   std::vector<int> node_;  // by rank
   std::vector<RankLines> lines_;
   std::vector<std::vector<char>> between_;  // by axis and line
   bool same_speed_ = true;
 };
 
-/// The events. Simulated ranks are all of the mesh, or, folded, one of each role: then what others of its role would do
-/// along other axes happens to the rank itself at that moment.
+/// The events. Simulated ranks are all of the mesh, or, folded, one of each program: then what others of its program
+/// would do along other axes happens to the rank itself at that moment.
 class Simulator {
  public:
-  Simulator(const SimRoles& plan, const Places& places, const Cluster& cluster, bool folded)
+  Simulator(const SimPrograms& plan, const Places& places, const Cluster& cluster, bool folded)
       : plan_(plan), places_(places), cluster_(cluster), folded_(folded), grid_(plan.grid) {
     if (folded) {
       std::vector<Axis> axes = plan.grid.axes();
       for (std::size_t i = 0; i < axes.size(); ++i)
-        if (plan.roles.size() == 1 || i != plan.stage_axis) axes[i].size = 1;
+        if (plan.programs.size() == 1 || i != plan.stage_axis) axes[i].size = 1;
       grid_ = RankGrid(axes);
     }
     for (const std::string& axis : plan.axes) {
       lines_.push_back(folded ? grid_.lines(axis) : RankLines{});
       std::size_t most = 0;
-      for (const SimRole& role : plan.roles) most = std::max(most, role.collectives[pending_.size()].size());
+      for (const SimProgram& program : plan.programs)
+        most = std::max(most, program.collectives[pending_.size()].size());
       each_.push_back(most);
       const RankLines& all = lines(pending_.size());
       pending_.emplace_back(most * all.members.size() / static_cast<std::size_t>(all.size));
     }
     std::size_t all = 0;
     for (int r = 0; r < grid_.size(); ++r) {
-      role_.push_back(folded ? r : plan.role_of(r));
+      program_.push_back(folded ? r : plan.program_of(r));
       world_.push_back(folded ? plan.grid.neighbour(0, plan.stage_axis, r, true) : r);
       first_.push_back(all);
       all += actions(r).size();
@@ -121,7 +122,7 @@ class Simulator {
     states_.reserve(all);
     for (int r = 0; r < grid_.size(); ++r)
       for (const SimAction& a : actions(r)) states_.push_back({.waits = a.waits});
-    links_.resize(role_.size());
+    links_.resize(program_.size());
   }
 
   /// The rank and action that never end; (-1, -1): all have ended.
@@ -144,11 +145,11 @@ class Simulator {
   }
 
   int ranks() const { return grid_.size(); }
-  int role(int rank) const { return role_[rank]; }
+  int program(int rank) const { return program_[rank]; }
   int world(int rank) const { return world_[rank]; }
   Nanoseconds begin(int rank, ActionId id) const { return states_[first_[rank] + id].begin; }
   Nanoseconds end(int rank, ActionId id) const { return states_[first_[rank] + id].end; }
-  const std::vector<SimAction>& actions(int rank) const { return plan_.roles[role_[rank]].actions; }
+  const std::vector<SimAction>& actions(int rank) const { return plan_.programs[program_[rank]].actions; }
   Nanoseconds took(int rank, const SimAction& a) const { return a.took[places_.between(world_[rank], a)]; }
   Nanoseconds took(int rank, const SimComm& c) const { return c.took[places_.between(world_[rank], c.axis)]; }
 
@@ -208,8 +209,8 @@ class Simulator {
   }
   template <class F>
   void each_edge(int rank, ActionId id, F&& f) {
-    const SimRole& role = plan_.roles[role_[rank]];
-    for (int e = role.first_edge[id]; e < role.first_edge[id + 1]; ++e) f(role.edges[e]);
+    const SimProgram& program = plan_.programs[program_[rank]];
+    for (int e = program.first_edge[id]; e < program.first_edge[id + 1]; ++e) f(program.edges[e]);
   }
   /// The time at which it starts is known: begin_.
   void begun(int rank, ActionId id) {
@@ -223,7 +224,7 @@ class Simulator {
     } else if (a.is == SimAction::Is::recv) {
       if (arrived != unknown) finish(rank, id, std::max(now, arrived), 0);
     } else {
-      Nanoseconds time = a.cost == 0 ? 0 : cluster_.compute(a.cost, world_[rank], plan_.key(role_[rank], id));
+      Nanoseconds time = a.cost == 0 ? 0 : cluster_.compute(a.cost, world_[rank], plan_.key(program_[rank], id));
       for (const SimComm& c : a.comms) time += took(rank, c);
       finish(rank, id, now + time, time);
     }
@@ -266,7 +267,7 @@ class Simulator {
       const int member = all.members[line * static_cast<std::size_t>(all.size) + static_cast<std::size_t>(m)];
       links_[member].waits = false, links_[member].free = meeting.latest + time;
       if (links_[member].head < links_[member].queue.size()) freed_.push_back(member);
-      finish(member, plan_.roles[role_[member]].collectives[a.axis][a.nth], meeting.latest + time, 0);
+      finish(member, plan_.programs[program_[member]].collectives[a.axis][a.nth], meeting.latest + time, 0);
     }
   }
   void arrive(int rank, ActionId id, Nanoseconds when) {
@@ -277,7 +278,7 @@ class Simulator {
       s.end = when;  // until it has begun
   }
 
-  const SimRoles& plan_;
+  const SimPrograms& plan_;
   const Places& places_;
   const Cluster& cluster_;
   const bool folded_;
@@ -285,7 +286,7 @@ class Simulator {
   std::vector<RankLines> lines_;               // folded: by axis
   std::vector<std::size_t> each_;              // by axis: the most collectives of a rank along it
   std::vector<std::vector<Pending>> pending_;  // by axis; by line, then by SimAction::nth
-  std::vector<int> role_, world_;              // by rank
+  std::vector<int> program_, world_;           // by rank
   std::vector<std::size_t> first_;             // of each rank's actions in states_
   std::vector<State> states_;                  // rank by rank
   std::vector<RankLink> links_;                // by rank
@@ -294,18 +295,19 @@ class Simulator {
   std::vector<int> freed_;  // ranks whose queue may go on
 };
 
-/// What the simulated ranks did, by role.
+/// What the simulated ranks did, by program.
 class Summary {
  public:
-  Summary(const Plan& plan, const SimRoles& roles, const Simulator& sim) : plan_(plan), roles_(roles), sim_(sim) {}
+  Summary(const Plan& plan, const SimPrograms& programs, const Simulator& sim)
+      : plan_(plan), programs_(programs), sim_(sim) {}
 
   void add_totals(Simulation& s) const {
-    const std::size_t n = plan_.roles.size(), axes = roles_.axes.size();
+    const std::size_t n = plan_.programs.size(), axes = programs_.axes.size();
     std::vector<Nanoseconds> busy(n), count(n);
     std::vector<std::vector<Nanoseconds>> link(n, std::vector<Nanoseconds>(axes));
     Nanoseconds last = 0, all_busy = 0;
     for (int rank = 0; rank < sim_.ranks(); ++rank) {
-      const int r = sim_.role(rank);
+      const int r = sim_.program(rank);
       ++count[r];
       for (ActionId id = 0; id < std::ssize(sim_.actions(rank)); ++id) {
         const SimAction& a = sim_.actions(rank)[id];
@@ -318,10 +320,10 @@ class Summary {
     for (std::size_t r = 0; r < n; ++r) {
       all_busy += busy[r];
       s.busy.push_back(seconds(busy[r], count[r]));
-      s.in_flight.push_back(peak_in_flight(plan_.roles[r]));
+      s.in_flight.push_back(peak_in_flight(plan_.programs[r]));
       auto& traffic = s.traffic.emplace_back();
-      for (std::size_t a = 0; a < axes; ++a) traffic.push_back({roles_.axes[a], seconds(link[r][a], count[r]), 0});
-      for (const SimAction& action : roles_.roles[r].actions) {
+      for (std::size_t a = 0; a < axes; ++a) traffic.push_back({programs_.axes[a], seconds(link[r][a], count[r]), 0});
+      for (const SimAction& action : programs_.programs[r].actions) {
         if (action.axis >= 0) traffic[action.axis].bytes += action.bytes;
         for (const SimComm& c : action.comms) traffic[c.axis].bytes += c.bytes;
       }
@@ -331,14 +333,14 @@ class Summary {
   }
 
   void add_row(Simulation& s, int rank) const {
-    const int row = static_cast<int>(s.timeline.roles.size());
-    s.timeline.roles.push_back(sim_.role(rank));
+    const int row = static_cast<int>(s.timeline.programs.size());
+    s.timeline.programs.push_back(sim_.program(rank));
     s.ranks.push_back(sim_.world(rank));
     std::array<std::vector<std::pair<Nanoseconds, ActionId>>, 2> order;
     for (ActionId id = 0; id < std::ssize(sim_.actions(rank)); ++id) {
       const SimAction& a = sim_.actions(rank)[id];
       const Nanoseconds begin = sim_.begin(rank, id), end = sim_.end(rank, id);
-      order[static_cast<std::size_t>(plan_.roles[sim_.role(rank)].actions[id].stream)].push_back({begin, id});
+      order[static_cast<std::size_t>(plan_.programs[sim_.program(rank)].actions[id].stream)].push_back({begin, id});
       const bool linked = a.is == SimAction::Is::send || a.is == SimAction::Is::collective;
       s.timeline.spans.push_back({row, id, seconds(linked ? end - sim_.took(rank, a) : begin), seconds(end)});
     }
@@ -351,19 +353,19 @@ class Summary {
 
  private:
   const Plan& plan_;
-  const SimRoles& roles_;
+  const SimPrograms& programs_;
   const Simulator& sim_;
 };
 
-/// Whether ranks of a role are simulated once.
+/// Whether ranks of a program are simulated once.
 bool folds(const Plan& plan, const Places& places, const Cluster& cluster, Folding folding) {
   if (folding == Folding::unfolded) return false;
   const bool alike = cluster.jitter == 0 && places.same_speed();
-  const auto [role, id] = alike ? places.differing() : std::pair(-1, -1);
-  if (folding == Folding::automatic) return alike && role < 0;
-  check(alike, "simulate", "ranks of one role take different times, by jitter or by their devices' speeds");
-  check(role < 0, "simulate", "role {}: {} goes over links of several kinds", plan.roles[std::max(role, 0)].name,
-        [&] { return to_string(plan.roles[role].actions[id]); });
+  const auto [program, id] = alike ? places.differing() : std::pair(-1, -1);
+  if (folding == Folding::automatic) return alike && program < 0;
+  check(alike, "simulate", "ranks of one program take different times, by jitter or by their devices' speeds");
+  check(program < 0, "simulate", "program {}: {} goes over links of several kinds",
+        plan.programs[std::max(program, 0)].name, [&] { return to_string(plan.programs[program].actions[id]); });
   return true;
 }
 
@@ -376,22 +378,22 @@ Cluster flat_cluster(int ranks, const Link& link) {
 Simulation simulate(const Plan& plan, const SimulateOptions& options) {
   const Cluster cluster = options.cluster ? *options.cluster : flat_cluster(ranks_of(mesh_of(plan)));
   validate(cluster);
-  const SimRoles roles(plan, options, cluster);
-  const Places places(roles, cluster);
+  const SimPrograms programs(plan, options, cluster);
+  const Places places(programs, cluster);
   Simulation s;
   s.folded = folds(plan, places, cluster, options.folding);
-  Simulator sim(roles, places, cluster, s.folded);
+  Simulator sim(programs, places, cluster, s.folded);
   const auto [rank, id] = sim.run();
-  check(rank < 0, "simulate", "rank {}, role {}: {} never ends", rank < 0 ? 0 : sim.world(rank),
-        plan.roles[rank < 0 ? 0 : sim.role(rank)].name,
-        [&] { return to_string(plan.roles[sim.role(rank)].actions[id]); });
-  const Summary summary(plan, roles, sim);
+  check(rank < 0, "simulate", "rank {}, program {}: {} never ends", rank < 0 ? 0 : sim.world(rank),
+        plan.programs[rank < 0 ? 0 : sim.program(rank)].name,
+        [&] { return to_string(plan.programs[sim.program(rank)].actions[id]); });
+  const Summary summary(plan, programs, sim);
   summary.add_totals(s);
   if (sim.ranks() <= options.rows || s.folded)
     for (int r = 0; r < sim.ranks(); ++r) summary.add_row(s, r);
   else
-    for (int role = 0; role < std::ssize(plan.roles); ++role)
-      summary.add_row(s, roles.grid.neighbour(0, roles.stage_axis, role, true));
+    for (int program = 0; program < std::ssize(plan.programs); ++program)
+      summary.add_row(s, programs.grid.neighbour(0, programs.stage_axis, program, true));
   return s;
 }
 

@@ -22,8 +22,8 @@
 
 namespace trireme {
 
-/// Whether ranks of one role that cannot differ are simulated once. They may where devices have one speed, there is no
-/// jitter, and each communication of a role goes over the same kind of link for all of its ranks.
+/// Whether ranks of one program that cannot differ are simulated once. They may where devices have one speed, there is
+/// no jitter, and each communication of a program goes over the same kind of link for all of its ranks.
 enum class Folding : std::uint8_t {
   automatic,  ///< where they may
   folded,     ///< an Error where they may not
@@ -41,7 +41,7 @@ struct SimulateOptions {
   double update = 0;                    ///< per updated parameter
   std::int64_t step = 0;                ///< that is simulated: actions of phases that do not run in it take no time
   Folding folding = Folding::automatic;
-  int rows = 64;  ///< unfolded: the most ranks that the timeline has; of more it has the first of each role
+  int rows = 64;  ///< unfolded: the most ranks that the timeline has; of more it has the first of each program
 };
 
 /// What a rank's link does along one axis in a step.
@@ -55,16 +55,16 @@ struct AxisTraffic {
 struct Simulation {
   /// Waiting for a link or a partner is not in the spans, save those of recv.
   Timeline timeline;
-  std::vector<int> ranks;  ///< of the world: those in the timeline; folded: one of each role, in order
+  std::vector<int> ranks;  ///< of the world: those in the timeline; folded: one of each program, in order
   /// By stream and by rank of the timeline: the actions in the order in which they start.
   std::array<std::vector<std::vector<ActionId>>, 2> started;
   bool folded = false;
   double makespan = 0;       ///< seconds until the last action of all ranks has ended
-  std::vector<double> busy;  ///< seconds of computation without what layers send, by role, mean of its ranks
+  std::vector<double> busy;  ///< seconds of computation without what layers send, by program, mean of its ranks
   /// Idle over busy time, all ranks together: 0 is a full machine. For equal stages (p - 1) / m under 1F1B.
   double bubble = 0;
-  std::vector<int> in_flight;                     ///< peak_in_flight, by role
-  std::vector<std::vector<AxisTraffic>> traffic;  ///< by role, mean of its ranks; the axes in order of first use
+  std::vector<int> in_flight;                     ///< peak_in_flight, by program
+  std::vector<std::vector<AxisTraffic>> traffic;  ///< by program, mean of its ranks; the axes in order of first use
 };
 
 /// One step, on the mesh Plan::axes: ranks in row-major order, the last axis

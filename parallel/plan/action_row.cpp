@@ -26,40 +26,44 @@ Operand activation(int part, const Action& a) { return {K::activation, {}, part,
 Operand cotangent(int part, const Action& a) { return {K::cotangent, {}, part, a.microbatch}; }
 Operand number(std::string name) { return {.kind = K::number, .name = std::move(name)}; }
 
-Access of_forward(const Plan& plan, const Role&, const Liveness&, const Action& a) {
+Access of_forward(const Plan& plan, const Program&, const Liveness&, const Action& a) {
   const PartInfo* part = part_of(plan, a);
   return {{weights(plan, a), activation(a.part - 1, a)},
           {activation(a.part, a), slice(K::statistics, part ? part->buffers : Slice{})}};
 }
-Access of_loss(const Plan& plan, const Role&, const Liveness&, const Action& a) {
+Access of_loss(const Plan& plan, const Program&, const Liveness&, const Action& a) {
   const int last = static_cast<int>(plan.parts.size()) - 1;
   return {{activation(last, a)}, {cotangent(last, a), number("loss")}};
 }
-Access of_backward(const Plan& plan, const Role&, const Liveness&, const Action& a) {
+Access of_backward(const Plan& plan, const Program&, const Liveness&, const Action& a) {
   return {{weights(plan, a), activation(a.part - 1, a), cotangent(a.part, a)},
           {cotangent(a.part - 1, a), weights(plan, a, K::gradients)}};
 }
-Access of_backward_input(const Plan& plan, const Role&, const Liveness&, const Action& a) {
+Access of_backward_input(const Plan& plan, const Program&, const Liveness&, const Action& a) {
   return {{weights(plan, a), activation(a.part - 1, a), cotangent(a.part, a)}, {cotangent(a.part - 1, a)}};
 }
-Access of_backward_weight(const Plan& plan, const Role&, const Liveness&, const Action& a) {
+Access of_backward_weight(const Plan& plan, const Program&, const Liveness&, const Action& a) {
   return {{activation(a.part - 1, a), cotangent(a.part, a)}, {weights(plan, a, K::gradients)}};
 }
-/// A role that runs the part sends its activation and receives the gradient of that.
-Operand sent(const Liveness& live, const Action& a, bool by_its_role) {
-  return (live.segment_of(a.part) >= 0) == by_its_role ? activation(a.part, a) : cotangent(a.part, a);
+/// A program that runs the part sends its activation and receives the gradient of that.
+Operand sent(const Liveness& live, const Action& a, bool by_its_program) {
+  return (live.segment_of(a.part) >= 0) == by_its_program ? activation(a.part, a) : cotangent(a.part, a);
 }
-Access of_send(const Plan&, const Role&, const Liveness& live, const Action& a) { return {{sent(live, a, true)}, {}}; }
-Access of_recv(const Plan&, const Role&, const Liveness& live, const Action& a) { return {{}, {sent(live, a, false)}}; }
+Access of_send(const Plan&, const Program&, const Liveness& live, const Action& a) {
+  return {{sent(live, a, true)}, {}};
+}
+Access of_recv(const Plan&, const Program&, const Liveness& live, const Action& a) {
+  return {{}, {sent(live, a, false)}};
+}
 template <K kind>
-Access of_slice(const Plan&, const Role&, const Liveness&, const Action& a) {
+Access of_slice(const Plan&, const Program&, const Liveness&, const Action& a) {
   return {{}, {slice(kind, a.slice)}};
 }
-Access of_update(const Plan&, const Role&, const Liveness&, const Action& a) {
+Access of_update(const Plan&, const Program&, const Liveness&, const Action& a) {
   return {{slice(K::gradients, a.slice), number("loss"), number("finite"), number("norm")},
           {slice(K::weights, a.slice), slice(K::state, a.slice)}};
 }
-Access of_free(const Plan&, const Role&, const Liveness& live, const Action& a) {
+Access of_free(const Plan&, const Program&, const Liveness& live, const Action& a) {
   Access all;
   const int s = live.segment_of(a.part);
   if (s < 0) return all;
@@ -67,9 +71,9 @@ Access of_free(const Plan&, const Role&, const Liveness& live, const Action& a) 
   for (int p = segment.first; p < segment.end; ++p) all.writes.push_back(activation(p, a));
   return all;
 }
-Access of_agree(const Plan&, const Role& role, const Liveness&, const Action& a) {
+Access of_agree(const Plan&, const Program& program, const Liveness&, const Action& a) {
   Access all{{}, {number(a.field)}};
-  for (const Action& u : role.actions)
+  for (const Action& u : program.actions)
     if (u.kind == ActionKind::update && a.field != "loss") all.reads.push_back(slice(K::gradients, u.slice));
   return all;
 }

@@ -2,7 +2,7 @@
 // that brings a kind of its own writes a row (a constant) and names it in the actions of its strategy:
 //
 //   const ActionRow halve = {.name = "halve", .access = ..., .start = ...};
-//   plan.roles[0].actions.push_back({.kind = halve, .slice = ...});
+//   plan.programs[0].actions.push_back({.kind = halve, .slice = ...});
 #pragma once
 #include <string>
 #include <string_view>
@@ -27,13 +27,13 @@ struct ActionRow {
   /// All ranks along peer.axis do it together.
   bool is_collective = false;
   /// What it reads and writes; null: nothing that others touch.
-  Access (*access)(const Plan&, const Role&, const Liveness&, const Action&) = nullptr;
+  Access (*access)(const Plan&, const Program&, const Liveness&, const Action&) = nullptr;
   /// Seconds that it takes on a device of speed 1; null: none.
   double (*seconds)(const Plan&, const Action&) = nullptr;
   /// Its calls among the ranks of the axis, one behind the other; null: none. element: bytes of a parameter.
   std::vector<PlannedCall> (*calls)(const Action&, int ranks, Index element) = nullptr;
   /// What is wrong with an action, in words; null, or an empty text: nothing.
-  std::string (*fault)(const Plan&, const Role&, ActionId) = nullptr;
+  std::string (*fault)(const Plan&, const Program&, ActionId) = nullptr;
   /// Starts it; a collective or message returns its Work. Null for the library's kinds, which the executor knows.
   Work (*start)(ActionContext&) = nullptr;
   /// Once that Work is done; null: nothing is left to do.

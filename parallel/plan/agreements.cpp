@@ -15,31 +15,31 @@ std::string all_axes(const Plan& plan) {
   return all;
 }
 
-/// The agreements of one role.
-class RoleAgreements {
+/// The agreements of one program.
+class ProgramAgreements {
  public:
-  RoleAgreements(const Plan& plan, Role& role, const AgreementOptions& options)
-      : plan_(plan), role_(role), options_(options), actions_(role.actions) {}
+  ProgramAgreements(const Plan& plan, Program& program, const AgreementOptions& options)
+      : plan_(plan), program_(program), options_(options), actions_(program.actions) {}
 
   void add() {
     sum_loss();
     const auto update = find(ActionKind::update);
     at_ = update < 0 ? static_cast<ActionId>(actions_.size()) : update;
     if (loss_ >= 0) after_.push_back(loss_);
-    if (plan_.roles.size() > 1)
-      before_update("loss", plan_.stage_axis).peer.root = plan_.role_of(static_cast<int>(plan_.parts.size()) - 1);
+    if (plan_.programs.size() > 1)
+      before_update("loss", plan_.stage_axis).peer.root = plan_.program_of(static_cast<int>(plan_.parts.size()) - 1);
     for (const Action& a : actions_)  // flag and norm look at the gradients of all updates
       if (a.kind == ActionKind::update) after_.insert(after_.end(), a.after.begin(), a.after.end());
     std::ranges::sort(after_);
     after_.erase(std::unique(after_.begin(), after_.end()), after_.end());
     if (options_.finite_every > 0) {
-      const int phase = add_phase(role_, "check gradients", {.every = options_.finite_every});
+      const int phase = add_phase(program_, "check gradients", {.every = options_.finite_every});
       before_update("finite", all_axes(plan_)).phase = phase;
     }
     if (options_.norm) {
       const std::string shards = update < 0 ? "" : actions_[static_cast<std::size_t>(at_)].peer.axis;
       if (plan_.size(shards) > 1) before_update("norm", shards);
-      if (plan_.roles.size() > 1) before_update("norm", plan_.stage_axis);
+      if (plan_.programs.size() > 1) before_update("norm", plan_.stage_axis);
     }
     if (update >= 0 && loss_ >= 0) actions_[static_cast<std::size_t>(at_)].after.push_back(loss_);
   }
@@ -57,18 +57,18 @@ class RoleAgreements {
     loss_ = static_cast<ActionId>(actions_.rend() - last);
     Action sum{.kind = ActionKind::agree, .stream = Stream::comm, .after = {loss_ - 1}, .field = "loss"};
     sum.peer.axis = options_.batch_axis;
-    insert(role_, loss_, std::move(sum));
+    insert(program_, loss_, std::move(sum));
   }
   /// Computation waits for it: the update that follows needs the number.
   Action& before_update(const std::string& field, const std::string& axis) {
     Action a{.kind = ActionKind::agree, .after = after_, .field = field};
     a.peer.axis = axis;
-    insert(role_, at_, std::move(a));
+    insert(program_, at_, std::move(a));
     return actions_[static_cast<std::size_t>(at_++)];
   }
 
   const Plan& plan_;
-  Role& role_;
+  Program& program_;
   const AgreementOptions& options_;
   std::vector<Action>& actions_;
   ActionId at_ = 0, loss_ = -1;  // of the first update; of the sum over the batch
@@ -78,7 +78,7 @@ class RoleAgreements {
 }  // namespace
 
 Plan with_agreements(Plan plan, const AgreementOptions& options) {
-  for (Role& role : plan.roles) RoleAgreements(plan, role, options).add();
+  for (Program& program : plan.programs) ProgramAgreements(plan, program, options).add();
   return plan;
 }
 

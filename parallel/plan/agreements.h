@@ -15,7 +15,7 @@ struct AgreementOptions {
 
 /// Adds the actions `agree` to a plan whose strategies are through: the loss is summed over the batch axis behind the
 /// last micro-batch's (while backward runs), and given to the other stages; flag and norm are put together before a
-/// role's first update, over all who hold gradients apart.
+/// program's first update, over all who hold gradients apart.
 Plan with_agreements(Plan, const AgreementOptions&);
 
 }  // namespace trireme

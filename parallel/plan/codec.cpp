@@ -8,8 +8,8 @@ namespace trireme {
 
 Plan with_codec(Plan plan, const Codec& codec) {
   bool any = false;
-  for (Role& role : plan.roles)
-    for (Action& a : role.actions) {
+  for (Program& program : plan.programs)
+    for (Action& a : program.actions) {
       check(a.kind != ActionKind::reduce_scatter, "codec", "{} cannot encode {}: only all_reduce takes a codec yet",
             codec.name, [&] { return to_string(a); });
       if (a.kind != ActionKind::all_reduce) continue;

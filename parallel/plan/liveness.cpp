@@ -7,9 +7,9 @@
 
 namespace trireme {
 
-std::vector<Segment> find_segments(const Role& role) {
+std::vector<Segment> find_segments(const Program& program) {
   int parts = 0;
-  for (const Action& a : role.actions) parts = std::max(parts, a.part + 1);
+  for (const Action& a : program.actions) parts = std::max(parts, a.part + 1);
   std::vector<bool> runs(static_cast<std::size_t>(parts)), joined(static_cast<std::size_t>(parts), true);
   const Action* before = nullptr;  // a backward that may go on with the part in front
   auto part_from = [&](int part) {
@@ -22,7 +22,7 @@ std::vector<Segment> find_segments(const Role& role) {
   auto end_of = [&](const Action* a) {  // the list leaves part a: it is not joined to the one that would follow
     if (a) part_from(a->kind == ActionKind::forward ? a->part : a->part - 1);
   };
-  for (const Action& a : role.actions) {
+  for (const Action& a : program.actions) {
     if (is_reduction(a) || a.kind == ActionKind::average) continue;
     const bool pass = a.kind == ActionKind::forward || is_backward(a);
     if (!before || !pass || !goes_on(*before, a)) {
@@ -44,14 +44,15 @@ std::vector<Segment> find_segments(const Role& role) {
   return segments;
 }
 
-Liveness::Liveness(const Role& role) : segments(find_segments(role)), actions_(role.actions.size()) {
+Liveness::Liveness(const Program& program) : segments(find_segments(program)), actions_(program.actions.size()) {
   segment_of_part.assign(segments.empty() ? 0 : static_cast<std::size_t>(segments.back().end), -1);
   for (int s = 0; s < std::ssize(segments); ++s)
     for (int p = segments[s].first; p < segments[s].end; ++p) segment_of_part[p] = s;
-  frees = std::any_of(role.actions.begin(), role.actions.end(), [](auto& a) { return a.kind == ActionKind::free; });
+  frees =
+      std::any_of(program.actions.begin(), program.actions.end(), [](auto& a) { return a.kind == ActionKind::free; });
   std::map<std::pair<int, int>, std::size_t> alive;  // index of ranges, by segment and micro-batch
-  for (ActionId id = 0; id < std::ssize(role.actions); ++id) {
-    const Action& a = role.actions[id];
+  for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+    const Action& a = program.actions[id];
     const int s = segment_of(a.part);
     if (s < 0) continue;
     if (a.kind == ActionKind::forward && alive.try_emplace({s, a.microbatch}, ranges.size()).second)
@@ -62,8 +63,8 @@ Liveness::Liveness(const Role& role) : segments(find_segments(role)), actions_(r
   }
 }
 
-int peak_in_flight(const Role& role) {
-  const auto alive = Liveness(role).totals([](const LiveRange&) { return 1; });
+int peak_in_flight(const Program& program) {
+  const auto alive = Liveness(program).totals([](const LiveRange&) { return 1; });
   return static_cast<int>(*std::max_element(alive.begin(), alive.end()));
 }
 

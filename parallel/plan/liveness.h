@@ -1,5 +1,5 @@
-// Liveness: which micro-batches hold activations at each action of a role, as a compiler finds the live ranges of its
-// variables. The executor, check(), predict_memory() and simulate() all read it here.
+// Liveness: which micro-batches hold activations at each action of a program, as a compiler finds the live ranges of
+// its variables. The executor, check(), predict_memory() and simulate() all read it here.
 #pragma once
 #include <vector>
 
@@ -7,13 +7,13 @@
 
 namespace trireme {
 
-/// Neighbouring parts [first, end) of a model that a role runs as one, forward and backward.
+/// Neighbouring parts [first, end) of a model that a program runs as one, forward and backward.
 struct Segment {
   int first = 0, end = 0;
 };
-/// The longest segments whose forward actions, and whose backward actions of each kind, stand together in the role's
+/// The longest segments whose forward actions, and whose backward actions of each kind, stand together in the program's
 /// list for every micro-batch. Reductions do not part neighbours; messages and everything else do.
-std::vector<Segment> find_segments(const Role&);
+std::vector<Segment> find_segments(const Program&);
 
 /// The activations of one micro-batch in one segment.
 struct LiveRange {
@@ -24,15 +24,15 @@ struct LiveRange {
 };
 
 struct Liveness {
-  explicit Liveness(const Role&);
+  explicit Liveness(const Program&);
 
   std::vector<Segment> segments;
-  std::vector<int> segment_of_part;  ///< up to the last part that the role runs; -1: another role runs the part
-  /// The role releases activations by actions `free`; else the backward that completes a segment releases them.
+  std::vector<int> segment_of_part;  ///< up to the last part that the program runs; -1: another program runs the part
+  /// The program releases activations by actions `free`; else the backward that completes a segment releases them.
   bool frees = false;
   std::vector<LiveRange> ranges;  ///< in order of `begin`
 
-  /// Index of the segment that the part lies in; -1: the role does not run the part.
+  /// Index of the segment that the part lies in; -1: the program does not run the part.
   int segment_of(int part) const {
     return part >= 0 && part < std::ssize(segment_of_part) ? segment_of_part[static_cast<std::size_t>(part)] : -1;
   }
@@ -52,8 +52,8 @@ struct Liveness {
   std::size_t actions_;
 };
 
-/// The most micro-batches whose activations the role holds at once, counted once per segment: what Role::in_flight
-/// limits.
-int peak_in_flight(const Role&);
+/// The most micro-batches whose activations the program holds at once, counted once per segment: what
+/// Program::in_flight limits.
+int peak_in_flight(const Program&);
 
 }  // namespace trireme

@@ -14,9 +14,9 @@ namespace {
 struct Kept {
   Index activations = 0, halos = 0;
 };
-/// The most bytes that the role's micro-batches keep at once.
-Kept peak_kept(const Plan& plan, const Role& role) {
-  const Liveness live(role);
+/// The most bytes that the program's micro-batches keep at once.
+Kept peak_kept(const Plan& plan, const Program& program) {
+  const Liveness live(program);
   const auto peak = [&](auto bytes_of_part, bool with_arrived) {
     const auto totals = live.totals([&](const LiveRange& r) {
       const Segment& s = live.segments[r.segment];
@@ -29,9 +29,9 @@ Kept peak_kept(const Plan& plan, const Role& role) {
   return {peak([](const PartCost& c) { return c.saved; }, true), peak([](const PartCost& c) { return c.halo; }, false)};
 }
 
-Index largest(const Plan& plan, const Role& role, ActionKind kind, Index element) {
+Index largest(const Plan& plan, const Program& program, ActionKind kind, Index element) {
   Index most = 0;
-  for (const Action& a : role.actions)
+  for (const Action& a : program.actions)
     if (a.kind == kind)
       most = std::max(most, a.slice.size() * (kind == ActionKind::average ? 1 : plan.size(a.peer.axis) > 1));
   return most * element;
@@ -47,34 +47,34 @@ Index others_of(const Plan& plan, const Action& a) {
 
 std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& options) {
   std::vector<RankMemory> all;
-  for (const Role& role : plan.roles) {
-    Index whole = 0, own = 0, dropped = 0, gathered = 0;  // numbers that the role, and this rank, updates
-    for (const Action& a : role.actions) {
+  for (const Program& program : plan.programs) {
+    Index whole = 0, own = 0, dropped = 0, gathered = 0;  // numbers that the program, and this rank, updates
+    for (const Action& a : program.actions) {
       if (a.kind == ActionKind::update) whole += a.slice.size(), own += a.slice.size() - others_of(plan, a);
       if (a.kind == ActionKind::drop_gradients) dropped += others_of(plan, a);
     }
     std::map<Index, Index> weights;  // dropped and gathered in every micro-batch, but held once
     Index largest_unit = 0;          // others' part of what is gathered at a time
-    for (const Action& a : role.actions)
+    for (const Action& a : program.actions)
       if (a.kind == ActionKind::drop_values) weights[a.slice.begin] = others_of(plan, a);
     for (auto& [begin, others] : weights) gathered += others, largest_unit = std::max(largest_unit, others);
     RankMemory m;
     m.weights = (whole - gathered + largest_unit + plan.buffers) * options.element;
     m.gradients = whole * options.element;
-    if (dropped > 0 && plan.roles.size() == 1)
+    if (dropped > 0 && plan.programs.size() == 1)
       m.gradients = std::min(m.gradients, (whole - dropped) * options.element +
-                                              2 * largest(plan, role, ActionKind::reduce_scatter, options.element));
+                                              2 * largest(plan, program, ActionKind::reduce_scatter, options.element));
     m.optimizer = (own * options.states + whole * std::ssize(plan.state)) * options.element;
-    const Kept kept = peak_kept(plan, role);
+    const Kept kept = peak_kept(plan, program);
     m.activations = kept.activations, m.halos = kept.halos;
-    m.packed = largest(plan, role, ActionKind::average, options.element);
+    m.packed = largest(plan, program, ActionKind::average, options.element);
     all.push_back(m);
   }
   return all;
 }
 
 std::string memory_table(const Plan& plan, const std::vector<RankMemory>& predicted,
-                         const std::vector<RankMemory>& measured, const std::vector<int>& roles) {
+                         const std::vector<RankMemory>& measured, const std::vector<int>& programs) {
   std::string text = fmt::format("{:<20} {:>10} {:>10} {:>10} {:>11} {:>10} {:>10} {:>10}\n", "MB per rank", "weights",
                                  "gradients", "optimizer", "activations", "halos", "packed", "total");
   const auto line = [&](const std::string& name, const RankMemory& m) {
@@ -84,9 +84,9 @@ std::string memory_table(const Plan& plan, const std::vector<RankMemory>& predic
                         mb(m.total()));
   };
   for (std::size_t r = 0; r < predicted.size(); ++r) {
-    line(plan.roles[r].name + (measured.empty() ? "" : ", predicted"), predicted[r]);
+    line(plan.programs[r].name + (measured.empty() ? "" : ", predicted"), predicted[r]);
     for (std::size_t rank = 0; rank < measured.size(); ++rank)
-      if (roles[rank] == static_cast<int>(r)) line(fmt::format("  rank {}, measured", rank), measured[rank]);
+      if (programs[rank] == static_cast<int>(r)) line(fmt::format("  rank {}, measured", rank), measured[rank]);
   }
   return text;
 }

@@ -1,4 +1,4 @@
-// Memory that a plan takes, by role and by use, predicted from what its parts cost.
+// Memory that a plan takes, by program and by use, predicted from what its parts cost.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace trireme {
 
-/// Bytes that a rank of a role holds at most.
+/// Bytes that a rank of a program holds at most.
 struct RankMemory {
   Index weights = 0;      ///< and running statistics
   Index gradients = 0;    ///< with the buckets on their way, which are parts of the same block
@@ -24,12 +24,12 @@ struct MemoryOptions {
   Index element = 4;  ///< bytes of a parameter
   int states = 1;     ///< numbers of optimizer state per parameter: sgd with momentum 1, adam 2
 };
-/// By role. Every rank sets addresses aside for the whole blocks of weights and gradients; counted is what its role
-/// writes to: under zero(2, 3) a shard, and what is gathered or on its way. Not in it: gradients of activations, and
-/// what kernels need for the time of a call.
+/// By program. Every rank sets addresses aside for the whole blocks of weights and gradients; counted is what its
+/// program writes to: under zero(2, 3) a shard, and what is gathered or on its way. Not in it: gradients of
+/// activations, and what kernels need for the time of a call.
 std::vector<RankMemory> predict_memory(const Plan&, const MemoryOptions& = {});
-/// A table with one line per role, and under it one for each of its ranks that was measured. roles: by rank.
+/// A table with one line per program, and under it one for each of its ranks that was measured. programs: by rank.
 std::string memory_table(const Plan&, const std::vector<RankMemory>& predicted,
-                         const std::vector<RankMemory>& measured = {}, const std::vector<int>& roles = {});
+                         const std::vector<RankMemory>& measured = {}, const std::vector<int>& programs = {});
 
 }  // namespace trireme

@@ -29,8 +29,8 @@ std::string to_string(const Operand& o) {
   return o.part < 0 && !o.name.empty() ? text : fmt::format("{} of part {} micro {}", text, o.part, o.microbatch);
 }
 
-Access accesses(const Plan& plan, const Role& role, const Liveness& live, const Action& a) {
-  Access all = a.kind->access ? a.kind->access(plan, role, live, a) : Access{};
+Access accesses(const Plan& plan, const Program& program, const Liveness& live, const Action& a) {
+  Access all = a.kind->access ? a.kind->access(plan, program, live, a) : Access{};
   if (a.codec && !a.codec->state.empty())
     all.writes.push_back({.kind = OperandKind::state, .slice = a.slice, .name = std::string(a.codec->state)});
   return all;

@@ -19,7 +19,7 @@ enum class OperandKind : std::uint8_t {
   number,      ///< one that ranks agree on: Action::field
 };
 
-/// Something that actions of one role share.
+/// Something that actions of one program share.
 struct Operand {
   OperandKind kind;
   Slice slice = {};                                 ///< of weights to statistics
@@ -34,7 +34,7 @@ std::string to_string(const Operand&);  ///< "gradients [0, 100)", "activation o
 struct Access {
   std::vector<Operand> reads, writes;
 };
-/// What an action of the role accesses, by its kind's row, its codec's state included. live: of that role.
-Access accesses(const Plan&, const Role&, const Liveness& live, const Action&);
+/// What an action of the program accesses, by its kind's row, its codec's state included. live: of that program.
+Access accesses(const Plan&, const Program&, const Liveness& live, const Action&);
 
 }  // namespace trireme

@@ -17,16 +17,16 @@ double ready(const Action& backward, const Slice& slice, const std::vector<PartI
 
 }  // namespace
 
-std::vector<std::vector<Dependency>> dependencies(const Role& role, const std::vector<PartInfo>& parts) {
+std::vector<std::vector<Dependency>> dependencies(const Program& program, const std::vector<PartInfo>& parts) {
   std::vector<std::vector<Dependency>> all;
   ActionId last[] = {-1, -1};  // by stream
-  for (const Action& a : role.actions) {
+  for (const Action& a : program.actions) {
     auto& mine = all.emplace_back();
     ActionId& before = last[static_cast<std::size_t>(a.stream)];
     if (before >= 0) mine.push_back({before, a.stream == Stream::compute ? 1.0 : 0.0});
     before = static_cast<ActionId>(all.size()) - 1;
     for (ActionId from : a.after) {
-      const Action& waited = role.actions[static_cast<std::size_t>(from)];
+      const Action& waited = program.actions[static_cast<std::size_t>(from)];
       mine.push_back({from, a.on_ready ? ready(waited, a.slice, parts) : 1.0});
     }
   }

@@ -21,10 +21,10 @@ std::string head(const Plan& plan) {
                      plan.parts.size(), plan.parameters, plan.hash());
 }
 
-std::string role_line(const Role& role) {
-  std::string text = fmt::format("role {}: {} actions", role.name, role.actions.size());
-  if (role.in_flight > 0) text += fmt::format(", at most {} in flight", role.in_flight);
-  for (const ProgramPhase& p : role.phases)
+std::string program_line(const Program& program) {
+  std::string text = fmt::format("program {}: {} actions", program.name, program.actions.size());
+  if (program.in_flight > 0) text += fmt::format(", at most {} in flight", program.in_flight);
+  for (const ProgramPhase& p : program.phases)
     if (p.trigger != Trigger{}) text += fmt::format("; {}: {}", p.name, to_string(p.trigger));
   return text + "\n";
 }
@@ -37,9 +37,9 @@ void add(Fnv& fnv, const Action& a) {
   for (auto& [name, value] : a.arguments) fnv.add(name, std::bit_cast<std::uint64_t>(value));
 }
 
-/// What holds for all roles, a line each.
+/// What holds for all programs, a line each.
 std::string common_lines(const Plan& plan) {
-  std::string text = fmt::format("{} micro-batches, roles along {}, {} numbers of running statistics\n",
+  std::string text = fmt::format("{} micro-batches, programs along {}, {} numbers of running statistics\n",
                                  plan.microbatches, plan.stage_axis, plan.buffers);
   for (std::size_t i = 0; i < plan.parts.size(); ++i) {
     const PartInfo& p = plan.parts[i];
@@ -107,16 +107,16 @@ std::string to_string(const Action& a) {
 
 int Plan::size(const std::string& axis) const { return size_along(axes, axis); }
 
-int Plan::role_of(int part) const {
-  for (std::size_t r = 0; r < roles.size(); ++r)
-    for (auto& a : roles[r].actions)
+int Plan::program_of(int part) const {
+  for (std::size_t r = 0; r < programs.size(); ++r)
+    for (auto& a : programs[r].actions)
       if (a.kind == ActionKind::forward && a.part == part) return static_cast<int>(r);
   return -1;
 }
 
 std::string Plan::reduced_axis() const {
-  for (auto& role : roles)
-    for (auto& a : role.actions)
+  for (auto& program : programs)
+    for (auto& a : program.actions)
       if (is_reduction(a)) return a.peer.axis;
   return "data";
 }
@@ -129,9 +129,9 @@ Consistency Plan::consistency_along(const std::string& axis) const {
   return {};
 }
 
-std::vector<Slice> Plan::updated(std::size_t role) const {
+std::vector<Slice> Plan::updated(std::size_t program) const {
   std::vector<Slice> slices;
-  for (auto& a : roles[role].actions)
+  for (auto& a : programs[program].actions)
     if (a.kind == ActionKind::update) slices.push_back(a.slice);
   return detail::joined(std::move(slices));
 }
@@ -143,10 +143,10 @@ std::string Plan::summary() const {
     Index elements = 0;
   };
   std::string text = head(*this);
-  for (auto& role : roles) {
-    text += role_line(role);
+  for (auto& program : programs) {
+    text += program_line(program);
     std::vector<Group> groups;
-    for (Action a : role.actions) {
+    for (Action a : program.actions) {
       const Index elements = a.slice.size();
       a.part = -1, a.microbatch = 0, a.slice = {}, a.after.clear();
       auto at = std::ranges::find(groups, a, &Group::alike);
@@ -162,10 +162,10 @@ std::string Plan::summary() const {
 
 std::string Plan::to_string() const {
   std::string text = head(*this) + common_lines(*this);
-  for (auto& role : roles) {
-    text += role_line(role);
-    for (std::size_t i = 0; i < role.actions.size(); ++i) {
-      const Action& a = role.actions[i];
+  for (auto& program : programs) {
+    text += program_line(program);
+    for (std::size_t i = 0; i < program.actions.size(); ++i) {
+      const Action& a = program.actions[i];
       std::string line = fmt::format("{:>4}  {:<8} {}", i, trireme::to_string(a.stream), trireme::to_string(a));
       if (!a.after.empty()) line += fmt::format(", after {}", fmt::join(a.after, " "));
       text += line + "\n";
@@ -184,25 +184,26 @@ std::uint64_t Plan::hash() const {
   for (auto& name : strategies) fnv.add(name);
   for (auto& s : state) fnv.add(s.name, std::bit_cast<std::uint64_t>(s.initial), s.saved);
   for (auto& [axis, c] : consistency) fnv.add(axis, c.kind, c.bound);
-  fnv.add(roles.size());
-  for (auto& role : roles) {
-    fnv.add(role.name, role.in_flight, role.actions.size(), role.phases.size());
-    for (auto& [name, t] : role.phases) fnv.add(name, t.every, t.offset, t.from, t.until);
-    for (auto& a : role.actions) add(fnv, a);
+  fnv.add(programs.size());
+  for (auto& program : programs) {
+    fnv.add(program.name, program.in_flight, program.actions.size(), program.phases.size());
+    for (auto& [name, t] : program.phases) fnv.add(name, t.every, t.offset, t.from, t.until);
+    for (auto& a : program.actions) add(fnv, a);
   }
   return fnv.value();
 }
 
-int add_phase(Role& role, const std::string& name, const Trigger& trigger) {
-  auto at = std::ranges::find(role.phases, name, &ProgramPhase::name);
-  if (at == role.phases.end()) at = role.phases.insert(at, {name, trigger});
-  check(at->trigger == trigger, "plan", "role {} has a phase '{}' already that runs at other steps", role.name, name);
-  return static_cast<int>(at - role.phases.begin());
+int add_phase(Program& program, const std::string& name, const Trigger& trigger) {
+  auto at = std::ranges::find(program.phases, name, &ProgramPhase::name);
+  if (at == program.phases.end()) at = program.phases.insert(at, {name, trigger});
+  check(at->trigger == trigger, "plan", "program {} has a phase '{}' already that runs at other steps", program.name,
+        name);
+  return static_cast<int>(at - program.phases.begin());
 }
 
-void insert(Role& role, ActionId at, Action action) {
-  role.actions.insert(role.actions.begin() + at, std::move(action));
-  for (auto& a : role.actions)
+void insert(Program& program, ActionId at, Action action) {
+  program.actions.insert(program.actions.begin() + at, std::move(action));
+  for (auto& a : program.actions)
     for (auto& id : a.after) id += id >= at;
 }
 

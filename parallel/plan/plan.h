@@ -1,4 +1,4 @@
-// Plan: what each role does in one step, as plain data: it can be printed, compared, hashed across ranks,
+// Plan: what each program does in one step, as plain data: it can be printed, compared, hashed across ranks,
 // checked, run, simulated and drawn. A strategy turns a plan into a plan.
 #pragma once
 #include <cstdint>
@@ -74,7 +74,7 @@ inline constexpr ActionKind ActionKind::agree{action_rows::agree};
 
 /// Actions of one stream start in list order; those of `compute` also end in that order.
 enum class Stream : std::uint8_t { compute, comm };
-using ActionId = int;  ///< position in its role's list
+using ActionId = int;  ///< position in its program's list
 
 namespace detail {
 /// The slices in order, neighbours joined to one.
@@ -100,7 +100,7 @@ struct Action {
   ActionKind kind;                  ///< of computation, communication or memory
   Stream stream = Stream::compute;  ///< queue that runs it
   /// Index of the model part; -1: all or none. For send and recv: the part in front of the cut that is crossed, by its
-  /// output from the role that runs it forward, by that output's gradient the other way.
+  /// output from the program that runs it forward, by that output's gradient the other way.
   int part = -1;
   int microbatch = 0;     ///< in [0, Plan::microbatches)
   Slice slice = {};       ///< of the flat block, for collectives, update and drops
@@ -109,7 +109,7 @@ struct Action {
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
   /// Of agree: "loss" (its sum), "finite" (all gradients are), "norm" (squares of gradients, summed).
   std::string field = {};
-  int phase = 0;                 ///< of Role::phases: it runs in steps in which the phase does
+  int phase = 0;                 ///< of Program::phases: it runs in steps in which the phase does
   const Codec* codec = nullptr;  ///< of what a reduction sends; null: as it is
   std::vector<std::pair<std::string, double>> arguments = {};  ///< numbers of the kind's own, by name: mixing weights
   bool operator==(const Action&) const = default;              ///< member by member
@@ -136,20 +136,21 @@ struct ProgramPhase {
   bool operator==(const ProgramPhase&) const = default;  ///< member by member
 };
 
-/// One list of actions, run by every rank at a coordinate of the plan's stage_axis (all ranks, if there is one role).
-struct Role {
+/// One list of actions, run by every rank at a coordinate of the plan's stage_axis (all ranks, if there is one
+/// program).
+struct Program {
   std::string name;             ///< "all", "stage 0"
   std::vector<Action> actions;  ///< in the order in which those of a stream start
   /// Micro-batches that may be alive at once (run forward by a segment of neighbouring parts, and not yet backward),
   /// counted once per segment; 0: any number. The executor asserts it.
   int in_flight = 0;
   std::vector<ProgramPhase> phases = {{"step"}};  ///< the first is that of actions that do not say
-  /// When an action of the role runs.
+  /// When an action of the program runs.
   const Trigger& trigger(const Action& a) const { return phases[static_cast<std::size_t>(a.phase)].trigger; }
-  bool operator==(const Role&) const = default;  ///< member by member
+  bool operator==(const Program&) const = default;  ///< member by member
 };
 /// The phase of that name, as an index; made if there is none. Throws Error where there is one with another trigger.
-int add_phase(Role&, const std::string& name, const Trigger&);
+int add_phase(Program&, const std::string& name, const Trigger&);
 
 /// Numbers that live across steps beside weights and optimizer state, one for each parameter and of its type: a rank's
 /// own (a codec's residual, an outer momentum).
@@ -212,9 +213,9 @@ struct Plan {
   std::vector<PartInfo> parts;               ///< of the model, in forward order
   Index parameters = 0;                      ///< length of the flat block
   Index buffers = 0;                         ///< elements of all buffers (running statistics)
-  std::vector<Role> roles;                   ///< one, or a pipeline's one per coordinate of stage_axis
+  std::vector<Program> programs;             ///< one, or a pipeline's one per coordinate of stage_axis
   std::vector<std::string> strategies = {};  ///< names of those applied, in order
-  std::string stage_axis = "pipe";           ///< mesh axis whose coordinate picks the role, where there are several
+  std::string stage_axis = "pipe";           ///< mesh axis whose coordinate picks the program, where there are several
   int microbatches = 1;                      ///< micro-batches in a mini-batch
   std::vector<Axis> axes = {};               ///< of the mesh it is made for
   std::vector<State> state = {};             ///< what lives across steps beside weights and optimizer state
@@ -225,15 +226,16 @@ struct Plan {
   bool operator==(const Plan&) const = default;  ///< member by member, costs included
 
   int size(const std::string& axis) const;  ///< ranks along it; 1 where the mesh has no such axis
-  int role_of(int part) const;              ///< the role that runs it forward; -1: none
+  int program_of(int part) const;           ///< the program that runs it forward; -1: none
   /// The axis over which gradients are summed, or several joined by + ("data+h"); "data" where none are.
   std::string reduced_axis() const;
   /// Of an axis, or of the first of several joined by +, that does not make weights alike after each step.
   Consistency consistency_along(const std::string& axis) const;
-  /// What role r changes, in order: the slices of its updates, neighbours joined.
-  std::vector<Slice> updated(std::size_t role) const;
+  /// What program r changes, in order: the slices of its updates, neighbours joined.
+  std::vector<Slice> updated(std::size_t program) const;
   std::string to_string() const;  ///< a table, one action a line
-  /// A table, one line for the actions of a role that are alike: how many there are, and how many elements they move.
+  /// A table, one line for the actions of a program that are alike: how many there are, and how many elements they
+  /// move.
   std::string summary() const;
   std::uint64_t hash() const;  ///< equal plans, equal hashes: compared across ranks before step 1
 };
@@ -243,9 +245,9 @@ std::string to_string(Stream);      ///< "compute", "comm"
 /// "all_reduce [0, 4096) over data, on ready": for error messages.
 std::string to_string(const Action&);
 
-/// Puts an action before position `at` of the role's list; ids in `after`, the new action's included, mean
+/// Puts an action before position `at` of the program's list; ids in `after`, the new action's included, mean
 /// positions before the insertion. Throws nothing; `at` in [0, number of actions].
-void insert(Role&, ActionId at, Action);
+void insert(Program&, ActionId at, Action);
 
 /// Everything on one rank: forward, loss, backward of each part, update. axes: of the mesh that strategies may use.
 Plan serial(std::vector<PartInfo> parts, Index parameters, Index buffers = 0, std::vector<Axis> axes = {});

@@ -39,15 +39,15 @@ TrafficCount traffic_of(const Plan& plan, const Action& a, const TrafficOptions&
   return all;
 }
 
-Traffic planned_traffic(const Plan& plan, std::size_t role, const TrafficOptions& o) {
+Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOptions& o) {
   Traffic all;
   const auto add = [&](const std::string& axis, const TrafficCount& count) {
     if (count.calls > 0) all[axis] += count;
   };
   const TrafficCount look{plan.size(o.divided) > 1, static_cast<Index>(size_of(DType::f64))};
   if (o.norm) add(o.divided, look);
-  for (const Action& a : plan.roles.at(role).actions) {
-    if (!plan.roles[role].trigger(a).runs_at(o.step)) continue;
+  for (const Action& a : plan.programs.at(program).actions) {
+    if (!plan.programs[program].trigger(a).runs_at(o.step)) continue;
     if (a.kind == ActionKind::agree && a.field == "finite") add(o.divided, look);
     add(a.peer.axis, traffic_of(plan, a, o));
     for (const PartComm& c : comms_of(parts_of(plan, a, o), a)) add(c.axis, {c.calls, c.bytes});

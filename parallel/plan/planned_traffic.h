@@ -25,11 +25,11 @@ struct TrafficOptions {
 std::vector<PartComm> comms_of(const std::vector<PartInfo>& parts, const Action&);
 /// What an action's own message or collective counts; zeros for computations and where the axis has one rank.
 TrafficCount traffic_of(const Plan&, const Action&, const TrafficOptions& = {});
-/// What a rank of a role counts in a step: equal to what a TrafficMeter counts there, where the parts' comms and costs
-/// come from a dry run for that rank's place (edges of images send less). Not in it, as no part of a step: set-up, the
-/// shapes that a pipeline's stages tell each other ahead of the first activations, the rows of a batch of which the
-/// loader has not said whose they are, consolidate(), evaluation, checkpoints. Not known to it: steps that are refused
-/// or overflow, the norms of divided weights that LARS and LAMB take one by one.
-Traffic planned_traffic(const Plan&, std::size_t role, const TrafficOptions& = {});
+/// What a rank of a program counts in a step: equal to what a TrafficMeter counts there, where the parts' comms and
+/// costs come from a dry run for that rank's place (edges of images send less). Not in it, as no part of a step:
+/// set-up, the shapes that a pipeline's stages tell each other ahead of the first activations, the rows of a batch of
+/// which the loader has not said whose they are, consolidate(), evaluation, checkpoints. Not known to it: steps that
+/// are refused or overflow, the norms of divided weights that LARS and LAMB take one by one.
+Traffic planned_traffic(const Plan&, std::size_t program, const TrafficOptions& = {});
 
 }  // namespace trireme

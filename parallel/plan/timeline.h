@@ -10,16 +10,16 @@ namespace trireme {
 
 /// The time that one action of one rank took.
 struct Span {
-  int rank;         ///< in [0, Timeline::roles.size())
-  ActionId action;  ///< of the rank's role
+  int rank;         ///< in [0, Timeline::programs.size())
+  ActionId action;  ///< of the rank's program
   double begin,     ///< seconds since the step began
       end;          ///< seconds since the step began
 };
 
 struct Timeline {
-  std::vector<int> roles = {};   ///< of each rank
-  std::vector<Span> spans = {};  ///< of the actions of all ranks
-  bool measured = false;         ///< false: predicted
+  std::vector<int> programs = {};  ///< of each rank
+  std::vector<Span> spans = {};    ///< of the actions of all ranks
+  bool measured = false;           ///< false: predicted
 
   /// When the last action ended, seconds since the step began; 0 without spans.
   double end() const {

@@ -7,18 +7,18 @@
 
 namespace trireme {
 
-ChargedTime::ChargedTime(const Plan& plan, const Role& role, World& world)
-    : plan_(plan), role_(role), clock_(world.clock()), rank_(world.rank()) {
-  if (clock_) dependencies_ = dependencies(role, plan.parts), spans_.resize(role.actions.size());
+ChargedTime::ChargedTime(const Plan& plan, const Program& program, World& world)
+    : plan_(plan), program_(program), clock_(world.clock()), rank_(world.rank()) {
+  if (clock_) dependencies_ = dependencies(program, plan.parts), spans_.resize(program.actions.size());
 }
 
 void ChargedTime::begin_segment(ActionId first, const Tapes& tapes) {
   if (!clock_) return;
   Nanoseconds now = clock_->now();
   waited_ = 0, passed_ = now;
-  const Action& head = role_.actions[static_cast<std::size_t>(first)];
-  for (ActionId id = first; id < std::ssize(role_.actions); ++id) {
-    const Action& a = role_.actions[static_cast<std::size_t>(id)];
+  const Action& head = program_.actions[static_cast<std::size_t>(first)];
+  for (ActionId id = first; id < std::ssize(program_.actions); ++id) {
+    const Action& a = program_.actions[static_cast<std::size_t>(id)];
     if (!is_pass(a)) continue;
     if (a.kind != head.kind || a.microbatch != head.microbatch || (id > first && tapes.is_segment_head(a))) return;
     spans_[static_cast<std::size_t>(id)] = {now, now + time_of(id)};
@@ -44,8 +44,8 @@ void ChargedTime::advance(Nanoseconds planned) {
 
 /// The key is simulate()'s.
 Nanoseconds ChargedTime::time_of(ActionId id) const {
-  const Nanoseconds cost = nanoseconds(seconds_of(plan_, role_.actions[static_cast<std::size_t>(id)]));
-  const auto key = static_cast<std::uint64_t>(step_ * std::ssize(role_.actions) + id);
+  const Nanoseconds cost = nanoseconds(seconds_of(plan_, program_.actions[static_cast<std::size_t>(id)]));
+  const auto key = static_cast<std::uint64_t>(step_ * std::ssize(program_.actions) + id);
   return cost == 0 ? 0 : clock_->cluster().compute(cost, rank_, key);
 }
 

@@ -1,5 +1,5 @@
-// ChargedTime: lets pass on a rank's virtual clock what the computations of its role take by their counted costs. Where
-// time is real it does nothing.
+// ChargedTime: lets pass on a rank's virtual clock what the computations of its program take by their counted costs.
+// Where time is real it does nothing.
 #pragma once
 #include <vector>
 
@@ -13,7 +13,7 @@ namespace trireme {
 class ChargedTime {
  public:
   /// All must outlive it.
-  ChargedTime(const Plan&, const Role&, World&);
+  ChargedTime(const Plan&, const Program&, World&);
 
   void begin_step(std::int64_t step) { step_ = step; }
   /// Before the passes of a segment run, all on behalf of the first of them: from now on it is known when each ends.
@@ -37,7 +37,7 @@ class ChargedTime {
   Nanoseconds time_of(ActionId) const;
 
   const Plan& plan_;
-  const Role& role_;
+  const Program& program_;
   VirtualClock* clock_;  // null: time is real
   int rank_;             // of the world
   std::int64_t step_ = 0;

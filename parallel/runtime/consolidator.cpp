@@ -11,14 +11,14 @@
 
 namespace trireme {
 
-Consolidator::Consolidator(const Plan& plan, int role, Mesh& mesh, Optimizer& optimizer, Communicator* stages)
+Consolidator::Consolidator(const Plan& plan, int program, Mesh& mesh, Optimizer& optimizer, Communicator* stages)
     : plan_(plan),
-      role_(role),
+      program_(program),
       mesh_(mesh),
       parameters_(optimizer.parameters()),
       optimizer_(optimizer),
       stages_(stages) {
-  for (auto& a : plan.roles[static_cast<std::size_t>(role)].actions) {
+  for (auto& a : plan.programs[static_cast<std::size_t>(program)].actions) {
     if (a.kind == ActionKind::update && mesh.size(a.peer.axis) > 1) shared_.push_back(a);
     drops_ = drops_ || a.kind == ActionKind::drop_values;
   }
@@ -42,7 +42,7 @@ void Consolidator::consolidate() {
 
 int Consolidator::stage_of_buffer(Index at) const {
   const auto holds = [&](const PartInfo& p) { return p.buffers.begin <= at && at < p.buffers.end; };
-  return plan_.role_of(
+  return plan_.program_of(
       static_cast<int>(std::find_if(plan_.parts.begin(), plan_.parts.end(), holds) - plan_.parts.begin()));
 }
 
@@ -69,7 +69,7 @@ void Consolidator::begin_step() {
   current_ = false;
   if (!stages_ || !std::exchange(whole_, false)) return;
   Index end = 0;
-  auto own = plan_.updated(static_cast<std::size_t>(role_));
+  auto own = plan_.updated(static_cast<std::size_t>(program_));
   own.push_back({parameters_.size(), parameters_.size()});
   for (const Slice& s : own) {
     const Slice others{end, s.begin}, none{s.begin, s.begin};
@@ -78,7 +78,7 @@ void Consolidator::begin_step() {
   }
   Index at = 0;  // buffers are small, and stay where they are, but go stale
   for (auto& b : parameters_.buffers()) {
-    b.tensor.impl()->released = b.tensor.numel() > 0 && stage_of_buffer(at) != role_;
+    b.tensor.impl()->released = b.tensor.numel() > 0 && stage_of_buffer(at) != program_;
     at += b.tensor.numel();
   }
 }
@@ -106,7 +106,7 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
     const Slice both{std::max(held.begin, e.slice.begin), std::min(held.end, e.slice.end)};
     if (both.size() > 0 && first(e.tensor, axes)) to.push_back(both);
   };
-  for (const Action& a : plan_.roles[static_cast<std::size_t>(role_)].actions) {
+  for (const Action& a : plan_.programs[static_cast<std::size_t>(program_)].actions) {
     if (a.kind != ActionKind::update) continue;
     const int ranks = mesh_.size(a.peer.axis);
     const Slice shard = ranks > 1 ? shard_of(a, mesh_.index(a.peer.axis), ranks) : a.slice;
@@ -121,7 +121,7 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
     for (const Slice& part : flat.cut({from, from + slice.size()}))
       s.local[fmt::format("{}.{}", name, slice.begin + part.begin - from)] = flat.rows(part.begin, part.end);
   };
-  const auto own = plan_.updated(static_cast<std::size_t>(role_));
+  const auto own = plan_.updated(static_cast<std::size_t>(program_));
   for (const State& state : plan_.state)
     for (const Slice& u : own)
       if (state.saved) add_local("state." + state.name, parameters_.state(state.name), u, u.begin);
@@ -140,7 +140,7 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
   }
   Index at = 0;
   for (const Parameters::Buffer& b : parameters_.buffers()) {
-    const bool here = !stages_ || b.tensor.numel() == 0 || stage_of_buffer(at) == role_;
+    const bool here = !stages_ || b.tensor.numel() == 0 || stage_of_buffer(at) == program_;
     s.holds_buffers.push_back(here), s.writes_buffers.push_back(here && first(b.tensor, ""));
     at += b.tensor.numel();
   }

@@ -12,8 +12,8 @@ namespace trireme {
 
 class Consolidator {
  public:
-  /// stages: the ranks along the plan's role axis; null: one role. All that is referred to must outlive it.
-  Consolidator(const Plan&, int role, Mesh&, Optimizer&, Communicator* stages);
+  /// stages: the ranks along the plan's program axis; null: one program. All that is referred to must outlive it.
+  Consolidator(const Plan&, int program, Mesh&, Optimizer&, Communicator* stages);
   /// A collective call.
   void consolidate();
   /// Before each step: weights and gradients of other stages take no memory from now on. What is gathered again then is
@@ -31,12 +31,12 @@ class Consolidator {
   int stage_of_buffer(Index at) const;
 
   const Plan& plan_;
-  int role_;
+  int program_;
   Mesh& mesh_;
   Parameters& parameters_;
   Optimizer& optimizer_;
   Communicator* stages_;
-  std::vector<Action> shared_;  // this role's updates that several ranks share
+  std::vector<Action> shared_;  // this program's updates that several ranks share
   bool drops_ = false;          // weights of others' shards are not here between their uses
   bool current_ = false;        // all is here, as the last step left it
   bool whole_ = true;           // weights of other stages are here

@@ -17,17 +17,17 @@ double ActionContext::argument(const std::string& name) const {
   return at->second;
 }
 
-Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
+Executor::Executor(const Plan& plan, int program, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
                    const StepRanks& ranks, const StepOptions& options)
     : plan_(plan),
-      role_(plan.roles.at(static_cast<std::size_t>(role))),
+      program_(plan.programs.at(static_cast<std::size_t>(program))),
       optimizer_(optimizer),
-      tapes_(plan, role_, chain, std::move(loss)),
+      tapes_(plan, program_, chain, std::move(loss)),
       p2p_(grid_of(optimizer.parameters()), mesh.meter()),
-      slots_(role_.actions.size()),
+      slots_(program_.actions.size()),
       ranks_(ranks),
       agreement_(optimizer, shards_, options),
-      time_(plan, role_, mesh.world()) {
+      time_(plan, program_, mesh.world()) {
   for (const State& state : plan.state) optimizer.parameters().add_state(state.name, state.initial);
   number_cuts();
   prepare(mesh);
@@ -35,10 +35,10 @@ Executor::Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Op
   prepare_updates();
 }
 
-/// All cuts that messages cross, in one numbering for all roles, make the tags.
+/// All cuts that messages cross, in one numbering for all programs, make the tags.
 void Executor::number_cuts() {
-  for (const Role& role : plan_.roles)
-    for (const Action& a : role.actions)
+  for (const Program& program : plan_.programs)
+    for (const Action& a : program.actions)
       if (is_message(a)) cut_of_.emplace(a.part, 0);
   int cuts = 0;
   for (auto& [part, cut] : cut_of_) cut = cuts++;
@@ -53,7 +53,7 @@ void Executor::prepare(Mesh& mesh) {
   std::vector<ActionId> ids;  // of the actions behind the slices
   Slot* last_forward = nullptr;
   for (std::size_t id = 0; id < slots_.size(); ++id) {
-    const Action& a = role_.actions[id];
+    const Action& a = program_.actions[id];
     Slot& s = slots_[id];
     check(
         a.microbatch < plan_.microbatches, "executor", "action {} ({}): the plan has {} micro-batches", id,
@@ -61,7 +61,7 @@ void Executor::prepare(Mesh& mesh) {
     if (a.kind == ActionKind::forward) last_forward = &s;
     if (a.kind == ActionKind::loss) loss_end_ = static_cast<ActionId>(id) + 1;
     check(!is_message(a) || (a.part >= 0 && a.peer.axis == plan_.stage_axis), "executor",
-          "action {} ({}): only what crosses a cut between roles is sent yet", id, [&] { return to_string(a); });
+          "action {} ({}): only what crosses a cut between programs is sent yet", id, [&] { return to_string(a); });
     if (mesh.size(a.peer.axis) > 1)
       s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &mesh.comm(a.peer.axis);
     s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
@@ -86,7 +86,7 @@ void Executor::prepare_backward() {
   Slot* last = nullptr;
   std::vector<std::pair<int, int>> done;  // (part, micro) of completing backwards, from the end of the list
   for (std::size_t id = slots_.size(); id-- > 0;) {
-    const Action& a = role_.actions[id];
+    const Action& a = program_.actions[id];
     if (!is_backward(a)) continue;
     const bool whole = completes(a);
     auto at = std::find_if(done.begin(), done.end(), [&](auto& d) { return d.first == a.part; });
@@ -103,12 +103,12 @@ void Executor::prepare_backward() {
 void Executor::prepare_updates() {
   Slot* last = nullptr;
   for (std::size_t id = 0; id < slots_.size(); ++id) {
-    if (role_.actions[id].kind != ActionKind::update) continue;
+    if (program_.actions[id].kind != ActionKind::update) continue;
     slots_[id].first_update = last == nullptr;
     check(
         !last || last->comm == slots_[id].comm, "executor",
         "action {} ({}) is shared over other ranks than the updates before it: the gradient's norm could not be summed",
-        id, [&] { return to_string(role_.actions[id]); });
+        id, [&] { return to_string(program_.actions[id]); });
     last = &slots_[id];
     shards_.push_back(last->shard);
     if (last->shard.size() > 0) updated_.push_back(last->shard);
@@ -358,7 +358,7 @@ PipelineP2P::Route Executor::route(const Action& a, const Slot& s) const {
           .device = plan_.parts[behind].device};
 }
 
-// A role sends on what its part in front of the cut made, or sends back the gradient of what it was given there.
+// A program sends on what its part in front of the cut made, or sends back the gradient of what it was given there.
 void Executor::send(ActionId id) {
   const Action& a = action(id);
   Slot& s = slot(id);

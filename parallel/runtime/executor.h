@@ -1,4 +1,4 @@
-// Executor: interprets one role's list of actions. Compute runs on the caller's thread in list order; messages and
+// Executor: interprets one program's list of actions. Compute runs on the caller's thread in list order; messages and
 // collectives start in list order (collectives on_ready in the midst of backward) and are waited for by the actions
 // that name them, or at the end of the run.
 #pragma once
@@ -26,7 +26,7 @@ namespace trireme {
 class Executor {
  public:
   /// plan has been checked. All that is referred to must outlive the executor. Throws Error for a plan it cannot run.
-  Executor(const Plan& plan, int role, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
+  Executor(const Plan& plan, int program, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
            const StepRanks& ranks, const StepOptions& options);
   /// Runs a step. Returns what is not finite, in words: then nothing has been updated, on any rank; empty: the step is
   /// done.
@@ -69,10 +69,10 @@ class Executor {
   void begin(const Tensor& x, const Tensor& y);
   void begin_step() { step_ = optimizer_.steps(), time_.begin_step(step_); }
   void execute_range(ActionId begin, ActionId end, bool updates);
-  bool is_due(const Action& a) const { return role_.trigger(a).runs_at(step_); }
+  bool is_due(const Action& a) const { return program_.trigger(a).runs_at(step_); }
   std::string decide();
   static auto find_run(const Action&) -> void (Executor::*)(ActionId);
-  const Action& action(ActionId id) const { return role_.actions[static_cast<std::size_t>(id)]; }
+  const Action& action(ActionId id) const { return program_.actions[static_cast<std::size_t>(id)]; }
   Slot& slot(ActionId id) { return slots_[static_cast<std::size_t>(id)]; }
   // What the library's kinds do when they start.
   void compute(ActionId);
@@ -105,7 +105,7 @@ class Executor {
   Tensor values(const Slice& s) const { return optimizer_.parameters().values().rows(s.begin, s.end); }
 
   const Plan& plan_;
-  const Role& role_;
+  const Program& program_;
   std::map<int, int> cut_of_;  // by the part in front of it
   Optimizer& optimizer_;
   Tapes tapes_;
@@ -113,8 +113,8 @@ class Executor {
   std::vector<Slot> slots_;
   std::vector<ActionId> sending_;
   const StepRanks& ranks_;
-  ActionId loss_end_ = 0;  // behind the last loss; 0: the role has none
-  bool updates_ = false;   // the role has an update
+  ActionId loss_end_ = 0;  // behind the last loss; 0: the program has none
+  bool updates_ = false;   // the program has an update
   bool keeps_ = false;     // this step updates nothing
   std::unique_ptr<Buckets> buckets_;
   std::vector<Slice> shards_, updated_;  // of each update; the same joined

@@ -1,5 +1,5 @@
-// Recorder: when each action of a rank's role ran in its last step, and what memory the rank held at most; both of all
-// ranks together.
+// Recorder: when each action of a rank's program ran in its last step, and what memory the rank held at most; both of
+// all ranks together.
 #pragma once
 #include <utility>
 #include <vector>
@@ -23,10 +23,10 @@ class Recorder {
   /// For the tensors that the step makes.
   const MemoryTracker& memory() const { return memory_; }
 
-  /// Of all ranks, from the moment the first of them began. role: this rank's. The clock is one host's, so ranks of
+  /// Of all ranks, from the moment the first of them began. program: this rank's. The clock is one host's, so ranks of
   /// several hosts are out of line. A message or collective ends where its rank saw that it had ended. A collective
   /// call.
-  Timeline gather(Communicator& world, int role) const;
+  Timeline gather(Communicator& world, int program) const;
   /// What each rank held at most, by rank. A collective call.
   std::vector<RankMemory> gather_memory(Communicator& world, Optimizer&) const;
 

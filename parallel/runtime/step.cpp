@@ -31,9 +31,9 @@ struct Step::Impl {
         optimizer(parameters, std::move(recipe), options.optimizer),
         plan(make_plan(strategy, chain, optimizer, mesh, options)),
         ranks(plan, mesh, strategy, tensor_parallel_axes(options, strategy.split)),
-        audit(plan, role(), chain, optimizer, l, mesh),
-        executor(plan, role(), chain, std::move(l), optimizer, mesh, ranks, options),
-        consolidator(plan, role(), mesh, optimizer, ranks.stages()) {
+        audit(plan, program(), chain, optimizer, l, mesh),
+        executor(plan, program(), chain, std::move(l), optimizer, mesh, ranks, options),
+        consolidator(plan, program(), mesh, optimizer, ranks.stages()) {
     broadcast_state(parameters, ranks.replicas());
     optimizer.keep(executor.updated());
     if (options.example && mesh.world().size() > 1) declare_comms();  // one rank sends nothing
@@ -51,7 +51,7 @@ struct Step::Impl {
     return split_layers(strategy, std::move(m), mesh);
   }
 
-  int role() const { return plan.roles.size() > 1 ? mesh.index(plan.stage_axis) : 0; }
+  int program() const { return plan.programs.size() > 1 ? mesh.index(plan.stage_axis) : 0; }
 
   void declare_comms() {
     const auto parts = audit.dry(ranks.surroundings(), options.example, {}).parts;
@@ -168,7 +168,7 @@ void Step::record(bool on) {
 std::vector<RankMemory> Step::memory() {
   return impl_->recorder.gather_memory(impl_->mesh.world().comm(), impl_->optimizer);
 }
-Timeline Step::timeline() { return impl_->recorder.gather(impl_->mesh.world().comm(), impl_->role()); }
+Timeline Step::timeline() { return impl_->recorder.gather(impl_->mesh.world().comm(), impl_->program()); }
 Module& Step::model() { return impl_->model; }
 
 }  // namespace trireme

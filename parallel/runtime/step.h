@@ -1,5 +1,5 @@
 // Step: one optimizer step of a model under a strategy. It builds the plan, checks it, compares it across
-// ranks, broadcasts the initial state from rank 0, and then interprets its role's actions on each call.
+// ranks, broadcasts the initial state from rank 0, and then interprets its program's actions on each call.
 #pragma once
 #include <memory>
 #include <optional>

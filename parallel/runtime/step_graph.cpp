@@ -8,7 +8,7 @@ namespace trireme {
 
 bool StepGraph::serves(const Plan& plan, const World& world) {
   const Device device = plan.parts.front().device;
-  return device.kind == DeviceKind::cuda && world.size() == 1 && plan.roles.size() == 1 && plan.microbatches == 1 &&
+  return device.kind == DeviceKind::cuda && world.size() == 1 && plan.programs.size() == 1 && plan.microbatches == 1 &&
          std::all_of(plan.parts.begin(), plan.parts.end(), [&](const PartInfo& p) { return p.device == device; });
 }
 

@@ -40,10 +40,10 @@ void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& param
   }
 }
 
-/// Every axis of more than one rank is used, by the plan or for layers, and roles are as many as ranks.
+/// Every axis of more than one rank is used, by the plan or for layers, and programs are as many as ranks.
 void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::string>& layer_axes) {
   auto axes = names_in(plan.reduced_axis());
-  if (plan.roles.size() > 1) axes.push_back(plan.stage_axis);
+  if (plan.programs.size() > 1) axes.push_back(plan.stage_axis);
   axes.insert(axes.end(), layer_axes.begin(), layer_axes.end());
   for (auto& [axis, promised] : plan.consistency) axes.push_back(axis);
   for (auto& a : mesh.axes())
@@ -52,18 +52,18 @@ void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::strin
         "mesh axis '{}' has {} ranks, but strategy '{}' uses only '{}'", a.name, a.size,
         [&] { return plan.strategies.empty() ? "serial" : fmt::format("{}", fmt::join(plan.strategies, " | ")); },
         fmt::join(axes, "', '"));
-  check(plan.roles.size() == 1 || static_cast<int>(plan.roles.size()) == mesh.size(plan.stage_axis), "step",
-        "the plan has {} roles along '{}', where the mesh has {} ranks", plan.roles.size(), plan.stage_axis,
+  check(plan.programs.size() == 1 || static_cast<int>(plan.programs.size()) == mesh.size(plan.stage_axis), "step",
+        "the plan has {} programs along '{}', where the mesh has {} ranks", plan.programs.size(), plan.stage_axis,
         mesh.size(plan.stage_axis));
 }
 
-/// A weight of two parts gets two gradients; both must come about in one role.
-void refuse_shared_across_roles(const Plan& plan, const Chain& chain) {
+/// A weight of two parts gets two gradients; both must come about in one program.
+void refuse_shared_across_programs(const Plan& plan, const Chain& chain) {
   std::map<const void*, int> home;
-  for (int p = 0; p < chain.size() && plan.roles.size() > 1; ++p)
+  for (int p = 0; p < chain.size() && plan.programs.size() > 1; ++p)
     for (auto& [id, name] : chain.tensors(p)) {
       const int first = home.try_emplace(id, p).first->second;
-      check(plan.role_of(first) == plan.role_of(p), "step",
+      check(plan.program_of(first) == plan.program_of(p), "step",
             "parts '{}' and '{}' share the tensor '{}', but stand in different stages: cut elsewhere",
             plan.parts[static_cast<std::size_t>(first)].name, plan.parts[static_cast<std::size_t>(p)].name, name);
     }
@@ -104,17 +104,17 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, Optimizer& optimize
   Plan plan = serial(std::move(parts), parameters.size(), buffers, mesh.axes());
   plan.partition = o.partition;
   plan = strategy(std::move(plan));
-  if (plan.roles.size() == 1) plan.partition.clear();
+  if (plan.programs.size() == 1) plan.partition.clear();
   plan = with_agreements(plan, strategy, o, optimizer);
   check_mesh(plan, mesh, tensor_parallel_axes(o, strategy.split));
   const auto faults = o.refuse_unsound ? check(plan, mesh.size(plan.reduced_axis())) : std::vector<std::string>();
   check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],
         [&] { return faults.size() > 1 ? fmt::format(" (and {} faults more)", faults.size() - 1) : ""; });
-  refuse_shared_across_roles(plan, chain);
-  for (const Role& role : plan.roles)
-    check(o.loss_scale == 0 || std::ranges::all_of(role.actions, [](const Action& a) { return a.codec == nullptr; }),
+  refuse_shared_across_programs(plan, chain);
+  for (const Program& program : plan.programs)
+    check(o.loss_scale == 0 || std::ranges::all_of(program.actions, [](const Action& a) { return a.codec == nullptr; }),
           "step", "gradients that are encoded and a loss that is scaled do not go together yet");
-  check(strategy.split.one_weird_trick.empty() || plan.roles.size() == 1, "step",
+  check(strategy.split.one_weird_trick.empty() || plan.programs.size() == 1, "step",
         "one_weird_trick brings the rows of all ranks together, which stages of a pipeline have at different times: "
         "leave one of the two out");
   return plan;

@@ -21,11 +21,11 @@ void compare_plans(Communicator& comm, const Plan& plan) {
   });
 }
 
-/// All ranks make the communicators of all roles, in one order: a stage without parameters sums nothing, yet the
+/// All ranks make the communicators of all programs, in one order: a stage without parameters sums nothing, yet the
 /// others' making one is a call on it too.
 void make_communicators(const Plan& plan, Mesh& mesh) {
   std::set<std::string> axes;
-  for (auto& r : plan.roles)
+  for (auto& r : plan.programs)
     for (auto& a : r.actions)
       if (mesh.size(a.peer.axis) > 1) axes.insert(a.peer.axis);
   for (auto& name : axes) (void)mesh.comm(name);
@@ -55,7 +55,7 @@ StepRanks::StepRanks(const Plan& plan, Mesh& mesh, const Strategy& strategy,
   stage_axis_ = plan.stage_axis;
   share_ = {mesh.index(axis), mesh.size(axis), plan.microbatches};
   make_communicators(plan, mesh);
-  if (plan.roles.size() > 1) stages_ = mesh.comm(plan.stage_axis).split(0, mesh.index(plan.stage_axis));
+  if (plan.programs.size() > 1) stages_ = mesh.comm(plan.stage_axis).split(0, mesh.index(plan.stage_axis));
   // The sums in the midst of a step have a communicator of their own, so that they cannot mix with the buckets'.
   if (share_.size > 1) batch_ = mesh.comm(axis).split(0, share_.rank), make_norm_ranks(strategy);
 }

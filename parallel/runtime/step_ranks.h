@@ -34,7 +34,7 @@ class StepRanks {
   Communicator* batch() const { return batch_.get(); }
   /// The ranks along an axis, for what a step agrees on: others than those that reduce gradients meanwhile.
   Communicator& agreement(const std::string& axis, Mesh&) const;
-  /// The ranks along the plan's role axis, one per pipeline stage; null: one role.
+  /// The ranks along the plan's program axis, one per pipeline stage; null: one program.
   Communicator* stages() const { return stages_.get(); }
 
  private:

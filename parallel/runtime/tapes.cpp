@@ -6,12 +6,12 @@
 
 namespace trireme {
 
-Tapes::Tapes(const Plan& plan, const Role& role, const Chain& chain, Loss loss)
-    : role_(role),
+Tapes::Tapes(const Plan& plan, const Program& program, const Chain& chain, Loss loss)
+    : program_(program),
       chain_(chain),
       loss_(std::move(loss)),
       micros_(plan.microbatches),
-      live_(role),
+      live_(program),
       states_(live_.segments.size() * static_cast<std::size_t>(micros_)),
       boundaries_(static_cast<std::size_t>(chain.size() * micros_)) {
   for (int p = 0; p < chain.size(); ++p) stashed_.push_back(chain.stashed_behind(p));
@@ -80,8 +80,8 @@ void Tapes::forward(const Action& a) {
   if (!contexts_.empty()) scope.emplace(contexts_[static_cast<std::size_t>(a.microbatch)]);
   f.alive = true;
   most_alive_ = std::max(most_alive_, ++alive_);
-  check(role_.in_flight == 0 || alive_ <= role_.in_flight, "executor",
-        "role {}: {} micro-batches are in flight, the plan allows {}", role_.name, alive_, role_.in_flight);
+  check(program_.in_flight == 0 || alive_ <= program_.in_flight, "executor",
+        "program {}: {} micro-batches are in flight, the plan allows {}", program_.name, alive_, program_.in_flight);
   Tensor activation;
   Stashed stashed;
   if (s.first == 0) {
@@ -119,8 +119,8 @@ void Tapes::backward(const Action& a) {
   const Segment& s = segment(a);
   MicrobatchState& f = state(a.part, a.microbatch);
   check(
-      f.alive, "executor", "{} on role {}: its micro-batch has not been run forward, or is freed",
-      [&] { return to_string(a); }, role_.name);
+      f.alive, "executor", "{} on program {}: its micro-batch has not been run forward, or is freed",
+      [&] { return to_string(a); }, program_.name);
   std::optional<StepScope> scope;
   if (!contexts_.empty()) scope.emplace(contexts_[static_cast<std::size_t>(a.microbatch)]);
   if (a.kind == ActionKind::backward_weight)
@@ -150,7 +150,7 @@ void Tapes::walk(MicrobatchState& f, const Segment& s, int microbatch, Deferred*
 void Tapes::free(const Action& a) {
   MicrobatchState& f = state(a.part, a.microbatch);
   check(
-      f.alive, "executor", "{} on role {}: nothing is held of it", [&] { return to_string(a); }, role_.name);
+      f.alive, "executor", "{} on program {}: nothing is held of it", [&] { return to_string(a); }, program_.name);
   release(f);
 }
 

@@ -1,4 +1,4 @@
-// Tapes: runs a role's parts forward and backward, one tape per micro-batch and segment of neighbouring parts. What
+// Tapes: runs a program's parts forward and backward, one tape per micro-batch and segment of neighbouring parts. What
 // crosses a cut between segments leaves one tape and enters the next as a leaf, whose gradient goes back the same way.
 #pragma once
 #include <vector>
@@ -21,7 +21,7 @@ struct BoundaryTensors {
 class Tapes {
  public:
   /// All must outlive it.
-  Tapes(const Plan&, const Role&, const Chain&, Loss);
+  Tapes(const Plan&, const Program&, const Chain&, Loss);
 
   /// Starts a step: cuts rows into micro-batches (StepContext::microbatches, else evenly; some may be empty) and
   /// forgets what an earlier one left.
@@ -62,7 +62,7 @@ class Tapes {
   void release(MicrobatchState&);
   void walk(MicrobatchState&, const Segment&, int microbatch, Deferred*);
 
-  const Role& role_;
+  const Program& program_;
   const Chain& chain_;
   Loss loss_;
   int micros_;

@@ -16,9 +16,14 @@ Tensor in_shape_of(const Tensor& t, Index rows) {
 
 }  // namespace
 
-TrafficAudit::TrafficAudit(const Plan& plan, int role, const Chain& chain, Optimizer& optimizer, Loss loss,
+TrafficAudit::TrafficAudit(const Plan& plan, int program, const Chain& chain, Optimizer& optimizer, Loss loss,
                            const Mesh& mesh)
-    : plan_(plan), role_(role), chain_(chain), optimizer_(optimizer), loss_(std::move(loss)), meter_(mesh.meter()) {}
+    : plan_(plan),
+      program_(program),
+      chain_(chain),
+      optimizer_(optimizer),
+      loss_(std::move(loss)),
+      meter_(mesh.meter()) {}
 
 void TrafficAudit::begin(const StepContext& context, const Tensor& x, const Tensor& y, std::int64_t step) {
   context_ = context;
@@ -43,7 +48,7 @@ DryRun TrafficAudit::dry(const StepContext& context, const Tensor& x, const Tens
   DryRunOptions options{.meter = &meter_};
   if (y) options.loss = loss_, options.labels = y;
   for (int p = 0; p < chain_.size(); ++p)
-    options.behind_cut.push_back(p > 0 && plan_.role_of(p) != plan_.role_of(p - 1));
+    options.behind_cut.push_back(p > 0 && plan_.program_of(p) != plan_.program_of(p - 1));
   return dry_run(chain_, optimizer_.parameters(), plan_.parts, in, options);
 }
 
@@ -64,7 +69,7 @@ StepTraffic TrafficAudit::compare() const {
   const auto& buffers = parameters.buffers();
   const auto part = std::ranges::find_if(parameters.entries(), [](const auto& e) { return is_part(e.tensor); });
   const Traffic planned =
-      planned_traffic(plan_, static_cast<std::size_t>(role_),
+      planned_traffic(plan_, static_cast<std::size_t>(program_),
                       {.parameters = parameters.dtype(),
                        .buffers = buffers.empty() ? DType::f32 : buffers.front().tensor.dtype(),
                        .loss = loss,

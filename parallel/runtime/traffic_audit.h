@@ -12,8 +12,8 @@ namespace trireme {
 
 class TrafficAudit {
  public:
-  /// role: this rank's. All but the loss must outlive it.
-  TrafficAudit(const Plan&, int role, const Chain&, Optimizer&, Loss, const Mesh&);
+  /// program: this rank's. All but the loss must outlive it.
+  TrafficAudit(const Plan&, int program, const Chain&, Optimizer&, Loss, const Mesh&);
 
   /// A step comes between these two; step: how many lie behind.
   void begin(const StepContext&, const Tensor& x, const Tensor& y, std::int64_t step);
@@ -26,7 +26,7 @@ class TrafficAudit {
 
  private:
   const Plan& plan_;
-  int role_;
+  int program_;
   const Chain& chain_;
   Optimizer& optimizer_;
   Loss loss_;

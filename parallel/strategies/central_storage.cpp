@@ -7,9 +7,9 @@ namespace trireme {
 Strategy central_storage() {
   return {"central_storage", Claim::exact, [](Plan plan) {
             plan = with_reductions(std::move(plan), "central_storage");
-            for (Role& role : plan.roles)
-              if (!reductions_of(role).empty())
-                role = give_updates(update_by_bucket(role, ActionKind::all_reduce, 0), ActionKind::broadcast);
+            for (Program& program : plan.programs)
+              if (!reductions_of(program).empty())
+                program = give_updates(update_by_bucket(program, ActionKind::all_reduce, 0), ActionKind::broadcast);
             return plan;
           }};
 }

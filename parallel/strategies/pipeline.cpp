@@ -12,17 +12,17 @@
 namespace trireme {
 namespace {
 
-/// Turns one role's cells into actions: messages to and from the neighbouring stages, the passes through each part, and
-/// the end of each micro-batch.
+/// Turns one program's cells into actions: messages to and from the neighbouring stages, the passes through each part,
+/// and the end of each micro-batch.
 class Lowering {
  public:
   /// starts: first part of each stage, and the number of parts.
   Lowering(const Plan& plan, const PipelineShape& shape, const std::vector<int>& starts, const std::string& axis,
-           int role)
-      : plan_(plan), shape_(shape), starts_(starts), axis_(axis), r_(role) {}
+           int program)
+      : plan_(plan), shape_(shape), starts_(starts), axis_(axis), r_(program) {}
 
-  Role run(const std::vector<Cell>& cells, int in_flight) {
-    role_ = {fmt::format("stage {}", r_), {}, in_flight};
+  Program run(const std::vector<Cell>& cells, int in_flight) {
+    program_ = {fmt::format("stage {}", r_), {}, in_flight};
     ActionId arriving = cells.empty() ? -1 : receive(cells[0]);
     for (std::size_t i = 0; i < cells.size(); ++i) {
       // What the next cell wants is received while this one computes.
@@ -35,23 +35,23 @@ class Lowering {
                         part(end({ActionKind::update, c}) - 1).slice.end};
       if (slice.size() > 0) add({.kind = ActionKind::update, .slice = slice});
     }
-    return std::move(role_);
+    return std::move(program_);
   }
 
  private:
   const PartInfo& part(int p) const { return plan_.parts[static_cast<std::size_t>(p)]; }
-  int stage(const Cell& c) const { return c.chunk * shape_.roles + r_; }
+  int stage(const Cell& c) const { return c.chunk * shape_.programs + r_; }
   int first(const Cell& c) const { return starts_[static_cast<std::size_t>(stage(c))]; }
   int end(const Cell& c) const { return starts_[static_cast<std::size_t>(stage(c)) + 1]; }
-  int stages() const { return shape_.roles * shape_.chunks; }
+  int stages() const { return shape_.programs * shape_.chunks; }
 
   ActionId add(Action a) {
-    role_.actions.push_back(std::move(a));
-    return static_cast<ActionId>(role_.actions.size()) - 1;
+    program_.actions.push_back(std::move(a));
+    return static_cast<ActionId>(program_.actions.size()) - 1;
   }
-  /// A message over the cut behind part p, to or from the stage `step` away; the last role's next is the first.
+  /// A message over the cut behind part p, to or from the stage `step` away; the last program's next is the first.
   ActionId message(ActionKind kind, int p, int microbatch, int step, ActionId after) {
-    const int other = (r_ + step + shape_.roles) % shape_.roles;
+    const int other = (r_ + step + shape_.programs) % shape_.programs;
     Action a{kind, Stream::comm, p, microbatch};
     a.peer = {axis_, other - r_};
     if (after >= 0) a.after = {after};
@@ -89,13 +89,13 @@ class Lowering {
   const std::vector<int>& starts_;
   std::string axis_;
   int r_;
-  Role role_;
+  Program program_;
   std::map<std::pair<int, int>, ActionId> sent_;  // activations, by chunk and micro-batch
 };
 
 std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const PipelineSchedule& schedule,
                      const PipelineOptions& o) {
-  const int stages = shape.roles * shape.chunks, parts = static_cast<int>(plan.parts.size());
+  const int stages = shape.programs * shape.chunks, parts = static_cast<int>(plan.parts.size());
   check(stages <= parts, "pipeline", "{} stages of a model of {} parts ({}): use at most {}", stages, parts,
         fmt::join(plan.parts | std::views::transform(&PartInfo::name), ", "), parts);
   if (o.partition == "even") return cut_evenly(parts, stages);
@@ -104,14 +104,14 @@ std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const Pipelin
   return cut_by_cost(
       plan.parts,
       {.stages = stages, .bandwidth = o.bandwidth, .memory = o.memory / shape.chunks, .in_flight = [&](int stage) {
-         const int alive = schedule.in_flight(shape, stage % shape.roles);
+         const int alive = schedule.in_flight(shape, stage % shape.programs);
          return (alive + shape.chunks - 1) / shape.chunks;
        }});
 }
 
 Plan rewrite(Plan plan, const PipelineOptions& o, const PipelineSchedule& schedule) {
-  const PipelineShape shape{.roles = plan.size(o.axis), .microbatches = o.micro, .chunks = o.chunks};
-  if (shape.roles == 1) return repeat(std::move(plan), o.micro, "pipeline");
+  const PipelineShape shape{.programs = plan.size(o.axis), .microbatches = o.micro, .chunks = o.chunks};
+  if (shape.programs == 1) return repeat(std::move(plan), o.micro, "pipeline");
   check_untouched(plan, "pipeline");
   check_shape(schedule, shape);
   std::vector<int> starts = cut(plan, shape, schedule, o);
@@ -119,11 +119,11 @@ Plan rewrite(Plan plan, const PipelineOptions& o, const PipelineSchedule& schedu
   for (std::size_t s = 1; s < starts.size(); ++s)
     plan.partition += (s > 1 ? ", " : "") + plan.parts[static_cast<std::size_t>(starts[s])].name;
   starts.push_back(static_cast<int>(plan.parts.size()));
-  std::vector<Role> roles;
-  for (int r = 0; r < shape.roles; ++r)
-    roles.push_back(
+  std::vector<Program> programs;
+  for (int r = 0; r < shape.programs; ++r)
+    programs.push_back(
         Lowering(plan, shape, starts, o.axis, r).run(schedule.cells(shape, r), schedule.in_flight(shape, r)));
-  plan.roles = std::move(roles);
+  plan.programs = std::move(programs);
   plan.stage_axis = o.axis;
   plan.microbatches = o.micro;
   return plan;
@@ -132,13 +132,13 @@ Plan rewrite(Plan plan, const PipelineOptions& o, const PipelineSchedule& schedu
 }  // namespace
 
 Strategy pipeline(PipelineOptions o) {
-  return pipeline(o, find_schedule(o.schedule, {.roles = 1, .microbatches = o.micro, .chunks = o.chunks}));
+  return pipeline(o, find_schedule(o.schedule, {.programs = 1, .microbatches = o.micro, .chunks = o.chunks}));
 }
 
 Strategy pipeline(PipelineOptions o, const PipelineSchedule& schedule) {
   check(o.micro >= 1 && o.chunks >= 1, "pipeline", "micro={}, chunks={}: both must be at least 1", o.micro, o.chunks);
-  // What can be refused without a mesh is refused at once; any number of roles divides itself.
-  check_shape(schedule, {.roles = 1, .microbatches = o.micro, .chunks = o.chunks});
+  // What can be refused without a mesh is refused at once; any number of programs divides itself.
+  check_shape(schedule, {.programs = 1, .microbatches = o.micro, .chunks = o.chunks});
   Strategy s(
       "pipeline", Claim::exact, [o, schedule](Plan plan) { return rewrite(std::move(plan), o, schedule); },
       fmt::format("micro={}, schedule={}, chunks={}, partition=\"{}\", axis={}, memory={}, bandwidth={}", o.micro,

@@ -11,15 +11,15 @@ Action on_slice(ActionKind kind, Stream stream, const Slice& slice, const std::s
   return a;
 }
 
-std::vector<ActionId> reductions_of(const Role& role) {
+std::vector<ActionId> reductions_of(const Program& program) {
   std::vector<ActionId> ids;
-  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id)
-    if (is_reduction(role.actions[id])) ids.push_back(id);
+  for (ActionId id = 0; id < static_cast<int>(program.actions.size()); ++id)
+    if (is_reduction(program.actions[id])) ids.push_back(id);
   return ids;
 }
 
 ActionId Rebuild::keep(ActionId old, ActionId also) {
-  Action a = role_.actions[old];
+  Action a = program_.actions[old];
   for (ActionId& id : a.after) id = moved_[id];
   std::erase(a.after, -1);
   if (also >= 0) a.after.push_back(also);
@@ -33,8 +33,8 @@ ActionId Rebuild::add(Action a) {
 
 Plan with_reductions(Plan plan, const std::string& strategy) {
   bool reduces = false;
-  for (const Role& role : plan.roles)
-    for (const Action& a : role.actions) {
+  for (const Program& program : plan.programs)
+    for (const Action& a : program.actions) {
       reduces = reduces || is_reduction(a);
       check(a.kind != ActionKind::update || a.peer.axis.empty(), strategy,
             "the plan's updates are shared already: use one of zero and central_storage, once");
@@ -49,9 +49,9 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
   return plan;
 }
 
-Role update_by_bucket(const Role& role, ActionKind reduction, int root) {
+Program update_by_bucket(const Program& program, ActionKind reduction, int root) {
   std::vector<ActionId> reduced;
-  Role out = rebuilt(role, [&](Rebuild& rebuild, ActionId id, const Action& a) {
+  Program out = rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
     if (a.kind == ActionKind::update) return;
     const ActionId now = rebuild.keep(id);
     if (is_reduction(a)) reduced.push_back(now);
@@ -67,8 +67,8 @@ Role update_by_bucket(const Role& role, ActionKind reduction, int root) {
   return out;
 }
 
-Role give_updates(const Role& role, ActionKind kind) {
-  return rebuilt(role, [&](Rebuild& rebuild, ActionId id, const Action& a) {
+Program give_updates(const Program& program, ActionKind kind) {
+  return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
     const ActionId now = rebuild.keep(id);
     if (a.kind != ActionKind::update || a.peer.axis.empty()) return;
     Action give = on_slice(kind, Stream::comm, a.slice, a.peer.axis, {now});

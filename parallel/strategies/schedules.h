@@ -1,4 +1,4 @@
-// Schedules of a pipeline: what each role computes, in which order. Messages, updates and the rest are added by
+// Schedules of a pipeline: what each program computes, in which order. Messages, updates and the rest are added by
 // pipeline() (strategies/pipeline.cpp), alike for all.
 #pragma once
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace trireme {
 
-/// A micro-batch through one of the role's chunks: forward; or backward, whole or in its halves.
+/// A micro-batch through one of the program's chunks: forward; or backward, whole or in its halves.
 struct Cell {
   ActionKind kind;                               ///< forward, backward, backward_input or backward_weight
   int chunk = 0,                                 ///< in [0, PipelineShape::chunks)
@@ -17,18 +17,18 @@ struct Cell {
 };
 /// The numbers that a schedule depends on.
 struct PipelineShape {
-  int roles = 1,         ///< ranks of the pipeline's axis, at least 1
+  int programs = 1,      ///< ranks of the pipeline's axis, at least 1
       microbatches = 1;  ///< per step, at least 1
-  int chunks = 1;        ///< per role; chunk c of role r is stage c * roles + r
+  int chunks = 1;        ///< per program; chunk c of program r is stage c * programs + r
 };
 
-/// One schedule: an order of cells for each role.
+/// One schedule: an order of cells for each program.
 struct PipelineSchedule {
   std::string name;  ///< "gpipe", "1f1b", "interleaved", "zb-h1"
-  /// The cells of a role, in the order in which it runs them.
-  std::vector<Cell> (*cells)(const PipelineShape&, int role);
-  int (*in_flight)(const PipelineShape&, int role);  ///< micro-batches (of one chunk) alive at once, at most
-  bool interleaves = false;  ///< chunks is at least 2 and microbatches a multiple of roles; false: chunks is 1
+  /// The cells of a program, in the order in which it runs them.
+  std::vector<Cell> (*cells)(const PipelineShape&, int program);
+  int (*in_flight)(const PipelineShape&, int program);  ///< micro-batches (of one chunk) alive at once, at most
+  bool interleaves = false;  ///< chunks is at least 2 and microbatches a multiple of programs; false: chunks is 1
 };
 /// GPipe (arXiv 1811.06965), 1F1B (PipeDream, arXiv 1806.03377), interleaved 1F1B (arXiv 2104.04473) and ZB-H1 (zero
 /// bubble, arXiv 2401.10241). A new one adds its row in schedules.cpp.

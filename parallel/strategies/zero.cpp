@@ -7,8 +7,8 @@ namespace trireme {
 namespace {
 
 /// Neighbouring parts whose weights are there together: each part; in a pipeline, each segment of a stage.
-std::vector<Segment> units_of(const Plan& plan, const Role& role) {
-  if (plan.roles.size() > 1) return find_segments(role);
+std::vector<Segment> units_of(const Plan& plan, const Program& program) {
+  if (plan.programs.size() > 1) return find_segments(program);
   std::vector<Segment> units;
   for (int p = 0; p < static_cast<int>(plan.parts.size()); ++p) units.push_back({p, p + 1});
   return units;
@@ -18,15 +18,15 @@ Slice weights_of(const Plan& plan, const Segment& unit) {
 }
 
 /// One reduction per unit, where its last backward ends, instead of those by buckets.
-Role reduce_by_units(const Plan& plan, const Role& role, const std::string& axis) {
-  const auto units = units_of(plan, role);
-  const bool overlapped = role.actions[reductions_of(role)[0]].on_ready;
+Program reduce_by_units(const Plan& plan, const Program& program, const std::string& axis) {
+  const auto units = units_of(plan, program);
+  const bool overlapped = program.actions[reductions_of(program)[0]].on_ready;
   std::vector<ActionId> last(units.size(), -1);  // backward that completes the unit
-  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id)
+  for (ActionId id = 0; id < static_cast<int>(program.actions.size()); ++id)
     for (std::size_t u = 0; u < units.size(); ++u)
-      if (completes(role.actions[id]) && role.actions[id].part == units[u].first) last[u] = id;
+      if (completes(program.actions[id]) && program.actions[id].part == units[u].first) last[u] = id;
   const ActionId end = *std::max_element(last.begin(), last.end());
-  return rebuilt(role, [&](Rebuild& rebuild, ActionId id, const Action& a) {
+  return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
     if (is_reduction(a)) return;
     const ActionId now = rebuild.keep(id);
     for (std::size_t u = units.size(); u-- > 0;) {
@@ -41,14 +41,14 @@ Role reduce_by_units(const Plan& plan, const Role& role, const std::string& axis
 
 /// Stage 2: a bucket's gradients go when the next bucket is on its way; in a pipeline, whose stages run as a whole, all
 /// after the last backward.
-Role drop_gradients(const Role& role, const std::string& axis, bool staged) {
-  const auto ids = reductions_of(role);
+Program drop_gradients(const Program& program, const std::string& axis, bool staged) {
+  const auto ids = reductions_of(program);
   std::vector<std::pair<Slice, ActionId>> waiting;
   auto drop = [&](Rebuild& rebuild, std::size_t but) {
     for (; waiting.size() > but; waiting.erase(waiting.begin()))
       rebuild.add(on_slice(ActionKind::drop_gradients, Stream::compute, waiting[0].first, axis, {waiting[0].second}));
   };
-  return rebuilt(role, [&](Rebuild& rebuild, ActionId id, const Action& a) {
+  return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
     if (a.kind == ActionKind::update) drop(rebuild, 0);
     const ActionId now = rebuild.keep(id);
     if (!is_reduction(a)) return;
@@ -58,10 +58,10 @@ Role drop_gradients(const Role& role, const std::string& axis, bool staged) {
 }
 
 /// Stage 3: weights come before a unit's forward and backward, and go behind them.
-Role gather_weights(const Plan& plan, const Role& role, const std::string& axis) {
-  const auto units = units_of(plan, role);
+Program gather_weights(const Plan& plan, const Program& program, const std::string& axis) {
+  const auto units = units_of(plan, program);
   std::vector<ActionId> dropped(units.size(), -1);
-  return rebuilt(role, [&](Rebuild& rebuild, ActionId id, const Action& a) {
+  return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
     const bool uses =
         a.kind == ActionKind::forward || a.kind == ActionKind::backward || a.kind == ActionKind::backward_input;
     std::size_t u = 0;
@@ -84,14 +84,14 @@ Role gather_weights(const Plan& plan, const Role& role, const std::string& axis)
 
 Plan rewrite(Plan plan, int stage) {
   plan = with_reductions(std::move(plan), "zero");
-  for (Role& role : plan.roles) {
-    const auto ids = reductions_of(role);
+  for (Program& program : plan.programs) {
+    const auto ids = reductions_of(program);
     if (ids.empty()) continue;
-    const std::string axis = role.actions[ids[0]].peer.axis;
-    if (stage == 3) role = gather_weights(plan, reduce_by_units(plan, role, axis), axis);
-    role = update_by_bucket(role, ActionKind::reduce_scatter);
-    if (stage < 3) role = give_updates(role, ActionKind::all_gather);
-    if (stage >= 2) role = drop_gradients(role, axis, plan.roles.size() > 1);
+    const std::string axis = program.actions[ids[0]].peer.axis;
+    if (stage == 3) program = gather_weights(plan, reduce_by_units(plan, program, axis), axis);
+    program = update_by_bucket(program, ActionKind::reduce_scatter);
+    if (stage < 3) program = give_updates(program, ActionKind::all_gather);
+    if (stage >= 2) program = drop_gradients(program, axis, plan.programs.size() > 1);
   }
   return plan;
 }

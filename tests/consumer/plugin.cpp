@@ -7,61 +7,66 @@ using namespace trireme;
 namespace {
 
 // A codec: bf16 on the wire, what rounding loses is added to the next step's gradients (error feedback).
-const Codec rounded{.name = "rounded",
-                    .wire = DType::bf16,
-                    .length = [](Index n) { return n; },
-                    .encode =
-                        [](const Tensor& numbers, const Tensor& wire, const Tensor& residual) {
-                          const NoGrad off;
-                          add_into(residual, numbers);
-                          wire.copy_from(residual.to(DType::bf16));
-                          add_into(residual, scale(wire.to(residual.dtype()), -1));
-                        },
-                    .decode = [](const Tensor& wire, const Tensor& numbers) { numbers.copy_from(wire.to(numbers.dtype())); },
-                    .state = "rounding_residual"};
+const Codec rounded{
+    .name = "rounded",
+    .wire = DType::bf16,
+    .length = [](Index n) { return n; },
+    .encode =
+        [](const Tensor& numbers, const Tensor& wire, const Tensor& residual) {
+          const NoGrad off;
+          add_into(residual, numbers);
+          wire.copy_from(residual.to(DType::bf16));
+          add_into(residual, scale(wire.to(residual.dtype()), -1));
+        },
+    .decode = [](const Tensor& wire, const Tensor& numbers) { numbers.copy_from(wire.to(numbers.dtype())); },
+    .state = "rounding_residual"};
 
 // Local SGD (Stich, arXiv 1805.09767): each rank trains on its own rows, and weights are averaged every few steps.
 Operand of(OperandKind kind, const Action& a) { return {.kind = kind, .slice = a.slice}; }
-const ActionRow own_mean{
-    .name = "own_mean",  // gradients of the global mean become those of this rank's rows
-    .letter = 'm',
-    .access = [](const Plan&, const Role&, const Liveness&, const Action& a) {
-      return Access{{}, {of(OperandKind::gradients, a)}};
-    },
-    .start =
-        [](ActionContext& now) {
-          now.gradients().copy_from(scale(now.gradients(), now.argument("ranks")));
-          return Work();
-        }};
+const ActionRow own_mean{.name = "own_mean",  // gradients of the global mean become those of this rank's rows
+                         .letter = 'm',
+                         .access =
+                             [](const Plan&, const Program&, const Liveness&, const Action& a) {
+                               return Access{{}, {of(OperandKind::gradients, a)}};
+                             },
+                         .start =
+                             [](ActionContext& now) {
+                               now.gradients().copy_from(scale(now.gradients(), now.argument("ranks")));
+                               return Work();
+                             }};
 const ActionRow average_weights{
     .name = "average_weights",
     .letter = 'V',
     .is_collective = true,
-    .access = [](const Plan&, const Role&, const Liveness&, const Action& a) {
-      return Access{{}, {of(OperandKind::weights, a)}};
-    },
-    .calls = [](const Action& a, int, Index element) {
-      return std::vector{PlannedCall{CallKind::all_reduce, a.slice.size() * element}};
-    },
-    .start = [](ActionContext& now) {
-      return now.comm ? now.comm->all_reduce(now.values(), ReduceOp::average) : Work();
-    }};
+    .access =
+        [](const Plan&, const Program&, const Liveness&, const Action& a) {
+          return Access{{}, {of(OperandKind::weights, a)}};
+        },
+    .calls =
+        [](const Action& a, int, Index element) {
+          return std::vector{PlannedCall{CallKind::all_reduce, a.slice.size() * element}};
+        },
+    .start =
+        [](ActionContext& now) { return now.comm ? now.comm->all_reduce(now.values(), ReduceOp::average) : Work(); }};
 
 Strategy local_sgd(int every) {
-  Strategy s("local_sgd", Claim::statistical, [every](Plan plan) {
-    for (Role& role : plan.roles) {
-      ActionId update = 0;
-      while (role.actions.at(update).kind != ActionKind::update) ++update;
-      Action mean{.kind = own_mean, .slice = role.actions[update].slice};
-      mean.arguments = {{"ranks", plan.size("data")}};
-      Action average = on_slice(average_weights, Stream::comm, role.actions[update].slice, "data", {update + 1});
-      average.phase = add_phase(role, "average", {.every = every, .offset = every - 1});
-      insert(role, update, mean);
-      role.actions.push_back(average);
-    }
-    plan.consistency["data"] = {Consistency::Kind::periodic, every};
-    return plan;
-  }, "every=" + std::to_string(every));
+  Strategy s(
+      "local_sgd", Claim::statistical,
+      [every](Plan plan) {
+        for (Program& program : plan.programs) {
+          ActionId update = 0;
+          while (program.actions.at(update).kind != ActionKind::update) ++update;
+          Action mean{.kind = own_mean, .slice = program.actions[update].slice};
+          mean.arguments = {{"ranks", plan.size("data")}};
+          Action average = on_slice(average_weights, Stream::comm, program.actions[update].slice, "data", {update + 1});
+          average.phase = add_phase(program, "average", {.every = every, .offset = every - 1});
+          insert(program, update, mean);
+          program.actions.push_back(average);
+        }
+        plan.consistency["data"] = {Consistency::Kind::periodic, every};
+        return plan;
+      },
+      "every=" + std::to_string(every));
   s.norm_scope = NormScope::local;
   return s;
 }
@@ -69,12 +74,17 @@ Strategy local_sgd(int every) {
 }  // namespace
 
 extern "C" void trireme_plugin(std::vector<StrategyRow>& rows) {
-  rows.push_back({"local_sgd", [](StrategyOptions& given) {
-    int every = 4;
-    given.read({{.name = "every", .value = &every, .least = 1}});
-    return local_sgd(every);
-  }, "data"});
-  rows.push_back({"rounded", [](StrategyOptions&) {
-    return Strategy("rounded", Claim::statistical, [](Plan plan) { return with_codec(std::move(plan), rounded); });
-  }, "data"});
+  rows.push_back({"local_sgd",
+                  [](StrategyOptions& given) {
+                    int every = 4;
+                    given.read({{.name = "every", .value = &every, .least = 1}});
+                    return local_sgd(every);
+                  },
+                  "data"});
+  rows.push_back({"rounded",
+                  [](StrategyOptions&) {
+                    return Strategy("rounded", Claim::statistical,
+                                    [](Plan plan) { return with_codec(std::move(plan), rounded); });
+                  },
+                  "data"});
 }

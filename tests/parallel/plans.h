@@ -15,9 +15,9 @@ inline Plan parallel_chain(bool overlap = true) {
   return data_parallel({.first_bucket = 10, .bucket = 200, .overlap = overlap})(chain());
 }
 
-inline ActionId find(const Role& role, ActionKind kind, int nth = 0) {
-  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id)
-    if (role.actions[id].kind == kind && nth-- == 0) return id;
+inline ActionId find(const Program& program, ActionKind kind, int nth = 0) {
+  for (ActionId id = 0; id < static_cast<int>(program.actions.size()); ++id)
+    if (program.actions[id].kind == kind && nth-- == 0) return id;
   return -1;
 }
 
@@ -40,9 +40,9 @@ inline Action message(ActionKind kind, int part, int microbatch, int offset, Str
   return a;
 }
 /// After the action before it.
-inline void append(Role& role, Action a) {
-  a.after.push_back(static_cast<int>(role.actions.size()) - 1);
-  role.actions.push_back(std::move(a));
+inline void append(Program& program, Action a) {
+  a.after.push_back(static_cast<int>(program.actions.size()) - 1);
+  program.actions.push_back(std::move(a));
 }
 
 /// Two stages, one part each; activations and their gradients cross once per micro-batch.
@@ -50,8 +50,8 @@ inline Plan two_stages(int microbatches = 2) {
   Plan plan = serial({{"0", {0, 16}}, {"1", {16, 32}}}, 32);
   plan.strategies.push_back("pipeline");
   plan.microbatches = microbatches;
-  plan.roles.assign(2, Role());
-  Role &a = plan.roles[0], &b = plan.roles[1];
+  plan.programs.assign(2, Program());
+  Program &a = plan.programs[0], &b = plan.programs[1];
   a.name = "stage 0", b.name = "stage 1";
   for (int m = 0; m < microbatches; ++m) {
     a.actions.push_back({.kind = ActionKind::forward, .part = 0, .microbatch = m});

@@ -19,8 +19,8 @@ std::optional<Plan> plan_of(const Arrangement& how) {
   } catch (const Error&) { return {}; }
 }
 
-int count(const Role& role, const std::string& field) {
-  return static_cast<int>(std::count_if(role.actions.begin(), role.actions.end(), [&](const Action& a) {
+int count(const Program& program, const std::string& field) {
+  return static_cast<int>(std::count_if(program.actions.begin(), program.actions.end(), [&](const Action& a) {
     return a.kind == ActionKind::agree && a.field == field;
   }));
 }
@@ -46,13 +46,13 @@ TEST_CASE("every strategy and pair agrees on loss, flag and norm before its upda
           INFO(plan.to_string());
           CHECK(faults(plan, ranks) == before);
           ++plans;
-          for (const Role& role : plan.roles) {
-            const bool computes_loss = find(role, ActionKind::loss) >= 0, staged = plan.roles.size() > 1;
-            CHECK(count(role, "loss") == (computes_loss && plan.size(batch) > 1) + staged);
-            CHECK(count(role, "finite") == (every > 0));
-            const ActionId update = find(role, ActionKind::update);
-            const bool shared = update >= 0 && plan.size(role.actions[update].peer.axis) > 1;
-            CHECK(count(role, "norm") == (norm ? shared + staged : 0));
+          for (const Program& program : plan.programs) {
+            const bool computes_loss = find(program, ActionKind::loss) >= 0, staged = plan.programs.size() > 1;
+            CHECK(count(program, "loss") == (computes_loss && plan.size(batch) > 1) + staged);
+            CHECK(count(program, "finite") == (every > 0));
+            const ActionId update = find(program, ActionKind::update);
+            const bool shared = update >= 0 && plan.size(program.actions[update].peer.axis) > 1;
+            CHECK(count(program, "norm") == (norm ? shared + staged : 0));
           }
         }
     }
@@ -65,26 +65,26 @@ TEST_CASE("check finds agreements that decide about nothing, or differ between s
   plan.axes = {{"pipe", 2}, {"data", 2}};
   plan = with_agreements((pipeline({.micro = 2, .partition = "even"}) | zero(1))(std::move(plan)), all);
   REQUIRE(faults(plan) == "");
-  for (std::size_t r = 0; r < plan.roles.size(); ++r) {
-    for (int nth = 0; nth < std::ssize(plan.roles[r].actions); ++nth) {
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) {
+    for (int nth = 0; nth < std::ssize(plan.programs[r].actions); ++nth) {
       Plan bad = plan;
-      Role& role = bad.roles[r];
-      const ActionId id = find(role, ActionKind::agree, nth);
+      Program& program = bad.programs[r];
+      const ActionId id = find(program, ActionKind::agree, nth);
       if (id < 0) break;
-      role.actions[id].field = "mood";
+      program.actions[id].field = "mood";
       check_finds(bad, "there is no number 'mood' to agree on");
       bad = plan;
-      bad.roles[r].phases.push_back({"seldom", {.every = 7}});
-      bad.roles[r].actions[id].phase = std::ssize(bad.roles[r].phases) - 1;
-      const auto axes = names_in(bad.roles[r].actions[id].peer.axis);
+      bad.programs[r].phases.push_back({"seldom", {.every = 7}});
+      bad.programs[r].actions[id].phase = std::ssize(bad.programs[r].phases) - 1;
+      const auto axes = names_in(bad.programs[r].actions[id].peer.axis);
       if (std::find(axes.begin(), axes.end(), "pipe") != axes.end()) check_finds(bad, "differs");
-      bad.roles[r].phases.back().trigger.every = 0;
+      bad.programs[r].phases.back().trigger.every = 0;
       check_finds(bad, "phase 'seldom' never runs, or at no clear time: every 0 steps");
-      bad.roles[r].actions[id].phase = 9;
+      bad.programs[r].actions[id].phase = 9;
       check_finds(bad, "is of phase 9");
       bad = plan;
-      bad.roles[r].actions[id].stream = Stream::comm;
-      for (Action& a : bad.roles[r].actions) std::erase(a.after, id);
+      bad.programs[r].actions[id].stream = Stream::comm;
+      for (Action& a : bad.programs[r].actions) std::erase(a.after, id);
       check_finds(bad, "does not wait for");
     }
   }

@@ -8,58 +8,58 @@ using namespace trireme::test;
 TEST_CASE("check finds gradients that are not summed once") {
   check_finds(chain(), "is never reduced over the 2 ranks that share the batch: use data_parallel()");
   Plan plan = parallel_chain();
-  Role& role = plan.roles[0];
-  ActionId first = find(role, ActionKind::all_reduce);
+  Program& program = plan.programs[0];
+  ActionId first = find(program, ActionKind::all_reduce);
 
   SECTION("one bucket is missing") {
-    role.actions[first].slice.begin += 1;
+    program.actions[first].slice.begin += 1;
     check_finds(plan, "gradient [400, 401) of part 3 ('4') is never reduced");
   }
   SECTION("two buckets overlap") {
-    role.actions[first].slice.begin -= 30;
+    program.actions[first].slice.begin -= 30;
     check_finds(plan, "gradient [370, 400) of part 2 ('3') is reduced 2 times, by actions");
   }
   SECTION("the update does not wait for a bucket") {
-    role.actions.back().after.pop_back();
+    program.actions.back().after.pop_back();
     check_finds(plan, "before its reduction, action");
   }
   SECTION("a bucket starts before its gradient is complete") {
-    role.actions[find(role, ActionKind::all_reduce, 2)].after = {5};
+    program.actions[find(program, ActionKind::all_reduce, 2)].after = {5};
     check_finds(plan, "before the backward that completes it");
   }
   SECTION("the update comes before the backward") {
     Plan wrong = chain();
-    std::swap(wrong.roles[0].actions[8], wrong.roles[0].actions[9]);
+    std::swap(wrong.programs[0].actions[8], wrong.programs[0].actions[9]);
     check_finds(wrong, "before the backward that completes it, action 9", 1);
   }
 }
 
 TEST_CASE("check finds updates that overlap or leave something out") {
   Plan plan = chain();
-  plan.roles[0].actions.back().slice = {0, 300};
+  plan.programs[0].actions.back().slice = {0, 300};
   check_finds(plan, "gradient [300, 400) of part 2 ('3') updates nothing", 1);
-  plan.roles[0].actions.push_back({.kind = ActionKind::update, .slice = {250, 450}});
+  plan.programs[0].actions.push_back({.kind = ActionKind::update, .slice = {250, 450}});
   check_finds(plan, "gradient [250, 300) of part 2 ('3') is used by 2 updates, actions 9, 10", 1);
 }
 
 TEST_CASE("check finds passes out of order") {
   Plan plan = chain();
-  auto& actions = plan.roles[0].actions;
+  auto& actions = plan.programs[0].actions;
   SECTION("backward before forward") {
     std::swap(actions[3], actions[5]);
-    check_finds(plan, "(backward part 3) does not wait for role all, action 5 (forward part 3)", 1);
+    check_finds(plan, "(backward part 3) does not wait for program all, action 5 (forward part 3)", 1);
   }
   SECTION("a part's backward before that of the part behind it") {
     std::swap(actions[5], actions[6]);
-    check_finds(plan, "(backward part 2) does not wait for role all, action 6 (backward part 3)", 1);
+    check_finds(plan, "(backward part 2) does not wait for program all, action 6 (backward part 3)", 1);
   }
   SECTION("a part is left out") {
     actions.erase(actions.begin() + 1);
     check_finds(plan, "part 1 ('2') micro 0 is never run forward", 1);
   }
   SECTION("a part is run twice") {
-    insert(plan.roles[0], 2, actions[1]);
-    check_finds(plan, "action 2 (forward part 1) repeats role all, action 1", 1);
+    insert(plan.programs[0], 2, actions[1]);
+    check_finds(plan, "action 2 (forward part 1) repeats program all, action 1", 1);
   }
   SECTION("no loss") {
     actions.erase(actions.begin() + 4);
@@ -69,22 +69,22 @@ TEST_CASE("check finds passes out of order") {
 
 TEST_CASE("check finds dependencies on nothing, on itself, in a circle") {
   Plan plan = parallel_chain();
-  auto& actions = plan.roles[0].actions;
+  auto& actions = plan.programs[0].actions;
   actions.back().after.push_back(99);
   check_finds(plan, "depends on action 99, which is not there");
   actions.back().after = {static_cast<int>(actions.size()) - 1};
   check_finds(plan, "which is itself");
   plan = parallel_chain(false);
-  plan.roles[0].actions[5].after = {find(plan.roles[0], ActionKind::all_reduce)};
+  plan.programs[0].actions[5].after = {find(plan.programs[0], ActionKind::all_reduce)};
   check_finds(plan, "deadlock:");
 }
 
 TEST_CASE("check finds messages that do not meet") {
   Plan plan = two_stages();
-  auto &first = plan.roles[0].actions, &second = plan.roles[1].actions;
-  ActionId recv = find(plan.roles[1], ActionKind::recv, 1);
+  auto &first = plan.programs[0].actions, &second = plan.programs[1].actions;
+  ActionId recv = find(plan.programs[1], ActionKind::recv, 1);
   SECTION("a send is missing") {
-    ActionId id = find(plan.roles[0], ActionKind::send, 1);
+    ActionId id = find(plan.programs[0], ActionKind::send, 1);
     first[id] = {.kind = ActionKind::drop_values};
     check_finds(plan, "(recv part 0 micro 1 from pipe -1): nobody sends it", 1);
   }
@@ -93,31 +93,31 @@ TEST_CASE("check finds messages that do not meet") {
     check_finds(plan, "(send part 0 micro 1 to pipe +1): nobody receives it", 1);
   }
   SECTION("crossed") {
-    std::swap(second[recv].microbatch, second[find(plan.roles[1], ActionKind::recv)].microbatch);
+    std::swap(second[recv].microbatch, second[find(plan.programs[1], ActionKind::recv)].microbatch);
     check_finds(plan, "messages cross:", 1);
   }
   SECTION("off the end of the axis") {
     second[recv].peer.offset = 1;
-    check_finds(plan, "there is no role there", 1);
+    check_finds(plan, "there is no program there", 1);
   }
   SECTION("each waits for the other first") {
-    insert(plan.roles[0], 0, message(ActionKind::recv, -1, 1, 1, Stream::compute));
-    insert(plan.roles[0], 1, message(ActionKind::send, -1, 0, 1, Stream::compute));
-    insert(plan.roles[1], 0, message(ActionKind::recv, -1, 0, -1, Stream::compute));
-    insert(plan.roles[1], 1, message(ActionKind::send, -1, 1, -1, Stream::compute));
-    check_finds(plan, "deadlock: these wait for partners that never start: role stage 0, action", 1);
+    insert(plan.programs[0], 0, message(ActionKind::recv, -1, 1, 1, Stream::compute));
+    insert(plan.programs[0], 1, message(ActionKind::send, -1, 0, 1, Stream::compute));
+    insert(plan.programs[1], 0, message(ActionKind::recv, -1, 0, -1, Stream::compute));
+    insert(plan.programs[1], 1, message(ActionKind::send, -1, 1, -1, Stream::compute));
+    check_finds(plan, "deadlock: these wait for partners that never start: program stage 0, action", 1);
   }
   SECTION("its own list waits in a circle") {
-    first[find(plan.roles[0], ActionKind::send)].after.push_back(find(plan.roles[0], ActionKind::recv));
-    check_finds(plan, "deadlock: role stage 0, action 1 (send part 0 to pipe +1) waits for itself", 1);
+    first[find(plan.programs[0], ActionKind::send)].after.push_back(find(plan.programs[0], ActionKind::recv));
+    check_finds(plan, "deadlock: program stage 0, action 1 (send part 0 to pipe +1) waits for itself", 1);
   }
-  SECTION("a collective that only one role makes") {
+  SECTION("a collective that only one program makes") {
     Action sum = message(ActionKind::all_reduce, -1, 0, 0);
     sum.slice = {0, 16};
     first.push_back(sum);
-    check_finds(data_parallel()(plan), "role stage 0 makes 1 collectives along 'pipe', role stage 1 makes 0", 1);
+    check_finds(data_parallel()(plan), "program stage 0 makes 1 collectives along 'pipe', program stage 1 makes 0", 1);
   }
-  SECTION("no fault: statistics of one role's, averaged along one of the axes that gradients are summed over") {
+  SECTION("no fault: statistics of one program's, averaged along one of the axes that gradients are summed over") {
     Action average = message(ActionKind::average, -1, 0, 0);
     average.peer.axis = "data";
     first.push_back(average);
@@ -130,16 +130,17 @@ TEST_CASE("check finds what is wrong with a pipeline") {
   Plan start = serial({{"0", {0, 16}}, {"1", {16, 32}}, {"2", {32, 48}}, {"3", {48, 64}}}, 64, 0, {{"pipe", 2}});
   Plan plan = pipeline({.micro = 4, .schedule = "1f1b"})(start);
   REQUIRE(faults(plan, 1) == "");
-  Role &first = plan.roles[0], &second = plan.roles[1];
-  auto at = [](Role& role, ActionKind kind, int part, int microbatch) {
+  Program &first = plan.programs[0], &second = plan.programs[1];
+  auto at = [](Program& program, ActionKind kind, int part, int microbatch) {
     auto is = [&](const Action& a) { return a.kind == kind && a.part == part && a.microbatch == microbatch; };
-    return static_cast<ActionId>(std::find_if(role.actions.begin(), role.actions.end(), is) - role.actions.begin());
+    return static_cast<ActionId>(std::find_if(program.actions.begin(), program.actions.end(), is) -
+                                 program.actions.begin());
   };
-  auto blank = [](Role& role, ActionId id) { role.actions[id] = {.kind = ActionKind::drop_values}; };
+  auto blank = [](Program& program, ActionId id) { program.actions[id] = {.kind = ActionKind::drop_values}; };
   SECTION("a message is neither sent nor received") {
     blank(first, at(first, ActionKind::send, 1, 2));
     blank(second, at(second, ActionKind::recv, 1, 2));
-    check_finds(plan, "(forward part 2 micro 2) has no input: no message brings it from role stage 0", 1);
+    check_finds(plan, "(forward part 2 micro 2) has no input: no message brings it from program stage 0", 1);
   }
   SECTION("a gradient is not sent") {
     blank(second, at(second, ActionKind::send, 1, 3));
@@ -152,11 +153,11 @@ TEST_CASE("check finds what is wrong with a pipeline") {
   SECTION("gradients are received in another order") {
     std::swap(first.actions[at(first, ActionKind::recv, 1, 0)].microbatch,
               first.actions[at(first, ActionKind::recv, 1, 1)].microbatch);
-    check_finds(plan, "messages cross: role stage 0", 1);
+    check_finds(plan, "messages cross: program stage 0", 1);
   }
   SECTION("a forward does not wait for its message") {
     second.actions[at(second, ActionKind::forward, 2, 1)].after.clear();
-    check_finds(plan, "(forward part 2 micro 1) does not wait for role stage 1", 1);
+    check_finds(plan, "(forward part 2 micro 1) does not wait for program stage 1", 1);
   }
   SECTION("a micro-batch is never run forward") {
     blank(second, at(second, ActionKind::forward, 3, 2));
@@ -177,15 +178,15 @@ TEST_CASE("check finds what is wrong with a pipeline") {
     first.in_flight = 1;
     check_finds(plan, "makes 2 micro-batches in flight, where 1 are allowed", 1);
   }
-  SECTION("two roles update one slice") {
+  SECTION("two programs update one slice") {
     second.actions.back().slice.begin -= 8;
-    check_finds(plan, "[24, 32) is updated by role stage 0 and by role stage 1", 1);
+    check_finds(plan, "[24, 32) is updated by program stage 0 and by program stage 1", 1);
   }
-  SECTION("a part changes its role between forward and backward") {
+  SECTION("a part changes its program between forward and backward") {
     ActionId id = at(first, ActionKind::backward, 0, 3);
     second.actions.insert(second.actions.end() - 1, first.actions[id]);
     blank(first, id);
-    check_finds(plan, "(backward part 0 micro 3) needs what role stage 0", 1);
+    check_finds(plan, "(backward part 0 micro 3) needs what program stage 0", 1);
   }
   SECTION("each stage waits for the other") {
     first.actions[at(first, ActionKind::send, 1, 0)].after.push_back(at(first, ActionKind::recv, 1, 0));
@@ -199,9 +200,9 @@ TEST_CASE("check finds what is wrong with a pipeline") {
   SECTION("the halves of a backward in the wrong order") {
     Plan halves = pipeline({.micro = 4, .schedule = "zb-h1"})(start);
     REQUIRE(faults(halves, 1) == "");
-    Role& role = halves.roles[0];
-    std::swap(role.actions[at(role, ActionKind::backward_input, 0, 1)],
-              role.actions[at(role, ActionKind::backward_weight, 0, 1)]);
+    Program& program = halves.programs[0];
+    std::swap(program.actions[at(program, ActionKind::backward_input, 0, 1)],
+              program.actions[at(program, ActionKind::backward_weight, 0, 1)]);
     check_finds(halves, "(backward_weight part 0 micro 1) does not wait for", 1);
   }
   SECTION("gradients of a stage are reduced twice, not at all, or too early") {
@@ -209,19 +210,19 @@ TEST_CASE("check finds what is wrong with a pipeline") {
     check_finds(pipeline({})(start), "is never reduced over the 2 ranks", 2);
     Plan hybrid = data_parallel()(pipeline({.micro = 4})(start));
     REQUIRE(faults(hybrid, 2) == "");
-    Role& role = hybrid.roles[1];
-    ActionId reduce = find(role, ActionKind::all_reduce);
+    Program& program = hybrid.programs[1];
+    ActionId reduce = find(program, ActionKind::all_reduce);
     Plan twice = hybrid;
-    insert(twice.roles[1], reduce + 1, role.actions[reduce]);
+    insert(twice.programs[1], reduce + 1, program.actions[reduce]);
     check_finds(twice, "is reduced 2 times", 2);
-    role.actions[reduce].after = {at(role, ActionKind::backward, 2, 2)};
+    program.actions[reduce].after = {at(program, ActionKind::backward, 2, 2)};
     check_finds(hybrid, "before the backward that completes it", 2);
   }
 }
 
 TEST_CASE("messages along the data axis go round") {
   Plan plan = chain();
-  auto& actions = plan.roles[0].actions;
+  auto& actions = plan.programs[0].actions;
   actions.push_back(message(ActionKind::send, -1, 0, 1));
   actions.push_back(message(ActionKind::recv, -1, 0, -1));
   for (int i : {1, 2}) actions[actions.size() - i].peer.axis = "data";

@@ -20,7 +20,7 @@ const ActionRow mean_of_weights{
     .name = "mean_of_weights",
     .is_collective = true,
     .access =
-        [](const Plan&, const Role&, const Liveness&, const Action& a) {
+        [](const Plan&, const Program&, const Liveness&, const Action& a) {
           return Access{{}, {Operand{OperandKind::weights, a.slice}}};
         },
     .calls =
@@ -33,12 +33,12 @@ const ActionRow mean_of_weights{
 /// Each rank trains for itself; weights become their mean in the steps of the trigger.
 Strategy means(const Trigger& trigger, const std::string& axis = "data") {
   Strategy s("means", Claim::statistical, [=](Plan plan) {
-    for (Role& role : plan.roles) {
-      const ActionId update = find(role, ActionKind::update);
+    for (Program& program : plan.programs) {
+      const ActionId update = find(program, ActionKind::update);
       if (update < 0) continue;
-      Action mean = on_slice(mean_of_weights, Stream::comm, role.actions[update].slice, axis, {update});
-      mean.phase = add_phase(role, "mean", trigger);
-      role.actions.push_back(mean);
+      Action mean = on_slice(mean_of_weights, Stream::comm, program.actions[update].slice, axis, {update});
+      mean.phase = add_phase(program, "mean", trigger);
+      program.actions.push_back(mean);
     }
     plan.consistency[axis] = {Consistency::Kind::periodic, trigger.every + trigger.from};
     return plan;
@@ -103,18 +103,19 @@ TEST_CASE("weights are alike along some axes after every step, and along others 
 
 TEST_CASE("check finds phases, codecs and kinds that cannot be") {
   const Plan good = parallel_chain();
-  for (ActionId id = 0; id < std::ssize(good.roles[0].actions); ++id) {
+  for (ActionId id = 0; id < std::ssize(good.programs[0].actions); ++id) {
     Plan bad = good;
-    bad.roles[0].actions[id].phase = add_phase(bad.roles[0], "seldom", {.every = 4});
+    bad.programs[0].actions[id].phase = add_phase(bad.programs[0], "seldom", {.every = 4});
     check_finds(bad, "it belongs to every step");
   }
   Plan bad = good;
-  bad.roles[0].actions[0].phase = add_phase(bad.roles[0], "never", {.every = 7, .offset = 3, .from = 5, .until = 6});
+  bad.programs[0].actions[0].phase =
+      add_phase(bad.programs[0], "never", {.every = 7, .offset = 3, .from = 5, .until = 6});
   check_finds(bad, "phase 'never' never runs");
 
   static const Codec half{.name = "half", .length = [](Index n) { return n / 2; }, .state = "rest"};
   bad = good;
-  for (Action& a : bad.roles[0].actions) a.codec = &half;
+  for (Action& a : bad.programs[0].actions) a.codec = &half;
   check_finds(bad, "the codec half is for all_reduce alone");
   check_finds(bad, "the codec keeps the state 'rest', which the plan does not declare");
   CHECK(faults(with_codec(good, half)) == "");
@@ -140,19 +141,19 @@ TEST_CASE("check finds phases, codecs and kinds that cannot be") {
   bad.consistency["data"] = {Consistency::Kind::stale};
   check_finds(bad, "needs a bound");
   bad = means({})(local);
-  bad.roles[0].actions.back().on_ready = true;
+  bad.programs[0].actions.back().on_ready = true;
   check_finds(bad, "only reductions can");
   bad = means({})(local);
-  bad.roles[0].actions.back().peer.pairs = "star";
+  bad.programs[0].actions.back().peer.pairs = "star";
   check_finds(bad, "use ring, exponential or matching");
 }
 
 TEST_CASE("strategies that rebuild a plan keep its phases") {
   Plan plan = parallel_chain();
   plan.axes = {{"data", 2}};
-  const int phase = add_phase(plan.roles[0], "seldom", {.every = 4});
+  const int phase = add_phase(plan.programs[0], "seldom", {.every = 4});
   for (const Strategy& s : {zero(1), zero(2), zero(3), central_storage()})
-    CHECK(s(plan).roles[0].phases.at(static_cast<std::size_t>(phase)).trigger.every == 4);
+    CHECK(s(plan).programs[0].phases.at(static_cast<std::size_t>(phase)).trigger.every == 4);
 }
 
 TEST_CASE("a codec's state is as before where gradients were not used") {

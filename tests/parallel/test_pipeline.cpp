@@ -251,7 +251,7 @@ TEST_CASE("no more micro-batches are in flight than the schedule says") {
         most.data<std::int64_t>()[world.rank()] = step.most_in_flight();
         world.comm().all_reduce(most).wait();
         Held h{most.to_vector(), {}};
-        for (auto& role : step.plan().roles) h.allowed.push_back(role.in_flight);
+        for (auto& program : step.plan().programs) h.allowed.push_back(program.in_flight);
         return h;
       });
       INFO(o.schedule << " on " << ranks);

@@ -22,7 +22,7 @@ TEST_CASE("serial and data_parallel plans are sound") {
 
 TEST_CASE("data_parallel cuts the block from its end and starts each bucket where its last gradient completes") {
   Plan plan = parallel_chain();
-  auto& actions = plan.roles[0].actions;
+  auto& actions = plan.programs[0].actions;
   std::vector<Slice> reduced;
   for (auto& a : actions)
     if (a.kind == ActionKind::all_reduce) {
@@ -64,24 +64,24 @@ TEST_CASE("equal plans have equal hashes, and any change changes them") {
     all.push_back(std::move(plan));
   };
   changed([](Plan& p) { p.parts[0].name += "x"; });
-  changed([](Plan& p) { p.roles[0].actions[3].part = 1; });
-  changed([](Plan& p) { p.roles[0].actions.back().after.pop_back(); });
-  changed([](Plan& p) { p.roles[0].actions.back().stream = Stream::comm; });
-  changed([](Plan& p) { p.roles[0].actions[find(p.roles[0], ActionKind::all_reduce)].peer.axis += "x"; });
-  changed([](Plan& p) { p.roles[0].actions[find(p.roles[0], ActionKind::all_reduce)].slice.begin -= 1; });
+  changed([](Plan& p) { p.programs[0].actions[3].part = 1; });
+  changed([](Plan& p) { p.programs[0].actions.back().after.pop_back(); });
+  changed([](Plan& p) { p.programs[0].actions.back().stream = Stream::comm; });
+  changed([](Plan& p) { p.programs[0].actions[find(p.programs[0], ActionKind::all_reduce)].peer.axis += "x"; });
+  changed([](Plan& p) { p.programs[0].actions[find(p.programs[0], ActionKind::all_reduce)].slice.begin -= 1; });
   changed([](Plan& p) { p.strategies.clear(); });
   changed([](Plan& p) { p.stage_axis = "stage"; });
   changed([](Plan& p) { p.microbatches = 2; });
-  changed([](Plan& p) { p.roles[0].in_flight = 2; });
+  changed([](Plan& p) { p.programs[0].in_flight = 2; });
   static const Codec codec{.name = "half"};
-  changed([](Plan& p) { p.roles[0].actions[find(p.roles[0], ActionKind::all_reduce)].codec = &codec; });
-  changed([](Plan& p) { p.roles[0].actions[0].arguments = {{"weight", 0.5}}; });
-  changed([](Plan& p) { p.roles[0].actions[0].arguments = {{"weight", 0.25}}; });
-  changed([](Plan& p) { p.roles[0].actions[0].peer.pairs = "ring"; });
-  changed([](Plan& p) { p.roles[0].actions[0].peer.seed = 1; });
-  changed([](Plan& p) { p.roles[0].phases[0].trigger.every = 2; });
-  changed([](Plan& p) { add_phase(p.roles[0], "later", {.from = 5}); });
-  changed([](Plan& p) { p.roles[0].actions[0].phase = add_phase(p.roles[0], "later", {.from = 5}); });
+  changed([](Plan& p) { p.programs[0].actions[find(p.programs[0], ActionKind::all_reduce)].codec = &codec; });
+  changed([](Plan& p) { p.programs[0].actions[0].arguments = {{"weight", 0.5}}; });
+  changed([](Plan& p) { p.programs[0].actions[0].arguments = {{"weight", 0.25}}; });
+  changed([](Plan& p) { p.programs[0].actions[0].peer.pairs = "ring"; });
+  changed([](Plan& p) { p.programs[0].actions[0].peer.seed = 1; });
+  changed([](Plan& p) { p.programs[0].phases[0].trigger.every = 2; });
+  changed([](Plan& p) { add_phase(p.programs[0], "later", {.from = 5}); });
+  changed([](Plan& p) { p.programs[0].actions[0].phase = add_phase(p.programs[0], "later", {.from = 5}); });
   changed([](Plan& p) { p.state = {{.name = "residual"}}; });
   changed([](Plan& p) { p.state = {{.name = "residual", .initial = 1}}; });
   changed([](Plan& p) { p.consistency["data"] = {Consistency::Kind::periodic, 4}; });
@@ -107,12 +107,12 @@ TEST_CASE("a plan prints as a table") {
 TEST_CASE("insert keeps what ids mean") {
   Plan plan = parallel_chain();
   Plan more = plan;
-  insert(more.roles[0], 2, {.kind = ActionKind::drop_values});
-  for (std::size_t i = 0, j = 0; i < plan.roles[0].actions.size(); ++i, ++j) {
+  insert(more.programs[0], 2, {.kind = ActionKind::drop_values});
+  for (std::size_t i = 0, j = 0; i < plan.programs[0].actions.size(); ++i, ++j) {
     j += j == 2;
-    auto expected = plan.roles[0].actions[i];
+    auto expected = plan.programs[0].actions[i];
     for (auto& id : expected.after) id += id >= 2;
-    CHECK(more.roles[0].actions[j] == expected);
+    CHECK(more.programs[0].actions[j] == expected);
   }
   CHECK(faults(more) == "");
 }
@@ -121,17 +121,17 @@ TEST_CASE("every schedule passes each micro-batch through each chunk, in plans t
   std::vector<PartInfo> parts;
   for (Index p = 0; p < 16; ++p) parts.push_back({.name = std::to_string(p), .slice = {10 * p, 10 * p + 10}});
   for (auto& schedule : schedules())
-    for (int roles : {2, 3, 4, 8})
+    for (int programs : {2, 3, 4, 8})
       for (int microbatches : {1, 2, 8, 12})
         for (int chunks : {1, 2}) {
-          if ((chunks > 1) != schedule.interleaves || (schedule.interleaves && microbatches % roles != 0)) continue;
-          INFO(schedule.name << ", " << roles << " roles, " << microbatches << " micro-batches");
-          const PipelineShape shape{roles, microbatches, chunks};
+          if ((chunks > 1) != schedule.interleaves || (schedule.interleaves && microbatches % programs != 0)) continue;
+          INFO(schedule.name << ", " << programs << " programs, " << microbatches << " micro-batches");
+          const PipelineShape shape{programs, microbatches, chunks};
           const Plan plan = pipeline({.micro = microbatches, .schedule = schedule.name, .chunks = chunks})(
-              serial(parts, 160, 0, {{"pipe", roles}}));
+              serial(parts, 160, 0, {{"pipe", programs}}));
           CHECK(faults(plan, 1) == "");
           CHECK(faults(data_parallel({.first_bucket = 10, .bucket = 10})(plan), 2) == "");
-          for (int r = 0; r < roles; ++r) {
+          for (int r = 0; r < programs; ++r) {
             const auto cells = schedule.cells(shape, r);
             for (ActionKind kind : {ActionKind::forward, ActionKind::backward_weight}) {
               auto ends = [&](const Cell& c) {
@@ -139,8 +139,8 @@ TEST_CASE("every schedule passes each micro-batch through each chunk, in plans t
               };
               CHECK(std::count_if(cells.begin(), cells.end(), ends) == microbatches * chunks);
             }
-            CHECK(plan.roles[r].in_flight == peak_in_flight(plan.roles[r]));
-            if (schedule.name == "1f1b" || schedule.name == "zb-h1") CHECK(plan.roles[r].in_flight <= roles);
+            CHECK(plan.programs[r].in_flight == peak_in_flight(plan.programs[r]));
+            if (schedule.name == "1f1b" || schedule.name == "zb-h1") CHECK(plan.programs[r].in_flight <= programs);
           }
         }
 }
@@ -194,9 +194,9 @@ TEST_CASE("stages are cut by cost, transfer and memory, evenly, or by name") {
                     contains("no stage can begin at 'conv'; the parts are: 0, conv2-pool"));
   CHECK_THROWS_WITH(cut_by_name(named, 3, "fc"), contains("names 1 stages' beginnings, 3 stages want 2"));
   Plan plan = parse_strategy("pipeline(partition=\"conv2,fc\", micro=2)")(serial(named, 0, 0, {{"pipe", 3}}));
-  CHECK(plan.role_of(0) == 0);
-  CHECK(plan.role_of(1) == 1);
-  CHECK(plan.role_of(3) == 2);
+  CHECK(plan.program_of(0) == 0);
+  CHECK(plan.program_of(1) == 1);
+  CHECK(plan.program_of(3) == 2);
   CHECK_THROWS_WITH(parse_strategy("pipeline(partition=\"a)"), contains("does not close it"));
 }
 
@@ -254,11 +254,11 @@ TEST_CASE("phases run at the steps that their triggers say") {
           }
           CHECK(runs > 0 - (until - from < every));
         }
-  Role role;
-  const int phase = add_phase(role, "average", {.every = 4});
+  Program program;
+  const int phase = add_phase(program, "average", {.every = 4});
   CHECK(phase == 1);
-  CHECK(add_phase(role, "average", {.every = 4}) == phase);
-  CHECK_THROWS_WITH(add_phase(role, "average", {.every = 5}), contains("runs at other steps"));
+  CHECK(add_phase(program, "average", {.every = 4}) == phase);
+  CHECK_THROWS_WITH(add_phase(program, "average", {.every = 5}), contains("runs at other steps"));
   CHECK(to_string(Trigger{.every = 4, .from = 100}) == "every 4 steps from 100 on");
 }
 

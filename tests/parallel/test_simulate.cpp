@@ -31,46 +31,46 @@ Action message(ActionKind kind, int part, int microbatch, int offset) {
   return a;
 }
 /// After the action before it.
-void append(Role& role, Action a) {
-  a.after.push_back(static_cast<int>(role.actions.size()) - 1);
-  role.actions.push_back(std::move(a));
+void append(Program& program, Action a) {
+  a.after.push_back(static_cast<int>(program.actions.size()) - 1);
+  program.actions.push_back(std::move(a));
 }
 
 /// One part a stage; all forwards, then all backwards.
 Plan gpipe_by_hand(int stages, int microbatches) {
   Plan plan = serial(equal_parts(stages), stages * 10);
   plan.microbatches = microbatches;
-  plan.roles.clear();
+  plan.programs.clear();
   for (int s = 0; s < stages; ++s) {
-    Role role{"stage " + std::to_string(s), {}};
+    Program program{"stage " + std::to_string(s), {}};
     for (int m = 0; m < microbatches; ++m) {
       const Action forward{.kind = ActionKind::forward, .part = s, .microbatch = m};
       if (s > 0)
-        role.actions.push_back(message(ActionKind::recv, s - 1, m, -1)), append(role, forward);
+        program.actions.push_back(message(ActionKind::recv, s - 1, m, -1)), append(program, forward);
       else
-        role.actions.push_back(forward);
+        program.actions.push_back(forward);
       if (s + 1 < stages)
-        append(role, message(ActionKind::send, s, m, 1));
+        append(program, message(ActionKind::send, s, m, 1));
       else
-        role.actions.push_back({.kind = ActionKind::loss, .microbatch = m});
+        program.actions.push_back({.kind = ActionKind::loss, .microbatch = m});
     }
     for (int m = 0; m < microbatches; ++m) {
       const Action backward{.kind = ActionKind::backward, .part = s, .microbatch = m};
       if (s + 1 < stages)
-        role.actions.push_back(message(ActionKind::recv, s, m, 1)), append(role, backward);
+        program.actions.push_back(message(ActionKind::recv, s, m, 1)), append(program, backward);
       else
-        role.actions.push_back(backward);
-      if (s > 0) append(role, message(ActionKind::send, s - 1, m, -1));
+        program.actions.push_back(backward);
+      if (s > 0) append(program, message(ActionKind::send, s - 1, m, -1));
     }
-    role.actions.push_back({.kind = ActionKind::update, .slice = plan.parts[s].slice});
-    plan.roles.push_back(std::move(role));
+    program.actions.push_back({.kind = ActionKind::update, .slice = plan.parts[s].slice});
+    plan.programs.push_back(std::move(program));
   }
   return plan;
 }
 
 double begin_of(const Simulation& s, const Plan& plan, ActionKind kind, int rank = 0) {
   for (const Span& span : s.timeline.spans)
-    if (span.rank == rank && plan.roles[rank].actions[span.action].kind == kind) return span.begin;
+    if (span.rank == rank && plan.programs[rank].actions[span.action].kind == kind) return span.begin;
   return -1;
 }
 
@@ -83,7 +83,7 @@ TEST_CASE("a serial plan takes the sum of its parts and has no bubble") {
   CHECK(s.bubble == Approx(0).margin(1e-12));
   CHECK(s.busy == std::vector<double>{s.makespan});
   CHECK(s.in_flight == std::vector<int>{1});
-  CHECK(s.timeline.spans.size() == plan.roles[0].actions.size());
+  CHECK(s.timeline.spans.size() == plan.programs[0].actions.size());
   CHECK(!s.timeline.measured);
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("messages take latency and bytes over bandwidth, one at a time on a se
   Simulation s = simulate(plan, {.cluster = flat_cluster(2, {0.5, 50})});  // 100 bytes: 2 s
   std::vector<double> ends;
   for (const Span& span : s.timeline.spans)
-    if (span.rank == 1 && plan.roles[1].actions[span.action].kind == ActionKind::forward) ends.push_back(span.begin);
+    if (span.rank == 1 && plan.programs[1].actions[span.action].kind == ActionKind::forward) ends.push_back(span.begin);
   CHECK(ends == std::vector<double>{3.5, 6});
   // Gradients, ready at 9 and 11, go back the same way and arrive at 11.5 and 14; the last backward takes 2.
   CHECK(s.makespan == Approx(16));
@@ -160,7 +160,7 @@ TEST_CASE("a bucket is reduced while backward goes on, from the moment its gradi
   Plan cut = serial(equal_parts(1, 100), 100, 0, plan.axes);
   Action reduce{.kind = ActionKind::all_reduce, .stream = Stream::comm, .slice = {25, 100}, .peer = {"data"}};
   reduce.on_ready = true, reduce.after = {2};
-  cut.roles[0].actions.insert(cut.roles[0].actions.end() - 1, reduce);
+  cut.programs[0].actions.insert(cut.programs[0].actions.end() - 1, reduce);
   CHECK(begin_of(simulate(cut), cut, ActionKind::all_reduce) == Approx(1 + 2 * 0.75));
 }
 
@@ -175,7 +175,7 @@ TEST_CASE("many ranks cost what one costs") {
 
 TEST_CASE("a plan that cannot end is refused") {
   Plan plan = gpipe_by_hand(2, 1);
-  auto& sender = plan.roles[0].actions;
+  auto& sender = plan.programs[0].actions;
   sender[1].microbatch = 7;
   CHECK_THROWS_WITH(simulate(plan), contains("nobody sends it"));
 }

@@ -142,13 +142,13 @@ class Rules {
   }
 
  private:
-  const std::vector<Action>& actions(int r) const { return plan_.roles[s_.timeline.roles[r]].actions; }
+  const std::vector<Action>& actions(int r) const { return plan_.programs[s_.timeline.programs[r]].actions; }
   void start_ranks(int r) {
-    const Role& role = plan_.roles[s_.timeline.roles[r]];
-    const auto waits = dependencies(role, plan_.parts);
+    const Program& program = plan_.programs[s_.timeline.programs[r]];
+    const auto waits = dependencies(program, plan_.parts);
     Nanoseconds computed = 0;  // the computations before it in the list have ended
     for (ActionId id = 0; id < std::ssize(waits); ++id) {
-      const Action& a = role.actions[id];
+      const Action& a = program.actions[id];
       Nanoseconds at = a.stream == Stream::compute || a.on_ready ? 0 : computed;
       if (a.stream == Stream::compute) computed = end_[r][id];
       for (const Dependency& d : waits[id]) {
@@ -156,7 +156,7 @@ class Rules {
         Nanoseconds done = end_[r][d.on];
         if (d.share == 0)
           done = start_[r].at(d.on);
-        else if (is_backward(role.actions[d.on]))
+        else if (is_backward(program.actions[d.on]))
           done = begin_[r][d.on] + std::llround(d.share * static_cast<double>(spent));
         at = std::max(at, done);
       }
@@ -278,7 +278,7 @@ TEST_CASE("the bytes per axis are those of the planned traffic") {
   each_pair(12, 2, [&](const Arrangement& how, const Plan& plan, Numbers&) {
     for (const std::int64_t step : {0, 1, 3}) {
       const Simulation s = simulate(plan, {.step = step});
-      for (std::size_t r = 0; r < plan.roles.size(); ++r) {
+      for (std::size_t r = 0; r < plan.programs.size(); ++r) {
         std::map<std::string, Index> bytes, planned;
         for (const AxisTraffic& t : s.traffic[r])
           if (t.bytes > 0) bytes[t.axis] = t.bytes;
@@ -312,18 +312,18 @@ TEST_CASE("folded equals unfolded bit for bit") {
     const Simulation b = simulate(plan, all);
     REQUIRE(!b.folded);
     bool same = a.makespan == b.makespan && a.busy == b.busy && a.bubble == b.bubble;
-    for (std::size_t r = 0; r < plan.roles.size(); ++r)
+    for (std::size_t r = 0; r < plan.programs.size(); ++r)
       for (std::size_t axis = 0; axis < a.traffic[r].size(); ++axis) {
         const AxisTraffic &x = a.traffic[r][axis], &y = b.traffic[r][axis];
         same = same && x.axis == y.axis && x.seconds == y.seconds && x.bytes == y.bytes;
       }
-    std::map<std::pair<int, ActionId>, std::pair<double, double>> spans;  // by role
+    std::map<std::pair<int, ActionId>, std::pair<double, double>> spans;  // by program
     for (const Span& s : a.timeline.spans) spans[{s.rank, s.action}] = {s.begin, s.end};
     for (const Span& s : b.timeline.spans)
-      same = same && spans.at({b.timeline.roles[s.rank], s.action}) == std::pair(s.begin, s.end);
+      same = same && spans.at({b.timeline.programs[s.rank], s.action}) == std::pair(s.begin, s.end);
     for (std::size_t stream : {0, 1})
       for (std::size_t r = 0; r < b.ranks.size(); ++r)
-        same = same && b.started[stream][r] == a.started[stream][b.timeline.roles[r]];
+        same = same && b.started[stream][r] == a.started[stream][b.timeline.programs[r]];
     CHECK(same);
   });
   CHECK(folded > 100);
@@ -364,7 +364,7 @@ TEST_CASE("a run starts actions in the order in which they start in simulation")
       const Simulation s = simulate(plan, {.folding = Folding::unfolded});
       std::map<std::pair<int, Stream>, std::vector<std::pair<double, ActionId>>> order;
       for (const Span& span : measured.spans)
-        order[{span.rank, plan.roles[measured.roles[span.rank]].actions[span.action].stream}].push_back(
+        order[{span.rank, plan.programs[measured.programs[span.rank]].actions[span.action].stream}].push_back(
             {span.begin, span.action});
       INFO(how.text());
       for (auto& [where, spans] : order) {

@@ -148,11 +148,11 @@ TEST_CASE("an error on one rank ends the others") {
   CHECK(message.find("77") != std::string::npos);
 }
 
-TEST_CASE("updates of one role that other ranks share each are refused") {
+TEST_CASE("updates of one program that other ranks share each are refused") {
   if (threads_only("it brings its own ranks")) return;
   const Strategy mixed =
       data_parallel({.first_bucket = 8, .bucket = 8}) | zero(1) | Strategy("mixed", Claim::exact, [](Plan plan) {
-        for (Action& a : plan.roles[0].actions)
+        for (Action& a : plan.programs[0].actions)
           if (a.kind == ActionKind::update && a.slice.begin == 0) a.peer.axis = "h";
         return plan;
       });

@@ -57,7 +57,7 @@ std::string found(const Subject& subject, int ranks, const std::string& axis, co
 /// data_parallel without the reduction of the slice that element lies in.
 Strategy forgetful(Index element) {
   return data_parallel({.first_bucket = 8, .bucket = 8}) | Strategy("forgetful", Claim::exact, [element](Plan plan) {
-           for (Action& a : plan.roles[0].actions)
+           for (Action& a : plan.programs[0].actions)
              if (a.kind == ActionKind::all_reduce && a.slice.begin <= element && element < a.slice.end)
                a.slice.end = a.slice.begin;
            return plan;

@@ -13,9 +13,9 @@ namespace {
 
 /// What all ranks do, drawn from the seed: computations, collectives and messages, waited for at once or later, and
 /// choices that depend on what is done by now. noise: how threads are held up; no result may depend on it.
-class Program {
+class RandomProgram {
  public:
-  Program(World& w, std::uint64_t seed, std::uint64_t noise)
+  RandomProgram(World& w, std::uint64_t seed, std::uint64_t noise)
       : world_(w), comm_(w.comm()), clock_(*w.clock()), first_seed_(seed * 1000003), noise_(noise) {
     pair_ = comm_.split(w.rank() % 2, -w.rank());
   }
@@ -135,7 +135,7 @@ TEST_CASE("a random program gives the same clocks and data whatever the threads 
     if (seed % 3 == 0) c.inside = c.between = {};  // ties everywhere
     CAPTURE(seed, ranks);
     const auto run = [&](std::uint64_t noise) {
-      return on_clocks(ranks, c, [&](World& world) { return Program(world, seed, noise).run(40); });
+      return on_clocks(ranks, c, [&](World& world) { return RandomProgram(world, seed, noise).run(40); });
     };
     const auto quiet = run(0);
     for (const std::uint64_t noise : {1, 1000000, 2000000}) CHECK(run(noise) == quiet);
@@ -144,7 +144,7 @@ TEST_CASE("a random program gives the same clocks and data whatever the threads 
 
 TEST_CASE("64 ranks") {
   const auto run = [](std::uint64_t noise) {
-    return on_clocks(64, test::two_nodes(32), [&](World& world) { return Program(world, 5, noise).run(20); });
+    return on_clocks(64, test::two_nodes(32), [&](World& world) { return RandomProgram(world, 5, noise).run(20); });
   };
   CHECK(run(0) == run(1));
 }

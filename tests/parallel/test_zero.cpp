@@ -218,7 +218,7 @@ TEST_CASE("check finds what is wrong with shards") {
     const Strategy buckets = data_parallel({.first_bucket = 100, .bucket = 100});
     Plan plan = (buckets | (stage > 0 ? zero(stage) : central_storage()))(serial_plan);
     REQUIRE(check(plan, 2).empty());
-    spoil(plan.roles[0].actions);
+    spoil(plan.programs[0].actions);
     std::string text;
     for (auto& line : check(plan, 2)) text += line + "\n";
     return text;

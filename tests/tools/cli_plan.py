@@ -63,13 +63,13 @@ class Plan(unittest.TestCase):
         # As many actions in all.
         counted = {}
         for line in summary[:summary.index("\ncosts of")].splitlines():
-            if line.startswith("role "):
-                role = line
-                counted[role] = 0
+            if line.startswith("program "):
+                program = line
+                counted[program] = 0
             elif line.startswith("  "):
-                counted[role] += int(line.split()[0])
-        for role, count in counted.items():
-            self.assertIn(f": {count} actions", role)
+                counted[program] += int(line.split()[0])
+        for program, count in counted.items():
+            self.assertIn(f": {count} actions", program)
         self.assertEqual(len(counted), 2)
 
     def test_measured_costs(self):

@@ -90,8 +90,8 @@ void DescribedPlan::imagine_ranks(const TrainerOptions& config, Plan& of) {
 
 std::vector<ProgramPhase> rare_phases(const Plan& plan) {
   std::vector<ProgramPhase> rare;
-  for (const Role& role : plan.roles)
-    for (const ProgramPhase& phase : role.phases)
+  for (const Program& program : plan.programs)
+    for (const ProgramPhase& phase : program.phases)
       if (phase.trigger != Trigger{} && std::ranges::find(rare, phase) == rare.end()) rare.push_back(phase);
   return rare;
 }
@@ -109,10 +109,10 @@ void DescribedPlan::print_costs() const {
 }
 
 void DescribedPlan::print_times(const Simulation& s, const std::string& headline) const {
-  fmt::print("\n{}, idle {:.1f} % of busy time\n{:<16} {:>12} {:>12} {:>10}\n", headline, 100 * s.bubble, "role",
+  fmt::print("\n{}, idle {:.1f} % of busy time\n{:<16} {:>12} {:>12} {:>10}\n", headline, 100 * s.bubble, "program",
              "busy", "idle", "in flight");
-  for (std::size_t r = 0; r < plan.roles.size(); ++r)
-    fmt::print("{:<16} {:>12} {:>12} {:>10}\n", plan.roles[r].name, time_text(s.busy[r]),
+  for (std::size_t r = 0; r < plan.programs.size(); ++r)
+    fmt::print("{:<16} {:>12} {:>12} {:>10}\n", plan.programs[r].name, time_text(s.busy[r]),
                time_text(s.makespan - s.busy[r]), s.in_flight[r]);
 }
 

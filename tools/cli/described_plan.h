@@ -57,7 +57,7 @@ struct DescribedPlan {
   TrafficOptions traffic;
 };
 
-/// The phases that do not run in every step, of all roles, each once.
+/// The phases that do not run in every step, of all programs, each once.
 std::vector<ProgramPhase> rare_phases(const Plan&);
 /// Columns of the terminal; 120 where there is none.
 int terminal_width();

@@ -84,7 +84,7 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
     for (std::size_t p = 0; same && p < plan.parts.size(); ++p) shown.plan.parts[p].cost = plan.parts[p].cost;
     const Plan& predicted = same ? shown.plan : plan;
     fmt::print("\n{}measured activations are with their gradients, and with what kernels need for a call\n",
-               memory_table(predicted, predict_memory(predicted, memory), shown.memory, shown.timeline.roles));
+               memory_table(predicted, predict_memory(predicted, memory), shown.memory, shown.timeline.programs));
     fmt::print("\n{}", traffic_table(shown.plan, described.traffic, shown.traffic));
   }
   write_drawings(options, shown.plan, shown.timeline, shown.plan.to_string());

@@ -45,11 +45,11 @@ Index batch_of(const DescribedPlan& d, const Plan& plan) {
 
 /// Where it is other than in `shown`.
 void print_traffic(const Plan& plan, const Simulation& s, const Simulation& shown = {}) {
-  fmt::print("\n{:<16} {:<20} {:>14} {:>16}\n", "role", "axis", "link is busy", "bytes per rank");
-  for (std::size_t r = 0; r < plan.roles.size(); ++r)
+  fmt::print("\n{:<16} {:<20} {:>14} {:>16}\n", "program", "axis", "link is busy", "bytes per rank");
+  for (std::size_t r = 0; r < plan.programs.size(); ++r)
     for (const AxisTraffic& t : s.traffic[r])
       if (t.bytes > 0 && (shown.traffic.empty() || std::ranges::find(shown.traffic[r], t) == shown.traffic[r].end()))
-        fmt::print("{:<16} {:<20} {:>14} {:>16}\n", plan.roles[r].name, t.axis, time_text(t.seconds), t.bytes);
+        fmt::print("{:<16} {:<20} {:>14} {:>16}\n", plan.programs[r].name, t.axis, time_text(t.seconds), t.bytes);
 }
 
 /// The numbers of "ranks=1,2,4".
@@ -142,7 +142,7 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
     print_traffic(plan, other, s);
   }
   fmt::print("\n{}", described.model.memory(config, plan));
-  if (s.timeline.roles.size() <= 64) fmt::print("\n{}", gantt(plan, s.timeline, terminal_width()));
+  if (s.timeline.programs.size() <= 64) fmt::print("\n{}", gantt(plan, s.timeline, terminal_width()));
   write_drawings(options, plan, s.timeline, plan.summary());
   return 0;
 }

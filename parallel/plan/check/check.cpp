@@ -1,4 +1,4 @@
-// check(plan): finds what would hang or train a different model. Order within a role is judged by what the
+// check(plan): finds what would hang or train a different model. Order within a program is judged by what the
 // plan promises (stream order and `after`), not by how one executor happens to run it; messages are played
 // through on a few coordinates.
 #include <fmt/format.h>
@@ -15,47 +15,50 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
     if (part.slice.begin < 0 || part.slice.end > plan.parameters || part.slice.size() < 0)
       faults.add("part '{}' has the slice [{}, {}) of a block of {}", part.name, part.slice.begin, part.slice.end,
                  plan.parameters);
-  for (auto& role : plan.roles) {
-    int n = static_cast<int>(role.actions.size());
-    for (const auto& [name, t] : role.phases)
+  for (auto& program : plan.programs) {
+    int n = static_cast<int>(program.actions.size());
+    for (const auto& [name, t] : program.phases)
       if (t.every < 1 || t.offset < 0 || t.offset >= t.every || t.from < 0 || t.until <= t.first())
-        faults.add("role {}: phase '{}' never runs, or at no clear time: every {} steps, offset {}, from {} until {}",
-                   role.name, name, t.every, t.offset, t.from, t.until);
+        faults.add(
+            "program {}: phase '{}' never runs, or at no clear time: every {} steps, offset {}, from {} until {}",
+            program.name, name, t.every, t.offset, t.from, t.until);
     for (ActionId id = 0; id < n; ++id) {
-      const Action& a = role.actions[id];
+      const Action& a = program.actions[id];
       for (ActionId from : a.after)
         if (from < 0 || from >= n || from == id)
-          faults.add("{} depends on action {}, which is {}", place(role, id), from,
+          faults.add("{} depends on action {}, which is {}", place(program, id), from,
                      from == id ? "itself" : "not there");
-      if (a.phase < 0 || a.phase >= std::ssize(role.phases))
-        faults.add("{} is of phase {}, there are {}", place(role, id), a.phase, role.phases.size());
+      if (a.phase < 0 || a.phase >= std::ssize(program.phases))
+        faults.add("{} is of phase {}, there are {}", place(program, id), a.phase, program.phases.size());
       if (a.part >= static_cast<int>(plan.parts.size()))
-        faults.add("{}: there are {} parts", place(role, id), plan.parts.size());
+        faults.add("{}: there are {} parts", place(program, id), plan.parts.size());
       const bool layered = a.kind == ActionKind::forward || is_backward(a) || a.kind == ActionKind::free;
       if (a.microbatch < 0 || a.microbatch >= plan.microbatches)
-        faults.add("{}: there are {} micro-batches", place(role, id), plan.microbatches);
-      if (layered && a.part < 0) faults.add("{} names no part", place(role, id));
+        faults.add("{}: there are {} micro-batches", place(program, id), plan.microbatches);
+      if (layered && a.part < 0) faults.add("{} names no part", place(program, id));
       Index block = a.kind == ActionKind::average ? std::max(plan.buffers, plan.parameters) : plan.parameters;
       if ((is_reduction(a) || a.kind == ActionKind::update) &&
           (a.slice.begin < 0 || a.slice.end > block || a.slice.size() <= 0))
-        faults.add("{} has the slice [{}, {}) of a block of {}", place(role, id), a.slice.begin, a.slice.end, block);
-      if ((is_collective(a) || is_message(a)) && a.peer.axis.empty()) faults.add("{} names no axis", place(role, id));
-      if (a.on_ready && a.after.empty()) faults.add("{} names no backward to start in", place(role, id));
+        faults.add("{} has the slice [{}, {}) of a block of {}", place(program, id), a.slice.begin, a.slice.end, block);
+      if ((is_collective(a) || is_message(a)) && a.peer.axis.empty())
+        faults.add("{} names no axis", place(program, id));
+      if (a.on_ready && a.after.empty()) faults.add("{} names no backward to start in", place(program, id));
     }
   }
 }
 
 /// One segment of a part's parameters that all reductions and updates treat alike.
-void check_segment(const Role& role, const HappensBefore& order, const PartInfo& part, int index, Slice s,
+void check_segment(const Program& program, const HappensBefore& order, const PartInfo& part, int index, Slice s,
                    int data_ranks, Diagnostics& faults) {
   std::vector<ActionId> backwards, reductions, updates;
-  for (ActionId id = 0; id < static_cast<int>(role.actions.size()); ++id) {
-    const Action& a = role.actions[id];
+  for (ActionId id = 0; id < static_cast<int>(program.actions.size()); ++id) {
+    const Action& a = program.actions[id];
     if (completes(a) && a.part == index) backwards.push_back(id);
     if (is_reduction(a) && a.slice.overlaps(s)) reductions.push_back(id);
     if (a.kind == ActionKind::update && a.slice.overlaps(s)) updates.push_back(id);
   }
-  auto name = fmt::format("role {}: gradient [{}, {}) of part {} ('{}')", role.name, s.begin, s.end, index, part.name);
+  auto name =
+      fmt::format("program {}: gradient [{}, {}) of part {} ('{}')", program.name, s.begin, s.end, index, part.name);
   if (data_ranks > 1 && reductions.empty())
     faults.add("{} is never reduced over the {} ranks that share the batch: use data_parallel()", name, data_ranks);
   if (data_ranks > 1 && reductions.size() > 1)
@@ -77,49 +80,49 @@ void check_segment(const Role& role, const HappensBefore& order, const PartInfo&
 }
 
 void check_updates(const Plan& plan, Diagnostics& faults) {
-  for (std::size_t a = 0; a < plan.roles.size(); ++a)
-    for (std::size_t b = a + 1; b < plan.roles.size(); ++b)
+  for (std::size_t a = 0; a < plan.programs.size(); ++a)
+    for (std::size_t b = a + 1; b < plan.programs.size(); ++b)
       for (const Slice& s : plan.updated(a))
         for (const Slice& t : plan.updated(b))
           if (s.overlaps(t))
-            faults.add("[{}, {}) is updated by role {} and by role {}", std::max(s.begin, t.begin),
-                       std::min(s.end, t.end), plan.roles[a].name, plan.roles[b].name);
+            faults.add("[{}, {}) is updated by program {} and by program {}", std::max(s.begin, t.begin),
+                       std::min(s.end, t.end), plan.programs[a].name, plan.programs[b].name);
 }
 
-/// What ranks agree on decides about every update of a role.
+/// What ranks agree on decides about every update of a program.
 void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults) {
-  for (std::size_t r = 0; r < plan.roles.size(); ++r) {
-    const Role& role = plan.roles[r];
-    for (ActionId id = 0; id < std::ssize(role.actions); ++id) {
-      const Action& a = role.actions[id];
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) {
+    const Program& program = plan.programs[r];
+    for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+      const Action& a = program.actions[id];
       if (a.kind != ActionKind::agree) continue;
       if (a.field != "loss" && a.field != "finite" && a.field != "norm")
-        faults.add("{}: there is no number '{}' to agree on: use loss, finite or norm", place(role, id), a.field);
-      for (ActionId u = 0; u < std::ssize(role.actions); ++u)
-        if (role.actions[u].kind == ActionKind::update && !orders[r](id, u))
-          faults.add("{} does not wait for {}", place(role, u), place(role, id));
+        faults.add("{}: there is no number '{}' to agree on: use loss, finite or norm", place(program, id), a.field);
+      for (ActionId u = 0; u < std::ssize(program.actions); ++u)
+        if (program.actions[u].kind == ActionKind::update && !orders[r](id, u))
+          faults.add("{} does not wait for {}", place(program, u), place(program, id));
     }
   }
 }
 
 void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders, int data_ranks, Diagnostics& faults) {
-  for (std::size_t r = 0; r < plan.roles.size(); ++r) {
-    const Role& role = plan.roles[r];
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) {
+    const Program& program = plan.programs[r];
     for (int p = 0; p < static_cast<int>(plan.parts.size()); ++p) {
       const Slice whole = plan.parts[p].slice;
-      bool ours = std::any_of(role.actions.begin(), role.actions.end(),
+      bool ours = std::any_of(program.actions.begin(), program.actions.end(),
                               [&](const Action& a) { return completes(a) && a.part == p; });
       if (!ours || whole.size() <= 0) continue;
       const bool divided = plan.parts[p].divided == plan.reduced_axis();  // each rank has weights of its own
       std::vector<Index> cuts = {whole.begin, whole.end};
-      for (auto& a : role.actions)
+      for (auto& a : program.actions)
         if (is_reduction(a) || a.kind == ActionKind::update)
           for (Index cut : {a.slice.begin, a.slice.end})
             if (whole.begin < cut && cut < whole.end) cuts.push_back(cut);
       std::sort(cuts.begin(), cuts.end());
       for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
         if (cuts[i] < cuts[i + 1])
-          check_segment(role, orders[r], plan.parts[p], p, {cuts[i], cuts[i + 1]}, divided ? 1 : data_ranks, faults);
+          check_segment(program, orders[r], plan.parts[p], p, {cuts[i], cuts[i + 1]}, divided ? 1 : data_ranks, faults);
     }
   }
 }
@@ -128,12 +131,12 @@ void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders,
 
 std::vector<std::string> check(const Plan& plan, int data_ranks) {
   Diagnostics faults;
-  if (plan.roles.empty()) faults.add("the plan has no role");
+  if (plan.programs.empty()) faults.add("the plan has no program");
   check_shape(plan, faults);
   if (!faults.empty()) return faults.take();  // the rest follows the ids
   std::vector<HappensBefore> orders;
-  for (auto& role : plan.roles) {
-    orders.emplace_back(role);
+  for (auto& program : plan.programs) {
+    orders.emplace_back(program);
     if (!orders.back().cycle().empty()) faults.add("{}", orders.back().cycle());
   }
   if (!faults.empty()) return faults.take();

@@ -11,26 +11,26 @@ namespace {
 using Kind = Consistency::Kind;
 
 /// The slices of weights that an action writes with the ranks of an axis.
-std::vector<Slice> written(const Plan& plan, const Role& role, const Liveness& live, const Action& a,
+std::vector<Slice> written(const Plan& plan, const Program& program, const Liveness& live, const Action& a,
                            const std::string& axis) {
   std::vector<Slice> all;
   if (a.peer.axis != axis) return all;
-  for (const Operand& o : accesses(plan, role, live, a).writes)
+  for (const Operand& o : accesses(plan, program, live, a).writes)
     if (o.kind == OperandKind::weights) all.push_back(o.slice);
   return all;
 }
 
-/// What a role updates must be made alike (or mixed) by actions along the axis, often enough.
+/// What a program updates must be made alike (or mixed) by actions along the axis, often enough.
 void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const Consistency& promised,
                  Diagnostics& faults) {
-  const Role& role = plan.roles[r];
-  const Liveness live(role);
+  const Program& program = plan.programs[r];
+  const Liveness live(program);
   std::vector<Slice> mixed;
-  for (const Action& a : role.actions) {
-    const Trigger& t = role.trigger(a);
+  for (const Action& a : program.actions) {
+    const Trigger& t = program.trigger(a);
     const bool often = promised.kind == Kind::gossip || (t.every <= promised.bound && t.first() < promised.bound);
     if (!often || t.until != Trigger::forever) continue;
-    for (const Slice& s : written(plan, role, live, a, axis)) mixed.push_back(s);
+    for (const Slice& s : written(plan, program, live, a, axis)) mixed.push_back(s);
   }
   mixed = detail::joined(std::move(mixed));
   for (const Slice& updated : plan.updated(r)) {
@@ -38,56 +38,57 @@ void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const
         std::ranges::any_of(mixed, [&](const Slice& m) { return m.begin <= updated.begin && updated.end <= m.end; });
     if (!covered)
       faults.add(
-          "role {}: weights [{}, {}) are updated by each rank along '{}' for itself, and no action makes them "
+          "program {}: weights [{}, {}) are updated by each rank along '{}' for itself, and no action makes them "
           "{} as {} promises",
-          role.name, updated.begin, updated.end, axis,
+          program.name, updated.begin, updated.end, axis,
           promised.kind == Kind::gossip ? "mix" : fmt::format("alike every {} steps", promised.bound),
           to_string(promised));
   }
 }
 
 /// What every step needs runs in every step.
-void check_trigger(const Role& role, ActionId id, Diagnostics& faults) {
-  const Action& a = role.actions[id];
+void check_trigger(const Program& program, ActionId id, Diagnostics& faults) {
+  const Action& a = program.actions[id];
   const bool always = is_pass(a) || is_message(a) || is_reduction(a) || a.on_ready || a.kind == ActionKind::update ||
                       a.kind == ActionKind::free || (a.kind == ActionKind::agree && a.field != "finite");
-  if (always && role.trigger(a) != Trigger{})
-    faults.add("{} is of a phase that runs {}: it belongs to every step", place(role, id), to_string(role.trigger(a)));
+  if (always && program.trigger(a) != Trigger{})
+    faults.add("{} is of a phase that runs {}: it belongs to every step", place(program, id),
+               to_string(program.trigger(a)));
   if (a.on_ready && !is_reduction(a))
-    faults.add("{} cannot start in the midst of backward: only reductions can", place(role, id));
+    faults.add("{} cannot start in the midst of backward: only reductions can", place(program, id));
   if (a.kind->seconds && !is_pass(a) && (a.stream == Stream::comm || a.kind->is_collective))
-    faults.add("{} takes time of its own, which only computations on the compute stream do", place(role, id));
+    faults.add("{} takes time of its own, which only computations on the compute stream do", place(program, id));
 }
 
-void check_own_kinds(const Plan& plan, const Role& role, ActionId id, Diagnostics& faults) {
-  const Action& a = role.actions[id];
+void check_own_kinds(const Plan& plan, const Program& program, ActionId id, Diagnostics& faults) {
+  const Action& a = program.actions[id];
   if (a.kind->fault)
-    if (const std::string text = a.kind->fault(plan, role, id); !text.empty())
-      faults.add("{}: {}", place(role, id), text);
+    if (const std::string text = a.kind->fault(plan, program, id); !text.empty())
+      faults.add("{}: {}", place(program, id), text);
   if (a.codec && a.kind != ActionKind::all_reduce)
-    faults.add("{}: the codec {} is for all_reduce alone: write it behind what reduces otherwise", place(role, id),
+    faults.add("{}: the codec {} is for all_reduce alone: write it behind what reduces otherwise", place(program, id),
                a.codec->name);
   if (a.codec && !a.codec->state.empty() &&
       std::ranges::find(plan.state, a.codec->state, &State::name) == plan.state.end())
-    faults.add("{}: the codec keeps the state '{}', which the plan does not declare: use with_codec()", place(role, id),
-               a.codec->state);
+    faults.add("{}: the codec keeps the state '{}', which the plan does not declare: use with_codec()",
+               place(program, id), a.codec->state);
   if (a.peer.pairs.empty()) return;
   try {
     (void)peers_at(a.peer, 0, 2, 0);
-  } catch (const Error& e) { faults.add("{}: {}", place(role, id), e.what()); }
+  } catch (const Error& e) { faults.add("{}: {}", place(program, id), e.what()); }
 }
 
 }  // namespace
 
 void check_consistency(const Plan& plan, Diagnostics& faults) {
-  for (const Role& role : plan.roles)
-    for (ActionId id = 0; id < std::ssize(role.actions); ++id)
-      check_trigger(role, id, faults), check_own_kinds(plan, role, id, faults);
+  for (const Program& program : plan.programs)
+    for (ActionId id = 0; id < std::ssize(program.actions); ++id)
+      check_trigger(program, id, faults), check_own_kinds(plan, program, id, faults);
   for (const auto& [axis, promised] : plan.consistency) {
     if (promised.kind != Kind::synchronous && promised.kind != Kind::gossip && promised.bound < 1)
       faults.add("weights along '{}' are to be {}, which needs a bound of 1 step or more", axis, to_string(promised));
     if ((promised.kind != Kind::periodic && promised.kind != Kind::gossip) || plan.size(axis) == 1) continue;
-    for (std::size_t r = 0; r < plan.roles.size(); ++r) check_mixed(plan, r, axis, promised, faults);
+    for (std::size_t r = 0; r < plan.programs.size(); ++r) check_mixed(plan, r, axis, promised, faults);
   }
 }
 

@@ -13,15 +13,15 @@ namespace {
 class Flow {
  public:
   struct At {
-    std::size_t role;
+    std::size_t program;
     ActionId id;
   };
   using Found = std::optional<At>;
 
   Flow(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults)
       : plan_(plan), orders_(orders), faults_(faults) {
-    for (std::size_t r = 0; r < plan.roles.size(); ++r)
-      for (ActionId id = 0; id < static_cast<int>(plan.roles[r].actions.size()); ++id) enter({r, id});
+    for (std::size_t r = 0; r < plan.programs.size(); ++r)
+      for (ActionId id = 0; id < static_cast<int>(plan.programs[r].actions.size()); ++id) enter({r, id});
   }
 
   void check_all() {
@@ -32,35 +32,36 @@ class Flow {
   }
 
  private:
-  static constexpr int any_role = -1;  // of a pass: one role has it
+  static constexpr int any_program = -1;  // of a pass: one program has it
   void enter(At at) {
     const Action& a = action(at);
     if (!is_message(a) && a.kind != ActionKind::forward && a.kind != ActionKind::loss && !is_backward(a)) return;
-    const int role = is_message(a) ? static_cast<int>(at.role) : any_role;
-    auto [first, fresh] = found_.try_emplace({a.kind, role, a.part, a.microbatch}, at);
-    if (!fresh && role == any_role) faults_.add("{} repeats {}", name(at), name(first->second));
+    const int program = is_message(a) ? static_cast<int>(at.program) : any_program;
+    auto [first, fresh] = found_.try_emplace({a.kind, program, a.part, a.microbatch}, at);
+    if (!fresh && program == any_program) faults_.add("{} repeats {}", name(at), name(first->second));
   }
-  const Action& action(At at) const { return plan_.roles[at.role].actions[at.id]; }
-  std::string name(At at) const { return place(plan_.roles[at.role], at.id); }
-  Found find(ActionKind v, int part, int microbatch, int role = any_role) const {
-    auto at = found_.find({v, role, part, microbatch});
+  const Action& action(At at) const { return plan_.programs[at.program].actions[at.id]; }
+  std::string name(At at) const { return place(plan_.programs[at.program], at.id); }
+  Found find(ActionKind v, int part, int microbatch, int program = any_program) const {
+    auto at = found_.find({v, program, part, microbatch});
     return at == found_.end() ? std::nullopt : Found(at->second);
   }
 
   void in_order(Found a, Found b) {
     if (!a || !b) return;
-    if (a->role != b->role)
-      faults_.add("{} needs what {} leaves on its role", name(*b), name(*a));
-    else if (!orders_[a->role](a->id, b->id))
+    if (a->program != b->program)
+      faults_.add("{} needs what {} leaves on its program", name(*b), name(*a));
+    else if (!orders_[a->program](a->id, b->id))
       faults_.add("{} does not wait for {}", name(*b), name(*a));
   }
-  /// a makes what b needs: on one role in order, else by a message over the cut behind part.
+  /// a makes what b needs: on one program in order, else by a message over the cut behind part.
   void hands_over(Found a, Found b, int part, int microbatch, const char* what) {
-    if (!a || !b || a->role == b->role) return in_order(a, b);
-    const Found send = find(ActionKind::send, part, microbatch, static_cast<int>(a->role)),
-                recv = find(ActionKind::recv, part, microbatch, static_cast<int>(b->role));
+    if (!a || !b || a->program == b->program) return in_order(a, b);
+    const Found send = find(ActionKind::send, part, microbatch, static_cast<int>(a->program)),
+                recv = find(ActionKind::recv, part, microbatch, static_cast<int>(b->program));
     if (!send && !recv)
-      faults_.add("{} has no {}: no message brings it from role {}", name(*b), what, plan_.roles[a->role].name);
+      faults_.add("{} has no {}: no message brings it from program {}", name(*b), what,
+                  plan_.programs[a->program].name);
     in_order(a, send), in_order(recv, b);  // that the two meet is seen where messages are played
   }
 
@@ -83,37 +84,37 @@ class Flow {
   const Plan& plan_;
   const std::vector<HappensBefore>& orders_;
   Diagnostics& faults_;
-  std::map<std::tuple<ActionKind, int, int, int>, At> found_;  // by kind, role of a message, part, micro-batch
+  std::map<std::tuple<ActionKind, int, int, int>, At> found_;  // by kind, program of a message, part, micro-batch
 };
 
-/// How long micro-batches are held: nothing is used once freed, and no more are alive than the role allows.
-void check_held(const Role& role, const HappensBefore& order, Diagnostics& faults) {
-  const int n = static_cast<int>(role.actions.size());
-  const Liveness live(role);
+/// How long micro-batches are held: nothing is used once freed, and no more are alive than the program allows.
+void check_held(const Program& program, const HappensBefore& order, Diagnostics& faults) {
+  const int n = static_cast<int>(program.actions.size());
+  const Liveness live(program);
   std::map<std::pair<int, int>, std::vector<ActionId>> uses, frees;  // by segment, micro
   for (ActionId id = 0; id < n; ++id) {
-    const Action& a = role.actions[id];
+    const Action& a = program.actions[id];
     const int segment = live.segment_of(a.part);
     if (segment < 0 || a.kind == ActionKind::recv) continue;
     (a.kind == ActionKind::free ? frees : uses)[{segment, a.microbatch}].push_back(id);
   }
   for (auto& [held, ids] : frees) {
-    if (ids.size() > 1) faults.add("{} frees what action {} has freed", place(role, ids[1]), ids[0]);
+    if (ids.size() > 1) faults.add("{} frees what action {} has freed", place(program, ids[1]), ids[0]);
     for (ActionId use : uses[held])
-      if (!order(use, ids[0])) faults.add("{} uses what action {} frees before", place(role, use), ids[0]);
+      if (!order(use, ids[0])) faults.add("{} uses what action {} frees before", place(program, use), ids[0]);
   }
   const auto alive = live.totals([](const LiveRange&) { return 1; });
   for (const LiveRange& r : live.ranges)
-    if (role.in_flight > 0 && alive[r.begin] > role.in_flight)
-      faults.add("{} makes {} micro-batches in flight, where {} are allowed", place(role, r.begin), alive[r.begin],
-                 role.in_flight);
+    if (program.in_flight > 0 && alive[r.begin] > program.in_flight)
+      faults.add("{} makes {} micro-batches in flight, where {} are allowed", place(program, r.begin), alive[r.begin],
+                 program.in_flight);
 }
 
 }  // namespace
 
 void check_flow(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults) {
   Flow(plan, orders, faults).check_all();
-  for (std::size_t r = 0; r < plan.roles.size(); ++r) check_held(plan.roles[r], orders[r], faults);
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) check_held(plan.programs[r], orders[r], faults);
 }
 
 }  // namespace trireme

@@ -26,17 +26,17 @@ class Diagnostics {
   std::vector<std::string> messages_;
 };
 
-inline std::string place(const Role& role, ActionId id) {
-  return fmt::format("role {}, action {} ({})", role.name, id, to_string(role.actions[id]));
+inline std::string place(const Program& program, ActionId id) {
+  return fmt::format("program {}, action {} ({})", program.name, id, to_string(program.actions[id]));
 }
 
-/// Which actions of a role have finished before another may start.
+/// Which actions of a program have finished before another may start.
 class HappensBefore {
  public:
-  explicit HappensBefore(const Role& role)
-      : role_(role),
-        n_(static_cast<int>(role.actions.size())),
-        waits_(dependencies(role)),
+  explicit HappensBefore(const Program& program)
+      : program_(program),
+        n_(static_cast<int>(program.actions.size())),
+        waits_(dependencies(program)),
         before_(n_, std::vector<bool>(n_)) {
     std::vector<int> state(n_);
     for (ActionId id = 0; id < n_ && cycle_.empty(); ++id) visit(id, state);
@@ -48,8 +48,8 @@ class HappensBefore {
   void visit(ActionId id, std::vector<int>& state) {
     if (state[id] == 2 || !cycle_.empty()) return;
     if (state[id] == 1) {
-      cycle_ =
-          fmt::format("deadlock: {} waits for itself, through `after` and the order of its stream", place(role_, id));
+      cycle_ = fmt::format("deadlock: {} waits for itself, through `after` and the order of its stream",
+                           place(program_, id));
       return;
     }
     state[id] = 1;
@@ -62,7 +62,7 @@ class HappensBefore {
     state[id] = 2;
   }
 
-  const Role& role_;
+  const Program& program_;
   int n_;
   std::vector<std::vector<Dependency>> waits_;
   std::vector<std::vector<bool>> before_;
@@ -78,7 +78,7 @@ void check_shards(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 void check_races(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 /// Weights that are not alike after every step, and what kinds and codecs of the caller's own promise.
 void check_consistency(const Plan&, Diagnostics&);
-/// Messages without a partner, messages that cross, collectives that differ between roles, and deadlocks.
+/// Messages without a partner, messages that cross, collectives that differ between programs, and deadlocks.
 void check_messages(const Plan&, const std::string& data_axis, int data_ranks, Diagnostics&);
 
 }  // namespace trireme

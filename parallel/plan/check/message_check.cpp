@@ -11,18 +11,18 @@ namespace {
 
 constexpr int most_data_ranks = 8;
 
-/// Ranks at (role, index on the data axis). Roles are the coordinates of every other axis.
+/// Ranks at (program, index on the data axis). Programs are the coordinates of every other axis.
 class MessageCheck {
  public:
   MessageCheck(const Plan& plan, const std::string& data_axis, int data_ranks, Diagnostics& faults)
       : plan_(plan), data_axis_(data_axis), faults_(faults) {
     bool across = false;  // messages along the data axis; otherwise its coordinates are all alike
-    for (auto& role : plan.roles)
-      for (auto& a : role.actions) across = across || (is_message(a) && a.peer.axis == data_axis);
+    for (auto& program : plan.programs)
+      for (auto& a : program.actions) across = across || (is_message(a) && a.peer.axis == data_axis);
     width_ = across ? std::min(data_ranks, most_data_ranks) : 1;
-    for (auto& role : plan.roles) waits_.push_back(dependencies(role));
-    for (int r = 0; r < roles(); ++r)
-      for (int d = 0; d < width_; ++d) ranks_.push_back({r, d, std::vector<State>(plan.roles[r].actions.size())});
+    for (auto& program : plan.programs) waits_.push_back(dependencies(program));
+    for (int r = 0; r < programs(); ++r)
+      for (int d = 0; d < width_; ++d) ranks_.push_back({r, d, std::vector<State>(plan.programs[r].actions.size())});
   }
 
   void run() {
@@ -40,28 +40,28 @@ class MessageCheck {
     std::vector<std::pair<int, ActionId>> partners;  // that must have started too: (rank, action)
   };
   struct Rank {
-    int role, data;
+    int program, data;
     std::vector<State> states;
   };
   using Key = std::tuple<int, int, Index, Index>;  // part, micro, slice
   static Key key(const Action& a) { return {a.part, a.microbatch, a.slice.begin, a.slice.end}; }
-  int roles() const { return static_cast<int>(plan_.roles.size()); }
+  int programs() const { return static_cast<int>(plan_.programs.size()); }
   int count(int rank) const { return static_cast<int>(ranks_[rank].states.size()); }
-  const Action& action(int rank, ActionId id) const { return plan_.roles[ranks_[rank].role].actions[id]; }
-  std::string place(int rank, ActionId id) const { return trireme::place(plan_.roles[ranks_[rank].role], id); }
+  const Action& action(int rank, ActionId id) const { return plan_.programs[ranks_[rank].program].actions[id]; }
+  std::string place(int rank, ActionId id) const { return trireme::place(plan_.programs[ranks_[rank].program], id); }
 
   /// Whether the rank runs the part forward: then what it sends over the cut behind it is the activation.
   bool runs(int rank, int part) const {
-    auto& list = plan_.roles[ranks_[rank].role].actions;
+    auto& list = plan_.programs[ranks_[rank].program].actions;
     return std::any_of(list.begin(), list.end(),
                        [&](auto& a) { return a.kind == ActionKind::forward && a.part == part; });
   }
   /// The rank at the other end, or -1 where there is none. The data axis is a ring.
   int peer(int rank, const Peer& p) const {
-    const int role = ranks_[rank].role, data = ranks_[rank].data;
-    if (p.axis == data_axis_) return role * width_ + ((data + p.offset) % width_ + width_) % width_;
-    int other = role + p.offset;
-    return other < 0 || other >= roles() ? -1 : other * width_ + data;
+    const int program = ranks_[rank].program, data = ranks_[rank].data;
+    if (p.axis == data_axis_) return program * width_ + ((data + p.offset) % width_ + width_) % width_;
+    int other = program + p.offset;
+    return other < 0 || other >= programs() ? -1 : other * width_ + data;
   }
 
   // Sends and receives of a channel are paired by what they carry; that they come in one order is a demand of
@@ -77,7 +77,7 @@ class MessageCheck {
         if (!is_message(a)) continue;
         int other = peer(rank, a.peer);
         if (other < 0)
-          faults_.add("{}: there is no role there", place(rank, id));
+          faults_.add("{}: there is no program there", place(rank, id));
         else if (a.kind == ActionKind::send)
           channels[{rank, other}].sends.push_back(id);
         else
@@ -113,12 +113,12 @@ class MessageCheck {
     }
   }
 
-  // The k-th collective along an axis must be the same for all who share it: for roles, along the axis that they lie
+  // The k-th collective along an axis must be the same for all who share it: for programs, along the axis that they lie
   // on. Along the others all ranks run one list.
   void group_collectives() {
     for (int d = 0; d < width_; ++d) {
       std::map<std::string, std::map<int, std::vector<ActionId>>> lists;  // by axis, by rank
-      for (int r = 0; r < roles(); ++r)
+      for (int r = 0; r < programs(); ++r)
         for (ActionId id = 0; id < count(r * width_ + d); ++id) {
           const Action& a = action(r * width_ + d, id);
           const auto axes = names_in(a.peer.axis);
@@ -131,17 +131,17 @@ class MessageCheck {
 
   void group_axis(const std::string& axis, int d, std::map<int, std::vector<ActionId>>& by_rank) {
     auto& first = by_rank[d];
-    for (int r = 1; r < roles(); ++r) {
+    for (int r = 1; r < programs(); ++r) {
       auto& list = by_rank[r * width_ + d];
       if (list.size() != first.size()) {
-        faults_.add("role {} makes {} collectives along '{}', role {} makes {}", plan_.roles[0].name, first.size(),
-                    axis, plan_.roles[r].name, list.size());
+        faults_.add("program {} makes {} collectives along '{}', program {} makes {}", plan_.programs[0].name,
+                    first.size(), axis, plan_.programs[r].name, list.size());
         return;
       }
       for (std::size_t k = 0; k < list.size(); ++k) {
         const Action &a = action(d, first[k]), &b = action(r * width_ + d, list[k]);
         if (a.kind != b.kind || a.slice != b.slice || a.field != b.field ||
-            plan_.roles[0].trigger(a) != plan_.roles[r].trigger(b))
+            plan_.programs[0].trigger(a) != plan_.programs[r].trigger(b))
           faults_.add("collective {} along '{}' differs: {}, but {}", k, axis, place(d, first[k]),
                       place(r * width_ + d, list[k]));
       }
@@ -154,7 +154,7 @@ class MessageCheck {
 
   bool may_start(int rank, ActionId id) const {
     auto& states = ranks_[rank].states;
-    return std::ranges::all_of(waits_[ranks_[rank].role][id], [&](const Dependency& d) {
+    return std::ranges::all_of(waits_[ranks_[rank].program][id], [&](const Dependency& d) {
       return d.share > 0 ? states[d.on].finished : states[d.on].started;
     });
   }
@@ -185,8 +185,8 @@ class MessageCheck {
   std::string data_axis_;
   Diagnostics& faults_;
   int width_ = 1;
-  std::vector<std::vector<std::vector<Dependency>>> waits_;  // by role and action
-  std::vector<Rank> ranks_;                                  // role-major
+  std::vector<std::vector<std::vector<Dependency>>> waits_;  // by program and action
+  std::vector<Rank> ranks_;                                  // program-major
 };
 
 }  // namespace
