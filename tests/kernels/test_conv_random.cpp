@@ -127,6 +127,24 @@ void check_many(int cases) {
 
 }  // namespace
 
+TEST_CASE("bf16 convolutions that AMX implementations compute wrongly equal their definition", "[conv]") {
+  // in, filter, stride, padding, channels of conv_faults.h's cases
+  ConvCase crash{2, 2, 32, 9, {3, 2, 1}, {2, 1, 1}, {}}, gradient{3, 1, 48, 16, {5, 2, 18}, {2, 2, 3}, {}},
+      narrow{3, 3, 48, 24, {4, 4, 19}, {1, 1, 1}, {}};
+  crash.o.stride = {2, 1, 1}, crash.o.pad_begin = {1, 0, 0}, crash.o.pad_end = {3, 0, 0};
+  gradient.o.stride = {2, 1, 2}, gradient.o.pad_begin = gradient.o.pad_end = {0, 0, 1};
+  narrow.o.stride = {2, 2, 1};
+  for (ConvCase c : {crash, gradient, narrow}) {
+    c.x = {c.n}, c.w = {c.c_out}, c.y = {c.n};
+    for (std::size_t d = 0; d < static_cast<std::size_t>(c.dims); ++d) {
+      c.out[d] = (c.in[d] + c.o.pad_begin[d] + c.o.pad_end[d] - c.filter[d]) / c.o.stride[d] + 1;
+      c.x.push_back(c.in[d]), c.w.push_back(c.filter[d]), c.y.push_back(c.out[d]);
+    }
+    c.x.push_back(c.c_in), c.w.push_back(c.c_in), c.y.push_back(c.c_out);
+    for (int i = 0; i < 8; ++i) check_random(c, DType::bf16);
+  }
+}
+
 TEST_CASE("random convolutions equal their definition", "[conv]") { check_many(400); }
 
 // tests/long.sh runs it.

@@ -41,6 +41,11 @@ dnnl::convolution_forward::primitive_desc describe_forward(const Geometry& g, DT
                                              g.pad_begin, g.pad_end);
 }
 
+void avoid_faults(const dnnl::primitive_desc& pd, const ConvShape& s) {
+  if (may_use_amx(s) || std::strstr(pd.impl_info_str(), "amx") == nullptr) return;
+  throw dnnl::error(dnnl_unimplemented, "an implementation that is wrong for this shape");
+}
+
 namespace {
 struct ForwardPlan {
   Prepared pack, run;  // pack is empty when our filter layout is the primitive's
@@ -63,6 +68,7 @@ ForwardPlan plan_forward(const View& y, const View& x, const View& w, const View
                          const ConvShape& s) {
   const Geometry g(s);
   const auto pd = describe_forward(g, x.dtype, y.dtype, bias, relu, sum);
+  avoid_faults(pd, s);
   std::vector<Prepared::Arg> args{
       {DNNL_ARG_SRC, pd.src_desc()}, {DNNL_ARG_WEIGHTS, pd.weights_desc()}, {DNNL_ARG_DST, pd.dst_desc()}};
   if (bias) args.push_back({DNNL_ARG_BIAS, pd.bias_desc()});

@@ -26,6 +26,10 @@ struct Geometry {
 dnnl::convolution_forward::primitive_desc describe_forward(const Geometry& g, DType tx, DType ty, const View& bias,
                                                            bool relu, bool sum = false);
 
+/// Throws dnnl::error when pd's implementation is wrong for s (only bf16 ones are): planned() then makes an empty plan,
+/// and the caller goes through f32.
+void avoid_faults(const dnnl::primitive_desc& pd, const ConvShape& s);
+
 /// make() or, where the machine lacks the type, an empty plan: the caller then goes through f32.
 template <class Plan, class Make>
 Plan& planned(int op, std::initializer_list<const View*> views, const ConvOptions& o, int flags, Make&& make) {

@@ -47,8 +47,10 @@ void spread(const View& dx, const T* compact, const ConvShape& s, bool accumulat
 }
 
 BackwardInputPlan plan_as_forward(const View& dx, const View& dy, const View& w, const ConvShape& s, bool sum) {
-  const Geometry g(as_forward_conv(s));
+  const ConvShape forward = as_forward_conv(s);
+  const Geometry g(forward);
   const auto pd = describe_forward(g, dy.dtype, dx.dtype, View{}, false, sum);
+  avoid_faults(pd, forward);
   // Our filter is O, cells, I; the one of the forward form has output channels I and input channels O.
   Dims dims{s.c_in, s.c_out};
   std::vector<int> order{s.dims + 1, 0};
@@ -67,6 +69,7 @@ BackwardInputPlan plan_backward(const View& dx, const View& dy, const View& w, c
   auto pd = describe_backward<dnnl::convolution_backward_data>(attributes(), hint, dnnl::algorithm::convolution_direct,
                                                                g.x(dx.dtype), any(g.w_dims, dy.dtype), g.y(dy.dtype),
                                                                g.stride, g.dilation, g.pad_begin, g.pad_end);
+  avoid_faults(pd, s);
   std::vector<Prepared::Arg> args{{DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
                                   {DNNL_ARG_WEIGHTS, pd.weights_desc()},
                                   {DNNL_ARG_DIFF_SRC, pd.diff_src_desc()}};

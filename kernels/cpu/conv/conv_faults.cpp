@@ -39,6 +39,13 @@ bool may_sum(const ConvShape& s) {
   return true;
 }
 
+bool may_use_amx(const ConvShape& s) {
+  if (!old_version) return true;
+  for (int d = 0; d + 1 < s.dims; ++d)
+    if (sees_only_padding(s, d)) return false;
+  return s.dims < 3;
+}
+
 bool gradient_needs_padding(const ConvShape& s) { return s.dims == 3 && (pads_meet(s, 0) || pads_meet(s, 1)); }
 
 bool gradient_needs_f32(const ConvShape& s, DType type) { return type == DType::bf16 && s.c_in == 1; }
