@@ -1,13 +1,29 @@
 #include "kernels/cpu/dnnl.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 
 #include "kernels/core/vendor.h"
 #include "kernels/cpu/vector.h"
 
 namespace trireme {
+namespace {
+
+/// oneDNN 2.6's AMX implementations crash, and compute wrongly, in bf16: convolutions (conv/conv_faults.h), and
+/// products that end by SIGILL. Unless the user asks for more, it does without them. Before its first use.
+void avoid_amx() {
+  static const bool once = [] {
+    const bool asked = std::getenv("ONEDNN_MAX_CPU_ISA") || std::getenv("DNNL_MAX_CPU_ISA");
+    return onednn::old_version && !asked && dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16) == dnnl_success;
+  }();
+  (void)once;
+}
+
+}  // namespace
+
 VectorLevel detail::find_vector_level() {
+  avoid_amx();
   const auto allowed = static_cast<unsigned>(dnnl_get_effective_cpu_isa());
   const auto allows = [allowed](unsigned isa) { return (allowed & isa) == isa; };
   if (__builtin_cpu_supports("x86-64-v4") && allows(dnnl_cpu_isa_avx512_core)) return VectorLevel::v4;
@@ -19,6 +35,7 @@ VectorLevel detail::find_vector_level() {
 namespace trireme::onednn {
 
 dnnl::engine& engine() {
+  avoid_amx();
   static dnnl::engine& e = *new dnnl::engine(dnnl::engine::kind::cpu, 0);  // outlives every thread's cache
   return e;
 }
