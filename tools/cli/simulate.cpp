@@ -96,7 +96,7 @@ int sweep(const TrainerOptions& config, const PlanOptions& options, const std::v
                          batch / s.makespan, 100 * predicted.points.back().second / ideal.points.back().second);
   }
   fmt::print("{}{}", table, described.caveat());
-  const std::string title = fmt::format("{}, {}", config.model, fmt::join(described.plan.strategies, " | "));
+  const std::string title = config.model + (config.parallel.strategy.empty() ? "" : ", " + config.parallel.strategy);
   const std::string picture = chart_svg({.title = title,
                                          .x = "ranks",
                                          .y = "samples per second",
