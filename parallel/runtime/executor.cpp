@@ -5,18 +5,10 @@
 
 #include "kernels/core/runtime.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/codec.h"
 #include "parallel/plan/shards.h"
 #include "parallel/split/split.h"
 
 namespace trireme {
-double ActionContext::argument(const std::string& name) const {
-  const auto at = std::ranges::find(action.arguments, name, &std::pair<std::string, double>::first);
-  check(
-      at != action.arguments.end(), "executor", "{} has no argument '{}'", [&] { return to_string(action); }, name);
-  return at->second;
-}
-
 Executor::Executor(const Plan& plan, int program, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
                    const StepRanks& ranks, const StepOptions& options)
     : plan_(plan),

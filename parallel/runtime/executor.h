@@ -2,7 +2,6 @@
 // collectives start in list order (collectives on_ready in the midst of backward) and are waited for by the actions
 // that name them, or at the end of the run.
 #pragma once
-#include <any>
 #include <map>
 #include <memory>
 #include <string>

@@ -58,10 +58,8 @@ StepTraffic TrafficAudit::compare() const {
   std::vector<std::vector<PartInfo>> parts;
   DType loss = DType::f32;
   for (const Index rows : rows_) {
-    auto at = runs.find(rows);
-    if (at == runs.end()) {
-      at = runs.emplace(rows, dry(context_, in_shape_of(x_, rows), in_shape_of(y_, rows))).first;
-    }
+    const auto [at, is_new] = runs.try_emplace(rows);
+    if (is_new) at->second = dry(context_, in_shape_of(x_, rows), in_shape_of(y_, rows));
     parts.push_back(at->second.parts);
     loss = at->second.loss;
   }

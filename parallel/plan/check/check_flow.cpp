@@ -35,7 +35,7 @@ class Flow {
   static constexpr int any_program = -1;  // of a pass: one program has it
   void enter(At at) {
     const Action& a = action(at);
-    if (!is_message(a) && a.kind != ActionKind::forward && a.kind != ActionKind::loss && !is_backward(a)) return;
+    if (!is_message(a) && !is_pass(a)) return;
     const int program = is_message(a) ? static_cast<int>(at.program) : any_program;
     auto [first, fresh] = found_.try_emplace({a.kind, program, a.part, a.microbatch}, at);
     if (!fresh && program == any_program) faults_.add("{} repeats {}", name(at), name(first->second));
