@@ -87,8 +87,10 @@ class Step {
   /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating. Before
   /// the first step, and between consolidate() and the next one, every rank has all weights; else a stage (and under
   /// zero(3) a rank) has its own, and reading another's, in the model or by itself, is an Error. Optimizer state is
-  /// held only for what this rank updates (less under zero), from consolidate() to the next step for all. A collective
-  /// call; free without stages or zero.
+  /// held only for what this rank updates (less under zero), from consolidate() to the next step for all. Where a
+  /// strategy lets ranks train for themselves (Plan::consistency: periodic, gossip), each keeps its own weights:
+  /// evaluation and model files then see those of the rank, unless the last step averaged them. A collective call; free
+  /// without stages or zero.
   void consolidate();
 
   /// This rank's part in checkpoints that all ranks write together, each what it holds (SaveOptions::shard): nothing is
