@@ -133,8 +133,8 @@ std::string traffic_table(const Plan& plan, const TrafficOptions& options, const
     const Program& program = plan.programs[r];
     lines(program.name, planned_traffic(plan, r, options), nullptr);
     for (int p = 0; p < std::ssize(program.phases); ++p) {
-      const auto& [name, trigger] = program.phases[p];
-      if (trigger.runs_at(options.step)) continue;
+      const auto& [name, trigger, last] = program.phases[p];
+      if (trigger.runs_at(options.step) || !trigger.channel.empty()) continue;
       TrafficOptions whenever = options;
       whenever.norm = false, whenever.step = 0;
       lines(fmt::format("  {} ({})", name, to_string(trigger)), planned_traffic(phase_alone(plan, r, p), r, whenever),

@@ -11,6 +11,10 @@ inline bool is_collective(const Action& a) {
   return a.kind->is_collective && (a.kind != ActionKind::agree || !a.peer.axis.empty());
 }
 inline bool is_message(const Action& a) { return a.kind == ActionKind::send || a.kind == ActionKind::recv; }
+/// To or from a channel.
+inline bool is_channel(const Action& a) {
+  return a.kind == ActionKind::push || a.kind == ActionKind::pull || a.kind == ActionKind::take;
+}
 /// A backward that completes weight gradients.
 inline bool completes(const Action& a) {
   return a.kind == ActionKind::backward || a.kind == ActionKind::backward_weight;

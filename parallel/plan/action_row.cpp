@@ -78,6 +78,16 @@ Access of_agree(const Plan&, const Program& program, const Liveness&, const Acti
   return all;
 }
 
+/// What push, pull and take name by their field.
+Operand named(const Action& a) {
+  if (a.field == "weights") return slice(K::weights, a.slice);
+  if (a.field == "gradients") return slice(K::gradients, a.slice);
+  if (a.field == "loss") return number("loss");
+  return {.kind = K::state, .slice = a.slice, .name = a.field};
+}
+Access of_push(const Plan&, const Program&, const Liveness&, const Action& a) { return {{named(a)}, {}}; }
+Access of_pull(const Plan&, const Program&, const Liveness&, const Action& a) { return {{}, {named(a)}}; }
+
 using Calls = std::vector<PlannedCall>;
 Calls summed(const Action& a, int, Index element) { return {{CallKind::all_reduce, a.slice.size() * element}}; }
 Calls from_root(const Action& a, int, Index element) { return {{CallKind::broadcast, a.slice.size() * element}}; }
@@ -178,6 +188,9 @@ const ActionRow drop_gradients{.name = "drop_gradients", .letter = 'd', .order =
 const ActionRow drop_values{.name = "drop_values", .letter = 'D', .order = 15, .access = of_slice<K::weights>};
 const ActionRow agree{
     .name = "agree", .letter = 'E', .order = 16, .is_collective = true, .access = of_agree, .calls = agreed};
+const ActionRow push{.name = "push", .letter = 'P', .order = 17, .access = of_push};
+const ActionRow pull{.name = "pull", .letter = 'Q', .order = 18, .access = of_pull};
+const ActionRow take{.name = "take", .letter = 'T', .order = 19, .access = of_pull};
 
 }  // namespace action_rows
 }  // namespace trireme

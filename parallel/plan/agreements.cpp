@@ -26,7 +26,9 @@ class ProgramAgreements {
     const auto update = find(ActionKind::update);
     at_ = update < 0 ? static_cast<ActionId>(actions_.size()) : update;
     if (loss_ >= 0) after_.push_back(loss_);
-    if (plan_.programs.size() > 1)
+    for (Action& a : actions_)
+      if (loss_ >= 0 && a.kind == ActionKind::push && a.field == "loss") a.after.push_back(loss_);
+    if (plan_.has_stages())
       before_update("loss", plan_.stage_axis).peer.root = plan_.program_of(static_cast<int>(plan_.parts.size()) - 1);
     for (const Action& a : actions_)  // flag and norm look at the gradients of all updates
       if (a.kind == ActionKind::update) after_.insert(after_.end(), a.after.begin(), a.after.end());
@@ -39,7 +41,7 @@ class ProgramAgreements {
     if (options_.norm) {
       const std::string shards = update < 0 ? "" : actions_[static_cast<std::size_t>(at_)].peer.axis;
       if (plan_.size(shards) > 1) before_update("norm", shards);
-      if (plan_.programs.size() > 1) before_update("norm", plan_.stage_axis);
+      if (plan_.has_stages()) before_update("norm", plan_.stage_axis);
     }
     if (update >= 0 && loss_ >= 0) actions_[static_cast<std::size_t>(at_)].after.push_back(loss_);
   }
@@ -50,7 +52,7 @@ class ProgramAgreements {
     return at == actions_.end() ? -1 : static_cast<ActionId>(at - actions_.begin());
   }
   void sum_loss() {
-    if (plan_.size(options_.batch_axis) == 1) return;
+    if (plan_.size(program_, options_.batch_axis) == 1) return;
     const auto last =
         std::find_if(actions_.rbegin(), actions_.rend(), [](const Action& a) { return a.kind == ActionKind::loss; });
     if (last == actions_.rend()) return;
@@ -78,7 +80,14 @@ class ProgramAgreements {
 }  // namespace
 
 Plan with_agreements(Plan plan, const AgreementOptions& options) {
-  for (Program& program : plan.programs) ProgramAgreements(plan, program, options).add();
+  const bool served = std::ranges::any_of(plan.programs, &Program::serves);  // then no worker updates
+  check(!served || !options.norm, "plan",
+        "the norm of gradients that are summed at servers is known nowhere yet: leave clip_norm out");
+  if (served && plan.consistency_along(options.batch_axis).kind == Consistency::Kind::stale) return plan;
+  AgreementOptions of_workers = options;
+  if (served) of_workers.finite_every = 0;  // the loss tells
+  for (Program& program : plan.programs)
+    if (!program.serves()) ProgramAgreements(plan, program, of_workers).add();
   return plan;
 }
 

@@ -23,6 +23,7 @@ std::string head(const Plan& plan) {
 
 std::string program_line(const Program& program) {
   std::string text = fmt::format("program {}: {} actions", program.name, program.actions.size());
+  for (const CoordinateRange& r : program.where) text += fmt::format(", {} {} to {}", r.axis, r.begin, r.end - 1);
   if (program.in_flight > 0) text += fmt::format(", at most {} in flight", program.in_flight);
   for (const ProgramPhase& p : program.phases)
     if (p.trigger != Trigger{}) text += fmt::format("; {}: {}", p.name, to_string(p.trigger));
@@ -31,7 +32,8 @@ std::string program_line(const Program& program) {
 
 void add(Fnv& fnv, const Action& a) {
   fnv.add(std::string(a.kind->name), a.stream, a.part, a.microbatch, a.peer.offset, a.peer.root, a.on_ready);
-  fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.peer.pairs, a.peer.seed, a.field, a.phase, a.after.size());
+  fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.peer.pairs, a.peer.seed, a.peer.channel, a.field, a.phase);
+  fnv.add(a.after.size());
   for (ActionId id : a.after) fnv.add(id);
   fnv.add(std::string(a.codec ? a.codec->name : ""), a.arguments.size());
   for (auto& [name, value] : a.arguments) fnv.add(name, std::bit_cast<std::uint64_t>(value));
@@ -70,6 +72,14 @@ std::string to_string(Stream s) { return s == Stream::compute ? "compute" : "com
 std::string to_string(ActionKind v) { return std::string(v->name); }
 
 std::string to_string(const Trigger& t) {
+  if (!t.channel.empty()) {
+    std::string text = t.count == 0   ? "by a message of each rank on " + t.channel
+                       : t.count == 1 ? "by a message on " + t.channel
+                                      : fmt::format("by {} messages on {}", t.count, t.channel);
+    if (!t.guard.channel.empty())
+      text += fmt::format(", at most {} steps ahead of the slowest on {}", t.guard.staleness, t.guard.channel);
+    return text;
+  }
   std::string text = t.every > 1 ? fmt::format("every {} steps", t.every) : "";
   if (t.offset > 0) text += fmt::format(", {} behind", t.offset);
   if (t.from > 0) text += fmt::format("{}from {} on", text.empty() ? "" : " ", t.from);
@@ -93,9 +103,18 @@ std::string to_string(const Action& a) {
     text += fmt::format(" to {} {:+}", a.peer.axis, a.peer.offset);
   else if (a.kind == ActionKind::recv)
     text += fmt::format(" from {} {:+}", a.peer.axis, a.peer.offset);
+  else if (!a.peer.channel.empty())
+    text += fmt::format(" on {}", a.peer.channel);
   else if (!a.peer.axis.empty())
     text += " over " + a.peer.axis;
-  if (a.peer.root >= 0) text += fmt::format("{} {}", a.kind == ActionKind::update ? " at" : " from", a.peer.root);
+  if (a.peer.root >= 0)
+    text += fmt::format(" {} {}{}",
+                        a.kind == ActionKind::update ? "at"
+                        : a.kind == ActionKind::push ? "to"
+                                                     : "from",
+                        a.peer.channel.empty() ? "" : a.peer.axis + " ", a.peer.root);
+  else if (a.kind == ActionKind::push)
+    text += " to the senders";
   if (a.on_ready) text += ", on ready";
   if (!a.peer.pairs.empty()) text += fmt::format(" by pairs {}", a.peer.pairs);
   if (a.peer.seed > 0) text += fmt::format(" seed {}", a.peer.seed);
@@ -105,7 +124,44 @@ std::string to_string(const Action& a) {
   return text;
 }
 
+bool Program::serves() const {
+  return std::ranges::any_of(phases, [](const ProgramPhase& p) { return !p.trigger.channel.empty(); });
+}
+
 int Plan::size(const std::string& axis) const { return size_along(axes, axis); }
+
+int Plan::size(const Program& program, const std::string& axis) const {
+  int product = 1;
+  for (const std::string& name : names_in(axis)) {
+    const CoordinateRange along = range(program, name);
+    product *= along.end - along.begin;
+  }
+  return product;
+}
+
+CoordinateRange Plan::range(const Program& program, const std::string& axis) const {
+  const auto at = std::ranges::find(program.where, axis, &CoordinateRange::axis);
+  return at != program.where.end() ? *at : CoordinateRange{axis, 0, size(axis)};
+}
+
+int Plan::program_at(const std::function<int(const std::string&)>& coordinate) const {
+  for (std::size_t p = 0; p < programs.size(); ++p) {
+    const auto contains = [&](const CoordinateRange& r) {
+      const int at = coordinate(r.axis);
+      return r.begin <= at && at < r.end;
+    };
+    const bool here = programs[p].where.empty() ? programs.size() == 1 || coordinate(stage_axis) == static_cast<int>(p)
+                                                : std::ranges::all_of(programs[p].where, contains);
+    if (here) return static_cast<int>(p);
+  }
+  fail("plan", "a rank has no program");
+}
+
+bool Plan::has_stages() const {
+  return programs.size() > 1 && std::ranges::any_of(programs, [&](const Program& p) {
+           return p.where.empty() || std::ranges::find(p.where, stage_axis, &CoordinateRange::axis) != p.where.end();
+         });
+}
 
 int Plan::program_of(int part) const {
   for (std::size_t r = 0; r < programs.size(); ++r)
@@ -117,7 +173,7 @@ int Plan::program_of(int part) const {
 std::string Plan::reduced_axis() const {
   for (auto& program : programs)
     for (auto& a : program.actions)
-      if (is_reduction(a)) return a.peer.axis;
+      if (is_reduction(a) || (a.kind == ActionKind::push && a.field == "gradients")) return a.peer.axis;
   return "data";
 }
 
@@ -186,8 +242,11 @@ std::uint64_t Plan::hash() const {
   for (auto& [axis, c] : consistency) fnv.add(axis, c.kind, c.bound);
   fnv.add(programs.size());
   for (auto& program : programs) {
-    fnv.add(program.name, program.in_flight, program.actions.size(), program.phases.size());
-    for (auto& [name, t] : program.phases) fnv.add(name, t.every, t.offset, t.from, t.until);
+    fnv.add(program.name, program.in_flight, program.actions.size(), program.phases.size(), program.where.size());
+    for (auto& [name, t, last] : program.phases) {
+      fnv.add(name, t.every, t.offset, t.from, t.until, t.channel, t.count, t.guard.channel, t.guard.staleness, last);
+    }
+    for (auto& [axis, begin, end] : program.where) fnv.add(axis, begin, end);
     for (auto& a : program.actions) add(fnv, a);
   }
   return fnv.value();

@@ -2,6 +2,7 @@
 // checked, run, simulated and drawn. A strategy turns a plan into a plan.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <string>
@@ -18,7 +19,7 @@ struct ActionRow;  // parallel/plan/action_row.h
 
 namespace action_rows {
 extern const ActionRow forward, loss, backward, backward_input, backward_weight, send, recv, all_reduce, reduce_scatter,
-    all_gather, broadcast, update, average, free, drop_gradients, drop_values, agree;
+    all_gather, broadcast, update, average, free, drop_gradients, drop_values, agree, push, pull, take;
 }
 
 /// What an action does: those of the library, or a row of the caller's own (parallel/plan/action_row.h), which says how
@@ -50,6 +51,13 @@ class ActionKind {
   static const ActionKind drop_values;      ///< the same of the weights; all_gather brings them again
   /// A number of the step (field): the same on every rank of the axis; from peer.root if there is one.
   static const ActionKind agree;
+  /// A message of what field names (weights, gradients, loss, a state) to peer.channel of rank peer.root, or, in a
+  /// phase that messages start, to the senders of these; the message's clock is the sender's step.
+  static const ActionKind push;
+  static const ActionKind pull;  ///< waits for such a message from peer.root: what field names becomes its payload
+  /// In a phase that messages start: what field names becomes the sum of their payloads, in the order of their senders
+  /// (loss: the mean).
+  static const ActionKind take;
 
  private:
   const ActionRow* row_;
@@ -71,6 +79,9 @@ inline constexpr ActionKind ActionKind::free{action_rows::free};
 inline constexpr ActionKind ActionKind::drop_gradients{action_rows::drop_gradients};
 inline constexpr ActionKind ActionKind::drop_values{action_rows::drop_values};
 inline constexpr ActionKind ActionKind::agree{action_rows::agree};
+inline constexpr ActionKind ActionKind::push{action_rows::push};
+inline constexpr ActionKind ActionKind::pull{action_rows::pull};
+inline constexpr ActionKind ActionKind::take{action_rows::take};
 
 /// Actions of one stream start in list order; those of `compute` also end in that order.
 enum class Stream : std::uint8_t { compute, comm };
@@ -92,6 +103,7 @@ struct Peer {
   /// none.
   std::string pairs = {};
   std::uint64_t seed = 0;                        ///< of pairs drawn at random
+  std::string channel = {};                      ///< of push and pull: messages of a name arrive in order
   bool operator==(const Peer&) const = default;  ///< member by member
 };
 struct Codec;  // parallel/plan/codec.h
@@ -107,7 +119,8 @@ struct Action {
   Peer peer = {};         ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
-  /// Of agree: "loss" (its sum), "finite" (all gradients are), "norm" (squares of gradients, summed).
+  /// Of agree: "loss" (its sum), "finite" (all gradients are), "norm" (squares of gradients, summed). Of push, pull and
+  /// take: "weights", "gradients", "loss", or the name of a state.
   std::string field = {};
   int phase = 0;                 ///< of Program::phases: it runs in steps in which the phase does
   const Codec* codec = nullptr;  ///< of what a reduction sends; null: as it is
@@ -115,38 +128,65 @@ struct Action {
   bool operator==(const Action&) const = default;              ///< member by member
 };
 
-/// The steps in which a phase runs: from `from` until before `until`, each `every`-th, the first of them `offset` steps
-/// behind a multiple. Steps count from 0.
+/// What a phase that messages start waits for beside them (stale synchronous parallel: Ho et al., NIPS 2013): each of
+/// its messages, of clock c, until every rank that pushes to `channel` has had a message of clock c - staleness or more
+/// taken there.
+struct Guard {
+  std::string channel = {};                       ///< empty: for nothing
+  std::int64_t staleness = 0;                     ///< at least 0, in steps
+  bool operator==(const Guard&) const = default;  ///< member by member
+};
+/// When a phase runs: in steps from `from` until before `until`, each `every`-th, the first of them `offset` steps
+/// behind a multiple, steps counting from 0; or, where `channel` has a name, once `count` different ranks have pushed a
+/// message there (then the others say nothing).
 struct Trigger {
   static constexpr std::int64_t forever = std::numeric_limits<std::int64_t>::max();
-  std::int64_t every = 1,  ///< at least 1
-      offset = 0,          ///< in [0, every)
-      from = 0,            ///< at least 0
-      until = forever;     ///< above from
+  std::int64_t every = 1,    ///< at least 1
+      offset = 0,            ///< in [0, every)
+      from = 0,              ///< at least 0
+      until = forever;       ///< above from
+  std::string channel = {};  ///< by messages; empty: by steps
+  int count = 1;             ///< messages taken at once, the first of as many ranks; 0: one of each that pushes there
+  Guard guard = {};
   /// The first step that it runs at, `until` aside.
   std::int64_t first() const { return from + ((offset - from) % every + every) % every; }
-  bool runs_at(std::int64_t step) const { return from <= step && step < until && step % every == offset; }
+  bool runs_at(std::int64_t step) const {
+    return channel.empty() && from <= step && step < until && step % every == offset;
+  }
   bool operator==(const Trigger&) const = default;  ///< member by member
 };
-std::string to_string(const Trigger&);  ///< "every 4 steps from 100 on"; empty: in every step
-/// Actions that run in the same steps.
+/// "every 4 steps from 100 on", "by 2 messages on gradients"; empty: in every step.
+std::string to_string(const Trigger&);
+/// Actions that run in the same steps, or by the same messages: in list order, to the end before another phase begins.
 struct ProgramPhase {
   std::string name;                                      ///< "step", "check gradients", "average"
   Trigger trigger = {};                                  ///< when they run
+  bool last = false;                                     ///< a step of a program that messages drive ends with it
   bool operator==(const ProgramPhase&) const = default;  ///< member by member
 };
 
-/// One list of actions, run by every rank at a coordinate of the plan's stage_axis (all ranks, if there is one
-/// program).
+/// The ranks whose coordinate along a mesh axis is in [begin, end).
+struct CoordinateRange {
+  std::string axis;
+  int begin = 0, end = 0;
+  bool operator==(const CoordinateRange&) const = default;  ///< member by member
+};
+
+/// One list of actions. Collectives along an axis are among the ranks of the program there.
 struct Program {
-  std::string name;             ///< "all", "stage 0"
-  std::vector<Action> actions;  ///< in the order in which those of a stream start
+  std::string name;                  ///< "all", "stage 0", "server 1"
+  std::vector<Action> actions = {};  ///< in the order in which those of a stream start
   /// Micro-batches that may be alive at once (run forward by a segment of neighbouring parts, and not yet backward),
   /// counted once per segment; 0: any number. The executor asserts it.
   int in_flight = 0;
   std::vector<ProgramPhase> phases = {{"step"}};  ///< the first is that of actions that do not say
+  /// The ranks that run it: in all of these ranges. Empty: of several programs, those at its index along the plan's
+  /// stage_axis; else all.
+  std::vector<CoordinateRange> where = {};
   /// When an action of the program runs.
   const Trigger& trigger(const Action& a) const { return phases[static_cast<std::size_t>(a.phase)].trigger; }
+  /// Whether messages start what it does: its ranks serve others.
+  bool serves() const;
   bool operator==(const Program&) const = default;  ///< member by member
 };
 /// The phase of that name, as an index; made if there is none. Throws Error where there is one with another trigger.
@@ -210,10 +250,10 @@ struct PartInfo {
 
 /// One step of all ranks. A strategy takes a plan and returns another.
 struct Plan {
-  std::vector<PartInfo> parts;               ///< of the model, in forward order
-  Index parameters = 0;                      ///< length of the flat block
-  Index buffers = 0;                         ///< elements of all buffers (running statistics)
-  std::vector<Program> programs;             ///< one, or a pipeline's one per coordinate of stage_axis
+  std::vector<PartInfo> parts;    ///< of the model, in forward order
+  Index parameters = 0;           ///< length of the flat block
+  Index buffers = 0;              ///< elements of all buffers (running statistics)
+  std::vector<Program> programs;  ///< one, a pipeline's one per coordinate of stage_axis, or by Program::where
   std::vector<std::string> strategies = {};  ///< names of those applied, in order
   std::string stage_axis = "pipe";           ///< mesh axis whose coordinate picks the program, where there are several
   int microbatches = 1;                      ///< micro-batches in a mini-batch
@@ -226,7 +266,15 @@ struct Plan {
   bool operator==(const Plan&) const = default;  ///< member by member, costs included
 
   int size(const std::string& axis) const;  ///< ranks along it; 1 where the mesh has no such axis
-  int program_of(int part) const;           ///< the program that runs it forward; -1: none
+  /// Those of the program among them.
+  int size(const Program&, const std::string& axis) const;
+  /// The coordinates of the program along an axis of the mesh.
+  CoordinateRange range(const Program&, const std::string& axis) const;
+  /// The program of the rank with these coordinates, by axis. Throws Error where there is none.
+  int program_at(const std::function<int(const std::string&)>& coordinate) const;
+  /// Whether programs differ along stage_axis, as a pipeline's do.
+  bool has_stages() const;
+  int program_of(int part) const;  ///< the program that runs it forward; -1: none
   /// The axis over which gradients are summed, or several joined by + ("data+h"); "data" where none are.
   std::string reduced_axis() const;
   /// Of an axis, or of the first of several joined by +, that does not make weights alike after each step.

@@ -1,6 +1,8 @@
 #include "parallel/plan/planned_traffic.h"
 
+#include "parallel/comm/communicator.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/channels.h"
 
 namespace trireme {
 
@@ -25,8 +27,24 @@ const std::vector<PartInfo>& parts_of(const Plan& plan, const Action& a, const T
 
 }  // namespace
 
-TrafficCount traffic_of(const Plan& plan, const Action& a, const TrafficOptions& o) {
-  const Index ranks = plan.size(a.peer.axis);
+namespace {
+
+/// A message on a channel: its head and its payload (parallel/comm/communicator.h). Those who start a phase push once
+/// in a step each, so that each of them is answered once.
+TrafficCount channel_traffic(const Plan& plan, const Program& program, const Action& a, const TrafficOptions& o) {
+  if (a.kind != ActionKind::push) return {};
+  Index times = 1;
+  if (a.peer.root < 0)
+    times = std::ssize(senders_to(plan, program.trigger(a).channel, plan.range(program, a.peer.axis).begin));
+  const Index bytes = a.field == "loss" ? size_of(DType::f64) : a.slice.size() * size_of(o.parameters);
+  return {2 * times, times * (static_cast<Index>(sizeof(MessageHeader)) + bytes)};
+}
+
+}  // namespace
+
+TrafficCount traffic_of(const Plan& plan, const Program& program, const Action& a, const TrafficOptions& o) {
+  const Index ranks = plan.size(program, a.peer.axis);
+  if (is_channel(a)) return channel_traffic(plan, program, a, o);
   if (ranks == 1) return {};
   if (a.kind == ActionKind::send) {
     const PartInfo& part = parts_of(plan, a, o)[static_cast<std::size_t>(a.part)];
@@ -47,9 +65,10 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOpti
   const TrafficCount look{plan.size(o.divided) > 1, static_cast<Index>(size_of(DType::f64))};
   if (o.norm) add(o.divided, look);
   for (const Action& a : plan.programs.at(program).actions) {
-    if (!plan.programs[program].trigger(a).runs_at(o.step)) continue;
+    const Trigger& trigger = plan.programs[program].trigger(a);
+    if (trigger.channel.empty() && !trigger.runs_at(o.step)) continue;
     if (a.kind == ActionKind::agree && a.field == "finite") add(o.divided, look);
-    add(a.peer.axis, traffic_of(plan, a, o));
+    add(a.peer.axis, traffic_of(plan, plan.programs[program], a, o));
     for (const PartComm& c : comms_of(parts_of(plan, a, o), a)) add(c.axis, {c.calls, c.bytes});
   }
   return all;

@@ -23,8 +23,8 @@ struct TrafficOptions {
 
 /// What the layers send in an action that computes, beside the plan's actions: the comms of its part for that half.
 std::vector<PartComm> comms_of(const std::vector<PartInfo>& parts, const Action&);
-/// What an action's own message or collective counts; zeros for computations and where the axis has one rank.
-TrafficCount traffic_of(const Plan&, const Action&, const TrafficOptions& = {});
+/// What an action's own messages or collective count in a step; zeros for computations and where the axis has one rank.
+TrafficCount traffic_of(const Plan&, const Program&, const Action&, const TrafficOptions& = {});
 /// What a rank of a program counts in a step: equal to what a TrafficMeter counts there, where the parts' comms and
 /// costs come from a dry run for that rank's place (edges of images send less). Not in it, as no part of a step:
 /// set-up, the shapes that a pipeline's stages tell each other ahead of the first activations, the rows of a batch of

@@ -22,6 +22,8 @@ class Agreement {
   void begin();
   /// This rank's share of the loss, a scalar. is_final: nobody else has a share, so that it can be read at once.
   void set_loss(const Tensor& share, bool is_final);
+  /// As it is known by now.
+  const Tensor& loss() const { return loss_; }
   /// Starts an action of kind `agree` with the ranks of its axis; null: this rank is alone there.
   Work start(const Action&, Communicator*);
   /// Takes over its result.

@@ -16,6 +16,7 @@ Executor::Executor(const Plan& plan, int program, const Chain& chain, Loss loss,
       optimizer_(optimizer),
       tapes_(plan, program_, chain, std::move(loss)),
       p2p_(grid_of(optimizer.parameters()), mesh.meter()),
+      channels_(plan, program_, optimizer.parameters(), mesh),
       slots_(program_.actions.size()),
       ranks_(ranks),
       agreement_(optimizer, shards_, options),
@@ -54,8 +55,8 @@ void Executor::prepare(Mesh& mesh) {
     if (a.kind == ActionKind::loss) loss_end_ = static_cast<ActionId>(id) + 1;
     check(!is_message(a) || (a.part >= 0 && a.peer.axis == plan_.stage_axis), "executor",
           "action {} ({}): only what crosses a cut between programs is sent yet", id, [&] { return to_string(a); });
-    if (mesh.size(a.peer.axis) > 1)
-      s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &mesh.comm(a.peer.axis);
+    if (plan_.size(program_, a.peer.axis) > 1 && !is_channel(a))
+      s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &ranks_.group(a.peer.axis, mesh);
     s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
     s.run = find_run(a);
     if (!a.on_ready || !is_reduction(a) || !s.comm) continue;
@@ -88,8 +89,8 @@ void Executor::prepare_backward() {
     slots_[id].completes = at->second == a.microbatch;
     if (!last) last = &slots_[id];
   }
-  check(last != nullptr, "executor", "the plan has no backward");
-  last->last_backward = true;
+  check(last != nullptr || program_.serves(), "executor", "the plan has no backward");
+  if (last) last->last_backward = true;
 }
 
 void Executor::prepare_updates() {
@@ -151,6 +152,17 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
   return fault;
 }
 
+void Executor::serve() {
+  begin_step();
+  for (bool ended = false; !ended;) {
+    const int phase = channels_.next();
+    for (ActionId id = 0; id < std::ssize(slots_); ++id)
+      if (action(id).phase == phase) (this->*slot(id).run)(id);
+    for (ActionId id = 0; id < std::ssize(slots_); ++id) finish(id);
+    ended = program_.phases[static_cast<std::size_t>(phase)].last;
+  }
+}
+
 Tensor Executor::compute_loss(const Tensor& x, const Tensor& y) {
   begin(x, y);
   execute_range(0, loss_end_, false);
@@ -207,6 +219,9 @@ auto Executor::find_run(const Action& a) -> void (Executor::*)(ActionId) {
   if (is(K::send)) return &Executor::send;
   if (is(K::recv)) return &Executor::receive;
   if (is(K::update)) return &Executor::update;
+  if (is(K::push)) return &Executor::push;
+  if (is(K::pull)) return &Executor::pull;
+  if (is(K::take)) return &Executor::take;
   if (is(K::average)) return &Executor::average;
   if (is(K::free)) return &Executor::free;
   if (is(K::agree)) return &Executor::agree;
@@ -305,6 +320,20 @@ void Executor::update(ActionId id) {
   if (!s.comm) optimizer_.parameters().zero_missing_grads(action(id).slice);
   optimizer_.update(s.shard, grad_scale_);
   if (s.last_update) optimizer_.finish();
+}
+
+void Executor::push(ActionId id) {
+  slot(id).works.push_back(channels_.push(action(id), step_, agreement_.loss()));
+  slot(id).pending = true;
+}
+
+void Executor::pull(ActionId id) {
+  slot(id).works.push_back(channels_.pull(action(id)));
+  slot(id).pending = true;
+}
+
+void Executor::take(ActionId id) {
+  if (const Tensor loss = channels_.take(action(id))) agreement_.set_loss(loss, false);
 }
 
 ActionContext Executor::context(const Action& a, Slot& s) { return {plan_, a, optimizer_, s.comm, step_, s.memory}; }

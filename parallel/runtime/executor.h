@@ -12,6 +12,7 @@
 #include "parallel/runtime/action_context.h"
 #include "parallel/runtime/agreement.h"
 #include "parallel/runtime/buckets.h"
+#include "parallel/runtime/channels.h"
 #include "parallel/runtime/charged_time.h"
 #include "parallel/runtime/encoded_reduction.h"
 #include "parallel/runtime/packed_statistics.h"
@@ -30,6 +31,9 @@ class Executor {
   /// Runs a step. Returns what is not finite, in words: then nothing has been updated, on any rank; empty: the step is
   /// done.
   std::string run(const Tensor& x, const Tensor& y);
+  /// Runs a step of a program that messages start: phases as their messages come, until the one that ends it. The loss
+  /// is the one that messages brought.
+  void serve();
   /// The parts of run() for a rank that shares its gradients with nobody: forward, which returns the loss; backward;
   /// and, given the loss of these, the updates.
   Tensor compute_loss(const Tensor& x, const Tensor& y);
@@ -85,6 +89,9 @@ class Executor {
   void average(ActionId);
   void agree(ActionId);
   void update(ActionId);
+  void push(ActionId);
+  void pull(ActionId);
+  void take(ActionId);
   void run_row(ActionId);  // a kind of the caller's own
 
   Work start_reduction(ActionId, const Tensor& gradients);
@@ -109,6 +116,7 @@ class Executor {
   Optimizer& optimizer_;
   Tapes tapes_;
   PipelineP2P p2p_;
+  Channels channels_;
   std::vector<Slot> slots_;
   std::vector<ActionId> sending_;
   const StepRanks& ranks_;

@@ -51,7 +51,9 @@ struct Step::Impl {
     return split_layers(strategy, std::move(m), mesh);
   }
 
-  int program() const { return plan.programs.size() > 1 ? mesh.index(plan.stage_axis) : 0; }
+  int program() const {
+    return plan.program_at([&](const std::string& axis) { return mesh.index(axis); });
+  }
 
   void declare_comms() {
     const auto parts = audit.dry(ranks.surroundings(), options.example, {}).parts;
@@ -60,6 +62,7 @@ struct Step::Impl {
   }
 
   Tensor run(const Tensor& x, const Tensor& y) {
+    if (plan.programs[static_cast<std::size_t>(program())].serves()) return serve(x, y);
     const StepContext context = ranks.context(x, y, options.seed, static_cast<std::uint64_t>(optimizer.steps()));
     consolidator.begin_step();
     parameters.clear_grads();  // those of a step that was refused
@@ -73,6 +76,14 @@ struct Step::Impl {
     const std::string fault = replayed ? executor.update() : executor.run(x, y);
     audit.end();
     if (!fault.empty()) refuse(fault, input);
+    return executor.agreement().take_loss();
+  }
+
+  Tensor serve(const Tensor& x, const Tensor& y) {
+    consolidator.begin_step();
+    audit.begin(ranks.surroundings(), x, y, optimizer.steps());
+    executor.serve();
+    audit.end();
     return executor.agreement().take_loss();
   }
 

@@ -43,7 +43,7 @@ void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& param
 /// Every axis of more than one rank is used, by the plan or for layers, and programs are as many as ranks.
 void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::string>& layer_axes) {
   auto axes = names_in(plan.reduced_axis());
-  if (plan.programs.size() > 1) axes.push_back(plan.stage_axis);
+  if (plan.has_stages()) axes.push_back(plan.stage_axis);
   axes.insert(axes.end(), layer_axes.begin(), layer_axes.end());
   for (auto& [axis, promised] : plan.consistency) axes.push_back(axis);
   for (auto& a : mesh.axes())
@@ -52,9 +52,10 @@ void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::strin
         "mesh axis '{}' has {} ranks, but strategy '{}' uses only '{}'", a.name, a.size,
         [&] { return plan.strategies.empty() ? "serial" : fmt::format("{}", fmt::join(plan.strategies, " | ")); },
         fmt::join(axes, "', '"));
-  check(plan.programs.size() == 1 || static_cast<int>(plan.programs.size()) == mesh.size(plan.stage_axis), "step",
-        "the plan has {} programs along '{}', where the mesh has {} ranks", plan.programs.size(), plan.stage_axis,
-        mesh.size(plan.stage_axis));
+  check(!plan.has_stages() || !plan.programs.front().where.empty() ||
+            static_cast<int>(plan.programs.size()) == mesh.size(plan.stage_axis),
+        "step", "the plan has {} programs along '{}', where the mesh has {} ranks", plan.programs.size(),
+        plan.stage_axis, mesh.size(plan.stage_axis));
 }
 
 /// A weight of two parts gets two gradients; both must come about in one program.
@@ -104,7 +105,7 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, Optimizer& optimize
   Plan plan = serial(std::move(parts), parameters.size(), buffers, mesh.axes());
   plan.partition = o.partition;
   plan = strategy(std::move(plan));
-  if (plan.programs.size() == 1) plan.partition.clear();
+  if (!plan.has_stages()) plan.partition.clear();
   plan = with_agreements(plan, strategy, o, optimizer);
   check_mesh(plan, mesh, tensor_parallel_axes(o, strategy.split));
   const auto faults = o.refuse_unsound ? check(plan, mesh.size(plan.reduced_axis())) : std::vector<std::string>();
@@ -114,7 +115,7 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, Optimizer& optimize
   for (const Program& program : plan.programs)
     check(o.loss_scale == 0 || std::ranges::all_of(program.actions, [](const Action& a) { return a.codec == nullptr; }),
           "step", "gradients that are encoded and a loss that is scaled do not go together yet");
-  check(strategy.split.one_weird_trick.empty() || plan.programs.size() == 1, "step",
+  check(strategy.split.one_weird_trick.empty() || !plan.has_stages(), "step",
         "one_weird_trick brings the rows of all ranks together, which stages of a pipeline have at different times: "
         "leave one of the two out");
   return plan;

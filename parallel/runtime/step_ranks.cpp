@@ -21,16 +21,6 @@ void compare_plans(Communicator& comm, const Plan& plan) {
   });
 }
 
-/// All ranks make the communicators of all programs, in one order: a stage without parameters sums nothing, yet the
-/// others' making one is a call on it too.
-void make_communicators(const Plan& plan, Mesh& mesh) {
-  std::set<std::string> axes;
-  for (auto& r : plan.programs)
-    for (auto& a : r.actions)
-      if (mesh.size(a.peer.axis) > 1) axes.insert(a.peer.axis);
-  for (auto& name : axes) (void)mesh.comm(name);
-}
-
 std::unique_ptr<Communicator> split_replicas(Mesh& mesh, const std::vector<std::string>& tensor_parallel_axes) {
   int color = 0;
   for (auto& axis : tensor_parallel_axes) color = color * mesh.size(axis) + mesh.index(axis);
@@ -53,16 +43,45 @@ StepRanks::StepRanks(const Plan& plan, Mesh& mesh, const Strategy& strategy,
   compare_plans(*replicas_, plan);  // where layers are split, others have running statistics of other lengths
   const std::string& axis = batch_axis_ = batch_axis(plan, strategy.split);
   stage_axis_ = plan.stage_axis;
-  share_ = {mesh.index(axis), mesh.size(axis), plan.microbatches};
   make_communicators(plan, mesh);
-  if (plan.programs.size() > 1) stages_ = mesh.comm(plan.stage_axis).split(0, mesh.index(plan.stage_axis));
+  const int here = plan.program_at([&](const std::string& name) { return mesh.index(name); });
+  const Program& program = plan.programs[static_cast<std::size_t>(here)];
+  const Program& trains = program.serves() ? *std::ranges::find(plan.programs, false, &Program::serves) : program;
+  share_ = {program.serves() ? 0 : group(axis, mesh).rank(), plan.size(trains, axis), plan.microbatches};
+  trains_apart_ = plan.consistency_along(axis).kind == Consistency::Kind::stale;
+  if (plan.has_stages()) stages_ = mesh.comm(plan.stage_axis).split(0, mesh.index(plan.stage_axis));
   // The sums in the midst of a step have a communicator of their own, so that they cannot mix with the buckets'.
-  if (share_.size > 1) batch_ = mesh.comm(axis).split(0, share_.rank), make_norm_ranks(strategy);
+  if (share_.size > 1) batch_ = group(axis, mesh).split(0, share_.rank), make_norm_ranks(strategy);
+}
+
+/// All ranks make the communicators of all programs, in one order: a stage without parameters sums nothing, yet the
+/// others' making one is a call on it too.
+void StepRanks::make_communicators(const Plan& plan, Mesh& mesh) {
+  std::set<std::string> axes, shared;
+  const bool ranged = std::ranges::any_of(plan.programs, [](const Program& p) { return !p.where.empty(); });
+  if (ranged && mesh.size(batch_axis_) > 1) axes.insert(batch_axis_);
+  for (auto& r : plan.programs) {
+    for (auto& a : r.actions)
+      if (mesh.size(a.peer.axis) > 1) axes.insert(a.peer.axis);
+    for (auto& range : r.where) shared.insert(range.axis);
+  }
+  const int program = plan.program_at([&](const std::string& name) { return mesh.index(name); });
+  for (auto& name : axes) {
+    Communicator& all = mesh.comm(name);
+    const auto names = names_in(name);
+    if (std::ranges::any_of(names, [&](const std::string& n) { return shared.contains(n); }))
+      groups_[name] = all.split(program, all.rank());
+  }
+}
+
+Communicator& StepRanks::group(const std::string& axis, Mesh& mesh) const {
+  const auto at = groups_.find(axis);
+  return at != groups_.end() ? *at->second : mesh.comm(axis);
 }
 
 Communicator& StepRanks::agreement(const std::string& axis, Mesh& mesh) const {
   if (batch_ && axis == batch_axis_) return *batch_;
-  return stages_ && axis == stage_axis_ ? *stages_ : mesh.comm(axis);
+  return stages_ && axis == stage_axis_ ? *stages_ : group(axis, mesh);
 }
 
 void StepRanks::make_norm_ranks(const Strategy& strategy) {
@@ -125,6 +144,7 @@ StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t s
         "the global batch has {} rows, {} have come to this rank, which is to have them all: give the loader "
         ".shard = step.shard()",
         batch.global_batch, rows);
+  if (trains_apart_) batch.global_batch = rows;
   return context;
 }
 

@@ -1,6 +1,7 @@
 // StepRanks: the ranks of a Step: its communicators for all that is no action of the plan (sums of the loss, batch
 // norm's statistics, the state of pipeline stages), and the rows of the global batch that this rank brings.
 #pragma once
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ class StepRanks {
 
   /// This rank's share of the global batch's rows, and the plan's micro-batches.
   const RankShare& share() const { return share_; }
+  bool trains_apart() const { return trains_apart_; }  ///< its loss is the mean over its own rows
   /// The context of one step on x, y, this rank's rows: the loader's BatchContext, checked against share(), with the
   /// global batch and sample ids filled in where the loader gave none, which is a collective call then. seed: of
   /// dropout. step: the number of steps before this one. Throws Error for rows that are not this rank's share.
@@ -32,21 +34,26 @@ class StepRanks {
   Communicator& replicas() const { return *replicas_; }
   /// The ranks that share the global batch; null: this rank has all of it.
   Communicator* batch() const { return batch_.get(); }
+  /// Those of this rank's program along an axis.
+  Communicator& group(const std::string& axis, Mesh&) const;
   /// The ranks along an axis, for what a step agrees on: others than those that reduce gradients meanwhile.
   Communicator& agreement(const std::string& axis, Mesh&) const;
   /// The ranks along the plan's program axis, one per pipeline stage; null: one program.
   Communicator* stages() const { return stages_.get(); }
 
  private:
+  void make_communicators(const Plan&, Mesh&);
   void make_norm_ranks(const Strategy&);
   void check_share(const BatchContext&, Index rows) const;
   void number_rows(BatchContext&, Index rows) const;
 
   RankShare share_;
+  bool trains_apart_ = false;
   std::string batch_axis_, stage_axis_;
   std::unique_ptr<Communicator> replicas_, batch_, stages_;
-  std::unique_ptr<Communicator> norm_group_;  // null: batch norm's statistics cover all ranks or one
-  std::shared_ptr<const NormRanks> norm_;     // whose rows batch norm's statistics cover; null: this rank's
+  std::map<std::string, std::unique_ptr<Communicator>> groups_;  // by axis, where programs share it
+  std::unique_ptr<Communicator> norm_group_;                     // null: batch norm's statistics cover all ranks or one
+  std::shared_ptr<const NormRanks> norm_;  // whose rows batch norm's statistics cover; null: this rank's
 };
 
 }  // namespace trireme

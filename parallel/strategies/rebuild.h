@@ -12,7 +12,7 @@ class Rebuild {
  public:
   explicit Rebuild(const Program& program)
       : program_(program),
-        out_{program.name, {}, program.in_flight, program.phases},
+        out_{program.name, {}, program.in_flight, program.phases, program.where},
         moved_(program.actions.size(), -1) {}
   /// Appends an action of the old program, with one more dependency if it is not -1; without those on what was left
   /// out.

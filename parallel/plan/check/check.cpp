@@ -17,7 +17,7 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
                  plan.parameters);
   for (auto& program : plan.programs) {
     int n = static_cast<int>(program.actions.size());
-    for (const auto& [name, t] : program.phases)
+    for (const auto& [name, t, last] : program.phases)
       if (t.every < 1 || t.offset < 0 || t.offset >= t.every || t.from < 0 || t.until <= t.first())
         faults.add(
             "program {}: phase '{}' never runs, or at no clear time: every {} steps, offset {}, from {} until {}",
@@ -47,15 +47,20 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
   }
 }
 
+/// Sums gradients with those of other ranks, by itself or at a server.
+bool reduces(const Action& a) { return is_reduction(a) || (a.kind == ActionKind::push && a.field == "gradients"); }
+
 /// One segment of a part's parameters that all reductions and updates treat alike.
 void check_segment(const Program& program, const HappensBefore& order, const PartInfo& part, int index, Slice s,
                    int data_ranks, Diagnostics& faults) {
   std::vector<ActionId> backwards, reductions, updates;
+  bool pushed = false;  // to a server, which updates
   for (ActionId id = 0; id < static_cast<int>(program.actions.size()); ++id) {
     const Action& a = program.actions[id];
     if (completes(a) && a.part == index) backwards.push_back(id);
-    if (is_reduction(a) && a.slice.overlaps(s)) reductions.push_back(id);
+    if (reduces(a) && a.slice.overlaps(s)) reductions.push_back(id);
     if (a.kind == ActionKind::update && a.slice.overlaps(s)) updates.push_back(id);
+    pushed = pushed || (reduces(a) && !is_reduction(a) && a.slice.overlaps(s));
   }
   auto name =
       fmt::format("program {}: gradient [{}, {}) of part {} ('{}')", program.name, s.begin, s.end, index, part.name);
@@ -63,7 +68,7 @@ void check_segment(const Program& program, const HappensBefore& order, const Par
     faults.add("{} is never reduced over the {} ranks that share the batch: use data_parallel()", name, data_ranks);
   if (data_ranks > 1 && reductions.size() > 1)
     faults.add("{} is reduced {} times, by actions {}", name, reductions.size(), fmt::join(reductions, ", "));
-  if (updates.empty()) faults.add("{} updates nothing", name);
+  if (updates.empty() && !pushed) faults.add("{} updates nothing", name);
   if (updates.size() > 1)
     faults.add("{} is used by {} updates, actions {}", name, updates.size(), fmt::join(updates, ", "));
   for (ActionId r : reductions)
@@ -114,15 +119,17 @@ void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders,
                               [&](const Action& a) { return completes(a) && a.part == p; });
       if (!ours || whole.size() <= 0) continue;
       const bool divided = plan.parts[p].divided == plan.reduced_axis();  // each rank has weights of its own
+      const bool alone = plan.size(program, plan.reduced_axis()) == 1;
       std::vector<Index> cuts = {whole.begin, whole.end};
       for (auto& a : program.actions)
-        if (is_reduction(a) || a.kind == ActionKind::update)
+        if (reduces(a) || a.kind == ActionKind::update)
           for (Index cut : {a.slice.begin, a.slice.end})
             if (whole.begin < cut && cut < whole.end) cuts.push_back(cut);
       std::sort(cuts.begin(), cuts.end());
       for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
         if (cuts[i] < cuts[i + 1])
-          check_segment(program, orders[r], plan.parts[p], p, {cuts[i], cuts[i + 1]}, divided ? 1 : data_ranks, faults);
+          check_segment(program, orders[r], plan.parts[p], p, {cuts[i], cuts[i + 1]}, divided || alone ? 1 : data_ranks,
+                        faults);
     }
   }
 }
@@ -134,6 +141,8 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   if (plan.programs.empty()) faults.add("the plan has no program");
   check_shape(plan, faults);
   if (!faults.empty()) return faults.take();  // the rest follows the ids
+  check_places(plan, faults);
+  if (!faults.empty()) return faults.take();
   std::vector<HappensBefore> orders;
   for (auto& program : plan.programs) {
     orders.emplace_back(program);
@@ -146,6 +155,7 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   const bool alike = plan.consistency_along(plan.reduced_axis()).kind == Consistency::Kind::synchronous;
   check_gradients(plan, orders, alike ? data_ranks : 1, faults);
   check_consistency(plan, faults);
+  check_channels(plan, faults);
   check_agreements(plan, orders, faults);
   if (faults.empty()) check_races(plan, orders, faults);  // the others name the remedy
   check_messages(plan, plan.reduced_axis(), data_ranks, faults);

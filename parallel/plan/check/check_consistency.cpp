@@ -51,7 +51,7 @@ void check_trigger(const Program& program, ActionId id, Diagnostics& faults) {
   const Action& a = program.actions[id];
   const bool always = is_pass(a) || is_message(a) || is_reduction(a) || a.on_ready || a.kind == ActionKind::update ||
                       a.kind == ActionKind::free || (a.kind == ActionKind::agree && a.field != "finite");
-  if (always && program.trigger(a) != Trigger{})
+  if (always && program.trigger(a) != Trigger{} && program.trigger(a).channel.empty())
     faults.add("{} is of a phase that runs {}: it belongs to every step", place(program, id),
                to_string(program.trigger(a)));
   if (a.on_ready && !is_reduction(a))

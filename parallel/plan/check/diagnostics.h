@@ -78,6 +78,10 @@ void check_shards(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 void check_races(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 /// Weights that are not alike after every step, and what kinds and codecs of the caller's own promise.
 void check_consistency(const Plan&, Diagnostics&);
+/// Ranges of ranks that overlap, leave ranks without a program, or lie outside of the mesh.
+void check_places(const Plan&, Diagnostics&);
+/// Channels: messages that nobody takes or sends, phases and guards that can never be met, servers that would wait.
+void check_channels(const Plan&, Diagnostics&);
 /// Messages without a partner, messages that cross, collectives that differ between programs, and deadlocks.
 void check_messages(const Plan&, const std::string& data_axis, int data_ranks, Diagnostics&);
 

@@ -1,0 +1,99 @@
+#include "parallel/plan/channels.h"
+
+#include <algorithm>
+#include <set>
+
+#include "parallel/plan/action_kind.h"
+
+namespace trireme {
+namespace {
+
+template <class F>
+void each_push(const Plan& plan, F f) {
+  for (const Program& program : plan.programs)
+    for (const Action& a : program.actions)
+      if (a.kind == ActionKind::push) f(program, a);
+}
+
+}  // namespace
+
+std::vector<std::string> channels_of(const Plan& plan) {
+  std::set<std::string> names;
+  each_push(plan, [&](const Program&, const Action& a) { names.insert(a.peer.channel); });
+  return {names.begin(), names.end()};
+}
+
+std::vector<int> senders_to(const Plan& plan, const std::string& channel, int root) {
+  std::set<int> senders;
+  each_push(plan, [&](const Program& program, const Action& a) {
+    if (a.peer.channel != channel || a.peer.root != root) return;
+    const CoordinateRange along = plan.range(program, a.peer.axis);
+    for (int i = along.begin; i < along.end; ++i) senders.insert(i);
+  });
+  return {senders.begin(), senders.end()};
+}
+
+std::string axis_of(const Plan& plan, const std::string& channel) {
+  std::string axis;
+  each_push(plan, [&](const Program&, const Action& a) {
+    if (a.peer.channel == channel) axis = a.peer.axis;
+  });
+  return axis;
+}
+
+Inbox::Inbox(const Plan& plan, const Program& program, int root) : program_(program) {
+  for (const ProgramPhase& phase : program.phases) {
+    if (phase.trigger.channel.empty()) continue;
+    Channel& channel = channels_[phase.trigger.channel];
+    for (int sender : senders_to(plan, phase.trigger.channel, root)) channel.taken[sender] = -1;
+    channel.by_clock[-1] = static_cast<int>(channel.taken.size());
+  }
+}
+
+void Inbox::add(std::size_t number, const std::string& channel, int sender, std::int64_t clock) {
+  const auto at = channels_.find(channel);
+  check(at != channels_.end() && at->second.taken.contains(sender), "inbox",
+        "program {}: rank {} has sent to channel '{}', which it does not push to", program_.name, sender, channel);
+  at->second.messages.push_back({number, sender, clock});
+}
+
+bool Inbox::passes(const Guard& guard, const Message& m) const {
+  if (guard.channel.empty()) return true;
+  const auto at = channels_.find(guard.channel);
+  return at != channels_.end() && !at->second.taken.empty() &&
+         at->second.by_clock.begin()->first >= m.clock - guard.staleness;
+}
+
+std::optional<Inbox::Start> Inbox::next() {
+  for (std::size_t p = 0; p < program_.phases.size(); ++p) {
+    const Trigger& t = program_.phases[p].trigger;
+    if (t.channel.empty()) continue;
+    Channel& channel = channels_.at(t.channel);
+    const std::size_t count = t.count > 0 ? static_cast<std::size_t>(t.count) : channel.taken.size();
+    std::map<int, Message> first;  // by sender
+    for (const Message& m : channel.messages)
+      if (first.size() < count && passes(t.guard, m)) first.try_emplace(m.sender, m);
+    if (first.size() < count || first.empty()) continue;
+    Start start{static_cast<int>(p), {}};
+    for (const auto& [sender, m] : first) {
+      start.messages.push_back(m.number);
+      std::int64_t& clock = channel.taken[sender];
+      if (--channel.by_clock[clock] == 0) channel.by_clock.erase(clock);
+      ++channel.by_clock[clock = m.clock];
+    }
+    std::erase_if(channel.messages, [&](const Message& m) {
+      const auto at = first.find(m.sender);
+      return at != first.end() && at->second.number == m.number;
+    });
+    return start;
+  }
+  return std::nullopt;
+}
+
+std::size_t Inbox::waiting() const {
+  std::size_t all = 0;
+  for (const auto& [name, channel] : channels_) all += channel.messages.size();
+  return all;
+}
+
+}  // namespace trireme

@@ -1,0 +1,59 @@
+// Channels: the messages by which programs that run at their own pace work together (parameter servers: Li et al.,
+// OSDI 2014), and which phase of a program they start next. Whoever runs or plays a plan reads it here.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/plan/plan.h"
+
+namespace trireme {
+
+/// The names of all channels that the plan's programs push to, in alphabetical order: a channel's number is its index.
+std::vector<std::string> channels_of(const Plan&);
+/// The coordinates along an axis of the ranks that push to the channel of the one at `root`, in order.
+std::vector<int> senders_to(const Plan&, const std::string& channel, int root);
+/// The mesh axis along which messages to the channel go; empty: nobody pushes there.
+std::string axis_of(const Plan&, const std::string& channel);
+
+/// The messages that have come to one rank of a program that messages start, and the phases that they start.
+class Inbox {
+ public:
+  /// program of plan; root: the rank's coordinate along the axis of its messages. Both must outlive it.
+  Inbox(const Plan& plan, const Program& program, int root);
+  /// A message has come: number names it in next(), sender is a coordinate, clock the sender's step. Throws Error for a
+  /// channel or a sender that the plan does not know.
+  void add(std::size_t number, const std::string& channel, int sender, std::int64_t clock);
+
+  struct Start {
+    int phase;                          ///< of the program
+    std::vector<std::size_t> messages;  ///< taken by it, in the order of their senders
+  };
+  /// The phase that may run now, the first of several in the program's order; its messages are taken. None: it waits
+  /// for others to come.
+  std::optional<Start> next();
+  /// Messages that no phase has taken.
+  std::size_t waiting() const;
+
+ private:
+  struct Message {
+    std::size_t number;
+    int sender;
+    std::int64_t clock;
+  };
+  struct Channel {
+    std::deque<Message> messages;          // as they came
+    std::map<int, std::int64_t> taken;     // the last clock, by sender; -1: none yet
+    std::map<std::int64_t, int> by_clock;  // how many senders have it
+  };
+  bool passes(const Guard&, const Message&) const;
+
+  const Program& program_;
+  std::map<std::string, Channel> channels_;
+};
+
+}  // namespace trireme

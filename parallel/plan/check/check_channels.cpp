@@ -1,0 +1,227 @@
+// The part of check(plan) for programs that run on ranges of ranks, and for those that messages drive: their steps are
+// played for a while on one line of ranks, with actions that take no time.
+#include <fmt/ranges.h>
+
+#include <map>
+#include <set>
+
+#include "parallel/plan/channels.h"
+#include "parallel/plan/check/diagnostics.h"
+
+namespace trireme {
+namespace {
+
+constexpr int most_ranks = 4096;          // that are played
+constexpr std::int64_t most_steps = 100;  // the same
+
+bool overlap(const Plan& plan, const Program& a, const Program& b) {
+  return std::ranges::all_of(plan.axes, [&](const Axis& axis) {
+    const CoordinateRange x = plan.range(a, axis.name), y = plan.range(b, axis.name);
+    return x.begin < y.end && y.begin < x.end;
+  });
+}
+
+bool takes(const Program& program, const std::string& channel) {
+  const auto pulls = [&](const Action& a) { return a.kind == ActionKind::pull && a.peer.channel == channel; };
+  return std::ranges::any_of(program.phases, [&](const ProgramPhase& p) { return p.trigger.channel == channel; }) ||
+         std::ranges::any_of(program.actions, pulls);
+}
+
+/// What one action on a channel says by itself.
+void check_action(const Plan& plan, const Program& program, ActionId id, Diagnostics& faults) {
+  const Action& a = program.actions[id];
+  const Trigger& trigger = program.trigger(a);
+  const bool answers = !trigger.channel.empty();
+  const auto at = [&] { return place(program, id); };
+  if (answers && (is_collective(a) || is_message(a) || is_pass(a) || a.kind == ActionKind::pull))
+    faults.add("{} waits for others in a phase that messages start, which runs to its end without waiting", at());
+  if (!answers && program.serves()) faults.add("{} is of no phase that messages start, but its program is", at());
+  if (!is_channel(a)) return;
+  if (a.kind == ActionKind::take && !answers)
+    faults.add("{} takes the messages that started its phase, but by none it was", at());
+  if (a.kind != ActionKind::take && a.peer.channel.empty()) faults.add("{} names no channel", at());
+  if (a.field != "weights" && a.field != "gradients" && a.field != "loss" &&
+      std::ranges::find(plan.state, a.field, &State::name) == plan.state.end())
+    faults.add("{}: there are no '{}' to send: use weights, gradients, loss or a state of the plan", at(), a.field);
+  if (a.field != "loss" && (a.slice.begin < 0 || a.slice.end > plan.parameters || a.slice.size() <= 0))
+    faults.add("{} has the slice [{}, {}) of a block of {}", at(), a.slice.begin, a.slice.end, plan.parameters);
+  if (a.kind == ActionKind::take) return;
+  const int ranks = plan.size(a.peer.axis);
+  const bool to_senders = a.kind == ActionKind::push && a.peer.root < 0 && answers;
+  if (to_senders) return;
+  if (a.peer.axis.empty() || a.peer.root < 0 || a.peer.root >= ranks)
+    return faults.add("{}: there is no rank {} along '{}', which has {}", at(), a.peer.root, a.peer.axis, ranks);
+  for (const Program& other : plan.programs) {
+    const CoordinateRange along = plan.range(other, a.peer.axis);
+    const bool there = along.begin <= a.peer.root && a.peer.root < along.end;
+    if (a.kind == ActionKind::push && there && !takes(other, a.peer.channel))
+      faults.add("{}: program {} takes no messages on '{}'", at(), other.name, a.peer.channel);
+  }
+}
+
+void check_phase(const Plan& plan, const Program& program, const ProgramPhase& phase, Diagnostics& faults) {
+  const Trigger& t = phase.trigger;
+  const auto name = fmt::format("program {}: phase '{}'", program.name, phase.name);
+  const std::string axis = axis_of(plan, t.channel);
+  if (axis.empty()) return faults.add("{} waits for messages on '{}', to which nobody pushes", name, t.channel);
+  const int root = plan.range(program, axis).begin;
+  const auto senders = senders_to(plan, t.channel, root);
+  if (t.count < 0 || t.count > std::ssize(senders))
+    faults.add("{} waits for {} messages of different ranks on '{}', to which {} push", name, t.count, t.channel,
+               senders.size());
+  if (t.guard.channel.empty()) return;
+  const bool taken =
+      std::ranges::any_of(program.phases, [&](const ProgramPhase& p) { return p.trigger.channel == t.guard.channel; });
+  if (t.guard.staleness < 0)
+    faults.add("{} is to wait for ranks that are {} steps ahead of it: staleness is at least 0", name,
+               -t.guard.staleness);
+  if (!taken || !std::ranges::includes(senders_to(plan, t.guard.channel, root), senders))
+    faults.add("{} can never start: it waits for every rank's messages on '{}', {}", name, t.guard.channel,
+               taken ? "to which not all of its senders push" : "which no phase of the program takes");
+}
+
+/// Plays the steps of the programs along one line of the axis of their messages.
+class Play {
+ public:
+  Play(const Plan& plan, const std::string& axis, Diagnostics& faults) : plan_(plan), axis_(axis), faults_(faults) {
+    for (std::size_t p = 0; p < plan.programs.size(); ++p) {
+      const CoordinateRange along = plan.range(plan.programs[p], axis);
+      for (int i = along.begin; i < along.end; ++i) ranks_.try_emplace(i, Rank{&plan.programs[p]});
+      for (const ProgramPhase& phase : plan.programs[p].phases)
+        steps_ = std::max(steps_, std::min(most_steps, phase.trigger.from + 2 * phase.trigger.every));
+    }
+    for (auto& [at, rank] : ranks_)
+      if (rank.program->serves()) rank.inbox.emplace(plan, *rank.program, at);
+  }
+
+  void run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (auto& [at, rank] : ranks_) moved = (rank.inbox ? serve(at, rank) : advance(at, rank)) || moved;
+    }
+    for (const auto& [at, rank] : ranks_) {
+      if (!rank.inbox && rank.step < steps_)
+        faults_.add("deadlock: {} waits in step {} for a message that never comes", place(*rank.program, rank.next),
+                    rank.step);
+      if (rank.inbox && rank.step < steps_)
+        faults_.add("program {}: a step of it never ends: phase '{}' has run {} times in {} steps, {} messages wait",
+                    rank.program->name, last(*rank.program), rank.step, steps_, rank.inbox->waiting());
+    }
+  }
+
+ private:
+  struct Rank {
+    const Program* program;
+    std::optional<Inbox> inbox = {};
+    std::int64_t step = 0;  // of a server: the runs of its last phase
+    ActionId next = 0;
+    std::map<std::pair<std::string, int>, int> come = {};  // messages to pull, by channel and sender
+  };
+  struct Sent {
+    int sender;
+    std::string channel;
+    std::int64_t clock;
+  };
+  static std::string last(const Program& program) {
+    const auto at = std::ranges::find(program.phases, true, &ProgramPhase::last);
+    return at == program.phases.end() ? "" : at->name;
+  }
+
+  void send(int from, int to, const std::string& channel, std::int64_t clock) {
+    Rank& other = ranks_.at(to);
+    if (!other.inbox) return void(++other.come[{channel, from}]);
+    other.inbox->add(sent_.size(), channel, from, clock);
+    sent_.push_back({from, channel, clock});
+  }
+
+  bool advance(int at, Rank& rank) {
+    const auto& list = rank.program->actions;
+    bool moved = false;
+    for (; rank.step < steps_; ++rank.step, rank.next = 0, moved = true)
+      for (; rank.next < std::ssize(list); ++rank.next) {
+        const Action& a = list[static_cast<std::size_t>(rank.next)];
+        if (!is_channel(a) || a.peer.axis != axis_ || !rank.program->trigger(a).runs_at(rank.step)) continue;
+        if (a.kind == ActionKind::push) {
+          send(at, a.peer.root, a.peer.channel, rank.step);
+        } else {
+          int& come = rank.come[{a.peer.channel, a.peer.root}];
+          if (come == 0) return moved;
+          --come;
+        }
+        moved = true;
+      }
+    return moved;
+  }
+
+  bool serve(int at, Rank& rank) {
+    bool moved = false;
+    for (auto start = rank.inbox->next(); start; start = rank.inbox->next(), moved = true) {
+      for (const Action& a : rank.program->actions)
+        if (a.phase == start->phase && a.kind == ActionKind::push) {
+          if (a.peer.root >= 0) send(at, a.peer.root, a.peer.channel, rank.step);
+          for (std::size_t m : start->messages)
+            if (a.peer.root < 0) send(at, sent_[m].sender, a.peer.channel, rank.step);
+        }
+      rank.step += rank.program->phases[static_cast<std::size_t>(start->phase)].last;
+    }
+    return moved;
+  }
+
+  const Plan& plan_;
+  const std::string axis_;
+  Diagnostics& faults_;
+  std::int64_t steps_ = 2;
+  std::map<int, Rank> ranks_;  // by coordinate
+  std::vector<Sent> sent_;     // to servers
+};
+
+}  // namespace
+
+void check_places(const Plan& plan, Diagnostics& faults) {
+  Index covered = 0;
+  std::size_t ranged = 0;
+  for (std::size_t p = 0; p < plan.programs.size(); ++p) {
+    const Program& program = plan.programs[p];
+    ranged += !program.where.empty();
+    for (const auto& [axis, begin, end] : program.where)
+      if (begin < 0 || end <= begin || end > plan.size(axis))
+        faults.add("program {} is to run at {} to {} along '{}', which has {} ranks", program.name, begin, end - 1,
+                   axis, plan.size(axis));
+    Index ranks = 1;
+    for (const Axis& a : plan.axes) ranks *= plan.size(program, a.name);
+    covered += ranks;
+    for (std::size_t q = 0; q < p; ++q)
+      if (!program.where.empty() && overlap(plan, program, plan.programs[q]))
+        faults.add("programs {} and {} are to run on the same ranks", plan.programs[q].name, program.name);
+  }
+  if (ranged == 0 || !faults.empty()) return;
+  if (ranged < plan.programs.size()) faults.add("some programs say on which ranks they run, and some do not");
+  Index all = 1;
+  for (const Axis& a : plan.axes) all *= a.size;
+  if (covered != all) faults.add("the programs run on {} of {} ranks", covered, all);
+}
+
+void check_channels(const Plan& plan, Diagnostics& faults) {
+  const std::size_t before = faults.size();
+  std::set<std::string> axes;
+  for (const Program& program : plan.programs) {
+    for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+      check_action(plan, program, id, faults);
+      const Action& a = program.actions[static_cast<std::size_t>(id)];
+      if (a.kind == ActionKind::push || a.kind == ActionKind::pull) axes.insert(a.peer.axis);
+    }
+    for (const ProgramPhase& phase : program.phases)
+      if (!phase.trigger.channel.empty()) check_phase(plan, program, phase, faults);
+    if (program.serves() && std::ranges::count(program.phases, true, &ProgramPhase::last) != 1)
+      faults.add("program {}: messages drive it, so one of its phases must be the last of a step", program.name);
+  }
+  if (faults.size() > before) return;
+  if (axes.size() > 1) return faults.add("messages to channels go along {}: use one axis", fmt::join(axes, " and "));
+  for (const std::string& channel : channels_of(plan))
+    if (std::ranges::none_of(plan.programs, [&](const Program& p) { return takes(p, channel); }))
+      faults.add("messages on '{}' are taken by nobody", channel);
+  for (const std::string& axis : axes)
+    if (faults.size() == before && plan.size(axis) <= most_ranks) Play(plan, axis, faults).run();
+}
+
+}  // namespace trireme

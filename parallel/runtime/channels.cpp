@@ -1,0 +1,91 @@
+#include "parallel/runtime/channels.h"
+
+#include <algorithm>
+
+#include "framework/ops/ops.h"
+#include "parallel/plan/action_kind.h"
+
+namespace trireme {
+
+Channels::Channels(const Plan& plan, const Program& program, ParameterStore& store, Mesh& mesh)
+    : plan_(plan), program_(program), store_(store), names_(channels_of(plan)) {
+  if (names_.empty()) return;
+  const std::string axis = axis_of(plan, names_.front());
+  comm_ = &mesh.comm(axis);
+  serving_.resize(static_cast<std::size_t>(comm_->size()));
+  for (const Program& p : plan.programs)
+    for (int i = plan.range(p, axis).begin; i < plan.range(p, axis).end; ++i)
+      serving_[static_cast<std::size_t>(i)] = serving_[static_cast<std::size_t>(i)] || p.serves();
+  if (program.serves()) inbox_.emplace(plan, program, comm_->rank());
+}
+
+int Channels::number(const std::string& channel) const {
+  return static_cast<int>(std::ranges::lower_bound(names_, channel) - names_.begin());
+}
+
+Tensor Channels::operand(const Action& a) const {
+  if (a.field == "weights") return store_.values().rows(a.slice.begin, a.slice.end);
+  if (a.field == "gradients") return store_.grads().rows(a.slice.begin, a.slice.end);
+  return store_.state(a.field).rows(a.slice.begin, a.slice.end);
+}
+
+Work Channels::send(const Action& a, std::int64_t step, const Tensor& payload, int to) {
+  if (!serving_[static_cast<std::size_t>(to)]) return comm_->send(payload, to, number(a.peer.channel));
+  return comm_->send_to({.program = number(a.peer.channel), .clock = step, .begin = a.slice.begin, .end = a.slice.end},
+                        payload, to);
+}
+
+Work Channels::push(const Action& a, std::int64_t step, const Tensor& loss) {
+  if (a.field == "gradients") store_.zero_missing_grads(a.slice);
+  Tensor payload = a.field == "loss" ? loss.to(DType::f64) : operand(a);
+  if (!inbox_) return send(a, step, payload, a.peer.root);
+  std::erase_if(sending_, [](Work& work) { return work.done(); });
+  payload = payload.clone();
+  if (a.peer.root >= 0) sending_.push_back(send(a, step, payload, a.peer.root));
+  for (const ReceivedMessage& m : taken_)
+    if (a.peer.root < 0) sending_.push_back(send(a, step, payload, m.header.sender));
+  return {};
+}
+
+Work Channels::pull(const Action& a) { return comm_->recv(operand(a), a.peer.root, number(a.peer.channel)); }
+
+int Channels::next() {
+  for (;;) {
+    if (const auto start = inbox_->next()) {
+      taken_.clear();
+      for (std::size_t m : start->messages) taken_.push_back(std::move(waiting_.extract(m).mapped()));
+      return start->phase;
+    }
+    ReceivedMessage message;
+    comm_->recv_any(message, 0).wait();
+    const auto channel = static_cast<std::size_t>(message.header.program);
+    check(channel < names_.size(), "channels", "a message of rank {} is for channel {} of {}", message.header.sender,
+          channel, names_.size());
+    inbox_->add(come_, names_[channel], message.header.sender, message.header.clock);
+    waiting_.emplace(come_++, std::move(message));
+  }
+}
+
+Tensor Channels::take(const Action& a) {
+  if (a.field == "loss") {
+    double sum = 0;
+    for (const ReceivedMessage& m : taken_) sum += m.payload.item();
+    return Tensor::full({}, sum / static_cast<double>(taken_.size()));
+  }
+  const NoGrad off;
+  const Tensor into = operand(a);
+  for (const ReceivedMessage& m : taken_) {
+    const auto& [begin, end] = std::pair(m.header.begin, m.header.end);
+    check(begin == a.slice.begin && end == a.slice.end, "channels",
+          "rank {} has sent [{}, {}), where program {} takes [{}, {})", m.header.sender, begin, end, program_.name,
+          a.slice.begin, a.slice.end);
+    if (&m == &taken_.front())
+      into.copy_from(m.payload);
+    else
+      add_into(into, m.payload);
+  }
+  if (a.field == "gradients") store_.mark_written(a.slice);
+  return {};
+}
+
+}  // namespace trireme

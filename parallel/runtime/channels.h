@@ -1,0 +1,50 @@
+// Channels: sends and receives what a rank's program pushes, pulls and takes, and says which phase the messages that
+// have come start next.
+#pragma once
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "framework/optim/parameter_store.h"
+#include "parallel/comm/world/mesh.h"
+#include "parallel/plan/channels.h"
+
+namespace trireme {
+
+/// A message to a program that messages start has a head (MessageHeader: program is the channel's number, clock the
+/// sender's step) and goes to channel 0 of the communicator; one to another program is sent with the channel's number
+/// as its tag.
+class Channels {
+ public:
+  /// All must outlive it. A collective call.
+  Channels(const Plan&, const Program&, ParameterStore&, Mesh&);
+
+  /// Sends what the action names; loss: where it names that. What a program that messages start sends is copied, and
+  /// nobody waits for it.
+  Work push(const Action&, std::int64_t step, const Tensor& loss);
+  Work pull(const Action&);
+  /// Waits for the next phase that messages start, and holds these for take(). Returns its index.
+  int next();
+  /// What the action names becomes the sum of the payloads that next() holds; of losses the mean, which is returned.
+  Tensor take(const Action&);
+
+ private:
+  Tensor operand(const Action&) const;
+  int number(const std::string& channel) const;
+  Work send(const Action&, std::int64_t step, const Tensor& payload, int to);
+  bool serves(int coordinate) const;
+
+  const Plan& plan_;
+  const Program& program_;
+  ParameterStore& store_;
+  std::vector<std::string> names_;
+  Communicator* comm_ = nullptr;  // along the axis of all messages; null: the plan has none
+  std::vector<bool> serving_;     // by coordinate
+  std::optional<Inbox> inbox_;    // of a program that messages start
+  std::size_t come_ = 0;
+  std::map<std::size_t, ReceivedMessage> waiting_;  // by their number in the inbox
+  std::vector<ReceivedMessage> taken_;
+  std::vector<Work> sending_;
+};
+
+}  // namespace trireme
