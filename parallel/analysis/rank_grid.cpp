@@ -23,24 +23,25 @@ int RankGrid::neighbour(int rank, std::size_t axis, int offset, bool ring) const
   return to < 0 || to >= size ? -1 : rank + (to - from) * strides_[axis];
 }
 
-RankLines RankGrid::lines(const std::string& joined) const {
+RankLines RankGrid::lines(const std::string& joined, const std::vector<int>& kind) const {
   std::vector<bool> along(axes_.size());
   for (const std::string& name : names_in(joined))
     if (const std::size_t at = find(name); at < axes_.size()) along[at] = true;
-  RankLines lines;
-  for (std::size_t i = 0; i < axes_.size(); ++i) lines.size *= along[i] ? axes_[i].size : 1;
-  const auto n = static_cast<std::size_t>(size_);
-  lines.line_of.resize(n), lines.members.resize(n);
+  const int kinds = kind.empty() ? 1 : *std::ranges::max_element(kind) + 1;
+  int count = kinds;
+  for (std::size_t i = 0; i < axes_.size(); ++i) count *= along[i] ? 1 : axes_[i].size;
+  RankLines lines{.line_of = std::vector<int>(size_), .members = std::vector<int>(size_), .first = {}};
+  lines.first.resize(count + 1);
   for (int rank = 0; rank < size_; ++rank) {
-    int line = 0, place = 0;
-    for (std::size_t i = 0; i < axes_.size(); ++i) {
-      int& into = along[i] ? place : line;
-      into = into * axes_[i].size + coordinate(rank, i);
-    }
-    lines.line_of[static_cast<std::size_t>(rank)] = line;
-    lines.members[static_cast<std::size_t>(line) * static_cast<std::size_t>(lines.size) +
-                  static_cast<std::size_t>(place)] = rank;
+    int line = 0;
+    for (std::size_t i = 0; i < axes_.size(); ++i)
+      if (!along[i]) line = line * axes_[i].size + coordinate(rank, i);
+    lines.line_of[rank] = line * kinds + (kind.empty() ? 0 : kind[rank]);
+    ++lines.first[lines.line_of[rank] + 1];
   }
+  for (int line = 0; line < count; ++line) lines.first[line + 1] += lines.first[line];
+  std::vector<int> next(lines.first.begin(), lines.first.end() - 1);
+  for (int rank = 0; rank < size_; ++rank) lines.members[next[lines.line_of[rank]]++] = rank;
   return lines;
 }
 

@@ -10,9 +10,11 @@ namespace trireme {
 
 /// Lines along an axis, or several joined by +: the ranks that differ in their coordinates there only.
 struct RankLines {
-  int size = 1;              ///< ranks of a line
   std::vector<int> line_of;  ///< by rank
-  std::vector<int> members;  ///< line by line
+  std::vector<int> members;  ///< line by line, ranks in order
+  std::vector<int> first;    ///< of each line's members, and behind the last
+  int lines() const { return static_cast<int>(first.size()) - 1; }
+  int size(int line) const { return first[line + 1] - first[line]; }
 };
 
 class RankGrid {
@@ -24,7 +26,8 @@ class RankGrid {
   /// The rank whose coordinate is greater by offset; -1: there is none. ring: the last and the first are neighbours.
   int neighbour(int rank, std::size_t axis, int offset, bool ring) const;
   std::size_t find(const std::string& axis) const;  ///< its position; the number of axes: there is none
-  RankLines lines(const std::string& joined) const;
+  /// kind: by rank; those of one line but of several kinds are on lines of their own. Empty: of one.
+  RankLines lines(const std::string& joined, const std::vector<int>& kind = {}) const;
 
  private:
   std::vector<Axis> axes_;

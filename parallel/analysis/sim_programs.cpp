@@ -5,7 +5,10 @@
 #include <queue>
 #include <tuple>
 
+#include "parallel/comm/communicator.h"
+#include "parallel/comm/world/mesh.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/channels.h"
 #include "parallel/plan/order.h"
 #include "parallel/plan/planned_traffic.h"
 
@@ -29,43 +32,80 @@ void add_host_order(const Program& program, std::vector<std::vector<Dependency>>
 
 std::vector<Axis> mesh_of(const Plan& plan) {
   std::vector<Axis> axes = plan.axes;
-  const int programs = static_cast<int>(plan.programs.size());
-  if (programs > 1 && std::ranges::find(axes, plan.stage_axis, &Axis::name) == axes.end())
-    axes.insert(axes.begin(), {plan.stage_axis, programs});
+  if (plan.has_stages() && std::ranges::find(axes, plan.stage_axis, &Axis::name) == axes.end())
+    axes.insert(axes.begin(), {plan.stage_axis, static_cast<int>(plan.programs.size())});
   return axes;
 }
 
-SimPrograms::SimPrograms(const Plan& plan, const SimulateOptions& options, const Cluster& cluster)
-    : grid(mesh_of(plan)),
+SimPrograms::SimPrograms(const Plan& p, const SimulateOptions& o, const Cluster& c)
+    : plan(p),
+      options(o),
+      cluster(c),
+      grid(mesh_of(plan)),
       stage_axis(grid.find(plan.stage_axis)),
+      channels(channels_of(plan)),
       programs(plan.programs.size()),
-      plan_(plan),
-      options_(options),
-      cluster_(cluster) {
-  const int count = static_cast<int>(programs.size());
-  check(count == 1 || grid.axes()[stage_axis].size == count, "simulate", "{} programs on an axis {} of {} ranks", count,
-        plan.stage_axis, count == 1 ? 1 : grid.axes()[stage_axis].size);
-  for (int r = 0; r < count; ++r) prepare(r);
+      program_of(static_cast<std::size_t>(grid.size())),
+      first_rank(programs.size(), -1) {
+  place();
+  for (int r = 0; r < std::ssize(programs); ++r) prepare(r);
   pair_messages();
   for (SimProgram& program : programs) program.collectives.resize(axes.size());
 }
 
+void SimPrograms::place() {
+  const int count = static_cast<int>(programs.size());
+  check(count == 1 || !plan.programs.front().where.empty() || grid.axes()[stage_axis].size == count, "simulate",
+        "{} programs on an axis {} of {} ranks", count, plan.stage_axis, count == 1 ? 1 : grid.axes()[stage_axis].size);
+  for (int rank = 0; rank < grid.size(); ++rank) {
+    const int program =
+        plan.program_at([&](const std::string& axis) { return grid.coordinate(rank, grid.find(axis)); });
+    program_of[rank] = program;
+    if (first_rank[program] < 0) first_rank[program] = rank;
+  }
+  for (int r = 0; r < count; ++r)
+    check(first_rank[r] >= 0, "simulate", "program {} has no ranks", plan.programs[r].name);
+}
+
+RankLines SimPrograms::lines(const std::string& axis) const {
+  const auto names = names_in(axis);
+  const bool shared = std::ranges::any_of(plan.programs, [&](const Program& p) {
+    return std::ranges::any_of(
+        p.where, [&](const CoordinateRange& r) { return std::ranges::find(names, r.axis) != names.end(); });
+  });
+  return grid.lines(axis, shared ? program_of : std::vector<int>{});
+}
+
+int SimPrograms::size(int program, const std::string& axis) const {
+  const Program& p = plan.programs[program];
+  return p.where.empty() ? size_along(grid.axes(), axis) : plan.size(p, axis);
+}
+
 void SimPrograms::prepare(int r) {
-  const auto& list = plan_.programs[r].actions;
-  auto waits = dependencies(plan_.programs[r], plan_.parts);
-  add_host_order(plan_.programs[r], waits);
+  const auto& list = plan.programs[r].actions;
+  auto waits = dependencies(plan.programs[r], plan.parts);
+  add_host_order(plan.programs[r], waits);
   SimProgram& program = programs[r];
   program.actions.resize(list.size()), program.first_edge.resize(list.size() + 1);
+  std::vector<int> runs;  // by phase
+  for (const ProgramPhase& phase : plan.programs[r].phases) {
+    int& count = runs.emplace_back(phase.trigger.channel.empty() ? 0 : options.steps);
+    for (int step = 0; step < options.steps; ++step) count += phase.trigger.runs_at(options.step + step);
+  }
   for (ActionId id = 0; id < std::ssize(list); ++id) {
     const Action& a = list[id];
     SimAction& s = program.actions[id];
+    s.phase = a.phase;
     s.waits = static_cast<int>(waits[id].size());
     for (const Dependency& d : waits[id]) ++program.first_edge[d.on + 1];
-    if (!plan_.programs[r].trigger(a).runs_at(options_.step)) continue;
+    if (runs[a.phase] == 0) continue;
+    if (runs[a.phase] < options.steps) s.rare = &plan.programs[r].trigger(a);
     if (is_collective(a))
-      add_collective(program, a, s);
+      add_collective(r, a, s);
+    else if (is_channel(a))
+      add_channel(a, s);
     else if (!is_message(a))
-      s.cost = cost_of(a), add_comms(a, s);
+      s.cost = cost_of(r, a), add_comms(r, a, s);
   }
   for (std::size_t i = 1; i <= list.size(); ++i) program.first_edge[i] += program.first_edge[i - 1];
   program.edges.resize(program.first_edge.back());
@@ -81,29 +121,46 @@ int SimPrograms::axis_of(const std::string& name) {
   return static_cast<int>(axes.size()) - 1;
 }
 
-void SimPrograms::add_collective(SimProgram& program, const Action& a, SimAction& s) {
-  const int ranks = size_along(grid.axes(), a.peer.axis);
+void SimPrograms::add_collective(int r, const Action& a, SimAction& s) {
+  const int ranks = size(r, a.peer.axis);
   if (ranks == 1) return;
+  SimProgram& program = programs[r];
   s.is = SimAction::Is::collective, s.axis = axis_of(a.peer.axis);
   program.collectives.resize(axes.size());
   s.nth = static_cast<int>(program.collectives[s.axis].size());
   program.collectives[s.axis].push_back(static_cast<ActionId>(&s - program.actions.data()));
-  for (const PlannedCall& call : calls_of(a, ranks, options_.element)) {
+  for (const PlannedCall& call : calls_of(a, ranks, options.element)) {
     s.bytes += call.bytes;
     for (bool between : {false, true})
-      s.took[between] += collective_time(between ? cluster_.between : cluster_.inside, call.kind, ranks, call.bytes);
+      s.took[between] += collective_time(between ? cluster.between : cluster.inside, call.kind, ranks, call.bytes);
   }
 }
 
-void SimPrograms::add_comms(const Action& a, SimAction& s) {
-  for (const PartComm& c : comms_of(plan_.parts, a)) {
-    const int ranks = size_along(grid.axes(), c.axis);
+/// The channel's head takes no time of its own.
+void SimPrograms::add_channel(const Action& a, SimAction& s) {
+  if (a.kind == ActionKind::take) return;
+  s.is = a.kind == ActionKind::push ? SimAction::Is::push : SimAction::Is::pull;
+  s.along = grid.find(a.peer.axis), s.offset = a.peer.root;
+  s.nth = static_cast<int>(std::ranges::lower_bound(channels, a.peer.channel) - channels.begin());
+  if (a.kind == ActionKind::pull) return;
+  add_message(a, s, a.field == "loss" ? size_of(DType::f64) : a.slice.size() * options.element);
+  s.bytes += sizeof(MessageHeader);
+}
+
+void SimPrograms::add_message(const Action& a, SimAction& s, Index bytes) {
+  s.axis = axis_of(a.peer.axis), s.bytes = bytes;
+  s.took[0] = message_time(cluster.inside, bytes), s.took[1] = message_time(cluster.between, bytes);
+}
+
+void SimPrograms::add_comms(int r, const Action& a, SimAction& s) {
+  for (const PartComm& c : comms_of(plan.parts, a)) {
+    const int ranks = size(r, c.axis);
     const Index each = c.bytes / std::max<Index>(1, c.calls);
     const auto call = [&](const Link& link) {
       const bool message = c.kind == CallKind::send || c.kind == CallKind::recv;
       return ranks == 1 ? 0 : message ? message_time(link, each) : collective_time(link, c.kind, ranks, each);
     };
-    s.comms.push_back({axis_of(c.axis), {c.calls * call(cluster_.inside), c.calls * call(cluster_.between)}, c.bytes});
+    s.comms.push_back({axis_of(c.axis), {c.calls * call(cluster.inside), c.calls * call(cluster.between)}, c.bytes});
   }
 }
 
@@ -112,31 +169,29 @@ void SimPrograms::pair_messages() {
   using Key = std::tuple<int, int, std::string, int, int, int, Index>;
   std::map<Key, std::queue<ActionId>> sends;
   const auto prepare_message = [&](int r, ActionId id, int sign) {
-    const Action& a = plan_.programs[r].actions[id];
+    const Action& a = plan.programs[r].actions[id];
     SimAction& s = programs[r].actions[id];
     s.is = a.kind == ActionKind::send ? SimAction::Is::send : SimAction::Is::recv;
-    s.along = grid.find(a.peer.axis), s.offset = a.peer.offset, s.ring = a.peer.axis != plan_.stage_axis;
-    const int other = s.ring ? r : r + a.peer.offset;
+    s.along = grid.find(a.peer.axis), s.offset = a.peer.offset, s.ring = a.peer.axis != plan.stage_axis;
+    const int there = grid.neighbour(first_rank[r], s.along, s.offset, s.ring);
+    const int other = there < 0 ? -1 : program_of[there];
     return Key(sign > 0 ? r : other, sign > 0 ? other : r, a.peer.axis, sign * a.peer.offset, a.part, a.microbatch,
                a.slice.begin);
   };
   for (int r = 0; r < std::ssize(programs); ++r)
     for (ActionId id = 0; id < std::ssize(programs[r].actions); ++id) {
-      const Action& a = plan_.programs[r].actions[id];
+      const Action& a = plan.programs[r].actions[id];
       if (a.kind != ActionKind::send) continue;
       sends[prepare_message(r, id, 1)].push(id);
-      if (!plan_.programs[r].trigger(a).runs_at(options_.step)) continue;
-      SimAction& s = programs[r].actions[id];
-      s.axis = axis_of(a.peer.axis), s.bytes = a.part >= 0 ? plan_.parts[a.part].cost.output : 0;
-      s.took[0] = message_time(cluster_.inside, s.bytes), s.took[1] = message_time(cluster_.between, s.bytes);
+      add_message(a, programs[r].actions[id], a.part >= 0 ? plan.parts[a.part].cost.output : 0);
     }
   for (int r = 0; r < std::ssize(programs); ++r)
     for (ActionId id = 0; id < std::ssize(programs[r].actions); ++id) {
-      const Action& a = plan_.programs[r].actions[id];
+      const Action& a = plan.programs[r].actions[id];
       if (a.kind != ActionKind::recv) continue;
       const Key key = prepare_message(r, id, -1);
       auto& queue = sends[key];
-      check(!queue.empty(), "simulate", "program {}: {}: nobody sends it", plan_.programs[r].name,
+      check(!queue.empty(), "simulate", "program {}: {}: nobody sends it", plan.programs[r].name,
             [&] { return to_string(a); });
       programs[r].actions[id].partner = queue.front();
       programs[std::get<0>(key)].actions[queue.front()].partner = id;
@@ -144,12 +199,12 @@ void SimPrograms::pair_messages() {
     }
 }
 
-Nanoseconds SimPrograms::cost_of(const Action& a) const {
-  if (a.kind == ActionKind::loss) return nanoseconds(options_.loss);
+Nanoseconds SimPrograms::cost_of(int r, const Action& a) const {
+  if (a.kind == ActionKind::loss) return nanoseconds(options.loss);
   if (a.kind == ActionKind::update)
-    return nanoseconds(options_.update * static_cast<double>(a.slice.size()) /
-                       (a.peer.root < 0 ? size_along(grid.axes(), a.peer.axis) : 1));
-  return nanoseconds(seconds_of(plan_, a));
+    return nanoseconds(options.update * static_cast<double>(a.slice.size()) /
+                       (a.peer.root < 0 ? size(r, a.peer.axis) : 1));
+  return nanoseconds(seconds_of(plan, a));
 }
 
 }  // namespace trireme

@@ -20,17 +20,20 @@ struct SimComm {
 
 /// One action of a program.
 struct SimAction {
-  enum class Is : std::uint8_t { compute, send, recv, collective } is = Is::compute;
-  bool ring = false;                ///< message: along another axis than the programs'
-  int axis = -1;                    ///< of SimPrograms::axes: of a collective or send
-  int nth = 0;                      ///< collective: among the program's along the axis
-  std::size_t along = 0;            ///< message: position of its mesh axis
-  int offset = 0;                   ///< message: to the other end
-  ActionId partner = -1;            ///< message: in the list of the other end's program; -1: none
-  Nanoseconds cost = 0;             ///< compute: on a device of speed 1 without jitter
-  Nanoseconds took[2] = {0};        ///< of the link, inside a node and between nodes
-  Index bytes = 0;                  ///< AxisTraffic::bytes
-  int waits = 0;                    ///< for so many: its dependencies
+  /// What computes, or does nothing that takes time; the ends of a message between programs; those of one on a channel.
+  enum class Is : std::uint8_t { compute, send, recv, collective, push, pull } is = Is::compute;
+  bool ring = false;              ///< send, recv: along another axis than the programs'
+  int axis = -1;                  ///< of SimPrograms::axes: of what goes over the link
+  int nth = 0;                    ///< collective: among the program's along the axis; push, pull: number of the channel
+  std::size_t along = 0;          ///< message: position of its mesh axis
+  int offset = 0;                 ///< send, recv: to the other end; push, pull: its coordinate, -1: the senders'
+  ActionId partner = -1;          ///< send, recv: in the list of the other end's program; -1: none
+  int phase = 0;                  ///< of the program
+  const Trigger* rare = nullptr;  ///< null: it runs in all steps that are simulated
+  Nanoseconds cost = 0;           ///< compute: on a device of speed 1 without jitter
+  Nanoseconds took[2] = {0};      ///< of the link, inside a node and between nodes
+  Index bytes = 0;                ///< AxisTraffic::bytes, of one message
+  int waits = 0;                  ///< for so many: its dependencies
   std::vector<SimComm> comms = {};  ///< compute
 };
 
@@ -48,29 +51,43 @@ struct SimProgram {
 };
 
 struct SimPrograms {
+  /// All must outlive it.
   SimPrograms(const Plan&, const SimulateOptions&, const Cluster&);
 
-  RankGrid grid;                  ///< of mesh_of
-  std::size_t stage_axis;         ///< position of the programs' axis; the number of axes: there is one program
-  std::vector<std::string> axes;  ///< those of collectives and sends, in order of first use
+  const Plan& plan;
+  const SimulateOptions& options;
+  const Cluster& cluster;
+  RankGrid grid;                      ///< of mesh_of
+  std::size_t stage_axis;             ///< position of the programs' axis; the number of axes: there is one program
+  std::vector<std::string> axes;      ///< those of collectives and messages, in order of first use
+  std::vector<std::string> channels;  ///< channels_of
   std::vector<SimProgram> programs;
-  /// By which Cluster::compute tells computations of a rank apart, over all steps: as the executor has it.
-  std::uint64_t key(int program, ActionId id) const {
-    return static_cast<std::uint64_t>(options_.step * std::ssize(programs[program].actions) + id);
+  std::vector<int> program_of;  ///< by rank
+  std::vector<int> first_rank;  ///< of each program
+  /// The ranks that do a collective along one of `axes` together.
+  RankLines lines(const std::string& axis) const;
+  /// The rank whose coordinate along an action's axis is `at`.
+  int rank_at(int rank, const SimAction& a, int at) const {
+    return grid.neighbour(rank, a.along, at - grid.coordinate(rank, a.along), true);
   }
-  int program_of(int rank) const { return programs.size() > 1 ? grid.coordinate(rank, stage_axis) : 0; }
+  /// Whether it runs in a step; these count from 0, the first that is simulated.
+  bool is_due(const SimAction& a, int step) const { return !a.rare || a.rare->runs_at(options.step + step); }
+  /// By which Cluster::compute tells computations of a rank apart, over all steps: as the executor has it.
+  std::uint64_t key(int program, int step, ActionId id) const {
+    return static_cast<std::uint64_t>((options.step + step) * std::ssize(programs[program].actions) + id);
+  }
 
  private:
+  void place();
   void prepare(int program);
   void pair_messages();
+  int size(int program, const std::string& axis) const;
   int axis_of(const std::string& name);
-  void add_collective(SimProgram&, const Action&, SimAction&);
-  void add_comms(const Action&, SimAction&);
-  Nanoseconds cost_of(const Action&) const;
-
-  const Plan& plan_;
-  const SimulateOptions& options_;
-  const Cluster& cluster_;
+  void add_collective(int program, const Action&, SimAction&);
+  void add_message(const Action&, SimAction&, Index bytes);
+  void add_comms(int program, const Action&, SimAction&);
+  void add_channel(const Action&, SimAction&);
+  Nanoseconds cost_of(int program, const Action&) const;
 };
 
 }  // namespace trireme

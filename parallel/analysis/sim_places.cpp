@@ -1,0 +1,66 @@
+#include "parallel/analysis/sim_places.h"
+
+#include <algorithm>
+
+namespace trireme {
+
+Places::Places(const SimPrograms& plan) : plan_(plan) {
+  const Cluster& cluster = plan.cluster;
+  const int ranks = plan.grid.size();
+  check(ranks <= cluster.devices(), "simulate", "{} ranks on a cluster of {} devices", ranks, cluster.devices());
+  for (int r = 0; r < ranks; ++r) {
+    node_.push_back(cluster.node_of(r));
+    same_speed_ = same_speed_ && cluster.speed_of(r) == cluster.speed_of(0);
+  }
+  for (const std::string& axis : plan.axes) {
+    const RankLines& lines = lines_.emplace_back(plan.lines(axis));
+    auto& between = between_.emplace_back(lines.lines());
+    for (int r = 0; r < ranks; ++r) {
+      const int line = lines.line_of[r];
+      between[line] = between[line] || apart(r, lines.members[lines.first[line]]);
+    }
+  }
+}
+
+bool Places::between(int rank, const SimAction& a) const {
+  if (a.is == SimAction::Is::collective) return between(rank, a.axis);
+  const int other = a.is == SimAction::Is::push ? plan_.rank_at(rank, a, a.offset)
+                                                : plan_.grid.neighbour(rank, a.along, a.offset, a.ring);
+  return other >= 0 && apart(rank, other);
+}
+
+std::pair<int, ActionId> Places::differing() const {
+  struct Way {
+    ActionId id;
+    int axis;  // of a collective, or of what layers send; -1: a message
+    signed char seen = -1;
+  };
+  std::vector<std::vector<Way>> ways(plan_.programs.size());
+  for (std::size_t r = 0; r < ways.size(); ++r) {
+    const auto& actions = plan_.programs[r].actions;
+    // What goes along one axis, and messages over one offset, are alike: the first of each will do.
+    const auto add = [&](Way way) {
+      const SimAction& a = actions[way.id];
+      const auto alike = [&](const Way& w) {
+        const SimAction& b = actions[w.id];
+        return way.axis == w.axis && (way.axis >= 0 || (a.along == b.along && a.offset == b.offset));
+      };
+      if (std::ranges::none_of(ways[r], alike)) ways[r].push_back(way);
+    };
+    for (ActionId id = 0; id < std::ssize(actions); ++id) {
+      if (actions[id].axis >= 0) add({id, actions[id].is == SimAction::Is::collective ? actions[id].axis : -1});
+      for (const SimComm& c : actions[id].comms) add({id, c.axis});
+    }
+  }
+  for (int rank = 0; rank < plan_.grid.size(); ++rank) {
+    const int r = plan_.program_of[rank];
+    for (Way& way : ways[r]) {
+      const bool here = way.axis >= 0 ? between(rank, way.axis) : between(rank, plan_.programs[r].actions[way.id]);
+      if (way.seen == !here) return {r, way.id};
+      way.seen = here;
+    }
+  }
+  return {-1, -1};
+}
+
+}  // namespace trireme

@@ -1,0 +1,87 @@
+#include "parallel/analysis/sim_record.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "parallel/plan/liveness.h"
+
+namespace trireme {
+namespace {
+
+/// t shared out among so many, which gives the exact quotient where there is one.
+double seconds(Nanoseconds t, Nanoseconds ranks = 1) {
+  return static_cast<double>(t) / static_cast<double>(ranks) / 1e9;
+}
+
+}  // namespace
+
+SimRanks::SimRanks(const SimPrograms& plan, bool is_folded)
+    : folded(is_folded), program(plan.program_of), world(plan.program_of.size()) {
+  std::iota(world.begin(), world.end(), 0);
+  if (!folded) return;
+  world = plan.first_rank, program.resize(world.size());
+  std::iota(program.begin(), program.end(), 0);
+}
+
+SimRecord::SimRecord(const SimPrograms& plan, const Places& places, const SimRanks& ranks)
+    : plan_(plan), places_(places), ranks_(ranks), totals_(plan.programs.size()), row_(ranks.world.size(), -1) {
+  for (Totals& t : totals_) t.link.resize(plan.axes.size()), t.bytes.resize(plan.axes.size());
+  const bool all = ranks.folded || std::ssize(row_) <= plan.options.rows;
+  for (int rank = 0; rank < std::ssize(row_); ++rank) {
+    ++totals_[ranks.program[rank]].ranks;
+    if (!all && plan.first_rank[ranks.program[rank]] != rank) continue;
+    row_[rank] = static_cast<int>(result_.ranks.size());
+    result_.ranks.push_back(ranks.world[rank]);
+    result_.timeline.programs.push_back(ranks.program[rank]);
+  }
+  step_.resize(result_.ranks.size());
+  for (auto& stream : result_.started) stream.resize(result_.ranks.size());
+  result_.folded = ranks.folded;
+}
+
+void SimRecord::count(int rank, const SimAction& a, Nanoseconds computed, Nanoseconds linked) {
+  Totals& t = totals_[ranks_.program[rank]];
+  t.busy += computed;
+  if (a.axis >= 0) t.link[a.axis] += linked, t.bytes[a.axis] += a.bytes;
+  for (const SimComm& c : a.comms) {
+    const Nanoseconds took = c.took[places_.between(ranks_.world[rank], c.axis)];
+    t.link[c.axis] += took, t.busy -= took, t.bytes[c.axis] += c.bytes;
+  }
+}
+
+void SimRecord::span(int rank, ActionId id, Nanoseconds started, Nanoseconds ended, Nanoseconds linked) {
+  const int row = row_[rank];
+  if (row < 0) return;
+  result_.timeline.spans.push_back({row, id, seconds(linked < 0 ? started : ended - linked), seconds(ended)});
+  step_[row].push_back({started, id});
+}
+
+void SimRecord::end_step(int rank) {
+  const int row = row_[rank];
+  if (row < 0) return;
+  std::ranges::stable_sort(step_[row], {}, &std::pair<Nanoseconds, ActionId>::first);
+  const auto& list = plan_.plan.programs[ranks_.program[rank]].actions;
+  for (const auto& [started, id] : step_[row])
+    result_.started[static_cast<std::size_t>(list[id].stream)][row].push_back(id);
+  step_[row].clear();
+}
+
+Simulation SimRecord::simulation(Nanoseconds end) {
+  Nanoseconds all_busy = 0;
+  for (int rank = 0; rank < std::ssize(row_); ++rank) end_step(rank);  // of servers
+  for (std::size_t r = 0; r < totals_.size(); ++r) {
+    const Totals& t = totals_[r];
+    all_busy += t.busy;
+    result_.busy.push_back(seconds(t.busy, t.ranks));
+    result_.in_flight.push_back(peak_in_flight(plan_.plan.programs[r]));
+    auto& traffic = result_.traffic.emplace_back();
+    for (std::size_t a = 0; a < plan_.axes.size(); ++a)
+      traffic.push_back({plan_.axes[a], seconds(t.link[a], t.ranks), t.bytes[a] / t.ranks});
+  }
+  result_.makespan = seconds(end);
+  const Nanoseconds ranks = std::ssize(row_);
+  result_.bubble = all_busy > 0 ? static_cast<double>(end * ranks - all_busy) / static_cast<double>(all_busy) : 0;
+  return std::move(result_);
+}
+
+}  // namespace trireme

@@ -1,0 +1,299 @@
+#include "parallel/analysis/simulator.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace trireme {
+
+std::optional<Nanoseconds> SimServer::next_arrival() const {
+  std::optional<Nanoseconds> first;
+  for (const auto& [sender, queue] : mail_)
+    if (!queue.empty() && (!first || queue.front().arrival < *first)) first = queue.front().arrival;
+  return first;
+}
+
+bool SimServer::take(Nanoseconds now) {
+  const auto here = [now](const auto& entry) { return !entry.second.empty() && entry.second.front().arrival <= now; };
+  auto at = std::find_if(mail_.lower_bound(turn_), mail_.end(), here);
+  if (at == mail_.end()) at = std::ranges::find_if(mail_, here);
+  if (at == mail_.end()) return false;
+  const Message m = at->second.front();
+  at->second.pop_front();
+  turn_ = m.sender + 1;
+  inbox_.add(from_.size(), channels_[m.channel], m.sender, m.clock);
+  from_.push_back(m.from);
+  return true;
+}
+
+Simulator::Simulator(const SimPrograms& plan, const Places& places, const SimRanks& ranks, SimRecord& record)
+    : plan_(plan),
+      places_(places),
+      ranks_(ranks),
+      record_(record),
+      steps_(plan.options.steps),
+      grid_(plan.grid),
+      links_(ranks.world.size()),
+      clock_(ranks.world.size()),
+      step_(ranks.world.size()),
+      left_(ranks.world.size()),
+      servers_(ranks.world.size()) {
+  if (ranks.folded) {
+    std::vector<Axis> axes = plan.grid.axes();
+    for (std::size_t i = 0; i < axes.size(); ++i)
+      if (plan.programs.size() == 1 || i != plan.stage_axis) axes[i].size = 1;
+    grid_ = RankGrid(axes);
+  }
+  for (int axis = 0; axis < std::ssize(plan.axes); ++axis) {
+    lines_.push_back(ranks.folded ? grid_.lines(plan.axes[axis]) : RankLines{});
+    std::size_t most = 0;
+    for (const SimProgram& program : plan.programs) most = std::max(most, program.collectives[axis].size());
+    each_.push_back(most);
+    pending_.emplace_back(most * static_cast<std::size_t>(lines(axis).lines()));
+  }
+  std::size_t all = 0;
+  for (int r = 0; r < std::ssize(links_); ++r) {
+    first_.push_back(all);
+    all += actions(r).size();
+    const Program& program = plan.plan.programs[ranks.program[r]];
+    if (!program.serves()) continue;
+    const std::size_t along = plan.grid.find(axis_of(plan.plan, plan.channels.front()));
+    servers_[r] = std::make_unique<SimServer>(plan, program, grid_.coordinate(r, along));
+  }
+  states_.resize(all);
+}
+
+std::pair<int, ActionId> Simulator::run() {
+  for (int r = 0; r < std::ssize(links_); ++r) {
+    if (!servers_[r]) start_step(r);
+    settle();
+  }
+  while (!starts_.empty() || !looks_.empty()) {
+    // A server looks when no other can do anything earlier, as in virtual time.
+    if (looks_.empty() || (!starts_.empty() && starts_.top().time <= looks_.top().first)) {
+      const Start next = starts_.top();
+      starts_.pop();
+      enqueue(next.rank, next.id);
+    } else {
+      const auto [now, rank] = looks_.top();
+      looks_.pop();
+      look(rank, now);
+    }
+    settle();
+  }
+  for (int r = 0; r < std::ssize(links_); ++r) {
+    if (step_[r] == steps_) continue;
+    if (servers_[r]) return {r, -1};
+    for (ActionId id = 0; id < std::ssize(actions(r)); ++id)
+      if (at(r, id).waits != ended) return {r, id};
+  }
+  return {-1, -1};
+}
+
+Nanoseconds Simulator::end() const { return *std::ranges::max_element(clock_); }
+
+Nanoseconds Simulator::cost(int rank, ActionId id) const {
+  const SimAction& a = actions(rank)[id];
+  const auto key = plan_.key(ranks_.program[rank], step_[rank], id);
+  Nanoseconds time = a.cost == 0 ? 0 : plan_.cluster.compute(a.cost, ranks_.world[rank], key);
+  for (const SimComm& c : a.comms) time += c.took[places_.between(ranks_.world[rank], c.axis)];
+  return time;
+}
+
+template <class F>
+void Simulator::each_edge(int rank, ActionId id, F&& f) {
+  const SimProgram& program = plan_.programs[ranks_.program[rank]];
+  for (int e = program.first_edge[id]; e < program.first_edge[id + 1]; ++e) f(program.edges[e]);
+}
+
+void Simulator::start_step(int rank) {
+  const auto& list = actions(rank);
+  left_[rank] = static_cast<int>(list.size());
+  if (list.empty()) step_[rank] = steps_;
+  for (ActionId id = 0; id < std::ssize(list); ++id) at(rank, id) = {.begin = clock_[rank], .waits = list[id].waits};
+  for (auto box = boxes_.lower_bound({rank, -1, 0}); box != boxes_.end(); ++box) {
+    const auto [to, kind, id] = box->first;
+    if (to != rank || kind != -1) break;
+    auto& come = box->second.come;
+    if (!come.empty()) at(rank, id).end = come.front(), come.pop_front();
+  }
+  for (ActionId id = 0; id < std::ssize(list); ++id)
+    if (list[id].waits == 0) begun(rank, id);
+}
+
+void Simulator::end_step(int rank) {
+  const auto& list = actions(rank);
+  for (ActionId id = 0; id < std::ssize(list); ++id) {
+    const State& s = at(rank, id);
+    const SimAction& a = list[id];
+    const bool due = is_due(rank, a);
+    const Nanoseconds linked = due && a.axis >= 0 ? took(rank, a) : -1;
+    clock_[rank] = std::max(clock_[rank], s.end);
+    if (due) record_.count(rank, a, a.is == SimAction::Is::compute ? s.end - s.begin : 0, linked);
+    record_.span(rank, id, s.begin, s.end, linked);
+  }
+  record_.end_step(rank);
+  if (++step_[rank] < steps_) start_step(rank);
+}
+
+/// All that follows from what is known.
+void Simulator::settle() {
+  while (!notes_.empty() || !freed_.empty() || !over_.empty()) {
+    if (!notes_.empty()) {
+      const Note n = notes_.back();
+      notes_.pop_back();
+      State& s = at(n.rank, n.id);
+      s.begin = std::max(s.begin, n.time);
+      if (--s.waits == 0) begun(n.rank, n.id);
+    } else if (!freed_.empty()) {
+      const int rank = freed_.back();
+      freed_.pop_back();
+      RankLink& link = links_[rank];
+      while (!link.waits && link.head < link.queue.size()) carry(rank, link.queue[link.head++]);
+      if (link.head == link.queue.size()) link.queue.clear(), link.head = 0;
+    } else {
+      const int rank = over_.back();
+      over_.pop_back();
+      end_step(rank);
+    }
+  }
+}
+
+/// The time at which it starts is known: State::begin.
+void Simulator::begun(int rank, ActionId id) {
+  const auto [now, arrived, waits] = at(rank, id);
+  const SimAction& a = actions(rank)[id];
+  each_edge(rank, id, [&](const SimEdge& e) {
+    if (e.share == 0) notes_.push_back({rank, e.to, now});
+  });
+  using Is = SimAction::Is;
+  if (!is_due(rank, a)) return finish(rank, id, now, 0);
+  if (a.is == Is::send || a.is == Is::collective || a.is == Is::push) {
+    starts_.push({now, rank, id});
+  } else if (a.is == Is::pull) {
+    pull(rank, id);
+  } else if (a.is == Is::recv) {
+    if (arrived != unknown) finish(rank, id, std::max(now, arrived), 0);
+  } else {
+    const Nanoseconds time = cost(rank, id);
+    finish(rank, id, now + time, time);
+  }
+}
+
+/// inner: of its time, in which others may start in its midst.
+void Simulator::finish(int rank, ActionId id, Nanoseconds when, Nanoseconds inner) {
+  State& s = at(rank, id);
+  s.end = when, s.waits = ended;
+  each_edge(rank, id, [&](const SimEdge& e) {
+    if (e.share == 0) return;
+    notes_.push_back({rank, e.to, when - inner + std::llround(e.share * static_cast<double>(inner))});
+  });
+  if (--left_[rank] == 0) over_.push_back(rank);
+}
+
+void Simulator::enqueue(int rank, ActionId id) {
+  RankLink& link = links_[rank];
+  if (link.waits || link.head < link.queue.size())
+    link.queue.push_back(id);
+  else
+    carry(rank, id);
+}
+
+/// At the head of its rank's link.
+void Simulator::carry(int rank, ActionId id) {
+  RankLink& link = links_[rank];
+  const SimAction& a = actions(rank)[id];
+  const Nanoseconds ready = std::max(at(rank, id).begin, link.free);
+  if (a.is == SimAction::Is::collective) return meet(rank, a, ready);
+  link.free = ready + took(rank, a);
+  if (a.is == SimAction::Is::push) {
+    deliver(rank, plan_.rank_at(rank, a, a.offset), a, link.free);
+  } else {
+    const int other = ranks_.folded && a.ring ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
+    if (other >= 0 && a.partner >= 0) arrive(other, a.partner, link.free);
+  }
+  finish(rank, id, link.free, 0);
+}
+
+void Simulator::meet(int rank, const SimAction& a, Nanoseconds ready) {
+  const RankLines& all = lines(a.axis);
+  const int line = all.line_of[rank];
+  Pending& meeting = pending_[a.axis][static_cast<std::size_t>(line) * each_[a.axis] + a.nth];
+  meeting.latest = std::max(meeting.latest, ready);
+  links_[rank].waits = true;
+  if (++meeting.come < all.size(line)) return;
+  const Nanoseconds end = std::exchange(meeting, {}).latest + took(rank, a);
+  for (int m = all.first[line]; m < all.first[line + 1]; ++m) {
+    const int member = all.members[m];
+    links_[member].waits = false, links_[member].free = end;
+    if (links_[member].head < links_[member].queue.size()) freed_.push_back(member);
+    finish(member, plan_.programs[ranks_.program[member]].collectives[a.axis][a.nth], end, 0);
+  }
+}
+
+void Simulator::arrive(int rank, ActionId id, Nanoseconds when) {
+  State& s = at(rank, id);
+  if (s.waits == 0)
+    finish(rank, id, std::max(s.begin, when), 0);
+  else if (s.waits != ended && s.end == unknown)
+    s.end = when;  // until it has begun
+  else
+    boxes_[{rank, -1, id}].come.push_back(when);  // for a later step
+}
+
+void Simulator::pull(int rank, ActionId id) {
+  const SimAction& a = actions(rank)[id];
+  Box& box = boxes_[{rank, a.nth, plan_.rank_at(rank, a, a.offset)}];
+  if (box.come.empty()) return box.waiting.push_back(id);
+  finish(rank, id, std::max(at(rank, id).begin, box.come.front()), 0);
+  box.come.pop_front();
+}
+
+void Simulator::deliver(int from, int to, const SimAction& a, Nanoseconds when) {
+  if (servers_[to]) {
+    servers_[to]->post({when, from, grid_.coordinate(from, a.along), a.nth, step_[from]});
+    return looks_.push({std::max(clock_[to], when), to});
+  }
+  Box& box = boxes_[{to, a.nth, from}];
+  if (box.waiting.empty()) return box.come.push_back(when);
+  const ActionId id = box.waiting.front();
+  box.waiting.pop_front();
+  finish(to, id, std::max(at(to, id).begin, when), 0);
+}
+
+/// A server that has nothing to do takes the next message, and does what follows from it.
+void Simulator::look(int rank, Nanoseconds now) {
+  SimServer& server = *servers_[rank];
+  if (clock_[rank] > now || step_[rank] == steps_ || !server.take(now)) return;
+  clock_[rank] = now;
+  while (step_[rank] < steps_) {
+    const auto start = server.next();
+    if (!start) break;
+    handle(rank, *start);
+  }
+  if (const auto next = server.next_arrival()) looks_.push({std::max(clock_[rank], *next), rank});
+}
+
+/// Runs a phase; nobody waits for what it sends.
+void Simulator::handle(int rank, const Inbox::Start& start) {
+  const auto& list = actions(rank);
+  for (ActionId id = 0; id < std::ssize(list); ++id) {
+    const SimAction& a = list[id];
+    if (a.phase != start.phase) continue;
+    const Nanoseconds now = clock_[rank];
+    if (a.is == SimAction::Is::push) {
+      for (std::size_t i = 0; i < (a.offset < 0 ? start.messages.size() : 1); ++i) {
+        const int to = a.offset < 0 ? servers_[rank]->from(start.messages[i]) : plan_.rank_at(rank, a, a.offset);
+        const Nanoseconds took = a.took[places_.apart(rank, to)];
+        const Nanoseconds end = links_[rank].free = std::max(now, links_[rank].free) + took;
+        record_.count(rank, a, 0, took), record_.span(rank, id, now, end, took);
+        deliver(rank, to, a, end);
+      }
+    } else {
+      clock_[rank] += cost(rank, id);
+      record_.count(rank, a, clock_[rank] - now, 0), record_.span(rank, id, now, clock_[rank], -1);
+    }
+  }
+  step_[rank] += plan_.plan.programs[ranks_.program[rank]].phases[start.phase].last;
+}
+
+}  // namespace trireme

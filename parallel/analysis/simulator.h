@@ -1,0 +1,143 @@
+// Simulator: the events of simulated steps, in integer nanoseconds: when each action of each rank runs.
+#pragma once
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "parallel/analysis/sim_places.h"
+#include "parallel/analysis/sim_record.h"
+#include "parallel/plan/channels.h"
+
+namespace trireme {
+
+/// The messages to one rank of a program that messages start.
+class SimServer {
+ public:
+  struct Message {
+    Nanoseconds arrival;
+    int from, sender;  // rank; coordinate along the axis of messages
+    int channel;       // of SimPrograms::channels
+    std::int64_t clock;
+  };
+  /// coordinate: its own.
+  SimServer(const SimPrograms& plan, const Program& program, int coordinate)
+      : channels_(plan.channels), inbox_(plan.plan, program, coordinate) {}
+  void post(const Message& m) { mail_[m.sender].push_back(m); }
+  /// Of the first one that it has not taken.
+  std::optional<Nanoseconds> next_arrival() const;
+  /// Takes one that has come by now, as recv_any does: of the senders by turns. False: there is none.
+  bool take(Nanoseconds now);
+  /// What it does next with those that it has taken.
+  std::optional<Inbox::Start> next() { return inbox_.next(); }
+  /// The rank that has sent a message of Inbox::Start.
+  int from(std::size_t message) const { return from_[message]; }
+
+ private:
+  const std::vector<std::string>& channels_;
+  Inbox inbox_;
+  std::map<int, std::deque<Message>> mail_;  // by sender
+  int turn_ = 0;                             // of this sender, or of the next one that has sent something
+  std::vector<int> from_;                    // by message
+};
+
+/// Simulated ranks are all of the mesh, or, folded, one of each program: then what others of its program would do along
+/// other axes happens to the rank itself at that moment.
+class Simulator {
+ public:
+  /// All must outlive it.
+  Simulator(const SimPrograms&, const Places&, const SimRanks&, SimRecord&);
+  /// The rank, and the action of it, that never end; the action is -1 for one that waits for messages that start
+  /// something; (-1, -1): all have ended.
+  std::pair<int, ActionId> run();
+  /// When the last rank has ended its last step.
+  Nanoseconds end() const;
+
+ private:
+  static constexpr Nanoseconds unknown = -1;
+  static constexpr int ended = -1;  // State::waits
+  struct State {                    // of an action of a rank in its step
+    Nanoseconds begin = 0;          // the latest known of what it waits for, then its start
+    Nanoseconds end = unknown;      // of a receive that has not begun: the arrival
+    int waits = 0;                  // for so many
+  };
+  /// An operation gets into its rank's link.
+  struct Start {
+    Nanoseconds time;
+    int rank;
+    ActionId id;
+    bool operator<(const Start& o) const { return std::tie(time, rank, id) > std::tie(o.time, o.rank, o.id); }
+  };
+  using Look = std::pair<Nanoseconds, int>;  // a server looks for messages: the time and the rank
+  struct RankLink {
+    Nanoseconds free = 0;         // when what is known to be in front of all else has ended
+    bool waits = false;           // a collective is at the head that others have not come to
+    std::vector<ActionId> queue;  // behind it
+    std::size_t head = 0;
+  };
+  struct Pending {  // a collective
+    int come = 0;
+    Nanoseconds latest = 0;
+  };
+  struct Note {  // something that the action waits for is done at that time
+    int rank;
+    ActionId id;
+    Nanoseconds time;
+  };
+  struct Box {                       // messages of one kind to one rank
+    std::deque<Nanoseconds> come;    // that it has not asked for
+    std::deque<ActionId> waiting{};  // pulls that have begun
+  };
+
+  State& at(int rank, ActionId id) { return states_[first_[rank] + id]; }
+  const std::vector<SimAction>& actions(int rank) const { return plan_.programs[ranks_.program[rank]].actions; }
+  const RankLines& lines(int axis) const { return ranks_.folded ? lines_[axis] : places_.lines(axis); }
+  Nanoseconds took(int rank, const SimAction& a) const { return a.took[places_.between(ranks_.world[rank], a)]; }
+  Nanoseconds cost(int rank, ActionId id) const;
+  bool is_due(int rank, const SimAction& a) const { return plan_.is_due(a, step_[rank]); }
+  template <class F>
+  void each_edge(int rank, ActionId id, F&& f);
+
+  void start_step(int rank);
+  void end_step(int rank);
+  void settle();
+  void begun(int rank, ActionId id);
+  void finish(int rank, ActionId id, Nanoseconds when, Nanoseconds inner);
+  void enqueue(int rank, ActionId id);
+  void carry(int rank, ActionId id);
+  void meet(int rank, const SimAction&, Nanoseconds ready);
+  void arrive(int rank, ActionId id, Nanoseconds when);
+  void pull(int rank, ActionId id);
+  void deliver(int from, int to, const SimAction&, Nanoseconds when);
+  void look(int rank, Nanoseconds now);
+  void handle(int rank, const Inbox::Start&);
+
+  const SimPrograms& plan_;
+  const Places& places_;
+  const SimRanks& ranks_;
+  SimRecord& record_;
+  const int steps_;
+  RankGrid grid_;                              // of the ranks that are simulated
+  std::vector<RankLines> lines_;               // folded: by axis
+  std::vector<std::size_t> each_;              // by axis: the most collectives of a rank along it
+  std::vector<std::vector<Pending>> pending_;  // by axis; by line, then by SimAction::nth
+  std::vector<std::size_t> first_;             // of each rank's actions in states_
+  std::vector<State> states_;                  // rank by rank
+  std::vector<RankLink> links_;                // by rank
+  std::vector<Nanoseconds> clock_;             // by rank: its step began then; a server has come so far
+  std::vector<int> step_, left_;               // by rank: steps before this one; actions of it that have not ended
+  std::vector<std::unique_ptr<SimServer>> servers_;  // by rank; null: no server
+  std::map<std::tuple<int, int, int>, Box> boxes_;   // by rank; -1 and the receive, or channel and sender
+  std::priority_queue<Start> starts_;
+  std::priority_queue<Look, std::vector<Look>, std::greater<>> looks_;
+  std::vector<Note> notes_;
+  std::vector<int> freed_;  // ranks whose queue may go on
+  std::vector<int> over_;   // ranks whose step is
+};
+
+}  // namespace trireme
