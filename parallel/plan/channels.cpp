@@ -41,6 +41,13 @@ std::string axis_of(const Plan& plan, const std::string& channel) {
   return axis;
 }
 
+bool serves_at(const Plan& plan, const std::string& axis, int coordinate) {
+  return std::ranges::any_of(plan.programs, [&](const Program& p) {
+    const CoordinateRange along = plan.range(p, axis);
+    return p.serves() && along.begin <= coordinate && coordinate < along.end;
+  });
+}
+
 Inbox::Inbox(const Plan& plan, const Program& program, int root) : program_(program) {
   for (const ProgramPhase& phase : program.phases) {
     if (phase.trigger.channel.empty()) continue;

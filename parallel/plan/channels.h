@@ -20,6 +20,9 @@ std::vector<int> senders_to(const Plan&, const std::string& channel, int root);
 /// The mesh axis along which messages to the channel go; empty: nobody pushes there.
 std::string axis_of(const Plan&, const std::string& channel);
 
+/// Whether messages start what the ranks at this coordinate do: messages to them have a head (MessageHeader).
+bool serves_at(const Plan&, const std::string& axis, int coordinate);
+
 /// The messages that have come to one rank of a program that messages start, and the phases that they start.
 class Inbox {
  public:

@@ -12,10 +12,7 @@ Channels::Channels(const Plan& plan, const Program& program, ParameterStore& sto
   if (names_.empty()) return;
   const std::string axis = axis_of(plan, names_.front());
   comm_ = &mesh.comm(axis);
-  serving_.resize(static_cast<std::size_t>(comm_->size()));
-  for (const Program& p : plan.programs)
-    for (int i = plan.range(p, axis).begin; i < plan.range(p, axis).end; ++i)
-      serving_[static_cast<std::size_t>(i)] = serving_[static_cast<std::size_t>(i)] || p.serves();
+  for (int i = 0; i < comm_->size(); ++i) serving_.push_back(serves_at(plan, axis, i));
   if (program.serves()) inbox_.emplace(plan, program, comm_->rank());
 }
 

@@ -32,7 +32,6 @@ class Channels {
   Tensor operand(const Action&) const;
   int number(const std::string& channel) const;
   Work send(const Action&, std::int64_t step, const Tensor& payload, int to);
-  bool serves(int coordinate) const;
 
   const Plan& plan_;
   const Program& program_;

@@ -233,3 +233,38 @@ TEST_CASE("asynchronous servers apply each gradient once, and are the same in ea
       CHECK(once.weights == again.weights);
     }
 }
+
+TEST_CASE("workers and servers send what their programs say") {
+  for (const int servers_count : {1, 2})
+    for (const int count : {0, 1})
+      for (const bool guarded : {false, true}) {
+        if (guarded && count == 0) continue;
+        const ServerOptions o{
+            .servers = servers_count, .count = count, .staleness = guarded ? std::optional(1) : std::nullopt};
+        std::array<StepTraffic, 5> traffic;
+        World::threads(5, [&](World& world) {
+          const Setup s = small();
+          Module model = s.model();
+          initialize(model, 1);
+          Mesh mesh(world, {{"data", world.size()}});
+          Step step(model, cross_entropy, Sgd{.lr = 0.05}, mesh, servers(o));
+          const Tensor x = Tensor::full({4, 10, 10, 1}, 0.5), y = Tensor::zeros({4}, DType::i64);
+          for (int i = 0; i < 3; ++i) {
+            // In steps of its own: a server may take, and answer, what belongs to the next.
+            (void)step(x, y).item();
+            world.comm().barrier();
+          }
+          traffic[static_cast<std::size_t>(world.rank())] = step.traffic();
+        });
+        for (const StepTraffic& t : traffic) {
+          const auto text = [](const Traffic& all) {
+            std::string lines;
+            for (auto& [axis, n] : all) lines += fmt::format("{}: {} calls, {} bytes; ", axis, n.calls, n.bytes);
+            return lines;
+          };
+          CAPTURE(servers_count, count, guarded, &t - traffic.data(), text(t.counted), text(t.planned));
+          CHECK(t.counted == t.planned);
+          CHECK(t.counted.at("data").bytes > 0);
+        }
+      }
+}

@@ -81,9 +81,9 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
 }
 
 /// Plays the steps of the programs along one line of the axis of their messages.
-class Play {
+class ChannelCheck {
  public:
-  Play(const Plan& plan, const std::string& axis, Diagnostics& faults) : plan_(plan), axis_(axis), faults_(faults) {
+  ChannelCheck(const Plan& plan, const std::string& axis, Diagnostics& faults) : plan_(plan), axis_(axis), faults_(faults) {
     for (std::size_t p = 0; p < plan.programs.size(); ++p) {
       const CoordinateRange along = plan.range(plan.programs[p], axis);
       for (int i = along.begin; i < along.end; ++i) ranks_.try_emplace(i, Rank{&plan.programs[p]});
@@ -222,7 +222,7 @@ void check_channels(const Plan& plan, Diagnostics& faults) {
     if (std::ranges::none_of(plan.programs, [&](const Program& p) { return takes(p, channel); }))
       faults.add("messages on '{}' are taken by nobody", channel);
   for (const std::string& axis : axes)
-    if (faults.size() == before && plan.size(axis) <= most_ranks) Play(plan, axis, faults).run();
+    if (faults.size() == before && plan.size(axis) <= most_ranks) ChannelCheck(plan, axis, faults).run();
 }
 
 }  // namespace trireme
