@@ -22,12 +22,20 @@ Consolidator::Consolidator(const Plan& plan, int program, Mesh& mesh, Optimizer&
     if (a.kind == ActionKind::update && mesh.size(a.peer.axis) > 1) shared_.push_back(a);
     drops_ = drops_ || a.kind == ActionKind::drop_values;
   }
+  served_ = std::ranges::any_of(plan.programs, &Program::serves);
 }
 
 void Consolidator::consolidate() {
   optimizer_.keep({{0, parameters_.size()}});
-  if ((!stages_ && shared_.empty()) || std::exchange(current_, true)) return;
+  if ((!stages_ && shared_.empty() && !served_) || std::exchange(current_, true)) return;
   std::vector<Work> works;
+  for (const Program& server : plan_.programs)
+    for (const Action& a : server.actions) {
+      if (a.kind != ActionKind::update || !server.serves()) continue;
+      const CoordinateRange& at = server.where.front();  // workers have its weights, of the last pull
+      for (auto& [name, state] : optimizer_.state())
+        works.push_back(mesh_.comm(at.axis).broadcast(state.rows(a.slice.begin, a.slice.end), at.begin));
+    }
   for (const Action& update : shared_) {  // over the update's own axis, which image axes may be joined to
     const auto give = [&, comm = &mesh_.comm(update.peer.axis)](const FlatBuffer& flat) {
       works.push_back(all_gather_updated(update, *comm, flat.rows(update.slice.begin, update.slice.end)));
@@ -95,18 +103,22 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
   s.all_gather = [&everyone](const std::string& mine) { return gather_texts(everyone, mine); };
   // Whether this rank is the first of those that hold the same part of a tensor, which other ranks along these axes
   // (and in other stages) have other parts of.
+  const Program& program = plan_.programs[static_cast<std::size_t>(program_)];
   const std::string stages = stages_ ? "+" + plan_.stage_axis : "";
   const auto first = [&](const Tensor& t, const std::string& axes) {
     const std::string apart = stages + "+" + axes + "+" + divided_over(t) + "+";
     return std::ranges::all_of(mesh_.axes(), [&](const Axis& a) {
-      return mesh_.index(a.name) == 0 || apart.find("+" + a.name + "+") != std::string::npos;
+      return mesh_.index(a.name) == plan_.range(program, a.name).begin ||
+             apart.find("+" + a.name + "+") != std::string::npos;
     });
   };
   const auto add = [&](std::vector<Slice>& to, const Slice& held, const Parameters::Entry& e, const std::string& axes) {
     const Slice both{std::max(held.begin, e.slice.begin), std::min(held.end, e.slice.end)};
     if (both.size() > 0 && first(e.tensor, axes)) to.push_back(both);
   };
-  for (const Action& a : plan_.programs[static_cast<std::size_t>(program_)].actions) {
+  auto own = plan_.updated(static_cast<std::size_t>(program_));
+  for (const Action& a : program.actions) {
+    if (a.kind == ActionKind::pull && a.field == "weights") s.holds.push_back(a.slice), own.push_back(a.slice);
     if (a.kind != ActionKind::update) continue;
     const int ranks = mesh_.size(a.peer.axis);
     const Slice shard = ranks > 1 ? shard_of(a, mesh_.index(a.peer.axis), ranks) : a.slice;
@@ -121,7 +133,7 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
     for (const Slice& part : flat.cut({from, from + slice.size()}))
       s.local[fmt::format("{}.{}", name, slice.begin + part.begin - from)] = flat.rows(part.begin, part.end);
   };
-  const auto own = plan_.updated(static_cast<std::size_t>(program_));
+  own = detail::joined(std::move(own));
   for (const State& state : plan_.state)
     for (const Slice& u : own)
       if (state.saved) add_local("state." + state.name, parameters_.state(state.name), u, u.begin);
@@ -138,6 +150,8 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
       from += kept.size();
     }
   }
+  if (program.serves())  // it counts updates, others their steps
+    s.local["optimizer.steps"] = Tensor::full({1}, static_cast<double>(optimizer_.steps()), DType::f64);
   Index at = 0;
   for (const Parameters::Buffer& b : parameters_.buffers()) {
     const bool here = !stages_ || b.tensor.numel() == 0 || stage_of_buffer(at) == program_;

@@ -37,6 +37,7 @@ class Consolidator {
   Optimizer& optimizer_;
   Communicator* stages_;
   std::vector<Action> shared_;  // this program's updates that several ranks share
+  bool served_ = false;         // by programs that messages start
   bool drops_ = false;          // weights of others' shards are not here between their uses
   bool current_ = false;        // all is here, as the last step left it
   bool whole_ = true;           // weights of other stages are here

@@ -108,6 +108,8 @@ struct Step::Impl {
     LoadedCheckpoint loaded = trireme::load_checkpoint(directory, parameters, &optimizer, shard);
     for (auto& [name, tensor] : shard.local)  // of the plan's state; a checkpoint of before there was one has none
       if (const auto at = loaded.local.find(name); at != loaded.local.end()) tensor.copy_from(at->second);
+    if (const auto at = shard.local.find("optimizer.steps"); at != shard.local.end())
+      optimizer.set_steps(static_cast<std::int64_t>(at->second.item()));
     return loaded;
   }
 
