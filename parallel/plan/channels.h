@@ -41,6 +41,10 @@ class Inbox {
   std::optional<Start> next();
   /// Messages that no phase has taken.
   std::size_t waiting() const;
+  /// The clock of the last message taken of each sender (-1: none yet), the channels by name: with the messages that
+  /// wait, all that an inbox is.
+  std::vector<std::int64_t> clocks() const;
+  void set_clocks(const std::vector<std::int64_t>&);  ///< throws Error for another number of them
 
  private:
   struct Message {
@@ -52,6 +56,7 @@ class Inbox {
     std::deque<Message> messages;          // as they came
     std::map<int, std::int64_t> taken;     // the last clock, by sender; -1: none yet
     std::map<std::int64_t, int> by_clock;  // how many senders have it
+    void take(int sender, std::int64_t clock);
   };
   bool passes(const Guard&, const Message&) const;
 

@@ -23,6 +23,10 @@ Consolidator::Consolidator(const Plan& plan, int program, Mesh& mesh, Optimizer&
     drops_ = drops_ || a.kind == ActionKind::drop_values;
   }
   served_ = std::ranges::any_of(plan.programs, &Program::serves);
+  serves_ = plan.programs[static_cast<std::size_t>(program)].serves();
+  differ_ = std::ranges::any_of(plan.consistency, [&](auto& axis) {
+    return axis.second.kind != Consistency::Kind::synchronous && mesh.size(axis.first) > 1;
+  });
 }
 
 void Consolidator::consolidate() {
@@ -33,8 +37,12 @@ void Consolidator::consolidate() {
     for (const Action& a : server.actions) {
       if (a.kind != ActionKind::update || !server.serves()) continue;
       const CoordinateRange& at = server.where.front();  // workers have its weights, of the last pull
-      for (auto& [name, state] : optimizer_.state())
-        works.push_back(mesh_.comm(at.axis).broadcast(state.rows(a.slice.begin, a.slice.end), at.begin));
+      const auto give = [&, comm = &mesh_.comm(at.axis)](const Tensor& all) {
+        works.push_back(comm->broadcast(all, at.begin));
+      };
+      const Tensor weights = parameters_.values().rows(a.slice.begin, a.slice.end);
+      give(serves_ || !differ_ ? weights : weights.clone());  // workers apart keep their own
+      for (auto& [name, state] : optimizer_.state()) give(state.rows(a.slice.begin, a.slice.end));
     }
   for (const Action& update : shared_) {  // over the update's own axis, which image axes may be joined to
     const auto give = [&, comm = &mesh_.comm(update.peer.axis)](const FlatBuffer& flat) {
@@ -137,10 +145,7 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
   for (const State& state : plan_.state)
     for (const Slice& u : own)
       if (state.saved) add_local("state." + state.name, parameters_.state(state.name), u, u.begin);
-  const bool differ = std::ranges::any_of(plan_.consistency, [&](auto& axis) {
-    return axis.second.kind != Consistency::Kind::synchronous && mesh_.size(axis.first) > 1;
-  });
-  for (const Slice& u : differ ? own : std::vector<Slice>{}) {  // ranks train for themselves between averages
+  for (const Slice& u : differ_ ? own : std::vector<Slice>{}) {  // ranks train for themselves between averages
     add_local("weights", parameters_.values(), u, u.begin);
     Index from = 0;  // of a kept slice in the state
     for (const Slice& kept : optimizer_.kept()) {
@@ -150,8 +155,6 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
       from += kept.size();
     }
   }
-  if (program.serves())  // it counts updates, others their steps
-    s.local["optimizer.steps"] = Tensor::full({1}, static_cast<double>(optimizer_.steps()), DType::f64);
   Index at = 0;
   for (const Parameters::Buffer& b : parameters_.buffers()) {
     const bool here = !stages_ || b.tensor.numel() == 0 || stage_of_buffer(at) == program_;

@@ -1,10 +1,12 @@
 // Programs at ranges of ranks that messages drive: parameter servers through Step, and which phase an Inbox starts.
 #include "tests/parallel/server_plans.h"
 
+#include "framework/io/checkpoint.h"
 #include "parallel/plan/channels.h"
 #include "parallel/runtime/step.h"
 #include "tests/parallel/plans.h"
 #include "tests/parallel/training.h"
+#include "tests/support/temporary.h"
 
 using namespace trireme;
 using namespace trireme::test;
@@ -267,4 +269,64 @@ TEST_CASE("workers and servers send what their programs say") {
           CHECK(t.counted.at("data").bytes > 0);
         }
       }
+}
+
+TEST_CASE("runs with servers go on from a checkpoint as if they had not been saved") {
+  const ServerOptions synchronous{.servers = 2}, asynchronous{.servers = 2, .count = 1},
+      bounded{.count = 1, .staleness = 1};
+  for (const ServerOptions& o : {synchronous, asynchronous, bounded}) {
+    const int ranks = 5;
+    const bool virtual_time = o.count > 0;  // where threads decide whose gradient comes first, no two runs are alike
+    CAPTURE(o.servers, o.count, virtual_time);
+    const Temporary folder;
+    std::vector<VirtualState> clocks(static_cast<std::size_t>(ranks));
+    const auto run = [&](const std::string& from, int begin, int end, const std::string& to, int then = 0) {
+      std::vector<std::vector<double>> found(static_cast<std::size_t>(ranks));
+      const auto body = [&](World& world) {
+        const Setup s = small();
+        Module model = s.model();
+        initialize(model, from.empty() ? 1 : 99 + static_cast<std::uint64_t>(world.rank()));
+        Mesh mesh(world, {{"data", world.size()}});
+        Step step(model, cross_entropy, Adam{.lr = 0.01}, mesh, servers(o));
+        if (!from.empty()) {
+          step.load_checkpoint(find_latest(from).value().path);
+          step.consolidate();
+        }
+        if (virtual_time && !from.empty()) world.clock()->restore(clocks[static_cast<std::size_t>(world.rank())]);
+        const auto one_step = [&](int i) {
+          const RankShare mine = step.shard();
+          Tensor x = Tensor::zeros({4, 10, 10, 1}), y = Tensor::zeros({4}, DType::i64);
+          for (Index k = 0; k < x.numel(); ++k)
+            x.data<float>()[k] = static_cast<float>(std::sin(i + 3.0 * mine.rank + 0.1 * double(k)));
+          y.data<std::int64_t>()[0] = i % 10;
+          (void)step(x, y).item();
+        };
+        for (int i = begin; i < end; ++i) one_step(i);
+        if (!to.empty()) {
+          save_checkpoint(to, step.parameters(), step.optimizer(), {.step = end}, {.shard = step.checkpoint_shard()});
+          if (virtual_time) clocks[static_cast<std::size_t>(world.rank())] = world.clock()->save();
+        }
+        for (int i = end; i < then; ++i) one_step(i);
+        step.consolidate();
+        auto& mine = found[static_cast<std::size_t>(world.rank())] = whole_weights(step.parameters());
+        for (auto& [name, state] : step.optimizer().state()) {
+          const auto values = state.to_vector();
+          mine.insert(mine.end(), values.begin(), values.end());
+        }
+      };
+      if (virtual_time)
+        World::virtual_time(ranks, two_nodes(3), body);
+      else
+        World::threads(ranks, body);
+      return found;
+    };
+    const auto whole = run("", 0, 4, folder.path() + "/half", 9);
+    const auto resumed = run(folder.path() + "/half", 4, 9, "");
+    for (std::size_t r = 0; r < whole.size(); ++r) {
+      const auto at = std::ranges::mismatch(resumed[r], whole[r]).in1 - resumed[r].begin();
+      CAPTURE(r, at, whole[r].size());
+      CHECK((resumed[r] == whole[r]));
+    }
+    CHECK(run("", 0, 4, "")[0] != whole[0]);
+  }
 }
