@@ -41,6 +41,13 @@ std::string axis_of(const Plan& plan, const std::string& channel) {
   return axis;
 }
 
+bool serves_at(const Plan& plan, const std::string& axis, int coordinate) {
+  return std::ranges::any_of(plan.programs, [&](const Program& p) {
+    const CoordinateRange along = plan.range(p, axis);
+    return p.serves() && along.begin <= coordinate && coordinate < along.end;
+  });
+}
+
 Inbox::Inbox(const Plan& plan, const Program& program, int root) : program_(program) {
   for (const ProgramPhase& phase : program.phases) {
     if (phase.trigger.channel.empty()) continue;
@@ -64,6 +71,12 @@ bool Inbox::passes(const Guard& guard, const Message& m) const {
          at->second.by_clock.begin()->first >= m.clock - guard.staleness;
 }
 
+void Inbox::Channel::take(int sender, std::int64_t clock) {
+  std::int64_t& last = taken.at(sender);
+  if (--by_clock[last] == 0) by_clock.erase(last);
+  ++by_clock[last = clock];
+}
+
 std::optional<Inbox::Start> Inbox::next() {
   for (std::size_t p = 0; p < program_.phases.size(); ++p) {
     const Trigger& t = program_.phases[p].trigger;
@@ -77,9 +90,7 @@ std::optional<Inbox::Start> Inbox::next() {
     Start start{static_cast<int>(p), {}};
     for (const auto& [sender, m] : first) {
       start.messages.push_back(m.number);
-      std::int64_t& clock = channel.taken[sender];
-      if (--channel.by_clock[clock] == 0) channel.by_clock.erase(clock);
-      ++channel.by_clock[clock = m.clock];
+      channel.take(sender, m.clock);
     }
     std::erase_if(channel.messages, [&](const Message& m) {
       const auto at = first.find(m.sender);
@@ -94,6 +105,21 @@ std::size_t Inbox::waiting() const {
   std::size_t all = 0;
   for (const auto& [name, channel] : channels_) all += channel.messages.size();
   return all;
+}
+
+std::vector<std::int64_t> Inbox::clocks() const {
+  std::vector<std::int64_t> all;
+  for (const auto& [name, channel] : channels_)
+    for (const auto& [sender, clock] : channel.taken) all.push_back(clock);
+  return all;
+}
+
+void Inbox::set_clocks(const std::vector<std::int64_t>& clocks) {
+  check(clocks.size() == this->clocks().size(), "inbox", "{} clocks of {} senders", clocks.size(),
+        this->clocks().size());
+  auto next = clocks.begin();
+  for (auto& [name, channel] : channels_)
+    for (const auto& [sender, clock] : std::map(channel.taken)) channel.take(sender, *next++);
 }
 
 }  // namespace trireme

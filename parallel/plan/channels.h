@@ -20,6 +20,9 @@ std::vector<int> senders_to(const Plan&, const std::string& channel, int root);
 /// The mesh axis along which messages to the channel go; empty: nobody pushes there.
 std::string axis_of(const Plan&, const std::string& channel);
 
+/// Whether messages start what the ranks at this coordinate do: messages to them have a head (MessageHeader).
+bool serves_at(const Plan&, const std::string& axis, int coordinate);
+
 /// The messages that have come to one rank of a program that messages start, and the phases that they start.
 class Inbox {
  public:
@@ -38,6 +41,10 @@ class Inbox {
   std::optional<Start> next();
   /// Messages that no phase has taken.
   std::size_t waiting() const;
+  /// The clock of the last message taken of each sender (-1: none yet), the channels by name: with the messages that
+  /// wait, all that an inbox is.
+  std::vector<std::int64_t> clocks() const;
+  void set_clocks(const std::vector<std::int64_t>&);  ///< throws Error for another number of them
 
  private:
   struct Message {
@@ -49,6 +56,7 @@ class Inbox {
     std::deque<Message> messages;          // as they came
     std::map<int, std::int64_t> taken;     // the last clock, by sender; -1: none yet
     std::map<std::int64_t, int> by_clock;  // how many senders have it
+    void take(int sender, std::int64_t clock);
   };
   bool passes(const Guard&, const Message&) const;
 

@@ -29,22 +29,25 @@ const std::vector<PartInfo>& parts_of(const Plan& plan, const Action& a, const T
 
 namespace {
 
-/// A message on a channel: its head and its payload (parallel/comm/communicator.h). Those who start a phase push once
-/// in a step each, so that each of them is answered once.
+/// A message to each receiver, with a head where it serves. Those who start a phase push once in a step each, so that
+/// each of them is answered once.
 TrafficCount channel_traffic(const Plan& plan, const Program& program, const Action& a, const TrafficOptions& o) {
-  if (a.kind != ActionKind::push) return {};
-  Index times = 1;
-  if (a.peer.root < 0)
-    times = std::ssize(senders_to(plan, program.trigger(a).channel, plan.range(program, a.peer.axis).begin));
-  const Index bytes = a.field == "loss" ? size_of(DType::f64) : a.slice.size() * size_of(o.parameters);
-  return {2 * times, times * (static_cast<Index>(sizeof(MessageHeader)) + bytes)};
+  std::vector<int> receivers = {a.peer.root};
+  if (a.peer.root < 0) receivers = senders_to(plan, program.trigger(a).channel, plan.range(program, a.peer.axis).begin);
+  const Index payload = a.field == "loss" ? size_of(DType::f64) : a.slice.size() * size_of(o.parameters);
+  TrafficCount all;
+  for (const int to : receivers) {
+    all += {1, payload};
+    if (serves_at(plan, a.peer.axis, to)) all += {1, static_cast<Index>(sizeof(MessageHeader))};
+  }
+  return all;
 }
 
 }  // namespace
 
 TrafficCount traffic_of(const Plan& plan, const Program& program, const Action& a, const TrafficOptions& o) {
   const Index ranks = plan.size(program, a.peer.axis);
-  if (is_channel(a)) return channel_traffic(plan, program, a, o);
+  if (a.kind == ActionKind::push) return channel_traffic(plan, program, a, o);
   if (ranks == 1) return {};
   if (a.kind == ActionKind::send) {
     const PartInfo& part = parts_of(plan, a, o)[static_cast<std::size_t>(a.part)];

@@ -1,6 +1,9 @@
 #include "parallel/runtime/channels.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 
 #include "framework/ops/ops.h"
 #include "parallel/plan/action_kind.h"
@@ -12,10 +15,7 @@ Channels::Channels(const Plan& plan, const Program& program, ParameterStore& sto
   if (names_.empty()) return;
   const std::string axis = axis_of(plan, names_.front());
   comm_ = &mesh.comm(axis);
-  serving_.resize(static_cast<std::size_t>(comm_->size()));
-  for (const Program& p : plan.programs)
-    for (int i = plan.range(p, axis).begin; i < plan.range(p, axis).end; ++i)
-      serving_[static_cast<std::size_t>(i)] = serving_[static_cast<std::size_t>(i)] || p.serves();
+  for (int i = 0; i < comm_->size(); ++i) serving_.push_back(serves_at(plan, axis, i));
   if (program.serves()) inbox_.emplace(plan, program, comm_->rank());
 }
 
@@ -49,6 +49,14 @@ Work Channels::push(const Action& a, std::int64_t step, const Tensor& loss) {
 
 Work Channels::pull(const Action& a) { return comm_->recv(operand(a), a.peer.root, number(a.peer.channel)); }
 
+void Channels::add(ReceivedMessage message) {
+  const auto channel = static_cast<std::size_t>(message.header.program);
+  check(channel < names_.size(), "channels", "a message of rank {} is for channel {} of {}", message.header.sender,
+        channel, names_.size());
+  inbox_->add(come_, names_[channel], message.header.sender, message.header.clock);
+  waiting_.emplace(come_++, std::move(message));
+}
+
 int Channels::next() {
   for (;;) {
     if (const auto start = inbox_->next()) {
@@ -58,11 +66,7 @@ int Channels::next() {
     }
     ReceivedMessage message;
     comm_->recv_any(message, 0).wait();
-    const auto channel = static_cast<std::size_t>(message.header.program);
-    check(channel < names_.size(), "channels", "a message of rank {} is for channel {} of {}", message.header.sender,
-          channel, names_.size());
-    inbox_->add(come_, names_[channel], message.header.sender, message.header.clock);
-    waiting_.emplace(come_++, std::move(message));
+    add(std::move(message));
   }
 }
 
@@ -86,6 +90,40 @@ Tensor Channels::take(const Action& a) {
   }
   if (a.field == "gradients") store_.mark_written(a.slice);
   return {};
+}
+
+void Channels::save(std::map<std::string, Tensor>& local) const {
+  if (!inbox_) return;
+  const auto clocks = inbox_->clocks();
+  local["inbox.clocks"] =
+      Tensor::of(std::vector<double>(clocks.begin(), clocks.end()), {std::ssize(clocks)}, DType::i64);
+  std::size_t k = 0;
+  for (const auto& [number, m] : waiting_) {
+    const MessageHeader& h = m.header;
+    const Tensor head = Tensor::empty({5}, DType::i64);
+    std::ranges::copy(std::array<std::int64_t, 5>{h.program, h.sender, h.clock, h.begin, h.end},
+                      head.data<std::int64_t>());
+    local[fmt::format("inbox.{}.head", k)] = head;
+    local[fmt::format("inbox.{}.payload", k++)] = m.payload;
+  }
+}
+
+void Channels::load(const std::map<std::string, Tensor>& local) {
+  if (!inbox_) return;
+  inbox_.emplace(plan_, program_, comm_->rank());
+  waiting_.clear();
+  std::vector<std::int64_t> clocks;
+  for (const double clock : local.at("inbox.clocks").to_vector()) clocks.push_back(static_cast<std::int64_t>(clock));
+  inbox_->set_clocks(clocks);
+  for (std::size_t k = 0; local.contains(fmt::format("inbox.{}.head", k)); ++k) {
+    const auto* h = local.at(fmt::format("inbox.{}.head", k)).data<std::int64_t>();
+    add({{.program = static_cast<std::int32_t>(h[0]),
+          .sender = static_cast<std::int32_t>(h[1]),
+          .clock = h[2],
+          .begin = h[3],
+          .end = h[4]},
+         local.at(fmt::format("inbox.{}.payload", k))});
+  }
 }
 
 }  // namespace trireme

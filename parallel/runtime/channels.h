@@ -27,12 +27,16 @@ class Channels {
   int next();
   /// What the action names becomes the sum of the payloads that next() holds; of losses the mean, which is returned.
   Tensor take(const Action&);
+  /// For checkpoints: the messages that no phase has taken, and the clocks of those taken; by names that start with
+  /// "inbox.".
+  void save(std::map<std::string, Tensor>& local) const;
+  void load(const std::map<std::string, Tensor>& local);
 
  private:
   Tensor operand(const Action&) const;
   int number(const std::string& channel) const;
+  void add(ReceivedMessage);
   Work send(const Action&, std::int64_t step, const Tensor& payload, int to);
-  bool serves(int coordinate) const;
 
   const Plan& plan_;
   const Program& program_;

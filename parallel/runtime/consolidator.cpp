@@ -22,12 +22,28 @@ Consolidator::Consolidator(const Plan& plan, int program, Mesh& mesh, Optimizer&
     if (a.kind == ActionKind::update && mesh.size(a.peer.axis) > 1) shared_.push_back(a);
     drops_ = drops_ || a.kind == ActionKind::drop_values;
   }
+  served_ = std::ranges::any_of(plan.programs, &Program::serves);
+  serves_ = plan.programs[static_cast<std::size_t>(program)].serves();
+  differ_ = std::ranges::any_of(plan.consistency, [&](auto& axis) {
+    return axis.second.kind != Consistency::Kind::synchronous && mesh.size(axis.first) > 1;
+  });
 }
 
 void Consolidator::consolidate() {
   optimizer_.keep({{0, parameters_.size()}});
-  if ((!stages_ && shared_.empty()) || std::exchange(current_, true)) return;
+  if ((!stages_ && shared_.empty() && !served_) || std::exchange(current_, true)) return;
   std::vector<Work> works;
+  for (const Program& server : plan_.programs)
+    for (const Action& a : server.actions) {
+      if (a.kind != ActionKind::update || !server.serves()) continue;
+      const CoordinateRange& at = server.where.front();  // workers have its weights, of the last pull
+      const auto give = [&, comm = &mesh_.comm(at.axis)](const Tensor& all) {
+        works.push_back(comm->broadcast(all, at.begin));
+      };
+      const Tensor weights = parameters_.values().rows(a.slice.begin, a.slice.end);
+      give(serves_ || !differ_ ? weights : weights.clone());  // workers apart keep their own
+      for (auto& [name, state] : optimizer_.state()) give(state.rows(a.slice.begin, a.slice.end));
+    }
   for (const Action& update : shared_) {  // over the update's own axis, which image axes may be joined to
     const auto give = [&, comm = &mesh_.comm(update.peer.axis)](const FlatBuffer& flat) {
       works.push_back(all_gather_updated(update, *comm, flat.rows(update.slice.begin, update.slice.end)));
@@ -95,18 +111,22 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
   s.all_gather = [&everyone](const std::string& mine) { return gather_texts(everyone, mine); };
   // Whether this rank is the first of those that hold the same part of a tensor, which other ranks along these axes
   // (and in other stages) have other parts of.
+  const Program& program = plan_.programs[static_cast<std::size_t>(program_)];
   const std::string stages = stages_ ? "+" + plan_.stage_axis : "";
   const auto first = [&](const Tensor& t, const std::string& axes) {
     const std::string apart = stages + "+" + axes + "+" + divided_over(t) + "+";
     return std::ranges::all_of(mesh_.axes(), [&](const Axis& a) {
-      return mesh_.index(a.name) == 0 || apart.find("+" + a.name + "+") != std::string::npos;
+      return mesh_.index(a.name) == plan_.range(program, a.name).begin ||
+             apart.find("+" + a.name + "+") != std::string::npos;
     });
   };
   const auto add = [&](std::vector<Slice>& to, const Slice& held, const Parameters::Entry& e, const std::string& axes) {
     const Slice both{std::max(held.begin, e.slice.begin), std::min(held.end, e.slice.end)};
     if (both.size() > 0 && first(e.tensor, axes)) to.push_back(both);
   };
-  for (const Action& a : plan_.programs[static_cast<std::size_t>(program_)].actions) {
+  auto own = plan_.updated(static_cast<std::size_t>(program_));
+  for (const Action& a : program.actions) {
+    if (a.kind == ActionKind::pull && a.field == "weights") s.holds.push_back(a.slice), own.push_back(a.slice);
     if (a.kind != ActionKind::update) continue;
     const int ranks = mesh_.size(a.peer.axis);
     const Slice shard = ranks > 1 ? shard_of(a, mesh_.index(a.peer.axis), ranks) : a.slice;
@@ -121,14 +141,11 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
     for (const Slice& part : flat.cut({from, from + slice.size()}))
       s.local[fmt::format("{}.{}", name, slice.begin + part.begin - from)] = flat.rows(part.begin, part.end);
   };
-  const auto own = plan_.updated(static_cast<std::size_t>(program_));
+  own = detail::joined(std::move(own));
   for (const State& state : plan_.state)
     for (const Slice& u : own)
       if (state.saved) add_local("state." + state.name, parameters_.state(state.name), u, u.begin);
-  const bool differ = std::ranges::any_of(plan_.consistency, [&](auto& axis) {
-    return axis.second.kind != Consistency::Kind::synchronous && mesh_.size(axis.first) > 1;
-  });
-  for (const Slice& u : differ ? own : std::vector<Slice>{}) {  // ranks train for themselves between averages
+  for (const Slice& u : differ_ ? own : std::vector<Slice>{}) {  // ranks train for themselves between averages
     add_local("weights", parameters_.values(), u, u.begin);
     Index from = 0;  // of a kept slice in the state
     for (const Slice& kept : optimizer_.kept()) {

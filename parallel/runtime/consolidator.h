@@ -36,10 +36,12 @@ class Consolidator {
   Parameters& parameters_;
   Optimizer& optimizer_;
   Communicator* stages_;
-  std::vector<Action> shared_;  // this program's updates that several ranks share
-  bool drops_ = false;          // weights of others' shards are not here between their uses
-  bool current_ = false;        // all is here, as the last step left it
-  bool whole_ = true;           // weights of other stages are here
+  std::vector<Action> shared_;            // this program's updates that several ranks share
+  bool served_ = false, serves_ = false;  // some program is started by messages; this rank's is
+  bool differ_ = false;                   // ranks train for themselves
+  bool drops_ = false;                    // weights of others' shards are not here between their uses
+  bool current_ = false;                  // all is here, as the last step left it
+  bool whole_ = true;                     // weights of other stages are here
 };
 
 }  // namespace trireme

@@ -40,6 +40,7 @@ class Executor {
   void compute_gradients() { execute_range(loss_end_, std::ssize(slots_), false); }
   void begin_update(const Tensor& loss);  ///< starts to read the loss while backward runs
   std::string update();
+  Channels& channels() { return channels_; }
   /// The numbers that the last step's ranks agreed on.
   Agreement& agreement() { return agreement_; }
   /// What this rank updates: slices of the flat block, in order.

@@ -55,6 +55,8 @@ struct Step::Impl {
     return plan.program_at([&](const std::string& axis) { return mesh.index(axis); });
   }
 
+  bool serves() const { return plan.programs[static_cast<std::size_t>(program())].serves(); }
+
   void declare_comms() {
     const auto parts = audit.dry(ranks.surroundings(), options.example, {}).parts;
     for (std::size_t p = 0; p < parts.size(); ++p)
@@ -62,7 +64,7 @@ struct Step::Impl {
   }
 
   Tensor run(const Tensor& x, const Tensor& y) {
-    if (plan.programs[static_cast<std::size_t>(program())].serves()) return serve(x, y);
+    if (serves()) return serve(x, y);
     const StepContext context = ranks.context(x, y, options.seed, static_cast<std::uint64_t>(optimizer.steps()));
     consolidator.begin_step();
     parameters.clear_grads();  // those of a step that was refused
@@ -100,14 +102,26 @@ struct Step::Impl {
     consolidator.consolidate();
   }
 
+  CheckpointShard checkpoint_shard() {
+    CheckpointShard shard = consolidator.checkpoint_shard(*everyone);
+    if (!serves()) return shard;
+    shard.local["optimizer.steps"] = Tensor::full({1}, static_cast<double>(optimizer.steps()), DType::i64);
+    executor.channels().save(shard.local);
+    return shard;
+  }
+
   LoadedCheckpoint load_checkpoint(const std::string& directory) {
     if (graph) graph->drop();
     consolidator.release();
     optimizer.keep(executor.updated());
-    CheckpointShard shard = consolidator.checkpoint_shard(*everyone);
+    CheckpointShard shard = checkpoint_shard();
     LoadedCheckpoint loaded = trireme::load_checkpoint(directory, parameters, &optimizer, shard);
     for (auto& [name, tensor] : shard.local)  // of the plan's state; a checkpoint of before there was one has none
       if (const auto at = loaded.local.find(name); at != loaded.local.end()) tensor.copy_from(at->second);
+    if (const auto at = loaded.local.find("optimizer.steps"); at != loaded.local.end()) {
+      optimizer.set_steps(static_cast<std::int64_t>(at->second.item()));
+      executor.channels().load(loaded.local);
+    }
     return loaded;
   }
 
@@ -155,7 +169,7 @@ const std::vector<Slice>& Step::updated() const { return impl_->executor.updated
 int Step::most_in_flight() const { return impl_->executor.most_in_flight(); }
 RankShare Step::shard() const { return impl_->ranks.share(); }
 void Step::consolidate() { impl_->consolidate(); }
-CheckpointShard Step::checkpoint_shard() { return impl_->consolidator.checkpoint_shard(*impl_->everyone); }
+CheckpointShard Step::checkpoint_shard() { return impl_->checkpoint_shard(); }
 LoadedCheckpoint Step::load_checkpoint(const std::string& directory) { return impl_->load_checkpoint(directory); }
 StepTraffic Step::traffic() const { return impl_->audit.compare(); }
 std::string Step::batch_norm() const {

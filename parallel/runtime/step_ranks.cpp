@@ -47,7 +47,10 @@ StepRanks::StepRanks(const Plan& plan, Mesh& mesh, const Strategy& strategy,
   const int here = plan.program_at([&](const std::string& name) { return mesh.index(name); });
   const Program& program = plan.programs[static_cast<std::size_t>(here)];
   const Program& trains = program.serves() ? *std::ranges::find(plan.programs, false, &Program::serves) : program;
-  share_ = {program.serves() ? 0 : group(axis, mesh).rank(), plan.size(trains, axis), plan.microbatches};
+  share_ = {program.serves()         ? 0
+            : groups_.contains(axis) ? group(axis, mesh).rank()
+                                     : mesh.index(axis),
+            plan.size(trains, axis), plan.microbatches};
   trains_apart_ = plan.consistency_along(axis).kind == Consistency::Kind::stale;
   if (plan.has_stages()) stages_ = mesh.comm(plan.stage_axis).split(0, mesh.index(plan.stage_axis));
   // The sums in the midst of a step have a communicator of their own, so that they cannot mix with the buckets'.

@@ -57,8 +57,8 @@ inline Plan with_servers(Plan plan, const ServerOptions& o) {
     const Slice slice{plan.parameters * s / o.servers, plan.parameters * (s + 1) / o.servers};
     const int root = workers + s;
     worker.actions.push_back(on_channel(ActionKind::push, "gradients", "gradients", slice, o, root, {last}));
-    worker.actions.push_back(on_channel(ActionKind::push, "loss", "loss", {}, o, root, {last}));
     if (o.staleness) worker.actions.push_back(on_channel(ActionKind::push, "loss", "ready", {}, o, root, {last}));
+    worker.actions.push_back(on_channel(ActionKind::push, "loss", "loss", {}, o, root, {last}));
     pulls.push_back(on_channel(ActionKind::pull, "weights", "weights", slice, o, root, {last}));
     plan.programs.push_back(server_program(slice, root, o));
   }

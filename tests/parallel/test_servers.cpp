@@ -1,10 +1,12 @@
 // Programs at ranges of ranks that messages drive: parameter servers through Step, and which phase an Inbox starts.
 #include "tests/parallel/server_plans.h"
 
+#include "framework/io/checkpoint.h"
 #include "parallel/plan/channels.h"
 #include "parallel/runtime/step.h"
 #include "tests/parallel/plans.h"
 #include "tests/parallel/training.h"
+#include "tests/support/temporary.h"
 
 using namespace trireme;
 using namespace trireme::test;
@@ -24,7 +26,19 @@ Setup small() {
 
 }  // namespace
 
+TEST_CASE("synchronous servers train as one rank does") {
+  const Setup s = integer_conv();
+  const Outcome want = serial_run(s);
+  for (const int ranks : rank_counts({2, 3, 5}))
+    for (int count = 1; count < std::min(ranks, 4); ++count) {
+      CAPTURE(ranks, count);
+      const Outcome got = parallel_run(s, {{"data", ranks}}, servers({.servers = count}));
+      check_same_bits(got, want);
+    }
+}
+
 TEST_CASE("synchronous servers give the bits of data_parallel among the workers") {
+  if (threads_only()) return;
   for (const bool virtual_time : {false, true})
     for (int workers = 1; workers <= 4; ++workers)
       for (int count = 1; count <= 3; ++count) {
@@ -35,4 +49,304 @@ TEST_CASE("synchronous servers give the bits of data_parallel among the workers"
         CHECK(got.losses == want.losses);
         CHECK(got.weights == want.weights);
       }
+}
+
+namespace {
+
+/// A server program of phases, each with one push to its senders, and so many ranks that push to all its channels.
+Plan inbox_plan(int workers, std::vector<ProgramPhase> phases) {
+  Plan plan;
+  plan.axes = {{"data", workers + 1}}, plan.parameters = 10;
+  Program worker{.name = "worker"}, server{.name = "server"};
+  worker.where = {{"data", 0, workers}}, server.where = {{"data", workers, workers + 1}};
+  for (const ProgramPhase& p : phases)
+    worker.actions.push_back(on_channel(ActionKind::push, "gradients", p.trigger.channel, {0, 10}, {}, workers));
+  server.phases = std::move(phases);
+  plan.programs = {worker, server};
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("an inbox starts phases by their triggers, whatever comes when") {
+  if (threads_only()) return;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const int workers = 1 + static_cast<int>(mix(seed) % 6), steps = 12;
+    const auto staleness = static_cast<std::int64_t>(mix(seed + 1000) % 3);
+    const int count = static_cast<int>(mix(seed + 2000) % static_cast<std::uint64_t>(workers + 1));
+    const Plan plan = inbox_plan(workers, {{"sum", {.channel = "gradients", .count = count}},
+                                           {"answer", {.channel = "ready", .guard = {"gradients", staleness}}}});
+    CAPTURE(seed, workers, staleness, count);
+    Inbox inbox(plan, plan.programs[1], workers);
+    struct Sent {
+      int sender;
+      std::int64_t clock;
+      bool ready;
+    };
+    std::vector<Sent> sent;
+    std::vector<std::int64_t> next(2 * static_cast<std::size_t>(workers)), taken(static_cast<std::size_t>(workers), -1),
+        answered(static_cast<std::size_t>(workers), -1);
+    std::uint64_t dice = mix(seed) * 31;
+    bool good = true, blocked = false;
+    for (int left = 2 * workers * steps; left > 0;) {
+      const auto which = static_cast<std::size_t>(mix(dice++) % next.size());
+      if (next[which] == steps) continue;
+      --left;
+      const Sent s{static_cast<int>(which) / 2, next[which]++, which % 2 == 1};
+      inbox.add(sent.size(), s.ready ? "ready" : "gradients", s.sender, s.clock);
+      sent.push_back(s);
+      while (const auto start = inbox.next()) {
+        int before = -1;
+        for (std::size_t m : start->messages) {
+          const Sent& x = sent[m];
+          good = good && x.sender > before && x.ready == (start->phase == 1);
+          before = x.sender;
+          std::int64_t& last = (x.ready ? answered : taken)[static_cast<std::size_t>(x.sender)];
+          good = good && x.clock == last + 1;  // each sender's in order, each once
+          last = x.clock;
+          if (x.ready) good = good && *std::ranges::min_element(taken) >= x.clock - staleness;
+        }
+        const std::size_t want = start->phase == 1 ? 1 : count == 0 ? sent.size() : static_cast<std::size_t>(count);
+        if (count > 0 || start->phase == 1) good = good && start->messages.size() == want;
+        if (count == 0 && start->phase == 0) good = good && std::ssize(start->messages) == workers;
+      }
+      blocked = blocked || inbox.waiting() > 0;
+    }
+    CHECK(good);
+    if (count <= 1) CHECK(inbox.waiting() == 0);  // all are met in the end
+    if (workers > 2 && staleness == 0) CHECK(blocked);
+  }
+}
+
+TEST_CASE("check() says in one line why a program by messages cannot be") {
+  if (threads_only()) return;
+  const auto base = [](ServerOptions o = {}) {
+    Plan plan = chain();
+    plan.axes = {{"data", 3}};
+    return with_servers(std::move(plan), o);
+  };
+  const auto find_in = [](Program& program, ActionKind kind) -> Action& {
+    return program.actions[static_cast<std::size_t>(find(program, kind))];
+  };
+  CHECK(check(base(), 3).empty());
+  CHECK(check(base({.servers = 2}), 3).empty());
+  CHECK(check(base({.count = 1}), 3).empty());
+  CHECK(check(base({.count = 1, .staleness = 0}), 3).empty());
+  struct Fault {
+    ServerOptions options;
+    std::function<void(Plan&)> plant;
+    std::string words;
+  };
+  const std::vector<Fault> faults = {
+      {{},
+       [](Plan& p) {
+         p.programs[1].where = {{"data", 1, 3}};
+       },
+       "are to run on the same ranks"},
+      {{},
+       [](Plan& p) {
+         p.programs[0].where = {{"data", 0, 1}};
+       },
+       "the programs run on 2 of 3 ranks"},
+      {{},
+       [](Plan& p) {
+         p.programs[1].where = {{"data", 2, 4}};
+       },
+       "is to run at 2 to 3 along 'data', which has 3"},
+      {{},
+       [](Plan& p) {
+         p.programs[1].where = {{"date", 2, 3}};
+       },
+       "along 'date', which has 1"},
+      {{}, [](Plan& p) { p.programs[0].where.clear(); }, "some programs say on which ranks they run, and some do not"},
+      {{}, [](Plan& p) { p.programs[1].phases[0].trigger.count = 3; }, "waits for 3 messages of different ranks"},
+      {{}, [](Plan& p) { p.programs[1].phases[0].trigger.count = -1; }, "waits for -1 messages"},
+      {{}, [](Plan& p) { p.programs[1].phases[0].trigger.channel = "nowhere"; }, "to which nobody pushes"},
+      {{.count = 1, .staleness = 0},
+       [](Plan& p) { p.programs[1].phases[1].trigger.guard.staleness = -1; },
+       "staleness is at least 0"},
+      {{.count = 1, .staleness = 0},
+       [](Plan& p) { p.programs[1].phases[1].trigger.guard.channel = "weights"; },
+       "can never start: it waits for every rank's messages on 'weights', which no phase of the program takes"},
+      {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::push).peer.root = 7; }, "there is no rank 7 along 'data'"},
+      {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::push).field = "luck"; }, "there are no 'luck' to send"},
+      {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::push).peer.channel = "x"; }, "takes no messages on 'x'"},
+      {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::pull).peer.root = 1; }, "deadlock:"},
+      {{}, [&](Plan& p) { find_in(p.programs[1], ActionKind::push).peer.channel = "x"; }, "taken by nobody"},
+      {{}, [](Plan& p) { p.programs[1].phases[1].last = false; }, "one of its phases must be the last of a step"},
+      {{},
+       [](Plan& p) {
+         p.programs[1].actions.pop_back(), p.programs[1].phases[1].trigger.count = 2,
+                                           p.programs[0].phases.push_back({"late", {.every = 2}});
+         for (Action& a : p.programs[0].actions)
+           if (a.field == "loss") a.phase = 1;
+       },
+       "a step of it never ends"},
+      {{},
+       [](Plan& p) { p.programs[1].actions[0].phase = 2, p.programs[1].phases.push_back({"step"}); },
+       "is of no phase that messages start"},
+      {{},
+       [&](Plan& p) {
+         find_in(p.programs[0], ActionKind::pull).slice = {0, 1 << 20};
+       },
+       "of a block of"},
+      {{},
+       [&](Plan& p) {
+         std::erase_if(p.programs[1].actions, [](const Action& a) { return a.kind == ActionKind::update; });
+       },
+       "updates nothing"},
+      {{},
+       [&](Plan& p) { find_in(p.programs[0], ActionKind::push).after.clear(); },
+       "before the backward that completes it"},
+      // The server's step ends before it has taken the last message.
+      {{.count = 1, .staleness = 1},
+       [&](Plan& p) {
+         auto& list = p.programs[0].actions;
+         std::swap(list[static_cast<std::size_t>(find(p.programs[0], ActionKind::push, 1))],
+                   list[static_cast<std::size_t>(find(p.programs[0], ActionKind::push, 2))]);
+       },
+       "deadlock: program worker"},
+      // A worker that pulls before it pushes, where the answer waits for all pushes of the step.
+      {{},
+       [&](Plan& p) {
+         auto& list = p.programs[0].actions;
+         std::stable_partition(list.begin() + find(p.programs[0], ActionKind::push), list.end(),
+                               [](const Action& a) { return a.kind == ActionKind::pull; });
+       },
+       "deadlock: program worker"},
+  };
+  for (const Fault& f : faults) {
+    Plan plan = base(f.options);
+    f.plant(plan);
+    const auto found = check(plan, 3);
+    std::string text;
+    for (const std::string& line : found) text += line + "\n";
+    CAPTURE(f.words, text);
+    CHECK(text.find(f.words) != std::string::npos);
+  }
+}
+
+TEST_CASE("asynchronous servers apply each gradient once, and are the same in each run of virtual time") {
+  for (const std::optional<std::int64_t> staleness : {std::optional<std::int64_t>{}, {0}, {2}})
+    for (const int workers : {1, 2, 3, 5}) {
+      CAPTURE(workers, staleness.value_or(-1));
+      const ServerOptions o{.count = 1, .staleness = staleness};
+      const Setup s = small();
+      std::atomic<std::int64_t> updates = 0;
+      if (under_mpi() && workers + 1 != processes().size()) continue;
+      const auto body = [&](World& world) {
+        Module model = s.model();
+        initialize(model, 1);
+        Mesh mesh(world, {{"data", world.size()}});
+        Step step(model, cross_entropy, Sgd{.lr = 0.05}, mesh, servers(o));
+        const Tensor x = Tensor::full({4, 10, 10, 1}, 0.1 * (world.rank() + 1)), y = Tensor::zeros({4}, DType::i64);
+        for (int i = 0; i < 7; ++i) check(std::isfinite(step(x, y).item()), "test", "the loss is not finite");
+        if (world.rank() == workers) updates = step.optimizer().steps();
+        return 0;
+      };
+      (void)on_ranks(workers + 1, body);
+      CHECK(updates == (under_mpi() && processes().rank() < workers ? 0 : 7 * workers));
+      if (under_mpi()) continue;
+      const auto run = [&] { return parallel_run(s, {{"data", workers + 1}}, servers(o), true); };
+      const Outcome once = run(), again = run();
+      CHECK(once.losses == again.losses);
+      CHECK(once.weights == again.weights);
+    }
+}
+
+TEST_CASE("workers and servers send what their programs say") {
+  if (threads_only()) return;
+  for (const int servers_count : {1, 2})
+    for (const int count : {0, 1})
+      for (const bool guarded : {false, true}) {
+        if (guarded && count == 0) continue;
+        const ServerOptions o{
+            .servers = servers_count, .count = count, .staleness = guarded ? std::optional(1) : std::nullopt};
+        std::array<StepTraffic, 5> traffic;
+        World::threads(5, [&](World& world) {
+          const Setup s = small();
+          Module model = s.model();
+          initialize(model, 1);
+          Mesh mesh(world, {{"data", world.size()}});
+          Step step(model, cross_entropy, Sgd{.lr = 0.05}, mesh, servers(o));
+          const Tensor x = Tensor::full({4, 10, 10, 1}, 0.5), y = Tensor::zeros({4}, DType::i64);
+          for (int i = 0; i < 3; ++i) {
+            // In steps of its own: a server may take, and answer, what belongs to the next.
+            (void)step(x, y).item();
+            world.comm().barrier();
+          }
+          traffic[static_cast<std::size_t>(world.rank())] = step.traffic();
+        });
+        for (const StepTraffic& t : traffic) {
+          const auto text = [](const Traffic& all) {
+            std::string lines;
+            for (auto& [axis, n] : all) lines += fmt::format("{}: {} calls, {} bytes; ", axis, n.calls, n.bytes);
+            return lines;
+          };
+          CAPTURE(servers_count, count, guarded, &t - traffic.data(), text(t.counted), text(t.planned));
+          CHECK(t.counted == t.planned);
+          CHECK(t.counted.at("data").bytes > 0);
+        }
+      }
+}
+
+TEST_CASE("runs with servers go on from a checkpoint as if they had not been saved") {
+  if (threads_only()) return;
+  const ServerOptions synchronous{.servers = 2}, asynchronous{.servers = 2, .count = 1},
+      bounded{.count = 1, .staleness = 1};
+  for (const ServerOptions& o : {synchronous, asynchronous, bounded}) {
+    const int ranks = 5;
+    const bool virtual_time = o.count > 0;  // where threads decide whose gradient comes first, no two runs are alike
+    CAPTURE(o.servers, o.count, virtual_time);
+    const Temporary folder;
+    std::vector<VirtualState> clocks(static_cast<std::size_t>(ranks));
+    const auto run = [&](const std::string& from, int begin, int end, const std::string& to, int then = 0) {
+      std::vector<std::vector<double>> found(static_cast<std::size_t>(ranks));
+      const auto body = [&](World& world) {
+        const Setup s = small();
+        Module model = s.model();
+        initialize(model, from.empty() ? 1 : 99 + static_cast<std::uint64_t>(world.rank()));
+        Mesh mesh(world, {{"data", world.size()}});
+        Step step(model, cross_entropy, Adam{.lr = 0.01}, mesh, servers(o));
+        if (!from.empty()) {
+          step.load_checkpoint(find_latest(from).value().path);
+          step.consolidate();
+        }
+        if (virtual_time && !from.empty()) world.clock()->restore(clocks[static_cast<std::size_t>(world.rank())]);
+        const auto one_step = [&](int i) {
+          const RankShare mine = step.shard();
+          Tensor x = Tensor::zeros({4, 10, 10, 1}), y = Tensor::zeros({4}, DType::i64);
+          for (Index k = 0; k < x.numel(); ++k)
+            x.data<float>()[k] = static_cast<float>(std::sin(i + 3.0 * mine.rank + 0.1 * double(k)));
+          y.data<std::int64_t>()[0] = i % 10;
+          (void)step(x, y).item();
+        };
+        for (int i = begin; i < end; ++i) one_step(i);
+        if (!to.empty()) {
+          save_checkpoint(to, step.parameters(), step.optimizer(), {.step = end}, {.shard = step.checkpoint_shard()});
+          if (virtual_time) clocks[static_cast<std::size_t>(world.rank())] = world.clock()->save();
+        }
+        for (int i = end; i < then; ++i) one_step(i);
+        step.consolidate();
+        auto& mine = found[static_cast<std::size_t>(world.rank())] = whole_weights(step.parameters());
+        for (auto& [name, state] : step.optimizer().state()) {
+          const auto values = state.to_vector();
+          mine.insert(mine.end(), values.begin(), values.end());
+        }
+      };
+      if (virtual_time)
+        World::virtual_time(ranks, two_nodes(3), body);
+      else
+        World::threads(ranks, body);
+      return found;
+    };
+    const auto whole = run("", 0, 4, folder.path() + "/half", 9);
+    const auto resumed = run(folder.path() + "/half", 4, 9, "");
+    for (std::size_t r = 0; r < whole.size(); ++r) {
+      const auto at = std::ranges::mismatch(resumed[r], whole[r]).in1 - resumed[r].begin();
+      CAPTURE(r, at, whole[r].size());
+      CHECK((resumed[r] == whole[r]));
+    }
+    CHECK(run("", 0, 4, "")[0] != whole[0]);
+  }
 }

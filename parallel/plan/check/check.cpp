@@ -50,17 +50,23 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
 /// Sums gradients with those of other ranks, by itself or at a server.
 bool reduces(const Action& a) { return is_reduction(a) || (a.kind == ActionKind::push && a.field == "gradients"); }
 
+bool updated_by_server(const Plan& plan, const Slice& s) {
+  return std::ranges::any_of(plan.programs, [&](const Program& p) {
+    return p.serves() && std::ranges::any_of(p.actions, [&](const Action& a) {
+             return a.kind == ActionKind::update && a.slice.overlaps(s);
+           });
+  });
+}
+
 /// One segment of a part's parameters that all reductions and updates treat alike.
-void check_segment(const Program& program, const HappensBefore& order, const PartInfo& part, int index, Slice s,
-                   int data_ranks, Diagnostics& faults) {
+void check_segment(const Plan& plan, const Program& program, const HappensBefore& order, const PartInfo& part,
+                   int index, Slice s, int data_ranks, Diagnostics& faults) {
   std::vector<ActionId> backwards, reductions, updates;
-  bool pushed = false;  // to a server, which updates
   for (ActionId id = 0; id < static_cast<int>(program.actions.size()); ++id) {
     const Action& a = program.actions[id];
     if (completes(a) && a.part == index) backwards.push_back(id);
     if (reduces(a) && a.slice.overlaps(s)) reductions.push_back(id);
     if (a.kind == ActionKind::update && a.slice.overlaps(s)) updates.push_back(id);
-    pushed = pushed || (reduces(a) && !is_reduction(a) && a.slice.overlaps(s));
   }
   auto name =
       fmt::format("program {}: gradient [{}, {}) of part {} ('{}')", program.name, s.begin, s.end, index, part.name);
@@ -68,7 +74,7 @@ void check_segment(const Program& program, const HappensBefore& order, const Par
     faults.add("{} is never reduced over the {} ranks that share the batch: use data_parallel()", name, data_ranks);
   if (data_ranks > 1 && reductions.size() > 1)
     faults.add("{} is reduced {} times, by actions {}", name, reductions.size(), fmt::join(reductions, ", "));
-  if (updates.empty() && !pushed) faults.add("{} updates nothing", name);
+  if (updates.empty() && !updated_by_server(plan, s)) faults.add("{} updates nothing", name);
   if (updates.size() > 1)
     faults.add("{} is used by {} updates, actions {}", name, updates.size(), fmt::join(updates, ", "));
   for (ActionId r : reductions)
@@ -119,7 +125,7 @@ void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders,
                               [&](const Action& a) { return completes(a) && a.part == p; });
       if (!ours || whole.size() <= 0) continue;
       const bool divided = plan.parts[p].divided == plan.reduced_axis();  // each rank has weights of its own
-      const bool alone = plan.size(program, plan.reduced_axis()) == 1;
+      const bool alone = !program.where.empty() && plan.size(program, plan.reduced_axis()) == 1;
       std::vector<Index> cuts = {whole.begin, whole.end};
       for (auto& a : program.actions)
         if (reduces(a) || a.kind == ActionKind::update)
@@ -128,8 +134,8 @@ void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders,
       std::sort(cuts.begin(), cuts.end());
       for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
         if (cuts[i] < cuts[i + 1])
-          check_segment(program, orders[r], plan.parts[p], p, {cuts[i], cuts[i + 1]}, divided || alone ? 1 : data_ranks,
-                        faults);
+          check_segment(plan, program, orders[r], plan.parts[p], p, {cuts[i], cuts[i + 1]},
+                        divided || alone ? 1 : data_ranks, faults);
     }
   }
 }

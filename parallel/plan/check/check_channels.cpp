@@ -81,9 +81,9 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
 }
 
 /// Plays the steps of the programs along one line of the axis of their messages.
-class Play {
+class ChannelCheck {
  public:
-  Play(const Plan& plan, const std::string& axis, Diagnostics& faults) : plan_(plan), axis_(axis), faults_(faults) {
+  ChannelCheck(const Plan& plan, const std::string& axis, Diagnostics& faults) : plan_(plan), axis_(axis), faults_(faults) {
     for (std::size_t p = 0; p < plan.programs.size(); ++p) {
       const CoordinateRange along = plan.range(plan.programs[p], axis);
       for (int i = along.begin; i < along.end; ++i) ranks_.try_emplace(i, Rank{&plan.programs[p]});
@@ -97,7 +97,7 @@ class Play {
   void run() {
     for (bool moved = true; moved;) {
       moved = false;
-      for (auto& [at, rank] : ranks_) moved = (rank.inbox ? serve(at, rank) : advance(at, rank)) || moved;
+      for (auto& [at, rank] : ranks_) moved = (!rank.inbox && advance(at, rank)) || moved;
     }
     for (const auto& [at, rank] : ranks_) {
       if (!rank.inbox && rank.step < steps_)
@@ -132,6 +132,7 @@ class Play {
     if (!other.inbox) return void(++other.come[{channel, from}]);
     other.inbox->add(sent_.size(), channel, from, clock);
     sent_.push_back({from, channel, clock});
+    serve(to, other);  // at once: as if others took their time
   }
 
   bool advance(int at, Rank& rank) {
@@ -153,9 +154,10 @@ class Play {
     return moved;
   }
 
-  bool serve(int at, Rank& rank) {
-    bool moved = false;
-    for (auto start = rank.inbox->next(); start; start = rank.inbox->next(), moved = true) {
+  void serve(int at, Rank& rank) {
+    while (rank.step < steps_) {  // then it takes no more: what comes behind its last phase is too late
+      const auto start = rank.inbox->next();
+      if (!start) return;
       for (const Action& a : rank.program->actions)
         if (a.phase == start->phase && a.kind == ActionKind::push) {
           if (a.peer.root >= 0) send(at, a.peer.root, a.peer.channel, rank.step);
@@ -164,7 +166,6 @@ class Play {
         }
       rank.step += rank.program->phases[static_cast<std::size_t>(start->phase)].last;
     }
-    return moved;
   }
 
   const Plan& plan_;
@@ -179,10 +180,11 @@ class Play {
 
 void check_places(const Plan& plan, Diagnostics& faults) {
   Index covered = 0;
-  std::size_t ranged = 0;
+  const auto ranged = std::ranges::count_if(plan.programs, [](const Program& p) { return !p.where.empty(); });
+  if (ranged > 0 && ranged < std::ssize(plan.programs))
+    return faults.add("some programs say on which ranks they run, and some do not");
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
     const Program& program = plan.programs[p];
-    ranged += !program.where.empty();
     for (const auto& [axis, begin, end] : program.where)
       if (begin < 0 || end <= begin || end > plan.size(axis))
         faults.add("program {} is to run at {} to {} along '{}', which has {} ranks", program.name, begin, end - 1,
@@ -195,7 +197,6 @@ void check_places(const Plan& plan, Diagnostics& faults) {
         faults.add("programs {} and {} are to run on the same ranks", plan.programs[q].name, program.name);
   }
   if (ranged == 0 || !faults.empty()) return;
-  if (ranged < plan.programs.size()) faults.add("some programs say on which ranks they run, and some do not");
   Index all = 1;
   for (const Axis& a : plan.axes) all *= a.size;
   if (covered != all) faults.add("the programs run on {} of {} ranks", covered, all);
@@ -221,7 +222,7 @@ void check_channels(const Plan& plan, Diagnostics& faults) {
     if (std::ranges::none_of(plan.programs, [&](const Program& p) { return takes(p, channel); }))
       faults.add("messages on '{}' are taken by nobody", channel);
   for (const std::string& axis : axes)
-    if (faults.size() == before && plan.size(axis) <= most_ranks) Play(plan, axis, faults).run();
+    if (faults.size() == before && plan.size(axis) <= most_ranks) ChannelCheck(plan, axis, faults).run();
 }
 
 }  // namespace trireme

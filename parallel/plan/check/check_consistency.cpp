@@ -85,8 +85,15 @@ void check_consistency(const Plan& plan, Diagnostics& faults) {
     for (ActionId id = 0; id < std::ssize(program.actions); ++id)
       check_trigger(program, id, faults), check_own_kinds(plan, program, id, faults);
   for (const auto& [axis, promised] : plan.consistency) {
-    if (promised.kind != Kind::synchronous && promised.kind != Kind::gossip && promised.bound < 1)
+    if (promised.kind == Kind::periodic && promised.bound < 1)
       faults.add("weights along '{}' are to be {}, which needs a bound of 1 step or more", axis, to_string(promised));
+    const bool messages = std::ranges::any_of(plan.programs, [&](const Program& p) {
+      return std::ranges::any_of(p.actions,
+                                 [&](const Action& a) { return a.kind == ActionKind::push && a.peer.axis == axis; });
+    });
+    if (promised.kind == Kind::stale && (promised.bound < 0 || !messages))
+      faults.add("weights along '{}' are to be {}, which needs a bound, kept by messages among its ranks", axis,
+                 to_string(promised));
     if ((promised.kind != Kind::periodic && promised.kind != Kind::gossip) || plan.size(axis) == 1) continue;
     for (std::size_t r = 0; r < plan.programs.size(); ++r) check_mixed(plan, r, axis, promised, faults);
   }
