@@ -96,6 +96,7 @@ void SimPrograms::prepare(int r) {
     const Action& a = list[id];
     SimAction& s = program.actions[id];
     s.phase = a.phase;
+    if (a.kind == ActionKind::update) program.last_update = id;
     s.waits = static_cast<int>(waits[id].size());
     for (const Dependency& d : waits[id]) ++program.first_edge[d.on + 1];
     if (runs[a.phase] == 0) continue;
@@ -144,7 +145,7 @@ void SimPrograms::add_channel(const Action& a, SimAction& s) {
   s.nth = static_cast<int>(std::ranges::lower_bound(channels, a.peer.channel) - channels.begin());
   if (a.kind == ActionKind::pull) return;
   add_message(a, s, a.field == "loss" ? size_of(DType::f64) : a.slice.size() * options.element);
-  s.bytes += sizeof(MessageHeader);
+  if (a.peer.root >= 0 && serves_at(plan, a.peer.axis, a.peer.root)) s.bytes += sizeof(MessageHeader);
 }
 
 void SimPrograms::add_message(const Action& a, SimAction& s, Index bytes) {

@@ -48,6 +48,7 @@ struct SimProgram {
   std::vector<SimEdge> edges;                      ///< action by action
   std::vector<int> first_edge;                     ///< of each action, and behind the last
   std::vector<std::vector<ActionId>> collectives;  ///< by axis: in list order
+  ActionId last_update = -1;                       ///< -1: it updates nothing
 };
 
 struct SimPrograms {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "parallel/comm/communicator.h"
+
 namespace trireme {
 
 std::optional<Nanoseconds> SimServer::next_arrival() const {
@@ -93,7 +95,7 @@ Nanoseconds Simulator::end() const { return *std::ranges::max_element(clock_); }
 
 Nanoseconds Simulator::cost(int rank, ActionId id) const {
   const SimAction& a = actions(rank)[id];
-  const auto key = plan_.key(ranks_.program[rank], step_[rank], id);
+  const auto key = plan_.key(ranks_.program[rank], step_of(rank), id);
   Nanoseconds time = a.cost == 0 ? 0 : plan_.cluster.compute(a.cost, ranks_.world[rank], key);
   for (const SimComm& c : a.comms) time += c.took[places_.between(ranks_.world[rank], c.axis)];
   return time;
@@ -128,7 +130,7 @@ void Simulator::end_step(int rank) {
     const bool due = is_due(rank, a);
     const Nanoseconds linked = due && a.axis >= 0 ? took(rank, a) : -1;
     clock_[rank] = std::max(clock_[rank], s.end);
-    if (due) record_.count(rank, a, a.is == SimAction::Is::compute ? s.end - s.begin : 0, linked);
+    if (due) record_.count(rank, a, a.is == SimAction::Is::compute ? s.end - s.begin : 0, linked, a.bytes);
     record_.span(rank, id, s.begin, s.end, linked);
   }
   record_.end_step(rank);
@@ -250,7 +252,7 @@ void Simulator::pull(int rank, ActionId id) {
 
 void Simulator::deliver(int from, int to, const SimAction& a, Nanoseconds when) {
   if (servers_[to]) {
-    servers_[to]->post({when, from, grid_.coordinate(from, a.along), a.nth, step_[from]});
+    servers_[to]->post({when, from, grid_.coordinate(from, a.along), a.nth, step_of(from)});
     return looks_.push({std::max(clock_[to], when), to});
   }
   Box& box = boxes_[{to, a.nth, from}];
@@ -273,7 +275,17 @@ void Simulator::look(int rank, Nanoseconds now) {
   if (const auto next = server.next_arrival()) looks_.push({std::max(clock_[rank], *next), rank});
 }
 
-/// Runs a phase; nobody waits for what it sends.
+/// What a server sends; nobody waits for it.
+void Simulator::answer(int rank, ActionId id, int to) {
+  const SimAction& a = actions(rank)[id];
+  const Nanoseconds now = clock_[rank], took = a.took[places_.apart(rank, to)];
+  const Nanoseconds end = links_[rank].free = std::max(now, links_[rank].free) + took;
+  const Index head = a.offset < 0 && servers_[to] ? sizeof(MessageHeader) : 0;
+  record_.count(rank, a, 0, took, a.bytes + head), record_.span(rank, id, now, end, took);
+  deliver(rank, to, a, end);
+}
+
+/// Runs a phase.
 void Simulator::handle(int rank, const Inbox::Start& start) {
   const auto& list = actions(rank);
   for (ActionId id = 0; id < std::ssize(list); ++id) {
@@ -281,19 +293,18 @@ void Simulator::handle(int rank, const Inbox::Start& start) {
     if (a.phase != start.phase) continue;
     const Nanoseconds now = clock_[rank];
     if (a.is == SimAction::Is::push) {
-      for (std::size_t i = 0; i < (a.offset < 0 ? start.messages.size() : 1); ++i) {
-        const int to = a.offset < 0 ? servers_[rank]->from(start.messages[i]) : plan_.rank_at(rank, a, a.offset);
-        const Nanoseconds took = a.took[places_.apart(rank, to)];
-        const Nanoseconds end = links_[rank].free = std::max(now, links_[rank].free) + took;
-        record_.count(rank, a, 0, took), record_.span(rank, id, now, end, took);
-        deliver(rank, to, a, end);
-      }
+      if (a.offset >= 0) answer(rank, id, plan_.rank_at(rank, a, a.offset));
+      for (std::size_t message : start.messages)
+        if (a.offset < 0) answer(rank, id, servers_[rank]->from(message));
     } else {
       clock_[rank] += cost(rank, id);
-      record_.count(rank, a, clock_[rank] - now, 0), record_.span(rank, id, now, clock_[rank], -1);
+      record_.count(rank, a, clock_[rank] - now, 0, 0), record_.span(rank, id, now, clock_[rank], -1);
     }
   }
-  step_[rank] += plan_.plan.programs[ranks_.program[rank]].phases[start.phase].last;
+  const int program = ranks_.program[rank];
+  const ActionId update = plan_.programs[program].last_update;
+  if (update >= 0 && list[update].phase == start.phase) servers_[rank]->updated();
+  if (plan_.plan.programs[program].phases[start.phase].last) ++step_[rank], servers_[rank]->end_step();
 }
 
 }  // namespace trireme

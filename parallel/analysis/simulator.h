@@ -37,6 +37,10 @@ class SimServer {
   std::optional<Inbox::Start> next() { return inbox_.next(); }
   /// The rank that has sent a message of Inbox::Start.
   int from(std::size_t message) const { return from_[message]; }
+  /// What it counts as its step, as the executor does: its updates before the step began.
+  int step() const { return step_; }
+  void updated() { ++updates_; }
+  void end_step() { step_ = updates_; }
 
  private:
   const std::vector<std::string>& channels_;
@@ -44,6 +48,7 @@ class SimServer {
   std::map<int, std::deque<Message>> mail_;  // by sender
   int turn_ = 0;                             // of this sender, or of the next one that has sent something
   std::vector<int> from_;                    // by message
+  int updates_ = 0, step_ = 0;
 };
 
 /// Simulated ranks are all of the mesh, or, folded, one of each program: then what others of its program would do along
@@ -99,6 +104,7 @@ class Simulator {
   const RankLines& lines(int axis) const { return ranks_.folded ? lines_[axis] : places_.lines(axis); }
   Nanoseconds took(int rank, const SimAction& a) const { return a.took[places_.between(ranks_.world[rank], a)]; }
   Nanoseconds cost(int rank, ActionId id) const;
+  int step_of(int rank) const { return servers_[rank] ? servers_[rank]->step() : step_[rank]; }
   bool is_due(int rank, const SimAction& a) const { return plan_.is_due(a, step_[rank]); }
   template <class F>
   void each_edge(int rank, ActionId id, F&& f);
@@ -115,6 +121,7 @@ class Simulator {
   void pull(int rank, ActionId id);
   void deliver(int from, int to, const SimAction&, Nanoseconds when);
   void look(int rank, Nanoseconds now);
+  void answer(int rank, ActionId id, int to);
   void handle(int rank, const Inbox::Start&);
 
   const SimPrograms& plan_;
