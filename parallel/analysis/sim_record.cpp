@@ -78,6 +78,7 @@ Simulation SimRecord::simulation(Nanoseconds end) {
     for (std::size_t a = 0; a < plan_.axes.size(); ++a)
       traffic.push_back({plan_.axes[a], seconds(t.link[a], t.ranks), t.bytes[a] / t.ranks});
   }
+  std::ranges::stable_sort(result_.timeline.spans, {}, &Span::rank);
   result_.makespan = seconds(end);
   const Nanoseconds ranks = std::ssize(row_);
   result_.bubble = all_busy > 0 ? static_cast<double>(end * ranks - all_busy) / static_cast<double>(all_busy) : 0;

@@ -54,7 +54,7 @@ struct AxisTraffic {
 };
 
 struct Simulation {
-  /// Waiting for a link or a partner is not in the spans, save those of recv.
+  /// Rank by rank, step by step; waiting for a link or a partner is not in the spans, save those of recv and pull.
   Timeline timeline;
   std::vector<int> ranks;  ///< of the world: those in the timeline; folded: one of each program, in order
   /// By stream and by rank of the timeline: the actions in the order in which they start.

@@ -34,6 +34,7 @@ struct PlanOptions {
   bool actions = false;               ///< print every action, not a line for those that are alike
   bool measure = false;               ///< run the plan on threads, and draw what happened
   std::string trace, svg, html;       ///< files to write
+  int steps = 1;                      ///< of simulate: one behind the other
   std::string sweep;                  ///< of simulate: "ranks=1,2,4"; empty: one mesh
 };
 
@@ -56,7 +57,7 @@ int export_command(const ExportOptions&);
 int bench_command(int argc, char** argv, const TrainerOptions&, const BenchOptions&);
 /// The plan of the settings' strategy as a table, its costs, and its timeline.
 int plan_show(const TrainerOptions&, const PlanOptions&);
-/// What a step of the settings' strategy would take on a cluster.
+/// What steps of the settings' strategy would take on a cluster.
 int simulate_command(const TrainerOptions&, const PlanOptions&);
 /// The settings' strategy beside the serial run. Returns 0: equal, 1: they differ; throws OptionError where they cannot
 /// be compared.

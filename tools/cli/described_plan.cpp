@@ -66,8 +66,8 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
       measured(cost == "measured"),
       parts(model.chain.parts(model.parameters)) {
   // How many micro-batches there are decides what rows to measure; what is measured may move the stages.
-  const int microbatches = model.plan(strategy, parts, mesh).microbatches;
-  const Index shares = static_cast<Index>(size_along(mesh, "data")) * microbatches;
+  const Plan rough = model.plan(strategy, parts, mesh);
+  const Index shares = static_cast<Index>(batch_ranks(rough)) * rough.microbatches;
   rows = std::max<Index>(1, (config.data.batch + shares - 1) / shares);
   constexpr double each = 1e-3;  // seconds: of every part's forward and backward halves, where all cost the same
   auto costs = measured ? measure_costs(model.chain, model.parameters, model.input(rows))
@@ -88,11 +88,19 @@ void DescribedPlan::imagine_ranks(const TrainerOptions& config, Plan& of) {
                           .labels = Tensor::zeros({rows}, DType::i64, model.device)});
 }
 
+int batch_ranks(const Plan& plan) {
+  const auto trains = std::ranges::find(plan.programs, false, &Program::serves);
+  check(trains != plan.programs.end(), "plan", "messages start all of its programs: none trains");
+  return plan.size(*trains, "data");
+}
+
 std::vector<ProgramPhase> rare_phases(const Plan& plan) {
   std::vector<ProgramPhase> rare;
   for (const Program& program : plan.programs)
     for (const ProgramPhase& phase : program.phases)
-      if (phase.trigger != Trigger{} && std::ranges::find(rare, phase) == rare.end()) rare.push_back(phase);
+      if (phase.trigger != Trigger{} && phase.trigger.channel.empty() &&
+          std::ranges::find(rare, phase) == rare.end())
+        rare.push_back(phase);
   return rare;
 }
 
@@ -116,11 +124,15 @@ void DescribedPlan::print_times(const Simulation& s, const std::string& headline
                time_text(s.makespan - s.busy[r]), s.in_flight[r]);
 }
 
-std::string DescribedPlan::caveat() const {
+std::string DescribedPlan::caveat(int steps) const {
   std::string text;
-  for (const ProgramPhase& phase : rare_phases(plan))
-    text += fmt::format("the step shown is {} {} ({})\n", phase.trigger.runs_at(traffic.step) ? "with" : "without",
-                        phase.name, to_string(phase.trigger));
+  for (const ProgramPhase& phase : rare_phases(plan)) {
+    int with = 0;
+    for (int step = 0; step < steps; ++step) with += phase.trigger.runs_at(traffic.step + step);
+    text += steps == 1 ? fmt::format("the step shown is {} {}", with ? "with" : "without", phase.name)
+                       : fmt::format("{} of the steps shown are with {}", with, phase.name);
+    text += fmt::format(" ({})\n", to_string(phase.trigger));
+  }
   constexpr const char* divided =
       "times are those of the undivided model, and so are weights: plan show --measure knows what shared layers cost\n";
   return strategy.split.any() ? text + divided : text;

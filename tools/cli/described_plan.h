@@ -44,8 +44,8 @@ struct DescribedPlan {
   void print_costs() const;
   /// A line, and a table of the plan's programs.
   void print_times(const Simulation&, const std::string& headline) const;
-  /// What is not in the times of the step shown (traffic.step), lines; empty: nothing.
-  std::string caveat() const;
+  /// What is not in the times of the steps shown, of which traffic.step is the first, lines; empty: nothing.
+  std::string caveat(int steps = 1) const;
 
   std::vector<Axis> mesh;
   Strategy strategy;
@@ -57,7 +57,9 @@ struct DescribedPlan {
   TrafficOptions traffic;
 };
 
-/// The phases that do not run in every step, of all programs, each once.
+/// The ranks among which a batch is divided: those along data of a program that trains.
+int batch_ranks(const Plan&);
+/// The phases that run in some steps only, of all programs, each once.
 std::vector<ProgramPhase> rare_phases(const Plan&);
 /// Columns of the terminal; 120 where there is none.
 int terminal_width();

@@ -192,6 +192,10 @@ void CommandLine::simulate() {
       });
   add_drawings(command);
   command
+      .add_option("--steps", plan_.steps,
+                  "simulate so many, one behind the other, where ranks may get ahead of each other; default 1")
+      ->check(CLI::PositiveNumber);
+  command
       .add_option("--sweep", plan_.sweep,
                   "ranks=1,2,4,8: samples per second over numbers of ranks, with the rows of each as they are; --svg "
                   "and --html show a chart")

@@ -1,4 +1,4 @@
-// trireme simulate: what a step of the settings' strategy would take on a cluster. Ranks are described, none is
+// trireme simulate: what steps of the settings' strategy would take on a cluster. Ranks are described, none is
 // started.
 #include <fmt/format.h>
 
@@ -34,13 +34,14 @@ std::string in_words(const Cluster& c) {
   return (c.name.empty() ? "" : c.name + ": ") + nodes;
 }
 
-Simulation simulate_on(const Cluster& cluster, DescribedPlan& d, const Plan& plan, std::int64_t step) {
-  return simulate(plan, {.cluster = cluster, .element = size_of(d.model.parameters.dtype()), .step = step});
+Simulation simulate_on(const Cluster& cluster, DescribedPlan& d, const Plan& plan, std::int64_t step, int steps = 1) {
+  return simulate(
+      plan, {.cluster = cluster, .element = size_of(d.model.parameters.dtype()), .step = step, .steps = steps});
 }
 
 /// Rows that all ranks together take in a step, where the batch grows with the ranks.
 Index batch_of(const DescribedPlan& d, const Plan& plan) {
-  return d.rows * plan.microbatches * size_along(plan.axes, "data");
+  return d.rows * plan.microbatches * batch_ranks(plan);
 }
 
 /// Where it is other than in `shown`.
@@ -87,15 +88,16 @@ int sweep(const TrainerOptions& config, const PlanOptions& options, const std::v
     const std::vector<Axis> mesh = with_ranks(described.mesh, ranks);
     Plan plan = described.model.whole_plan(config, make_strategy(config, ranks), described.parts, mesh);
     described.imagine_ranks(config, plan);
-    const Simulation s = simulate_on(cluster, described, plan, described.traffic.step);
-    const auto batch = static_cast<double>(batch_of(described, plan));
-    predicted.points.push_back({ranks, batch / s.makespan});
+    const Simulation s = simulate_on(cluster, described, plan, described.traffic.step, options.steps);
+    const Index batch = batch_of(described, plan);
+    const double step = s.makespan / options.steps;
+    predicted.points.push_back({ranks, static_cast<double>(batch) / step});
     const auto& [first_ranks, first] = predicted.points.front();
     ideal.points.push_back({ranks, first * ranks / first_ranks});
-    table += fmt::format("{:>8} {:>10} {:>12} {:>16.1f} {:>8.1f} %\n", ranks, batch, time_text(s.makespan),
-                         batch / s.makespan, 100 * predicted.points.back().second / ideal.points.back().second);
+    table += fmt::format("{:>8} {:>10} {:>12} {:>16.1f} {:>8.1f} %\n", ranks, batch, time_text(step),
+                         predicted.points.back().second, 100 * predicted.points.back().second / ideal.points.back().second);
   }
-  fmt::print("{}{}", table, described.caveat());
+  fmt::print("{}{}", table, described.caveat(options.steps));
   const std::string title = config.model + (config.parallel.strategy.empty() ? "" : ", " + config.parallel.strategy);
   const std::string picture = chart_svg({.title = title,
                                          .x = "ranks",
@@ -124,16 +126,21 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
   DescribedPlan described(config, mesh, options.cost);
   described.imagine_ranks(config, described.plan);
   const Plan& plan = described.plan;
-  const Simulation s = simulate_on(cluster, described, plan, described.traffic.step);
+  const Simulation s = simulate_on(cluster, described, plan, described.traffic.step, options.steps);
   fmt::print("{}\n{}", in_words(cluster), plan.summary());
   described.print_costs();
   const Index batch = config.data.batch;
+  const double step = s.makespan / options.steps;
+  const std::string steps =
+      options.steps == 1
+          ? fmt::format("a step of {} samples on {} ranks takes {}", batch, ranks_of(mesh), time_text(step))
+          : fmt::format("{} steps of {} samples on {} ranks take {}, {} each", options.steps, batch, ranks_of(mesh),
+                        time_text(s.makespan), time_text(step));
   described.print_times(
-      s, fmt::format("predicted: a step of {} samples on {} ranks takes {}, {:.1f} samples per second", batch,
-                     ranks_of(mesh), time_text(s.makespan), static_cast<double>(batch) / s.makespan));
-  fmt::print("{}", described.caveat());
+      s, fmt::format("predicted: {}, {:.1f} samples per second", steps, static_cast<double>(batch) / step));
+  fmt::print("{}", described.caveat(options.steps));
   print_traffic(plan, s);
-  for (const ProgramPhase& phase : rare_phases(plan)) {
+  for (const ProgramPhase& phase : options.steps == 1 ? rare_phases(plan) : std::vector<ProgramPhase>{}) {
     const Trigger& when = phase.trigger;
     const std::int64_t step = when.from + ((when.offset - when.from) % when.every + when.every) % when.every;
     if (when.runs_at(described.traffic.step) || !when.runs_at(step)) continue;
