@@ -58,6 +58,27 @@ done
 # Averaged after every step, plain SGD is that of data parallelism; more seldom it is not.
 own verify 'local_sgd(every=1)' --steps 5 --optim.momentum 0 --optim.nesterov false || fails "verify local_sgd(every=1)"
 ! own verify 'local_sgd(every=2)' --steps 5 --optim.momentum 0 --optim.nesterov false || fails "verify finds nothing in local_sgd(every=2)"
+# Programs at ranges of ranks that messages start: parameter servers.
+c++ -Wall -Wextra -Werror -shared -fPIC servers.cpp -o servers.so $flags
+served() {  # COMMAND STRATEGY ARGUMENTS
+  "$prefix/bin/trireme" "$1" "${@:3}" mlp --plugin ./servers.so --strategy "$2" >said 2>&1
+}
+served plan servers show --ranks 4 --cost equal || fails "plan show servers"
+grep -q 'push gradients .* on gradients to data 3' said || fails "the plan of servers"
+served simulate 'servers(every=1, staleness=1)' --ranks 4 --cost equal || fails "simulate servers"
+served verify 'servers(servers=2)' --ranks 4 --steps 5 || fails "verify servers"
+for steps in 16 7 16; do  # at once, and in two parts, in virtual time: messages, clocks and counts of updates come back
+  [ "$steps" = 7 ] && resume= || resume=--resume
+  [ ! -e run ] && resume=
+  served train 'servers(servers=2, every=1, staleness=1)' $resume --virtual 5 --epochs 4 --data synthetic --data.synthetic_size 256 --run.max_steps $steps --run.dir run \
+    --run.progress off || fails "train servers $resume"
+  [ "$steps" = 16 ] && [ ! -e whole ] && mv run whole || true
+done
+diff -q whole/metrics.jsonl run/metrics.jsonl >/dev/null || fails "servers do not go on with the same bits"
+for file in whole/checkpoints/step_00000016/*.safetensors; do cmp "$file" "run/${file#whole/}" || fails "servers do not go on with the same bits"; done
+rm -r whole run
+! served train servers --ranks 1 --data synthetic || fails "a server without workers"
+grep -q '1 servers leave none of 1 ranks to train' said || fails "a server without workers"
 ! "$prefix/bin/trireme" verify mlp --steps 1 --plugin missing.so --strategy serial >said 2>&1 || fails "a missing plugin"
 grep -q 'parallel.plugin: missing.so cannot be opened' said || fails "a missing plugin"
 cd "$work/guides"

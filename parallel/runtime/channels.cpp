@@ -74,7 +74,7 @@ Tensor Channels::take(const Action& a) {
   if (a.field == "loss") {
     double sum = 0;
     for (const ReceivedMessage& m : taken_) sum += m.payload.item();
-    return Tensor::full({}, sum / static_cast<double>(taken_.size()));
+    return Tensor::full({}, sum / static_cast<double>(taken_.size()), store_.dtype());
   }
   const NoGrad off;
   const Tensor into = operand(a);

@@ -75,8 +75,9 @@ class Step {
   /// x carries (else y's, else the enclosing StepContext's) names their ids, the global batch and the share of it that
   /// they are. Where it names no share, the rows of all ranks together must be the batch, numbered by rank where they
   /// have no ids; that costs a message. Throws Error for rows that cannot be this rank's share. Micro-batches are those
-  /// that the loader cut, else even ones. Returns the loss of the global batch, a scalar, on every rank; reading it
-  /// synchronises. A collective call.
+  /// that the loader cut, else even ones. On a rank whose program messages start (Program::serves) it reads no rows,
+  /// and handles messages until that program's last phase. Returns the loss of the global batch, a scalar, on every
+  /// rank; reading it synchronises. A collective call.
   Tensor operator()(const Tensor& x, const Tensor& y);
   /// What loss scaling has come to (scale 1: it is off); a checkpoint keeps both numbers, so that a run goes on as if
   /// it had not stopped. Setting it where scaling is off changes nothing.

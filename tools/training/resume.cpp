@@ -179,7 +179,6 @@ std::vector<std::string> resume_notes(const TrainerOptions& options, ResumePoint
 
 std::map<std::string, Tensor> restore(Step& step, const ResumePoint& point) {
   LoadedCheckpoint loaded = step.load_checkpoint(point.path);
-  step.optimizer().set_steps(point.progress.step);
   if (point.progress.loss_scale > 0)
     step.set_loss_scale({.scale = point.progress.loss_scale, .good_steps = point.progress.good_steps});
   return std::move(loaded.local);

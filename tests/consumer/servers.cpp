@@ -1,0 +1,74 @@
+// Parameter servers from outside of the tree: workers push gradients and pull weights; a server takes those of each
+// (or, with every=N, of the first N), updates and answers. With staleness=S no worker is more than S steps ahead.
+#include <trireme/parallel/runtime/plugin.h>
+#include <trireme/trireme.h>
+
+using namespace trireme;
+
+namespace {
+
+struct Servers {
+  int servers = 1, every = 0, staleness = -1;
+
+  Action on_channel(ActionKind kind, const char* field, const char* channel, Slice slice, int root = -1) const {
+    Action a{.kind = kind, .slice = slice, .field = field};
+    a.peer.axis = "data", a.peer.root = root, a.peer.channel = channel;
+    return a;
+  }
+  Program server(Slice slice, int at) const {
+    Program server{.name = "server " + std::to_string(at)};
+    server.where = {{"data", at, at + 1}};
+    server.phases = {{"update", {.channel = "gradients", .count = every}}};
+    server.actions = {on_channel(ActionKind::take, "gradients", "", slice),
+                      {.kind = ActionKind::update, .slice = slice}};
+    Action answer = on_channel(ActionKind::push, "weights", "weights", slice);
+    if (staleness >= 0)
+      answer.phase = add_phase(server, "answer", {.channel = "ready", .guard = {"gradients", staleness}});
+    server.actions.push_back(answer);
+    Action report = on_channel(ActionKind::take, "loss", "", {});
+    report.phase = add_phase(server, "report", {.channel = "loss", .count = 0});
+    server.phases.back().last = true;
+    server.actions.push_back(report);
+    return server;
+  }
+  Plan operator()(Plan plan) const {
+    const int workers = plan.size("data") - servers;
+    check(workers > 0, "servers", "{} servers leave none of {} ranks to train", servers, plan.size("data"));
+    Program worker = plan.programs.at(0);
+    worker.actions.pop_back();  // the update
+    worker.name = "worker", worker.where = {{"data", 0, workers}};
+    const auto last = static_cast<ActionId>(worker.actions.size()) - 1;
+    plan.programs.resize(1);
+    for (const char* field : {"gradients", "ready", "loss", "weights"})
+      for (int s = 0; s < servers; ++s) {
+        const bool of_slice = *field == 'g' || *field == 'w', pulls = *field == 'w';
+        const Slice slice{plan.parameters * s / servers, plan.parameters * (s + 1) / servers};
+        if (*field == 'r' && staleness < 0) continue;
+        Action a = on_channel(pulls ? ActionKind::pull : ActionKind::push, of_slice ? field : "loss", field,
+                              of_slice ? slice : Slice{}, workers + s);
+        a.stream = Stream::comm, a.after = {last};
+        worker.actions.push_back(a);
+        if (pulls) plan.programs.push_back(server(slice, workers + s));
+      }
+    plan.programs[0] = worker;
+    if (every > 0) plan.consistency["data"] = {Consistency::Kind::stale, staleness < 0 ? 1 << 30 : staleness};
+    return plan;
+  }
+};
+
+}  // namespace
+
+extern "C" void trireme_plugin(std::vector<StrategyRow>& rows) {
+  rows.push_back({"servers",
+                  [](StrategyOptions& given) {
+                    Servers o;
+                    given.read({{.name = "servers", .value = &o.servers, .least = 1},
+                                {.name = "every", .value = &o.every, .least = 0},
+                                {.name = "staleness", .value = &o.staleness, .least = -1}});
+                    Strategy s("servers", o.every == 0 ? Claim::exact : Claim::statistical, o,
+                               fmt::format("servers={}, every={}, staleness={}", o.servers, o.every, o.staleness));
+                    s.norm_scope = NormScope::local;
+                    return s;
+                  },
+                  "data"});
+}
