@@ -5,6 +5,7 @@
 #include <set>
 
 #include "framework/io/json.h"
+#include "parallel/plan/action_kind.h"
 #include "parallel/plan/action_row.h"
 
 namespace trireme {
@@ -15,6 +16,9 @@ const Action& action_of(const Plan& plan, const Timeline& t, const Span& s) {
 }
 
 namespace {
+
+/// What a server sends is in the midst of its phases.
+Stream row_of(const Action& a) { return is_channel(a) ? Stream::comm : a.stream; }
 
 /// Kinds of which there is one per micro-batch, as far as the library's go.
 bool per_micro(ActionKind v) { return !(ActionKind::recv < v); }
@@ -55,21 +59,23 @@ std::string Bar::label() const { return kind->letter + (per_micro(kind) ? std::t
 std::vector<Bar> bars(const Plan& plan, const Timeline& timeline) {
   std::vector<Span> spans;
   for (const Span& s : timeline.spans)
-    if (s.end > s.begin && action_of(plan, timeline, s).kind != ActionKind::recv) spans.push_back(s);
+    if (const ActionKind kind = action_of(plan, timeline, s).kind;
+        s.end > s.begin && kind != ActionKind::recv && kind != ActionKind::pull)
+      spans.push_back(s);
   std::stable_sort(spans.begin(), spans.end(), [&](const Span& a, const Span& b) {
-    return std::tuple(a.rank, action_of(plan, timeline, a).stream, a.begin) <
-           std::tuple(b.rank, action_of(plan, timeline, b).stream, b.begin);
+    return std::tuple(a.rank, row_of(action_of(plan, timeline, a)), a.begin) <
+           std::tuple(b.rank, row_of(action_of(plan, timeline, b)), b.begin);
   });
   std::vector<Bar> result;
   for (const Span& s : spans) {
     const Action& a = action_of(plan, timeline, s);
     Bar* last = result.empty() ? nullptr : &result.back();
-    if (last && last->rank == s.rank && last->stream == a.stream &&
+    if (last && last->rank == s.rank && last->stream == row_of(a) &&
         joins(*last, action_of(plan, timeline, last->spans.back()), a)) {
       last->end = std::max(last->end, s.end);
       last->spans.push_back(s);
     } else {
-      result.push_back({s.rank, a.stream, a.kind, a.microbatch, s.begin, s.end, {s}});
+      result.push_back({s.rank, row_of(a), a.kind, a.microbatch, s.begin, s.end, {s}});
     }
   }
   return result;
@@ -97,7 +103,7 @@ std::string time_text(double seconds) {
 std::string headline(const Plan& plan, const Timeline& timeline) {
   double busy = 0;
   for (const Span& s : timeline.spans)
-    if (action_of(plan, timeline, s).stream == Stream::compute) busy += s.end - s.begin;
+    if (row_of(action_of(plan, timeline, s)) == Stream::compute) busy += s.end - s.begin;
   const double idle = timeline.end() * static_cast<double>(timeline.programs.size()) - busy;
   return fmt::format("{}: {}, idle {:.1f} % of busy time", timeline.measured ? "measured" : "predicted",
                      time_text(timeline.end()), busy > 0 ? 100 * idle / busy : 0.0);
@@ -145,7 +151,7 @@ std::string trace_json(const Plan& plan, const Timeline& timeline) {
                       {"name", to_string(a)},
                       {"cat", to_string(a.kind)},
                       {"pid", s.rank},
-                      {"tid", static_cast<int>(a.stream)},
+                      {"tid", static_cast<int>(row_of(a))},
                       {"ts", s.begin * 1e6},
                       {"dur", (s.end - s.begin) * 1e6},
                       {"args", std::move(args)}});

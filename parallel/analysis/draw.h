@@ -19,7 +19,7 @@ struct Bar {
   std::vector<Span> spans;    ///< in order
   std::string label() const;  ///< "F0", "B12", "U"
 };
-/// In order of rank, then time. Spans without duration and receives (the time of waiting is no work) are left out.
+/// In order of rank, then time. Spans without duration, recv and pull (the time of waiting is no work) are left out.
 std::vector<Bar> bars(const Plan&, const Timeline&);
 /// The kinds of actions among the bars, each once, in order: for legends.
 std::vector<ActionKind> kinds_of(const std::vector<Bar>&);

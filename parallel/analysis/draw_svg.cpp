@@ -19,7 +19,7 @@ Paint paint(ActionKind v) {
   if (v == ActionKind::backward_weight) return {"#009e73", "#fff"};
   if (v == ActionKind::loss) return {"#cc79a7", "#000"};
   if (v == ActionKind::update) return {"#444444", "#fff"};
-  if (v == ActionKind::send || v == ActionKind::recv) return {"#999999", "#000"};
+  if (v == ActionKind::send || v == ActionKind::recv || v == ActionKind::push) return {"#999999", "#000"};
   return {"#56b4e9", "#000"};
 }
 

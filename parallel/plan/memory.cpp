@@ -49,9 +49,11 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
   std::vector<RankMemory> all;
   for (const Program& program : plan.programs) {
     Index whole = 0, own = 0, dropped = 0, gathered = 0;  // numbers that the program, and this rank, updates
+    Index served = 0;                                     // that others update for it
     for (const Action& a : program.actions) {
       if (a.kind == ActionKind::update) whole += a.slice.size(), own += a.slice.size() - others_of(plan, a);
       if (a.kind == ActionKind::drop_gradients) dropped += others_of(plan, a);
+      if (a.kind == ActionKind::pull && a.field == "weights") served += a.slice.size();
     }
     std::map<Index, Index> weights;  // dropped and gathered in every micro-batch, but held once
     Index largest_unit = 0;          // others' part of what is gathered at a time
@@ -59,8 +61,8 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
       if (a.kind == ActionKind::drop_values) weights[a.slice.begin] = others_of(plan, a);
     for (auto& [begin, others] : weights) gathered += others, largest_unit = std::max(largest_unit, others);
     RankMemory m;
-    m.weights = (whole - gathered + largest_unit + plan.buffers) * options.element;
-    m.gradients = whole * options.element;
+    m.weights = (whole + served - gathered + largest_unit + plan.buffers) * options.element;
+    m.gradients = (whole + served) * options.element;
     if (dropped > 0 && plan.programs.size() == 1)
       m.gradients = std::min(m.gradients, (whole - dropped) * options.element +
                                               2 * largest(plan, program, ActionKind::reduce_scatter, options.element));
