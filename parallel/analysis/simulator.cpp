@@ -7,20 +7,28 @@
 
 namespace trireme {
 
+void SimServer::post(const Message& m) {
+  auto& queue = mail_[m.sender];
+  queue.push_back(m);
+  if (queue.size() == 1) on_its_way_.insert({m.arrival, m.sender});
+}
+
 std::optional<Nanoseconds> SimServer::next_arrival() const {
-  std::optional<Nanoseconds> first;
-  for (const auto& [sender, queue] : mail_)
-    if (!queue.empty() && (!first || queue.front().arrival < *first)) first = queue.front().arrival;
-  return first;
+  if (!here_.empty()) return 0;
+  return on_its_way_.empty() ? std::optional<Nanoseconds>() : on_its_way_.begin()->first;
 }
 
 bool SimServer::take(Nanoseconds now) {
-  const auto here = [now](const auto& entry) { return !entry.second.empty() && entry.second.front().arrival <= now; };
-  auto at = std::find_if(mail_.lower_bound(turn_), mail_.end(), here);
-  if (at == mail_.end()) at = std::ranges::find_if(mail_, here);
-  if (at == mail_.end()) return false;
-  const Message m = at->second.front();
-  at->second.pop_front();
+  for (; !on_its_way_.empty() && on_its_way_.begin()->first <= now; on_its_way_.erase(on_its_way_.begin()))
+    here_.insert(on_its_way_.begin()->second);
+  if (here_.empty()) return false;
+  auto next = here_.lower_bound(turn_);
+  if (next == here_.end()) next = here_.begin();
+  auto& queue = mail_[*next];
+  const Message m = queue.front();
+  queue.pop_front();
+  here_.erase(next);
+  if (!queue.empty()) on_its_way_.insert({queue.front().arrival, m.sender});
   turn_ = m.sender + 1;
   inbox_.add(from_.size(), channels_[m.channel], m.sender, m.clock);
   from_.push_back(m.from);

@@ -61,17 +61,35 @@ void Inbox::add(std::size_t number, const std::string& channel, int sender, std:
   const auto at = channels_.find(channel);
   check(at != channels_.end() && at->second.taken.contains(sender), "inbox",
         "program {}: rank {} has sent to channel '{}', which it does not push to", program_.name, sender, channel);
-  at->second.messages.push_back({number, sender, clock});
+  auto& queue = at->second.messages[sender];
+  queue.push_back({number, clock});
+  if (queue.size() == 1) at->second.wait_for_turn(sender);
 }
 
-bool Inbox::passes(const Guard& guard, const Message& m) const {
-  if (guard.channel.empty()) return true;
+std::int64_t Inbox::last_clock(const Guard& guard) const {
+  if (guard.channel.empty()) return Trigger::forever;
   const auto at = channels_.find(guard.channel);
-  return at != channels_.end() && !at->second.taken.empty() &&
-         at->second.by_clock.begin()->first >= m.clock - guard.staleness;
+  return at == channels_.end() || at->second.taken.empty() ? -1 : at->second.by_clock.begin()->first + guard.staleness;
 }
 
-void Inbox::Channel::take(int sender, std::int64_t clock) {
+void Inbox::Channel::wait_for_turn(int sender) {
+  const Message& m = messages.at(sender).front();
+  first[m.clock].insert({m.number, sender}), ++senders;
+}
+
+std::size_t Inbox::Channel::take(int sender) {
+  auto& queue = messages.at(sender);
+  const Message m = queue.front();
+  queue.pop_front();
+  const auto group = first.find(m.clock);
+  group->second.erase({m.number, sender}), --senders;
+  if (group->second.empty()) first.erase(group);
+  if (!queue.empty()) wait_for_turn(sender);
+  set_clock(sender, m.clock);
+  return m.number;
+}
+
+void Inbox::Channel::set_clock(int sender, std::int64_t clock) {
   std::int64_t& last = taken.at(sender);
   if (--by_clock[last] == 0) by_clock.erase(last);
   ++by_clock[last = clock];
@@ -83,19 +101,19 @@ std::optional<Inbox::Start> Inbox::next() {
     if (t.channel.empty()) continue;
     Channel& channel = channels_.at(t.channel);
     const std::size_t count = t.count > 0 ? static_cast<std::size_t>(t.count) : channel.taken.size();
-    std::map<int, Message> first;  // by sender
-    for (const Message& m : channel.messages)
-      if (first.size() < count && passes(t.guard, m)) first.try_emplace(m.sender, m);
-    if (first.size() < count || first.empty()) continue;
-    Start start{static_cast<int>(p), {}};
-    for (const auto& [sender, m] : first) {
-      start.messages.push_back(m.number);
-      channel.take(sender, m.clock);
+    if (count == 0 || channel.senders < count) continue;
+    std::vector<std::pair<std::size_t, int>> come;  // the first so many of each clock
+    for (const auto& [clock, group] : channel.first) {
+      if (clock > last_clock(t.guard)) break;
+      auto m = group.begin();
+      for (std::size_t i = 0; i < count && m != group.end(); ++i) come.push_back(*m++);
     }
-    std::erase_if(channel.messages, [&](const Message& m) {
-      const auto at = first.find(m.sender);
-      return at != first.end() && at->second.number == m.number;
-    });
+    if (come.size() < count) continue;
+    std::ranges::sort(come);
+    come.resize(count);
+    std::ranges::sort(come, {}, &std::pair<std::size_t, int>::second);
+    Start start{static_cast<int>(p), {}};
+    for (const auto& [number, sender] : come) start.messages.push_back(channel.take(sender));
     return start;
   }
   return std::nullopt;
@@ -103,7 +121,8 @@ std::optional<Inbox::Start> Inbox::next() {
 
 std::size_t Inbox::waiting() const {
   std::size_t all = 0;
-  for (const auto& [name, channel] : channels_) all += channel.messages.size();
+  for (const auto& [name, channel] : channels_)
+    for (const auto& [sender, queue] : channel.messages) all += queue.size();
   return all;
 }
 
@@ -119,7 +138,7 @@ void Inbox::set_clocks(const std::vector<std::int64_t>& clocks) {
         this->clocks().size());
   auto next = clocks.begin();
   for (auto& [name, channel] : channels_)
-    for (const auto& [sender, clock] : std::map(channel.taken)) channel.take(sender, *next++);
+    for (const auto& [sender, clock] : std::map(channel.taken)) channel.set_clock(sender, *next++);
 }
 
 }  // namespace trireme
