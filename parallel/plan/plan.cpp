@@ -51,7 +51,9 @@ std::string common_lines(const Plan& plan) {
   for (auto& a : plan.axes) text += fmt::format("axis {} of {}\n", a.name, a.size);
   for (auto& [axis, c] : plan.consistency) text += fmt::format("weights along {}: {}\n", axis, to_string(c));
   for (auto& s : plan.state)
-    text += fmt::format("state {} of each rank, from {}, {}saved\n", s.name, s.initial, s.saved ? "" : "not ");
+    text += fmt::format("state {} {}{}, from {}, {}saved\n", s.name,
+                        s.extent == State::Extent::own ? "of each rank" : "alike with the weights",
+                        s.dtype ? " as " + std::string(name_of(*s.dtype)) : "", s.initial, s.saved ? "" : "not ");
   return text;
 }
 
@@ -238,7 +240,9 @@ std::uint64_t Plan::hash() const {
   for (auto& p : parts) fnv.add(p.name, p.slice.begin, p.slice.end, p.buffers.begin, p.buffers.end);
   fnv.add(strategies.size(), state.size(), consistency.size());
   for (auto& name : strategies) fnv.add(name);
-  for (auto& s : state) fnv.add(s.name, std::bit_cast<std::uint64_t>(s.initial), s.saved);
+  for (auto& s : state)
+    fnv.add(s.name, std::bit_cast<std::uint64_t>(s.initial), s.saved, s.extent,
+            s.dtype ? std::string(name_of(*s.dtype)) : "");
   for (auto& [axis, c] : consistency) fnv.add(axis, c.kind, c.bound);
   fnv.add(programs.size());
   for (auto& program : programs) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -192,12 +193,16 @@ struct Program {
 /// The phase of that name, as an index; made if there is none. Throws Error where there is one with another trigger.
 int add_phase(Program&, const std::string& name, const Trigger&);
 
-/// Numbers that live across steps beside weights and optimizer state, one for each parameter and of its type: a rank's
-/// own (a codec's residual, an outer momentum).
+/// Numbers that live across steps beside weights and optimizer state, one for each parameter.
 struct State {
-  std::string name;                               ///< by which actions' operands, and files, know it
-  double initial = 0;                             ///< value at the start of training
-  bool saved = true;                              ///< in checkpoints; false: it begins anew with a resumed run
+  /// Who has the same: only this rank (a codec's residual: ranks of another layout cannot go on with it), or all that
+  /// have the same weights (an outer momentum, behind the step in which weights are averaged).
+  enum class Extent : std::uint8_t { own, replicated };
+  std::string name;    ///< by which actions' operands, and files, know it
+  double initial = 0;  ///< value at the start of training
+  bool saved = true;   ///< in checkpoints; false: it begins anew with a resumed run
+  Extent extent = Extent::own;
+  std::optional<DType> dtype = {};                ///< none: that of the parameters
   bool operator==(const State&) const = default;  ///< member by member
 };
 

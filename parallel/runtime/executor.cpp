@@ -21,7 +21,7 @@ Executor::Executor(const Plan& plan, int program, const Chain& chain, Loss loss,
       ranks_(ranks),
       agreement_(optimizer, shards_, options),
       time_(plan, program_, mesh.world()) {
-  for (const State& state : plan.state) optimizer.parameters().add_state(state.name, state.initial);
+  for (const State& state : plan.state) optimizer.parameters().add_state(state.name, state.initial, state.dtype);
   number_cuts();
   prepare(mesh);
   prepare_backward();
