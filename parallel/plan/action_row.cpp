@@ -33,7 +33,7 @@ Access of_forward(const Plan& plan, const Program&, const Liveness&, const Actio
 }
 Access of_loss(const Plan& plan, const Program&, const Liveness&, const Action& a) {
   const int last = static_cast<int>(plan.parts.size()) - 1;
-  return {{activation(last, a)}, {cotangent(last, a), number("loss")}};
+  return {{activation(last, a), number("count")}, {cotangent(last, a), number("loss")}};
 }
 Access of_backward(const Plan& plan, const Program&, const Liveness&, const Action& a) {
   return {{weights(plan, a), activation(a.part - 1, a), cotangent(a.part, a)},
@@ -74,7 +74,8 @@ Access of_free(const Plan&, const Program&, const Liveness& live, const Action& 
 Access of_agree(const Plan&, const Program& program, const Liveness&, const Action& a) {
   Access all{{}, {number(a.field)}};
   for (const Action& u : program.actions)
-    if (u.kind == ActionKind::update && a.field != "loss") all.reads.push_back(slice(K::gradients, u.slice));
+    if (u.kind == ActionKind::update && a.field != "loss" && a.field != "count")
+      all.reads.push_back(slice(K::gradients, u.slice));
   return all;
 }
 

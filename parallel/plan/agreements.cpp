@@ -22,6 +22,7 @@ class ProgramAgreements {
       : plan_(plan), program_(program), options_(options), actions_(program.actions) {}
 
   void add() {
+    if (options_.count) count_ignored();
     sum_loss();
     const auto update = find(ActionKind::update);
     at_ = update < 0 ? static_cast<ActionId>(actions_.size()) : update;
@@ -48,6 +49,13 @@ class ProgramAgreements {
   ActionId find(ActionKind kind) const {
     const auto at = std::ranges::find(actions_, kind, &Action::kind);
     return at == actions_.end() ? -1 : static_cast<ActionId>(at - actions_.begin());
+  }
+  void count_ignored() {
+    if (find(ActionKind::loss) < 0) return;
+    Action count{.kind = ActionKind::agree, .stream = Stream::comm, .field = "count"};
+    if (plan_.size(options_.batch_axis) > 1) count.peer.axis = options_.batch_axis;
+    insert(program_, 0, std::move(count));
+    actions_[static_cast<std::size_t>(find(ActionKind::loss))].after.push_back(0);
   }
   void sum_loss() {
     if (plan_.size(options_.batch_axis) == 1) return;

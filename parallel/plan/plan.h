@@ -107,7 +107,8 @@ struct Action {
   Peer peer = {};         ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
-  /// Of agree: "loss" (its sum), "finite" (all gradients are), "norm" (squares of gradients, summed).
+  /// Of agree: "count" (labels that count for nothing), "loss" (its sum), "finite" (all gradients are), "norm" (squares
+  /// of gradients, summed).
   std::string field = {};
   int phase = 0;                 ///< of Program::phases: it runs in steps in which the phase does
   const Codec* codec = nullptr;  ///< of what a reduction sends; null: as it is

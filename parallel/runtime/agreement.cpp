@@ -10,7 +10,7 @@ Agreement::Agreement(Optimizer& optimizer, const std::vector<Slice>& updated, co
     : scale(options.loss_scale), optimizer_(optimizer), updated_(updated), check_finite_(options.check_finite) {}
 
 void Agreement::begin() {
-  loss_ = flag_ = square_ = {};
+  count_ = loss_ = flag_ = square_ = {};
   finite_ = true;
   read_ = {};
 }
@@ -29,6 +29,7 @@ Work Agreement::start(const Action& a, Communicator* comm) {
     return comm->broadcast(loss_, a.peer.root);
   }
   if (a.field == "loss") return comm->all_reduce(loss_);
+  if (a.field == "count") return comm ? comm->all_reduce(count_) : Work{};
   if (a.field == "finite") {
     flag_ = Tensor::full({1}, std::isfinite(optimizer_.grad_norm(updated_)) ? 1 : 0, DType::i64);
     return comm ? comm->all_reduce(flag_, ReduceOp::min) : Work{};

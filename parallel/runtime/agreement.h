@@ -22,6 +22,12 @@ class Agreement {
   void begin();
   /// This rank's share of the loss, a scalar. is_final: nobody else has a share, so that it can be read at once.
   void set_loss(const Tensor& share, bool is_final);
+  /// This rank's labels that count for nothing.
+  void set_ignored(Index count) { count_ = Tensor::full({1}, static_cast<double>(count), DType::f64); }
+  /// Those of all ranks, once agreed on; none: the plan does not count them.
+  std::optional<Index> ignored() const {
+    return count_ ? std::optional(static_cast<Index>(count_.item())) : std::nullopt;
+  }
   /// Starts an action of kind `agree` with the ranks of its axis; null: this rank is alone there.
   Work start(const Action&, Communicator*);
   /// Takes over its result.
@@ -43,7 +49,8 @@ class Agreement {
   Optimizer& optimizer_;
   const std::vector<Slice>& updated_;
   bool check_finite_;
-  Tensor loss_, flag_, square_;  // flag: i64 [1]; square: of the gradient's norm, f64 [1]; empty: not put together
+  // count: f64 [1]; flag: i64 [1]; square: of the gradient's norm, f64 [1]; empty: not put together
+  Tensor count_, loss_, flag_, square_;
   bool finite_ = true;
   HostCopy read_;  // of a loss that is not summed: on its way while backward runs
 };

@@ -38,8 +38,8 @@ using LayerFunction = Tensor (*)(const Tensor&);
 using TakingFunction = Tensor (*)(Tensor);  // one that may write over its input
 
 std::string name_of(const Loss& loss) {
-  if (auto* f = loss.target<LossFunction>()) return name_of(reinterpret_cast<const void*>(*f));
-  return demangled(loss.target_type().name());
+  if (auto* f = loss.function().target<LossFunction>()) return name_of(reinterpret_cast<const void*>(*f));
+  return demangled(loss.function().target_type().name());
 }
 
 std::string name_of(const Module& layer) {

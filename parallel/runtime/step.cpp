@@ -29,7 +29,7 @@ struct Step::Impl {
         chain(model),
         parameters(model),
         optimizer(parameters, std::move(recipe), options.optimizer),
-        plan(make_plan(strategy, chain, optimizer, mesh, options)),
+        plan(make_plan(strategy, chain, l, optimizer, mesh, options)),
         ranks(plan, mesh, strategy, tensor_parallel_axes(options, strategy.split)),
         audit(plan, program(), chain, optimizer, l, mesh),
         executor(plan, program(), chain, std::move(l), optimizer, mesh, ranks, options),

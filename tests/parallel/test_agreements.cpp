@@ -27,7 +27,7 @@ int count(const Program& program, const std::string& field) {
 
 }  // namespace
 
-TEST_CASE("every strategy and pair agrees on loss, flag and norm before its updates") {
+TEST_CASE("every strategy and pair agrees on loss, flag and norm before its updates, on counts before its losses") {
   const auto rows = strategy_texts();
   int plans = 0;
   for (auto& a : rows)
@@ -42,12 +42,14 @@ TEST_CASE("every strategy and pair agrees on loss, flag and norm before its upda
       const std::string before = faults(*plain, ranks);
       for (bool norm : {false, true})
         for (int every : {0, 1, 64}) {
-          const Plan plan = with_agreements(*plain, {.batch_axis = batch, .finite_every = every, .norm = norm});
+          const Plan plan =
+              with_agreements(*plain, {.batch_axis = batch, .finite_every = every, .norm = norm, .count = norm});
           INFO(plan.to_string());
           CHECK(faults(plan, ranks) == before);
           ++plans;
           for (const Program& program : plan.programs) {
             const bool computes_loss = find(program, ActionKind::loss) >= 0, staged = plan.programs.size() > 1;
+            CHECK(count(program, "count") == (norm && computes_loss));
             CHECK(count(program, "loss") == (computes_loss && plan.size(batch) > 1) + staged);
             CHECK(count(program, "finite") == (every > 0));
             const ActionId update = find(program, ActionKind::update);
@@ -60,7 +62,7 @@ TEST_CASE("every strategy and pair agrees on loss, flag and norm before its upda
 }
 
 TEST_CASE("check finds agreements that decide about nothing, or differ between stages") {
-  const AgreementOptions all{.batch_axis = "data", .finite_every = 64, .norm = true};
+  const AgreementOptions all{.batch_axis = "data", .finite_every = 64, .norm = true, .count = true};
   Plan plan = chain();
   plan.axes = {{"pipe", 2}, {"data", 2}};
   plan = with_agreements((pipeline({.micro = 2, .partition = "even"}) | zero(1))(std::move(plan)), all);
