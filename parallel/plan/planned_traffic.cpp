@@ -48,7 +48,7 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOpti
   if (o.norm) add(o.divided, look);
   for (const Action& a : plan.programs.at(program).actions) {
     if (!plan.programs[program].trigger(a).runs_at(o.step)) continue;
-    if (a.kind == ActionKind::agree && a.field == "finite") add(o.divided, look);
+    if (looks_at_gradients(a)) add(o.divided, look);
     add(a.peer.axis, traffic_of(plan, a, o));
     for (const PartComm& c : comms_of(parts_of(plan, a, o), a)) add(c.axis, {c.calls, c.bytes});
   }

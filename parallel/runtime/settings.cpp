@@ -105,6 +105,7 @@ std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss
   add("loss_scale", o.loss_scale);
   add("refuse_unsound", o.refuse_unsound);
   add("layer_axes", fmt::format("{}", fmt::join(o.layer_axes, ", ")));
+  add("flags", fmt::format("[{}] every {} steps", fmt::join(o.flags, ", "), o.flags_every));
   add("partition", o.partition);
   add("example", o.example ? "given" : "none");
   return text;

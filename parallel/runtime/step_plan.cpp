@@ -90,6 +90,8 @@ Plan with_agreements(const Plan& plan, const Strategy& strategy, const StepOptio
                                 .finite_every = o.loss_scale > 0 ? 1
                                                 : o.check_finite ? gradient_check_period
                                                                  : 0,
+                                .flags = o.flags,
+                                .flags_every = o.flags_every,
                                 .norm = optimizer.wants_norm(),
                                 .count = loss.ignored() != nullptr});
 }

@@ -96,9 +96,10 @@ void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = program.actions[id];
       if (a.kind != ActionKind::agree) continue;
-      if (a.field != "count" && a.field != "loss" && a.field != "finite" && a.field != "norm")
-        faults.add("{}: there is no number '{}' to agree on: use count, loss, finite or norm", place(program, id),
-                   a.field);
+      for (const std::string& name : agrees_on_flags(a) ? names_in(a.field) : std::vector<std::string>{})
+        if (name != "finite" && std::ranges::find(plan.flags, name) == plan.flags.end())
+          faults.add("{}: there is no number '{}' to agree on: use count, loss, finite, norm or one of Plan::flags",
+                     place(program, id), name);
       const ActionKind user = a.field == "count" ? ActionKind::loss : ActionKind::update;
       for (ActionId u = 0; u < std::ssize(program.actions); ++u)
         if (program.actions[u].kind == user && !orders[r](id, u))
