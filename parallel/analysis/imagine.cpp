@@ -53,8 +53,6 @@ DryRun imagine_rank(const Plan& plan, const Strategy& strategy, const ImagineOpt
   StepContext pass = StepContext::current();
   const std::string axis = batch_axis(plan, strategy.split);
   pass.norm = norm_ranks(plan, strategy, mesh, kept);
-  if (mesh.size(axis) > 1)
-    pass.sum = [&mesh, axis](View v) { (void)mesh.comm(axis).all_reduce(Tensor::empty(v.shape, v.dtype, v.device)); };
   pass.batch.samples = Tensor::zeros({o.x.dim(0)}, DType::i64);
   pass.batch.global_batch = o.x.dim(0) * mesh.size(axis) * plan.microbatches;
   DryRunOptions options{.meter = &mesh.meter(), .loss = o.loss, .labels = o.labels};

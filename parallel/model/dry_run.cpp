@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
 #include "framework/tensor/memory_tracker.h"
 #include "framework/tensor/storage.h"
@@ -99,6 +100,9 @@ class DryParts {
     const NamedRange phase("loss");
     double operations = 0;
     at(ActionKind::loss, operations);
+    StepContext pass = StepContext::current();
+    pass.ignored = 0;
+    const StepScope scope(std::move(pass));
     Tensor loss = options_.loss(x, options_.labels);
     run_.loss = loss.dtype();
     return loss;

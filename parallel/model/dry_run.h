@@ -14,7 +14,7 @@ namespace trireme {
 double operations_of(const LaunchWatch::Call&);
 
 struct DryRunOptions {
-  /// Of the mesh that the model's layers, and the StepContext's norm and sum, communicate over; null: none do.
+  /// Of the mesh that the model's layers, and the StepContext's norm, communicate over; null: none do.
   const TrafficMeter* meter = nullptr;
   Loss loss = {};      ///< of the last part's output; null: none is run
   Tensor labels = {};  ///< for it; of their values only the host's own code sees something

@@ -37,7 +37,7 @@ StepContext alone() {
   StepContext pass = StepContext::current();
   pass.recomputing = true;  // running statistics stay
   pass.batch.samples = {};
-  pass.sum = {}, pass.norm = {};
+  pass.norm = {};
   return pass;
 }
 

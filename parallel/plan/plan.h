@@ -120,8 +120,9 @@ struct Action {
   Peer peer = {};         ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
-  /// Of agree: "loss" (its sum), "finite" (all gradients are), "norm" (squares of gradients, summed). Of push, pull and
-  /// take: "weights", "gradients", "loss", or the name of a state.
+  /// Of agree: "count" (labels that count for nothing), "loss" (its sum), "norm" (squares of gradients, summed); or
+  /// flags joined by +: "finite" (all gradients are) and those of Plan::flags. Of push, pull and take: "weights",
+  /// "gradients", "loss", or the name of a state.
   std::string field = {};
   int phase = 0;                 ///< of Program::phases: it runs in steps in which the phase does
   const Codec* codec = nullptr;  ///< of what a reduction sends; null: as it is
@@ -264,6 +265,7 @@ struct Plan {
   int microbatches = 1;                      ///< micro-batches in a mini-batch
   std::vector<Axis> axes = {};               ///< of the mesh it is made for
   std::vector<State> state = {};             ///< what lives across steps beside weights and optimizer state
+  std::vector<std::string> flags = {};       ///< that ranks may raise, and actions `agree` tell to all
   std::map<std::string, Consistency> consistency = {};  ///< by axis; those that are not named: synchronous
   /// The layers that a pipeline's stages begin at, but for the first, as its option `partition` takes them ("3, 5");
   /// where it is not empty before, a pipeline that would choose by cost takes this cut.

@@ -188,7 +188,8 @@ std::string Executor::update() {
 void Executor::execute_range(ActionId begin, ActionId end, bool updates) {
   for (ActionId id = begin; id < end; ++id) {
     const Action& a = action(id);
-    if (!is_due(a) || updates == (is_pass(a) || a.kind == ActionKind::free)) continue;
+    const bool counts = a.kind == ActionKind::agree && a.field == "count";
+    if (!is_due(a) || updates == (is_pass(a) || a.kind == ActionKind::free || counts)) continue;
     for (ActionId before : a.after) finish(before);
     (this->*slot(id).run)(id);
   }
@@ -246,7 +247,7 @@ void Executor::compute(ActionId id) {
 
 void Executor::add_loss(ActionId id) {
   time_.run(id);
-  const Tensor loss = tapes_.loss(action(id).microbatch, optimizer_.loss_scale()).detach();
+  const Tensor loss = tapes_.loss(action(id).microbatch, optimizer_.loss_scale(), agreement_.ignored()).detach();
   if (loss_)
     add_into(loss_, loss);
   else
@@ -303,6 +304,7 @@ void Executor::drop(ActionId id) {
 
 void Executor::agree(ActionId id) {
   Slot& s = slot(id);
+  if (action(id).field == "count") agreement_.set_ignored(tapes_.count_ignored());
   s.works.push_back(agreement_.start(action(id), s.comm));
   s.pending = true;
   if (action(id).stream == Stream::compute) finish(id);

@@ -42,7 +42,7 @@ DryRun TrafficAudit::dry(const StepContext& context, const Tensor& x, const Tens
   StepContext pass = context;
   BatchContext& batch = pass.batch;
   batch.samples = Tensor::zeros({x.dim(0)}, DType::i64);
-  batch.labels = {}, batch.microbatches.clear(), batch.joined.clear(), batch.calls = {};
+  batch.microbatches.clear(), batch.joined.clear(), batch.calls = {};
   const Tensor in = x.with_batch(batch);
   const StepScope scope(std::move(pass));
   DryRunOptions options{.meter = &meter_};
