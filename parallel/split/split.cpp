@@ -46,9 +46,7 @@ struct Enter {
     for (Index n : gather_numbers(grid->along(rows), {&mine, 1})) cuts->push_back(cuts->back() + n);
     Shape whole = x.shape();
     whole[0] = cuts->back();
-    Layout layout;
-    layout[0] = rows;
-    return x.with_shard_spec(ShardedOps::make(grid, whole, layout, *cuts));
+    return x.with_shard_spec(ShardedOps::make(grid, whole, Layout().with(0, rows), *cuts));
   }
 };
 
@@ -57,10 +55,8 @@ struct Leave {
   Enter enter;
   Tensor operator()(const Tensor& x) const {
     if (enter.rows < 0) return x.shard_spec() ? x.shard_spec()->gather(x) : x;
-    Layout layout;
-    layout[0] = enter.rows;
     const Shape whole = x.shard_spec() ? x.shard_spec()->global_shape() : x.shape();
-    return relayout(x, *ShardedOps::make(enter.grid, whole, layout, *enter.cuts)).with_shard_spec({});
+    return plain(relayout(x, *ShardedOps::make(enter.grid, whole, Layout().with(0, enter.rows), *enter.cuts)));
   }
 };
 
@@ -80,9 +76,7 @@ void divide(const NamedState& leaf, int axis, const std::shared_ptr<const Grid>&
       t.dim(axis) >= grid->size(over), "split",
       "'{}' {} has {} {} for the {} ranks of mesh axis '{}': at most {} ranks would work", leaf.name, t.shape(),
       t.dim(axis), axis == 0 ? "outputs" : "inputs", grid->size(over), [&] { return grid->name(over); }, t.dim(axis));
-  Layout layout;
-  layout[axis] = over;
-  const ShardedOps::Ptr sharding = ShardedOps::of_weight(grid, t.shape(), layout);
+  const ShardedOps::Ptr sharding = ShardedOps::of_weight(grid, t.shape(), Layout().with(axis, over));
   const Box box = sharding->box();
   const Tensor part = Tensor::empty(box.size, t.dtype(), t.device());
   copy_box(part, box.at, t, from(box.at, box.at), box);
