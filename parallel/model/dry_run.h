@@ -33,6 +33,12 @@ struct DryRun {
 };
 inline constexpr double operations_per_byte = 8;
 
+/// Carries out a pass of a part (forward, loss, backward_input or backward_weight) and adds to its cost.
+using SpendOn = std::function<void(PartInfo&, ActionKind, double& cost, const std::function<void()>& pass)>;
+/// Runs the parts forward and backward, one by one, under the caller's StepContext, and finds their costs and outputs.
+/// Gradients are left. Returns the type of the loss.
+DType run_parts(const Chain&, std::vector<PartInfo>&, Tensor x, const DryRunOptions&, const SpendOn&);
+
 /// Runs under the caller's StepContext; a batch in it must name x's rows. x, [rows, ...]: only its shape, type and
 /// place count. Weights and running statistics are left as they are, gradients end cleared. Layers and losses whose own
 /// code reads values on the host see undefined ones. Throws Error where this thread has a LaunchWatch.
