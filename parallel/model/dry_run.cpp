@@ -105,6 +105,10 @@ DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, cons
   const GradMode on(true);
   const MemoryTracker tracker;
   const MemoryScope memory(tracker);
+  const auto program_of = [&](const PartInfo& part) {  // -1: none knows it
+    const auto at = std::ranges::find(o.plan->parts, part.name, &PartInfo::name);
+    return o.plan->program_of(at == o.plan->parts.end() ? -1 : static_cast<int>(at - o.plan->parts.begin()));
+  };
   DType loss = DType::f32;
   Stashed stashed;
   for (int p = 0; p < chain.size(); ++p) {  // x and what is stashed become what a part hands on, without history
@@ -114,10 +118,11 @@ DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, cons
       const NamedRange phase(range);  // those of a step: memory that runs out here is told as there
       spend(part, during, cost, pass);
     };
+    const int from = o.plan && p > 0 ? program_of(parts[p - 1]) : -1, to = from >= 0 ? program_of(part) : -1;
     const auto leaf = [&](const Tensor& t) {
       Tensor in = t.detach();
       in.impl()->batch = t.impl()->batch;
-      return in.require_grad(is_float(t.dtype()) && (t.requires_grad() || (!o.behind_cut.empty() && o.behind_cut[p])));
+      return in.require_grad(is_float(t.dtype()) && (t.requires_grad() || (to >= 0 && to != from)));
     };
     const Tensor in = leaf(x);
     Stashed before;

@@ -18,9 +18,9 @@ struct DryRunOptions {
   const TrafficMeter* meter = nullptr;
   Loss loss = {};      ///< of the last part's output; null: none is run
   Tensor labels = {};  ///< for it; of their values only the host's own code sees something
-  /// Parts in front of which activations come in a message, so that gradients go back whether anybody wants them or
-  /// not; by part, or empty.
-  std::vector<bool> behind_cut = {};
+  /// Whose programs run the parts (by name): over a cut between two of them gradients go back whether anybody wants
+  /// them or not. Null: there are no cuts.
+  const Plan* plan = nullptr;
   double operations_per_second = 1e12;  ///< of PartCost's seconds
 };
 /// What a dry run has found.
