@@ -11,22 +11,15 @@
 namespace trireme {
 namespace {
 
-struct Kept {
-  Index activations = 0, halos = 0;
-};
-/// The most bytes that the program's micro-batches keep at once.
-Kept peak_kept(const Plan& plan, const Program& program) {
+/// The most bytes of a kind that the program's micro-batches keep at once. with_arrived: and what came over cuts.
+Index peak_kept(const Plan& plan, const Program& program, Index PartCost::*kept, bool with_arrived) {
   const Liveness live(program);
-  const auto peak = [&](auto bytes_of_part, bool with_arrived) {
-    const auto totals = live.totals([&](const LiveRange& r) {
-      const Segment& s = live.segments[r.segment];
-      Index bytes = with_arrived && s.first > 0 ? plan.parts[s.first - 1].cost.output : 0;
-      for (int p = s.first; p < s.end; ++p) bytes += bytes_of_part(plan.parts[p].cost);
-      return bytes;
-    });
-    return *std::max_element(totals.begin(), totals.end());
-  };
-  return {peak([](const PartCost& c) { return c.saved; }, true), peak([](const PartCost& c) { return c.halo; }, false)};
+  return std::ranges::max(live.totals([&](const LiveRange& r) {
+    const Segment& s = live.segments[r.segment];
+    Index bytes = with_arrived && s.first > 0 ? plan.parts[s.first - 1].cost.output : 0;
+    for (int p = s.first; p < s.end; ++p) bytes += plan.parts[p].cost.*kept;
+    return bytes;
+  }));
 }
 
 Index largest(const Plan& plan, const Program& program, ActionKind kind, Index element) {
@@ -65,8 +58,8 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
       m.gradients = std::min(m.gradients, (whole - dropped) * options.element +
                                               2 * largest(plan, program, ActionKind::reduce_scatter, options.element));
     m.optimizer = (own * options.states + whole * std::ssize(plan.state)) * options.element;
-    const Kept kept = peak_kept(plan, program);
-    m.activations = kept.activations, m.halos = kept.halos;
+    m.activations = peak_kept(plan, program, &PartCost::saved, true);
+    m.halos = peak_kept(plan, program, &PartCost::halo, false);
     m.packed = largest(plan, program, ActionKind::average, options.element);
     all.push_back(m);
   }

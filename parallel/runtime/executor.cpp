@@ -6,6 +6,7 @@
 #include "kernels/core/runtime.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/shards.h"
+#include "parallel/runtime/packed_statistics.h"
 #include "parallel/split/split.h"
 
 namespace trireme {
@@ -284,7 +285,7 @@ Tensor Executor::codec_state(const Action& a) const {
 void Executor::average(ActionId id) {
   Slot& s = slot(id);
   if (!s.comm) return;
-  s.works.push_back(s.statistics.start(*s.comm, optimizer_.parameters(), action(id).slice));
+  s.works.push_back(average_statistics(*s.comm, optimizer_.parameters(), action(id).slice));
   s.pending = true;
 }
 
@@ -360,7 +361,6 @@ void Executor::finish(ActionId id) {
   s.works.clear();
   if (a.kind == ActionKind::all_gather || a.kind == ActionKind::broadcast)
     optimizer_.parameters().mark_released(a.slice, false);
-  if (a.kind == ActionKind::average) s.statistics.finish(*s.comm, optimizer_.parameters(), a.slice);
   if (a.codec) s.encoded.finish(*s.comm, *a.codec, gradients(a.slice));
   if (s.run == &Executor::run_row && a.kind->finish) {
     const NoGrad off;
