@@ -5,6 +5,7 @@
 #include <map>
 
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/channels.h"
 #include "parallel/plan/liveness.h"
 #include "parallel/plan/shards.h"
 
@@ -30,6 +31,13 @@ Index largest(const Plan& plan, const Program& program, ActionKind kind, Index e
   return most * element;
 }
 
+/// Messages that start the phase of an action.
+Index messages_of(const Plan& plan, const Program& program, const Action& a) {
+  const Trigger& t = program.trigger(a);
+  if (t.count > 0) return t.count;
+  return std::ssize(senders_to(plan, t.channel, plan.range(program, a.peer.axis).begin));
+}
+
 /// Numbers of an action's slice that are other ranks' affair: of the rank that has the most of it.
 Index others_of(const Plan& plan, const Action& a) {
   const int ranks = plan.size(a.peer.axis);
@@ -44,6 +52,7 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
     Index whole = 0, own = 0, dropped = 0, gathered = 0;  // numbers that the program, and this rank, updates
     for (const Action& a : program.actions) {
       if (a.kind == ActionKind::update) whole += a.slice.size(), own += a.slice.size() - others_of(plan, a);
+      if (a.kind == ActionKind::pull && a.field == "weights") whole += a.slice.size();
       if (a.kind == ActionKind::drop_gradients) dropped += others_of(plan, a);
     }
     std::map<Index, Index> weights;  // dropped and gathered in every micro-batch, but held once
@@ -61,6 +70,8 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
     m.activations = peak_kept(plan, program, &PartCost::saved, true);
     m.halos = peak_kept(plan, program, &PartCost::halo, false);
     m.packed = largest(plan, program, ActionKind::average, options.element);
+    for (const Action& a : program.actions)
+      if (a.kind == ActionKind::take) m.packed += a.slice.size() * messages_of(plan, program, a) * options.element;
     all.push_back(m);
   }
   return all;
