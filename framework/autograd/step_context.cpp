@@ -57,7 +57,7 @@ BatchPtr slice_batch(const BatchPtr& batch, Index rows, Index begin, Index end) 
   slice->samples = named ? batch->samples.view_rows(begin, end) : Tensor{};
   slice->sliced = batch->is_share();
   slice->global_batch = 0;
-  slice->labels = {}, slice->microbatches = {}, slice->joined = {};
+  slice->microbatches = {}, slice->joined = {};
   if (batch->calls) slice->calls = std::make_shared<RandomCalls>(*batch->calls);
   return slice;
 }
@@ -74,7 +74,7 @@ BatchPtr mixed_batch(const std::vector<Tensor>& parts) {
   }
   if (!mixed) return nullptr;
   mixed->samples = {}, mixed->global_batch = 0;
-  mixed->labels = {}, mixed->microbatches = {}, mixed->joined = {};
+  mixed->microbatches = {}, mixed->joined = {};
   return mixed;
 }
 }  // namespace
@@ -90,7 +90,7 @@ BatchPtr join_batches(const std::vector<Tensor>& parts) {
   *all = *parts[0].batch();
   all->samples = Tensor::empty({rows}, DType::i64);
   all->global_batch = 0;
-  all->labels = {}, all->microbatches = {}, all->joined = {};
+  all->microbatches = {}, all->joined = {};
   auto* id = all->samples.data<std::int64_t>();
   bool known = true;
   for (std::size_t i = 0; i < parts.size(); ++i) {

@@ -2,8 +2,8 @@
 // computed. Thread-local and scoped (StepScope): Step sets one around the model, Inference around an evaluation.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -28,9 +28,9 @@ struct StepContext {
   BatchContext batch = {};   ///< of tensors that carry none; training = false here holds for all
   bool recomputing = false;  ///< this forward ran before: running statistics stay where they are
   Tensor step_at = {};       ///< i64 [1] on the model's device: read in step's place by kernels when they run; or none
-  /// Sums a small f32/f64 block in place over everybody who shares the global batch (the count of labels that are not
-  /// ignored). Null: nobody else. Framework code knows no ranks; parallel/ fills this.
-  std::function<void(View)> sum = {};
+  /// Labels of the global batch that count for nothing, which a Step's ranks have added up (Loss::ignored). None: a
+  /// loss counts those at hand.
+  std::optional<Index> ignored = {};
   /// Those over whose rows of a micro-batch batch norm takes its statistics. Null: the rows at hand.
   std::shared_ptr<const NormRanks> norm = {};
   /// Where batch norm leaves the statistics of a micro-batch. Null: it moves its running statistics at once.

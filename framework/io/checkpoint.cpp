@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "framework/io/checkpoint_manifest.h"
 #include "framework/io/json.h"
@@ -83,6 +84,29 @@ std::string name_of(const std::vector<std::string>& files, const std::string& di
 
 std::string layout_of(const std::optional<CheckpointShard>& shard) { return shard ? shard->layout : "one rank alone"; }
 
+constexpr std::string_view of_store = "state.";  // what the names of CheckpointShard::states begin with in files
+
+/// States of the store, of what lies in these slices.
+void add_states(std::vector<StoredTensor>& to, const Parameters& p, const std::optional<CheckpointShard>& shard,
+                const std::vector<Slice>& within) {
+  if (!shard) return;
+  for (const std::string& name : shard->states)
+    for (auto& t : stored_state(p, std::string(of_store) + name, p.state(name), {{0, p.size()}}, within))
+      to.push_back(std::move(t));
+}
+
+/// Leaves out the states that only the file has, or only the run.
+void match_states(std::vector<StoredTensor>& targets, std::vector<SafetensorsPiece>& pieces) {
+  const auto lacks = [](const auto& list) {
+    std::set<std::string> names;
+    for (const auto& t : list) names.insert(t.name);
+    return [names](const auto& t) { return t.name.starts_with(of_store) && !names.contains(t.name); };
+  };
+  const auto not_in_file = lacks(pieces);
+  const auto not_in_run = lacks(targets);
+  std::erase_if(targets, not_in_file), std::erase_if(pieces, not_in_run);
+}
+
 /// This rank's state, which ranks of the same layout have saved.
 std::map<std::string, Tensor> read_local(const std::string& directory, const Manifest& about,
                                          const std::optional<CheckpointShard>& shard) {
@@ -116,7 +140,10 @@ std::map<std::string, Tensor> restore(const std::string& directory, const Manife
     for (auto& [kind, flat] : o->state())
       for (auto& t : shard ? stored_state(p, kind, flat, o->kept(), o->kept()) : stored_state(p, kind, flat))
         targets.push_back(std::move(t));
-    imports.emplace_back(std::move(targets), open_shards(states), name_of(states, directory));
+    if (shard) add_states(targets, p, shard, shard->holds);
+    auto pieces = open_shards(states);
+    match_states(targets, pieces);
+    imports.emplace_back(std::move(targets), pieces, name_of(states, directory));
     of_rank = read_local(directory, about, shard);
     return std::string();
   });
@@ -185,6 +212,9 @@ Shards shards_of(const Parameters& p, const Optimizer& o, const TrainState& stat
   for (auto& [kind, flat] : o.state())
     add(optimizer_file,
         shard ? stored_state(p, kind, flat, o.kept(), shard->writes_state) : stored_state(p, kind, flat));
+  std::vector<StoredTensor> states;
+  if (shard) add_states(states, p, shard, shard->writes);
+  add(optimizer_file, states);
   for (auto& [name, tensor] : options.local) all[local_file].tensors.push_back({name, tensor});
   if (shard)
     for (auto& [name, tensor] : shard->local) all[local_file].tensors.push_back({name, tensor.to(cpu())});
@@ -237,6 +267,7 @@ void complete(const std::string& path, const Parameters& p, const Optimizer& o, 
   std::vector<StoredTensor> states;
   for (auto& [kind, flat] : o.state())
     for (auto& t : stored_state(p, kind, flat, o.kept(), {})) states.push_back(std::move(t));
+  add_states(states, p, options.shard, {});
   const std::vector<bool> none(p.buffers().size());
   index_shards(temporary, model_file, files[model_file], stored_weights(p, {}, none), all);
   index_shards(temporary, optimizer_file, files[optimizer_file], std::move(states), all);

@@ -38,6 +38,9 @@ struct CheckpointShard {
   std::vector<Slice> writes = {};         ///< weights that no rank of a lower number holds
   std::vector<bool> writes_buffers = {};  ///< buffers likewise
   std::vector<Slice> writes_state = {};   ///< optimizer state likewise
+  /// Of ParameterStore::states() those that go with the weights, held and written as they are: global, so that ranks of
+  /// any layout can read them. A checkpoint may lack them, or have others: then they stay as they are.
+  std::vector<std::string> states = {};
   std::map<std::string, Tensor> local = {};  ///< to be saved beside SaveOptions::local, from any device
   /// Every rank's text, by rank: names, sizes and errors, never tensors. A collective call.
   std::function<std::vector<std::string>(const std::string&)> all_gather = {};

@@ -29,16 +29,19 @@ double global_rows(const char* op, const Tensor& x, const BatchContext& batch, i
   return static_cast<double>(rows * per_sample);
 }
 
-/// Rows that count: those of the global batch less the ignored ones, which are counted over all micro-batches and all
-/// who share it.
-double counted_rows(const Tensor& labels, const BatchContext& batch, double rows, Index ignored_label) {
-  const Tensor& mine = batch.labels;
-  const Tensor host = (mine ? mine : labels).detach().to(cpu());
-  const auto all = host.view().span<const std::int64_t>();
-  const Tensor ignored =
-      Tensor::full({1}, static_cast<double>(std::count(all.begin(), all.end(), ignored_label)), DType::f64);
-  if (const auto& sum = StepContext::current().sum) sum(ignored.view());
-  return rows - ignored.item();
+Index count_label(const Tensor& labels, Index label) {
+  const Tensor host = labels.detach().to(cpu());
+  return std::ranges::count(host.view().span<const std::int64_t>(), label);
+}
+
+/// Rows of the global batch less those whose label is ignored.
+double counted_rows(const char* op, const Tensor& labels, double rows, Index ignored_label) {
+  const auto& ignored = StepContext::current().ignored;
+  check(ignored || static_cast<double>(labels.numel()) == rows, op,
+        "{} of the global batch's {} labels are here, and how many of the others are ignored is not known: give the "
+        "Step a Loss that counts them (Loss(function, cross_entropy_with(...).ignored()))",
+        labels.numel(), rows);
+  return rows - static_cast<double>(ignored ? *ignored : count_label(labels, ignored_label));
 }
 
 Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& o) {
@@ -54,7 +57,7 @@ Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const Cros
   const Shape rows = ops::as_rows(logits.shape());
   const BatchContext& batch = batch_of(logits, labels);
   double count = global_rows(op, logits, batch, 1);
-  if (o.ignore_index != CrossEntropyOptions::ignore_none) count = counted_rows(labels, batch, count, o.ignore_index);
+  if (o.ignore_index != CrossEntropyOptions::ignore_none) count = counted_rows(op, labels, count, o.ignore_index);
   const double share = count > 0 ? 1 / count : 0;
 
   const DType type = ops::accumulator(logits.dtype());
@@ -82,7 +85,11 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
   return cross_entropy_over(logits, labels, {.ignore_index = CrossEntropyOptions::ignore_none});
 }
 Loss cross_entropy_with(const CrossEntropyOptions& options) {
-  return [options](const Tensor& logits, const Tensor& labels) { return cross_entropy_over(logits, labels, options); };
+  Loss::CountIgnored ignored;
+  if (options.ignore_index != CrossEntropyOptions::ignore_none)
+    ignored = [label = options.ignore_index](const Tensor& labels) { return count_label(labels, label); };
+  return {[options](const Tensor& logits, const Tensor& labels) { return cross_entropy_over(logits, labels, options); },
+          std::move(ignored)};
 }
 
 Tensor mse_loss(const Tensor& prediction, const Tensor& target) {

@@ -2,6 +2,7 @@
 // framework/ops/. All are for f32, f64, bf16 and, on CUDA, f16 unless said otherwise. C is always the last axis.
 // Operands that do not fit throw Error.
 #pragma once
+#include <concepts>
 #include <functional>
 #include <string>
 #include <vector>
@@ -132,11 +133,31 @@ Tensor dropout(const Tensor& x, double p, std::uint64_t layer);
 /// labels i64 [...] in [0, C) -> scalar, f32, f64 for f64. Throws Error for any other label, -100 too (see
 /// cross_entropy_with); on a GPU at the next wait.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
-/// A function of (prediction, target) that gives a scalar.
-using Loss = std::function<Tensor(const Tensor& prediction, const Tensor& target)>;
+/// A function of (prediction, target) that gives a scalar, and what it says of itself.
+class Loss {
+ public:
+  using Function = std::function<Tensor(const Tensor& prediction, const Tensor& target)>;
+  /// How many labels of a target count for nothing (PyTorch's ignore_index).
+  using CountIgnored = std::function<Index(const Tensor& target)>;
+  Loss() = default;  ///< null
+  /// ignored: of a function that divides by the labels that count. A Step adds up those that do not, over all rows of
+  /// the global batch, before it calls the function; a function that calls a loss of cross_entropy_with() hands its
+  /// ignored() on. Null: each label counts.
+  template <class F>
+  requires(std::constructible_from<Function, F> && !std::same_as<F, Loss>) Loss(F function, CountIgnored ignored = {})
+      : function_(std::move(function)), ignored_(std::move(ignored)) {}
+  Tensor operator()(const Tensor& prediction, const Tensor& target) const { return function_(prediction, target); }
+  explicit operator bool() const { return static_cast<bool>(function_); }  ///< not null
+  const Function& function() const { return function_; }
+  const CountIgnored& ignored() const { return ignored_; }
+
+ private:
+  Function function_;
+  CountIgnored ignored_;
+};
 /// cross_entropy() with label smoothing, in [0, 1], and an ignored label, -100 by default as in PyTorch: its rows count
-/// neither in the sum nor in the divisor. With one, each call waits for the labels and is collective over the ranks
-/// that share the batch (StepContext::sum).
+/// neither in the sum nor in the divisor. Throws Error where others have rows of the global batch and their ignored
+/// labels are not known (StepContext::ignored), as in a Step whose Loss does not say how to count them.
 Loss cross_entropy_with(const CrossEntropyOptions&);
 /// Mean of (prediction - target)^2 over all elements of the global batch (F.mse_loss); two tensors of one shape ->
 /// scalar, f32, f64 for an f64 prediction.

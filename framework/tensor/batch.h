@@ -58,7 +58,6 @@ struct BatchContext {
   std::uint64_t step = 0;  ///< optimizer steps, or batches, before this one
   Tensor samples = {};     ///< i64 [rows]: sample ids of the rows at hand; undefined: 0, 1, 2, ...
   Index global_batch = 0;  ///< rows of the global batch; losses divide by it. 0: the rows at hand
-  Tensor labels = {};      ///< of all micro-batches at hand; undefined: the target of a loss holds all labels
   /// Rows of each micro-batch at hand, as the loader cut the global batch; empty: nobody has cut it.
   std::vector<Index> microbatches = {};
   /// The share of the global batch that the rows at hand are; none: nobody has said.

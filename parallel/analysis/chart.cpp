@@ -47,23 +47,7 @@ class Scale {
   double low_, high_, from_ = 0, to_ = 1;
 };
 
-std::string line(const ChartSeries& s, const Scale& x, const Scale& y, const char* colour) {
-  std::string path, marks;
-  for (const auto& [px, py] : s.points) {
-    path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", x(px), y(py));
-    if (!s.dashed && s.points.size() <= most_marks)
-      marks +=
-          fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"><title>{}: {}, {}</title></circle>\n",
-                      x(px), y(py), colour, svg_escaped(s.name), number_text(px), number_text(py));
-  }
-  return fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", path, colour,
-                     s.dashed ? " stroke-dasharray=\"6 4\"" : "") +
-         marks;
-}
-
-}  // namespace
-
-std::string svg_escaped(const std::string& text) {
+std::string escaped(const std::string& text) {
   std::string out;
   for (char c : text) switch (c) {
       case '&': out += "&amp;"; break;
@@ -74,13 +58,31 @@ std::string svg_escaped(const std::string& text) {
     }
   return out;
 }
+}  // namespace
 
-std::string svg_head(double w, double h) {
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
-      "height=\"{1:.0f}\" font-family=\"sans-serif\" font-size=\"12\">\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-      w, h);
+Svg::Svg(double w, double h)
+    : text_(fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+                        "height=\"{1:.0f}\" font-family=\"sans-serif\" font-size=\"12\">\n"
+                        "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+                        w, h)) {}
+void Svg::add(const char* tag, const std::string& attributes, const std::string& inner) {
+  text_ += fmt::format("<{0} {1}>{2}</{0}>\n", tag, attributes, inner);
+}
+void Svg::text(double x, double y, const std::string& text, const std::string& more) {
+  add("text", fmt::format("x=\"{:.2f}\" y=\"{:.1f}\" {}", x, y, more), escaped(text));
+}
+void Svg::rect(double x, double y, double w, double h, const std::string& more, const std::string& title) {
+  add("rect", fmt::format("x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" {}", x, y, w, h, more),
+      title.empty() ? "" : fmt::format("<title>{}</title>", escaped(title)));
+}
+void Svg::circle(double x, double y, double radius, const std::string& more, const std::string& title) {
+  add("circle", fmt::format("cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" {}", x, y, radius, more),
+      fmt::format("<title>{}</title>", escaped(title)));
+}
+void Svg::lines(const std::vector<std::pair<double, double>>& points, const std::string& more) {
+  std::string path;
+  for (const auto& [x, y] : points) path += fmt::format(" {:.2f},{:.1f}", x, y);
+  add("polyline", fmt::format("points=\"{}\" fill=\"none\" {}", path, more), "");
 }
 
 std::vector<double> ticks(double low, double high, bool log) {
@@ -123,37 +125,37 @@ std::string chart_svg(const Chart& chart) {
   const double right = left + plot, base = height - bottom;
   const double width = right + 60 + letter * static_cast<double>(std::max<std::size_t>(names, 10));
   x.place(left, right - 12), y.place(base, top);
-  std::string text = svg_head(width, height) +
-                     fmt::format("<text x=\"{:.0f}\" y=\"26\" font-size=\"15\" font-weight=\"bold\">{}</text>\n", left,
-                                 svg_escaped(chart.title));
-  for (const double v : x.marks())
-    text += fmt::format(
-        "<line x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\" stroke=\"#ddd\"/>"
-        "<text x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\" fill=\"#444\">{4}</text>\n",
-        x(v), top, base, base + 18, number_text(v));
-  for (const double v : y.marks())
-    text += fmt::format(
-        "<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{2:.1f}\" y2=\"{1:.1f}\" stroke=\"#ddd\"/>"
-        "<text x=\"{3:.1f}\" y=\"{4:.1f}\" text-anchor=\"end\" fill=\"#444\">{5}</text>\n",
-        left, y(v), right, left - 8, y(v) + 4, number_text(v));
-  text += fmt::format(
-      "<polyline points=\"{0:.1f},{1} {0:.1f},{2} {3:.1f},{2}\" fill=\"none\" stroke=\"#444\"/>\n"
-      "<text x=\"{4:.1f}\" y=\"{5}\" text-anchor=\"middle\">{6}</text>\n"
-      "<text transform=\"translate(18 {7:.1f}) rotate(-90)\" text-anchor=\"middle\">{8}</text>\n",
-      left, top, base, right, (left + right) / 2, base + 42, svg_escaped(chart.x), (top + base) / 2,
-      svg_escaped(chart.y));
+  Svg svg(width, height);
+  svg.text(left, 26, chart.title, Svg::heading);
+  for (const double v : x.marks()) {
+    svg.lines({{x(v), top}, {x(v), base}}, "stroke=\"#ddd\"");
+    svg.text(x(v), base + 18, number_text(v), Svg::middle);
+  }
+  for (const double v : y.marks()) {
+    svg.lines({{left, y(v)}, {right, y(v)}}, "stroke=\"#ddd\"");
+    svg.text(left - 8, y(v) + 4, number_text(v), "text-anchor=\"end\" fill=\"#444\"");
+  }
+  svg.lines({{left, top}, {left, base}, {right, base}}, "stroke=\"#444\"");
+  svg.text((left + right) / 2, base + 42, chart.x, "text-anchor=\"middle\"");
+  svg.text(0, 0, chart.y,
+           fmt::format("transform=\"translate(18 {:.1f}) rotate(-90)\" text-anchor=\"middle\"", (top + base) / 2));
   for (std::size_t i = chart.series.size(); i-- > 0;) {  // the first is drawn over the others
     const ChartSeries& s = chart.series[i];
     const char* colour = colours[i % colours.size()];
+    const std::string stroke =
+        fmt::format("stroke=\"{}\" stroke-width=\"2\"{}", colour, s.dashed ? " stroke-dasharray=\"6 4\"" : "");
+    std::vector<std::pair<double, double>> points;
+    for (const auto& [px, py] : s.points) points.emplace_back(x(px), y(py));
+    svg.lines(points, stroke);
+    for (const auto& [px, py] : s.points)
+      if (!s.dashed && s.points.size() <= most_marks)
+        svg.circle(x(px), y(py), 3.5, fmt::format("fill=\"{}\"", colour),
+                   fmt::format("{}: {}, {}", s.name, number_text(px), number_text(py)));
     const double at = top + 10 + 20 * static_cast<double>(i);
-    text += line(s, x, y, colour);
-    text += fmt::format(
-        "<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{2:.1f}\" y2=\"{1:.1f}\" stroke=\"{3}\" stroke-width=\"2\"{4}/>"
-        "<text x=\"{5:.1f}\" y=\"{6:.1f}\">{7}</text>\n",
-        right + 14, at, right + 36, colour, s.dashed ? " stroke-dasharray=\"6 4\"" : "", right + 42, at + 4,
-        svg_escaped(s.name));
+    svg.lines({{right + 14, at}, {right + 36, at}}, stroke);
+    svg.text(right + 42, at + 4, s.name);
   }
-  return text + "</svg>\n";
+  return svg.finish();
 }
 
 std::string svg_page(const std::string& title, const std::string& pictures, const std::string& text) {
@@ -161,7 +163,7 @@ std::string svg_page(const std::string& title, const std::string& pictures, cons
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>\n"
       "<style>body{{font-family:sans-serif;margin:16px}} svg{{max-width:100%;height:auto}} rect:hover{{stroke:#000}} "
       "pre{{font-size:13px}}</style></head>\n<body>\n{1}<pre>{2}</pre>\n</body></html>\n",
-      svg_escaped(title), pictures, svg_escaped(text));
+      escaped(title), pictures, escaped(text));
 }
 
 }  // namespace trireme

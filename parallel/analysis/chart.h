@@ -1,5 +1,5 @@
-// Charts as SVG: lines of several series over linear or logarithmic axes, self-contained; and the pieces of them that
-// other pictures (draw_svg.cpp) share.
+// Charts as SVG: lines of several series over linear or logarithmic axes, self-contained; and what they share with
+// other pictures (draw.h).
 #pragma once
 #include <string>
 #include <utility>
@@ -25,10 +25,25 @@ std::string chart_svg(const Chart&);
 /// A page with pictures and, below them, text as it is. No scripts, nothing loaded.
 std::string svg_page(const std::string& title, const std::string& pictures, const std::string& text);
 
-/// The text with &, <, > and " as SVG has them.
-std::string svg_escaped(const std::string&);
-/// The beginning of a picture of so many pixels, on white.
-std::string svg_head(double width, double height);
+/// A picture in the making. Positions in pixels from the upper left corner; `more`: further attributes of an element.
+class Svg {
+ public:
+  static constexpr const char *heading = "font-size=\"15\" font-weight=\"bold\"",
+                              *middle = "text-anchor=\"middle\" fill=\"#444\"";
+  /// On white.
+  Svg(double width, double height);
+  void text(double x, double y, const std::string& text, const std::string& more = "");
+  /// title: shown where the mouse stands on it.
+  void rect(double x, double y, double width, double height, const std::string& more, const std::string& title = "");
+  void circle(double x, double y, double radius, const std::string& more, const std::string& title);
+  /// Lines from point to point.
+  void lines(const std::vector<std::pair<double, double>>& points, const std::string& more);
+  std::string finish() { return text_ + "</svg>\n"; }
+
+ private:
+  void add(const char* tag, const std::string& attributes, const std::string& inner);
+  std::string text_;
+};
 /// Positions for ticks, about eight of them in [low, high]: at 1, 2 or 5 times powers of ten, in equal steps or, on a
 /// logarithmic axis, all of those, or the powers alone where these are enough.
 std::vector<double> ticks(double low, double high, bool log = false);

@@ -2,97 +2,142 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <ranges>
 #include <set>
 
 #include "framework/io/json.h"
+#include "parallel/analysis/chart.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/action_row.h"
 
 namespace trireme {
-
-const Action& action_of(const Plan& plan, const Timeline& t, const Span& s) {
-  return plan.programs.at(static_cast<std::size_t>(t.programs.at(static_cast<std::size_t>(s.rank))))
-      .actions.at(static_cast<std::size_t>(s.action));
-}
-
 namespace {
 
+const Action& action_of(const Plan& plan, const Timeline& t, const Span& s) {
+  return plan.programs.at(t.programs.at(s.rank)).actions.at(s.action);
+}
+
 /// What a server sends is in the midst of its phases.
-Stream row_of(const Action& a) { return is_channel(a) ? Stream::comm : a.stream; }
+Stream stream_of(const Action& a) { return is_channel(a) ? Stream::comm : a.stream; }
 
-/// Kinds of which there is one per micro-batch, as far as the library's go.
-bool per_micro(ActionKind v) { return !(ActionKind::recv < v); }
+/// Actions shown as one.
+struct Bar {
+  ActionKind kind;
+  int microbatch;
+  double begin, end;        // seconds
+  std::vector<Span> spans;  // in order
 
-bool joins(const Bar& bar, const Action& last, const Action& a) {
-  return bar.kind == a.kind && bar.microbatch == a.microbatch && a.part >= 0 && std::abs(a.part - last.part) == 1;
+  /// "F0", "B12", "U": of the library's kinds there is one per micro-batch up to recv.
+  std::string label() const {
+    return kind->letter + (ActionKind::recv < kind ? std::string() : std::to_string(microbatch));
+  }
+};
+/// What a rank does on a stream.
+struct Row {
+  int rank;
+  Stream stream;
+  std::vector<Bar> bars;  // by time
+};
+
+/// Each rank's row of computation, and behind it one of communication, if there is any.
+std::vector<Row> rows_of(const Plan& plan, const Timeline& timeline) {
+  std::vector<Row> rows;
+  for (int r = 0; r < std::ssize(timeline.programs); ++r)
+    for (const Stream stream : {Stream::compute, Stream::comm}) rows.push_back({r, stream, {}});
+  auto spans = timeline.spans;
+  std::ranges::stable_sort(spans, {}, &Span::begin);
+  for (const Span& s : spans) {
+    const Action& a = action_of(plan, timeline, s);
+    if (s.end <= s.begin || a.kind == ActionKind::recv || a.kind == ActionKind::pull) continue;
+    auto& bars = rows[2 * s.rank + (stream_of(a) == Stream::comm)].bars;
+    const Action* last = bars.empty() ? nullptr : &action_of(plan, timeline, bars.back().spans.back());
+    if (last && last->kind == a.kind && last->microbatch == a.microbatch && a.part >= 0 &&
+        std::abs(a.part - last->part) == 1) {
+      bars.back().end = std::max(bars.back().end, s.end);
+      bars.back().spans.push_back(s);
+    } else {
+      bars.push_back({a.kind, a.microbatch, s.begin, s.end, {s}});
+    }
+  }
+  std::erase_if(rows, [](const Row& row) { return row.stream == Stream::comm && row.bars.empty(); });
+  return rows;
+}
+
+/// In order: for legends.
+std::set<ActionKind> kinds_of(const std::vector<Row>& rows) {
+  std::set<ActionKind> kinds;
+  for (const Row& row : rows)
+    for (const Bar& b : row.bars) kinds.insert(b.kind);
+  return kinds;
+}
+
+/// Its program's name; with the rank where ranks share programs.
+std::string name_of(const Plan& plan, const Timeline& timeline, int rank) {
+  const int program = timeline.programs.at(rank);
+  const std::string& name = plan.programs.at(program).name;
+  return std::ranges::count(timeline.programs, program) > 1 ? fmt::format("rank {} {}", rank, name) : name;
+}
+
+/// "predicted: 12.3 ms, idle 21.9 % of busy time".
+std::string headline(const Plan& plan, const Timeline& timeline) {
+  double busy = 0;
+  for (const Span& s : timeline.spans)
+    if (stream_of(action_of(plan, timeline, s)) == Stream::compute) busy += s.end - s.begin;
+  const double idle = timeline.end() * static_cast<double>(timeline.programs.size()) - busy;
+  return fmt::format("{}: {}, idle {:.1f} % of busy time", timeline.measured ? "measured" : "predicted",
+                     time_text(timeline.end()), busy > 0 ? 100 * idle / busy : 0.0);
 }
 
 /// Characters of one row; a bar is its label and dashes, idle time is dots.
-std::string row_text(const std::vector<const Bar*>& row, double seconds, int width) {
-  std::vector<const Bar*> cells(static_cast<std::size_t>(width));
-  std::size_t next = 0;
-  for (int c = 0; c < width; ++c) {
-    const double middle = (c + 0.5) / width * seconds;
-    while (next < row.size() && row[next]->end <= middle) ++next;
-    if (next < row.size() && row[next]->begin <= middle) cells[static_cast<std::size_t>(c)] = row[next];
-  }
-  std::string text;
-  for (std::size_t c = 0; c < cells.size();) {
-    std::size_t end = c + 1;
-    while (end < cells.size() && cells[end] == cells[c]) ++end;
-    std::string piece(end - c, cells[c] ? '-' : '.');
-    if (cells[c]) {
-      const std::string label = cells[c]->label();
-      piece.replace(0, label.size() <= piece.size() ? label.size() : 1,
-                    label.size() <= piece.size() ? label : label.substr(0, 1));
-    }
-    text += piece;
-    c = end;
+std::string row_text(const Row& row, double seconds, int width) {
+  std::string text(width, '.');
+  // Of a moment: the first column whose middle does not lie before it.
+  const auto column = [&](double at) { return static_cast<int>(std::ceil(at / seconds * width - 0.5)); };
+  int begin = 0;
+  for (const Bar& bar : row.bars) {
+    begin = std::max(begin, column(bar.begin));
+    const std::size_t size = std::max(0, column(bar.end) - begin);
+    const std::string label = bar.label().substr(0, bar.label().size() <= size ? std::string::npos : 1);
+    text.replace(begin, size, (label + std::string(size, '-')).substr(0, size));
+    begin += static_cast<int>(size);
   }
   return text;
 }
 
+struct Paint {
+  const char *fill, *text;
+};
+/// Colours that the colour-blind tell apart (Okabe and Ito, 2008).
+Paint paint(ActionKind v) {
+  if (v == ActionKind::forward) return {"#0072b2", "#fff"};
+  if (v == ActionKind::backward) return {"#d55e00", "#fff"};
+  if (v == ActionKind::backward_input) return {"#e69f00", "#000"};
+  if (v == ActionKind::backward_weight) return {"#009e73", "#fff"};
+  if (v == ActionKind::loss) return {"#cc79a7", "#000"};
+  if (v == ActionKind::update) return {"#444444", "#fff"};
+  if (v == ActionKind::send || v == ActionKind::recv || v == ActionKind::push) return {"#999999", "#000"};
+  return {"#56b4e9", "#000"};
+}
+
+std::string strategy_name(const Plan& plan) {
+  return plan.strategies.empty() ? "serial" : fmt::format("{}", fmt::join(plan.strategies, " | "));
+}
+
+constexpr double left = 130, plot = 1050, top = 64, tall = 26, low = 12, gap = 8;  // pixels
+
+/// A line around the bar, and its name, where there is room for them.
+void frame(Svg& svg, const Bar& b, double y, double scale, bool compute) {
+  const double width = (b.end - b.begin) * scale;
+  if (width > 3)
+    svg.rect(left + b.begin * scale, y, width, compute ? tall : low,
+             "fill=\"none\" stroke=\"#fff\" stroke-width=\"0.7\" pointer-events=\"none\"");
+  if (compute && width > 8 * static_cast<double>(b.label().size()) + 2)
+    svg.text(left + (b.begin + b.end) / 2 * scale, y + tall * 0.68, b.label(),
+             fmt::format("fill=\"{}\" text-anchor=\"middle\" pointer-events=\"none\"", paint(b.kind).text));
+}
+
 }  // namespace
-
-std::string Bar::label() const { return kind->letter + (per_micro(kind) ? std::to_string(microbatch) : ""); }
-
-std::vector<Bar> bars(const Plan& plan, const Timeline& timeline) {
-  std::vector<Span> spans;
-  for (const Span& s : timeline.spans)
-    if (const ActionKind kind = action_of(plan, timeline, s).kind;
-        s.end > s.begin && kind != ActionKind::recv && kind != ActionKind::pull)
-      spans.push_back(s);
-  std::stable_sort(spans.begin(), spans.end(), [&](const Span& a, const Span& b) {
-    return std::tuple(a.rank, row_of(action_of(plan, timeline, a)), a.begin) <
-           std::tuple(b.rank, row_of(action_of(plan, timeline, b)), b.begin);
-  });
-  std::vector<Bar> result;
-  for (const Span& s : spans) {
-    const Action& a = action_of(plan, timeline, s);
-    Bar* last = result.empty() ? nullptr : &result.back();
-    if (last && last->rank == s.rank && last->stream == row_of(a) &&
-        joins(*last, action_of(plan, timeline, last->spans.back()), a)) {
-      last->end = std::max(last->end, s.end);
-      last->spans.push_back(s);
-    } else {
-      result.push_back({s.rank, row_of(a), a.kind, a.microbatch, s.begin, s.end, {s}});
-    }
-  }
-  return result;
-}
-
-std::vector<ActionKind> kinds_of(const std::vector<Bar>& bars) {
-  std::set<ActionKind> kinds;
-  for (const Bar& b : bars) kinds.insert(b.kind);
-  return {kinds.begin(), kinds.end()};
-}
-
-std::string row_name(const Plan& plan, const Timeline& timeline, int rank) {
-  const int program = timeline.programs.at(static_cast<std::size_t>(rank));
-  const auto sharers = std::count(timeline.programs.begin(), timeline.programs.end(), program);
-  const std::string& name = plan.programs.at(static_cast<std::size_t>(program)).name;
-  return sharers > 1 ? fmt::format("rank {} {}", rank, name) : name;
-}
 
 std::string time_text(double seconds) {
   if (seconds >= 1) return fmt::format("{:.4g} s", seconds);
@@ -100,42 +145,25 @@ std::string time_text(double seconds) {
   return fmt::format("{:.4g} us", seconds * 1e6);
 }
 
-std::string headline(const Plan& plan, const Timeline& timeline) {
-  double busy = 0;
-  for (const Span& s : timeline.spans)
-    if (row_of(action_of(plan, timeline, s)) == Stream::compute) busy += s.end - s.begin;
-  const double idle = timeline.end() * static_cast<double>(timeline.programs.size()) - busy;
-  return fmt::format("{}: {}, idle {:.1f} % of busy time", timeline.measured ? "measured" : "predicted",
-                     time_text(timeline.end()), busy > 0 ? 100 * idle / busy : 0.0);
-}
-
 std::string gantt(const Plan& plan, const Timeline& timeline, int width) {
-  const auto all = bars(plan, timeline);
+  const auto rows = rows_of(plan, timeline);
   std::size_t names = 0;
-  for (int r = 0; r < static_cast<int>(timeline.programs.size()); ++r)
-    names = std::max(names, row_name(plan, timeline, r).size());
+  for (const Row& row : rows) names = std::max(names, name_of(plan, timeline, row.rank).size());
   const int columns = std::max(20, width - static_cast<int>(names) - 9);
-  std::string text = headline(plan, timeline) + "\n";
-  for (int r = 0; r < static_cast<int>(timeline.programs.size()); ++r)
-    for (Stream stream : {Stream::compute, Stream::comm}) {
-      std::vector<const Bar*> row;
-      for (const Bar& b : all)
-        if (b.rank == r && (b.stream == Stream::compute) == (stream == Stream::compute)) row.push_back(&b);
-      if (row.empty() && stream == Stream::comm) continue;
-      text += fmt::format("{:<{}} {:<7} {}\n", stream == Stream::compute ? row_name(plan, timeline, r) : "", names,
-                          stream == Stream::compute ? "compute" : "comm", row_text(row, timeline.end(), columns));
-    }
-  std::string legend;
-  for (ActionKind v : kinds_of(all))
+  std::string text = headline(plan, timeline) + "\n", legend;
+  for (const Row& row : rows)
+    text += fmt::format("{:<{}} {:<7} {}\n", row.stream == Stream::compute ? name_of(plan, timeline, row.rank) : "",
+                        names, to_string(row.stream), row_text(row, timeline.end(), columns));
+  for (ActionKind v : kinds_of(rows))
     legend += fmt::format("{}{} {}", legend.empty() ? "" : ", ", v->letter, to_string(v));
   return text + legend + "; the number is the micro-batch, a dot is idle time\n";
 }
 
 std::string trace_json(const Plan& plan, const Timeline& timeline) {
   Json events = Json::array();
-  for (int r = 0; r < static_cast<int>(timeline.programs.size()); ++r) {
+  for (int r = 0; r < std::ssize(timeline.programs); ++r) {
     events.push_back(
-        {{"ph", "M"}, {"name", "process_name"}, {"pid", r}, {"args", {{"name", row_name(plan, timeline, r)}}}});
+        {{"ph", "M"}, {"name", "process_name"}, {"pid", r}, {"args", {{"name", name_of(plan, timeline, r)}}}});
     for (Stream s : {Stream::compute, Stream::comm})
       events.push_back({{"ph", "M"},
                         {"name", "thread_name"},
@@ -146,12 +174,12 @@ std::string trace_json(const Plan& plan, const Timeline& timeline) {
   for (const Span& s : timeline.spans) {
     const Action& a = action_of(plan, timeline, s);
     Json args = {{"action", s.action}, {"micro", a.microbatch}};
-    if (a.part >= 0) args["part"] = plan.parts.at(static_cast<std::size_t>(a.part)).name;
+    if (a.part >= 0) args["part"] = plan.parts.at(a.part).name;
     events.push_back({{"ph", "X"},
                       {"name", to_string(a)},
                       {"cat", to_string(a.kind)},
                       {"pid", s.rank},
-                      {"tid", static_cast<int>(row_of(a))},
+                      {"tid", static_cast<int>(stream_of(a))},
                       {"ts", s.begin * 1e6},
                       {"dur", (s.end - s.begin) * 1e6},
                       {"args", std::move(args)}});
@@ -160,6 +188,55 @@ std::string trace_json(const Plan& plan, const Timeline& timeline) {
                      {"displayTimeUnit", "ms"},
                      {"otherData", {{"times", timeline.measured ? "measured" : "predicted"}}}};
   return json_text(page, NotUtf8::replaced, -1, /*ascii=*/true);
+}
+
+std::string timeline_svg(const Plan& plan, const Timeline& timeline) {
+  const auto rows = rows_of(plan, timeline);
+  double bottom = top;
+  for (const Row& row : rows) bottom += row.stream == Stream::compute ? tall + gap : low;
+  Svg svg(left + plot + 30, bottom + 44);
+  svg.text(10, 22, strategy_name(plan), Svg::heading);
+  svg.text(10, 44, headline(plan, timeline));
+  const auto kinds = kinds_of(rows);
+  double at = left + plot;
+  for (ActionKind v : kinds | std::views::reverse) {
+    at -= 7.0 * static_cast<double>(to_string(v).size()) + 24;
+    svg.rect(at, 13, 12, 12, fmt::format("fill=\"{}\"", paint(v).fill));
+    svg.text(at + 16, 23, to_string(v));
+  }
+  const double scale = plot / std::max(timeline.end(), 1e-12);  // pixels per second
+  for (const double t : ticks(0, timeline.end())) {
+    const double x = left + t * scale;
+    svg.lines({{x, top - 4}, {x, bottom}}, "stroke=\"#bbb\"");
+    svg.text(x, bottom + 18, t == 0 ? "0" : time_text(t), Svg::middle);
+  }
+  double y = top - gap;
+  for (const Row& row : rows) {
+    const bool compute = row.stream == Stream::compute;
+    const std::string name = name_of(plan, timeline, row.rank);
+    if (compute) {
+      y += gap;
+      svg.text(left - 8, y + tall * 0.68, name, "text-anchor=\"end\"");
+      svg.rect(left, y, plot, tall, "fill=\"#f0f0f0\"");
+    }
+    for (const Bar& b : row.bars) {
+      for (const Span& s : b.spans) {
+        const Action& a = action_of(plan, timeline, s);
+        const std::string part = a.part >= 0 ? fmt::format(" ('{}')", plan.parts[a.part].name) : "";
+        svg.rect(left + s.begin * scale, y, std::max(0.3, (s.end - s.begin) * scale), compute ? tall : low,
+                 fmt::format("fill=\"{}\"{}", paint(b.kind).fill, compute ? "" : " fill-opacity=\"0.8\""),
+                 fmt::format("{}: {}{}, {} to {}", name, to_string(a), part, time_text(s.begin), time_text(s.end)));
+      }
+      frame(svg, b, y, scale, compute);
+    }
+    y += compute ? tall : low;
+  }
+  return svg.finish();
+}
+
+std::string timeline_html(const Plan& plan, const Timeline& timeline, const std::string& text) {
+  return svg_page(strategy_name(plan) + (timeline.measured ? ", measured" : ", predicted"),
+                  timeline_svg(plan, timeline), text);
 }
 
 }  // namespace trireme

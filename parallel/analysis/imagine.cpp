@@ -53,26 +53,16 @@ DryRun imagine_rank(const Plan& plan, const Strategy& strategy, const ImagineOpt
   StepContext pass = StepContext::current();
   const std::string axis = batch_axis(plan, strategy.split);
   pass.norm = norm_ranks(plan, strategy, mesh, kept);
-  if (mesh.size(axis) > 1)
-    pass.sum = [&mesh, axis](View v) { (void)mesh.comm(axis).all_reduce(Tensor::empty(v.shape, v.dtype, v.device)); };
   pass.batch.samples = Tensor::zeros({o.x.dim(0)}, DType::i64);
   pass.batch.global_batch = o.x.dim(0) * mesh.size(axis) * plan.microbatches;
-  DryRunOptions options{.meter = &mesh.meter(), .loss = o.loss, .labels = o.labels};
   Module model = o.model();
   if (strategy.split.any()) model = split(model, mesh, strategy.split);
   Parameters parameters(model);
   const Chain chain(model);
-  const auto parts = chain.parts(parameters);
-  const auto program = [&](const std::string& name) {
-    const auto at = std::ranges::find(plan.parts, name, &PartInfo::name);
-    return plan.program_of(
-        static_cast<int>(std::max<std::ptrdiff_t>(0, std::min(at, plan.parts.end() - 1) - plan.parts.begin())));
-  };
-  for (std::size_t p = 0; p < parts.size(); ++p)
-    options.behind_cut.push_back(p > 1 && program(parts[p].name) != program(parts[p - 1].name));
   const Tensor x = o.x.with_batch(pass.batch);
   const StepScope scope(std::move(pass));
-  return dry_run(chain, parameters, parts, x, options);
+  return dry_run(chain, parameters, chain.parts(parameters), x,
+                 {.meter = &mesh.meter(), .loss = o.loss, .labels = o.labels, .plan = &plan});
 }
 
 /// What one rank's dry run says of a part, where it is more than is known.

@@ -14,19 +14,8 @@ namespace {
 
 using Pieces = std::vector<std::pair<Index, Index>>;  // [begin, end) of a global batch, one per micro-batch
 
-/// What rank `rank` of `ranks` takes of each micro-batch, as a Loader deals it.
-Pieces pieces_of(Index rows, int microbatches, int rank, int ranks) {
-  Pieces pieces;
-  for (int k = 0; k < microbatches; ++k) {
-    const auto [begin, end] = share(rows, k, microbatches);
-    const auto [from, to] = share(end - begin, rank, ranks);
-    pieces.emplace_back(begin + from, begin + to);
-  }
-  return pieces;
-}
-
-/// The micro-batches over which batch norm takes statistics: those of each group of ranks.
-Pieces normed_pieces(Index rows, int microbatches, int groups, int ranks) {
+/// What each of `groups` neighbouring groups of ranks takes of each micro-batch, as a Loader deals it.
+Pieces pieces_of(Index rows, int microbatches, int groups, int ranks) {
   Pieces all;
   for (int k = 0; k < microbatches; ++k) {
     const auto [begin, end] = share(rows, k, microbatches);
@@ -77,41 +66,27 @@ double largest(const std::vector<double>& values) {
   return most;
 }
 
-/// Candidates in the order in which they are named; the list is the same on every rank.
-class Comparison {
- public:
-  explicit Comparison(double tolerance) : tolerance_(tolerance) {}
-
-  /// whole: the largest number of the model in tensors of that kind.
-  void add(const std::string& kind, const std::string& name, const std::vector<double>& got,
-           const std::vector<double>& want, double whole) {
-    Difference d{.kind = kind, .tensor = name};
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      const double off = std::abs(got[i] - want[i]);
-      if (!(off <= d.absolute))
-        d.absolute = std::isnan(off) && std::isnan(got[i]) && std::isnan(want[i]) ? d.absolute : off;
-    }
-    const double scale = std::max(largest(want), whole * 1e-3);
-    d.relative = d.absolute == 0 ? 0 : d.absolute / scale;
-    all_.push_back(std::move(d));
+/// scale: numbers of this size count, at least.
+Difference compared(const std::string& kind, const std::string& name, const std::vector<double>& got,
+                    const std::vector<double>& want, double scale) {
+  Difference d{.kind = kind, .tensor = name};
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double off = std::abs(got[i] - want[i]);
+    const bool alike = off <= d.absolute || (std::isnan(got[i]) && std::isnan(want[i]));
+    if (!alike && !std::isnan(d.absolute)) d.absolute = off;
   }
-  Index first() const {
-    for (std::size_t i = 0; i < all_.size(); ++i)
-      if (!(all_[i].relative <= tolerance_)) return static_cast<Index>(i);
-    return static_cast<Index>(all_.size());
-  }
-  Index size() const { return static_cast<Index>(all_.size()); }
-  const Difference& operator[](Index i) const { return all_[static_cast<std::size_t>(i)]; }
+  d.relative = d.absolute == 0 ? 0 : d.absolute / std::max(largest(want), scale);
+  return d;
+}
 
- private:
-  double tolerance_;
-  std::vector<Difference> all_;
-};
+/// In the order in which they are named; the list is the same on every rank.
+using Candidates = std::vector<Difference>;
 
 /// The first candidate that differs on any rank, as that rank sees it.
-std::optional<Difference> agree(World& world, const Comparison& mine) {
-  const auto [at, rank] = min_loc(world.comm(), mine.first());
-  if (at == mine.size()) return std::nullopt;
+std::optional<Difference> agree(World& world, const Candidates& mine, double tolerance) {
+  const auto first = std::ranges::find_if(mine, [&](const Difference& d) { return !(d.relative <= tolerance); });
+  const auto [at, rank] = min_loc(world.comm(), first - mine.begin());
+  if (at == std::ssize(mine)) return std::nullopt;
   Difference d = mine[at];
   d.rank = rank;
   const Tensor sizes = Tensor::of(std::vector<double>{d.absolute, d.relative}, {2}, DType::f64);
@@ -146,17 +121,19 @@ class Verifier {
     const auto batch = subject_.batch(number);
     const Index rows = batch.first.dim(0);
     const RankShare shard = run_.shard();
-    const double loss = step_on(run_, batch, pieces_of(rows, shard.microbatches, shard.rank, shard.size));
-    const double expected = step_on(serial_, batch, normed_pieces(rows, shard.microbatches, groups_, shard.size));
-    Comparison results(options_.tolerance);
+    Pieces mine;
+    const Pieces all = pieces_of(rows, shard.microbatches, shard.size, shard.size);
+    for (std::size_t i = shard.rank; i < all.size(); i += shard.size) mine.push_back(all[i]);
+    const double loss = step_on(run_, batch, mine);
+    const double expected = step_on(serial_, batch, pieces_of(rows, shard.microbatches, groups_, shard.size));
     run_.consolidate();
-    compare_results(results, loss, expected);
-    if (number + 1 == options_.steps) compare_predictions(results, batch.first);
-    auto difference = agree(mesh_.world(), results);
+    Candidates results = compare_state();
+    results.push_back(compared("loss", "", {loss}, {expected}, 1e-3));
+    if (number + 1 == options_.steps && groups_ == 1)  // else running statistics are averages
+      results.push_back(compare_predictions(batch.first));
+    auto difference = agree(mesh_.world(), results, options_.tolerance);
     if (!difference) return difference;
-    Comparison gradients(options_.tolerance);
-    compare_gradients(gradients);
-    if (auto origin = agree(mesh_.world(), gradients)) difference = origin;
+    if (auto origin = agree(mesh_.world(), compare_gradients(), options_.tolerance)) difference = origin;
     difference->step = number + 1;
     return difference;
   }
@@ -169,68 +146,62 @@ class Verifier {
     return strategy.scope() == NormScope::group ? ranks / strategy.norm_group : ranks;
   }
 
-  void compare_results(Comparison& to, double loss, double expected) {
+  /// Values, running statistics and the optimizer's state; consolidate() has brought all of it.
+  Candidates compare_state() {
+    Candidates all;
     auto &got = run_.parameters(), &want = serial_.parameters();
-    const double most = largest(want.values().to_vector());
-    for (std::size_t e = got.entries().size(); e-- > 0;)
-      to.add("value", got.entries()[e].name, whole(got.entries()[e].tensor, got.entries()[e].tensor),
-             want.entries()[e].tensor.to_vector(), most);
-    double most_statistic = 0;
-    for (const auto& b : want.buffers()) most_statistic = std::max(most_statistic, largest(b.tensor.to_vector()));
-    for (std::size_t b = 0; b < got.buffers().size() && groups_ == 1; ++b)
-      to.add("running statistic", got.buffers()[b].name, whole(got.buffers()[b].tensor, got.buffers()[b].tensor),
-             want.buffers()[b].tensor.to_vector(), most_statistic);
-    compare_states(to);
-    to.add("loss", "", {loss}, {expected}, 1);
-  }
-
-  /// consolidate() has brought all of it.
-  void compare_states(Comparison& to) {
-    auto &got = run_.parameters(), &want = serial_.parameters();
-    const auto &mine = run_.optimizer().state(), &theirs = serial_.optimizer().state();
-    for (std::size_t s = 0; s < mine.size(); ++s) {
-      const FlatBuffer &flat = mine[s].second, &expected = theirs[s].second;
-      const double most = largest(expected.to_vector());
+    const auto compare_block = [&](const std::string& kind, const FlatBuffer& flat, const FlatBuffer& expected) {
+      const double scale = largest(expected.to_vector()) * 1e-3;
       for (std::size_t e = got.entries().size(); e-- > 0;) {
-        const auto& entry = got.entries()[e];
-        const Slice &own = entry.slice, &serial = want.entries()[e].slice;
-        to.add(fmt::format("optimizer's {}", mine[s].first), entry.name,
-               whole(flat.rows(own.begin, own.end), entry.tensor), expected.rows(serial.begin, serial.end).to_vector(),
-               most);
+        const auto& [name, tensor, use, layout, own] = got.entries()[e];
+        const Slice& serial = want.entries()[e].slice;
+        all.push_back(compared(kind, name, whole(flat.rows(own.begin, own.end), tensor),
+                               expected.rows(serial.begin, serial.end).to_vector(), scale));
       }
-    }
+    };
+    compare_block("value", got.values(), want.values());
+    double most = 0;
+    for (const auto& b : want.buffers()) most = std::max(most, largest(b.tensor.to_vector()));
+    for (std::size_t b = 0; b < got.buffers().size() && groups_ == 1; ++b)
+      all.push_back(compared("running statistic", got.buffers()[b].name,
+                             whole(got.buffers()[b].tensor, got.buffers()[b].tensor),
+                             want.buffers()[b].tensor.to_vector(), most * 1e-3));
+    const auto &mine = run_.optimizer().state(), &theirs = serial_.optimizer().state();
+    for (std::size_t s = 0; s < mine.size(); ++s)
+      compare_block(fmt::format("optimizer's {}", mine[s].first), mine[s].second, theirs[s].second);
+    return all;
   }
 
   /// What evaluation, and so every metric, comes from: the model's output for a whole batch, as all ranks have it.
-  void compare_predictions(Comparison& to, const Tensor& x) {
-    if (groups_ > 1) return;  // running statistics that are averages
+  Difference compare_predictions(const Tensor& x) {
     const NoGrad off;
     StepContext pass;
     pass.batch.training = false;
     const StepScope scope(std::move(pass));
-    const auto got = run_.model()(x).to_vector(), want = serial_.model()(x).to_vector();
-    to.add("prediction", "", got, want, largest(want));
+    return compared("prediction", "", run_.model()(x).to_vector(), serial_.model()(x).to_vector(), 0);
   }
 
   /// Of what this rank updates; the blocks still hold them.
-  void compare_gradients(Comparison& to) {
+  Candidates compare_gradients() {
+    Candidates all;
     auto &got = run_.parameters(), &want = serial_.parameters();
-    const double most = largest(want.grads().to_vector());
+    const double scale = largest(want.grads().to_vector()) * 1e-3;
     for (std::size_t e = got.entries().size(); e-- > 0;) {
       const auto& entry = got.entries()[e];
       const Slice own = entry.slice, serial = want.entries()[e].slice;
       std::vector<double> mine, theirs;
       for (const Slice& u : run_.updated()) {
         const Index begin = std::max(u.begin, own.begin), end = std::min(u.end, own.end);
-        const bool all = begin == own.begin && end == own.end;
-        if (begin >= end || (entry.tensor.shard_spec() && !all)) continue;
+        const bool complete = begin == own.begin && end == own.end;
+        if (begin >= end || (entry.tensor.shard_spec() && !complete)) continue;
         const Tensor part = got.grads().rows(begin, end);
-        for (double v : all ? whole(part, entry.tensor) : part.to_vector()) mine.push_back(v);
-        const Index from = serial.begin + begin - own.begin, to_end = all ? serial.end : from + end - begin;
-        for (double v : want.grads().rows(from, to_end).to_vector()) theirs.push_back(v);
+        for (double v : complete ? whole(part, entry.tensor) : part.to_vector()) mine.push_back(v);
+        const Index from = serial.begin + begin - own.begin, to = complete ? serial.end : from + end - begin;
+        for (double v : want.grads().rows(from, to).to_vector()) theirs.push_back(v);
       }
-      to.add("gradient", entry.name, mine, theirs, most);
+      all.push_back(compared("gradient", entry.name, mine, theirs, scale));
     }
+    return all;
   }
 
   const Subject& subject_;

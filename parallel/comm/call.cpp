@@ -125,20 +125,32 @@ Call message_call(CallKind kind, const Tensor& x, int peer, int tag, int size) {
 
 std::vector<Index> block_offsets(const Call& call, std::span<const Index> counts, int size) {
   const bool blocks =
-      call.kind >= CallKind::reduce_scatter && call.kind <= CallKind::all_to_all && call.kind != CallKind::broadcast;
+      call.kind == CallKind::split ||
+      (call.kind >= CallKind::reduce_scatter && call.kind <= CallKind::all_to_all && call.kind != CallKind::broadcast);
   if (!blocks) return {0, call.count};
   std::vector<Index> offsets(static_cast<std::size_t>(size) + 1);
   for (int r = 0; r < size; ++r) offsets[r + 1] = offsets[r] + (counts.empty() ? call.count / size : counts[r]);
   return offsets;
 }
 
-std::vector<std::int64_t> gather_numbers(Communicator& comm, std::span<const std::int64_t> mine) {
+std::vector<std::int64_t> gather_numbers(Communicator& comm, std::span<const std::int64_t> mine, CallKind kind) {
   const auto n = static_cast<Index>(mine.size());
   const Tensor all = Tensor::empty({n * comm.size()}, DType::i64), own = Tensor::empty({n}, DType::i64);
   std::copy(mine.begin(), mine.end(), own.data<std::int64_t>());
-  comm.all_gather(all, own).wait();
+  const Call call{kind, all.numel(), DType::i64};
+  (kind == CallKind::all_gather ? comm.all_gather(all, own) : comm.start(call, all, own, {})).wait();
   const auto values = all.view().span<std::int64_t>();
   return {values.begin(), values.end()};
+}
+
+std::vector<int> split_members(Communicator& comm, int color, int key) {
+  const std::array<std::int64_t, 2> mine{color, key};
+  const auto all = gather_numbers(comm, mine, CallKind::split);
+  std::vector<int> members;
+  for (int r = 0; r < comm.size(); ++r)
+    if (all[2 * r] == color) members.push_back(r);
+  std::ranges::stable_sort(members, {}, [&](int r) { return all[2 * r + 1]; });
+  return members;
 }
 
 std::chrono::duration<double> collective_timeout() {

@@ -44,8 +44,12 @@ Call message_call(CallKind kind, const Tensor& x, int peer, int tag, int size);
 /// and all_to_all have one block.
 std::vector<Index> block_offsets(const Call& call, std::span<const Index> counts, int size);
 
-/// As many numbers from each rank, by rank. A collective call.
-std::vector<std::int64_t> gather_numbers(Communicator&, std::span<const std::int64_t> mine);
+/// As many numbers from each rank, by rank. A collective call: an all_gather, or one that is to be told from it.
+std::vector<std::int64_t> gather_numbers(Communicator&, std::span<const std::int64_t> mine,
+                                         CallKind = CallKind::all_gather);
+/// The ranks that give this color, in the order of their keys: those of the communicator that split() makes of them. A
+/// collective call, which start() gets as a split that gathers colors and keys.
+std::vector<int> split_members(Communicator&, int color, int key);
 
 /// How long a wait may last before it throws: TRIREME_TIMEOUT, in seconds; 300 if unset.
 std::chrono::duration<double> collective_timeout();
@@ -53,15 +57,16 @@ std::chrono::duration<double> collective_timeout();
 /// or what else there is to say.
 std::string late_text(std::string_view who, double seconds, std::string_view missing = "");
 
-/// Asks ready() until it says true; false: not within so many seconds. Between, lets other threads run so many times,
-/// and then sleeps: until events tells of something, or, where null, for up to 0.2 ms.
+/// Asks ready() until it says true; false: not within so many seconds. Between, lets other threads run for a while, and
+/// then sleeps: until events tells of something, or, where null, for up to 0.2 ms.
 template <class Ready>
-bool poll_until(double seconds, Ready&& ready, EventCount* events = nullptr, int yields = 200) {
+bool poll_until(double seconds, Ready&& ready, EventCount* events = nullptr) {
   using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::duration<double>;
   const auto start = Clock::now();
   if (events && events->simulated()) return events->poll(seconds, std::ref(ready));
   Seconds pause(20e-6);
+  const int yields = events ? events->yields() : 200;
   for (int round = 0;; ++round) {
     const std::uint64_t ticket = events ? events->ticket() : 0;
     if (ready()) return true;

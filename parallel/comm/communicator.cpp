@@ -20,9 +20,8 @@ double checked(double seconds, std::string_view name) {
 
 /// Several operations as one, and what follows them.
 struct Joined final : Work::State {
-  Joined(std::vector<Work> w, std::function<void()> f) : works(std::move(w)), then(std::move(f)) {}
-  ~Joined() override {
-    if (then) settle();
+  Joined(std::vector<Work> w, std::function<void()> f) : works(std::move(w)), then(std::move(f)) {
+    if (!then) State::give_up();  // each of the works settles itself
   }
   bool wait(double seconds) override {
     if (failure) std::rethrow_exception(failure);
@@ -73,11 +72,23 @@ struct Joined final : Work::State {
 
 }  // namespace
 
+bool Work::State::wait(double seconds) {
+  if (!poll_until(
+          seconds, [&] { return done(); }, events()))
+    return false;
+  finish();
+  return true;
+}
+
 void Work::State::settle() {
   if (given_up_ || std::uncaught_exceptions() > unwinding_) return;
   try {
     wait(collective_timeout().count());
   } catch (...) {}
+}
+
+Work::Work(std::shared_ptr<State> state) {
+  if (State* const s = state.get()) state_ = {s, [owner = std::move(state)](State* last) { last->settle(); }};
 }
 
 bool Work::wait_for(double seconds) {
@@ -114,7 +125,7 @@ std::size_t wait_any(std::span<Work> works, double seconds) {
   EventCount* events = works[0].state()->events();
   for (const Work& work : works)
     if (work.state()->events() != events) events = nullptr;
-  if (poll_until(seconds, any_done, events, events ? 20 : 200)) return first;
+  if (poll_until(seconds, any_done, events)) return first;
   fail("wait_any", "none of {} operations is done; the first: {}", works.size(), works[0].state()->late(seconds));
 }
 
@@ -206,7 +217,7 @@ Call part_of_message(CallKind kind, const Tensor& x, int peer, int tag) {
 }  // namespace
 
 struct Communicator::AnyReceive final : Work::State {
-  AnyReceive(Communicator& c, ReceivedMessage& m, int number) : comm(c), message(m), channel(number) {}
+  AnyReceive(Communicator& c, ReceivedMessage& m, int number) : comm(c), message(m), channel(number) { give_up(); }
 
   /// Takes the next header, if there is one, and asks for its payload.
   bool match() {
@@ -226,13 +237,9 @@ struct Communicator::AnyReceive final : Work::State {
     return true;
   }
   bool done() override { return match() ? payload.done() : !comm.ended().empty(); }
-  bool wait(double seconds) override {
-    if (!poll_until(
-            seconds, [&] { return done(); }, events(), events() ? 20 : 200))
-      return false;
+  void finish() override {
     if (!matched) fail(what(), "ended because of {}", comm.ended());
     payload.wait();
-    return true;
   }
   std::string what() const { return fmt::format("recv_any of channel {}", channel); }
   std::string late(double seconds) override {

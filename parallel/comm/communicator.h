@@ -35,6 +35,7 @@ class EventCount {
   virtual ~EventCount() = default;
   virtual std::uint64_t ticket() = 0;
   virtual void sleep(std::uint64_t ticket, double seconds) = 0;  ///< at most so long
+  virtual int yields() const { return 20; }  ///< how often a wait lets other threads run before it sleeps
   /// Whether time is simulated; then poll() does what poll_until() is to do (parallel/comm/call.h).
   virtual bool simulated() const { return false; }
   virtual bool poll(double /*seconds*/, const std::function<bool()>& /*ready*/) { return false; }
@@ -49,17 +50,17 @@ class Work {
   /// The operation, as a transport implements it.
   struct State {
     virtual ~State() = default;
-    virtual bool wait(double seconds) = 0;         ///< blocks until it is done: true; throws what it failed with
     virtual bool done() = 0;                       ///< whether wait() would return at once; polls (MPI_Test)
+    virtual void finish() {}                       ///< once it is done: throws what it failed with
     virtual std::string late(double seconds) = 0;  ///< what was waited for so long: the call, the ranks missing
     /// Told of all that can make done() true; null: done() is to be polled.
     virtual EventCount* events() { return nullptr; }
-    /// Its destructor shall not wait.
+    /// Blocks until done() at most so long, then finish(): true. Again, once it has been done, it does nothing.
+    virtual bool wait(double seconds);
+    /// Nobody waits for it any more.
     virtual void give_up() { given_up_ = true; }
-
-   protected:
-    /// For the destructors of unfinished operations: wait(), whose errors nobody is left to be told; nothing on the way
-    /// out of an exception, when the partners may never come.
+    /// The last Work of it goes: wait(), whose errors nobody is left to be told, unless it was given up; nothing on the
+    /// way out of an exception, when the partners may never come.
     void settle();
 
    private:
@@ -68,7 +69,7 @@ class Work {
   };
   Work() = default;  ///< already done
   /// Of a transport's operation; null: already done.
-  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  explicit Work(std::shared_ptr<State> state);
   /// Blocks the host until the operation is done (MPI_Wait); at once for one that was waited for. Throws Error naming
   /// the call, and the ranks that have not made it where they are known, after TRIREME_TIMEOUT seconds (300).
   void wait() {

@@ -6,7 +6,7 @@ namespace trireme {
 
 Chain::Chain(Module model) : model_(std::move(model)) {
   if (auto* row = model_.as<Sequential>()) enter(*row, "", {});
-  for (std::size_t p = 0; p < parts_.size(); ++p) parts_[p].range = NamedRange::intern(name(static_cast<int>(p)));
+  if (parts_.empty()) parts_.push_back({nullptr, 0, "model", {""}, {}});
 }
 
 void Chain::enter(const Sequential& row, const std::string& prefix, const std::vector<std::string>& around) {
@@ -20,36 +20,21 @@ void Chain::enter(const Sequential& row, const std::string& prefix, const std::v
     for (std::size_t i = 0; inner && i < inner->groups(); ++i)
       for (auto& name : inner->stashed_behind(i))
         if (std::find(outside.begin(), outside.end(), name) != outside.end()) inner = nullptr;
-    if (inner && inner->groups() > 0)
+    if (inner && inner->groups() > 0) {
       enter(*inner, prefix + row.name(first) + ".", outside);
-    else
-      parts_.push_back({&row, g, prefix, around, nullptr});
+      continue;
+    }
+    Part part{&row, g, prefix + row.name(first) + (last - first > 1 ? "-" + row.name(last - 1) : ""), {}, around};
+    part.range = NamedRange::intern(part.name);
+    for (std::size_t i = first; i < last; ++i) part.prefixes.push_back(prefix + row.name(i) + ".");
+    for (auto& name : row.stashed_behind(g)) part.stashed.push_back(name);
+    std::ranges::sort(part.stashed);
+    parts_.push_back(std::move(part));
   }
 }
 
-std::string Chain::name(int part) const {
-  if (parts_.empty()) return "model";
-  const Part& p = parts_[static_cast<std::size_t>(part)];
-  const auto [first, last] = p.row->group(p.group);
-  return p.prefix + p.row->name(first) + (last - first > 1 ? "-" + p.row->name(last - 1) : "");
-}
-
 bool Chain::holds(int part, const std::string& tensor) const {
-  if (parts_.empty()) return true;
-  const Part& p = parts_[static_cast<std::size_t>(part)];
-  const auto [first, last] = p.row->group(p.group);
-  for (std::size_t i = first; i < last; ++i)
-    if (tensor.starts_with(p.prefix + p.row->name(i) + ".")) return true;
-  return false;
-}
-
-std::vector<std::string> Chain::stashed_behind(int part) const {
-  if (parts_.empty()) return {};
-  const Part& p = parts_[static_cast<std::size_t>(part)];
-  auto names = p.around;
-  for (auto& name : p.row->stashed_behind(p.group)) names.push_back(name);
-  std::sort(names.begin(), names.end());
-  return names;
+  return std::ranges::any_of(parts_[part].prefixes, [&](auto& prefix) { return tensor.starts_with(prefix); });
 }
 
 std::vector<std::pair<const void*, std::string>> Chain::tensors(int part) const {
@@ -68,7 +53,7 @@ std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {
   std::size_t next = 0, buffer = 0;  // both come in the order of the layers
   Index packed = 0;
   for (int p = 0; p < size(); ++p) {
-    PartInfo part{.name = name(p), .slice = {}};
+    PartInfo part{.name = parts_[p].name, .slice = {}};
     part.slice.begin = parts.empty() ? 0 : parts.back().slice.end;
     while (next < entries.size() && holds(p, entries[next].name)) ++next;
     const Index end = next < entries.size() ? entries[next].slice.begin : parameters.size();

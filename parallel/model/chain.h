@@ -15,16 +15,15 @@ namespace trireme {
 class Chain {
  public:
   explicit Chain(Module model);
-  int size() const { return parts_.empty() ? 1 : static_cast<int>(parts_.size()); }
+  int size() const { return static_cast<int>(parts_.size()); }
   /// stashed: what Stash layers before this part have set aside; taken from and added to.
   Tensor run(int part, Tensor x, Stashed& stashed) const {
-    if (parts_.empty()) return model_(std::move(x));
-    const Part& p = parts_[static_cast<std::size_t>(part)];
+    const Part& p = parts_[part];
     const NamedRange range(p.range);
-    return p.row->run_group(p.group, std::move(x), stashed);
+    return p.row ? p.row->run_group(p.group, std::move(x), stashed) : model_(std::move(x));
   }
   /// Stashed tensors that cross a cut behind the part, beside its output.
-  std::vector<std::string> stashed_behind(int part) const;
+  const std::vector<std::string>& stashed_behind(int part) const { return parts_[part].stashed; }
   /// The weights, biases and buffers that a part holds: their identity and name.
   std::vector<std::pair<const void*, std::string>> tensors(int part) const;
   /// Names are those of the layers ("0-2", "layer1.0"); slices follow one another and cover the block, and so do those
@@ -33,18 +32,18 @@ class Chain {
 
  private:
   struct Part {
-    const Sequential* row;
+    const Sequential* row;  // null: the model as a whole
     std::size_t group;
-    std::string prefix;               // of the row's names
-    std::vector<std::string> around;  // stashed in rows that hold this one, and taken behind it
-    const char* range = nullptr;      // its name
+    std::string name;
+    std::vector<std::string> prefixes;  // of the names of its tensors
+    std::vector<std::string> stashed;   // in its row and those that hold it, and taken behind the part
+    const char* range = nullptr;        // its name
   };
   void enter(const Sequential& row, const std::string& prefix, const std::vector<std::string>& around);
-  std::string name(int part) const;
   bool holds(int part, const std::string& tensor) const;
 
   Module model_;
-  std::vector<Part> parts_;  // pointers reach into model_; empty: it is no Sequential
+  std::vector<Part> parts_;  // pointers reach into model_
 };
 
 }  // namespace trireme

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
 #include "framework/tensor/memory_tracker.h"
 #include "framework/tensor/storage.h"
@@ -43,87 +44,24 @@ bool runs_dry(const LaunchWatch::Call& call) {
   return (op == kernel::Fill::name && call.operands[0].bytes() <= 1 << 20) || op == kernel::BatchNormMerge::name;
 }
 
-class DryParts {
+/// What the kernels and messages of a pass, which do not run, add to its cost and part.
+class DryPass {
  public:
-  DryParts(const Chain& chain, std::vector<PartInfo> parts, const DryRunOptions& o)
-      : chain_(chain), options_(o), watch_([this](const LaunchWatch::Call& c) { see(c); }, true), memory_(tracker_) {
-    run_.parts = std::move(parts);
+  explicit DryPass(const DryRunOptions& o) : watch_([this](const LaunchWatch::Call& c) { see(c); }, true) {
     if (o.meter) dry_.emplace(*o.meter, [this](const std::string& axis, const Call& c) { see(axis, c); });
   }
-
-  DryRun run(Tensor x) {
-    Stashed stashed;
-    for (int p = 0; p < chain_.size(); ++p) run_part(p, x, stashed);
-    return std::move(run_);
+  void run(PartInfo& part, ActionKind during, double& operations, const std::function<void()>& pass) {
+    part_ = &part, during_ = during, operations_ = &operations;
+    pass();
+    part_ = nullptr;
   }
 
  private:
-  /// x and what is stashed become what the part hands on, without history.
-  void run_part(int p, Tensor& x, Stashed& stashed) {
-    PartInfo& part = run_.parts[static_cast<std::size_t>(p)];
-    part_ = &part, part.cost = {}, part.comms.clear();
-    const bool cut = !options_.behind_cut.empty() && options_.behind_cut[static_cast<std::size_t>(p)];
-    const auto leaf = [&](const Tensor& t) {
-      Tensor in = t.detach();
-      in.impl()->batch = t.impl()->batch;
-      return in.require_grad(is_float(t.dtype()) && (t.requires_grad() || cut));
-    };
-    const Tensor in = leaf(x);
-    Stashed before;
-    for (auto& [name, t] : stashed) before.emplace(name, t = leaf(t));
-    const Index saved = tracker_.now(MemoryKind::activations), halos = tracker_.now(MemoryKind::halos);
-    at(ActionKind::forward, part.cost.forward);
-    std::vector<Tensor> out = run_forward(p, in, stashed);
-    part.cost.saved = tracker_.now(MemoryKind::activations) - saved;
-    part.cost.halo = tracker_.now(MemoryKind::halos) - halos;
-    x = out[0];
-    part.outputs = 1 + static_cast<int>(stashed.size());
-    part.cost.output = x.view().bytes();
-    for (auto& [name, t] : stashed) {
-      part.cost.output += t.view().bytes();
-      if (const auto was = before.find(name); was == before.end() || was->second.id() != t.id()) out.push_back(t);
-    }
-    if (p + 1 == chain_.size() && options_.loss) out = {take_loss(out[0])};
-    run_backward(out);
-    for (double* seconds : {&part.cost.forward, &part.cost.backward_input, &part.cost.backward_weight})
-      *seconds = std::max(*seconds / options_.operations_per_second, 1e-9);
-  }
-
-  // The ranges are those of a step: memory that runs out here is told as there.
-  std::vector<Tensor> run_forward(int p, const Tensor& in, Stashed& stashed) {
-    const NamedRange phase("forward");
-    return {chain_.run(p, in, stashed)};
-  }
-
-  Tensor take_loss(const Tensor& x) {
-    const NamedRange phase("loss");
-    double operations = 0;
-    at(ActionKind::loss, operations);
-    Tensor loss = options_.loss(x, options_.labels);
-    run_.loss = loss.dtype();
-    return loss;
-  }
-
-  void run_backward(std::vector<Tensor> roots) {
-    const NamedRange phase("backward");
-    std::erase_if(roots, [](const Tensor& t) { return !t.requires_grad(); });
-    if (roots.empty()) return;
-    std::vector<Tensor> seeds;
-    for (const Tensor& root : roots) seeds.push_back(Tensor::like(root).with_shard_spec({}));
-    Deferred weights;
-    at(ActionKind::backward_input, part_->cost.backward_input);
-    backward(roots, seeds, {.defer_weights = &weights, .hooks = false});
-    at(ActionKind::backward_weight, part_->cost.backward_weight);
-    weights.run();
-  }
-
-  void at(ActionKind during, double& operations) { during_ = during, operations_ = &operations; }
-
   void see(const LaunchWatch::Call& call) {
     if (runs_dry(call)) call.kernel();
     double bytes = 0;
     for (const View& v : call.operands) bytes += v ? static_cast<double>(v.bytes()) : 0;
-    if (operations_) *operations_ += std::max(operations_of(call), operations_per_byte * bytes);
+    if (part_) *operations_ += std::max(operations_of(call), operations_per_byte * bytes);
   }
   void see(const std::string& axis, const Call& call) {
     if (call.kind == CallKind::recv || !part_) return;
@@ -135,15 +73,10 @@ class DryParts {
     ++at->calls, at->bytes += payload_bytes(call);
   }
 
-  const Chain& chain_;
-  const DryRunOptions& options_;
-  DryRun run_;
-  PartInfo* part_ = nullptr;
+  PartInfo* part_ = nullptr;  // of the pass at hand, as are the two below
   double* operations_ = nullptr;
   ActionKind during_ = ActionKind::forward;
-  MemoryTracker tracker_;
   LaunchWatch watch_;
-  MemoryScope memory_;
   std::optional<TrafficMeter::Dry> dry_;
 };
 
@@ -168,15 +101,77 @@ class AllHere {
 
 }  // namespace
 
+DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, const DryRunOptions& o,
+                const SpendOn& spend) {
+  const GradMode on(true);
+  const MemoryTracker tracker;
+  const MemoryScope memory(tracker);
+  const auto program_of = [&](const PartInfo& part) {  // -1: none knows it
+    const auto at = std::ranges::find(o.plan->parts, part.name, &PartInfo::name);
+    return o.plan->program_of(at == o.plan->parts.end() ? -1 : static_cast<int>(at - o.plan->parts.begin()));
+  };
+  DType loss = DType::f32;
+  Stashed stashed;
+  for (int p = 0; p < chain.size(); ++p) {  // x and what is stashed become what a part hands on, without history
+    PartInfo& part = parts[p];
+    part.cost = {}, part.comms.clear();
+    const auto run = [&](const char* range, ActionKind during, double& cost, const std::function<void()>& pass) {
+      const NamedRange phase(range);  // those of a step: memory that runs out here is told as there
+      spend(part, during, cost, pass);
+    };
+    const int from = o.plan && p > 0 ? program_of(parts[p - 1]) : -1, to = from >= 0 ? program_of(part) : -1;
+    const auto leaf = [&](const Tensor& t) {
+      Tensor in = t.detach();
+      in.impl()->batch = t.impl()->batch;
+      return in.require_grad(is_float(t.dtype()) && (t.requires_grad() || (to >= 0 && to != from)));
+    };
+    const Tensor in = leaf(x);
+    Stashed before;
+    for (auto& [name, t] : stashed) before.emplace(name, t = leaf(t));
+    const Index saved = tracker.now(MemoryKind::activations), halos = tracker.now(MemoryKind::halos);
+    std::vector<Tensor> roots;
+    run("forward", ActionKind::forward, part.cost.forward, [&] { roots = {chain.run(p, in, stashed)}; });
+    part.cost.saved = tracker.now(MemoryKind::activations) - saved;
+    part.cost.halo = tracker.now(MemoryKind::halos) - halos;
+    x = roots[0];
+    part.outputs = 1 + static_cast<int>(stashed.size());
+    part.cost.output = x.view().bytes();
+    for (auto& [name, t] : stashed) {
+      part.cost.output += t.view().bytes();
+      if (const auto was = before.find(name); was == before.end() || was->second.id() != t.id()) roots.push_back(t);
+    }
+    if (p + 1 == chain.size() && o.loss) {
+      double nobodys = 0;
+      StepContext pass = StepContext::current();
+      pass.ignored = 0;  // as if it had been counted
+      const StepScope scope(std::move(pass));
+      run("loss", ActionKind::loss, nobodys, [&] { roots = {o.loss(x, o.labels)}; });
+      loss = roots[0].dtype();
+    }
+    std::erase_if(roots, [](const Tensor& t) { return !t.requires_grad(); });
+    if (roots.empty()) continue;
+    std::vector<Tensor> seeds;
+    for (const Tensor& root : roots) seeds.push_back(Tensor::full(root.shape(), 1, root.dtype(), root.device()));
+    Deferred weights;
+    run("backward", ActionKind::backward_input, part.cost.backward_input,
+        [&] { backward(roots, seeds, {.defer_weights = &weights, .hooks = false}); });
+    run("backward", ActionKind::backward_weight, part.cost.backward_weight, [&] { weights.run(); });
+  }
+  return loss;
+}
+
 DryRun dry_run(const Chain& chain, Parameters& parameters, std::vector<PartInfo> parts, const Tensor& x,
                const DryRunOptions& options) {
   check(std::ssize(parts) == chain.size(), "dry_run", "{} parts are given of a chain of {}", parts.size(),
         chain.size());
   const AllHere all(parameters);
-  const GradMode on(true);
-  DryRun run = DryParts(chain, std::move(parts), options).run(x);
+  DryPass dry(options);
+  const DType loss = run_parts(chain, parts, x, options, std::bind_front(&DryPass::run, &dry));
+  for (PartInfo& part : parts)
+    for (double* seconds : {&part.cost.forward, &part.cost.backward_input, &part.cost.backward_weight})
+      *seconds = std::max(*seconds / options.operations_per_second, 1e-9);
   parameters.clear_grads();
-  return run;
+  return {std::move(parts), loss};
 }
 
 }  // namespace trireme

@@ -14,13 +14,13 @@ namespace trireme {
 double operations_of(const LaunchWatch::Call&);
 
 struct DryRunOptions {
-  /// Of the mesh that the model's layers, and the StepContext's norm and sum, communicate over; null: none do.
+  /// Of the mesh that the model's layers, and the StepContext's norm, communicate over; null: none do.
   const TrafficMeter* meter = nullptr;
   Loss loss = {};      ///< of the last part's output; null: none is run
   Tensor labels = {};  ///< for it; of their values only the host's own code sees something
-  /// Parts in front of which activations come in a message, so that gradients go back whether anybody wants them or
-  /// not; by part, or empty.
-  std::vector<bool> behind_cut = {};
+  /// Whose programs run the parts (by name): over a cut between two of them gradients go back whether anybody wants
+  /// them or not. Null: there are no cuts.
+  const Plan* plan = nullptr;
   double operations_per_second = 1e12;  ///< of PartCost's seconds
 };
 /// What a dry run has found.
@@ -32,6 +32,12 @@ struct DryRun {
   DType loss = DType::f32;  ///< type of the loss
 };
 inline constexpr double operations_per_byte = 8;
+
+/// Carries out a pass of a part (forward, loss, backward_input or backward_weight) and adds to its cost.
+using SpendOn = std::function<void(PartInfo&, ActionKind, double& cost, const std::function<void()>& pass)>;
+/// Runs the parts forward and backward, one by one, under the caller's StepContext, and finds their costs and outputs.
+/// Gradients are left. Returns the type of the loss.
+DType run_parts(const Chain&, std::vector<PartInfo>&, Tensor x, const DryRunOptions&, const SpendOn&);
 
 /// Runs under the caller's StepContext; a batch in it must name x's rows. x, [rows, ...]: only its shape, type and
 /// place count. Weights and running statistics are left as they are, gradients end cleared. Layers and losses whose own

@@ -1,43 +1,23 @@
 #include "parallel/model/part_costs.h"
 
 #include "framework/autograd/step_context.h"
-#include "framework/autograd/tape.h"
 #include "kernels/core/runtime.h"
 #include "parallel/model/dry_run.h"
 
 namespace trireme {
 namespace {
 
-double seconds_of(Device device, const std::function<void()>& work) { return runtime(device.kind).timed(device, work); }
-
-/// One forward and backward of a part. x and what is stashed become what it hands on, without history.
-PartCost run_once(const Chain& chain, int part, Tensor& x, Stashed& stashed) {
-  PartCost cost;
-  Runtime& memory = runtime(x.device().kind);
-  Tensor in = x.detach(), out;
-  if (part > 0) in.require_grad();
-  for (auto& [name, t] : stashed) t = t.detach().require_grad();
-  const std::size_t before = memory.in_use();
-  cost.forward = seconds_of(x.device(), [&] { out = chain.run(part, in, stashed); });
-  cost.saved = static_cast<Index>(memory.in_use()) - static_cast<Index>(before);
-  cost.output = out.view().bytes();
-  for (auto& [name, t] : stashed) cost.output += t.view().bytes();
-  x = out.detach();
-  if (!out.requires_grad()) return cost;
-  const Tensor seed = Tensor::full(out.shape(), 1, out.dtype(), out.device());
-  Deferred weights;
-  cost.backward_input = seconds_of(x.device(), [&] {
-    backward(std::span(&out, 1), std::span(&seed, 1), {.defer_weights = &weights, .hooks = false});
-  });
-  cost.backward_weight = seconds_of(x.device(), [&] { weights.run(); });
-  return cost;
+std::vector<PartCost> costs_of(const std::vector<PartInfo>& parts) {
+  std::vector<PartCost> costs;
+  for (const PartInfo& part : parts) costs.push_back(part.cost);
+  return costs;
 }
 
 StepContext alone() {
   StepContext pass = StepContext::current();
   pass.recomputing = true;  // running statistics stay
   pass.batch.samples = {};
-  pass.sum = {}, pass.norm = {};
+  pass.norm = {};
   return pass;
 }
 
@@ -47,23 +27,18 @@ std::vector<PartCost> measure_costs(const Chain& chain, Parameters& parameters, 
   check(x.dim(0) > 0 && runs > 0, "measure_costs", "{} rows and {} runs: there must be at least one of each", x.dim(0),
         runs);
   const StepScope scope(alone());
-  const GradMode on(true);
-  std::vector<PartCost> costs(static_cast<std::size_t>(chain.size()));
+  const SpendOn timed = [&](PartInfo&, ActionKind, double& cost, const std::function<void()>& pass) {
+    cost = runtime(x.device().kind).timed(x.device(), pass);
+  };
+  std::vector<PartCost> costs;
   for (int run = -1; run < runs; ++run) {
-    Tensor at = x;
-    Stashed stashed;
-    for (int p = 0; p < chain.size(); ++p) {
-      const PartCost now = run_once(chain, p, at, stashed);
-      PartCost& least = costs[static_cast<std::size_t>(p)];
-      if (run <= 0) {
-        least = now;
-        continue;
-      }
-      least.forward = std::min(least.forward, now.forward);
-      least.backward_input = std::min(least.backward_input, now.backward_input);
-      least.backward_weight = std::min(least.backward_weight, now.backward_weight);
-    }
+    auto parts = chain.parts(parameters);
+    run_parts(chain, parts, x, {}, timed);
     parameters.clear_grads();
+    if (run <= 0) costs = costs_of(parts);
+    for (std::size_t p = 0; p < parts.size(); ++p)
+      for (double PartCost::*cost : {&PartCost::forward, &PartCost::backward_input, &PartCost::backward_weight})
+        costs[p].*cost = std::min(costs[p].*cost, parts[p].cost.*cost);
   }
   return costs;
 }
@@ -73,11 +48,8 @@ std::vector<PartCost> count_costs(const Chain& chain, Parameters& parameters, co
   check(x.dim(0) > 0 && operations_per_second > 0, "count_costs",
         "{} rows and {} operations a second: both must be above 0", x.dim(0), operations_per_second);
   const StepScope scope(alone());
-  const DryRun run =
-      dry_run(chain, parameters, chain.parts(parameters), x, {.operations_per_second = operations_per_second});
-  std::vector<PartCost> costs;
-  for (const PartInfo& part : run.parts) costs.push_back(part.cost);
-  return costs;
+  return costs_of(
+      dry_run(chain, parameters, chain.parts(parameters), x, {.operations_per_second = operations_per_second}).parts);
 }
 
 }  // namespace trireme

@@ -10,6 +10,14 @@ inline bool is_reduction(const Action& a) {
 inline bool is_collective(const Action& a) {
   return a.kind->is_collective && (a.kind != ActionKind::agree || !a.peer.axis.empty());
 }
+/// Of numbers that are 1 on all ranks or 0: whether gradients are finite, and Plan::flags.
+inline bool agrees_on_flags(const Action& a) {
+  return a.kind == ActionKind::agree && a.field != "count" && a.field != "loss" && a.field != "norm";
+}
+/// The first of its flags is that of gradients.
+inline bool looks_at_gradients(const Action& a) {
+  return agrees_on_flags(a) && (a.field == "finite" || a.field.starts_with("finite+"));
+}
 inline bool is_message(const Action& a) { return a.kind == ActionKind::send || a.kind == ActionKind::recv; }
 /// To or from a channel.
 inline bool is_channel(const Action& a) {

@@ -2,6 +2,7 @@
 // (parallel/runtime/executor.cpp), what computation costs stands in the plan's parts.
 #include "parallel/plan/action_row.h"
 
+#include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
 
 namespace trireme {
@@ -33,7 +34,7 @@ Access of_forward(const Plan& plan, const Program&, const Liveness&, const Actio
 }
 Access of_loss(const Plan& plan, const Program&, const Liveness&, const Action& a) {
   const int last = static_cast<int>(plan.parts.size()) - 1;
-  return {{activation(last, a)}, {cotangent(last, a), number("loss")}};
+  return {{activation(last, a), number("count")}, {cotangent(last, a), number("loss")}};
 }
 Access of_backward(const Plan& plan, const Program&, const Liveness&, const Action& a) {
   return {{weights(plan, a), activation(a.part - 1, a), cotangent(a.part, a)},
@@ -72,9 +73,11 @@ Access of_free(const Plan&, const Program&, const Liveness& live, const Action& 
   return all;
 }
 Access of_agree(const Plan&, const Program& program, const Liveness&, const Action& a) {
-  Access all{{}, {number(a.field)}};
+  Access all;
+  for (const std::string& name : names_in(a.field)) all.writes.push_back(number(name));
+  if (!looks_at_gradients(a) && a.field != "norm") return all;
   for (const Action& u : program.actions)
-    if (u.kind == ActionKind::update && a.field != "loss") all.reads.push_back(slice(K::gradients, u.slice));
+    if (u.kind == ActionKind::update) all.reads.push_back(slice(K::gradients, u.slice));
   return all;
 }
 
@@ -107,7 +110,8 @@ Calls gathered(const Action& a, int ranks, Index element) {
   return shares(a, ranks, element, CallKind::all_gather, CallKind::broadcast);
 }
 Calls agreed(const Action& a, int, Index element) {
-  return {{a.peer.root >= 0 ? CallKind::broadcast : CallKind::all_reduce, a.field == "loss" ? element : Index{8}}};
+  return {{a.peer.root >= 0 ? CallKind::broadcast : CallKind::all_reduce,
+           a.field == "loss" ? element : 8 * std::ssize(names_in(a.field))}};
 }
 
 template <double PartCost::*... costs>

@@ -1,6 +1,9 @@
 #include "parallel/plan/agreements.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <set>
 
 #include "parallel/plan/action_kind.h"
 
@@ -22,6 +25,7 @@ class ProgramAgreements {
       : plan_(plan), program_(program), options_(options), actions_(program.actions) {}
 
   void add() {
+    if (options_.count) count_ignored();
     sum_loss();
     const auto update = find(ActionKind::update);
     at_ = update < 0 ? static_cast<ActionId>(actions_.size()) : update;
@@ -34,10 +38,7 @@ class ProgramAgreements {
       if (a.kind == ActionKind::update) after_.insert(after_.end(), a.after.begin(), a.after.end());
     std::ranges::sort(after_);
     after_.erase(std::unique(after_.begin(), after_.end()), after_.end());
-    if (options_.finite_every > 0) {
-      const int phase = add_phase(program_, "check gradients", {.every = options_.finite_every});
-      before_update("finite", all_axes(plan_)).phase = phase;
-    }
+    agree_on_flags();
     if (options_.norm) {
       const std::string shards = update < 0 ? "" : actions_[static_cast<std::size_t>(at_)].peer.axis;
       if (plan_.size(shards) > 1) before_update("norm", shards);
@@ -50,6 +51,24 @@ class ProgramAgreements {
   ActionId find(ActionKind kind) const {
     const auto at = std::ranges::find(actions_, kind, &Action::kind);
     return at == actions_.end() ? -1 : static_cast<ActionId>(at - actions_.begin());
+  }
+  void count_ignored() {
+    if (find(ActionKind::loss) < 0) return;
+    Action count{.kind = ActionKind::agree, .stream = Stream::comm, .field = "count"};
+    if (plan_.size(program_, options_.batch_axis) > 1) count.peer.axis = options_.batch_axis;
+    insert(program_, 0, std::move(count));
+    actions_[static_cast<std::size_t>(find(ActionKind::loss))].after.push_back(0);
+  }
+  void agree_on_flags() {
+    const int looks = options_.finite_every, tells = plan_.flags.empty() ? 0 : options_.flags_every;
+    const bool together = looks > 0 && tells >= looks;
+    const std::string flags = fmt::format("{}", fmt::join(plan_.flags, "+"));
+    const auto add = [&](const std::string& field, const char* phase, int every) {
+      const int at = add_phase(program_, phase, {.every = every});
+      before_update(field, all_axes(plan_)).phase = at;
+    };
+    if (looks > 0) add(together ? "finite+" + flags : "finite", "check gradients", looks);
+    if (tells > 0 && !together) add(flags, "tell flags", tells);
   }
   void sum_loss() {
     if (plan_.size(program_, options_.batch_axis) == 1) return;
@@ -80,14 +99,20 @@ class ProgramAgreements {
 }  // namespace
 
 Plan with_agreements(Plan plan, const AgreementOptions& options) {
+  const std::set<std::string> taken{"", "count", "loss", "finite", "norm"};
+  for (const std::string& flag : options.flags)
+    check(!taken.contains(flag) && flag.find('+') == flag.npos, "plan",
+          "a flag cannot be called '{}': neither that of another number, nor empty or with a +", flag);
+  check(options.flags_every > 0, "plan", "flags that are told every {} steps: at least 1", options.flags_every);
   const bool served = std::ranges::any_of(plan.programs, &Program::serves);  // then no worker updates
   check(!served || !options.norm, "plan",
         "the norm of gradients that are summed at servers is known nowhere yet: leave clip_norm out");
   if (served && plan.consistency_along(options.batch_axis).kind == Consistency::Kind::stale) return plan;
-  AgreementOptions of_workers = options;
-  if (served) of_workers.finite_every = 0;  // the loss tells
+  AgreementOptions of_program = options;
+  if (served) of_program.finite_every = 0, of_program.flags.clear();  // the loss tells; servers meet with nobody
+  plan.flags = of_program.flags;
   for (Program& program : plan.programs)
-    if (!program.serves()) ProgramAgreements(plan, program, of_workers).add();
+    if (!program.serves()) ProgramAgreements(plan, program, of_program).add();
   return plan;
 }
 

@@ -10,12 +10,17 @@ struct AgreementOptions {
   std::string batch_axis = "data";  ///< mesh axis whose ranks have different rows of the batch; joined by +, or empty
   /// Steps from one look at all gradients, for numbers that are not finite, to the next; 0: none.
   int finite_every = 0;
-  bool norm = false;  ///< updates want the gradient's L2 norm (clipping, trust ratios)
+  std::vector<std::string> flags = {};  ///< that ranks may raise between steps (Plan::flags)
+  /// Steps from one agreement on these to the next; they go with the look at gradients where that comes as often.
+  int flags_every = 1;
+  bool norm = false;   ///< updates want the gradient's L2 norm (clipping, trust ratios)
+  bool count = false;  ///< the loss divides by the labels that count: those that do not are added up before it
 };
 
-/// Adds the actions `agree` to a plan whose strategies are through: the loss is summed over the batch axis behind the
-/// last micro-batch's (while backward runs), and given to the other stages; flag and norm are put together before a
-/// program's first update, over all who hold gradients apart.
+/// Adds the actions `agree` to a plan whose strategies are through: what the loss ignores is counted while forward
+/// runs; the loss is summed over the batch axis behind the last micro-batch's (while backward runs), and given to the
+/// other stages; flags and norm are put together before a program's first update, over all who hold gradients apart.
+/// Throws Error for flags whose names the fields of actions cannot hold.
 Plan with_agreements(Plan, const AgreementOptions&);
 
 }  // namespace trireme

@@ -2,50 +2,39 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "parallel/plan/action_kind.h"
 
 namespace trireme {
 
 std::vector<Segment> find_segments(const Program& program) {
-  int parts = 0;
-  for (const Action& a : program.actions) parts = std::max(parts, a.part + 1);
-  std::vector<bool> runs(static_cast<std::size_t>(parts)), joined(static_cast<std::size_t>(parts), true);
-  const Action* before = nullptr;  // a backward that may go on with the part in front
-  auto part_from = [&](int part) {
-    if (part >= 0 && part < parts) joined[static_cast<std::size_t>(part)] = false;
-  };
-  auto goes_on = [](const Action& a, const Action& b) {
-    return a.kind == b.kind && a.microbatch == b.microbatch &&
-           b.part - a.part == (a.kind == ActionKind::forward ? 1 : -1);
-  };
-  auto end_of = [&](const Action* a) {  // the list leaves part a: it is not joined to the one that would follow
-    if (a) part_from(a->kind == ActionKind::forward ? a->part : a->part - 1);
-  };
+  std::set<int> parts, cuts;  // parts that the program runs; those behind which a pass stops, or starts
+  const auto enters = [](const Action& a) { return a.kind == ActionKind::forward ? a.part - 1 : a.part; };
+  const auto leaves = [](const Action& a) { return a.kind == ActionKind::forward ? a.part : a.part - 1; };
+  const Action* before = nullptr;  // a pass that may go on with the next part
   for (const Action& a : program.actions) {
     if (is_reduction(a) || a.kind == ActionKind::average) continue;
-    const bool pass = a.kind == ActionKind::forward || is_backward(a);
-    if (!before || !pass || !goes_on(*before, a)) {
-      end_of(before);
-      if (pass) part_from(a.kind == ActionKind::forward ? a.part - 1 : a.part);
-    }
-    if (a.kind == ActionKind::forward) runs[static_cast<std::size_t>(a.part)] = true;
+    const bool pass = is_pass(a) && a.kind != ActionKind::loss;
+    const bool goes_on =
+        pass && before && before->kind == a.kind && before->microbatch == a.microbatch && leaves(*before) == enters(a);
+    if (before && !goes_on) cuts.insert(leaves(*before));
+    if (pass && !goes_on) cuts.insert(enters(a));
+    if (a.kind == ActionKind::forward) parts.insert(a.part);
     before = pass ? &a : nullptr;
   }
-  end_of(before);
+  if (before) cuts.insert(leaves(*before));
   std::vector<Segment> segments;
-  for (int p = 0; p < parts; ++p) {
-    if (!runs[static_cast<std::size_t>(p)]) continue;
-    if (!segments.empty() && segments.back().end == p && joined[static_cast<std::size_t>(p - 1)])
-      ++segments.back().end;
-    else
+  for (const int p : parts)
+    if (segments.empty() || segments.back().end != p || cuts.contains(p - 1))
       segments.push_back({p, p + 1});
-  }
+    else
+      ++segments.back().end;
   return segments;
 }
 
 Liveness::Liveness(const Program& program) : segments(find_segments(program)), actions_(program.actions.size()) {
-  segment_of_part.assign(segments.empty() ? 0 : static_cast<std::size_t>(segments.back().end), -1);
+  segment_of_part.assign(segments.empty() ? 0 : segments.back().end, -1);
   for (int s = 0; s < std::ssize(segments); ++s)
     for (int p = segments[s].first; p < segments[s].end; ++p) segment_of_part[p] = s;
   frees =

@@ -5,28 +5,22 @@
 #include <map>
 
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/channels.h"
 #include "parallel/plan/liveness.h"
 #include "parallel/plan/shards.h"
 
 namespace trireme {
 namespace {
 
-struct Kept {
-  Index activations = 0, halos = 0;
-};
-/// The most bytes that the program's micro-batches keep at once.
-Kept peak_kept(const Plan& plan, const Program& program) {
+/// The most bytes of a kind that the program's micro-batches keep at once. with_arrived: and what came over cuts.
+Index peak_kept(const Plan& plan, const Program& program, Index PartCost::*kept, bool with_arrived) {
   const Liveness live(program);
-  const auto peak = [&](auto bytes_of_part, bool with_arrived) {
-    const auto totals = live.totals([&](const LiveRange& r) {
-      const Segment& s = live.segments[r.segment];
-      Index bytes = with_arrived && s.first > 0 ? plan.parts[s.first - 1].cost.output : 0;
-      for (int p = s.first; p < s.end; ++p) bytes += bytes_of_part(plan.parts[p].cost);
-      return bytes;
-    });
-    return *std::max_element(totals.begin(), totals.end());
-  };
-  return {peak([](const PartCost& c) { return c.saved; }, true), peak([](const PartCost& c) { return c.halo; }, false)};
+  return std::ranges::max(live.totals([&](const LiveRange& r) {
+    const Segment& s = live.segments[r.segment];
+    Index bytes = with_arrived && s.first > 0 ? plan.parts[s.first - 1].cost.output : 0;
+    for (int p = s.first; p < s.end; ++p) bytes += plan.parts[p].cost.*kept;
+    return bytes;
+  }));
 }
 
 Index largest(const Plan& plan, const Program& program, ActionKind kind, Index element) {
@@ -35,6 +29,13 @@ Index largest(const Plan& plan, const Program& program, ActionKind kind, Index e
     if (a.kind == kind)
       most = std::max(most, a.slice.size() * (kind == ActionKind::average ? 1 : plan.size(a.peer.axis) > 1));
   return most * element;
+}
+
+/// Messages that start the phase of an action.
+Index messages_of(const Plan& plan, const Program& program, const Action& a) {
+  const Trigger& t = program.trigger(a);
+  if (t.count > 0) return t.count;
+  return std::ssize(senders_to(plan, t.channel, plan.range(program, a.peer.axis).begin));
 }
 
 /// Numbers of an action's slice that are other ranks' affair: of the rank that has the most of it.
@@ -49,11 +50,10 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
   std::vector<RankMemory> all;
   for (const Program& program : plan.programs) {
     Index whole = 0, own = 0, dropped = 0, gathered = 0;  // numbers that the program, and this rank, updates
-    Index served = 0;                                     // that others update for it
     for (const Action& a : program.actions) {
       if (a.kind == ActionKind::update) whole += a.slice.size(), own += a.slice.size() - others_of(plan, a);
+      if (a.kind == ActionKind::pull && a.field == "weights") whole += a.slice.size();
       if (a.kind == ActionKind::drop_gradients) dropped += others_of(plan, a);
-      if (a.kind == ActionKind::pull && a.field == "weights") served += a.slice.size();
     }
     std::map<Index, Index> weights;  // dropped and gathered in every micro-batch, but held once
     Index largest_unit = 0;          // others' part of what is gathered at a time
@@ -61,15 +61,17 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
       if (a.kind == ActionKind::drop_values) weights[a.slice.begin] = others_of(plan, a);
     for (auto& [begin, others] : weights) gathered += others, largest_unit = std::max(largest_unit, others);
     RankMemory m;
-    m.weights = (whole + served - gathered + largest_unit + plan.buffers) * options.element;
-    m.gradients = (whole + served) * options.element;
+    m.weights = (whole - gathered + largest_unit + plan.buffers) * options.element;
+    m.gradients = whole * options.element;
     if (dropped > 0 && plan.programs.size() == 1)
       m.gradients = std::min(m.gradients, (whole - dropped) * options.element +
                                               2 * largest(plan, program, ActionKind::reduce_scatter, options.element));
     m.optimizer = (own * options.states + whole * std::ssize(plan.state)) * options.element;
-    const Kept kept = peak_kept(plan, program);
-    m.activations = kept.activations, m.halos = kept.halos;
+    m.activations = peak_kept(plan, program, &PartCost::saved, true);
+    m.halos = peak_kept(plan, program, &PartCost::halo, false);
     m.packed = largest(plan, program, ActionKind::average, options.element);
+    for (const Action& a : program.actions)
+      if (a.kind == ActionKind::take) m.packed += a.slice.size() * messages_of(plan, program, a) * options.element;
     all.push_back(m);
   }
   return all;

@@ -14,7 +14,7 @@ struct RankMemory {
   Index optimizer = 0;    ///< state, of what the rank updates; and Plan::state
   Index activations = 0;  ///< kept for backward by the micro-batches in flight, and what came over cuts for them
   Index halos = 0;        ///< of images that are cut: what neighbours sent, kept as long
-  Index packed = 0;       ///< copies on their way: running statistics
+  Index packed = 0;       ///< copies on their way: running statistics, messages that a server takes together
   /// The sum of the above.
   Index total() const { return weights + gradients + optimizer + activations + halos + packed; }
 };

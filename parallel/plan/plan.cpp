@@ -41,9 +41,9 @@ void add(Fnv& fnv, const Action& a) {
 
 /// What holds for all programs, a line each.
 std::string common_lines(const Plan& plan) {
-  std::string text = fmt::format(
-      "{} micro-batches, {}{} numbers of running statistics\n", plan.microbatches,
-      plan.programs.front().where.empty() ? fmt::format("programs along {}, ", plan.stage_axis) : "", plan.buffers);
+  const bool ranged = std::ranges::any_of(plan.programs, [](const Program& p) { return !p.where.empty(); });
+  std::string text = fmt::format("{} micro-batches, {}{} numbers of running statistics\n", plan.microbatches,
+                                 ranged ? "" : "programs along " + plan.stage_axis + ", ", plan.buffers);
   for (std::size_t i = 0; i < plan.parts.size(); ++i) {
     const PartInfo& p = plan.parts[i];
     text += fmt::format("part {:>3}  {:<24} {}{}\n", i, p.name, range(p.slice),
@@ -52,7 +52,9 @@ std::string common_lines(const Plan& plan) {
   for (auto& a : plan.axes) text += fmt::format("axis {} of {}\n", a.name, a.size);
   for (auto& [axis, c] : plan.consistency) text += fmt::format("weights along {}: {}\n", axis, to_string(c));
   for (auto& s : plan.state)
-    text += fmt::format("state {} of each rank, from {}, {}saved\n", s.name, s.initial, s.saved ? "" : "not ");
+    text += fmt::format("state {} {}{}, from {}, {}saved\n", s.name,
+                        s.extent == State::Extent::own ? "of each rank" : "alike with the weights",
+                        s.dtype ? " as " + std::string(name_of(*s.dtype)) : "", s.initial, s.saved ? "" : "not ");
   return text;
 }
 
@@ -240,7 +242,9 @@ std::uint64_t Plan::hash() const {
   for (auto& p : parts) fnv.add(p.name, p.slice.begin, p.slice.end, p.buffers.begin, p.buffers.end);
   fnv.add(strategies.size(), state.size(), consistency.size());
   for (auto& name : strategies) fnv.add(name);
-  for (auto& s : state) fnv.add(s.name, std::bit_cast<std::uint64_t>(s.initial), s.saved);
+  for (auto& s : state)
+    fnv.add(s.name, std::bit_cast<std::uint64_t>(s.initial), s.saved, s.extent,
+            s.dtype ? std::string(name_of(*s.dtype)) : "");
   for (auto& [axis, c] : consistency) fnv.add(axis, c.kind, c.bound);
   fnv.add(programs.size());
   for (auto& program : programs) {

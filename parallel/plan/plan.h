@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -119,8 +120,9 @@ struct Action {
   Peer peer = {};         ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
-  /// Of agree: "loss" (its sum), "finite" (all gradients are), "norm" (squares of gradients, summed). Of push, pull and
-  /// take: "weights", "gradients", "loss", or the name of a state.
+  /// Of agree: "count" (labels that count for nothing), "loss" (its sum), "norm" (squares of gradients, summed); or
+  /// flags joined by +: "finite" (all gradients are) and those of Plan::flags. Of push, pull and take: "weights",
+  /// "gradients", "loss", or the name of a state.
   std::string field = {};
   int phase = 0;                 ///< of Program::phases: it runs in steps in which the phase does
   const Codec* codec = nullptr;  ///< of what a reduction sends; null: as it is
@@ -192,12 +194,16 @@ struct Program {
 /// The phase of that name, as an index; made if there is none. Throws Error where there is one with another trigger.
 int add_phase(Program&, const std::string& name, const Trigger&);
 
-/// Numbers that live across steps beside weights and optimizer state, one for each parameter and of its type: a rank's
-/// own (a codec's residual, an outer momentum).
+/// Numbers that live across steps beside weights and optimizer state, one for each parameter.
 struct State {
-  std::string name;                               ///< by which actions' operands, and files, know it
-  double initial = 0;                             ///< value at the start of training
-  bool saved = true;                              ///< in checkpoints; false: it begins anew with a resumed run
+  /// Who has the same: only this rank (a codec's residual: ranks of another layout cannot go on with it), or all that
+  /// have the same weights (an outer momentum, behind the step in which weights are averaged).
+  enum class Extent : std::uint8_t { own, replicated };
+  std::string name;    ///< by which actions' operands, and files, know it
+  double initial = 0;  ///< value at the start of training
+  bool saved = true;   ///< in checkpoints; false: it begins anew with a resumed run
+  Extent extent = Extent::own;
+  std::optional<DType> dtype = {};                ///< none: that of the parameters
   bool operator==(const State&) const = default;  ///< member by member
 };
 
@@ -259,6 +265,7 @@ struct Plan {
   int microbatches = 1;                      ///< micro-batches in a mini-batch
   std::vector<Axis> axes = {};               ///< of the mesh it is made for
   std::vector<State> state = {};             ///< what lives across steps beside weights and optimizer state
+  std::vector<std::string> flags = {};       ///< that ranks may raise, and actions `agree` tell to all
   std::map<std::string, Consistency> consistency = {};  ///< by axis; those that are not named: synchronous
   /// The layers that a pipeline's stages begin at, but for the first, as its option `partition` takes them ("3, 5");
   /// where it is not empty before, a pipeline that would choose by cost takes this cut.

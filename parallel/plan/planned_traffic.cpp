@@ -70,7 +70,7 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOpti
   for (const Action& a : plan.programs.at(program).actions) {
     const Trigger& trigger = plan.programs[program].trigger(a);
     if (trigger.channel.empty() && !trigger.runs_at(o.step)) continue;
-    if (a.kind == ActionKind::agree && a.field == "finite") add(o.divided, look);
+    if (looks_at_gradients(a)) add(o.divided, look);
     add(a.peer.axis, traffic_of(plan, plan.programs[program], a, o));
     for (const PartComm& c : comms_of(parts_of(plan, a, o), a)) add(c.axis, {c.calls, c.bytes});
   }

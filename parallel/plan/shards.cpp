@@ -38,17 +38,14 @@ Work reduce_shards(Communicator& comm, const Tensor& x) {
   return when_all({std::move(shares), std::move(rest)});
 }
 
-Work gather_shards(Communicator& comm, const Tensor& x) {
+Work all_gather_updated(const Action& a, Communicator& comm, const Tensor& x) {
+  if (a.peer.root >= 0) return comm.broadcast(x, a.peer.root);
   const Index n = x.numel(), each = n / comm.size(), even = each * comm.size();
   Work shares, rest;
   if (each > 0)
     shares = comm.all_gather(x.view_rows(0, even), x.view_rows(comm.rank() * each, (comm.rank() + 1) * each));
   if (even < n) rest = comm.broadcast(x.view_rows(even, n), comm.size() - 1);
   return when_all({std::move(shares), std::move(rest)});
-}
-
-Work all_gather_updated(const Action& a, Communicator& comm, const Tensor& x) {
-  return a.peer.root < 0 ? gather_shards(comm, x) : comm.broadcast(x, a.peer.root);
 }
 
 }  // namespace trireme

@@ -16,10 +16,8 @@ void release_pages(const FlatBuffer&, const Slice&, const Slice& but);
 void release_values(Parameters&, const Slice&, const Slice& but);
 /// Sums x [n], the gradients of a slice, so that each rank holds the sum of its own shard; the rest of x is undefined.
 Work reduce_shards(Communicator&, const Tensor& x);
-/// From each rank its own shard of x [n], so that all hold the whole of it.
-Work gather_shards(Communicator&, const Tensor& x);
 /// x is the action's slice of a flat block, of which each rank has updated its shard (or the root all): brings it to
-/// all ranks. A collective call, as are the two above.
+/// all ranks. Both are collective calls.
 Work all_gather_updated(const Action&, Communicator&, const Tensor& x);
 
 }  // namespace trireme

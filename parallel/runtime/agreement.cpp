@@ -4,14 +4,16 @@
 
 #include <cmath>
 
+#include "parallel/plan/action_kind.h"
+
 namespace trireme {
 
 Agreement::Agreement(Optimizer& optimizer, const std::vector<Slice>& updated, const StepOptions& options)
     : scale(options.loss_scale), optimizer_(optimizer), updated_(updated), check_finite_(options.check_finite) {}
 
 void Agreement::begin() {
-  loss_ = flag_ = square_ = {};
-  finite_ = true;
+  count_ = loss_ = flags_ = square_ = {};
+  told_.clear();
   read_ = {};
 }
 
@@ -29,23 +31,30 @@ Work Agreement::start(const Action& a, Communicator* comm) {
     return comm->broadcast(loss_, a.peer.root);
   }
   if (a.field == "loss") return comm->all_reduce(loss_);
-  if (a.field == "finite") {
-    flag_ = Tensor::full({1}, std::isfinite(optimizer_.grad_norm(updated_)) ? 1 : 0, DType::i64);
-    return comm ? comm->all_reduce(flag_, ReduceOp::min) : Work{};
+  if (a.field == "count") return comm ? comm->all_reduce(count_) : Work{};
+  if (agrees_on_flags(a)) {
+    std::vector<double> flags;
+    for (const std::string& name : names_in(a.field))
+      flags.push_back(name == "finite" ? std::isfinite(optimizer_.grad_norm(updated_)) : raised_.erase(name) == 0);
+    flags_ = Tensor::of(flags, {std::ssize(flags)}, DType::i64);
+    return comm ? comm->all_reduce(flags_, ReduceOp::min) : Work{};
   }
   if (!square_) square_ = Tensor::full({1}, std::pow(optimizer_.grad_norm(updated_), 2), DType::f64);
   return comm ? comm->all_reduce(square_) : Work{};
 }
 
 void Agreement::finish(const Action& a) {
-  if (a.field == "finite") finite_ = flag_.item() == 1;
+  if (!agrees_on_flags(a)) return;
+  const auto names = names_in(a.field);
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (flags_.data<std::int64_t>()[i] == 0) told_.insert(names[i]);
 }
 
 std::string Agreement::fault() {
   if (!check_finite_) return "";
   const double value = read_ ? read_.item() : loss_.item();
   if (!std::isfinite(value)) return fmt::format("loss is {}", std::isnan(value) ? NAN : value);
-  if (scale.on() || finite_) return "";
+  if (scale.on() || finite()) return "";
   const auto entry = optimizer_.parameters().first_non_finite_grad();
   return fmt::format("loss is {}, but the gradient{} is not finite", value,
                      entry ? fmt::format(" of '{}'", entry->name) : "'s norm");

@@ -1,6 +1,7 @@
 // Agreement: the numbers that a step's actions `agree` make equal on all ranks, and the verdict on them: whether loss
 // and gradients are finite, and what loss scaling makes of it.
 #pragma once
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,16 @@ class Agreement {
   void set_loss(const Tensor& share, bool is_final);
   /// As it is known by now.
   const Tensor& loss() const { return loss_; }
+  /// This rank's labels that count for nothing.
+  void set_ignored(Index count) { count_ = Tensor::full({1}, static_cast<double>(count), DType::f64); }
+  /// Those of all ranks, once agreed on; none: the plan does not count them.
+  std::optional<Index> ignored() const {
+    return count_ ? std::optional(static_cast<Index>(count_.item())) : std::nullopt;
+  }
+  /// Raises one of the plan's flags on this rank, until it is told.
+  void raise(const std::string& flag) { raised_.insert(flag); }
+  /// Whether this step has told all ranks that one of them raised it.
+  bool told(const std::string& flag) const { return told_.contains(flag); }
   /// Starts an action of kind `agree` with the ranks of its axis; null: this rank is alone there.
   Work start(const Action&, Communicator*);
   /// Takes over its result.
@@ -33,7 +44,7 @@ class Agreement {
   std::string fault();
   /// Whether the gradients may be used: false after an overflow under loss scaling, which then changes its scale. Once
   /// per step.
-  bool accepts_gradients() { return !scale.on() || scale.see(finite_); }
+  bool accepts_gradients() { return !scale.on() || scale.see(finite()); }
   /// The factor of the gradients that clipping asks for. Throws Error for a norm that is not finite.
   double clip_scale();
   /// The loss of the global batch, a scalar; once per step.
@@ -42,12 +53,16 @@ class Agreement {
   LossScale scale;
 
  private:
+  bool finite() const { return !told_.contains("finite"); }
+
   Optimizer& optimizer_;
   const std::vector<Slice>& updated_;
   bool check_finite_;
-  Tensor loss_, flag_, square_;  // flag: i64 [1]; square: of the gradient's norm, f64 [1]; empty: not put together
-  bool finite_ = true;
-  HostCopy read_;  // of a loss that is not summed: on its way while backward runs
+  // count: f64 [1]; flags: i64, by the names of their action; square: of the gradient's norm, f64 [1]; empty: not put
+  // together
+  Tensor count_, loss_, flags_, square_;
+  std::set<std::string> raised_, told_;  // told: flags that came to 0, "finite" among them where it is not
+  HostCopy read_;                        // of a loss that is not summed: on its way while backward runs
 };
 
 }  // namespace trireme

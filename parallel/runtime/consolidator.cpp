@@ -142,9 +142,12 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
       s.local[fmt::format("{}.{}", name, slice.begin + part.begin - from)] = flat.rows(part.begin, part.end);
   };
   own = detail::joined(std::move(own));
-  for (const State& state : plan_.state)
+  for (const State& state : plan_.state) {
+    if (state.saved && state.extent == State::Extent::replicated) s.states.push_back(state.name);
     for (const Slice& u : own)
-      if (state.saved) add_local("state." + state.name, parameters_.state(state.name), u, u.begin);
+      if (state.saved && state.extent == State::Extent::own)
+        add_local("state." + state.name, parameters_.state(state.name), u, u.begin);
+  }
   for (const Slice& u : differ_ ? own : std::vector<Slice>{}) {  // ranks train for themselves between averages
     add_local("weights", parameters_.values(), u, u.begin);
     Index from = 0;  // of a kept slice in the state

@@ -6,6 +6,7 @@
 #include "kernels/core/runtime.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/shards.h"
+#include "parallel/runtime/packed_statistics.h"
 #include "parallel/split/split.h"
 
 namespace trireme {
@@ -21,7 +22,7 @@ Executor::Executor(const Plan& plan, int program, const Chain& chain, Loss loss,
       ranks_(ranks),
       agreement_(optimizer, shards_, options),
       time_(plan, program_, mesh.world()) {
-  for (const State& state : plan.state) optimizer.parameters().add_state(state.name, state.initial);
+  for (const State& state : plan.state) optimizer.parameters().add_state(state.name, state.initial, state.dtype);
   number_cuts();
   prepare(mesh);
   prepare_backward();
@@ -194,7 +195,8 @@ std::string Executor::update() {
 void Executor::execute_range(ActionId begin, ActionId end, bool updates) {
   for (ActionId id = begin; id < end; ++id) {
     const Action& a = action(id);
-    if (!is_due(a) || updates == (is_pass(a) || a.kind == ActionKind::free)) continue;
+    const bool counts = a.kind == ActionKind::agree && a.field == "count";
+    if (!is_due(a) || updates == (is_pass(a) || a.kind == ActionKind::free || counts)) continue;
     for (ActionId before : a.after) finish(before);
     (this->*slot(id).run)(id);
   }
@@ -252,7 +254,7 @@ void Executor::compute(ActionId id) {
 
 void Executor::add_loss(ActionId id) {
   time_.run(id);
-  const Tensor loss = tapes_.loss(action(id).microbatch, optimizer_.loss_scale()).detach();
+  const Tensor loss = tapes_.loss(action(id).microbatch, optimizer_.loss_scale(), agreement_.ignored()).detach();
   if (loss_)
     add_into(loss_, loss);
   else
@@ -289,7 +291,7 @@ Tensor Executor::codec_state(const Action& a) const {
 void Executor::average(ActionId id) {
   Slot& s = slot(id);
   if (!s.comm) return;
-  s.works.push_back(s.statistics.start(*s.comm, optimizer_.parameters(), action(id).slice));
+  s.works.push_back(average_statistics(*s.comm, optimizer_.parameters(), action(id).slice));
   s.pending = true;
 }
 
@@ -309,6 +311,7 @@ void Executor::drop(ActionId id) {
 
 void Executor::agree(ActionId id) {
   Slot& s = slot(id);
+  if (action(id).field == "count") agreement_.set_ignored(tapes_.count_ignored());
   s.works.push_back(agreement_.start(action(id), s.comm));
   s.pending = true;
   if (action(id).stream == Stream::compute) finish(id);
@@ -364,7 +367,6 @@ void Executor::finish(ActionId id) {
   s.works.clear();
   if (a.kind == ActionKind::all_gather || a.kind == ActionKind::broadcast)
     optimizer_.parameters().mark_released(a.slice, false);
-  if (a.kind == ActionKind::average) s.statistics.finish(*s.comm, optimizer_.parameters(), a.slice);
   if (a.codec) s.encoded.finish(*s.comm, *a.codec, gradients(a.slice));
   if (s.run == &Executor::run_row && a.kind->finish) {
     const NoGrad off;

@@ -15,7 +15,6 @@
 #include "parallel/runtime/channels.h"
 #include "parallel/runtime/charged_time.h"
 #include "parallel/runtime/encoded_reduction.h"
-#include "parallel/runtime/packed_statistics.h"
 #include "parallel/runtime/pipeline_p2p.h"
 #include "parallel/runtime/recorder.h"
 #include "parallel/runtime/step_ranks.h"
@@ -58,7 +57,6 @@ class Executor {
     int bucket = -1;               // of buckets_; -1: not on_ready
     bool completes = false;        // a backward of the last micro-batch: gradients that it reaches are whole
     bool last_forward = false, last_backward = false, first_update = false, last_update = false;
-    PackedStatistics statistics;
     EncodedReduction encoded;
     std::any memory;  // of a kind of the caller's own
     void (Executor::*run)(ActionId) = nullptr;

@@ -19,22 +19,20 @@ void each_buffer(const ParameterStore& store, const Slice& packed, F&& f) {
 
 }  // namespace
 
-Work PackedStatistics::start(Communicator& comm, const ParameterStore& store, const Slice& slice) {
+Work average_statistics(Communicator& comm, const ParameterStore& store, const Slice& slice) {
   const NoGrad off;
   const MemoryScope packed(MemoryKind::packed);
   const Tensor& first = store.buffers().at(0).tensor;
-  if (!block_) block_ = Tensor::empty({slice.size()}, first.dtype(), first.device());
+  const Tensor block = Tensor::empty({slice.size()}, first.dtype(), first.device());
   each_buffer(store, slice, [&](const Tensor& b, Index begin, Index end) {
-    copy_unnoted(block_.view_rows(begin, end), b.reshape({b.numel()}));
+    copy_unnoted(block.view_rows(begin, end), b.reshape({b.numel()}));
   });
-  return comm.all_reduce(block_);
-}
-
-void PackedStatistics::finish(const Communicator& comm, const ParameterStore& store, const Slice& slice) const {
-  const NoGrad off;
-  const Tensor mean = scale(block_, 1.0 / comm.size());
-  each_buffer(store, slice, [&](const Tensor& b, Index begin, Index end) {
-    copy_unnoted(b, mean.view_rows(begin, end).reshape(b.shape()));
+  return when_all({comm.all_reduce(block)}, [&store, slice, block, ranks = comm.size()] {
+    const NoGrad off;
+    const Tensor mean = scale(block, 1.0 / ranks);
+    each_buffer(store, slice, [&](const Tensor& b, Index begin, Index end) {
+      copy_unnoted(b, mean.view_rows(begin, end).reshape(b.shape()));
+    });
   });
 }
 

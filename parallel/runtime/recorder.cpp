@@ -1,11 +1,15 @@
 #include "parallel/runtime/recorder.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <limits>
 
 #include "kernels/core/runtime.h"
+#include "parallel/comm/call.h"
+#include "parallel/comm/world/compare.h"
 
 namespace trireme {
 namespace {
@@ -36,34 +40,27 @@ void Recorder::see(const Parameters& p) {
 }
 
 void Recorder::begin(ActionId id) {
-  auto& begin = times_[static_cast<std::size_t>(id)].first;
+  auto& begin = times_[id].first;
   if (begin == 0) begin = now();
 }
 
-void Recorder::end(ActionId id) { times_[static_cast<std::size_t>(id)].second = now(); }
+void Recorder::end(ActionId id) { times_[id].second = now(); }
 
 Timeline Recorder::gather(Communicator& world, int program) const {
-  const Tensor most = Tensor::full({1}, static_cast<double>(times_.size()), DType::i64);
-  world.all_reduce(most, ReduceOp::max).wait();
-  const Index actions = *most.data<std::int64_t>(), row = 1 + 2 * actions;
-  const Tensor mine = Tensor::zeros({row}, DType::f64), all = Tensor::empty({row * world.size()}, DType::f64);
-  auto* out = mine.data<double>();
-  *out++ = program;
-  for (auto& [begin, end] : times_) *out++ = begin, *out++ = end;
-  world.all_gather(all, mine).wait();
-
+  std::vector<Span> mine;
+  for (ActionId id = 0; id < std::ssize(times_); ++id)
+    if (times_[id].first > 0) mine.push_back({world.rank(), id, times_[id].first, times_[id].second});
   Timeline timeline{.measured = true};
-  double zero = std::numeric_limits<double>::infinity();
-  for (int r = 0; r < world.size(); ++r) {
-    const double* in = all.data<double>() + r * row;
-    timeline.programs.push_back(static_cast<int>(in[0]));
-    for (ActionId id = 0; id < static_cast<int>(actions); ++id) {
-      const double begin = in[1 + 2 * id], end = in[2 + 2 * id];
-      if (begin == 0) continue;
-      zero = std::min(zero, begin);
-      timeline.spans.push_back({r, id, begin, end});
-    }
+  const std::int64_t own = program;
+  for (const std::int64_t of_rank : gather_numbers(world, {&own, 1})) timeline.programs.push_back(of_rank);
+  for (const std::string& bytes :
+       gather_texts(world, {reinterpret_cast<char*>(mine.data()), mine.size() * sizeof(Span)})) {
+    mine.resize(bytes.size() / sizeof(Span));
+    std::memcpy(mine.data(), bytes.data(), bytes.size());
+    timeline.spans.insert(timeline.spans.end(), mine.begin(), mine.end());
   }
+  double zero = std::numeric_limits<double>::infinity();
+  for (const Span& s : timeline.spans) zero = std::min(zero, s.begin);
   for (Span& s : timeline.spans) s.begin -= zero, s.end -= zero;
   return timeline;
 }
@@ -76,12 +73,9 @@ std::vector<RankMemory> Recorder::gather_memory(Communicator& world, Optimizer& 
                .packed = memory_.peak(MemoryKind::packed)};
   for (auto& [name, state] : optimizer.parameters().states()) m.optimizer += state.numel() * size_of(state.dtype());
   for (auto& [name, state] : optimizer.state()) m.optimizer += state.numel() * size_of(state.dtype());
-  std::vector<RankMemory> ranks(static_cast<std::size_t>(world.size()));
-  constexpr Index fields = sizeof(RankMemory) / sizeof(Index);
-  const Tensor mine = Tensor::empty({fields}, DType::i64), all = Tensor::empty({fields * world.size()}, DType::i64);
-  std::memcpy(mine.data<char>(), &m, sizeof m);
-  world.all_gather(all, mine).wait();
-  std::memcpy(ranks.data(), all.data<char>(), ranks.size() * sizeof m);
+  const auto all = gather_numbers(world, std::bit_cast<std::array<Index, sizeof m / sizeof(Index)>>(m));
+  std::vector<RankMemory> ranks(world.size());
+  std::memcpy(static_cast<void*>(ranks.data()), all.data(), ranks.size() * sizeof m);
   return ranks;
 }
 

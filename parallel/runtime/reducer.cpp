@@ -4,29 +4,22 @@
 
 namespace trireme {
 
-struct Reducer::Impl {
-  Impl(Parameters& p, World& world, std::vector<Slice> slices)
-      : buckets(p, std::move(slices),
-                [&world](std::size_t, const Tensor& gradients) { return world.comm().all_reduce(gradients); }) {}
-  Buckets buckets;
-  bool overlap = true;
-};
-
-Reducer::Reducer(Parameters& parameters, World& world, DataParallelOptions options) {
+Reducer::Reducer(Parameters& parameters, World& world, DataParallelOptions options) : overlap_(options.overlap) {
   std::vector<PartInfo> parts;
   for (auto& entry : parameters.entries()) parts.push_back({.name = entry.name, .slice = entry.slice});
   if (world.size() == 1) return;
-  impl_ = std::make_unique<Impl>(parameters, world, cut_buckets(parts, {0, parameters.size()}, options));
-  impl_->overlap = options.overlap;
-  impl_->buckets.arm(impl_->overlap);
+  buckets_ = std::make_unique<Buckets>(
+      parameters, cut_buckets(parts, {0, parameters.size()}, options),
+      [&world](std::size_t, const Tensor& gradients) { return world.comm().all_reduce(gradients); });
+  buckets_->arm(overlap_);
 }
 Reducer::~Reducer() = default;
 
 void Reducer::finish() {
-  if (!impl_) return;
-  impl_->buckets.flush();
-  impl_->buckets.finish();
-  impl_->buckets.arm(impl_->overlap);
+  if (!buckets_) return;
+  buckets_->flush();
+  buckets_->finish();
+  buckets_->arm(overlap_);
 }
 
 void broadcast_state(Parameters& parameters, Communicator& all) {

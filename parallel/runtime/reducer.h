@@ -9,6 +9,8 @@
 
 namespace trireme {
 
+class Buckets;  // parallel/runtime/buckets.h
+
 /// For hand-written loops: reduces gradients bucket by bucket while backward goes on.
 ///   Reducer reducer(parameters, world); ... loss.backward(); reducer.finish(); optimizer.step();
 /// With overlap = false any number of backwards may come before finish(). Buffers are left to the caller.
@@ -21,8 +23,8 @@ class Reducer {
   void finish();  ///< waits for all buckets; gradients that this rank did not produce count as zero
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Buckets> buckets_;  // null: nobody else
+  bool overlap_;
 };
 /// Copies rank 0's parameters and buffers to all ranks, which have equal ones; waits. A collective call.
 void broadcast_state(Parameters&, Communicator&);

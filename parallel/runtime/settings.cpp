@@ -38,8 +38,8 @@ using LayerFunction = Tensor (*)(const Tensor&);
 using TakingFunction = Tensor (*)(Tensor);  // one that may write over its input
 
 std::string name_of(const Loss& loss) {
-  if (auto* f = loss.target<LossFunction>()) return name_of(reinterpret_cast<const void*>(*f));
-  return demangled(loss.target_type().name());
+  if (auto* f = loss.function().target<LossFunction>()) return name_of(reinterpret_cast<const void*>(*f));
+  return demangled(loss.function().target_type().name());
 }
 
 std::string name_of(const Module& layer) {
@@ -105,6 +105,7 @@ std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss
   add("loss_scale", o.loss_scale);
   add("refuse_unsound", o.refuse_unsound);
   add("layer_axes", fmt::format("{}", fmt::join(o.layer_axes, ", ")));
+  add("flags", fmt::format("[{}] every {} steps", fmt::join(o.flags, ", "), o.flags_every));
   add("partition", o.partition);
   add("example", o.example ? "given" : "none");
   return text;

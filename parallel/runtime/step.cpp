@@ -29,7 +29,7 @@ struct Step::Impl {
         chain(model),
         parameters(model),
         optimizer(parameters, std::move(recipe), options.optimizer),
-        plan(make_plan(strategy, chain, optimizer, mesh, options)),
+        plan(make_plan(strategy, chain, l, optimizer, mesh, options)),
         ranks(plan, mesh, strategy, tensor_parallel_axes(options, strategy.split)),
         audit(plan, program(), chain, optimizer, l, mesh),
         executor(plan, program(), chain, std::move(l), optimizer, mesh, ranks, options),
@@ -155,6 +155,13 @@ Step::Step(Module model, Loss loss, OptimizerConfig recipe, Mesh& mesh, std::opt
 Step::~Step() = default;
 
 Tensor Step::operator()(const Tensor& x, const Tensor& y) { return impl_->run(x, y); }
+void Step::raise(const std::string& flag) {
+  const auto& flags = impl_->options.flags;
+  check(std::ranges::find(flags, flag) != flags.end(), "step", "there is no flag '{}': name it in StepOptions::flags",
+        flag);
+  impl_->executor.agreement().raise(flag);
+}
+bool Step::raised(const std::string& flag) const { return impl_->executor.agreement().told(flag); }
 LossScaleState Step::loss_scale() const { return impl_->executor.agreement().scale.state(); }
 void Step::set_loss_scale(const LossScaleState& state) {
   check(state.scale >= 1 && state.good_steps >= 0 && state.good_steps < LossScale::period, "step",

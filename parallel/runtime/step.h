@@ -45,6 +45,10 @@ struct StepOptions {
   /// gets what rank 0 measures; without, all parts count alike. With it the plan also says what the parts' own layers
   /// send (PartInfo::comms), on this rank.
   Tensor example = {};
+  /// Flags that a rank may raise() between steps ("stop", "save"): those of all ranks are put together before updates,
+  /// every so many steps, and with the look at gradients where that comes as often, for no message of their own.
+  std::vector<std::string> flags = {};
+  int flags_every = 1;
 };
 
 /// What a rank has sent in a step, by mesh axis: by its plan, and as its communicators counted it.
@@ -79,6 +83,11 @@ class Step {
   /// and handles messages until that program's last phase. Returns the loss of the global batch, a scalar, on every
   /// rank; reading it synchronises. A collective call.
   Tensor operator()(const Tensor& x, const Tensor& y);
+  /// Raises one of StepOptions::flags on this rank: the next step whose ranks put flags together tells it to all.
+  /// Throws Error for another name.
+  void raise(const std::string& flag);
+  /// Whether the last step has told that a rank had raised it: the same on all ranks.
+  bool raised(const std::string& flag) const;
   /// What loss scaling has come to (scale 1: it is off); a checkpoint keeps both numbers, so that a run goes on as if
   /// it had not stopped. Setting it where scaling is off changes nothing.
   LossScaleState loss_scale() const;

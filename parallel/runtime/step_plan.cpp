@@ -85,15 +85,20 @@ std::vector<std::string> tensor_parallel_axes(const StepOptions& options, const 
   return axes;
 }
 
-Plan with_agreements(const Plan& plan, const Strategy& strategy, const StepOptions& o, const Optimizer& optimizer) {
+Plan with_agreements(const Plan& plan, const Strategy& strategy, const StepOptions& o, const Optimizer& optimizer,
+                     const Loss& loss) {
   return with_agreements(plan, {.batch_axis = batch_axis(plan, strategy.split),
                                 .finite_every = o.loss_scale > 0 ? 1
                                                 : o.check_finite ? gradient_check_period
                                                                  : 0,
-                                .norm = optimizer.wants_norm()});
+                                .flags = o.flags,
+                                .flags_every = o.flags_every,
+                                .norm = optimizer.wants_norm(),
+                                .count = loss.ignored() != nullptr});
 }
 
-Plan make_plan(const Strategy& strategy, const Chain& chain, Optimizer& optimizer, Mesh& mesh, const StepOptions& o) {
+Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, Optimizer& optimizer, Mesh& mesh,
+               const StepOptions& o) {
   Parameters& parameters = optimizer.parameters();
   auto parts = chain.parts(parameters);
   for (PartInfo& part : parts) part.divided = divided_over(parameters, part.slice);
@@ -106,7 +111,7 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, Optimizer& optimize
   plan.partition = o.partition;
   plan = strategy(std::move(plan));
   if (!plan.has_stages()) plan.partition.clear();
-  plan = with_agreements(plan, strategy, o, optimizer);
+  plan = with_agreements(plan, strategy, o, optimizer, loss);
   check_mesh(plan, mesh, tensor_parallel_axes(o, strategy.split));
   const auto faults = o.refuse_unsound ? check(plan, mesh.size(plan.reduced_axis())) : std::vector<std::string>();
   check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],

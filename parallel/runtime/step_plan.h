@@ -16,9 +16,9 @@ std::vector<std::string> tensor_parallel_axes(const StepOptions&, const SplitOpt
 /// The plan of the model's parts under the strategy. Costs are measured by rank 0 if the strategy wants them. Throws
 /// Error for a plan that check() finds faults in (unless options allow it) or that fits neither mesh nor model. A
 /// collective call.
-Plan make_plan(const Strategy&, const Chain&, Optimizer&, Mesh&, const StepOptions&);
+Plan make_plan(const Strategy&, const Chain&, const Loss&, Optimizer&, Mesh&, const StepOptions&);
 
 /// The plan of a strategy with what its steps agree on under these options.
-Plan with_agreements(const Plan&, const Strategy&, const StepOptions&, const Optimizer&);
+Plan with_agreements(const Plan&, const Strategy&, const StepOptions&, const Optimizer&, const Loss&);
 
 }  // namespace trireme

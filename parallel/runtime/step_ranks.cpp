@@ -5,9 +5,6 @@
 #include <numeric>
 #include <set>
 
-#include "framework/tensor/memory_tracker.h"
-#include "kernels/core/runtime.h"
-#include "parallel/comm/call.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/comm/world/norm_ranks.h"
 
@@ -25,14 +22,6 @@ std::unique_ptr<Communicator> split_replicas(Mesh& mesh, const std::vector<std::
   int color = 0;
   for (auto& axis : tensor_parallel_axes) color = color * mesh.size(axis) + mesh.index(axis);
   return mesh.world().comm().split(color, mesh.world().rank());
-}
-
-void sum_in_place(Communicator& comm, const View& v) {
-  const MemoryScope packed(MemoryKind::packed);
-  const Tensor t = Tensor::empty(v.shape, v.dtype, v.device);
-  copy_block(t, v);
-  comm.all_reduce(t).wait();
-  copy_block(v, t);
 }
 
 }  // namespace
@@ -153,9 +142,7 @@ StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t s
 
 StepContext StepRanks::surroundings() const {
   StepContext context = StepContext::current();
-  if (!batch_) return context;
-  context.sum = [comm = batch_.get()](View v) { sum_in_place(*comm, v); };
-  context.norm = norm_;
+  if (batch_) context.norm = norm_;
   return context;
 }
 

@@ -27,7 +27,7 @@ class StepRanks {
   /// dropout. step: the number of steps before this one. Throws Error for rows that are not this rank's share.
   StepContext context(const Tensor& x, const Tensor& y, std::uint64_t seed, std::uint64_t step) const;
 
-  /// The current StepContext with those that sums and batch norm's statistics go over.
+  /// The current StepContext with those that batch norm's statistics go over.
   StepContext surroundings() const;
 
   /// The ranks that hold the same parts of the weights.

@@ -52,7 +52,6 @@ void Tapes::begin(const Tensor& x, const Tensor& y) {
     check(end <= rows, "step", "the loader's micro-batches hold more rows than the {} at hand", rows);
     BatchContext microbatch = batch;
     microbatch.samples = samples.view_rows(begin, end);
-    microbatch.labels = y;
     microbatch.microbatches.clear();
     microbatch.calls = {};
     give(x.view_rows(begin, end), y.view_rows(begin, end), std::move(microbatch));
@@ -103,9 +102,16 @@ void Tapes::forward(const Action& a) {
   if (s.end < chain_.size() && runs(s.end)) boundary(s.end - 1, a.microbatch).forward = f.out;
 }
 
-Tensor Tapes::loss(int microbatch, double scale) {
-  std::optional<StepScope> scope;
-  if (!contexts_.empty()) scope.emplace(contexts_[static_cast<std::size_t>(microbatch)]);
+Index Tapes::count_ignored() const {
+  Index all = 0;
+  for (const Tensor& y : y_) all += loss_.ignored()(y);
+  return all;
+}
+
+Tensor Tapes::loss(int microbatch, double scale, std::optional<Index> ignored) {
+  StepContext now = contexts_.empty() ? StepContext::current() : contexts_[static_cast<std::size_t>(microbatch)];
+  now.ignored = ignored;
+  const StepScope scope(std::move(now));
   const int last = chain_.size() - 1;
   MicrobatchState& f = state(last, microbatch);
   const NamedRange range("loss");

@@ -29,8 +29,10 @@ class Tapes {
   /// Whether the action is the first of its segment, which runs all of it; the others have nothing left to do.
   bool is_segment_head(const Action&) const;
   void forward(const Action&);
-  /// Backward starts from `scale` times the loss.
-  Tensor loss(int microbatch, double scale);
+  /// This rank's labels that count for nothing, of all micro-batches; the loss has Loss::ignored().
+  Index count_ignored() const;
+  /// Backward starts from `scale` times the loss. ignored: labels of all ranks; none: the loss does not ask.
+  Tensor loss(int microbatch, double scale, std::optional<Index> ignored);
   /// backward, backward_input or backward_weight.
   void backward(const Action&);
   void free(const Action&);

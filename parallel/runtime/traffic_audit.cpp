@@ -42,14 +42,11 @@ DryRun TrafficAudit::dry(const StepContext& context, const Tensor& x, const Tens
   StepContext pass = context;
   BatchContext& batch = pass.batch;
   batch.samples = Tensor::zeros({x.dim(0)}, DType::i64);
-  batch.labels = {}, batch.microbatches.clear(), batch.joined.clear(), batch.calls = {};
+  batch.microbatches.clear(), batch.joined.clear(), batch.calls = {};
   const Tensor in = x.with_batch(batch);
   const StepScope scope(std::move(pass));
-  DryRunOptions options{.meter = &meter_};
-  if (y) options.loss = loss_, options.labels = y;
-  for (int p = 0; p < chain_.size(); ++p)
-    options.behind_cut.push_back(p > 0 && plan_.program_of(p) != plan_.program_of(p - 1));
-  return dry_run(chain_, optimizer_.parameters(), plan_.parts, in, options);
+  return dry_run(chain_, optimizer_.parameters(), plan_.parts, in,
+                 {.meter = &meter_, .loss = y ? loss_ : Loss(), .labels = y, .plan = &plan_});
 }
 
 StepTraffic TrafficAudit::compare() const {

@@ -45,23 +45,17 @@ int Grid::find(const std::string& name) const {
 
 Grid::Line Grid::line(AxisMask axes) const {
   Line line;
-  std::vector<int> at = at_;
-  for (int i = 0; i < this->axes(); ++i)
-    if (axes >> i & 1) at[static_cast<std::size_t>(i)] = 0;
-  for (;;) {
-    int rank = 0;
-    for (int i = 0; i < this->axes(); ++i) rank = rank * size(i) + at[static_cast<std::size_t>(i)];
+  for (int rank = 0; rank < ranks_of(axes_); ++rank) {
+    std::vector<int> at = at_;
+    for (int i = this->axes(), rest = rank; i-- > 0; rest /= size(i)) at[i] = rest % size(i);
+    bool differs = false;  // along another axis
+    for (int i = 0; i < this->axes(); ++i) differs = differs || (!(axes >> i & 1) && at[i] != at_[i]);
+    if (differs) continue;
     if (at == at_) line.me = static_cast<int>(line.ranks.size());
     line.ranks.push_back(rank);
     line.at.push_back(at);
-    int i = this->axes() - 1;
-    for (; i >= 0; --i) {
-      if (!(axes >> i & 1)) continue;
-      if (++at[static_cast<std::size_t>(i)] < size(i)) break;
-      at[static_cast<std::size_t>(i)] = 0;
-    }
-    if (i < 0) return line;
   }
+  return line;
 }
 
 void Grid::sum(const View& x, AxisMask axes) const {
@@ -70,7 +64,7 @@ void Grid::sum(const View& x, AxisMask axes) const {
   const Tensor sum = Tensor::empty(x.shape, x.dtype, x.device);
   copy_block(sum, x);
   for (int i = 0; i < this->axes(); ++i)
-    if (axes >> i & 1) sums_[static_cast<std::size_t>(i)]->all_reduce(sum).wait();
+    if (axes >> i & 1) along(i).all_reduce(sum).wait();
   copy_block(x, sum);
 }
 
@@ -83,11 +77,11 @@ Exchange::Exchange(const Grid& grid, const Grid::Line& line, const Route& route,
   const MemoryScope scope(use);
   for (const auto& [peer, box] : route.recvs) {
     Tensor values = Tensor::empty(box.size, dtype, device);
-    works_.push_back(grid.comm().recv(values, line.ranks[static_cast<std::size_t>(peer)]));
+    works_.push_back(grid.comm().recv(values, line.ranks[peer]));
     received_.push_back({box, std::move(values)});
   }
   for (std::size_t i = 0; i < sends.size(); ++i)
-    works_.push_back(grid.comm().send(sends[i], line.ranks[static_cast<std::size_t>(route.sends[i].peer)]));
+    works_.push_back(grid.comm().send(sends[i], line.ranks[route.sends[i].peer]));
 }
 
 const std::vector<Exchange::Received>& Exchange::wait() {

@@ -23,9 +23,9 @@ class Grid {
        const std::string& rows = {});
 
   int axes() const { return static_cast<int>(axes_.size()); }
-  const std::string& name(int axis) const { return axes_[static_cast<std::size_t>(axis)].name; }
-  int size(int axis) const { return axes_[static_cast<std::size_t>(axis)].size; }
-  int index(int axis) const { return at_[static_cast<std::size_t>(axis)]; }
+  const std::string& name(int axis) const { return axes_[axis].name; }
+  int size(int axis) const { return axes_[axis].size; }
+  int index(int axis) const { return at_[axis]; }
   int find(const std::string& name) const;  ///< -1: not there
   AxisMask grad_reduce_axes() const { return grad_reduce_axes_; }
   int rows() const { return rows_; }  ///< -1: the grid's ranks have the same rows
@@ -42,7 +42,7 @@ class Grid {
   /// In place, over the ranks of line(axes).
   void sum(const View&, AxisMask axes) const;
   /// Of the ranks along one axis.
-  Communicator& along(int axis) const { return *sums_[static_cast<std::size_t>(axis)]; }
+  Communicator& along(int axis) const { return *sums_[axis]; }
 
  private:
   std::vector<Axis> axes_;

@@ -44,9 +44,8 @@ Route route(std::span<const Box> have, std::span<const Box> want, int me) {
   Route r;
   for (int peer = 0; peer < static_cast<int>(have.size()); ++peer) {
     if (peer == me) continue;
-    const auto p = static_cast<std::size_t>(peer), m = static_cast<std::size_t>(me);
-    if (const Box box = intersect(have[m], want[p]); !box.empty()) r.sends.push_back({peer, box});
-    if (const Box box = intersect(have[p], want[m]); !box.empty()) r.recvs.push_back({peer, box});
+    if (const Box box = intersect(have[me], want[peer]); !box.empty()) r.sends.push_back({peer, box});
+    if (const Box box = intersect(have[peer], want[me]); !box.empty()) r.recvs.push_back({peer, box});
   }
   return r;
 }

@@ -13,23 +13,25 @@ std::vector<Box> boxes(const ShardedOps& s, const Grid::Line& line) {
   return all;
 }
 
+/// Box want[me] of the whole, for a rank of the line whose x is box have[me].
+Tensor fetched(const Tensor& x, const Grid& grid, const Grid::Line& line, const std::vector<Box>& have,
+               const std::vector<Box>& want) {
+  const Box &from = have[line.me], &to = want[line.me];
+  const Tensor y = Tensor::empty(to.size, x.dtype(), x.device());
+  Exchange exchange(grid, line, route(have, want, line.me), x, from.at);
+  copy_box(y, to.at, x, from.at, intersect(from, to));
+  for (const auto& [box, values] : exchange.wait()) copy_box(y, to.at, values, box.at, box);
+  return y;
+}
+
 /// x, in layout `have`, as layout `want`. Where the source is copied each rank finds its part at home; the others'
 /// parts lie along the axes that divide the source.
 Tensor moved(const Tensor& x, const ShardedOps& have, const ShardedOps& want) {
   AxisMask travel = 0;
   for (int axis = 0; axis < x.rank(); ++axis)
     if (const int over = have.layout()[axis]; over != Layout::none && want.layout()[axis] != over) travel |= 1u << over;
-  const Box from = have.box(), to = want.box();
-  const Tensor y = Tensor::empty(to.size, x.dtype(), x.device());
-  if (travel == 0) {
-    copy_box(y, to.at, x, from.at, to);
-    return y;
-  }
   const Grid::Line line = have.grid().line(travel);
-  Exchange exchange(have.grid(), line, route(boxes(have, line), boxes(want, line), line.me), x, from.at);
-  copy_box(y, to.at, x, from.at, intersect(from, to));
-  for (const auto& [box, values] : exchange.wait()) copy_box(y, to.at, values, box.at, box);
-  return y;
+  return fetched(x, have.grid(), line, boxes(have, line), boxes(want, line));
 }
 
 }  // namespace
@@ -67,18 +69,14 @@ Tensor reduce_from_parallel(const Tensor& x, const Grid& grid, AxisMask axes) {
 
 Tensor halo_exchange(const Tensor& x, const ShardedOps& has, const std::vector<Box>& want, const Grid::Line& line) {
   const std::vector<Box> have = boxes(has, line);
-  const Box mine = has.box(), wide = want[static_cast<std::size_t>(line.me)];
   if (have == want) return x;
-  const auto grid = has.shared_from_this();  // keeps the grid
-  Tensor y = Tensor::empty(wide.size, x.dtype(), x.device());
-  Exchange exchange(has.grid(), line, route(have, want, line.me), x, mine.at);
-  copy_box(y, wide.at, x, mine.at, intersect(mine, wide));
-  for (const auto& [box, values] : exchange.wait()) copy_box(y, wide.at, values, box.at, box);
+  Tensor y = fetched(x, has.grid(), line, have, want);
   if (!needs_record("widened", y, {&x})) return y;
   return record("widened", std::move(y), {x},
-                [grid, line, mine, wide, back = route(want, have, line.me)](const Tensor& dy, Gradients& g) {
+                [grid = has.shared_grid(), line, mine = have[line.me], wide = want[line.me],
+                 back = route(want, have, line.me)](const Tensor& dy, Gradients& g) {
                   write_grad(g, 0, [&](const Tensor& dx) {
-                    Exchange exchange(grid->grid(), line, back, dy, wide.at);
+                    Exchange exchange(*grid, line, back, dy, wide.at);
                     launch<kernel::Fill>(dx, 0.0);
                     copy_box(dx, mine.at, dy, wide.at, intersect(mine, wide));
                     for (const auto& [box, values] : exchange.wait()) copy_box(dx, mine.at, values, box.at, box, true);

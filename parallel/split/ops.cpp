@@ -4,20 +4,12 @@
 #include "parallel/split/windows.h"
 
 namespace trireme {
-namespace {
-
-Tensor plain(const Tensor& t) { return t.with_shard_spec({}); }
-
-}  // namespace
-
 Tensor ShardedOps::pool(const Tensor& x, const PoolOptions& o,
                         const std::function<Tensor(const Tensor&, const PoolOptions&)>& local) const {
   const Ptr sx = of(x);
   const std::vector<Window> all = windows(x.rank() - 2, o);
   const Shape whole = outputs(sx->global_shape(), all);
-  Layout layout = sx->layout_;
-  for (int axis = 1; axis < x.rank() - 1; ++axis)  // fewer outputs than ranks: from here on each has the whole axis
-    if (layout[axis] != Layout::none && whole[axis] < grid_->size(layout[axis])) layout[axis] = Layout::none;
+  const Layout layout = sx->for_outputs(whole);
   if (!(layout == sx->layout_)) return local(relayout(x, *sx->with(sx->global_shape(), layout)), o);
   const Ptr to = sx->with(whole, layout);
   const Halo halo(*sx, *to, all);
@@ -34,8 +26,7 @@ Tensor ShardedOps::bias_relu_pool(const Tensor& x, const Tensor& bias, const Poo
   const Halo halo(*sx, *sx->with(whole, sx->layout_), all);
   // One pass where no rank's windows reach into another's rows.
   if (halo.have != halo.want) return trireme::max_pool(relu(bias ? zip(x, ops::in_type(bias, x.dtype()), add) : x), o);
-  Layout along;
-  along[0] = sx->layout_[x.rank() - 1];
+  const Layout along = Layout().with(0, sx->layout_[x.rank() - 1]);
   const Tensor b = bias ? weight(relayout(bias, *with(of(bias)->global_shape(), along)), sx->layout_.axes()) : bias;
   return sx->put(bias_relu_pool_dropout(plain(x), b, o, 0, 0), whole, sx->layout_);
 }
@@ -43,10 +34,10 @@ Tensor ShardedOps::bias_relu_pool(const Tensor& x, const Tensor& bias, const Poo
 Tensor ShardedOps::global_pool(const Tensor& x, ReduceKind kind) const {
   const Ptr sx = of(x);
   const int last = x.rank() - 1;
-  Layout spatial_whole = sx->layout_, layout;
+  Layout spatial_whole = sx->layout_;
   std::vector<int> axes;
   for (int axis = 1; axis < last; ++axis) axes.push_back(axis), spatial_whole[axis] = Layout::none;
-  layout[0] = sx->layout_[0], layout[1] = sx->layout_[last];
+  const Layout layout = Layout().with(0, sx->layout_[0]).with(1, sx->layout_[last]);
   const Shape whole{sx->global_shape()[0], sx->global_shape()[last]};
   if (kind == ReduceKind::max) {
     const Tensor all = relayout(x, *sx->with(sx->global_shape(), spatial_whole));
@@ -59,8 +50,7 @@ Tensor ShardedOps::global_pool(const Tensor& x, ReduceKind kind) const {
 
 Tensor ShardedOps::flatten(const Tensor& x) const {
   const Ptr sx = of(x);
-  Layout rows;
-  rows[0] = sx->layout_[0];
+  const Layout rows = Layout().with(0, sx->layout_[0]);
   const Tensor y = trireme::flatten(plain(relayout(x, *sx->with(sx->global_shape(), rows))));
   return sx->put(y, {sx->global_shape()[0], y.dim(1)}, rows);
 }

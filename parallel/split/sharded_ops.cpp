@@ -1,4 +1,4 @@
-#include "parallel/split/sharded_ops.h"
+#include "parallel/split/windows.h"
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
@@ -7,17 +7,17 @@
 #include "parallel/comm/world/norm_ranks.h"
 
 namespace trireme {
-namespace {
-
-Tensor plain(const Tensor& t) { return t ? t.with_shard_spec({}) : t; }
-
-}  // namespace
-
 AxisMask Layout::axes() const {
   AxisMask all = 0;
   for (int axis : over)
     if (axis != none) all |= 1u << axis;
   return all;
+}
+
+Layout Layout::with(int axis, int grid_axis) const {
+  Layout other = *this;
+  other[axis] = grid_axis;
+  return other;
 }
 
 ShardedOps::ShardedOps(std::shared_ptr<const Grid> grid, const Shape& whole, const Layout& layout,
@@ -48,15 +48,14 @@ ShardedOps::Ptr ShardedOps::of(const Tensor& t) const {
 
 Range ShardedOps::range(int axis, int index) const {
   if (axis > 0 || rows_.empty()) return even_share(global_shape()[axis], grid_->size(layout_[axis]), index);
-  return {rows_[static_cast<std::size_t>(index)], rows_[static_cast<std::size_t>(index) + 1]};
+  return {rows_[index], rows_[index + 1]};
 }
 
 Box ShardedOps::box(const std::vector<int>& coordinates) const {
   Box b{global_shape(), global_shape()};
   for (int axis = 0; axis < global_shape().rank(); ++axis) {
     Range mine{0, global_shape()[axis]};
-    if (const int over = layout_[axis]; over != Layout::none)
-      mine = range(axis, coordinates[static_cast<std::size_t>(over)]);
+    if (const int over = layout_[axis]; over != Layout::none) mine = range(axis, coordinates[over]);
     b.at[axis] = mine.begin, b.size[axis] = mine.size();
   }
   return b;
@@ -94,6 +93,13 @@ Tensor ShardedOps::weight(const Tensor& w, AxisMask axes) const {
   return in;
 }
 
+Layout ShardedOps::for_outputs(const Shape& whole) const {
+  Layout layout = layout_;
+  for (int axis = 1; axis < whole.rank() - 1; ++axis)
+    if (layout[axis] != Layout::none && whole[axis] < grid_->size(layout[axis])) layout[axis] = Layout::none;
+  return layout;
+}
+
 Tensor ShardedOps::gather(const Tensor& x) const { return relayout(x, *with(of(x)->global_shape(), {})); }
 
 /// What linear and conv have in common. The weight [O, ..., I] is whole, or divided over O (a column of ranks: each
@@ -115,8 +121,7 @@ ShardedOps::Product ShardedOps::product(const Tensor& x, const Tensor& w, const 
   wanted[last] = in;
   Product p;
   p.x = relayout(x, *sx->with(sx->global_shape(), wanted));
-  p.layout = wanted;
-  p.layout[last] = out;
+  p.layout = wanted.with(last, out);
   AxisMask use = wanted.axes();
   if (out != Layout::none) {
     const std::shared_ptr<const ShardSpec> before = p.x.shard_spec() ? of(p.x) : nullptr;
@@ -128,9 +133,7 @@ ShardedOps::Product ShardedOps::product(const Tensor& x, const Tensor& w, const 
     p.sum = 1u << in;
     p.late_bias = weight(bias, use & ~p.sum);
   } else if (bias) {
-    Layout along;
-    along[0] = out;
-    p.bias = weight(relayout(bias, *with(of(bias)->global_shape(), along)), use);
+    p.bias = weight(relayout(bias, *with(of(bias)->global_shape(), Layout().with(0, out))), use);
   }
   return p;
 }
@@ -154,16 +157,9 @@ Tensor ShardedOps::conv(const Tensor& x, const Tensor& w, const Tensor& bias, co
   check(of(w)->layout_.axes() == 0 || o.groups == 1, "conv",
         "a filter of {} groups cannot be split over channels: keep it whole", o.groups);
   const Ptr sx = of(p.x);
-  Shape whole = sx->global_shape();
-  Layout in = sx->layout_;
-  for (int axis = 1; axis < whole.rank() - 1; ++axis) {
-    const auto s = static_cast<std::size_t>(axis - 1);
-    const Window window{w.dim(axis), o.stride[s], o.pad_begin[s], o.pad_end[s], o.dilation[s]};
-    whole[axis] = window.outputs(whole[axis]);
-    // Fewer outputs than ranks: from here on each has the whole axis.
-    if (in[axis] != Layout::none && whole[axis] < grid_->size(in[axis])) in[axis] = p.layout[axis] = Layout::none;
-  }
+  Shape whole = outputs(sx->global_shape(), windows(w.shape(), o));
   whole[-1] = of(w)->global_shape()[0];
+  const Layout in = sx->for_outputs(whole);
   if (!(in == sx->layout_)) return conv(relayout(x, *of(x)->with(of(x)->global_shape(), in)), w, bias, o, residual);
   ConvOptions options = o;
   const bool late = p.sum != 0 || residual;
@@ -180,9 +176,8 @@ Tensor ShardedOps::conv(const Tensor& x, const Tensor& w, const Tensor& bias, co
 Tensor ShardedOps::batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
                               const Tensor& running_var, const BatchNormOptions& o, const Tensor& residual) const {
   const Ptr sx = of(x);
-  Layout wanted = sx->layout_;
-  const int last = x.rank() - 1, channels = of(gamma)->layout_[0];
-  wanted[last] = channels;
+  const int last = x.rank() - 1;
+  const Layout wanted = sx->layout_.with(last, of(gamma)->layout_[0]);
   const Ptr to = sx->with(sx->global_shape(), wanted);
   const Tensor in = relayout(x, *to), other = residual ? relayout(residual, *to) : Tensor();
   std::vector<Communicator*> within;  // ranks with other pixels of the same images

@@ -17,11 +17,16 @@ namespace trireme {
 struct Layout {
   static constexpr int none = -1;
   std::array<int, Shape::max_rank> over{none, none, none, none, none, none};
-  int operator[](int axis) const { return over[static_cast<std::size_t>(axis)]; }
-  int& operator[](int axis) { return over[static_cast<std::size_t>(axis)]; }
+  int operator[](int axis) const { return over[axis]; }
+  int& operator[](int axis) { return over[axis]; }
+  /// The same, but for one axis of the tensor.
+  Layout with(int axis, int grid_axis) const;
   AxisMask axes() const;  ///< those of the grid that divide something
   bool operator==(const Layout&) const = default;
 };
+
+/// The block without its ShardSpec; undefined stays undefined.
+inline Tensor plain(const Tensor& t) { return t ? t.with_shard_spec({}) : t; }
 
 class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<ShardedOps> {
  public:
@@ -68,6 +73,9 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
   /// gradient all but one find zeros.
   Tensor weight(const Tensor& w, AxisMask axes) const;
   Tensor samples(const Tensor& x) const;
+  /// The layout of x for a window op whose output is `whole`: of an axis with fewer outputs than ranks, from here on
+  /// each rank has the whole.
+  Layout for_outputs(const Shape& whole) const;
   struct Product;
   Product product(const Tensor& x, const Tensor& w, const Tensor& bias) const;
 

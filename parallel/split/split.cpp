@@ -20,11 +20,11 @@ constexpr std::array<const char*, 3> image_axes = {"w", "h", "d"};  // of [N, D,
 /// The layer in front: this rank's part of the batch.
 struct Enter {
   std::shared_ptr<const Grid> grid;
-  int rows = -1;  // axis of the grid along which the ranks' rows of the batch differ, or -1
-  std::shared_ptr<std::vector<Index>> cuts = {};  // where those of each rank begin; for Leave
+  // Where the rows of each rank begin, if they differ along grid->rows(); for Leave.
+  std::shared_ptr<std::vector<Index>> cuts = std::make_shared<std::vector<Index>>();
 
   Tensor operator()(const Tensor& x) const {
-    if (rows >= 0) return joined(x);
+    if (grid->rows() >= 0) return joined(x);
     Layout layout;
     for (std::size_t i = 0; i < image_axes.size(); ++i) {
       const int over = grid->find(image_axes[i]);
@@ -43,12 +43,10 @@ struct Enter {
   Tensor joined(const Tensor& x) const {
     const std::int64_t mine = x.dim(0);
     cuts->assign(1, 0);
-    for (Index n : gather_numbers(grid->along(rows), {&mine, 1})) cuts->push_back(cuts->back() + n);
+    for (Index n : gather_numbers(grid->along(grid->rows()), {&mine, 1})) cuts->push_back(cuts->back() + n);
     Shape whole = x.shape();
     whole[0] = cuts->back();
-    Layout layout;
-    layout[0] = rows;
-    return x.with_shard_spec(ShardedOps::make(grid, whole, layout, *cuts));
+    return x.with_shard_spec(ShardedOps::make(grid, whole, Layout().with(0, grid->rows()), *cuts));
   }
 };
 
@@ -56,11 +54,9 @@ struct Enter {
 struct Leave {
   Enter enter;
   Tensor operator()(const Tensor& x) const {
-    if (enter.rows < 0) return x.shard_spec() ? x.shard_spec()->gather(x) : x;
-    Layout layout;
-    layout[0] = enter.rows;
+    if (enter.grid->rows() < 0) return x.shard_spec() ? x.shard_spec()->gather(x) : x;
     const Shape whole = x.shard_spec() ? x.shard_spec()->global_shape() : x.shape();
-    return relayout(x, *ShardedOps::make(enter.grid, whole, layout, *enter.cuts)).with_shard_spec({});
+    return plain(relayout(x, *ShardedOps::make(enter.grid, whole, Layout().with(0, enter.grid->rows()), *enter.cuts)));
   }
 };
 
@@ -80,9 +76,7 @@ void divide(const NamedState& leaf, int axis, const std::shared_ptr<const Grid>&
       t.dim(axis) >= grid->size(over), "split",
       "'{}' {} has {} {} for the {} ranks of mesh axis '{}': at most {} ranks would work", leaf.name, t.shape(),
       t.dim(axis), axis == 0 ? "outputs" : "inputs", grid->size(over), [&] { return grid->name(over); }, t.dim(axis));
-  Layout layout;
-  layout[axis] = over;
-  const ShardedOps::Ptr sharding = ShardedOps::of_weight(grid, t.shape(), layout);
+  const ShardedOps::Ptr sharding = ShardedOps::of_weight(grid, t.shape(), Layout().with(axis, over));
   const Box box = sharding->box();
   const Tensor part = Tensor::empty(box.size, t.dtype(), t.device());
   copy_box(part, box.at, t, from(box.at, box.at), box);
@@ -90,78 +84,61 @@ void divide(const NamedState& leaf, int axis, const std::shared_ptr<const Grid>&
   t.impl()->shape = box.size, t.impl()->shard_spec = sharding;
 }
 
-/// Walks the layers in order and cuts their weights.
-class Divider {
- public:
-  Divider(std::shared_ptr<const Grid> grid, int over, bool columns_only, const SplitOptions& options)
-      : grid_(std::move(grid)), over_(over), columns_only_(columns_only), options_(options) {}
+using Leaves = std::vector<NamedState>;
 
-  /// leaves: of one layer.
-  void layer(const std::vector<NamedState>& leaves) {
-    const NamedState* weight = find(leaves, "weight");
-    if (!weight || weight->tensor->shard_spec()) return;
-    const Shape shape = weight->tensor->shape();
-    if (shape.rank() >= 2)
-      product(leaves, *weight);
-    else if (open_ == shape[0] && find(leaves, "running_mean"))
-      for (const NamedState& leaf : leaves) divide(leaf, 0, grid_, over_);
-  }
+/// The tensors of each layer, in order.
+std::vector<Leaves> layers_of(Module& model) {
+  std::vector<Leaves> layers;
+  std::string layer = ".";
+  model.visit(StateVisitor([&](const NamedState& leaf) {
+    if (const std::string own = leaf.name.substr(0, leaf.name.rfind('.') + 1); own != layer)
+      layers.emplace_back(), layer = own;
+    layers.back().push_back(leaf);
+  }));
+  return layers;
+}
 
-  void check_names() const {
-    for (const auto* names : {&options_.columns, &options_.rows, &options_.whole})
-      for (const std::string& name : *names)
-        check(std::find(known_.begin(), known_.end(), name) != known_.end(), "tensor",
-              "there is no layer '{}' to lay out; there are: {}", name, fmt::join(known_, ", "));
-  }
+const NamedState* find(const Leaves& leaves, std::string_view own) {
+  const auto at = std::ranges::find(
+      leaves, own, [](const NamedState& leaf) { return std::string_view(leaf.name).substr(leaf.name.rfind('.') + 1); });
+  return at == leaves.end() ? nullptr : &*at;
+}
 
- private:
-  static const NamedState* find(const std::vector<NamedState>& leaves, std::string_view own) {
-    for (const NamedState& leaf : leaves)
-      if (leaf.name.substr(leaf.name.rfind('.') + 1) == own) return &leaf;
-    return nullptr;
-  }
-  void product(const std::vector<NamedState>& leaves, const NamedState& weight) {
-    const Shape shape = weight.tensor->shape();
-    if (columns_only_ && shape.rank() > 2) return;
-    const std::string layer = weight.name.substr(0, weight.name.rfind('.'));
-    const auto in = [&](const std::vector<std::string>& names) {
-      return std::find(names.begin(), names.end(), layer) != names.end();
-    };
-    known_.push_back(layer);
-    if (in(options_.whole)) {
-      open_ = 0;
-      return;
-    }
-    if (in(options_.rows) || (open_ == shape[-1] && !in(options_.columns))) {
-      divide(weight, shape.rank() - 1, grid_, over_);
-      open_ = 0;
-      return;
-    }
-    divide(weight, 0, grid_, over_);
-    if (const NamedState* bias = find(leaves, "bias")) divide(*bias, 0, grid_, over_);
-    open_ = columns_only_ ? 0 : shape[0];
-  }
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
 
-  std::shared_ptr<const Grid> grid_;
-  int over_;
-  bool columns_only_;
-  const SplitOptions& options_;
-  std::vector<std::string> known_;  // layers with a product
-  Index open_ = 0;                  // outputs that the last product left divided
-};
-
+/// Layers take turns: one is cut by its outputs, the next by its inputs. columns_only: all fully connected ones by
+/// their outputs.
 void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int over, bool columns_only,
                     const SplitOptions& options) {
-  Divider divider(grid, over, columns_only, options);
-  std::vector<NamedState> layer;
-  std::string prefix;
-  model.visit(StateVisitor([&](const NamedState& leaf) {
-    const std::string own = leaf.name.substr(0, leaf.name.rfind('.') + 1);
-    if (own != prefix) divider.layer(std::exchange(layer, {})), prefix = own;
-    layer.push_back(leaf);
-  }));
-  divider.layer(layer);
-  divider.check_names();
+  std::vector<std::string> known;  // layers with a product
+  Index open = 0;                  // outputs that the last product left divided
+  for (const Leaves& leaves : layers_of(model)) {
+    const NamedState* weight = find(leaves, "weight");
+    if (!weight || weight->tensor->shard_spec()) continue;
+    const Shape shape = weight->tensor->shape();
+    if (shape.rank() < 2) {
+      for (const NamedState& leaf : leaves)
+        if (open == shape[0] && find(leaves, "running_mean")) divide(leaf, 0, grid, over);
+      continue;
+    }
+    if (columns_only && shape.rank() > 2) continue;
+    const std::string& layer = known.emplace_back(weight->name.substr(0, weight->name.rfind('.')));
+    const Index before = std::exchange(open, 0);
+    if (contains(options.whole, layer)) continue;
+    if (contains(options.rows, layer) || (before == shape[-1] && !contains(options.columns, layer))) {
+      divide(*weight, shape.rank() - 1, grid, over);
+      continue;
+    }
+    divide(*weight, 0, grid, over);
+    if (const NamedState* bias = find(leaves, "bias")) divide(*bias, 0, grid, over);
+    if (!columns_only) open = shape[0];
+  }
+  for (const auto* names : {&options.columns, &options.rows, &options.whole})
+    for (const std::string& name : *names)
+      check(contains(known, name), "tensor", "there is no layer '{}' to lay out; there are: {}", name,
+            fmt::join(known, ", "));
 }
 
 /// Weights that all ranks hold say so: their gradients are reduced over grad_reduce_axes().
@@ -239,11 +216,10 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o) {
           "'{}' already lives in Parameters; split the model before making them", leaf.name);
   }));
   if (const int over = grid->find(o.tensor); over >= 0) divide_weights(model, grid, over, false, o);
-  const int rows = grid->rows();
-  if (rows >= 0) divide_weights(model, grid, rows, true, {});
+  if (grid->rows() >= 0) divide_weights(model, grid, grid->rows(), true, {});
   mark(model, grid);
 
-  const Enter enter{grid, rows, std::make_shared<std::vector<Index>>()};
+  const Enter enter{grid};
   const Sequential* row = model.as<Sequential>();
   if (!row) return Between{enter, model, {enter}};
   Sequential whole;

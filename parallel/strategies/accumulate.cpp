@@ -1,7 +1,7 @@
 // Gradient accumulation: forward and backward once per micro-batch, and one update.
 #include <fmt/format.h>
 
-#include "parallel/strategies/accumulate.h"
+#include "parallel/strategies/rebuild.h"
 
 namespace trireme {
 

@@ -9,7 +9,7 @@ Strategy central_storage() {
             plan = with_reductions(std::move(plan), "central_storage");
             for (Program& program : plan.programs)
               if (!reductions_of(program).empty())
-                program = give_updates(update_by_bucket(program, ActionKind::all_reduce, 0), ActionKind::broadcast);
+                program = update_by_bucket(program, ActionKind::all_reduce, ActionKind::broadcast, 0);
             return plan;
           }};
 }

@@ -1,48 +1,12 @@
 // Each rank takes its rows of the global batch; the gradients of all are summed, bucket by bucket, while
 // backward goes on.
+#include <ranges>
+
 #include "parallel/plan/action_kind.h"
 #include "parallel/strategies/rebuild.h"
 
 namespace trireme {
 namespace {
-
-/// The last action, in list order, that f holds for; -1: none.
-template <class F>
-ActionId last_of(const Program& program, F f) {
-  const auto at = std::find_if(program.actions.rbegin(), program.actions.rend(), f);
-  return static_cast<ActionId>(program.actions.rend() - at) - 1;
-}
-
-void add_reductions(const Plan& plan, Program& program, const std::vector<Slice>& buckets,
-                    const DataParallelOptions& o) {
-  for (const Slice& bucket : buckets) {
-    // The last backward of a part that the bucket touches: then its gradients are whole.
-    ActionId done =
-        last_of(program, [&](const Action& a) { return completes(a) && plan.parts[a.part].slice.overlaps(bucket); });
-    if (done < 0) continue;
-    if (!o.overlap) done = last_of(program, completes);
-    ActionId at = done + 1;  // behind the buckets that this action completes too
-    while (at < static_cast<int>(program.actions.size()) && program.actions[at].kind == ActionKind::all_reduce) ++at;
-    Action reduce = on_slice(ActionKind::all_reduce, Stream::comm, bucket, o.axis, {done});
-    reduce.on_ready = o.overlap;
-    insert(program, at, std::move(reduce));
-    for (std::size_t id = at; id < program.actions.size(); ++id) {
-      Action& a = program.actions[id];
-      if (a.kind == ActionKind::update && a.slice.overlaps(bucket)) a.after.push_back(at);
-    }
-  }
-}
-
-/// The running statistics of a program's parts, neighbours joined.
-std::vector<Slice> buffers_of(const Plan& plan, int program) {
-  std::vector<Slice> slices;
-  for (std::size_t p = 0; p < plan.parts.size(); ++p) {
-    const Slice& s = plan.parts[p].buffers;
-    if (s.size() == 0 || plan.program_of(static_cast<int>(p)) != program) continue;
-    slices.push_back(s);
-  }
-  return detail::joined(std::move(slices));
-}
 
 /// Sums over o.axis have to be the first along it, and to come before what shares out the updates.
 void check_not_reduced(const Plan& plan, const std::string& axis) {
@@ -64,12 +28,17 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
 
 void average_buffers(Plan& plan, const std::string& axis) {
   if (plan.size(axis) == 1) return;
-  const auto runs = [](const Action& a) { return a.kind == ActionKind::forward || a.kind == ActionKind::loss; };
-  for (std::size_t r = 0; r < plan.programs.size(); ++r) {
-    Program& program = plan.programs[r];
-    for (const Slice& buffers : buffers_of(plan, static_cast<int>(r)))
-      if (ActionId last = last_of(program, runs); last >= 0)
-        insert(program, last + 1, on_slice(ActionKind::average, Stream::comm, buffers, axis, {last}));
+  for (Program& program : plan.programs) {
+    std::vector<Slice> slices;
+    ActionId last = -1;
+    for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+      const Action& a = program.actions[id];
+      if (a.kind == ActionKind::forward || a.kind == ActionKind::loss) last = id;
+      if (a.kind == ActionKind::forward && a.microbatch == 0 && plan.parts[a.part].buffers.size() > 0)
+        slices.push_back(plan.parts[a.part].buffers);
+    }
+    for (const Slice& buffers : detail::joined(std::move(slices)))
+      insert(program, last + 1, on_slice(ActionKind::average, Stream::comm, buffers, axis, {last}));
   }
 }
 
@@ -81,10 +50,10 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
       if (is_reduction(a) && a.peer.axis != plan.stage_axis) a.peer.axis = o.axis + "+" + a.peer.axis, reduced = true;
   for (std::size_t r = 0; !reduced && r < plan.programs.size(); ++r) {
     std::vector<Slice> buckets;
-    auto slices = plan.updated(r);
-    for (std::size_t i = slices.size(); i-- > 0;)
-      for (const Slice& bucket : cut_buckets(plan.parts, slices[i], o)) buckets.push_back(bucket);
-    add_reductions(plan, plan.programs[r], buckets, o);
+    const auto slices = plan.updated(r);
+    for (const Slice& slice : slices | std::views::reverse)
+      for (const Slice& bucket : cut_buckets(plan.parts, slice, o)) buckets.push_back(bucket);
+    plan.programs[r] = reduce_slices(plan, plan.programs[r], buckets, o.axis, o.overlap);
   }
   return plan;
 }
@@ -112,12 +81,13 @@ std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, 
   return buckets;
 }
 
-Strategy data_parallel(DataParallelOptions o) {
+Strategy reducing(const std::string& name, const DataParallelOptions& o) {
   Strategy s(
-      "data_parallel", Claim::exact, [o](Plan plan) { return reduce_over(std::move(plan), o); }, to_string(o));
-  s.norm_scope = o.norm_scope;
-  s.norm_group = o.norm_group;
+      name, Claim::exact, [o](Plan plan) { return reduce_over(std::move(plan), o); }, to_string(o));
+  s.norm_scope = o.norm_scope, s.norm_group = o.norm_group;
   return s;
 }
+
+Strategy data_parallel(DataParallelOptions o) { return reducing("data_parallel", o); }
 
 }  // namespace trireme

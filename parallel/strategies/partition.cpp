@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <ranges>
 
 #include "framework/autograd/step_context.h"
@@ -17,34 +18,31 @@ using Cost = std::pair<double, double>;
 using StageCost = std::function<Cost(int stage, int first, int end)>;
 constexpr double impossible = std::numeric_limits<double>::infinity();
 
+/// Stages over the parts in front of some end.
 struct Cut {
-  Cost cost;
+  Cost cost{impossible, 0};
   std::vector<int> starts;
 };
 
 /// No stage is empty. The whole costs what its dearest stage does; what decides between equals adds up.
 Cut best_cut(int parts, int stages, const StageCost& cost_of) {
-  const auto n = static_cast<std::size_t>(parts) + 1, count = static_cast<std::size_t>(stages);
-  // best[s][end]: stages 0..s over parts [0, end); from: the first part of stage s then.
-  std::vector<std::vector<Cost>> best(count, std::vector<Cost>(n, {impossible, 0}));
-  std::vector<std::vector<int>> from(count, std::vector<int>(n, 0));
-  for (int s = 0; s < stages; ++s)
+  std::vector<Cut> best(parts + 1);  // by end
+  best[0].cost = {0, 0};
+  for (int s = 0; s < stages; ++s) {
+    std::vector<Cut> longer(parts + 1);
     for (int end = s + 1; end <= parts - (stages - 1 - s); ++end)
-      for (int first = s; first < (s == 0 ? 1 : end); ++first) {
-        const Cost before =
-            s == 0 ? Cost{0, 0} : best[static_cast<std::size_t>(s - 1)][static_cast<std::size_t>(first)];
+      for (int first = s; first < end; ++first) {
+        const auto& [before, starts] = best[first];
         if (before.first == impossible) continue;
         const Cost stage = cost_of(s, first, end);
         const Cost whole{std::max(before.first, stage.first), before.second + stage.second};
-        auto& cell = best[static_cast<std::size_t>(s)][static_cast<std::size_t>(end)];
-        if (whole >= cell) continue;
-        cell = whole;
-        from[static_cast<std::size_t>(s)][static_cast<std::size_t>(end)] = first;
+        if (whole >= longer[end].cost) continue;
+        longer[end] = {whole, starts};
+        longer[end].starts.push_back(first);
       }
-  Cut cut{best[count - 1][n - 1], std::vector<int>(count)};
-  for (int s = stages - 1, end = parts; s >= 0; --s)
-    cut.starts[static_cast<std::size_t>(s)] = end = from[static_cast<std::size_t>(s)][static_cast<std::size_t>(end)];
-  return cut;
+    best = std::move(longer);
+  }
+  return best[parts];
 }
 
 }  // namespace
@@ -52,36 +50,31 @@ Cut best_cut(int parts, int stages, const StageCost& cost_of) {
 std::vector<int> cut_by_cost(const std::vector<PartInfo>& parts, const PartitionOptions& o) {
   const int n = static_cast<int>(parts.size());
   const bool measured = std::any_of(parts.begin(), parts.end(), [](auto& p) { return p.cost.forward > 0; });
-  auto sum = [&](int first, int end, auto value) {
-    double all = 0;
-    for (int p = first; p < end; ++p) all += value(parts[static_cast<std::size_t>(p)]);
-    return all;
+  const auto sum = [&](int first, int end, auto value) {
+    return std::accumulate(parts.begin() + first, parts.begin() + end, 0.0,
+                           [&](double all, const PartInfo& p) { return all + value(p); });
   };
-  auto time = [&](const PartInfo& p) {
+  const auto time = [&](const PartInfo& p) {
     return measured ? p.cost.forward + p.cost.backward_input + p.cost.backward_weight : 1.0;
   };
-  auto bytes_held = [&](int stage, int first, int end) {
+  const auto bytes_held = [&](int stage, int first, int end) {
     const auto saved = [](const PartInfo& p) { return static_cast<double>(p.cost.saved); };
     const auto weights = [](const PartInfo& p) { return 12.0 * static_cast<double>(p.slice.size()); };
-    return sum(first, end, weights) + o.in_flight(stage) * sum(first, end, saved);
+    return Cost{sum(first, end, weights) + o.in_flight(stage) * sum(first, end, saved), 0};
   };
-  const auto limit = static_cast<double>(o.memory);
+  const double limit = o.memory > 0 ? static_cast<double>(o.memory) : impossible;
   if (o.memory > 0) {
-    const double least = best_cut(n, o.stages, [&](int stage, int first, int end) {
-                           return Cost{bytes_held(stage, first, end), 0};
-                         }).cost.first;
+    const double least = best_cut(n, o.stages, bytes_held).cost.first;
     check(least <= limit, "pipeline", "no cut into {} stages keeps each within {} bytes; the best one needs {:.0f}",
           o.stages, o.memory, least);
   }
-  return best_cut(n, o.stages,
-                  [&](int stage, int first, int end) {
-                    if (o.memory > 0 && bytes_held(stage, first, end) > limit) return Cost{impossible, 0};
-                    // An activation and its gradient cross each cut.
-                    const double crossing =
-                        end < n ? 2.0 * static_cast<double>(parts[static_cast<std::size_t>(end - 1)].cost.output) : 0;
-                    return Cost{std::max(sum(first, end, time), crossing / o.bandwidth), crossing};
-                  })
-      .starts;
+  const auto cost = [&](int stage, int first, int end) {
+    if (bytes_held(stage, first, end).first > limit) return Cost{impossible, 0};
+    // An activation and its gradient cross each cut.
+    const double crossing = end < n ? 2.0 * static_cast<double>(parts[end - 1].cost.output) : 0;
+    return Cost{std::max(sum(first, end, time), crossing / o.bandwidth), crossing};
+  };
+  return best_cut(n, o.stages, cost).starts;
 }
 
 std::vector<int> cut_evenly(int parts, int stages) {

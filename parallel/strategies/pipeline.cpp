@@ -5,8 +5,8 @@
 #include <map>
 #include <ranges>
 
-#include "parallel/strategies/accumulate.h"
 #include "parallel/strategies/partition.h"
+#include "parallel/strategies/rebuild.h"
 #include "parallel/strategies/schedules.h"
 
 namespace trireme {
@@ -39,10 +39,10 @@ class Lowering {
   }
 
  private:
-  const PartInfo& part(int p) const { return plan_.parts[static_cast<std::size_t>(p)]; }
+  const PartInfo& part(int p) const { return plan_.parts[p]; }
   int stage(const Cell& c) const { return c.chunk * shape_.programs + r_; }
-  int first(const Cell& c) const { return starts_[static_cast<std::size_t>(stage(c))]; }
-  int end(const Cell& c) const { return starts_[static_cast<std::size_t>(stage(c)) + 1]; }
+  int first(const Cell& c) const { return starts_[stage(c)]; }
+  int end(const Cell& c) const { return starts_[stage(c) + 1]; }
   int stages() const { return shape_.programs * shape_.chunks; }
 
   ActionId add(Action a) {
@@ -116,8 +116,7 @@ Plan rewrite(Plan plan, const PipelineOptions& o, const PipelineSchedule& schedu
   check_shape(schedule, shape);
   std::vector<int> starts = cut(plan, shape, schedule, o);
   plan.partition.clear();
-  for (std::size_t s = 1; s < starts.size(); ++s)
-    plan.partition += (s > 1 ? ", " : "") + plan.parts[static_cast<std::size_t>(starts[s])].name;
+  for (std::size_t s = 1; s < starts.size(); ++s) plan.partition += (s > 1 ? ", " : "") + plan.parts[starts[s]].name;
   starts.push_back(static_cast<int>(plan.parts.size()));
   std::vector<Program> programs;
   for (int r = 0; r < shape.programs; ++r)

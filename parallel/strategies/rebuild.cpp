@@ -21,12 +21,12 @@ std::vector<ActionId> reductions_of(const Program& program) {
 ActionId Rebuild::keep(ActionId old, ActionId also) {
   Action a = program_.actions[old];
   for (ActionId& id : a.after) id = moved_[id];
-  std::erase(a.after, -1);
-  if (also >= 0) a.after.push_back(also);
+  a.after.push_back(also);
   return moved_[old] = add(std::move(a));
 }
 
 ActionId Rebuild::add(Action a) {
+  std::erase(a.after, -1);
   out_.actions.push_back(std::move(a));
   return static_cast<ActionId>(out_.actions.size()) - 1;
 }
@@ -49,7 +49,34 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
   return plan;
 }
 
-Program update_by_bucket(const Program& program, ActionKind reduction, int root) {
+Program reduce_slices(const Plan& plan, const Program& program, const std::vector<Slice>& slices,
+                      const std::string& axis, bool overlap) {
+  std::vector<ActionId> done(slices.size(), -1), reduced = done;  // backward that completes a slice; its reduction
+  ActionId last = -1;
+  for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+    const Action& a = program.actions[id];
+    if (!completes(a)) continue;
+    last = id;
+    for (std::size_t i = 0; i < slices.size(); ++i)
+      if (plan.parts[a.part].slice.overlaps(slices[i])) done[i] = id;
+  }
+  Program out = rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
+    if (is_reduction(a) && a.peer.axis == axis) return;
+    const ActionId now = rebuild.keep(id);
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      if (done[i] < 0 || id != (overlap ? done[i] : last)) continue;
+      Action reduce = on_slice(ActionKind::all_reduce, Stream::comm, slices[i], axis, {now});
+      reduce.on_ready = overlap;
+      reduced[i] = rebuild.add(std::move(reduce));
+    }
+  });
+  for (Action& a : out.actions)
+    for (std::size_t i = 0; i < slices.size() && a.kind == ActionKind::update; ++i)
+      if (reduced[i] >= 0 && a.slice.overlaps(slices[i])) a.after.push_back(reduced[i]);
+  return out;
+}
+
+Program update_by_bucket(const Program& program, ActionKind reduction, std::optional<ActionKind> give, int root) {
   std::vector<ActionId> reduced;
   Program out = rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
     if (a.kind == ActionKind::update) return;
@@ -62,19 +89,12 @@ Program update_by_bucket(const Program& program, ActionKind reduction, int root)
     Action update = on_slice(ActionKind::update, Stream::compute, reduce.slice, reduce.peer.axis,
                              id == reduced[0] ? reduced : std::vector<ActionId>{id});
     update.peer.root = root;
-    out.actions.push_back(std::move(update));
+    out.actions.push_back(update);
+    if (!give) continue;
+    update.kind = *give, update.stream = Stream::comm, update.after = {static_cast<ActionId>(out.actions.size()) - 1};
+    out.actions.push_back(update);
   }
   return out;
-}
-
-Program give_updates(const Program& program, ActionKind kind) {
-  return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
-    const ActionId now = rebuild.keep(id);
-    if (a.kind != ActionKind::update || a.peer.axis.empty()) return;
-    Action give = on_slice(kind, Stream::comm, a.slice, a.peer.axis, {now});
-    give.peer.root = a.peer.root;
-    rebuild.add(std::move(give));
-  });
 }
 
 }  // namespace trireme

@@ -1,8 +1,14 @@
-// What strategies that rewrite what is behind a program's backward share: who updates what, and how the others get it.
+// What strategies share: micro-batches; and, of those that rewrite what is behind a program's backward, what is reduced
+// when, who updates what, and how the others get it.
 #pragma once
 #include "parallel/strategies/strategy.h"
 
 namespace trireme {
+
+/// The serial plan's forward and backward once per micro-batch, then its update.
+Plan repeat(Plan, int microbatches, const std::string& strategy);
+/// Throws Error unless the plan is as serial() made it.
+void check_untouched(const Plan&, const std::string& strategy);
 
 Action on_slice(ActionKind, Stream, const Slice&, const std::string& axis, std::vector<ActionId> after);
 std::vector<ActionId> reductions_of(const Program&);
@@ -14,10 +20,9 @@ class Rebuild {
       : program_(program),
         out_{program.name, {}, program.in_flight, program.phases, program.where},
         moved_(program.actions.size(), -1) {}
-  /// Appends an action of the old program, with one more dependency if it is not -1; without those on what was left
-  /// out.
+  /// Appends an action of the old program, with one more dependency; without those on what was left out.
   ActionId keep(ActionId old, ActionId also = -1);
-  /// Appends a new one, whose `after` means ids that keep() and add() returned.
+  /// Appends a new one, whose `after` means ids that keep() and add() returned; -1: none.
   ActionId add(Action);
   Program take() { return std::move(out_); }
 
@@ -35,15 +40,19 @@ Program rebuilt(const Program& program, F&& f) {
   return rebuild.take();
 }
 
+/// A strategy of that name that sums gradients by reduce_over().
+Strategy reducing(const std::string& name, const DataParallelOptions&);
 /// The plan as data_parallel left it; if it was not used yet, used now. Throws Error where updates are shared already.
 Plan with_reductions(Plan, const std::string& strategy);
 /// Averages the running statistics over an axis, behind a program's last forward.
 void average_buffers(Plan&, const std::string& axis);
+/// One reduction per slice whose gradients the program makes, instead of those there are over the axis: as soon as they
+/// are complete (overlap), or behind the whole backward. Updates wait for those of their slices.
+Program reduce_slices(const Plan&, const Program&, const std::vector<Slice>&, const std::string& axis, bool overlap);
 /// One update per reduction, instead of those there are, of the slice it reduces: by each rank its shard, or by root
 /// all of it. The first waits for all, so that the gradient's norm is known. reduction: the kind that takes the place
-/// of all_reduce.
-Program update_by_bucket(const Program&, ActionKind reduction, int root = -1);
-/// Behind each of those updates what gives its weights to all: all_gather, or broadcast from the root.
-Program give_updates(const Program&, ActionKind);
+/// of all_reduce. give: what brings the weights to all ranks behind each update: all_gather, or broadcast from the
+/// root; none: nothing does.
+Program update_by_bucket(const Program&, ActionKind reduction, std::optional<ActionKind> give, int root = -1);
 
 }  // namespace trireme

@@ -9,79 +9,56 @@
 namespace trireme {
 namespace {
 
-using Cells = std::vector<Cell>;
-constexpr ActionKind F = ActionKind::forward, B = ActionKind::backward, I = ActionKind::backward_input,
-                     W = ActionKind::backward_weight;
+/// What tells the schedules from each other; all run forwards ahead, then a backward behind each forward.
+struct Rule {
+  int (*ahead)(const PipelineShape&, int program);  // forwards; at most all
+  bool halves = false;  // a backward's half by the weights waits until `program` of them do, and fills a bubble
+};
+// All forwards, then all backwards (Huang et al. 2019, arXiv 1811.06965).
+constexpr Rule gpipe{[](const PipelineShape& s, int) { return s.microbatches; }};
+// Once the stages behind have filled (Narayanan et al. 2021, arXiv 2104.04473, 2.2.1).
+constexpr Rule one_f_one_b{[](const PipelineShape& s, int program) { return s.programs - program - 1; }};
+// The same over several chunks (ibid., 2.2.2): `programs` micro-batches go through one, then through the next.
+constexpr Rule interleaved{
+    [](const PipelineShape& s, int program) { return 2 * (s.programs - program - 1) + (s.chunks - 1) * s.programs; }};
+// 1F1B that fills bubbles (Qi et al. 2024, arXiv 2401.10241, ZB-H1): program r holds r halves back, so that no more
+// micro-batches are alive than under 1F1B's first program.
+constexpr Rule zb_h1{one_f_one_b.ahead, true};
 
-/// All forwards, then all backwards (Huang et al. 2019, arXiv 1811.06965).
-Cells gpipe(const PipelineShape& s, int) {
-  Cells cells;
-  for (ActionKind kind : {F, B})
-    for (int k = 0; k < s.microbatches; ++k) cells.push_back({kind, 0, k});
-  return cells;
-}
-
-/// One forward, one backward, once the stages behind have filled (Narayanan et al. 2021, arXiv 2104.04473, 2.2.1).
-Cells one_f_one_b(const PipelineShape& s, int program) {
-  Cells cells;
-  const int warm_up = std::min(s.microbatches, s.programs - program - 1);
-  for (int f = 0; f < warm_up; ++f) cells.push_back({F, 0, f});
-  for (int f = warm_up, b = 0; b < s.microbatches; ++f, ++b) {
-    if (f < s.microbatches) cells.push_back({F, 0, f});
-    cells.push_back({B, 0, b});
-  }
-  return cells;
-}
-
-/// The same over several chunks per program (ibid., 2.2.2): `programs` micro-batches go through one chunk, then through
-/// the next.
-int interleaved_warm_up(const PipelineShape& s, int program) {
-  return std::min(s.microbatches * s.chunks, 2 * (s.programs - program - 1) + (s.chunks - 1) * s.programs);
-}
-Cells interleaved(const PipelineShape& s, int program) {
-  const int all = s.microbatches * s.chunks, round = s.programs * s.chunks, warm_up = interleaved_warm_up(s, program);
-  auto cell = [&](ActionKind kind, int i) {
-    const int chunk = i % round / s.programs;
-    return Cell{kind, kind == F ? chunk : s.chunks - 1 - chunk, i / round * s.programs + i % s.programs};
+template <const Rule& rule>
+std::vector<Cell> cells(const PipelineShape& s, int program) {
+  const int all = s.microbatches * s.chunks, round = s.programs * s.chunks;
+  std::vector<Cell> cells;
+  const auto run = [&](ActionKind kind, int& next, int end) {
+    for (; next < std::min(end, all); ++next) {
+      const int chunk = next % round / s.programs;
+      cells.push_back({kind, kind == ActionKind::forward ? chunk : s.chunks - 1 - chunk,
+                       next / round * s.programs + next % s.programs});
+    }
   };
-  Cells cells;
-  for (int f = 0; f < warm_up; ++f) cells.push_back(cell(F, f));
-  for (int f = warm_up, b = 0; b < all; ++f, ++b) {
-    if (f < all) cells.push_back(cell(F, f));
-    cells.push_back(cell(B, b));
+  int f = 0, b = 0, w = 0;
+  run(ActionKind::forward, f, rule.ahead(s, program));
+  while (b < all) {
+    run(ActionKind::forward, f, f + 1);
+    run(rule.halves ? ActionKind::backward_input : ActionKind::backward, b, b + 1);
+    if (rule.halves) run(ActionKind::backward_weight, w, b < all ? b - program : all);
   }
   return cells;
 }
 
-/// 1F1B whose backwards by weights wait for what would be a bubble (Qi et al. 2024, arXiv 2401.10241, ZB-H1): program r
-/// holds r of them back, so that no more micro-batches are alive than under 1F1B's first program.
-Cells zb_h1(const PipelineShape& s, int program) {
-  Cells cells;
-  const int warm_up = std::min(s.microbatches, s.programs - program - 1);
-  int f = 0, i = 0, w = 0;
-  while (f < warm_up) cells.push_back({F, 0, f++});
-  while (i < s.microbatches) {
-    if (f < s.microbatches) cells.push_back({F, 0, f++});
-    cells.push_back({I, 0, i++});
-    if (i - w > program) cells.push_back({W, 0, w++});
-  }
-  while (w < s.microbatches) cells.push_back({W, 0, w++});
-  return cells;
+template <const Rule& rule>
+int in_flight(const PipelineShape& s, int program) {
+  return std::min(s.microbatches * s.chunks, rule.ahead(s, program) + 1 + (rule.halves ? program : 0));
 }
 
 }  // namespace
 
 const std::vector<PipelineSchedule>& schedules() {
   static const std::vector<PipelineSchedule> table = {
-      {"gpipe", gpipe, [](const PipelineShape& s, int) { return s.microbatches; }},
-      {"1f1b", one_f_one_b,
-       [](const PipelineShape& s, int program) { return std::min(s.microbatches, s.programs - program); }},
-      {"interleaved", interleaved,
-       [](const PipelineShape& s, int program) {
-         return std::min(s.microbatches * s.chunks, interleaved_warm_up(s, program) + 1);
-       },
-       true},
-      {"zb-h1", zb_h1, [](const PipelineShape& s, int) { return std::min(s.microbatches, s.programs); }},
+      {"gpipe", cells<gpipe>, in_flight<gpipe>},
+      {"1f1b", cells<one_f_one_b>, in_flight<one_f_one_b>},
+      {"interleaved", cells<interleaved>, in_flight<interleaved>, true},
+      {"zb-h1", cells<zb_h1>, in_flight<zb_h1>},
   };
   return table;
 }

@@ -2,7 +2,7 @@
 // model is rewritten (parallel/split/split.h).
 #include <fmt/format.h>
 
-#include "parallel/strategies/strategy.h"
+#include "parallel/strategies/rebuild.h"
 
 namespace trireme {
 
@@ -23,9 +23,7 @@ Strategy tensor(const std::string& axis) {
 }
 
 Strategy one_weird_trick(DataParallelOptions o) {
-  Strategy s(
-      "one_weird_trick", Claim::exact, [o](Plan plan) { return reduce_over(std::move(plan), o); }, to_string(o));
-  s.norm_scope = o.norm_scope, s.norm_group = o.norm_group;
+  Strategy s = reducing("one_weird_trick", o);
   s.split.one_weird_trick = o.axis;
   return s;
 }

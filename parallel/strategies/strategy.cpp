@@ -158,16 +158,10 @@ Claim Strategy::claim(bool batch_norms) const {
   return weakest;
 }
 
-std::string Strategy::name() const {
+std::string Strategy::in_words(bool with_options) const {
   std::string text;
-  for (auto& step : steps_) text += (text.empty() ? "" : " | ") + step.name;
-  return text.empty() ? "serial" : text;
-}
-
-std::string Strategy::text() const {
-  std::string text;
-  for (auto& step : steps_)
-    text += (text.empty() ? "" : " | ") + step.name + (step.options.empty() ? "" : "(" + step.options + ")");
+  for (auto& [name, claim, rewrite, options] : steps_)
+    text += (text.empty() ? "" : " | ") + name + (with_options && !options.empty() ? "(" + options + ")" : "");
   return text.empty() ? "serial" : text;
 }
 

@@ -35,8 +35,9 @@ class Strategy {
   Plan operator()(Plan plan) const;
   /// The weakest of the parts'; of a model with batch norms under another scope than global, statistical.
   Claim claim(bool batch_norms = true) const;
-  std::string name() const;  ///< "pipeline | data_parallel"
-  std::string text() const;  ///< the same with all options: "pipeline(micro=4, schedule=1f1b, ...) | ..."
+  std::string name() const { return in_words(false); }  ///< "pipeline | data_parallel"
+  /// The same with all options: "pipeline(micro=4, schedule=1f1b, ...) | ..."
+  std::string text() const { return in_words(true); }
   /// The rows of batch norm's statistics in words, where so many ranks share the batch: see Step::batch_norm.
   std::string batch_norm(int ranks, int microbatches) const;
   std::optional<NormScope> norm_scope;  ///< none: nobody has named one, so global
@@ -55,6 +56,7 @@ class Strategy {
     std::function<Plan(Plan)> rewrite;
     std::string options;
   };
+  std::string in_words(bool with_options) const;
   std::vector<Rewrite> steps_;
 };
 

@@ -1,4 +1,6 @@
 // ZeRO: reductions become reduce-scatters, each rank updates its shards, and what the others hold is gathered again.
+#include <ranges>
+
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/liveness.h"
 #include "parallel/strategies/rebuild.h"
@@ -20,23 +22,10 @@ Slice weights_of(const Plan& plan, const Segment& unit) {
 /// One reduction per unit, where its last backward ends, instead of those by buckets.
 Program reduce_by_units(const Plan& plan, const Program& program, const std::string& axis) {
   const auto units = units_of(plan, program);
-  const bool overlapped = program.actions[reductions_of(program)[0]].on_ready;
-  std::vector<ActionId> last(units.size(), -1);  // backward that completes the unit
-  for (ActionId id = 0; id < static_cast<int>(program.actions.size()); ++id)
-    for (std::size_t u = 0; u < units.size(); ++u)
-      if (completes(program.actions[id]) && program.actions[id].part == units[u].first) last[u] = id;
-  const ActionId end = *std::max_element(last.begin(), last.end());
-  return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
-    if (is_reduction(a)) return;
-    const ActionId now = rebuild.keep(id);
-    for (std::size_t u = units.size(); u-- > 0;) {
-      const Slice slice = weights_of(plan, units[u]);
-      if ((overlapped ? last[u] : end) != id || last[u] < 0 || slice.size() == 0) continue;
-      Action reduce = on_slice(ActionKind::all_reduce, Stream::comm, slice, axis, {now});
-      reduce.on_ready = overlapped;
-      rebuild.add(std::move(reduce));
-    }
-  });
+  std::vector<Slice> slices;  // last first
+  for (const Segment& unit : units | std::views::reverse) slices.push_back(weights_of(plan, unit));
+  std::erase_if(slices, [](const Slice& s) { return s.size() == 0; });
+  return reduce_slices(plan, program, slices, axis, program.actions[reductions_of(program)[0]].on_ready);
 }
 
 /// Stage 2: a bucket's gradients go when the next bucket is on its way; in a pipeline, whose stages run as a whole, all
@@ -62,10 +51,9 @@ Program gather_weights(const Plan& plan, const Program& program, const std::stri
   const auto units = units_of(plan, program);
   std::vector<ActionId> dropped(units.size(), -1);
   return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
-    const bool uses =
-        a.kind == ActionKind::forward || a.kind == ActionKind::backward || a.kind == ActionKind::backward_input;
+    const bool uses = a.kind != ActionKind::backward_weight && is_pass(a);
     std::size_t u = 0;
-    while (uses && u < units.size() && !(units[u].first <= a.part && a.part < units[u].end)) ++u;
+    while (u < units.size() && !(units[u].first <= a.part && a.part < units[u].end)) ++u;
     if (!uses || u == units.size() || weights_of(plan, units[u]).size() == 0) {
       rebuild.keep(id);
       return;
@@ -74,8 +62,7 @@ Program gather_weights(const Plan& plan, const Program& program, const std::stri
     const bool forward = a.kind == ActionKind::forward;
     ActionId gathered = -1;
     if (a.part == (forward ? units[u].first : units[u].end - 1))
-      gathered = rebuild.add(on_slice(ActionKind::all_gather, Stream::comm, slice, axis,
-                                      dropped[u] < 0 ? std::vector<ActionId>{} : std::vector<ActionId>{dropped[u]}));
+      gathered = rebuild.add(on_slice(ActionKind::all_gather, Stream::comm, slice, axis, {dropped[u]}));
     const ActionId now = rebuild.keep(id, gathered);
     if (a.part == (forward ? units[u].end - 1 : units[u].first))
       dropped[u] = rebuild.add(on_slice(ActionKind::drop_values, Stream::compute, slice, axis, {now}));
@@ -89,8 +76,8 @@ Plan rewrite(Plan plan, int stage) {
     if (ids.empty()) continue;
     const std::string axis = program.actions[ids[0]].peer.axis;
     if (stage == 3) program = gather_weights(plan, reduce_by_units(plan, program, axis), axis);
-    program = update_by_bucket(program, ActionKind::reduce_scatter);
-    if (stage < 3) program = give_updates(program, ActionKind::all_gather);
+    const auto give = stage < 3 ? std::optional(ActionKind::all_gather) : std::nullopt;
+    program = update_by_bucket(program, ActionKind::reduce_scatter, give);
     if (stage >= 2) program = drop_gradients(program, axis, plan.programs.size() > 1);
   }
   return plan;

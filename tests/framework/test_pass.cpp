@@ -93,7 +93,7 @@ Result share(Index begin, Index end, Summing* summing, int rank = 0) {
   pass.batch.seed = 3, pass.batch.step = 4;
   pass.batch.global_batch = 10;
   pass.batch.samples = ids(begin, end);
-  if (summing) pass.sum = std::ref(*summing), pass.norm = std::make_shared<Member>(*summing, rank);
+  if (summing) pass.ignored = 2, pass.norm = std::make_shared<Member>(*summing, rank);
   StepScope scope(pass);
   const Tensor all = numbers({10, 2, 2, 3}, 1, 999, 1001);  // far from 0: squares must not cancel
   const Tensor labels = Tensor::of(Values{0, 1, 2, 3, 1, 2, 0, 3, 1, 1}, {10}, DType::i64);
@@ -138,6 +138,29 @@ TEST_CASE("ranks with batch norm's global scope, dropout and ignored labels add 
   CHECK(distance(sum.dgamma, serial.dgamma) < 1e-11);
   CHECK(distance(sum.dbeta, serial.dbeta) < 1e-11);
   CHECK(distance(sum.dw, serial.dw) < 1e-11);
+}
+
+TEST_CASE("ignored labels that others have must be known") {
+  const Loss ignoring = cross_entropy_with({.ignore_index = 2}), whole = cross_entropy_with({.ignore_index = -1});
+  const Tensor logits = numbers({4, 3}, 1), labels = Tensor::of(Values{0, 2, 1, 2}, {4}, DType::i64);
+  CHECK(ignoring.ignored()(labels) == 2);
+  CHECK(whole.ignored()(labels) == 0);
+  CHECK_FALSE(Loss(cross_entropy).ignored());
+  CHECK_FALSE(cross_entropy_with({.ignore_index = CrossEntropyOptions::ignore_none}).ignored());
+  CHECK(!Loss());
+  StepContext pass;
+  pass.batch.samples = ids(0, 4), pass.batch.global_batch = 8;
+  const auto loss = [&] {
+    const StepScope scope(pass);
+    return ignoring(logits, labels).item();
+  };
+  CHECK_THROWS_WITH(loss(), Catch::Contains("cross_entropy: 4 of the global batch's 8 labels are here, and how many "
+                                            "of the others are ignored is not known: give the Step a Loss"));
+  const double mean = ignoring(logits, labels).item();
+  pass.ignored = 2 + 4;
+  CHECK(std::abs(loss() - mean) < 1e-15);
+  pass.ignored = 2 + 2;
+  CHECK(std::abs(loss() - mean / 2) < 1e-15);
 }
 
 TEST_CASE("batch norm of one value per channel is refused in training, as nothing could be learnt from it") {

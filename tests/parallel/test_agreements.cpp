@@ -27,7 +27,7 @@ int count(const Program& program, const std::string& field) {
 
 }  // namespace
 
-TEST_CASE("every strategy and pair agrees on loss, flag and norm before its updates") {
+TEST_CASE("every strategy and pair agrees on loss, flag and norm before its updates, on counts before its losses") {
   const auto rows = strategy_texts();
   int plans = 0;
   for (auto& a : rows)
@@ -41,15 +41,21 @@ TEST_CASE("every strategy and pair agrees on loss, flag and norm before its upda
       INFO(how.text());
       const std::string before = faults(*plain, ranks);
       for (bool norm : {false, true})
-        for (int every : {0, 1, 64}) {
-          const Plan plan = with_agreements(*plain, {.batch_axis = batch, .finite_every = every, .norm = norm});
+        for (const auto& [every, tells] : std::vector<std::pair<int, int>>{{0, 0}, {0, 1}, {1, 0}, {1, 8}, {64, 8}}) {
+          AgreementOptions o{.batch_axis = batch, .finite_every = every, .norm = norm, .count = norm};
+          if (tells > 0) o.flags = {"stop", "save"}, o.flags_every = tells;
+          const Plan plan = with_agreements(*plain, o);
           INFO(plan.to_string());
           CHECK(faults(plan, ranks) == before);
           ++plans;
           for (const Program& program : plan.programs) {
             const bool computes_loss = find(program, ActionKind::loss) >= 0, staged = plan.programs.size() > 1;
+            CHECK(count(program, "count") == (norm && computes_loss));
             CHECK(count(program, "loss") == (computes_loss && plan.size(batch) > 1) + staged);
-            CHECK(count(program, "finite") == (every > 0));
+            const bool together = every > 0 && tells >= every;
+            CHECK(count(program, "finite") == (every > 0 && !together));
+            CHECK(count(program, "finite+stop+save") == together);
+            CHECK(count(program, "stop+save") == (tells > 0 && !together));
             const ActionId update = find(program, ActionKind::update);
             const bool shared = update >= 0 && plan.size(program.actions[update].peer.axis) > 1;
             CHECK(count(program, "norm") == (norm ? shared + staged : 0));
@@ -60,7 +66,7 @@ TEST_CASE("every strategy and pair agrees on loss, flag and norm before its upda
 }
 
 TEST_CASE("check finds agreements that decide about nothing, or differ between stages") {
-  const AgreementOptions all{.batch_axis = "data", .finite_every = 64, .norm = true};
+  const AgreementOptions all{.batch_axis = "data", .finite_every = 64, .flags = {"stop"}, .norm = true, .count = true};
   Plan plan = chain();
   plan.axes = {{"pipe", 2}, {"data", 2}};
   plan = with_agreements((pipeline({.micro = 2, .partition = "even"}) | zero(1))(std::move(plan)), all);
@@ -88,6 +94,12 @@ TEST_CASE("check finds agreements that decide about nothing, or differ between s
       check_finds(bad, "does not wait for");
     }
   }
+}
+
+TEST_CASE("flags have names of their own") {
+  for (const char* name : {"", "count", "loss", "finite", "norm", "a+b"})
+    CHECK_THROWS_WITH(with_agreements(chain(), {.flags = {name}}), Catch::Contains("a flag cannot be called '"));
+  CHECK_THROWS_WITH(with_agreements(chain(), {.flags = {"stop"}, .flags_every = 0}), Catch::Contains("at least 1"));
 }
 
 TEST_CASE("gradients are clipped by the norm of all of them, whoever updates them when") {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "framework/io/checkpoint.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
 #include "parallel/runtime/action_context.h"
@@ -10,6 +11,7 @@
 #include "parallel/strategies/rebuild.h"
 #include "tests/parallel/plans.h"
 #include "tests/parallel/training.h"
+#include "tests/support/temporary.h"
 
 using namespace trireme;
 using namespace trireme::test;
@@ -186,4 +188,63 @@ TEST_CASE("a codec's state is as before where gradients were not used") {
     check(error.find("loss is nan") != error.npos, "test", "another error: {}", error);
     check(step.parameters().state("rest").to_vector() == before, "test", "the state has changed");
   }));
+}
+
+namespace {
+
+/// Adds the number of the step to the state "sum" of the slice, on all ranks alike.
+const ActionRow count_up{
+    .name = "count_up",
+    .access =
+        [](const Plan&, const Program&, const Liveness&, const Action& a) {
+          return Access{{}, {Operand{.kind = OperandKind::state, .slice = a.slice, .name = "sum"}}};
+        },
+    .start =
+        [](ActionContext& now) {
+          add_into(now.state("sum"),
+                   Tensor::full(now.state("sum").shape(), double(now.step + 1), now.state("sum").dtype()));
+          return Work();
+        }};
+
+Strategy counting(State::Extent extent) {
+  return data_parallel() | Strategy("counting", Claim::exact, [extent](Plan plan) {
+           for (Program& program : plan.programs)
+             program.actions.push_back({.kind = count_up, .slice = {0, plan.parameters}});
+           plan.state.push_back({.name = "sum", .initial = 0.5, .extent = extent, .dtype = DType::f32});
+           return plan;
+         });
+}
+
+}  // namespace
+
+TEST_CASE("state that is alike goes to ranks of another layout with the checkpoint; a rank's own does not") {
+  if (threads_only()) return;
+  const Temporary folder;
+  const auto run = [&](int ranks, const Strategy& strategy, const std::string& from, const std::string& to) {
+    return on_ranks(ranks, [&](World& world) {
+      Module model = network();
+      convert(model, DType::f64);
+      initialize(model, 1);
+      Step step(model, cross_entropy, Adam{.lr = 0.01}, world, strategy);
+      if (!from.empty()) (void)step.load_checkpoint(find_latest(folder.path() + from).value().path);
+      for (int i = 0; i < 3; ++i) {
+        const auto [begin, end] = share(6, world.rank(), world.size());
+        (void)step(noise(6, i).rows(begin, end), labels(6).rows(begin, end)).item();
+      }
+      if (!to.empty())
+        save_checkpoint(folder.path() + to, step.parameters(), step.optimizer(), {.step = step.optimizer().steps()},
+                        {.shard = step.checkpoint_shard()});
+      const auto& states = step.parameters().states();
+      return states.empty() ? -1.0 : states.front().second.rows(0, 1).item();
+    });
+  };
+  const Strategy alike = counting(State::Extent::replicated), own = counting(State::Extent::own);
+  CHECK(run(2, alike, "", "/two") == 0.5 + 1 + 2 + 3);
+  CHECK(run(3, alike, "/two", "/three") == 0.5 + 21);
+  CHECK(run(1, alike, "/three", "") == 0.5 + 45);
+  CHECK(run(2, data_parallel(), "/two", "/without") == -1);  // does without it
+  CHECK(run(2, alike, "/without", "") == 0.5 + 7 + 8 + 9);   // and with it, it begins anew
+  CHECK(run(2, own, "", "/own") == 0.5 + 6);
+  CHECK(run(2, own, "/own", "") == 0.5 + 21);
+  CHECK_THROWS_WITH(run(3, own, "/own", ""), contains("which only the same layout can go on with"));
 }

@@ -3,6 +3,7 @@
 
 #include "framework/io/checkpoint.h"
 #include "parallel/plan/channels.h"
+#include "parallel/plan/memory.h"
 #include "parallel/runtime/step.h"
 #include "tests/parallel/plans.h"
 #include "tests/parallel/training.h"
@@ -349,4 +350,17 @@ TEST_CASE("runs with servers go on from a checkpoint as if they had not been sav
     }
     CHECK(run("", 0, 4, "")[0] != whole[0]);
   }
+}
+
+TEST_CASE("memory of workers and servers") {
+  Plan plan = chain();
+  plan.axes = {{"data", 4}};
+  const auto memory = predict_memory(with_servers(plan, {.servers = 1}), {.element = 4, .states = 2});
+  REQUIRE(memory.size() == 2);
+  CHECK(memory[0].weights == 450 * 4);
+  CHECK(memory[0].gradients == 450 * 4);
+  CHECK(memory[0].optimizer == 0);
+  CHECK(memory[1].weights == 450 * 4);
+  CHECK(memory[1].optimizer == 2 * 450 * 4);
+  CHECK(memory[1].packed == 3 * 450 * 4);
 }

@@ -67,6 +67,59 @@ TEST_CASE("a step is the hand-written loop") {
   CHECK(by_hand.weights == by_step.weights);
 }
 
+TEST_CASE("a flag that one rank raises is told to all behind the same step") {
+  for (const int ranks : rank_counts({1, 2, 3}))
+    for (const std::string name : {"data_parallel", "zero(2)", "pipeline(micro=2, partition=even)"})
+      for (const int every : {1, 3})
+        for (const double scale : {0.0, 1.0}) {  // with scaling gradients are looked at in each step, and flags, too
+          const int period = scale > 0 ? 1 : every;
+          INFO(name << ", " << ranks << " ranks, every " << every << " steps, loss scale " << scale);
+          CHECK(on_ranks(ranks, [&](World& world) {
+            const Strategy strategy = ranks > 1 ? parse_strategy(name) : Strategy();
+            Mesh mesh(world, {{name.starts_with("pipeline") ? "pipe" : "data", ranks}});
+            Step step(small_model(), cross_entropy, Sgd{.lr = 0.1}, mesh, strategy,
+                      {.loss_scale = scale, .flags = {"stop", "save"}, .flags_every = every});
+            bool right = !step.raised("stop");
+            for (int raiser = 0; raiser < ranks; ++raiser)
+              for (int turn = 0; turn < 3; ++turn) {  // stop, save, neither
+                const auto at = step.optimizer().steps();
+                if (world.rank() == raiser && turn == 0) step.raise("stop"), step.raise("stop");
+                if (world.rank() == (raiser + 1) % ranks && turn == 1) step.raise("save");
+                for (auto t = at; t < at + period; ++t) {
+                  (void)step(noise(8, t), labels(8));
+                  right = right && step.raised("stop") == (turn == 0 && t % period == 0);
+                  right = right && step.raised("save") == (turn == 1 && t % period == 0) && !step.raised("else");
+                }
+              }
+            const Tensor all = Tensor::full({1}, right ? 1 : 0, DType::i64);
+            world.comm().all_reduce(all, ReduceOp::min).wait();
+            return all.item() == 1;
+          }));
+        }
+}
+
+TEST_CASE("flags are named before they are raised, and cost a message only where there is none") {
+  World alone;
+  Step step(small_model(), cross_entropy, Sgd{}, alone, {}, {.flags = {"stop"}});
+  CHECK_THROWS_WITH(step.raise("end"), Catch::Contains("no flag 'end': name it in StepOptions::flags"));
+  for (const int ranks : rank_counts({2})) {
+    const auto calls = [&](const StepOptions& options) {
+      return on_ranks(ranks, [&](World& world) {
+        Step step(small_model(), cross_entropy, Sgd{.lr = 0.1}, world, data_parallel(), options);
+        std::vector<Index> all;
+        for (int i = 0; i < 3; ++i)
+          (void)step(noise(8, i), labels(8)), all.push_back(step.traffic().counted["data"].calls);
+        return all;
+      });
+    };
+    const auto plain = calls({}), scaled = calls({.loss_scale = 2});
+    CHECK(calls({.flags = {"stop"}, .flags_every = 64}) == plain);
+    CHECK(calls({.loss_scale = 2, .flags = {"stop", "save"}}) == scaled);
+    CHECK(calls({.flags = {"stop", "save"}, .flags_every = 2}) == std::vector{plain[0] + 1, plain[1], plain[2] + 1});
+    CHECK(scaled == std::vector{plain[0], plain[1] + 1, plain[2] + 1});
+  }
+}
+
 TEST_CASE("a hand-written loop with a Reducer is a step, bit by bit") {
   OptimizerConfig recipe = Sgd{.lr = 0.1, .momentum = 0.9};
   for (int ranks : rank_counts({1, 2, 3}))

@@ -258,4 +258,14 @@ TEST_CASE("ignored labels are counted over all ranks") {
   Setup s{.model = small_cnn, .loss = cross_entropy_with({.ignore_index = 2}), .steps = 6};
   auto reference = serial_run(s);
   for (int ranks : rank_counts({3})) check_close(parallel_run(s, ranks, data_parallel()), reference, 1e-12);
+  // A function of one's own around such a loss says what it ignores; where others have labels it is refused else.
+  const Loss inner = s.loss;
+  const auto twice = [inner](const Tensor& x, const Tensor& y) { return scale(inner(x, y), 0.5) + inner(x, y) * 0.5; };
+  s.loss = Loss(twice, inner.ignored());
+  for (int ranks : rank_counts({2}))
+    for (const Strategy& strategy : {data_parallel(), accumulate(3) | data_parallel()})
+      check_close(parallel_run(s, ranks, strategy), reference, 1e-11);
+  s.loss = twice;
+  check_close(serial_run(s), reference, 1e-11);
+  CHECK_THROWS_WITH(serial_run(s, accumulate(3)), Catch::Contains("labels are here, and how many of the others"));
 }

@@ -184,7 +184,9 @@ std::string judge(const std::vector<Arrangement>& table, NormScope scope, std::s
     try {
       Strategy strategy = parse_strategy(how.strategy);
       strategy.norm_scope = scope, strategy.norm_group = 2;
-      const std::string found = unequal(setup(), how, strategy, {.optimizer = {.clip_norm = 1}}, counted);
+      const std::string found =
+          unequal(setup(), how, strategy, {.optimizer = {.clip_norm = 1}, .flags = {"stop", "save"}, .flags_every = 2},
+                  counted);
       equal += found.empty(), wrong += found;
       if (how.ranks() > 1 && counted.bytes == 0) wrong += how.text() + ": nothing was counted\n";
     } catch (const std::exception& e) {

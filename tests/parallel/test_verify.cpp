@@ -150,11 +150,11 @@ TEST_CASE("a difference that only the optimizer's state or an evaluation shows i
 TEST_CASE("the first step that differs is named") {
   const int ranks = rank_counts({2})[0];
   Subject s = mlp();
-  // Only under the strategy is there somebody to sum with.
+  // Only under the strategy do others have rows, too.
   s.loss = [](const Tensor& prediction, const Tensor& labels) {
-    const StepContext& pass = StepContext::current();
+    const BatchContext& batch = batch_of(prediction);
     const Tensor loss = cross_entropy(prediction, labels);
-    return pass.batch.step == 3 && pass.sum ? scale(loss, 1.0 + 1e-6) : loss;
+    return batch.step == 3 && batch.is_share() ? scale(loss, 1.0 + 1e-6) : loss;
   };
   const auto text = found(s, ranks, "data", data_parallel());
   INFO(text);

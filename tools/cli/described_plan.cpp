@@ -42,7 +42,7 @@ Plan DescribedModel::whole_plan(const TrainerOptions& config, const Strategy& st
                                 const std::vector<Axis>& mesh) {
   const StepOptions steps{.loss_scale = config.dtype == "f16" ? config.loss_scale : 0};
   const Optimizer optimizer(parameters, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm});
-  Plan whole = with_agreements(plan(strategy, std::move(parts), mesh), strategy, steps, optimizer);
+  Plan whole = with_agreements(plan(strategy, std::move(parts), mesh), strategy, steps, optimizer, make_loss(config));
   const auto faults = trireme::check(whole, size_along(mesh, "data"));
   check(faults.empty(), "plan", "{}", fmt::join(faults, "\n      "));
   return whole;

@@ -2,11 +2,13 @@
 
 namespace trireme {
 
-Loss TrainMetrics::watching(Loss loss) {
-  return [this, loss = std::move(loss)](const Tensor& logits, const Tensor& labels) {
-    kept_.emplace_back(argmax(logits.detach()), labels.detach());
-    return loss(logits, labels);
-  };
+Loss TrainMetrics::watching(const Loss& loss) {
+  return Loss(
+      [this, loss](const Tensor& logits, const Tensor& labels) {
+        kept_.emplace_back(argmax(logits.detach()), labels.detach());
+        return loss(logits, labels);
+      },
+      loss.ignored());
 }
 
 TrainMetrics::StepReport TrainMetrics::run(Step& step, const Batch& batch) {

@@ -30,7 +30,7 @@ class TrainMetrics {
   TrainMetrics(Progress& at, const RunClock& clock) : at_(at), clock_(clock) {}
 
   /// The loss, which also keeps the likeliest class and the label of each row that this rank computes it for.
-  Loss watching(Loss);
+  Loss watching(const Loss&);
   /// A step's numbers on their way to the host.
   struct StepReport {
     HostCopy loss = {};                                           ///< of the global batch

@@ -44,17 +44,16 @@ struct Queue {
 
 struct QueuedWork : Work::State {
   QueuedWork(std::future<void> f, const Call& c) : result(std::move(f)), call(c) {}
-  ~QueuedWork() override {
-    if (result.valid()) settle();
-  }
   bool wait(double seconds) override {
-    if (result.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::timeout) return false;
-    return result.get(), true;
+    if (!is_over(seconds)) return false;
+    if (result.valid()) result.get();
+    return true;
   }
-  bool done() override {
-    return !result.valid() || result.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-  }
+  bool done() override { return is_over(0); }
   std::string late(double seconds) override { return late_text(to_string(call), seconds); }
+  bool is_over(double seconds) const {
+    return !result.valid() || result.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::ready;
+  }
   std::future<void> result;
   Call call;
 };

@@ -40,9 +40,6 @@ MPI_Datatype mpi_type(DType t) {
 
 struct MpiWork : Work::State {
   MpiWork(std::shared_ptr<Engine> e, std::shared_ptr<Operation> o) : engine(std::move(e)), operation(std::move(o)) {}
-  ~MpiWork() override {
-    if (!operation->done) settle();
-  }
   bool wait(double seconds) override { return engine->wait(*operation, seconds); }
   bool done() override { return engine->poll(*operation); }
   std::string late(double seconds) override { return engine->late(*operation, seconds); }

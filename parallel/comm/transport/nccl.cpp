@@ -309,7 +309,6 @@ void Group::close() {
 
 struct NcclWork final : Work::State {
   NcclWork(std::shared_ptr<Group> g, std::shared_ptr<Operation> o) : group(std::move(g)), operation(std::move(o)) {}
-  ~NcclWork() override { settle(); }
   bool wait(double) override { return group->wait(*operation), true; }
   bool done() override { return group->done(*operation); }
   std::string late(double seconds) override { return late_text(operation->what + ":", seconds); }

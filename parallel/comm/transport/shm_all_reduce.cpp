@@ -315,51 +315,37 @@ std::string ShmAllReduce::missing(std::uint64_t number) {
   return fmt::format(" for rank{} {}{}", several ? "s" : "", ranks, call);
 }
 
-// A rank that goes on the way out of an error raises the abort flag soon after: its reason is better.
-void ShmAllReduce::refuse_deserted(const std::string& what, std::chrono::steady_clock::time_point since) const {
-  if (std::chrono::steady_clock::now() - since > std::chrono::seconds(1))
-    fail(what, "rank {} has dropped its communicator while this was under way", head().deserter - 1);
-}
-
-bool ShmAllReduce::wait(Op& op, double seconds) {
-  using Clock = std::chrono::steady_clock;
-  auto deserted = Clock::now();
-  const auto ready = [&] {
-    {
-      std::lock_guard lock(mutex_);
-      advance();
-    }
-    if (op.done) return true;
-    shm_reduces_->advance(this);
-    if (abort_flag_.on()) abort_flag_.check(to_string(op.call));
-    if (!head().deserter)
-      deserted = Clock::now();
-    else
-      refuse_deserted(to_string(op.call), deserted);
-    return false;
-  };
-  return op.done || poll_until(seconds, ready, this, spins_);
-}
-
 struct ShmAllReduce::Waiting : Work::State {
+  using Clock = std::chrono::steady_clock;
   Waiting(std::shared_ptr<ShmAllReduce> b, std::shared_ptr<Op> o) : shm(std::move(b)), op(std::move(o)) {}
-  ~Waiting() override {
-    if (!op->done) settle();
-  }
-  bool wait(double seconds) override { return shm->wait(*op, seconds); }
   std::string late(double seconds) override {
     return late_text(fmt::format("{}: rank {} of {} has", to_string(op->call), shm->rank_, shm->size_), seconds,
                      shm->missing(op->begin));
   }
   EventCount* events() override { return shm.get(); }
   bool done() override {
+    if (op->done) return true;
+    {
+      std::lock_guard lock(shm->mutex_);
+      shm->advance();
+    }
+    if (op->done) return true;
     shm->shm_reduces_->advance(shm.get());
-    std::lock_guard lock(shm->mutex_);
-    shm->advance();
-    return op->done || shm->abort_flag_.on();
+    if (shm->abort_flag_.on()) return true;
+    if (!shm->head().deserter) return false;
+    // A rank that goes on the way out of an error raises the abort flag soon after: its reason is better.
+    if (deserted == Clock::time_point{}) deserted = Clock::now();
+    return Clock::now() - deserted > std::chrono::seconds(1);
+  }
+  void finish() override {
+    if (op->done) return;
+    shm->abort_flag_.check(to_string(op->call));
+    fail(to_string(op->call), "rank {} has dropped its communicator while this was under way",
+         shm->head().deserter - 1);
   }
   std::shared_ptr<ShmAllReduce> shm;
   std::shared_ptr<Op> op;
+  Clock::time_point deserted{};  // when that was first seen
 };
 
 // With the mutex held.

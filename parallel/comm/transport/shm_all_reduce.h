@@ -75,6 +75,7 @@ class ShmAllReduce : public EventCount, public std::enable_shared_from_this<ShmA
   bool direct() const { return token_.where; }
   std::uint64_t ticket() override;
   void sleep(std::uint64_t ticket, double seconds) override;
+  int yields() const override { return spins_; }
   /// Non-blocking: x is copied as far as there is room; the rest is done by those who wait. kind: all_reduce, barrier,
   /// or all_gather of a block `in` that it gathers, with x for what comes.
   Work post(const Call& call, const Tensor& x, const Tensor& in = {});
@@ -130,8 +131,6 @@ class ShmAllReduce : public EventCount, public std::enable_shared_from_this<ShmA
   void advance();
   void advance_unless_busy();
   void wake_waiters();
-  bool wait(Op& op, double seconds);
-  void refuse_deserted(const std::string& what, std::chrono::steady_clock::time_point since) const;
   bool enqueue(const std::shared_ptr<Op>& op, std::uint64_t pieces);  // as fill()
   Head& head() const { return *reinterpret_cast<Head*>(memory_); }
 

@@ -1,82 +1,331 @@
 #include "parallel/comm/transport/threads.h"
 
+#include <array>
+#include <atomic>
+#include <condition_variable>
 #include <cstring>
-#include <exception>
+#include <deque>
+#include <map>
+#include <mutex>
 
-#include "parallel/comm/transport/thread_rendezvous.h"
+#include "kernels/core/runtime.h"
+#include "parallel/comm/call.h"
+#include "parallel/comm/reduce.h"
 
 namespace trireme {
 namespace {
 
-struct RendezvousWork : Work::State {
-  RendezvousWork(std::shared_ptr<ThreadRendezvous> h, std::shared_ptr<PendingOp> m, Collective* c, int r,
-                 const Call& what)
-      : rendezvous(std::move(h)), meeting(std::move(m)), collective(c), rank(r), call(what) {}
-  ~RendezvousWork() override {
-    // On the way out of an error the partners may never come; the meeting keeps the tensors for those who still use
-    // them.
-    if (meeting->phase != Phase::done) settle();
-  }
-  bool wait(double seconds) override { return rendezvous->wait(*meeting, collective, call, seconds); }
-  bool done() override { return rendezvous->progress(*meeting, collective); }
-  std::string late(double seconds) override { return rendezvous->late(collective, call, rank, seconds); }
-  EventCount* events() override { return &rendezvous->job(); }
+// Bytes of a piece: small enough to share the work among waiting ranks, large enough that claiming one costs nothing.
+constexpr Index piece_bytes = 128 << 10;
 
-  std::shared_ptr<ThreadRendezvous> rendezvous;
-  std::shared_ptr<PendingOp> meeting;
-  Collective* collective;  // meeting, if it is one
-  int rank;
-  Call call;
-};
+void copy_bytes(void* to, const void* from, Index bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
 
-class ThreadCommunicator : public Communicator {
+/// What all communicators of one run share: the reason why it was ended, if it was; and the number of events so far.
+class Job final : public EventCount {
  public:
-  ThreadCommunicator(std::shared_ptr<ThreadRendezvous> rendezvous, int rank)
-      : rendezvous_(std::move(rendezvous)), rank_(rank) {}
-  int rank() const override { return rank_; }
-  int size() const override { return rendezvous_->size(); }
-  std::string transport() const override { return rendezvous_->transport(); }
-  Work start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) override {
-    if (call.kind == CallKind::send)
-      return under_way(rendezvous_->post(rank_, call.root, call.tag, in, true), {}, call);
-    if (call.kind == CallKind::recv)
-      return under_way(rendezvous_->post(call.root, rank_, call.tag, out, false), {}, call);
-    auto collective = rendezvous_->join(rank_, calls_++, call, out, in, counts);
-    return under_way(collective, collective.get(), call);
+  explicit Job(int ranks) : yields_(ranks <= cores() ? 60 : 0) {}
+  std::uint64_t ticket() override { return events_; }
+  void sleep(std::uint64_t ticket, double seconds) override {
+    std::unique_lock lock(mutex_);
+    ++sleepers_;
+    happened_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return events_ != ticket; });
+    --sleepers_;
   }
-  int probe(int tag, int first) override { return rendezvous_->probe(rank_, tag, first); }
-  EventCount* events() override { return &rendezvous_->job(); }
-  std::unique_ptr<Communicator> split(int color, int key) override {
-    int new_rank = 0;
-    auto rendezvous = rendezvous_->split(rank_, calls_++, color, key, new_rank);
-    return std::make_unique<ThreadCommunicator>(std::move(rendezvous), new_rank);
+  int yields() const override { return yields_; }
+  void notify() {
+    ++events_;
+    if (sleepers_ == 0) return;
+    { std::lock_guard lock(mutex_); }
+    happened_.notify_all();
   }
-  void abort(const std::string& reason) override { rendezvous_->end(reason); }
-  std::string ended() const override { return rendezvous_->ended(); }
+  bool is_ended() const { return ended_; }
+  std::string ended() {
+    if (!ended_) return {};
+    std::lock_guard lock(mutex_);
+    return reason_;
+  }
+  void end(const std::string& reason) {
+    {
+      std::lock_guard lock(mutex_);
+      if (ended_) return;
+      reason_ = reason;
+      ended_ = true;
+    }
+    notify();
+  }
 
  private:
-  Work under_way(std::shared_ptr<PendingOp> m, Collective* c, const Call& call) {
-    if (m->phase == Phase::done) return {};
-    return Work(std::make_shared<RendezvousWork>(rendezvous_, std::move(m), c, rank_, call));
-  }
-
-  std::shared_ptr<ThreadRendezvous> rendezvous_;
-  int rank_;
-  std::uint64_t calls_ = 0;
+  const int yields_;
+  std::mutex mutex_;
+  std::condition_variable happened_;
+  std::string reason_;
+  std::atomic<bool> ended_ = false;
+  std::atomic<std::uint64_t> events_ = 0;
+  std::atomic<int> sleepers_ = 0;
 };
 
-std::vector<std::unique_ptr<Communicator>> communicators(int ranks, const std::string& transport) {
+enum Phase : int { gathering, ready, done, failed };
+
+/// One operation whose partners have to find each other: a collective call, or a message.
+struct PendingOp {
+  virtual ~PendingOp() = default;
+  /// In phase `ready`: does what nobody else is about.
+  virtual void make_progress(Job&) {}
+  std::atomic<int> phase = gathering;
+  std::string error;
+};
+
+struct Collective final : PendingOp {
+  Collective(const Call& c, std::uint64_t n, int rank, int size)
+      : call(c), number(n), first(rank), in(size), out(size), here(size) {}
+  void make_progress(Job& job) override {
+    for (Index i; (i = next.fetch_add(1)) < pieces;) {
+      run(i * piece, std::min(call.count, (i + 1) * piece));
+      if (finished.fetch_add(1) + 1 < pieces) continue;
+      in.clear(), out.clear();
+      phase = done;
+      job.notify();
+    }
+  }
+  void run(Index begin, Index end);
+
+  const Call call;
+  const std::uint64_t number;
+  const int first;  // the rank that came first: its call is the one to match
+  int arrived = 0;
+  std::vector<Tensor> in, out;  // by rank
+  std::vector<bool> here;
+  std::vector<Index> offsets;  // of blocks, by rank
+  Index piece = 1, pieces = 0;
+  std::atomic<Index> next = 0, finished = 0;
+};
+
+/// Does [begin, end) of the larger side's elements, for all ranks.
+void Collective::run(Index begin, Index end) {
+  const CallKind kind = call.kind;
+  const int size = static_cast<int>(here.size()), root = call.root;
+  const Index bytes = size_of(call.type), block = call.count / size;
+  const auto at = [&](const Tensor& x, Index element) { return x.view().as<char>() + element * bytes; };
+  const bool reduces = kind <= CallKind::reduce_scatter;
+  const bool to_root = kind == CallKind::reduce || kind == CallKind::gather;
+  const bool to_owner = kind == CallKind::reduce_scatter || kind == CallKind::scatter;
+  const bool from_owner = kind == CallKind::all_gather || kind == CallKind::gather || kind == CallKind::all_to_all ||
+                          kind == CallKind::split;
+  std::vector<const void*> ins;
+  std::vector<void*> outs;
+  while (begin < end) {
+    const auto next_block = std::ranges::upper_bound(offsets, begin);
+    const int owner = static_cast<int>(next_block - offsets.begin()) - 1;
+    const Index stop = std::min(end, *next_block), n = stop - begin, within = begin - next_block[-1];
+    ins.clear(), outs.clear();
+    for (int r = 0; r < size; ++r) {
+      const bool receives = to_owner ? r == owner : !to_root || r == root;
+      if (receives && out[r].defined()) outs.push_back(at(out[r], to_owner ? within : begin));
+      if (reduces || r == (from_owner ? owner : root)) ins.push_back(at(in[r], from_owner ? within : begin));
+    }
+    if (reduces) reduce_all(outs, ins, n, call.type, call.op);
+    for (std::size_t r = 0; !reduces && r < outs.size(); ++r)
+      copy_bytes(outs[r], static_cast<const char*>(ins[0]) + (kind == CallKind::all_to_all ? r * block * bytes : 0),
+                 n * bytes);
+    begin = stop;
+  }
+}
+
+struct PendingMessage final : PendingOp {
+  PendingMessage(const Tensor& t, bool sends) : x(t), is_sent(sends) {}
+  const Tensor x;
+  const bool is_sent;  // else to be received
+};
+
+}  // namespace
+
+/// Matches the calls of all ranks of a communicator.
+class ThreadRendezvous {
+ public:
+  ThreadRendezvous(std::shared_ptr<Job> the_job, int ranks, std::string name)
+      : job(std::move(the_job)), size(ranks), transport(std::move(name)) {}
+
+  std::shared_ptr<PendingOp> join(int rank, std::uint64_t number, const Call& call, const Tensor& out, const Tensor& in,
+                                  std::span<const Index> counts);
+  std::shared_ptr<PendingOp> post(int rank, const Call& call, const Tensor& x);
+  int probe(int to, int tag, int first);
+  /// " for rank 1, 2 (call 7)": who has not come to a collective that was not waited for yet.
+  std::string missing(const Collective& c);
+  /// Of the so manieth call, a split, those of this color.
+  std::shared_ptr<ThreadRendezvous> part(std::uint64_t number, int color, int ranks) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(parts_, [](const auto& part) { return part.second.expired(); });
+    auto& part = parts_[{number, color}];
+    auto found = part.lock();
+    if (!found) part = found = std::make_shared<ThreadRendezvous>(job, ranks, transport);
+    return found;
+  }
+
+  const std::shared_ptr<Job> job;
+  const int size;
+  const std::string transport;
+
+ private:
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::shared_ptr<Collective>> open_;                            // by number
+  std::map<std::array<int, 3>, std::deque<std::shared_ptr<PendingMessage>>> mailboxes_;  // by receiver, tag, sender
+  std::map<std::pair<std::uint64_t, int>, std::weak_ptr<ThreadRendezvous>> parts_;
+};
+
+std::shared_ptr<PendingOp> ThreadRendezvous::join(int rank, std::uint64_t number, const Call& call, const Tensor& out,
+                                                  const Tensor& in, std::span<const Index> counts) {
+  std::shared_ptr<Collective> c;
+  {
+    std::lock_guard lock(mutex_);
+    auto& slot = open_[number];
+    if (!slot) slot = std::make_shared<Collective>(call, number, rank, size);
+    c = slot;
+    if (call != c->call && c->phase != failed) {
+      c->error = fmt::format(
+          "{}: call {} of this communicator is {} on rank {} but {} on rank {}: every rank must make the same calls in "
+          "the same order",
+          name_of(call.kind), number, to_string(c->call), c->first, to_string(call), rank);
+      c->phase = failed;
+      job->notify();
+    }
+    c->out[rank] = out, c->in[rank] = in, c->here[rank] = true;
+    if (++c->arrived < size) return c;
+    open_.erase(number);
+    if (c->phase == failed) return c;
+    c->offsets = block_offsets(call, counts, size);
+    c->piece = std::max<Index>(1, piece_bytes / size_of(call.type));
+    c->pieces = std::max<Index>(1, (call.count + c->piece - 1) / c->piece);
+    c->phase = ready;
+  }
+  // The last to come does small operations at once: nobody needs to be woken twice.
+  if (c->pieces == 1)
+    c->make_progress(*job);
+  else
+    job->notify();
+  return c;
+}
+
+std::string ThreadRendezvous::missing(const Collective& c) {
+  std::lock_guard lock(mutex_);
+  std::string ranks;
+  for (int r = 0; c.arrived < size && r < size; ++r)
+    if (!c.here[r]) ranks += (ranks.empty() ? " for rank " : ", ") + std::to_string(r);
+  return ranks.empty() ? "" : fmt::format("{} (call {})", ranks, c.number);
+}
+
+int ThreadRendezvous::probe(int to, int tag, int first) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [begin, end] : {std::pair(first, size), std::pair(0, first)})
+    for (auto box = mailboxes_.lower_bound({to, tag, begin}); box != mailboxes_.lower_bound({to, tag, end}); ++box)
+      if (box->second.front()->is_sent) return box->first[2];
+  return -1;
+}
+
+// The second of the two partners copies.
+std::shared_ptr<PendingOp> ThreadRendezvous::post(int rank, const Call& call, const Tensor& x) {
+  const bool sends = call.kind == CallKind::send;
+  const int from = sends ? rank : call.root, to = sends ? call.root : rank;
+  const auto mine = std::make_shared<PendingMessage>(x, sends);
+  std::shared_ptr<PendingMessage> other;
+  {
+    std::lock_guard lock(mutex_);
+    const auto box = mailboxes_.try_emplace({to, call.tag, from}).first;
+    auto& waiting = box->second;  // all of one side
+    if (waiting.empty() || waiting.front()->is_sent == sends) {
+      waiting.push_back(mine);
+      if (call.tag >= message_tags) job->notify();  // recv_any looks for it
+      return mine;
+    }
+    other = waiting.front();
+    waiting.pop_front();
+    if (waiting.empty()) mailboxes_.erase(box);
+  }
+  const Tensor &source = sends ? mine->x : other->x, &target = sends ? other->x : mine->x;
+  const bool fits = source.dtype() == target.dtype() && source.numel() == target.numel();
+  if (fits)
+    copy_bytes(target.view().data, source.view().data, source.view().bytes());
+  else
+    mine->error = other->error =
+        fmt::format("recv: rank {} sent {} {} with tag {}, rank {} expected {} {}", from, source.numel(),
+                    name_of(source.dtype()), call.tag, to, target.numel(), name_of(target.dtype()));
+  mine->phase = other->phase = fits ? done : failed;
+  job->notify();
+  return mine;
+}
+
+namespace {
+
+struct RendezvousWork final : Work::State {
+  RendezvousWork(std::shared_ptr<ThreadRendezvous> r, std::shared_ptr<PendingOp> o, const Call& c, int own)
+      : rendezvous(std::move(r)), op(std::move(o)), call(c), rank(own) {}
+  bool done() override {
+    if (op->phase == ready) op->make_progress(*rendezvous->job);
+    return op->phase >= Phase::done || rendezvous->job->is_ended();
+  }
+  void finish() override {
+    if (op->phase == failed) throw Error(op->error, std::source_location::current());
+    if (op->phase != Phase::done) fail(to_string(call), "ended because of {}", rendezvous->job->ended());
+  }
+  std::string late(double seconds) override {
+    const auto* collective = dynamic_cast<const Collective*>(op.get());
+    return late_text(fmt::format("{}: rank {} of {} has", to_string(call), rank, rendezvous->size), seconds,
+                     collective ? rendezvous->missing(*collective) : "");
+  }
+  EventCount* events() override { return rendezvous->job.get(); }
+
+  std::shared_ptr<ThreadRendezvous> rendezvous;
+  std::shared_ptr<PendingOp> op;
+  Call call;
+  int rank;
+};
+
+}  // namespace
+
+ThreadCommunicator::ThreadCommunicator(std::shared_ptr<ThreadRendezvous> rendezvous, int rank)
+    : rendezvous_(std::move(rendezvous)), rank_(rank) {}
+int ThreadCommunicator::size() const { return rendezvous_->size; }
+std::string ThreadCommunicator::transport() const { return rendezvous_->transport; }
+
+Work ThreadCommunicator::start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) {
+  auto op = call.kind >= CallKind::send ? rendezvous_->post(rank_, call, in.defined() ? in : out)
+                                        : rendezvous_->join(rank_, calls_++, call, out, in, counts);
+  if (op->phase == Phase::done) return {};
+  return Work(std::make_shared<RendezvousWork>(rendezvous_, std::move(op), call, rank_));
+}
+
+int ThreadCommunicator::probe(int tag, int first) { return rendezvous_->probe(rank_, tag, first); }
+EventCount* ThreadCommunicator::events() { return rendezvous_->job.get(); }
+
+ThreadCommunicator::Part ThreadCommunicator::part(int color, int key) {
+  const std::uint64_t number = calls_;
+  std::vector<int> members = split_members(*this, color, key);
+  const auto rank = static_cast<int>(std::ranges::find(members, rank_) - members.begin());
+  return {rendezvous_->part(number, color, static_cast<int>(members.size())), std::move(members), rank};
+}
+
+std::unique_ptr<Communicator> ThreadCommunicator::split(int color, int key) {
+  Part mine = part(color, key);
+  return std::make_unique<ThreadCommunicator>(std::move(mine.rendezvous), mine.rank);
+}
+
+void ThreadCommunicator::abort(const std::string& reason) { rendezvous_->job->end(reason); }
+std::string ThreadCommunicator::ended() const { return rendezvous_->job->ended(); }
+
+std::shared_ptr<ThreadRendezvous> thread_rendezvous(int ranks, const std::string& transport) {
   check(ranks >= 1, "ranks", "got {}, expected at least 1", ranks);
-  auto rendezvous = std::make_shared<ThreadRendezvous>(std::make_shared<Job>(), ranks, transport);
-  ThreadRendezvous::enlist(rendezvous);
+  return std::make_shared<ThreadRendezvous>(std::make_shared<Job>(ranks), ranks, transport);
+}
+
+std::vector<std::unique_ptr<Communicator>> thread_communicators(int ranks) {
+  const auto rendezvous = thread_rendezvous(ranks);
   std::vector<std::unique_ptr<Communicator>> all;
   for (int r = 0; r < ranks; ++r) all.push_back(std::make_unique<ThreadCommunicator>(rendezvous, r));
   return all;
 }
-
-}  // namespace
-
-std::vector<std::unique_ptr<Communicator>> thread_communicators(int ranks) { return communicators(ranks, "threads"); }
-std::unique_ptr<Communicator> single_communicator() { return std::move(communicators(1, "single")[0]); }
+std::unique_ptr<Communicator> single_communicator() {
+  return std::make_unique<ThreadCommunicator>(thread_rendezvous(1, "single"), 0);
+}
 
 }  // namespace trireme

@@ -1,14 +1,48 @@
 // Communicators between threads of this process.
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "parallel/comm/communicator.h"
 
 namespace trireme {
 
-/// One communicator for each of `ranks` threads. A collective is done by the ranks that wait for it: they take pieces
-/// of the buffers, reduce each over all ranks in rank order (one result, the same bits on every rank) and write it to
-/// all. So nothing runs in the background, no rank has to wait for its peers to wait, and waits may come in any order.
+class ThreadRendezvous;
+
+/// A rank that is a thread. A collective is done by the ranks that wait for it: they take pieces of the buffers, reduce
+/// each over all ranks in rank order (one result, the same bits on every rank) and write it to all. So nothing runs in
+/// the background, no rank has to wait for its peers to wait, and waits may come in any order.
+class ThreadCommunicator : public Communicator {
+ public:
+  ThreadCommunicator(std::shared_ptr<ThreadRendezvous> rendezvous, int rank);
+  int rank() const override { return rank_; }
+  int size() const override;
+  std::string transport() const override;
+  Work start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) override;
+  int probe(int tag, int first) override;
+  EventCount* events() override;
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void abort(const std::string& reason) override;
+  std::string ended() const override;
+
+ protected:
+  /// What split() makes: `rank` in it, and the ranks of this communicator that are its own, in its order.
+  struct Part {
+    std::shared_ptr<ThreadRendezvous> rendezvous;
+    std::vector<int> members;
+    int rank;
+  };
+  Part part(int color, int key);
+
+ private:
+  std::shared_ptr<ThreadRendezvous> rendezvous_;
+  int rank_;
+  std::uint64_t calls_ = 0;
+};
+
+/// What `ranks` threads meet at, of a run of its own. Throws Error for fewer than one.
+std::shared_ptr<ThreadRendezvous> thread_rendezvous(int ranks, const std::string& transport = "threads");
+/// One communicator for each of `ranks` threads.
 std::vector<std::unique_ptr<Communicator>> thread_communicators(int ranks);
 /// A world of one.
 std::unique_ptr<Communicator> single_communicator();

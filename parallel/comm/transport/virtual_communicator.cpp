@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <utility>
 
 #include "parallel/comm/fnv.h"
@@ -14,44 +13,19 @@
 namespace trireme {
 namespace {
 
-/// What is one rank's, of all its communicators.
-struct RankClock final : VirtualClock, EventCount {
-  RankClock(std::shared_ptr<VirtualTime> t, int r) : time(std::move(t)), rank(r) {}
-  Nanoseconds now() const override { return time->now(rank); }
-  const Cluster& cluster() const override { return time->cluster(); }
-  void advance(Nanoseconds by) override { time->advance(rank, by); }
-  VirtualState save() override { return time->save(rank); }
-  void restore(const VirtualState& state) override { time->restore(rank, state); }
-
-  void set_price(std::function<Nanoseconds(const Link&)> of) override { price = std::move(of); }
-
-  std::uint64_t ticket() override { return 0; }
-  void sleep(std::uint64_t, double) override {}
-  bool simulated() const override { return true; }
-  bool poll(double seconds, const std::function<bool()>& ready) override { return time->poll(rank, seconds, ready); }
-
-  std::shared_ptr<VirtualTime> time;
-  int rank;                                       // of the world
-  std::function<Nanoseconds(const Link&)> price;  // of the next collective
-};
-
 void copy_bytes(const Tensor& to, const Tensor& from) {
   if (to.numel() > 0) std::memcpy(to.view().data, from.view().data, static_cast<std::size_t>(to.view().bytes()));
 }
 
 struct VirtualWork final : Work::State {
-  VirtualWork(std::shared_ptr<RankClock> c, VirtualTime::Op o, const Call& what, int rank, int ranks)
-      : clock(std::move(c)), op(std::move(o)), call(what), own(rank), size(ranks) {}
-  ~VirtualWork() override {
-    if (op) settle();
-  }
+  VirtualWork(std::shared_ptr<VirtualTime> t, VirtualTime::Rank& r, const Call& what, int rank, int ranks)
+      : time(std::move(t)), clock(r), call(what), own(rank), size(ranks) {}
   bool wait(double seconds) override {
     if (!op) return true;
     try {
-      if (!clock->time->wait(clock->rank, op, seconds)) return false;
+      if (!time->wait(clock, op, seconds)) return false;
     } catch (...) {
       give_up();
-      op = nullptr;
       throw;
     }
     const VirtualTime::Op ended = std::exchange(op, nullptr);
@@ -64,104 +38,84 @@ struct VirtualWork final : Work::State {
     copy_bytes(out, sent);
     return true;
   }
-  bool done() override { return !op || clock->time->done(clock->rank, op); }
+  bool done() override { return !op || time->done(clock, op); }
   std::string late(double seconds) override {
     return inner.state() ? inner.state()->late(seconds)
                          : late_text(fmt::format("{}: rank {} of {} has", to_string(call), own, size), seconds);
   }
-  EventCount* events() override { return clock.get(); }
+  EventCount* events() override { return &clock; }
   void give_up() override {
     State::give_up();
     if (inner.state()) inner.state()->give_up();
   }
 
-  std::shared_ptr<RankClock> clock;
-  VirtualTime::Op op;  // null: waited for
+  std::shared_ptr<VirtualTime> time;
+  VirtualTime::Rank& clock;
   Call call;
-  int own, size;  // of the communicator
-  Work inner;     // of a collective
-  Tensor out;     // of a receive
+  int own, size;       // of the communicator
+  VirtualTime::Op op;  // null: waited for
+  Work inner;          // of a collective
+  Tensor out;          // of a receive
 };
 
-class VirtualCommunicator final : public Communicator {
+class VirtualCommunicator final : public ThreadCommunicator {
  public:
-  VirtualCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<RankClock> rank_clock, RankList ranks,
-                      std::uint64_t id)
-      : inner_(std::move(inner)),
-        clock_(std::move(rank_clock)),
+  VirtualCommunicator(std::shared_ptr<ThreadRendezvous> rendezvous, int rank, std::shared_ptr<VirtualTime> time,
+                      VirtualTime::Rank& its_clock, RankList ranks, std::uint64_t id)
+      : ThreadCommunicator(std::move(rendezvous), rank),
+        time_(std::move(time)),
+        clock_(its_clock),
         ranks_(std::move(ranks)),
-        link_(clock_->cluster().link(*ranks_)),
+        link_(clock_.cluster().link(*ranks_)),
         id_(id) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
   std::string transport() const override { return "virtual time"; }
-  VirtualClock* clock() override { return clock_.get(); }
+  VirtualClock* clock() override { return &clock_; }
+  EventCount* events() override { return &clock_; }
 
   Work start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) override {
-    VirtualTime& time = *clock_->time;
-    const int world_rank = clock_->rank;
-    VirtualTime::Op op;
-    Work inner;
+    auto work = std::make_shared<VirtualWork>(time_, clock_, call, rank(), size());
     if (call.kind == CallKind::send) {
       const Tensor copy = Tensor::empty({in.numel()}, in.dtype());
       copy_bytes(copy, in);
-      op = time.send(world_rank, id_, ranks_, call, rank(), copy);
+      work->op = time_->send(clock_, id_, ranks_, rank(), call, copy);
     } else if (call.kind == CallKind::recv) {
-      op = time.receive(world_rank, id_, ranks_, call, rank());
+      work->out = out;
+      work->op = time_->receive(clock_, id_, ranks_, rank(), call);
     } else {
-      inner = inner_->start(call, out, in, counts);
-      op = meet_all(call, {0, 0, rank()});
+      work->inner = ThreadCommunicator::start(call, out, in, counts);
+      work->op = time_->collective(clock_, id_, calls_++,
+                                   std::make_shared<VirtualTime::Operation>(
+                                       VirtualTime::Operation{.call = call, .ranks = ranks_, .time = time_of(call)}));
     }
-    auto work = std::make_shared<VirtualWork>(clock_, std::move(op), call, rank(), size());
-    work->inner = std::move(inner);
-    if (call.kind == CallKind::recv) work->out = out;
     return Work(std::move(work));
   }
-  int probe(int tag, int first) override { return clock_->time->probe(clock_->rank, id_, rank(), tag, first); }
-  EventCount* events() override { return clock_.get(); }
+  int probe(int tag, int first) override { return time_->probe(clock_, id_, rank(), tag, first); }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
-    const Call call{CallKind::split};
-    const auto op = meet_all(call, {color, key, rank()});
-    Work(std::make_shared<VirtualWork>(clock_, op, call, rank(), size())).wait();
-    std::vector<std::array<int, 2>> members;  // key, rank
-    for (const auto& [its_color, its_key, r] : op->callers)
-      if (its_color == color) members.push_back({its_key, r});
-    std::ranges::sort(members);
+    Part mine = part(color, key);
     std::vector<int> ranks;
-    for (const auto& member : members) ranks.push_back((*ranks_)[static_cast<std::size_t>(member[1])]);
-    const auto mine = std::ranges::find(members, std::array{key, rank()}) - members.begin();
+    for (const int member : mine.members) ranks.push_back((*ranks_)[static_cast<std::size_t>(member)]);
     Fnv id;
     id.add(id_, splits_++, color);
-    return std::make_unique<VirtualCommunicator>(std::move(op->parts.at(color)[static_cast<std::size_t>(mine)]), clock_,
+    return std::make_unique<VirtualCommunicator>(std::move(mine.rendezvous), mine.rank, time_, clock_,
                                                  std::make_shared<const std::vector<int>>(std::move(ranks)),
                                                  id.value());
   }
   void abort(const std::string& reason) override {
-    clock_->time->end(reason);
-    inner_->abort(reason);
+    time_->end(reason);
+    ThreadCommunicator::abort(reason);
   }
-  std::string ended() const override { return clock_->time->ended(); }
+  std::string ended() const override { return time_->ended(); }
 
  private:
-  VirtualTime::Op meet_all(const Call& call, const std::array<int, 3>& caller) {
-    auto op = std::make_shared<VirtualOp>();
-    op->call = call, op->ranks = ranks_;
-    const auto price = std::exchange(clock_->price, nullptr);
-    // At least one latency, else lookahead_ (VirtualTime::schedule) would let a rank look too early.
-    op->time = price ? std::max(price(link_), message_time(link_, 0))
-                     : collective_time(link_, call.kind, size(), call.count * size_of(call.type));
-    if (call.kind == CallKind::split) op->then = make_parts;
-    return clock_->time->collective(clock_->rank, id_, calls_++, std::move(op), caller);
-  }
-  static void make_parts(VirtualOp& op) {
-    std::map<int, int> sizes;
-    for (const auto& caller : op.callers) ++sizes[caller[0]];
-    for (const auto& [color, size] : sizes) op.parts[color] = thread_communicators(size);
+  /// At least one latency, else lookahead_ (VirtualTime::schedule) would let a rank look too early.
+  Nanoseconds time_of(const Call& call) {
+    if (const auto price = std::exchange(clock_.price, nullptr)) return std::max(price(link_), message_time(link_, 0));
+    return collective_time(link_, call.kind, size(), call.count * size_of(call.type));
   }
 
-  std::unique_ptr<Communicator> inner_;
-  std::shared_ptr<RankClock> clock_;
+  std::shared_ptr<VirtualTime> time_;
+  VirtualTime::Rank& clock_;
   RankList ranks_;
   const Link link_;
   std::uint64_t id_;
@@ -175,14 +129,11 @@ VirtualRanks virtual_ranks(int ranks, const Cluster& cluster) {
   validate(cluster);
   check(ranks <= cluster.devices(), "virtual time", "{} ranks do not fit on the {} devices of the cluster", ranks,
         cluster.devices());
-  auto inner = thread_communicators(ranks);
+  const auto rendezvous = thread_rendezvous(ranks);
   VirtualRanks all{std::make_shared<VirtualTime>(ranks, cluster), {}};
-  std::vector<int> numbers;
-  for (int r = 0; r < ranks; ++r) numbers.push_back(r);
-  const auto list = std::make_shared<const std::vector<int>>(std::move(numbers));
   for (int r = 0; r < ranks; ++r)
-    all.communicators.push_back(std::make_unique<VirtualCommunicator>(
-        std::move(inner[static_cast<std::size_t>(r)]), std::make_shared<RankClock>(all.time, r), list, 0));
+    all.communicators.push_back(
+        std::make_unique<VirtualCommunicator>(rendezvous, r, all.time, all.time->at(r), all.time->all(), 0));
   return all;
 }
 

@@ -10,7 +10,6 @@
 // What a rank finds (done, probe, wait_any, deadlines) depends on what others have done by then. So it looks only when
 // no other can do anything earlier: all are blocked, or run or look at later times, by (time, rank).
 #pragma once
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -32,102 +31,114 @@ namespace trireme {
 /// Ranks of the world, by rank of a communicator.
 using RankList = std::shared_ptr<const std::vector<int>>;
 
-/// An operation under way.
-struct VirtualOp {
-  Call call;
-  RankList ranks;            // their links carry it; of a receive: who receives
-  Nanoseconds time = 0;      // that it takes
-  Nanoseconds start = 0;     // not before
-  std::size_t first_of = 0;  // of so many ranks' queues
-  bool resolved = false;     // end is known
-  Nanoseconds end = 0;
-  Tensor payload;                           // of a message, and of a receive that has got it
-  std::shared_ptr<VirtualOp> receive;       // of a message: gets the payload
-  std::vector<std::array<int, 3>> callers;  // of a collective: color, key and rank (of the communicator) of a split
-  std::map<int, std::vector<std::unique_ptr<Communicator>>> parts;  // of a split, by color and new rank
-  std::vector<VirtualState> states;                                 // of save and restore, by rank
-  std::function<void(VirtualOp&)> then;                             // as soon as it is resolved
-};
-
 class VirtualTime {
  public:
-  using Op = std::shared_ptr<VirtualOp>;
+  struct Mailbox;
+  /// An operation under way.
+  struct Operation {
+    Call call = {};
+    RankList ranks = {};       // their links carry it; of a receive: none
+    Nanoseconds time = 0;      // that it takes
+    bool timeless = false;     // a meeting that leaves clocks and links alone
+    Nanoseconds start = 0;     // not before
+    std::size_t started = 0;   // by so many ranks
+    std::size_t first_of = 0;  // of so many ranks' queues
+    bool resolved = false;     // end is known
+    Nanoseconds end = 0;
+    Tensor payload = {};         // of a message, and of a receive that has got it
+    Mailbox* mailbox = nullptr;  // of a message: where it arrives,
+    int sender = 0;              // and whose it is there
+  };
+  using Op = std::shared_ptr<Operation>;
+  /// Of one sender: messages that have a time of arrival and that nobody has asked for, or receives that wait for one.
+  struct Queue {
+    std::deque<Op> messages, receives;
+  };
+  struct Mailbox {
+    int owner = 0, tag = 0;     // rank of the world
+    int next = 0;               // sender whose turn it is
+    std::map<int, Queue> from;  // by sender
+  };
+  /// What was found undone, or empty.
+  struct Question {
+    Op op = nullptr;
+    const Mailbox* mailbox = nullptr;
+    bool operator==(const Question&) const = default;
+  };
+  enum class State { ready, running, waiting, asleep, finished };  // ready: to run, when a core is free
+  struct Rank final : VirtualClock, EventCount {
+    Rank(VirtualTime& t, int r) : time(t), number(r) {}
+    Nanoseconds now() const override { return clock; }
+    const Cluster& cluster() const override { return time.cluster_; }
+    void advance(Nanoseconds by) override { time.advance(*this, by); }
+    void set_price(std::function<Nanoseconds(const Link&)> of) override { price = std::move(of); }
+    VirtualState save() override { return time.save(*this); }
+    void restore(const VirtualState& state) override { time.restore(*this, state); }
+    std::uint64_t ticket() override { return 0; }
+    void sleep(std::uint64_t, double) override {}
+    bool simulated() const override { return true; }
+    bool poll(double seconds, const std::function<bool()>& ready) override { return time.poll(*this, seconds, ready); }
+    /// The clock has gone on, or something was started.
+    void forget() { asked.clear(), repeats = 0; }
+
+    VirtualTime& time;
+    const int number;                               // of the world
+    std::function<Nanoseconds(const Link&)> price;  // of the next collective
+    Nanoseconds clock = 0, link = 0;
+    State state = State::ready;
+    Nanoseconds deadline = 0, wake = 0;            // asleep
+    std::vector<Question> asked;                   // since the clock went on; waiting: for this one operation
+    std::deque<std::pair<Op, Nanoseconds>> queue;  // of the link, with the times when they were started
+    int repeats = 0;                               // of questions
+    std::condition_variable changed;
+  };
   static constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max() / 2;
 
   VirtualTime(int ranks, const Cluster&);
-  const Cluster& cluster() const { return cluster_; }
+  Rank& at(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+  const RankList& all() const { return all_; }
 
-  // All are called by the rank's own thread, but for end() and ended(). rank: of the world.
-  void begin(int rank);   ///< the first call; waits for a core
-  void finish(int rank);  ///< the last, unless it ends by an exception
-  Nanoseconds now(int rank) const;
-  void advance(int rank, Nanoseconds by);
-  /// Call `number` of the communicator: returns that of the first rank, op or another's. caller: as VirtualOp says.
-  Op collective(int rank, std::uint64_t communicator, std::uint64_t number, Op op, const std::array<int, 3>& caller);
-  /// own, call.root: of the communicator. x: nobody else's.
-  Op send(int rank, std::uint64_t communicator, const RankList&, const Call&, int own, Tensor x);
-  Op receive(int rank, std::uint64_t communicator, const RankList&, const Call&, int own);
-  int probe(int rank, std::uint64_t communicator, int own, int tag, int first);
+  // All are called by the rank's own thread, but for end() and ended().
+  void begin(Rank&);   ///< the first call; waits for a core
+  void finish(Rank&);  ///< the last, unless it ends by an exception
+  /// Call `number` of the communicator: returns that of the first rank, op or another's.
+  Op collective(Rank&, std::uint64_t communicator, std::uint64_t number, Op op);
+  /// own: this rank's number in the communicator, of `ranks`, which the call speaks of. x: nobody else's.
+  Op send(Rank&, std::uint64_t communicator, const RankList& ranks, int own, const Call&, Tensor x);
+  Op receive(Rank&, std::uint64_t communicator, const RankList& ranks, int own, const Call&);
+  int probe(Rank&, std::uint64_t communicator, int own, int tag, int first);
   /// Blocks until it ends, at most so many seconds of virtual time; but of real time where they are TRIREME_TIMEOUT or
   /// more. Of no time: asks as done() does.
-  bool wait(int rank, const Op&, double seconds);
+  bool wait(Rank&, const Op&, double seconds);
   /// Whether it has ended by now.
-  bool done(int rank, const Op&);
-  /// Until ready() says true, which asks done() and probe(): at each moment at which one of these may change.
-  bool poll(int rank, double seconds, const std::function<bool()>& ready);
-  VirtualState save(int rank);
-  void restore(int rank, const VirtualState&);
+  bool done(Rank&, const Op&);
 
   void end(const std::string& reason);
   std::string ended() const;
 
  private:
-  /// Of one sender: messages that nobody has asked for, or receives that nothing has been sent for.
-  struct Queue {
-    std::deque<Op> messages, receives;
-  };
-  struct Mailbox {
-    int owner = 0;              // rank of the world
-    int next = 0;               // sender whose turn it is
-    std::map<int, Queue> from;  // by sender
-  };
-  enum class State { running, waiting, asleep, finished };
-  struct Rank {
-    Nanoseconds clock = 0, link = 0;
-    State state = State::running;
-    bool core = false;
-    Op awaited;                                    // waiting
-    Nanoseconds deadline = 0, wake = 0;            // asleep
-    std::vector<Op> polled;                        // found undone since the clock went on
-    std::vector<const Mailbox*> mailboxes;         // found empty
-    std::deque<std::pair<Op, Nanoseconds>> queue;  // of the link, with the times when they were started
-    std::uint64_t meetings = 0;                    // of save and restore
-    VirtualState given;                            // to restore
-    int repeats = 0;                               // of questions
-    std::condition_variable changed;
-    /// The clock has gone on, or something was started.
-    void forget() { polled.clear(), mailboxes.clear(), repeats = 0; }
-  };
   using Lock = std::unique_lock<std::mutex>;
 
-  Rank& at(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
   Lock enter();
+  void advance(Rank&, Nanoseconds by);
+  /// Until ready() says true, which asks done() and probe(): at each moment at which one of these may change.
+  bool poll(Rank&, double seconds, const std::function<bool()>& ready);
+  VirtualState save(Rank&);
+  void restore(Rank&, const VirtualState&);
+  void meet(Rank&);
   Nanoseconds deadline(const Rank&, double seconds) const;
   Nanoseconds next_event(const Rank&) const;
   Mailbox& mailbox(std::uint64_t communicator, int own, int tag, int owner);
-  void enqueue(int rank, const Op&);
-  void resolve(std::vector<Op> ready);
-  void match(Queue&, std::vector<Op>& ready);
+  void enqueue(Rank&, const Op&);
+  void take_link(Rank&, std::vector<Op>& ready);
+  static void match(Queue&);
   void schedule();
-  void hand_out();
   bool block(Lock&, Rank&, State);
   bool sleep(Lock&, Rank&, Nanoseconds deadline);
-  template <class T>
-  void asked_again(Lock&, Rank&, std::vector<T>& asked, const T& what);
+  void asked_again(Lock&, Rank&, const Question&);
   void end_by(std::string reason, bool stuck);
   [[noreturn]] void throw_ended(const Call&) const;
   std::string where(const Rank&) const;
-  Op meeting(int rank, const std::function<void(VirtualOp&)>& then, const VirtualState& state);
 
   const Cluster cluster_;
   const Nanoseconds lookahead_;  // what a rank does is felt by others after so long

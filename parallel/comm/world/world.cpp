@@ -104,9 +104,10 @@ void World::threads(int ranks, const std::function<void(World&)>& body) {
 void World::virtual_time(int ranks, const Cluster& cluster, const std::function<void(World&)>& body) {
   VirtualRanks all = virtual_ranks(ranks, cluster);
   run_threads(std::move(all.communicators), [&](World& world) {
-    all.time->begin(world.rank());
+    auto& clock = all.time->at(world.rank());
+    all.time->begin(clock);
     body(world);
-    all.time->finish(world.rank());
+    all.time->finish(clock);
   });
 }
 

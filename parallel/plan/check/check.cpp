@@ -100,17 +100,20 @@ void check_updates(const Plan& plan, Diagnostics& faults) {
                        std::min(s.end, t.end), plan.programs[a].name, plan.programs[b].name);
 }
 
-/// What ranks agree on decides about every update of a program.
+/// What ranks agree on decides about every update of a program, what they count about every loss.
 void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults) {
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     const Program& program = plan.programs[r];
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = program.actions[id];
       if (a.kind != ActionKind::agree) continue;
-      if (a.field != "loss" && a.field != "finite" && a.field != "norm")
-        faults.add("{}: there is no number '{}' to agree on: use loss, finite or norm", place(program, id), a.field);
+      for (const std::string& name : agrees_on_flags(a) ? names_in(a.field) : std::vector<std::string>{})
+        if (name != "finite" && std::ranges::find(plan.flags, name) == plan.flags.end())
+          faults.add("{}: there is no number '{}' to agree on: use count, loss, finite, norm or one of Plan::flags",
+                     place(program, id), name);
+      const ActionKind user = a.field == "count" ? ActionKind::loss : ActionKind::update;
       for (ActionId u = 0; u < std::ssize(program.actions); ++u)
-        if (program.actions[u].kind == ActionKind::update && !orders[r](id, u))
+        if (program.actions[u].kind == user && !orders[r](id, u))
           faults.add("{} does not wait for {}", place(program, u), place(program, id));
     }
   }

@@ -50,7 +50,7 @@ void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const
 void check_trigger(const Program& program, ActionId id, Diagnostics& faults) {
   const Action& a = program.actions[id];
   const bool always = is_pass(a) || is_message(a) || is_reduction(a) || a.on_ready || a.kind == ActionKind::update ||
-                      a.kind == ActionKind::free || (a.kind == ActionKind::agree && a.field != "finite");
+                      a.kind == ActionKind::free || (a.kind == ActionKind::agree && !agrees_on_flags(a));
   if (always && program.trigger(a) != Trigger{} && program.trigger(a).channel.empty())
     faults.add("{} is of a phase that runs {}: it belongs to every step", place(program, id),
                to_string(program.trigger(a)));
