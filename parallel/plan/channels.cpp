@@ -1,6 +1,8 @@
 #include "parallel/plan/channels.h"
 
 #include <algorithm>
+#include <iterator>
+#include <ranges>
 #include <set>
 
 #include "parallel/plan/action_kind.h"
@@ -74,16 +76,16 @@ std::int64_t Inbox::last_clock(const Guard& guard) const {
 
 void Inbox::Channel::wait_for_turn(int sender) {
   const Message& m = messages.at(sender).front();
-  first[m.clock].insert({m.number, sender}), ++senders;
+  first[m.clock].insert({m.number, sender});
 }
 
 std::size_t Inbox::Channel::take(int sender) {
   auto& queue = messages.at(sender);
   const Message m = queue.front();
   queue.pop_front();
-  const auto group = first.find(m.clock);
-  group->second.erase({m.number, sender}), --senders;
-  if (group->second.empty()) first.erase(group);
+  auto& group = first.at(m.clock);
+  group.erase({m.number, sender});
+  if (group.empty()) first.erase(m.clock);
   if (!queue.empty()) wait_for_turn(sender);
   set_clock(sender, m.clock);
   return m.number;
@@ -101,14 +103,13 @@ std::optional<Inbox::Start> Inbox::next() {
     if (t.channel.empty()) continue;
     Channel& channel = channels_.at(t.channel);
     const std::size_t count = t.count > 0 ? static_cast<std::size_t>(t.count) : channel.taken.size();
-    if (count == 0 || channel.senders < count) continue;
-    std::vector<std::pair<std::size_t, int>> come;  // the first so many of each clock
-    for (const auto& [clock, group] : channel.first) {
-      if (clock > last_clock(t.guard)) break;
-      auto m = group.begin();
-      for (std::size_t i = 0; i < count && m != group.end(); ++i) come.push_back(*m++);
-    }
-    if (come.size() < count) continue;
+    std::size_t ready = 0;
+    const std::ranges::subrange groups(channel.first.begin(), channel.first.upper_bound(last_clock(t.guard)));
+    for (const auto& [clock, group] : groups) ready += group.size();
+    if (count == 0 || ready < count) continue;
+    std::vector<std::pair<std::size_t, int>> come;
+    for (const auto& [clock, group] : groups)
+      std::ranges::copy(group | std::views::take(count), std::back_inserter(come));
     std::ranges::sort(come);
     come.resize(count);
     std::ranges::sort(come, {}, &std::pair<std::size_t, int>::second);

@@ -57,7 +57,6 @@ class Inbox {
     std::map<int, std::deque<Message>> messages;  // by sender, as they came
     /// The first of each sender's, by clock: number and sender.
     std::map<std::int64_t, std::set<std::pair<std::size_t, int>>> first;
-    std::size_t senders = 0;               // of which there are messages
     std::map<int, std::int64_t> taken;     // the last clock, by sender; -1: none yet
     std::map<std::int64_t, int> by_clock;  // how many senders have it
     void wait_for_turn(int sender);
