@@ -54,7 +54,7 @@ struct SimulateOptions {
 struct AxisTraffic {
   std::string axis;    ///< as its actions name it: "data", "data+h"
   double seconds = 0;  ///< that it is busy with messages and collectives, and its layers send
-  Index bytes = 0;     ///< as planned_traffic counts them, step by step, but for the looks at the norm of divided weights
+  Index bytes = 0;  ///< as planned_traffic counts them, step by step, but for the looks at the norm of divided weights
   bool operator==(const AxisTraffic&) const = default;  ///< member by member
 };
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "parallel/comm/communicator.h"
-
 namespace trireme {
 
 void SimServer::post(const Message& m) {
@@ -138,7 +136,7 @@ void Simulator::end_step(int rank) {
     const bool due = is_due(rank, a);
     const Nanoseconds linked = due && a.axis >= 0 ? took(rank, a) : -1;
     clock_[rank] = std::max(clock_[rank], s.end);
-    if (due) record_.count(rank, a, a.is == SimAction::Is::compute ? s.end - s.begin : 0, linked, a.bytes);
+    if (due) record_.count(rank, a, a.is == SimAction::Is::compute ? s.end - s.begin : 0, linked);
     record_.span(rank, id, s.begin, s.end, linked);
   }
   record_.end_step(rank);
@@ -288,8 +286,7 @@ void Simulator::answer(int rank, ActionId id, int to) {
   const SimAction& a = actions(rank)[id];
   const Nanoseconds now = clock_[rank], took = a.took[places_.apart(rank, to)];
   const Nanoseconds end = links_[rank].free = std::max(now, links_[rank].free) + took;
-  const Index head = a.offset < 0 && servers_[to] ? sizeof(MessageHeader) : 0;
-  record_.count(rank, a, 0, took, a.bytes + head), record_.span(rank, id, now, end, took);
+  record_.count(rank, a, 0, took), record_.span(rank, id, now, end, took);
   deliver(rank, to, a, end);
 }
 
@@ -306,7 +303,7 @@ void Simulator::handle(int rank, const Inbox::Start& start) {
         if (a.offset < 0) answer(rank, id, servers_[rank]->from(message));
     } else {
       clock_[rank] += cost(rank, id);
-      record_.count(rank, a, clock_[rank] - now, 0, 0), record_.span(rank, id, now, clock_[rank], -1);
+      record_.count(rank, a, clock_[rank] - now, 0), record_.span(rank, id, now, clock_[rank], -1);
     }
   }
   const int program = ranks_.program[rank];
