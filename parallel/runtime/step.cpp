@@ -91,12 +91,13 @@ struct Step::Impl {
 
   /// Throws Error that says where a number that is not finite was first seen.
   [[noreturn]] void refuse(const std::string& fault, const Tensor& x) {
-    const bool together =
-        mesh.world().size() > 1 && !consolidator.served().any();  // servers wait for messages meanwhile
-    if (!consolidator.served().any()) consolidate();
-    auto place = first_non_finite(model, x, together ? everyone.get() : nullptr);
+    const bool alone = consolidator.served().any();  // servers wait for messages meanwhile
+    if (!alone) consolidate();
+    auto place = first_non_finite(model, x, alone || mesh.world().size() == 1 ? nullptr : everyone.get());
     fail(fmt::format("step {}", optimizer.steps() + 1), "{}; {}", fault,
-         place.empty() ? "everything before it is finite" : "first seen in " + place);
+         !place.empty() ? "first seen in " + place
+         : alone        ? "everything before it is finite on this rank"
+                        : "everything before it is finite");
   }
 
   void consolidate() {

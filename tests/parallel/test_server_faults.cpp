@@ -155,3 +155,54 @@ TEST_CASE("a plan with servers that is changed at random is refused, or trains a
   CHECK(alike > 50);
   CHECK(apart > 50);
 }
+
+TEST_CASE("a worker whose loss is not finite ends the run in one line, before servers have used it") {
+  if (threads_only()) return;
+  for (const bool asynchronous : {false, true}) {
+    const auto run = [&](World& world) {
+      Module model = Sequential{Linear(20, 10)};
+      initialize(model, 1);
+      Mesh mesh(world, {{"data", world.size()}});
+      Step step(model, cross_entropy, Sgd{.lr = 0.05}, mesh, servers({.count = asynchronous ? 1 : 0}));
+      for (int i = 0; i < 3; ++i)
+        (void)step(Tensor::full({2, 20}, i == 1 && world.rank() == 1 ? INFINITY : 1), Tensor::zeros({2}, DType::i64));
+    };
+    CHECK_THROWS_WITH(World::threads(4, run), contains("step 2: loss is nan"));
+  }
+}
+
+TEST_CASE("evaluation sees the servers' weights and one worker's statistics; workers go on with their own") {
+  if (threads_only()) return;
+  for (const bool asynchronous : {false, true}) {
+    const int ranks = 4;
+    std::vector<std::vector<double>> before(ranks), shared(ranks), behind(ranks);
+    const auto body = [&](World& world) {
+      Module model = Sequential{Linear(20, 12), BatchNorm(12), Linear(12, 10)};
+      initialize(model, 1);
+      Mesh mesh(world, {{"data", world.size()}});
+      Step step(model, cross_entropy, Sgd{.lr = 0.05}, mesh, servers({.servers = 2, .count = asynchronous ? 1 : 0}));
+      for (int i = 0; i < 4; ++i) {
+        const auto [x, y] = rows_of(step.shard().rank, i);
+        (void)step(x.to(DType::f32), y).item();
+      }
+      const auto all = [&] {
+        auto values = whole_weights(step.parameters());
+        for (auto& b : step.parameters().buffers())
+          for (double v : b.tensor.to_vector()) values.push_back(v);
+        return values;
+      };
+      const auto rank = static_cast<std::size_t>(world.rank());
+      before[rank] = all();
+      step.consolidate();
+      shared[rank] = all();
+      (void)step.checkpoint_shard();
+      behind[rank] = all();
+    };
+    World::virtual_time(ranks, two_nodes(2), body);
+    CAPTURE(asynchronous);
+    for (const auto& weights : shared) CHECK((weights == shared[0]));
+    for (std::size_t worker = 0; worker < 2; ++worker) CHECK((before[worker] == behind[worker]));
+    // Synchronous: the same weights, and the mean of statistics.
+    CHECK((before[0] == before[1]) == !asynchronous);
+  }
+}
