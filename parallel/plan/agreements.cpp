@@ -31,7 +31,7 @@ class ProgramAgreements {
     at_ = update < 0 ? static_cast<ActionId>(actions_.size()) : update;
     if (loss_ >= 0) after_.push_back(loss_);
     for (Action& a : actions_)
-      if (loss_ >= 0 && a.kind == ActionKind::push && a.field == "loss") a.after.push_back(loss_);
+      if (loss_ >= 0 && a.kind == ActionKind::push) a.after.push_back(loss_);  // nothing leaves for a loss that is not finite
     if (plan_.has_stages())
       before_update("loss", plan_.stage_axis).peer.root = plan_.program_of(static_cast<int>(plan_.parts.size()) - 1);
     for (const Action& a : actions_)  // flag and norm look at the gradients of all updates

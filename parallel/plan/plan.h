@@ -57,7 +57,7 @@ class ActionKind {
   static const ActionKind push;
   static const ActionKind pull;  ///< waits for such a message from peer.root: what field names becomes its payload
   /// In a phase that messages start: what field names becomes the sum of their payloads, in the order of their senders
-  /// (loss: the mean).
+  /// (loss: the mean). Where workers train apart, a sum of gradients is one of means over the rows of each.
   static const ActionKind take;
 
  private:

@@ -86,7 +86,7 @@ Tensor Channels::take(const Action& a) {
     if (&m == &taken_.front())
       into.copy_from(m.payload);
     else
-      add_into(into, m.payload);
+      add_into(into, m.payload.to(into.device()));
   }
   if (a.field == "gradients") store_.mark_written(a.slice);
   return {};

@@ -17,13 +17,12 @@ Consolidator::Consolidator(const Plan& plan, int program, Mesh& mesh, Optimizer&
       mesh_(mesh),
       parameters_(optimizer.parameters()),
       optimizer_(optimizer),
-      stages_(stages) {
+      stages_(stages),
+      served_(plan, program, mesh, optimizer) {
   for (auto& a : plan.programs[static_cast<std::size_t>(program)].actions) {
     if (a.kind == ActionKind::update && mesh.size(a.peer.axis) > 1) shared_.push_back(a);
     drops_ = drops_ || a.kind == ActionKind::drop_values;
   }
-  served_ = std::ranges::any_of(plan.programs, &Program::serves);
-  serves_ = plan.programs[static_cast<std::size_t>(program)].serves();
   differ_ = std::ranges::any_of(plan.consistency, [&](auto& axis) {
     return axis.second.kind != Consistency::Kind::synchronous && mesh.size(axis.first) > 1;
   });
@@ -31,19 +30,9 @@ Consolidator::Consolidator(const Plan& plan, int program, Mesh& mesh, Optimizer&
 
 void Consolidator::consolidate() {
   optimizer_.keep({{0, parameters_.size()}});
-  if ((!stages_ && shared_.empty() && !served_) || std::exchange(current_, true)) return;
+  if ((!stages_ && shared_.empty() && !served_.any()) || std::exchange(current_, true)) return;
   std::vector<Work> works;
-  for (const Program& server : plan_.programs)
-    for (const Action& a : server.actions) {
-      if (a.kind != ActionKind::update || !server.serves()) continue;
-      const CoordinateRange& at = server.where.front();  // workers have its weights, of the last pull
-      const auto give = [&, comm = &mesh_.comm(at.axis)](const Tensor& all) {
-        works.push_back(comm->broadcast(all, at.begin));
-      };
-      const Tensor weights = parameters_.values().rows(a.slice.begin, a.slice.end);
-      give(serves_ || !differ_ ? weights : weights.clone());  // workers apart keep their own
-      for (auto& [name, state] : optimizer_.state()) give(state.rows(a.slice.begin, a.slice.end));
-    }
+  served_.gather();
   for (const Action& update : shared_) {  // over the update's own axis, which image axes may be joined to
     const auto give = [&, comm = &mesh_.comm(update.peer.axis)](const FlatBuffer& flat) {
       works.push_back(all_gather_updated(update, *comm, flat.rows(update.slice.begin, update.slice.end)));
@@ -83,6 +72,7 @@ void Consolidator::gather_stages() {
 
 void Consolidator::begin_step() {
   current_ = false;
+  served_.restore();
   if (!stages_ || !std::exchange(whole_, false)) return;
   Index end = 0;
   auto own = plan_.updated(static_cast<std::size_t>(program_));
@@ -105,9 +95,12 @@ void Consolidator::release() {
     if (drops_) release_values(parameters_, a.slice, shard_of(a, mesh_.index(a.peer.axis), mesh_.size(a.peer.axis)));
 }
 
-CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
+CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) {
+  if (served_.any()) served_.restore(), current_ = false;
   CheckpointShard s{.rank = mesh_.world().rank(), .ranks = mesh_.world().size(), .layout = to_string(mesh_.axes())};
   for (const std::string& name : plan_.strategies) s.layout += " " + name;
+  for (const Program& p : plan_.programs)
+    for (const auto& [axis, begin, end] : p.where) s.layout += fmt::format(" {}[{}, {})", axis, begin, end);
   s.all_gather = [&everyone](const std::string& mine) { return gather_texts(everyone, mine); };
   // Whether this rank is the first of those that hold the same part of a tensor, which other ranks along these axes
   // (and in other stages) have other parts of.
@@ -161,7 +154,8 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) const {
   Index at = 0;
   for (const Parameters::Buffer& b : parameters_.buffers()) {
     const bool here = !stages_ || b.tensor.numel() == 0 || stage_of_buffer(at) == program_;
-    s.holds_buffers.push_back(here), s.writes_buffers.push_back(here && first(b.tensor, ""));
+    s.holds_buffers.push_back(here);
+    s.writes_buffers.push_back(here && !program.serves() && first(b.tensor, ""));
     at += b.tensor.numel();
   }
   return s;

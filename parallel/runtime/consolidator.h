@@ -7,6 +7,7 @@
 #include "framework/io/checkpoint.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/model/chain.h"
+#include "parallel/runtime/served_weights.h"
 
 namespace trireme {
 
@@ -23,7 +24,8 @@ class Consolidator {
   void release();
   /// This rank's part in checkpoints. Of ranks that hold the same the first along each mesh axis writes it. everyone:
   /// all ranks, to outlive the result.
-  CheckpointShard checkpoint_shard(Communicator& everyone) const;
+  CheckpointShard checkpoint_shard(Communicator& everyone);
+  const ServedWeights& served() const { return served_; }
 
  private:
   void gather_stages();
@@ -36,12 +38,12 @@ class Consolidator {
   Parameters& parameters_;
   Optimizer& optimizer_;
   Communicator* stages_;
-  std::vector<Action> shared_;            // this program's updates that several ranks share
-  bool served_ = false, serves_ = false;  // some program is started by messages; this rank's is
-  bool differ_ = false;                   // ranks train for themselves
-  bool drops_ = false;                    // weights of others' shards are not here between their uses
-  bool current_ = false;                  // all is here, as the last step left it
-  bool whole_ = true;                     // weights of other stages are here
+  std::vector<Action> shared_;  // this program's updates that several ranks share
+  ServedWeights served_;
+  bool differ_ = false;   // ranks train for themselves
+  bool drops_ = false;    // weights of others' shards are not here between their uses
+  bool current_ = false;  // all is here, as the last step left it
+  bool whole_ = true;     // weights of other stages are here
 };
 
 }  // namespace trireme

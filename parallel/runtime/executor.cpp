@@ -109,6 +109,11 @@ void Executor::prepare_updates() {
   }
   if (last) last->last_update = true;
   updates_ = last != nullptr;
+  for (std::size_t id = 0; id < slots_.size() && !updates_; ++id) {
+    const Action& a = program_.actions[id];
+    slots_[id].first_push = a.kind == ActionKind::push && a.field == "gradients";
+    if (slots_[id].first_push) break;
+  }
   updated_ = detail::joined(std::move(updated_));
 }
 
@@ -135,7 +140,7 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
     const Action& a = action(id);
     if (!is_due(a)) continue;
     for (ActionId before : a.after) finish(before);
-    if (slot(id).first_update && !(fault = decide()).empty()) return fault;
+    if ((slot(id).first_update || slot(id).first_push) && !(fault = decide()).empty()) return fault;
     if (recorder_) recorder_->begin(id);
     (this->*slot(id).run)(id);
     if (id + 1 == loss_end_) agreement_.set_loss(loss_.clone(), !ranks_.batch() && !ranks_.stages());
@@ -145,7 +150,8 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
     recorder_->end(id);
   }
   if (!updates_) {  // a stage without parameters counts the step, too
-    if (!(fault = decide()).empty()) return fault;
+    const bool pushed = std::ranges::any_of(slots_, &Slot::first_push);
+    if (!pushed && !(fault = decide()).empty()) return fault;
     optimizer_.finish();
   }
   for (ActionId id = 0; id < n; ++id) finish(id);
@@ -155,6 +161,7 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
 
 void Executor::serve() {
   begin_step();
+  agreement_.begin();
   if (recorder_) recorder_->clear(slots_.size());
   for (bool ended = false; !ended;) {
     const int phase = channels_.next();

@@ -57,6 +57,7 @@ class Executor {
     int bucket = -1;               // of buckets_; -1: not on_ready
     bool completes = false;        // a backward of the last micro-batch: gradients that it reaches are whole
     bool last_forward = false, last_backward = false, first_update = false, last_update = false;
+    bool first_push = false;  // of gradients, to who updates
     EncodedReduction encoded;
     std::any memory;  // of a kind of the caller's own
     void (Executor::*run)(ActionId) = nullptr;

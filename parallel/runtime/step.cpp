@@ -91,10 +91,13 @@ struct Step::Impl {
 
   /// Throws Error that says where a number that is not finite was first seen.
   [[noreturn]] void refuse(const std::string& fault, const Tensor& x) {
-    consolidate();
-    auto place = first_non_finite(model, x, mesh.world().size() > 1 ? everyone.get() : nullptr);
+    const bool alone = consolidator.served().any();  // servers wait for messages meanwhile
+    if (!alone) consolidate();
+    auto place = first_non_finite(model, x, alone || mesh.world().size() == 1 ? nullptr : everyone.get());
     fail(fmt::format("step {}", optimizer.steps() + 1), "{}; {}", fault,
-         place.empty() ? "everything before it is finite" : "first seen in " + place);
+         !place.empty() ? "first seen in " + place
+         : alone        ? "everything before it is finite on this rank"
+                        : "everything before it is finite");
   }
 
   void consolidate() {
@@ -104,7 +107,7 @@ struct Step::Impl {
 
   CheckpointShard checkpoint_shard() {
     CheckpointShard shard = consolidator.checkpoint_shard(*everyone);
-    if (!serves()) return shard;
+    if (!consolidator.served().differ()) return shard;
     shard.local["optimizer.steps"] = Tensor::full({1}, static_cast<double>(optimizer.steps()), DType::i64);
     executor.channels().save(shard.local);
     return shard;
@@ -117,7 +120,8 @@ struct Step::Impl {
     CheckpointShard shard = checkpoint_shard();
     LoadedCheckpoint loaded = trireme::load_checkpoint(directory, parameters, &optimizer, shard);
     for (auto& [name, tensor] : shard.local)  // of the plan's state; a checkpoint of before there was one has none
-      if (const auto at = loaded.local.find(name); at != loaded.local.end()) tensor.copy_from(at->second);
+      if (const auto at = loaded.local.find(name); at != loaded.local.end() && !name.starts_with("inbox."))
+        tensor.copy_from(at->second);
     if (const auto at = loaded.local.find("optimizer.steps"); at != loaded.local.end()) {
       optimizer.set_steps(static_cast<std::int64_t>(at->second.item()));
       executor.channels().load(loaded.local);

@@ -99,8 +99,9 @@ class Step {
   /// zero(3) a rank) has its own, and reading another's, in the model or by itself, is an Error. Optimizer state is
   /// held only for what this rank updates (less under zero), from consolidate() to the next step for all. Where a
   /// strategy lets ranks train for themselves (Plan::consistency: periodic, gossip), each keeps its own weights:
-  /// evaluation and model files then see those of the rank, unless the last step averaged them. A collective call; free
-  /// without stages or zero.
+  /// evaluation and model files then see those of the rank, unless the last step averaged them; where there are servers
+  /// (stale), theirs, with the first worker's running statistics, until the next step. A collective call; free without
+  /// stages, zero and servers.
   void consolidate();
 
   /// This rank's part in checkpoints that all ranks write together, each what it holds (SaveOptions::shard): nothing is

@@ -78,6 +78,8 @@ Communicator& StepRanks::agreement(const std::string& axis, Mesh& mesh) const {
 
 void StepRanks::make_norm_ranks(const Strategy& strategy) {
   const int ranks = strategy.norm_group;
+  check(!trains_apart_ || strategy.scope() == NormScope::local, "step",
+        "ranks that train apart have statistics of batch norm of their own: set norm_scope to local");
   if (strategy.scope() == NormScope::global) norm_ = std::make_shared<CommunicatorNormRanks>(*batch_);
   if (strategy.scope() != NormScope::group) return;
   check(ranks > 0 && share_.size % ranks == 0, "step",
@@ -129,7 +131,8 @@ StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t s
   batch.seed = seed;
   batch.step = step;
   batch.calls = {};
-  if (batch_ && (!batch.share || batch.global_batch == 0 || !batch.samples)) number_rows(batch, rows);
+  const bool numbered = batch.share && batch.global_batch > 0 && batch.samples;
+  if (batch_ && !trains_apart_ && !numbered) number_rows(batch, rows);
   if (batch.global_batch == 0) batch.global_batch = rows;
   check(batch.global_batch > 0, "step", "the global batch has no rows");
   check(batch_ || batch.global_batch == rows, "step",

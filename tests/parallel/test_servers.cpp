@@ -177,8 +177,7 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
       {{}, [](Plan& p) { p.programs[1].phases[1].last = false; }, "one of its phases must be the last of a step"},
       {{},
        [](Plan& p) {
-         p.programs[1].actions.pop_back(), p.programs[1].phases[1].trigger.count = 2,
-                                           p.programs[0].phases.push_back({"late", {.every = 2}});
+         p.programs[1].phases[1].trigger.count = 2, p.programs[0].phases.push_back({"late", {.every = 2}});
          for (Action& a : p.programs[0].actions)
            if (a.field == "loss") a.phase = 1;
        },

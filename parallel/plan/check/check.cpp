@@ -143,6 +143,14 @@ void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders,
   }
 }
 
+/// The executor goes through the list: what an action waits for stands before it.
+void check_list_order(const Plan& plan, Diagnostics& faults) {
+  for (const Program& program : plan.programs)
+    for (ActionId id = 0; id < std::ssize(program.actions); ++id)
+      for (ActionId from : program.actions[static_cast<std::size_t>(id)].after)
+        if (from > id) faults.add("{} waits for action {}, which the list has behind it", place(program, id), from);
+}
+
 }  // namespace
 
 std::vector<std::string> check(const Plan& plan, int data_ranks) {
@@ -168,6 +176,7 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   check_agreements(plan, orders, faults);
   if (faults.empty()) check_races(plan, orders, faults);  // the others name the remedy
   check_messages(plan, plan.reduced_axis(), data_ranks, faults);
+  if (faults.empty()) check_list_order(plan, faults);
   return faults.take();
 }
 

@@ -27,6 +27,20 @@ bool takes(const Program& program, const std::string& channel) {
          std::ranges::any_of(program.actions, pulls);
 }
 
+bool same_operand(const Action& a, const Action& b) { return a.field == b.field && a.slice == b.slice; }
+
+/// A pull waits for what the other rank's program pushes to the channel.
+void check_pull(const Plan& plan, const Program& program, ActionId id, Diagnostics& faults) {
+  const Action& a = program.actions[static_cast<std::size_t>(id)];
+  for (const Program& other : plan.programs) {
+    const CoordinateRange along = plan.range(other, a.peer.axis);
+    if (a.peer.root < along.begin || a.peer.root >= along.end) continue;
+    for (const Action& b : other.actions)
+      if (b.kind == ActionKind::push && b.peer.channel == a.peer.channel && !same_operand(a, b))
+        faults.add("{} waits for another operand than is sent: {}", place(program, id), to_string(b));
+  }
+}
+
 /// What one action on a channel says by itself.
 void check_action(const Plan& plan, const Program& program, ActionId id, Diagnostics& faults) {
   const Action& a = program.actions[id];
@@ -48,15 +62,57 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   if (a.kind == ActionKind::take) return;
   const int ranks = plan.size(a.peer.axis);
   const bool to_senders = a.kind == ActionKind::push && a.peer.root < 0 && answers;
+  if (!answers && trigger.until != Trigger::forever)
+    faults.add("{} ends with step {}, and those who wait for its messages do not know", at(), trigger.until);
   if (to_senders) return;
   if (a.peer.axis.empty() || a.peer.root < 0 || a.peer.root >= ranks)
     return faults.add("{}: there is no rank {} along '{}', which has {}", at(), a.peer.root, a.peer.axis, ranks);
+  if (a.kind == ActionKind::pull && a.field == "loss") faults.add("{}: nobody pulls a loss", at());
+  if (a.kind == ActionKind::pull) return check_pull(plan, program, id, faults);
   for (const Program& other : plan.programs) {
     const CoordinateRange along = plan.range(other, a.peer.axis);
     const bool there = along.begin <= a.peer.root && a.peer.root < along.end;
-    if (a.kind == ActionKind::push && there && !takes(other, a.peer.channel))
+    if (there && !takes(other, a.peer.channel))
       faults.add("{}: program {} takes no messages on '{}'", at(), other.name, a.peer.channel);
   }
+}
+
+/// What a phase takes is what is sent; gradients are taken, then used by one update, then answered.
+void check_server_phase(const Plan& plan, const Program& program, const ProgramPhase& phase, int root,
+                        Diagnostics& faults) {
+  const auto index = &phase - program.phases.data();
+  const auto name = fmt::format("program {}: phase '{}'", program.name, phase.name);
+  const Action *take = nullptr, *update = nullptr, *answer = nullptr;
+  for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+    const Action& a = program.actions[static_cast<std::size_t>(id)];
+    if (a.phase != index) continue;
+    if (a.kind == ActionKind::take) {
+      if (take) faults.add("{} takes its messages twice", name);
+      take = &a;
+    }
+    if (a.kind == ActionKind::update) {
+      const bool fits = take && take->field == "gradients" && take->slice == a.slice && !update && !answer;
+      if (!fits)
+        faults.add("{} is not the one update, behind what takes its gradients and before any answer",
+                   place(program, id));
+      update = &a;
+    }
+    if (a.kind == ActionKind::push) answer = &a;
+  }
+  if (take && take->field == "gradients" && !update) faults.add("{} takes gradients that no update uses", name);
+  const bool alike = plan.consistency_along(axis_of(plan, phase.trigger.channel)) == Consistency{};
+  if (alike && update && (phase.trigger.count == 1 || !answer) &&
+      senders_to(plan, phase.trigger.channel, root).size() > 1)
+    faults.add(
+        "{} answers before all ranks' gradients are in the weights, which are to be alike: set the axis's consistency",
+        name);
+  for (const Program& sender : plan.programs)
+    for (ActionId id = 0; id < std::ssize(sender.actions); ++id) {
+      const Action& a = sender.actions[static_cast<std::size_t>(id)];
+      if (take && a.kind == ActionKind::push && a.peer.channel == phase.trigger.channel && a.peer.root == root &&
+          !same_operand(a, *take))
+        faults.add("{} is taken as another operand: {}", place(sender, id), to_string(*take));
+    }
 }
 
 void check_phase(const Plan& plan, const Program& program, const ProgramPhase& phase, Diagnostics& faults) {
@@ -69,6 +125,11 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
   if (t.count < 0 || t.count > std::ssize(senders))
     faults.add("{} waits for {} messages of different ranks on '{}', to which {} push", name, t.count, t.channel,
                senders.size());
+  const auto all = std::ssize(senders);
+  if (t.count > 1 && t.count < all)
+    faults.add("{} takes {} messages of {} ranks: the others would wait for ever at the end; use 1, or 0 for all", name,
+               t.count, all);
+  check_server_phase(plan, program, phase, root, faults);
   if (t.guard.channel.empty()) return;
   const bool taken =
       std::ranges::any_of(program.phases, [&](const ProgramPhase& p) { return p.trigger.channel == t.guard.channel; });
@@ -83,7 +144,8 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
 /// Plays the steps of the programs along one line of the axis of their messages.
 class ChannelCheck {
  public:
-  ChannelCheck(const Plan& plan, const std::string& axis, Diagnostics& faults) : plan_(plan), axis_(axis), faults_(faults) {
+  ChannelCheck(const Plan& plan, const std::string& axis, Diagnostics& faults)
+      : plan_(plan), axis_(axis), faults_(faults) {
     for (std::size_t p = 0; p < plan.programs.size(); ++p) {
       const CoordinateRange along = plan.range(plan.programs[p], axis);
       for (int i = along.begin; i < along.end; ++i) ranks_.try_emplace(i, Rank{&plan.programs[p]});
@@ -106,6 +168,13 @@ class ChannelCheck {
       if (rank.inbox && rank.step < steps_)
         faults_.add("program {}: a step of it never ends: phase '{}' has run {} times in {} steps, {} messages wait",
                     rank.program->name, last(*rank.program), rank.step, steps_, rank.inbox->waiting());
+      for (const auto& [from, come] : rank.come)
+        if (come > 0)
+          faults_.add("program {}: {} messages on '{}' from rank {} are never pulled in {} steps", rank.program->name,
+                      come, from.first, from.second, steps_);
+      if (rank.inbox && rank.step == steps_ && rank.inbox->waiting() > 0)
+        faults_.add("program {}: {} messages come behind the last phase of {} steps, and are taken by nobody",
+                    rank.program->name, rank.inbox->waiting(), steps_);
     }
   }
 
@@ -183,6 +252,8 @@ void check_places(const Plan& plan, Diagnostics& faults) {
   const auto ranged = std::ranges::count_if(plan.programs, [](const Program& p) { return !p.where.empty(); });
   if (ranged > 0 && ranged < std::ssize(plan.programs))
     return faults.add("some programs say on which ranks they run, and some do not");
+  if (plan.has_stages() && std::ranges::any_of(plan.programs, [](const Program& p) { return !p.where.empty(); }))
+    return faults.add("stages of a pipeline and programs at ranges of ranks do not go together yet");
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
     const Program& program = plan.programs[p];
     for (const auto& [axis, begin, end] : program.where)
@@ -213,8 +284,14 @@ void check_channels(const Plan& plan, Diagnostics& faults) {
     }
     for (const ProgramPhase& phase : program.phases)
       if (!phase.trigger.channel.empty()) check_phase(plan, program, phase, faults);
-    if (program.serves() && std::ranges::count(program.phases, true, &ProgramPhase::last) != 1)
+    if (!program.serves()) continue;
+    if (std::ranges::count(program.phases, true, &ProgramPhase::last) != 1)
       faults.add("program {}: messages drive it, so one of its phases must be the last of a step", program.name);
+    if (std::ranges::none_of(program.actions, [&](const Action& a) {
+          return a.kind == ActionKind::take && a.field == "loss" &&
+                 program.phases[static_cast<std::size_t>(a.phase)].last;
+        }))
+      faults.add("program {}: its last phase takes no loss, which a step returns on all ranks", program.name);
   }
   if (faults.size() > before) return;
   if (axes.size() > 1) return faults.add("messages to channels go along {}: use one axis", fmt::join(axes, " and "));
