@@ -41,14 +41,15 @@ const ActionRow busy{.name = "busy",
                      .start = [](ActionContext&) { return Work(); }};
 /// Servers that take time for every update.
 Strategy slow_servers(const ServerOptions& o) {
-  return {"slow_servers", o.count == 0 ? Claim::exact : Claim::statistical, [o](Plan plan) {
-            plan = with_servers(std::move(plan), o);
-            for (Program& program : plan.programs)
-              if (program.serves()) insert(program, 1, {.kind = busy});
-            return plan;
-          }};
+  Strategy s("slow_servers", o.count == 0 ? Claim::exact : Claim::statistical, [o](Plan plan) {
+    plan = with_servers(std::move(plan), o);
+    for (Program& program : plan.programs)
+      if (program.serves()) insert(program, 1, {.kind = busy});
+    return plan;
+  });
+  s.norm_scope = NormScope::local;
+  return s;
 }
-
 const ActionRow mean{.name = "mean",
                      .is_collective = true,
                      .access =
