@@ -27,7 +27,7 @@ Setup small() {
 
 }  // namespace
 
-TEST_CASE("synchronous servers train as one rank does") {
+TEST_CASE("synchronous servers train as one rank does", "[device]") {
   const Setup s = integer_conv();
   const Outcome want = serial_run(s);
   for (const int ranks : rank_counts({2, 3, 5}))
