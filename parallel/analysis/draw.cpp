@@ -8,6 +8,7 @@
 
 #include "framework/io/json.h"
 #include "parallel/analysis/chart.h"
+#include "parallel/plan/action_kind.h"
 #include "parallel/plan/action_row.h"
 
 namespace trireme {
@@ -16,6 +17,9 @@ namespace {
 const Action& action_of(const Plan& plan, const Timeline& t, const Span& s) {
   return plan.programs.at(t.programs.at(s.rank)).actions.at(s.action);
 }
+
+/// What a server sends is in the midst of its phases.
+Stream stream_of(const Action& a) { return is_channel(a) ? Stream::comm : a.stream; }
 
 /// Actions shown as one.
 struct Bar {
@@ -45,8 +49,8 @@ std::vector<Row> rows_of(const Plan& plan, const Timeline& timeline) {
   std::ranges::stable_sort(spans, {}, &Span::begin);
   for (const Span& s : spans) {
     const Action& a = action_of(plan, timeline, s);
-    if (s.end <= s.begin || a.kind == ActionKind::recv) continue;
-    auto& bars = rows[2 * s.rank + (a.stream == Stream::comm)].bars;
+    if (s.end <= s.begin || a.kind == ActionKind::recv || a.kind == ActionKind::pull) continue;
+    auto& bars = rows[2 * s.rank + (stream_of(a) == Stream::comm)].bars;
     const Action* last = bars.empty() ? nullptr : &action_of(plan, timeline, bars.back().spans.back());
     if (last && last->kind == a.kind && last->microbatch == a.microbatch && a.part >= 0 &&
         std::abs(a.part - last->part) == 1) {
@@ -79,7 +83,7 @@ std::string name_of(const Plan& plan, const Timeline& timeline, int rank) {
 std::string headline(const Plan& plan, const Timeline& timeline) {
   double busy = 0;
   for (const Span& s : timeline.spans)
-    if (action_of(plan, timeline, s).stream == Stream::compute) busy += s.end - s.begin;
+    if (stream_of(action_of(plan, timeline, s)) == Stream::compute) busy += s.end - s.begin;
   const double idle = timeline.end() * static_cast<double>(timeline.programs.size()) - busy;
   return fmt::format("{}: {}, idle {:.1f} % of busy time", timeline.measured ? "measured" : "predicted",
                      time_text(timeline.end()), busy > 0 ? 100 * idle / busy : 0.0);
@@ -112,7 +116,7 @@ Paint paint(ActionKind v) {
   if (v == ActionKind::backward_weight) return {"#009e73", "#fff"};
   if (v == ActionKind::loss) return {"#cc79a7", "#000"};
   if (v == ActionKind::update) return {"#444444", "#fff"};
-  if (v == ActionKind::send || v == ActionKind::recv) return {"#999999", "#000"};
+  if (v == ActionKind::send || v == ActionKind::recv || v == ActionKind::push) return {"#999999", "#000"};
   return {"#56b4e9", "#000"};
 }
 
@@ -175,7 +179,7 @@ std::string trace_json(const Plan& plan, const Timeline& timeline) {
                       {"name", to_string(a)},
                       {"cat", to_string(a.kind)},
                       {"pid", s.rank},
-                      {"tid", static_cast<int>(a.stream)},
+                      {"tid", static_cast<int>(stream_of(a))},
                       {"ts", s.begin * 1e6},
                       {"dur", (s.end - s.begin) * 1e6},
                       {"args", std::move(args)}});

@@ -39,10 +39,10 @@ SimRecord::SimRecord(const SimPrograms& plan, const Places& places, const SimRan
   result_.folded = ranks.folded;
 }
 
-void SimRecord::count(int rank, const SimAction& a, Nanoseconds computed, Nanoseconds linked, Index bytes) {
+void SimRecord::count(int rank, const SimAction& a, Nanoseconds computed, Nanoseconds linked) {
   Totals& t = totals_[ranks_.program[rank]];
   t.busy += computed;
-  if (a.axis >= 0) t.link[a.axis] += linked, t.bytes[a.axis] += bytes;
+  if (a.axis >= 0) t.link[a.axis] += linked, t.bytes[a.axis] += a.bytes;
   for (const SimComm& c : a.comms) {
     const Nanoseconds took = c.took[places_.between(ranks_.world[rank], c.axis)];
     t.link[c.axis] += took, t.busy -= took, t.bytes[c.axis] += c.bytes;

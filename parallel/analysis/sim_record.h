@@ -19,7 +19,7 @@ class SimRecord {
   /// All must outlive it.
   SimRecord(const SimPrograms&, const Places&, const SimRanks&);
   /// An action that a rank has computed for so long, or whose bytes its link was busy with (without what layers send).
-  void count(int rank, const SimAction&, Nanoseconds computed, Nanoseconds linked, Index bytes);
+  void count(int rank, const SimAction&, Nanoseconds computed, Nanoseconds linked);
   /// When it started and ended; its link was busy with it for so long before the end, below 0: it needs none.
   void span(int rank, ActionId, Nanoseconds started, Nanoseconds ended, Nanoseconds linked);
   void end_step(int rank);  ///< all spans of the step are there

@@ -11,6 +11,10 @@
 // halos, tensor parallelism) makes the action longer by the time of its calls, one behind the other, over the whole
 // axis; it does not wait for other ranks, nor does it occupy the link. An on_ready action starts after the share of the
 // backward's time.
+//
+// A rank begins its next step when all actions of the one before have ended, whatever others do. A rank of a program
+// that messages start takes what has come to it, of the senders by turns, when it has nothing to do, and runs phases as
+// its Inbox says, one at a time; nobody waits for what it sends. Its step ends with the phase that is the last.
 #pragma once
 #include <array>
 #include <optional>
@@ -23,7 +27,8 @@
 namespace trireme {
 
 /// Whether ranks of one program that cannot differ are simulated once. They may where devices have one speed, there is
-/// no jitter, and each communication of a program goes over the same kind of link for all of its ranks.
+/// no jitter, each communication of a program goes over the same kind of link for all of its ranks, and programs do not
+/// say where they run (Program::where).
 enum class Folding : std::uint8_t {
   automatic,  ///< where they may
   folded,     ///< an Error where they may not
@@ -45,11 +50,11 @@ struct SimulateOptions {
   int rows = 64;  ///< unfolded: the most ranks that the timeline has; of more it has the first of each program
 };
 
-/// What a rank's link does along one axis in a step.
+/// What a rank's link does along one axis in all steps.
 struct AxisTraffic {
   std::string axis;    ///< as its actions name it: "data", "data+h"
   double seconds = 0;  ///< that it is busy with messages and collectives, and its layers send
-  Index bytes = 0;     ///< as planned_traffic counts them, but for the looks at the norm of divided weights
+  Index bytes = 0;  ///< as planned_traffic counts them, step by step, but for the looks at the norm of divided weights
   bool operator==(const AxisTraffic&) const = default;  ///< member by member
 };
 
@@ -60,7 +65,7 @@ struct Simulation {
   /// By stream and by rank of the timeline: the actions in the order in which they start.
   std::array<std::vector<std::vector<ActionId>>, 2> started;
   bool folded = false;
-  double makespan = 0;       ///< seconds until the last action of all ranks has ended
+  double makespan = 0;       ///< seconds until the last rank has ended its last step
   std::vector<double> busy;  ///< seconds of computation without what layers send, by program, mean of its ranks
   /// Idle over busy time, all ranks together: 0 is a full machine. For equal stages (p - 1) / m under 1F1B.
   double bubble = 0;
@@ -68,9 +73,9 @@ struct Simulation {
   std::vector<std::vector<AxisTraffic>> traffic;  ///< by program, mean of its ranks; the axes in order of first use
 };
 
-/// One step, on the mesh Plan::axes: ranks in row-major order, the last axis
-/// fastest. A message is one tensor: the output of its part, or that output's gradient. The plan has been checked;
-/// throws Error for one that does not end, and for a cluster with fewer devices than ranks.
+/// Steps on the mesh Plan::axes: ranks in row-major order, the last axis fastest, all begin the first together, when no
+/// message is under way. A message is one tensor: the output of its part, or that output's gradient. The plan has been
+/// checked; throws Error for one that does not end, and for a cluster with fewer devices than ranks.
 Simulation simulate(const Plan&, const SimulateOptions& = {});
 
 }  // namespace trireme

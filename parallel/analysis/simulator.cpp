@@ -3,24 +3,30 @@
 #include <algorithm>
 #include <cmath>
 
-#include "parallel/comm/communicator.h"
-
 namespace trireme {
 
+void SimServer::post(const Message& m) {
+  auto& queue = mail_[m.sender];
+  queue.push_back(m);
+  if (queue.size() == 1) on_its_way_.insert({m.arrival, m.sender});
+}
+
 std::optional<Nanoseconds> SimServer::next_arrival() const {
-  std::optional<Nanoseconds> first;
-  for (const auto& [sender, queue] : mail_)
-    if (!queue.empty() && (!first || queue.front().arrival < *first)) first = queue.front().arrival;
-  return first;
+  if (!here_.empty()) return 0;
+  return on_its_way_.empty() ? std::optional<Nanoseconds>() : on_its_way_.begin()->first;
 }
 
 bool SimServer::take(Nanoseconds now) {
-  const auto here = [now](const auto& entry) { return !entry.second.empty() && entry.second.front().arrival <= now; };
-  auto at = std::find_if(mail_.lower_bound(turn_), mail_.end(), here);
-  if (at == mail_.end()) at = std::ranges::find_if(mail_, here);
-  if (at == mail_.end()) return false;
-  const Message m = at->second.front();
-  at->second.pop_front();
+  for (; !on_its_way_.empty() && on_its_way_.begin()->first <= now; on_its_way_.erase(on_its_way_.begin()))
+    here_.insert(on_its_way_.begin()->second);
+  if (here_.empty()) return false;
+  auto next = here_.lower_bound(turn_);
+  if (next == here_.end()) next = here_.begin();
+  auto& queue = mail_[*next];
+  const Message m = queue.front();
+  queue.pop_front();
+  here_.erase(next);
+  if (!queue.empty()) on_its_way_.insert({queue.front().arrival, m.sender});
   turn_ = m.sender + 1;
   inbox_.add(from_.size(), channels_[m.channel], m.sender, m.clock);
   from_.push_back(m.from);
@@ -130,7 +136,7 @@ void Simulator::end_step(int rank) {
     const bool due = is_due(rank, a);
     const Nanoseconds linked = due && a.axis >= 0 ? took(rank, a) : -1;
     clock_[rank] = std::max(clock_[rank], s.end);
-    if (due) record_.count(rank, a, a.is == SimAction::Is::compute ? s.end - s.begin : 0, linked, a.bytes);
+    if (due) record_.count(rank, a, a.is == SimAction::Is::compute ? s.end - s.begin : 0, linked);
     record_.span(rank, id, s.begin, s.end, linked);
   }
   record_.end_step(rank);
@@ -280,8 +286,7 @@ void Simulator::answer(int rank, ActionId id, int to) {
   const SimAction& a = actions(rank)[id];
   const Nanoseconds now = clock_[rank], took = a.took[places_.apart(rank, to)];
   const Nanoseconds end = links_[rank].free = std::max(now, links_[rank].free) + took;
-  const Index head = a.offset < 0 && servers_[to] ? sizeof(MessageHeader) : 0;
-  record_.count(rank, a, 0, took, a.bytes + head), record_.span(rank, id, now, end, took);
+  record_.count(rank, a, 0, took), record_.span(rank, id, now, end, took);
   deliver(rank, to, a, end);
 }
 
@@ -298,7 +303,7 @@ void Simulator::handle(int rank, const Inbox::Start& start) {
         if (a.offset < 0) answer(rank, id, servers_[rank]->from(message));
     } else {
       clock_[rank] += cost(rank, id);
-      record_.count(rank, a, clock_[rank] - now, 0, 0), record_.span(rank, id, now, clock_[rank], -1);
+      record_.count(rank, a, clock_[rank] - now, 0), record_.span(rank, id, now, clock_[rank], -1);
     }
   }
   const int program = ranks_.program[rank];

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <queue>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -28,7 +29,7 @@ class SimServer {
   /// coordinate: its own.
   SimServer(const SimPrograms& plan, const Program& program, int coordinate)
       : channels_(plan.channels), inbox_(plan.plan, program, coordinate) {}
-  void post(const Message& m) { mail_[m.sender].push_back(m); }
+  void post(const Message& m);
   /// Of the first one that it has not taken.
   std::optional<Nanoseconds> next_arrival() const;
   /// Takes one that has come by now, as recv_any does: of the senders by turns. False: there is none.
@@ -45,9 +46,11 @@ class SimServer {
  private:
   const std::vector<std::string>& channels_;
   Inbox inbox_;
-  std::map<int, std::deque<Message>> mail_;  // by sender
-  int turn_ = 0;                             // of this sender, or of the next one that has sent something
-  std::vector<int> from_;                    // by message
+  std::map<int, std::deque<Message>> mail_;           // by sender
+  std::set<std::pair<Nanoseconds, int>> on_its_way_;  // of the first of each sender's: arrival and sender
+  std::set<int> here_;                                // the other senders that have mail
+  int turn_ = 0;                                      // of this sender, or of the next one whose mail is here
+  std::vector<int> from_;                             // by message
   int updates_ = 0, step_ = 0;
 };
 

@@ -1,6 +1,8 @@
 #include "parallel/plan/channels.h"
 
 #include <algorithm>
+#include <iterator>
+#include <ranges>
 #include <set>
 
 #include "parallel/plan/action_kind.h"
@@ -61,17 +63,35 @@ void Inbox::add(std::size_t number, const std::string& channel, int sender, std:
   const auto at = channels_.find(channel);
   check(at != channels_.end() && at->second.taken.contains(sender), "inbox",
         "program {}: rank {} has sent to channel '{}', which it does not push to", program_.name, sender, channel);
-  at->second.messages.push_back({number, sender, clock});
+  auto& queue = at->second.messages[sender];
+  queue.push_back({number, clock});
+  if (queue.size() == 1) at->second.wait_for_turn(sender);
 }
 
-bool Inbox::passes(const Guard& guard, const Message& m) const {
-  if (guard.channel.empty()) return true;
+std::int64_t Inbox::last_clock(const Guard& guard) const {
+  if (guard.channel.empty()) return Trigger::forever;
   const auto at = channels_.find(guard.channel);
-  return at != channels_.end() && !at->second.taken.empty() &&
-         at->second.by_clock.begin()->first >= m.clock - guard.staleness;
+  return at == channels_.end() || at->second.taken.empty() ? -1 : at->second.by_clock.begin()->first + guard.staleness;
 }
 
-void Inbox::Channel::take(int sender, std::int64_t clock) {
+void Inbox::Channel::wait_for_turn(int sender) {
+  const Message& m = messages.at(sender).front();
+  first[m.clock].insert({m.number, sender});
+}
+
+std::size_t Inbox::Channel::take(int sender) {
+  auto& queue = messages.at(sender);
+  const Message m = queue.front();
+  queue.pop_front();
+  auto& group = first.at(m.clock);
+  group.erase({m.number, sender});
+  if (group.empty()) first.erase(m.clock);
+  if (!queue.empty()) wait_for_turn(sender);
+  set_clock(sender, m.clock);
+  return m.number;
+}
+
+void Inbox::Channel::set_clock(int sender, std::int64_t clock) {
   std::int64_t& last = taken.at(sender);
   if (--by_clock[last] == 0) by_clock.erase(last);
   ++by_clock[last = clock];
@@ -83,19 +103,18 @@ std::optional<Inbox::Start> Inbox::next() {
     if (t.channel.empty()) continue;
     Channel& channel = channels_.at(t.channel);
     const std::size_t count = t.count > 0 ? static_cast<std::size_t>(t.count) : channel.taken.size();
-    std::map<int, Message> first;  // by sender
-    for (const Message& m : channel.messages)
-      if (first.size() < count && passes(t.guard, m)) first.try_emplace(m.sender, m);
-    if (first.size() < count || first.empty()) continue;
+    std::size_t ready = 0;
+    const std::ranges::subrange groups(channel.first.begin(), channel.first.upper_bound(last_clock(t.guard)));
+    for (const auto& [clock, group] : groups) ready += group.size();
+    if (count == 0 || ready < count) continue;
+    std::vector<std::pair<std::size_t, int>> come;
+    for (const auto& [clock, group] : groups)
+      std::ranges::copy(group | std::views::take(count), std::back_inserter(come));
+    std::ranges::sort(come);
+    come.resize(count);
+    std::ranges::sort(come, {}, &std::pair<std::size_t, int>::second);
     Start start{static_cast<int>(p), {}};
-    for (const auto& [sender, m] : first) {
-      start.messages.push_back(m.number);
-      channel.take(sender, m.clock);
-    }
-    std::erase_if(channel.messages, [&](const Message& m) {
-      const auto at = first.find(m.sender);
-      return at != first.end() && at->second.number == m.number;
-    });
+    for (const auto& [number, sender] : come) start.messages.push_back(channel.take(sender));
     return start;
   }
   return std::nullopt;
@@ -103,7 +122,8 @@ std::optional<Inbox::Start> Inbox::next() {
 
 std::size_t Inbox::waiting() const {
   std::size_t all = 0;
-  for (const auto& [name, channel] : channels_) all += channel.messages.size();
+  for (const auto& [name, channel] : channels_)
+    for (const auto& [sender, queue] : channel.messages) all += queue.size();
   return all;
 }
 
@@ -119,7 +139,7 @@ void Inbox::set_clocks(const std::vector<std::int64_t>& clocks) {
         this->clocks().size());
   auto next = clocks.begin();
   for (auto& [name, channel] : channels_)
-    for (const auto& [sender, clock] : std::map(channel.taken)) channel.take(sender, *next++);
+    for (const auto& [sender, clock] : std::map(channel.taken)) channel.set_clock(sender, *next++);
 }
 
 }  // namespace trireme

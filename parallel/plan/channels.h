@@ -6,7 +6,9 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/plan/plan.h"
@@ -28,8 +30,8 @@ class Inbox {
  public:
   /// program of plan; root: the rank's coordinate along the axis of its messages. Both must outlive it.
   Inbox(const Plan& plan, const Program& program, int root);
-  /// A message has come: number names it in next(), sender is a coordinate, clock the sender's step. Throws Error for a
-  /// channel or a sender that the plan does not know.
+  /// A message has come: number, which grows from one to the next, names it in next(), sender is a coordinate, clock
+  /// the sender's step, which does not go back. Throws Error for a channel or a sender that the plan does not know.
   void add(std::size_t number, const std::string& channel, int sender, std::int64_t clock);
 
   struct Start {
@@ -49,16 +51,20 @@ class Inbox {
  private:
   struct Message {
     std::size_t number;
-    int sender;
     std::int64_t clock;
   };
   struct Channel {
-    std::deque<Message> messages;          // as they came
+    std::map<int, std::deque<Message>> messages;  // by sender, as they came
+    /// The first of each sender's, by clock: number and sender.
+    std::map<std::int64_t, std::set<std::pair<std::size_t, int>>> first;
     std::map<int, std::int64_t> taken;     // the last clock, by sender; -1: none yet
     std::map<std::int64_t, int> by_clock;  // how many senders have it
-    void take(int sender, std::int64_t clock);
+    void wait_for_turn(int sender);
+    std::size_t take(int sender);
+    void set_clock(int sender, std::int64_t clock);
   };
-  bool passes(const Guard&, const Message&) const;
+  /// Messages of later clocks must wait.
+  std::int64_t last_clock(const Guard&) const;
 
   const Program& program_;
   std::map<std::string, Channel> channels_;

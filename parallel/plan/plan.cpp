@@ -41,8 +41,9 @@ void add(Fnv& fnv, const Action& a) {
 
 /// What holds for all programs, a line each.
 std::string common_lines(const Plan& plan) {
-  std::string text = fmt::format("{} micro-batches, programs along {}, {} numbers of running statistics\n",
-                                 plan.microbatches, plan.stage_axis, plan.buffers);
+  const bool ranged = std::ranges::any_of(plan.programs, [](const Program& p) { return !p.where.empty(); });
+  std::string text = fmt::format("{} micro-batches, {}{} numbers of running statistics\n", plan.microbatches,
+                                 ranged ? "" : "programs along " + plan.stage_axis + ", ", plan.buffers);
   for (std::size_t i = 0; i < plan.parts.size(); ++i) {
     const PartInfo& p = plan.parts[i];
     text += fmt::format("part {:>3}  {:<24} {}{}\n", i, p.name, range(p.slice),
@@ -79,7 +80,8 @@ std::string to_string(const Trigger& t) {
                        : t.count == 1 ? "by a message on " + t.channel
                                       : fmt::format("by {} messages on {}", t.count, t.channel);
     if (!t.guard.channel.empty())
-      text += fmt::format(", at most {} steps ahead of the slowest on {}", t.guard.staleness, t.guard.channel);
+      text += fmt::format(", at most {} step{} ahead of the slowest on {}", t.guard.staleness,
+                          t.guard.staleness == 1 ? "" : "s", t.guard.channel);
     return text;
   }
   std::string text = t.every > 1 ? fmt::format("every {} steps", t.every) : "";

@@ -12,8 +12,8 @@ namespace trireme {
 struct Span {
   int rank;         ///< in [0, Timeline::programs.size())
   ActionId action;  ///< of the rank's program
-  double begin,     ///< seconds since the step began
-      end;          ///< seconds since the step began
+  double begin,     ///< seconds since the (first) step began
+      end;          ///< seconds since the (first) step began
 };
 
 struct Timeline {
@@ -21,7 +21,7 @@ struct Timeline {
   std::vector<Span> spans = {};    ///< of the actions of all ranks
   bool measured = false;           ///< false: predicted
 
-  /// When the last action ended, seconds since the step began; 0 without spans.
+  /// When the last action ended, seconds since the (first) step began; 0 without spans.
   double end() const {
     double last = 0;
     for (const Span& s : spans) last = std::max(last, s.end);

@@ -162,13 +162,19 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
 void Executor::serve() {
   begin_step();
   agreement_.begin();
+  if (recorder_) recorder_->clear(slots_.size());
   for (bool ended = false; !ended;) {
     const int phase = channels_.next();
-    for (ActionId id = 0; id < std::ssize(slots_); ++id)
-      if (action(id).phase == phase) (this->*slot(id).run)(id);
+    for (ActionId id = 0; id < std::ssize(slots_); ++id) {
+      if (action(id).phase != phase) continue;
+      if (recorder_) recorder_->begin(id);
+      (this->*slot(id).run)(id);
+      if (recorder_) recorder_->end(id);
+    }
     for (ActionId id = 0; id < std::ssize(slots_); ++id) finish(id);
     ended = program_.phases[static_cast<std::size_t>(phase)].last;
   }
+  if (recorder_) recorder_->see(optimizer_.parameters());
 }
 
 Tensor Executor::compute_loss(const Tensor& x, const Tensor& y) {

@@ -173,6 +173,23 @@ TEST_CASE("many ranks cost what one costs") {
   CHECK(b.makespan > a.makespan);
 }
 
+TEST_CASE("a rank that waits for nobody is steps ahead, and its messages wait for their step") {
+  Plan plan = serial(equal_parts(2), 20);
+  plan.programs.assign(2, {});
+  plan.programs[0] = {"fast", {{.kind = ActionKind::forward, .part = 0}}};
+  append(plan.programs[0], message(ActionKind::send, 0, 0, 1));
+  plan.programs[1] = {"slow", {message(ActionKind::recv, 0, 0, -1)}};
+  append(plan.programs[1], {.kind = ActionKind::forward, .part = 1});
+  append(plan.programs[1], {.kind = ActionKind::backward, .part = 1});
+  const Simulation s = simulate(plan, {.cluster = flat_cluster(2, {0.5, 0}), .steps = 4});
+  std::vector<double> sent, begun;
+  for (const Span& span : s.timeline.spans)
+    if (span.action == 1) (span.rank == 0 ? sent : begun).push_back(span.rank == 0 ? span.end : span.begin);
+  CHECK(sent == std::vector<double>{1.5, 3, 4.5, 6});
+  CHECK(begun == std::vector<double>{1.5, 4.5, 7.5, 10.5});
+  CHECK(s.makespan == 13.5);
+}
+
 TEST_CASE("a plan that cannot end is refused") {
   Plan plan = gpipe_by_hand(2, 1);
   auto& sender = plan.programs[0].actions;

@@ -293,6 +293,25 @@ TEST_CASE("the bytes per axis are those of the planned traffic") {
   CHECK(plans > 100);
 }
 
+TEST_CASE("steps one behind the other carry and compute what each does alone, and end no later") {
+  each_pair(12, 2, [&](const Arrangement& how, const Plan& plan, Numbers& numbers) {
+    SimulateOptions options{.cluster = cluster_of(how.ranks(), false, numbers), .step = 2, .steps = 4};
+    const Simulation all = simulate(plan, options);
+    options.steps = 1;
+    double alone = 0, busy = 0;
+    std::map<std::string, Index> bytes;
+    for (; options.step < 6; ++options.step) {
+      const Simulation s = simulate(plan, options);
+      alone += s.makespan, busy += s.busy[0];
+      for (const AxisTraffic& t : s.traffic[0]) bytes[t.axis] += t.bytes;
+    }
+    INFO(how.text());
+    for (const AxisTraffic& t : all.traffic[0]) CHECK(t.bytes == bytes[t.axis]);
+    CHECK(all.busy[0] == Approx(busy));
+    CHECK(all.makespan <= alone + 1e-12);
+  });
+}
+
 TEST_CASE("folded equals unfolded bit for bit") {
   int folded = 0, not_folded = 0;
   each_pair(256, 4, [&](const Arrangement& how, const Plan& plan, Numbers& numbers) {

@@ -9,6 +9,7 @@
 #include "parallel/analysis/simulate.h"
 #include "parallel/comm/virtual_clock.h"
 #include "parallel/plan/action_row.h"
+#include "parallel/runtime/action_context.h"
 #include "parallel/runtime/step.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/server_plans.h"
@@ -48,12 +49,35 @@ Strategy slow_servers(const ServerOptions& o) {
           }};
 }
 
-/// A strategy on a mesh, or servers on the axis data.
+const ActionRow mean{.name = "mean",
+                     .is_collective = true,
+                     .access =
+                         [](const Plan&, const Program&, const Liveness&, const Action& a) {
+                           return Access{{}, {{.kind = OperandKind::weights, .slice = a.slice}}};
+                         },
+                     .calls =
+                         [](const Action& a, int, Index element) {
+                           return std::vector{PlannedCall{CallKind::all_reduce, a.slice.size() * element}};
+                         },
+                     .start = [](ActionContext& now) { return now.comm->all_reduce(now.values(), ReduceOp::average); }};
+/// Each rank trains for itself; every so many steps weights become their mean.
+Strategy meets_now_and_then(int every) {
+  return {"meets", Claim::statistical, [every](Plan plan) {
+            Program& all = plan.programs[0];
+            Action a{.kind = mean, .slice = {0, plan.parameters}};
+            a.peer.axis = "data", a.phase = add_phase(all, "mean", {.every = every});
+            all.actions.push_back(a);
+            plan.consistency["data"] = {Consistency::Kind::periodic, every};
+            return plan;
+          }};
+}
+
+/// A strategy on a mesh; how many of the ranks along data serve.
 struct Case {
   Arrangement how;
-  std::optional<ServerOptions> served = {};
-  int steps = 1;
-  Strategy strategy() const { return served ? slow_servers(*served) : parse_strategy(how.strategy); }
+  Strategy strategy;
+  int servers = 0;
+  int steps = 5;
 };
 struct Times {
   std::vector<Nanoseconds> real_effects, simulated;  // when each rank ended its last step
@@ -78,11 +102,11 @@ Times times_of(const Case& c, const Cluster& machines) {
     Mesh mesh(world, how.mesh);
     Index batch = rows * how.microbatches;
     for (const Axis& a : how.mesh)
-      if (a.name == "data") batch *= a.size - (c.served ? c.served->servers : 0);
+      if (a.name == "data") batch *= a.size - c.servers;
     const Tensor example = Tensor::zeros({rows, 8, 8, 1}, DType::f64);
     Module model = network();
     convert(model, DType::f64);
-    Step step(model, cross_entropy, Sgd{.lr = 0.1}, mesh, c.strategy(), {.example = example});
+    Step step(model, cross_entropy, Sgd{.lr = 0.1}, mesh, c.strategy, {.example = example});
     const Index mine = batch / step.shard().size;
     Tensor x = Tensor::full({mine, 8, 8, 1}, 0.5, DType::f64);
     Tensor y = Tensor::zeros({mine}, DType::i64);
@@ -91,7 +115,7 @@ Times times_of(const Case& c, const Cluster& machines) {
     context.samples = Tensor::empty({mine}, DType::i64);
     for (Index i = 0; i < mine; ++i) context.samples.data<std::int64_t>()[i] = step.shard().rank * mine + i;
     x = x.with_batch(context);
-    const int first = c.served ? 0 : 1;
+    const int first = c.servers > 0 ? 0 : 1;
     for (int i = 0; i < first; ++i) step(x, y);
     world.comm().barrier();
     const Nanoseconds begin = world.clock()->now();
@@ -124,7 +148,8 @@ TEST_CASE(
         const bool talks = std::ranges::any_of(std::array{"spatial", "tensor", "one_weird"}, [&](const char* name) {
           return how.strategy.find(name) != how.strategy.npos;
         });
-        const Times t = times_of({how, {}, talks ? 1 : 5}, cluster(how.ranks(), alike, alike ? 0 : 0.2));
+        const Times t = times_of({how, parse_strategy(how.strategy), 0, talks ? 1 : 5},
+                                 cluster(how.ranks(), alike, alike ? 0 : 0.2));
         const auto simulated = static_cast<double>(last(t.simulated));
         if (talks)
           CHECK(std::abs(static_cast<double>(last(t.real_effects)) / simulated - 1) <= (alike ? 0.03 : 0.1));
@@ -153,8 +178,9 @@ TEST_CASE("servers and their workers take as long in virtual time as simulated, 
   for (int workers = 1; workers <= 6; ++workers)
     for (int count = 1; count <= 3; ++count)
       for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-        Case c{{{{"data", workers + count}}, "", 1}, kinds[kind], 5};
-        c.served->servers = count;
+        ServerOptions options = kinds[kind];
+        options.servers = count;
+        const Case c{{{{"data", workers + count}}, "", 1}, slow_servers(options), count};
         Cluster at_once = cluster(c.how.ranks(), true);  // what happens at one moment has an order, too
         at_once.inside = {}, at_once.between.latency = 0;
         for (const Cluster& machines : {cluster(c.how.ranks(), true), cluster(c.how.ranks(), true, 0.3),
@@ -165,4 +191,16 @@ TEST_CASE("servers and their workers take as long in virtual time as simulated, 
           CHECK(last(t.simulated) > 0);
         }
       }
+}
+
+TEST_CASE("ranks that meet in some steps only take as long in virtual time as simulated, to the nanosecond") {
+  if (threads_only()) return;
+  for (int ranks = 2; ranks <= 5; ++ranks)
+    for (int every = 1; every <= 3; ++every) {
+      const Case c{{{{"data", ranks}}, "", 1}, meets_now_and_then(every)};
+      const Times t = times_of(c, cluster(ranks, false, 0.3));
+      CAPTURE(ranks, every);
+      CHECK(t.real_effects == t.simulated);
+      CHECK(last(t.simulated) > 0);
+    }
 }

@@ -35,14 +35,12 @@ std::string in_words(const Cluster& c) {
 }
 
 Simulation simulate_on(const Cluster& cluster, DescribedPlan& d, const Plan& plan, std::int64_t step, int steps = 1) {
-  return simulate(
-      plan, {.cluster = cluster, .element = size_of(d.model.parameters.dtype()), .step = step, .steps = steps});
+  return simulate(plan,
+                  {.cluster = cluster, .element = size_of(d.model.parameters.dtype()), .step = step, .steps = steps});
 }
 
 /// Rows that all ranks together take in a step, where the batch grows with the ranks.
-Index batch_of(const DescribedPlan& d, const Plan& plan) {
-  return d.rows * plan.microbatches * batch_ranks(plan);
-}
+Index batch_of(const DescribedPlan& d, const Plan& plan) { return d.rows * plan.microbatches * batch_ranks(plan); }
 
 /// Where it is other than in `shown`.
 void print_traffic(const Plan& plan, const Simulation& s, const Simulation& shown = {}) {
@@ -94,8 +92,9 @@ int sweep(const TrainerOptions& config, const PlanOptions& options, const std::v
     predicted.points.push_back({ranks, static_cast<double>(batch) / step});
     const auto& [first_ranks, first] = predicted.points.front();
     ideal.points.push_back({ranks, first * ranks / first_ranks});
-    table += fmt::format("{:>8} {:>10} {:>12} {:>16.1f} {:>8.1f} %\n", ranks, batch, time_text(step),
-                         predicted.points.back().second, 100 * predicted.points.back().second / ideal.points.back().second);
+    table +=
+        fmt::format("{:>8} {:>10} {:>12} {:>16.1f} {:>8.1f} %\n", ranks, batch, time_text(step),
+                    predicted.points.back().second, 100 * predicted.points.back().second / ideal.points.back().second);
   }
   fmt::print("{}{}", table, described.caveat(options.steps));
   const std::string title = config.model + (config.parallel.strategy.empty() ? "" : ", " + config.parallel.strategy);
