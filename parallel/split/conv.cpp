@@ -5,7 +5,7 @@
 // two ways. So no block is copied to make room for a halo, and the large part runs while the halo travels.
 #include "kernels/contracts/conv.h"
 #include "framework/ops/help.h"
-#include "parallel/split/windows.h"
+#include "parallel/split/sharded_ops.h"
 
 namespace trireme {
 namespace {

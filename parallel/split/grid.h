@@ -7,7 +7,7 @@
 
 #include "framework/tensor/memory_tracker.h"
 #include "parallel/comm/world/mesh.h"
-#include "parallel/split/halo.h"
+#include "parallel/split/windows.h"
 
 namespace trireme {
 

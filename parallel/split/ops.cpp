@@ -1,7 +1,7 @@
 // The ops of a ShardedOps that hold no weights: pooling, dropout, elementwise pairs.
 #include "framework/ops/help.h"
 #include "framework/ops/random.h"
-#include "parallel/split/windows.h"
+#include "parallel/split/sharded_ops.h"
 
 namespace trireme {
 Tensor ShardedOps::pool(const Tensor& x, const PoolOptions& o,

@@ -1,4 +1,4 @@
-#include "parallel/split/windows.h"
+#include "parallel/split/sharded_ops.h"
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
@@ -46,7 +46,7 @@ ShardedOps::Ptr ShardedOps::of(const Tensor& t) const {
   return make(grid_, t.shape(), {});
 }
 
-Range ShardedOps::range(int axis, int index) const {
+std::pair<Index, Index> ShardedOps::range(int axis, int index) const {
   if (axis > 0 || rows_.empty()) return even_share(global_shape()[axis], grid_->size(layout_[axis]), index);
   return {rows_[index], rows_[index + 1]};
 }
@@ -54,11 +54,27 @@ Range ShardedOps::range(int axis, int index) const {
 Box ShardedOps::box(const std::vector<int>& coordinates) const {
   Box b{global_shape(), global_shape()};
   for (int axis = 0; axis < global_shape().rank(); ++axis) {
-    Range mine{0, global_shape()[axis]};
-    if (const int over = layout_[axis]; over != Layout::none) mine = range(axis, coordinates[over]);
-    b.at[axis] = mine.begin, b.size[axis] = mine.size();
+    const int over = layout_[axis];
+    const auto [begin, end] =
+        over == Layout::none ? std::pair(Index{0}, global_shape()[axis]) : range(axis, coordinates[over]);
+    b.at[axis] = begin, b.size[axis] = end - begin;
   }
   return b;
+}
+
+AxisMask spatial_axes(const ShardedOps& x) {
+  AxisMask axes = 0;
+  for (int axis = 1; axis < x.global_shape().rank() - 1; ++axis)
+    if (x.layout()[axis] != Layout::none) axes |= 1u << x.layout()[axis];
+  return axes;
+}
+
+Halo::Halo(const ShardedOps& has, const ShardedOps& out, const std::vector<Window>& windows)
+    : line(has.grid().line(spatial_axes(has))) {
+  for (const auto& at : line.at) {
+    have.push_back(has.box(at));
+    want.push_back(patch(out.box(at), have.back(), windows, has.global_shape()).inputs);
+  }
 }
 
 double ShardedOps::sum(double part) const {

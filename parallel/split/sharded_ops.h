@@ -66,7 +66,7 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
 
  private:
   ShardedOps(std::shared_ptr<const Grid>, const Shape& whole, const Layout&, std::vector<Index> rows, const Box& mine);
-  Range range(int axis, int index) const;
+  std::pair<Index, Index> range(int axis, int index) const;  // [begin, end) of a divided axis
   /// y, this rank's block of a tensor that lies so; without a ShardSpec where nothing is divided.
   Tensor put(const Tensor& y, const Shape& whole, const Layout&) const;
   /// A weight as an op reads it whose data is divided over `axes`: of the ranks that find the same share of its
@@ -83,6 +83,15 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
   Layout layout_;
   std::vector<Index> rows_;
   bool weight_ = false;
+};
+
+/// The grid's axes that divide x's spatial axes.
+AxisMask spatial_axes(const ShardedOps& x);
+/// What each rank of the line has of a window layer's input, and what its box of the output reads.
+struct Halo {
+  Grid::Line line;
+  std::vector<Box> have, want;
+  Halo(const ShardedOps& has, const ShardedOps& out, const std::vector<Window>&);
 };
 
 // Recorded moves of tensors between layouts. Collective calls of the ranks concerned.
