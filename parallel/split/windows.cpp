@@ -66,7 +66,7 @@ Box inner(const Box& out, const Box& have, const std::vector<Window>& windows, c
 
 std::vector<Box> around(const Box& whole, const Box& core) {
   if (core.empty()) return {whole};
-  std::vector<Box> boxes{core};
+  std::vector<Box> boxes;
   Box rest = whole;
   for (int i = 0; i < whole.at.rank(); ++i) {
     const Index begin = rest.at[i], end = begin + rest.size[i], first = core.at[i], last = first + core.size[i];

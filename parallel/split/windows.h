@@ -37,7 +37,7 @@ Patch patch(const Box& out, const Box& have, const std::vector<Window>&, const S
 /// The outputs in `out` that read nothing outside `have`; empty along an axis where there are none.
 Box inner(const Box& out, const Box& have, const std::vector<Window>&, const Shape& whole);
 
-/// Cuts `whole` into `core`, which lies in it, and boxes around it; core first if it is not empty.
+/// Boxes that, with `core`, which lies in it, make up `whole`; an empty core: all of it.
 std::vector<Box> around(const Box& whole, const Box& core);
 
 /// Which boxes a rank sends and receives when rank r has have[r] and shall have want[r]; its own are not among them.
