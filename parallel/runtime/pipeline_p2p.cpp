@@ -29,12 +29,10 @@ PipelineP2P::Key PipelineP2P::key(const Route& route, const Shape& input) {
 
 void PipelineP2P::send_meta(const Route& route, const Shape& input, const std::vector<Tensor>& tensors,
                             std::vector<Work>& works) {
-  auto [at, fresh] = metas_.try_emplace(key(route, input));
-  if (!fresh) return;
+  if (!metas_.try_emplace(key(route, input)).second) return;
   const Tensor text = Tensor::zeros({static_cast<Index>(tensors.size()) * header}, DType::i64);
   auto* out = text.data<std::int64_t>();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    at->second.push_back({tensors[i].dtype(), tensors[i].shape()});
     const auto base = static_cast<Index>(i) * header;
     out[base] = static_cast<std::int64_t>(tensors[i].dtype()), out[base + 1] = tensors[i].rank();
     for (int d = 0; d < tensors[i].rank(); ++d) out[base + 2 + d] = tensors[i].dim(d);
