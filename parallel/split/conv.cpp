@@ -12,12 +12,6 @@ namespace {
 
 using Halos = std::vector<Exchange::Received>;
 
-Tensor cut(const Tensor& from, const Shape& origin, const Box& box) {
-  const Tensor part = Tensor::empty(box.size, from.dtype(), from.device());
-  copy_box(part, box.at, from, origin, box);
-  return part;
-}
-
 /// One rank's share of a convolution.
 class Part {
  public:

@@ -62,6 +62,12 @@ Box ShardedOps::box(const std::vector<int>& coordinates) const {
   return b;
 }
 
+std::vector<Box> ShardedOps::boxes(const Grid::Line& line) const {
+  std::vector<Box> all;
+  for (const auto& at : line.at) all.push_back(box(at));
+  return all;
+}
+
 AxisMask spatial_axes(const ShardedOps& x) {
   AxisMask axes = 0;
   for (int axis = 1; axis < x.global_shape().rank() - 1; ++axis)
@@ -70,11 +76,9 @@ AxisMask spatial_axes(const ShardedOps& x) {
 }
 
 Halo::Halo(const ShardedOps& has, const ShardedOps& out, const std::vector<Window>& windows)
-    : line(has.grid().line(spatial_axes(has))) {
-  for (const auto& at : line.at) {
-    have.push_back(has.box(at));
-    want.push_back(patch(out.box(at), have.back(), windows, has.global_shape()).inputs);
-  }
+    : grid(has.shared_grid()), line(grid->line(spatial_axes(has))), have(has.boxes(line)) {
+  for (std::size_t r = 0; r < have.size(); ++r)
+    want.push_back(patch(out.box(line.at[r]), have[r], windows, has.global_shape()).inputs);
 }
 
 double ShardedOps::sum(double part) const {
@@ -85,7 +89,7 @@ double ShardedOps::sum(double part) const {
 
 Index ShardedOps::max_local_numel() const {
   Index most = 0;
-  for (const auto& at : grid_->line(layout_.axes()).at) most = std::max(most, box(at).size.numel());
+  for (const Box& b : boxes(grid_->line(layout_.axes()))) most = std::max(most, b.size.numel());
   return most;
 }
 

@@ -127,9 +127,7 @@ Plan rewrite(Plan plan, const PipelineOptions& o, const PipelineSchedule& schedu
 
 }  // namespace
 
-Strategy pipeline(PipelineOptions o) {
-  return pipeline(o, find_schedule(o.schedule, {.programs = 1, .microbatches = o.micro, .chunks = o.chunks}));
-}
+Strategy pipeline(PipelineOptions o) { return pipeline(o, find_schedule(o.schedule)); }
 
 Strategy pipeline(PipelineOptions o, const PipelineSchedule& schedule) {
   check(o.micro >= 1 && o.chunks >= 1, "pipeline", "micro={}, chunks={}: both must be at least 1", o.micro, o.chunks);
