@@ -174,20 +174,24 @@ TEST_CASE("many ranks cost what one costs") {
 }
 
 TEST_CASE("a rank that waits for nobody is steps ahead, and its messages wait for their step") {
-  Plan plan = serial(equal_parts(2), 20);
-  plan.programs.assign(2, {});
+  Plan plan = serial(equal_parts(3), 30);
+  plan.parts[2].cost.forward = 4;
+  plan.programs.assign(3, {});
   plan.programs[0] = {"fast", {{.kind = ActionKind::forward, .part = 0}}};
   append(plan.programs[0], message(ActionKind::send, 0, 0, 1));
-  plan.programs[1] = {"slow", {message(ActionKind::recv, 0, 0, -1)}};
+  plan.programs[1] = {"between", {message(ActionKind::recv, 0, 0, -1), message(ActionKind::recv, 1, 0, 1)}};
   append(plan.programs[1], {.kind = ActionKind::forward, .part = 1});
-  append(plan.programs[1], {.kind = ActionKind::backward, .part = 1});
-  const Simulation s = simulate(plan, {.cluster = flat_cluster(2, {0.5, 0}), .steps = 4});
+  plan.programs[2] = {"slow", {{.kind = ActionKind::forward, .part = 2}}};
+  append(plan.programs[2], message(ActionKind::send, 1, 0, -1));
+  const Simulation s = simulate(plan, {.cluster = flat_cluster(3, {0.5, 0}), .steps = 4});
   std::vector<double> sent, begun;
-  for (const Span& span : s.timeline.spans)
-    if (span.action == 1) (span.rank == 0 ? sent : begun).push_back(span.rank == 0 ? span.end : span.begin);
+  for (const Span& span : s.timeline.spans) {
+    if (span.rank == 0 && span.action == 1) sent.push_back(span.end);
+    if (span.rank == 1 && span.action == 2) begun.push_back(span.begin);
+  }
   CHECK(sent == std::vector<double>{1.5, 3, 4.5, 6});
-  CHECK(begun == std::vector<double>{1.5, 4.5, 7.5, 10.5});
-  CHECK(s.makespan == 13.5);
+  CHECK(begun == std::vector<double>{4.5, 9, 13.5, 18});
+  CHECK(s.makespan == 19);
 }
 
 TEST_CASE("a plan that cannot end is refused") {

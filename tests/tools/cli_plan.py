@@ -171,6 +171,16 @@ bandwidth = 25e9
         divided = run("plan", "show", "mlp", "--mesh", "data=2", "--batch", 8, "--cost", "equal", "--strategy", "data_parallel | zero(2)").stdout
         self.assertRegex(divided, r"(?m)^  .* \(every \d+ steps.*\) +data +\d+ +[1-9]\d*$")
 
+    def test_steps(self):
+        """Stages of a pipeline get ahead of each other; looks at all gradients are counted."""
+        words = ["--mesh", "pipe=2", "--strategy", "pipeline(micro=4)", "--batch", 8, "--cost", "equal"]
+        one, text = self.seconds(self.simulate(*words)), self.simulate(*words, "--steps", 5)
+        self.assertIn("predicted: 5 steps of 8 samples on 2 ranks take ", text)
+        self.assertLessEqual(float(re.search(r"take [\d.]+ ms, ([\d.]+) ms each, [\d.]+ samples per second", text)[1]), 1.001e3 * one)
+        self.assertRegex(text, r"\n0 of the steps shown are with check gradients \(every \d+ steps\)\n")
+        rows = [line.split() for line in self.simulate("--mesh", "data=1", "--cost", "equal", "--sweep", "ranks=1,2", "--steps", 3).splitlines() if re.match(r" +\d", line)]
+        self.assertEqual([row[0] for row in rows], ["1", "2"])
+
     def test_sweep(self):
         svg, html = self.dir / "s.svg", self.dir / "s.html"
         text = self.simulate("--mesh", "data=1", "--batch", 8, "--cost", "equal", "--cluster", self.dir / "c.toml", "--sweep", "ranks=1,8,64,16384", "--svg", svg,
@@ -194,7 +204,7 @@ bandwidth = 25e9
                             (["--sweep", "ranks=2147483647"], "of 1 to 16777216 ranks"), (["--sweep", "ranks=99999999999"], "of 1 to 16777216 ranks"),
                             (["--allreduce", "ring"], "parallel.allreduce is ring; simulate reduces along rings"), (["--sweep", "ranks="], "write for example"),
                             (["--mesh", "pipe=2,data=1", "--strategy", "pipeline", "--sweep", "ranks=3"], "3 ranks are no multiple of the 2"),
-                            (["--mesh", "pipe=2", "--strategy", "pipeline", "--sweep", "ranks=2"], "the axis data"), (["--cost", "free"], "cost")):
+                            (["--mesh", "pipe=2", "--strategy", "pipeline", "--sweep", "ranks=2"], "the axis data"), (["--cost", "free"], "cost"), (["--steps", 0], "steps")):
             r = run("simulate", "mlp", "--batch", 4, *words)
             self.assertNotEqual(r.returncode, 0, words)
             self.assertIn(text, r.stderr, words)
