@@ -42,7 +42,7 @@ std::shared_ptr<const NormRanks> norm_ranks(const Plan& plan, const Strategy& st
   if (mesh.size(axis) == 1 || strategy.scope() == NormScope::local) return nullptr;
   const bool all = strategy.scope() == NormScope::global;
   kept = mesh.meter().metered(imagined_communicator(0, all ? mesh.size(axis) : strategy.norm_group), axis);
-  return kept->size() > 1 ? std::make_shared<CommunicatorNormRanks>(*kept) : nullptr;
+  return kept->size() > 1 ? std::make_shared<CommunicatorNormRanks>(std::vector{kept.get()}) : nullptr;
 }
 
 DryRun imagine_rank(const Plan& plan, const Strategy& strategy, const ImagineOptions& o, int rank) {

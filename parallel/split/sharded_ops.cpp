@@ -205,7 +205,8 @@ Tensor ShardedOps::batch_norm(const Tensor& x, const Tensor& gamma, const Tensor
     if (wanted[axis] != Layout::none) within.push_back(&grid_->along(wanted[axis]));
   StepContext pass = StepContext::current();
   if (grid_->rows() >= 0 && wanted[0] != grid_->rows()) pass.norm = {};  // each rank has come to have all rows
-  if (!within.empty()) pass.norm = std::make_shared<BoxNormRanks>(std::move(within), std::move(pass.norm), grid_);
+  if (!within.empty())
+    pass.norm = std::make_shared<CommunicatorNormRanks>(std::move(within), std::move(pass.norm), grid_);
   const StepScope scope(std::move(pass));
   const AxisMask use = wanted.axes();
   const Tensor y = trireme::batch_norm(plain(in), weight(gamma, use), weight(beta, use), plain(running_mean),
