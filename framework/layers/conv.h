@@ -49,5 +49,12 @@ struct Conv3d : ConvNd {
   /// kernel: of all three axes, in pixels, at least 1.
   Conv3d(Index in, Index out, Index kernel, ConvLayerOptions = {});
 };
+/// The convolution that a module is, of whatever axes; null: it is none.
+inline ConvNd* as_conv(const Module& m) {
+  if (auto* c = m.as<Conv2d>()) return c;
+  if (auto* c = m.as<Conv1d>()) return c;
+  if (auto* c = m.as<Conv3d>()) return c;
+  return m.as<ConvNd>();
+}
 
 }  // namespace trireme

@@ -19,13 +19,6 @@ bool is_relu(const Module& m) {
   return f && *f == static_cast<Function>(relu);
 }
 
-ConvNd* as_conv(const Module& m) {
-  if (auto* c = m.as<Conv2d>()) return c;
-  if (auto* c = m.as<Conv1d>()) return c;
-  if (auto* c = m.as<Conv3d>()) return c;
-  return m.as<ConvNd>();
-}
-
 /// Windows that bias_relu_pool_dropout serves: they tile the image, and a cell number fits u8 beside the mark
 /// 255.
 bool tiles(const PoolOptions& o) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "framework/autograd/step_context.h"
 #include "parallel/comm/world/mesh.h"
@@ -14,17 +15,15 @@ namespace trireme {
 namespace {
 
 /// Ranks at coordinate 0 but along image axes, where an end has one neighbour and the others two.
-std::vector<int> ranks_to_imagine(const std::vector<Axis>& axes, const SplitOptions& split) {
-  std::vector<int> ranks{0};
+std::set<int> ranks_to_imagine(const std::vector<Axis>& axes, const SplitOptions& split) {
+  std::set<int> ranks{0};
   int stride = ranks_of(axes);
   for (const Axis& axis : axes) {
     stride /= axis.size;
     if (std::ranges::find(split.image, axis.name) == split.image.end()) continue;
-    std::vector<int> more;
+    std::set<int> more;
     for (const int at : {0, std::min(1, axis.size - 1), axis.size - 1})
-      for (const int rank : ranks) more.push_back(rank + at * stride);
-    std::ranges::sort(more);
-    more.erase(std::unique(more.begin(), more.end()), more.end());
+      for (const int rank : ranks) more.insert(rank + at * stride);
     ranks = std::move(more);
   }
   return ranks;
@@ -43,7 +42,7 @@ std::shared_ptr<const NormRanks> norm_ranks(const Plan& plan, const Strategy& st
   if (mesh.size(axis) == 1 || strategy.scope() == NormScope::local) return nullptr;
   const bool all = strategy.scope() == NormScope::global;
   kept = mesh.meter().metered(imagined_communicator(0, all ? mesh.size(axis) : strategy.norm_group), axis);
-  return kept->size() > 1 ? std::make_shared<CommunicatorNormRanks>(*kept) : nullptr;
+  return kept->size() > 1 ? std::make_shared<CommunicatorNormRanks>(std::vector{kept.get()}) : nullptr;
 }
 
 DryRun imagine_rank(const Plan& plan, const Strategy& strategy, const ImagineOptions& o, int rank) {
@@ -72,14 +71,6 @@ void take(PartInfo& part, const PartInfo& found) {
   cost.output = std::max(cost.output, found.cost.output);
   part.outputs = found.outputs;
   if (bytes_of(found) > bytes_of(part)) part.comms = found.comms;
-}
-
-/// The plan with a phase's actions alone in the program, in every step: for their traffic.
-Plan phase_alone(Plan plan, std::size_t program, int phase) {
-  Program& r = plan.programs[program];
-  std::erase_if(r.actions, [&](const Action& a) { return a.phase != phase; });
-  r.phases[phase].trigger = {};
-  return plan;
 }
 
 }  // namespace
@@ -125,10 +116,9 @@ std::string traffic_table(const Plan& plan, const TrafficOptions& options, const
     for (int p = 0; p < std::ssize(program.phases); ++p) {
       const auto& [name, trigger, last] = program.phases[p];
       if (trigger.runs_at(options.step) || !trigger.channel.empty()) continue;
-      TrafficOptions whenever = options;
-      whenever.norm = false, whenever.step = 0;
-      lines(fmt::format("  {} ({})", name, to_string(trigger)), planned_traffic(phase_alone(plan, r, p), r, whenever),
-            nullptr);
+      TrafficOptions alone = options;
+      alone.phase = p;
+      lines(fmt::format("  {} ({})", name, to_string(trigger)), planned_traffic(plan, r, alone), nullptr);
     }
   }
   for (std::size_t rank = 0; rank < measured.size(); ++rank)

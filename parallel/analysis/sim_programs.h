@@ -3,8 +3,8 @@
 #pragma once
 #include <vector>
 
-#include "parallel/analysis/rank_grid.h"
 #include "parallel/analysis/simulate.h"
+#include "parallel/comm/world/rank_grid.h"
 
 namespace trireme {
 

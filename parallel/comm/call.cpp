@@ -11,31 +11,12 @@ namespace {
 void check_defined(std::string_view name, const Tensor& x) {
   check(x.defined(), name, "got an undefined tensor, expected one with memory");
 }
-void check_root(std::string_view name, int root, int size) {
-  check(root >= 0 && root < size, name, "root is rank {}, there are {} ranks", root, size);
-}
-void check_one_type(std::string_view name, const Tensor& a, const Tensor& b) {
-  check(a.dtype() == b.dtype(), name, "in and out must have one type, got {} and {}", a.dtype(), b.dtype());
-}
 
 void check_counts(std::string_view name, std::span<const Index> counts, const Tensor& mine, int rank, int size) {
   check(std::ssize(counts) == size, name, "got {} counts for {} ranks", counts.size(), size);
   for (int r = 0; r < size; ++r) check(counts[r] >= 0, name, "the count of rank {} is {}", r, counts[r]);
   check(counts[rank] == mine.numel(), name, "this rank's block has {} elements, its count is {}", mine.numel(),
         counts[rank]);
-}
-
-bool has_root(CallKind kind) {
-  return kind == CallKind::reduce || kind == CallKind::gather || kind == CallKind::scatter;
-}
-
-/// Of an operation: its average is a sum that the caller divides.
-Call reducing(Call call, ReduceOp op) {
-  call.average = op == ReduceOp::average;
-  check(!call.average || is_float(call.type), name_of(call.kind), "there is no average of {}: sum, and divide",
-        call.type);
-  call.op = call.average ? ReduceOp::sum : op;
-  return call;
 }
 
 }  // namespace
@@ -60,34 +41,16 @@ std::string to_string(const Call& c) {
   return text;
 }
 
-Call all_reduce_call(const Tensor& x, ReduceOp op) {
-  check_defined("all_reduce", x);
-  return reducing({CallKind::all_reduce, x.numel(), x.dtype()}, op);
-}
-
-Call broadcast_call(const Tensor& x, int root, int size) {
-  check_defined("broadcast", x);
-  check_root("broadcast", root, size);
-  return {CallKind::broadcast, x.numel(), x.dtype(), ReduceOp::sum, root};
-}
-
-Call reduce_call(const Tensor& out, const Tensor& in, ReduceOp op, int root, int rank, int size) {
-  check_root("reduce", root, size);
-  check_defined("reduce", in);
-  if (rank == root) {
-    check_defined("reduce", out);
-    check_one_type("reduce", in, out);
-    check(in.numel() == out.numel(), "reduce", "in has {} elements, out {}", in.numel(), out.numel());
-  }
-  return reducing({CallKind::reduce, in.numel(), in.dtype(), op, root}, op);
-}
-
-Call blocks_call(CallKind kind, const Tensor& whole, const Tensor& mine, std::span<const Index> counts, ReduceOp op,
-                 int root, int rank, int size) {
+Call collective_call(CallKind kind, const Tensor& out, const Tensor& in, std::span<const Index> counts, int root,
+                     ReduceOp op, int rank, int size) {
   const auto name = name_of(kind);
-  check_root(name, root, size);
+  check(root >= 0 && root < size, name, "root is rank {}, there are {} ranks", root, size);
+  // Each rank has `mine`, a block of `other` or as much as it.
+  const bool to_owner = kind == CallKind::reduce_scatter || kind == CallKind::scatter;
+  const bool blocks = to_owner || kind == CallKind::all_gather || kind == CallKind::gather;
+  const Tensor &mine = to_owner ? out : in, &other = to_owner ? in : out;
   check_defined(name, mine);
-  Call call{kind, mine.numel() * size, mine.dtype(), ReduceOp::sum, root};
+  Call call{kind, mine.numel() * (blocks ? size : 1), mine.dtype(), op, root};
   if (!counts.empty()) {
     check_counts(name, counts, mine, rank, size);
     call.count = std::accumulate(counts.begin(), counts.end(), Index{0});
@@ -95,25 +58,23 @@ Call blocks_call(CallKind kind, const Tensor& whole, const Tensor& mine, std::sp
     for (const Index count : counts) digest.add(count);
     call.counts_digest = std::max<std::uint64_t>(digest.value(), 1);
   }
-  if (!has_root(kind) || rank == root) {
-    check_defined(name, whole);
-    check_one_type(name, whole, mine);
-    check(whole.numel() == call.count, name, "got {} elements on one side and {} on the other, expected {}",
-          whole.numel(), mine.numel(), [&] {
+  const bool rooted = kind == CallKind::reduce || kind == CallKind::gather || kind == CallKind::scatter;
+  if (!rooted || rank == root) {
+    check_defined(name, other);
+    check(in.dtype() == out.dtype(), name, "in and out must have one type, got {} and {}", in.dtype(), out.dtype());
+    check(blocks || in.numel() == out.numel(), name, "in has {} elements, out {}", in.numel(), out.numel());
+    check(other.numel() == call.count, name, "got {} elements on one side and {} on the other, expected {}",
+          other.numel(), mine.numel(), [&] {
             return counts.empty() ? fmt::format("{} times as many", size)
                                   : fmt::format("{}, the sum of the counts", call.count);
           });
   }
-  return reducing(call, op);
-}
-
-Call all_to_all_call(const Tensor& out, const Tensor& in, int size) {
-  check_defined("all_to_all", out);
-  check_defined("all_to_all", in);
-  check_one_type("all_to_all", in, out);
-  check(in.numel() == out.numel(), "all_to_all", "in has {} elements, out {}", in.numel(), out.numel());
-  check(in.numel() % size == 0, "all_to_all", "{} elements do not divide into {} equal blocks", in.numel(), size);
-  return {CallKind::all_to_all, in.numel(), in.dtype()};
+  check(kind != CallKind::all_to_all || call.count % size == 0, name, "{} elements do not divide into {} equal blocks",
+        call.count, size);
+  call.average = op == ReduceOp::average;
+  check(!call.average || is_float(call.type), name, "there is no average of {}: sum, and divide", call.type);
+  if (call.average) call.op = ReduceOp::sum;
+  return call;
 }
 
 Call message_call(CallKind kind, const Tensor& x, int peer, int tag, int size) {

@@ -28,17 +28,12 @@ std::string_view name_of(CallKind);
 /// "all_reduce of 4096 f32 (sum)"
 std::string to_string(const Call&);
 
-// Each checks its operands (types, counts, ranks) and returns the call. Throws Error.
-Call all_reduce_call(const Tensor& x, ReduceOp op);
-Call broadcast_call(const Tensor& x, int root, int size);
-Call reduce_call(const Tensor& out, const Tensor& in, ReduceOp op, int root, int rank, int size);
-/// Of calls in which `whole` has a block for each rank, of which this rank has `mine`; counts empty: equal ones.
-/// whole of gather and scatter: the root's, not looked at on the others.
-Call blocks_call(CallKind kind, const Tensor& whole, const Tensor& mine, std::span<const Index> counts, ReduceOp op,
-                 int root, int rank, int size);
-Call all_to_all_call(const Tensor& out, const Tensor& in, int size);
-/// kind: send or recv.
-Call message_call(CallKind kind, const Tensor& x, int peer, int tag, int size);
+/// Checks the operands of a collective (types, counts, ranks) and returns its call. counts empty: equal blocks. What
+/// only the root has is not looked at on the others. Throws Error.
+Call collective_call(CallKind, const Tensor& out, const Tensor& in, std::span<const Index> counts, int root, ReduceOp,
+                     int rank, int size);
+/// The same of send and recv.
+Call message_call(CallKind, const Tensor& x, int peer, int tag, int size);
 
 /// Where the blocks of a call begin, by rank, and at the end where the last one ends. All but reduce_scatter to scatter
 /// and all_to_all have one block.

@@ -135,54 +135,24 @@ Work when_all(std::vector<Work> works, std::function<void()> then) {
   return Work(std::make_shared<Joined>(std::move(works), std::move(then)));
 }
 
-/// Of one rank alone what comes is what goes.
-Work Communicator::run(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) {
-  if (size() > 1) return start(call, out, in, counts);
-  if (out.defined() && in.defined() && call.count > 0 && out.view().data != in.view().data)
-    copy_block(out.view(), in.view());
-  return {};
-}
-
-Work Communicator::run_reduce(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) {
-  Work sum = run(call, out, in, counts);
-  if (!call.average || !out.defined() || out.numel() == 0 || size() == 1) return sum;
+Work Communicator::collective(CallKind kind, Tensor out, Tensor in, std::span<const Index> counts, int root,
+                              ReduceOp op) {
+  const Call call = collective_call(kind, out, in, counts, root, op, rank(), size());
+  const bool to_root = kind == CallKind::reduce || kind == CallKind::gather;
+  const bool from_root = kind == CallKind::scatter || kind == CallKind::broadcast;
+  if (rank() != root && to_root) out = {};
+  if (rank() != root && from_root) in = {};
+  if (rank() == root && kind == CallKind::broadcast) out = {};
+  if (size() == 1) {  // what comes is what goes
+    if (out.defined() && call.count > 0 && out.view().data != in.view().data) copy_block(out.view(), in.view());
+    return {};
+  }
+  Work sum = start(call, out, in, counts);
+  if (!call.average || !out.defined() || out.numel() == 0) return sum;
   return when_all({std::move(sum)}, [out, ranks = size()] {
     if (out.device().kind == DeviceKind::cpu) return divide(out.view().data, out.numel(), out.dtype(), ranks);
     ops::zip_into<pointwise::Div>(out, out, Tensor::scalar(ranks, out.dtype(), out.device()));
   });
-}
-
-Work Communicator::all_reduce(const Tensor& x, ReduceOp op) { return run_reduce(all_reduce_call(x, op), x, x); }
-
-Work Communicator::reduce(const Tensor& out, const Tensor& in, int root, ReduceOp op) {
-  return run_reduce(reduce_call(out, in, op, root, rank(), size()), rank() == root ? out : Tensor(), in);
-}
-
-Work Communicator::reduce_scatterv(const Tensor& out, const Tensor& in, std::span<const Index> counts, ReduceOp op) {
-  return run_reduce(blocks_call(CallKind::reduce_scatter, in, out, counts, op, 0, rank(), size()), out, in, counts);
-}
-
-Work Communicator::all_gatherv(const Tensor& out, const Tensor& in, std::span<const Index> counts) {
-  return run(blocks_call(CallKind::all_gather, out, in, counts, ReduceOp::sum, 0, rank(), size()), out, in, counts);
-}
-
-Work Communicator::gatherv(const Tensor& out, const Tensor& in, std::span<const Index> counts, int root) {
-  return run(blocks_call(CallKind::gather, out, in, counts, ReduceOp::sum, root, rank(), size()),
-             rank() == root ? out : Tensor(), in, counts);
-}
-
-Work Communicator::scatterv(const Tensor& out, const Tensor& in, std::span<const Index> counts, int root) {
-  return run(blocks_call(CallKind::scatter, in, out, counts, ReduceOp::sum, root, rank(), size()), out,
-             rank() == root ? in : Tensor(), counts);
-}
-
-Work Communicator::broadcast(const Tensor& x, int root) {
-  const Call call = broadcast_call(x, root, size());
-  return rank() == root ? run(call, {}, x) : run(call, x, {});
-}
-
-Work Communicator::all_to_all(const Tensor& out, const Tensor& in) {
-  return run(all_to_all_call(out, in, size()), out, in);
 }
 
 Work Communicator::send(const Tensor& x, int to, int tag) {
@@ -194,7 +164,7 @@ Work Communicator::recv(const Tensor& x, int from, int tag) {
 }
 
 void Communicator::meet(const Call& call) {
-  run(call, {}, {}).wait();
+  if (size() > 1) start(call, {}, {}, {}).wait();
   if (const std::string why = ended(); !why.empty()) fail(name_of(call.kind), "ended because of {}", why);
 }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "framework/tensor/tensor.h"
+#include "parallel/comm/call_kind.h"
 
 namespace trireme {
 
@@ -142,32 +143,45 @@ class Communicator {
   // elements, and `total` is their sum. A tensor that only the root has (reduce's and gather's out, scatter's in) is
   // not looked at on the others.
   /// x [n] becomes the reduction of all ranks' x, in place.
-  Work all_reduce(const Tensor& x, ReduceOp = ReduceOp::sum);
+  Work all_reduce(const Tensor& x, ReduceOp op = ReduceOp::sum) {
+    return collective(CallKind::all_reduce, x, x, {}, 0, op);
+  }
   /// out [n] of rank `root` becomes the reduction of all ranks' in [n]. out may be in.
-  Work reduce(const Tensor& out, const Tensor& in, int root, ReduceOp = ReduceOp::sum);
+  Work reduce(const Tensor& out, const Tensor& in, int root, ReduceOp op = ReduceOp::sum) {
+    return collective(CallKind::reduce, out, in, {}, root, op);
+  }
   /// out [n / size] (this rank's share) of the sum of in [n]; n must divide by size. out may be this rank's block of
   /// in.
   Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op = ReduceOp::sum) {
     return reduce_scatterv(out, in, {}, op);
   }
   /// out [counts[rank]] of the sum of in [total]. out may be this rank's block of in.
-  Work reduce_scatterv(const Tensor& out, const Tensor& in, std::span<const Index> counts, ReduceOp = ReduceOp::sum);
+  Work reduce_scatterv(const Tensor& out, const Tensor& in, std::span<const Index> counts,
+                       ReduceOp op = ReduceOp::sum) {
+    return collective(CallKind::reduce_scatter, out, in, counts, 0, op);
+  }
   /// out [n * size]: the in [n] of every rank, by rank. in may be this rank's block of out.
   Work all_gather(const Tensor& out, const Tensor& in) { return all_gatherv(out, in, {}); }
   /// out [total]: the in [counts[rank]] of every rank, by rank. in may be this rank's block of out.
-  Work all_gatherv(const Tensor& out, const Tensor& in, std::span<const Index> counts);
+  Work all_gatherv(const Tensor& out, const Tensor& in, std::span<const Index> counts) {
+    return collective(CallKind::all_gather, out, in, counts, 0);
+  }
   /// out [n * size] of rank `root`: the in [n] of every rank, by rank. in may be the root's block of out.
   Work gather(const Tensor& out, const Tensor& in, int root) { return gatherv(out, in, {}, root); }
   /// out [total] of rank `root`: the in [counts[rank]] of every rank, by rank. in may be the root's block of out.
-  Work gatherv(const Tensor& out, const Tensor& in, std::span<const Index> counts, int root);
+  Work gatherv(const Tensor& out, const Tensor& in, std::span<const Index> counts, int root) {
+    return collective(CallKind::gather, out, in, counts, root);
+  }
   /// out [n]: this rank's block of the in [n * size] of rank `root`. out may be the root's block of in.
   Work scatter(const Tensor& out, const Tensor& in, int root) { return scatterv(out, in, {}, root); }
   /// out [counts[rank]]: this rank's block of the in [total] of rank `root`. out may be the root's block of in.
-  Work scatterv(const Tensor& out, const Tensor& in, std::span<const Index> counts, int root);
+  Work scatterv(const Tensor& out, const Tensor& in, std::span<const Index> counts, int root) {
+    return collective(CallKind::scatter, out, in, counts, root);
+  }
   /// x [n] of rank `root` goes to all ranks.
-  Work broadcast(const Tensor& x, int root);
+  Work broadcast(const Tensor& x, int root) { return collective(CallKind::broadcast, x, x, {}, root); }
   /// Block i of in [size * n] goes to rank i; out [size * n] holds one block from each rank, by rank. They are apart.
-  Work all_to_all(const Tensor& out, const Tensor& in);
+  Work all_to_all(const Tensor& out, const Tensor& in) { return collective(CallKind::all_to_all, out, in, {}, 0); }
   void barrier();  ///< returns when all ranks have called it
   /// x [n] to rank `to`, which receives as many elements of the same type with the same tag, in [0, message_tags).
   /// Messages of one pair and tag arrive in the order in which they are sent. Not collective.
@@ -211,9 +225,25 @@ class Communicator {
 
  private:
   struct AnyReceive;
-  Work run_reduce(const Call&, const Tensor& out, const Tensor& in, std::span<const Index> counts = {});
-  Work run(const Call&, const Tensor& out, const Tensor& in, std::span<const Index> counts = {});
+  Work collective(CallKind, Tensor out, Tensor in, std::span<const Index> counts, int root, ReduceOp = ReduceOp::sum);
   std::map<int, int> next_sender_;  // by channel
+};
+
+/// A communicator that another one does the work of: what a class derived from it does not say, inner does.
+class CommunicatorWrapper : public Communicator {
+ public:
+  explicit CommunicatorWrapper(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::string transport() const override { return inner_->transport(); }
+  int probe(int tag, int first) override { return inner_->probe(tag, first); }
+  EventCount* events() override { return inner_->events(); }
+  VirtualClock* clock() override { return inner_->clock(); }
+  void abort(const std::string& reason) override { inner_->abort(reason); }
+  std::string ended() const override { return inner_->ended(); }
+
+ protected:
+  std::unique_ptr<Communicator> inner_;
 };
 
 /// Wraps inner so that all_reduce runs by the named algorithm: "default" (inner's own: memory shared by the ranks of

@@ -25,7 +25,6 @@ class ProgramAgreements {
       : plan_(plan), program_(program), options_(options), actions_(program.actions) {}
 
   void add() {
-    if (options_.count) count_ignored();
     sum_loss();
     const auto update = find(ActionKind::update);
     at_ = update < 0 ? static_cast<ActionId>(actions_.size()) : update;
@@ -47,17 +46,19 @@ class ProgramAgreements {
     if (update >= 0 && loss_ >= 0) actions_[static_cast<std::size_t>(at_)].after.push_back(loss_);
   }
 
+  /// is_shared: the loss is that of all ranks along the batch axis.
+  void count_ignored(bool is_shared) {
+    if (!options_.count || find(ActionKind::loss) < 0) return;
+    Action count{.kind = ActionKind::agree, .stream = Stream::comm, .field = "count"};
+    if (is_shared && plan_.size(program_, options_.batch_axis) > 1) count.peer.axis = options_.batch_axis;
+    insert(program_, 0, std::move(count));
+    actions_[static_cast<std::size_t>(find(ActionKind::loss))].after.push_back(0);
+  }
+
  private:
   ActionId find(ActionKind kind) const {
     const auto at = std::ranges::find(actions_, kind, &Action::kind);
     return at == actions_.end() ? -1 : static_cast<ActionId>(at - actions_.begin());
-  }
-  void count_ignored() {
-    if (find(ActionKind::loss) < 0) return;
-    Action count{.kind = ActionKind::agree, .stream = Stream::comm, .field = "count"};
-    if (plan_.size(program_, options_.batch_axis) > 1) count.peer.axis = options_.batch_axis;
-    insert(program_, 0, std::move(count));
-    actions_[static_cast<std::size_t>(find(ActionKind::loss))].after.push_back(0);
   }
   void agree_on_flags() {
     const int looks = options_.finite_every, tells = plan_.flags.empty() ? 0 : options_.flags_every;
@@ -107,12 +108,16 @@ Plan with_agreements(Plan plan, const AgreementOptions& options) {
   const bool served = std::ranges::any_of(plan.programs, &Program::serves);  // then no worker updates
   check(!served || !options.norm, "plan",
         "the norm of gradients that are summed at servers is known nowhere yet: leave clip_norm out");
-  if (served && plan.consistency_along(options.batch_axis).kind == Consistency::Kind::stale) return plan;
+  const bool apart = served && plan.consistency_along(options.batch_axis).kind == Consistency::Kind::stale;
   AgreementOptions of_program = options;
   if (served) of_program.finite_every = 0, of_program.flags.clear();  // the loss tells; servers meet with nobody
   plan.flags = of_program.flags;
-  for (Program& program : plan.programs)
-    if (!program.serves()) ProgramAgreements(plan, program, of_program).add();
+  for (Program& program : plan.programs) {
+    if (program.serves()) continue;
+    ProgramAgreements agreements(plan, program, of_program);
+    agreements.count_ignored(!apart);
+    if (!apart) agreements.add();
+  }
   return plan;
 }
 

@@ -12,7 +12,7 @@
 
 #include "framework/optim/parameters.h"
 #include "parallel/comm/call_kind.h"
-#include "parallel/comm/world/axis.h"
+#include "parallel/comm/world/rank_grid.h"
 
 namespace trireme {
 

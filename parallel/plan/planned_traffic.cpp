@@ -66,10 +66,10 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOpti
     if (count.calls > 0) all[axis] += count;
   };
   const TrafficCount look{plan.size(o.divided) > 1, static_cast<Index>(size_of(DType::f64))};
-  if (o.norm) add(o.divided, look);
+  if (o.norm && o.phase < 0) add(o.divided, look);
   for (const Action& a : plan.programs.at(program).actions) {
     const Trigger& trigger = plan.programs[program].trigger(a);
-    if (trigger.channel.empty() && !trigger.runs_at(o.step)) continue;
+    if (o.phase >= 0 ? a.phase != o.phase : trigger.channel.empty() && !trigger.runs_at(o.step)) continue;
     if (looks_at_gradients(a)) add(o.divided, look);
     add(a.peer.axis, traffic_of(plan, plan.programs[program], a, o));
     for (const PartComm& c : comms_of(parts_of(plan, a, o), a)) add(c.axis, {c.calls, c.bytes});

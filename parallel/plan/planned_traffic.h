@@ -13,6 +13,7 @@ namespace trireme {
 struct TrafficOptions {
   DType parameters = DType::f32, buffers = DType::f32, loss = DType::f32;  ///< types of their elements
   std::int64_t step = 0;  ///< steps before this one: some actions are not of every step
+  int phase = -1;         ///< of Program::phases: its actions alone, whenever they run; -1: those of the step
   /// The mesh axis over which weights are divided: each look at the gradient's norm sums a number over it, once where
   /// the optimizer wants the norm (norm), and once for the flag of numbers that are not finite. Empty: none are.
   std::string divided = {};

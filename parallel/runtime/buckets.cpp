@@ -1,21 +1,19 @@
 #include "parallel/runtime/buckets.h"
 
+#include <algorithm>
+
 #include "framework/autograd/tape.h"
 
 namespace trireme {
 
 Buckets::Buckets(Parameters& parameters, std::vector<Slice> slices, Init start)
-    : parameters_(parameters),
-      slices_(std::move(slices)),
-      start_(std::move(start)),
-      entries_(slices_.size()),
-      works_(slices_.size()) {
+    : parameters_(parameters), slices_(std::move(slices)), start_(std::move(start)), works_(slices_.size()) {
   auto& entries = parameters_.entries();
-  touches_.resize(entries.size());
-  for (std::size_t b = 0; b < slices_.size(); ++b) {
-    views_.push_back(parameters_.grads().rows(slices_[b].begin, slices_[b].end));
+  for (const Slice& slice : slices_) {
+    views_.push_back(parameters_.grads().rows(slice.begin, slice.end));
+    auto& members = members_.emplace_back();
     for (std::size_t e = 0; e < entries.size(); ++e)
-      if (entries[e].slice.overlaps(slices_[b])) touches_[e].push_back(b), ++entries_[b];
+      if (entries[e].slice.overlaps(slice)) members.push_back(e);
   }
   for (std::size_t e = 0; e < entries.size(); ++e)
     hooks_.push_back(add_grad_hook(entries[e].tensor, [this, e](const Tensor&) { completed(e); }));
@@ -26,8 +24,7 @@ Buckets::~Buckets() {
 }
 
 void Buckets::arm(bool listen) {
-  missing_ = entries_;
-  seen_.assign(touches_.size(), false);
+  seen_.assign(hooks_.size(), false);
   next_ = 0;
   listening_ = listen;
 }
@@ -41,8 +38,8 @@ void Buckets::completed(std::size_t entry) {
         "only be reduced with overlap = false",
         parameters_.entries()[entry].name);
   seen_[entry] = true;
-  for (std::size_t b : touches_[entry]) --missing_[b];
-  while (next_ < works_.size() && missing_[next_] == 0) start_next();
+  const auto is_full = [&] { return std::ranges::all_of(members_[next_], [&](std::size_t e) { return seen_[e]; }); };
+  while (next_ < works_.size() && is_full()) start_next();
 }
 
 void Buckets::flush() {

@@ -45,9 +45,7 @@ class Buckets {
   std::vector<Slice> slices_;
   std::vector<Tensor> views_;  // of the gradient block, one per bucket
   Init start_;
-  std::vector<std::vector<std::size_t>> touches_;  // buckets that an entry lies in
-  std::vector<int> entries_;                       // how many entries lie in a bucket
-  std::vector<int> missing_;                       // how many of them this backward has not completed
+  std::vector<std::vector<std::size_t>> members_;  // the entries that lie in each bucket
   std::vector<bool> seen_;                         // entries completed since arm()
   std::vector<std::uint64_t> hooks_;
   std::vector<Work> works_;

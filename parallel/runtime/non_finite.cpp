@@ -1,5 +1,6 @@
 #include "parallel/runtime/non_finite.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 
@@ -13,22 +14,8 @@ namespace trireme {
 namespace {
 
 bool finite(const Tensor& t) {
-  if (!is_float(t.dtype())) return true;
-  for (double v : t.to_vector())
-    if (!std::isfinite(v)) return false;
-  return true;
+  return !is_float(t.dtype()) || std::ranges::all_of(t.to_vector(), [](double v) { return std::isfinite(v); });
 }
-
-/// Tensors in the order in which a fault travels, and the first of them that has it. The list is the same on
-/// every rank.
-struct Trail {
-  std::vector<std::string> places;
-  std::int64_t first = -1;
-  void add(std::string place, bool good) {
-    if (!good && first < 0) first = static_cast<std::int64_t>(places.size());
-    places.push_back(std::move(place));
-  }
-};
 
 /// "max_pool" for MaxPool; "layer" for a type that is not the library's own.
 std::string kind_of(const Module& m) {
@@ -43,42 +30,42 @@ std::string kind_of(const Module& m) {
   return kind;
 }
 
-/// run: the layer's forward.
-Tensor follow(Module layer, const std::string& prefix, const std::string& title, Trail& trail,
-              const std::function<Tensor()>& run) {
-  layer.visit(StateVisitor(
-      [&](const NamedState& leaf) {
-        if (leaf.use != StateKind::buffer)
-          trail.add(fmt::format("parameter '{}' (an earlier update made it so)", leaf.name), finite(*leaf.tensor));
-      },
-      {}, prefix));
-  const Tensor y = run();
-  trail.add("the output of " + title, finite(y));
-  return y;
-}
-
 }  // namespace
 
 std::string first_non_finite(const Module& model, const Tensor& x, Communicator* comm) {
   NoGrad off;
-  Trail trail;
-  trail.add("the input batch", finite(x));
+  // Tensors in the order in which a fault travels, the same on every rank, and the first of them that has it.
+  std::vector<std::string> places;
+  Index first = -1;
+  const auto see = [&](std::string place, const Tensor& t) {
+    if (first < 0 && !finite(t)) first = std::ssize(places);
+    places.push_back(std::move(place));
+  };
+  see("the input batch", x);
   BatchContext batch = StepContext::current().batch;
   batch.calls = {};  // each layer draws its first mask again
   Tensor at = x.with_batch(std::move(batch));
+  const auto follow = [&](Module layer, const std::string& prefix, const std::string& title, const auto& forward) {
+    const auto leaf = [&](const NamedState& leaf) {
+      if (leaf.use != StateKind::buffer)
+        see(fmt::format("parameter '{}' (an earlier update made it so)", leaf.name), *leaf.tensor);
+    };
+    layer.visit(StateVisitor(leaf, {}, prefix));
+    at = forward();
+    see("the output of " + title, at);
+  };
   Stashed stashed;
   if (auto* row = model.as<Sequential>())
     for (std::size_t i = 0; i < row->size(); ++i)
-      at = follow((*row)[i], row->name(i) + ".", fmt::format("layer {} ({} '{}')", i, kind_of((*row)[i]), row->name(i)),
-                  trail, [&] { return row->run_layer(i, at, stashed); });
+      follow((*row)[i], row->name(i) + ".", fmt::format("layer {} ({} '{}')", i, kind_of((*row)[i]), row->name(i)),
+             [&] { return row->run_layer(i, at, stashed); });
   else
-    at = follow(model, "", "the model", trail, [&] { return model(at); });
-  if (trail.first < 0) trail.first = static_cast<std::int64_t>(trail.places.size());
-  trail.places.push_back("");
-  if (!comm) return trail.places[static_cast<std::size_t>(trail.first)];
-  const auto [first, rank] = min_loc(*comm, trail.first);
-  auto place = trail.places[static_cast<std::size_t>(first)];
-  return place.empty() ? place : fmt::format("{}, on rank {}", place, rank);
+    follow(model, "", "the model", [&] { return model(at); });
+  int rank = 0;
+  if (first < 0) first = std::ssize(places);
+  if (comm) std::tie(first, rank) = min_loc(*comm, first);
+  if (first == std::ssize(places)) return "";
+  return places[first] + (comm ? fmt::format(", on rank {}", rank) : "");
 }
 
 }  // namespace trireme

@@ -5,7 +5,8 @@
 namespace trireme {
 namespace {
 
-constexpr Index header = 3 + 3 * Shape::max_rank;  // of one tensor: type, rank, extents; divided or not, whole, layout
+// Of one tensor: type, rank, divided or not; of each axis the extents of the block and of the whole, and the layout.
+constexpr Index header = 3 + 3 * Shape::max_rank;
 
 }  // namespace
 
@@ -29,21 +30,18 @@ PipelineP2P::Key PipelineP2P::key(const Route& route, const Shape& input) {
 
 void PipelineP2P::send_meta(const Route& route, const Shape& input, const std::vector<Tensor>& tensors,
                             std::vector<Work>& works) {
-  auto [at, fresh] = metas_.try_emplace(key(route, input));
-  if (!fresh) return;
+  if (!metas_.try_emplace(key(route, input)).second) return;
   const Tensor text = Tensor::zeros({static_cast<Index>(tensors.size()) * header}, DType::i64);
-  auto* out = text.data<std::int64_t>();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    at->second.push_back({tensors[i].dtype(), tensors[i].shape()});
-    const auto base = static_cast<Index>(i) * header;
-    out[base] = static_cast<std::int64_t>(tensors[i].dtype()), out[base + 1] = tensors[i].rank();
-    for (int d = 0; d < tensors[i].rank(); ++d) out[base + 2 + d] = tensors[i].dim(d);
-    const auto* sharding = static_cast<const ShardedOps*>(tensors[i].shard_spec());
-    if (!sharding) continue;
-    auto* rest = out + base + 2 + Shape::max_rank;
-    *rest++ = 1;
-    for (int d = 0; d < tensors[i].rank(); ++d)
-      rest[d] = sharding->global_shape()[d], rest[Shape::max_rank + d] = sharding->layout()[d];
+    const Tensor& t = tensors[i];
+    const auto* sharding = static_cast<const ShardedOps*>(t.shard_spec());
+    auto* out = text.data<std::int64_t>() + static_cast<Index>(i) * header;
+    *out++ = static_cast<std::int64_t>(t.dtype()), *out++ = t.rank(), *out++ = sharding != nullptr;
+    for (int d = 0; d < t.rank(); ++d) {
+      *out++ = t.dim(d);
+      *out++ = sharding ? sharding->global_shape()[d] : 0;
+      *out++ = sharding ? sharding->layout()[d] : 0;
+    }
   }
   const TrafficMeter::Pause setup(meter_);
   works.push_back(route.comm->send(text, route.peer, route.tag));
@@ -57,19 +55,18 @@ const std::vector<PipelineP2P::TensorMeta>* PipelineP2P::find_meta(const Route& 
 void PipelineP2P::recv_meta(const Route& route, const Shape& input, std::size_t tensors) {
   const Tensor text = Tensor::empty({static_cast<Index>(tensors) * header}, DType::i64);
   route.comm->recv(text, route.peer, route.tag).wait();
-  const auto* in = text.data<std::int64_t>();
   std::vector<TensorMeta> metas;
   for (std::size_t i = 0; i < tensors; ++i) {
-    const auto base = static_cast<Index>(i) * header;
-    TensorMeta meta{static_cast<DType>(in[base]), {}, {}, route.device};
-    for (Index d = 0; d < in[base + 1]; ++d) meta.shape.push_back(in[base + 2 + d]);
-    if (const auto* rest = in + base + 2 + Shape::max_rank; *rest++ == 1) {
-      Shape whole;
-      Layout layout;
-      for (int d = 0; d < meta.shape.rank(); ++d)
-        whole.push_back(rest[d]), layout[d] = static_cast<int>(rest[Shape::max_rank + d]);
-      meta.shard_spec = ShardedOps::make(grid_, whole, layout);
+    const auto* in = text.data<std::int64_t>() + static_cast<Index>(i) * header;
+    TensorMeta meta{static_cast<DType>(in[0]), {}, {}, route.device};
+    Shape whole;
+    Layout layout;
+    for (int d = 0; d < in[1]; ++d) {
+      meta.shape.push_back(in[3 + 3 * d]);
+      whole.push_back(in[4 + 3 * d]);
+      layout[d] = static_cast<int>(in[5 + 3 * d]);
     }
+    if (in[2] == 1) meta.shard_spec = ShardedOps::make(grid_, whole, layout);
     metas.push_back(std::move(meta));
   }
   metas_[key(route, input)] = std::move(metas);

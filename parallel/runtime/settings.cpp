@@ -48,24 +48,17 @@ std::string name_of(const Module& layer) {
   return demangled(layer.type().name());
 }
 
-std::string to_text(const PoolOptions& o) {
-  return fmt::format("window {}, stride {}, pad {} and {}, dilation {}", o.window, o.stride, o.pad_begin, o.pad_end,
-                     o.dilation);
+/// Of a convolution or a pooling.
+std::string windows(const auto& o) {
+  return fmt::format("stride {}, pad {} and {}, dilation {}", o.stride, o.pad_begin, o.pad_end, o.dilation);
 }
 
 /// What visit() does not show of the library's own layers.
 std::string options_of(const Module& layer) {
-  const ConvNd* conv = layer.as<ConvNd>();
-  for (const ConvNd* derived :
-       {static_cast<const ConvNd*>(layer.as<Conv1d>()), static_cast<const ConvNd*>(layer.as<Conv2d>()),
-        static_cast<const ConvNd*>(layer.as<Conv3d>())})
-    if (derived) conv = derived;
-  if (conv)
-    return fmt::format("stride {}, pad {} and {}, dilation {}, groups {}", conv->options.stride,
-                       conv->options.pad_begin, conv->options.pad_end, conv->options.dilation, conv->options.groups);
+  if (auto* l = as_conv(layer)) return fmt::format("{}, groups {}", windows(l->options), l->options.groups);
   if (auto* l = layer.as<Dropout>()) return fmt::format("p {}", l->p);
-  if (auto* l = layer.as<MaxPool>()) return to_text(l->options);
-  if (auto* l = layer.as<AvgPool>()) return to_text(l->options);
+  if (auto* l = layer.as<MaxPool>()) return fmt::format("window {}, {}", l->options.window, windows(l->options));
+  if (auto* l = layer.as<AvgPool>()) return fmt::format("window {}, {}", l->options.window, windows(l->options));
   if (auto* l = layer.as<BatchNorm>()) return fmt::format("eps {}, momentum {}", l->options.eps, l->options.momentum);
   if (auto* l = layer.as<LayerNorm>()) return fmt::format("eps {}", l->eps);
   return "";

@@ -160,9 +160,9 @@ Step::~Step() = default;
 
 Tensor Step::operator()(const Tensor& x, const Tensor& y) { return impl_->run(x, y); }
 void Step::raise(const std::string& flag) {
-  const auto& flags = impl_->options.flags;
-  check(std::ranges::find(flags, flag) != flags.end(), "step", "there is no flag '{}': name it in StepOptions::flags",
-        flag);
+  const auto& flags = impl_->plan.flags;
+  check(std::ranges::find(flags, flag) != flags.end(), "step",
+        "there is no flag '{}': name it in StepOptions::flags (where ranks serve others there is none yet)", flag);
   impl_->executor.agreement().raise(flag);
 }
 bool Step::raised(const std::string& flag) const { return impl_->executor.agreement().told(flag); }

@@ -46,7 +46,8 @@ struct StepOptions {
   /// send (PartInfo::comms), on this rank.
   Tensor example = {};
   /// Flags that a rank may raise() between steps ("stop", "save"): those of all ranks are put together before updates,
-  /// every so many steps, and with the look at gradients where that comes as often, for no message of their own.
+  /// every so many steps, and with the look at gradients where that comes as often, for no message of their own. Where
+  /// ranks serve others (Program::serves) nobody is told, and raise() throws.
   std::vector<std::string> flags = {};
   int flags_every = 1;
 };

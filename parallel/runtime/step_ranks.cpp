@@ -80,13 +80,13 @@ void StepRanks::make_norm_ranks(const Strategy& strategy) {
   const int ranks = strategy.norm_group;
   check(!trains_apart_ || strategy.scope() == NormScope::local, "step",
         "ranks that train apart have statistics of batch norm of their own: set norm_scope to local");
-  if (strategy.scope() == NormScope::global) norm_ = std::make_shared<CommunicatorNormRanks>(*batch_);
+  if (strategy.scope() == NormScope::global) norm_ = std::make_shared<CommunicatorNormRanks>(std::vector{batch_.get()});
   if (strategy.scope() != NormScope::group) return;
   check(ranks > 0 && share_.size % ranks == 0, "step",
         "batch norm groups of {} ranks do not divide {} ranks: set norm_group", ranks, share_.size);
   if (ranks == 1) return;
   norm_group_ = batch_->split(share_.rank / ranks, share_.rank);
-  norm_ = std::make_shared<CommunicatorNormRanks>(*norm_group_);
+  norm_ = std::make_shared<CommunicatorNormRanks>(std::vector{norm_group_.get()});
 }
 
 /// The loader's share must be the one that this rank is to take: a batch that is dealt otherwise would be trained with

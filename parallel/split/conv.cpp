@@ -5,18 +5,12 @@
 // two ways. So no block is copied to make room for a halo, and the large part runs while the halo travels.
 #include "kernels/contracts/conv.h"
 #include "framework/ops/help.h"
-#include "parallel/split/windows.h"
+#include "parallel/split/sharded_ops.h"
 
 namespace trireme {
 namespace {
 
 using Halos = std::vector<Exchange::Received>;
-
-Tensor cut(const Tensor& from, const Shape& origin, const Box& box) {
-  const Tensor part = Tensor::empty(box.size, from.dtype(), from.device());
-  copy_box(part, box.at, from, origin, box);
-  return part;
-}
 
 /// One rank's share of a convolution.
 class Part {
@@ -28,15 +22,21 @@ class Part {
         out_(out.box()),
         windows_(windows(filter, o)),
         options_(o),
-        reads_(patch(out_, mine_, windows_, has.global_shape())),
+        reads_(reads(out_)),
+        padded_(reads_),
         halo_(has, out, windows_) {
+    bool reaches = reads_.extents == reads_.inputs.size;  // not padding alone, and zeros for the halo are a padding
+    for (std::size_t s = 0; s < windows_.size(); ++s) {
+      const int axis = static_cast<int>(s) + 1;
+      Index &before = padded_.before[s], &behind = padded_.behind[s];
+      before += mine_.at[axis] - reads_.inputs.at[axis];
+      behind += reads_.inputs.at[axis] + reads_.inputs.size[axis] - mine_.at[axis] - mine_.size[axis];
+      reaches = reaches && before >= reads_.before[s] && before < windows_[s].reach() && behind >= reads_.behind[s] &&
+                behind < windows_[s].reach();
+    }
     const Box core = inner(out_, mine_, windows_, has.global_shape());
-    whole_ = core.empty() || !pads_reach();
-    if (whole_)
-      edges_ = {out_};
-    else
-      for (const Box& piece : around(out_, core))
-        if (!(piece == core)) edges_.push_back(piece);
+    whole_ = core.empty() || !reaches;
+    edges_ = whole_ ? std::vector{out_} : around(out_, core);
   }
 
   /// True when no rank needs anything from another: then this is an ordinary convolution.
@@ -48,29 +48,9 @@ class Part {
   void backward_weight(const Tensor& dy, const View& dw, const View& db, bool accumulate) const;
 
  private:
-  /// Whether zeros in place of the halo are an ordinary padding: the outputs read all of x, and not far beyond.
-  bool pads_reach() const {
-    const ConvOptions o = padded();
-    bool all = reads_.extents == reads_.inputs.size;
-    for (std::size_t s = 0; s < windows_.size(); ++s)
-      all = all && o.pad_begin[s] >= reads_.before[s] && o.pad_begin[s] < windows_[s].reach() &&
-            o.pad_end[s] >= reads_.behind[s] && o.pad_end[s] < windows_[s].reach();
-    return all;
-  }
   ConvOptions at(const Patch& p) const {
     ConvOptions o = options_;
     o.pad_begin = p.before, o.pad_end = p.behind;
-    return o;
-  }
-  /// Over x alone, with zeros for the halo.
-  ConvOptions padded() const {
-    ConvOptions o = at(reads_);
-    for (std::size_t s = 0; s < windows_.size(); ++s) {
-      const int axis = static_cast<int>(s) + 1;
-      const Index end = mine_.at[axis] + mine_.size[axis];
-      o.pad_begin[s] += mine_.at[axis] - reads_.inputs.at[axis];
-      o.pad_end[s] += reads_.inputs.at[axis] + reads_.inputs.size[axis] - end;
-    }
     return o;
   }
   Patch reads(const Box& out) const { return patch(out, mine_, windows_, has_->global_shape()); }
@@ -87,7 +67,8 @@ class Part {
   Box mine_, out_;  // x's and y's
   std::vector<Window> windows_;
   ConvOptions options_;
-  Patch reads_;
+  Patch reads_,  // behind all outputs
+      padded_;   // the same with zeros for the halo
   Halo halo_;
   Halos halos_;
   std::vector<Box> edges_;  // outputs that read the halo
@@ -98,7 +79,7 @@ Tensor Part::forward(const Tensor& w, const Tensor& bias) {
   Exchange exchange(has_->grid(), halo_.line, route(halo_.have, halo_.want, halo_.line.me), x_, mine_.at,
                     MemoryKind::halos);
   const Tensor y = Tensor::empty(out_.size, x_.get().dtype(), x_.get().device());
-  if (!whole_) launch<kernel::Conv>(y, x_, w, bias, View{}, padded());
+  if (!whole_) launch<kernel::Conv>(y, x_, w, bias, View{}, at(padded_));
   halos_ = exchange.wait();
   for (const Box& edge : edges_) {
     const Patch p = reads(edge);
@@ -127,13 +108,13 @@ void Part::backward_input(const Tensor& dy, const Tensor& w, Gradients& g) const
     if (whole_) copy_box(dx.tensor, mine_.at, wide, p.inputs.at, intersect(mine_, p.inputs), true);
   }
   Exchange exchange(has_->grid(), halo_.line, back, sends, dy.dtype(), dy.device());
-  if (!whole_) launch<kernel::ConvBackwardInput>(dx.tensor, dy, w, padded(), dx.accumulate);
+  if (!whole_) launch<kernel::ConvBackwardInput>(dx.tensor, dy, w, at(padded_), dx.accumulate);
   for (const auto& [box, values] : exchange.wait()) copy_box(dx.tensor, mine_.at, values, box.at, box, true);
 }
 
 void Part::backward_weight(const Tensor& dy, const View& dw, const View& db, bool accumulate) const {
   if (whole_) return launch<kernel::ConvBackwardWeight>(dw, db, inputs(reads_, true), dy, at(reads_), accumulate);
-  launch<kernel::ConvBackwardWeight>(dw, db, x_, dy, padded(), accumulate);
+  launch<kernel::ConvBackwardWeight>(dw, db, x_, dy, at(padded_), accumulate);
   for (const Box& edge : edges_) {
     const Patch p = reads(edge);
     launch<kernel::ConvBackwardWeight>(dw, View{}, inputs(p, false), cut(dy, out_.at, edge), at(p), true);

@@ -13,10 +13,7 @@ namespace {
 std::vector<Tensor> packed(const Route& route, const Tensor& x, const Shape& origin) {
   const MemoryScope scope(MemoryKind::packed);
   std::vector<Tensor> sends;
-  for (const auto& [peer, box] : route.sends) {
-    sends.push_back(Tensor::empty(box.size, x.dtype(), x.device()));
-    copy_box(sends.back(), box.at, x, origin, box);
-  }
+  for (const auto& [peer, box] : route.sends) sends.push_back(cut(x, origin, box));
   return sends;
 }
 
@@ -87,6 +84,12 @@ Exchange::Exchange(const Grid& grid, const Grid::Line& line, const Route& route,
 const std::vector<Exchange::Received>& Exchange::wait() {
   for (Work& work : works_) work.wait();
   return received_;
+}
+
+Tensor cut(const Tensor& from, const Shape& origin, const Box& box) {
+  const Tensor part = Tensor::empty(box.size, from.dtype(), from.device());
+  copy_box(part, box.at, from, origin, box);
+  return part;
 }
 
 void copy_box(const Tensor& to, const Shape& to_origin, const Tensor& values, const Shape& from_origin, const Box& box,

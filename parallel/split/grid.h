@@ -7,7 +7,7 @@
 
 #include "framework/tensor/memory_tracker.h"
 #include "parallel/comm/world/mesh.h"
-#include "parallel/split/halo.h"
+#include "parallel/split/windows.h"
 
 namespace trireme {
 
@@ -74,6 +74,8 @@ class Exchange {
   std::vector<Work> works_;
 };
 
+/// A box of the whole, from a block that lies at `origin` of it.
+Tensor cut(const Tensor& from, const Shape& origin, const Box&);
 /// to = from (or to += from, with add) in `box`; the two blocks lie at their origins of the whole.
 void copy_box(const Tensor& to, const Shape& to_origin, const Tensor& from, const Shape& from_origin, const Box& box,
               bool add = false);

@@ -7,12 +7,6 @@
 namespace trireme {
 namespace {
 
-std::vector<Box> boxes(const ShardedOps& s, const Grid::Line& line) {
-  std::vector<Box> all;
-  for (const auto& at : line.at) all.push_back(s.box(at));
-  return all;
-}
-
 /// Box want[me] of the whole, for a rank of the line whose x is box have[me].
 Tensor fetched(const Tensor& x, const Grid& grid, const Grid::Line& line, const std::vector<Box>& have,
                const std::vector<Box>& want) {
@@ -31,7 +25,7 @@ Tensor moved(const Tensor& x, const ShardedOps& have, const ShardedOps& want) {
   for (int axis = 0; axis < x.rank(); ++axis)
     if (const int over = have.layout()[axis]; over != Layout::none && want.layout()[axis] != over) travel |= 1u << over;
   const Grid::Line line = have.grid().line(travel);
-  return fetched(x, have.grid(), line, boxes(have, line), boxes(want, line));
+  return fetched(x, have.grid(), line, have.boxes(line), want.boxes(line));
 }
 
 }  // namespace
@@ -67,21 +61,19 @@ Tensor reduce_from_parallel(const Tensor& x, const Grid& grid, AxisMask axes) {
   return record("summed", std::move(y), {x}, [](const Tensor& dy, Gradients& g) { g.set_grad(0, dy); });
 }
 
-Tensor halo_exchange(const Tensor& x, const ShardedOps& has, const std::vector<Box>& want, const Grid::Line& line) {
-  const std::vector<Box> have = boxes(has, line);
-  if (have == want) return x;
-  Tensor y = fetched(x, has.grid(), line, have, want);
+Tensor halo_exchange(const Tensor& x, const Halo& halo) {
+  if (halo.have == halo.want) return x;
+  Tensor y = fetched(x, *halo.grid, halo.line, halo.have, halo.want);
   if (!needs_record("widened", y, {&x})) return y;
-  return record("widened", std::move(y), {x},
-                [grid = has.shared_grid(), line, mine = have[line.me], wide = want[line.me],
-                 back = route(want, have, line.me)](const Tensor& dy, Gradients& g) {
-                  write_grad(g, 0, [&](const Tensor& dx) {
-                    Exchange exchange(*grid, line, back, dy, wide.at);
-                    launch<kernel::Fill>(dx, 0.0);
-                    copy_box(dx, mine.at, dy, wide.at, intersect(mine, wide));
-                    for (const auto& [box, values] : exchange.wait()) copy_box(dx, mine.at, values, box.at, box, true);
-                  });
-                });
+  return record("widened", std::move(y), {x}, [halo](const Tensor& dy, Gradients& g) {
+    write_grad(g, 0, [&](const Tensor& dx) {
+      const Box &mine = halo.have[halo.line.me], &wide = halo.want[halo.line.me];
+      Exchange exchange(*halo.grid, halo.line, route(halo.want, halo.have, halo.line.me), dy, wide.at);
+      launch<kernel::Fill>(dx, 0.0);
+      copy_box(dx, mine.at, dy, wide.at, intersect(mine, wide));
+      for (const auto& [box, values] : exchange.wait()) copy_box(dx, mine.at, values, box.at, box, true);
+    });
+  });
 }
 
 }  // namespace trireme

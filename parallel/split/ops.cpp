@@ -1,7 +1,7 @@
 // The ops of a ShardedOps that hold no weights: pooling, dropout, elementwise pairs.
 #include "framework/ops/help.h"
 #include "framework/ops/random.h"
-#include "parallel/split/windows.h"
+#include "parallel/split/sharded_ops.h"
 
 namespace trireme {
 Tensor ShardedOps::pool(const Tensor& x, const PoolOptions& o,
@@ -16,7 +16,7 @@ Tensor ShardedOps::pool(const Tensor& x, const PoolOptions& o,
   const Patch mine = patch(to->box(), sx->box(), all, sx->global_shape());
   PoolOptions options = o;
   options.pad_begin = mine.before, options.pad_end = mine.behind;
-  return sx->put(local(halo_exchange(plain(x), *sx, halo.want, halo.line), options), whole, layout);
+  return sx->put(local(halo_exchange(plain(x), halo), options), whole, layout);
 }
 
 Tensor ShardedOps::bias_relu_pool(const Tensor& x, const Tensor& bias, const PoolOptions& o) const {

@@ -1,4 +1,4 @@
-#include "parallel/split/windows.h"
+#include "parallel/split/sharded_ops.h"
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
@@ -46,7 +46,7 @@ ShardedOps::Ptr ShardedOps::of(const Tensor& t) const {
   return make(grid_, t.shape(), {});
 }
 
-Range ShardedOps::range(int axis, int index) const {
+std::pair<Index, Index> ShardedOps::range(int axis, int index) const {
   if (axis > 0 || rows_.empty()) return even_share(global_shape()[axis], grid_->size(layout_[axis]), index);
   return {rows_[index], rows_[index + 1]};
 }
@@ -54,11 +54,31 @@ Range ShardedOps::range(int axis, int index) const {
 Box ShardedOps::box(const std::vector<int>& coordinates) const {
   Box b{global_shape(), global_shape()};
   for (int axis = 0; axis < global_shape().rank(); ++axis) {
-    Range mine{0, global_shape()[axis]};
-    if (const int over = layout_[axis]; over != Layout::none) mine = range(axis, coordinates[over]);
-    b.at[axis] = mine.begin, b.size[axis] = mine.size();
+    const int over = layout_[axis];
+    const auto [begin, end] =
+        over == Layout::none ? std::pair(Index{0}, global_shape()[axis]) : range(axis, coordinates[over]);
+    b.at[axis] = begin, b.size[axis] = end - begin;
   }
   return b;
+}
+
+std::vector<Box> ShardedOps::boxes(const Grid::Line& line) const {
+  std::vector<Box> all;
+  for (const auto& at : line.at) all.push_back(box(at));
+  return all;
+}
+
+AxisMask spatial_axes(const ShardedOps& x) {
+  AxisMask axes = 0;
+  for (int axis = 1; axis < x.global_shape().rank() - 1; ++axis)
+    if (x.layout()[axis] != Layout::none) axes |= 1u << x.layout()[axis];
+  return axes;
+}
+
+Halo::Halo(const ShardedOps& has, const ShardedOps& out, const std::vector<Window>& windows)
+    : grid(has.shared_grid()), line(grid->line(spatial_axes(has))), have(has.boxes(line)) {
+  for (std::size_t r = 0; r < have.size(); ++r)
+    want.push_back(patch(out.box(line.at[r]), have[r], windows, has.global_shape()).inputs);
 }
 
 double ShardedOps::sum(double part) const {
@@ -69,7 +89,7 @@ double ShardedOps::sum(double part) const {
 
 Index ShardedOps::max_local_numel() const {
   Index most = 0;
-  for (const auto& at : grid_->line(layout_.axes()).at) most = std::max(most, box(at).size.numel());
+  for (const Box& b : boxes(grid_->line(layout_.axes()))) most = std::max(most, b.size.numel());
   return most;
 }
 
@@ -185,7 +205,8 @@ Tensor ShardedOps::batch_norm(const Tensor& x, const Tensor& gamma, const Tensor
     if (wanted[axis] != Layout::none) within.push_back(&grid_->along(wanted[axis]));
   StepContext pass = StepContext::current();
   if (grid_->rows() >= 0 && wanted[0] != grid_->rows()) pass.norm = {};  // each rank has come to have all rows
-  if (!within.empty()) pass.norm = std::make_shared<BoxNormRanks>(std::move(within), std::move(pass.norm), grid_);
+  if (!within.empty())
+    pass.norm = std::make_shared<CommunicatorNormRanks>(std::move(within), std::move(pass.norm), grid_);
   const StepScope scope(std::move(pass));
   const AxisMask use = wanted.axes();
   const Tensor y = trireme::batch_norm(plain(in), weight(gamma, use), weight(beta, use), plain(running_mean),

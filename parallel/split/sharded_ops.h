@@ -43,6 +43,7 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
   std::shared_ptr<const Grid> shared_grid() const { return grid_; }
   Box box() const { return box(grid_->at()); }
   Box box(const std::vector<int>& coordinates) const;
+  std::vector<Box> boxes(const Grid::Line&) const;
   /// Of another extent or layout over the same grid.
   Ptr with(const Shape& whole, const Layout&) const;
   /// The shard of t: its ShardSpec, or one that divides nothing.
@@ -66,7 +67,7 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
 
  private:
   ShardedOps(std::shared_ptr<const Grid>, const Shape& whole, const Layout&, std::vector<Index> rows, const Box& mine);
-  Range range(int axis, int index) const;
+  std::pair<Index, Index> range(int axis, int index) const;  // [begin, end) of a divided axis
   /// y, this rank's block of a tensor that lies so; without a ShardSpec where nothing is divided.
   Tensor put(const Tensor& y, const Shape& whole, const Layout&) const;
   /// A weight as an op reads it whose data is divided over `axes`: of the ranks that find the same share of its
@@ -85,6 +86,16 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
   bool weight_ = false;
 };
 
+/// The grid's axes that divide x's spatial axes.
+AxisMask spatial_axes(const ShardedOps& x);
+/// What each rank of the line has of a window layer's input, and what its box of the output reads.
+struct Halo {
+  std::shared_ptr<const Grid> grid;
+  Grid::Line line;  // along the axes that divide the input
+  std::vector<Box> have, want;
+  Halo(const ShardedOps& has, const ShardedOps& out, const std::vector<Window>&);
+};
+
 // Recorded moves of tensors between layouts. Collective calls of the ranks concerned.
 
 /// x in another layout of the same whole. Its gradient comes in the new layout and goes back into the old one.
@@ -95,9 +106,9 @@ Tensor copy_to_parallel(const Tensor& x, const Grid&, AxisMask axes);
 /// Megatron's g: the sum of x over the ranks along `axes`, made in place: nobody else reads x. Backward is the
 /// identity.
 Tensor reduce_from_parallel(const Tensor& x, const Grid&, AxisMask axes);
-/// Halo exchange: box want[r] of the whole for each rank r of the line along x's own axes, as plain tensors; wants may
-/// overlap: what comes back adds up.
-Tensor halo_exchange(const Tensor& x, const ShardedOps& has, const std::vector<Box>& want, const Grid::Line&);
+/// Halo exchange: of x, this rank's block, what the rank wants of the whole, as a plain tensor; wants may overlap: what
+/// comes back adds up.
+Tensor halo_exchange(const Tensor& x, const Halo&);
 /// conv of x, this rank's block of `has`, of which the outputs go to `out`; w and bias are plain. The convolution of
 /// what needs no halo runs while the halo travels.
 Tensor halo_conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions&, const ShardedOps& has,

@@ -78,9 +78,7 @@ void divide(const NamedState& leaf, int axis, const std::shared_ptr<const Grid>&
       t.dim(axis), axis == 0 ? "outputs" : "inputs", grid->size(over), [&] { return grid->name(over); }, t.dim(axis));
   const ShardedOps::Ptr sharding = ShardedOps::of_weight(grid, t.shape(), Layout().with(axis, over));
   const Box box = sharding->box();
-  const Tensor part = Tensor::empty(box.size, t.dtype(), t.device());
-  copy_box(part, box.at, t, from(box.at, box.at), box);
-  t.impl()->block = part.impl()->block, t.impl()->offset = 0;
+  t.impl()->block = cut(t, from(box.at, box.at), box).impl()->block, t.impl()->offset = 0;
   t.impl()->shape = box.size, t.impl()->shard_spec = sharding;
 }
 

@@ -2,6 +2,10 @@
 
 namespace trireme {
 
+std::pair<Index, Index> even_share(Index extent, int parts, int index) {
+  return {extent * index / parts, extent * (index + 1) / parts};
+}
+
 std::vector<Window> windows(const Shape& filter, const ConvOptions& o) {
   std::vector<Window> all;
   for (std::size_t s = 0; s + 2 < static_cast<std::size_t>(filter.rank()); ++s)
@@ -32,11 +36,14 @@ Shape outputs(const Shape& whole, const std::vector<Window>& windows) {
 Patch patch(const Box& out, const Box& have, const std::vector<Window>& windows, const Shape& whole) {
   Patch p{have, have.size};
   for (std::size_t s = 0; s < windows.size(); ++s) {
+    const Window& w = windows[s];
     const int axis = static_cast<int>(s) + 1;
-    const Reads r = reads({out.at[axis], out.at[axis] + out.size[axis]}, windows[s], whole[axis]);
-    p.inputs.at[axis] = r.inputs.begin, p.inputs.size[axis] = p.extents[axis] = r.inputs.size();
-    p.before[s] = r.before, p.behind[s] = r.behind;
-    if (r.inputs.size() == 0) p.extents[axis] = (out.size[axis] - 1) * windows[s].stride + windows[s].reach();
+    const Index first = out.at[axis] * w.stride - w.pad_begin, span = (out.size[axis] - 1) * w.stride + w.reach();
+    const Index begin = std::max<Index>(0, first), end = std::min(whole[axis], first + span);
+    const bool any = begin < end;
+    p.inputs.at[axis] = any ? begin : 0, p.inputs.size[axis] = any ? end - begin : 0;
+    p.extents[axis] = any ? end - begin : span;
+    p.before[s] = any ? begin - first : 0, p.behind[s] = any ? first + span - end : 0;
   }
   return p;
 }
@@ -44,27 +51,44 @@ Patch patch(const Box& out, const Box& have, const std::vector<Window>& windows,
 Box inner(const Box& out, const Box& have, const std::vector<Window>& windows, const Shape& whole) {
   Box core = out;
   for (std::size_t s = 0; s < windows.size(); ++s) {
+    // Output o reads [o stride - pad, o stride - pad + reach), of which the borders of the image take their part.
+    const Window& w = windows[s];
     const int axis = static_cast<int>(s) + 1;
-    const Range r = inner({out.at[axis], out.at[axis] + out.size[axis]}, windows[s], whole[axis],
-                          {have.at[axis], have.at[axis] + have.size[axis]});
-    core.at[axis] = r.begin, core.size[axis] = r.size();
+    const Index have_end = have.at[axis] + have.size[axis], room = have_end + w.pad_begin - w.reach();
+    Index begin = out.at[axis], end = begin + out.size[axis];
+    if (have.at[axis] > 0) begin = std::max(begin, (have.at[axis] + w.pad_begin + w.stride - 1) / w.stride);
+    if (have_end < whole[axis]) end = room < 0 ? 0 : std::min(end, room / w.stride + 1);
+    core.size[axis] = std::max<Index>(0, end - begin);
+    if (core.size[axis] > 0) core.at[axis] = begin;
   }
   return core;
 }
 
-AxisMask spatial_axes(const ShardedOps& x) {
-  AxisMask axes = 0;
-  for (int axis = 1; axis < x.global_shape().rank() - 1; ++axis)
-    if (x.layout()[axis] != Layout::none) axes |= 1u << x.layout()[axis];
-  return axes;
+std::vector<Box> around(const Box& whole, const Box& core) {
+  if (core.empty()) return {whole};
+  std::vector<Box> boxes;
+  Box rest = whole;
+  for (int i = 0; i < whole.at.rank(); ++i) {
+    const Index begin = rest.at[i], end = begin + rest.size[i], first = core.at[i], last = first + core.size[i];
+    for (const auto& [from, to] : {std::pair{begin, first}, {last, end}}) {
+      if (from == to) continue;
+      Box slab = rest;
+      slab.at[i] = from, slab.size[i] = to - from;
+      boxes.push_back(slab);
+    }
+    rest.at[i] = first, rest.size[i] = core.size[i];
+  }
+  return boxes;
 }
 
-Halo::Halo(const ShardedOps& has, const ShardedOps& out, const std::vector<Window>& windows)
-    : line(has.grid().line(spatial_axes(has))) {
-  for (const auto& at : line.at) {
-    have.push_back(has.box(at));
-    want.push_back(patch(out.box(at), have.back(), windows, has.global_shape()).inputs);
+Route route(std::span<const Box> have, std::span<const Box> want, int me) {
+  Route r;
+  for (int peer = 0; peer < static_cast<int>(have.size()); ++peer) {
+    if (peer == me) continue;
+    if (const Box box = intersect(have[me], want[peer]); !box.empty()) r.sends.push_back({peer, box});
+    if (const Box box = intersect(have[peer], want[me]); !box.empty()) r.recvs.push_back({peer, box});
   }
+  return r;
 }
 
 }  // namespace trireme

@@ -1,12 +1,26 @@
-// What a box of a window layer's output reads of its input, on all axes at once.
+// Arithmetic of layers that are split over ranks: which part of a tensor a rank owns, which part of its input a box of
+// a window layer's output reads, and who therefore sends what to whom. Pure functions.
 #pragma once
+#include <span>
+#include <utility>
 #include <vector>
 
+#include "framework/tensor/box.h"
+#include "kernels/contracts/conv.h"
 #include "kernels/contracts/pool.h"
-#include "parallel/split/sharded_ops.h"
 
 namespace trireme {
 
+/// [begin, end) of part `index` of `parts` of an extent: sizes differ by one at most, any extent will do.
+std::pair<Index, Index> even_share(Index extent, int parts, int index);
+
+/// A convolution's or a pooling's window along one axis.
+struct Window {
+  Index size = 1, stride = 1, pad_begin = 0, pad_end = 0, dilation = 1;
+  Index reach() const { return dilation * (size - 1) + 1; }
+  /// Of the output over an input of `extent`.
+  Index outputs(Index extent) const { return (extent + pad_begin + pad_end - reach()) / stride + 1; }
+};
 /// One Window per spatial axis of x [N, spatial..., C].
 std::vector<Window> windows(const Shape& filter, const ConvOptions&);
 std::vector<Window> windows(int spatial_axes, const PoolOptions&);
@@ -15,21 +29,26 @@ Shape outputs(const Shape& whole, const std::vector<Window>&);
 
 /// The inputs behind the box `out` of the output, and the padding that lies in its reach.
 struct Patch {
-  Box inputs;     ///< of the whole; axis 0 and the last as in `have`
+  Box inputs;     ///< of the whole; axis 0 and the last as in `have`. Empty along axes where only padding is read.
   Shape extents;  ///< inputs.size, but where only padding is read: as many zeros as the windows cover
   Extents before{0, 0, 0}, behind{0, 0, 0};
 };
 Patch patch(const Box& out, const Box& have, const std::vector<Window>&, const Shape& whole);
-/// The outputs in `out` that read nothing outside `have`.
+/// The outputs in `out` that read nothing outside `have`; empty along an axis where there are none.
 Box inner(const Box& out, const Box& have, const std::vector<Window>&, const Shape& whole);
 
-/// The grid's axes that divide x's spatial axes.
-AxisMask spatial_axes(const ShardedOps& x);
-/// What each rank of the line has of the input, and what its box of the output reads.
-struct Halo {
-  Grid::Line line;
-  std::vector<Box> have, want;
-  Halo(const ShardedOps& has, const ShardedOps& out, const std::vector<Window>&);
+/// Boxes that, with `core`, which lies in it, make up `whole`; an empty core: all of it.
+std::vector<Box> around(const Box& whole, const Box& core);
+
+/// Which boxes a rank sends and receives when rank r has have[r] and shall have want[r]; its own are not among them.
+/// Every element that somebody wants lies in exactly one have.
+struct Route {
+  struct Piece {
+    int peer;
+    Box box;
+  };
+  std::vector<Piece> sends, recvs;
 };
+Route route(std::span<const Box> have, std::span<const Box> want, int me);
 
 }  // namespace trireme

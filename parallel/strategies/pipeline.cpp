@@ -31,37 +31,36 @@ class Lowering {
       arriving = next;
     }
     for (int c = 0; c < shape_.chunks; ++c) {
-      const Slice slice{part(first({ActionKind::update, c})).slice.begin,
-                        part(end({ActionKind::update, c}) - 1).slice.end};
+      const Cell last{ActionKind::update, c};
+      const Slice slice{plan_.parts[first(last)].slice.begin, plan_.parts[end(last) - 1].slice.end};
       if (slice.size() > 0) add({.kind = ActionKind::update, .slice = slice});
     }
     return std::move(program_);
   }
 
  private:
-  const PartInfo& part(int p) const { return plan_.parts[p]; }
   int stage(const Cell& c) const { return c.chunk * shape_.programs + r_; }
   int first(const Cell& c) const { return starts_[stage(c)]; }
   int end(const Cell& c) const { return starts_[stage(c) + 1]; }
-  int stages() const { return shape_.programs * shape_.chunks; }
 
   ActionId add(Action a) {
+    std::erase(a.after, -1);
     program_.actions.push_back(std::move(a));
     return static_cast<ActionId>(program_.actions.size()) - 1;
   }
-  /// A message over the cut behind part p, to or from the stage `step` away; the last program's next is the first.
-  ActionId message(ActionKind kind, int p, int microbatch, int step, ActionId after) {
-    const int other = (r_ + step + shape_.programs) % shape_.programs;
-    Action a{kind, Stream::comm, p, microbatch};
-    a.peer = {axis_, other - r_};
-    if (after >= 0) a.after = {after};
+  /// A message over the cut in front of the cell's stage (step -1) or behind it (1), from or to the stage there; -1:
+  /// the model has no more of them. The last program's next one is the first.
+  ActionId message(ActionKind kind, const Cell& c, int step, ActionId after = -1) {
+    const int part = step < 0 ? first(c) - 1 : end(c) - 1;
+    if (part < 0 || part + 1 == std::ssize(plan_.parts)) return -1;
+    Action a{kind, Stream::comm, part, c.microbatch};
+    a.peer = {axis_, (r_ + step + shape_.programs) % shape_.programs - r_};
+    a.after = {after};
     return add(std::move(a));
   }
   ActionId receive(const Cell& c) {
-    if (c.kind == ActionKind::forward)
-      return stage(c) == 0 ? -1 : message(ActionKind::recv, first(c) - 1, c.microbatch, -1, -1);
-    if (c.kind == ActionKind::backward_weight || stage(c) == stages() - 1) return -1;
-    return message(ActionKind::recv, end(c) - 1, c.microbatch, 1, -1);
+    if (c.kind == ActionKind::backward_weight) return -1;
+    return message(ActionKind::recv, c, c.kind == ActionKind::forward ? -1 : 1);
   }
 
   void pass(const Cell& c, ActionId arriving) {
@@ -69,18 +68,16 @@ class Lowering {
     ActionId last = -1;
     for (int i = first(c); i < end(c); ++i) {
       Action a{.kind = c.kind, .part = forward ? i : first(c) + end(c) - 1 - i, .microbatch = c.microbatch};
-      if (last < 0 && arriving >= 0) a.after = {arriving};
+      a.after = {std::exchange(arriving, -1)};
       last = add(std::move(a));
     }
-    if (forward && stage(c) == stages() - 1)
-      add({.kind = ActionKind::loss, .microbatch = c.microbatch});
-    else if (forward)
-      sent_[{c.chunk, c.microbatch}] = message(ActionKind::send, end(c) - 1, c.microbatch, 1, last);
-    else if (c.kind != ActionKind::backward_weight && stage(c) > 0)
-      message(ActionKind::send, first(c) - 1, c.microbatch, -1, last);
+    ActionId sent = -1;
+    if (c.kind != ActionKind::backward_weight) sent = message(ActionKind::send, c, forward ? 1 : -1, last);
+    if (forward && sent < 0) add({.kind = ActionKind::loss, .microbatch = c.microbatch});
+    if (forward) sent_[{c.chunk, c.microbatch}] = sent;
     if (forward || c.kind == ActionKind::backward_input) return;
     Action free{.kind = ActionKind::free, .part = end(c) - 1, .microbatch = c.microbatch};
-    if (auto at = sent_.find({c.chunk, c.microbatch}); at != sent_.end()) free.after = {at->second};
+    if (const auto at = sent_.find({c.chunk, c.microbatch}); at != sent_.end()) free.after = {at->second};
     add(std::move(free));
   }
 
@@ -130,9 +127,7 @@ Plan rewrite(Plan plan, const PipelineOptions& o, const PipelineSchedule& schedu
 
 }  // namespace
 
-Strategy pipeline(PipelineOptions o) {
-  return pipeline(o, find_schedule(o.schedule, {.programs = 1, .microbatches = o.micro, .chunks = o.chunks}));
-}
+Strategy pipeline(PipelineOptions o) { return pipeline(o, find_schedule(o.schedule)); }
 
 Strategy pipeline(PipelineOptions o, const PipelineSchedule& schedule) {
   check(o.micro >= 1 && o.chunks >= 1, "pipeline", "micro={}, chunks={}: both must be at least 1", o.micro, o.chunks);

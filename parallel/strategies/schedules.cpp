@@ -73,10 +73,8 @@ void check_shape(const PipelineSchedule& schedule, const PipelineShape& s) {
         s.microbatches, (s.microbatches + s.programs - 1) / s.programs * s.programs);
 }
 
-const PipelineSchedule& find_schedule(const std::string& name, const PipelineShape& s) {
-  const PipelineSchedule& row = find_row(schedules(), name, "pipeline", "schedule: ");
-  check_shape(row, s);
-  return row;
+const PipelineSchedule& find_schedule(const std::string& name) {
+  return find_row(schedules(), name, "pipeline", "schedule: ");
 }
 
 }  // namespace trireme

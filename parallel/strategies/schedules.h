@@ -33,8 +33,8 @@ struct PipelineSchedule {
 /// GPipe (arXiv 1811.06965), 1F1B (PipeDream, arXiv 1806.03377), interleaved 1F1B (arXiv 2104.04473) and ZB-H1 (zero
 /// bubble, arXiv 2401.10241). A new one adds its row in schedules.cpp.
 const std::vector<PipelineSchedule>& schedules();
-/// Throws Error with the list, and a suggestion, for another name; and when it does not serve the shape.
-const PipelineSchedule& find_schedule(const std::string& name, const PipelineShape&);
+/// Throws Error with the list, and a suggestion, for another name.
+const PipelineSchedule& find_schedule(const std::string& name);
 /// Throws Error when the schedule does not serve the shape.
 void check_shape(const PipelineSchedule&, const PipelineShape&);
 

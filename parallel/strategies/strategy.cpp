@@ -206,11 +206,6 @@ void StrategyOptions::read(const std::vector<Option>& table, const std::string& 
   }
 }
 
-Strategy StrategyRow::make() const {
-  StrategyOptions none(name, {});
-  return parse(none);
-}
-
 const std::vector<StrategyRow>& strategies() { return table; }
 
 Strategy parse_strategy(const std::string& text, const std::vector<StrategyRow>& own) {

@@ -156,7 +156,6 @@ struct StrategyRow {
   std::string name;                                 ///< in parse_strategy(): "data_parallel"
   std::function<Strategy(StrategyOptions&)> parse;  ///< reads its options; throws Error for a value out of range
   std::string axis = {};                            ///< mesh axis that its ranks lie on; empty: it runs on one rank
-  Strategy make() const;                            ///< with every option at its default
 };
 /// Every strategy of the library, in the order of strategy.cpp's table.
 const std::vector<StrategyRow>& strategies();

@@ -27,7 +27,7 @@ Setup small() {
 
 }  // namespace
 
-TEST_CASE("synchronous servers train as one rank does") {
+TEST_CASE("synchronous servers train as one rank does", "[device]") {
   const Setup s = integer_conv();
   const Outcome want = serial_run(s);
   for (const int ranks : rank_counts({2, 3, 5}))
@@ -268,7 +268,8 @@ TEST_CASE("workers and servers send what their programs say") {
           Module model = s.model();
           initialize(model, 1);
           Mesh mesh(world, {{"data", world.size()}});
-          Step step(model, cross_entropy, Sgd{.lr = 0.05}, mesh, servers(o));
+          const Loss ignoring = cross_entropy_with({.ignore_index = 1});  // workers that train apart count their own
+          Step step(model, ignoring, Sgd{.lr = 0.05}, mesh, servers(o));
           const Tensor x = Tensor::full({4, 10, 10, 1}, 0.5), y = Tensor::zeros({4}, DType::i64);
           for (int i = 0; i < 3; ++i) {
             // In steps of its own: a server may take, and answer, what belongs to the next.
@@ -288,6 +289,18 @@ TEST_CASE("workers and servers send what their programs say") {
           CHECK(t.counted.at("data").bytes > 0);
         }
       }
+}
+
+TEST_CASE("where ranks serve others no flag is told, and raising one says so") {
+  if (threads_only()) return;
+  std::atomic<int> refused = 0;
+  World::threads(3, [&](World& world) {
+    Step step(small().model(), cross_entropy, Sgd{}, world, servers({}), {.flags = {"stop"}});
+    try {
+      step.raise("stop");
+    } catch (const Error& e) { refused += std::string(e.what()).find("where ranks serve others") != std::string::npos; }
+  });
+  CHECK(refused == 3);
 }
 
 TEST_CASE("runs with servers go on from a checkpoint as if they had not been saved") {

@@ -3,7 +3,7 @@
 
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
-#include "parallel/split/windows.h"
+#include "parallel/split/sharded_ops.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
@@ -111,30 +111,40 @@ std::shared_ptr<const Grid> grid_of(Mesh& mesh) {
 
 TEST_CASE("what a window reads, by interval arithmetic") {
   const Window w{.size = 3, .stride = 2, .pad_begin = 1, .pad_end = 1};
+  const Shape whole{1, 7, 1};
+  const auto rows = [](Index begin, Index end) { return Box{{0, begin, 0}, {1, end - begin, 1}}; };
+  const auto read = [&](Index begin, Index end) { return patch(rows(begin, end), rows(0, 7), {w}, whole); };
   CHECK(w.outputs(7) == 4);
-  CHECK(reads({0, 2}, w, 7).inputs == Range{0, 4});
-  CHECK(reads({0, 2}, w, 7).before == 1);
-  CHECK(reads({2, 4}, w, 7).inputs == Range{3, 7});
-  CHECK(reads({2, 4}, w, 7).behind == 1);
-  CHECK(inner({2, 4}, w, 7, {3, 7}) == Range{2, 4});
-  CHECK(inner({2, 4}, w, 7, {4, 7}) == Range{3, 4});
-  CHECK(inner({0, 2}, w, 7, {0, 3}) == Range{0, 1});
+  CHECK(outputs(whole, {w}) == Shape{1, 4, 1});
+  CHECK(read(0, 2).inputs == rows(0, 4));
+  CHECK(read(0, 2).before[0] == 1);
+  CHECK(read(2, 4).inputs == rows(3, 7));
+  CHECK(read(2, 4).extents == Shape{1, 4, 1});
+  CHECK(read(2, 4).behind[0] == 1);
+  CHECK(inner(rows(2, 4), rows(3, 7), {w}, whole) == rows(2, 4));
+  CHECK(inner(rows(2, 4), rows(4, 7), {w}, whole) == rows(3, 4));
+  CHECK(inner(rows(0, 2), rows(0, 3), {w}, whole) == rows(0, 1));
+  CHECK(inner(rows(1, 2), rows(0, 1), {w}, whole).empty());
+  // Outputs that read padding alone cover as many zeros as their windows.
+  const Patch padding = patch(rows(0, 1), rows(0, 7), {{.size = 2, .pad_begin = 3}}, whole);
+  CHECK(padding.inputs.empty());
+  CHECK(padding.extents == Shape{1, 2, 1});
   // A halo may reach past the neighbour: 5 inputs of dilation 10 over shares of 7.
   const Window wide{.size = 5, .pad_begin = 20, .pad_end = 20, .dilation = 10};
   std::vector<Box> have, want;
   for (int r = 0; r < 4; ++r) {
-    const Range own = even_share(28, 4, r), need = reads(own, wide, 28).inputs;
-    have.push_back({{own.begin}, {own.size()}});
-    want.push_back({{need.begin}, {need.size()}});
+    const auto [begin, end] = even_share(28, 4, r);
+    have.push_back(rows(begin, end));
+    want.push_back(patch(have.back(), have.back(), {wide}, {1, 28, 1}).inputs);
   }
   CHECK(route(have, want, 0).recvs.size() == 3);
-  CHECK(even_share(7, 4, 0) == Range{0, 1});
-  CHECK(even_share(7, 4, 3) == Range{5, 7});
+  CHECK(even_share(7, 4, 0) == std::pair<Index, Index>{0, 1});
+  CHECK(even_share(7, 4, 3) == std::pair<Index, Index>{5, 7});
   const auto pieces = around({{0, 0}, {4, 5}}, {{1, 2}, {2, 2}});
   Index cells = 0;
   for (auto& p : pieces) cells += p.size.numel();
-  CHECK(pieces.size() == 5);
-  CHECK(cells == 20);
+  CHECK(pieces.size() == 4);
+  CHECK(cells == 16);
 }
 
 TEST_CASE("convolution and pooling over split rows equal the undivided layer") {

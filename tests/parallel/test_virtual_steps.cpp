@@ -41,15 +41,13 @@ const ActionRow busy{.name = "busy",
                      .start = [](ActionContext&) { return Work(); }};
 /// Servers that take time for every update.
 Strategy slow_servers(const ServerOptions& o) {
-  Strategy s("slow_servers", o.count == 0 ? Claim::exact : Claim::statistical, [o](Plan plan) {
-    plan = with_servers(std::move(plan), o);
-    for (Program& program : plan.programs)
-      if (program.serves()) insert(program, 1, {.kind = busy});
-    return plan;
-  });
-  s.norm_scope = NormScope::local;
-  return s;
+  return servers(o) | Strategy("slow", Claim::exact, [](Plan plan) {
+           for (Program& program : plan.programs)
+             if (program.serves()) insert(program, 1, {.kind = busy});
+           return plan;
+         });
 }
+
 const ActionRow mean{.name = "mean",
                      .is_collective = true,
                      .access =

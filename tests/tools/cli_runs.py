@@ -270,6 +270,41 @@ class Resume(Runs):
         self.assertNotIn("train loss", again.stderr)
         self.assertIn("after 24 steps", again.stdout)
 
+    def test_a_signal_stops_all_ranks_behind_one_step_that_is_saved(self):
+        self.trained(*self.words, "--ranks", 2, name="whole")
+        for name, words, ranks in [("threads", ["--ranks", 2], None)] + ([("processes", [], 2)] if mpiexec != "none" else []):
+            for step in 5, 9:   # flags are told in steps 1, 9, 17
+                got = run("train", *self.words, *words, "--run.fault", f"term:1:{step}", "--run.dir", self.dir / f"{name}{step}", ranks=ranks)
+                said = [line for line in got.stderr.splitlines() if line.startswith("trireme: ")]
+                self.assertNotEqual(got.returncode, 0)
+                self.assertEqual(len(said), 1, got.stderr)
+                self.assertIn("stopped by SIGTERM after step 9, which is saved: --resume goes on", said[0])
+                self.assertIn("not evaluated, after 9 steps", got.stdout)
+                self.assertEqual(self.manifest(f"{name}{step}")["step"], 9)
+                self.trained("--resume", *words, name=f"{name}{step}", ranks=ranks)
+                self.assertEqual(self.digests(f"{name}{step}"), self.digests("whole"))
+                self.assertEqual(self.metrics(f"{name}{step}"), self.metrics("whole"))
+
+    def test_signals_ask_for_checkpoints(self):
+        # Without an end of its own; no checkpoint comes by itself.
+        words = [*self.words, "--data.synthetic_size", 2000000, "--epochs", 1, "--run.dir", self.dir / "run"]
+        process = subprocess.Popen([trireme, "train", *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        saved = lambda: {p.name for p in (self.dir / "run").glob("checkpoints/step_*[0-9]")}
+        try:
+            for count in 1, 2:
+                while not (self.dir / "run/metrics.jsonl").exists() or len(saved()) < count:
+                    if (self.dir / "run/metrics.jsonl").exists() and len(saved()) == count - 1:
+                        process.send_signal(signal.SIGUSR1)
+                    self.assertIsNone(process.poll())
+                    time.sleep(0.05)
+            process.terminate()
+            said = process.communicate(timeout=60)[1]
+            self.assertIn("stopped by SIGTERM after step", said)
+            self.assertEqual(process.returncode, 1)
+        finally:
+            process.kill()
+            process.communicate()
+
     def shards(self, name):
         newest = sorted((self.dir / name / "checkpoints").glob("step_*"))[-1]
         return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in newest.glob("*.safetensors")}

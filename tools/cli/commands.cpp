@@ -58,6 +58,33 @@ int info() {
   return 0;
 }
 
+namespace {
+
+sigset_t signals(std::initializer_list<int> numbers) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : numbers) sigaddset(&set, number);
+  return set;
+}
+
+/// From now on SIGTERM and SIGUSR1 wait to be taken, in this thread and those that it starts.
+void hold_signals() {
+  const sigset_t held = signals({SIGTERM, SIGUSR1});
+  pthread_sigmask(SIG_BLOCK, &held, nullptr);
+}
+
+/// TrainerInput::request of signals: "stop" for SIGTERM, of which a second one ends the process as ever, "save" for
+/// SIGUSR1.
+std::string take_signal() {
+  const sigset_t held = signals({SIGTERM, SIGUSR1}), term = signals({SIGTERM});
+  constexpr timespec now{};
+  const int got = sigtimedwait(&held, nullptr, &now);
+  if (got == SIGTERM) pthread_sigmask(SIG_UNBLOCK, &term, nullptr);
+  return got == SIGTERM ? "stop" : got == SIGUSR1 ? "save" : "";
+}
+
+}  // namespace
+
 int train_command(int argc, char** argv, const TrainerOptions& options, bool cluster_given) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader of stdout that goes away does not end a training
   TrainerInput data;
@@ -65,7 +92,7 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
     const TrainerResult run = Trainer(data, options, world).run();
     Console console(!world.main(), options.run.progress, options.run.log_seconds);
     console.result(fmt::format(
-        "{}, after {} steps in {}", run.test.text(), run.steps,
+        "{}, after {} steps in {}", run.test.samples > 0 ? run.test.text() : "not evaluated", run.steps,
         world.clock() ? fmt::format("{:.6f} simulated seconds", run.seconds) : fmt::format("{:.1f} s", run.seconds)));
     if (run.bad_images > 0)
       console.result(
@@ -74,10 +101,15 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
     console.result("checkpoint:    " + run.checkpoint);
     console.result("metrics:       " + run.metrics);
     console.check_results();
+    if (run.stopped) world.comm().barrier();  // all is written
+    check(!run.stopped, "train", "stopped by SIGTERM after step {}, which is saved: --resume goes on from there",
+          run.steps);
   };
   const auto ranks = static_cast<int>(options.parallel.virtual_ranks);
   if (ranks == 0) {
     if (!options.parallel.cluster.empty()) throw OptionError("parallel.cluster is for virtual time: add --virtual N");
+    hold_signals();
+    data.request = take_signal;
     return World::run(argc, argv, make_ranks(options), train);
   }
   const Cluster cluster = make_cluster(options, cluster_given ? "" : kept_cluster(options));

@@ -1,8 +1,10 @@
 #include "tools/training/trainer.h"
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <future>
 
 #include "framework/io/checkpoint.h"
@@ -25,14 +27,17 @@ namespace {
 /// In the rank-local state of checkpoints of virtual time: when the epoch began.
 constexpr char epoch_start[] = "epoch_start";
 
-/// "throw:RANK:STEP"
+/// "throw:RANK:STEP" or "term:RANK:STEP"
 void inject_fault(const std::string& fault, const World& world, std::int64_t step) {
   if (fault.empty()) return;
   int rank = 0;
   long long at = 0;
-  check(std::sscanf(fault.c_str(), "throw:%d:%lld", &rank, &at) == 2, "run.fault", "'{}' is not throw:RANK:STEP",
-        fault);
-  check(world.rank() != rank || step != at, "run.fault", "injected on rank {} before step {}", rank, at);
+  const bool term = std::sscanf(fault.c_str(), "term:%d:%lld", &rank, &at) == 2;
+  check(term || std::sscanf(fault.c_str(), "throw:%d:%lld", &rank, &at) == 2, "run.fault",
+        "'{}' is neither throw:RANK:STEP nor term:RANK:STEP", fault);
+  if (world.rank() != rank || step != at) return;
+  check(term, "run.fault", "injected on rank {} before step {}", rank, at);
+  ::kill(::getpid(), SIGTERM);
 }
 
 /// Opens the data sets that the program has not given, the test set in a thread of its own, since both are inflated.
@@ -98,7 +103,9 @@ struct Trainer::Impl {
                     .loss_scale = options.dtype == "f16" ? options.loss_scale : 0,
                     .cuda_graphs = options.cuda_graphs,
                     .partition = found ? found->partition : "",
-                    .example = example()});
+                    .example = example(),
+                    .flags = input.request ? std::vector<std::string>{"stop", "save"} : std::vector<std::string>{},
+                    .flags_every = 8});
     rows_of_norms = norm_rows(*step, strategy);
     if (found)
       resume();
@@ -113,7 +120,7 @@ struct Trainer::Impl {
     Evaluation last;
     while (at.epoch < options.epochs && !stopped()) {
       epoch();
-      if (at.in_epoch()) break;  // stopped by run.max_steps in mid-epoch
+      if (at.in_epoch()) break;  // stopped in mid-epoch
       step->consolidate();
       last = evaluate();
       log.epoch_end(ended, last, at.epoch, at.step, step->parameters());
@@ -121,10 +128,12 @@ struct Trainer::Impl {
     }
     if (at.in_epoch()) save({});
     step->consolidate();
-    if (last.samples == 0 || at.in_epoch()) last = evaluate();
+    const bool asked = step->raised("stop");
+    if (!asked && (last.samples == 0 || at.in_epoch())) last = evaluate();
     const BadSamples train = input.train->bad(), test = input.test->bad();
     const bool counts = !clock.simulated() || world.main();  // ranks of virtual time share their data sets
     TrainerResult result{.test = last,
+                         .stopped = asked,
                          .steps = at.step,
                          .seconds = seconds(clock.now() - start),
                          .bad_images = all_ranks(counts ? train.count + test.count : 0),
@@ -161,7 +170,9 @@ struct Trainer::Impl {
     if (step->is_tensor_parallel()) how.shard = step->shard();
     return trireme::evaluate(how.shard ? step->model() : input.model, input.test, world, how);
   }
-  bool stopped() const { return options.run.max_steps > 0 && at.step >= options.run.max_steps; }
+  bool stopped() const {
+    return (options.run.max_steps > 0 && at.step >= options.run.max_steps) || step->raised("stop");
+  }
 
   void resume() {
     if (!algorithms.note.empty()) found->notes.push_back(algorithms.note);
@@ -216,7 +227,7 @@ struct Trainer::Impl {
     if (log.writes()) console.log("run       " + log.dir().path());
   }
 
-  /// From where the run stands to the end of its epoch, or to run.max_steps.
+  /// From where the run stands to the end of its epoch, or to where it is stopped.
   void epoch() {
     LoaderOptions from = loader_options(step->shard());
     from.epoch = at.epoch, from.start_sample = at.samples;
@@ -234,6 +245,7 @@ struct Trainer::Impl {
       metrics.waited(clock.now() - ready);
       log.show_inputs(batch, input.train->scale(), at.step + 1);
       inject_fault(options.run.fault, world, at.step + 1);
+      if (const std::string flag = input.request ? input.request() : ""; !flag.empty()) step->raise(flag);
       TrainMetrics::StepReport report = metrics.run(*step, batch);
       if (const std::string why = step->not_replayed(); !why.empty() && !std::exchange(told, true))
         log.console().log("no CUDA graphs: " + why);
@@ -242,7 +254,8 @@ struct Trainer::Impl {
       if (device.kind == DeviceKind::cpu) settle();
       if (at.samples == input.train->size()) break;
       if (stopped()) return settle();
-      if (options.checkpoint.steps > 0 && at.step % options.checkpoint.steps == 0) settle(), save({});
+      const bool due = options.checkpoint.steps > 0 && at.step % options.checkpoint.steps == 0;
+      if (due || step->raised("save")) settle(), save({});
       ready = clock.now();
     }
     settle();

@@ -3,6 +3,7 @@
 //   Trainer trainer({.model = net, .train = Mnist("train"), .test = Mnist("test")}, {.epochs = 2}, world);
 //   trainer.run();
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,11 +28,16 @@ struct TrainerInput {
   Loss loss = {};      ///< of logits and labels [N], i64; empty: cross-entropy with optim.label_smoothing
   std::optional<OptimizerConfig> optimizer = {};  ///< none: optim.name with its schedule
   std::optional<Strategy> strategy = {};          ///< none: parallel.strategy and norm_scope
+  /// Asked before each step, on every rank: "stop" to end the run behind a step, which is saved and not evaluated;
+  /// "save" to save one and go on; "" for neither. One rank's word is enough: all act behind the same step, within 8.
+  /// Null: nobody is asked, and nothing is sent for it.
+  std::function<std::string()> request = {};
 };
 
-/// How a run() ended; test, steps and bad_images are the same on all ranks.
+/// How a run() ended; test, stopped, steps and bad_images are the same on all ranks.
 struct TrainerResult {
   Evaluation test;         ///< of the last step's weights
+  bool stopped = false;    ///< TrainerInput::request asked for it; in mid-epoch test has no samples then
   std::int64_t steps = 0;  ///< optimizer steps in all
   double seconds = 0;      ///< of this run(), by this rank's clock; in virtual time since the run began
   /// Reads that another image answered (data.on_bad = "skip"), of all ranks; in virtual time of rank 0's data sets,

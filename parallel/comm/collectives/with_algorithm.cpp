@@ -60,10 +60,10 @@ struct QueuedWork : Work::State {
 
 // Algorithms run on a communicator and a thread of their own: so the caller computes on meanwhile, and their messages
 // cannot be mistaken for the caller's.
-class AlgorithmCommunicator : public Communicator {
+class AlgorithmCommunicator final : public CommunicatorWrapper {
  public:
   AlgorithmCommunicator(std::unique_ptr<Communicator> inner, Choice choose, std::shared_ptr<std::atomic<Index>> sent)
-      : inner_(std::move(inner)),
+      : CommunicatorWrapper(std::move(inner)),
         choose_(std::move(choose)),
         sent_(std::move(sent)),
         link_(inner_->clock() ? nullptr : inner_->split(0, inner_->rank())) {}
@@ -76,9 +76,6 @@ class AlgorithmCommunicator : public Communicator {
     else
       thread_.join();
   }
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::string transport() const override { return inner_->transport(); }
 
   Work start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) override {
     const auto algorithm =
@@ -107,14 +104,9 @@ class AlgorithmCommunicator : public Communicator {
     queue_->put(std::move(task));
     return Work(std::move(work));
   }
-  int probe(int tag, int first) override { return inner_->probe(tag, first); }
-  EventCount* events() override { return inner_->events(); }
-  VirtualClock* clock() override { return inner_->clock(); }
   std::unique_ptr<Communicator> split(int color, int key) override {
     return std::make_unique<AlgorithmCommunicator>(inner_->split(color, key), choose_, sent_);
   }
-  void abort(const std::string& reason) override { inner_->abort(reason); }
-  std::string ended() const override { return inner_->ended(); }
 
  private:
   std::function<Nanoseconds(const Link&)> price(const std::shared_ptr<const Algorithm>& algorithm,
@@ -128,7 +120,6 @@ class AlgorithmCommunicator : public Communicator {
       std::memcpy(to.view().data, from.view().data, static_cast<std::size_t>(to.view().bytes()));
   }
 
-  std::unique_ptr<Communicator> inner_;
   const Choice choose_;
   const std::shared_ptr<std::atomic<Index>> sent_;
   std::shared_ptr<Communicator> link_;  // null in virtual time, which knows algorithms by their price

@@ -9,9 +9,9 @@
 
 namespace trireme {
 
-class DeviceCommunicator final : public Communicator {
+class DeviceCommunicator final : public CommunicatorWrapper {
  public:
-  explicit DeviceCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+  using CommunicatorWrapper::CommunicatorWrapper;
 
   /// See World::use.
   const std::string& use(Device);
@@ -21,25 +21,18 @@ class DeviceCommunicator final : public Communicator {
   void set_algorithm(const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>& make,
                      HasAlgorithm has);
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
   std::string transport() const override;
   /// Messages always go by the host: which of them meet is decided by tags, in whatever order they were posted, and no
   /// device may be held up by one that nobody has asked for yet. NCCL knows neither.
   Work start(const Call&, const Tensor& out, const Tensor& in, std::span<const Index> counts) override;
-  int probe(int tag, int first) override { return inner_->probe(tag, first); }
-  EventCount* events() override { return inner_->events(); }
-  VirtualClock* clock() override { return inner_->clock(); }
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(const std::string& reason) override;
-  std::string ended() const override { return inner_->ended(); }
 
  private:
   bool takes_link(const Call&, const Tensor& out, const Tensor& in) const;
   void find_out(const DeviceTransports*);
   void join(const DeviceTransports&);
 
-  std::unique_ptr<Communicator> inner_;
   Device device_;                          // of the rank, as use() was told
   std::unique_ptr<DeviceTransport> link_;  // stands on inner_
   std::string link_name_, why_;            // why_: device_ is one, and there is no link

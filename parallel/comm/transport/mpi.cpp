@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 
+#include "kernels/core/runtime.h"
 #include "parallel/comm/call.h"
 #include "parallel/comm/reduce.h"
 #include "parallel/comm/transport/mpi_engine.h"
@@ -22,8 +23,6 @@
 
 namespace trireme {
 namespace {
-
-using std::chrono::microseconds;
 
 MPI_Datatype mpi_type(DType t) {
   switch (t) {
@@ -40,8 +39,16 @@ MPI_Datatype mpi_type(DType t) {
 
 struct MpiWork : Work::State {
   MpiWork(std::shared_ptr<Engine> e, std::shared_ptr<Operation> o) : engine(std::move(e)), operation(std::move(o)) {}
-  bool wait(double seconds) override { return engine->wait(*operation, seconds); }
+  bool wait(double seconds) override {
+    ++engine->waiting;
+    const std::unique_ptr<Engine, void (*)(Engine*)> end(engine.get(), [](Engine* e) { --e->waiting; });
+    return State::wait(seconds);
+  }
   bool done() override { return engine->poll(*operation); }
+  void finish() override {
+    if (!operation->done) engine->abort_flag.check(operation->what);
+    if (!operation->error.empty()) throw Error(operation->error, std::source_location::current());
+  }
   std::string late(double seconds) override { return engine->late(*operation, seconds); }
   std::shared_ptr<Engine> engine;
   std::shared_ptr<Operation> operation;
@@ -84,14 +91,14 @@ class MpiCommunicator : public Communicator {
     ok(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "world");
     ok(MPI_Comm_rank(comm_, &rank_), "world");
     ok(MPI_Comm_size(comm_, &size_), "world");
-    if (!local_ || size_ == 1 || !engine_->abort_flag()) return;
+    if (!local_ || size_ == 1 || !engine_->flag_is_shared) return;
     int sharing = sharing_wanted(engine_->token.where);
     ok(MPI_Allreduce(MPI_IN_PLACE, &sharing, 1, MPI_INT, MPI_MIN, comm_), "world");
     if (sharing == by_mpi) return;
     SharedMemory memory = share(comm_, ShmAllReduce::bytes(size_));
     if (memory.data())
-      shm_ = std::make_shared<ShmAllReduce>(std::move(memory), *engine_->abort_flag(), engine_->shm_reduces, rank_,
-                                            size_, sharing == direct ? engine_->token : ProcessToken{});
+      shm_ = std::make_shared<ShmAllReduce>(std::move(memory), engine_->abort_flag, engine_->shm_reduces, rank_, size_,
+                                            sharing == direct ? engine_->token : ProcessToken{});
   }
   ~MpiCommunicator() override {
     if (engine_->stopped() || std::uncaught_exceptions() > unwinding_) return;
@@ -110,20 +117,21 @@ class MpiCommunicator : public Communicator {
       return {};
     }
     if (shm_ && by_shared_memory(call)) return shm_->post(call, out, in);
+    if (call.kind == CallKind::reduce_scatter && within(out, in)) {  // which MPI forbids
+      const Tensor apart = Tensor::like(out);
+      return when_all({start(call, apart, in, counts)}, [out, apart] { copy_block(out.view(), apart.view()); });
+    }
     auto operation = std::make_shared<Operation>();
     operation->what = fmt::format("{} on rank {} of {}", to_string(call), rank_, size_);
     operation->keep = {out, in};
     if (call.kind == CallKind::recv) operation->type = mpi_type(call.type), operation->expected = call.count;
     if (shm_ && call.kind < CallKind::send) operation->shm = shm_, operation->number = shm_->post_call(call);
-    // MPI forbids that reduce_scatter's out lies within in; then it goes through a copy.
-    if (call.kind == CallKind::reduce_scatter && within(out, in))
-      operation->result = Tensor::like(out), operation->target = out;
     const auto offsets = block_offsets(call, counts, size_);
     operation->offsets.assign(offsets.begin(), offsets.end() - 1);
     for (std::size_t i = 1; i < offsets.size(); ++i) operation->counts.push_back(offsets[i] - offsets[i - 1]);
     {
       std::lock_guard lock(engine_->mutex);
-      ok(post(call, operation->target ? operation->result : out, in, *operation, counts.empty()), operation->what);
+      ok(post(call, out, in, *operation, counts.empty()), operation->what);
       engine_->add(operation);
     }
     return Work(std::make_shared<MpiWork>(engine_, std::move(operation)));
@@ -150,15 +158,12 @@ class MpiCommunicator : public Communicator {
     return std::make_unique<MpiCommunicator>(part, engine_, local_ || on_one_host(part));
   }
   void abort(const std::string& reason) override {
-    if (engine_->abort_flag()) engine_->abort_flag()->raise(reason);
-    if (local_ && engine_->abort_flag()) return;
+    engine_->abort_flag.raise(reason);
+    if (local_ && engine_->flag_is_shared) return;
     const auto lock = engine_->lock_at_last();
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
-  std::string ended() const override {
-    const AbortFlag* abort_flag = engine_->abort_flag();
-    return abort_flag ? abort_flag->reason() : "";
-  }
+  std::string ended() const override { return engine_->abort_flag.reason(); }
   static bool on_one_host(MPI_Comm comm) {
     MPI_Comm host = MPI_COMM_NULL;
     int here = 0, all = 0;
@@ -245,8 +250,9 @@ class Process : public MpiProcess {
     ok(MPI_Comm_rank(host_, &local_rank_), "world");
     ok(MPI_Comm_size(host_, &local_size_), "world");
     one_host_ = MpiCommunicator::on_one_host(MPI_COMM_WORLD);
-    abort_flag_ = share(host_, sizeof(AbortFlag));
-    engine_ = std::make_shared<Engine>(static_cast<AbortFlag*>(abort_flag_.data()));
+    shared_flag_ = share(host_, sizeof(AbortFlag));
+    auto* const flag = static_cast<AbortFlag*>(shared_flag_.data());
+    engine_ = std::make_shared<Engine>(flag ? *flag : own_flag_, flag != nullptr);
     if (all_reachable()) engine_->token = token_;
   }
   bool leave() override {
@@ -257,7 +263,7 @@ class Process : public MpiProcess {
     ok(MPI_Ibarrier(MPI_COMM_WORLD, &request), "world");
     const auto met = [&] {
       ok(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "world");
-      if (!flag && engine_->abort_flag()) engine_->abort_flag()->check("leaving");
+      if (!flag) engine_->abort_flag.check("leaving");
       return flag != 0;
     };
     poll_until(std::numeric_limits<double>::infinity(), met);
@@ -272,18 +278,17 @@ class Process : public MpiProcess {
     return one_host_;
   }
   bool first_to_fail(const std::string& reason) override {
-    if (!engine_->abort_flag()) return true;
-    engine_->abort_flag()->raise(reason);
-    return engine_->abort_flag()->is_teller();
+    engine_->abort_flag.raise(reason);
+    return engine_->abort_flag.is_teller();
   }
   void abandon(const std::string& reason) override {
-    if (engine_->abort_flag()) engine_->abort_flag()->raise(reason);
-    if (!one_host_ || !engine_->abort_flag()) std::atexit([] { MPI_Abort(MPI_COMM_WORLD, 1); });
+    engine_->abort_flag.raise(reason);
+    if (!flag_ends_all()) std::atexit([] { MPI_Abort(MPI_COMM_WORLD, 1); });
   }
   void end_job(int status) override {
     // On one host the launcher ends the others when this process does, without a word. MPI_Abort has words of its own,
     // which are to follow the message on no account.
-    if (!one_host_ || !engine_->abort_flag()) {
+    if (!flag_ends_all()) {
       // The launcher reads what ranks write from pipes, and at an abort forgets what it has not read yet.
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
       const auto lock = engine_->lock_at_last();
@@ -295,6 +300,7 @@ class Process : public MpiProcess {
     _exit(status);
   }
 
+  bool flag_ends_all() const { return one_host_ && engine_->flag_is_shared; }
   // The part of MPI_Finalize that mpiexec (Hydra) waits for, in its wire protocol (PMI-1): without it, it takes the end
   // of this process for a crash, and kills those that have not quite ended yet.
   static void tell_launcher() {
@@ -337,7 +343,8 @@ class Process : public MpiProcess {
   MPI_Comm host_ = MPI_COMM_NULL;
   int local_rank_ = 0, local_size_ = 1;
   bool one_host_ = true;
-  SharedMemory abort_flag_;
+  SharedMemory shared_flag_;
+  AbortFlag own_flag_ = {};  // where the system does not let processes share one
   std::shared_ptr<Engine> engine_;
   std::uint64_t drawn_ = 0;  // others know this process by it
   ProcessToken token_;

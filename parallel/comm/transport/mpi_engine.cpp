@@ -1,7 +1,6 @@
 #include "parallel/comm/transport/mpi_engine.h"
 
 #include <chrono>
-#include <cstring>
 
 #include "kernels/core/thread.h"
 #include "parallel/comm/call.h"
@@ -34,8 +33,9 @@ void ok(int status, std::string_view what) {
   fail(what, "MPI says: {}", text);
 }
 
-Engine::Engine(AbortFlag* abort_flag)
-    : abort_flag_(abort_flag),
+Engine::Engine(AbortFlag& flag, bool shared)
+    : abort_flag(flag),
+      flag_is_shared(shared),
       own_ops_{own_ops<DType::f32>(), own_ops<DType::f64>(), own_ops<DType::bf16>(), own_ops<DType::f16>()},
       thread_(start_thread("world", [this] { watch(); })) {}
 
@@ -68,10 +68,8 @@ bool Engine::test() {
             got == o->expected, o->what, "the message that came has {}, expected {}",
             [&] { return got < 0 ? "another type" : fmt::format("{} elements", got); }, o->expected);
       }
-      if (o->target.defined()) std::memcpy(o->target.view().data, o->result.view().data, o->target.view().bytes());
     } catch (const Error& e) { o->error = e.what(); }
     o->keep.clear();
-    o->result = o->target = {};
     o->shm.reset();
     o->done = true;
     return true;
@@ -86,24 +84,11 @@ void Engine::watch() {
   for (std::unique_lock lock(mutex);;) {
     changed_.wait(lock, [&] { return stopped_ || !pending_.empty(); });
     if (stopped_) return;
-    if (waiting_ == 0) pause = test() ? least : std::min(most, pause * 5 / 4);
+    if (waiting == 0) pause = test() ? least : std::min(most, pause * 5 / 4);
     lock.unlock();
     std::this_thread::sleep_for(pause);
     lock.lock();
   }
-}
-
-// A long wait sleeps, so as not to take turns with somebody's computation.
-bool Engine::wait(const Operation& o, double seconds) {
-  struct Count {
-    explicit Count(std::atomic<int>& n) : waiting(n) { ++waiting; }
-    ~Count() { --waiting; }
-    std::atomic<int>& waiting;
-  } const count(waiting_);
-  const bool in_time = poll_until(seconds, [&] { return poll(o) || (abort_flag_ && abort_flag_->on()); });
-  if (in_time && !o.done) abort_flag_->check(o.what);
-  if (!o.error.empty()) throw Error(o.error, std::source_location::current());
-  return in_time;
 }
 
 std::string Engine::late(const Operation& o, double seconds) {

@@ -25,7 +25,6 @@ struct Operation {
   std::string what;
   MPI_Request request = MPI_REQUEST_NULL;
   std::vector<Tensor> keep;
-  Tensor result, target;              // when set: result is copied to target at the end
   std::vector<MPI_Count> counts;      // of blocks, by rank,
   std::vector<MPI_Aint> offsets;      // and where they begin
   MPI_Datatype type = MPI_BYTE;       // of a message that is received,
@@ -39,7 +38,8 @@ struct Operation {
 /// Drives all operations of this process.
 class Engine {
  public:
-  explicit Engine(AbortFlag* abort_flag);
+  /// shared: the ranks of this host have the flag in common.
+  Engine(AbortFlag& flag, bool shared);
   ~Engine() { stop(); }
 
   /// For calls on the way out: the mutex, unless it does not come free within seconds since the thread that holds it
@@ -63,19 +63,20 @@ class Engine {
     pending_.push_back(std::move(operation));
     if (pending_.size() == 1) changed_.notify_all();
   }
+  /// Whether it is done, or the job was ended.
   bool poll(const Operation& operation) {
     if (operation.done) return true;
     shm_reduces->advance();
     std::lock_guard lock(mutex);
     test();
-    return operation.done;
+    return operation.done || abort_flag.on();
   }
-  /// False: not within so many seconds.
-  bool wait(const Operation&, double seconds);
   std::string late(const Operation&, double seconds);
-  AbortFlag* abort_flag() const { return abort_flag_; }
 
-  std::mutex mutex;  ///< held for every call of MPI
+  AbortFlag& abort_flag;
+  const bool flag_is_shared;
+  std::mutex mutex;              ///< held for every call of MPI
+  std::atomic<int> waiting = 0;  ///< threads that poll by themselves: the background need not
   /// Of this process's communicators.
   const std::shared_ptr<ShmAllReduces> shm_reduces = std::make_shared<ShmAllReduces>();
   ProcessToken token;  ///< with a place if the ranks of this host can reach each other's memory
@@ -84,10 +85,8 @@ class Engine {
   bool test();
   void watch();
 
-  AbortFlag* abort_flag_;
   std::array<std::array<MPI_Op, 3>, 4> own_ops_;  // f32, f64, bf16, f16; by ReduceOp
   std::vector<std::shared_ptr<Operation>> pending_;
-  std::atomic<int> waiting_ = 0;
   std::atomic<bool> stopped_ = false;
   std::condition_variable changed_;
   std::thread thread_;

@@ -101,11 +101,11 @@ ShmAllReduce::ShmAllReduce(SharedMemory memory, AbortFlag& abort_flag, std::shar
 // anything else.
 ShmAllReduce::~ShmAllReduce() {
   shm_reduces_->remove(this);
-  std::erase_if(ops_, [](auto& op) { return op->announced; });
-  if (ops_.empty()) return;
+  std::erase_if(pieces_, [](auto& p) { return p->chunks == 0; });
+  if (pieces_.empty()) return;
   head().deserter = static_cast<std::uint32_t>(rank_ + 1);
   wake_waiters();
-  if (direct()) new std::deque<std::shared_ptr<Op>>(std::move(ops_));
+  if (direct()) new std::deque<std::shared_ptr<Piece>>(std::move(pieces_));
 }
 
 bool ShmAllReduce::gathers(Index bytes) { return bytes > 0 && bytes <= piece_bytes; }
@@ -125,21 +125,6 @@ char* ShmAllReduce::stage(int rank, std::uint64_t i) const {
   std::size_t at = sizeof(Head) + slots_ * (sizeof(Slot) + size_ * sizeof(Entry));
   at = (at + line - 1) / line * line;
   return memory_ + at + (static_cast<std::size_t>(rank) * slots_ + i % slots_) * piece_bytes;
-}
-
-ShmAllReduce::Piece ShmAllReduce::piece(std::uint64_t i) const {
-  auto op = std::find_if(ops_.begin(), ops_.end(), [&](auto& o) { return i < o->end; });
-  const Call& call = (*op)->call;
-  if (call.count == 0 || (*op)->announced) return {nullptr, 0, 1, (*op)->announced ? 0 : 1, op->get(), false};
-  if (call.kind == CallKind::all_gather) {
-    const Index n = call.count / size_;
-    return {(*op)->in.view().as<char>(), n, n, 1, op->get(), false};
-  }
-  const bool whole = direct(call);
-  const Index width = size_of(call.type), most = whole ? call.count : piece_bytes / width;
-  const Index at = static_cast<Index>(i - (*op)->begin) * most, n = std::min(most, call.count - at);
-  const Index chunk = (whole ? direct_chunk_bytes : chunk_bytes) / width;
-  return {(*op)->x.data<char>() + at * width, n, chunk, static_cast<int>((n + chunk - 1) / chunk), op->get(), whole};
 }
 
 void ShmAllReduce::wake_waiters() {
@@ -172,20 +157,20 @@ void ShmAllReduce::compare(std::uint64_t i) {
 
 bool ShmAllReduce::fill() {
   bool last = false;
-  for (; filled_ < posted_; ++filled_) {
+  for (; filled_ < posted(); ++filled_) {
     busy_ = true;
     Slot& s = slot(filled_);
     if (s.round != filled_ / slots_) return last;  // still in use by an earlier piece
-    Piece p = piece(filled_);
-    if (p.count && !p.direct) std::memcpy(stage(rank_, filled_), p.data, p.count * size_of(p.op->call.type));
+    const Piece& p = piece(filled_);
+    if (p.count && !direct(p.call)) std::memcpy(stage(rank_, filled_), p.data, p.count * size_of(p.call.type));
     Entry& mine = entry(rank_, filled_);
-    mine.call = p.op->call, mine.token = token_, mine.data = p.data;
+    mine.call = p.call, mine.token = token_, mine.data = p.data;
     mine.number = filled_ + 1;
     if (s.arrived.fetch_add(1) + 1 < size_) continue;
     compare(filled_);
     s.matched = 1;
     // A small vector is reduced by the last to come: the others wake up once, to the result.
-    if (p.chunks > 1 || p.op->end - p.op->begin > 1)
+    if (p.chunks > 1 || p.several)
       wake_waiters();
     else
       last = last || p.chunks == 1;
@@ -195,7 +180,7 @@ bool ShmAllReduce::fill() {
 }
 
 void ShmAllReduce::reduce_staged(std::uint64_t i, const Piece& p, int c) {
-  const Call& call = p.op->call;
+  const Call& call = p.call;
   const Index at = c * p.chunk * size_of(call.type);
   std::vector<const void*> ins(size_);
   for (int r = 0; r < size_; ++r) ins[r] = stage(r, i) + at;
@@ -204,7 +189,7 @@ void ShmAllReduce::reduce_staged(std::uint64_t i, const Piece& p, int c) {
 }
 
 void ShmAllReduce::reduce_direct(std::uint64_t i, const Piece& p, int c) {
-  const Call& call = p.op->call;
+  const Call& call = p.call;
   const Index at = c * p.chunk * size_of(call.type), n = std::min(p.chunk, p.count - c * p.chunk);
   const auto bytes = static_cast<std::size_t>(n * size_of(call.type));
   scratch_.resize(size_ * direct_chunk_bytes);
@@ -236,14 +221,15 @@ bool ShmAllReduce::reduce() {
   for (std::uint64_t i = drained_; i < filled_; ++i) {
     Slot& s = slot(i);
     if (!s.matched) return moved;
-    Piece p = piece(i);
-    if (p.direct && head().deserter) return moved;
+    const Piece& p = piece(i);
+    const bool whole = direct(p.call);
+    if (whole && head().deserter) return moved;
     while (s.next < p.chunks) {
       const int c = s.next.fetch_add(1);
       if (c >= p.chunks) break;
-      if (p.direct)
+      if (whole)
         reduce_direct(i, p, c);
-      else if (p.count && p.op->call.kind == CallKind::all_reduce)
+      else if (p.count && p.call.kind == CallKind::all_reduce)
         reduce_staged(i, p, c);
       if (s.finished.fetch_add(1) + 1 == p.chunks) wake_waiters();
       moved = true;
@@ -253,18 +239,18 @@ bool ShmAllReduce::reduce() {
 }
 
 void ShmAllReduce::copy_out(const Piece& p) {
-  if (p.count == 0 || p.direct) return;
-  const Index bytes = p.count * size_of(p.op->call.type);
-  if (p.op->call.kind == CallKind::all_reduce) std::memcpy(p.data, stage(0, drained_), bytes);
-  if (p.op->call.kind != CallKind::all_gather) return;
-  for (int r = 0; r < size_; ++r) std::memcpy(p.op->x.view().as<char>() + r * bytes, stage(r, drained_), bytes);
+  if (p.count == 0 || direct(p.call)) return;
+  const Index bytes = p.count * size_of(p.call.type);
+  if (p.call.kind == CallKind::all_reduce) std::memcpy(p.data, stage(0, drained_), bytes);
+  if (p.call.kind != CallKind::all_gather) return;
+  for (int r = 0; r < size_; ++r) std::memcpy(p.x.view().as<char>() + r * bytes, stage(r, drained_), bytes);
 }
 
 bool ShmAllReduce::drain() {
   bool moved = false;
   for (; drained_ < filled_; ++drained_, moved = true) {
     Slot& s = slot(drained_);
-    Piece p = piece(drained_);
+    Piece& p = *pieces_.front();
     if (!s.matched || s.finished < p.chunks) break;
     copy_out(p);
     entry(rank_, drained_).left = drained_ + 1;
@@ -273,11 +259,9 @@ bool ShmAllReduce::drain() {
       s.round.fetch_add(1);
       wake_waiters();
     }
-    if (drained_ + 1 == ops_.front()->end) {
-      ops_.front()->x = ops_.front()->in = {};
-      ops_.front()->done = true;
-      ops_.pop_front();
-    }
+    p.x = p.in = {};
+    p.done = true;
+    pieces_.pop_front();
   }
   return moved;
 }
@@ -310,26 +294,26 @@ std::string ShmAllReduce::missing(std::uint64_t number) {
   }
   if (ranks.empty()) return "; all ranks have made this call, and one of them stopped in the midst of it";
   const bool several = ranks.find(',') != std::string::npos;
-  const Op& first = *ops_.front();
-  const std::string call = first.end <= number ? fmt::format(" (in {}, which comes first)", to_string(first.call)) : "";
+  const Piece& next = *pieces_.front();
+  const std::string call = next.first < number ? fmt::format(" (in {}, which comes first)", to_string(next.call)) : "";
   return fmt::format(" for rank{} {}{}", several ? "s" : "", ranks, call);
 }
 
 struct ShmAllReduce::Waiting : Work::State {
   using Clock = std::chrono::steady_clock;
-  Waiting(std::shared_ptr<ShmAllReduce> b, std::shared_ptr<Op> o) : shm(std::move(b)), op(std::move(o)) {}
+  Waiting(std::shared_ptr<ShmAllReduce> s, std::shared_ptr<const Piece> p) : shm(std::move(s)), last(std::move(p)) {}
   std::string late(double seconds) override {
-    return late_text(fmt::format("{}: rank {} of {} has", to_string(op->call), shm->rank_, shm->size_), seconds,
-                     shm->missing(op->begin));
+    return late_text(fmt::format("{}: rank {} of {} has", to_string(last->call), shm->rank_, shm->size_), seconds,
+                     shm->missing(last->first));
   }
   EventCount* events() override { return shm.get(); }
   bool done() override {
-    if (op->done) return true;
+    if (last->done) return true;
     {
       std::lock_guard lock(shm->mutex_);
       shm->advance();
     }
-    if (op->done) return true;
+    if (last->done) return true;
     shm->shm_reduces_->advance(shm.get());
     if (shm->abort_flag_.on()) return true;
     if (!shm->head().deserter) return false;
@@ -338,49 +322,49 @@ struct ShmAllReduce::Waiting : Work::State {
     return Clock::now() - deserted > std::chrono::seconds(1);
   }
   void finish() override {
-    if (op->done) return;
-    shm->abort_flag_.check(to_string(op->call));
-    fail(to_string(op->call), "rank {} has dropped its communicator while this was under way",
+    if (last->done) return;
+    shm->abort_flag_.check(to_string(last->call));
+    fail(to_string(last->call), "rank {} has dropped its communicator while this was under way",
          shm->head().deserter - 1);
   }
   std::shared_ptr<ShmAllReduce> shm;
-  std::shared_ptr<Op> op;
-  Clock::time_point deserted{};  // when that was first seen
+  std::shared_ptr<const Piece> last;  // pieces are done in their order
+  Clock::time_point deserted{};       // when that was first seen
 };
 
-// With the mutex held.
-bool ShmAllReduce::enqueue(const std::shared_ptr<Op>& op, std::uint64_t pieces) {
-  op->begin = posted_;
-  op->end = posted_ += pieces;
-  ops_.push_back(op);
-  return fill();
-}
-
 std::uint64_t ShmAllReduce::post_call(const Call& call) {
-  auto op = std::make_shared<Op>();
-  op->call = call;
-  op->announced = true;
   std::lock_guard lock(mutex_);
-  bool last = enqueue(op, 1);
+  const std::uint64_t number = posted();
+  pieces_.push_back(std::make_shared<Piece>());
+  pieces_.back()->call = call, pieces_.back()->first = number;
+  bool last = fill();
   if (drain()) last = fill() || last;
   if (last) wake_waiters();
-  return op->begin;
+  return number;
 }
 
 Work ShmAllReduce::post(const Call& call, const Tensor& x, const Tensor& in) {
-  auto op = std::make_shared<Op>();
-  op->call = call;
-  op->x = x, op->in = in;
-  const Index most = piece_bytes / size_of(call.type);
-  const bool one = direct(call) || call.kind == CallKind::all_gather;
-  const auto pieces = one ? 1 : static_cast<std::uint64_t>(std::max<Index>(1, (call.count + most - 1) / most));
+  const bool gathers = call.kind == CallKind::all_gather, whole = direct(call) || gathers;
+  const Index width = size_of(call.type), n = gathers ? call.count / size_ : call.count;
+  const Index most = whole ? n : piece_bytes / width;
+  const Index chunk = gathers ? n : (whole ? direct_chunk_bytes : chunk_bytes) / width;
+  char* const data = n == 0 ? nullptr : (gathers ? in : x).view().as<char>();
+  std::shared_ptr<Piece> last;
   {
     std::lock_guard lock(mutex_);
-    const bool last = enqueue(op, pieces);
-    if (last || filled_ < posted_ || (pieces == 1 && !direct(call))) advance();
+    const std::uint64_t first = posted();
+    for (Index at = 0; at == 0 || at < n; at += most) {
+      last = std::make_shared<Piece>();
+      last->call = call, last->x = x, last->in = in, last->first = first;
+      last->data = data + at * width, last->count = std::min(most, n - at), last->chunk = chunk;
+      last->chunks = static_cast<int>(std::max<Index>(1, (last->count + chunk - 1) / chunk));
+      last->several = n > most;
+      pieces_.push_back(last);
+    }
+    if (fill() || filled_ < posted() || (!last->several && !direct(call))) advance();
   }
-  if (op->done) return {};
-  return Work(std::make_shared<Waiting>(shared_from_this(), std::move(op)));
+  if (last->done) return {};
+  return Work(std::make_shared<Waiting>(shared_from_this(), std::move(last)));
 }
 
 }  // namespace trireme

@@ -90,21 +90,18 @@ class ShmAllReduce : public EventCount, public std::enable_shared_from_this<ShmA
  private:
   struct Slot;
   struct Head;
-  struct Op {
+  /// What takes a slot: a vector, one of the pieces of a long one, or a call that is only announced.
+  struct Piece {
     Call call;
     Tensor x, in;
-    std::uint64_t begin = 0, end = 0;  // its pieces, counted since construction
-    bool announced = false;            // nobody waits for it
-    std::atomic<bool> done = false;
+    std::uint64_t first = 0;         // piece of its call, counted since construction
+    char* data = nullptr;            // what this rank brings
+    Index count = 0, chunk = 0;      // elements; of all but the last chunk
+    int chunks = 0;                  // 0: announced, and nobody waits for it
+    bool several = false;            // pieces, of this call
+    std::atomic<bool> done = false;  // the result is there
   };
   struct Waiting;
-  struct Piece {
-    char* data;
-    Index count, chunk;  // elements; of all but the last chunk
-    int chunks;
-    const Op* op;
-    bool direct;
-  };
   /// What a rank has to say of a piece.
   struct Entry {
     std::atomic<std::uint64_t> number, left;  // of the piece that it brought, and of the one it took; from 1 on
@@ -114,7 +111,8 @@ class ShmAllReduce : public EventCount, public std::enable_shared_from_this<ShmA
   };
   friend class ShmAllReduces;
 
-  Piece piece(std::uint64_t i) const;
+  const Piece& piece(std::uint64_t i) const { return *pieces_[i - drained_]; }
+  std::uint64_t posted() const { return drained_ + pieces_.size(); }
   Slot& slot(std::uint64_t i) const;
   char* stage(int rank, std::uint64_t i) const;
   Entry& entry(int rank, std::uint64_t i) const;
@@ -131,7 +129,6 @@ class ShmAllReduce : public EventCount, public std::enable_shared_from_this<ShmA
   void advance();
   void advance_unless_busy();
   void wake_waiters();
-  bool enqueue(const std::shared_ptr<Op>& op, std::uint64_t pieces);  // as fill()
   Head& head() const { return *reinterpret_cast<Head*>(memory_); }
 
   SharedMemory shared_;
@@ -142,10 +139,10 @@ class ShmAllReduce : public EventCount, public std::enable_shared_from_this<ShmA
   const int spins_;
   const ProcessToken token_;
   std::vector<char> scratch_;
-  std::mutex mutex_;  // between the threads of this process
-  std::deque<std::shared_ptr<Op>> ops_;
-  std::atomic<bool> busy_ = false;                       // there are pieces to copy in: others may wait for that
-  std::uint64_t posted_ = 0, filled_ = 0, drained_ = 0;  // pieces
+  std::mutex mutex_;                           // between the threads of this process
+  std::deque<std::shared_ptr<Piece>> pieces_;  // from drained_ on
+  std::atomic<bool> busy_ = false;             // there are pieces to copy in: others may wait for that
+  std::uint64_t filled_ = 0, drained_ = 0;     // pieces
 };
 
 }  // namespace trireme

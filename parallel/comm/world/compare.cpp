@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <numeric>
 #include <sstream>
 
 #include "parallel/comm/call.h"
@@ -25,26 +25,21 @@ std::string quoted(const std::vector<std::string>& lines, std::size_t at) {
 
 }  // namespace
 
-std::string broadcast_text(Communicator& comm, const std::string& mine, int root) {
-  const Tensor length = Tensor::full({1}, static_cast<double>(mine.size()), DType::i64);
-  comm.broadcast(length, root).wait();
-  const Tensor bytes = Tensor::empty({static_cast<Index>(length.item())}, DType::u8);
-  if (comm.rank() == root) std::memcpy(bytes.view().data, mine.data(), mine.size());
-  comm.broadcast(bytes, root).wait();
-  return {bytes.view().as<const char>(), static_cast<std::size_t>(bytes.numel())};
+std::vector<std::string> gather_texts(Communicator& comm, const std::string& mine) {
+  const Index length = std::ssize(mine);
+  const auto lengths = gather_numbers(comm, {&length, 1});
+  const Tensor own = Tensor::empty({length}, DType::u8);
+  const Tensor all = Tensor::empty({std::accumulate(lengths.begin(), lengths.end(), Index{0})}, DType::u8);
+  std::ranges::copy(mine, own.view().as<char>());
+  comm.all_gatherv(all, own, lengths).wait();
+  std::vector<std::string> texts;
+  const char* at = all.view().as<const char>();
+  for (const Index n : lengths) texts.emplace_back(at, static_cast<std::size_t>(n)), at += n;
+  return texts;
 }
 
-std::vector<std::string> gather_texts(Communicator& comm, const std::string& mine) {
-  const auto length = static_cast<std::int64_t>(mine.size());
-  const auto lengths = gather_numbers(comm, {&length, 1});
-  const Index most = *std::max_element(lengths.begin(), lengths.end());
-  const Tensor own = Tensor::zeros({most}, DType::u8), all = Tensor::empty({most * comm.size()}, DType::u8);
-  std::memcpy(own.view().data, mine.data(), mine.size());
-  comm.all_gather(all, own).wait();
-  std::vector<std::string> texts;
-  for (const std::int64_t n : lengths)
-    texts.emplace_back(all.view().as<const char>() + most * std::ssize(texts), static_cast<std::size_t>(n));
-  return texts;
+std::string broadcast_text(Communicator& comm, const std::string& mine, int root) {
+  return gather_texts(comm, comm.rank() == root ? mine : "")[static_cast<std::size_t>(root)];
 }
 
 void compare_ranks(Communicator& comm, const std::string& op, std::uint64_t hash,

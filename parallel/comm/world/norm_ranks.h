@@ -12,24 +12,13 @@ inline NormRanks::Wait waiting_for(Work work) {
   return [work = std::move(work)]() mutable { work.wait(); };
 }
 
-/// comm must outlive it.
+/// Those of a communicator, or of a box: along several axes, one communicator each; and of each of them `outer`, if
+/// given.
 class CommunicatorNormRanks final : public NormRanks {
  public:
-  explicit CommunicatorNormRanks(Communicator& comm) : comm_(comm) {}
-  int size() const override { return comm_.size(); }
-  Wait gather(const Tensor& to, const Tensor& from) const override { return waiting_for(comm_.all_gather(to, from)); }
-  Wait sum(const Tensor& x) const override { return waiting_for(comm_.all_reduce(x)); }
-
- private:
-  Communicator& comm_;
-};
-
-/// The ranks of a box: those along several axes, one communicator each, and of each of them `outer`, if given.
-class BoxNormRanks final : public NormRanks {
- public:
-  /// owner: of the communicators.
-  BoxNormRanks(std::vector<Communicator*> axes, std::shared_ptr<const NormRanks> outer,
-               std::shared_ptr<const void> owner)
+  /// owner: of the communicators; null: they outlive this.
+  explicit CommunicatorNormRanks(std::vector<Communicator*> axes, std::shared_ptr<const NormRanks> outer = {},
+                                 std::shared_ptr<const void> owner = {})
       : axes_(std::move(axes)), outer_(std::move(outer)), owner_(std::move(owner)) {}
   int size() const override {
     int all = outer_ ? outer_->size() : 1;

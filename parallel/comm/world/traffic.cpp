@@ -19,27 +19,19 @@ Traffic difference(const Traffic& b, const Traffic& a) {
   return more;
 }
 
-class TrafficMeter::Metered final : public Communicator {
+class TrafficMeter::Metered final : public CommunicatorWrapper {
  public:
   Metered(std::unique_ptr<Communicator> inner, const TrafficMeter& meter, const std::string& axis)
-      : inner_(std::move(inner)), meter_(meter), axis_(axis), count_(meter.state_->counted[axis]) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::string transport() const override { return inner_->transport(); }
+      : CommunicatorWrapper(std::move(inner)), meter_(meter), axis_(axis), count_(meter.state_->counted[axis]) {}
   Work start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) override {
     if (meter_.state_->dry) [[unlikely]]
       return skip(call, out, in, counts);
     if (!meter_.state_->paused && call.kind != CallKind::recv) count_ += {1, payload_bytes(call)};
     return inner_->start(call, out, in, counts);
   }
-  int probe(int tag, int first) override { return inner_->probe(tag, first); }
-  EventCount* events() override { return inner_->events(); }
-  VirtualClock* clock() override { return inner_->clock(); }
   std::unique_ptr<Communicator> split(int color, int key) override {
     return meter_.metered(inner_->split(color, key), axis_);
   }
-  void abort(const std::string& reason) override { inner_->abort(reason); }
-  std::string ended() const override { return inner_->ended(); }
 
  private:
   Work skip(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) const {
@@ -54,7 +46,6 @@ class TrafficMeter::Metered final : public Communicator {
     return {};
   }
 
-  std::unique_ptr<Communicator> inner_;
   TrafficMeter meter_;
   std::string axis_;
   TrafficCount& count_;

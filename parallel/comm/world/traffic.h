@@ -35,7 +35,6 @@ class TrafficMeter {
   std::unique_ptr<Communicator> metered(std::unique_ptr<Communicator> inner, const std::string& axis) const;
   /// Since the meter was made.
   const Traffic& counted() const { return state_->counted; }
-  // Both nest: what is destroyed restores what was.
   /// While it lives, calls are not counted: what belongs to no step.
   class Pause;
   /// While it lives, calls are told to the listener instead of made. all_gather returns copies of this rank's block;
@@ -44,36 +43,39 @@ class TrafficMeter {
 
  private:
   class Metered;
+  class Scope;
   struct State {
     Traffic counted;
     bool paused = false;
-    const Listener* dry = nullptr;
+    std::shared_ptr<const Listener> dry;
   };
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-class TrafficMeter::Pause {
+/// Restores what was: scopes nest.
+class TrafficMeter::Scope {
  public:
-  explicit Pause(const TrafficMeter& meter) : state_(meter.state_), was_(std::exchange(state_->paused, true)) {}
-  ~Pause() { state_->paused = was_; }
-  Pause(const Pause&) = delete;
+  ~Scope() { state_->paused = paused_, state_->dry = dry_; }
+  Scope(const Scope&) = delete;
+
+ protected:
+  explicit Scope(const TrafficMeter& meter) : state_(meter.state_), paused_(state_->paused), dry_(state_->dry) {}
+  const std::shared_ptr<State> state_;
 
  private:
-  std::shared_ptr<State> state_;
-  bool was_;
+  const bool paused_;
+  const std::shared_ptr<const Listener> dry_;
 };
 
-class TrafficMeter::Dry {
+class TrafficMeter::Pause : Scope {
  public:
-  Dry(const TrafficMeter& meter, Listener told)
-      : state_(meter.state_), told_(std::move(told)), was_(std::exchange(state_->dry, &told_)) {}
-  ~Dry() { state_->dry = was_; }
-  Dry(const Dry&) = delete;
-
- private:
-  std::shared_ptr<State> state_;
-  Listener told_;
-  const Listener* was_;
+  explicit Pause(const TrafficMeter& meter) : Scope(meter) { state_->paused = true; }
+};
+class TrafficMeter::Dry : Scope {
+ public:
+  Dry(const TrafficMeter& meter, Listener told) : Scope(meter) {
+    state_->dry = std::make_shared<const Listener>(std::move(told));
+  }
 };
 
 /// One rank that is only imagined: calls of size 2 and more throw Error unless a dry meter takes them. Splits keep rank

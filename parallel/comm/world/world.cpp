@@ -21,15 +21,6 @@
 
 namespace trireme {
 
-struct World::Impl {
-  std::unique_ptr<MpiProcess> process;  // set: it leaves MPI at the end
-  std::unique_ptr<Communicator> comm;   // a DeviceCommunicator
-  int local_rank = 0, local_size = 1;
-  int unwinding = std::uncaught_exceptions();
-
-  static std::unique_ptr<Impl> join(int& argc, char**& argv);
-};
-
 namespace {
 
 // The text and place of what is being handled.
@@ -54,47 +45,33 @@ int report(const std::string& text) {
 
 }  // namespace
 
-std::unique_ptr<World::Impl> World::Impl::join(int& argc, char**& argv) {
-  auto impl = std::make_unique<Impl>();
-  auto launcher = find_launcher([](const char* name) -> const char* { return std::getenv(name); });
-  if (launcher.ranks == 1) {
-    impl->comm = std::make_unique<DeviceCommunicator>(single_communicator());
-    return impl;
-  }
+World::World(int& argc, char**& argv) : World() {
+  const Launcher launcher = find_launcher([](const char* name) -> const char* { return std::getenv(name); });
+  if (launcher.ranks == 1) return;
   auto ranks = join_mpi(argc, argv);
   check_not_singletons(launcher, ranks.comm->size(), mpi_version());
-  impl->process = std::move(ranks.process);
-  impl->comm = std::make_unique<DeviceCommunicator>(std::move(ranks.comm));
-  impl->local_rank = ranks.local_rank, impl->local_size = ranks.local_size;
+  process_ = std::move(ranks.process);
+  comm_ = std::make_unique<DeviceCommunicator>(std::move(ranks.comm));
+  local_rank_ = ranks.local_rank, local_size_ = ranks.local_size;
   set_threads(share_of_threads(ranks.sharing));
-  return impl;
 }
 
-World::World(int& argc, char**& argv) : impl_(Impl::join(argc, argv)) {}
 World::World() : World(single_communicator(), 0, 1) {}
-World::World(std::unique_ptr<Communicator> comm, int local_rank, int local_size) : impl_(std::make_unique<Impl>()) {
-  impl_->comm = std::make_unique<DeviceCommunicator>(std::move(comm));
-  impl_->local_rank = local_rank, impl_->local_size = local_size;
-}
+World::World(std::unique_ptr<Communicator> comm, int local_rank, int local_size)
+    : comm_(std::make_unique<DeviceCommunicator>(std::move(comm))), local_rank_(local_rank), local_size_(local_size) {}
 World::World(World&&) noexcept = default;
 
 World::~World() {
-  if (!impl_) return;
-  // On the way out of an error the other ranks may never come to leave.
-  if (std::uncaught_exceptions() > impl_->unwinding) {
-    const std::string reason = fmt::format("rank {}: an exception left its World", rank());
-    try {
-      impl_->process ? impl_->process->abandon(reason) : impl_->comm->abort(reason);
-    } catch (...) {  // nothing more can be done here
+  if (!comm_) return;
+  try {  // a rank that is gone has said why; on the way out nothing more can be done
+    if (std::uncaught_exceptions() > unwinding_) {  // the other ranks may never come to leave
+      const std::string reason = fmt::format("rank {}: an exception left its World", rank());
+      process_ ? process_->abandon(reason) : comm_->abort(reason);
+    } else if (process_) {
+      comm_.reset();
+      process_->leave();
     }
-    return;
-  }
-  if (!impl_->process) return;
-  try {
-    impl_->comm.reset();
-    impl_->process->leave();
-  } catch (...) {  // a rank that is gone has said why
-  }
+  } catch (...) {}
 }
 
 void World::threads(int ranks, const std::function<void(World&)>& body) {
@@ -168,14 +145,14 @@ int World::run(int argc, char** argv, int ranks, const std::function<void(World&
   } catch (...) {
     if (world->size() == 1) return report(current_error("").what());
     auto error = current_error(fmt::format("rank {}: ", world->rank()));
-    auto& process = *world->impl_->process;
+    MpiProcess& process = *world->process_;
     if (process.first_to_fail(error.what()))
       report(error.what());
     else
       std::this_thread::sleep_for(std::chrono::seconds(1));  // for the other's message
     process.end_job(1);
   }
-  auto process = std::move(world->impl_->process);
+  const auto process = std::move(world->process_);
   world.reset();
   if (!process) return 0;
   try {
@@ -187,20 +164,10 @@ int World::run(int argc, char** argv, int ranks, const std::function<void(World&
   _exit(0);
 }
 
-int World::rank() const { return impl_->comm->rank(); }
-int World::size() const { return impl_->comm->size(); }
-int World::local_rank() const { return impl_->local_rank; }
-int World::local_size() const { return impl_->local_size; }
-Communicator& World::comm() { return *impl_->comm; }
-const Communicator& World::comm() const { return *impl_->comm; }
-std::string World::transport() const { return impl_->comm->transport(); }
-VirtualClock* World::clock() { return impl_->comm->clock(); }
-std::string World::use(Device device) { return static_cast<DeviceCommunicator&>(*impl_->comm).use(device); }
-void World::use_all_reduce(const std::string& algorithm) {
-  impl_->comm = with_all_reduce(std::move(impl_->comm), algorithm);
-}
+std::string World::use(Device device) { return static_cast<DeviceCommunicator&>(*comm_).use(device); }
+void World::use_all_reduce(const std::string& algorithm) { comm_ = with_all_reduce(std::move(comm_), algorithm); }
 void World::use_all_reduce(const collectives::AlgorithmTable& table) {
-  impl_->comm = collectives::with_algorithm(std::move(impl_->comm), table.choice());
+  comm_ = collectives::with_algorithm(std::move(comm_), table.choice());
 }
 
 }  // namespace trireme

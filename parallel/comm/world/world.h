@@ -1,5 +1,6 @@
 // World: all ranks of this run. The same program runs on one process, on threads (World::threads), or on MPI processes.
 #pragma once
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 #include "parallel/comm/virtual_clock.h"
 
 namespace trireme {
+class MpiProcess;
 namespace collectives {
 struct AlgorithmTable;
 }
@@ -51,15 +53,16 @@ class World {
   /// leaves on another rank silently. Returns the exit status for main.
   static int run(int argc, char** argv, int ranks, const std::function<void(World&)>& body);
 
-  int rank() const;                          ///< of this process or thread, in [0, size())
-  int size() const;                          ///< ranks of the job
-  int local_rank() const;                    ///< among the ranks of this host
-  int local_size() const;                    ///< ranks of this host
-  bool main() const { return rank() == 0; }  ///< the rank that may print and write
-  Communicator& comm();                      ///< of all ranks; lives as long as the World
-  const Communicator& comm() const;          ///< to ask for its rank, size and transport
-  std::string transport() const;             ///< Communicator::transport
-  VirtualClock* clock();                     ///< of this rank, lives as long as the World; null where time is real
+  int rank() const { return comm_->rank(); }                    ///< of this process or thread, in [0, size())
+  int size() const { return comm_->size(); }                    ///< ranks of the job
+  int local_rank() const { return local_rank_; }                ///< among the ranks of this host
+  int local_size() const { return local_size_; }                ///< ranks of this host
+  bool main() const { return rank() == 0; }                     ///< the rank that may print and write
+  Communicator& comm() { return *comm_; }                       ///< of all ranks; lives as long as the World
+  const Communicator& comm() const { return *comm_; }           ///< to ask for its rank, size and transport
+  std::string transport() const { return comm_->transport(); }  ///< Communicator::transport
+  /// Of this rank, lives as long as the World; null where time is real.
+  VirtualClock* clock() { return comm_->clock(); }
   /// From now on this rank's tensors lie on this device, or on the host. A collective call; throws Error while there
   /// are communicators that were split from comm() (by a Mesh or a Step) for another device: make those behind it.
   /// Where every rank has a GPU of its own and NCCL starts on all, the collectives of tensors on them go by NCCL, of
@@ -74,9 +77,12 @@ class World {
   void use_all_reduce(const collectives::AlgorithmTable&);
 
  private:
-  struct Impl;
   static void run_threads(std::vector<std::unique_ptr<Communicator>>, const std::function<void(World&)>& body);
-  std::unique_ptr<Impl> impl_;
+
+  std::unique_ptr<MpiProcess> process_;  // set: it leaves MPI at the end
+  std::unique_ptr<Communicator> comm_;   // a DeviceCommunicator
+  int local_rank_ = 0, local_size_ = 1;
+  int unwinding_ = std::uncaught_exceptions();
 };
 
 }  // namespace trireme
