@@ -1,5 +1,6 @@
 // Parameter servers from outside of the tree: workers push gradients and pull weights; a server takes those of each
-// (or, with every=N, of the first N), updates and answers. With staleness=S no worker is more than S steps ahead.
+// (with every=1: one at a time, as they come), updates and answers. With staleness=S no worker is more than S steps
+// ahead.
 #include <trireme/parallel/runtime/plugin.h>
 #include <trireme/trireme.h>
 
