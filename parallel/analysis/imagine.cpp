@@ -120,6 +120,8 @@ std::string traffic_table(const Plan& plan, const TrafficOptions& options, const
       alone.phase = p;
       lines(fmt::format("  {} ({})", name, to_string(trigger)), planned_traffic(plan, r, alone), nullptr);
     }
+    for (const PhaseOnCall& phase : program.on_call)
+      lines("  " + phase.name, planned_traffic(plan, r, phase.name, options), nullptr);
   }
   for (std::size_t rank = 0; rank < measured.size(); ++rank)
     lines(fmt::format("rank {}", rank), measured[rank].planned, &measured[rank].counted);

@@ -26,7 +26,7 @@ struct ImagineOptions {
 DType imagine(Plan&, const Strategy&, const ImagineOptions&);
 
 /// Calls and bytes of a step by axis, a line for each: of every program, and below it of each of its phases that the
-/// step (TrafficOptions::step) is without; or, if measured, of every rank, planned and counted.
+/// step (TrafficOptions::step) is without, or that run on call; or, if measured, of every rank, planned and counted.
 std::string traffic_table(const Plan&, const TrafficOptions&, const std::vector<StepTraffic>& measured = {});
 
 }  // namespace trireme

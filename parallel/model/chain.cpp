@@ -62,7 +62,10 @@ std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {
     part.device =
         part.slice.size() > 0 || parts.empty() ? parameters.values().device_of(part.slice.begin) : parts.back().device;
     part.buffers.begin = packed;
-    while (buffer < buffers.size() && holds(p, buffers[buffer].name)) packed += buffers[buffer++].tensor.numel();
+    for (; buffer < buffers.size() && holds(p, buffers[buffer].name); ++buffer) {
+      const Index n = buffers[buffer].tensor.numel();
+      packed += n, part.buffer_tensors += n > 0;
+    }
     part.buffers.end = packed;
     parts.push_back(std::move(part));
   }

@@ -6,17 +6,10 @@
 #include <set>
 
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/on_call.h"
 
 namespace trireme {
 namespace {
-
-/// All axes of more than one rank, joined by +; empty: there are none.
-std::string all_axes(const Plan& plan) {
-  std::string all;
-  for (const Axis& a : plan.axes)
-    if (a.size > 1) all += (all.empty() ? "" : "+") + a.name;
-  return all;
-}
 
 /// The agreements of one program.
 class ProgramAgreements {

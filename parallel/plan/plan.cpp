@@ -58,6 +58,39 @@ std::string common_lines(const Plan& plan) {
   return text;
 }
 
+/// A line for the actions that are alike.
+std::string grouped(const std::vector<Action>& actions) {
+  struct Group {  // actions that differ in place only
+    Action alike;
+    int count = 0;
+    Index elements = 0;
+  };
+  std::vector<Group> groups;
+  for (Action a : actions) {
+    const Index elements = a.slice.size();
+    a.part = -1, a.microbatch = 0, a.slice = {}, a.after.clear();
+    auto at = std::ranges::find(groups, a, &Group::alike);
+    if (at == groups.end()) at = groups.insert(at, {a});
+    at->elements += elements, ++at->count;
+  }
+  std::string text;
+  for (auto& [alike, count, elements] : groups)
+    text += fmt::format("{:>6}  {:<8} {}{}\n", count, to_string(alike.stream), to_string(alike),
+                        elements > 0 ? fmt::format(", {} elements", elements) : "");
+  return text;
+}
+
+/// A line for each.
+std::string listed(const std::vector<Action>& actions) {
+  std::string text;
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const Action& a = actions[i];
+    text += fmt::format("{:>4}  {:<8} {}{}\n", i, to_string(a.stream), to_string(a),
+                        a.after.empty() ? "" : fmt::format(", after {}", fmt::join(a.after, " ")));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<Slice> detail::joined(std::vector<Slice> slices) {
@@ -197,25 +230,10 @@ std::vector<Slice> Plan::updated(std::size_t program) const {
 }
 
 std::string Plan::summary() const {
-  struct Group {  // actions that differ in place only
-    Action alike;
-    int count = 0;
-    Index elements = 0;
-  };
   std::string text = head(*this);
   for (auto& program : programs) {
-    text += program_line(program);
-    std::vector<Group> groups;
-    for (Action a : program.actions) {
-      const Index elements = a.slice.size();
-      a.part = -1, a.microbatch = 0, a.slice = {}, a.after.clear();
-      auto at = std::ranges::find(groups, a, &Group::alike);
-      if (at == groups.end()) at = groups.insert(at, {a});
-      at->elements += elements, ++at->count;
-    }
-    for (auto& [alike, count, elements] : groups)
-      text += fmt::format("{:>6}  {:<8} {}{}\n", count, trireme::to_string(alike.stream), trireme::to_string(alike),
-                          elements > 0 ? fmt::format(", {} elements", elements) : "");
+    text += program_line(program) + grouped(program.actions);
+    for (auto& [name, actions] : program.on_call) text += "  on call, " + name + ":\n" + grouped(actions);
   }
   return text;
 }
@@ -223,13 +241,8 @@ std::string Plan::summary() const {
 std::string Plan::to_string() const {
   std::string text = head(*this) + common_lines(*this);
   for (auto& program : programs) {
-    text += program_line(program);
-    for (std::size_t i = 0; i < program.actions.size(); ++i) {
-      const Action& a = program.actions[i];
-      std::string line = fmt::format("{:>4}  {:<8} {}", i, trireme::to_string(a.stream), trireme::to_string(a));
-      if (!a.after.empty()) line += fmt::format(", after {}", fmt::join(a.after, " "));
-      text += line + "\n";
-    }
+    text += program_line(program) + listed(program.actions);
+    for (auto& [name, actions] : program.on_call) text += "  on call, " + name + ":\n" + listed(actions);
   }
   return text;
 }
@@ -254,6 +267,11 @@ std::uint64_t Plan::hash() const {
     }
     for (auto& [axis, begin, end] : program.where) fnv.add(axis, begin, end);
     for (auto& a : program.actions) add(fnv, a);
+    fnv.add(program.on_call.size());
+    for (auto& [name, actions] : program.on_call) {
+      fnv.add(name, actions.size());
+      for (auto& a : actions) add(fnv, a);
+    }
   }
   return fnv.value();
 }

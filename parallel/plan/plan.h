@@ -167,6 +167,13 @@ struct ProgramPhase {
   bool operator==(const ProgramPhase&) const = default;  ///< member by member
 };
 
+/// Actions that ranks run between steps, in list order, when they are asked for by name (parallel/plan/on_call.h).
+struct PhaseOnCall {
+  std::string name;
+  std::vector<Action> actions;                          ///< `after`: positions in this list
+  bool operator==(const PhaseOnCall&) const = default;  ///< member by member
+};
+
 /// The ranks whose coordinate along a mesh axis is in [begin, end).
 struct CoordinateRange {
   std::string axis;
@@ -185,6 +192,7 @@ struct Program {
   /// The ranks that run it: in all of these ranges. Empty: of several programs, those at its index along the plan's
   /// stage_axis; else all.
   std::vector<CoordinateRange> where = {};
+  std::vector<PhaseOnCall> on_call = {};  ///< of no step
   /// When an action of the program runs.
   const Trigger& trigger(const Action& a) const { return phases[static_cast<std::size_t>(a.phase)].trigger; }
   /// Whether messages start what it does: its ranks serve others.
@@ -247,6 +255,7 @@ struct PartInfo {
   Slice slice;               ///< of its weights and biases in the flat block, elements
   PartCost cost = {};        ///< of one micro-batch; zeros until profiled
   Slice buffers = {};        ///< of all buffers, packed one behind the other
+  int buffer_tensors = 0;    ///< that these are, but for those without elements
   Device device = {};        ///< its weights lie on: no bucket reaches over two
   std::string divided = {};  ///< mesh axis over which its weights are cut: no gradient of theirs is summed along it
   int outputs = 1;           ///< tensors that cross a cut behind it: its output, and what is stashed

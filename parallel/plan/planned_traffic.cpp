@@ -3,6 +3,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/channels.h"
+#include "parallel/plan/on_call.h"
 
 namespace trireme {
 
@@ -25,9 +26,10 @@ const std::vector<PartInfo>& parts_of(const Plan& plan, const Action& a, const T
   return o.parts.empty() ? plan.parts : o.parts[static_cast<std::size_t>(a.microbatch)];
 }
 
-}  // namespace
-
-namespace {
+void add_comms(Traffic& to, const Plan& plan, const Action& a, const TrafficOptions& o) {
+  for (const PartComm& c : comms_of(parts_of(plan, a, o), a))
+    if (c.calls > 0) to[c.axis] += {c.calls, c.bytes};
+}
 
 /// A message to each receiver, with a head where it serves. Those who start a phase push once in a step each, so that
 /// each of them is answered once.
@@ -60,6 +62,27 @@ TrafficCount traffic_of(const Plan& plan, const Program& program, const Action& 
   return all;
 }
 
+Traffic planned_traffic(const Plan& plan, std::size_t program, const std::string& phase, const TrafficOptions& o) {
+  Traffic all;
+  for (const Action& a : actions_on_call(plan.programs.at(program), phase)) {
+    add_comms(all, plan, a, o);
+    const int ranks = plan.size(a.peer.axis);
+    if (ranks == 1) continue;
+    Index times = a.field == "optimizer" ? o.states : 1, element = size_of(o.parameters);
+    if (a.field == "lengths") element = size_of(DType::i64);
+    if (a.field == "texts") element = o.text;
+    if (a.field == "statistics") {  // a message for each tensor
+      times = 0, element = size_of(o.buffers);
+      for (const PartInfo& part : plan.parts) times += a.slice.overlaps(part.buffers) ? part.buffer_tensors : 0;
+      all[a.peer.axis] += {times, a.slice.size() * element};
+      continue;
+    }
+    for (const PlannedCall& call : calls_of(a, ranks, element))
+      if (times > 0) all[a.peer.axis] += {times, times * call.bytes};
+  }
+  return all;
+}
+
 Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOptions& o) {
   Traffic all;
   const auto add = [&](const std::string& axis, const TrafficCount& count) {
@@ -72,7 +95,7 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOpti
     if (o.phase >= 0 ? a.phase != o.phase : trigger.channel.empty() && !trigger.runs_at(o.step)) continue;
     if (looks_at_gradients(a)) add(o.divided, look);
     add(a.peer.axis, traffic_of(plan, plan.programs[program], a, o));
-    for (const PartComm& c : comms_of(parts_of(plan, a, o), a)) add(c.axis, {c.calls, c.bytes});
+    add_comms(all, plan, a, o);
   }
   return all;
 }

@@ -1,5 +1,5 @@
-// Planned traffic: what a rank's communicators count in one step of a plan, by mesh axis: its actions, and what its
-// parts send beside them.
+// Planned traffic: what a rank's communicators count in one step of a plan, or in a phase on call, by mesh axis: its
+// actions, and what its parts send beside them.
 #pragma once
 #include <span>
 #include <vector>
@@ -18,6 +18,8 @@ struct TrafficOptions {
   /// the optimizer wants the norm (norm), and once for the flag of numbers that are not finite. Empty: none are.
   std::string divided = {};
   bool norm = false;
+  int states = 0;  ///< of the optimizer, each a number per parameter
+  Index text = 1;  ///< bytes of the longest text that a rank tells of a checkpoint
   /// The plan's parts by micro-batch, where these have different rows; empty: all are as Plan::parts says.
   std::span<const std::vector<PartInfo>> parts = {};
 };
@@ -28,9 +30,11 @@ std::vector<PartComm> comms_of(const std::vector<PartInfo>& parts, const Action&
 TrafficCount traffic_of(const Plan&, const Program&, const Action&, const TrafficOptions& = {});
 /// What a rank of a program counts in a step: equal to what a TrafficMeter counts there, where the parts' comms and
 /// costs come from a dry run for that rank's place (edges of images send less). Not in it, as no part of a step:
-/// set-up, the shapes that a pipeline's stages tell each other ahead of the first activations, the rows of a batch of
-/// which the loader has not said whose they are, consolidate(), evaluation, checkpoints. Not known to it: steps that
-/// are refused or overflow, the norms of divided weights that LARS and LAMB take one by one.
+/// phases on call, the shapes that a pipeline's stages tell each other ahead of the first activations, the rows of a
+/// batch of which the loader has not said whose they are. Not known to it: steps that are refused or overflow, the
+/// norms of divided weights that LARS and LAMB take one by one.
 Traffic planned_traffic(const Plan&, std::size_t program, const TrafficOptions& = {});
+/// The same of one run of a phase on call; parts: one list, of the rows at hand.
+Traffic planned_traffic(const Plan&, std::size_t program, const std::string& phase, const TrafficOptions& = {});
 
 }  // namespace trireme

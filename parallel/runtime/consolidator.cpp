@@ -5,20 +5,20 @@
 #include <algorithm>
 
 #include "framework/autograd/tape.h"
-#include "parallel/comm/world/compare.h"
+#include "parallel/plan/on_call.h"
 #include "parallel/plan/shards.h"
 #include "parallel/split/split.h"
 
 namespace trireme {
 
-Consolidator::Consolidator(const Plan& plan, int program, Mesh& mesh, Optimizer& optimizer, Communicator* stages)
+Consolidator::Consolidator(const Plan& plan, int program, Mesh& mesh, Optimizer& optimizer)
     : plan_(plan),
       program_(program),
       mesh_(mesh),
       parameters_(optimizer.parameters()),
       optimizer_(optimizer),
-      stages_(stages),
-      served_(plan, program, mesh, optimizer) {
+      stages_(plan.has_stages()),
+      served_(plan, program, optimizer) {
   for (auto& a : plan.programs[static_cast<std::size_t>(program)].actions) {
     if (a.kind == ActionKind::update && mesh.size(a.peer.axis) > 1) shared_.push_back(a);
     drops_ = drops_ || a.kind == ActionKind::drop_values;
@@ -30,44 +30,42 @@ Consolidator::Consolidator(const Plan& plan, int program, Mesh& mesh, Optimizer&
 
 void Consolidator::consolidate() {
   optimizer_.keep({{0, parameters_.size()}});
-  if ((!stages_ && shared_.empty() && !served_.any()) || std::exchange(current_, true)) return;
+  if (std::exchange(current_, true) || actions_on_call(program(), phases::evaluation).empty()) return;
+  served_.put_aside();
+  for (auto& b : parameters_.buffers()) b.tensor.impl()->released = false;
+  run(phases::evaluation);
+  parameters_.mark_released({0, parameters_.size()}, false);
+  whole_ = true;
+}
+
+void Consolidator::run(const std::string& phase) {
   std::vector<Work> works;
-  served_.gather();
-  for (const Action& update : shared_) {  // over the update's own axis, which image axes may be joined to
-    const auto give = [&, comm = &mesh_.comm(update.peer.axis)](const FlatBuffer& flat) {
-      works.push_back(all_gather_updated(update, *comm, flat.rows(update.slice.begin, update.slice.end)));
-    };
-    if (drops_) give(parameters_.values());
-    for (auto& [name, state] : optimizer_.state()) give(state);
+  const auto wait = [&] {
+    for (Work& work : works) work.wait();
+    works.clear();
+  };
+  for (const Action& a : actions_on_call(program(), phase)) {
+    if (mesh_.size(a.peer.axis) == 1) continue;
+    if (!a.after.empty()) wait();
+    Communicator& comm = mesh_.comm(a.peer.axis);
+    const auto give = [&](const Tensor& all) { works.push_back(all_gather_updated(a, comm, all)); };
+    const auto rows = [&](const FlatBuffer& flat) { return flat.rows(a.slice.begin, a.slice.end); };
+    if (a.field == "weights") give(rows(parameters_.values()));
+    if (a.field == "optimizer")
+      for (auto& [name, state] : optimizer_.state()) give(rows(state));
+    Index at = 0;
+    for (auto& b : parameters_.buffers()) {
+      const Slice here{at, at += b.tensor.numel()};
+      if (a.field == "statistics" && a.slice.overlaps(here)) give(b.tensor);
+    }
   }
-  for (auto& work : works) work.wait();
-  for (const Action& update : shared_) parameters_.mark_released(update.slice, false);
-  if (stages_) gather_stages();
+  wait();
 }
 
 int Consolidator::stage_of_buffer(Index at) const {
   const auto holds = [&](const PartInfo& p) { return p.buffers.begin <= at && at < p.buffers.end; };
   return plan_.program_of(
       static_cast<int>(std::find_if(plan_.parts.begin(), plan_.parts.end(), holds) - plan_.parts.begin()));
-}
-
-void Consolidator::gather_stages() {
-  whole_ = true;
-  std::vector<Work> works;
-  const auto copy = [&](const Tensor& t, int stage) { works.push_back(stages_->broadcast(t, stage)); };
-  for (int r = 0; r < stages_->size(); ++r)
-    for (const Slice& s : plan_.updated(static_cast<std::size_t>(r))) {
-      copy(parameters_.values().rows(s.begin, s.end), r);
-      for (auto& [name, state] : optimizer_.state()) copy(state.rows(s.begin, s.end), r);
-    }
-  Index at = 0;
-  for (auto& b : parameters_.buffers()) {
-    b.tensor.impl()->released = false;
-    if (b.tensor.numel() > 0) copy(b.tensor, stage_of_buffer(at));
-    at += b.tensor.numel();
-  }
-  for (auto& work : works) work.wait();
-  parameters_.mark_released({0, parameters_.size()}, false);
 }
 
 void Consolidator::begin_step() {
@@ -95,21 +93,19 @@ void Consolidator::release() {
     if (drops_) release_values(parameters_, a.slice, shard_of(a, mesh_.index(a.peer.axis), mesh_.size(a.peer.axis)));
 }
 
-CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) {
+CheckpointShard Consolidator::checkpoint_shard() {
   if (served_.any()) served_.restore(), current_ = false;
   CheckpointShard s{.rank = mesh_.world().rank(), .ranks = mesh_.world().size(), .layout = to_string(mesh_.axes())};
   for (const std::string& name : plan_.strategies) s.layout += " " + name;
   for (const Program& p : plan_.programs)
     for (const auto& [axis, begin, end] : p.where) s.layout += fmt::format(" {}[{}, {})", axis, begin, end);
-  s.all_gather = [&everyone](const std::string& mine) { return gather_texts(everyone, mine); };
   // Whether this rank is the first of those that hold the same part of a tensor, which other ranks along these axes
   // (and in other stages) have other parts of.
-  const Program& program = plan_.programs[static_cast<std::size_t>(program_)];
   const std::string stages = stages_ ? "+" + plan_.stage_axis : "";
   const auto first = [&](const Tensor& t, const std::string& axes) {
     const std::string apart = stages + "+" + axes + "+" + divided_over(t) + "+";
     return std::ranges::all_of(mesh_.axes(), [&](const Axis& a) {
-      return mesh_.index(a.name) == plan_.range(program, a.name).begin ||
+      return mesh_.index(a.name) == plan_.range(program(), a.name).begin ||
              apart.find("+" + a.name + "+") != std::string::npos;
     });
   };
@@ -118,7 +114,7 @@ CheckpointShard Consolidator::checkpoint_shard(Communicator& everyone) {
     if (both.size() > 0 && first(e.tensor, axes)) to.push_back(both);
   };
   auto own = plan_.updated(static_cast<std::size_t>(program_));
-  for (const Action& a : program.actions) {
+  for (const Action& a : program().actions) {
     if (a.kind == ActionKind::pull && a.field == "weights") s.holds.push_back(a.slice), own.push_back(a.slice);
     if (a.kind != ActionKind::update) continue;
     const int ranks = mesh_.size(a.peer.axis);

@@ -13,22 +13,24 @@ namespace trireme {
 
 class Consolidator {
  public:
-  /// stages: the ranks along the plan's program axis; null: one program. All that is referred to must outlive it.
-  Consolidator(const Plan&, int program, Mesh&, Optimizer&, Communicator* stages);
-  /// A collective call.
+  /// program: this rank's. All that is referred to must outlive it.
+  Consolidator(const Plan&, int program, Mesh&, Optimizer&);
+  /// Runs the phase `evaluation`, unless all is here as the last step left it. A collective call.
   void consolidate();
+  /// Runs the actions of a phase on call that bring state. A collective call.
+  void run(const std::string& phase);
   /// Before each step: weights and gradients of other stages take no memory from now on. What is gathered again then is
   /// what the step leaves, even if it fails.
   void begin_step();
   /// As after a step: all that other ranks hold is released (their shards of weights, too, where these are dropped).
   void release();
-  /// This rank's part in checkpoints. Of ranks that hold the same the first along each mesh axis writes it. everyone:
-  /// all ranks, to outlive the result.
-  CheckpointShard checkpoint_shard(Communicator& everyone);
+  /// This rank's part in checkpoints, but for its all_gather. Of ranks that hold the same the first along each mesh
+  /// axis writes it.
+  CheckpointShard checkpoint_shard();
   const ServedWeights& served() const { return served_; }
 
  private:
-  void gather_stages();
+  const Program& program() const { return plan_.programs[static_cast<std::size_t>(program_)]; }
   /// Of a position in all buffers, packed: the stage that runs them.
   int stage_of_buffer(Index at) const;
 
@@ -37,7 +39,7 @@ class Consolidator {
   Mesh& mesh_;
   Parameters& parameters_;
   Optimizer& optimizer_;
-  Communicator* stages_;
+  bool stages_;                 // other ranks have other parts of the model
   std::vector<Action> shared_;  // this program's updates that several ranks share
   ServedWeights served_;
   bool differ_ = false;   // ranks train for themselves

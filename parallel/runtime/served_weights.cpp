@@ -7,37 +7,22 @@
 
 namespace trireme {
 
-ServedWeights::ServedWeights(const Plan& plan, int program, Mesh& mesh, Optimizer& optimizer)
-    : plan_(plan), mesh_(mesh), optimizer_(optimizer), program_(plan.programs[static_cast<std::size_t>(program)]) {
-  for (const Program& p : plan.programs)
-    if (p.serves()) servers_.push_back(&p);
-  if (any()) differ_ = plan.consistency_along(servers_.front()->where.front().axis) != Consistency{};
+ServedWeights::ServedWeights(const Plan& plan, int program, Optimizer& optimizer)
+    : optimizer_(optimizer), program_(plan.programs[static_cast<std::size_t>(program)]) {
+  const auto server = std::ranges::find(plan.programs, true, &Program::serves);
+  any_ = server != plan.programs.end();
+  differ_ = any_ && plan.consistency_along(server->where.front().axis) != Consistency{};
 }
 
-void ServedWeights::gather() {
-  if (!any()) return;
+void ServedWeights::put_aside() {
+  if (!any() || program_.serves()) return;
   const NoGrad off;
+  const auto keep = [&](const Tensor& t) { own_.push_back({t, t.clone()}); };
   const ParameterStore& store = optimizer_.parameters();
-  std::vector<Work> works;
   for (const Action& a : program_.actions)
     if (differ_ && a.kind == ActionKind::pull && a.field == "weights")
-      put_aside(store.values().rows(a.slice.begin, a.slice.end));
-  for (const Program* server : servers_)
-    for (const Action& a : server->actions) {
-      if (a.kind != ActionKind::update) continue;
-      const CoordinateRange& at = server->where.front();
-      Communicator& comm = mesh_.comm(at.axis);
-      works.push_back(comm.broadcast(store.values().rows(a.slice.begin, a.slice.end), at.begin));
-      for (auto& [name, state] : optimizer_.state())
-        works.push_back(comm.broadcast(state.rows(a.slice.begin, a.slice.end), at.begin));
-    }
-  const auto worker = std::ranges::find(plan_.programs, false, &Program::serves);
-  const CoordinateRange workers = plan_.range(*worker, servers_.front()->where.front().axis);
-  for (const auto& b : store.buffers()) {
-    if (!program_.serves()) put_aside(b.tensor.detach());
-    works.push_back(mesh_.comm(workers.axis).broadcast(b.tensor, workers.begin));
-  }
-  for (Work& work : works) work.wait();
+      keep(store.values().rows(a.slice.begin, a.slice.end));
+  for (const auto& b : store.buffers()) keep(b.tensor.detach());
 }
 
 void ServedWeights::restore() {

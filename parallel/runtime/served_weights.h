@@ -1,9 +1,8 @@
-// ServedWeights: what servers and the first worker have, on all ranks, for evaluation; and each worker's own behind it.
+// ServedWeights: each worker's own weights and statistics, while all ranks have those of servers for evaluation.
 #pragma once
 #include <vector>
 
 #include "framework/optim/optimizer.h"
-#include "parallel/comm/world/mesh.h"
 #include "parallel/plan/plan.h"
 
 namespace trireme {
@@ -11,13 +10,12 @@ namespace trireme {
 class ServedWeights {
  public:
   /// program: this rank's. All that is referred to must outlive it.
-  ServedWeights(const Plan&, int program, Mesh&, Optimizer&);
-  bool any() const { return !servers_.empty(); }  ///< whether the plan has servers
+  ServedWeights(const Plan&, int program, Optimizer&);
+  bool any() const { return any_; }  ///< whether the plan has servers
   /// Whether workers have weights of their own between steps.
   bool differ() const { return differ_; }
-  /// Weights and optimizer state of the servers, and the running statistics of the first worker, come to all ranks,
-  /// which hold the optimizer's state of all. A collective call; does nothing where there are no servers.
-  void gather();
+  /// Before the servers' weights and the first worker's running statistics come to all ranks: this rank's are kept.
+  void put_aside();
   /// This rank has its own weights and statistics again.
   void restore();
 
@@ -25,14 +23,10 @@ class ServedWeights {
   struct Own {
     Tensor in_use, copy;
   };
-  void put_aside(const Tensor& t) { own_.push_back({t, t.clone()}); }
 
-  const Plan& plan_;
-  Mesh& mesh_;
   Optimizer& optimizer_;
   const Program& program_;
-  std::vector<const Program*> servers_;
-  bool differ_ = false;
+  bool any_, differ_;
   std::vector<Own> own_;
 };
 

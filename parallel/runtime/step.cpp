@@ -6,10 +6,10 @@
 
 #include "framework/tensor/shard_spec.h"
 #include "parallel/comm/world/compare.h"
+#include "parallel/plan/on_call.h"
 #include "parallel/runtime/consolidator.h"
 #include "parallel/runtime/executor.h"
 #include "parallel/runtime/non_finite.h"
-#include "parallel/runtime/reducer.h"
 #include "parallel/runtime/settings.h"
 #include "parallel/runtime/step_graph.h"
 #include "parallel/runtime/step_plan.h"
@@ -24,7 +24,6 @@ struct Step::Impl {
         own_mesh(std::move(owned)),
         mesh(own_mesh ? *own_mesh : *given),
         strategy(std::move(s).value_or(mesh.world().size() > 1 ? data_parallel() : Strategy())),
-        everyone(mesh.world().comm().split(0, mesh.world().rank())),
         model(agreed(std::move(m), l, recipe)),
         chain(model),
         parameters(model),
@@ -33,8 +32,8 @@ struct Step::Impl {
         ranks(plan, mesh, strategy, tensor_parallel_axes(options, strategy.split)),
         audit(plan, program(), chain, optimizer, l, mesh),
         executor(plan, program(), chain, std::move(l), optimizer, mesh, ranks, options),
-        consolidator(plan, program(), mesh, optimizer, ranks.stages()) {
-    broadcast_state(parameters, ranks.replicas());
+        consolidator(plan, program(), mesh, optimizer) {
+    audit.on_call(phases::set_up, [&] { consolidator.run(phases::set_up); });
     optimizer.keep(executor.updated());
     if (options.example && mesh.world().size() > 1) declare_comms();  // one rank sends nothing
     if (options.cuda_graphs && StepGraph::serves(plan, mesh.world()))
@@ -44,10 +43,11 @@ struct Step::Impl {
   /// The model, split as the strategy wants it, once all ranks are known to be about to do the same: the code behind it
   /// wants equal calls on all.
   Module agreed(Module m, const Loss& l, const OptimizerConfig& recipe) {
-    compare_ranks(*everyone, "step", options.settings);
+    Communicator& everyone = mesh.world().comm();
+    compare_ranks(everyone, "step", options.settings);
     std::string text = settings_text(mesh, strategy, l, recipe, options);
     if (options.layer_axes.empty()) text += model_text(m);
-    compare_ranks(*everyone, "step", text);
+    compare_ranks(everyone, "step", text);
     return split_layers(strategy, std::move(m), mesh);
   }
 
@@ -93,7 +93,8 @@ struct Step::Impl {
   [[noreturn]] void refuse(const std::string& fault, const Tensor& x) {
     const bool alone = consolidator.served().any();  // servers wait for messages meanwhile
     if (!alone) consolidate();
-    auto place = first_non_finite(model, x, alone || mesh.world().size() == 1 ? nullptr : everyone.get());
+    std::string place;
+    audit.on_call(phases::diagnosis, [&] { place = first_non_finite(model, x, alone ? nullptr : everyone()); });
     fail(fmt::format("step {}", optimizer.steps() + 1), "{}; {}", fault,
          !place.empty() ? "first seen in " + place
          : alone        ? "everything before it is finite on this rank"
@@ -102,11 +103,19 @@ struct Step::Impl {
 
   void consolidate() {
     if (graph) graph->drop();
-    consolidator.consolidate();
+    audit.on_call(phases::evaluation, [&] { consolidator.consolidate(); });
+  }
+
+  /// All ranks, for phases on call; null: this one is alone.
+  Communicator* everyone() {
+    const std::string axes = all_axes(plan);
+    return axes.empty() ? nullptr : &mesh.comm(axes);
   }
 
   CheckpointShard checkpoint_shard() {
-    CheckpointShard shard = consolidator.checkpoint_shard(*everyone);
+    CheckpointShard shard = consolidator.checkpoint_shard();
+    if (Communicator* all = everyone())
+      shard.all_gather = [this, all](const std::string& mine) { return audit.gather(*all, mine); };
     if (!consolidator.served().differ()) return shard;
     shard.local["optimizer.steps"] = Tensor::full({1}, static_cast<double>(optimizer.steps()), DType::i64);
     executor.channels().save(shard.local);
@@ -133,7 +142,6 @@ struct Step::Impl {
   std::unique_ptr<Mesh> own_mesh;
   Mesh& mesh;
   Strategy strategy;
-  std::unique_ptr<Communicator> everyone;  // all ranks
   Module model;
   Chain chain;
   Parameters parameters;
@@ -182,7 +190,7 @@ RankShare Step::shard() const { return impl_->ranks.share(); }
 void Step::consolidate() { impl_->consolidate(); }
 CheckpointShard Step::checkpoint_shard() { return impl_->checkpoint_shard(); }
 LoadedCheckpoint Step::load_checkpoint(const std::string& directory) { return impl_->load_checkpoint(directory); }
-StepTraffic Step::traffic() const { return impl_->audit.compare(); }
+StepTraffic Step::traffic(const std::string& phase) const { return impl_->audit.compare(phase); }
 std::string Step::batch_norm() const {
   const bool any = !impl_->parameters.buffers().empty();
   return any ? impl_->strategy.batch_norm(impl_->ranks.share().size, impl_->plan.microbatches) : "";

@@ -128,8 +128,10 @@ class Step {
   /// What this rank sent in the last step, calls and bytes, planned and counted: equal, but for one_weird_trick where
   /// ranks had different numbers of rows. The plan's side runs the model dry on that batch's shape
   /// (parallel/model/dry_run.h): layers and losses whose own code reads values on the host see undefined ones, and
-  /// gradients end cleared. Throws Error before the first step.
-  StepTraffic traffic() const;
+  /// gradients end cleared. Throws Error before the first step. phase: the same of the last run of a phase on call
+  /// (parallel/plan/on_call.h): "set-up", "evaluation" (a consolidate() that had something to bring), "saving" (one
+  /// exchange), "diagnosis"; nothing is counted where there was none.
+  StepTraffic traffic(const std::string& phase = "") const;
 
   /// Over which rows batch norms take their statistics, in words: "global", "local: each rank's rows", "each
   /// micro-batch over all ranks". Empty: the model has none.

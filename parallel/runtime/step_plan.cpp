@@ -8,6 +8,7 @@
 #include "parallel/comm/virtual_clock.h"
 #include "parallel/model/part_costs.h"
 #include "parallel/plan/agreements.h"
+#include "parallel/plan/on_call.h"
 #include "parallel/split/split.h"
 
 namespace trireme {
@@ -87,14 +88,15 @@ std::vector<std::string> tensor_parallel_axes(const StepOptions& options, const 
 
 Plan with_agreements(const Plan& plan, const Strategy& strategy, const StepOptions& o, const Optimizer& optimizer,
                      const Loss& loss) {
-  return with_agreements(plan, {.batch_axis = batch_axis(plan, strategy.split),
-                                .finite_every = o.loss_scale > 0 ? 1
-                                                : o.check_finite ? gradient_check_period
-                                                                 : 0,
-                                .flags = o.flags,
-                                .flags_every = o.flags_every,
-                                .norm = optimizer.wants_norm(),
-                                .count = loss.ignored() != nullptr});
+  return with_phases_on_call(with_agreements(plan, {.batch_axis = batch_axis(plan, strategy.split),
+                                                    .finite_every = o.loss_scale > 0 ? 1
+                                                                    : o.check_finite ? gradient_check_period
+                                                                                     : 0,
+                                                    .flags = o.flags,
+                                                    .flags_every = o.flags_every,
+                                                    .norm = optimizer.wants_norm(),
+                                                    .count = loss.ignored() != nullptr}),
+                             tensor_parallel_axes(o, strategy.split));
 }
 
 Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, Optimizer& optimizer, Mesh& mesh,

@@ -18,7 +18,7 @@ std::vector<std::string> tensor_parallel_axes(const StepOptions&, const SplitOpt
 /// collective call.
 Plan make_plan(const Strategy&, const Chain&, const Loss&, Optimizer&, Mesh&, const StepOptions&);
 
-/// The plan of a strategy with what its steps agree on under these options.
+/// The plan of a strategy with what its steps agree on under these options, and its phases on call.
 Plan with_agreements(const Plan&, const Strategy&, const StepOptions&, const Optimizer&, const Loss&);
 
 }  // namespace trireme

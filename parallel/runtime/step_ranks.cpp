@@ -7,6 +7,7 @@
 
 #include "parallel/comm/world/compare.h"
 #include "parallel/comm/world/norm_ranks.h"
+#include "parallel/plan/on_call.h"
 
 namespace trireme {
 namespace {
@@ -18,18 +19,15 @@ void compare_plans(Communicator& comm, const Plan& plan) {
   });
 }
 
-std::unique_ptr<Communicator> split_replicas(Mesh& mesh, const std::vector<std::string>& tensor_parallel_axes) {
-  int color = 0;
-  for (auto& axis : tensor_parallel_axes) color = color * mesh.size(axis) + mesh.index(axis);
-  return mesh.world().comm().split(color, mesh.world().rank());
-}
-
 }  // namespace
 
 StepRanks::StepRanks(const Plan& plan, Mesh& mesh, const Strategy& strategy,
-                     const std::vector<std::string>& tensor_parallel_axes)
-    : replicas_(split_replicas(mesh, tensor_parallel_axes)) {
-  compare_plans(*replicas_, plan);  // where layers are split, others have running statistics of other lengths
+                     const std::vector<std::string>& tensor_parallel_axes) {
+  // Where layers are split, others have running statistics of other lengths.
+  if (const std::string alike = all_axes(plan, tensor_parallel_axes); !alike.empty()) {
+    const TrafficMeter::Pause pause(mesh.meter());
+    compare_plans(mesh.comm(alike), plan);
+  }
   const std::string& axis = batch_axis_ = batch_axis(plan, strategy.split);
   stage_axis_ = plan.stage_axis;
   make_communicators(plan, mesh);
@@ -64,6 +62,12 @@ void StepRanks::make_communicators(const Plan& plan, Mesh& mesh) {
     if (std::ranges::any_of(names, [&](const std::string& n) { return shared.contains(n); }))
       groups_[name] = all.split(program, all.rank());
   }
+  axes.clear();
+  for (auto& r : plan.programs)
+    for (auto& phase : r.on_call)
+      for (auto& a : phase.actions)
+        if (mesh.size(a.peer.axis) > 1) axes.insert(a.peer.axis);
+  for (auto& name : axes) (void)mesh.comm(name);
 }
 
 Communicator& StepRanks::group(const std::string& axis, Mesh& mesh) const {

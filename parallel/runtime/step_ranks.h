@@ -1,5 +1,5 @@
-// StepRanks: the ranks of a Step: its communicators for all that is no action of the plan (sums of the loss, batch
-// norm's statistics, the state of pipeline stages), and the rows of the global batch that this rank brings.
+// StepRanks: the ranks of a Step: its communicators for what actions agree on and for batch norm's statistics, and the
+// rows of the global batch that this rank brings.
 #pragma once
 #include <map>
 #include <memory>
@@ -16,7 +16,8 @@ class StepRanks {
  public:
   /// tensor_parallel_axes: along these, ranks hold different parts of the weights. mesh must outlive it. A collective
   /// call; makes the mesh's communicators for the plan's actions, too. Throws
-  /// Error with the first difference where replicas() have different plans, and for norm groups that do not fit.
+  /// Error with the first difference where ranks that hold the same parts of the weights have different plans, and for
+  /// norm groups that do not fit.
   StepRanks(const Plan&, Mesh& mesh, const Strategy&, const std::vector<std::string>& tensor_parallel_axes);
 
   /// This rank's share of the global batch's rows, and the plan's micro-batches.
@@ -30,8 +31,6 @@ class StepRanks {
   /// The current StepContext with those that batch norm's statistics go over.
   StepContext surroundings() const;
 
-  /// The ranks that hold the same parts of the weights.
-  Communicator& replicas() const { return *replicas_; }
   /// The ranks that share the global batch; null: this rank has all of it.
   Communicator* batch() const { return batch_.get(); }
   /// Those of this rank's program along an axis.
@@ -50,7 +49,7 @@ class StepRanks {
   RankShare share_;
   bool trains_apart_ = false;
   std::string batch_axis_, stage_axis_;
-  std::unique_ptr<Communicator> replicas_, batch_, stages_;
+  std::unique_ptr<Communicator> batch_, stages_;
   std::map<std::string, std::unique_ptr<Communicator>> groups_;  // by axis, where programs share it
   std::unique_ptr<Communicator> norm_group_;                     // null: batch norm's statistics cover all ranks or one
   std::shared_ptr<const NormRanks> norm_;  // whose rows batch norm's statistics cover; null: this rank's

@@ -1,8 +1,11 @@
 #include "parallel/runtime/traffic_audit.h"
 
-#include <map>
+#include <algorithm>
+#include <numeric>
 
 #include "framework/tensor/shard_spec.h"
+#include "parallel/comm/world/compare.h"
+#include "parallel/plan/on_call.h"
 #include "parallel/split/split.h"
 
 namespace trireme {
@@ -49,30 +52,42 @@ DryRun TrafficAudit::dry(const StepContext& context, const Tensor& x, const Tens
                  {.meter = &meter_, .loss = y ? loss_ : Loss(), .labels = y, .plan = &plan_});
 }
 
-StepTraffic TrafficAudit::compare() const {
-  check(!rows_.empty(), "traffic", "there was no step yet: its batch says how much is sent");
+std::vector<std::string> TrafficAudit::gather(Communicator& everyone, const std::string& mine) {
+  std::vector<std::string> all;
+  on_call(phases::saving, [&] { all = gather_texts(everyone, mine); });
+  text_ = std::ssize(*std::ranges::max_element(all, {}, &std::string::size));
+  return all;
+}
+
+StepTraffic TrafficAudit::compare(const std::string& phase) const {
   std::map<Index, DryRun> runs;  // by rows
   std::vector<std::vector<PartInfo>> parts;
   DType loss = DType::f32;
-  for (const Index rows : rows_) {
+  const Index all = std::accumulate(rows_.begin(), rows_.end(), Index{0});
+  const bool passes = phase.empty() || phase == phases::diagnosis;
+  check(!passes || !rows_.empty(), "traffic", "there was no step yet: its batch says how much is sent");
+  for (const Index rows : phase.empty() ? rows_ : passes ? std::vector{all} : std::vector<Index>{}) {
     const auto [at, is_new] = runs.try_emplace(rows);
-    if (is_new) at->second = dry(context_, in_shape_of(x_, rows), in_shape_of(y_, rows));
+    if (is_new) at->second = dry(context_, in_shape_of(x_, rows), phase.empty() ? in_shape_of(y_, rows) : Tensor());
     parts.push_back(at->second.parts);
     loss = at->second.loss;
   }
   const Parameters& parameters = optimizer_.parameters();
   const auto& buffers = parameters.buffers();
   const auto part = std::ranges::find_if(parameters.entries(), [](const auto& e) { return is_part(e.tensor); });
-  const Traffic planned =
-      planned_traffic(plan_, static_cast<std::size_t>(program_),
-                      {.parameters = parameters.dtype(),
-                       .buffers = buffers.empty() ? DType::f32 : buffers.front().tensor.dtype(),
-                       .loss = loss,
-                       .step = step_,
-                       .divided = part == parameters.entries().end() ? "" : divided_over(part->tensor),
-                       .norm = optimizer_.wants_norm(),
-                       .parts = parts});
-  return {planned, counted_};
+  const TrafficOptions options{.parameters = parameters.dtype(),
+                               .buffers = buffers.empty() ? DType::f32 : buffers.front().tensor.dtype(),
+                               .loss = loss,
+                               .step = step_,
+                               .divided = part == parameters.entries().end() ? "" : divided_over(part->tensor),
+                               .norm = optimizer_.wants_norm(),
+                               .states = static_cast<int>(optimizer_.state().size()),
+                               .text = text_,
+                               .parts = parts};
+  const auto program = static_cast<std::size_t>(program_);
+  if (phase.empty()) return {planned_traffic(plan_, program, options), counted_};
+  const auto counted = on_call_.find(phase);
+  return {planned_traffic(plan_, program, phase, options), counted == on_call_.end() ? Traffic() : counted->second};
 }
 
 }  // namespace trireme

@@ -1,6 +1,8 @@
 // TrafficAudit: what a rank has sent in its last step, as its communicators counted it, beside what its plan says of a
 // batch of that shape.
 #pragma once
+#include <map>
+#include <string>
 #include <vector>
 
 #include "framework/autograd/step_context.h"
@@ -21,8 +23,18 @@ class TrafficAudit {
 
   /// The parts, as this rank runs them on a micro-batch in the shape of x. y: labels; undefined: without the loss.
   DryRun dry(const StepContext&, const Tensor& x, const Tensor& y) const;
-  /// Of the last step. Gradients end cleared. Throws Error before the first.
-  StepTraffic compare() const;
+  /// Of the last step; or of the last run of a phase on call. Gradients end cleared. Throws Error where nothing says
+  /// how many rows that has: before the first step.
+  StepTraffic compare(const std::string& phase) const;
+  /// Counts what run() sends for that phase, if it sends anything.
+  template <class F>
+  void on_call(const std::string& phase, F&& run) {
+    const Traffic before = meter_.counted();
+    run();
+    if (Traffic sent = difference(meter_.counted(), before); !sent.empty()) on_call_[phase] = std::move(sent);
+  }
+  /// The texts of all ranks, by the phase `saving`. A collective call.
+  std::vector<std::string> gather(Communicator& everyone, const std::string& mine);
 
  private:
   const Plan& plan_;
@@ -36,6 +48,8 @@ class TrafficAudit {
   std::vector<Index> rows_;  // by micro-batch
   std::int64_t step_ = 0;
   Traffic before_, counted_;
+  std::map<std::string, Traffic> on_call_;  // by phase
+  Index text_ = 1;                          // bytes of the longest of the last texts
 };
 
 }  // namespace trireme

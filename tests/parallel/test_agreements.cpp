@@ -1,5 +1,7 @@
 // What a step's ranks agree on stands in the plan: of every strategy and pair, and faults planted in it are found.
 #include "parallel/plan/agreements.h"
+
+#include "parallel/plan/on_call.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/plans.h"
 #include "tests/parallel/training.h"
@@ -94,6 +96,56 @@ TEST_CASE("check finds agreements that decide about nothing, or differ between s
       check_finds(bad, "does not wait for");
     }
   }
+}
+
+TEST_CASE("phases on call stand beside the steps: they change nothing that is checked, and faults in them are found") {
+  const auto rows = strategy_texts();
+  int plans = 0;
+  for (auto& a : rows)
+    for (auto& b : rows) {
+      const Arrangement how = smallest(a, b);
+      const auto plain = plan_of(how);
+      if (!plain) continue;
+      const Plan plan = with_phases_on_call(*plain, {});
+      INFO(how.text());
+      CHECK(faults(plan, plain->size(plain->reduced_axis())) == faults(*plain, plain->size(plain->reduced_axis())));
+      CHECK(check(plan, 1) == check(*plain, 1));
+      CHECK((plan.hash() == plain->hash()) == (how.ranks() == 1));
+      if (how.ranks() == 1) continue;
+      ++plans;
+      for (std::size_t r = 0; r < plan.programs.size(); ++r) {
+        CHECK(plan.programs[r].actions == plain->programs[r].actions);
+        for (const PhaseOnCall& phase : plan.programs[r].on_call) {
+          CHECK(plan.summary().find("on call, " + phase.name + ":") != std::string::npos);
+          for (const Action& action : phase.actions)
+            CHECK(plan.to_string().find(to_string(action)) != std::string::npos);
+        }
+      }
+    }
+  CHECK(plans > 80);
+
+  Plan plan = chain();
+  plan.axes = {{"pipe", 2}, {"data", 2}};
+  plan.parts[0].buffers = {0, 8}, plan.buffers = 8;
+  plan = with_phases_on_call((pipeline({.micro = 2, .partition = "even"}) | zero(3))(std::move(plan)), {});
+  REQUIRE(faults(plan) == "");
+  for (std::size_t r = 0; r < plan.programs.size(); ++r)
+    for (std::size_t p = 0; p < plan.programs[r].on_call.size(); ++p)
+      for (std::size_t id = 0; id < plan.programs[r].on_call[p].actions.size(); ++id) {
+        const auto planted = [&](const std::function<void(Action&)>& plant, const std::string& found) {
+          Plan bad = plan;
+          plant(bad.programs[r].on_call[p].actions[id]);
+          check_finds(bad, found);
+        };
+        const Action& action = plan.programs[r].on_call[p].actions[id];
+        planted([&](Action& x) { x.after = {static_cast<ActionId>(id)}; }, "waits for what does not come before it");
+        planted([](Action& x) { x.peer.root = 7; }, "there is no rank 7 to give it");
+        planted([](Action& x) { x.part = 99; }, "there are 4 parts");
+        if (action.field == "weights" || action.field == "optimizer" || action.field == "statistics")
+          planted([](Action& x) { x.slice.end += 1000; }, "lies outside of a block of");
+        if (action.peer.axis.find("pipe") != action.peer.axis.npos)
+          planted([](Action& x) { x.field = "else"; }, "which it meets there");
+      }
 }
 
 TEST_CASE("flags have names of their own") {

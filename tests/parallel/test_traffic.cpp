@@ -8,6 +8,7 @@
 #include "parallel/model/dry_run.h"
 #include "parallel/model/part_costs.h"
 #include "parallel/plan/agreements.h"
+#include "parallel/plan/on_call.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
 
@@ -125,6 +126,29 @@ std::string unequal(const Setup& s, const Arrangement& how, const Strategy& stra
         found += fmt::format("{}, rank {}: planned {}, counted {}\n", how.text(), world.rank(), text(traffic.planned),
                              text(traffic.counted));
     }
+    const auto compare = [&](const std::string& phase) {
+      const StepTraffic traffic = step.traffic(phase);
+      const std::lock_guard lock(mutex);
+      const Plan& plan = step.plan();
+      const auto program = plan.program_at([&](const std::string& axis) { return mesh.index(axis); });
+      const bool sends = !actions_on_call(plan.programs[static_cast<std::size_t>(program)], phase).empty();
+      if (traffic.planned != traffic.counted || traffic.counted.empty() == sends)
+        found += fmt::format("{}, rank {}, {}: planned {}, counted {}\n", how.text(), world.rank(), phase,
+                             text(traffic.planned), text(traffic.counted));
+    };
+    if (world.size() == 1) return;
+    compare(phases::set_up);
+    step.consolidate();
+    compare(phases::evaluation);
+    (void)step.checkpoint_shard().all_gather(std::string(static_cast<std::size_t>(1 + world.rank()), 'x'));
+    compare(phases::saving);
+    const Tensor& last = step.parameters().entries().back().tensor;
+    last.copy_from(Tensor::full(last.shape(), NAN, last.dtype()));
+    try {
+      auto batch = loader.begin();
+      (void)step(batch->x, batch->y);
+    } catch (const Error&) { compare(phases::diagnosis); }
+    compare(phases::evaluation);
   });
   return found;
 }

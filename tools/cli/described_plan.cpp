@@ -78,6 +78,7 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
   traffic.divided = strategy.split.tensor, traffic.step = 1;  // what is only of some steps is of step 0
   traffic.norm =
       Optimizer(model.parameters, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm}).wants_norm();
+  traffic.states = memory_options(config, model.parameters).states;
 }
 
 void DescribedPlan::imagine_ranks(const TrainerOptions& config, Plan& of) {

@@ -173,6 +173,7 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   check_gradients(plan, orders, alike ? data_ranks : 1, faults);
   check_consistency(plan, faults);
   check_channels(plan, faults);
+  check_on_call(plan, faults);
   check_agreements(plan, orders, faults);
   if (faults.empty()) check_races(plan, orders, faults);  // the others name the remedy
   check_messages(plan, plan.reduced_axis(), data_ranks, faults);

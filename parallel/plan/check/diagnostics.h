@@ -82,6 +82,8 @@ void check_consistency(const Plan&, Diagnostics&);
 void check_places(const Plan&, Diagnostics&);
 /// Channels: messages that nobody takes or sends, phases and guards that can never be met, servers that would wait.
 void check_channels(const Plan&, Diagnostics&);
+/// Phases on call: what is not there, and programs that would wait for each other in them.
+void check_on_call(const Plan&, Diagnostics&);
 /// Messages without a partner, messages that cross, collectives that differ between programs, and deadlocks.
 void check_messages(const Plan&, const std::string& data_axis, int data_ranks, Diagnostics&);
 

@@ -1,0 +1,57 @@
+// The part of check(plan) for phases on call: what their actions name is there, and programs whose ranks meet in them
+// do the same.
+#include <set>
+
+#include "parallel/plan/check/diagnostics.h"
+
+namespace trireme {
+namespace {
+
+void check_action(const Plan& plan, const Program& program, const PhaseOnCall& phase, ActionId id,
+                  Diagnostics& faults) {
+  const Action& a = phase.actions[static_cast<std::size_t>(id)];
+  const auto fault = [&](const std::string& text) {
+    faults.add("program {}, on call '{}', action {} ({}): {}", program.name, phase.name, id, to_string(a), text);
+  };
+  const Index block = a.field == "statistics" ? plan.buffers : plan.parameters;
+  const bool is_state = a.field == "weights" || a.field == "statistics" || a.field == "optimizer";
+  if (is_state && (a.slice.begin < 0 || a.slice.end > block || a.slice.size() <= 0))
+    fault(fmt::format("its slice lies outside of a block of {}", block));
+  if (a.part >= std::ssize(plan.parts)) fault(fmt::format("there are {} parts", plan.parts.size()));
+  for (const ActionId before : a.after)
+    if (before < 0 || before >= id) fault("it waits for what does not come before it");
+  if (a.peer.root >= plan.size(a.peer.axis)) fault(fmt::format("there is no rank {} to give it", a.peer.root));
+}
+
+/// What a program sends in a phase along these axes.
+std::string calls_along(const Program& program, const std::string& phase, const std::set<std::string>& axes) {
+  std::string all;
+  for (const PhaseOnCall& p : program.on_call)
+    for (const Action& a : p.name == phase ? p.actions : std::vector<Action>{}) {
+      const auto names = names_in(a.peer.axis);
+      if (std::ranges::any_of(names, [&](const std::string& n) { return axes.contains(n); }))
+        all += to_string(a) + "\n";
+    }
+  return all;
+}
+
+}  // namespace
+
+void check_on_call(const Plan& plan, Diagnostics& faults) {
+  std::set<std::string> phases, meet;  // axes along which programs differ
+  if (plan.has_stages()) meet.insert(plan.stage_axis);
+  for (const Program& program : plan.programs) {
+    for (const CoordinateRange& range : program.where) meet.insert(range.axis);
+    for (const PhaseOnCall& phase : program.on_call) {
+      phases.insert(phase.name);
+      for (ActionId id = 0; id < std::ssize(phase.actions); ++id) check_action(plan, program, phase, id, faults);
+    }
+  }
+  for (const std::string& phase : phases)
+    for (const Program& program : plan.programs)
+      if (calls_along(program, phase, meet) != calls_along(plan.programs[0], phase, meet))
+        faults.add("on call '{}' program {} does not send what program {} does, which it meets there", phase,
+                   program.name, plan.programs[0].name);
+}
+
+}  // namespace trireme

@@ -1,0 +1,120 @@
+#include "parallel/plan/on_call.h"
+
+#include <algorithm>
+
+#include "parallel/plan/action_kind.h"
+
+namespace trireme {
+namespace {
+
+Action of(ActionKind kind, const char* field, const Slice& slice, const std::string& axis, int root = -1) {
+  Action a{.kind = kind, .stream = Stream::comm, .slice = slice, .field = field};
+  a.peer.axis = axis, a.peer.root = root;
+  return a;
+}
+
+/// The slices of neighbouring parts that are at one place, joined; with that place. where: of a part.
+template <class Where>
+auto runs(const Plan& plan, Slice PartInfo::*slice, Where where) {
+  std::vector<std::pair<Slice, decltype(where(0))>> all;
+  for (int p = 0; p < std::ssize(plan.parts); ++p) {
+    const Slice s = plan.parts[static_cast<std::size_t>(p)].*slice;
+    if (s.size() == 0) continue;
+    if (const auto at = where(p); !all.empty() && all.back().second == at)
+      all.back().first.end = s.end;
+    else
+      all.emplace_back(s, at);
+  }
+  return all;
+}
+
+std::vector<Action> set_up(const Plan& plan, const std::string& axis) {
+  std::vector<Action> all;
+  if (axis.empty()) return all;
+  const auto device = [&](int part) { return plan.parts[static_cast<std::size_t>(part)].device; };
+  for (const auto& [slice, at] : runs(plan, &PartInfo::slice, device))
+    all.push_back(of(ActionKind::broadcast, "weights", slice, axis, 0));
+  if (plan.buffers > 0) all.push_back(of(ActionKind::broadcast, "statistics", {0, plan.buffers}, axis, 0));
+  return all;
+}
+
+/// Weights, unless these are there already, and each state of the optimizer.
+void give(std::vector<Action>& to, ActionKind kind, const Slice& slice, const std::string& axis, int root,
+          bool weights = true) {
+  if (weights) to.push_back(of(kind, "weights", slice, axis, root));
+  to.push_back(of(kind, "optimizer", slice, axis, root));
+}
+
+/// What servers and the ranks that share a program's updates give.
+std::vector<Action> gather_shards(const Plan& plan, const Program& program) {
+  std::vector<Action> all;
+  for (const Program& server : plan.programs)
+    for (const Action& a : server.actions)
+      if (server.serves() && a.kind == ActionKind::update)
+        give(all, ActionKind::broadcast, a.slice, server.where.front().axis, server.where.front().begin);
+  if (!all.empty() && plan.buffers > 0) {  // the first worker's
+    const std::string& axis = all.front().peer.axis;
+    const Program& worker = *std::ranges::find(plan.programs, false, &Program::serves);
+    all.push_back(of(ActionKind::broadcast, "statistics", {0, plan.buffers}, axis, plan.range(worker, axis).begin));
+  }
+  const bool drops =
+      std::ranges::find(program.actions, ActionKind::drop_values, &Action::kind) != program.actions.end();
+  for (const Action& a : program.actions)  // over the update's own axis, which image axes may be joined to
+    if (a.kind == ActionKind::update && plan.size(a.peer.axis) > 1)
+      give(all, ActionKind::all_gather, a.slice, a.peer.axis, a.peer.root, drops);
+  return all;
+}
+
+/// What each stage gives to the others.
+std::vector<Action> gather_stages(const Plan& plan) {
+  std::vector<Action> all;
+  if (!plan.has_stages()) return all;
+  for (int r = 0; r < std::ssize(plan.programs); ++r)
+    for (const Slice& s : plan.updated(static_cast<std::size_t>(r)))
+      give(all, ActionKind::broadcast, s, plan.stage_axis, r);
+  for (const auto& [slice, stage] : runs(plan, &PartInfo::buffers, [&](int part) { return plan.program_of(part); }))
+    all.push_back(of(ActionKind::broadcast, "statistics", slice, plan.stage_axis, stage));
+  return all;
+}
+
+}  // namespace
+
+std::string all_axes(const Plan& plan, const std::vector<std::string>& but) {
+  std::string all;
+  for (const Axis& a : plan.axes)
+    if (a.size > 1 && std::ranges::find(but, a.name) == but.end()) all += (all.empty() ? "" : "+") + a.name;
+  return all;
+}
+
+Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
+  const std::string everyone = all_axes(plan);
+  const Slice each{0, plan.size(everyone)};
+  const std::vector<Action> stages = gather_stages(plan);
+  std::vector<Action> saving, diagnosis;
+  if (!everyone.empty()) {
+    for (const char* field : {"lengths", "texts"}) saving.push_back(of(ActionKind::all_gather, field, each, everyone));
+    for (int p = 0; p < std::ssize(plan.parts); ++p) diagnosis.push_back({.kind = ActionKind::forward, .part = p});
+    if (!std::ranges::any_of(plan.programs, &Program::serves))  // servers wait for messages meanwhile
+      diagnosis.push_back(of(ActionKind::agree, "first", {}, everyone));
+  }
+  for (Program& program : plan.programs) {
+    std::vector<Action> evaluation = gather_shards(plan, program);
+    const auto shards = static_cast<ActionId>(evaluation.size());
+    evaluation.insert(evaluation.end(), stages.begin(), stages.end());
+    if (shards > 0 && !stages.empty()) evaluation[static_cast<std::size_t>(shards)].after = {shards - 1};
+    program.on_call = {{phases::set_up, set_up(plan, all_axes(plan, apart))},
+                       {phases::evaluation, std::move(evaluation)},
+                       {phases::saving, saving},
+                       {phases::diagnosis, program.serves() ? std::vector<Action>{} : diagnosis}};
+    std::erase_if(program.on_call, [](const PhaseOnCall& p) { return p.actions.empty(); });
+  }
+  return plan;
+}
+
+const std::vector<Action>& actions_on_call(const Program& program, const std::string& phase) {
+  static const std::vector<Action> none;
+  const auto at = std::ranges::find(program.on_call, phase, &PhaseOnCall::name);
+  return at == program.on_call.end() ? none : at->actions;
+}
+
+}  // namespace trireme
