@@ -70,7 +70,10 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const std::string
     if (ranks == 1) continue;
     Index times = a.field == "optimizer" ? o.states : 1, element = size_of(o.parameters);
     if (a.field == "lengths") element = size_of(DType::i64);
-    if (a.field == "texts") element = o.text;
+    if (a.field == "texts") {
+      all[a.peer.axis] += {1, o.text};
+      continue;
+    }
     if (a.field == "statistics") {  // a message for each tensor
       times = 0, element = size_of(o.buffers);
       for (const PartInfo& part : plan.parts) times += a.slice.overlaps(part.buffers) ? part.buffer_tensors : 0;

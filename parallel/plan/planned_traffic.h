@@ -19,7 +19,7 @@ struct TrafficOptions {
   std::string divided = {};
   bool norm = false;
   int states = 0;  ///< of the optimizer, each a number per parameter
-  Index text = 1;  ///< bytes of the longest text that a rank tells of a checkpoint
+  Index text = 0;  ///< bytes that all ranks together tell of a checkpoint
   /// The plan's parts by micro-batch, where these have different rows; empty: all are as Plan::parts says.
   std::span<const std::vector<PartInfo>> parts = {};
 };

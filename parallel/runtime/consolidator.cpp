@@ -151,7 +151,7 @@ CheckpointShard Consolidator::checkpoint_shard() {
   for (const Parameters::Buffer& b : parameters_.buffers()) {
     const bool here = !stages_ || b.tensor.numel() == 0 || stage_of_buffer(at) == program_;
     s.holds_buffers.push_back(here);
-    s.writes_buffers.push_back(here && !program.serves() && first(b.tensor, ""));
+    s.writes_buffers.push_back(here && !program().serves() && first(b.tensor, ""));
     at += b.tensor.numel();
   }
   return s;

@@ -55,7 +55,8 @@ DryRun TrafficAudit::dry(const StepContext& context, const Tensor& x, const Tens
 std::vector<std::string> TrafficAudit::gather(Communicator& everyone, const std::string& mine) {
   std::vector<std::string> all;
   on_call(phases::saving, [&] { all = gather_texts(everyone, mine); });
-  text_ = std::ssize(*std::ranges::max_element(all, {}, &std::string::size));
+  text_ = 0;
+  for (const std::string& text : all) text_ += std::ssize(text);
   return all;
 }
 

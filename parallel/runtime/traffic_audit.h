@@ -49,7 +49,7 @@ class TrafficAudit {
   std::int64_t step_ = 0;
   Traffic before_, counted_;
   std::map<std::string, Traffic> on_call_;  // by phase
-  Index text_ = 1;                          // bytes of the longest of the last texts
+  Index text_ = 0;                          // bytes of the last texts together
 };
 
 }  // namespace trireme
