@@ -64,13 +64,17 @@ class Plan(unittest.TestCase):
         counted = {}
         for line in summary[:summary.index("\ncosts of")].splitlines():
             if line.startswith("program "):
-                program = line
+                program, in_step = line, True
                 counted[program] = 0
-            elif line.startswith("  "):
+            elif line.startswith("  on call, "):
+                in_step = False
+            elif line.startswith("  ") and in_step:
                 counted[program] += int(line.split()[0])
         for program, count in counted.items():
             self.assertIn(f": {count} actions", program)
         self.assertEqual(len(counted), 2)
+        for phase in ("set-up", "evaluation", "saving", "diagnosis"):
+            self.assertEqual(summary.count(f"  on call, {phase}:\n"), 2, phase)
 
     def test_measured_costs(self):
         r = run("plan", "show", "mlp", "--batch", 8)
