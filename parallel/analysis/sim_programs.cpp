@@ -13,22 +13,6 @@
 #include "parallel/plan/planned_traffic.h"
 
 namespace trireme {
-namespace {
-
-/// The executor's one thread goes through the list: what communicates starts once the computation before it has ended,
-/// but for what starts in the midst of backward.
-void add_host_order(const Program& program, std::vector<std::vector<Dependency>>& waits) {
-  ActionId before = -1;
-  for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
-    const Action& a = program.actions[id];
-    if (a.stream == Stream::compute)
-      before = id;
-    else if (before >= 0 && !a.on_ready)
-      waits[id].push_back({before, 1.0});
-  }
-}
-
-}  // namespace
 
 std::vector<Axis> mesh_of(const Plan& plan) {
   std::vector<Axis> axes = plan.axes;
@@ -83,8 +67,7 @@ int SimPrograms::size(int program, const std::string& axis) const {
 
 void SimPrograms::prepare(int r) {
   const auto& list = plan.programs[r].actions;
-  auto waits = dependencies(plan.programs[r], plan.parts);
-  add_host_order(plan.programs[r], waits);
+  const auto waits = host_dependencies(plan.programs[r], plan.parts);
   SimProgram& program = programs[r];
   program.actions.resize(list.size()), program.first_edge.resize(list.size() + 1);
   std::vector<int> runs;  // by phase
