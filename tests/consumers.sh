@@ -41,7 +41,7 @@ own() {  # COMMAND STRATEGY ARGUMENTS
   "$prefix/bin/trireme" "$1" "${@:3}" mlp --plugin ./plugin.so --strategy "$2" --ranks 2 >said 2>&1
 }
 fails() { echo "consumers: $1"; cat said; exit 1; }
-for strategy in 'local_sgd(every=3)' 'data_parallel | rounded'; do
+for strategy in 'local_means(every=3)' 'data_parallel | rounded'; do
   own plan "$strategy" show --cost equal || fails "plan show $strategy"
   grep -q 'average_weights over data, phase\|all_reduce over data, on ready as rounded' said || fails "the plan of $strategy"
   own simulate "$strategy" --cost equal --ranks 4 || fails "simulate $strategy"
@@ -56,8 +56,8 @@ for strategy in 'local_sgd(every=3)' 'data_parallel | rounded'; do
   rm -r whole parts
 done
 # Averaged after every step, plain SGD is that of data parallelism; more seldom it is not.
-own verify 'local_sgd(every=1)' --steps 5 --optim.momentum 0 --optim.nesterov false || fails "verify local_sgd(every=1)"
-! own verify 'local_sgd(every=2)' --steps 5 --optim.momentum 0 --optim.nesterov false || fails "verify finds nothing in local_sgd(every=2)"
+own verify 'local_means(every=1)' --steps 5 --optim.momentum 0 --optim.nesterov false || fails "verify local_means(every=1)"
+! own verify 'local_means(every=2)' --steps 5 --optim.momentum 0 --optim.nesterov false || fails "verify finds nothing in local_means(every=2)"
 # Programs at ranges of ranks that messages start: parameter servers.
 c++ -Wall -Wextra -Werror -shared -fPIC servers.cpp -o servers.so $flags
 served() {  # COMMAND STRATEGY ARGUMENTS

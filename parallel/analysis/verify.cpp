@@ -119,7 +119,7 @@ class Verifier {
     Pieces mine;
     const Pieces all = pieces_of(rows, shard.microbatches, shard.size, shard.size);
     for (std::size_t i = shard.rank; i < all.size(); i += shard.size) mine.push_back(all[i]);
-    const double loss = step_on(run_, batch, mine);
+    const double loss = mean_loss(step_on(run_, batch, mine), mine);
     const double expected = step_on(serial_, batch, pieces_of(rows, shard.microbatches, groups_, shard.size));
     run_.consolidate();
     Candidates results = compare_state();
@@ -134,6 +134,16 @@ class Verifier {
   }
 
  private:
+  /// Of workers that train apart, each by its rows.
+  double mean_loss(double loss, const Pieces& mine) {
+    if (!run_.trains_apart()) return loss;
+    double rows = 0;
+    for (auto& [begin, end] : mine) rows += static_cast<double>(end - begin);
+    const Tensor sums = Tensor::of(std::vector{loss * rows, rows}, {2}, DType::f64);
+    mesh_.world().comm().all_reduce(sums).wait();
+    return sums.data<double>()[0] / sums.data<double>()[1];
+  }
+
   /// Into how many parts the ranks that share a micro-batch cut it for batch norm.
   int groups(const Strategy& strategy) {
     const int ranks = run_.shard().size;

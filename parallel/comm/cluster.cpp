@@ -110,6 +110,7 @@ Nanoseconds collective_time(const Link& link, CallKind kind, int ranks, Index by
     case CallKind::reduce:
     case CallKind::gather:
     case CallKind::scatter: return nanoseconds(hops * link.latency + n * b);
+    case CallKind::send: return message_time(link, bytes);
     default: return nanoseconds(hops * link.latency);
   }
 }

@@ -12,7 +12,7 @@
 
 namespace trireme {
 
-struct ActionContext;  // parallel/runtime/action_context.h
+struct ActionContext;  // parallel/plan/action_context.h
 
 /// What an action calls its peers for.
 struct PlannedCall {

@@ -23,7 +23,8 @@ class ProgramAgreements {
     at_ = update < 0 ? static_cast<ActionId>(actions_.size()) : update;
     if (loss_ >= 0) after_.push_back(loss_);
     for (Action& a : actions_)
-      if (loss_ >= 0 && a.kind == ActionKind::push) a.after.push_back(loss_);  // nothing leaves for a loss that is not finite
+      if (loss_ >= 0 && a.kind == ActionKind::push)
+        a.after.push_back(loss_);  // nothing leaves for a loss that is not finite
     if (plan_.has_stages())
       before_update("loss", plan_.stage_axis).peer.root = plan_.program_of(static_cast<int>(plan_.parts.size()) - 1);
     for (const Action& a : actions_)  // flag and norm look at the gradients of all updates
@@ -39,16 +40,22 @@ class ProgramAgreements {
     if (update >= 0 && loss_ >= 0) actions_[static_cast<std::size_t>(at_)].after.push_back(loss_);
   }
 
-  /// is_shared: the loss is that of all ranks along the batch axis.
-  void count_ignored(bool is_shared) {
+  void count_ignored() {
     if (!options_.count || find(ActionKind::loss) < 0) return;
     Action count{.kind = ActionKind::agree, .stream = Stream::comm, .field = "count"};
-    if (is_shared && plan_.size(program_, options_.batch_axis) > 1) count.peer.axis = options_.batch_axis;
+    if (plan_.size(program_, options_.batch_axis) > 1) count.peer.axis = options_.batch_axis;
     insert(program_, 0, std::move(count));
     actions_[static_cast<std::size_t>(find(ActionKind::loss))].after.push_back(0);
   }
 
  private:
+  /// Steps between those in which workers meet, where they do so now and then: flags are told there.
+  std::int64_t period() const {
+    std::int64_t most = 1;
+    for (const auto& [axis, promised] : plan_.consistency)
+      if (promised.kind == Consistency::Kind::periodic) most = std::max(most, promised.bound);
+    return most;
+  }
   ActionId find(ActionKind kind) const {
     const auto at = std::ranges::find(actions_, kind, &Action::kind);
     return at == actions_.end() ? -1 : static_cast<ActionId>(at - actions_.begin());
@@ -58,7 +65,8 @@ class ProgramAgreements {
     const bool together = looks > 0 && tells >= looks;
     const std::string flags = fmt::format("{}", fmt::join(plan_.flags, "+"));
     const auto add = [&](const std::string& field, const char* phase, int every) {
-      const int at = add_phase(program_, phase, {.every = every});
+      const std::int64_t apart = period(), times = (every + apart - 1) / apart * apart;
+      const int at = add_phase(program_, phase, {.every = times, .offset = apart > 1 ? times - 1 : 0});
       before_update(field, all_axes(plan_)).phase = at;
     };
     if (looks > 0) add(together ? "finite+" + flags : "finite", "check gradients", looks);
@@ -101,15 +109,15 @@ Plan with_agreements(Plan plan, const AgreementOptions& options) {
   const bool served = std::ranges::any_of(plan.programs, &Program::serves);  // then no worker updates
   check(!served || !options.norm, "plan",
         "the norm of gradients that are summed at servers is known nowhere yet: leave clip_norm out");
-  const bool apart = served && plan.consistency_along(options.batch_axis).kind == Consistency::Kind::stale;
   AgreementOptions of_program = options;
+  of_program.batch_axis = plan.synchronous_axes(options.batch_axis);  // a worker's loss is its own
   if (served) of_program.finite_every = 0, of_program.flags.clear();  // the loss tells; servers meet with nobody
   plan.flags = of_program.flags;
   for (Program& program : plan.programs) {
     if (program.serves()) continue;
     ProgramAgreements agreements(plan, program, of_program);
-    agreements.count_ignored(!apart);
-    if (!apart) agreements.add();
+    agreements.count_ignored();
+    agreements.add();
   }
   return plan;
 }

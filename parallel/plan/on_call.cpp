@@ -77,6 +77,22 @@ std::vector<Action> gather_stages(const Plan& plan) {
   return all;
 }
 
+/// The mean of what workers have that train for themselves, over them; r: the program.
+std::vector<Action> average_workers(const Plan& plan, std::size_t r) {
+  std::string apart;
+  for (const auto& [axis, promised] : plan.consistency) {
+    if (promised.kind == Consistency::Kind::stale) return {};  // servers give
+    if (promised != Consistency{} && plan.size(axis) > 1) apart += (apart.empty() ? "" : "+") + axis;
+  }
+  std::vector<Action> all;
+  if (apart.empty()) return all;
+  for (const Slice& s : plan.updated(r)) all.push_back(of(ActionKind::all_reduce, "weights", s, apart));
+  const auto stage = [&](int part) { return static_cast<std::size_t>(plan.program_of(part)); };
+  for (const auto& [slice, program] : runs(plan, &PartInfo::buffers, stage))
+    if (program == r) all.push_back(of(ActionKind::all_reduce, "statistics", slice, apart));
+  return all;
+}
+
 }  // namespace
 
 std::string all_axes(const Plan& plan, const std::vector<std::string>& but) {
@@ -97,11 +113,14 @@ Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
     if (!std::ranges::any_of(plan.programs, &Program::serves))  // servers wait for messages meanwhile
       diagnosis.push_back(of(ActionKind::agree, "first", {}, everyone));
   }
-  for (Program& program : plan.programs) {
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) {
+    Program& program = plan.programs[r];
     std::vector<Action> evaluation = gather_shards(plan, program);
-    const auto shards = static_cast<ActionId>(evaluation.size());
-    evaluation.insert(evaluation.end(), stages.begin(), stages.end());
-    if (shards > 0 && !stages.empty()) evaluation[static_cast<std::size_t>(shards)].after = {shards - 1};
+    for (const auto& next : {average_workers(plan, r), stages}) {
+      const auto before = static_cast<ActionId>(evaluation.size());
+      evaluation.insert(evaluation.end(), next.begin(), next.end());
+      if (before > 0 && !next.empty()) evaluation[static_cast<std::size_t>(before)].after = {before - 1};
+    }
     program.on_call = {{phases::set_up, set_up(plan, all_axes(plan, apart))},
                        {phases::evaluation, std::move(evaluation)},
                        {phases::saving, saving},

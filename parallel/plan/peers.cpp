@@ -1,6 +1,9 @@
 #include "parallel/plan/peers.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
 
 #include "parallel/comm/fnv.h"
 
@@ -42,30 +45,46 @@ class Permutation {
 
 int wrapped(std::int64_t at, int ranks) { return static_cast<int>((at % ranks + ranks) % ranks); }
 
+/// The ranks next to one on a grid of rows x columns, round its edges, each once.
+std::vector<RankPair> beside(int rank, int rows, int columns) {
+  std::vector<RankPair> all;
+  const int row = rank / columns, column = rank % columns;
+  for (const auto [down, right] : {std::pair{0, 1}, {0, -1}, {1, 0}, {-1, 0}}) {
+    const int other = wrapped(row + down, rows) * columns + wrapped(column + right, columns);
+    const RankPair pair{other, other};
+    if (other != rank && std::ranges::find(all, pair) == all.end()) all.push_back(pair);
+  }
+  return all;
+}
+
 }  // namespace
 
-RankPair peers_at(const Peer& peer, int rank, int ranks, std::int64_t step) {
-  if (ranks == 1) return {rank, rank};
-  if (peer.pairs.empty()) return {wrapped(rank + peer.offset, ranks), wrapped(rank - peer.offset, ranks)};
+std::vector<RankPair> peers_at(const Peer& peer, int rank, int ranks, std::int64_t step) {
+  if (ranks == 1) return {};
+  if (peer.pairs.empty()) {
+    if (peer.offset % ranks == 0) return {};
+    return {{wrapped(rank + peer.offset, ranks), wrapped(rank - peer.offset, ranks)}};
+  }
+  if (peer.pairs == "ring") return beside(rank, 1, ranks);
+  if (peer.pairs == "torus") {
+    int rows = static_cast<int>(std::sqrt(ranks));
+    while (ranks % rows != 0) --rows;
+    return beside(rank, rows, ranks / rows);
+  }
   if (peer.pairs == "exponential") {
     const int rounds = std::bit_width(static_cast<unsigned>(ranks - 1));
     const std::int64_t hop = std::int64_t{1} << (step % rounds);
-    return {wrapped(rank + hop, ranks), wrapped(rank - hop, ranks)};
+    return {{wrapped(rank + hop, ranks), wrapped(rank - hop, ranks)}};
   }
-  int other = rank;
-  if (peer.pairs == "ring") {
-    const int at = wrapped(rank - step % 2, ranks), its = at ^ 1;
-    other = its < ranks ? wrapped(its + step % 2, ranks) : rank;
-  } else if (peer.pairs == "matching") {
-    Fnv key;
-    key.add(peer.seed, step);
-    const Permutation order(ranks, key.value());
-    const int its = order(rank) ^ 1;
-    if (its < ranks) other = order.inverse(its);
-  } else {
-    fail("peers", "there is no rule '{}' for pairs: use ring, exponential or matching", peer.pairs);
-  }
-  return {other, other};
+  check(peer.pairs == "matching", "peers", "there is no rule '{}' for pairs: use ring, torus, exponential or matching",
+        peer.pairs);
+  Fnv key;
+  key.add(peer.seed, step);
+  const Permutation order(ranks, key.value());
+  const int its = order(rank) ^ 1;
+  if (its >= ranks) return {};
+  const int other = order.inverse(its);
+  return {{other, other}};
 }
 
 }  // namespace trireme

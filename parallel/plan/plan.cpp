@@ -222,6 +222,13 @@ Consistency Plan::consistency_along(const std::string& axis) const {
   return {};
 }
 
+std::string Plan::synchronous_axes(const std::string& axes) const {
+  std::string all;
+  for (const std::string& name : names_in(axes))
+    if (consistency_along(name) == Consistency{}) all += (all.empty() ? "" : "+") + name;
+  return all;
+}
+
 std::vector<Slice> Plan::updated(std::size_t program) const {
   std::vector<Slice> slices;
   for (auto& a : programs[program].actions)

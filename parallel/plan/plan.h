@@ -100,8 +100,8 @@ struct Peer {
   std::string axis;
   int offset = 0;  ///< send/recv: peer's coordinate minus own
   int root = -1;   ///< the coordinate that gives (broadcast), or acts alone on the slice (update); -1: no single one
-  /// Pairs of ranks that change with the step: "ring", "exponential" or "matching" (parallel/plan/peers.h); empty:
-  /// none.
+  /// Ranks that exchange something, by a rule: "ring", "torus", "exponential", "matching" (parallel/plan/peers.h);
+  /// empty: none.
   std::string pairs = {};
   std::uint64_t seed = 0;                        ///< of pairs drawn at random
   std::string channel = {};                      ///< of push and pull: messages of a name arrive in order
@@ -279,6 +279,7 @@ struct Plan {
   /// The layers that a pipeline's stages begin at, but for the first, as its option `partition` takes them ("3, 5");
   /// where it is not empty before, a pipeline that would choose by cost takes this cut.
   std::string partition = {};
+  std::int64_t epoch_steps = 0;  ///< steps of an epoch, for strategies that change with epochs; 0: not known
   bool operator==(const Plan&) const = default;  ///< member by member, costs included
 
   int size(const std::string& axis) const;  ///< ranks along it; 1 where the mesh has no such axis
@@ -295,6 +296,9 @@ struct Plan {
   std::string reduced_axis() const;
   /// Of an axis, or of the first of several joined by +, that does not make weights alike after each step.
   Consistency consistency_along(const std::string& axis) const;
+  /// Of several axes joined by +, those along which weights are alike after each step: the ranks of a worker, which
+  /// train together; empty: a worker is one rank.
+  std::string synchronous_axes(const std::string& axes) const;
   /// What program r changes, in order: the slices of its updates, neighbours joined.
   std::vector<Slice> updated(std::size_t program) const;
   std::string to_string() const;  ///< a table, one action a line

@@ -18,20 +18,17 @@ Consolidator::Consolidator(const Plan& plan, int program, Mesh& mesh, Optimizer&
       parameters_(optimizer.parameters()),
       optimizer_(optimizer),
       stages_(plan.has_stages()),
-      served_(plan, program, optimizer) {
+      own_(plan, program, optimizer) {
   for (auto& a : plan.programs[static_cast<std::size_t>(program)].actions) {
     if (a.kind == ActionKind::update && mesh.size(a.peer.axis) > 1) shared_.push_back(a);
     drops_ = drops_ || a.kind == ActionKind::drop_values;
   }
-  differ_ = std::ranges::any_of(plan.consistency, [&](auto& axis) {
-    return axis.second.kind != Consistency::Kind::synchronous && mesh.size(axis.first) > 1;
-  });
 }
 
 void Consolidator::consolidate() {
   optimizer_.keep({{0, parameters_.size()}});
   if (std::exchange(current_, true) || actions_on_call(program(), phases::evaluation).empty()) return;
-  served_.put_aside();
+  own_.put_aside();
   for (auto& b : parameters_.buffers()) b.tensor.impl()->released = false;
   run(phases::evaluation);
   parameters_.mark_released({0, parameters_.size()}, false);
@@ -48,7 +45,10 @@ void Consolidator::run(const std::string& phase) {
     if (mesh_.size(a.peer.axis) == 1) continue;
     if (!a.after.empty()) wait();
     Communicator& comm = mesh_.comm(a.peer.axis);
-    const auto give = [&](const Tensor& all) { works.push_back(all_gather_updated(a, comm, all)); };
+    const auto give = [&](const Tensor& all) {
+      const bool mean = a.kind == ActionKind::all_reduce;
+      works.push_back(mean ? comm.all_reduce(all, ReduceOp::average) : all_gather_updated(a, comm, all));
+    };
     const auto rows = [&](const FlatBuffer& flat) { return flat.rows(a.slice.begin, a.slice.end); };
     if (a.field == "weights") give(rows(parameters_.values()));
     if (a.field == "optimizer")
@@ -70,7 +70,7 @@ int Consolidator::stage_of_buffer(Index at) const {
 
 void Consolidator::begin_step() {
   current_ = false;
-  served_.restore();
+  own_.restore();
   if (!stages_ || !std::exchange(whole_, false)) return;
   Index end = 0;
   auto own = plan_.updated(static_cast<std::size_t>(program_));
@@ -94,7 +94,7 @@ void Consolidator::release() {
 }
 
 CheckpointShard Consolidator::checkpoint_shard() {
-  if (served_.any()) served_.restore(), current_ = false;
+  if (own_.served()) own_.restore(), current_ = false;
   CheckpointShard s{.rank = mesh_.world().rank(), .ranks = mesh_.world().size(), .layout = to_string(mesh_.axes())};
   for (const std::string& name : plan_.strategies) s.layout += " " + name;
   for (const Program& p : plan_.programs)
@@ -130,6 +130,7 @@ CheckpointShard Consolidator::checkpoint_shard() {
     for (const Slice& part : flat.cut({from, from + slice.size()}))
       s.local[fmt::format("{}.{}", name, slice.begin + part.begin - from)] = flat.rows(part.begin, part.end);
   };
+  const auto& buffers = parameters_.buffers();
   own = detail::joined(std::move(own));
   for (const State& state : plan_.state) {
     if (state.saved && state.extent == State::Extent::replicated) s.states.push_back(state.name);
@@ -137,8 +138,11 @@ CheckpointShard Consolidator::checkpoint_shard() {
       if (state.saved && state.extent == State::Extent::own)
         add_local("state." + state.name, parameters_.state(state.name), u, u.begin);
   }
-  for (const Slice& u : differ_ ? own : std::vector<Slice>{}) {  // ranks train for themselves between averages
-    add_local("weights", parameters_.values(), u, u.begin);
+  for (std::size_t i = 0; own_.differ() && !program().serves() && i < buffers.size(); ++i)
+    if (buffers[i].tensor.numel() > 0) s.local[fmt::format("statistics.{}", i)] = own_.buffer(i);
+  for (const Slice& u : own_.differ() ? own : std::vector<Slice>{}) {  // ranks train for themselves between averages
+    for (const Slice& part : parameters_.values().cut(u))
+      s.local[fmt::format("weights.{}", part.begin)] = own_.weights(part);
     Index from = 0;  // of a kept slice in the state
     for (const Slice& kept : optimizer_.kept()) {
       if (kept.begin <= u.begin && u.end <= kept.end)
@@ -148,7 +152,7 @@ CheckpointShard Consolidator::checkpoint_shard() {
     }
   }
   Index at = 0;
-  for (const Parameters::Buffer& b : parameters_.buffers()) {
+  for (const Parameters::Buffer& b : buffers) {
     const bool here = !stages_ || b.tensor.numel() == 0 || stage_of_buffer(at) == program_;
     s.holds_buffers.push_back(here);
     s.writes_buffers.push_back(here && !program().serves() && first(b.tensor, ""));

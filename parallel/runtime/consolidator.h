@@ -7,7 +7,7 @@
 #include "framework/io/checkpoint.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/model/chain.h"
-#include "parallel/runtime/served_weights.h"
+#include "parallel/runtime/own_weights.h"
 
 namespace trireme {
 
@@ -27,7 +27,8 @@ class Consolidator {
   /// This rank's part in checkpoints, but for its all_gather. Of ranks that hold the same the first along each mesh
   /// axis writes it.
   CheckpointShard checkpoint_shard();
-  const ServedWeights& served() const { return served_; }
+  /// The own weights of ranks that train for themselves.
+  const OwnWeights& own() const { return own_; }
 
  private:
   const Program& program() const { return plan_.programs[static_cast<std::size_t>(program_)]; }
@@ -41,8 +42,7 @@ class Consolidator {
   Optimizer& optimizer_;
   bool stages_;                 // other ranks have other parts of the model
   std::vector<Action> shared_;  // this program's updates that several ranks share
-  ServedWeights served_;
-  bool differ_ = false;   // ranks train for themselves
+  OwnWeights own_;
   bool drops_ = false;    // weights of others' shards are not here between their uses
   bool current_ = false;  // all is here, as the last step left it
   bool whole_ = true;     // weights of other stages are here

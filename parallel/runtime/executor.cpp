@@ -54,6 +54,7 @@ void Executor::prepare(Mesh& mesh) {
         [&] { return to_string(a); }, plan_.microbatches);
     if (a.kind == ActionKind::forward) last_forward = &s;
     if (a.kind == ActionKind::loss) loss_end_ = static_cast<ActionId>(id) + 1;
+    if (a.kind == ActionKind::agree && a.field == "loss") sums_loss_ = true;
     check(!is_message(a) || (a.part >= 0 && a.peer.axis == plan_.stage_axis), "executor",
           "action {} ({}): only what crosses a cut between programs is sent yet", id, [&] { return to_string(a); });
     if (plan_.size(program_, a.peer.axis) > 1 && !is_channel(a))
@@ -119,6 +120,7 @@ void Executor::prepare_updates() {
 
 void Executor::begin(const Tensor& x, const Tensor& y) {
   tapes_.begin(x, y);
+  rows_ = x.dim(0);
   agreement_.begin();
   loss_ = {}, sending_.clear(), begin_step();
 }
@@ -143,7 +145,7 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
     if ((slot(id).first_update || slot(id).first_push) && !(fault = decide()).empty()) return fault;
     if (recorder_) recorder_->begin(id);
     (this->*slot(id).run)(id);
-    if (id + 1 == loss_end_) agreement_.set_loss(loss_.clone(), !ranks_.batch() && !ranks_.stages());
+    if (id + 1 == loss_end_) agreement_.set_loss(loss_.clone(), !sums_loss_);
     if (!recorder_) continue;
     for (const PartInfo& part : plan_.parts)
       runtime(part.device.kind).synchronize(part.device);  // a device goes on by itself
@@ -352,7 +354,9 @@ void Executor::take(ActionId id) {
   if (const Tensor loss = channels_.take(action(id))) agreement_.set_loss(loss, false);
 }
 
-ActionContext Executor::context(const Action& a, Slot& s) { return {plan_, a, optimizer_, s.comm, step_, s.memory}; }
+ActionContext Executor::context(const Action& a, Slot& s) {
+  return {plan_, a, optimizer_, s.comm, step_, rows_, s.memory};
+}
 
 void Executor::run_row(ActionId id) {
   const NoGrad off;

@@ -9,7 +9,7 @@
 
 #include "framework/optim/optimizer.h"
 #include "parallel/comm/world/mesh.h"
-#include "parallel/runtime/action_context.h"
+#include "parallel/plan/action_context.h"
 #include "parallel/runtime/agreement.h"
 #include "parallel/runtime/buckets.h"
 #include "parallel/runtime/channels.h"
@@ -120,14 +120,16 @@ class Executor {
   std::vector<Slot> slots_;
   std::vector<ActionId> sending_;
   const StepRanks& ranks_;
-  ActionId loss_end_ = 0;  // behind the last loss; 0: the program has none
-  bool updates_ = false;   // the program has an update
-  bool keeps_ = false;     // this step updates nothing
+  ActionId loss_end_ = 0;   // behind the last loss; 0: the program has none
+  bool updates_ = false;    // the program has an update
+  bool sums_loss_ = false;  // other ranks have shares of the loss
+  bool keeps_ = false;      // this step updates nothing
   std::unique_ptr<Buckets> buckets_;
   std::vector<Slice> shards_, updated_;  // of each update; the same joined
   Agreement agreement_;
   double grad_scale_ = 1;
   std::int64_t step_ = 0;  // steps before this one; updates count it in its midst
+  Index rows_ = 0;         // of the batch, on this rank
   Tensor loss_;
   Recorder* recorder_ = nullptr;
   ChargedTime time_;

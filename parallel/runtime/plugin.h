@@ -8,7 +8,7 @@
 #pragma once
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
-#include "parallel/runtime/action_context.h"
+#include "parallel/plan/action_context.h"
 #include "parallel/runtime/version.h"
 #include "parallel/strategies/rebuild.h"
 

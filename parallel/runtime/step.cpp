@@ -91,7 +91,7 @@ struct Step::Impl {
 
   /// Throws Error that says where a number that is not finite was first seen.
   [[noreturn]] void refuse(const std::string& fault, const Tensor& x) {
-    const bool alone = consolidator.served().any();  // servers wait for messages meanwhile
+    const bool alone = consolidator.own().served();  // servers wait for messages meanwhile
     if (!alone) consolidate();
     std::string place;
     audit.on_call(phases::diagnosis, [&] { place = first_non_finite(model, x, alone ? nullptr : everyone()); });
@@ -112,11 +112,17 @@ struct Step::Impl {
     return axes.empty() ? nullptr : &mesh.comm(axes);
   }
 
+  /// The weights that all ranks may load are the mean where each has its own.
   CheckpointShard checkpoint_shard() {
+    if (consolidator.own().differ() && !consolidator.own().served()) consolidate();
+    return shard_of_checkpoint();
+  }
+
+  CheckpointShard shard_of_checkpoint() {
     CheckpointShard shard = consolidator.checkpoint_shard();
     if (Communicator* all = everyone())
       shard.all_gather = [this, all](const std::string& mine) { return audit.gather(*all, mine); };
-    if (!consolidator.served().differ()) return shard;
+    if (!consolidator.own().differ() || !consolidator.own().served()) return shard;
     shard.local["optimizer.steps"] = Tensor::full({1}, static_cast<double>(optimizer.steps()), DType::i64);
     executor.channels().save(shard.local);
     return shard;
@@ -126,7 +132,7 @@ struct Step::Impl {
     if (graph) graph->drop();
     consolidator.release();
     optimizer.keep(executor.updated());
-    CheckpointShard shard = checkpoint_shard();
+    CheckpointShard shard = shard_of_checkpoint();
     LoadedCheckpoint loaded = trireme::load_checkpoint(directory, parameters, &optimizer, shard);
     for (auto& [name, tensor] : shard.local)  // of the plan's state; a checkpoint of before there was one has none
       if (const auto at = loaded.local.find(name); at != loaded.local.end() && !name.starts_with("inbox."))
@@ -186,6 +192,7 @@ Optimizer& Step::optimizer() { return impl_->optimizer; }
 const Plan& Step::plan() const { return impl_->plan; }
 const std::vector<Slice>& Step::updated() const { return impl_->executor.updated(); }
 int Step::most_in_flight() const { return impl_->executor.most_in_flight(); }
+bool Step::trains_apart() const { return impl_->ranks.trains_apart(); }
 RankShare Step::shard() const { return impl_->ranks.share(); }
 void Step::consolidate() { impl_->consolidate(); }
 CheckpointShard Step::checkpoint_shard() { return impl_->checkpoint_shard(); }

@@ -35,6 +35,7 @@ struct StepOptions {
   /// captured anew; until then the memory of one is kept.
   bool cuda_graphs = false;
   bool refuse_unsound = true;  ///< false: run a plan that check() finds faults in, to see what it does
+  std::int64_t epoch_steps = 0;  ///< Plan::epoch_steps
   /// Mesh axes that the model's own layers use (those split over ranks); its ranks get the same rows.
   std::vector<std::string> layer_axes = {};
   /// What else must be equal on all ranks, a setting a line ("batch: 64"): a program's own configuration.
@@ -82,8 +83,11 @@ class Step {
   /// have no ids; that costs a message. Throws Error for rows that cannot be this rank's share. Micro-batches are those
   /// that the loader cut, else even ones. On a rank whose program messages start (Program::serves) it reads no rows,
   /// and handles messages until that program's last phase. Returns the loss of the global batch, a scalar, on every
-  /// rank; reading it synchronises. A collective call.
+  /// rank (of this rank's worker, if trains_apart()); reading it synchronises. A collective call.
   Tensor operator()(const Tensor& x, const Tensor& y);
+  /// Whether workers train apart (Plan::consistency other than synchronous): their losses are means over their own
+  /// rows. A worker is the ranks that have the same weights after every step.
+  bool trains_apart() const;
   /// Raises one of StepOptions::flags on this rank: the next step whose ranks put flags together tells it to all.
   /// Throws Error for another name.
   void raise(const std::string& flag);
@@ -100,9 +104,9 @@ class Step {
   /// zero(3) a rank) has its own, and reading another's, in the model or by itself, is an Error. Optimizer state is
   /// held only for what this rank updates (less under zero), from consolidate() to the next step for all. Where a
   /// strategy lets ranks train for themselves (Plan::consistency: periodic, gossip), each keeps its own weights:
-  /// evaluation and model files then see those of the rank, unless the last step averaged them; where there are servers
-  /// (stale), theirs, with the first worker's running statistics, until the next step. A collective call; free without
-  /// stages, zero and servers.
+  /// until the next step all ranks then have the mean of theirs, and of their running statistics, which is also what
+  /// model files hold; where there are servers (stale), theirs, with the first worker's running statistics. A
+  /// collective call; free without stages, zero, servers and ranks that train for themselves.
   void consolidate();
 
   /// This rank's part in checkpoints that all ranks write together, each what it holds (SaveOptions::shard): nothing is

@@ -106,11 +106,13 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   for (PartInfo& part : parts) part.divided = divided_over(parameters, part.slice);
   const Index buffers = parts.back().buffers.end;
   if (o.example && (mesh.world().clock() || (strategy.wants_costs && o.partition.empty()))) {
-    (void)strategy(serial(parts, parameters.size(), buffers, mesh.axes()));  // refuses before anything runs
+    Plan plan = serial(parts, parameters.size(), buffers, mesh.axes());
+    plan.epoch_steps = o.epoch_steps;
+    (void)strategy(std::move(plan));  // refuses before anything runs
     measure(parts, chain, parameters, o.example, strategy.split.any() || !o.layer_axes.empty(), mesh.world());
   }
   Plan plan = serial(std::move(parts), parameters.size(), buffers, mesh.axes());
-  plan.partition = o.partition;
+  plan.partition = o.partition, plan.epoch_steps = o.epoch_steps;
   plan = strategy(std::move(plan));
   if (!plan.has_stages()) plan.partition.clear();
   plan = with_agreements(plan, strategy, o, optimizer, loss);

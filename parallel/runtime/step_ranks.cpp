@@ -38,7 +38,9 @@ StepRanks::StepRanks(const Plan& plan, Mesh& mesh, const Strategy& strategy,
             : groups_.contains(axis) ? group(axis, mesh).rank()
                                      : mesh.index(axis),
             plan.size(trains, axis), plan.microbatches};
-  trains_apart_ = plan.consistency_along(axis).kind == Consistency::Kind::stale;
+  const Consistency promised = plan.consistency_along(axis);
+  trains_apart_ = promised != Consistency{}, stale_ = promised.kind == Consistency::Kind::stale;
+  worker_ = plan.size(trains, plan.synchronous_axes(axis));
   if (plan.has_stages()) stages_ = mesh.comm(plan.stage_axis).split(0, mesh.index(plan.stage_axis));
   // The sums in the midst of a step have a communicator of their own, so that they cannot mix with the buckets'.
   if (share_.size > 1) batch_ = group(axis, mesh).split(0, share_.rank), make_norm_ranks(strategy);
@@ -106,8 +108,8 @@ void StepRanks::check_share(const BatchContext& batch, Index rows) const {
         got.rank, got.size, share_.rank, share_.size);
 }
 
-/// Rows of all ranks are the batch, in rank order.
-void StepRanks::number_rows(BatchContext& batch, Index rows) const {
+/// Rows of all ranks are the batch, in rank order. Returns those of this rank's worker.
+Index StepRanks::number_rows(BatchContext& batch, Index rows) const {
   const auto counts = gather_numbers(*batch_, {&rows, 1});
   const Index before = std::accumulate(counts.begin(), counts.begin() + share_.rank, Index{0});
   const Index total = std::accumulate(counts.begin(), counts.end(), Index{0});
@@ -115,9 +117,24 @@ void StepRanks::number_rows(BatchContext& batch, Index rows) const {
         "the global batch is said to have {} rows, the ranks brought {}: each sample must come to one rank, once",
         batch.global_batch, total);
   batch.global_batch = total;
-  if (batch.samples) return;
+  const auto worker = counts.begin() + share_.rank / worker_ * worker_;
+  const Index together = std::accumulate(worker, worker + worker_, Index{0});
+  if (batch.samples) return together;
   batch.samples = Tensor::empty({rows}, DType::i64);
   for (Index i = 0; i < rows; ++i) batch.samples.data<std::int64_t>()[i] = before + i;
+  return together;
+}
+
+/// Those of this rank's worker, of a batch that a loader has dealt.
+Index StepRanks::worker_rows(Index global_batch) const {
+  Index rows = 0;
+  const int first = share_.rank / worker_ * worker_;
+  for (int k = 0; k < share_.microbatches; ++k) {
+    const auto [begin, end] = trireme::share(global_batch, k, share_.microbatches);
+    const Index from = trireme::share(end - begin, first, share_.size).first;
+    rows += trireme::share(end - begin, first + worker_ - 1, share_.size).second - from;
+  }
+  return rows;
 }
 
 StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t seed, std::uint64_t step) const {
@@ -136,14 +153,18 @@ StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t s
   batch.step = step;
   batch.calls = {};
   const bool numbered = batch.share && batch.global_batch > 0 && batch.samples;
-  if (batch_ && !trains_apart_ && !numbered) number_rows(batch, rows);
+  Index together = rows;  // of this rank's worker
+  if (batch_ && !stale_ && !numbered)
+    together = number_rows(batch, rows);
+  else if (worker_ > 1)
+    together = worker_rows(batch.global_batch);
   if (batch.global_batch == 0) batch.global_batch = rows;
   check(batch.global_batch > 0, "step", "the global batch has no rows");
   check(batch_ || batch.global_batch == rows, "step",
         "the global batch has {} rows, {} have come to this rank, which is to have them all: give the loader "
         ".shard = step.shard()",
         batch.global_batch, rows);
-  if (trains_apart_) batch.global_batch = rows;
+  if (trains_apart_) batch.global_batch = std::max<Index>(1, together);
   return context;
 }
 

@@ -22,7 +22,8 @@ class StepRanks {
 
   /// This rank's share of the global batch's rows, and the plan's micro-batches.
   const RankShare& share() const { return share_; }
-  bool trains_apart() const { return trains_apart_; }  ///< its loss is the mean over its own rows
+  /// Whether its loss is the mean over the rows of a worker (Plan::synchronous_axes), not of the global batch.
+  bool trains_apart() const { return trains_apart_; }
   /// The context of one step on x, y, this rank's rows: the loader's BatchContext, checked against share(), with the
   /// global batch and sample ids filled in where the loader gave none, which is a collective call then. seed: of
   /// dropout. step: the number of steps before this one. Throws Error for rows that are not this rank's share.
@@ -44,10 +45,12 @@ class StepRanks {
   void make_communicators(const Plan&, Mesh&);
   void make_norm_ranks(const Strategy&);
   void check_share(const BatchContext&, Index rows) const;
-  void number_rows(BatchContext&, Index rows) const;
+  Index number_rows(BatchContext&, Index rows) const;
+  Index worker_rows(Index global_batch) const;
 
   RankShare share_;
-  bool trains_apart_ = false;
+  int worker_ = 1;  // ranks of a worker, neighbours in the order of shares
+  bool trains_apart_ = false, stale_ = false;
   std::string batch_axis_, stage_axis_;
   std::unique_ptr<Communicator> batch_, stages_;
   std::map<std::string, std::unique_ptr<Communicator>> groups_;  // by axis, where programs share it

@@ -11,6 +11,9 @@ namespace {
 /// Sums over o.axis have to be the first along it, and to come before what shares out the updates.
 void check_not_reduced(const Plan& plan, const std::string& axis) {
   const auto ours = names_in(axis);
+  for (const std::string& name : ours)
+    check(plan.consistency_along(name) == Consistency{}, "strategy",
+          "weights are averaged over the mesh axis '{}' already: only one strategy may do so", name);
   for (const Program& program : plan.programs)
     for (const Action& a : program.actions) {
       check(a.kind != ActionKind::update || a.peer.axis.empty(), "strategy",
@@ -26,7 +29,7 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
 
 }  // namespace
 
-void average_buffers(Plan& plan, const std::string& axis) {
+void average_buffers(Plan& plan, const std::string& axis, const Trigger& when) {
   if (plan.size(axis) == 1) return;
   for (Program& program : plan.programs) {
     std::vector<Slice> slices;
@@ -37,8 +40,12 @@ void average_buffers(Plan& plan, const std::string& axis) {
       if (a.kind == ActionKind::forward && a.microbatch == 0 && plan.parts[a.part].buffers.size() > 0)
         slices.push_back(plan.parts[a.part].buffers);
     }
-    for (const Slice& buffers : detail::joined(std::move(slices)))
-      insert(program, last + 1, on_slice(ActionKind::average, Stream::comm, buffers, axis, {last}));
+    const int phase = when == Trigger{} ? 0 : add_phase(program, "average statistics over " + axis, when);
+    for (const Slice& buffers : detail::joined(std::move(slices))) {
+      Action average = on_slice(ActionKind::average, Stream::comm, buffers, axis, {last});
+      average.phase = phase;
+      insert(program, last + 1, std::move(average));
+    }
   }
 }
 

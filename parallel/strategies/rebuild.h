@@ -44,8 +44,8 @@ Program rebuilt(const Program& program, F&& f) {
 Strategy reducing(const std::string& name, const DataParallelOptions&);
 /// The plan as data_parallel left it; if it was not used yet, used now. Throws Error where updates are shared already.
 Plan with_reductions(Plan, const std::string& strategy);
-/// Averages the running statistics over an axis, behind a program's last forward.
-void average_buffers(Plan&, const std::string& axis);
+/// Averages the running statistics over an axis, behind a program's last forward, in the steps of the trigger.
+void average_buffers(Plan&, const std::string& axis, const Trigger& = {});
 /// One reduction per slice whose gradients the program makes, instead of those there are over the axis: as soon as they
 /// are complete (overlap), or behind the whole backward. Updates wait for those of their slices.
 Program reduce_slices(const Plan&, const Program&, const std::vector<Slice>&, const std::string& axis, bool overlap);

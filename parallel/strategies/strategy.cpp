@@ -103,6 +103,40 @@ const std::vector<StrategyRow> table = {
      },
      "data"},
     {"central_storage", [](StrategyOptions&) { return central_storage(); }, "data"},
+    {"local_sgd",
+     [](StrategyOptions& given) {
+       LocalSgdOptions o;
+       given.read({{.name = "every", .value = &o.every, .least = 1},
+                   {.name = "outer_lr", .value = &o.outer_lr},
+                   {.name = "outer_momentum", .value = &o.outer_momentum, .least = 0},
+                   {.name = "from_epoch", .value = &o.from_epoch, .least = 0},
+                   {.name = "axis", .value = &o.axis}});
+       return local_sgd(o);
+     },
+     "data"},
+    {"easgd",
+     [](StrategyOptions& given) {
+       int every = 4;
+       double rho = 0;
+       std::string axis = "data";
+       given.read({{.name = "every", .value = &every, .least = 1},
+                   {.name = "rho", .value = &rho, .least = 0},
+                   {.name = "axis", .value = &axis}});
+       return easgd(every, rho, axis);
+     },
+     "data"},
+    {"gossip",
+     [](StrategyOptions& given) {
+       GossipOptions o;
+       int seed = 0;
+       given.read({{.name = "graph", .value = &o.graph},
+                   {.name = "global_every", .value = &o.global_every, .least = 0},
+                   {.name = "seed", .value = &seed, .least = 0},
+                   {.name = "axis", .value = &o.axis}});
+       o.seed = static_cast<std::uint64_t>(seed);
+       return gossip(o);
+     },
+     "data"},
 };
 
 /// "name" or "name(option=value, ...)".
@@ -148,7 +182,12 @@ Plan Strategy::operator()(Plan plan) const {
     plan = step.rewrite(std::move(plan));
     plan.strategies.push_back(step.name);
   }
-  if (scope() != NormScope::global) average_buffers(plan, batch_axis(plan, split));
+  if (scope() == NormScope::global) return plan;
+  const std::string batch = batch_axis(plan, split);
+  average_buffers(plan, plan.synchronous_axes(batch));
+  for (const std::string& axis : names_in(batch))
+    if (const Consistency c = plan.consistency_along(axis); c.kind == Consistency::Kind::periodic)
+      average_buffers(plan, axis, {.every = c.bound, .offset = c.bound - 1});
   return plan;
 }
 

@@ -132,6 +132,41 @@ Strategy tensor(const std::string& axis = "tensor");
 /// of all (Krizhevsky 2014, arXiv 1404.5997): no gradient of theirs is summed.
 Strategy one_weird_trick(DataParallelOptions = {});
 
+/// Options of local_sgd().
+struct LocalSgdOptions {
+  int every = 4;              ///< steps between averages
+  double outer_lr = 1;        ///< of the step on what the workers moved by; 1 without momentum: the mean of weights
+  double outer_momentum = 0;  ///< of that step, in [0, 1)
+  int from_epoch = 0;         ///< before it, gradients are averaged in every step (post-local SGD)
+  std::string axis = "data";  ///< mesh axis of the workers
+};
+std::string to_string(const LocalSgdOptions&);  ///< "every=4, outer_lr=1, ..."
+/// Local SGD (Stich, arXiv 1805.09767; post-local: Lin et al., arXiv 1808.07217; outer momentum: Wang et al., arXiv
+/// 1910.00643): each worker trains on its own rows; every few steps weights become their mean, each worker counting by
+/// its rows of the last step, and then the outer step is made. A worker is the ranks along the other axes: two of these
+/// on two axes average at two periods. every=1 equals data_parallel for SGD without momentum. Batch norm is local.
+Strategy local_sgd(LocalSgdOptions = {});
+/// Elastic averaging SGD, synchronous (Zhang et al., arXiv 1412.6651): every few steps each worker's weights and a
+/// center, alike on all, draw each other by a = learning rate times rho; rho 0: a = 0.9 / workers. The sum of all
+/// weights and the center is left as it was. Throws Error from the step where workers times a is above 1.
+Strategy easgd(int every = 4, double rho = 0, const std::string& axis = "data");
+
+/// Options of gossip().
+struct GossipOptions {
+  /// "ring", "torus" (the most nearly square grid), "exponential" (one other rank per step, 1, 2, 4, ... places away:
+  /// Ying et al., arXiv 2110.13363), "random" (pairs drawn in each step), "complete", "star" (round rank 0).
+  std::string graph = "ring";
+  int global_every = 0;       ///< steps between means of all weights (Chen et al., arXiv 2105.09080); 0: never
+  std::uint64_t seed = 0;     ///< of random pairs
+  std::string axis = "data";  ///< mesh axis of the workers
+};
+std::string to_string(const GossipOptions&);  ///< "graph=ring, global_every=0, ..."
+/// Gossip (Lian et al., arXiv 1705.09056): each worker updates its weights by its own rows, then mixes them with those
+/// of its neighbours in the graph, all with equal parts (star: as many parts as workers, one of each other). Mixing is
+/// doubly stochastic, so the mean of all weights is left as it was. A complete graph equals data_parallel for SGD
+/// without momentum. Batch norm is local.
+Strategy gossip(GossipOptions = {});
+
 /// Slices that cover a segment of the flat block, last first, but for parts whose weights are divided over the options'
 /// axis. A bucket takes whole parts until it is full; one that comes out more than twice too large is cut.
 std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions&);

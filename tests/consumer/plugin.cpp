@@ -22,25 +22,13 @@ const Codec rounded{
     .state = "rounding_residual"};
 
 // Local SGD (Stich, arXiv 1805.09767): each rank trains on its own rows, and weights are averaged every few steps.
-Operand of(OperandKind kind, const Action& a) { return {.kind = kind, .slice = a.slice}; }
-const ActionRow own_mean{.name = "own_mean",  // gradients of the global mean become those of this rank's rows
-                         .letter = 'm',
-                         .access =
-                             [](const Plan&, const Program&, const Liveness&, const Action& a) {
-                               return Access{{}, {of(OperandKind::gradients, a)}};
-                             },
-                         .start =
-                             [](ActionContext& now) {
-                               now.gradients().copy_from(scale(now.gradients(), now.argument("ranks")));
-                               return Work();
-                             }};
 const ActionRow average_weights{
     .name = "average_weights",
     .letter = 'V',
     .is_collective = true,
     .access =
         [](const Plan&, const Program&, const Liveness&, const Action& a) {
-          return Access{{}, {of(OperandKind::weights, a)}};
+          return Access{{}, {Operand{.kind = OperandKind::weights, .slice = a.slice}}};
         },
     .calls =
         [](const Action& a, int, Index element) {
@@ -49,18 +37,15 @@ const ActionRow average_weights{
     .start =
         [](ActionContext& now) { return now.comm ? now.comm->all_reduce(now.values(), ReduceOp::average) : Work(); }};
 
-Strategy local_sgd(int every) {
+Strategy local_means(int every) {
   Strategy s(
-      "local_sgd", Claim::statistical,
+      "local_means", Claim::statistical,
       [every](Plan plan) {
         for (Program& program : plan.programs) {
           ActionId update = 0;
           while (program.actions.at(update).kind != ActionKind::update) ++update;
-          Action mean{.kind = own_mean, .slice = program.actions[update].slice};
-          mean.arguments = {{"ranks", plan.size("data")}};
           Action average = on_slice(average_weights, Stream::comm, program.actions[update].slice, "data", {update + 1});
           average.phase = add_phase(program, "average", {.every = every, .offset = every - 1});
-          insert(program, update, mean);
           program.actions.push_back(average);
         }
         plan.consistency["data"] = {Consistency::Kind::periodic, every};
@@ -74,11 +59,11 @@ Strategy local_sgd(int every) {
 }  // namespace
 
 extern "C" void trireme_plugin(std::vector<StrategyRow>& rows) {
-  rows.push_back({"local_sgd",
+  rows.push_back({"local_means",
                   [](StrategyOptions& given) {
                     int every = 4;
                     given.read({{.name = "every", .value = &every, .least = 1}});
-                    return local_sgd(every);
+                    return local_means(every);
                   },
                   "data"});
   rows.push_back({"rounded",

@@ -6,7 +6,7 @@
 #include "framework/io/checkpoint.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
-#include "parallel/runtime/action_context.h"
+#include "parallel/plan/action_context.h"
 #include "parallel/runtime/step.h"
 #include "parallel/strategies/rebuild.h"
 #include "tests/parallel/plans.h"

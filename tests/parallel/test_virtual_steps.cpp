@@ -9,7 +9,7 @@
 #include "parallel/analysis/simulate.h"
 #include "parallel/comm/virtual_clock.h"
 #include "parallel/plan/action_row.h"
-#include "parallel/runtime/action_context.h"
+#include "parallel/plan/action_context.h"
 #include "parallel/runtime/step.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/server_plans.h"

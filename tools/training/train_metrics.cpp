@@ -12,7 +12,10 @@ Loss TrainMetrics::watching(const Loss& loss) {
 }
 
 TrainMetrics::StepReport TrainMetrics::run(Step& step, const Batch& batch) {
-  StepReport report{.rows = batch.global, .metrics = {.lr = step.optimizer().rate(), .batch = batch.index + 1}};
+  StepReport report{.rows = batch.global,
+                    .own = batch.x.dim(0),
+                    .apart = step.trains_apart(),
+                    .metrics = {.lr = step.optimizer().rate(), .batch = batch.index + 1}};
   auto before = std::exchange(kept_, {});
   report.loss = HostCopy(step(batch.x, batch.y));
   // A replayed step writes the predictions of the captured one anew.
@@ -32,7 +35,9 @@ StepMetrics TrainMetrics::add(StepReport r) {
     for (std::size_t row = 0; row < a.size(); ++row) mine_.correct += a[row] == b[row];
     mine_.samples += std::ssize(a);
   }
-  at_.loss += r.metrics.loss * static_cast<double>(r.rows), at_.counted += r.rows;
+  const double loss = r.metrics.loss * static_cast<double>(r.rows);
+  at_.loss += loss, at_.counted += r.rows;
+  if (r.apart) mine_.loss += r.metrics.loss * static_cast<double>(r.own), guess_ += loss;
   uncounted_ += r.rows, samples_ += r.rows;
   passed_ = clock_.now() - start_;
   return r.metrics;
@@ -42,6 +47,7 @@ void TrainMetrics::sum_ranks(const RankShare& share, World& world) {
   const Counts all = sum_shares(std::exchange(mine_, {}), share.rank, world);
   check(all.samples == uncounted_, "train", "counted the predictions of {} of {} samples", all.samples, uncounted_);
   at_.correct += all.correct, uncounted_ = 0;
+  if (guess_ != 0) at_.loss += all.loss - std::exchange(guess_, 0);
 }
 
 EpochMetrics TrainMetrics::epoch() const {

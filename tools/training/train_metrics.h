@@ -33,16 +33,18 @@ class TrainMetrics {
   Loss watching(const Loss&);
   /// A step's numbers on their way to the host.
   struct StepReport {
-    HostCopy loss = {};                                           ///< of the global batch
+    HostCopy loss = {};                                           ///< of the global batch, or of this rank's worker
     std::vector<std::pair<HostCopy, HostCopy>> predictions = {};  ///< likeliest classes and labels, by micro-batch
-    Index rows = 0;                                               ///< of the global batch
+    Index rows = 0, own = 0;                                      ///< of the global batch, on this rank
+    bool apart = false;                                           ///< the loss is this rank's worker's
     StepMetrics metrics = {};
   };
   /// Runs the step on this rank's rows, and counts it in the progress. A collective call.
   StepReport run(Step&, const Batch&);
   /// Adds a step's numbers to the epoch's, and returns them.
   StepMetrics add(StepReport);
-  /// Adds the correct predictions of all ranks since the last call to those of the epoch. A collective call.
+  /// Adds the correct predictions of all ranks since the last call to those of the epoch, and the losses of workers
+  /// that train apart. A collective call.
   void sum_ranks(const RankShare&, World&);
 
   void start_epoch() { start_ = clock_.now(), waited_ = 0, samples_ = 0; }
@@ -57,6 +59,7 @@ class TrainMetrics {
   std::vector<std::pair<Tensor, Tensor>> kept_;  // likeliest classes and labels of the step under way
   Counts mine_;                                  // this rank's rows since sum_ranks()
   Index uncounted_ = 0;                          // all ranks' rows since then
+  double guess_ = 0;                             // what the epoch's loss has for others' losses since then
   const RunClock& clock_;
   Nanoseconds start_ = 0, waited_ = 0;
   Index samples_ = 0;       // of all ranks, since start_epoch()

@@ -102,6 +102,7 @@ struct Trainer::Impl {
                     .optimizer = {.clip_norm = options.optim.clip_norm, .decay_biases = options.optim.decay_biases},
                     .loss_scale = options.dtype == "f16" ? options.loss_scale : 0,
                     .cuda_graphs = options.cuda_graphs,
+                    .epoch_steps = loader.batches(),
                     .partition = found ? found->partition : "",
                     .example = example(),
                     .flags = input.request ? std::vector<std::string>{"stop", "save"} : std::vector<std::string>{},

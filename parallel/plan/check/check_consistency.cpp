@@ -26,9 +26,17 @@ void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const
   const Program& program = plan.programs[r];
   const Liveness live(program);
   std::vector<Slice> mixed;
+  std::int64_t alike = 0;  // steps in which gradients are averaged first
   for (const Action& a : program.actions) {
     const Trigger& t = program.trigger(a);
-    const bool often = promised.kind == Kind::gossip || (t.every <= promised.bound && t.first() < promised.bound);
+    if (a.peer.axis != axis || t.every != 1 || t.from != 0 || t.until == Trigger::forever) continue;
+    for (const Operand& o : accesses(plan, program, live, a).writes)
+      if (o.kind == OperandKind::gradients) alike = std::max(alike, t.until);
+  }
+  for (const Action& a : program.actions) {
+    const Trigger& t = program.trigger(a);
+    const bool often =
+        promised.kind == Kind::gossip || (t.every <= promised.bound && t.first() - alike < promised.bound);
     if (!often || t.until != Trigger::forever) continue;
     for (const Slice& s : written(plan, program, live, a, axis)) mixed.push_back(s);
   }

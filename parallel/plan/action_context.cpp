@@ -1,4 +1,4 @@
-#include "parallel/runtime/action_context.h"
+#include "parallel/plan/action_context.h"
 
 #include <algorithm>
 

@@ -15,6 +15,7 @@ struct ActionContext {
   Optimizer& optimizer;
   Communicator* comm;  ///< the ranks along action.peer.axis; null: this rank is alone on it
   std::int64_t step;   ///< steps before this one
+  Index rows;          ///< of the batch, on this rank
   std::any& memory;    ///< the action's own, from its start to its finish, and on to the next step
 
   ParameterStore& store() const { return optimizer.parameters(); }
@@ -26,8 +27,10 @@ struct ActionContext {
     return store().grads().rows(action.slice.begin, action.slice.end);
   }
   Tensor state(const std::string& name) const { return store().state(name).rows(action.slice.begin, action.slice.end); }
-  /// The ranks of comm to send to and to receive from in this step (Peer::pairs); this one: nobody.
-  RankPair peers() const { return comm ? peers_at(action.peer, comm->rank(), comm->size(), step) : RankPair{0, 0}; }
+  /// The ranks of comm to send to and to receive from in this step (Peer::pairs).
+  std::vector<RankPair> peers() const {
+    return comm ? peers_at(action.peer, comm->rank(), comm->size(), step) : std::vector<RankPair>();
+  }
   /// A number of Action::arguments. Throws Error where there is none of the name.
   double argument(const std::string& name) const;
 };

@@ -1,0 +1,113 @@
+#include "parallel/strategies/mixing.h"
+
+#include <algorithm>
+
+#include "framework/autograd/tape.h"
+#include "framework/ops/ops.h"
+#include "parallel/plan/action_kind.h"
+
+namespace trireme {
+namespace {
+
+OperandKind kind_of(const Action& a) { return a.field == "gradients" ? OperandKind::gradients : OperandKind::weights; }
+Tensor of(const ActionContext& now) { return now.action.field == "gradients" ? now.gradients() : now.values(); }
+
+/// The weighted sum, and the sum of the weights, on their way.
+struct Sums {
+  Tensor numbers, rows;
+};
+
+const ActionRow remember{.name = "remember",
+                         .letter = 'r',
+                         .access =
+                             [](const Plan&, const Program&, const Liveness&, const Action& a) {
+                               const Operand state{.kind = OperandKind::state, .slice = a.slice, .name = a.field};
+                               return Access{{{.kind = OperandKind::weights, .slice = a.slice}}, {state}};
+                             },
+                         .start =
+                             [](ActionContext& now) {
+                               now.state(now.action.field).copy_from(now.values());
+                               return Work();
+                             }};
+
+}  // namespace
+
+namespace action_rows {
+const ActionRow mean{.name = "mean",
+                     .letter = 'V',
+                     .is_collective = true,
+                     .access =
+                         [](const Plan&, const Program&, const Liveness&, const Action& a) {
+                           return Access{{}, {{.kind = kind_of(a), .slice = a.slice}}};
+                         },
+                     .calls =
+                         [](const Action& a, int, Index element) {
+                           return std::vector<PlannedCall>{{CallKind::all_reduce, a.slice.size() * element},
+                                                           {CallKind::all_reduce, Index{sizeof(double)}}};
+                         },
+                     .start =
+                         [](ActionContext& now) {
+                           if (!now.comm) return Work();
+                           const auto rows = static_cast<double>(now.rows);
+                           Sums sums{scale(of(now), rows), Tensor::full({1}, rows, DType::f64)};
+                           now.memory = sums;
+                           return when_all({now.comm->all_reduce(sums.numbers), now.comm->all_reduce(sums.rows)});
+                         },
+                     .finish =
+                         [](ActionContext& now) {
+                           if (!now.comm) return;
+                           const auto [numbers, rows] = std::any_cast<Sums>(std::exchange(now.memory, {}));
+                           if (const double all = rows.item(); all > 0) of(now).copy_from(scale(numbers, 1 / all));
+                         }};
+}  // namespace action_rows
+
+void check_apart(const Plan& plan, const std::string& axis, const std::string& strategy) {
+  check(axis.find('+') == axis.npos, strategy, "its ranks lie along one mesh axis, not '{}'", axis);
+  check(plan.consistency_along(axis) == Consistency{}, strategy,
+        "weights are averaged over the mesh axis '{}' already: only one strategy may do so", axis);
+  for (const Program& program : plan.programs)
+    for (const Action& a : program.actions) {
+      const auto names = names_in(a.peer.axis);
+      const bool here = std::ranges::find(names, axis) != names.end();
+      check(!here || (a.kind != ActionKind::update && !is_reduction(a)), strategy,
+            "gradients are summed over the mesh axis '{}' already: only one strategy may do so", axis);
+      check(a.kind != ActionKind::drop_values, strategy,
+            "zero(3) keeps no whole weights that ranks could average: use zero(2) with it");
+    }
+}
+
+void mix_weights(Plan& plan, const Action& like, const std::string& axis, const std::string& phase,
+                 const Trigger& when) {
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) {
+    Program& program = plan.programs[r];
+    std::vector<ActionId> written;
+    for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+      const Action& a = program.actions[static_cast<std::size_t>(id)];
+      const bool gives = a.kind == ActionKind::all_gather || a.kind == ActionKind::broadcast;
+      if (a.kind == ActionKind::update || gives || a.kind->order > 999) written.push_back(id);
+    }
+    for (const Slice& slice : plan.updated(r)) {
+      Action a = like;
+      a.stream = a.kind->is_collective ? Stream::comm : Stream::compute;
+      a.slice = slice, a.peer.axis = axis, a.after = written, a.phase = add_phase(program, phase, when);
+      program.actions.push_back(std::move(a));
+    }
+  }
+}
+
+void remember_weights(Plan& plan, const std::string& state, std::int64_t from) {
+  for (std::size_t r = 0; r < plan.programs.size(); ++r)
+    for (const Slice& slice : plan.updated(r)) {
+      Action a{.kind = remember, .slice = slice, .field = state};
+      a.phase = add_phase(plan.programs[r], "remember", {.from = from, .until = from + 1});
+      insert(plan.programs[r], 0, std::move(a));
+    }
+  plan.state.push_back({.name = state, .extent = State::Extent::replicated});
+}
+
+Strategy apart(Strategy s) {
+  s.norm_scope = NormScope::local;
+  return s;
+}
+
+}  // namespace trireme

@@ -1,0 +1,25 @@
+// Mixing: what strategies share whose ranks train for themselves and meet now and then: kinds of actions that average
+// weights or gradients over an axis, and where in a plan they stand.
+#pragma once
+#include "parallel/plan/action_context.h"
+#include "parallel/strategies/rebuild.h"
+
+namespace trireme {
+
+namespace action_rows {
+/// The mean of the slice's weights, or gradients (Action::field), over the ranks of the axis, each counting as many
+/// times as it had rows in the step.
+extern const ActionRow mean;
+}  // namespace action_rows
+
+/// Whether ranks along the axis may train for themselves: nothing makes their weights alike yet. Throws Error if not.
+void check_apart(const Plan&, const std::string& axis, const std::string& strategy);
+/// An action like that one on each slice of weights that a program updates, over the axis, in steps of the trigger,
+/// behind all else that writes weights.
+void mix_weights(Plan&, const Action& like, const std::string& axis, const std::string& phase, const Trigger&);
+/// Adds `state`, one number per weight, which has the weights' values as step `from` begins.
+void remember_weights(Plan&, const std::string& state, std::int64_t from);
+/// The strategy, with batch norm's statistics those of each rank's rows.
+Strategy apart(Strategy);
+
+}  // namespace trireme
