@@ -15,7 +15,7 @@ struct ActionContext {
   Optimizer& optimizer;
   Communicator* comm;  ///< the ranks along action.peer.axis; null: this rank is alone on it
   std::int64_t step;   ///< steps before this one
-  Index rows;          ///< of the batch, on this rank
+  Index rows;          ///< of the batch, on the ranks that have the same weights after every step
   std::any& memory;    ///< the action's own, from its start to its finish, and on to the next step
 
   ParameterStore& store() const { return optimizer.parameters(); }

@@ -49,7 +49,7 @@ int wrapped(std::int64_t at, int ranks) { return static_cast<int>((at % ranks + 
 std::vector<RankPair> beside(int rank, int rows, int columns) {
   std::vector<RankPair> all;
   const int row = rank / columns, column = rank % columns;
-  for (const auto [down, right] : {std::pair{0, 1}, {0, -1}, {1, 0}, {-1, 0}}) {
+  for (const auto& [down, right] : {std::pair{0, 1}, {0, -1}, {1, 0}, {-1, 0}}) {
     const int other = wrapped(row + down, rows) * columns + wrapped(column + right, columns);
     const RankPair pair{other, other};
     if (other != rank && std::ranges::find(all, pair) == all.end()) all.push_back(pair);

@@ -120,7 +120,6 @@ void Executor::prepare_updates() {
 
 void Executor::begin(const Tensor& x, const Tensor& y) {
   tapes_.begin(x, y);
-  rows_ = x.dim(0);
   agreement_.begin();
   loss_ = {}, sending_.clear(), begin_step();
 }
@@ -355,7 +354,7 @@ void Executor::take(ActionId id) {
 }
 
 ActionContext Executor::context(const Action& a, Slot& s) {
-  return {plan_, a, optimizer_, s.comm, step_, rows_, s.memory};
+  return {plan_, a, optimizer_, s.comm, step_, ranks_.rows(), s.memory};
 }
 
 void Executor::run_row(ActionId id) {

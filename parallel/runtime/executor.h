@@ -129,7 +129,6 @@ class Executor {
   Agreement agreement_;
   double grad_scale_ = 1;
   std::int64_t step_ = 0;  // steps before this one; updates count it in its midst
-  Index rows_ = 0;         // of the batch, on this rank
   Tensor loss_;
   Recorder* recorder_ = nullptr;
   ChargedTime time_;

@@ -6,9 +6,9 @@
 //     rows.push_back({"mine", [](trireme::StrategyOptions& given) { ... return trireme::Strategy(...); }, "data"});
 //   }
 #pragma once
+#include "parallel/plan/action_context.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
-#include "parallel/plan/action_context.h"
 #include "parallel/runtime/version.h"
 #include "parallel/strategies/rebuild.h"
 

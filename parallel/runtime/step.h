@@ -34,7 +34,7 @@ struct StepOptions {
   /// what it does must be the same in every step. After consolidate(), record() or a step of another kind steps are
   /// captured anew; until then the memory of one is kept.
   bool cuda_graphs = false;
-  bool refuse_unsound = true;  ///< false: run a plan that check() finds faults in, to see what it does
+  bool refuse_unsound = true;    ///< false: run a plan that check() finds faults in, to see what it does
   std::int64_t epoch_steps = 0;  ///< Plan::epoch_steps
   /// Mesh axes that the model's own layers use (those split over ranks); its ranks get the same rows.
   std::vector<std::string> layer_axes = {};

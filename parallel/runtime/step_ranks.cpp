@@ -137,7 +137,7 @@ Index StepRanks::worker_rows(Index global_batch) const {
   return rows;
 }
 
-StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t seed, std::uint64_t step) const {
+StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t seed, std::uint64_t step) {
   check(x.rank() > 0 && y.rank() > 0 && x.dim(0) == y.dim(0), "step", "x {} and y {} must have one row per sample",
         x.shape(), y.shape());
   const Index rows = x.dim(0);
@@ -153,18 +153,18 @@ StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t s
   batch.step = step;
   batch.calls = {};
   const bool numbered = batch.share && batch.global_batch > 0 && batch.samples;
-  Index together = rows;  // of this rank's worker
+  rows_ = rows;
   if (batch_ && !stale_ && !numbered)
-    together = number_rows(batch, rows);
+    rows_ = number_rows(batch, rows);
   else if (worker_ > 1)
-    together = worker_rows(batch.global_batch);
+    rows_ = worker_rows(batch.global_batch);
   if (batch.global_batch == 0) batch.global_batch = rows;
   check(batch.global_batch > 0, "step", "the global batch has no rows");
   check(batch_ || batch.global_batch == rows, "step",
         "the global batch has {} rows, {} have come to this rank, which is to have them all: give the loader "
         ".shard = step.shard()",
         batch.global_batch, rows);
-  if (trains_apart_) batch.global_batch = std::max<Index>(1, together);
+  if (trains_apart_) batch.global_batch = std::max<Index>(1, rows_);
   return context;
 }
 

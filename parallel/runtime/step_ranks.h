@@ -27,7 +27,9 @@ class StepRanks {
   /// The context of one step on x, y, this rank's rows: the loader's BatchContext, checked against share(), with the
   /// global batch and sample ids filled in where the loader gave none, which is a collective call then. seed: of
   /// dropout. step: the number of steps before this one. Throws Error for rows that are not this rank's share.
-  StepContext context(const Tensor& x, const Tensor& y, std::uint64_t seed, std::uint64_t step) const;
+  StepContext context(const Tensor& x, const Tensor& y, std::uint64_t seed, std::uint64_t step);
+  /// Of this rank's worker, in the last of these.
+  Index rows() const { return rows_; }
 
   /// The current StepContext with those that batch norm's statistics go over.
   StepContext surroundings() const;
@@ -50,6 +52,7 @@ class StepRanks {
 
   RankShare share_;
   int worker_ = 1;  // ranks of a worker, neighbours in the order of shares
+  Index rows_ = 0;
   bool trains_apart_ = false, stale_ = false;
   std::string batch_axis_, stage_axis_;
   std::unique_ptr<Communicator> batch_, stages_;

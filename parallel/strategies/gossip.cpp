@@ -20,48 +20,48 @@ double argument(const Action& a, const std::string& name) {
 }
 
 /// What a rank has counts `keep` times, what each of the others sends `take` times.
-const ActionRow mix{.name = "mix",
-                    .letter = 'x',
-                    .is_collective = true,
-                    .access = weights_of,
-                    .calls =
-                        [](const Action& a, int ranks, Index element) {
-                          const std::size_t sends = peers_at(a.peer, 0, ranks, 0).size();
-                          return std::vector(sends, PlannedCall{CallKind::send, a.slice.size() * element});
-                        },
-                    .fault = [](const Plan& plan, const Program& program, ActionId id) -> std::string {
-                      const Action& a = program.actions[static_cast<std::size_t>(id)];
-                      const int ranks = plan.size(program, a.peer.axis);
-                      const auto others = static_cast<double>(peers_at(a.peer, 0, ranks, 0).size());
-                      const double all = argument(a, "keep") + others * argument(a, "take");
-                      if (std::abs(all - 1) < 1e-9) return "";
-                      return fmt::format(
-                          "its weights add up to {} over {} ranks, not to 1: mixing must be doubly "
-                          "stochastic",
-                          all, others + 1);
-                    },
-                    .start =
-                        [](ActionContext& now) {
-                          if (!now.comm) return Work();
-                          std::vector<Tensor> received;
-                          std::vector<Work> works;
-                          const Tensor mine = now.values();
-                          for (const auto [to, from] : now.peers()) {
-                            received.push_back(Tensor::like(mine));
-                            works.push_back(now.comm->recv(received.back(), from));
-                            works.push_back(now.comm->send(mine, to));
-                          }
-                          now.memory = std::move(received);
-                          return when_all(std::move(works));
-                        },
-                    .finish =
-                        [](ActionContext& now) {
-                          if (!now.comm) return;
-                          const auto others = std::any_cast<std::vector<Tensor>>(std::exchange(now.memory, {}));
-                          Tensor mixed = scale(now.values(), now.argument("keep"));
-                          for (const Tensor& other : others) add_into(mixed, scale(other, now.argument("take")));
-                          if (!others.empty()) now.values().copy_from(mixed);
-                        }};
+const ActionRow mix_graph{.name = "mix",
+                          .letter = 'x',
+                          .is_collective = true,
+                          .access = weights_of,
+                          .calls =
+                              [](const Action& a, int ranks, Index element) {
+                                const std::size_t sends = peers_at(a.peer, 0, ranks, 0).size();
+                                return std::vector(sends, PlannedCall{CallKind::send, a.slice.size() * element});
+                              },
+                          .fault = [](const Plan& plan, const Program& program, ActionId id) -> std::string {
+                            const Action& a = program.actions[static_cast<std::size_t>(id)];
+                            const int ranks = plan.size(program, a.peer.axis);
+                            const auto others = static_cast<double>(peers_at(a.peer, 0, ranks, 0).size());
+                            const double all = argument(a, "keep") + others * argument(a, "take");
+                            if (std::abs(all - 1) < 1e-9) return "";
+                            return fmt::format(
+                                "its weights add up to {} over {} ranks, not to 1: mixing must be doubly "
+                                "stochastic",
+                                all, others + 1);
+                          },
+                          .start =
+                              [](ActionContext& now) {
+                                if (!now.comm) return Work();
+                                std::vector<Tensor> received;
+                                std::vector<Work> works;
+                                const Tensor mine = now.values();
+                                for (const auto [to, from] : now.peers()) {
+                                  received.push_back(Tensor::like(mine));
+                                  works.push_back(now.comm->recv(received.back(), from));
+                                  works.push_back(now.comm->send(mine, to));
+                                }
+                                now.memory = std::move(received);
+                                return when_all(std::move(works));
+                              },
+                          .finish =
+                              [](ActionContext& now) {
+                                if (!now.comm) return;
+                                const auto others = std::any_cast<std::vector<Tensor>>(std::exchange(now.memory, {}));
+                                Tensor mixed = scale(now.values(), now.argument("keep"));
+                                for (const Tensor& other : others) add_into(mixed, scale(other, now.argument("take")));
+                                if (!others.empty()) now.values().copy_from(mixed);
+                              }};
 
 /// A star round rank 0: each other rank and it change places for one share in as many as there are ranks.
 const ActionRow mix_star{.name = "mix_star",
@@ -108,7 +108,7 @@ Strategy gossip(GossipOptions o) {
     const int ranks = plan.size(o.axis);
     check(o.graph != "random" || ranks % 2 == 0 || ranks == 1, "gossip",
           "a random graph pairs ranks off, and {} along '{}' is an odd number", ranks, o.axis);
-    Action a{.kind = mix, .field = "weights"};
+    Action a{.kind = mix_graph, .field = "weights"};
     a.peer = {.axis = o.axis, .pairs = o.graph == "random" ? "matching" : o.graph, .seed = o.seed};
     if (o.graph == "complete" || o.graph == "star") {
       a.peer.pairs.clear();
