@@ -1,8 +1,10 @@
 #include "kernels/cpu/dnnl.h"
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "kernels/core/vendor.h"
 #include "kernels/cpu/vector.h"
@@ -85,6 +87,32 @@ Desc dense(const Dims& dims, const std::vector<int>& order, DType type) {
 }
 
 Desc any(const Dims& dims, DType type) { return Desc(dims, type_of(type), dnnl::memory::format_tag::any); }
+
+namespace {
+
+std::size_t fence() {
+  static const char* const asked = std::getenv("TRIREME_FENCE");
+  return asked != nullptr && std::string_view(asked) == "1" ? 4096 : 0;
+}
+constexpr int fence_byte = 0xa5;
+
+}  // namespace
+
+void* Scratch::allocate(std::size_t bytes) {
+  void* const data = runtime(DeviceKind::cpu).allocate(bytes + fence(), cpu());
+  std::memset(static_cast<char*>(data) + bytes, fence_byte, fence());
+  return data;
+}
+
+void Scratch::release(void* data, std::size_t bytes) {
+  const auto* const end = static_cast<const unsigned char*>(data) + bytes;
+  for (std::size_t i = fence(); i-- > 0;)
+    if (end[i] != fence_byte) {
+      std::fprintf(stderr, "oneDNN has written up to %zu bytes behind its %zu bytes of scratch memory\n", i + 1, bytes);
+      std::abort();
+    }
+  runtime(DeviceKind::cpu).release(data, bytes + fence(), cpu());
+}
 
 dnnl::primitive_attr attributes() {
   dnnl::primitive_attr attr;

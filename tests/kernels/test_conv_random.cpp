@@ -145,6 +145,22 @@ TEST_CASE("bf16 convolutions that AMX implementations compute wrongly equal thei
   }
 }
 
+TEST_CASE("strided 1 x 1 convolutions of few channels equal their definition", "[conv]") {
+  for (int i = 0; i < 120; ++i) {
+    ConvCase c = draw(1 + i % 3, false);
+    c.filter = {1, 1, 1}, c.o.groups = 1, c.c_in = pick(1, 24), c.c_out = pick(1, 40);
+    c.x = {c.n}, c.w = {c.c_out}, c.y = {c.n};
+    for (std::size_t d = 0; d < static_cast<std::size_t>(c.dims); ++d) {
+      c.o.stride[d] = pick(1, 3), c.o.pad_begin[d] = c.o.pad_end[d] = i % 8 == 0, c.o.dilation[d] = 1;
+      c.in[d] = pick(1, 9);
+      c.out[d] = (c.in[d] + c.o.pad_begin[d] + c.o.pad_end[d] - 1) / c.o.stride[d] + 1;
+      c.x.push_back(c.in[d]), c.w.push_back(1), c.y.push_back(c.out[d]);
+    }
+    c.x.push_back(c.c_in), c.w.push_back(c.c_in), c.y.push_back(c.c_out);
+    check_random(c, i % 2 == 0 ? DType::f32 : DType::bf16);
+  }
+}
+
 TEST_CASE("random convolutions equal their definition", "[conv]") { check_many(400); }
 
 // tests/long.sh runs it.

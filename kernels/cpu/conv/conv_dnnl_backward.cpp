@@ -130,22 +130,22 @@ bool is_product(const View& dw, const View& x, const ConvShape& s) {
 }
 
 /// The cells of x that each output reads, side by side: to [outputs, filter cells, channels]; zeros for padding.
-void make_columns(float* to, const View& x, const ConvShape& s) {
-  const Index rows = s.n * s.out_cells(), width = s.filter_cells() * s.c_in;
-  parallel_for(rows, width, [&, from = x.as<float>()](Index begin, Index end) {
+void make_columns(std::byte* to, const View& x, const ConvShape& s) {
+  const Index rows = s.n * s.out_cells(), bytes = s.c_in * size_of(x.dtype), width = s.filter_cells() * bytes;
+  parallel_for(rows, s.filter_cells() * s.c_in, [&, from = x.as<std::byte>()](Index begin, Index end) {
     for (Index row = begin; row < end; ++row) {
       const Index n = row / s.out_cells(), o0 = row / (s.out[1] * s.out[2]) % s.out[0], o1 = row / s.out[2] % s.out[1],
                   o2 = row % s.out[2];
-      float* cell = to + row * width;
+      std::byte* cell = to + row * width;
       for (Index f0 = 0; f0 < s.filter[0]; ++f0)
         for (Index f1 = 0; f1 < s.filter[1]; ++f1)
-          for (Index f2 = 0; f2 < s.filter[2]; ++f2, cell += s.c_in) {
+          for (Index f2 = 0; f2 < s.filter[2]; ++f2, cell += bytes) {
             const Index i0 = s.at(0, o0, f0), i1 = s.at(1, o1, f1), i2 = s.at(2, o2, f2);
             const bool inside = i0 >= 0 && i0 < s.in[0] && i1 >= 0 && i1 < s.in[1] && i2 >= 0 && i2 < s.in[2];
             if (inside)
-              std::copy_n(from + (((n * s.in[0] + i0) * s.in[1] + i1) * s.in[2] + i2) * s.c_in, s.c_in, cell);
+              std::copy_n(from + (((n * s.in[0] + i0) * s.in[1] + i1) * s.in[2] + i2) * bytes, bytes, cell);
             else
-              std::fill_n(cell, s.c_in, 0.f);
+              std::fill_n(cell, bytes, std::byte{});
           }
     }
   });
@@ -167,7 +167,7 @@ void product_backward_weight(const View& dw, const View& x, const View& dy, cons
   const Index rows = s.n * s.out_cells(), width = s.filter_cells() * s.c_in;
   const bool as_is = s.filter_cells() == 1 && s.in == s.out;  // a padded or strided one is not
   Scratch columns(as_is ? 0 : static_cast<std::size_t>(rows * width) * sizeof(float));
-  if (!as_is) make_columns(columns.as<float>(), x, s);
+  if (!as_is) make_columns(columns.as<std::byte>(), x, s);
   const float *from = as_is ? x.as<float>() : columns.as<float>(), *seed = dy.as<float>();
   if (width >= s.c_out) return sgemm(dw.as<float>(), true, seed, from, s.c_out, width, rows, accumulate ? 1.f : 0.f);
   Scratch transposed(static_cast<std::size_t>(dw.bytes()));  // [I, O]: the product is faster when its result is wide
@@ -214,6 +214,17 @@ bool conv_backward_weight(const View& dw, const View& dbias, const View& x, cons
     amid.data = block.data();
     pad_outer(block.as<std::byte>(), x, s, wide);
     return conv_backward_weight(dw, dbias, amid, dy, wide, accumulate);
+  }
+  if (gradient_needs_dense(s)) {
+    ConvShape dense = s;
+    dense.in = s.out, dense.options.stride = {1, 1, 1};
+    dense.options.pad_begin = dense.options.pad_end = {0, 0, 0};
+    View read = x;
+    for (int d = 0; d < s.dims; ++d) read.shape[d + 1] = s.out[static_cast<std::size_t>(d)];
+    Scratch block(static_cast<std::size_t>(read.bytes()));
+    read.data = block.data();
+    make_columns(block.as<std::byte>(), x, s);
+    return conv_backward_weight(dw, dbias, read, dy, dense, accumulate);
   }
   if (!dbias && is_product(dw, x, s)) {
     product_backward_weight(dw, x, dy, s, accumulate);

@@ -48,6 +48,11 @@ bool may_use_amx(const ConvShape& s) {
 
 bool gradient_needs_padding(const ConvShape& s) { return s.dims == 3 && (pads_meet(s, 0) || pads_meet(s, 1)); }
 
+bool gradient_needs_dense(const ConvShape& s) {
+  constexpr Index vector = 16;
+  return s.filter_cells() == 1 && s.c_in % vector != 0 && s.options.stride != Extents{1, 1, 1};
+}
+
 bool gradient_needs_f32(const ConvShape& s, DType type) { return type == DType::bf16 && s.c_in == 1; }
 
 }  // namespace trireme::onednn

@@ -37,6 +37,13 @@ bool may_use_amx(const ConvShape&);
 /// their loops lose count of the filter's cells: wrong numbers, or SIGSEGV. (2.6.3; in 3.2 it is rarer.)
 bool gradient_needs_padding(const ConvShape&);
 
+/// Whether a 1 x 1 filter's gradient wants the cells that outputs read side by side, without stride.
+///
+/// jit_1x1:avx2 and jit_bf16_1x1:avx512_core copy these cells to scratch memory a whole vector at a time: where that
+/// does not divide the number of channels, behind its end, into memory of others or another thread's. (2.6.3; found
+/// with TRIREME_FENCE=1.)
+bool gradient_needs_dense(const ConvShape&);
+
 /// Whether a filter's gradient must be computed in f32.
 ///
 /// jit_bf16:avx512_core with one input channel reads x behind its end, and multiplies what lies there by 0: NaN at
