@@ -63,6 +63,8 @@ const ActionRow mean{.name = "mean",
 
 void check_apart(const Plan& plan, const std::string& axis, const std::string& strategy) {
   check(axis.find('+') == axis.npos, strategy, "its ranks lie along one mesh axis, not '{}'", axis);
+  check(plan.axes.empty() || std::ranges::find(plan.axes, axis, &Axis::name) != plan.axes.end(), strategy,
+        "the mesh has no axis '{}'", axis);
   check(plan.consistency_along(axis) == Consistency{}, strategy,
         "weights are averaged over the mesh axis '{}' already: only one strategy may do so", axis);
   for (const Program& program : plan.programs)

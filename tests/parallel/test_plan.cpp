@@ -213,7 +213,10 @@ TEST_CASE("strategies compose and are read from text") {
   CHECK((data_parallel({.norm_scope = NormScope::global}) | Strategy()).norm_scope == NormScope::global);
   CHECK((data_parallel({.norm_scope = NormScope::local}) | zero(2)).scope() == NormScope::local);
   CHECK(parse_strategy("data_parallel(norm_scope=local) | spatial").scope() == NormScope::local);
-  for (auto& row : strategies()) CHECK(parse_strategy(row.name).scope() == NormScope::global);
+  for (auto& row : strategies()) {
+    const Strategy strategy = parse_strategy(row.name);
+    CHECK(strategy.scope() == (strategy.claim() == Claim::exact ? NormScope::global : NormScope::local));
+  }
   CHECK_THROWS_WITH(parse_strategy("data_parallel(norm_scope=micro)"),
                     contains("there is no 'micro'; there are: local, group, global"));
   CHECK(parse_strategy("serial | data_parallel").name() == "data_parallel");

@@ -8,8 +8,8 @@
 #include "framework/layers/layers.h"
 #include "parallel/analysis/simulate.h"
 #include "parallel/comm/virtual_clock.h"
-#include "parallel/plan/action_row.h"
 #include "parallel/plan/action_context.h"
+#include "parallel/plan/action_row.h"
 #include "parallel/runtime/step.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/server_plans.h"
@@ -61,14 +61,16 @@ const ActionRow mean{.name = "mean",
                      .start = [](ActionContext& now) { return now.comm->all_reduce(now.values(), ReduceOp::average); }};
 /// Each rank trains for itself; every so many steps weights become their mean.
 Strategy meets_now_and_then(int every) {
-  return {"meets", Claim::statistical, [every](Plan plan) {
-            Program& all = plan.programs[0];
-            Action a{.kind = mean, .slice = {0, plan.parameters}};
-            a.peer.axis = "data", a.phase = add_phase(all, "mean", {.every = every});
-            all.actions.push_back(a);
-            plan.consistency["data"] = {Consistency::Kind::periodic, every};
-            return plan;
-          }};
+  Strategy s{"meets", Claim::statistical, [every](Plan plan) {
+               Program& all = plan.programs[0];
+               Action a{.kind = mean, .slice = {0, plan.parameters}};
+               a.peer.axis = "data", a.phase = add_phase(all, "mean", {.every = every});
+               all.actions.push_back(a);
+               plan.consistency["data"] = {Consistency::Kind::periodic, every};
+               return plan;
+             }};
+  s.norm_scope = NormScope::local;
+  return s;
 }
 
 /// A strategy on a mesh; how many of the ranks along data serve.
