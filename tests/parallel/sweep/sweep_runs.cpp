@@ -125,7 +125,10 @@ Arrangement arrangement(RandomChoice& dice) {
     if (!names.empty() && dice.chance(40)) names.emplace_back(dice.chance(75) ? "zero" : "central_storage");
   } else {
     for (const char* name : {"data", "pipe", "h", "tensor"}) axis(name, 40);
-    for (Index n = dice.between(1, 3); n > 0; --n) names.push_back(dice.of(strategies()).name);
+    std::vector<std::string> exact;
+    for (const StrategyRow& row : strategies())
+      if (parse_strategy(strategy_of(dice, row.name)).claim() == Claim::exact) exact.push_back(row.name);
+    for (Index n = dice.between(1, 3); n > 0; --n) names.push_back(dice.of(exact));
   }
   if (how.mesh.empty()) how.mesh = {{"data", 1}};
   if (names.empty()) names.emplace_back("serial");

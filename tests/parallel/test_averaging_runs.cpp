@@ -1,0 +1,137 @@
+// Strategies whose workers train apart, over time: evaluation, checkpoints, a first part that is synchronous, refusals.
+#include <cmath>
+
+#include "framework/io/checkpoint.h"
+#include "tests/parallel/averaging.h"
+#include "tests/support/temporary.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+namespace {
+
+/// Trains a model with batch norm; what each rank has behind the last step: weights, then running statistics.
+struct Run {
+  int from = 0, to = 6;
+  std::string load = {}, save = {};
+  int consolidate_behind = -1;  // a step
+};
+std::vector<Weights> run_normed(const std::string& strategy, const Run& run,
+                                std::vector<Weights>* evaluated = nullptr) {
+  std::vector<Weights> all(4);
+  if (evaluated) evaluated->resize(4);
+  World::threads(4, [&](World& world) {
+    Module model = Sequential{Linear(6, 5), BatchNorm(5), relu, Linear(5, 3)};
+    convert(model, DType::f64);
+    initialize(model, 1);
+    Step step(model, cross_entropy, Sgd{.lr = 0.2, .momentum = 0.9}, world, parse_strategy(strategy),
+              {.epoch_steps = 2});
+    if (!run.load.empty()) (void)step.load_checkpoint(find_latest(run.load).value().path);
+    const Case c{.strategy = strategy, .axes = {{"data", 4}}, .least = 2, .meet = {}};
+    const auto now = [&] {
+      Weights w = step.parameters().values().to_vector();
+      for (const auto& b : step.parameters().buffers())
+        for (double v : b.tensor.to_vector()) w.push_back(v);
+      return w;
+    };
+    for (int s = run.from; s < run.to; ++s) {
+      const RankShare mine = step.shard();
+      const Rows own = dealt(batch(c, s), mine.rank, mine.rank + 1, mine.size, 1);
+      (void)step(own.x, own.y).item();
+      if (s != run.consolidate_behind) continue;
+      step.consolidate();
+      if (evaluated) (*evaluated)[world.rank()] = now();
+    }
+    all[world.rank()] = now();
+    if (!run.save.empty())
+      save_checkpoint(run.save, step.parameters(), step.optimizer(), {.step = step.optimizer().steps()},
+                      {.shard = step.checkpoint_shard()});
+  });
+  return all;
+}
+const std::vector<std::string> apart{"local_sgd(every=4)",
+                                     "local_sgd(every=2, outer_lr=0.7, outer_momentum=0.5)",
+                                     "local_sgd(every=2, from_epoch=1)",
+                                     "local_sgd(every=2, outer_momentum=0.5, from_epoch=1)",
+                                     "easgd(every=2)",
+                                     "gossip(graph=ring)",
+                                     "gossip(graph=random, global_every=4)"};
+
+}  // namespace
+
+TEST_CASE("evaluation sees the mean of all workers, and training goes on from each one's own") {
+  if (threads_only()) return;
+  for (const std::string& strategy : apart) {
+    INFO(strategy);
+    const auto at_three = run_normed(strategy, {.to = 3}), undisturbed = run_normed(strategy, {});
+    std::vector<Weights> evaluated;
+    CHECK(run_normed(strategy, {.consolidate_behind = 2}, &evaluated) == undisturbed);
+    double worst = 0;
+    for (int r = 0; r < 4; ++r)
+      for (std::size_t k = 0; k < at_three[0].size(); ++k) {
+        const double mean = (at_three[0][k] + at_three[1][k] + at_three[2][k] + at_three[3][k]) / 4;
+        worst = std::max(worst, std::abs(evaluated[r][k] - mean));
+      }
+    CHECK(worst < 1e-14);
+  }
+}
+
+TEST_CASE("workers that train apart go on from a checkpoint bit for bit") {
+  if (threads_only()) return;
+  for (const std::string& strategy : apart)
+    for (int middle : {1, 2, 3}) {
+      INFO(strategy << " saved behind step " << middle);
+      const Temporary folder;
+      run_normed(strategy, {.to = middle, .save = folder.path()});
+      CHECK(run_normed(strategy, {.from = middle, .load = folder.path()}) == run_normed(strategy, {}));
+    }
+}
+
+TEST_CASE("post-local: gradients are averaged before, weights after") {
+  if (threads_only()) return;
+  const auto before = run_normed("local_sgd(every=3, from_epoch=1)", {.to = 2});
+  const auto synchronous = run_normed("data_parallel(norm_scope=local)", {.to = 2});
+  double worst = 0;
+  for (std::size_t k = 0; k < 58; ++k)  // weights
+    for (int r = 0; r < 4; ++r) worst = std::max(worst, std::abs(before[r][k] - synchronous[r][k]));
+  CHECK(worst < 1e-13);
+  const auto apart_again = run_normed("local_sgd(every=3, from_epoch=1)", {.to = 3});
+  CHECK(apart_again[0] != apart_again[1]);
+}
+
+TEST_CASE("strategies whose workers train apart refuse what makes no sense, in one line each") {
+  if (threads_only()) return;
+  const auto said = [](const std::string& strategy, int ranks = 3, std::int64_t epoch_steps = 0) {
+    return on_ranks(ranks, [&](World& world) -> std::string {
+      try {
+        Mesh mesh(world, {{"data", ranks}});
+        Step step(network(), cross_entropy, Sgd{.lr = 0.1}, mesh, parse_strategy(strategy),
+                  {.epoch_steps = epoch_steps});
+        return "accepted";
+      } catch (const Error& e) { return e.what(); }
+    });
+  };
+  const std::vector<std::pair<std::string, std::string>> refused{
+      {"local_sgd(every=0)", "every"},
+      {"local_sgd(outer_lr=0)", "a rate above 0"},
+      {"local_sgd(outer_momentum=1)", "a momentum in [0, 1)"},
+      {"local_sgd(from_epoch=1)", "how many steps an epoch has"},
+      {"local_sgd(axis=node)", "the mesh has no axis 'node'"},
+      {"easgd(rho=-1)", "rho"},
+      {"gossip(graph=moebius)", "there is no graph 'moebius'"},
+      {"gossip(graph=random)", "is an odd number"},
+      {"gossip(global_every=-1)", "global_every"},
+      {"data_parallel | local_sgd", "already: only one strategy may do so"},
+      {"local_sgd | data_parallel", "already: only one strategy may do so"},
+      {"local_sgd | gossip", "already: only one strategy may do so"},
+      {"data_parallel(norm_scope=global) | local_sgd | zero(1)", "already"},
+  };
+  for (const auto& [strategy, text] : refused) {
+    const std::string got = said(strategy);
+    INFO(strategy << ": " << got);
+    CHECK(got.find(text) != got.npos);
+    CHECK(got.find('\n') == got.npos);
+  }
+  CHECK(said("local_sgd(from_epoch=1)", 3, 5) == "accepted");
+  CHECK(said("gossip(graph=random)", 4) == "accepted");
+}
