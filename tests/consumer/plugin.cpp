@@ -44,7 +44,7 @@ Strategy local_means(int every) {
         for (Program& program : plan.programs) {
           ActionId update = 0;
           while (program.actions.at(update).kind != ActionKind::update) ++update;
-          Action average = on_slice(average_weights, Stream::comm, program.actions[update].slice, "data", {update + 1});
+          Action average = on_slice(average_weights, Stream::comm, program.actions[update].slice, "data", {update});
           average.phase = add_phase(program, "average", {.every = every, .offset = every - 1});
           program.actions.push_back(average);
         }

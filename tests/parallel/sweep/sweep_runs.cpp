@@ -127,7 +127,7 @@ Arrangement arrangement(RandomChoice& dice) {
     for (const char* name : {"data", "pipe", "h", "tensor"}) axis(name, 40);
     std::vector<std::string> exact;
     for (const StrategyRow& row : strategies())
-      if (parse_strategy(strategy_of(dice, row.name)).claim() == Claim::exact) exact.push_back(row.name);
+      if (parse_strategy(row.name).claim() == Claim::exact) exact.push_back(row.name);
     for (Index n = dice.between(1, 3); n > 0; --n) names.push_back(dice.of(exact));
   }
   if (how.mesh.empty()) how.mesh = {{"data", 1}};
