@@ -134,6 +134,7 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
     finish(id);
   }
   begin(x, y);
+  if (skips_) agreement_.set_loss(channels_.last_loss(), false);
   if (buckets_) buckets_->arm(false);
   std::string fault;
   for (ActionId id = 0; id < n; ++id) {
@@ -339,7 +340,10 @@ void Executor::update(ActionId id) {
 }
 
 void Executor::push(ActionId id) {
-  slot(id).works.push_back(channels_.push(action(id), step_, agreement_.loss()));
+  const bool is_clock = action(id).field == "clock";
+  const Tensor number =
+      is_clock ? Tensor::scalar(static_cast<double>(optimizer_.steps()), DType::f64) : agreement_.loss();
+  slot(id).works.push_back(channels_.push(action(id), step_, number));
   slot(id).pending = true;
 }
 

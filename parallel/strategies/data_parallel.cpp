@@ -11,7 +11,10 @@ namespace {
 /// Sums over o.axis have to be the first along it, and to come before what shares out the updates.
 void check_not_reduced(const Plan& plan, const std::string& axis) {
   const auto ours = names_in(axis);
-  for (const Program& program : plan.programs)
+  for (const Program& program : plan.programs) {
+    check(!program.serves(), "strategy",
+          "servers sum the gradients already, which are to be summed over '{}' as well: leave one of the two out",
+          axis);
     for (const Action& a : program.actions) {
       check(a.kind != ActionKind::update || a.peer.axis.empty(), "strategy",
             "zero and central_storage share out updates of gradients that are whole, and those are to be summed over "
@@ -22,6 +25,7 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
         check(std::find(ours.begin(), ours.end(), name) == ours.end(), "strategy",
               "gradients are summed over the mesh axis '{}' already: only one strategy may do so", name);
     }
+  }
 }
 
 }  // namespace
