@@ -69,13 +69,13 @@ class Simulator {
   Nanoseconds end() const;
 
  private:
+  static constexpr int nothing = std::numeric_limits<int>::max();  // told_
   static constexpr Nanoseconds unknown = -1;
   static constexpr int ended = -1;  // State::waits
-  static constexpr int nothing = std::numeric_limits<int>::max();
-  struct State {                // of an action of a rank in its step
-    Nanoseconds begin = 0;      // the latest known of what it waits for, then its start
-    Nanoseconds end = unknown;  // of a receive that has not begun: the arrival
-    int waits = 0;              // for so many
+  struct State {                    // of an action of a rank in its step
+    Nanoseconds begin = 0;          // the latest known of what it waits for, then its start
+    Nanoseconds end = unknown;      // of a receive that has not begun: the arrival
+    int waits = 0;                  // for so many
   };
   /// An operation gets into its rank's link.
   struct Start {

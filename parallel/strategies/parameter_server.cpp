@@ -34,8 +34,6 @@ std::vector<Slice> shares_by_parts(const Plan& plan, int servers) {
 
 std::vector<Slice> shares_of(const Plan& plan, const ParameterServerOptions& o) {
   if (o.shard == "layer") return shares_by_parts(plan, o.servers);
-  check(o.servers <= plan.parameters, "parameter_server", "{} servers cannot share {} weights", o.servers,
-        plan.parameters);
   std::vector<Slice> all;
   for (int s = 0; s < o.servers; ++s)
     all.push_back({plan.parameters * s / o.servers, plan.parameters * (s + 1) / o.servers});
