@@ -52,6 +52,16 @@ int messages_in_step(const Program& program, const Trigger& trigger, int senders
   return trigger.late ? senders - other->trigger.count : trigger.count;
 }
 
+int updates_in_step(const Plan& plan, const Program& program) {
+  const auto update = std::ranges::find(program.actions, ActionKind::update, &Action::kind);
+  if (update == program.actions.end()) return 1;
+  const Trigger& t = program.trigger(*update);
+  if (t.channel.empty() || t.count == 0) return 1;
+  const int root = plan.range(program, axis_of(plan, t.channel)).begin;
+  const auto senders = static_cast<int>(senders_to(plan, t.channel, root).size());
+  return std::max(1, messages_in_step(program, t, senders) / t.count);
+}
+
 bool serves_at(const Plan& plan, const std::string& axis, int coordinate) {
   return std::ranges::any_of(plan.programs, [&](const Program& p) {
     const CoordinateRange along = plan.range(p, axis);

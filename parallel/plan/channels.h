@@ -24,6 +24,8 @@ std::string axis_of(const Plan&, const std::string& channel);
 
 /// Of the messages that `senders` ranks push to the channel of a phase in a step, one each: how many the phase takes.
 int messages_in_step(const Program&, const Trigger&, int senders);
+/// How often a program updates in a step of those that push to it: once, or so often as their messages start that.
+int updates_in_step(const Plan&, const Program&);
 
 /// Whether messages start what the ranks at this coordinate do: messages to them have a head (MessageHeader).
 bool serves_at(const Plan&, const std::string& axis, int coordinate);

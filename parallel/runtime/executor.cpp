@@ -109,6 +109,7 @@ void Executor::prepare_updates() {
   }
   if (last) last->last_update = true;
   updates_ = last != nullptr;
+  optimizer_.set_updates_per_step(updates_in_step(plan_, program_));
   for (std::size_t id = 0; id < slots_.size() && !updates_; ++id) {
     const Action& a = program_.actions[id];
     slots_[id].first_push = a.kind == ActionKind::push && a.field == "gradients";

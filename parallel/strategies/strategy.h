@@ -115,8 +115,8 @@ struct ParameterServerOptions {
 /// they are shares of the global batch's mean. async and ssp divide them by the number of workers, backup by W - b,
 /// with no regard to how many rows each worker has. Downpour as published does not divide: that is the lr times W here.
 /// Adam and others that normalise gradients undo the division: in async and ssp they make W whole steps where sync
-/// makes one, as momentum counts W small ones. A server's schedule of lr counts its own updates: W a step in async and
-/// ssp.
+/// makes one, as momentum counts W small ones. A server's schedule of lr counts steps of all workers together: W
+/// updates are one in async and ssp.
 ///
 /// Throws Error for options that contradict each other, and when applied for as many servers as ranks or more, for as
 /// many backups as workers or more, for more servers than parts with weights (layer), and for a plan that has stages or

@@ -17,8 +17,9 @@ using namespace trireme::test;
 namespace {
 
 using Numbers = std::vector<double>;
-constexpr double lr = 0.1;
 constexpr int steps = 12;
+/// Learning rate, by the steps that all workers have done.
+double rate_at(std::int64_t step) { return 0.1 / (1 + 0.2 * static_cast<double>(step)); }
 
 /// What ranks have noted, each in its place.
 struct Record {
@@ -112,7 +113,8 @@ Record run(const ParameterServerOptions& o, int workers, const Cluster& cluster)
     Module model = network();
     initialize(model, 1);
     Mesh mesh(world, {{"data", world.size()}});
-    Step step(model, cross_entropy, Sgd{.lr = lr}, mesh, noted(o), {.example = Tensor::zeros({3, 6}, DType::f64)});
+    Step step(model, cross_entropy, Sgd{.lr = Schedule(rate_at)}, mesh, noted(o),
+              {.example = Tensor::zeros({3, 6}, DType::f64)});
     if (world.rank() == 0) {
       record.start = step.parameters().values().to_vector();
       for (std::size_t p = 1; p < step.plan().programs.size(); ++p)
@@ -218,6 +220,8 @@ class SerialLoop {
   bool apply(std::size_t s, unsigned set) {
     const Slice& share = record_.shares[s];
     Numbers next = versions_[s].back();
+    const auto number = static_cast<std::int64_t>(versions_[s].size()) - 1;
+    const double lr = rate_at(o_.mode == "sync" ? number : number / workers_);
     std::vector<int> counts = applied_[s].back();
     for (int w = 0; w < workers_; ++w) {
       if ((set >> w) % 2 == 0) continue;
