@@ -52,7 +52,10 @@ Program server_at(const ParameterServerOptions& o, int at, int workers, const Sl
   server.where = {{o.axis, at, at + 1}};
   const bool at_once = o.mode != "sync";
   const int count = at_once ? 1 : o.backup > 0 ? workers - o.backup : 0;
-  server.phases = {{"update", {.channel = "gradients", .count = count}}};
+  Trigger come{.channel = "gradients", .count = count};
+  // Whoever is far ahead is not used before the slowest have their answers: under ssp(0) all have the same weights.
+  if (o.mode == "ssp") come.guard = {"ready", o.staleness + 1};
+  server.phases = {{"update", come}};
   const auto add = [&](int phase, Action a) { a.phase = phase, server.actions.push_back(std::move(a)); };
   const auto answer = [&](int phase) {
     add(phase, on_channel(o, ActionKind::push, "weights", "weights", slice));
