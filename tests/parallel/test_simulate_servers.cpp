@@ -2,6 +2,7 @@
 #include "parallel/analysis/draw.h"
 #include "parallel/analysis/simulate.h"
 #include "parallel/plan/planned_traffic.h"
+#include "parallel/strategies/strategy.h"
 #include "tests/support/catch.h"
 
 using namespace trireme;
