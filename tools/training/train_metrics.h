@@ -57,6 +57,7 @@ class TrainMetrics {
   std::vector<std::pair<Tensor, Tensor>> kept_;  // likeliest classes and labels of the step under way
   Counts mine_;                                  // this rank's rows since sum_ranks()
   Index uncounted_ = 0;                          // all ranks' rows since then
+  bool leaves_out_ = false;                      // workers may leave steps out (Trigger::late): these predict nothing
   const RunClock& clock_;
   Nanoseconds start_ = 0, waited_ = 0;
   Index samples_ = 0;       // of all ranks, since start_epoch()
