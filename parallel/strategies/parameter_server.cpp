@@ -6,34 +6,14 @@
 #include <ranges>
 
 #include "parallel/plan/action_kind.h"
+#include "parallel/strategies/partition.h"
 #include "parallel/strategies/rebuild.h"
 
 namespace trireme {
 namespace {
 
-/// Slices of the flat block by whole neighbouring parts: each as near to an even share of what is left as it can be.
-std::vector<Slice> shares_by_parts(const Plan& plan, int servers) {
-  std::vector<Index> ends;  // of parts with weights
-  for (const PartInfo& part : plan.parts)
-    if (part.slice.size() > 0) ends.push_back(part.slice.end);
-  check(servers <= std::ssize(ends), "parameter_server",
-        "{} servers cannot share the {} layers that have weights: use shard=bytes", servers, ends.size());
-  ends.back() = plan.parameters;
-  std::vector<Slice> all;
-  Slice now;
-  for (std::size_t i = 0; i < ends.size(); ++i) {
-    const auto behind = static_cast<Index>(servers) - std::ssize(all) - 1, left = std::ssize(ends) - Index(i);
-    const Index twice_fair = 2 * ((plan.parameters - now.begin) / (behind + 1));
-    const bool farther = ends[i] - now.begin + now.size() > twice_fair;  // from it, with this part than without
-    if (behind > 0 && now.size() > 0 && (farther || left <= behind)) all.push_back(now), now.begin = now.end;
-    now.end = ends[i];
-  }
-  all.push_back(now);
-  return all;
-}
-
 std::vector<Slice> shares_of(const Plan& plan, const ParameterServerOptions& o) {
-  if (o.shard == "layer") return shares_by_parts(plan, o.servers);
+  if (o.shard == "layer") return cut_by_size(plan.parts, plan.parameters, o.servers);
   std::vector<Slice> all;
   for (int s = 0; s < o.servers; ++s)
     all.push_back({plan.parameters * s / o.servers, plan.parameters * (s + 1) / o.servers});

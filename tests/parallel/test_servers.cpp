@@ -258,8 +258,11 @@ TEST_CASE("asynchronous servers apply each gradient once, and are the same in ea
 TEST_CASE("workers and servers send what their programs say") {
   if (threads_only()) return;
   for (const int servers : {1, 2})
-    for (const std::string mode : {"sync", "async", "ssp"}) {
-      const ParameterServerOptions o{.servers = servers, .mode = mode, .staleness = mode == "ssp" ? 1 : -1};
+    for (const ParameterServerOptions& options :
+         {ParameterServerOptions{}, ParameterServerOptions{.backup = 1}, ParameterServerOptions{.mode = "async"},
+          ParameterServerOptions{.mode = "ssp", .staleness = 1}}) {
+      ParameterServerOptions o = options;
+      o.servers = servers;
       std::array<StepTraffic, 5> traffic;
       World::threads(5, [&](World& world) {
         const Setup s = small();
@@ -282,7 +285,7 @@ TEST_CASE("workers and servers send what their programs say") {
           for (auto& [axis, n] : all) lines += fmt::format("{}: {} calls, {} bytes; ", axis, n.calls, n.bytes);
           return lines;
         };
-        CAPTURE(servers, mode, &t - traffic.data(), text(t.counted), text(t.planned));
+        CAPTURE(servers, o.mode, o.backup, &t - traffic.data(), text(t.counted), text(t.planned));
         CHECK(t.counted == t.planned);
         CHECK(t.counted.at("data").bytes > 0);
       }
