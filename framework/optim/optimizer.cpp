@@ -106,7 +106,7 @@ void Optimizer::keep(const std::vector<Slice>& slices) {
 }
 
 double Optimizer::rate() const {
-  const double lr = config_.lr()(steps_);
+  const double lr = config_.lr()(steps_ / updates_per_step_);
   if (!(lr >= 0 && std::isfinite(lr))) fail(name(), "lr is {} at step {}, expected at least 0, and finite", lr, steps_);
   return lr;
 }

@@ -70,6 +70,9 @@ class Optimizer {
   std::int64_t steps() const { return steps_; }  ///< updates done
   /// Sets steps(), as a checkpoint says: learning rate and Adam's bias correction go on from there.
   void set_steps(std::int64_t steps) { steps_ = steps; }
+  /// So many updates, at least 1, are one step of the learning rate's schedule: of a server that updates by each
+  /// gradient.
+  void set_updates_per_step(int updates) { updates_per_step_ = updates; }
   double rate() const;  ///< learning rate of the next update; throws Error when it is negative or not finite
   /// State for a checkpoint: parallel to the kept() slices of values(), by name ("momentum", "exp_avg", ...), in the
   /// parameters' type. Allocated by the first call or update().
@@ -107,6 +110,7 @@ class Optimizer {
   mutable std::vector<std::pair<std::string, FlatBuffer>> state_;
   mutable std::atomic<bool> allocated_ = false;
   std::int64_t steps_ = 0;
+  int updates_per_step_ = 1;
   double loss_scale_ = 1;
 };
 

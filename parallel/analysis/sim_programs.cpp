@@ -127,7 +127,8 @@ void SimPrograms::add_channel(const Action& a, SimAction& s) {
   s.along = grid.find(a.peer.axis), s.offset = a.peer.root;
   s.nth = static_cast<int>(std::ranges::lower_bound(channels, a.peer.channel) - channels.begin());
   if (a.kind == ActionKind::pull) return;
-  add_message(a, s, a.field == "loss" ? size_of(DType::f64) : a.slice.size() * options.element);
+  s.is_clock = a.field == "clock", s.reports = reports_loss(a);
+  add_message(a, s, is_number(a) ? size_of(DType::f64) : a.slice.size() * options.element);
   if (a.peer.root >= 0 && serves_at(plan, a.peer.axis, a.peer.root)) s.bytes += sizeof(MessageHeader);
 }
 

@@ -23,6 +23,8 @@ struct SimAction {
   /// What computes, or does nothing that takes time; the ends of a message between programs; those of one on a channel.
   enum class Is : std::uint8_t { compute, send, recv, collective, push, pull } is = Is::compute;
   bool ring = false;              ///< send, recv: along another axis than the programs'
+  bool is_clock = false;          ///< push: of the sender's updates
+  bool reports = false;           ///< reports_loss()
   int axis = -1;                  ///< of SimPrograms::axes: of what goes over the link
   int nth = 0;                    ///< collective: among the program's along the axis; push, pull: number of the channel
   std::size_t along = 0;          ///< message: position of its mesh axis

@@ -44,6 +44,8 @@ Simulator::Simulator(const SimPrograms& plan, const Places& places, const SimRan
       clock_(ranks.world.size()),
       step_(ranks.world.size()),
       left_(ranks.world.size()),
+      resumes_(ranks.world.size()),
+      told_(ranks.world.size(), nothing),
       servers_(ranks.world.size()) {
   if (ranks.folded) {
     std::vector<Axis> axes = plan.grid.axes();
@@ -140,6 +142,7 @@ void Simulator::end_step(int rank) {
     record_.span(rank, id, s.begin, s.end, linked);
   }
   record_.end_step(rank);
+  if (told_[rank] != nothing) resumes_[rank] = std::exchange(told_[rank], nothing);
   if (++step_[rank] < steps_) start_step(rank);
 }
 
@@ -287,12 +290,14 @@ void Simulator::answer(int rank, ActionId id, int to) {
   const Nanoseconds now = clock_[rank], took = a.took[places_.apart(rank, to)];
   const Nanoseconds end = links_[rank].free = std::max(now, links_[rank].free) + took;
   record_.count(rank, a, 0, took), record_.span(rank, id, now, end, took);
+  if (a.is_clock) told_[to] = std::min(told_[to], servers_[rank]->updates());
   deliver(rank, to, a, end);
 }
 
 /// Runs a phase.
 void Simulator::handle(int rank, const Inbox::Start& start) {
   const auto& list = actions(rank);
+  const int program = ranks_.program[rank];
   for (ActionId id = 0; id < std::ssize(list); ++id) {
     const SimAction& a = list[id];
     if (a.phase != start.phase) continue;
@@ -304,11 +309,9 @@ void Simulator::handle(int rank, const Inbox::Start& start) {
     } else {
       clock_[rank] += cost(rank, id);
       record_.count(rank, a, clock_[rank] - now, 0), record_.span(rank, id, now, clock_[rank], -1);
+      if (id == plan_.programs[program].last_update) servers_[rank]->updated();
     }
   }
-  const int program = ranks_.program[rank];
-  const ActionId update = plan_.programs[program].last_update;
-  if (update >= 0 && list[update].phase == start.phase) servers_[rank]->updated();
   if (plan_.plan.programs[program].phases[start.phase].last) ++step_[rank], servers_[rank]->end_step();
 }
 

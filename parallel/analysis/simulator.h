@@ -2,6 +2,7 @@
 #pragma once
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,6 +42,7 @@ class SimServer {
   /// What it counts as its step, as the executor does: its updates before the step began.
   int step() const { return step_; }
   void updated() { ++updates_; }
+  int updates() const { return updates_; }
   void end_step() { step_ = updates_; }
 
  private:
@@ -67,6 +69,7 @@ class Simulator {
   Nanoseconds end() const;
 
  private:
+  static constexpr int nothing = std::numeric_limits<int>::max();  // told_
   static constexpr Nanoseconds unknown = -1;
   static constexpr int ended = -1;  // State::waits
   struct State {                    // of an action of a rank in its step
@@ -108,7 +111,9 @@ class Simulator {
   Nanoseconds took(int rank, const SimAction& a) const { return a.took[places_.between(ranks_.world[rank], a)]; }
   Nanoseconds cost(int rank, ActionId id) const;
   int step_of(int rank) const { return servers_[rank] ? servers_[rank]->step() : step_[rank]; }
-  bool is_due(int rank, const SimAction& a) const { return plan_.is_due(a, step_[rank]); }
+  bool is_due(int rank, const SimAction& a) const {
+    return plan_.is_due(a, step_[rank]) && (step_[rank] >= resumes_[rank] || a.reports);
+  }
   template <class F>
   void each_edge(int rank, ActionId id, F&& f);
 
@@ -141,6 +146,7 @@ class Simulator {
   std::vector<RankLink> links_;                // by rank
   std::vector<Nanoseconds> clock_;             // by rank: its step began then; a server has come so far
   std::vector<int> step_, left_;               // by rank: steps before this one; actions of it that have not ended
+  std::vector<int> resumes_, told_;            // by rank: the step with which it goes on; the least clock of this step
   std::vector<std::unique_ptr<SimServer>> servers_;  // by rank; null: no server
   std::map<std::tuple<int, int, int>, Box> boxes_;   // by rank; -1 and the receive, or channel and sender
   std::priority_queue<Start> starts_;

@@ -23,6 +23,10 @@ inline bool is_message(const Action& a) { return a.kind == ActionKind::send || a
 inline bool is_channel(const Action& a) {
   return a.kind == ActionKind::push || a.kind == ActionKind::pull || a.kind == ActionKind::take;
 }
+/// What push, pull or take names is one number.
+inline bool is_number(const Action& a) { return a.field == "loss" || a.field == "clock"; }
+/// What a rank does in steps that are over without it.
+inline bool reports_loss(const Action& a) { return a.kind == ActionKind::push && a.field == "loss"; }
 /// A backward that completes weight gradients.
 inline bool completes(const Action& a) {
   return a.kind == ActionKind::backward || a.kind == ActionKind::backward_weight;

@@ -86,6 +86,7 @@ Operand named(const Action& a) {
   if (a.field == "weights") return slice(K::weights, a.slice);
   if (a.field == "gradients") return slice(K::gradients, a.slice);
   if (a.field == "loss") return number("loss");
+  if (a.field == "clock") return number("clock of " + std::to_string(a.peer.root));
   return {.kind = K::state, .slice = a.slice, .name = a.field};
 }
 Access of_push(const Plan&, const Program&, const Liveness&, const Action& a) { return {{named(a)}, {}}; }

@@ -43,6 +43,25 @@ std::string axis_of(const Plan& plan, const std::string& channel) {
   return axis;
 }
 
+int messages_in_step(const Program& program, const Trigger& trigger, int senders) {
+  const auto is_other = [&](const ProgramPhase& p) {
+    return p.trigger.channel == trigger.channel && p.trigger.late != trigger.late;
+  };
+  const auto other = std::ranges::find_if(program.phases, is_other);
+  if (other == program.phases.end()) return senders;
+  return trigger.late ? senders - other->trigger.count : trigger.count;
+}
+
+int updates_in_step(const Plan& plan, const Program& program) {
+  const auto update = std::ranges::find(program.actions, ActionKind::update, &Action::kind);
+  if (update == program.actions.end()) return 1;
+  const Trigger& t = program.trigger(*update);
+  if (t.channel.empty() || t.count == 0) return 1;
+  const int root = plan.range(program, axis_of(plan, t.channel)).begin;
+  const auto senders = static_cast<int>(senders_to(plan, t.channel, root).size());
+  return std::max(1, messages_in_step(program, t, senders) / t.count);
+}
+
 bool serves_at(const Plan& plan, const std::string& axis, int coordinate) {
   return std::ranges::any_of(plan.programs, [&](const Program& p) {
     const CoordinateRange along = plan.range(p, axis);
@@ -54,6 +73,7 @@ Inbox::Inbox(const Plan& plan, const Program& program, int root) : program_(prog
   for (const ProgramPhase& phase : program.phases) {
     if (phase.trigger.channel.empty()) continue;
     Channel& channel = channels_[phase.trigger.channel];
+    channel.has_late = channel.has_late || phase.trigger.late;
     for (int sender : senders_to(plan, phase.trigger.channel, root)) channel.taken[sender] = -1;
     channel.by_clock[-1] = static_cast<int>(channel.taken.size());
   }
@@ -97,6 +117,18 @@ void Inbox::Channel::set_clock(int sender, std::int64_t clock) {
   ++by_clock[last = clock];
 }
 
+auto Inbox::eligible(const Channel& channel, const Trigger& t) const {
+  auto begin = channel.first.begin(), end = channel.first.upper_bound(last_clock(t.guard));
+  if (channel.has_late) {  // a clock is over once one of its messages has been taken
+    const auto open = channel.first.upper_bound(channel.by_clock.rbegin()->first);
+    if (t.late)
+      end = open;
+    else
+      begin = open, end = open == channel.first.end() ? open : std::next(open);
+  }
+  return std::ranges::subrange(begin, end);
+}
+
 std::optional<Inbox::Start> Inbox::next() {
   for (std::size_t p = 0; p < program_.phases.size(); ++p) {
     const Trigger& t = program_.phases[p].trigger;
@@ -104,7 +136,7 @@ std::optional<Inbox::Start> Inbox::next() {
     Channel& channel = channels_.at(t.channel);
     const std::size_t count = t.count > 0 ? static_cast<std::size_t>(t.count) : channel.taken.size();
     std::size_t ready = 0;
-    const std::ranges::subrange groups(channel.first.begin(), channel.first.upper_bound(last_clock(t.guard)));
+    const auto groups = eligible(channel, t);
     for (const auto& [clock, group] : groups) ready += group.size();
     if (count == 0 || ready < count) continue;
     std::vector<std::pair<std::size_t, int>> come;

@@ -22,6 +22,11 @@ std::vector<int> senders_to(const Plan&, const std::string& channel, int root);
 /// The mesh axis along which messages to the channel go; empty: nobody pushes there.
 std::string axis_of(const Plan&, const std::string& channel);
 
+/// Of the messages that `senders` ranks push to the channel of a phase in a step, one each: how many the phase takes.
+int messages_in_step(const Program&, const Trigger&, int senders);
+/// How often a program updates in a step of those that push to it: once, or so often as their messages start that.
+int updates_in_step(const Plan&, const Program&);
+
 /// Whether messages start what the ranks at this coordinate do: messages to them have a head (MessageHeader).
 bool serves_at(const Plan&, const std::string& axis, int coordinate);
 
@@ -59,12 +64,15 @@ class Inbox {
     std::map<std::int64_t, std::set<std::pair<std::size_t, int>>> first;
     std::map<int, std::int64_t> taken;     // the last clock, by sender; -1: none yet
     std::map<std::int64_t, int> by_clock;  // how many senders have it
+    bool has_late = false;                 // a phase takes what is late
     void wait_for_turn(int sender);
     std::size_t take(int sender);
     void set_clock(int sender, std::int64_t clock);
   };
   /// Messages of later clocks must wait.
   std::int64_t last_clock(const Guard&) const;
+  /// Those of Channel::first that a phase may take.
+  auto eligible(const Channel&, const Trigger&) const;
 
   const Program& program_;
   std::map<std::string, Channel> channels_;

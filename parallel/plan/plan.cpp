@@ -112,6 +112,7 @@ std::string to_string(const Trigger& t) {
     std::string text = t.count == 0   ? "by a message of each rank on " + t.channel
                        : t.count == 1 ? "by a message on " + t.channel
                                       : fmt::format("by {} messages on {}", t.count, t.channel);
+    if (t.late) text += " that is late";
     if (!t.guard.channel.empty())
       text += fmt::format(", at most {} step{} ahead of the slowest on {}", t.guard.staleness,
                           t.guard.staleness == 1 ? "" : "s", t.guard.channel);
@@ -127,6 +128,7 @@ std::string to_string(const Trigger& t) {
 std::string to_string(const Consistency& c) {
   constexpr std::array names = {"synchronous", "periodic", "stale", "gossip"};
   const char* name = names[static_cast<std::size_t>(c.kind)];
+  if (c.bound == Consistency::unbounded) return fmt::format("{}(unbounded)", name);
   return c.bound > 0 ? fmt::format("{}({})", name, c.bound) : name;
 }
 
@@ -270,7 +272,8 @@ std::uint64_t Plan::hash() const {
   for (auto& program : programs) {
     fnv.add(program.name, program.in_flight, program.actions.size(), program.phases.size(), program.where.size());
     for (auto& [name, t, last] : program.phases) {
-      fnv.add(name, t.every, t.offset, t.from, t.until, t.channel, t.count, t.guard.channel, t.guard.staleness, last);
+      fnv.add(name, t.every, t.offset, t.from, t.until, t.channel, t.count, t.guard.channel, t.guard.staleness, t.late,
+              last);
     }
     for (auto& [axis, begin, end] : program.where) fnv.add(axis, begin, end);
     for (auto& a : program.actions) add(fnv, a);

@@ -56,8 +56,9 @@ class ActionKind {
   /// phase that messages start, to the senders of these; the message's clock is the sender's step.
   static const ActionKind push;
   static const ActionKind pull;  ///< waits for such a message from peer.root: what field names becomes its payload
-  /// In a phase that messages start: what field names becomes the sum of their payloads, in the order of their senders
-  /// (loss: the mean). Where workers train apart, a sum of gradients is one of means over the rows of each.
+  /// In a phase that messages start: what field names becomes the sum of their payloads, in the order of their senders,
+  /// times the argument `scale` if there is one (loss: the mean). Where workers train apart, a sum of gradients is one
+  /// of means over the rows of each: by a scale of 1 / workers all of them together weigh as much as one mean.
   static const ActionKind take;
 
  private:
@@ -122,7 +123,9 @@ struct Action {
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
   /// Of agree: "count" (labels that count for nothing), "loss" (its sum), "norm" (squares of gradients, summed); or
   /// flags joined by +: "finite" (all gradients are) and those of Plan::flags. Of push, pull and take: "weights",
-  /// "gradients", "loss", or the name of a state.
+  /// "gradients", "loss", or the name of a state; of push and pull also "clock": the updates of the one who sends it. A
+  /// rank that has pulled clocks goes on with the step of the least of them: of steps before that one, which are over
+  /// without it, it only pushes its loss (the last one that it computed).
   std::string field = {};
   int phase = 0;                 ///< of Program::phases: it runs in steps in which the phase does
   const Codec* codec = nullptr;  ///< of what a reduction sends; null: as it is
@@ -150,6 +153,10 @@ struct Trigger {
   std::string channel = {};  ///< by messages; empty: by steps
   int count = 1;             ///< messages taken at once, the first of as many ranks; 0: one of each that pushes there
   Guard guard = {};
+  /// Takes the channel's messages that are late: of a clock that the last one taken by another phase had, or of one
+  /// before. The other phase on the channel takes the first `count` messages of one clock, each clock once: the rest
+  /// are backup workers' (Chen et al., arXiv 1604.00981).
+  bool late = false;
   /// The first step that it runs at, `until` aside.
   std::int64_t first() const { return from + ((offset - from) % every + every) % every; }
   bool runs_at(std::int64_t step) const {
@@ -223,11 +230,12 @@ struct Consistency {
     stale,        ///< never, but no rank is more than `bound` steps ahead
     gossip        ///< in the mean: actions mix weights with weights that add up to 1 by row and column
   };
+  static constexpr std::int64_t unbounded = Trigger::forever;
   Kind kind = Kind::synchronous;
-  std::int64_t bound = 0;                               ///< in steps
+  std::int64_t bound = 0;                               ///< in steps; stale: `unbounded` for any number
   bool operator==(const Consistency&) const = default;  ///< member by member
 };
-std::string to_string(const Consistency&);  ///< "synchronous", "periodic(8)"
+std::string to_string(const Consistency&);  ///< "synchronous", "periodic(8)", "stale(unbounded)"
 
 /// What a part costs for one micro-batch, measured on this machine or counted from shapes; zeros until then.
 struct PartCost {

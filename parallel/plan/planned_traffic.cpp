@@ -32,11 +32,14 @@ void add_comms(Traffic& to, const Plan& plan, const Action& a, const TrafficOpti
 }
 
 /// A message to each receiver, with a head where it serves. Those who start a phase push once in a step each, so that
-/// each of them is answered once.
+/// each of them is answered once. Where messages are late, that is a step in which as many are as may be.
 TrafficCount channel_traffic(const Plan& plan, const Program& program, const Action& a, const TrafficOptions& o) {
   std::vector<int> receivers = {a.peer.root};
-  if (a.peer.root < 0) receivers = senders_to(plan, program.trigger(a).channel, plan.range(program, a.peer.axis).begin);
-  const Index payload = a.field == "loss" ? size_of(DType::f64) : a.slice.size() * size_of(o.parameters);
+  if (const Trigger& t = program.trigger(a); a.peer.root < 0) {
+    receivers = senders_to(plan, t.channel, plan.range(program, a.peer.axis).begin);
+    receivers.resize(static_cast<std::size_t>(messages_in_step(program, t, static_cast<int>(receivers.size()))));
+  }
+  const Index payload = is_number(a) ? size_of(DType::f64) : a.slice.size() * size_of(o.parameters);
   TrafficCount all;
   for (const int to : receivers) {
     all += {1, payload};

@@ -35,9 +35,10 @@ Work Channels::send(const Action& a, std::int64_t step, const Tensor& payload, i
                         payload, to);
 }
 
-Work Channels::push(const Action& a, std::int64_t step, const Tensor& loss) {
+Work Channels::push(const Action& a, std::int64_t step, const Tensor& number) {
   if (a.field == "gradients") store_.zero_missing_grads(a.slice);
-  Tensor payload = a.field == "loss" ? loss.to(DType::f64) : operand(a);
+  if (a.field == "loss") last_loss_ = number;
+  Tensor payload = is_number(a) ? number.to(DType::f64) : operand(a);
   if (!inbox_) return send(a, step, payload, a.peer.root);
   std::erase_if(sending_, [](Work& work) { return work.done(); });
   payload = payload.clone();
@@ -47,7 +48,18 @@ Work Channels::push(const Action& a, std::int64_t step, const Tensor& loss) {
   return {};
 }
 
-Work Channels::pull(const Action& a) { return comm_->recv(operand(a), a.peer.root, number(a.peer.channel)); }
+Work Channels::pull(const Action& a) {
+  const bool is_clock = a.field == "clock";
+  const Tensor into = is_clock ? Tensor::zeros({}, DType::f64) : operand(a);
+  if (is_clock) pulled_clocks_[a.peer.root] = into;
+  return comm_->recv(into, a.peer.root, number(a.peer.channel));
+}
+
+std::int64_t Channels::resumes_at() const {
+  std::int64_t first = pulled_clocks_.empty() ? 0 : Trigger::forever;
+  for (const auto& [server, clock] : pulled_clocks_) first = std::min(first, static_cast<std::int64_t>(clock.item()));
+  return first;
+}
 
 void Channels::add(ReceivedMessage message) {
   const auto channel = static_cast<std::size_t>(message.header.program);
@@ -88,11 +100,15 @@ Tensor Channels::take(const Action& a) {
     else
       add_into(into, m.payload.to(into.device()));
   }
+  for (const auto& [name, value] : a.arguments)
+    if (name == "scale") into.copy_from(into * value);
   if (a.field == "gradients") store_.mark_written(a.slice);
   return {};
 }
 
 void Channels::save(std::map<std::string, Tensor>& local) const {
+  for (const auto& [server, clock] : pulled_clocks_) local[fmt::format("inbox.pulled.{}", server)] = clock.reshape({1});
+  if (!pulled_clocks_.empty()) local["inbox.loss"] = last_loss_.reshape({1});
   if (!inbox_) return;
   const auto clocks = inbox_->clocks();
   local["inbox.clocks"] =
@@ -109,6 +125,12 @@ void Channels::save(std::map<std::string, Tensor>& local) const {
 }
 
 void Channels::load(const std::map<std::string, Tensor>& local) {
+  pulled_clocks_.clear();
+  for (const Action& a : program_.actions)
+    if (const auto at = local.find(fmt::format("inbox.pulled.{}", a.peer.root));
+        a.kind == ActionKind::pull && a.field == "clock" && at != local.end())
+      pulled_clocks_[a.peer.root] = at->second.reshape({});
+  if (const auto at = local.find("inbox.loss"); at != local.end()) last_loss_ = at->second.reshape({});
   if (!inbox_) return;
   inbox_.emplace(plan_, program_, comm_->rank());
   waiting_.clear();

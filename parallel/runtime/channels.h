@@ -19,16 +19,20 @@ class Channels {
   /// All must outlive it. A collective call.
   Channels(const Plan&, const Program&, ParameterStore&, Mesh&);
 
-  /// Sends what the action names; loss: where it names that. What a program that messages start sends is copied, and
+  /// Sends what the action names; number: where it names one. What a program that messages start sends is copied, and
   /// nobody waits for it.
-  Work push(const Action&, std::int64_t step, const Tensor& loss);
+  Work push(const Action&, std::int64_t step, const Tensor& number);
   Work pull(const Action&);
   /// Waits for the next phase that messages start, and holds these for take(). Returns its index.
   int next();
   /// What the action names becomes the sum of the payloads that next() holds; of losses the mean, which is returned.
   Tensor take(const Action&);
-  /// For checkpoints: the messages that no phase has taken, and the clocks of those taken; by names that start with
-  /// "inbox.".
+  /// The step with which this rank goes on, by the clocks that it has pulled; 0: it has pulled none.
+  std::int64_t resumes_at() const;
+  /// The loss that was pushed last.
+  const Tensor& last_loss() const { return last_loss_; }
+  /// For checkpoints: the messages that no phase has taken, and the clocks of those taken; of a worker the clocks that
+  /// it has pulled and its last loss; by names that start with "inbox.".
   void save(std::map<std::string, Tensor>& local) const;
   void load(const std::map<std::string, Tensor>& local);
 
@@ -49,6 +53,8 @@ class Channels {
   std::map<std::size_t, ReceivedMessage> waiting_;  // by their number in the inbox
   std::vector<ReceivedMessage> taken_;
   std::vector<Work> sending_;
+  std::map<int, Tensor> pulled_clocks_;  // f64 scalars, by the rank that sent them
+  Tensor last_loss_;
 };
 
 }  // namespace trireme

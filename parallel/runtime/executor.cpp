@@ -110,6 +110,7 @@ void Executor::prepare_updates() {
   }
   if (last) last->last_update = true;
   updates_ = last != nullptr;
+  optimizer_.set_updates_per_step(updates_in_step(plan_, program_));
   for (std::size_t id = 0; id < slots_.size() && !updates_; ++id) {
     const Action& a = program_.actions[id];
     slots_[id].first_push = a.kind == ActionKind::push && a.field == "gradients";
@@ -135,6 +136,7 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
     finish(id);
   }
   begin(x, y);
+  if (skips_) agreement_.set_loss(channels_.last_loss(), false);
   if (buckets_) buckets_->arm(false);
   std::string fault;
   for (ActionId id = 0; id < n; ++id) {
@@ -340,7 +342,10 @@ void Executor::update(ActionId id) {
 }
 
 void Executor::push(ActionId id) {
-  slot(id).works.push_back(channels_.push(action(id), step_, agreement_.loss()));
+  const bool is_clock = action(id).field == "clock";
+  const Tensor number =
+      is_clock ? Tensor::scalar(static_cast<double>(optimizer_.steps()), DType::f64) : agreement_.loss();
+  slot(id).works.push_back(channels_.push(action(id), step_, number));
   slot(id).pending = true;
 }
 

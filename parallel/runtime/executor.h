@@ -10,6 +10,7 @@
 #include "framework/optim/optimizer.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/plan/action_context.h"
+#include "parallel/plan/action_kind.h"
 #include "parallel/runtime/agreement.h"
 #include "parallel/runtime/buckets.h"
 #include "parallel/runtime/channels.h"
@@ -70,9 +71,9 @@ class Executor {
   void prepare_backward();
   void prepare_updates();
   void begin(const Tensor& x, const Tensor& y);
-  void begin_step() { step_ = optimizer_.steps(), time_.begin_step(step_); }
+  void begin_step() { step_ = optimizer_.steps(), skips_ = step_ < channels_.resumes_at(), time_.begin_step(step_); }
   void execute_range(ActionId begin, ActionId end, bool updates);
-  bool is_due(const Action& a) const { return program_.trigger(a).runs_at(step_); }
+  bool is_due(const Action& a) const { return program_.trigger(a).runs_at(step_) && (!skips_ || reports_loss(a)); }
   std::string decide();
   static auto find_run(const Action&) -> void (Executor::*)(ActionId);
   const Action& action(ActionId id) const { return program_.actions[static_cast<std::size_t>(id)]; }
@@ -124,6 +125,7 @@ class Executor {
   bool updates_ = false;    // the program has an update
   bool sums_loss_ = false;  // other ranks have shares of the loss
   bool keeps_ = false;      // this step updates nothing
+  bool skips_ = false;      // this step is over without this rank
   std::unique_ptr<Buckets> buckets_;
   std::vector<Slice> shards_, updated_;  // of each update; the same joined
   Agreement agreement_;

@@ -14,7 +14,10 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
   for (const std::string& name : ours)
     check(plan.consistency_along(name) == Consistency{}, "strategy",
           "weights are averaged over the mesh axis '{}' already: only one strategy may do so", name);
-  for (const Program& program : plan.programs)
+  for (const Program& program : plan.programs) {
+    check(!program.serves(), "strategy",
+          "servers sum the gradients already, which are to be summed over '{}' as well: leave one of the two out",
+          axis);
     for (const Action& a : program.actions) {
       check(a.kind != ActionKind::update || a.peer.axis.empty(), "strategy",
             "zero and central_storage share out updates of gradients that are whole, and those are to be summed over "
@@ -25,6 +28,7 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
         check(std::find(ours.begin(), ours.end(), name) == ours.end(), "strategy",
               "gradients are summed over the mesh axis '{}' already: only one strategy may do so", name);
     }
+  }
 }
 
 }  // namespace

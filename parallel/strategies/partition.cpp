@@ -102,4 +102,24 @@ std::vector<int> cut_by_name(const std::vector<PartInfo>& parts, int stages, con
   return starts;
 }
 
+std::vector<Slice> cut_by_size(const std::vector<PartInfo>& parts, Index parameters, int shares) {
+  std::vector<Index> ends;  // of parts with weights
+  for (const PartInfo& part : parts)
+    if (part.slice.size() > 0) ends.push_back(part.slice.end);
+  check(shares <= std::ssize(ends), "partition", "{} servers cannot share the {} layers that have weights", shares,
+        ends.size());
+  ends.back() = parameters;
+  std::vector<Slice> all;
+  Slice now{0, 0};
+  for (Index i = 0; i < std::ssize(ends); ++i) {
+    const Index behind = shares - std::ssize(all) - 1, left = std::ssize(ends) - i;
+    const Index fair = (parameters - now.begin) / (behind + 1), with = ends[static_cast<std::size_t>(i)] - now.begin;
+    const bool farther = with - fair > fair - now.size();  // than without
+    if (behind > 0 && now.size() > 0 && (farther || left <= behind)) all.push_back(now), now.begin = now.end;
+    now.end = ends[static_cast<std::size_t>(i)];
+  }
+  all.push_back(now);
+  return all;
+}
+
 }  // namespace trireme

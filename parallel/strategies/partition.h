@@ -1,4 +1,4 @@
-// How a model's parts are cut into stages.
+// How a model's parts are cut into stages, and its weights into shares.
 #pragma once
 #include <functional>
 #include <string>
@@ -24,5 +24,8 @@ std::vector<int> cut_by_cost(const std::vector<PartInfo>&, const PartitionOption
 std::vector<int> cut_evenly(int parts, int stages);
 /// Stages that begin at the layers named, "conv2, fc1": one fewer than there are stages.
 std::vector<int> cut_by_name(const std::vector<PartInfo>&, int stages, const std::string& names);
+/// So many slices that cover a flat block of `parameters`, each of whole neighbouring parts, as near to an even share
+/// of what is left as these come. Throws Error where fewer parts have weights.
+std::vector<Slice> cut_by_size(const std::vector<PartInfo>&, Index parameters, int shares);
 
 }  // namespace trireme

@@ -137,6 +137,18 @@ const std::vector<StrategyRow> table = {
        return gossip(o);
      },
      "data"},
+    {"parameter_server",
+     [](StrategyOptions& given) {
+       ParameterServerOptions o;
+       given.read({{.name = "servers", .value = &o.servers, .least = 1},
+                   {.name = "mode", .value = &o.mode, .choices = "sync, async, ssp"},
+                   {.name = "staleness", .value = &o.staleness, .least = 0},
+                   {.name = "shard", .value = &o.shard, .choices = "bytes, layer"},
+                   {.name = "backup", .value = &o.backup, .least = 0},
+                   {.name = "axis", .value = &o.axis}});
+       return parameter_server(o);
+     },
+     "data", 2},
 };
 
 /// "name" or "name(option=value, ...)".

@@ -88,6 +88,41 @@ Strategy zero(int stage = 1);
 /// the host's memory, and devices hold copies. Exact. The sum of the gradients goes by all-reduce.
 Strategy central_storage();
 
+/// Options of parameter_server().
+struct ParameterServerOptions {
+  int servers = 1;              ///< the last so many ranks along the axis, at least 1; the others are workers
+  std::string mode = "sync";    ///< when a server updates: "sync", "async" or "ssp"
+  Index staleness = -1;         ///< of ssp, at least 0: steps that a worker may be ahead of the slowest; -1: not given
+  std::string shard = "bytes";  ///< what a server has: "bytes": an even slice of all weights; "layer": whole parts
+  int backup = 0;               ///< of sync: workers whose gradients an update does not wait for; below the workers
+  std::string axis = "data";    ///< mesh axis of servers and workers
+};
+/// Parameter servers (Li et al., OSDI 2014): each of them keeps a share of the weights and their optimizer state, which
+/// workers push gradients for and pull. Servers have no rows of the batch. shard=layer: neighbouring parts, each share
+/// as near to even as whole parts make it.
+/// - sync: one update by the gradients of all workers. Exact.
+/// - async (Downpour: Dean et al., NIPS 2012): an update by each gradient, as it comes; who sent it goes on with the
+///   weights behind it. Equals a serial loop that applies the same gradients in the order of their arrival.
+/// - ssp (Ho et al., NIPS 2013): as async, but a worker begins a step only when no other is more than `staleness` steps
+///   behind. ssp(0) equals sync for plain SGD and workers with as many rows each, but for the order of sums.
+/// - sync with backup=b of W workers (Chen et al., arXiv 1604.00981): one update by the first W - b gradients of a
+///   step, which is over then. Later ones are dropped: their rows count for nothing. Who comes late gets the newest
+///   weights and goes on with the step that is open; the rows of steps that it leaves out count for nothing, either,
+///   and Step returns its last loss there. Each server decides for its own share.
+///
+/// Learning rate. The same one means the same in each mode: all workers' gradients together, once each, move plain
+/// SGD's weights as far as one step of sync does. Gradients are means over each worker's own rows but in sync, where
+/// they are shares of the global batch's mean. async and ssp divide them by the number of workers, backup by W - b,
+/// with no regard to how many rows each worker has. Downpour as published does not divide: that is the lr times W here.
+/// Adam and others that normalise gradients undo the division: in async and ssp they make W whole steps where sync
+/// makes one, as momentum counts W small ones. A server's schedule of lr counts steps of all workers together: W
+/// updates are one in async and ssp.
+///
+/// Throws Error for options that contradict each other, and when applied for as many servers as ranks or more, for as
+/// many backups as workers or more, for more servers than parts with weights (layer), and for a plan that has stages or
+/// sums gradients already.
+Strategy parameter_server(ParameterServerOptions = {});
+
 /// Gradient accumulation (Huang et al., GPipe, arXiv 1811.06965, on one stage): the rank's rows in `micro`
 /// micro-batches, one after another, then one update. Batch norm normalises each micro-batch by itself; its running
 /// statistics move once, by those of all.
@@ -191,6 +226,7 @@ struct StrategyRow {
   std::string name;                                 ///< in parse_strategy(): "data_parallel"
   std::function<Strategy(StrategyOptions&)> parse;  ///< reads its options; throws Error for a value out of range
   std::string axis = {};                            ///< mesh axis that its ranks lie on; empty: it runs on one rank
+  int least = 1;                                    ///< ranks along it that it wants, at least
 };
 /// Every strategy of the library, in the order of strategy.cpp's table.
 const std::vector<StrategyRow>& strategies();

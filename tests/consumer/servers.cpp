@@ -52,7 +52,8 @@ struct Servers {
         if (pulls) plan.programs.push_back(server(slice, workers + s));
       }
     plan.programs[0] = worker;
-    if (every > 0) plan.consistency["data"] = {Consistency::Kind::stale, staleness < 0 ? 1 << 30 : staleness};
+    const std::int64_t ahead = staleness < 0 ? Consistency::unbounded : staleness;
+    if (every > 0) plan.consistency["data"] = {Consistency::Kind::stale, ahead};
     return plan;
   }
 };

@@ -82,7 +82,9 @@ inline std::string known_refusal(const std::string& what) {
         "where updates would be shared out",
         "one_weird_trick gathers the batch of all ranks and goes with no other split of layers",
         "one_weird_trick brings the rows of all ranks together, which stages of a pipeline have at", "' uses only '",
-        "ranks would work", "stages of a model of", "wants micro-batches that divide by the"})
+        "all workers run one program, where the plan has", "servers sum the gradients already",
+        "servers leave none of the", "summed at servers is known nowhere yet", "ranks would work",
+        "stages of a model of", "wants micro-batches that divide by the"})
     if (what.find(text) != what.npos) return text;
   return "";
 }

@@ -1,6 +1,5 @@
 // Plans with servers, changed at random: each is refused by check(), or runs to its end and trains as it promises.
 #include "parallel/runtime/step.h"
-#include "tests/parallel/server_plans.h"
 #include "tests/parallel/training.h"
 
 using namespace trireme;
@@ -52,10 +51,10 @@ class Mutation {
   }
   void change(Program& program, Action& a, ProgramPhase& phase, Plan& plan) {
     const auto ranks = static_cast<std::size_t>(plan.size("data"));
-    const std::size_t what = below(14);
+    const std::size_t what = below(15);
     if (what == 0) a.peer.root = static_cast<int>(below(ranks + 1)) - 1;
     if (what == 1) a.peer.channel = pick({"gradients", "ready", "loss", "weights", "other", ""});
-    if (what == 2) a.field = pick({"gradients", "loss", "weights"});
+    if (what == 2) a.field = pick({"gradients", "loss", "weights", "clock"});
     if (what == 3) a.slice.end = (a.slice.begin + a.slice.end) / 2;
     if (what == 4) phase.trigger.count = static_cast<int>(below(ranks + 1));
     if (what == 5) phase.trigger.guard = {pick({"gradients", "ready", "loss"}), static_cast<std::int64_t>(below(3))};
@@ -70,6 +69,7 @@ class Mutation {
     if (what == 11) a.phase = static_cast<int>(below(program.phases.size()));
     if (what == 12) a.stream = a.stream == Stream::comm ? Stream::compute : Stream::comm;
     if (what == 13) a.after.clear();
+    if (what == 14) phase.trigger.late = !phase.trigger.late;
   }
 
   std::uint64_t seed_;
@@ -112,15 +112,16 @@ TEST_CASE("a plan with servers that is changed at random is refused, or trains a
   int refused = 0, alike = 0, apart = 0;
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     Mutation random(seed);
-    ServerOptions o{.servers = 1 + static_cast<int>(random.below(2))};
+    ParameterServerOptions o{.servers = 1 + static_cast<int>(random.below(2))};
     const int workers = 1 + static_cast<int>(random.below(3)), ranks = workers + o.servers;
-    if (random.below(2) == 0) o.count = 1;
-    if (o.count == 1 && random.below(2) == 0) o.staleness = static_cast<std::int64_t>(random.below(3));
+    if (random.below(2) == 0) o.mode = "async";
+    if (o.mode == "async" && random.below(2) == 0) o.mode = "ssp", o.staleness = static_cast<Index>(random.below(3));
+    if (o.mode == "sync" && workers > 1 && random.below(3) == 0) o.backup = 1;
     const auto changes = random.below(3);
     Plan changed;
     Strategy strategy("changed", Claim::exact, [=, &changed, mutex = std::make_shared<std::mutex>()](Plan plan) {
       Mutation again(seed + 1000000);
-      plan = with_servers(std::move(plan), o);
+      plan = parameter_server(o)(std::move(plan));
       for (std::size_t i = 0; i < changes; ++i) again.apply(plan);
       const std::lock_guard lock(*mutex);
       changed = plan;
@@ -163,7 +164,8 @@ TEST_CASE("a worker whose loss is not finite ends the run in one line, before se
       Module model = Sequential{Linear(20, 10)};
       initialize(model, 1);
       Mesh mesh(world, {{"data", world.size()}});
-      Step step(model, cross_entropy, Sgd{.lr = 0.05}, mesh, servers({.count = asynchronous ? 1 : 0}));
+      Step step(model, cross_entropy, Sgd{.lr = 0.05}, mesh,
+                parameter_server({.mode = asynchronous ? "async" : "sync"}));
       for (int i = 0; i < 3; ++i)
         (void)step(Tensor::full({2, 20}, i == 1 && world.rank() == 1 ? INFINITY : 1), Tensor::zeros({2}, DType::i64));
     };
@@ -180,7 +182,8 @@ TEST_CASE("evaluation sees the servers' weights and one worker's statistics; wor
       Module model = Sequential{Linear(20, 12), BatchNorm(12), Linear(12, 10)};
       initialize(model, 1);
       Mesh mesh(world, {{"data", world.size()}});
-      Step step(model, cross_entropy, Sgd{.lr = 0.05}, mesh, servers({.servers = 2, .count = asynchronous ? 1 : 0}));
+      Step step(model, cross_entropy, Sgd{.lr = 0.05}, mesh,
+                parameter_server({.servers = 2, .mode = asynchronous ? "async" : "sync"}));
       for (int i = 0; i < 4; ++i) {
         const auto [x, y] = rows_of(step.shard().rank, i);
         (void)step(x.to(DType::f32), y).item();

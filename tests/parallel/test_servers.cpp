@@ -1,6 +1,4 @@
 // Programs at ranges of ranks that messages drive: parameter servers through Step, and which phase an Inbox starts.
-#include "tests/parallel/server_plans.h"
-
 #include "framework/io/checkpoint.h"
 #include "parallel/plan/channels.h"
 #include "parallel/plan/memory.h"
@@ -33,7 +31,7 @@ TEST_CASE("synchronous servers train as one rank does", "[device]") {
   for (const int ranks : rank_counts({2, 3, 5}))
     for (int count = 1; count < std::min(ranks, 4); ++count) {
       CAPTURE(ranks, count);
-      const Outcome got = parallel_run(s, {{"data", ranks}}, servers({.servers = count}));
+      const Outcome got = parallel_run(s, {{"data", ranks}}, parameter_server({.servers = count}));
       check_same_bits(got, want);
     }
 }
@@ -46,7 +44,7 @@ TEST_CASE("synchronous servers give the bits of data_parallel among the workers"
         CAPTURE(virtual_time, workers, count);
         const Outcome want = parallel_run(small(), {{"data", workers}}, data_parallel());
         const Outcome got =
-            parallel_run(small(), {{"data", workers + count}}, servers({.servers = count}), virtual_time);
+            parallel_run(small(), {{"data", workers + count}}, parameter_server({.servers = count}), virtual_time);
         CHECK(got.losses == want.losses);
         CHECK(got.weights == want.weights);
       }
@@ -60,8 +58,11 @@ Plan inbox_plan(int workers, std::vector<ProgramPhase> phases) {
   plan.axes = {{"data", workers + 1}}, plan.parameters = 10;
   Program worker{.name = "worker"}, server{.name = "server"};
   worker.where = {{"data", 0, workers}}, server.where = {{"data", workers, workers + 1}};
-  for (const ProgramPhase& p : phases)
-    worker.actions.push_back(on_channel(ActionKind::push, "gradients", p.trigger.channel, {0, 10}, {}, workers));
+  for (const ProgramPhase& p : phases) {
+    Action push{.kind = ActionKind::push, .stream = Stream::comm, .slice = {0, 10}, .field = "gradients"};
+    push.peer.axis = "data", push.peer.root = workers, push.peer.channel = p.trigger.channel;
+    worker.actions.push_back(push);
+  }
   server.phases = std::move(phases);
   plan.programs = {worker, server};
   return plan;
@@ -121,20 +122,20 @@ TEST_CASE("an inbox starts phases by their triggers, whatever comes when") {
 
 TEST_CASE("check() says in one line why a program by messages cannot be") {
   if (threads_only()) return;
-  const auto base = [](ServerOptions o = {}) {
+  const auto base = [](ParameterServerOptions o = {}) {
     Plan plan = chain();
     plan.axes = {{"data", 3}};
-    return with_servers(std::move(plan), o);
+    return parameter_server(o)(std::move(plan));
   };
   const auto find_in = [](Program& program, ActionKind kind) -> Action& {
     return program.actions[static_cast<std::size_t>(find(program, kind))];
   };
   CHECK(check(base(), 3).empty());
   CHECK(check(base({.servers = 2}), 3).empty());
-  CHECK(check(base({.count = 1}), 3).empty());
-  CHECK(check(base({.count = 1, .staleness = 0}), 3).empty());
+  CHECK(check(base({.mode = "async"}), 3).empty());
+  CHECK(check(base({.mode = "ssp", .staleness = 0}), 3).empty());
   struct Fault {
-    ServerOptions options;
+    ParameterServerOptions options;
     std::function<void(Plan&)> plant;
     std::string words;
   };
@@ -163,10 +164,10 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
       {{}, [](Plan& p) { p.programs[1].phases[0].trigger.count = 3; }, "waits for 3 messages of different ranks"},
       {{}, [](Plan& p) { p.programs[1].phases[0].trigger.count = -1; }, "waits for -1 messages"},
       {{}, [](Plan& p) { p.programs[1].phases[0].trigger.channel = "nowhere"; }, "to which nobody pushes"},
-      {{.count = 1, .staleness = 0},
+      {{.mode = "ssp", .staleness = 0},
        [](Plan& p) { p.programs[1].phases[1].trigger.guard.staleness = -1; },
        "staleness is at least 0"},
-      {{.count = 1, .staleness = 0},
+      {{.mode = "ssp", .staleness = 0},
        [](Plan& p) { p.programs[1].phases[1].trigger.guard.channel = "weights"; },
        "can never start: it waits for every rank's messages on 'weights', which no phase of the program takes"},
       {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::push).peer.root = 7; }, "there is no rank 7 along 'data'"},
@@ -199,7 +200,7 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
        [&](Plan& p) { find_in(p.programs[0], ActionKind::push).after.clear(); },
        "before the backward that completes it"},
       // The server's step ends before it has taken the last message.
-      {{.count = 1, .staleness = 1},
+      {{.mode = "ssp", .staleness = 1},
        [&](Plan& p) {
          auto& list = p.programs[0].actions;
          std::swap(list[static_cast<std::size_t>(find(p.programs[0], ActionKind::push, 1))],
@@ -227,10 +228,10 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
 }
 
 TEST_CASE("asynchronous servers apply each gradient once, and are the same in each run of virtual time") {
-  for (const std::optional<std::int64_t> staleness : {std::optional<std::int64_t>{}, {0}, {2}})
+  for (const Index staleness : {-1, 0, 2})
     for (const int workers : {1, 2, 3, 5}) {
-      CAPTURE(workers, staleness.value_or(-1));
-      const ServerOptions o{.count = 1, .staleness = staleness};
+      CAPTURE(workers, staleness);
+      const ParameterServerOptions o{.mode = staleness < 0 ? "async" : "ssp", .staleness = staleness};
       const Setup s = small();
       std::atomic<std::int64_t> updates = 0;
       if (under_mpi() && workers + 1 != processes().size()) continue;
@@ -238,7 +239,7 @@ TEST_CASE("asynchronous servers apply each gradient once, and are the same in ea
         Module model = s.model();
         initialize(model, 1);
         Mesh mesh(world, {{"data", world.size()}});
-        Step step(model, cross_entropy, Sgd{.lr = 0.05}, mesh, servers(o));
+        Step step(model, cross_entropy, Sgd{.lr = 0.05}, mesh, parameter_server(o));
         const Tensor x = Tensor::full({4, 10, 10, 1}, 0.1 * (world.rank() + 1)), y = Tensor::zeros({4}, DType::i64);
         for (int i = 0; i < 7; ++i) check(std::isfinite(step(x, y).item()), "test", "the loss is not finite");
         if (world.rank() == workers) updates = step.optimizer().steps();
@@ -247,7 +248,7 @@ TEST_CASE("asynchronous servers apply each gradient once, and are the same in ea
       (void)on_ranks(workers + 1, body);
       CHECK(updates == (under_mpi() && processes().rank() < workers ? 0 : 7 * workers));
       if (under_mpi()) continue;
-      const auto run = [&] { return parallel_run(s, {{"data", workers + 1}}, servers(o), true); };
+      const auto run = [&] { return parallel_run(s, {{"data", workers + 1}}, parameter_server(o), true); };
       const Outcome once = run(), again = run();
       CHECK(once.losses == again.losses);
       CHECK(once.weights == again.weights);
@@ -256,46 +257,46 @@ TEST_CASE("asynchronous servers apply each gradient once, and are the same in ea
 
 TEST_CASE("workers and servers send what their programs say") {
   if (threads_only()) return;
-  for (const int servers_count : {1, 2})
-    for (const int count : {0, 1})
-      for (const bool guarded : {false, true}) {
-        if (guarded && count == 0) continue;
-        const ServerOptions o{
-            .servers = servers_count, .count = count, .staleness = guarded ? std::optional(1) : std::nullopt};
-        std::array<StepTraffic, 5> traffic;
-        World::threads(5, [&](World& world) {
-          const Setup s = small();
-          Module model = s.model();
-          initialize(model, 1);
-          Mesh mesh(world, {{"data", world.size()}});
-          const Loss ignoring = cross_entropy_with({.ignore_index = 1});  // workers that train apart count their own
-          Step step(model, ignoring, Sgd{.lr = 0.05}, mesh, servers(o));
-          const Tensor x = Tensor::full({4, 10, 10, 1}, 0.5), y = Tensor::zeros({4}, DType::i64);
-          for (int i = 0; i < 3; ++i) {
-            // In steps of its own: a server may take, and answer, what belongs to the next.
-            (void)step(x, y).item();
-            world.comm().barrier();
-          }
-          traffic[static_cast<std::size_t>(world.rank())] = step.traffic();
-        });
-        for (const StepTraffic& t : traffic) {
-          const auto text = [](const Traffic& all) {
-            std::string lines;
-            for (auto& [axis, n] : all) lines += fmt::format("{}: {} calls, {} bytes; ", axis, n.calls, n.bytes);
-            return lines;
-          };
-          CAPTURE(servers_count, count, guarded, &t - traffic.data(), text(t.counted), text(t.planned));
-          CHECK(t.counted == t.planned);
-          CHECK(t.counted.at("data").bytes > 0);
+  for (const int servers : {1, 2})
+    for (const ParameterServerOptions& options :
+         {ParameterServerOptions{}, ParameterServerOptions{.backup = 1}, ParameterServerOptions{.mode = "async"},
+          ParameterServerOptions{.mode = "ssp", .staleness = 1}}) {
+      ParameterServerOptions o = options;
+      o.servers = servers;
+      std::array<StepTraffic, 5> traffic;
+      World::threads(5, [&](World& world) {
+        const Setup s = small();
+        Module model = s.model();
+        initialize(model, 1);
+        Mesh mesh(world, {{"data", world.size()}});
+        const Loss ignoring = cross_entropy_with({.ignore_index = 1});  // workers that train apart count their own
+        Step step(model, ignoring, Sgd{.lr = 0.05}, mesh, parameter_server(o));
+        const Tensor x = Tensor::full({4, 10, 10, 1}, 0.5), y = Tensor::zeros({4}, DType::i64);
+        for (int i = 0; i < 3; ++i) {
+          // In steps of its own: a server may take, and answer, what belongs to the next.
+          (void)step(x, y).item();
+          world.comm().barrier();
         }
+        traffic[static_cast<std::size_t>(world.rank())] = step.traffic();
+      });
+      for (const StepTraffic& t : traffic) {
+        const auto text = [](const Traffic& all) {
+          std::string lines;
+          for (auto& [axis, n] : all) lines += fmt::format("{}: {} calls, {} bytes; ", axis, n.calls, n.bytes);
+          return lines;
+        };
+        CAPTURE(servers, o.mode, o.backup, &t - traffic.data(), text(t.counted), text(t.planned));
+        CHECK(t.counted == t.planned);
+        CHECK(t.counted.at("data").bytes > 0);
       }
+    }
 }
 
 TEST_CASE("where ranks serve others no flag is told, and raising one says so") {
   if (threads_only()) return;
   std::atomic<int> refused = 0;
   World::threads(3, [&](World& world) {
-    Step step(small().model(), cross_entropy, Sgd{}, world, servers({}), {.flags = {"stop"}});
+    Step step(small().model(), cross_entropy, Sgd{}, world, parameter_server({}), {.flags = {"stop"}});
     try {
       step.raise("stop");
     } catch (const Error& e) { refused += std::string(e.what()).find("where ranks serve others") != std::string::npos; }
@@ -305,12 +306,15 @@ TEST_CASE("where ranks serve others no flag is told, and raising one says so") {
 
 TEST_CASE("runs with servers go on from a checkpoint as if they had not been saved") {
   if (threads_only()) return;
-  const ServerOptions synchronous{.servers = 2}, asynchronous{.servers = 2, .count = 1},
-      bounded{.count = 1, .staleness = 1};
-  for (const ServerOptions& o : {synchronous, asynchronous, bounded}) {
+  const ParameterServerOptions synchronous{.servers = 2}, asynchronous{.servers = 2, .mode = "async"},
+      bounded{.mode = "ssp", .staleness = 1}, backed{.servers = 2, .backup = 1};
+  for (const ParameterServerOptions& o : {synchronous, asynchronous, bounded, backed}) {
     const int ranks = 5;
-    const bool virtual_time = o.count > 0;  // where threads decide whose gradient comes first, no two runs are alike
-    CAPTURE(o.servers, o.count, virtual_time);
+    const bool virtual_time =
+        o.mode != "sync" || o.backup > 0;  // where threads decide whose gradient comes first, no two runs are alike
+    CAPTURE(o.servers, o.mode, o.backup);
+    Cluster machines = two_nodes(4);  // the first worker is so slow that it leaves steps out where others go on
+    machines.nodes = {{.speed = 0.2}, {.devices = 4}}, machines.flops = 1e9;
     const Temporary folder;
     std::vector<VirtualState> clocks(static_cast<std::size_t>(ranks));
     const auto run = [&](const std::string& from, int begin, int end, const std::string& to, int then = 0) {
@@ -320,7 +324,8 @@ TEST_CASE("runs with servers go on from a checkpoint as if they had not been sav
         Module model = s.model();
         initialize(model, from.empty() ? 1 : 99 + static_cast<std::uint64_t>(world.rank()));
         Mesh mesh(world, {{"data", world.size()}});
-        Step step(model, cross_entropy, Adam{.lr = 0.01}, mesh, servers(o));
+        Step step(model, cross_entropy, Adam{.lr = 0.01}, mesh, parameter_server(o),
+                  {.example = Tensor::zeros({4, 10, 10, 1})});
         if (!from.empty()) {
           step.load_checkpoint(find_latest(from).value().path);
           step.consolidate();
@@ -348,7 +353,7 @@ TEST_CASE("runs with servers go on from a checkpoint as if they had not been sav
         }
       };
       if (virtual_time)
-        World::virtual_time(ranks, two_nodes(3), body);
+        World::virtual_time(ranks, machines, body);
       else
         World::threads(ranks, body);
       return found;
@@ -367,7 +372,7 @@ TEST_CASE("runs with servers go on from a checkpoint as if they had not been sav
 TEST_CASE("memory of workers and servers") {
   Plan plan = chain();
   plan.axes = {{"data", 4}};
-  const auto memory = predict_memory(with_servers(plan, {.servers = 1}), {.element = 4, .states = 2});
+  const auto memory = predict_memory(parameter_server({.servers = 1})(plan), {.element = 4, .states = 2});
   REQUIRE(memory.size() == 2);
   CHECK(memory[0].weights == 450 * 4);
   CHECK(memory[0].gradients == 450 * 4);

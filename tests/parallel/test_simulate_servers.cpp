@@ -2,7 +2,7 @@
 #include "parallel/analysis/draw.h"
 #include "parallel/analysis/simulate.h"
 #include "parallel/plan/planned_traffic.h"
-#include "tests/parallel/server_plans.h"
+#include "parallel/strategies/strategy.h"
 #include "tests/support/catch.h"
 
 using namespace trireme;
@@ -67,12 +67,13 @@ TEST_CASE("programs at ranges of ranks do their collectives among themselves") {
 TEST_CASE("the bytes of servers and workers are those of the planned traffic, in each step") {
   for (int workers = 1; workers <= 5; ++workers)
     for (int servers = 1; servers <= 3; ++servers)
-      for (const ServerOptions& o : {ServerOptions{.servers = servers}, ServerOptions{.servers = servers, .count = 1},
-                                     ServerOptions{.servers = servers, .count = 1, .staleness = 1}}) {
-        const Plan plan = with_servers(base(workers + servers), o);
+      for (const ParameterServerOptions& o :
+           {ParameterServerOptions{.servers = servers}, ParameterServerOptions{.servers = servers, .mode = "async"},
+            ParameterServerOptions{.servers = servers, .mode = "ssp", .staleness = 1}}) {
+        const Plan plan = parameter_server(o)(base(workers + servers));
         const Simulation s = simulate(plan, {.cluster = machines(workers + servers, 0.5), .steps = 4});
         for (std::size_t r = 0; r < plan.programs.size(); ++r) {
-          CAPTURE(workers, servers, o.count, r);
+          CAPTURE(workers, servers, o.mode, r);
           CHECK(s.traffic[r].at(0).bytes == 4 * planned_traffic(plan, r).at("data").bytes);
         }
       }
@@ -82,7 +83,7 @@ TEST_CASE("no worker begins a step before the slowest has come near enough") {
   double most_apart = 0;
   for (const std::int64_t staleness : {0, 1, 2})
     for (int workers = 2; workers <= 6; ++workers) {
-      const Plan plan = with_servers(base(workers + 1), {.count = 1, .staleness = staleness});
+      const Plan plan = parameter_server({.mode = "ssp", .staleness = staleness})(base(workers + 1));
       const Simulation s = simulate(plan, {.cluster = machines(workers + 1, 0.8), .steps = 12});
       CAPTURE(staleness, workers);
       for (int fast = 0; fast < workers; ++fast)
@@ -99,21 +100,22 @@ TEST_CASE("no worker begins a step before the slowest has come near enough") {
 }
 
 TEST_CASE("plans with servers are not folded, and say why") {
-  const Plan plan = with_servers(base(4), {});
+  const Plan plan = parameter_server({})(base(4));
   CHECK(!simulate(plan).folded);
   CHECK_THROWS_WITH(simulate(plan, {.folding = Folding::folded}), contains("are simulated rank by rank"));
 }
 
 TEST_CASE("a worker whom nobody answers is named") {
   // Two gradients make an update: of 3 workers one is left alone in the end.
-  const Plan plan = with_servers(base(4), {.count = 2});
+  Plan plan = parameter_server({.mode = "async"})(base(4));
+  plan.programs[1].phases[0].trigger.count = 2;
   CHECK_THROWS_WITH(simulate(plan, {.cluster = machines(4), .steps = 3}),
                     contains("program worker: pull weights [0, 400)") && contains("never ends"));
   CHECK_THROWS_WITH(simulate(plan, {.steps = 0}), contains("0 steps: simulate at least one"));
 }
 
 TEST_CASE("messages on channels are drawn below computations, and waiting for them is not") {
-  Plan plan = with_servers(base(2), {});
+  Plan plan = parameter_server({})(base(2));
   plan.parameters = 400;
   Cluster c = flat_cluster(2, {4e-6, 0});
   const Simulation s = simulate(plan, {.cluster = c, .steps = 2});

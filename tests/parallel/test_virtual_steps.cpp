@@ -12,7 +12,6 @@
 #include "parallel/plan/action_row.h"
 #include "parallel/runtime/step.h"
 #include "tests/parallel/pairs.h"
-#include "tests/parallel/server_plans.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
@@ -40,8 +39,8 @@ const ActionRow busy{.name = "busy",
                      .seconds = [](const Plan&, const Action&) { return 7e-6; },
                      .start = [](ActionContext&) { return Work(); }};
 /// Servers that take time for every update.
-Strategy slow_servers(const ServerOptions& o) {
-  return servers(o) | Strategy("slow", Claim::exact, [](Plan plan) {
+Strategy slow_servers(const ParameterServerOptions& o) {
+  return parameter_server(o) | Strategy("slow", Claim::exact, [](Plan plan) {
            for (Program& program : plan.programs)
              if (program.serves()) insert(program, 1, {.kind = busy});
            return plan;
@@ -149,7 +148,8 @@ TEST_CASE(
         const bool talks = std::ranges::any_of(std::array{"spatial", "tensor", "one_weird"}, [&](const char* name) {
           return how.strategy.find(name) != how.strategy.npos;
         });
-        const Times t = times_of({how, parse_strategy(how.strategy), 0, talks ? 1 : 5},
+        const int servers = how.strategy.find("parameter_server") != how.strategy.npos;
+        const Times t = times_of({how, parse_strategy(how.strategy), servers, talks ? 1 : 5},
                                  cluster(how.ranks(), alike, alike ? 0 : 0.2));
         const auto simulated = static_cast<double>(last(t.simulated));
         if (talks)
@@ -174,13 +174,19 @@ TEST_CASE(
 
 TEST_CASE("servers and their workers take as long in virtual time as simulated, to the nanosecond") {
   if (threads_only()) return;
-  const std::vector<ServerOptions> kinds = {
-      {}, {.count = 1}, {.count = 1, .staleness = 0}, {.count = 1, .staleness = 1}, {.count = 1, .staleness = 2}};
+  const std::vector<ParameterServerOptions> kinds = {{},
+                                                     {.mode = "async"},
+                                                     {.mode = "ssp", .staleness = 0},
+                                                     {.mode = "ssp", .staleness = 1},
+                                                     {.mode = "ssp", .staleness = 2},
+                                                     {.backup = 1},
+                                                     {.backup = 3}};
   for (int workers = 1; workers <= 6; ++workers)
     for (int count = 1; count <= 3; ++count)
       for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-        ServerOptions options = kinds[kind];
+        ParameterServerOptions options = kinds[kind];
         options.servers = count;
+        if (options.backup >= workers) continue;
         const Case c{{{{"data", workers + count}}, "", 1}, slow_servers(options), count};
         Cluster at_once = cluster(c.how.ranks(), true);  // what happens at one moment has an order, too
         at_once.inside = {}, at_once.between.latency = 0;

@@ -60,6 +60,7 @@ class TrainMetrics {
   Counts mine_;                                  // this rank's rows since sum_ranks()
   Index uncounted_ = 0;                          // all ranks' rows since then
   double guess_ = 0;                             // what the epoch's loss has for others' losses since then
+  bool leaves_out_ = false;                      // workers may leave steps out (Trigger::late): these predict nothing
   const RunClock& clock_;
   Nanoseconds start_ = 0, waited_ = 0;
   Index samples_ = 0;       // of all ranks, since start_epoch()

@@ -2,6 +2,7 @@
 // played for a while on one line of ranks, with actions that take no time.
 #include <fmt/ranges.h>
 
+#include <deque>
 #include <map>
 #include <set>
 
@@ -54,10 +55,12 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   if (a.kind == ActionKind::take && !answers)
     faults.add("{} takes the messages that started its phase, but by none it was", at());
   if (a.kind != ActionKind::take && a.peer.channel.empty()) faults.add("{} names no channel", at());
-  if (a.field != "weights" && a.field != "gradients" && a.field != "loss" &&
+  if (a.field == "clock" && (a.kind == ActionKind::take || (a.kind == ActionKind::push && !answers)))
+    faults.add("{}: the clock is that of who updates, which answers with it and takes none", at());
+  if (a.field != "weights" && a.field != "gradients" && !is_number(a) &&
       std::ranges::find(plan.state, a.field, &State::name) == plan.state.end())
     faults.add("{}: there are no '{}' to send: use weights, gradients, loss or a state of the plan", at(), a.field);
-  if (a.field != "loss" && (a.slice.begin < 0 || a.slice.end > plan.parameters || a.slice.size() <= 0))
+  if (!is_number(a) && (a.slice.begin < 0 || a.slice.end > plan.parameters || a.slice.size() <= 0))
     faults.add("{} has the slice [{}, {}) of a block of {}", at(), a.slice.begin, a.slice.end, plan.parameters);
   if (a.kind == ActionKind::take) return;
   const int ranks = plan.size(a.peer.axis);
@@ -101,8 +104,9 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
   }
   if (take && take->field == "gradients" && !update) faults.add("{} takes gradients that no update uses", name);
   const bool alike = plan.consistency_along(axis_of(plan, phase.trigger.channel)) == Consistency{};
-  if (alike && update && (phase.trigger.count == 1 || !answer) &&
-      senders_to(plan, phase.trigger.channel, root).size() > 1)
+  const auto senders = std::ssize(senders_to(plan, phase.trigger.channel, root));
+  const bool of_all = phase.trigger.count == 0 || phase.trigger.count == senders;
+  if (alike && update && (!of_all || !answer) && senders > 1)
     faults.add(
         "{} answers before all ranks' gradients are in the weights, which are to be alike: set the axis's consistency",
         name);
@@ -113,6 +117,24 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
           !same_operand(a, *take))
         faults.add("{} is taken as another operand: {}", place(sender, id), to_string(*take));
     }
+}
+
+/// Whoever is answered with weights goes on: no further than the axis's consistency allows.
+void check_bound(const Plan& plan, const Program& program, const ProgramPhase& phase, int senders,
+                 Diagnostics& faults) {
+  const Trigger& t = phase.trigger;
+  const Consistency promised = plan.consistency_along(axis_of(plan, t.channel));
+  const bool answers = std::ranges::any_of(program.actions, [&](const Action& a) {
+    return program.trigger(a) == t && a.kind == ActionKind::push && a.field == "weights" && a.peer.root < 0;
+  });
+  if (promised.kind != Consistency::Kind::stale || promised.bound == Consistency::unbounded || !answers) return;
+  const bool of_all = (t.count == 0 || t.count == senders) && t.guard.channel.empty();
+  if (!of_all && t.guard.channel.empty())
+    faults.add("program {}: phase '{}' lets ranks get any number of steps ahead, where weights are to be {}",
+               program.name, phase.name, to_string(promised));
+  if (t.guard.staleness > promised.bound)
+    faults.add("program {}: phase '{}' lets ranks get {} steps ahead, where weights are to be {}", program.name,
+               phase.name, t.guard.staleness, to_string(promised));
 }
 
 void check_phase(const Plan& plan, const Program& program, const ProgramPhase& phase, Diagnostics& faults) {
@@ -126,10 +148,23 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
     faults.add("{} waits for {} messages of different ranks on '{}', to which {} push", name, t.count, t.channel,
                senders.size());
   const auto all = std::ssize(senders);
-  if (t.count > 1 && t.count < all)
+  const auto on_channel = [&](bool late) {
+    return std::ranges::count_if(program.phases, [&](const ProgramPhase& p) {
+      return p.trigger.channel == t.channel && p.trigger.late == late;
+    });
+  };
+  const bool has_late = on_channel(true) > 0;
+  if (t.count > 1 && t.count < all && !has_late)
     faults.add("{} takes {} messages of {} ranks: the others would wait for ever at the end; use 1, or 0 for all", name,
                t.count, all);
+  if (has_late && (on_channel(true) != 1 || on_channel(false) != 1 || !t.guard.channel.empty() ||
+                   (t.late ? t.count != 1 : t.count < 1 || t.count >= all)))
+    faults.add(
+        "{}: late messages are taken one at a time, by one phase, behind one other that takes fewer than the {} "
+        "ranks' of '{}', both without a guard",
+        name, all, t.channel);
   check_server_phase(plan, program, phase, root, faults);
+  check_bound(plan, program, phase, static_cast<int>(all), faults);
   if (t.guard.channel.empty()) return;
   const bool taken =
       std::ranges::any_of(program.phases, [&](const ProgramPhase& p) { return p.trigger.channel == t.guard.channel; });
@@ -169,9 +204,9 @@ class ChannelCheck {
         faults_.add("program {}: a step of it never ends: phase '{}' has run {} times in {} steps, {} messages wait",
                     rank.program->name, last(*rank.program), rank.step, steps_, rank.inbox->waiting());
       for (const auto& [from, come] : rank.come)
-        if (come > 0)
+        if (!come.empty())
           faults_.add("program {}: {} messages on '{}' from rank {} are never pulled in {} steps", rank.program->name,
-                      come, from.first, from.second, steps_);
+                      come.size(), from.first, from.second, steps_);
       if (rank.inbox && rank.step == steps_ && rank.inbox->waiting() > 0)
         faults_.add("program {}: {} messages come behind the last phase of {} steps, and are taken by nobody",
                     rank.program->name, rank.inbox->waiting(), steps_);
@@ -184,7 +219,10 @@ class ChannelCheck {
     std::optional<Inbox> inbox = {};
     std::int64_t step = 0;  // of a server: the runs of its last phase
     ActionId next = 0;
-    std::map<std::pair<std::string, int>, int> come = {};  // messages to pull, by channel and sender
+    std::int64_t updates = 0, resumes = 0;  // the step that it goes on with
+    std::int64_t told = Trigger::forever;   // in this step: the least clock
+    /// The clocks of messages to pull, by channel and sender: of others 0.
+    std::map<std::pair<std::string, int>, std::deque<std::int64_t>> come = {};
   };
   struct Sent {
     int sender;
@@ -196,30 +234,35 @@ class ChannelCheck {
     return at == program.phases.end() ? "" : at->name;
   }
 
-  void send(int from, int to, const std::string& channel, std::int64_t clock) {
+  void send(int from, int to, const Action& a) {
+    const Rank& rank = ranks_.at(from);
     Rank& other = ranks_.at(to);
-    if (!other.inbox) return void(++other.come[{channel, from}]);
-    other.inbox->add(sent_.size(), channel, from, clock);
-    sent_.push_back({from, channel, clock});
+    if (!other.inbox) return other.come[{a.peer.channel, from}].push_back(a.field == "clock" ? rank.updates : 0);
+    other.inbox->add(sent_.size(), a.peer.channel, from, rank.step);
+    sent_.push_back({from, a.peer.channel, rank.step});
     serve(to, other);  // at once: as if others took their time
   }
 
   bool advance(int at, Rank& rank) {
     const auto& list = rank.program->actions;
     bool moved = false;
-    for (; rank.step < steps_; ++rank.step, rank.next = 0, moved = true)
+    for (; rank.step < steps_; ++rank.step, rank.next = 0, moved = true) {
       for (; rank.next < std::ssize(list); ++rank.next) {
         const Action& a = list[static_cast<std::size_t>(rank.next)];
         if (!is_channel(a) || a.peer.axis != axis_ || !rank.program->trigger(a).runs_at(rank.step)) continue;
+        if (rank.step < rank.resumes && !reports_loss(a)) continue;
         if (a.kind == ActionKind::push) {
-          send(at, a.peer.root, a.peer.channel, rank.step);
+          send(at, a.peer.root, a);
         } else {
-          int& come = rank.come[{a.peer.channel, a.peer.root}];
-          if (come == 0) return moved;
-          --come;
+          auto& come = rank.come[{a.peer.channel, a.peer.root}];
+          if (come.empty()) return moved;
+          if (a.field == "clock") rank.told = std::min(rank.told, come.front());
+          come.pop_front();
         }
         moved = true;
       }
+      if (rank.told != Trigger::forever) rank.resumes = std::exchange(rank.told, Trigger::forever);
+    }
     return moved;
   }
 
@@ -227,12 +270,14 @@ class ChannelCheck {
     while (rank.step < steps_) {  // then it takes no more: what comes behind its last phase is too late
       const auto start = rank.inbox->next();
       if (!start) return;
-      for (const Action& a : rank.program->actions)
-        if (a.phase == start->phase && a.kind == ActionKind::push) {
-          if (a.peer.root >= 0) send(at, a.peer.root, a.peer.channel, rank.step);
-          for (std::size_t m : start->messages)
-            if (a.peer.root < 0) send(at, sent_[m].sender, a.peer.channel, rank.step);
-        }
+      for (const Action& a : rank.program->actions) {
+        if (a.phase != start->phase) continue;
+        rank.updates += a.kind == ActionKind::update;
+        if (a.kind != ActionKind::push) continue;
+        if (a.peer.root >= 0) send(at, a.peer.root, a);
+        for (std::size_t m : start->messages)
+          if (a.peer.root < 0) send(at, sent_[m].sender, a);
+      }
       rank.step += rank.program->phases[static_cast<std::size_t>(start->phase)].last;
     }
   }

@@ -26,16 +26,16 @@ struct Kind {
 const std::vector<Kind> kinds = {{"ops", sweep_ops, 50, "50 equal\n"},
                                  {"loader", sweep_loader, 40, "40 each sample once\n"},
                                  {"runs", sweep_runs, 50, R"(12 equal twice
-11 equal, and not to go on elsewhere
+10 equal, and not to go on elsewhere
 2 refused:  micro-batches of a batch
-3 refused: ' uses only '
+5 refused: ' uses only '
 4 refused: and this op runs on whole tensors only
+1 refused: it deals out the parts of a plan that is still serial
 1 refused: one value per channel
-1 refused: one_weird_trick gathers the batch of all ranks and goes with no other split of layers
+3 refused: one_weird_trick gathers the batch of all ranks and goes with no other split of layers
 4 refused: ranks would work
-2 refused: the mesh has no axis '
-5 refused: the mesh has none of the axes
-1 refused: the plan's updates are shared already: use one of zero and central_storage, once
+1 refused: the mesh has no axis '
+3 refused: the mesh has none of the axes
 3 refused: wants micro-batches that divide by the
 1 refused: where updates would be shared out
 )"}};

@@ -1,0 +1,115 @@
+// Parameter servers: the last ranks of an axis each keep a share of the weights with its optimizer state; the others
+// are workers, which push gradients and pull weights.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <ranges>
+
+#include "parallel/plan/action_kind.h"
+#include "parallel/strategies/partition.h"
+#include "parallel/strategies/rebuild.h"
+
+namespace trireme {
+namespace {
+
+std::vector<Slice> shares_of(const Plan& plan, const ParameterServerOptions& o) {
+  if (o.shard == "layer") return cut_by_size(plan.parts, plan.parameters, o.servers);
+  std::vector<Slice> all;
+  for (int s = 0; s < o.servers; ++s)
+    all.push_back({plan.parameters * s / o.servers, plan.parameters * (s + 1) / o.servers});
+  return all;
+}
+
+Action on_channel(const ParameterServerOptions& o, ActionKind kind, const char* field, const char* channel,
+                  const Slice& slice, int root = -1) {
+  Action a{.kind = kind, .slice = slice, .field = field};
+  a.peer.axis = o.axis, a.peer.root = root, a.peer.channel = channel;
+  return a;
+}
+
+Program server_at(const ParameterServerOptions& o, int at, int workers, const Slice& slice) {
+  Program server{.name = fmt::format("server {}", at)};
+  server.where = {{o.axis, at, at + 1}};
+  const bool at_once = o.mode != "sync";
+  const int count = at_once ? 1 : o.backup > 0 ? workers - o.backup : 0;
+  Trigger come{.channel = "gradients", .count = count};
+  // Whoever is far ahead is not used before the slowest have their answers: under ssp(0) all have the same weights.
+  if (o.mode == "ssp") come.guard = {"ready", o.staleness + 1};
+  server.phases = {{"update", come}};
+  const auto add = [&](int phase, Action a) { a.phase = phase, server.actions.push_back(std::move(a)); };
+  const auto answer = [&](int phase) {
+    add(phase, on_channel(o, ActionKind::push, "weights", "weights", slice));
+    if (o.backup > 0) add(phase, on_channel(o, ActionKind::push, "clock", "clock", {}));
+  };
+  Action take = on_channel(o, ActionKind::take, "gradients", "", slice);
+  if (count > 0) take.arguments = {{"scale", 1.0 / (at_once ? workers : count)}};
+  add(0, take), add(0, {.kind = ActionKind::update, .slice = slice});
+  answer(o.mode == "ssp" ? add_phase(server, "answer", {.channel = "ready", .guard = {"gradients", o.staleness}}) : 0);
+  if (o.backup > 0) answer(add_phase(server, "late", {.channel = "gradients", .late = true}));
+  add(add_phase(server, "report", {.channel = "loss", .count = 0}), on_channel(o, ActionKind::take, "loss", "", {}));
+  server.phases.back().last = true;
+  return server;
+}
+
+Plan rewrite(Plan plan, const ParameterServerOptions& o) {
+  const int workers = plan.size(o.axis) - o.servers;
+  check(workers > 0, "parameter_server", "{} servers leave none of the {} ranks along '{}' to train", o.servers,
+        plan.size(o.axis), o.axis);
+  check(o.backup < workers, "parameter_server", "backup={} of {} workers leaves no gradient to update with", o.backup,
+        workers);
+  check(plan.programs.size() == 1, "parameter_server",
+        "all workers run one program, where the plan has {} ({}): leave pipeline, or the other servers, out",
+        plan.programs.size(), fmt::join(plan.programs | std::views::transform(&Program::name), ", "));
+  Program worker = plan.programs[0];
+  for (const Action& a : worker.actions)
+    check(!is_reduction(a), "strategy",
+          "gradients are summed over the mesh axis '{}' already: only one strategy may do so", a.peer.axis);
+  worker.actions.pop_back();  // the update
+  worker.name = "worker", worker.where = {{o.axis, 0, workers}};
+  const auto last = static_cast<ActionId>(worker.actions.size()) - 1;
+  const auto add = [&](Action a) { a.stream = Stream::comm, a.after = {last}, worker.actions.push_back(std::move(a)); };
+  const std::vector<Slice> shares = shares_of(plan, o);
+  for (int s = 0; s < o.servers; ++s) {
+    add(on_channel(o, ActionKind::push, "gradients", "gradients", shares[s], workers + s));
+    if (o.mode == "ssp") add(on_channel(o, ActionKind::push, "loss", "ready", {}, workers + s));
+    add(on_channel(o, ActionKind::push, "loss", "loss", {}, workers + s));
+  }
+  for (int s = 0; s < o.servers; ++s) {
+    add(on_channel(o, ActionKind::pull, "weights", "weights", shares[s], workers + s));
+    if (o.backup > 0) add(on_channel(o, ActionKind::pull, "clock", "clock", {}, workers + s));
+  }
+  plan.programs = {worker};
+  for (int s = 0; s < o.servers; ++s) plan.programs.push_back(server_at(o, workers + s, workers, shares[s]));
+  if (o.mode != "sync" || o.backup > 0)
+    plan.consistency[o.axis] = {Consistency::Kind::stale, o.mode == "ssp" ? o.staleness : Consistency::unbounded};
+  return plan;
+}
+
+}  // namespace
+
+Strategy parameter_server(ParameterServerOptions o) {
+  const bool ssp = o.mode == "ssp", sync = o.mode == "sync";
+  check(ssp || sync || o.mode == "async", "parameter_server", "there is no mode '{}': use sync, async or ssp", o.mode);
+  check(o.shard == "bytes" || o.shard == "layer", "parameter_server", "there is no shard '{}': use bytes or layer",
+        o.shard);
+  check(o.servers > 0 && o.backup >= 0, "parameter_server", "servers={}, backup={}: at least 1, and at least 0",
+        o.servers, o.backup);
+  check(ssp || o.staleness < 0, "parameter_server", "staleness={} is of mode=ssp, not of mode={}", o.staleness, o.mode);
+  check(!ssp || o.staleness >= 0, "parameter_server",
+        "mode=ssp wants staleness=: how many steps a worker may be ahead of the slowest, at least 0");
+  check(sync || o.backup == 0, "parameter_server",
+        "backup={} is of mode=sync: with mode={} nobody waits for the slowest", o.backup, o.mode);
+  const bool exact = sync && o.backup == 0;
+  Strategy s(
+      "parameter_server",
+      exact  ? Claim::exact
+      : sync ? Claim::statistical
+             : Claim::delayed,
+      [o](Plan plan) { return rewrite(std::move(plan), o); },
+      fmt::format("servers={}, mode={}, staleness={}, shard={}, backup={}, axis={}", o.servers, o.mode, o.staleness,
+                  o.shard, o.backup, o.axis));
+  if (!exact) s.norm_scope = NormScope::local;
+  return s;
+}
+
+}  // namespace trireme
