@@ -34,7 +34,7 @@ std::vector<std::string> codec_states(const Action& a) {
   std::vector<std::string> names;
   if (!a.codec) return names;
   for (const CodecState& state : a.codec->states) {
-    const bool kept = state.switch_.empty() || find_argument(a, state.switch_).value_or(1) != 0;
+    const bool kept = state.argument.empty() || find_argument(a, state.argument).value_or(1) != 0;
     names.emplace_back(kept ? state.name : "");
   }
   return names;

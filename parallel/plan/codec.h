@@ -11,17 +11,17 @@ struct CodecContext;
 
 /// A State of the plan that a codec keeps, one number per parameter: a residual, a momentum.
 struct CodecState {
-  std::string_view name = {};    ///< of the State; empty: none
-  std::string_view switch_ = {};  ///< the codec does without it where the action's argument of this name is 0
+  std::string_view name = {};      ///< of the State; empty: none
+  std::string_view argument = {};  ///< the codec does without it where the action's argument of this name is 0
 };
 
 /// Encoded vectors are either summed as they are, by the communicator, or gathered from all ranks, decoded one by one
 /// and summed in the order of ranks: the same bits on every rank. A codec may take several rounds: each encodes, from
 /// what the rounds before brought, into a vector of its own (PowerSGD's two factors); these are summable.
 struct Codec {
-  std::string_view name;            ///< in texts: lower case
-  std::optional<DType> wire = {};   ///< elements of an encoded vector; none: those of the parameters
-  bool is_summable = false;         ///< the sum of encoded vectors decodes to the sum of the vectors
+  std::string_view name;           ///< in texts: lower case
+  std::optional<DType> wire = {};  ///< elements of an encoded vector; none: those of the parameters
+  bool is_summable = false;        ///< the sum of encoded vectors decodes to the sum of the vectors
   /// Elements of `wire` that encode the vector in this round: the same on every rank. 0: nothing is sent.
   Index (*length)(const CodecContext&) = nullptr;
   /// numbers [size], of the parameters' type, into wire [length]. numbers is the codec's own until it is decoded: what
