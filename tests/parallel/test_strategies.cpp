@@ -3,6 +3,7 @@
 #include "framework/autograd/step_context.h"
 #include "framework/layers/inference.h"
 #include "models/vision/resnet.h"
+#include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
 
 using namespace trireme;
@@ -35,7 +36,7 @@ TEST_CASE("every exact strategy trains the serial run's model, dropout and short
   CHECK(reference.losses.front() > 1.5);
   int compared = 0;
   for (auto& row : strategies()) {
-    Strategy strategy = parse_strategy(row.name);
+    Strategy strategy = parse_strategy(exact_text(row));
     INFO(row.name);
     REQUIRE(strategy.claim() == Claim::exact);  // another claim wants a test of its own, and a list of its rows here
     for (int ranks : rank_counts(all_ranks)) {
