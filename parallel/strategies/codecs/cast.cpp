@@ -11,6 +11,7 @@ void encode(const CodecContext& now, const Tensor& numbers, const Tensor& wire) 
     wire.copy_from(now.states[0] ? now.states[0] : numbers);
     const Tensor sent = wire.to(numbers.dtype());
     vectorised([kept, sent = sent.data<T>(), n = now.size] {
+#pragma omp simd
       for (Index i = 0; i < n; ++i) kept[i] -= sent[i];
     });
   });

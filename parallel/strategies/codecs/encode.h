@@ -23,6 +23,7 @@ T* with_residual(const CodecContext& now, const Tensor& numbers) {
   T *const g = numbers.data<T>(), *const residual = state<T>(now, 0);
   if (residual == nullptr) return g;
   vectorised([g, residual, n = now.size] {
+#pragma omp simd
     for (Index i = 0; i < n; ++i) residual[i] += g[i];
   });
   return residual;

@@ -119,6 +119,7 @@ void encode_signs(const CodecContext& now, const Tensor& numbers, const Tensor& 
         signs[(begin + i) / 8] = static_cast<std::uint8_t>(byte);
       }
       vectorised([v, n, low = means[0], high = means[1]] {
+#pragma omp simd
         for (Index i = 0; i < n; ++i) v[i] -= v[i] >= 0 ? high : low;
       });
     });

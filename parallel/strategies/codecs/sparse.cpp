@@ -26,6 +26,7 @@ struct Kept {
   Kept(const CodecContext& now, const Tensor& numbers) : u(detail::state<T>(now, 1)) {
     if (u != nullptr)
       vectorised([u = u, g = numbers.data<T>(), m = static_cast<T>(now.argument("momentum")), n = now.size] {
+#pragma omp simd
         for (Index i = 0; i < n; ++i) g[i] = u[i] = m * u[i] + g[i];
       });
     v = detail::with_residual<T>(now, numbers);
