@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "framework/autograd/tape.h"
+#include "kernels/core/random.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/strategies/codecs/codecs.h"
 #include "parallel/strategies/strategy.h"

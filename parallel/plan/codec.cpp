@@ -8,10 +8,14 @@ namespace trireme {
 
 CodecContext::CodecContext(const Plan& plan, const Action& a, Index element_bytes, std::int64_t at_step)
     : action(a), size(a.slice.size()), element(element_bytes), step(at_step) {
-  for (const PartInfo& part : plan.parts)
-    for (const TensorSlice& t : part.slice.overlaps(a.slice) ? part.tensors : std::vector<TensorSlice>{})
-      if (t.slice.overlaps(a.slice))
-        tensors.push_back({{t.slice.begin - a.slice.begin, t.slice.end - a.slice.begin}, t.shape});
+  const auto add = [&](const TensorSlice& t) {
+    if (t.slice.size() > 0 && t.slice.overlaps(a.slice))
+      tensors.push_back({{t.slice.begin - a.slice.begin, t.slice.end - a.slice.begin}, t.shape});
+  };
+  for (const PartInfo& part : plan.parts) {
+    std::ranges::for_each(part.tensors, add);
+    if (part.tensors.empty()) add({part.slice, {part.slice.size()}});  // of a plan that does not know more
+  }
 }
 
 double CodecContext::argument(std::string_view name) const {

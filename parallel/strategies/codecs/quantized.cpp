@@ -9,15 +9,19 @@
 namespace trireme {
 namespace {
 
-/// Calls f(number of the block, its first number, how many it has).
+/// Calls f(first number, how many, where its codes begin in the wire) for each block; returns the bytes of all. A block
+/// is so many scales, then the codes of its numbers, low bits first. It lies in one tensor: what is between tensors
+/// stays 0.
 template <class F>
-void each_block(const CodecContext& now, F f) {
+Index each_block(const CodecContext& now, int scales, int bits, F f) {
   const auto block = static_cast<Index>(now.argument("block"));
-  for (Index b = 0, begin = 0; begin < now.size; ++b, begin += block) f(b, begin, std::min(block, now.size - begin));
-}
-Index blocks_of(const CodecContext& now) {
-  const auto block = static_cast<Index>(now.argument("block"));
-  return (now.size + block - 1) / block;
+  Index at = 0;
+  for (const TensorSlice& t : now.tensors)
+    for (Index i = std::max<Index>(0, t.slice.begin), end = std::min(now.size, t.slice.end); i < end; i += block) {
+      const Index n = std::min(block, end - i);
+      f(i, n, at), at += scales * now.element + (n * bits + 7) / 8;
+    }
+  return at;
 }
 template <class T>
 T load(const std::byte* from) {
@@ -32,9 +36,9 @@ int bits_of(const CodecContext& now) {
   return levels <= 1 ? 2 : levels <= 7 ? 4 : 8;
 }
 
-// The norm of each block, then the codes of all numbers: the level plus `levels`, low bits first.
+// A block is its norm, and of each number the level plus `levels`.
 Index length_of_levels(const CodecContext& now) {
-  return blocks_of(now) * now.element + (now.size * bits_of(now) + 7) / 8;
+  return each_block(now, 1, bits_of(now), [](Index, Index, Index) {});
 }
 
 void encode_levels(const CodecContext& now, const Tensor& numbers, const Tensor& wire) {
@@ -43,9 +47,8 @@ void encode_levels(const CodecContext& now, const Tensor& numbers, const Tensor&
   const int bits = bits_of(now);
   std::vector<std::uint32_t> random(static_cast<std::size_t>(rounded));
   std::vector<std::uint8_t> codes(static_cast<std::size_t>(rounded));
-  auto* out = wire.data<std::uint8_t>() + blocks_of(now) * now.element;
   detail::with_type(numbers, [&]<class T>(T) {
-    each_block(now, [&](Index b, Index begin, Index n) {
+    each_block(now, 1, bits, [&](Index begin, Index n, Index at) {
       const T* const v = numbers.data<T>() + begin;
       T norm = 0;
       vectorised([v, n, to = &norm] {
@@ -54,7 +57,8 @@ void encode_levels(const CodecContext& now, const Tensor& numbers, const Tensor&
         for (Index i = 0; i < n; ++i) sum += v[i] * v[i];
         *to = std::sqrt(sum);
       });
-      std::memcpy(wire.data<std::byte>() + b * now.element, &norm, sizeof norm);
+      auto* out = wire.data<std::uint8_t>() + at;
+      std::memcpy(out, &norm, sizeof norm), out += sizeof norm;
       philox_fill(random.data(), key, 0, static_cast<std::uint64_t>(begin), (n + 3) / 4);
       // |v| / norm lies between two levels, and becomes the upper one as often as it is near to that.
       vectorised([v, n, r = random.data(), c = codes.data(), levels = static_cast<T>(now.argument("levels")),
@@ -82,26 +86,26 @@ void encode_levels(const CodecContext& now, const Tensor& numbers, const Tensor&
 void decode_levels(const CodecContext& now, const Tensor& wire, const Tensor& numbers) {
   const int bits = bits_of(now), each = 8 / bits, mask = (1 << bits) - 1;
   const auto levels = static_cast<int>(now.argument("levels"));
-  const auto* in = wire.data<std::uint8_t>() + blocks_of(now) * now.element;
   detail::with_type(numbers, [&]<class T>(T) {
-    each_block(now, [&](Index b, Index begin, Index n) {
-      const T unit = load<T>(wire.data<std::byte>() + b * now.element) / static_cast<T>(levels);
+    each_block(now, 1, bits, [&](Index begin, Index n, Index at) {
+      const T unit = load<T>(wire.data<std::byte>() + at) / static_cast<T>(levels);
       T* const x = numbers.data<T>() + begin;
-      const auto* const from = in + begin / each;
+      const auto* const from = wire.data<std::uint8_t>() + at + sizeof(T);
       for (Index i = 0; i < n; ++i)
         x[i] += unit * static_cast<T>((from[i / each] >> (i % each * bits) & mask) - levels);
     });
   });
 }
 
-// The means of each block's positive and negative numbers, then the signs of all numbers, low bits first.
-Index length_of_signs(const CodecContext& now) { return 2 * blocks_of(now) * now.element + (now.size + 7) / 8; }
+// A block is the means of its negative and its other numbers, and the sign of each.
+Index length_of_signs(const CodecContext& now) {
+  return each_block(now, 2, 1, [](Index, Index, Index) {});
+}
 
 void encode_signs(const CodecContext& now, const Tensor& numbers, const Tensor& wire) {
-  auto* const signs = wire.data<std::uint8_t>() + 2 * blocks_of(now) * now.element;
   detail::with_type(numbers, [&]<class T>(T) {
     T* const all = detail::with_residual<T>(now, numbers);
-    each_block(now, [&](Index b, Index begin, Index n) {
+    each_block(now, 2, 1, [&](Index begin, Index n, Index at) {
       T* const v = all + begin;
       T means[2];  // of the numbers below 0, and of the others
       vectorised([v, n, means = &means[0]] {
@@ -112,11 +116,12 @@ void encode_signs(const CodecContext& now, const Tensor& numbers, const Tensor& 
         const T others = static_cast<T>(n) - count;
         means[0] = others > 0 ? sum / others : 0, means[1] = count > 0 ? above / count : 0;
       });
-      std::memcpy(wire.data<std::byte>() + 2 * b * now.element, means, sizeof means);
+      auto* out = wire.data<std::uint8_t>() + at;
+      std::memcpy(out, means, sizeof means), out += sizeof means;
       for (Index i = 0; i < n; i += 8) {
         unsigned byte = 0;
         for (Index j = 0; j < std::min<Index>(8, n - i); ++j) byte |= unsigned{v[i + j] >= 0} << j;
-        signs[(begin + i) / 8] = static_cast<std::uint8_t>(byte);
+        *out++ = static_cast<std::uint8_t>(byte);
       }
       vectorised([v, n, low = means[0], high = means[1]] {
 #pragma omp simd
@@ -127,13 +132,13 @@ void encode_signs(const CodecContext& now, const Tensor& numbers, const Tensor& 
 }
 
 void decode_signs(const CodecContext& now, const Tensor& wire, const Tensor& numbers) {
-  const auto* const signs = wire.data<std::uint8_t>() + 2 * blocks_of(now) * now.element;
   detail::with_type(numbers, [&]<class T>(T) {
-    each_block(now, [&](Index b, Index begin, Index n) {
-      const auto* const at = wire.data<std::byte>() + 2 * b * now.element;
-      const T means[2] = {load<T>(at), load<T>(at + sizeof(T))};
+    each_block(now, 2, 1, [&](Index begin, Index n, Index at) {
+      const auto* const from = wire.data<std::byte>() + at;
+      const T means[2] = {load<T>(from), load<T>(from + sizeof(T))};
+      const auto* const signs = wire.data<std::uint8_t>() + at + 2 * sizeof(T);
       T* const x = numbers.data<T>() + begin;
-      for (Index i = 0; i < n; ++i) x[i] += means[signs[(begin + i) / 8] >> (i % 8) & 1];
+      for (Index i = 0; i < n; ++i) x[i] += means[signs[i / 8] >> (i % 8) & 1];
     });
   });
 }
