@@ -7,13 +7,18 @@ namespace {
 
 void encode(const CodecContext& now, const Tensor& numbers, const Tensor& wire) {
   detail::with_type(numbers, [&]<class T>(T) {
-    T* const kept = detail::with_residual<T>(now, numbers);
-    wire.copy_from(now.states[0] ? now.states[0] : numbers);
-    const Tensor sent = wire.to(numbers.dtype());
-    vectorised([kept, sent = sent.data<T>(), n = now.size] {
+    (void)detail::with_residual<T>(now, numbers);
+    const Tensor all = now.states[0] ? now.states[0] : numbers;
+    for (Index begin = 0, end = 0; begin < now.size; begin = end) {  // what the caches hold
+      end = std::min(now.size, begin + (1 << 14));
+      const Tensor kept = all.view_rows(begin, end), part = wire.view_rows(begin, end);
+      part.copy_from(kept);
+      const Tensor sent = part.to(numbers.dtype());
+      vectorised([kept = kept.data<T>(), sent = sent.data<T>(), n = end - begin] {
 #pragma omp simd
-      for (Index i = 0; i < n; ++i) kept[i] -= sent[i];
-    });
+        for (Index i = 0; i < n; ++i) kept[i] -= sent[i];
+      });
+    }
   });
 }
 

@@ -30,6 +30,29 @@ T load(const std::byte* from) {
   return value;
 }
 
+/// Codes of n numbers, one to a byte and zeros behind them, as codes of so many bits; and the way back.
+template <int bits>
+void pack(const std::uint8_t* codes, Index n, std::uint8_t* out) {
+  constexpr int each = 8 / bits;
+  for (Index i = 0; i < n; i += each) {
+    unsigned byte = 0;
+#pragma GCC unroll 8
+    for (int j = 0; j < each; ++j) byte |= static_cast<unsigned>(codes[i + j]) << (j * bits);
+    *out++ = static_cast<std::uint8_t>(byte);
+  }
+}
+template <int bits>
+void unpack(const std::uint8_t* in, Index n, std::uint8_t* codes) {
+  constexpr int each = 8 / bits, mask = (1 << bits) - 1;
+  for (Index i = 0; i < n; i += each, ++in)
+#pragma GCC unroll 8
+    for (int j = 0; j < each; ++j) codes[i + j] = static_cast<std::uint8_t>(*in >> (j * bits) & mask);
+}
+/// Room for the codes of a block, and for what packs them by eight.
+std::vector<std::uint8_t> room_for_codes(const CodecContext& now) {
+  return std::vector<std::uint8_t>(static_cast<std::size_t>(now.argument("block")) + 8);
+}
+
 /// Bits of a number: enough for all levels with both signs. A power of two, so that bytes hold whole codes.
 int bits_of(const CodecContext& now) {
   const double levels = now.argument("levels");
@@ -42,11 +65,10 @@ Index length_of_levels(const CodecContext& now) {
 }
 
 void encode_levels(const CodecContext& now, const Tensor& numbers, const Tensor& wire) {
-  const Index block = static_cast<Index>(now.argument("block")), rounded = block + 8;
   const std::uint64_t key = detail::random(now, true).key;
   const int bits = bits_of(now);
-  std::vector<std::uint32_t> random(static_cast<std::size_t>(rounded));
-  std::vector<std::uint8_t> codes(static_cast<std::size_t>(rounded));
+  std::vector<std::uint8_t> codes = room_for_codes(now);
+  std::vector<std::uint32_t> random(codes.size());
   detail::with_type(numbers, [&]<class T>(T) {
     each_block(now, 1, bits, [&](Index begin, Index n, Index at) {
       const T* const v = numbers.data<T>() + begin;
@@ -73,26 +95,23 @@ void encode_levels(const CodecContext& now, const Tensor& numbers, const Tensor&
         }
       });
       std::fill(codes.begin() + n, codes.begin() + n + 8, std::uint8_t{0});
-      const Index each = 8 / bits;
-      for (Index i = 0; i < n; i += each) {
-        unsigned byte = 0;
-        for (Index j = 0; j < each; ++j) byte |= unsigned{codes[static_cast<std::size_t>(i + j)]} << (j * bits);
-        *out++ = static_cast<std::uint8_t>(byte);
-      }
+      (bits == 8 ? pack<8> : bits == 4 ? pack<4> : pack<2>)(codes.data(), n, out);
     });
   });
 }
 
 void decode_levels(const CodecContext& now, const Tensor& wire, const Tensor& numbers) {
-  const int bits = bits_of(now), each = 8 / bits, mask = (1 << bits) - 1;
-  const auto levels = static_cast<int>(now.argument("levels"));
+  const int bits = bits_of(now);
+  const auto levels = static_cast<std::int32_t>(now.argument("levels"));
+  std::vector<std::uint8_t> codes = room_for_codes(now);
   detail::with_type(numbers, [&]<class T>(T) {
     each_block(now, 1, bits, [&](Index begin, Index n, Index at) {
       const T unit = load<T>(wire.data<std::byte>() + at) / static_cast<T>(levels);
       T* const x = numbers.data<T>() + begin;
-      const auto* const from = wire.data<std::uint8_t>() + at + sizeof(T);
-      for (Index i = 0; i < n; ++i)
-        x[i] += unit * static_cast<T>((from[i / each] >> (i % each * bits) & mask) - levels);
+      const std::uint8_t *const from = wire.data<std::uint8_t>() + at + sizeof(T), *const c = codes.data();
+      (bits == 8 ? unpack<8> : bits == 4 ? unpack<4> : unpack<2>)(from, n, codes.data());
+#pragma omp simd  // of the machine's least vectors: no product and sum in one, so that all ranks come to the same
+      for (Index i = 0; i < n; ++i) x[i] += unit * static_cast<T>(std::int32_t{c[i]} - levels);
     });
   });
 }
@@ -103,6 +122,7 @@ Index length_of_signs(const CodecContext& now) {
 }
 
 void encode_signs(const CodecContext& now, const Tensor& numbers, const Tensor& wire) {
+  std::vector<std::uint8_t> codes = room_for_codes(now);
   detail::with_type(numbers, [&]<class T>(T) {
     T* const all = detail::with_residual<T>(now, numbers);
     each_block(now, 2, 1, [&](Index begin, Index n, Index at) {
@@ -118,27 +138,30 @@ void encode_signs(const CodecContext& now, const Tensor& numbers, const Tensor& 
       });
       auto* out = wire.data<std::uint8_t>() + at;
       std::memcpy(out, means, sizeof means), out += sizeof means;
-      for (Index i = 0; i < n; i += 8) {
-        unsigned byte = 0;
-        for (Index j = 0; j < std::min<Index>(8, n - i); ++j) byte |= unsigned{v[i + j] >= 0} << j;
-        *out++ = static_cast<std::uint8_t>(byte);
-      }
-      vectorised([v, n, low = means[0], high = means[1]] {
+      vectorised([v, n, c = codes.data(), low = means[0], high = means[1]] {
 #pragma omp simd
-        for (Index i = 0; i < n; ++i) v[i] -= v[i] >= 0 ? high : low;
+        for (Index i = 0; i < n; ++i) {
+          c[i] = v[i] >= 0 ? 1 : 0;
+          v[i] -= v[i] >= 0 ? high : low;
+        }
       });
+      std::fill(codes.begin() + n, codes.begin() + n + 8, std::uint8_t{0});
+      pack<1>(codes.data(), n, out);
     });
   });
 }
 
 void decode_signs(const CodecContext& now, const Tensor& wire, const Tensor& numbers) {
+  std::vector<std::uint8_t> codes = room_for_codes(now);
   detail::with_type(numbers, [&]<class T>(T) {
     each_block(now, 2, 1, [&](Index begin, Index n, Index at) {
       const auto* const from = wire.data<std::byte>() + at;
-      const T means[2] = {load<T>(from), load<T>(from + sizeof(T))};
-      const auto* const signs = wire.data<std::uint8_t>() + at + 2 * sizeof(T);
+      const T low = load<T>(from), high = load<T>(from + sizeof(T));
+      const std::uint8_t *const signs = wire.data<std::uint8_t>() + at + 2 * sizeof(T), *const c = codes.data();
       T* const x = numbers.data<T>() + begin;
-      for (Index i = 0; i < n; ++i) x[i] += means[signs[i / 8] >> (i % 8) & 1];
+      unpack<1>(signs, n, codes.data());
+#pragma omp simd
+      for (Index i = 0; i < n; ++i) x[i] += c[i] != 0 ? high : low;
     });
   });
 }
