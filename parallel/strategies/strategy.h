@@ -98,7 +98,7 @@ Strategy accumulate(int micro);
 /// of its own, by name (parallel/strategies/codecs/codecs.h: what each does, and its paper). residual=0: no error
 /// feedback. from: the step, from 0, until which gradients go as they are. Slices that are reduced are encoded one by
 /// one; ranks that are alone along the axis encode nothing. Exact where nothing is left out (ratio=1). Throws Error for
-/// a codec or an option that does not exist, and for values that cannot be; the plan's check refuses zero behind it.
+/// a codec or an option that does not exist, for values that cannot be, and where zero shares updates out.
 Strategy compress(const std::string& codec, const std::map<std::string, double>& options = {});
 
 struct PipelineSchedule;

@@ -86,8 +86,7 @@ inline std::string known_refusal(const std::string& what) {
        {"it deals out the parts of a plan that is still serial",
         "the plan's updates are shared already: use one of zero and central_storage, once",
         "write zero or central_storage last", "already: only one strategy may do so",
-        "where updates would be shared out", "only all_reduce takes a codec", "is for all_reduce alone",
-        "gradients are encoded by",
+        "where updates would be shared out", "only all_reduce takes a codec", "gradients are encoded by",
         "one_weird_trick gathers the batch of all ranks and goes with no other split of layers",
         "one_weird_trick brings the rows of all ranks together, which stages of a pipeline have at", "' uses only '",
         "ranks would work", "stages of a model of", "wants micro-batches that divide by the"})
