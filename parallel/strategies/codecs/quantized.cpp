@@ -1,4 +1,5 @@
 // All of the numbers in few bits, in blocks that have scales of their own.
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -89,9 +90,8 @@ void encode_levels(const CodecContext& now, const Tensor& numbers, const Tensor&
         for (Index i = 0; i < n; ++i) {
           const T u = static_cast<T>(static_cast<std::int32_t>(r[i] >> 8)) * T{0x1p-24};
           const T at = std::abs(v[i]) * scale + u;
-          const T level =
-              static_cast<T>(static_cast<std::int32_t>(at < levels ? at : levels));  // NaN: the norm is, too
-          c[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(levels + (v[i] < 0 ? -level : level)));
+          const auto level = static_cast<T>(static_cast<std::int32_t>(std::min(levels, at)));  // NaN: the norm is, too
+          c[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(levels + std::copysign(level, v[i])));
         }
       });
       std::fill(codes.begin() + n, codes.begin() + n + 8, std::uint8_t{0});
@@ -116,6 +116,14 @@ void decode_levels(const CodecContext& now, const Tensor& wire, const Tensor& nu
   });
 }
 
+template <class T>
+using Bits = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
+/// All bits set, where a number is negative by its sign; else none.
+template <class T>
+Bits<T> sign_of(T value) {
+  return std::bit_cast<Bits<T>>(value) >> (8 * sizeof(T) - 1);
+}
+
 // A block is the means of its negative and its other numbers, and the sign of each.
 Index length_of_signs(const CodecContext& now) {
   return each_block(now, 2, 1, [](Index, Index, Index) {});
@@ -127,24 +135,29 @@ void encode_signs(const CodecContext& now, const Tensor& numbers, const Tensor& 
     T* const all = detail::with_residual<T>(now, numbers);
     each_block(now, 2, 1, [&](Index begin, Index n, Index at) {
       T* const v = all + begin;
-      T means[2];  // of the numbers below 0, and of the others
-      vectorised([v, n, means = &means[0]] {
-        T above = 0, sum = 0, count = 0;
-#pragma omp simd reduction(+ : above, sum, count)
-        for (Index i = 0; i < n; ++i)
-          above += v[i] >= 0 ? v[i] : 0, count += v[i] >= 0 ? 1 : 0, sum += v[i] >= 0 ? 0 : v[i];
-        const T others = static_cast<T>(n) - count;
-        means[0] = others > 0 ? sum / others : 0, means[1] = count > 0 ? above / count : 0;
+      T means[2];  // of the negative numbers, and of the others
+      vectorised([v, n, to = &means[0]] {
+        T above = 0, below = 0;
+        Bits<T> negative = 0;
+#pragma omp simd reduction(+ : above, below, negative)
+        for (Index i = 0; i < n; ++i) {
+          const Bits<T> bits = std::bit_cast<Bits<T>>(v[i]), sign = sign_of(v[i]);
+          above += std::bit_cast<T>(bits & ~sign), below += std::bit_cast<T>(bits & sign), negative -= sign;
+        }
+        to[0] = negative > 0 ? below / static_cast<T>(negative) : 0;
+        to[1] = negative < n ? above / static_cast<T>(n - negative) : 0;
       });
       auto* out = wire.data<std::uint8_t>() + at;
       std::memcpy(out, means, sizeof means), out += sizeof means;
-      vectorised([v, n, c = codes.data(), low = means[0], high = means[1]] {
+      vectorised(
+          [v, n, c = codes.data(), low = std::bit_cast<Bits<T>>(means[0]), high = std::bit_cast<Bits<T>>(means[1])] {
 #pragma omp simd
-        for (Index i = 0; i < n; ++i) {
-          c[i] = v[i] >= 0 ? 1 : 0;
-          v[i] -= v[i] >= 0 ? high : low;
-        }
-      });
+            for (Index i = 0; i < n; ++i) {
+              const Bits<T> sign = sign_of(v[i]);
+              c[i] = static_cast<std::uint8_t>(1 + sign);
+              v[i] -= std::bit_cast<T>((low & sign) | (high & ~sign));
+            }
+          });
       std::fill(codes.begin() + n, codes.begin() + n + 8, std::uint8_t{0});
       pack<1>(codes.data(), n, out);
     });
