@@ -9,7 +9,7 @@ floors = {"kernels": 0, "framework": 1, "parallel": 2, "datasets": 2, "models": 
 sub_floors = [folder for floor, folders in {
     "kernels": "core contracts plans formulas cpu cpu/conv cuda",
     "framework": "tensor autograd ops layers optim metrics io io/foreign io/onnx",
-    "parallel": "comm comm/transport comm/collectives comm/world plan plan/check strategies model split runtime analysis",
+    "parallel": "comm comm/transport comm/collectives comm/world plan plan/check strategies/codecs strategies model split runtime analysis",
     "datasets": "core images formats",
     "models": "registry vision",
     "tools": "training cli",
@@ -31,12 +31,12 @@ retired = re.compile(r"\b(PassScope|Flat|Reading|Leaf|Visit|Moments|ChannelMomen
 # Folders whose files have one interface together: kernels register themselves for the contracts, strategies, models and subcommands for a list.
 one_interface = {
     "kernels/cpu/": "kernels/contracts/", "kernels/cuda/": "kernels/contracts/", "framework/ops/": "framework/ops/ops.h",
-    "parallel/comm/collectives/": "parallel/comm/collectives/collectives.h", "parallel/strategies/": "parallel/strategies/strategy.h",
+    "parallel/comm/collectives/": "parallel/comm/collectives/collectives.h", "parallel/strategies/codecs/": "parallel/strategies/codecs/codecs.h", "parallel/strategies/": "parallel/strategies/strategy.h",
     "models/examples/": "programs", "framework/autograd/tensor_ops.cpp": "framework/tensor/tensor.h", "parallel/runtime/executor_messages.cpp": "parallel/runtime/executor.h", "tools/cli/": "tools/cli/commands.h", "framework/io/onnx/": "framework/io/onnx/onnx.h",
     "parallel/plan/check/": "parallel/plan/plan.h", "parallel/split/": "parallel/split/sharded_ops.h", "parallel/comm/transport/": "parallel/comm/world/world.h",
 }
 # Lines of code of a floor, blanks and comments left out: the budget goes down with what a change saves, and up only in a commit that says why.
-budget = {"kernels": 11235, "framework": 8533, "parallel": 14929, "datasets": 2445, "models": 469, "tools": 3873}
+budget = {"kernels": 11235, "framework": 8533, "parallel": 15797, "datasets": 2445, "models": 469, "tools": 3873}
 no_code = re.compile(r'//[^\n]*|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)
 # What builds text belongs in a lambda among the arguments of check(), which calls it only for a message.
 costly = re.compile(r"\b(to_string|fmt::format|strerror|place|reason|shown|listing|dump|message|in_words)\(|\bname\(\)")

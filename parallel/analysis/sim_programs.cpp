@@ -113,7 +113,7 @@ void SimPrograms::add_collective(int r, const Action& a, SimAction& s) {
   program.collectives.resize(axes.size());
   s.nth = static_cast<int>(program.collectives[s.axis].size());
   program.collectives[s.axis].push_back(static_cast<ActionId>(&s - program.actions.data()));
-  for (const PlannedCall& call : calls_of(a, ranks, options.element)) {
+  for (const PlannedCall& call : calls_of(plan, a, ranks, options.element, options.step)) {
     s.bytes += call.bytes;
     for (bool between : {false, true})
       s.took[between] += collective_time(between ? cluster.between : cluster.inside, call.kind, ranks, call.bytes);

@@ -55,7 +55,8 @@ std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {
   for (int p = 0; p < size(); ++p) {
     PartInfo part{.name = parts_[p].name, .slice = {}};
     part.slice.begin = parts.empty() ? 0 : parts.back().slice.end;
-    while (next < entries.size() && holds(p, entries[next].name)) ++next;
+    for (; next < entries.size() && holds(p, entries[next].name); ++next)
+      part.tensors.push_back({entries[next].slice, entries[next].tensor.shape()});
     const Index end = next < entries.size() ? entries[next].slice.begin : parameters.size();
     part.slice.end = next == 0 ? 0 : end;
     // A part without weights lies with the part before it; those in front of all weights, with the first.

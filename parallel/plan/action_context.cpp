@@ -1,14 +1,14 @@
 #include "parallel/plan/action_context.h"
 
-#include <algorithm>
+#include "parallel/plan/codec.h"
 
 namespace trireme {
 
 double ActionContext::argument(const std::string& name) const {
-  const auto at = std::ranges::find(action.arguments, name, &std::pair<std::string, double>::first);
+  const auto value = find_argument(action, name);
   check(
-      at != action.arguments.end(), "executor", "{} has no argument '{}'", [&] { return to_string(action); }, name);
-  return at->second;
+      value.has_value(), "executor", "{} has no argument '{}'", [&] { return to_string(action); }, name);
+  return *value;
 }
 
 }  // namespace trireme

@@ -125,13 +125,19 @@ double cost(const Plan& plan, const Action& a) {
 
 double seconds_of(const Plan& plan, const Action& a) { return a.kind->seconds ? a.kind->seconds(plan, a) : 0; }
 
-std::vector<PlannedCall> calls_of(const Action& a, int ranks, Index element) {
-  if (a.codec) {
-    const Index bytes = a.codec->length(a.slice.size()) * size_of(a.codec->wire);
-    if (a.codec->is_summable) return {{CallKind::all_reduce, bytes}};
-    return {{CallKind::all_gather, bytes * ranks}};
+std::vector<PlannedCall> calls_of(const Plan& plan, const Action& a, int ranks, Index element, std::int64_t step) {
+  if (!is_encoded(a, step)) return a.kind->calls ? a.kind->calls(a, ranks, element) : Calls{};
+  Calls calls;
+  CodecContext now(plan, a, element, step);
+  for (; now.round < a.codec->rounds; ++now.round) {
+    const Index bytes = a.codec->length(now) * (a.codec->wire ? size_of(*a.codec->wire) : element);
+    if (bytes == 0) continue;
+    if (a.codec->is_summable)
+      calls.push_back({CallKind::all_reduce, bytes});
+    else
+      calls.push_back({CallKind::all_gather, bytes * ranks});
   }
-  return a.kind->calls ? a.kind->calls(a, ranks, element) : Calls{};
+  return calls;
 }
 
 namespace action_rows {

@@ -43,7 +43,7 @@ struct ActionRow {
 /// What a computation takes, in seconds on a device of speed 1: by its kind's row, for passes through the model by the
 /// cost of the part.
 double seconds_of(const Plan&, const Action&);
-/// The calls of a collective action by its kind's row and its codec.
-std::vector<PlannedCall> calls_of(const Action&, int ranks, Index element);
+/// The calls of a collective action of the plan by its kind's row and its codec, which may send less in later steps.
+std::vector<PlannedCall> calls_of(const Plan&, const Action&, int ranks, Index element, std::int64_t step = 0);
 
 }  // namespace trireme

@@ -6,7 +6,45 @@
 
 namespace trireme {
 
-Plan with_codec(Plan plan, const Codec& codec) {
+CodecContext::CodecContext(const Plan& plan, const Action& a, Index element_bytes, std::int64_t at_step)
+    : action(a), size(a.slice.size()), element(element_bytes), step(at_step) {
+  const auto add = [&](const TensorSlice& t) {
+    if (t.slice.size() > 0 && t.slice.overlaps(a.slice))
+      tensors.push_back({{t.slice.begin - a.slice.begin, t.slice.end - a.slice.begin}, t.shape});
+  };
+  for (const PartInfo& part : plan.parts) {
+    std::ranges::for_each(part.tensors, add);
+    if (part.tensors.empty()) add({part.slice, {part.slice.size()}});  // of a plan that does not know more
+  }
+}
+
+double CodecContext::argument(std::string_view name) const {
+  const auto value = find_argument(action, name);
+  check(
+      value.has_value(), "codec", "{} has no argument '{}'", [&] { return to_string(action); }, name);
+  return *value;
+}
+
+std::optional<double> find_argument(const Action& a, std::string_view name) {
+  const auto at = std::ranges::find(a.arguments, name, &std::pair<std::string, double>::first);
+  return at == a.arguments.end() ? std::nullopt : std::optional(at->second);
+}
+
+bool is_encoded(const Action& a, std::int64_t step) {
+  return a.codec && static_cast<double>(step) >= find_argument(a, "from").value_or(0);
+}
+
+std::vector<std::string> codec_states(const Action& a) {
+  std::vector<std::string> names;
+  if (!a.codec) return names;
+  for (const CodecState& state : a.codec->states) {
+    const bool kept = state.argument.empty() || find_argument(a, state.argument).value_or(1) != 0;
+    names.emplace_back(kept ? state.name : "");
+  }
+  return names;
+}
+
+Plan with_codec(Plan plan, const Codec& codec, const std::vector<std::pair<std::string, double>>& arguments) {
   bool any = false;
   for (Program& program : plan.programs)
     for (Action& a : program.actions) {
@@ -16,10 +54,12 @@ Plan with_codec(Plan plan, const Codec& codec) {
       check(a.codec == nullptr, "codec", "gradients are encoded by {} already, {} cannot encode them again",
             a.codec ? a.codec->name : "", codec.name);
       a.codec = &codec, any = true;
+      a.arguments.insert(a.arguments.end(), arguments.begin(), arguments.end());
+      for (const std::string& name : codec_states(a))
+        if (!name.empty() && std::ranges::find(plan.state, name, &State::name) == plan.state.end())
+          plan.state.push_back({.name = name});
     }
   check(any, "codec", "there is no all_reduce that {} could encode: write it behind data_parallel", codec.name);
-  if (!codec.state.empty() && std::ranges::find(plan.state, codec.state, &State::name) == plan.state.end())
-    plan.state.push_back({.name = std::string(codec.state)});
   return plan;
 }
 

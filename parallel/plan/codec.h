@@ -1,27 +1,65 @@
 // Codec: how a reduction's numbers travel: a row (a constant), in the tree or outside of it, that actions point to.
 #pragma once
+#include <optional>
 #include <string_view>
 
 #include "parallel/plan/plan.h"
 
 namespace trireme {
 
-/// Encoded vectors are either summed as they are, by the communicator, or gathered from all ranks, decoded one by one
-/// and summed in the order of ranks: the same bits on every rank.
-struct Codec {
-  std::string_view name;     ///< in texts: lower case
-  DType wire = DType::f32;   ///< elements of an encoded vector
-  bool is_summable = false;  ///< the sum of encoded vectors decodes to the sum of the vectors
-  /// Elements of `wire` that encode a vector of n numbers: the same on every rank.
-  Index (*length)(Index n) = nullptr;
-  /// numbers [n], of the parameters' type, on the host or a device, into wire [length(n)]. state [n]: this rank's
-  /// numbers of the state below, to read and write; undefined without one.
-  void (*encode)(const Tensor& numbers, const Tensor& wire, const Tensor& state) = nullptr;
-  void (*decode)(const Tensor& wire, const Tensor& numbers) = nullptr;  ///< the other way round
-  std::string_view state = {};  ///< a State of the plan that it keeps (a residual); empty: none
+struct CodecContext;
+
+/// A State of the plan that a codec keeps, one number per parameter: a residual, a momentum.
+struct CodecState {
+  std::string_view name = {};      ///< of the State; empty: none
+  std::string_view argument = {};  ///< the codec does without it where the action's argument of this name is 0
 };
 
-/// The plan with its gradient reductions (all_reduce) encoded, and the codec's state declared.
-Plan with_codec(Plan, const Codec&);
+/// Encoded vectors are either summed as they are, by the communicator, or gathered from all ranks, decoded one by one
+/// and summed in the order of ranks: the same bits on every rank. A codec may take several rounds: each encodes, from
+/// what the rounds before brought, into a vector of its own (PowerSGD's two factors); these are summable.
+struct Codec {
+  std::string_view name;           ///< in texts: lower case
+  std::optional<DType> wire = {};  ///< elements of an encoded vector; none: those of the parameters
+  bool is_summable = false;        ///< the sum of encoded vectors decodes to the sum of the vectors
+  /// Elements of `wire` that encode the vector in this round: the same on every rank. 0: nothing is sent.
+  Index (*length)(const CodecContext&) = nullptr;
+  /// numbers [size], of the parameters' type, into wire [length]. numbers is the codec's own until it is decoded: what
+  /// a round leaves there, the next one finds. Reads and writes the context's states.
+  void (*encode)(const CodecContext&, const Tensor& numbers, const Tensor& wire) = nullptr;
+  /// Summable: numbers [size] becomes what the last round's sum, wire, stands for. Else it is called for each rank's
+  /// wire and adds to numbers, which are 0 before.
+  void (*decode)(const CodecContext&, const Tensor& wire, const Tensor& numbers) = nullptr;
+  CodecState states[2] = {};  ///< that it keeps from step to step
+  int rounds = 1;             ///< at least 1; more than one: is_summable
+  bool on_host = false;       ///< encode and decode want host memory: what lies on a device is copied there and back
+};
+
+/// What a codec finds when it encodes or decodes a reduction's slice. All but rank and states are alike on all ranks.
+struct CodecContext {
+  /// element: bytes of a parameter. step: steps before this one.
+  CodecContext(const Plan&, const Action&, Index element, std::int64_t step);
+  /// The action's argument of this name. Throws Error where there is none.
+  double argument(std::string_view name) const;
+
+  const Action& action;              ///< the reduction
+  Index size, element;               ///< numbers of the vector, and bytes of one
+  std::int64_t step;                 ///< steps before this one
+  std::vector<TensorSlice> tensors;  ///< parameters in the vector, at positions in it; may reach over its ends
+  int round = 0;                     ///< in [0, Codec::rounds)
+  int rank = 0;                      ///< of this one, along the axis; decode, not summable: of who encoded the vector
+  std::vector<Tensor> sums = {};     ///< of the rounds before this one, which the codec may change
+  std::vector<Tensor> states = {};   ///< [size] each, in the order of Codec::states; undefined: it does without
+};
+
+/// The number that an action has under this name; none: it has none.
+std::optional<double> find_argument(const Action&, std::string_view name);
+/// Whether the action sends encoded numbers in a step: its argument "from", if it has one, says from which on.
+bool is_encoded(const Action&, std::int64_t step);
+/// The states that the action's codec keeps, in the order of Codec::states; empty names for those it does without.
+std::vector<std::string> codec_states(const Action&);
+
+/// The plan with its gradient reductions (all_reduce) encoded, with these arguments, and the codec's states declared.
+Plan with_codec(Plan, const Codec&, const std::vector<std::pair<std::string, double>>& arguments = {});
 
 }  // namespace trireme

@@ -31,8 +31,8 @@ std::string to_string(const Operand& o) {
 
 Access accesses(const Plan& plan, const Program& program, const Liveness& live, const Action& a) {
   Access all = a.kind->access ? a.kind->access(plan, program, live, a) : Access{};
-  if (a.codec && !a.codec->state.empty())
-    all.writes.push_back({.kind = OperandKind::state, .slice = a.slice, .name = std::string(a.codec->state)});
+  for (const std::string& name : codec_states(a))
+    if (!name.empty()) all.writes.push_back({.kind = OperandKind::state, .slice = a.slice, .name = name});
   return all;
 }
 

@@ -34,7 +34,7 @@ std::string to_string(const Operand&);  ///< "gradients [0, 100)", "activation o
 struct Access {
   std::vector<Operand> reads, writes;
 };
-/// What an action of the program accesses, by its kind's row, its codec's state included. live: of that program.
+/// What an action of the program accesses, by its kind's row, its codec's states included. live: of that program.
 Access accesses(const Plan&, const Program&, const Liveness& live, const Action&);
 
 }  // namespace trireme

@@ -256,8 +256,15 @@ struct PartComm {
   ActionKind during;                                 ///< forward, loss, backward_input or backward_weight
   bool operator==(const PartComm&) const = default;  ///< member by member
 };
-/// What a plan knows of a model: the slice of the flat block behind each part, in forward order. Cost and comms are no
-/// part of the plan's hash: they depend on the rows of a micro-batch, and ranks at an image's edge send less.
+/// Where a parameter tensor lies in the flat block, and its shape: of this rank's shard, where ranks share it.
+struct TensorSlice {
+  Slice slice;
+  Shape shape;                                          ///< slice.size() elements
+  bool operator==(const TensorSlice&) const = default;  ///< member by member
+};
+/// What a plan knows of a model: the slice of the flat block behind each part, in forward order. Cost, comms and
+/// tensors are no part of the plan's hash: they depend on the rows of a micro-batch, ranks at an image's edge send
+/// less, and shards of a tensor may have different shapes.
 struct PartInfo {
   std::string name;          ///< of its layers: "0-2", "layer1.0"
   Slice slice;               ///< of its weights and biases in the flat block, elements
@@ -268,6 +275,7 @@ struct PartInfo {
   std::string divided = {};  ///< mesh axis over which its weights are cut: no gradient of theirs is summed along it
   int outputs = 1;           ///< tensors that cross a cut behind it: its output, and what is stashed
   std::vector<PartComm> comms = {};                  ///< of one rank; empty until a dry run has found them
+  std::vector<TensorSlice> tensors = {};             ///< weights and biases, in order; those shared with another part: there
   bool operator==(const PartInfo&) const = default;  ///< member by member, cost included
 };
 

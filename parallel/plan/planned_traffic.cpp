@@ -61,7 +61,8 @@ TrafficCount traffic_of(const Plan& plan, const Program& program, const Action& 
   DType type = a.kind == ActionKind::average ? o.buffers : o.parameters;
   if (a.field == "loss" && a.peer.root < 0) type = o.loss;
   TrafficCount all;
-  for (const PlannedCall& call : calls_of(a, static_cast<int>(ranks), size_of(type))) all += {1, call.bytes};
+  for (const PlannedCall& call : calls_of(plan, a, static_cast<int>(ranks), size_of(type), o.step))
+    all += {1, call.bytes};
   return all;
 }
 
@@ -83,7 +84,7 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const std::string
       all[a.peer.axis] += {times, a.slice.size() * element};
       continue;
     }
-    for (const PlannedCall& call : calls_of(a, ranks, element))
+    for (const PlannedCall& call : calls_of(plan, a, ranks, element))
       if (times > 0) all[a.peer.axis] += {times, times * call.bytes};
   }
   return all;

@@ -1,29 +1,87 @@
 #include "parallel/runtime/encoded_reduction.h"
 
-#include "framework/ops/ops.h"
+#include "framework/autograd/tape.h"
+#include "framework/tensor/launch.h"
 #include "framework/tensor/memory_tracker.h"
+#include "kernels/contracts/elementwise.h"
 
 namespace trireme {
+namespace {
 
-Work EncodedReduction::start(Communicator& comm, const Codec& codec, const Tensor& x, const Tensor& state) {
-  const MemoryScope packed(MemoryKind::packed);
-  const Index length = codec.length(x.numel());
-  if (state && before_) before_.copy_from(state);
-  if (state && !before_) before_ = state.clone();
-  if (!mine_) mine_ = Tensor::empty({length}, codec.wire, x.device());
-  codec.encode(x, mine_, state);
-  if (codec.is_summable) return comm.all_reduce(mine_);
-  if (!all_) all_ = Tensor::empty({comm.size(), length}, codec.wire, x.device());
-  return comm.all_gather(all_, mine_);
+/// t, or a copy of it on the host where the codec wants it there.
+Tensor placed(const Tensor& t, const Codec& codec) {
+  return t && codec.on_host && t.device().kind != DeviceKind::cpu ? t.detach().to(cpu()) : t;
+}
+void write_back(const Tensor& t, const Tensor& copy) {
+  if (t && copy.id() != t.id()) t.copy_from(copy);
+}
+/// t, if it is of this shape, type and device; else another one.
+void fit(Tensor& t, const Shape& shape, DType type, Device device) {
+  if (!t || !(t.shape() == shape) || t.dtype() != type || !(t.device() == device))
+    t = Tensor::empty(shape, type, device);
 }
 
-void EncodedReduction::finish(const Communicator& comm, const Codec& codec, const Tensor& x) const {
-  if (codec.is_summable) return codec.decode(mine_, x);
-  const Tensor one = Tensor::like(x);
-  for (Index r = 0; r < comm.size(); ++r) {
-    codec.decode(all_.view_rows(r, r + 1).reshape({mine_.numel()}), r == 0 ? x : one);
-    if (r > 0) add_into(x, one);
+}  // namespace
+
+/// f(context, numbers, wire), with all tensors where the codec wants them.
+template <class F>
+void EncodedReduction::run(const F& f, const Tensor& wire) {
+  const NoGrad off;
+  CodecContext here = *now_;
+  for (Tensor& state : here.states) state = placed(state, *now_->action.codec);
+  f(here, numbers_, wire);
+  for (std::size_t i = 0; i < here.states.size(); ++i) write_back(now_->states[i], here.states[i]);
+}
+
+Work EncodedReduction::start(Communicator& comm, CodecContext now, const Tensor& x) {
+  const MemoryScope packed(MemoryKind::packed);
+  check(x.dtype() == DType::f32 || x.dtype() == DType::f64, "codec", "{} encodes numbers of f32 or f64, got {}",
+        now.action.codec->name, x.dtype());
+  now_.emplace(std::move(now));
+  before_.resize(now_->states.size());
+  for (std::size_t i = 0; i < before_.size(); ++i) {
+    const Tensor& state = now_->states[i];
+    if (state && before_[i]) before_[i].copy_from(state);
+    if (state && !before_[i]) before_[i] = state.clone();
   }
+  wires_.resize(static_cast<std::size_t>(now_->action.codec->rounds));
+  numbers_ = placed(x, *now_->action.codec);
+  return send(comm);
+}
+
+Work EncodedReduction::send(Communicator& comm) {
+  const Codec& codec = *now_->action.codec;
+  Tensor& mine = wires_[static_cast<std::size_t>(now_->round)];
+  fit(mine, {codec.length(*now_)}, codec.wire.value_or(numbers_.dtype()), numbers_.device());
+  run(codec.encode, mine);
+  if (mine.numel() == 0) return {};
+  if (codec.is_summable) return comm.all_reduce(mine);
+  fit(all_, {comm.size(), mine.numel()}, mine.dtype(), mine.device());
+  return comm.all_gather(all_, mine);
+}
+
+void EncodedReduction::finish(Communicator& comm, const Tensor& x) {
+  const MemoryScope packed(MemoryKind::packed);
+  const Codec& codec = *now_->action.codec;
+  const auto decode = [&](const CodecContext& now, const Tensor& numbers, const Tensor& wire) {
+    codec.decode(now, wire, numbers);
+  };
+  while (now_->round + 1 < codec.rounds) {
+    now_->sums.push_back(wires_[static_cast<std::size_t>(now_->round++)]);
+    send(comm).wait();
+  }
+  if (!codec.is_summable) launch<kernel::Fill>(numbers_, 0.0);
+  const Tensor& last = wires_.back();
+  for (int r = 0; r < comm.size() && !codec.is_summable; ++r)
+    now_->rank = r, run(decode, last.numel() > 0 ? all_.view_rows(r, r + 1).reshape({last.numel()}) : last);
+  if (codec.is_summable) run(decode, last);
+  write_back(x, numbers_);
+  numbers_ = {};
+}
+
+void EncodedReduction::undo(std::int64_t step) const {
+  for (std::size_t i = 0; now_ && now_->step == step && i < before_.size(); ++i)
+    if (before_[i]) now_->states[i].copy_from(before_[i]);
 }
 
 }  // namespace trireme

@@ -7,16 +7,23 @@ namespace trireme {
 
 class EncodedReduction {
  public:
-  /// Encodes x [n] and starts to send it. state [n]: the codec's own numbers of these elements; undefined: it has none.
-  Work start(Communicator&, const Codec&, const Tensor& x, const Tensor& state);
-  /// The state is again what it was before start(): the gradients were not used.
-  void undo(const Tensor& state) const { state.copy_from(before_); }
-  /// Once that is done: x becomes the sum.
-  void finish(const Communicator&, const Codec&, const Tensor& x) const;
+  /// Encodes x [n], f32 or f64, by the codec of the context's action, and starts to send its first round.
+  Work start(Communicator&, CodecContext, const Tensor& x);
+  /// Once that is done: makes the rounds that are left, one behind the other, and x becomes the sum.
+  void finish(Communicator&, const Tensor& x);
+  /// The codec's states are again what they were before start(), if that was in this step: its gradients were not used.
+  void undo(std::int64_t step) const;
 
  private:
-  Tensor before_;      // the state as start() found it
-  Tensor mine_, all_;  // encoded: of this rank, or their sum; of all ranks, where they cannot be summed
+  Work send(Communicator&);
+  template <class F>
+  void run(const F& f, const Tensor& wire);
+
+  std::optional<CodecContext> now_;
+  std::vector<Tensor> before_;  // the states as start() found them
+  Tensor numbers_;              // x, where the codec wants it
+  std::vector<Tensor> wires_;   // encoded by this rank, or their sum; by round
+  Tensor all_;                  // encoded by each rank, where they cannot be summed
 };
 
 }  // namespace trireme

@@ -217,8 +217,7 @@ std::string Executor::decide() {
   std::string fault = agreement_.fault();
   keeps_ = fault.empty() && !agreement_.accepts_gradients();
   for (ActionId id = 0; (keeps_ || !fault.empty()) && id < std::ssize(slots_); ++id)  // codecs forget these gradients
-    if (const Action& a = action(id); a.codec && slot(id).comm && !a.codec->state.empty())
-      slot(id).encoded.undo(codec_state(a));
+    if (action(id).codec && slot(id).comm) finish(id), slot(id).encoded.undo(step_);
   if (!fault.empty()) return fault;
   const auto first = std::ranges::find(slots_, true, &Slot::first_update);
   const bool alone = first != slots_.end() && updates_all(*first);
@@ -289,13 +288,17 @@ Work Executor::start_reduction(ActionId id, const Tensor& gradients) {
   const Action& a = action(id);
   Slot& s = slot(id);
   if (a.kind == ActionKind::reduce_scatter) return reduce_shards(*s.comm, gradients);
-  if (!a.codec) return s.comm->all_reduce(gradients);
-  return s.encoded.start(*s.comm, *a.codec, gradients, codec_state(a));
+  if (!is_encoded(a, step_)) return s.comm->all_reduce(gradients);
+  return s.encoded.start(*s.comm, codec_context(a, *s.comm), gradients);
 }
 
-Tensor Executor::codec_state(const Action& a) const {
-  if (a.codec->state.empty()) return {};
-  return optimizer_.parameters().state(std::string(a.codec->state)).rows(a.slice.begin, a.slice.end);
+CodecContext Executor::codec_context(const Action& a, const Communicator& comm) const {
+  const Parameters& p = optimizer_.parameters();
+  CodecContext now(plan_, a, size_of(p.dtype()), step_);
+  now.rank = comm.rank();
+  for (const std::string& name : codec_states(a))
+    now.states.push_back(name.empty() ? Tensor() : p.state(name).rows(a.slice.begin, a.slice.end));
+  return now;
 }
 
 void Executor::average(ActionId id) {
@@ -382,7 +385,7 @@ void Executor::finish(ActionId id) {
   s.works.clear();
   if (a.kind == ActionKind::all_gather || a.kind == ActionKind::broadcast)
     optimizer_.parameters().mark_released(a.slice, false);
-  if (a.codec) s.encoded.finish(*s.comm, *a.codec, gradients(a.slice));
+  if (is_encoded(a, step_)) s.encoded.finish(*s.comm, gradients(a.slice));
   if (s.run == &Executor::run_row && a.kind->finish) {
     const NoGrad off;
     ActionContext now = context(a, s);

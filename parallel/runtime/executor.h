@@ -96,7 +96,7 @@ class Executor {
   void run_row(ActionId);  // a kind of the caller's own
 
   Work start_reduction(ActionId, const Tensor& gradients);
-  Tensor codec_state(const Action&) const;
+  CodecContext codec_context(const Action&, const Communicator&) const;
   ActionContext context(const Action&, Slot&);
   /// This rank alone, by one action: then the optimizer clips. One stage that holds all weights still clips with the
   /// others, which wait for it.

@@ -1,6 +1,7 @@
 #include "parallel/strategies/rebuild.h"
 
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/codec.h"
 
 namespace trireme {
 
@@ -85,6 +86,10 @@ Program update_by_bucket(const Program& program, ActionKind reduction, std::opti
   });
   for (ActionId id : reduced) {
     Action& reduce = out.actions[id];
+    check(reduction == reduce.kind || reduce.codec == nullptr, "codec",
+          "{} has encoded gradients that would be summed by "
+          "{}: only all_reduce takes a codec yet",
+          reduce.codec ? reduce.codec->name : "", reduction->name);
     reduce.kind = reduction;
     Action update = on_slice(ActionKind::update, Stream::compute, reduce.slice, reduce.peer.axis,
                              id == reduced[0] ? reduced : std::vector<ActionId>{id});

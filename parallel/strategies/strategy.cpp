@@ -149,6 +149,7 @@ const std::vector<StrategyRow> table = {
        return parameter_server(o);
      },
      "data", 2},
+    {"compress", [](StrategyOptions& given) { return compress(given); }, "data"},
 };
 
 /// "name" or "name(option=value, ...)".
@@ -255,6 +256,12 @@ void StrategyOptions::read(const std::vector<Option>& table, const std::string& 
       set_option(find_option(table, name.empty() ? unnamed : name), text);
     } catch (const OptionError& e) { fail(strategy_, "{}", e.what()); }
   }
+}
+
+std::string StrategyOptions::take(const std::string& name, const std::string& otherwise) {
+  for (const std::string& key : {name, std::string()})
+    if (auto given = values_.extract(key)) return given.mapped();
+  return otherwise;
 }
 
 const std::vector<StrategyRow>& strategies() { return table; }

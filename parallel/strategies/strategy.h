@@ -128,6 +128,14 @@ Strategy parameter_server(ParameterServerOptions = {});
 /// statistics move once, by those of all.
 Strategy accumulate(int micro);
 
+/// Gradients that travel encoded: every all_reduce of gradients in the plan (data_parallel's, which it brings along if
+/// nothing is reduced yet) gets a codec: bf16, f16, topk, dgc, randomk, chunks, qsgd, onebit or powersgd, with options
+/// of its own, by name (parallel/strategies/codecs/codecs.h: what each does, and its paper). residual=0: no error
+/// feedback. from: the step, from 0, until which gradients go as they are. Slices that are reduced are encoded one by
+/// one; ranks that are alone along the axis encode nothing. Exact where nothing is left out (ratio=1). Throws Error for
+/// a codec or an option that does not exist, for values that cannot be, and where zero shares updates out.
+Strategy compress(const std::string& codec, const std::map<std::string, double>& options = {});
+
 struct PipelineSchedule;
 /// Options of pipeline().
 struct PipelineOptions {
@@ -215,11 +223,16 @@ class StrategyOptions {
   /// Sets the members of those that were given, once. unnamed: the option that a value without a name means: "zero(1)".
   /// Throws Error for an option that the table does not have (with those it has), and for a value that does not fit.
   void read(const std::vector<Option>& table, const std::string& unnamed = "");
+  /// Takes the text of one option out, for who needs it to know the table; it may be given without its name.
+  std::string take(const std::string& name, const std::string& otherwise);
 
  private:
   std::string strategy_;
   std::map<std::string, std::string> values_;  // under "": what was given without a name
 };
+
+/// compress() from its options as text: codec, and those of the codec.
+Strategy compress(StrategyOptions&);
 
 /// One row per strategy: its name, and how to make it from options; the tests and the command line walk it.
 struct StrategyRow {

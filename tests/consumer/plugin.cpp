@@ -7,19 +7,19 @@ using namespace trireme;
 namespace {
 
 // A codec: bf16 on the wire, what rounding loses is added to the next step's gradients (error feedback).
-const Codec rounded{
-    .name = "rounded",
-    .wire = DType::bf16,
-    .length = [](Index n) { return n; },
-    .encode =
-        [](const Tensor& numbers, const Tensor& wire, const Tensor& residual) {
-          const NoGrad off;
-          add_into(residual, numbers);
-          wire.copy_from(residual.to(DType::bf16));
-          add_into(residual, scale(wire.to(residual.dtype()), -1));
-        },
-    .decode = [](const Tensor& wire, const Tensor& numbers) { numbers.copy_from(wire.to(numbers.dtype())); },
-    .state = "rounding_residual"};
+const Codec rounded{.name = "rounded",
+                    .wire = DType::bf16,
+                    .length = [](const CodecContext& now) { return now.size; },
+                    .encode =
+                        [](const CodecContext& now, const Tensor& numbers, const Tensor& wire) {
+                          const Tensor& residual = now.states[0];
+                          add_into(residual, numbers);
+                          wire.copy_from(residual.to(DType::bf16));
+                          add_into(residual, scale(wire.to(residual.dtype()), -1));
+                        },
+                    .decode = [](const CodecContext&, const Tensor& wire,
+                                 const Tensor& numbers) { add_into(numbers, wire.to(numbers.dtype())); },
+                    .states = {{"rounding_residual"}}};
 
 // Local SGD (Stich, arXiv 1805.09767): each rank trains on its own rows, and weights are averaged every few steps.
 const ActionRow average_weights{

@@ -17,6 +17,11 @@ struct StrategyText {
   int microbatches = 1;
 };
 
+/// A strategy with the options under which it trains the serial run's model.
+inline std::string exact_text(const StrategyRow& row) {
+  return row.name == "compress" ? "compress(codec=topk, ratio=1, residual=false)" : row.name;
+}
+
 /// Every strategy, with the options that make it another one.
 inline std::vector<StrategyText> strategy_texts() {
   std::vector<StrategyText> all;
@@ -25,6 +30,8 @@ inline std::vector<StrategyText> strategy_texts() {
       all.push_back({"accumulate(micro=2)", "", 2});
     } else if (row.name == "spatial") {
       for (const char* axis : {"h", "w"}) all.push_back({"spatial(axes=" + std::string(axis) + ")", axis});
+    } else if (row.name == "compress") {
+      all.push_back({exact_text(row), row.axis});
     } else if (row.name == "zero") {
       for (int stage : {1, 2, 3}) all.push_back({"zero(" + std::to_string(stage) + ")", row.axis});
     } else if (row.name == "pipeline") {
@@ -79,7 +86,7 @@ inline std::string known_refusal(const std::string& what) {
        {"it deals out the parts of a plan that is still serial",
         "the plan's updates are shared already: use one of zero and central_storage, once",
         "write zero or central_storage last", "already: only one strategy may do so",
-        "where updates would be shared out",
+        "where updates would be shared out", "only all_reduce takes a codec", "gradients are encoded by",
         "one_weird_trick gathers the batch of all ranks and goes with no other split of layers",
         "one_weird_trick brings the rows of all ranks together, which stages of a pipeline have at", "' uses only '",
         "all workers run one program, where the plan has", "servers sum the gradients already",

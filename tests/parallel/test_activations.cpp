@@ -1,4 +1,5 @@
 // Every strategy with bf16 activations on the CPU, against the serial run in the same precision.
+#include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
 
 using namespace trireme;
@@ -23,7 +24,7 @@ TEST_CASE("every exact strategy trains with bf16 activations as the serial run d
   CHECK(rounding < 0.1);
   int compared = 0;
   for (auto& row : strategies()) {
-    const Strategy strategy = parse_strategy(row.name);
+    const Strategy strategy = parse_strategy(exact_text(row));
     if (strategy.claim() != Claim::exact) continue;
     for (int ranks : rank_counts({1, 2, 3})) {
       if (row.axis.empty() && ranks > 1) continue;

@@ -76,10 +76,10 @@ void check_own_kinds(const Plan& plan, const Program& program, ActionId id, Diag
   if (a.codec && a.kind != ActionKind::all_reduce)
     faults.add("{}: the codec {} is for all_reduce alone: write it behind what reduces otherwise", place(program, id),
                a.codec->name);
-  if (a.codec && !a.codec->state.empty() &&
-      std::ranges::find(plan.state, a.codec->state, &State::name) == plan.state.end())
-    faults.add("{}: the codec keeps the state '{}', which the plan does not declare: use with_codec()",
-               place(program, id), a.codec->state);
+  for (const std::string& name : codec_states(a))
+    if (!name.empty() && std::ranges::find(plan.state, name, &State::name) == plan.state.end())
+      faults.add("{}: the codec keeps the state '{}', which the plan does not declare: use with_codec()",
+                 place(program, id), name);
   if (a.peer.pairs.empty()) return;
   try {
     (void)peers_at(a.peer, 0, 2, 0);

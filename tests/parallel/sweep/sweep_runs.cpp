@@ -96,6 +96,8 @@ std::string strategy_of(RandomChoice& dice, const std::string& name) {
     return fmt::format("{}(first_bucket={}, bucket={}, overlap={})", name, dice.between(1, 300), dice.between(1, 900),
                        dice.chance(70));
   if (name == "spatial") return fmt::format("spatial(axes={})", dice.of({"h", "w", "h+w", "h+w+d"}));
+  if (name == "compress")
+    return fmt::format("compress({}, ratio=1, residual=false)", dice.of({"topk", "randomk", "codec=chunks, chunk=5"}));
   return name;
 }
 

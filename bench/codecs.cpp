@@ -1,0 +1,75 @@
+// How fast codecs encode and decode what one rank sends, on one core: GB of gradients (f32) per second, and what they
+// send of them. The network on which encoding pays is slower than (1 - share sent) / (1 / encode + ranks / decode).
+//   codecs [elements]    of a slice: 4194304, data_parallel's bucket
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "framework/autograd/tape.h"
+#include "kernels/core/random.h"
+#include "parallel/plan/action_kind.h"
+#include "parallel/strategies/codecs/codecs.h"
+#include "parallel/strategies/strategy.h"
+
+using namespace trireme;
+
+namespace {
+
+double best_of(int rounds, const std::function<void()>& reset, const std::function<void()>& body) {
+  double best = 1e9;
+  for (int i = 0; i < rounds; ++i) {
+    reset();
+    const auto start = std::chrono::steady_clock::now();
+    body();
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
+
+void measure(const std::string& options, Index n) {
+  PartInfo part{.name = "all", .slice = {0, n}};
+  part.tensors = {{{0, n}, {n / 2048, 2048}}};
+  const Plan plan = parse_strategy("compress(" + options + ")")(serial({part}, n, 0, {{"data", 2}}));
+  Action a{ActionKind::all_reduce};
+  for (const Action& other : plan.programs[0].actions)
+    if (other.codec) a = other;
+  a.slice = {0, n};
+  CodecContext now(plan, a, 4, 1);
+  for (const std::string& name : codec_states(a)) now.states.push_back(name.empty() ? Tensor() : Tensor::zeros({n}));
+  const Tensor gradients = Tensor::empty({n}), x = Tensor::like(gradients);
+  for (Index i = 0; i < n; ++i) {  // nearly normal, over some orders of magnitude as layers have it
+    const auto r = Philox{7}(0, static_cast<std::uint64_t>(i));
+    const float sum = uniform_float(r[0]) + uniform_float(r[1]) + uniform_float(r[2]) + uniform_float(r[3]) - 2;
+    gradients.data<float>()[i] = sum * std::exp(-static_cast<float>(i / 65536 % 8));
+  }
+  Tensor wire;
+  Index sent = 0;
+  double encode = 0;
+  for (now.round = 0; now.round < a.codec->rounds; ++now.round) {
+    if (wire) now.sums.push_back(wire);
+    wire = Tensor::empty({a.codec->length(now)}, a.codec->wire.value_or(DType::f32));
+    sent += wire.view().bytes();
+    encode += best_of(
+        7, [&] { x.copy_from(gradients); }, [&] { a.codec->encode(now, x, wire); });
+  }
+  --now.round;
+  const double decode = best_of(
+      7, [] {}, [&] { a.codec->decode(now, wire, x); });
+  const double gigabytes = 4e-9 * static_cast<double>(n);
+  std::printf("%-40s %10.2f %10.2f %10.4f\n", options.c_str(), gigabytes / encode, gigabytes / decode,
+              static_cast<double>(sent) / 4 / static_cast<double>(n));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const NoGrad off;
+  const Index n = argc > 1 ? std::atoll(argv[1]) / 2048 * 2048 : 1 << 22;
+  if (n < 4096) return std::fprintf(stderr, "codecs: wants 4096 elements or more\n"), 2;
+  std::printf("%-40s %10s %10s %10s\n", "codec, GB/s of gradients on a core", "encode", "decode", "sent");
+  for (const char* options :
+       {"bf16", "f16", "topk, ratio=0.01", "topk, ratio=0.1", "dgc, ratio=0.001", "randomk, ratio=0.01",
+        "chunks, ratio=0.1", "qsgd, levels=127", "qsgd, levels=7", "onebit", "powersgd, rank=2", "powersgd, rank=4"})
+    measure(options, n);
+}

@@ -1,0 +1,39 @@
+// What codecs share: error feedback, random numbers, a loop for the type of the numbers.
+#pragma once
+#include "kernels/cpu/vector.h"
+#include "parallel/plan/codec.h"
+
+namespace trireme::detail {
+
+/// f(T{}) with the numbers' type, f32 or f64.
+template <class F>
+void with_type(const Tensor& numbers, F&& f) {
+  numbers.dtype() == DType::f64 ? f(double{}) : f(float{});
+}
+/// The numbers of a state [size]; null: the codec does without it.
+template <class T>
+T* state(const CodecContext& now, std::size_t i) {
+  return now.states[i] ? now.states[i].data<T>() : nullptr;
+}
+
+/// Error feedback: adds the gradients to what was kept of those before, in the first state, and returns where the sum
+/// is to be encoded from, and what is not sent is to be left: there, or in numbers themselves where nothing is kept.
+template <class T>
+T* with_residual(const CodecContext& now, const Tensor& numbers) {
+  T *const g = numbers.data<T>(), *const residual = state<T>(now, 0);
+  if (residual == nullptr) return g;
+  vectorised([g, residual, n = now.size] {
+#pragma omp simd
+    for (Index i = 0; i < n; ++i) residual[i] += g[i];
+  });
+  return residual;
+}
+
+/// The generator of a codec's numbers: another one for each step and slice; on all ranks the same, but for own.
+inline Philox random(const CodecContext& now, bool own) {
+  const auto word = [](auto v) { return static_cast<std::uint64_t>(v); };
+  const std::uint64_t key = mix(mix(word(now.argument("seed")), word(now.step)), word(now.action.slice.begin));
+  return {own ? mix(key, word(now.rank) + 1) : key};
+}
+
+}  // namespace trireme::detail
