@@ -67,7 +67,8 @@ void check_apart(const Plan& plan, const std::string& axis, const std::string& s
         "the mesh has no axis '{}'", axis);
   check(plan.consistency_along(axis) == Consistency{}, strategy,
         "weights are averaged over the mesh axis '{}' already: only one strategy may do so", axis);
-  for (const Program& program : plan.programs)
+  for (const Program& program : plan.programs) {
+    check(!program.serves(), strategy, "servers hold the weights that ranks would average: leave one of the two out");
     for (const Action& a : program.actions) {
       const auto names = names_in(a.peer.axis);
       const bool here = std::ranges::find(names, axis) != names.end();
@@ -76,6 +77,7 @@ void check_apart(const Plan& plan, const std::string& axis, const std::string& s
       check(a.kind != ActionKind::drop_values, strategy,
             "zero(3) keeps no whole weights that ranks could average: use zero(2) with it");
     }
+  }
 }
 
 void mix_weights(Plan& plan, const Action& like, const std::string& axis, const std::string& phase,

@@ -64,6 +64,8 @@ Plan rewrite(Plan plan, const ParameterServerOptions& o) {
   for (const Action& a : worker.actions)
     check(!is_reduction(a), "strategy",
           "gradients are summed over the mesh axis '{}' already: only one strategy may do so", a.peer.axis);
+  check(plan.consistency.empty() && worker.actions.back().kind == ActionKind::update, "parameter_server",
+        "servers update, where the plan's ranks train apart or do more behind their update: leave one of the two out");
   worker.actions.pop_back();  // the update
   worker.name = "worker", worker.where = {{o.axis, 0, workers}};
   const auto last = static_cast<ActionId>(worker.actions.size()) - 1;

@@ -123,6 +123,9 @@ TEST_CASE("strategies whose workers train apart refuse what makes no sense, in o
       {"gossip(global_every=-1)", "global_every"},
       {"data_parallel | local_sgd", "already: only one strategy may do so"},
       {"local_sgd | data_parallel", "already: only one strategy may do so"},
+      {"parameter_server | local_sgd", "leave one of the two out"},
+      {"gossip | parameter_server", "leave one of the two out"},
+      {"zero(3) | local_sgd", "use zero(2) with it"},
       {"local_sgd | gossip", "already: only one strategy may do so"},
       {"data_parallel(norm_scope=global) | local_sgd | zero(1)", "already"},
   };

@@ -122,14 +122,16 @@ std::string counts() {
 12 refused: where updates would be shared out
 96 refused: write zero or central_storage last
 )";
-  return R"(113 of 264 are equal
-8 refused: ' uses only '
+  return R"(129 of 297 are equal
+10 refused: ' uses only '
 5 refused: all workers run one program, where the plan has
-22 refused: already: only one strategy may do so
-70 refused: it deals out the parts of a plan that is still serial
+25 refused: already: only one strategy may do so
+1 refused: gradients are encoded by
+75 refused: it deals out the parts of a plan that is still serial
 4 refused: one_weird_trick brings the rows of all ranks together, which stages of a pipeline have at
 6 refused: one_weird_trick gathers the batch of all ranks and goes with no other split of layers
-8 refused: servers sum the gradients already
+5 refused: only all_reduce takes a codec
+9 refused: servers sum the gradients already
 16 refused: the plan's updates are shared already: use one of zero and central_storage, once
 4 refused: where updates would be shared out
 8 refused: write zero or central_storage last

@@ -164,6 +164,9 @@ TEST_CASE("options of parameter_server that contradict each other are refused in
     CHECK(said.find(c.words) != std::string::npos);
     CHECK(said.find('\n') == std::string::npos);
   }
+  Plan apart = chain();
+  apart.axes = {{"data", 4}}, apart.consistency["data"] = {Consistency::Kind::periodic, 2};
+  CHECK_THROWS_WITH(parameter_server()(apart), contains("where the plan's ranks train apart"));
   CHECK_THROWS_WITH(parameter_server({.mode = "late"}), contains("there is no mode 'late': use sync, async or ssp"));
   CHECK_THROWS_WITH(parameter_server({.shard = "rows"}), contains("there is no shard 'rows': use bytes or layer"));
   CHECK_THROWS_WITH(parameter_server({.servers = 0}), contains("servers=0, backup=0: at least 1, and at least 0"));
