@@ -198,6 +198,7 @@ void Step::consolidate() { impl_->consolidate(); }
 CheckpointShard Step::checkpoint_shard() { return impl_->checkpoint_shard(); }
 LoadedCheckpoint Step::load_checkpoint(const std::string& directory) { return impl_->load_checkpoint(directory); }
 StepTraffic Step::traffic(const std::string& phase) const { return impl_->audit.compare(phase); }
+Index Step::bytes_sent() const { return impl_->audit.sent(); }
 std::string Step::batch_norm() const {
   const bool any = !impl_->parameters.buffers().empty();
   return any ? impl_->strategy.batch_norm(impl_->ranks.share().size, impl_->plan.microbatches) : "";

@@ -136,6 +136,8 @@ class Step {
   /// (parallel/plan/on_call.h): "set-up", "evaluation" (a consolidate() that had something to bring), "saving" (one
   /// exchange), "diagnosis"; nothing is counted where there was none.
   StepTraffic traffic(const std::string& phase = "") const;
+  /// Bytes that this rank has sent in all steps so far, as its communicators counted them.
+  Index bytes_sent() const;
 
   /// Over which rows batch norms take their statistics, in words: "global", "local: each rank's rows", "each
   /// micro-batch over all ranks". Empty: the model has none.

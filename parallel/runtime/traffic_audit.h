@@ -19,7 +19,11 @@ class TrafficAudit {
 
   /// A step comes between these two; step: how many lie behind.
   void begin(const StepContext&, const Tensor& x, const Tensor& y, std::int64_t step);
-  void end() { counted_ = difference(meter_.counted(), before_); }
+  void end() {
+    counted_ = difference(meter_.counted(), before_);
+    for (const auto& [axis, count] : counted_) sent_ += count.bytes;
+  }
+  Index sent() const { return sent_; }  ///< bytes in all steps
 
   /// The parts, as this rank runs them on a micro-batch in the shape of x. y: labels; undefined: without the loss.
   DryRun dry(const StepContext&, const Tensor& x, const Tensor& y) const;
@@ -50,6 +54,7 @@ class TrafficAudit {
   Traffic before_, counted_;
   std::map<std::string, Traffic> on_call_;  // by phase
   Index text_ = 0;                          // bytes of the last texts together
+  Index sent_ = 0;
 };
 
 }  // namespace trireme

@@ -122,12 +122,14 @@ class Metrics(Runs):
              "--epochs", 2, "--optim.lr", 0.003, "--parallel.threads", 1]   # 12 steps an epoch; the last batch has 4, the last to test on 10
     strategies = [("accumulate(micro=3)", ""), ("pipeline(micro=2)", "pipe=2"), ("pipeline(micro=4, schedule=zb-h1)", "pipe=3"), ("data_parallel", "data=3"),
                   ("spatial", "h=2"), ("spatial", "h=2,w=2"), ("tensor", "tensor=2"), ("one_weird_trick", "data=2"), ("zero(1)", "data=2"), ("zero(2)", "data=3"),
-                  ("zero(3)", "data=2"), ("central_storage", "data=2"), ("parameter_server", "data=3"), ("tensor | data_parallel", "tensor=2,data=2"),
+                  ("zero(3)", "data=2"), ("central_storage", "data=2"), ("parameter_server", "data=3"), ("compress(codec=topk, ratio=1)", "data=2"), ("tensor | data_parallel", "tensor=2,data=2"),
                   ("spatial | data_parallel", "h=2,data=2"), ("pipeline(micro=2) | data_parallel", "pipe=2,data=2")]
+
+    apart = ["local_sgd(every=1)", "gossip(graph=complete)", "easgd"]   # the first two meet in every step
 
     def test_every_strategy_counts_each_sample_once(self):
         known = set(run("info").stdout.rsplit("strategies", 1)[1].split())
-        self.assertEqual(known, {"serial"} | {re.match(r"\w+", text)[0] for text, mesh in self.strategies})
+        self.assertEqual(known, {"serial"} | {re.match(r"\w+", text)[0] for text, mesh in self.strategies} | {re.match(r"\w+", text)[0] for text in self.apart})
         self.trained(*self.words, name="serial")
         serial = self.metrics("serial")
         self.assertEqual(sorted(serial), [("eval", 12), ("eval", 24), ("train", 20)])
@@ -143,6 +145,20 @@ class Metrics(Runs):
                             self.assertTrue(math.isclose(found[key][word], value, rel_tol=1e-11), (key, word, found[key][word], value))
                         else:
                             self.assertEqual(found[key][word], value, (key, word))
+
+    def test_workers_that_train_apart_count_each_sample_once(self):
+        words = [*self.words, "--optim.name", "sgd", "--optim.lr", 0.05, "--optim.momentum", 0, "--optim.nesterov", "false"]
+        self.trained(*words, name="serial")
+        serial = self.metrics("serial")
+        for number, strategy in enumerate(self.apart):
+            with self.subTest(strategy=strategy):
+                self.trained(*words, "--strategy", strategy, "--mesh", "data=3", name=f"run{number}")
+                found = self.metrics(f"run{number}")
+                self.assertEqual(sorted(found), sorted(serial))
+                for key in ("eval", 12), ("eval", 24):   # a step's loss is that of the first worker's rows
+                    self.assertEqual(found[key]["test_samples"], serial[key]["test_samples"])
+                    same = [math.isclose(found[key][word], serial[key][word], rel_tol=1e-11) for word in ("train_loss", "train_top1", "test_loss")]
+                    self.assertEqual(all(same), "easgd" not in strategy, (key, found[key], serial[key]))
 
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_processes_count_each_sample_once(self):

@@ -92,8 +92,9 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
     const TrainerResult run = Trainer(data, options, world).run();
     Console console(!world.main(), options.run.progress, options.run.log_seconds);
     console.result(fmt::format(
-        "{}, after {} steps in {}", run.test.samples > 0 ? run.test.text() : "not evaluated", run.steps,
-        world.clock() ? fmt::format("{:.6f} simulated seconds", run.seconds) : fmt::format("{:.1f} s", run.seconds)));
+        "{}, after {} steps in {}{}", run.test.samples > 0 ? run.test.text() : "not evaluated", run.steps,
+        world.clock() ? fmt::format("{:.6f} simulated seconds", run.seconds) : fmt::format("{:.1f} s", run.seconds),
+        run.sent > 0 ? fmt::format("; {:.2f} MB sent by all ranks", run.sent / 1e6) : ""));
     if (run.bad_images > 0)
       console.result(
           fmt::format("bad images:    {} reads answered by the next good image; {}", run.bad_images,

@@ -137,6 +137,7 @@ struct Trainer::Impl {
                          .stopped = asked,
                          .steps = at.step,
                          .seconds = seconds(clock.now() - start),
+                         .sent = over_ranks(static_cast<double>(step->bytes_sent())),
                          .bad_images = all_ranks(counts ? train.count + test.count : 0),
                          .first_bad = train.count > 0 ? train.first : test.first};
     if (!log.writes()) return result;
@@ -160,11 +161,13 @@ struct Trainer::Impl {
     for (Index extent : input.train->shape()) shape.push_back(extent);
     return Tensor::zeros(shape, make_dtype(options), device);
   }
-  Index all_ranks(Index count) {
-    if (options.data.on_bad == "stop") return 0;
-    const Tensor sum = Tensor::of(std::vector{static_cast<double>(count)}, {1}, DType::f64);
+  double over_ranks(double number) {
+    const Tensor sum = Tensor::of(std::vector{number}, {1}, DType::f64);
     world.comm().all_reduce(sum).wait();
-    return static_cast<Index>(sum.item());
+    return sum.item();
+  }
+  Index all_ranks(Index count) {
+    return options.data.on_bad == "stop" ? 0 : static_cast<Index>(over_ranks(static_cast<double>(count)));
   }
   Evaluation evaluate() {
     EvaluateOptions how = evaluate_options(options, device, log.console(), input.test->size());

@@ -40,6 +40,7 @@ struct TrainerResult {
   bool stopped = false;    ///< TrainerInput::request asked for it; in mid-epoch test has no samples then
   std::int64_t steps = 0;  ///< optimizer steps in all
   double seconds = 0;      ///< of this run(), by this rank's clock; in virtual time since the run began
+  double sent = 0;         ///< bytes that the steps of this run() sent, of all ranks
   /// Reads that another image answered (data.on_bad = "skip"), of all ranks; in virtual time of rank 0's data sets,
   /// which the ranks are to share.
   Index bad_images = 0;
