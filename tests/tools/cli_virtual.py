@@ -75,7 +75,7 @@ class Virtual(Case):
         self.assertIn("time      virtual: 4 ranks on cluster two slow nodes, simulated seconds\n", said.stderr)
         self.assertRegex(said.stderr, r"epoch 1/2: 5/12, loss [\d.]+, \d+ images per simulated second, [\d.]+ simulated seconds\n")
         self.assertRegex(said.stderr, r"epoch 2/2: train loss .*, \d+ images per simulated second, [\d.]+ simulated seconds so far\n")
-        self.assertRegex(said.stdout, r"after 24 steps in [\d.]+ simulated seconds\n")
+        self.assertRegex(said.stdout, r"after 24 steps in [\d.]+ simulated seconds; [\d.]+ MB sent by all ranks\n")
         for text in " images/s", "waiting for data", " in 0.", "data 0":
             self.assertNotIn(text, said.stderr)
         lines = self.lines("run")
