@@ -5,7 +5,8 @@
 
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
-#include "parallel/plan/action_kind.h"
+#include "parallel/plan/action_row.h"
+#include "parallel/plan/codec.h"
 #include "parallel/strategies/mixing.h"
 
 namespace trireme {
@@ -13,10 +14,6 @@ namespace {
 
 Access weights_of(const Plan&, const Program&, const Liveness&, const Action& a) {
   return {{}, {{.kind = OperandKind::weights, .slice = a.slice}}};
-}
-double argument(const Action& a, const std::string& name) {
-  const auto at = std::ranges::find(a.arguments, name, &std::pair<std::string, double>::first);
-  return at == a.arguments.end() ? NAN : at->second;
 }
 
 /// What a rank has counts `keep` times, what each of the others sends `take` times.
@@ -33,7 +30,8 @@ const ActionRow mix_graph{.name = "mix",
                             const Action& a = program.actions[static_cast<std::size_t>(id)];
                             const int ranks = plan.size(program, a.peer.axis);
                             const auto others = static_cast<double>(peers_at(a.peer, 0, ranks, 0).size());
-                            const double all = argument(a, "keep") + others * argument(a, "take");
+                            const double all =
+                                find_argument(a, "keep").value_or(0) + others * find_argument(a, "take").value_or(0);
                             if (std::abs(all - 1) < 1e-9) return "";
                             return fmt::format(
                                 "its weights add up to {} over {} ranks, not to 1: mixing must be doubly "

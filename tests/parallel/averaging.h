@@ -23,7 +23,6 @@ struct Case {
   std::int64_t epoch_steps = 0;
   /// What the meeting behind a step (from 0) makes of the workers' weights; rows: of each in the step.
   std::function<void(int step, const std::vector<double>& rows, std::vector<Weights>&)> meet;
-  bool averages_gradients = false;  // until step 4
 };
 
 inline Module network() {

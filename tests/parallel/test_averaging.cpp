@@ -4,14 +4,12 @@
 #include <random>
 #include <set>
 
-#include "framework/io/checkpoint.h"
 #include "framework/layers/init.h"
 #include "framework/layers/layers.h"
 #include "parallel/plan/peers.h"
 #include "parallel/runtime/step.h"
 #include "tests/parallel/averaging.h"
 #include "tests/support/ranks.h"
-#include "tests/support/temporary.h"
 
 using namespace trireme;
 using namespace trireme::test;
