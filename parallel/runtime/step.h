@@ -136,7 +136,7 @@ class Step {
   /// (parallel/plan/on_call.h): "set-up", "evaluation" (a consolidate() that had something to bring), "saving" (one
   /// exchange), "diagnosis"; nothing is counted where there was none.
   StepTraffic traffic(const std::string& phase = "") const;
-  /// Bytes that this rank has sent in all steps so far, as its communicators counted them.
+  /// Bytes that this rank's calls have had in all steps so far: payload_bytes() (parallel/comm/world/traffic.h).
   Index bytes_sent() const;
 
   /// Over which rows batch norms take their statistics, in words: "global", "local: each rank's rows", "each
