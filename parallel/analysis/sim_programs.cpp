@@ -39,8 +39,9 @@ SimPrograms::SimPrograms(const Plan& p, const SimulateOptions& o, const Cluster&
 
 void SimPrograms::place() {
   const int count = static_cast<int>(programs.size());
-  check(count == 1 || !plan.programs.front().where.empty() || grid.axes()[stage_axis].size == count, "simulate",
-        "{} programs on an axis {} of {} ranks", count, plan.stage_axis, count == 1 ? 1 : grid.axes()[stage_axis].size);
+  const int stages = stage_axis < grid.axes().size() ? grid.axes()[stage_axis].size : 1;
+  check(count == 1 || !plan.programs.front().where.empty() || stages == count, "simulate",
+        "{} programs on an axis {} of {} ranks", count, plan.stage_axis, stages);
   for (int rank = 0; rank < grid.size(); ++rank) {
     const int program =
         plan.program_at([&](const std::string& axis) { return grid.coordinate(rank, grid.find(axis)); });
@@ -67,9 +68,8 @@ int SimPrograms::size(int program, const std::string& axis) const {
 
 void SimPrograms::prepare(int r) {
   const auto& list = plan.programs[r].actions;
-  const auto waits = host_dependencies(plan.programs[r], plan.parts);
   SimProgram& program = programs[r];
-  program.actions.resize(list.size()), program.first_edge.resize(list.size() + 1);
+  program.actions.resize(list.size()), program.inner.resize(list.size());
   std::vector<int> runs;  // by phase
   for (const ProgramPhase& phase : plan.programs[r].phases) {
     int& count = runs.emplace_back(phase.trigger.channel.empty() ? 0 : options.steps);
@@ -78,10 +78,8 @@ void SimPrograms::prepare(int r) {
   for (ActionId id = 0; id < std::ssize(list); ++id) {
     const Action& a = list[id];
     SimAction& s = program.actions[id];
-    s.phase = a.phase;
+    s.phase = a.phase, s.is_inline = a.stream == Stream::compute;
     if (a.kind == ActionKind::update) program.last_update = id;
-    s.waits = static_cast<int>(waits[id].size());
-    for (const Dependency& d : waits[id]) ++program.first_edge[d.on + 1];
     if (runs[a.phase] == 0) continue;
     if (runs[a.phase] < options.steps) s.rare = &plan.programs[r].trigger(a);
     if (is_collective(a))
@@ -91,11 +89,15 @@ void SimPrograms::prepare(int r) {
     else if (!is_message(a))
       s.cost = cost_of(r, a), add_comms(r, a, s);
   }
-  for (std::size_t i = 1; i <= list.size(); ++i) program.first_edge[i] += program.first_edge[i - 1];
-  program.edges.resize(program.first_edge.back());
-  std::vector<int> next(program.first_edge.begin(), program.first_edge.end() - 1);
-  for (ActionId id = 0; id < std::ssize(list); ++id)
-    for (const Dependency& d : waits[id]) program.edges[next[d.on]++] = {id, d.share};
+  const auto waits = dependencies(plan.programs[r], plan.parts);
+  for (ActionId id = 0; id < std::ssize(list); ++id) {
+    SimAction& s = program.actions[id];
+    if (!list[id].on_ready || !is_reduction(list[id]) || s.is != SimAction::Is::collective) continue;
+    const Dependency* last = nullptr;  // backward
+    for (const Dependency& d : waits[id])
+      if (is_backward(list[d.on]) && (!last || d.on > last->on)) last = &d;
+    if (last) program.inner[last->on].push_back({id, last->share}), s.in_midst = true;
+  }
 }
 
 int SimPrograms::axis_of(const std::string& name) {

@@ -35,20 +35,20 @@ struct SimAction {
   Nanoseconds cost = 0;           ///< compute: on a device of speed 1 without jitter
   Nanoseconds took[2] = {0};      ///< of the link, inside a node and between nodes
   Index bytes = 0;                ///< AxisTraffic::bytes, of one message
-  int waits = 0;                  ///< for so many: its dependencies
+  bool is_inline = false;         ///< it computes: those behind it start when it has ended
+  bool in_midst = false;          ///< it starts in the midst of a backward (SimProgram::inner)
   std::vector<SimComm> comms = {};  ///< compute
 };
 
-/// `to` waits for so much of the action (Dependency::share).
-struct SimEdge {
-  ActionId to;
+/// A reduction that starts when so much of a backward is done (Dependency::share).
+struct SimInner {
+  ActionId reduction;
   double share;
 };
 
 struct SimProgram {
   std::vector<SimAction> actions;
-  std::vector<SimEdge> edges;                      ///< action by action
-  std::vector<int> first_edge;                     ///< of each action, and behind the last
+  std::vector<std::vector<SimInner>> inner;        ///< of each action, in the order of their starts
   std::vector<std::vector<ActionId>> collectives;  ///< by axis: in list order
   ActionId last_update = -1;                       ///< -1: it updates nothing
 };

@@ -33,6 +33,15 @@ bool SimServer::take(Nanoseconds now) {
   return true;
 }
 
+int SimServer::next_phase() {
+  const auto start = inbox_.next();
+  if (!start) return -1;
+  start_ = *start;
+  senders_.clear();
+  for (std::size_t message : start_.messages) senders_.push_back(from_[message]);
+  return start_.phase;
+}
+
 Simulator::Simulator(const SimPrograms& plan, const Places& places, const SimRanks& ranks, SimRecord& record)
     : plan_(plan),
       places_(places),
@@ -41,9 +50,10 @@ Simulator::Simulator(const SimPrograms& plan, const Places& places, const SimRan
       steps_(plan.options.steps),
       grid_(plan.grid),
       links_(ranks.world.size()),
+      interpreters_(ranks.world.size()),
       clock_(ranks.world.size()),
       step_(ranks.world.size()),
-      left_(ranks.world.size()),
+      waits_(ranks.world.size(), -1),
       resumes_(ranks.world.size()),
       told_(ranks.world.size(), nothing),
       servers_(ranks.world.size()) {
@@ -74,28 +84,17 @@ Simulator::Simulator(const SimPrograms& plan, const Places& places, const SimRan
 
 std::pair<int, ActionId> Simulator::run() {
   for (int r = 0; r < std::ssize(links_); ++r) {
-    if (!servers_[r]) start_step(r);
+    ready_.push_back(r);
     settle();
   }
-  while (!starts_.empty() || !looks_.empty()) {
-    // A server looks when no other can do anything earlier, as in virtual time.
-    if (looks_.empty() || (!starts_.empty() && starts_.top().time <= looks_.top().first)) {
-      const Start next = starts_.top();
-      starts_.pop();
-      enqueue(next.rank, next.id);
-    } else {
-      const auto [now, rank] = looks_.top();
-      looks_.pop();
-      look(rank, now);
-    }
+  while (!looks_.empty()) {
+    const auto [now, rank] = looks_.top();
+    looks_.pop();
+    look(rank, now);
     settle();
   }
-  for (int r = 0; r < std::ssize(links_); ++r) {
-    if (step_[r] == steps_) continue;
-    if (servers_[r]) return {r, -1};
-    for (ActionId id = 0; id < std::ssize(actions(r)); ++id)
-      if (at(r, id).waits != ended) return {r, id};
-  }
+  for (int r = 0; r < std::ssize(links_); ++r)
+    if (step_[r] < steps_) return {r, waits_[r]};
   return {-1, -1};
 }
 
@@ -109,99 +108,110 @@ Nanoseconds Simulator::cost(int rank, ActionId id) const {
   return time;
 }
 
-template <class F>
-void Simulator::each_edge(int rank, ActionId id, F&& f) {
-  const SimProgram& program = plan_.programs[ranks_.program[rank]];
-  for (int e = program.first_edge[id]; e < program.first_edge[id + 1]; ++e) f(program.edges[e]);
+bool Simulator::runs(int rank, const SimAction& a) const {
+  if (servers_[rank]) return a.phase == servers_[rank]->phase();
+  return plan_.is_due(a, step_[rank]) && (step_[rank] >= resumes_[rank] || a.reports);
 }
 
-void Simulator::start_step(int rank) {
-  const auto& list = actions(rank);
-  left_[rank] = static_cast<int>(list.size());
-  if (list.empty()) step_[rank] = steps_;
-  for (ActionId id = 0; id < std::ssize(list); ++id) at(rank, id) = {.begin = clock_[rank], .waits = list[id].waits};
+void Simulator::begin_step(int rank) {
+  const auto begin = states_.begin() + static_cast<std::ptrdiff_t>(first_[rank]);
+  std::fill_n(begin, actions(rank).size(), State{});
   for (auto box = boxes_.lower_bound({rank, -1, 0}); box != boxes_.end(); ++box) {
     const auto [to, kind, id] = box->first;
     if (to != rank || kind != -1) break;
     auto& come = box->second.come;
     if (!come.empty()) at(rank, id).end = come.front(), come.pop_front();
   }
-  for (ActionId id = 0; id < std::ssize(list); ++id)
-    if (list[id].waits == 0) begun(rank, id);
 }
 
 void Simulator::end_step(int rank) {
   const auto& list = actions(rank);
   for (ActionId id = 0; id < std::ssize(list); ++id) {
-    const State& s = at(rank, id);
+    const auto [begin, end] = at(rank, id);
     const SimAction& a = list[id];
-    const bool due = is_due(rank, a);
-    const Nanoseconds linked = due && a.axis >= 0 ? took(rank, a) : -1;
-    clock_[rank] = std::max(clock_[rank], s.end);
-    if (due) record_.count(rank, a, a.is == SimAction::Is::compute ? s.end - s.begin : 0, linked);
-    record_.span(rank, id, s.begin, s.end, linked);
+    if (begin == unknown) continue;
+    const Nanoseconds linked = a.axis >= 0 ? took(rank, a) : -1;
+    record_.count(rank, a, a.is == SimAction::Is::compute ? end - begin : 0, linked);
+    record_.span(rank, id, begin, end, linked);
   }
   record_.end_step(rank);
   if (told_[rank] != nothing) resumes_[rank] = std::exchange(told_[rank], nothing);
-  if (++step_[rank] < steps_) start_step(rank);
+}
+
+/// Steps of a rank, until it waits for what has no known end.
+void Simulator::go_on(int rank) {
+  Rank as{*this, rank};
+  waits_[rank] = -1;
+  while (step_[rank] < steps_) {
+    if (!interpreters_[rank].run(as)) return;
+    servers_[rank] ? servers_[rank]->end_step() : end_step(rank);
+    if (++step_[rank] < steps_) begin_step(rank);
+  }
 }
 
 /// All that follows from what is known.
 void Simulator::settle() {
-  while (!notes_.empty() || !freed_.empty() || !over_.empty()) {
-    if (!notes_.empty()) {
-      const Note n = notes_.back();
-      notes_.pop_back();
-      State& s = at(n.rank, n.id);
-      s.begin = std::max(s.begin, n.time);
-      if (--s.waits == 0) begun(n.rank, n.id);
-    } else if (!freed_.empty()) {
+  while (!freed_.empty() || !ready_.empty()) {
+    if (!freed_.empty()) {
       const int rank = freed_.back();
       freed_.pop_back();
       RankLink& link = links_[rank];
       while (!link.waits && link.head < link.queue.size()) carry(rank, link.queue[link.head++]);
       if (link.head == link.queue.size()) link.queue.clear(), link.head = 0;
     } else {
-      const int rank = over_.back();
-      over_.pop_back();
-      end_step(rank);
+      const int rank = ready_.back();
+      ready_.pop_back();
+      go_on(rank);
     }
   }
 }
 
-/// The time at which it starts is known: State::begin.
-void Simulator::begun(int rank, ActionId id) {
-  const auto [now, arrived, waits] = at(rank, id);
+void Simulator::start(int rank, ActionId id) {
+  if (servers_[rank]) return handle(rank, id);
   const SimAction& a = actions(rank)[id];
-  each_edge(rank, id, [&](const SimEdge& e) {
-    if (e.share == 0) notes_.push_back({rank, e.to, now});
-  });
+  State& s = at(rank, id);
+  if (s.begin != unknown) return;  // in the midst of a backward
+  const Nanoseconds now = s.begin = clock_[rank];
   using Is = SimAction::Is;
-  if (!is_due(rank, a)) return finish(rank, id, now, 0);
   if (a.is == Is::send || a.is == Is::collective || a.is == Is::push) {
-    starts_.push({now, rank, id});
+    enqueue(rank, id, now);
   } else if (a.is == Is::pull) {
     pull(rank, id);
   } else if (a.is == Is::recv) {
-    if (arrived != unknown) finish(rank, id, std::max(now, arrived), 0);
+    if (s.end != unknown) s.end = std::max(now, s.end);
   } else {
     const Nanoseconds time = cost(rank, id);
-    finish(rank, id, now + time, time);
+    Nanoseconds from = now;
+    for (const SimInner& inner : plan_.programs[ranks_.program[rank]].inner[id]) {
+      if (!runs(rank, actions(rank)[inner.reduction])) continue;
+      from = std::max(from, now + std::llround(inner.share * static_cast<double>(time)));
+      enqueue(rank, inner.reduction, from);
+    }
+    s.end = now + time;
   }
 }
 
-/// inner: of its time, in which others may start in its midst.
-void Simulator::finish(int rank, ActionId id, Nanoseconds when, Nanoseconds inner) {
-  State& s = at(rank, id);
-  s.end = when, s.waits = ended;
-  each_edge(rank, id, [&](const SimEdge& e) {
-    if (e.share == 0) return;
-    notes_.push_back({rank, e.to, when - inner + std::llround(e.share * static_cast<double>(inner))});
-  });
-  if (--left_[rank] == 0) over_.push_back(rank);
+bool Simulator::wait(int rank, ActionId id) {
+  if (servers_[rank]) return true;
+  const State& s = at(rank, id);
+  if (s.begin == unknown) return true;  // it does not run
+  if (s.end == unknown)
+    waits_[rank] = id;
+  else
+    clock_[rank] = std::max(clock_[rank], s.end);
+  return s.end != unknown;
 }
 
-void Simulator::enqueue(int rank, ActionId id) {
+void Simulator::finish(int rank, ActionId id, Nanoseconds when) {
+  at(rank, id).end = when;
+  if (waits_[rank] != id) return;
+  waits_[rank] = -1;
+  ready_.push_back(rank);
+}
+
+/// It gets into its rank's link.
+void Simulator::enqueue(int rank, ActionId id, Nanoseconds now) {
+  at(rank, id).begin = now;
   RankLink& link = links_[rank];
   if (link.waits || link.head < link.queue.size())
     link.queue.push_back(id);
@@ -222,7 +232,7 @@ void Simulator::carry(int rank, ActionId id) {
     const int other = ranks_.folded && a.ring ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
     if (other >= 0 && a.partner >= 0) arrive(other, a.partner, link.free);
   }
-  finish(rank, id, link.free, 0);
+  finish(rank, id, link.free);
 }
 
 void Simulator::meet(int rank, const SimAction& a, Nanoseconds ready) {
@@ -237,25 +247,23 @@ void Simulator::meet(int rank, const SimAction& a, Nanoseconds ready) {
     const int member = all.members[m];
     links_[member].waits = false, links_[member].free = end;
     if (links_[member].head < links_[member].queue.size()) freed_.push_back(member);
-    finish(member, plan_.programs[ranks_.program[member]].collectives[a.axis][a.nth], end, 0);
+    finish(member, plan_.programs[ranks_.program[member]].collectives[a.axis][a.nth], end);
   }
 }
 
 void Simulator::arrive(int rank, ActionId id, Nanoseconds when) {
   State& s = at(rank, id);
-  if (s.waits == 0)
-    finish(rank, id, std::max(s.begin, when), 0);
-  else if (s.waits != ended && s.end == unknown)
-    s.end = when;  // until it has begun
-  else
+  if (s.end != unknown)
     boxes_[{rank, -1, id}].come.push_back(when);  // for a later step
+  else
+    finish(rank, id, std::max(s.begin, when));
 }
 
 void Simulator::pull(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
   Box& box = boxes_[{rank, a.nth, plan_.rank_at(rank, a, a.offset)}];
   if (box.come.empty()) return box.waiting.push_back(id);
-  finish(rank, id, std::max(at(rank, id).begin, box.come.front()), 0);
+  finish(rank, id, std::max(at(rank, id).begin, box.come.front()));
   box.come.pop_front();
 }
 
@@ -268,7 +276,7 @@ void Simulator::deliver(int from, int to, const SimAction& a, Nanoseconds when) 
   if (box.waiting.empty()) return box.come.push_back(when);
   const ActionId id = box.waiting.front();
   box.waiting.pop_front();
-  finish(to, id, std::max(at(to, id).begin, when), 0);
+  finish(to, id, std::max(at(to, id).begin, when));
 }
 
 /// A server that has nothing to do takes the next message, and does what follows from it.
@@ -276,12 +284,15 @@ void Simulator::look(int rank, Nanoseconds now) {
   SimServer& server = *servers_[rank];
   if (clock_[rank] > now || step_[rank] == steps_ || !server.take(now)) return;
   clock_[rank] = now;
-  while (step_[rank] < steps_) {
-    const auto start = server.next();
-    if (!start) break;
-    handle(rank, *start);
-  }
-  if (const auto next = server.next_arrival()) looks_.push({std::max(clock_[rank], *next), rank});
+  go_on(rank);
+}
+
+int Simulator::next_phase(int rank) {
+  SimServer& server = *servers_[rank];
+  const int phase = server.next_phase();
+  const auto next = phase < 0 ? server.next_arrival() : std::nullopt;
+  if (next) looks_.push({std::max(clock_[rank], *next), rank});
+  return phase;
 }
 
 /// What a server sends; nobody waits for it.
@@ -294,25 +305,18 @@ void Simulator::answer(int rank, ActionId id, int to) {
   deliver(rank, to, a, end);
 }
 
-/// Runs a phase.
-void Simulator::handle(int rank, const Inbox::Start& start) {
-  const auto& list = actions(rank);
-  const int program = ranks_.program[rank];
-  for (ActionId id = 0; id < std::ssize(list); ++id) {
-    const SimAction& a = list[id];
-    if (a.phase != start.phase) continue;
-    const Nanoseconds now = clock_[rank];
-    if (a.is == SimAction::Is::push) {
-      if (a.offset >= 0) answer(rank, id, plan_.rank_at(rank, a, a.offset));
-      for (std::size_t message : start.messages)
-        if (a.offset < 0) answer(rank, id, servers_[rank]->from(message));
-    } else {
-      clock_[rank] += cost(rank, id);
-      record_.count(rank, a, clock_[rank] - now, 0), record_.span(rank, id, now, clock_[rank], -1);
-      if (id == plan_.programs[program].last_update) servers_[rank]->updated();
-    }
+/// An action of a server.
+void Simulator::handle(int rank, ActionId id) {
+  const SimAction& a = actions(rank)[id];
+  if (a.is == SimAction::Is::push) {
+    if (a.offset >= 0) return answer(rank, id, plan_.rank_at(rank, a, a.offset));
+    for (const int sender : servers_[rank]->senders()) answer(rank, id, sender);
+    return;
   }
-  if (plan_.plan.programs[program].phases[start.phase].last) ++step_[rank], servers_[rank]->end_step();
+  const Nanoseconds now = clock_[rank];
+  clock_[rank] += cost(rank, id);
+  record_.count(rank, a, clock_[rank] - now, 0), record_.span(rank, id, now, clock_[rank], -1);
+  if (id == plan_.programs[ranks_.program[rank]].last_update) servers_[rank]->updated();
 }
 
 }  // namespace trireme

@@ -8,6 +8,7 @@
 #include <optional>
 #include <queue>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "parallel/analysis/sim_places.h"
 #include "parallel/analysis/sim_record.h"
 #include "parallel/plan/channels.h"
+#include "parallel/runtime/interpreter.h"
 
 namespace trireme {
 
@@ -35,10 +37,11 @@ class SimServer {
   std::optional<Nanoseconds> next_arrival() const;
   /// Takes one that has come by now, as recv_any does: of the senders by turns. False: there is none.
   bool take(Nanoseconds now);
-  /// What it does next with those that it has taken.
-  std::optional<Inbox::Start> next() { return inbox_.next(); }
-  /// The rank that has sent a message of Inbox::Start.
-  int from(std::size_t message) const { return from_[message]; }
+  /// What it does next with those that it has taken: the phase; -1: it waits for others.
+  int next_phase();
+  /// Of the program: what runs now, and the ranks that have sent the messages which started it.
+  int phase() const { return start_.phase; }
+  const std::vector<int>& senders() const { return senders_; }
   /// What it counts as its step, as the executor does: its updates before the step began.
   int step() const { return step_; }
   void updated() { ++updates_; }
@@ -53,11 +56,16 @@ class SimServer {
   std::set<int> here_;                                // the other senders that have mail
   int turn_ = 0;                                      // of this sender, or of the next one whose mail is here
   std::vector<int> from_;                             // by message
+  Inbox::Start start_{-1, {}};
+  std::vector<int> senders_;
   int updates_ = 0, step_ = 0;
 };
 
-/// Simulated ranks are all of the mesh, or, folded, one of each program: then what others of its program would do along
-/// other axes happens to the rank itself at that moment.
+/// Ranks whose time is simulated, each gone through by an Interpreter: they are all of the mesh, or, folded, one of
+/// each program: then what others of its program would do along other axes happens to the rank itself at that moment.
+///
+/// A rank goes on by itself, in front of others too, until what it waits for has no known end. Only what a server finds
+/// depends on what all others have done by then: it looks when these all wait, the earliest one first.
 class Simulator {
  public:
   /// All must outlive it.
@@ -71,18 +79,9 @@ class Simulator {
  private:
   static constexpr int nothing = std::numeric_limits<int>::max();  // told_
   static constexpr Nanoseconds unknown = -1;
-  static constexpr int ended = -1;  // State::waits
-  struct State {                    // of an action of a rank in its step
-    Nanoseconds begin = 0;          // the latest known of what it waits for, then its start
-    Nanoseconds end = unknown;      // of a receive that has not begun: the arrival
-    int waits = 0;                  // for so many
-  };
-  /// An operation gets into its rank's link.
-  struct Start {
-    Nanoseconds time;
-    int rank;
-    ActionId id;
-    bool operator<(const Start& o) const { return std::tie(time, rank, id) > std::tie(o.time, o.rank, o.id); }
+  struct State {                  // of an action of a rank in its step
+    Nanoseconds begin = unknown;  // it has started
+    Nanoseconds end = unknown;    // of a receive that has not started: the arrival
   };
   using Look = std::pair<Nanoseconds, int>;  // a server looks for messages: the time and the rank
   struct RankLink {
@@ -95,65 +94,74 @@ class Simulator {
     int come = 0;
     Nanoseconds latest = 0;
   };
-  struct Note {  // something that the action waits for is done at that time
-    int rank;
-    ActionId id;
-    Nanoseconds time;
-  };
   struct Box {                       // messages of one kind to one rank
     std::deque<Nanoseconds> come;    // that it has not asked for
     std::deque<ActionId> waiting{};  // pulls that have begun
   };
+  /// What an Interpreter asks of a rank.
+  struct Rank {
+    Simulator& sim;
+    const int number;
+    int actions() const { return static_cast<int>(std::ssize(sim.actions(number))); }
+    std::span<const ActionId> after(ActionId id) const { return sim.program(number).actions[id].after; }
+    bool is_inline(ActionId id) const { return sim.actions(number)[id].is_inline; }
+    bool runs(ActionId id) const { return sim.runs(number, sim.actions(number)[id]); }
+    bool start(ActionId id) { return sim.start(number, id), true; }
+    bool wait(ActionId id) { return sim.wait(number, id); }
+    bool serves() const { return sim.servers_[number] != nullptr; }
+    int next_phase() { return sim.next_phase(number); }
+    bool ends(int phase) const { return sim.program(number).phases[phase].last; }
+  };
 
   State& at(int rank, ActionId id) { return states_[first_[rank] + id]; }
   const std::vector<SimAction>& actions(int rank) const { return plan_.programs[ranks_.program[rank]].actions; }
+  const Program& program(int rank) const { return plan_.plan.programs[ranks_.program[rank]]; }
   const RankLines& lines(int axis) const { return ranks_.folded ? lines_[axis] : places_.lines(axis); }
   Nanoseconds took(int rank, const SimAction& a) const { return a.took[places_.between(ranks_.world[rank], a)]; }
   Nanoseconds cost(int rank, ActionId id) const;
   int step_of(int rank) const { return servers_[rank] ? servers_[rank]->step() : step_[rank]; }
-  bool is_due(int rank, const SimAction& a) const {
-    return plan_.is_due(a, step_[rank]) && (step_[rank] >= resumes_[rank] || a.reports);
-  }
-  template <class F>
-  void each_edge(int rank, ActionId id, F&& f);
+  bool runs(int rank, const SimAction&) const;
 
-  void start_step(int rank);
+  void begin_step(int rank);
   void end_step(int rank);
+  void go_on(int rank);
   void settle();
-  void begun(int rank, ActionId id);
-  void finish(int rank, ActionId id, Nanoseconds when, Nanoseconds inner);
-  void enqueue(int rank, ActionId id);
+  void start(int rank, ActionId id);
+  bool wait(int rank, ActionId id);
+  void finish(int rank, ActionId id, Nanoseconds when);
+  void enqueue(int rank, ActionId id, Nanoseconds now);
   void carry(int rank, ActionId id);
   void meet(int rank, const SimAction&, Nanoseconds ready);
   void arrive(int rank, ActionId id, Nanoseconds when);
   void pull(int rank, ActionId id);
   void deliver(int from, int to, const SimAction&, Nanoseconds when);
   void look(int rank, Nanoseconds now);
+  int next_phase(int rank);
   void answer(int rank, ActionId id, int to);
-  void handle(int rank, const Inbox::Start&);
+  void handle(int rank, ActionId id);
 
   const SimPrograms& plan_;
   const Places& places_;
   const SimRanks& ranks_;
   SimRecord& record_;
   const int steps_;
-  RankGrid grid_;                              // of the ranks that are simulated
-  std::vector<RankLines> lines_;               // folded: by axis
-  std::vector<std::size_t> each_;              // by axis: the most collectives of a rank along it
-  std::vector<std::vector<Pending>> pending_;  // by axis; by line, then by SimAction::nth
-  std::vector<std::size_t> first_;             // of each rank's actions in states_
-  std::vector<State> states_;                  // rank by rank
-  std::vector<RankLink> links_;                // by rank
-  std::vector<Nanoseconds> clock_;             // by rank: its step began then; a server has come so far
-  std::vector<int> step_, left_;               // by rank: steps before this one; actions of it that have not ended
-  std::vector<int> resumes_, told_;            // by rank: the step with which it goes on; the least clock of this step
+  RankGrid grid_;                                // of the ranks that are simulated
+  std::vector<RankLines> lines_;                 // folded: by axis
+  std::vector<std::size_t> each_;                // by axis: the most collectives of a rank along it
+  std::vector<std::vector<Pending>> pending_;    // by axis; by line, then by SimAction::nth
+  std::vector<std::size_t> first_;               // of each rank's actions in states_
+  std::vector<State> states_;                    // rank by rank
+  std::vector<RankLink> links_;                  // by rank
+  std::vector<Interpreter<Rank>> interpreters_;  // by rank
+  std::vector<Nanoseconds> clock_;               // by rank: so far it has come
+  std::vector<int> step_;                        // by rank: steps before this one
+  std::vector<ActionId> waits_;                  // by rank: for this action; -1: for none
+  std::vector<int> resumes_, told_;  // by rank: the step with which it goes on; the least clock of this step
   std::vector<std::unique_ptr<SimServer>> servers_;  // by rank; null: no server
   std::map<std::tuple<int, int, int>, Box> boxes_;   // by rank; -1 and the receive, or channel and sender
-  std::priority_queue<Start> starts_;
   std::priority_queue<Look, std::vector<Look>, std::greater<>> looks_;
-  std::vector<Note> notes_;
   std::vector<int> freed_;  // ranks whose queue may go on
-  std::vector<int> over_;   // ranks whose step is
+  std::vector<int> ready_;  // ranks that have not begun, or whose waits_ has ended
 };
 
 }  // namespace trireme

@@ -33,17 +33,4 @@ std::vector<std::vector<Dependency>> dependencies(const Program& program, const 
   return all;
 }
 
-std::vector<std::vector<Dependency>> host_dependencies(const Program& program, const std::vector<PartInfo>& parts) {
-  auto all = dependencies(program, parts);
-  ActionId before = -1;  // the computation in front
-  for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
-    const Action& a = program.actions[static_cast<std::size_t>(id)];
-    if (a.stream == Stream::compute)
-      before = id;
-    else if (before >= 0 && !a.on_ready)
-      all[static_cast<std::size_t>(id)].push_back({before, 1.0});
-  }
-  return all;
-}
-
 }  // namespace trireme

@@ -19,8 +19,5 @@ struct Dependency {
 /// has ended. An action on_ready waits for the share of the backward that leaves its slice complete; without parts for
 /// all of it. The ids in `after` must be in range.
 std::vector<std::vector<Dependency>> dependencies(const Program&, const std::vector<PartInfo>& parts = {});
-/// The same for an executor whose one thread goes through the list: there, what communicates also waits for the
-/// computation in front of it, unless it starts in the midst of a backward.
-std::vector<std::vector<Dependency>> host_dependencies(const Program&, const std::vector<PartInfo>& parts = {});
 
 }  // namespace trireme

@@ -122,15 +122,19 @@ void Executor::prepare_updates() {
 void Executor::begin(const Tensor& x, const Tensor& y) {
   tapes_.begin(x, y);
   agreement_.begin();
-  loss_ = {}, sending_.clear(), begin_step();
+  loss_ = {}, sending_.clear(), part_ = Part::all, begin_step();
+}
+
+void Executor::begin_step() {
+  interpreter_ = {}, fault_.clear();
+  step_ = optimizer_.steps(), skips_ = step_ < channels_.resumes_at(), time_.begin_step(step_);
 }
 
 std::string Executor::run(const Tensor& x, const Tensor& y) {
-  const int n = static_cast<int>(slots_.size());
   if (recorder_) recorder_->clear(slots_.size());
   std::optional<MemoryScope> counted;
   if (recorder_) counted.emplace(recorder_->memory());
-  for (ActionId id = 0; id < n; ++id) {  // what a refused step left; what it would have changed stays
+  for (ActionId id = 0; id < actions(); ++id) {  // what a refused step left; what it would have changed stays
     Slot& s = slot(id);
     if (s.run == &Executor::run_row && std::exchange(s.pending, false)) s.works.clear();
     finish(id);
@@ -138,51 +142,28 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
   begin(x, y);
   if (skips_) agreement_.set_loss(channels_.last_loss(), false);
   if (buckets_) buckets_->arm(false);
-  std::string fault;
-  for (ActionId id = 0; id < n; ++id) {
-    const Action& a = action(id);
-    if (!is_due(a)) continue;
-    for (ActionId before : a.after) finish(before);
-    if ((slot(id).first_update || slot(id).first_push) && !(fault = decide()).empty()) return fault;
-    if (recorder_) recorder_->begin(id);
-    (this->*slot(id).run)(id);
-    if (id + 1 == loss_end_) agreement_.set_loss(loss_.clone(), !sums_loss_);
-    if (!recorder_) continue;
-    for (const PartInfo& part : plan_.parts)
-      runtime(part.device.kind).synchronize(part.device);  // a device goes on by itself
-    recorder_->end(id);
-  }
-  if (!updates_) {  // a stage without parameters counts the step, too
+  interpreter_.run(*this);
+  if (!updates_ && fault_.empty()) {  // a stage without parameters counts the step, too
     const bool pushed = std::ranges::any_of(slots_, &Slot::first_push);
-    if (!pushed && !(fault = decide()).empty()) return fault;
+    if (!pushed && !(fault_ = decide()).empty()) return fault_;
     optimizer_.finish();
   }
-  for (ActionId id = 0; id < n; ++id) finish(id);
   if (recorder_) recorder_->see(optimizer_.parameters());
-  return fault;
+  return fault_;
 }
 
 void Executor::serve() {
   begin_step();
   agreement_.begin();
   if (recorder_) recorder_->clear(slots_.size());
-  for (bool ended = false; !ended;) {
-    const int phase = channels_.next();
-    for (ActionId id = 0; id < std::ssize(slots_); ++id) {
-      if (action(id).phase != phase) continue;
-      if (recorder_) recorder_->begin(id);
-      (this->*slot(id).run)(id);
-      if (recorder_) recorder_->end(id);
-    }
-    for (ActionId id = 0; id < std::ssize(slots_); ++id) finish(id);
-    ended = program_.phases[static_cast<std::size_t>(phase)].last;
-  }
+  interpreter_.run(*this);
   if (recorder_) recorder_->see(optimizer_.parameters());
 }
 
 Tensor Executor::compute_loss(const Tensor& x, const Tensor& y) {
   begin(x, y);
-  execute_range(0, loss_end_, false);
+  part_ = Part::passes;
+  interpreter_.run_list(*this, loss_end_);
   return loss_;
 }
 
@@ -193,23 +174,30 @@ void Executor::begin_update(const Tensor& loss) {
 }
 
 std::string Executor::update() {
-  const auto first = std::ranges::find(slots_, true, &Slot::first_update) - slots_.begin();
-  execute_range(0, static_cast<ActionId>(first), true);
-  if (std::string fault = decide(); !fault.empty()) return fault;
-  execute_range(static_cast<ActionId>(first), static_cast<ActionId>(slots_.size()), true);
-  for (ActionId id = 0; id < std::ssize(slots_); ++id) finish(id);
-  return "";
+  part_ = Part::updates;
+  interpreter_.run(*this);
+  return fault_;
 }
 
-/// Of the actions [begin, end) those that update, or those that compute.
-void Executor::execute_range(ActionId begin, ActionId end, bool updates) {
-  for (ActionId id = begin; id < end; ++id) {
-    const Action& a = action(id);
-    const bool counts = a.kind == ActionKind::agree && a.field == "count";
-    if (!is_due(a) || updates == (is_pass(a) || a.kind == ActionKind::free || counts)) continue;
-    for (ActionId before : a.after) finish(before);
-    (this->*slot(id).run)(id);
-  }
+bool Executor::runs(ActionId id) const {
+  const Action& a = action(id);
+  if (serves()) return a.phase == phase_;
+  const bool passes = is_pass(a) || a.kind == ActionKind::free || (a.kind == ActionKind::agree && a.field == "count");
+  if (part_ != Part::all && passes != (part_ == Part::passes)) return false;
+  return program_.trigger(a).runs_at(step_) && (!skips_ || reports_loss(a));
+}
+
+bool Executor::start(ActionId id) {
+  const Slot& s = slot(id);
+  if ((s.first_update || s.first_push) && !serves() && !(fault_ = decide()).empty()) return false;
+  if (recorder_) recorder_->begin(id);
+  (this->*s.run)(id);
+  if (id + 1 == loss_end_ && part_ == Part::all) agreement_.set_loss(loss_.clone(), !sums_loss_);
+  if (!recorder_) return true;
+  for (const PartInfo& part : plan_.parts)
+    runtime(part.device.kind).synchronize(part.device);  // a device goes on by itself
+  recorder_->end(id);
+  return true;
 }
 
 /// Whether the step may update, and by which factor of the gradients. Returns what is not finite.
@@ -327,7 +315,6 @@ void Executor::agree(ActionId id) {
   if (action(id).field == "count") agreement_.set_ignored(tapes_.count_ignored());
   s.works.push_back(agreement_.start(action(id), s.comm));
   s.pending = true;
-  if (action(id).stream == Stream::compute) finish(id);
 }
 
 void Executor::update(ActionId id) {
@@ -372,7 +359,6 @@ void Executor::run_row(ActionId id) {
   ActionContext now = context(action(id), s);
   s.works.push_back(action(id).kind->start(now));
   s.pending = true;
-  if (action(id).stream == Stream::compute) finish(id);
 }
 
 void Executor::finish(ActionId id) {

@@ -1,6 +1,5 @@
-// Executor: interprets one program's list of actions. Compute runs on the caller's thread in list order; messages and
-// collectives start in list order (collectives on_ready in the midst of backward) and are waited for by the actions
-// that name them, or at the end of the run.
+// Executor: carries out the actions to which an Interpreter comes: on tensors, by a communicator, whose time is real or
+// virtual. Computations run on the caller's thread; collectives on_ready start in the midst of backward.
 #pragma once
 #include <map>
 #include <memory>
@@ -16,6 +15,7 @@
 #include "parallel/runtime/channels.h"
 #include "parallel/runtime/charged_time.h"
 #include "parallel/runtime/encoded_reduction.h"
+#include "parallel/runtime/interpreter.h"
 #include "parallel/runtime/pipeline_p2p.h"
 #include "parallel/runtime/recorder.h"
 #include "parallel/runtime/step_ranks.h"
@@ -37,7 +37,7 @@ class Executor {
   /// The parts of run() for a rank that shares its gradients with nobody: forward, which returns the loss; backward;
   /// and, given the loss of these, the updates.
   Tensor compute_loss(const Tensor& x, const Tensor& y);
-  void compute_gradients() { execute_range(loss_end_, std::ssize(slots_), false); }
+  void compute_gradients() { interpreter_.run_list(*this, actions()); }
   void begin_update(const Tensor& loss);  ///< starts to read the loss while backward runs
   std::string update();
   Channels& channels() { return channels_; }
@@ -52,11 +52,13 @@ class Executor {
   int most_in_flight() const { return tapes_.most_alive(); }
 
  private:
-  struct Slot {                    // of one action, parallel to the list
-    Communicator* comm = nullptr;  // null: nobody else on the axis
-    Slice shard;                   // this rank's, of the action's slice
-    int bucket = -1;               // of buckets_; -1: not on_ready
-    bool completes = false;        // a backward of the last micro-batch: gradients that it reaches are whole
+  friend class Interpreter<Executor>;
+  enum class Part : std::uint8_t { all, passes, updates };  // of the list
+  struct Slot {                                             // of one action, parallel to the list
+    Communicator* comm = nullptr;                           // null: nobody else on the axis
+    Slice shard;                                            // this rank's, of the action's slice
+    int bucket = -1;                                        // of buckets_; -1: not on_ready
+    bool completes = false;  // a backward of the last micro-batch: gradients that it reaches are whole
     bool last_forward = false, last_backward = false, first_update = false, last_update = false;
     bool first_push = false;  // of gradients, to who updates
     EncodedReduction encoded;
@@ -70,10 +72,19 @@ class Executor {
   void prepare(Mesh&);
   void prepare_backward();
   void prepare_updates();
+  // For the interpreter; what waits for others sleeps here.
+  int actions() const { return static_cast<int>(std::ssize(slots_)); }
+  std::span<const ActionId> after(ActionId id) const { return action(id).after; }
+  bool is_inline(ActionId id) const { return action(id).stream == Stream::compute; }
+  bool runs(ActionId) const;
+  bool start(ActionId);
+  bool wait(ActionId id) { return finish(id), true; }
+  bool serves() const { return program_.serves(); }
+  int next_phase() { return phase_ = channels_.next(); }
+  bool ends(int phase) const { return program_.phases[static_cast<std::size_t>(phase)].last; }
+
   void begin(const Tensor& x, const Tensor& y);
-  void begin_step() { step_ = optimizer_.steps(), skips_ = step_ < channels_.resumes_at(), time_.begin_step(step_); }
-  void execute_range(ActionId begin, ActionId end, bool updates);
-  bool is_due(const Action& a) const { return program_.trigger(a).runs_at(step_) && (!skips_ || reports_loss(a)); }
+  void begin_step();
   std::string decide();
   static auto find_run(const Action&) -> void (Executor::*)(ActionId);
   const Action& action(ActionId id) const { return program_.actions[static_cast<std::size_t>(id)]; }
@@ -119,6 +130,10 @@ class Executor {
   PipelineP2P p2p_;
   Channels channels_;
   std::vector<Slot> slots_;
+  Interpreter<Executor> interpreter_;
+  Part part_ = Part::all;  // runs
+  int phase_ = 0;          // of a program that messages start: under way
+  std::string fault_;      // of this step
   std::vector<ActionId> sending_;
   const StepRanks& ranks_;
   ActionId loss_end_ = 0;   // behind the last loss; 0: the program has none
