@@ -184,7 +184,7 @@ void Simulator::start(int rank, ActionId id) {
     Nanoseconds from = now;
     for (const SimInner& inner : plan_.programs[ranks_.program[rank]].inner[id]) {
       if (!runs(rank, actions(rank)[inner.reduction])) continue;
-      from = std::max(from, now + std::llround(inner.share * static_cast<double>(time)));
+      from = std::max(from, now + Nanoseconds{std::llround(inner.share * static_cast<double>(time))});
       enqueue(rank, inner.reduction, from);
     }
     s.end = now + time;
