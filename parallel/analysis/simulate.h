@@ -1,16 +1,15 @@
 // simulate(plan): when each action of each rank would run on a described cluster, by discrete events in integer
 // nanoseconds.
 //
-// The computations of a rank run one after another. Actions start as parallel/plan/order.h says, and in the order in
-// which the executor's thread comes to them: behind the computations that the list has before them. A rank's link
-// carries one operation at a time, in the order in which the rank starts them (at one moment in list order). A message
-// leaves when its sender has started it and the sender's link is free, whether or not the other side waits for it, and
-// has arrived after message_time; a recv ends when it has started and the message has arrived. A collective begins when
-// the last of its ranks has started it and has its link free, and takes collective_time of all their links. What has
-// nobody else on its axis takes no time and no link. What a part's layers send (PartInfo::comms: batch norm's sums,
-// halos, tensor parallelism) makes the action longer by the time of its calls, one behind the other, over the whole
-// axis; it does not wait for other ranks, nor does it occupy the link. An on_ready action starts after the share of the
-// backward's time.
+// Each rank is gone through by the Interpreter that also carries plans out (parallel/runtime/interpreter.h); here
+// nothing is done but to reckon when it ends. A rank's link carries one operation at a time, in the order in which the
+// rank starts them. A message leaves when its sender has started it and the sender's link is free, whether or not the
+// other side waits for it, and has arrived after message_time; a recv ends when it has started and the message has
+// arrived. A collective begins when the last of its ranks has started it and has its link free, and takes
+// collective_time of all their links. What has nobody else on its axis takes no time and no link. What a part's layers
+// send (PartInfo::comms: batch norm's sums, halos, tensor parallelism) makes the action longer by the time of its
+// calls, one behind the other, over the whole axis; it does not wait for other ranks, nor does it occupy the link. An
+// on_ready action starts after the share of the backward's time that parallel/plan/order.h says.
 //
 // A rank begins its next step when all actions of the one before have ended, whatever others do. A rank of a program
 // that messages start takes what has come to it, of the senders by turns, when it has nothing to do, and runs phases as

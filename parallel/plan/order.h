@@ -1,5 +1,5 @@
 // Order: which actions of a program wait for which, as the plan promises it: by stream, by `after`, in the midst of a
-// backward. check(), simulate() and whoever interprets a plan read it here.
+// backward. check(), simulate() and who carries a plan out read it here.
 #pragma once
 #include <vector>
 
