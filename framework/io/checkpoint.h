@@ -85,6 +85,9 @@ std::optional<LoadedCheckpoint> load_latest(const std::string& run, Parameters&,
 /// throw. Throws Error for rank-local state that ranks of another layout wrote.
 LoadedCheckpoint load_checkpoint(const std::string& directory, Parameters&, Optimizer*,
                                  const std::optional<CheckpointShard>& shard = {});
+/// SaveOptions::local of this rank alone. Throws Error for a checkpoint that ranks of another layout wrote, or that is
+/// damaged.
+std::map<std::string, Tensor> read_local_state(const std::string& directory, const CheckpointShard&);
 /// Reads the manifest and verifies it and the sizes and CRCs of the files. Throws Error saying what is damaged.
 TrainState verify_checkpoint(const std::string& directory);
 

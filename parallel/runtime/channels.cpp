@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <ranges>
 
 #include "framework/ops/ops.h"
+#include "parallel/comm/call.h"
 #include "parallel/plan/action_kind.h"
 
 namespace trireme {
@@ -76,10 +78,55 @@ int Channels::next() {
       for (std::size_t m : start->messages) taken_.push_back(std::move(waiting_.extract(m).mapped()));
       return start->phase;
     }
+    add(receive());
+  }
+}
+
+ReceivedMessage Channels::receive() {
+  const auto any = [&] {
     ReceivedMessage message;
     comm_->recv_any(message, 0).wait();
-    add(std::move(message));
+    return message;
+  };
+  ReceivedMessage message;
+  if (!replayed_) {
+    message = any();
+  } else {
+    const std::size_t at = arrivals_.size();
+    check(at < replayed_->size(), "replay", "the recorded run has no more than {} messages to rank {}", at,
+          [&] { return comm_->rank(); });
+    auto& turn = early_[(*replayed_)[at]];
+    while (turn.empty()) {
+      ReceivedMessage next;
+      const bool came = comm_->recv_any(next, 0).wait_for(collective_timeout().count());
+      check(
+          came, "replay",
+          "rank {} waits for a message of rank {}, which the recorded run had here: a repeated run evaluates and saves "
+          "where that one did",
+          [&] { return comm_->rank(); }, [&] { return (*replayed_)[at]; });
+      early_[next.header.sender].push_back(std::move(next));
+    }
+    message = std::move(turn.front());
+    turn.pop_front();
   }
+  arrivals_.push_back(message.header.sender);
+  return message;
+}
+
+std::vector<int> Channels::arrivals_in(const std::map<std::string, Tensor>& local) {
+  const auto at = local.find("inbox.arrivals");
+  if (at == local.end()) return {};
+  const auto* ranks = at->second.data<std::int64_t>();
+  return {ranks, ranks + at->second.numel()};
+}
+
+void Channels::replay(const std::map<std::string, Tensor>& local) {
+  if (!inbox_) return;
+  replayed_ = arrivals_in(local);
+  const bool starts = arrivals_.size() <= replayed_->size() &&
+                      std::ranges::equal(arrivals_, *replayed_ | std::views::take(arrivals_.size()));
+  check(starts, "replay", "messages have come to rank {} in another order than in the recorded run",
+        [&] { return comm_->rank(); });
 }
 
 Tensor Channels::take(const Action& a) {
@@ -110,6 +157,10 @@ void Channels::save(std::map<std::string, Tensor>& local) const {
   for (const auto& [server, clock] : pulled_clocks_) local[fmt::format("inbox.pulled.{}", server)] = clock.reshape({1});
   if (!pulled_clocks_.empty()) local["inbox.loss"] = last_loss_.reshape({1});
   if (!inbox_) return;
+  check(std::ranges::all_of(early_, [](const auto& e) { return e.second.empty(); }), "replay",
+        "messages have come to rank {} that are not their turn yet", [&] { return comm_->rank(); });
+  const Tensor arrivals = local["inbox.arrivals"] = Tensor::empty({std::ssize(arrivals_)}, DType::i64);
+  std::ranges::copy(arrivals_, arrivals.data<std::int64_t>());
   const auto clocks = inbox_->clocks();
   local["inbox.clocks"] =
       Tensor::of(std::vector<double>(clocks.begin(), clocks.end()), {std::ssize(clocks)}, DType::i64);
@@ -133,7 +184,8 @@ void Channels::load(const std::map<std::string, Tensor>& local) {
   if (const auto at = local.find("inbox.loss"); at != local.end()) last_loss_ = at->second.reshape({});
   if (!inbox_) return;
   inbox_.emplace(plan_, program_, comm_->rank());
-  waiting_.clear();
+  waiting_.clear(), early_.clear();
+  arrivals_ = arrivals_in(local);
   std::vector<std::int64_t> clocks;
   for (const double clock : local.at("inbox.clocks").to_vector()) clocks.push_back(static_cast<std::int64_t>(clock));
   inbox_->set_clocks(clocks);

@@ -1,6 +1,7 @@
 // Channels: sends and receives what a rank's program pushes, pulls and takes, and says which phase the messages that
 // have come start next.
 #pragma once
+#include <deque>
 #include <map>
 #include <optional>
 #include <vector>
@@ -35,8 +36,17 @@ class Channels {
   /// it has pulled and its last loss; by names that start with "inbox.".
   void save(std::map<std::string, Tensor>& local) const;
   void load(const std::map<std::string, Tensor>& local);
+  /// The ranks (of the axis of messages) from which messages have come to a program that they start, since the run
+  /// began, in the order in which they were handled.
+  const std::vector<int>& arrivals() const { return arrivals_; }
+  /// From now on messages are handled in the order of a recorded run, of which local is what save() gave; those that
+  /// come before it is their turn wait. Throws Error where this rank is not at its beginning; next() throws Error at
+  /// its end.
+  void replay(const std::map<std::string, Tensor>& local);
 
  private:
+  static std::vector<int> arrivals_in(const std::map<std::string, Tensor>& local);
+  ReceivedMessage receive();
   Tensor operand(const Action&) const;
   int number(const std::string& channel) const;
   void add(ReceivedMessage);
@@ -52,6 +62,9 @@ class Channels {
   std::size_t come_ = 0;
   std::map<std::size_t, ReceivedMessage> waiting_;  // by their number in the inbox
   std::vector<ReceivedMessage> taken_;
+  std::vector<int> arrivals_;
+  std::optional<std::vector<int>> replayed_;          // in the order of this run
+  std::map<int, std::deque<ReceivedMessage>> early_;  // by sender: not their turn yet
   std::vector<Work> sending_;
   std::map<int, Tensor> pulled_clocks_;  // f64 scalars, by the rank that sent them
   Tensor last_loss_;

@@ -144,6 +144,12 @@ struct Step::Impl {
     return loaded;
   }
 
+  void replay(const std::string& checkpoint) {
+    check(std::ranges::any_of(plan.programs, &Program::serves), "replay",
+          "no rank's steps depend on the order in which messages come: there is nothing to repeat");
+    executor.channels().replay(read_local_state(checkpoint, shard_of_checkpoint()));
+  }
+
   StepOptions options;
   std::unique_ptr<Mesh> own_mesh;
   Mesh& mesh;
@@ -197,6 +203,7 @@ RankShare Step::shard() const { return impl_->ranks.share(); }
 void Step::consolidate() { impl_->consolidate(); }
 CheckpointShard Step::checkpoint_shard() { return impl_->checkpoint_shard(); }
 LoadedCheckpoint Step::load_checkpoint(const std::string& directory) { return impl_->load_checkpoint(directory); }
+void Step::replay(const std::string& checkpoint) { impl_->replay(checkpoint); }
 StepTraffic Step::traffic(const std::string& phase) const { return impl_->audit.compare(phase); }
 Index Step::bytes_sent() const { return impl_->audit.sent(); }
 std::string Step::batch_norm() const {

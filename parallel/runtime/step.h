@@ -116,6 +116,14 @@ class Step {
   /// reads what it holds between steps, and consolidate() brings the rest, as behind a step. A collective call. Throws
   /// Error as load_checkpoint() of framework/io/checkpoint.h, on all ranks.
   LoadedCheckpoint load_checkpoint(const std::string& directory);
+  /// From now on the ranks whose phases messages start (servers) handle them in the order in which they came in the run
+  /// that wrote this checkpoint, whose settings must be this one's: all that it computed comes out the same, bit for
+  /// bit. Between steps that all ranks end together (consolidate(), checkpoints) some are ahead of others, so it must
+  /// stop where that run did; else a server waits in vain, which ends in Error after TRIREME_TIMEOUT seconds. A
+  /// checkpoint holds that order from the beginning of its run on. Throws Error where no rank is started by messages,
+  /// for a checkpoint of another layout, for a Step that has gone another way so far; steps behind the checkpoint's
+  /// throw Error.
+  void replay(const std::string& checkpoint);
 
   /// Whether the last step was replayed (StepOptions::cuda_graphs).
   bool replayed() const;

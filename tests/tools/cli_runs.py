@@ -720,6 +720,26 @@ class Ranks(Runs):
         self.assertIn("60 samples", line)
         self.assertIn("50 samples", line)
 
+    def test_asynchronous_runs_are_repeated_by_their_arrivals(self):
+        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 120, "--data.batch", 20, "--epochs", 2, "--strategy", "parameter_server(mode=async)",
+                 "--parallel.threads", 1, "--run.progress", "off"]
+        first = self.dir / "first"
+        got = subprocess.run([mpiexec, "-n", "4", trireme, *map(str, words), "--run.dir", str(first)], capture_output=True, text=True, timeout=120)
+        self.assertEqual(got.returncode, 0, got.stderr)
+
+        def weights(folder):
+            return [f.read_bytes() for f in sorted((folder / "checkpoints/step_00000012").glob("model*.safetensors"))]
+        self.assertTrue(weights(first))
+        for name, where in ("threads", ["--ranks", 4]), ("virtual", ["--virtual", 4]):
+            got = run(*words, *where, "--run.dir", self.dir / name, "--run.replay", first)
+            self.assertEqual(got.returncode, 0, got.stderr)
+            self.assertEqual(weights(self.dir / name), weights(first))
+        for words, says in ((["--ranks", 4, "--run.replay", self.dir / "none"], "neither a run directory nor a checkpoint"),
+                            (["--ranks", 3, "--run.replay", first], "only the same layout"), (["--strategy", "data_parallel", "--ranks", 2, "--run.replay", first], "nothing to repeat")):
+            got = run("train", "mlp", "--data.name", "synthetic", "--strategy", "parameter_server(mode=async)", *words, "--run.dir", self.dir / "refused")
+            self.assertEqual((got.returncode, len(got.stderr.strip().splitlines())), (1, 1), got.stderr)
+            self.assertIn(says, got.stderr)
+
     def test_what_a_rank_has_for_itself_may_differ(self):
         words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 20, "--epochs", 1, "--run.dir", self.dir / "run"]
         got = subprocess.run([mpiexec, "-n", "1", trireme, *map(str, words), ":", "-n", "1", trireme, *map(str, words), "--data.workers", "0", "--parallel.threads", "1"],

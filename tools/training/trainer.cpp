@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <future>
 
 #include "framework/io/checkpoint.h"
@@ -38,6 +39,15 @@ void inject_fault(const std::string& fault, const World& world, std::int64_t ste
   if (world.rank() != rank || step != at) return;
   check(term, "run.fault", "injected on rank {} before step {}", rank, at);
   ::kill(::getpid(), SIGTERM);
+}
+
+/// The checkpoint with the order of arrivals of a run: path itself, or the newest of a run directory.
+std::string replayed_checkpoint(const std::string& path) {
+  const bool is_run = std::filesystem::is_directory(path + "/checkpoints");
+  const auto newest = is_run ? find_latest(path) : std::nullopt;
+  check(!is_run || newest, "run.replay", "no usable checkpoint in {}", path);
+  check(std::filesystem::is_directory(path), "run.replay", "{} is neither a run directory nor a checkpoint", path);
+  return is_run ? newest->path : path;
 }
 
 /// Opens the data sets that the program has not given, the test set in a thread of its own, since both are inflated.
@@ -112,6 +122,7 @@ struct Trainer::Impl {
       resume();
     else if (!options.weights.empty())
       start_from(options.weights);
+    if (!options.run.replay.empty()) step->replay(replayed_checkpoint(options.run.replay));
     if (log.writes() && options.run.tensorboard) log.open_events(found ? std::optional(at.step + 1) : std::nullopt);
   }
 

@@ -92,8 +92,9 @@ struct TrainerOptions {
     bool tensorboard = false;       ///< write TensorBoard's event files into dir
     std::int64_t histograms = 1,    ///< TensorBoard: histograms of all weights every N epochs; 0: none
         images = 8;                 ///< TensorBoard: the first N inputs, as the model sees them; 0: none
-    std::string fault;              ///< for tests: "throw:RANK:STEP"; empty: none
-  } run;                            ///< the settings "run.*"
+    std::string replay;  ///< run directory (its newest checkpoint) or checkpoint: Step::replay(); empty: none
+    std::string fault;   ///< for tests: "throw:RANK:STEP"; empty: none
+  } run;                 ///< the settings "run.*"
 };
 
 /// A row per setting: "optim.lr", its member, the values it may have, a line of help.
