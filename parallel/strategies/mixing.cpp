@@ -1,6 +1,9 @@
 #include "parallel/strategies/mixing.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
@@ -99,14 +102,48 @@ void mix_weights(Plan& plan, const Action& like, const std::string& axis, const 
   }
 }
 
-void remember_weights(Plan& plan, const std::string& state, std::int64_t from) {
+void remember_weights(Plan& plan, const std::string& state, std::int64_t from, State::Extent extent) {
   for (std::size_t r = 0; r < plan.programs.size(); ++r)
     for (const Slice& slice : plan.updated(r)) {
       Action a{.kind = remember, .slice = slice, .field = state};
       a.phase = add_phase(plan.programs[r], "remember", {.from = from, .until = from + 1});
       insert(plan.programs[r], 0, std::move(a));
     }
-  plan.state.push_back({.name = state, .extent = State::Extent::replicated});
+  plan.state.push_back({.name = state, .extent = extent});
+}
+
+std::vector<std::vector<double>> mixing_matrix(const Peer& peer, int ranks, std::int64_t step, double keeps,
+                                               const std::function<double(int)>& gives) {
+  const auto at = [](int i) { return static_cast<std::size_t>(i); };
+  std::vector matrix(at(ranks), std::vector<double>(at(ranks)));
+  for (int j = 0; j < ranks; ++j) {
+    const auto pairs = peers_at(peer, j, ranks, step);
+    const auto sends = static_cast<int>(std::ranges::count_if(pairs, [&](const RankPair& p) { return p.to != j; }));
+    matrix[at(j)][at(j)] += keeps;
+    for (const RankPair& p : pairs)
+      if (p.to != j) matrix[at(p.to)][at(j)] += gives(sends);
+  }
+  return matrix;
+}
+
+std::string stochastic_fault(const Plan& plan, const Program& program, const Action& a, double keeps,
+                             const std::function<double(int)>& gives, bool rows) {
+  const int all = plan.size(program, a.peer.axis), ranks = std::min(all, 64);
+  if (ranks == 1) return "";
+  for (std::int64_t step = 0; step < 8; ++step) {
+    const auto matrix = mixing_matrix(a.peer, ranks, step, keeps, gives);
+    for (std::size_t i = 0; i < matrix.size(); ++i) {
+      double row = 0, column = 0;
+      for (std::size_t j = 0; j < matrix.size(); ++j) row += matrix[i][j], column += matrix[j][i];
+      if (std::abs(column - 1) > 1e-9)
+        return fmt::format("what rank {} keeps and gives adds up to {} over {} ranks, not to 1: mixing must be {}", i,
+                           column, ranks, rows ? "doubly stochastic" : "column-stochastic");
+      if (rows && std::abs(row - 1) > 1e-9)
+        return fmt::format("its weights add up to {} for rank {} of {}, not to 1: mixing must be doubly stochastic",
+                           row, i, ranks);
+    }
+  }
+  return "";
 }
 
 Strategy apart(Strategy s) {

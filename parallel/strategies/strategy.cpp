@@ -130,6 +130,7 @@ const std::vector<StrategyRow> table = {
        GossipOptions o;
        int seed = 0;
        given.read({{.name = "graph", .value = &o.graph},
+                   {.name = "mode", .value = &o.mode, .choices = "sync, push_sum"},
                    {.name = "global_every", .value = &o.global_every, .least = 0},
                    {.name = "seed", .value = &seed, .least = 0},
                    {.name = "axis", .value = &o.axis}});

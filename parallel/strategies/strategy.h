@@ -199,6 +199,7 @@ struct GossipOptions {
   /// "ring", "torus" (the most nearly square grid), "exponential" (one other rank per step, 1, 2, 4, ... places away:
   /// Ying et al., arXiv 2110.13363), "random" (pairs drawn in each step), "complete", "star" (round rank 0).
   std::string graph = "ring";
+  std::string mode = "sync";  ///< "sync", or "push_sum": along directed edges, nobody waiting for an answer
   int global_every = 0;       ///< steps between means of all weights (Chen et al., arXiv 2105.09080); 0: never
   std::uint64_t seed = 0;     ///< of random pairs
   std::string axis = "data";  ///< mesh axis of the workers
@@ -208,6 +209,13 @@ std::string to_string(const GossipOptions&);  ///< "graph=ring, global_every=0, 
 /// of its neighbours in the graph, all with equal parts (star: as many parts as workers, one of each other). Mixing is
 /// doubly stochastic, so the mean of all weights is left as it was. A complete graph equals data_parallel for SGD
 /// without momentum. Batch norm is local.
+/// mode=push_sum (Stochastic Gradient Push: Assran et al., arXiv 1811.10792): edges are directed, and each worker's
+/// column of the mixing matrix adds up to 1, not each row. A worker keeps x and the weight w that x has, both as state
+/// of the plan (w: 1 at first); the model has z = x / w, its gradients at z update x (momentum and weight decay are
+/// those of z), then the worker keeps an equal part of x and w with each of those it sends one to. The sum of all x
+/// moves by that of the updates, the sum of all w stays the number of workers. ring: to the next; exponential: as
+/// above; torus: to all four; random: to one drawn in each step, who may get many or none, for any number of workers.
+/// complete, star and global_every throw Error.
 Strategy gossip(GossipOptions = {});
 
 /// Slices that cover a segment of the flat block, last first, but for parts whose weights are divided over the options'

@@ -70,6 +70,9 @@ void check_trigger(const Program& program, ActionId id, Diagnostics& faults) {
 
 void check_own_kinds(const Plan& plan, const Program& program, ActionId id, Diagnostics& faults) {
   const Action& a = program.actions[id];
+  try {
+    if (!a.peer.pairs.empty()) (void)peers_at(a.peer, 0, 2, 0);
+  } catch (const Error& e) { return faults.add("{}: {}", place(program, id), e.what()); }
   if (a.kind->fault)
     if (const std::string text = a.kind->fault(plan, program, id); !text.empty())
       faults.add("{}: {}", place(program, id), text);
@@ -80,10 +83,6 @@ void check_own_kinds(const Plan& plan, const Program& program, ActionId id, Diag
     if (!name.empty() && std::ranges::find(plan.state, name, &State::name) == plan.state.end())
       faults.add("{}: the codec keeps the state '{}', which the plan does not declare: use with_codec()",
                  place(program, id), name);
-  if (a.peer.pairs.empty()) return;
-  try {
-    (void)peers_at(a.peer, 0, 2, 0);
-  } catch (const Error& e) { faults.add("{}: {}", place(program, id), e.what()); }
 }
 
 }  // namespace
