@@ -28,9 +28,6 @@ Work exchange(ActionContext& now, const Tensor& message, std::vector<Tensor>& re
   }
   return when_all(std::move(works));
 }
-int sends_of(const std::vector<RankPair>& pairs, int rank) {
-  return static_cast<int>(std::ranges::count_if(pairs, [&](const RankPair& pair) { return pair.to != rank; }));
-}
 /// A message of so many numbers to each rank that rank 0 sends to: all send to as many.
 std::vector<PlannedCall> sends(const Action& a, int ranks, Index numbers, Index element) {
   const auto count = static_cast<std::size_t>(sends_of(peers_at(a.peer, 0, ranks, 0), 0));
@@ -48,7 +45,7 @@ const ActionRow mix_graph{
         [](const Plan& plan, const Program& program, ActionId id) {
           const Action& a = program.actions[static_cast<std::size_t>(id)];
           const double take = find_argument(a, "take").value_or(0);
-          return stochastic_fault(
+          return mixing_fault(
               plan, program, a, find_argument(a, "keep").value_or(0), [&](int) { return take; }, true);
         },
     .start =
@@ -97,7 +94,7 @@ const ActionRow push_sum{
       const Action& a = program.actions[static_cast<std::size_t>(id)];
       const double keep = find_argument(a, "keep").value_or(0), give = find_argument(a, "give").value_or(0);
       if (keep <= 0) return fmt::format("a rank keeps {} of its own, where a share above 0 is wanted", keep);
-      return stochastic_fault(plan, program, a, keep, [&](int d) { return give / d; }, false);
+      return mixing_fault(plan, program, a, keep, [&](int d) { return give / d; }, false);
     },
     .start =
         [](ActionContext& now) {
@@ -106,7 +103,9 @@ const ActionRow push_sum{
           x.copy_from(add(x, sub(now.values(), scale(x, 1 / w.item()))));
           const Tensor own = concat({x, w}, 0);
           const int receivers = sends_of(now.peers(), now.comm->rank());
-          Shares shares{scale(own, now.argument("keep")), scale(own, now.argument("give") / receivers), {}};
+          Shares shares{scale(own, receivers > 0 ? now.argument("keep") : 1),
+                        scale(own, now.argument("give") / std::max(receivers, 1)),
+                        {}};
           Work works = exchange(now, shares.given, shares.received);
           now.memory = std::move(shares);
           return works;

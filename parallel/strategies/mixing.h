@@ -20,15 +20,14 @@ void mix_weights(Plan&, const Action& like, const std::string& axis, const std::
 /// Adds `state`, one number per weight, which has the weights' values as step `from` begins.
 void remember_weights(Plan&, const std::string& state, std::int64_t from,
                       State::Extent = State::Extent::replicated);
-/// By Peer::pairs of an action, what each of `ranks` ranks has behind a step is a mix of what all had: the entry
-/// [i][j] of the matrix is the share of rank j's that rank i has. keeps: the share that a rank keeps of its own;
-/// gives(d): the share of its own that each of the d ranks gets to which it sends.
-std::vector<std::vector<double>> mixing_matrix(const Peer&, int ranks, std::int64_t step, double keeps,
-                                               const std::function<double(int)>& gives);
-/// Looks at the matrices of the first steps (and of as many ranks as the axis has, up to 64): in words, by which rank's
-/// row or column does not add up to 1; empty: all do. rows: whether rows must, too.
-std::string stochastic_fault(const Plan&, const Program&, const Action&, double keeps,
-                             const std::function<double(int)>& gives, bool rows);
+/// Of an action that mixes what ranks have by Peer::pairs, what is wrong with its matrix, in which [i][j] is the share of
+/// rank j's that rank i gets; empty: nothing. Every column adds up to 1; rows: each row, too. Ranks receive what is sent
+/// to them. keeps: what a rank keeps of its own; gives(d): what each of d receivers gets of it. Looks at the first steps
+/// of up to 64 ranks.
+std::string mixing_fault(const Plan&, const Program&, const Action&, double keeps,
+                         const std::function<double(int)>& gives, bool rows);
+/// How many of these exchanges send something.
+int sends_of(const std::vector<RankPair>&, int rank);
 /// The strategy, with batch norm's statistics those of each rank's rows.
 Strategy apart(Strategy);
 

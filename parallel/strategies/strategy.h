@@ -9,6 +9,7 @@
 
 #include "framework/io/options.h"
 #include "parallel/plan/plan.h"
+#include "parallel/strategies/claims.h"
 #include "parallel/strategies/split_options.h"
 
 namespace trireme {
@@ -248,11 +249,22 @@ struct StrategyRow {
   std::function<Strategy(StrategyOptions&)> parse;  ///< reads its options; throws Error for a value out of range
   std::string axis = {};                            ///< mesh axis that its ranks lie on; empty: it runs on one rank
   int least = 1;                                    ///< ranks along it that it wants, at least
+  std::vector<StrategyClaim> claims = {};           ///< what verify measures, beside Strategy::claim()
 };
 /// Every strategy of the library, in the order of strategy.cpp's table.
 const std::vector<StrategyRow>& strategies();
 /// "data_parallel", "serial", "data_parallel(overlap=false)", "a | b"; own: strategies that stand beside the library's.
 /// Throws Error with the list for another name.
 Strategy parse_strategy(const std::string& text, const std::vector<StrategyRow>& own = {});
+
+/// A claim, and the strategies, as text, under which it can be measured.
+struct ClaimedText {
+  StrategyClaim claim;
+  std::string name;      ///< of the strategy that claims it: "gossip"
+  std::string strategy;  ///< "local_sgd(every=1) | ..."
+};
+/// What the strategies of a text claim, each with the options of StrategyClaim::with. Of a limit all of them have the
+/// first limit that they claim, and it is left out where one has none and is not exact.
+std::vector<ClaimedText> claims_of(const std::string& text, const std::vector<StrategyRow>& own = {});
 
 }  // namespace trireme
