@@ -151,8 +151,6 @@ const ActionRow mix_star{.name = "mix_star",
                                now.values().copy_from(mixed);
                              }};
 
-}  // namespace
-
 /// The action that mixes weights by the graph.
 Action mixing(const GossipOptions& o, int ranks) {
   Action a{.kind = mix_graph, .field = "weights"};
