@@ -108,7 +108,8 @@ std::vector<std::vector<std::uint64_t>> gathered(Communicator& comm, const std::
     comm.broadcast(size, r).wait();
     const Tensor hashes = Tensor::zeros({size.data<std::int64_t>()[0]}, DType::i64);
     if (r == comm.rank())
-      for (std::size_t i = 0; i < mine.size(); ++i) hashes.data<std::int64_t>()[i] = std::bit_cast<std::int64_t>(mine[i]);
+      for (std::size_t i = 0; i < mine.size(); ++i)
+        hashes.data<std::int64_t>()[i] = std::bit_cast<std::int64_t>(mine[i]);
     if (hashes.numel() > 0) comm.broadcast(hashes, r).wait();
     all.emplace_back();
     for (Index i = 0; i < hashes.numel(); ++i)

@@ -85,8 +85,9 @@ class Meetings {
     }
     if (largest_anywhere(mesh_.world(), met) == 0)
       return {"", fmt::format("no meeting in {} steps: ask for more", options.steps), false};
-    std::string text = fmt::format("{} meetings or less moved it by {:.2g}, relative", options.steps, most);
-    if (!claim_.divisor.empty()) text += fmt::format("; all {} add up to the workers within {:.2g}", claim_.divisor, weights);
+    std::string text = fmt::format("the meetings of {} steps moved it by {:.2g}, relative", options.steps, most);
+    if (!claim_.divisor.empty())
+      text += fmt::format("; all {} add up to the number of workers within {:.2g}", claim_.divisor, weights);
     return {"", text, std::max(most, weights) <= tolerance};
   }
 

@@ -89,12 +89,12 @@ const ActionRow push_sum{
           return all;
         },
     .calls = [](const Action& a, int ranks, Index element) { return sends(a, ranks, a.slice.size() + 1, element); },
-    .fault =
-        [](const Plan& plan, const Program& program, ActionId id) -> std::string {
+    .fault = [](const Plan& plan, const Program& program, ActionId id) -> std::string {
       const Action& a = program.actions[static_cast<std::size_t>(id)];
       const double keep = find_argument(a, "keep").value_or(0), give = find_argument(a, "give").value_or(0);
       if (keep <= 0) return fmt::format("a rank keeps {} of its own, where a share above 0 is wanted", keep);
-      return mixing_fault(plan, program, a, keep, [&](int d) { return give / d; }, false);
+      return mixing_fault(
+          plan, program, a, keep, [&](int d) { return give / d; }, false);
     },
     .start =
         [](ActionContext& now) {

@@ -59,8 +59,7 @@ std::vector<StrategyClaim> codec_claims() {
       return std::ranges::find(row.parameters, name, &CodecParameter::name) != row.parameters.end();
     };
     const std::string codec = fmt::format("codec={}", row.codec->name), plain = has("momentum") ? "momentum=0" : "";
-    if (has("ratio"))
-      all.push_back({.kind = StrategyClaim::Kind::limit, .when = codec, .with = "ratio=1, " + plain});
+    if (has("ratio")) all.push_back({.kind = StrategyClaim::Kind::limit, .when = codec, .with = "ratio=1, " + plain});
     if (row.codec == &codec_rows::powersgd)
       all.push_back({.kind = StrategyClaim::Kind::limit, .when = codec, .with = "rank=1000000"});
     if (!has("residual")) continue;
@@ -137,7 +136,8 @@ const std::vector<StrategyRow> table = {
                    {.name = "axis", .value = &o.axis}});
        return local_sgd(o);
      },
-     "data", 1,
+     "data",
+     1,
      {{.kind = StrategyClaim::Kind::limit, .with = "every=1, outer_lr=1, outer_momentum=0, from_epoch=0"},
       {.kind = StrategyClaim::Kind::mean_preserved, .with = "outer_lr=1, outer_momentum=0, from_epoch=0"}}},
     {"easgd",
@@ -150,7 +150,8 @@ const std::vector<StrategyRow> table = {
                    {.name = "axis", .value = &axis}});
        return easgd(every, rho, axis);
      },
-     "data", 1,
+     "data",
+     1,
      {{.kind = StrategyClaim::Kind::mean_preserved, .center = "elastic.center"}}},
     {"gossip",
      [](StrategyOptions& given) {
@@ -164,7 +165,8 @@ const std::vector<StrategyRow> table = {
        o.seed = static_cast<std::uint64_t>(seed);
        return gossip(o);
      },
-     "data", 1,
+     "data",
+     1,
      {{.kind = StrategyClaim::Kind::limit, .with = "graph=complete, mode=sync, global_every=0"},
       {.kind = StrategyClaim::Kind::mean_preserved, .when = "mode=sync"},
       {.kind = StrategyClaim::Kind::mean_preserved,
@@ -182,7 +184,8 @@ const std::vector<StrategyRow> table = {
                    {.name = "axis", .value = &o.axis}});
        return parameter_server(o);
      },
-     "data", 2,
+     "data",
+     2,
      {{.kind = StrategyClaim::Kind::limit, .with = "mode=sync, staleness=, backup=0"},
       {.kind = StrategyClaim::Kind::limit, .with = "mode=ssp, staleness=0, backup=0"},
       {.kind = StrategyClaim::Kind::delayed, .when = "mode=async"},
@@ -242,7 +245,8 @@ struct Piece {
 /// The row's claims that hold with the options of the piece, those not given included.
 std::vector<StrategyClaim> claims_of(const Piece& piece, const std::vector<StrategyRow>& rows) {
   std::vector<StrategyClaim> all;
-  const auto options = Piece(piece.parse(rows).text()).options;
+  std::map<std::string, std::string> options;
+  for (const std::string& part : split_at(piece.parse(rows).text(), '|')) options.merge(Piece(part).options);
   for (const StrategyClaim& claim : find_row(rows, piece.name, "strategy").claims) {
     const auto wants = Piece::read(claim.when, claim.when);
     const bool fits = std::ranges::all_of(wants, [&](const auto& option) {
@@ -391,9 +395,16 @@ std::vector<ClaimedText> claims_of(const std::string& text, const std::vector<St
 std::string to_string(const StrategyClaim& claim) {
   using Kind = StrategyClaim::Kind;
   switch (claim.kind) {
-    case Kind::limit: return fmt::format("limit: with {} it equals the serial run", claim.with);
+    case Kind::limit: {
+      std::string with;
+      for (auto& [option, value] : Piece::read(claim.with, claim.with))
+        if (!value.empty()) with += fmt::format("{}{}={}", with.empty() ? " with " : ", ", option, value);
+      return fmt::format("limit:{} it equals the serial run, for SGD without momentum", with);
+    }
     case Kind::delayed: return "delayed: servers apply one gradient after the other, in the order in which they come";
-    case Kind::mean_preserved: return "mean preserved: meetings leave the sum of all workers' weights as it was";
+    case Kind::mean_preserved:
+      return fmt::format("mean preserved: meetings leave the sum of all workers' {} as it was",
+                         claim.numerator.empty() ? "weights" : claim.numerator);
     case Kind::error_feedback: return "error feedback: what is sent and what is kept add up to the gradients";
   }
   return "";
