@@ -58,7 +58,8 @@ std::vector<StrategyClaim> codec_claims() {
     const auto has = [&](const char* name) {
       return std::ranges::find(row.parameters, name, &CodecParameter::name) != row.parameters.end();
     };
-    const std::string codec = fmt::format("codec={}", row.codec->name), plain = has("momentum") ? "momentum=0" : "";
+    const std::string codec = fmt::format("codec={}", row.codec->name);
+    const std::string plain = has("clip") ? "momentum=0, clip=0" : has("momentum") ? "momentum=0" : "";
     if (has("ratio")) all.push_back({.kind = StrategyClaim::Kind::limit, .when = codec, .with = "ratio=1, " + plain});
     if (row.codec == &codec_rows::powersgd)
       all.push_back({.kind = StrategyClaim::Kind::limit, .when = codec, .with = "rank=1000000"});
