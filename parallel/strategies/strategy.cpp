@@ -393,22 +393,4 @@ std::vector<ClaimedText> claims_of(const std::string& text, const std::vector<St
   return all;
 }
 
-std::string to_string(const StrategyClaim& claim) {
-  using Kind = StrategyClaim::Kind;
-  switch (claim.kind) {
-    case Kind::limit: {
-      std::string with;
-      for (auto& [option, value] : Piece::read(claim.with, claim.with))
-        if (!value.empty()) with += fmt::format("{}{}={}", with.empty() ? " with " : ", ", option, value);
-      return fmt::format("limit:{} it equals the serial run, for SGD without momentum", with);
-    }
-    case Kind::delayed: return "delayed: servers apply one gradient after the other, in the order in which they come";
-    case Kind::mean_preserved:
-      return fmt::format("mean preserved: meetings leave the sum of all workers' {} as it was",
-                         claim.numerator.empty() ? "weights" : claim.numerator);
-    case Kind::error_feedback: return "error feedback: what is sent and what is kept add up to the gradients";
-  }
-  return "";
-}
-
 }  // namespace trireme

@@ -239,9 +239,9 @@ class Verify(unittest.TestCase):
 
     def test_claims(self):
         for strategy, claims in (("local_sgd(every=2)", ["limit: with every=1", "mean preserved"]), ("easgd(every=1)", ["mean preserved"]),
-                                 ("gossip(graph=ring, mode=push_sum)", ["limit: with global_every=0, graph=complete, mode=sync", "mean preserved"]),
-                                 ("parameter_server(mode=ssp, staleness=1)", ["limit: with backup=0, mode=sync it", "limit: with backup=0, mode=ssp, staleness=0", "delayed"]),
-                                 ("compress(topk, ratio=0.1)", ["limit: with momentum=0, ratio=1", "error feedback"]), ("compress(qsgd)", [])):
+                                 ("gossip(graph=ring, mode=push_sum)", ["limit: with graph=complete, mode=sync, global_every=0", "mean preserved"]),
+                                 ("parameter_server(mode=ssp, staleness=1)", ["limit: with mode=sync, backup=0 it", "limit: with mode=ssp, staleness=0, backup=0", "delayed"]),
+                                 ("compress(topk, ratio=0.1)", ["limit: with ratio=1, momentum=0", "error feedback"]), ("compress(qsgd)", [])):
             r = run("verify", "mlp", "--ranks", 3, "--strategy", strategy, "--steps", 3)
             lines = [line for line in r.stdout.splitlines() if not line.startswith("  ")]
             self.assertEqual(r.returncode, 0 if claims else 1, r.stdout + r.stderr)
