@@ -1,5 +1,9 @@
 // How fast codecs encode and decode what one rank sends, on one core: GB of gradients (f32) per second, and what they
-// send of them. The network on which encoding pays is slower than (1 - share sent) / (1 / encode + ranks / decode).
+// send of them; and for some numbers of ranks P the break-even bandwidth, in Gbit/s of each rank's link: on a slower
+// one the codec pays. With E and D bytes of gradients encoded and decoded per second and r bytes sent per byte of
+// gradients, a ring sends 2 (P - 1) / P of the gradients' bytes; encoded, where sums decode, as much of r, decoded
+// once; else, all ranks' being gathered, (P - 1) r, decoded P times. Encoding and decoding overlap with nothing:
+//   break-even = (2 (P - 1) / P - sent) / (1 / E + decoded / D), latency left out; where it is not above 0: never.
 //   codecs [elements]    of a slice: 4194304, data_parallel's bucket
 #include <chrono>
 #include <cmath>
@@ -15,6 +19,8 @@
 using namespace trireme;
 
 namespace {
+
+constexpr int rank_counts[] = {2, 4, 8, 16, 64};
 
 double best_of(int rounds, const std::function<void()>& reset, const std::function<void()>& body) {
   double best = 1e9;
@@ -57,8 +63,14 @@ void measure(const std::string& options, Index n) {
   const double decode = best_of(
       7, [] {}, [&] { a.codec->decode(now, wire, x); });
   const double gigabytes = 4e-9 * static_cast<double>(n);
-  std::printf("%-40s %10.2f %10.2f %10.4f\n", options.c_str(), gigabytes / encode, gigabytes / decode,
-              static_cast<double>(sent) / 4 / static_cast<double>(n));
+  const double share = static_cast<double>(sent) / 4 / static_cast<double>(n);
+  std::printf("%-22s %8.2f %8.2f %8.4f", options.c_str(), gigabytes / encode, gigabytes / decode, share);
+  for (const int ranks : rank_counts) {
+    const double ring = 2.0 * (ranks - 1) / ranks, bytes = a.codec->is_summable ? ring * share : (ranks - 1) * share;
+    const double spent = (encode + (a.codec->is_summable ? 1 : ranks) * decode) / gigabytes;
+    ring > bytes ? std::printf(" %8.2f", 8 * (ring - bytes) / spent) : std::printf(" %8s", "never");
+  }
+  std::printf("\n");
 }
 
 }  // namespace
@@ -67,7 +79,9 @@ int main(int argc, char** argv) {
   const NoGrad off;
   const Index n = argc > 1 ? std::atoll(argv[1]) / 2048 * 2048 : 1 << 22;
   if (n < 4096) return std::fprintf(stderr, "codecs: wants 4096 elements or more\n"), 2;
-  std::printf("%-40s %10s %10s %10s\n", "codec, GB/s of gradients on a core", "encode", "decode", "sent");
+  std::printf("%-22s %8s %8s %8s", "GB/s of gradients", "encode", "decode", "sent");
+  for (const int ranks : rank_counts) std::printf("   P = %-2d", ranks);
+  std::printf("  (pays below, Gbit/s)\n");
   for (const char* options :
        {"bf16", "f16", "topk, ratio=0.01", "topk, ratio=0.1", "dgc, ratio=0.001", "randomk, ratio=0.01",
         "chunks, ratio=0.1", "qsgd, levels=127", "qsgd, levels=7", "onebit", "powersgd, rank=2", "powersgd, rank=4"})

@@ -14,6 +14,7 @@ struct VerifyOptions {
   int steps = 20;
   double tolerance = 1e-11;  ///< relative; fits f64
   StepOptions step = {};     ///< of the run under the strategy; the serial one takes what fits of it
+  bool even_rows = false;    ///< batches lose their last rows where ranks would not have as many each
 };
 
 struct Difference {

@@ -47,6 +47,7 @@ struct CodecContext {
   std::int64_t step;                 ///< steps before this one
   std::vector<TensorSlice> tensors;  ///< parameters in the vector, at positions in it; may reach over its ends
   int round = 0;                     ///< in [0, Codec::rounds)
+  int ranks = 1;                     ///< that reduce together
   int rank = 0;                      ///< of this one, along the axis; decode, not summable: of who encoded the vector
   std::vector<Tensor> sums = {};     ///< of the rounds before this one, which the codec may change
   std::vector<Tensor> states = {};   ///< [size] each, in the order of Codec::states; undefined: it does without

@@ -57,6 +57,15 @@ std::vector<RankPair> beside(int rank, int rows, int columns) {
   return all;
 }
 
+/// The rank that one of them draws in a step: any of the others.
+int target_of(const Peer& peer, int rank, int ranks, std::int64_t step) {
+  Fnv fnv;
+  fnv.add(peer.seed, step, rank);
+  const std::uint64_t drawn = fnv.value() ^ fnv.value() >> 32;
+  const int other = static_cast<int>(drawn % static_cast<std::uint64_t>(ranks - 1));
+  return other + (other >= rank);
+}
+
 }  // namespace
 
 std::vector<RankPair> peers_at(const Peer& peer, int rank, int ranks, std::int64_t step) {
@@ -76,8 +85,14 @@ std::vector<RankPair> peers_at(const Peer& peer, int rank, int ranks, std::int64
     const std::int64_t hop = std::int64_t{1} << (step % rounds);
     return {{wrapped(rank + hop, ranks), wrapped(rank - hop, ranks)}};
   }
-  check(peer.pairs == "matching", "peers", "there is no rule '{}' for pairs: use ring, torus, exponential or matching",
-        peer.pairs);
+  if (peer.pairs == "random_target") {
+    std::vector<RankPair> all{{target_of(peer, rank, ranks, step), rank}};
+    for (int other = 0; other < ranks; ++other)
+      if (other != rank && target_of(peer, other, ranks, step) == rank) all.push_back({rank, other});
+    return all;
+  }
+  check(peer.pairs == "matching", "peers",
+        "there is no rule '{}' for pairs: use ring, torus, exponential, matching or random_target", peer.pairs);
   Fnv key;
   key.add(peer.seed, step);
   const Permutation order(ranks, key.value());

@@ -20,8 +20,10 @@ struct RankPair {
 /// once;
 /// "exponential": to rank + 2^k, from rank - 2^k, k going through 0, 1, ... below log2(ranks) with the steps (the
 /// one-peer exponential graph: Ying et al., arXiv 2110.13363);
-/// "matching": pairs drawn at random from Peer::seed and the step; of an odd number one rank has nobody.
-/// Without a rule by Peer::offset, round the axis. Throws Error for another rule.
+/// "matching": pairs drawn at random from Peer::seed and the step; of an odd number one rank has nobody;
+/// "random_target": to one other rank, drawn at random from Peer::seed and the step, from those that have drawn this
+/// one (any number; push-sum: Kempe et al., FOCS 2003), in a time that grows with the ranks. Without a rule by
+/// Peer::offset, round the axis. Throws Error for another rule.
 std::vector<RankPair> peers_at(const Peer&, int rank, int ranks, std::int64_t step);
 
 }  // namespace trireme

@@ -38,6 +38,7 @@ Work EncodedReduction::start(Communicator& comm, CodecContext now, const Tensor&
   check(x.dtype() == DType::f32 || x.dtype() == DType::f64, "codec", "{} encodes numbers of f32 or f64, got {}",
         now.action.codec->name, x.dtype());
   now_.emplace(std::move(now));
+  now_->ranks = comm.size();
   before_.resize(now_->states.size());
   for (std::size_t i = 0; i < before_.size(); ++i) {
     const Tensor& state = now_->states[i];

@@ -1,7 +1,7 @@
 // Gossip: each rank trains on its own rows, and mixes its weights with those of a few others after each step
-// (Lian et al., D-PSGD, arXiv 1705.09056, in the form that updates and then mixes).
+// (Lian et al., D-PSGD, arXiv 1705.09056, in the form that updates and then mixes; with push-sum: Assran et al., SGP,
+// arXiv 1811.10792).
 #include <algorithm>
-#include <cmath>
 
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
@@ -16,50 +16,111 @@ Access weights_of(const Plan&, const Program&, const Liveness&, const Action& a)
   return {{}, {{.kind = OperandKind::weights, .slice = a.slice}}};
 }
 
+/// Sends the message to whom the graph says, and receives theirs.
+Work exchange(ActionContext& now, const Tensor& message, std::vector<Tensor>& received) {
+  std::vector<Work> works;
+  for (const auto [to, from] : now.peers()) {
+    if (from != now.comm->rank()) {
+      received.push_back(Tensor::like(message));
+      works.push_back(now.comm->recv(received.back(), from));
+    }
+    if (to != now.comm->rank()) works.push_back(now.comm->send(message, to));
+  }
+  return when_all(std::move(works));
+}
+/// A message of so many numbers to each rank that rank 0 sends to: all send to as many.
+std::vector<PlannedCall> sends(const Action& a, int ranks, Index numbers, Index element) {
+  const auto count = static_cast<std::size_t>(sends_of(peers_at(a.peer, 0, ranks, 0), 0));
+  return std::vector(count, PlannedCall{CallKind::send, numbers * element});
+}
+
 /// What a rank has counts `keep` times, what each of the others sends `take` times.
-const ActionRow mix_graph{.name = "mix",
-                          .letter = 'x',
-                          .is_collective = true,
-                          .access = weights_of,
-                          .calls =
-                              [](const Action& a, int ranks, Index element) {
-                                const std::size_t sends = peers_at(a.peer, 0, ranks, 0).size();
-                                return std::vector(sends, PlannedCall{CallKind::send, a.slice.size() * element});
-                              },
-                          .fault = [](const Plan& plan, const Program& program, ActionId id) -> std::string {
-                            const Action& a = program.actions[static_cast<std::size_t>(id)];
-                            const int ranks = plan.size(program, a.peer.axis);
-                            const auto others = static_cast<double>(peers_at(a.peer, 0, ranks, 0).size());
-                            const double all =
-                                find_argument(a, "keep").value_or(0) + others * find_argument(a, "take").value_or(0);
-                            if (std::abs(all - 1) < 1e-9) return "";
-                            return fmt::format(
-                                "its weights add up to {} over {} ranks, not to 1: mixing must be doubly "
-                                "stochastic",
-                                all, others + 1);
-                          },
-                          .start =
-                              [](ActionContext& now) {
-                                if (!now.comm) return Work();
-                                std::vector<Tensor> received;
-                                std::vector<Work> works;
-                                const Tensor mine = now.values();
-                                for (const auto [to, from] : now.peers()) {
-                                  received.push_back(Tensor::like(mine));
-                                  works.push_back(now.comm->recv(received.back(), from));
-                                  works.push_back(now.comm->send(mine, to));
-                                }
-                                now.memory = std::move(received);
-                                return when_all(std::move(works));
-                              },
-                          .finish =
-                              [](ActionContext& now) {
-                                if (!now.comm) return;
-                                const auto others = std::any_cast<std::vector<Tensor>>(std::exchange(now.memory, {}));
-                                Tensor mixed = scale(now.values(), now.argument("keep"));
-                                for (const Tensor& other : others) add_into(mixed, scale(other, now.argument("take")));
-                                if (!others.empty()) now.values().copy_from(mixed);
-                              }};
+const ActionRow mix_graph{
+    .name = "mix",
+    .letter = 'x',
+    .is_collective = true,
+    .access = weights_of,
+    .calls = [](const Action& a, int ranks, Index element) { return sends(a, ranks, a.slice.size(), element); },
+    .fault =
+        [](const Plan& plan, const Program& program, ActionId id) {
+          const Action& a = program.actions[static_cast<std::size_t>(id)];
+          const double take = find_argument(a, "take").value_or(0);
+          return mixing_fault(
+              plan, program, a, find_argument(a, "keep").value_or(0), [&](int) { return take; }, true);
+        },
+    .start =
+        [](ActionContext& now) {
+          if (!now.comm) return Work();
+          std::vector<Tensor> received;
+          Work works = exchange(now, now.values(), received);
+          now.memory = std::move(received);
+          return works;
+        },
+    .finish =
+        [](ActionContext& now) {
+          if (!now.comm) return;
+          const auto others = std::any_cast<std::vector<Tensor>>(std::exchange(now.memory, {}));
+          Tensor mixed = scale(now.values(), now.argument("keep"));
+          for (const Tensor& other : others) add_into(mixed, scale(other, now.argument("take")));
+          if (!others.empty()) now.values().copy_from(mixed);
+        }};
+
+/// Of push_sum, as the paper names them: the weights x that ranks mix, and the weight w that x has, one number for all
+/// of a slice. The model has z = x / w.
+constexpr const char *biased = "push_sum.x", *push_weight = "push_sum.w";
+
+/// Of a slice's x and w, one behind the other: what a rank keeps, what it gives to each receiver, what comes.
+struct Shares {
+  Tensor kept, given;
+  std::vector<Tensor> received;
+};
+
+/// x moves by what the update has moved z by. A rank keeps `keep` of x and of w, and gives `give` of both, in equal
+/// parts, to those it sends to; z becomes x / w.
+const ActionRow push_sum{
+    .name = "push_sum",
+    .letter = 'p',
+    .is_collective = true,
+    .access =
+        [](const Plan&, const Program&, const Liveness&, const Action& a) {
+          Access all{{}, {{.kind = OperandKind::weights, .slice = a.slice}}};
+          for (const char* name : {biased, push_weight})
+            all.writes.push_back({.kind = OperandKind::state, .slice = a.slice, .name = name});
+          return all;
+        },
+    .calls = [](const Action& a, int ranks, Index element) { return sends(a, ranks, a.slice.size() + 1, element); },
+    .fault = [](const Plan& plan, const Program& program, ActionId id) -> std::string {
+      const Action& a = program.actions[static_cast<std::size_t>(id)];
+      const double keep = find_argument(a, "keep").value_or(0), give = find_argument(a, "give").value_or(0);
+      if (keep <= 0) return fmt::format("a rank keeps {} of its own, where a share above 0 is wanted", keep);
+      return mixing_fault(
+          plan, program, a, keep, [&](int d) { return give / d; }, false);
+    },
+    .start =
+        [](ActionContext& now) {
+          if (!now.comm) return Work();
+          const Tensor x = now.state(biased), w = now.state(push_weight).rows(0, 1);
+          x.copy_from(add(x, sub(now.values(), scale(x, 1 / w.item()))));
+          const Tensor own = concat({x, w}, 0);
+          const int receivers = sends_of(now.peers(), now.comm->rank());
+          Shares shares{scale(own, receivers > 0 ? now.argument("keep") : 1),
+                        scale(own, now.argument("give") / std::max(receivers, 1)),
+                        {}};
+          Work works = exchange(now, shares.given, shares.received);
+          now.memory = std::move(shares);
+          return works;
+        },
+    .finish =
+        [](ActionContext& now) {
+          if (!now.comm) return;
+          const auto [mixed, given, received] = std::any_cast<Shares>(std::exchange(now.memory, {}));
+          for (const Tensor& share : received) add_into(mixed, share);
+          const Index n = now.action.slice.size();
+          const double w = mixed.rows(n, n + 1).item();
+          now.state(biased).copy_from(mixed.rows(0, n));
+          now.state(push_weight).copy_from(Tensor::full({n}, w, mixed.dtype(), mixed.device()));
+          now.values().copy_from(scale(mixed.rows(0, n), 1 / w));
+        }};
 
 /// A star round rank 0: each other rank and it change places for one share in as many as there are ranks.
 const ActionRow mix_star{.name = "mix_star",
@@ -90,32 +151,50 @@ const ActionRow mix_star{.name = "mix_star",
                                now.values().copy_from(mixed);
                              }};
 
+/// The action that mixes weights by the graph.
+Action mixing(const GossipOptions& o, int ranks) {
+  Action a{.kind = mix_graph, .field = "weights"};
+  a.peer = {.axis = o.axis, .pairs = o.graph, .seed = o.seed};
+  const bool push = o.mode == "push_sum";
+  if (push) a.kind = push_sum;
+  if (o.graph == "random") a.peer.pairs = push ? "random_target" : "matching";
+  if (push && o.graph == "ring") a.peer.pairs.clear(), a.peer.offset = 1;
+  if (o.graph == "complete") a.kind = action_rows::mean, a.peer.pairs.clear();
+  if (o.graph == "star") a.kind = mix_star, a.peer.pairs.clear();
+  if (a.kind != mix_graph && a.kind != push_sum) return a;
+  const double receivers = sends_of(peers_at(a.peer, 0, ranks, 0), 0), share = 1 / (1 + receivers);
+  a.arguments = {{"keep", share}, push ? std::pair("give", 1 - share) : std::pair("take", share)};
+  return a;
+}
+
 }  // namespace
 
 std::string to_string(const GossipOptions& o) {
-  return fmt::format("graph={}, global_every={}, seed={}, axis={}", o.graph, o.global_every, o.seed, o.axis);
+  return fmt::format("graph={}, mode={}, global_every={}, seed={}, axis={}", o.graph, o.mode, o.global_every, o.seed,
+                     o.axis);
 }
 
 Strategy gossip(GossipOptions o) {
   const std::vector<std::string> graphs{"ring", "torus", "exponential", "random", "complete", "star"};
   check(std::ranges::find(graphs, o.graph) != graphs.end(), "gossip", "there is no graph '{}': {}", o.graph,
         fmt::join(graphs, ", "));
+  const bool push = o.mode == "push_sum";
+  check(push || o.mode == "sync", "gossip", "there is no mode '{}': use sync or push_sum", o.mode);
   check(o.global_every >= 0, "gossip", "global_every={}: 0 (never), or a number of steps", o.global_every);
-  const auto rewrite = [o](Plan plan) {
+  check(!push || (o.graph != "complete" && o.graph != "star"), "gossip",
+        "mode=push_sum sends to some others in a step, where graph={} wants all at once: use mode=sync", o.graph);
+  check(!push || o.global_every == 0, "gossip",
+        "global_every={} is of mode=sync: push-sum's weights have no plain mean", o.global_every);
+  const auto rewrite = [o, push](Plan plan) {
     check_apart(plan, o.axis, "gossip");
     const int ranks = plan.size(o.axis);
-    check(o.graph != "random" || ranks % 2 == 0 || ranks == 1, "gossip",
-          "a random graph pairs ranks off, and {} along '{}' is an odd number", ranks, o.axis);
-    Action a{.kind = mix_graph, .field = "weights"};
-    a.peer = {.axis = o.axis, .pairs = o.graph == "random" ? "matching" : o.graph, .seed = o.seed};
-    if (o.graph == "complete" || o.graph == "star") {
-      a.peer.pairs.clear();
-      a.kind = o.graph == "star" ? ActionKind(mix_star) : ActionKind(action_rows::mean);
-    } else {
-      const double share = 1.0 / (1.0 + static_cast<double>(peers_at(a.peer, 0, ranks, 0).size()));
-      a.arguments = {{"keep", share}, {"take", share}};
+    check(push || o.graph != "random" || ranks % 2 == 0 || ranks == 1, "gossip",
+          "a random graph pairs ranks off, and {} along '{}' is an odd number: use mode=push_sum", ranks, o.axis);
+    mix_weights(plan, mixing(o, ranks), o.axis, "step", {});
+    if (push) {
+      remember_weights(plan, biased, 0, State::Extent::own);
+      plan.state.push_back({.name = push_weight, .initial = 1});
     }
-    mix_weights(plan, a, o.axis, "step", {});
     if (o.global_every > 0)
       mix_weights(plan, {.kind = action_rows::mean, .field = "weights"}, o.axis, "average over " + o.axis,
                   {.every = o.global_every, .offset = o.global_every - 1});

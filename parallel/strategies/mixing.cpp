@@ -1,6 +1,9 @@
 #include "parallel/strategies/mixing.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
@@ -99,14 +102,46 @@ void mix_weights(Plan& plan, const Action& like, const std::string& axis, const 
   }
 }
 
-void remember_weights(Plan& plan, const std::string& state, std::int64_t from) {
+void remember_weights(Plan& plan, const std::string& state, std::int64_t from, State::Extent extent) {
   for (std::size_t r = 0; r < plan.programs.size(); ++r)
     for (const Slice& slice : plan.updated(r)) {
       Action a{.kind = remember, .slice = slice, .field = state};
       a.phase = add_phase(plan.programs[r], "remember", {.from = from, .until = from + 1});
       insert(plan.programs[r], 0, std::move(a));
     }
-  plan.state.push_back({.name = state, .extent = State::Extent::replicated});
+  plan.state.push_back({.name = state, .extent = extent});
+}
+
+int sends_of(const std::vector<RankPair>& pairs, int rank) {
+  return static_cast<int>(std::ranges::count_if(pairs, [&](const RankPair& pair) { return pair.to != rank; }));
+}
+
+std::string mixing_fault(const Plan& plan, const Program& program, const Action& a, double keeps,
+                         const std::function<double(int)>& gives, bool rows) {
+  const int ranks = plan.size(program, a.peer.axis);
+  const bool few = ranks <= 1024;  // random_target takes a time that grows with them
+  const char* wanted = rows ? "doubly stochastic" : "column-stochastic";
+  for (std::int64_t step = 0; ranks > 1 && step < (few ? 8 : 2); ++step)
+    for (int rank = 0; rank < std::min(ranks, few ? 64 : 4); ++rank) {
+      const auto pairs = peers_at(a.peer, rank, ranks, step);
+      const int receivers = sends_of(pairs, rank);
+      const double column = receivers > 0 ? keeps + receivers * gives(receivers) : 1;  // alone: it keeps all
+      if (std::abs(column - 1) > 1e-9)
+        return fmt::format("what rank {} keeps and gives adds up to {} over {} ranks, not to 1: mixing must be {}",
+                           rank, column, ranks, wanted);
+      double row = pairs.empty() ? 1 : keeps;
+      for (const RankPair& pair : pairs) {
+        if (pair.from == rank) continue;
+        const auto theirs = peers_at(a.peer, pair.from, ranks, step);
+        row += gives(sends_of(theirs, pair.from));
+        if (std::ranges::find(theirs, rank, &RankPair::to) == theirs.end())
+          return fmt::format("rank {} waits in step {} for rank {}, which sends it nothing", rank, step, pair.from);
+      }
+      if (rows && std::abs(row - 1) > 1e-9)
+        return fmt::format("what rank {} of {} keeps and gets adds up to {}, not to 1: mixing must be {}", rank, ranks,
+                           row, wanted);
+    }
+  return "";
 }
 
 Strategy apart(Strategy s) {

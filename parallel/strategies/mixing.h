@@ -18,7 +18,15 @@ void check_apart(const Plan&, const std::string& axis, const std::string& strate
 /// behind all else that writes weights.
 void mix_weights(Plan&, const Action& like, const std::string& axis, const std::string& phase, const Trigger&);
 /// Adds `state`, one number per weight, which has the weights' values as step `from` begins.
-void remember_weights(Plan&, const std::string& state, std::int64_t from);
+void remember_weights(Plan&, const std::string& state, std::int64_t from, State::Extent = State::Extent::replicated);
+/// Of an action that mixes what ranks have by Peer::pairs, what is wrong with its matrix, in which [i][j] is the share
+/// of rank j's that rank i gets; empty: nothing. Every column adds up to 1; rows: each row, too. Ranks receive what is
+/// sent to them. keeps: what a rank keeps of its own; gives(d): what each of d receivers gets of it. Looks at the first
+/// steps of up to 64 ranks.
+std::string mixing_fault(const Plan&, const Program&, const Action&, double keeps,
+                         const std::function<double(int)>& gives, bool rows);
+/// How many of these exchanges send something.
+int sends_of(const std::vector<RankPair>&, int rank);
 /// The strategy, with batch norm's statistics those of each rank's rows.
 Strategy apart(Strategy);
 

@@ -8,6 +8,7 @@
 #include "kernels/core/rows.h"
 #include "kernels/core/suggest.h"
 #include "kernels/core/text.h"
+#include "parallel/strategies/codecs/codecs.h"
 #include "parallel/strategies/rebuild.h"
 
 namespace trireme {
@@ -48,6 +49,29 @@ DataParallelOptions read_data_parallel(StrategyOptions& given) {
               {.name = "norm_group", .value = &o.norm_group, .least = 1}});
   if (!scope.empty()) o.norm_scope = norm_scope_of(scope);
   return o;
+}
+
+/// Of compress(), by codec: those with a ratio send everything at 1, and what error feedback keeps is accounted for.
+std::vector<StrategyClaim> codec_claims() {
+  std::vector<StrategyClaim> all;
+  for (const CodecRow& row : codecs()) {
+    const auto has = [&](const char* name) {
+      return std::ranges::find(row.parameters, name, &CodecParameter::name) != row.parameters.end();
+    };
+    const std::string codec = fmt::format("codec={}", row.codec->name);
+    const std::string plain = has("clip") ? "momentum=0, clip=0" : has("momentum") ? "momentum=0" : "";
+    if (has("ratio")) all.push_back({.kind = StrategyClaim::Kind::limit, .when = codec, .with = "ratio=1, " + plain});
+    if (row.codec == &codec_rows::powersgd)
+      all.push_back({.kind = StrategyClaim::Kind::limit, .when = codec, .with = "rank=1000000"});
+    if (!has("residual")) continue;
+    // A narrow type's sum is rounded once more, which nobody keeps.
+    const double rounded = row.codec->wire == DType::bf16 ? 1e-2 : row.codec->wire == DType::f16 ? 1e-3 : 0;
+    all.push_back({.kind = StrategyClaim::Kind::error_feedback,
+                   .when = codec + ", residual=true",
+                   .with = plain,
+                   .tolerance = rounded});
+  }
+  return all;
 }
 
 /// A new strategy adds its row here.
@@ -113,7 +137,10 @@ const std::vector<StrategyRow> table = {
                    {.name = "axis", .value = &o.axis}});
        return local_sgd(o);
      },
-     "data"},
+     "data",
+     1,
+     {{.kind = StrategyClaim::Kind::limit, .with = "every=1, outer_lr=1, outer_momentum=0, from_epoch=0"},
+      {.kind = StrategyClaim::Kind::mean_preserved, .with = "outer_lr=1, outer_momentum=0, from_epoch=0"}}},
     {"easgd",
      [](StrategyOptions& given) {
        int every = 4;
@@ -124,19 +151,29 @@ const std::vector<StrategyRow> table = {
                    {.name = "axis", .value = &axis}});
        return easgd(every, rho, axis);
      },
-     "data"},
+     "data",
+     1,
+     {{.kind = StrategyClaim::Kind::mean_preserved, .center = "elastic.center"}}},
     {"gossip",
      [](StrategyOptions& given) {
        GossipOptions o;
        int seed = 0;
        given.read({{.name = "graph", .value = &o.graph},
+                   {.name = "mode", .value = &o.mode, .choices = "sync, push_sum"},
                    {.name = "global_every", .value = &o.global_every, .least = 0},
                    {.name = "seed", .value = &seed, .least = 0},
                    {.name = "axis", .value = &o.axis}});
        o.seed = static_cast<std::uint64_t>(seed);
        return gossip(o);
      },
-     "data"},
+     "data",
+     1,
+     {{.kind = StrategyClaim::Kind::limit, .with = "graph=complete, mode=sync, global_every=0"},
+      {.kind = StrategyClaim::Kind::mean_preserved, .when = "mode=sync"},
+      {.kind = StrategyClaim::Kind::mean_preserved,
+       .when = "mode=push_sum",
+       .numerator = "push_sum.x",
+       .divisor = "push_sum.w"}}},
     {"parameter_server",
      [](StrategyOptions& given) {
        ParameterServerOptions o;
@@ -148,32 +185,92 @@ const std::vector<StrategyRow> table = {
                    {.name = "axis", .value = &o.axis}});
        return parameter_server(o);
      },
-     "data", 2},
-    {"compress", [](StrategyOptions& given) { return compress(given); }, "data"},
+     "data",
+     2,
+     {{.kind = StrategyClaim::Kind::limit, .with = "mode=sync, staleness=, backup=0"},
+      {.kind = StrategyClaim::Kind::limit, .with = "mode=ssp, staleness=0, backup=0"},
+      {.kind = StrategyClaim::Kind::delayed, .when = "mode=async"},
+      {.kind = StrategyClaim::Kind::delayed, .when = "mode=ssp"}}},
+    {"compress", [](StrategyOptions& given) { return compress(given); }, "data", 1, codec_claims()},
 };
 
-/// "name" or "name(option=value, ...)".
-Strategy parse_one(const std::string& text, const std::vector<StrategyRow>& rows) {
-  std::map<std::string, std::string> values;
-  std::string name = text;
-  if (auto open = text.find('('); open != std::string::npos) {
+/// "name" or "name(option=value, ...)"; options as StrategyOptions takes them.
+struct Piece {
+  std::string name;
+  std::map<std::string, std::string> options = {};
+
+  explicit Piece(const std::string& text) : name(text) {
+    const auto open = text.find('(');
+    if (open == std::string::npos) return;
     check(text.back() == ')', "strategy", "'{}' opens a bracket and does not close it", text);
     name = trim(text.substr(0, open));
-    std::string inside = trim(text.substr(open + 1, text.size() - open - 2));
-    for (auto& item : inside.empty() ? std::vector<std::string>{} : split_at(inside, ',')) {
+    options = read(trim(text.substr(open + 1, text.size() - open - 2)), text);
+  }
+  static std::map<std::string, std::string> read(const std::string& list, const std::string& text) {
+    std::map<std::string, std::string> values;
+    for (auto& item : list.empty() ? std::vector<std::string>{} : split_at(list, ',')) {
       const auto equals = item.find('=');
       const bool named = equals != std::string::npos;
       const std::string value = named ? item.substr(equals + 1) : item;
       bool added = values.emplace(named ? trim(item.substr(0, equals)) : "", without_quotes(trim(value))).second;
       check(added, "strategy", "'{}' gives an option twice", text);
     }
+    return values;
   }
-  check(name != "one_weird", "strategy", "'one_weird' is called 'one_weird_trick' now");
-  const StrategyRow& row = find_row(rows, name, "strategy");
-  StrategyOptions given(name, std::move(values));
-  Strategy strategy = row.parse(given);
-  given.read({});  // refuses what the strategy has not read
-  return strategy;
+  Strategy parse(const std::vector<StrategyRow>& rows) const {
+    check(name != "one_weird", "strategy", "'one_weird' is called 'one_weird_trick' now");
+    const StrategyRow& row = find_row(rows, name, "strategy");
+    StrategyOptions given(name, options);
+    Strategy strategy = row.parse(given);
+    given.read({});  // refuses what the strategy has not read
+    return strategy;
+  }
+  /// With these options in the place of its own.
+  Piece with(const std::string& list) const {
+    Piece other = *this;
+    for (auto& [option, value] : read(list, list)) {
+      other.options.erase(option);
+      if (!value.empty()) other.options[option] = value;
+    }
+    return other;
+  }
+  std::string text() const {
+    std::string list;
+    for (auto& [option, value] : options)
+      list += fmt::format("{}{}{}", list.empty() ? "" : ", ", option.empty() ? "" : option + "=",
+                          value.find_first_of(",|()") == value.npos ? value : '"' + value + '"');
+    return list.empty() ? name : fmt::format("{}({})", name, list);
+  }
+};
+
+/// The row's claims that hold with the options of the piece, those not given included.
+std::vector<StrategyClaim> claims_of(const Piece& piece, const std::vector<StrategyRow>& rows) {
+  std::vector<StrategyClaim> all;
+  std::map<std::string, std::string> options;
+  for (const std::string& part : split_at(piece.parse(rows).text(), '|')) options.merge(Piece(part).options);
+  for (const StrategyClaim& claim : find_row(rows, piece.name, "strategy").claims) {
+    const auto wants = Piece::read(claim.when, claim.when);
+    const bool fits = std::ranges::all_of(wants, [&](const auto& option) {
+      const auto at = options.find(option.first);
+      return at != options.end() && at->second == option.second;
+    });
+    if (fits) all.push_back(claim);
+  }
+  return all;
+}
+
+std::vector<StrategyRow> with_own(const std::vector<StrategyRow>& own) {
+  std::vector<StrategyRow> rows = table;
+  rows.insert(rows.end(), own.begin(), own.end());
+  return rows;
+}
+std::vector<Piece> pieces_of(const std::string& text) {
+  std::vector<Piece> pieces;
+  for (auto& piece : split_at(text, '|')) {
+    check(!piece.empty(), "strategy", "'{}' has an empty place; write for example \"data_parallel\"", text);
+    pieces.emplace_back(piece);
+  }
+  return pieces;
 }
 
 }  // namespace
@@ -267,14 +364,33 @@ std::string StrategyOptions::take(const std::string& name, const std::string& ot
 const std::vector<StrategyRow>& strategies() { return table; }
 
 Strategy parse_strategy(const std::string& text, const std::vector<StrategyRow>& own) {
-  std::vector<StrategyRow> rows = table;
-  rows.insert(rows.end(), own.begin(), own.end());
+  const std::vector<StrategyRow> rows = with_own(own);
   Strategy whole;
-  for (auto& piece : split_at(text, '|')) {
-    check(!piece.empty(), "strategy", "'{}' has an empty place; write for example \"data_parallel\"", text);
-    whole = std::move(whole) | parse_one(piece, rows);
-  }
+  for (const Piece& piece : pieces_of(text)) whole = std::move(whole) | piece.parse(rows);
   return whole;
+}
+
+std::vector<ClaimedText> claims_of(const std::string& text, const std::vector<StrategyRow>& own) {
+  using Kind = StrategyClaim::Kind;
+  const std::vector<StrategyRow> rows = with_own(own);
+  const std::vector<Piece> pieces = pieces_of(text);
+  std::vector<std::vector<StrategyClaim>> claims;
+  for (const Piece& piece : pieces) claims.push_back(claims_of(piece, rows));
+  std::vector<ClaimedText> all;
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    for (const StrategyClaim& claim : claims[i]) {
+      std::string whole;
+      bool measurable = true;
+      for (std::size_t k = 0; k < pieces.size(); ++k) {
+        const auto limit = std::ranges::find(claims[k], Kind::limit, &StrategyClaim::kind);
+        const bool others = k != i && claim.kind == Kind::limit, has = limit != claims[k].end();
+        const Piece piece = pieces[k].with(k == i ? claim.with : others && has ? limit->with : "");
+        if (others && !has && piece.parse(rows).claim(false) != Claim::exact) measurable = false;
+        whole += (whole.empty() ? "" : " | ") + piece.text();
+      }
+      if (measurable) all.push_back({claim, pieces[i].name, whole});
+    }
+  return all;
 }
 
 }  // namespace trireme

@@ -9,6 +9,7 @@
 
 #include "framework/io/options.h"
 #include "parallel/plan/plan.h"
+#include "parallel/strategies/claims.h"
 #include "parallel/strategies/split_options.h"
 
 namespace trireme {
@@ -199,6 +200,7 @@ struct GossipOptions {
   /// "ring", "torus" (the most nearly square grid), "exponential" (one other rank per step, 1, 2, 4, ... places away:
   /// Ying et al., arXiv 2110.13363), "random" (pairs drawn in each step), "complete", "star" (round rank 0).
   std::string graph = "ring";
+  std::string mode = "sync";  ///< "sync", or "push_sum": along directed edges, nobody waiting for an answer
   int global_every = 0;       ///< steps between means of all weights (Chen et al., arXiv 2105.09080); 0: never
   std::uint64_t seed = 0;     ///< of random pairs
   std::string axis = "data";  ///< mesh axis of the workers
@@ -208,6 +210,13 @@ std::string to_string(const GossipOptions&);  ///< "graph=ring, global_every=0, 
 /// of its neighbours in the graph, all with equal parts (star: as many parts as workers, one of each other). Mixing is
 /// doubly stochastic, so the mean of all weights is left as it was. A complete graph equals data_parallel for SGD
 /// without momentum. Batch norm is local.
+/// mode=push_sum (Stochastic Gradient Push: Assran et al., arXiv 1811.10792): edges are directed, and each worker's
+/// column of the mixing matrix adds up to 1, not each row. A worker keeps x and the weight w that x has, both as state
+/// of the plan (w: 1 at first); the model has z = x / w, its gradients at z update x (momentum and weight decay are
+/// those of z), then the worker keeps an equal part of x and w with each of those it sends one to. The sum of all x
+/// moves by that of the updates, the sum of all w stays the number of workers. ring: to the next; exponential: as
+/// above; torus: to all four; random: to one drawn in each step, who may get many or none, for any number of workers.
+/// complete, star and global_every throw Error.
 Strategy gossip(GossipOptions = {});
 
 /// Slices that cover a segment of the flat block, last first, but for parts whose weights are divided over the options'
@@ -240,11 +249,22 @@ struct StrategyRow {
   std::function<Strategy(StrategyOptions&)> parse;  ///< reads its options; throws Error for a value out of range
   std::string axis = {};                            ///< mesh axis that its ranks lie on; empty: it runs on one rank
   int least = 1;                                    ///< ranks along it that it wants, at least
+  std::vector<StrategyClaim> claims = {};           ///< what verify measures, beside Strategy::claim()
 };
 /// Every strategy of the library, in the order of strategy.cpp's table.
 const std::vector<StrategyRow>& strategies();
 /// "data_parallel", "serial", "data_parallel(overlap=false)", "a | b"; own: strategies that stand beside the library's.
 /// Throws Error with the list for another name.
 Strategy parse_strategy(const std::string& text, const std::vector<StrategyRow>& own = {});
+
+/// A claim, and the strategies, as text, under which it can be measured.
+struct ClaimedText {
+  StrategyClaim claim;
+  std::string name;      ///< of the strategy that claims it: "gossip"
+  std::string strategy;  ///< "local_sgd(every=1) | ..."
+};
+/// What the strategies of a text claim, each with the options of StrategyClaim::with. Of a limit all of them have the
+/// first limit that they claim, and it is left out where one has none and is not exact.
+std::vector<ClaimedText> claims_of(const std::string& text, const std::vector<StrategyRow>& own = {});
 
 }  // namespace trireme

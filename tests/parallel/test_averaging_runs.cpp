@@ -55,7 +55,8 @@ const std::vector<std::string> apart{"local_sgd(every=4)",
                                      "local_sgd(every=2, outer_momentum=0.5, from_epoch=1)",
                                      "easgd(every=2)",
                                      "gossip(graph=ring)",
-                                     "gossip(graph=random, global_every=4)"};
+                                     "gossip(graph=random, global_every=4)",
+                                     "gossip(graph=random, mode=push_sum, seed=2)"};
 
 }  // namespace
 
@@ -121,6 +122,10 @@ TEST_CASE("strategies whose workers train apart refuse what makes no sense, in o
       {"gossip(graph=moebius)", "there is no graph 'moebius'"},
       {"gossip(graph=random)", "is an odd number"},
       {"gossip(global_every=-1)", "global_every"},
+      {"gossip(mode=late)", "there is no 'late'; there are: sync, push_sum"},
+      {"gossip(mode=push_sum, graph=star)", "where graph=star wants all at once: use mode=sync"},
+      {"gossip(mode=push_sum, graph=complete)", "where graph=complete wants all at once: use mode=sync"},
+      {"gossip(mode=push_sum, global_every=4)", "global_every=4 is of mode=sync"},
       {"data_parallel | local_sgd", "already: only one strategy may do so"},
       {"local_sgd | data_parallel", "already: only one strategy may do so"},
       {"parameter_server | local_sgd", "leave one of the two out"},
@@ -137,4 +142,5 @@ TEST_CASE("strategies whose workers train apart refuse what makes no sense, in o
   }
   CHECK(said("local_sgd(from_epoch=1)", 3, 5) == "accepted");
   CHECK(said("gossip(graph=random)", 4) == "accepted");
+  CHECK(said("gossip(graph=random, mode=push_sum)", 3) == "accepted");
 }

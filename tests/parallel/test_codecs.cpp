@@ -25,12 +25,18 @@ struct SerialDgc {
   double ratio, momentum = 0;
   bool masking = true, residual = true;
   int warmup = 0;
+  double clip = 0;
   std::vector<Vector> run(int ranks, int steps, const Gradient& gradient) const {
     std::vector<Vector> u(static_cast<std::size_t>(ranks)), v = u, sums;
     for (int step = 0; step < steps; ++step) {
       Vector sum(gradient(0, 0).size());
       for (std::size_t r = 0; r < u.size(); ++r) {
-        const Vector g = gradient(static_cast<int>(r), step);
+        Vector g = gradient(static_cast<int>(r), step);
+        double squares = 0;
+        for (const double v : g) squares += v * v;
+        const double threshold = clip / std::sqrt(static_cast<double>(ranks));  // N^(-1/2) of the global one
+        for (double& v : g)
+          if (clip > 0 && std::sqrt(squares) > threshold) v *= threshold / std::sqrt(squares);
         u[r].resize(g.size()), v[r].resize(g.size());
         for (std::size_t i = 0; i < g.size(); ++i) {
           u[r][i] = momentum * u[r][i] + g[i];
@@ -74,6 +80,18 @@ TEST_CASE("topk and dgc send what the paper's loop sends") {
           INFO(options << " of " << n << " on " << ranks);
           check_equal(reduced(options, ranks, 8, integers(n), {32, 32 + n}, type), serial.run(ranks, 8, integers(n)));
         }
+}
+
+TEST_CASE("dgc clips what each rank adds by its share of the threshold") {
+  // Waves of sqrt(n / 2) or so: some thresholds clip all ranks' gradients, some none.
+  for (const int ranks : rank_counts({1, 2, 4}))
+    for (const Index n : {7, 64, 1000})
+      for (const double clip : {0.01, 1.0, std::sqrt(static_cast<double>(n * ranks) / 2), 1e4}) {
+        INFO("clip=" << clip << " of " << n << " on " << ranks);
+        const SerialDgc serial{.ratio = 0.1, .momentum = 0.5, .clip = clip};
+        check_equal(reduced(fmt::format("dgc, ratio=0.1, momentum=0.5, clip={}", clip), ranks, 6, waves(n), {0, n}),
+                    serial.run(ranks, 6, waves(n)), 1e-11 * std::max(1.0, clip));
+      }
 }
 
 TEST_CASE("chunks sends the chunks whose norms over all ranks are largest") {

@@ -310,5 +310,21 @@ TEST_CASE("ranks that exchange something by rule match, whatever their number an
   const auto far = peers_at(drawn, 99'999, 100'000, 5);  // needs no table
   CHECK(peers_at(drawn, far.at(0).to, 100'000, 5).at(0).to == 99'999);
   CHECK_THROWS_WITH(peers_at({.axis = "data", .pairs = "star"}, 0, 4, 0),
-                    contains("use ring, torus, exponential or matching"));
+                    contains("use ring, torus, exponential, matching or random_target"));
+}
+
+TEST_CASE("ranks that draw one to send to are all received from") {
+  for (int ranks : {1, 2, 3, 5, 16, 33})
+    for (std::int64_t step = 0; step < 12; ++step) {
+      std::vector<std::pair<int, int>> sent, received;
+      for (int r = 0; r < ranks; ++r)
+        for (const auto& [to, from] : peers_at({.axis = "data", .pairs = "random_target", .seed = 3}, r, ranks, step)) {
+          if (to != r) sent.emplace_back(r, to);
+          if (from != r) received.emplace_back(from, r);
+        }
+      std::ranges::sort(sent), std::ranges::sort(received);
+      CHECK(sent == received);
+      REQUIRE(std::ssize(sent) == (ranks > 1 ? ranks : 0));
+      for (int r = 0; r < std::ssize(sent); ++r) CHECK(sent[static_cast<std::size_t>(r)].first == r);  // one each
+    }
 }

@@ -1,5 +1,5 @@
 // verify(): every strategy equals the serial run, and planted faults are named.
-#include "parallel/analysis/verify.h"
+#include "parallel/analysis/verify_claims.h"
 
 #include "framework/autograd/step_context.h"
 #include "framework/layers/init.h"

@@ -237,6 +237,21 @@ class Verify(unittest.TestCase):
             self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
             self.assertTrue(r.stdout.endswith(f"2 steps within 1e-11 {text}\n"), r.stdout)
 
+    def test_claims(self):
+        for strategy, claims in (("local_sgd(every=2)", ["limit: with every=1", "mean preserved"]), ("easgd(every=1)", ["mean preserved"]),
+                                 ("gossip(graph=ring, mode=push_sum)", ["limit: with graph=complete, mode=sync, global_every=0", "mean preserved"]),
+                                 ("parameter_server(mode=ssp, staleness=1)", ["limit: with mode=sync, backup=0 it", "limit: with mode=ssp, staleness=0, backup=0", "delayed"]),
+                                 ("compress(topk, ratio=0.1)", ["limit: with ratio=1, momentum=0", "error feedback"]), ("compress(qsgd)", [])):
+            r = run("verify", "mlp", "--ranks", 3, "--strategy", strategy, "--steps", 3)
+            lines = [line for line in r.stdout.splitlines() if not line.startswith("  ")]
+            self.assertEqual(r.returncode, 0 if claims else 1, r.stdout + r.stderr)
+            self.assertRegex(lines[0], "^differs, as it may: mlp under " if claims else "^differs: mlp under ")
+            for line, claim in zip(lines[1:], claims, strict=True):
+                self.assertTrue(line.startswith(f"ok: {strategy.split('(')[0]}: {claim}"), r.stdout)
+        r = run("verify", "mlp", "--ranks", 3, "--strategy", "local_sgd(every=9)", "--steps", 3)   # nothing of it happens
+        self.assertEqual(r.returncode, 1, r.stdout + r.stderr)
+        self.assertIn("not so: local_sgd: mean preserved", r.stdout)
+
     def test_differs(self):
         r = run("verify", "mlp", "--ranks", 2, "--dtype", "f32", "--tolerance", 1e-12, "--steps", 5)
         self.assertEqual(r.returncode, 1, r.stdout + r.stderr)

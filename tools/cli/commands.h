@@ -59,8 +59,8 @@ int bench_command(int argc, char** argv, const TrainerOptions&, const BenchOptio
 int plan_show(const TrainerOptions&, const PlanOptions&);
 /// What steps of the settings' strategy would take on a cluster.
 int simulate_command(const TrainerOptions&, const PlanOptions&);
-/// The settings' strategy beside the serial run. Returns 0: equal, 1: they differ; throws OptionError where they cannot
-/// be compared.
+/// The settings' strategy beside the serial run, and what it claims beside that. Returns 0: equal, or other than the
+/// serial run as it says, and all claims hold; 1: not so; throws OptionError where they cannot be compared.
 int verify_command(int argc, char** argv, const TrainerOptions&, const VerifyCommand&);
 /// Weights of another framework to a safetensors file `to` ("": none is written), and a table of them when listing.
 int import_command(const std::string& from, const std::string& to, bool listing);

@@ -6,6 +6,7 @@
 #include "framework/autograd/step_context.h"
 #include "kernels/core/runtime.h"
 #include "parallel/analysis/draw.h"
+#include "parallel/analysis/draw_meetings.h"
 #include "parallel/plan/memory.h"
 #include "parallel/runtime/step_plan.h"
 #include "tools/cli/commands.h"
@@ -67,7 +68,7 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
                       .element = size_of(described.model.parameters.dtype()),
                       .step = described.traffic.step});
   const auto text = [&](const Plan& p) { return options.actions ? p.to_string() : p.summary(); };
-  fmt::print("{}", text(plan));
+  fmt::print("{}{}", text(plan), meetings_text(plan));
   described.print_costs();
   described.print_times(simulation, "predicted: a step takes " + time_text(simulation.makespan));
   fmt::print("{}", described.caveat());

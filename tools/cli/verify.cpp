@@ -1,10 +1,12 @@
-// trireme verify: a strategy beside the serial run, and the first tensor in which they differ.
+// trireme verify: a strategy beside the serial run, the first tensor in which they differ, and what else it claims.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "kernels/core/runtime.h"
-#include "parallel/analysis/verify.h"
+#include "parallel/analysis/verify_claims.h"
+#include "parallel/runtime/plugin.h"
 #include "tools/cli/commands.h"
 #include "tools/training/from_options.h"
 
@@ -24,6 +26,13 @@ std::vector<std::pair<Tensor, Tensor>> read_batches(const Dataset& data, const T
   return batches;
 }
 
+/// What the strategies of the settings claim beside their exactness.
+std::vector<ClaimedText> claims_in(const TrainerOptions& config) {
+  if (config.parallel.strategy.empty()) return {};
+  const std::string& plugin = config.parallel.plugin;
+  return claims_of(config.parallel.strategy, plugin.empty() ? std::vector<StrategyRow>() : load_strategies(plugin));
+}
+
 int compare(int argc, char** argv, const TrainerOptions& config, const VerifyCommand& command) {
   check(command.steps >= 1, "verify", "steps is {}, it must be at least 1", command.steps);
   const int ranks = make_ranks(config);
@@ -35,6 +44,8 @@ int compare(int argc, char** argv, const TrainerOptions& config, const VerifyCom
           : make_dataset(config, "train");
   if (config.data.name != "synthetic") shape = options_for(*data);
   const double tolerance = command.tolerance > 0 ? command.tolerance : config.dtype == "f64" ? 1e-11 : 1e-4;
+  const std::vector<ClaimedText> claims = claims_in(config);
+  const bool exact = strategy.claim(false) == Claim::exact || claims.empty();
   std::atomic<bool> differs = false;
   const int status = World::run(argc, argv, ranks, [&](World& world) {
     if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
@@ -47,21 +58,28 @@ int compare(int argc, char** argv, const TrainerOptions& config, const VerifyCom
                           .batch = [&](int step) { return batches[static_cast<std::size_t>(step)]; }};
     Mesh mesh = make_mesh(config, world);
     std::string against;
-    const auto difference = verify(
-        subject, mesh, strategy,
-        {.steps = command.steps,
-         .tolerance = tolerance,
-         .step = {.seed = static_cast<std::uint64_t>(config.seed),
-                  .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases}}},
-        &against);
-    if (difference) differs = true;
+    const VerifyOptions options{
+        .steps = command.steps,
+        .tolerance = tolerance,
+        .step = {.seed = static_cast<std::uint64_t>(config.seed),
+                 .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases}}};
+    const auto difference = verify(subject, mesh, strategy, options, &against);
+    const auto parse = [&](const std::string& text) {
+      TrainerOptions other = config;
+      other.parallel.strategy = text;
+      return make_strategy(other, ranks);
+    };
+    const std::vector<ClaimResult> measured = verify_claims(subject, mesh, claims, parse, options);
+    if ((difference && exact) || !std::ranges::all_of(measured, &ClaimResult::holds)) differs = true;
     if (!world.main()) return;
     const std::string what = fmt::format("{} under {} on {} rank{} ({}), {}", config.model, strategy.name(),
                                          world.size(), world.size() == 1 ? "" : "s", world.transport(), config.dtype);
     if (difference)
-      fmt::print("differs: {}: from {}\n  {}\n", what, against, difference->to_string());
+      fmt::print("differs{}: {}: from {}\n  {}\n", exact ? "" : ", as it may", what, against, difference->to_string());
     else
       fmt::print("equal: {}: {} steps within {:g} of {}\n", what, command.steps, tolerance, against);
+    for (const ClaimResult& claim : measured)
+      fmt::print("{}: {}\n  {}\n", claim.holds ? "ok" : "not so", claim.claim, claim.measured);
   });
   return status != 0 ? 2 : differs ? 1 : 0;
 }

@@ -70,6 +70,9 @@ void check_trigger(const Program& program, ActionId id, Diagnostics& faults) {
 
 void check_own_kinds(const Plan& plan, const Program& program, ActionId id, Diagnostics& faults) {
   const Action& a = program.actions[id];
+  try {
+    if (!a.peer.pairs.empty()) (void)peers_at(a.peer, 0, 2, 0);
+  } catch (const Error& e) { return faults.add("{}: {}", place(program, id), e.what()); }
   if (a.kind->fault)
     if (const std::string text = a.kind->fault(plan, program, id); !text.empty())
       faults.add("{}: {}", place(program, id), text);
@@ -80,10 +83,38 @@ void check_own_kinds(const Plan& plan, const Program& program, ActionId id, Diag
     if (!name.empty() && std::ranges::find(plan.state, name, &State::name) == plan.state.end())
       faults.add("{}: the codec keeps the state '{}', which the plan does not declare: use with_codec()",
                  place(program, id), name);
-  if (a.peer.pairs.empty()) return;
-  try {
-    (void)peers_at(a.peer, 0, 2, 0);
-  } catch (const Error& e) { faults.add("{}: {}", place(program, id), e.what()); }
+}
+
+/// What actions use is declared, and what ranks have alike is written by one program.
+void check_states(const Plan& plan, Diagnostics& faults) {
+  struct Write {
+    const Program* program;
+    Operand state;
+  };
+  std::vector<Write> writes;
+  for (const Program& program : plan.programs) {
+    const Liveness live(program);
+    for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+      const Action& a = program.actions[static_cast<std::size_t>(id)];
+      const auto declared = [&](const Operand& o) {
+        if (o.kind != OperandKind::state || o.name.empty()) return false;
+        const auto at = std::ranges::find(plan.state, o.name, &State::name);
+        const auto of_codec = codec_states(a);
+        if (at == plan.state.end() && std::ranges::find(of_codec, o.name) == of_codec.end())
+          faults.add("{} uses the state '{}', which the plan does not declare", place(program, id), o.name);
+        return at != plan.state.end() && at->extent == State::Extent::replicated;
+      };
+      const Access access = accesses(plan, program, live, a);
+      for (const Operand& o : access.reads) (void)declared(o);
+      for (const Operand& o : access.writes)
+        if (declared(o)) writes.push_back({&program, o});
+    }
+  }
+  for (std::size_t i = 0; i < writes.size(); ++i)
+    for (std::size_t k = 0; k < i; ++k)
+      if (writes[k].program != writes[i].program && writes[k].state.overlaps(writes[i].state))
+        faults.add("{}, alike on all ranks, is written by program {} and by program {}", to_string(writes[i].state),
+                   writes[k].program->name, writes[i].program->name);
 }
 
 }  // namespace
@@ -92,6 +123,7 @@ void check_consistency(const Plan& plan, Diagnostics& faults) {
   for (const Program& program : plan.programs)
     for (ActionId id = 0; id < std::ssize(program.actions); ++id)
       check_trigger(program, id, faults), check_own_kinds(plan, program, id, faults);
+  check_states(plan, faults);
   for (const auto& [axis, promised] : plan.consistency) {
     if (promised.kind == Kind::periodic && promised.bound < 1)
       faults.add("weights along '{}' are to be {}, which needs a bound of 1 step or more", axis, to_string(promised));

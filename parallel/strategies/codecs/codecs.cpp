@@ -17,7 +17,7 @@ const std::vector<CodecRow>& codecs() {
       {&codec_rows::bf16, {from, residual}},
       {&codec_rows::f16, {from, residual}},
       {&codec_rows::topk, {ratio(0.01), momentum(0), masking, warmup, from, residual}},
-      {&codec_rows::dgc, {ratio(0.001), momentum(0.9), masking, warmup, from, residual}},
+      {&codec_rows::dgc, {ratio(0.001), momentum(0.9), masking, warmup, {.name = "clip", .value = 0}, from, residual}},
       {&codec_rows::randomk, {ratio(0.01), momentum(0), masking, warmup, from, residual, seed}},
       {&codec_rows::chunks,
        {ratio(0.1),

@@ -30,7 +30,9 @@ extern const Codec topk;
 /// The same with momentum correction, momentum factor masking and warm-up (Lin et al., Deep Gradient Compression, arXiv
 /// 1712.01887), for an optimizer without momentum: u = m u + g; v = v + u; the largest of v are sent, and u and v are 0
 /// there. warmup: the first so many steps send 1/4, then 1/16, 1/64 and 1/256 of the numbers, as the paper's epochs do.
-/// The largest are exact, of each slice that is reduced; gradients are not clipped locally.
+/// clip: what a rank adds of a slice has at most this L2 norm over the square root of the ranks (the paper's local
+/// gradient clipping, its threshold being that of the sum; 0: any). The largest are exact. Both are of each slice that
+/// is reduced.
 extern const Codec dgc;
 /// The `ratio` of a slice's numbers, drawn alike on all ranks in each step, so that they are summed without positions
 /// (Stich et al., Sparsified SGD with Memory, arXiv 1809.07599). The rest is kept.

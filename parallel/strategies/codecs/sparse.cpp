@@ -19,11 +19,26 @@ Index sent_of(const CodecContext& now, Index count) {
   return std::clamp(static_cast<Index>(std::ceil(of_step * static_cast<double>(count))), Index{1}, count);
 }
 
+/// Local gradient clipping: numbers whose L2 norm is above the argument `clip` over the square root of the ranks get
+/// that norm. Without the argument, or where it is 0, they stay as they are.
+template <class T>
+void clip(const CodecContext& now, T* g) {
+  const double most = find_argument(now.action, "clip").value_or(0) / std::sqrt(static_cast<double>(now.ranks));
+  if (most == 0) return;
+  double squares = 0;
+  for (Index i = 0; i < now.size; ++i) squares += static_cast<double>(g[i]) * static_cast<double>(g[i]);
+  const double norm = std::sqrt(squares);
+  if (norm <= most) return;
+  const T factor = static_cast<T>(most / norm);
+  for (Index i = 0; i < now.size; ++i) g[i] *= factor;
+}
+
 /// What is kept of gradients until it is sent: v, and the momentum u that it grew by (momentum correction; null: none).
 template <class T>
 struct Kept {
   T *v, *u;
   Kept(const CodecContext& now, const Tensor& numbers) : u(detail::state<T>(now, 1)) {
+    clip(now, numbers.data<T>());
     if (u != nullptr)
       vectorised([u = u, g = numbers.data<T>(), m = static_cast<T>(now.argument("momentum")), n = now.size] {
 #pragma omp simd

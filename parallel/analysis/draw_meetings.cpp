@@ -1,0 +1,131 @@
+#include "parallel/analysis/draw_meetings.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "parallel/plan/action_kind.h"
+#include "parallel/plan/channels.h"
+#include "parallel/plan/peers.h"
+
+namespace trireme {
+namespace {
+
+constexpr int most_ranks = 12, most_rounds = 4;
+constexpr std::int64_t shown_steps = 48;
+
+/// "3", "0 to 4"
+std::string coordinates(const CoordinateRange& r) {
+  return r.end - r.begin == 1 ? std::to_string(r.begin) : fmt::format("{} to {}", r.begin, r.end - 1);
+}
+
+/// Who sends to whom in a step: "0>1 1>2", or "0-1 2-3" where both do.
+std::string round_text(const Peer& peer, int ranks, std::int64_t step) {
+  std::vector<std::string> edges;
+  const auto receivers = [&](int rank) {
+    std::vector<int> all;
+    for (const RankPair& pair : peers_at(peer, rank, ranks, step))
+      if (pair.to != rank) all.push_back(pair.to);
+    return all;
+  };
+  for (int rank = 0; rank < std::min(ranks, most_ranks); ++rank)
+    for (const int to : receivers(rank)) {
+      const auto back = receivers(to);
+      const bool both = std::ranges::find(back, rank) != back.end();
+      if (!both || rank < to) edges.push_back(fmt::format("{}{}{}", rank, both ? '-' : '>', to));
+    }
+  return fmt::format("{}{}", fmt::join(edges, " "), ranks > most_ranks ? " ..." : "");
+}
+
+/// Of an action by which ranks meet along an axis: with whom, in the first rounds.
+std::string graph_text(const Plan& plan, const Program& program, const Action& a) {
+  const int ranks = plan.size(program, a.peer.axis);
+  std::string text = fmt::format("{} over {}", to_string(a.kind), a.peer.axis);
+  if (a.peer.pairs.empty() && a.peer.offset == 0) return fmt::format("{}: all {} ranks together\n", text, ranks);
+  text += a.peer.pairs.empty() ? fmt::format(", to rank {:+}", a.peer.offset) : ", " + a.peer.pairs;
+  for (const auto& [name, value] : a.arguments) text += fmt::format(", {} {:.4g}", name, value);
+  text += '\n';
+  const std::string first = round_text(a.peer, ranks, 0);
+  int rounds = 1;
+  while (rounds < most_rounds && round_text(a.peer, ranks, rounds) != first) ++rounds;
+  if (rounds == 1 && round_text(a.peer, ranks, 1) == first) return text + fmt::format("  every time  {}\n", first);
+  for (int step = 0; step < rounds; ++step)
+    text += fmt::format("  step {:<5}  {}\n", step, round_text(a.peer, ranks, step));
+  return text + (rounds < most_rounds ? "  and again\n" : "  and so on\n");
+}
+
+/// What a rank's program sends to, or waits for from, one other: the channels with how many elements.
+std::string channels_text(const Program& program, ActionKind kind, int root) {
+  std::vector<std::string> all;
+  for (const Action& a : program.actions)
+    if (a.kind == kind && a.peer.root == root)
+      all.push_back(a.slice.size() > 0 ? fmt::format("{} [{}, {})", a.peer.channel, a.slice.begin, a.slice.end)
+                                       : a.peer.channel);
+  return fmt::format("{}", fmt::join(all, ", "));
+}
+
+std::string server_text(const Plan& plan, const Program& server) {
+  const std::string axis = server.where.empty() ? plan.stage_axis : server.where[0].axis;
+  const CoordinateRange at = plan.range(server, axis);
+  std::string text = fmt::format("{} ({} {})\n", server.name, axis, coordinates(at));
+  for (const Program& other : plan.programs) {
+    const std::string sent = channels_text(other, ActionKind::push, at.begin),
+                      pulled = channels_text(other, ActionKind::pull, at.begin);
+    const std::string who = fmt::format("{} ({} {})", other.name, axis, coordinates(plan.range(other, axis)));
+    if (!sent.empty()) text += fmt::format("  <- {} from {}\n", sent, who);
+    if (!pulled.empty()) text += fmt::format("  -> {} to {}\n", pulled, who);
+  }
+  for (std::size_t p = 0; p < server.phases.size(); ++p) {
+    std::vector<std::string> does;
+    for (const Action& a : server.actions)
+      if (a.phase == static_cast<int>(p)) does.push_back(to_string(a.kind) + (a.field.empty() ? "" : " " + a.field));
+    text += fmt::format("  {}, {}: {}\n", server.phases[p].name, to_string(server.phases[p].trigger),
+                        fmt::join(does, ", "));
+  }
+  return text;
+}
+
+/// The steps in which phases run that are not in each.
+std::string periods_text(const Plan& plan) {
+  std::vector<ProgramPhase> rare;
+  std::size_t width = 0;
+  for (const Program& program : plan.programs)
+    for (const ProgramPhase& phase : program.phases)
+      if (phase.trigger != Trigger{} && phase.trigger.channel.empty() && std::ranges::find(rare, phase) == rare.end())
+        rare.push_back(phase), width = std::max(width, phase.name.size());
+  if (rare.empty()) return "";
+  std::string ruler(static_cast<std::size_t>(shown_steps) - 6, ' '), text;
+  for (std::int64_t step = 0; step < shown_steps; step += 8) {
+    const std::string number = std::to_string(step);
+    ruler.replace(static_cast<std::size_t>(step), number.size(), number);
+  }
+  text = fmt::format("{:<{}}  {}\n", "steps", width, ruler);
+  for (const auto& [name, trigger, last] : rare) {
+    std::string runs;
+    for (std::int64_t step = 0; step < shown_steps; ++step) runs += trigger.runs_at(step) ? 'x' : '.';
+    text += fmt::format("{:<{}}  {}  {}\n", name, width, runs, to_string(trigger));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string meetings_text(const Plan& plan) {
+  std::string text;
+  for (const auto& [axis, promised] : plan.consistency)
+    if (plan.size(axis) > 1) text += fmt::format("weights along {}: {}\n", axis, to_string(promised));
+  for (const Program& program : plan.programs)
+    if (program.serves()) text += server_text(plan, program);
+  std::vector<std::string> graphs;
+  for (const Program& program : plan.programs)
+    for (const Action& a : program.actions) {
+      const bool meets = a.kind->order > 999 && a.kind->is_collective && plan.size(program, a.peer.axis) > 1;
+      if (!meets) continue;
+      const std::string graph = graph_text(plan, program, a);
+      if (std::ranges::find(graphs, graph) == graphs.end()) graphs.push_back(graph), text += graph;
+    }
+  return text.empty() ? text : "\n" + text + periods_text(plan);
+}
+
+}  // namespace trireme
