@@ -8,8 +8,11 @@ namespace trireme {
 Tensor Recompute::operator()(const Tensor& x) const {
   Module layer = layer_;                              // a handle
   std::vector<Tensor> inputs{x.with_shard_spec({})};  // the layer's ops see to spreads
-  layer.visit(StateVisitor([&inputs](const NamedState& leaf) {
-    if (leaf.use != StateKind::buffer) inputs.push_back(leaf.tensor->with_shard_spec({}));
+  std::vector<SavedTensor> weights;                   // the layer's own handles, which may show another version by then
+  layer.visit(StateVisitor([&](const NamedState& leaf) {
+    if (leaf.use == StateKind::buffer) return;
+    inputs.push_back(leaf.tensor->with_shard_spec({}));
+    weights.emplace_back(*leaf.tensor);
   }));
   if (!is_grad_recorded(inputs)) return layer(x);
 
@@ -23,7 +26,6 @@ Tensor Recompute::operator()(const Tensor& x) const {
     const NoGrad no_grad;
     y = layer(x).detach();
   }
-  const std::vector<SavedTensor> weights(inputs.begin() + 1, inputs.end());
   return record("recompute", std::move(y), std::move(inputs),
                 [layer, kept = SavedTensor(x.detach()), weights, again, batch](const Tensor& dy, Gradients& g) {
                   for (const SavedTensor& w : weights) w.get();  // throws where one is no longer what it was

@@ -31,6 +31,7 @@ struct SimAction {
   int offset = 0;                 ///< send, recv: to the other end; push, pull: its coordinate, -1: the senders'
   ActionId partner = -1;          ///< send, recv: in the list of the other end's program; -1: none
   int phase = 0;                  ///< of the program
+  int back = 0;                   ///< steps_back()
   const Trigger* rare = nullptr;  ///< null: it runs in all steps that are simulated
   Nanoseconds cost = 0;           ///< compute: on a device of speed 1 without jitter
   Nanoseconds took[2] = {0};      ///< of the link, inside a node and between nodes
@@ -74,7 +75,9 @@ struct SimPrograms {
     return grid.neighbour(rank, a.along, at - grid.coordinate(rank, a.along), true);
   }
   /// Whether it runs in a step; these count from 0, the first that is simulated.
-  bool is_due(const SimAction& a, int step) const { return !a.rare || a.rare->runs_at(options.step + step); }
+  bool is_due(const SimAction& a, int step) const {
+    return (!a.rare || a.rare->runs_at(options.step + step)) && a.back <= step;
+  }
   /// By which Cluster::compute tells computations of a rank apart, over all steps: as the executor has it.
   std::uint64_t key(int program, int step, ActionId id) const {
     return static_cast<std::uint64_t>((options.step + step) * std::ssize(programs[program].actions) + id);

@@ -43,8 +43,9 @@ struct SimulateOptions {
   Index element = 4;                    ///< bytes of a parameter, a buffer and the loss
   double loss = 0;                      ///< of one micro-batch's loss
   double update = 0;                    ///< per updated parameter
-  std::int64_t step = 0;                ///< the first that is simulated: phases that do not run in a step take no time
-  int steps = 1;                        ///< simulated one behind the other, at least 1
+  /// The first that is simulated: phases that do not run in a step take no time. Nothing is in flight before it.
+  std::int64_t step = 0;
+  int steps = 1;  ///< simulated one behind the other, at least 1
   Folding folding = Folding::automatic;
   int rows = 64;  ///< unfolded: the most ranks that the timeline has; of more it has the first of each program
 };

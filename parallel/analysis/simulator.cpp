@@ -120,7 +120,7 @@ void Simulator::begin_step(int rank) {
     const auto [to, kind, id] = box->first;
     if (to != rank || kind != -1) break;
     auto& come = box->second.come;
-    if (!come.empty()) at(rank, id).end = come.front(), come.pop_front();
+    if (!come.empty() && runs(rank, actions(rank)[id])) at(rank, id).end = come.front(), come.pop_front();
   }
 }
 
@@ -253,7 +253,7 @@ void Simulator::meet(int rank, const SimAction& a, Nanoseconds ready) {
 
 void Simulator::arrive(int rank, ActionId id, Nanoseconds when) {
   State& s = at(rank, id);
-  if (s.end != unknown)
+  if (s.end != unknown || !runs(rank, actions(rank)[id]))
     boxes_[{rank, -1, id}].come.push_back(when);  // for a later step
   else
     finish(rank, id, std::max(s.begin, when));

@@ -8,6 +8,7 @@
 #include "framework/autograd/step_context.h"
 #include "framework/tensor/shard_spec.h"
 #include "parallel/comm/world/compare.h"
+#include "parallel/plan/action_kind.h"
 
 namespace trireme {
 namespace {
@@ -101,7 +102,8 @@ Verifier::Verifier(const Subject& subject, Mesh& mesh, const Strategy& strategy,
 
 std::string Verifier::against() const {
   const int microbatches = run_.plan().microbatches;
-  const std::string in_micros = microbatches > 1 ? fmt::format(" in the same {} micro-batches", microbatches) : "";
+  std::string in_micros = microbatches > 1 ? fmt::format(" in the same {} micro-batches", microbatches) : "";
+  if (is_asynchronous(run_.plan())) in_micros += ", flushed behind every step, so that no gradient is late";
   if (run_.batch_norm().empty()) return "the serial run" + in_micros;
   if (groups_ == 1) return fmt::format("the serial run{} (batch norm: {})", in_micros, run_.batch_norm());
   return fmt::format("a serial run{} whose batch norms see {} rows (batch norm: {})", in_micros,

@@ -1,5 +1,7 @@
 // Kinds of actions.
 #pragma once
+#include <algorithm>
+
 #include "parallel/plan/action_row.h"
 
 namespace trireme {
@@ -27,6 +29,24 @@ inline bool is_channel(const Action& a) {
 inline bool is_number(const Action& a) { return a.field == "loss" || a.field == "clock"; }
 /// What a rank does in steps that are over without it.
 inline bool reports_loss(const Action& a) { return a.kind == ActionKind::push && a.field == "loss"; }
+/// How many steps ago the action's micro-batch came in.
+inline int steps_back(const Plan& plan, const Action& a) {
+  return a.microbatch >= 0 ? 0 : (plan.microbatches - 1 - a.microbatch) / plan.microbatches;
+}
+/// Which of its step's micro-batches it was, in [0, Plan::microbatches).
+inline int place_in_batch(const Plan& plan, const Action& a) {
+  return a.microbatch + steps_back(plan, a) * plan.microbatches;
+}
+/// The most steps that a micro-batch of the program outlives.
+inline int most_steps_back(const Plan& plan, const Program& program) {
+  int most = 0;
+  for (const Action& a : program.actions) most = std::max(most, steps_back(plan, a));
+  return most;
+}
+/// Whether micro-batches outlive their steps, in any program: an asynchronous pipeline.
+inline bool is_asynchronous(const Plan& plan) {
+  return std::ranges::any_of(plan.programs, [&](const Program& p) { return most_steps_back(plan, p) > 0; });
+}
 /// A backward that completes weight gradients.
 inline bool completes(const Action& a) {
   return a.kind == ActionKind::backward || a.kind == ActionKind::backward_weight;

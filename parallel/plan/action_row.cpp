@@ -21,7 +21,9 @@ const PartInfo* part_of(const Plan& plan, const Action& a) {
 Operand slice(K kind, const Slice& s) { return {kind, s}; }
 Operand weights(const Plan& plan, const Action& a, K kind = K::weights) {
   const PartInfo* part = part_of(plan, a);
-  return slice(kind, part ? part->slice : Slice{});
+  Operand o = slice(kind, part ? part->slice : Slice{});
+  if (kind == K::weights) o.version = a.version;
+  return o;
 }
 Operand activation(int part, const Action& a) { return {K::activation, {}, part, a.microbatch}; }
 Operand cotangent(int part, const Action& a) { return {K::cotangent, {}, part, a.microbatch}; }
@@ -61,8 +63,10 @@ Access of_slice(const Plan&, const Program&, const Liveness&, const Action& a) {
   return {{}, {slice(kind, a.slice)}};
 }
 Access of_update(const Plan&, const Program&, const Liveness&, const Action& a) {
-  return {{slice(K::gradients, a.slice), number("loss"), number("finite"), number("norm")},
-          {slice(K::weights, a.slice), slice(K::state, a.slice)}};
+  Access all{{slice(K::gradients, a.slice)}, {slice(K::weights, a.slice), slice(K::state, a.slice)}};
+  for (const char* name : {"loss", "finite", "norm"})  // of a step before: they were agreed on there
+    if (a.microbatch >= 0) all.reads.push_back(number(name));
+  return all;
 }
 Access of_free(const Plan&, const Program&, const Liveness& live, const Action& a) {
   Access all;

@@ -19,16 +19,20 @@ class ProgramAgreements {
 
   void add() {
     sum_loss();
-    const auto update = find(ActionKind::update);
+    const auto update = find_update();
     at_ = update < 0 ? static_cast<ActionId>(actions_.size()) : update;
     if (loss_ >= 0) after_.push_back(loss_);
     for (Action& a : actions_)
       if (loss_ >= 0 && a.kind == ActionKind::push)
         a.after.push_back(loss_);  // nothing leaves for a loss that is not finite
-    if (plan_.has_stages())
-      before_update("loss", plan_.stage_axis).peer.root = plan_.program_of(static_cast<int>(plan_.parts.size()) - 1);
+    const int last = plan_.program_of(static_cast<int>(plan_.parts.size()) - 1);
+    if (is_asynchronous(plan_))
+      give_loss_at_once(last);
+    else if (plan_.has_stages())
+      before_update("loss", plan_.stage_axis).peer.root = last;
     for (const Action& a : actions_)  // flag and norm look at the gradients of all updates
-      if (a.kind == ActionKind::update) after_.insert(after_.end(), a.after.begin(), a.after.end());
+      if (a.kind == ActionKind::update && a.microbatch >= 0)
+        after_.insert(after_.end(), a.after.begin(), a.after.end());
     std::ranges::sort(after_);
     after_.erase(std::unique(after_.begin(), after_.end()), after_.end());
     agree_on_flags();
@@ -60,6 +64,12 @@ class ProgramAgreements {
     const auto at = std::ranges::find(actions_, kind, &Action::kind);
     return at == actions_.end() ? -1 : static_cast<ActionId>(at - actions_.begin());
   }
+  /// The first that uses gradients of this step; those of an earlier one were agreed on there.
+  ActionId find_update() const {
+    const auto at = std::ranges::find_if(
+        actions_, [](const Action& a) { return a.kind == ActionKind::update && a.microbatch >= 0; });
+    return at == actions_.end() ? -1 : static_cast<ActionId>(at - actions_.begin());
+  }
   void agree_on_flags() {
     const int looks = options_.finite_every, tells = plan_.flags.empty() ? 0 : options_.flags_every;
     const bool together = looks > 0 && tells >= looks;
@@ -81,6 +91,25 @@ class ProgramAgreements {
     Action sum{.kind = ActionKind::agree, .stream = Stream::comm, .after = {loss_ - 1}, .field = "loss"};
     sum.peer.axis = options_.batch_axis;
     insert(program_, loss_, std::move(sum));
+  }
+  /// While backward runs, which in an asynchronous pipeline the next step's forwards are not to wait for. root: the
+  /// last stage.
+  void give_loss_at_once(int root) {
+    ActionId at = 0, made = 0;
+    for (ActionId id = 0; id < std::ssize(actions_); ++id) {
+      const Action& a = actions_[static_cast<std::size_t>(id)];
+      const bool sent = a.kind == ActionKind::send && at == id;  // what the last forward made
+      if (!sent && a.kind != ActionKind::forward && a.kind != ActionKind::loss && id != loss_) continue;
+      at = id + 1;
+      if (!sent) made = id;
+    }
+    Action give{.kind = ActionKind::agree, .stream = Stream::comm, .after = {made}, .field = "loss"};
+    if (loss_ >= 0) give.stream = Stream::compute;  // a thread that waits for the sum computes nothing meanwhile
+    give.peer.axis = plan_.stage_axis, give.peer.root = root;
+    insert(program_, at, std::move(give));
+    at_ += at <= at_;
+    after_.push_back(at);
+    if (const auto update = find_update(); update >= 0) actions_[static_cast<std::size_t>(update)].after.push_back(at);
   }
   /// Computation waits for it: the update that follows needs the number.
   Action& before_update(const std::string& field, const std::string& axis) {
@@ -109,7 +138,11 @@ Plan with_agreements(Plan plan, const AgreementOptions& options) {
   const bool served = std::ranges::any_of(plan.programs, &Program::serves);  // then no worker updates
   check(!served || !options.norm, "plan",
         "the norm of gradients that are summed at servers is known nowhere yet: leave clip_norm out");
+  check(!is_asynchronous(plan) || !options.norm, "plan",
+        "stages update at different times, so the norm of all gradients is never known: leave clip_norm and LARS out, "
+        "or take a schedule that ends with its step (1f1b)");
   AgreementOptions of_program = options;
+  if (is_asynchronous(plan)) of_program.finite_every = 0;             // the same: the loss tells
   of_program.batch_axis = plan.synchronous_axes(options.batch_axis);  // a worker's loss is its own
   if (served) of_program.finite_every = 0, of_program.flags.clear();  // the loss tells; servers meet with nobody
   plan.flags = of_program.flags;

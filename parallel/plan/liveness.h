@@ -19,7 +19,7 @@ std::vector<Segment> find_segments(const Program&);
 struct LiveRange {
   int segment = 0;  ///< index of Liveness::segments
   int microbatch = 0;
-  ActionId begin = 0;  ///< the forward of the segment's first part
+  ActionId begin = 0;  ///< the forward of the segment's first part; 0 where an earlier step ran it
   ActionId end = 0;    ///< the action that releases the activations; the number of actions: none does
 };
 

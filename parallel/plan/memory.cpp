@@ -61,7 +61,7 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
       if (a.kind == ActionKind::drop_values) weights[a.slice.begin] = others_of(plan, a);
     for (auto& [begin, others] : weights) gathered += others, largest_unit = std::max(largest_unit, others);
     RankMemory m;
-    m.weights = (whole - gathered + largest_unit + plan.buffers) * options.element;
+    m.weights = (whole * program.versions - gathered + largest_unit + plan.buffers) * options.element;
     m.gradients = whole * options.element;
     if (dropped > 0 && plan.programs.size() == 1)
       m.gradients = std::min(m.gradients, (whole - dropped) * options.element +

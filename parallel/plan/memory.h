@@ -9,7 +9,7 @@ namespace trireme {
 
 /// Bytes that a rank of a program holds at most.
 struct RankMemory {
-  Index weights = 0;      ///< and running statistics
+  Index weights = 0;      ///< in all versions that are kept, and running statistics
   Index gradients = 0;    ///< with the buckets on their way, which are parts of the same block
   Index optimizer = 0;    ///< state, of what the rank updates; and Plan::state
   Index activations = 0;  ///< kept for backward by the micro-batches in flight, and what came over cuts for them

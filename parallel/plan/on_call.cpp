@@ -81,7 +81,8 @@ std::vector<Action> gather_stages(const Plan& plan) {
 std::vector<Action> average_workers(const Plan& plan, std::size_t r) {
   std::string apart;
   for (const auto& [axis, promised] : plan.consistency) {
-    if (promised.kind == Consistency::Kind::stale) return {};  // servers give
+    if (axis == plan.stage_axis && plan.has_stages()) continue;  // whose ranks have different weights
+    if (promised.kind == Consistency::Kind::stale) return {};    // servers give
     if (promised != Consistency{} && plan.size(axis) > 1) apart += (apart.empty() ? "" : "+") + axis;
   }
   std::vector<Action> all;
@@ -90,6 +91,17 @@ std::vector<Action> average_workers(const Plan& plan, std::size_t r) {
   const auto stage = [&](int part) { return static_cast<std::size_t>(plan.program_of(part)); };
   for (const auto& [slice, program] : runs(plan, &PartInfo::buffers, stage))
     if (program == r) all.push_back(of(ActionKind::all_reduce, "statistics", slice, apart));
+  return all;
+}
+
+/// What the steps behind a last one would do for the micro-batches in flight, numbered as the first of these has them.
+std::vector<Action> flush(const Plan& plan, const Program& program) {
+  std::vector<Action> all;
+  for (int later = 0; later < most_steps_back(plan, program); ++later)
+    for (Action a : program.actions) {
+      a.microbatch += later * plan.microbatches;
+      if (a.microbatch < 0) a.after.clear(), all.push_back(std::move(a));
+    }
   return all;
 }
 
@@ -124,6 +136,7 @@ Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
     program.on_call = {{phases::set_up, set_up(plan, all_axes(plan, apart))},
                        {phases::evaluation, std::move(evaluation)},
                        {phases::saving, saving},
+                       {phases::flush, flush(plan, program)},
                        {phases::diagnosis, program.serves() ? std::vector<Action>{} : diagnosis}};
     std::erase_if(program.on_call, [](const PhaseOnCall& p) { return p.actions.empty(); });
   }

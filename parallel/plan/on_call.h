@@ -15,6 +15,7 @@ inline constexpr char set_up[] = "set-up",  ///< rank 0's weights and running st
     evaluation[] = "evaluation",
                       saving[] =
                           "saving",  ///< one exchange of texts about a checkpoint, of which saving one takes several
+    flush[] = "flush",               ///< the micro-batches in flight are run to their updates (Step::flush)
     diagnosis[] = "diagnosis";  ///< of a number that is not finite, behind an evaluation: forward, and where it was
 }  // namespace phases
 

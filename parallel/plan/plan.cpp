@@ -25,6 +25,7 @@ std::string program_line(const Program& program) {
   std::string text = fmt::format("program {}: {} actions", program.name, program.actions.size());
   for (const CoordinateRange& r : program.where) text += fmt::format(", {} {} to {}", r.axis, r.begin, r.end - 1);
   if (program.in_flight > 0) text += fmt::format(", at most {} in flight", program.in_flight);
+  if (program.versions > 1) text += fmt::format(", {} versions of its weights", program.versions);
   for (const ProgramPhase& p : program.phases)
     if (p.trigger != Trigger{}) text += fmt::format("; {}: {}", p.name, to_string(p.trigger));
   return text + "\n";
@@ -37,6 +38,7 @@ void add(Fnv& fnv, const Action& a) {
   for (ActionId id : a.after) fnv.add(id);
   fnv.add(std::string(a.codec ? a.codec->name : ""), a.arguments.size());
   for (auto& [name, value] : a.arguments) fnv.add(name, std::bit_cast<std::uint64_t>(value));
+  if (a.version > 0) fnv.add(a.version);
 }
 
 /// What holds for all programs, a line each.
@@ -136,7 +138,7 @@ std::string to_string(const Action& a) {
   std::string text = to_string(a.kind);
   if (!a.field.empty()) text += " " + a.field;
   if (a.part >= 0) text += fmt::format(" part {}", a.part);
-  if (a.microbatch > 0) text += fmt::format(" micro {}", a.microbatch);
+  if (a.microbatch != 0) text += fmt::format(" micro {}", a.microbatch);
   if (a.slice.size() > 0) text += fmt::format(" {}", range(a.slice));
   if (a.kind == ActionKind::send)
     text += fmt::format(" to {} {:+}", a.peer.axis, a.peer.offset);
@@ -159,6 +161,7 @@ std::string to_string(const Action& a) {
   if (a.peer.seed > 0) text += fmt::format(" seed {}", a.peer.seed);
   if (a.codec) text += fmt::format(" as {}", a.codec->name);
   for (auto& [name, value] : a.arguments) text += fmt::format(" {}={}", name, value);
+  if (a.version > 0) text += fmt::format(", weights {} update{} old", a.version, a.version == 1 ? "" : "s");
   if (a.phase > 0) text += fmt::format(", phase {}", a.phase);
   return text;
 }
@@ -277,6 +280,7 @@ std::uint64_t Plan::hash() const {
     }
     for (auto& [axis, begin, end] : program.where) fnv.add(axis, begin, end);
     for (auto& a : program.actions) add(fnv, a);
+    if (program.versions > 1) fnv.add(program.versions);
     fnv.add(program.on_call.size());
     for (auto& [name, actions] : program.on_call) {
       fnv.add(name, actions.size());

@@ -116,7 +116,10 @@ struct Action {
   /// Index of the model part; -1: all or none. For send and recv: the part in front of the cut that is crossed, by its
   /// output from the program that runs it forward, by that output's gradient the other way.
   int part = -1;
-  int microbatch = 0;     ///< in [0, Plan::microbatches)
+  /// In [0, Plan::microbatches). Below 0, of backwards and what follows from them: of a step before, -1 being the last
+  /// micro-batch of the step before this one (steps_back() in parallel/plan/action_kind.h). In the first step, and in
+  /// the first behind a flush (phases::flush), there is none such, and the action does not run.
+  int microbatch = 0;
   Slice slice = {};       ///< of the flat block, for collectives, update and drops
   Peer peer = {};         ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
@@ -130,7 +133,10 @@ struct Action {
   int phase = 0;                 ///< of Program::phases: it runs in steps in which the phase does
   const Codec* codec = nullptr;  ///< of what a reduction sends; null: as it is
   std::vector<std::pair<std::string, double>> arguments = {};  ///< numbers of the kind's own, by name: mixing weights
-  bool operator==(const Action&) const = default;              ///< member by member
+  /// Of passes: the updates that the weights they read are behind the newest. Where there were not that many since the
+  /// first step or the last flush, the weights of then.
+  int version = 0;
+  bool operator==(const Action&) const = default;  ///< member by member
 };
 
 /// What a phase that messages start waits for beside them (stale synchronous parallel: Ho et al., NIPS 2013): each of
@@ -200,6 +206,7 @@ struct Program {
   /// stage_axis; else all.
   std::vector<CoordinateRange> where = {};
   std::vector<PhaseOnCall> on_call = {};  ///< of no step
+  int versions = 1;                       ///< of its weights that it keeps: the newest, and those that updates replaced
   /// When an action of the program runs.
   const Trigger& trigger(const Action& a) const { return phases[static_cast<std::size_t>(a.phase)].trigger; }
   /// Whether messages start what it does: its ranks serve others.
@@ -227,8 +234,10 @@ struct Consistency {
   enum class Kind : std::uint8_t {
     synchronous,  ///< after each step: each gradient is reduced once, then used by one update
     periodic,     ///< after every `bound` steps, in which an action writes all weights with the ranks of the axis
-    stale,        ///< never, but no rank is more than `bound` steps ahead
-    gossip        ///< in the mean: actions mix weights with weights that add up to 1 by row and column
+    /// Never, but no rank is more than `bound` steps ahead; along Plan::stage_axis, whose ranks have different weights:
+    /// gradients are of weights that at most `bound` updates are missing in.
+    stale,
+    gossip  ///< in the mean: actions mix weights with weights that add up to 1 by row and column
   };
   static constexpr std::int64_t unbounded = Trigger::forever;
   Kind kind = Kind::synchronous;
@@ -274,8 +283,8 @@ struct PartInfo {
   Device device = {};        ///< its weights lie on: no bucket reaches over two
   std::string divided = {};  ///< mesh axis over which its weights are cut: no gradient of theirs is summed along it
   int outputs = 1;           ///< tensors that cross a cut behind it: its output, and what is stashed
-  std::vector<PartComm> comms = {};                  ///< of one rank; empty until a dry run has found them
-  std::vector<TensorSlice> tensors = {};             ///< weights and biases, in order; those shared with another part: there
+  std::vector<PartComm> comms = {};       ///< of one rank; empty until a dry run has found them
+  std::vector<TensorSlice> tensors = {};  ///< weights and biases, in order; those shared with another part: there
   bool operator==(const PartInfo&) const = default;  ///< member by member, cost included
 };
 

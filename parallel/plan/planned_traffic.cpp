@@ -23,7 +23,8 @@ std::vector<PartComm> comms_of(const std::vector<PartInfo>& parts, const Action&
 namespace {
 
 const std::vector<PartInfo>& parts_of(const Plan& plan, const Action& a, const TrafficOptions& o) {
-  return o.parts.empty() ? plan.parts : o.parts[static_cast<std::size_t>(a.microbatch)];
+  const int at = place_in_batch(plan, a) + steps_back(plan, a) * plan.microbatches;
+  return o.parts.empty() ? plan.parts : o.parts[static_cast<std::size_t>(at)];
 }
 
 void add_comms(Traffic& to, const Plan& plan, const Action& a, const TrafficOptions& o) {
@@ -69,9 +70,15 @@ TrafficCount traffic_of(const Plan& plan, const Program& program, const Action& 
 Traffic planned_traffic(const Plan& plan, std::size_t program, const std::string& phase, const TrafficOptions& o) {
   Traffic all;
   for (const Action& a : actions_on_call(plan.programs.at(program), phase)) {
+    if (o.step - steps_back(plan, a) < o.first) continue;
     add_comms(all, plan, a, o);
     const int ranks = plan.size(a.peer.axis);
     if (ranks == 1) continue;
+    if (is_message(a)) {
+      const TrafficCount count = traffic_of(plan, plan.programs.at(program), a, o);
+      if (count.calls > 0) all[a.peer.axis] += count;
+      continue;
+    }
     Index times = a.field == "optimizer" ? o.states : 1, element = size_of(o.parameters);
     if (a.field == "lengths") element = size_of(DType::i64);
     if (a.field == "texts") {
@@ -100,6 +107,7 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOpti
   for (const Action& a : plan.programs.at(program).actions) {
     const Trigger& trigger = plan.programs[program].trigger(a);
     if (o.phase >= 0 ? a.phase != o.phase : trigger.channel.empty() && !trigger.runs_at(o.step)) continue;
+    if (o.step - steps_back(plan, a) < o.first) continue;
     if (looks_at_gradients(a)) add(o.divided, look);
     add(a.peer.axis, traffic_of(plan, plan.programs[program], a, o));
     add_comms(all, plan, a, o);

@@ -13,14 +13,16 @@ namespace trireme {
 struct TrafficOptions {
   DType parameters = DType::f32, buffers = DType::f32, loss = DType::f32;  ///< types of their elements
   std::int64_t step = 0;  ///< steps before this one: some actions are not of every step
-  int phase = -1;         ///< of Program::phases: its actions alone, whenever they run; -1: those of the step
+  std::int64_t first = std::numeric_limits<std::int64_t>::min();  ///< of the micro-batches in flight: that step's
+  int phase = -1;  ///< of Program::phases: its actions alone, whenever they run; -1: those of the step
   /// The mesh axis over which weights are divided: each look at the gradient's norm sums a number over it, once where
   /// the optimizer wants the norm (norm), and once for the flag of numbers that are not finite. Empty: none are.
   std::string divided = {};
   bool norm = false;
   int states = 0;  ///< of the optimizer, each a number per parameter
   Index text = 0;  ///< bytes that all ranks together tell of a checkpoint
-  /// The plan's parts by micro-batch, where these have different rows; empty: all are as Plan::parts says.
+  /// The plan's parts by micro-batch, where these have different rows, behind them those of the step before, and so on;
+  /// empty: all are as Plan::parts says.
   std::span<const std::vector<PartInfo>> parts = {};
 };
 

@@ -15,6 +15,7 @@ class ChargedTime {
   /// All must outlive it.
   ChargedTime(const Plan&, const Program&, World&);
 
+  bool simulated() const { return clock_ != nullptr; }
   void begin_step(std::int64_t step) { step_ = step; }
   /// Before the passes of a segment run, all on behalf of the first of them: from now on it is known when each ends.
   void begin_segment(ActionId first, const Tapes&);

@@ -20,6 +20,8 @@ Executor::Executor(const Plan& plan, int program, const Chain& chain, Loss loss,
       channels_(plan, program_, optimizer.parameters(), mesh),
       slots_(program_.actions.size()),
       ranks_(ranks),
+      in_flight_(plan, program_),
+      versions_(optimizer.parameters(), plan.updated(static_cast<std::size_t>(program)), program_.versions),
       agreement_(optimizer, shards_, options),
       time_(plan, program_, mesh.world()) {
   for (const State& state : plan.state) optimizer.parameters().add_state(state.name, state.initial, state.dtype);
@@ -127,7 +129,8 @@ void Executor::begin(const Tensor& x, const Tensor& y) {
 
 void Executor::begin_step() {
   interpreter_ = {}, fault_.clear();
-  step_ = optimizer_.steps(), skips_ = step_ < channels_.resumes_at(), time_.begin_step(step_);
+  step_ = steps(), skips_ = step_ < channels_.resumes_at();
+  in_flight_.begin(step_), time_.begin_step(step_);
 }
 
 std::string Executor::run(const Tensor& x, const Tensor& y) {
@@ -137,19 +140,34 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
   for (ActionId id = 0; id < actions(); ++id) {  // what a refused step left; what it would have changed stays
     Slot& s = slot(id);
     if (s.run == &Executor::run_row && std::exchange(s.pending, false)) s.works.clear();
-    finish(id);
+    if (!is_sent_ahead(action(id))) finish(id);
   }
   begin(x, y);
   if (skips_) agreement_.set_loss(channels_.last_loss(), false);
   if (buckets_) buckets_->arm(false);
   interpreter_.run(*this);
-  if (!updates_ && fault_.empty()) {  // a stage without parameters counts the step, too
+  if ((!updates_ || in_flight_.most_back() > 0) && fault_.empty()) {  // no update of this step's has asked
     const bool pushed = std::ranges::any_of(slots_, &Slot::first_push);
     if (!pushed && !(fault_ = decide()).empty()) return fault_;
-    optimizer_.finish();
+    if (!updates_) optimizer_.finish();  // a stage without parameters counts the step, too
   }
-  if (recorder_) recorder_->see(optimizer_.parameters());
+  if (in_flight_.is_asynchronous() && !time_.simulated()) finish_sends();
+  if (recorder_) recorder_->see(optimizer_.parameters(), versions_.bytes());
   return fault_;
+}
+
+void Executor::flush(bool refused) {
+  if (!in_flight_.any()) return;
+  refused_ = refused, part_ = Part::all;
+  Recorder* const recorder = std::exchange(recorder_, nullptr);  // which is told of the step, not of what comes behind
+  for (int later = 0; later < in_flight_.most_back(); ++later) {
+    time_.begin_step(++step_);
+    tapes_.advance();
+    interpreter_.run(*this);
+  }
+  for (ActionId id = 0; id < actions(); ++id) finish(id);
+  in_flight_.clear(), versions_.clear();
+  recorder_ = recorder, refused_ = false;
 }
 
 void Executor::serve() {
@@ -184,12 +202,13 @@ bool Executor::runs(ActionId id) const {
   if (serves()) return a.phase == phase_;
   const bool passes = is_pass(a) || a.kind == ActionKind::free || (a.kind == ActionKind::agree && a.field == "count");
   if (part_ != Part::all && passes != (part_ == Part::passes)) return false;
-  return program_.trigger(a).runs_at(step_) && (!skips_ || reports_loss(a));
+  return program_.trigger(a).runs_at(step_) && (!skips_ || reports_loss(a)) && in_flight_.has(a, step_);
 }
 
 bool Executor::start(ActionId id) {
   const Slot& s = slot(id);
-  if ((s.first_update || s.first_push) && !serves() && !(fault_ = decide()).empty()) return false;
+  const bool decides = s.first_push || (s.first_update && action(id).microbatch >= 0);
+  if (decides && !serves() && !(fault_ = decide()).empty()) return false;
   if (recorder_) recorder_->begin(id);
   (this->*s.run)(id);
   if (id + 1 == loss_end_ && part_ == Part::all) agreement_.set_loss(loss_.clone(), !sums_loss_);
@@ -242,6 +261,7 @@ void Executor::compute(ActionId id) {
     time_.begin_segment(id, tapes_);
     if (buckets_) buckets_->listen(s.completes);
     const NamedRange phase(a.kind == ActionKind::forward ? "forward" : "backward");
+    const WeightVersions::Use weights(versions_, a.version);
     a.kind == ActionKind::forward ? tapes_.forward(a) : tapes_.backward(a);
   }
   if (s.last_forward) tapes_.commit();
@@ -320,7 +340,8 @@ void Executor::agree(ActionId id) {
 void Executor::update(ActionId id) {
   const Slot& s = slot(id);
   const NamedRange phase("update");
-  if (s.first_update) optimizer_.keep(updated_);
+  if (refused_ && in_flight_.is_last(action(id), step_)) return;
+  if (s.first_update) optimizer_.keep(updated_), versions_.keep();
   if (keeps_) {
     if (s.last_update) optimizer_.finish();
     return;

@@ -19,7 +19,9 @@
 #include "parallel/runtime/pipeline_p2p.h"
 #include "parallel/runtime/recorder.h"
 #include "parallel/runtime/step_ranks.h"
+#include "parallel/runtime/steps_in_flight.h"
 #include "parallel/runtime/tapes.h"
+#include "parallel/runtime/weight_versions.h"
 
 namespace trireme {
 
@@ -34,6 +36,12 @@ class Executor {
   /// Runs a step of a program that messages start: phases as their messages come, until the one that ends it. The loss
   /// is the one that messages brought.
   void serve();
+  /// Runs the micro-batches in flight to their updates: what the phase phases::flush says. A collective call of an
+  /// asynchronous pipeline's ranks; others have nothing in flight. refused: those of the last step update nothing.
+  void flush(bool refused = false);
+  /// Steps before the next one; Optimizer::steps() does not count those in flight.
+  std::int64_t steps() const { return in_flight_.next(optimizer_.steps()); }
+  const StepsInFlight& in_flight() const { return in_flight_; }
   /// The parts of run() for a rank that shares its gradients with nobody: forward, which returns the loss; backward;
   /// and, given the loss of these, the updates.
   Tensor compute_loss(const Tensor& x, const Tensor& y);
@@ -78,13 +86,20 @@ class Executor {
   bool is_inline(ActionId id) const { return action(id).stream == Stream::compute; }
   bool runs(ActionId) const;
   bool start(ActionId);
-  bool wait(ActionId id) { return finish(id), true; }
+  bool wait(ActionId id) {
+    if (!is_sent_ahead(action(id))) finish(id);
+    return true;
+  }
   bool serves() const { return program_.serves(); }
   int next_phase() { return phase_ = channels_.next(); }
   bool ends(int phase) const { return program_.phases[static_cast<std::size_t>(phase)].last; }
 
   void begin(const Tensor& x, const Tensor& y);
   void begin_step();
+  /// A message that the other rank may want in its next step only: nobody waits for its end.
+  bool is_sent_ahead(const Action& a) const {
+    return a.kind == ActionKind::send && in_flight_.is_asynchronous() && !tapes_.runs(a.part) && !time_.simulated();
+  }
   std::string decide();
   static auto find_run(const Action&) -> void (Executor::*)(ActionId);
   const Action& action(ActionId id) const { return program_.actions[static_cast<std::size_t>(id)]; }
@@ -141,8 +156,11 @@ class Executor {
   bool sums_loss_ = false;  // other ranks have shares of the loss
   bool keeps_ = false;      // this step updates nothing
   bool skips_ = false;      // this step is over without this rank
+  bool refused_ = false;    // what came in last updates nothing
+  StepsInFlight in_flight_;
   std::unique_ptr<Buckets> buckets_;
   std::vector<Slice> shards_, updated_;  // of each update; the same joined
+  WeightVersions versions_;
   Agreement agreement_;
   double grad_scale_ = 1;
   std::int64_t step_ = 0;  // steps before this one; updates count it in its midst

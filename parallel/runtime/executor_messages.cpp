@@ -13,7 +13,7 @@ PipelineP2P::Route Executor::route(const Action& a, const Slot& s) const {
   return {.comm = s.comm,
           .peer = s.comm->rank() + a.peer.offset,
           .part = a.part,
-          .tag = cut_of_.at(a.part) * plan_.microbatches + a.microbatch,
+          .tag = cut_of_.at(a.part) * plan_.microbatches + place_in_batch(plan_, a),
           .device = plan_.parts[behind].device};
 }
 
@@ -21,6 +21,7 @@ PipelineP2P::Route Executor::route(const Action& a, const Slot& s) const {
 void Executor::send(ActionId id) {
   const Action& a = action(id);
   Slot& s = slot(id);
+  finish(id);  // of the step before, where it was sent ahead
   s.pending = true;
   if (!tapes_.runs(a.part)) {
     PipelineP2P::send(route(a, s), std::exchange(tapes_.boundary(a.part, a.microbatch).gradient, {}), s.works);

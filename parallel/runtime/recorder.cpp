@@ -33,8 +33,8 @@ void Recorder::clear(std::size_t actions) {
   memory_.reset_peaks();
 }
 
-void Recorder::see(const Parameters& p) {
-  Index weights = resident(p.values());
+void Recorder::see(const Parameters& p, Index older) {
+  Index weights = resident(p.values()) + older;
   for (auto& b : p.buffers()) weights += b.tensor.view().bytes();
   weights_ = std::max(weights_, weights), gradients_ = std::max(gradients_, resident(p.grads()));
 }

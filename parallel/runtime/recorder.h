@@ -18,8 +18,9 @@ class Recorder {
   void clear(std::size_t actions);
   void begin(ActionId id);  ///< the first call counts
   void end(ActionId id);    ///< the last call counts
-  /// Counts the resident bytes of the flat buffers: before some are released, and at the step's end.
-  void see(const Parameters&);
+  /// Counts the resident bytes of the flat buffers: before some are released, and at the step's end. older: of versions
+  /// of the weights beside them.
+  void see(const Parameters&, Index older = 0);
   /// For the tensors that the step makes.
   const MemoryTracker& memory() const { return memory_; }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "framework/tensor/shard_spec.h"
 #include "parallel/comm/world/compare.h"
@@ -40,6 +41,14 @@ struct Step::Impl {
       graph.emplace(plan.parts.front().device, parameters);
   }
 
+  /// Messages of steps in flight would meet another Step on these ranks.
+  ~Impl() {
+    if (std::uncaught_exceptions() > unwinding) return;
+    try {
+      executor.flush();
+    } catch (...) {}  // NOLINT: the job has ended, of which others tell
+  }
+
   /// The model, split as the strategy wants it, once all ranks are known to be about to do the same: the code behind it
   /// wants equal calls on all.
   Module agreed(Module m, const Loss& l, const OptimizerConfig& recipe) {
@@ -65,10 +74,11 @@ struct Step::Impl {
 
   Tensor run(const Tensor& x, const Tensor& y) {
     if (serves()) return serve(x, y);
-    const StepContext context = ranks.context(x, y, options.seed, static_cast<std::uint64_t>(optimizer.steps()));
+    const std::int64_t number = executor.steps();
+    const StepContext context = ranks.context(x, y, options.seed, static_cast<std::uint64_t>(number));
     consolidator.begin_step();
-    parameters.clear_grads();  // those of a step that was refused
-    audit.begin(context, x, y, optimizer.steps());
+    if (!executor.in_flight().any()) parameters.clear_grads();  // those of a step that was refused
+    audit.begin(context, x, y, number, executor.in_flight().first(number));
     const double loss_scale = executor.agreement().scale.value();
     optimizer.set_loss_scale(loss_scale);
     replayed = graph && !is_recorded_or_traced && graph->ready(executor, x, y, context, loss_scale);
@@ -83,7 +93,7 @@ struct Step::Impl {
 
   Tensor serve(const Tensor& x, const Tensor& y) {
     consolidator.begin_step();
-    audit.begin(ranks.surroundings(), x, y, optimizer.steps());
+    audit.begin(ranks.surroundings(), x, y, optimizer.steps(), 0);
     executor.serve();
     audit.end();
     return executor.agreement().take_loss();
@@ -92,17 +102,24 @@ struct Step::Impl {
   /// Throws Error that says where a number that is not finite was first seen.
   [[noreturn]] void refuse(const std::string& fault, const Tensor& x) {
     const bool alone = consolidator.own().served();  // servers wait for messages meanwhile
+    const std::int64_t number = executor.steps() + !executor.in_flight().any();
+    executor.flush(true);
     if (!alone) consolidate();
     std::string place;
     audit.on_call(phases::diagnosis, [&] { place = first_non_finite(model, x, alone ? nullptr : everyone()); });
-    fail(fmt::format("step {}", optimizer.steps() + 1), "{}; {}", fault,
+    fail(fmt::format("step {}", number), "{}; {}", fault,
          !place.empty() ? "first seen in " + place
          : alone        ? "everything before it is finite on this rank"
                         : "everything before it is finite");
   }
 
+  void flush() {
+    audit.on_call(phases::flush, [&] { executor.flush(); });
+  }
+
   void consolidate() {
     if (graph) graph->drop();
+    flush();
     audit.on_call(phases::evaluation, [&] { consolidator.consolidate(); });
   }
 
@@ -114,6 +131,7 @@ struct Step::Impl {
 
   /// The weights that all ranks may load are the mean where each has its own.
   CheckpointShard checkpoint_shard() {
+    flush();
     if (consolidator.own().differ() && !consolidator.own().served()) consolidate();
     return shard_of_checkpoint();
   }
@@ -130,6 +148,7 @@ struct Step::Impl {
 
   LoadedCheckpoint load_checkpoint(const std::string& directory) {
     if (graph) graph->drop();
+    executor.flush();  // messages on their way are of no other steps
     consolidator.release();
     optimizer.keep(executor.updated());
     CheckpointShard shard = shard_of_checkpoint();
@@ -166,6 +185,7 @@ struct Step::Impl {
   Consolidator consolidator;
   std::optional<StepGraph> graph;  // none: not asked for, or of no use
   bool is_recorded_or_traced = false, replayed = false;
+  const int unwinding = std::uncaught_exceptions();
 };
 
 Step::Step(Module model, Loss loss, OptimizerConfig recipe, World& world, std::optional<Strategy> strategy,
@@ -200,6 +220,7 @@ const std::vector<Slice>& Step::updated() const { return impl_->executor.updated
 int Step::most_in_flight() const { return impl_->executor.most_in_flight(); }
 bool Step::trains_apart() const { return impl_->ranks.trains_apart(); }
 RankShare Step::shard() const { return impl_->ranks.share(); }
+void Step::flush() { impl_->flush(); }
 void Step::consolidate() { impl_->consolidate(); }
 CheckpointShard Step::checkpoint_shard() { return impl_->checkpoint_shard(); }
 LoadedCheckpoint Step::load_checkpoint(const std::string& directory) { return impl_->load_checkpoint(directory); }

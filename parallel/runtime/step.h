@@ -99,6 +99,10 @@ class Step {
   void set_loss_scale(const LossScaleState&);  ///< the same on all ranks; ignored where scaling is off
   /// Which rows of the global batch this rank is to feed; a Loader takes it.
   RankShare shard() const;
+  /// Ends what an asynchronous pipeline (pipeline(schedule=pipedream) or 2bw) has in flight, so that all weights are
+  /// those behind the last step's update; the next step begins anew with them. A collective call; nothing elsewhere.
+  /// consolidate(), checkpoint_shard(), the end of the Step and a step that is refused do it, too.
+  void flush();
   /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating. Before
   /// the first step, and between consolidate() and the next one, every rank has all weights; else a stage (and under
   /// zero(3) a rank) has its own, and reading another's, in the model or by itself, is an Error. Optimizer state is
@@ -142,7 +146,7 @@ class Step {
   /// (parallel/model/dry_run.h): layers and losses whose own code reads values on the host see undefined ones, and
   /// gradients end cleared. Throws Error before the first step. phase: the same of the last run of a phase on call
   /// (parallel/plan/on_call.h): "set-up", "evaluation" (a consolidate() that had something to bring), "saving" (one
-  /// exchange), "diagnosis"; nothing is counted where there was none.
+  /// exchange), "flush", "diagnosis"; nothing is counted where there was none.
   StepTraffic traffic(const std::string& phase = "") const;
   /// Bytes that this rank's calls have had in all steps so far: payload_bytes() (parallel/comm/world/traffic.h).
   Index bytes_sent() const;

@@ -7,6 +7,7 @@
 
 #include "parallel/comm/virtual_clock.h"
 #include "parallel/model/part_costs.h"
+#include "parallel/plan/action_kind.h"
 #include "parallel/plan/agreements.h"
 #include "parallel/plan/on_call.h"
 #include "parallel/split/split.h"
@@ -71,6 +72,18 @@ void refuse_shared_across_programs(const Plan& plan, const Chain& chain) {
     }
 }
 
+/// What a Step has no means for in an asynchronous pipeline.
+void refuse_with_asynchronous(const Strategy& strategy, const StepOptions& o) {
+  check(
+      !strategy.split.any() && o.layer_axes.empty(), "step",
+      "layers that are split over ranks compute with views of their weights, of which schedules pipedream and 2bw keep "
+      "no versions yet: leave one of the two out");
+  check(
+      o.loss_scale == 0, "step",
+      "a loss that is scaled and schedules pipedream and 2bw do not go together: stages update at different times, and "
+      "could not tell each other of an overflow");
+}
+
 }  // namespace
 
 Module split_layers(const Strategy& strategy, Module model, Mesh& mesh) {
@@ -88,6 +101,7 @@ std::vector<std::string> tensor_parallel_axes(const StepOptions& options, const 
 
 Plan with_agreements(const Plan& plan, const Strategy& strategy, const StepOptions& o, const Optimizer& optimizer,
                      const Loss& loss) {
+  if (is_asynchronous(plan)) refuse_with_asynchronous(strategy, o);
   return with_phases_on_call(with_agreements(plan, {.batch_axis = batch_axis(plan, strategy.split),
                                                     .finite_every = o.loss_scale > 0 ? 1
                                                                     : o.check_finite ? gradient_check_period

@@ -12,29 +12,42 @@ Tapes::Tapes(const Plan& plan, const Program& program, const Chain& chain, Loss 
       loss_(std::move(loss)),
       micros_(plan.microbatches),
       live_(program),
-      states_(live_.segments.size() * static_cast<std::size_t>(micros_)),
-      boundaries_(static_cast<std::size_t>(chain.size() * micros_)) {
+      batches_(static_cast<std::size_t>(1 + most_steps_back(plan, program))) {
+  for (StepBatch& b : batches_) {
+    b.states.resize(live_.segments.size() * static_cast<std::size_t>(micros_));
+    b.boundaries.resize(static_cast<std::size_t>(chain.size() * micros_));
+  }
   for (int p = 0; p < chain.size(); ++p) stashed_.push_back(chain.stashed_behind(p));
   check(stashed_.back().empty(), "executor", "'{}' is stashed, but nothing adds it: add a layer AddStashed(\"{}\")",
         stashed_.back().empty() ? "" : stashed_.back()[0], stashed_.back().empty() ? "" : stashed_.back()[0]);
 }
 
+void Tapes::clear() {
+  for (StepBatch& b : batches_) {
+    for (MicrobatchState& f : b.states) f = {};
+    for (BoundaryTensors& c : b.boundaries) c = {};
+  }
+  alive_ = 0;
+}
+
 void Tapes::begin(const Tensor& x, const Tensor& y) {
-  for (MicrobatchState& f : states_) f = {};
-  for (BoundaryTensors& c : boundaries_) c = {};
-  alive_ = most_alive_ = 0;
+  advance();
+  if (batches_.size() == 1) clear();
+  most_alive_ = alive_;
   batch_norm_stats_.clear();
-  contexts_.clear(), batches_.clear();
-  x_.clear(), y_.clear();
+  StepBatch& b = batches_[now_];
+  for (BoundaryTensors& c : b.boundaries) c = {};
+  b.contexts.clear(), b.rows.clear();
+  b.x.clear(), b.y.clear();
   const StepContext& now = StepContext::current();
   const BatchContext& batch = now.batch;
   const auto give = [&](const Tensor& x_rows, const Tensor& y_rows, BatchContext context) {
-    x_.push_back(x_rows.with_batch(std::move(context)));
-    y_.push_back(y_rows.detach());
-    y_.back().impl()->batch = x_.back().impl()->batch;
-    batches_.push_back(x_.back().impl()->batch);
+    b.x.push_back(x_rows.with_batch(std::move(context)));
+    b.y.push_back(y_rows.detach());
+    b.y.back().impl()->batch = b.x.back().impl()->batch;
+    b.rows.push_back(b.x.back().impl()->batch);
   };
-  if (micros_ == 1) return give(x, y, batch);
+  if (micros_ == 1 && batches_.size() == 1) return give(x, y, batch);
   const Index rows = x.dim(0);
   Tensor samples = batch.samples;
   if (!samples) {
@@ -55,9 +68,9 @@ void Tapes::begin(const Tensor& x, const Tensor& y) {
     microbatch.microbatches.clear();
     microbatch.calls = {};
     give(x.view_rows(begin, end), y.view_rows(begin, end), std::move(microbatch));
-    contexts_.push_back(now);
-    contexts_.back().batch = *batches_.back();
-    contexts_.back().moments = &batch_norm_stats_;
+    b.contexts.push_back(now);
+    b.contexts.back().batch = *b.rows.back();
+    if (micros_ > 1) b.contexts.back().moments = &batch_norm_stats_;
     begin = end;
   }
   check(begin == rows, "step", "the loader's micro-batches hold {} rows, there are {}", begin, rows);
@@ -69,14 +82,14 @@ bool Tapes::is_segment_head(const Action& a) const {
 }
 
 const std::vector<Tensor>& Tapes::outputs(int part, int microbatch) const {
-  return states_[index(live_.segment_of(part), microbatch)].out;
+  return batch(microbatch).states[index(live_.segment_of(part), microbatch)].out;
 }
 
 void Tapes::forward(const Action& a) {
   const Segment& s = segment(a);
   MicrobatchState& f = state(a.part, a.microbatch);
   std::optional<StepScope> scope;
-  if (!contexts_.empty()) scope.emplace(contexts_[static_cast<std::size_t>(a.microbatch)]);
+  if (const StepContext* own = context(a.microbatch)) scope.emplace(*own);
   f.alive = true;
   most_alive_ = std::max(most_alive_, ++alive_);
   check(program_.in_flight == 0 || alive_ <= program_.in_flight, "executor",
@@ -90,7 +103,7 @@ void Tapes::forward(const Action& a) {
     auto& names = stashed_[static_cast<std::size_t>(s.first - 1)];
     for (std::size_t i = 0; i < arrived.size(); ++i) {
       f.in.push_back(arrived[i].detach());
-      f.in.back().impl()->batch = batches_[static_cast<std::size_t>(a.microbatch)];
+      f.in.back().impl()->batch = batch(a.microbatch).rows[index(0, a.microbatch)];
       f.in.back().require_grad(arrived[i].requires_grad());
       if (i > 0) stashed.emplace(names[i - 1], f.in.back());
     }
@@ -104,18 +117,19 @@ void Tapes::forward(const Action& a) {
 
 Index Tapes::count_ignored() const {
   Index all = 0;
-  for (const Tensor& y : y_) all += loss_.ignored()(y);
+  for (const Tensor& y : batches_[now_].y) all += loss_.ignored()(y);
   return all;
 }
 
 Tensor Tapes::loss(int microbatch, double scale, std::optional<Index> ignored) {
-  StepContext now = contexts_.empty() ? StepContext::current() : contexts_[static_cast<std::size_t>(microbatch)];
+  const StepContext* own = context(microbatch);
+  StepContext now = own ? *own : StepContext::current();
   now.ignored = ignored;
   const StepScope scope(std::move(now));
   const int last = chain_.size() - 1;
   MicrobatchState& f = state(last, microbatch);
   const NamedRange range("loss");
-  Tensor loss = loss_(f.out.at(0), y_[static_cast<std::size_t>(microbatch)].to(f.out[0].device()));
+  Tensor loss = loss_(f.out.at(0), batch(microbatch).y[index(0, microbatch)].to(f.out[0].device()));
   f.out = {loss};
   boundary(last, microbatch).gradient = {Tensor::full(loss.shape(), scale, loss.dtype(), loss.device())};
   return loss;
@@ -128,7 +142,7 @@ void Tapes::backward(const Action& a) {
       f.alive, "executor", "{} on program {}: its micro-batch has not been run forward, or is freed",
       [&] { return to_string(a); }, program_.name);
   std::optional<StepScope> scope;
-  if (!contexts_.empty()) scope.emplace(contexts_[static_cast<std::size_t>(a.microbatch)]);
+  if (const StepContext* own = context(a.microbatch)) scope.emplace(*own);
   if (a.kind == ActionKind::backward_weight)
     f.weights.run();
   else

@@ -24,8 +24,10 @@ class Tapes {
   Tapes(const Plan&, const Program&, const Chain&, Loss);
 
   /// Starts a step: cuts rows into micro-batches (StepContext::microbatches, else evenly; some may be empty) and
-  /// forgets what an earlier one left.
+  /// forgets what an earlier one left, but for micro-batches in flight.
   void begin(const Tensor& x, const Tensor& y);
+  /// Starts a step that no rows come in with.
+  void advance() { now_ = (now_ + 1) % batches_.size(); }
   /// Whether the action is the first of its segment, which runs all of it; the others have nothing left to do.
   bool is_segment_head(const Action&) const;
   void forward(const Action&);
@@ -40,11 +42,11 @@ class Tapes {
   void commit() { batch_norm_stats_.commit(); }
 
   bool runs(int part) const { return live_.segment_of(part) >= 0; }
-  BoundaryTensors& boundary(int part, int microbatch) { return boundaries_[index(part, microbatch)]; }
+  BoundaryTensors& boundary(int part, int microbatch) { return batch(microbatch).boundaries[index(part, microbatch)]; }
   /// The outputs of the segment that ends with part; empty before it ran.
   const std::vector<Tensor>& outputs(int part, int microbatch) const;
   std::size_t tensors_behind(int part) const { return 1 + stashed_[static_cast<std::size_t>(part)].size(); }
-  const Tensor& input(int microbatch) const { return x_[static_cast<std::size_t>(microbatch)]; }
+  const Tensor& input(int microbatch) const { return batch(microbatch).x[index(0, microbatch)]; }
   int most_alive() const { return most_alive_; }  ///< since begin()
 
  private:
@@ -54,13 +56,35 @@ class Tapes {
     std::vector<Tensor> in, out;  // leaves and roots of its tape
     Deferred weights;
   };
+  /// What came in with one step.
+  struct StepBatch {
+    std::vector<MicrobatchState> states;      // by segment, micro
+    std::vector<BoundaryTensors> boundaries;  // by part, micro
+    std::vector<Tensor> x, y;                 // by micro
+    std::vector<BatchPtr> rows;               // by micro
+    std::vector<StepContext> contexts;        // by micro; empty: one micro-batch, under the caller's
+  };
+  int steps_back(int microbatch) const { return microbatch < 0 ? (micros_ - 1 - microbatch) / micros_ : 0; }
+  std::size_t turn(int microbatch) const {
+    return (now_ + batches_.size() - static_cast<std::size_t>(steps_back(microbatch))) % batches_.size();
+  }
+  StepBatch& batch(int microbatch) { return batches_[turn(microbatch)]; }
+  const StepBatch& batch(int microbatch) const { return batches_[turn(microbatch)]; }
   std::size_t index(int row, int microbatch) const {
-    return static_cast<std::size_t>(row) * static_cast<std::size_t>(micros_) + static_cast<std::size_t>(microbatch);
+    return static_cast<std::size_t>(row * micros_ + microbatch + steps_back(microbatch) * micros_);
+  }
+  /// That a micro-batch runs under; null: the caller's.
+  const StepContext* context(int microbatch) const {
+    const StepBatch& b = batch(microbatch);
+    return b.contexts.empty() ? nullptr : &b.contexts[index(0, microbatch)];
   }
   const Segment& segment(const Action& a) const {
     return live_.segments[static_cast<std::size_t>(live_.segment_of(a.part))];
   }
-  MicrobatchState& state(int part, int microbatch) { return states_[index(live_.segment_of(part), microbatch)]; }
+  MicrobatchState& state(int part, int microbatch) {
+    return batch(microbatch).states[index(live_.segment_of(part), microbatch)];
+  }
+  void clear();
   void release(MicrobatchState&);
   void walk(MicrobatchState&, const Segment&, int microbatch, Deferred*);
 
@@ -70,11 +94,8 @@ class Tapes {
   int micros_;
   Liveness live_;
   std::vector<std::vector<std::string>> stashed_;  // by part: across a cut behind it
-  std::vector<MicrobatchState> states_;            // by segment, micro
-  std::vector<BoundaryTensors> boundaries_;        // by part, micro
-  std::vector<Tensor> x_, y_;                      // by micro
-  std::vector<BatchPtr> batches_;                  // by micro
-  std::vector<StepContext> contexts_;              // by micro; empty: one micro-batch, under the caller's
+  std::vector<StepBatch> batches_;                 // in turn, of as many steps as may be in flight
+  std::size_t now_ = 0;                            // of them: this step's
   BatchNormStats batch_norm_stats_;
   int alive_ = 0, most_alive_ = 0;
 };

@@ -5,6 +5,7 @@
 
 #include "framework/tensor/shard_spec.h"
 #include "parallel/comm/world/compare.h"
+#include "parallel/plan/action_kind.h"
 #include "parallel/plan/on_call.h"
 #include "parallel/split/split.h"
 
@@ -28,16 +29,20 @@ TrafficAudit::TrafficAudit(const Plan& plan, int program, const Chain& chain, Op
       loss_(std::move(loss)),
       meter_(mesh.meter()) {}
 
-void TrafficAudit::begin(const StepContext& context, const Tensor& x, const Tensor& y, std::int64_t step) {
+void TrafficAudit::begin(const StepContext& context, const Tensor& x, const Tensor& y, std::int64_t step,
+                         std::int64_t first) {
   context_ = context;
   x_ = in_shape_of(x, 0), y_ = in_shape_of(y, 0);
   const auto& cut = context.batch.microbatches;
-  rows_ = plan_.microbatches > 1 ? cut : std::vector<Index>{};
-  for (int k = 0; std::ssize(rows_) < plan_.microbatches; ++k) {
+  std::vector<Index> rows = plan_.microbatches > 1 ? cut : std::vector<Index>{};
+  for (int k = 0; std::ssize(rows) < plan_.microbatches; ++k) {
     const auto [begin, end] = share(x.dim(0), k, plan_.microbatches);
-    rows_.push_back(end - begin);
+    rows.push_back(end - begin);
   }
-  step_ = step;
+  const int back = most_steps_back(plan_, plan_.programs[static_cast<std::size_t>(program_)]);
+  rows_.resize(std::min(rows_.size(), static_cast<std::size_t>(back * plan_.microbatches)));
+  rows_.insert(rows_.begin(), rows.begin(), rows.end());
+  step_ = step, first_ = first;
   before_ = meter_.counted();
 }
 
@@ -64,10 +69,14 @@ StepTraffic TrafficAudit::compare(const std::string& phase) const {
   std::map<Index, DryRun> runs;  // by rows
   std::vector<std::vector<PartInfo>> parts;
   DType loss = DType::f32;
-  const Index all = std::accumulate(rows_.begin(), rows_.end(), Index{0});
-  const bool passes = phase.empty() || phase == phases::diagnosis;
-  check(!passes || !rows_.empty(), "traffic", "there was no step yet: its batch says how much is sent");
-  for (const Index rows : phase.empty() ? rows_ : passes ? std::vector{all} : std::vector<Index>{}) {
+  const bool whole = phase == phases::diagnosis, flush = phase == phases::flush;
+  check((!phase.empty() && !whole) || !rows_.empty(), "traffic",
+        "there was no step yet: its batch says how much is sent");
+  std::vector<Index> batches = phase.empty() || flush ? rows_ : std::vector<Index>{};
+  const auto last = static_cast<std::ptrdiff_t>(std::min(rows_.size(), static_cast<std::size_t>(plan_.microbatches)));
+  if (flush) batches.insert(batches.begin(), rows_.begin(), rows_.begin() + last);  // as of a step behind it
+  if (whole) batches = {std::accumulate(rows_.begin(), rows_.begin() + last, Index{0})};
+  for (const Index rows : batches) {
     const auto [at, is_new] = runs.try_emplace(rows);
     if (is_new) at->second = dry(context_, in_shape_of(x_, rows), phase.empty() ? in_shape_of(y_, rows) : Tensor());
     parts.push_back(at->second.parts);
@@ -79,7 +88,8 @@ StepTraffic TrafficAudit::compare(const std::string& phase) const {
   const TrafficOptions options{.parameters = parameters.dtype(),
                                .buffers = buffers.empty() ? DType::f32 : buffers.front().tensor.dtype(),
                                .loss = loss,
-                               .step = step_,
+                               .step = step_ + flush,
+                               .first = first_,
                                .divided = part == parameters.entries().end() ? "" : divided_over(part->tensor),
                                .norm = optimizer_.wants_norm(),
                                .states = static_cast<int>(optimizer_.state().size()),

@@ -17,8 +17,8 @@ class TrafficAudit {
   /// program: this rank's. All but the loss must outlive it.
   TrafficAudit(const Plan&, int program, const Chain&, Optimizer&, Loss, const Mesh&);
 
-  /// A step comes between these two; step: how many lie behind.
-  void begin(const StepContext&, const Tensor& x, const Tensor& y, std::int64_t step);
+  /// A step comes between these two; step: how many lie behind; first: the step since which none was flushed.
+  void begin(const StepContext&, const Tensor& x, const Tensor& y, std::int64_t step, std::int64_t first);
   void end() {
     counted_ = difference(meter_.counted(), before_);
     for (const auto& [axis, count] : counted_) sent_ += count.bytes;
@@ -49,8 +49,8 @@ class TrafficAudit {
   TrafficMeter meter_;
   StepContext context_;      // of the last step, as are all below
   Tensor x_, y_;             // of no rows
-  std::vector<Index> rows_;  // by micro-batch
-  std::int64_t step_ = 0;
+  std::vector<Index> rows_;  // by micro-batch; behind them those of earlier steps that may be in flight
+  std::int64_t step_ = 0, first_ = 0;
   Traffic before_, counted_;
   std::map<std::string, Traffic> on_call_;  // by phase
   Index text_ = 0;                          // bytes of the last texts together

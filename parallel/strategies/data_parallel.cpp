@@ -64,7 +64,8 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
     const auto slices = plan.updated(r);
     for (const Slice& slice : slices | std::views::reverse)
       for (const Slice& bucket : cut_buckets(plan.parts, slice, o)) buckets.push_back(bucket);
-    plan.programs[r] = reduce_slices(plan, plan.programs[r], buckets, o.axis, o.overlap);
+    const bool overlap = o.overlap && !is_asynchronous(plan);
+    plan.programs[r] = reduce_slices(plan, plan.programs[r], buckets, o.axis, overlap);
   }
   return plan;
 }

@@ -8,6 +8,7 @@
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/strategies/rebuild.h"
 
 namespace trireme {
 namespace {
@@ -65,6 +66,7 @@ const ActionRow mean{.name = "mean",
 }  // namespace action_rows
 
 void check_apart(const Plan& plan, const std::string& axis, const std::string& strategy) {
+  refuse_asynchronous(plan, strategy);
   check(axis.find('+') == axis.npos, strategy, "its ranks lie along one mesh axis, not '{}'", axis);
   check(plan.axes.empty() || std::ranges::find(plan.axes, axis, &Axis::name) != plan.axes.end(), strategy,
         "the mesh has no axis '{}'", axis);

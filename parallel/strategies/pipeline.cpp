@@ -2,6 +2,7 @@
 // the order of a schedule.
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <ranges>
 
@@ -23,18 +24,21 @@ class Lowering {
 
   Program run(const std::vector<Cell>& cells, int in_flight) {
     program_ = {fmt::format("stage {}", r_), {}, in_flight};
+    bool updates = false;
     ActionId arriving = cells.empty() ? -1 : receive(cells[0]);
     for (std::size_t i = 0; i < cells.size(); ++i) {
       // What the next cell wants is received while this one computes.
       const ActionId next = i + 1 < cells.size() ? receive(cells[i + 1]) : -1;
-      pass(cells[i], arriving);
+      if (cells[i].kind == ActionKind::update)
+        update(cells[i]), updates = true;
+      else
+        pass(cells[i], arriving);
       arriving = next;
+      program_.versions = std::max(program_.versions, 1 + cells[i].version);
     }
-    for (int c = 0; c < shape_.chunks; ++c) {
-      const Cell last{ActionKind::update, c};
-      const Slice slice{plan_.parts[first(last)].slice.begin, plan_.parts[end(last) - 1].slice.end};
-      if (slice.size() > 0) add({.kind = ActionKind::update, .slice = slice});
-    }
+    for (int c = 0; c < shape_.chunks && !updates; ++c) update({ActionKind::update, c});
+    if (std::ranges::find(program_.actions, ActionKind::update, &Action::kind) == program_.actions.end())
+      program_.versions = 1;  // it has no weights
     return std::move(program_);
   }
 
@@ -59,16 +63,21 @@ class Lowering {
     return add(std::move(a));
   }
   ActionId receive(const Cell& c) {
-    if (c.kind == ActionKind::backward_weight) return -1;
+    if (c.kind == ActionKind::backward_weight || c.kind == ActionKind::update) return -1;
     return message(ActionKind::recv, c, c.kind == ActionKind::forward ? -1 : 1);
   }
 
+  void update(const Cell& c) {
+    const Slice slice{plan_.parts[first(c)].slice.begin, plan_.parts[end(c) - 1].slice.end};
+    if (slice.size() > 0) add({.kind = ActionKind::update, .microbatch = c.microbatch, .slice = slice});
+  }
   void pass(const Cell& c, ActionId arriving) {
     const bool forward = c.kind == ActionKind::forward;
     ActionId last = -1;
     for (int i = first(c); i < end(c); ++i) {
       Action a{.kind = c.kind, .part = forward ? i : first(c) + end(c) - 1 - i, .microbatch = c.microbatch};
       a.after = {std::exchange(arriving, -1)};
+      a.version = c.version;
       last = add(std::move(a));
     }
     ActionId sent = -1;
@@ -122,6 +131,7 @@ Plan rewrite(Plan plan, const PipelineOptions& o, const PipelineSchedule& schedu
   plan.programs = std::move(programs);
   plan.stage_axis = o.axis;
   plan.microbatches = o.micro;
+  if (schedule.delay) plan.consistency[o.axis] = {Consistency::Kind::stale, schedule.delay(shape)};
   return plan;
 }
 
@@ -134,10 +144,12 @@ Strategy pipeline(PipelineOptions o, const PipelineSchedule& schedule) {
   // What can be refused without a mesh is refused at once; any number of programs divides itself.
   check_shape(schedule, {.programs = 1, .microbatches = o.micro, .chunks = o.chunks});
   Strategy s(
-      "pipeline", Claim::exact, [o, schedule](Plan plan) { return rewrite(std::move(plan), o, schedule); },
+      "pipeline", schedule.delay ? Claim::delayed : Claim::exact,
+      [o, schedule](Plan plan) { return rewrite(std::move(plan), o, schedule); },
       fmt::format("micro={}, schedule={}, chunks={}, partition=\"{}\", axis={}, memory={}, bandwidth={}", o.micro,
                   schedule.name, o.chunks, o.partition, o.axis, o.memory, o.bandwidth));
   s.wants_costs = o.partition == "auto";
+  if (schedule.delay) s.norm_scope = NormScope::local;
   return s;
 }
 

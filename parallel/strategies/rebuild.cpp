@@ -32,8 +32,17 @@ ActionId Rebuild::add(Action a) {
   return static_cast<ActionId>(out_.actions.size()) - 1;
 }
 
+void refuse_asynchronous(const Plan& plan, const std::string& strategy) {
+  check(
+      !is_asynchronous(plan), strategy,
+      "schedules pipedream and 2bw keep versions of whole weights and update in mid-step, so of other strategies only "
+      "data_parallel goes with them: for {} take a schedule that ends with its step (1f1b)",
+      strategy);
+}
+
 Plan with_reductions(Plan plan, const std::string& strategy) {
   bool reduces = false;
+  refuse_asynchronous(plan, strategy);
   for (const Program& program : plan.programs)
     for (const Action& a : program.actions) {
       reduces = reduces || is_reduction(a);
@@ -54,8 +63,10 @@ Program reduce_slices(const Plan& plan, const Program& program, const std::vecto
                       const std::string& axis, bool overlap) {
   std::vector<ActionId> done(slices.size(), -1), reduced = done;  // backward that completes a slice; its reduction
   ActionId last = -1;
+  int microbatch = 0;  // an asynchronous pipeline's gradients are whole in front of the update by a step before
   for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
     const Action& a = program.actions[id];
+    if (a.kind == ActionKind::update && (microbatch = a.microbatch) < 0) break;
     if (!completes(a)) continue;
     last = id;
     for (std::size_t i = 0; i < slices.size(); ++i)
@@ -67,7 +78,7 @@ Program reduce_slices(const Plan& plan, const Program& program, const std::vecto
     for (std::size_t i = 0; i < slices.size(); ++i) {
       if (done[i] < 0 || id != (overlap ? done[i] : last)) continue;
       Action reduce = on_slice(ActionKind::all_reduce, Stream::comm, slices[i], axis, {now});
-      reduce.on_ready = overlap;
+      reduce.on_ready = overlap, reduce.microbatch = microbatch;
       reduced[i] = rebuild.add(std::move(reduce));
     }
   });

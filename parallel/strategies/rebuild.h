@@ -10,6 +10,9 @@ Plan repeat(Plan, int microbatches, const std::string& strategy);
 /// Throws Error unless the plan is as serial() made it.
 void check_untouched(const Plan&, const std::string& strategy);
 
+/// Throws Error for an asynchronous pipeline.
+void refuse_asynchronous(const Plan&, const std::string& strategy);
+
 Action on_slice(ActionKind, Stream, const Slice&, const std::string& axis, std::vector<ActionId> after);
 std::vector<ActionId> reductions_of(const Program&);
 
@@ -19,7 +22,9 @@ class Rebuild {
   explicit Rebuild(const Program& program)
       : program_(program),
         out_{program.name, {}, program.in_flight, program.phases, program.where},
-        moved_(program.actions.size(), -1) {}
+        moved_(program.actions.size(), -1) {
+    out_.versions = program.versions;
+  }
   /// Appends an action of the old program, with one more dependency; without those on what was left out.
   ActionId keep(ActionId old, ActionId also = -1);
   /// Appends a new one, whose `after` means ids that keep() and add() returned; -1: none.
@@ -42,7 +47,8 @@ Program rebuilt(const Program& program, F&& f) {
 
 /// A strategy of that name that sums gradients by reduce_over().
 Strategy reducing(const std::string& name, const DataParallelOptions&);
-/// The plan as data_parallel left it; if it was not used yet, used now. Throws Error where updates are shared already.
+/// The plan as data_parallel left it; if it was not used yet, used now. Throws Error where updates are shared already,
+/// and for asynchronous pipelines.
 Plan with_reductions(Plan, const std::string& strategy);
 /// Averages the running statistics over an axis, behind a program's last forward, in the steps of the trigger.
 void average_buffers(Plan&, const std::string& axis, const Trigger& = {});

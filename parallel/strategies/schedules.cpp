@@ -46,10 +46,34 @@ std::vector<Cell> cells(const PipelineShape& s, int program) {
   return cells;
 }
 
+// A schedule with a delay runs 1F1B without an end: a forward of this step, then the backward of the micro-batch that
+// came in as many forwards ago as there are stages behind, which for the first of a step is one of a step before. A
+// version is counted from the newest at that place of the list.
+
+// Every micro-batch is a step (Harlap et al., arXiv 1806.03377): forward reads the newest weights, backward the same
+// ones, which by then the updates by those in flight have replaced.
+std::vector<Cell> pipedream(const PipelineShape& s, int program) {
+  const int behind = s.programs - program - 1;
+  return {{ActionKind::forward}, {ActionKind::backward, 0, -behind, behind}, {ActionKind::update, 0, -behind}};
+}
+// A step's micro-batches all read the weights from before the last step's update (Narayanan et al., arXiv 2006.09503).
+std::vector<Cell> two_buffers(const PipelineShape& s, int program) {
+  const int behind = s.programs - program - 1;
+  std::vector<Cell> cells;
+  for (int k = 0; k < s.microbatches; ++k) {
+    cells.push_back({ActionKind::forward, 0, k, k < behind ? 0 : 1});
+    cells.push_back({ActionKind::backward, 0, k - behind, 1});
+    if (k + 1 == (behind > 0 ? behind : s.microbatches)) cells.push_back({ActionKind::update, 0, behind > 0 ? -1 : 0});
+  }
+  return cells;
+}
+
 template <const Rule& rule>
 int in_flight(const PipelineShape& s, int program) {
   return std::min(s.microbatches * s.chunks, rule.ahead(s, program) + 1 + (rule.halves ? program : 0));
 }
+
+int alive(const PipelineShape& s, int program) { return s.programs - program; }
 
 }  // namespace
 
@@ -63,7 +87,21 @@ const std::vector<PipelineSchedule>& schedules() {
   return table;
 }
 
+const std::vector<PipelineSchedule>& asynchronous_schedules() {
+  static const std::vector<PipelineSchedule> table = {
+      {"pipedream", pipedream, alive, false, [](const PipelineShape& s) { return s.programs - 1; }, true},
+      {"2bw", two_buffers, alive, false, [](const PipelineShape&) { return 1; }},
+  };
+  return table;
+}
+
 void check_shape(const PipelineSchedule& schedule, const PipelineShape& s) {
+  check(!schedule.one_by_one || s.microbatches == 1, "pipeline",
+        "schedule={} updates by every micro-batch, not by {} of them: use micro=1 and a smaller batch", schedule.name,
+        s.microbatches);
+  check(!schedule.delay || schedule.one_by_one || s.microbatches >= s.programs, "pipeline",
+        "schedule={} wants at least as many micro-batches as the {} stages, not {}: use micro={}", schedule.name,
+        s.programs, s.microbatches, s.programs);
   check(schedule.interleaves || s.chunks == 1, "pipeline", "{} chunks per rank want schedule=interleaved, not {}",
         s.chunks, schedule.name);
   check(!schedule.interleaves || s.chunks > 1, "pipeline", "schedule={} wants at least 2 chunks per rank: add chunks=2",
@@ -74,7 +112,12 @@ void check_shape(const PipelineSchedule& schedule, const PipelineShape& s) {
 }
 
 const PipelineSchedule& find_schedule(const std::string& name) {
-  return find_row(schedules(), name, "pipeline", "schedule: ");
+  static const std::vector<PipelineSchedule> all = [] {
+    std::vector<PipelineSchedule> rows = schedules();
+    rows.insert(rows.end(), asynchronous_schedules().begin(), asynchronous_schedules().end());
+    return rows;
+  }();
+  return find_row(all, name, "pipeline", "schedule: ");
 }
 
 }  // namespace trireme

@@ -8,8 +8,10 @@
 #include "kernels/core/rows.h"
 #include "kernels/core/suggest.h"
 #include "kernels/core/text.h"
+#include "parallel/plan/action_kind.h"
 #include "parallel/strategies/codecs/codecs.h"
 #include "parallel/strategies/rebuild.h"
+#include "parallel/strategies/schedules.h"
 
 namespace trireme {
 namespace {
@@ -85,7 +87,7 @@ const std::vector<StrategyRow> table = {
      }},
     {"pipeline",
      [](StrategyOptions& given) {
-       PipelineOptions o{.chunks = 0};
+       PipelineOptions o{.micro = 0, .chunks = 0};
        given.read({{.name = "micro", .value = &o.micro, .least = 1},
                    {.name = "schedule", .value = &o.schedule},
                    {.name = "chunks", .value = &o.chunks, .least = 1},
@@ -93,6 +95,7 @@ const std::vector<StrategyRow> table = {
                    {.name = "axis", .value = &o.axis},
                    {.name = "memory", .value = &o.memory, .least = 1},
                    {.name = "bandwidth", .value = &o.bandwidth, .least = 1}});
+       if (o.micro == 0) o.micro = find_schedule(o.schedule).one_by_one ? 1 : PipelineOptions().micro;
        if (o.chunks == 0) o.chunks = o.schedule == "interleaved" ? 2 : 1;
        return pipeline(o);
      },
@@ -281,6 +284,7 @@ std::string batch_axis(const Plan& plan, const SplitOptions& split) {
     if (std::find(split.image.begin(), split.image.end(), name) == split.image.end())
       batch += (batch.empty() ? "" : "+") + name;
   for (auto& [axis, promised] : plan.consistency) {  // ranks that train for themselves have rows of their own
+    if (axis == plan.stage_axis && plan.has_stages()) continue;
     const auto names = names_in(batch);
     if (std::ranges::find(names, axis) == names.end()) batch = axis + (batch.empty() ? "" : "+") + batch;
   }
@@ -292,6 +296,9 @@ Plan Strategy::operator()(Plan plan) const {
     plan = step.rewrite(std::move(plan));
     plan.strategies.push_back(step.name);
   }
+  check(scope() == NormScope::local || !is_asynchronous(plan), "pipeline",
+        "in schedules pipedream and 2bw batch norm takes each rank's rows: leave norm_scope={} out",
+        [&] { return to_string(scope()); });
   if (scope() == NormScope::global) return plan;
   const std::string batch = batch_axis(plan, split);
   average_buffers(plan, plan.synchronous_axes(batch));

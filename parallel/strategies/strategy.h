@@ -141,7 +141,7 @@ struct PipelineSchedule;
 /// Options of pipeline().
 struct PipelineOptions {
   int micro = 4;                  ///< micro-batches
-  std::string schedule = "1f1b";  ///< a row of schedules() (parallel/strategies/schedules.h)
+  std::string schedule = "1f1b";  ///< its name in parallel/strategies/schedules.h
   int chunks = 1;                 ///< segments of parts per rank; interleaved: at least 2
   /// "auto": by the parts' costs; "even": equally many parts each; or the layers that stages begin at: "3, 5".
   std::string partition = "auto";
@@ -154,6 +154,17 @@ struct PipelineOptions {
 /// axis holds one stage of neighbouring parts (or several, interleaved), and micro-batches flow through them. Exact:
 /// equals accumulate(micro) on one rank, batch norm included. Throws Error when there are fewer parts than stages, and
 /// for options that do not fit each other.
+///
+/// Schedules pipedream and 2bw end no step with empty stages: backwards go on while the next step's forwards come in,
+/// by the weights of their own forward, of which a rank keeps versions. With f_t the loss of step t, counted from 0 or
+/// from the last flush, and w(t) = w(0) where t is below 0:
+/// - 2bw (Narayanan et al., arXiv 2006.09503), micro at least as many as stages: w(t+1) = w(t) - lr grad f_t(w(t-1)).
+///   Two versions on each rank.
+/// - pipedream (Harlap et al., arXiv 1806.03377; Narayanan et al., SOSP 2019), micro=1: w(t+1) = w(t) - lr grad
+///   f_t(w_0(t-p+1), ..., w_{p-1}(t)) for the weights w_s of stage s of p, of which the rank keeps p-s versions.
+/// A step's loss is that of its own batch; its update follows within the next p-1 steps, or with Step::flush().
+/// Other optimizers take these gradients likewise. On one rank they equal accumulate(micro). Batch norm is local. A
+/// layer of the caller's that computes with a view of a weight (reshape) gets an Error in backward.
 Strategy pipeline(PipelineOptions = {});
 /// The same by a schedule of the caller's own (parallel/strategies/schedules.h) instead of the one that is named.
 Strategy pipeline(PipelineOptions, const PipelineSchedule&);

@@ -117,6 +117,7 @@ Times times_of(const Case& c, const Cluster& machines) {
     x = x.with_batch(context);
     const int first = c.servers > 0 ? 0 : 1;
     for (int i = 0; i < first; ++i) step(x, y);
+    step.flush();
     world.comm().barrier();
     const Nanoseconds begin = world.clock()->now();
     for (int i = 0; i < c.steps; ++i) step(x, y);
@@ -210,4 +211,21 @@ TEST_CASE("ranks that meet in some steps only take as long in virtual time as si
       CHECK(t.real_effects == t.simulated);
       CHECK(last(t.simulated) > 0);
     }
+}
+
+TEST_CASE("asynchronous pipelines take as long in virtual time as simulated, to the nanosecond") {
+  if (threads_only()) return;
+  for (const char* schedule : {"2bw", "pipedream"})
+    for (int stages = 2; stages <= 3; ++stages)
+      for (int data = 1; data <= 2; ++data)
+        for (const bool alike : {true, false}) {
+          const int micro = schedule == std::string("2bw") ? stages + 1 : 1;
+          Strategy strategy = pipeline({.micro = micro, .schedule = schedule, .partition = "even"});
+          if (data > 1) strategy = strategy | data_parallel({.first_bucket = 16, .bucket = 40});
+          const Case c{{{{"data", data}, {"pipe", stages}}, "", micro}, strategy};
+          const Times t = times_of(c, cluster(data * stages, alike, alike ? 0 : 0.2));
+          CAPTURE(schedule, stages, data, alike);
+          CHECK(t.real_effects == t.simulated);
+          CHECK(last(t.simulated) > 0);
+        }
 }

@@ -60,6 +60,7 @@ class Virtual(Case):
     def test_two_runs_write_the_same_files(self):
         for words in (["--virtual", 5], ["--virtual", 4, "--cluster", "slow.toml", "--strategy", "data_parallel | zero(2)", "--allreduce", "ring"],
                       ["--virtual", 4, "--mesh", "pipe=2,data=2", "--strategy", "pipeline(micro=2, partition=even) | data_parallel"],
+                      ["--virtual", 3, "--mesh", "pipe=3", "--strategy", "pipeline(schedule=2bw, micro=3)", "--allreduce", "tree"],
                       ["--virtual", 2, "--mesh", "tensor=2", "--strategy", "tensor"]):
             with self.subTest(words=words):
                 names = [f"{side}{len(words)}{words[1]}" for side in "ab"]
@@ -135,14 +136,17 @@ class Virtual(Case):
         self.train(name, "--resume")
 
     def test_a_resumed_pipeline_announces_its_shapes_anew(self):
-        """Which takes time; else it is the run that never stopped."""
-        words = ["--virtual", 4, "--cluster", "slow.toml", "--mesh", "pipe=2,data=2", "--strategy", "pipeline(micro=2, partition=even) | data_parallel"]
-        self.train("whole", *self.words, *words)
-        self.stopped_and_resumed("cut", [7], *words)
-        self.assertEqual(self.weights("cut"), self.weights("whole"))
-        for one, two in zip(self.lines("cut"), self.lines("whole")):
-            self.assertGreaterEqual(one["simulated_seconds"], two["simulated_seconds"])
-            self.assertEqual(*({k: v for k, v in line.items() if "simulated" not in k} for line in (one, two)))
+        """Which takes time; else it is the run that never stopped. An asynchronous one saves there, too, since that flushes it."""
+        for number, (mesh, strategy) in enumerate((("pipe=2,data=2", "pipeline(micro=2, partition=even) | data_parallel"),
+                                                   ("pipe=2,data=2", "pipeline(schedule=2bw, micro=3) | data_parallel"), ("pipe=4", "pipeline(schedule=pipedream)"))):
+            with self.subTest(strategy=strategy):
+                words = ["--virtual", 4, "--cluster", "slow.toml", "--mesh", mesh, "--strategy", strategy, "--checkpoint.steps", 7]
+                self.train(f"whole{number}", *self.words, *words)
+                self.stopped_and_resumed(f"cut{number}", [7], *words)
+                self.assertEqual(self.weights(f"cut{number}"), self.weights(f"whole{number}"))
+                for one, two in zip(self.lines(f"cut{number}"), self.lines(f"whole{number}")):
+                    self.assertGreaterEqual(one["simulated_seconds"], two["simulated_seconds"])
+                    self.assertEqual(*({k: v for k, v in line.items() if "simulated" not in k} for line in (one, two)))
 
     def test_a_resumed_run_needs_no_cluster_file_but_its_own(self):
         words = [*self.words, "--virtual", 4, "--cluster", "gone.toml"]

@@ -2,11 +2,14 @@
 // started, only the mesh's sizes count), or measured in a run.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "datasets/formats/synthetic.h"
 #include "framework/autograd/step_context.h"
 #include "kernels/core/runtime.h"
 #include "parallel/analysis/draw.h"
 #include "parallel/analysis/draw_meetings.h"
+#include "parallel/plan/action_kind.h"
 #include "parallel/plan/memory.h"
 #include "parallel/runtime/step_plan.h"
 #include "tools/cli/commands.h"
@@ -63,15 +66,20 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   DescribedPlan described(config, mesh_axes(config), options.cost);
   described.imagine_ranks(config, described.plan);
   const Plan& plan = described.plan;
+  int steps = 1;  // of an asynchronous pipeline so many that the last ones are as all that follow
+  for (const Program& program : plan.programs)
+    if (const int back = most_steps_back(plan, program); back > 0) steps = std::max(steps, 2 + 2 * back);
   const Simulation simulation =
       simulate(plan, {.cluster = flat_cluster(ranks_of(described.mesh), {options.latency, options.bandwidth}),
                       .element = size_of(described.model.parameters.dtype()),
-                      .step = described.traffic.step});
+                      .step = described.traffic.step,
+                      .steps = steps});
   const auto text = [&](const Plan& p) { return options.actions ? p.to_string() : p.summary(); };
   fmt::print("{}{}", text(plan), meetings_text(plan));
   described.print_costs();
-  described.print_times(simulation, "predicted: a step takes " + time_text(simulation.makespan));
-  fmt::print("{}", described.caveat());
+  const std::string what = steps == 1 ? "a step takes" : fmt::format("the first {} steps take", steps);
+  described.print_times(simulation, fmt::format("predicted: {} {}", what, time_text(simulation.makespan)));
+  fmt::print("{}", described.caveat(steps));
   const MemoryOptions memory = memory_options(config, described.model.parameters);
   if (!options.measure)
     fmt::print("\n{}\n{}", described.model.memory(config, plan), traffic_table(plan, described.traffic));

@@ -282,6 +282,7 @@ struct Trainer::Impl {
 
   /// Collective: each rank writes what it holds. Takes no simulated time.
   void save(std::map<std::string, double> test_metrics) {
+    step->flush();
     VirtualClock* simulated = clock.simulated();
     const VirtualState before = simulated ? simulated->save() : VirtualState{};
     metrics.sum_ranks(step->shard(), world);

@@ -10,6 +10,12 @@
 namespace trireme {
 namespace {
 
+/// What a step may leave to a later one.
+bool outlives_step(const Action& a) {
+  return is_backward(a) || is_message(a) || is_reduction(a) || a.kind == ActionKind::update ||
+         a.kind == ActionKind::free;
+}
+
 void check_shape(const Plan& plan, Diagnostics& faults) {
   for (auto& part : plan.parts)
     if (part.slice.begin < 0 || part.slice.end > plan.parameters || part.slice.size() < 0)
@@ -33,8 +39,11 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
       if (a.part >= static_cast<int>(plan.parts.size()))
         faults.add("{}: there are {} parts", place(program, id), plan.parts.size());
       const bool layered = a.kind == ActionKind::forward || is_backward(a) || a.kind == ActionKind::free;
-      if (a.microbatch < 0 || a.microbatch >= plan.microbatches)
+      if (a.microbatch >= plan.microbatches)
         faults.add("{}: there are {} micro-batches", place(program, id), plan.microbatches);
+      if (a.microbatch < 0 && !outlives_step(a))
+        faults.add("{} is of a step before, where only backwards and what follows from them may be",
+                   place(program, id));
       if (layered && a.part < 0) faults.add("{} names no part", place(program, id));
       Index block = a.kind == ActionKind::average ? std::max(plan.buffers, plan.parameters) : plan.parameters;
       if ((is_reduction(a) || a.kind == ActionKind::update) &&
@@ -77,16 +86,20 @@ void check_segment(const Plan& plan, const Program& program, const HappensBefore
   if (updates.empty() && !updated_by_server(plan, s)) faults.add("{} updates nothing", name);
   if (updates.size() > 1)
     faults.add("{} is used by {} updates, actions {}", name, updates.size(), fmt::join(updates, ", "));
+  const OfOneStep first(plan, program, order);
   for (ActionId r : reductions)
     for (ActionId b : backwards)
-      if (!order(b, r))
+      if (!first(b, r))
         faults.add("{} is reduced by action {} before the backward that completes it, action {}", name, r, b);
   for (ActionId u : updates) {
     for (ActionId r : reductions)
-      if (!order(r, u)) faults.add("{} is used by the update, action {}, before its reduction, action {}", name, u, r);
-    for (ActionId b : backwards)
-      if (!order(b, u))
+      if (!first(r, u)) faults.add("{} is used by the update, action {}, before its reduction, action {}", name, u, r);
+    for (ActionId b : backwards) {
+      if (!first(b, u))
         faults.add("{} is used by the update, action {}, before the backward that completes it, action {}", name, u, b);
+      if (!first(u, b, 1))
+        faults.add("{} of the next step is begun by action {} before the update that uses it, action {}", name, b, u);
+    }
   }
 }
 
@@ -113,7 +126,7 @@ void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders
                      place(program, id), name);
       const ActionKind user = a.field == "count" ? ActionKind::loss : ActionKind::update;
       for (ActionId u = 0; u < std::ssize(program.actions); ++u)
-        if (program.actions[u].kind == user && !orders[r](id, u))
+        if (program.actions[u].kind == user && program.actions[u].microbatch >= 0 && !orders[r](id, u))
           faults.add("{} does not wait for {}", place(program, u), place(program, id));
     }
   }
@@ -172,6 +185,7 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   const bool alike = plan.consistency_along(plan.reduced_axis()).kind == Consistency::Kind::synchronous;
   check_gradients(plan, orders, alike ? data_ranks : 1, faults);
   check_consistency(plan, faults);
+  check_versions(plan, faults);
   check_channels(plan, faults);
   check_on_call(plan, faults);
   check_agreements(plan, orders, faults);

@@ -37,7 +37,7 @@ class Flow {
     const Action& a = action(at);
     if (!is_message(a) && !is_pass(a)) return;
     const int program = is_message(a) ? static_cast<int>(at.program) : any_program;
-    auto [first, fresh] = found_.try_emplace({a.kind, program, a.part, a.microbatch}, at);
+    auto [first, fresh] = found_.try_emplace({a.kind, program, a.part, place_in_batch(plan_, a)}, at);
     if (!fresh && program == any_program) faults_.add("{} repeats {}", name(at), name(first->second));
   }
   const Action& action(At at) const { return plan_.programs[at.program].actions[at.id]; }
@@ -51,7 +51,7 @@ class Flow {
     if (!a || !b) return;
     if (a->program != b->program)
       faults_.add("{} needs what {} leaves on its program", name(*b), name(*a));
-    else if (!orders_[a->program](a->id, b->id))
+    else if (!OfOneStep(plan_, plan_.programs[a->program], orders_[a->program])(a->id, b->id))
       faults_.add("{} does not wait for {}", name(*b), name(*a));
   }
   /// a makes what b needs: on one program in order, else by a message over the cut behind part.
@@ -88,7 +88,7 @@ class Flow {
 };
 
 /// How long micro-batches are held: nothing is used once freed, and no more are alive than the program allows.
-void check_held(const Program& program, const HappensBefore& order, Diagnostics& faults) {
+void check_held(const Plan& plan, const Program& program, const HappensBefore& order, Diagnostics& faults) {
   const int n = static_cast<int>(program.actions.size());
   const Liveness live(program);
   std::map<std::pair<int, int>, std::vector<ActionId>> uses, frees;  // by segment, micro
@@ -96,12 +96,13 @@ void check_held(const Program& program, const HappensBefore& order, Diagnostics&
     const Action& a = program.actions[id];
     const int segment = live.segment_of(a.part);
     if (segment < 0 || a.kind == ActionKind::recv) continue;
-    (a.kind == ActionKind::free ? frees : uses)[{segment, a.microbatch}].push_back(id);
+    (a.kind == ActionKind::free ? frees : uses)[{segment, place_in_batch(plan, a)}].push_back(id);
   }
   for (auto& [held, ids] : frees) {
     if (ids.size() > 1) faults.add("{} frees what action {} has freed", place(program, ids[1]), ids[0]);
     for (ActionId use : uses[held])
-      if (!order(use, ids[0])) faults.add("{} uses what action {} frees before", place(program, use), ids[0]);
+      if (!OfOneStep(plan, program, order)(use, ids[0]))
+        faults.add("{} uses what action {} frees before", place(program, use), ids[0]);
   }
   const auto alive = live.totals([](const LiveRange&) { return 1; });
   for (const LiveRange& r : live.ranges)
@@ -114,7 +115,7 @@ void check_held(const Program& program, const HappensBefore& order, Diagnostics&
 
 void check_flow(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults) {
   Flow(plan, orders, faults).check_all();
-  for (std::size_t r = 0; r < plan.programs.size(); ++r) check_held(plan.programs[r], orders[r], faults);
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) check_held(plan, plan.programs[r], orders[r], faults);
 }
 
 }  // namespace trireme

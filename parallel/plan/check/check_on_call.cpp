@@ -29,7 +29,7 @@ std::string calls_along(const Program& program, const std::string& phase, const 
   for (const PhaseOnCall& p : program.on_call)
     for (const Action& a : p.name == phase ? p.actions : std::vector<Action>{}) {
       const auto names = names_in(a.peer.axis);
-      if (std::ranges::any_of(names, [&](const std::string& n) { return axes.contains(n); }))
+      if (!is_message(a) && std::ranges::any_of(names, [&](const std::string& n) { return axes.contains(n); }))
         all += to_string(a) + "\n";
     }
   return all;

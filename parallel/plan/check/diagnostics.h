@@ -69,6 +69,26 @@ class HappensBefore {
   std::string cycle_;
 };
 
+/// Which actions of a program, both for what came in with one step, have finished before others may start, in whatever
+/// steps they run.
+class OfOneStep {
+ public:
+  OfOneStep(const Plan& plan, const Program& program, const HappensBefore& order)
+      : plan_(plan), program_(program), order_(order) {}
+  /// later: b is of what comes in so many steps behind a's.
+  bool operator()(ActionId a, ActionId b, int later = 0) const {
+    const int when = back(a), then = back(b) + later;
+    return when < then || (when == then && order_(a, b));
+  }
+
+ private:
+  int back(ActionId id) const { return steps_back(plan_, program_.actions[static_cast<std::size_t>(id)]); }
+
+  const Plan& plan_;
+  const Program& program_;
+  const HappensBefore& order_;
+};
+
 /// Forward, backward, messages and frees: every part and micro-batch once, in the order of the chain rule, with what it
 /// needs at hand.
 void check_flow(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
@@ -78,6 +98,8 @@ void check_shards(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 void check_races(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 /// Weights that are not alike after every step, and what kinds and codecs of the caller's own promise.
 void check_consistency(const Plan&, Diagnostics&);
+/// Versions of weights: read while they are kept, the same by a micro-batch's passes, no older than is promised.
+void check_versions(const Plan&, Diagnostics&);
 /// Ranges of ranks that overlap, leave ranks without a program, or lie outside of the mesh.
 void check_places(const Plan&, Diagnostics&);
 /// Channels: messages that nobody takes or sends, phases and guards that can never be met, servers that would wait.

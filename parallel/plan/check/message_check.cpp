@@ -44,7 +44,7 @@ class MessageCheck {
     std::vector<State> states;
   };
   using Key = std::tuple<int, int, Index, Index>;  // part, micro, slice
-  static Key key(const Action& a) { return {a.part, a.microbatch, a.slice.begin, a.slice.end}; }
+  Key key(const Action& a) const { return {a.part, place_in_batch(plan_, a), a.slice.begin, a.slice.end}; }
   int programs() const { return static_cast<int>(plan_.programs.size()); }
   int count(int rank) const { return static_cast<int>(ranks_[rank].states.size()); }
   const Action& action(int rank, ActionId id) const { return plan_.programs[ranks_[rank].program].actions[id]; }
@@ -88,6 +88,7 @@ class MessageCheck {
 
   void pair_channel(int from, int to, const std::vector<ActionId>& sends, std::vector<ActionId> recvs) {
     std::vector<ActionId> order;
+    std::map<ActionId, int> later;  // steps from the send to the receive
     for (ActionId s : sends) {
       auto match = std::find_if(recvs.begin(), recvs.end(),
                                 [&](ActionId r) { return key(action(to, r)) == key(action(from, s)); });
@@ -96,8 +97,13 @@ class MessageCheck {
         continue;
       }
       order.push_back(*match);
-      ranks_[from].states[s].partners = {{to, *match}};
-      ranks_[to].states[*match].partners = {{from, s}};
+      const int steps = later[*match] = steps_back(plan_, action(to, *match)) - steps_back(plan_, action(from, s));
+      if (steps < 0)
+        faults_.add("{} is in a step before that of {}, which sends it", place(to, *match), place(from, s));
+      if (steps == 0) {  // else it has come before the step begins
+        ranks_[from].states[s].partners = {{to, *match}};
+        ranks_[to].states[*match].partners = {{from, s}};
+      }
       recvs.erase(match);
     }
     for (ActionId r : recvs) faults_.add("{}: nobody sends it", place(to, r));
@@ -106,7 +112,9 @@ class MessageCheck {
       std::vector<ActionId> kind;
       for (ActionId r : order)
         if (runs(from, action(to, r).part) == forward) kind.push_back(r);
-      auto crossed = std::adjacent_find(kind.begin(), kind.end(), std::greater<>());
+      auto crossed = std::adjacent_find(kind.begin(), kind.end(), [&](ActionId a, ActionId b) {
+        return std::pair(later[a], a) > std::pair(later[b], b);
+      });
       if (crossed != kind.end())
         faults_.add("messages cross: {} comes before {}, but they are sent in the other order", place(to, crossed[1]),
                     place(to, crossed[0]));
