@@ -503,7 +503,7 @@ class Resume(Runs):
             for old, new in renamed.items():
                 text, found = re.subn(f"(?m)^{last(new)} = ", f"{last(old)} = ", text)
                 self.assertEqual(found, 1, new)
-            for new in "parallel.virtual", "parallel.cluster", "parallel.plugin":   # that commit had none of them
+            for new in "parallel.virtual", "parallel.cluster", "parallel.plugin", "run.replay":   # that commit had none of them
                 text, found = re.subn(f"(?m)^{last(new)} = .*\n", "", text)
                 self.assertEqual(found, 1, new)
             return text
