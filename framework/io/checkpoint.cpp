@@ -314,7 +314,7 @@ std::string save_checkpoint(const std::string& run, const Parameters& p, const O
 }
 
 std::map<std::string, Tensor> read_local_state(const std::string& directory, const CheckpointShard& shard) {
-  return read_local(directory, read_manifest(directory, 0, 1), shard);
+  return read_local(directory, read_manifest(directory, shard.rank, shard.ranks), shard);
 }
 
 TrainState verify_checkpoint(const std::string& directory) { return read_manifest(directory, 0, 1).state; }

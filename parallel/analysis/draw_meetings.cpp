@@ -46,8 +46,9 @@ std::string graph_text(const Plan& plan, const Program& program, const Action& a
   text += a.peer.pairs.empty() ? fmt::format(", to rank {:+}", a.peer.offset) : ", " + a.peer.pairs;
   for (const auto& [name, value] : a.arguments) text += fmt::format(", {} {:.4g}", name, value);
   text += '\n';
+  const bool drawn = a.peer.pairs == "matching" || a.peer.pairs == "random_target";  // at random: no period
   const std::string first = round_text(a.peer, ranks, 0);
-  int rounds = 1;
+  int rounds = drawn ? most_rounds : 1;
   while (rounds < most_rounds && round_text(a.peer, ranks, rounds) != first) ++rounds;
   if (rounds == 1 && round_text(a.peer, ranks, 1) == first) return text + fmt::format("  every time  {}\n", first);
   for (int step = 0; step < rounds; ++step)

@@ -55,10 +55,10 @@ const ActionRow note_updated{.name = "note_updated", .start = [](ActionContext& 
                                           taken = notes->taken.to_vector();
                                double most = 0, size = 1e-300;
                                for (std::size_t i = 0; i < got.size(); ++i) {
-                                 most = std::max(most, std::abs(got[i] - (before[i] - rate * taken[i])));
+                                 most = larger(most, std::abs(got[i] - (before[i] - rate * taken[i])));
                                  size = std::max(size, std::abs(got[i]));
                                }
-                               notes->off = std::max(notes->off, most / size);
+                               notes->off = larger(notes->off, most / size);
                                return Work();
                              }};
 

@@ -203,7 +203,7 @@ double Verifier::unaccounted(int number, const std::vector<std::string>& states)
                                 dense = want.grads().rows(from, from + end - begin).to_vector();
       for (std::size_t i = 0; i < sent.size(); ++i) {
         const auto at = static_cast<std::size_t>(begin) + i;
-        most = std::max(most, std::abs(sent[i] + behind[at] - before[at] - dense[i]));
+        most = larger(most, std::abs(sent[i] + behind[at] - before[at] - dense[i]));
         size = std::max({size, std::abs(dense[i]), std::abs(before[at])});
       }
     }

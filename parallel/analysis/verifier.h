@@ -1,5 +1,6 @@
 // Verifier: a run under a strategy and a serial run beside it, step by step on the same batches.
 #pragma once
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,6 +9,9 @@
 #include "parallel/analysis/verify.h"
 
 namespace trireme {
+
+/// The larger one; NaN where one is.
+inline double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
 class Verifier {
  public:

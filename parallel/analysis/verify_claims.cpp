@@ -77,18 +77,18 @@ class Meetings {
       const std::vector<double> behind = sum(), mixed = values().to_vector();
       double off = 0, size = 0;
       for (std::size_t i = 0; i < before.size(); ++i) {
-        off = std::max(off, std::abs(behind[i] - before[i])), size = std::max(size, std::abs(before[i]));
-        met = std::max(met, std::abs(mixed[i] - own[i]));
+        off = larger(off, std::abs(behind[i] - before[i])), size = std::max(size, std::abs(before[i]));
+        met = larger(met, std::abs(mixed[i] - own[i]));
       }
-      most = std::max(most, off / std::max(size, 1e-300));
-      if (!claim_.divisor.empty()) weights = std::max(weights, weights_off());
+      most = larger(most, off / std::max(size, 1e-300));
+      if (!claim_.divisor.empty()) weights = larger(weights, weights_off());
     }
     if (largest_anywhere(mesh_.world(), met) == 0)
       return {"", fmt::format("no meeting in {} steps: ask for more", options.steps), false};
     std::string text = fmt::format("the meetings of {} steps moved it by {:.2g}, relative", options.steps, most);
     if (!claim_.divisor.empty())
       text += fmt::format("; all {} add up to the number of workers within {:.2g}", claim_.divisor, weights);
-    return {"", text, std::max(most, weights) <= tolerance};
+    return {"", text, larger(most, weights) <= tolerance};
   }
 
  private:
@@ -139,7 +139,7 @@ ClaimResult measure(const Subject& subject, Mesh& mesh, const StrategyClaim& cla
   const auto states = residuals(verifier.run().plan());
   if (states.empty()) return {"", "no reduction keeps anything", false};
   double most = 0;
-  for (int step = 0; step < options.steps; ++step) most = std::max(most, verifier.unaccounted(step, states));
+  for (int step = 0; step < options.steps; ++step) most = larger(most, verifier.unaccounted(step, states));
   return {"", fmt::format("{} steps within {:.2g}, relative", options.steps, most), most <= tolerance};
 }
 

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cmath>
 
-#include "parallel/comm/fnv.h"
+#include "kernels/core/random.h"
 
 namespace trireme {
 namespace {
@@ -31,9 +31,7 @@ class Permutation {
     const std::uint64_t mask = (std::uint64_t{1} << half_) - 1;
     std::uint64_t left = x >> half_, right = x & mask;
     for (int round : rounds) {
-      Fnv fnv;
-      fnv.add(key_, round, right);
-      left ^= (fnv.value() ^ fnv.value() >> 29) & mask;
+      left ^= mix(mix(key_, static_cast<std::uint64_t>(round)), right) & mask;
       std::swap(left, right);
     }
     return right << half_ | left;
@@ -59,9 +57,7 @@ std::vector<RankPair> beside(int rank, int rows, int columns) {
 
 /// The rank that one of them draws in a step: any of the others.
 int target_of(const Peer& peer, int rank, int ranks, std::int64_t step) {
-  Fnv fnv;
-  fnv.add(peer.seed, step, rank);
-  const std::uint64_t drawn = fnv.value() ^ fnv.value() >> 32;
+  const std::uint64_t drawn = mix(mix(peer.seed, static_cast<std::uint64_t>(step)), static_cast<std::uint64_t>(rank));
   const int other = static_cast<int>(drawn % static_cast<std::uint64_t>(ranks - 1));
   return other + (other >= rank);
 }
@@ -93,9 +89,7 @@ std::vector<RankPair> peers_at(const Peer& peer, int rank, int ranks, std::int64
   }
   check(peer.pairs == "matching", "peers",
         "there is no rule '{}' for pairs: use ring, torus, exponential, matching or random_target", peer.pairs);
-  Fnv key;
-  key.add(peer.seed, step);
-  const Permutation order(ranks, key.value());
+  const Permutation order(ranks, mix(peer.seed, static_cast<std::uint64_t>(step)));
   const int its = order(rank) ^ 1;
   if (its >= ranks) return {};
   const int other = order.inverse(its);

@@ -18,7 +18,10 @@ Channels::Channels(const Plan& plan, const Program& program, ParameterStore& sto
   const std::string axis = axis_of(plan, names_.front());
   comm_ = &mesh.comm(axis);
   for (int i = 0; i < comm_->size(); ++i) serving_.push_back(serves_at(plan, axis, i));
-  if (program.serves()) inbox_.emplace(plan, program, comm_->rank());
+  if (!program.serves()) return;
+  inbox_.emplace(plan, program, comm_->rank());
+  const auto how = plan.consistency.find(axis);
+  if (how != plan.consistency.end() && how->second.kind != Consistency::Kind::synchronous) arrivals_.emplace();
 }
 
 int Channels::number(const std::string& channel) const {
@@ -92,7 +95,7 @@ ReceivedMessage Channels::receive() {
   if (!replayed_) {
     message = any();
   } else {
-    const std::size_t at = arrivals_.size();
+    const std::size_t at = arrivals_->size();
     check(at < replayed_->size(), "replay", "the recorded run has no more than {} messages to rank {}", at,
           [&] { return comm_->rank(); });
     auto& turn = early_[(*replayed_)[at]];
@@ -109,22 +112,23 @@ ReceivedMessage Channels::receive() {
     message = std::move(turn.front());
     turn.pop_front();
   }
-  arrivals_.push_back(message.header.sender);
+  if (arrivals_) arrivals_->push_back(message.header.sender);
   return message;
 }
 
-std::vector<int> Channels::arrivals_in(const std::map<std::string, Tensor>& local) {
+std::optional<std::vector<int>> Channels::arrivals_in(const std::map<std::string, Tensor>& local) {
   const auto at = local.find("inbox.arrivals");
   if (at == local.end()) return {};
   const auto* ranks = at->second.data<std::int64_t>();
-  return {ranks, ranks + at->second.numel()};
+  return std::vector<int>(ranks, ranks + at->second.numel());
 }
 
 void Channels::replay(const std::map<std::string, Tensor>& local) {
   if (!inbox_) return;
   replayed_ = arrivals_in(local);
-  const bool starts = arrivals_.size() <= replayed_->size() &&
-                      std::ranges::equal(arrivals_, *replayed_ | std::views::take(arrivals_.size()));
+  check(replayed_.has_value(), "replay", "the checkpoint holds no order of arrivals");
+  const bool starts = arrivals_ && arrivals_->size() <= replayed_->size() &&
+                      std::ranges::equal(*arrivals_, *replayed_ | std::views::take(arrivals_->size()));
   check(starts, "replay", "messages have come to rank {} in another order than in the recorded run",
         [&] { return comm_->rank(); });
 }
@@ -159,8 +163,10 @@ void Channels::save(std::map<std::string, Tensor>& local) const {
   if (!inbox_) return;
   check(std::ranges::all_of(early_, [](const auto& e) { return e.second.empty(); }), "replay",
         "messages have come to rank {} that are not their turn yet", [&] { return comm_->rank(); });
-  const Tensor arrivals = local["inbox.arrivals"] = Tensor::empty({std::ssize(arrivals_)}, DType::i64);
-  std::ranges::copy(arrivals_, arrivals.data<std::int64_t>());
+  if (arrivals_) {
+    const Tensor order = local["inbox.arrivals"] = Tensor::empty({std::ssize(*arrivals_)}, DType::i64);
+    std::ranges::copy(*arrivals_, order.data<std::int64_t>());
+  }
   const auto clocks = inbox_->clocks();
   local["inbox.clocks"] =
       Tensor::of(std::vector<double>(clocks.begin(), clocks.end()), {std::ssize(clocks)}, DType::i64);

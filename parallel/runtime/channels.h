@@ -36,16 +36,13 @@ class Channels {
   /// it has pulled and its last loss; by names that start with "inbox.".
   void save(std::map<std::string, Tensor>& local) const;
   void load(const std::map<std::string, Tensor>& local);
-  /// The ranks (of the axis of messages) from which messages have come to a program that they start, since the run
-  /// began, in the order in which they were handled.
-  const std::vector<int>& arrivals() const { return arrivals_; }
   /// From now on messages are handled in the order of a recorded run, of which local is what save() gave; those that
-  /// come before it is their turn wait. Throws Error where this rank is not at its beginning; next() throws Error at
-  /// its end.
+  /// come before it is their turn wait. Throws Error where it holds no order. Throws Error where this rank is not at
+  /// its beginning; next() throws Error at its end.
   void replay(const std::map<std::string, Tensor>& local);
 
  private:
-  static std::vector<int> arrivals_in(const std::map<std::string, Tensor>& local);
+  static std::optional<std::vector<int>> arrivals_in(const std::map<std::string, Tensor>& local);
   ReceivedMessage receive();
   Tensor operand(const Action&) const;
   int number(const std::string& channel) const;
@@ -62,7 +59,9 @@ class Channels {
   std::size_t come_ = 0;
   std::map<std::size_t, ReceivedMessage> waiting_;  // by their number in the inbox
   std::vector<ReceivedMessage> taken_;
-  std::vector<int> arrivals_;
+  /// From whom messages have come since the run began, in the order in which they were handled; none: nothing depends
+  /// on it, or a checkpoint of before there was a record was loaded.
+  std::optional<std::vector<int>> arrivals_;
   std::optional<std::vector<int>> replayed_;          // in the order of this run
   std::map<int, std::deque<ReceivedMessage>> early_;  // by sender: not their turn yet
   std::vector<Work> sending_;

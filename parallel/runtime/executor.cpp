@@ -102,6 +102,8 @@ void Executor::prepare_updates() {
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     if (program_.actions[id].kind != ActionKind::update) continue;
     slots_[id].first_update = last == nullptr;
+    const bool brought_in = program_.actions[id].microbatch >= 0;
+    slots_[id].decides = brought_in && std::ranges::none_of(slots_, &Slot::decides);
     check(
         !last || last->comm == slots_[id].comm, "executor",
         "action {} ({}) is shared over other ranks than the updates before it: the gradient's norm could not be summed",
@@ -128,6 +130,8 @@ void Executor::begin(const Tensor& x, const Tensor& y) {
 }
 
 void Executor::begin_step() {
+  check_whole();
+  in_midst_ = true;
   interpreter_ = {}, fault_.clear();
   step_ = steps(), skips_ = step_ < channels_.resumes_at();
   in_flight_.begin(step_), time_.begin_step(step_);
@@ -146,6 +150,7 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
   if (skips_) agreement_.set_loss(channels_.last_loss(), false);
   if (buckets_) buckets_->arm(false);
   interpreter_.run(*this);
+  in_midst_ = false;
   if ((!updates_ || in_flight_.most_back() > 0) && fault_.empty()) {  // no update of this step's has asked
     const bool pushed = std::ranges::any_of(slots_, &Slot::first_push);
     if (!pushed && !(fault_ = decide()).empty()) return fault_;
@@ -156,8 +161,17 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
   return fault_;
 }
 
+/// Of an asynchronous pipeline.
+void Executor::check_whole() const {
+  check(
+      !in_midst_ || !in_flight_.any(), "step",
+      "an exception has left a step in its midst: what the pipeline has in flight cannot be ended; make another Step");
+}
+
 void Executor::flush(bool refused) {
   if (!in_flight_.any()) return;
+  check_whole();
+  in_midst_ = true;
   refused_ = refused, part_ = Part::all;
   Recorder* const recorder = std::exchange(recorder_, nullptr);  // which is told of the step, not of what comes behind
   for (int later = 0; later < in_flight_.most_back(); ++later) {
@@ -167,7 +181,7 @@ void Executor::flush(bool refused) {
   }
   for (ActionId id = 0; id < actions(); ++id) finish(id);
   in_flight_.clear(), versions_.clear();
-  recorder_ = recorder, refused_ = false;
+  recorder_ = recorder, refused_ = in_midst_ = false;
 }
 
 void Executor::serve() {
@@ -175,6 +189,7 @@ void Executor::serve() {
   agreement_.begin();
   if (recorder_) recorder_->clear(slots_.size());
   interpreter_.run(*this);
+  in_midst_ = false;
   if (recorder_) recorder_->see(optimizer_.parameters());
 }
 
@@ -194,6 +209,7 @@ void Executor::begin_update(const Tensor& loss) {
 std::string Executor::update() {
   part_ = Part::updates;
   interpreter_.run(*this);
+  in_midst_ = false;
   return fault_;
 }
 
@@ -207,8 +223,7 @@ bool Executor::runs(ActionId id) const {
 
 bool Executor::start(ActionId id) {
   const Slot& s = slot(id);
-  const bool decides = s.first_push || (s.first_update && action(id).microbatch >= 0);
-  if (decides && !serves() && !(fault_ = decide()).empty()) return false;
+  if ((s.first_push || s.decides) && !serves() && !(fault_ = decide()).empty()) return false;
   if (recorder_) recorder_->begin(id);
   (this->*s.run)(id);
   if (id + 1 == loss_end_ && part_ == Part::all) agreement_.set_loss(loss_.clone(), !sums_loss_);

@@ -38,9 +38,12 @@ class Executor {
   void serve();
   /// Runs the micro-batches in flight to their updates: what the phase phases::flush says. A collective call of an
   /// asynchronous pipeline's ranks; others have nothing in flight. refused: those of the last step update nothing.
+  /// Throws Error where an exception has left a step in its midst.
   void flush(bool refused = false);
   /// Steps before the next one; Optimizer::steps() does not count those in flight.
   std::int64_t steps() const { return in_flight_.next(optimizer_.steps()); }
+  /// Whether a flush can end what is in flight.
+  bool in_midst() const { return in_midst_; }
   const StepsInFlight& in_flight() const { return in_flight_; }
   /// The parts of run() for a rank that shares its gradients with nobody: forward, which returns the loss; backward;
   /// and, given the loss of these, the updates.
@@ -68,6 +71,7 @@ class Executor {
     int bucket = -1;                                        // of buckets_; -1: not on_ready
     bool completes = false;  // a backward of the last micro-batch: gradients that it reaches are whole
     bool last_forward = false, last_backward = false, first_update = false, last_update = false;
+    bool decides = false;     // the first update of what this step brings in
     bool first_push = false;  // of gradients, to who updates
     EncodedReduction encoded;
     std::any memory;  // of a kind of the caller's own
@@ -96,6 +100,7 @@ class Executor {
 
   void begin(const Tensor& x, const Tensor& y);
   void begin_step();
+  void check_whole() const;
   /// A message that the other rank may want in its next step only: nobody waits for its end.
   bool is_sent_ahead(const Action& a) const {
     return a.kind == ActionKind::send && in_flight_.is_asynchronous() && !tapes_.runs(a.part) && !time_.simulated();
@@ -157,6 +162,7 @@ class Executor {
   bool keeps_ = false;      // this step updates nothing
   bool skips_ = false;      // this step is over without this rank
   bool refused_ = false;    // what came in last updates nothing
+  bool in_midst_ = false;   // of a step, or of one that an exception has left
   StepsInFlight in_flight_;
   std::unique_ptr<Buckets> buckets_;
   std::vector<Slice> shards_, updated_;  // of each update; the same joined

@@ -43,7 +43,7 @@ struct Step::Impl {
 
   /// Messages of steps in flight would meet another Step on these ranks.
   ~Impl() {
-    if (std::uncaught_exceptions() > unwinding) return;
+    if (std::uncaught_exceptions() > unwinding || executor.in_midst()) return;
     try {
       executor.flush();
     } catch (...) {}  // NOLINT: the job has ended, of which others tell
@@ -103,7 +103,7 @@ struct Step::Impl {
   [[noreturn]] void refuse(const std::string& fault, const Tensor& x) {
     const bool alone = consolidator.own().served();  // servers wait for messages meanwhile
     const std::int64_t number = executor.steps() + !executor.in_flight().any();
-    executor.flush(true);
+    audit.on_call(phases::flush, [&] { executor.flush(true); });
     if (!alone) consolidate();
     std::string place;
     audit.on_call(phases::diagnosis, [&] { place = first_non_finite(model, x, alone ? nullptr : everyone()); });
@@ -164,7 +164,7 @@ struct Step::Impl {
   }
 
   void replay(const std::string& checkpoint) {
-    check(std::ranges::any_of(plan.programs, &Program::serves), "replay",
+    check(consolidator.own().differ() && consolidator.own().served(), "replay",
           "no rank's steps depend on the order in which messages come: there is nothing to repeat");
     executor.channels().replay(read_local_state(checkpoint, shard_of_checkpoint()));
   }

@@ -22,8 +22,9 @@ namespace trireme {
 struct StepOptions {
   std::uint64_t seed = 0;           ///< of dropout masks
   OptimizerOptions optimizer = {};  ///< gradient clipping, decay of biases, place of the state
-  /// A loss that is not finite (or a gradient, looked at every 64th step) throws Error naming the step and
-  /// the first input, parameter or layer output that is not; parameters are left as they were.
+  /// A loss that is not finite (or a gradient, looked at every 64th step, but where ranks serve others or a pipeline is
+  /// asynchronous) throws Error naming the step and the first input, parameter or layer output that is not; parameters
+  /// are left as they were.
   bool check_finite = true;
   /// > 0: what loss scaling starts with, for f16 (parallel/runtime/loss_scale.h). A step whose gradients overflow
   /// counts, and changes no weight.
@@ -124,9 +125,9 @@ class Step {
   /// that wrote this checkpoint, whose settings must be this one's: all that it computed comes out the same, bit for
   /// bit. Between steps that all ranks end together (consolidate(), checkpoints) some are ahead of others, so it must
   /// stop where that run did; else a server waits in vain, which ends in Error after TRIREME_TIMEOUT seconds. A
-  /// checkpoint holds that order from the beginning of its run on. Throws Error where no rank is started by messages,
-  /// for a checkpoint of another layout, for a Step that has gone another way so far; steps behind the checkpoint's
-  /// throw Error.
+  /// checkpoint holds that order from the beginning of its run on. To be called on all ranks. Throws Error where no
+  /// rank's steps depend on it, for a checkpoint of another layout or without that order, for a Step that has gone
+  /// another way so far; steps behind the checkpoint's throw Error.
   void replay(const std::string& checkpoint);
 
   /// Whether the last step was replayed (StepOptions::cuda_graphs).

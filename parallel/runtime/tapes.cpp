@@ -30,7 +30,27 @@ void Tapes::clear() {
   alive_ = 0;
 }
 
+std::vector<Index> Tapes::ends_of(const std::vector<Index>& cut, Index rows) const {
+  check(cut.empty() || std::ssize(cut) == micros_, "step",
+        "the loader cuts the batch into {} micro-batches, the plan wants {}: give it .shard = step.shard()", cut.size(),
+        micros_);
+  std::vector<Index> ends;
+  Index end = 0;
+  for (int k = 0; k < micros_; ++k) {
+    const auto [from, to] = share(rows, k, micros_);
+    end += cut.empty() ? to - from : cut[static_cast<std::size_t>(k)];
+    check(end <= rows, "step", "the loader's micro-batches hold more rows than the {} at hand", rows);
+    ends.push_back(end);
+  }
+  check(end == rows, "step", "the loader's micro-batches hold {} rows, there are {}", end, rows);
+  return ends;
+}
+
 void Tapes::begin(const Tensor& x, const Tensor& y) {
+  const bool whole = micros_ == 1 && batches_.size() == 1;
+  // A batch that is refused leaves those in flight as they are.
+  const std::vector<Index> ends =
+      whole ? std::vector<Index>{} : ends_of(StepContext::current().batch.microbatches, x.dim(0));
   advance();
   if (batches_.size() == 1) clear();
   most_alive_ = alive_;
@@ -47,22 +67,15 @@ void Tapes::begin(const Tensor& x, const Tensor& y) {
     b.y.back().impl()->batch = b.x.back().impl()->batch;
     b.rows.push_back(b.x.back().impl()->batch);
   };
-  if (micros_ == 1 && batches_.size() == 1) return give(x, y, batch);
+  if (whole) return give(x, y, batch);
   const Index rows = x.dim(0);
   Tensor samples = batch.samples;
   if (!samples) {
     samples = Tensor::empty({rows}, DType::i64);
     for (Index i = 0; i < rows; ++i) samples.data<std::int64_t>()[i] = i;
   }
-  check(batch.microbatches.empty() || std::ssize(batch.microbatches) == micros_, "step",
-        "the loader cuts the batch into {} micro-batches, the plan wants {}: give it .shard = step.shard()",
-        batch.microbatches.size(), micros_);
   Index begin = 0;
-  for (int k = 0; k < micros_; ++k) {
-    const auto [from, to] = share(rows, k, micros_);
-    const Index end =
-        begin + (batch.microbatches.empty() ? to - from : batch.microbatches[static_cast<std::size_t>(k)]);
-    check(end <= rows, "step", "the loader's micro-batches hold more rows than the {} at hand", rows);
+  for (const Index end : ends) {
     BatchContext microbatch = batch;
     microbatch.samples = samples.view_rows(begin, end);
     microbatch.microbatches.clear();
@@ -73,7 +86,6 @@ void Tapes::begin(const Tensor& x, const Tensor& y) {
     if (micros_ > 1) b.contexts.back().moments = &batch_norm_stats_;
     begin = end;
   }
-  check(begin == rows, "step", "the loader's micro-batches hold {} rows, there are {}", begin, rows);
 }
 
 bool Tapes::is_segment_head(const Action& a) const {

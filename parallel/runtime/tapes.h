@@ -50,6 +50,8 @@ class Tapes {
   int most_alive() const { return most_alive_; }  ///< since begin()
 
  private:
+  /// Of a batch of so many rows: where each micro-batch ends; cut: the rows of each, as the loader has it, or none.
+  std::vector<Index> ends_of(const std::vector<Index>& cut, Index rows) const;
   /// A micro-batch in a segment, from forward until it is freed.
   struct MicrobatchState {
     bool alive = false;

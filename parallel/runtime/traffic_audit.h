@@ -7,6 +7,7 @@
 
 #include "framework/autograd/step_context.h"
 #include "parallel/model/dry_run.h"
+#include "parallel/plan/on_call.h"
 #include "parallel/plan/planned_traffic.h"
 #include "parallel/runtime/step.h"
 
@@ -23,7 +24,7 @@ class TrafficAudit {
     counted_ = difference(meter_.counted(), before_);
     for (const auto& [axis, count] : counted_) sent_ += count.bytes;
   }
-  Index sent() const { return sent_; }  ///< bytes in all steps
+  Index sent() const { return sent_; }  ///< bytes in all steps, and in the flushes behind them
 
   /// The parts, as this rank runs them on a micro-batch in the shape of x. y: labels; undefined: without the loss.
   DryRun dry(const StepContext&, const Tensor& x, const Tensor& y) const;
@@ -35,7 +36,10 @@ class TrafficAudit {
   void on_call(const std::string& phase, F&& run) {
     const Traffic before = meter_.counted();
     run();
-    if (Traffic sent = difference(meter_.counted(), before); !sent.empty()) on_call_[phase] = std::move(sent);
+    Traffic sent = difference(meter_.counted(), before);
+    if (phase == phases::flush)
+      for (const auto& [axis, count] : sent) sent_ += count.bytes;
+    if (!sent.empty()) on_call_[phase] = std::move(sent);
   }
   /// The texts of all ranks, by the phase `saving`. A collective call.
   std::vector<std::string> gather(Communicator& everyone, const std::string& mine);

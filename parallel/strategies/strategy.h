@@ -216,7 +216,7 @@ struct GossipOptions {
   std::uint64_t seed = 0;     ///< of random pairs
   std::string axis = "data";  ///< mesh axis of the workers
 };
-std::string to_string(const GossipOptions&);  ///< "graph=ring, global_every=0, ..."
+std::string to_string(const GossipOptions&);  ///< "graph=ring, mode=sync, global_every=0, ..."
 /// Gossip (Lian et al., arXiv 1705.09056): each worker updates its weights by its own rows, then mixes them with those
 /// of its neighbours in the graph, all with equal parts (star: as many parts as workers, one of each other). Mixing is
 /// doubly stochastic, so the mean of all weights is left as it was. A complete graph equals data_parallel for SGD
@@ -226,8 +226,9 @@ std::string to_string(const GossipOptions&);  ///< "graph=ring, global_every=0, 
 /// of the plan (w: 1 at first); the model has z = x / w, its gradients at z update x (momentum and weight decay are
 /// those of z), then the worker keeps an equal part of x and w with each of those it sends one to. The sum of all x
 /// moves by that of the updates, the sum of all w stays the number of workers. ring: to the next; exponential: as
-/// above; torus: to all four; random: to one drawn in each step, who may get many or none, for any number of workers.
-/// complete, star and global_every throw Error.
+/// above; torus: to all four; random: to one drawn in each step, who may get many or none, for any number of workers; w
+/// halves with each step in which a worker gets nothing, and updates of z then count 1 / w times. complete, star and
+/// global_every throw Error.
 Strategy gossip(GossipOptions = {});
 
 /// Slices that cover a segment of the flat block, last first, but for parts whose weights are divided over the options'

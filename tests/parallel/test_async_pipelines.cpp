@@ -295,6 +295,34 @@ TEST_CASE("a step whose loss is not finite is refused on all stages, and those i
       }
 }
 
+TEST_CASE("a step that an exception has left in its midst is not gone on with") {
+  if (threads_only()) return;
+  std::string said;
+  const auto body = [&](World& world) {
+    Mesh mesh(world, {{"pipe", 2}});
+    const Case c = random_case(7, "2bw", 2);
+    int losses = 0;
+    const Loss failing = [&](const Tensor& x, const Tensor& y) {
+      check(++losses < 3 * c.options.micro, "loss", "it fails");
+      return cross_entropy(x, y);
+    };
+    Step step(c.model(), failing, c.recipe(), mesh, pipeline(c.options), {.seed = 5});
+    const auto three = [&] {
+      for (int t = 0; t < 3; ++t) step(c.batch(t).first, c.batch(t).second);
+    };
+    if (world.rank() == 1) return three();  // and ends the job
+    try {
+      three();
+    } catch (const Error&) {
+      try {
+        step.consolidate();
+      } catch (const Error& e) { said = e.what(); }
+    }
+  };
+  CHECK_THROWS_WITH(World::threads(2, body), contains("it fails"));
+  CHECK(said.find("an exception has left a step in its midst") != said.npos);
+}
+
 TEST_CASE("what a Step does not do in asynchronous pipelines is refused in a line") {
   if (processes().size() != 4 && threads_only("a mesh of 4 ranks")) return;
   struct Refused {

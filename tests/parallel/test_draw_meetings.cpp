@@ -50,6 +50,13 @@ TEST_CASE("gossip's rounds are drawn with every edge once, both ways or one") {
           CHECK(2 * drawn_edges == static_cast<std::ptrdiff_t>(edges));
         }
       }
+  for (int seed = 0; seed < 9; ++seed)  // no period is read into what is drawn
+    for (const char* mode : {"sync", "push_sum"}) {
+      const std::string text = drawn(fmt::format("gossip(graph=random, mode={}, seed={})", mode, seed), 4);
+      INFO(text);
+      CHECK(text.find("  and so on\n") != text.npos);
+      CHECK(text.find("every time") == text.npos);
+    }
   CHECK(drawn("gossip(graph=ring)", 40).find(" ...\n") != std::string::npos);
 }
 

@@ -313,6 +313,29 @@ TEST_CASE("ranks that exchange something by rule match, whatever their number an
                     contains("use ring, torus, exponential, matching or random_target"));
 }
 
+TEST_CASE("what ranks draw at random does not depend on what others draw, nor on the step before") {
+  constexpr int steps = 4000;
+  for (const std::uint64_t seed : {0, 1, 7})
+    for (const int ranks : {3, 4, 5}) {
+      CAPTURE(seed, ranks);
+      const Peer drawn{.axis = "data", .pairs = "random_target", .seed = seed};
+      std::map<std::pair<int, int>, int> together, behind;
+      for (int s = 0; s < steps; ++s) {
+        const auto target = [&](int rank, int step) { return peers_at(drawn, rank, ranks, step).front().to; };
+        ++together[{target(0, s), target(1, s)}], ++behind[{target(0, s), target(0, s + 1)}];
+      }
+      const double each = steps / std::pow(ranks - 1, 2);
+      for (const auto& counts : {together, behind}) {
+        CHECK(std::ssize(counts) == (ranks - 1) * (ranks - 1));
+        for (const auto& [who, count] : counts) CHECK(std::abs(count - each) < 6 * std::sqrt(each));
+      }
+    }
+  // Of four ranks there are three matchings.
+  std::map<int, int> partners;
+  for (int s = 0; s < steps; ++s) ++partners[peers_at({.axis = "data", .pairs = "matching"}, 0, 4, s).front().to];
+  for (const auto& [partner, count] : partners) CHECK(std::abs(count - steps / 3.0) < 6 * std::sqrt(steps / 3.0));
+}
+
 TEST_CASE("ranks that draw one to send to are all received from") {
   for (int ranks : {1, 2, 3, 5, 16, 33})
     for (std::int64_t step = 0; step < 12; ++step) {

@@ -133,6 +133,8 @@ TEST_CASE("what cannot be repeated is refused in a line") {
                            .begin = 12,
                            .end = 13}),
                     contains("in another order than in the recorded run"));
+  CHECK_THROWS_WITH(train({.servers = {}, .workers = 2, .replay = newest(folder.path())}),
+                    contains("there is nothing to repeat"));
   World world;
   Module model = Linear(3, 2);
   Step step(model, cross_entropy, Sgd{}, world);
