@@ -1,0 +1,103 @@
+// What the executor finds out of a program's actions before the first step: tags, communicators, shards, buckets, which
+// of them come first and last.
+#include <algorithm>
+
+#include "parallel/plan/action_kind.h"
+#include "parallel/plan/shards.h"
+#include "parallel/runtime/executor.h"
+
+namespace trireme {
+
+/// All cuts that messages cross, in one numbering for all programs, make the tags.
+void Executor::number_cuts() {
+  for (const Program& program : plan_.programs)
+    for (const Action& a : program.actions)
+      if (is_message(a)) cut_of_.emplace(a.part, 0);
+  int cuts = 0;
+  for (auto& [part, cut] : cut_of_) cut = cuts++;
+  check(static_cast<Index>(cuts) * plan_.microbatches <= message_tags, "executor",
+        "{} cuts of the model times {} micro-batches are more than the {} tags that messages have: use at most {} "
+        "micro-batches",
+        cuts, plan_.microbatches, message_tags, message_tags / std::max(cuts, 1));
+}
+
+void Executor::prepare(Mesh& mesh) {
+  std::vector<Slice> slices;
+  std::vector<ActionId> ids;  // of the actions behind the slices
+  Slot* last_forward = nullptr;
+  for (std::size_t id = 0; id < slots_.size(); ++id) {
+    const Action& a = program_.actions[id];
+    Slot& s = slots_[id];
+    check(
+        a.microbatch < plan_.microbatches, "executor", "action {} ({}): the plan has {} micro-batches", id,
+        [&] { return to_string(a); }, plan_.microbatches);
+    if (a.kind == ActionKind::forward) last_forward = &s;
+    if (a.kind == ActionKind::loss) loss_end_ = static_cast<ActionId>(id) + 1;
+    if (a.kind == ActionKind::agree && a.field == "loss") sums_loss_ = true;
+    check(!is_message(a) || (a.part >= 0 && a.peer.axis == plan_.stage_axis), "executor",
+          "action {} ({}): only what crosses a cut between programs is sent yet", id, [&] { return to_string(a); });
+    if (plan_.size(program_, a.peer.axis) > 1 && !is_channel(a))
+      s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &ranks_.group(a.peer.axis, mesh);
+    s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
+    s.run = find_run(a);
+    if (!a.on_ready || !is_reduction(a) || !s.comm) continue;
+    s.bucket = static_cast<int>(slices.size());
+    slices.push_back(a.slice);
+    ids.push_back(static_cast<ActionId>(id));
+  }
+  if (last_forward) last_forward->last_forward = true;
+  if (slices.empty()) return;
+  buckets_ = std::make_unique<Buckets>(optimizer_.parameters(), std::move(slices),
+                                       [this, ids](std::size_t i, const Tensor& gradients) {
+                                         if (recorder_) recorder_->begin(ids[i]);
+                                         time_.start(ids[i]);
+                                         return start_reduction(ids[i], gradients);
+                                       });
+}
+
+/// Finds the backwards that complete a part's gradients: those of the micro-batch that comes last.
+void Executor::prepare_backward() {
+  Slot* last = nullptr;
+  std::vector<std::pair<int, int>> done;  // (part, micro) of completing backwards, from the end of the list
+  for (std::size_t id = slots_.size(); id-- > 0;) {
+    const Action& a = program_.actions[id];
+    if (!is_backward(a)) continue;
+    const bool whole = completes(a);
+    auto at = std::find_if(done.begin(), done.end(), [&](auto& d) { return d.first == a.part; });
+    if (whole && at == done.end()) at = done.insert(done.end(), {a.part, a.microbatch});
+    check(at != done.end(), "executor", "action {} ({}) has no backward_weight behind it", id,
+          [&] { return to_string(a); });
+    slots_[id].completes = at->second == a.microbatch;
+    if (!last) last = &slots_[id];
+  }
+  check(last != nullptr || program_.serves(), "executor", "the plan has no backward");
+  if (last) last->last_backward = true;
+}
+
+void Executor::prepare_updates() {
+  Slot* last = nullptr;
+  for (std::size_t id = 0; id < slots_.size(); ++id) {
+    if (program_.actions[id].kind != ActionKind::update) continue;
+    slots_[id].first_update = last == nullptr;
+    const bool brought_in = program_.actions[id].microbatch >= 0;
+    slots_[id].decides = brought_in && std::ranges::none_of(slots_, &Slot::decides);
+    check(
+        !last || last->comm == slots_[id].comm, "executor",
+        "action {} ({}) is shared over other ranks than the updates before it: the gradient's norm could not be summed",
+        id, [&] { return to_string(program_.actions[id]); });
+    last = &slots_[id];
+    shards_.push_back(last->shard);
+    if (last->shard.size() > 0) updated_.push_back(last->shard);
+  }
+  if (last) last->last_update = true;
+  updates_ = last != nullptr;
+  optimizer_.set_updates_per_step(updates_in_step(plan_, program_));
+  for (std::size_t id = 0; id < slots_.size() && !updates_; ++id) {
+    const Action& a = program_.actions[id];
+    slots_[id].first_push = a.kind == ActionKind::push && a.field == "gradients";
+    if (slots_[id].first_push) break;
+  }
+  updated_ = detail::joined(std::move(updated_));
+}
+
+}  // namespace trireme
