@@ -46,7 +46,8 @@ std::string graph_text(const Plan& plan, const Program& program, const Action& a
   text += a.peer.pairs.empty() ? fmt::format(", to rank {:+}", a.peer.offset) : ", " + a.peer.pairs;
   for (const auto& [name, value] : a.arguments) text += fmt::format(", {} {:.4g}", name, value);
   text += '\n';
-  const bool drawn = a.peer.pairs == "matching" || a.peer.pairs == "random_target";  // at random: no period
+  const std::string& rule = a.peer.pairs;
+  const bool drawn = rule == "matching" || rule == "random_target" || rule.starts_with("bipartite");  // no period
   const std::string first = round_text(a.peer, ranks, 0);
   int rounds = drawn ? most_rounds : 1;
   while (rounds < most_rounds && round_text(a.peer, ranks, rounds) != first) ++rounds;
@@ -121,7 +122,7 @@ std::string meetings_text(const Plan& plan) {
   std::vector<std::string> graphs;
   for (const Program& program : plan.programs)
     for (const Action& a : program.actions) {
-      const bool meets = a.kind->order > 999 && a.kind->is_collective && plan.size(program, a.peer.axis) > 1;
+      const bool meets = a.kind->order > 999 && a.kind->calls && plan.size(program, a.peer.axis) > 1;
       if (!meets) continue;
       const std::string graph = graph_text(plan, program, a);
       if (std::ranges::find(graphs, graph) == graphs.end()) graphs.push_back(graph), text += graph;

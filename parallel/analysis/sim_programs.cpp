@@ -86,6 +86,8 @@ void SimPrograms::prepare(int r) {
       add_collective(r, a, s);
     else if (is_channel(a))
       add_channel(a, s);
+    else if (a.kind->calls && size(r, a.peer.axis) > 1)
+      add_calls(r, a, s);
     else if (!is_message(a))
       s.cost = cost_of(r, a), add_comms(r, a, s);
   }
@@ -120,6 +122,14 @@ void SimPrograms::add_collective(int r, const Action& a, SimAction& s) {
     for (bool between : {false, true})
       s.took[between] += collective_time(between ? cluster.between : cluster.inside, call.kind, ranks, call.bytes);
   }
+}
+
+/// Messages of a kind of the caller's own, to ranks that need not be there: how long they take the link.
+void SimPrograms::add_calls(int r, const Action& a, SimAction& s) {
+  s.is = SimAction::Is::send, s.ahead = true, s.axis = axis_of(a.peer.axis), s.along = grid.find(a.peer.axis);
+  for (const PlannedCall& call : calls_of(plan, a, size(r, a.peer.axis), options.element, options.step))
+    s.bytes += call.bytes;
+  s.took[0] = message_time(cluster.inside, s.bytes), s.took[1] = message_time(cluster.between, s.bytes);
 }
 
 /// The channel's head takes no time of its own.

@@ -25,6 +25,7 @@ struct SimAction {
   bool ring = false;              ///< send, recv: along another axis than the programs'
   bool is_clock = false;          ///< push: of the sender's updates
   bool reports = false;           ///< reports_loss()
+  bool ahead = false;             ///< send: nobody waits for it before it runs again
   int axis = -1;                  ///< of SimPrograms::axes: of what goes over the link
   int nth = 0;                    ///< collective: among the program's along the axis; push, pull: number of the channel
   std::size_t along = 0;          ///< message: position of its mesh axis
@@ -93,6 +94,7 @@ struct SimPrograms {
   void add_message(const Action&, SimAction&, Index bytes);
   void add_comms(int program, const Action&, SimAction&);
   void add_channel(const Action&, SimAction&);
+  void add_calls(int program, const Action&, SimAction&);
   Nanoseconds cost_of(int program, const Action&) const;
 };
 

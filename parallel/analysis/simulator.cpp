@@ -174,7 +174,8 @@ void Simulator::start(int rank, ActionId id) {
   const Nanoseconds now = s.begin = clock_[rank];
   using Is = SimAction::Is;
   if (a.is == Is::send || a.is == Is::collective || a.is == Is::push) {
-    enqueue(rank, id, now);
+    if (a.ahead) clock_[rank] = std::max(now, links_[rank].free);  // for that of the step before
+    enqueue(rank, id, clock_[rank]);
   } else if (a.is == Is::pull) {
     pull(rank, id);
   } else if (a.is == Is::recv) {
@@ -195,6 +196,7 @@ bool Simulator::wait(int rank, ActionId id) {
   if (servers_[rank]) return true;
   const State& s = at(rank, id);
   if (s.begin == unknown) return true;  // it does not run
+  if (s.end != unknown && actions(rank)[id].ahead) return true;
   if (s.end == unknown)
     waits_[rank] = id;
   else

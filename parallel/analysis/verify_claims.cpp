@@ -67,13 +67,14 @@ class Meetings {
 
   ClaimResult measure(const VerifyOptions& options, double tolerance) {
     if (verifier_.workers() == 1) return {"", "one worker meets nobody", true};
-    (void)verifier_.feed(0);  // states begin with the weights of the first step
+    const auto feed = [&](int step) { (void)verifier_.feed(step), verifier_.run().flush(); };
+    feed(0);  // states begin with the weights of the first step
     moved_ = true;
     double most = 0, met = 0, weights = 0;
     for (int step = 1; step <= options.steps; ++step) {
       push_apart(step);
       const std::vector<double> before = sum(), own = values().to_vector();
-      (void)verifier_.feed(step % options.steps);
+      feed(step % options.steps);
       const std::vector<double> behind = sum(), mixed = values().to_vector();
       double off = 0, size = 0;
       for (std::size_t i = 0; i < before.size(); ++i) {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "framework/optim/optimizer.h"
-#include "parallel/comm/communicator.h"
+#include "parallel/comm/arrivals.h"
 #include "parallel/plan/peers.h"
 
 namespace trireme {
@@ -17,6 +17,7 @@ struct ActionContext {
   std::int64_t step;   ///< steps before this one
   Index rows;          ///< of the batch, on the ranks that have the same weights after every step
   std::any& memory;    ///< the action's own, from its start to its finish, and on to the next step
+  Arrivals& arrivals;  ///< of messages that others send to this rank when it suits them
 
   ParameterStore& store() const { return optimizer.parameters(); }
   /// The action's slice [size] of weights, of gradients (those that no backward has reached are 0 now), and of a state

@@ -38,6 +38,9 @@ struct ActionRow {
   Work (*start)(ActionContext&) = nullptr;
   /// Once that Work is done; null: nothing is left to do.
   void (*finish)(ActionContext&) = nullptr;
+  /// Ends what it has left under way between steps: before weights are looked at, saved or replaced, on all ranks. Its
+  /// step is the next one. Null: nothing.
+  void (*flush)(ActionContext&) = nullptr;
 };
 
 /// What a computation takes, in seconds on a device of speed 1: by its kind's row, for passes through the model by the

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/channels.h"
 #include "parallel/plan/on_call.h"
 
 namespace trireme {
@@ -144,7 +145,7 @@ Plan with_agreements(Plan plan, const AgreementOptions& options) {
   AgreementOptions of_program = options;
   if (is_asynchronous(plan)) of_program.finite_every = 0;             // the same: the loss tells
   of_program.batch_axis = plan.synchronous_axes(options.batch_axis);  // a worker's loss is its own
-  if (served) of_program.finite_every = 0, of_program.flags.clear();  // the loss tells; servers meet with nobody
+  if (meets_by_messages(plan)) of_program.finite_every = 0, of_program.flags.clear();  // the loss tells its own rank
   plan.flags = of_program.flags;
   for (Program& program : plan.programs) {
     if (program.serves()) continue;

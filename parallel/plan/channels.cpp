@@ -69,6 +69,19 @@ bool serves_at(const Plan& plan, const std::string& axis, int coordinate) {
   });
 }
 
+bool depends_on_arrivals(const Plan& plan) {
+  return std::ranges::any_of(plan.consistency, [&](const auto& promised) {
+    const auto& [axis, how] = promised;
+    if (axis == plan.stage_axis && plan.has_stages()) return false;
+    return how.kind == Consistency::Kind::stale ||
+           (how.kind == Consistency::Kind::gossip && how.bound == Consistency::unbounded);
+  });
+}
+
+bool meets_by_messages(const Plan& plan) {
+  return std::ranges::any_of(plan.programs, &Program::serves) || depends_on_arrivals(plan);
+}
+
 Inbox::Inbox(const Plan& plan, const Program& program, int root) : program_(program) {
   for (const ProgramPhase& phase : program.phases) {
     if (phase.trigger.channel.empty()) continue;

@@ -30,6 +30,11 @@ int updates_in_step(const Plan&, const Program&);
 /// Whether messages start what the ranks at this coordinate do: messages to them have a head (MessageHeader).
 bool serves_at(const Plan&, const std::string& axis, int coordinate);
 
+/// Whether ranks meet by messages alone, each at its own pace: servers and their workers, asynchronous gossip.
+bool meets_by_messages(const Plan&);
+/// Whether what ranks compute depends on the order in which messages come to them.
+bool depends_on_arrivals(const Plan&);
+
 /// The messages that have come to one rank of a program that messages start, and the phases that they start.
 class Inbox {
  public:

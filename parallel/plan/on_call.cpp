@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/channels.h"
 
 namespace trireme {
 namespace {
@@ -122,7 +123,7 @@ Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
   if (!everyone.empty()) {
     for (const char* field : {"lengths", "texts"}) saving.push_back(of(ActionKind::all_gather, field, each, everyone));
     for (int p = 0; p < std::ssize(plan.parts); ++p) diagnosis.push_back({.kind = ActionKind::forward, .part = p});
-    if (!std::ranges::any_of(plan.programs, &Program::serves))  // servers wait for messages meanwhile
+    if (!meets_by_messages(plan))  // others wait for messages, or go on, meanwhile
       diagnosis.push_back(of(ActionKind::agree, "first", {}, everyone));
   }
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {

@@ -62,6 +62,13 @@ int target_of(const Peer& peer, int rank, int ranks, std::int64_t step) {
   return other + (other >= rank);
 }
 
+/// The odd rank that an even one draws in a step.
+int odd_target_of(const Peer& peer, int rank, int ranks, std::int64_t step) {
+  const std::uint64_t drawn = mix(mix(peer.seed, static_cast<std::uint64_t>(step)), static_cast<std::uint64_t>(rank));
+  if (peer.pairs == "bipartite") return static_cast<int>(drawn % static_cast<std::uint64_t>(ranks / 2)) * 2 + 1;
+  return wrapped(rank + (drawn % 2 == 0 ? 1 : -1), ranks);
+}
+
 }  // namespace
 
 std::vector<RankPair> peers_at(const Peer& peer, int rank, int ranks, std::int64_t step) {
@@ -87,8 +94,20 @@ std::vector<RankPair> peers_at(const Peer& peer, int rank, int ranks, std::int64
       if (other != rank && target_of(peer, other, ranks, step) == rank) all.push_back({rank, other});
     return all;
   }
+  if (peer.pairs == "bipartite" || peer.pairs == "bipartite_ring") {
+    std::vector<RankPair> all;
+    if (rank % 2 == 0) {
+      const int odd = odd_target_of(peer, rank, ranks, step);
+      return {{odd, odd}};
+    }
+    for (int even = 0; even < ranks; even += 2)
+      if (odd_target_of(peer, even, ranks, step) == rank) all.push_back({even, even});
+    return all;
+  }
   check(peer.pairs == "matching", "peers",
-        "there is no rule '{}' for pairs: use ring, torus, exponential, matching or random_target", peer.pairs);
+        "there is no rule '{}' for pairs: use ring, torus, exponential, matching, random_target, bipartite or "
+        "bipartite_ring",
+        peer.pairs);
   const Permutation order(ranks, mix(peer.seed, static_cast<std::uint64_t>(step)));
   const int its = order(rank) ^ 1;
   if (its >= ranks) return {};

@@ -22,8 +22,10 @@ struct RankPair {
 /// one-peer exponential graph: Ying et al., arXiv 2110.13363);
 /// "matching": pairs drawn at random from Peer::seed and the step; of an odd number one rank has nobody;
 /// "random_target": to one other rank, drawn at random from Peer::seed and the step, from those that have drawn this
-/// one (any number; push-sum: Kempe et al., FOCS 2003), in a time that grows with the ranks. Without a rule by
-/// Peer::offset, round the axis. Throws Error for another rule.
+/// one (any number; push-sum: Kempe et al., FOCS 2003), in a time that grows with the ranks;
+/// "bipartite", "bipartite_ring": each even rank exchanges with an odd one, drawn in the same way from all of them or
+/// from those beside it; an odd rank with those that have drawn it, any number.
+/// Without a rule by Peer::offset, round the axis. Throws Error for another rule.
 std::vector<RankPair> peers_at(const Peer&, int rank, int ranks, std::int64_t step);
 
 }  // namespace trireme

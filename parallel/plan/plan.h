@@ -101,8 +101,7 @@ struct Peer {
   std::string axis;
   int offset = 0;  ///< send/recv: peer's coordinate minus own
   int root = -1;   ///< the coordinate that gives (broadcast), or acts alone on the slice (update); -1: no single one
-  /// Ranks that exchange something, by a rule: "ring", "torus", "exponential", "matching" (parallel/plan/peers.h);
-  /// empty: none.
+  /// Ranks that exchange something, by a rule: "ring", "torus", "matching", ... (parallel/plan/peers.h); empty: none.
   std::string pairs = {};
   std::uint64_t seed = 0;                        ///< of pairs drawn at random
   std::string channel = {};                      ///< of push and pull: messages of a name arrive in order
@@ -237,11 +236,13 @@ struct Consistency {
     /// Never, but no rank is more than `bound` steps ahead; along Plan::stage_axis, whose ranks have different weights:
     /// gradients are of weights that at most `bound` updates are missing in.
     stale,
-    gossip  ///< in the mean: actions mix weights with weights that add up to 1 by row and column
+    /// In the mean: actions mix weights with weights that add up to 1 by row and column; `bound` is 0, or `unbounded`
+    /// where ranks do not wait for each other.
+    gossip
   };
   static constexpr std::int64_t unbounded = Trigger::forever;
   Kind kind = Kind::synchronous;
-  std::int64_t bound = 0;                               ///< in steps; stale: `unbounded` for any number
+  std::int64_t bound = 0;                               ///< in steps; `unbounded`: any number
   bool operator==(const Consistency&) const = default;  ///< member by member
 };
 std::string to_string(const Consistency&);  ///< "synchronous", "periodic(8)", "stale(unbounded)"

@@ -7,21 +7,20 @@
 #include <ranges>
 
 #include "framework/ops/ops.h"
-#include "parallel/comm/call.h"
 #include "parallel/plan/action_kind.h"
 
 namespace trireme {
 
 Channels::Channels(const Plan& plan, const Program& program, ParameterStore& store, Mesh& mesh)
     : plan_(plan), program_(program), store_(store), names_(channels_of(plan)) {
+  const bool takes = program.serves() || names_.empty();  // servers, or ranks that gossip
+  ordered_ = takes && depends_on_arrivals(plan);
   if (names_.empty()) return;
   const std::string axis = axis_of(plan, names_.front());
   comm_ = &mesh.comm(axis);
   for (int i = 0; i < comm_->size(); ++i) serving_.push_back(serves_at(plan, axis, i));
   if (!program.serves()) return;
   inbox_.emplace(plan, program, comm_->rank());
-  const auto how = plan.consistency.find(axis);
-  if (how != plan.consistency.end() && how->second.kind != Consistency::Kind::synchronous) arrivals_.emplace();
 }
 
 int Channels::number(const std::string& channel) const {
@@ -81,56 +80,12 @@ int Channels::next() {
       for (std::size_t m : start->messages) taken_.push_back(std::move(waiting_.extract(m).mapped()));
       return start->phase;
     }
-    add(receive());
+    add(arrivals_.take(*comm_));
   }
-}
-
-ReceivedMessage Channels::receive() {
-  const auto any = [&] {
-    ReceivedMessage message;
-    comm_->recv_any(message, 0).wait();
-    return message;
-  };
-  ReceivedMessage message;
-  if (!replayed_) {
-    message = any();
-  } else {
-    const std::size_t at = arrivals_->size();
-    check(at < replayed_->size(), "replay", "the recorded run has no more than {} messages to rank {}", at,
-          [&] { return comm_->rank(); });
-    auto& turn = early_[(*replayed_)[at]];
-    while (turn.empty()) {
-      ReceivedMessage next;
-      const bool came = comm_->recv_any(next, 0).wait_for(collective_timeout().count());
-      check(
-          came, "replay",
-          "rank {} waits for a message of rank {}, which the recorded run had here: a repeated run evaluates and saves "
-          "where that one did",
-          [&] { return comm_->rank(); }, [&] { return (*replayed_)[at]; });
-      early_[next.header.sender].push_back(std::move(next));
-    }
-    message = std::move(turn.front());
-    turn.pop_front();
-  }
-  if (arrivals_) arrivals_->push_back(message.header.sender);
-  return message;
-}
-
-std::optional<std::vector<int>> Channels::arrivals_in(const std::map<std::string, Tensor>& local) {
-  const auto at = local.find("inbox.arrivals");
-  if (at == local.end()) return {};
-  const auto* ranks = at->second.data<std::int64_t>();
-  return std::vector<int>(ranks, ranks + at->second.numel());
 }
 
 void Channels::replay(const std::map<std::string, Tensor>& local) {
-  if (!inbox_) return;
-  replayed_ = arrivals_in(local);
-  check(replayed_.has_value(), "replay", "the checkpoint holds no order of arrivals");
-  const bool starts = arrivals_ && arrivals_->size() <= replayed_->size() &&
-                      std::ranges::equal(*arrivals_, *replayed_ | std::views::take(arrivals_->size()));
-  check(starts, "replay", "messages have come to rank {} in another order than in the recorded run",
-        [&] { return comm_->rank(); });
+  if (ordered_) arrivals_.replay(local);
 }
 
 Tensor Channels::take(const Action& a) {
@@ -160,13 +115,8 @@ Tensor Channels::take(const Action& a) {
 void Channels::save(std::map<std::string, Tensor>& local) const {
   for (const auto& [server, clock] : pulled_clocks_) local[fmt::format("inbox.pulled.{}", server)] = clock.reshape({1});
   if (!pulled_clocks_.empty()) local["inbox.loss"] = last_loss_.reshape({1});
+  if (ordered_) arrivals_.save(local);
   if (!inbox_) return;
-  check(std::ranges::all_of(early_, [](const auto& e) { return e.second.empty(); }), "replay",
-        "messages have come to rank {} that are not their turn yet", [&] { return comm_->rank(); });
-  if (arrivals_) {
-    const Tensor order = local["inbox.arrivals"] = Tensor::empty({std::ssize(*arrivals_)}, DType::i64);
-    std::ranges::copy(*arrivals_, order.data<std::int64_t>());
-  }
   const auto clocks = inbox_->clocks();
   local["inbox.clocks"] =
       Tensor::of(std::vector<double>(clocks.begin(), clocks.end()), {std::ssize(clocks)}, DType::i64);
@@ -188,10 +138,10 @@ void Channels::load(const std::map<std::string, Tensor>& local) {
         a.kind == ActionKind::pull && a.field == "clock" && at != local.end())
       pulled_clocks_[a.peer.root] = at->second.reshape({});
   if (const auto at = local.find("inbox.loss"); at != local.end()) last_loss_ = at->second.reshape({});
+  arrivals_.load(local);
   if (!inbox_) return;
   inbox_.emplace(plan_, program_, comm_->rank());
-  waiting_.clear(), early_.clear();
-  arrivals_ = arrivals_in(local);
+  waiting_.clear();
   std::vector<std::int64_t> clocks;
   for (const double clock : local.at("inbox.clocks").to_vector()) clocks.push_back(static_cast<std::int64_t>(clock));
   inbox_->set_clocks(clocks);

@@ -1,12 +1,12 @@
 // Channels: sends and receives what a rank's program pushes, pulls and takes, and says which phase the messages that
 // have come start next.
 #pragma once
-#include <deque>
 #include <map>
 #include <optional>
 #include <vector>
 
 #include "framework/optim/parameter_store.h"
+#include "parallel/comm/arrivals.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/plan/channels.h"
 
@@ -36,14 +36,13 @@ class Channels {
   /// it has pulled and its last loss; by names that start with "inbox.".
   void save(std::map<std::string, Tensor>& local) const;
   void load(const std::map<std::string, Tensor>& local);
-  /// From now on messages are handled in the order of a recorded run, of which local is what save() gave; those that
-  /// come before it is their turn wait. Throws Error where it holds no order. Throws Error where this rank is not at
-  /// its beginning; next() throws Error at its end.
+  /// What comes to this rank, in which order.
+  Arrivals& arrivals() { return arrivals_; }
+  /// From now on messages are handled in the order of a recorded run, of which local is what save() gave, where what
+  /// the rank computes depends on it. Throws Error as Arrivals::replay().
   void replay(const std::map<std::string, Tensor>& local);
 
  private:
-  static std::optional<std::vector<int>> arrivals_in(const std::map<std::string, Tensor>& local);
-  ReceivedMessage receive();
   Tensor operand(const Action&) const;
   int number(const std::string& channel) const;
   void add(ReceivedMessage);
@@ -59,11 +58,8 @@ class Channels {
   std::size_t come_ = 0;
   std::map<std::size_t, ReceivedMessage> waiting_;  // by their number in the inbox
   std::vector<ReceivedMessage> taken_;
-  /// From whom messages have come since the run began, in the order in which they were handled; none: nothing depends
-  /// on it, or a checkpoint of before there was a record was loaded.
-  std::optional<std::vector<int>> arrivals_;
-  std::optional<std::vector<int>> replayed_;          // in the order of this run
-  std::map<int, std::deque<ReceivedMessage>> early_;  // by sender: not their turn yet
+  Arrivals arrivals_;
+  bool ordered_ = false;  // what the rank computes depends on their order
   std::vector<Work> sending_;
   std::map<int, Tensor> pulled_clocks_;  // f64 scalars, by the rank that sent them
   Tensor last_loss_;

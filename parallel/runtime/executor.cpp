@@ -76,7 +76,19 @@ void Executor::check_whole() const {
       "an exception has left a step in its midst: what the pipeline has in flight cannot be ended; make another Step");
 }
 
+void Executor::flush_rows() {
+  const NoGrad off;
+  in_midst_ = true, step_ = steps();
+  for (ActionId id = 0; id < actions(); ++id)
+    if (Slot& s = slot(id); s.run == &Executor::run_row && action(id).kind->flush) {
+      ActionContext now = context(action(id), s);
+      action(id).kind->flush(now);
+    }
+  in_midst_ = false;
+}
+
 void Executor::flush(bool refused) {
+  if (!in_midst_) flush_rows();
   if (!in_flight_.any()) return;
   check_whole();
   in_midst_ = true;
@@ -293,7 +305,7 @@ void Executor::take(ActionId id) {
 }
 
 ActionContext Executor::context(const Action& a, Slot& s) {
-  return {plan_, a, optimizer_, s.comm, step_, ranks_.rows(), s.memory};
+  return {plan_, a, optimizer_, s.comm, step_, ranks_.rows(), s.memory, channels_.arrivals()};
 }
 
 void Executor::run_row(ActionId id) {

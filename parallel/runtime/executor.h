@@ -36,8 +36,9 @@ class Executor {
   /// Runs a step of a program that messages start: phases as their messages come, until the one that ends it. The loss
   /// is the one that messages brought.
   void serve();
-  /// Runs the micro-batches in flight to their updates: what the phase phases::flush says. A collective call of an
-  /// asynchronous pipeline's ranks; others have nothing in flight. refused: those of the last step update nothing.
+  /// Runs the micro-batches in flight to their updates: what the phase phases::flush says; and ends what kinds of
+  /// actions have left under way (ActionRow::flush). A collective call; where nothing is under way it does nothing.
+  /// refused: those of the last step update nothing.
   /// Throws Error where an exception has left a step in its midst.
   void flush(bool refused = false);
   /// Steps before the next one; Optimizer::steps() does not count those in flight.
@@ -100,6 +101,7 @@ class Executor {
 
   void begin(const Tensor& x, const Tensor& y);
   void begin_step();
+  void flush_rows();
   void check_whole() const;
   /// A message that the other rank may want in its next step only: nobody waits for its end.
   bool is_sent_ahead(const Action& a) const {

@@ -7,6 +7,7 @@
 
 #include "framework/tensor/shard_spec.h"
 #include "parallel/comm/world/compare.h"
+#include "parallel/plan/channels.h"
 #include "parallel/plan/on_call.h"
 #include "parallel/runtime/consolidator.h"
 #include "parallel/runtime/executor.h"
@@ -101,10 +102,12 @@ struct Step::Impl {
 
   /// Throws Error that says where a number that is not finite was first seen.
   [[noreturn]] void refuse(const std::string& fault, const Tensor& x) {
-    const bool alone = consolidator.own().served();  // servers wait for messages meanwhile
+    const bool alone = meets_by_messages(plan);  // others wait for messages, or go on, meanwhile
     const std::int64_t number = executor.steps() + !executor.in_flight().any();
-    audit.on_call(phases::flush, [&] { executor.flush(true); });
-    if (!alone) consolidate();
+    if (!alone) {
+      audit.on_call(phases::flush, [&] { executor.flush(true); });
+      consolidate();
+    }
     std::string place;
     audit.on_call(phases::diagnosis, [&] { place = first_non_finite(model, x, alone ? nullptr : everyone()); });
     fail(fmt::format("step {}", number), "{}; {}", fault,
@@ -140,7 +143,7 @@ struct Step::Impl {
     CheckpointShard shard = consolidator.checkpoint_shard();
     if (Communicator* all = everyone())
       shard.all_gather = [this, all](const std::string& mine) { return audit.gather(*all, mine); };
-    if (!consolidator.own().differ() || !consolidator.own().served()) return shard;
+    if (!depends_on_arrivals(plan) && !(consolidator.own().differ() && consolidator.own().served())) return shard;
     shard.local["optimizer.steps"] = Tensor::full({1}, static_cast<double>(optimizer.steps()), DType::i64);
     executor.channels().save(shard.local);
     return shard;
@@ -164,7 +167,7 @@ struct Step::Impl {
   }
 
   void replay(const std::string& checkpoint) {
-    check(consolidator.own().differ() && consolidator.own().served(), "replay",
+    check(depends_on_arrivals(plan), "replay",
           "no rank's steps depend on the order in which messages come: there is nothing to repeat");
     executor.channels().replay(read_local_state(checkpoint, shard_of_checkpoint()));
   }

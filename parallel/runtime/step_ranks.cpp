@@ -7,6 +7,7 @@
 
 #include "parallel/comm/world/compare.h"
 #include "parallel/comm/world/norm_ranks.h"
+#include "parallel/plan/channels.h"
 #include "parallel/plan/on_call.h"
 
 namespace trireme {
@@ -39,7 +40,7 @@ StepRanks::StepRanks(const Plan& plan, Mesh& mesh, const Strategy& strategy,
                                      : mesh.index(axis),
             plan.size(trains, axis), plan.microbatches};
   const Consistency promised = plan.consistency_along(axis);
-  trains_apart_ = promised != Consistency{}, stale_ = promised.kind == Consistency::Kind::stale;
+  trains_apart_ = promised != Consistency{}, stale_ = depends_on_arrivals(plan);
   worker_ = plan.size(trains, plan.synchronous_axes(axis));
   if (plan.has_stages()) stages_ = mesh.comm(plan.stage_axis).split(0, mesh.index(plan.stage_axis));
   // The sums in the midst of a step have a communicator of their own, so that they cannot mix with the buckets'.

@@ -7,6 +7,7 @@
 #include "framework/ops/ops.h"
 #include "parallel/plan/action_row.h"
 #include "parallel/plan/codec.h"
+#include "parallel/strategies/async_gossip.h"
 #include "parallel/strategies/mixing.h"
 
 namespace trireme {
@@ -178,16 +179,20 @@ Strategy gossip(GossipOptions o) {
   const std::vector<std::string> graphs{"ring", "torus", "exponential", "random", "complete", "star"};
   check(std::ranges::find(graphs, o.graph) != graphs.end(), "gossip", "there is no graph '{}': {}", o.graph,
         fmt::join(graphs, ", "));
-  const bool push = o.mode == "push_sum";
-  check(push || o.mode == "sync", "gossip", "there is no mode '{}': use sync or push_sum", o.mode);
+  const bool push = o.mode == "push_sum", async = o.mode == "async";
+  check(push || async || o.mode == "sync", "gossip", "there is no mode '{}': use sync, push_sum or async", o.mode);
   check(o.global_every >= 0, "gossip", "global_every={}: 0 (never), or a number of steps", o.global_every);
   check(!push || (o.graph != "complete" && o.graph != "star"), "gossip",
         "mode=push_sum sends to some others in a step, where graph={} wants all at once: use mode=sync", o.graph);
-  check(!push || o.global_every == 0, "gossip",
-        "global_every={} is of mode=sync: push-sum's weights have no plain mean", o.global_every);
-  const auto rewrite = [o, push](Plan plan) {
+  check(!async || o.graph == "ring" || o.graph == "random", "gossip",
+        "mode=async wants a graph of two sides, one that asks and one that answers, not graph={}: use ring or random",
+        o.graph);
+  check(o.global_every == 0 || o.mode == "sync", "gossip", "global_every={} is of mode=sync: {}", o.global_every,
+        push ? "push-sum's weights have no plain mean" : "here no step is one that all ranks are in");
+  const auto rewrite = [o, push, async](Plan plan) {
     check_apart(plan, o.axis, "gossip");
     const int ranks = plan.size(o.axis);
+    if (async) return gossip_asynchronously(std::move(plan), o);
     check(push || o.graph != "random" || ranks % 2 == 0 || ranks == 1, "gossip",
           "a random graph pairs ranks off, and {} along '{}' is an odd number: use mode=push_sum", ranks, o.axis);
     mix_weights(plan, mixing(o, ranks), o.axis, "step", {});

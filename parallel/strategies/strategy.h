@@ -211,7 +211,8 @@ struct GossipOptions {
   /// "ring", "torus" (the most nearly square grid), "exponential" (one other rank per step, 1, 2, 4, ... places away:
   /// Ying et al., arXiv 2110.13363), "random" (pairs drawn in each step), "complete", "star" (round rank 0).
   std::string graph = "ring";
-  std::string mode = "sync";  ///< "sync", or "push_sum": along directed edges, nobody waiting for an answer
+  /// "sync"; "push_sum": along directed edges, nobody waiting for an answer; "async": by pairs, each when it suits it.
+  std::string mode = "sync";
   int global_every = 0;       ///< steps between means of all weights (Chen et al., arXiv 2105.09080); 0: never
   std::uint64_t seed = 0;     ///< of random pairs
   std::string axis = "data";  ///< mesh axis of the workers
@@ -229,6 +230,13 @@ std::string to_string(const GossipOptions&);  ///< "graph=ring, mode=sync, globa
 /// above; torus: to all four; random: to one drawn in each step, who may get many or none, for any number of workers; w
 /// halves with each step in which a worker gets nothing, and updates of z then count 1 / w times. complete, star and
 /// global_every throw Error.
+/// mode=async (AD-PSGD: Lian et al., arXiv 1710.06952): workers go at their own pace. Behind each update an even one
+/// sends its weights to an odd one (random: any; ring: a neighbour), drawn in each step, and gets that one's; both move
+/// by half of the difference, the even one behind its next update, the odd one behind the one that it is computing. An
+/// odd worker answers between computations and waits for nobody; an even one waits for the answer of the step before
+/// at most. Step::flush() ends all exchanges; then the mean of all weights is what updates alone have made of it. What
+/// comes out depends on the order in which messages arrive, which checkpoints hold (Step::replay). A worker is one
+/// rank, or one along the stages of a pipeline. Other graphs, a ring of an odd number and global_every throw Error.
 Strategy gossip(GossipOptions = {});
 
 /// Slices that cover a segment of the flat block, last first, but for parts whose weights are divided over the options'

@@ -159,7 +159,7 @@ const std::vector<StrategyRow> table = {
        GossipOptions o;
        int seed = 0;
        given.read({{.name = "graph", .value = &o.graph},
-                   {.name = "mode", .value = &o.mode, .choices = "sync, push_sum"},
+                   {.name = "mode", .value = &o.mode, .choices = "sync, push_sum, async"},
                    {.name = "global_every", .value = &o.global_every, .least = 0},
                    {.name = "seed", .value = &seed, .least = 0},
                    {.name = "axis", .value = &o.axis}});
@@ -170,6 +170,7 @@ const std::vector<StrategyRow> table = {
      1,
      {{.kind = StrategyClaim::Kind::limit, .with = "graph=complete, mode=sync, global_every=0"},
       {.kind = StrategyClaim::Kind::mean_preserved, .when = "mode=sync"},
+      {.kind = StrategyClaim::Kind::mean_preserved, .when = "mode=async"},
       {.kind = StrategyClaim::Kind::mean_preserved,
        .when = "mode=push_sum",
        .numerator = "push_sum.x",

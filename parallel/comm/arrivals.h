@@ -1,0 +1,57 @@
+// Arrivals: the messages that other ranks send to one that asks for any (Communicator::recv_any), in the order in which
+// they come, which is recorded; or in the order of a recorded run.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/comm/communicator.h"
+
+namespace trireme {
+
+class Arrivals {
+ public:
+  /// Waits for the next message to channel 0. step: of this rank, which does not go back; it is recorded, too.
+  ReceivedMessage take(Communicator&, std::int64_t step = 0);
+  /// The same if there is one. In the order of a recorded run: if that took one in this step or before, it waits.
+  std::optional<ReceivedMessage> poll(Communicator&, std::int64_t step);
+  /// How many these two have returned.
+  std::int64_t count() const { return count_; }
+
+  /// For checkpoints: senders and steps since the run began, [messages] each, by names that start with "inbox.".
+  /// Throws Error while messages wait for their turn.
+  void save(std::map<std::string, Tensor>& local) const;
+  /// What save() gave; that of a checkpoint of before there was a record has none, and nothing is recorded then.
+  void load(const std::map<std::string, Tensor>& local);
+  /// From now on in the order of a recorded run, of which local is what save() gave: those that come before it is their
+  /// turn wait. Throws Error where it holds no order, or where this rank has taken others; a message behind the run's
+  /// last, and one that does not come within TRIREME_TIMEOUT seconds, throw Error from take() and poll().
+  void replay(const std::map<std::string, Tensor>& local);
+
+ private:
+  struct Entry {
+    std::int64_t step;
+    int sender;
+    bool operator==(const Entry&) const = default;
+  };
+  struct Posted {
+    ReceivedMessage message;
+    Work work;
+  };
+  static std::optional<std::vector<Entry>> entries_in(const std::map<std::string, Tensor>& local);
+  Posted& post(Communicator&);
+  ReceivedMessage next_of_replay(Communicator&);
+  ReceivedMessage note(ReceivedMessage, std::int64_t step);
+
+  std::int64_t count_ = 0;
+  std::unique_ptr<Posted> posted_;
+  std::optional<std::vector<Entry>> taken_ = std::vector<Entry>{};  // since the run began; none: not known
+  std::optional<std::vector<Entry>> replayed_;                      // in the order of this run
+  std::map<int, std::deque<ReceivedMessage>> early_;                // by sender: not their turn yet
+};
+
+}  // namespace trireme

@@ -1,0 +1,192 @@
+#include "parallel/strategies/async_gossip.h"
+
+#include <algorithm>
+
+#include "framework/autograd/tape.h"
+#include "framework/ops/ops.h"
+#include "parallel/comm/arrivals.h"
+#include "parallel/plan/action_kind.h"
+#include "parallel/plan/codec.h"
+#include "parallel/plan/peers.h"
+#include "parallel/strategies/mixing.h"
+
+namespace trireme {
+namespace {
+
+// Even ranks are active: behind each update they send their weights to a passive rank, whose weights come back. In the
+// next step, behind the update, an active rank's weights move by `share` of the difference of the two vectors that were
+// exchanged. A passive rank has its own part in a state until its next update is done, so that what backward reads
+// stays as it is; it answers with the sum of both.
+
+/// What a passive rank's weights are to move by.
+constexpr const char* due = "gossip.due";
+
+bool is_active(const ActionContext& now) { return now.comm->rank() % 2 == 0; }
+
+/// The messages of a rank that are under way.
+struct UnderWay {
+  Tensor sent, answer;  // of an active rank; undefined: nothing is
+  Work asked, answered;
+  std::vector<Work> answers;  // of a passive one
+  std::int64_t first = -1;    // step that they began in; -1: nothing has happened since the last flush
+  std::int64_t flushed = 0,   // messages that had come by then
+      applied = 0;            // messages whose part the weights have
+};
+
+UnderWay& under_way(const ActionContext& now) {
+  if (!now.memory.has_value()) now.memory = UnderWay{};
+  return std::any_cast<UnderWay&>(now.memory);
+}
+
+void move_towards(const ActionContext& now, const Tensor& x, const Tensor& theirs, const Tensor& ours) {
+  add_into(x, scale(sub(theirs, ours), now.argument("share")));
+}
+
+void answer(const ActionContext& now, UnderWay& u, const ReceivedMessage& m) {
+  const Tensor owed = now.state(due), mine = add(now.values(), owed);
+  std::erase_if(u.answers, [](Work& work) { return work.done(); });
+  u.answers.push_back(now.comm->send(mine, m.header.sender));
+  move_towards(now, owed, m.payload.to(owed.device()), mine);
+}
+
+void answer_all(const ActionContext& now) {
+  while (const auto message = now.arrivals.poll(*now.comm, now.step)) answer(now, under_way(now), *message);
+}
+
+void apply_due(const ActionContext& now, UnderWay& u) {
+  if (std::exchange(u.applied, now.arrivals.count()) == now.arrivals.count()) return;
+  const Tensor part = now.state(due);
+  add_into(now.values(), part);
+  part.copy_from(Tensor::zeros(part.shape(), part.dtype(), part.device()));
+}
+
+void take_answer(const ActionContext& now, UnderWay& u) {
+  if (!u.sent) return;
+  u.answered.wait();
+  move_towards(now, now.values(), u.answer, std::exchange(u.sent, {}));
+}
+
+void ask(const ActionContext& now, UnderWay& u) {
+  const int passive = now.peers().at(0).to;
+  u.sent = now.values().clone(), u.answer = Tensor::like(u.sent);
+  u.answered = now.comm->recv(u.answer, passive);
+  const Slice& s = now.action.slice;
+  u.asked = now.comm->send_to({.clock = now.step, .begin = s.begin, .end = s.end}, u.sent, passive);
+}
+
+/// How many messages a passive rank gets in these steps.
+std::int64_t messages_to(const ActionContext& now, std::int64_t first, std::int64_t end) {
+  std::int64_t all = 0;
+  for (std::int64_t step = first; step < end; ++step)
+    all += std::ssize(peers_at(now.action.peer, now.comm->rank(), now.comm->size(), step));
+  return all;
+}
+
+std::string fault_of(const Plan& plan, const Program& program, ActionId id) {
+  const Action& a = program.actions[static_cast<std::size_t>(id)];
+  const double share = find_argument(a, "share").value_or(0);
+  if (share <= 0 || share >= 1) return fmt::format("two ranks move by {} of their difference: above 0, below 1", share);
+  const int ranks = plan.size(program, a.peer.axis);
+  for (std::int64_t step = 0; ranks > 1 && step < 8; ++step)
+    for (int active = 0; active < std::min(ranks, 64); active += 2) {
+      const auto pairs = peers_at(a.peer, active, ranks, step);
+      const bool one = pairs.size() == 1 && pairs[0].to % 2 == 1 && pairs[0].from == pairs[0].to;
+      if (!one) return fmt::format("rank {} of {} exchanges with no odd rank, or with several", active, ranks);
+    }
+  return "";
+}
+
+const ActionRow exchange{
+    .name = "exchange",
+    .letter = 'x',
+    .access =
+        [](const Plan&, const Program&, const Liveness&, const Action& a) {
+          return Access{{},
+                        {{.kind = OperandKind::weights, .slice = a.slice},
+                         {.kind = OperandKind::state, .slice = a.slice, .name = due}}};
+        },
+    .calls =
+        [](const Action& a, int, Index element) {
+          return std::vector<PlannedCall>{{CallKind::send, Index{sizeof(MessageHeader)}},
+                                          {CallKind::send, a.slice.size() * element}};
+        },
+    .fault = fault_of,
+    .start =
+        [](ActionContext& now) {
+          if (!now.comm) return Work();
+          UnderWay& u = under_way(now);
+          if (u.first < 0) u.first = now.step;
+          if (is_active(now)) {
+            take_answer(now, u), ask(now, u);
+          } else {
+            apply_due(now, u);
+          }
+          return Work();
+        },
+    .flush =
+        [](ActionContext& now) {
+          if (!now.comm) return;
+          UnderWay& u = under_way(now);
+          if (u.first < 0) return;
+          take_answer(now, u);
+          const std::int64_t all = is_active(now) ? 0 : messages_to(now, u.first, now.step);
+          while (now.arrivals.count() - u.flushed < all) answer(now, u, now.arrivals.take(*now.comm, now.step));
+          if (!is_active(now)) apply_due(now, u);
+          for (Work& work : u.answers) work.wait();
+          u.answers.clear();
+          now.comm->barrier();  // else somebody's next message could come before another's last one
+          u.flushed = now.arrivals.count(), u.first = -1;
+        }};
+
+/// A passive rank answers those who have asked meanwhile.
+const ActionRow answers{.name = "answer",
+                        .letter = 'a',
+                        .access =
+                            [](const Plan&, const Program&, const Liveness&, const Action& a) {
+                              return Access{{{.kind = OperandKind::weights, .slice = a.slice}},
+                                            {{.kind = OperandKind::state, .slice = a.slice, .name = due}}};
+                            },
+                        .start =
+                            [](ActionContext& now) {
+                              if (now.comm && !is_active(now)) answer_all(now);
+                              return Work();
+                            },
+                        .flush =
+                            [](ActionContext& now) {
+                              for (Work& work : under_way(now).answers) work.wait();
+                              under_way(now).answers.clear();
+                            }};
+
+}  // namespace
+
+Plan gossip_asynchronously(Plan plan, const GossipOptions& o) {
+  const int ranks = plan.size(o.axis);
+  for (const Axis& axis : plan.axes)
+    check(axis.size == 1 || axis.name == o.axis || (plan.has_stages() && axis.name == plan.stage_axis), "gossip",
+          "mode=async: the {} ranks along '{}' would meet others at different times, each for itself: a worker is one "
+          "rank there, or a pipeline",
+          axis.size, axis.name);
+  check(o.graph == "random" || ranks % 2 == 0 || ranks == 1, "gossip",
+        "mode=async: a ring of {} ranks has no two sides, of which one asks and one answers: take an even number, or "
+        "graph=random",
+        ranks);
+  Action like{.kind = exchange, .arguments = {{"share", 0.5}}};
+  like.peer = {.axis = o.axis, .pairs = o.graph == "ring" ? "bipartite_ring" : "bipartite", .seed = o.seed};
+  mix_weights(plan, like, o.axis, "step", {});
+  for (Program& program : plan.programs) {
+    const Action meet = program.actions.back();
+    if (meet.kind != exchange) continue;  // it updates nothing
+    check(std::ranges::count(program.actions, ActionKind(exchange), &Action::kind) == 1, "gossip",
+          "mode=async exchanges weights that lie together, where those of {} are in several places", program.name);
+    Action early = meet;
+    early.kind = answers, early.after.clear(), early.arguments = meet.arguments;
+    const auto backward = std::ranges::find_if(program.actions, is_backward);
+    insert(program, static_cast<ActionId>(backward - program.actions.begin()), early);
+    insert(program, 0, std::move(early));
+  }
+  plan.state.push_back({.name = due});
+  plan.consistency[o.axis] = {Consistency::Kind::gossip, Consistency::unbounded};
+  return plan;
+}
+
+}  // namespace trireme
