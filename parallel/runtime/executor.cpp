@@ -78,13 +78,14 @@ void Executor::check_whole() const {
 
 void Executor::flush_rows() {
   const NoGrad off;
-  in_midst_ = true, step_ = steps();
+  in_midst_ = true;
+  const std::int64_t last = std::exchange(step_, steps());
   for (ActionId id = 0; id < actions(); ++id)
     if (Slot& s = slot(id); s.run == &Executor::run_row && action(id).kind->flush) {
       ActionContext now = context(action(id), s);
       action(id).kind->flush(now);
     }
-  in_midst_ = false;
+  in_midst_ = false, step_ = last;
 }
 
 void Executor::flush(bool refused) {

@@ -101,7 +101,8 @@ class Step {
   /// Which rows of the global batch this rank is to feed; a Loader takes it.
   RankShare shard() const;
   /// Ends what an asynchronous pipeline (pipeline(schedule=pipedream) or 2bw) has in flight, so that all weights are
-  /// those behind the last step's update; the next step begins anew with them. A collective call; nothing elsewhere.
+  /// those behind the last step's update, or the exchanges of asynchronous gossip; the next step begins anew with them.
+  /// A collective call; nothing elsewhere.
   /// consolidate(), checkpoint_shard(), the end of the Step and a step that is refused do it, too.
   void flush();
   /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating. Before
@@ -143,11 +144,12 @@ class Step {
   std::vector<RankMemory> memory();
 
   /// What this rank sent in the last step, calls and bytes, planned and counted: equal, but for one_weird_trick where
-  /// ranks had different numbers of rows. The plan's side runs the model dry on that batch's shape
-  /// (parallel/model/dry_run.h): layers and losses whose own code reads values on the host see undefined ones, and
-  /// gradients end cleared. Throws Error before the first step. phase: the same of the last run of a phase on call
-  /// (parallel/plan/on_call.h): "set-up", "evaluation" (a consolidate() that had something to bring), "saving" (one
-  /// exchange), "flush", "diagnosis"; nothing is counted where there was none.
+  /// ranks had different numbers of rows, and asynchronous gossip, in which odd ranks send as often as they are asked.
+  /// The plan's side runs the model dry on that batch's shape (parallel/model/dry_run.h): layers and losses whose own
+  /// code reads values on the host see undefined ones, and gradients end cleared. Throws Error before the first step.
+  /// phase: the same of the last run of a phase on call (parallel/plan/on_call.h): "set-up", "evaluation" (a
+  /// consolidate() that had something to bring), "saving" (one exchange), "flush", "diagnosis"; nothing is counted
+  /// where there was none.
   StepTraffic traffic(const std::string& phase = "") const;
   /// Bytes that this rank's calls have had in all steps so far: payload_bytes() (parallel/comm/world/traffic.h).
   Index bytes_sent() const;

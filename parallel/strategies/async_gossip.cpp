@@ -116,11 +116,8 @@ const ActionRow exchange{
           if (!now.comm) return Work();
           UnderWay& u = under_way(now);
           if (u.first < 0) u.first = now.step;
-          if (is_active(now)) {
-            take_answer(now, u), ask(now, u);
-          } else {
-            apply_due(now, u);
-          }
+          if (!is_active(now)) return apply_due(now, u), Work();
+          take_answer(now, u), ask(now, u);
           return Work();
         },
     .flush =

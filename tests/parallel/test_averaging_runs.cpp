@@ -122,10 +122,14 @@ TEST_CASE("strategies whose workers train apart refuse what makes no sense, in o
       {"gossip(graph=moebius)", "there is no graph 'moebius'"},
       {"gossip(graph=random)", "is an odd number"},
       {"gossip(global_every=-1)", "global_every"},
-      {"gossip(mode=late)", "there is no 'late'; there are: sync, push_sum"},
+      {"gossip(mode=late)", "there is no 'late'; there are: sync, push_sum, async"},
       {"gossip(mode=push_sum, graph=star)", "where graph=star wants all at once: use mode=sync"},
       {"gossip(mode=push_sum, graph=complete)", "where graph=complete wants all at once: use mode=sync"},
       {"gossip(mode=push_sum, global_every=4)", "global_every=4 is of mode=sync"},
+      {"gossip(mode=async)", "a ring of 3 ranks has no two sides"},
+      {"gossip(mode=async, graph=exponential)", "use ring or random"},
+      {"gossip(mode=async, global_every=4)", "global_every=4 is of mode=sync"},
+      {"parameter_server | gossip(mode=async)", "leave one of the two out"},
       {"data_parallel | local_sgd", "already: only one strategy may do so"},
       {"local_sgd | data_parallel", "already: only one strategy may do so"},
       {"parameter_server | local_sgd", "leave one of the two out"},
@@ -142,5 +146,7 @@ TEST_CASE("strategies whose workers train apart refuse what makes no sense, in o
   }
   CHECK(said("local_sgd(from_epoch=1)", 3, 5) == "accepted");
   CHECK(said("gossip(graph=random)", 4) == "accepted");
+  CHECK(said("gossip(mode=async)", 4) == "accepted");
+  CHECK(said("gossip(mode=async, graph=random)", 3) == "accepted");
   CHECK(said("gossip(graph=random, mode=push_sum)", 3) == "accepted");
 }

@@ -59,6 +59,12 @@ TEST_CASE("a fault of each consistency is found, in plans for any number of rank
        [](Plan& p) { set(action(p, "push_sum"), "keep", 0), set(action(p, "push_sum"), "give", 1); },
        "a rank keeps 0 of its own"},
       {"gossip(mode=push_sum)", undeclared, "uses the state 'push_sum.w', which the plan does not declare"},
+      // asynchronous pairs
+      {"gossip(mode=async)", argument("exchange", "share", 1), "move by 1 of their difference"},
+      {"gossip(mode=async)", [](Plan& p) { action(p, "exchange").peer.pairs = "ring"; },
+       "with no odd rank, or with several"},
+      {"gossip(mode=async)", [](Plan& p) { action(p, "exchange").slice.end -= 1; }, "no action makes them mix"},
+      {"gossip(mode=async)", undeclared, "uses the state 'gossip.due', which the plan does not declare"},
       // periodic
       {"local_sgd(every=4)", phase("average over data", [](Trigger& t) { t.every = 0; }), "never runs"},
       {"local_sgd(every=4)", phase("average over data", [](Trigger& t) { t.every = 8; }), "alike every 4 steps"},

@@ -74,6 +74,8 @@ TEST_CASE("every strategy that is not exact claims something, and all of it hold
     for (const char* graph : {"ring", "torus", "exponential", "random"})
       check_holds(fmt::format("gossip(mode=push_sum, graph={})", graph), data, 2);
     if (ranks % 2 == 0) check_holds("gossip(graph=random)", data, 2);
+    if (ranks % 2 == 0) check_holds("gossip(mode=async)", data, 2);
+    check_holds("gossip(mode=async, graph=random)", data, 2);
     check_holds("parameter_server", data, 2);
     check_holds("parameter_server(mode=async)", data, 3);
     check_holds("parameter_server(mode=ssp, staleness=1)", data, 3);
@@ -98,6 +100,8 @@ TEST_CASE("claims of strategies that stand together") {
   check_holds("pipeline(micro=2, partition=even) | data_parallel | compress(onebit, block=16)",
               {{"pipe", 2}, {"data", 2}}, 1);
   check_holds("pipeline(micro=2, partition=even) | local_sgd(every=2)", {{"pipe", 2}, {"data", 2}}, 2);
+  check_holds("pipeline(micro=2, partition=even) | gossip(mode=async)", {{"pipe", 2}, {"data", 2}}, 2);
+  check_holds("accumulate(micro=2) | gossip(mode=async, graph=random)", {{"data", 3}}, 2);
   const auto texts = [](const std::string& strategy) {
     std::string all;
     for (const ClaimedText& c : claims_of(strategy)) all += c.strategy + "\n";

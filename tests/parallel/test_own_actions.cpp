@@ -148,7 +148,7 @@ TEST_CASE("check finds phases, codecs and kinds that cannot be") {
   check_finds(bad, "only reductions can");
   bad = means({})(local);
   bad.programs[0].actions.back().peer.pairs = "star";
-  check_finds(bad, "use ring, torus, exponential, matching or random_target");
+  check_finds(bad, "use ring, torus, exponential, matching, random_target, bipartite or bipartite_ring");
 }
 
 TEST_CASE("strategies that rebuild a plan keep its phases") {

@@ -310,7 +310,7 @@ TEST_CASE("ranks that exchange something by rule match, whatever their number an
   const auto far = peers_at(drawn, 99'999, 100'000, 5);  // needs no table
   CHECK(peers_at(drawn, far.at(0).to, 100'000, 5).at(0).to == 99'999);
   CHECK_THROWS_WITH(peers_at({.axis = "data", .pairs = "star"}, 0, 4, 0),
-                    contains("use ring, torus, exponential, matching or random_target"));
+                    contains("use ring, torus, exponential, matching, random_target, bipartite or bipartite_ring"));
 }
 
 TEST_CASE("what ranks draw at random does not depend on what others draw, nor on the step before") {
