@@ -58,10 +58,15 @@ std::string graph_text(const Plan& plan, const Program& program, const Action& a
 }
 
 /// What a rank's program sends to, or waits for from, one other: the channels with how many elements.
-std::string channels_text(const Program& program, ActionKind kind, int root) {
+std::string channels_text(const Plan& plan, const Program& program, ActionKind kind, const CoordinateRange& server) {
   std::vector<std::string> all;
+  const auto goes_there = [&](const Action& a) {
+    const CoordinateRange along = plan.range(program, server.axis);
+    const int first = root_of(a.peer, along.begin), last = root_of(a.peer, along.end - 1);
+    return first < server.end && server.begin <= last;
+  };
   for (const Action& a : program.actions)
-    if (a.kind == kind && a.peer.root == root)
+    if (a.kind == kind && goes_there(a))
       all.push_back(a.slice.size() > 0 ? fmt::format("{} [{}, {})", a.peer.channel, a.slice.begin, a.slice.end)
                                        : a.peer.channel);
   return fmt::format("{}", fmt::join(all, ", "));
@@ -72,8 +77,8 @@ std::string server_text(const Plan& plan, const Program& server) {
   const CoordinateRange at = plan.range(server, axis);
   std::string text = fmt::format("{} ({} {})\n", server.name, axis, coordinates(at));
   for (const Program& other : plan.programs) {
-    const std::string sent = channels_text(other, ActionKind::push, at.begin),
-                      pulled = channels_text(other, ActionKind::pull, at.begin);
+    const std::string sent = channels_text(plan, other, ActionKind::push, at),
+                      pulled = channels_text(plan, other, ActionKind::pull, at);
     const std::string who = fmt::format("{} ({} {})", other.name, axis, coordinates(plan.range(other, axis)));
     if (!sent.empty()) text += fmt::format("  <- {} from {}\n", sent, who);
     if (!pulled.empty()) text += fmt::format("  -> {} to {}\n", pulled, who);

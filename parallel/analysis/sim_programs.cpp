@@ -136,7 +136,7 @@ void SimPrograms::add_calls(int r, const Action& a, SimAction& s) {
 void SimPrograms::add_channel(const Action& a, SimAction& s) {
   if (a.kind == ActionKind::take) return;
   s.is = a.kind == ActionKind::push ? SimAction::Is::push : SimAction::Is::pull;
-  s.along = grid.find(a.peer.axis), s.offset = a.peer.root;
+  s.along = grid.find(a.peer.axis), s.offset = a.peer.root, s.peer = &a.peer;
   s.nth = static_cast<int>(std::ranges::lower_bound(channels, a.peer.channel) - channels.begin());
   if (a.kind == ActionKind::pull) return;
   s.is_clock = a.field == "clock", s.reports = reports_loss(a);

@@ -5,6 +5,7 @@
 
 #include "parallel/analysis/simulate.h"
 #include "parallel/comm/world/rank_grid.h"
+#include "parallel/plan/channels.h"
 
 namespace trireme {
 
@@ -30,6 +31,7 @@ struct SimAction {
   int nth = 0;                    ///< collective: among the program's along the axis; push, pull: number of the channel
   std::size_t along = 0;          ///< message: position of its mesh axis
   int offset = 0;                 ///< send, recv: to the other end; push, pull: its coordinate, -1: the senders'
+  const Peer* peer = nullptr;     ///< push, pull
   ActionId partner = -1;          ///< send, recv: in the list of the other end's program; -1: none
   int phase = 0;                  ///< of the program
   int back = 0;                   ///< steps_back()
@@ -74,6 +76,10 @@ struct SimPrograms {
   /// The rank whose coordinate along an action's axis is `at`.
   int rank_at(int rank, const SimAction& a, int at) const {
     return grid.neighbour(rank, a.along, at - grid.coordinate(rank, a.along), true);
+  }
+  /// Whom a rank pushes to, or pulls from.
+  int root_at(int rank, const SimAction& a) const {
+    return rank_at(rank, a, root_of(*a.peer, grid.coordinate(rank, a.along)));
   }
   /// Whether it runs in a step; these count from 0, the first that is simulated.
   bool is_due(const SimAction& a, int step) const {

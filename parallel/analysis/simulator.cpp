@@ -229,7 +229,7 @@ void Simulator::carry(int rank, ActionId id) {
   if (a.is == SimAction::Is::collective) return meet(rank, a, ready);
   link.free = ready + took(rank, a);
   if (a.is == SimAction::Is::push) {
-    deliver(rank, plan_.rank_at(rank, a, a.offset), a, link.free);
+    deliver(rank, plan_.root_at(rank, a), a, link.free);
   } else {
     const int other = ranks_.folded && a.ring ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
     if (other >= 0 && a.partner >= 0) arrive(other, a.partner, link.free);
@@ -263,7 +263,7 @@ void Simulator::arrive(int rank, ActionId id, Nanoseconds when) {
 
 void Simulator::pull(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
-  Box& box = boxes_[{rank, a.nth, plan_.rank_at(rank, a, a.offset)}];
+  Box& box = boxes_[{rank, a.nth, plan_.root_at(rank, a)}];
   if (box.come.empty()) return box.waiting.push_back(id);
   finish(rank, id, std::max(at(rank, id).begin, box.come.front()));
   box.come.pop_front();
@@ -311,8 +311,13 @@ void Simulator::answer(int rank, ActionId id, int to) {
 void Simulator::handle(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
   if (a.is == SimAction::Is::push) {
-    if (a.offset >= 0) return answer(rank, id, plan_.rank_at(rank, a, a.offset));
-    for (const int sender : servers_[rank]->senders()) answer(rank, id, sender);
+    if (a.offset >= 0) return answer(rank, id, plan_.root_at(rank, a));
+    if (a.peer->senders_of.empty()) {
+      for (const int sender : servers_[rank]->senders()) answer(rank, id, sender);
+    } else {
+      for (const int to : senders_to(plan_.plan, a.peer->senders_of, grid_.coordinate(rank, a.along)))
+        answer(rank, id, plan_.rank_at(rank, a, to));
+    }
     return;
   }
   const Nanoseconds now = clock_[rank];

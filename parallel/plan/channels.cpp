@@ -17,6 +17,24 @@ void each_push(const Plan& plan, F f) {
       if (a.kind == ActionKind::push) f(program, a);
 }
 
+constexpr int most_answers = 4;  // that follow from each other
+
+/// answers: how many of a chain of answers to answers count.
+std::vector<int> senders_to(const Plan& plan, const std::string& channel, int root, int answers) {
+  std::set<int> senders;
+  each_push(plan, [&](const Program& program, const Action& a) {
+    if (a.peer.channel != channel || (a.peer.root < 0 && answers == 0)) return;
+    const CoordinateRange along = plan.range(program, a.peer.axis);
+    const std::string& to = a.peer.senders_of.empty() ? program.trigger(a).channel : a.peer.senders_of;
+    for (int i = along.begin; i < along.end; ++i) {
+      const bool sends = a.peer.root >= 0 ? root_of(a.peer, i) == root
+                                          : std::ranges::binary_search(senders_to(plan, to, i, answers - 1), root);
+      if (sends) senders.insert(i);
+    }
+  });
+  return {senders.begin(), senders.end()};
+}
+
 }  // namespace
 
 std::vector<std::string> channels_of(const Plan& plan) {
@@ -26,13 +44,7 @@ std::vector<std::string> channels_of(const Plan& plan) {
 }
 
 std::vector<int> senders_to(const Plan& plan, const std::string& channel, int root) {
-  std::set<int> senders;
-  each_push(plan, [&](const Program& program, const Action& a) {
-    if (a.peer.channel != channel || a.peer.root != root) return;
-    const CoordinateRange along = plan.range(program, a.peer.axis);
-    for (int i = along.begin; i < along.end; ++i) senders.insert(i);
-  });
-  return {senders.begin(), senders.end()};
+  return senders_to(plan, channel, root, most_answers);
 }
 
 std::string axis_of(const Plan& plan, const std::string& channel) {

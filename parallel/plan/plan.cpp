@@ -39,6 +39,7 @@ void add(Fnv& fnv, const Action& a) {
   fnv.add(std::string(a.codec ? a.codec->name : ""), a.arguments.size());
   for (auto& [name, value] : a.arguments) fnv.add(name, std::bit_cast<std::uint64_t>(value));
   if (a.version > 0) fnv.add(a.version);
+  if (a.peer.per_root > 0 || !a.peer.senders_of.empty()) fnv.add(a.peer.per_root, a.peer.senders_of);
 }
 
 /// What holds for all programs, a line each.
@@ -155,7 +156,8 @@ std::string to_string(const Action& a) {
                                                      : "from",
                         a.peer.channel.empty() ? "" : a.peer.axis + " ", a.peer.root);
   else if (a.kind == ActionKind::push)
-    text += " to the senders";
+    text += a.peer.senders_of.empty() ? " to the senders" : " to those who send " + a.peer.senders_of;
+  if (a.peer.per_root > 0) text += fmt::format(" and on, one for {} ranks", a.peer.per_root);
   if (a.on_ready) text += ", on ready";
   if (!a.peer.pairs.empty()) text += fmt::format(" by pairs {}", a.peer.pairs);
   if (a.peer.seed > 0) text += fmt::format(" seed {}", a.peer.seed);

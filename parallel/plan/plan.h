@@ -53,7 +53,8 @@ class ActionKind {
   /// A number of the step (field): the same on every rank of the axis; from peer.root if there is one.
   static const ActionKind agree;
   /// A message of what field names (weights, gradients, loss, a state) to peer.channel of rank peer.root, or, in a
-  /// phase that messages start, to the senders of these; the message's clock is the sender's step.
+  /// phase that messages start, to the senders of these (peer.senders_of: of those of another channel); the message's
+  /// clock is the sender's step.
   static const ActionKind push;
   static const ActionKind pull;  ///< waits for such a message from peer.root: what field names becomes its payload
   /// In a phase that messages start: what field names becomes the sum of their payloads, in the order of their senders,
@@ -101,10 +102,14 @@ struct Peer {
   std::string axis;
   int offset = 0;  ///< send/recv: peer's coordinate minus own
   int root = -1;   ///< the coordinate that gives (broadcast), or acts alone on the slice (update); -1: no single one
+  /// Of push and pull: as many neighbouring ranks have one peer, the next so many the next, from root on; 0: all have
+  /// root (root_of in parallel/plan/channels.h).
+  int per_root = 0;
   /// Ranks that exchange something, by a rule: "ring", "torus", "matching", ... (parallel/plan/peers.h); empty: none.
   std::string pairs = {};
-  std::uint64_t seed = 0;                        ///< of pairs drawn at random
-  std::string channel = {};                      ///< of push and pull: messages of a name arrive in order
+  std::uint64_t seed = 0;       ///< of pairs drawn at random
+  std::string channel = {};     ///< of push and pull: messages of a name arrive in order
+  std::string senders_of = {};  ///< of push without a root: to all who push to that channel of this rank
   bool operator==(const Peer&) const = default;  ///< member by member
 };
 struct Codec;  // parallel/plan/codec.h

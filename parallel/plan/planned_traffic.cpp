@@ -35,9 +35,12 @@ void add_comms(Traffic& to, const Plan& plan, const Action& a, const TrafficOpti
 /// A message to each receiver, with a head where it serves. Those who start a phase push once in a step each, so that
 /// each of them is answered once. Where messages are late, that is a step in which as many are as may be.
 TrafficCount channel_traffic(const Plan& plan, const Program& program, const Action& a, const TrafficOptions& o) {
-  std::vector<int> receivers = {a.peer.root};
-  if (const Trigger& t = program.trigger(a); a.peer.root < 0) {
-    receivers = senders_to(plan, t.channel, plan.range(program, a.peer.axis).begin);
+  const int first = plan.range(program, a.peer.axis).begin;
+  std::vector<int> receivers = {root_of(a.peer, first)};
+  if (const Trigger& t = program.trigger(a); !a.peer.senders_of.empty()) {
+    receivers = senders_to(plan, a.peer.senders_of, first);
+  } else if (a.peer.root < 0) {
+    receivers = senders_to(plan, t.channel, first);
     receivers.resize(static_cast<std::size_t>(messages_in_step(program, t, static_cast<int>(receivers.size()))));
   }
   const Index payload = is_number(a) ? size_of(DType::f64) : a.slice.size() * size_of(o.parameters);

@@ -43,20 +43,28 @@ Work Channels::push(const Action& a, std::int64_t step, const Tensor& number) {
   if (a.field == "gradients") store_.zero_missing_grads(a.slice);
   if (a.field == "loss") last_loss_ = number;
   Tensor payload = is_number(a) ? number.to(DType::f64) : operand(a);
-  if (!inbox_) return send(a, step, payload, a.peer.root);
+  const int root = root_of(a.peer, comm_->rank());
+  if (!inbox_) return send(a, step, payload, root);
   std::erase_if(sending_, [](Work& work) { return work.done(); });
   payload = payload.clone();
-  if (a.peer.root >= 0) sending_.push_back(send(a, step, payload, a.peer.root));
-  for (const ReceivedMessage& m : taken_)
-    if (a.peer.root < 0) sending_.push_back(send(a, step, payload, m.header.sender));
+  std::vector<int> receivers;
+  if (root >= 0) {
+    receivers = {root};
+  } else if (!a.peer.senders_of.empty()) {
+    receivers = senders_to(plan_, a.peer.senders_of, comm_->rank());
+  } else {
+    for (const ReceivedMessage& m : taken_) receivers.push_back(m.header.sender);
+  }
+  for (const int to : receivers) sending_.push_back(send(a, step, payload, to));
   return {};
 }
 
 Work Channels::pull(const Action& a) {
   const bool is_clock = a.field == "clock";
   const Tensor into = is_clock ? Tensor::zeros({}, DType::f64) : operand(a);
-  if (is_clock) pulled_clocks_[a.peer.root] = into;
-  return comm_->recv(into, a.peer.root, number(a.peer.channel));
+  const int root = root_of(a.peer, comm_->rank());
+  if (is_clock) pulled_clocks_[root] = into;
+  return comm_->recv(into, root, number(a.peer.channel));
 }
 
 std::int64_t Channels::resumes_at() const {

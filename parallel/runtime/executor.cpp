@@ -111,6 +111,7 @@ void Executor::serve() {
   if (recorder_) recorder_->clear(slots_.size());
   interpreter_.run(*this);
   in_midst_ = false;
+  if (!updates_) optimizer_.finish();  // who passes on what others update with counts the step, too
   if (recorder_) recorder_->see(optimizer_.parameters());
 }
 
@@ -290,8 +291,8 @@ void Executor::update(ActionId id) {
 
 void Executor::push(ActionId id) {
   const bool is_clock = action(id).field == "clock";
-  const Tensor number =
-      is_clock ? Tensor::scalar(static_cast<double>(optimizer_.steps()), DType::f64) : agreement_.loss();
+  Tensor number = is_clock ? Tensor::scalar(static_cast<double>(optimizer_.steps()), DType::f64) : agreement_.loss();
+  if (!number) number = Tensor::zeros({}, DType::f64);  // of who passes on what others have computed
   slot(id).works.push_back(channels_.push(action(id), step_, number));
   slot(id).pending = true;
 }

@@ -20,41 +20,75 @@ std::vector<Slice> shares_of(const Plan& plan, const ParameterServerOptions& o) 
   return all;
 }
 
-Action on_channel(const ParameterServerOptions& o, ActionKind kind, const char* field, const char* channel,
+// With groups: the channels of a server's weights to them, and on to their workers.
+std::string answers_of(int server) { return fmt::format("answers {}", server); }
+std::string share_of(int server) { return fmt::format("share {}", server); }
+
+Action on_channel(const ParameterServerOptions& o, ActionKind kind, const char* field, const std::string& channel,
                   const Slice& slice, int root = -1) {
   Action a{.kind = kind, .slice = slice, .field = field};
   a.peer.axis = o.axis, a.peer.root = root, a.peer.channel = channel;
   return a;
 }
 
-Program server_at(const ParameterServerOptions& o, int at, int workers, const Slice& slice) {
+/// Between the workers of a group and the servers: who sums gradients on their way up, and deals weights on their way
+/// down.
+Program servers_of_groups(const ParameterServerOptions& o, int workers, const std::vector<Slice>& shares) {
+  const int first = workers + o.groups;  // of the servers
+  Program group{.name = "servers of groups"};
+  group.where = {{o.axis, workers, first}};
+  group.phases = {{"sum", {.channel = "gradients", .count = 0}}};
+  const auto add = [&](int phase, Action a) { a.phase = phase, group.actions.push_back(std::move(a)); };
+  add(0, on_channel(o, ActionKind::take, "gradients", "", {shares.front().begin, shares.back().end}));
+  for (int s = 0; s < o.servers; ++s) {
+    add(0, on_channel(o, ActionKind::push, "gradients", "sums", shares[s], first + s));
+    if (o.mode == "ssp") add(0, on_channel(o, ActionKind::push, "loss", "ready", {}, first + s));
+    const int answer = add_phase(group, fmt::format("answer of {}", first + s), {.channel = answers_of(s), .count = 0});
+    add(answer, on_channel(o, ActionKind::take, "weights", "", shares[s]));
+    Action deal = on_channel(o, ActionKind::push, "weights", share_of(s), shares[s]);
+    deal.peer.senders_of = "gradients";
+    add(answer, std::move(deal));
+  }
+  const int report = add_phase(group, "report", {.channel = "loss", .count = 0});
+  add(report, on_channel(o, ActionKind::take, "loss", "", {}));
+  for (int s = 0; s < o.servers; ++s) add(report, on_channel(o, ActionKind::push, "loss", "losses", {}, first + s));
+  group.phases.back().last = true;
+  return group;
+}
+
+/// Server `index`, to which so many ranks push: workers, or the servers of their groups.
+Program server_at(const ParameterServerOptions& o, int at, int index, int workers, int senders, const Slice& slice) {
   Program server{.name = fmt::format("server {}", at)};
   server.where = {{o.axis, at, at + 1}};
   const bool at_once = o.mode != "sync";
-  const int count = at_once ? 1 : o.backup > 0 ? workers - o.backup : 0;
-  Trigger come{.channel = "gradients", .count = count};
+  const int count = at_once ? 1 : o.backup > 0 ? senders - o.backup : 0;
+  const char *gradients = o.groups > 0 ? "sums" : "gradients", *losses = o.groups > 0 ? "losses" : "loss";
+  Trigger come{.channel = gradients, .count = count};
   // Whoever is far ahead is not used before the slowest have their answers: under ssp(0) all have the same weights.
   if (o.mode == "ssp") come.guard = {"ready", o.staleness + 1};
   server.phases = {{"update", come}};
   const auto add = [&](int phase, Action a) { a.phase = phase, server.actions.push_back(std::move(a)); };
   const auto answer = [&](int phase) {
-    add(phase, on_channel(o, ActionKind::push, "weights", "weights", slice));
+    add(phase, on_channel(o, ActionKind::push, "weights", o.groups > 0 ? answers_of(index) : "weights", slice));
     if (o.backup > 0) add(phase, on_channel(o, ActionKind::push, "clock", "clock", {}));
   };
   Action take = on_channel(o, ActionKind::take, "gradients", "", slice);
   if (count > 0) take.arguments = {{"scale", 1.0 / (at_once ? workers : count)}};
   add(0, take), add(0, {.kind = ActionKind::update, .slice = slice});
-  answer(o.mode == "ssp" ? add_phase(server, "answer", {.channel = "ready", .guard = {"gradients", o.staleness}}) : 0);
-  if (o.backup > 0) answer(add_phase(server, "late", {.channel = "gradients", .late = true}));
-  add(add_phase(server, "report", {.channel = "loss", .count = 0}), on_channel(o, ActionKind::take, "loss", "", {}));
+  answer(o.mode == "ssp" ? add_phase(server, "answer", {.channel = "ready", .guard = {gradients, o.staleness}}) : 0);
+  if (o.backup > 0) answer(add_phase(server, "late", {.channel = gradients, .late = true}));
+  add(add_phase(server, "report", {.channel = losses, .count = 0}), on_channel(o, ActionKind::take, "loss", "", {}));
   server.phases.back().last = true;
   return server;
 }
 
 Plan rewrite(Plan plan, const ParameterServerOptions& o) {
-  const int workers = plan.size(o.axis) - o.servers;
-  check(workers > 0, "parameter_server", "{} servers leave none of the {} ranks along '{}' to train", o.servers,
-        plan.size(o.axis), o.axis);
+  const int workers = plan.size(o.axis) - o.servers - o.groups;
+  check(workers > 0, "parameter_server", "{} servers{} leave none of the {} ranks along '{}' to train", o.servers,
+        o.groups > 0 ? fmt::format(" and {} of groups", o.groups) : "", plan.size(o.axis), o.axis);
+  check(o.groups == 0 || workers % o.groups == 0, "parameter_server",
+        "{} workers (of {} ranks along '{}') do not make {} groups that are equally large", workers, plan.size(o.axis),
+        o.axis, o.groups);
   check(o.backup < workers, "parameter_server", "backup={} of {} workers leaves no gradient to update with", o.backup,
         workers);
   check(plan.programs.size() == 1, "parameter_server",
@@ -71,17 +105,36 @@ Plan rewrite(Plan plan, const ParameterServerOptions& o) {
   const auto last = static_cast<ActionId>(worker.actions.size()) - 1;
   const auto add = [&](Action a) { a.stream = Stream::comm, a.after = {last}, worker.actions.push_back(std::move(a)); };
   const std::vector<Slice> shares = shares_of(plan, o);
-  for (int s = 0; s < o.servers; ++s) {
+  if (o.groups > 0) {
+    const auto of_group = [&](ActionKind kind, const char* field, const std::string& channel, const Slice& slice) {
+      Action a = on_channel(o, kind, field, channel, slice, workers);
+      a.peer.per_root = workers / o.groups;
+      add(std::move(a));
+    };
+    of_group(ActionKind::push, "gradients", "gradients", {0, plan.parameters});
+    std::vector<ActionId> pulls;
+    for (int s = 0; s < o.servers; ++s) {
+      of_group(ActionKind::pull, "weights", share_of(s), shares[s]);
+      pulls.push_back(static_cast<ActionId>(worker.actions.size()) - 1);
+    }
+    of_group(ActionKind::push, "loss", "loss", {});  // ends its server's step, which deals weights before
+    worker.actions.back().after = pulls;
+  }
+  const int direct = o.groups > 0 ? 0 : o.servers;  // servers that workers exchange messages with
+  for (int s = 0; s < direct; ++s) {
     add(on_channel(o, ActionKind::push, "gradients", "gradients", shares[s], workers + s));
     if (o.mode == "ssp") add(on_channel(o, ActionKind::push, "loss", "ready", {}, workers + s));
     add(on_channel(o, ActionKind::push, "loss", "loss", {}, workers + s));
   }
-  for (int s = 0; s < o.servers; ++s) {
+  for (int s = 0; s < direct; ++s) {
     add(on_channel(o, ActionKind::pull, "weights", "weights", shares[s], workers + s));
     if (o.backup > 0) add(on_channel(o, ActionKind::pull, "clock", "clock", {}, workers + s));
   }
   plan.programs = {worker};
-  for (int s = 0; s < o.servers; ++s) plan.programs.push_back(server_at(o, workers + s, workers, shares[s]));
+  const int senders = o.groups > 0 ? o.groups : workers;
+  if (o.groups > 0) plan.programs.push_back(servers_of_groups(o, workers, shares));
+  for (int s = 0; s < o.servers; ++s)
+    plan.programs.push_back(server_at(o, workers + o.groups + s, s, workers, senders, shares[s]));
   if (o.mode != "sync" || o.backup > 0)
     plan.consistency[o.axis] = {Consistency::Kind::stale, o.mode == "ssp" ? o.staleness : Consistency::unbounded};
   return plan;
@@ -99,6 +152,8 @@ Strategy parameter_server(ParameterServerOptions o) {
   check(ssp || o.staleness < 0, "parameter_server", "staleness={} is of mode=ssp, not of mode={}", o.staleness, o.mode);
   check(!ssp || o.staleness >= 0, "parameter_server",
         "mode=ssp wants staleness=: how many steps a worker may be ahead of the slowest, at least 0");
+  check(o.groups >= 0 && (o.groups == 0 || o.backup == 0), "parameter_server",
+        "groups={}, backup={}: 0 groups or more, and no backup workers where there are some", o.groups, o.backup);
   check(sync || o.backup == 0, "parameter_server",
         "backup={} is of mode=sync: with mode={} nobody waits for the slowest", o.backup, o.mode);
   const bool exact = sync && o.backup == 0;
@@ -108,8 +163,8 @@ Strategy parameter_server(ParameterServerOptions o) {
       : sync ? Claim::statistical
              : Claim::delayed,
       [o](Plan plan) { return rewrite(std::move(plan), o); },
-      fmt::format("servers={}, mode={}, staleness={}, shard={}, backup={}, axis={}", o.servers, o.mode, o.staleness,
-                  o.shard, o.backup, o.axis));
+      fmt::format("servers={}, mode={}, staleness={}, shard={}, backup={}, groups={}, axis={}", o.servers, o.mode,
+                  o.staleness, o.shard, o.backup, o.groups, o.axis));
   if (!exact) s.norm_scope = NormScope::local;
   return s;
 }

@@ -96,6 +96,7 @@ struct ParameterServerOptions {
   Index staleness = -1;         ///< of ssp, at least 0: steps that a worker may be ahead of the slowest; -1: not given
   std::string shard = "bytes";  ///< what a server has: "bytes": an even slice of all weights; "layer": whole parts
   int backup = 0;               ///< of sync: workers whose gradients an update does not wait for; below the workers
+  int groups = 0;               ///< of neighbouring workers, equally many, with a server of their own each; 0: none
   std::string axis = "data";    ///< mesh axis of servers and workers
 };
 /// Parameter servers (Li et al., OSDI 2014): each of them keeps a share of the weights and their optimizer state, which
@@ -110,6 +111,10 @@ struct ParameterServerOptions {
 ///   step, which is over then. Later ones are dropped: their rows count for nothing. Who comes late gets the newest
 ///   weights and goes on with the step that is open; the rows of steps that it leaves out count for nothing, either,
 ///   and Step returns its last loss there. Each server decides for its own share.
+/// - groups=g (servers in two levels): the g ranks in front of the servers are those of groups. Each sums the gradients
+///   of all workers of its group, sends the sum to the servers, and gives their weights to its workers, so that servers
+///   exchange messages with g ranks and not with all workers. The mode is the servers': for them a group is one worker;
+///   within a group all workers wait for each other.
 ///
 /// Learning rate. The same one means the same in each mode: all workers' gradients together, once each, move plain
 /// SGD's weights as far as one step of sync does. Gradients are means over each worker's own rows but in sync, where
@@ -120,8 +125,8 @@ struct ParameterServerOptions {
 /// updates are one in async and ssp.
 ///
 /// Throws Error for options that contradict each other, and when applied for as many servers as ranks or more, for as
-/// many backups as workers or more, for more servers than parts with weights (layer), and for a plan that has stages or
-/// sums gradients already.
+/// many backups as workers or more, for groups that are not equally large, for more servers than parts with weights
+/// (layer), and for a plan that has stages or sums gradients already.
 Strategy parameter_server(ParameterServerOptions = {});
 
 /// Gradient accumulation (Huang et al., GPipe, arXiv 1811.06965, on one stage): the rank's rows in `micro`

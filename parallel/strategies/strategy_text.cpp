@@ -183,6 +183,7 @@ const std::vector<StrategyRow> table = {
                    {.name = "staleness", .value = &o.staleness, .least = 0},
                    {.name = "shard", .value = &o.shard, .choices = "bytes, layer"},
                    {.name = "backup", .value = &o.backup, .least = 0},
+                   {.name = "groups", .value = &o.groups, .least = 0},
                    {.name = "axis", .value = &o.axis}});
        return parameter_server(o);
      },
@@ -190,8 +191,8 @@ const std::vector<StrategyRow> table = {
      2,
      {{.kind = StrategyClaim::Kind::limit, .with = "mode=sync, staleness=, backup=0"},
       {.kind = StrategyClaim::Kind::limit, .with = "mode=ssp, staleness=0, backup=0"},
-      {.kind = StrategyClaim::Kind::delayed, .when = "mode=async"},
-      {.kind = StrategyClaim::Kind::delayed, .when = "mode=ssp"}}},
+      {.kind = StrategyClaim::Kind::delayed, .when = "mode=async, groups=0"},
+      {.kind = StrategyClaim::Kind::delayed, .when = "mode=ssp, groups=0"}}},
     {"compress", [](StrategyOptions& given) { return compress(given); }, "data", 1, codec_claims()},
 };
 

@@ -28,6 +28,12 @@ bool takes(const Program& program, const std::string& channel) {
          std::ranges::any_of(program.actions, pulls);
 }
 
+/// The first and the last rank that the program's ranks push to, or pull from.
+std::pair<int, int> roots(const Plan& plan, const Program& program, const Action& a) {
+  const CoordinateRange along = plan.range(program, a.peer.axis);
+  return {root_of(a.peer, along.begin), root_of(a.peer, along.end - 1)};
+}
+
 bool same_operand(const Action& a, const Action& b) { return a.field == b.field && a.slice == b.slice; }
 
 /// A pull waits for what the other rank's program pushes to the channel.
@@ -35,7 +41,8 @@ void check_pull(const Plan& plan, const Program& program, ActionId id, Diagnosti
   const Action& a = program.actions[static_cast<std::size_t>(id)];
   for (const Program& other : plan.programs) {
     const CoordinateRange along = plan.range(other, a.peer.axis);
-    if (a.peer.root < along.begin || a.peer.root >= along.end) continue;
+    const auto [first, last] = roots(plan, program, a);
+    if (last < along.begin || first >= along.end) continue;
     for (const Action& b : other.actions)
       if (b.kind == ActionKind::push && b.peer.channel == a.peer.channel && !same_operand(a, b))
         faults.add("{} waits for another operand than is sent: {}", place(program, id), to_string(b));
@@ -67,14 +74,22 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   const bool to_senders = a.kind == ActionKind::push && a.peer.root < 0 && answers;
   if (!answers && trigger.until != Trigger::forever)
     faults.add("{} ends with step {}, and those who wait for its messages do not know", at(), trigger.until);
-  if (to_senders) return;
-  if (a.peer.axis.empty() || a.peer.root < 0 || a.peer.root >= ranks)
-    return faults.add("{}: there is no rank {} along '{}', which has {}", at(), a.peer.root, a.peer.axis, ranks);
+  if (to_senders && a.peer.senders_of.empty()) return;
+  if (to_senders) {
+    const int first = plan.range(program, a.peer.axis).begin;
+    if (senders_to(plan, a.peer.senders_of, first).empty())
+      faults.add("{}: nobody pushes to '{}' of rank {}", at(), a.peer.senders_of, first);
+    return;
+  }
+  const auto [first, last] = roots(plan, program, a);
+  if (a.peer.axis.empty() || first < 0 || last >= ranks)
+    return faults.add("{}: there is no rank {} along '{}', which has {}", at(), first < 0 ? first : last, a.peer.axis,
+                      ranks);
   if (a.kind == ActionKind::pull && a.field == "loss") faults.add("{}: nobody pulls a loss", at());
   if (a.kind == ActionKind::pull) return check_pull(plan, program, id, faults);
   for (const Program& other : plan.programs) {
     const CoordinateRange along = plan.range(other, a.peer.axis);
-    const bool there = along.begin <= a.peer.root && a.peer.root < along.end;
+    const bool there = first < along.end && along.begin <= last;
     if (there && !takes(other, a.peer.channel))
       faults.add("{}: program {} takes no messages on '{}'", at(), other.name, a.peer.channel);
   }
@@ -85,7 +100,7 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
                         Diagnostics& faults) {
   const auto index = &phase - program.phases.data();
   const auto name = fmt::format("program {}: phase '{}'", program.name, phase.name);
-  const Action *take = nullptr, *update = nullptr, *answer = nullptr;
+  const Action *take = nullptr, *update = nullptr, *answer = nullptr, *passed_on = nullptr;
   for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
     const Action& a = program.actions[static_cast<std::size_t>(id)];
     if (a.phase != index) continue;
@@ -100,21 +115,23 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
                    place(program, id));
       update = &a;
     }
-    if (a.kind == ActionKind::push) answer = &a;
+    if (a.kind == ActionKind::push) (a.field == "gradients" && take ? passed_on : answer) = &a;
   }
-  if (take && take->field == "gradients" && !update) faults.add("{} takes gradients that no update uses", name);
+  if (take && take->field == "gradients" && !update && !passed_on)
+    faults.add("{} takes gradients that no update uses", name);
   const bool alike = plan.consistency_along(axis_of(plan, phase.trigger.channel)) == Consistency{};
   const auto senders = std::ssize(senders_to(plan, phase.trigger.channel, root));
   const bool of_all = phase.trigger.count == 0 || phase.trigger.count == senders;
-  if (alike && update && (!of_all || !answer) && senders > 1)
+  if (alike && (update || passed_on) && (!of_all || (update && !answer)) && senders > 1)
     faults.add(
         "{} answers before all ranks' gradients are in the weights, which are to be alike: set the axis's consistency",
         name);
   for (const Program& sender : plan.programs)
     for (ActionId id = 0; id < std::ssize(sender.actions); ++id) {
       const Action& a = sender.actions[static_cast<std::size_t>(id)];
-      if (take && a.kind == ActionKind::push && a.peer.channel == phase.trigger.channel && a.peer.root == root &&
-          !same_operand(a, *take))
+      const auto [first, last] = roots(plan, sender, a);
+      if (take && a.kind == ActionKind::push && a.peer.channel == phase.trigger.channel && first <= root &&
+          root <= last && !same_operand(a, *take))
         faults.add("{} is taken as another operand: {}", place(sender, id), to_string(*take));
     }
 }
@@ -252,9 +269,9 @@ class ChannelCheck {
         if (!is_channel(a) || a.peer.axis != axis_ || !rank.program->trigger(a).runs_at(rank.step)) continue;
         if (rank.step < rank.resumes && !reports_loss(a)) continue;
         if (a.kind == ActionKind::push) {
-          send(at, a.peer.root, a);
+          send(at, root_of(a.peer, at), a);
         } else {
-          auto& come = rank.come[{a.peer.channel, a.peer.root}];
+          auto& come = rank.come[{a.peer.channel, root_of(a.peer, at)}];
           if (come.empty()) return moved;
           if (a.field == "clock") rank.told = std::min(rank.told, come.front());
           come.pop_front();
@@ -274,9 +291,13 @@ class ChannelCheck {
         if (a.phase != start->phase) continue;
         rank.updates += a.kind == ActionKind::update;
         if (a.kind != ActionKind::push) continue;
-        if (a.peer.root >= 0) send(at, a.peer.root, a);
-        for (std::size_t m : start->messages)
-          if (a.peer.root < 0) send(at, sent_[m].sender, a);
+        if (a.peer.root >= 0) {
+          send(at, root_of(a.peer, at), a);
+        } else if (!a.peer.senders_of.empty()) {
+          for (const int to : senders_to(plan_, a.peer.senders_of, at)) send(at, to, a);
+        } else {
+          for (std::size_t m : start->messages) send(at, sent_[m].sender, a);
+        }
       }
       rank.step += rank.program->phases[static_cast<std::size_t>(start->phase)].last;
     }
