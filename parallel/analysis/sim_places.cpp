@@ -23,9 +23,9 @@ Places::Places(const SimPrograms& plan) : plan_(plan) {
 }
 
 bool Places::between(int rank, const SimAction& a) const {
-  if (a.is == SimAction::Is::collective) return between(rank, a.axis);
-  const int other = a.is == SimAction::Is::push ? plan_.rank_at(rank, a, a.offset)
-                                                : plan_.grid.neighbour(rank, a.along, a.offset, a.ring);
+  if (a.is == SimAction::Is::collective || a.ahead) return between(rank, a.axis);  // ahead: to any of them
+  const int other =
+      a.is == SimAction::Is::push ? plan_.root_at(rank, a) : plan_.grid.neighbour(rank, a.along, a.offset, a.ring);
   return other >= 0 && apart(rank, other);
 }
 

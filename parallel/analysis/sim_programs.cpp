@@ -85,7 +85,7 @@ void SimPrograms::prepare(int r) {
     if (is_collective(a))
       add_collective(r, a, s);
     else if (is_channel(a))
-      add_channel(a, s);
+      add_channel(plan.programs[r], a, s);
     else if (a.kind->calls && size(r, a.peer.axis) > 1)
       add_calls(r, a, s);
     else if (!is_message(a))
@@ -133,7 +133,7 @@ void SimPrograms::add_calls(int r, const Action& a, SimAction& s) {
 }
 
 /// The channel's head takes no time of its own.
-void SimPrograms::add_channel(const Action& a, SimAction& s) {
+void SimPrograms::add_channel(const Program& program, const Action& a, SimAction& s) {
   if (a.kind == ActionKind::take) return;
   s.is = a.kind == ActionKind::push ? SimAction::Is::push : SimAction::Is::pull;
   s.along = grid.find(a.peer.axis), s.offset = a.peer.root, s.peer = &a.peer;
@@ -141,7 +141,10 @@ void SimPrograms::add_channel(const Action& a, SimAction& s) {
   if (a.kind == ActionKind::pull) return;
   s.is_clock = a.field == "clock", s.reports = reports_loss(a);
   add_message(a, s, is_number(a) ? size_of(DType::f64) : a.slice.size() * options.element);
-  if (a.peer.root >= 0 && serves_at(plan, a.peer.axis, a.peer.root)) s.bytes += sizeof(MessageHeader);
+  const CoordinateRange along = plan.range(program, a.peer.axis);
+  const std::string& asked = a.peer.senders_of.empty() ? program.trigger(a).channel : a.peer.senders_of;
+  const int to = a.peer.root >= 0 ? root_of(a.peer, along.begin) : senders_to(plan, asked, along.begin).at(0);
+  if (serves_at(plan, a.peer.axis, to)) s.bytes += sizeof(MessageHeader);
 }
 
 void SimPrograms::add_message(const Action& a, SimAction& s, Index bytes) {

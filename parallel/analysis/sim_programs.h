@@ -99,7 +99,7 @@ struct SimPrograms {
   void add_collective(int program, const Action&, SimAction&);
   void add_message(const Action&, SimAction&, Index bytes);
   void add_comms(int program, const Action&, SimAction&);
-  void add_channel(const Action&, SimAction&);
+  void add_channel(const Program&, const Action&, SimAction&);
   void add_calls(int program, const Action&, SimAction&);
   Nanoseconds cost_of(int program, const Action&) const;
 };

@@ -144,6 +144,8 @@ void Simulator::go_on(int rank) {
   waits_[rank] = -1;
   while (step_[rank] < steps_) {
     if (!interpreters_[rank].run(as)) return;
+    // Who passes on what others update with counts steps.
+    if (servers_[rank] && plan_.programs[ranks_.program[rank]].last_update < 0) servers_[rank]->updated();
     servers_[rank] ? servers_[rank]->end_step() : end_step(rank);
     if (++step_[rank] < steps_) begin_step(rank);
   }

@@ -19,7 +19,7 @@ namespace trireme {
 std::vector<std::string> channels_of(const Plan&);
 /// The coordinate of who a rank at this one pushes to, or pulls from.
 inline int root_of(const Peer& peer, int coordinate) {
-  return peer.per_root > 0 ? peer.root + coordinate / peer.per_root : peer.root;
+  return peer.per_root > 0 && peer.root >= 0 ? peer.root + coordinate / peer.per_root : peer.root;
 }
 /// The coordinates along an axis of the ranks that push to the channel of the one at `root`, in order.
 std::vector<int> senders_to(const Plan&, const std::string& channel, int root);

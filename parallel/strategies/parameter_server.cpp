@@ -84,8 +84,9 @@ Program server_at(const ParameterServerOptions& o, int at, int index, int worker
 
 Plan rewrite(Plan plan, const ParameterServerOptions& o) {
   const int workers = plan.size(o.axis) - o.servers - o.groups;
-  check(workers > 0, "parameter_server", "{} servers{} leave none of the {} ranks along '{}' to train", o.servers,
-        o.groups > 0 ? fmt::format(" and {} of groups", o.groups) : "", plan.size(o.axis), o.axis);
+  check(
+      workers > 0, "parameter_server", "{} servers{} leave none of the {} ranks along '{}' to train", o.servers,
+      [&] { return o.groups > 0 ? fmt::format(" and {} of groups", o.groups) : ""; }, plan.size(o.axis), o.axis);
   check(o.groups == 0 || workers % o.groups == 0, "parameter_server",
         "{} workers (of {} ranks along '{}') do not make {} groups that are equally large", workers, plan.size(o.axis),
         o.axis, o.groups);

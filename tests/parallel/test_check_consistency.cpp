@@ -39,6 +39,9 @@ TEST_CASE("a fault of each consistency is found, in plans for any number of rank
   const auto phase = [](const char* name, auto change) {
     return [=](Plan& p) { change(std::ranges::find(p.programs.back().phases, name, &ProgramPhase::name)->trigger); };
   };
+  const auto phase_of = [](std::size_t program, const char* name, auto change) {
+    return [=](Plan& p) { change(std::ranges::find(p.programs[program].phases, name, &ProgramPhase::name)->trigger); };
+  };
   const auto undeclared = [](Plan& p) { p.state.pop_back(); };
   const std::vector<Fault> planted = {
       // gossip: rows and columns of the mixing matrix
@@ -87,6 +90,14 @@ TEST_CASE("a fault of each consistency is found, in plans for any number of rank
          for (Action& a : p.programs[2].actions) a.slice = p.programs[1].actions[0].slice;
        },
        "is updated by program server"},
+      // servers in two levels: whoever sums for a group sums for all of it, and answers all of it
+      {"parameter_server(groups=1)", phase_of(1, "sum", [](Trigger& t) { t.count = 1; }), "answers before all ranks"},
+      {"parameter_server(groups=1)", [](Plan& p) { ++action(p, "push").peer.root; },
+       "takes no messages on 'gradients'"},
+      {"parameter_server(groups=1)", [](Plan& p) { p.programs[1].actions[3].peer.senders_of = "nowhere"; },
+       "nobody pushes to 'nowhere'"},
+      {"parameter_server(groups=1)", [](Plan& p) { p.programs[1].actions.erase(p.programs[1].actions.begin() + 1); },
+       "takes gradients that no update uses"},
       // compression
       {"compress(topk)", undeclared, "the codec keeps the state 'residual', which the plan does not declare"},
   };

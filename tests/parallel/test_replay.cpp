@@ -30,7 +30,7 @@ struct Run {
 using Result = std::pair<std::vector<double>, std::vector<std::vector<double>>>;
 
 Result train(const Run& run) {
-  const int ranks = run.workers + run.servers.servers;
+  const int ranks = run.workers + run.servers.groups + run.servers.servers;
   Result result;
   result.second.resize(ranks);
   std::mutex mutex;
@@ -75,10 +75,11 @@ TEST_CASE("a run on threads is repeated bit for bit by its order of arrivals, on
   for (const ParameterServerOptions& o :
        {ParameterServerOptions{.servers = 1, .mode = "async"}, ParameterServerOptions{.servers = 2, .mode = "async"},
         ParameterServerOptions{.servers = 2, .mode = "ssp", .staleness = 2},
-        ParameterServerOptions{.servers = 1, .backup = 1}})
-    for (const int workers : {2, 3, 5}) {
-      CAPTURE(o.mode, o.servers, o.backup, workers);
-      if (workers <= o.backup) continue;
+        ParameterServerOptions{.servers = 1, .backup = 1},
+        ParameterServerOptions{.servers = 2, .mode = "async", .groups = 2}})
+    for (const int workers : {2, 3, 4, 5}) {
+      CAPTURE(o.mode, o.servers, o.backup, o.groups, workers);
+      if (workers <= o.backup || (o.groups > 0 && workers % o.groups != 0)) continue;
       const Temporary first, second;
       const Result recorded = train({.servers = o, .workers = workers, .pace = 1, .save = first.path()});
       const std::string order = newest(first.path());

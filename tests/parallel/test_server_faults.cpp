@@ -51,15 +51,18 @@ class Mutation {
   }
   void change(Program& program, Action& a, ProgramPhase& phase, Plan& plan) {
     const auto ranks = static_cast<std::size_t>(plan.size("data"));
-    const std::size_t what = below(15);
+    const std::size_t what = below(16);
+    if (what == 15) (below(2) == 0 ? a.peer.senders_of : a.field) = pick({"gradients", "sums", "loss"});
+    if (what == 15 && below(2) == 0) a.peer.per_root = static_cast<int>(below(4));
     if (what == 0) a.peer.root = static_cast<int>(below(ranks + 1)) - 1;
-    if (what == 1) a.peer.channel = pick({"gradients", "ready", "loss", "weights", "other", ""});
+    if (what == 1)
+      a.peer.channel = pick({"gradients", "ready", "loss", "weights", "other", "sums", "answers 0", "share 0", ""});
     if (what == 2) a.field = pick({"gradients", "loss", "weights", "clock"});
     if (what == 3) a.slice.end = (a.slice.begin + a.slice.end) / 2;
     if (what == 4) phase.trigger.count = static_cast<int>(below(ranks + 1));
     if (what == 5) phase.trigger.guard = {pick({"gradients", "ready", "loss"}), static_cast<std::int64_t>(below(3))};
     if (what == 6) phase.last = !phase.last;
-    if (what == 7) phase.trigger.channel = pick({"gradients", "ready", "loss", "weights", "other"});
+    if (what == 7) phase.trigger.channel = pick({"gradients", "ready", "loss", "weights", "other", "sums"});
     if (what == 8 && !program.serves()) {
       const Trigger t{.every = 1 + static_cast<std::int64_t>(below(3)), .from = static_cast<std::int64_t>(below(3))};
       a.phase = add_phase(program, "seldom", t);
@@ -110,13 +113,15 @@ std::vector<double> train(World& world, const std::optional<Strategy>& strategy,
 TEST_CASE("a plan with servers that is changed at random is refused, or trains as it promises") {
   if (threads_only()) return;
   int refused = 0, alike = 0, apart = 0;
-  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 600; ++seed) {
     Mutation random(seed);
     ParameterServerOptions o{.servers = 1 + static_cast<int>(random.below(2))};
-    const int workers = 1 + static_cast<int>(random.below(3)), ranks = workers + o.servers;
+    const int workers = 1 + static_cast<int>(random.below(3));
     if (random.below(2) == 0) o.mode = "async";
     if (o.mode == "async" && random.below(2) == 0) o.mode = "ssp", o.staleness = static_cast<Index>(random.below(3));
     if (o.mode == "sync" && workers > 1 && random.below(3) == 0) o.backup = 1;
+    if (o.backup == 0 && random.below(3) == 0) o.groups = random.below(2) == 0 ? 1 : workers;
+    const int ranks = workers + o.servers + o.groups;
     const auto changes = random.below(3);
     Plan changed;
     Strategy strategy("changed", Claim::exact, [=, &changed, mutex = std::make_shared<std::mutex>()](Plan plan) {

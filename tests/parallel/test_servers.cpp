@@ -28,11 +28,18 @@ Setup small() {
 TEST_CASE("synchronous servers train as one rank does", "[device]") {
   const Setup s = integer_conv();
   const Outcome want = serial_run(s);
-  for (const int ranks : rank_counts({2, 3, 5}))
+  for (const int ranks : rank_counts({2, 3, 5, 7}))
     for (int count = 1; count < std::min(ranks, 4); ++count) {
       CAPTURE(ranks, count);
       const Outcome got = parallel_run(s, {{"data", ranks}}, parameter_server({.servers = count}));
       check_same_bits(got, want);
+      for (const int groups : {1, 2}) {
+        const int workers = ranks - count - groups;
+        if (workers <= 0 || workers % groups != 0) continue;
+        CAPTURE(groups);
+        check_same_bits(parallel_run(s, {{"data", ranks}}, parameter_server({.servers = count, .groups = groups})),
+                        want);
+      }
     }
 }
 
@@ -260,7 +267,8 @@ TEST_CASE("workers and servers send what their programs say") {
   for (const int servers : {1, 2})
     for (const ParameterServerOptions& options :
          {ParameterServerOptions{}, ParameterServerOptions{.backup = 1}, ParameterServerOptions{.mode = "async"},
-          ParameterServerOptions{.mode = "ssp", .staleness = 1}}) {
+          ParameterServerOptions{.mode = "ssp", .staleness = 1}, ParameterServerOptions{.groups = 1},
+          ParameterServerOptions{.mode = "async", .groups = servers == 1 ? 2 : 1}}) {
       ParameterServerOptions o = options;
       o.servers = servers;
       std::array<StepTraffic, 5> traffic;
@@ -307,8 +315,9 @@ TEST_CASE("where ranks serve others no flag is told, and raising one says so") {
 TEST_CASE("runs with servers go on from a checkpoint as if they had not been saved") {
   if (threads_only()) return;
   const ParameterServerOptions synchronous{.servers = 2}, asynchronous{.servers = 2, .mode = "async"},
-      bounded{.mode = "ssp", .staleness = 1}, backed{.servers = 2, .backup = 1};
-  for (const ParameterServerOptions& o : {synchronous, asynchronous, bounded, backed}) {
+      bounded{.mode = "ssp", .staleness = 1}, backed{.servers = 2, .backup = 1},
+      two_levels{.mode = "async", .groups = 2}, two_bounded{.servers = 2, .mode = "ssp", .staleness = 1, .groups = 1};
+  for (const ParameterServerOptions& o : {synchronous, asynchronous, bounded, backed, two_levels, two_bounded}) {
     const int ranks = 5;
     const bool virtual_time =
         o.mode != "sync" || o.backup > 0;  // where threads decide whose gradient comes first, no two runs are alike

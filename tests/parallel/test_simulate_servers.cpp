@@ -69,9 +69,11 @@ TEST_CASE("the bytes of servers and workers are those of the planned traffic, in
     for (int servers = 1; servers <= 3; ++servers)
       for (const ParameterServerOptions& o :
            {ParameterServerOptions{.servers = servers}, ParameterServerOptions{.servers = servers, .mode = "async"},
-            ParameterServerOptions{.servers = servers, .mode = "ssp", .staleness = 1}}) {
-        const Plan plan = parameter_server(o)(base(workers + servers));
-        const Simulation s = simulate(plan, {.cluster = machines(workers + servers, 0.5), .steps = 4});
+            ParameterServerOptions{.servers = servers, .mode = "ssp", .staleness = 1},
+            ParameterServerOptions{.servers = servers, .mode = "async", .groups = workers % 2 == 0 ? 2 : 1}}) {
+        const int ranks = workers + servers + o.groups;
+        const Plan plan = parameter_server(o)(base(ranks));
+        const Simulation s = simulate(plan, {.cluster = machines(ranks, 0.5), .steps = 4});
         for (std::size_t r = 0; r < plan.programs.size(); ++r) {
           CAPTURE(workers, servers, o.mode, r);
           CHECK(s.traffic[r].at(0).bytes == 4 * planned_traffic(plan, r).at("data").bytes);

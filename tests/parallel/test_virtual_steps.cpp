@@ -181,14 +181,19 @@ TEST_CASE("servers and their workers take as long in virtual time as simulated, 
                                                      {.mode = "ssp", .staleness = 1},
                                                      {.mode = "ssp", .staleness = 2},
                                                      {.backup = 1},
-                                                     {.backup = 3}};
+                                                     {.backup = 3},
+                                                     {.groups = 1},
+                                                     {.groups = 2},
+                                                     {.mode = "async", .groups = 2},
+                                                     {.mode = "ssp", .staleness = 1, .groups = 3}};
   for (int workers = 1; workers <= 6; ++workers)
     for (int count = 1; count <= 3; ++count)
       for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
         ParameterServerOptions options = kinds[kind];
         options.servers = count;
-        if (options.backup >= workers) continue;
-        const Case c{{{{"data", workers + count}}, "", 1}, slow_servers(options), count};
+        if (options.backup >= workers || (options.groups > 0 && workers % options.groups != 0)) continue;
+        const int serve = count + options.groups;
+        const Case c{{{{"data", workers + serve}}, "", 1}, slow_servers(options), serve};
         Cluster at_once = cluster(c.how.ranks(), true);  // what happens at one moment has an order, too
         at_once.inside = {}, at_once.between.latency = 0;
         for (const Cluster& machines : {cluster(c.how.ranks(), true), cluster(c.how.ranks(), true, 0.3),

@@ -8,6 +8,7 @@
 
 #include "parallel/plan/channels.h"
 #include "parallel/plan/check/diagnostics.h"
+#include "parallel/plan/codec.h"
 
 namespace trireme {
 namespace {
@@ -100,7 +101,7 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
                         Diagnostics& faults) {
   const auto index = &phase - program.phases.data();
   const auto name = fmt::format("program {}: phase '{}'", program.name, phase.name);
-  const Action *take = nullptr, *update = nullptr, *answer = nullptr, *passed_on = nullptr;
+  const Action *take = nullptr, *update = nullptr, *answer = nullptr, *passed_on = nullptr, *early = nullptr;
   for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
     const Action& a = program.actions[static_cast<std::size_t>(id)];
     if (a.phase != index) continue;
@@ -116,10 +117,15 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
       update = &a;
     }
     if (a.kind == ActionKind::push) (a.field == "gradients" && take ? passed_on : answer) = &a;
+    if (a.kind == ActionKind::push && !take) early = &a;
   }
+  if (take && early) faults.add("{} sends before it has taken its messages: {}", name, to_string(*early));
   if (take && take->field == "gradients" && !update && !passed_on)
     faults.add("{} takes gradients that no update uses", name);
   const bool alike = plan.consistency_along(axis_of(plan, phase.trigger.channel)) == Consistency{};
+  if (alike && take && take->field == "gradients" && find_argument(*take, "scale").value_or(1) != 1)
+    faults.add("{} takes gradients times {}, which are shares of one mean where weights are to be alike", name,
+               find_argument(*take, "scale").value_or(1));
   const auto senders = std::ssize(senders_to(plan, phase.trigger.channel, root));
   const bool of_all = phase.trigger.count == 0 || phase.trigger.count == senders;
   if (alike && (update || passed_on) && (!of_all || (update && !answer)) && senders > 1)
@@ -130,10 +136,32 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
     for (ActionId id = 0; id < std::ssize(sender.actions); ++id) {
       const Action& a = sender.actions[static_cast<std::size_t>(id)];
       const auto [first, last] = roots(plan, sender, a);
-      if (take && a.kind == ActionKind::push && a.peer.channel == phase.trigger.channel && first <= root &&
-          root <= last && !same_operand(a, *take))
+      const bool comes = a.peer.root < 0 || (first <= root && root <= last);
+      if (take && a.kind == ActionKind::push && a.peer.channel == phase.trigger.channel && comes &&
+          !same_operand(a, *take))
         faults.add("{} is taken as another operand: {}", place(sender, id), to_string(*take));
     }
+}
+
+/// A server that deals what others answer it with ends no step before it has dealt: those whose messages end it send
+/// them behind their pulls.
+void check_dealt(const Plan& plan, const Program& server, Diagnostics& faults) {
+  const auto last = std::ranges::find(server.phases, true, &ProgramPhase::last);
+  const auto deals = [](const Action& a) { return a.kind == ActionKind::push && !a.peer.senders_of.empty(); };
+  if (last == server.phases.end() || std::ranges::none_of(server.actions, deals)) return;
+  for (const Program& program : plan.programs) {
+    if (program.serves()) continue;
+    const HappensBefore order(program);
+    for (ActionId push = 0; push < std::ssize(program.actions); ++push)
+      for (ActionId pull = 0; pull < std::ssize(program.actions); ++pull) {
+        const Action &a = program.actions[static_cast<std::size_t>(push)],
+                     &b = program.actions[static_cast<std::size_t>(pull)];
+        const bool ends = a.kind == ActionKind::push && a.peer.channel == last->trigger.channel;
+        if (ends && b.kind == ActionKind::pull && a.peer.root == b.peer.root && !order(pull, push))
+          faults.add("{} ends a step of program {}, which may not have dealt yet what {} waits for",
+                     place(program, push), server.name, place(program, pull));
+      }
+  }
 }
 
 /// Whoever is answered with weights goes on: no further than the axis's consistency allows.
@@ -351,6 +379,7 @@ void check_channels(const Plan& plan, Diagnostics& faults) {
     for (const ProgramPhase& phase : program.phases)
       if (!phase.trigger.channel.empty()) check_phase(plan, program, phase, faults);
     if (!program.serves()) continue;
+    check_dealt(plan, program, faults);
     if (std::ranges::count(program.phases, true, &ProgramPhase::last) != 1)
       faults.add("program {}: messages drive it, so one of its phases must be the last of a step", program.name);
     if (std::ranges::none_of(program.actions, [&](const Action& a) {
