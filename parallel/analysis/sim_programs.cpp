@@ -127,6 +127,7 @@ void SimPrograms::add_collective(int r, const Action& a, SimAction& s) {
 /// Messages of a kind of the caller's own, to ranks that need not be there: how long they take the link.
 void SimPrograms::add_calls(int r, const Action& a, SimAction& s) {
   s.is = SimAction::Is::send, s.ahead = true, s.axis = axis_of(a.peer.axis), s.along = grid.find(a.peer.axis);
+  s.peer = &a.peer;
   for (const PlannedCall& call : calls_of(plan, a, size(r, a.peer.axis), options.element, options.step))
     s.bytes += call.bytes;
   s.took[0] = message_time(cluster.inside, s.bytes), s.took[1] = message_time(cluster.between, s.bytes);

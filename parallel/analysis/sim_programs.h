@@ -26,12 +26,12 @@ struct SimAction {
   bool ring = false;              ///< send, recv: along another axis than the programs'
   bool is_clock = false;          ///< push: of the sender's updates
   bool reports = false;           ///< reports_loss()
-  bool ahead = false;             ///< send: nobody waits for it before it runs again
+  bool ahead = false;             ///< send: to whom Peer::pairs says; nobody waits for it before it runs again
   int axis = -1;                  ///< of SimPrograms::axes: of what goes over the link
   int nth = 0;                    ///< collective: among the program's along the axis; push, pull: number of the channel
   std::size_t along = 0;          ///< message: position of its mesh axis
   int offset = 0;                 ///< send, recv: to the other end; push, pull: its coordinate, -1: the senders'
-  const Peer* peer = nullptr;     ///< push, pull
+  const Peer* peer = nullptr;     ///< push, pull, and what is ahead
   ActionId partner = -1;          ///< send, recv: in the list of the other end's program; -1: none
   int phase = 0;                  ///< of the program
   int back = 0;                   ///< steps_back()

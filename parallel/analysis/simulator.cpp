@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "parallel/plan/peers.h"
+
 namespace trireme {
 
 void SimServer::post(const Message& m) {
@@ -132,7 +134,7 @@ void Simulator::end_step(int rank) {
     if (begin == unknown) continue;
     const Nanoseconds linked = a.axis >= 0 ? took(rank, a) : -1;
     record_.count(rank, a, a.is == SimAction::Is::compute ? end - begin : 0, linked);
-    record_.span(rank, id, begin, end, linked);
+    record_.span(rank, id, begin, end, a.ahead ? -1 : linked);  // ahead: it may end in a later step
   }
   record_.end_step(rank);
   if (told_[rank] != nothing) resumes_[rank] = std::exchange(told_[rank], nothing);
@@ -175,9 +177,10 @@ void Simulator::start(int rank, ActionId id) {
   if (s.begin != unknown) return;  // in the midst of a backward
   const Nanoseconds now = s.begin = clock_[rank];
   using Is = SimAction::Is;
-  if (a.is == Is::send || a.is == Is::collective || a.is == Is::push) {
-    if (a.ahead) clock_[rank] = std::max(now, links_[rank].free);  // for that of the step before
-    enqueue(rank, id, clock_[rank]);
+  if (a.ahead) {
+    exchange(rank, id);
+  } else if (a.is == Is::send || a.is == Is::collective || a.is == Is::push) {
+    enqueue(rank, id, now);
   } else if (a.is == Is::pull) {
     pull(rank, id);
   } else if (a.is == Is::recv) {
@@ -198,7 +201,6 @@ bool Simulator::wait(int rank, ActionId id) {
   if (servers_[rank]) return true;
   const State& s = at(rank, id);
   if (s.begin == unknown) return true;  // it does not run
-  if (s.end != unknown && actions(rank)[id].ahead) return true;
   if (s.end == unknown)
     waits_[rank] = id;
   else
@@ -221,6 +223,23 @@ void Simulator::enqueue(int rank, ActionId id, Nanoseconds now) {
     link.queue.push_back(id);
   else
     carry(rank, id);
+}
+
+/// Of pairs that nobody else waits for: an even rank waits for the answer to its message of the step before (of the
+/// first step: as if there had been one), an odd rank for nobody. An answer follows its message at once.
+void Simulator::exchange(int rank, ActionId id) {
+  const SimAction& a = actions(rank)[id];
+  const int world = ranks_.world[rank], at_axis = plan_.grid.coordinate(world, a.along);
+  const auto pairs = peers_at(*a.peer, at_axis, plan_.grid.axes()[a.along].size, plan_.options.step + step_[rank]);
+  Nanoseconds took = 0;
+  for (const RankPair& pair : pairs) took += a.took[places_.apart(world, plan_.rank_at(world, a, pair.to))];
+  if (at_axis % 2 == 0) {
+    const auto answer = answers_.try_emplace(rank, 2 * took).first;
+    clock_[rank] = std::max(clock_[rank], answer->second);
+    answer->second = std::max(clock_[rank], links_[rank].free) + 2 * took;
+  }
+  links_[rank].free = std::max(clock_[rank], links_[rank].free) + took;
+  at(rank, id) = {clock_[rank], clock_[rank]};
 }
 
 /// At the head of its rank's link.

@@ -130,6 +130,7 @@ class Simulator {
   bool wait(int rank, ActionId id);
   void finish(int rank, ActionId id, Nanoseconds when);
   void enqueue(int rank, ActionId id, Nanoseconds now);
+  void exchange(int rank, ActionId id);
   void carry(int rank, ActionId id);
   void meet(int rank, const SimAction&, Nanoseconds ready);
   void arrive(int rank, ActionId id, Nanoseconds when);
@@ -154,6 +155,7 @@ class Simulator {
   std::vector<RankLink> links_;                  // by rank
   std::vector<Interpreter<Rank>> interpreters_;  // by rank
   std::vector<Nanoseconds> clock_;               // by rank: so far it has come
+  std::map<int, Nanoseconds> answers_;           // to exchanges under way, by rank
   std::vector<int> step_;                        // by rank: steps before this one
   std::vector<ActionId> waits_;                  // by rank: for this action; -1: for none
   std::vector<int> resumes_, told_;  // by rank: the step with which it goes on; the least clock of this step

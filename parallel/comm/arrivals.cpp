@@ -16,26 +16,26 @@ Arrivals::Posted& Arrivals::post(Communicator& comm) {
   return *posted_;
 }
 
-ReceivedMessage Arrivals::note(ReceivedMessage message, std::int64_t step) {
+ReceivedMessage Arrivals::note(ReceivedMessage message, std::int64_t place) {
   ++count_;
-  if (taken_) taken_->push_back({step, message.header.sender});
+  if (taken_) taken_->push_back({place, message.header.sender});
   return message;
 }
 
-ReceivedMessage Arrivals::take(Communicator& comm, std::int64_t step) {
-  if (replayed_) return note(next_of_replay(comm), step);
+ReceivedMessage Arrivals::take(Communicator& comm, std::int64_t place) {
+  if (replayed_) return note(next_of_replay(comm), place);
   post(comm).work.wait();
-  return note(std::move(std::exchange(posted_, nullptr)->message), step);
+  return note(std::move(std::exchange(posted_, nullptr)->message), place);
 }
 
-std::optional<ReceivedMessage> Arrivals::poll(Communicator& comm, std::int64_t step) {
+std::optional<ReceivedMessage> Arrivals::poll(Communicator& comm, std::int64_t place) {
   if (replayed_) {
     const std::size_t at = taken_->size();
-    if (at >= replayed_->size() || (*replayed_)[at].step > step) return {};
-    return note(next_of_replay(comm), step);
+    if (at >= replayed_->size() || (*replayed_)[at].place > place) return {};
+    return note(next_of_replay(comm), place);
   }
   if (!post(comm).work.done()) return {};
-  return take(comm, step);
+  return take(comm, place);
 }
 
 ReceivedMessage Arrivals::next_of_replay(Communicator& comm) {
@@ -74,16 +74,16 @@ void Arrivals::save(std::map<std::string, Tensor>& local) const {
         "messages have come that are not their turn yet");
   if (!taken_) return;
   local["inbox.arrivals"] = column(*taken_ | std::views::transform(&Entry::sender));
-  local["inbox.arrival_steps"] = column(*taken_ | std::views::transform(&Entry::step));
+  local["inbox.arrival_places"] = column(*taken_ | std::views::transform(&Entry::place));
 }
 
 std::optional<std::vector<Arrivals::Entry>> Arrivals::entries_in(const std::map<std::string, Tensor>& local) {
-  const auto senders = local.find("inbox.arrivals"), steps = local.find("inbox.arrival_steps");
+  const auto senders = local.find("inbox.arrivals"), places = local.find("inbox.arrival_places");
   if (senders == local.end()) return {};
   std::vector<Entry> all(static_cast<std::size_t>(senders->second.numel()));
   for (std::size_t i = 0; i < all.size(); ++i) {
     all[i].sender = static_cast<int>(senders->second.data<std::int64_t>()[i]);
-    all[i].step = steps == local.end() ? 0 : steps->second.data<std::int64_t>()[i];
+    all[i].place = places == local.end() ? 0 : places->second.data<std::int64_t>()[i];
   }
   return all;
 }
@@ -91,14 +91,19 @@ std::optional<std::vector<Arrivals::Entry>> Arrivals::entries_in(const std::map<
 void Arrivals::load(const std::map<std::string, Tensor>& local) {
   early_.clear(), posted_ = nullptr;
   taken_ = entries_in(local);
+  if (replayed_) check_replayed();
+}
+
+void Arrivals::check_replayed() const {
+  const bool starts = taken_ && taken_->size() <= replayed_->size() &&
+                      std::ranges::equal(*taken_, *replayed_ | std::views::take(taken_->size()));
+  check(starts, "replay", "messages have come to this rank in another order than in the recorded run");
 }
 
 void Arrivals::replay(const std::map<std::string, Tensor>& local) {
   replayed_ = entries_in(local);
   check(replayed_.has_value(), "replay", "the checkpoint holds no order of arrivals");
-  const bool starts = taken_ && taken_->size() <= replayed_->size() &&
-                      std::ranges::equal(*taken_, *replayed_ | std::views::take(taken_->size()));
-  check(starts, "replay", "messages have come to this rank in another order than in the recorded run");
+  check_replayed();
 }
 
 }  // namespace trireme

@@ -15,26 +15,29 @@ namespace trireme {
 
 class Arrivals {
  public:
-  /// Waits for the next message to channel 0. step: of this rank, which does not go back; it is recorded, too.
-  ReceivedMessage take(Communicator&, std::int64_t step = 0);
-  /// The same if there is one. In the order of a recorded run: if that took one in this step or before, it waits.
-  std::optional<ReceivedMessage> poll(Communicator&, std::int64_t step);
+  /// Waits for the next message to channel 0. place: where this rank is in its program, a number that does not go back;
+  /// it is recorded, too.
+  ReceivedMessage take(Communicator&, std::int64_t place = 0);
+  /// The same if there is one. In the order of a recorded run: if that took one at this place or before, it waits.
+  std::optional<ReceivedMessage> poll(Communicator&, std::int64_t place);
   /// How many these two have returned.
   std::int64_t count() const { return count_; }
 
-  /// For checkpoints: senders and steps since the run began, [messages] each, by names that start with "inbox.".
+  /// For checkpoints: senders and places since the run began, [messages] each, by names that start with "inbox.".
   /// Throws Error while messages wait for their turn.
   void save(std::map<std::string, Tensor>& local) const;
-  /// What save() gave; that of a checkpoint of before there was a record has none, and nothing is recorded then.
+  /// What save() gave; that of a checkpoint of before there was a record has none, and nothing is recorded then. Throws
+  /// Error where it is not how the run begins that is repeated.
   void load(const std::map<std::string, Tensor>& local);
   /// From now on in the order of a recorded run, of which local is what save() gave: those that come before it is their
-  /// turn wait. Throws Error where it holds no order, or where this rank has taken others; a message behind the run's
-  /// last, and one that does not come within TRIREME_TIMEOUT seconds, throw Error from take() and poll().
+  /// turn wait. Throws Error where it holds no order, or where this rank has taken others. Behind the run's last
+  /// message take() throws Error, and poll() finds none; one that does not come within TRIREME_TIMEOUT seconds is an
+  /// Error of both.
   void replay(const std::map<std::string, Tensor>& local);
 
  private:
   struct Entry {
-    std::int64_t step;
+    std::int64_t place;
     int sender;
     bool operator==(const Entry&) const = default;
   };
@@ -45,7 +48,8 @@ class Arrivals {
   static std::optional<std::vector<Entry>> entries_in(const std::map<std::string, Tensor>& local);
   Posted& post(Communicator&);
   ReceivedMessage next_of_replay(Communicator&);
-  ReceivedMessage note(ReceivedMessage, std::int64_t step);
+  ReceivedMessage note(ReceivedMessage, std::int64_t place);
+  void check_replayed() const;
 
   std::int64_t count_ = 0;
   std::unique_ptr<Posted> posted_;

@@ -14,7 +14,20 @@ struct Place {
   const NodeGroup* group;
   int node;
 };
+Place dealt_place(const Cluster& cluster, int rank) {
+  int most = 0;
+  for (const NodeGroup& g : cluster.nodes) most = std::max(most, g.devices);
+  for (int round = 0; round < most; ++round) {  // the nodes with more devices than that get one rank each
+    int nodes = 0;
+    for (const NodeGroup& g : cluster.nodes) {
+      if (g.devices > round && rank < g.count) return {&g, nodes + rank};
+      nodes += g.count, rank -= g.devices > round ? g.count : 0;
+    }
+  }
+  return {nullptr, -1};
+}
 Place place_of(const Cluster& cluster, int rank) {
+  if (cluster.cyclic && rank >= 0 && rank < cluster.devices()) return dealt_place(cluster, rank);
   int first = 0, nodes = 0;
   for (const NodeGroup& g : cluster.nodes) {
     const int here = g.count * g.devices;

@@ -31,8 +31,11 @@ struct NodeGroup {
 };
 
 struct Cluster {
-  std::vector<NodeGroup> nodes = {{}};  ///< ranks lie on their devices in this order, node by node
-  Link inside, between;                 ///< links of two ranks of one node, and of two nodes
+  std::vector<NodeGroup> nodes = {{}};  ///< ranks lie on their devices in this order
+  /// Ranks are dealt to the nodes in turn, as long as they have devices, else node by node (Slurm's
+  /// --distribution=cyclic and block): the last ranks, which may be servers, then lie beside the first.
+  bool cyclic = false;
+  Link inside, between;  ///< links of two ranks of one node, and of two nodes
   /// Standard deviation of the logarithm of the factor (of median 1) by which each computation takes longer; 0: none.
   double jitter = 0;
   std::uint64_t seed = 0;                           ///< of jitter

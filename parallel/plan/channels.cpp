@@ -84,7 +84,7 @@ bool serves_at(const Plan& plan, const std::string& axis, int coordinate) {
 bool depends_on_arrivals(const Plan& plan) {
   return std::ranges::any_of(plan.consistency, [&](const auto& promised) {
     const auto& [axis, how] = promised;
-    if (axis == plan.stage_axis && plan.has_stages()) return false;
+    if (plan.size(axis) == 1 || (axis == plan.stage_axis && plan.has_stages())) return false;
     return how.kind == Consistency::Kind::stale ||
            (how.kind == Consistency::Kind::gossip && how.bound == Consistency::unbounded);
   });

@@ -241,8 +241,8 @@ struct Consistency {
     /// Never, but no rank is more than `bound` steps ahead; along Plan::stage_axis, whose ranks have different weights:
     /// gradients are of weights that at most `bound` updates are missing in.
     stale,
-    /// In the mean: actions mix weights with weights that add up to 1 by row and column; `bound` is 0, or `unbounded`
-    /// where ranks do not wait for each other.
+    /// In the mean: actions mix weights with weights that add up to 1 by row and column; `bound` is `unbounded` where
+    /// ranks do so by messages of their own time (ActionRow::flush).
     gossip
   };
   static constexpr std::int64_t unbounded = Trigger::forever;

@@ -69,14 +69,15 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
   return fault_;
 }
 
-/// Of an asynchronous pipeline.
+/// Of what goes on from step to step.
 void Executor::check_whole() const {
-  check(
-      !in_midst_ || !in_flight_.any(), "step",
-      "an exception has left a step in its midst: what the pipeline has in flight cannot be ended; make another Step");
+  check(!in_midst_ || !(in_flight_.any() || leaves_messages_), "step",
+        "an exception has left a step in its midst: what is in flight to other ranks cannot be ended; make another "
+        "Step");
 }
 
 void Executor::flush_rows() {
+  if (!leaves_messages_) return;
   const NoGrad off;
   in_midst_ = true;
   const std::int64_t last = std::exchange(step_, steps());
@@ -89,9 +90,9 @@ void Executor::flush_rows() {
 }
 
 void Executor::flush(bool refused) {
-  if (!in_midst_) flush_rows();
-  if (!in_flight_.any()) return;
   check_whole();
+  flush_rows();
+  if (!in_flight_.any()) return;
   in_midst_ = true;
   refused_ = refused, part_ = Part::all;
   Recorder* const recorder = std::exchange(recorder_, nullptr);  // which is told of the step, not of what comes behind

@@ -43,6 +43,8 @@ class Executor {
   void flush(bool refused = false);
   /// Steps before the next one; Optimizer::steps() does not count those in flight.
   std::int64_t steps() const { return in_flight_.next(optimizer_.steps()); }
+  /// The step that was refused has left other ranks waiting: nothing can go on.
+  void break_off() { in_midst_ = in_midst_ || leaves_messages_; }
   /// Whether a flush can end what is in flight.
   bool in_midst() const { return in_midst_; }
   const StepsInFlight& in_flight() const { return in_flight_; }
@@ -158,13 +160,14 @@ class Executor {
   std::string fault_;      // of this step
   std::vector<ActionId> sending_;
   const StepRanks& ranks_;
-  ActionId loss_end_ = 0;   // behind the last loss; 0: the program has none
-  bool updates_ = false;    // the program has an update
-  bool sums_loss_ = false;  // other ranks have shares of the loss
-  bool keeps_ = false;      // this step updates nothing
-  bool skips_ = false;      // this step is over without this rank
-  bool refused_ = false;    // what came in last updates nothing
-  bool in_midst_ = false;   // of a step, or of one that an exception has left
+  ActionId loss_end_ = 0;         // behind the last loss; 0: the program has none
+  bool updates_ = false;          // the program has an update
+  bool sums_loss_ = false;        // other ranks have shares of the loss
+  bool keeps_ = false;            // this step updates nothing
+  bool skips_ = false;            // this step is over without this rank
+  bool refused_ = false;          // what came in last updates nothing
+  bool in_midst_ = false;         // of a step, or of one that an exception has left
+  bool leaves_messages_ = false;  // a kind of actions does, under way to other ranks (ActionRow::flush)
   StepsInFlight in_flight_;
   std::unique_ptr<Buckets> buckets_;
   std::vector<Slice> shards_, updated_;  // of each update; the same joined

@@ -40,6 +40,7 @@ void Executor::prepare(Mesh& mesh) {
       s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &ranks_.group(a.peer.axis, mesh);
     s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
     s.run = find_run(a);
+    leaves_messages_ = leaves_messages_ || (a.kind->flush && s.comm);
     if (!a.on_ready || !is_reduction(a) || !s.comm) continue;
     s.bucket = static_cast<int>(slices.size());
     slices.push_back(a.slice);

@@ -104,7 +104,9 @@ struct Step::Impl {
   [[noreturn]] void refuse(const std::string& fault, const Tensor& x) {
     const bool alone = meets_by_messages(plan);  // others wait for messages, or go on, meanwhile
     const std::int64_t number = executor.steps() + !executor.in_flight().any();
-    if (!alone) {
+    if (alone) {
+      executor.break_off();
+    } else {
       audit.on_call(phases::flush, [&] { executor.flush(true); });
       consolidate();
     }
@@ -118,6 +120,11 @@ struct Step::Impl {
 
   void flush() {
     audit.on_call(phases::flush, [&] { executor.flush(); });
+  }
+
+  /// Before a collective call: who waits for messages of this rank's would never come to it.
+  void meet() {
+    if (meets_by_messages(plan)) flush();
   }
 
   void consolidate() {
@@ -162,6 +169,8 @@ struct Step::Impl {
     if (const auto at = loaded.local.find("optimizer.steps"); at != loaded.local.end()) {
       optimizer.set_steps(static_cast<std::int64_t>(at->second.item()));
       executor.channels().load(loaded.local);
+    } else {
+      executor.channels().arrivals().load({});  // of another layout: the order since the run began is not known
     }
     return loaded;
   }
@@ -205,7 +214,8 @@ Tensor Step::operator()(const Tensor& x, const Tensor& y) { return impl_->run(x,
 void Step::raise(const std::string& flag) {
   const auto& flags = impl_->plan.flags;
   check(std::ranges::find(flags, flag) != flags.end(), "step",
-        "there is no flag '{}': name it in StepOptions::flags (where ranks serve others there is none yet)", flag);
+        "there is no flag '{}': name it in StepOptions::flags (where ranks meet by messages alone there is none yet)",
+        flag);
   impl_->executor.agreement().raise(flag);
 }
 bool Step::raised(const std::string& flag) const { return impl_->executor.agreement().told(flag); }
@@ -249,9 +259,13 @@ void Step::record(bool on) {
   impl_->executor.record(on ? &impl_->recorder : nullptr);
 }
 std::vector<RankMemory> Step::memory() {
+  impl_->meet();
   return impl_->recorder.gather_memory(impl_->mesh.world().comm(), impl_->optimizer);
 }
-Timeline Step::timeline() { return impl_->recorder.gather(impl_->mesh.world().comm(), impl_->program()); }
+Timeline Step::timeline() {
+  impl_->meet();
+  return impl_->recorder.gather(impl_->mesh.world().comm(), impl_->program());
+}
 Module& Step::model() { return impl_->model; }
 
 }  // namespace trireme

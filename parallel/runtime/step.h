@@ -22,9 +22,9 @@ namespace trireme {
 struct StepOptions {
   std::uint64_t seed = 0;           ///< of dropout masks
   OptimizerOptions optimizer = {};  ///< gradient clipping, decay of biases, place of the state
-  /// A loss that is not finite (or a gradient, looked at every 64th step, but where ranks serve others or a pipeline is
-  /// asynchronous) throws Error naming the step and the first input, parameter or layer output that is not; parameters
-  /// are left as they were.
+  /// A loss that is not finite (or a gradient, looked at every 64th step, but where ranks meet by messages alone or a
+  /// pipeline is asynchronous) throws Error naming the step and the first input, parameter or layer output that is not;
+  /// parameters are left as they were.
   bool check_finite = true;
   /// > 0: what loss scaling starts with, for f16 (parallel/runtime/loss_scale.h). A step whose gradients overflow
   /// counts, and changes no weight.
@@ -102,8 +102,11 @@ class Step {
   RankShare shard() const;
   /// Ends what an asynchronous pipeline (pipeline(schedule=pipedream) or 2bw) has in flight, so that all weights are
   /// those behind the last step's update, or the exchanges of asynchronous gossip; the next step begins anew with them.
-  /// A collective call; nothing elsewhere.
-  /// consolidate(), checkpoint_shard(), the end of the Step and a step that is refused do it, too.
+  /// A collective call; nothing elsewhere. consolidate(), checkpoint_shard(), timeline(), memory(), the end of the Step
+  /// and, of a pipeline, a step that is refused do it, too. Ranks that gossip asynchronously answer each other in their
+  /// steps and in this call alone, so collective calls of the caller's own come behind it; it waits for the slowest, no
+  /// longer than TRIREME_TIMEOUT. Throws Error where an exception, or a step that was refused on this rank alone, has
+  /// left messages under way: make another Step on all ranks then.
   void flush();
   /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating. Before
   /// the first step, and between consolidate() and the next one, every rank has all weights; else a stage (and under

@@ -9,6 +9,7 @@
 #include "parallel/model/part_costs.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/agreements.h"
+#include "parallel/plan/channels.h"
 #include "parallel/plan/on_call.h"
 #include "parallel/split/split.h"
 
@@ -135,8 +136,9 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],
         [&] { return faults.size() > 1 ? fmt::format(" (and {} faults more)", faults.size() - 1) : ""; });
   refuse_shared_across_programs(plan, chain);
-  check(o.loss_scale == 0 || std::ranges::none_of(plan.programs, &Program::serves), "step",
-        "a loss that is scaled and servers do not go together yet: no rank could tell all of an overflow");
+  check(o.loss_scale == 0 || !meets_by_messages(plan), "step",
+        "a loss that is scaled and ranks that meet by messages alone (servers, asynchronous gossip) do not go together "
+        "yet: no rank could tell all of an overflow");
   for (const Program& program : plan.programs)
     check(o.loss_scale == 0 || std::ranges::all_of(program.actions, [](const Action& a) { return a.codec == nullptr; }),
           "step", "gradients that are encoded and a loss that is scaled do not go together yet");

@@ -49,8 +49,14 @@ void answer(const ActionContext& now, UnderWay& u, const ReceivedMessage& m) {
   move_towards(now, owed, m.payload.to(owed.device()), mine);
 }
 
+/// The number of the first place in a step where a passive rank answers. Before it lies a flush, if there is one.
+std::int64_t first_place(const ActionContext& now) {
+  return now.step * static_cast<std::int64_t>(now.argument("places"));
+}
+
 void answer_all(const ActionContext& now) {
-  while (const auto message = now.arrivals.poll(*now.comm, now.step)) answer(now, under_way(now), *message);
+  const std::int64_t place = first_place(now) + static_cast<std::int64_t>(now.argument("place"));
+  while (const auto message = now.arrivals.poll(*now.comm, place)) answer(now, under_way(now), *message);
 }
 
 void apply_due(const ActionContext& now, UnderWay& u) {
@@ -82,19 +88,7 @@ std::int64_t messages_to(const ActionContext& now, std::int64_t first, std::int6
   return all;
 }
 
-std::string fault_of(const Plan& plan, const Program& program, ActionId id) {
-  const Action& a = program.actions[static_cast<std::size_t>(id)];
-  const double share = find_argument(a, "share").value_or(0);
-  if (share <= 0 || share >= 1) return fmt::format("two ranks move by {} of their difference: above 0, below 1", share);
-  const int ranks = plan.size(program, a.peer.axis);
-  for (std::int64_t step = 0; ranks > 1 && step < 8; ++step)
-    for (int active = 0; active < std::min(ranks, 64); active += 2) {
-      const auto pairs = peers_at(a.peer, active, ranks, step);
-      const bool one = pairs.size() == 1 && pairs[0].to % 2 == 1 && pairs[0].from == pairs[0].to;
-      if (!one) return fmt::format("rank {} of {} exchanges with no odd rank, or with several", active, ranks);
-    }
-  return "";
-}
+std::string fault_of(const Plan&, const Program&, ActionId);  // of an exchange
 
 const ActionRow exchange{
     .name = "exchange",
@@ -127,7 +121,7 @@ const ActionRow exchange{
           if (u.first < 0) return;
           take_answer(now, u);
           const std::int64_t all = is_active(now) ? 0 : messages_to(now, u.first, now.step);
-          while (now.arrivals.count() - u.flushed < all) answer(now, u, now.arrivals.take(*now.comm, now.step));
+          while (now.arrivals.count() - u.flushed < all) answer(now, u, now.arrivals.take(*now.comm, first_place(now)));
           if (!is_active(now)) apply_due(now, u);
           for (Work& work : u.answers) work.wait();
           u.answers.clear();
@@ -154,6 +148,44 @@ const ActionRow answers{.name = "answer",
                               under_way(now).answers.clear();
                             }};
 
+/// Whether they are of one exchange.
+bool belong_together(const Action& a, const Action& b) {
+  return a.slice == b.slice && a.peer == b.peer && find_argument(a, "share") == find_argument(b, "share");
+}
+
+/// Passive ranks answer wherever they might compute for long, in places that are numbered.
+std::string fault_of_answers(const Program& program, const Action& a) {
+  const auto places = find_argument(a, "places");
+  double next = 0;
+  for (const Action& other : program.actions) {
+    if (is_pass(other) && next == 0) return "passive ranks compute before they answer";
+    if (other.kind != answers) continue;
+    if (!belong_together(a, other) || find_argument(other, "place") != next++ ||
+        find_argument(other, "places") != places || program.trigger(other) != Trigger{})
+      return fmt::format("passive ranks answer by another rule, or not in every step: {}", to_string(other));
+  }
+  return next == places ? "" : fmt::format("passive ranks answer in {} places of {}", next, places.value_or(0));
+}
+
+std::string fault_of(const Plan& plan, const Program& program, ActionId id) {
+  const Action& a = program.actions[static_cast<std::size_t>(id)];
+  const double share = find_argument(a, "share").value_or(0);
+  if (share <= 0 || share >= 1) return fmt::format("two ranks move by {} of their difference: above 0, below 1", share);
+  if (program.trigger(a) != Trigger{}) return "exchanges are of every step: passive ranks count them";
+  for (const Program& other : plan.programs)
+    for (const Action& b : other.actions)
+      if (b.kind == a.kind && b.peer.axis == a.peer.axis && b.peer != a.peer)
+        return fmt::format("the parts of a worker meet those of different ones: {}", to_string(b));
+  const int ranks = plan.size(program, a.peer.axis);
+  for (std::int64_t step = 0; ranks > 1 && step < 8; ++step)
+    for (int active = 0; active < std::min(ranks, 64); active += 2) {
+      const auto pairs = peers_at(a.peer, active, ranks, step);
+      const bool one = pairs.size() == 1 && pairs[0].to % 2 == 1 && pairs[0].from == pairs[0].to;
+      if (!one) return fmt::format("rank {} of {} exchanges with no odd rank, or with several", active, ranks);
+    }
+  return fault_of_answers(program, a);
+}
+
 }  // namespace
 
 Plan gossip_asynchronously(Plan plan, const GossipOptions& o) {
@@ -175,11 +207,20 @@ Plan gossip_asynchronously(Plan plan, const GossipOptions& o) {
     if (meet.kind != exchange) continue;  // it updates nothing
     check(std::ranges::count(program.actions, ActionKind(exchange), &Action::kind) == 1, "gossip",
           "mode=async exchanges weights that lie together, where those of {} are in several places", program.name);
-    Action early = meet;
-    early.kind = answers, early.after.clear(), early.arguments = meet.arguments;
-    const auto backward = std::ranges::find_if(program.actions, is_backward);
-    insert(program, static_cast<ActionId>(backward - program.actions.begin()), early);
-    insert(program, 0, std::move(early));
+    std::vector<ActionId> places;
+    for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+      const Action& a = program.actions[static_cast<std::size_t>(id)];
+      const Action* before = id > 0 ? &program.actions[static_cast<std::size_t>(id) - 1] : nullptr;
+      const bool follows = before && is_pass(*before) && before->kind == a.kind && before->microbatch == a.microbatch;
+      if (is_pass(a) && a.kind != ActionKind::loss && !follows) places.push_back(id);
+    }
+    program.actions.back().arguments.emplace_back("places", places.size());
+    for (std::size_t place = places.size(); place-- > 0;) {
+      Action early = meet;
+      early.kind = answers, early.after.clear();
+      early.arguments.emplace_back("place", place), early.arguments.emplace_back("places", places.size());
+      insert(program, places[place], std::move(early));
+    }
   }
   plan.state.push_back({.name = due});
   plan.consistency[o.axis] = {Consistency::Kind::gossip, Consistency::unbounded};

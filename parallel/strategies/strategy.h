@@ -238,10 +238,11 @@ std::string to_string(const GossipOptions&);  ///< "graph=ring, mode=sync, globa
 /// mode=async (AD-PSGD: Lian et al., arXiv 1710.06952): workers go at their own pace. Behind each update an even one
 /// sends its weights to an odd one (random: any; ring: a neighbour), drawn in each step, and gets that one's; both move
 /// by half of the difference, the even one behind its next update, the odd one behind the one that it is computing. An
-/// odd worker answers between computations and waits for nobody; an even one waits for the answer of the step before
-/// at most. Step::flush() ends all exchanges; then the mean of all weights is what updates alone have made of it. What
-/// comes out depends on the order in which messages arrive, which checkpoints hold (Step::replay). A worker is one
-/// rank, or one along the stages of a pipeline. Other graphs, a ring of an odd number and global_every throw Error.
+/// odd worker answers before each forward and backward pass of a micro-batch and waits for nobody; an even one waits
+/// for the answer of the step before at most. Step::flush() ends all exchanges, for which all workers wait (at most
+/// TRIREME_TIMEOUT); then the mean of all weights is what updates alone have made of it. What comes out depends on the
+/// order in which messages arrive, which checkpoints hold (Step::replay). A worker is one rank, or one along the stages
+/// of a pipeline. Other graphs, a ring of an odd number and global_every throw Error.
 Strategy gossip(GossipOptions = {});
 
 /// Slices that cover a segment of the flat block, last first, but for parts whose weights are divided over the options'

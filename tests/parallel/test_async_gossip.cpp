@@ -65,7 +65,8 @@ Result train(const Run& run) {
           const auto at = shard.local.find(name);
           return at == shard.local.end() ? std::vector<double>{} : at->second.to_vector();
         };
-        const Order order{column("inbox.arrivals"), column("inbox.arrival_steps")};
+        Order order{column("inbox.arrivals"), column("inbox.arrival_places")};
+        for (double& at : order.steps) at = std::floor(at / 2);  // a step has two places: forward and backward
         if (!run.save.empty())
           save_checkpoint(run.save, step.parameters(), step.optimizer(), {.step = run.end}, {.shard = shard});
         Result all;

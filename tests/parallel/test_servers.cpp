@@ -300,14 +300,16 @@ TEST_CASE("workers and servers send what their programs say") {
     }
 }
 
-TEST_CASE("where ranks serve others no flag is told, and raising one says so") {
+TEST_CASE("where ranks meet by messages alone no flag is told, and raising one says so") {
   if (threads_only()) return;
   std::atomic<int> refused = 0;
   World::threads(3, [&](World& world) {
     Step step(small().model(), cross_entropy, Sgd{}, world, parameter_server({}), {.flags = {"stop"}});
     try {
       step.raise("stop");
-    } catch (const Error& e) { refused += std::string(e.what()).find("where ranks serve others") != std::string::npos; }
+    } catch (const Error& e) {
+      refused += std::string(e.what()).find("by messages alone there is none") != std::string::npos;
+    }
   });
   CHECK(refused == 3);
 }

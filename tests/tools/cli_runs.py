@@ -740,6 +740,21 @@ class Ranks(Runs):
             self.assertEqual((got.returncode, len(got.stderr.strip().splitlines())), (1, 1), got.stderr)
             self.assertIn(says, got.stderr)
 
+    def test_asynchronous_gossip_trains_to_its_end_on_every_transport(self):
+        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 256, "--data.batch", 32, "--epochs", 2, "--run.progress", "off"]
+        for graph, ranks in ("ring", 4), ("random", 3):
+            strategy = ["--strategy", f"gossip(mode=async, graph={graph})"]
+            for name, where in ("threads", ["--ranks", ranks]), ("virtual", ["--virtual", ranks]), ("mpi", None):
+                folder = self.dir / f"{name}_{graph}"
+                line = [trireme, *words, *strategy, *(where or []), "--run.dir", folder]
+                if where is None:
+                    line = [mpiexec, "-n", ranks, *line]
+                got = subprocess.run([str(w) for w in line], capture_output=True, text=True, timeout=120, env={**os.environ, "TRIREME_TIMEOUT": "60"})
+                self.assertEqual(got.returncode, 0, got.stderr)
+                self.assertIn("after 16 steps", got.stdout)
+        got = run("plan", "show", "mlp", "--ranks", 4, "--strategy", "gossip(mode=async)", "--measure")
+        self.assertEqual(got.returncode, 0, got.stderr)
+
     def test_what_a_rank_has_for_itself_may_differ(self):
         words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 20, "--epochs", 1, "--run.dir", self.dir / "run"]
         got = subprocess.run([mpiexec, "-n", "1", trireme, *map(str, words), ":", "-n", "1", trireme, *map(str, words), "--data.workers", "0", "--parallel.threads", "1"],

@@ -1,6 +1,7 @@
 // Cluster files: what they say is read, and every way to spoil a key of one is a line that names file, line and key.
 #include "tools/training/cluster_file.h"
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -20,6 +21,7 @@ struct Key {
 /// Of a cluster that has everything.
 const std::vector<Key> keys = {
     {"", "name", "\"two kinds\"", false, true},
+    {"", "placement", "\"cyclic\"", false, true, "\"round\""},
     {"", "jitter", "0.25", false, false, "-0.1", "3.5"},
     {"", "seed", "7", false, false, "-1"},
     {"", "flops", "2e12", false, false, "0", "1e30"},
@@ -85,6 +87,7 @@ TEST_CASE("what is no TOML is refused in one line") {
 TEST_CASE("a cluster file is read") {
   const Cluster all = parse_cluster(written(keys.size(), "", "").text, source);
   CHECK(all == Cluster{.nodes = {{4, 8, 1.5}},
+                       .cyclic = true,
                        .inside = {2e-6, 300e9},
                        .between = {0.5, 0},
                        .jitter = 0.25,
@@ -98,6 +101,7 @@ TEST_CASE("a cluster file is read") {
       source);
   CHECK(two.devices() == 2);
   CHECK(two.speed_of(1) == 2);
+  CHECK(parse_cluster(cluster_toml(all), source) == all);
   // By its path.
   const auto path = std::filesystem::temp_directory_path() / "trireme_test_cluster.toml";
   std::ofstream(path) << "[[nodes]]\ndevices = 1\n";
@@ -105,6 +109,30 @@ TEST_CASE("a cluster file is read") {
   std::filesystem::remove(path);
   CHECK_THROWS_WITH(read_cluster(path.string()), test::contains(path.string()));
   CHECK_THROWS_AS(read_cluster(path.string()), OptionError);
+}
+
+TEST_CASE("ranks fill nodes one after the other, or are dealt to them in turn") {
+  Cluster c{.nodes = {{.count = 2, .devices = 1, .speed = 3}, {.count = 1, .devices = 3}, {.count = 2, .devices = 2}},
+            .inside = {},
+            .between = {}};
+  const auto nodes = [&] {
+    std::vector<int> all;
+    for (int r = 0; r < c.devices(); ++r) all.push_back(c.node_of(r));
+    return all;
+  };
+  CHECK(nodes() == std::vector<int>{0, 1, 2, 2, 2, 3, 3, 4, 4});
+  CHECK(c.speed_of(2) == 1);
+  c.cyclic = true;
+  CHECK(nodes() == std::vector<int>{0, 1, 2, 3, 4, 2, 3, 4, 2});
+  CHECK(c.speed_of(1) == 3);
+  CHECK(c.speed_of(5) == 1);
+  CHECK_THROWS_WITH(c.node_of(9), test::contains("rank 9 has no device"));
+  CHECK_THROWS_WITH(c.node_of(-1), test::contains("has no device"));
+  // As many servers as workers, beside them.
+  const Cluster pairs{.nodes = {{.count = 3, .devices = 2}}, .cyclic = true, .inside = {1, 1}, .between = {2, 2}};
+  for (int worker = 0; worker < 3; ++worker)
+    for (int server = 3; server < 6; ++server)
+      CHECK(pairs.link(std::array{worker, server}) == (server == worker + 3 ? pairs.inside : pairs.between));
 }
 
 TEST_CASE("the README's cluster file is one") {

@@ -72,6 +72,7 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
   Cluster cluster;
   const toml::table file = parse_toml(text, source);
   Index seed = 0;
+  std::string placement = "block";
   bool inside = false, between = false;
   const auto link = [&](const std::string& name, const toml::node& node) {
     const bool is_inside = name == "links.inside";
@@ -98,13 +99,14 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
   double any = 0;  // of the tables, which `table` takes
   TableReader(file, "", source)
       .read({{"name", &cluster.name},
+             {.name = "placement", .value = &placement, .choices = "block, cyclic"},
              {"jitter", &cluster.jitter, "", 0, 3},
              {"seed", &seed, "", 0},
              {"flops", &cluster.flops, "", 1, 1e24},
              {"nodes", &any},
              {"links", &any}},
             table);
-  cluster.seed = static_cast<std::uint64_t>(seed);
+  cluster.seed = static_cast<std::uint64_t>(seed), cluster.cyclic = placement == "cyclic";
   if (!file.contains("nodes")) throw OptionError(source + ":1: nodes is missing: [[nodes]]");
   Index nodes = 0;
   int devices = 1;
@@ -124,6 +126,7 @@ std::string cluster_toml(const Cluster& c) {
   std::string title = json_text(c.name);  // TOML wants one more character escaped than JSON
   for (std::size_t at; (at = title.find('\x7f')) != title.npos;) title.replace(at, 1, "\\u007f");
   std::string text = fmt::format("name = {}\nflops = {}\njitter = {}\nseed = {}\n", title, c.flops, c.jitter, c.seed);
+  if (c.cyclic) text += "placement = \"cyclic\"\n";
   for (const NodeGroup& g : c.nodes)
     text += fmt::format("\n[[nodes]]\ncount = {}\ndevices = {}\nspeed = {}\n", g.count, g.devices, g.speed);
   for (const auto& [name, link] : {std::pair{"inside", c.inside}, {"between", c.between}})

@@ -275,6 +275,7 @@ struct Trainer::Impl {
     }
     settle();
     log.console().finish();
+    step->flush();  // others may wait for messages of this rank's, which it answers no more in what follows
     metrics.sum_ranks(step->shard(), world);
     ended = metrics.epoch();
     at.next_epoch();

@@ -160,7 +160,7 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"run.histograms", &c.run.histograms, "TensorBoard: histograms of all weights every N epochs; 0: none", 0},
       {"run.images", &c.run.images, "TensorBoard: the first N inputs, as the model sees them", 0},
       {"run.replay", &c.run.replay,
-       "with servers: repeat the order of arrivals of that run (its directory, or a checkpoint of it), bit for bit"},
+       "with servers or asynchronous gossip: repeat the order of arrivals of that run (its directory, or a checkpoint of it), bit for bit"},
       {"run.fault", &c.run.fault, "inject a fault for testing: throw:RANK:STEP, term:RANK:STEP"},
   };
 }

@@ -135,6 +135,12 @@ void check_consistency(const Plan& plan, Diagnostics& faults) {
     if (promised.kind == Kind::stale && (promised.bound < 0 || !messages))
       faults.add("weights along '{}' are to be {}, which needs a bound, kept by messages among its ranks", axis,
                  to_string(promised));
+    const bool own_time = std::ranges::any_of(plan.programs, [&](const Program& p) {
+      return std::ranges::any_of(p.actions, [&](const Action& a) { return a.kind->flush && a.peer.axis == axis; });
+    });
+    if (promised.kind == Kind::gossip && own_time != (promised.bound == Consistency::unbounded))
+      faults.add("weights along '{}' are to be {}, where ranks {} by messages of their own time", axis,
+                 to_string(promised), own_time ? "mix" : "do not mix");
     if ((promised.kind != Kind::periodic && promised.kind != Kind::gossip) || plan.size(axis) == 1) continue;
     for (std::size_t r = 0; r < plan.programs.size(); ++r) check_mixed(plan, r, axis, promised, faults);
   }
