@@ -91,16 +91,17 @@ struct Loader::Impl {
     batch.x = Tensor::empty(read.shape(), options.dtype, options.device);
     launch<kernel::Normalize>(batch.x, read, alpha, shift);
   }
-  /// Reads this rank's share of the global batch that begins at so many samples of the epoch.
-  Batch make(const std::vector<std::int64_t>& order, Index of_epoch, Index begins) const {
+  /// Reads a share of the global batch that begins at so many samples of the epoch.
+  Batch make(const std::vector<std::int64_t>& order, Index of_epoch, Index begins, const RankShare& share) const {
     const AugmentKey draw{options.seed, of_epoch};
     Batch batch;
+    batch.share = share;
     batch.index = begins / options.batch;
     batch.global = std::min(options.batch, size - begins);
-    const auto cuts = stretches(batch.global);
+    const auto cuts = stretches(batch.global, share);
     Index rows = 0;
     for (auto& [begin, end] : cuts) {
-      if (options.shard.microbatches > 1) batch.microbatches.push_back(end - begin);
+      if (share.microbatches > 1) batch.microbatches.push_back(end - begin);
       rows += end - begin;
     }
     Shape all{rows};
@@ -120,13 +121,12 @@ struct Loader::Impl {
       }
     return batch;
   }
-  /// This rank's rows of a global batch, one stretch per micro-batch.
-  std::vector<std::pair<Index, Index>> stretches(Index global) const {
-    const auto [rank, ranks, microbatches] = options.shard;
+  /// The rows of a share of a global batch, one stretch per micro-batch.
+  static std::vector<std::pair<Index, Index>> stretches(Index global, const RankShare& mine) {
     std::vector<std::pair<Index, Index>> all;
-    for (int k = 0; k < microbatches; ++k) {
-      const auto [begin, end] = share(global, k, microbatches);
-      const auto [from, to] = share(end - begin, rank, ranks);
+    for (int k = 0; k < mine.microbatches; ++k) {
+      const auto [begin, end] = share(global, k, mine.microbatches);
+      const auto [from, to] = share(end - begin, mine.rank, mine.size);
       all.emplace_back(begin + from, begin + to);
     }
     return all;
@@ -145,26 +145,30 @@ struct Loader::Impl {
 
 namespace {
 
-/// Makes batches [first, last) and hands them out in order. Worker threads run at most `prefetch` batches
-/// ahead of the consumer; what one of them throws is thrown to the consumer in the place of that batch.
+/// Makes batches and hands them out in the order in which they were added. Worker threads run at most `prefetch`
+/// batches ahead of the consumer; what one of them throws is thrown to the consumer in the place of that batch.
 class ReadAhead {
  public:
-  using Make = std::function<Batch(Index)>;
-  ReadAhead(Make make, Index first, Index last, int workers, int prefetch)
-      : make_(std::move(make)),
-        claimed_(first),
-        taken_(first),
-        last_(last),
-        slots_(static_cast<std::size_t>(std::max(prefetch, 1))) {
+  using Item = std::pair<Index, RankShare>;  // a batch of the pass
+  using Make = std::function<Batch(const Item&)>;
+  ReadAhead(Make make, std::vector<Item> items, int workers, int prefetch)
+      : make_(std::move(make)), items_(std::move(items)), slots_(static_cast<std::size_t>(std::max(prefetch, 1))) {
     for (int i = 0; i < std::min(workers, prefetch); ++i)
       threads_.push_back(start_thread<std::jthread>("loader", [this](std::stop_token stop) { work(stop); }));
   }
   ~ReadAhead() {
     for (std::jthread& thread : threads_) thread.request_stop();
   }
-  bool done() const { return taken_ == last_; }
+  void add(const Item& item) {
+    {
+      const std::lock_guard lock(mutex_);
+      items_.push_back(item);
+    }
+    room_.notify_one();
+  }
+  bool done() const { return taken_ == std::ssize(items_); }
   Batch next() {
-    if (threads_.empty()) return make_(taken_++);
+    if (threads_.empty()) return make_(items_[static_cast<std::size_t>(taken_++)]);
     Slot got;
     {
       std::unique_lock lock(mutex_);
@@ -186,14 +190,16 @@ class ReadAhead {
   Slot& slot(Index index) { return slots_[static_cast<std::size_t>(index) % slots_.size()]; }
   void work(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
-    while (claimed_ < last_) {
-      room_.wait(lock, stop, [this] { return claimed_ == last_ || claimed_ - taken_ < std::ssize(slots_); });
-      if (stop.stop_requested() || claimed_ == last_) return;
+    for (;;) {
+      room_.wait(lock, stop,
+                 [this] { return claimed_ < std::ssize(items_) && claimed_ - taken_ < std::ssize(slots_); });
+      if (stop.stop_requested()) return;
       const Index mine = claimed_++;
+      const Item item = items_[static_cast<std::size_t>(mine)];
       lock.unlock();
       Slot made{.full = true, .batch = {}, .error = nullptr};
       try {
-        made.batch = make_(mine);
+        made.batch = make_(item);
       } catch (...) { made.error = std::current_exception(); }
       lock.lock();
       slot(mine) = std::move(made);
@@ -202,7 +208,8 @@ class ReadAhead {
   }
 
   Make make_;
-  Index claimed_, taken_, last_;
+  std::vector<Item> items_;
+  Index claimed_ = 0, taken_ = 0;
   std::vector<Slot> slots_;
   std::mutex mutex_;
   std::condition_variable_any room_;
@@ -214,14 +221,19 @@ class ReadAhead {
 
 /// One pass over (the rest of) an epoch. Keeps what it needs of the loader, so the loader may move or go.
 struct Loader::Iterator::State {
-  explicit State(std::shared_ptr<Impl> impl) : loader(std::move(impl)), epoch(loader->epoch) {
+  /// whole: over this rank's shares of all batches.
+  State(std::shared_ptr<Impl> impl, bool whole) : loader(std::move(impl)), epoch(loader->epoch) {
     const LoaderOptions& o = loader->options;
     auto order = epoch_order(loader->size, o.shuffle, o.seed, epoch);
     const Index start = std::exchange(loader->skip, 0), left = loader->size - start;
-    auto make = [impl = loader.get(), order = std::move(order), of = epoch, start, size = o.batch](Index k) {
-      return impl->make(order, of, start + k * size);
+    count = left / o.batch + (left % o.batch != 0 ? 1 : 0);
+    auto make = [impl = loader.get(), order = std::move(order), of = epoch, start,
+                 size = o.batch](const ReadAhead::Item& item) {
+      return impl->make(order, of, start + item.first * size, item.second);
     };
-    source.emplace(std::move(make), 0, left / o.batch + (left % o.batch != 0 ? 1 : 0), o.workers, o.prefetch);
+    std::vector<ReadAhead::Item> all;
+    for (Index k = 0; whole && k < count; ++k) all.emplace_back(k, o.shard);
+    source.emplace(std::move(make), std::move(all), o.workers, o.prefetch);
   }
   bool done() const { return !source; }
   void advance() {
@@ -246,13 +258,13 @@ struct Loader::Iterator::State {
                      .samples = batch.samples,
                      .global_batch = batch.global,
                      .microbatches = batch.microbatches,
-                     .share = o.shard,
+                     .share = batch.share,
                      .calls = std::make_shared<RandomCalls>()});
     batch.x.impl()->batch = context, batch.y.impl()->batch = context;
   }
 
   std::shared_ptr<Impl> loader;
-  Index epoch;
+  Index epoch, count = 0;  // count: of batches in the pass
   std::optional<ReadAhead> source;
   Batch batch;
 };
@@ -268,11 +280,24 @@ void Loader::set_epoch(Index epoch) { impl_->epoch = epoch; }
 
 Loader::Iterator Loader::begin() {
   Iterator first;
-  first.state = std::make_shared<Iterator::State>(impl_);
+  first.state = std::make_shared<Iterator::State>(impl_, true);
   first.state->advance();
   return first;
 }
 Loader::Iterator Loader::end() { return {}; }
+
+Loader::Pass Loader::pass() { return {std::make_shared<Iterator::State>(impl_, false)}; }
+bool Loader::Pass::done() const { return !state->source || state->source->done(); }
+void Loader::Pass::add(Index batch, const RankShare& share) {
+  check(0 <= batch && batch < state->count, "loader", "batch {} of a pass of {}", batch, state->count);
+  check(state->source.has_value(), "loader", "the pass has ended with an error");
+  state->source->add({batch, share});
+}
+Batch& Loader::Pass::next() {
+  check(!done(), "loader", "no batch is left that was added to the pass");
+  state->advance();
+  return state->batch;
+}
 
 Batch& Loader::Iterator::operator*() const { return state->batch; }
 Loader::Iterator& Loader::Iterator::operator++() {

@@ -29,11 +29,12 @@ struct LoaderOptions {
 
 /// One rank's rows of a global batch; `auto& [x, y]` binds its x and y.
 struct Batch {
-  Tensor x;          ///< LoaderOptions::dtype [rows, shape...], on LoaderOptions::device; rows may be 0
-  Tensor y;          ///< labels, i64 [rows], beside x
-  Tensor samples;    ///< ids in the data set, i64 [rows], on the host
-  Index index = 0;   ///< of the global batch in the epoch
-  Index global = 0;  ///< rows of the global batch, over all ranks
+  Tensor x;              ///< LoaderOptions::dtype [rows, shape...], on LoaderOptions::device; rows may be 0
+  Tensor y;              ///< labels, i64 [rows], beside x
+  Tensor samples;        ///< ids in the data set, i64 [rows], on the host
+  Index index = 0;       ///< of the global batch in the epoch
+  Index global = 0;      ///< rows of the global batch, over all ranks
+  RankShare share = {};  ///< of its rows that these are
   std::vector<Index> microbatches = {};             ///< rows of each micro-batch (RankShare::microbatches > 1)
   Index rows() const { return y ? y.numel() : 0; }  ///< of this rank
 };
@@ -78,6 +79,21 @@ class Loader {
     struct State;
     std::shared_ptr<State> state;  ///< of the pass, shared by copies; null: end()
   };
+  /// A pass over shares of batches of the epoch at hand that become known as it goes (Step::granted()), in their order;
+  /// they are read ahead as those of an Iterator. Batches count from where begin() would start. Moves; is in use by one
+  /// thread.
+  class Pass {
+   public:
+    /// The share of the batch is to be handed out behind those that were added before.
+    void add(Index batch, const RankShare& share);
+    bool done() const;  ///< all that was added has been handed out
+    /// Waits for the next batch; it is valid until the next call, or the end of the pass. Throws Error where done(),
+    /// and what reading a sample of it threw.
+    Batch& next();
+    std::shared_ptr<Iterator::State> state;  ///< of the pass
+  };
+  Pass pass();  ///< of nothing yet
+
   Iterator begin();  ///< starts a pass over the epoch at hand and waits for its first batch
   Iterator end();    ///< behind the last batch of any pass
 

@@ -26,9 +26,15 @@ inline bool is_channel(const Action& a) {
   return a.kind == ActionKind::push || a.kind == ActionKind::pull || a.kind == ActionKind::take;
 }
 /// What push, pull or take names is one number.
-inline bool is_number(const Action& a) { return a.field == "loss" || a.field == "clock"; }
+inline bool is_number(const Action& a) { return a.field == "loss" || a.field == "clock" || a.field == "ticket"; }
 /// What a rank does in steps that are over without it.
 inline bool reports_loss(const Action& a) { return a.kind == ActionKind::push && a.field == "loss"; }
+/// Of a worker in a plan with tickets: whether the action runs where it trains one, or, closing, where none is left for
+/// it: then it reports its loss and gets the weights behind the last update.
+inline bool runs_with_ticket(const Action& a, bool closing) {
+  const bool pulls_weights = a.kind == ActionKind::pull && a.field == "weights";
+  return closing ? reports_loss(a) || pulls_weights : !reports_loss(a);
+}
 /// How many steps ago the action's micro-batch came in.
 inline int steps_back(const Plan& plan, const Action& a) {
   return a.microbatch >= 0 ? 0 : (plan.microbatches - 1 - a.microbatch) / plan.microbatches;

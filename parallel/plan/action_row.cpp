@@ -91,6 +91,8 @@ Operand named(const Action& a) {
   if (a.field == "gradients") return slice(K::gradients, a.slice);
   if (a.field == "loss") return number("loss");
   if (a.field == "clock") return number("clock of " + std::to_string(a.peer.root));
+  if (a.field == "senders") return number("senders");
+  if (a.field == "ticket") return number(a.kind == ActionKind::pull ? "next ticket" : "ticket");
   return {.kind = K::state, .slice = a.slice, .name = a.field};
 }
 Access of_push(const Plan&, const Program&, const Liveness&, const Action& a) { return {{named(a)}, {}}; }

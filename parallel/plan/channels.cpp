@@ -94,7 +94,14 @@ bool meets_by_messages(const Plan& plan) {
   return std::ranges::any_of(plan.programs, &Program::serves) || depends_on_arrivals(plan);
 }
 
-Inbox::Inbox(const Plan& plan, const Program& program, int root) : program_(program) {
+bool hands_out_tickets(const Program& program) {
+  return program.serves() && std::ranges::any_of(program.actions, [](const Action& a) {
+           return a.kind == ActionKind::push && a.field == "ticket" && a.peer.root < 0;
+         });
+}
+
+Inbox::Inbox(const Plan& plan, const Program& program, int root) : plan_(plan), program_(program) {
+  if (hands_out_tickets(program)) tickets_.emplace();
   for (const ProgramPhase& phase : program.phases) {
     if (phase.trigger.channel.empty()) continue;
     Channel& channel = channels_[phase.trigger.channel];
@@ -113,10 +120,43 @@ void Inbox::add(std::size_t number, const std::string& channel, int sender, std:
   if (queue.size() == 1) at->second.wait_for_turn(sender);
 }
 
+void Inbox::open(std::int64_t batches, std::int64_t clock) {
+  check(waiting() == 0, "tickets", "program {}: {} messages have come before the batches were opened", program_.name,
+        waiting());
+  std::set<int> all;
+  for (auto& [name, channel] : channels_)
+    for (const auto& [sender, last] : std::map(channel.taken)) channel.set_clock(sender, clock - 1), all.insert(sender);
+  const std::vector<int> workers(all.begin(), all.end());
+  if (tickets_) tickets_->open(batches * plan_.tickets.shares, workers, plan_.tickets.ahead);
+}
+
+std::int64_t Inbox::take_ticket(int sender) {
+  check(tickets_.has_value(), "inbox", "program {} hands out no tickets", program_.name);
+  return tickets_->take(sender);
+}
+
 std::int64_t Inbox::last_clock(const Guard& guard) const {
   if (guard.channel.empty()) return Trigger::forever;
   const auto at = channels_.find(guard.channel);
-  return at == channels_.end() || at->second.taken.empty() ? -1 : at->second.by_clock.begin()->first + guard.staleness;
+  if (at == channels_.end() || at->second.taken.empty()) return -1;
+  const auto last = std::ranges::find(program_.phases, true, &ProgramPhase::last);
+  if (plan_.tickets.shares == 0 || last == program_.phases.end())
+    return at->second.by_clock.begin()->first + guard.staleness;
+  const Channel& closing = channels_.at(last->trigger.channel);  // nobody waits for who has no ticket left
+  std::int64_t least = Trigger::forever;
+  for (const auto& [sender, clock] : at->second.taken)
+    if (const auto come = closing.messages.find(sender); come == closing.messages.end() || come->second.empty())
+      least = std::min(least, clock + guard.staleness);
+  return least;
+}
+
+/// Whose tickets are done, and whose are in the queue again, once a phase has taken these messages.
+void Inbox::settle(const Trigger& t, const std::vector<std::pair<std::size_t, int>>& come, bool updates) {
+  for (const auto& [number, sender] : come) {
+    if (updates) tickets_->finish(sender);
+    if (t.late) tickets_->give_back(sender);
+  }
+  if (updates && channels_.at(t.channel).has_late) tickets_->give_back_all();
 }
 
 void Inbox::Channel::wait_for_turn(int sender) {
@@ -154,22 +194,42 @@ auto Inbox::eligible(const Channel& channel, const Trigger& t) const {
   return std::ranges::subrange(begin, end);
 }
 
+std::vector<std::pair<std::size_t, int>> Inbox::ready(const Channel& channel, const Trigger& t) const {
+  std::vector<std::pair<std::size_t, int>> come;
+  const auto groups = eligible(channel, t);
+  if (!t.chosen.empty()) {
+    if (chosen_.empty()) return {};
+    const auto& senders = chosen_.front();
+    for (const auto& [clock, group] : groups)
+      std::ranges::copy_if(group, std::back_inserter(come),
+                           [&](const auto& m) { return std::ranges::find(senders, m.second) != senders.end(); });
+    if (come.size() < senders.size()) return {};
+  } else {
+    const std::size_t count = t.count > 0 ? static_cast<std::size_t>(t.count) : channel.taken.size();
+    std::size_t all = 0;
+    for (const auto& [clock, group] : groups) all += group.size();
+    if (all < count) return {};
+    for (const auto& [clock, group] : groups)
+      std::ranges::copy(group | std::views::take(count), std::back_inserter(come));
+    std::ranges::sort(come);
+    come.resize(count);
+  }
+  std::ranges::sort(come, {}, &std::pair<std::size_t, int>::second);
+  return come;
+}
+
 std::optional<Inbox::Start> Inbox::next() {
   for (std::size_t p = 0; p < program_.phases.size(); ++p) {
     const Trigger& t = program_.phases[p].trigger;
     if (t.channel.empty()) continue;
     Channel& channel = channels_.at(t.channel);
-    const std::size_t count = t.count > 0 ? static_cast<std::size_t>(t.count) : channel.taken.size();
-    std::size_t ready = 0;
-    const auto groups = eligible(channel, t);
-    for (const auto& [clock, group] : groups) ready += group.size();
-    if (count == 0 || ready < count) continue;
-    std::vector<std::pair<std::size_t, int>> come;
-    for (const auto& [clock, group] : groups)
-      std::ranges::copy(group | std::views::take(count), std::back_inserter(come));
-    std::ranges::sort(come);
-    come.resize(count);
-    std::ranges::sort(come, {}, &std::pair<std::size_t, int>::second);
+    const auto come = ready(channel, t);
+    if (come.empty()) continue;
+    if (!t.chosen.empty()) chosen_.pop_front();
+    const bool updates = std::ranges::any_of(program_.actions, [&](const Action& a) {
+      return a.kind == ActionKind::update && a.phase == static_cast<int>(p);
+    });
+    if (tickets_) settle(t, come, updates);
     Start start{static_cast<int>(p), {}};
     for (const auto& [number, sender] : come) start.messages.push_back(channel.take(sender));
     return start;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "parallel/plan/plan.h"
+#include "parallel/plan/tickets.h"
 
 namespace trireme {
 
@@ -39,7 +40,12 @@ bool meets_by_messages(const Plan&);
 /// Whether what ranks compute depends on the order in which messages come to them.
 bool depends_on_arrivals(const Plan&);
 
-/// The messages that have come to one rank of a program that messages start, and the phases that they start.
+/// Whether the program hands out tickets: pushes them in answer to messages.
+bool hands_out_tickets(const Program&);
+
+/// The messages that have come to one rank of a program that messages start, and the phases that they start. Of a
+/// program that hands out tickets also the queue of these: a gradient that an update takes is that of its sender's
+/// ticket; where others come late, their tickets are in the queue again as soon as their clock is over.
 class Inbox {
  public:
   /// program of plan; root: the rank's coordinate along the axis of its messages. Both must outlive it.
@@ -47,6 +53,14 @@ class Inbox {
   /// A message has come: number, which grows from one to the next, names it in next(), sender is a coordinate, clock
   /// the sender's step, which does not go back. Throws Error for a channel or a sender that the plan does not know.
   void add(std::size_t number, const std::string& channel, int sender, std::int64_t clock);
+  /// A message on the channel Trigger::chosen has come, with these senders.
+  void choose(std::vector<int> senders) { chosen_.push_back(std::move(senders)); }
+
+  /// In a plan with tickets, where no message is on its way: those of so many global batches are to be trained from now
+  /// on. clock: of what workers send next.
+  void open(std::int64_t batches, std::int64_t clock);
+  /// The number of the sender's next ticket; -1: none is left for it. Throws Error in a program that hands out none.
+  std::int64_t take_ticket(int sender);
 
   struct Start {
     int phase;                          ///< of the program
@@ -78,13 +92,19 @@ class Inbox {
     std::size_t take(int sender);
     void set_clock(int sender, std::int64_t clock);
   };
+  void settle(const Trigger&, const std::vector<std::pair<std::size_t, int>>& come, bool updates);
   /// Messages of later clocks must wait.
   std::int64_t last_clock(const Guard&) const;
   /// Those of Channel::first that a phase may take.
   auto eligible(const Channel&, const Trigger&) const;
+  /// Those that it takes, number and sender, in the order of senders; none: it does not start.
+  std::vector<std::pair<std::size_t, int>> ready(const Channel&, const Trigger&) const;
 
+  const Plan& plan_;
   const Program& program_;
   std::map<std::string, Channel> channels_;
+  std::optional<TicketQueue> tickets_;   // of a program that hands them out
+  std::deque<std::vector<int>> chosen_;  // by messages, in their order
 };
 
 }  // namespace trireme

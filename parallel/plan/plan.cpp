@@ -54,6 +54,8 @@ std::string common_lines(const Plan& plan) {
   }
   for (auto& a : plan.axes) text += fmt::format("axis {} of {}\n", a.name, a.size);
   for (auto& [axis, c] : plan.consistency) text += fmt::format("weights along {}: {}\n", axis, to_string(c));
+  if (plan.tickets.shares > 0)
+    text += fmt::format("tickets: {} of each global batch, {} ahead\n", plan.tickets.shares, plan.tickets.ahead);
   for (auto& s : plan.state)
     text += fmt::format("state {} {}{}, from {}, {}saved\n", s.name,
                         s.extent == State::Extent::own ? "of each rank" : "alike with the weights",
@@ -116,6 +118,7 @@ std::string to_string(const Trigger& t) {
                        : t.count == 1 ? "by a message on " + t.channel
                                       : fmt::format("by {} messages on {}", t.count, t.channel);
     if (t.late) text += " that is late";
+    if (!t.chosen.empty()) text += " of those that " + t.chosen + " names";
     if (!t.guard.channel.empty())
       text += fmt::format(", at most {} step{} ahead of the slowest on {}", t.guard.staleness,
                           t.guard.staleness == 1 ? "" : "s", t.guard.channel);
@@ -273,12 +276,14 @@ std::uint64_t Plan::hash() const {
     fnv.add(s.name, std::bit_cast<std::uint64_t>(s.initial), s.saved, s.extent,
             s.dtype ? std::string(name_of(*s.dtype)) : "");
   for (auto& [axis, c] : consistency) fnv.add(axis, c.kind, c.bound);
+  if (tickets.shares > 0) fnv.add(tickets.shares, tickets.ahead);
   fnv.add(programs.size());
   for (auto& program : programs) {
     fnv.add(program.name, program.in_flight, program.actions.size(), program.phases.size(), program.where.size());
     for (auto& [name, t, last] : program.phases) {
       fnv.add(name, t.every, t.offset, t.from, t.until, t.channel, t.count, t.guard.channel, t.guard.staleness, t.late,
               last);
+      if (!t.chosen.empty()) fnv.add(t.chosen);
     }
     for (auto& [axis, begin, end] : program.where) fnv.add(axis, begin, end);
     for (auto& a : program.actions) add(fnv, a);

@@ -132,7 +132,9 @@ struct Action {
   /// flags joined by +: "finite" (all gradients are) and those of Plan::flags. Of push, pull and take: "weights",
   /// "gradients", "loss", or the name of a state; of push and pull also "clock": the updates of the one who sends it. A
   /// rank that has pulled clocks goes on with the step of the least of them: of steps before that one, which are over
-  /// without it, it only pushes its loss (the last one that it computed).
+  /// without it, it only pushes its loss (the last one that it computed). And "ticket": the number of the ticket that
+  /// is the receiver's next, -1 where none is left; pushed by a worker: of the one that it trains. Of push to a rank
+  /// that serves, too, "senders": those whose messages have started the phase (Trigger::chosen).
   std::string field = {};
   int phase = 0;                 ///< of Program::phases: it runs in steps in which the phase does
   const Codec* codec = nullptr;  ///< of what a reduction sends; null: as it is
@@ -167,6 +169,9 @@ struct Trigger {
   /// before. The other phase on the channel takes the first `count` messages of one clock, each clock once: the rest
   /// are backup workers' (Chen et al., arXiv 1604.00981).
   bool late = false;
+  /// A channel on which another rank pushes "senders": then the phase takes the messages of these, instead of the
+  /// first.
+  std::string chosen = {};
   /// The first step that it runs at, `until` aside.
   std::int64_t first() const { return from + ((offset - from) % every + every) % every; }
   bool runs_at(std::int64_t step) const {
@@ -252,6 +257,15 @@ struct Consistency {
 };
 std::string to_string(const Consistency&);  ///< "synchronous", "periodic(8)", "stale(unbounded)"
 
+/// The rows of global batches, handed out in shares, one by one, to workers that go at their own pace
+/// (parallel/plan/tickets.h).
+struct TicketPlan {
+  bool wanted = false;  ///< who steps asks for them (Step::granted); else each rank takes its own share of every batch
+  int shares = 0;       ///< of a global batch, a ticket each; 0: no program hands them out
+  int ahead = 1;        ///< that a worker has at once: it may read the rows of one while it trains those of another
+  bool operator==(const TicketPlan&) const = default;  ///< member by member
+};
+
 /// What a part costs for one micro-batch, measured on this machine or counted from shapes; zeros until then.
 struct PartCost {
   double forward = 0,                                ///< seconds
@@ -311,6 +325,7 @@ struct Plan {
   /// where it is not empty before, a pipeline that would choose by cost takes this cut.
   std::string partition = {};
   std::int64_t epoch_steps = 0;  ///< steps of an epoch, for strategies that change with epochs; 0: not known
+  TicketPlan tickets = {};       ///< `wanted` before strategies are applied, the rest by who hands them out
   bool operator==(const Plan&) const = default;  ///< member by member, costs included
 
   int size(const std::string& axis) const;  ///< ranks along it; 1 where the mesh has no such axis

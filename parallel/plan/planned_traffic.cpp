@@ -43,7 +43,9 @@ TrafficCount channel_traffic(const Plan& plan, const Program& program, const Act
     receivers = senders_to(plan, t.channel, first);
     receivers.resize(static_cast<std::size_t>(messages_in_step(program, t, static_cast<int>(receivers.size()))));
   }
-  const Index payload = is_number(a) ? size_of(DType::f64) : a.slice.size() * size_of(o.parameters);
+  const Index payload = is_number(a)           ? size_of(DType::f64)
+                        : a.field == "senders" ? program.trigger(a).count * size_of(DType::f64)
+                                               : a.slice.size() * size_of(o.parameters);
   TrafficCount all;
   for (const int to : receivers) {
     all += {1, payload};
@@ -111,6 +113,7 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOpti
     const Trigger& trigger = plan.programs[program].trigger(a);
     if (o.phase >= 0 ? a.phase != o.phase : trigger.channel.empty() && !trigger.runs_at(o.step)) continue;
     if (o.step - steps_back(plan, a) < o.first) continue;
+    if (plan.tickets.shares > 0 && trigger.channel.empty() && !runs_with_ticket(a, false)) continue;
     if (looks_at_gradients(a)) add(o.divided, look);
     add(a.peer.axis, traffic_of(plan, plan.programs[program], a, o));
     add_comms(all, plan, a, o);

@@ -35,14 +35,19 @@ Tensor Channels::operand(const Action& a) const {
 
 Work Channels::send(const Action& a, std::int64_t step, const Tensor& payload, int to) {
   if (!serving_[static_cast<std::size_t>(to)]) return comm_->send(payload, to, number(a.peer.channel));
-  return comm_->send_to({.program = number(a.peer.channel), .clock = step, .begin = a.slice.begin, .end = a.slice.end},
+  const std::int64_t clock = plan_.tickets.shares > 0 ? clock_ : step;
+  return comm_->send_to({.program = number(a.peer.channel), .clock = clock, .begin = a.slice.begin, .end = a.slice.end},
                         payload, to);
 }
 
 Work Channels::push(const Action& a, std::int64_t step, const Tensor& number) {
   if (a.field == "gradients") store_.zero_missing_grads(a.slice);
   if (a.field == "loss") last_loss_ = number;
-  Tensor payload = is_number(a) ? number.to(DType::f64) : operand(a);
+  const auto ticket = [](std::int64_t t) { return Tensor::scalar(static_cast<double>(t), DType::f64); };
+  Tensor payload = a.field == "ticket"    ? ticket(tickets_.empty() ? -1 : tickets_.front())
+                   : is_number(a)         ? number.to(DType::f64)
+                   : a.field == "senders" ? senders()
+                                          : operand(a);
   const int root = root_of(a.peer, comm_->rank());
   if (!inbox_) return send(a, step, payload, root);
   std::erase_if(sending_, [](Work& work) { return work.done(); });
@@ -55,16 +60,34 @@ Work Channels::push(const Action& a, std::int64_t step, const Tensor& number) {
   } else {
     for (const ReceivedMessage& m : taken_) receivers.push_back(m.header.sender);
   }
-  for (const int to : receivers) sending_.push_back(send(a, step, payload, to));
+  for (const int to : receivers) {
+    if (a.field == "ticket") payload = ticket(inbox_->take_ticket(to));
+    sending_.push_back(send(a, step, payload, to));
+  }
   return {};
 }
 
 Work Channels::pull(const Action& a) {
-  const bool is_clock = a.field == "clock";
-  const Tensor into = is_clock ? Tensor::zeros({}, DType::f64) : operand(a);
+  const Tensor into = is_number(a) ? Tensor::zeros({}, DType::f64) : operand(a);
   const int root = root_of(a.peer, comm_->rank());
-  if (is_clock) pulled_clocks_[root] = into;
+  if (a.field == "clock") pulled_clocks_[root] = into;
+  if (a.field == "ticket") pulled_ticket_ = into;
   return comm_->recv(into, root, number(a.peer.channel));
+}
+
+void Channels::open(std::int64_t batches, std::int64_t step) {
+  clock_ = step;
+  if (inbox_) return inbox_->open(batches, step);
+  const CoordinateRange workers = plan_.range(program_, axis_of(plan_, names_.front()));
+  tickets_ = TicketQueue::first(batches * plan_.tickets.shares, comm_->rank() - workers.begin,
+                                workers.end - workers.begin, plan_.tickets.ahead);
+}
+
+void Channels::end_ticket() {
+  clock_ = pulled_clocks_.empty() ? clock_ + 1 : resumes_at();
+  tickets_.pop_front();
+  const auto next = static_cast<std::int64_t>(std::exchange(pulled_ticket_, {}).item());
+  if (next >= 0) tickets_.push_back(next);
 }
 
 std::int64_t Channels::resumes_at() const {
@@ -73,10 +96,22 @@ std::int64_t Channels::resumes_at() const {
   return first;
 }
 
+Tensor Channels::senders() const {
+  std::vector<double> ranks;
+  for (const ReceivedMessage& m : taken_) ranks.push_back(m.header.sender);
+  return Tensor::of(ranks, {std::ssize(ranks)}, DType::f64);
+}
+
 void Channels::add(ReceivedMessage message) {
   const auto channel = static_cast<std::size_t>(message.header.program);
   check(channel < names_.size(), "channels", "a message of rank {} is for channel {} of {}", message.header.sender,
         channel, names_.size());
+  if (std::ranges::any_of(program_.phases,
+                          [&](const ProgramPhase& p) { return p.trigger.chosen == names_[channel]; })) {
+    std::vector<int> senders;
+    for (const double rank : message.payload.to_vector()) senders.push_back(static_cast<int>(rank));
+    return inbox_->choose(std::move(senders));
+  }
   inbox_->add(come_, names_[channel], message.header.sender, message.header.clock);
   waiting_.emplace(come_++, std::move(message));
 }

@@ -28,6 +28,13 @@ class Channels {
   int next();
   /// What the action names becomes the sum of the payloads that next() holds; of losses the mean, which is returned.
   Tensor take(const Action&);
+  /// In a plan with tickets, where all that was sent has come: so many global batches are to be trained from now on.
+  /// step: the number of steps before.
+  void open(std::int64_t batches, std::int64_t step);
+  /// The numbers of this rank's tickets, that of its step first.
+  const std::deque<std::int64_t>& tickets() const { return tickets_; }
+  /// Behind the step of the first of them: it has that which has come with the answers, if there was one.
+  void end_ticket();
   /// The step with which this rank goes on, by the clocks that it has pulled; 0: it has pulled none.
   std::int64_t resumes_at() const;
   /// The loss that was pushed last.
@@ -46,6 +53,7 @@ class Channels {
   Tensor operand(const Action&) const;
   int number(const std::string& channel) const;
   void add(ReceivedMessage);
+  Tensor senders() const;  // of those that next() holds, f64
   Work send(const Action&, std::int64_t step, const Tensor& payload, int to);
 
   const Plan& plan_;
@@ -62,6 +70,9 @@ class Channels {
   bool ordered_ = false;  // what the rank computes depends on their order
   std::vector<Work> sending_;
   std::map<int, Tensor> pulled_clocks_;  // f64 scalars, by the rank that sent them
+  std::int64_t clock_ = 0;               // of the next messages, in a plan with tickets
+  std::deque<std::int64_t> tickets_;
+  Tensor pulled_ticket_;  // f64 scalar
   Tensor last_loss_;
 };
 

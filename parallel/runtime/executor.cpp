@@ -41,7 +41,7 @@ void Executor::begin_step() {
   check_whole();
   in_midst_ = true;
   interpreter_ = {}, fault_.clear();
-  step_ = steps(), skips_ = step_ < channels_.resumes_at();
+  step_ = steps(), skips_ = plan_.tickets.shares == 0 && step_ < channels_.resumes_at();
   in_flight_.begin(step_), time_.begin_step(step_);
 }
 
@@ -116,6 +116,21 @@ void Executor::serve() {
   if (recorder_) recorder_->see(optimizer_.parameters());
 }
 
+void Executor::open(std::int64_t batches) {
+  channels_.open(batches, serves() ? steps() / updates_in_step(plan_, program_) : steps());
+}
+
+void Executor::close(std::int64_t steps) {
+  begin_step();
+  agreement_.begin();
+  agreement_.set_loss(Tensor::zeros({}, DType::f64), false);
+  closing_ = true;
+  interpreter_.run(*this);
+  closing_ = in_midst_ = false;
+  (void)agreement_.take_loss();
+  optimizer_.set_steps(steps);
+}
+
 Tensor Executor::compute_loss(const Tensor& x, const Tensor& y) {
   begin(x, y);
   part_ = Part::passes;
@@ -139,6 +154,7 @@ std::string Executor::update() {
 bool Executor::runs(ActionId id) const {
   const Action& a = action(id);
   if (serves()) return a.phase == phase_;
+  if (plan_.tickets.shares > 0 && !runs_with_ticket(a, closing_)) return false;
   const bool passes = is_pass(a) || a.kind == ActionKind::free || (a.kind == ActionKind::agree && a.field == "count");
   if (part_ != Part::all && passes != (part_ == Part::passes)) return false;
   return program_.trigger(a).runs_at(step_) && (!skips_ || reports_loss(a)) && in_flight_.has(a, step_);

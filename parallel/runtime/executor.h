@@ -36,6 +36,10 @@ class Executor {
   /// Runs a step of a program that messages start: phases as their messages come, until the one that ends it. The loss
   /// is the one that messages brought.
   void serve();
+  /// In a plan with tickets: so many global batches are to be trained from now on.
+  void open(std::int64_t batches);
+  /// In a plan with tickets: the step of a worker for which none is left. steps: that all workers have done by then.
+  void close(std::int64_t steps);
   /// Runs the micro-batches in flight to their updates: what the phase phases::flush says; and ends what kinds of
   /// actions have left under way (ActionRow::flush). A collective call; where nothing is under way it does nothing.
   /// refused: those of the last step update nothing.
@@ -165,6 +169,7 @@ class Executor {
   bool sums_loss_ = false;        // other ranks have shares of the loss
   bool keeps_ = false;            // this step updates nothing
   bool skips_ = false;            // this step is over without this rank
+  bool closing_ = false;          // no ticket is left for this rank
   bool refused_ = false;          // what came in last updates nothing
   bool in_midst_ = false;         // of a step, or of one that an exception has left
   bool leaves_messages_ = false;  // a kind of actions does, under way to other ranks (ActionRow::flush)

@@ -73,10 +73,49 @@ struct Step::Impl {
       plan.parts[p].comms = parts[p].comms, plan.parts[p].outputs = parts[p].outputs;
   }
 
+  bool shares() const { return plan.tickets.shares > 0; }
+
+  void open(std::int64_t batches) {
+    check(batches > 0 && left == 0, "step", "open({}): at least 1 batch, and close() those before first", batches);
+    left = batches, told = 0, first = executor.steps();
+    if (shares()) executor.open(batches);
+  }
+
+  std::vector<Ticket> granted() {
+    std::vector<Ticket> all;
+    if (!shares())
+      while (told < left) all.push_back({told++, ranks.share()});
+    else
+      for (const auto& held = executor.channels().tickets(); told < std::ssize(held);)
+        all.push_back(ticket_of(plan, held[static_cast<std::size_t>(told++)]));
+    return all;
+  }
+
+  void close() {
+    const std::int64_t batches = std::exchange(left, 0);
+    if (!shares() || batches == 0) return;
+    consolidator.begin_step();
+    if (serves()) return audit.add_sent([&] { executor.serve(); });
+    const auto tickets = std::ssize(executor.channels().tickets());
+    check(tickets == 0, "step", "close(): this rank has {} tickets that it has not trained", tickets);
+    audit.add_sent([&] { executor.close(first + batches); });
+  }
+
+  /// The share of the step at hand; none: this rank's of every batch.
+  std::optional<RankShare> begin_ticket() {
+    if (!shares()) return {};
+    const auto& held = executor.channels().tickets();
+    check(left > 0 && !held.empty(), "step", "no ticket is left: train what granted() says, behind open()");
+    const Ticket ticket = ticket_of(plan, held.front());
+    optimizer.set_steps(first + ticket.batch);
+    return ticket.share;
+  }
+
   Tensor run(const Tensor& x, const Tensor& y) {
+    const std::optional<RankShare> share = begin_ticket();
     if (serves()) return serve(x, y);
     const std::int64_t number = executor.steps();
-    const StepContext context = ranks.context(x, y, options.seed, static_cast<std::uint64_t>(number));
+    const StepContext context = ranks.context(x, y, options.seed, static_cast<std::uint64_t>(number), share);
     consolidator.begin_step();
     if (!executor.in_flight().any()) parameters.clear_grads();  // those of a step that was refused
     audit.begin(context, x, y, number, executor.in_flight().first(number));
@@ -89,6 +128,7 @@ struct Step::Impl {
     const std::string fault = replayed ? executor.update() : executor.run(x, y);
     audit.end();
     if (!fault.empty()) refuse(fault, input);
+    if (share) executor.channels().end_ticket(), --told;
     return executor.agreement().take_loss();
   }
 
@@ -141,6 +181,7 @@ struct Step::Impl {
 
   /// The weights that all ranks may load are the mean where each has its own.
   CheckpointShard checkpoint_shard() {
+    check(!shares() || left == 0, "step", "what is saved in the midst of open batches could not go on: close() first");
     flush();
     if (consolidator.own().differ() && !consolidator.own().served()) consolidate();
     return shard_of_checkpoint();
@@ -197,6 +238,7 @@ struct Step::Impl {
   Consolidator consolidator;
   std::optional<StepGraph> graph;  // none: not asked for, or of no use
   bool is_recorded_or_traced = false, replayed = false;
+  std::int64_t left = 0, told = 0, first = 0;  // open batches; tickets that were told; steps before these batches
   const int unwinding = std::uncaught_exceptions();
 };
 
@@ -231,6 +273,9 @@ Optimizer& Step::optimizer() { return impl_->optimizer; }
 const Plan& Step::plan() const { return impl_->plan; }
 const std::vector<Slice>& Step::updated() const { return impl_->executor.updated(); }
 int Step::most_in_flight() const { return impl_->executor.most_in_flight(); }
+void Step::open(std::int64_t batches) { impl_->open(batches); }
+std::vector<Ticket> Step::granted() { return impl_->granted(); }
+void Step::close() { impl_->close(); }
 bool Step::trains_apart() const { return impl_->ranks.trains_apart(); }
 RankShare Step::shard() const { return impl_->ranks.share(); }
 void Step::flush() { impl_->flush(); }

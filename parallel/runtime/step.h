@@ -12,6 +12,7 @@
 #include "framework/tensor/batch.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/plan/memory.h"
+#include "parallel/plan/tickets.h"
 #include "parallel/plan/timeline.h"
 #include "parallel/runtime/loss_scale.h"
 #include "parallel/strategies/strategy.h"
@@ -52,6 +53,9 @@ struct StepOptions {
   /// ranks serve others (Program::serves) nobody is told, and raise() throws.
   std::vector<std::string> flags = {};
   int flags_every = 1;
+  /// The caller trains what granted() says, so that workers at their own pace may share what is to be trained: then
+  /// operator() wants an open() before, on all ranks. False: each rank feeds its share() of every batch.
+  bool tickets = false;
 };
 
 /// What a rank has sent in a step, by mesh axis: by its plan, and as its communicators counted it.
@@ -86,6 +90,19 @@ class Step {
   /// and handles messages until that program's last phase. Returns the loss of the global batch, a scalar, on every
   /// rank (of this rank's worker, if trains_apart()); reading it synchronises. A collective call.
   Tensor operator()(const Tensor& x, const Tensor& y);
+  /// The next so many global batches are to be trained: granted() says which shares of them by this rank. In between
+  /// ranks may only call operator(), each as often as it has tickets, then all close(). Where ranks share what is to be
+  /// trained (Plan::tickets), steps are counted by batches: of a worker that trains a share of the batch k, from 0,
+  /// behind open(), the step is the k-th from there. To be called on all ranks; nothing is sent. Throws Error for less
+  /// than 1, and where the batches before are not closed.
+  void open(std::int64_t batches);
+  /// The tickets that this rank has got since the last call, in the order in which it is to train them: behind open()
+  /// the first, then at most one with each step. A rank without any is done; servers that share get none.
+  std::vector<Ticket> granted();
+  /// Waits until all ranks have trained what they were granted (not all of it need be trained where each rank has its
+  /// own share of every batch). Where they share, all workers then have the servers' weights, and each share of the
+  /// batches counts once. A collective call.
+  void close();
   /// Whether workers train apart (Plan::consistency other than synchronous): their losses are means over their own
   /// rows. A worker is the ranks that have the same weights after every step.
   bool trains_apart() const;

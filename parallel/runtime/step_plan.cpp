@@ -122,12 +122,12 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   const Index buffers = parts.back().buffers.end;
   if (o.example && (mesh.world().clock() || (strategy.wants_costs && o.partition.empty()))) {
     Plan plan = serial(parts, parameters.size(), buffers, mesh.axes());
-    plan.epoch_steps = o.epoch_steps;
+    plan.epoch_steps = o.epoch_steps, plan.tickets.wanted = o.tickets;
     (void)strategy(std::move(plan));  // refuses before anything runs
     measure(parts, chain, parameters, o.example, strategy.split.any() || !o.layer_axes.empty(), mesh.world());
   }
   Plan plan = serial(std::move(parts), parameters.size(), buffers, mesh.axes());
-  plan.partition = o.partition, plan.epoch_steps = o.epoch_steps;
+  plan.partition = o.partition, plan.epoch_steps = o.epoch_steps, plan.tickets.wanted = o.tickets;
   plan = strategy(std::move(plan));
   if (!plan.has_stages()) plan.partition.clear();
   plan = with_agreements(plan, strategy, o, optimizer, loss);

@@ -98,15 +98,15 @@ void StepRanks::make_norm_ranks(const Strategy& strategy) {
 
 /// The loader's share must be the one that this rank is to take: a batch that is dealt otherwise would be trained with
 /// rows missing or twice.
-void StepRanks::check_share(const BatchContext& batch, Index rows) const {
+void StepRanks::check_share(const BatchContext& batch, Index rows, const RankShare& wanted) const {
   check(!batch.samples || batch.samples.numel() == rows, "step", "x has {} rows, but its batch names {} samples", rows,
         batch.samples ? batch.samples.numel() : 0);
   check(!batch.sliced, "step", "x holds some rows of a batch: a step takes all of this rank's share");
-  const RankShare got = batch.share.value_or(share_);
-  check(got.rank == share_.rank && got.size == share_.size, "step",
+  const RankShare got = batch.share.value_or(wanted);
+  check(got.rank == wanted.rank && got.size == wanted.size, "step",
         "the loader deals share {} of {} of each batch, this rank is to take share {} of {}: give the loader "
         ".shard = step.shard()",
-        got.rank, got.size, share_.rank, share_.size);
+        got.rank, got.size, wanted.rank, wanted.size);
 }
 
 /// Rows of all ranks are the batch, in rank order. Returns those of this rank's worker.
@@ -138,7 +138,8 @@ Index StepRanks::worker_rows(Index global_batch) const {
   return rows;
 }
 
-StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t seed, std::uint64_t step) {
+StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t seed, std::uint64_t step,
+                               std::optional<RankShare> share) {
   check(x.rank() > 0 && y.rank() > 0 && x.dim(0) == y.dim(0), "step", "x {} and y {} must have one row per sample",
         x.shape(), y.shape());
   const Index rows = x.dim(0);
@@ -149,7 +150,7 @@ StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t s
   const bool training = context.batch.training;
   BatchContext& batch = context.batch = batch_of(x, y);
   batch.training = batch.training && training;
-  check_share(batch, rows);
+  check_share(batch, rows, share.value_or(share_));
   batch.seed = seed;
   batch.step = step;
   batch.calls = {};

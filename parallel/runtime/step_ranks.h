@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,10 @@ class StepRanks {
   bool trains_apart() const { return trains_apart_; }
   /// The context of one step on x, y, this rank's rows: the loader's BatchContext, checked against share(), with the
   /// global batch and sample ids filled in where the loader gave none, which is a collective call then. seed: of
-  /// dropout. step: the number of steps before this one. Throws Error for rows that are not this rank's share.
-  StepContext context(const Tensor& x, const Tensor& y, std::uint64_t seed, std::uint64_t step);
+  /// dropout. step: the number of steps before this one. share: of a ticket; none: share(). Throws Error for rows that
+  /// are not this rank's share.
+  StepContext context(const Tensor& x, const Tensor& y, std::uint64_t seed, std::uint64_t step,
+                      std::optional<RankShare> share = {});
   /// Of this rank's worker, in the last of these.
   Index rows() const { return rows_; }
 
@@ -46,7 +49,7 @@ class StepRanks {
  private:
   void make_communicators(const Plan&, Mesh&);
   void make_norm_ranks(const Strategy&);
-  void check_share(const BatchContext&, Index rows) const;
+  void check_share(const BatchContext&, Index rows, const RankShare& wanted) const;
   Index number_rows(BatchContext&, Index rows) const;
   Index worker_rows(Index global_batch) const;
 

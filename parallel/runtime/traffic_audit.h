@@ -24,7 +24,14 @@ class TrafficAudit {
     counted_ = difference(meter_.counted(), before_);
     for (const auto& [axis, count] : counted_) sent_ += count.bytes;
   }
-  Index sent() const { return sent_; }  ///< bytes in all steps, and in the flushes behind them
+  Index sent() const { return sent_; }  ///< bytes in all steps, in the flushes behind them, and in add_sent()
+  /// Counts what run() sends, of no step.
+  template <class F>
+  void add_sent(F&& run) {
+    const Traffic before = meter_.counted();
+    run();
+    for (const auto& [axis, count] : difference(meter_.counted(), before)) sent_ += count.bytes;
+  }
 
   /// The parts, as this rank runs them on a micro-batch in the shape of x. y: labels; undefined: without the loss.
   DryRun dry(const StepContext&, const Tensor& x, const Tensor& y) const;

@@ -57,7 +57,9 @@ Program servers_of_groups(const ParameterServerOptions& o, int workers, const st
 }
 
 /// Server `index`, to which so many ranks push: workers, or the servers of their groups.
-Program server_at(const ParameterServerOptions& o, int at, int index, int workers, int senders, const Slice& slice) {
+Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int index, int workers, int senders,
+                  const Slice& slice) {
+  const bool tickets = plan.tickets.shares > 0;
   Program server{.name = fmt::format("server {}", at)};
   server.where = {{o.axis, at, at + 1}};
   const bool at_once = o.mode != "sync";
@@ -66,20 +68,37 @@ Program server_at(const ParameterServerOptions& o, int at, int index, int worker
   Trigger come{.channel = gradients, .count = count};
   // Whoever is far ahead is not used before the slowest have their answers: under ssp(0) all have the same weights.
   if (o.mode == "ssp") come.guard = {"ready", o.staleness + 1};
+  if (tickets && o.backup > 0 && index > 0) come.chosen = "chosen";  // the first server decides for all
   server.phases = {{"update", come}};
   const auto add = [&](int phase, Action a) { a.phase = phase, server.actions.push_back(std::move(a)); };
   const auto answer = [&](int phase) {
     add(phase, on_channel(o, ActionKind::push, "weights", o.groups > 0 ? answers_of(index) : "weights", slice));
     if (o.backup > 0) add(phase, on_channel(o, ActionKind::push, "clock", "clock", {}));
+    if (tickets && index == 0) add(phase, on_channel(o, ActionKind::push, "ticket", "ticket", {}));
   };
   Action take = on_channel(o, ActionKind::take, "gradients", "", slice);
   if (count > 0) take.arguments = {{"scale", 1.0 / (at_once ? workers : count)}};
   add(0, take), add(0, {.kind = ActionKind::update, .slice = slice});
+  if (tickets && o.backup > 0 && index == 0)
+    for (int other = at + 1; other < at + o.servers; ++other)
+      add(0, on_channel(o, ActionKind::push, "senders", "chosen", {}, other));
   answer(o.mode == "ssp" ? add_phase(server, "answer", {.channel = "ready", .guard = {gradients, o.staleness}}) : 0);
   if (o.backup > 0) answer(add_phase(server, "late", {.channel = gradients, .late = true}));
-  add(add_phase(server, "report", {.channel = losses, .count = 0}), on_channel(o, ActionKind::take, "loss", "", {}));
+  const int report = add_phase(server, "report", {.channel = losses, .count = 0});
+  add(report, on_channel(o, ActionKind::take, "loss", "", {}));
+  if (tickets) add(report, on_channel(o, ActionKind::push, "weights", "weights", slice));
   server.phases.back().last = true;
   return server;
+}
+
+/// Workers take what they are to train from the queue of the first server: a ticket for each gradient of an update, or
+/// of as many updates as there are workers. A worker of several ranks would have a ticket of each line's queue;
+/// servers of groups answer for the first server, and do not know tickets.
+TicketPlan tickets_of(const Plan& plan, const ParameterServerOptions& o, int workers) {
+  const bool alone = std::ranges::all_of(plan.axes, [&](const Axis& a) { return a.size == 1 || a.name == o.axis; });
+  if (!plan.tickets.wanted || !alone || o.groups > 0 || (o.mode == "sync" && o.backup == 0))
+    return {.wanted = plan.tickets.wanted};
+  return {.wanted = true, .shares = workers - o.backup, .ahead = o.backup > 0 ? 1 : 2};
 }
 
 Plan rewrite(Plan plan, const ParameterServerOptions& o) {
@@ -105,6 +124,8 @@ Plan rewrite(Plan plan, const ParameterServerOptions& o) {
   worker.name = "worker", worker.where = {{o.axis, 0, workers}};
   const auto last = static_cast<ActionId>(worker.actions.size()) - 1;
   const auto add = [&](Action a) { a.stream = Stream::comm, a.after = {last}, worker.actions.push_back(std::move(a)); };
+  plan.tickets = tickets_of(plan, o, workers);
+  const bool tickets = plan.tickets.shares > 0;
   const std::vector<Slice> shares = shares_of(plan, o);
   if (o.groups > 0) {
     const auto of_group = [&](ActionKind kind, const char* field, const std::string& channel, const Slice& slice) {
@@ -124,18 +145,19 @@ Plan rewrite(Plan plan, const ParameterServerOptions& o) {
   const int direct = o.groups > 0 ? 0 : o.servers;  // servers that workers exchange messages with
   for (int s = 0; s < direct; ++s) {
     add(on_channel(o, ActionKind::push, "gradients", "gradients", shares[s], workers + s));
-    if (o.mode == "ssp") add(on_channel(o, ActionKind::push, "loss", "ready", {}, workers + s));
+    if (o.mode == "ssp") add(on_channel(o, ActionKind::push, tickets ? "ticket" : "loss", "ready", {}, workers + s));
     add(on_channel(o, ActionKind::push, "loss", "loss", {}, workers + s));
   }
   for (int s = 0; s < direct; ++s) {
     add(on_channel(o, ActionKind::pull, "weights", "weights", shares[s], workers + s));
     if (o.backup > 0) add(on_channel(o, ActionKind::pull, "clock", "clock", {}, workers + s));
   }
+  if (tickets) add(on_channel(o, ActionKind::pull, "ticket", "ticket", {}, workers));
   plan.programs = {worker};
   const int senders = o.groups > 0 ? o.groups : workers;
   if (o.groups > 0) plan.programs.push_back(servers_of_groups(o, workers, shares));
   for (int s = 0; s < o.servers; ++s)
-    plan.programs.push_back(server_at(o, workers + o.groups + s, s, workers, senders, shares[s]));
+    plan.programs.push_back(server_at(plan, o, workers + o.groups + s, s, workers, senders, shares[s]));
   if (o.mode != "sync" || o.backup > 0)
     plan.consistency[o.axis] = {Consistency::Kind::stale, o.mode == "ssp" ? o.staleness : Consistency::unbounded};
   return plan;

@@ -116,6 +116,11 @@ struct ParameterServerOptions {
 ///   exchange messages with g ranks and not with all workers. The mode is the servers': for them a group is one worker;
 ///   within a group all workers wait for each other.
 ///
+/// Tickets (Plan::tickets, where the caller wants them and all ranks lie along the axis): but for sync without backup
+/// the first server hands out shares of the global batches, W of each (W - b with backup), and each counts once: what
+/// is dropped is handed out again. It decides for all servers whose gradients an update takes, and sends them word.
+/// ssp does not wait for workers for which no ticket is left.
+///
 /// Learning rate. The same one means the same in each mode: all workers' gradients together, once each, move plain
 /// SGD's weights as far as one step of sync does. Gradients are means over each worker's own rows but in sync, where
 /// they are shares of the global batch's mean. async and ssp divide them by the number of workers, backup by W - b,

@@ -391,3 +391,39 @@ TEST_CASE("loader: what cannot be is refused") {
   CHECK_THROWS_WITH(Loader(counting(5), {.start_batch = 1, .start_sample = 1}), contains("give one of them"));
   CHECK_THROWS_WITH(Loader(counting(5), {.dtype = DType::i32}), contains("floating type"));
 }
+
+TEST_CASE("loader: a pass hands out the shares that it is told of, in their order, as they become known") {
+  const Index size = 103, batch = 20, start = 3;
+  const auto order = epoch_order(size, true, 5, 4);
+  for (int workers : {0, 1, 3}) {
+    Loader loader(counting(size),
+                  {.batch = batch, .shuffle = true, .seed = 5, .epoch = 4, .workers = workers, .start_sample = start});
+    Loader::Pass pass = loader.pass();
+    CHECK(pass.done());
+    CHECK_THROWS_WITH(pass.next(), contains("no batch is left that was added"));
+    CHECK_THROWS_WITH(pass.add(5, {0, 3}), contains("batch 5 of a pass of 5"));
+    std::vector<std::int64_t> seen;
+    std::vector<std::pair<Index, RankShare>> told;
+    for (int t = 0; t < 15; ++t) told.push_back({(t * 7 % 15) / 3, {t * 7 % 3, 3}});
+    std::size_t taken = 0;
+    for (std::size_t t = 0; taken < told.size();) {
+      for (std::size_t more = 0; t < told.size() && more < 1 + taken % 3; ++more, ++t)
+        pass.add(told[t].first, told[t].second);
+      while (!pass.done()) {
+        const Batch& b = pass.next();
+        const auto& [index, mine] = told[taken++];
+        const auto [begin, end] = share(std::min(batch, size - start - index * batch), mine.rank, mine.size);
+        const auto from = order.begin() + start + index * batch;
+        REQUIRE(ids(b.samples) == std::vector(from + begin, from + end));
+        REQUIRE(b.share == mine);
+        REQUIRE(b.x.batch()->share == mine);
+        REQUIRE(b.index == (start + index * batch) / batch);
+        for (std::int64_t id : ids(b.samples)) seen.push_back(id);
+      }
+    }
+    std::ranges::sort(seen);
+    std::vector<std::int64_t> rest(order.begin() + start, order.end());
+    std::ranges::sort(rest);
+    CHECK(seen == rest);
+  }
+}

@@ -148,6 +148,16 @@ class Virtual(Case):
                     self.assertGreaterEqual(one["simulated_seconds"], two["simulated_seconds"])
                     self.assertEqual(*({k: v for k, v in line.items() if "simulated" not in k} for line in (one, two)))
 
+    def test_a_resumed_run_with_tickets_is_the_one_that_saved_there_too(self):
+        """Where workers take their rows from a queue, a checkpoint is where all come together; every sample has counted once then."""
+        for number, strategy in enumerate(("parameter_server(mode=async, servers=2)", "parameter_server(mode=ssp, staleness=1)", "parameter_server(backup=1)")):
+            with self.subTest(strategy=strategy):
+                words = ["--virtual", 4, "--cluster", "uneven.toml", "--strategy", strategy, "--checkpoint.steps", 7]
+                self.train(f"whole{number}", *self.words, *words)
+                self.stopped_and_resumed(f"cut{number}", [7, 21], *words)
+                self.assertEqual(self.weights(f"cut{number}"), self.weights(f"whole{number}"))
+                self.assertEqual(self.lines(f"cut{number}"), self.lines(f"whole{number}"))
+
     def test_a_resumed_run_needs_no_cluster_file_but_its_own(self):
         words = [*self.words, "--virtual", 4, "--cluster", "gone.toml"]
         for name in "whole", "cut":

@@ -58,7 +58,9 @@ void RunLog::train_step(const EpochMetrics& e, const StepMetrics& s, std::int64_
           ? fmt::format("loss {:.4f}, {:.0f} images per simulated second, {:.6f} simulated seconds", e.loss,
                         e.images_per_s, seconds(clock_.now()))
           : fmt::format("loss {:.4f}, {:.0f} images/s, data {:.1f} %", e.loss, e.images_per_s, 100 * e.wait_share));
-  if (dir_ && s.step % record_every == 0)
+  // Of workers that share batches not each has rows of all.
+  const std::int64_t before = std::exchange(last_step_, s.step);
+  if (dir_ && s.step / record_every != (before < 0 ? s.step - 1 : before) / record_every)
     record({{"kind", "train"}, {"epoch", epoch}, {"step", s.step}, {"loss", s.loss}, {"lr", s.lr}}, e);
   if (EventFile* file = events()) file->tick();
 }

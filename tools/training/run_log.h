@@ -48,6 +48,7 @@ class RunLog {
   Console console_;
   std::optional<RunDir> dir_;
   bool main_, inputs_shown_ = false;
+  std::int64_t last_step_ = -1;  // of train_step(); -1: none yet
 };
 
 }  // namespace trireme

@@ -13,14 +13,34 @@ Loss TrainMetrics::watching(const Loss& loss) {
       loss.ignored());
 }
 
-TrainMetrics::StepReport TrainMetrics::run(Step& step, const Batch& batch) {
-  StepReport report{.rows = batch.global,
-                    .own = batch.x.dim(0),
-                    .apart = step.trains_apart(),
-                    .metrics = {.lr = step.optimizer().rate(), .batch = batch.index + 1}};
+void TrainMetrics::open(const Step& step, Index batch, Index size) {
+  open_ = at_, batch_ = batch, size_ = size;
+  shares_ = step.plan().tickets.shares > 0;
   leaves_out_ = std::ranges::any_of(step.plan().programs, [](const Program& program) {
     return std::ranges::any_of(program.phases, [](const ProgramPhase& p) { return p.trigger.late; });
   });
+}
+
+/// The samples that the progress moves on by.
+Index TrainMetrics::reach(Index batches) {
+  if (batches <= at_.step - open_.step) return 0;
+  const Index before = at_.samples;
+  at_.step = open_.step + batches;
+  at_.batch = open_.samples / batch_ + batches;
+  at_.samples = std::min(open_.samples + batches * batch_, size_);
+  return at_.samples - before;
+}
+
+void TrainMetrics::close(Index batches) {
+  const Index rows = reach(batches);
+  at_.counted += rows, uncounted_ += rows, samples_ += rows;
+}
+
+TrainMetrics::StepReport TrainMetrics::run(Step& step, const Batch& batch) {
+  StepReport report{.rows = reach(batch.index - open_.samples / batch_ + 1),
+                    .own = batch.x.dim(0),
+                    .apart = step.trains_apart(),
+                    .metrics = {.lr = step.optimizer().rate(), .step = at_.step, .batch = at_.batch}};
   auto before = std::exchange(kept_, {});
   report.loss = HostCopy(step(batch.x, batch.y));
   // A replayed step writes the predictions of the captured one anew.
@@ -29,7 +49,6 @@ TrainMetrics::StepReport TrainMetrics::run(Step& step, const Batch& batch) {
   while (std::ssize(kept_) > step.plan().microbatches) kept_.erase(kept_.begin());
   for (const auto& [likeliest, labels] : kept_) report.predictions.emplace_back(HostCopy(likeliest), HostCopy(labels));
   if (!step.replayed()) kept_.clear();
-  report.metrics.step = ++at_.step, at_.batch = report.metrics.batch, at_.samples += batch.global;
   return report;
 }
 
@@ -50,11 +69,13 @@ StepMetrics TrainMetrics::add(StepReport r) {
 
 void TrainMetrics::sum_ranks(const RankShare& share, World& world) {
   const Counts all = sum_shares(std::exchange(mine_, {}), share.rank, world);
-  check(all.samples == uncounted_ || (leaves_out_ && all.samples < uncounted_), "train",
+  check(all.samples == uncounted_ || (leaves_out_ && (all.samples > uncounted_) == shares_), "train",
         "counted the predictions of {} of {} samples", all.samples, uncounted_);
-  // Where some predict nothing, their rows are taken to be as the others.
+  // Where some predict nothing, their rows are taken to be as the others; where some are trained again, as the mean.
+  const double repeated =
+      shares_ && all.samples > 0 ? static_cast<double>(uncounted_) / static_cast<double>(all.samples) : 1;
   at_.correct += all.samples > 0 ? all.correct * uncounted_ / all.samples : 0, uncounted_ = 0;
-  if (guess_ != 0) at_.loss += all.loss - std::exchange(guess_, 0);
+  if (guess_ != 0 || shares_) at_.loss += all.loss * repeated - std::exchange(guess_, 0);
 }
 
 EpochMetrics TrainMetrics::epoch() const {

@@ -35,12 +35,18 @@ class TrainMetrics {
   struct StepReport {
     HostCopy loss = {};                                           ///< of the global batch, or of this rank's worker
     std::vector<std::pair<HostCopy, HostCopy>> predictions = {};  ///< likeliest classes and labels, by micro-batch
-    Index rows = 0, own = 0;                                      ///< of the global batch, on this rank
-    bool apart = false;                                           ///< the loss is this rank's worker's
+    Index rows = 0, own = 0;  ///< of the global batches that begin with it, on this rank
+    bool apart = false;       ///< the loss is this rank's worker's
     StepMetrics metrics = {};
   };
-  /// Runs the step on this rank's rows, and counts it in the progress. A collective call.
+  /// Global batches begin where the progress stands (Step::open()). batch: rows of one of them. size: samples of an
+  /// epoch.
+  void open(const Step&, Index batch, Index size);
+  /// Runs the step on this rank's rows. The progress comes to behind its global batch, if it has not yet: where workers
+  /// share batches, others may have trained the rows between. A collective call.
   StepReport run(Step&, const Batch&);
+  /// The progress comes to behind so many batches since open(), which all ranks together have trained.
+  void close(Index batches);
   /// Adds a step's numbers to the epoch's, and returns them.
   StepMetrics add(StepReport);
   /// Adds the correct predictions of all ranks since the last call to those of the epoch, and the losses of workers
@@ -55,12 +61,17 @@ class TrainMetrics {
   EpochMetrics epoch() const;
 
  private:
+  Index reach(Index batches);
+
   Progress& at_;
+  Progress open_;                                // at open()
+  Index batch_ = 1, size_ = 0;                   // of the batches since then
   std::vector<std::pair<Tensor, Tensor>> kept_;  // likeliest classes and labels of the step under way
   Counts mine_;                                  // this rank's rows since sum_ranks()
   Index uncounted_ = 0;                          // all ranks' rows since then
   double guess_ = 0;                             // what the epoch's loss has for others' losses since then
   bool leaves_out_ = false;                      // workers may leave steps out (Trigger::late): these predict nothing
+  bool shares_ = false;                          // workers share batches: what comes late is trained again
   const RunClock& clock_;
   Nanoseconds start_ = 0, waited_ = 0;
   Index samples_ = 0;       // of all ranks, since start_epoch()

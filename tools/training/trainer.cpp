@@ -116,7 +116,8 @@ struct Trainer::Impl {
                     .partition = found ? found->partition : "",
                     .example = example(),
                     .flags = input.request ? std::vector<std::string>{"stop", "save"} : std::vector<std::string>{},
-                    .flags_every = 8});
+                    .flags_every = 8,
+                    .tickets = true});
     rows_of_norms = norm_rows(*step, strategy);
     if (found)
       resume();
@@ -242,11 +243,21 @@ struct Trainer::Impl {
     if (log.writes()) console.log("run       " + log.dir().path());
   }
 
+  /// Of this epoch, up to where all ranks come together.
+  Index batches_to_stop() const {
+    const Index left = input.train->size() - at.samples, size = options.data.batch;
+    Index count = left / size + (left % size != 0 ? 1 : 0);
+    if (options.run.max_steps > 0) count = std::min<Index>(count, options.run.max_steps - at.step);
+    const Index every = options.checkpoint.steps;
+    return every > 0 ? std::min<Index>(count, every - at.step % every) : count;
+  }
+
   /// From where the run stands to the end of its epoch, or to where it is stopped.
   void epoch() {
     LoaderOptions from = loader_options(step->shard());
     from.epoch = at.epoch, from.start_sample = at.samples;
     Loader batches(input.train, from);
+    Loader::Pass pass = batches.pass();
     if (!clock.simulated() || !at.in_epoch()) metrics.start_epoch();
     Nanoseconds ready = clock.now();
     std::optional<TrainMetrics::StepReport> pending;
@@ -256,7 +267,8 @@ struct Trainer::Impl {
       pending.reset();
       log.train_step(metrics.epoch(), done, at.epoch + 1, batches.batches());
     };
-    for (Batch& batch : batches) {
+    const auto train_one = [&] {
+      Batch& batch = pass.next();
       metrics.waited(clock.now() - ready);
       log.show_inputs(batch, input.train->scale(), at.step + 1);
       inject_fault(options.run.fault, world, at.step + 1);
@@ -267,13 +279,29 @@ struct Trainer::Impl {
       settle();
       pending = std::move(report);
       if (device.kind == DeviceKind::cpu) settle();
+      ready = clock.now();
+    };
+    Index done = 0;  // batches of the pass
+    while (at.samples < input.train->size()) {
+      const Index count = batches_to_stop();
+      step->open(count);
+      metrics.open(*step, options.data.batch, input.train->size());
+      for (;;) {
+        for (const Ticket& ticket : step->granted()) pass.add(done + ticket.batch, ticket.share);
+        if (pass.done()) break;
+        train_one();
+        if (at.samples < input.train->size() && step->raised("stop")) return settle(), step->close();
+        if (!pass.done() && step->raised("save")) settle(), save({}), ready = clock.now();
+      }
+      step->close();
+      settle();
+      metrics.close(count);
+      done += count;
       if (at.samples == input.train->size()) break;
-      if (stopped()) return settle();
-      const bool due = options.checkpoint.steps > 0 && at.step % options.checkpoint.steps == 0;
-      if (due || step->raised("save")) settle(), save({});
+      if (stopped()) return;
+      save({});  // why it has ended here
       ready = clock.now();
     }
-    settle();
     log.console().finish();
     step->flush();  // others may wait for messages of this rank's, which it answers no more in what follows
     metrics.sum_ranks(step->shard(), world);

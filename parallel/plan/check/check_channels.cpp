@@ -2,8 +2,6 @@
 // played for a while on one line of ranks, with actions that take no time.
 #include <fmt/ranges.h>
 
-#include <deque>
-#include <map>
 #include <set>
 
 #include "parallel/plan/channels.h"
@@ -13,8 +11,7 @@
 namespace trireme {
 namespace {
 
-constexpr int most_ranks = 4096;          // that are played
-constexpr std::int64_t most_steps = 100;  // the same
+constexpr int most_ranks = 4096;  // that are played
 
 bool overlap(const Plan& plan, const Program& a, const Program& b) {
   return std::ranges::all_of(plan.axes, [&](const Axis& axis) {
@@ -25,8 +22,8 @@ bool overlap(const Plan& plan, const Program& a, const Program& b) {
 
 bool takes(const Program& program, const std::string& channel) {
   const auto pulls = [&](const Action& a) { return a.kind == ActionKind::pull && a.peer.channel == channel; };
-  return std::ranges::any_of(program.phases, [&](const ProgramPhase& p) { return p.trigger.channel == channel; }) ||
-         std::ranges::any_of(program.actions, pulls);
+  const auto waits = [&](const ProgramPhase& p) { return p.trigger.channel == channel || p.trigger.chosen == channel; };
+  return std::ranges::any_of(program.phases, waits) || std::ranges::any_of(program.actions, pulls);
 }
 
 /// The first and the last rank that the program's ranks push to, or pull from.
@@ -65,10 +62,11 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   if (a.kind != ActionKind::take && a.peer.channel.empty()) faults.add("{} names no channel", at());
   if (a.field == "clock" && (a.kind == ActionKind::take || (a.kind == ActionKind::push && !answers)))
     faults.add("{}: the clock is that of who updates, which answers with it and takes none", at());
-  if (a.field != "weights" && a.field != "gradients" && !is_number(a) &&
+  const bool names_senders = a.field == "senders" && a.kind == ActionKind::push && answers && a.peer.root >= 0;
+  if (a.field != "weights" && a.field != "gradients" && !is_number(a) && !names_senders &&
       std::ranges::find(plan.state, a.field, &State::name) == plan.state.end())
     faults.add("{}: there are no '{}' to send: use weights, gradients, loss or a state of the plan", at(), a.field);
-  if (!is_number(a) && (a.slice.begin < 0 || a.slice.end > plan.parameters || a.slice.size() <= 0))
+  if (!is_number(a) && !names_senders && (a.slice.begin < 0 || a.slice.end > plan.parameters || a.slice.size() <= 0))
     faults.add("{} has the slice [{}, {}) of a block of {}", at(), a.slice.begin, a.slice.end, plan.parameters);
   if (a.kind == ActionKind::take) return;
   const int ranks = plan.size(a.peer.axis);
@@ -221,124 +219,6 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
                taken ? "to which not all of its senders push" : "which no phase of the program takes");
 }
 
-/// Plays the steps of the programs along one line of the axis of their messages.
-class ChannelCheck {
- public:
-  ChannelCheck(const Plan& plan, const std::string& axis, Diagnostics& faults)
-      : plan_(plan), axis_(axis), faults_(faults) {
-    for (std::size_t p = 0; p < plan.programs.size(); ++p) {
-      const CoordinateRange along = plan.range(plan.programs[p], axis);
-      for (int i = along.begin; i < along.end; ++i) ranks_.try_emplace(i, Rank{&plan.programs[p]});
-      for (const ProgramPhase& phase : plan.programs[p].phases)
-        steps_ = std::max(steps_, std::min(most_steps, phase.trigger.from + 2 * phase.trigger.every));
-    }
-    for (auto& [at, rank] : ranks_)
-      if (rank.program->serves()) rank.inbox.emplace(plan, *rank.program, at);
-  }
-
-  void run() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (auto& [at, rank] : ranks_) moved = (!rank.inbox && advance(at, rank)) || moved;
-    }
-    for (const auto& [at, rank] : ranks_) {
-      if (!rank.inbox && rank.step < steps_)
-        faults_.add("deadlock: {} waits in step {} for a message that never comes", place(*rank.program, rank.next),
-                    rank.step);
-      if (rank.inbox && rank.step < steps_)
-        faults_.add("program {}: a step of it never ends: phase '{}' has run {} times in {} steps, {} messages wait",
-                    rank.program->name, last(*rank.program), rank.step, steps_, rank.inbox->waiting());
-      for (const auto& [from, come] : rank.come)
-        if (!come.empty())
-          faults_.add("program {}: {} messages on '{}' from rank {} are never pulled in {} steps", rank.program->name,
-                      come.size(), from.first, from.second, steps_);
-      if (rank.inbox && rank.step == steps_ && rank.inbox->waiting() > 0)
-        faults_.add("program {}: {} messages come behind the last phase of {} steps, and are taken by nobody",
-                    rank.program->name, rank.inbox->waiting(), steps_);
-    }
-  }
-
- private:
-  struct Rank {
-    const Program* program;
-    std::optional<Inbox> inbox = {};
-    std::int64_t step = 0;  // of a server: the runs of its last phase
-    ActionId next = 0;
-    std::int64_t updates = 0, resumes = 0;  // the step that it goes on with
-    std::int64_t told = Trigger::forever;   // in this step: the least clock
-    /// The clocks of messages to pull, by channel and sender: of others 0.
-    std::map<std::pair<std::string, int>, std::deque<std::int64_t>> come = {};
-  };
-  struct Sent {
-    int sender;
-    std::string channel;
-    std::int64_t clock;
-  };
-  static std::string last(const Program& program) {
-    const auto at = std::ranges::find(program.phases, true, &ProgramPhase::last);
-    return at == program.phases.end() ? "" : at->name;
-  }
-
-  void send(int from, int to, const Action& a) {
-    const Rank& rank = ranks_.at(from);
-    Rank& other = ranks_.at(to);
-    if (!other.inbox) return other.come[{a.peer.channel, from}].push_back(a.field == "clock" ? rank.updates : 0);
-    other.inbox->add(sent_.size(), a.peer.channel, from, rank.step);
-    sent_.push_back({from, a.peer.channel, rank.step});
-    serve(to, other);  // at once: as if others took their time
-  }
-
-  bool advance(int at, Rank& rank) {
-    const auto& list = rank.program->actions;
-    bool moved = false;
-    for (; rank.step < steps_; ++rank.step, rank.next = 0, moved = true) {
-      for (; rank.next < std::ssize(list); ++rank.next) {
-        const Action& a = list[static_cast<std::size_t>(rank.next)];
-        if (!is_channel(a) || a.peer.axis != axis_ || !rank.program->trigger(a).runs_at(rank.step)) continue;
-        if (rank.step < rank.resumes && !reports_loss(a)) continue;
-        if (a.kind == ActionKind::push) {
-          send(at, root_of(a.peer, at), a);
-        } else {
-          auto& come = rank.come[{a.peer.channel, root_of(a.peer, at)}];
-          if (come.empty()) return moved;
-          if (a.field == "clock") rank.told = std::min(rank.told, come.front());
-          come.pop_front();
-        }
-        moved = true;
-      }
-      if (rank.told != Trigger::forever) rank.resumes = std::exchange(rank.told, Trigger::forever);
-    }
-    return moved;
-  }
-
-  void serve(int at, Rank& rank) {
-    while (rank.step < steps_) {  // then it takes no more: what comes behind its last phase is too late
-      const auto start = rank.inbox->next();
-      if (!start) return;
-      for (const Action& a : rank.program->actions) {
-        if (a.phase != start->phase) continue;
-        rank.updates += a.kind == ActionKind::update;
-        if (a.kind != ActionKind::push) continue;
-        if (a.peer.root >= 0) {
-          send(at, root_of(a.peer, at), a);
-        } else if (!a.peer.senders_of.empty()) {
-          for (const int to : senders_to(plan_, a.peer.senders_of, at)) send(at, to, a);
-        } else {
-          for (std::size_t m : start->messages) send(at, sent_[m].sender, a);
-        }
-      }
-      rank.step += rank.program->phases[static_cast<std::size_t>(start->phase)].last;
-    }
-  }
-
-  const Plan& plan_;
-  const std::string axis_;
-  Diagnostics& faults_;
-  std::int64_t steps_ = 2;
-  std::map<int, Rank> ranks_;  // by coordinate
-  std::vector<Sent> sent_;     // to servers
-};
-
 }  // namespace
 
 void check_places(const Plan& plan, Diagnostics& faults) {
@@ -388,13 +268,17 @@ void check_channels(const Plan& plan, Diagnostics& faults) {
         }))
       faults.add("program {}: its last phase takes no loss, which a step returns on all ranks", program.name);
   }
+  const auto hand_out = std::ranges::count_if(plan.programs, hands_out_tickets);
+  if (hand_out != (plan.tickets.shares > 0))
+    faults.add("{} programs hand out tickets, where a batch has {}: one does, where it has some", hand_out,
+               plan.tickets.shares);
   if (faults.size() > before) return;
   if (axes.size() > 1) return faults.add("messages to channels go along {}: use one axis", fmt::join(axes, " and "));
   for (const std::string& channel : channels_of(plan))
     if (std::ranges::none_of(plan.programs, [&](const Program& p) { return takes(p, channel); }))
       faults.add("messages on '{}' are taken by nobody", channel);
   for (const std::string& axis : axes)
-    if (faults.size() == before && plan.size(axis) <= most_ranks) ChannelCheck(plan, axis, faults).run();
+    if (faults.size() == before && plan.size(axis) <= most_ranks) play_channels(plan, axis, faults);
 }
 
 }  // namespace trireme

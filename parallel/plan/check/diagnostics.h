@@ -102,8 +102,10 @@ void check_consistency(const Plan&, Diagnostics&);
 void check_versions(const Plan&, Diagnostics&);
 /// Ranges of ranks that overlap, leave ranks without a program, or lie outside of the mesh.
 void check_places(const Plan&, Diagnostics&);
-/// Channels: messages that nobody takes or sends, phases and guards that can never be met, servers that would wait.
+/// Channels: messages that nobody takes or sends, servers that would wait, phases and guards that can never be met.
 void check_channels(const Plan&, Diagnostics&);
+/// What of this shows only where steps are taken, along one axis: some steps of its programs are played.
+void play_channels(const Plan&, const std::string& axis, Diagnostics&);
 /// Phases on call: what is not there, and programs that would wait for each other in them.
 void check_on_call(const Plan&, Diagnostics&);
 /// Messages without a partner, messages that cross, collectives that differ between programs, and deadlocks.
