@@ -289,6 +289,10 @@ std::string Step::batch_norm() const {
   const bool any = !impl_->parameters.buffers().empty();
   return any ? impl_->strategy.batch_norm(impl_->ranks.share().size, impl_->plan.microbatches) : "";
 }
+std::string Step::evaluated_weights() const {
+  const OwnWeights& own = impl_->consolidator.own();
+  return own.served() ? "the servers' weights" : own.differ() ? "the mean of all workers' weights" : "";
+}
 Claim Step::claim() const {
   return impl_->strategy.claim(!impl_->parameters.buffers().empty() && impl_->ranks.share().size > 1);
 }

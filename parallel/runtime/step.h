@@ -177,6 +177,9 @@ class Step {
   /// Over which rows batch norms take their statistics, in words: "global", "local: each rank's rows", "each
   /// micro-batch over all ranks". Empty: the model has none.
   std::string batch_norm() const;
+  /// Which weights consolidate() brings to all ranks, for evaluation and for files, in words: "the servers' weights",
+  /// "the mean of all workers' weights". Empty: all ranks train the same.
+  std::string evaluated_weights() const;
   /// What the strategy claims of this model.
   Claim claim() const;
 

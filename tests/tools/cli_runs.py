@@ -741,7 +741,7 @@ class Ranks(Runs):
             self.assertIn(says, got.stderr)
 
     def test_asynchronous_gossip_trains_to_its_end_on_every_transport(self):
-        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 256, "--data.batch", 32, "--epochs", 2, "--run.progress", "off"]
+        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 256, "--data.batch", 32, "--epochs", 2, "--run.progress", "lines"]
         for graph, ranks in ("ring", 4), ("random", 3):
             strategy = ["--strategy", f"gossip(mode=async, graph={graph})"]
             for name, where in ("threads", ["--ranks", ranks]), ("virtual", ["--virtual", ranks]), ("mpi", None):
@@ -752,6 +752,7 @@ class Ranks(Runs):
                 got = subprocess.run([str(w) for w in line], capture_output=True, text=True, timeout=120, env={**os.environ, "TRIREME_TIMEOUT": "60"})
                 self.assertEqual(got.returncode, 0, got.stderr)
                 self.assertIn("after 16 steps", got.stdout)
+                self.assertIn("evaluated and saved are the mean of all workers' weights", got.stdout + got.stderr)
         got = run("plan", "show", "mlp", "--ranks", 4, "--strategy", "gossip(mode=async)", "--measure")
         self.assertEqual(got.returncode, 0, got.stderr)
 

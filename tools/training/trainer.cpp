@@ -228,6 +228,8 @@ struct Trainer::Impl {
       console.log(fmt::format("time      virtual: {} ranks on cluster {}, simulated seconds", world.size(),
                               simulated->cluster().name));
     if (const std::string rows = step->batch_norm(); !rows.empty()) console.log("batch norm: " + rows);
+    if (const std::string weights = step->evaluated_weights(); !weights.empty())
+      console.log(fmt::format("weights   evaluated and saved are {}", weights));
     if (!staged.empty()) console.log("messages  through the host: " + staged);
     console.log(fmt::format("optimizer {}, {} epochs of {} steps, seed {}",
                             input.optimizer ? to_string(*input.optimizer) : options.optim.name, options.epochs,
