@@ -88,6 +88,8 @@ struct Step::Impl {
     else
       for (const auto& held = executor.channels().tickets(); told < std::ssize(held);)
         all.push_back(ticket_of(plan, held[static_cast<std::size_t>(told++)]));
+    if (shares() && !executor.channels().tickets().empty())  // the rate of the step that comes
+      optimizer.set_steps(first + ticket_of(plan, executor.channels().tickets().front()).batch);
     return all;
   }
 

@@ -756,6 +756,20 @@ class Ranks(Runs):
         got = run("plan", "show", "mlp", "--ranks", 4, "--strategy", "gossip(mode=async)", "--measure")
         self.assertEqual(got.returncode, 0, got.stderr)
 
+    def test_ranks_that_meet_by_messages_stop_where_they_meet(self):
+        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 70, "--data.batch", 6, "--epochs", 3, "--run.progress", "lines", "--ranks", 4]
+        for strategy, rank in ("parameter_server(mode=async)", 0), ("parameter_server(mode=async)", 3), ("parameter_server", 3), ("gossip(mode=async)", 1):
+            folder = self.dir / f"{strategy[:6]}{len(strategy)}{rank}"
+            got = run(*words, "--strategy", strategy, "--run.fault", f"term:{rank}:3", "--run.dir", folder)
+            self.assertEqual(got.returncode, 1, got.stderr)
+            self.assertIn("stopped by SIGTERM after step 12, which is saved", got.stderr)
+            got = run("train", "--resume", "--run.dir", folder, "--ranks", 4)
+            self.assertEqual(got.returncode, 0, got.stderr)
+            self.assertIn("after 36 steps", got.stdout)
+        got = run(*words, "--strategy", "parameter_server(mode=async)", "--run.fault", "throw:3:3", "--run.dir", self.dir / "thrown")
+        self.assertEqual((got.returncode, len(got.stderr.strip().splitlines()[-1:])), (1, 1), got.stderr)
+        self.assertIn("injected on rank 3", got.stderr)
+
     def test_what_a_rank_has_for_itself_may_differ(self):
         words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 20, "--epochs", 1, "--run.dir", self.dir / "run"]
         got = subprocess.run([mpiexec, "-n", "1", trireme, *map(str, words), ":", "-n", "1", trireme, *map(str, words), "--data.workers", "0", "--parallel.threads", "1"],

@@ -33,6 +33,7 @@ Index TrainMetrics::reach(Index batches) {
 
 void TrainMetrics::close(Index batches) {
   const Index rows = reach(batches);
+  if (rows > 0) passed_ = clock_.now() - start_;  // others have trained them, for whom this rank has waited
   at_.counted += rows, uncounted_ += rows, samples_ += rows;
 }
 

@@ -28,15 +28,16 @@ namespace {
 /// In the rank-local state of checkpoints of virtual time: when the epoch began.
 constexpr char epoch_start[] = "epoch_start";
 
-/// "throw:RANK:STEP" or "term:RANK:STEP"
-void inject_fault(const std::string& fault, const World& world, std::int64_t step) {
-  if (fault.empty()) return;
+/// "throw:RANK:STEP" or "term:RANK:STEP": before that step, or the next one that the rank has; injected: it has been.
+void inject_fault(const std::string& fault, const World& world, std::int64_t step, bool& injected) {
+  if (fault.empty() || injected) return;
   int rank = 0;
   long long at = 0;
   const bool term = std::sscanf(fault.c_str(), "term:%d:%lld", &rank, &at) == 2;
   check(term || std::sscanf(fault.c_str(), "throw:%d:%lld", &rank, &at) == 2, "run.fault",
         "'{}' is neither throw:RANK:STEP nor term:RANK:STEP", fault);
-  if (world.rank() != rank || step != at) return;
+  if (world.rank() != rank || step < at) return;
+  injected = true;
   check(term, "run.fault", "injected on rank {} before step {}", rank, at);
   ::kill(::getpid(), SIGTERM);
 }
@@ -141,7 +142,7 @@ struct Trainer::Impl {
     }
     if (at.in_epoch()) save({});
     step->consolidate();
-    const bool asked = step->raised("stop");
+    const bool asked = stop_asked();
     if (!asked && (last.samples == 0 || at.in_epoch())) last = evaluate();
     const BadSamples train = input.train->bad(), test = input.test->bad();
     const bool counts = !clock.simulated() || world.main();  // ranks of virtual time share their data sets
@@ -186,8 +187,27 @@ struct Trainer::Impl {
     if (step->is_tensor_parallel()) how.shard = step->shard();
     return trireme::evaluate(how.shard ? step->model() : input.model, input.test, world, how);
   }
-  bool stopped() const {
-    return (options.run.max_steps > 0 && at.step >= options.run.max_steps) || step->raised("stop");
+  bool stopped() const { return (options.run.max_steps > 0 && at.step >= options.run.max_steps) || stop_asked(); }
+
+  bool stop_asked() const { return step->raised("stop") || agreed_to_stop; }
+
+  /// What a signal has asked this rank for is told to the others by the next step in which all meet. Where they meet by
+  /// messages alone (no flags) that is the end of the batches that are open, where they save anyway.
+  void take_request() {
+    const std::string flag = input.request ? input.request() : "";
+    if (flag.empty()) return;
+    if (!step->plan().flags.empty()) return step->raise(flag);
+    stop_wanted = stop_wanted || flag == "stop";
+    log.console().log(fmt::format("asked to {}: where all ranks meet, behind these batches", flag));
+  }
+  /// There. A collective call.
+  void agree_to_stop() {
+    if (!input.request || !step->plan().flags.empty()) return;
+    take_request();
+    step->flush();
+    const Tensor wanted = Tensor::full({1}, stop_wanted ? 1 : 0, DType::f64);
+    world.comm().all_reduce(wanted, ReduceOp::max).wait();
+    agreed_to_stop = wanted.item() > 0;
   }
 
   void resume() {
@@ -273,8 +293,8 @@ struct Trainer::Impl {
       Batch& batch = pass.next();
       metrics.waited(clock.now() - ready);
       log.show_inputs(batch, input.train->scale(), at.step + 1);
-      inject_fault(options.run.fault, world, at.step + 1);
-      if (const std::string flag = input.request ? input.request() : ""; !flag.empty()) step->raise(flag);
+      inject_fault(options.run.fault, world, at.step + 1, injected);
+      take_request();
       TrainMetrics::StepReport report = metrics.run(*step, batch);
       if (const std::string why = step->not_replayed(); !why.empty() && !std::exchange(told, true))
         log.console().log("no CUDA graphs: " + why);
@@ -299,6 +319,8 @@ struct Trainer::Impl {
       settle();
       metrics.close(count);
       done += count;
+      if (step->trains_apart()) inject_fault(options.run.fault, world, at.step, injected);  // servers had no step
+      agree_to_stop();
       if (at.samples == input.train->size()) break;
       if (stopped()) return;
       save({});  // why it has ended here
@@ -356,6 +378,8 @@ struct Trainer::Impl {
   Progress at;
   TrainMetrics metrics{at, clock};
   std::optional<Step> step;
+  bool stop_wanted = false, agreed_to_stop = false;  // where Plan::flags are none
+  bool injected = false;                             // options.run.fault
   std::string saved, rows_of_norms;
   std::vector<std::string> redrawn;        // tensors that options.weights does not fit
   std::optional<std::int64_t> overridden;  // from this step on the run has other settings
