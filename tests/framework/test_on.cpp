@@ -28,7 +28,7 @@ Module placed() {
   return net([](int i, Module m) { return Module(on(cpu(i), std::move(m))); });
 }
 Setup setup(std::function<Module()> model) {
-  return {.model = std::move(model), .samples = 90, .batch = 12, .steps = 20};
+  return {.model = std::move(model), .samples = 90, .batch = 12, .steps = brief() ? 9 : 20};
 }
 
 }  // namespace

@@ -51,13 +51,13 @@ struct Model {
 };
 const std::vector<Model> models = {{"cnn", small_cnn, 6}, {"resnet", small_resnet, 13}, {"mlp", small_mlp, 9}};
 
-/// 20 steps; every fourth batch has one row.
+/// 20 steps, briefly 5; every fourth batch has one row.
 Setup setup_of(const Model& model) {
   return {.model = model.make,
           .recipe = Sgd{.lr = 0.05, .momentum = 0.9},
           .samples = 37,
           .batch = 12,
-          .steps = 20,
+          .steps = brief() ? 5 : 20,
           .shape = {6, 6, 1}};
 }
 

@@ -33,6 +33,10 @@ inline std::vector<int> rank_counts(std::vector<int> asked) {
   return under_mpi() ? std::vector<int>{processes().size()} : asked;
 }
 
+/// Whether tests do less than they may, of the same kinds: under sanitizers, on many processes and on emulated devices,
+/// where they take long and others have run them in full (tests/meson.build sets TRIREME_TEST_BRIEF).
+inline bool brief() { return std::getenv("TRIREME_TEST_BRIEF") != nullptr; }
+
 /// Where a rank's model is to lie: TRIREME_TEST_DEVICE=cuda puts each on a GPU of its own as far as there are any.
 inline Device test_device(const World& world) {
   const char* name = std::getenv("TRIREME_TEST_DEVICE");

@@ -238,10 +238,13 @@ class Verify(unittest.TestCase):
             self.assertTrue(r.stdout.endswith(f"2 steps within 1e-11 {text}\n"), r.stdout)
 
     def test_claims(self):
+        brief = "TRIREME_TEST_BRIEF" in os.environ   # parallel/test_claims.cpp has them all, too
         for strategy, claims in (("local_sgd(every=2)", ["limit: with every=1", "mean preserved"]), ("easgd(every=1)", ["mean preserved"]),
                                  ("gossip(graph=ring, mode=push_sum)", ["limit: with graph=complete, mode=sync, global_every=0", "mean preserved"]),
                                  ("parameter_server(mode=ssp, staleness=1)", ["limit: with mode=sync, backup=0 it", "limit: with mode=ssp, staleness=0, backup=0", "delayed"]),
                                  ("compress(topk, ratio=0.1)", ["limit: with ratio=1, momentum=0", "error feedback"]), ("compress(qsgd)", [])):
+            if brief and "mean preserved" in claims:
+                continue
             r = run("verify", "mlp", "--ranks", 3, "--strategy", strategy, "--steps", 3)
             lines = [line for line in r.stdout.splitlines() if not line.startswith("  ")]
             self.assertEqual(r.returncode, 0 if claims else 1, r.stdout + r.stderr)
