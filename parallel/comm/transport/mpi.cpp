@@ -69,16 +69,28 @@ Sharing sharing_wanted(bool reachable) {
   return direct;
 }
 
+// Waits for a call that MPI has begun and lets others run meanwhile: a blocking call keeps its core, and where there
+// are more ranks than cores each round of it takes as long as the system lets one of them spin.
+int let_others_run(int begun, MPI_Request& request) {
+  for (int done = 0; begun == MPI_SUCCESS && !done; sched_yield()) begun = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+  return begun;
+}
+int all_reduce_min(int& number, MPI_Comm comm) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  return let_others_run(MPI_Iallreduce(MPI_IN_PLACE, &number, 1, MPI_INT, MPI_MIN, comm, &request), request);
+}
+
 // Memory that all ranks of comm (of one host) see; empty if the system does not allow it. A collective call.
 SharedMemory share(MPI_Comm comm, std::size_t bytes) {
   int rank = 0;
   ok(MPI_Comm_rank(comm, &rank), "world");
   SharedMemory memory = rank == 0 ? SharedMemory(bytes) : SharedMemory();
   SharedMemory::Name name = memory.name();
-  ok(MPI_Bcast(&name, sizeof name, MPI_BYTE, 0, comm), "world");
+  MPI_Request request = MPI_REQUEST_NULL;
+  ok(let_others_run(MPI_Ibcast(&name, sizeof name, MPI_BYTE, 0, comm, &request), request), "world");
   if (rank != 0) memory = SharedMemory(name, bytes);
   int all = memory.data() != nullptr;
-  ok(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm), "world");
+  ok(all_reduce_min(all, comm), "world");
   memory.close_name();
   return all ? std::move(memory) : SharedMemory();
 }
@@ -93,7 +105,7 @@ class MpiCommunicator : public Communicator {
     ok(MPI_Comm_size(comm_, &size_), "world");
     if (!local_ || size_ == 1 || !engine_->flag_is_shared) return;
     int sharing = sharing_wanted(engine_->token.where);
-    ok(MPI_Allreduce(MPI_IN_PLACE, &sharing, 1, MPI_INT, MPI_MIN, comm_), "world");
+    ok(all_reduce_min(sharing, comm_), "world");
     if (sharing == by_mpi) return;
     SharedMemory memory = share(comm_, ShmAllReduce::bytes(size_));
     if (memory.data())
@@ -172,7 +184,7 @@ class MpiCommunicator : public Communicator {
     ok(MPI_Comm_size(comm, &all), "world");
     ok(MPI_Comm_free(&host), "world");
     int same = here == all;
-    ok(MPI_Allreduce(MPI_IN_PLACE, &same, 1, MPI_INT, MPI_MIN, comm), "world");
+    ok(all_reduce_min(same, comm), "world");
     return same;
   }
 
