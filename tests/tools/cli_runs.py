@@ -735,8 +735,9 @@ class Ranks(Runs):
             self.assertEqual(got.returncode, 0, got.stderr)
             self.assertEqual(weights(self.dir / name), weights(first))
         for words, says in ((["--ranks", 4, "--run.replay", self.dir / "none"], "neither a run directory nor a checkpoint"),
-                            (["--ranks", 3, "--run.replay", first], "only the same layout"), (["--strategy", "data_parallel", "--ranks", 2, "--run.replay", first], "nothing to repeat")):
-            got = run("train", "mlp", "--data.name", "synthetic", "--strategy", "parameter_server(mode=async)", *words, "--run.dir", self.dir / "refused")
+                            (["--ranks", 3, "--run.replay", first], "only the same layout"),
+                            (["--ranks", 4, "--checkpoint.steps", 5, "--run.replay", first], "checkpoint.steps is 5, the recorded run has 0"), (["--strategy", "data_parallel", "--ranks", 2, "--run.replay", first], "nothing to repeat")):
+            got = run("train", "mlp", "--data.name", "synthetic", "--data.batch", 20, "--strategy", "parameter_server(mode=async)", *words, "--run.dir", self.dir / "refused")
             self.assertEqual((got.returncode, len(got.stderr.strip().splitlines())), (1, 1), got.stderr)
             self.assertIn(says, got.stderr)
 

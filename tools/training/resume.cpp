@@ -118,6 +118,14 @@ ResumePoint find_resume_point(const TrainerOptions& options) {
   return point;
 }
 
+void check_replayed(const TrainerOptions& options, const TrainState& recorded) {
+  if (recorded.config.empty()) return;
+  const Settings now = read_own_toml(to_toml(options)), before = read_own_toml(recorded.config);
+  for (const char* name : {"checkpoint.steps", "run.max_steps", "data.batch", "seed"})
+    check(now.at(name) == before.at(name), "run.replay", "{} is {}, the recorded run has {}: repeat it with that", name,
+          now.at(name), before.at(name));
+}
+
 std::string kept_cluster(const TrainerOptions& options) {
   const std::string path = options.run.dir + "/" + cluster_file;
   return options.run.resume && fs::exists(path) ? path : "";

@@ -44,6 +44,9 @@ struct ResumePoint {
 /// The newest checkpoint of options.run.dir. Throws Error for one without checkpoints, and without run.override for
 /// settings that change the training: all of them by name, with both values.
 ResumePoint find_resume_point(const TrainerOptions&);
+/// Throws Error for settings by which the recorded run, of this state, came together at other steps, or had other
+/// batches: what comes in the recorded order would be something else.
+void check_replayed(const TrainerOptions&, const TrainState&);
 /// The cluster_file that a run which goes on keeps; empty: there is none, or no run goes on.
 std::string kept_cluster(const TrainerOptions&);
 /// For a run in virtual time: adds to the changes that these machines are others than in the run (cluster_file). Throws

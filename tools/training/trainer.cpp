@@ -42,12 +42,14 @@ void inject_fault(const std::string& fault, const World& world, std::int64_t ste
   ::kill(::getpid(), SIGTERM);
 }
 
-/// The checkpoint with the order of arrivals of a run: path itself, or the newest of a run directory.
-std::string replayed_checkpoint(const std::string& path) {
+/// The checkpoint with the order of arrivals of the run to repeat: a path itself, or the newest of a run directory.
+std::string replayed_checkpoint(const TrainerOptions& options) {
+  const std::string& path = options.run.replay;
   const bool is_run = std::filesystem::is_directory(path + "/checkpoints");
   const auto newest = is_run ? find_latest(path) : std::nullopt;
   check(!is_run || newest, "run.replay", "no usable checkpoint in {}", path);
   check(std::filesystem::is_directory(path), "run.replay", "{} is neither a run directory nor a checkpoint", path);
+  check_replayed(options, is_run ? newest->state : verify_checkpoint(path));
   return is_run ? newest->path : path;
 }
 
@@ -124,7 +126,7 @@ struct Trainer::Impl {
       resume();
     else if (!options.weights.empty())
       start_from(options.weights);
-    if (!options.run.replay.empty()) step->replay(replayed_checkpoint(options.run.replay));
+    if (!options.run.replay.empty()) step->replay(replayed_checkpoint(options));
     if (log.writes() && options.run.tensorboard) log.open_events(found ? std::optional(at.step + 1) : std::nullopt);
   }
 
