@@ -74,7 +74,8 @@ void Arrivals::save(std::map<std::string, Tensor>& local) const {
         "messages have come that are not their turn yet");
   if (!taken_) return;
   local["inbox.arrivals"] = column(*taken_ | std::views::transform(&Entry::sender));
-  local["inbox.arrival_places"] = column(*taken_ | std::views::transform(&Entry::place));
+  if (std::ranges::any_of(*taken_, &Entry::place))
+    local["inbox.arrival_places"] = column(*taken_ | std::views::transform(&Entry::place));
 }
 
 std::optional<std::vector<Arrivals::Entry>> Arrivals::entries_in(const std::map<std::string, Tensor>& local) {
@@ -90,7 +91,7 @@ std::optional<std::vector<Arrivals::Entry>> Arrivals::entries_in(const std::map<
 
 void Arrivals::load(const std::map<std::string, Tensor>& local) {
   early_.clear(), posted_ = nullptr;
-  taken_ = entries_in(local);
+  if (recorded_) taken_ = entries_in(local);
   if (replayed_) check_replayed();
 }
 

@@ -13,8 +13,6 @@ namespace trireme {
 
 Channels::Channels(const Plan& plan, const Program& program, ParameterStore& store, Mesh& mesh)
     : plan_(plan), program_(program), store_(store), names_(channels_of(plan)) {
-  const bool takes = program.serves() || names_.empty();  // servers, or ranks that gossip
-  ordered_ = takes && depends_on_arrivals(plan);
   if (names_.empty()) return;
   const std::string axis = axis_of(plan, names_.front());
   comm_ = &mesh.comm(axis);
@@ -158,7 +156,7 @@ Tensor Channels::take(const Action& a) {
 void Channels::save(std::map<std::string, Tensor>& local) const {
   for (const auto& [server, clock] : pulled_clocks_) local[fmt::format("inbox.pulled.{}", server)] = clock.reshape({1});
   if (!pulled_clocks_.empty()) local["inbox.loss"] = last_loss_.reshape({1});
-  if (ordered_) arrivals_.save(local);
+  arrivals_.save(local);
   if (!inbox_) return;
   const auto clocks = inbox_->clocks();
   local["inbox.clocks"] =

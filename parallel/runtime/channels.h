@@ -66,8 +66,9 @@ class Channels {
   std::size_t come_ = 0;
   std::map<std::size_t, ReceivedMessage> waiting_;  // by their number in the inbox
   std::vector<ReceivedMessage> taken_;
-  Arrivals arrivals_;
-  bool ordered_ = false;  // what the rank computes depends on their order
+  /// Whether what the rank computes, a server or one that gossips, depends on the order in which messages come.
+  const bool ordered_ = (program_.serves() || names_.empty()) && depends_on_arrivals(plan_);
+  Arrivals arrivals_{ordered_};
   std::vector<Work> sending_;
   std::map<int, Tensor> pulled_clocks_;  // f64 scalars, by the rank that sent them
   std::int64_t clock_ = 0;               // of the next messages, in a plan with tickets
