@@ -88,7 +88,63 @@ std::int64_t messages_to(const ActionContext& now, std::int64_t first, std::int6
   return all;
 }
 
-std::string fault_of(const Plan&, const Program&, ActionId);  // of an exchange
+/// A passive rank answers those who have asked meanwhile.
+const ActionRow answers{.name = "answer",
+                        .letter = 'a',
+                        .access =
+                            [](const Plan&, const Program&, const Liveness&, const Action& a) {
+                              return Access{{{.kind = OperandKind::weights, .slice = a.slice}},
+                                            {{.kind = OperandKind::state, .slice = a.slice, .name = due}}};
+                            },
+                        .start =
+                            [](ActionContext& now) {
+                              if (now.comm && !is_active(now)) answer_all(now);
+                              return Work();
+                            },
+                        .flush =
+                            [](ActionContext& now) {
+                              for (Work& work : under_way(now).answers) work.wait();
+                              under_way(now).answers.clear();
+                            }};
+
+/// Whether they are of one exchange.
+bool belong_together(const Action& a, const Action& b) {
+  return a.slice == b.slice && a.peer == b.peer && find_argument(a, "share") == find_argument(b, "share");
+}
+
+/// Passive ranks answer wherever they might compute for long, in places that are numbered.
+std::string fault_of_answers(const Program& program, const Action& a) {
+  const auto places = find_argument(a, "places");
+  double next = 0;
+  for (const Action& other : program.actions) {
+    if (is_pass(other) && next == 0) return "passive ranks compute before they answer";
+    if (other.kind != answers) continue;
+    if (!belong_together(a, other) || find_argument(other, "place") != next++ ||
+        find_argument(other, "places") != places || program.trigger(other) != Trigger{})
+      return fmt::format("passive ranks answer by another rule, or not in every step: {}", to_string(other));
+  }
+  return next == places ? "" : fmt::format("passive ranks answer in {} places of {}", next, places.value_or(0));
+}
+
+/// Of an exchange.
+std::string fault_of(const Plan& plan, const Program& program, ActionId id) {
+  const Action& a = program.actions[static_cast<std::size_t>(id)];
+  const double share = find_argument(a, "share").value_or(0);
+  if (share <= 0 || share >= 1) return fmt::format("two ranks move by {} of their difference: above 0, below 1", share);
+  if (program.trigger(a) != Trigger{}) return "exchanges are of every step: passive ranks count them";
+  for (const Program& other : plan.programs)
+    for (const Action& b : other.actions)
+      if (b.kind == a.kind && b.peer.axis == a.peer.axis && b.peer != a.peer)
+        return fmt::format("the parts of a worker meet those of different ones: {}", to_string(b));
+  const int ranks = plan.size(program, a.peer.axis);
+  for (std::int64_t step = 0; ranks > 1 && step < 8; ++step)
+    for (int active = 0; active < std::min(ranks, 64); active += 2) {
+      const auto pairs = peers_at(a.peer, active, ranks, step);
+      const bool one = pairs.size() == 1 && pairs[0].to % 2 == 1 && pairs[0].from == pairs[0].to;
+      if (!one) return fmt::format("rank {} of {} exchanges with no odd rank, or with several", active, ranks);
+    }
+  return fault_of_answers(program, a);
+}
 
 const ActionRow exchange{
     .name = "exchange",
@@ -129,61 +185,23 @@ const ActionRow exchange{
           u.flushed = now.arrivals.count(), u.first = -1;
         }};
 
-/// A passive rank answers those who have asked meanwhile.
-const ActionRow answers{.name = "answer",
-                        .letter = 'a',
-                        .access =
-                            [](const Plan&, const Program&, const Liveness&, const Action& a) {
-                              return Access{{{.kind = OperandKind::weights, .slice = a.slice}},
-                                            {{.kind = OperandKind::state, .slice = a.slice, .name = due}}};
-                            },
-                        .start =
-                            [](ActionContext& now) {
-                              if (now.comm && !is_active(now)) answer_all(now);
-                              return Work();
-                            },
-                        .flush =
-                            [](ActionContext& now) {
-                              for (Work& work : under_way(now).answers) work.wait();
-                              under_way(now).answers.clear();
-                            }};
-
-/// Whether they are of one exchange.
-bool belong_together(const Action& a, const Action& b) {
-  return a.slice == b.slice && a.peer == b.peer && find_argument(a, "share") == find_argument(b, "share");
-}
-
-/// Passive ranks answer wherever they might compute for long, in places that are numbered.
-std::string fault_of_answers(const Program& program, const Action& a) {
-  const auto places = find_argument(a, "places");
-  double next = 0;
-  for (const Action& other : program.actions) {
-    if (is_pass(other) && next == 0) return "passive ranks compute before they answer";
-    if (other.kind != answers) continue;
-    if (!belong_together(a, other) || find_argument(other, "place") != next++ ||
-        find_argument(other, "places") != places || program.trigger(other) != Trigger{})
-      return fmt::format("passive ranks answer by another rule, or not in every step: {}", to_string(other));
+/// Adds the places where passive ranks answer to a program whose last action is the exchange.
+void answer_between_passes(Program& program) {
+  const Action meet = program.actions.back();
+  std::vector<ActionId> places;
+  for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+    const Action& a = program.actions[static_cast<std::size_t>(id)];
+    const Action* before = id > 0 ? &program.actions[static_cast<std::size_t>(id) - 1] : nullptr;
+    const bool follows = before && is_pass(*before) && before->kind == a.kind && before->microbatch == a.microbatch;
+    if (is_pass(a) && a.kind != ActionKind::loss && !follows) places.push_back(id);
   }
-  return next == places ? "" : fmt::format("passive ranks answer in {} places of {}", next, places.value_or(0));
-}
-
-std::string fault_of(const Plan& plan, const Program& program, ActionId id) {
-  const Action& a = program.actions[static_cast<std::size_t>(id)];
-  const double share = find_argument(a, "share").value_or(0);
-  if (share <= 0 || share >= 1) return fmt::format("two ranks move by {} of their difference: above 0, below 1", share);
-  if (program.trigger(a) != Trigger{}) return "exchanges are of every step: passive ranks count them";
-  for (const Program& other : plan.programs)
-    for (const Action& b : other.actions)
-      if (b.kind == a.kind && b.peer.axis == a.peer.axis && b.peer != a.peer)
-        return fmt::format("the parts of a worker meet those of different ones: {}", to_string(b));
-  const int ranks = plan.size(program, a.peer.axis);
-  for (std::int64_t step = 0; ranks > 1 && step < 8; ++step)
-    for (int active = 0; active < std::min(ranks, 64); active += 2) {
-      const auto pairs = peers_at(a.peer, active, ranks, step);
-      const bool one = pairs.size() == 1 && pairs[0].to % 2 == 1 && pairs[0].from == pairs[0].to;
-      if (!one) return fmt::format("rank {} of {} exchanges with no odd rank, or with several", active, ranks);
-    }
-  return fault_of_answers(program, a);
+  program.actions.back().arguments.emplace_back("places", places.size());
+  for (std::size_t place = places.size(); place-- > 0;) {
+    Action early = meet;
+    early.kind = answers, early.after.clear();
+    early.arguments.emplace_back("place", place), early.arguments.emplace_back("places", places.size());
+    insert(program, places[place], std::move(early));
+  }
 }
 
 }  // namespace
@@ -207,20 +225,7 @@ Plan gossip_asynchronously(Plan plan, const GossipOptions& o) {
     if (meet.kind != exchange) continue;  // it updates nothing
     check(std::ranges::count(program.actions, ActionKind(exchange), &Action::kind) == 1, "gossip",
           "mode=async exchanges weights that lie together, where those of {} are in several places", program.name);
-    std::vector<ActionId> places;
-    for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
-      const Action& a = program.actions[static_cast<std::size_t>(id)];
-      const Action* before = id > 0 ? &program.actions[static_cast<std::size_t>(id) - 1] : nullptr;
-      const bool follows = before && is_pass(*before) && before->kind == a.kind && before->microbatch == a.microbatch;
-      if (is_pass(a) && a.kind != ActionKind::loss && !follows) places.push_back(id);
-    }
-    program.actions.back().arguments.emplace_back("places", places.size());
-    for (std::size_t place = places.size(); place-- > 0;) {
-      Action early = meet;
-      early.kind = answers, early.after.clear();
-      early.arguments.emplace_back("place", place), early.arguments.emplace_back("places", places.size());
-      insert(program, places[place], std::move(early));
-    }
+    answer_between_passes(program);
   }
   plan.state.push_back({.name = due});
   plan.consistency[o.axis] = {Consistency::Kind::gossip, Consistency::unbounded};
