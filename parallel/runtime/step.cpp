@@ -88,8 +88,7 @@ struct Step::Impl {
     else
       for (const auto& held = executor.channels().tickets(); told < std::ssize(held);)
         all.push_back(ticket_of(plan, held[static_cast<std::size_t>(told++)]));
-    if (shares() && !executor.channels().tickets().empty())  // the rate of the step that comes
-      optimizer.set_steps(first + ticket_of(plan, executor.channels().tickets().front()).batch);
+    next_share();
     return all;
   }
 
@@ -103,18 +102,18 @@ struct Step::Impl {
     audit.add_sent([&] { executor.close(first + batches); });
   }
 
-  /// The share of the step at hand; none: this rank's of every batch.
-  std::optional<RankShare> begin_ticket() {
-    if (!shares()) return {};
-    const auto& held = executor.channels().tickets();
-    check(left > 0 && !held.empty(), "step", "no ticket is left: train what granted() says, behind open()");
-    const Ticket ticket = ticket_of(plan, held.front());
+  /// The share of the step that comes, for which the optimizer has the learning rate from now on; none: no ticket is
+  /// left, or the plan has none.
+  std::optional<RankShare> next_share() {
+    if (!shares() || executor.channels().tickets().empty()) return {};
+    const Ticket ticket = ticket_of(plan, executor.channels().tickets().front());
     optimizer.set_steps(first + ticket.batch);
     return ticket.share;
   }
 
   Tensor run(const Tensor& x, const Tensor& y) {
-    const std::optional<RankShare> share = begin_ticket();
+    const std::optional<RankShare> share = next_share();
+    check(share || !shares(), "step", "no ticket is left: train what granted() says, behind open()");
     if (serves()) return serve(x, y);
     const std::int64_t number = executor.steps();
     const StepContext context = ranks.context(x, y, options.seed, static_cast<std::uint64_t>(number), share);
