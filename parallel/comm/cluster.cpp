@@ -14,6 +14,7 @@ struct Place {
   const NodeGroup* group;
   int node;
 };
+/// In rounds: each gives a rank to every node that has a device left (Cluster::cyclic).
 Place dealt_place(const Cluster& cluster, int rank) {
   int most = 0;
   for (const NodeGroup& g : cluster.nodes) most = std::max(most, g.devices);
