@@ -338,6 +338,8 @@ void remove_unfinished(const std::string& run) {
   for (auto& path : found) remove_tree(path);
 }
 
+bool has_checkpoints(const std::string& run) { return !list(run + "/checkpoints").empty(); }
+
 std::optional<LoadedCheckpoint> find_latest(const std::string& run) {
   auto found = newest(run);
   return found ? std::optional(found->first) : std::nullopt;

@@ -73,6 +73,8 @@ struct LoadedCheckpoint {
 };
 /// Removes what a killed process has left half written or half removed. For the one process that writes to the run.
 void remove_unfinished(const std::string& run);
+/// Whether a save of the run has ever ended: there is a checkpoint, whole or damaged.
+bool has_checkpoints(const std::string& run);
 /// The newest checkpoint of the run that verifies, with nothing restored; nothing when the run has none. Throws Error
 /// when all are damaged.
 std::optional<LoadedCheckpoint> find_latest(const std::string& run);

@@ -35,6 +35,7 @@ struct Option {
   double most = std::numeric_limits<double>::infinity();    ///< bound, inclusive, alike
   std::string choices = {};                                 ///< of a text: "stop, skip"; empty: any
   std::string alias = {};                                   ///< another name for it: "ranks" for "parallel.ranks"
+  std::string bare = {};  ///< on a command line: what the name means without a value; empty: it wants one
 };
 
 /// "a number", "a whole number", "true or false", "text", "a list of numbers: 30,60,80", "a list of texts: a+b".

@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
   options.data.batch = 16, options.optim.schedule = "constant";
   options.run.dir = std::string(argv[0]) + "-run", options.run.progress = "off", options.run.tensorboard = true;
   Trainer(input(), options, world).run();
-  options.epochs = 3, options.run.resume = true;
+  options.epochs = 3, options.run.resume = "yes";
   const TrainerResult result = Trainer(input(), options, world).run();
   std::printf("trained %d steps: %s; %s\n", int(result.steps), result.test.text().c_str(), result.checkpoint.c_str());
 }

@@ -114,7 +114,7 @@ class Runs(Case):
         path.write_text(json.dumps(manifest, sort_keys=True, indent=2, ensure_ascii=False) + "\n")
 
     def tree(self, name):
-        return {str(p): p.is_file() and hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted((self.dir / name).rglob("*"))}
+        return {str(p): p.is_file() and hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted((self.dir / name).rglob("*")) if p.name != "lock"}
 
 
 class Metrics(Runs):
@@ -292,12 +292,14 @@ class Resume(Runs):
             for step in 5, 9:   # flags are told in steps 1, 9, 17
                 got = run("train", *self.words, *words, "--run.fault", f"term:1:{step}", "--run.dir", self.dir / f"{name}{step}", ranks=ranks)
                 said = [line for line in got.stderr.splitlines() if line.startswith("trireme: ")]
-                self.assertNotEqual(got.returncode, 0)
-                self.assertEqual(len(said), 1, got.stderr)
-                self.assertIn("stopped by SIGTERM after step 9, which is saved: --resume goes on", said[0])
+                self.assertEqual(got.returncode, 85)
+                self.assertEqual(said, ["trireme: SIGTERM: all ranks stop behind a step and save",
+                                        "trireme: preempted after step 9, which is saved: --resume goes on from there"])
                 self.assertIn("not evaluated, after 9 steps", got.stdout)
+                self.assertEqual(json.loads((self.dir / f"{name}{step}/result.json").read_text())["status"], "preempted")
                 self.assertEqual(self.manifest(f"{name}{step}")["step"], 9)
-                self.trained("--resume", *words, name=f"{name}{step}", ranks=ranks)
+                self.trained("--run.resume", "auto", *words, name=f"{name}{step}", ranks=ranks)
+                self.assertEqual(json.loads((self.dir / f"{name}{step}/result.json").read_text())["status"], "finished")
                 self.assertEqual(self.digests(f"{name}{step}"), self.digests("whole"))
                 self.assertEqual(self.metrics(f"{name}{step}"), self.metrics("whole"))
 
@@ -310,16 +312,112 @@ class Resume(Runs):
             for count in 1, 2:
                 while not (self.dir / "run/metrics.jsonl").exists() or len(saved()) < count:
                     if (self.dir / "run/metrics.jsonl").exists() and len(saved()) == count - 1:
-                        process.send_signal(signal.SIGUSR1)
+                        process.send_signal(signal.SIGUSR2)
                     self.assertIsNone(process.poll())
                     time.sleep(0.05)
             process.terminate()
             said = process.communicate(timeout=60)[1]
-            self.assertIn("stopped by SIGTERM after step", said)
-            self.assertEqual(process.returncode, 1)
+            self.assertIn("preempted after step", said)
+            self.assertEqual(process.returncode, 85)
         finally:
             process.kill()
             process.communicate()
+
+    def endless(self, *words, name="run", ranks=None, env=None):
+        """A training without an end of its own, once it has recorded a step."""
+        line = ([mpiexec, "-n", ranks] if ranks else []) + [trireme, "train", *self.words, "--data.synthetic_size", 2000000, "--epochs", 1, "--run.dir", self.dir / name, *words]
+        process = subprocess.Popen([str(w) for w in line], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
+        def end():
+            process.kill()
+            process.communicate()
+        self.addCleanup(end)
+        self.until(lambda: process.poll() is not None or "train" in self.text(name, "metrics.jsonl"))
+        return process
+
+    def text(self, name, file):
+        path = self.dir / name / file
+        return path.read_text() if path.exists() else ""
+
+    def until(self, ready):
+        end = time.monotonic() + 60
+        while not ready():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+
+    def test_signals_and_limits_leave_with_their_own_status(self):
+        for name, signals in ("interrupt", [signal.SIGINT]), ("usr1", [signal.SIGUSR1]), ("preempted", [signal.SIGCONT, signal.SIGTERM]):
+            process = self.endless(name=name)
+            for each in signals:
+                process.send_signal(each)
+            said = process.communicate(timeout=60)[1]
+            self.assertEqual(process.returncode, 85, said)
+            self.assertRegex(said, r"preempted after step \d+, which is saved")
+            self.assertEqual(json.loads(self.text(name, "result.json"))["status"], "preempted")
+        process = self.endless(name="limit", ranks=2 if mpiexec != "none" else None)
+        self.assertIsNone(process.poll())   # without a limit it goes on
+        for name, words, env in ("own", ["--run.time_limit", 4], {}), ("slurm", [], {"SLURM_JOB_END_TIME": str(int(time.time()) + 12)}):
+            process = self.endless(*words, name=name, env=env)
+            said = process.communicate(timeout=60)[1]
+            self.assertEqual(process.returncode, 85, said)
+            self.assertIn("the time limit is near", said)
+        self.refused(run("train", *self.words, "--run.time_limit", -1), "run.time_limit", status=2)
+
+    def test_a_second_interrupt_ends_at_once(self):
+        process = self.endless("--data.batch", 20000)   # steps of seconds
+        process.send_signal(signal.SIGINT)
+        self.assertIn("once more ends at once", next(line for line in process.stderr if "SIGINT" in line))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, -signal.SIGINT)
+
+    def test_one_run_at_a_time_writes_a_directory(self):
+        process = self.endless("--checkpoint.steps", 5)
+        self.until(lambda: any((self.dir / "run").glob("checkpoints/step_*[0-9]")))
+        for words in [], ["--resume"], ["--run.resume", "auto"]:
+            got = run("train", *self.words, "--run.dir", self.dir / "run", *words)
+            self.refused(got, f"run is being written by process {process.pid} on ")
+        process.kill()
+        process.wait()
+        self.assertEqual(run("train", "--resume", "--run.dir", self.dir / "run", "--run.max_steps", 1).returncode, 0)   # a dead one holds nothing
+
+    @unittest.skipIf(mpiexec == "none", "without MPI")
+    def test_ranks_end_with_their_launcher(self):
+        process = self.endless(name="orphans", ranks=2)
+        ranks = set()
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if str(self.dir / "orphans").encode() in words and words[0] == trireme.encode():
+                ranks.add(int(path.parent.name))
+        self.assertEqual(len(ranks), 2)
+        proxies = {int(pathlib.Path(f"/proc/{rank}/stat").read_text().rsplit(")")[-1].split()[1]) for rank in ranks}
+        for proxy in proxies:
+            os.kill(proxy, signal.SIGKILL)
+        self.until(lambda: not any(pathlib.Path(f"/proc/{rank}").exists() for rank in ranks))
+
+    def test_resume_auto_and_words_that_stand_alone(self):
+        self.trained(*self.words, name="whole")
+        # Where nothing is, or what has not come to its first checkpoint, it begins; metrics are those of this run.
+        (self.dir / "run/checkpoints/step_00000003.tmp").mkdir(parents=True)
+        (self.dir / "run/metrics.jsonl").write_text('{"kind": "train", "step": 1}\n')
+        self.trained("--run.resume", "auto", "--run.max_steps", 7, *self.words)
+        self.trained("--resume=auto", *self.words)
+        self.assertEqual(self.digests("run"), self.digests("whole"))
+        self.assertEqual(self.metrics("run"), self.metrics("whole"))
+        # What stands behind it is the model, not its value.
+        got = run("train", "--tensorboard", "--resume", self.words[0], "--run.dir", self.dir / "none")
+        self.refused(got, "none holds no checkpoints")
+        got = run("train", "--run.override", *self.words)
+        self.refused(got, "run.override is for run.resume", status=2)
+        self.refused(run("train", *self.words, "--run.resume", "maybe"), "maybe", status=2)
+        self.refused(run("train", *self.words, "--resume=true"), "run.resume: 'true' is called 'yes' now", status=2)
+        self.refused(run("train", *self.words, "--run.resume", "auto"), "name the run to go on with: --run.dir DIR", status=2)
+        for path in (self.dir / "run/checkpoints").glob("step_*/model*.safetensors"):   # damaged is not absent
+            path.write_bytes(path.read_bytes()[:-1])
+        got = run("train", "--run.resume", "auto", *self.words, "--run.dir", self.dir / "run")
+        self.assertEqual(got.returncode, 1, got.stderr)
 
     def shards(self, name):
         newest = sorted((self.dir / name / "checkpoints").glob("step_*"))[-1]
@@ -503,7 +601,7 @@ class Resume(Runs):
             for old, new in renamed.items():
                 text, found = re.subn(f"(?m)^{last(new)} = ", f"{last(old)} = ", text)
                 self.assertEqual(found, 1, new)
-            for new in "parallel.virtual", "parallel.cluster", "parallel.plugin", "run.replay":   # that commit had none of them
+            for new in "parallel.virtual", "parallel.cluster", "parallel.plugin", "run.replay", "run.time_limit":   # that commit had none of them
                 text, found = re.subn(f"(?m)^{last(new)} = .*\n", "", text)
                 self.assertEqual(found, 1, new)
             return text
@@ -762,8 +860,8 @@ class Ranks(Runs):
         for strategy, rank in ("parameter_server(mode=async)", 0), ("parameter_server(mode=async)", 3), ("parameter_server", 3), ("gossip(mode=async)", 1):
             folder = self.dir / f"{strategy[:6]}{len(strategy)}{rank}"
             got = run(*words, "--strategy", strategy, "--run.fault", f"term:{rank}:3", "--run.dir", folder)
-            self.assertEqual(got.returncode, 1, got.stderr)
-            self.assertIn("stopped by SIGTERM after step 12, which is saved", got.stderr)
+            self.assertEqual(got.returncode, 85, got.stderr)
+            self.assertIn("preempted after step 12, which is saved", got.stderr)
             got = run("train", "--resume", "--run.dir", folder, "--ranks", 4)
             self.assertEqual(got.returncode, 0, got.stderr)
             self.assertIn("after 36 steps", got.stdout)

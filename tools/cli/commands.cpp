@@ -16,6 +16,7 @@
 #include "kernels/core/runtime.h"
 #include "kernels/core/vendor.h"
 #include "parallel/comm/world/compare.h"
+#include "tools/cli/signals.h"
 #include "tools/cli/version.h"
 #include "tools/training/from_options.h"
 #include "tools/training/resume.h"
@@ -58,37 +59,10 @@ int info() {
   return 0;
 }
 
-namespace {
-
-sigset_t signals(std::initializer_list<int> numbers) {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : numbers) sigaddset(&set, number);
-  return set;
-}
-
-/// From now on SIGTERM and SIGUSR1 wait to be taken, in this thread and those that it starts.
-void hold_signals() {
-  const sigset_t held = signals({SIGTERM, SIGUSR1});
-  pthread_sigmask(SIG_BLOCK, &held, nullptr);
-}
-
-/// TrainerInput::request of signals: "stop" for SIGTERM, of which a second one ends the process as ever, "save" for
-/// SIGUSR1.
-std::string take_signal() {
-  const sigset_t held = signals({SIGTERM, SIGUSR1}), term = signals({SIGTERM});
-  constexpr timespec now{};
-  const int got = sigtimedwait(&held, nullptr, &now);
-  if (got == SIGTERM) pthread_sigmask(SIG_UNBLOCK, &term, nullptr);
-  return got == SIGTERM ? "stop" : got == SIGUSR1 ? "save" : "";
-}
-
-}  // namespace
-
 int train_command(int argc, char** argv, const TrainerOptions& options, bool cluster_given) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader of stdout that goes away does not end a training
   TrainerInput data;
-  const auto train = [&](World& world) {
+  const auto train = [&](World& world) -> int {
     const TrainerResult run = Trainer(data, options, world).run();
     Console console(!world.main(), options.run.progress, options.run.log_seconds);
     console.result(fmt::format(
@@ -102,15 +76,17 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
     console.result("checkpoint:    " + run.checkpoint);
     console.result("metrics:       " + run.metrics);
     console.check_results();
-    if (run.stopped) world.comm().barrier();  // all is written
-    check(!run.stopped, "train", "stopped by SIGTERM after step {}, which is saved: --resume goes on from there",
-          run.steps);
+    if (!run.stopped) return 0;
+    world.comm().barrier();  // all is written
+    console.log(
+        fmt::format("trireme: preempted after step {}, which is saved: --resume goes on from there", run.steps));
+    return preempted_status;
   };
   const auto ranks = static_cast<int>(options.parallel.virtual_ranks);
   if (ranks == 0) {
     if (!options.parallel.cluster.empty()) throw OptionError("parallel.cluster is for virtual time: add --virtual N");
-    hold_signals();
-    data.request = take_signal;
+    Signals signals;
+    data.request = [&] { return signals.take(); };
     return World::run(argc, argv, make_ranks(options), train);
   }
   const Cluster cluster = make_cluster(options, cluster_given ? "" : kept_cluster(options));
@@ -118,7 +94,7 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
     check(world.size() == 1, "parallel.virtual",
           "{} ranks in virtual time are threads of one process; start it without mpiexec or srun", ranks);
     data = {.train = make_dataset(options, "train"), .test = make_dataset(options, "test")};  // once for all ranks
-    World::virtual_time(ranks, cluster, train);
+    World::virtual_time(ranks, cluster, [&](World& each) { train(each); });
   });
 }
 

@@ -43,6 +43,9 @@ struct VerifyCommand {
   double tolerance = 0;  ///< 0: 1e-11 in f64, else 1e-4
 };
 
+/// Exit status of a training that was asked to stop, and has saved where it goes on.
+inline constexpr int preempted_status = 85;
+
 std::string version();
 int info();
 /// cluster_given: a run in virtual time that goes on has the cluster of these settings, else the one that it keeps.

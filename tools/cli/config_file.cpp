@@ -96,7 +96,6 @@ TrainerOptions run_config(const std::string& run) {
 }
 
 TrainerOptions resume_config(const std::string& run) {
-  if (run.empty()) throw OptionError("resume: name the run to go on with: --run.dir DIR");
   check(fs::is_directory(run + "/checkpoints"), "resume", "{} holds no checkpoints; train without --resume first", run);
   TrainerOptions options;
   if (fs::exists(run + "/config.toml")) {
@@ -107,8 +106,8 @@ TrainerOptions resume_config(const std::string& run) {
           run);
     parse_config(options, found->state.config, found->path + "/manifest.json", OldNames::read);
   }
-  options.run.max_steps = 0, options.run.fault = "";
-  options.run.resume = options.run.override = false;
+  options.run.max_steps = 0, options.run.time_limit = 0, options.run.fault = "";
+  options.run.resume = "no", options.run.override = false;
   options.run.dir = run;
   return options;
 }

@@ -16,6 +16,7 @@
 #include "tools/cli/config_file.h"
 #include "tools/cli/settings_arguments.h"
 #include "tools/training/from_options.h"
+#include "tools/training/resume.h"
 
 namespace trireme {
 namespace {
@@ -101,7 +102,7 @@ void CommandLine::train() {
         [&](const TrainerOptions& options) {
           return train_command(argc_, argv_, options, !given.parallel.cluster.empty());
         },
-        given.run.resume ? resume_config(given.run.dir) : TrainerOptions{});
+        goes_on(given) ? resume_config(given.run.dir) : TrainerOptions{});
   });
   add_model(command);
   settings_.add_to(command);
@@ -246,7 +247,9 @@ std::string CommandLine::unknown_subcommand() const {
 
 int CommandLine::run() {
   try {
-    app_.parse(argc_, argv_);
+    std::vector<std::string> words = SettingsArguments::with_values({argv_ + 1, argv_ + argc_});
+    std::ranges::reverse(words);  // as CLI11 takes them
+    app_.parse(std::move(words));
   } catch (const CLI::Success& e) { return app_.exit(e); } catch (const CLI::ParseError& e) {  // --help, --version
     const std::string unknown = unknown_subcommand();
     const auto chosen = app_.get_subcommands();

@@ -17,13 +17,39 @@ void SettingsArguments::add_to(CLI::App& command, std::optional<TrainerOptions> 
     const std::string flags = "--" + o.name + (o.alias.empty() ? "" : ",--" + o.alias);
     CLI::Option* option = command.add_option_function<std::string>(
         flags, [this, name = o.name](const std::string& text) { values_.emplace_back(name, text); }, o.help);
-    if (std::holds_alternative<bool*>(o.value)) option->expected(0, 1)->default_str("true");
     const std::string value = base ? value_text(o) : "";
     const auto dot = o.name.find('.');
     option->option_text(value.empty() ? "VALUE" : "(default: " + value + ")")
         ->group(dot == std::string::npos ? "Run" : "[" + o.name.substr(0, dot) + "]");
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->trigger_on_parse();
   }
+}
+
+namespace {
+
+/// Whether the word could be meant as the option's value; those of an option that once was true or false, too.
+bool is_value(const Option& o, const std::string& word) {
+  try {
+    if (word != "true" && word != "false") set_option(o, word);
+    return true;
+  } catch (const OptionError&) { return false; }
+}
+
+}  // namespace
+
+std::vector<std::string> SettingsArguments::with_values(std::vector<std::string> words) {
+  TrainerOptions any;
+  for (const Option& o : option_table(any)) {
+    const std::string alone = std::holds_alternative<bool*>(o.value) ? "true" : o.bare;
+    if (alone.empty()) continue;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      if (words[i] != "--" + o.name && (o.alias.empty() || words[i] != "--" + o.alias)) continue;
+      const bool given = i + 1 < words.size() && is_value(o, words[i + 1]);
+      words[i] += "=" + (given ? words[i + 1] : alone);
+      if (given) words.erase(words.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    }
+  }
+  return words;
 }
 
 TrainerOptions SettingsArguments::over(TrainerOptions base) const {
@@ -39,7 +65,8 @@ std::string unexpected(const CLI::App& subcommand, const std::string& word) {
     TrainerOptions none;
     set(none, word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2), "");
   } catch (const OptionError& e) { return fmt::format("{}; see trireme {} --help", e.what(), subcommand.get_name()); }
-  return fmt::format("trireme {} does not take {:.200}; see its --help", subcommand.get_name(), word);
+  return fmt::format("trireme {} does not take {:.200}; see its --help", subcommand.get_name(),
+                     word.substr(0, word.find('=')));
 }
 
 }  // namespace trireme

@@ -15,6 +15,9 @@ class SettingsArguments {
   /// Declares them; --weights for train alone. base: what --help shows as defaults;
   /// none: they are a run's.
   void add_to(CLI::App& subcommand, std::optional<TrainerOptions> base = TrainerOptions{});
+  /// The words of a command line, in which each option that may stand alone has its value behind "=": the next word if
+  /// that is one, so that `--resume mlp` does not swallow the model.
+  static std::vector<std::string> with_values(std::vector<std::string> words);
   /// What was given over the base (defaults, or the settings of a run), in the order in which it takes effect: the base
   /// < the config file < options. Throws OptionError for what cannot be.
   TrainerOptions over(TrainerOptions base) const;

@@ -32,13 +32,13 @@ RunAlgorithms use_all_reduce(const TrainerOptions& options, World& world) {
     return world.use_all_reduce(options.parallel.allreduce), RunAlgorithms{};
   RunAlgorithms run;
   const std::string path = options.run.dir + "/" + algorithms_file;
-  if (world.main() && options.run.resume) run.table = kept_table(path);
+  if (world.main() && options.run.resume == "yes") run.table = kept_table(path);
   run.table = broadcast_text(world.comm(), run.table, 0);
   AlgorithmTable table = AlgorithmTable::of_text(run.table);
   int ranks = 0;
   for (const auto& row : table.rows) ranks = std::max(ranks, row.ranks);
   if (ranks != world.size()) {
-    if (options.run.resume)
+    if (options.run.resume == "yes")
       run.note = ranks == 0 ? fmt::format("resume: {} is missing: all-reduce algorithms are measured anew", path)
                             : fmt::format("resume: {} is of {} ranks: all-reduce algorithms are measured anew on {}",
                                           path, ranks, world.size());

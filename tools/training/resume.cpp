@@ -78,8 +78,13 @@ Progress progress_of(const TrainState& s) {
   return p;
 }
 
-ResumePoint find_resume_point(const TrainerOptions& options) {
+bool goes_on(const TrainerOptions& options) {
+  if (options.run.resume == "no") return false;
   if (options.run.dir.empty()) throw OptionError("resume: name the run to go on with: --run.dir DIR");
+  return options.run.resume == "yes" || has_checkpoints(options.run.dir);
+}
+
+ResumePoint find_resume_point(const TrainerOptions& options) {
   check(fs::is_directory(options.run.dir + "/checkpoints"), "resume",
         "{} holds no checkpoints; train without --resume first", options.run.dir);
   remove_unfinished(options.run.dir);
@@ -128,7 +133,7 @@ void check_replayed(const TrainerOptions& options, const TrainState& recorded) {
 
 std::string kept_cluster(const TrainerOptions& options) {
   const std::string path = options.run.dir + "/" + cluster_file;
-  return options.run.resume && fs::exists(path) ? path : "";
+  return goes_on(options) && fs::exists(path) ? path : "";
 }
 
 void check_cluster(ResumePoint& point, const TrainerOptions& options, const Cluster& cluster) {
@@ -193,7 +198,7 @@ std::map<std::string, Tensor> restore(Step& step, const ResumePoint& point) {
 }
 
 std::string kept_settings(TrainerOptions options) {
-  options.run.resume = options.run.override = false;
+  options.run.resume = "no", options.run.override = false;
   return to_toml(options);
 }
 

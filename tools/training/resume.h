@@ -41,6 +41,8 @@ struct ResumePoint {
   std::vector<std::string> changes;  ///< that run.override lets pass, one sentence each
   bool reordered = false;            ///< they give the rest of an epoch other samples, or another order
 };
+/// Whether run.resume says that a run goes on: yes; or auto, where options.run.dir has a checkpoint.
+bool goes_on(const TrainerOptions&);
 /// The newest checkpoint of options.run.dir. Throws Error for one without checkpoints, and without run.override for
 /// settings that change the training: all of them by name, with both values.
 ResumePoint find_resume_point(const TrainerOptions&);

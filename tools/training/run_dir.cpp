@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "framework/io/checkpoint.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "kernels/core/error.h"
@@ -66,20 +67,27 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
     : path_(path), simulated_(simulated) {
   if (path_.empty()) {
     path_ = "runs/" + name;
-    for (int i = 2; fs::exists(path_); ++i) path_ = fmt::format("runs/{}-{}", name, i);
+    make_directories("runs");
+    for (int i = 2; ::mkdir(path_.c_str(), 0777) != 0 && errno == EEXIST; ++i)
+      path_ = fmt::format("runs/{}-{}", name, i);
   }
   if (resume) {
     check(fs::is_directory(path_ + "/checkpoints"), "resume", "{} holds no checkpoints; train without --resume first",
           path_);
   } else {
-    check(!fs::exists(path_ + "/checkpoints"), "run directory",
-          "{} holds another run; add --resume to go on with it, or name a new --run.dir", path_);
     std::error_code error;
     fs::create_directories(path_, error);
     check(!error, "run directory", "cannot create {}: {}", path_, [&] { return error.message(); });
+    lock_.emplace(path_);
+    check(!has_checkpoints(path_), "run directory",
+          "{} holds another run; add --resume to go on with it, or name a new --run.dir", path_);
+    remove_unfinished(path_);
+    was_used_ = fs::exists(metrics());
     replace_file(path_ + "/config.toml", config);
+    replace_file(metrics(), "");
     replace_file(table(), csv_head(simulated_));
   }
+  fs::remove(path_ + "/" + result_file);
   open();
 }
 
@@ -154,6 +162,18 @@ void RunDir::keep_algorithms(const std::string& table) {
   const std::string path = path_ + "/" + algorithms_file;
   if (!table.empty() && (!fs::exists(path) || read_text(path, std::size_t{1} << 20) != table))
     replace_file(path, table);
+}
+
+void RunDir::write_result(const std::string& status, std::int64_t step, std::int64_t epoch) {
+  Json result{{"status", status}, {"step", step}, {"epoch", epoch}};
+  std::string line;
+  for (std::ifstream in(metrics()); std::getline(in, line);) {
+    const auto eval = parse_json(line);
+    if (!eval.is_object() || eval.value("kind", "") != "eval" || !eval.contains("test_top1")) continue;
+    if (const auto best = result.find("best"); best == result.end() || eval["test_top1"] > (*best)["test_top1"])
+      result["best"] = {{"epoch", eval["epoch"]}, {"step", eval["step"]}, {"test_top1", eval["test_top1"]}};
+  }
+  replace_file(path_ + "/" + result_file, json_text(result) + "\n");
 }
 
 void RunDir::rewind(std::int64_t step) {

@@ -1,5 +1,6 @@
 // RunDir: the files of one run: config.toml (all settings), metrics.jsonl (a JSON object per record), metrics.csv (the
-// same records, a row each), classes.txt, algorithms.txt, TensorBoard's event files; beside them lies checkpoints/.
+// same records, a row each), classes.txt, algorithms.txt, TensorBoard's event files, result.json; beside them lies
+// checkpoints/.
 // Only rank 0 has one.
 #pragma once
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "tools/training/events.h"
+#include "tools/training/run_lock.h"
 
 namespace trireme {
 
@@ -21,14 +23,17 @@ inline constexpr const char* class_file = "classes.txt";
 /// The all-reduce algorithms that were measured for a run (parallel.allreduce auto).
 inline constexpr const char* algorithms_file = "algorithms.txt";
 
+/// How a run ended (RunDir::write_result).
+inline constexpr const char* result_file = "result.json";
 /// The simulated machines of a run in virtual time, in its directory.
 inline constexpr const char* cluster_file = "cluster.toml";
 
 class RunDir {
  public:
-  /// Creates path (or, if empty, the first free of runs/NAME, runs/NAME-2, ...) and writes config.toml. With resume the
-  /// directory must exist, and its config.toml stays until keep_settings(). Throws Error with path and reason when it
-  /// cannot be written. simulated: metrics.csv has columns of virtual time.
+  /// Creates path (or, if empty, the first free of runs/NAME, runs/NAME-2, ...), locks it and writes config.toml. With
+  /// resume the directory must exist, the caller has a RunLock of it, and its config.toml stays until keep_settings().
+  /// Throws Error with path and reason when it cannot be written, holds checkpoints, or is being written by another
+  /// process. simulated: metrics.csv has columns of virtual time.
   RunDir(const std::string& path, const std::string& name, const std::string& config, bool resume,
          bool simulated = false);
   const std::string& path() const { return path_; }
@@ -52,6 +57,12 @@ class RunDir {
   void rewind(std::int64_t step);
   /// Replaces cluster_file, unless it holds this text.
   void keep_cluster(const std::string& toml);
+  /// Writes result.json, which is not there while the run goes on: {"status": status, "step": steps done, "epoch":
+  /// whole epochs, "best": {"epoch": n, "step": n, "test_top1": %}}, the first of the best evaluations, if there was
+  /// any.
+  void write_result(const std::string& status, std::int64_t step, std::int64_t epoch);
+  /// Whether it held the metrics of a run that ended before its first checkpoint, which is begun again.
+  bool was_used() const { return was_used_; }
   /// From now on record() writes TensorBoard's events too; resumed, simulated: see EventFile.
   void open_events(std::optional<std::int64_t> resumed, EventFile::Seconds simulated = {}) {
     events_.emplace(path_, resumed, std::move(simulated));
@@ -66,7 +77,8 @@ class RunDir {
   using File = std::unique_ptr<std::FILE, Close>;
   void open();
   std::string path_;
-  bool simulated_;
+  bool simulated_, was_used_ = false;
+  std::optional<RunLock> lock_;  // of a new run
   File lines_, rows_;
   std::optional<EventFile> events_;
   std::map<std::string, std::int64_t> shown_;  // by tag: the last step in the events

@@ -38,9 +38,9 @@ RunLog::RunLog(const TrainerOptions& options, const World& world, const RunClock
 
 void RunLog::open_run(const std::vector<std::string>& class_names) {
   if (!main_) return;
-  dir_.emplace(options_.run.dir, options_.model, kept_settings(options_), options_.run.resume,
+  dir_.emplace(options_.run.dir, options_.model, kept_settings(options_), options_.run.resume == "yes",
                clock_.simulated() != nullptr);
-  if (options_.run.resume) return;
+  if (options_.run.resume == "yes") return;
   dir_->write_classes(class_names);
   keep_settings({});
 }

@@ -58,7 +58,7 @@ void check_key_depth(const std::string& toml, const std::string& source) {
 bool fits(const toml::node& node, const Option& o) {
   return std::visit(
       [&]<class T>(const T*) {
-        if constexpr (std::same_as<T, std::string>) return node.is_string();
+        if constexpr (std::same_as<T, std::string>) return node.is_string() || (node.is_boolean() && !o.bare.empty());
         if constexpr (std::same_as<T, bool>) return node.is_boolean();
         if constexpr (std::same_as<T, double>) return node.is_number();
         if constexpr (std::same_as<T, std::vector<double>>)

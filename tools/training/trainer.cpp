@@ -19,7 +19,9 @@
 #include "tools/training/from_options.h"
 #include "tools/training/resume.h"
 #include "tools/training/run_clock.h"
+#include "tools/training/run_lock.h"
 #include "tools/training/run_log.h"
+#include "tools/training/stop_request.h"
 #include "tools/training/train_metrics.h"
 
 namespace trireme {
@@ -73,11 +75,15 @@ TrainerOptions validated(TrainerOptions options, const TrainerInput& given, Worl
   return options;
 }
 
-/// What all ranks must have alike; then rank 0's place to go on from, if the run goes on.
-std::optional<ResumePoint> agree(const TrainerOptions& options, World& world) {
+/// What all ranks must have alike; then rank 0's place to go on from, if the run goes on: run.resume is yes or no from
+/// then on.
+std::optional<ResumePoint> agree(TrainerOptions& options, World& world, std::optional<RunLock>& lock) {
   compare_ranks(world.comm(), "settings", common_settings(options));
   check_shards(options, world.size());
-  if (!options.run.resume) return {};
+  if (options.run.resume == "auto")
+    options.run.resume = broadcast_text(world.comm(), world.main() && goes_on(options) ? "yes" : "no", 0);
+  if (options.run.resume == "no") return {};
+  if (world.main() && std::filesystem::is_directory(options.run.dir)) lock.emplace(options.run.dir);
   ResumePoint found = world.main() ? find_resume_point(options) : ResumePoint{};
   if (world.main() && world.clock()) check_cluster(found, options, world.clock()->cluster());
   broadcast(found, world);
@@ -91,7 +97,8 @@ struct Trainer::Impl {
       : options(validated(std::move(o), given, w)),
         world(w),
         clock(w),
-        found(agree(options, world)),
+        found(agree(options, world, lock)),
+        stop(given.request, options, world),
         algorithms(use_all_reduce(options, world)),
         device(make_device(options, world.local_rank())),
         staged(world.use(device)),
@@ -118,8 +125,8 @@ struct Trainer::Impl {
                     .epoch_steps = loader.batches(),
                     .partition = found ? found->partition : "",
                     .example = example(),
-                    .flags = input.request ? std::vector<std::string>{"stop", "save"} : std::vector<std::string>{},
-                    .flags_every = 8,
+                    .flags = stop.flags(),
+                    .flags_every = steps_between_flags(),
                     .tickets = true});
     rows_of_norms = norm_rows(*step, strategy);
     if (found)
@@ -127,14 +134,15 @@ struct Trainer::Impl {
     else if (!options.weights.empty())
       start_from(options.weights);
     if (!options.run.replay.empty()) step->replay(replayed_checkpoint(options));
-    if (log.writes() && options.run.tensorboard) log.open_events(found ? std::optional(at.step + 1) : std::nullopt);
+    if (log.writes() && options.run.tensorboard)
+      log.open_events(found || log.dir().was_used() ? std::optional(at.step + 1) : std::nullopt);
   }
 
   TrainerResult run() {
     banner();
     const Nanoseconds start = clock.simulated() ? 0 : clock.now();
     Evaluation last;
-    while (at.epoch < options.epochs && !stopped()) {
+    while (at.epoch < options.epochs && !ended_early()) {
       epoch();
       if (at.in_epoch()) break;  // stopped in mid-epoch
       step->consolidate();
@@ -144,11 +152,11 @@ struct Trainer::Impl {
     }
     if (at.in_epoch()) save({});
     step->consolidate();
-    const bool asked = stop_asked();
+    const bool asked = stop.stops(*step);
     if (!asked && (last.samples == 0 || at.in_epoch())) last = evaluate();
     const BadSamples train = input.train->bad(), test = input.test->bad();
     const bool counts = !clock.simulated() || world.main();  // ranks of virtual time share their data sets
-    TrainerResult result{.test = last,
+    TrainerResult result{.test = asked && at.in_epoch() ? Evaluation{} : last,
                          .stopped = asked,
                          .steps = at.step,
                          .seconds = seconds(clock.now() - start),
@@ -158,6 +166,7 @@ struct Trainer::Impl {
     if (!log.writes()) return result;
     if (EventFile* events = log.dir().events()) events->flush();
     result.checkpoint = saved, result.metrics = log.dir().metrics();
+    log.dir().write_result(asked ? "preempted" : "finished", at.step, at.epoch);
     return result;
   }
 
@@ -169,6 +178,15 @@ struct Trainer::Impl {
             .workers = static_cast<int>(options.data.workers),
             .dtype = make_dtype(options),
             .device = device};
+  }
+  /// Ranks that tell each other something wait for each other. Where a step is short that costs up to a tenth of
+  /// it, and 8 steps pass soon; a long one does it each time. Alike on all ranks.
+  int steps_between_flags() {
+    const Tensor rows = example();
+    Index weights = 0;
+    input.model.visit(StateVisitor([&](const NamedState& state) { weights += state.tensor->numel(); }));
+    const double least = 6.0 * static_cast<double>(weights * rows.dim(0) + 100 * rows.numel());
+    return least < 2e8 ? 8 : 1;  // floating-point operations, of models whose weights are used once a row or more
   }
   /// Zeros in the shape of this rank's rows, on which the costs of the model's parts may be measured.
   Tensor example() const {
@@ -189,27 +207,8 @@ struct Trainer::Impl {
     if (step->is_tensor_parallel()) how.shard = step->shard();
     return trireme::evaluate(how.shard ? step->model() : input.model, input.test, world, how);
   }
-  bool stopped() const { return (options.run.max_steps > 0 && at.step >= options.run.max_steps) || stop_asked(); }
-
-  bool stop_asked() const { return step->raised("stop") || agreed_to_stop; }
-
-  /// What a signal has asked this rank for is told to the others by the next step in which all meet. Where they meet by
-  /// messages alone (no flags) that is the end of the batches that are open, where they save anyway.
-  void take_request() {
-    const std::string flag = input.request ? input.request() : "";
-    if (flag.empty()) return;
-    if (!step->plan().flags.empty()) return step->raise(flag);
-    stop_wanted = stop_wanted || flag == "stop";
-    log.console().log(fmt::format("asked to {}: where all ranks meet, behind these batches", flag));
-  }
-  /// There. A collective call.
-  void agree_to_stop() {
-    if (!input.request || !step->plan().flags.empty()) return;
-    take_request();
-    step->flush();
-    const Tensor wanted = Tensor::full({1}, stop_wanted ? 1 : 0, DType::f64);
-    world.comm().all_reduce(wanted, ReduceOp::max).wait();
-    agreed_to_stop = wanted.item() > 0;
+  bool ended_early() const {
+    return (options.run.max_steps > 0 && at.step >= options.run.max_steps) || stop.stops(*step);
   }
 
   void resume() {
@@ -296,7 +295,7 @@ struct Trainer::Impl {
       metrics.waited(clock.now() - ready);
       log.show_inputs(batch, input.train->scale(), at.step + 1);
       inject_fault(options.run.fault, world, at.step + 1, injected);
-      take_request();
+      stop.take(*step, log.console());
       TrainMetrics::StepReport report = metrics.run(*step, batch);
       if (const std::string why = step->not_replayed(); !why.empty() && !std::exchange(told, true))
         log.console().log("no CUDA graphs: " + why);
@@ -314,7 +313,7 @@ struct Trainer::Impl {
         for (const Ticket& ticket : step->granted()) pass.add(done + ticket.batch, ticket.share);
         if (pass.done()) break;
         train_one();
-        if (at.samples < input.train->size() && step->raised("stop")) return settle(), step->close();
+        if (at.samples < input.train->size() && stop.stops(*step)) return settle(), step->close();
         if (!pass.done() && step->raised("save")) settle(), save({}), ready = clock.now();
       }
       step->close();
@@ -322,9 +321,9 @@ struct Trainer::Impl {
       metrics.close(count);
       done += count;
       if (step->trains_apart()) inject_fault(options.run.fault, world, at.step, injected);  // servers had no step
-      agree_to_stop();
+      stop.meet(*step, world, log.console());
       if (at.samples == input.train->size()) break;
-      if (stopped()) return;
+      if (ended_early()) return;
       save({});  // why it has ended here
       ready = clock.now();
     }
@@ -365,10 +364,12 @@ struct Trainer::Impl {
     if (simulated) simulated->restore(before);
   }
 
-  const TrainerOptions options;
+  TrainerOptions options;
   World& world;
   const RunClock clock;
+  std::optional<RunLock> lock;       // of a run that goes on; a new one's directory has it
   std::optional<ResumePoint> found;  // where the run goes on
+  StopRequest stop;
   const RunAlgorithms algorithms;
   Device device;
   std::string staged;  // why collectives go through the host, if they do
@@ -380,8 +381,7 @@ struct Trainer::Impl {
   Progress at;
   TrainMetrics metrics{at, clock};
   std::optional<Step> step;
-  bool stop_wanted = false, agreed_to_stop = false;  // where Plan::flags are none
-  bool injected = false;                             // options.run.fault
+  bool injected = false;  // options.run.fault
   std::string saved, rows_of_norms;
   std::vector<std::string> redrawn;        // tensors that options.weights does not fit
   std::optional<std::int64_t> overridden;  // from this step on the run has other settings

@@ -145,8 +145,8 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"run.resume", &c.run.resume,
        "continue from the newest checkpoint of run.dir, with the run's own settings (config.toml); others are refused, "
        "but for run, checkpoint, parallel (where ranks stand), data.workers, device, and epochs if lr does not depend "
-       "on them",
-       any, most, "", "resume"},
+       "on them; auto: where there is none yet, begin",
+       any, most, "no, yes, auto", "resume", "yes"},
       {"run.override", &c.run.override, "with resume: take other settings than the run has, and keep them", any, most,
        "", "override"},
       {"run.progress", &c.run.progress,
@@ -155,12 +155,17 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"run.log_seconds", &c.run.log_seconds, "seconds between progress lines", 0},
       {"run.max_steps", &c.run.max_steps,
        "stop (and save) after this many optimizer steps in all; 0: never; a resume does not inherit it", 0},
+      {"run.time_limit", &c.run.time_limit,
+       "seconds: stop early enough to have saved by then, with exit status 85; 0: never; Slurm's end of the job "
+       "counts, too",
+       0},
       {"run.tensorboard", &c.run.tensorboard, "write TensorBoard events into the run directory", any, most, "",
        "tensorboard"},
       {"run.histograms", &c.run.histograms, "TensorBoard: histograms of all weights every N epochs; 0: none", 0},
       {"run.images", &c.run.images, "TensorBoard: the first N inputs, as the model sees them", 0},
       {"run.replay", &c.run.replay,
-       "with servers or asynchronous gossip: repeat the order of arrivals of that run (its directory, or a checkpoint of it), bit for bit"},
+       "with servers or asynchronous gossip: repeat the order of arrivals of that run (its directory, or a checkpoint "
+       "of it), bit for bit"},
       {"run.fault", &c.run.fault, "inject a fault for testing: throw:RANK:STEP, term:RANK:STEP"},
   };
 }
@@ -180,7 +185,7 @@ void validate(const TrainerOptions& options) {
     if (!files && (*text)->size() > 4096)
       throw OptionError(fmt::format("{}: '{}' is too long", o.name, shortened(**text)));
   }
-  if (options.run.override && !options.run.resume)
+  if (options.run.override && options.run.resume == "no")
     throw OptionError("run.override is for run.resume: a new run has no settings to override");
   if (options.optim.schedule == "milestones" && options.optim.milestones.empty())
     throw OptionError("optim.schedule is milestones, but optim.milestones is empty: name epochs, [30, 60, 80]");
@@ -194,6 +199,7 @@ std::string renamed_option(const std::string& name) {
 std::string renamed_value(const std::string& name, const std::string& value) {
   if (name == "parallel.allreduce") return replace_word(value, "vendor", "default");
   if (name == "parallel.strategy") return replace_word(value, "one_weird", "one_weird_trick");
+  if (name == "run.resume") return value == "true" ? "yes" : value == "false" ? "no" : value;
   return value;
 }
 

@@ -83,12 +83,15 @@ struct TrainerOptions {
   } checkpoint;              ///< the settings "checkpoint.*"
   /// The run directory, its logs and when to stop.
   struct Run {
-    std::string dir;                ///< run directory; empty: runs/MODEL, numbered
-    bool resume = false,            ///< go on from the newest checkpoint of dir, with the settings of its config.toml
-        override = false;           ///< with resume: take other settings than the run has, and keep them
+    std::string dir;  ///< run directory; empty: runs/MODEL, numbered
+    /// yes: go on from the newest checkpoint of dir, with the settings of its config.toml; auto: that if there is one,
+    /// else begin; no: begin, in a directory without checkpoints.
+    std::string resume = "no";
+    bool override = false;          ///< with resume: take other settings than the run has, and keep them
     std::string progress = "auto";  ///< bar, lines, off; auto: a bar where stderr is a terminal, else lines
     double log_seconds = 5;         ///< seconds between progress lines, at least 0
     std::int64_t max_steps = 0;     ///< stop (and save) after so many optimizer steps in all; 0: never
+    double time_limit = 0;          ///< seconds of this run(): stop in time to have saved by then; 0: none
     bool tensorboard = false;       ///< write TensorBoard's event files into dir
     std::int64_t histograms = 1,    ///< TensorBoard: histograms of all weights every N epochs; 0: none
         images = 8;                 ///< TensorBoard: the first N inputs, as the model sees them; 0: none

@@ -1,6 +1,10 @@
 #include "parallel/comm/transport/launcher.h"
 
+#include <sys/prctl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 
 #include "kernels/core/error.h"
@@ -22,6 +26,11 @@ Launcher find_launcher(const std::function<const char*(const char*)>& get) {
   if (get("MPI_LOCALNRANKS")) return {"mpiexec", std::max(1, number("MPI_LOCALNRANKS"))};
   if (task) return {"srun", std::max({1, number("SLURM_STEP_NUM_TASKS"), number("SLURM_NTASKS")})};
   return {};
+}
+
+void end_with_parent() {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() == 1) ::raise(SIGKILL);  // it had ended before
 }
 
 void check_not_singletons(const Launcher& launcher, int world_size, const std::string& mpi) {

@@ -12,6 +12,8 @@ struct Launcher {
 
 /// get: std::getenv, or a test's.
 Launcher find_launcher(const std::function<const char*(const char*)>& get);
+/// Asks the system to kill this process when its parent ends: the launcher's process on this host.
+void end_with_parent();
 /// Throws Error with the remedy when a launcher started several processes but each is a world of its own.
 void check_not_singletons(const Launcher&, int world_size, const std::string& mpi);
 

@@ -47,6 +47,7 @@ int report(const std::string& text) {
 
 World::World(int& argc, char**& argv) : World() {
   const Launcher launcher = find_launcher([](const char* name) -> const char* { return std::getenv(name); });
+  if (!launcher.name.empty()) end_with_parent();
   if (launcher.ranks == 1) return;
   auto ranks = join_mpi(argc, argv);
   check_not_singletons(launcher, ranks.comm->size(), mpi_version());
@@ -131,17 +132,21 @@ void World::run_threads(std::vector<std::unique_ptr<Communicator>> communicators
   if (first) throw *first;
 }
 
-int World::run(int argc, char** argv, int ranks, const std::function<void(World&)>& body) {
+int World::run(int argc, char** argv, int ranks, const std::function<int(World&)>& body) {
   std::unique_ptr<World> world;
+  std::atomic<int> status = 0;
   try {
     world = std::make_unique<World>(argc, argv);
     if (world->size() == 1 && ranks > 1) {
-      World::threads(ranks, body);
-      return 0;
+      World::threads(ranks, [&](World& each) {
+        const int own = body(each);
+        for (int most = status; most < own && !status.compare_exchange_weak(most, own);) {}
+      });
+      return status;
     }
   } catch (...) { return report(current_error("").what()); }
   try {
-    body(*world);
+    status = body(*world);
   } catch (...) {
     if (world->size() == 1) return report(current_error("").what());
     auto error = current_error(fmt::format("rank {}: ", world->rank()));
@@ -154,14 +159,14 @@ int World::run(int argc, char** argv, int ranks, const std::function<void(World&
   }
   const auto process = std::move(world->process_);
   world.reset();
-  if (!process) return 0;
+  if (!process) return status;
   try {
-    if (process->leave()) return 0;
+    if (process->leave()) return status;
   } catch (...) {  // a rank failed while others were done; it tells
     process->end_job(1);
   }
   std::fflush(nullptr);
-  _exit(0);
+  _exit(status);
 }
 
 std::string World::use(Device device) { return static_cast<DeviceCommunicator&>(*comm_).use(device); }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "parallel/comm/cluster.h"
 #include "parallel/comm/communicator.h"
@@ -50,8 +51,18 @@ class World {
   static void virtual_time(int ranks, const Cluster&, const std::function<void(World&)>& body);
   /// One call for all: under a launcher, its processes; else `ranks` threads (1: this thread). If body throws under
   /// MPI, the message is printed last by the failing rank and the whole job ends within seconds; the exception never
-  /// leaves on another rank silently. Returns the exit status for main.
-  static int run(int argc, char** argv, int ranks, const std::function<void(World&)>& body);
+  /// leaves on another rank silently. A process that a launcher started is killed when its parent ends, so that no
+  /// orphan trains on. Returns the exit status for main: body's, the largest of this process's ranks; 1 for an error.
+  static int run(int argc, char** argv, int ranks, const std::function<int(World&)>& body);
+  /// The same for a body without a status: 0.
+  template <class Body>
+  requires std::is_void_v<std::invoke_result_t<Body&, World&>>
+  static int run(int argc, char** argv, int ranks, Body&& body) {
+    return run(argc, argv, ranks, std::function<int(World&)>([&](World& world) {
+                 body(world);
+                 return 0;
+               }));
+  }
 
   int rank() const { return comm_->rank(); }                    ///< of this process or thread, in [0, size())
   int size() const { return comm_->size(); }                    ///< ranks of the job

@@ -1,0 +1,65 @@
+#include "tools/training/stop_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace trireme {
+
+namespace {
+
+/// Seconds that a Slurm job may go on (SLURM_JOB_END_TIME, Unix time); none: there is no job, or no end.
+std::optional<double> slurm_seconds() {
+  const char* text = std::getenv("SLURM_JOB_END_TIME");
+  const double end = text ? std::atof(text) : 0;
+  if (end <= 0) return {};
+  return end - std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+StopRequest::StopRequest(std::function<std::string()> request, const TrainerOptions& options, const World& world)
+    : request_(std::move(request)), main_(world.main()), last_(Clock::now()) {
+  if (options.parallel.virtual_ranks > 0) return;
+  std::optional<double> limit = slurm_seconds();
+  const double own = options.run.time_limit;
+  if (own > 0) limit = limit ? std::min(*limit, own) : own;
+  if (limit) end_ = last_ + std::chrono::duration_cast<Clock::duration>(Seconds(*limit));
+}
+
+std::vector<std::string> StopRequest::flags() const {
+  return may_ask() ? std::vector<std::string>{"stop", "save"} : std::vector<std::string>{};
+}
+
+/// Whether what comes before the next question, and then a save, might end too late. Neither is known before it has
+/// been, so the longest stretch between two questions, saves and evaluations among them, is allowed for twice.
+bool StopRequest::is_late() {
+  const auto now = Clock::now();
+  longest_ = std::max<Seconds>(longest_, now - last_), last_ = now;
+  constexpr Seconds least(1);
+  return main_ && end_ && now + 2 * longest_ + least >= *end_;
+}
+
+void StopRequest::take(Step& step, Console& console) {
+  std::string flag = request_ ? request_() : "";
+  const bool late = is_late();
+  if (flag.empty() && late) flag = "stop";
+  if (flag.empty()) return;
+  if (late && !std::exchange(asked_, true))
+    console.log("the time limit is near: all ranks stop behind a step and save");
+  if (!step.plan().flags.empty()) return step.raise(flag);
+  if (!wanted_) console.log(fmt::format("asked to {}: where all ranks meet, behind these batches", flag));
+  wanted_ = wanted_ || flag == "stop";
+}
+
+void StopRequest::meet(Step& step, World& world, Console& console) {
+  if (!may_ask() || !step.plan().flags.empty()) return;
+  take(step, console);
+  step.flush();
+  const Tensor wanted = Tensor::full({1}, wanted_ ? 1 : 0, DType::f64);
+  world.comm().all_reduce(wanted, ReduceOp::max).wait();
+  agreed_ = wanted.item() > 0;
+}
+
+}  // namespace trireme
