@@ -5,7 +5,7 @@
 #   tests/long.sh --list
 set -uo pipefail
 cd "$(dirname "$0")/.."
-list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa onednn3 tsan no_mpi"
+list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa kills onednn3 tsan no_mpi"
 strict=0 names=()
 for word in "$@"; do
   case "$word" in
@@ -38,6 +38,11 @@ recorded_bits() {
       env TRIREME_TEST_ALL=1 "$way" timeout -k 5 900 "$mpiexec" -n $ranks build/tests/test_recorded_bits || return 1
     done
   done
+}
+
+# A hundred trainings of each of six layouts of which trireme launch lets a process be killed at a random moment.
+kills() {
+  TRIREME_KILLS=100 python3 tests/tools/cli_launch.py build/tools/trireme "${mpiexec:-none}" datasets/mnist Launch.test_what_is_killed_goes_on_with_the_same_bits
 }
 
 # MPI as between hosts: each process is a host to MPI, so that nothing goes through shared memory.

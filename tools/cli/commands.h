@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "framework/optim/parameters.h"
+#include "tools/launch/supervisor.h"
 #include "tools/training/trainer_options.h"
 
 namespace trireme {
@@ -38,6 +39,12 @@ struct PlanOptions {
   std::string sweep;                  ///< of simulate: "ranks=1,2,4"; empty: one mesh
 };
 
+struct LaunchCommand {
+  LaunchOptions launch;
+  std::string hosts, host_file;    ///< parse_hosts(), read_host_file(); empty: not given
+  std::vector<std::string> words;  ///< what stands behind "--"
+};
+
 struct VerifyCommand {
   int steps = 20;
   double tolerance = 0;  ///< 0: 1e-11 in f64, else 1e-4
@@ -50,6 +57,8 @@ std::string version();
 int info();
 /// cluster_given: a run in virtual time that goes on has the cluster of these settings, else the one that it keeps.
 int train_command(int argc, char** argv, const TrainerOptions&, bool cluster_given);
+/// Supervises a training (supervise()). Throws OptionError for words that no training would take.
+int launch_command(LaunchCommand);
 /// weights: a safetensors file, or empty for the run's newest checkpoint.
 int eval_command(int argc, char** argv, const TrainerOptions&, const std::string& run, const std::string& weights);
 /// One line per image: its path, then class and probability of the likeliest, tab separated.

@@ -1,4 +1,4 @@
-// trireme: train, eval, predict, pack, import, export, bench, plan, simulate, verify, info.
+// trireme: train, launch, eval, predict, pack, import, export, bench, plan, simulate, verify, info.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -31,7 +31,8 @@ class CommandLine {
   CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", version());
-    train(), eval(), predict_images(), pack(), import(), export_model(), bench(), plan(), simulate(), verify();
+    train(), launch(), eval(), predict_images(), pack(), import(), export_model(), bench(), plan(), simulate(),
+        verify();
     add("info", "build, devices, MPI, threads, versions", [] { return info(); });
   }
   int run();
@@ -44,6 +45,7 @@ class CommandLine {
     return *command;
   }
   void train();
+  void launch();
   void eval();
   void predict_images();
   void pack();
@@ -93,6 +95,7 @@ class CommandLine {
   BenchOptions bench_;
   PlanOptions plan_;
   VerifyCommand verify_;
+  LaunchCommand launch_;
 };
 
 void CommandLine::train() {
@@ -106,6 +109,36 @@ void CommandLine::train() {
   });
   add_model(command);
   settings_.add_to(command);
+}
+
+void CommandLine::launch() {
+  CLI::App& command =
+      add("launch", "run a training as a job, and start it again from its newest checkpoint when it fails",
+          [this] { return launch_command(launch_); });
+  command.footer("What to launch stands behind --: trireme launch --ranks 4 -- train mnist_cnn --run.dir DIR");
+  LaunchOptions& o = launch_.launch;
+  command
+      .add_option("--ranks,--np", o.ranks,
+                  "processes, or threads; -np means the same (default: the hosts' slots, or 1)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 20));
+  command.add_option("-H,--hosts", launch_.hosts, "hosts and how many ranks each has: a:4,b:4")->type_name("LIST");
+  command.add_option("--hostfile", launch_.host_file, "a host in each line: a slots=4")->type_name("FILE");
+  command.add_option("--max-restarts", o.max_restarts, "after so many failures in all it gives up (default: 3)")
+      ->type_name("K")
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--min-ranks", o.min_ranks,
+                  "go on with fewer ranks, but no fewer, where hosts are gone (default: all)")
+      ->type_name("M")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--launcher", o.launcher, "auto, threads, mpiexec, srun (default: auto: srun in a Slurm allocation)")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"auto", "threads", "mpiexec", "srun"}));
+  command.add_option("--grace", o.grace, "seconds to stop in, before what is left is killed (default: 60)")
+      ->type_name("S")
+      ->check(CLI::PositiveNumber);
 }
 
 void CommandLine::eval() {
@@ -247,7 +280,14 @@ std::string CommandLine::unknown_subcommand() const {
 
 int CommandLine::run() {
   try {
-    std::vector<std::string> words = SettingsArguments::with_values({argv_ + 1, argv_ + argc_});
+    std::vector<std::string> words(argv_ + 1, argv_ + argc_);
+    if (!words.empty() && words[0] == "launch") {
+      const auto end = std::ranges::find(words, "--");
+      if (end != words.end()) launch_.words.assign(end + 1, words.end());
+      words.erase(end, words.end());
+      std::ranges::replace(words, "-np", "--ranks");
+    }
+    words = SettingsArguments::with_values(std::move(words));
     std::ranges::reverse(words);  // as CLI11 takes them
     app_.parse(std::move(words));
   } catch (const CLI::Success& e) { return app_.exit(e); } catch (const CLI::ParseError& e) {  // --help, --version

@@ -198,8 +198,9 @@ Cluster make_cluster(const TrainerOptions& c, const std::string& kept) {
 int make_ranks(const TrainerOptions& c) {
   if (c.parallel.mesh.empty()) return static_cast<int>(c.parallel.ranks);
   const int ranks = ranks_of(parse_mesh(c.parallel.mesh));
-  check(c.parallel.ranks == 1 || c.parallel.ranks == ranks, "parallel.mesh", "{} makes {} ranks, --ranks asks for {}",
-        c.parallel.mesh, ranks, c.parallel.ranks);
+  if (c.parallel.ranks != 1 && c.parallel.ranks != ranks)
+    throw OptionError(
+        fmt::format("parallel.mesh: {} makes {} ranks, --ranks asks for {}", c.parallel.mesh, ranks, c.parallel.ranks));
   return ranks;
 }
 

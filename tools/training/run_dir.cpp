@@ -82,9 +82,9 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
     check(!has_checkpoints(path_), "run directory",
           "{} holds another run; add --resume to go on with it, or name a new --run.dir", path_);
     remove_unfinished(path_);
-    was_used_ = fs::exists(metrics());
+    was_used_ = fs::exists(metrics()) && !fs::is_symlink(metrics());
     replace_file(path_ + "/config.toml", config);
-    replace_file(metrics(), "");
+    if (was_used_) replace_file(metrics(), "");
     replace_file(table(), csv_head(simulated_));
   }
   fs::remove(path_ + "/" + result_file);

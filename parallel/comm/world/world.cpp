@@ -8,8 +8,10 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 
+#include "framework/io/options.h"
 #include "kernels/core/runtime.h"
 #include "kernels/core/thread.h"
 #include "parallel/comm/collectives/collectives.h"
@@ -23,24 +25,38 @@ namespace trireme {
 
 namespace {
 
-// The text and place of what is being handled.
-Error current_error(const std::string& prefix) {
+/// What a rank has thrown.
+struct Failure {
+  std::string text;
+  std::source_location where;
+  bool refused = false;  ///< by an OptionError
+  int status() const { return refused ? 2 : 1; }
+  [[noreturn]] void raise() const {
+    if (refused) throw OptionError(text, where);
+    throw Error(text, where);
+  }
+};
+
+/// What is being handled.
+Failure current_failure(const std::string& prefix) {
   try {
     throw;
-  } catch (const Error& e) { return {prefix + e.what(), e.where()}; } catch (const std::exception& e) {
-    return {prefix + e.what(), std::source_location::current()};
-  } catch (...) { return {prefix + "an exception of unknown type", std::source_location::current()}; }
+  } catch (const Error& e) {
+    return {prefix + e.what(), e.where(), dynamic_cast<const OptionError*>(&e) != nullptr};
+  } catch (const std::exception& e) { return {prefix + e.what(), std::source_location::current()}; } catch (...) {
+    return {prefix + "an exception of unknown type", std::source_location::current()};
+  }
 }
 
 /// Of each of `sharing` ranks: its part of the cores, and no more than this thread may use (OMP_NUM_THREADS,
 /// set_threads()).
 int share_of_threads(int sharing) { return std::clamp(cores() / sharing, 1, threads()); }
 
-int report(const std::string& text) {
+int report(const Failure& failure) {
   std::fflush(stdout);
-  std::fputs(("trireme: " + text + "\n").c_str(), stderr);
+  std::fputs(("trireme: " + failure.text + "\n").c_str(), stderr);
   std::fflush(stderr);
-  return 1;
+  return failure.status();
 }
 
 }  // namespace
@@ -96,19 +112,19 @@ void World::run_threads(std::vector<std::unique_ptr<Communicator>> communicators
   for (auto& comm : communicators) worlds.emplace_back(std::move(comm), std::ssize(worlds), ranks);
   const int share = share_of_threads(ranks);
   std::mutex mutex;
-  std::unique_ptr<Error> first;
+  std::optional<Failure> first;
   const auto run = [&](int r) {
     World world(std::move(worlds[r]));
     try {
       set_threads(share);
       body(world);
     } catch (...) {
-      auto error = current_error(ranks > 1 ? fmt::format("rank {}: ", r) : "");
+      const Failure failure = current_failure(ranks > 1 ? fmt::format("rank {}: ", r) : "");
       {
         std::lock_guard lock(mutex);
-        if (!first) first = std::make_unique<Error>(error);
+        if (!first) first = failure;
       }
-      world.comm().abort(error.what());
+      world.comm().abort(failure.text);
     }
   };
   // Nobody begins before all are there: where the system starts too few threads, none has done anything.
@@ -129,7 +145,7 @@ void World::run_threads(std::vector<std::unique_ptr<Communicator>> communicators
   }
   tell(begin);
   all.clear();
-  if (first) throw *first;
+  if (first) first->raise();
 }
 
 int World::run(int argc, char** argv, int ranks, const std::function<int(World&)>& body) {
@@ -144,18 +160,18 @@ int World::run(int argc, char** argv, int ranks, const std::function<int(World&)
       });
       return status;
     }
-  } catch (...) { return report(current_error("").what()); }
+  } catch (...) { return report(current_failure("")); }
   try {
     status = body(*world);
   } catch (...) {
-    if (world->size() == 1) return report(current_error("").what());
-    auto error = current_error(fmt::format("rank {}: ", world->rank()));
+    if (world->size() == 1) return report(current_failure(""));
+    const Failure failure = current_failure(fmt::format("rank {}: ", world->rank()));
     MpiProcess& process = *world->process_;
-    if (process.first_to_fail(error.what()))
-      report(error.what());
+    if (process.first_to_fail(failure.text))
+      report(failure);
     else
       std::this_thread::sleep_for(std::chrono::seconds(1));  // for the other's message
-    process.end_job(1);
+    process.end_job(failure.status());
   }
   const auto process = std::move(world->process_);
   world.reset();

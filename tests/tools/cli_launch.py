@@ -1,0 +1,188 @@
+"""trireme launch: a supervised training, whose processes are killed, stopped and interrupted at random moments.
+  cli_launch.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
+"""
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import cli
+import unittests
+from cli import mpiexec, trireme
+
+
+def below(root):
+    """Processes below one, with their first words."""
+    parents = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (path / "stat").read_text().rsplit(") ", 1)[1].split()[:2]
+            words = (path / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if state != "Z":
+            parents[int(path.name)] = int(parent), os.path.basename(words[0].decode())
+    found, new = {}, {root}
+    while new:
+        new = {process for process, (parent, _) in parents.items() if parent in new}
+        found |= {process: parents[process][1] for process in new}
+    return found
+
+
+class Launch(cli.Case):
+    words = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 600, "--data.batch", 6, "--epochs", 2, "--checkpoint.steps", 7, "--optim.lr", 0.001,
+             "--parallel.threads", 1, "--run.progress", "lines"]   # 200 steps
+    long = [*words, "--data.synthetic_size", 6000000, "--epochs", 1, "--checkpoint.steps", 0]
+
+    def launch(self, options, words, name="run", env=None):
+        line = [trireme, "launch", *options, "--", "train", *words, "--run.dir", self.dir / name]
+        process = subprocess.Popen([str(w) for w in line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
+        def end():
+            process.kill()
+            process.communicate()
+        self.addCleanup(end)
+        return process
+
+    def ended(self, process, status, name="run", timeout=120):
+        out, said = process.communicate(timeout=timeout)
+        self.assertEqual(process.returncode, status, said)
+        self.assertEqual(self.processes(name), [], "left behind")
+        path = self.dir / name / "result.json"
+        return (json.loads(path.read_text()) if path.exists() else {}), said
+
+    def processes(self, name):
+        """Of the run, wherever they are in the tree."""
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words, state = path.read_bytes().split(b"\0"), (path.parent / "stat").read_text().rsplit(") ", 1)[1][0]
+            except OSError:
+                continue
+            if str(self.dir / name).encode() in words and state != "Z":
+                found.append(int(path.parent.name))
+        return found
+
+    def until(self, process, ready):
+        end = time.monotonic() + 60
+        while not ready():
+            self.assertIsNone(process.poll(), "it ended early")
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+
+    def trains(self, name="run"):
+        path = self.dir / name / "metrics.jsonl"
+        return path.exists() and "train" in path.read_text()
+
+    def layouts(self):
+        return [["--launcher", "threads", "--ranks", 2]] + ([["-np", 2]] if mpiexec != "none" else [])
+
+    def test_it_finishes(self):
+        self.trained(*self.words, "--ranks", 2, name="whole")
+        for i, options in enumerate(self.layouts()):
+            result, said = self.ended(self.launch(options, self.words, f"run{i}"), 0, f"run{i}")
+            self.assertEqual((result["exit"], result["status"], result["restarts"], result["step"]), ("finished", "finished", 0, 200))
+            self.assertGreater(result["best"]["test_top1"], 0)
+            self.assertEqual([(a["ranks"], a["status"], a["step"]) for a in result["attempts"]], [(2, 0, 200)])
+            self.assertEqual(self.digests(f"run{i}"), self.digests("whole"))
+            self.assertIn("launch: attempt 1: ", said)
+
+    def test_what_is_killed_goes_on_with_the_same_bits(self):
+        """The command, a helper of it or a rank, at a random moment of a random layout, saves included. TRIREME_KILLS: how many of each layout (tests/long.sh)."""
+        net = ["lenet5", "--data.name", "synthetic", "--data.synthetic_size", 600, "--data.batch", 12, "--epochs", 1, "--checkpoint.steps", 4, "--parallel.threads", 1]
+        layouts = [("data=4", "data_parallel"), ("pipe=2,data=2", "pipeline(micro=2) | data_parallel"), ("tensor=2,data=2", "tensor | data_parallel"), ("h=2", "spatial"),
+                   ("data=3", "zero(3)"), ("data=2", "zero(1)")]
+        seed = time.time_ns()
+        draw, counts = random.Random(seed), {"killed": 0, "restarted": 0}
+        rounds = int(os.environ.get("TRIREME_KILLS", 2))
+        for mesh, strategy in layouts:
+            whole = "whole-" + mesh.replace("=", "")
+            words = [*net, "--mesh", mesh, "--strategy", strategy]
+            self.trained(*words, name=whole)
+            for i in range(rounds):
+                with self.subTest(mesh=mesh, strategy=strategy, round=i, seed=seed):
+                    name = f"{whole}-{i}"
+                    process = self.launch([] if mpiexec != "none" and i % 2 == 0 else ["--launcher", "threads"], words, name)
+                    self.until(process, lambda: self.trains(name))
+                    time.sleep(draw.uniform(0, 0.6))
+                    victims = below(process.pid)
+                    if victims:
+                        os.kill(draw.choice(sorted(victims)), signal.SIGKILL)
+                        counts["killed"] += 1
+                    result, said = self.ended(process, 0, name)
+                    counts["restarted"] += result["restarts"]
+                    self.assertLessEqual(result["restarts"], 1, said)
+                    self.assertEqual(self.digests(name), self.digests(whole), (victims, said))
+                    self.assertEqual(result["step"], 50)
+        print(f"kills: {counts['killed']}, restarts: {counts['restarted']}, seed {seed}", file=sys.stderr)
+        self.assertGreater(counts["restarted"], 0)
+
+    def test_a_stopped_rank_does_not_stay(self):
+        for name, options in enumerate(self.layouts()):
+            process = self.launch([*options, "--grace", 2], self.long, str(name))
+            self.until(process, lambda: self.trains(str(name)))
+            os.kill(draw_rank(process.pid), signal.SIGSTOP)
+            process.send_signal(signal.SIGTERM)
+            result, said = self.ended(process, 128 + signal.SIGTERM, str(name))
+            self.assertIn("did not stop within 2 s", result["exit"])
+
+    @unittest.skipIf(mpiexec == "none", "without MPI")
+    def test_the_others_of_a_stopped_rank_are_not_waited_for(self):
+        """Its fellows time out and leave; mpiexec would wait for it for ever."""
+        process = self.launch(["-np", 3, "--grace", 2, "--max-restarts", 0], self.long, env={"TRIREME_TIMEOUT": "2"})
+        self.until(process, self.trains)
+        os.kill(draw_rank(process.pid), signal.SIGSTOP)
+        result, said = self.ended(process, 1)
+        self.assertRegex(result["attempts"][0]["reason"], "waited 2 s|others went on")
+
+    def test_signals_save(self):
+        for name, (options, signals) in enumerate([(o, s) for o in self.layouts() for s in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]):
+            process = self.launch(options, self.long, str(name))
+            self.until(process, lambda: self.trains(str(name)))
+            process.send_signal(signals)
+            result, said = self.ended(process, 85, str(name))
+            self.assertEqual((result["exit"], result["status"], result["restarts"]), ("preempted", "preempted", 0))
+            self.assertIn("which is saved", said)
+        process = self.launch(self.layouts()[0], [*self.long, "--data.batch", 30000], "twice")   # long steps
+        self.until(process, lambda: self.trains("twice"))
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        result, said = self.ended(process, 130, "twice")
+        self.assertEqual(result["exit"], "interrupted twice")
+
+    def test_it_gives_up(self):
+        for name, options in enumerate(self.layouts()):
+            process = self.launch([*options, "--max-restarts", 1], [*self.words, "--run.fault", "throw:1:10"], str(name))
+            result, said = self.ended(process, 1, str(name))
+            self.assertEqual((result["status"], result["restarts"], len(result["attempts"])), ("failed", 1, 2))
+            self.assertIn("gave up after 1 restarts: rank 1: run.fault: injected on rank 1", said.splitlines()[-1])
+            self.assertEqual([a["step"] for a in result["attempts"]], [7, 7])
+
+    def test_wrong_words(self):
+        good = ["--", "train", "mlp", "--run.dir", self.dir / "none"]
+        hosts = self.dir / "hosts"
+        for words, text in ((["--ranks", 2], "what to launch stands behind --"), (["--", "eval", "runs/x"], "what to launch stands behind --"),
+                            (["--", "train", "mlp"], "--run.dir DIR"), (["--", "train", "mlp", "--optim.rl", 1], "did you mean"),
+                            (["--", "train", "mlp", "--optim.lr", -1], "optim.lr"), (["-np", 0, *good], "0"), (["--max-restarts", -1, *good], "-1"),
+                            (["-H", "a:0", *good], "'0' is not a number of slots"), (["-H", "a:2,a:2", *good], "host a stands there twice"), (["-H", ",", *good], "hosts"),
+                            (["-H", "a:2", "-np", 3, *good], "3 ranks do not fit on hosts with 2 slots"), (["-np", 2, "--min-ranks", 3, *good], "at least 3 ranks of 2"),
+                            (["--hostfile", self.dir / "nothing", *good], "nothing cannot be read"), (["--hostfile", hosts, *good], "hosts:2: "),
+                            (["-H", "a:1", "--hostfile", hosts, *good], "give one of them"), (["--launcher", "ssh", *good], "ssh"), (["--rank", 2, *good], "unknown setting 'rank'; see trireme launch --help"),
+                            (["-H", "a:2", "--launcher", "threads", *good], "hosts are for mpiexec"), (["-np", 2, *good, "--mesh", "data=3"], "data=3 makes 3 ranks, 2 are to be started"),
+                            (["--min-ranks", 2, *good, "--mesh", "data=3"], "without --parallel.mesh fewer may go on"), (["--", "train", "mlp", "--virtual", 4, "--run.dir", "x"], "virtual time")):
+            hosts.write_text("# none\na slots=two\n")
+            self.refused(cli.run("launch", *words), text, status=2)
+            self.assertFalse((self.dir / "none").exists())
+
+
+def draw_rank(root):
+    return random.choice([p for p, name in below(root).items() if name == os.path.basename(trireme)])
+
+
+if __name__ == "__main__":
+    unittests.main(sys.argv[4:])

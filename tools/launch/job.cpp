@@ -1,0 +1,180 @@
+#include "tools/launch/job.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "kernels/core/error.h"
+
+namespace trireme {
+namespace fs = std::filesystem;
+namespace {
+
+sigset_t taken_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1, SIGCHLD}) sigaddset(&set, number);
+  return set;
+}
+
+/// Parent of every process on this host that has one.
+std::map<pid_t, pid_t> parents() {
+  std::map<pid_t, pid_t> found;
+  std::error_code none;
+  for (fs::directory_iterator it("/proc", none), end; !none && it != end; it.increment(none)) {
+    const std::string name = it->path().filename().string();
+    if (!std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; })) continue;
+    std::ifstream in(it->path() / "stat");
+    std::string text;
+    std::getline(in, text);
+    const auto behind = text.rfind(") ");  // of the name, which may hold anything
+    char state = 0;
+    int parent = 0;
+    if (behind != text.npos && std::sscanf(text.c_str() + behind + 2, "%c %d", &state, &parent) == 2 && state != 'Z')
+      found.emplace(std::stoi(name), parent);
+  }
+  return found;
+}
+
+std::vector<pid_t> all_below(pid_t root) {
+  const auto all = parents();
+  std::vector<pid_t> below{root};
+  for (std::size_t i = 0; i < below.size(); ++i)
+    for (const auto& [process, parent] : all)
+      if (parent == below[i]) below.push_back(process);
+  below.erase(below.begin());
+  return below;
+}
+
+/// Of those below this process: which run this very program.
+std::set<pid_t> ranks_below() {
+  std::error_code none;
+  const fs::path self = fs::read_symlink("/proc/self/exe", none);
+  std::set<pid_t> found;
+  for (const pid_t process : all_below(::getpid()))
+    if (fs::read_symlink(fmt::format("/proc/{}/exe", process), none) == self) found.insert(process);
+  return found;
+}
+
+void reap() {
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {}
+}
+
+/// In the child of a fork: becomes the command. errors: its stderr; -1: none.
+[[noreturn]] void become(const std::vector<std::string>& command, pid_t parent, int errors, bool quiet) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(127);
+  ::setpgid(0, 0);
+  const sigset_t set = taken_signals();
+  ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
+  const int nothing = ::open("/dev/null", O_RDWR);
+  ::dup2(nothing, 0);
+  if (quiet) ::dup2(nothing, 1);
+  ::dup2(quiet ? nothing : errors, 2);
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  ::execvp(words[0], words.data());
+  ::_exit(127);
+}
+
+int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+}  // namespace
+
+void adopt_orphans() {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const sigset_t set = taken_signals();
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+}
+
+int next_signal(double seconds) {
+  const sigset_t set = taken_signals();
+  const timespec most{
+      .tv_sec = static_cast<time_t>(seconds),
+      .tv_nsec = static_cast<long>((seconds - static_cast<double>(static_cast<time_t>(seconds))) * 1e9)};
+  const int got = ::sigtimedwait(&set, nullptr, &most);
+  return got > 0 && got != SIGCHLD ? got : 0;
+}
+
+int kill_all_below() {
+  std::set<pid_t> killed;
+  for (;;) {
+    reap();
+    const std::vector<pid_t> left = all_below(::getpid());
+    if (left.empty()) return static_cast<int>(killed.size());
+    for (const pid_t process : left) ::kill(process, SIGKILL), killed.insert(process);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+int run_quietly(const std::vector<std::string>& command) {
+  const pid_t parent = ::getpid(), child = ::fork();
+  if (child == 0) become(command, parent, -1, true);
+  int status = 0;
+  return child > 0 && ::waitpid(child, &status, 0) == child ? exit_status(status) : 127;
+}
+
+Job::Job(std::vector<std::string> command) {
+  int ends[2];
+  check(::pipe2(ends, O_CLOEXEC) == 0, "launch", "no pipe: {}", [&] { return std::strerror(errno); });
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  const pid_t parent = ::getpid();
+  child_ = ::fork();
+  if (child_ == 0) become(command, parent, ends[1], false);
+  ::close(ends[1]);
+  errors_ = ends[0];
+  check(child_ > 0, "launch", "{} could not be started: {}", command[0], [&] { return std::strerror(errno); });
+}
+
+Job::~Job() {
+  kill_all_below();
+  pass_on();
+  ::close(errors_);
+}
+
+bool Job::poll() {
+  pass_on();
+  if (int status = 0; status_ < 0 && ::waitpid(child_, &status, WNOHANG) == child_) status_ = exit_status(status);
+  if (status_ < 0) return false;
+  pass_on();
+  return true;
+}
+
+void Job::signal(int number) {
+  if (status_ < 0) ::kill(child_, number);
+}
+
+double Job::incomplete() {
+  const std::set<pid_t> now = ranks_below();
+  const bool fewer = !now.empty() && !std::ranges::includes(now, ranks_);
+  ranks_.insert(now.begin(), now.end());
+  if (!fewer) missing_since_.reset();
+  if (fewer && !missing_since_) missing_since_ = Clock::now();
+  return fewer ? std::chrono::duration<double>(Clock::now() - *missing_since_).count() : 0;
+}
+
+void Job::pass_on() {
+  char text[4096];
+  for (ssize_t size; (size = ::read(errors_, text, sizeof text)) > 0;) {
+    for (ssize_t done = 0, part; done < size; done += part)
+      if ((part = ::write(2, text + done, static_cast<std::size_t>(size - done))) <= 0) break;
+    line_.append(text, static_cast<std::size_t>(size));
+    for (std::size_t end; (end = line_.find('\n')) != line_.npos; line_.erase(0, end + 1))
+      if (line_.starts_with("trireme: ")) last_words_ = line_.substr(9, end - 9);
+    if (line_.size() > 65536) line_.clear();
+  }
+}
+
+}  // namespace trireme
