@@ -5,7 +5,7 @@
 #   tests/long.sh --list
 set -uo pipefail
 cd "$(dirname "$0")/.."
-list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa kills onednn3 tsan no_mpi"
+list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa kills slurm onednn3 tsan no_mpi"
 strict=0 names=()
 for word in "$@"; do
   case "$word" in
@@ -43,6 +43,15 @@ recorded_bits() {
 # A hundred trainings of each of six layouts of which trireme launch lets a process be killed at a random moment.
 kills() {
   TRIREME_KILLS=100 python3 tests/tools/cli_launch.py build/tools/trireme "${mpiexec:-none}" datasets/mnist Launch.test_what_is_killed_goes_on_with_the_same_bits
+}
+
+# The batch scripts of tools/slurm on a Slurm of the test's own (root, and Debian's packages, which it installs).
+slurm() {
+  [ -n "$mpiexec" ] || { echo "SKIPPED: no mpiexec"; return 77; }
+  if [ "$(id -u)" = 0 ] && ! command -v slurmctld >/dev/null; then
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge >/dev/null 2>&1
+  fi
+  python3 tests/slurm.py build/tools/trireme
 }
 
 # MPI as between hosts: each process is a host to MPI, so that nothing goes through shared memory.

@@ -130,7 +130,8 @@ std::vector<std::string> command_of(const LaunchOptions& options, const std::vec
     throw OptionError(fmt::format("launch: hosts are for mpiexec; {} runs where it is", launcher));
   if (launcher == "mpiexec") command = {"mpiexec", "-n", std::to_string(ranks)};
   if (launcher == "mpiexec" && !hosts.empty()) command.insert(command.end(), {"-hosts", to_string(hosts)});
-  if (launcher == "srun") command = {"srun", "--mpi=pmi2", "--kill-on-bad-exit=1", "-n", std::to_string(ranks)};
+  if (launcher == "srun")
+    command = {"srun", "--mpi=pmi2", "--kill-on-bad-exit=0", "--wait=30", "-n", std::to_string(ranks)};
   command.insert(command.end(), options.program.begin(), options.program.end());
   command.insert(command.end(), options.go_on.begin(), options.go_on.end());
   if (launcher == "threads" && ranks > 1) command.insert(command.end(), {"--parallel.ranks", std::to_string(ranks)});
