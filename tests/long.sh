@@ -5,7 +5,7 @@
 #   tests/long.sh --list
 set -uo pipefail
 cd "$(dirname "$0")/.."
-list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa kills slurm onednn3 tsan no_mpi"
+list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa kills slurm two_hosts onednn3 tsan no_mpi"
 strict=0 names=()
 for word in "$@"; do
   case "$word" in
@@ -53,6 +53,9 @@ slurm() {
   fi
   python3 tests/slurm.py build/tools/trireme
 }
+
+# Two hosts in network namespaces (root): a training loses one and gets it back.
+two_hosts() { python3 tests/two_hosts.py build/tools/trireme; }
 
 # MPI as between hosts: each process is a host to MPI, so that nothing goes through shared memory.
 mpi_table() {
