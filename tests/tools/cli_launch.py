@@ -178,6 +178,9 @@ class Launch(cli.Case):
             hosts.write_text("# none\na slots=two\n")
             self.refused(cli.run("launch", *words), text, status=2)
             self.assertFalse((self.dir / "none").exists())
+        got = cli.run("launch", "-np", 2, "--launcher", "mpiexec", *good, env={"PATH": str(self.dir)})
+        self.assertIn("mpiexec could not be started: No such file or directory", got.stderr)
+        self.assertEqual(got.returncode, 1)
 
 
 def draw_rank(root):

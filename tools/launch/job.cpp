@@ -71,8 +71,8 @@ void reap() {
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {}
 }
 
-/// In the child of a fork: becomes the command. errors: its stderr; -1: none.
-[[noreturn]] void become(const std::vector<std::string>& command, pid_t parent, int errors, bool quiet) {
+/// In the child of a fork: becomes the command. errors: its stderr; -1: none. failed: told why it could not.
+[[noreturn]] void become(const std::vector<std::string>& command, pid_t parent, int errors, int failed, bool quiet) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);
   ::setpgid(0, 0);
@@ -86,7 +86,8 @@ void reap() {
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   ::execvp(words[0], words.data());
-  ::_exit(127);
+  const int why = errno;
+  ::_exit(failed < 0 || ::write(failed, &why, sizeof why) < 0 ? 127 : 126);
 }
 
 int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
@@ -121,21 +122,27 @@ int kill_all_below() {
 
 int run_quietly(const std::vector<std::string>& command) {
   const pid_t parent = ::getpid(), child = ::fork();
-  if (child == 0) become(command, parent, -1, true);
+  if (child == 0) become(command, parent, -1, -1, true);
   int status = 0;
   return child > 0 && ::waitpid(child, &status, 0) == child ? exit_status(status) : 127;
 }
 
 Job::Job(std::vector<std::string> command) {
-  int ends[2];
-  check(::pipe2(ends, O_CLOEXEC) == 0, "launch", "no pipe: {}", [&] { return std::strerror(errno); });
+  int ends[2], told[2];
+  check(::pipe2(ends, O_CLOEXEC) == 0 && ::pipe2(told, O_CLOEXEC) == 0, "launch", "no pipe: {}",
+        [&] { return std::strerror(errno); });
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  errors_ = ends[0];
   const pid_t parent = ::getpid();
   child_ = ::fork();
-  if (child_ == 0) become(command, parent, ends[1], false);
-  ::close(ends[1]);
-  errors_ = ends[0];
-  check(child_ > 0, "launch", "{} could not be started: {}", command[0], [&] { return std::strerror(errno); });
+  if (child_ == 0) become(command, parent, ends[1], told[1], false);
+  int why = child_ > 0 ? 0 : errno;
+  ::close(ends[1]), ::close(told[1]);
+  // Until it has become the command it looks like a rank: the end of this pipe comes then, or the reason why not.
+  if (child_ > 0 && ::read(told[0], &why, sizeof why) == 0) why = 0;
+  ::close(told[0]);
+  if (why != 0) ::close(errors_);
+  check(why == 0, "launch", "{} could not be started: {}", command[0], [&] { return std::strerror(why); });
 }
 
 Job::~Job() {

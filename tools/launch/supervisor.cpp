@@ -48,8 +48,8 @@ Json result_of(const std::string& run) {
 std::string ended_by(const std::vector<std::string>& command, int status) {
   if (command[0] == "mpiexec" && status > 0 && status < 32)  // it does not tell the two from each other
     return fmt::format("a rank ended with status {0}, or by signal {0} ({1})", status, ::strsignal(status));
-  return status > 128 ? fmt::format("ended by signal {} ({})", status - 128, ::strsignal(status - 128))
-                      : fmt::format("ended with status {}", status);
+  return status > 128 && status <= 192 ? fmt::format("ended by signal {} ({})", status - 128, ::strsignal(status - 128))
+                                       : fmt::format("ended with status {}", status);
 }
 
 /// One attempt: passes signals on, and ends a job that does not follow them, or of which a process has ended alone.
