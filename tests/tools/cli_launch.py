@@ -93,7 +93,7 @@ class Launch(cli.Case):
 
     def test_what_is_killed_goes_on_with_the_same_bits(self):
         """The command, a helper of it or a rank, at a random moment of a random layout, saves included. TRIREME_KILLS: how many of each layout (tests/long.sh)."""
-        net = ["lenet5", "--data.name", "synthetic", "--data.synthetic_size", 600, "--data.batch", 12, "--epochs", 1, "--checkpoint.steps", 4, "--parallel.threads", 1]
+        net = ["lenet5", "--data.name", "synthetic", "--data.synthetic_size", 1200, "--data.batch", 12, "--epochs", 1, "--checkpoint.steps", 4, "--parallel.threads", 1]
         layouts = [("data=4", "data_parallel"), ("pipe=2,data=2", "pipeline(micro=2) | data_parallel"), ("tensor=2,data=2", "tensor | data_parallel"), ("h=2", "spatial"),
                    ("data=3", "zero(3)"), ("data=2", "zero(1)")]
         seed = time.time_ns()
@@ -108,7 +108,7 @@ class Launch(cli.Case):
                     name = f"{whole}-{i}"
                     process = self.launch([] if mpiexec != "none" and i % 2 == 0 else ["--launcher", "threads"], words, name)
                     self.until(process, lambda: self.trains(name))
-                    time.sleep(draw.uniform(0, 0.6))
+                    time.sleep(draw.uniform(0, 0.3))
                     victims = below(process.pid)
                     if victims:
                         os.kill(draw.choice(sorted(victims)), signal.SIGKILL)
@@ -117,7 +117,7 @@ class Launch(cli.Case):
                     counts["restarted"] += result["restarts"]
                     self.assertLessEqual(result["restarts"], 1, said)
                     self.assertEqual(self.digests(name), self.digests(whole), (victims, said))
-                    self.assertEqual(result["step"], 50)
+                    self.assertEqual(result["step"], 100)
         print(f"kills: {counts['killed']}, restarts: {counts['restarted']}, seed {seed}", file=sys.stderr)
         self.assertGreater(counts["restarted"], 0)
 
