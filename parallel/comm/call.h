@@ -58,14 +58,17 @@ template <class Ready>
 bool poll_until(double seconds, Ready&& ready, EventCount* events = nullptr) {
   using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::duration<double>;
-  const auto start = Clock::now();
   if (events && events->simulated()) return events->poll(seconds, std::ref(ready));
+  auto last = Clock::now();
+  Seconds waited(0);  // of which no more than 1 s counts between two looks: longer the process was stopped
   Seconds pause(20e-6);
   const int yields = events ? events->yields() : 200;
   for (int round = 0;; ++round) {
     const std::uint64_t ticket = events ? events->ticket() : 0;
     if (ready()) return true;
-    const Seconds left = Seconds(seconds) - (Clock::now() - start);
+    const auto now = Clock::now();
+    waited += std::min<Seconds>(now - last, Seconds(1)), last = now;
+    const Seconds left = Seconds(seconds) - waited;
     if (left.count() <= 0) return false;
     if (round < yields) {
       std::this_thread::yield();

@@ -6,6 +6,7 @@
 #include "kernels/core/runtime.h"
 #include "kernels/formulas/pointwise.h"
 #include "parallel/comm/call.h"
+#include "parallel/comm/flight_recorder.h"
 #include "parallel/comm/reduce.h"
 
 namespace trireme {
@@ -82,6 +83,7 @@ bool Work::State::wait(double seconds) {
 
 void Work::State::settle() {
   if (given_up_ || std::uncaught_exceptions() > unwinding_) return;
+  const FlightRecorder::Wait waiting;
   try {
     wait(collective_timeout().count());
   } catch (...) {}
@@ -92,6 +94,7 @@ Work::Work(std::shared_ptr<State> state) {
 }
 
 bool Work::wait_for(double seconds) {
+  const FlightRecorder::Wait waiting;
   if (state_ && !state_->wait(checked(seconds, "wait_for"))) return false;
   state_.reset();
   return true;
@@ -103,6 +106,7 @@ void Work::wait(double seconds) {
 
 void Work::wait_or_throw(double seconds) {
   if (seconds < 0) seconds = collective_timeout().count();
+  const FlightRecorder::Wait waiting;
   if (!state_->wait(seconds)) {
     state_->give_up();
     throw Error(state_->late(seconds), std::source_location::current());
@@ -122,6 +126,7 @@ std::size_t wait_any(std::span<Work> works, double seconds) {
     return false;
   };
   if (any_done()) return first;
+  const FlightRecorder::Wait waiting;
   EventCount* events = works[0].state()->events();
   for (const Work& work : works)
     if (work.state()->events() != events) events = nullptr;
@@ -147,6 +152,7 @@ Work Communicator::collective(CallKind kind, Tensor out, Tensor in, std::span<co
     if (out.defined() && call.count > 0 && out.view().data != in.view().data) copy_block(out.view(), in.view());
     return {};
   }
+  const FlightEntry entry(to_string(call));
   Work sum = start(call, out, in, counts);
   if (!call.average || !out.defined() || out.numel() == 0) return sum;
   return when_all({std::move(sum)}, [out, ranks = size()] {
@@ -156,14 +162,19 @@ Work Communicator::collective(CallKind kind, Tensor out, Tensor in, std::span<co
 }
 
 Work Communicator::send(const Tensor& x, int to, int tag) {
-  return start(message_call(CallKind::send, x, to, tag, size()), {}, x, {});
+  const Call call = message_call(CallKind::send, x, to, tag, size());
+  const FlightEntry entry(to_string(call));
+  return start(call, {}, x, {});
 }
 
 Work Communicator::recv(const Tensor& x, int from, int tag) {
-  return start(message_call(CallKind::recv, x, from, tag, size()), x, {}, {});
+  const Call call = message_call(CallKind::recv, x, from, tag, size());
+  const FlightEntry entry(to_string(call));
+  return start(call, x, {}, {});
 }
 
 void Communicator::meet(const Call& call) {
+  const FlightEntry entry(to_string(call));
   if (size() > 1) start(call, {}, {}, {}).wait();
   if (const std::string why = ended(); !why.empty()) fail(name_of(call.kind), "ended because of {}", why);
 }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "kernels/core/runtime.h"
+#include "parallel/comm/flight_recorder.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/shards.h"
 #include "parallel/runtime/packed_statistics.h"
@@ -160,11 +161,20 @@ bool Executor::runs(ActionId id) const {
   return program_.trigger(a).runs_at(step_) && (!skips_ || reports_loss(a)) && in_flight_.has(a, step_);
 }
 
+/// For FlightRecorder; made once.
+const std::string& Executor::text_of(ActionId id) {
+  if (slot(id).text.empty()) slot(id).text = to_string(action(id));
+  return slot(id).text;
+}
+
 bool Executor::start(ActionId id) {
   const Slot& s = slot(id);
   if ((s.first_push || s.decides) && !serves() && !(fault_ = decide()).empty()) return false;
   if (recorder_) recorder_->begin(id);
-  (this->*s.run)(id);
+  {
+    const FlightEntry entry(text_of(id));
+    (this->*s.run)(id);
+  }
   if (id + 1 == loss_end_ && part_ == Part::all) agreement_.set_loss(loss_.clone(), !sums_loss_);
   if (!recorder_) return true;
   for (const PartInfo& part : plan_.parts)

@@ -86,6 +86,7 @@ class Executor {
     std::vector<Tensor> arriving;
     std::vector<Work> works;
     bool pending = false, posted = false;
+    std::string text;  // text_of()
   };
   void number_cuts();
   void prepare(Mesh&);
@@ -97,6 +98,7 @@ class Executor {
   bool is_inline(ActionId id) const { return action(id).stream == Stream::compute; }
   bool runs(ActionId) const;
   bool start(ActionId);
+  const std::string& text_of(ActionId);
   bool wait(ActionId id) {
     if (!is_sent_ahead(action(id))) finish(id);
     return true;

@@ -8,8 +8,10 @@ import io
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -415,6 +417,50 @@ class Failures(Case):
         said = [line for line in got.stderr.splitlines() if line.startswith("trireme: ")]
         self.assertEqual(len(said), 1, got.stderr)
         self.assertIn("rank 1", said[0])
+
+    def reports(self, name="run"):
+        return {int(p.stem[5:]): json.loads(p.read_text()) for p in (self.dir / name / "crash").glob("rank_*.json")}
+
+    def test_what_ends_a_rank_is_named_and_reported(self):
+        """A crash, an exit and a rank that hangs, at random steps, by threads and processes: all gone, with a status other than 0, and reports."""
+        for fault in "segv", "abort", "hang", "throw", "exit":
+            for ranks in [None, 2] if mpiexec != "none" else [None]:
+                step = random.randrange(1, 28)   # of 28
+                with self.subTest(fault=fault, ranks=ranks, step=step):
+                    name = f"{fault}{ranks}"
+                    got = run("train", *small, *([] if ranks else ["--ranks", 2]), "--run.dir", self.dir / name, "--run.fault", f"{fault}:1:{step}", ranks=ranks, timeout=60,
+                              env={"TRIREME_TIMEOUT": "3"})
+                    self.assertNotEqual(got.returncode, 0, got.stderr)
+                    reports = self.reports(name)
+                    if fault == "exit":   # there is nobody left to write one
+                        continue
+                    report = reports[1]
+                    self.assertEqual((report["ranks"], report["phase"], report["step"]), (2, "step", step - 1))
+                    self.assertTrue(report["entries"][-1]["what"])
+                    self.assertGreaterEqual(report["now"], report["entries"][-1]["begun"])
+                    if fault != "throw":
+                        self.assertTrue(any("Trainer" in frame for frame in report["stack"]), report["stack"])
+                        self.assertIn("what each rank did last stands in " + str(self.dir / name / "crash"), got.stderr)
+                    if not ranks:
+                        self.assertEqual(reports.keys(), {0, 1})
+                    reason = {"segv": "SIGSEGV", "abort": "SIGABRT", "hang": "watchdog: rank 1 (", "throw": "injected on rank 1"}[fault]
+                    self.assertIn(reason, report["reason"])
+                    self.assertIn(reason, got.stderr)
+
+    def test_a_job_that_was_suspended_goes_on(self):
+        """Longer than a rank may hang, or wait for another."""
+        words = [*small, "--data.limit", 7000]
+        self.trained(*words, "--ranks", 2, name="whole")
+        process = subprocess.Popen([str(w) for w in [trireme, "train", *words, "--ranks", 2, "--run.dir", self.dir / "run"]], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env={**os.environ, "TRIREME_TIMEOUT": "1"})
+        for _ in range(2):
+            time.sleep(0.4)
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(3)
+            process.send_signal(signal.SIGCONT)
+        said = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 0, said)
+        self.assertEqual(self.digests("run"), self.digests("whole"))
 
     def test_singletons_are_refused(self):
         for env in ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}, {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4"}):

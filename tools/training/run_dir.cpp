@@ -87,7 +87,6 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
     if (was_used_) replace_file(metrics(), "");
     replace_file(table(), csv_head(simulated_));
   }
-  fs::remove(path_ + "/" + result_file);
   open();
 }
 
@@ -163,6 +162,8 @@ void RunDir::keep_algorithms(const std::string& table) {
   if (!table.empty() && (!fs::exists(path) || read_text(path, std::size_t{1} << 20) != table))
     replace_file(path, table);
 }
+
+void RunDir::remove_result() { fs::remove(path_ + "/" + result_file); }
 
 void RunDir::write_result(const std::string& status, std::int64_t step, std::int64_t epoch) {
   Json result{{"status", status}, {"step", step}, {"epoch", epoch}};

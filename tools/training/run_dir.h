@@ -57,6 +57,8 @@ class RunDir {
   void rewind(std::int64_t step);
   /// Replaces cluster_file, unless it holds this text.
   void keep_cluster(const std::string& toml);
+  /// Removes result.json: the run goes on.
+  void remove_result();
   /// Writes result.json, which is not there while the run goes on: {"status": status, "step": steps done, "epoch":
   /// whole epochs, "best": {"epoch": n, "step": n, "test_top1": %}}, the first of the best evaluations, if there was
   /// any.

@@ -26,10 +26,13 @@ RunLock::RunLock(const std::string& directory) {
   }
   ::gethostname(text.data(), text.size() - 1);
   const std::string holder = fmt::format("process {} on {}", ::getpid(), text.data());
-  const bool told = ::ftruncate(file_, 0) == 0 && ::pwrite(file_, holder.data(), holder.size(), 0) > 0;
-  (void)told;  // it says who holds the lock, and is not needed to hold it
+  // It says who holds the lock, and is not needed to hold it.
+  [[maybe_unused]] const bool told = ::ftruncate(file_, 0) == 0 && ::pwrite(file_, holder.data(), holder.size(), 0) > 0;
 }
 
-RunLock::~RunLock() { ::close(file_); }
+RunLock::~RunLock() {
+  [[maybe_unused]] const int emptied = ::ftruncate(file_, 0);  // two runs leave the same files
+  ::close(file_);
+}
 
 }  // namespace trireme

@@ -4,7 +4,8 @@
 
 namespace trireme {
 
-/// Holds `lock` in a directory, by flock(2), until it or its process ends, however that ends. The file stays.
+/// Holds `lock` in a directory, by flock(2), until it or its process ends, however that ends. The file stays, empty
+/// unless its process was killed.
 class RunLock {
  public:
   /// Throws Error where another process holds it, with that one's host and process id, and where the file cannot be

@@ -1,10 +1,8 @@
 #include "tools/training/trainer.h"
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <future>
 
@@ -13,10 +11,13 @@
 #include "kernels/core/backend.h"
 #include "kernels/core/runtime.h"
 #include "kernels/core/thread.h"
+#include "parallel/comm/crash_report.h"
+#include "parallel/comm/flight_recorder.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/runtime/reducer.h"
 #include "tools/training/algorithms.h"
 #include "tools/training/from_options.h"
+#include "tools/training/inject_fault.h"
 #include "tools/training/resume.h"
 #include "tools/training/run_clock.h"
 #include "tools/training/run_lock.h"
@@ -29,20 +30,6 @@ namespace {
 
 /// In the rank-local state of checkpoints of virtual time: when the epoch began.
 constexpr char epoch_start[] = "epoch_start";
-
-/// "throw:RANK:STEP" or "term:RANK:STEP": before that step, or the next one that the rank has; injected: it has been.
-void inject_fault(const std::string& fault, const World& world, std::int64_t step, bool& injected) {
-  if (fault.empty() || injected) return;
-  int rank = 0;
-  long long at = 0;
-  const bool term = std::sscanf(fault.c_str(), "term:%d:%lld", &rank, &at) == 2;
-  check(term || std::sscanf(fault.c_str(), "throw:%d:%lld", &rank, &at) == 2, "run.fault",
-        "'{}' is neither throw:RANK:STEP nor term:RANK:STEP", fault);
-  if (world.rank() != rank || step < at) return;
-  injected = true;
-  check(term, "run.fault", "injected on rank {} before step {}", rank, at);
-  ::kill(::getpid(), SIGTERM);
-}
 
 /// The checkpoint with the order of arrivals of the run to repeat: a path itself, or the newest of a run directory.
 std::string replayed_checkpoint(const TrainerOptions& options) {
@@ -140,6 +127,8 @@ struct Trainer::Impl {
 
   TrainerResult run() {
     banner();
+    if (log.writes()) log.dir().remove_result();
+    report_crashes_there();
     const Nanoseconds start = clock.simulated() ? 0 : clock.now();
     Evaluation last;
     while (at.epoch < options.epochs && !ended_early()) {
@@ -202,7 +191,18 @@ struct Trainer::Impl {
   Index all_ranks(Index count) {
     return options.data.on_bad == "stop" ? 0 : static_cast<Index>(over_ranks(static_cast<double>(count)));
   }
+  /// In the run directory; before run() a failure is a refusal.
+  void report_crashes_there() {
+    std::string run = log.writes() ? log.dir().path() : options.run.dir;
+    if (options.run.dir.empty() && !clock.simulated()) run = broadcast_text(world.comm(), run, 0);  // rank 0 named it
+    if (!run.empty()) set_crash_directory(run + "/crash");
+  }
+  /// For crash reports.
+  void enter(const char* phase) const {
+    if (FlightRecorder* r = FlightRecorder::current()) r->set_phase(phase, at.step);
+  }
   Evaluation evaluate() {
+    enter("evaluate");
     EvaluateOptions how = evaluate_options(options, device, log.console(), input.test->size());
     if (step->is_tensor_parallel()) how.shard = step->shard();
     return trireme::evaluate(how.shard ? step->model() : input.model, input.test, world, how);
@@ -291,6 +291,7 @@ struct Trainer::Impl {
       log.train_step(metrics.epoch(), done, at.epoch + 1, batches.batches());
     };
     const auto train_one = [&] {
+      enter("step");
       Batch& batch = pass.next();
       metrics.waited(clock.now() - ready);
       log.show_inputs(batch, input.train->scale(), at.step + 1);
@@ -336,6 +337,7 @@ struct Trainer::Impl {
 
   /// Collective: each rank writes what it holds. Takes no simulated time.
   void save(std::map<std::string, double> test_metrics) {
+    enter("save");
     step->flush();
     VirtualClock* simulated = clock.simulated();
     const VirtualState before = simulated ? simulated->save() : VirtualState{};

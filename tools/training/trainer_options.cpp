@@ -166,7 +166,8 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"run.replay", &c.run.replay,
        "with servers or asynchronous gossip: repeat the order of arrivals of that run (its directory, or a checkpoint "
        "of it), bit for bit"},
-      {"run.fault", &c.run.fault, "inject a fault for testing: throw:RANK:STEP, term:RANK:STEP"},
+      {"run.fault", &c.run.fault,
+       "inject a fault for testing: KIND:RANK:STEP, of throw, exit, hang, term, segv, abort, stop"},
   };
 }
 

@@ -96,7 +96,7 @@ struct TrainerOptions {
     std::int64_t histograms = 1,    ///< TensorBoard: histograms of all weights every N epochs; 0: none
         images = 8;                 ///< TensorBoard: the first N inputs, as the model sees them; 0: none
     std::string replay;  ///< run directory (its newest checkpoint) or checkpoint: Step::replay(); empty: none
-    std::string fault;   ///< for tests: "throw:RANK:STEP"; empty: none
+    std::string fault;   ///< for tests: "throw:RANK:STEP" and its like; empty: none
   } run;                 ///< the settings "run.*"
 };
 

@@ -15,6 +15,8 @@
 #include "kernels/core/runtime.h"
 #include "kernels/core/thread.h"
 #include "parallel/comm/collectives/collectives.h"
+#include "parallel/comm/crash_report.h"
+#include "parallel/comm/flight_recorder.h"
 #include "parallel/comm/transport/device_communicator.h"
 #include "parallel/comm/transport/launcher.h"
 #include "parallel/comm/transport/mpi_ranks.h"
@@ -115,11 +117,13 @@ void World::run_threads(std::vector<std::unique_ptr<Communicator>> communicators
   std::optional<Failure> first;
   const auto run = [&](int r) {
     World world(std::move(worlds[r]));
+    const FlightRecorder recorder(r, ranks);
     try {
       set_threads(share);
       body(world);
     } catch (...) {
       const Failure failure = current_failure(ranks > 1 ? fmt::format("rank {}: ", r) : "");
+      write_crash_report(failure.text.c_str());
       {
         std::lock_guard lock(mutex);
         if (!first) first = failure;
@@ -161,11 +165,13 @@ int World::run(int argc, char** argv, int ranks, const std::function<int(World&)
       return status;
     }
   } catch (...) { return report(current_failure("")); }
+  const FlightRecorder recorder(world->rank(), world->size());
   try {
     status = body(*world);
   } catch (...) {
-    if (world->size() == 1) return report(current_failure(""));
-    const Failure failure = current_failure(fmt::format("rank {}: ", world->rank()));
+    const Failure failure = current_failure(world->size() == 1 ? "" : fmt::format("rank {}: ", world->rank()));
+    write_crash_report(failure.text.c_str());
+    if (world->size() == 1) return report(failure);
     MpiProcess& process = *world->process_;
     if (process.first_to_fail(failure.text))
       report(failure);

@@ -1,0 +1,213 @@
+#include "parallel/comm/crash_report.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "parallel/comm/flight_recorder.h"
+
+namespace trireme {
+
+namespace {
+
+std::array<char, 4096> directory{};
+std::array<char, 256> host{};
+std::array<char, 1024> reason{};  // of a crash that is not what its signal says; empty: it is
+constexpr std::array fatal{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+
+/// JSON to a file, without memory of its own but this.
+class Writer {
+ public:
+  explicit Writer(int file) : file_(file) {}
+  ~Writer() { flush(); }
+  Writer& operator<<(std::string_view text) {
+    for (const char c : text) {
+      if (used_ == buffer_.size()) flush();
+      buffer_[used_++] = c;
+    }
+    return *this;
+  }
+  Writer& operator<<(std::int64_t number) {
+    std::array<char, 24> digits;
+    std::size_t at = digits.size();
+    std::uint64_t left = number < 0 ? 0 - static_cast<std::uint64_t>(number) : static_cast<std::uint64_t>(number);
+    do digits[--at] = static_cast<char>('0' + left % 10);
+    while ((left /= 10) > 0);
+    if (number < 0) digits[--at] = '-';
+    return *this << std::string_view(&digits[at], digits.size() - at);
+  }
+  Writer& hex(std::uint64_t number) {
+    std::array<char, 16> digits;
+    std::size_t at = digits.size();
+    do digits[--at] = "0123456789abcdef"[number % 16];
+    while ((number /= 16) > 0);
+    return *this << "0x" << std::string_view(&digits[at], digits.size() - at);
+  }
+  /// Between quotes, without what JSON cannot have there.
+  Writer& quoted(std::string_view text) {
+    *this << "\"";
+    for (const char c : text)
+      *this << std::string_view(c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ' ? " " : &c, 1);
+    return *this << "\"";
+  }
+
+ private:
+  void flush() {
+    for (std::size_t done = 0; done < used_;) {
+      const ssize_t part = ::write(file_, &buffer_[done], used_ - done);
+      if (part <= 0) break;
+      done += static_cast<std::size_t>(part);
+    }
+    used_ = 0;
+  }
+  int file_;
+  std::size_t used_ = 0;
+  std::array<char, 1024> buffer_;
+};
+
+std::int64_t resident_bytes() {
+  const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  std::array<char, 128> text{};
+  const ssize_t size = file < 0 ? 0 : ::read(file, text.data(), text.size() - 1);
+  if (file >= 0) ::close(file);
+  const char* second = size > 0 ? std::strchr(text.data(), ' ') : nullptr;
+  return second ? std::strtoll(second, nullptr, 10) * ::sysconf(_SC_PAGESIZE) : 0;
+}
+
+void write_stack(Writer& out) {
+  std::array<void*, 64> frames;
+  const int count = ::backtrace(frames.data(), static_cast<int>(frames.size()));
+  for (int i = 0; i < count; ++i) {
+    Dl_info info{};
+    const bool known = ::dladdr(frames[static_cast<std::size_t>(i)], &info) != 0 && info.dli_fname;
+    const std::string_view path = known ? info.dli_fname : "?";
+    const auto base = reinterpret_cast<std::uint64_t>(known ? info.dli_fbase : nullptr);
+    if (i > 0) out << ", ";
+    out << "\n  \"" << path.substr(path.rfind('/') + 1) << "+";
+    out.hex(reinterpret_cast<std::uint64_t>(frames[static_cast<std::size_t>(i)]) - base);
+    if (known && info.dli_sname) out << " (" << info.dli_sname << ")";
+    out << "\"";
+  }
+}
+
+void write_report(const FlightRecorder& r, std::string_view why, bool own_stack) {
+  if (directory[0] == 0) return;
+  std::array<char, 4200> path{};
+  ::mkdir(directory.data(), 0777);
+  // DIRECTORY/rank_N.json
+  std::size_t at = std::strlen(directory.data());
+  std::memcpy(path.data(), directory.data(), at);
+  constexpr std::string_view name = "/rank_", end = ".json";
+  std::memcpy(&path[at], name.data(), name.size()), at += name.size();
+  std::array<char, 12> digits;
+  std::size_t first = digits.size();
+  int left = r.rank();
+  do digits[--first] = static_cast<char>('0' + left % 10);
+  while ((left /= 10) > 0);
+  std::memcpy(&path[at], &digits[first], digits.size() - first), at += digits.size() - first;
+  std::memcpy(&path[at], end.data(), end.size());
+  const int file = ::open(path.data(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (file < 0) return;
+  {
+    Writer out(file);
+    out << "{\"rank\": " << r.rank() << ", \"ranks\": " << r.ranks() << ", \"host\": ";
+    out.quoted(host.data()) << ", \"process\": " << ::getpid() << ",\n\"reason\": ";
+    out.quoted(why) << ",\n\"phase\": ";
+    out.quoted(r.phase()) << ", \"step\": " << r.step() << ", \"resident_bytes\": " << resident_bytes()
+                          << ",\n\"stack\": [";
+    if (own_stack) write_stack(out);
+    const std::int64_t last = r.count();
+    out << "],\n\"now\": " << r.now();
+    if (r.waits_since() > 0) out << ", \"waits_since\": " << r.waits_since();
+    out << ",\n\"entries\": [";
+    for (std::int64_t n = std::max<std::int64_t>(1, last - FlightRecorder::kept + 1); n <= last; ++n) {
+      const FlightRecorder::Entry& e = r.entry(n);
+      out << (n > std::max<std::int64_t>(1, last - FlightRecorder::kept + 1) ? ",\n" : "\n") << "  {\"number\": " << n
+          << ", \"what\": ";
+      out.quoted(e.text.data()) << ", \"begun\": " << e.begun;
+      if (e.ended > 0) out << ", \"ended\": " << e.ended;
+      out << "}";
+    }
+    out << "]}\n";
+  }
+  ::close(file);
+}
+
+std::string_view name_of_signal(int number) {
+  return number == SIGSEGV  ? "SIGSEGV"
+         : number == SIGBUS ? "SIGBUS"
+         : number == SIGFPE ? "SIGFPE"
+         : number == SIGILL ? "SIGILL"
+                            : "SIGABRT";
+}
+
+/// To stderr.
+void say(std::string_view text) {
+  Writer out(2);
+  out << text;
+}
+
+void on_crash(int number) {
+  static std::atomic<bool> entered;
+  std::signal(number, SIG_DFL);
+  if (!entered.exchange(true)) {
+    ::alarm(10);  // what cannot write its report ends all the same
+    const std::string_view why = reason[0] != 0 ? std::string_view(reason.data()) : name_of_signal(number);
+    const FlightRecorder* const own = FlightRecorder::current();
+    for (const auto& each : FlightRecorder::all())
+      if (const FlightRecorder* r = each.load()) write_report(*r, why, r == own || !own);
+    if (reason[0] == 0) say("trireme: "), say(why);
+    if (directory[0] != 0)
+      say(reason[0] == 0 ? "; what each rank did last stands in " : "trireme: what each rank did last stands in "),
+          say(directory.data());
+    if (reason[0] == 0 || directory[0] != 0) say("\n");
+  }
+  ::raise(number);
+}
+
+}  // namespace
+
+void set_crash_directory(const std::string& path) {
+  ::gethostname(host.data(), host.size() - 1);
+  const std::size_t size = std::min(path.size(), std::size_t{4000});
+  std::memcpy(directory.data(), path.data(), size);
+  directory[size] = 0;
+}
+
+void report_crashes() {
+  std::array<void*, 1> frame;
+  ::backtrace(frame.data(), 1);  // loads what it needs, now
+  static std::array<char, 65536> stack;
+  const stack_t own{.ss_sp = stack.data(), .ss_flags = 0, .ss_size = stack.size()};
+  ::sigaltstack(&own, nullptr);  // of this thread, where its stack has overflowed
+  struct sigaction action {};
+  action.sa_handler = on_crash;
+  action.sa_flags = SA_ONSTACK | SA_NODEFER;
+  for (const int number : fatal) ::sigaction(number, &action, nullptr);
+}
+
+void crash(pthread_t thread, const std::string& why) {
+  const std::size_t size = std::min(why.size(), reason.size() - 1);
+  std::memcpy(reason.data(), why.data(), size);
+  ::pthread_kill(thread, SIGABRT);
+  ::sleep(15);  // it has 10 s to write
+  ::_exit(1);
+}
+
+void write_crash_report(const char* reason) {
+  if (const FlightRecorder* r = FlightRecorder::current()) write_report(*r, reason, false);
+}
+
+}  // namespace trireme

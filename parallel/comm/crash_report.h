@@ -1,0 +1,24 @@
+// Crash reports: a file for each rank that fails, by a signal or an exception: what it did last, and where it was.
+#pragma once
+#include <pthread.h>
+
+#include <string>
+
+namespace trireme {
+
+/// Where reports go: DIRECTORY/rank_N.json, made when the first is written; before this call none is. The last call
+/// counts, of any thread. At most 4000 bytes.
+void set_crash_directory(const std::string& directory);
+/// From now on SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT (of std::terminate too) write a report for each rank of this
+/// process, and then do what they would have done.
+void report_crashes();
+/// Ends the process by SIGABRT, raised in that thread, whose stack the reports then have. Does not return.
+[[noreturn]] void crash(pthread_t thread, const std::string& reason);
+/// Writes the report of this thread's rank, without a stack: {"rank", "ranks", "host", "process", "reason", "phase",
+/// "step", "resident_bytes", "stack": ["library+0x12 (function)", ...], "now", "waits_since", "entries": [{"number",
+/// "what", "begun", "ended"}, ...]}; times in microseconds, "ended" and "waits_since" are missing where an entry is
+/// under way and where the rank does not wait; the oldest entry first. What cannot be written is not. Safe in a signal
+/// handler, but for the names of functions.
+void write_crash_report(const char* reason);
+
+}  // namespace trireme

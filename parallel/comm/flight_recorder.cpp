@@ -1,0 +1,66 @@
+#include "parallel/comm/flight_recorder.h"
+
+#include <ctime>
+
+namespace trireme {
+
+namespace {
+
+thread_local FlightRecorder* mine = nullptr;
+std::array<std::atomic<FlightRecorder*>, 1024> registered;  // ranks of a process beyond these are not told of
+
+std::int64_t microseconds() {
+  timespec t{};
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<std::int64_t>(t.tv_sec) * 1'000'000 + t.tv_nsec / 1000;
+}
+
+}  // namespace
+
+FlightRecorder::Wait::Wait() {
+  if (mine) mine->waits_since_ = std::max<std::int64_t>(mine->now(), 1);
+}
+FlightRecorder::Wait::~Wait() {
+  if (mine) mine->waits_since_ = 0;
+}
+
+FlightRecorder::FlightRecorder(int rank, int ranks) : rank_(rank), ranks_(ranks), start_(microseconds()) {
+  mine = this;
+  for (auto& place : registered) {
+    FlightRecorder* free = nullptr;
+    if (place.compare_exchange_strong(free, this)) return;
+  }
+}
+
+FlightRecorder::~FlightRecorder() {
+  mine = nullptr;
+  for (auto& place : registered) {
+    FlightRecorder* own = this;
+    if (place.compare_exchange_strong(own, nullptr)) return;
+  }
+}
+
+FlightRecorder* FlightRecorder::current() { return mine; }
+std::span<const std::atomic<FlightRecorder*>> FlightRecorder::all() { return registered; }
+std::int64_t FlightRecorder::now() const { return microseconds() - start_; }
+
+std::int64_t FlightRecorder::begin(std::string_view text) {
+  const std::int64_t number = count_ + 1;
+  Entry& e = entries_[static_cast<std::size_t>(number % kept)];
+  e.number = number, e.begun = now(), e.ended = 0;
+  const std::size_t size = std::min(text.size(), e.text.size() - 1);
+  for (std::size_t i = 0; i < size; ++i)
+    e.text[i] = text[i] == '"' || text[i] == '\\' || static_cast<unsigned char>(text[i]) < ' ' ? ' ' : text[i];
+  e.text[size] = 0;
+  count_ = number;
+  return number;
+}
+
+void FlightRecorder::end(std::int64_t number) {
+  Entry& e = entries_[static_cast<std::size_t>(number % kept)];
+  if (e.number == number) e.ended = std::max<std::int64_t>(now(), 1);
+}
+
+void FlightRecorder::set_phase(const char* name, std::int64_t step) { phase_ = name, step_ = step; }
+
+}  // namespace trireme

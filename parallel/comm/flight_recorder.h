@@ -1,0 +1,86 @@
+// FlightRecorder: what a rank did last, kept for the moment at which it fails (PyTorch's Flight Recorder): its calls of
+// communicators and its actions, and what it is in the midst of. parallel/comm/crash_report.h writes it to a file.
+#pragma once
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace trireme {
+
+/// Of the thread that makes it, which is the rank's; others of the rank do not write to it. Writing takes no lock and
+/// allocates nothing. Reading, from any thread or a signal handler, may find an entry half written.
+class FlightRecorder {
+ public:
+  static constexpr int kept = 64;  ///< newest entries
+  struct Entry {
+    std::int64_t number = 0;            ///< from 1; 0: none yet
+    std::int64_t begun = 0, ended = 0;  ///< microseconds since the recorder was made; ended 0: under way, or not told
+    std::array<char, 120> text{};       ///< ends with 0; without quotes, backslashes and control characters
+  };
+
+  /// While it lives this thread's rank waits for others, for all that reports know.
+  struct Wait {
+    Wait();
+    ~Wait();
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+  };
+
+  FlightRecorder(int rank, int ranks);
+  ~FlightRecorder();
+  FlightRecorder(const FlightRecorder&) = delete;
+  FlightRecorder& operator=(const FlightRecorder&) = delete;
+  /// Of this thread; null: nobody records.
+  static FlightRecorder* current();
+  /// Of all ranks of this process; null where there was one that is gone.
+  static std::span<const std::atomic<FlightRecorder*>> all();
+
+  /// Puts down what begins: "all_reduce of 4096 f32 (sum)". Returns its number.
+  std::int64_t begin(std::string_view text);
+  /// It is over; nothing where it is no longer kept.
+  void end(std::int64_t number);
+  /// What the rank is in the midst of: "start", "step", "evaluate", "save". name lives as long as the program. step:
+  /// optimizer steps done.
+  void set_phase(const char* name, std::int64_t step);
+
+  int rank() const { return rank_; }
+  pthread_t thread() const { return thread_; }  ///< that made it
+  int ranks() const { return ranks_; }          ///< of the job
+  const char* phase() const { return phase_; }
+  std::int64_t step() const { return step_; }
+  std::int64_t count() const { return count_; }              ///< entries begun
+  std::int64_t waits_since() const { return waits_since_; }  ///< microseconds since it was made; 0: it does not wait
+  std::int64_t now() const;                                  ///< microseconds since it was made
+  const Entry& entry(std::int64_t number) const { return entries_[static_cast<std::size_t>(number % kept)]; }
+
+ private:
+  const int rank_, ranks_;
+  const std::int64_t start_;
+  const pthread_t thread_ = ::pthread_self();
+  std::atomic<std::int64_t> count_ = 0, step_ = 0, waits_since_ = 0;
+  std::atomic<const char*> phase_ = "start";
+  std::array<Entry, kept> entries_;
+};
+
+/// An entry of this thread's recorder from here to the end of the block; nothing where there is none.
+class FlightEntry {
+ public:
+  explicit FlightEntry(std::string_view text)
+      : recorder_(FlightRecorder::current()), number_(recorder_ ? recorder_->begin(text) : 0) {}
+  ~FlightEntry() {
+    if (recorder_) recorder_->end(number_);
+  }
+  FlightEntry(const FlightEntry&) = delete;
+  FlightEntry& operator=(const FlightEntry&) = delete;
+
+ private:
+  FlightRecorder* recorder_;
+  std::int64_t number_;
+};
+
+}  // namespace trireme

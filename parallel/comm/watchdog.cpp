@@ -1,0 +1,73 @@
+#include "parallel/comm/watchdog.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <map>
+
+#include "kernels/core/thread.h"
+#include "parallel/comm/call.h"
+#include "parallel/comm/crash_report.h"
+#include "parallel/comm/flight_recorder.h"
+
+namespace trireme {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+/// Of one rank: where it stood when it was last seen to move, and for how long the process has run since.
+struct Standstill {
+  std::int64_t count = -1, step = -1;
+  const char* phase = nullptr;
+  Seconds ran{0};
+};
+
+std::string verdict(const FlightRecorder& r, Seconds stood) {
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  std::string waiting;
+  for (const auto& each : FlightRecorder::all())
+    if (const FlightRecorder* other = each; other && other != &r && other->waits_since() > 0)
+      waiting += fmt::format("{}{}", waiting.empty() ? "; waiting for others: rank " : ", ", other->rank());
+  return fmt::format(
+      "watchdog: rank {} ({}, process {}) has stood still for {:.0f} s in phase {} after step {}; last: {}{}", r.rank(),
+      host, ::getpid(), stood.count(), r.phase(), r.step(), r.entry(r.count()).text.data(), waiting);
+}
+
+void watch(const std::stop_token& end) {
+  std::map<const FlightRecorder*, Standstill> seen;
+  const Seconds timeout = collective_timeout();
+  for (auto last = Clock::now(); !end.stop_requested();) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const auto now = Clock::now();
+    const Seconds ran = std::min<Seconds>(now - last, Seconds(0.2));
+    last = now;
+    for (const auto& each : FlightRecorder::all()) {
+      const FlightRecorder* const r = each;
+      if (!r) continue;
+      Standstill& s = seen[r];
+      if (s.count != r->count() || s.step != r->step() || s.phase != r->phase() || r->waits_since() > 0)
+        s = {r->count(), r->step(), r->phase()};
+      s.ran += ran;
+      const double share = std::strcmp(s.phase, "step") == 0 ? 0.9 : 6;
+      if (s.ran < share * timeout) continue;
+      const std::string text = verdict(*r, s.ran);
+      std::fprintf(stderr, "trireme: %s\n", text.c_str());
+      crash(r->thread(), text);
+    }
+  }
+}
+
+}  // namespace
+
+Watchdog::Watchdog() : thread_(start_thread<std::jthread>("watchdog", watch)) {}
+
+}  // namespace trireme
