@@ -1,12 +1,14 @@
 #include "parallel/comm/flight_recorder.h"
 
 #include <ctime>
+#include <mutex>
 
 namespace trireme {
 
 namespace {
 
 thread_local FlightRecorder* mine = nullptr;
+std::mutex looking;
 std::array<std::atomic<FlightRecorder*>, 1024> registered;  // ranks of a process beyond these are not told of
 
 std::int64_t microseconds() {
@@ -34,6 +36,7 @@ FlightRecorder::FlightRecorder(int rank, int ranks) : rank_(rank), ranks_(ranks)
 
 FlightRecorder::~FlightRecorder() {
   mine = nullptr;
+  const std::lock_guard lock(looking);
   for (auto& place : registered) {
     FlightRecorder* own = this;
     if (place.compare_exchange_strong(own, nullptr)) return;
@@ -41,6 +44,11 @@ FlightRecorder::~FlightRecorder() {
 }
 
 FlightRecorder* FlightRecorder::current() { return mine; }
+void FlightRecorder::each(const std::function<void(const FlightRecorder&)>& look) {
+  const std::lock_guard lock(looking);
+  for (const auto& place : registered)
+    if (const FlightRecorder* r = place) look(*r);
+}
 std::span<const std::atomic<FlightRecorder*>> FlightRecorder::all() { return registered; }
 std::int64_t FlightRecorder::now() const { return microseconds() - start_; }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -37,7 +38,9 @@ class FlightRecorder {
   FlightRecorder& operator=(const FlightRecorder&) = delete;
   /// Of this thread; null: nobody records.
   static FlightRecorder* current();
-  /// Of all ranks of this process; null where there was one that is gone.
+  /// Of all ranks of this process, each of which stays as long as it is looked at.
+  static void each(const std::function<void(const FlightRecorder&)>&);
+  /// The same for a signal handler, which takes no lock; null where there was one that is gone.
   static std::span<const std::atomic<FlightRecorder*>> all();
 
   /// Puts down what begins: "all_reduce of 4096 f32 (sum)". Returns its number.

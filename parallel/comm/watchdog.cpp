@@ -34,9 +34,10 @@ std::string verdict(const FlightRecorder& r, Seconds stood) {
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
   std::string waiting;
-  for (const auto& each : FlightRecorder::all())
-    if (const FlightRecorder* other = each; other && other != &r && other->waits_since() > 0)
-      waiting += fmt::format("{}{}", waiting.empty() ? "; waiting for others: rank " : ", ", other->rank());
+  FlightRecorder::each([&](const FlightRecorder& other) {
+    if (&other != &r && other.waits_since() > 0)
+      waiting += fmt::format("{}{}", waiting.empty() ? "; waiting for others: rank " : ", ", other.rank());
+  });
   return fmt::format(
       "watchdog: rank {} ({}, process {}) has stood still for {:.0f} s in phase {} after step {}; last: {}{}", r.rank(),
       host, ::getpid(), stood.count(), r.phase(), r.step(), r.entry(r.count()).text.data(), waiting);
@@ -50,19 +51,19 @@ void watch(const std::stop_token& end) {
     const auto now = Clock::now();
     const Seconds ran = std::min<Seconds>(now - last, Seconds(0.2));
     last = now;
-    for (const auto& each : FlightRecorder::all()) {
-      const FlightRecorder* const r = each;
-      if (!r) continue;
-      Standstill& s = seen[r];
-      if (s.count != r->count() || s.step != r->step() || s.phase != r->phase() || r->waits_since() > 0)
-        s = {r->count(), r->step(), r->phase()};
+    const FlightRecorder* standing = nullptr;
+    FlightRecorder::each([&](const FlightRecorder& r) {
+      Standstill& s = seen[&r];
+      if (s.count != r.count() || s.step != r.step() || s.phase != r.phase() || r.waits_since() > 0)
+        s = {r.count(), r.step(), r.phase()};
       s.ran += ran;
       const double share = std::strcmp(s.phase, "step") == 0 ? 0.9 : 6;
-      if (s.ran < share * timeout) continue;
-      const std::string text = verdict(*r, s.ran);
-      std::fprintf(stderr, "trireme: %s\n", text.c_str());
-      crash(r->thread(), text);
-    }
+      if (s.ran >= share * timeout) standing = &r;
+    });
+    if (!standing) continue;
+    const std::string text = verdict(*standing, seen[standing].ran);
+    std::fprintf(stderr, "trireme: %s\n", text.c_str());
+    crash(standing->thread(), text);
   }
 }
 
