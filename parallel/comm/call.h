@@ -60,14 +60,14 @@ bool poll_until(double seconds, Ready&& ready, EventCount* events = nullptr) {
   using Seconds = std::chrono::duration<double>;
   if (events && events->simulated()) return events->poll(seconds, std::ref(ready));
   auto last = Clock::now();
-  Seconds waited(0);  // of which no more than 1 s counts between two looks: longer the process was stopped
+  Seconds waited(0);  // of which no more than 0.2 s counts between two looks: longer the process was stopped
   Seconds pause(20e-6);
   const int yields = events ? events->yields() : 200;
   for (int round = 0;; ++round) {
     const std::uint64_t ticket = events ? events->ticket() : 0;
     if (ready()) return true;
     const auto now = Clock::now();
-    waited += std::min<Seconds>(now - last, Seconds(1)), last = now;
+    waited += std::min<Seconds>(now - last, Seconds(0.2)), last = now;
     const Seconds left = Seconds(seconds) - waited;
     if (left.count() <= 0) return false;
     if (round < yields) {

@@ -452,7 +452,7 @@ class Failures(Case):
         words = [*small, "--data.limit", 7000]
         self.trained(*words, "--ranks", 2, name="whole")
         process = subprocess.Popen([str(w) for w in [trireme, "train", *words, "--ranks", 2, "--run.dir", self.dir / "run"]], stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True, env={**os.environ, "TRIREME_TIMEOUT": "1"})
+                                   stderr=subprocess.PIPE, text=True, env={**os.environ, "TRIREME_TIMEOUT": "2"})
         for _ in range(2):
             time.sleep(0.4)
             process.send_signal(signal.SIGSTOP)
