@@ -47,8 +47,9 @@ struct CheckpointShard {
 };
 
 struct SaveOptions {
-  int keep_last = 3;  ///< older checkpoints are removed, except the best; 0 keeps all
-  bool best = false;  ///< this is the best so far: the file `best` names it from now on
+  int keep_last = 3;            ///< older checkpoints are removed, except the best; 0 keeps all
+  std::int64_t keep_every = 0;  ///< those of steps that this divides are kept, too; 0: none for that
+  bool best = false;            ///< this is the best so far: the file `best` names it from now on
   bool write = true;  ///< false: only take part where weights are divided (framework/tensor/shard_spec.h); returns ""
   /// All ranks save together, each what it writes; none: this rank has all.
   std::optional<CheckpointShard> shard = {};
@@ -76,8 +77,8 @@ void remove_unfinished(const std::string& run);
 /// Whether a save of the run has ever ended: there is a checkpoint, whole or damaged.
 bool has_checkpoints(const std::string& run);
 /// The newest checkpoint of the run that verifies, with nothing restored; nothing when the run has none. Throws Error
-/// when all are damaged.
-std::optional<LoadedCheckpoint> find_latest(const std::string& run);
+/// when all are damaged. but: one that is passed over.
+std::optional<LoadedCheckpoint> find_latest(const std::string& run, const std::string& but = "");
 /// Restores parameters, buffers and (unless null) the optimizer from the newest checkpoint of the run that verifies, or
 /// returns nothing when the run has none. Throws Error, with nothing changed: all are damaged; names, shapes or the
 /// optimizer differ (listed).

@@ -19,26 +19,6 @@ std::string render(Json manifest) {
   return json_text(manifest, NotUtf8::fails, 2) + "\n";
 }
 
-Json describe(const Parameters& p, const Optimizer& o, const TrainState& s) {
-  Json manifest{{"format", "trireme checkpoint"},
-                {"version", 1},
-                {"step", s.step},
-                {"epoch", s.epoch},
-                {"batch", s.batch},
-                {"seed", s.seed},
-                {"config", s.config},
-                {"config_crc32", crc32(std::as_bytes(std::span(s.config)))},
-                {"metrics", s.metrics},
-                {"parameters", p.count()},
-                {"dtype", name_of(p.dtype())},
-                {"optimizer", o.name()},
-                {"optimizer_steps", o.steps()}};
-  if (s.samples) manifest["samples"] = *s.samples;
-  if (!s.partition.empty()) manifest["partition"] = s.partition;
-  if (!s.norm_rows.empty()) manifest["norm_rows"] = s.norm_rows;
-  return manifest;
-}
-
 TrainState state_of(const Json& manifest) {
   TrainState s;
   s.step = manifest.at("step"), s.epoch = manifest.at("epoch"), s.batch = manifest.at("batch"),
@@ -66,6 +46,26 @@ Json parse(const std::string& path) {
 
 }  // namespace
 
+Json describe(const Parameters& p, const Optimizer& o, const TrainState& s) {
+  Json manifest{{"format", "trireme checkpoint"},
+                {"version", 1},
+                {"step", s.step},
+                {"epoch", s.epoch},
+                {"batch", s.batch},
+                {"seed", s.seed},
+                {"config", s.config},
+                {"config_crc32", crc32(std::as_bytes(std::span(s.config)))},
+                {"metrics", s.metrics},
+                {"parameters", p.count()},
+                {"dtype", name_of(p.dtype())},
+                {"optimizer", o.name()},
+                {"optimizer_steps", o.steps()}};
+  if (s.samples) manifest["samples"] = *s.samples;
+  if (!s.partition.empty()) manifest["partition"] = s.partition;
+  if (!s.norm_rows.empty()) manifest["norm_rows"] = s.norm_rows;
+  return manifest;
+}
+
 std::string file_name(CheckpointFile kind, std::size_t number, std::size_t files) {
   if (files == 1 && kind != local_file) return fmt::format("{}.safetensors", stems[kind]);
   return fmt::format("{}-{:05}-of-{:05}.safetensors", stems[kind], number, files);
@@ -90,9 +90,8 @@ Manifest read_manifest(const std::string& directory, int rank, int ranks) {
   } catch (const Json::exception& e) { fail(op, "{} is not a manifest: {}", path, e.what()); }
 }
 
-void write_manifest(const std::string& directory, const std::vector<ShardFile>& files, const Parameters& p,
-                    const Optimizer& o, const TrainState& state, const std::string& layout) {
-  Json manifest = describe(p, o, state);
+void write_manifest(const std::string& directory, const std::vector<ShardFile>& files, Json manifest,
+                    const std::string& layout) {
   for (const ShardFile& f : files) manifest["files"][f.name] = {{"bytes", f.bytes}, {"crc32", f.crc}};
   if (files.size() > 2) manifest["version"] = 2;  // more than model.safetensors and optimizer.safetensors
   if (!layout.empty()) manifest["layout"] = layout;

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "framework/io/checkpoint.h"
+#include "framework/io/json.h"
 
 namespace trireme::detail {
 
@@ -25,8 +26,10 @@ struct Manifest {
 /// Throws Error for a manifest or a file that is missing, malformed or damaged. Of the files only every ranks-th, from
 /// number `rank` on, is looked at: ranks share them.
 Manifest read_manifest(const std::string& directory, int rank, int ranks);
-/// Writes it, and makes the directory durable. layout: as in Manifest.
-void write_manifest(const std::string& directory, const std::vector<ShardFile>&, const Parameters&, const Optimizer&,
-                    const TrainState&, const std::string& layout);
+/// All of a manifest but the files and the layout.
+Json describe(const Parameters&, const Optimizer&, const TrainState&);
+/// Writes what describe() has given, completed, and makes the directory durable. layout: as in Manifest.
+void write_manifest(const std::string& directory, const std::vector<ShardFile>&, Json manifest,
+                    const std::string& layout);
 
 }  // namespace trireme::detail

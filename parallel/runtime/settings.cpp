@@ -95,6 +95,7 @@ std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss
   add("loss", name_of(loss));
   add("seed", o.seed);
   add("check_finite", o.check_finite);
+  add("finite_every", o.finite_every);
   add("loss_scale", o.loss_scale);
   add("refuse_unsound", o.refuse_unsound);
   add("layer_axes", fmt::format("{}", fmt::join(o.layer_axes, ", ")));

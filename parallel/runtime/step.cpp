@@ -153,10 +153,11 @@ struct Step::Impl {
     }
     std::string place;
     audit.on_call(phases::diagnosis, [&] { place = first_non_finite(model, x, alone ? nullptr : everyone()); });
-    fail(fmt::format("step {}", number), "{}; {}", fault,
-         !place.empty() ? "first seen in " + place
-         : alone        ? "everything before it is finite on this rank"
-                        : "everything before it is finite");
+    throw NonFiniteError(fmt::format("step {}: {}; {}", number, fault,
+                                     !place.empty() ? "first seen in " + place
+                                     : alone        ? "everything before it is finite on this rank"
+                                                    : "everything before it is finite"),
+                         std::source_location::current());
   }
 
   void flush() {
@@ -200,7 +201,8 @@ struct Step::Impl {
 
   LoadedCheckpoint load_checkpoint(const std::string& directory) {
     if (graph) graph->drop();
-    executor.flush();  // messages on their way are of no other steps
+    left = told = 0;   // what was open is of no other steps, nor are
+    executor.flush();  // messages on their way
     consolidator.release();
     optimizer.keep(executor.updated());
     CheckpointShard shard = shard_of_checkpoint();

@@ -23,10 +23,11 @@ namespace trireme {
 struct StepOptions {
   std::uint64_t seed = 0;           ///< of dropout masks
   OptimizerOptions optimizer = {};  ///< gradient clipping, decay of biases, place of the state
-  /// A loss that is not finite (or a gradient, looked at every 64th step, but where ranks meet by messages alone or a
-  /// pipeline is asynchronous) throws Error naming the step and the first input, parameter or layer output that is not;
-  /// parameters are left as they were.
+  /// A loss that is not finite (or a gradient, looked at every finite_every-th step, but where ranks meet by messages
+  /// alone or a pipeline is asynchronous) throws NonFiniteError naming the step and the first input, parameter or layer
+  /// output that is not; parameters are left as they were.
   bool check_finite = true;
+  int finite_every = 64;  ///< at least 1; ReLU may turn NaN into 0, so that weights go bad behind a finite loss
   /// > 0: what loss scaling starts with, for f16 (parallel/runtime/loss_scale.h). A step whose gradients overflow
   /// counts, and changes no weight.
   double loss_scale = 0;
@@ -56,6 +57,12 @@ struct StepOptions {
   /// The caller trains what granted() says, so that workers at their own pace may share what is to be trained: then
   /// operator() wants an open() before, on all ranks. False: each rank feeds its share() of every batch.
   bool tickets = false;
+};
+
+/// What a step throws for a loss or a gradient that is not finite.
+class NonFiniteError : public Error {
+ public:
+  using Error::Error;
 };
 
 /// What a rank has sent in a step, by mesh axis: by its plan, and as its communicators counted it.

@@ -16,10 +16,6 @@
 namespace trireme {
 namespace {
 
-/// ReLU may turn NaN into 0, so that weights go bad behind a finite loss; looking at all gradients in every step would
-/// cost too much.
-constexpr int gradient_check_period = 64;
-
 /// What rank 0 measures on the example, so that all cut alike; in virtual time what is counted, never measured. Layers
 /// that are split over ranks need the others, too.
 void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& parameters, const Tensor& example, bool all,
@@ -105,7 +101,7 @@ Plan with_agreements(const Plan& plan, const Strategy& strategy, const StepOptio
   if (is_asynchronous(plan)) refuse_with_asynchronous(strategy, o);
   return with_phases_on_call(with_agreements(plan, {.batch_axis = batch_axis(plan, strategy.split),
                                                     .finite_every = o.loss_scale > 0 ? 1
-                                                                    : o.check_finite ? gradient_check_period
+                                                                    : o.check_finite ? o.finite_every
                                                                                      : 0,
                                                     .flags = o.flags,
                                                     .flags_every = o.flags_every,

@@ -14,6 +14,7 @@
 #include <limits>
 #include <random>
 
+#include "framework/io/checkpoint_writer.h"
 #include "framework/io/file.h"
 #include "framework/layers/layers.h"
 #include "tests/framework/save_faults.h"
@@ -140,6 +141,42 @@ TEST_CASE("old checkpoints are removed after the new one is safe; the best stays
   run.save(folder.path(), 6, {.keep_last = 1, .best = true});  // the same step again
   CHECK(names_in(folder / "checkpoints") == std::vector<std::string>{"best", "latest", "step_00000006"});
   CHECK(run.load(folder.path()).state.step == 6);
+}
+
+TEST_CASE("checkpoints of steps that a number divides stay") {
+  test::Temporary folder;
+  Run run;
+  for (int step = 1; step <= 11; ++step) run.save(folder.path(), step, {.keep_last = 2, .keep_every = 4});
+  CHECK(names_in(folder / "checkpoints") ==
+        std::vector<std::string>{"latest", "step_00000004", "step_00000008", "step_00000010", "step_00000011"});
+}
+
+TEST_CASE("what is written behind training is what there was when it was asked for") {
+  test::Temporary folder;
+  Run run;
+  std::mt19937 random(1);
+  CheckpointShard all{.layout = "one", .holds = {{0, run.parameters.size()}}, .holds_buffers = {true, true}};
+  all.writes = all.writes_state = all.holds, all.writes_buffers = all.holds_buffers;
+  CheckpointWriter writer(nullptr);
+  for (int step = 1; step <= 100; ++step) {
+    run.fill(step);
+    writer.save(folder.path(), run.parameters, run.optimizer, {.step = step}, {.keep_last = 2, .shard = all});
+    run.fill(1000 + step);  // training goes on at once
+    if (const auto latest = folder / "checkpoints/latest"; std::filesystem::exists(latest)) {  // names what is durable
+      const std::string name = test::slurp(latest);
+      CHECK_NOTHROW(verify_checkpoint(folder / "checkpoints/" + name.substr(0, name.size() - 1)));
+    }
+    if (random() % 2 == 0) continue;
+    CHECK(writer.wait() == folder / fmt::format("checkpoints/step_{:08}", step));
+    run.load(folder.path());
+    CHECK(run.value() == step);
+  }
+  run.fill(NAN);  // of which the next call tells
+  writer.save(folder.path(), run.parameters, run.optimizer, {.step = 101}, {.shard = all});
+  CHECK_THROWS_WITH(writer.save(folder.path(), run.parameters, run.optimizer, {.step = 102}, {.shard = all}),
+                    contains("not finite"));
+  run.load(folder.path());
+  CHECK(run.value() == 100);
 }
 
 TEST_CASE("values that are not finite are not saved, and named") {

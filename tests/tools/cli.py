@@ -421,6 +421,34 @@ class Failures(Case):
     def reports(self, name="run"):
         return {int(p.stem[5:]): json.loads(p.read_text()) for p in (self.dir / name / "crash").glob("rank_*.json")}
 
+    def test_numbers_that_are_not_finite_roll_back(self):
+        """At random steps and ranks: the step is refused on all ranks before its update, and training goes on from the checkpoint before, without these samples."""
+        for ranks in [None, 2] if mpiexec != "none" else [None]:
+            step, rank, name = random.randrange(9, 28), random.randrange(2), f"nan{ranks}"
+            with self.subTest(ranks=ranks, step=step, rank=rank):
+                words = [*small, *([] if ranks else ["--ranks", 2]), "--checkpoint.steps", 4, "--run.fault", f"nan:{rank}:{step}"]
+                got = run("train", *words, "--run.dir", self.dir / name, "--run.on_nan", "rollback", "--run.tensorboard", ranks=ranks)
+                self.assertEqual(got.returncode, 0, got.stderr)
+                self.assertIn(f"rollback  step {step}: ", got.stderr)
+                self.assertIn(f"on rank {rank}", got.stderr)
+                before = (step - 1) // 4 * 4 if step <= 14 else max((step - 1) // 4 * 4, 14)   # 14 steps an epoch
+                self.assertIn(f"the weights of {self.dir}/{name}/checkpoints/step_{before:08}, ", got.stderr)
+                self.assertEqual(json.loads((self.dir / name / "result.json").read_text())["step"], 28 - (step - before))
+                self.refused(run("train", *words, "--run.dir", self.dir / (name + "stop"), "--run.finite_steps", 1, ranks=ranks), f"step {step}: ", "not finite", f"on rank {rank}")
+
+    def test_a_loss_that_jumps_rolls_back_three_times_at_most(self):
+        got = run("train", "--data.name", "synthetic", "--data.synthetic_size", 4000, "--batch", 32, "--epochs", 1, "--checkpoint.steps", 30, "--optim.lr", 1e-5,
+                  "--run.dir", self.dir / "run", "--run.on_nan", "rollback", "--run.spike", 1.02, "--ranks", 2)
+        self.refused(got, "times its mean")
+        self.assertEqual(got.stderr.count("rollback  "), 3, got.stderr)
+
+    def test_a_rank_whose_weights_drift_is_named(self):
+        for rank in range(3):
+            got = run("train", *small, "--ranks", 3, "--run.dir", self.dir / f"run{rank}", "--run.fault", f"flip:{rank}:7", "--run.digest_steps", 5)
+            self.refused(got, "step 10: the weights of rank " + str(rank), "not those of the other 2 ranks")
+        got = run("train", *small, "--ranks", 2, "--run.dir", self.dir / "two", "--run.fault", "flip:1:7", "--run.digest_steps", 5)
+        self.refused(got, "ranks 0 ", "no majority")
+
     def test_what_ends_a_rank_is_named_and_reported(self):
         """A crash, an exit and a rank that hangs, at random steps, by threads and processes: all gone, with a status other than 0, and reports."""
         for fault in "segv", "abort", "hang", "throw", "exit":

@@ -17,9 +17,9 @@
 //   bandwidth = 25e9
 //
 // and before the first table, where they are wanted: placement ("block": ranks fill one node after the other, the
-// default; "cyclic": they are dealt to the nodes in turn), jitter (standard deviation of the logarithm of the factor by which
-// each computation takes longer, 0), seed (of jitter, 0), flops (per second, of a device of speed 1, 1e11). A link that
-// no two devices have may be left out.
+// default; "cyclic": they are dealt to the nodes in turn), jitter (standard deviation of the logarithm of the factor by
+// which each computation takes longer, 0), seed (of jitter, 0), flops (per second, of a device of speed 1, 1e11). A
+// link that no two devices have may be left out.
 #pragma once
 #include <string>
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -15,8 +16,8 @@
 
 namespace trireme {
 
-void inject_fault(const std::string& fault, const World& world, std::int64_t step, bool& injected) {
-  if (fault.empty() || injected) return;
+std::string_view inject_fault(const std::string& fault, const World& world, std::int64_t step, bool& injected) {
+  if (fault.empty() || injected) return "";
   int rank = 0;
   long long at = 0;
   char kind[16] = {};
@@ -25,15 +26,18 @@ void inject_fault(const std::string& fault, const World& world, std::int64_t ste
   const bool whole = std::sscanf(fault.c_str(), "%15[a-z]:%d:%lld", kind, &rank, &at) == 3;
   const std::string_view what = kind;
   const auto signal = std::ranges::find(signals, what, &std::pair<std::string_view, int>::first);
-  const bool known = signal != std::end(signals) || what == "throw" || what == "exit" || what == "hang";
-  check(whole && known, "run.fault", "'{}' is not KIND:RANK:STEP with throw, exit, hang, term, segv, abort or stop",
-        fault);
-  if (world.rank() != rank || step < at) return;
+  constexpr std::array<std::string_view, 5> others{"throw", "exit", "hang", "nan", "flip"};
+  const auto other = std::ranges::find(others, what);
+  check(whole && (signal != std::end(signals) || other != others.end()), "run.fault",
+        "'{}' is not KIND:RANK:STEP with throw, exit, hang, term, segv, abort, stop, nan or flip", fault);
+  if (world.rank() != rank || step < at) return "";
   injected = true;
+  if (what == "nan" || what == "flip") return *other;
   if (what == "exit") ::_exit(3);
   while (what == "hang") std::this_thread::sleep_for(std::chrono::milliseconds(1));
   check(signal != std::end(signals), "run.fault", "injected on rank {} before step {}", rank, at);
   ::pthread_kill(::pthread_self(), signal->second);
+  return "";
 }
 
 }  // namespace trireme

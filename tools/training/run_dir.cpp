@@ -165,15 +165,31 @@ void RunDir::keep_algorithms(const std::string& table) {
 
 void RunDir::remove_result() { fs::remove(path_ + "/" + result_file); }
 
-void RunDir::write_result(const std::string& status, std::int64_t step, std::int64_t epoch) {
-  Json result{{"status", status}, {"step", step}, {"epoch", epoch}};
+Json RunDir::best() const {
+  Json found;
   std::string line;
   for (std::ifstream in(metrics()); std::getline(in, line);) {
     const auto eval = parse_json(line);
     if (!eval.is_object() || eval.value("kind", "") != "eval" || !eval.contains("test_top1")) continue;
-    if (const auto best = result.find("best"); best == result.end() || eval["test_top1"] > (*best)["test_top1"])
-      result["best"] = {{"epoch", eval["epoch"]}, {"step", eval["step"]}, {"test_top1", eval["test_top1"]}};
+    if (found.is_null() || eval["test_top1"] > found["test_top1"])
+      found = {{"epoch", eval["epoch"]}, {"step", eval["step"]}, {"test_top1", eval["test_top1"]}};
   }
+  return found;
+}
+
+std::string RunDir::checkpoint_before(const std::string& other) const {
+  const auto newest = find_latest(path_, other);
+  return newest ? newest->path : "";
+}
+
+std::int64_t RunDir::best_step() const {
+  const Json found = best();
+  return found.is_null() ? -1 : found["step"].get<std::int64_t>();
+}
+
+void RunDir::write_result(const std::string& status, std::int64_t step, std::int64_t epoch) {
+  Json result{{"status", status}, {"step", step}, {"epoch", epoch}};
+  if (Json found = best(); !found.is_null()) result["best"] = std::move(found);
   replace_file(path_ + "/" + result_file, json_text(result) + "\n");
 }
 

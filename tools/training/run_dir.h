@@ -63,6 +63,10 @@ class RunDir {
   /// whole epochs, "best": {"epoch": n, "step": n, "test_top1": %}}, the first of the best evaluations, if there was
   /// any.
   void write_result(const std::string& status, std::int64_t step, std::int64_t epoch);
+  /// The newest checkpoint that verifies; the one before it where the newest is `other`; empty: there is none.
+  std::string checkpoint_before(const std::string& other) const;
+  /// Optimizer steps behind which the first of the best evaluations was; -1: there was none.
+  std::int64_t best_step() const;
   /// Whether it held the metrics of a run that ended before its first checkpoint, which is begun again.
   bool was_used() const { return was_used_; }
   /// From now on record() writes TensorBoard's events too; resumed, simulated: see EventFile.
@@ -78,6 +82,7 @@ class RunDir {
   };
   using File = std::unique_ptr<std::FILE, Close>;
   void open();
+  nlohmann::json best() const;  // as in result.json; null: there was no evaluation
   std::string path_;
   bool simulated_, was_used_ = false;
   std::optional<RunLock> lock_;  // of a new run

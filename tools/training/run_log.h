@@ -25,6 +25,7 @@ class RunLog {
   void open_run(const std::vector<std::string>& class_names);
   void open_events(std::optional<std::int64_t> resumed);
   Console& console() { return console_; }
+  EventFile* events() { return dir_ ? dir_->events() : nullptr; }  ///< null: none are written
   bool writes() const { return dir_.has_value(); }
   RunDir& dir() { return *dir_; }  ///< of a rank that writes
 
@@ -42,7 +43,6 @@ class RunLog {
   void restore_if_removed();
   /// Adds to a line how fast the epoch went, and in virtual time when that was.
   void record(nlohmann::json line, const EpochMetrics&);
-  EventFile* events() { return dir_ ? dir_->events() : nullptr; }
   const TrainerOptions& options_;
   const RunClock& clock_;
   Console console_;

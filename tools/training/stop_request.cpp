@@ -20,7 +20,7 @@ std::optional<double> slurm_seconds() {
 }  // namespace
 
 StopRequest::StopRequest(std::function<std::string()> request, const TrainerOptions& options, const World& world)
-    : request_(std::move(request)), main_(world.main()), last_(Clock::now()) {
+    : request_(std::move(request)), minutes_(options.checkpoint.minutes > 0), main_(world.main()), last_(Clock::now()) {
   if (options.parallel.virtual_ranks > 0) return;
   std::optional<double> limit = slurm_seconds();
   const double own = options.run.time_limit;
@@ -29,7 +29,7 @@ StopRequest::StopRequest(std::function<std::string()> request, const TrainerOpti
 }
 
 std::vector<std::string> StopRequest::flags() const {
-  return may_ask() ? std::vector<std::string>{"stop", "save"} : std::vector<std::string>{};
+  return may_ask() || minutes_ ? std::vector<std::string>{"stop", "save"} : std::vector<std::string>{};
 }
 
 /// Whether what comes before the next question, and then a save, might end too late. Neither is known before it has
@@ -45,6 +45,7 @@ void StopRequest::take(Step& step, Console& console) {
   std::string flag = request_ ? request_() : "";
   const bool late = is_late();
   if (flag.empty() && late) flag = "stop";
+  if (std::exchange(save_, false) && flag.empty() && !step.plan().flags.empty()) return step.raise("save");
   if (flag.empty()) return;
   if (late && !std::exchange(asked_, true))
     console.log("the time limit is near: all ranks stop behind a step and save");

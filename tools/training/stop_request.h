@@ -23,6 +23,9 @@ class StopRequest {
   /// Before a step. What this rank is asked for, or what the time says, is told to the others by the next step in which
   /// all meet. Where they meet by messages alone (no flags) that is meet().
   void take(Step&, Console&);
+  /// This rank wants all to save behind the step; nothing where they meet by messages alone, which save between
+  /// batches.
+  void save() { save_ = true; }
   /// There: behind the batches that are open, where they save anyway. A collective call.
   void meet(Step&, World&, Console&);
   /// Whether all know by now that one of them was asked to stop.
@@ -36,10 +39,10 @@ class StopRequest {
 
   std::function<std::string()> request_;
   std::optional<Clock::time_point> end_;  // of rank 0, who tells the others; the others have one, too, and do not ask
-  bool main_;
-  Clock::time_point last_;  // when it was asked for the last time
-  Seconds longest_{0};      // between two times: a step, a save, an evaluation
-  bool wanted_ = false, agreed_ = false, asked_ = false;
+  bool minutes_, main_;                   // checkpoint.minutes; rank 0
+  Clock::time_point last_;                // when it was asked for the last time
+  Seconds longest_{0};                    // between two times: a step, a save, an evaluation
+  bool save_ = false, wanted_ = false, agreed_ = false, asked_ = false;
 };
 
 }  // namespace trireme

@@ -47,6 +47,8 @@ class TrainMetrics {
   StepReport run(Step&, const Batch&);
   /// The progress comes to behind so many batches since open(), which all ranks together have trained.
   void close(Index batches);
+  /// What this rank has counted since sum_ranks() is of steps that do not count.
+  void forget() { kept_.clear(), mine_ = {}, uncounted_ = 0, guess_ = 0; }
   /// Adds a step's numbers to the epoch's, and returns them.
   StepMetrics add(StepReport);
   /// Adds the correct predictions of all ranks since the last call to those of the epoch, and the losses of workers

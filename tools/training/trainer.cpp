@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <future>
 
@@ -18,10 +19,12 @@
 #include "tools/training/algorithms.h"
 #include "tools/training/from_options.h"
 #include "tools/training/inject_fault.h"
+#include "tools/training/replicas.h"
 #include "tools/training/resume.h"
 #include "tools/training/run_clock.h"
 #include "tools/training/run_lock.h"
 #include "tools/training/run_log.h"
+#include "tools/training/saver.h"
 #include "tools/training/stop_request.h"
 #include "tools/training/train_metrics.h"
 
@@ -90,6 +93,7 @@ struct Trainer::Impl {
         device(make_device(options, world.local_rank())),
         staged(world.use(device)),
         mesh(make_mesh(options, world)),
+        saver(options, world),
         log(options, world, clock),
         input(with_data(std::move(given), options)),
         loader(input.train, loader_options({mesh.index("data"), mesh.size("data")})),
@@ -107,6 +111,7 @@ struct Trainer::Impl {
         input.optimizer ? *input.optimizer : make_optimizer(options, loader.batches()), mesh, strategy,
         StepOptions{.seed = static_cast<std::uint64_t>(options.seed),
                     .optimizer = {.clip_norm = options.optim.clip_norm, .decay_biases = options.optim.decay_biases},
+                    .finite_every = finite_every(),
                     .loss_scale = options.dtype == "f16" ? options.loss_scale : 0,
                     .cuda_graphs = options.cuda_graphs,
                     .epoch_steps = loader.batches(),
@@ -120,6 +125,9 @@ struct Trainer::Impl {
       resume();
     else if (!options.weights.empty())
       start_from(options.weights);
+    check(options.run.on_nan == "stop" || can_roll_back(), "run.on_nan",
+          "ranks that train apart or meet by messages alone, and runs in virtual time, cannot roll back: use stop");
+    saver.check_room(log, *step);
     if (!options.run.replay.empty()) step->replay(replayed_checkpoint(options));
     if (log.writes() && options.run.tensorboard)
       log.open_events(found || log.dir().was_used() ? std::optional(at.step + 1) : std::nullopt);
@@ -132,7 +140,7 @@ struct Trainer::Impl {
     const Nanoseconds start = clock.simulated() ? 0 : clock.now();
     Evaluation last;
     while (at.epoch < options.epochs && !ended_early()) {
-      epoch();
+      epoch_with_rollbacks();
       if (at.in_epoch()) break;  // stopped in mid-epoch
       step->consolidate();
       last = evaluate();
@@ -152,6 +160,7 @@ struct Trainer::Impl {
                          .sent = over_ranks(static_cast<double>(step->bytes_sent())),
                          .bad_images = all_ranks(counts ? train.count + test.count : 0),
                          .first_bad = train.count > 0 ? train.first : test.first};
+    saved = saver.wait();
     if (!log.writes()) return result;
     if (EventFile* events = log.dir().events()) events->flush();
     result.checkpoint = saved, result.metrics = log.dir().metrics();
@@ -176,6 +185,10 @@ struct Trainer::Impl {
     input.model.visit(StateVisitor([&](const NamedState& state) { weights += state.tensor->numel(); }));
     const double least = 6.0 * static_cast<double>(weights * rows.dim(0) + 100 * rows.numel());
     return least < 2e8 ? 8 : 1;  // floating-point operations, of models whose weights are used once a row or more
+  }
+  int finite_every() {
+    if (options.run.finite_steps > 0) return static_cast<int>(options.run.finite_steps);
+    return options.run.on_nan == "rollback" ? 1 : steps_between_flags();
   }
   /// Zeros in the shape of this rank's rows, on which the costs of the model's parts may be measured.
   Tensor example() const {
@@ -206,6 +219,57 @@ struct Trainer::Impl {
     EvaluateOptions how = evaluate_options(options, device, log.console(), input.test->size());
     if (step->is_tensor_parallel()) how.shard = step->shard();
     return trireme::evaluate(how.shard ? step->model() : input.model, input.test, world, how);
+  }
+  /// Whether all ranks have every step in common, and can go back to one.
+  bool can_roll_back() const { return !clock.simulated() && !step->trains_apart() && step->plan().tickets.shares == 0; }
+  void epoch_with_rollbacks() {
+    for (;;) {
+      try {
+        return epoch();
+      } catch (const NonFiniteError& e) {
+        if (options.run.on_nan != "rollback" || ++rollbacks > most_rollbacks) throw;
+        roll_back(e.what());
+      }
+    }
+  }
+  /// Weights and optimizer of the newest checkpoint, or the one before it where that has led here before; training goes
+  /// on with the samples that come next, so that it does not meet the same ones again (PaLM, Chowdhery et al., 2022,
+  /// section 5.1).
+  void roll_back(const std::string& why) {
+    log.console().finish();
+    const Progress here = at;
+    (void)saver.wait();
+    const std::string path =
+        broadcast_text(world.comm(), world.main() ? log.dir().checkpoint_before(rolled_back) : "", 0);
+    check(!path.empty(), "run.on_nan", "{}; there is no checkpoint to go back to", why);
+    rolled_back = path;
+    log.console().log(fmt::format("rollback  {}; the weights of {}, the samples behind these ({} of {})", why, path,
+                                  rollbacks, most_rollbacks));
+    const LoadedCheckpoint loaded = step->load_checkpoint(path);
+    at = progress_of(loaded.state);
+    if (at.epoch != here.epoch) at = {.step = at.step, .loss_scale = at.loss_scale, .good_steps = at.good_steps};
+    at.epoch = here.epoch, at.batch = here.batch, at.samples = here.samples;
+    if (at.loss_scale > 0) step->set_loss_scale({.scale = at.loss_scale, .good_steps = at.good_steps});
+    metrics.forget();
+    spikes = {};
+    if (!log.writes()) return;
+    log.dir().rewind(at.step);
+    if (log.events()) log.open_events(at.step + 1);
+  }
+  /// Throws NonFiniteError where run.spike says so of a step's loss, which is equal on all ranks.
+  void look_for_spike(double loss, std::int64_t number) {
+    if (options.run.spike <= 0) return;
+    constexpr int least = 50;
+    if (spikes.count >= least && loss > options.run.spike * spikes.mean)
+      throw NonFiniteError(fmt::format("step {}: loss is {:.4g}, {:.1f} times its mean of {:.4g}", number, loss,
+                                       loss / spikes.mean, spikes.mean),
+                           std::source_location::current());
+    spikes.mean += (loss - spikes.mean) / std::min(++spikes.count, least);
+  }
+  bool compares_replicas() const { return options.run.digest_steps > 0 && world.size() > 1 && can_roll_back(); }
+  void damage(std::string_view how, const Tensor& x) {
+    if (how == "nan") x.copy_from(Tensor::full(x.shape(), NAN, x.dtype()));
+    if (how == "flip") *step->parameters().values().blocks().front().data<std::byte>() ^= std::byte{1};
   }
   bool ended_early() const {
     return (options.run.max_steps > 0 && at.step >= options.run.max_steps) || stop.stops(*step);
@@ -289,13 +353,15 @@ struct Trainer::Impl {
       const StepMetrics done = metrics.add(std::move(*pending));
       pending.reset();
       log.train_step(metrics.epoch(), done, at.epoch + 1, batches.batches());
+      look_for_spike(done.loss, done.step);
     };
     const auto train_one = [&] {
       enter("step");
       Batch& batch = pass.next();
       metrics.waited(clock.now() - ready);
       log.show_inputs(batch, input.train->scale(), at.step + 1);
-      inject_fault(options.run.fault, world, at.step + 1, injected);
+      damage(inject_fault(options.run.fault, world, at.step + 1, injected), batch.x);
+      if (saver.is_due()) stop.save();
       stop.take(*step, log.console());
       TrainMetrics::StepReport report = metrics.run(*step, batch);
       if (const std::string why = step->not_replayed(); !why.empty() && !std::exchange(told, true))
@@ -303,6 +369,8 @@ struct Trainer::Impl {
       settle();
       pending = std::move(report);
       if (device.kind == DeviceKind::cpu) settle();
+      if (at.step % std::max<std::int64_t>(1, options.run.digest_steps) == 0 && compares_replicas())
+        compare_replicas(*step, world, at.step);
       ready = clock.now();
     };
     Index done = 0;  // batches of the pass
@@ -359,10 +427,8 @@ struct Trainer::Impl {
       const Tensor began = own[epoch_start] = Tensor::empty({1}, DType::i64);  // not by way of a double
       began.view().span<std::int64_t>()[0] = metrics.epoch_start();
     }
-    saved = save_checkpoint(log.writes() ? log.dir().path() : "", step->parameters(), step->optimizer(), state,
-                            {.keep_last = static_cast<int>(options.checkpoint.keep),
-                             .shard = step->checkpoint_shard(),
-                             .local = std::move(own)});
+    saver.save(log, *step, state, std::move(own));
+    rolled_back.clear();
     if (simulated) simulated->restore(before);
   }
 
@@ -376,6 +442,7 @@ struct Trainer::Impl {
   Device device;
   std::string staged;  // why collectives go through the host, if they do
   Mesh mesh;
+  Saver saver;
   RunLog log;
   TrainerInput input;
   Loader loader;  // tells the batches per epoch, and refuses impossible settings before anything is written
@@ -384,6 +451,13 @@ struct Trainer::Impl {
   TrainMetrics metrics{at, clock};
   std::optional<Step> step;
   bool injected = false;  // options.run.fault
+  static constexpr int most_rollbacks = 3;
+  int rollbacks = 0;
+  std::string rolled_back;  // to this checkpoint, since the last one was saved
+  struct {
+    double mean = 0;
+    int count = 0;
+  } spikes;  // of the last losses
   std::string saved, rows_of_norms;
   std::vector<std::string> redrawn;        // tensors that options.weights does not fit
   std::optional<std::int64_t> overridden;  // from this step on the run has other settings

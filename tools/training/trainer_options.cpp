@@ -140,7 +140,13 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"parallel.threads", &c.parallel.threads, "threads per rank; 0: its share of the cores, at most OMP_NUM_THREADS",
        0, cores},
       {"checkpoint.steps", &c.checkpoint.steps, "also save every N steps; 0: at the end of epochs only", 0},
-      {"checkpoint.keep", &c.checkpoint.keep, "newest checkpoints kept", 1},
+      {"checkpoint.minutes", &c.checkpoint.minutes,
+       "also save when so many minutes have passed since the last time; 0: never for that", 0},
+      {"checkpoint.keep", &c.checkpoint.keep, "newest checkpoints kept, and the best", 1},
+      {"checkpoint.keep_every", &c.checkpoint.keep_every,
+       "checkpoints of steps that N divides are kept, too; 0: none for that", 0},
+      {"checkpoint.async", &c.checkpoint.async,
+       "write checkpoints while training goes on; it takes memory for a copy of weights and optimizer state"},
       {"run.dir", &c.run.dir, "run directory; empty: runs/MODEL, numbered"},
       {"run.resume", &c.run.resume,
        "continue from the newest checkpoint of run.dir, with the run's own settings (config.toml); others are refused, "
@@ -166,8 +172,28 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"run.replay", &c.run.replay,
        "with servers or asynchronous gossip: repeat the order of arrivals of that run (its directory, or a checkpoint "
        "of it), bit for bit"},
+      {"run.on_nan", &c.run.on_nan,
+       "a loss or gradient that is not finite: stop, or rollback (go on from the newest checkpoint, without the "
+       "samples "
+       "from there to here; three times at most)",
+       any, most, "stop, rollback"},
+      {"run.finite_steps", &c.run.finite_steps,
+       "look every N steps whether all gradients are finite (the loss: each step); 0: each with rollback and where "
+       "steps are long, else each 8th",
+       0, many},
+      {"run.spike", &c.run.spike,
+       "a loss of more than so many times its mean over some 50 steps counts as not finite; 0: none does", 0},
+      {"run.digest_steps", &c.run.digest_steps,
+       "compare the weights that ranks have alike every N steps, and name the rank whose bits differ; 0: never", 0},
+      {"run.log_format", &c.run.log_format, "lines on stderr: text, or json (an object a line)", any, most,
+       "text, json"},
+      {"run.profile", &c.run.profile,
+       "steps to trace, \"100-110\": trace.json (Perfetto, chrome://tracing) in the run directory, and a table of "
+       "where "
+       "their time went"},
+      {"run.mllog", &c.run.mllog, "write MLPerf's :::MLLOG lines to mllog.txt in the run directory"},
       {"run.fault", &c.run.fault,
-       "inject a fault for testing: KIND:RANK:STEP, of throw, exit, hang, term, segv, abort, stop"},
+       "inject a fault for testing: KIND:RANK:STEP, of throw, exit, hang, term, segv, abort, stop, nan, flip"},
   };
 }
 
@@ -239,9 +265,10 @@ std::map<std::string, std::string> read_own_toml(const std::string& toml) {
 }
 
 std::string common_settings(const TrainerOptions& options) {
-  constexpr std::array own{"device",          "data.root",  "data.workers", "parallel.ranks",  "parallel.threads",
-                           "checkpoint.keep", "run.dir",    "run.progress", "run.log_seconds", "run.tensorboard",
-                           "run.histograms",  "run.images", "run.fault"};
+  constexpr std::array own{"device",           "data.root",       "data.workers",   "parallel.ranks",
+                           "parallel.threads", "checkpoint.keep", "run.dir",        "run.progress",
+                           "run.log_seconds",  "run.tensorboard", "run.histograms", "run.images",
+                           "run.fault",        "run.log_format",  "run.mllog",      "checkpoint.keep_every"};
   std::string text;
   for (const auto& [name, value] : read_own_toml(to_toml(options)))
     if (std::ranges::find(own, name) == own.end()) text += fmt::format("{} = {}\n", name, value);

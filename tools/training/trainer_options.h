@@ -78,9 +78,12 @@ struct TrainerOptions {
   } parallel;                     ///< the settings "parallel.*"
   /// When checkpoints are saved, beside those at the end of epochs.
   struct Checkpoint {
-    std::int64_t steps = 0,  ///< also every N optimizer steps; 0: at the end of epochs only
-        keep = 3;            ///< newest checkpoints kept, at least 1
-  } checkpoint;              ///< the settings "checkpoint.*"
+    std::int64_t steps = 0;       ///< also every N optimizer steps; 0: at the end of epochs only
+    double minutes = 0;           ///< also when so many minutes have passed since the last one; 0: never for that
+    std::int64_t keep = 3;        ///< newest checkpoints kept, at least 1 (2 with run.on_nan rollback), and the best
+    std::int64_t keep_every = 0;  ///< those of steps that this divides are kept, too; 0: none for that
+    bool async = true;            ///< written while training goes on (CheckpointWriter); never in virtual time
+  } checkpoint;                   ///< the settings "checkpoint.*"
   /// The run directory, its logs and when to stop.
   struct Run {
     std::string dir;  ///< run directory; empty: runs/MODEL, numbered
@@ -96,8 +99,18 @@ struct TrainerOptions {
     std::int64_t histograms = 1,    ///< TensorBoard: histograms of all weights every N epochs; 0: none
         images = 8;                 ///< TensorBoard: the first N inputs, as the model sees them; 0: none
     std::string replay;  ///< run directory (its newest checkpoint) or checkpoint: Step::replay(); empty: none
-    std::string fault;   ///< for tests: "throw:RANK:STEP" and its like; empty: none
-  } run;                 ///< the settings "run.*"
+    /// A loss or gradient that is not finite ends the run (stop), or it goes on from the newest checkpoint, without the
+    /// samples from there to here (rollback).
+    std::string on_nan = "stop";
+    std::int64_t finite_steps = 0;    ///< gradients are looked at for numbers that are not finite every N steps; 0: in
+                                      ///< each with rollback and where steps are long, else in each 8th
+    double spike = 0;                 ///< a loss of so many times its running mean counts as not finite; 0: none does
+    std::int64_t digest_steps = 100;  ///< weights that ranks have alike are compared every N steps; 0: never
+    std::string log_format = "text";  ///< of what goes to stderr: text, or json, an object a line
+    std::string profile;              ///< steps to trace: "100-110"; empty: none
+    bool mllog = false;               ///< MLPerf's ":::MLLOG" lines, to mllog.txt in dir
+    std::string fault;                ///< for tests: "throw:RANK:STEP" and its like; empty: none
+  } run;                              ///< the settings "run.*"
 };
 
 /// A row per setting: "optim.lr", its member, the values it may have, a line of help.

@@ -1,0 +1,59 @@
+#include "framework/io/checkpoint_parts.h"
+
+#include <algorithm>
+#include <filesystem>
+
+namespace trireme::detail {
+namespace fs = std::filesystem;
+constexpr char op[] = "checkpoint";
+
+std::vector<std::pair<std::int64_t, std::string>> checkpoints_of(const std::string& root) {
+  std::vector<std::pair<std::int64_t, std::string>> found;
+  std::error_code none;
+  for (fs::directory_iterator it(root, none), end; !none && it != end; it.increment(none)) {
+    std::string name = it->path().filename().string();
+    bool digits = name.size() >= 13 && name.size() <= 23 && name.starts_with("step_") &&
+                  std::all_of(name.begin() + 5, name.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (digits) found.emplace_back(std::stoll(name.substr(5)), it->path().string());
+  }
+  std::sort(found.rbegin(), found.rend());
+  return found;
+}
+
+void remove_tree(const std::string& path) {
+  std::error_code ignored;  // what cannot be removed now is tried again by the next save
+  fs::remove_all(path, ignored);
+}
+
+void check_whole(const Parameters& p, const Optimizer& o) {
+  check(o.kept() == std::vector<Slice>{{0, p.size()}}, op,
+        "the optimizer holds the state of a shard only: call consolidate() of its Step first, on every rank");
+}
+
+std::string layout_of(const std::optional<CheckpointShard>& shard) { return shard ? shard->layout : "one rank alone"; }
+
+void add_states(std::vector<StoredTensor>& to, const Parameters& p, const std::optional<CheckpointShard>& shard,
+                const std::vector<Slice>& within) {
+  if (!shard) return;
+  for (const std::string& name : shard->states)
+    for (auto& t : stored_state(p, std::string(of_store) + name, p.state(name), {{0, p.size()}}, within))
+      to.push_back(std::move(t));
+}
+
+std::vector<std::string> together(const GatherTexts& gather, const std::function<std::string()>& body) {
+  if (!gather) return {body()};
+  std::string mine;
+  std::exception_ptr mistake;
+  try {
+    mine = "." + body();
+  } catch (const std::exception& e) { mine = std::string("!") + e.what(), mistake = std::current_exception(); }
+  auto all = gather(mine);
+  if (mistake) std::rethrow_exception(mistake);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    check(all[r].starts_with('.'), op, "rank {}: {}", r, [&] { return all[r].substr(1); });
+    all[r].erase(0, 1);
+  }
+  return all;
+}
+
+}  // namespace trireme::detail

@@ -1,0 +1,42 @@
+// Saver: when a run's checkpoints are written, and by whom: behind training (CheckpointWriter), or while it waits.
+#pragma once
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "framework/io/checkpoint_writer.h"
+#include "parallel/runtime/step.h"
+#include "tools/training/run_log.h"
+#include "tools/training/trainer_options.h"
+
+namespace trireme {
+
+class Saver {
+ public:
+  /// Options and world must outlive it. A collective call.
+  Saver(const TrainerOptions&, World&);
+  /// Throws Error where the run's directory cannot be written, or its disk has no room for two checkpoints; tells
+  /// where it has none for all that are to be kept. A collective call.
+  void check_room(RunLog&, Step&);
+  /// Behind the step state.step, own: SaveOptions::local. Throws what the save before has failed with. A collective
+  /// call.
+  void save(RunLog&, Step&, const TrainState&, std::map<std::string, Tensor> own);
+  /// Waits until the last save is durable; its path. A collective call.
+  std::string wait();
+  /// Whether this rank wants all to save: checkpoint.minutes have passed, or the save under way has failed, of which
+  /// the next one tells.
+  bool is_due() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const TrainerOptions& options_;
+  const std::int64_t kept_;
+  const bool main_;
+  std::unique_ptr<Communicator> comm_;  // of the writer's threads; null: one rank
+  std::unique_ptr<CheckpointWriter> writer_;
+  Clock::time_point last_ = Clock::now();
+  std::string path_;
+};
+
+}  // namespace trireme
