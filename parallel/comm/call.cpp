@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "parallel/comm/flight_recorder.h"
 #include "parallel/comm/fnv.h"
 
 namespace trireme {
@@ -114,6 +115,11 @@ std::vector<int> split_members(Communicator& comm, int color, int key) {
   return members;
 }
 
+std::string differing_text(const Call& first, int rank, const Call& other) {
+  return fmt::format("{}: rank 0 called {}, rank {} called {}: every rank must make the same calls in the same order",
+                     name_of(first.kind), to_string(first), rank, to_string(other));
+}
+
 std::chrono::duration<double> collective_timeout() {
   const char* text = std::getenv("TRIREME_TIMEOUT");
   double seconds = text ? std::atof(text) : 0;
@@ -121,7 +127,9 @@ std::chrono::duration<double> collective_timeout() {
 }
 
 std::string late_text(std::string_view who, double seconds, std::string_view missing) {
-  return fmt::format("{} waited {} s{}: another rank hangs or took another path{}", who, seconds, missing,
+  const std::string others = FlightRecorder::others();
+  return fmt::format("{} waited {} s{}: another rank hangs or took another path{}{}", who, seconds, missing,
+                     others.empty() ? "" : fmt::format(" ({})", others),
                      seconds == collective_timeout().count() ? ". TRIREME_TIMEOUT sets the patience in seconds" : "");
 }
 

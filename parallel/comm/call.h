@@ -46,10 +46,12 @@ std::vector<std::int64_t> gather_numbers(Communicator&, std::span<const std::int
 /// collective call, which start() gets as a split that gathers colors and keys.
 std::vector<int> split_members(Communicator&, int color, int key);
 
+/// What is said where rank 0 has made the first call, and this rank the other.
+std::string differing_text(const Call& first, int rank, const Call& other);
 /// How long a wait may last before it throws: TRIREME_TIMEOUT, in seconds; 300 if unset.
 std::chrono::duration<double> collective_timeout();
 /// What a wait says that was too long: "{who} waited 3 s for rank 1: another rank hangs ...". missing: " for rank 1",
-/// or what else there is to say.
+/// or what else there is to say. With what the other ranks do, as far as that is known (FlightRecorder::others).
 std::string late_text(std::string_view who, double seconds, std::string_view missing = "");
 
 /// Asks ready() until it says true; false: not within so many seconds. Between, lets other threads run for a while, and

@@ -77,15 +77,6 @@ class Writer {
   std::array<char, 1024> buffer_;
 };
 
-std::int64_t resident_bytes() {
-  const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-  std::array<char, 128> text{};
-  const ssize_t size = file < 0 ? 0 : ::read(file, text.data(), text.size() - 1);
-  if (file >= 0) ::close(file);
-  const char* second = size > 0 ? std::strchr(text.data(), ' ') : nullptr;
-  return second ? std::strtoll(second, nullptr, 10) * ::sysconf(_SC_PAGESIZE) : 0;
-}
-
 void write_stack(Writer& out) {
   std::array<void*, 64> frames;
   const int count = ::backtrace(frames.data(), static_cast<int>(frames.size()));
@@ -153,10 +144,11 @@ std::string_view name_of_signal(int number) {
                             : "SIGABRT";
 }
 
-/// To stderr.
-void say(std::string_view text) {
+void tell(std::string_view why) {
   Writer out(2);
-  out << text;
+  out << "trireme: " << why;
+  if (directory[0] != 0) out << "; what each rank did last stands in " << std::string_view(directory.data());
+  out << "\n";
 }
 
 void on_crash(int number) {
@@ -168,16 +160,21 @@ void on_crash(int number) {
     const FlightRecorder* const own = FlightRecorder::current();
     for (const auto& each : FlightRecorder::all())
       if (const FlightRecorder* r = each.load()) write_report(*r, why, r == own || !own);
-    if (reason[0] == 0) say("trireme: "), say(why);
-    if (directory[0] != 0)
-      say(reason[0] == 0 ? "; what each rank did last stands in " : "trireme: what each rank did last stands in "),
-          say(directory.data());
-    if (reason[0] == 0 || directory[0] != 0) say("\n");
+    if (reason[0] == 0) tell(why);
   }
   ::raise(number);
 }
 
 }  // namespace
+
+std::int64_t resident_bytes() {
+  const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  std::array<char, 128> text{};
+  const ssize_t size = file < 0 ? 0 : ::read(file, text.data(), text.size() - 1);
+  if (file >= 0) ::close(file);
+  const char* second = size > 0 ? std::strchr(text.data(), ' ') : nullptr;
+  return second ? std::strtoll(second, nullptr, 10) * ::sysconf(_SC_PAGESIZE) : 0;
+}
 
 void set_crash_directory(const std::string& path) {
   ::gethostname(host.data(), host.size() - 1);
@@ -198,7 +195,8 @@ void report_crashes() {
   for (const int number : fatal) ::sigaction(number, &action, nullptr);
 }
 
-void crash(pthread_t thread, const std::string& why) {
+void crash(pthread_t thread, const std::string& why, bool tells) {
+  if (tells) tell(why);
   const std::size_t size = std::min(why.size(), reason.size() - 1);
   std::memcpy(reason.data(), why.data(), size);
   ::pthread_kill(thread, SIGABRT);

@@ -2,18 +2,22 @@
 #pragma once
 #include <pthread.h>
 
+#include <cstdint>
 #include <string>
 
 namespace trireme {
 
+/// Resident memory of this process; 0 where the system does not tell.
+std::int64_t resident_bytes();
 /// Where reports go: DIRECTORY/rank_N.json, made when the first is written; before this call none is. The last call
 /// counts, of any thread. At most 4000 bytes.
 void set_crash_directory(const std::string& directory);
 /// From now on SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT (of std::terminate too) write a report for each rank of this
 /// process, and then do what they would have done.
 void report_crashes();
-/// Ends the process by SIGABRT, raised in that thread, whose stack the reports then have. Does not return.
-[[noreturn]] void crash(pthread_t thread, const std::string& reason);
+/// Ends the process by SIGABRT, raised in that thread, whose stack the reports then have. tell: the reason stands on
+/// stderr before. Does not return.
+[[noreturn]] void crash(pthread_t thread, const std::string& reason, bool tell = true);
 /// Writes the report of this thread's rank, without a stack: {"rank", "ranks", "host", "process", "reason", "phase",
 /// "step", "resident_bytes", "stack": ["library+0x12 (function)", ...], "now", "waits_since", "entries": [{"number",
 /// "what", "begun", "ended"}, ...]}; times in microseconds, "ended" and "waits_since" are missing where an entry is

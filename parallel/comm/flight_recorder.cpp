@@ -1,5 +1,7 @@
 #include "parallel/comm/flight_recorder.h"
 
+#include <fmt/format.h>
+
 #include <ctime>
 #include <mutex>
 
@@ -9,6 +11,7 @@ namespace {
 
 thread_local FlightRecorder* mine = nullptr;
 std::mutex looking;
+std::string elsewhere;                                      // what ranks of other processes do
 std::array<std::atomic<FlightRecorder*>, 1024> registered;  // ranks of a process beyond these are not told of
 
 std::int64_t microseconds() {
@@ -20,10 +23,13 @@ std::int64_t microseconds() {
 }  // namespace
 
 FlightRecorder::Wait::Wait() {
-  if (mine) mine->waits_since_ = std::max<std::int64_t>(mine->now(), 1);
+  outermost_ = mine && mine->waits_since_ == 0;
+  if (outermost_) mine->waits_since_ = std::max<std::int64_t>(mine->now(), 1);
 }
 FlightRecorder::Wait::~Wait() {
-  if (mine) mine->waits_since_ = 0;
+  if (!outermost_) return;
+  mine->waited_ += mine->now() - mine->waits_since_;
+  mine->waits_since_ = 0;
 }
 
 FlightRecorder::FlightRecorder(int rank, int ranks) : rank_(rank), ranks_(ranks), start_(microseconds()) {
@@ -48,6 +54,22 @@ void FlightRecorder::each(const std::function<void(const FlightRecorder&)>& look
   const std::lock_guard lock(looking);
   for (const auto& place : registered)
     if (const FlightRecorder* r = place) look(*r);
+}
+std::string FlightRecorder::others() {
+  std::string text;
+  int told = 0;
+  each([&](const FlightRecorder& r) {
+    if (&r == mine || ++told > 8) return;
+    const Entry& last = r.entry(r.count());
+    text += fmt::format("{}rank {}: {}, for {:.1f} s, phase {}", text.empty() ? "" : "; ", r.rank(), last.text.data(),
+                        static_cast<double>(r.now() - last.begun) / 1e6, r.phase());
+  });
+  const std::lock_guard lock(looking);
+  return text.empty() ? elsewhere : text;
+}
+void FlightRecorder::set_others(std::string text) {
+  const std::lock_guard lock(looking);
+  elsewhere = std::move(text);
 }
 std::span<const std::atomic<FlightRecorder*>> FlightRecorder::all() { return registered; }
 std::int64_t FlightRecorder::now() const { return microseconds() - start_; }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace trireme {
@@ -30,6 +31,9 @@ class FlightRecorder {
     ~Wait();
     Wait(const Wait&) = delete;
     Wait& operator=(const Wait&) = delete;
+
+   private:
+    bool outermost_;
   };
 
   FlightRecorder(int rank, int ranks);
@@ -42,6 +46,12 @@ class FlightRecorder {
   static void each(const std::function<void(const FlightRecorder&)>&);
   /// The same for a signal handler, which takes no lock; null where there was one that is gone.
   static std::span<const std::atomic<FlightRecorder*>> all();
+
+  /// What the other ranks are in the midst of, a few words each: those of this process, else what set_others() said
+  /// last. Empty: nobody knows.
+  static std::string others();
+  /// Of ranks of other processes.
+  static void set_others(std::string);
 
   /// Puts down what begins: "all_reduce of 4096 f32 (sum)". Returns its number.
   std::int64_t begin(std::string_view text);
@@ -57,6 +67,7 @@ class FlightRecorder {
   const char* phase() const { return phase_; }
   std::int64_t step() const { return step_; }
   std::int64_t count() const { return count_; }              ///< entries begun
+  std::int64_t waited() const { return waited_; }            ///< microseconds of all waits that are over
   std::int64_t waits_since() const { return waits_since_; }  ///< microseconds since it was made; 0: it does not wait
   std::int64_t now() const;                                  ///< microseconds since it was made
   const Entry& entry(std::int64_t number) const { return entries_[static_cast<std::size_t>(number % kept)]; }
@@ -65,7 +76,7 @@ class FlightRecorder {
   const int rank_, ranks_;
   const std::int64_t start_;
   const pthread_t thread_ = ::pthread_self();
-  std::atomic<std::int64_t> count_ = 0, step_ = 0, waits_since_ = 0;
+  std::atomic<std::int64_t> count_ = 0, step_ = 0, waits_since_ = 0, waited_ = 0;
   std::atomic<const char*> phase_ = "start";
   std::array<Entry, kept> entries_;
 };

@@ -62,7 +62,6 @@ void watch(const std::stop_token& end) {
     });
     if (!standing) continue;
     const std::string text = verdict(*standing, seen[standing].ran);
-    std::fprintf(stderr, "trireme: %s\n", text.c_str());
     crash(standing->thread(), text);
   }
 }

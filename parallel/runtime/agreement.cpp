@@ -15,6 +15,7 @@ void Agreement::begin() {
   count_ = loss_ = flags_ = square_ = {};
   told_.clear();
   read_ = {};
+  norm_ = NAN;
 }
 
 void Agreement::set_loss(const Tensor& share, bool is_final) {
@@ -34,8 +35,15 @@ Work Agreement::start(const Action& a, Communicator* comm) {
   if (a.field == "count") return comm ? comm->all_reduce(count_) : Work{};
   if (agrees_on_flags(a)) {
     std::vector<double> flags;
-    for (const std::string& name : names_in(a.field))
-      flags.push_back(name == "finite" ? std::isfinite(optimizer_.grad_norm(updated_)) : raised_.erase(name) == 0);
+    for (const std::string& name : names_in(a.field)) {
+      if (name != "finite") {
+        flags.push_back(raised_.erase(name) == 0);
+        continue;
+      }
+      const double norm = optimizer_.grad_norm(updated_);
+      flags.push_back(std::isfinite(norm));
+      if (updated_ == std::vector<Slice>{{0, optimizer_.parameters().size()}}) norm_ = norm;
+    }
     flags_ = Tensor::of(flags, {std::ssize(flags)}, DType::i64);
     return comm ? comm->all_reduce(flags_, ReduceOp::min) : Work{};
   }
@@ -62,7 +70,8 @@ std::string Agreement::fault() {
 
 double Agreement::clip_scale() {
   if (!optimizer_.wants_norm()) return 1;
-  return optimizer_.clip_scale(square_ ? std::sqrt(square_.item()) : optimizer_.grad_norm(updated_));
+  norm_ = square_ ? std::sqrt(square_.item()) : optimizer_.grad_norm(updated_);
+  return optimizer_.clip_scale(norm_);
 }
 
 }  // namespace trireme

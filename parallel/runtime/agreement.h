@@ -1,6 +1,7 @@
 // Agreement: the numbers that a step's actions `agree` make equal on all ranks, and the verdict on them: whether loss
 // and gradients are finite, and what loss scaling makes of it.
 #pragma once
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
@@ -47,6 +48,8 @@ class Agreement {
   bool accepts_gradients() { return !scale.on() || scale.see(finite()); }
   /// The factor of the gradients that clipping asks for. Throws Error for a norm that is not finite.
   double clip_scale();
+  /// Of this step's gradients, unscaled and before clipping; NaN: nobody had to know it.
+  double norm() const { return norm_; }
   /// The loss of the global batch, a scalar; once per step.
   Tensor take_loss() { return std::exchange(loss_, {}); }
 
@@ -58,6 +61,7 @@ class Agreement {
   Optimizer& optimizer_;
   const std::vector<Slice>& updated_;
   bool check_finite_;
+  double norm_ = NAN;
   // count: f64 [1]; flags: i64, by the names of their action; square: of the gradient's norm, f64 [1]; empty: not put
   // together
   Tensor count_, loss_, flags_, square_;

@@ -264,6 +264,7 @@ void Step::raise(const std::string& flag) {
   impl_->executor.agreement().raise(flag);
 }
 bool Step::raised(const std::string& flag) const { return impl_->executor.agreement().told(flag); }
+double Step::grad_norm() const { return impl_->executor.agreement().norm(); }
 LossScaleState Step::loss_scale() const { return impl_->executor.agreement().scale.state(); }
 void Step::set_loss_scale(const LossScaleState& state) {
   check(state.scale >= 1 && state.good_steps >= 0 && state.good_steps < LossScale::period, "step",

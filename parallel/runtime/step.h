@@ -118,6 +118,10 @@ class Step {
   void raise(const std::string& flag);
   /// Whether the last step has told that a rank had raised it: the same on all ranks.
   bool raised(const std::string& flag) const;
+  /// Norm of the last step's gradient of the global batch, before clipping (of this rank's worker's, if
+  /// trains_apart()). NaN where nobody had to know it: it is known where gradients are clipped, and where all are
+  /// looked at (finite_every) on ranks that update all.
+  double grad_norm() const;
   /// What loss scaling has come to (scale 1: it is off); a checkpoint keeps both numbers, so that a run goes on as if
   /// it had not stopped. Setting it where scaling is off changes nothing.
   LossScaleState loss_scale() const;

@@ -45,6 +45,12 @@ struct LaunchCommand {
   std::vector<std::string> words;  ///< what stands behind "--"
 };
 
+struct DoctorOptions {
+  std::string directory = ".";  ///< in which runs are to be written
+  std::string live;             ///< a run directory: what its ranks do now, and nothing else; empty: not asked
+  bool json = false;
+};
+
 struct VerifyCommand {
   int steps = 20;
   double tolerance = 0;  ///< 0: 1e-11 in f64, else 1e-4
@@ -57,6 +63,8 @@ std::string version();
 int info();
 /// cluster_given: a run in virtual time that goes on has the cluster of these settings, else the one that it keeps.
 int train_command(int argc, char** argv, const TrainerOptions&, bool cluster_given);
+/// Checks this machine, or under a launcher all hosts of the job; 1: something is at fault, or holds up the live run.
+int doctor_command(int argc, char** argv, const DoctorOptions&);
 /// Supervises a training (supervise()). Throws OptionError for words that no training would take.
 int launch_command(LaunchCommand);
 /// weights: a safetensors file, or empty for the run's newest checkpoint.

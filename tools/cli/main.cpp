@@ -1,4 +1,4 @@
-// trireme: train, launch, eval, predict, pack, import, export, bench, plan, simulate, verify, info.
+// trireme: train, launch, doctor, eval, predict, pack, import, export, bench, plan, simulate, verify, info.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -31,8 +31,8 @@ class CommandLine {
   CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", version());
-    train(), launch(), eval(), predict_images(), pack(), import(), export_model(), bench(), plan(), simulate(),
-        verify();
+    train(), launch(), doctor(), eval(), predict_images(), pack(), import(), export_model(), bench(), plan(),
+        simulate(), verify();
     add("info", "build, devices, MPI, threads, versions", [] { return info(); });
   }
   int run();
@@ -46,6 +46,7 @@ class CommandLine {
   }
   void train();
   void launch();
+  void doctor();
   void eval();
   void predict_images();
   void pack();
@@ -96,6 +97,7 @@ class CommandLine {
   PlanOptions plan_;
   VerifyCommand verify_;
   LaunchCommand launch_;
+  DoctorOptions doctor_;
 };
 
 void CommandLine::train() {
@@ -139,6 +141,16 @@ void CommandLine::launch() {
   command.add_option("--grace", o.grace, "seconds to stop in, before what is left is killed (default: 60)")
       ->type_name("S")
       ->check(CLI::PositiveNumber);
+}
+
+void CommandLine::doctor() {
+  CLI::App& command =
+      add("doctor", "check this machine, or under mpiexec or srun all hosts of a job, before a training",
+          [this] { return doctor_command(argc_, argv_, doctor_); });
+  command.add_option("--dir", doctor_.directory, "where runs are to be written (default: here)")->type_name("DIR");
+  command.add_option("--live", doctor_.live, "what the ranks of a run that trains now do, and what holds them up")
+      ->type_name("RUN");
+  command.add_flag("--json", doctor_.json, "print a JSON array of findings");
 }
 
 void CommandLine::eval() {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -115,6 +116,45 @@ void EventFile::image(const std::string& tag, std::int64_t step, std::span<const
   const std::string_view bytes(reinterpret_cast<const char*>(png.data()), png.size());
   summary(step, Protobuf().text(1, tag).message(
                     4, Protobuf().integer(1, height).integer(2, width).integer(3, channels).text(4, bytes)));
+}
+// Value: metadata 9 { plugin_data 1 { plugin_name 1, content 2 } }, tensor 8 { dtype 1 (f32), shape 2, float_val 5 }.
+void EventFile::plugin(const std::string& tag, const Protobuf& data) {
+  const Protobuf content = Protobuf().text(1, "hparams").text(2, Protobuf().integer(1, 0).bytes() + data.bytes());
+  const Protobuf shape = Protobuf().message(2, Protobuf().integer(1, 1));
+  const std::string zero(4, '\0');
+  write(Protobuf().message(
+      5, Protobuf().message(1, Protobuf()
+                                   .text(1, tag)
+                                   .message(8, Protobuf().integer(1, 1).message(2, shape).text(5, zero))
+                                   .message(9, Protobuf().message(1, content)))));
+}
+// HParamsPluginData: experiment 2 { hparam_infos 5 { name 1, type 4 (1 string, 2 bool, 3 float64) }, metric_infos 6 {
+// name 1 { tag 2 } } }, session_start_info 3 { hparams 1 (map), group_name 4, start_time_secs 5 }. Value of Struct:
+// number_value 2, string_value 3, bool_value 4.
+void EventFile::hyper_parameters(const std::map<std::string, std::string>& settings, const std::string& group) {
+  Protobuf experiment, session;
+  for (const auto& [name, value] : settings) {
+    char* end = nullptr;
+    const double number = std::strtod(value.c_str(), &end);
+    const bool is_bool = value == "true" || value == "false", is_number = !value.empty() && *end == 0;
+    const bool quoted = value.size() > 1 && value.front() == '"';
+    Protobuf v;
+    if (is_bool)
+      v.integer(4, value == "true");
+    else if (is_number)
+      v.real(2, number);
+    else
+      v.text(3, quoted ? value.substr(1, value.size() - 2) : value);
+    experiment.message(5, Protobuf().text(1, name).integer(4, is_bool ? 2 : is_number ? 3 : 1));
+    session.message(1, Protobuf().text(1, name).message(2, v));
+  }
+  for (const char* tag : {"test/top1", "test/loss", "train/loss"})
+    experiment.message(6, Protobuf().message(1, Protobuf().text(2, tag)));
+  plugin("_hparams_/experiment", Protobuf().message(2, experiment));
+  plugin("_hparams_/session_start_info", Protobuf().message(3, session.text(4, group).real(5, now())));
+}
+void EventFile::end_session(bool good) {
+  plugin("_hparams_/session_end_info", Protobuf().message(4, Protobuf().integer(1, good ? 1 : 2).real(2, now())));
 }
 // HistogramProto: min 1, max 2, num 3, sum 4, sum_squares 5, bucket_limit 6 (right edges), bucket 7.
 void EventFile::histogram(const std::string& tag, std::int64_t step, std::span<const double> values) {

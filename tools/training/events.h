@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -42,6 +43,12 @@ class EventFile {
   /// Finite values in 64 buckets of equal width; the others are left out.
   void histogram(const std::string& tag, std::int64_t step, std::span<const double> values);
 
+  /// What TensorBoard's HParams tab lists (tensorboard/plugins/hparams/plugin_data.proto): the settings of the session
+  /// that begins, as TOML values by name. group: its name there.
+  void hyper_parameters(const std::map<std::string, std::string>& settings, const std::string& group);
+  /// Its end: SUCCESS, or FAILURE.
+  void end_session(bool good);
+
   /// Throws Error with path and reason.
   void flush();
   /// Flushes when ten seconds have passed since the last time.
@@ -54,6 +61,7 @@ class EventFile {
   };
   using Clock = std::chrono::steady_clock;
   double now() const;
+  void plugin(const std::string& tag, const Protobuf& data);
   void summary(std::int64_t step, const Protobuf& value);
   void write(Protobuf event);
 

@@ -172,6 +172,34 @@ OptimizerConfig make_optimizer(const TrainerOptions& c, std::int64_t per_epoch) 
   return optimizer;
 }
 
+LoaderOptions loader_options(const TrainerOptions& c, RankShare share, Device device) {
+  return {.batch = c.data.batch,
+          .shuffle = c.data.shuffle,
+          .seed = static_cast<std::uint64_t>(c.seed),
+          .shard = share,
+          .workers = static_cast<int>(c.data.workers),
+          .dtype = make_dtype(c),
+          .device = device};
+}
+
+Tensor make_example(const TrainerOptions& c, const DatasetSource& train, int ranks, Device device) {
+  Shape shape{std::max<Index>(1, c.data.batch / ranks)};
+  for (Index extent : train.shape()) shape.push_back(extent);
+  return Tensor::zeros(shape, make_dtype(c), device);
+}
+
+int steps_between_flags(Module& model, const Tensor& example) {
+  Index weights = 0;
+  model.visit(StateVisitor([&](const NamedState& state) { weights += state.tensor->numel(); }));
+  const double least = 6.0 * static_cast<double>(weights * example.dim(0) + 100 * example.numel());
+  return least < 2e8 ? 8 : 1;  // floating-point operations, of models whose weights are used once a row or more
+}
+
+int finite_every(const TrainerOptions& c, int between_flags) {
+  if (c.run.finite_steps > 0) return static_cast<int>(c.run.finite_steps);
+  return c.run.on_nan == "rollback" ? 1 : between_flags;
+}
+
 Cluster make_cluster(const TrainerOptions& c, const std::string& kept) {
   const TrainerOptions::Parallel& p = c.parallel;
   const auto ranks = static_cast<int>(p.virtual_ranks);

@@ -31,6 +31,15 @@ ModelOptions options_for(const DatasetSource&);
 Module make_model(const TrainerOptions&, ModelOptions, Device = cpu());
 /// Brings the weights to the device, in f64 if that is the dtype, else in f32, whatever the activations are.
 void move_to(Module&, const TrainerOptions&, Device);
+/// How this rank reads the training set.
+LoaderOptions loader_options(const TrainerOptions&, RankShare, Device);
+/// Zeros in the shape of one rank's rows, on which the costs of the model's parts may be measured.
+Tensor make_example(const TrainerOptions&, const DatasetSource& train, int ranks, Device);
+/// Ranks that tell each other something wait for each other. Where a step is short that costs up to a tenth of it, and
+/// 8 steps pass soon; a long one does it each time. Alike on all ranks, whose rows have the shape of the example.
+int steps_between_flags(Module&, const Tensor& example);
+/// StepOptions::finite_every: run.finite_steps, or each step of a run that rolls back.
+int finite_every(const TrainerOptions&, int steps_between_flags);
 /// How the test set is read; progress goes to the console, which must outlive the result.
 EvaluateOptions evaluate_options(const TrainerOptions&, Device, Console&, Index samples);
 /// Where this rank computes: the GPU of its number among the ranks of this host, if the options want one and there is

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <string_view>
@@ -16,28 +17,52 @@
 
 namespace trireme {
 
-std::string_view inject_fault(const std::string& fault, const World& world, std::int64_t step, bool& injected) {
-  if (fault.empty() || injected) return "";
+namespace {
+
+constexpr std::pair<std::string_view, int> signals[] = {
+    {"term", SIGTERM}, {"segv", SIGSEGV}, {"abort", SIGABRT}, {"stop", SIGSTOP}};
+
+/// A collective that the other ranks do not call, or not like this.
+void call_alone(std::string_view how, World& world) {
+  const bool is_count = how == "count";
+  const Tensor x = Tensor::zeros({is_count ? 3 : 2}, how == "dtype" ? DType::i64 : DType::f64);
+  how == "kind" ? world.comm().broadcast(x, 0).wait() : world.comm().all_reduce(x).wait();
+}
+
+}  // namespace
+
+void inject_fault(const std::string& fault, World& world, std::int64_t step, bool& injected, const Injected& into) {
+  if (fault.empty() || injected) return;
   int rank = 0;
   long long at = 0;
   char kind[16] = {};
-  constexpr std::pair<std::string_view, int> signals[] = {
-      {"term", SIGTERM}, {"segv", SIGSEGV}, {"abort", SIGABRT}, {"stop", SIGSTOP}};
   const bool whole = std::sscanf(fault.c_str(), "%15[a-z]:%d:%lld", kind, &rank, &at) == 3;
   const std::string_view what = kind;
   const auto signal = std::ranges::find(signals, what, &std::pair<std::string_view, int>::first);
-  constexpr std::array<std::string_view, 5> others{"throw", "exit", "hang", "nan", "flip"};
-  const auto other = std::ranges::find(others, what);
-  check(whole && (signal != std::end(signals) || other != others.end()), "run.fault",
-        "'{}' is not KIND:RANK:STEP with throw, exit, hang, term, segv, abort, stop, nan or flip", fault);
-  if (world.rank() != rank || step < at) return "";
+  constexpr std::array<std::string_view, 9> others{"throw", "exit", "hang",  "sleep", "nan",
+                                                   "flip",  "kind", "count", "dtype"};
+  check(whole && (signal != std::end(signals) || std::ranges::find(others, what) != others.end()), "run.fault",
+        "'{}' is not KIND:RANK:STEP with throw, exit, hang, sleep, term, segv, abort, stop, nan, flip, kind, count or "
+        "dtype",
+        fault);
+  if (world.rank() != rank || step < at) return;
   injected = true;
-  if (what == "nan" || what == "flip") return *other;
-  if (what == "exit") ::_exit(3);
-  while (what == "hang") std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  check(signal != std::end(signals), "run.fault", "injected on rank {} before step {}", rank, at);
-  ::pthread_kill(::pthread_self(), signal->second);
-  return "";
+  if (what == "nan") {
+    if (into.inputs) into.inputs.copy_from(Tensor::full(into.inputs.shape(), NAN, into.inputs.dtype()));
+  } else if (what == "flip") {
+    *into.step.parameters().values().blocks().front().data<std::byte>() ^= std::byte{1};
+  } else if (what == "kind" || what == "count" || what == "dtype") {
+    call_alone(what, world);
+  } else if (what == "exit") {
+    ::_exit(3);
+  } else if (what == "hang") {
+    for (volatile bool forever = true; forever;) continue;
+  } else if (what == "sleep") {
+    std::this_thread::sleep_for(std::chrono::hours(24));
+  } else {
+    check(signal != std::end(signals), "run.fault", "injected on rank {} before step {}", rank, at);
+    ::pthread_kill(::pthread_self(), signal->second);
+  }
 }
 
 }  // namespace trireme

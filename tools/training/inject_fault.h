@@ -2,16 +2,21 @@
 #pragma once
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "parallel/comm/world/world.h"
+#include "parallel/runtime/step.h"
 
 namespace trireme {
 
 /// fault: "KIND:RANK:STEP", or empty. On that rank, before that step or the next one that it has, once (injected: it
 /// has been): throw an Error; exit with status 3; hang; or raise SIGTERM, SIGSEGV, SIGABRT or SIGSTOP in this thread
-/// (term, segv, abort, stop). Returns what the caller is to do: "nan" (to its inputs), "flip" (a bit of its weights);
-/// else nothing. Throws Error for another text.
-std::string_view inject_fault(const std::string& fault, const World&, std::int64_t step, bool& injected);
+/// (term, segv, abort, stop); make the step's inputs NaN, or flip a bit of its weights (nan, flip); or
+/// call a collective that the others do not, or in another way (kind, count, dtype). Throws Error
+/// for another text.
+struct Injected {
+  Tensor inputs;
+  Step& step;
+};
+void inject_fault(const std::string& fault, World&, std::int64_t step, bool& injected, const Injected& into);
 
 }  // namespace trireme

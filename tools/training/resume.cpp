@@ -202,4 +202,27 @@ std::string kept_settings(TrainerOptions options) {
   return to_toml(options);
 }
 
+std::string replayed_checkpoint(const TrainerOptions& options) {
+  const std::string& path = options.run.replay;
+  const bool is_run = fs::is_directory(path + "/checkpoints");
+  const auto newest = is_run ? find_latest(path) : std::nullopt;
+  check(!is_run || newest, "run.replay", "no usable checkpoint in {}", path);
+  check(fs::is_directory(path), "run.replay", "{} is neither a run directory nor a checkpoint", path);
+  check_replayed(options, is_run ? newest->state : verify_checkpoint(path));
+  return is_run ? newest->path : path;
+}
+
+std::optional<ResumePoint> agree_on_resume(TrainerOptions& options, World& world, std::optional<RunLock>& lock) {
+  compare_ranks(world.comm(), "settings", common_settings(options));
+  check_shards(options, world.size());
+  if (options.run.resume == "auto")
+    options.run.resume = broadcast_text(world.comm(), world.main() && goes_on(options) ? "yes" : "no", 0);
+  if (options.run.resume == "no") return {};
+  if (world.main() && fs::is_directory(options.run.dir)) lock.emplace(options.run.dir);
+  ResumePoint found = world.main() ? find_resume_point(options) : ResumePoint{};
+  if (world.main() && world.clock()) check_cluster(found, options, world.clock()->cluster());
+  broadcast(found, world);
+  return found;
+}
+
 }  // namespace trireme

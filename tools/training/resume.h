@@ -10,6 +10,7 @@
 #include "framework/io/checkpoint.h"
 #include "parallel/comm/cluster.h"
 #include "parallel/runtime/step.h"
+#include "tools/training/run_lock.h"
 #include "tools/training/trainer_options.h"
 
 namespace trireme {
@@ -54,6 +55,12 @@ std::string kept_cluster(const TrainerOptions&);
 /// For a run in virtual time: adds to the changes that these machines are others than in the run (cluster_file). Throws
 /// Error without run.override.
 void check_cluster(ResumePoint&, const TrainerOptions&, const Cluster&);
+/// The checkpoint with the order of arrivals of the run that run.replay names: a path itself, or the newest of a run
+/// directory. Throws Error where there is none, and as check_replayed().
+std::string replayed_checkpoint(const TrainerOptions&);
+/// Compares what all ranks must have alike; then finds rank 0's place to go on from, if the run goes on: run.resume is
+/// yes or no from then on, and rank 0 holds the lock of the run's directory. A collective call.
+std::optional<ResumePoint> agree_on_resume(TrainerOptions&, World&, std::optional<RunLock>&);
 /// Rank 0's, for all: path, partition, norm_rows and progress. A collective call.
 void broadcast(ResumePoint&, World&);
 /// TrainState::norm_rows of a step under the strategy: alike where batch norms see the same rows, whoever has them.

@@ -38,7 +38,11 @@ constexpr Column columns[] = {
     {"test_correct", nullptr},
     {"test_samples", nullptr},
     {"images_per_s", "throughput/images_per_s", Column::real},  // of all ranks, since the epoch began
-    {"wait_share", "data/wait_share", Column::real},  // of the epoch's time in which rank 0 waited for a batch
+    {"wait_share", "data/wait_share", Column::real},    // of the epoch's time in which rank 0 waited for a batch
+    {"step_ms_p50", "time/step_ms_p50", Column::real},  // of rank 0's steps of the epoch so far
+    {"step_ms_p95", "time/step_ms_p95", Column::real},
+    {"grad_norm", "train/grad_norm"},                 // of the step's gradient before clipping, where it is known
+    {"memory_mb", "memory/rank_0_mb", Column::real},  // resident, of rank 0's process, 10^6 bytes
     {"images_per_simulated_second", "throughput/images_per_simulated_second", Column::simulated},
 };
 

@@ -7,6 +7,7 @@
 
 #include "datasets/images/image.h"
 #include "framework/io/json.h"
+#include "parallel/comm/crash_report.h"
 #include "tools/training/cluster_file.h"
 #include "tools/training/from_options.h"
 #include "tools/training/resume.h"
@@ -33,7 +34,7 @@ Tensor pixels_of(const Tensor& sample, const PixelScale& scale) {
 RunLog::RunLog(const TrainerOptions& options, const World& world, const RunClock& clock)
     : options_(options),
       clock_(clock),
-      console_(!world.main(), options.run.progress, options.run.log_seconds),
+      console_(!world.main(), options.run.progress, options.run.log_seconds, options.run.log_format == "json"),
       main_(world.main()) {}
 
 void RunLog::open_run(const std::vector<std::string>& class_names) {
@@ -49,19 +50,63 @@ void RunLog::open_events(std::optional<std::int64_t> resumed) {
   EventFile::Seconds simulated;
   if (clock_.simulated()) simulated = [this] { return seconds(clock_.now()); };
   dir_->open_events(resumed, std::move(simulated));
+  events()->hyper_parameters(read_own_toml(to_toml(options_)), dir_->path());
+}
+
+void RunLog::ml(std::string_view kind, std::string_view key, const Json& value, std::int64_t epoch) {
+  if (ml_) ml_->write(kind, key, value, epoch);
+}
+
+// The keys of mlperf_logging's training rules that every benchmark has, and the optimizer's.
+void RunLog::begin(const Parameters& parameters, Index train_samples, Index test_samples) {
+  if (!dir_ || !options_.run.mllog) return;
+  ml_.emplace(dir_->path() + "/mllog.txt");
+  const auto point = [&](const char* key, const Json& value) { ml("POINT_IN_TIME", key, value); };
+  point("submission_benchmark", options_.model), point("submission_division", "open");
+  point("submission_org", "trireme"), point("submission_platform", "local"), point("submission_status", "research");
+  point("cache_clear", true);
+  ml("INTERVAL_START", "init_start", nullptr);
+  point("seed", options_.seed), point("global_batch_size", options_.data.batch);
+  point("gradient_accumulation_steps", 1);
+  point("train_samples", train_samples), point("eval_samples", test_samples);
+  point("opt_name", options_.optim.name), point("opt_base_learning_rate", options_.optim.lr);
+  point("opt_weight_decay", options_.optim.weight_decay);
+  point("opt_learning_rate_warmup_epochs", options_.optim.warmup_epochs);
+  point("model_parameters", parameters.count());
+  ml("INTERVAL_END", "init_stop", nullptr);
+  ml("INTERVAL_START", "run_start", nullptr);
+}
+
+void RunLog::end(bool preempted) {
+  if (!dir_) return;
+  ml("INTERVAL_END", "run_stop", nullptr);
+  if (events() && !preempted) events()->end_session(true);
+  if (events()) events()->flush();
+}
+
+std::string RunLog::time_left(const EpochMetrics& e, const StepMetrics& s, std::int64_t epoch, Index batches) const {
+  Index left = (options_.epochs - epoch) * batches + batches - s.batch;
+  if (options_.run.max_steps > 0) left = std::min<Index>(left, options_.run.max_steps - s.step);
+  const double rate = e.images_per_s / static_cast<double>(options_.data.batch);
+  const auto t = rate > 0 ? static_cast<std::int64_t>(static_cast<double>(left) / rate) : 0;
+  return t < 86400 ? fmt::format("{}:{:02}:{:02}", t / 3600, t / 60 % 60, t % 60)
+                   : fmt::format("{} d {} h", t / 86400, t / 3600 % 24);
 }
 
 void RunLog::train_step(const EpochMetrics& e, const StepMetrics& s, std::int64_t epoch, Index batches) {
-  console_.progress(
-      fmt::format("epoch {}/{}", epoch, options_.epochs), s.batch, batches,
-      clock_.simulated()
-          ? fmt::format("loss {:.4f}, {:.0f} images per simulated second, {:.6f} simulated seconds", e.loss,
-                        e.images_per_s, seconds(clock_.now()))
-          : fmt::format("loss {:.4f}, {:.0f} images/s, data {:.1f} %", e.loss, e.images_per_s, 100 * e.wait_share));
+  console_.progress(fmt::format("epoch {}/{}", epoch, options_.epochs), s.batch, batches,
+                    clock_.simulated()
+                        ? fmt::format("loss {:.4f}, {:.0f} images per simulated second, {:.6f} simulated seconds",
+                                      e.loss, e.images_per_s, seconds(clock_.now()))
+                        : fmt::format("loss {:.4f}, {:.0f} images/s, data {:.1f} %, lr {:.4g}, ends in {}", e.loss,
+                                      e.images_per_s, 100 * e.wait_share, s.lr, time_left(e, s, epoch, batches)));
   // Of workers that share batches not each has rows of all.
   const std::int64_t before = std::exchange(last_step_, s.step);
-  if (dir_ && s.step / record_every != (before < 0 ? s.step - 1 : before) / record_every)
-    record({{"kind", "train"}, {"epoch", epoch}, {"step", s.step}, {"loss", s.loss}, {"lr", s.lr}}, e);
+  if (dir_ && s.step / record_every != (before < 0 ? s.step - 1 : before) / record_every) {
+    Json line{{"kind", "train"}, {"epoch", epoch}, {"step", s.step}, {"loss", s.loss}, {"lr", s.lr}};
+    if (std::isfinite(s.grad_norm)) line["grad_norm"] = s.grad_norm;
+    record(std::move(line), e);
+  }
   if (EventFile* file = events()) file->tick();
 }
 
@@ -74,7 +119,11 @@ void RunLog::epoch_end(const EpochMetrics& e, const Evaluation& test, std::int64
       clock_.simulated()
           ? fmt::format("{:.0f} images per simulated second, {:.6f} simulated seconds so far", e.images_per_s,
                         seconds(clock_.now()))
-          : fmt::format("{:.0f} images/s, {:.1f} % of the time waiting for data", e.images_per_s, 100 * e.wait_share)));
+          : fmt::format(
+                "{:.0f} images/s, {:.1f} % of the time waiting for data, steps of {:.3g} ms (95 %: {:.3g}, longest "
+                "{:.3g}), {:.0f} MB",
+                e.images_per_s, 100 * e.wait_share, e.step_p50, e.step_p95, e.step_max,
+                static_cast<double>(resident_bytes()) / 1e6)));
   Json line{{"kind", "eval"},
             {"epoch", epoch},
             {"step", step},
@@ -86,6 +135,9 @@ void RunLog::epoch_end(const EpochMetrics& e, const Evaluation& test, std::int64
             {"test_samples", test.samples}};
   if (test.has_top5()) line["test_top5"] = test.percent(test.in_top5);
   record(std::move(line), e);
+  ml("INTERVAL_END", "epoch_stop", nullptr, epoch);
+  ml("POINT_IN_TIME", "eval_accuracy", test.accuracy() / 100, epoch);
+  ml("INTERVAL_END", "eval_stop", nullptr, epoch);
   if (!events() || options_.run.histograms == 0 || epoch % options_.run.histograms != 0) return;
   for (const auto& entry : parameters.entries())
     events()->histogram("weights/" + entry.name, step, entry.tensor.to_vector());
@@ -107,6 +159,8 @@ void RunLog::record(Json line, const EpochMetrics& e) {
     line["images_per_simulated_second"] = e.images_per_s, line["simulated_seconds"] = seconds(clock_.now());
   } else {
     line["images_per_s"] = e.images_per_s, line["wait_share"] = e.wait_share;
+    line["step_ms_p50"] = e.step_p50, line["step_ms_p95"] = e.step_p95;
+    line["memory_mb"] = static_cast<double>(resident_bytes()) / 1e6;
   }
   dir_->record(line);
 }

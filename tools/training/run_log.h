@@ -10,6 +10,7 @@
 #include "framework/optim/parameters.h"
 #include "tools/training/console.h"
 #include "tools/training/evaluate.h"
+#include "tools/training/mllog.h"
 #include "tools/training/run_clock.h"
 #include "tools/training/run_dir.h"
 #include "tools/training/train_metrics.h"
@@ -29,6 +30,12 @@ class RunLog {
   bool writes() const { return dir_.has_value(); }
   RunDir& dir() { return *dir_; }  ///< of a rank that writes
 
+  void copy_to(const std::string& path) { console_.copy_to(path); }  ///< Console::copy_to
+  /// The run goes on, or begins; its end (preempted: it is to be resumed).
+  void begin(const Parameters&, Index train_samples, Index test_samples);
+  void end(bool preempted);
+  /// MlLog::write, where run.mllog asks for it.
+  void ml(std::string_view kind, std::string_view key, const nlohmann::json& value, std::int64_t epoch = 0);
   /// A training step of epoch `epoch` (from 1): progress, and every 20th step a record.
   void train_step(const EpochMetrics&, const StepMetrics&, std::int64_t epoch, Index batches);
   /// The end of an epoch: a line, a record, histograms of the weights.
@@ -39,6 +46,8 @@ class RunLog {
   void keep_settings(std::optional<std::int64_t> overridden);
 
  private:
+  /// Of all that is left to train, at the epoch's speed; evaluations not counted: "1:02:03".
+  std::string time_left(const EpochMetrics&, const StepMetrics&, std::int64_t epoch, Index batches) const;
   /// Makes the run directory anew where it was removed, and says so.
   void restore_if_removed();
   /// Adds to a line how fast the epoch went, and in virtual time when that was.
@@ -47,6 +56,7 @@ class RunLog {
   const RunClock& clock_;
   Console console_;
   std::optional<RunDir> dir_;
+  std::optional<MlLog> ml_;
   bool main_, inputs_shown_ = false;
   std::int64_t last_step_ = -1;  // of train_step(); -1: none yet
 };

@@ -1,6 +1,7 @@
 #include "tools/training/train_metrics.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace trireme {
 
@@ -44,6 +45,7 @@ TrainMetrics::StepReport TrainMetrics::run(Step& step, const Batch& batch) {
                     .metrics = {.lr = step.optimizer().rate(), .step = at_.step, .batch = at_.batch}};
   auto before = std::exchange(kept_, {});
   report.loss = HostCopy(step(batch.x, batch.y));
+  report.metrics.grad_norm = step.grad_norm();
   // A replayed step writes the predictions of the captured one anew.
   if (step.replayed() && kept_.empty()) kept_ = std::move(before);
   // The first of more than one per micro-batch is of a step that could not be captured.
@@ -82,10 +84,20 @@ void TrainMetrics::sum_ranks(const RankShare& share, World& world) {
 EpochMetrics TrainMetrics::epoch() const {
   const auto per = [](double sum, double count) { return count > 0 ? sum / count : 0; };
   const auto counted = static_cast<double>(at_.counted);
+  std::vector<float> sorted = steps_;
+  std::ranges::sort(sorted);
+  const auto share = [&](std::size_t percent) {
+    return sorted.empty() ? 0.0 : static_cast<double>(sorted[(sorted.size() - 1) * percent / 100]);
+  };
   return {.loss = per(at_.loss, counted),
           .accuracy = 100 * per(static_cast<double>(at_.correct), counted),
           .images_per_s = per(static_cast<double>(samples_), seconds(passed_)),
-          .wait_share = per(seconds(waited_), seconds(passed_))};
+          .wait_share = per(seconds(waited_), seconds(passed_)),
+          .steps = std::ssize(sorted),
+          .step_mean = per(std::accumulate(sorted.begin(), sorted.end(), 0.0), static_cast<double>(sorted.size())),
+          .step_p50 = share(50),
+          .step_p95 = share(95),
+          .step_max = share(100)};
 }
 
 }  // namespace trireme

@@ -1,6 +1,7 @@
 // TrainMetrics: loss, accuracy and speed of the epoch that is being trained. What a step computes is read after the
 // next one has been started, so that a device need not wait for the host.
 #pragma once
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -18,9 +19,13 @@ struct EpochMetrics {
   double loss = 0, accuracy = 0;  ///< mean over the samples; % of them (before sum_ranks(): as of its last call)
   double images_per_s = 0;        ///< of all ranks; simulated seconds in virtual time
   double wait_share = 0;          ///< of the time, in which rank 0 waited for data: 0 to 1
+  Index steps = 0;                ///< of this rank
+  /// Milliseconds of these, data and messages included: mean, median, the 95th percentile, the longest.
+  double step_mean = 0, step_p50 = 0, step_p95 = 0, step_max = 0;
 };
 struct StepMetrics {
   double loss = 0, lr = 0;
+  double grad_norm = NAN;            ///< Step::grad_norm()
   std::int64_t step = 0, batch = 0;  ///< optimizer steps in all, batches of this epoch, this one included
 };
 
@@ -55,11 +60,12 @@ class TrainMetrics {
   /// that train apart. A collective call.
   void sum_ranks(const RankShare&, World&);
 
-  void start_epoch() { start_ = clock_.now(), waited_ = 0, samples_ = 0; }
+  void start_epoch() { start_ = clock_.now(), waited_ = 0, samples_ = 0, steps_.clear(); }
   /// Goes on with one of which so many samples were trained since `start`, which is in virtual time.
   void resume_epoch(Nanoseconds start, Index samples) { start_ = start, samples_ = samples; }
   Nanoseconds epoch_start() const { return start_; }
   void waited(Nanoseconds time) { waited_ += time; }
+  void took(Nanoseconds step) { steps_.push_back(static_cast<float>(seconds(step) * 1e3)); }
   EpochMetrics epoch() const;
 
  private:
@@ -76,8 +82,9 @@ class TrainMetrics {
   bool shares_ = false;                          // workers share batches: what comes late is trained again
   const RunClock& clock_;
   Nanoseconds start_ = 0, waited_ = 0;
-  Index samples_ = 0;       // of all ranks, since start_epoch()
-  Nanoseconds passed_ = 0;  // from then to the last add()
+  std::vector<float> steps_;  // milliseconds, of the epoch
+  Index samples_ = 0;         // of all ranks, since start_epoch()
+  Nanoseconds passed_ = 0;    // from then to the last add()
 };
 
 }  // namespace trireme

@@ -8,6 +8,7 @@
 #include <future>
 
 #include "framework/io/checkpoint.h"
+#include "framework/io/json.h"
 #include "framework/io/weights.h"
 #include "kernels/core/backend.h"
 #include "kernels/core/runtime.h"
@@ -15,8 +16,10 @@
 #include "parallel/comm/crash_report.h"
 #include "parallel/comm/flight_recorder.h"
 #include "parallel/comm/world/compare.h"
+#include "parallel/comm/world/job_monitor.h"
 #include "parallel/runtime/reducer.h"
 #include "tools/training/algorithms.h"
+#include "tools/training/banner.h"
 #include "tools/training/from_options.h"
 #include "tools/training/inject_fault.h"
 #include "tools/training/replicas.h"
@@ -25,7 +28,9 @@
 #include "tools/training/run_lock.h"
 #include "tools/training/run_log.h"
 #include "tools/training/saver.h"
+#include "tools/training/spike_detector.h"
 #include "tools/training/stop_request.h"
+#include "tools/training/stragglers.h"
 #include "tools/training/train_metrics.h"
 
 namespace trireme {
@@ -33,17 +38,6 @@ namespace {
 
 /// In the rank-local state of checkpoints of virtual time: when the epoch began.
 constexpr char epoch_start[] = "epoch_start";
-
-/// The checkpoint with the order of arrivals of the run to repeat: a path itself, or the newest of a run directory.
-std::string replayed_checkpoint(const TrainerOptions& options) {
-  const std::string& path = options.run.replay;
-  const bool is_run = std::filesystem::is_directory(path + "/checkpoints");
-  const auto newest = is_run ? find_latest(path) : std::nullopt;
-  check(!is_run || newest, "run.replay", "no usable checkpoint in {}", path);
-  check(std::filesystem::is_directory(path), "run.replay", "{} is neither a run directory nor a checkpoint", path);
-  check_replayed(options, is_run ? newest->state : verify_checkpoint(path));
-  return is_run ? newest->path : path;
-}
 
 /// Opens the data sets that the program has not given, the test set in a thread of its own, since both are inflated.
 TrainerInput with_data(TrainerInput given, const TrainerOptions& options) {
@@ -65,21 +59,6 @@ TrainerOptions validated(TrainerOptions options, const TrainerInput& given, Worl
   return options;
 }
 
-/// What all ranks must have alike; then rank 0's place to go on from, if the run goes on: run.resume is yes or no from
-/// then on.
-std::optional<ResumePoint> agree(TrainerOptions& options, World& world, std::optional<RunLock>& lock) {
-  compare_ranks(world.comm(), "settings", common_settings(options));
-  check_shards(options, world.size());
-  if (options.run.resume == "auto")
-    options.run.resume = broadcast_text(world.comm(), world.main() && goes_on(options) ? "yes" : "no", 0);
-  if (options.run.resume == "no") return {};
-  if (world.main() && std::filesystem::is_directory(options.run.dir)) lock.emplace(options.run.dir);
-  ResumePoint found = world.main() ? find_resume_point(options) : ResumePoint{};
-  if (world.main() && world.clock()) check_cluster(found, options, world.clock()->cluster());
-  broadcast(found, world);
-  return found;
-}
-
 }  // namespace
 
 struct Trainer::Impl {
@@ -87,8 +66,9 @@ struct Trainer::Impl {
       : options(validated(std::move(o), given, w)),
         world(w),
         clock(w),
-        found(agree(options, world, lock)),
+        found(agree_on_resume(options, world, lock)),
         stop(given.request, options, world),
+        monitor(clock.simulated() ? nullptr : std::make_unique<JobMonitor>(world.comm())),
         algorithms(use_all_reduce(options, world)),
         device(make_device(options, world.local_rank())),
         staged(world.use(device)),
@@ -96,7 +76,7 @@ struct Trainer::Impl {
         saver(options, world),
         log(options, world, clock),
         input(with_data(std::move(given), options)),
-        loader(input.train, loader_options({mesh.index("data"), mesh.size("data")})),
+        loader(input.train, loader_options(options, {mesh.index("data"), mesh.size("data")}, device)),
         strategy(input.strategy ? *input.strategy : make_strategy(options, world.size())) {
     compare_ranks(world.comm(), "data", "train " + description(*input.train) + "test " + description(*input.test));
     if (options.parallel.threads > 0) set_threads(static_cast<int>(options.parallel.threads));
@@ -106,19 +86,21 @@ struct Trainer::Impl {
       move_to(input.model, options, device);
     log.open_run(input.train->class_names());
     if (log.writes()) log.dir().keep_algorithms(algorithms.table);
+    const Tensor example = make_example(options, *input.train, world.size(), device);
+    const int between_flags = steps_between_flags(input.model, example);
     step.emplace(
         input.model, metrics.watching(input.loss ? input.loss : make_loss(options)),
         input.optimizer ? *input.optimizer : make_optimizer(options, loader.batches()), mesh, strategy,
         StepOptions{.seed = static_cast<std::uint64_t>(options.seed),
                     .optimizer = {.clip_norm = options.optim.clip_norm, .decay_biases = options.optim.decay_biases},
-                    .finite_every = finite_every(),
+                    .finite_every = finite_every(options, between_flags),
                     .loss_scale = options.dtype == "f16" ? options.loss_scale : 0,
                     .cuda_graphs = options.cuda_graphs,
                     .epoch_steps = loader.batches(),
                     .partition = found ? found->partition : "",
-                    .example = example(),
+                    .example = example,
                     .flags = stop.flags(),
-                    .flags_every = steps_between_flags(),
+                    .flags_every = between_flags,
                     .tickets = true});
     rows_of_norms = norm_rows(*step, strategy);
     if (found)
@@ -134,17 +116,34 @@ struct Trainer::Impl {
   }
 
   TrainerResult run() {
+    const std::string directory = agreed_directory();
+    if (!directory.empty() && !clock.simulated())
+      log.copy_to(fmt::format("{}/logs/rank_{}.log", directory, world.rank()));
+    if (monitor && world.main() && !directory.empty()) monitor->write_to(directory + "/live.json");
+    try {
+      return run_in(directory);
+    } catch (const std::exception& e) {
+      log.console().copy(e.what());
+      if (log.events()) log.events()->end_session(false);
+      throw;
+    }
+  }
+  TrainerResult run_in(const std::string& directory) {
     banner();
+    log.begin(step->parameters(), input.train->size(), input.test->size());
     if (log.writes()) log.dir().remove_result();
-    report_crashes_there();
+    if (!directory.empty()) set_crash_directory(directory + "/crash");  // before run() a failure is a refusal
     const Nanoseconds start = clock.simulated() ? 0 : clock.now();
     Evaluation last;
     while (at.epoch < options.epochs && !ended_early()) {
       epoch_with_rollbacks();
       if (at.in_epoch()) break;  // stopped in mid-epoch
       step->consolidate();
+      log.ml("INTERVAL_START", "eval_start", Json(), at.epoch);
       last = evaluate();
       log.epoch_end(ended, last, at.epoch, at.step, step->parameters());
+      if (!clock.simulated())
+        if (const std::string line = stragglers.report(ended, world); !line.empty()) log.console().log(line);
       save({{"test_accuracy", last.accuracy()}, {"test_loss", last.loss}});
     }
     if (at.in_epoch()) save({});
@@ -162,40 +161,12 @@ struct Trainer::Impl {
                          .first_bad = train.count > 0 ? train.first : test.first};
     saved = saver.wait();
     if (!log.writes()) return result;
-    if (EventFile* events = log.dir().events()) events->flush();
+    log.end(asked);
     result.checkpoint = saved, result.metrics = log.dir().metrics();
     log.dir().write_result(asked ? "preempted" : "finished", at.step, at.epoch);
     return result;
   }
 
-  LoaderOptions loader_options(RankShare shard) const {
-    return {.batch = options.data.batch,
-            .shuffle = options.data.shuffle,
-            .seed = static_cast<std::uint64_t>(options.seed),
-            .shard = shard,
-            .workers = static_cast<int>(options.data.workers),
-            .dtype = make_dtype(options),
-            .device = device};
-  }
-  /// Ranks that tell each other something wait for each other. Where a step is short that costs up to a tenth of
-  /// it, and 8 steps pass soon; a long one does it each time. Alike on all ranks.
-  int steps_between_flags() {
-    const Tensor rows = example();
-    Index weights = 0;
-    input.model.visit(StateVisitor([&](const NamedState& state) { weights += state.tensor->numel(); }));
-    const double least = 6.0 * static_cast<double>(weights * rows.dim(0) + 100 * rows.numel());
-    return least < 2e8 ? 8 : 1;  // floating-point operations, of models whose weights are used once a row or more
-  }
-  int finite_every() {
-    if (options.run.finite_steps > 0) return static_cast<int>(options.run.finite_steps);
-    return options.run.on_nan == "rollback" ? 1 : steps_between_flags();
-  }
-  /// Zeros in the shape of this rank's rows, on which the costs of the model's parts may be measured.
-  Tensor example() const {
-    Shape shape{std::max<Index>(1, options.data.batch / world.size())};
-    for (Index extent : input.train->shape()) shape.push_back(extent);
-    return Tensor::zeros(shape, make_dtype(options), device);
-  }
   double over_ranks(double number) {
     const Tensor sum = Tensor::of(std::vector{number}, {1}, DType::f64);
     world.comm().all_reduce(sum).wait();
@@ -204,11 +175,11 @@ struct Trainer::Impl {
   Index all_ranks(Index count) {
     return options.data.on_bad == "stop" ? 0 : static_cast<Index>(over_ranks(static_cast<double>(count)));
   }
-  /// In the run directory; before run() a failure is a refusal.
-  void report_crashes_there() {
-    std::string run = log.writes() ? log.dir().path() : options.run.dir;
-    if (options.run.dir.empty() && !clock.simulated()) run = broadcast_text(world.comm(), run, 0);  // rank 0 named it
-    if (!run.empty()) set_crash_directory(run + "/crash");
+  /// Of the run, on all ranks; empty on those of virtual time that do not know it.
+  std::string agreed_directory() {
+    const std::string run = log.writes() ? log.dir().path() : options.run.dir;
+    const bool named = options.run.dir.empty() && !clock.simulated();  // by rank 0
+    return named ? broadcast_text(world.comm(), run, 0) : run;
   }
   /// For crash reports.
   void enter(const char* phase) const {
@@ -251,26 +222,12 @@ struct Trainer::Impl {
     at.epoch = here.epoch, at.batch = here.batch, at.samples = here.samples;
     if (at.loss_scale > 0) step->set_loss_scale({.scale = at.loss_scale, .good_steps = at.good_steps});
     metrics.forget();
-    spikes = {};
+    spikes.forget();
     if (!log.writes()) return;
     log.dir().rewind(at.step);
     if (log.events()) log.open_events(at.step + 1);
   }
-  /// Throws NonFiniteError where run.spike says so of a step's loss, which is equal on all ranks.
-  void look_for_spike(double loss, std::int64_t number) {
-    if (options.run.spike <= 0) return;
-    constexpr int least = 50;
-    if (spikes.count >= least && loss > options.run.spike * spikes.mean)
-      throw NonFiniteError(fmt::format("step {}: loss is {:.4g}, {:.1f} times its mean of {:.4g}", number, loss,
-                                       loss / spikes.mean, spikes.mean),
-                           std::source_location::current());
-    spikes.mean += (loss - spikes.mean) / std::min(++spikes.count, least);
-  }
   bool compares_replicas() const { return options.run.digest_steps > 0 && world.size() > 1 && can_roll_back(); }
-  void damage(std::string_view how, const Tensor& x) {
-    if (how == "nan") x.copy_from(Tensor::full(x.shape(), NAN, x.dtype()));
-    if (how == "flip") *step->parameters().values().blocks().front().data<std::byte>() ^= std::byte{1};
-  }
   bool ended_early() const {
     return (options.run.max_steps > 0 && at.step >= options.run.max_steps) || stop.stops(*step);
   }
@@ -299,35 +256,22 @@ struct Trainer::Impl {
   }
 
   void banner() {
-    Console& console = log.console();
-    console.log(
-        fmt::format("model     {}, {} parameters, {}", options.model, step->parameters().count(), options.dtype));
-    console.log(fmt::format("data      {}: {} training, {} test samples", input.train->name(), input.train->size(),
-                            input.test->size()));
-    const std::string place = device.kind == DeviceKind::cpu
-                                  ? fmt::format("{} thread{}", threads(), threads() == 1 ? "" : "s")
-                                  : open_backend(device.kind).names.at(static_cast<std::size_t>(device.index));
-    console.log(fmt::format("ranks     {} ({}), {} each; global batch {}; {}", world.size(), world.transport(), place,
-                            options.data.batch, strategy.name()));
-    if (const VirtualClock* simulated = clock.simulated())
-      console.log(fmt::format("time      virtual: {} ranks on cluster {}, simulated seconds", world.size(),
-                              simulated->cluster().name));
-    if (const std::string rows = step->batch_norm(); !rows.empty()) console.log("batch norm: " + rows);
-    if (const std::string weights = step->evaluated_weights(); !weights.empty())
-      console.log(fmt::format("weights   evaluated and saved are {}", weights));
-    if (!staged.empty()) console.log("messages  through the host: " + staged);
-    console.log(fmt::format("optimizer {}, {} epochs of {} steps, seed {}",
-                            input.optimizer ? to_string(*input.optimizer) : options.optim.name, options.epochs,
-                            loader.batches(), options.seed));
-    if (at.step == 0 && !options.weights.empty())
-      console.log(fmt::format("weights   {}{}{}", options.weights,
-                              redrawn.empty() ? "" : "; of another shape, so drawn anew: ", fmt::join(redrawn, ", ")));
-    if (found)
-      console.log(fmt::format(
-          "resuming  at step {} ({}) from {}", at.step,
-          at.epoch < options.epochs ? fmt::format("epoch {}, sample {}", at.epoch + 1, at.samples) : "no epoch is left",
-          saved));
-    if (log.writes()) console.log("run       " + log.dir().path());
+    const std::string where =
+        at.epoch < options.epochs ? fmt::format("epoch {}, sample {}", at.epoch + 1, at.samples) : "no epoch is left";
+    tell({.options = options,
+          .world = world,
+          .step = *step,
+          .train = input.train,
+          .test = input.test,
+          .strategy = strategy,
+          .device = device,
+          .staged = staged,
+          .optimizer = input.optimizer ? to_string(*input.optimizer) : options.optim.name,
+          .batches = loader.batches(),
+          .redrawn = at.step == 0 ? redrawn : std::vector<std::string>{},
+          .resuming = found ? fmt::format("at step {} ({}) from {}", at.step, where, saved) : "",
+          .directory = log.writes() ? log.dir().path() : ""},
+         log.console());
   }
 
   /// Of this epoch, up to where all ranks come together.
@@ -341,11 +285,13 @@ struct Trainer::Impl {
 
   /// From where the run stands to the end of its epoch, or to where it is stopped.
   void epoch() {
-    LoaderOptions from = loader_options(step->shard());
+    LoaderOptions from = loader_options(options, step->shard(), device);
     from.epoch = at.epoch, from.start_sample = at.samples;
     Loader batches(input.train, from);
     Loader::Pass pass = batches.pass();
     if (!clock.simulated() || !at.in_epoch()) metrics.start_epoch();
+    stragglers.begin();
+    log.ml("INTERVAL_START", "epoch_start", Json(), at.epoch + 1);
     Nanoseconds ready = clock.now();
     std::optional<TrainMetrics::StepReport> pending;
     const auto settle = [&] {
@@ -353,14 +299,15 @@ struct Trainer::Impl {
       const StepMetrics done = metrics.add(std::move(*pending));
       pending.reset();
       log.train_step(metrics.epoch(), done, at.epoch + 1, batches.batches());
-      look_for_spike(done.loss, done.step);
+      spikes.look(done.loss, done.step);
     };
     const auto train_one = [&] {
       enter("step");
+      const Nanoseconds begun = ready;
       Batch& batch = pass.next();
       metrics.waited(clock.now() - ready);
       log.show_inputs(batch, input.train->scale(), at.step + 1);
-      damage(inject_fault(options.run.fault, world, at.step + 1, injected), batch.x);
+      inject_fault(options.run.fault, world, at.step + 1, injected, {batch.x, *step});
       if (saver.is_due()) stop.save();
       stop.take(*step, log.console());
       TrainMetrics::StepReport report = metrics.run(*step, batch);
@@ -372,6 +319,7 @@ struct Trainer::Impl {
       if (at.step % std::max<std::int64_t>(1, options.run.digest_steps) == 0 && compares_replicas())
         compare_replicas(*step, world, at.step);
       ready = clock.now();
+      metrics.took(ready - begun);
     };
     Index done = 0;  // batches of the pass
     while (at.samples < input.train->size()) {
@@ -389,7 +337,8 @@ struct Trainer::Impl {
       settle();
       metrics.close(count);
       done += count;
-      if (step->trains_apart()) inject_fault(options.run.fault, world, at.step, injected);  // servers had no step
+      if (step->trains_apart())
+        inject_fault(options.run.fault, world, at.step, injected, {{}, *step});  // servers had no step
       stop.meet(*step, world, log.console());
       if (at.samples == input.train->size()) break;
       if (ended_early()) return;
@@ -438,6 +387,7 @@ struct Trainer::Impl {
   std::optional<RunLock> lock;       // of a run that goes on; a new one's directory has it
   std::optional<ResumePoint> found;  // where the run goes on
   StopRequest stop;
+  std::unique_ptr<JobMonitor> monitor;  // null in virtual time
   const RunAlgorithms algorithms;
   Device device;
   std::string staged;  // why collectives go through the host, if they do
@@ -449,15 +399,13 @@ struct Trainer::Impl {
   Strategy strategy;
   Progress at;
   TrainMetrics metrics{at, clock};
+  Stragglers stragglers;
   std::optional<Step> step;
   bool injected = false;  // options.run.fault
   static constexpr int most_rollbacks = 3;
   int rollbacks = 0;
   std::string rolled_back;  // to this checkpoint, since the last one was saved
-  struct {
-    double mean = 0;
-    int count = 0;
-  } spikes;  // of the last losses
+  SpikeDetector spikes{options.run.spike};
   std::string saved, rows_of_norms;
   std::vector<std::string> redrawn;        // tensors that options.weights does not fit
   std::optional<std::int64_t> overridden;  // from this step on the run has other settings

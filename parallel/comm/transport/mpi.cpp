@@ -103,14 +103,22 @@ class MpiCommunicator : public Communicator {
     ok(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "world");
     ok(MPI_Comm_rank(comm_, &rank_), "world");
     ok(MPI_Comm_size(comm_, &size_), "world");
-    if (!local_ || size_ == 1 || !engine_->flag_is_shared) return;
+    if (size_ == 1) return;
+    if (share_memory()) return;
+    const char* wanted = std::getenv("TRIREME_COMPARE_CALLS");
+    compares_ = !wanted || std::string_view(wanted) != "0";
+  }
+  /// Whether the ranks do; there they compare their calls. A collective call.
+  bool share_memory() {
+    if (!local_ || !engine_->flag_is_shared) return false;
     int sharing = sharing_wanted(engine_->token.where);
     ok(all_reduce_min(sharing, comm_), "world");
-    if (sharing == by_mpi) return;
+    if (sharing == by_mpi) return false;
     SharedMemory memory = share(comm_, ShmAllReduce::bytes(size_));
     if (memory.data())
       shm_ = std::make_shared<ShmAllReduce>(std::move(memory), engine_->abort_flag, engine_->shm_reduces, rank_, size_,
                                             sharing == direct ? engine_->token : ProcessToken{});
+    return shm_ != nullptr;
   }
   ~MpiCommunicator() override {
     if (engine_->stopped() || std::uncaught_exceptions() > unwinding_) return;
@@ -143,6 +151,13 @@ class MpiCommunicator : public Communicator {
     for (std::size_t i = 1; i < offsets.size(); ++i) operation->counts.push_back(offsets[i] - offsets[i - 1]);
     {
       std::lock_guard lock(engine_->mutex);
+      if (compares_ && call.kind < CallKind::send) {
+        operation->calls.resize(static_cast<std::size_t>(size_));
+        operation->calls[static_cast<std::size_t>(rank_)] = call;
+        ok(MPI_Iallgather(MPI_IN_PLACE, sizeof call, MPI_BYTE, operation->calls.data(), sizeof call, MPI_BYTE, comm_,
+                          &operation->comparison),
+           operation->what);
+      }
       ok(post(call, out, in, *operation, counts.empty()), operation->what);
       engine_->add(operation);
     }
@@ -252,6 +267,7 @@ class MpiCommunicator : public Communicator {
   bool local_;
   int rank_ = 0, size_ = 1;
   std::shared_ptr<ShmAllReduce> shm_;
+  bool compares_ = false;  // what ranks call, by MPI
   int unwinding_ = std::uncaught_exceptions();
 };
 
@@ -308,8 +324,11 @@ class Process : public MpiProcess {
         dup2(nowhere, STDERR_FILENO), dup2(nowhere, STDOUT_FILENO);
       MPI_Abort(MPI_COMM_WORLD, status);
     }
-    tell_launcher();
-    _exit(status);
+    // It ends those with a signal that do not come as far within 5 s: stopped ones, and those in a long computation.
+    ++engine_->abort_flag.leaving;
+    if (poll_until(5, [&] { return engine_->abort_flag.leaving >= static_cast<std::uint32_t>(local_size_); }))
+      tell_launcher();
+    _exit(status == 0 ? 1 : status);
   }
 
   bool flag_ends_all() const { return one_host_ && engine_->flag_is_shared; }

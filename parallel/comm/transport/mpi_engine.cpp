@@ -52,10 +52,26 @@ std::unique_lock<std::mutex> Engine::lock_at_last() {
   return lock;
 }
 
+// Whether it is known that all ranks have made the same call, or not: then the operation has an error.
+bool Engine::compare(Operation& o) {
+  if (o.comparison == MPI_REQUEST_NULL) return true;
+  int flag = 0;
+  const int status = MPI_Test(&o.comparison, &flag, MPI_STATUS_IGNORE);
+  if (status == MPI_SUCCESS && !flag) return false;
+  for (std::size_t r = 1; r < o.calls.size() && o.error.empty(); ++r)
+    if (o.calls[r] != o.calls[0]) o.error = differing_text(o.calls[0], static_cast<int>(r), o.calls[r]);
+  return true;
+}
+
 // Completes what can be completed; true if anything was. With the mutex held.
 bool Engine::test() {
   const auto before = pending_.size();
-  std::erase_if(pending_, [](auto& o) {
+  std::erase_if(pending_, [&](auto& o) {
+    if (!compare(*o)) return false;
+    if (!o->error.empty()) {  // the ranks' calls differ: this one may never end
+      lost_.push_back(o);
+      return o->done = true;
+    }
     int flag = 0;
     MPI_Status received;
     int status = MPI_Test(&o->request, &flag, &received);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "framework/tensor/tensor.h"
+#include "parallel/comm/call.h"
 #include "parallel/comm/reduce.h"
 #include "parallel/comm/transport/shm_all_reduce.h"
 
@@ -25,12 +26,14 @@ struct Operation {
   std::string what;
   MPI_Request request = MPI_REQUEST_NULL;
   std::vector<Tensor> keep;
-  std::vector<MPI_Count> counts;      // of blocks, by rank,
-  std::vector<MPI_Aint> offsets;      // and where they begin
-  MPI_Datatype type = MPI_BYTE;       // of a message that is received,
-  Index expected = -1;                // and its elements; -1: none is
-  std::shared_ptr<ShmAllReduce> shm;  // when set: other ranks have left word there, too,
-  std::uint64_t number = 0;           // under this number
+  std::vector<MPI_Count> counts;              // of blocks, by rank,
+  std::vector<MPI_Aint> offsets;              // and where they begin
+  MPI_Datatype type = MPI_BYTE;               // of a message that is received,
+  Index expected = -1;                        // and its elements; -1: none is
+  std::shared_ptr<ShmAllReduce> shm;          // when set: other ranks have left word there, too,
+  std::uint64_t number = 0;                   // under this number
+  MPI_Request comparison = MPI_REQUEST_NULL;  // that makes
+  std::vector<Call> calls;                    // whole: what each rank has called; empty: not compared
   std::string error;
   std::atomic<bool> done = false;
 };
@@ -83,10 +86,12 @@ class Engine {
 
  private:
   bool test();
+  static bool compare(Operation&);
   void watch();
 
   std::array<std::array<MPI_Op, 3>, 4> own_ops_;  // f32, f64, bf16, f16; by ReduceOp
   std::vector<std::shared_ptr<Operation>> pending_;
+  std::vector<std::shared_ptr<Operation>> lost_;  // MPI may yet write to their tensors
   std::atomic<bool> stopped_ = false;
   std::condition_variable changed_;
   std::thread thread_;

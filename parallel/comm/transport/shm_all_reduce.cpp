@@ -147,9 +147,7 @@ void ShmAllReduce::sleep(std::uint64_t ticket, double seconds) {
 void ShmAllReduce::compare(std::uint64_t i) {
   for (int r = 1; r < size_; ++r)
     if (const Call& first = entry(0, i).call, &other = entry(r, i).call; first != other) {
-      auto text =
-          fmt::format("{}: rank 0 called {}, rank {} called {}: every rank must make the same calls in the same order",
-                      name_of(first.kind), to_string(first), r, to_string(other));
+      const std::string text = differing_text(first, r, other);
       abort_flag_.raise(text);
       throw Error(text, std::source_location::current());
     }

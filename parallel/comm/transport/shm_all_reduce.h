@@ -22,6 +22,7 @@ struct AbortFlag {
   std::atomic<std::uint32_t> writers;  // how many have begun; each writes a text of its own
   std::atomic<std::uint32_t> state;    // 0: off. n: on, for the n-th writer's reason
   std::atomic<std::uint32_t> teller;   // 1: a rank has taken it on itself to print the reason
+  std::atomic<std::uint32_t> leaving;  // ranks about to end because of it
   char reasons[texts][1000];
 
   /// True for the first whose reason counts.

@@ -1,0 +1,404 @@
+#include "parallel/comm/world/job_monitor.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "framework/io/file.h"
+#include "framework/io/json.h"
+#include "kernels/core/thread.h"
+#include "parallel/comm/call.h"
+#include "parallel/comm/crash_report.h"
+#include "parallel/comm/flight_recorder.h"
+#include "parallel/comm/world/compare.h"
+#include "parallel/comm/world/job_sockets.h"
+
+namespace trireme {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+constexpr double grace = 3;  // seconds between the end of a connection and the verdict
+
+/// The first; empty where there is no such file.
+std::string line_of(const std::string& path) {
+  std::string line;
+  std::getline(std::ifstream(path), line);
+  return line;
+}
+std::string link_of(const char* path) {
+  std::error_code none;
+  return std::filesystem::read_symlink(path, none).string();
+}
+
+/// A process as others see it.
+struct Process {
+  std::string host, pids, network;  ///< host's name; what its number is of, and its loopback
+  int pid = 0, rank = 0;            ///< rank: its first
+  bool operator==(const Process& o) const { return pids == o.pids && pid == o.pid; }
+};
+Process own_process(int rank) {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  std::string boot = line_of("/proc/sys/kernel/random/boot_id");
+  if (boot.empty()) boot = host.data();
+  return {host.data(), boot + link_of("/proc/self/ns/pid"), boot + link_of("/proc/self/ns/net"), ::getpid(), rank};
+}
+
+/// What the ranks of this process do: [{"rank", "phase", "step", "count", "last", "since", "waits"}], times in seconds.
+Json own_ranks() {
+  Json all = Json::array();
+  FlightRecorder::each([&](const FlightRecorder& r) {
+    const auto& last = r.entry(r.count());
+    const std::int64_t now = r.now(), waits = r.waits_since();
+    all.push_back({{"rank", r.rank()},
+                   {"phase", r.phase()},
+                   {"step", r.step()},
+                   {"count", r.count()},
+                   {"last", last.text.data()},
+                   {"since", static_cast<double>(now - std::max(last.begun, last.ended)) / 1e6},
+                   {"waits", waits > 0 ? static_cast<double>(now - waits) / 1e6 : 0.0}});
+  });
+  return all;
+}
+
+/// Another process, as this one knows it.
+struct WatchedProcess {
+  Process process;
+  std::optional<LineSocket> socket = {};
+  Json ranks = Json::array();  ///< own_ranks(), when it last told
+  Seconds silent{0};           ///< since then
+  bool said_goodbye = false;
+};
+
+std::string who_waits(const std::vector<const Json*>& all) {
+  std::string text;
+  for (const Json* ranks : all)
+    for (const Json& r : *ranks)
+      if (r.value("waits", 0.0) > 0)
+        text += fmt::format("{}{} ({})", text.empty() ? "; waiting for others: rank " : ", ", r.value("rank", 0),
+                            r.value("last", ""));
+  return text;
+}
+
+std::string state_of(const Json& ranks) {
+  std::string text;
+  for (const Json& r : ranks)
+    text += fmt::format("{}phase {} after step {}; last, number {}: {}", text.empty() ? "" : "; ", r.value("phase", ""),
+                        r.value("step", 0), r.value("count", 0), r.value("last", ""));
+  return text;
+}
+
+/// Of a process of this host, as /proc has it: 'T' is stopped, 'Z' has ended; 0: it is gone.
+char state_of_process(int pid) {
+  const std::string text = line_of(fmt::format("/proc/{}/stat", pid));
+  const std::size_t end = text.rfind(')');
+  return text.empty() ? 0 : end == text.npos || end + 2 >= text.size() ? '?' : text[end + 2];
+}
+
+/// Replaces a file that its owner alone may read; not durably. Nothing where that fails: the next one may be written.
+void replace_private(const std::string& path, const std::string& text) {
+  const std::string temporary = temporary_name(path);
+  const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file) return;
+  const bool whole = ::write(file.get(), text.data(), text.size()) == std::ssize(text);
+  if (!whole || ::rename(temporary.c_str(), path.c_str()) != 0) ::unlink(temporary.c_str());
+}
+
+}  // namespace
+
+struct JobMonitor::Impl {
+  explicit Impl(Communicator& comm) : own(own_process(comm.rank())), main(comm.rank() == 0) {
+    const auto texts = gather_texts(comm, json_text({own.host, own.pids, own.network, own.pid}, NotUtf8::replaced));
+    for (int r = 0; r < comm.size(); ++r) {
+      const Json t = parse_json(texts[static_cast<std::size_t>(r)]);
+      const Process p{t.at(0), t.at(1), t.at(2), t.at(3), r};
+      if (p == own && r < comm.rank()) watches = false;  // another rank of this process does
+      if (!(p == own) && std::ranges::find(peers, p, &WatchedProcess::process) == peers.end()) peers.push_back({p});
+    }
+    const bool loopback =
+        std::ranges::all_of(texts, [&](const std::string& t) { return parse_json(t)[2] == parse_json(texts[0])[2]; });
+    const bool alone = peers.empty();
+    Json door;
+    if (main && !alone) {
+      listener = listen_anywhere(loopback);
+      const auto addresses = loopback ? std::vector<std::string>{"127.0.0.1"} : own_addresses();
+      door = {{"token", random_token()}, {"answer", random_token()}, {"port", listener->port}, {"at", addresses}};
+    }
+    door = parse_json(broadcast_text(comm, json_text(door), 0));
+    if (!alone) token = door.at("token"), answer = door.at("answer"), port = door.at("port"), at = door.at("at");
+    if (!main) std::erase_if(peers, [](const WatchedProcess& p) { return p.process.rank != 0; });
+    if (watches) thread = start_thread<std::jthread>("monitor", [this](const std::stop_token& end) { watch(end); });
+  }
+  ~Impl() {
+    if (!watches) return;
+    thread.request_stop();
+    const std::uint64_t one = 1;
+    (void)!::write(wake.get(), &one, sizeof one);
+    thread.join();
+    if (!live.empty()) std::filesystem::remove(live, ignored);
+  }
+
+  void watch(const std::stop_token& end) {
+    const double limit = collective_timeout().count();
+    const Seconds beat(std::min(0.5, limit / 10));
+    Seconds since_beat = beat, since_file{1};
+    if (!main && !peers.empty()) join();
+    for (auto last = Clock::now(); !end.stop_requested();) {
+      rest();
+      const auto now = Clock::now();
+      const Seconds ran = std::min<Seconds>(now - last, Seconds(0.2));
+      last = now;
+      if (main) admit();
+      for (WatchedProcess& p : peers) {
+        if (!p.socket || p.said_goodbye) continue;
+        p.silent += ran;
+        for (const std::string& line : p.socket->receive()) hear(p, line);
+      }
+      if ((since_beat += ran) >= beat) {
+        since_beat = {};
+        if (main) {
+          say({{"job", job_in_words()}});
+        } else {
+          say({{"ranks", own_ranks()}});
+        }
+      }
+      if (main && (since_file += ran) >= Seconds(1)) since_file = {}, write_file();
+      for (const WatchedProcess& p : peers) judge(p, limit);
+    }
+    say({{"goodbye", true}});
+  }
+
+  /// Until something comes, for 0.1 s at most.
+  void rest() {
+    std::vector<pollfd> all;
+    for (const WatchedProcess& p : peers)
+      if (p.socket && p.socket->open()) all.push_back({p.socket->descriptor(), POLLIN, 0});
+    for (const auto& [socket, since] : strangers) all.push_back({socket.descriptor(), POLLIN, 0});
+    if (listener) all.push_back({listener->socket.get(), POLLIN, 0});
+    all.push_back({wake.get(), POLLIN, 0});
+    ::poll(all.data(), all.size(), 100);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // as often as this, whatever comes
+  }
+
+  void join() {
+    WatchedProcess& hub = peers.front();
+    hub.socket = connect_to(at, port);
+    if (!hub.socket->open()) {
+      std::fprintf(stderr,
+                   "trireme: rank %d: no way past MPI to rank 0 on %s (port %d): a rank that stops is found late\n",
+                   own.rank, hub.process.host.c_str(), port);
+      hub.socket.reset();
+      return;
+    }
+    hub.socket->send(token);
+    hub.socket->send(std::to_string(own.rank));
+  }
+
+  /// Those that know the token become peers; others have 5 s for it.
+  void admit() {
+    while (listener) {
+      LineSocket socket = accept_from(*listener);
+      if (!socket.open()) break;
+      if (strangers.size() < 2 * peers.size() + 8) strangers.emplace_back(std::move(socket), Clock::now());
+    }
+    std::erase_if(strangers, [&](auto& stranger) {
+      auto& [socket, since] = stranger;
+      std::vector<std::string>& lines = first_lines[socket.descriptor()];
+      const int descriptor = socket.descriptor();
+      for (std::string& line : socket.receive()) lines.push_back(std::move(line));
+      const bool knows = !lines.empty() && equal_tokens(lines[0], token);
+      const bool over = !socket.open() || Clock::now() - since > std::chrono::seconds(5) || (!lines.empty() && !knows);
+      if (knows && lines.size() >= 2) {
+        for (WatchedProcess& p : peers)
+          if (std::to_string(p.process.rank) == lines[1] && !p.socket) {
+            p.socket = std::move(socket);
+            p.socket->send(answer);
+            for (std::size_t i = 2; i < lines.size(); ++i) hear(p, lines[i]);
+            break;
+          }
+      }
+      const bool done = over || (knows && lines.size() >= 2);
+      if (done) first_lines.erase(descriptor);
+      return done;
+    });
+  }
+
+  void hear(WatchedProcess& p, const std::string& line) {
+    if (!main && !known) {
+      known = equal_tokens(line, answer);
+      if (!known) p.socket->close(), p.said_goodbye = true;  // not rank 0's process
+      return;
+    }
+    const Json message = parse_json(line);
+    if (!message.is_object()) return;
+    p.silent = {};
+    if (message.contains("goodbye")) p.said_goodbye = true, p.socket->close();
+    if (message.contains("ranks") && message["ranks"].is_array()) p.ranks = message["ranks"];
+    if (!main && message.contains("job")) FlightRecorder::set_others(message.value("job", ""));
+    if (!main && message.contains("verdict")) {
+      if (message.value("pids", "") == own.pids) end_process(message.value("pid", 0));
+      end(message.value("verdict", ""), false);
+    }
+  }
+
+  void say(const Json& message) {
+    const std::string line = json_text(message, NotUtf8::replaced);
+    for (WatchedProcess& p : peers)
+      if (p.socket && p.socket->open() && !p.said_goodbye) p.socket->send(line);
+  }
+
+  /// Of the first ranks, for those whose wait has been too long.
+  std::string job_in_words() {
+    std::string text;
+    const Json mine = own_ranks();
+    std::vector<const Json*> all{&mine};
+    for (const WatchedProcess& p : peers) all.push_back(&p.ranks);
+    for (std::size_t i = 0; i < std::min<std::size_t>(all.size(), 8); ++i)
+      for (const Json& r : *all[i])
+        text += fmt::format("{}rank {}: {}, for {:.1f} s, phase {}", text.empty() ? "" : "; ", r.value("rank", 0),
+                            r.value("last", ""), r.value("since", 0.0), r.value("phase", ""));
+    FlightRecorder::set_others(text);
+    return text;
+  }
+
+  void judge(const WatchedProcess& p, double limit) {
+    if (!p.socket || p.said_goodbye) return;
+    const bool gone = !p.socket->open();
+    const double allowed = gone ? grace : 0.9 * limit;
+    if (p.silent.count() < allowed) return;
+    const Json mine = own_ranks();
+    std::vector<const Json*> others{&mine};
+    for (const WatchedProcess& other : peers)
+      if (&other != &p) others.push_back(&other.ranks);
+    const std::string who =
+        fmt::format("watchdog: rank {} ({}, process {})", p.process.rank, p.process.host, p.process.pid);
+    const std::string text =
+        fmt::format("{} {}; {}{}", who,
+                    gone ? "has ended without a word" : fmt::format("has been silent for {:.0f} s", p.silent.count()),
+                    state_of(p.ranks), who_waits(others));
+    if (main) say({{"verdict", text}, {"pids", p.process.pids}, {"pid", gone ? 0 : p.process.pid}});
+    if (!gone && p.process.pids == own.pids) end_process(p.process.pid);
+    end(text, true);
+  }
+
+  /// With a report, if it comes to itself for one.
+  static void end_process(int pid) {
+    if (pid <= 1) return;
+    ::kill(pid, SIGABRT);
+    ::kill(pid, SIGCONT);
+    for (int i = 0; i < 15 && ::kill(pid, 0) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    ::kill(pid, SIGKILL);
+  }
+  [[noreturn]] static void end(const std::string& why, bool tell) {
+    pthread_t thread = ::pthread_self();
+    FlightRecorder::each([&](const FlightRecorder& r) { thread = r.thread(); });
+    crash(thread, why, tell);
+  }
+
+  void write_file() {
+    std::string path;
+    {
+      const std::lock_guard lock(mutex);
+      path = live;
+    }
+    if (path.empty()) return;
+    Json all = Json::array();
+    const auto add = [&](const Process& p, const Json& ranks, double silent, bool goodbye) {
+      all.push_back({{"rank", p.rank},
+                     {"host", p.host},
+                     {"pids", p.pids},
+                     {"pid", p.pid},
+                     {"ranks", ranks},
+                     {"silent", silent},
+                     {"left", goodbye}});
+    };
+    add(own, own_ranks(), 0, false);
+    for (const WatchedProcess& p : peers) add(p.process, p.ranks, p.silent.count(), p.said_goodbye);
+    const double now = Seconds(std::chrono::system_clock::now().time_since_epoch()).count();
+    const Json state{{"port", listener ? listener->port : 0},
+                     {"time", now},
+                     {"limit", collective_timeout().count()},
+                     {"processes", all}};
+    replace_private(path, json_text(state, NotUtf8::replaced));
+  }
+
+  const Process own;
+  const bool main;
+  bool watches = true, known = false;  // known: rank 0's process has given the answer
+  std::vector<WatchedProcess> peers;   // rank 0's process: all others; these: rank 0's
+  std::optional<Listener> listener;
+  std::string token, answer;
+  int port = 0;
+  std::vector<std::string> at;
+  std::vector<std::pair<LineSocket, Clock::time_point>> strangers;  // who have not told the token yet
+  std::map<int, std::vector<std::string>> first_lines;              // of these
+  std::mutex mutex;
+  std::string live;
+  std::error_code ignored;
+  const Descriptor wake{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};  // the thread is to end
+  std::jthread thread;
+};
+
+JobMonitor::JobMonitor(Communicator& comm) : impl_(std::make_unique<Impl>(comm)) {}
+JobMonitor::~JobMonitor() = default;
+void JobMonitor::write_to(const std::string& path) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->live = path;
+}
+
+std::string live_verdict(const std::string& path, bool& held) {
+  const Json state = parse_json(read_text(path, 64 << 20));
+  check(state.is_object() && state.contains("processes") && state["processes"].is_array(), "live",
+        "{} is not a run's live.json", path);
+  const double age = Seconds(std::chrono::system_clock::now().time_since_epoch()).count() - state.value("time", 0.0);
+  const Process here = own_process(0);
+  std::string lines;
+  std::vector<std::string> stopped, waiting, working;
+  for (const Json& p : state["processes"]) {
+    const bool is_here = p.value("pids", "") == here.pids;
+    const char now = is_here ? state_of_process(p.value("pid", 0)) : '?';
+    std::string trouble;
+    if (now == 'T' || now == 't') trouble = "is stopped (SIGSTOP, or a debugger)";
+    if (now == 0 || now == 'Z') trouble = "is gone";
+    if (p.value("silent", 0.0) > 5 && trouble.empty() && !p.value("left", false))
+      trouble = fmt::format("has been silent for {:.0f} s", p.value("silent", 0.0));
+    const std::string who = fmt::format("({}, process {})", p.value("host", ""), p.value("pid", 0));
+    if (!trouble.empty()) stopped.push_back(fmt::format("rank {} {} {}", p.value("rank", 0), who, trouble));
+    for (const Json& r : p.value("ranks", Json::array())) {
+      const double waits = r.value("waits", 0.0), since = r.value("since", 0.0);
+      lines += fmt::format("rank {:<4} {:<28} {:<9} step {:<8} {:<44} {}\n", r.value("rank", 0), who,
+                           r.value("phase", ""), r.value("step", 0), r.value("last", ""),
+                           waits > 0 ? fmt::format("waits for {:.1f} s", waits) : fmt::format("{:.1f} s ago", since));
+      (waits > 5 ? waiting : working).push_back(std::to_string(r.value("rank", 0)));
+      if (waits <= 5 && since > 5 && trouble.empty())
+        stopped.push_back(fmt::format("rank {} {} has called nothing for {:.0f} s in phase {}, last {}",
+                                      r.value("rank", 0), who, since, r.value("phase", ""), r.value("last", "")));
+    }
+  }
+  const bool old = age > 10;
+  held = old || !stopped.empty();
+  if (old) lines += fmt::format("this was {:.0f} s ago: rank 0's process has written nothing since\n", age);
+  if (!stopped.empty()) lines += fmt::format("verdict: {}\n", fmt::join(stopped, "; "));
+  if (!waiting.empty()) lines += fmt::format("waiting for others: rank {}\n", fmt::join(waiting, ", "));
+  if (!held && !waiting.empty() && working.empty()) held = true, lines += "verdict: all ranks wait for each other\n";
+  if (!held) lines += "verdict: the run moves\n";
+  return lines;
+}
+
+}  // namespace trireme

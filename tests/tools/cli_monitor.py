@@ -1,0 +1,253 @@
+"""The job monitor: ranks that stop, hang, leave or call another collective are named and ended in time, and nothing else is; trireme
+doctor; each rank's log.
+  cli_monitor.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
+TRIREME_FAULTS: how often each fault is tried on each transport, at random steps (1).
+"""
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+import cli
+import unittests
+from cli import mpiexec, run, trireme
+
+limit = 3   # seconds, of TRIREME_TIMEOUT
+transports = {"threads": None, "mpi": {}, "hosts": {"MPIR_CVAR_NOLOCAL": "1"}} if mpiexec != "none" else {"threads": None}
+repeats = int(os.environ.get("TRIREME_FAULTS", 1))
+words = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 600, "--data.batch", 20, "--epochs", 2, "--optim.lr", 0.001, "--parallel.threads", 1, "--run.progress", "lines",
+         "--checkpoint.steps", 10]   # 60 steps
+
+
+def processes(folder):
+    """Of runs below the folder."""
+    found = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line, status = path.read_bytes(), (path.parent / "stat").read_text().rsplit(") ", 1)[1]
+        except OSError:
+            continue
+        if str(folder).encode() in line and line.startswith(str(trireme).encode()) and status[0] != "Z":
+            found[int(path.parent.name)] = status[0]
+    return found
+
+
+def listening(pid):
+    """Local addresses (hexadecimal) and ports on which a process accepts TCP connections."""
+    own = set()
+    for path in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            own.add(os.readlink(path))
+        except OSError:
+            pass
+    found = []
+    for table in "tcp", "tcp6":
+        for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            columns = line.split()
+            if columns[3] == "0A" and f"socket:[{columns[9]}]" in own:
+                address, port = columns[1].split(":")
+                found.append((address, int(port, 16)))
+    return found
+
+
+class Monitor(cli.Case):
+    def start(self, *more, name="run", ranks=2, env=None):
+        line = [*([mpiexec, "-n", ranks] if ranks else []), trireme, "train", *words, "--run.dir", self.dir / name, *more]
+        process = subprocess.Popen([str(w) for w in line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, **(env or {})})
+
+        def end():
+            for pid in processes(self.dir):
+                os.kill(pid, signal.SIGKILL)
+            process.kill()
+            process.communicate()
+        self.addCleanup(end)
+        return process
+
+    def until(self, ready, seconds=60):
+        end = time.monotonic() + seconds
+        while not ready():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+
+    def live(self):
+        """Of a run whose second process has told what it does."""
+        path = self.dir / "run" / "live.json"
+        self.until(lambda: path.exists() and json.loads(path.read_text())["processes"][1]["ranks"])
+        return json.loads(path.read_text())
+
+    def steps(self, name="run"):
+        path = self.dir / name / "metrics.jsonl"
+        return path.read_text().count("\n") if path.exists() else 0
+
+    def test_every_fault_is_named_and_ended_in_time(self):
+        named = {"stop": r"watchdog: rank {rank} \(.*, process \d+\) has been silent for \d+ s; phase .*; last, number \d+: .*",
+                 "hang": r"watchdog: rank {rank} \(.*, process \d+\) has stood still for .* s in phase step after step {before}; last: ",
+                 "sleep": r"watchdog: rank {rank} \(.*, process \d+\) has stood still for .* s in phase step after step {before}; last: ",
+                 "exit": None, "throw": r"injected on rank {rank} before step {step}",
+                 "kind": r"rank {rank}[ :].*broadcast of 2 f64|broadcast of 2 f64 from rank 0.*rank {rank}", "count": r"all_reduce of 3 f64", "dtype": r"all_reduce of 2 i64"}
+        for fault, said in named.items():
+            for way, env in transports.items():
+                for _ in range(repeats):
+                    rank, ranks, step = random.randrange(2), 2, random.randrange(2, 60)
+                    if way == "threads" and fault in ("stop", "exit"):   # these are of all ranks: there is nobody to tell
+                        continue
+                    with self.subTest(fault=fault, way=way, rank=rank, step=step):
+                        name = f"{fault}-{way}-{rank}-{step}-{random.random()}"
+                        threads = env is None
+                        start = time.monotonic()
+                        process = self.start(*(["--ranks", ranks] if threads else []), "--run.fault", f"{fault}:{rank}:{step}", name=name, ranks=None if threads else ranks,
+                                             env={**(env or {}), "TRIREME_TIMEOUT": str(limit)})
+                        err = process.communicate(timeout=60)[1]
+                        self.assertNotEqual(process.returncode, 0, err)
+                        self.assertLess(time.monotonic() - start, 8 + limit + 10, err)   # 8 s: to start, and 60 steps, on a busy machine
+                        self.until(lambda: not processes(self.dir / name), 2)
+                        ours = [line for line in err.splitlines() if line.startswith("trireme: ")]
+                        if said:
+                            self.assertRegex("\n".join(ours), said.format(rank=rank, step=step, before=step - 1), err)
+                        if fault in ("kind", "count", "dtype"):   # both sides
+                            for other in 0, 1:
+                                self.assertRegex("\n".join(ours), rf"rank {other}[ :]", err)
+
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_a_process_that_leaves_without_a_word(self):
+        """As under srun, which does not end the others: here nobody of mpiexec's is left to do it."""
+        process = self.start("--epochs", 100000, "--checkpoint.steps", 0, ranks=2, env={"TRIREME_TIMEOUT": "30"})
+        self.until(lambda: self.steps() > 1)
+        live = self.live()
+        pids = {p["rank"]: p["pid"] for p in live["processes"]}
+        proxy = {int((pathlib.Path(f"/proc/{pid}/stat")).read_text().rsplit(") ", 1)[1].split()[1]) for pid in pids.values()}
+        for pid in proxy:   # who would end the others
+            os.kill(pid, signal.SIGSTOP)
+            self.addCleanup(lambda pid=pid: os.path.exists(f"/proc/{pid}") and os.kill(pid, signal.SIGKILL))
+        os.kill(pids[1], signal.SIGKILL)
+        self.until(lambda: not processes(self.dir / "run"), 20)
+        self.assertIn("has ended without a word", json.loads((self.dir / "run" / "crash" / "rank_0.json").read_text())["reason"])
+        for pid in proxy:
+            os.kill(pid, signal.SIGCONT)
+        err = process.communicate(timeout=30)[1]
+        self.assertRegex(err, r"watchdog: rank 1 \(.*, process %d\) has ended without a word; phase step after step \d+" % pids[1])
+
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_suspend_and_resume_is_no_alarm(self):
+        """The job for longer than its limits, twice; at random moments one process a little later than the other."""
+        more = ["--data.synthetic_size", 20000]
+        whole = run("train", *words, *more, "--run.dir", self.dir / "whole", ranks=2)
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        process = self.start(*more, env={"TRIREME_TIMEOUT": str(limit)})
+        self.until(lambda: self.steps() > 1)
+        for _ in range(2):
+            time.sleep(random.uniform(0, 0.2))
+            pids = list(processes(self.dir / "run"))
+            random.shuffle(pids)
+            for what in signal.SIGSTOP, signal.SIGCONT:
+                for pid in pids:
+                    os.kill(pid, what)
+                    time.sleep(random.uniform(0, 0.5))
+                if what == signal.SIGSTOP:
+                    time.sleep(limit + 2)
+        err = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 0, err)
+        self.assertNotIn("watchdog", err)
+        weights = [sorted(p for p in (self.dir / name / "checkpoints").iterdir())[-1] for name in ("whole", "run")]
+        self.assertEqual(*[[f.read_bytes() for f in sorted(w.glob("model*.safetensors"))] for w in weights])
+
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_doctor_tells_of_a_live_run(self):
+        self.start("--epochs", 100000, "--checkpoint.steps", 0, env={"TRIREME_TIMEOUT": "100"})
+        live = self.dir / "run" / "live.json"
+        self.until(lambda: self.steps() > 1 and self.live())
+        self.assertEqual(live.stat().st_mode & 0o777, 0o600)
+        got = run("doctor", "--live", self.dir / "run")
+        self.assertEqual((got.returncode, got.stdout.splitlines()[-1]), (0, "verdict: the run moves"), got.stdout + got.stderr)
+        for rank in 0, 1:
+            self.assertRegex(got.stdout, rf"(?m)^rank {rank}    \(.*, process \d+\) +step +step \d+ .*")
+        pid = json.loads(live.read_text())["processes"][1]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(7)
+        got = run("doctor", "--live", self.dir / "run")
+        self.assertEqual(got.returncode, 1, got.stdout)
+        self.assertRegex(got.stdout, rf"(?m)^verdict: rank 1 \(.*, process {pid}\) is stopped")
+        self.assertRegex(got.stdout, r"(?m)^waiting for others: rank 0")
+        os.kill(pid, signal.SIGCONT)
+        self.refused(run("doctor", "--live", self.dir / "none"), "does not train")
+
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_strangers_are_dropped(self):
+        """Whoever does not know the token gets no answer, and disturbs nothing; on one host only the loopback listens."""
+        process = self.start("--epochs", 60)
+        self.until(lambda: self.steps() > 1)
+        port = self.live()["port"]
+        doors = [address for pid in processes(self.dir / "run") for address, own in listening(pid) if own == port]   # MPI has others
+        self.assertEqual(doors, ["0100007F"])
+        made = []
+        for i in range(40):
+            s = socket.create_connection(("127.0.0.1", port))
+            s.settimeout(8)
+            made.append(s)
+            s.sendall([b"", b"0" * 32 + b"\n0\n", os.urandom(200) + b"\n", b"x" * (1 << 17), b"\n\n", b'{"verdict": "end", "pid": 1}\n'][i % 6])
+        answers = set()
+        for s in made:
+            try:
+                answers.add(s.recv(100))
+            except OSError:
+                answers.add(b"")
+            s.close()
+        self.assertEqual(answers, {b""})
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertFalse((self.dir / "run" / "live.json").exists())
+
+    def test_doctor(self):
+        got = run("doctor", "--dir", self.dir, "--json")
+        self.assertEqual(got.returncode, 0, got.stdout)
+        found = {f["name"]: f for f in json.loads(got.stdout)}
+        self.assertEqual(list(self.dir.iterdir()), [])
+        for name in "processor", "cores", "memory", "limits", "shared memory", "process memory", "GPUs", "clock", "user", "environment", "disk", "disk speed", "file system", "MPI", "job", "host names":
+            self.assertIn(name, found)
+            self.assertTrue(found[name]["what"])
+            self.assertEqual(found[name]["verdict"] == "ok", found[name]["remedy"] == "", found[name])
+        got = run("doctor", "--dir", self.dir, env={"TRIREME_TIMEOT": "3", "ONEDNN_MAX_CPU_ISA": "AVX2"})
+        self.assertIn("did you mean 'TRIREME_TIMEOUT'", got.stdout)
+        self.assertRegex(got.stdout, r"(?m)^warning  processor .*ONEDNN_MAX_CPU_ISA=AVX2")
+        (self.dir / "file").write_text("")
+        got = run("doctor", "--dir", self.dir / "file")
+        self.assertEqual(got.returncode, 1)
+        self.assertRegex(got.stdout, r"(?m)^fault    disk ")
+        if mpiexec != "none":
+            got = subprocess.run([mpiexec, "-n", "1", trireme, "doctor", "--dir", str(self.dir), ":", "-n", "1", "-env", "OMP_DYNAMIC", "true", trireme, "doctor", "--dir", str(self.dir)], capture_output=True, text=True)
+            self.assertEqual(got.returncode, 0, got.stdout + got.stderr)
+            self.assertRegex(got.stdout, r"(?m)^warning  environment +rank 1: .*OMP_DYNAMIC")
+            self.assertRegex(got.stdout, r"(?m)^ok       binary +alike on all ranks")
+            self.assertRegex(got.stdout, r"(?m)^ok       clocks +at most ")
+
+    def test_each_rank_has_a_log(self):
+        for ranks in [None, 2] if mpiexec != "none" else [None]:
+            got = run("train", *words, "--run.dir", self.dir / f"run{ranks}", *([] if ranks else ["--ranks", 2]), "--run.log_format", "json", "--run.log_seconds", 0.01, "--run.mllog", ranks=ranks)
+            self.assertEqual(got.returncode, 0, got.stderr)
+            lines = [json.loads(line) for line in got.stderr.splitlines()]
+            self.assertTrue(all(abs(line["time"] - time.time()) < 120 and line["message"] for line in lines))
+            steps = [line for line in lines if "done" in line]
+            self.assertTrue(steps and all(0 < line["done"] <= line["total"] and ("images/s" in line["message"] or "evaluate" in line["message"]) for line in steps), lines)
+            self.assertTrue(any(re.match(r"ranks     own work [\d.]+ to [\d.]+ ms a step, most on rank \d \(.*\); longest waits for others [\d.]+ ms, on rank \d", line["message"]) for line in lines), lines)
+            for rank in 0, 1:
+                log = (self.dir / f"run{ranks}" / "logs" / f"rank_{rank}.log").read_text().splitlines()
+                self.assertTrue(all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in log) and log, log)
+            metrics = [json.loads(line) for line in (self.dir / f"run{ranks}" / "metrics.jsonl").read_text().splitlines()]
+            epoch = [m for m in metrics if "step_ms_p50" in m]
+            self.assertEqual(len(epoch), 2, metrics)
+            self.assertTrue(all(0 < m["step_ms_p50"] <= m["step_ms_p95"] and m["memory_mb"] > 10 for m in epoch), epoch)
+            self.assertTrue(any(m.get("grad_norm") for m in metrics), metrics)
+            ml = [json.loads(line.removeprefix(":::MLLOG ")) for line in (self.dir / f"run{ranks}" / "mllog.txt").read_text().splitlines()]
+            self.assertEqual([m["value"] for m in ml if m["key"] == "global_batch_size"], [20])
+            self.assertEqual([m["key"] for m in ml].count("eval_accuracy"), 2)
+
+
+if __name__ == "__main__":
+    unittests.main(sys.argv[4:])
