@@ -29,9 +29,13 @@ void CheckpointWriter::save(const std::string& run, const Parameters& p, const O
   copied_ = since(copy);
   options.shard.reset(), options.local.clear();  // they share memory with the run
   std::packaged_task<std::string()> task([this, run, input = std::move(input), options = std::move(options)] {
+    const auto now = [] { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); };
+    writing_ = {now(), 0};
     try {
-      return detail::write_checkpoint(
+      const std::string path = detail::write_checkpoint(
           run, *input, [&] { return input->shards(); }, options, all_gather_);
+      writing_.second = now();
+      return path;
     } catch (...) {
       failed_ = true;
       throw;
@@ -44,7 +48,7 @@ void CheckpointWriter::save(const std::string& run, const Parameters& p, const O
 std::string CheckpointWriter::wait() {
   if (!thread_.joinable()) return path_;
   thread_.join();
-  failed_ = false;
+  failed_ = false, written_ = writing_;
   return path_ = under_way_.get();
 }
 

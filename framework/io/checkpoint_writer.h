@@ -6,6 +6,7 @@
 #include <future>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "framework/io/checkpoint.h"
@@ -33,6 +34,8 @@ class CheckpointWriter {
   bool failed() const { return failed_; }
   double waited() const { return waited_; }  ///< seconds that the last save() waited for the one before
   double copied() const { return copied_; }  ///< and copied
+  /// When the last write whose end wait() has seen began and ended, in seconds of the steady clock; 0: none has.
+  std::pair<double, double> written() const { return written_; }
 
  private:
   std::function<std::vector<std::string>(const std::string&)> all_gather_;
@@ -41,6 +44,7 @@ class CheckpointWriter {
   std::future<std::string> under_way_;
   std::atomic<bool> failed_ = false;
   double waited_ = 0, copied_ = 0;
+  std::pair<double, double> writing_, written_;  // writing_: of the thread, while it runs
   std::thread thread_;
 };
 

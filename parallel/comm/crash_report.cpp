@@ -24,6 +24,7 @@ namespace {
 
 std::array<char, 4096> directory{};
 std::array<char, 256> host{};
+std::atomic<int> also = 0;        // a process to be killed with this one
 std::array<char, 1024> reason{};  // of a crash that is not what its signal says; empty: it is
 constexpr std::array fatal{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
@@ -161,6 +162,7 @@ void on_crash(int number) {
     for (const auto& each : FlightRecorder::all())
       if (const FlightRecorder* r = each.load()) write_report(*r, why, r == own || !own);
     if (reason[0] == 0) tell(why);
+    if (also > 1) ::kill(also, SIGKILL);
   }
   ::raise(number);
 }
@@ -195,7 +197,8 @@ void report_crashes() {
   for (const int number : fatal) ::sigaction(number, &action, nullptr);
 }
 
-void crash(pthread_t thread, const std::string& why, bool tells) {
+void crash(pthread_t thread, const std::string& why, bool tells, int and_process) {
+  also = and_process;
   if (tells) tell(why);
   const std::size_t size = std::min(why.size(), reason.size() - 1);
   std::memcpy(reason.data(), why.data(), size);

@@ -16,8 +16,8 @@ void set_crash_directory(const std::string& directory);
 /// process, and then do what they would have done.
 void report_crashes();
 /// Ends the process by SIGABRT, raised in that thread, whose stack the reports then have. tell: the reason stands on
-/// stderr before. Does not return.
-[[noreturn]] void crash(pthread_t thread, const std::string& reason, bool tell = true);
+/// stderr before. and_process: of this host, which is killed when the reports are written; 0: none. Does not return.
+[[noreturn]] void crash(pthread_t thread, const std::string& reason, bool tell = true, int and_process = 0);
 /// Writes the report of this thread's rank, without a stack: {"rank", "ranks", "host", "process", "reason", "phase",
 /// "step", "resident_bytes", "stack": ["library+0x12 (function)", ...], "now", "waits_since", "entries": [{"number",
 /// "what", "begun", "ended"}, ...]}; times in microseconds, "ended" and "waits_since" are missing where an entry is

@@ -10,6 +10,7 @@ namespace trireme {
 namespace {
 
 thread_local FlightRecorder* mine = nullptr;
+thread_local const std::string* waits_for = nullptr;
 std::mutex looking;
 std::string elsewhere;                                      // what ranks of other processes do
 std::array<std::atomic<FlightRecorder*>, 1024> registered;  // ranks of a process beyond these are not told of
@@ -24,12 +25,31 @@ std::int64_t microseconds() {
 
 FlightRecorder::Wait::Wait() {
   outermost_ = mine && mine->waits_since_ == 0;
-  if (outermost_) mine->waits_since_ = std::max<std::int64_t>(mine->now(), 1);
+  if (!outermost_) return;
+  mine->waits_since_ = std::max<std::int64_t>(mine->now(), 1);
+  if (mine->events_)
+    mine->events_->push_back(
+        {Event::wait, waits_for ? *waits_for : mine->entry(mine->count_).text.data(), nanoseconds()});
 }
 FlightRecorder::Wait::~Wait() {
   if (!outermost_) return;
   mine->waited_ += mine->now() - mine->waits_since_;
   mine->waits_since_ = 0;
+  if (mine->events_)
+    for (auto e = mine->events_->rbegin(); e != mine->events_->rend(); ++e)
+      if (e->kind == Event::wait && e->end == 0) {
+        e->end = nanoseconds();
+        break;
+      }
+}
+
+FlightRecorder::WaitFor::WaitFor(const std::string& what) { waits_for = &what; }
+FlightRecorder::WaitFor::~WaitFor() { waits_for = nullptr; }
+
+std::int64_t FlightRecorder::nanoseconds() {
+  timespec t{};
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
 }
 
 FlightRecorder::FlightRecorder(int rank, int ranks) : rank_(rank), ranks_(ranks), start_(microseconds()) {
@@ -83,12 +103,19 @@ std::int64_t FlightRecorder::begin(std::string_view text) {
     e.text[i] = text[i] == '"' || text[i] == '\\' || static_cast<unsigned char>(text[i]) < ' ' ? ' ' : text[i];
   e.text[size] = 0;
   count_ = number;
+  if (events_) events_->push_back({Event::call, std::string(text), nanoseconds()});
   return number;
 }
 
 void FlightRecorder::end(std::int64_t number) {
   Entry& e = entries_[static_cast<std::size_t>(number % kept)];
   if (e.number == number) e.ended = std::max<std::int64_t>(now(), 1);
+  if (!events_) return;
+  for (auto each = events_->rbegin(); each != events_->rend(); ++each)  // they nest
+    if (each->kind == Event::call && each->end == 0) {
+      each->end = nanoseconds();
+      break;
+    }
 }
 
 void FlightRecorder::set_phase(const char* name, std::int64_t step) { phase_ = name, step_ = step; }

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace trireme {
 
@@ -25,6 +26,14 @@ class FlightRecorder {
     std::array<char, 120> text{};       ///< ends with 0; without quotes, backslashes and control characters
   };
 
+  /// For profiles: one thing that took time on this thread.
+  struct Event {
+    enum Kind : int { call, wait, kernel, data, save, step };
+    Kind kind = call;
+    std::string name = {};            ///< of a call its text; of a wait what for
+    std::int64_t begin = 0, end = 0;  ///< nanoseconds of the steady clock; end 0: not over
+  };
+
   /// While it lives this thread's rank waits for others, for all that reports know.
   struct Wait {
     Wait();
@@ -34,6 +43,13 @@ class FlightRecorder {
 
    private:
     bool outermost_;
+  };
+  /// While it lives, what this thread waits for, in words; else it is the newest entry.
+  struct WaitFor {
+    explicit WaitFor(const std::string& what);
+    ~WaitFor();
+    WaitFor(const WaitFor&) = delete;
+    WaitFor& operator=(const WaitFor&) = delete;
   };
 
   FlightRecorder(int rank, int ranks);
@@ -57,6 +73,10 @@ class FlightRecorder {
   std::int64_t begin(std::string_view text);
   /// It is over; nothing where it is no longer kept.
   void end(std::int64_t number);
+  /// From now on calls and waits are also added there, by this thread; null: no more.
+  void trace(std::vector<Event>* to) { events_ = to; }
+  static std::int64_t nanoseconds();  ///< of the steady clock
+
   /// What the rank is in the midst of: "start", "step", "evaluate", "save". name lives as long as the program. step:
   /// optimizer steps done.
   void set_phase(const char* name, std::int64_t step);
@@ -79,6 +99,7 @@ class FlightRecorder {
   std::atomic<std::int64_t> count_ = 0, step_ = 0, waits_since_ = 0, waited_ = 0;
   std::atomic<const char*> phase_ = "start";
   std::array<Entry, kept> entries_;
+  std::vector<Event>* events_ = nullptr;
 };
 
 /// An entry of this thread's recorder from here to the end of the block; nothing where there is none.

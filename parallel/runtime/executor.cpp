@@ -350,6 +350,7 @@ void Executor::finish(ActionId id) {
   const Action& a = action(id);
   Slot& s = slot(id);
   if (!std::exchange(s.pending, false)) return;
+  const FlightRecorder::WaitFor what(text_of(id));
   if (a.kind == ActionKind::recv) finish_receive(a, s);
   if (s.bucket >= 0) buckets_->wait(static_cast<std::size_t>(s.bucket));
   for (Work& work : s.works) work.wait();

@@ -132,7 +132,7 @@ class Monitor(cli.Case):
         for pid in proxy:
             os.kill(pid, signal.SIGCONT)
         err = process.communicate(timeout=30)[1]
-        self.assertRegex(err, r"watchdog: rank 1 \(.*, process %d\) has ended without a word; phase step after step \d+" % pids[1])
+        self.assertRegex(err, r"watchdog: rank 1 \(.*, process %d\) has ended without a word; phase \w+ after step \d+" % pids[1])
 
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_suspend_and_resume_is_no_alarm(self):
@@ -234,19 +234,73 @@ class Monitor(cli.Case):
             lines = [json.loads(line) for line in got.stderr.splitlines()]
             self.assertTrue(all(abs(line["time"] - time.time()) < 120 and line["message"] for line in lines))
             steps = [line for line in lines if "done" in line]
-            self.assertTrue(steps and all(0 < line["done"] <= line["total"] and ("images/s" in line["message"] or "evaluate" in line["message"]) for line in steps), lines)
-            self.assertTrue(any(re.match(r"ranks     own work [\d.]+ to [\d.]+ ms a step, most on rank \d \(.*\); longest waits for others [\d.]+ ms, on rank \d", line["message"]) for line in lines), lines)
+            self.assertTrue(steps)
+            for line in steps:
+                self.assertTrue(0 < line["done"] <= line["total"] and re.search("images/s|evaluate", line["message"]), line)
+            logged = (self.dir / f"run{ranks}" / "logs" / "rank_0.log").read_text()
+            self.assertTrue(any(re.search(r"ranks     own work [\d.]+ to [\d.]+ ms a step, most on rank \d \(.*\); longest waits for others [\d.]+ ms, on rank \d", line) for line in logged.splitlines()), logged)
             for rank in 0, 1:
                 log = (self.dir / f"run{ranks}" / "logs" / f"rank_{rank}.log").read_text().splitlines()
                 self.assertTrue(all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in log) and log, log)
             metrics = [json.loads(line) for line in (self.dir / f"run{ranks}" / "metrics.jsonl").read_text().splitlines()]
-            epoch = [m for m in metrics if "step_ms_p50" in m]
+            epoch = [m for m in metrics if m["kind"] == "eval"]
             self.assertEqual(len(epoch), 2, metrics)
             self.assertTrue(all(0 < m["step_ms_p50"] <= m["step_ms_p95"] and m["memory_mb"] > 10 for m in epoch), epoch)
             self.assertTrue(any(m.get("grad_norm") for m in metrics), metrics)
             ml = [json.loads(line.removeprefix(":::MLLOG ")) for line in (self.dir / f"run{ranks}" / "mllog.txt").read_text().splitlines()]
             self.assertEqual([m["value"] for m in ml if m["key"] == "global_batch_size"], [20])
             self.assertEqual([m["key"] for m in ml].count("eval_accuracy"), 2)
+
+
+    def test_profile(self):
+        """A trace of all ranks whose events nest, with flows, and a table that closes to the steps' time."""
+        for ranks in [None, 4] if mpiexec != "none" else [None]:
+            out = self.dir / f"run{ranks}"
+            got = run("train", *words, "--parallel.mesh", "pipe=2,data=2", "--parallel.strategy", "pipeline(micro=2)|data_parallel", "--run.dir", out, "--run.profile", "25-40", ranks=ranks)
+            self.assertEqual(got.returncode, 0, got.stderr)
+            trace = json.loads((out / "trace.json").read_text())["traceEvents"]
+            lanes, flows, open_events, steps = {}, {}, {}, {}
+            for e in trace:
+                if e["ph"] == "X":
+                    lanes.setdefault((e["pid"], e["tid"]), []).append((e["ts"], e["ts"] + e["dur"], e["name"]))
+                    if e["name"].startswith("step "):
+                        steps.setdefault(e["pid"], []).append(int(e["name"][5:]))
+                if e["ph"] in "sf":
+                    flows.setdefault(e["id"], []).append(e)
+                if e["ph"] in "be":
+                    open_events.setdefault(e["id"], []).append(e)
+            self.assertEqual(steps, {rank: list(range(25, 41)) for rank in range(4)})
+            self.assertEqual({pid for pid, _ in lanes}, set(range(4)))
+            for lane, events in lanes.items():
+                stack = []
+                for begin, end, name in sorted(events, key=lambda e: (e[0], -e[1])):
+                    while stack and stack[-1] <= begin + 0.01:
+                        stack.pop()
+                    self.assertTrue(not stack or end <= stack[-1] + 0.01, (lane, name))
+                    stack.append(end)
+            self.assertEqual(len(flows), 16 * 2 * 2 * 2)   # steps, micro-batches, directions, pipelines
+            for pair in flows.values():
+                start, finish = sorted(pair, key=lambda e: e["ph"], reverse=True)
+                self.assertEqual((start["ph"], finish["ph"]), ("s", "f"))
+                self.assertLessEqual(start["ts"], finish["ts"] + 1)
+                self.assertEqual(abs(start["pid"] - finish["pid"]), 2)
+            self.assertTrue(open_events and all([e["ph"] for e in pair] == ["b", "e"] and pair[0]["ts"] <= pair[1]["ts"] for pair in open_events.values()))
+            self.assertEqual(len([e for e in trace if e["ph"] == "C"]), 64)
+            table = (out / "profile.txt").read_text()
+            rows = [(line[:44].strip(), *map(float, line[44:].split()[:2])) for line in table.splitlines()[1:]]
+            self.assertEqual(rows[-1][0], "all")
+            self.assertAlmostEqual(rows[-1][2], 100, delta=0.05)
+            self.assertAlmostEqual(sum(row[1] for row in rows[:-1]), rows[-1][1], delta=0.02)
+            walls = [max(e[1] for e in lanes[rank, 0]) - min(e[0] for e in lanes[rank, 0]) for rank in range(4)]
+            self.assertAlmostEqual(rows[-1][1], sum(walls) / 4 / 16 / 1e3, delta=0.02 * rows[-1][1] + 0.02)
+            for row in rows:
+                self.assertGreaterEqual(row[2], -0.5, table)
+            names = [row[0] for row in rows]
+            for name in "compute: linear", "compute: optimizer", "messages: pipe", "messages: data", "waiting for data", "checkpoint", "host (between kernels)":
+                self.assertIn(name, names)
+            for line in table.splitlines():
+                self.assertIn(line, got.stderr)
+        self.refused(run("train", *words, "--run.dir", self.dir / "no", "--run.profile", "7-3"), "steps like 100-110", status=2)
 
 
 if __name__ == "__main__":

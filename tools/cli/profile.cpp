@@ -7,6 +7,7 @@
 
 #include "kernels/contracts/norm.h"
 #include "parallel/model/dry_run.h"
+#include "tools/training/time_table.h"
 
 namespace trireme {
 namespace {
@@ -18,16 +19,6 @@ std::string layer_name(const std::string& tensor) {
 }
 
 bool is_backward(std::string_view op) { return op.find("backward") != std::string_view::npos; }
-
-std::string kind_of(std::string_view op) {
-  constexpr std::pair<std::string_view, const char*> kinds[] = {
-      {"conv", "convolution"}, {"batch_norm", "batch norm"},  {"layer_norm", "layer norm"},
-      {"linear", "linear"},    {"matmul", "linear"},          {"max_pool", "pooling"},
-      {"avg_pool", "pooling"}, {"bias_relu_pool", "pooling"}, {"cross_entropy", "loss"}};
-  for (auto& [start, kind] : kinds)
-    if (op.starts_with(start)) return kind;
-  return op.ends_with("_update") ? "optimizer" : "elementwise and other";
-}
 
 /// The filter [O, ...] of a convolution, which is the output of its backward by the weight.
 View filter_of(const LaunchWatch::Call& call) {
@@ -71,7 +62,7 @@ void Profile::see(const LaunchWatch::Call& call) {
   seconds_ += call.seconds, vendor_ += call.vendor_seconds;
   double bytes = 0;
   for (const View& v : call.operands) bytes += v ? static_cast<double>(v.bytes()) : 0;
-  Kind& of = kinds_[kind_of(call.op)];
+  Kind& of = kinds_[kernel_kind(call.op)];
   of.seconds += call.seconds, of.bytes += bytes, of.operations += operations_of(call);
   of.floor += std::max(bytes / ceilings_.bytes, operations_of(call) / ceilings_.operations);
   // The moments of a batch norm name no weight; the call that follows does.
@@ -79,7 +70,7 @@ void Profile::see(const LaunchWatch::Call& call) {
     moments_ += call.seconds;
     return;
   }
-  const std::string kind = kind_of(call.op);
+  const std::string kind = kernel_kind(call.op);
   std::string name = kind == "optimizer" ? "" : layer_of(call);
   if (name.empty()) {
     name = std::string("(") + call.op + ")";

@@ -16,6 +16,7 @@
 #include "framework/io/json.h"
 #include "kernels/core/runtime.h"
 #include "kernels/core/vendor.h"
+#include "parallel/comm/world/clock_offsets.h"
 #include "parallel/comm/world/compare.h"
 #include "tools/doctor/doctor.h"
 #include "tools/doctor/proc_files.h"
@@ -72,29 +73,6 @@ Finding job(World& world) {
                   world.transport(), in.empty() ? "" : fmt::format("; {}", fmt::join(in, ", ")))};
 }
 
-/// Seconds by which the other rank's clock is ahead of rank 0's: half of a round trip behind rank 0's question, of the
-/// quickest of ten round trips (Cristian, 1989). On rank 0; a call of both.
-double clock_ahead(World& world, int other) {
-  const auto now = [] {
-    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  };
-  double ahead = 0, quickest = INFINITY;
-  const Tensor number = Tensor::zeros({1}, DType::f64);
-  for (int i = 0; i < 10; ++i) {
-    if (world.rank() == other) {
-      world.comm().recv(number, 0, 0).wait();
-      world.comm().send(Tensor::of(std::vector{now()}, {1}, DType::f64), 0).wait();
-      continue;
-    }
-    const double asked = now();
-    world.comm().send(number, other, 0).wait();
-    world.comm().recv(number, other, 0).wait();
-    const double answered = now();
-    if (answered - asked < quickest) quickest = answered - asked, ahead = number.item() - (asked + answered) / 2;
-  }
-  return ahead;
-}
-
 /// Of this rank, what all should have alike.
 Json alike() {
   Json env = Json::object();
@@ -119,11 +97,11 @@ std::vector<Finding> check_job(World& world) {
   const std::vector<std::string> texts = gather_texts(world.comm(), json_text(alike(), NotUtf8::replaced));
   std::vector<Json> all;
   for (const std::string& text : texts) all.push_back(parse_json(text));
-  double most = 0;
-  int whose = 0;
-  for (int other = 1; other < world.size(); ++other)
-    if (world.main() || world.rank() == other)
-      if (const double ahead = clock_ahead(world, other); std::abs(ahead) > std::abs(most)) most = ahead, whose = other;
+  const std::vector<double> ahead = clocks_ahead(
+      world, [] { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); });
+  const auto farthest = std::ranges::max_element(ahead, {}, [](double d) { return std::abs(d); });
+  const double most = *farthest;
+  const auto whose = farthest - ahead.begin();
   std::set<std::string> hosts;
   for (const Json& one : all) hosts.insert(one.value("host", ""));
   std::vector<std::string> lost;  // names that this host cannot resolve

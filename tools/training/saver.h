@@ -24,6 +24,8 @@ class Saver {
   void save(RunLog&, Step&, const TrainState&, std::map<std::string, Tensor> own);
   /// Waits until the last save is durable; its path. A collective call.
   std::string wait();
+  /// CheckpointWriter::written(); zeros where nothing is written behind training.
+  std::pair<double, double> written() const { return writer_ ? writer_->written() : std::pair(0.0, 0.0); }
   /// Whether this rank wants all to save: checkpoint.minutes have passed, or the save under way has failed, of which
   /// the next one tells.
   bool is_due() const;

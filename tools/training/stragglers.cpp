@@ -21,8 +21,8 @@ static std::int64_t waited() {
 
 void Stragglers::begin() { waited_ = waited(); }
 
-std::string Stragglers::report(const EpochMetrics& epoch, World& world) const {
-  if (world.size() == 1) return "";
+void Stragglers::report(const EpochMetrics& epoch, World& world, Console& console) const {
+  if (world.size() == 1) return;
   struct Rank {
     std::size_t rank;
     double own, waits;  // milliseconds a step
@@ -36,15 +36,16 @@ std::string Stragglers::report(const EpochMetrics& epoch, World& world) const {
   std::vector<Rank> ranks;
   for (std::size_t r = 0; r < all.size(); ++r)
     if (const Json one = parse_json(all[r]); one[0] > 0) ranks.push_back({r, one[1], one[2], one[3]});
-  if (ranks.empty()) return "";
+  if (ranks.empty()) return;
   const auto [least, most] = std::ranges::minmax_element(ranks, {}, &Rank::own);
   const auto idlest = std::ranges::max_element(ranks, {}, &Rank::waits);
-  return fmt::format(
+  const std::string line = fmt::format(
       "ranks     own work {:.3g} to {:.3g} ms a step, most on rank {} ({}); longest waits for others {:.3g} ms, on "
-      "rank "
-      "{} ({})",
+      "rank {} ({})",
       std::max(0.0, least->own), std::max(0.0, most->own), most->rank, most->host, idlest->waits, idlest->rank,
       idlest->host);
+  const bool matters = most->own > 1.25 * least->own && most->own > 10;
+  matters ? console.log(line) : console.copy(line);
 }
 
 }  // namespace trireme

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "parallel/comm/world/world.h"
+#include "tools/training/console.h"
 #include "tools/training/train_metrics.h"
 
 namespace trireme {
@@ -12,9 +13,9 @@ class Stragglers {
  public:
   /// Counts from now on.
   void begin();
-  /// What each rank's steps took since then, without the time in which it waited for others, in a line for people;
-  /// empty for one rank. A collective call.
-  std::string report(const EpochMetrics&, World&) const;
+  /// Tells what each rank's steps took since then, without the time in which it waited for others, in a line: to the
+  /// rank's log, and to people where a rank needs a quarter more than another. Nothing for one rank. A collective call.
+  void report(const EpochMetrics&, World&, Console&) const;
 
  private:
   std::int64_t waited_ = 0;  // microseconds, before begin()

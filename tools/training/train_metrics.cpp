@@ -1,6 +1,7 @@
 #include "tools/training/train_metrics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace trireme {
@@ -45,7 +46,8 @@ TrainMetrics::StepReport TrainMetrics::run(Step& step, const Batch& batch) {
                     .metrics = {.lr = step.optimizer().rate(), .step = at_.step, .batch = at_.batch}};
   auto before = std::exchange(kept_, {});
   report.loss = HostCopy(step(batch.x, batch.y));
-  report.metrics.grad_norm = step.grad_norm();
+  if (const double norm = step.grad_norm(); !std::isnan(norm)) norm_ = norm;
+  report.metrics.grad_norm = norm_;
   // A replayed step writes the predictions of the captured one anew.
   if (step.replayed() && kept_.empty()) kept_ = std::move(before);
   // The first of more than one per micro-batch is of a step that could not be captured.

@@ -25,7 +25,7 @@ struct EpochMetrics {
 };
 struct StepMetrics {
   double loss = 0, lr = 0;
-  double grad_norm = NAN;            ///< Step::grad_norm()
+  double grad_norm = NAN;            ///< Step::grad_norm() of the newest step that has one
   std::int64_t step = 0, batch = 0;  ///< optimizer steps in all, batches of this epoch, this one included
 };
 
@@ -84,6 +84,7 @@ class TrainMetrics {
   Nanoseconds start_ = 0, waited_ = 0;
   std::vector<float> steps_;  // milliseconds, of the epoch
   Index samples_ = 0;         // of all ranks, since start_epoch()
+  double norm_ = NAN;         // of the gradient, when it was last known
   Nanoseconds passed_ = 0;    // from then to the last add()
 };
 

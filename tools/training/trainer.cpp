@@ -29,6 +29,7 @@
 #include "tools/training/run_log.h"
 #include "tools/training/saver.h"
 #include "tools/training/spike_detector.h"
+#include "tools/training/step_trace.h"
 #include "tools/training/stop_request.h"
 #include "tools/training/stragglers.h"
 #include "tools/training/train_metrics.h"
@@ -138,15 +139,16 @@ struct Trainer::Impl {
     while (at.epoch < options.epochs && !ended_early()) {
       epoch_with_rollbacks();
       if (at.in_epoch()) break;  // stopped in mid-epoch
+      if (trace.complete(at.step) && !clock.simulated()) trace.finish(mesh, directory, log.console());
       step->consolidate();
       log.ml("INTERVAL_START", "eval_start", Json(), at.epoch);
       last = evaluate();
       log.epoch_end(ended, last, at.epoch, at.step, step->parameters());
-      if (!clock.simulated())
-        if (const std::string line = stragglers.report(ended, world); !line.empty()) log.console().log(line);
+      if (!clock.simulated()) stragglers.report(ended, world, log.console());
       save({{"test_accuracy", last.accuracy()}, {"test_loss", last.loss}});
     }
     if (at.in_epoch()) save({});
+    if (trace.is_wanted() && !clock.simulated()) trace.finish(mesh, directory, log.console());
     step->consolidate();
     const bool asked = stop.stops(*step);
     if (!asked && (last.samples == 0 || at.in_epoch())) last = evaluate();
@@ -304,7 +306,11 @@ struct Trainer::Impl {
     const auto train_one = [&] {
       enter("step");
       const Nanoseconds begun = ready;
-      Batch& batch = pass.next();
+      trace.begin(at.step + 1);
+      Batch& batch = [&]() -> Batch& {
+        const StepTrace::Section waits(trace, FlightRecorder::Event::data, "waits for data");
+        return pass.next();
+      }();
       metrics.waited(clock.now() - ready);
       log.show_inputs(batch, input.train->scale(), at.step + 1);
       inject_fault(options.run.fault, world, at.step + 1, injected, {batch.x, *step});
@@ -320,6 +326,7 @@ struct Trainer::Impl {
         compare_replicas(*step, world, at.step);
       ready = clock.now();
       metrics.took(ready - begun);
+      trace.end();
     };
     Index done = 0;  // batches of the pass
     while (at.samples < input.train->size()) {
@@ -355,6 +362,7 @@ struct Trainer::Impl {
   /// Collective: each rank writes what it holds. Takes no simulated time.
   void save(std::map<std::string, double> test_metrics) {
     enter("save");
+    const StepTrace::Section saves(trace, FlightRecorder::Event::save, "save");
     step->flush();
     VirtualClock* simulated = clock.simulated();
     const VirtualState before = simulated ? simulated->save() : VirtualState{};
@@ -377,6 +385,7 @@ struct Trainer::Impl {
       began.view().span<std::int64_t>()[0] = metrics.epoch_start();
     }
     saver.save(log, *step, state, std::move(own));
+    if (const auto [begin, end] = saver.written(); end > 0) trace.wrote(begin, end);
     rolled_back.clear();
     if (simulated) simulated->restore(before);
   }
@@ -400,6 +409,7 @@ struct Trainer::Impl {
   Progress at;
   TrainMetrics metrics{at, clock};
   Stragglers stragglers;
+  StepTrace trace{options.run.profile};
   std::optional<Step> step;
   bool injected = false;  // options.run.fault
   static constexpr int most_rollbacks = 3;

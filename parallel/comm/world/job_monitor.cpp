@@ -252,8 +252,7 @@ struct JobMonitor::Impl {
     if (message.contains("ranks") && message["ranks"].is_array()) p.ranks = message["ranks"];
     if (!main && message.contains("job")) FlightRecorder::set_others(message.value("job", ""));
     if (!main && message.contains("verdict")) {
-      if (message.value("pids", "") == own.pids) end_process(message.value("pid", 0));
-      end(message.value("verdict", ""), false);
+      end(message.value("verdict", ""), false, message.value("pids", "") == own.pids ? message.value("pid", 0) : 0);
     }
   }
 
@@ -293,22 +292,13 @@ struct JobMonitor::Impl {
                     gone ? "has ended without a word" : fmt::format("has been silent for {:.0f} s", p.silent.count()),
                     state_of(p.ranks), who_waits(others));
     if (main) say({{"verdict", text}, {"pids", p.process.pids}, {"pid", gone ? 0 : p.process.pid}});
-    if (!gone && p.process.pids == own.pids) end_process(p.process.pid);
-    end(text, true);
+    end(text, true, !gone && p.process.pids == own.pids ? p.process.pid : 0);
   }
 
-  /// With a report, if it comes to itself for one.
-  static void end_process(int pid) {
-    if (pid <= 1) return;
-    ::kill(pid, SIGABRT);
-    ::kill(pid, SIGCONT);
-    for (int i = 0; i < 15 && ::kill(pid, 0) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    ::kill(pid, SIGKILL);
-  }
-  [[noreturn]] static void end(const std::string& why, bool tell) {
+  [[noreturn]] static void end(const std::string& why, bool tell, int and_process) {
     pthread_t thread = ::pthread_self();
     FlightRecorder::each([&](const FlightRecorder& r) { thread = r.thread(); });
-    crash(thread, why, tell);
+    crash(thread, why, tell, and_process);
   }
 
   void write_file() {
