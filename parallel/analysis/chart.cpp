@@ -47,17 +47,6 @@ class Scale {
   double low_, high_, from_ = 0, to_ = 1;
 };
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (char c : text) switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  return out;
-}
 }  // namespace
 
 Svg::Svg(double w, double h)
@@ -69,15 +58,15 @@ void Svg::add(const char* tag, const std::string& attributes, const std::string&
   text_ += fmt::format("<{0} {1}>{2}</{0}>\n", tag, attributes, inner);
 }
 void Svg::text(double x, double y, const std::string& text, const std::string& more) {
-  add("text", fmt::format("x=\"{:.2f}\" y=\"{:.1f}\" {}", x, y, more), escaped(text));
+  add("text", fmt::format("x=\"{:.2f}\" y=\"{:.1f}\" {}", x, y, more), html_text(text));
 }
 void Svg::rect(double x, double y, double w, double h, const std::string& more, const std::string& title) {
   add("rect", fmt::format("x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" {}", x, y, w, h, more),
-      title.empty() ? "" : fmt::format("<title>{}</title>", escaped(title)));
+      title.empty() ? "" : fmt::format("<title>{}</title>", html_text(title)));
 }
 void Svg::circle(double x, double y, double radius, const std::string& more, const std::string& title) {
   add("circle", fmt::format("cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" {}", x, y, radius, more),
-      fmt::format("<title>{}</title>", escaped(title)));
+      fmt::format("<title>{}</title>", html_text(title)));
 }
 void Svg::lines(const std::vector<std::pair<double, double>>& points, const std::string& more) {
   std::string path;
@@ -114,6 +103,18 @@ std::string number_text(double v) {
       break;
     }
   return fmt::format("{:.{}g}{}", v, *unit == 0 && std::abs(v) >= 1000 ? 4 : 3, unit);
+}
+
+std::string html_text(const std::string& text) {
+  std::string out;
+  for (char c : text) switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      default: out += c;
+    }
+  return out;
 }
 
 std::string chart_svg(const Chart& chart) {
@@ -163,7 +164,7 @@ std::string svg_page(const std::string& title, const std::string& pictures, cons
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>\n"
       "<style>body{{font-family:sans-serif;margin:16px}} svg{{max-width:100%;height:auto}} rect:hover{{stroke:#000}} "
       "pre{{font-size:13px}}</style></head>\n<body>\n{1}<pre>{2}</pre>\n</body></html>\n",
-      escaped(title), pictures, escaped(text));
+      html_text(title), pictures, html_text(text));
 }
 
 }  // namespace trireme

@@ -22,6 +22,8 @@ struct Chart {
 /// A picture, 440 pixels high and as wide as the legend asks; hovering over a mark shows its numbers. Throws Error for
 /// numbers that are not finite, or not above 0 on a logarithmic axis.
 std::string chart_svg(const Chart&);
+/// For HTML and SVG: what they take for marks is written otherwise.
+std::string html_text(const std::string& text);
 /// A page with pictures and, below them, text as it is. No scripts, nothing loaded.
 std::string svg_page(const std::string& title, const std::string& pictures, const std::string& text);
 

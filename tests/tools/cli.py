@@ -181,7 +181,7 @@ class Training(Case):
                     if 2 in value:
                         scalars[value[1].decode(), event[2]] = struct.unpack("<f", value[2])[0]
                     else:
-                        others.add((value[1].decode(), event[2]))
+                        others.add((value[1].decode(), event.get(2, 0)))
         for key, tag in (("loss", "train/loss"), ("lr", "lr"), ("train_top1", "train/top1"), ("test_loss", "test/loss"),
                          ("test_top1", "test/top1"), ("test_top5", "test/top5")):
             said = {line["step"]: line[key] for line in lines if key in line}
@@ -189,7 +189,7 @@ class Training(Case):
             self.assertEqual(sorted(said), [step for t, step in sorted(scalars) if t == tag])
             for step, value in said.items():
                 self.assertAlmostEqual(scalars[tag, step], value, delta=1e-6 * max(1, abs(value)))
-        for wanted in (("inputs/0", 1), ("inputs/1", 51), ("weights/1.weight", 14), ("weights/5.bias", 56)):
+        for wanted in (("_hparams_/session_start_info", 0), ("_hparams_/session_end_info", 0), ("inputs/0", 1), ("inputs/1", 51), ("weights/1.weight", 14), ("weights/5.bias", 56)):
             self.assertIn(wanted, others)
         self.assertNotIn(("inputs/2", 1), others)
 

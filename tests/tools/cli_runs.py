@@ -21,7 +21,7 @@ import zlib
 import unittests
 from cli import Case, idx, mpiexec, run, trireme
 
-timings = {"images_per_s", "wait_share"}
+timings = {"images_per_s", "wait_share", "step_ms_p50", "step_ms_p95", "memory_mb"}
 settings_of_390ff92 = """
 model = "mlp"
 weights = ""

@@ -65,6 +65,8 @@ int info();
 int train_command(int argc, char** argv, const TrainerOptions&, bool cluster_given);
 /// Checks this machine, or under a launcher all hosts of the job; 1: something is at fault, or holds up the live run.
 int doctor_command(int argc, char** argv, const DoctorOptions&);
+/// A page of the run directories, written to a file.
+int report_command(const std::vector<std::string>& runs, const std::string& to);
 /// Supervises a training (supervise()). Throws OptionError for words that no training would take.
 int launch_command(LaunchCommand);
 /// weights: a safetensors file, or empty for the run's newest checkpoint.

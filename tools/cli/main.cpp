@@ -1,4 +1,4 @@
-// trireme: train, launch, doctor, eval, predict, pack, import, export, bench, plan, simulate, verify, info.
+// trireme: train, launch, doctor, report, eval, predict, pack, import, export, bench, plan, simulate, verify, info.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -31,7 +31,7 @@ class CommandLine {
   CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", version());
-    train(), launch(), doctor(), eval(), predict_images(), pack(), import(), export_model(), bench(), plan(),
+    train(), launch(), doctor(), report(), eval(), predict_images(), pack(), import(), export_model(), bench(), plan(),
         simulate(), verify();
     add("info", "build, devices, MPI, threads, versions", [] { return info(); });
   }
@@ -47,6 +47,7 @@ class CommandLine {
   void train();
   void launch();
   void doctor();
+  void report();
   void eval();
   void predict_images();
   void pack();
@@ -98,6 +99,7 @@ class CommandLine {
   VerifyCommand verify_;
   LaunchCommand launch_;
   DoctorOptions doctor_;
+  std::vector<std::string> runs_;
 };
 
 void CommandLine::train() {
@@ -151,6 +153,14 @@ void CommandLine::doctor() {
   command.add_option("--live", doctor_.live, "what the ranks of a run that trains now do, and what holds them up")
       ->type_name("RUN");
   command.add_flag("--json", doctor_.json, "print a JSON array of findings");
+}
+
+void CommandLine::report() {
+  to_ = "report.html";
+  CLI::App& command = add("report", "a page of one run or several side by side: curves, times, settings",
+                          [this] { return report_command(runs_, to_); });
+  command.add_option("runs", runs_, "run directories")->required()->type_name("RUN");
+  command.add_option("--out", to_, "HTML file to write (default: report.html)")->type_name("FILE");
 }
 
 void CommandLine::eval() {

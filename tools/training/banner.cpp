@@ -3,10 +3,21 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cstdlib>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <set>
+
+#include "framework/io/json.h"
 #include "kernels/core/backend.h"
 #include "kernels/core/runtime.h"
+#include "kernels/core/vendor.h"
+#include "parallel/comm/world/compare.h"
+#include "parallel/runtime/version.h"
 
 namespace trireme {
 
@@ -39,6 +50,37 @@ void tell(const Banner& b, Console& console) {
                     b.redrawn.empty() ? "" : "; of another shape, so drawn anew: ", fmt::join(b.redrawn, ", ")));
   if (!b.resuming.empty()) console.log("resuming  " + b.resuming);
   if (!b.directory.empty()) console.log("run       " + b.directory);
+}
+
+Json environment(const Banner& b) {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  std::string processor;
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; processor.empty() && std::getline(file, line);)
+    if (line.starts_with("model name")) processor = line.substr(std::min(line.size(), line.find(':') + 2));
+  const auto distinct = [&](const std::string& own) {
+    const std::vector<std::string> all = gather_texts(b.world.comm(), own);
+    const std::set<std::string> different(all.begin(), all.end());
+    return fmt::format("{}", fmt::join(different, ", "));
+  };
+  const std::time_t now = std::time(nullptr);
+  std::tm date{};
+  ::gmtime_r(&now, &date);
+  std::array<char, 32> started{};
+  std::strftime(started.data(), started.size(), "%Y-%m-%dT%H:%M:%SZ", &date);
+  return {{"started", started.data()},
+          {"ranks", b.world.size()},
+          {"transport", b.world.transport()},
+          {"hosts", distinct(name.data())},
+          {"processors", distinct(processor)},
+          {"device", to_string(b.device)},
+          {"threads", threads()},
+          {"library", distinct(cpu_library())},
+          {"MPI", mpi_version()},
+          {"strategy", b.strategy.name()},
+          {"parameters", b.step.parameters().count()},
+          {"version", library_version}};
 }
 
 }  // namespace trireme

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "datasets/core/dataset.h"
 #include "parallel/comm/world/world.h"
 #include "parallel/runtime/step.h"
@@ -27,5 +29,7 @@ struct Banner {
   std::string directory = {};             ///< of the run
 };
 void tell(const Banner&, Console&);
+/// The same for programs, with versions and processors: {"ranks": 4, "hosts": "a b", ...}. A collective call.
+nlohmann::json environment(const Banner&);
 
 }  // namespace trireme

@@ -24,7 +24,8 @@ class Console {
   /// as well. Appends; makes its folder. A file that cannot be written is let be.
   void copy_to(const std::string& path);
   void copy(const std::string& line);  ///< to that file alone
-  void log(const std::string& line);   ///< a line of its own, to stderr
+  bool draws_bar() const { return bar_; }
+  void log(const std::string& line);  ///< a line of its own, to stderr
   /// To stdout. Where that cannot be written (a full disk, a reader that has gone) the run goes on: stderr tells once.
   void result(const std::string& line);
   /// Throws Error when a result could not be written.

@@ -150,6 +150,10 @@ void RunDir::keep_settings(const std::string& config, std::optional<std::int64_t
   replace_file(path, config);
 }
 
+void RunDir::write_environment(const Json& environment) {
+  replace_file(path_ + "/environment.json", json_text(environment, NotUtf8::replaced, 1) + "\n");
+}
+
 void RunDir::keep_cluster(const std::string& toml) {
   const std::string path = path_ + "/" + cluster_file;
   if (!fs::exists(path) || read_text(path, std::size_t{1} << 20) != toml) replace_file(path, toml);

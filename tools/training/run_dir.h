@@ -55,6 +55,8 @@ class RunDir {
   void keep_algorithms(const std::string& table);
   /// Drops the lines of steps after `step` (they will be written again), and a last line cut short.
   void rewind(std::int64_t step);
+  /// Writes environment.json: on what the run trains.
+  void write_environment(const nlohmann::json&);
   /// Replaces cluster_file, unless it holds this text.
   void keep_cluster(const std::string& toml);
   /// Removes result.json: the run goes on.

@@ -94,12 +94,14 @@ std::string RunLog::time_left(const EpochMetrics& e, const StepMetrics& s, std::
 }
 
 void RunLog::train_step(const EpochMetrics& e, const StepMetrics& s, std::int64_t epoch, Index batches) {
-  console_.progress(fmt::format("epoch {}/{}", epoch, options_.epochs), s.batch, batches,
-                    clock_.simulated()
-                        ? fmt::format("loss {:.4f}, {:.0f} images per simulated second, {:.6f} simulated seconds",
-                                      e.loss, e.images_per_s, seconds(clock_.now()))
-                        : fmt::format("loss {:.4f}, {:.0f} images/s, data {:.1f} %, lr {:.4g}, ends in {}", e.loss,
-                                      e.images_per_s, 100 * e.wait_share, s.lr, time_left(e, s, epoch, batches)));
+  console_.progress(
+      fmt::format("epoch {}/{}", epoch, options_.epochs), s.batch, batches,
+      clock_.simulated()
+          ? fmt::format("loss {:.4f}, {:.0f} images per simulated second, {:.6f} simulated seconds", e.loss,
+                        e.images_per_s, seconds(clock_.now()))
+          : fmt::format("loss {:.4f}, {:.0f} images/s{}, ends in {}", e.loss, e.images_per_s,
+                        console_.draws_bar() ? "" : fmt::format(", data {:.1f} %, lr {:.4g}", 100 * e.wait_share, s.lr),
+                        time_left(e, s, epoch, batches)));
   // Of workers that share batches not each has rows of all.
   const std::int64_t before = std::exchange(last_step_, s.step);
   if (dir_ && s.step / record_every != (before < 0 ? s.step - 1 : before) / record_every) {

@@ -260,20 +260,23 @@ struct Trainer::Impl {
   void banner() {
     const std::string where =
         at.epoch < options.epochs ? fmt::format("epoch {}, sample {}", at.epoch + 1, at.samples) : "no epoch is left";
-    tell({.options = options,
-          .world = world,
-          .step = *step,
-          .train = input.train,
-          .test = input.test,
-          .strategy = strategy,
-          .device = device,
-          .staged = staged,
-          .optimizer = input.optimizer ? to_string(*input.optimizer) : options.optim.name,
-          .batches = loader.batches(),
-          .redrawn = at.step == 0 ? redrawn : std::vector<std::string>{},
-          .resuming = found ? fmt::format("at step {} ({}) from {}", at.step, where, saved) : "",
-          .directory = log.writes() ? log.dir().path() : ""},
-         log.console());
+    const Banner told{.options = options,
+                      .world = world,
+                      .step = *step,
+                      .train = input.train,
+                      .test = input.test,
+                      .strategy = strategy,
+                      .device = device,
+                      .staged = staged,
+                      .optimizer = input.optimizer ? to_string(*input.optimizer) : options.optim.name,
+                      .batches = loader.batches(),
+                      .redrawn = at.step == 0 ? redrawn : std::vector<std::string>{},
+                      .resuming = found ? fmt::format("at step {} ({}) from {}", at.step, where, saved) : "",
+                      .directory = log.writes() ? log.dir().path() : ""};
+    tell(told, log.console());
+    if (clock.simulated()) return;
+    const Json kept = environment(told);
+    if (log.writes()) log.dir().write_environment(kept);
   }
 
   /// Of this epoch, up to where all ranks come together.

@@ -173,7 +173,7 @@ struct JobMonitor::Impl {
       if ((since_beat += ran) >= beat) {
         since_beat = {};
         if (main) {
-          say({{"job", job_in_words()}});
+          say({{"job", job_in_words()}, {"ranks", own_ranks()}});
         } else {
           say({{"ranks", own_ranks()}});
         }
