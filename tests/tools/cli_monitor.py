@@ -3,6 +3,7 @@ doctor; each rank's log.
   cli_monitor.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
 TRIREME_FAULTS: how often each fault is tried on each transport, at random steps (1).
 """
+import html.parser
 import json
 import os
 import pathlib
@@ -251,6 +252,56 @@ class Monitor(cli.Case):
             self.assertEqual([m["value"] for m in ml if m["key"] == "global_batch_size"], [20])
             self.assertEqual([m["key"] for m in ml].count("eval_accuracy"), 2)
 
+
+    def test_report(self):
+        """Pages of one run and of three, self-contained and well-formed, whatever the names and the damage."""
+        names = ["plain", "<b>&amp;'", "stopped"]
+        for name, more in zip(names, ([], ["--ranks", 2, "--run.profile", "10-12"], ["--run.max_steps", 7])):
+            self.assertEqual(run("train", *words, "--run.dir", self.dir / name, *more).returncode, 0)
+        (self.dir / "stopped" / "trace.json").write_text('{"traceEvents": [{"ph": "X", "name"')
+        with open(self.dir / "stopped" / "metrics.jsonl", "a") as f:
+            f.write('{"kind": "train", "st\n[]\nnull\n{"step": "x"}\n{"kind": "eval", "step": 3, "test_loss": 1e999}\n')
+        (self.dir / "stopped" / "environment.json").write_text("[3")
+
+        class Page(html.parser.HTMLParser):
+            void = {"meta", "br", "line", "rect", "path", "circle", "polyline"}
+
+            def __init__(self, text):
+                super().__init__()
+                self.open, self.seen, self.text = [], [], ""
+                self.feed(text)
+
+            def handle_starttag(self, tag, attributes):
+                self.seen.append((tag, dict(attributes)))
+                if tag not in self.void:
+                    self.open.append(tag)
+
+            def handle_startendtag(self, tag, attributes):
+                self.seen.append((tag, dict(attributes)))
+
+            def handle_endtag(self, tag):
+                if tag not in self.void:
+                    assert self.open.pop() == tag, (tag, self.open)
+
+            def handle_data(self, data):
+                self.text += data
+
+        for shown in [names[:1], names]:
+            out = self.dir / "page.html"
+            got = run("report", *[self.dir / name for name in shown], "--out", out)
+            self.assertEqual((got.returncode, got.stdout), (0, f"{out}\n"), got.stderr)
+            page = Page(out.read_text())
+            self.assertEqual(page.open, [])
+            self.assertGreater(len([tag for tag, _ in page.seen if tag == "svg"]), 5)
+            self.assertFalse({"script", "b>"} & {tag for tag, _ in page.seen})
+            for tag, attributes in page.seen:
+                self.assertFalse({"src", "href", "onload", "xlink:href"} & attributes.keys(), (tag, attributes))
+            for name in shown:
+                self.assertIn(name, page.text)
+        for said in "Scaling", "A step of <b>", "lines of metrics.jsonl cannot be read", "environment.json", "trace.json cannot be read", "Where the time of traced steps went":
+            self.assertIn(said, page.text)
+        self.refused(run("report", self.dir, "--out", self.dir / "x.html"), "not a run directory")
+        self.assertFalse((self.dir / "x.html").exists())
 
     def test_profile(self):
         """A trace of all ranks whose events nest, with flows, and a table that closes to the steps' time."""

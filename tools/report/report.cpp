@@ -23,12 +23,12 @@ body{font:15px/1.5 system-ui,sans-serif;color:#1c2330;background:#f5f6f8;margin:
 main{max-width:1500px;margin:0 auto;padding:20px}
 h1{font-size:22px;margin:4px 0 2px} h2{font-size:17px;margin:30px 0 10px}
 .sub{color:#5b6575;margin:0 0 14px}
-.grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,460px),1fr));gap:14px}
+.grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,620px),1fr));gap:14px}
 .card{background:#fff;border:1px solid #e0e4ea;border-radius:8px;padding:10px 12px;min-width:0;overflow-x:auto}
-.card svg{max-width:100%;height:auto;display:block}
-.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:10px}
+.card svg{width:100%;max-width:860px;min-width:540px;height:auto;display:block}
+.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px}
 .fact{background:#fff;border:1px solid #e0e4ea;border-radius:8px;padding:8px 12px}
-.fact b{display:block;font-size:20px;font-weight:600;overflow-wrap:anywhere} .fact span{color:#5b6575;font-size:13px}
+.fact b{display:block;font-size:18px;font-weight:600;overflow-wrap:anywhere} .fact span{color:#5b6575;font-size:13px}
 table{border-collapse:collapse;font-size:14px;width:100%} th,td{text-align:left;padding:4px 12px 4px 0;border-bottom:1px solid #edf0f4;vertical-align:top}
 td.n{font-variant-numeric:tabular-nums;white-space:nowrap} th{color:#5b6575;font-weight:600}
 .differs td{background:#fff7e0} code,pre{font:13px ui-monospace,monospace} pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:0}
@@ -90,7 +90,7 @@ double best_of(const RunData& run, const std::string& key) {
   return std::ranges::max_element(*p, {}, [](const auto& q) { return q.second; })->second;
 }
 std::string number(double v, const char* unit = "") {
-  return std::isfinite(v) ? fmt::format("{:.4g}{}", v, unit) : std::string("–");
+  return std::isfinite(v) ? fmt::format("{:.{}g}{}", v, std::abs(v) < 10 ? 3 : 4, unit) : std::string("–");
 }
 std::string told(const std::map<std::string, std::string>& all, const std::string& key) {
   const auto at = all.find(key);

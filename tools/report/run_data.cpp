@@ -105,7 +105,9 @@ RunData read_run(const std::string& path) {
   if (run.name.empty()) run.name = fs::path(fs::absolute(path)).lexically_normal().parent_path().filename().string();
   read_part(run, "config.toml", [&](const std::string& p) { run.settings = read_own_toml(read_text(p, 1 << 20)); });
   read_part(run, "environment.json", [&](const std::string& p) {
-    for (const auto& [key, value] : parse_json(read_text(p, 1 << 20)).items()) run.environment[key] = text_of(value);
+    const Json all = parse_json(read_text(p, 1 << 20));
+    check(all.is_object(), "report", "it is no JSON object");
+    for (const auto& [key, value] : all.items()) run.environment[key] = text_of(value);
   });
   read_part(run, "result.json", [&](const std::string& p) {
     const Json j = parse_json(read_text(p, 1 << 20));

@@ -128,7 +128,7 @@ void EventFile::plugin(const std::string& tag, const Protobuf& data) {
                                    .message(8, Protobuf().integer(1, 1).message(2, shape).text(5, zero))
                                    .message(9, Protobuf().message(1, content)))));
 }
-// HParamsPluginData: experiment 2 { hparam_infos 5 { name 1, type 4 (1 string, 2 bool, 3 float64) }, metric_infos 6 {
+// HParamsPluginData: experiment 2 { hparam_infos 4 { name 1, type 4 (1 string, 2 bool, 3 float64) }, metric_infos 5 {
 // name 1 { tag 2 } } }, session_start_info 3 { hparams 1 (map), group_name 4, start_time_secs 5 }. Value of Struct:
 // number_value 2, string_value 3, bool_value 4.
 void EventFile::hyper_parameters(const std::map<std::string, std::string>& settings, const std::string& group) {
@@ -145,11 +145,11 @@ void EventFile::hyper_parameters(const std::map<std::string, std::string>& setti
       v.real(2, number);
     else
       v.text(3, quoted ? value.substr(1, value.size() - 2) : value);
-    experiment.message(5, Protobuf().text(1, name).integer(4, is_bool ? 2 : is_number ? 3 : 1));
+    experiment.message(4, Protobuf().text(1, name).integer(4, is_bool ? 2 : is_number ? 3 : 1));
     session.message(1, Protobuf().text(1, name).message(2, v));
   }
   for (const char* tag : {"test/top1", "test/loss", "train/loss"})
-    experiment.message(6, Protobuf().message(1, Protobuf().text(2, tag)));
+    experiment.message(5, Protobuf().message(1, Protobuf().text(2, tag)));
   plugin("_hparams_/experiment", Protobuf().message(2, experiment));
   plugin("_hparams_/session_start_info", Protobuf().message(3, session.text(4, group).real(5, now())));
 }

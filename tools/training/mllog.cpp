@@ -17,10 +17,9 @@ MlLog::MlLog(const std::string& path) {
   file_.reset(::fdopen(file, "a"));
 }
 
-void MlLog::write(std::string_view kind, std::string_view key, const Json& value, std::int64_t epoch) {
+void MlLog::write(std::string_view kind, std::string_view key, const Json& value, Json metadata) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  Json metadata{{"file", "trireme"}, {"lineno", 0}};
-  if (epoch > 0) metadata["epoch_num"] = epoch;
+  metadata.update({{"file", "trireme"}, {"lineno", 0}});
   const Json line{{"namespace", ""},    {"time_ms", std::chrono::duration_cast<std::chrono::milliseconds>(now).count()},
                   {"event_type", kind}, {"key", key},
                   {"value", value},     {"metadata", metadata}};

@@ -13,8 +13,8 @@ class MlLog {
  public:
   /// Appends to the file. Throws Error where it cannot be opened.
   explicit MlLog(const std::string& path);
-  /// kind: "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END". epoch: from 1, or 0 for an event without one.
-  void write(std::string_view kind, std::string_view key, const nlohmann::json& value, std::int64_t epoch = 0);
+  /// kind: "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END". metadata: beside file and lineno.
+  void write(std::string_view kind, std::string_view key, const nlohmann::json& value, nlohmann::json metadata);
 
  private:
   struct Close {

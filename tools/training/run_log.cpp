@@ -54,7 +54,7 @@ void RunLog::open_events(std::optional<std::int64_t> resumed) {
 }
 
 void RunLog::ml(std::string_view kind, std::string_view key, const Json& value, std::int64_t epoch) {
-  if (ml_) ml_->write(kind, key, value, epoch);
+  if (ml_) ml_->write(kind, key, value, epoch > 0 ? Json{{"epoch_num", epoch}} : Json::object());
 }
 
 // The keys of mlperf_logging's training rules that every benchmark has, and the optimizer's.
@@ -62,7 +62,8 @@ void RunLog::begin(const Parameters& parameters, Index train_samples, Index test
   if (!dir_ || !options_.run.mllog) return;
   ml_.emplace(dir_->path() + "/mllog.txt");
   const auto point = [&](const char* key, const Json& value) { ml("POINT_IN_TIME", key, value); };
-  point("submission_benchmark", options_.model), point("submission_division", "open");
+  point("submission_benchmark", options_.model == "resnet50" ? "resnet" : options_.model),
+      point("submission_division", "open");
   point("submission_org", "trireme"), point("submission_platform", "local"), point("submission_status", "research");
   point("cache_clear", true);
   ml("INTERVAL_START", "init_start", nullptr);
@@ -79,7 +80,7 @@ void RunLog::begin(const Parameters& parameters, Index train_samples, Index test
 
 void RunLog::end(bool preempted) {
   if (!dir_) return;
-  ml("INTERVAL_END", "run_stop", nullptr);
+  if (ml_) ml_->write("INTERVAL_END", "run_stop", nullptr, {{"status", preempted ? "aborted" : "success"}});
   if (events() && !preempted) events()->end_session(true);
   if (events()) events()->flush();
 }
