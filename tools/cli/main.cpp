@@ -100,6 +100,7 @@ class CommandLine {
   LaunchCommand launch_;
   DoctorOptions doctor_;
   std::vector<std::string> runs_;
+  std::string page_ = "report.html";
 };
 
 void CommandLine::train() {
@@ -156,11 +157,10 @@ void CommandLine::doctor() {
 }
 
 void CommandLine::report() {
-  to_ = "report.html";
   CLI::App& command = add("report", "a page of one run or several side by side: curves, times, settings",
-                          [this] { return report_command(runs_, to_); });
+                          [this] { return report_command(runs_, page_); });
   command.add_option("runs", runs_, "run directories")->required()->type_name("RUN");
-  command.add_option("--out", to_, "HTML file to write (default: report.html)")->type_name("FILE");
+  command.add_option("--out", page_, "HTML file to write (default: report.html)")->type_name("FILE");
 }
 
 void CommandLine::eval() {

@@ -8,6 +8,7 @@
 #include "datasets/images/image.h"
 #include "framework/io/json.h"
 #include "parallel/comm/crash_report.h"
+#include "parallel/comm/world/compare.h"
 #include "tools/training/cluster_file.h"
 #include "tools/training/from_options.h"
 #include "tools/training/resume.h"
@@ -44,6 +45,12 @@ void RunLog::open_run(const std::vector<std::string>& class_names) {
   if (options_.run.resume == "yes") return;
   dir_->write_classes(class_names);
   keep_settings({});
+}
+
+std::string RunLog::agreed_directory(World& world) const {
+  const std::string run = dir_ ? dir_->path() : options_.run.dir;
+  const bool named = options_.run.dir.empty() && !clock_.simulated();  // by rank 0
+  return named ? broadcast_text(world.comm(), run, 0) : run;
 }
 
 void RunLog::open_events(std::optional<std::int64_t> resumed) {

@@ -34,6 +34,8 @@ class RunLog {
   /// The run goes on, or begins; its end (preempted: it is to be resumed).
   void begin(const Parameters&, Index train_samples, Index test_samples);
   void end(bool preempted);
+  /// The run's, on all ranks; empty on those of virtual time that do not know it. A collective call where time is real.
+  std::string agreed_directory(World&) const;
   /// MlLog::write, where run.mllog asks for it.
   void ml(std::string_view kind, std::string_view key, const nlohmann::json& value, std::int64_t epoch = 0);
   /// A training step of epoch `epoch` (from 1): progress, and every 20th step a record.

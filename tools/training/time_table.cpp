@@ -145,7 +145,7 @@ std::string time_table(const std::vector<TimeShare>& shares, int steps) {
 }
 
 std::string trace_text(const std::vector<RankTrace>& ranks, const std::vector<Axis>& mesh) {
-  enum Lane : int { steps, actions, kernels, waits, data, checkpoints, writer };
+  enum Track : int { steps, actions, kernels, waits, data, checkpoints, writer };
   constexpr const char* lanes[] = {"steps", "actions and calls", "kernels",          "waits for others",
                                    "data",  "checkpoint",        "checkpoint writer"};
   const RankGrid grid(mesh);
@@ -173,12 +173,12 @@ std::string trace_text(const std::vector<RankTrace>& ranks, const std::vector<Ax
     std::map<std::string, double> begun;  // of collectives under way
     for (const Event& e : ranks[r].events) {
       if (e.end == 0) continue;
-      const Lane lane = e.kind == Event::call     ? actions
-                        : e.kind == Event::wait   ? waits
-                        : e.kind == Event::kernel ? kernels
-                        : e.kind == Event::data   ? data
-                        : e.kind == Event::save   ? checkpoints
-                                                  : steps;
+      const Track lane = e.kind == Event::call     ? actions
+                         : e.kind == Event::wait   ? waits
+                         : e.kind == Event::kernel ? kernels
+                         : e.kind == Event::data   ? data
+                         : e.kind == Event::save   ? checkpoints
+                                                   : steps;
       const double begin = us(static_cast<double>(e.begin)), end = us(static_cast<double>(e.end));
       event("X", r, lane, e.name, begin, {{"dur", end - begin}});
       const bool collective = e.name.find(" over ") != e.name.npos;

@@ -117,7 +117,7 @@ struct Trainer::Impl {
   }
 
   TrainerResult run() {
-    const std::string directory = agreed_directory();
+    const std::string directory = log.agreed_directory(world);
     if (!directory.empty() && !clock.simulated())
       log.copy_to(fmt::format("{}/logs/rank_{}.log", directory, world.rank()));
     if (monitor && world.main() && !directory.empty()) monitor->write_to(directory + "/live.json");
@@ -176,12 +176,6 @@ struct Trainer::Impl {
   }
   Index all_ranks(Index count) {
     return options.data.on_bad == "stop" ? 0 : static_cast<Index>(over_ranks(static_cast<double>(count)));
-  }
-  /// Of the run, on all ranks; empty on those of virtual time that do not know it.
-  std::string agreed_directory() {
-    const std::string run = log.writes() ? log.dir().path() : options.run.dir;
-    const bool named = options.run.dir.empty() && !clock.simulated();  // by rank 0
-    return named ? broadcast_text(world.comm(), run, 0) : run;
   }
   /// For crash reports.
   void enter(const char* phase) const {

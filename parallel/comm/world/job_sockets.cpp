@@ -91,7 +91,7 @@ Listener listen_anywhere(bool loopback) {
   };
   Listener l = open(loopback ? "127.0.0.1" : "::");
   if (!l.socket && !loopback) l = open("0.0.0.0");
-  check(static_cast<bool>(l.socket), "job monitor", "cannot listen: {}", [] { return std::strerror(errno); });
+  check(static_cast<bool>(l.socket), "job monitor", "cannot listen: {}", [&] { return std::strerror(errno); });
   return l;
 }
 
