@@ -5,7 +5,7 @@
 #   tests/long.sh --list
 set -uo pipefail
 cd "$(dirname "$0")/.."
-list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa kills slurm two_hosts onednn3 tsan no_mpi"
+list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa kills monitor interruptions slurm two_hosts container onednn3 tsan no_mpi"
 strict=0 names=()
 for word in "$@"; do
   case "$word" in
@@ -45,6 +45,17 @@ kills() {
   TRIREME_KILLS=100 python3 tests/tools/cli_launch.py build/tools/trireme "${mpiexec:-none}" datasets/mnist Launch.test_what_is_killed_goes_on_with_the_same_bits
 }
 
+# Each fault five times on each transport; then an hour in which ranks are stopped for up to half of what they may be, the job for
+# longer than that, and syncing a checkpoint takes as long.
+monitor() {
+  TRIREME_FAULTS=5 python3 tests/tools/cli_monitor.py build/tools/trireme "${mpiexec:-none}" datasets/mnist Monitor.test_every_fault_is_named_and_ended_in_time &&
+    TRIREME_SOAK=3600 python3 tests/tools/cli_monitor.py build/tools/trireme "${mpiexec:-none}" datasets/mnist Monitor.test_delays_are_no_alarm
+}
+# A hundred interruptions at random steps, each with another number of ranks behind it: all samples once an epoch.
+interruptions() {
+  TRIREME_INTERRUPTIONS=100 python3 tests/tools/cli_monitor.py build/tools/trireme "${mpiexec:-none}" datasets/mnist Monitor.test_samples_come_once_whatever_interrupts
+}
+
 # The batch scripts of tools/slurm on a Slurm of the test's own (root, and Debian's packages, which it installs).
 slurm() {
   [ -n "$mpiexec" ] || { echo "SKIPPED: no mpiexec"; return 77; }
@@ -56,6 +67,9 @@ slurm() {
 
 # Two hosts in network namespaces (root): a training loses one and gets it back.
 two_hosts() { python3 tests/two_hosts.py build/tools/trireme; }
+
+# The image recipes, in fresh Debians (root).
+container() { tests/container.sh; }
 
 # MPI as between hosts: each process is a host to MPI, so that nothing goes through shared memory.
 mpi_table() {

@@ -1,5 +1,6 @@
 #include "parallel/comm/call.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <numeric>
 
@@ -8,6 +9,8 @@
 
 namespace trireme {
 namespace {
+
+thread_local double timeout_scale = 1;
 
 void check_defined(std::string_view name, const Tensor& x) {
   check(x.defined(), name, "got an undefined tensor, expected one with memory");
@@ -123,8 +126,10 @@ std::string differing_text(const Call& first, int rank, const Call& other) {
 std::chrono::duration<double> collective_timeout() {
   const char* text = std::getenv("TRIREME_TIMEOUT");
   double seconds = text ? std::atof(text) : 0;
-  return std::chrono::duration<double>(seconds > 0 ? seconds : 300);
+  return std::chrono::duration<double>(timeout_scale * (seconds > 0 ? seconds : 300));
 }
+
+void scale_timeouts(double factor) { timeout_scale = std::max(1.0, factor); }
 
 std::string late_text(std::string_view who, double seconds, std::string_view missing) {
   const std::string others = FlightRecorder::others();

@@ -81,7 +81,8 @@ std::string FlightRecorder::others() {
   each([&](const FlightRecorder& r) {
     if (&r == mine || ++told > 8) return;
     const Entry& last = r.entry(r.count());
-    text += fmt::format("{}rank {}: {}, for {:.1f} s, phase {}", text.empty() ? "" : "; ", r.rank(), last.text.data(),
+    text += fmt::format("{}rank {}: {} {}, for {:.1f} s, phase {}", text.empty() ? "" : "; ", r.rank(),
+                        last.ended == 0 ? "in" : "after", last.text.data(),
                         static_cast<double>(r.now() - last.begun) / 1e6, r.phase());
   });
   const std::lock_guard lock(looking);

@@ -1,4 +1,4 @@
-"""What a run directory holds, by the readers it is written for: run_oracle.py TRIREME
+"""What a run directory holds, by the readers it is written for: run_oracle.py TRIREME [PYTHON]    PYTHON: one that has them, if this one does not
 
 TensorBoard's hparams plugin has the settings and their types; MLPerf's compliance checker accepts mllog.txt."""
 import os
@@ -13,6 +13,8 @@ try:
     from tensorboard.plugins.hparams import metadata
     import mlperf_logging
 except ImportError:
+    if len(sys.argv) > 2 and os.path.exists(sys.argv[2]):
+        os.execv(sys.argv[2], [sys.argv[2], *sys.argv[:2]])
     sys.exit(77)
 
 trireme = os.path.abspath(sys.argv[1])

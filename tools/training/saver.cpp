@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "framework/io/file.h"
+#include "parallel/comm/call.h"
 #include "parallel/comm/world/compare.h"
 
 namespace trireme {
@@ -16,7 +17,10 @@ Saver::Saver(const TrainerOptions& options, World& world)
       main_(world.main()) {
   if (!options.checkpoint.async || world.clock()) return;
   if (world.size() > 1) comm_ = world.comm().split(0, world.rank());
-  const auto gather = [this](const std::string& mine) { return gather_texts(*comm_, mine); };
+  const auto gather = [this](const std::string& mine) {
+    scale_timeouts(slow_phase);  // of the writer's thread
+    return gather_texts(*comm_, mine);
+  };
   writer_ = comm_ ? std::make_unique<CheckpointWriter>(gather) : std::make_unique<CheckpointWriter>(nullptr);
 }
 

@@ -12,6 +12,9 @@
 
 namespace trireme {
 
+/// Waits for ranks that open or save a run, or evaluate, last so many times what they may in a step (TRIREME_TIMEOUT).
+inline constexpr double slow_phase = 6;
+
 class Saver {
  public:
   /// Options and world must outlive it. A collective call.

@@ -1,18 +1,16 @@
 #include "tools/training/trainer.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <filesystem>
 #include <future>
 
 #include "framework/io/checkpoint.h"
 #include "framework/io/json.h"
 #include "framework/io/weights.h"
-#include "kernels/core/backend.h"
 #include "kernels/core/runtime.h"
 #include "kernels/core/thread.h"
+#include "parallel/comm/call.h"
 #include "parallel/comm/crash_report.h"
 #include "parallel/comm/flight_recorder.h"
 #include "parallel/comm/world/compare.h"
@@ -51,6 +49,7 @@ TrainerInput with_data(TrainerInput given, const TrainerOptions& options) {
 }
 
 TrainerOptions validated(TrainerOptions options, const TrainerInput& given, World& world) {
+  scale_timeouts(slow_phase);  // while runs are opened
   check(!given.model || (given.train && given.test), "trainer", "a model of the program's own wants its own data sets");
   check(options.parallel.virtual_ranks == 0 || world.clock(), "trainer",
         "parallel.virtual is {}, but the world's time is real: make it by World::virtual_time",
@@ -178,7 +177,9 @@ struct Trainer::Impl {
     return options.data.on_bad == "stop" ? 0 : static_cast<Index>(over_ranks(static_cast<double>(count)));
   }
   /// For crash reports.
-  void enter(const char* phase) const {
+  void enter(const char* phase) {
+    const bool steady = std::exchange(entered, phase) == phase && std::string_view(phase) == "step";
+    scale_timeouts(steady ? 1 : slow_phase);  // in a first step others may be in the phase before
     if (FlightRecorder* r = FlightRecorder::current()) r->set_phase(phase, at.step);
   }
   Evaluation evaluate() {
@@ -194,7 +195,7 @@ struct Trainer::Impl {
       try {
         return epoch();
       } catch (const NonFiniteError& e) {
-        if (options.run.on_nan != "rollback" || ++rollbacks > most_rollbacks) throw;
+        if (options.run.on_nan != "rollback" || ++rollbacks > 3) throw;
         roll_back(e.what());
       }
     }
@@ -211,7 +212,7 @@ struct Trainer::Impl {
     check(!path.empty(), "run.on_nan", "{}; there is no checkpoint to go back to", why);
     rolled_back = path;
     log.console().log(fmt::format("rollback  {}; the weights of {}, the samples behind these ({} of {})", why, path,
-                                  rollbacks, most_rollbacks));
+                                  rollbacks, 3));
     const LoadedCheckpoint loaded = step->load_checkpoint(path);
     at = progress_of(loaded.state);
     if (at.epoch != here.epoch) at = {.step = at.step, .loss_scale = at.loss_scale, .good_steps = at.good_steps};
@@ -408,8 +409,8 @@ struct Trainer::Impl {
   Stragglers stragglers;
   StepTrace trace{options.run.profile};
   std::optional<Step> step;
-  bool injected = false;  // options.run.fault
-  static constexpr int most_rollbacks = 3;
+  bool injected = false;          // options.run.fault
+  const char* entered = nullptr;  // phase
   int rollbacks = 0;
   std::string rolled_back;  // to this checkpoint, since the last one was saved
   SpikeDetector spikes{options.run.spike};
@@ -422,7 +423,7 @@ struct Trainer::Impl {
 
 Trainer::Trainer(TrainerInput input, TrainerOptions options, World& world)
     : impl_(std::make_unique<Impl>(std::move(input), std::move(options), world)) {}
-Trainer::~Trainer() = default;
+Trainer::~Trainer() { scale_timeouts(1); }
 TrainerResult Trainer::run() { return impl_->run(); }
 Step& Trainer::step() { return *impl_->step; }
 

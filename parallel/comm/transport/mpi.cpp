@@ -16,6 +16,7 @@
 
 #include "kernels/core/runtime.h"
 #include "parallel/comm/call.h"
+#include "parallel/comm/flight_recorder.h"
 #include "parallel/comm/reduce.h"
 #include "parallel/comm/transport/mpi_engine.h"
 #include "parallel/comm/transport/mpi_ranks.h"
@@ -326,6 +327,7 @@ class Process : public MpiProcess {
     }
     // It ends those with a signal that do not come as far within 5 s: stopped ones, and those in a long computation.
     ++engine_->abort_flag.leaving;
+    const FlightRecorder::Wait waiting;
     if (poll_until(5, [&] { return engine_->abort_flag.leaving >= static_cast<std::uint32_t>(local_size_); }))
       tell_launcher();
     _exit(status == 0 ? 1 : status);

@@ -71,6 +71,7 @@ Json own_ranks() {
                    {"step", r.step()},
                    {"count", r.count()},
                    {"last", last.text.data()},
+                   {"busy", last.ended == 0},
                    {"since", static_cast<double>(now - std::max(last.begun, last.ended)) / 1e6},
                    {"waits", waits > 0 ? static_cast<double>(now - waits) / 1e6 : 0.0}});
   });
@@ -270,8 +271,9 @@ struct JobMonitor::Impl {
     for (const WatchedProcess& p : peers) all.push_back(&p.ranks);
     for (std::size_t i = 0; i < std::min<std::size_t>(all.size(), 8); ++i)
       for (const Json& r : *all[i])
-        text += fmt::format("{}rank {}: {}, for {:.1f} s, phase {}", text.empty() ? "" : "; ", r.value("rank", 0),
-                            r.value("last", ""), r.value("since", 0.0), r.value("phase", ""));
+        text += fmt::format("{}rank {}: {} {}, for {:.1f} s, phase {}", text.empty() ? "" : "; ", r.value("rank", 0),
+                            r.value("busy", false) ? "in" : "after", r.value("last", ""), r.value("since", 0.0),
+                            r.value("phase", ""));
     FlightRecorder::set_others(text);
     return text;
   }

@@ -169,6 +169,7 @@ int World::run(int argc, char** argv, int ranks, const std::function<int(World&)
   try {
     status = body(*world);
   } catch (...) {
+    const FlightRecorder::Wait ending;  // for the Watchdog
     const Failure failure = current_failure(world->size() == 1 ? "" : fmt::format("rank {}: ", world->rank()));
     write_crash_report(failure.text.c_str());
     if (world->size() == 1) return report(failure);
