@@ -92,6 +92,8 @@ for folder, floor in floors.items():
             if re.match(r"#\s*(if|ifdef|ifndef|elif)\b", line) and not name.startswith("kernels/cpu/dnnl."):
                 faults.append(f"{name}:{number}: conditional compilation outside kernels/cpu/dnnl.*")
         code_lines[folder] += sum(1 for line in text.splitlines() if line.strip() and not line.strip().startswith("//"))
+        if m := re.search(r"(?<![\w.:>])(?:std::)?(system|popen)\(", no_code.sub("", text)):
+            faults.append(f"{name}: {m[1]}() gives a shell what may come from a file: start programs with posix_spawn or execve")
         if path.suffix == ".cpp" and not path.with_suffix(".h").exists() and not any(name.startswith(place) for place in one_interface):
             faults.append(f"{name}: no header of this name; the interface of a folder's many files is listed in one_interface")
         if path.suffix == ".h":  # one type of a name: two would be one to the linker

@@ -5,7 +5,7 @@
 #   tests/long.sh --list
 set -uo pipefail
 cd "$(dirname "$0")/.."
-list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa kills monitor interruptions power_cuts slurm two_hosts container onednn3 tsan no_mpi"
+list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa kills monitor interruptions power_cuts slurm two_hosts container onednn3 tsan no_mpi reproducible"
 strict=0 names=()
 for word in "$@"; do
   case "$word" in
@@ -117,6 +117,8 @@ isa() {
 onednn3() { tests/with_onednn3.sh; }
 tsan() { tests/tsan.sh; }
 no_mpi() { tests/no_mpi.sh; }
+# Two builds at different places are the same to the last byte.
+reproducible() { tests/reproducible.sh; }
 
 passed=0 failed=0 skipped=0
 for name in "${names[@]}"; do

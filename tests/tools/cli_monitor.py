@@ -243,7 +243,7 @@ class Monitor(cli.Case):
         got = run("doctor", "--live", self.dir / "run")
         self.assertEqual((got.returncode, got.stdout.splitlines()[-1]), (0, "verdict: the run moves"), got.stdout + got.stderr)
         for rank in 0, 1:
-            self.assertRegex(got.stdout, rf"(?m)^rank {rank}    \(.*, process \d+\) +step +step \d+ .*")
+            self.assertRegex(got.stdout, rf"(?m)^rank {rank}    \(.*, process \d+\) +(step|save|evaluate) +step \d+ .*")
         pid = json.loads(live.read_text())["processes"][1]["pid"]
         os.kill(pid, signal.SIGSTOP)
         time.sleep(7)

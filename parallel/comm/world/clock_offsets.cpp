@@ -5,7 +5,7 @@
 namespace trireme {
 
 static double clock_ahead(World& world, int other, const std::function<double()>& now) {
-  double ahead = 0, quickest = INFINITY;
+  double ahead = 0, quickest = INFINITY;  // seconds
   const Tensor number = Tensor::zeros({1}, DType::f64);
   for (int i = 0; i < 10; ++i) {
     if (world.rank() == other) {
@@ -19,7 +19,7 @@ static double clock_ahead(World& world, int other, const std::function<double()>
     const double answered = now();
     if (answered - asked < quickest) quickest = answered - asked, ahead = number.item() - (asked + answered) / 2;
   }
-  return ahead;
+  return std::abs(ahead) <= quickest / 2 ? 0 : ahead;
 }
 
 std::vector<double> clocks_ahead(World& world, const std::function<double()>& now) {
