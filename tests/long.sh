@@ -5,7 +5,7 @@
 #   tests/long.sh --list
 set -uo pipefail
 cd "$(dirname "$0")/.."
-list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa kills monitor interruptions power_cuts slurm two_hosts container onednn3 tsan no_mpi reproducible"
+list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa kills monitor interruptions nans power_cuts slurm two_hosts container onednn3 tsan no_mpi reproducible"
 strict=0 names=()
 for word in "$@"; do
   case "$word" in
@@ -55,6 +55,9 @@ monitor() {
 interruptions() {
   TRIREME_INTERRUPTIONS=100 python3 tests/tools/cli_monitor.py build/tools/trireme "${mpiexec:-none}" datasets/mnist Monitor.test_samples_come_once_whatever_interrupts
 }
+
+# Fifty NaNs in random layers, at random ranks and steps of random layouts.
+nans() { TRIREME_NANS=50 python3 tests/tools/cli.py build/tools/trireme "${mpiexec:-none}" datasets/mnist Failures.test_nan_anywhere_is_named_before_the_update; }
 
 # Five hundred power cuts while checkpoints are written (root).
 power_cuts() { python3 tests/power_cut.py build/tools/trireme 500; }

@@ -218,6 +218,11 @@ double Optimizer::grad_norm(const std::vector<Slice>& slices) const {
   return std::sqrt(part == entries.end() ? all : all + part->tensor.shard_spec()->sum(parts)) / loss_scale_;
 }
 
+bool Optimizer::has_finite_values(const std::vector<Slice>& slices) const {
+  return std::ranges::all_of(
+      slices, [&](const Slice& s) { return s.size() == 0 || std::isfinite(squares_of(parameters_.values(), s)); });
+}
+
 bool Optimizer::wants_norm() const {
   return options_.clip_norm > 0 || options_.check_finite || config_.has_trust_ratio();
 }

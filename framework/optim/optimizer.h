@@ -61,6 +61,8 @@ class Optimizer {
   double clip_scale() const { return wants_norm() ? clip_scale(grad_norm()) : 1; }
   /// The same for a norm that was put together elsewhere (of slices that several ranks hold).
   double clip_scale(double norm) const;
+  /// Whether all values in these slices are finite: a pass over them.
+  bool has_finite_values(const std::vector<Slice>&) const;
   bool wants_norm() const;  ///< whether an update looks at the gradient's norm first
 
   /// The gradients at hand are those of so many times the loss (mixed precision): norms and updates divide by it.

@@ -305,13 +305,28 @@ void ParameterStore::mark_released(const Slice& slice, bool released) {
 }
 
 const ParameterStore::Entry* ParameterStore::first_non_finite_grad() const {
+  return first_non_finite(grads(), [](const Entry& e) { return e.tensor.grad() ? e.slice : Slice{}; });
+}
+
+const ParameterStore::Entry* ParameterStore::first_non_finite_value(const std::vector<Slice>& updated) const {
+  for (const Slice& s : updated)
+    if (const Entry* found = first_non_finite(values(), [&](const Entry& e) {
+          return Slice{std::max(e.slice.begin, s.begin), std::min(e.slice.end, s.end)};
+        }))
+      return found;
+  return nullptr;
+}
+
+const ParameterStore::Entry* ParameterStore::first_non_finite(const FlatBuffer& all,
+                                                              const std::function<Slice(const Entry&)>& part_of) const {
   std::vector<FlatBuffer::Extent> one_each;
   for (const Entry& e : entries()) one_each.push_back({1, e.tensor.device()});
   const FlatBuffer sums(one_each, 0, DType::f64);
   for (std::size_t i = 0; i < entries().size(); ++i) {
-    if (!entries()[i].tensor.grad()) continue;
+    const Slice part = part_of(entries()[i]);
+    if (part.size() <= 0) continue;
     const auto at = static_cast<Index>(i);
-    launch<kernel::SumSquares>(sums.rows(at, at + 1), part(grads(), entries()[i]));
+    launch<kernel::SumSquares>(sums.rows(at, at + 1), all.rows(part.begin, part.end));
   }
   const std::vector<double> host = sums.to_vector();
   for (std::size_t i = 0; i < entries().size(); ++i)

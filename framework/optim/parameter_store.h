@@ -87,6 +87,8 @@ class ParameterStore {
   void mark_released(const Slice&, bool released);
   /// The first entry whose gradient is not finite; null if there is none. A pass over all gradients.
   const Entry* first_non_finite_grad() const;
+  /// The same of the values that this rank updates.
+  const Entry* first_non_finite_value(const std::vector<Slice>& updated) const;
   /// The entry of this name; null when there is none.
   Entry* find(const std::string& name);
 
@@ -129,6 +131,7 @@ class ParameterStore {
   static NamedTensors named_tensors(Module& model);
   void allocate(const StoreSpec&, const NamedTensors* of_model);
   SliceVersions& tracked(const Slice&) const;
+  const Entry* first_non_finite(const FlatBuffer&, const std::function<Slice(const Entry&)>& part_of) const;
   template <class F>
   static void each_handle(State&, F f);
 

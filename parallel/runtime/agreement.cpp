@@ -41,7 +41,8 @@ Work Agreement::start(const Action& a, Communicator* comm) {
         continue;
       }
       const double norm = optimizer_.grad_norm(updated_);
-      flags.push_back(std::isfinite(norm));
+      // A weight that is not finite need not reach the loss or a gradient: relu and max-pooling take NaN for small.
+      flags.push_back(std::isfinite(norm) && (scale.on() || optimizer_.has_finite_values(updated_)));
       if (updated_ == std::vector<Slice>{{0, optimizer_.parameters().size()}}) norm_ = norm;
     }
     flags_ = Tensor::of(flags, {std::ssize(flags)}, DType::i64);
@@ -63,9 +64,14 @@ std::string Agreement::fault() {
   const double value = read_ ? read_.item() : loss_.item();
   if (!std::isfinite(value)) return fmt::format("loss is {}", std::isnan(value) ? NAN : value);
   if (scale.on() || finite()) return "";
-  const auto entry = optimizer_.parameters().first_non_finite_grad();
-  return fmt::format("loss is {}, but the gradient{} is not finite", value,
-                     entry ? fmt::format(" of '{}'", entry->name) : "'s norm");
+  const auto told = [&](const std::string& what) {
+    return fmt::format("loss is {}, but {} is not finite", value, what);
+  };
+  if (const auto entry = optimizer_.parameters().first_non_finite_grad())
+    return told(fmt::format("the gradient of '{}'", entry->name));
+  if (const auto entry = optimizer_.parameters().first_non_finite_value(updated_))
+    return told(fmt::format("the weight '{}'", entry->name));
+  return told("a weight or gradient");
 }
 
 double Agreement::clip_scale() {

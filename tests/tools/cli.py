@@ -422,19 +422,54 @@ class Failures(Case):
         return {int(p.stem[5:]): json.loads(p.read_text()) for p in (self.dir / name / "crash").glob("rank_*.json")}
 
     def test_numbers_that_are_not_finite_roll_back(self):
-        """At random steps and ranks: the step is refused on all ranks before its update, and training goes on from the checkpoint before, without these samples."""
+        """At random steps and ranks: the step is refused on all ranks before its update. Training goes on from the checkpoint before: with these samples, and the bits of a run that
+        nothing has happened to; where they lead there again, without them."""
+        self.trained(*small, "--ranks", 2, name="whole")
         for ranks in [None, 2] if mpiexec != "none" else [None]:
             step, rank, name = random.randrange(9, 28), random.randrange(2), f"nan{ranks}"
             with self.subTest(ranks=ranks, step=step, rank=rank):
-                words = [*small, *([] if ranks else ["--ranks", 2]), "--checkpoint.steps", 4, "--run.fault", f"nan:{rank}:{step}"]
+                words = [*small, *([] if ranks else ["--ranks", 2]), "--checkpoint.steps", 4, "--run.fault", f"nantwice:{rank}:{step}"]
                 got = run("train", *words, "--run.dir", self.dir / name, "--run.on_nan", "rollback", "--run.tensorboard", ranks=ranks)
                 self.assertEqual(got.returncode, 0, got.stderr)
-                self.assertIn(f"rollback  step {step}: ", got.stderr)
+                self.assertRegex(got.stderr, rf"retry     step {step}: .*on rank {rank}.*; once more from .*\n(.*\n)*.*rollback  step {step}: ")
                 self.assertIn(f"on rank {rank}", got.stderr)
                 before = (step - 1) // 4 * 4 if step <= 14 else max((step - 1) // 4 * 4, 14)   # 14 steps an epoch
                 self.assertIn(f"the weights of {self.dir}/{name}/checkpoints/step_{before:08}, ", got.stderr)
                 self.assertEqual(json.loads((self.dir / name / "result.json").read_text())["step"], 28 - (step - before))
                 self.refused(run("train", *words, "--run.dir", self.dir / (name + "stop"), "--run.finite_steps", 1, ranks=ranks), f"step {step}: ", "not finite", f"on rank {rank}")
+                got = run("train", *words[:-1], f"nan:{rank}:{step}", "--run.dir", self.dir / (name + "once"), "--run.on_nan", "rollback", ranks=ranks)
+                self.assertEqual(got.returncode, 0, got.stderr)
+                self.assertRegex(got.stderr, rf"retry     step {step}: .*a passing fault")
+                self.assertNotIn("rollback", got.stderr)
+                self.assertEqual(self.digests(name + "once"), self.digests("whole"))
+
+    def test_nan_anywhere_is_named_before_the_update(self):
+        """In a random layer's weights or in the inputs, at random ranks and steps of each layout. TRIREME_NANS: how many in all (6)."""
+        seed = time.time_ns()
+        draw = random.Random(seed)
+        net = ["lenet5", "--data.name", "synthetic", "--data.synthetic_size", 600, "--data.batch", 12, "--epochs", 1, "--checkpoint.steps", 7, "--parallel.threads", 1]   # 50 steps
+        layouts = [("data=2", "data_parallel", 2, ("nan", "weight")), ("pipe=2", "pipeline(micro=2)", 2, ("weight",)), ("tensor=2,data=2", "tensor | data_parallel", 4, ("nan", "weight")),
+                   ("h=2", "spatial", 2, ("nan", "weight")), ("data=3", "zero(3)", 3, ("nan", "weight"))]
+        wholes = {}
+        for i in range(int(os.environ.get("TRIREME_NANS", 6))):
+            mesh, strategy, ranks, kinds = draw.choice(layouts)
+            kind, rank, step, back, name = draw.choice(kinds), draw.randrange(ranks), draw.randrange(9, 51), draw.random() < 0.5, f"run{i}"
+            words = [*net, "--mesh", mesh, "--strategy", strategy]
+            with self.subTest(mesh=mesh, kind=kind, rank=rank, step=step, back=back, seed=seed):
+                if mesh not in wholes:
+                    self.trained(*words, name="whole-" + mesh)
+                    wholes[mesh] = self.digests("whole-" + mesh)
+                got = run("train", *words, "--run.dir", self.dir / name, "--run.fault", f"{kind}:{rank}:{step}", "--run.finite_steps", 1, "--run.on_nan", "rollback" if back else "stop")
+                self.assertRegex(got.stderr, rf"step {step}: loss is .*; first seen in \S.*" + (rf"on rank {rank}\b" if mesh == "data=2" else ""))
+                if back:
+                    self.assertEqual(got.returncode, 0, got.stderr)
+                    self.assertEqual(self.digests(name), wholes[mesh])
+                else:
+                    self.assertNotEqual(got.returncode, 0)
+                    kept = sorted(p.name for p in (self.dir / name / "checkpoints").iterdir() if p.name.startswith("step_"))
+                    self.assertEqual(kept[-1], f"step_{(step - 1) // 7 * 7:08}")
+                    self.trained("--run.dir", self.dir / name, "--resume", "--run.fault", "", "--run.override", name=name)
+                    self.assertEqual(self.digests(name), wholes[mesh])
 
     def test_a_loss_that_jumps_rolls_back_three_times_at_most(self):
         got = run("train", "--data.name", "synthetic", "--data.synthetic_size", 2000, "--batch", 32, "--epochs", 5, "--checkpoint.steps", 30, "--optim.lr", 1e-5,

@@ -87,7 +87,7 @@ void read_log(RunData& run, const std::string& path) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line) && run.warnings.size() < most_warnings;)
     for (const char* word :
-         {"Z warning", "Z rollback", "Z resuming", "not finite", "watchdog:", "Z trireme:", "was removed"})
+         {"Z warning", "Z rollback", "Z retry", "Z resuming", "not finite", "watchdog:", "Z trireme:", "was removed"})
       if (line.find(word) != line.npos) {
         run.warnings.push_back(line);
         break;

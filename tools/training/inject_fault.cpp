@@ -31,24 +31,30 @@ void call_alone(std::string_view how, World& world) {
 
 }  // namespace
 
-void inject_fault(const std::string& fault, World& world, std::int64_t step, bool& injected, const Injected& into) {
-  if (fault.empty() || injected) return;
+void inject_fault(const std::string& fault, World& world, std::int64_t step, int& injected, const Injected& into) {
+  if (fault.empty() || injected > 1) return;
   int rank = 0;
   long long at = 0;
   char kind[16] = {};
   const bool whole = std::sscanf(fault.c_str(), "%15[a-z]:%d:%lld", kind, &rank, &at) == 3;
   const std::string_view what = kind;
   const auto signal = std::ranges::find(signals, what, &std::pair<std::string_view, int>::first);
-  constexpr std::array<std::string_view, 9> others{"throw", "exit", "hang",  "sleep", "nan",
-                                                   "flip",  "kind", "count", "dtype"};
+  constexpr std::array<std::string_view, 11> others{"throw",  "exit", "hang", "sleep", "nan",  "nantwice",
+                                                    "weight", "flip", "kind", "count", "dtype"};
   check(whole && (signal != std::end(signals) || std::ranges::find(others, what) != others.end()), "run.fault",
-        "'{}' is not KIND:RANK:STEP with throw, exit, hang, sleep, term, segv, abort, stop, nan, flip, kind, count or "
-        "dtype",
+        "'{}' is not KIND:RANK:STEP with throw, exit, hang, sleep, term, segv, abort, stop, nan, nantwice, weight, "
+        "flip, kind, count or dtype",
         fault);
-  if (world.rank() != rank || step < at) return;
-  injected = true;
-  if (what == "nan") {
+  if (world.rank() != rank || step < at || (injected > 0 && (what != "nantwice" || step > at))) return;
+  ++injected;
+  if (what == "nan" || what == "nantwice") {
     if (into.inputs) into.inputs.copy_from(Tensor::full(into.inputs.shape(), NAN, into.inputs.dtype()));
+  } else if (what == "weight") {
+    const std::vector<Slice> holds = into.step.checkpoint_shard().holds;
+    const Slice& part = holds[static_cast<std::size_t>(step) % holds.size()];
+    const Index which = part.begin + step * 7919 % part.size();
+    const FlatBuffer& weights = into.step.parameters().values();
+    weights.rows(which, which + 1).copy_from(Tensor::full({1}, NAN, weights.dtype()));
   } else if (what == "flip") {
     *into.step.parameters().values().blocks().front().data<std::byte>() ^= std::byte{1};
   } else if (what == "kind" || what == "count" || what == "dtype") {

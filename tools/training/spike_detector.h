@@ -13,7 +13,7 @@ class SpikeDetector {
   void forget() { mean_ = 0, count_ = 0; }  ///< all losses so far
 
  private:
-  const double factor_;
+  double factor_;
   double mean_ = 0;
   int count_ = 0;
 };

@@ -22,11 +22,11 @@
 #include "tools/training/inject_fault.h"
 #include "tools/training/replicas.h"
 #include "tools/training/resume.h"
+#include "tools/training/rollbacks.h"
 #include "tools/training/run_clock.h"
 #include "tools/training/run_lock.h"
 #include "tools/training/run_log.h"
 #include "tools/training/saver.h"
-#include "tools/training/spike_detector.h"
 #include "tools/training/step_trace.h"
 #include "tools/training/stop_request.h"
 #include "tools/training/stragglers.h"
@@ -195,31 +195,31 @@ struct Trainer::Impl {
       try {
         return epoch();
       } catch (const NonFiniteError& e) {
-        if (options.run.on_nan != "rollback" || ++rollbacks > 3) throw;
+        if (options.run.on_nan != "rollback" || rollbacks.spent()) throw;
         roll_back(e.what());
       }
     }
   }
-  /// Weights and optimizer of the newest checkpoint, or the one before it where that has led here before; training goes
-  /// on with the samples that come next, so that it does not meet the same ones again (PaLM, Chowdhery et al., 2022,
-  /// section 5.1).
+  /// To the newest checkpoint, once with the same samples; then its weights and optimizer, or those of the one before
+  /// it where that has led here before, with the samples that come next.
   void roll_back(const std::string& why) {
     log.console().finish();
     const Progress here = at;
+    const bool again = rollbacks.tries_again(here);
     (void)saver.wait();
-    const std::string path =
-        broadcast_text(world.comm(), world.main() ? log.dir().checkpoint_before(rolled_back) : "", 0);
+    const std::string path = broadcast_text(world.comm(),
+                                            world.main() && (!again || rollbacks.path().empty())
+                                                ? log.dir().checkpoint_before(rollbacks.path())
+                                                : rollbacks.path(),
+                                            0);
     check(!path.empty(), "run.on_nan", "{}; there is no checkpoint to go back to", why);
-    rolled_back = path;
-    log.console().log(fmt::format("rollback  {}; the weights of {}, the samples behind these ({} of {})", why, path,
-                                  rollbacks, 3));
+    log.console().log(again ? fmt::format("retry     {}; once more from {}", why, path)
+                            : fmt::format("rollback  {}; the weights of {}, the samples behind these ({} of {})", why,
+                                          path, rollbacks.count(), Rollbacks::most));
     const LoadedCheckpoint loaded = step->load_checkpoint(path);
-    at = progress_of(loaded.state);
-    if (at.epoch != here.epoch) at = {.step = at.step, .loss_scale = at.loss_scale, .good_steps = at.good_steps};
-    at.epoch = here.epoch, at.batch = here.batch, at.samples = here.samples;
+    at = rollbacks.go_back(again, path, progress_of(loaded.state), here);
     if (at.loss_scale > 0) step->set_loss_scale({.scale = at.loss_scale, .good_steps = at.good_steps});
     metrics.forget();
-    spikes.forget();
     if (!log.writes()) return;
     log.dir().rewind(at.step);
     if (log.events()) log.open_events(at.step + 1);
@@ -299,7 +299,7 @@ struct Trainer::Impl {
       const StepMetrics done = metrics.add(std::move(*pending));
       pending.reset();
       log.train_step(metrics.epoch(), done, at.epoch + 1, batches.batches());
-      spikes.look(done.loss, done.step);
+      rollbacks.look(done.loss, done.step);
     };
     const auto train_one = [&] {
       enter("step");
@@ -320,6 +320,7 @@ struct Trainer::Impl {
       settle();
       pending = std::move(report);
       if (device.kind == DeviceKind::cpu) settle();
+      if (const std::string said = rollbacks.passed(at); !said.empty()) log.console().log("retry     " + said);
       if (at.step % std::max<std::int64_t>(1, options.run.digest_steps) == 0 && compares_replicas())
         compare_replicas(*step, world, at.step);
       ready = clock.now();
@@ -384,7 +385,7 @@ struct Trainer::Impl {
     }
     saver.save(log, *step, state, std::move(own));
     if (const auto [begin, end] = saver.written(); end > 0) trace.wrote(begin, end);
-    rolled_back.clear();
+    rollbacks.saved(at);
     if (simulated) simulated->restore(before);
   }
 
@@ -409,11 +410,9 @@ struct Trainer::Impl {
   Stragglers stragglers;
   StepTrace trace{options.run.profile};
   std::optional<Step> step;
-  bool injected = false;          // options.run.fault
+  int injected = 0;               // options.run.fault: how often
   const char* entered = nullptr;  // phase
-  int rollbacks = 0;
-  std::string rolled_back;  // to this checkpoint, since the last one was saved
-  SpikeDetector spikes{options.run.spike};
+  Rollbacks rollbacks{options.run.spike};
   std::string saved, rows_of_norms;
   std::vector<std::string> redrawn;        // tensors that options.weights does not fit
   std::optional<std::int64_t> overridden;  // from this step on the run has other settings

@@ -173,12 +173,12 @@ std::vector<Option> option_table(TrainerOptions& c) {
        "with servers or asynchronous gossip: repeat the order of arrivals of that run (its directory, or a checkpoint "
        "of it), bit for bit"},
       {"run.on_nan", &c.run.on_nan,
-       "a loss or gradient that is not finite: stop, or rollback (go on from the newest checkpoint, without the "
-       "samples "
-       "from there to here; three times at most)",
+       "a loss or gradient that is not finite: stop, or rollback (once more from the newest checkpoint; where that "
+       "leads here again, without the samples from there to here; three times at most)",
        any, most, "stop, rollback"},
       {"run.finite_steps", &c.run.finite_steps,
-       "look every N steps whether all gradients are finite (the loss: each step); 0: each with rollback and where "
+       "look every N steps whether all weights and gradients are finite (the loss: each step); 0: each with rollback "
+       "and where "
        "steps are long, else each 8th",
        0, many},
       {"run.spike", &c.run.spike,
