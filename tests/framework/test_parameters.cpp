@@ -126,7 +126,7 @@ TEST_CASE("convert changes every tensor in place, and only before Parameters") {
   CHECK_THROWS_WITH(convert(model, DType::f32), contains("'0.weight' already lives in Parameters"));
 }
 
-TEST_CASE("a gradient that is not finite is found by name") {
+TEST_CASE("a gradient or value that is not finite is found by name") {
   Sequential model{Linear(2, 2), Linear(2, 2)};
   Parameters p(model);
   sum(model(Tensor::full({1, 2}, 1))).backward();
@@ -135,4 +135,11 @@ TEST_CASE("a gradient that is not finite is found by name") {
   REQUIRE(p.first_non_finite_grad() != nullptr);
   CHECK(p.first_non_finite_grad()->name == "1.bias");
   CHECK(p.find("2.bias") == nullptr);
+
+  const Index last = p.entries().back().slice.end;
+  CHECK(p.first_non_finite_value({{0, last}}) == nullptr);
+  p.values().rows(last - 1, last).copy_from(Tensor::full({1}, std::numeric_limits<double>::infinity()));
+  REQUIRE(p.first_non_finite_value({{0, 1}, {1, last}}) != nullptr);
+  CHECK(p.first_non_finite_value({{0, 1}, {1, last}})->name == "1.bias");
+  CHECK(p.first_non_finite_value({{0, last - 1}}) == nullptr);
 }

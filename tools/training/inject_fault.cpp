@@ -29,6 +29,20 @@ void call_alone(std::string_view how, World& world) {
   how == "kind" ? world.comm().broadcast(x, 0).wait() : world.comm().all_reduce(x).wait();
 }
 
+/// Makes one of the weights that this rank holds NaN; `number` says which.
+void poison(Step& step, std::int64_t number) {
+  std::vector<Slice> held;
+  for (const Slice& s : step.checkpoint_shard().holds)
+    for (const auto& entry : step.parameters().entries()) {
+      const Slice both{std::max(entry.slice.begin, s.begin), std::min(entry.slice.end, s.end)};
+      if (both.size() > 0) held.push_back(both);
+    }
+  const Slice& part = held[static_cast<std::size_t>(number) % held.size()];
+  const Index which = part.begin + number * 7919 % part.size();
+  const FlatBuffer& weights = step.parameters().values();
+  weights.rows(which, which + 1).copy_from(Tensor::full({1}, NAN, weights.dtype()));
+}
+
 }  // namespace
 
 void inject_fault(const std::string& fault, World& world, std::int64_t step, int& injected, const Injected& into) {
@@ -50,11 +64,7 @@ void inject_fault(const std::string& fault, World& world, std::int64_t step, int
   if (what == "nan" || what == "nantwice") {
     if (into.inputs) into.inputs.copy_from(Tensor::full(into.inputs.shape(), NAN, into.inputs.dtype()));
   } else if (what == "weight") {
-    const std::vector<Slice> holds = into.step.checkpoint_shard().holds;
-    const Slice& part = holds[static_cast<std::size_t>(step) % holds.size()];
-    const Index which = part.begin + step * 7919 % part.size();
-    const FlatBuffer& weights = into.step.parameters().values();
-    weights.rows(which, which + 1).copy_from(Tensor::full({1}, NAN, weights.dtype()));
+    poison(into.step, step);
   } else if (what == "flip") {
     *into.step.parameters().values().blocks().front().data<std::byte>() ^= std::byte{1};
   } else if (what == "kind" || what == "count" || what == "dtype") {
