@@ -5,7 +5,7 @@
 #   tests/long.sh --list
 set -uo pipefail
 cd "$(dirname "$0")/.."
-list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa kills monitor interruptions nans power_cuts slurm two_hosts container onednn3 tsan no_mpi reproducible"
+list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa kills monitor interruptions preemptions nans power_cuts slurm two_hosts container onednn3 tsan no_mpi reproducible"
 strict=0 names=()
 for word in "$@"; do
   case "$word" in
@@ -54,6 +54,11 @@ monitor() {
 # A hundred interruptions at random steps, each with another number of ranks behind it: all samples once an epoch.
 interruptions() {
   TRIREME_INTERRUPTIONS=100 python3 tests/tools/cli_monitor.py build/tools/trireme "${mpiexec:-none}" datasets/mnist Monitor.test_samples_come_once_whatever_interrupts
+}
+
+# A hundred signals at random moments to random processes of a training.
+preemptions() {
+  TRIREME_PREEMPTIONS=100 python3 tests/tools/cli_runs.py build/tools/trireme "${mpiexec:-none}" datasets/mnist Resume.test_preempted_at_random_moments_the_bits_stay
 }
 
 # Fifty NaNs in random layers, at random ranks and steps of random layouts.

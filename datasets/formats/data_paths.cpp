@@ -31,17 +31,17 @@ std::vector<std::string> data_folders(const std::string& name) {
   std::vector<std::string> folders;
   if (const char* root = std::getenv("TRIREME_DATA"); root != nullptr && *root != '\0')
     folders.push_back((fs::path(root) / name).string());
-  // The library may lie in prefix/lib or prefix/lib/<triplet>, a program in prefix/bin.
+  // The library may lie in prefix/lib or prefix/lib/<triplet>, a program in prefix/bin; a build folder has share/, too.
   std::error_code ignored;
   for (const fs::path& file : own_files()) {
     fs::path folder = file.parent_path();
-    for (int up = 0; up < 3 && folder.has_relative_path(); ++up) {
-      folder = folder.parent_path();
+    for (int up = 0; up < 4 && folder.has_relative_path(); ++up, folder = folder.parent_path()) {
       const fs::path data = folder / "share" / "trireme" / name;
       if (fs::is_directory(data, ignored)) folders.push_back(data.string());
     }
   }
-  folders.push_back((fs::path(TRIREME_SOURCE_DATA) / name).string());
+  if (folders.empty())
+    folders.push_back((own_files().back().parent_path().parent_path() / "share" / "trireme" / name).string());
   return folders;
 }
 

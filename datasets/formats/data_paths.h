@@ -7,8 +7,7 @@
 namespace trireme {
 
 /// Folders that may hold the files of a dataset, best first: $TRIREME_DATA/name; share/trireme/name beside
-/// the library or the program, wherever the installation was moved to; the source tree's datasets/name. They
-/// need not exist.
+/// the library or the program, wherever the installation was moved to. At least one; the first need not exist.
 std::vector<std::string> data_folders(const std::string& name);
 
 /// The first of folder/file and folder/file.gz that exists, over the folders in order. Throws Error naming

@@ -214,14 +214,14 @@ TEST_CASE("another model or optimizer is refused with names, and nothing changes
   CHECK(run.value() == 5);
 }
 
-TEST_CASE("each of 1,000 flipped bits is detected; the checkpoint before is taken, and the note says so") {
+TEST_CASE("each of 10,000 flipped bits is detected; the checkpoint before is taken, and the note says so") {
   test::Temporary folder;
   Run run;
   run.save(folder.path(), 1);
   const std::string path = run.save(folder.path(), 2);
   std::mt19937_64 rng(11);
   int undetected = 0;
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 10000; ++i) {
     const std::string name = path + "/" + files[static_cast<std::size_t>(i) % 3];
     const auto bit = rng() % (8 * std::filesystem::file_size(name));
     flip(name, bit);

@@ -365,6 +365,60 @@ class Resume(Runs):
             self.assertIn("the time limit is near", said)
         self.refused(run("train", *self.words, "--run.time_limit", -1), "run.time_limit", status=2)
 
+    def test_preempted_at_random_moments_the_bits_stay(self):
+        """By any of the signals, to one process, all or the launcher, again and again. TRIREME_PREEMPTIONS: how often (4)."""
+        more, seed = ["--data.synthetic_size", 24000, "--epochs", 1, "--checkpoint.steps", 0], time.time_ns()   # 4000 steps
+        self.trained(*self.words, *more, "--ranks", 2, name="whole")
+        draw, preempted, runs, slowest = random.Random(seed), 0, 0, 0
+        while preempted < int(os.environ.get("TRIREME_PREEMPTIONS", 4)):
+            name, first = f"run{runs}", True
+            runs += 1
+            while True:
+                mpi = mpiexec != "none" and draw.random() < 0.5
+                line = [*([mpiexec, "-n", 2] if mpi else []), trireme, "train", *([*self.words, *more] if first else []), *([] if mpi else ["--ranks", 2]), "--run.dir", self.dir / name,
+                        "--run.resume", "auto"]
+                process = subprocess.Popen([str(w) for w in line], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                self.addCleanup(process.kill)
+                takes = lambda pid: int(re.search(r"SigBlk:\s+(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1], 16) >> (signal.SIGTERM - 1) & 1
+                def ready():
+                    try:
+                        ranks = [pid for pid in self.of(name) if takes(pid)]
+                        return process.poll() is not None or len(ranks) == (2 if mpi else 1)
+                    except OSError:
+                        return False
+                self.until(ready)
+                time.sleep(draw.uniform(0, 0.3))
+                ranks = self.of(name)
+                signals = draw.choice([[signal.SIGTERM], [signal.SIGINT], [signal.SIGUSR1], [signal.SIGCONT, signal.SIGTERM]])
+                for pid in [process.pid] if mpi and draw.random() < 0.3 and signals != [signal.SIGINT] else draw.sample(ranks, draw.randrange(1, len(ranks) + 1)) if ranks else []:
+                    for each in signals:
+                        try:
+                            os.kill(pid, each)
+                        except ProcessLookupError:
+                            pass
+                start, said = time.monotonic(), process.communicate(timeout=60)[1]
+                first = False
+                with self.subTest(seed=seed, signals=signals, mpi=mpi, said=said):
+                    self.assertIn(process.returncode, (0, 85))
+                if process.returncode == 0:
+                    break
+                preempted, slowest = preempted + 1, max(slowest, time.monotonic() - start)
+                self.assertLess(slowest, 10)
+            self.assertEqual(self.digests(name), self.digests("whole"), seed)
+        print(f"preemptions: {preempted} in {runs} runs, gone after {slowest:.2f} s at most, seed {seed}", file=sys.stderr)
+
+    def of(self, name):
+        """The processes of a run."""
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[0] == str(trireme).encode() and str(self.dir / name).encode() in words:
+                found.append(int(path.parent.name))
+        return found
+
     def test_a_second_interrupt_ends_at_once(self):
         process = self.endless("--data.batch", 20000)   # steps of seconds
         process.send_signal(signal.SIGINT)

@@ -47,11 +47,9 @@ void apply(TrainerOptions& options, const toml::table& table, const std::string&
 
 /// Paths of the recipes that ship, by name.
 std::map<std::string, std::string> recipes() {
-  std::vector<std::string> folders = data_folders("recipes");
-  folders.push_back(TRIREME_SOURCE_RECIPES);
   std::map<std::string, std::string> found;
   std::error_code none;
-  for (const std::string& folder : folders)
+  for (const std::string& folder : data_folders("recipes"))
     for (const auto& entry : fs::directory_iterator(folder, none))
       found.try_emplace(entry.path().stem().string(), entry.path().string());
   return found;
