@@ -90,7 +90,9 @@ double best_of(const RunData& run, const std::string& key) {
   return std::ranges::max_element(*p, {}, [](const auto& q) { return q.second; })->second;
 }
 std::string number(double v, const char* unit = "") {
-  return std::isfinite(v) ? fmt::format("{:.{}g}{}", v, std::abs(v) < 10 ? 3 : 4, unit) : std::string("–");
+  if (!std::isfinite(v)) return "–";
+  return std::abs(v) < 10000 ? fmt::format("{:.{}g}{}", v, std::abs(v) < 10 ? 3 : 4, unit)
+                             : fmt::format("{:.0f}{}", v, unit);
 }
 std::string told(const std::map<std::string, std::string>& all, const std::string& key) {
   const auto at = all.find(key);
