@@ -62,7 +62,7 @@ preemptions() {
 }
 
 # Fifty NaNs in random layers, at random ranks and steps of random layouts.
-nans() { TRIREME_NANS=50 python3 tests/tools/cli.py build/tools/trireme "${mpiexec:-none}" datasets/mnist Failures.test_nan_anywhere_is_named_before_the_update; }
+nans() { TRIREME_NANS=50 python3 tests/tools/cli.py build/tools/trireme "${mpiexec:-none}" datasets/mnist Numbers.test_nan_anywhere_is_named_before_the_update; }
 
 # Five hundred power cuts while checkpoints are written (root).
 power_cuts() { python3 tests/power_cut.py build/tools/trireme 500; }
