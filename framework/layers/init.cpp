@@ -67,6 +67,17 @@ void normal(const Tensor& t, double mean, double std, std::uint64_t key) {
   draw(t, key, [=](auto&& philox) { return normals(philox(0), mean, std); });
 }
 
+Tensor uniform(const Shape& shape, double low, double high, std::uint64_t seed, DType dtype) {
+  Tensor t = Tensor::empty(shape, dtype);
+  uniform(t, low, high, seed);
+  return t;
+}
+Tensor normal(const Shape& shape, double mean, double std, std::uint64_t seed, DType dtype) {
+  Tensor t = Tensor::empty(shape, dtype);
+  normal(t, mean, std, seed);
+  return t;
+}
+
 Tensor Init::make(const Shape& shape, std::uint64_t stream) const {
   thread_local std::uint64_t made = 0;
   Tensor t = Tensor::empty(shape);

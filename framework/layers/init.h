@@ -16,6 +16,11 @@ void uniform(const Tensor& t, double low, double high, std::uint64_t key);  ///<
 /// The same from a normal distribution, by Box and Muller (1958). Throws Error for std < 0 or infinite.
 void normal(const Tensor& t, double mean, double std, std::uint64_t key);
 
+/// A new tensor on the CPU of such numbers: the same for the same seed and shape.
+Tensor uniform(const Shape&, double low, double high, std::uint64_t seed, DType = DType::f32);
+/// The same from a normal distribution.
+Tensor normal(const Shape&, double mean, double std, std::uint64_t seed, DType = DType::f32);
+
 /// A value, like a shape: copied freely, given to a layer by its options. A layer's own is any function of the tensor
 /// and a key: Init([](const Tensor& t, std::uint64_t key) { uniform(t, 0, 1, key); }).
 class Init {

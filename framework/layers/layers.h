@@ -3,6 +3,7 @@
 #pragma once
 #include "framework/layers/conv.h"
 #include "framework/layers/dropout.h"
+#include "framework/layers/embedding.h"
 #include "framework/layers/inference.h"
 #include "framework/layers/linear.h"
 #include "framework/layers/norm.h"

@@ -40,6 +40,18 @@ Tensor softplus(const Tensor& x, double beta) {
 Tensor softsign(const Tensor& x) { return unary<pointwise::Softsign>(x); }
 Tensor exp(const Tensor& x) { return unary<pointwise::Exp>(x); }
 Tensor log(const Tensor& x) { return unary<pointwise::Log>(x); }
+Tensor expm1(const Tensor& x) { return unary<pointwise::Expm1>(x); }
+Tensor log1p(const Tensor& x) { return unary<pointwise::Log1p>(x); }
+Tensor erf(const Tensor& x) { return unary<pointwise::Erf>(x); }
+Tensor sin(const Tensor& x) { return unary<pointwise::Sin>(x); }
+Tensor cos(const Tensor& x) { return unary<pointwise::Cos>(x); }
+Tensor pow(const Tensor& x, double exponent) { return unary(x, pointwise::Pow{exponent}); }
+Tensor floor(const Tensor& x) { return unary<pointwise::Floor>(x); }
+Tensor ceil(const Tensor& x) { return unary<pointwise::Ceil>(x); }
+Tensor round(const Tensor& x) { return unary<pointwise::Round>(x); }
+Tensor sign(const Tensor& x) { return unary<pointwise::Sign>(x); }
+Tensor gelu_tanh(const Tensor& x) { return unary<pointwise::GeluTanh>(x); }
+Tensor mish(const Tensor& x) { return unary<pointwise::Mish>(x); }
 Tensor sqrt(const Tensor& x) { return unary<pointwise::Sqrt>(x); }
 Tensor rsqrt(const Tensor& x) { return unary<pointwise::Rsqrt>(x); }
 Tensor reciprocal(const Tensor& x) { return unary<pointwise::Reciprocal>(x); }

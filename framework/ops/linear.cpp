@@ -18,13 +18,56 @@ void give_product(Gradients& g, int i, const A& a, const B& b, bool transpose_a,
   launch<kernel::MatMul>(to.tensor, a, b, MatMulOptions{transpose_a, transpose_b, to.accumulate});
 }
 
+/// The extents in front of the last two axes, broadcast.
+Shape batch_of(const Shape& a, const Shape& b) {
+  Shape all;
+  const int rank = std::max(a.rank(), b.rank()) - 2;
+  for (int i = 0; i < rank; ++i) {
+    const int from_end = rank + 2 - i;
+    const Index ea = from_end > a.rank() ? 1 : a[-from_end], eb = from_end > b.rank() ? 1 : b[-from_end];
+    check(ea == eb || ea == 1 || eb == 1, "matmul", "{} and {}: the axes in front of the matrices do not broadcast", a,
+          b);
+    all.push_back(ea == 1 ? eb : ea);
+  }
+  return all;
+}
+/// [batch..., rows, columns] as [B, rows, columns].
+Tensor as_batch(const Tensor& x, const Shape& batch) {
+  Shape shape = batch;
+  shape.push_back(x.dim(-2)), shape.push_back(x.dim(-1));
+  return expand(x, shape).reshape({batch.numel(), x.dim(-2), x.dim(-1)});
+}
+/// Of vectors, of operands of different ranks and of more than three axes.
+Tensor matmul_of_any(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
+  check(a.rank() > 0 && b.rank() > 0, "matmul", "operands are {} and {}: scalars are for mul()", a.shape(), b.shape());
+  if (a.rank() == 1) {
+    check(!o.transpose_a, "matmul", "a vector cannot be transposed");
+    return squeeze(matmul(unsqueeze(a, 0), b, o), b.rank() == 1 ? 0 : -2);
+  }
+  if (b.rank() == 1) {
+    check(!o.transpose_b, "matmul", "a vector cannot be transposed");
+    return squeeze(matmul(a, unsqueeze(b, 1), o), -1);
+  }
+  if (b.rank() == 2 && !o.transpose_a) {  // one product for all of a's rows
+    const Tensor c = matmul(a.reshape({-1, a.dim(-1)}), b, o);
+    Shape shape = a.shape();
+    shape[shape.rank() - 1] = c.dim(-1);
+    return c.reshape(shape);
+  }
+  const Shape batch = batch_of(a.shape(), b.shape());
+  const Tensor c = matmul(as_batch(a, batch), as_batch(b, batch), o);
+  Shape shape = batch;
+  shape.push_back(c.dim(-2)), shape.push_back(c.dim(-1));
+  return c.reshape(shape);
+}
+
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
   ops::check_same_type("matmul", a, b);
   check(!o.accumulate, "matmul", "accumulate is for kernels: use add()");
-  check(a.rank() == b.rank(), "matmul", "operands are {} and {}: both must have 2 axes, or 3 with the batch first",
-        a.shape(), b.shape());
+  const bool plain = a.rank() == b.rank() && (a.rank() == 2 || (a.rank() == 3 && a.dim(0) == b.dim(0)));
+  if (!plain) return matmul_of_any(a, b, o);
   const bool ta = o.transpose_a, tb = o.transpose_b;
   const Shape shape = matmul_output_shape(a.shape(), b.shape(), o, "matmul");
   Tensor c = Tensor::empty(shape, a.dtype(), a.device());

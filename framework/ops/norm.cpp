@@ -211,4 +211,7 @@ Tensor normalised(const Tensor& x) {
 Tensor softmax(const Tensor& x) { return normalised<kernel::Softmax, kernel::SoftmaxBackward>(x); }
 Tensor log_softmax(const Tensor& x) { return normalised<kernel::LogSoftmax, kernel::LogSoftmaxBackward>(x); }
 
+Tensor softmax(const Tensor& x, int axis) { return transpose(softmax(transpose(x, axis, -1)), axis, -1); }
+Tensor log_softmax(const Tensor& x, int axis) { return transpose(log_softmax(transpose(x, axis, -1)), axis, -1); }
+
 }  // namespace trireme

@@ -46,7 +46,9 @@ Tensor leaky_relu(const Tensor& x, double negative_slope);  ///< x, below 0 time
 Tensor elu(const Tensor&);                                  ///< elu(x, 1)
 Tensor elu(const Tensor& x, double alpha);  ///< x, below 0 alpha (exp(x) - 1), alpha >= 0 (arXiv 1511.07289)
 Tensor gelu(const Tensor&);                 ///< x Phi(x), exact, by erf (arXiv 1606.08415)
+Tensor gelu_tanh(const Tensor&);            ///< GPT-2's approximation of gelu() by tanh (arXiv 1606.08415)
 Tensor silu(const Tensor&);                 ///< x sigmoid(x) (arXiv 1702.03118)
+Tensor mish(const Tensor&);                 ///< x tanh(softplus(x)) (arXiv 1908.08681)
 Tensor hardswish(const Tensor&);            ///< x hardsigmoid(x) (arXiv 1905.02244)
 Tensor hardsigmoid(const Tensor&);          ///< relu6(x + 3) / 6 (arXiv 1905.02244)
 Tensor hardtanh(const Tensor& x, double low = -1, double high = 1);  ///< clamp(), but gradient 0 at low and high
@@ -59,16 +61,30 @@ Tensor softplus(const Tensor& x, double beta);  ///< log(1 + exp(beta x)) / beta
 Tensor softsign(const Tensor&);                 ///< x / (1 + |x|)
 Tensor exp(const Tensor&);                      ///< e^x
 Tensor log(const Tensor&);                      ///< natural logarithm; -inf at 0, NaN below
+Tensor expm1(const Tensor&);                    ///< e^x - 1, exact near 0
+Tensor log1p(const Tensor&);                    ///< log(1 + x), exact near 0
+Tensor erf(const Tensor&);                      ///< the error function
+Tensor sin(const Tensor&);                      ///< of x in radians
+Tensor cos(const Tensor&);                      ///< of x in radians
+Tensor pow(const Tensor& x, double exponent);   ///< x^exponent; NaN of x < 0 unless the exponent is an integer
+Tensor floor(const Tensor&);                    ///< the next integer below, as a float; gradient 0
+Tensor ceil(const Tensor&);                     ///< the next integer above, as a float; gradient 0
+Tensor round(const Tensor&);                    ///< the nearest integer, ties to the even one; gradient 0
+Tensor sign(const Tensor&);                     ///< -1, 0 or 1; gradient 0
 Tensor sqrt(const Tensor&);                     ///< square root; NaN below 0
 Tensor rsqrt(const Tensor&);                    ///< 1 / sqrt(x)
 Tensor reciprocal(const Tensor&);               ///< 1 / x
 Tensor square(const Tensor&);                   ///< x^2
 Tensor abs(const Tensor&);                      ///< |x|; gradient 0 at 0
 Tensor neg(const Tensor&);                      ///< -x
+inline Tensor operator-(const Tensor& x) { return neg(x); }                                 ///< neg()
+inline Tensor operator-(double number, const Tensor& x) { return neg(x) + number; }         ///< number - x
+inline Tensor operator/(double number, const Tensor& x) { return number * reciprocal(x); }  ///< number / x
 
 // Products.
-/// op(a) op(b), op transposing as the options say: [M, K] and [K, N] -> [M, N], or of B matrices each, [B, M, K] and
-/// [B, K, N] -> [B, M, N] (torch.matmul of equal ranks). Throws Error for MatMulOptions::accumulate.
+/// torch.matmul of op(a) and op(b), op transposing the last two axes as the options say: [M, K] and [K, N] -> [M, N];
+/// with more axes in front, which are broadcast, of each of the matrices; a vector [K] as [1, K] on the left and [K, 1]
+/// on the right, without that axis in the result. Throws Error for MatMulOptions::accumulate.
 Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& = {});
 /// x w^T + bias: x [..., I], w [O, I], bias [O] or undefined -> [..., O]; relu fuses the activation.
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {}, bool relu = false);
@@ -118,8 +134,10 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, cons
 /// gamma (x - mean) / sqrt(variance + eps) + beta over the last axis, variance biased (Ba et al., arXiv 1607.06450):
 /// x [..., C], gamma and beta [C] or undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& gamma = {}, const Tensor& beta = {}, double eps = 1e-5);
-Tensor softmax(const Tensor&);      ///< exp(x) / sum(exp(x)) over the last axis
-Tensor log_softmax(const Tensor&);  ///< its logarithm, computed without overflow
+Tensor softmax(const Tensor&);                       ///< exp(x) / sum(exp(x)) over the last axis
+Tensor log_softmax(const Tensor&);                   ///< its logarithm, computed without overflow
+Tensor softmax(const Tensor& x, int axis);      ///< over another axis (negative: from the last)
+Tensor log_softmax(const Tensor& x, int axis);  ///< likewise
 /// Each element is kept with probability 1 - p, and divided by it (Srivastava et al., JMLR 15, 2014). The mask is a
 /// function of seed, step and sample id of x's batch (framework/tensor/batch.h), of the layer, and of how often the
 /// layer has been called for that batch. Identity in evaluation. x is [rows, ...], one row per sample of its batch.
@@ -168,8 +186,26 @@ Tensor mse_loss(const Tensor& prediction, const Tensor& target);
 Tensor concat(const std::vector<Tensor>& parts, int axis);
 /// torch.split: parts of so many elements along the axis, copied; sizes add up to its extent.
 std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int axis);
+/// torch.stack: parts of one shape and dtype along a new axis (negative: from the last of the result). At least one.
+Tensor stack(const std::vector<Tensor>& parts, int axis = 0);
+Tensor squeeze(const Tensor& x, int axis);    ///< without this axis. Throws Error unless its extent is 1
+Tensor unsqueeze(const Tensor& x, int axis);  ///< with a new axis of extent 1 there (negative: from the last)
+/// torch.broadcast_to: x, of a floating type, repeated along new axes in front and axes of extent 1.
+Tensor expand(const Tensor& x, const Shape& shape);
+/// x with two axes exchanged (torch.transpose).
+Tensor transpose(const Tensor& x, int a, int b);
 /// Zeros before and after each axis; begin and end have x's rank.
 Tensor pad(const Tensor& x, const Shape& begin, const Shape& end);
+/// torch.index_select, and x[ids] of NumPy for axis 0: ids, i64 of any shape, stand in the result where x's axis
+/// (negative: from the last) was. Any type. Throws Error for an id outside of [0, extent), on a GPU at the next wait.
+Tensor take(const Tensor& x, const Tensor& ids, int axis = 0);
+/// x[..., from:to:step, ...] of NumPy along an axis (negative: from the last), copied: negative positions count from
+/// the end, those outside are cut off. Any type. Throws Error for a step below 1.
+Tensor slice(const Tensor& x, int axis, Index from, Index to, Index step = 1);
+Tensor flip(const Tensor& x, const std::vector<int>& axes);  ///< torch.flip: reversed along these axes
+Tensor roll(const Tensor& x, Index shift, int axis);         ///< torch.roll: element i comes to (i + shift) mod extent
+/// torch.Tensor.repeat: so many copies behind each other along each axis; times has x's rank.
+Tensor repeat(const Tensor& x, const Shape& times);
 /// Axis i of the result is axis order[i] of x (torch.permute).
 Tensor permute(const Tensor& x, const Shape& order);
 /// [N, spatial..., C] -> [N, C * spatial], features in PyTorch's order (C outermost), so that the weights of a Linear
@@ -180,6 +216,22 @@ Tensor mean(const Tensor& x);  ///< torch.mean: scalar; throws Error for no elem
 /// torch.sum, mean or amax over axes (negative: from the last), which stay with extent 1. Ties of amax share the
 /// gradient equally. Throws Error for the mean or maximum of no elements.
 Tensor reduce(const Tensor& x, ReduceKind, const std::vector<int>& axes);
+// The same, of axes (negative: from the last) that stay with extent 1 if keep is set, and else go. Throw Error as
+// reduce().
+Tensor sum(const Tensor& x, const std::vector<int>& axes, bool keep = false);   ///< torch.sum
+Tensor mean(const Tensor& x, const std::vector<int>& axes, bool keep = false);  ///< torch.mean
+Tensor amax(const Tensor& x, const std::vector<int>& axes, bool keep = false);  ///< torch.amax
+Tensor amin(const Tensor& x, const std::vector<int>& axes, bool keep = false);  ///< torch.amin
+Tensor max(const Tensor& x);  ///< amax() of all elements: a scalar; ties share the gradient equally
+Tensor min(const Tensor& x);  ///< amin() of all elements: a scalar
+/// torch.var: sum of squared deviations from the mean, divided by the count less `correction`. Throws Error where that
+/// leaves nothing.
+Tensor var(const Tensor& x, const std::vector<int>& axes, bool keep = false, double correction = 1);
+/// torch.std: square root of var().
+Tensor standard_deviation(const Tensor& x, const std::vector<int>& axes, bool keep = false, double correction = 1);
+Tensor norm(const Tensor& x, const std::vector<int>& axes, bool keep = false);  ///< square root of the sum of squares
+/// torch.logsumexp: log(sum(exp(x))), without overflow.
+Tensor logsumexp(const Tensor& x, const std::vector<int>& axes, bool keep = false);
 Tensor argmax(const Tensor& x);  ///< torch.argmax over the last axis: i64, the first of equals; no gradient
 
 }  // namespace trireme

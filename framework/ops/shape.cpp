@@ -103,6 +103,60 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int 
   return parts;
 }
 
+Tensor squeeze(const Tensor& x, int axis) {
+  check(x.defined(), "squeeze", "the input is undefined");
+  axis = axis_of("squeeze", axis, x.rank());
+  check(x.dim(axis) == 1, "squeeze", "axis {} of {} has {} elements, expected 1", axis, x.shape(), x.dim(axis));
+  return x.reshape(x.shape().without(axis));
+}
+
+Tensor unsqueeze(const Tensor& x, int axis) {
+  check(x.defined(), "unsqueeze", "the input is undefined");
+  axis = axis_of("unsqueeze", axis, x.rank() + 1);
+  Shape shape;
+  for (int i = 0; i <= x.rank(); ++i) {
+    if (i == axis) shape.push_back(1);
+    if (i < x.rank()) shape.push_back(x.dim(i));
+  }
+  return x.reshape(shape);
+}
+
+Tensor stack(const std::vector<Tensor>& parts, int axis) {
+  check(!parts.empty() && parts[0], "stack", "wants at least one part");
+  std::vector<Tensor> rows;
+  for (const Tensor& part : parts) {
+    check(part.defined() && part.shape() == parts[0].shape(), "stack",
+          "parts are {} and {}: their shapes must be equal", parts[0].shape(), part ? part.shape() : Shape{});
+    rows.push_back(unsqueeze(part, axis));
+  }
+  return concat(rows, axis);
+}
+
+Tensor expand(const Tensor& x, const Shape& shape) {
+  ops::check_float("expand", x);
+  if (x.shape() == shape) return x;
+  bool fits = shape.rank() >= x.rank();
+  for (int i = 1; fits && i <= x.rank(); ++i) fits = x.dim(-i) == shape[-i] || x.dim(-i) == 1;
+  check(fits, "expand", "{} does not broadcast to {}", x.shape(), shape);
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  if (y.numel() > 0) broadcast_scaled(y, x, 1);
+  if (!needs_record("expand", y, {&x})) return y;
+  return record("expand", std::move(y), {x}, shape, [](const Tensor& dy, Gradients& g) {
+    write_grad(g, 0, [&](const Tensor& dx) {
+      if (dy.numel() == 0) return launch<kernel::Fill>(dx, 0.0);
+      ops::sum_to(dx, dy);
+    });
+  });
+}
+
+Tensor transpose(const Tensor& x, int a, int b) {
+  check(x.defined(), "transpose", "the input is undefined");
+  Shape order = zeros(x.rank());
+  for (int i = 0; i < x.rank(); ++i) order[i] = i;
+  std::swap(order[axis_of("transpose", a, x.rank())], order[axis_of("transpose", b, x.rank())]);
+  return permute(x, order);
+}
+
 Tensor pad(const Tensor& x, const Shape& begin, const Shape& end) {
   check(x.defined(), "pad", "the input is undefined");
   check(begin.rank() == x.rank() && end.rank() == x.rank(), "pad",
@@ -118,6 +172,79 @@ Tensor pad(const Tensor& x, const Shape& begin, const Shape& end) {
   return record("pad", std::move(y), {x}, begin, [begin](const Tensor& dy, Gradients& g) {
     write_grad(g, 0, [&](const Tensor& dx) { copy_box(dx, zeros(dy.rank()), dy, begin, dx.shape()); });
   });
+}
+
+Tensor take(const Tensor& x, const Tensor& ids, int axis) {
+  check(x.defined() && ids.defined(), "take", "an input is undefined");
+  check(ids.dtype() == DType::i64, "take", "ids must be i64, got {}", ids.dtype());
+  axis = axis_of("take", axis, x.rank());
+  Shape shape;
+  for (int i = 0; i < axis; ++i) shape.push_back(x.dim(i));
+  for (const Index extent : ids.shape()) shape.push_back(extent);
+  for (int i = axis + 1; i < x.rank(); ++i) shape.push_back(x.dim(i));
+  const Index outer = x.shape().product(0, axis), inner = x.shape().product(axis + 1, x.rank());
+  const Shape few{outer, ids.numel(), inner}, all{outer, x.dim(axis), inner};
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  launch<kernel::Take>(ops::shaped(y, few), ops::shaped(x, all), ids);
+  if (!needs_record("take", y, {&x, &ids})) return y;
+  return record("take", std::move(y), {x, ids}, axis,
+                [few, all, ids = SavedTensor(ids)](const Tensor& dy, Gradients& g) {
+                  if (!g.needs_grad(0)) return;
+                  const Gradients::Target to = g.grad_buffer(0);
+                  if (!to.accumulate) launch<kernel::Fill>(to.tensor, 0.0);
+                  if (dy.numel() > 0)
+                    launch<kernel::TakeBackward>(ops::shaped(to.tensor, all), ops::shaped(dy, few), ids);
+                });
+}
+
+namespace {
+/// x with element place(i), i in [0, count), of its axis at place i.
+template <class F>
+Tensor rearranged(const Tensor& x, int axis, Index count, F&& place) {
+  Tensor ids = Tensor::empty({count}, DType::i64);
+  for (Index i = 0; i < count; ++i) ids.data<Index>()[i] = place(i);
+  return take(x, ids.to(x.device()), axis);
+}
+}  // namespace
+
+Tensor slice(const Tensor& x, int axis, Index from, Index to, Index step) {
+  check(x.defined(), "slice", "the input is undefined");
+  check(step >= 1, "slice", "a step of {}, expected at least 1 (flip() turns around)", step);
+  axis = axis_of("slice", axis, x.rank());
+  const Index extent = x.dim(axis);
+  const auto place = [extent](Index i) { return std::clamp<Index>(i < 0 ? i + extent : i, 0, extent); };
+  from = place(from), to = std::max(place(to), from);
+  if (step > 1) return rearranged(x, axis, (to - from + step - 1) / step, [=](Index i) { return from + i * step; });
+  if (axis == 0) return x.rows(from, to);
+  Shape shape = x.shape(), at = zeros(x.rank());
+  shape[axis] = to - from, at[axis] = from;
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  copy_box(y, zeros(x.rank()), x, at, shape);
+  if (!needs_record("split", y, {&x})) return y;
+  return record("split", std::move(y), {x}, at, [at](const Tensor& dy, Gradients& g) { give_box(g, 0, dy, at); });
+}
+
+Tensor flip(const Tensor& x, const std::vector<int>& axes) {
+  Tensor y = x;
+  for (const int axis : axes)
+    y = rearranged(y, axis, y.dim(axis), [last = y.dim(axis) - 1](Index i) { return last - i; });
+  return y;
+}
+
+Tensor roll(const Tensor& x, Index shift, int axis) {
+  const Index extent = x.dim(axis);
+  return rearranged(x, axis, extent, [=](Index i) { return ((i - shift) % extent + extent) % extent; });
+}
+
+Tensor repeat(const Tensor& x, const Shape& times) {
+  check(x.defined() && times.rank() == x.rank(), "repeat", "{} of {}: wants a number for each axis", times,
+        x ? x.shape() : Shape{});
+  Tensor y = x;
+  for (int i = 0; i < x.rank(); ++i) {
+    check(times[i] >= 0, "repeat", "{} times", times[i]);
+    if (times[i] != 1) y = rearranged(y, i, times[i] * x.dim(i), [extent = x.dim(i)](Index k) { return k % extent; });
+  }
+  return y;
 }
 
 Tensor permute(const Tensor& x, const Shape& order) {

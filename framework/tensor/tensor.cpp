@@ -75,6 +75,14 @@ Tensor Tensor::of(std::span<const double> values, const Shape& shape, DType dtyp
   });
   return t;
 }
+Tensor Tensor::from_bytes(std::span<const std::byte> elements, const Shape& shape, DType dtype) {
+  const std::size_t bytes = checked_bytes("from", shape, dtype), size = static_cast<std::size_t>(size_of(dtype));
+  check(elements.size() == bytes, "from", "{} values for shape {} of {} elements", elements.size() / size, shape,
+        shape.numel());
+  Tensor t = empty(shape, dtype);
+  std::ranges::copy(elements, t.data<std::byte>());
+  return t;
+}
 Tensor Tensor::like(const Tensor& other) {
   Tensor y = empty(other.shape(), other.dtype(), other.device());
   y.impl_->shard_spec = other.impl_->shard_spec;
@@ -118,6 +126,14 @@ std::vector<double> Tensor::to_vector() const {
     std::transform(v.as<T>(), v.as<T>() + v.numel(), values.begin(), [](T x) { return static_cast<double>(x); });
   });
   return values;
+}
+void Tensor::copy_bytes_to(std::span<std::byte> elements, DType type) const {
+  const Tensor host = detach().to(cpu()).to(type);
+  const View v = host.view();
+  check(static_cast<Index>(elements.size()) == v.bytes(), "copy_bytes_to", "{} bytes for {} of {}", elements.size(),
+        v.shape, type);
+  runtime(v.device.kind).synchronize(v.device);
+  std::copy_n(v.as<const std::byte>(), elements.size(), elements.data());
 }
 double Tensor::item() const {
   check(numel() == 1, "item", "wants one element, the tensor is {}", shape());

@@ -2,6 +2,7 @@
 // Layout is row-major, channels last (N,H,W,C; filters O,H,W,I). PyTorch's layout exists only at the file boundary.
 #pragma once
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,6 +30,39 @@ class Tensor {
   /// Copies values, converting to dtype (integers: towards zero). values.size() must equal shape.numel(); throws Error
   /// for a value that an integer dtype does not have.
   static Tensor of(std::span<const double> values, const Shape&, DType = DType::f32);
+  // The elements of memory of one's own, copied bit for bit: f32 of float, i64 of std::int64_t, ... (dtype_of()). Throw
+  // Error unless there are shape.numel().
+  template <Element T>
+  static Tensor from(std::span<const T> values, const Shape& shape) {
+    return from_bytes(std::as_bytes(values), shape, dtype_of<T>());
+  }
+  template <Element T>
+  static Tensor from(const std::vector<T>& values, const Shape& shape) {
+    return from(std::span(values), shape);
+  }
+  template <Element T>
+  static Tensor from(const T* values, const Shape& shape) {
+    return from(std::span(values, static_cast<std::size_t>(shape.numel())), shape);
+  }
+  template <Element T>
+  static Tensor from(const std::vector<T>& values) {  ///< [values.size()]
+    return from(values, {static_cast<Index>(values.size())});
+  }
+  template <Element T>
+  static Tensor from(std::initializer_list<T> values) {  ///< from({1.5f, 2.f}): [2]
+    return from(std::vector<T>(values));
+  }
+  /// from({{1, 2, 3}, {4, 5, 6}}): [2, 3]. Throws Error for rows of different lengths.
+  template <Element T>
+  static Tensor from(std::initializer_list<std::initializer_list<T>> rows) {
+    std::vector<T> all;
+    for (const auto& row : rows) all.insert(all.end(), row.begin(), row.end());
+    const auto n = static_cast<Index>(rows.size()), columns = n > 0 ? static_cast<Index>(rows.begin()->size()) : 0;
+    for (const auto& row : rows)
+      check(static_cast<Index>(row.size()) == columns, "from", "rows of {} and of {} elements", columns, row.size());
+    return from(all, {n, columns});
+  }
+  static Tensor from_bytes(std::span<const std::byte> elements, const Shape&, DType);  ///< of any type
   /// Same shape, type, device and ShardSpec as other, contents undefined. Throws Error for an undefined tensor.
   static Tensor like(const Tensor& other);
 
@@ -60,6 +94,14 @@ class Tensor {
   double item() const;
   /// All elements in row-major order, converted as item() does; waits, and copies from a GPU.
   std::vector<double> to_vector() const;
+  /// The same as Ts, converted as to(DType) does: no bit is lost where T is dtype's type.
+  template <Element T>
+  std::vector<T> to_vector() const {
+    std::vector<T> values(static_cast<std::size_t>(numel()));
+    copy_bytes_to(std::as_writable_bytes(std::span(values)), dtype_of<T>());
+    return values;
+  }
+  void copy_bytes_to(std::span<std::byte> elements, DType) const;  ///< to memory of numel() elements of any type
 
   // Recorded ops: differentiable.
   /// Same block and order of elements; one extent may be -1. Throws Error when the elements do not fit the shape.

@@ -25,6 +25,19 @@ struct Permute {
   /// y is the output; order holds each axis of x once.
   using Fn = void(View y, View x, const Shape& order);
 };
+/// y[o, i, c] = x[o, ids[i], c] (torch.index_select): x [O, N, C] and y [O, I, C] of one type, any; ids i64, I numbers
+/// in [0, N). Throws Error naming an id outside of that (on CUDA when the host next waits for the device).
+struct Take {
+  static constexpr char name[] = "take";  ///< in errors, profiles and census()
+  /// y is the output.
+  using Fn = void(View y, View x, View ids);
+};
+/// dx[o, ids[i], c] += dy[o, i, c], for one i after the other: shapes as Take's, one floating type.
+struct TakeBackward {
+  static constexpr char name[] = "take_backward";  ///< in errors, profiles and census()
+  /// dx is read and written.
+  using Fn = void(View dx, View dy, View ids);
+};
 /// y = x reduced over the axes where y's extent is 1 and x's is not; one rank and floating type, y's elements each of
 /// at least one of x's. Short stretches are summed in f32 or f64, the stretches in f64; a NaN is the largest.
 struct Reduce {

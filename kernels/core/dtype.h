@@ -56,6 +56,12 @@ constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, std::uint8_t>) return DType::u8;
 }
 
+/// A C++ type that dtype_of() knows.
+template <class T>
+concept Element =
+    std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bf16> || std::is_same_v<T, f16> ||
+    std::is_same_v<T, std::int32_t> || std::is_same_v<T, std::int64_t> || std::is_same_v<T, std::uint8_t>;
+
 /// The type in which a sum of T is kept: double for f64, float for the shorter ones.
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;

@@ -1,10 +1,11 @@
-// CopyBox and Permute: kernels that move elements of any type, by size alone.
+// CopyBox, Permute and Take: kernels that move elements of any type, by size alone; and Take's backward.
 #include "kernels/contracts/move.h"
 
 #include <cstring>
 
 #include "kernels/core/kernel.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vector.h"
 #include "kernels/plans/strided_loop.h"
 
 namespace trireme {
@@ -110,6 +111,53 @@ void permute(View y, View x, const Shape& order) {
   }
 }
 
+/// The numbers, each below `rows`.
+const Index* checked_ids(const View& ids, Index rows, std::string_view op) {
+  const auto* id = ids.as<const Index>();
+  for (Index i = 0; i < ids.numel(); ++i)
+    check(id[i] >= 0 && id[i] < rows, op, "id {} is {}, expected one in [0, {})", i, id[i], rows);
+  return id;
+}
+
+void take(View y, View x, View ids) {
+  detail::check_take(y, x, ids, kernel::Take::name);
+  const Index rows = x.shape[1], count = y.shape[1], bytes = x.shape[2] * size_of(x.dtype);
+  const Index* id = checked_ids(ids, rows, kernel::Take::name);
+  if (bytes == 0) return;
+  parallel_for(x.shape[0] * count, bytes / 4 + 8,
+               [=, to = y.as<char>(), from = x.as<const char>()](Index begin, Index end) {
+                 for (Index i = begin; i < end; ++i)
+                   std::memcpy(to + i * bytes, from + (i / count * rows + id[i % count]) * bytes,
+                               static_cast<std::size_t>(bytes));
+               });
+}
+
+void take_backward(View dx, View dy, View ids) {
+  constexpr auto op = kernel::TakeBackward::name;
+  detail::check_take(dy, dx, ids, op);
+  const Index rows = dx.shape[1], count = dy.shape[1], width = dx.shape[2];
+  const Index* id = checked_ids(ids, rows, op);
+  constexpr Index most = 64;  // columns that a thread adds up at a time: all threads read the same ids
+  const Index blocks = (width + most - 1) / most;
+  dispatch_float(dx.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    parallel_for(dx.shape[0] * blocks, count * std::min(width, most),
+                 [=, to = dx.as<T>(), from = dy.as<const T>()](Index begin, Index end) {
+                   for (Index k = begin; k < end; ++k) {
+                     const Index outer = k / blocks, first = k % blocks * most, n = std::min(width - first, most);
+                     for (Index i = 0; i < count; ++i) {
+                       T* sum = to + (outer * rows + id[i]) * width + first;
+                       const T* more = from + (outer * count + i) * width + first;
+                       for (Index c = 0; c < n; ++c)
+                         put(sum[c], static_cast<Accumulator<T>>(sum[c]) + static_cast<Accumulator<T>>(more[c]));
+                     }
+                   }
+                 });
+  });
+}
+
+const Kernel<kernel::Take> take_cpu{DeviceKind::cpu, take};
+const Kernel<kernel::TakeBackward> take_backward_cpu{DeviceKind::cpu, take_backward};
 const Kernel<kernel::CopyBox> copy_box_cpu{DeviceKind::cpu, copy_box};
 const Kernel<kernel::Permute> permute_cpu{DeviceKind::cpu, permute};
 

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "kernels/contracts/move.h"
 #include "kernels/core/runtime.h"
 
 namespace trireme::gpu {
@@ -111,6 +112,8 @@ void check_fault(const On& on) {
     return;
   const Fault seen = f;
   f = {};
+  if (seen.set == 2)
+    fail(kernel::Take::name, "id {} is {}, expected one in [0, {})", seen.row, seen.label, seen.classes);
   fail("cross_entropy", "row {} has label {}, but there are {} classes: labels must lie in [0, {})", seen.row,
        seen.label, seen.classes, seen.classes);
 }

@@ -15,8 +15,8 @@ void ok(cudaError_t status, std::string_view op);
 /// Something that a kernel found wrong with its data. Kernels cannot throw: they write it here, in memory that the host
 /// sees, and the next time that the host waits for the device it throws.
 struct Fault {
-  int set;  ///< 0: nothing
-  Index row, label, classes;
+  int set;                    ///< 0: nothing; 1: a label that is no class; 2: an id that is no row (kernel::Take)
+  Index row, label, classes;  ///< of an id: its number, it, and the rows
 };
 
 /// Makes a device current on this thread, as CUDA's calls want it, and names where its work goes. Cheap; one stands at

@@ -45,6 +45,37 @@ constexpr T abs(T x) {
   return std::abs(x);
 }
 
+// The C library's in f32, too: not vector code.
+template <class T>
+constexpr T sin(T x) {
+  return std::sin(x);
+}
+template <class T>
+constexpr T cos(T x) {
+  return std::cos(x);
+}
+template <class T>
+constexpr T pow(T x, T y) {
+  return std::pow(x, y);
+}
+template <class T>
+constexpr T floor(T x) {
+  return std::floor(x);
+}
+template <class T>
+constexpr T ceil(T x) {
+  return std::ceil(x);
+}
+/// To the nearest integer, ties to the even one.
+template <class T>
+constexpr T round(T x) {
+  return std::nearbyint(x);
+}
+template <std::same_as<double> T>
+constexpr T log1p(T x) {
+  return std::log1p(x);
+}
+
 namespace detail {
 /// c0 + c1 x + c2 x^2 + ...
 constexpr float polynomial(float, float c0) { return c0; }
@@ -105,6 +136,14 @@ constexpr float log(float x) {
   y = x == infinity ? infinity : y;
   y = x > 0.f ? y : std::numeric_limits<float>::quiet_NaN();
   return x == 0.f ? -infinity : y;
+}
+
+constexpr float log1p(float x) {
+  // log(u) x / (u - 1), u = 1 + x as rounded: its error goes out with it (Goldberg, ACM Computing Surveys 23, 1991).
+  float u = 1.f + x, rest = u - 1.f;
+  float y = log(u) * (rest == 0.f ? 1.f : x / rest);
+  y = rest == 0.f ? x : y;
+  return x == std::numeric_limits<float>::infinity() ? x : y;
 }
 
 constexpr float log1p_of_exp_minus(float x) {

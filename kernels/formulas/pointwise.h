@@ -164,6 +164,111 @@ struct Log {
   static constexpr auto value(auto x) { return math::log(x); }
   static constexpr auto slope(auto x, auto) { return 1 / x; }
 };
+/// torch.expm1: exp(x) - 1, exact near 0.
+struct Expm1 {
+  static constexpr char name[] = "expm1", backward_name[] = "expm1_backward";
+  static constexpr bool needs_x = false, needs_y = true;
+  static constexpr auto value(auto x) { return math::expm1(x); }
+  static constexpr auto slope(auto, auto y) { return y + 1; }
+};
+/// torch.log1p: log(1 + x), exact near 0.
+struct Log1p {
+  static constexpr char name[] = "log1p", backward_name[] = "log1p_backward";
+  static constexpr bool needs_x = true, needs_y = false;
+  static constexpr auto value(auto x) { return math::log1p(x); }
+  static constexpr auto slope(auto x, auto) { return 1 / (1 + x); }
+};
+/// torch.erf.
+struct Erf {
+  static constexpr char name[] = "erf", backward_name[] = "erf_backward";
+  static constexpr bool needs_x = true, needs_y = false;
+  static constexpr auto value(auto x) { return math::erf(x); }
+  static constexpr auto slope(auto x, auto) { return decltype(x)(1.1283791670955126) * math::exp(-x * x); }
+};
+/// torch.sin.
+struct Sin {
+  static constexpr char name[] = "sin", backward_name[] = "sin_backward";
+  static constexpr bool needs_x = true, needs_y = false;
+  static constexpr auto value(auto x) { return math::sin(x); }
+  static constexpr auto slope(auto x, auto) { return math::cos(x); }
+};
+/// torch.cos.
+struct Cos {
+  static constexpr char name[] = "cos", backward_name[] = "cos_backward";
+  static constexpr bool needs_x = true, needs_y = false;
+  static constexpr auto value(auto x) { return math::cos(x); }
+  static constexpr auto slope(auto x, auto) { return -math::sin(x); }
+};
+/// torch.pow by a number.
+struct Pow {
+  static constexpr char name[] = "pow", backward_name[] = "pow_backward";
+  static constexpr bool needs_x = true, needs_y = false;
+  double exponent = 1;
+  template <class T>
+  constexpr T value(T x) const {
+    return math::pow(x, T(exponent));
+  }
+  template <class T>
+  constexpr T slope(T x, T) const {
+    return exponent == 0 ? T(0) : T(exponent) * math::pow(x, T(exponent - 1));
+  }
+};
+/// torch.floor; the gradient is 0.
+struct Floor {
+  static constexpr char name[] = "floor", backward_name[] = "floor_backward";
+  static constexpr bool needs_x = false, needs_y = false;
+  static constexpr auto value(auto x) { return math::floor(x); }
+  static constexpr auto slope(auto x, auto) { return decltype(x)(0); }
+};
+/// torch.ceil; the gradient is 0.
+struct Ceil {
+  static constexpr char name[] = "ceil", backward_name[] = "ceil_backward";
+  static constexpr bool needs_x = false, needs_y = false;
+  static constexpr auto value(auto x) { return math::ceil(x); }
+  static constexpr auto slope(auto x, auto) { return decltype(x)(0); }
+};
+/// torch.round: ties to the even integer; the gradient is 0.
+struct Round {
+  static constexpr char name[] = "round", backward_name[] = "round_backward";
+  static constexpr bool needs_x = false, needs_y = false;
+  static constexpr auto value(auto x) { return math::round(x); }
+  static constexpr auto slope(auto x, auto) { return decltype(x)(0); }
+};
+/// torch.sign: -1, 0 or 1, 0 of NaN; the gradient is 0.
+struct Sign {
+  static constexpr char name[] = "sign", backward_name[] = "sign_backward";
+  static constexpr bool needs_x = false, needs_y = false;
+  static constexpr auto value(auto x) { return decltype(x)(x > 0 ? 1 : x < 0 ? -1 : 0); }
+  static constexpr auto slope(auto x, auto) { return decltype(x)(0); }
+};
+/// F.gelu(approximate="tanh"): x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (arXiv 1606.08415).
+struct GeluTanh {
+  static constexpr char name[] = "gelu_tanh", backward_name[] = "gelu_tanh_backward";
+  static constexpr bool needs_x = true, needs_y = false;
+  template <class T>
+  static constexpr T tanh_of(T x) {
+    return math::tanh(T(0.79788456080286536) * (x + T(0.044715) * x * x * x));
+  }
+  template <class T>
+  static constexpr T value(T x) {
+    return T(0.5) * x * (1 + tanh_of(x));
+  }
+  template <class T>
+  static constexpr T slope(T x, T) {
+    const T t = tanh_of(x);
+    return T(0.5) * (1 + t) + T(0.5) * x * (1 - t * t) * T(0.79788456080286536) * (1 + T(0.134145) * x * x);
+  }
+};
+/// F.mish: x tanh(log(1 + exp(x))) (Misra, arXiv 1908.08681).
+struct Mish {
+  static constexpr char name[] = "mish", backward_name[] = "mish_backward";
+  static constexpr bool needs_x = true, needs_y = false;
+  static constexpr auto value(auto x) { return x * math::tanh(Softplus{}.value(x)); }
+  static constexpr auto slope(auto x, auto) {
+    const auto t = math::tanh(Softplus{}.value(x));
+    return t + x * (1 - t * t) * Sigmoid::value(x);
+  }
+};
 /// torch.sqrt: NaN below 0.
 struct Sqrt {
   static constexpr char name[] = "sqrt", backward_name[] = "sqrt_backward";
@@ -268,7 +373,8 @@ using Each = std::tuple<K<F>...>;
 /// Every unary formula of the library.
 template <template <class> class K>
 using EachUnary = Each<K, Relu, LeakyRelu, Elu, Gelu, Sigmoid, Silu, Hardtanh, Clamp, Hardsigmoid, Hardswish, Tanh,
-                       Softplus, Softsign, Exp, Log, Sqrt, Rsqrt, Reciprocal, Square, Abs, Neg, AddScalar>;
+                       Softplus, Softsign, Exp, Log, Expm1, Log1p, Erf, Sin, Cos, Pow, Floor, Ceil, Round, Sign,
+                       GeluTanh, Mish, Sqrt, Rsqrt, Reciprocal, Square, Abs, Neg, AddScalar>;
 /// Every binary formula.
 template <template <class> class K>
 using EachBinary = Each<K, Add, Sub, Mul, Div, Maximum, Minimum, MaximumShare, MinimumShare>;

@@ -57,6 +57,10 @@ struct BoxCopy {
 /// Throws Error for a box that lies outside of either block, or other ranks or types.
 BoxCopy plan_copy_box(const View& to, const Shape& to_at, const View& from, const Shape& from_at, const Shape& extent);
 
+/// Throws Error unless few [O, I, C] and all [O, N, C] are of one type and ids are I numbers of type i64
+/// (kernel::Take).
+void check_take(const View& few, const View& all, const View& ids, std::string_view op);
+
 /// Over y, through y and x. Throws Error where y is not x in this order.
 StridedLoop<2> plan_permute(const View& y, const View& x, const Shape& order);
 

@@ -18,6 +18,8 @@
 #include "framework/metrics/metrics.h"
 #include "framework/optim/optimizer.h"
 #include "framework/optim/parameters.h"
+#include "framework/tensor/create.h"
+#include "framework/tensor/print.h"
 #include "kernels/core/backend.h"
 #include "models/registry/models.h"
 #include "models/vision/lenet5.h"

@@ -71,6 +71,13 @@ std::string gelu_nodes(Graph& g, const TracedOp&, const std::string& x) {
   return g.node("Mul", {half, g.node("Add", {erf, g.constant(1)})});
 }
 
+std::string gelu_tanh_nodes(Graph& g, const TracedOp&, const std::string& x) {
+  const std::string cube = g.node("Mul", {g.node("Pow", {x, g.constant(3)}), g.constant(0.044715)});
+  const std::string inner = g.node("Mul", {g.node("Add", {x, cube}), g.constant(std::sqrt(2 / std::numbers::pi))});
+  const std::string half = g.node("Mul", {x, g.constant(0.5)});
+  return g.node("Mul", {half, g.node("Add", {g.node("Tanh", {inner}), g.constant(1)})});
+}
+
 /// Operands are broadcast from the last axis on, so they must agree where the channels are.
 Value binary_of(Graph& g, const std::string& type, Value a, Value b) {
   if (a.rank == b.rank)
@@ -275,14 +282,22 @@ const OnnxForm& onnx_form(const std::string& op) {
       {"avg_pool", avg_pool_form},
       {"batch_norm", batch_norm_form},
       {"bias_relu_pool_dropout", bias_relu_pool_form},
+      {"ceil", unary("Ceil")},
       {"clamp", elementwise(clip_nodes<pointwise::Clamp>)},
       {"concat", concat_form},
       {"conv", conv_form},
+      {"cos", unary("Cos")},
       {"div", binary("Div")},
       {"elu", unary("Elu", &pointwise::Elu::alpha)},
+      {"erf", unary("Erf")},
       {"exp", unary("Exp")},
+      {"expm1", elementwise([](Graph& g, auto&, auto& x) {
+         return g.node("Sub", {g.node("Exp", {x}), g.constant(1)});
+       })},
       {"flatten", flatten_form},
+      {"floor", unary("Floor")},
       {"gelu", elementwise(gelu_nodes)},
+      {"gelu_tanh", elementwise(gelu_tanh_nodes)},
       {"hardsigmoid", unary("HardSigmoid", {onnx_attribute("alpha", 1.f / 6), onnx_attribute("beta", 0.5f)})},
       {"hardswish", unary("HardSwish")},
       {"hardtanh", elementwise(clip_nodes<pointwise::Hardtanh>)},
@@ -290,28 +305,40 @@ const OnnxForm& onnx_form(const std::string& op) {
       {"leaky_relu", unary("LeakyRelu", &pointwise::LeakyRelu::negative_slope)},
       {"linear", linear_form},
       {"log", unary("Log")},
+      {"log1p", elementwise([](Graph& g, auto&, auto& x) {
+         return g.node("Log", {g.node("Add", {x, g.constant(1)})});
+       })},
       {"log_softmax", over_channels("LogSoftmax")},
       {"matmul", matmul_form},
       {"max_pool", max_pool_form},
       {"maximum", binary("Max")},
       {"minimum", binary("Min")},
+      {"mish", elementwise([](Graph& g, auto&, auto& x) {
+         return g.node("Mul", {x, g.node("Tanh", {g.node("Softplus", {x})})});
+       })},
       {"mul", binary("Mul")},
       {"neg", unary("Neg")},
       {"pad", pad_form},
       {"permute", permute_form},
+      {"pow", elementwise([](Graph& g, auto& t, auto& x) {
+         return g.node("Pow", {x, g.constant(options<pointwise::Pow>(t).exponent)});
+       })},
       {"reciprocal", unary("Reciprocal")},
       {"reduce", reduce_form},
       {"relu", unary("Relu")},
       {"reshape", reshape_form},
+      {"round", unary("Round")},
       {"rows", rows_form},
       {"rsqrt", elementwise([](Graph& g, auto&, auto& x) { return g.node("Reciprocal", {g.node("Sqrt", {x})}); })},
       {"scale", elementwise([](Graph& g, auto& t, auto& x) {
          return g.node("Mul", {x, g.constant(options<double>(t))});
        })},
       {"sigmoid", unary("Sigmoid")},
+      {"sign", unary("Sign")},
       {"silu", elementwise([](Graph& g, auto&, auto& x) {
          return g.node("Mul", {x, g.node("Sigmoid", {x})});
        })},
+      {"sin", unary("Sin")},
       {"softmax", over_channels("Softmax")},
       {"softplus", elementwise(softplus_nodes)},
       {"softsign", unary("Softsign")},

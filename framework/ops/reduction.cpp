@@ -1,0 +1,61 @@
+// Reductions over some axes, of the kernels sum, mean and max.
+#include <limits>
+
+#include "framework/ops/help.h"
+#include "framework/ops/ops.h"
+
+namespace trireme {
+namespace {
+
+std::vector<int> all_axes(const Tensor& x) {
+  std::vector<int> axes(static_cast<std::size_t>(x.rank()));
+  for (std::size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int>(i);
+  return axes;
+}
+/// y, whose reduced axes have extent 1, without them.
+Tensor shaped(const Tensor& y, const std::vector<int>& axes, bool keep) {
+  if (keep) return y;
+  std::vector<bool> gone(static_cast<std::size_t>(y.rank()));
+  for (const int axis : axes) gone[static_cast<std::size_t>(axis < 0 ? axis + y.rank() : axis)] = true;
+  Shape shape;
+  for (int i = 0; i < y.rank(); ++i)
+    if (!gone[static_cast<std::size_t>(i)]) shape.push_back(y.dim(i));
+  return y.reshape(shape);
+}
+Tensor reduced(const Tensor& x, ReduceKind kind, const std::vector<int>& axes, bool keep) {
+  return shaped(reduce(x, kind, axes), axes, keep);
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x, const std::vector<int>& axes, bool keep) { return reduced(x, ReduceKind::sum, axes, keep); }
+Tensor mean(const Tensor& x, const std::vector<int>& axes, bool keep) {
+  return reduced(x, ReduceKind::mean, axes, keep);
+}
+Tensor amax(const Tensor& x, const std::vector<int>& axes, bool keep) {
+  return reduced(x, ReduceKind::max, axes, keep);
+}
+Tensor amin(const Tensor& x, const std::vector<int>& axes, bool keep) { return neg(amax(neg(x), axes, keep)); }
+Tensor max(const Tensor& x) { return amax(x, all_axes(x)); }
+Tensor min(const Tensor& x) { return amin(x, all_axes(x)); }
+
+Tensor var(const Tensor& x, const std::vector<int>& axes, bool keep, double correction) {
+  const Tensor squares = sum(square(x - reduce(x, ReduceKind::mean, axes)), axes, keep);
+  if (squares.numel() == 0) return squares;
+  const auto count = static_cast<double>(x.numel() / squares.numel());
+  check(count > correction, "var", "of {} elements, less {}", count, correction);
+  return squares / (count - correction);
+}
+Tensor standard_deviation(const Tensor& x, const std::vector<int>& axes, bool keep, double correction) {
+  return sqrt(var(x, axes, keep, correction));
+}
+Tensor norm(const Tensor& x, const std::vector<int>& axes, bool keep) { return sqrt(sum(square(x), axes, keep)); }
+
+Tensor logsumexp(const Tensor& x, const std::vector<int>& axes, bool keep) {
+  // A maximum that is infinite leaves x - maximum undefined: the largest finite number of f32 does as well.
+  constexpr double most = std::numeric_limits<float>::max();
+  const Tensor maximum = clamp(reduce(x.detach(), ReduceKind::max, axes), -most, most);
+  return shaped(log(reduce(exp(x - maximum), ReduceKind::sum, axes)) + maximum, axes, keep);
+}
+
+}  // namespace trireme
