@@ -190,13 +190,39 @@ TEST_CASE("onnxruntime computes convolutions, pools and norms of every form") {
 
 TEST_CASE("onnxruntime computes the elementwise ops") {
   using Unary = Tensor (*)(const Tensor&);
-  const std::vector<Unary> ops{relu,     leaky_relu,   elu,    gelu,         silu, sigmoid,   trireme::tanh, softplus,
-                               softsign, trireme::exp, square, trireme::abs, neg,  hardswish, hardsigmoid,   relu6};
+  const std::vector<Unary> ops{relu,
+                               leaky_relu,
+                               elu,
+                               gelu,
+                               silu,
+                               sigmoid,
+                               trireme::tanh,
+                               softplus,
+                               softsign,
+                               trireme::exp,
+                               square,
+                               trireme::abs,
+                               neg,
+                               hardswish,
+                               hardsigmoid,
+                               relu6,
+                               trireme::sin,
+                               trireme::cos,
+                               trireme::erf,
+                               trireme::expm1,
+                               trireme::floor,
+                               trireme::ceil,
+                               trireme::round,
+                               sign,
+                               gelu_tanh,
+                               mish};
   const Parts parts{{"norm", LayerNorm(4)}};
   beside_onnxruntime({{"unary",
                        around(parts,
                               [ops](const Parts&, const Tensor& x) {
                                 std::vector<Tensor> all{trireme::log(above_zero(x)),
+                                                        trireme::log1p(above_zero(x)),
+                                                        trireme::pow(above_zero(x), 1.7),
                                                         trireme::sqrt(above_zero(x)),
                                                         scale(x, -2.5),
                                                         rsqrt(above_zero(x)),

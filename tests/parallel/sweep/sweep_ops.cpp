@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "framework/autograd/step_context.h"
@@ -172,6 +173,78 @@ Graph pieces(RandomChoice& dice) {
           }};
 }
 
+/// The same shape, with axes of extent 1 and without some in front.
+Shape narrower(Shape s, int keep, RandomChoice& dice) {
+  for (int a = 0; a < s.rank() - keep; ++a)
+    if (dice.chance(30)) s[a] = 1;
+  Shape t;
+  const int gone = s.rank() > keep ? static_cast<int>(dice.between(0, s.rank() - keep)) : 0;
+  for (int a = gone; a < s.rank(); ++a) t.push_back(s[a]);
+  return t;
+}
+
+/// Matrices behind axes that broadcast, and vectors.
+Graph products(RandomChoice& dice) {
+  const Index m = dice.between(1, 9), k = dice.between(1, 17), n = dice.between(1, 9);
+  Shape batch;
+  for (Index axes = dice.between(0, 3); axes > 0; --axes) batch.push_back(dice.between(1, 3));
+  const MatMulOptions o{.transpose_a = dice.chance(30), .transpose_b = dice.chance(30)};
+  const auto matrices = [&](Index rows, Index columns, bool turned) {
+    Shape s = batch;
+    s.push_back(turned ? columns : rows), s.push_back(turned ? rows : columns);
+    return narrower(s, 2, dice);
+  };
+  Shape a = matrices(m, k, o.transpose_a), b = matrices(k, n, o.transpose_b);
+  if (dice.chance(15)) a = o.transpose_a ? a : Shape{k};
+  if (dice.chance(15)) b = o.transpose_b ? b : Shape{k};
+  return {fmt::format("matmul {} by {} {}{}", a, b, o.transpose_a, o.transpose_b), {a, b}, [o](const Inputs& t) {
+            return matmul(t[0], t[1], o);
+          }};
+}
+
+/// Elements by number, in any order and more than once, and what is made of that.
+Graph taken(RandomChoice& dice) {
+  const Shape x = any_shape(dice);
+  const int axis = static_cast<int>(dice.between(0, x.rank() - 1));
+  const Index extent = x[axis], from = dice.between(-extent, extent), to = dice.between(-extent, extent + 2),
+              step = dice.between(1, 3), shift = dice.between(-40, 40);
+  std::vector<Index> ids;
+  for (Index i = dice.between(1, 12); i > 0; --i) ids.push_back(dice.between(0, extent - 1));
+  const bool square = x.rank() < 4 && dice.chance(30) && ids.size() % 2 == 0;
+  return {fmt::format("take {} of {} along {}{}, slice {}:{}:{}, roll {}", fmt::join(ids, ","), x, axis,
+                      square ? " in two rows" : "", from, to, step, shift),
+          {x},
+          [=](const Inputs& t) {
+            const auto n = static_cast<Index>(ids.size());
+            const Tensor some = take(t[0], square ? Tensor::from(ids, {2, n / 2}) : Tensor::from(ids), axis);
+            const Tensor turned = roll(flip(t[0], {axis}), shift, axis);
+            const Tensor both = concat({turned, slice(t[0], axis, from, to, step), turned}, axis);
+            return concat({some.reshape({-1}), both.reshape({-1})}, 0).reshape({1, -1});
+          }};
+}
+
+/// A statistic over some axes.
+Graph statistic(RandomChoice& dice) {
+  const Shape x = any_shape(dice);
+  std::vector<int> axes;
+  Index count = 1;
+  for (int a = 0; a < x.rank(); ++a)
+    if (dice.chance(60)) axes.push_back(dice.chance(50) ? a : a - x.rank()), count *= x[a];
+  const bool keep = dice.chance(50), many = count > 1;
+  const Index kind = dice.between(0, many ? 3 : 2);
+  constexpr std::array names{"sum", "mean", "logsumexp", "var"};
+  return {fmt::format("{} of {} over {}{}", names[static_cast<std::size_t>(kind)], x, fmt::join(axes, ","),
+                      keep ? ", kept" : ""),
+          {x},
+          [=](const Inputs& t) {
+            const Tensor y = kind == 0   ? sum(t[0], axes, keep)
+                             : kind == 1 ? mean(t[0], axes, keep)
+                             : kind == 2 ? logsumexp(t[0], axes, keep)
+                                         : var(t[0], axes, keep);
+            return expand(y.reshape({1, y.numel()}), {3, y.numel()});
+          }};
+}
+
 /// Of a layer that has drawn before, of samples in any order.
 Graph dropped(RandomChoice& dice) {
   const Shape x = any_shape(dice);
@@ -220,8 +293,10 @@ Graph prolonged(Graph g, RandomChoice& dice) {
     One op;
   };
   for (Index more = dice.between(0, 3); more > 0; --more) {
-    const Row row = dice.of({Row{"tanh", tanh}, Row{"sigmoid", sigmoid}, Row{"gelu", gelu}, Row{"silu", silu},
-                             Row{"softplus", softplus}, Row{"softmax", softmax}, Row{"log_softmax", log_softmax}});
+    const Row row =
+        dice.of({Row{"tanh", tanh}, Row{"sigmoid", sigmoid}, Row{"gelu", gelu}, Row{"silu", silu},
+                 Row{"softplus", softplus}, Row{"softmax", softmax}, Row{"log_softmax", log_softmax}, Row{"sin", sin},
+                 Row{"cos", cos}, Row{"erf", erf}, Row{"mish", mish}, Row{"gelu_tanh", gelu_tanh}});
     g.text += std::string(" ") + row.name;
     g.run = [run = g.run, op = row.op](const Inputs& t) { return op(run(t)); };
   }
@@ -283,8 +358,9 @@ double along(const Values& a, const Values& b) {
 }  // namespace
 
 std::string sweep_ops(RandomChoice dice) {
-  Graph (*const makers[])(RandomChoice&) = {convolution, convolution, convolution, pooling, product, norm,
-                                            elementwise, reduction,   pieces,      dropped, loss};
+  Graph (*const makers[])(RandomChoice&) = {convolution, convolution, convolution, pooling,  product,
+                                            norm,        elementwise, reduction,   pieces,   dropped,
+                                            loss,        products,    taken,       statistic};
   const Graph one = makers[dice.between(0, std::ssize(makers) - 1)](dice), g = prolonged(one, dice);
   StepContext pass;
   const StepScope scope(pass);
