@@ -1,5 +1,7 @@
 // Losses. A share of the global batch's mean: the sum over the rows at hand divided by the count of the global batch,
 // so that the ranks' shares, and their gradients, add up.
+#include <limits>
+
 #include "framework/autograd/step_context.h"
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
@@ -92,13 +94,60 @@ Loss cross_entropy_with(const CrossEntropyOptions& options) {
           std::move(ignored)};
 }
 
-Tensor mse_loss(const Tensor& prediction, const Tensor& target) {
-  ops::check_float("mse_loss", prediction);
-  check(target && target.shape() == prediction.shape(), "mse_loss", "prediction is {}, target {}: they must agree",
-        prediction.shape(), target ? target.shape() : Shape{});
-  const DType type = ops::accumulator(prediction.dtype());
-  const double count = global_rows("mse_loss", prediction, batch_of(prediction, target), 0);
-  return scale(sum(square(sub(prediction.to(type), target.to(type)))), count > 0 ? 1 / count : 0);
+namespace {
+/// The prediction or target, in the type that the loss is computed in.
+struct Operands {
+  Tensor y, target;
+  Operands(const char* op, const Tensor& prediction, const Tensor& wanted) {
+    ops::check_float(op, prediction);
+    check(wanted && wanted.shape() == prediction.shape(), op, "prediction is {}, target {}: they must agree",
+          prediction.shape(), wanted ? wanted.shape() : Shape{});
+    const DType type = ops::accumulator(prediction.dtype());
+    y = prediction.to(type), target = wanted.to(type);
+  }
+};
+Tensor joined(const char* op, const Tensor& each, const Tensor& prediction, const Tensor& target, Reduction how) {
+  if (how == Reduction::none) return each;
+  if (how == Reduction::sum) return sum(each);
+  const double count = global_rows(op, prediction, batch_of(prediction, target), 0);
+  return scale(sum(each), count > 0 ? 1 / count : 0);
+}
+/// Twice smooth_l1_loss() times beta: q^2 + 2 beta (d - q), q = min(d, beta).
+Tensor smooth_distance(const char* op, const Tensor& prediction, const Tensor& target, double beta) {
+  check(beta > 0, op, "bound {}, expected more than 0", beta);
+  const Operands x(op, prediction, target);
+  const Tensor d = abs(x.y - x.target), q = clamp(d, 0, beta);
+  return square(q) + (d - q) * (2 * beta);
+}
+}  // namespace
+
+Tensor mse_loss(const Tensor& prediction, const Tensor& target, Reduction how) {
+  const Operands x("mse_loss", prediction, target);
+  return joined("mse_loss", square(x.y - x.target), prediction, target, how);
+}
+Tensor l1_loss(const Tensor& prediction, const Tensor& target, Reduction how) {
+  const Operands x("l1_loss", prediction, target);
+  return joined("l1_loss", abs(x.y - x.target), prediction, target, how);
+}
+Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, double beta, Reduction how) {
+  const Tensor each = smooth_distance("smooth_l1_loss", prediction, target, beta) / (2 * beta);
+  return joined("smooth_l1_loss", each, prediction, target, how);
+}
+Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, Reduction how) {
+  return smooth_l1_loss(prediction, target, 1, how);
+}
+Tensor huber_loss(const Tensor& prediction, const Tensor& target, double delta, Reduction how) {
+  return joined("huber_loss", smooth_distance("huber_loss", prediction, target, delta) * 0.5, prediction, target, how);
+}
+Tensor bce_with_logits_loss(const Tensor& logits, const Tensor& target, Reduction how) {
+  const Operands x("bce_with_logits_loss", logits, target);
+  return joined("bce_with_logits_loss", softplus(x.y) - x.y * x.target, logits, target, how);
+}
+Tensor kl_div_loss(const Tensor& log_p, const Tensor& target, Reduction how) {
+  const Operands x("kl_div_loss", log_p, target);
+  constexpr double tiny = 1e-37;
+  const Tensor log_target = log(clamp(x.target, tiny, std::numeric_limits<double>::infinity()));
+  return joined("kl_div_loss", x.target * (log_target - x.y), log_p, target, how);
 }
 
 }  // namespace trireme

@@ -134,8 +134,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, cons
 /// gamma (x - mean) / sqrt(variance + eps) + beta over the last axis, variance biased (Ba et al., arXiv 1607.06450):
 /// x [..., C], gamma and beta [C] or undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& gamma = {}, const Tensor& beta = {}, double eps = 1e-5);
-Tensor softmax(const Tensor&);                       ///< exp(x) / sum(exp(x)) over the last axis
-Tensor log_softmax(const Tensor&);                   ///< its logarithm, computed without overflow
+Tensor softmax(const Tensor&);                  ///< exp(x) / sum(exp(x)) over the last axis
+Tensor log_softmax(const Tensor&);              ///< its logarithm, computed without overflow
 Tensor softmax(const Tensor& x, int axis);      ///< over another axis (negative: from the last)
 Tensor log_softmax(const Tensor& x, int axis);  ///< likewise
 /// Each element is kept with probability 1 - p, and divided by it (Srivastava et al., JMLR 15, 2014). The mask is a
@@ -151,9 +151,21 @@ Tensor dropout(const Tensor& x, double p, std::uint64_t layer);
 /// labels i64 [...] in [0, C) -> scalar, f32, f64 for f64. Throws Error for any other label, -100 too (see
 /// cross_entropy_with); on a GPU at the next wait.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
+/// How a loss joins the numbers of its elements: not at all, to their sum over the rows at hand, or to that sum divided
+/// by the elements of the global batch.
+enum class Reduction : std::uint8_t { none, sum, mean };
 /// A function of (prediction, target) that gives a scalar, and what it says of itself.
 class Loss {
  public:
+  /// One of the losses below, by its mean.
+  using Reduced = Tensor (*)(const Tensor& prediction, const Tensor& target, Reduction);
+  /// What function() holds then.
+  struct Mean {
+    Reduced loss;
+    Tensor operator()(const Tensor& prediction, const Tensor& target) const {
+      return loss(prediction, target, Reduction::mean);
+    }
+  };
   using Function = std::function<Tensor(const Tensor& prediction, const Tensor& target)>;
   /// How many labels of a target count for nothing (PyTorch's ignore_index).
   using CountIgnored = std::function<Index(const Tensor& target)>;
@@ -164,6 +176,7 @@ class Loss {
   template <class F>
   requires(std::constructible_from<Function, F> && !std::same_as<F, Loss>) Loss(F function, CountIgnored ignored = {})
       : function_(std::move(function)), ignored_(std::move(ignored)) {}
+  Loss(Reduced loss) : function_(Mean{loss}) {}  // NOLINT: implicit
   Tensor operator()(const Tensor& prediction, const Tensor& target) const { return function_(prediction, target); }
   explicit operator bool() const { return static_cast<bool>(function_); }  ///< not null
   const Function& function() const { return function_; }
@@ -177,9 +190,24 @@ class Loss {
 /// neither in the sum nor in the divisor. Throws Error where others have rows of the global batch and their ignored
 /// labels are not known (StepContext::ignored), as in a Step whose Loss does not say how to count them.
 Loss cross_entropy_with(const CrossEntropyOptions&);
-/// Mean of (prediction - target)^2 over all elements of the global batch (F.mse_loss); two tensors of one shape ->
-/// scalar, f32, f64 for an f64 prediction.
-Tensor mse_loss(const Tensor& prediction, const Tensor& target);
+// Of two tensors of one shape, element by element, computed in f32, in f64 for an f64 prediction -> a scalar of that
+// type, or their shape (Reduction::none). Throw Error for other shapes.
+/// F.mse_loss: (prediction - target)^2.
+Tensor mse_loss(const Tensor& prediction, const Tensor& target, Reduction = Reduction::mean);
+/// F.l1_loss: |prediction - target|; gradient 0 where they are equal.
+Tensor l1_loss(const Tensor& prediction, const Tensor& target, Reduction = Reduction::mean);
+/// F.smooth_l1_loss: with d = |prediction - target|, d^2 / (2 beta) up to beta > 0, d - beta / 2 from there on.
+Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, double beta, Reduction = Reduction::mean);
+/// The same with beta 1.
+Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, Reduction = Reduction::mean);
+/// F.huber_loss: delta times smooth_l1_loss() of beta = delta.
+Tensor huber_loss(const Tensor& prediction, const Tensor& target, double delta, Reduction = Reduction::mean);
+/// F.binary_cross_entropy_with_logits: -target log p - (1 - target) log(1 - p) of p = sigmoid(logits), without
+/// overflow.
+Tensor bce_with_logits_loss(const Tensor& logits, const Tensor& target, Reduction = Reduction::mean);
+/// F.kl_div: target (log target - log_p), 0 where target is 0. Reduction::mean divides by all elements (PyTorch's
+/// "mean").
+Tensor kl_div_loss(const Tensor& log_p, const Tensor& target, Reduction = Reduction::mean);
 
 // Shape.
 /// torch.cat: parts of one dtype that agree in all extents but the axis' (negative: from the last). At least one.

@@ -39,6 +39,7 @@ using TakingFunction = Tensor (*)(Tensor);  // one that may write over its input
 
 std::string name_of(const Loss& loss) {
   if (auto* f = loss.function().target<LossFunction>()) return name_of(reinterpret_cast<const void*>(*f));
+  if (auto* f = loss.function().target<Loss::Mean>()) return name_of(reinterpret_cast<const void*>(f->loss));
   return demangled(loss.function().target_type().name());
 }
 

@@ -43,6 +43,9 @@ Tensor one(In x) { return F(x[0]); }
 template <Tensor (*F)(const Tensor&, const Tensor&)>
 Tensor two(In x) { return F(x[0], x[1]); }
 
+template <Tensor (*F)(const Tensor&, const Tensor&, Reduction)>
+Tensor reduced(In x) { return F(x[0], x[1], Reduction::mean); }
+
 std::vector<Case> elementwise() {
   const Shape s{3, 5}, big{128, 12, 12, 64};
   return {
@@ -276,7 +279,17 @@ std::vector<Case> losses() {
        "F.cross_entropy(*x, label_smoothing=0.1)"},
       {"cross_entropy/ignored", {data({8, 4}), labels({8}, 4)}, [=](In x) { return ignoring(x[0], x[1]); },
        "F.cross_entropy(*x, label_smoothing=0.2, ignore_index=2)"},
-      {"mse_loss", {data({4, 3}), data({4, 3})}, two<mse_loss>, "F.mse_loss(*x)"},
+      {"mse_loss", {data({4, 3}), data({4, 3})}, reduced<mse_loss>, "F.mse_loss(*x)"},
+      {"mse_loss/none", {data({4, 3}), data({4, 3})}, [](In x) { return mse_loss(x[0], x[1], Reduction::none); }, "F.mse_loss(*x, reduction='none')"},
+      {"mse_loss/sum", {data({4, 3}), data({4, 3})}, [](In x) { return mse_loss(x[0], x[1], Reduction::sum); }, "F.mse_loss(*x, reduction='sum')"},
+      {"l1_loss", {distinct({4, 3}), wide({4, 3})}, reduced<l1_loss>, "F.l1_loss(*x)"},
+      {"smooth_l1_loss", {data({4, 3}), wide({4, 3})}, reduced<smooth_l1_loss>, "F.smooth_l1_loss(*x)"},
+      {"smooth_l1_loss/beta", {data({4, 3}), wide({4, 3})}, [](In x) { return smooth_l1_loss(x[0], x[1], 2.5, Reduction::none); }, "F.smooth_l1_loss(*x, beta=2.5, reduction='none')"},
+      {"huber_loss", {data({4, 3}), wide({4, 3})}, [](In x) { return huber_loss(x[0], x[1], 2); }, "F.huber_loss(*x, delta=2.0)"},
+      {"bce_with_logits_loss", {wide({4, 3}), data({4, 3})}, reduced<bce_with_logits_loss>, "F.binary_cross_entropy_with_logits(*x)"},
+      {"bce_with_logits_loss/share", {wide({4, 3}), data({4, 3})},
+       [](In x) { return in_batch_of(8, [&] { return bce_with_logits_loss(x[0], x[1]); }); }, "F.binary_cross_entropy_with_logits(*x, reduction='sum') / 24"},
+      {"kl_div_loss", {data({4, 3}), positive({4, 3})}, reduced<kl_div_loss>, "F.kl_div(*x)"},
       {"mse_loss/share", {data({4, 3}), data({4, 3})},
        [](In x) { return in_batch_of(10, [&] { return mse_loss(x[0], x[1]); }); }, "F.mse_loss(*x, reduction='sum') / 30"},
   };
