@@ -49,7 +49,7 @@ Tensor matmul_of_any(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
     return squeeze(matmul(a, unsqueeze(b, 1), o), -1);
   }
   if (b.rank() == 2 && !o.transpose_a) {  // one product for all of a's rows
-    const Tensor c = matmul(a.reshape({-1, a.dim(-1)}), b, o);
+    const Tensor c = matmul(a.reshape({a.shape().product(0, a.rank() - 1), a.dim(-1)}), b, o);
     Shape shape = a.shape();
     shape[shape.rank() - 1] = c.dim(-1);
     return c.reshape(shape);

@@ -87,6 +87,15 @@ TEST_CASE("tensors print as NumPy's arrays do") {
   CHECK(oracle.run("numpy_print.py"));
 }
 
+TEST_CASE("products over nothing are zero, of nothing empty") {
+  CHECK(matmul(Tensor::zeros({2, 3, 0}), Tensor::zeros({0, 2})).to_vector() == Values(12));
+  CHECK(matmul(Tensor::zeros({2, 3, 0}), Tensor::zeros({2, 1, 0, 1})).shape() == Shape{2, 2, 3, 1});
+  CHECK(matmul(Tensor::zeros({0, 3, 2}), Tensor::zeros({2, 5})).shape() == Shape{0, 3, 5});
+  CHECK(matmul(Tensor::zeros({0}), Tensor::zeros({0})).to_vector() == Values{0});
+  CHECK_THROWS_WITH(matmul(Tensor::zeros({2, 3, 4}), Tensor::zeros({3, 4, 5})), contains("do not broadcast"));
+  CHECK_THROWS_WITH(matmul(Tensor::scalar(1), Tensor::zeros({2})), contains("scalars are for mul()"));
+}
+
 TEST_CASE("an embedding gives rows by id; ids that come twice add their gradients") {
   Embedding layer(5, 2);
   const Tensor y = layer(Tensor::from({{Index{1}, Index{4}}, {Index{1}, Index{0}}}));

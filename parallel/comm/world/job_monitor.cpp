@@ -159,7 +159,7 @@ struct JobMonitor::Impl {
     const double limit = collective_timeout().count();
     const Seconds beat(std::min(0.5, limit / 10));
     Seconds since_beat = beat, since_file{1};
-    if (!main && !peers.empty()) join();
+    if (!main && !peers.empty()) join(end);
     for (auto last = Clock::now(); !end.stop_requested();) {
       rest();
       const auto now = Clock::now();
@@ -197,9 +197,14 @@ struct JobMonitor::Impl {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));  // as often as this, whatever comes
   }
 
-  void join() {
+  /// Tries for 5 s: where rank 0 has failed meanwhile, what it says of that is to be the job's last line.
+  void join(const std::stop_token& end) {
     WatchedProcess& hub = peers.front();
-    hub.socket = connect_to(at, port);
+    const auto give_up = Clock::now() + Seconds(5);
+    for (hub.socket = connect_to(at, port); !hub.socket->open() && Clock::now() < give_up; rest()) {
+      if (end.stop_requested()) return hub.socket.reset();
+      hub.socket = connect_to(at, port);
+    }
     if (!hub.socket->open()) {
       std::fprintf(stderr,
                    "trireme: rank %d: no way past MPI to rank 0 on %s (port %d): a rank that stops is found late\n",
