@@ -81,21 +81,7 @@ Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const Cros
                 });
 }
 
-}  // namespace
-
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
-  return cross_entropy_over(logits, labels, {.ignore_index = CrossEntropyOptions::ignore_none});
-}
-Loss cross_entropy_with(const CrossEntropyOptions& options) {
-  Loss::CountIgnored ignored;
-  if (options.ignore_index != CrossEntropyOptions::ignore_none)
-    ignored = [label = options.ignore_index](const Tensor& labels) { return count_label(labels, label); };
-  return {[options](const Tensor& logits, const Tensor& labels) { return cross_entropy_over(logits, labels, options); },
-          std::move(ignored)};
-}
-
-namespace {
-/// The prediction or target, in the type that the loss is computed in.
+/// Prediction and target, in the type that the loss is computed in.
 struct Operands {
   Tensor y, target;
   Operands(const char* op, const Tensor& prediction, const Tensor& wanted) {
@@ -119,7 +105,19 @@ Tensor smooth_distance(const char* op, const Tensor& prediction, const Tensor& t
   const Tensor d = abs(x.y - x.target), q = clamp(d, 0, beta);
   return square(q) + (d - q) * (2 * beta);
 }
+
 }  // namespace
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
+  return cross_entropy_over(logits, labels, {.ignore_index = CrossEntropyOptions::ignore_none});
+}
+Loss cross_entropy_with(const CrossEntropyOptions& options) {
+  Loss::CountIgnored ignored;
+  if (options.ignore_index != CrossEntropyOptions::ignore_none)
+    ignored = [label = options.ignore_index](const Tensor& labels) { return count_label(labels, label); };
+  return {[options](const Tensor& logits, const Tensor& labels) { return cross_entropy_over(logits, labels, options); },
+          std::move(ignored)};
+}
 
 Tensor mse_loss(const Tensor& prediction, const Tensor& target, Reduction how) {
   const Operands x("mse_loss", prediction, target);

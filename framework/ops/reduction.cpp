@@ -12,8 +12,8 @@ std::vector<int> all_axes(const Tensor& x) {
   for (std::size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int>(i);
   return axes;
 }
-/// y, whose reduced axes have extent 1, without them.
-Tensor shaped(const Tensor& y, const std::vector<int>& axes, bool keep) {
+/// y, whose reduced axes have extent 1, without them unless they are to be kept.
+Tensor without(const Tensor& y, const std::vector<int>& axes, bool keep) {
   if (keep) return y;
   std::vector<bool> gone(static_cast<std::size_t>(y.rank()));
   for (const int axis : axes) gone[static_cast<std::size_t>(axis < 0 ? axis + y.rank() : axis)] = true;
@@ -23,7 +23,7 @@ Tensor shaped(const Tensor& y, const std::vector<int>& axes, bool keep) {
   return y.reshape(shape);
 }
 Tensor reduced(const Tensor& x, ReduceKind kind, const std::vector<int>& axes, bool keep) {
-  return shaped(reduce(x, kind, axes), axes, keep);
+  return without(reduce(x, kind, axes), axes, keep);
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ Tensor logsumexp(const Tensor& x, const std::vector<int>& axes, bool keep) {
   // A maximum that is infinite leaves x - maximum undefined: the largest finite number of f32 does as well.
   constexpr double most = std::numeric_limits<float>::max();
   const Tensor maximum = clamp(reduce(x.detach(), ReduceKind::max, axes), -most, most);
-  return shaped(log(reduce(exp(x - maximum), ReduceKind::sum, axes)) + maximum, axes, keep);
+  return without(log(reduce(exp(x - maximum), ReduceKind::sum, axes)) + maximum, axes, keep);
 }
 
 }  // namespace trireme

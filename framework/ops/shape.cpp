@@ -39,6 +39,21 @@ void give_box(Gradients& g, int i, const Tensor& dy, const Shape& at) {
 void broadcast_scaled(const Tensor& dx, const Tensor& dy, double factor) {
   ops::zip_into<pointwise::Mul>(dx, dy, Tensor::scalar(factor, dy.dtype(), dy.device()));
 }
+/// The box of x at `at`, copied and recorded. axis: the only one along which it may be cut.
+Tensor piece_of(const Tensor& x, int axis, const Shape& at, const Shape& shape) {
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  copy_box(y, zeros(x.rank()), x, at, shape);
+  if (axis == 0) y.impl()->batch = slice_batch(x.impl()->batch, x.dim(0), at[0], at[0] + shape[0]);
+  if (!needs_record("split", y, {&x})) return y;
+  return record("split", std::move(y), {x}, at, [at](const Tensor& dy, Gradients& g) { give_box(g, 0, dy, at); });
+}
+/// x with element place(i), i in [0, count), of its axis at place i.
+template <class F>
+Tensor rearranged(const Tensor& x, int axis, Index count, F&& place) {
+  Tensor ids = Tensor::empty({count}, DType::i64);
+  for (Index i = 0; i < count; ++i) ids.data<Index>()[i] = place(i);
+  return take(x, ids.to(x.device()), axis);
+}
 
 }  // namespace
 
@@ -91,13 +106,7 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int 
   for (Index size : sizes) {
     Shape shape = x.shape();
     shape[axis] = size;
-    Tensor y = Tensor::empty(shape, x.dtype(), x.device());
-    copy_box(y, zeros(x.rank()), x, at, shape);
-    if (axis == 0) y.impl()->batch = slice_batch(x.impl()->batch, x.dim(0), at[0], at[0] + size);
-    if (needs_record("split", y, {&x})) {
-      y = record("split", std::move(y), {x}, at, [at](const Tensor& dy, Gradients& g) { give_box(g, 0, dy, at); });
-    }
-    parts.push_back(std::move(y));
+    parts.push_back(piece_of(x, axis, at, shape));
     at[axis] += size;
   }
   return parts;
@@ -197,16 +206,6 @@ Tensor take(const Tensor& x, const Tensor& ids, int axis) {
                 });
 }
 
-namespace {
-/// x with element place(i), i in [0, count), of its axis at place i.
-template <class F>
-Tensor rearranged(const Tensor& x, int axis, Index count, F&& place) {
-  Tensor ids = Tensor::empty({count}, DType::i64);
-  for (Index i = 0; i < count; ++i) ids.data<Index>()[i] = place(i);
-  return take(x, ids.to(x.device()), axis);
-}
-}  // namespace
-
 Tensor slice(const Tensor& x, int axis, Index from, Index to, Index step) {
   check(x.defined(), "slice", "the input is undefined");
   check(step >= 1, "slice", "a step of {}, expected at least 1 (flip() turns around)", step);
@@ -218,10 +217,7 @@ Tensor slice(const Tensor& x, int axis, Index from, Index to, Index step) {
   if (axis == 0) return x.rows(from, to);
   Shape shape = x.shape(), at = zeros(x.rank());
   shape[axis] = to - from, at[axis] = from;
-  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
-  copy_box(y, zeros(x.rank()), x, at, shape);
-  if (!needs_record("split", y, {&x})) return y;
-  return record("split", std::move(y), {x}, at, [at](const Tensor& dy, Gradients& g) { give_box(g, 0, dy, at); });
+  return piece_of(x, axis, at, shape);
 }
 
 Tensor flip(const Tensor& x, const std::vector<int>& axes) {

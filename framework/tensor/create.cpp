@@ -1,5 +1,6 @@
 #include "framework/tensor/create.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "framework/tensor/launch.h"
