@@ -62,6 +62,26 @@ BatchPtr slice_batch(const BatchPtr& batch, Index rows, Index begin, Index end) 
   return slice;
 }
 
+BatchPtr take_batch(const BatchPtr& batch, Index rows, const Tensor& ids) {
+  if (!batch) return batch;
+  const auto at = ids.to_vector<Index>();
+  std::vector<Index> sorted = at;
+  std::ranges::sort(sorted);
+  const bool each_once = static_cast<Index>(sorted.size()) == rows && std::ranges::adjacent_find(sorted) == sorted.end();
+  auto taken = std::make_shared<BatchContext>(*batch);
+  if (batch->samples && batch->samples.numel() == rows) {
+    const auto samples = batch->samples.to_vector<Index>();
+    std::vector<Index> named;
+    for (const Index i : at) named.push_back(samples[static_cast<std::size_t>(i)]);
+    taken->samples = Tensor::from(named);
+  }
+  taken->joined = {};
+  if (each_once) return taken;
+  taken->sliced = batch->is_share();
+  taken->global_batch = 0, taken->microbatches = {};
+  return taken;
+}
+
 namespace {
 /// Rows of which some belong to no batch.
 BatchPtr mixed_batch(const std::vector<Tensor>& parts) {

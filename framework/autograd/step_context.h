@@ -30,7 +30,7 @@ struct StepContext {
   Tensor step_at = {};       ///< i64 [1] on the model's device: read in step's place by kernels when they run; or none
   /// Labels of the global batch that count for nothing, which a Step's ranks have added up (Loss::ignored). None: a
   /// loss counts those at hand.
-  std::optional<Index> ignored = {};
+  std::optional<double> ignored = {};
   /// Those over whose rows of a micro-batch batch norm takes its statistics. Null: the rows at hand.
   std::shared_ptr<const NormRanks> norm = {};
   /// Where batch norm leaves the statistics of a micro-batch. Null: it moves its running statistics at once.

@@ -43,7 +43,7 @@ Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, detail::OpOp
     mode.trace->ops.push_back({op, std::move(inputs), y, options.copy()});
     return y;
   }
-  if (mode.grad_off) return y;
+  if (mode.grad_off || !is_float(y.dtype())) return y;
   const auto wanted = [](const Tensor& t) { return t && t.impl()->node; };
   if (std::none_of(inputs.begin(), inputs.end(), wanted)) return y;
   auto node = std::make_shared<detail::Node>(std::move(backward));

@@ -44,7 +44,7 @@ Tensor Tensor::to(DType type) const {
   Tensor y = empty(shape(), type, device());
   y.impl_->shard_spec = impl_->shard_spec;
   launch<kernel::Cast>(y, *this);
-  if (!needs_record("to", y, {this}) || !is_float(type)) return y;
+  if (!needs_record("to", y, {this})) return y;
   return record("to", std::move(y), {*this}, [](const Tensor& dy, Gradients& g) {
     write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Cast>(dx, dy); });
   });

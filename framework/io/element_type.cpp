@@ -38,13 +38,13 @@ constexpr ElementType types[] = {{"F64", 8, DType::f64, true, same<std::uint64_t
                                  {"BF16", 2, DType::bf16, true, same<std::uint16_t>},
                                  {"I64", 8, DType::i64, true, same<std::uint64_t>},
                                  {"I32", 4, DType::i32, true, same<std::uint32_t>},
-                                 {"I16", 2, DType::i32, false, copy<std::int16_t, std::int32_t>},
-                                 {"I8", 1, DType::i32, false, copy<std::int8_t, std::int32_t>},
+                                 {"I16", 2, DType::i16, true, same<std::uint16_t>},
+                                 {"I8", 1, DType::i8, true, same<std::uint8_t>},
                                  {"U64", 8, DType::i64, false, copy<std::uint64_t, std::int64_t>},
                                  {"U32", 4, DType::i64, false, copy<std::uint32_t, std::int64_t>},
                                  {"U16", 2, DType::i32, false, copy<std::uint16_t, std::int32_t>},
                                  {"U8", 1, DType::u8, true, same<std::uint8_t>},
-                                 {"BOOL", 1, DType::u8, false, truth}};
+                                 {"BOOL", 1, DType::boolean, true, truth}};
 
 }  // namespace
 

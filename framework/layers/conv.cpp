@@ -6,14 +6,14 @@
 namespace trireme {
 namespace {
 
-Extents all(Index n) { return {n, n, n}; }
-
-ConvOptions conv_options(const ConvLayerOptions& o) {
-  return {.stride = all(o.stride),
-          .pad_begin = all(o.pad),
-          .pad_end = all(o.pad),
-          .dilation = all(o.dilation),
-          .groups = o.groups};
+Shape kernel_shape(int axes, const PerAxis& kernel) {
+  const Extents& k = kernel.of(axes, "conv");
+  return Shape(std::span(k).first(static_cast<std::size_t>(axes)));
+}
+ConvOptions conv_options(int axes, const PerAxis& kernel, const ConvLayerOptions& o) {
+  ConvOptions all{.stride = o.stride.of(axes, "conv"), .dilation = o.dilation.of(axes, "conv"), .groups = o.groups};
+  o.pad.apply(all, kernel.of(axes, "conv"), axes, "conv");
+  return all;
 }
 
 }  // namespace
@@ -38,12 +38,34 @@ ConvNd::ConvNd(Index in, Index out, const Shape& kernel, ConvOptions o, bool wit
   if (with_bias) bias = init.of_bias(shape).make({out}, 1);
 }
 
-Conv1d::Conv1d(Index in, Index out, Index kernel, ConvLayerOptions o)
-    : ConvNd(in, out, {kernel}, conv_options(o), o.bias, o.init) {}
-Conv2d::Conv2d(Index in, Index out, Index kernel, ConvLayerOptions o)
-    : ConvNd(in, out, {kernel, kernel}, conv_options(o), o.bias, o.init) {}
-Conv3d::Conv3d(Index in, Index out, Index kernel, ConvLayerOptions o)
-    : ConvNd(in, out, {kernel, kernel, kernel}, conv_options(o), o.bias, o.init) {}
+Conv1d::Conv1d(Index in, Index out, PerAxis kernel, ConvLayerOptions o)
+    : ConvNd(in, out, kernel_shape(1, kernel), conv_options(1, kernel, o), o.bias, o.init) {}
+Conv2d::Conv2d(Index in, Index out, PerAxis kernel, ConvLayerOptions o)
+    : ConvNd(in, out, kernel_shape(2, kernel), conv_options(2, kernel, o), o.bias, o.init) {}
+Conv3d::Conv3d(Index in, Index out, PerAxis kernel, ConvLayerOptions o)
+    : ConvNd(in, out, kernel_shape(3, kernel), conv_options(3, kernel, o), o.bias, o.init) {}
+
+ConvTransposeNd::ConvTransposeNd(int axes, Index in, Index out, PerAxis kernel, const ConvTransposeLayerOptions& o)
+    : init(o.init), output_pad(o.output_pad.of(axes, "conv_transpose")) {
+  const char* op = "conv_transpose";
+  check(in > 0 && out > 0, op, "{} input and {} output channels, expected at least 1 of each", in, out);
+  check(o.groups > 0 && in % o.groups == 0 && out % o.groups == 0, op,
+        "{} groups do not divide {} input and {} output channels", o.groups, in, out);
+  const Extents& pad = o.pad.of(axes, op);
+  options = {.stride = o.stride.of(axes, op),
+             .pad_begin = pad,
+             .pad_end = pad,
+             .dilation = o.dilation.of(axes, op),
+             .groups = o.groups};
+  Shape shape{in};
+  for (const Index n : kernel_shape(axes, kernel)) {
+    check(n > 0, op, "kernel {} must be at least 1", n);
+    shape.push_back(n);
+  }
+  shape.push_back(out / o.groups);
+  weight = init.make(shape);
+  if (o.bias) bias = init.of_bias(shape).make({out}, 1);
+}
 
 Tensor ConvNd::apply(const Tensor& x, bool relu, ChannelStats* moments) const {
   ConvOptions now = options;

@@ -1,6 +1,7 @@
 // The layers of this folder, for those who compose them. Each holds its weights as Tensors (copies share them), drawn
 // on construction; initialize(model, seed) redraws them from a seed and their names.
 #pragma once
+#include "framework/layers/activation.h"
 #include "framework/layers/conv.h"
 #include "framework/layers/dropout.h"
 #include "framework/layers/embedding.h"

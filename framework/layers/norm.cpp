@@ -33,9 +33,26 @@ void BatchNorm::visit(const StateVisitor& v) {
   v("running_var", running_var, StateKind::buffer, Init::ones());
 }
 
-LayerNorm::LayerNorm(Index channels, double epsilon) : eps(epsilon) {
-  check(channels > 0, "layer_norm", "{} channels, expected at least 1", channels);
-  weight = Tensor::full({channels}, 1), bias = Tensor::zeros({channels});
+LayerNorm::LayerNorm(const Shape& last_axes, double epsilon) : eps(epsilon) {
+  check(last_axes.rank() > 0 && last_axes.numel() > 0, "layer_norm", "axes of {}, expected at least 1 each", last_axes);
+  weight = Tensor::full(last_axes, 1), bias = Tensor::zeros(last_axes);
+}
+
+RMSNorm::RMSNorm(Index channels, double epsilon) : eps(epsilon) {
+  check(channels > 0, "rms_norm", "{} channels, expected at least 1", channels);
+  weight = Tensor::full({channels}, 1);
+}
+
+GroupNorm::GroupNorm(Index groups, Index channels, double epsilon, bool affine)
+    : groups(groups), channels(channels), eps(epsilon) {
+  check(groups > 0 && channels > 0 && channels % groups == 0, "group_norm", "{} groups do not divide {} channels",
+        groups, channels);
+  if (affine) weight = Tensor::full({channels}, 1), bias = Tensor::zeros({channels});
+}
+Tensor GroupNorm::operator()(const Tensor& x) const {
+  check(x && x.rank() >= 2 && x.dim(-1) == channels, "group_norm", "input is {}, expected [N, ..., {}]",
+        x ? x.shape() : Shape{}, channels);
+  return group_norm(x, groups, weight, bias, eps);
 }
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// BatchNorm and LayerNorm.
+// BatchNorm, LayerNorm, RMSNorm, GroupNorm and InstanceNorm.
 #pragma once
 #include "framework/layers/conv.h"
 #include "framework/layers/module.h"
@@ -32,19 +32,52 @@ struct BatchNorm {
 /// filter; in training the convolution may gather the norm's statistics.
 Tensor conv_norm(const ConvNd&, const BatchNorm&, const Tensor& x, Tensor residual = {});
 
-/// Ba et al. (arXiv 1607.06450), as torch.nn.LayerNorm(channels): x [..., C] -> the same shape, normalised over the
-/// last axis by its mean and biased variance. Throws Error for channels below 1.
+/// Ba et al. (arXiv 1607.06450), as torch.nn.LayerNorm: x -> the same shape, normalised over the last axes, of these
+/// extents, by their mean and biased variance. Throws Error for extents below 1.
 struct LayerNorm {
-  /// weight 1, bias 0, both f32 on the CPU.
-  explicit LayerNorm(Index channels, double eps = 1e-5);
-  Tensor operator()(const Tensor& x) const { return layer_norm(x, weight, bias, eps); }  ///< ops layer_norm()
+  /// Over the last axis. weight 1, bias 0, both f32 on the CPU.
+  explicit LayerNorm(Index channels, double eps = 1e-5) : LayerNorm(Shape{channels}, eps) {}
+  explicit LayerNorm(const Shape& last_axes, double eps = 1e-5);
+  /// ops layer_norm_over()
+  Tensor operator()(const Tensor& x) const { return layer_norm_over(x, weight.shape(), weight, bias, eps); }
   /// Names "weight" and "bias".
   void visit(const StateVisitor& v) {
     v("weight", weight, StateKind::no_decay, Init::ones()), v("bias", bias, StateKind::no_decay, Init::zeros());
   }
-  Tensor weight,  ///< gamma [C]
-      bias;       ///< beta [C]
+  Tensor weight,  ///< gamma, of the last axes' extents
+      bias;       ///< beta, likewise
   double eps;     ///< added to the variance
+};
+
+/// torch.nn.RMSNorm(channels): ops rms_norm() over the last axis. Throws Error for channels below 1.
+struct RMSNorm {
+  /// weight 1, f32 on the CPU.
+  explicit RMSNorm(Index channels, double eps = 1e-5);
+  Tensor operator()(const Tensor& x) const { return rms_norm(x, weight, eps); }
+  /// Names "weight".
+  void visit(const StateVisitor& v) { v("weight", weight, StateKind::no_decay, Init::ones()); }
+  Tensor weight;  ///< gamma [C]
+  double eps;     ///< added to the mean square
+};
+
+/// torch.nn.GroupNorm: ops group_norm() of x [N, ..., C]. Throws Error unless groups divide the channels.
+struct GroupNorm {
+  /// With affine, weight 1 and bias 0, both f32 on the CPU; else none.
+  GroupNorm(Index groups, Index channels, double eps = 1e-5, bool affine = true);
+  Tensor operator()(const Tensor& x) const;
+  /// Names "weight" and "bias".
+  void visit(const StateVisitor& v) {
+    v("weight", weight, StateKind::no_decay, Init::ones()), v("bias", bias, StateKind::no_decay, Init::zeros());
+  }
+  Tensor weight,           ///< gamma [C]
+      bias;                ///< beta [C]
+  Index groups, channels;  ///< channels of x
+  double eps;              ///< added to the variance
+};
+/// torch.nn.InstanceNorm1d to 3d, without running statistics: a GroupNorm of one channel per group.
+struct InstanceNorm : GroupNorm {
+  explicit InstanceNorm(Index channels, double eps = 1e-5, bool affine = false)
+      : GroupNorm(channels, channels, eps, affine) {}
 };
 
 }  // namespace trireme

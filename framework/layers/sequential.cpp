@@ -23,7 +23,7 @@ bool is_relu(const Module& m) {
 /// 255.
 bool tiles(const PoolOptions& o) {
   const Extents none{0, 0, 0}, dense{1, 1, 1};
-  return o.stride == o.window && o.pad_begin == none && o.pad_end == none && o.dilation == dense &&
+  return !o.ceil_mode && o.stride == o.window && o.pad_begin == none && o.pad_end == none && o.dilation == dense &&
          o.window[0] * o.window[1] * o.window[2] < 255;
 }
 

@@ -56,11 +56,40 @@ Tensor sqrt(const Tensor& x) { return unary<pointwise::Sqrt>(x); }
 Tensor rsqrt(const Tensor& x) { return unary<pointwise::Rsqrt>(x); }
 Tensor reciprocal(const Tensor& x) { return unary<pointwise::Reciprocal>(x); }
 Tensor square(const Tensor& x) { return unary<pointwise::Square>(x); }
-Tensor abs(const Tensor& x) { return unary<pointwise::Abs>(x); }
-Tensor neg(const Tensor& x) { return unary<pointwise::Neg>(x); }
-Tensor add_scalar(const Tensor& x, double number) { return unary(x, pointwise::AddScalar{number}); }
+Tensor abs(const Tensor& x) {
+  return x && is_integer(x.dtype()) ? maximum(x, neg(x)) : unary<pointwise::Abs>(x);
+}
+Tensor neg(const Tensor& x) {
+  return x && is_integer(x.dtype()) ? sub(ops::number_like("neg", x, 0), x) : unary<pointwise::Neg>(x);
+}
+Tensor add_scalar(const Tensor& x, double number) {
+  if (x && is_integer(x.dtype())) return add(x, ops::number_like("add_scalar", x, number));
+  return unary(x, pointwise::AddScalar{number});
+}
+Tensor prelu(const Tensor& x, const Tensor& slope) {
+  ops::check_float("prelu", x);
+  check(slope && x.rank() >= 1 && slope.rank() == 1 && (slope.dim(0) == 1 || slope.dim(0) == x.dim(-1)), "prelu",
+        "slopes are {}, expected [1] or [{}]", slope ? slope.shape() : Shape{}, x.rank() ? x.dim(-1) : 1);
+  return relu(x) + ops::in_type(slope, x.dtype()) * (x - relu(x));
+}
+namespace {
+std::vector<Tensor> halves(const char* op, const Tensor& x) {
+  ops::check_float(op, x);
+  check(x.rank() >= 1 && x.dim(-1) % 2 == 0, op, "the last axis of {} has no halves", x.shape());
+  return split(x, {x.dim(-1) / 2, x.dim(-1) / 2}, -1);
+}
+}  // namespace
+Tensor glu(const Tensor& x) {
+  const auto parts = halves("glu", x);
+  return parts[0] * sigmoid(parts[1]);
+}
+Tensor swiglu(const Tensor& x) {
+  const auto parts = halves("swiglu", x);
+  return silu(parts[0]) * parts[1];
+}
 
 Tensor scale(const Tensor& x, double factor) {
+  if (x && is_integer(x.dtype())) return mul(x, ops::number_like("scale", x, factor));
   ops::check_float("scale", x);
   Tensor y = Tensor::like(x);
   launch<kernel::Axpby>(y, x, factor, 0.0);

@@ -6,23 +6,11 @@
 namespace trireme {
 namespace {
 
-Shape broadcast(const char* op, const Shape& a, const Shape& b) {
-  if (a == b) return a;
-  const int rank = std::max(a.rank(), b.rank());
-  Shape y;
-  for (int i = 0; i < rank; ++i) {
-    const int ia = i - (rank - a.rank()), ib = i - (rank - b.rank());
-    const Index ea = ia < 0 ? 1 : a[ia], eb = ib < 0 ? 1 : b[ib];
-    check(ea == eb || ea == 1 || eb == 1, op, "{} and {} do not broadcast: extents must agree or be 1", a, b);
-    y.push_back(ea == 1 ? eb : ea);
-  }
-  return y;
-}
-
 template <class F>
 Tensor zip(const Tensor& a, const Tensor& b) {
   ops::check_same_type(F::name, a, b);
-  Tensor y = Tensor::empty(broadcast(F::name, a.shape(), b.shape()), a.dtype(), a.device());
+  check(a.dtype() != DType::boolean, F::name, "truth values have no arithmetic: logical_and() and its like, or to(DType)");
+  Tensor y = Tensor::empty(ops::broadcast(F::name, a.shape(), b.shape()), a.dtype(), a.device());
   ops::zip_into<F>(y, a, b);
   return y;
 }
@@ -96,6 +84,8 @@ Tensor mul(const Tensor& a, const Tensor& b) {
   });
 }
 Tensor div(const Tensor& a, const Tensor& b) {
+  ops::check_same_type("div", a, b);
+  check(is_float(a.dtype()), "div", "of {}: floor_divide(), or to(DType::f32) of both", a.dtype());
   if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, div);
   Tensor y = zip<pointwise::Div>(a, b);
   if (!needs_record("div", y, {&a, &b})) return y;
@@ -113,6 +103,16 @@ Tensor div(const Tensor& a, const Tensor& b) {
                   pass_on(g, 0, sa, da);
                 });
 }
+Tensor floor_divide(const Tensor& a, const Tensor& b) {
+  Tensor y = zip<pointwise::FloorDivide>(a, b);
+  if (!needs_record("floor_divide", y, {&a, &b})) return y;
+  return record("floor_divide", std::move(y), {a, b}, [](const Tensor&, Gradients& g) {
+    for (const int i : {0, 1}) write_grad(g, i, [](const Tensor& dx) { launch<kernel::Fill>(dx, 0.0); });
+  });
+}
+Tensor floor_divide(const Tensor& a, double b) { return floor_divide(a, ops::number_like("floor_divide", a, b)); }
+Tensor remainder(const Tensor& a, const Tensor& b) { return a - b * floor_divide(a, b); }
+Tensor remainder(const Tensor& a, double b) { return remainder(a, ops::number_like("remainder", a, b)); }
 Tensor maximum(const Tensor& a, const Tensor& b) {
   if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, maximum);
   return pick<pointwise::Maximum, pointwise::MaximumShare>(a, b);

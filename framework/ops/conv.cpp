@@ -1,6 +1,7 @@
 // Convolution over 1 to 3 spatial axes.
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "kernels/formulas/pointwise.h"
 #include "kernels/plans/conv_shape.h"
 
 namespace trireme {
@@ -45,6 +46,57 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
                   }};
   if (!o.relu) return record("conv", std::move(y), {x, leaf_w, leaf_bias}, o, std::move(halves));
   return ops::record_relu(y, record("conv", y.detach(), {x, leaf_w, leaf_bias}, o, std::move(halves)));
+}
+
+Tensor conv_transpose(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o,
+                      const Extents& output_pad) {
+  const char* op = "conv_transpose";
+  ops::check_float(op, x);
+  check(w_given.defined(), op, "the filter is undefined");
+  check(!o.relu, op, "has no ReLU of its own");
+  const int rank = x.rank();
+  check(rank >= 3 && rank <= 5 && w_given.rank() == rank && w_given.dim(0) == x.dim(-1), op,
+        "input is {}, the filter {}: expected [N, spatial..., I] and [I, kernel..., O / groups]", x.shape(),
+        w_given.shape());
+  check(o.groups > 0 && x.dim(-1) % o.groups == 0, op, "{} groups do not divide {} input channels", o.groups, x.dim(-1));
+  Shape shape = x.shape();
+  for (int d = 0; d < rank - 2; ++d) {
+    const auto s = static_cast<std::size_t>(d);
+    check(o.stride[s] >= 1 && o.dilation[s] >= 1 && o.pad_begin[s] >= 0 && o.pad_end[s] >= 0 && output_pad[s] >= 0 &&
+              output_pad[s] < std::max(o.stride[s], o.dilation[s]),
+          op, "stride {}, dilation {}, padding {} and {}, output padding {} on axis {}", o.stride[s], o.dilation[s],
+          o.pad_begin[s], o.pad_end[s], output_pad[s], d);
+    shape[d + 1] = (x.dim(d + 1) - 1) * o.stride[s] - o.pad_begin[s] - o.pad_end[s] +
+                   o.dilation[s] * (w_given.dim(d + 1) - 1) + 1 + output_pad[s];
+    check(shape[d + 1] > 0, op, "input {} is too small for padding {} and {}", x.shape(), o.pad_begin[s], o.pad_end[s]);
+  }
+  shape[-1] = w_given.dim(-1) * o.groups;
+  ops::check_channels(op, "bias", bias_given, shape[-1], true);
+  const auto [w, bias, leaf_w, leaf_bias] = ops::Weights(w_given, bias_given, x.dtype());
+  ConvOptions options = o;
+  options.filters = nullptr;
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  launch<kernel::ConvBackwardInput>(y, x, w, options, false);
+  if (bias && y.numel() > 0) ops::zip_into<pointwise::Add>(y, y, ops::in_type(bias.detach(), y.dtype()));
+  if (!needs_record(op, y, {&x, &leaf_w, &leaf_bias})) return y;
+  Backward halves{[w = SavedTensor(w), options](const Tensor& dy, Gradients& g) {
+                    write_grad(g, 0, [&](const Tensor& dx) {
+                      launch<kernel::Conv>(dx, dy, w, View{}, View{}, options);
+                    });
+                  },
+                  [x = SavedTensor(x), options](const Tensor& dy, Gradients& g) {
+                    write_grad(g, 2, [&](const Tensor& db) {
+                      if (dy.numel() == 0) return launch<kernel::Fill>(db, 0.0);
+                      ops::sum_to(db, dy.to(db.dtype()));
+                    });
+                    if (!g.needs_grad(1)) return;
+                    const Gradients::Target dw = g.grad_buffer(1);
+                    if (dy.numel() > 0)
+                      launch<kernel::ConvBackwardWeight>(dw.tensor, View{}, dy, x, options, dw.accumulate);
+                    else if (!dw.accumulate)
+                      launch<kernel::Fill>(dw.tensor, 0.0);
+                  }};
+  return record(op, std::move(y), {x, leaf_w, leaf_bias}, std::pair(options, output_pad), std::move(halves));
 }
 
 }  // namespace trireme

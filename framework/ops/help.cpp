@@ -1,5 +1,7 @@
 #include "framework/ops/help.h"
 
+#include <cmath>
+
 #include "kernels/formulas/pointwise.h"
 
 namespace trireme::ops {
@@ -18,6 +20,30 @@ void check_channels(const char* op, const char* what, const Tensor& t, Index cha
   check(t.defined(), op, "{} is undefined", what);
   check(t.rank() == 1 && t.dim(0) == channels, op, "{} is {}, expected [{}]", what, t.shape(), channels);
 }
+
+Shape broadcast(const char* op, const Shape& a, const Shape& b) {
+  if (a == b) return a;
+  const int rank = std::max(a.rank(), b.rank());
+  Shape y;
+  for (int i = 0; i < rank; ++i) {
+    const int ia = i - (rank - a.rank()), ib = i - (rank - b.rank());
+    const Index ea = ia < 0 ? 1 : a[ia], eb = ib < 0 ? 1 : b[ib];
+    check(ea == eb || ea == 1 || eb == 1, op, "{} and {} do not broadcast: extents must agree or be 1", a, b);
+    y.push_back(ea == 1 ? eb : ea);
+  }
+  return y;
+}
+int axis_of(const char* op, int axis, int rank) {
+  check(axis >= -rank && axis < rank, op, "axis {} of a tensor with {} axes", axis, rank);
+  return axis < 0 ? axis + rank : axis;
+}
+Tensor number_like(const char* op, const Tensor& x, double number) {
+  check(x.defined(), op, "the input is undefined");
+  check(is_float(x.dtype()) || number == std::floor(number), op, "{} is no {}: convert the tensor with to(DType)", number,
+        x.dtype());
+  return constant(Tensor::scalar(number, x.dtype(), x.device()));
+}
+Tensor constant(const Tensor& t) { return record("constant", t, {}, t, [](const Tensor&, Gradients&) {}); }
 
 void sum_to(const Tensor& to, const Tensor& from) {
   if (to.numel() == 0) return;

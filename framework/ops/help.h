@@ -48,6 +48,15 @@ void check_same_type(const char* op, const Tensor& a, const Tensor& b);
 /// Throws Error naming op unless t, called `what` in the message, is [channels], or undefined where it is optional.
 void check_channels(const char* op, const char* what, const Tensor& t, Index channels, bool optional);
 
+/// The axis counted from the first. Throws Error naming op where there is none.
+int axis_of(const char* op, int axis, int rank);
+/// The shape that a and b broadcast to. Throws Error naming op where they do not.
+Shape broadcast(const char* op, const Shape& a, const Shape& b);
+/// t, of which a Trace knows that it is the same whatever the batch.
+Tensor constant(const Tensor& t);
+/// A constant() scalar of x's dtype and device. Throws Error naming op where an integer dtype does not have the number.
+Tensor number_like(const char* op, const Tensor& x, double number);
+
 /// y = F(a, b), not recorded: F is a binary formula without parameters.
 template <class F, class A, class B>
 void zip_into(const Tensor& y, const A& a, const B& b) {

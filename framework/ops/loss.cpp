@@ -31,37 +31,49 @@ double global_rows(const char* op, const Tensor& x, const BatchContext& batch, i
   return static_cast<double>(rows * per_sample);
 }
 
-Index count_label(const Tensor& labels, Index label) {
+/// What the labels leave to 1 each: an ignored one all, another what the weight of its class does.
+double ignored_part(const Tensor& labels, const LabelLossOptions& o) {
   const Tensor host = labels.detach().to(cpu());
-  return std::ranges::count(host.view().span<const std::int64_t>(), label);
+  const auto weights = o.weights ? o.weights.to_vector() : std::vector<double>{};
+  double all = 0;
+  for (const Index label : host.view().span<const std::int64_t>()) {
+    const bool known = label >= 0 && label < static_cast<Index>(weights.size());
+    all += label == o.ignore_index ? 1 : known ? 1 - weights[static_cast<std::size_t>(label)] : 0;
+  }
+  return all;
 }
 
-/// Rows of the global batch less those whose label is ignored.
-double counted_rows(const char* op, const Tensor& labels, double rows, Index ignored_label) {
+/// What the rows of the global batch count for: less those whose label is ignored, by the weights of classes.
+double counted_rows(const char* op, const Tensor& labels, double rows, const LabelLossOptions& o) {
   const auto& ignored = StepContext::current().ignored;
   check(ignored || static_cast<double>(labels.numel()) == rows, op,
         "{} of the global batch's {} labels are here, and how many of the others are ignored is not known: give the "
         "Step a Loss that counts them (Loss(function, cross_entropy_with(...).ignored()))",
         labels.numel(), rows);
-  return rows - static_cast<double>(ignored ? *ignored : count_label(labels, ignored_label));
+  return rows - (ignored ? *ignored : ignored_part(labels, o));
 }
 
-Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& o) {
-  const char* op = "cross_entropy";
-  ops::check_float(op, logits);
+/// Throws Error unless there is a label for each row of x [..., C].
+void check_labels(const char* op, const Tensor& x, const Tensor& labels) {
+  ops::check_float(op, x);
   check(labels && labels.dtype() == DType::i64, op, "labels must be i64, got {}",
         labels ? name_of(labels.dtype()) : "none");
-  check(logits.rank() >= 1 && labels.shape() == logits.shape().without(logits.rank() - 1), op,
-        "logits are {}, so labels must be {}, got {}", logits.shape(), logits.shape().without(logits.rank() - 1),
-        labels.shape());
-  check(o.label_smoothing >= 0 && o.label_smoothing <= 1, op, "label smoothing {} lies outside [0, 1]",
-        o.label_smoothing);
-  const Shape rows = ops::as_rows(logits.shape());
-  const BatchContext& batch = batch_of(logits, labels);
-  double count = global_rows(op, logits, batch, 1);
-  if (o.ignore_index != CrossEntropyOptions::ignore_none) count = counted_rows(op, labels, count, o.ignore_index);
-  const double share = count > 0 ? 1 / count : 0;
+  check(x.rank() >= 1 && labels.shape() == x.shape().without(x.rank() - 1), op,
+        "logits are {}, so labels must be {}, got {}", x.shape(), x.shape().without(x.rank() - 1), labels.shape());
+}
+/// 1 / what the rows of the global batch count for.
+double share_of_row(const char* op, const Tensor& x, const Tensor& labels, const LabelLossOptions& o) {
+  double count = global_rows(op, x, batch_of(x, labels), 1);
+  if (o.ignore_index != CrossEntropyOptions::ignore_none || o.weights) count = counted_rows(op, labels, count, o);
+  return count > 0 ? 1 / count : 0;
+}
 
+/// The mean of rows without weights, in one kernel.
+Tensor fused_cross_entropy(const Tensor& logits, const Tensor& labels, const LabelLossOptions& given) {
+  const char* op = "cross_entropy";
+  const CrossEntropyOptions o{given.label_smoothing, given.ignore_index};
+  const Shape rows = ops::as_rows(logits.shape());
+  const double share = share_of_row(op, logits, labels, given);
   const DType type = ops::accumulator(logits.dtype());
   const Tensor each = Tensor::empty({rows[0]}, type, logits.device()), log_p = Tensor::like(logits);
   launch<kernel::CrossEntropy>(each, ops::shaped(log_p, rows), ops::shaped(logits, rows),
@@ -79,6 +91,46 @@ Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const Cros
                                                          ops::shaped(labels, {rows[0]}), by, o);
                   });
                 });
+}
+
+/// -log_p at the label times its weight, smoothed towards the weighted sum over classes: one number per row.
+Tensor label_losses(const char* op, const Tensor& given, const Tensor& labels, const LabelLossOptions& o) {
+  const Tensor log_p = given.to(ops::accumulator(given.dtype()));
+  const Index classes = log_p.dim(-1);
+  check(!o.weights || o.weights.shape() == Shape{classes}, op, "weights are {}, expected [{}]",
+        o.weights ? o.weights.shape() : Shape{}, classes);
+  const Mask ignored = eq(labels, static_cast<double>(o.ignore_index));
+  const Tensor label = o.ignore_index == CrossEntropyOptions::ignore_none ? labels : masked_fill(labels, ignored, 0);
+  const Tensor weights = o.weights ? o.weights.detach().to(log_p.device()).to(log_p.dtype())
+                                   : Tensor::full({classes}, 1, log_p.dtype(), log_p.device());
+  Tensor each = -squeeze(gather(log_p, unsqueeze(label, -1), -1), -1) * take(weights, label);
+  if (o.label_smoothing > 0)
+    each = each * (1 - o.label_smoothing) -
+           sum(log_p * weights, {-1}) * (o.label_smoothing / static_cast<double>(classes));
+  return o.ignore_index == CrossEntropyOptions::ignore_none ? each : masked_fill(each, ignored, 0);
+}
+Tensor label_loss(const char* op, const Tensor& log_p, const Tensor& labels, const LabelLossOptions& o) {
+  const Tensor each = label_losses(op, log_p, labels, o);
+  if (o.reduction == Reduction::none) return each;
+  return o.reduction == Reduction::sum ? sum(each) : scale(sum(each), share_of_row(op, log_p, labels, o));
+}
+Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const LabelLossOptions& o) {
+  check_labels("cross_entropy", logits, labels);
+  check(o.label_smoothing >= 0 && o.label_smoothing <= 1, "cross_entropy", "label smoothing {} lies outside [0, 1]",
+        o.label_smoothing);
+  if (!o.weights && o.reduction == Reduction::mean) return fused_cross_entropy(logits, labels, o);
+  return label_loss("cross_entropy", log_softmax(logits), labels, o);
+}
+Tensor nll_over(const Tensor& log_p, const Tensor& labels, const LabelLossOptions& o) {
+  check_labels("nll_loss", log_p, labels);
+  check(o.label_smoothing == 0, "nll_loss", "label smoothing is for cross_entropy_with()");
+  return label_loss("nll_loss", log_p, labels, o);
+}
+Loss label_loss_with(Tensor (*loss)(const Tensor&, const Tensor&, const LabelLossOptions&), const LabelLossOptions& o) {
+  Loss::CountIgnored ignored;
+  if (o.ignore_index != CrossEntropyOptions::ignore_none || o.weights)
+    ignored = [o](const Tensor& labels) { return ignored_part(labels, o); };
+  return {[loss, o](const Tensor& x, const Tensor& labels) { return loss(x, labels, o); }, std::move(ignored)};
 }
 
 /// Prediction and target, in the type that the loss is computed in.
@@ -111,12 +163,10 @@ Tensor smooth_distance(const char* op, const Tensor& prediction, const Tensor& t
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
   return cross_entropy_over(logits, labels, {.ignore_index = CrossEntropyOptions::ignore_none});
 }
-Loss cross_entropy_with(const CrossEntropyOptions& options) {
-  Loss::CountIgnored ignored;
-  if (options.ignore_index != CrossEntropyOptions::ignore_none)
-    ignored = [label = options.ignore_index](const Tensor& labels) { return count_label(labels, label); };
-  return {[options](const Tensor& logits, const Tensor& labels) { return cross_entropy_over(logits, labels, options); },
-          std::move(ignored)};
+Loss cross_entropy_with(const LabelLossOptions& o) { return label_loss_with(cross_entropy_over, o); }
+Loss nll_loss_with(const LabelLossOptions& o) { return label_loss_with(nll_over, o); }
+Tensor nll_loss(const Tensor& log_p, const Tensor& labels) {
+  return nll_over(log_p, labels, {.ignore_index = CrossEntropyOptions::ignore_none});
 }
 
 Tensor mse_loss(const Tensor& prediction, const Tensor& target, Reduction how) {
@@ -140,6 +190,12 @@ Tensor huber_loss(const Tensor& prediction, const Tensor& target, double delta, 
 Tensor bce_with_logits_loss(const Tensor& logits, const Tensor& target, Reduction how) {
   const Operands x("bce_with_logits_loss", logits, target);
   return joined("bce_with_logits_loss", softplus(x.y) - x.y * x.target, logits, target, how);
+}
+Tensor bce_with_logits_loss(const Tensor& logits, const Tensor& target, const Tensor& pos_weight, Reduction how) {
+  const Operands x("bce_with_logits_loss", logits, target);
+  // (1 - t) x + (1 + (w - 1) t) log(1 + exp(-x))
+  const Tensor weight = (ops::in_type(pos_weight, x.y.dtype()) - 1) * x.target + 1;
+  return joined("bce_with_logits_loss", (1 - x.target) * x.y + weight * softplus(-x.y), logits, target, how);
 }
 Tensor kl_div_loss(const Tensor& log_p, const Tensor& target, Reduction how) {
   const Operands x("kl_div_loss", log_p, target);

@@ -156,12 +156,14 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   return y;
 }
 
-Tensor layer_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta_given, double eps) {
-  const char* op = "layer_norm";
+namespace {
+/// Layer norm, or RMS norm: the same without a mean and beta.
+Tensor row_norm(const char* op, const Tensor& x, const Tensor& gamma_given, const Tensor& beta_given, double eps,
+                bool center) {
   ops::check_float(op, x);
   check(x.rank() >= 1, op, "a scalar has no axis to normalise over");
   if (x.shard_spec() && x.shard_spec()->global_shape()[-1] != x.dim(-1))
-    return layer_norm(x.shard_spec()->gather(x), gamma_given, beta_given, eps);
+    return row_norm(op, x.shard_spec()->gather(x), gamma_given, beta_given, eps, center);
   ops::check_channels(op, "gamma", gamma_given, x.dim(-1), true);
   ops::check_channels(op, "beta", beta_given, x.dim(-1), true);
   const DType type = ops::accumulator(x.dtype());
@@ -169,25 +171,85 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   const Index rows = x.shape().product(0, x.rank() - 1);
   const Tensor mean = Tensor::empty({rows}, type, x.device()), rstd = Tensor::empty({rows}, type, x.device());
   Tensor y = Tensor::like(x);
-  launch<kernel::LayerNorm>(y, mean, rstd, x, gamma, beta, eps);
+  launch<kernel::LayerNorm>(y, mean, rstd, x, gamma, beta, eps, center);
   if (!needs_record(op, y, {&x, &gamma, &beta})) return y;
-  return record(op, std::move(y), {x, gamma, beta}, eps,
-                Backward{[x = SavedTensor(x), gamma = SavedTensor(gamma), mean, rstd](const Tensor& dy, Gradients& g) {
+  return record(
+      op, std::move(y), {x, gamma, beta}, eps,
+      Backward{[x = SavedTensor(x), gamma = SavedTensor(gamma), mean, rstd, center](const Tensor& dy, Gradients& g) {
+                 write_grad(g, 0, [&](const Tensor& dx) {
+                   launch<kernel::LayerNormBackwardInput>(dx, dy, x, mean, rstd, gamma, center);
+                 });
+               },
+               [x = SavedTensor(x), mean, rstd](const Tensor& dy, Gradients& g) {
+                 if (!g.needs_grad(1) && !g.needs_grad(2)) return;
+                 Tensor dgamma = Tensor::empty({x.shape()[-1]}, mean.dtype(), mean.device()),
+                        dbeta = Tensor::like(dgamma);
+                 if (dy.numel() > 0) {
+                   launch<kernel::LayerNormBackwardWeight>(dgamma, dbeta, dy, x, mean, rstd, false);
+                 } else {
+                   launch<kernel::Fill>(dgamma, 0.0);
+                   launch<kernel::Fill>(dbeta, 0.0);
+                 }
+                 g.set_grad(1, std::move(dgamma));
+                 g.set_grad(2, std::move(dbeta));
+               }});
+}
+}  // namespace
+
+Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
+  return row_norm("layer_norm", x, gamma, beta, eps, true);
+}
+Tensor rms_norm(const Tensor& x, const Tensor& gamma, double eps) {
+  return row_norm("rms_norm", x, gamma, {}, eps, false);
+}
+Tensor layer_norm_over(const Tensor& x, const Shape& last, const Tensor& gamma, const Tensor& beta, double eps) {
+  const char* op = "layer_norm";
+  ops::check_float(op, x);
+  if (last.rank() == 1 && (x.rank() == 0 || x.shard_spec() || x.dim(-1) == last[0])) return layer_norm(x, gamma, beta, eps);
+  const int first = x.rank() - last.rank();
+  bool fits = last.rank() > 0 && first >= 0;
+  for (int i = 0; fits && i < last.rank(); ++i) fits = x.dim(first + i) == last[i];
+  check(fits, op, "the last axes of {} are not {}", x.shape(), last);
+  for (const Tensor* t : {&gamma, &beta})
+    check(!*t || t->shape() == last, op, "weights are {}, expected {}", *t ? t->shape() : Shape{}, last);
+  Shape rows;
+  for (int i = 0; i < first; ++i) rows.push_back(x.dim(i));
+  rows.push_back(last.numel());
+  const auto flat = [&](const Tensor& t) { return t ? t.reshape({last.numel()}) : t; };
+  return layer_norm(x.reshape(rows), flat(gamma), flat(beta), eps).reshape(x.shape());
+}
+
+Tensor group_norm(const Tensor& x, Index groups, const Tensor& gamma_given, const Tensor& beta_given, double eps) {
+  const char* op = "group_norm";
+  ops::check_float(op, x);
+  check(x.rank() >= 2, op, "input is {}, expected [N, ..., C]", x.shape());
+  check(groups > 0 && x.dim(-1) % groups == 0, op, "{} groups do not divide the {} channels of {}", groups, x.dim(-1),
+        x.shape());
+  ops::check_channels(op, "gamma", gamma_given, x.dim(-1), true);
+  ops::check_channels(op, "beta", beta_given, x.dim(-1), true);
+  const DType type = ops::accumulator(x.dtype());
+  const Tensor gamma = ops::in_type(gamma_given, type), beta = ops::in_type(beta_given, type);
+  const Tensor mean = Tensor::empty({x.dim(0), groups}, type, x.device()), rstd = Tensor::like(mean);
+  Tensor y = Tensor::like(x);
+  launch<kernel::GroupNorm>(y, mean, rstd, x, gamma, beta, eps);
+  if (!needs_record(op, y, {&x, &gamma, &beta})) return y;
+  const Tensor sum_dy = Tensor::empty({x.dim(0), x.dim(-1)}, type, x.device()), sum_dy_xhat = Tensor::like(sum_dy);
+  return record(op, std::move(y), {x, gamma, beta}, std::pair(groups, eps),
+                Backward{[=, x = SavedTensor(x), gamma = SavedTensor(gamma)](const Tensor& dy, Gradients& g) {
+                           launch<kernel::GroupNormBackwardReduce>(sum_dy, sum_dy_xhat, dy, x, mean, rstd);
                            write_grad(g, 0, [&](const Tensor& dx) {
-                             launch<kernel::LayerNormBackwardInput>(dx, dy, x, mean, rstd, gamma);
+                             launch<kernel::GroupNormBackwardInput>(dx, dy, x, mean, rstd, gamma, sum_dy, sum_dy_xhat);
                            });
                          },
-                         [x = SavedTensor(x), mean, rstd](const Tensor& dy, Gradients& g) {
-                           Tensor dgamma = Tensor::empty({x.shape()[-1]}, mean.dtype(), mean.device()),
-                                  dbeta = Tensor::like(dgamma);
-                           if (dy.numel() > 0) {
-                             launch<kernel::LayerNormBackwardWeight>(dgamma, dbeta, dy, x, mean, rstd, false);
-                           } else {
-                             launch<kernel::Fill>(dgamma, 0.0);
-                             launch<kernel::Fill>(dbeta, 0.0);
-                           }
-                           g.set_grad(1, std::move(dgamma));
-                           g.set_grad(2, std::move(dbeta));
+                         [=](const Tensor& dy, Gradients& g) {
+                           const auto over_samples = [&](int i, const Tensor& sums) {
+                             write_grad(g, i, [&](const Tensor& dw) {
+                               if (dy.numel() == 0) return launch<kernel::Fill>(dw, 0.0);
+                               ops::sum_to(dw, sums);
+                             });
+                           };
+                           over_samples(1, sum_dy_xhat);
+                           over_samples(2, sum_dy);
                          }});
 }
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "framework/ops/loss.h"
+#include "framework/ops/select.h"
 #include "framework/tensor/tensor.h"
 #include "kernels/contracts/conv.h"
 #include "kernels/contracts/loss.h"
@@ -16,11 +18,20 @@
 
 namespace trireme {
 
-// Binary, elementwise, with NumPy broadcasting: operands of one floating type, extents that agree or are 1.
+// Dtypes: operands are of one dtype, which the result has (to(DType) converts; nothing is promoted). Beside a tensor a
+// number takes the tensor's dtype, and throws Error where an integer one does not have it. Comparisons give boolean,
+// sums, products and cumulative sums of integers i64.
+
+// Binary, elementwise, with NumPy broadcasting: extents that agree or are 1. Integers overflow into their lowest bits.
 Tensor add(const Tensor& a, const Tensor& b);      ///< a + b (torch.add), with NumPy broadcasting
 Tensor sub(const Tensor& a, const Tensor& b);      ///< a - b (torch.sub), with NumPy broadcasting
 Tensor mul(const Tensor& a, const Tensor& b);      ///< a b by element (torch.mul), with NumPy broadcasting
-Tensor div(const Tensor& a, const Tensor& b);      ///< a / b (torch.div), with NumPy broadcasting
+Tensor div(const Tensor& a, const Tensor& b);      ///< a / b (torch.div), of a floating type
+/// torch.floor_divide: the largest integer not above a / b; gradient 0. Of integers 0 where b is 0.
+Tensor floor_divide(const Tensor& a, const Tensor& b);
+Tensor floor_divide(const Tensor& a, double b);
+Tensor remainder(const Tensor& a, const Tensor& b);  ///< torch.remainder: a - b floor_divide(a, b), of b's sign
+Tensor remainder(const Tensor& a, double b);
 Tensor maximum(const Tensor& a, const Tensor& b);  ///< torch.maximum: ties share the gradient equally, NaN wins
 Tensor minimum(const Tensor& a, const Tensor& b);  ///< torch.minimum: ties and NaN as in maximum()
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }  ///< add()
@@ -28,7 +39,7 @@ inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); } 
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }  ///< mul()
 inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }  ///< div()
 
-// A tensor of a floating type and a number, which is rounded to the type that x is computed in (f64, else f32).
+// A tensor and a number, which is rounded to the type that x is computed in (floating types: f64, else f32).
 Tensor scale(const Tensor& x, double factor);                                               ///< factor x
 Tensor add_scalar(const Tensor& x, double number);                                          ///< x + number
 inline Tensor operator+(const Tensor& x, double number) { return add_scalar(x, number); }   ///< add_scalar()
@@ -37,6 +48,15 @@ inline Tensor operator-(const Tensor& x, double number) { return add_scalar(x, -
 inline Tensor operator*(const Tensor& x, double factor) { return scale(x, factor); }        ///< scale()
 inline Tensor operator*(double factor, const Tensor& x) { return scale(x, factor); }        ///< scale()
 inline Tensor operator/(const Tensor& x, double number) { return scale(x, 1 / number); }    ///< scale() by 1 / number
+// x = x + y, and so on: x is a new tensor from then on, and others that shared its block keep the old elements.
+inline Tensor& operator+=(Tensor& x, const Tensor& y) { return x = x + y; }
+inline Tensor& operator-=(Tensor& x, const Tensor& y) { return x = x - y; }
+inline Tensor& operator*=(Tensor& x, const Tensor& y) { return x = x * y; }
+inline Tensor& operator/=(Tensor& x, const Tensor& y) { return x = x / y; }
+inline Tensor& operator+=(Tensor& x, double number) { return x = x + number; }
+inline Tensor& operator-=(Tensor& x, double number) { return x = x - number; }
+inline Tensor& operator*=(Tensor& x, double number) { return x = x * number; }
+inline Tensor& operator/=(Tensor& x, double number) { return x = x / number; }
 
 // Unary, elementwise, of a floating type; the formulas, as PyTorch's of the same names, are in
 // kernels/formulas/pointwise.h. One with parameters throws Error for a parameter outside its stated range.
@@ -75,8 +95,12 @@ Tensor sqrt(const Tensor&);                     ///< square root; NaN below 0
 Tensor rsqrt(const Tensor&);                    ///< 1 / sqrt(x)
 Tensor reciprocal(const Tensor&);               ///< 1 / x
 Tensor square(const Tensor&);                   ///< x^2
-Tensor abs(const Tensor&);                      ///< |x|; gradient 0 at 0
-Tensor neg(const Tensor&);                      ///< -x
+Tensor abs(const Tensor&);                      ///< |x|, of integers, too; gradient 0 at 0
+Tensor neg(const Tensor&);                      ///< -x, of integers, too
+/// F.prelu: x, below 0 times slope, which is one number or one for each channel: [1] or [C] of x [..., C].
+Tensor prelu(const Tensor& x, const Tensor& slope);
+Tensor glu(const Tensor& x);     ///< F.glu: a sigmoid(b) of the halves a, b of the last axis (arXiv 1612.08083)
+Tensor swiglu(const Tensor& x);  ///< silu(a) b of the halves a, b of the last axis (arXiv 2002.05202)
 inline Tensor operator-(const Tensor& x) { return neg(x); }                                 ///< neg()
 inline Tensor operator-(double number, const Tensor& x) { return neg(x) + number; }         ///< number - x
 inline Tensor operator/(double number, const Tensor& x) { return number * reciprocal(x); }  ///< number / x
@@ -101,7 +125,14 @@ struct ChannelStats {
 Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const ConvOptions& = {}, Tensor residual = {},
             ChannelStats* moments = nullptr);
 
-// Pooling.
+/// F.conv_transpose1d to 3d: the gradient of conv() by its input. x [N, spatial..., I], w [I, kernel..., O/groups], bias
+/// [O] or undefined -> [N, spatial'..., O], spatial' = (spatial - 1) stride - pad_begin - pad_end + dilation (kernel - 1) +
+/// 1 + output_pad, cells that output_pad adds behind each axis, less than the stride or the dilation. ConvOptions::relu
+/// must not be set.
+Tensor conv_transpose(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const ConvOptions& = {},
+                      const Extents& output_pad = {0, 0, 0});
+
+// Pooling. With PoolOptions::ceil_mode the last window may end outside, by F.max_pool2d's rules.
 /// F.max_pool1d to F.max_pool3d: x [N, spatial..., C], 1 to 3 spatial axes -> [N, spatial'..., C] with spatial' =
 /// floor((spatial + pad_begin + pad_end - dilation (window - 1) - 1) / stride) + 1. Padding is smaller than the
 /// (dilated) window. The first of equal elements gets the gradient. Throws Error for options that do not suit x.
@@ -113,6 +144,20 @@ Tensor avg_pool(const Tensor& x, const PoolOptions&);
 Tensor global_avg_pool(const Tensor& x);
 /// [N, spatial..., C] -> [N, C]: maximum over the spatial axes; ties share the gradient equally, as in torch.amax.
 Tensor global_max_pool(const Tensor& x);
+/// F.adaptive_avg_pool1d to 3d: [N, spatial..., C] -> [N, size..., C], cell o of an axis the mean over cells floor(o in /
+/// out) to ceil((o + 1) in / out). size: one extent per spatial axis.
+Tensor adaptive_avg_pool(const Tensor& x, const Shape& size);
+/// F.adaptive_max_pool1d to 3d: the largest of the same cells; the first of equals gets the gradient.
+Tensor adaptive_max_pool(const Tensor& x, const Shape& size);
+/// What interpolate() does; one of size and scale is set.
+struct InterpolateOptions {
+  Shape size = {};    ///< extents of the result, one per spatial axis
+  double scale = 0;   ///< or the factor of each: floor(scale extent)
+  ResampleMode mode = ResampleMode::nearest;  ///< or linear (bilinear, trilinear), area
+  bool align_corners = false;                 ///< linear: as PyTorch's
+};
+/// F.interpolate: [N, spatial..., C] of 1 to 3 spatial axes -> [N, size..., C].
+Tensor interpolate(const Tensor& x, const InterpolateOptions&);
 /// dropout(max_pool(relu(x + bias))) in one pass, bias [C] or undefined; see kernels/contracts/pool.h and dropout().
 /// Throws Error unless the windows tile: stride = window, no padding, no dilation, and at most 254 cells each.
 Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias, const PoolOptions&, double p, std::uint64_t layer);
@@ -134,6 +179,16 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, cons
 /// gamma (x - mean) / sqrt(variance + eps) + beta over the last axis, variance biased (Ba et al., arXiv 1607.06450):
 /// x [..., C], gamma and beta [C] or undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& gamma = {}, const Tensor& beta = {}, double eps = 1e-5);
+/// The same over the last axes, as many as gamma or beta have: both of their extents.
+Tensor layer_norm_over(const Tensor& x, const Shape& last_axes, const Tensor& gamma = {}, const Tensor& beta = {},
+                       double eps = 1e-5);
+/// gamma x / sqrt(mean(x^2) + eps) over the last axis (Zhang and Sennrich, arXiv 1910.07467): x [..., C], gamma [C] or
+/// undefined.
+Tensor rms_norm(const Tensor& x, const Tensor& gamma = {}, double eps = 1e-5);
+/// F.group_norm (Wu and He, arXiv 1803.08494): x [N, ..., C], of each sample and group of C / groups channels that follow
+/// each other: gamma (x - mean) / sqrt(variance + eps) + beta, variance biased; gamma and beta [C] or undefined.
+/// F.instance_norm without running statistics: groups = C.
+Tensor group_norm(const Tensor& x, Index groups, const Tensor& gamma = {}, const Tensor& beta = {}, double eps = 1e-5);
 Tensor softmax(const Tensor&);                  ///< exp(x) / sum(exp(x)) over the last axis
 Tensor log_softmax(const Tensor&);              ///< its logarithm, computed without overflow
 Tensor softmax(const Tensor& x, int axis);      ///< over another axis (negative: from the last)
@@ -143,71 +198,10 @@ Tensor log_softmax(const Tensor& x, int axis);  ///< likewise
 /// layer has been called for that batch. Identity in evaluation. x is [rows, ...], one row per sample of its batch.
 /// Throws Error unless 0 <= p < 1, and for rows other than the batch's.
 Tensor dropout(const Tensor& x, double p, std::uint64_t layer);
-
-// Losses: scalars. The sum over the rows at hand divided by the rows of the *global* batch (BatchContext of the
-// prediction, or of the target), so that the shares of all ranks add up. Several rows per sample ([B * T, C] of B
-// sequences) are counted as such; a part of a batch's rows is refused where ranks share the batch.
-/// F.cross_entropy: sum of -log_softmax(logits) at the label, divided by the rows of the global batch: logits [..., C],
-/// labels i64 [...] in [0, C) -> scalar, f32, f64 for f64. Throws Error for any other label, -100 too (see
-/// cross_entropy_with); on a GPU at the next wait.
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
-/// How a loss joins the numbers of its elements: not at all, to their sum over the rows at hand, or to that sum divided
-/// by the elements of the global batch.
-enum class Reduction : std::uint8_t { none, sum, mean };
-/// A function of (prediction, target) that gives a scalar, and what it says of itself.
-class Loss {
- public:
-  /// One of the losses below, by its mean.
-  using Reduced = Tensor (*)(const Tensor& prediction, const Tensor& target, Reduction);
-  /// What function() holds then.
-  struct Mean {
-    Reduced loss;
-    Tensor operator()(const Tensor& prediction, const Tensor& target) const {
-      return loss(prediction, target, Reduction::mean);
-    }
-  };
-  using Function = std::function<Tensor(const Tensor& prediction, const Tensor& target)>;
-  /// How many labels of a target count for nothing (PyTorch's ignore_index).
-  using CountIgnored = std::function<Index(const Tensor& target)>;
-  Loss() = default;  ///< null
-  /// ignored: of a function that divides by the labels that count. A Step adds up those that do not, over all rows of
-  /// the global batch, before it calls the function; a function that calls a loss of cross_entropy_with() hands its
-  /// ignored() on. Null: each label counts.
-  template <class F>
-  requires(std::constructible_from<Function, F> && !std::same_as<F, Loss>) Loss(F function, CountIgnored ignored = {})
-      : function_(std::move(function)), ignored_(std::move(ignored)) {}
-  Loss(Reduced loss) : function_(Mean{loss}) {}  // NOLINT: implicit
-  Tensor operator()(const Tensor& prediction, const Tensor& target) const { return function_(prediction, target); }
-  explicit operator bool() const { return static_cast<bool>(function_); }  ///< not null
-  const Function& function() const { return function_; }
-  const CountIgnored& ignored() const { return ignored_; }
-
- private:
-  Function function_;
-  CountIgnored ignored_;
-};
-/// cross_entropy() with label smoothing, in [0, 1], and an ignored label, -100 by default as in PyTorch: its rows count
-/// neither in the sum nor in the divisor. Throws Error where others have rows of the global batch and their ignored
-/// labels are not known (StepContext::ignored), as in a Step whose Loss does not say how to count them.
-Loss cross_entropy_with(const CrossEntropyOptions&);
-// Of two tensors of one shape, element by element, computed in f32, in f64 for an f64 prediction -> a scalar of that
-// type, or their shape (Reduction::none). Throw Error for other shapes.
-/// F.mse_loss: (prediction - target)^2.
-Tensor mse_loss(const Tensor& prediction, const Tensor& target, Reduction = Reduction::mean);
-/// F.l1_loss: |prediction - target|; gradient 0 where they are equal.
-Tensor l1_loss(const Tensor& prediction, const Tensor& target, Reduction = Reduction::mean);
-/// F.smooth_l1_loss: with d = |prediction - target|, d^2 / (2 beta) up to beta > 0, d - beta / 2 from there on.
-Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, double beta, Reduction = Reduction::mean);
-/// The same with beta 1.
-Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, Reduction = Reduction::mean);
-/// F.huber_loss: delta times smooth_l1_loss() of beta = delta.
-Tensor huber_loss(const Tensor& prediction, const Tensor& target, double delta, Reduction = Reduction::mean);
-/// F.binary_cross_entropy_with_logits: -target log p - (1 - target) log(1 - p) of p = sigmoid(logits), without
-/// overflow.
-Tensor bce_with_logits_loss(const Tensor& logits, const Tensor& target, Reduction = Reduction::mean);
-/// F.kl_div: target (log target - log_p), 0 where target is 0. Reduction::mean divides by all elements (PyTorch's
-/// "mean").
-Tensor kl_div_loss(const Tensor& log_p, const Tensor& target, Reduction = Reduction::mean);
+/// dropout() of whole channels: x [rows, ..., C], one draw for each row and channel (F.dropout2d).
+Tensor channel_dropout(const Tensor& x, double p, std::uint64_t layer);
+/// dropout() of whole rows: one draw for each (stochastic depth, arXiv 1603.09382; timm's DropPath).
+Tensor row_dropout(const Tensor& x, double p, std::uint64_t layer);
 
 // Shape.
 /// torch.cat: parts of one dtype that agree in all extents but the axis' (negative: from the last). At least one.
@@ -218,12 +212,17 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int 
 Tensor stack(const std::vector<Tensor>& parts, int axis = 0);
 Tensor squeeze(const Tensor& x, int axis);    ///< without this axis. Throws Error unless its extent is 1
 Tensor unsqueeze(const Tensor& x, int axis);  ///< with a new axis of extent 1 there (negative: from the last)
-/// torch.broadcast_to: x, of a floating type, repeated along new axes in front and axes of extent 1.
+/// torch.broadcast_to: x, of any type, repeated along new axes in front and axes of extent 1.
 Tensor expand(const Tensor& x, const Shape& shape);
 /// x with two axes exchanged (torch.transpose).
 Tensor transpose(const Tensor& x, int a, int b);
-/// Zeros before and after each axis; begin and end have x's rank.
-Tensor pad(const Tensor& x, const Shape& begin, const Shape& end);
+/// Elements of that value before and after each axis; begin and end have x's rank.
+Tensor pad(const Tensor& x, const Shape& begin, const Shape& end, double value = 0);
+/// What pad() puts before and after an axis: its elements mirrored at the outermost one, which stays single; that one
+/// over and over; or those of its other end (F.pad's reflect, replicate, circular).
+enum class PadMode : std::uint8_t { reflect, replicate, circular };
+/// The same with elements of x. Throws Error for more than there are.
+Tensor pad(const Tensor& x, const Shape& begin, const Shape& end, PadMode);
 /// torch.index_select, and x[ids] of NumPy for axis 0: ids, i64 of any shape, stand in the result where x's axis
 /// (negative: from the last) was. Any type. Throws Error for an id outside of [0, extent), on a GPU at the next wait.
 Tensor take(const Tensor& x, const Tensor& ids, int axis = 0);
@@ -239,13 +238,13 @@ Tensor permute(const Tensor& x, const Shape& order);
 /// [N, spatial..., C] -> [N, C * spatial], features in PyTorch's order (C outermost), so that the weights of a Linear
 /// that follows are PyTorch's. Free when there are no spatial axes, or each is 1.
 Tensor flatten(const Tensor& x);
-Tensor sum(const Tensor& x);   ///< torch.sum: scalar of x's dtype; 0 of no elements
+Tensor sum(const Tensor& x);   ///< torch.sum: scalar of x's dtype, i64 of integers; 0 of no elements
 Tensor mean(const Tensor& x);  ///< torch.mean: scalar; throws Error for no elements
 /// torch.sum, mean or amax over axes (negative: from the last), which stay with extent 1. Ties of amax share the
 /// gradient equally. Throws Error for the mean or maximum of no elements.
 Tensor reduce(const Tensor& x, ReduceKind, const std::vector<int>& axes);
 // The same, of axes (negative: from the last) that stay with extent 1 if keep is set, and else go. Throw Error as
-// reduce().
+// reduce(). sum, amax and amin are for integers, too.
 Tensor sum(const Tensor& x, const std::vector<int>& axes, bool keep = false);   ///< torch.sum
 Tensor mean(const Tensor& x, const std::vector<int>& axes, bool keep = false);  ///< torch.mean
 Tensor amax(const Tensor& x, const std::vector<int>& axes, bool keep = false);  ///< torch.amax
@@ -260,6 +259,5 @@ Tensor standard_deviation(const Tensor& x, const std::vector<int>& axes, bool ke
 Tensor norm(const Tensor& x, const std::vector<int>& axes, bool keep = false);  ///< square root of the sum of squares
 /// torch.logsumexp: log(sum(exp(x))), without overflow.
 Tensor logsumexp(const Tensor& x, const std::vector<int>& axes, bool keep = false);
-Tensor argmax(const Tensor& x);  ///< torch.argmax over the last axis: i64, the first of equals; no gradient
 
 }  // namespace trireme

@@ -14,10 +14,27 @@ std::vector<int> spatial_axes(const char* op, const Tensor& x) {
   return axes;
 }
 
+/// ceil_mode as padding behind the axes. PyTorch: the last window starts inside the input or the padding before it.
+PoolOptions without_ceil(const char* op, const Tensor& x, PoolOptions o) {
+  check(x.rank() >= 3 && x.rank() <= 5, op, "input is {}, expected [N, spatial..., C] with 1 to 3 spatial axes",
+        x.shape());
+  o.ceil_mode = false;
+  for (int d = 0; d < x.rank() - 2; ++d) {
+    const auto s = static_cast<std::size_t>(d);
+    check(o.stride[s] >= 1, op, "stride {} must be at least 1", o.stride[s]);
+    const Index reach = o.dilation[s] * (o.window[s] - 1) + 1, in = x.dim(d + 1) + o.pad_begin[s];
+    Index count = (in + o.pad_end[s] - reach + o.stride[s] - 1) / o.stride[s] + 1;
+    if ((count - 1) * o.stride[s] >= in) --count;
+    o.pad_end[s] = std::max(o.pad_end[s], (count - 1) * o.stride[s] + reach - in);
+  }
+  return o;
+}
+
 }  // namespace
 
 Tensor max_pool(const Tensor& x, const PoolOptions& o) {
   ops::check_float("max_pool", x);
+  if (o.ceil_mode) return max_pool(x, without_ceil("max_pool", x, o));
   if (x.shard_spec()) return x.shard_spec()->pool(x, o, max_pool);
   Tensor y = Tensor::empty(pool_output_shape(x.shape(), o, "max_pool"), x.dtype(), x.device());
   const Tensor index = Tensor::empty(y.shape(), pool_index_type(x.shape(), o), x.device());
@@ -30,6 +47,20 @@ Tensor max_pool(const Tensor& x, const PoolOptions& o) {
 
 Tensor avg_pool(const Tensor& x, const PoolOptions& o) {
   ops::check_float("avg_pool", x);
+  if (o.ceil_mode) {
+    PoolOptions floor = without_ceil("avg_pool", x, o);
+    if (!o.count_padding) return avg_pool(x, floor);
+    // The given padding counts, and what a window reaches beyond it does not: zeros that are cells.
+    Shape begin = x.shape(), end = x.shape();
+    for (int i = 0; i < x.rank(); ++i) {
+      const bool spatial = i > 0 && i < x.rank() - 1;
+      const auto s = static_cast<std::size_t>(i - 1);
+      begin[i] = spatial ? o.pad_begin[s] : 0, end[i] = spatial ? o.pad_end[s] : 0;
+      if (spatial) floor.pad_begin[s] = 0, floor.pad_end[s] -= o.pad_end[s];
+    }
+    floor.count_padding = false;
+    return avg_pool(pad(x, begin, end), floor);
+  }
   check(o.dilation == Extents{1, 1, 1}, "avg_pool", "dilation is for max_pool only");
   if (x.shard_spec()) return x.shard_spec()->pool(x, o, avg_pool);
   Tensor y = Tensor::empty(pool_output_shape(x.shape(), o, "avg_pool"), x.dtype(), x.device());

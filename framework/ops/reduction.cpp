@@ -22,7 +22,12 @@ Tensor without(const Tensor& y, const std::vector<int>& axes, bool keep) {
     if (!gone[static_cast<std::size_t>(i)]) shape.push_back(y.dim(i));
   return y.reshape(shape);
 }
+/// Integers are reduced as i64.
 Tensor reduced(const Tensor& x, ReduceKind kind, const std::vector<int>& axes, bool keep) {
+  if (x && !is_float(x.dtype()) && kind != ReduceKind::mean && x.dtype() != DType::i64) {
+    const Tensor y = reduced(x.to(DType::i64), kind, axes, keep);
+    return kind == ReduceKind::max ? y.to(x.dtype()) : y;
+  }
   return without(reduce(x, kind, axes), axes, keep);
 }
 

@@ -7,10 +7,6 @@
 namespace trireme {
 namespace {
 
-int axis_of(const char* op, int axis, int rank) {
-  check(axis >= -rank && axis < rank, op, "axis {} of a tensor with {} axes", axis, rank);
-  return axis < 0 ? axis + rank : axis;
-}
 Shape zeros(int rank) {
   Shape s;
   for (int i = 0; i < rank; ++i) s.push_back(0);
@@ -52,14 +48,14 @@ template <class F>
 Tensor rearranged(const Tensor& x, int axis, Index count, F&& place) {
   Tensor ids = Tensor::empty({count}, DType::i64);
   for (Index i = 0; i < count; ++i) ids.data<Index>()[i] = place(i);
-  return take(x, ids.to(x.device()), axis);
+  return take(x, ops::constant(ids.to(x.device())), axis);
 }
 
 }  // namespace
 
 Tensor concat(const std::vector<Tensor>& parts, int axis) {
   check(!parts.empty() && parts[0], "concat", "wants at least one part");
-  axis = axis_of("concat", axis, parts[0].rank());
+  axis = ops::axis_of("concat", axis, parts[0].rank());
   Shape shape = parts[0].shape();
   shape[axis] = 0;
   for (const Tensor& part : parts) {
@@ -94,7 +90,7 @@ Tensor concat(const std::vector<Tensor>& parts, int axis) {
 
 std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int axis) {
   check(x.defined(), "split", "the input is undefined");
-  axis = axis_of("split", axis, x.rank());
+  axis = ops::axis_of("split", axis, x.rank());
   Index total = 0;
   for (Index size : sizes) {
     check(size >= 0, "split", "a size of {}", size);
@@ -114,14 +110,14 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int 
 
 Tensor squeeze(const Tensor& x, int axis) {
   check(x.defined(), "squeeze", "the input is undefined");
-  axis = axis_of("squeeze", axis, x.rank());
+  axis = ops::axis_of("squeeze", axis, x.rank());
   check(x.dim(axis) == 1, "squeeze", "axis {} of {} has {} elements, expected 1", axis, x.shape(), x.dim(axis));
   return x.reshape(x.shape().without(axis));
 }
 
 Tensor unsqueeze(const Tensor& x, int axis) {
   check(x.defined(), "unsqueeze", "the input is undefined");
-  axis = axis_of("unsqueeze", axis, x.rank() + 1);
+  axis = ops::axis_of("unsqueeze", axis, x.rank() + 1);
   Shape shape;
   for (int i = 0; i <= x.rank(); ++i) {
     if (i == axis) shape.push_back(1);
@@ -142,13 +138,10 @@ Tensor stack(const std::vector<Tensor>& parts, int axis) {
 }
 
 Tensor expand(const Tensor& x, const Shape& shape) {
-  ops::check_float("expand", x);
+  check(x.defined(), "expand", "the input is undefined");
   if (x.shape() == shape) return x;
-  bool fits = shape.rank() >= x.rank();
-  for (int i = 1; fits && i <= x.rank(); ++i) fits = x.dim(-i) == shape[-i] || x.dim(-i) == 1;
-  check(fits, "expand", "{} does not broadcast to {}", x.shape(), shape);
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
-  if (y.numel() > 0) broadcast_scaled(y, x, 1);
+  launch<kernel::Expand>(y, x);
   if (!needs_record("expand", y, {&x})) return y;
   return record("expand", std::move(y), {x}, shape, [](const Tensor& dy, Gradients& g) {
     write_grad(g, 0, [&](const Tensor& dx) {
@@ -162,11 +155,11 @@ Tensor transpose(const Tensor& x, int a, int b) {
   check(x.defined(), "transpose", "the input is undefined");
   Shape order = zeros(x.rank());
   for (int i = 0; i < x.rank(); ++i) order[i] = i;
-  std::swap(order[axis_of("transpose", a, x.rank())], order[axis_of("transpose", b, x.rank())]);
+  std::swap(order[ops::axis_of("transpose", a, x.rank())], order[ops::axis_of("transpose", b, x.rank())]);
   return permute(x, order);
 }
 
-Tensor pad(const Tensor& x, const Shape& begin, const Shape& end) {
+Tensor pad(const Tensor& x, const Shape& begin, const Shape& end, double value) {
   check(x.defined(), "pad", "the input is undefined");
   check(begin.rank() == x.rank() && end.rank() == x.rank(), "pad",
         "input is {}, begin {} and end {} must have its rank", x.shape(), begin, end);
@@ -175,18 +168,37 @@ Tensor pad(const Tensor& x, const Shape& begin, const Shape& end) {
     check(begin[i] >= 0 && end[i] >= 0, "pad", "begin {} and end {} must not be negative", begin, end);
     shape[i] += begin[i] + end[i];
   }
-  Tensor y = Tensor::zeros(shape, x.dtype(), x.device());
+  Tensor y = Tensor::full(shape, value, x.dtype(), x.device());
   copy_box(y, begin, x, zeros(x.rank()), x.shape());
   if (!needs_record("pad", y, {&x})) return y;
-  return record("pad", std::move(y), {x}, begin, [begin](const Tensor& dy, Gradients& g) {
+  return record("pad", std::move(y), {x}, std::pair(begin, value), [begin](const Tensor& dy, Gradients& g) {
     write_grad(g, 0, [&](const Tensor& dx) { copy_box(dx, zeros(dy.rank()), dy, begin, dx.shape()); });
   });
+}
+
+Tensor pad(const Tensor& x, const Shape& begin, const Shape& end, PadMode mode) {
+  check(x.defined() && begin.rank() == x.rank() && end.rank() == x.rank(), "pad",
+        "input is {}, begin {} and end {} must have its rank", x ? x.shape() : Shape{}, begin, end);
+  Tensor y = x;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (begin[i] == 0 && end[i] == 0) continue;
+    const Index n = x.dim(i), most = mode == PadMode::circular ? n : mode == PadMode::reflect ? n - 1 : n > 0 ? begin[i] + end[i] : 0;
+    check(begin[i] >= 0 && end[i] >= 0 && std::max(begin[i], end[i]) <= most, "pad",
+          "{} before and {} after axis {} of {}: at most {}", begin[i], end[i], i, x.shape(), most);
+    y = rearranged(y, i, begin[i] + n + end[i], [=, first = begin[i]](Index k) {
+      const Index at = k - first;
+      if (mode == PadMode::replicate) return std::clamp<Index>(at, 0, n - 1);
+      if (mode == PadMode::circular) return (at + n) % n;
+      return at < 0 ? -at : at >= n ? 2 * (n - 1) - at : at;
+    });
+  }
+  return y;
 }
 
 Tensor take(const Tensor& x, const Tensor& ids, int axis) {
   check(x.defined() && ids.defined(), "take", "an input is undefined");
   check(ids.dtype() == DType::i64, "take", "ids must be i64, got {}", ids.dtype());
-  axis = axis_of("take", axis, x.rank());
+  axis = ops::axis_of("take", axis, x.rank());
   Shape shape;
   for (int i = 0; i < axis; ++i) shape.push_back(x.dim(i));
   for (const Index extent : ids.shape()) shape.push_back(extent);
@@ -195,6 +207,7 @@ Tensor take(const Tensor& x, const Tensor& ids, int axis) {
   const Shape few{outer, ids.numel(), inner}, all{outer, x.dim(axis), inner};
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   launch<kernel::Take>(ops::shaped(y, few), ops::shaped(x, all), ids);
+  if (axis == 0) y.impl()->batch = take_batch(x.impl()->batch, x.dim(0), ids);
   if (!needs_record("take", y, {&x, &ids})) return y;
   return record("take", std::move(y), {x, ids}, axis,
                 [few, all, ids = SavedTensor(ids)](const Tensor& dy, Gradients& g) {
@@ -209,7 +222,7 @@ Tensor take(const Tensor& x, const Tensor& ids, int axis) {
 Tensor slice(const Tensor& x, int axis, Index from, Index to, Index step) {
   check(x.defined(), "slice", "the input is undefined");
   check(step >= 1, "slice", "a step of {}, expected at least 1 (flip() turns around)", step);
-  axis = axis_of("slice", axis, x.rank());
+  axis = ops::axis_of("slice", axis, x.rank());
   const Index extent = x.dim(axis);
   const auto place = [extent](Index i) { return std::clamp<Index>(i < 0 ? i + extent : i, 0, extent); };
   from = place(from), to = std::max(place(to), from);
@@ -282,6 +295,7 @@ Tensor flatten(const Tensor& x) {
 
 Tensor sum(const Tensor& x) {
   check(x.defined(), "sum", "the input is undefined");
+  if (!is_float(x.dtype()) && x.dtype() != DType::i64) return sum(x.to(DType::i64));
   Tensor y = Tensor::empty({}, x.dtype(), x.device());
   if (x.numel() == 0)
     launch<kernel::Fill>(y, 0.0);
@@ -293,6 +307,7 @@ Tensor sum(const Tensor& x) {
   });
 }
 Tensor mean(const Tensor& x) {
+  ops::check_float("mean", x);
   check(x.defined() && x.numel() > 0, "mean", "of no elements");
   const double share = 1 / static_cast<double>(x.numel());
   // A sum may be beyond the largest f16 where the mean is not.
@@ -301,9 +316,9 @@ Tensor mean(const Tensor& x) {
 }
 
 Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
-  ops::check_float("reduce", x);
+  check(x.defined(), "reduce", "the input is undefined");
   Shape shape = x.shape();
-  for (int axis : axes) shape[axis_of("reduce", axis, x.rank())] = 1;
+  for (int axis : axes) shape[ops::axis_of("reduce", axis, x.rank())] = 1;
   const Index per_cell = shape.numel() > 0 ? x.numel() / shape.numel() : 1;
   check(per_cell > 0 || kind == ReduceKind::sum, "reduce", "mean and max of no elements: {} to {}", x.shape(), shape);
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
@@ -331,15 +346,6 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
   return record("reduce", std::move(y), {x}, kind, [factor](const Tensor& dy, Gradients& g) {
     write_grad(g, 0, [&](const Tensor& dx) { broadcast_scaled(dx, dy, factor); });
   });
-}
-
-Tensor argmax(const Tensor& x) {
-  check(x.defined() && x.rank() >= 1 && x.dim(-1) > 0, "argmax",
-        "wants at least one element along the last axis, got {}", x ? x.shape() : Shape{});
-  Tensor index = Tensor::empty(x.shape().without(x.rank() - 1), DType::i64, x.device());
-  launch<kernel::ArgMax>(index, x);
-  (void)needs_record("argmax", index, {&x});  // there is no gradient, but a part is refused
-  return index;
 }
 
 }  // namespace trireme

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <concepts>
 #include <limits>
 #include <ostream>
 #include <vector>
@@ -43,14 +44,22 @@ Parts parts_of(T value, std::chars_format form) {
   return {text.substr(0, point), point < end ? text.substr(point + 1, end - point - 1) : "", text.substr(end)};
 }
 
+/// A truth value, printed as Python's.
+struct Truth {
+  Truth(std::uint8_t v) : value(v != 0) {}
+  bool value;
+};
+std::string text_of(Truth t) { return t.value ? "True" : "False"; }
+std::string text_of(std::integral auto number) { return std::to_string(number); }
+
 /// Turns the elements of one tensor into words of one width.
 template <class T>
 class Words {
  public:
   /// Those that are shown.
   explicit Words(const std::vector<T>& shown) {
-    if constexpr (std::is_integral_v<T>) {
-      for (const T value : shown) width_ = std::max(width_, std::to_string(value).size());
+    if constexpr (!std::is_floating_point_v<T>) {
+      for (const T value : shown) width_ = std::max(width_, text_of(value).size());
     } else {
       T least = std::numeric_limits<T>::infinity(), most = 0;
       for (const T value : shown)
@@ -70,8 +79,8 @@ class Words {
     }
   }
   std::string operator()(T value) const {
-    if constexpr (std::is_integral_v<T>)
-      return fmt::format("{:>{}}", value, width_);
+    if constexpr (!std::is_floating_point_v<T>)
+      return fmt::format("{:>{}}", text_of(value), width_);
     else if (!std::isfinite(value))
       return fmt::format("{:>{}}", word_of_special(value), width_);
     else {
@@ -88,7 +97,9 @@ class Words {
   }
 
  private:
-  static std::string word_of_special(T value) { return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf"; }
+  static std::string word_of_special(T value)
+  requires std::is_floating_point_v<T>
+  { return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf"; }
   std::chars_format form_ = std::chars_format::fixed;
   std::size_t whole_ = 0, rest_ = 0, exponent_ = 0, width_ = 0;
 };
@@ -155,15 +166,22 @@ class Printer {
 std::string to_string(const Tensor& t) {
   if (!t) return "undefined";
   if (t.numel() == 0) return "[]";
-  // Halves are floats of fewer digits, bytes are numbers.
-  const DType shown = is_half(t.dtype()) ? DType::f32 : t.dtype() == DType::u8 ? DType::i32 : t.dtype();
+  // Halves are floats of fewer digits, short integers are numbers.
+  const bool is_short = is_integer(t.dtype()) && size_of(t.dtype()) < 4;
+  const DType shown = is_half(t.dtype()) ? DType::f32 : is_short ? DType::i32 : t.dtype();
   const Tensor host = t.detach().to(cpu()).to(shown);
+  if (shown == DType::boolean) {
+    const auto values = host.to_vector<std::uint8_t>();
+    std::vector<Truth> truths(values.begin(), values.end());
+    return host.rank() > 0 ? Printer<Truth>(truths.data(), host.shape()).text(0, 0, 1, line_width)
+                           : text_of(truths[0]);
+  }
   return dispatch_any(shown, [&]<class T>(T) -> std::string {
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::int32_t> ||
                   std::is_same_v<T, std::int64_t>) {
       const auto values = host.to_vector<T>();
       if (host.rank() > 0) return Printer<T>(values.data(), host.shape()).text(0, 0, 1, line_width);
-      if constexpr (std::is_integral_v<T>) return std::to_string(values[0]);
+      if constexpr (std::is_integral_v<T>) return text_of(values[0]);
       const std::string text = fmt::format("{}", values[0]);
       return text.find_first_not_of("-0123456789") == std::string::npos ? text + ".0" : text;
     } else {

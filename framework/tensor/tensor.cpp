@@ -22,8 +22,9 @@ void check_element(const char* op, double value, DType dtype) {
   if (is_float(dtype)) return;
   dispatch_any(dtype, [&]<class T>(T) {
     if constexpr (std::is_integral_v<T>) {
-      const auto low = static_cast<double>(std::numeric_limits<T>::min());
-      const double above = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);  // max + 1
+      using Limits = std::numeric_limits<std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>>;
+      const auto low = static_cast<double>(Limits::min());
+      const double above = 2.0 * static_cast<double>(Limits::max() / 2 + 1);  // max + 1
       check((value > low - 1 || value == low) && value < above, op, "{} does not fit in {}", value, dtype);
     }
   });

@@ -1,6 +1,8 @@
 // Tensor: a value handle on a dense block, and its place on the tape. Copies share the block and the gradient.
 // Layout is row-major, channels last (N,H,W,C; filters O,H,W,I). PyTorch's layout exists only at the file boundary.
 #pragma once
+#include <algorithm>
+#include <concepts>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -37,7 +39,7 @@ class Tensor {
     return from_bytes(std::as_bytes(values), shape, dtype_of<T>());
   }
   template <Element T>
-  static Tensor from(const std::vector<T>& values, const Shape& shape) {
+  requires(!std::same_as<T, bool>) static Tensor from(const std::vector<T>& values, const Shape& shape) {
     return from(std::span(values), shape);
   }
   template <Element T>
@@ -45,22 +47,24 @@ class Tensor {
     return from(std::span(values, static_cast<std::size_t>(shape.numel())), shape);
   }
   template <Element T>
-  static Tensor from(const std::vector<T>& values) {  ///< [values.size()]
+  requires(!std::same_as<T, bool>) static Tensor from(const std::vector<T>& values) {  ///< [values.size()]
     return from(values, {static_cast<Index>(values.size())});
   }
   template <Element T>
   static Tensor from(std::initializer_list<T> values) {  ///< from({1.5f, 2.f}): [2]
-    return from(std::vector<T>(values));
+    return from(std::span<const T>(values.begin(), values.size()), {static_cast<Index>(values.size())});
   }
   /// from({{1, 2, 3}, {4, 5, 6}}): [2, 3]. Throws Error for rows of different lengths.
   template <Element T>
   static Tensor from(std::initializer_list<std::initializer_list<T>> rows) {
-    std::vector<T> all;
-    for (const auto& row : rows) all.insert(all.end(), row.begin(), row.end());
     const auto n = static_cast<Index>(rows.size()), columns = n > 0 ? static_cast<Index>(rows.begin()->size()) : 0;
-    for (const auto& row : rows)
+    const Tensor t = empty({n, columns}, dtype_of<T>());
+    T* to = t.data<T>();
+    for (const auto& row : rows) {
       check(static_cast<Index>(row.size()) == columns, "from", "rows of {} and of {} elements", columns, row.size());
-    return from(all, {n, columns});
+      to = std::copy(row.begin(), row.end(), to);
+    }
+    return t;
   }
   static Tensor from_bytes(std::span<const std::byte> elements, const Shape&, DType);  ///< of any type
   /// Same shape, type, device and ShardSpec as other, contents undefined. Throws Error for an undefined tensor.
@@ -94,9 +98,9 @@ class Tensor {
   double item() const;
   /// All elements in row-major order, converted as item() does; waits, and copies from a GPU.
   std::vector<double> to_vector() const;
-  /// The same as Ts, converted as to(DType) does: no bit is lost where T is dtype's type.
+  /// The same as Ts, converted as to(DType) does: no bit is lost where T is dtype's type. Truth values: as std::uint8_t.
   template <Element T>
-  std::vector<T> to_vector() const {
+  requires(!std::same_as<T, bool>) std::vector<T> to_vector() const {
     std::vector<T> values(static_cast<std::size_t>(numel()));
     copy_bytes_to(std::as_writable_bytes(std::span(values)), dtype_of<T>());
     return values;

@@ -38,8 +38,15 @@ struct TakeBackward {
   /// dx is read and written.
   using Fn = void(View dx, View dy, View ids);
 };
-/// y = x reduced over the axes where y's extent is 1 and x's is not; one rank and floating type, y's elements each of
-/// at least one of x's. Short stretches are summed in f32 or f64, the stretches in f64; a NaN is the largest.
+/// y = x repeated along new axes in front and axes of extent 1 (torch.broadcast_to). Any type, of both.
+struct Expand {
+  static constexpr char name[] = "expand";  ///< in errors, profiles and census()
+  /// y is the output. Throws Error where x does not broadcast to y.
+  using Fn = void(View y, View x);
+};
+/// y = x reduced over the axes where y's extent is 1 and x's is not; one rank and type, floating or i64, y's elements
+/// each of at least one of x's. Short stretches are summed in f32 or f64, the stretches in f64; a NaN is the largest. Of
+/// i64 there is no mean.
 struct Reduce {
   static constexpr char name[] = "reduce";  ///< in errors, profiles and census()
   /// y is the output. Throws Error where x does not reduce to y.

@@ -1,4 +1,4 @@
-// Batch and layer normalisation. Batch norm is four kernels, so that its statistics may be summed over a group of
+// Batch, layer and group normalisation. Batch norm is four kernels, so that its statistics may be summed over a group of
 // ranks between them (scope group or global) with the same code that serves one rank. x, y, dx, dy and residual have
 // one shape [..., C] and one floating type; statistics and their gradients are f32, f64 for f64. Throw Error for
 // operands that do not fit. Batch norm: Ioffe & Szegedy, arXiv 1502.03167; layer norm: Ba et al., arXiv 1607.06450.
@@ -58,22 +58,46 @@ struct BatchNormBackwardApply {
                   double count);
 };
 /// Over the last axis: y = (x - mean) * rstd * gamma + beta. mean, rstd [rows] are outputs. gamma, beta [C] or none.
+/// Without center the mean is taken for 0: RMS norm (Zhang and Sennrich, arXiv 1910.07467).
 struct LayerNorm {
   static constexpr char name[] = "layer_norm";  ///< in errors, profiles and census()
   /// y, mean and rstd are outputs; gamma and beta may be View{}.
-  using Fn = void(View y, View mean, View rstd, View x, View gamma, View beta, double eps);
+  using Fn = void(View y, View mean, View rstd, View x, View gamma, View beta, double eps, bool center);
 };
-/// dx = rstd (g - mean_c g - xhat mean_c (g xhat)), g = dy gamma, xhat = (x - mean) rstd.
+/// dx = rstd (g - mean_c g - xhat mean_c (g xhat)), g = dy gamma, xhat = (x - mean) rstd; without center there is no
+/// mean_c g.
 struct LayerNormBackwardInput {
   static constexpr char name[] = "layer_norm_backward_input";  ///< in errors, profiles and census()
   /// dx is the output; gamma may be View{}.
-  using Fn = void(View dx, View dy, View x, View mean, View rstd, View gamma);
+  using Fn = void(View dx, View dy, View x, View mean, View rstd, View gamma, bool center);
 };
 /// dgamma [C] (+)= sum over rows of dy xhat; dbeta [C] (+)= sum over rows of dy; either may be none.
 struct LayerNormBackwardWeight {
   static constexpr char name[] = "layer_norm_backward_weight";  ///< in errors, profiles and census()
   /// dgamma and dbeta are outputs, or View{}; accumulate adds to both.
   using Fn = void(View dgamma, View dbeta, View dy, View x, View mean, View rstd, bool accumulate);
+};
+/// Group norm (Wu and He, arXiv 1803.08494) of x [N, cells..., C], in G groups of C / G channels that follow each other:
+/// y = (x - mean) * rstd * gamma + beta, mean and biased variance over a sample's cells and a group's channels. gamma,
+/// beta [C] of the statistics' type, or none.
+struct GroupNorm {
+  static constexpr char name[] = "group_norm";  ///< in errors, profiles and census()
+  /// y, mean [N, G] and rstd [N, G] are outputs; gamma and beta may be View{}.
+  using Fn = void(View y, View mean, View rstd, View x, View gamma, View beta, double eps);
+};
+/// Sums over the cells of each sample: of dy, and of dy xhat, xhat = (x - mean) rstd. Summed over samples they are the
+/// gradients of beta and gamma.
+struct GroupNormBackwardReduce {
+  static constexpr char name[] = "group_norm_backward_reduce";  ///< in errors, profiles and census()
+  /// sum_dy and sum_dy_xhat [N, C], of the statistics' type, are outputs.
+  using Fn = void(View sum_dy, View sum_dy_xhat, View dy, View x, View mean, View rstd);
+};
+/// dx = rstd (dy gamma - (S + xhat T) / count), S and T the sums over a group of gamma sum_dy and gamma sum_dy_xhat,
+/// count the elements of a group.
+struct GroupNormBackwardInput {
+  static constexpr char name[] = "group_norm_backward_input";  ///< in errors, profiles and census()
+  /// dx is the output; gamma may be View{}.
+  using Fn = void(View dx, View dy, View x, View mean, View rstd, View gamma, View sum_dy, View sum_dy_xhat);
 };
 
 }  // namespace kernel

@@ -1,4 +1,4 @@
-// Pooling over 1 to 3 spatial axes: x [N, spatial..., C], y as pool_output_shape() (kernels/plans/pool_shape.h) says,
+// Pooling and resampling over 1 to 3 spatial axes: x [N, spatial..., C], y as pool_output_shape() (kernels/plans/pool_shape.h) says,
 // one floating type. Throw Error for operands that do not fit.
 #pragma once
 #include "kernels/contracts/conv.h"
@@ -14,8 +14,22 @@ struct PoolOptions {
       pad_end{0, 0, 0};        ///< the same after each axis
   Extents dilation{1, 1, 1};   ///< >= 1; max pooling only
   bool count_padding = true;   ///< average pooling: divide by the whole window (PyTorch's count_include_pad)
+  bool ceil_mode = false;      ///< ops only, which turn it into padding: kernels ignore it
   bool operator==(const PoolOptions&) const = default;  ///< all axes, used or not
 };
+
+/// nearest: one cell; linear: the two beside a point; area: all that a cell of the output covers (F.adaptive_avg_pool).
+enum class ResampleMode : std::uint8_t { nearest, linear, area };
+/// How one spatial axis is resampled (kernel::Resample), `in` cells to `out`. kernels/plans/resample_taps.h has the rule.
+struct ResampleAxis {
+  Index in = 1, out = 1;
+  ResampleMode mode = ResampleMode::nearest;
+  bool align_corners = false;  ///< linear: the outermost cells lie on each other by their centres, not by their edges
+  double step = 1;             ///< cells of the input per cell of the output: in / out, or 1 / scale factor; not for area
+  bool operator==(const ResampleAxis&) const = default;
+};
+/// One for each spatial axis, outermost first; absent ones come last and are ignored.
+using ResampleAxes = std::array<ResampleAxis, 3>;
 
 namespace kernel {
 /// y = largest of each window; index (u8, or i32 when a window has more than 255 cells) = its cell, row-major in the
@@ -42,6 +56,19 @@ struct AvgPoolBackward {
   static constexpr char name[] = "avg_pool_backward";  ///< in errors, profiles and census()
   /// dx is the output; the options are those of forward.
   using Fn = void(View dx, View dy, const PoolOptions&);
+};
+/// y = x resampled along each spatial axis (F.interpolate, F.adaptive_avg_pool2d): x [N, in..., C], y [N, out..., C]; in
+/// and out as the axes say.
+struct Resample {
+  static constexpr char name[] = "resample";  ///< in errors, profiles and census()
+  /// y is the output.
+  using Fn = void(View y, View x, const ResampleAxes&);
+};
+/// dx = the sum over cells of dy of their shares in x.
+struct ResampleBackward {
+  static constexpr char name[] = "resample_backward";  ///< in errors, profiles and census()
+  /// dx is the output; the axes are those of forward.
+  using Fn = void(View dx, View dy, const ResampleAxes&);
 };
 
 /// The tail of a convolution block in one pass over x: y = dropout(max_pool(relu(x + bias))), windows that do not

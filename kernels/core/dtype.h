@@ -8,8 +8,9 @@
 
 namespace trireme {
 
-/// Element type of a tensor: IEEE 754 f32, f64 and f16, bfloat16, signed and unsigned integers.
-enum class DType : std::uint8_t { f32, f64, bf16, f16, i32, i64, u8 };
+/// Element type of a tensor: IEEE 754 f32, f64 and f16, bfloat16, signed and unsigned integers, truth values
+/// (a byte of 0 or 1).
+enum class DType : std::uint8_t { f32, f64, bf16, f16, i32, i64, u8, i8, i16, boolean };
 
 /// Bytes of one element.
 constexpr int size_of(DType t) {
@@ -19,13 +20,16 @@ constexpr int size_of(DType t) {
     case DType::f32:
     case DType::i32: return 4;
     case DType::bf16:
-    case DType::f16: return 2;
-    case DType::u8: return 1;
+    case DType::f16:
+    case DType::i16: return 2;
+    case DType::u8:
+    case DType::i8:
+    case DType::boolean: return 1;
   }
   return 0;
 }
 
-/// "f32", "bf16", ...: the enumerator's name.
+/// "f32", "bf16", "bool", ...
 constexpr std::string_view name_of(DType t) {
   switch (t) {
     case DType::f32: return "f32";
@@ -35,6 +39,9 @@ constexpr std::string_view name_of(DType t) {
     case DType::i32: return "i32";
     case DType::i64: return "i64";
     case DType::u8: return "u8";
+    case DType::i8: return "i8";
+    case DType::i16: return "i16";
+    case DType::boolean: return "bool";
   }
   return "?";
 }
@@ -44,7 +51,10 @@ constexpr bool is_half(DType t) { return t == DType::bf16 || t == DType::f16; }
 /// f32, f64, bf16 or f16.
 constexpr bool is_float(DType t) { return t == DType::f32 || t == DType::f64 || is_half(t); }
 
-/// The DType of C++ type T, which is float, double, bf16, f16, std::int32_t, std::int64_t or std::uint8_t.
+/// i8 to i64 and u8: numbers, not truth values.
+constexpr bool is_integer(DType t) { return !is_float(t) && t != DType::boolean; }
+
+/// The DType of an Element.
 template <class T>
 constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, float>) return DType::f32;
@@ -54,28 +64,40 @@ constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, std::int32_t>) return DType::i32;
   if constexpr (std::is_same_v<T, std::int64_t>) return DType::i64;
   if constexpr (std::is_same_v<T, std::uint8_t>) return DType::u8;
+  if constexpr (std::is_same_v<T, std::int8_t>) return DType::i8;
+  if constexpr (std::is_same_v<T, std::int16_t>) return DType::i16;
+  if constexpr (std::is_same_v<T, bool>) return DType::boolean;
 }
 
+template <class T, class... Of>
+concept OneOf = (std::is_same_v<T, Of> || ...);
 /// A C++ type that dtype_of() knows.
 template <class T>
 concept Element =
-    std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bf16> || std::is_same_v<T, f16> ||
-    std::is_same_v<T, std::int32_t> || std::is_same_v<T, std::int64_t> || std::is_same_v<T, std::uint8_t>;
+    OneOf<T, float, double, bf16, f16, std::int32_t, std::int64_t, std::uint8_t, std::int8_t, std::int16_t, bool>;
 
 /// The type in which a sum of T is kept: double for f64, float for the shorter ones.
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
+/// The type in which elements are computed: the Accumulator of floating types, 32 bits for shorter integers, which are
+/// then cut to their width.
+template <class T>
+using ComputeType = std::conditional_t<!std::is_integral_v<T>, Accumulator<T>,
+                                   std::conditional_t<(sizeof(T) < 4), std::int32_t, T>>;
 
-/// A number as an element: through float for bf16 and f16, through i32 for u8 (so that -1 as u8 is 255 everywhere).
+/// A number as an element: through float for bf16 and f16, through i32 for shorter integers (so that -1 as u8 is 255
+/// everywhere); all but 0 is true.
 template <class T, class S>
 constexpr T element(S value) {
   if constexpr (std::is_same_v<T, S>)
     return value;
+  else if constexpr (std::is_same_v<T, bool>)
+    return static_cast<ComputeType<S>>(value) != ComputeType<S>{};
   else if constexpr (is_narrow_type<T>)
     return T(static_cast<float>(value));
   else if constexpr (is_narrow_type<S>)
     return element<T>(static_cast<float>(value));
-  else if constexpr (std::is_same_v<T, std::uint8_t>)
+  else if constexpr (std::is_integral_v<T> && sizeof(T) < 4)
     return static_cast<T>(static_cast<std::int32_t>(value));
   else
     return static_cast<T>(value);
@@ -109,9 +131,26 @@ decltype(auto) dispatch_any(DType t, F&& f) {
     case DType::f16: return f(f16{});
     case DType::i32: return f(std::int32_t{});
     case DType::i64: return f(std::int64_t{});
-    case DType::u8: break;
+    case DType::u8: return f(std::uint8_t{});
+    case DType::i8: return f(std::int8_t{});
+    case DType::i16: return f(std::int16_t{});
+    case DType::boolean: break;
   }
-  return f(std::uint8_t{});
+  return f(bool{});
+}
+/// Calls f(T{}) with the type behind t that numbers of t are computed from: floating ones as `floats`
+/// (dispatch_float or dispatch_device_float) says, integers, and std::uint8_t for truth values.
+template <class Floats, class F>
+decltype(auto) dispatch_number(DType t, std::string_view op, Floats&& floats, F&& f) {
+  switch (t) {
+    case DType::i32: return f(std::int32_t{});
+    case DType::i64: return f(std::int64_t{});
+    case DType::i8: return f(std::int8_t{});
+    case DType::i16: return f(std::int16_t{});
+    case DType::u8:
+    case DType::boolean: return f(std::uint8_t{});
+    default: return floats(t, op, f);
+  }
 }
 
 }  // namespace trireme

@@ -228,7 +228,7 @@ void apply(View y, View x, View mean, View rstd, View gamma, View beta, View res
 }
 
 /// Plain code for vectorised(): adds rows [begin, end) to plain[width] and weighted[width].
-template <Mask mask, class T, class A>
+template <ReluMask mask, class T, class A>
 void reduce_rows(A* plain, T* dz_out, const T* dy, const T* x, const T* y, Affine<A> norm, const Wide& w, Index begin,
                  Index end) {
   A* weighted = plain + w.width;
@@ -239,8 +239,8 @@ void reduce_rows(A* plain, T* dz_out, const T* dy, const T* x, const T* y, Affin
     for (Index i = 0; i < n; ++i) {
       A dz = static_cast<A>(dy[at + i]);
       const A in = static_cast<A>(x[at + i]);
-      if constexpr (mask == Mask::found) dz = affine(in, center[i], scale[i], shift[i]) > A{0} ? dz : A{0};
-      if constexpr (mask == Mask::read) {
+      if constexpr (mask == ReluMask::found) dz = affine(in, center[i], scale[i], shift[i]) > A{0} ? dz : A{0};
+      if constexpr (mask == ReluMask::read) {
         dz = static_cast<A>(y[at + i]) > A{0} ? dz : A{0};
         put(dz_out[at + i], dz);
       }
@@ -264,7 +264,7 @@ void backward_reduce(View dgamma, View dbeta, View dz, View dy, View x, View mea
     const Affine<A> norm(scratch<A>(4 * w.width, 1), w, mean, rstd, gamma, beta, op);
     T *out = dz.as<T>(), *seed = dy.as<T>(), *from = x.as<T>(), *kept = y.as<T>();
     double* sums = nullptr;
-    dispatch_mask(beta, y, [&]<Mask mask>(std::integral_constant<Mask, mask>) {
+    dispatch_mask(beta, y, [&]<ReluMask mask>(std::integral_constant<ReluMask, mask>) {
       sums = column_sums<A>(2, w.rows, w.width, [=](A* acc, Index begin, Index end) {
         reduce_rows<mask>(acc, out, seed, from, kept, norm, w, begin, end);
       });

@@ -1,4 +1,4 @@
-// Layer norm over the last axis.
+// Layer norm and RMS norm over the last axis.
 #include <cmath>
 
 #include "kernels/contracts/norm.h"
@@ -35,7 +35,16 @@ std::pair<A, A> statistics(const T* x, Index n, double eps) {
   return {mean + shift, A{1} / std::sqrt(variance + static_cast<A>(eps))};
 }
 
-void layer_norm(View y, View mean, View rstd, View x, View gamma, View beta, double eps) {
+/// The same of RMS norm: the mean is taken for 0.
+template <class T, class A = Accumulator<T>>
+std::pair<A, A> root_mean_square(const T* x, Index n, double eps) {
+  A squares{};
+#pragma omp simd reduction(+ : squares)
+  for (Index i = 0; i < n; ++i) squares += static_cast<A>(x[i]) * static_cast<A>(x[i]);
+  return {A{}, A{1} / std::sqrt(squares / static_cast<A>(n) + static_cast<A>(eps))};
+}
+
+void layer_norm(View y, View mean, View rstd, View x, View gamma, View beta, double eps, bool centered) {
   constexpr auto op = kernel::LayerNorm::name;
   check_same(y, x, op);
   check_rows({&mean, &rstd}, {&gamma, &beta}, x, op);
@@ -50,7 +59,7 @@ void layer_norm(View y, View mean, View rstd, View x, View gamma, View beta, dou
       for (Index r = begin; r < end; ++r) {
         const T* in = from + r * n;
         T* out = to + r * n;
-        auto [m, s] = statistics(in, n, eps);
+        auto [m, s] = centered ? statistics(in, n, eps) : root_mean_square(in, n, eps);
         means[r] = m, rstds[r] = s;
         A center = m, factor = s;
 #pragma omp simd
@@ -66,7 +75,7 @@ void layer_norm(View y, View mean, View rstd, View x, View gamma, View beta, dou
 }
 
 /// dx = rstd (g - mean(g) - xhat mean(g xhat)), g = dy gamma.
-void backward_input(View dx, View dy, View x, View mean, View rstd, View gamma) {
+void backward_input(View dx, View dy, View x, View mean, View rstd, View gamma, bool centered) {
   constexpr auto op = kernel::LayerNormBackwardInput::name;
   check_same(dx, dy, op);
   check_same(dx, x, op);
@@ -89,7 +98,7 @@ void backward_input(View dx, View dy, View x, View mean, View rstd, View gamma) 
                 plain += v;
                 weighted += v * (static_cast<A>(in[i]) - m);
               }
-              plain /= static_cast<A>(n), weighted *= s * s / static_cast<A>(n);
+              plain = centered ? plain / static_cast<A>(n) : A{}, weighted *= s * s / static_cast<A>(n);
 #pragma omp simd
               for (Index i = 0; i < n; ++i) {
                 A v = static_cast<A>(g[i]) * (scale ? scale[i] : A{1});

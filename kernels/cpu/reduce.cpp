@@ -141,10 +141,28 @@ void reduce_any(View y, View x, ReduceKind kind, const ReduceLayout& l) {
   });
 }
 
+/// Sums overflow into their lowest bits.
+void reduce_integers(View y, View x, bool largest, const ReduceLayout& l) {
+  const Index inputs = x.numel() / y.numel();
+  parallel_for(y.numel(), inputs * 2, [&, to = y.as<Index>(), from = x.as<const Index>()](Index begin, Index end) {
+    for (Index k = begin; k < end; ++k) {
+      const Index first = l.regular ? k / l.inner * l.reduced * l.inner + k % l.inner : l.kept.offset(k)[0];
+      std::uint64_t sum = 0;
+      Index best = std::numeric_limits<Index>::min();
+      for (Index j = 0; j < inputs; ++j) {
+        const Index v = from[first + (l.regular ? j * l.inner : l.cut.offset(j)[0])];
+        sum += static_cast<std::uint64_t>(v), best = std::max(best, v);
+      }
+      to[k] = largest ? best : static_cast<Index>(sum);
+    }
+  });
+}
+
 void reduce(View y, View x, ReduceKind kind) {
   constexpr auto op = kernel::Reduce::name;
   const ReduceLayout l = reduce_layout(y, x, kind);
   if (y.numel() == 0) return;
+  if (y.dtype == DType::i64) return reduce_integers(y, x, kind == ReduceKind::max, l);
   dispatch_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
     if (!l.regular) return reduce_any<T>(y, x, kind, l);

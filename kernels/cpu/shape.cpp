@@ -1,4 +1,4 @@
-// CopyBox, Permute and Take: kernels that move elements of any type, by size alone; and Take's backward.
+// CopyBox, Permute, Expand and Take: kernels that move elements of any type, by size alone; and Take's backward.
 #include "kernels/contracts/move.h"
 
 #include <cstring>
@@ -111,6 +111,33 @@ void permute(View y, View x, const Shape& order) {
   }
 }
 
+template <class T>
+void expand_as(T* y, const T* x, Loop loop) {
+  if (loop.rank == 0) {
+    *y = *x;
+    return;
+  }
+  const Index width = loop.extent[0], step = loop.step[0][1];
+  loop.erase(0);
+  if (step == 1) return move_rows(y, x, loop.count(), width, loop);
+  parallel_for(loop.count(), width + 8, [=](Index begin, Index end) {
+    for (Index k = begin; k < end; ++k) {
+      auto [a, b] = loop.offset(k);
+      std::fill_n(y + a, width, x[b]);
+    }
+  });
+}
+
+void expand(View y, View x) {
+  const Loop loop = detail::plan_expand(y, x);
+  switch (size_of(y.dtype)) {
+    case 1: return expand_as(y.as<std::uint8_t>(), x.as<const std::uint8_t>(), loop);
+    case 2: return expand_as(y.as<std::uint16_t>(), x.as<const std::uint16_t>(), loop);
+    case 4: return expand_as(y.as<std::uint32_t>(), x.as<const std::uint32_t>(), loop);
+    default: return expand_as(y.as<std::uint64_t>(), x.as<const std::uint64_t>(), loop);
+  }
+}
+
 /// The numbers, each below `rows`.
 const Index* checked_ids(const View& ids, Index rows, std::string_view op) {
   const auto* id = ids.as<const Index>();
@@ -159,6 +186,7 @@ void take_backward(View dx, View dy, View ids) {
 const Kernel<kernel::Take> take_cpu{DeviceKind::cpu, take};
 const Kernel<kernel::TakeBackward> take_backward_cpu{DeviceKind::cpu, take_backward};
 const Kernel<kernel::CopyBox> copy_box_cpu{DeviceKind::cpu, copy_box};
+const Kernel<kernel::Expand> expand_cpu{DeviceKind::cpu, expand};
 const Kernel<kernel::Permute> permute_cpu{DeviceKind::cpu, permute};
 
 }  // namespace

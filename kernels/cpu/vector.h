@@ -46,7 +46,7 @@ void vectorised(const F& f) {
 /// to = value rounded to T. Inside `omp simd` a bf16 temporary in the loop's own body would keep it from
 /// vector code.
 template <class T>
-void put(T& to, std::type_identity_t<Accumulator<T>> value) {
+void put(T& to, std::type_identity_t<ComputeType<T>> value) {
   to = static_cast<T>(value);
 }
 

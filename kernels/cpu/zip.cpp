@@ -12,7 +12,7 @@ using Loop = detail::StridedLoop<2>;
 
 template <class F, class T>
 void segment(F formula, T* y, const T* a, Index step_a, const T* b, Index step_b, Index n) {
-  using A = Accumulator<T>;
+  using A = ComputeType<T>;
   auto f = [formula](T p, T q) { return formula.value(static_cast<A>(p), static_cast<A>(q)); };
   if (step_a == 1 && step_b == 1) {
 #pragma omp simd
@@ -26,7 +26,9 @@ void segment(F formula, T* y, const T* a, Index step_a, const T* b, Index step_b
 #pragma omp simd
     for (Index i = 0; i < n; ++i) put(y[i], f(p, b[i]));
   } else {
-    std::fill_n(y, n, static_cast<T>(f(*a, *b)));
+    T v;
+    put(v, f(*a, *b));
+    std::fill_n(y, n, v);
   }
 }
 
@@ -74,7 +76,8 @@ template <class F>
 void zip(View y, View a, View b, F f) {
   const Loop loop = detail::plan_broadcast(y, a, b, F::name);
   bool short_a = short_rows(loop, 1, 0), short_b = short_rows(loop, 0, 1);
-  dispatch_float(y.dtype, F::name, [&](auto t) {
+  const auto floats = [](DType t, std::string_view op, auto&& g) { return dispatch_float(t, op, g); };
+  pointwise::dispatch<F>(y.dtype, floats, [&](auto t) {
     using T = decltype(t);
     sweep(y.numel(), 2, [=, &loop, to = y.as<T>(), p = a.as<const T>(), q = b.as<const T>()](Index begin, Index end) {
       zip_range(f, to, p, q, loop, short_a, short_b, begin, end);

@@ -5,7 +5,7 @@ namespace trireme::gpu {
 namespace {
 
 /// Sums of dz and of dz (x - mean).
-template <class Element, Mask mask>
+template <class Element, ReluMask mask>
 struct Backward : PlainSums<Element, 2> {
   using T = Element;
   using Sum = Accumulator<T>;
@@ -27,7 +27,7 @@ struct Backward : PlainSums<Element, 2> {
     Fetched<n> f;
     f.dy = load<n>(dy + at);
     f.x = load<n>(x + at);
-    if constexpr (mask == Mask::read) f.y = load<n>(y + at);
+    if constexpr (mask == ReluMask::read) f.y = load<n>(y + at);
     return f;
   }
   template <int n>
@@ -36,15 +36,15 @@ struct Backward : PlainSums<Element, 2> {
     for (int i = 0; i < n; ++i) {
       Sum g = wide(f.dy.v[i]);
       const Sum in = wide(f.x.v[i]);
-      if constexpr (mask == Mask::found) g = norm(in, i) > Sum(0) ? g : Sum(0);
-      if constexpr (mask == Mask::read) {
+      if constexpr (mask == ReluMask::found) g = norm(in, i) > Sum(0) ? g : Sum(0);
+      if constexpr (mask == ReluMask::read) {
         g = wide(f.y.v[i]) > Sum(0) ? g : Sum(0);
         f.dy.v[i] = rounded<T>(g);
       }
       sums[0][i] += g;
       sums[1][i] += g * (in - norm.center[i]);
     }
-    if constexpr (mask == Mask::read) store(dz + at, f.dy);
+    if constexpr (mask == ReluMask::read) store(dz + at, f.dy);
   }
 };
 /// xhat = (x - mean) rstd: rstd comes in here.
@@ -73,7 +73,7 @@ void backward_reduce(View dgamma, View dbeta, View dz, View dy, View x, View mea
     const TypedWeights<A> weights{{on, mean}, {on, rstd}, {on, gamma}, {on, beta}};
     const Typed<A> weighted(on, dgamma, Typed<A>::written), plain(on, dbeta, Typed<A>::written);
     const StoreBackward<A> out{weighted.data(), plain.data(), weights.rstd.data()};
-    dispatch_mask(beta, y, [&]<Mask mask>(std::integral_constant<Mask, mask>) {
+    dispatch_mask(beta, y, [&]<ReluMask mask>(std::integral_constant<ReluMask, mask>) {
       Backward<T, mask> p{{}, dz.as<T>(), dy.as<const T>(), x.as<const T>(), y.as<const T>(), weights};
       reduce_columns(on, 1, row_count(x.shape), row_width(x.shape), vector, p, out);
     });

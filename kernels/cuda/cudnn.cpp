@@ -14,6 +14,9 @@ cudnnDataType_t data_type(DType t) {
     case DType::i32: return CUDNN_DATA_INT32;
     case DType::i64: return CUDNN_DATA_INT64;
     case DType::u8: return CUDNN_DATA_UINT8;
+    case DType::i8: return CUDNN_DATA_INT8;
+    case DType::boolean: return CUDNN_DATA_BOOLEAN;
+    case DType::i16: break;
   }
   return CUDNN_DATA_FLOAT;
 }

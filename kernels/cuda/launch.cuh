@@ -37,13 +37,13 @@ inline dim3 blocks_for(const On& on, Index n, int threads = block) {
 __device__ inline Index first_item() { return static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline Index item_step() { return static_cast<Index>(gridDim.x) * blockDim.x; }
 
-// Elements and the type they are computed in: double for f64, float for the others. The conversions are the hardware's.
+// Elements and the type they are computed in, with the hardware's conversions.
 template <class T>
-__device__ inline Accumulator<T> wide(T v) {
-  return static_cast<Accumulator<T>>(v);
+__device__ inline ComputeType<T> wide(T v) {
+  return static_cast<ComputeType<T>>(v);
 }
 template <class T>
-__device__ inline T rounded(Accumulator<T> v) {
+__device__ inline T rounded(ComputeType<T> v) {
   return static_cast<T>(v);
 }
 template <>

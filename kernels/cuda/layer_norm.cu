@@ -1,4 +1,4 @@
-// Layer norm over the last axis: a team of threads to a row, and sums down the columns for its weights.
+// Layer norm and RMS norm over the last axis: a team of threads to a row, and sums down the columns for its weights.
 #include <cmath>
 
 #include "kernels/contracts/norm.h"
@@ -20,6 +20,7 @@ struct LayerNorm {
   const A *gamma, *beta;  ///< may be null
   Index width;
   A eps;
+  bool centered;
 
   /// Two passes; what rounding left of the mean is found in the second and put right.
   template <class Team, int n>
@@ -31,7 +32,7 @@ struct LayerNorm {
 #pragma unroll
       for (int j = 0; j < n; ++j) sum += wide(p.v[j]);
     });
-    const A about = Team::sum(sum) / count;
+    const A about = centered ? Team::sum(sum) / count : A(0);
     row.each([&](Index, const Pack<T, n>& p) {
 #pragma unroll
       for (int j = 0; j < n; ++j) {
@@ -40,7 +41,7 @@ struct LayerNorm {
       }
     });
     rest = Team::sum(rest), squares = Team::sum(squares);
-    const A shift = rest / count, variance = (squares - rest * shift) / count;
+    const A shift = centered ? rest / count : A(0), variance = (squares - rest * shift) / count;
     const A center = about + shift, factor = A(1) / std::sqrt(variance + eps);
     if (Team::rank() == 0) mean[r] = center, rstd[r] = factor;
     row.each([&, to = y + r * width](Index i, const Pack<T, n>& p) {
@@ -57,7 +58,7 @@ struct LayerNorm {
   }
 };
 
-void layer_norm(View y, View mean, View rstd, View x, View gamma, View beta, double eps) {
+void layer_norm(View y, View mean, View rstd, View x, View gamma, View beta, double eps, bool centered) {
   constexpr auto op = kernel::LayerNorm::name;
   check_same(y, x, op);
   check_rows({&mean, &rstd}, {&gamma, &beta}, x, op);
@@ -69,7 +70,7 @@ void layer_norm(View y, View mean, View rstd, View x, View gamma, View beta, dou
     const Index width = row_width(x.shape);
     each_row<T>(on, row_count(x.shape), width, aligned(y.data, x.data),
                 LayerNorm<T>{y.as<T>(), mean.as<A>(), rstd.as<A>(), x.as<const T>(), scale.data(), shift.data(), width,
-                             static_cast<A>(eps)});
+                             static_cast<A>(eps), centered});
   });
 }
 
@@ -81,6 +82,7 @@ struct BackwardInput {
   const T *dy, *x;
   const A *mean, *rstd, *gamma;  ///< gamma may be null
   Index width;
+  bool centered;
 
   template <class Team, int n>
   __device__ void operator()(Team, Count<n>, Index r) const {
@@ -94,7 +96,7 @@ struct BackwardInput {
         plain += v, weighted += v * (wide(p.v[j]) - center);
       }
     });
-    plain = Team::sum(plain) / count, weighted = Team::sum(weighted) * (factor * factor / count);
+    plain = centered ? Team::sum(plain) / count : A(0), weighted = Team::sum(weighted) * (factor * factor / count);
     seed.each_with(in, [&, to = dx + r * width](Index i, const Pack<T, n>& g, const Pack<T, n>& p) {
       Pack<T, n> out;
 #pragma unroll
@@ -107,7 +109,7 @@ struct BackwardInput {
   }
 };
 
-void backward_input(View dx, View dy, View x, View mean, View rstd, View gamma) {
+void backward_input(View dx, View dy, View x, View mean, View rstd, View gamma, bool centered) {
   constexpr auto op = kernel::LayerNormBackwardInput::name;
   check_same(dx, dy, op);
   check_same(dx, x, op);
@@ -120,7 +122,7 @@ void backward_input(View dx, View dy, View x, View mean, View rstd, View gamma) 
     const Index width = row_width(x.shape);
     each_row<T>(on, row_count(x.shape), width, aligned(dx.data, dy.data, x.data),
                 BackwardInput<T>{dx.as<T>(), dy.as<const T>(), x.as<const T>(), mean.as<const A>(), rstd.as<const A>(),
-                                 scale.data(), width});
+                                 scale.data(), width, centered});
   });
 }
 

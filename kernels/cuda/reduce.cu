@@ -170,12 +170,37 @@ struct ReduceAny {
   }
 };
 
+/// Of i64; sums overflow into their lowest bits.
+struct ReduceIntegers {
+  Index* y;
+  const Index* x;
+  Index inputs, reduced, inner;
+  bool regular, largest;
+  DeviceLoop<Index, 1> kept, cut;
+
+  template <int n>
+  __device__ void operator()(Count<n>, Index k) const {
+    const Index first = regular ? k / inner * reduced * inner + k % inner : kept.offset(k).of[0];
+    std::uint64_t sum = 0;
+    Index best = std::numeric_limits<Index>::min();
+    for (Index j = 0; j < inputs; ++j) {
+      const Index v = x[first + (regular ? j * inner : cut.offset(j).of[0])];
+      sum += static_cast<std::uint64_t>(v), best = v > best ? v : best;
+    }
+    y[k] = largest ? best : static_cast<Index>(sum);
+  }
+};
+
 void reduce(View y, View x, ReduceKind kind) {
   constexpr auto op = kernel::Reduce::name;
   const ReduceLayout l = reduce_layout(y, x, kind);
   if (y.numel() == 0) return;
   const On on(y.device, op);
   const bool largest = kind == ReduceKind::max;
+  if (y.dtype == DType::i64)
+    return each<1>(on, y.numel(), false,
+                   ReduceIntegers{y.as<Index>(), x.as<const Index>(), x.numel() / y.numel(), l.reduced, l.inner,
+                                  l.regular, largest, DeviceLoop<Index, 1>(l.kept), DeviceLoop<Index, 1>(l.cut)});
   dispatch_device_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
     T* to = y.as<T>();

@@ -1,8 +1,9 @@
-// CopyBox, Permute and Take: kernels that move elements of any type, by size alone; and Take's backward.
+// CopyBox, Permute, Expand and Take: kernels that move elements of any type, by size alone; and Take's backward.
 #include "kernels/contracts/move.h"
 
 #include "kernels/core/kernel.h"
 #include "kernels/cuda/divide.cuh"
+#include "kernels/cuda/ids.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace trireme::gpu {
@@ -165,29 +166,16 @@ void permute(View y, View x, const Shape& order) {
   }
 }
 
-/// The ids of rows. One that is no row makes a fault, of which the host hears the first.
-struct Ids {
-  const Index* id;
-  Index count, rows, width;
-  Fault* fault;
-
-  /// -1: there is no such row.
-  __device__ Index of(Index i) const {
-    const Index at = id[i];
-    if (at >= 0 && at < rows) return at;
-    if (atomicCAS(&fault->set, 0, 2) == 0) fault->row = i, fault->label = at, fault->classes = rows;
-    return -1;
-  }
-};
 template <class U>
 struct TakeRows {
   U* y;
   const U* x;
   Ids ids;
+  Index count, width;
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
-    const Index row = i / ids.width, from = ids.of(row % ids.count);
-    if (from >= 0) y[i] = x[(row / ids.count * ids.rows + from) * ids.width + i % ids.width];
+    const Index row = i / width, from = ids.of(row % count);
+    if (from >= 0) y[i] = x[(row / count * ids.rows + from) * width + i % width];
   }
 };
 /// A thread adds up a column, so that the sums come in the order of the ids.
@@ -196,25 +184,34 @@ struct AddRows {
   T* dx;
   const T* dy;
   Ids ids;
+  Index count, width;
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
-    const Index outer = i / ids.width, column = i % ids.width;
-    for (Index k = 0; k < ids.count; ++k) {
+    const Index outer = i / width, column = i % width;
+    for (Index k = 0; k < count; ++k) {
       const Index to = ids.of(k);
       if (to < 0) continue;
-      T& sum = dx[(outer * ids.rows + to) * ids.width + column];
-      sum = rounded<T>(wide(sum) + wide(dy[(outer * ids.count + k) * ids.width + column]));
+      T& sum = dx[(outer * ids.rows + to) * width + column];
+      sum = rounded<T>(wide(sum) + wide(dy[(outer * count + k) * width + column]));
     }
   }
 };
 
+void expand(View y, View x) {
+  Loop loop = detail::plan_expand(y, x);
+  const On on(y.device, kernel::Expand::name);
+  Index run = 1;
+  if (loop.rank > 0 && loop.step[0][1] == 1) run = loop.extent[0], loop.erase(0);
+  move(on, y.as<char>(), x.as<const char>(), run, loop, size_of(y.dtype));
+}
+
 void take(View y, View x, View ids) {
   detail::check_take(y, x, ids, kernel::Take::name);
   const On on(y.device, kernel::Take::name);
-  const Ids rows{ids.as<const Index>(), y.shape[1], x.shape[1], x.shape[2], on.fault()};
+  const Ids rows{ids.as<const Index>(), x.shape[1], on.fault()};
   const auto launch = [&](auto u) {
     using U = decltype(u);
-    each<1>(on, y.numel(), false, TakeRows<U>{y.as<U>(), x.as<const U>(), rows});
+    each<1>(on, y.numel(), false, TakeRows<U>{y.as<U>(), x.as<const U>(), rows, y.shape[1], x.shape[2]});
   };
   switch (size_of(x.dtype)) {
     case 1: return launch(std::uint8_t{});
@@ -228,16 +225,17 @@ void take_backward(View dx, View dy, View ids) {
   constexpr auto op = kernel::TakeBackward::name;
   detail::check_take(dy, dx, ids, op);
   const On on(dx.device, op);
-  const Ids rows{ids.as<const Index>(), dy.shape[1], dx.shape[1], dx.shape[2], on.fault()};
+  const Ids rows{ids.as<const Index>(), dx.shape[1], on.fault()};
   dispatch_device_float(dx.dtype, op, [&](auto t) {
     using T = decltype(t);
-    each<1>(on, dx.shape[0] * dx.shape[2], false, AddRows<T>{dx.as<T>(), dy.as<const T>(), rows});
+    each<1>(on, dx.shape[0] * dx.shape[2], false, AddRows<T>{dx.as<T>(), dy.as<const T>(), rows, dy.shape[1], dx.shape[2]});
   });
 }
 
 const Kernel<kernel::Take> take_cuda{DeviceKind::cuda, take};
 const Kernel<kernel::TakeBackward> take_backward_cuda{DeviceKind::cuda, take_backward};
 const Kernel<kernel::CopyBox> copy_box_cuda{DeviceKind::cuda, copy_box};
+const Kernel<kernel::Expand> expand_cuda{DeviceKind::cuda, expand};
 const Kernel<kernel::Permute> permute_cuda{DeviceKind::cuda, permute};
 
 }  // namespace

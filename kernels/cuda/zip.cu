@@ -121,7 +121,8 @@ template <class F>
 void zip(View y, View a, View b, F f) {
   const Loop loop = detail::plan_broadcast(y, a, b, F::name);
   const On on(y.device, F::name);
-  dispatch_device_float(y.dtype, F::name, [&](auto t) {
+  const auto floats = [](DType type, std::string_view op, auto&& g) { return dispatch_device_float(type, op, g); };
+  pointwise::dispatch<F>(y.dtype, floats, [&](auto t) {
     using T = decltype(t);
     launch(on, loop, y.as<T>(), a.as<const T>(), b.as<const T>(), f);
   });

@@ -323,20 +323,57 @@ struct AddScalar {
   static constexpr auto slope(auto x, auto) { return decltype(x)(1); }
 };
 
+/// An operand of a sum or product: integers overflow into their lowest bits.
+template <class T>
+constexpr auto modular(T v) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<std::make_unsigned_t<T>>(v);
+  else
+    return v;
+}
+// With `integers` a binary formula is for integers, too.
 /// torch.add: a + b.
 struct Add {
   static constexpr char name[] = "add";
-  static constexpr auto value(auto a, auto b) { return a + b; }
+  static constexpr bool integers = true;
+  template <class T>
+  static constexpr T value(T a, T b) {
+    return static_cast<T>(modular(a) + modular(b));
+  }
 };
 /// torch.sub: a - b.
 struct Sub {
   static constexpr char name[] = "sub";
-  static constexpr auto value(auto a, auto b) { return a - b; }
+  static constexpr bool integers = true;
+  template <class T>
+  static constexpr T value(T a, T b) {
+    return static_cast<T>(modular(a) - modular(b));
+  }
 };
 /// torch.mul: a b.
 struct Mul {
   static constexpr char name[] = "mul";
-  static constexpr auto value(auto a, auto b) { return a * b; }
+  static constexpr bool integers = true;
+  template <class T>
+  static constexpr T value(T a, T b) {
+    return static_cast<T>(modular(a) * modular(b));
+  }
+};
+/// torch.floor_divide: the largest integer that is not above a / b; of integers 0 where b is 0.
+struct FloorDivide {
+  static constexpr char name[] = "floor_divide";
+  static constexpr bool integers = true;
+  template <class T>
+  static constexpr T value(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      if (b == 0) return 0;
+      if constexpr (std::is_signed_v<T>)
+        if (b == -1) return static_cast<T>(0 - modular(a));  // the least number has no opposite
+      return static_cast<T>(a / b - (a % b != 0 && (a < 0) != (b < 0)));
+    } else {
+      return math::floor(a / b);
+    }
+  }
 };
 /// torch.div: a / b, by IEEE 754 at b = 0.
 struct Div {
@@ -346,11 +383,13 @@ struct Div {
 /// torch.maximum: a NaN on either side wins.
 struct Maximum {
   static constexpr char name[] = "maximum";
+  static constexpr bool integers = true;
   static constexpr auto value(auto a, auto b) { return a > b || a != a ? a : b; }
 };
 /// torch.minimum: a NaN on either side wins.
 struct Minimum {
   static constexpr char name[] = "minimum";
+  static constexpr bool integers = true;
   static constexpr auto value(auto a, auto b) { return a < b || a != a ? a : b; }
 };
 /// d maximum(a, b) / da; by b it is the same with a and b exchanged. Ties share equally, as in PyTorch.
@@ -367,6 +406,15 @@ struct MinimumShare {
   static constexpr auto value(auto a, auto b) { return MaximumShare::value(b, a); }
 };
 
+/// Calls f(T{}) with the type behind t: floating ones as floats(t, name, f) does, and integers if F is for them.
+template <class F, class Floats, class Call>
+void dispatch(DType t, Floats&& floats, Call&& f) {
+  if constexpr (requires { F::integers; })
+    dispatch_number(t, F::name, floats, f);
+  else
+    floats(t, F::name, f);
+}
+
 /// One K<F> for each of the formulas.
 template <template <class> class K, class... F>
 using Each = std::tuple<K<F>...>;
@@ -377,6 +425,6 @@ using EachUnary = Each<K, Relu, LeakyRelu, Elu, Gelu, Sigmoid, Silu, Hardtanh, C
                        GeluTanh, Mish, Sqrt, Rsqrt, Reciprocal, Square, Abs, Neg, AddScalar>;
 /// Every binary formula.
 template <template <class> class K>
-using EachBinary = Each<K, Add, Sub, Mul, Div, Maximum, Minimum, MaximumShare, MinimumShare>;
+using EachBinary = Each<K, Add, Sub, Mul, Div, FloorDivide, Maximum, Minimum, MaximumShare, MinimumShare>;
 
 }  // namespace trireme::pointwise

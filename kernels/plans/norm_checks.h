@@ -24,12 +24,12 @@ inline void check_merge(const View& mean, const View& m2, const View& count, con
 }
 
 /// How batch norm's backward gets dz from dy: as it is, masked as found again from x, or masked as read off y.
-enum class Mask { none, found, read };
-/// Calls f(std::integral_constant<Mask, ...>) for these operands of BatchNormBackwardReduce.
+enum class ReluMask { none, found, read };
+/// Calls f(std::integral_constant<ReluMask, ...>) for these operands of BatchNormBackwardReduce.
 template <class F>
 decltype(auto) dispatch_mask(const View& beta, const View& y, F&& f) {
-  if (y) return f(std::integral_constant<Mask, Mask::read>{});
-  return beta ? f(std::integral_constant<Mask, Mask::found>{}) : f(std::integral_constant<Mask, Mask::none>{});
+  if (y) return f(std::integral_constant<ReluMask, ReluMask::read>{});
+  return beta ? f(std::integral_constant<ReluMask, ReluMask::found>{}) : f(std::integral_constant<ReluMask, ReluMask::none>{});
 }
 
 /// Operands of layer norm: statistics of rows (f32, f64 for f64), weights of channels or View{}. Throws Error naming
@@ -43,6 +43,33 @@ inline void check_rows(std::initializer_list<const View*> statistics, std::initi
   for (auto* v : weights)
     check(!*v || v->numel() == row_width(x.shape), op, "got {} weights for {} channels", v->numel(),
           row_width(x.shape));
+}
+
+/// The numbers of a group norm.
+struct GroupShape {
+  Index samples, cells, channels, groups;
+  constexpr Index per_group() const { return channels / groups; }  ///< channels
+};
+/// Operands of group norm: statistics [N, G] and sums [N, C] (f32, f64 for f64), weights [C] of that type or View{}.
+/// Throws Error naming op.
+inline GroupShape check_groups(std::initializer_list<const View*> statistics, std::initializer_list<const View*> sums,
+                               std::initializer_list<const View*> weights, const View& x, std::string_view op) {
+  const int rank = x.shape.rank();
+  check(rank >= 2, op, "got {}, expected [N, cells..., C]", x.shape);
+  const DType type = x.dtype == DType::f64 ? DType::f64 : DType::f32;
+  const Shape& per_group = (*statistics.begin())->shape;
+  const GroupShape s{x.shape[0], x.shape.product(1, rank - 1), x.shape[-1], per_group.rank() == 2 ? per_group[1] : 0};
+  check(s.groups > 0 && s.channels % s.groups == 0, op, "got {} groups of {} channels: they must divide them", s.groups,
+        s.channels);
+  const auto expect = [&](const View& v, const Shape& shape) {
+    check(v.dtype == type && v.shape == shape, op, "got {} {} for {} {}, expected {} {}", v.dtype, v.shape, x.dtype,
+          x.shape, type, shape);
+  };
+  for (auto* v : statistics) expect(*v, {s.samples, s.groups});
+  for (auto* v : sums) expect(*v, {s.samples, s.channels});
+  for (auto* v : weights)
+    if (*v) expect(*v, {s.channels});
+  return s;
 }
 
 }  // namespace trireme

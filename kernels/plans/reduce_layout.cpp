@@ -8,6 +8,8 @@ ReduceLayout reduce_layout(const View& y, const View& x, ReduceKind kind) {
   bool ok = y.shape.rank() == x.shape.rank() && y.dtype == x.dtype;
   for (int i = 0; ok && i < x.shape.rank(); ++i) ok = y.shape[i] == x.shape[i] || y.shape[i] == 1;
   check(ok, kernel::Reduce::name, "cannot reduce {} {} to {} {}", x.dtype, x.shape, y.dtype, y.shape);
+  check(is_float(x.dtype) || (x.dtype == DType::i64 && kind != ReduceKind::mean), kernel::Reduce::name,
+        "wants a floating type (f32, f64, bf16, f16), or i64 for sum and max, got {}", x.dtype);
   ReduceLayout l;
   if (kind == ReduceKind::mean) l.scale = static_cast<double>(y.numel()) / static_cast<double>(x.numel());
   int stage = 0;  // 0: before, 1: within, 2: after the reduced axes

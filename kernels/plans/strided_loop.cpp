@@ -48,6 +48,20 @@ BoxCopy plan_copy_box(const View& to, const Shape& to_at, const View& from, cons
   return copy;
 }
 
+StridedLoop<2> plan_expand(const View& y, const View& x) {
+  bool fits = x.shape.rank() <= y.shape.rank() && x.dtype == y.dtype;
+  for (int i = 1; fits && i <= x.shape.rank(); ++i) fits = x.shape[-i] == y.shape[-i] || x.shape[-i] == 1;
+  check(fits, kernel::Expand::name, "{} {} does not broadcast to {} {}", x.dtype, x.shape, y.dtype, y.shape);
+  StridedLoop<2> loop;
+  Index y_step = 1, x_step = 1;
+  for (int i = 1; i <= y.shape.rank(); ++i) {
+    const Index n = i <= x.shape.rank() ? x.shape[-i] : 1;
+    loop.add(y.shape[-i], {y_step, n == 1 ? 0 : x_step});
+    y_step *= y.shape[-i], x_step *= n;
+  }
+  return loop;
+}
+
 StridedLoop<2> plan_permute(const View& y, const View& x, const Shape& order) {
   const int rank = x.shape.rank();
   unsigned seen = 0;

@@ -61,6 +61,10 @@ BoxCopy plan_copy_box(const View& to, const Shape& to_at, const View& from, cons
 /// (kernel::Take).
 void check_take(const View& few, const View& all, const View& ids, std::string_view op);
 
+/// Over y, through y and x, whose steps are 0 along axes that it is repeated along. Throws Error where x does not
+/// broadcast to y, or is of another type.
+StridedLoop<2> plan_expand(const View& y, const View& x);
+
 /// Over y, through y and x. Throws Error where y is not x in this order.
 StridedLoop<2> plan_permute(const View& y, const View& x, const Shape& order);
 

@@ -27,11 +27,9 @@ class Agreement {
   /// As it is known by now.
   const Tensor& loss() const { return loss_; }
   /// This rank's labels that count for nothing.
-  void set_ignored(Index count) { count_ = Tensor::full({1}, static_cast<double>(count), DType::f64); }
+  void set_ignored(double count) { count_ = Tensor::full({1}, count, DType::f64); }
   /// Those of all ranks, once agreed on; none: the plan does not count them.
-  std::optional<Index> ignored() const {
-    return count_ ? std::optional(static_cast<Index>(count_.item())) : std::nullopt;
-  }
+  std::optional<double> ignored() const { return count_ ? std::optional(count_.item()) : std::nullopt; }
   /// Raises one of the plan's flags on this rank, until it is told.
   void raise(const std::string& flag) { raised_.insert(flag); }
   /// Whether this step has told all ranks that one of them raised it.

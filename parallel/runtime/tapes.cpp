@@ -127,13 +127,13 @@ void Tapes::forward(const Action& a) {
   if (s.end < chain_.size() && runs(s.end)) boundary(s.end - 1, a.microbatch).forward = f.out;
 }
 
-Index Tapes::count_ignored() const {
-  Index all = 0;
+double Tapes::count_ignored() const {
+  double all = 0;
   for (const Tensor& y : batches_[now_].y) all += loss_.ignored()(y);
   return all;
 }
 
-Tensor Tapes::loss(int microbatch, double scale, std::optional<Index> ignored) {
+Tensor Tapes::loss(int microbatch, double scale, std::optional<double> ignored) {
   const StepContext* own = context(microbatch);
   StepContext now = own ? *own : StepContext::current();
   now.ignored = ignored;

@@ -32,9 +32,9 @@ class Tapes {
   bool is_segment_head(const Action&) const;
   void forward(const Action&);
   /// This rank's labels that count for nothing, of all micro-batches; the loss has Loss::ignored().
-  Index count_ignored() const;
+  double count_ignored() const;
   /// Backward starts from `scale` times the loss. ignored: labels of all ranks; none: the loss does not ask.
-  Tensor loss(int microbatch, double scale, std::optional<Index> ignored);
+  Tensor loss(int microbatch, double scale, std::optional<double> ignored);
   /// backward, backward_input or backward_weight.
   void backward(const Action&);
   void free(const Action&);

@@ -112,7 +112,7 @@ TEST_CASE("losses divide by the global batch of their own tensors, and count row
   const Tensor classes = Tensor::zeros({6, 5}, DType::i64);
   const double per_position = cross_entropy(tokens, classes).item();
   CHECK(cross_entropy(tokens.reshape({-1, 4}), classes.reshape({-1})).item() == Approx(per_position));
-  const CrossEntropyOptions some{.ignore_index = 3};
+  const LabelLossOptions some{.ignore_index = 3};
   CHECK(cross_entropy_with(some)(tokens.reshape({-1, 4}), classes.reshape({-1})).item() == Approx(per_position));
   CHECK(mse_loss(tokens.reshape({-1, 4}), ramp({30, 4}, 3)).item() ==
         Approx(mse_loss(tokens, ramp({30, 4}, 3).reshape({6, 5, 4})).item()));

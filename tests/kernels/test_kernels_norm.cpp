@@ -223,8 +223,8 @@ TEST_CASE("layer norm, forward and backward, with and without weights") {
         Data gamma = random({c}, w, 0.5, 1.5), beta = random({c}, w, -1, 1, 5);
         Data dgamma({c}, w, Numbers(static_cast<std::size_t>(c), 10)), dbeta({c}, w);
         View a = affine ? View(gamma) : View{}, b = affine ? View(beta) : View{};
-        run<kernel::LayerNorm>(y, mean, rstd, x, a, b, 1e-5);
-        run<kernel::LayerNormBackwardInput>(dx, dy, x, mean, rstd, a);
+        run<kernel::LayerNorm>(y, mean, rstd, x, a, b, 1e-5, true);
+        run<kernel::LayerNormBackwardInput>(dx, dy, x, mean, rstd, a, true);
         run<kernel::LayerNormBackwardWeight>(dgamma, dbeta, dy, x, mean, rstd, true);
         auto width = static_cast<std::size_t>(c);
         Numbers in = x.values(), seed = dy.values(), ey, edx, eg(width, 10), eb(width), g = gamma.values(),
@@ -252,8 +252,8 @@ TEST_CASE("layer norm, forward and backward, with and without weights") {
         require_near(dbeta.values(), eb, bound);
       }
   Data none({0, 8}, DType::f32), rows({0}, DType::f32), w({8}, DType::f32, Numbers(8, 3));
-  run<kernel::LayerNorm>(none, rows, rows, none, w, w, 1e-5);
-  run<kernel::LayerNormBackwardInput>(none, none, none, rows, rows, w);
+  run<kernel::LayerNorm>(none, rows, rows, none, w, w, 1e-5, true);
+  run<kernel::LayerNormBackwardInput>(none, none, none, rows, rows, w, true);
   run<kernel::LayerNormBackwardWeight>(w, View{}, none, none, rows, rows, true);
   require_near(w.values(), Numbers(8, 3), 0);
 }

@@ -44,6 +44,11 @@ def avg_pool(x, window, stride, padding=0, count_padding=True):
     return nhwc(f(nchw(x), window, stride, padding, count_include_pad=count_padding))
 
 
+def conv_transpose(x, w, b=None, **options):
+    f = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[x.dim() - 3]
+    return nhwc(f(nchw(x), nchw(w), b, **options))
+
+
 def batch_norm(x, gamma, beta, mean, var, training=True, momentum=0.1):
     return nhwc(F.batch_norm(nchw(x), mean, var, gamma, beta, training, momentum))
 

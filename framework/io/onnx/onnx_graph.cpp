@@ -8,6 +8,9 @@ namespace trireme {
 Protobuf onnx_attribute(std::string_view name, float value) {
   return Protobuf().text(1, name).number(2, value).integer(20, 1);
 }
+Protobuf onnx_attribute(std::string_view name, const char* value) {
+  return Protobuf().text(1, name).text(4, value).integer(20, 3);
+}
 Protobuf onnx_attribute(std::string_view name, std::int64_t value) {
   return Protobuf().text(1, name).integer(3, value).integer(20, 2);
 }

@@ -36,6 +36,7 @@ struct OnnxNode {
 };
 Protobuf onnx_attribute(std::string_view name, std::int64_t value);
 Protobuf onnx_attribute(std::string_view name, float value);
+Protobuf onnx_attribute(std::string_view name, const char* value);
 Protobuf onnx_attribute(std::string_view name, std::span<const std::int64_t> values);
 
 class OnnxGraph {

@@ -1,41 +1,14 @@
-// The ONNX form of each op (onnx.ai, operators of opset 17).
+// The ONNX form of each op (onnx.ai, operators of opset 17); those over windows and channels are in onnx_spatial.cpp.
 #include <algorithm>
 #include <numbers>
 
-#include "framework/io/onnx/onnx_graph.h"
-#include "framework/ops/ops.h"
+#include "framework/io/onnx/onnx_help.h"
+#include "kernels/contracts/select.h"
 #include "kernels/formulas/pointwise.h"
 
 namespace trireme {
+namespace onnx {
 namespace {
-
-using Graph = OnnxGraph;
-using Value = OnnxValue;
-using Ints = std::vector<std::int64_t>;
-constexpr const char* exporting = "export";
-
-template <class T>
-const T& options(const TracedOp& op) {
-  const T* found = std::any_cast<T>(&op.detail);
-  check(found != nullptr, exporting, "op '{}' does not tell its options to record()", op.name);
-  return *found;
-}
-Protobuf ints(const char* name, const Ints& values) { return onnx_attribute(name, std::span(values)); }
-/// One number per spatial axis of a tensor with so many axes.
-Ints spatial(const Extents& e, int rank) { return {e.begin(), e.begin() + (rank - 2)}; }
-Protobuf pads(const Extents& begin, const Extents& end, int rank) {
-  Ints all = spatial(begin, rank), after = spatial(end, rank);
-  all.insert(all.end(), after.begin(), after.end());
-  return ints("pads", all);
-}
-/// The value, in v's order of axes.
-Value like(Value v, std::string name) {
-  v.name = std::move(name);
-  return v;
-}
-std::string transpose(Graph& g, const std::string& x, const Ints& order) {
-  return g.node("Transpose", {x}, {ints("perm", order)});
-}
 
 /// Of an op on single elements: f makes the nodes for the value called x and returns the name of their output.
 OnnxForm elementwise(std::function<std::string(Graph&, const TracedOp&, const std::string& x)> f) {
@@ -79,30 +52,10 @@ std::string gelu_tanh_nodes(Graph& g, const TracedOp&, const std::string& x) {
   return g.node("Mul", {half, g.node("Add", {g.node("Tanh", {inner}), g.constant(1)})});
 }
 
-/// Operands are broadcast from the last axis on, so they must agree where the channels are.
-Value binary_of(Graph& g, const std::string& type, Value a, Value b) {
-  if (a.rank == b.rank)
-    a = g.first(a), b = g.first(b);
-  else if (a.rank > 0 && b.rank > 0)
-    a = g.last(a), b = g.last(b);
-  return like(a.rank >= b.rank ? a : b, g.node(type, {a.name, b.name}));
-}
 OnnxForm binary(const char* type) {
   return [type](Graph& g, const TracedOp& t) { return binary_of(g, type, g.value(t, 0), g.value(t, 1)); };
 }
 
-Value conv_form(Graph& g, const TracedOp& t) {
-  const auto& o = options<ConvOptions>(t);
-  const Value x = g.first(g.value(t, 0)), w = g.first(g.value(t, 1));
-  const Shape& filter = t.inputs[1].shape();
-  const Ints kernel(filter.begin() + 1, filter.end() - 1);
-  std::vector<std::string> inputs{x.name, w.name};
-  if (t.inputs[2]) inputs.push_back(g.value(t, 2).name);
-  return like(x, g.node("Conv", inputs,
-                        {ints("kernel_shape", kernel), ints("strides", spatial(o.stride, x.rank)),
-                         pads(o.pad_begin, o.pad_end, x.rank), ints("dilations", spatial(o.dilation, x.rank)),
-                         onnx_attribute("group", o.groups)}));
-}
 Value linear_form(Graph& g, const TracedOp& t) {
   const Value x = g.last(g.value(t, 0)), w = g.value(t, 1);
   const std::string bias = t.inputs[2] ? g.value(t, 2).name : "";
@@ -122,45 +75,6 @@ Value matmul_form(Graph& g, const TracedOp& t) {
                                    o.transpose_b ? transpose(g, b.name, swap) : b.name}));
 }
 
-/// A node over windows, with an attribute of its own.
-Value pool_of(Graph& g, const char* type, Value x, const PoolOptions& o, Protobuf attribute) {
-  x = g.first(x);
-  return like(x, g.node(type, {x.name},
-                        {ints("kernel_shape", spatial(o.window, x.rank)), ints("strides", spatial(o.stride, x.rank)),
-                         pads(o.pad_begin, o.pad_end, x.rank), std::move(attribute)}));
-}
-Value max_pool_of(Graph& g, const Value& x, const PoolOptions& o) {
-  return pool_of(g, "MaxPool", x, o, ints("dilations", spatial(o.dilation, x.rank)));
-}
-Value max_pool_form(Graph& g, const TracedOp& t) { return max_pool_of(g, g.value(t, 0), options<PoolOptions>(t)); }
-Value avg_pool_form(Graph& g, const TracedOp& t) {
-  const auto& o = options<PoolOptions>(t);
-  return pool_of(g, "AveragePool", g.value(t, 0), o,
-                 onnx_attribute("count_include_pad", std::int64_t{o.count_padding}));
-}
-/// The bias goes back to the convolution before it, if that is all this reads.
-Value bias_relu_pool_form(Graph& g, const TracedOp& t) {
-  Value x = g.value(t, 0);
-  if (t.inputs[1]) {
-    const Value bias = g.value(t, 1);
-    OnnxNode* conv = g.maker(x.name);
-    if (conv != nullptr && conv->type == "Conv" && conv->inputs.size() == 2 && g.uses(t.inputs[0]) == 1)
-      conv->inputs.push_back(bias.name);
-    else
-      x = binary_of(g, "Add", x, bias);
-  }
-  return max_pool_of(g, like(x, g.node("Relu", {x.name})), options<PoolOptions>(t));
-}
-
-Value batch_norm_form(Graph& g, const TracedOp& t) {
-  const auto& o = options<BatchNormOptions>(t);
-  const Value x = g.first(g.value(t, 0));
-  std::vector<std::string> inputs{x.name};
-  for (std::size_t i : {1, 2, 4, 5}) inputs.push_back(g.value(t, i).name);
-  Value y = like(x, g.node("BatchNormalization", inputs, {onnx_attribute("epsilon", static_cast<float>(o.eps))}));
-  if (t.inputs[3]) y = binary_of(g, "Add", y, g.value(t, 3));
-  return o.relu ? like(y, g.node("Relu", {y.name})) : y;
-}
 Value layer_norm_form(Graph& g, const TracedOp& t) {
   const Value x = g.last(g.value(t, 0));
   std::vector<std::string> inputs{x.name,
@@ -169,6 +83,51 @@ Value layer_norm_form(Graph& g, const TracedOp& t) {
   return like(x, g.node("LayerNormalization", inputs,
                         {onnx_attribute("axis", std::int64_t{-1}),
                          onnx_attribute("epsilon", static_cast<float>(options<double>(t)))}));
+}
+Value rms_norm_form(Graph& g, const TracedOp& t) {
+  const Value x = g.last(g.value(t, 0));
+  const std::string square = g.node("ReduceMean", {g.node("Mul", {x.name, x.name})}, {ints("axes", {-1})});
+  const std::string root = g.node("Sqrt", {g.node("Add", {square, g.constant(options<double>(t))})});
+  const std::string y = g.node("Div", {x.name, root});
+  return like(x, t.inputs[1] ? g.node("Mul", {y, g.value(t, 1).name}) : y);
+}
+Value take_form(Graph& g, const TracedOp& t) {
+  const Value x = g.last(g.value(t, 0)), ids = g.last(g.value(t, 1));
+  const int axis = options<int>(t);
+  const std::string y = g.node("Gather", {x.name, ids.name}, {onnx_attribute("axis", std::int64_t{axis})});
+  return {y, t.output.rank(), false};
+}
+Value expand_form(Graph& g, const TracedOp& t) {
+  const Shape &from = t.inputs[0].shape(), &to = t.output.shape();
+  const Value x = g.last(g.value(t, 0));
+  check(from.rank() == to.rank() && from[0] == to[0], exporting,
+        "expand of {} to {} ties the graph to batches of {}: keep the batch the first axis, and whole", from, to,
+        g.batch());
+  Ints shape(to.begin(), to.end());
+  shape[0] = 1;  // broadcast both ways
+  return {g.node("Expand", {x.name, g.constant(shape)}), to.rank(), false};
+}
+Value compare_form(Graph& g, const TracedOp& t) {
+  const Comparison how = options<Comparison>(t);
+  const char* types[] = {"Equal", "Equal", "Less", "LessOrEqual"};
+  const Value y = binary_of(g, types[static_cast<int>(how)], g.value(t, 0), g.value(t, 1));
+  return how == Comparison::not_equal ? like(y, g.node("Not", {y.name})) : y;
+}
+Value where_form(Graph& g, const TracedOp& t) {
+  Value c = g.value(t, 0), a = g.value(t, 1), b = g.value(t, 2);
+  for (Value* v : {&c, &a, &b})
+    if (v->rank > 0) *v = g.last(*v);
+  const Value& largest = t.output.rank() == a.rank ? a : t.output.rank() == b.rank ? b : c;
+  return like(largest, g.node("Where", {c.name, a.name, b.name}));
+}
+Value cumsum_form(Graph& g, const TracedOp& t) {
+  const Value x = g.value(t, 0);
+  return like(x, g.node("CumSum", {x.name, g.constant(Ints{x.axis(options<int>(t))})}));
+}
+Value gather_form(Graph& g, const TracedOp& t) {
+  const Value x = g.last(g.value(t, 0)), ids = g.last(g.value(t, 1));
+  return like(x, g.node("GatherElements", {x.name, ids.name},
+                        {onnx_attribute("axis", std::int64_t{options<int>(t)})}));
 }
 OnnxForm over_channels(const char* type) {
   return [type](Graph& g, const TracedOp& t) {
@@ -259,35 +218,34 @@ Value rows_form(Graph& g, const TracedOp& t) {
   return slice(g, x, {range[0]}, {range[1]}, {x.axis(0)});
 }
 Value pad_form(Graph& g, const TracedOp& t) {
-  const auto& begin = options<Shape>(t);
+  const auto& [begin, value] = options<std::pair<Shape, double>>(t);
   const Value x = g.value(t, 0);
   Ints pads(2 * static_cast<std::size_t>(x.rank));
   for (int i = 0; i < x.rank; ++i) {
     pads[static_cast<std::size_t>(x.axis(i))] = begin[i];
     pads[static_cast<std::size_t>(x.rank + x.axis(i))] = t.output.dim(i) - t.inputs[0].dim(i) - begin[i];
   }
-  return like(x, g.node("Pad", {x.name, g.constant(pads)}));
+  return like(x, g.node("Pad", {x.name, g.constant(pads), g.constant(value)}));
 }
 /// Types and devices: the graph has f32 and no devices.
 Value same(Graph& g, const TracedOp& t) { return g.value(t, 0); }
 
-}  // namespace
-
-const OnnxForm& onnx_form(const std::string& op) {
-  static const std::map<std::string, OnnxForm> forms{
+std::map<std::string, OnnxForm> forms() {
+  std::map<std::string, OnnxForm> all{
       {"abs", unary("Abs")},
       {"add", binary("Add")},
       {"add_scalar", elementwise([](Graph& g, auto& t, auto& x) {
          return g.node("Add", {x, g.constant(options<pointwise::AddScalar>(t).number)});
        })},
-      {"avg_pool", avg_pool_form},
-      {"batch_norm", batch_norm_form},
-      {"bias_relu_pool_dropout", bias_relu_pool_form},
       {"ceil", unary("Ceil")},
       {"clamp", elementwise(clip_nodes<pointwise::Clamp>)},
+      {"compare", compare_form},
       {"concat", concat_form},
-      {"conv", conv_form},
+      {"constant", [](Graph& g, const TracedOp& t) -> Value {
+         return {g.constant(options<Tensor>(t)), t.output.rank(), false};
+       }},
       {"cos", unary("Cos")},
+      {"cumsum", cumsum_form},
       {"div", binary("Div")},
       {"elu", unary("Elu", &pointwise::Elu::alpha)},
       {"erf", unary("Erf")},
@@ -295,8 +253,10 @@ const OnnxForm& onnx_form(const std::string& op) {
       {"expm1", elementwise([](Graph& g, auto&, auto& x) {
          return g.node("Sub", {g.node("Exp", {x}), g.constant(1)});
        })},
+      {"expand", expand_form},
       {"flatten", flatten_form},
       {"floor", unary("Floor")},
+      {"gather", gather_form},
       {"gelu", elementwise(gelu_nodes)},
       {"gelu_tanh", elementwise(gelu_tanh_nodes)},
       {"hardsigmoid", unary("HardSigmoid", {onnx_attribute("alpha", 1.f / 6), onnx_attribute("beta", 0.5f)})},
@@ -310,8 +270,9 @@ const OnnxForm& onnx_form(const std::string& op) {
          return g.node("Log", {g.node("Add", {x, g.constant(1)})});
        })},
       {"log_softmax", over_channels("LogSoftmax")},
+      {"logical_and", binary("And")},
+      {"logical_or", binary("Or")},
       {"matmul", matmul_form},
-      {"max_pool", max_pool_form},
       {"maximum", binary("Max")},
       {"minimum", binary("Min")},
       {"mish", elementwise([](Graph& g, auto&, auto& x) {
@@ -328,6 +289,7 @@ const OnnxForm& onnx_form(const std::string& op) {
       {"reduce", reduce_form},
       {"relu", unary("Relu")},
       {"reshape", reshape_form},
+      {"rms_norm", rms_norm_form},
       {"round", unary("Round")},
       {"rows", rows_form},
       {"rsqrt", elementwise([](Graph& g, auto&, auto& x) { return g.node("Reciprocal", {g.node("Sqrt", {x})}); })},
@@ -349,9 +311,20 @@ const OnnxForm& onnx_form(const std::string& op) {
          return g.node("Mul", {x, x});
        })},
       {"sub", binary("Sub")},
+      {"take", take_form},
       {"tanh", unary("Tanh")},
       {"to", same},
+      {"where", where_form},
   };
+  all.merge(spatial_forms());
+  return all;
+}
+
+}  // namespace
+}  // namespace onnx
+
+const OnnxForm& onnx_form(const std::string& op) {
+  static const std::map<std::string, OnnxForm> forms = onnx::forms();
   static const OnnxForm none;
   const auto at = forms.find(op);
   return at == forms.end() ? none : at->second;

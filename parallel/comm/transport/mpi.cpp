@@ -31,9 +31,12 @@ MPI_Datatype mpi_type(DType t) {
     case DType::f64: return MPI_DOUBLE;
     case DType::bf16:
     case DType::f16: return MPI_UINT16_T;
+    case DType::i16: return MPI_INT16_T;
+    case DType::i8: return MPI_INT8_T;
     case DType::i32: return MPI_INT32_T;
     case DType::i64: return MPI_INT64_T;
-    case DType::u8: break;
+    case DType::u8:
+    case DType::boolean: break;
   }
   return MPI_UINT8_T;
 }

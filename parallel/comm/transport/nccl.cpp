@@ -34,7 +34,10 @@ ncclDataType_t nccl_type(DType t) {
     case DType::f16: return ncclFloat16;
     case DType::i32: return ncclInt32;
     case DType::i64: return ncclInt64;
-    case DType::u8: break;
+    case DType::i8: return ncclInt8;
+    case DType::i16: fail("nccl", "has no type i16: convert to i32 with to(DType)");
+    case DType::u8:
+    case DType::boolean: break;
   }
   return ncclUint8;
 }

@@ -156,8 +156,8 @@ TEST_CASE("layer norm on a device equals the CPU's") {
         Array x = real(s, t), dy = real(s, t), y(s, t), dx(s, t), mean({rows}, w), rstd({rows}, w),
               gamma = affine ? positive({c}, rows == 3 ? DType::bf16 : w) : Array(),
               beta = affine ? real({c}, gamma.type) : Array();
-        beside<kernel::LayerNorm>({near, sum, sum}, y, mean, rstd, x, gamma, beta, 1e-2);
-        beside<kernel::LayerNormBackwardInput>({near * 3}, dx, dy, x, mean, rstd, gamma);
+        beside<kernel::LayerNorm>({near, sum, sum}, y, mean, rstd, x, gamma, beta, 1e-2, true);
+        beside<kernel::LayerNormBackwardInput>({near * 3}, dx, dy, x, mean, rstd, gamma, true);
         for (bool accumulate : {false, true}) {
           Array dgamma = real({c}, rows == 3 ? DType::bf16 : w), dbeta = real({c}, w), none;
           const double bound = std::max(sum * 3, rows == 3 ? accuracy(DType::bf16) : 0);

@@ -1,0 +1,57 @@
+// PerAxis: one number for all spatial axes of a layer, or one for each.
+#pragma once
+#include <initializer_list>
+
+#include "kernels/contracts/conv.h"
+
+namespace trireme {
+
+/// Conv2d(3, 8, 3, {.stride = 2}) or Conv2d(3, 8, {3, 5}, {.stride = {2, 1}}); outermost axis first.
+class PerAxis {
+ public:
+  PerAxis(Index all) : values_{all, all, all} {}  // NOLINT: implicit
+  PerAxis(std::initializer_list<Index> each) : given_(static_cast<int>(each.size())) {
+    check(each.size() <= values_.size(), "per_axis", "{} numbers for at most 3 spatial axes", each.size());
+    const auto end = std::copy(each.begin(), each.end(), values_.begin());
+    if (each.size() > 0) std::fill(end, values_.end(), *(each.end() - 1));
+  }
+  /// Throws Error naming op where neither one number was given nor as many as axes. axes 0: any count of axes, whose
+  /// absent ones have the last number.
+  const Extents& of(int axes, const char* op) const {
+    check(given_ == 0 || axes == 0 || given_ == axes, op, "{} numbers for {} spatial axes: give one, or one for each", given_, axes);
+    return values_;
+  }
+
+ private:
+  Extents values_{1, 1, 1};
+  int given_ = 0;  // 0: one for all
+};
+/// Padding of a layer: cells before and behind each axis, or as many as keep its extent (PyTorch's "same").
+class LayerPadding {
+ public:
+  LayerPadding(Index all) : pad_(all) {}                           // NOLINT: implicit
+  LayerPadding(std::initializer_list<Index> each) : pad_(each) {}  ///< .pad = {1, 2}
+  static LayerPadding same() {
+    LayerPadding p(0);
+    p.same_ = true;
+    return p;
+  }
+  /// Sets pad_begin and pad_end of o, whose stride and dilation are set. Throws Error naming op for another stride than
+  /// 1 beside same().
+  template <class Options>
+  void apply(Options& o, const Extents& window, int axes, const char* op) const {
+    o.pad_begin = o.pad_end = pad_.of(axes, op);
+    for (int d = 0; same_ && d < axes; ++d) {
+      const auto s = static_cast<std::size_t>(d);
+      check(o.stride[s] == 1, op, "a stride of {} cannot keep the extent: pad by numbers", o.stride[s]);
+      const Index all = o.dilation[s] * (window[s] - 1);
+      o.pad_begin[s] = all / 2, o.pad_end[s] = all - all / 2;
+    }
+  }
+
+ private:
+  PerAxis pad_;
+  bool same_ = false;
+};
+
+}  // namespace trireme

@@ -1,0 +1,81 @@
+// Interpolation and adaptive pooling.
+#include <cmath>
+
+#include "framework/ops/help.h"
+#include "framework/ops/ops.h"
+
+namespace trireme {
+namespace {
+
+Shape with_spatial(const char* op, const Tensor& x, const Shape& size) {
+  ops::check_float(op, x);
+  check(x.rank() >= 3 && x.rank() <= 5, op, "input is {}, expected [N, spatial..., C] with 1 to 3 spatial axes",
+        x.shape());
+  check(size.rank() == x.rank() - 2, op, "size {} of {}: wants one extent per spatial axis", size, x.shape());
+  Shape y = x.shape();
+  for (int d = 0; d < size.rank(); ++d) {
+    check(size[d] > 0 && x.dim(d + 1) > 0, op, "{} to {}: wants at least one cell", x.shape(), size);
+    y[d + 1] = size[d];
+  }
+  return y;
+}
+
+Tensor resampled(const char* op, const Tensor& x, const Shape& shape, const ResampleAxes& axes) {
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  launch<kernel::Resample>(y, x, axes);
+  if (!needs_record(op, y, {&x})) return y;
+  return record(op, std::move(y), {x}, axes, [axes](const Tensor& dy, Gradients& g) {
+    write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::ResampleBackward>(dx, dy, axes); });
+  });
+}
+
+}  // namespace
+
+Tensor interpolate(const Tensor& x, const InterpolateOptions& o) {
+  const char* op = "interpolate";
+  ops::check_float(op, x);
+  check((o.size.rank() > 0) != (o.scale > 0), op, "wants one of size and scale, got size {} and scale {}", o.size,
+        o.scale);
+  check(!o.align_corners || o.mode == ResampleMode::linear, op, "align_corners is for linear interpolation");
+  Shape size = o.size;
+  for (int d = 0; o.scale > 0 && d < x.rank() - 2; ++d)
+    size.push_back(static_cast<Index>(std::floor(static_cast<double>(x.dim(d + 1)) * o.scale)));
+  const Shape shape = with_spatial(op, x, size);
+  ResampleAxes axes;
+  for (int d = 0; d < size.rank(); ++d) {
+    const Index in = x.dim(d + 1);
+    const double step = o.scale > 0 ? 1 / o.scale : static_cast<double>(in) / static_cast<double>(size[d]);
+    axes[static_cast<std::size_t>(d)] = {in, size[d], o.mode, o.align_corners, step};
+  }
+  return resampled(op, x, shape, axes);
+}
+
+Tensor adaptive_avg_pool(const Tensor& x, const Shape& size) {
+  const Shape shape = with_spatial("adaptive_avg_pool", x, size);
+  ResampleAxes axes;
+  for (int d = 0; d < size.rank(); ++d)
+    axes[static_cast<std::size_t>(d)] = {.in = x.dim(d + 1), .out = size[d], .mode = ResampleMode::area};
+  return resampled("adaptive_avg_pool", x, shape, axes);
+}
+
+Tensor adaptive_max_pool(const Tensor& x, const Shape& size) {
+  (void)with_spatial("adaptive_max_pool", x, size);
+  // One axis after the other, down to boxes that are one window each; axes of windows of one size at once.
+  for (int d = 0; d < size.rank(); ++d) {
+    const Index in = x.dim(d + 1), out = size[d];
+    if (in % out == 0) continue;
+    std::vector<Tensor> slabs;
+    for (Index o = 0; o < out; ++o) {
+      Shape one = size;
+      one[d] = 1;
+      slabs.push_back(adaptive_max_pool(slice(x, d + 1, o * in / out, ((o + 1) * in + out - 1) / out), one));
+    }
+    return concat(slabs, d + 1);
+  }
+  PoolOptions o;
+  for (int d = 0; d < size.rank(); ++d)
+    o.window[static_cast<std::size_t>(d)] = o.stride[static_cast<std::size_t>(d)] = x.dim(d + 1) / size[d];
+  return max_pool(x, o);
+}
+
+}  // namespace trireme

@@ -1,0 +1,259 @@
+// Ops that compare, choose and order.
+#include "framework/ops/select.h"
+
+#include <cmath>
+#include <limits>
+
+#include "framework/ops/help.h"
+#include "framework/ops/ops.h"
+#include "framework/tensor/create.h"
+#include "kernels/contracts/select.h"
+#include "kernels/formulas/pointwise.h"
+
+namespace trireme {
+namespace {
+
+constexpr auto no_gradient = [](const Tensor&, Gradients&) {};
+
+/// An operand of a kernel that takes y's shape or one element.
+Tensor fitted(const Tensor& t, const Shape& shape) {
+  return t.shape() == shape || t.numel() == 1 ? t : expand(t, shape);
+}
+Mask compared(const char* op, const Tensor& a, const Tensor& b, Comparison how) {
+  ops::check_same_type(op, a, b);
+  const Shape shape = ops::broadcast(op, a.shape(), b.shape());
+  const Tensor y = Tensor::empty(shape, DType::boolean, a.device());
+  launch<kernel::Compare>(y, fitted(a.detach(), shape), fitted(b.detach(), shape), how);
+  if (!needs_record("compare", y, {&a, &b})) return y;
+  return record("compare", y, {a, b}, how, no_gradient);
+}
+Mask compared(const char* op, const Tensor& x, double number, Comparison how) {
+  return compared(op, x, ops::number_like(op, x, number), how);
+}
+Tensor truth(const Tensor& x) { return x.dtype() == DType::boolean ? x : ne(x, 0); }
+template <class F>
+Mask joined(const char* op, const Tensor& a, const Tensor& b) {
+  check(a && b, op, "an operand is undefined");
+  const Tensor p = truth(a), q = truth(b);
+  const Tensor y = Tensor::empty(ops::broadcast(op, p.shape(), q.shape()), DType::boolean, p.device());
+  ops::zip_into<F>(y, p, q);
+  if (!needs_record(op, y, {&p, &q})) return y;
+  return record(op, y, {p, q}, no_gradient);
+}
+
+/// x as [outer, extent, inner] around an axis.
+Shape around(const Tensor& x, int axis) {
+  return {x.shape().product(0, axis), x.dim(axis), x.shape().product(axis + 1, x.rank())};
+}
+Tensor with_axis_last(const Tensor& x, int axis) { return axis == x.rank() - 1 ? x : transpose(x, axis, -1); }
+
+/// Places [M, N] at or below a diagonal, or the others.
+Tensor triangle(const Tensor& x, Index diagonal, bool lower) {
+  check(x.defined() && x.rank() >= 2, lower ? "tril" : "triu", "wants at least two axes, got {}",
+        x ? x.shape() : Shape{});
+  const Tensor row = ops::constant(arange(x.dim(-2)).reshape({-1, 1}).to(x.device()));
+  const Tensor column = ops::constant(arange(x.dim(-1)).to(x.device()));
+  const Mask kept = lower ? column - row <= static_cast<double>(diagonal) : column - row >= static_cast<double>(diagonal);
+  return where(kept, x, 0);
+}
+
+}  // namespace
+
+Mask eq(const Tensor& a, const Tensor& b) { return compared("eq", a, b, Comparison::equal); }
+Mask ne(const Tensor& a, const Tensor& b) { return compared("ne", a, b, Comparison::not_equal); }
+Mask lt(const Tensor& a, const Tensor& b) { return compared("lt", a, b, Comparison::less); }
+Mask le(const Tensor& a, const Tensor& b) { return compared("le", a, b, Comparison::less_equal); }
+Mask eq(const Tensor& x, double number) { return compared("eq", x, number, Comparison::equal); }
+Mask ne(const Tensor& x, double number) { return compared("ne", x, number, Comparison::not_equal); }
+Mask lt(const Tensor& x, double number) { return compared("lt", x, number, Comparison::less); }
+Mask le(const Tensor& x, double number) { return compared("le", x, number, Comparison::less_equal); }
+Mask gt(const Tensor& x, double number) { return lt(ops::number_like("gt", x, number), x); }
+Mask ge(const Tensor& x, double number) { return le(ops::number_like("ge", x, number), x); }
+
+Mask logical_and(const Tensor& a, const Tensor& b) { return joined<pointwise::Minimum>("logical_and", a, b); }
+Mask logical_or(const Tensor& a, const Tensor& b) { return joined<pointwise::Maximum>("logical_or", a, b); }
+Mask logical_xor(const Tensor& a, const Tensor& b) { return ne(truth(a), truth(b)); }
+Mask logical_not(const Tensor& x) { return eq(x, 0); }
+Mask isnan(const Tensor& x) { return ne(x, x); }
+Mask isfinite(const Tensor& x) { return abs(x) < std::numeric_limits<double>::infinity(); }
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  const char* op = "where";
+  ops::check_same_type(op, a, b);
+  check(condition && condition.dtype() == DType::boolean, op, "the condition is {}, expected bool",
+        condition ? name_of(condition.dtype()) : "undefined");
+  const Shape shape = ops::broadcast(op, ops::broadcast(op, a.shape(), b.shape()), condition.shape());
+  Tensor y = Tensor::empty(shape, a.dtype(), a.device());
+  launch<kernel::Where>(y, fitted(condition, shape), fitted(a.detach(), shape), fitted(b.detach(), shape));
+  if (!needs_record(op, y, {&a, &b, &condition})) return y;
+  return record(op, std::move(y), {condition, a, b},
+                [condition = SavedTensor(condition), sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
+                  const Tensor zero = Tensor::scalar(0, dy.dtype(), dy.device());
+                  const Tensor chosen = fitted(condition, dy.shape());
+                  const auto give = [&](int i, const Shape& shape, const Tensor& yes, const Tensor& no) {
+                    write_grad(g, i, [&](const Tensor& dx) {
+                      const Tensor full = shape == dy.shape() ? dx : Tensor::like(dy);
+                      launch<kernel::Where>(full, chosen, yes, no);
+                      if (full.id() != dx.id()) ops::sum_to(dx, full);
+                    });
+                  };
+                  give(1, sa, dy, zero);
+                  give(2, sb, zero, dy);
+                });
+}
+Tensor where(const Tensor& condition, const Tensor& a, double b) {
+  return where(condition, a, ops::number_like("where", a, b));
+}
+Tensor where(const Tensor& condition, double a, const Tensor& b) {
+  return where(condition, ops::number_like("where", b, a), b);
+}
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) { return where(mask, value, x); }
+Tensor tril(const Tensor& x, Index diagonal) { return triangle(x, diagonal, true); }
+Tensor triu(const Tensor& x, Index diagonal) { return triangle(x, diagonal, false); }
+
+Tensor gather(const Tensor& x, const Tensor& ids, int axis) {
+  const char* op = "gather";
+  check(x && ids, op, "an input is undefined");
+  axis = ops::axis_of(op, axis, x.rank());
+  Shape expected = x.shape();
+  if (ids.rank() == x.rank()) expected[axis] = ids.dim(axis);
+  check(ids.dtype() == DType::i64 && ids.shape() == expected, op, "got ids {} {} for {}: wants i64 {}", ids.dtype(),
+        ids.shape(), x.shape(), expected);
+  const Shape few = around(ids, axis), all = around(x, axis);
+  Tensor y = Tensor::empty(ids.shape(), x.dtype(), x.device());
+  launch<kernel::Gather>(ops::shaped(y, few), ops::shaped(x, all), ops::shaped(ids, few));
+  if (!needs_record(op, y, {&x, &ids})) return y;
+  return record(op, std::move(y), {x, ids}, axis,
+                [few, all, ids = SavedTensor(ids)](const Tensor& dy, Gradients& g) {
+                  if (!g.needs_grad(0)) return;
+                  const Gradients::Target to = g.grad_buffer(0);
+                  if (!to.accumulate) launch<kernel::Fill>(to.tensor, 0.0);
+                  if (dy.numel() > 0)
+                    launch<kernel::ScatterAdd>(ops::shaped(to.tensor, all), ops::shaped(dy, few),
+                                               ops::shaped(ids, few));
+                });
+}
+Tensor scatter_add(const Tensor& x, const Tensor& ids, const Tensor& source, int axis) {
+  const char* op = "scatter_add";
+  ops::check_same_type(op, x, source);
+  check(ids.defined(), op, "the ids are undefined");
+  axis = ops::axis_of(op, axis, x.rank());
+  Shape expected = x.shape();
+  if (ids.rank() == x.rank()) expected[axis] = ids.dim(axis);
+  check(ids.dtype() == DType::i64 && ids.shape() == expected && source.shape() == expected, op,
+        "got ids {} {} and source {} for {}: wants {} of both, and i64", ids.dtype(), ids.shape(), source.shape(),
+        x.shape(), expected);
+  const Shape few = around(ids, axis), all = around(x, axis);
+  Tensor y = x.detach().clone();
+  if (source.numel() > 0)
+    launch<kernel::ScatterAdd>(ops::shaped(y, all), ops::shaped(source, few), ops::shaped(ids, few));
+  if (!needs_record(op, y, {&x, &ids, &source})) return y;
+  return record(op, std::move(y), {x, ids, source}, axis,
+                [few, all, ids = SavedTensor(ids)](const Tensor& dy, Gradients& g) {
+                  g.set_grad(0, dy);
+                  write_grad(g, 2, [&](const Tensor& dx) {
+                    launch<kernel::Gather>(ops::shaped(dx, few), ops::shaped(dy, all), ops::shaped(ids, few));
+                  });
+                });
+}
+
+Sorted topk(const Tensor& x, Index k, int axis, bool largest) {
+  check(x.defined(), "topk", "the input is undefined");
+  axis = ops::axis_of("topk", axis, x.rank());
+  check(k >= 0 && k <= x.dim(axis), "topk", "{} of axis {} of {}", k, axis, x.shape());
+  const Tensor rows = with_axis_last(x.detach(), axis);
+  Shape shape = rows.shape();
+  shape[-1] = k;
+  const Tensor values = Tensor::empty(shape, x.dtype(), x.device()), index = Tensor::empty(shape, DType::i64, x.device());
+  const Index count = rows.shape().product(0, rows.rank() - 1);
+  launch<kernel::Sort>(ops::shaped(values, {count, k}), ops::shaped(index, {count, k}),
+                       ops::shaped(rows, {count, x.dim(axis)}), largest);
+  Tensor where_from = with_axis_last(index, axis);
+  if (needs_record("topk", where_from, {&x})) where_from = record("topk", where_from, {x}, axis, no_gradient);
+  return {gather(x, where_from, axis), where_from};
+}
+Sorted sort(const Tensor& x, int axis, bool descending) { return topk(x, x.dim(axis), axis, descending); }
+
+Tensor argmax(const Tensor& x) {
+  check(x.defined() && x.rank() >= 1 && x.dim(-1) > 0, "argmax",
+        "wants at least one element along the last axis, got {}", x ? x.shape() : Shape{});
+  if (!is_float(x.dtype())) return squeeze(topk(x, 1).index, -1);
+  Tensor index = Tensor::empty(x.shape().without(x.rank() - 1), DType::i64, x.device());
+  launch<kernel::ArgMax>(index, x);
+  if (!needs_record("argmax", index, {&x})) return index;
+  return record("argmax", index, {x}, no_gradient);
+}
+Tensor argmax(const Tensor& x, int axis) {
+  check(x.defined(), "argmax", "the input is undefined");
+  axis = ops::axis_of("argmax", axis, x.rank());
+  if (axis == x.rank() - 1) return argmax(x);
+  return squeeze(transpose(unsqueeze(argmax(transpose(x, axis, -1)), -1), axis, -1), axis);
+}
+Tensor argmin(const Tensor& x, int axis) {
+  check(x.defined(), "argmin", "the input is undefined");
+  axis = ops::axis_of("argmin", axis, x.rank());
+  check(x.dim(axis) > 0, "argmin", "wants at least one element along axis {} of {}", axis, x.shape());
+  const Mask nan = isnan(x);  // PyTorch: the first NaN is the least, too
+  const Tensor ordered = is_float(x.dtype()) ? where(nan, -std::numeric_limits<double>::infinity(), x) : x;
+  return squeeze(topk(ordered, 1, axis, false).index, axis);
+}
+
+Tensor cumsum(const Tensor& given, int axis) {
+  check(given.defined(), "cumsum", "the input is undefined");
+  axis = ops::axis_of("cumsum", axis, given.rank());
+  const Tensor x = is_float(given.dtype()) ? given : given.to(DType::i64);
+  const Shape shape = around(x, axis);
+  Tensor y = Tensor::like(x);
+  launch<kernel::Scan>(ops::shaped(y, shape), ops::shaped(x, shape), ScanOptions{});
+  if (!needs_record("cumsum", y, {&x})) return y;
+  return record("cumsum", std::move(y), {x}, axis, [shape](const Tensor& dy, Gradients& g) {
+    write_grad(g, 0, [&](const Tensor& dx) {
+      launch<kernel::Scan>(ops::shaped(dx, shape), ops::shaped(dy, shape), ScanOptions{.reverse = true});
+    });
+  });
+}
+
+Tensor prod(const Tensor& given, const std::vector<int>& axes, bool keep) {
+  check(given.defined(), "prod", "the input is undefined");
+  Tensor x = is_float(given.dtype()) ? given : given.to(DType::i64);
+  Shape order, kept_shape, with_ones = x.shape();
+  std::vector<bool> cut(static_cast<std::size_t>(x.rank()));
+  for (const int axis : axes) cut[static_cast<std::size_t>(ops::axis_of("prod", axis, x.rank()))] = true;
+  Index factors = 1;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (cut[static_cast<std::size_t>(i)]) {
+      factors *= x.dim(i), with_ones[i] = 1;
+      continue;
+    }
+    order.push_back(i), kept_shape.push_back(x.dim(i));
+  }
+  for (int i = 0; i < x.rank(); ++i)
+    if (cut[static_cast<std::size_t>(i)]) order.push_back(i);
+  const Shape out = keep ? with_ones : kept_shape;
+  if (factors == 0) return Tensor::full(out, 1, x.dtype(), x.device());
+  x = permute(x, order);
+  const Shape rows{kept_shape.numel(), factors, 1};
+  const Tensor all = Tensor::like(x);
+  launch<kernel::Scan>(ops::shaped(all, rows), ops::shaped(x, rows), ScanOptions{.kind = ScanKind::product});
+  Tensor y = slice(all.reshape({rows[0], factors}), 1, factors - 1, factors).reshape(out);
+  if (!needs_record("prod", y, {&x})) return y;
+  return record("prod", std::move(y), {x}, [x = SavedTensor(x), rows](const Tensor& dy, Gradients& g) {
+    // The product of the factors before times that of those behind: right where factors are 0, too.
+    write_grad(g, 0, [&](const Tensor& dx) {
+      const Tensor before = Tensor::empty(rows, dy.dtype(), dy.device()), behind = Tensor::like(before);
+      launch<kernel::Scan>(before, ops::shaped(x, rows), ScanOptions{.kind = ScanKind::product, .exclusive = true});
+      launch<kernel::Scan>(behind, ops::shaped(x, rows),
+                           ScanOptions{.kind = ScanKind::product, .reverse = true, .exclusive = true});
+      ops::zip_into<pointwise::Mul>(before, before, behind);
+      launch<kernel::Zip<pointwise::Mul>>(ops::shaped(dx, rows), before, ops::shaped(dy, {rows[0], 1, 1}),
+                                          pointwise::Mul{});
+    });
+  });
+}
+
+Mask any(const Tensor& x, const std::vector<int>& axes, bool keep) { return sum(truth(x), axes, keep) > 0; }
+Mask all(const Tensor& x, const std::vector<int>& axes, bool keep) { return eq(sum(logical_not(x), axes, keep), 0); }
+bool any(const Tensor& x) { return sum(truth(x)).item() > 0; }
+bool all(const Tensor& x) { return sum(logical_not(x)).item() == 0; }
+
+}  // namespace trireme

@@ -1,0 +1,153 @@
+// Compare, Where, Gather, ScatterAdd, Sort and Scan.
+#include "kernels/contracts/select.h"
+
+#include <numeric>
+
+#include "kernels/core/kernel.h"
+#include "kernels/cpu/vector.h"
+#include "kernels/plans/select_checks.h"
+
+namespace trireme {
+namespace {
+
+/// How far an operand's elements are apart: 0 of one that serves all of y.
+Index step_of(const View& v) { return v.numel() == 1 ? 0 : 1; }
+
+void compare(View y, View a, View b, Comparison how) {
+  check_compare(y, a, b);
+  dispatch_any(a.dtype, [&](auto t) {
+    using T = decltype(t);
+    sweep(y.numel(), 2,
+          [=, to = y.as<std::uint8_t>(), p = a.as<const T>(), q = b.as<const T>(), step_a = step_of(a),
+           step_b = step_of(b)](Index begin, Index end) {
+            for (Index i = begin; i < end; ++i)
+              to[i] = compares(how, static_cast<ComputeType<T>>(p[i * step_a]), static_cast<ComputeType<T>>(q[i * step_b]));
+          });
+  });
+}
+
+/// Calls f with an unsigned integer of as many bytes.
+template <class F>
+void with_bytes(DType type, F&& f) {
+  switch (size_of(type)) {
+    case 1: return f(std::uint8_t{});
+    case 2: return f(std::uint16_t{});
+    case 4: return f(std::uint32_t{});
+    default: return f(std::uint64_t{});
+  }
+}
+
+void where(View y, View condition, View a, View b) {
+  check_where(y, condition, a, b);
+  with_bytes(y.dtype, [&](auto t) {
+    using T = decltype(t);
+    sweep(y.numel(), 2,
+          [to = y.as<T>(), p = a.as<const T>(), q = b.as<const T>(), c = condition.as<const std::uint8_t>(),
+           step = step_of(condition), step_a = step_of(a), step_b = step_of(b)](Index begin, Index end) {
+            for (Index i = begin; i < end; ++i) to[i] = c[i * step] ? p[i * step_a] : q[i * step_b];
+          });
+  });
+}
+
+void check_ids(const View& ids, Index n, std::string_view op) {
+  const auto* id = ids.as<const Index>();
+  for (Index i = 0; i < ids.numel(); ++i)
+    check(id[i] >= 0 && id[i] < n, op, "id {} is {}, expected one in [0, {})", i, id[i], n);
+}
+
+void gather(View y, View x, View ids) {
+  constexpr auto op = kernel::Gather::name;
+  check_gather(y, x, ids, op);
+  const Index n = x.shape[1], per_outer = y.shape[1] * y.shape[2], c = y.shape[2];
+  check_ids(ids, n, op);
+  with_bytes(y.dtype, [&](auto t) {
+    using T = decltype(t);
+    parallel_for(y.numel(), 4,
+                 [=, to = y.as<T>(), from = x.as<const T>(), id = ids.as<const Index>()](Index begin, Index end) {
+                   for (Index i = begin; i < end; ++i) to[i] = from[(i / per_outer * n + id[i]) * c + i % c];
+                 });
+  });
+}
+
+/// Calls f(T{}) with a floating type of the CPU, or with Index for i64.
+template <class F>
+void dispatch_float_or_i64(DType type, std::string_view op, F&& f) {
+  type == DType::i64 ? f(Index{}) : dispatch_float(type, op, f);
+}
+
+void scatter_add(View y, View x, View ids) {
+  constexpr auto op = kernel::ScatterAdd::name;
+  check_gather(x, y, ids, op);
+  const Index n = y.shape[1], count = x.shape[1], c = x.shape[2];
+  check_ids(ids, n, op);
+  dispatch_float_or_i64(y.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    parallel_for(x.shape[0] * c, count * 4,
+                 [=, to = y.as<T>(), from = x.as<const T>(), id = ids.as<const Index>()](Index begin, Index end) {
+                   for (Index k = begin; k < end; ++k)
+                     for (Index i = 0; i < count; ++i) {
+                       const Index at = (k / c * count + i) * c + k % c;
+                       T& sum = to[(k / c * n + id[at]) * c + k % c];
+                       put(sum, static_cast<ComputeType<T>>(sum) + static_cast<ComputeType<T>>(from[at]));
+                     }
+                 });
+  });
+}
+
+void sort(View values, View index, View x, bool descending) {
+  check_sort(values, index, x);
+  const Index n = x.shape[1], k = values.shape[1];
+  dispatch_any(x.dtype, [&](auto t) {
+    using T = decltype(t);
+    parallel_for(x.shape[0], n * 32,
+                 [=, to = values.as<T>(), at = index.as<Index>(), from = x.as<const T>()](Index begin, Index end) {
+                   std::vector<Index> order(static_cast<std::size_t>(n));
+                   for (Index r = begin; r < end; ++r) {
+                     const T* row = from + r * n;
+                     std::iota(order.begin(), order.end(), Index{0});
+                     const auto before = [=](Index i, Index j) {
+                       const auto a = static_cast<ComputeType<T>>(row[i]), b = static_cast<ComputeType<T>>(row[j]);
+                       return sorts_before(a, b, descending) || (i < j && !sorts_before(b, a, descending));
+                     };
+                     if (4 * k < n)
+                       std::partial_sort(order.begin(), order.begin() + k, order.end(), before);
+                     else
+                       std::sort(order.begin(), order.end(), before);
+                     for (Index i = 0; i < k; ++i) {
+                       at[r * k + i] = order[static_cast<std::size_t>(i)];
+                       to[r * k + i] = row[at[r * k + i]];
+                     }
+                   }
+                 });
+  });
+}
+
+void scan(View y, View x, const ScanOptions& o) {
+  check_scan(y, x);
+  const Index n = x.shape[1], c = x.shape[2];
+  dispatch_float_or_i64(y.dtype, kernel::Scan::name, [&](auto t) {
+    using T = decltype(t);
+    using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, double>;
+    parallel_for(x.shape[0] * c, n * 4, [=, to = y.as<T>(), from = x.as<const T>()](Index begin, Index end) {
+      for (Index k = begin; k < end; ++k) {
+        Wide all = o.kind == ScanKind::sum ? 0 : 1;
+        for (Index i = 0; i < n; ++i) {
+          const Index at = (k / c * n + (o.reverse ? n - 1 - i : i)) * c + k % c;
+          const auto v = static_cast<Wide>(static_cast<ComputeType<T>>(from[at])), before = all;
+          all = o.kind == ScanKind::sum ? all + v : all * v;
+          put(to[at], static_cast<ComputeType<T>>(o.exclusive ? before : all));
+        }
+      }
+    });
+  });
+}
+
+const Kernel<kernel::Compare> compare_cpu{DeviceKind::cpu, compare};
+const Kernel<kernel::Where> where_cpu{DeviceKind::cpu, where};
+const Kernel<kernel::Gather> gather_cpu{DeviceKind::cpu, gather};
+const Kernel<kernel::ScatterAdd> scatter_add_cpu{DeviceKind::cpu, scatter_add};
+const Kernel<kernel::Sort> sort_cpu{DeviceKind::cpu, sort};
+const Kernel<kernel::Scan> scan_cpu{DeviceKind::cpu, scan};
+
+}  // namespace
+}  // namespace trireme
