@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <map>
 
 #include "framework/autograd/tape.h"
 #include "kernels/core/named_range.h"
@@ -46,7 +47,10 @@ Tensor accumulated(Tensor held, Tensor more) {
 /// way. It lives until its last deferred half has run. Several may be under way over the same leaves.
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  explicit Session(const BackwardOptions& options) : deferred_(options.defer_weights), hooks_(options.hooks) {}
+  explicit Session(const BackwardOptions& options)
+      : deferred_(options.defer_weights), hooks_(options.hooks), retain_(options.retain_graph) {}
+  /// The gradients of these nodes alone are computed, and left here; none of a leaf's own.
+  void capture(std::map<const Node*, Tensor>& wanted) { captured_ = &wanted; }
   void run(std::span<const Tensor> roots, std::span<const Tensor> seeds);
 
  private:
@@ -61,6 +65,7 @@ class Session : public std::enable_shared_from_this<Session> {
   static constexpr int none = INT_MIN;
 
   void collect(std::span<const Tensor> roots);
+  void prune();
   void visit(const std::shared_ptr<Node>& node);
   void claim(LeafState& leaf);
   void process(int at);
@@ -74,8 +79,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void fire(int at);
 
   Deferred* deferred_;
-  bool hooks_;
-  std::vector<Entry> entries_;       // by falling sequence
+  bool hooks_, retain_;
+  std::map<const Node*, Tensor>* captured_ = nullptr;  // null: gradients go to leaves
+  std::vector<Entry> entries_;                         // by falling sequence
   std::vector<int> edges_;           // entry index; ~index once given a gradient; none when settled or not wanted
   std::vector<int> ready_;           // nodes that a deferred half has completed
   bool walked_ = false;              // the main walk is over
@@ -136,6 +142,22 @@ void Session::collect(std::span<const Tensor> roots) {
     }
   }
 }
+/// Leaves out what leads to no wanted node.
+void Session::prune() {
+  std::vector<bool> needed(entries_.size());
+  for (std::size_t i = entries_.size(); i-- > 0;) {  // inputs come behind their consumers
+    const Entry& e = entries_[i];
+    needed[i] = captured_->contains(e.node.get());
+    for (int k = e.first; k < e.first + e.edges; ++k) {
+      int& edge = edges_[static_cast<std::size_t>(k)];
+      if (edge == none) continue;
+      if (needed[static_cast<std::size_t>(edge)])
+        needed[i] = true;
+      else
+        --entries_[static_cast<std::size_t>(edge)].pending, edge = none;
+    }
+  }
+}
 /// Two threads that walk over the same leaves would write the same gradients and slots.
 void Session::claim(LeafState& leaf) {
   check_bound(leaf);
@@ -162,6 +184,7 @@ void Session::run(std::span<const Tensor> roots, std::span<const Tensor> seeds) 
     }
   } release{claimed_};
   collect(roots);
+  if (captured_) prune();
   for (std::size_t r = 0; r < roots.size(); ++r) {
     const auto& node = roots[r].impl()->node;
     if (!node) continue;
@@ -178,12 +201,17 @@ void Session::run(std::span<const Tensor> roots, std::span<const Tensor> seeds) 
 void Session::process(int at) {
   Entry& e = entries_[static_cast<std::size_t>(at)];
   Node& node = *e.node;
+  if (captured_)
+    if (const auto at = captured_->find(&node); at != captured_->end()) at->second = e.grad;
   if (node.leaf) return;
-  node.freed = true;
-  node.recompute_output = nullptr;
-  Backward backward = std::exchange(node.backward, {});
-  node.inputs.clear();  // entries_ holds them
-  const Tensor dy = std::exchange(e.grad, {});
+  Backward backward = retain_ ? node.backward : std::exchange(node.backward, {});
+  if (!retain_) {
+    node.freed = true;
+    node.recompute_output = nullptr;
+    node.inputs.clear();  // entries_ holds them
+  }
+  Tensor dy = std::exchange(e.grad, {});
+  if (node.watched && hooks_ && dy) dy = node.watched->see(std::move(dy));
   if (!dy) return run_half(at, {}, dy, true);
   const bool two = backward.weights != nullptr, at_once = deferred_ == nullptr || walked_;
   if (two && at_once && backward.inputs && node.device.kind != DeviceKind::cpu) {  // which may do both at once
@@ -240,7 +268,7 @@ void Session::run_deferred(int at, const BackwardFn& half, const Tensor& dy) {
 void Session::complete(int at) {
   Entry& e = entries_[static_cast<std::size_t>(at)];
   if (--e.pending > 0) return;
-  if (e.node->leaf)
+  if (e.node->leaf && !captured_)
     fire(at);
   else if (walked_)
     ready_.push_back(at);
@@ -257,7 +285,7 @@ void Session::fire(int at) {
 Gradients::Target Session::target(int at) {
   Entry& e = entries_[static_cast<std::size_t>(at)];
   const Node& node = *e.node;
-  if (node.leaf) {
+  if (node.leaf && !captured_) {
     LeafState& leaf = *node.leaf;
     check_bound(leaf);
     if (!leaf.grad) leaf.grad = Tensor::empty(node.shape, node.dtype, node.device);
@@ -277,7 +305,7 @@ void Session::contribute(int at, Tensor gradient) {
   check(gradient.shape() == node.shape && gradient.dtype() == node.dtype, "backward",
         "'{}' is {} {}, the gradient given to it {} {}", node.op, node.dtype, node.shape, gradient.dtype(),
         gradient.shape());
-  if (!node.leaf) {
+  if (!node.leaf || captured_) {
     e.grad = e.grad ? accumulated(std::move(e.grad), std::move(gradient)) : std::move(gradient);
     return;
   }
@@ -310,6 +338,38 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, cons
   check(any, "backward", "nothing to differentiate: no leaf with require_grad() leads to this result");
   const NoGrad guard;
   std::make_shared<Session>(options)->run(roots, seeds);
+}
+std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                         const std::vector<Tensor>& given, const BackwardOptions& options) {
+  std::vector<Tensor> seeds = given;
+  for (const Tensor& y : outputs) {
+    if (!given.empty()) break;
+    check(y && y.numel() == 1, "grad", "without seeds each output is one number, one is {}", y ? y.shape() : Shape{});
+    seeds.push_back(Tensor::full(y.shape(), 1, y.dtype(), y.device()));
+  }
+  check(!outputs.empty() && outputs.size() == seeds.size(), "grad", "{} outputs and {} seeds", outputs.size(),
+        seeds.size());
+  std::map<const Node*, Tensor> wanted;
+  for (const Tensor& x : inputs) {
+    check(x.requires_grad(), "grad", "an input is not on the tape: require_grad() before the forward");
+    wanted[x.impl()->node.get()] = {};
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    check(outputs[i] && seeds[i] && outputs[i].shape() == seeds[i].shape() && outputs[i].dtype() == seeds[i].dtype(),
+          "grad", "output {} and its seed differ in shape or type", i);
+  check(options.defer_weights == nullptr, "grad", "defers nothing");
+  BackwardOptions quiet = options;
+  quiet.hooks = false;
+  const NoGrad guard;
+  const auto session = std::make_shared<Session>(quiet);
+  session->capture(wanted);
+  session->run(outputs, seeds);
+  std::vector<Tensor> gradients;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    gradients.push_back(wanted.at(inputs[i].impl()->node.get()));
+    check(gradients.back().defined(), "grad", "input {} leads to no output", i);
+  }
+  return gradients;
 }
 void Deferred::run() {
   const NoGrad guard;

@@ -68,13 +68,24 @@ class Deferred {
 /// Options of backward().
 struct BackwardOptions {
   Deferred* defer_weights = nullptr;  ///< set: weight halves are queued there instead of run
-  bool hooks = true;                  ///< false: leaves' hooks are not called (a backward within another one)
+  bool hooks = true;                  ///< false: hooks are not called (a backward within another one)
+  bool retain_graph = false;          ///< the tape stays, so that another backward may run over it
 };
 /// Several roots at once (a pipeline stage's live outputs), each with its seed, d loss / d root, of its shape and
 /// dtype. Throws Error for seeds that do not fit, where no root depends on a leaf with require_grad(), and for a graph
 /// that an earlier backward has freed.
 void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, const BackwardOptions& = {});
 
+/// torch.autograd.grad: d outputs / d inputs, weighted by seeds (of the outputs' shapes; none: ones of outputs of one
+/// element) and added up over outputs; one gradient per input, a leaf or a result on the tape. No leaf's own gradient
+/// changes, and no hook is called. Throws Error as backward(), and for an input that leads to no output.
+std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                         const std::vector<Tensor>& seeds = {}, const BackwardOptions& = {});
+
+/// Calls hook(gradient) each time a backward has the whole gradient of this result of an op, before it goes on; what it
+/// returns, unless undefined, goes on in its place (torch.Tensor.register_hook). Throws Error for a tensor that is not
+/// on the tape, and for a leaf (add_grad_hook()).
+void on_grad(const Tensor& result, std::function<Tensor(const Tensor& gradient)> hook);
 /// Calls hook(leaf) each time a backward has completed leaf's gradient (all paths that reach it are done).
 /// It runs in the midst of backward, or of Deferred::run. Returns an id for remove_grad_hook.
 /// Throws Error for a tensor that is no leaf and for an empty function.

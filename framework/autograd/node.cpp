@@ -84,11 +84,50 @@ Tensor& Tensor::require_grad(bool on) {
   return *this;
 }
 bool Tensor::requires_grad() const { return impl_ && impl_->node; }
+Tensor detail::WatchedResult::see(Tensor dy) {
+  for (const auto& hook : hooks)
+    if (Tensor other = hook(dy)) {
+      check(other.shape() == dy.shape() && other.dtype() == dy.dtype(), "on_grad",
+            "the gradient is {} {}, the hook returned {} {}", dy.dtype(), dy.shape(), other.dtype(), other.shape());
+      dy = std::move(other);
+    }
+  if (!keeps) return dy;
+  if (kept) {
+    const Tensor sum = kept.clone();
+    add_into(sum, dy);
+    kept = sum;
+  } else {
+    kept = dy;
+  }
+  return dy;
+}
+namespace {
+detail::WatchedResult& watched(const Tensor& t, const char* what) {
+  check(t.defined() && t.impl()->node && !t.impl()->node->leaf, what,
+        "wants the result of a recorded op; a leaf keeps its gradient anyway");
+  auto& w = t.impl()->node->watched;
+  if (!w) w = std::make_unique<detail::WatchedResult>();
+  return *w;
+}
+}  // namespace
+void on_grad(const Tensor& result, std::function<Tensor(const Tensor& gradient)> hook) {
+  check(bool(hook), "on_grad", "the hook is an empty std::function, expected one that can be called");
+  watched(result, "on_grad").hooks.push_back(std::move(hook));
+}
+const Tensor& Tensor::retain_grad() const {
+  if (!impl_ || !impl_->node || !impl_->node->leaf) watched(*this, "retain_grad").keeps = true;
+  return *this;
+}
 Tensor Tensor::grad() const {
+  if (impl_ && impl_->node && impl_->node->watched && impl_->node->watched->keeps) return impl_->node->watched->kept;
   const LeafState& leaf = leaf_of(*this, "grad");
   return leaf.written || leaf.zeroed ? leaf.grad : Tensor();
 }
 void Tensor::clear_grad() const {
+  if (impl_ && impl_->node && impl_->node->watched) {
+    impl_->node->watched->kept = {};
+    return;
+  }
   LeafState& leaf = leaf_of(*this, "clear_grad");
   leaf.written = leaf.zeroed = false;
 }

@@ -25,6 +25,15 @@ struct LeafState {
   std::vector<std::pair<std::uint64_t, std::function<void(const Tensor&)>>> hooks;
 };
 
+/// Of a result whose gradient somebody wants to see.
+struct WatchedResult {
+  bool keeps = false;  // Tensor::retain_grad()
+  Tensor kept;         // the gradients of all backwards since clear_grad
+  std::vector<std::function<Tensor(const Tensor&)>> hooks;
+  /// What goes on in dy's place.
+  Tensor see(Tensor dy);
+};
+
 /// One op on the tape, or a leaf. Consumers own what they consume: inputs point back, never forward.
 struct Node {
   const char* op = "leaf";
@@ -38,9 +47,10 @@ struct Node {
   DType dtype = DType::f32;
   Device device;
   std::unique_ptr<LeafState> leaf;
-  bool freed = false;  // a backward has been here
-  int slot = -1;       // scratch of the walk that collects a backward's nodes
-  Node() {}            // NOLINT: see Tensor::Impl
+  std::unique_ptr<WatchedResult> watched;  // null: nobody looks
+  bool freed = false;                      // a backward has been here
+  int slot = -1;                           // scratch of the walk that collects a backward's nodes
+  Node() {}                                // NOLINT: see Tensor::Impl
   explicit Node(Backward&& b) : backward(std::move(b)) {}
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;

@@ -67,7 +67,8 @@ BatchPtr take_batch(const BatchPtr& batch, Index rows, const Tensor& ids) {
   const auto at = ids.to_vector<Index>();
   std::vector<Index> sorted = at;
   std::ranges::sort(sorted);
-  const bool each_once = static_cast<Index>(sorted.size()) == rows && std::ranges::adjacent_find(sorted) == sorted.end();
+  const bool each_once =
+      static_cast<Index>(sorted.size()) == rows && std::ranges::adjacent_find(sorted) == sorted.end();
   auto taken = std::make_shared<BatchContext>(*batch);
   if (batch->samples && batch->samples.numel() == rows) {
     const auto samples = batch->samples.to_vector<Index>();

@@ -28,9 +28,9 @@ class OpOptions {
 };
 }  // namespace detail
 
-/// Puts y, unless it is of an integer dtype, on the tape if any input is (and recording is on); returns y. op is a literal: it stands in error messages
-/// and, with its options, in a Trace (framework/autograd/trace.h).
-/// Like needs_record it hands on the batch context and refuses sharded inputs. Inputs that belong to the second half
+/// Puts y, unless it is of an integer dtype, on the tape if any input is (and recording is on); returns y. op is a
+/// literal: it stands in error messages and, with its options, in a Trace (framework/autograd/trace.h). Like
+/// needs_record it hands on the batch context and refuses sharded inputs. Inputs that belong to the second half
 /// (weights) need not be told apart: a half decides by its calls of grad_buffer and set_grad.
 Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, detail::OpOptions options, Backward backward);
 /// The same of an op whose backward is one half, a BackwardFn.

@@ -54,6 +54,7 @@ Tensor Tensor::to(Device target) const {
   Tensor y = empty(shape(), dtype(), target);
   y.impl_->shard_spec = impl_->shard_spec;
   copy_unnoted(y, *this);
+  if (impl_->fields) y.impl_->fields = detail::each_field(*impl_, [&](const Tensor& t) { return t.to(target); });
   if (!needs_record("to", y, {this})) return y;
   return record("to", std::move(y), {*this}, [](const Tensor& dy, Gradients& g) {
     write_grad(g, 0, [&](const Tensor& dx) { copy_unnoted(dx, dy); });
@@ -62,6 +63,9 @@ Tensor Tensor::to(Device target) const {
 Tensor Tensor::rows(Index begin, Index end) const {
   Tensor y = view_rows(begin, end);
   const BatchPtr batch = y.impl_->batch;  // the slice's, or none: not the whole's
+  if (impl_->fields)
+    y.impl_->fields = detail::each_field(
+        *impl_, [&](const Tensor& t) { return t.rank() > 0 && t.dim(0) == dim(0) ? t.rows(begin, end) : t; });
   if (needs_record("rows", y, {this})) {
     const Shape range{begin, end};
     y = record("rows", std::move(y), {*this}, range, [begin, end](const Tensor& dy, Gradients& g) {

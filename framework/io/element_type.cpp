@@ -44,7 +44,7 @@ constexpr ElementType types[] = {{"F64", 8, DType::f64, true, same<std::uint64_t
                                  {"U32", 4, DType::i64, false, copy<std::uint32_t, std::int64_t>},
                                  {"U16", 2, DType::i32, false, copy<std::uint16_t, std::int32_t>},
                                  {"U8", 1, DType::u8, true, same<std::uint8_t>},
-                                 {"BOOL", 1, DType::boolean, true, truth}};
+                                 {"BOOL", 1, DType::boolean, false, truth}};
 
 }  // namespace
 

@@ -8,8 +8,7 @@
 
 namespace trireme {
 
-/// An element type of files, and the type of ours that holds all its values: F16 becomes f32, BOOL u8, I8, I16 and U16
-/// i32, U32 and U64 i64.
+/// An element type of files, and the type of ours that holds all its values: F16 becomes f32, U16 i32, U32 and U64 i64.
 struct ElementType {
   std::string_view name;  ///< F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL
   std::size_t size = 0;   ///< bytes per element in the file, little-endian

@@ -1,6 +1,5 @@
 #include "framework/io/json.h"
 
-
 namespace trireme {
 
 Json parse_json(std::string_view text, int depth) {

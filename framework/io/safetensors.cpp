@@ -21,15 +21,15 @@ struct TypeName {
   std::string_view name;
 };
 constexpr std::array<TypeName, 10> type_names{{{DType::i64, "I64"},
-                                              {DType::f64, "F64"},
-                                              {DType::f32, "F32"},
-                                              {DType::i32, "I32"},
-                                              {DType::bf16, "BF16"},
-                                              {DType::f16, "F16"},
-                                              {DType::i16, "I16"},
-                                              {DType::u8, "U8"},
-                                              {DType::i8, "I8"},
-                                              {DType::boolean, "BOOL"}}};
+                                               {DType::f64, "F64"},
+                                               {DType::f32, "F32"},
+                                               {DType::i32, "I32"},
+                                               {DType::bf16, "BF16"},
+                                               {DType::f16, "F16"},
+                                               {DType::i16, "I16"},
+                                               {DType::i8, "I8"},
+                                               {DType::u8, "U8"},
+                                               {DType::boolean, "BOOL"}}};
 
 std::size_t rank_of(DType t) {
   return static_cast<std::size_t>(

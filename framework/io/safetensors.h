@@ -24,8 +24,8 @@ class SafetensorsReader {
   /// Reads and validates the header. Throws Error naming path for a file that is missing or malformed.
   explicit SafetensorsReader(const std::string& path);
   const SafetensorsHeader& header() const { return header_; }  ///< names, types, shapes and places of the tensors
-  /// f32, f64, bf16, i32, i64, u8. Other types become the next wider one: F16 f32, BOOL u8, I8, I16 and U16 i32, U32
-  /// and U64 i64. Throws Error naming the tensor for types of 4 to 8 bits, for C64, for a number beyond i64, and for
+  /// f32, f64, bf16, i8, i16, i32, i64, u8, boolean. Other types become the next wider one: F16 f32, U16 i32, U32 and
+  /// U64 i64. Throws Error naming the tensor for types of 4 to 8 bits, for C64, for a number beyond i64, and for
   /// more axes than Shape holds.
   Tensor load(const SafetensorsEntry& e) const { return load_entry(file_, header_.data_offset, e); }
   /// The tensor's bytes as they are in the file, mapped as FileReader::map() says.

@@ -6,13 +6,14 @@
 
 namespace trireme {
 
-/// Options of Conv1d, Conv2d, Conv3d, as torch.nn.Conv2d's, in pixels: one number for every spatial axis, or one for each.
+/// Options of Conv1d, Conv2d, Conv3d, as torch.nn.Conv2d's, in pixels: one number for every spatial axis, or one for
+/// each.
 struct ConvLayerOptions {
   PerAxis stride = 1;    ///< pixels between neighbouring windows, at least 1
   LayerPadding pad = 0;  ///< zeros on each side of each axis, at least 0; LayerPadding::same(): as many as keep it
   PerAxis dilation = 1;  ///< pixels between neighbouring taps of the kernel, at least 1; 1: a dense kernel
-  Index groups = 1;  ///< divides in and out
-  bool bias = true;  ///< whether a bias [out] is added, and trained
+  Index groups = 1;      ///< divides in and out
+  bool bias = true;      ///< whether a bias [out] is added, and trained
   Init init = Init::pytorch_default();  ///< of the weight; the bias is drawn as Init::of_bias says
 };
 /// Cross-correlation: x [N, spatial..., in] -> [N, spatial'..., out] with spatial' = floor((spatial + 2 pad -
@@ -50,12 +51,12 @@ struct Conv3d : ConvNd {
 };
 /// Options of ConvTranspose1d to 3d, as torch.nn.ConvTranspose2d's.
 struct ConvTransposeLayerOptions {
-  PerAxis stride = 1;      ///< pixels of the output between neighbouring windows, at least 1
-  PerAxis pad = 0;         ///< pixels cut off on each side of each axis
-  PerAxis output_pad = 0;  ///< pixels added behind each axis, less than the stride or the dilation
-  PerAxis dilation = 1;    ///< pixels between neighbouring taps of the kernel, at least 1
-  Index groups = 1;        ///< divides in and out
-  bool bias = true;        ///< whether a bias [out] is added, and trained
+  PerAxis stride = 1;                   ///< pixels of the output between neighbouring windows, at least 1
+  PerAxis pad = 0;                      ///< pixels cut off on each side of each axis
+  PerAxis output_pad = 0;               ///< pixels added behind each axis, less than the stride or the dilation
+  PerAxis dilation = 1;                 ///< pixels between neighbouring taps of the kernel, at least 1
+  Index groups = 1;                     ///< divides in and out
+  bool bias = true;                     ///< whether a bias [out] is added, and trained
   Init init = Init::pytorch_default();  ///< of the weight; the bias is drawn as Init::of_bias says
 };
 /// ops conv_transpose(): x [N, spatial..., in] -> [N, spatial'..., out] with spatial' = (spatial - 1) stride - 2 pad +

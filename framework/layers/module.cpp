@@ -1,7 +1,10 @@
 #include "framework/layers/module.h"
 
+#include <map>
 #include <set>
 
+#include "framework/autograd/node.h"
+#include "framework/tensor/storage.h"
 #include "kernels/core/random.h"
 
 namespace trireme {
@@ -24,10 +27,61 @@ StateVisitor StateVisitor::within(const std::string& part) const {
 
 void StateVisitor::operator()(const std::string& name, Tensor& tensor, StateKind use, Init init,
                               FileLayout layout) const {
-  if (tensor) leaf_({prefix_ + name, &tensor, use, layout, std::move(init)});
+  if (tensor)
+    leaf_({prefix_ + name, &tensor, tensor.impl()->frozen ? StateKind::buffer : use, layout, std::move(init)});
 }
 
 Module::Module(Tensor (*op)(const Tensor&)) : self_(std::make_shared<Model<Tensor (*)(const Tensor&)>>(op)) {}
+
+Module Module::clone() const {
+  Module copy = *this;
+  std::map<const void*, Tensor> copied;
+  StateVisitor walk([&](const NamedState& leaf) {
+    auto [at, fresh] = copied.try_emplace(leaf.tensor->id());
+    if (fresh) {
+      at->second = leaf.tensor->clone();
+      at->second.impl()->frozen = leaf.tensor->impl()->frozen;
+    }
+    *leaf.tensor = at->second;
+  });
+  walk.copies_ = true;
+  copy.visit(walk);
+  return copy;
+}
+
+std::vector<NamedState> named_tensors(Module& model) {
+  std::vector<NamedState> all;
+  model.visit(StateVisitor([&](const NamedState& leaf) { all.push_back(leaf); }));
+  return all;
+}
+
+bool matches(std::string_view pattern, std::string_view name) {
+  const std::size_t star = pattern.find('*');
+  if (star == pattern.npos) return pattern == name;
+  if (!name.starts_with(pattern.substr(0, star))) return false;
+  for (std::size_t at = star; at <= name.size(); ++at)
+    if (matches(pattern.substr(star + 1), name.substr(at))) return true;
+  return false;
+}
+
+namespace {
+Index set_frozen(const char* what, Module& model, std::string_view pattern, bool frozen) {
+  Index count = 0;
+  for (const NamedState& t : named_tensors(model)) {
+    if (!matches(pattern, t.name)) continue;
+    check(!detail::owner_of(*t.tensor), what,
+          "'{}' lives in Parameters, which train all they hold: call it before they, or a Step, are made", t.name);
+    t.tensor->impl()->frozen = frozen;
+    if (frozen) t.tensor->require_grad(false);
+    ++count;
+  }
+  check(count > 0, what, "no tensor's name matches '{}'", pattern);
+  return count;
+}
+}  // namespace
+
+Index freeze(Module& model, std::string_view pattern) { return set_frozen("freeze", model, pattern, true); }
+Index unfreeze(Module& model, std::string_view pattern) { return set_frozen("unfreeze", model, pattern, false); }
 
 std::uint64_t key_of_name(std::string_view name) {
   std::uint64_t hash = 0xCBF29CE484222325ull;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <typeinfo>
 #include <utility>
+#include <vector>
 
 #include "framework/layers/init.h"
 #include "framework/tensor/tensor.h"
@@ -51,6 +52,9 @@ class StateVisitor {
   /// A walk that leaves out what an on() has placed (framework/layers/on.h).
   static StateVisitor unplaced(std::function<void(const NamedState&)> leaf);
   bool placed() const { return placed_; }  ///< whether it goes there, too
+  /// A walk that gives a copy of a model layers of its own (Module::clone()): a Module is another one when it is
+  /// visited, and one that keeps pointers into its parts takes them anew behind it.
+  bool copies() const { return copies_; }
 
   /// A tensor of this layer; initialize() draws it from init. Undefined tensors (no bias) are skipped.
   void operator()(const std::string& name, Tensor& tensor, StateKind use, Init init = {},
@@ -70,8 +74,9 @@ class StateVisitor {
   StateVisitor within(const std::string& part) const;  ///< names below that part
   std::function<void(const NamedState&)> leaf_;
   std::function<void(const std::string&, std::uint64_t&)> key_;
+  friend class Module;
   std::string prefix_;
-  bool placed_ = true;
+  bool placed_ = true, copies_ = false;
 };
 
 /// Any layer, by value. Copies share it.
@@ -90,7 +95,14 @@ class Module {
   /// there is no layer.
   Tensor operator()(Tensor x) const { return inner().forward(std::move(x)); }
   /// Visits the layer, if it has state. Throws Error when there is no layer.
-  void visit(const StateVisitor& v) { inner().visit(v); }
+  void visit(const StateVisitor& v) {
+    if (v.copies()) self_ = inner().copy();
+    inner().visit(v);
+  }
+  /// The same layers with weights and buffers of their own (copy.deepcopy): tensors that layers share are shared in the
+  /// copy, too. A layer keeps what its visit() does not name: a lambda's captured weights stay shared. Throws Error for
+  /// a layer that cannot be copied.
+  Module clone() const;
   /// Of the layer inside. Throws Error when there is none.
   const std::type_info& type() const { return inner().type(); }
   /// The layer inside, if it is an F; else null.
@@ -106,6 +118,7 @@ class Module {
     virtual Tensor forward(Tensor x) = 0;
     virtual void visit(const StateVisitor& v) = 0;
     virtual const std::type_info& type() const = 0;
+    virtual std::shared_ptr<Concept> copy() const = 0;
   };
   template <class F>
   struct Model final : Concept {
@@ -118,6 +131,12 @@ class Module {
       if constexpr (requires { layer.visit(v); }) layer.visit(v);
     }
     const std::type_info& type() const override { return typeid(F); }
+    std::shared_ptr<Concept> copy() const override {
+      if constexpr (std::copy_constructible<F>)
+        return std::make_shared<Model>(layer);
+      else
+        fail("module", "a layer of type {} cannot be copied", typeid(F).name());
+    }
     F layer;
   };
   Concept& inner() const {
@@ -132,6 +151,17 @@ class Module {
 /// depend on other layers, on the rank, or on the element type (f64 holds the f32 numbers). A tensor that two layers
 /// share is drawn under its first name. Without initialize() the n-th tensor that a thread makes has the n-th draw.
 void initialize(Module& model, std::uint64_t seed);
+
+/// Every weight, bias and buffer of a model by its full name, in visit order (named_parameters() and named_buffers() of
+/// torch.nn.Module); one that two layers share comes under both names.
+std::vector<NamedState> named_tensors(Module& model);
+/// From now on the tensors whose full names match are not trained: Parameters (and a Step) made of the model take them
+/// for buffers. pattern: a name in which * stands for any characters ("layer1.*", "*.bias"). Returns how many matched.
+/// Throws Error for none, and for one that lives in Parameters.
+Index freeze(Module& model, std::string_view pattern = "*");
+Index unfreeze(Module& model, std::string_view pattern = "*");  ///< trained again
+/// Whether the whole name matches; * stands for any characters, none among them.
+bool matches(std::string_view pattern, std::string_view name);
 
 /// The key that a full name stands for (FNV-1a): of a tensor's initial values, of a dropout layer's masks.
 std::uint64_t key_of_name(std::string_view name);

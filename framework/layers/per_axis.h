@@ -18,7 +18,8 @@ class PerAxis {
   /// Throws Error naming op where neither one number was given nor as many as axes. axes 0: any count of axes, whose
   /// absent ones have the last number.
   const Extents& of(int axes, const char* op) const {
-    check(given_ == 0 || axes == 0 || given_ == axes, op, "{} numbers for {} spatial axes: give one, or one for each", given_, axes);
+    check(given_ == 0 || axes == 0 || given_ == axes, op, "{} numbers for {} spatial axes: give one, or one for each",
+          given_, axes);
     return values_;
   }
 

@@ -106,7 +106,8 @@ Tensor Sequential::run(const Group& g, Tensor x, Stashed& stashed) const {
     check(!found.empty(), "sequential", "nothing is stashed as '{}': a layer Stash(\"{}\") must run before this one",
           g.add->name, g.add->name);
     const Tensor kept = std::move(found.mapped());
-    return x + (g.add->shortcut ? g.add->shortcut(kept) : kept).to(x.device());
+    const Tensor other = (g.add->shortcut ? g.add->shortcut(kept) : kept).to(x.device());
+    return g.add->concat ? concat({x, other}, -1) : x + other;
   }
   // Options are public and may have changed since add().
   const bool apart = g.count == 1 || (g.pool && !tiles(g.pool->options)) || (g.conv && g.conv->options.relu);
@@ -156,6 +157,7 @@ std::vector<std::string> Sequential::stashed_behind(std::size_t g) const {
 
 void Sequential::visit(const StateVisitor& v) {
   for (auto& [name, part] : parts_) v(name, part);
+  if (v.copies()) fuse();
 }
 
 }  // namespace trireme

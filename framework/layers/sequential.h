@@ -26,7 +26,8 @@ struct Stash {
   std::string name;                          ///< of the stashed tensor; free again once it has been added
   Tensor operator()(const Tensor& x) const;  ///< throws Error: a Sequential serves it
 };
-/// The end of a skip connection: x + shortcut(stashed tensor of this name); see Stash.
+/// The end of a skip connection: x + shortcut(stashed tensor of this name), or (ConcatStashed()) both behind each
+/// other; see Stash.
 struct AddStashed {
   /// Without a shortcut the stashed tensor itself is added.
   explicit AddStashed(std::string name, Module shortcut = {}) : name(std::move(name)), shortcut(std::move(shortcut)) {}
@@ -35,9 +36,16 @@ struct AddStashed {
   void visit(const StateVisitor& v) {
     if (shortcut) v("shortcut", shortcut);
   }
-  std::string name;  ///< of a Stash before it
-  Module shortcut;   ///< applied to the stashed tensor; empty: identity
+  std::string name;     ///< of a Stash before it
+  Module shortcut;      ///< applied to the stashed tensor; empty: identity
+  bool concat = false;  ///< {x, stashed} along the channels, instead of their sum (a U-Net's skip connections)
 };
+/// AddStashed that concatenates: [N, ..., A] and a stashed [N, ..., B] -> [N, ..., A + B].
+inline AddStashed ConcatStashed(std::string name, Module shortcut = {}) {
+  AddStashed join(std::move(name), std::move(shortcut));
+  join.concat = true;
+  return join;
+}
 
 /// Layers in a row, named "0", "1", ... (PyTorch's nn.Sequential) or by the caller. Neighbours that one
 /// kernel serves are fused when it runs (conv+relu, linear+relu, batch_norm+relu, conv+batch_norm+relu,

@@ -56,9 +56,7 @@ Tensor sqrt(const Tensor& x) { return unary<pointwise::Sqrt>(x); }
 Tensor rsqrt(const Tensor& x) { return unary<pointwise::Rsqrt>(x); }
 Tensor reciprocal(const Tensor& x) { return unary<pointwise::Reciprocal>(x); }
 Tensor square(const Tensor& x) { return unary<pointwise::Square>(x); }
-Tensor abs(const Tensor& x) {
-  return x && is_integer(x.dtype()) ? maximum(x, neg(x)) : unary<pointwise::Abs>(x);
-}
+Tensor abs(const Tensor& x) { return x && is_integer(x.dtype()) ? maximum(x, neg(x)) : unary<pointwise::Abs>(x); }
 Tensor neg(const Tensor& x) {
   return x && is_integer(x.dtype()) ? sub(ops::number_like("neg", x, 0), x) : unary<pointwise::Neg>(x);
 }

@@ -9,7 +9,8 @@ namespace {
 template <class F>
 Tensor zip(const Tensor& a, const Tensor& b) {
   ops::check_same_type(F::name, a, b);
-  check(a.dtype() != DType::boolean, F::name, "truth values have no arithmetic: logical_and() and its like, or to(DType)");
+  check(a.dtype() != DType::boolean, F::name,
+        "truth values have no arithmetic: logical_and() and its like, or to(DType)");
   Tensor y = Tensor::empty(ops::broadcast(F::name, a.shape(), b.shape()), a.dtype(), a.device());
   ops::zip_into<F>(y, a, b);
   return y;

@@ -58,7 +58,8 @@ Tensor conv_transpose(const Tensor& x, const Tensor& w_given, const Tensor& bias
   check(rank >= 3 && rank <= 5 && w_given.rank() == rank && w_given.dim(0) == x.dim(-1), op,
         "input is {}, the filter {}: expected [N, spatial..., I] and [I, kernel..., O / groups]", x.shape(),
         w_given.shape());
-  check(o.groups > 0 && x.dim(-1) % o.groups == 0, op, "{} groups do not divide {} input channels", o.groups, x.dim(-1));
+  check(o.groups > 0 && x.dim(-1) % o.groups == 0, op, "{} groups do not divide {} input channels", o.groups,
+        x.dim(-1));
   Shape shape = x.shape();
   for (int d = 0; d < rank - 2; ++d) {
     const auto s = static_cast<std::size_t>(d);
@@ -80,9 +81,8 @@ Tensor conv_transpose(const Tensor& x, const Tensor& w_given, const Tensor& bias
   if (bias && y.numel() > 0) ops::zip_into<pointwise::Add>(y, y, ops::in_type(bias.detach(), y.dtype()));
   if (!needs_record(op, y, {&x, &leaf_w, &leaf_bias})) return y;
   Backward halves{[w = SavedTensor(w), options](const Tensor& dy, Gradients& g) {
-                    write_grad(g, 0, [&](const Tensor& dx) {
-                      launch<kernel::Conv>(dx, dy, w, View{}, View{}, options);
-                    });
+                    write_grad(g, 0,
+                               [&](const Tensor& dx) { launch<kernel::Conv>(dx, dy, w, View{}, View{}, options); });
                   },
                   [x = SavedTensor(x), options](const Tensor& dy, Gradients& g) {
                     write_grad(g, 2, [&](const Tensor& db) {

@@ -39,11 +39,13 @@ int axis_of(const char* op, int axis, int rank) {
 }
 Tensor number_like(const char* op, const Tensor& x, double number) {
   check(x.defined(), op, "the input is undefined");
-  check(is_float(x.dtype()) || number == std::floor(number), op, "{} is no {}: convert the tensor with to(DType)", number,
-        x.dtype());
+  check(is_float(x.dtype()) || number == std::floor(number), op, "{} is no {}: convert the tensor with to(DType)",
+        number, x.dtype());
   return constant(Tensor::scalar(number, x.dtype(), x.device()));
 }
-Tensor constant(const Tensor& t) { return record("constant", t, {}, t, [](const Tensor&, Gradients&) {}); }
+Tensor constant(const Tensor& t) {
+  return record("constant", t, {}, t, [](const Tensor&, Gradients&) {});
+}
 
 void sum_to(const Tensor& to, const Tensor& from) {
   if (to.numel() == 0) return;

@@ -53,9 +53,9 @@ class Loss {
 };
 /// What cross_entropy_with() and nll_loss_with() may be told beside the labels.
 struct LabelLossOptions {
-  double label_smoothing = 0;           ///< in [0, 1]; not for nll_loss_with()
-  Index ignore_index = -100;            ///< rows with this label count for nothing
-  Tensor weights = {};                  ///< [C]: what a row of each class counts; undefined: 1
+  double label_smoothing = 0;             ///< in [0, 1]; not for nll_loss_with()
+  Index ignore_index = -100;              ///< rows with this label count for nothing
+  Tensor weights = {};                    ///< [C]: what a row of each class counts; undefined: 1
   Reduction reduction = Reduction::mean;  ///< mean: the sum divided by what the rows of the global batch count
 };
 /// F.cross_entropy with label smoothing, an ignored label, -100 by default as in PyTorch, and weights of classes: the

@@ -205,7 +205,8 @@ Tensor rms_norm(const Tensor& x, const Tensor& gamma, double eps) {
 Tensor layer_norm_over(const Tensor& x, const Shape& last, const Tensor& gamma, const Tensor& beta, double eps) {
   const char* op = "layer_norm";
   ops::check_float(op, x);
-  if (last.rank() == 1 && (x.rank() == 0 || x.shard_spec() || x.dim(-1) == last[0])) return layer_norm(x, gamma, beta, eps);
+  if (last.rank() == 1 && (x.rank() == 0 || x.shard_spec() || x.dim(-1) == last[0]))
+    return layer_norm(x, gamma, beta, eps);
   const int first = x.rank() - last.rank();
   bool fits = last.rank() > 0 && first >= 0;
   for (int i = 0; fits && i < last.rank(); ++i) fits = x.dim(first + i) == last[i];

@@ -23,10 +23,10 @@ namespace trireme {
 // sums, products and cumulative sums of integers i64.
 
 // Binary, elementwise, with NumPy broadcasting: extents that agree or are 1. Integers overflow into their lowest bits.
-Tensor add(const Tensor& a, const Tensor& b);      ///< a + b (torch.add), with NumPy broadcasting
-Tensor sub(const Tensor& a, const Tensor& b);      ///< a - b (torch.sub), with NumPy broadcasting
-Tensor mul(const Tensor& a, const Tensor& b);      ///< a b by element (torch.mul), with NumPy broadcasting
-Tensor div(const Tensor& a, const Tensor& b);      ///< a / b (torch.div), of a floating type
+Tensor add(const Tensor& a, const Tensor& b);  ///< a + b (torch.add), with NumPy broadcasting
+Tensor sub(const Tensor& a, const Tensor& b);  ///< a - b (torch.sub), with NumPy broadcasting
+Tensor mul(const Tensor& a, const Tensor& b);  ///< a b by element (torch.mul), with NumPy broadcasting
+Tensor div(const Tensor& a, const Tensor& b);  ///< a / b (torch.div), of a floating type
 /// torch.floor_divide: the largest integer not above a / b; gradient 0. Of integers 0 where b is 0.
 Tensor floor_divide(const Tensor& a, const Tensor& b);
 Tensor floor_divide(const Tensor& a, double b);
@@ -125,10 +125,10 @@ struct ChannelStats {
 Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const ConvOptions& = {}, Tensor residual = {},
             ChannelStats* moments = nullptr);
 
-/// F.conv_transpose1d to 3d: the gradient of conv() by its input. x [N, spatial..., I], w [I, kernel..., O/groups], bias
-/// [O] or undefined -> [N, spatial'..., O], spatial' = (spatial - 1) stride - pad_begin - pad_end + dilation (kernel - 1) +
-/// 1 + output_pad, cells that output_pad adds behind each axis, less than the stride or the dilation. ConvOptions::relu
-/// must not be set.
+/// F.conv_transpose1d to 3d: the gradient of conv() by its input. x [N, spatial..., I], w [I, kernel..., O/groups],
+/// bias [O] or undefined -> [N, spatial'..., O], spatial' = (spatial - 1) stride - pad_begin - pad_end + dilation
+/// (kernel - 1) + 1 + output_pad, cells that output_pad adds behind each axis, less than the stride or the dilation.
+/// ConvOptions::relu must not be set.
 Tensor conv_transpose(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const ConvOptions& = {},
                       const Extents& output_pad = {0, 0, 0});
 
@@ -144,15 +144,15 @@ Tensor avg_pool(const Tensor& x, const PoolOptions&);
 Tensor global_avg_pool(const Tensor& x);
 /// [N, spatial..., C] -> [N, C]: maximum over the spatial axes; ties share the gradient equally, as in torch.amax.
 Tensor global_max_pool(const Tensor& x);
-/// F.adaptive_avg_pool1d to 3d: [N, spatial..., C] -> [N, size..., C], cell o of an axis the mean over cells floor(o in /
-/// out) to ceil((o + 1) in / out). size: one extent per spatial axis.
+/// F.adaptive_avg_pool1d to 3d: [N, spatial..., C] -> [N, size..., C], cell o of an axis the mean over cells floor(o in
+/// / out) to ceil((o + 1) in / out). size: one extent per spatial axis.
 Tensor adaptive_avg_pool(const Tensor& x, const Shape& size);
 /// F.adaptive_max_pool1d to 3d: the largest of the same cells; the first of equals gets the gradient.
 Tensor adaptive_max_pool(const Tensor& x, const Shape& size);
 /// What interpolate() does; one of size and scale is set.
 struct InterpolateOptions {
-  Shape size = {};    ///< extents of the result, one per spatial axis
-  double scale = 0;   ///< or the factor of each: floor(scale extent)
+  Shape size = {};                            ///< extents of the result, one per spatial axis
+  double scale = 0;                           ///< or the factor of each: floor(scale extent)
   ResampleMode mode = ResampleMode::nearest;  ///< or linear (bilinear, trilinear), area
   bool align_corners = false;                 ///< linear: as PyTorch's
 };
@@ -185,8 +185,8 @@ Tensor layer_norm_over(const Tensor& x, const Shape& last_axes, const Tensor& ga
 /// gamma x / sqrt(mean(x^2) + eps) over the last axis (Zhang and Sennrich, arXiv 1910.07467): x [..., C], gamma [C] or
 /// undefined.
 Tensor rms_norm(const Tensor& x, const Tensor& gamma = {}, double eps = 1e-5);
-/// F.group_norm (Wu and He, arXiv 1803.08494): x [N, ..., C], of each sample and group of C / groups channels that follow
-/// each other: gamma (x - mean) / sqrt(variance + eps) + beta, variance biased; gamma and beta [C] or undefined.
+/// F.group_norm (Wu and He, arXiv 1803.08494): x [N, ..., C], of each sample and group of C / groups channels that
+/// follow each other: gamma (x - mean) / sqrt(variance + eps) + beta, variance biased; gamma and beta [C] or undefined.
 /// F.instance_norm without running statistics: groups = C.
 Tensor group_norm(const Tensor& x, Index groups, const Tensor& gamma = {}, const Tensor& beta = {}, double eps = 1e-5);
 Tensor softmax(const Tensor&);                  ///< exp(x) / sum(exp(x)) over the last axis

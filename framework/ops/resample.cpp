@@ -52,6 +52,7 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& o) {
 
 Tensor adaptive_avg_pool(const Tensor& x, const Shape& size) {
   const Shape shape = with_spatial("adaptive_avg_pool", x, size);
+  if (shape == x.shape()) return x;
   ResampleAxes axes;
   for (int d = 0; d < size.rank(); ++d)
     axes[static_cast<std::size_t>(d)] = {.in = x.dim(d + 1), .out = size[d], .mode = ResampleMode::area};

@@ -53,7 +53,8 @@ Tensor triangle(const Tensor& x, Index diagonal, bool lower) {
         x ? x.shape() : Shape{});
   const Tensor row = ops::constant(arange(x.dim(-2)).reshape({-1, 1}).to(x.device()));
   const Tensor column = ops::constant(arange(x.dim(-1)).to(x.device()));
-  const Mask kept = lower ? column - row <= static_cast<double>(diagonal) : column - row >= static_cast<double>(diagonal);
+  const Mask kept =
+      lower ? column - row <= static_cast<double>(diagonal) : column - row >= static_cast<double>(diagonal);
   return where(kept, x, 0);
 }
 
@@ -123,15 +124,13 @@ Tensor gather(const Tensor& x, const Tensor& ids, int axis) {
   Tensor y = Tensor::empty(ids.shape(), x.dtype(), x.device());
   launch<kernel::Gather>(ops::shaped(y, few), ops::shaped(x, all), ops::shaped(ids, few));
   if (!needs_record(op, y, {&x, &ids})) return y;
-  return record(op, std::move(y), {x, ids}, axis,
-                [few, all, ids = SavedTensor(ids)](const Tensor& dy, Gradients& g) {
-                  if (!g.needs_grad(0)) return;
-                  const Gradients::Target to = g.grad_buffer(0);
-                  if (!to.accumulate) launch<kernel::Fill>(to.tensor, 0.0);
-                  if (dy.numel() > 0)
-                    launch<kernel::ScatterAdd>(ops::shaped(to.tensor, all), ops::shaped(dy, few),
-                                               ops::shaped(ids, few));
-                });
+  return record(op, std::move(y), {x, ids}, axis, [few, all, ids = SavedTensor(ids)](const Tensor& dy, Gradients& g) {
+    if (!g.needs_grad(0)) return;
+    const Gradients::Target to = g.grad_buffer(0);
+    if (!to.accumulate) launch<kernel::Fill>(to.tensor, 0.0);
+    if (dy.numel() > 0)
+      launch<kernel::ScatterAdd>(ops::shaped(to.tensor, all), ops::shaped(dy, few), ops::shaped(ids, few));
+  });
 }
 Tensor scatter_add(const Tensor& x, const Tensor& ids, const Tensor& source, int axis) {
   const char* op = "scatter_add";
@@ -164,7 +163,8 @@ Sorted topk(const Tensor& x, Index k, int axis, bool largest) {
   const Tensor rows = with_axis_last(x.detach(), axis);
   Shape shape = rows.shape();
   shape[-1] = k;
-  const Tensor values = Tensor::empty(shape, x.dtype(), x.device()), index = Tensor::empty(shape, DType::i64, x.device());
+  const Tensor values = Tensor::empty(shape, x.dtype(), x.device()),
+               index = Tensor::empty(shape, DType::i64, x.device());
   const Index count = rows.shape().product(0, rows.rank() - 1);
   launch<kernel::Sort>(ops::shaped(values, {count, k}), ops::shaped(index, {count, k}),
                        ops::shaped(rows, {count, x.dim(axis)}), largest);

@@ -15,16 +15,16 @@ struct Mask : Tensor {
 };
 // Comparisons (torch.eq, ...), with NumPy broadcasting, of one dtype: a tensor of dtype boolean. One with NaN is false,
 // but for ne(). A number takes the tensor's dtype; throws Error for a fraction beside integers.
-Mask eq(const Tensor& a, const Tensor& b);  ///< a == b
-Mask ne(const Tensor& a, const Tensor& b);  ///< a != b
-Mask lt(const Tensor& a, const Tensor& b);  ///< a < b
-Mask le(const Tensor& a, const Tensor& b);  ///< a <= b
-Mask eq(const Tensor& x, double number);    ///< x == number
-Mask ne(const Tensor& x, double number);    ///< x != number
-Mask lt(const Tensor& x, double number);    ///< x < number
-Mask le(const Tensor& x, double number);    ///< x <= number
-Mask gt(const Tensor& x, double number);    ///< x > number
-Mask ge(const Tensor& x, double number);    ///< x >= number
+Mask eq(const Tensor& a, const Tensor& b);                                     ///< a == b
+Mask ne(const Tensor& a, const Tensor& b);                                     ///< a != b
+Mask lt(const Tensor& a, const Tensor& b);                                     ///< a < b
+Mask le(const Tensor& a, const Tensor& b);                                     ///< a <= b
+Mask eq(const Tensor& x, double number);                                       ///< x == number
+Mask ne(const Tensor& x, double number);                                       ///< x != number
+Mask lt(const Tensor& x, double number);                                       ///< x < number
+Mask le(const Tensor& x, double number);                                       ///< x <= number
+Mask gt(const Tensor& x, double number);                                       ///< x > number
+Mask ge(const Tensor& x, double number);                                       ///< x >= number
 inline Mask gt(const Tensor& a, const Tensor& b) { return lt(b, a); }          ///< a > b
 inline Mask ge(const Tensor& a, const Tensor& b) { return le(b, a); }          ///< a >= b
 inline Mask operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }   ///< lt()
@@ -44,8 +44,8 @@ inline Mask operator&(const Mask& a, const Mask& b) { return logical_and(a, b); 
 inline Mask operator|(const Mask& a, const Mask& b) { return logical_or(a, b); }   ///< logical_or()
 inline Mask operator^(const Mask& a, const Mask& b) { return logical_xor(a, b); }  ///< logical_xor()
 inline Mask operator~(const Mask& a) { return logical_not(a); }                    ///< logical_not()
-Mask isnan(const Tensor& x);     ///< torch.isnan
-Mask isfinite(const Tensor& x);  ///< neither NaN nor infinite
+Mask isnan(const Tensor& x);                                                       ///< torch.isnan
+Mask isfinite(const Tensor& x);                                                    ///< neither NaN nor infinite
 
 /// torch.where: a where condition, of dtype boolean, holds, else b; all broadcast. a and b of one dtype.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
@@ -73,8 +73,8 @@ struct Sorted {
 Sorted sort(const Tensor& x, int axis = -1, bool descending = false);
 /// torch.topk: the k largest in falling order, or the smallest in rising order.
 Sorted topk(const Tensor& x, Index k, int axis = -1, bool largest = true);
-Tensor argmax(const Tensor& x);            ///< torch.argmax over the last axis: the first of equals; no gradient
-Tensor argmax(const Tensor& x, int axis);  ///< over another axis, which goes
+Tensor argmax(const Tensor& x);                 ///< torch.argmax over the last axis: the first of equals; no gradient
+Tensor argmax(const Tensor& x, int axis);       ///< over another axis, which goes
 Tensor argmin(const Tensor& x, int axis = -1);  ///< torch.argmin
 /// torch.cumsum, computed in f64. Of a floating type, or an integer one: then i64.
 Tensor cumsum(const Tensor& x, int axis);

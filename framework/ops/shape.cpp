@@ -182,7 +182,10 @@ Tensor pad(const Tensor& x, const Shape& begin, const Shape& end, PadMode mode) 
   Tensor y = x;
   for (int i = 0; i < x.rank(); ++i) {
     if (begin[i] == 0 && end[i] == 0) continue;
-    const Index n = x.dim(i), most = mode == PadMode::circular ? n : mode == PadMode::reflect ? n - 1 : n > 0 ? begin[i] + end[i] : 0;
+    const Index n = x.dim(i), most = mode == PadMode::circular  ? n
+                                     : mode == PadMode::reflect ? n - 1
+                                     : n > 0                    ? begin[i] + end[i]
+                                                                : 0;
     check(begin[i] >= 0 && end[i] >= 0 && std::max(begin[i], end[i]) <= most, "pad",
           "{} before and {} after axis {} of {}: at most {}", begin[i], end[i], i, x.shape(), most);
     y = rearranged(y, i, begin[i] + n + end[i], [=, first = begin[i]](Index k) {

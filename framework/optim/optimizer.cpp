@@ -6,7 +6,9 @@
 #include "framework/autograd/tape.h"
 #include "framework/tensor/launch.h"
 #include "framework/tensor/shard_spec.h"
+#include "kernels/contracts/elementwise.h"
 #include "kernels/contracts/move.h"
+#include "kernels/formulas/pointwise.h"
 
 namespace trireme {
 namespace {
@@ -37,20 +39,34 @@ Optimizer::Optimizer(ParameterStore& parameters, OptimizerConfig config, Optimiz
     fail(name(), "clip_norm is {}, expected at least 0 (0: no clipping)", options_.clip_norm);
 
   const auto& entries = parameters_.entries();
-  const bool one_group = options_.decay_biases || config_.weight_decay() == 0;
-  const bool per_tensor = config_.has_trust_ratio();
+  if (!(options_.clip_value >= 0))
+    fail(name(), "clip_value is {}, expected at least 0 (0: no clipping)", options_.clip_value);
+  std::vector<bool> used(options_.groups.size());
+  const bool per_tensor = config_.wants_whole_tensors();
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const ParameterStore::Entry& e = entries[i];
     const Index end = i + 1 < entries.size() ? entries[i + 1].slice.begin : parameters_.size();
-    const bool decays = one_group || e.use == StateKind::weight;
+    double weight_decay = options_.decay_biases || e.use == StateKind::weight ? config_.weight_decay() : 0, factor = 1;
+    for (std::size_t g = 0; g < options_.groups.size(); ++g) {
+      const ParameterGroup& group = options_.groups[g];
+      if (!matches(group.names, e.name)) continue;
+      if (!(group.lr_factor >= 0) || !(group.weight_decay.value_or(0) >= 0))
+        fail(name(), "group '{}' has lr_factor {} and weight_decay {}, expected at least 0", group.names,
+             group.lr_factor, group.weight_decay.value_or(0));
+      used[g] = true, factor = group.lr_factor, weight_decay = group.weight_decay.value_or(weight_decay);
+      break;
+    }
     Range* last = ranges_.empty() ? nullptr : &ranges_.back();
-    const bool joins = last && last->decays == decays && last->entry->tensor.device() == e.tensor.device() &&
+    const bool joins = last && last->weight_decay == weight_decay && last->lr_factor == factor &&
+                       last->entry->tensor.device() == e.tensor.device() &&
                        (!per_tensor || (e.use == StateKind::no_decay && last->entry->use == StateKind::no_decay));
     if (joins)
       last->slice.end = end;
     else
-      ranges_.push_back({{e.slice.begin, end}, &e, decays});
+      ranges_.push_back({{e.slice.begin, end}, &e, weight_decay, factor});
   }
+  for (std::size_t g = 0; g < used.size(); ++g)
+    if (!used[g]) fail(name(), "no parameter is left for the group '{}'", options_.groups[g].names);
 }
 
 Optimizer::Optimizer(ParameterStore& parameters, const Optimizer& other)
@@ -141,21 +157,31 @@ void Optimizer::apply(const Range& range, Slice slice, Index state_begin, double
   const Device store = options_.store.value_or(home.device());
   std::vector<Tensor> parts;
   for (const auto& [name, all] : state()) parts.push_back(all.rows(state_begin, state_begin + slice.size()));
+  const Tensor grad = parameters_.grads().rows(slice.begin, slice.end);
+  if (options_.clip_value > 0)
+    launch<kernel::Map<pointwise::Clamp>>(
+        grad, grad, pointwise::Clamp{-options_.clip_value * loss_scale_, options_.clip_value * loss_scale_});
   // The trust ratio multiplies g + weight_decay v, so it goes into both factors.
-  const OptimizerUpdate u{.value = home.to(store),
-                          .grad = parameters_.grads().rows(slice.begin, slice.end).to(store),
-                          .state = std::move(parts),
-                          .lr = rate(),
-                          .weight_decay = range.decays ? config_.weight_decay() * trust : 0,
-                          .grad_scale = grad_scale * trust,
-                          .step = steps_};
+  OptimizerUpdate u{.value = home.to(store),
+                    .grad = grad.to(store),
+                    .state = std::move(parts),
+                    .lr = rate() * range.lr_factor,
+                    .weight_decay = range.weight_decay * trust,
+                    .grad_scale = grad_scale * trust,
+                    .step = steps_,
+                    .over_holders = {}};
+  if (config_.wants_whole_tensors() && range.entry->use == StateKind::weight)
+    u.over_holders = [&range](double squares) {
+      const ShardSpec* s = range.entry->tensor.shard_spec();
+      return s ? s->sum(squares) : squares;
+    };
   config_.update(u);
   if (store != home.device()) copy_unnoted(home, u.value);
 }
 
 std::vector<double> Optimizer::trust_ratios(const Slice& slice, double grad_scale) const {
   std::vector<double> trusts(ranges_.size(), 1.0);
-  if (!config_.has_trust_ratio()) return trusts;
+  if (!config_.wants_whole_tensors()) return trusts;
   std::vector<std::size_t> wanted;  // ranges; each is one entry's
   std::vector<FlatBuffer::Extent> two_each;
   for (std::size_t i = 0; i < ranges_.size(); ++i) {
@@ -166,7 +192,7 @@ std::vector<double> Optimizer::trust_ratios(const Slice& slice, double grad_scal
            slice.end, e.name);
     wanted.push_back(i), two_each.push_back({2, e.tensor.device()});
   }
-  if (wanted.empty()) return trusts;
+  if (wanted.empty() || !config_.has_trust_ratio()) return trusts;
   const FlatBuffer sums(two_each, 0, DType::f64);
   for (std::size_t k = 0; k < wanted.size(); ++k) {
     const Slice& s = ranges_[wanted[k]].entry->slice;
@@ -179,7 +205,7 @@ std::vector<double> Optimizer::trust_ratios(const Slice& slice, double grad_scal
     const Range& range = ranges_[wanted[k]];
     const double value = norm_of(squares[2 * k], *range.entry);
     const double grad = norm_of(squares[2 * k + 1], *range.entry) * std::abs(grad_scale);
-    trusts[wanted[k]] = config_.trust_ratio(value, grad, range.decays ? config_.weight_decay() : 0);
+    trusts[wanted[k]] = config_.trust_ratio(value, grad, range.weight_decay);
   }
   return trusts;
 }
@@ -224,7 +250,7 @@ bool Optimizer::has_finite_values(const std::vector<Slice>& slices) const {
 }
 
 bool Optimizer::wants_norm() const {
-  return options_.clip_norm > 0 || options_.check_finite || config_.has_trust_ratio();
+  return options_.clip_norm > 0 || options_.check_finite || config_.wants_whole_tensors();
 }
 
 double Optimizer::clip_scale(double norm) const {

@@ -13,9 +13,21 @@
 
 namespace trireme {
 
-/// Options of an Optimizer beside its update rule: clipping, weight decay by group, checks, offload of the state.
+/// Parameters with settings of their own (PyTorch's param_groups).
+struct ParameterGroup {
+  std::string names;                        ///< pattern of full names: "head.*" (matches())
+  double lr_factor = 1;                     ///< >= 0; their learning rate is so many times the schedule's
+  std::optional<double> weight_decay = {};  ///< >= 0; none: the optimizer's
+  bool operator==(const ParameterGroup&) const = default;
+};
+/// Options of an Optimizer beside its update rule: clipping, groups of parameters, checks, offload of the state.
 struct OptimizerOptions {
   double clip_norm = 0;  ///< >= 0, else Error; > 0: bound of the gradient's L2 norm (torch.nn.utils.clip_grad_norm_)
+  /// > 0: each number of the gradient, after its sum over ranks, is cut to [-clip_value, clip_value]
+  /// (clip_grad_value_); before clip_norm is applied, by the norm from before the cut. Error below 0.
+  double clip_value = 0;
+  /// The first one that a parameter's name matches counts. Each must match one, else Error.
+  std::vector<ParameterGroup> groups = {};
   bool decay_biases = true;  ///< false: StateKind::no_decay entries (biases, norm scales) have no weight decay
   /// Refuse gradients that are not finite, at the price of a pass over them; clipping and trust ratios (LARS) always
   /// do.
@@ -92,7 +104,7 @@ class Optimizer {
   struct Range {
     Slice slice;
     const ParameterStore::Entry* entry;  // the first in it
-    bool decays;
+    double weight_decay, lr_factor;
   };
   /// state_begin: where the slice lies in the state.
   void apply(const Range&, Slice, Index state_begin, double grad_scale, double trust);

@@ -4,6 +4,7 @@
 #pragma once
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -47,12 +48,16 @@ struct OptimizerUpdate {
   double weight_decay;        ///< times the trust ratio; 0 for no_decay entries without OptimizerOptions::decay_biases
   double grad_scale;          ///< clipping and trust ratio over loss scale
   std::int64_t step;          ///< updates done before, from 0
+  /// What [n] is of: one whole weight, or this rank's part of one, whose norms are sums over all holders; null:
+  /// neither, or only where the rule asks for whole tensors.
+  std::function<double(double squares)> over_holders = {};
 };
 
 /// A struct that OptimizerConfig can hold. Beside these members it may have
 ///   void validate() const;  // throws Error for settings that contradict each other
 ///   double trust_ratio(double value_norm, double grad_norm, double weight_decay) const;  // of one tensor's L2 norms
-/// With the latter, each weight's gradient and weight decay are multiplied by its ratio (LARS).
+///   static constexpr bool whole_tensors = true;  // update() gets one weight at a time, see over_holders
+/// With trust_ratio, each weight's gradient and weight decay are multiplied by its ratio (LARS).
 template <class R>
 concept OptimizerRule = requires(R r, const R& rule, const OptimizerUpdate& update) {
   { R::name } -> std::convertible_to<std::string>;
@@ -70,6 +75,7 @@ class OptimizerConfig {
   OptimizerConfig(R rule)  // NOLINT: implicit
       : name_(R::name),
         has_trust_ratio_(requires { &R::trust_ratio; }),
+        wants_whole_tensors_(has_trust_ratio_ || requires { R::whole_tensors; }),
         rule_(std::make_shared<Model<R>>(std::move(rule))) {}
 
   const std::string& name() const { return name_; }              ///< R::name: "sgd"
@@ -82,6 +88,8 @@ class OptimizerConfig {
   std::vector<OptimizerState> state() const { return rule_->state(); }  ///< buffers that update() wants, in order
   void update(const OptimizerUpdate& u) const { rule_->update(u); }     ///< overwrites u.value and u.state
   bool has_trust_ratio() const { return has_trust_ratio_; }             ///< whether R has trust_ratio()
+  /// Whether a weight must be updated in one call, by a rank that has all of it or all of its part.
+  bool wants_whole_tensors() const { return wants_whole_tensors_; }
   /// R's ratio of a tensor's learning rate, from L2 norms of its value and gradient; 1 where R has none.
   double trust_ratio(double value_norm, double grad_norm, double weight_decay) const {
     return rule_->trust_ratio(value_norm, grad_norm, weight_decay);
@@ -118,7 +126,7 @@ class OptimizerConfig {
     R rule;
   };
   std::string name_;
-  bool has_trust_ratio_;
+  bool has_trust_ratio_, wants_whole_tensors_;
   std::shared_ptr<Concept> rule_;
 };
 

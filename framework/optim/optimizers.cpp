@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "framework/tensor/launch.h"
+#include "kernels/contracts/elementwise.h"
+#include "kernels/contracts/move.h"
 #include "kernels/formulas/update_rules.h"
 
 namespace trireme {
@@ -14,7 +16,7 @@ using Field = OptimizerField;
 template <class Rule>
 void apply(const OptimizerUpdate& u, const Rule& rule) {
   const auto state = [&](std::size_t i) { return i < u.state.size() ? u.state[i] : Tensor(); };
-  launch<kernel::Update<Rule>>(u.value, u.grad, state(0), state(1), rule);
+  launch<kernel::Update<Rule>>(u.value, u.grad, state(0), state(1), state(2), rule);
 }
 
 template <class R>
@@ -39,7 +41,8 @@ void update_adam(const OptimizerUpdate& u, double beta1, double beta2, double ep
 }
 
 const bool added = add_optimizer(Sgd{}) && add_optimizer(Adagrad{}) && add_optimizer(Adadelta{}) &&
-                   add_optimizer(Adam{}) && add_optimizer(AdamW{}) && add_optimizer(Lars{});
+                   add_optimizer(Adam{}) && add_optimizer(AdamW{}) && add_optimizer(Lars{}) &&
+                   add_optimizer(RMSprop{}) && add_optimizer(Lamb{});
 
 }  // namespace
 
@@ -82,6 +85,39 @@ void Adam::update(const OptimizerUpdate& u) const { update_adam(u, beta1, beta2,
 
 std::vector<Field> AdamW::fields() { return adam_fields(*this); }
 void AdamW::update(const OptimizerUpdate& u) const { update_adam(u, beta1, beta2, eps, true); }
+
+std::vector<Field> RMSprop::fields() {
+  return {{"lr", &lr},
+          {"alpha", &alpha, Field::fraction},
+          {"eps", &eps, Field::positive},
+          {"weight_decay", &weight_decay},
+          {"momentum", &momentum, Field::fraction},
+          {"centered", &centered}};
+}
+void RMSprop::update(const OptimizerUpdate& u) const {
+  apply(u, update::RMSprop{u.lr, u.weight_decay, u.grad_scale, alpha, eps, momentum, centered});
+}
+
+std::vector<Field> Lamb::fields() { return adam_fields(*this); }
+void Lamb::update(const OptimizerUpdate& u) const {
+  // Adam's update of a copy that has no decay, at rate 1, says where it goes: r = v - copy + weight_decay v.
+  const Tensor r = u.value.clone();
+  OptimizerUpdate plain = u;
+  plain.value = r, plain.lr = 1, plain.weight_decay = 0;
+  update_adam(plain, beta1, beta2, eps, true);
+  launch<kernel::Axpby>(r, u.value, 1 + u.weight_decay, -1.0);
+  double ratio = 1;
+  if (u.over_holders) {
+    const auto norm = [&](const Tensor& t) {
+      const Tensor sum = Tensor::zeros({1}, DType::f64, t.device());
+      launch<kernel::SumSquares>(sum, t);
+      return std::sqrt(u.over_holders(sum.item()));
+    };
+    const double value = norm(u.value), step = norm(r);
+    if (value > 0 && step > 0) ratio = value / step;
+  }
+  launch<kernel::Axpby>(u.value, r, -u.lr * ratio, 1.0);
+}
 
 std::vector<Field> Lars::fields() {
   return {{"lr", &lr},

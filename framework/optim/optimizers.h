@@ -78,6 +78,39 @@ struct AdamW {
   void update(const OptimizerUpdate&) const;  ///< kernel::AdamUpdate, decoupled
 };
 
+/// Tieleman and Hinton (Coursera, lecture 6.5, 2012), as torch.optim.RMSprop.
+struct RMSprop {
+  Schedule lr = 0.01;       ///< >= 0
+  double alpha = 0.99;      ///< [0, 1); of square_avg
+  double eps = 1e-8;        ///< > 0
+  double weight_decay = 0;  ///< >= 0
+  double momentum = 0;      ///< [0, 1)
+  bool centered = false;    ///< divide by the gradient's standard deviation instead of its root mean square
+
+  static constexpr char name[] = "rmsprop";  ///< in configuration files and errors
+  std::vector<OptimizerField> fields();      ///< the members above, with their ranges
+  /// State: mean square, momentum and mean of the gradient.
+  std::vector<OptimizerState> state() const { return {{"square_avg"}, {"momentum_buffer"}, {"grad_avg"}}; }
+  void update(const OptimizerUpdate&) const;  ///< kernel::Update of update::RMSprop
+};
+
+/// AdamW with a rate per tensor, lr |v| / |r| of the update r = Adam's + weight_decay v (You et al., arXiv 1904.00962,
+/// algorithm 2; 1 where either is 0); for biases and norm scales lr itself. |.|: L2 norm of a whole tensor.
+struct Lamb {
+  Schedule lr = 0.001;         ///< >= 0
+  double beta1 = 0.9,          ///< [0, 1); of exp_avg
+      beta2 = 0.999;           ///< [0, 1); of exp_avg_sq
+  double eps = 1e-6;           ///< > 0
+  double weight_decay = 0.01;  ///< >= 0
+
+  static constexpr char name[] = "lamb";       ///< in configuration files and errors
+  static constexpr bool whole_tensors = true;  ///< update() sees one weight at a time
+  std::vector<OptimizerField> fields();        ///< the members above, with their ranges
+  /// State: first and second moment of the gradient.
+  std::vector<OptimizerState> state() const { return {{"exp_avg"}, {"exp_avg_sq"}}; }
+  void update(const OptimizerUpdate&) const;
+};
+
 /// SGD with momentum and a rate per tensor, lr * trust_coefficient * |v| / (|g| + weight_decay |v| + eps) (You et al.,
 /// arXiv 1708.03888); for biases and norm scales lr itself. |.|: L2 norm of a whole tensor.
 struct Lars {

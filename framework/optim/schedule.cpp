@@ -61,6 +61,36 @@ Schedule cosine(double base, std::int64_t steps, double min_lr) {
       fmt::format("cosine({}, steps={}, min_lr={})", base, steps, min_lr));
 }
 
+Schedule cosine_restarts(double base, std::int64_t steps, std::int64_t times, double min_lr) {
+  positive("cosine_restarts", steps);
+  check(times >= 1, "cosine_restarts", "each {} times as long as the one before, expected at least 1", times);
+  return Schedule(
+      [=](std::int64_t step) {
+        std::int64_t length = steps;
+        for (; step >= length; length *= times) {
+          step -= length;
+          if (times == 1) step %= length;
+        }
+        return cosine_between(base, min_lr, static_cast<double>(step) / static_cast<double>(length));
+      },
+      fmt::format("cosine_restarts({}, steps={}, times={}, min_lr={})", base, steps, times, min_lr));
+}
+
+Schedule linear(double from, double to, std::int64_t steps) {
+  positive("linear", steps);
+  return Schedule(
+      [=](std::int64_t step) {
+        return from + (to - from) * static_cast<double>(std::min(step, steps)) / static_cast<double>(steps);
+      },
+      fmt::format("linear({}, {}, steps={})", from, to, steps));
+}
+
+Schedule Schedule::then(std::int64_t steps, Schedule next) const {
+  check(steps >= 0, "schedule", "another one follows after {} steps, expected at least 0", steps);
+  return Schedule([=, first = *this](std::int64_t step) { return step < steps ? first(step) : next(step - steps); },
+                  fmt::format("{}.then({}, {})", text(), steps, next.text()));
+}
+
 Schedule polynomial(double base, std::int64_t steps, double power, double min_lr) {
   positive("polynomial", steps);
   return Schedule(

@@ -18,6 +18,9 @@ class Schedule {
   Schedule(std::function<double(std::int64_t)> fn, std::string text = "");  // NOLINT: implicit
   /// Learning rate of the update before which `step` updates were done.
   double operator()(std::int64_t step) const { return fn_(step); }
+  /// This rate before step `steps`, from there on next(step - steps): linear(0, 0.1, 5).then(5, cosine(0.1, 95))
+  /// (torch's SequentialLR). Throws Error for steps < 0.
+  Schedule then(std::int64_t steps, Schedule next) const;
   /// "0.1", "cosine(0.1, steps=100, min_lr=0)"; of a function that came without a text its value for step 0.
   std::string text() const;
 
@@ -34,6 +37,13 @@ Schedule exponential(double base, double factor);  ///< base * factor^step
 /// min_lr + (base - min_lr) (1 + cos(pi t)) / 2 with t = min(step / steps, 1): Loshchilov and Hutter (arXiv 1608.03983)
 /// without restarts. Throws Error for steps < 1.
 Schedule cosine(double base, std::int64_t steps, double min_lr = 0);
+/// cosine() anew every so many steps, each time `times` as long (CosineAnnealingWarmRestarts; arXiv 1608.03983). Throws
+/// Error for steps < 1 and times < 1.
+Schedule cosine_restarts(double base, std::int64_t steps, std::int64_t times = 1, double min_lr = 0);
+/// from + (to - from) t with t = min(step / steps, 1). Throws Error for steps < 1. nanoGPT's schedule is
+/// linear(lr / (w + 1), lr, w).then(w, cosine(lr, decay - w, min_lr)), timm's linear(init, lr, w).then(w, cosine(lr, n,
+/// min_lr)) with warmup_prefix.
+Schedule linear(double from, double to, std::int64_t steps);
 /// min_lr + (base - min_lr) (1 - t)^power with t = min(step / steps, 1). Throws Error for steps < 1.
 Schedule polynomial(double base, std::int64_t steps, double power, double min_lr = 0);
 /// Smith and Topin (arXiv 1708.07120) as PyTorch's OneCycleLR, momentum left alone: along half a cosine from peak / 25

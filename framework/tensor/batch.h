@@ -86,8 +86,8 @@ bool is_training(const Tensor& x);
 /// The context of rows [begin, end) of a tensor that carries `batch`. Its random layers go on from where the whole's
 /// are, apart from it: slices that are used in turn draw what the whole would draw. Null for null.
 BatchPtr slice_batch(const BatchPtr& batch, Index rows, Index begin, Index end);
-/// The context of rows ids[0], ids[1], ... (i64) of a tensor that carries `batch`: of the same batch where each row comes
-/// once, else of a slice of it. Null for null.
+/// The context of rows ids[0], ids[1], ... (i64) of a tensor that carries `batch`: of the same batch where each row
+/// comes once, else of a slice of it. Null for null.
 BatchPtr take_batch(const BatchPtr& batch, Index rows, const Tensor& ids);
 /// The context of parts that are joined along the first axis: all rows, over one batch that has them all. A sample id
 /// that comes again in a later part draws other masks there. Where a part carries no context that names its rows, the

@@ -97,9 +97,9 @@ class Words {
   }
 
  private:
-  static std::string word_of_special(T value)
-  requires std::is_floating_point_v<T>
-  { return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf"; }
+  static std::string word_of_special(T value) requires std::is_floating_point_v<T> {
+    return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
+  }
   std::chars_format form_ = std::chars_format::fixed;
   std::size_t whole_ = 0, rest_ = 0, exponent_ = 0, width_ = 0;
 };
@@ -173,8 +173,7 @@ std::string to_string(const Tensor& t) {
   if (shown == DType::boolean) {
     const auto values = host.to_vector<std::uint8_t>();
     std::vector<Truth> truths(values.begin(), values.end());
-    return host.rank() > 0 ? Printer<Truth>(truths.data(), host.shape()).text(0, 0, 1, line_width)
-                           : text_of(truths[0]);
+    return host.rank() > 0 ? Printer<Truth>(truths.data(), host.shape()).text(0, 0, 1, line_width) : text_of(truths[0]);
   }
   return dispatch_any(shown, [&]<class T>(T) -> std::string {
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::int32_t> ||

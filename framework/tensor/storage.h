@@ -2,7 +2,11 @@
 // For the framework's own code; users need framework/tensor/tensor.h alone.
 #pragma once
 #include <cstddef>
+#include <functional>
+#include <map>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "framework/tensor/memory_tracker.h"
 #include "framework/tensor/tensor.h"
@@ -15,6 +19,9 @@ struct Node;  // framework/autograd/node.h
 
 struct Storage {
   Storage(std::size_t bytes, Device device);
+  /// Memory of somebody else's, who hears of its end by release().
+  Storage(void* data, std::size_t bytes, Device device, std::function<void()> release)
+      : data(data), bytes(bytes), device(device), release(std::move(release)) {}
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -24,6 +31,7 @@ struct Storage {
   MemoryKind use = MemoryKind::activations;
   std::shared_ptr<MemoryCounts> counts;  // of the tracker that counts the bytes; null: none
   Writes writes;
+  std::function<void()> release;  // of somebody else's memory; empty: it is the runtime's
 };
 }  // namespace detail
 
@@ -34,10 +42,12 @@ struct Tensor::Impl {
   std::size_t offset = 0;                  ///< bytes into block
   Shape shape;                             ///< dense, row-major
   DType dtype = DType::f32;                ///< element type
+  bool frozen = false;                     ///< a weight that is not trained (freeze())
   bool released = false;  ///< the values are on other ranks (Parameters::mark_released): reading throws Error
-  std::shared_ptr<detail::Node> node;           ///< grad_fn; null: not on the tape
-  std::shared_ptr<const ShardSpec> shard_spec;  ///< division over ranks; null: none
-  std::shared_ptr<const BatchContext> batch;    ///< context of the rows it was computed from; null: of no batch
+  std::shared_ptr<detail::Node> node;                           ///< grad_fn; null: not on the tape
+  std::shared_ptr<const ShardSpec> shard_spec;                  ///< division over ranks; null: none
+  std::shared_ptr<const std::map<std::string, Tensor>> fields;  ///< see Tensor::with(); null: none
+  std::shared_ptr<const BatchContext> batch;  ///< context of the rows it was computed from; null: of no batch
 };
 
 /// Tells backward that t's elements were overwritten in place, by other means than copy_from.
@@ -69,6 +79,13 @@ inline Tensor wrap(std::shared_ptr<Storage> block, std::size_t offset, const Sha
   impl->shape = shape;
   impl->dtype = dtype;
   return Tensor(std::move(impl));
+}
+/// What stands beside a tensor, each one as f makes it.
+template <class F>
+std::shared_ptr<const std::map<std::string, Tensor>> each_field(const Tensor::Impl& from, F&& f) {
+  auto made = std::make_shared<std::map<std::string, Tensor>>();
+  for (const auto& [name, t] : *from.fields) made->emplace(name, f(t));
+  return made;
 }
 /// The same block under another shape, of the same batch.
 inline Tensor shape_as(const Tensor::Impl& from, const Shape& shape) {

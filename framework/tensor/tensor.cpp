@@ -48,7 +48,10 @@ detail::Storage::Storage(std::size_t n, Device d)
 }
 detail::Storage::~Storage() {
   if (counts) counts->add(use, -static_cast<Index>(bytes));
-  runtime(device.kind).release(data, std::max<std::size_t>(bytes, 1), device);
+  if (release)
+    release();
+  else
+    runtime(device.kind).release(data, std::max<std::size_t>(bytes, 1), device);
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
@@ -107,7 +110,33 @@ Tensor Tensor::with_shard_spec(std::shared_ptr<const ShardSpec> shard_spec) cons
   Tensor y = shape_as(from, from.shape);
   y.impl_->node = from.node;
   y.impl_->shard_spec = std::move(shard_spec);
+  y.impl_->fields = from.fields;
   return y;
+}
+
+Tensor Tensor::with(const std::string& name, const Tensor& other) const {
+  check(defined() && other.defined(), "with", "a tensor is undefined: '{}' or the one that it is to stand beside",
+        name);
+  Tensor y = with_shard_spec(impl_->shard_spec);
+  y.impl_->batch = impl_->batch;
+  auto all = fields();
+  all[name] = other;
+  y.impl_->fields = std::make_shared<const std::map<std::string, Tensor>>(std::move(all));
+  return y;
+}
+const std::map<std::string, Tensor>& Tensor::fields() const {
+  static const std::map<std::string, Tensor> none;
+  const auto& all = deref(impl_, "fields").fields;
+  return all ? *all : none;
+}
+const Tensor& Tensor::at(const std::string& name) const {
+  const auto found = fields().find(name);
+  check(found != fields().end(), "at", "no tensor '{}' stands beside this one; there are: {}", name, [&] {
+    std::string names;
+    for (const auto& [known, t] : fields()) names += (names.empty() ? "'" : ", '") + known + "'";
+    return names.empty() ? std::string("none") : names;
+  });
+  return found->second;
 }
 
 const BatchContext* Tensor::batch() const { return deref(impl_, "batch").batch.get(); }
@@ -145,6 +174,7 @@ Tensor Tensor::detach() const {
   const Impl& from = stored(impl_, "detach");
   Tensor y = shape_as(from, from.shape);
   y.impl_->shard_spec = from.shard_spec;
+  if (from.fields) y.impl_->fields = detail::each_field(from, [](const Tensor& t) { return t.detach(); });
   return y;
 }
 Tensor Tensor::view_rows(Index begin, Index end) const {
@@ -156,6 +186,10 @@ Tensor Tensor::view_rows(Index begin, Index end) const {
   const Index row = from.shape.product(1, shape.rank()) * size_of(from.dtype);
   Tensor y = wrap(from.block, from.offset + static_cast<std::size_t>(begin * row), shape, from.dtype);
   y.impl_->batch = slice_batch(from.batch, from.shape[0], begin, end);
+  if (from.fields)
+    y.impl_->fields = detail::each_field(from, [&](const Tensor& t) {
+      return t.rank() > 0 && t.dim(0) == from.shape[0] ? t.view_rows(begin, end) : t.detach();
+    });
   return y;
 }
 Tensor Tensor::clone() const {

@@ -5,6 +5,7 @@
 #include <concepts>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -98,9 +99,11 @@ class Tensor {
   double item() const;
   /// All elements in row-major order, converted as item() does; waits, and copies from a GPU.
   std::vector<double> to_vector() const;
-  /// The same as Ts, converted as to(DType) does: no bit is lost where T is dtype's type. Truth values: as std::uint8_t.
+  /// The same as Ts, converted as to(DType) does: no bit is lost where T is dtype's type. Truth values: as
+  /// std::uint8_t.
   template <Element T>
-  requires(!std::same_as<T, bool>) std::vector<T> to_vector() const {
+  requires(!std::same_as<T, bool>) std::vector<T> to_vector()
+  const {
     std::vector<T> values(static_cast<std::size_t>(numel()));
     copy_bytes_to(std::as_writable_bytes(std::span(values)), dtype_of<T>());
     return values;
@@ -134,7 +137,10 @@ class Tensor {
   bool requires_grad() const;  ///< a leaf that asked for it, or a result that depends on one
   /// The gradient of a leaf (in the flat block, if Parameters adopted it); undefined until a backward has reached it
   /// and, after clear_grad, until the next one has or Parameters::zero_missing_grads has filled it with zeros.
-  Tensor grad() const;      // throws Error for a tensor that is no leaf, as clear_grad does
+  Tensor grad() const;  // throws Error for a tensor that is neither a leaf nor asked to, as clear_grad does
+  /// Has the result of an op keep its gradient, too (torch.Tensor.retain_grad). Returns *this. Throws Error for a
+  /// tensor that is not on the tape.
+  const Tensor& retain_grad() const;
   void clear_grad() const;  ///< the next backward overwrites instead of adding
   /// Adds to the gradients of all leaves that this was computed from, and frees the tape behind it: the forward must
   /// run again before the next. Throws Error unless numel() is 1, and when no leaf leads here.
@@ -154,6 +160,16 @@ class Tensor {
   /// Same block, same place on the tape, as rows of another batch: for batches that no Loader made. Each call is a
   /// batch of its own, whose random layers draw from their beginning.
   Tensor with_batch(BatchContext) const;
+
+  /// The same tensor with another one beside it: several inputs, outputs or targets of one batch, as a dictionary whose
+  /// main entry has no name. A Loader, Step and strategies hand them on together, and rows(), to(Device) and detach()
+  /// do it to all (rows() to those of as many rows as this); results of other ops have none. Takes the place of one of
+  /// that name. Throws Error for an undefined tensor.
+  Tensor with(const std::string& name, const Tensor& other) const;
+  /// The tensor of this name beside it. Throws Error where there is none, naming those that are.
+  const Tensor& at(const std::string& name) const;
+  /// All that stand beside it, by name.
+  const std::map<std::string, Tensor>& fields() const;
 
   /// Identity of the handle: equal for copies of one Tensor.
   const void* id() const { return impl_.get(); }

@@ -45,8 +45,8 @@ struct Expand {
   using Fn = void(View y, View x);
 };
 /// y = x reduced over the axes where y's extent is 1 and x's is not; one rank and type, floating or i64, y's elements
-/// each of at least one of x's. Short stretches are summed in f32 or f64, the stretches in f64; a NaN is the largest. Of
-/// i64 there is no mean.
+/// each of at least one of x's. Short stretches are summed in f32 or f64, the stretches in f64; a NaN is the largest.
+/// Of i64 there is no mean.
 struct Reduce {
   static constexpr char name[] = "reduce";  ///< in errors, profiles and census()
   /// y is the output. Throws Error where x does not reduce to y.

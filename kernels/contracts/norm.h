@@ -1,5 +1,5 @@
-// Batch, layer and group normalisation. Batch norm is four kernels, so that its statistics may be summed over a group of
-// ranks between them (scope group or global) with the same code that serves one rank. x, y, dx, dy and residual have
+// Batch, layer and group normalisation. Batch norm is four kernels, so that its statistics may be summed over a group
+// of ranks between them (scope group or global) with the same code that serves one rank. x, y, dx, dy and residual have
 // one shape [..., C] and one floating type; statistics and their gradients are f32, f64 for f64. Throw Error for
 // operands that do not fit. Batch norm: Ioffe & Szegedy, arXiv 1502.03167; layer norm: Ba et al., arXiv 1607.06450.
 #pragma once
@@ -77,9 +77,9 @@ struct LayerNormBackwardWeight {
   /// dgamma and dbeta are outputs, or View{}; accumulate adds to both.
   using Fn = void(View dgamma, View dbeta, View dy, View x, View mean, View rstd, bool accumulate);
 };
-/// Group norm (Wu and He, arXiv 1803.08494) of x [N, cells..., C], in G groups of C / G channels that follow each other:
-/// y = (x - mean) * rstd * gamma + beta, mean and biased variance over a sample's cells and a group's channels. gamma,
-/// beta [C] of the statistics' type, or none.
+/// Group norm (Wu and He, arXiv 1803.08494) of x [N, cells..., C], in G groups of C / G channels that follow each
+/// other: y = (x - mean) * rstd * gamma + beta, mean and biased variance over a sample's cells and a group's channels.
+/// gamma, beta [C] of the statistics' type, or none.
 struct GroupNorm {
   static constexpr char name[] = "group_norm";  ///< in errors, profiles and census()
   /// y, mean [N, G] and rstd [N, G] are outputs; gamma and beta may be View{}.

@@ -1,5 +1,5 @@
-// Pooling and resampling over 1 to 3 spatial axes: x [N, spatial..., C], y as pool_output_shape() (kernels/plans/pool_shape.h) says,
-// one floating type. Throw Error for operands that do not fit.
+// Pooling and resampling over 1 to 3 spatial axes: x [N, spatial..., C], y as pool_output_shape()
+// (kernels/plans/pool_shape.h) says, one floating type. Throw Error for operands that do not fit.
 #pragma once
 #include "kernels/contracts/conv.h"
 #include "kernels/core/random.h"
@@ -20,12 +20,13 @@ struct PoolOptions {
 
 /// nearest: one cell; linear: the two beside a point; area: all that a cell of the output covers (F.adaptive_avg_pool).
 enum class ResampleMode : std::uint8_t { nearest, linear, area };
-/// How one spatial axis is resampled (kernel::Resample), `in` cells to `out`. kernels/plans/resample_taps.h has the rule.
+/// How one spatial axis is resampled (kernel::Resample), `in` cells to `out`. kernels/plans/resample_taps.h has the
+/// rule.
 struct ResampleAxis {
   Index in = 1, out = 1;
   ResampleMode mode = ResampleMode::nearest;
   bool align_corners = false;  ///< linear: the outermost cells lie on each other by their centres, not by their edges
-  double step = 1;             ///< cells of the input per cell of the output: in / out, or 1 / scale factor; not for area
+  double step = 1;  ///< cells of the input per cell of the output: in / out, or 1 / scale factor; not for area
   bool operator==(const ResampleAxis&) const = default;
 };
 /// One for each spatial axis, outermost first; absent ones come last and are ignored.
@@ -57,8 +58,8 @@ struct AvgPoolBackward {
   /// dx is the output; the options are those of forward.
   using Fn = void(View dx, View dy, const PoolOptions&);
 };
-/// y = x resampled along each spatial axis (F.interpolate, F.adaptive_avg_pool2d): x [N, in..., C], y [N, out..., C]; in
-/// and out as the axes say.
+/// y = x resampled along each spatial axis (F.interpolate, F.adaptive_avg_pool2d): x [N, in..., C], y [N, out..., C];
+/// in and out as the axes say.
 struct Resample {
   static constexpr char name[] = "resample";  ///< in errors, profiles and census()
   /// y is the output.

@@ -31,8 +31,8 @@ struct Where {
   /// y is the output.
   using Fn = void(View y, View condition, View a, View b);
 };
-/// y[o, i, c] = x[o, ids[o, i, c], c] (torch.gather along the middle axis). x [O, N, C], y and ids [O, I, C], ids i64 in
-/// [0, N); x and y of one type, any. Throws Error naming an id outside of that (on CUDA when the host next waits).
+/// y[o, i, c] = x[o, ids[o, i, c], c] (torch.gather along the middle axis). x [O, N, C], y and ids [O, I, C], ids i64
+/// in [0, N); x and y of one type, any. Throws Error naming an id outside of that (on CUDA when the host next waits).
 struct Gather {
   static constexpr char name[] = "gather";  ///< in errors, profiles and census()
   /// y is the output.

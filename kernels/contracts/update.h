@@ -11,7 +11,7 @@ namespace trireme::kernel {
 template <class Rule>
 struct Update {
   static constexpr auto& name = Rule::name;
-  using Fn = void(View value, View grad, View state0, View state1, const Rule& rule);
+  using Fn = void(View value, View grad, View state0, View state1, View state2, const Rule& rule);
 };
 
 }  // namespace trireme::kernel

@@ -82,8 +82,8 @@ using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>
 /// The type in which elements are computed: the Accumulator of floating types, 32 bits for shorter integers, which are
 /// then cut to their width.
 template <class T>
-using ComputeType = std::conditional_t<!std::is_integral_v<T>, Accumulator<T>,
-                                   std::conditional_t<(sizeof(T) < 4), std::int32_t, T>>;
+using ComputeType =
+    std::conditional_t<!std::is_integral_v<T>, Accumulator<T>, std::conditional_t<(sizeof(T) < 4), std::int32_t, T>>;
 
 /// A number as an element: through float for bf16 and f16, through i32 for shorter integers (so that -1 as u8 is 255
 /// everywhere); all but 0 is true.

@@ -15,7 +15,8 @@ struct ReluMask {
 };
 
 template <class T>
-void drop(T* y, const T* x, Index count, std::uint64_t sample, Index first, const ReluMask& mask, Accumulator<T> scale) {
+void drop(T* y, const T* x, Index count, std::uint64_t sample, Index first, const ReluMask& mask,
+          Accumulator<T> scale) {
   std::uint32_t room[tile + 4], *bits = room + first % 4;
   philox_fill(room, mask.key, sample, static_cast<std::uint64_t>(first / 4), (count + first % 4 + 3) / 4);
 #pragma omp simd

@@ -204,13 +204,14 @@ void backward_input(View dx, View dy, View x, View mean, View rstd, View gamma, 
         }
       }
     };
-    each_row<A>(w, 4, prepare,
-                [=, to = dx.as<T>(), seed = dy.as<const T>(), from = x.as<const T>()](const A* rows, Index at, Index n) {
+    each_row<A>(
+        w, 4, prepare,
+        [=, to = dx.as<T>(), seed = dy.as<const T>(), from = x.as<const T>()](const A* rows, Index at, Index n) {
 #pragma omp simd
-                  for (Index i = 0; i < n; ++i)
-                    put(to[at + i], static_cast<A>(seed[at + i]) * rows[width + i] - rows[2 * width + i] -
-                                        (static_cast<A>(from[at + i]) - rows[i]) * rows[3 * width + i]);
-                });
+          for (Index i = 0; i < n; ++i)
+            put(to[at + i], static_cast<A>(seed[at + i]) * rows[width + i] - rows[2 * width + i] -
+                                (static_cast<A>(from[at + i]) - rows[i]) * rows[3 * width + i]);
+        });
   });
 }
 

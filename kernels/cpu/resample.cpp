@@ -98,7 +98,8 @@ void resample_as(T* y, const T* x, const ResampleShape& s, bool transposed) {
         }
         bool first = true;
         for (Index i = i0; i < i1; ++i)
-          for (Index j = j0; j < j1; ++j) weigh(line, at(i, j), d.weight[i] * h.weight[j], in_line, first), first = false;
+          for (Index j = j0; j < j1; ++j)
+            weigh(line, at(i, j), d.weight[i] * h.weight[j], in_line, first), first = false;
         if (first) std::fill_n(line, in_line, A{});
         along_line(to, line, w, c, line + in_line);
       }

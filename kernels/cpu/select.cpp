@@ -21,7 +21,8 @@ void compare(View y, View a, View b, Comparison how) {
           [=, to = y.as<std::uint8_t>(), p = a.as<const T>(), q = b.as<const T>(), step_a = step_of(a),
            step_b = step_of(b)](Index begin, Index end) {
             for (Index i = begin; i < end; ++i)
-              to[i] = compares(how, static_cast<ComputeType<T>>(p[i * step_a]), static_cast<ComputeType<T>>(q[i * step_b]));
+              to[i] =
+                  compares(how, static_cast<ComputeType<T>>(p[i * step_a]), static_cast<ComputeType<T>>(q[i * step_b]));
           });
   });
 }

@@ -7,9 +7,9 @@ namespace trireme {
 namespace {
 
 template <class Rule>
-void apply(View value, View grad, View state0, View state1, const Rule& given) {
-  update::dispatch(given, value, grad, state0, state1, [&]<class T>(const auto& rule, T) {
-    T *v = value.as<T>(), *a = state0.as<T>(), *b = state1.as<T>();
+void apply(View value, View grad, View state0, View state1, View state2, const Rule& given) {
+  update::dispatch(given, value, grad, state0, state1, state2, [&]<class T>(const auto& rule, T) {
+    T *v = value.as<T>(), *a = state0.as<T>(), *b = state1.as<T>(), *c = state2.as<T>();
     const T* g = grad.as<const T>();
     sweep(value.numel(), 4 * (1 + Rule::states), [=](Index begin, Index end) {
 #pragma omp simd
@@ -17,6 +17,7 @@ void apply(View value, View grad, View state0, View state1, const Rule& given) {
         if constexpr (Rule::states == 0) rule(v[i], g[i]);
         if constexpr (Rule::states == 1) rule(v[i], g[i], a[i]);
         if constexpr (Rule::states == 2) rule(v[i], g[i], a[i], b[i]);
+        if constexpr (Rule::states == 3) rule(v[i], g[i], a[i], b[i], c[i]);
       }
     });
   });
@@ -26,6 +27,7 @@ const Kernel<kernel::Update<update::Sgd>> sgd{DeviceKind::cpu, apply<update::Sgd
 const Kernel<kernel::Update<update::Momentum>> momentum{DeviceKind::cpu, apply<update::Momentum>};
 const Kernel<kernel::Update<update::Adagrad>> adagrad{DeviceKind::cpu, apply<update::Adagrad>};
 const Kernel<kernel::Update<update::Adadelta>> adadelta{DeviceKind::cpu, apply<update::Adadelta>};
+const Kernel<kernel::Update<update::RMSprop>> rmsprop{DeviceKind::cpu, apply<update::RMSprop>};
 const Kernel<kernel::Update<update::Adam>> adam{DeviceKind::cpu, apply<update::Adam>};
 
 }  // namespace

@@ -88,9 +88,8 @@ void backward_reduce(View sum_dy, View sum_dy_xhat, View dy, View x, View mean, 
   dispatch_device_float(x.dtype, op, [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
-    run(on, dim3(static_cast<unsigned>(s.samples * ceil_div(s.channels, warp))), block, sum_cells<T, A>,
-        sum_dy.as<A>(), sum_dy_xhat.as<A>(), dy.as<const T>(), x.as<const T>(), mean.as<const A>(), rstd.as<const A>(),
-        s);
+    run(on, dim3(static_cast<unsigned>(s.samples * ceil_div(s.channels, warp))), block, sum_cells<T, A>, sum_dy.as<A>(),
+        sum_dy_xhat.as<A>(), dy.as<const T>(), x.as<const T>(), mean.as<const A>(), rstd.as<const A>(), s);
   });
 }
 

@@ -178,8 +178,7 @@ void scan(View y, View x, const ScanOptions& o) {
   const On on(y.device, kernel::Scan::name);
   dispatch_float_or_i64(y.dtype, kernel::Scan::name, [&](auto t) {
     using T = decltype(t);
-    each<1>(on, x.shape[0] * x.shape[2], false,
-            ScanColumn<T>{y.as<T>(), x.as<const T>(), x.shape[1], x.shape[2], o});
+    each<1>(on, x.shape[0] * x.shape[2], false, ScanColumn<T>{y.as<T>(), x.as<const T>(), x.shape[1], x.shape[2], o});
   });
 }
 

@@ -228,7 +228,8 @@ void take_backward(View dx, View dy, View ids) {
   const Ids rows{ids.as<const Index>(), dx.shape[1], on.fault()};
   dispatch_device_float(dx.dtype, op, [&](auto t) {
     using T = decltype(t);
-    each<1>(on, dx.shape[0] * dx.shape[2], false, AddRows<T>{dx.as<T>(), dy.as<const T>(), rows, dy.shape[1], dx.shape[2]});
+    each<1>(on, dx.shape[0] * dx.shape[2], false,
+            AddRows<T>{dx.as<T>(), dy.as<const T>(), rows, dy.shape[1], dx.shape[2]});
   });
 }
 

@@ -24,6 +24,7 @@ struct Update {
       if constexpr (states == 0) rule(v.v[j], g.v[j]);
       if constexpr (states == 1) rule(v.v[j], g.v[j], s[0].v[j]);
       if constexpr (states == 2) rule(v.v[j], g.v[j], s[0].v[j], s[1].v[j]);
+      if constexpr (states == 3) rule(v.v[j], g.v[j], s[0].v[j], s[1].v[j], s[2].v[j]);
     }
     for (int k = 0; k < states; ++k) store(state[k] + i, s[k]);
     store(value + i, v);
@@ -31,13 +32,14 @@ struct Update {
 };
 
 template <class Rule>
-void apply(View value, View grad, View state0, View state1, const Rule& given) {
-  update::dispatch(given, value, grad, state0, state1, [&]<class T>(const auto& rule, T) {
+void apply(View value, View grad, View state0, View state1, View state2, const Rule& given) {
+  update::dispatch(given, value, grad, state0, state1, state2, [&]<class T>(const auto& rule, T) {
     const On on(value.device, Rule::name);
     Update<T, std::remove_cvref_t<decltype(rule)>, Rule::states> update{rule, value.as<T>(), grad.as<const T>(), {}};
     if constexpr (Rule::states > 0) update.state[0] = state0.as<T>();
     if constexpr (Rule::states > 1) update.state[1] = state1.as<T>();
-    each<pack<T>>(on, value.numel(), aligned(value.data, grad.data, state0.data, state1.data), update);
+    if constexpr (Rule::states > 2) update.state[2] = state2.as<T>();
+    each<pack<T>>(on, value.numel(), aligned(value.data, grad.data, state0.data, state1.data, state2.data), update);
   });
 }
 
@@ -45,6 +47,7 @@ const Kernel<kernel::Update<update::Sgd>> sgd{DeviceKind::cuda, apply<update::Sg
 const Kernel<kernel::Update<update::Momentum>> momentum{DeviceKind::cuda, apply<update::Momentum>};
 const Kernel<kernel::Update<update::Adagrad>> adagrad{DeviceKind::cuda, apply<update::Adagrad>};
 const Kernel<kernel::Update<update::Adadelta>> adadelta{DeviceKind::cuda, apply<update::Adadelta>};
+const Kernel<kernel::Update<update::RMSprop>> rmsprop{DeviceKind::cuda, apply<update::RMSprop>};
 const Kernel<kernel::Update<update::Adam>> adam{DeviceKind::cuda, apply<update::Adam>};
 
 }  // namespace

@@ -97,6 +97,39 @@ struct Adadelta {
     }
   };
 };
+/// torch.optim.RMSprop: square = alpha square + (1 - alpha) g^2, mean likewise of g; momentum = m momentum + g /
+/// (sqrt(square - mean^2) + eps); v -= lr momentum. Not centered: without mean.
+struct RMSprop {
+  static constexpr char name[] = "rmsprop_update";
+  static constexpr int states = 3;
+  double lr, weight_decay, grad_scale, alpha, eps, momentum;
+  bool centered;
+
+  template <class T>
+  struct On {
+    T lr, weight_decay, scale, keep, take, eps, momentum;
+    bool centered;
+    explicit On(const RMSprop& r)
+        : lr(T(r.lr)),
+          weight_decay(T(r.weight_decay)),
+          scale(T(r.grad_scale)),
+          keep(T(r.alpha)),
+          take(T(1 - r.alpha)),
+          eps(T(r.eps)),
+          momentum(T(r.momentum)),
+          centered(r.centered) {}
+    constexpr void operator()(T& value, T grad, T& square, T& velocity, T& mean) const {
+      T slope = grad * scale + weight_decay * value;
+      T squares = keep * square + take * slope * slope, average = keep * mean + take * slope;
+      square = squares;
+      mean = average;
+      T variance = centered ? squares - average * average : squares;
+      T now = momentum * velocity + slope / (math::sqrt(variance) + eps);
+      velocity = now;
+      value -= lr * now;
+    }
+  };
+};
 /// torch.optim.Adam (Kingma and Ba, arXiv 1412.6980); decoupled: AdamW (arXiv 1711.05101). bias1, bias2: 1 - beta^t in
 /// step t = 1, 2, ...
 struct Adam {
@@ -131,8 +164,9 @@ struct Adam {
 
 /// Calls f(rule for the values' type) once the operands are checked (kernels/contracts/update.h).
 template <class Rule, class F>
-void dispatch(const Rule& rule, const View& value, const View& grad, const View& state0, const View& state1, F&& f) {
-  const View* const others[] = {&grad, &state0, &state1};
+void dispatch(const Rule& rule, const View& value, const View& grad, const View& state0, const View& state1,
+              const View& state2, F&& f) {
+  const View* const others[] = {&grad, &state0, &state1, &state2};
   for (int i = 0; i <= Rule::states; ++i)
     check(others[i]->numel() == value.numel() && others[i]->dtype == value.dtype, Rule::name,
           "got {} {} beside values {} {}", others[i]->dtype, others[i]->shape, value.dtype, value.shape);

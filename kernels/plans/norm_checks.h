@@ -29,7 +29,8 @@ enum class ReluMask { none, found, read };
 template <class F>
 decltype(auto) dispatch_mask(const View& beta, const View& y, F&& f) {
   if (y) return f(std::integral_constant<ReluMask, ReluMask::read>{});
-  return beta ? f(std::integral_constant<ReluMask, ReluMask::found>{}) : f(std::integral_constant<ReluMask, ReluMask::none>{});
+  return beta ? f(std::integral_constant<ReluMask, ReluMask::found>{})
+              : f(std::integral_constant<ReluMask, ReluMask::none>{});
 }
 
 /// Operands of layer norm: statistics of rows (f32, f64 for f64), weights of channels or View{}. Throws Error naming

@@ -9,9 +9,7 @@ namespace trireme {
 struct ResampleTaps {
   Index first, count;
   double share, other;
-  constexpr double share_of(Index i) const {
-    return i < first || i >= first + count ? 0 : i == first ? share : other;
-  }
+  constexpr double share_of(Index i) const { return i < first || i >= first + count ? 0 : i == first ? share : other; }
 };
 
 /// Cells of the input per cell of the output.

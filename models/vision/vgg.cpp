@@ -2,19 +2,6 @@
 #include "models/vision/vgg.h"
 
 namespace trireme {
-namespace {
-
-/// torchvision's adaptive average pooling to [side, side], where that is a pooling by whole windows.
-Module pool_to(Index side, Index height, Index width, const char* model, const ModelOptions& o) {
-  check(height == width && height > 0 && height % side == 0, model,
-        "samples of {} leave {} x {} before the classifier, expected {} x {} or a multiple: use images of 224 x 224",
-        o.input, height, width, side, side);
-  if (height == side) return [](const Tensor& x) { return x; };
-  return AvgPool(height / side);
-}
-
-}  // namespace
-
 Sequential vgg16(const ModelOptions& o) {
   check(o.input.rank() == 3, "vgg16", "a sample is {}, expected [height, width, channels]", o.input);
   Sequential features;
@@ -30,7 +17,7 @@ Sequential vgg16(const ModelOptions& o) {
   const auto linear = [](Index in, Index out) { return Linear(in, out, {.init = Init::normal(0.01)}); };
   Sequential net;
   return net.add("features", features)
-      .add("avgpool", pool_to(7, o.input[0] / 32, o.input[1] / 32, "vgg16", o))
+      .add("avgpool", AdaptiveAvgPool({7, 7}))
       .add("flatten", flatten)
       .add("classifier", Sequential{linear(512 * 7 * 7, 4096), relu, Dropout(0.5), linear(4096, 4096), relu,
                                     Dropout(0.5), linear(4096, o.classes)});
@@ -38,11 +25,6 @@ Sequential vgg16(const ModelOptions& o) {
 
 Sequential alexnet(const ModelOptions& o) {
   check(o.input.rank() == 3, "alexnet", "a sample is {}, expected [height, width, channels]", o.input);
-  const auto left = [](Index n) {  // after the strides of 4, 2, 2 and 2
-    n = (n + 4 - 11) / 4 + 1;
-    for (int i = 0; i < 3; ++i) n = (n - 3) / 2 + 1;
-    return n;
-  };
   Sequential features{Conv2d(o.input[2], 64, 11, {.stride = 4, .pad = 2}),
                       relu,
                       MaxPool(3, {.stride = 2}),
@@ -58,7 +40,7 @@ Sequential alexnet(const ModelOptions& o) {
                       MaxPool(3, {.stride = 2})};
   Sequential net;
   return net.add("features", features)
-      .add("avgpool", pool_to(6, left(o.input[0]), left(o.input[1]), "alexnet", o))
+      .add("avgpool", AdaptiveAvgPool({6, 6}))
       .add("flatten", flatten)
       .add("classifier", Sequential{Dropout(0.5), Linear(256 * 6 * 6, 4096), relu, Dropout(0.5), Linear(4096, 4096),
                                     relu, Linear(4096, o.classes)});

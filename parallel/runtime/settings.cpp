@@ -91,6 +91,10 @@ std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss
   add("batch norm", fmt::format("scope {} by {}", to_string(strategy.scope()), strategy.norm_group));
   add("optimizer", to_string(recipe));
   add("clip_norm", o.optimizer.clip_norm);
+  add("clip_value", o.optimizer.clip_value);
+  for (const ParameterGroup& g : o.optimizer.groups)
+    add("group", fmt::format("{}, lr_factor {}, weight_decay {}", g.names, g.lr_factor,
+                             g.weight_decay ? fmt::format("{}", *g.weight_decay) : "the optimizer's"));
   add("decay_biases", o.optimizer.decay_biases);
   add("optimizer's check_finite", o.optimizer.check_finite);
   add("loss", name_of(loss));

@@ -34,7 +34,8 @@ struct StepOptions {
   /// On a CUDA device that has the whole model, with one rank: from the second of steps with equal shapes on, forward
   /// and backward are replayed as CUDA graphs, which spares the host to start each kernel. The host's own code in
   /// layers and in the loss then runs no more: it may make tensors, which every step writes anew, but read none, and
-  /// what it does must be the same in every step. After consolidate(), record() or a step of another kind steps are
+  /// what it does must be the same in every step. Batches of several tensors (Tensor::with()) are not replayed. After
+  /// consolidate(), record() or a step of another kind steps are
   /// captured anew; until then the memory of one is kept.
   bool cuda_graphs = false;
   bool refuse_unsound = true;    ///< false: run a plan that check() finds faults in, to see what it does

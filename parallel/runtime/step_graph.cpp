@@ -15,6 +15,7 @@ bool StepGraph::serves(const Plan& plan, const World& world) {
 bool StepGraph::ready(Executor& executor, const Tensor& x, const Tensor& y, const StepContext& pass,
                       double loss_scale) {
   if (!refusal_.empty() || !pass.batch.training || x.device() != device_ || y.device() != device_) return false;
+  if (!x.fields().empty() || !y.fields().empty()) return false;  // which are not among what a graph reads
   const Kind kind{x.shape(), y.shape(), x.dtype(), y.dtype(), pass.batch.global_batch, loss_scale};
   if (last_ != kind) {
     drop();

@@ -121,7 +121,7 @@ TEST_CASE("foreign: what NumPy and PyTorch wrote is read bit for bit; what could
 TEST_CASE("foreign: files that are not there, or of another kind") {
   test::Temporary folder;
   CHECK_THAT(refusal(folder / "none.npz"), contains("none.npz") && contains("No such file"));
-  CHECK_THAT(refusal(folder / "weights.h5"), contains("weights.h5: is none of .npz, .pt"));
+  CHECK_THAT(refusal(folder / "weights.h5"), contains("weights.h5: is none of .npy, .npz, .pt"));
   write_safetensors(folder / "a.safetensors", {{"w", Tensor::scalar(3)}});
   CHECK(read_foreign_weights(folder / "a.safetensors").tensors[0].name == "w");
 }

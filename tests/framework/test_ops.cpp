@@ -73,6 +73,40 @@ TEST_CASE("an input's gradient does not depend on which others want one, nor on 
   }
 }
 
+TEST_CASE("a graph that is retained gives the same gradients again, and grad() gives them without a leaf's own") {
+  for (const Case& c : cases()) {
+    const CaseOutcome expected = outcome(c, DType::f64);
+    if (!expected.differentiable) continue;
+    INFO(c.name);
+    const StepScope scope(a_pass(rows_of(c)));
+    Inputs x = draw(c, DType::f64), wanted;
+    for (std::size_t k = 0; k < x.size(); ++k)
+      if (c.inputs[k].grad) wanted.push_back(x[k].require_grad());
+    const Tensor y = c.op(x), seed = seed_for(y);
+    for (const bool last : {false, true}) {
+      std::vector<Tensor> gradients;
+      try {
+        gradients = grad({y}, wanted, {seed}, {.retain_graph = true});
+      } catch (const Error& e) {
+        CHECK(std::string(e.what()).find("leads to no output") != std::string::npos);
+        break;
+      }
+      for (std::size_t k = 0, i = 0; k < x.size(); ++k)
+        if (c.inputs[k].grad) CHECK(gradients[i++].to_vector() == expected.dx[k]);
+      for (const Tensor& leaf : wanted) CHECK_FALSE(has_grad(leaf));
+      for (const Tensor& leaf : wanted)  // one alone: what does not lead there is left out
+        CHECK(grad({y}, {leaf}, {seed}, {.retain_graph = true})[0].to_vector().size() ==
+              static_cast<std::size_t>(leaf.numel()));
+      if (!last) continue;
+      backward({&y, 1}, {&seed, 1}, {.retain_graph = true});
+      for (const Tensor& leaf : wanted) leaf.clear_grad();
+      backward({&y, 1}, {&seed, 1});
+      for (std::size_t k = 0; k < x.size(); ++k)
+        if (c.inputs[k].grad) CHECK((has_grad(x[k]) ? x[k].grad().to_vector() : Values{}) == expected.dx[k]);
+    }
+  }
+}
+
 TEST_CASE("an operand written to before backward: the right gradients, or an Error that says so") {
   int told = 0, harmless = 0;
   for (const Case& c : cases()) {

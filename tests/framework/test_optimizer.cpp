@@ -73,6 +73,13 @@ const std::vector<Case>& cases() {
       {"adam", Adam{.lr = 0.01, .weight_decay = 0.01}},
       {"adamw", AdamW{.lr = 0.01, .weight_decay = 0.1}},
       {"adamw_groups", AdamW{.lr = 0.01, .weight_decay = 0.1}, {.decay_biases = false}},
+      {"rmsprop", RMSprop{.lr = 0.01, .weight_decay = 0.01}},
+      {"rmsprop_centered", RMSprop{.lr = 0.01, .alpha = 0.9, .momentum = 0.8, .centered = true}},
+      {"lamb", Lamb{.lr = 0.05, .weight_decay = 0.1}, {.decay_biases = false}},
+      {"clip_value", Sgd{.lr = 0.1, .momentum = 0.9}, {.clip_value = 0.03}},
+      {"groups",
+       AdamW{.lr = 0.01, .weight_decay = 0.1},
+       {.groups = {{.names = "2.*", .lr_factor = 3, .weight_decay = 0.2}, {.names = "*.bias", .weight_decay = 0}}}},
       {"lars", Lars{.lr = 0.5, .momentum = 0.9, .weight_decay = 0.01, .trust_coefficient = 0.1}},
   };
   return all;
@@ -80,7 +87,7 @@ const std::vector<Case>& cases() {
 
 }  // namespace
 
-TEST_CASE("twenty steps of every optimizer equal torch.optim, and LARS its formula") {
+TEST_CASE("twenty steps of every optimizer equal torch.optim, and LARS and LAMB their formulas") {
   Problem first;
   test::Oracle torch;
   const char* names[] = {"w0", "b0", "w1", "b1"};
@@ -119,7 +126,7 @@ TEST_CASE("an update by slices equals the whole") {
   for (const Case& c : cases()) {
     Problem whole, parts;
     Optimizer one(whole.parameters, c.recipe, c.options), many(parts.parameters, c.recipe, c.options);
-    const bool lars = many.name() == "lars";
+    const bool lars = many.name() == "lars" || many.name() == "lamb";
     const Index cut = lars ? parts.parameters.entries()[2].slice.begin : 37, end = parts.parameters.size();
     for (int i = 0; i < 3; ++i) {
       whole.train(one, 1);
@@ -132,7 +139,8 @@ TEST_CASE("an update by slices equals the whole") {
     INFO(c.name);
     CHECK(parts.weights() == whole.weights());
     parts.backward();
-    if (lars) CHECK_THROWS_WITH(many.update({0, 7}, 1), contains("lars: slice [0, 7) cuts '0.weight' in two"));
+    if (lars)
+      CHECK_THROWS_WITH(many.update({0, 7}, 1), contains(many.name() + ": slice [0, 7) cuts '0.weight' in two"));
     CHECK_THROWS_WITH(many.update({0, end + 1}, 1), contains("lies outside"));
   }
 }

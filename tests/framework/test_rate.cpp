@@ -7,10 +7,19 @@ using namespace trireme;
 TEST_CASE("schedules equal torch.optim.lr_scheduler") {
   constexpr int steps = 40;
   const std::vector<std::pair<std::string, Schedule>> schedules{
-      {"step", step_decay(0.3, 7, 0.5)},      {"milestones", milestones(0.3, {25, 5, 12}, 0.2)},
-      {"exponential", exponential(0.3, 0.9)}, {"cosine", cosine(0.3, steps, 0.01)},
-      {"one_cycle", one_cycle(0.3, steps)},   {"one_cycle_short", one_cycle(0.3, steps, 0.1)},
-      {"polynomial", polynomial(0.3, 30, 2)}, {"warm_up", warm_up(0.3, 10, 0.25)},
+      {"step", step_decay(0.3, 7, 0.5)},
+      {"milestones", milestones(0.3, {25, 5, 12}, 0.2)},
+      {"exponential", exponential(0.3, 0.9)},
+      {"cosine", cosine(0.3, steps, 0.01)},
+      {"one_cycle", one_cycle(0.3, steps)},
+      {"one_cycle_short", one_cycle(0.3, steps, 0.1)},
+      {"polynomial", polynomial(0.3, 30, 2)},
+      {"warm_up", warm_up(0.3, 10, 0.25)},
+      {"restarts", cosine_restarts(0.3, 7, 1, 0.01)},
+      {"restarts_longer", cosine_restarts(0.3, 5, 2, 0.01)},
+      {"in_turn", linear(0.06, 0.3, 8).then(8, exponential(0.3, 0.9))},
+      {"nanogpt", linear(0.3 / 6, 0.3, 5).then(5, cosine(0.3, 25, 0.03))},
+      {"timm", linear(1e-3, 0.3, 6).then(6, cosine(0.3, 30, 1e-5))},
   };
   test::Oracle torch;
   if (!torch.run("torch_rates.py", std::to_string(steps))) return;

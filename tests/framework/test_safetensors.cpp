@@ -143,13 +143,20 @@ bool same_bits(const Tensor& a, const Tensor& b) {
          std::memcmp(a.data<char>(), b.data<char>(), static_cast<std::size_t>(a.view().bytes())) == 0;
 }
 
+/// Of which truth values are 0 or 1.
+Tensor random_elements(std::mt19937_64& rng, DType t) {
+  const Tensor bytes = random_tensor(rng, t == DType::boolean ? DType::u8 : t);
+  return t == DType::boolean ? bytes.to(t) : bytes;
+}
+
 std::vector<NamedTensor> samples() {
   std::mt19937_64 rng(3);
   std::vector<NamedTensor> all;
   int i = 0;
-  for (DType t : {DType::u8, DType::f32, DType::bf16, DType::i64, DType::f64, DType::i32})
+  for (DType t :
+       {DType::u8, DType::f32, DType::i16, DType::boolean, DType::bf16, DType::i64, DType::i8, DType::f64, DType::i32})
     for (int k = 0; k < 3; ++k)
-      all.push_back({fmt::format("part.{}.\u00e9\"\\\n{}", i++, name_of(t)), random_tensor(rng, t)});
+      all.push_back({fmt::format("part.{}.\u00e9\"\\\n{}", i++, name_of(t)), random_elements(rng, t)});
   return all;
 }
 
@@ -249,9 +256,9 @@ TEST_CASE("types that tensors do not have are loaded as the next wider one") {
     std::vector<double> values;
   };
   const std::vector<Row> rows{
-      {"BOOL", std::string("\0\1", 2), DType::u8, {0, 1}},
-      {"I8", "\x80\x7f", DType::i32, {-128, 127}},
-      {"I16", std::string("\0\x80\xff\x7f", 4), DType::i32, {-32768, 32767}},
+      {"BOOL", std::string("\0\1", 2), DType::boolean, {0, 1}},
+      {"I8", "\x80\x7f", DType::i8, {-128, 127}},
+      {"I16", std::string("\0\x80\xff\x7f", 4), DType::i16, {-32768, 32767}},
       {"U16", std::string("\0\0\xff\xff", 4), DType::i32, {0, 65535}},
       {"F16", std::string("\0\x3c\0\xc0", 4), DType::f32, {1, -2}},
       {"U32", std::string("\1\0\0\0", 4) + "\xff\xff\xff\xff", DType::i64, {1, 4294967295.}},

@@ -288,8 +288,8 @@ TEST_CASE("updates follow PyTorch's formulas") {
       double damp = nesterov ? 0 : 0.3;
       check_update(
           [=](View v, View g, View a, View, int k) {
-            if (momentum == 0) return run<Update<update::Sgd>>(v, g, View{}, View{}, update::Sgd{0.1, 0.01, 0.5});
-            run<Update<update::Momentum>>(v, g, a, View{},
+            if (momentum == 0) return run<Update<update::Sgd>>(v, g, View{}, View{}, View{}, update::Sgd{0.1, 0.01, 0.5});
+            run<Update<update::Momentum>>(v, g, a, View{}, View{},
                                           update::Momentum{0.1, 0.01, 0.5, momentum, damp, nesterov, k == 0});
           },
           [=](double& v, double g, double& m, double&, int k) {
@@ -303,7 +303,7 @@ TEST_CASE("updates follow PyTorch's formulas") {
     }
   check_update(
       [](View v, View g, View a, View, int) {
-        run<Update<update::Adagrad>>(v, g, a, View{}, update::Adagrad{0.1, 0.01, 0.5, 1e-10});
+        run<Update<update::Adagrad>>(v, g, a, View{}, View{}, update::Adagrad{0.1, 0.01, 0.5, 1e-10});
       },
       [](double& v, double g, double& s, double&, int) {
         g = g * 0.5 + 0.01 * v, s += g * g;
@@ -311,7 +311,7 @@ TEST_CASE("updates follow PyTorch's formulas") {
       });
   check_update(
       [](View v, View g, View a, View b, int) {
-        run<Update<update::Adadelta>>(v, g, a, b, update::Adadelta{1, 0.01, 0.5, 0.9, 1e-6});
+        run<Update<update::Adadelta>>(v, g, a, b, View{}, update::Adadelta{1, 0.01, 0.5, 0.9, 1e-6});
       },
       [](double& v, double g, double& s, double& d, int) {
         g = g * 0.5 + 0.01 * v, s = 0.9 * s + 0.1 * g * g;
@@ -321,7 +321,7 @@ TEST_CASE("updates follow PyTorch's formulas") {
   for (bool decoupled : {false, true})
     check_update(
         [=](View v, View g, View a, View b, int k) {
-          run<Update<update::Adam>>(v, g, a, b,
+          run<Update<update::Adam>>(v, g, a, b, View{},
                                     update::Adam{0.01, 0.1, 0.5, 0.9, 0.999, 1e-8, 1 - std::pow(0.9, k + 1),
                                                  1 - std::pow(0.999, k + 1), decoupled});
         },

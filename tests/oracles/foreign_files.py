@@ -29,9 +29,9 @@ def raw(array):
         if array.dtype == torch.bfloat16:
             return "bf16", array.view(torch.int16).numpy().tobytes()
         array = array.numpy()
-    wider = {"float16": np.float32, "bool": np.uint8, "int8": np.int32, "int16": np.int32}
+    wider = {"float16": np.float32}
     array = array.astype(wider.get(array.dtype.name, array.dtype.newbyteorder("<")))
-    return {"float64": "f64", "float32": "f32", "int64": "i64", "int32": "i32", "uint8": "u8"}[array.dtype.name], array.tobytes()
+    return {"float64": "f64", "float32": "f32", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "bool"}[array.dtype.name], array.tobytes()
 
 
 def expect(name, arrays, left=()):

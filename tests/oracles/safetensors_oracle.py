@@ -14,7 +14,7 @@ except ImportError:
     sys.exit(77)
 
 folder = sys.argv[1]
-names = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "U8": "uint8"}
+names = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool"}
 
 
 def read(path):

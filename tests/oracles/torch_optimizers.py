@@ -33,6 +33,24 @@ class Lars(torch.optim.Optimizer):
             w.data -= g["lr"] * v
 
 
+class Lamb(torch.optim.Optimizer):
+    """You et al. 2020, algorithm 2, with Adam for tensors of one axis."""
+
+    def step(self):
+        g = self.defaults
+        for w in self.param_groups[0]["params"]:
+            s = self.state[w]
+            t = s["t"] = s.get("t", 0) + 1
+            m = s["m"] = 0.9 * s.get("m", 0) + 0.1 * w.grad
+            v = s["v"] = 0.999 * s.get("v", 0) + 0.001 * w.grad**2
+            r = m / (1 - 0.9**t) / ((v / (1 - 0.999**t)).sqrt() + 1e-6)
+            trust = 1.0
+            if w.dim() > 1:
+                r = r + g["decay"] * w.data
+                trust = w.data.norm() / r.norm()
+            w.data -= g["lr"] * trust * r
+
+
 o = torch.optim
 recipes = {
     "sgd": lambda w: o.SGD(w, lr=0.1),
@@ -47,6 +65,11 @@ recipes = {
     "adam": lambda w: o.Adam(w, lr=0.01, weight_decay=0.01),
     "adamw": lambda w: o.AdamW(w, lr=0.01, weight_decay=0.1),
     "adamw_groups": lambda w: o.AdamW(groups(w, 0.1), lr=0.01, weight_decay=0.0),
+    "rmsprop": lambda w: o.RMSprop(w, lr=0.01, weight_decay=0.01),
+    "rmsprop_centered": lambda w: o.RMSprop(w, lr=0.01, alpha=0.9, momentum=0.8, centered=True),
+    "lamb": lambda w: Lamb(w, dict(lr=0.05, decay=0.1)),
+    "clip_value": lambda w: o.SGD(w, lr=0.1, momentum=0.9),
+    "groups": lambda w: o.AdamW([{"params": w[2:], "lr": 0.03, "weight_decay": 0.2}, {"params": w[:1]}, {"params": w[1:2], "weight_decay": 0}], lr=0.01, weight_decay=0.1),
     "lars": lambda w: Lars(w, dict(lr=0.5, momentum=0.9, decay=0.01, trust=0.1, eps=1e-9)),
 }
 for name, make in recipes.items():
@@ -62,6 +85,8 @@ for name, make in recipes.items():
         loss.backward()
         if name == "clipped":
             torch.nn.utils.clip_grad_norm_(weights, 0.2)
+        if name == "clip_value":
+            torch.nn.utils.clip_grad_value_(weights, 0.03)
         optimizer.step()
         losses.append(loss.item())
     np.save(f"{folder}/{name}.npy", torch.cat([w.detach().flatten() for w in weights]).numpy())

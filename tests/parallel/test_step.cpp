@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "framework/tensor/create.h"
 #include "parallel/comm/transport/threads.h"
 #include "tests/parallel/step_models.h"
 #include "tests/support/catch.h"
@@ -65,6 +66,60 @@ TEST_CASE("a step is the hand-written loop") {
   });
   CHECK(by_hand.losses == by_step.losses);
   CHECK(by_hand.weights == by_step.weights);
+}
+
+TEST_CASE("several inputs, outputs and targets go through every strategy") {
+  /// Adds a number per row to the first of two products.
+  struct Entrance {
+    Linear of_x{36, 8}, of_mask{3, 8};
+    Tensor operator()(const Tensor& x) const { return of_x(x.reshape({-1, 36})) + of_mask(x.at("mask")); }
+    void visit(const StateVisitor& v) { v("of_x", of_x), v("of_mask", of_mask); }
+  };
+  struct Heads {
+    Linear logits{8, 5}, size{8, 2};
+    Tensor operator()(const Tensor& x) const { return logits(x).with("size", size(x)); }
+    void visit(const StateVisitor& v) { v("logits", logits), v("size", size); }
+  };
+  const auto model = [] {
+    Module m = Sequential{Entrance(), relu, Linear(8, 8), relu, Heads()};
+    initialize(m, 5);
+    return m;
+  };
+  const Loss loss = [](const Tensor& p, const Tensor& y) {
+    return cross_entropy(p, y) + mse_loss(p.at("size"), y.at("size")) * 0.5;
+  };
+  const auto train = [&](int ranks, const std::string& strategy) {
+    return on_ranks(ranks, [&](World& world) {
+      const bool pipe = strategy.starts_with("pipeline");
+      Mesh mesh(world, {{pipe ? "pipe" : "data", ranks}});
+      Step step(model(), loss, Adam{.lr = 0.01}, mesh,
+                ranks > 1 ? std::optional(parse_strategy(strategy)) : std::nullopt);
+      std::vector<double> losses;
+      for (std::uint64_t i = 0; i < 4; ++i) {
+        const Tensor x = noise(7, i).with("mask", normal({7, 3}, 0, 1, i)),
+                     y = labels(7).with("size", normal({7, 2}, 0, 1, 9 + i));
+        const auto [begin, end] = pipe ? std::pair<Index, Index>{0, 7} : own_rows(world, 7);
+        losses.push_back(step(x.rows(begin, end), y.rows(begin, end)).item());
+      }
+      step.consolidate();
+      return outcome(world, losses, step.parameters());
+    });
+  };
+  const auto serial = train(1, "");
+  for (const std::string strategy : {"data_parallel", "zero(2)", "zero(3)", "pipeline(micro=2, partition=even)",
+                                     "pipeline(micro=3, schedule=zb-h1, partition=even)"})
+    for (const int ranks : rank_counts({2, 3})) {
+      INFO(strategy << " on " << ranks);
+      const auto got = train(ranks, strategy);
+      CHECK(distance(got.losses, serial.losses) < 1e-5);
+      CHECK(distance(got.weights, serial.weights) < 1e-4);
+    }
+  const Tensor x = noise(2, 0).with("a", ones({2})).with("b", ones({3}));
+  CHECK_THROWS_WITH(x.at("c"), contains("no tensor 'c' stands beside this one; there are: 'a', 'b'"));
+  CHECK_THROWS_WITH(ones({2}).at("c"), contains("there are: none"));
+  CHECK(x.rows(1, 2).at("a").shape() == Shape{1});
+  CHECK(x.rows(1, 2).at("b").shape() == Shape{3});
+  CHECK(x.detach().at("b").shape() == Shape{3});
 }
 
 TEST_CASE("a flag that one rank raises is told to all behind the same step") {

@@ -21,12 +21,14 @@ ForeignWeights read_foreign_weights(const std::string& path) {
   };
   std::optional<FileReader> file;
   const auto mapped = [&] { return NamedBytes{path, file.emplace(path).map()}; };
-  if (ending == ".npz")
+  if (ending == ".npy")
+    weights.tensors.push_back({std::filesystem::path(path).stem(), read_npy(path)});
+  else if (ending == ".npz")
     read_npz(mapped(), room);
   else if (ending == ".pt" || ending == ".pth" || ending == ".bin")
     weights.left_out = read_torch(mapped(), room);
   else
-    fail("import", "{}: is none of .npz, .pt, .pth, .bin, .safetensors and .safetensors.index.json", path);
+    fail("import", "{}: is none of .npy, .npz, .pt, .pth, .bin, .safetensors and .safetensors.index.json", path);
   return weights;
 }
 

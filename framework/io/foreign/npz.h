@@ -1,7 +1,8 @@
-// NumPy's .npz: a ZIP archive of .npy arrays (numpy.lib.format 1.0 to 3.0). Nothing in one is ever executed: object
-// arrays, which are pickles, are refused.
+// NumPy's .npy arrays (numpy.lib.format 1.0 to 3.0), and .npz: a ZIP archive of them. Nothing in one is ever executed:
+// object arrays, which are pickles, are refused.
 #pragma once
 #include "framework/io/foreign/file_array.h"
+#include "framework/tensor/tensor.h"
 
 namespace trireme {
 
@@ -9,5 +10,12 @@ namespace trireme {
 /// Throws Error naming file and array for other element types, more axes than Shape holds, data that is not as long
 /// as the header declares, and arrays that need more memory than MemoryLimit allows.
 void read_npz(const NamedBytes&, const RoomFor& room);
+
+/// One .npy array, with the errors of read_npz(); its name is the file's.
+void read_npy(const NamedBytes&, const RoomFor& room);
+/// The array of an .npy file. Throws Error as read_npz(), and for a file that cannot be read.
+Tensor read_npy(const std::string& path);
+/// Writes an .npy file, replaced as a whole; a bf16 tensor, which NumPy has no type for, is refused.
+void write_npy(const std::string& path, const Tensor&);
 
 }  // namespace trireme

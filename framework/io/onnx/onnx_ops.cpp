@@ -126,8 +126,7 @@ Value cumsum_form(Graph& g, const TracedOp& t) {
 }
 Value gather_form(Graph& g, const TracedOp& t) {
   const Value x = g.last(g.value(t, 0)), ids = g.last(g.value(t, 1));
-  return like(x, g.node("GatherElements", {x.name, ids.name},
-                        {onnx_attribute("axis", std::int64_t{options<int>(t)})}));
+  return like(x, g.node("GatherElements", {x.name, ids.name}, {onnx_attribute("axis", std::int64_t{options<int>(t)})}));
 }
 OnnxForm over_channels(const char* type) {
   return [type](Graph& g, const TracedOp& t) {
@@ -241,7 +240,8 @@ std::map<std::string, OnnxForm> forms() {
       {"clamp", elementwise(clip_nodes<pointwise::Clamp>)},
       {"compare", compare_form},
       {"concat", concat_form},
-      {"constant", [](Graph& g, const TracedOp& t) -> Value {
+      {"constant",
+       [](Graph& g, const TracedOp& t) -> Value {
          return {g.constant(options<Tensor>(t)), t.output.rank(), false};
        }},
       {"cos", unary("Cos")},

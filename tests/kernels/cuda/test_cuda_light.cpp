@@ -333,18 +333,19 @@ void check_update(F launch) {
     for (Index n : awkward)
       for (Index shift : {0, 1}) {
         INFO(Op::name << " " << name_of(t) << " " << n << " behind " << shift);
-        const Data start = random({n}, t), zero({n}, t), value = as_f64(start), a({n}), b({n});
-        const DeviceData there_value(start, shift), there_a(zero, shift), there_b(zero);
+        const Data start = random({n}, t), zero({n}, t), value = as_f64(start), a({n}), b({n}), c({n});
+        const DeviceData there_value(start, shift), there_a(zero, shift), there_b(zero), there_c(zero, shift);
         for (unsigned k = 0; k < 3; ++k) {
           const Data grad = random({n}, t, -1, 1, k + 5);
-          launch(Kernel<Op>::on(DeviceKind::cpu), value, as_f64(grad), a, b, static_cast<int>(k));
-          launch(Kernel<Op>::on(DeviceKind::cuda), there_value, DeviceData(grad, shift), there_a, there_b,
+          launch(Kernel<Op>::on(DeviceKind::cpu), value, as_f64(grad), a, b, c, static_cast<int>(k));
+          launch(Kernel<Op>::on(DeviceKind::cuda), there_value, DeviceData(grad, shift), there_a, there_b, there_c,
                  static_cast<int>(k));
         }
         const double bound = t == DType::f64 ? 1e-13 : 3e-6;
         require_near(there_value.values(), value.values(), bound);
         require_near(there_a.values(), a.values(), bound);
         require_near(there_b.values(), b.values(), bound);
+        require_near(there_c.values(), c.values(), bound);
       }
 }
 }  // namespace
@@ -352,25 +353,29 @@ void check_update(F launch) {
 TEST_CASE("updates on a device equal the CPU's") {
   if (no_device()) return;
   using kernel::Update;
-  check_update<Update<update::Sgd>>([](auto* kernel, View v, View g, View, View, int) {
-    kernel(v, g, {}, {}, update::Sgd{0.1, 0.01, 0.5});
+  check_update<Update<update::Sgd>>([](auto* kernel, View v, View g, View, View, View, int) {
+    kernel(v, g, {}, {}, {}, update::Sgd{0.1, 0.01, 0.5});
   });
   for (bool nesterov : {false, true})
-    check_update<Update<update::Momentum>>([=](auto* kernel, View v, View g, View a, View, int k) {
-      kernel(v, g, a, {}, update::Momentum{0.1, 0.01, 0.5, 0.9, nesterov ? 0 : 0.3, nesterov, k == 0});
+    check_update<Update<update::Momentum>>([=](auto* kernel, View v, View g, View a, View, View, int k) {
+      kernel(v, g, a, {}, {}, update::Momentum{0.1, 0.01, 0.5, 0.9, nesterov ? 0 : 0.3, nesterov, k == 0});
     });
-  check_update<Update<update::Adagrad>>([](auto* kernel, View v, View g, View a, View, int) {
-    kernel(v, g, a, {}, update::Adagrad{0.1, 0.01, 0.5, 1e-10});
+  check_update<Update<update::Adagrad>>([](auto* kernel, View v, View g, View a, View, View, int) {
+    kernel(v, g, a, {}, {}, update::Adagrad{0.1, 0.01, 0.5, 1e-10});
   });
-  check_update<Update<update::Adadelta>>([](auto* kernel, View v, View g, View a, View b, int) {
-    kernel(v, g, a, b, update::Adadelta{1, 0.01, 0.5, 0.9, 1e-6});
+  check_update<Update<update::Adadelta>>([](auto* kernel, View v, View g, View a, View b, View, int) {
+    kernel(v, g, a, b, View{}, update::Adadelta{1, 0.01, 0.5, 0.9, 1e-6});
   });
+  for (bool centered : {false, true})
+    check_update<Update<update::RMSprop>>([=](auto* kernel, View v, View g, View a, View b, View c, int) {
+      kernel(v, g, a, b, c, update::RMSprop{0.01, 0.1, 0.5, 0.9, 1e-3, 0.8, centered});
+    });
   for (bool decoupled : {false, true})
-    check_update<Update<update::Adam>>([=](auto* kernel, View v, View g, View a, View b, int k) {
+    check_update<Update<update::Adam>>([=](auto* kernel, View v, View g, View a, View b, View, int k) {
       const double bias1 = 1 - std::pow(0.9, k + 1), bias2 = 1 - std::pow(0.999, k + 1);
-      kernel(v, g, a, b, update::Adam{0.01, 0.1, 0.5, 0.9, 0.999, 1e-8, bias1, bias2, decoupled});
+      kernel(v, g, a, b, View{}, update::Adam{0.01, 0.1, 0.5, 0.9, 0.999, 1e-8, bias1, bias2, decoupled});
     });
-  require_same_complaint<Update<update::Momentum>>(Data({2}), Data({2}), View{}, View{},
+  require_same_complaint<Update<update::Momentum>>(Data({2}), Data({2}), View{}, View{}, View{},
                                                    update::Momentum{0.1, 0, 1, 0.9, 0, false, true});
-  require_same_complaint<Update<update::Adagrad>>(Data({2}), Data({3}), Data({2}), View{}, update::Adagrad{});
+  require_same_complaint<Update<update::Adagrad>>(Data({2}), Data({3}), Data({2}), View{}, View{}, update::Adagrad{});
 }

@@ -158,12 +158,34 @@ TEST_CASE("layer norm on a device equals the CPU's") {
               beta = affine ? real({c}, gamma.type) : Array();
         beside<kernel::LayerNorm>({near, sum, sum}, y, mean, rstd, x, gamma, beta, 1e-2, true);
         beside<kernel::LayerNormBackwardInput>({near * 3}, dx, dy, x, mean, rstd, gamma, true);
+        Array root({rows}, w), zero({rows}, w);
+        beside<kernel::LayerNorm>({near, sum, sum}, y, zero, root, x, gamma, View{}, 1e-2, false);
+        beside<kernel::LayerNormBackwardInput>({near * 3}, dx, dy, x, zero, root, gamma, false);
         for (bool accumulate : {false, true}) {
           Array dgamma = real({c}, rows == 3 ? DType::bf16 : w), dbeta = real({c}, w), none;
           const double bound = std::max(sum * 3, rows == 3 ? accuracy(DType::bf16) : 0);
           beside<kernel::LayerNormBackwardWeight>({bound, sum * 3}, dgamma, dbeta, dy, x, mean, rstd, accumulate);
           beside<kernel::LayerNormBackwardWeight>({0, sum * 3}, none, dbeta, dy, x, mean, rstd, accumulate);
         }
+      }
+}
+
+TEST_CASE("group norm on a device equals the CPU's") {
+  if (no_device()) return;
+  constexpr Index shapes[][4] = {{1, 1, 4, 1}, {2, 9, 6, 3}, {3, 70, 33, 11}, {2, 300, 64, 8}, {4, 25, 40, 40}};
+  for (DType t : device_types)
+    for (auto [n, cells, c, groups] : shapes)
+      for (bool affine : {false, true}) {
+        INFO(name_of(t) << " " << n << " x " << cells << " x " << c << " in " << groups << " affine " << affine);
+        const Shape s{n, cells, c};
+        const DType w = wide_type(t);
+        const double near = accuracy(t), sum = sum_accuracy(t);
+        Array x = real(s, t), dy = real(s, t), y(s, t), dx(s, t), mean({n, groups}, w), rstd({n, groups}, w),
+              plain({n, c}, w), weighted({n, c}, w), gamma = affine ? positive({c}, w) : Array(),
+              beta = affine ? real({c}, w) : Array();
+        beside<kernel::GroupNorm>({near, sum, sum}, y, mean, rstd, x, gamma, beta, 1e-2);
+        beside<kernel::GroupNormBackwardReduce>({sum * 3, sum * 3}, plain, weighted, dy, x, mean, rstd);
+        beside<kernel::GroupNormBackwardInput>({near * 3}, dx, dy, x, mean, rstd, gamma, plain, weighted);
       }
 }
 

@@ -37,8 +37,8 @@ Network network(RandomChoice dice) {
   int skips = 0;
   for (Index blocks = dice.between(0, 3); blocks > 0; --blocks) {
     const Index k = std::min({dice.of({Index{1}, Index{2}, Index{3}, Index{5}}), h, w}), f = dice.between(1, 6);
-    const ConvLayerOptions o{
-        .stride = dice.chance(25) ? Index{2} : Index{1}, .pad = dice.between(0, k / 2), .bias = dice.chance(60)};
+    const Index stride = dice.chance(25) ? 2 : 1, pad = dice.between(0, k / 2);
+    const ConvLayerOptions o{.stride = stride, .pad = pad, .bias = dice.chance(60)};
     const bool skip = dice.chance(20) && k % 2 == 1;
     const std::string name = "s" + std::to_string(skips++);
     if (skip) {
@@ -48,9 +48,9 @@ Network network(RandomChoice dice) {
       activate();
       add("add", [name] { return AddStashed(name); });
     }
-    add(fmt::format("conv{}({},{},s{},p{}{})", k, c, f, o.stride, o.pad, o.bias ? "" : ",nobias"),
+    add(fmt::format("conv{}({},{},s{},p{}{})", k, c, f, stride, pad, o.bias ? "" : ",nobias"),
         [c, f, k, o] { return Conv2d(c, f, k, o); });
-    h = (h + 2 * o.pad - k) / o.stride + 1, w = (w + 2 * o.pad - k) / o.stride + 1, c = f;
+    h = (h + 2 * pad - k) / stride + 1, w = (w + 2 * pad - k) / stride + 1, c = f;
     if (dice.chance(40)) add("norm", [f] { return BatchNorm(f); });
     activate();
     if (dice.chance(50) && h >= 2 && w >= 2) {
