@@ -4,13 +4,12 @@ Reads <model>.txt, a line "name [extents]" for each tensor, and compares. Writes
 dropout) and <model>.grads.npy (norms of the gradients of the sum of squares of the latter).
 """
 import sys
-from collections import OrderedDict
 
 try:
     import numpy as np
     import torch
     import torchvision
-    from torch import nn
+    from torch_unet import UNet
 except ImportError:
     sys.exit(77)
 
@@ -22,38 +21,6 @@ def formula(shape, key):
     bits = (np.arange(n, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(key * 40503)) & np.uint64(0xFFFFFFFF)
     scale = np.sqrt(24.0 / (n // shape[0])) if len(shape) > 1 else 0.2
     return torch.from_numpy(((bits / 2.0**32 - 0.5) * scale).astype(np.float32).reshape(shape))
-
-
-class UNet(nn.Module):
-    def __init__(self, dims, channels, classes, width):
-        super().__init__()
-        conv, norm, up = (nn.Conv2d, nn.BatchNorm2d, nn.ConvTranspose2d) if dims == 2 else (nn.Conv3d, nn.BatchNorm3d, nn.ConvTranspose3d)
-        self.pool = nn.MaxPool2d(2) if dims == 2 else nn.MaxPool3d(2)
-
-        def block(i, o, name):
-            return nn.Sequential(OrderedDict([
-                (name + "conv1", conv(i, o, 3, padding=1, bias=False)), (name + "norm1", norm(o)), (name + "relu1", nn.ReLU()),
-                (name + "conv2", conv(o, o, 3, padding=1, bias=False)), (name + "norm2", norm(o)), (name + "relu2", nn.ReLU())]))
-
-        for level in range(1, 5):
-            self.add_module(f"encoder{level}", block(channels if level == 1 else width << (level - 2), width << (level - 1), f"enc{level}"))
-        self.bottleneck = block(width * 8, width * 16, "bottleneck")
-        for level in range(4, 0, -1):
-            o = width << (level - 1)
-            self.add_module(f"upconv{level}", up(2 * o, o, 2, 2))
-            self.add_module(f"decoder{level}", block(2 * o, o, f"dec{level}"))
-        self.conv = conv(width, classes, 1)
-
-    def forward(self, x):
-        kept = []
-        for level in range(1, 5):
-            kept.append(getattr(self, f"encoder{level}")(x))
-            x = self.pool(kept[-1])
-        x = self.bottleneck(x)
-        for level in range(4, 0, -1):
-            x = torch.cat([getattr(self, f"upconv{level}")(x), kept[level - 1]], 1)
-            x = getattr(self, f"decoder{level}")(x)
-        return self.conv(x)
 
 
 models = {"mobilenet": (torchvision.models.mobilenet_v2(num_classes=10, dropout=0.0), (4, 3, 64, 64)),
