@@ -1,5 +1,7 @@
 #include "datasets/core/dataset.h"
 
+#include "datasets/core/tensors.h"
+
 namespace trireme {
 namespace {
 
@@ -26,6 +28,18 @@ void DatasetSource::check_read(Index id, std::span<const std::uint8_t> pixels) c
   if (id < 0 || id >= size()) fail(name(), "sample {} is outside [0, {})", id, size());
   if (std::ssize(pixels) != shape().numel())
     fail(name(), "room for {} pixels, a sample has {}", pixels.size(), shape().numel());
+}
+
+Sample DatasetSource::sample(Index, const AugmentKey&) const {
+  fail(name(), "samples are pictures: read() gives them");
+}
+Sample DatasetSource::batch(std::span<const std::int64_t> ids, const AugmentKey& draw) const {
+  std::vector<Sample> all;
+  for (const Index id : ids) all.push_back(sample(id, draw));
+  if (!all.empty()) return stack_samples(all);
+  check(size() > 0, name(), "there is no sample");
+  const Sample one = stack_samples({sample(0, draw)});  // which tells shapes and types
+  return {one.x.view_rows(0, 0), one.y ? one.y.view_rows(0, 0) : one.y};
 }
 
 DatasetWrapper::DatasetWrapper(Dataset data, std::string_view op) : data_(std::move(data)) {

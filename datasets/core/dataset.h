@@ -1,4 +1,5 @@
-// Dataset: samples by id (PyTorch's map-style Dataset), as bytes. Pixels stay u8 until the loader's last moment.
+// Dataset: samples by id (PyTorch's map-style Dataset): pictures as bytes, which stay u8 until the loader's last
+// moment, or tensors of any kind (datasets/core/tensors.h).
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -30,6 +31,12 @@ struct BadSamples {
   std::string first;  ///< why, for the first of them
 };
 
+/// A sample, or a batch of them, as tensors; each may have others beside it (Tensor::with()).
+struct Sample {
+  Tensor x,  ///< what the model sees
+      y;     ///< what the loss compares with; undefined: nothing
+};
+
 /// What a data set does; a format derives from it. Errors of read() name the sample and its file.
 class DatasetSource {
  public:
@@ -44,6 +51,13 @@ class DatasetSource {
   /// Writes sample id's pixels (shape().numel() bytes, row-major) and returns its label. Called from several threads.
   virtual std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey& = {}) const = 0;
   virtual BadSamples bad() const { return {}; }  ///< of the reads so far
+  /// Whether samples are tensors: then sample() and batch() give them, and read() does not.
+  virtual bool has_tensors() const { return false; }
+  /// Sample id, without an axis for the batch. Called from several threads. Throws Error where samples are pictures.
+  virtual Sample sample(Index id, const AugmentKey& = {}) const;
+  /// These samples one behind the other along a new first axis, on the host. By default those of sample(), stacked;
+  /// Error where their shapes differ (LoaderOptions::collate).
+  virtual Sample batch(std::span<const std::int64_t> ids, const AugmentKey& = {}) const;
 
  protected:
   /// What read() may be asked for: throws Error for an id outside [0, size()) and for pixels of another size.
@@ -80,6 +94,8 @@ class DatasetWrapper : public DatasetSource {
     return data_->read(id, pixels, draw);
   }
   BadSamples bad() const override { return data_->bad(); }
+  bool has_tensors() const override { return data_->has_tensors(); }
+  Sample sample(Index id, const AugmentKey& draw) const override { return data_->sample(id, draw); }
 
  protected:
   Dataset data_;  ///< the other data set; never none

@@ -1,5 +1,7 @@
 #include "datasets/core/loader.h"
 
+#include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
@@ -43,11 +45,32 @@ std::vector<std::int64_t> epoch_order(Index n, bool shuffle, std::uint64_t seed,
   return order;
 }
 
+Sampler weighted_sampler(const std::vector<double>& weights, Index size) {
+  std::vector<double> ends;
+  double all = 0;
+  for (const double w : weights) {
+    check(w >= 0 && std::isfinite(w), "weighted_sampler", "a weight is {}, expected at least 0", w);
+    ends.push_back(all += w);
+  }
+  check(all > 0 && size >= 0, "weighted_sampler", "weights add up to {}, {} samples are asked for", all, size);
+  return {size, [ends, all, size](std::uint64_t seed, Index epoch) {
+            const Philox random = random_stream(seed, RandomStream::weighted, epoch);
+            std::vector<std::int64_t> ids;
+            for (Index i = 0; i < size; ++i) {
+              const auto words = random(0, static_cast<std::uint64_t>(i));
+              const double u = (static_cast<double>(words[0]) * 4294967296.0 + words[1]) * 0x1p-64;
+              const auto at = std::upper_bound(ends.begin(), ends.end(), u * all) - ends.begin();
+              ids.push_back(std::min<Index>(at, std::ssize(ends) - 1));
+            }
+            return ids;
+          }};
+}
+
 /// What every iteration of one loader has in common.
 struct Loader::Impl {
   Impl(Dataset data, LoaderOptions opts) : dataset(std::move(data)), options(std::move(opts)) {
     check(bool(dataset), "loader", "there is no dataset");
-    size = dataset->size(), shape = dataset->shape();
+    size = options.sampler.order ? options.sampler.size : dataset->size();
     check(size > 0, "loader", "dataset {} is empty", [&] { return dataset->name(); });
     check(options.batch >= 1, "loader", "batch is {}, it must be at least 1", options.batch);
     const auto [rank, ranks, microbatches] = options.shard;
@@ -71,6 +94,9 @@ struct Loader::Impl {
           "start_batch is {} and start_sample is {}: give one of them", options.start_batch, options.start_sample);
     epoch = options.epoch;
     skip = options.start_sample > 0 ? options.start_sample : std::min(options.start_batch * options.batch, size);
+    if (dataset->has_tensors()) return;
+    check(!options.collate, "loader", "collate is for data sets of tensors");
+    shape = dataset->shape();
     // Bytes go to the device and become numbers there; f64's are made on the host, in f64.
     in_bytes = options.device.kind != DeviceKind::cpu && options.dtype != DType::f64;
     read_as = in_bytes ? DType::u8 : options.dtype;
@@ -86,8 +112,8 @@ struct Loader::Impl {
   void hand_out(Batch& batch) const {
     if (options.device == batch.x.device()) return;
     const Tensor read = batch.x.to(options.device);
-    batch.x = read, batch.y = batch.y.to(options.device);
-    if (read.dtype() == options.dtype) return;
+    batch.x = read, batch.y = batch.y ? batch.y.to(options.device) : batch.y;
+    if (read.dtype() == options.dtype || dataset->has_tensors()) return;
     batch.x = Tensor::empty(read.shape(), options.dtype, options.device);
     launch<kernel::Normalize>(batch.x, read, alpha, shift);
   }
@@ -104,22 +130,47 @@ struct Loader::Impl {
       if (share.microbatches > 1) batch.microbatches.push_back(end - begin);
       rows += end - begin;
     }
+    const std::int64_t* ids = order.data() + begins;
+    batch.samples = Tensor::empty({rows}, DType::i64);
+    auto* sample = batch.samples.data<std::int64_t>();
+    for (auto& [begin, end] : cuts) sample = std::copy(ids + begin, ids + end, sample);
+    if (dataset->has_tensors()) {
+      const auto mine = batch.samples.view().span<const std::int64_t>();
+      const Sample made = collated(mine, draw);
+      check(made.x && made.x.rank() > 0 && made.x.dim(0) == rows, "loader", "{} rows were made of {} samples",
+            made.x && made.x.rank() > 0 ? made.x.dim(0) : 0, rows);
+      batch.x = made.x, batch.y = made.y;
+      return batch;
+    }
     Shape all{rows};
     for (Index extent : shape) all.push_back(extent);
     batch.x = Tensor::empty(all, read_as);
     batch.y = Tensor::empty({rows}, DType::i64);
-    batch.samples = Tensor::empty({rows}, DType::i64);
-    const std::int64_t* ids = order.data() + begins;
     std::vector<std::uint8_t> pixels(static_cast<std::size_t>(shape.numel()));
     const Index row_bytes = shape.numel() * size_of(read_as);
     Index row = 0;
     for (auto& [begin, end] : cuts)
       for (Index at = begin; at < end; ++at, ++row) {
-        batch.samples.data<std::int64_t>()[row] = ids[at];
         batch.y.data<std::int64_t>()[row] = dataset->read(ids[at], pixels, draw);
         convert(pixels, batch.x.data<std::byte>() + row * row_bytes);
       }
     return batch;
+  }
+  Sample collated(std::span<const std::int64_t> ids, const AugmentKey& draw) const {
+    if (!options.collate || ids.empty()) return dataset->batch(ids, draw);
+    std::vector<Sample> all;
+    for (const Index id : ids) all.push_back(dataset->sample(id, draw));
+    return options.collate(all);
+  }
+  /// The ids of an epoch.
+  std::vector<std::int64_t> order_of(Index of_epoch) const {
+    if (!options.sampler.order) return epoch_order(size, options.shuffle, options.seed, of_epoch);
+    auto order = options.sampler.order(options.seed, of_epoch);
+    check(std::ssize(order) == size, "loader", "the sampler gave {} ids for an epoch of {}", order.size(), size);
+    for (const Index id : order)
+      check(id >= 0 && id < dataset->size(), "loader", "the sampler gave id {}, there are {} samples", id,
+            dataset->size());
+    return order;
   }
   /// The rows of a share of a global batch, one stretch per micro-batch.
   static std::vector<std::pair<Index, Index>> stretches(Index global, const RankShare& mine) {
@@ -224,7 +275,7 @@ struct Loader::Iterator::State {
   /// whole: over this rank's shares of all batches.
   State(std::shared_ptr<Impl> impl, bool whole) : loader(std::move(impl)), epoch(loader->epoch) {
     const LoaderOptions& o = loader->options;
-    auto order = epoch_order(loader->size, o.shuffle, o.seed, epoch);
+    auto order = loader->order_of(epoch);
     const Index start = std::exchange(loader->skip, 0), left = loader->size - start;
     count = left / o.batch + (left % o.batch != 0 ? 1 : 0);
     auto make = [impl = loader.get(), order = std::move(order), of = epoch, start,
@@ -260,7 +311,11 @@ struct Loader::Iterator::State {
                      .microbatches = batch.microbatches,
                      .share = batch.share,
                      .calls = std::make_shared<RandomCalls>()});
-    batch.x.impl()->batch = context, batch.y.impl()->batch = context;
+    for (Tensor* t : {&batch.x, &batch.y}) {
+      if (!*t) continue;
+      t->impl()->batch = context;
+      for (const auto& [name, field] : t->fields()) field.impl()->batch = context;
+    }
   }
 
   std::shared_ptr<Impl> loader;

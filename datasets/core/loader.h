@@ -11,6 +11,16 @@
 
 namespace trireme {
 
+/// The samples of an epoch (torch.utils.data.Sampler).
+struct Sampler {
+  Index size = 0;  ///< of an epoch
+  /// size ids: a function of its arguments alone, so that all ranks, and a resumed run, get the same.
+  std::function<std::vector<std::int64_t>(std::uint64_t seed, Index epoch)> order = {};
+};
+/// WeightedRandomSampler with replacement: id i comes with probability weights[i] / their sum, size times an epoch.
+/// Throws Error for weights below 0 or without a sum.
+Sampler weighted_sampler(const std::vector<double>& weights, Index size);
+
 /// Options of a Loader (torch.utils.data.DataLoader and DistributedSampler).
 struct LoaderOptions {
   Index batch = 32;          ///< samples of a global batch, over all ranks; at least 1
@@ -24,19 +34,24 @@ struct LoaderOptions {
   Device device = cpu();     ///< where x and y are handed out; pixels travel there as bytes
   bool training = true;      ///< BatchContext::training of the batches
   Index start_batch = 0;     ///< skip this many global batches of the first epoch iterated (resume)
-  Index start_sample = 0;    ///< or so many samples: what is left of the epoch is cut into batches from there
+  /// Of data sets of tensors: makes a batch of its samples; null: DatasetSource::batch(), which stacks them.
+  std::function<Sample(const std::vector<Sample>&)> collate = {};
+  /// Which samples an epoch has, in order, by ids that may come more than once or not at all; null: epoch_order().
+  Sampler sampler = {};
+  Index start_sample = 0;  ///< or so many samples: what is left of the epoch is cut into batches from there
 };
 
 /// One rank's rows of a global batch; `auto& [x, y]` binds its x and y.
 struct Batch {
-  Tensor x;              ///< LoaderOptions::dtype [rows, shape...], on LoaderOptions::device; rows may be 0
-  Tensor y;              ///< labels, i64 [rows], beside x
+  Tensor x;              ///< LoaderOptions::dtype [rows, shape...], on LoaderOptions::device; rows may be 0. Of a data
+                         ///< set of tensors: of its types and shapes, with its fields (Tensor::at())
+  Tensor y;              ///< labels, i64 [rows], beside x; of a data set of tensors: its y
   Tensor samples;        ///< ids in the data set, i64 [rows], on the host
   Index index = 0;       ///< of the global batch in the epoch
   Index global = 0;      ///< rows of the global batch, over all ranks
   RankShare share = {};  ///< of its rows that these are
-  std::vector<Index> microbatches = {};             ///< rows of each micro-batch (RankShare::microbatches > 1)
-  Index rows() const { return y ? y.numel() : 0; }  ///< of this rank
+  std::vector<Index> microbatches = {};  ///< rows of each micro-batch (RankShare::microbatches > 1)
+  Index rows() const { return samples ? samples.numel() : x ? x.dim(0) : 0; }  ///< of this rank
 };
 /// The tuple protocol: get<0> is x, get<1> is y, so that `for (auto& [x, y] : loader)` compiles.
 template <std::size_t I>

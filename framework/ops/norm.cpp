@@ -237,10 +237,11 @@ Tensor group_norm(const Tensor& x, Index groups, const Tensor& gamma_given, cons
   const Tensor sum_dy = Tensor::empty({x.dim(0), x.dim(-1)}, type, x.device()), sum_dy_xhat = Tensor::like(sum_dy);
   return record(op, std::move(y), {x, gamma, beta}, std::pair(groups, eps),
                 Backward{[=, x = SavedTensor(x), gamma = SavedTensor(gamma)](const Tensor& dy, Gradients& g) {
-                           launch<kernel::GroupNormBackwardReduce>(sum_dy, sum_dy_xhat, dy, x, mean, rstd);
-                           write_grad(g, 0, [&](const Tensor& dx) {
-                             launch<kernel::GroupNormBackwardInput>(dx, dy, x, mean, rstd, gamma, sum_dy, sum_dy_xhat);
-                           });
+                           const auto run = [&](const View& dx) {
+                             launch<kernel::GroupNormBackward>(sum_dy, sum_dy_xhat, dx, dy, x, mean, rstd, gamma);
+                           };
+                           if (!g.needs_grad(0)) return run(View{});
+                           write_grad(g, 0, [&](const Tensor& dx) { run(dx); });
                          },
                          [=](const Tensor& dy, Gradients& g) {
                            const auto over_samples = [&](int i, const Tensor& sums) {

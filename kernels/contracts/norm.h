@@ -85,19 +85,13 @@ struct GroupNorm {
   /// y, mean [N, G] and rstd [N, G] are outputs; gamma and beta may be View{}.
   using Fn = void(View y, View mean, View rstd, View x, View gamma, View beta, double eps);
 };
-/// Sums over the cells of each sample: of dy, and of dy xhat, xhat = (x - mean) rstd. Summed over samples they are the
-/// gradients of beta and gamma.
-struct GroupNormBackwardReduce {
-  static constexpr char name[] = "group_norm_backward_reduce";  ///< in errors, profiles and census()
-  /// sum_dy and sum_dy_xhat [N, C], of the statistics' type, are outputs.
-  using Fn = void(View sum_dy, View sum_dy_xhat, View dy, View x, View mean, View rstd);
-};
-/// dx = rstd (dy gamma - (S + xhat T) / count), S and T the sums over a group of gamma sum_dy and gamma sum_dy_xhat,
-/// count the elements of a group.
-struct GroupNormBackwardInput {
-  static constexpr char name[] = "group_norm_backward_input";  ///< in errors, profiles and census()
-  /// dx is the output; gamma may be View{}.
-  using Fn = void(View dx, View dy, View x, View mean, View rstd, View gamma, View sum_dy, View sum_dy_xhat);
+/// Sums over the cells of each sample, of dy and of dy xhat, xhat = (x - mean) rstd: over samples they add up to the
+/// gradients of beta and gamma. And dx = rstd (dy gamma - (S + xhat T) / count), S and T the sums over a group of gamma
+/// sum_dy and gamma sum_dy_xhat, count the elements of a group.
+struct GroupNormBackward {
+  static constexpr char name[] = "group_norm_backward";  ///< in errors, profiles and census()
+  /// sum_dy and sum_dy_xhat [N, C], of the statistics' type, and dx are outputs; dx and gamma may be View{}.
+  using Fn = void(View sum_dy, View sum_dy_xhat, View dx, View dy, View x, View mean, View rstd, View gamma);
 };
 
 }  // namespace kernel

@@ -69,6 +69,7 @@ constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, bool>) return DType::boolean;
 }
 
+/// Whether T is one of these types.
 template <class T, class... Of>
 concept OneOf = (std::is_same_v<T, Of> || ...);
 /// A C++ type that dtype_of() knows.

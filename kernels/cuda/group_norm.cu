@@ -80,19 +80,6 @@ __global__ void sum_cells(A* plain, A* weighted, const T* dy, const T* x, const 
   plain[sample * s.channels + c] = sum, weighted[sample * s.channels + c] = with_xhat;
 }
 
-void backward_reduce(View sum_dy, View sum_dy_xhat, View dy, View x, View mean, View rstd) {
-  constexpr auto op = kernel::GroupNormBackwardReduce::name;
-  check_same(dy, x, op);
-  const GroupShape s = check_groups({&mean, &rstd}, {&sum_dy, &sum_dy_xhat}, {}, x, op);
-  const On on(x.device, op);
-  dispatch_device_float(x.dtype, op, [&](auto t) {
-    using T = decltype(t);
-    using A = Accumulator<T>;
-    run(on, dim3(static_cast<unsigned>(s.samples * ceil_div(s.channels, warp))), block, sum_cells<T, A>, sum_dy.as<A>(),
-        sum_dy_xhat.as<A>(), dy.as<const T>(), x.as<const T>(), mean.as<const A>(), rstd.as<const A>(), s);
-  });
-}
-
 template <class T, class A>
 __global__ void gradient(T* dx, const T* dy, const T* x, const A* mean, const A* rstd, const A* gamma, const A* plain,
                          const A* weighted, GroupShape s) {
@@ -112,25 +99,27 @@ __global__ void gradient(T* dx, const T* dy, const T* x, const A* mean, const A*
   });
 }
 
-void backward_input(View dx, View dy, View x, View mean, View rstd, View gamma, View sum_dy, View sum_dy_xhat) {
-  constexpr auto op = kernel::GroupNormBackwardInput::name;
-  check_same(dx, dy, op);
-  check_same(dx, x, op);
+void backward(View sum_dy, View sum_dy_xhat, View dx, View dy, View x, View mean, View rstd, View gamma) {
+  constexpr auto op = kernel::GroupNormBackward::name;
+  check_same(dy, x, op);
+  if (dx) check_same(dx, x, op);
   const GroupShape s = check_groups({&mean, &rstd}, {&sum_dy, &sum_dy_xhat}, {&gamma}, x, op);
-  if (x.numel() == 0) return;
-  const On on(dx.device, op);
+  if (s.samples == 0) return;
+  const On on(dy.device, op);
   dispatch_device_float(x.dtype, op, [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
-    run(on, dim3(static_cast<unsigned>(s.samples * s.groups)), block, gradient<T, A>, dx.as<T>(), dy.as<const T>(),
-        x.as<const T>(), mean.as<const A>(), rstd.as<const A>(), gamma.as<const A>(), sum_dy.as<const A>(),
-        sum_dy_xhat.as<const A>(), s);
+    run(on, dim3(static_cast<unsigned>(s.samples * ceil_div(s.channels, warp))), block, sum_cells<T, A>, sum_dy.as<A>(),
+        sum_dy_xhat.as<A>(), dy.as<const T>(), x.as<const T>(), mean.as<const A>(), rstd.as<const A>(), s);
+    if (dx && x.numel() > 0)
+      run(on, dim3(static_cast<unsigned>(s.samples * s.groups)), block, gradient<T, A>, dx.as<T>(), dy.as<const T>(),
+          x.as<const T>(), mean.as<const A>(), rstd.as<const A>(), gamma.as<const A>(), sum_dy.as<const A>(),
+          sum_dy_xhat.as<const A>(), s);
   });
 }
 
 const Kernel<kernel::GroupNorm> group_norm_cuda{DeviceKind::cuda, group_norm};
-const Kernel<kernel::GroupNormBackwardReduce> backward_reduce_cuda{DeviceKind::cuda, backward_reduce};
-const Kernel<kernel::GroupNormBackwardInput> backward_input_cuda{DeviceKind::cuda, backward_input};
+const Kernel<kernel::GroupNormBackward> backward_cuda{DeviceKind::cuda, backward};
 
 }  // namespace
 }  // namespace trireme::gpu

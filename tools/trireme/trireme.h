@@ -2,6 +2,7 @@
 #pragma once
 #include "datasets/core/in_memory.h"
 #include "datasets/core/loader.h"
+#include "datasets/core/tensors.h"
 #include "datasets/formats/mnist.h"
 #include "datasets/formats/open_dataset.h"
 #include "datasets/images/augment.h"

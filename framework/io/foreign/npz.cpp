@@ -122,6 +122,22 @@ void read_npy(const NamedBytes& file, const RoomFor& room) {
   read_array(file.name, bytes, file.name, memory, room);
 }
 
+NpyLayout npy_layout(const NamedBytes& file) {
+  const auto [prefix, length] = header_size(file.bytes, file.name, file.name);
+  const Header header =
+      parse_header({reinterpret_cast<const char*>(file.bytes.data()) + prefix, length}, file.name, file.name);
+  const FileArray array{file.name, element_type(header.descr), header.shape};
+  const bool one = header.shape.rank() < 2;
+  if (array.type == nullptr || !array.type->as_is || header.descr[0] == '>' || (header.columns_first && !one))
+    fail(op, "{}: elements of type {}{} are read by read_npy(), not mapped", file.name, shown(header.descr),
+         header.columns_first ? " in Fortran's order" : "");
+  const std::size_t bytes = count_elements(array, op, file.name) * array.type->size, begin = prefix + length;
+  if (file.bytes.size() - begin != bytes)
+    fail(op, "{}: the header declares {} bytes of elements, the file holds {}", file.name, bytes,
+         file.bytes.size() - begin);
+  return {begin, header.shape, array.type->becomes};
+}
+
 Tensor read_npy(const std::string& path) {
   FileReader file(path);
   Tensor t;

@@ -15,6 +15,14 @@ void read_npz(const NamedBytes&, const RoomFor& room);
 void read_npy(const NamedBytes&, const RoomFor& room);
 /// The array of an .npy file. Throws Error as read_npz(), and for a file that cannot be read.
 Tensor read_npy(const std::string& path);
+/// Where the elements of an .npy array lie.
+struct NpyLayout {
+  std::size_t begin = 0;  ///< first byte
+  Shape shape;
+  DType dtype = DType::f32;
+};
+/// Throws Error as read_npz(), for elements in Fortran's order or big-endian, and for types that no DType is.
+NpyLayout npy_layout(const NamedBytes&);
 /// Writes an .npy file, replaced as a whole; a bf16 tensor, which NumPy has no type for, is refused.
 void write_npy(const std::string& path, const Tensor&);
 

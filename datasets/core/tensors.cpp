@@ -1,0 +1,293 @@
+#include "datasets/core/tensors.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+
+#include "framework/autograd/tape.h"
+#include "framework/io/foreign/npz.h"
+#include "framework/io/safetensors.h"
+#include "framework/ops/ops.h"
+#include "framework/tensor/storage.h"
+
+namespace trireme {
+namespace {
+
+/// What data sets of tensors have in common.
+class TensorSource : public DatasetSource {
+ public:
+  bool has_tensors() const override { return true; }
+  Shape shape() const override { return size() > 0 ? sample(0, {}).x.shape() : Shape{}; }
+  Index classes() const override { return 0; }
+  PixelScale scale() const override { return {}; }
+  std::int64_t read(Index, std::span<std::uint8_t>, const AugmentKey&) const override {
+    fail(name(), "samples are tensors: sample() gives them");
+  }
+
+ protected:
+  void check_id(Index id) const {
+    if (id < 0 || id >= size()) fail(name(), "sample {} is outside [0, {})", id, size());
+  }
+};
+
+/// f of the tensor and of what stands beside it.
+template <class F>
+Tensor each(const Tensor& t, F&& f) {
+  if (!t) return t;
+  Tensor y = f(t);
+  for (const auto& [name, field] : t.fields()) y = y.with(name, f(field));
+  return y;
+}
+
+class InTensors final : public TensorSource {
+ public:
+  InTensors(const Tensor& x, const Tensor& y, Index classes) : x_(x), y_(y), classes_(classes) {
+    check(x && x.rank() > 0, "tensor_dataset", "x has no rows: it is {}", x ? to_string(x.shape()) : "undefined");
+    check(!y || (y.rank() > 0 && y.dim(0) == x.dim(0)), "tensor_dataset",
+          "x is {} and y {}: they must have as many rows", x.shape(), y ? y.shape() : Shape{});
+  }
+  std::string name() const override { return "tensors"; }
+  Index size() const override { return x_.dim(0); }
+  Index classes() const override { return classes_; }
+  Sample sample(Index id, const AugmentKey&) const override {
+    check_id(id);
+    const auto one = [&](const Tensor& t) {
+      return each(t, [&](const Tensor& all) { return is_rows(all) ? squeeze(all.view_rows(id, id + 1), 0) : all; });
+    };
+    return {one(x_), one(y_)};
+  }
+  Sample batch(std::span<const std::int64_t> ids, const AugmentKey&) const override {
+    for (const Index id : ids) check_id(id);
+    const Tensor rows = Tensor::from(std::vector<Index>(ids.begin(), ids.end()));
+    const auto all = [&](const Tensor& t) {
+      return each(t, [&](const Tensor& of) { return is_rows(of) ? take(of, rows) : of; });
+    };
+    return {all(x_), all(y_)};
+  }
+
+ private:
+  bool is_rows(const Tensor& t) const { return t.rank() > 0 && t.dim(0) == x_.dim(0); }
+  Tensor x_, y_;
+  Index classes_;
+};
+
+class FromFunction final : public TensorSource {
+ public:
+  FromFunction(Index size, std::function<Sample(Index, const AugmentKey&)> f) : size_(size), sample_(std::move(f)) {
+    check(size >= 0 && bool(sample_), "function_dataset", "{} samples of {}", size,
+          sample_ ? "a function" : "an empty function");
+  }
+  std::string name() const override { return "function"; }
+  Index size() const override { return size_; }
+  Sample sample(Index id, const AugmentKey& draw) const override {
+    check_id(id);
+    return sample_(id, draw);
+  }
+
+ private:
+  Index size_;
+  std::function<Sample(Index, const AugmentKey&)> sample_;
+};
+
+/// Some data sets of tensors; sample() of the whole is what `of` makes of (data sets, id, draw).
+class Combined final : public TensorSource {
+ public:
+  using Of = std::function<Sample(const std::vector<Dataset>&, Index, const AugmentKey&)>;
+  Combined(const char* name, std::vector<Dataset> parts, Index size, Of of)
+      : name_(name), parts_(std::move(parts)), size_(size), of_(std::move(of)) {}
+  std::string name() const override { return std::string(name_) + " of " + parts_[0]->name(); }
+  Index size() const override { return size_; }
+  Index classes() const override { return parts_[0]->classes(); }
+  Sample sample(Index id, const AugmentKey& draw) const override {
+    check_id(id);
+    return of_(parts_, id, draw);
+  }
+
+ private:
+  const char* name_;
+  std::vector<Dataset> parts_;
+  Index size_;
+  Of of_;
+};
+Dataset combined(const char* name, std::vector<Dataset> parts, Index size, Combined::Of of) {
+  return std::make_unique<Combined>(name, std::move(parts), size, std::move(of));
+}
+void check_tensors(const char* op, const std::vector<Dataset>& parts) {
+  check(!parts.empty(), op, "there is no data set");
+  for (const Dataset& d : parts) {
+    check(bool(d), op, "there is no data set");
+    check(d->has_tensors(), op, "the samples of {} are pictures, not tensors", [&] { return d->name(); });
+  }
+}
+
+}  // namespace
+
+Dataset TensorDataset(const Tensor& x, const Tensor& y, Index classes) {
+  return std::make_unique<InTensors>(x, y, classes);
+}
+Dataset FunctionDataset(Index size, std::function<Sample(Index id, const AugmentKey& draw)> sample) {
+  return std::make_unique<FromFunction>(size, std::move(sample));
+}
+
+Sample stack_samples(const std::vector<Sample>& all) {
+  check(!all.empty(), "stack_samples", "there is no sample");
+  const NoGrad off;
+  const auto stacked = [&](Tensor Sample::*which) {
+    const auto of_all = [&](auto&& get) {
+      std::vector<Tensor> parts;
+      for (const Sample& s : all) {
+        check((s.*which).defined() && (s.*which).fields().size() == (all[0].*which).fields().size(), "stack_samples",
+              "samples differ in which tensors they have");
+        parts.push_back(get(s.*which));
+      }
+      return stack(parts);
+    };
+    if (!(all[0].*which)) return Tensor();
+    Tensor y = of_all([](const Tensor& t) { return t.fields().empty() ? t : t.detach(); });
+    for (const auto& field : (all[0].*which).fields())
+      y = y.with(field.first, of_all([&](const Tensor& t) { return t.at(field.first); }));
+    return y;
+  };
+  return {stacked(&Sample::x), stacked(&Sample::y)};
+}
+
+std::function<Sample(const std::vector<Sample>&)> pad_to_longest(double value) {
+  return [value](const std::vector<Sample>& all) {
+    Index longest = 0;
+    for (const Sample& s : all) {
+      check(s.x && s.x.rank() > 0, "pad_to_longest", "a sample has no axis to pad");
+      longest = std::max(longest, s.x.dim(0));
+    }
+    std::vector<Sample> padded;
+    for (const Sample& s : all) {
+      const Index length = s.x.dim(0);
+      const auto longer = [&](const Tensor& t) {
+        if (!t || t.rank() == 0 || t.dim(0) != length) return t;
+        Shape begin = t.shape(), end = t.shape();
+        std::fill(&begin[0], &begin[0] + begin.rank(), 0), std::fill(&end[0], &end[0] + end.rank(), 0);
+        end[0] = longest - length;
+        return pad(t, begin, end, value);
+      };
+      const Tensor count = Tensor::scalar(static_cast<double>(length), DType::i64);
+      padded.push_back({each(s.x, longer).with("length", count), each(s.y, longer)});
+    }
+    return stack_samples(padded);
+  };
+}
+
+Dataset map_samples(Dataset data, std::function<Sample(Sample, Index, const AugmentKey&)> change) {
+  check_tensors("map_samples", {data});
+  check(bool(change), "map_samples", "the function is empty");
+  const Index size = data->size();
+  return combined("map", {std::move(data)}, size, [change](const auto& of, Index id, const AugmentKey& draw) {
+    return change(of[0]->sample(id, draw), id, draw);
+  });
+}
+Dataset subset(Dataset data, std::vector<Index> ids) {
+  check_tensors("subset", {data});
+  for (const Index id : ids)
+    check(id >= 0 && id < data->size(), "subset", "sample {} is outside [0, {})", id, data->size());
+  const auto size = std::ssize(ids);
+  return combined("subset", {std::move(data)}, size,
+                  [ids = std::move(ids)](const auto& of, Index id, const AugmentKey& draw) {
+                    return of[0]->sample(ids[static_cast<std::size_t>(id)], draw);
+                  });
+}
+Dataset concat_datasets(std::vector<Dataset> parts) {
+  check_tensors("concat_datasets", parts);
+  Index size = 0;
+  for (const Dataset& d : parts) size += d->size();
+  return combined("concat", std::move(parts), size, [](const auto& of, Index id, const AugmentKey& draw) {
+    std::size_t k = 0;
+    while (id >= of[k]->size()) id -= of[k++]->size();
+    return of[k]->sample(id, draw);
+  });
+}
+Dataset zip_datasets(Dataset first, std::map<std::string, Dataset> others) {
+  std::vector<Dataset> all{std::move(first)};
+  std::vector<std::string> names;
+  for (auto& [name, d] : others) all.push_back(d), names.push_back(name);
+  check_tensors("zip_datasets", all);
+  const Index size = all[0]->size();
+  for (const Dataset& d : all)
+    check(d->size() == size, "zip_datasets", "data sets of {} and of {} samples", size, d->size());
+  return combined("zip", std::move(all), size, [names](const auto& of, Index id, const AugmentKey& draw) {
+    Sample joined = of[0]->sample(id, draw);
+    for (std::size_t k = 0; k < names.size(); ++k) {
+      const Sample more = of[k + 1]->sample(id, draw);
+      joined.x = joined.x.with(names[k], more.x);
+      if (joined.y && more.y) joined.y = joined.y.with(names[k], more.y);
+    }
+    return joined;
+  });
+}
+Dataset interleave(std::vector<Dataset> parts) {
+  check_tensors("interleave", parts);
+  Index longest = 0;
+  for (const Dataset& d : parts) {
+    check(d->size() > 0, "interleave", "{} is empty", [&] { return d->name(); });
+    longest = std::max(longest, d->size());
+  }
+  const Index count = std::ssize(parts);
+  return combined("interleave", std::move(parts), longest * count,
+                  [count](const auto& of, Index id, const AugmentKey& draw) {
+                    const Dataset& d = of[static_cast<std::size_t>(id % count)];
+                    return d->sample(id / count % d->size(), draw);
+                  });
+}
+Dataset cache(Dataset data) {
+  check_tensors("cache", {data});
+  struct Kept {
+    std::mutex mutex;
+    std::map<Index, Sample> samples;
+  };
+  const Index size = data->size();
+  return combined("cache", {std::move(data)}, size,
+                  [kept = std::make_shared<Kept>()](const auto& of, Index id, const AugmentKey& draw) {
+                    {
+                      const std::lock_guard lock(kept->mutex);
+                      if (const auto at = kept->samples.find(id); at != kept->samples.end()) return at->second;
+                    }
+                    const Sample s = of[0]->sample(id, draw);
+                    const std::lock_guard lock(kept->mutex);
+                    return kept->samples.emplace(id, s).first->second;
+                  });
+}
+
+namespace {
+/// Elements of a mapped file, which lives as long as they.
+Tensor mapped(std::shared_ptr<FileReader> file, std::span<const std::byte> elements, const Shape& shape, DType dtype) {
+  const auto size = static_cast<std::uintptr_t>(size_of(dtype));
+  auto* first = const_cast<std::byte*>(elements.data());  // mapped copy-on-write: see FileReader::map()
+  if (reinterpret_cast<std::uintptr_t>(first) % size != 0 || elements.empty())
+    return Tensor::from_bytes(elements, shape, dtype);
+  auto block = std::make_shared<detail::Storage>(first, elements.size(), cpu(), [file = std::move(file)] {});
+  return detail::wrap(std::move(block), 0, shape, dtype);
+}
+}  // namespace
+
+Tensor map_npy(const std::string& path) {
+  auto file = std::make_shared<FileReader>(path);
+  const auto bytes = file->map(false);
+  const NpyLayout layout = npy_layout(NamedBytes{path, bytes});
+  return mapped(file, bytes.subspan(layout.begin), layout.shape, layout.dtype);
+}
+Tensor map_safetensors(const std::string& path, const std::string& name) {
+  const SafetensorsReader reader(path);
+  auto file = std::make_shared<FileReader>(path);
+  for (const SafetensorsEntry& e : reader.header().entries)
+    if (e.name == name) {
+      const ElementType* type = find_element_type(e.dtype);
+      check(type && type->as_is, "map_safetensors", "{}: '{}' has elements of type {}, which are converted when read",
+            path, name, e.dtype);
+      const auto bytes = file->map(false).subspan(reader.header().data_offset + e.begin, e.end - e.begin);
+      Shape shape;
+      for (const Index extent : e.shape) shape.push_back(extent);
+      return mapped(file, bytes, shape, type->becomes);
+    }
+  fail("map_safetensors", "{}: there is no tensor '{}'", path, name);
+}
+
+}  // namespace trireme

@@ -1,0 +1,48 @@
+// Data sets of tensors: features, regression targets, tokens, masks, several inputs; from memory, a file or a function;
+// and data sets made of others. Everything goes by sample id, so that an epoch is the same on one rank and on many, and
+// can be resumed.
+#pragma once
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "datasets/core/dataset.h"
+
+namespace trireme {
+
+/// torch.utils.data.TensorDataset: sample i is row i of x and of y, and of those of their fields that have as many
+/// rows. y may be undefined. classes: of labels, 0 where y is none. Throws Error for tensors of different numbers of
+/// rows.
+Dataset TensorDataset(const Tensor& x, const Tensor& y = {}, Index classes = 0);
+/// Sample i is sample(i, draw), which may be asked for from several threads. Throws Error for an empty function.
+Dataset FunctionDataset(Index size, std::function<Sample(Index id, const AugmentKey& draw)> sample);
+
+/// Samples stacked along a new first axis, field by field. At least one, of equal shapes and fields, else Error.
+Sample stack_samples(const std::vector<Sample>&);
+/// A LoaderOptions::collate for sequences: x (and y, where it has an axis and as many elements) are padded with `value`
+/// behind their first axis to the longest one's, and x gets a field "length", i64 [rows].
+std::function<Sample(const std::vector<Sample>&)> pad_to_longest(double value = 0);
+
+// Data sets made of others, all of tensors. Ids of their samples are those of the result.
+/// change(sample, id, draw) of each sample.
+Dataset map_samples(Dataset, std::function<Sample(Sample, Index id, const AugmentKey& draw)> change);
+/// The samples of these ids, in that order.
+Dataset subset(Dataset, std::vector<Index> ids);
+/// All samples of one behind those of the one before.
+Dataset concat_datasets(std::vector<Dataset>);
+/// Sample i of each, which are of one size: x and y are the first one's, beside which stand the others' x and y as
+/// fields, x under their names.
+Dataset zip_datasets(Dataset first, std::map<std::string, Dataset> others);
+/// Sample i comes from the data set i mod their count, each begun anew when it ends; as long as the longest makes it.
+Dataset interleave(std::vector<Dataset>);
+/// Keeps each sample after its first read, in memory, as it was read then: augmentation belongs behind it.
+Dataset cache(Dataset);
+
+/// The tensor of an .npy file (C order, an element type of ours, little-endian), or one of a safetensors file, of whose
+/// pages the kernel reads those that are touched; what is written to it is not written to the file. Throws Error as
+/// read_npy() and SafetensorsReader, for files in another order and tensors that are converted when read.
+Tensor map_npy(const std::string& path);
+Tensor map_safetensors(const std::string& path, const std::string& name);
+
+}  // namespace trireme

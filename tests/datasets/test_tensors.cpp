@@ -1,0 +1,156 @@
+// Data sets of tensors: rows, functions, files, combinations; their batches over ranks, samplers, padding, resume.
+#include "datasets/core/tensors.h"
+
+#include "datasets/core/loader.h"
+#include "framework/io/foreign/npz.h"
+#include "framework/io/safetensors.h"
+#include "framework/layers/init.h"
+#include "framework/ops/ops.h"
+#include "framework/tensor/create.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary.h"
+
+using namespace trireme;
+using test::contains;
+using Values = std::vector<double>;
+
+namespace {
+
+/// Sample i: x [2] and a field "mask" [3], y [1].
+const Tensor features = normal({23, 2}, 0, 1, 1), mask = arange(23 * 3).reshape({23, 3}),
+             targets = normal({23, 1}, 0, 1, 2);
+Dataset rows() { return TensorDataset(features.with("mask", mask), targets); }
+
+/// All that the loaders of so many ranks hand out in an epoch, by sample id.
+std::map<Index, std::vector<Values>> epoch(const Dataset& data, int ranks, LoaderOptions options) {
+  std::map<Index, std::vector<Values>> all;
+  for (int r = 0; r < ranks; ++r) {
+    options.shard = RankShare(r, ranks);
+    for (Batch& b : Loader(data, options)) {
+      const auto ids = b.samples.to_vector<Index>();
+      CHECK(b.rows() == std::ssize(ids));
+      CHECK(b.x.at("mask").batch() == b.x.batch());
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        const auto at = static_cast<Index>(i);
+        all[ids[i]].push_back(concat({b.x.view_rows(at, at + 1).reshape({2}).to(DType::f64),
+                                      b.x.at("mask").view_rows(at, at + 1).reshape({3}).to(DType::f64),
+                                      b.y.view_rows(at, at + 1).reshape({1}).to(DType::f64)},
+                                     0)
+                                  .to_vector());
+      }
+    }
+  }
+  return all;
+}
+Values row(Index i) {
+  const auto x = features.view_rows(i, i + 1).to_vector(), m = mask.view_rows(i, i + 1).to_vector(),
+             y = targets.view_rows(i, i + 1).to_vector();
+  return {x[0], x[1], m[0], m[1], m[2], y[0]};
+}
+
+}  // namespace
+
+TEST_CASE(
+    "every row of a tensor data set comes once an epoch, on any number of ranks, from rows, functions and caches") {
+  const Dataset by_function = FunctionDataset(23, [](Index id, const AugmentKey&) { return rows()->sample(id); });
+  for (const Dataset& data :
+       {rows(), by_function, cache(by_function), concat_datasets({subset(rows(), {0, 1, 2}), subset(rows(), [] {
+                                                                    std::vector<Index> rest;
+                                                                    for (Index i = 3; i < 23; ++i) rest.push_back(i);
+                                                                    return rest;
+                                                                  }())})})
+    for (const int ranks : {1, 2, 3, 7})
+      for (const int workers : {0, 2}) {
+        INFO(data->name() << " on " << ranks << ", workers " << workers);
+        const auto all = epoch(data, ranks, {.batch = 8, .shuffle = true, .seed = 5, .workers = workers});
+        REQUIRE(all.size() == 23);
+        for (const auto& [id, found] : all) CHECK(found == std::vector<Values>{row(id)});
+      }
+}
+
+TEST_CASE("samples are mapped, zipped and interleaved by id") {
+  const Dataset doubled = map_samples(rows(), [](Sample s, Index id, const AugmentKey&) {
+    return Sample{s.x * 2 + static_cast<double>(id), s.y};
+  });
+  CHECK(doubled->sample(3).x.to_vector() == (features.rows(3, 4).reshape({2}) * 2 + 3).to_vector());
+  const Dataset zipped = zip_datasets(TensorDataset(features, targets), {{"other", TensorDataset(targets, features)}});
+  const Sample s = zipped->sample(4);
+  CHECK(s.x.at("other").to_vector() == targets.rows(4, 5).to_vector());
+  CHECK(s.y.at("other").to_vector() == features.rows(4, 5).to_vector());
+  const Dataset two = interleave({TensorDataset(arange(2)), TensorDataset(arange(3) + 10)});
+  Values order;
+  for (Index i = 0; i < two->size(); ++i) order.push_back(two->sample(i).x.item());
+  CHECK(order == Values{0, 10, 1, 11, 0, 12});
+  CHECK_THROWS_WITH(TensorDataset(features, targets.rows(0, 2)), contains("they must have as many rows"));
+  CHECK_THROWS_WITH(rows()->sample(23), contains("sample 23 is outside [0, 23)"));
+  CHECK_THROWS_WITH(subset(rows(), {23}), contains("sample 23 is outside"));
+  CHECK_THROWS_WITH(zip_datasets(rows(), {{"a", two}}), contains("data sets of 23 and of 6 samples"));
+}
+
+TEST_CASE("sequences are padded to the longest of their batch") {
+  const Dataset lines = FunctionDataset(5, [](Index id, const AugmentKey&) {
+    return Sample{arange(id + 1), Tensor::scalar(static_cast<double>(id % 2), DType::i64)};
+  });
+  std::vector<Values> batches, lengths;
+  for (Batch& b : Loader(lines, {.batch = 2, .collate = pad_to_longest(-1)}))
+    batches.push_back(b.x.to_vector()), lengths.push_back(b.x.at("length").to_vector());
+  CHECK(batches == std::vector<Values>{{0, -1, 0, 1}, {0, 1, 2, -1, 0, 1, 2, 3}, {0, 1, 2, 3, 4}});
+  CHECK(lengths == std::vector<Values>{{1, 2}, {3, 4}, {5}});
+  Loader plain(lines, {.batch = 2});
+  CHECK_THROWS_WITH(plain.begin(), contains("their shapes must be equal"));
+}
+
+TEST_CASE("a sampler says which samples an epoch has, the same on every rank and after a resume") {
+  Values weights(23, 1);
+  weights[4] = 20, weights[7] = 0;
+  const Sampler sampler = weighted_sampler(weights, 2000);
+  const auto ids = [&](int rank, int ranks, Index start) {
+    std::vector<Index> all;
+    for (Batch& b :
+         Loader(rows(),
+                {.batch = 50, .seed = 3, .shard = RankShare(rank, ranks), .start_batch = start, .sampler = sampler}))
+      for (const Index id : b.samples.to_vector<Index>()) all.push_back(id);
+    return all;
+  };
+  const auto whole = ids(0, 1, 0);
+  REQUIRE(whole.size() == 2000);
+  CHECK(std::ranges::count(whole, 7) == 0);
+  const double share = static_cast<double>(std::ranges::count(whole, 4)) / 2000, expected = 20.0 / 41;
+  CHECK(std::abs(share - expected) < 5 * std::sqrt(expected * (1 - expected) / 2000));
+  const auto later = ids(0, 1, 13);
+  CHECK(std::equal(later.begin(), later.end(), whole.begin() + 13 * 50, whole.end()));
+  auto both = ids(0, 2, 0);
+  const auto second = ids(1, 2, 0);
+  both.insert(both.end(), second.begin(), second.end());
+  auto sorted = whole;
+  std::ranges::sort(both), std::ranges::sort(sorted);
+  CHECK(both == sorted);
+  CHECK_THROWS_WITH(weighted_sampler({1, -1}, 3), contains("a weight is -1"));
+  Loader wrong(rows(), {.batch = 2, .sampler = {1, [](std::uint64_t, Index) { return std::vector<Index>{99}; }}});
+  CHECK_THROWS_WITH(wrong.begin(), contains("the sampler gave id 99, there are 23 samples"));
+}
+
+TEST_CASE("files are mapped: .npy and safetensors, whose rows are read where they are") {
+  test::Temporary folder;
+  write_npy(folder / "x.npy", features), write_npy(folder / "m.npy", mask);
+  write_safetensors(folder / "t.safetensors", {{"y", targets}, {"h", Tensor::zeros({3}, DType::f16)}});
+  CHECK(read_npy(folder / "m.npy").to_vector<Index>() == mask.to_vector<Index>());
+  const Dataset data = TensorDataset(map_npy(folder / "x.npy").with("mask", map_npy(folder / "m.npy")),
+                                     map_safetensors(folder / "t.safetensors", "y"));
+  const auto all = epoch(data, 2, {.batch = 5, .shuffle = true});
+  for (Index i = 0; i < 23; ++i) CHECK(all.at(i) == std::vector<Values>{row(i)});
+  CHECK_THROWS_WITH(map_safetensors(folder / "t.safetensors", "z"), contains("there is no tensor 'z'"));
+  CHECK_THROWS_WITH(map_safetensors(folder / "t.safetensors", "h"), contains("which are converted when read"));
+  for (const DType t :
+       {DType::f32, DType::f64, DType::f16, DType::i8, DType::i16, DType::i32, DType::i64, DType::u8, DType::boolean})
+    for (const Shape& s : {Shape{}, Shape{3}, Shape{2, 0}, Shape{2, 3, 1}}) {
+      const Tensor given = Tensor::full(s, 1, t);
+      write_npy(folder / "a.npy", given);
+      const Tensor back = read_npy(folder / "a.npy");
+      CHECK(back.shape() == s);
+      CHECK(back.to_vector() == given.to_vector());
+      if (t != DType::f16) CHECK(back.dtype() == t);
+      if (t != DType::f16 && t != DType::boolean) CHECK(map_npy(folder / "a.npy").to_vector() == given.to_vector());
+    }
+  CHECK_THROWS_WITH(write_npy(folder / "b.npy", Tensor::zeros({1}, DType::bf16)), contains("NumPy has no type bf16"));
+}
