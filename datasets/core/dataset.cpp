@@ -37,7 +37,7 @@ Sample DatasetSource::batch(std::span<const std::int64_t> ids, const AugmentKey&
   std::vector<Sample> all;
   for (const Index id : ids) all.push_back(sample(id, draw));
   if (!all.empty()) return stack_samples(all);
-  check(size() > 0, name(), "there is no sample");
+  if (size() == 0) fail(name(), "there is no sample");
   const Sample one = stack_samples({sample(0, draw)});  // which tells shapes and types
   return {one.x.view_rows(0, 0), one.y ? one.y.view_rows(0, 0) : one.y};
 }

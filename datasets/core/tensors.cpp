@@ -44,7 +44,7 @@ Tensor each(const Tensor& t, F&& f) {
 class InTensors final : public TensorSource {
  public:
   InTensors(const Tensor& x, const Tensor& y, Index classes) : x_(x), y_(y), classes_(classes) {
-    check(x && x.rank() > 0, "tensor_dataset", "x has no rows: it is {}", x ? to_string(x.shape()) : "undefined");
+    check(x && x.rank() > 0, "tensor_dataset", "x has no rows: it is {}", x ? x.shape() : Shape{});
     check(!y || (y.rank() > 0 && y.dim(0) == x.dim(0)), "tensor_dataset",
           "x is {} and y {}: they must have as many rows", x.shape(), y ? y.shape() : Shape{});
   }
