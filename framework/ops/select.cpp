@@ -6,7 +6,6 @@
 
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
-#include "framework/tensor/create.h"
 #include "kernels/contracts/select.h"
 #include "kernels/formulas/pointwise.h"
 
@@ -51,8 +50,12 @@ Tensor with_axis_last(const Tensor& x, int axis) { return axis == x.rank() - 1 ?
 Tensor triangle(const Tensor& x, Index diagonal, bool lower) {
   check(x.defined() && x.rank() >= 2, lower ? "tril" : "triu", "wants at least two axes, got {}",
         x ? x.shape() : Shape{});
-  const Tensor row = ops::constant(arange(x.dim(-2)).reshape({-1, 1}).to(x.device()));
-  const Tensor column = ops::constant(arange(x.dim(-1)).to(x.device()));
+  const auto counted = [&](const Shape& shape) {
+    const Tensor t = Tensor::empty(shape, DType::i64);
+    for (Index i = 0; i < t.numel(); ++i) t.data<Index>()[i] = i;
+    return ops::constant(t.to(x.device()));
+  };
+  const Tensor row = counted({x.dim(-2), 1}), column = counted({x.dim(-1)});
   const Mask kept =
       lower ? column - row <= static_cast<double>(diagonal) : column - row >= static_cast<double>(diagonal);
   return where(kept, x, 0);

@@ -8,7 +8,9 @@
 #include "framework/autograd/tape.h"
 #include "framework/io/onnx/onnx_graph.h"
 #include "framework/layers/init.h"
+#include "models/vision/mobilenet.h"
 #include "models/vision/resnet.h"
+#include "models/vision/unet.h"
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 #include "tests/support/protobuf_reader.h"
@@ -116,6 +118,7 @@ AvgPool odd_avg_pool(bool count_padding) {
                   .count_padding = count_padding};
   return pool;
 }
+Module prelu_of(Index channels) { return PReLU(channels, 0.3); }
 /// Positive, for log and sqrt.
 Tensor above_zero(const Tensor& x) { return add(square(x), sigmoid(x)); }
 
@@ -185,6 +188,59 @@ TEST_CASE("onnxruntime computes convolutions, pools and norms of every form") {
                               1);
                         }),
                  {3, 5, 4}});
+  beside_onnxruntime(std::move(all));
+}
+
+TEST_CASE("onnxruntime computes transposed convolutions, resampling, group norms, selections") {
+  const auto linear_upsample = [](const Shape& size, bool corners = false) {
+    return Upsample({.size = size, .mode = ResampleMode::linear, .align_corners = corners});
+  };
+  std::vector<Exported> all{
+      {"transposed",
+       Sequential{ConvTranspose2d(4, 6, {3, 2}, {.stride = {2, 3}, .pad = 1, .output_pad = {1, 0}}), relu},
+       {5, 4, 4}},
+      {"transposed_1d", ConvTranspose1d(4, 4, 3, {.stride = 2, .dilation = 2, .groups = 2, .bias = false}), {6, 4}},
+      {"transposed_3d", ConvTranspose3d(2, 3, 2, {.stride = 2}), {3, 2, 4, 2}},
+      {"same",
+       Sequential{Conv2d(4, 3, {4, 3}, {.pad = LayerPadding::same(), .dilation = {1, 2}}), prelu_of(3)},
+       {9, 8, 4}},
+      {"groups", Sequential{GroupNorm(2, 4), relu, Conv2d(4, 6, 3), GroupNorm(3, 6, 1e-3)}, {9, 8, 4}},
+      {"instance", Sequential{InstanceNorm(4), Linear(4, 3), RMSNorm(3), LayerNorm(3)}, {9, 8, 4}},
+      {"nearest", Sequential{Upsample({.scale = 2}), Conv2d(4, 2, 3)}, {5, 4, 4}},
+      {"nearest_odd", Sequential{Linear(3, 3), Upsample({.size = {7, 9}})}, {5, 4, 3}},
+      {"bilinear", Sequential{Linear(3, 3), linear_upsample({9, 3})}, {5, 4, 3}},
+      {"corners", Sequential{Linear(3, 3), linear_upsample({9, 3}, true)}, {5, 4, 3}},
+      {"scaled", Sequential{Linear(3, 3), Upsample({.scale = 1.3, .mode = ResampleMode::linear})}, {5, 7, 3}},
+      {"linear_1d", Sequential{Linear(3, 3), linear_upsample({8})}, {5, 3}},
+      {"trilinear", Sequential{Linear(2, 2), linear_upsample({5, 4, 3})}, {3, 2, 4, 2}},
+      {"adaptive", Sequential{AdaptiveAvgPool({3, 4}), flatten, Linear(48, 3)}, {8, 7, 4}},
+      {"adaptive_even", Sequential{Linear(4, 4), AdaptiveAvgPool({4, 2}), AdaptiveMaxPool({2, 2})}, {8, 6, 4}},
+      {"ceil",
+       Sequential{Linear(2, 2), MaxPool(2, {.stride = 2, .ceil_mode = true}),
+                  AvgPool(3, {.stride = 2, .pad = 1, .ceil_mode = true})},
+       {7, 9, 2}},
+      {"mobilenet", mobilenet_v2({.input = {32, 32, 3}, .classes = 5}), {32, 32, 3}},
+      {"unet", unet({.input = {32, 16, 3}, .classes = 2}, 2), {32, 16, 3}}};
+  all.push_back({"selected",
+                 around({{"line", Linear(5, 5)}},
+                        [](const Parts& p, const Tensor& in) {
+                          const Tensor x = p[0].second(in);
+                          const Tensor kept = where((x > 0.1) & (x <= 0.7), x * 2, -0.5),
+                                       some = masked_fill(x, x < 0, 3);
+                          return concat({kept, cumsum(some, 1), tril(x), where(ne(x, 0), reciprocal(x + 5), x)}, 1);
+                        }),
+                 {4, 5}});
+  all.push_back({"moved",
+                 around({{"line", Linear(3, 3)}},
+                        [](const Parts& p, const Tensor& in) {
+                          const Tensor x = p[0].second(in);
+                          const Tensor far = slice(x, 1, 0, 9, 2), turned = roll(flip(x, {2}), 2, 1);
+                          return concat(
+                              {far, turned, pad(x, {0, 2, 0}, {0, 1, 0}, PadMode::reflect),
+                               pad(x, {0, 1, 0}, {0, 0, 0}, 2.5), expand(slice(x, 1, 0, 1), {x.dim(0), 2, x.dim(2)})},
+                              1);
+                        }),
+                 {6, 3}});
   beside_onnxruntime(std::move(all));
 }
 
