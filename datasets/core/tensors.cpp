@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "framework/autograd/tape.h"
+#include "framework/io/foreign/npy.h"
 #include "framework/io/foreign/npz.h"
 #include "framework/io/safetensors.h"
 #include "framework/ops/ops.h"

@@ -2,7 +2,7 @@
 #include "datasets/core/tensors.h"
 
 #include "datasets/core/loader.h"
-#include "framework/io/foreign/npz.h"
+#include "framework/io/foreign/npy.h"
 #include "framework/io/safetensors.h"
 #include "framework/layers/init.h"
 #include "framework/ops/ops.h"

@@ -168,8 +168,9 @@ class Training(Case):
         self.trained(*words, "--epochs", 4, "--resume")
         lines = [json.loads(line) for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()]
         rows = list(csv.DictReader((self.dir / "run/metrics.csv").read_text().splitlines()))
-        self.assertEqual([{k: v for k, v in row.items() if v} for row in rows],
-                         [{k: v if isinstance(v, str) else json.dumps(v) for k, v in line.items()} for line in lines])
+        self.assertEqual(len(rows), len(lines))
+        for row, line in zip(rows, lines):
+            self.assertEqual({k: v for k, v in row.items() if v}, {k: v if isinstance(v, str) else json.dumps(v) for k, v in line.items()})
         scalars, others = {}, set()
         for path in sorted((self.dir / "run").glob("events.out.tfevents.*")):
             for event in records(path.read_bytes()):

@@ -10,7 +10,7 @@
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
 #include "framework/io/dlpack.h"
-#include "framework/io/foreign/npz.h"
+#include "framework/io/foreign/npy.h"
 #include "framework/io/onnx/onnx.h"
 #include "framework/io/safetensors.h"
 #include "framework/io/weights.h"

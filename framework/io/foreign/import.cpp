@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "framework/io/foreign/npy.h"
 #include "framework/io/foreign/npz.h"
 #include "framework/io/foreign/torch_file.h"
 

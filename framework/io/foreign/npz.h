@@ -2,7 +2,6 @@
 // object arrays, which are pickles, are refused.
 #pragma once
 #include "framework/io/foreign/file_array.h"
-#include "framework/tensor/tensor.h"
 
 namespace trireme {
 
@@ -13,8 +12,6 @@ void read_npz(const NamedBytes&, const RoomFor& room);
 
 /// One .npy array, with the errors of read_npz(); its name is the file's.
 void read_npy(const NamedBytes&, const RoomFor& room);
-/// The array of an .npy file. Throws Error as read_npz(), and for a file that cannot be read.
-Tensor read_npy(const std::string& path);
 /// Where the elements of an .npy array lie.
 struct NpyLayout {
   std::size_t begin = 0;  ///< first byte
@@ -23,7 +20,5 @@ struct NpyLayout {
 };
 /// Throws Error as read_npz(), for elements in Fortran's order or big-endian, and for types that no DType is.
 NpyLayout npy_layout(const NamedBytes&);
-/// Writes an .npy file, replaced as a whole; a bf16 tensor, which NumPy has no type for, is refused.
-void write_npy(const std::string& path, const Tensor&);
 
 }  // namespace trireme

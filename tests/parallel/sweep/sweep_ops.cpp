@@ -9,6 +9,7 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/ops/ops.h"
+#include "tests/parallel/sweep/random_graph.h"
 #include "tests/parallel/sweep/sweep.h"
 
 namespace trireme::test {
@@ -16,14 +17,6 @@ namespace {
 
 using Values = std::vector<double>;
 using Inputs = std::vector<Tensor>;
-
-/// What to compute of which inputs. Only the first op of a graph may have kinks: there all types compare equal numbers.
-struct Graph {
-  std::string text;
-  std::vector<Shape> inputs;
-  std::function<Tensor(const Inputs&)> run;
-  bool kinks = false;
-};
 
 Index reach(Index size, Index window, Index stride, Index pad, Index dilation) {
   return (size + 2 * pad - dilation * (window - 1) - 1) / stride + 1;
@@ -358,9 +351,10 @@ double along(const Values& a, const Values& b) {
 }  // namespace
 
 std::string sweep_ops(RandomChoice dice) {
-  Graph (*const makers[])(RandomChoice&) = {convolution, convolution, convolution, pooling,  product,
-                                            norm,        elementwise, reduction,   pieces,   dropped,
-                                            loss,        products,    taken,       statistic};
+  Graph (*const makers[])(RandomChoice&) = {convolution, convolution, convolution, pooling,   product,
+                                            norm,        elementwise, reduction,   pieces,    dropped,
+                                            loss,        products,    taken,       statistic, transposed_convolution,
+                                            resampled,   grouped,     selected};
   const Graph one = makers[dice.between(0, std::ssize(makers) - 1)](dice), g = prolonged(one, dice);
   StepContext pass;
   const StepScope scope(pass);
