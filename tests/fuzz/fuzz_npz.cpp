@@ -12,5 +12,12 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   fuzz::try_read(read_npz, std::as_bytes(std::span(data, size)), "npz");
   const std::string file = fuzz::zip({{"a.npy", {reinterpret_cast<const char*>(data), size}}});
   fuzz::try_read(read_npz, std::as_bytes(std::span(file)), "npz");
+  // And an array by itself, read and laid out.
+  const auto bytes = std::as_bytes(std::span(data, size));
+  fuzz::try_read(read_npy, bytes, "npz");
+  try {
+    const NpyLayout layout = npy_layout(NamedBytes{"F", bytes});
+    fuzz::require(layout.begin + static_cast<std::size_t>(layout.shape.numel() * size_of(layout.dtype)) == size);
+  } catch (const Error& e) { fuzz::require_line(e, "npz"); }
   return 0;
 }
