@@ -1,7 +1,5 @@
 #include "datasets/core/dataset.h"
 
-#include "datasets/core/tensors.h"
-
 namespace trireme {
 namespace {
 
@@ -30,20 +28,9 @@ void DatasetSource::check_read(Index id, std::span<const std::uint8_t> pixels) c
     fail(name(), "room for {} pixels, a sample has {}", pixels.size(), shape().numel());
 }
 
-Sample DatasetSource::sample(Index, const AugmentKey&) const {
-  fail(name(), "samples are pictures: read() gives them");
-}
-Sample DatasetSource::batch(std::span<const std::int64_t> ids, const AugmentKey& draw) const {
-  std::vector<Sample> all;
-  for (const Index id : ids) all.push_back(sample(id, draw));
-  if (!all.empty()) return stack_samples(all);
-  if (size() == 0) fail(name(), "there is no sample");
-  const Sample one = stack_samples({sample(0, draw)});  // which tells shapes and types
-  return {one.x.view_rows(0, 0), one.y ? one.y.view_rows(0, 0) : one.y};
-}
-
 DatasetWrapper::DatasetWrapper(Dataset data, std::string_view op) : data_(std::move(data)) {
   check(bool(data_), op, "there is no dataset");
+  check(data_->tensors() == nullptr, op, "samples are tensors, not pictures: subset() and map_samples() are for them");
 }
 
 Dataset head(Dataset all, Index n) { return std::make_unique<Head>(std::move(all), n); }

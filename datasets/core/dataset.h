@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/tensor/tensor.h"
+#include "kernels/core/view.h"
 
 namespace trireme {
 
@@ -31,11 +31,7 @@ struct BadSamples {
   std::string first;  ///< why, for the first of them
 };
 
-/// A sample, or a batch of them, as tensors; each may have others beside it (Tensor::with()).
-struct Sample {
-  Tensor x,  ///< what the model sees
-      y;     ///< what the loss compares with; undefined: nothing
-};
+class TensorSource;  // datasets/core/tensors.h
 
 /// What a data set does; a format derives from it. Errors of read() name the sample and its file.
 class DatasetSource {
@@ -51,13 +47,8 @@ class DatasetSource {
   /// Writes sample id's pixels (shape().numel() bytes, row-major) and returns its label. Called from several threads.
   virtual std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey& = {}) const = 0;
   virtual BadSamples bad() const { return {}; }  ///< of the reads so far
-  /// Whether samples are tensors: then sample() and batch() give them, and read() does not.
-  virtual bool has_tensors() const { return false; }
-  /// Sample id, without an axis for the batch. Called from several threads. Throws Error where samples are pictures.
-  virtual Sample sample(Index id, const AugmentKey& = {}) const;
-  /// These samples one behind the other along a new first axis, on the host. By default those of sample(), stacked;
-  /// Error where their shapes differ (LoaderOptions::collate).
-  virtual Sample batch(std::span<const std::int64_t> ids, const AugmentKey& = {}) const;
+  /// Itself, where samples are tensors (datasets/core/tensors.h), which read() does not give; null: they are pictures.
+  virtual const TensorSource* tensors() const { return nullptr; }
 
  protected:
   /// What read() may be asked for: throws Error for an id outside [0, size()) and for pixels of another size.
@@ -82,7 +73,7 @@ class Dataset {
 /// A data set made of another: whatever a derived class does not override is the other's.
 class DatasetWrapper : public DatasetSource {
  public:
-  /// Throws Error, beginning with op, when there is no data set.
+  /// Throws Error, beginning with op, when there is no data set, or one of tensors.
   DatasetWrapper(Dataset data, std::string_view op);
   std::string name() const override { return data_->name(); }  ///< the other's, as all that follow
   Index size() const override { return data_->size(); }
@@ -94,8 +85,6 @@ class DatasetWrapper : public DatasetSource {
     return data_->read(id, pixels, draw);
   }
   BadSamples bad() const override { return data_->bad(); }
-  bool has_tensors() const override { return data_->has_tensors(); }
-  Sample sample(Index id, const AugmentKey& draw) const override { return data_->sample(id, draw); }
 
  protected:
   Dataset data_;  ///< the other data set; never none

@@ -94,7 +94,7 @@ struct Loader::Impl {
           "start_batch is {} and start_sample is {}: give one of them", options.start_batch, options.start_sample);
     epoch = options.epoch;
     skip = options.start_sample > 0 ? options.start_sample : std::min(options.start_batch * options.batch, size);
-    if (dataset->has_tensors()) return;
+    if (dataset->tensors()) return;
     check(!options.collate, "loader", "collate is for data sets of tensors");
     shape = dataset->shape();
     // Bytes go to the device and become numbers there; f64's are made on the host, in f64.
@@ -113,7 +113,7 @@ struct Loader::Impl {
     if (options.device == batch.x.device()) return;
     const Tensor read = batch.x.to(options.device);
     batch.x = read, batch.y = batch.y ? batch.y.to(options.device) : batch.y;
-    if (read.dtype() == options.dtype || dataset->has_tensors()) return;
+    if (read.dtype() == options.dtype || dataset->tensors()) return;
     batch.x = Tensor::empty(read.shape(), options.dtype, options.device);
     launch<kernel::Normalize>(batch.x, read, alpha, shift);
   }
@@ -134,7 +134,7 @@ struct Loader::Impl {
     batch.samples = Tensor::empty({rows}, DType::i64);
     auto* sample = batch.samples.data<std::int64_t>();
     for (auto& [begin, end] : cuts) sample = std::copy(ids + begin, ids + end, sample);
-    if (dataset->has_tensors()) {
+    if (dataset->tensors()) {
       const auto mine = batch.samples.view().span<const std::int64_t>();
       const Sample made = collated(mine, draw);
       check(made.x && made.x.rank() > 0 && made.x.dim(0) == rows, "loader", "{} rows were made of {} samples",
@@ -157,9 +157,9 @@ struct Loader::Impl {
     return batch;
   }
   Sample collated(std::span<const std::int64_t> ids, const AugmentKey& draw) const {
-    if (!options.collate || ids.empty()) return dataset->batch(ids, draw);
+    if (!options.collate || ids.empty()) return dataset->tensors()->batch(ids, draw);
     std::vector<Sample> all;
-    for (const Index id : ids) all.push_back(dataset->sample(id, draw));
+    for (const Index id : ids) all.push_back(dataset->tensors()->sample(id, draw));
     return options.collate(all);
   }
   /// The ids of an epoch.

@@ -14,24 +14,28 @@
 #include "framework/tensor/storage.h"
 
 namespace trireme {
+
+Sample TensorSource::batch(std::span<const std::int64_t> ids, const AugmentKey& draw) const {
+  std::vector<Sample> all;
+  for (const Index id : ids) all.push_back(sample(id, draw));
+  if (!all.empty()) return stack_samples(all);
+  if (size() == 0) fail(name(), "there is no sample");
+  const Sample one = stack_samples({sample(0, draw)});  // which tells shapes and types
+  return {one.x.view_rows(0, 0), one.y ? one.y.view_rows(0, 0) : one.y};
+}
+Shape TensorSource::shape() const { return size() > 0 ? sample(0, {}).x.shape() : Shape{}; }
+std::int64_t TensorSource::read(Index, std::span<std::uint8_t>, const AugmentKey&) const {
+  fail(name(), "samples are tensors: sample() gives them");
+}
+void TensorSource::check_id(Index id) const {
+  if (id < 0 || id >= size()) fail(name(), "sample {} is outside [0, {})", id, size());
+}
+Sample sample_of(const Dataset& data, Index id, const AugmentKey& draw) {
+  check(data && data->tensors(), "sample", "there is no data set of tensors");
+  return data->tensors()->sample(id, draw);
+}
+
 namespace {
-
-/// What data sets of tensors have in common.
-class TensorSource : public DatasetSource {
- public:
-  bool has_tensors() const override { return true; }
-  Shape shape() const override { return size() > 0 ? sample(0, {}).x.shape() : Shape{}; }
-  Index classes() const override { return 0; }
-  PixelScale scale() const override { return {}; }
-  std::int64_t read(Index, std::span<std::uint8_t>, const AugmentKey&) const override {
-    fail(name(), "samples are tensors: sample() gives them");
-  }
-
- protected:
-  void check_id(Index id) const {
-    if (id < 0 || id >= size()) fail(name(), "sample {} is outside [0, {})", id, size());
-  }
-};
 
 /// f of the tensor and of what stands beside it.
 template <class F>
@@ -119,7 +123,7 @@ void check_tensors(const char* op, const std::vector<Dataset>& parts) {
   check(!parts.empty(), op, "there is no data set");
   for (const Dataset& d : parts) {
     check(bool(d), op, "there is no data set");
-    check(d->has_tensors(), op, "the samples of {} are pictures, not tensors", [&] { return d->name(); });
+    check(d->tensors() != nullptr, op, "the samples of {} are pictures, not tensors", [&] { return d->name(); });
   }
 }
 
@@ -183,7 +187,7 @@ Dataset map_samples(Dataset data, std::function<Sample(Sample, Index, const Augm
   check(bool(change), "map_samples", "the function is empty");
   const Index size = data->size();
   return combined("map", {std::move(data)}, size, [change](const auto& of, Index id, const AugmentKey& draw) {
-    return change(of[0]->sample(id, draw), id, draw);
+    return change(sample_of(of[0], id, draw), id, draw);
   });
 }
 Dataset subset(Dataset data, std::vector<Index> ids) {
@@ -193,7 +197,7 @@ Dataset subset(Dataset data, std::vector<Index> ids) {
   const auto size = std::ssize(ids);
   return combined("subset", {std::move(data)}, size,
                   [ids = std::move(ids)](const auto& of, Index id, const AugmentKey& draw) {
-                    return of[0]->sample(ids[static_cast<std::size_t>(id)], draw);
+                    return sample_of(of[0], ids[static_cast<std::size_t>(id)], draw);
                   });
 }
 Dataset concat_datasets(std::vector<Dataset> parts) {
@@ -203,7 +207,7 @@ Dataset concat_datasets(std::vector<Dataset> parts) {
   return combined("concat", std::move(parts), size, [](const auto& of, Index id, const AugmentKey& draw) {
     std::size_t k = 0;
     while (id >= of[k]->size()) id -= of[k++]->size();
-    return of[k]->sample(id, draw);
+    return sample_of(of[k], id, draw);
   });
 }
 Dataset zip_datasets(Dataset first, std::map<std::string, Dataset> others) {
@@ -215,9 +219,9 @@ Dataset zip_datasets(Dataset first, std::map<std::string, Dataset> others) {
   for (const Dataset& d : all)
     check(d->size() == size, "zip_datasets", "data sets of {} and of {} samples", size, d->size());
   return combined("zip", std::move(all), size, [names](const auto& of, Index id, const AugmentKey& draw) {
-    Sample joined = of[0]->sample(id, draw);
+    Sample joined = sample_of(of[0], id, draw);
     for (std::size_t k = 0; k < names.size(); ++k) {
-      const Sample more = of[k + 1]->sample(id, draw);
+      const Sample more = sample_of(of[k + 1], id, draw);
       joined.x = joined.x.with(names[k], more.x);
       if (joined.y && more.y) joined.y = joined.y.with(names[k], more.y);
     }
@@ -235,7 +239,7 @@ Dataset interleave(std::vector<Dataset> parts) {
   return combined("interleave", std::move(parts), longest * count,
                   [count](const auto& of, Index id, const AugmentKey& draw) {
                     const Dataset& d = of[static_cast<std::size_t>(id % count)];
-                    return d->sample(id / count % d->size(), draw);
+                    return sample_of(d, id / count % d->size(), draw);
                   });
 }
 Dataset cache(Dataset data) {
@@ -251,7 +255,7 @@ Dataset cache(Dataset data) {
                       const std::lock_guard lock(kept->mutex);
                       if (const auto at = kept->samples.find(id); at != kept->samples.end()) return at->second;
                     }
-                    const Sample s = of[0]->sample(id, draw);
+                    const Sample s = sample_of(of[0], id, draw);
                     const std::lock_guard lock(kept->mutex);
                     return kept->samples.emplace(id, s).first->second;
                   });

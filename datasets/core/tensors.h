@@ -8,8 +8,36 @@
 #include <vector>
 
 #include "datasets/core/dataset.h"
+#include "framework/tensor/tensor.h"
 
 namespace trireme {
+
+/// A sample, or a batch of them, as tensors; each may have others beside it (Tensor::with()).
+struct Sample {
+  Tensor x,  ///< what the model sees
+      y;     ///< what the loss compares with; undefined: nothing
+};
+
+/// A data set whose samples are tensors; one of a program's own derives from it: name(), size() and sample().
+class TensorSource : public DatasetSource {
+ public:
+  const TensorSource* tensors() const override { return this; }
+  /// Sample id, without an axis for the batch. Called from several threads.
+  virtual Sample sample(Index id, const AugmentKey& = {}) const = 0;
+  /// These samples one behind the other along a new first axis, on the host. By default those of sample(), stacked;
+  /// Error where their shapes differ (LoaderOptions::collate).
+  virtual Sample batch(std::span<const std::int64_t> ids, const AugmentKey& = {}) const;
+  Shape shape() const override;                 ///< of the first sample's x
+  Index classes() const override { return 0; }  ///< 0: y holds no labels
+  PixelScale scale() const override { return {}; }
+  /// Throws Error: samples are no pictures.
+  std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey&) const override;
+
+ protected:
+  void check_id(Index id) const;  ///< throws Error for an id outside [0, size())
+};
+/// Sample id of a data set of tensors. Throws Error where they are pictures.
+Sample sample_of(const Dataset&, Index id, const AugmentKey& = {});
 
 /// torch.utils.data.TensorDataset: sample i is row i of x and of y, and of those of their fields that have as many
 /// rows. y may be undefined. classes: of labels, 0 where y is none. Throws Error for tensors of different numbers of

@@ -52,7 +52,7 @@ Values row(Index i) {
 
 TEST_CASE(
     "every row of a tensor data set comes once an epoch, on any number of ranks, from rows, functions and caches") {
-  const Dataset by_function = FunctionDataset(23, [](Index id, const AugmentKey&) { return rows()->sample(id); });
+  const Dataset by_function = FunctionDataset(23, [](Index id, const AugmentKey&) { return sample_of(rows(), id); });
   for (const Dataset& data :
        {rows(), by_function, cache(by_function), concat_datasets({subset(rows(), {0, 1, 2}), subset(rows(), [] {
                                                                     std::vector<Index> rest;
@@ -72,17 +72,17 @@ TEST_CASE("samples are mapped, zipped and interleaved by id") {
   const Dataset doubled = map_samples(rows(), [](Sample s, Index id, const AugmentKey&) {
     return Sample{s.x * 2 + static_cast<double>(id), s.y};
   });
-  CHECK(doubled->sample(3).x.to_vector() == (features.rows(3, 4).reshape({2}) * 2 + 3).to_vector());
+  CHECK(sample_of(doubled, 3).x.to_vector() == (features.rows(3, 4).reshape({2}) * 2 + 3).to_vector());
   const Dataset zipped = zip_datasets(TensorDataset(features, targets), {{"other", TensorDataset(targets, features)}});
-  const Sample s = zipped->sample(4);
+  const Sample s = sample_of(zipped, 4);
   CHECK(s.x.at("other").to_vector() == targets.rows(4, 5).to_vector());
   CHECK(s.y.at("other").to_vector() == features.rows(4, 5).to_vector());
   const Dataset two = interleave({TensorDataset(arange(2)), TensorDataset(arange(3) + 10)});
   Values order;
-  for (Index i = 0; i < two->size(); ++i) order.push_back(two->sample(i).x.item());
+  for (Index i = 0; i < two->size(); ++i) order.push_back(sample_of(two, i).x.item());
   CHECK(order == Values{0, 10, 1, 11, 0, 12});
   CHECK_THROWS_WITH(TensorDataset(features, targets.rows(0, 2)), contains("they must have as many rows"));
-  CHECK_THROWS_WITH(rows()->sample(23), contains("sample 23 is outside [0, 23)"));
+  CHECK_THROWS_WITH(sample_of(rows(), 23), contains("sample 23 is outside [0, 23)"));
   CHECK_THROWS_WITH(subset(rows(), {23}), contains("sample 23 is outside"));
   CHECK_THROWS_WITH(zip_datasets(rows(), {{"a", two}}), contains("data sets of 23 and of 6 samples"));
 }
