@@ -1,13 +1,9 @@
 #include "datasets/core/tensors.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <mutex>
-#include <optional>
 
 #include "framework/autograd/tape.h"
-#include "framework/io/foreign/npy.h"
 #include "framework/io/foreign/npz.h"
 #include "framework/io/safetensors.h"
 #include "framework/ops/ops.h"
@@ -265,7 +261,7 @@ namespace {
 /// Elements of a mapped file, which lives as long as they.
 Tensor mapped(std::shared_ptr<FileReader> file, std::span<const std::byte> elements, const Shape& shape, DType dtype) {
   const auto size = static_cast<std::uintptr_t>(size_of(dtype));
-  auto* first = const_cast<std::byte*>(elements.data());  // mapped copy-on-write: see FileReader::map()
+  auto* first = const_cast<std::byte*>(elements.data());  // mapped by map(false, true): writes stay here
   if (reinterpret_cast<std::uintptr_t>(first) % size != 0 || elements.empty())
     return Tensor::from_bytes(elements, shape, dtype);
   auto block = std::make_shared<detail::Storage>(first, elements.size(), cpu(), [file = std::move(file)] {});
@@ -275,7 +271,7 @@ Tensor mapped(std::shared_ptr<FileReader> file, std::span<const std::byte> eleme
 
 Tensor map_npy(const std::string& path) {
   auto file = std::make_shared<FileReader>(path);
-  const auto bytes = file->map(false);
+  const auto bytes = file->map(false, true);
   const NpyLayout layout = npy_layout(NamedBytes{path, bytes});
   return mapped(file, bytes.subspan(layout.begin), layout.shape, layout.dtype);
 }
@@ -287,7 +283,7 @@ Tensor map_safetensors(const std::string& path, const std::string& name) {
       const ElementType* type = find_element_type(e.dtype);
       check(type && type->as_is, "map_safetensors", "{}: '{}' has elements of type {}, which are converted when read",
             path, name, e.dtype);
-      const auto bytes = file->map(false).subspan(reader.header().data_offset + e.begin, e.end - e.begin);
+      const auto bytes = file->map(false, true).subspan(reader.header().data_offset + e.begin, e.end - e.begin);
       Shape shape;
       for (const Index extent : e.shape) shape.push_back(extent);
       return mapped(file, bytes, shape, type->becomes);

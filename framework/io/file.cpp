@@ -57,9 +57,10 @@ FileReader::~FileReader() {
   ::close(fd_);
 }
 
-std::span<const std::byte> FileReader::map(bool read_ahead) {
+std::span<const std::byte> FileReader::map(bool read_ahead, bool copies_on_write) {
   if (mapping_ == nullptr && size_ > 0) {
-    void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd_, 0);
+    void* mapped = copies_on_write ? ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd_, 0)
+                                   : ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd_, 0);
     check(mapped != MAP_FAILED, "file", "cannot map {}: {}", path_, reason);
     mapping_ = mapped;
     if (!read_ahead) ::madvise(mapping_, size_, MADV_RANDOM);

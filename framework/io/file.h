@@ -27,7 +27,8 @@ class FileReader {
   void read(std::size_t offset, std::span<std::byte> to) const;
   /// The whole file, mapped read-only until the FileReader ends. read_ahead: false for small reads here and there.
   /// Another program that cuts the file short meanwhile ends this one (SIGBUS).
-  std::span<const std::byte> map(bool read_ahead = true);
+  /// copies_on_write: the pages may be written to, which changes neither the file nor what other readers see.
+  std::span<const std::byte> map(bool read_ahead = true, bool copies_on_write = false);
 
  private:
   std::string path_;

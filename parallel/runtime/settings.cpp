@@ -54,14 +54,35 @@ std::string windows(const auto& o) {
   return fmt::format("stride {}, pad {} and {}, dilation {}", o.stride, o.pad_begin, o.pad_end, o.dilation);
 }
 
+std::string pooling(const PoolOptions& o) {
+  return fmt::format("window {}, {}, counts padding {}, ceil {}", o.window, windows(o), o.count_padding, o.ceil_mode);
+}
+/// The layer as the first of these types that it is, seen as a Base; null: it is none.
+template <class Base, class... Types>
+const Base* as_one_of(const Module& layer) {
+  const Base* found = nullptr;
+  ((found = found ? found : layer.as<Types>()), ...);
+  return found;
+}
+
 /// What visit() does not show of the library's own layers.
 std::string options_of(const Module& layer) {
   if (auto* l = as_conv(layer)) return fmt::format("{}, groups {}", windows(l->options), l->options.groups);
-  if (auto* l = layer.as<Dropout>()) return fmt::format("p {}", l->p);
-  if (auto* l = layer.as<MaxPool>()) return fmt::format("window {}, {}", l->options.window, windows(l->options));
-  if (auto* l = layer.as<AvgPool>()) return fmt::format("window {}, {}", l->options.window, windows(l->options));
+  if (auto* l = as_one_of<ConvTransposeNd, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d>(layer))
+    return fmt::format("{}, groups {}, output padding {}", windows(l->options), l->options.groups, l->output_pad);
+  if (auto* l = as_one_of<Dropout, Dropout, Dropout2d, DropPath>(layer)) return fmt::format("p {}", l->p);
+  if (auto* l = layer.as<MaxPool>()) return pooling(l->options);
+  if (auto* l = layer.as<AvgPool>()) return pooling(l->options);
+  if (auto* l = layer.as<AdaptiveAvgPool>()) return fmt::format("size {}", l->size);
+  if (auto* l = layer.as<AdaptiveMaxPool>()) return fmt::format("size {}", l->size);
+  if (auto* l = layer.as<Upsample>())
+    return fmt::format("size {}, scale {}, mode {}, corners {}", l->options.size, l->options.scale,
+                       static_cast<int>(l->options.mode), l->options.align_corners);
   if (auto* l = layer.as<BatchNorm>()) return fmt::format("eps {}, momentum {}", l->options.eps, l->options.momentum);
   if (auto* l = layer.as<LayerNorm>()) return fmt::format("eps {}", l->eps);
+  if (auto* l = layer.as<RMSNorm>()) return fmt::format("eps {}", l->eps);
+  if (auto* l = as_one_of<GroupNorm, GroupNorm, InstanceNorm>(layer))
+    return fmt::format("groups {}, eps {}", l->groups, l->eps);
   return "";
 }
 

@@ -139,6 +139,11 @@ TEST_CASE("files are mapped: .npy and safetensors, whose rows are read where the
                                      map_safetensors(folder / "t.safetensors", "y"));
   const auto all = epoch(data, 2, {.batch = 5, .shuffle = true});
   for (Index i = 0; i < 23; ++i) CHECK(all.at(i) == std::vector<Values>{row(i)});
+  // What is written to a mapped tensor is its own.
+  const Tensor mapped = map_npy(folder / "x.npy");
+  mapped.copy_from(Tensor::zeros({23, 2}));
+  CHECK(mapped.to_vector() == Values(46, 0));
+  CHECK(read_npy(folder / "x.npy").to_vector() == features.to_vector());
   CHECK_THROWS_WITH(map_safetensors(folder / "t.safetensors", "z"), contains("there is no tensor 'z'"));
   CHECK_THROWS_WITH(map_safetensors(folder / "t.safetensors", "h"), contains("which are converted when read"));
   for (const DType t :
