@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <filesystem>
 #include <set>
+#include <string_view>
 
 #include "framework/autograd/tape.h"
 #include "framework/io/element_type.h"
@@ -40,12 +42,32 @@ std::span<std::byte> bytes_of(const Tensor& t) {
   return {t.data<std::byte>(), static_cast<std::size_t>(t.view().bytes())};
 }
 
+/// Throws Error for weights in another format, known by how the file begins: what PyTorch and NumPy write.
+void refuse_foreign(const std::string& path, std::span<const std::byte> bytes) {
+  const std::string_view head(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (head.size() > 8 && head[8] == '{') return;  // a header, whatever its length says
+  using namespace std::string_view_literals;
+  const bool zip = head.starts_with("PK\3\4"), array = head.starts_with("\x93NUMPY");
+  const std::string_view ending = zip && head.find(".npy") != head.npos   ? ".npz"  // its first entry
+                                  : zip || head.starts_with("\x80\x02"sv) ? ".pt"
+                                  : array                                 ? ".npy"
+                                                                          : "";
+  if (ending.empty()) return;
+  std::filesystem::path named = path;  // import goes by the ending
+  const std::string given = named.extension();
+  const bool known = given == ending || (ending == ".pt" && (given == ".pth" || given == ".bin"));
+  if (!known) named.replace_extension(ending);
+  fail(op, "{} is a {} file: {}`trireme import {} --out w.safetensors` makes weights of it", path,
+       ending == ".pt" ? "PyTorch" : "NumPy", known ? "" : "rename it, and ", named.string());
+}
+
 }  // namespace
 
 SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
+  std::vector<std::byte> bytes(std::min<std::size_t>(file_.size(), 128));
+  file_.read(0, bytes);
+  refuse_foreign(path, bytes);
   try {
-    std::vector<std::byte> bytes(std::min<std::size_t>(file_.size(), 8));
-    file_.read(0, bytes);
     bytes.resize(safetensors_header_size(bytes, file_.size()));
     file_.read(0, bytes);
     header_ = parse_safetensors(bytes, file_.size());

@@ -217,11 +217,6 @@ std::size_t safetensors_header_size(std::span<const std::byte> bytes, std::size_
   check(file_size >= 8 && bytes.size() >= 8, op, "header too small: the file has {} bytes", file_size);
   std::uint64_t n = 0;
   for (int i = 7; i >= 0; --i) n = n << 8 | std::to_integer<std::uint64_t>(bytes[static_cast<std::size_t>(i)]);
-  const bool zip = n > most_header_bytes && (n & 0xffffffffu) == 0x04034b50u;  // "PK\3\4"
-  check(
-      !zip, op,
-      "this is a zip archive, as PyTorch (.pt, .pth) and NumPy (.npz) write them, and no safetensors file: convert it "
-      "with `trireme import`");
   check(n <= most_header_bytes, op, "header too large: {} bytes, at most {} are allowed", n,
         std::size_t{most_header_bytes});
   check(n <= file_size - 8, op, "invalid header length: {} bytes, the file has {}", n, file_size);

@@ -124,6 +124,7 @@ class Training(Case):
         got = run("predict", "--run", self.dir / "run", *files)
         rows = [line.split("\t") for line in got.stdout.splitlines()]
         self.assertEqual([row[0] for row in rows], [str(f) for f in files], got.stderr)
+        self.assertIn("predict: resized to 28 x 28, grey, / 255, minus mean 0.1307, over std 0.3081\n", got.stderr)
         self.assertGreaterEqual(sum(int(row[1]) == labels[i] for i, row in enumerate(rows)), 5)
         got = run("export", self.dir / "run", "--onnx", self.dir / "m.onnx")
         self.assertIn("m.onnx", got.stdout, got.stderr)

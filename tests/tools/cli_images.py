@@ -3,13 +3,16 @@
 """
 import os
 import json
+import math
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+import zlib
 
 import unittests
 
@@ -65,6 +68,36 @@ class Images(unittest.TestCase):
         self.assertTrue(0 <= lines[-1]["wait_share"] <= 1)
         got = run("export", self.dir / "run", "--onnx", self.dir / "m.onnx")   # its classes are those of the folder
         self.assertEqual(got.returncode, 0, got.stderr)
+        self.predicts(self.dir / "run")
+
+    def predicts(self, trained):
+        def chunk(kind, body):
+            return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        grey = self.dir / "grey.png"
+        grey.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 99, 40, 8, 0, 0, 0, 0)) +
+                         chunk(b"IDAT", zlib.compress(b"".join(b"\0" + bytes(range(y, y + 99)) for y in range(40)))) + chunk(b"IEND", b""))
+        images = [*sorted((self.root / "val").glob("*/*.jpg"))[::9], grey]
+        names = sorted(path.name for path in (self.root / "val").iterdir())
+        found = {}
+        for kind, one, words in ("probabilities", "probability", []), ("logits", "logit", ["--logits"]):
+            got = run("predict", "--run", trained, "--json", "--topk", 2, *words, *images)
+            self.assertEqual(got.returncode, 0, got.stderr)
+            self.assertEqual(got.stderr, "predict: shorter side to 37, centre 32 x 32, RGB, / 255, minus mean 0.485 0.456 0.406, over std 0.229 0.224 0.225\n")
+            lines = [json.loads(line) for line in got.stdout.splitlines()]
+            self.assertEqual([line["image"] for line in lines], list(map(str, images)))
+            for line in lines:
+                all = line[kind]
+                best = sorted(range(4), key=lambda c: -all[c])[:2]
+                self.assertEqual(line["top"], [{"class": c, "name": names[c], one: all[c]} for c in best])
+            found[kind] = [line[kind] for line in lines]
+        for p, logits in zip(found["probabilities"], found["logits"], strict=True):
+            e = [math.exp(x - max(logits)) for x in logits]
+            self.assertAlmostEqual(sum(p), 1, 5)
+            for x, y in zip(e, p, strict=True):
+                self.assertAlmostEqual(x / sum(e), y, 5)
+        got = run("predict", "--run", trained, "--gray", grey)
+        self.assertEqual((got.returncode, got.stdout), (2, ""), got.stderr)
+        self.assertIn("--gray is for models of grey images, this takes [32, 32, 3]", got.stderr)
 
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_ranks_see_the_same_crops(self):

@@ -97,6 +97,16 @@ fault = ""
 """   # config.toml as that commit wrote it
 
 
+def loaded(path):
+    """[type, values] of an .npy file, as NumPy reads it."""
+    program = "import json, sys, numpy; a = numpy.load(sys.argv[1]); print(json.dumps([str(a.dtype), a.tolist()]))"
+    for python in sys.executable, "/usr/bin/python3":   # Debian's has NumPy
+        got = subprocess.run([python, "-c", program, path], capture_output=True, text=True)
+        if got.returncode == 0:
+            return json.loads(got.stdout)
+    raise unittest.SkipTest("needs NumPy")
+
+
 class Runs(Case):
     def metrics(self, name="run"):
         """Lines by (kind, step), without what only says how fast it went."""
@@ -832,17 +842,78 @@ class Inputs(Runs):
         self.trained(*self.words)
         def chunk(kind, body):
             return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        def rgb(name, pixel):
-            rows = b"".join(b"\0" + pixel * 40 for _ in range(30))
-            (self.dir / name).write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 40, 30, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+        def rgb(name, pixel, width=40, height=30):
+            rows = b"".join(b"\0" + pixel * width for _ in range(height))
+            (self.dir / name).write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
+                                          chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
             return self.dir / name
         predict = ["predict", "--run", self.dir / "run"]
-        got = run(*predict, rgb("sea.png", b"\x10\x20\xf0"), rgb("fog.png", b"\x90\x90\x90"))
-        self.assertEqual((got.returncode, len(got.stdout.splitlines())), (0, 2), got.stderr)
-        self.assertEqual(got.stderr.count("is in colour; this model knows grey images of 28 x 28"), 1)
-        self.assertIn("sea.png is in colour", got.stderr)
-        self.refused(run(*predict, self.dir / "sea.png", "--topk", 0), "--topk is 0, it must be at least 1", status=2)
-        self.assertEqual(len(run(*predict, self.dir / "fog.png", "--topk", 50).stdout.split("\t")), 21)
+        sea, fog, night = rgb("sea.png", b"\x10\x20\xf0"), rgb("fog.png", b"\x90\x90\x90"), rgb("night.png", b"\x05\x05\x05", 30, 40)
+        self.refused(run(*predict, sea), "sea.png is in colour; this model knows grey images of 28 x 28: --gray makes it one")
+        self.refused(run(*predict, rgb("wide.png", b"\x90\x90\x90", 57, 28)), "wide.png is 28 x 57; this model knows images of 28 x 28", "crop it first")
+        self.refused(run(*predict, rgb("high.png", b"\x90\x90\x90", 28, 57)), "high.png is 57 x 28", "crop it first")
+        self.assertEqual(run(*predict, rgb("twice.png", b"\x90\x90\x90", 56, 28)).returncode, 0)
+        got = run(*predict, "--grey", sea, fog, night)
+        self.assertEqual((got.returncode, [line.split("\t")[0] for line in got.stdout.splitlines()]), (0, [str(sea), str(fog), str(night)]), got.stderr)
+        self.assertRegex(got.stderr, r"\Apredict: resized to 28 x 28, grey, / 255, minus mean [\d.]+, over std [\d.]+\n\Z")
+        self.assertIn(", grey, light and dark swapped, / 255", run(*predict, "--invert", fog).stderr)
+        row = run(*predict, fog, "--topk", 50).stdout.split("\t")
+        self.assertEqual(len(row), 21)
+
+        def answers(*words):
+            got = run(*predict, "--json", *words, fog, night)
+            self.assertEqual(got.returncode, 0, got.stderr)
+            found = [json.loads(line) for line in got.stdout.splitlines()]
+            self.assertEqual([one["image"] for one in found], [str(fog), str(night)])
+            return found
+        likely, logits = answers("--topk", 3), answers("--logits")
+        self.assertNotEqual(likely[0]["probabilities"], likely[1]["probabilities"])
+        for one, other in zip(likely, logits):
+            p = one["probabilities"]
+            self.assertEqual(len(p), 10)
+            self.assertAlmostEqual(sum(p), 1, 5)
+            best = sorted(range(10), key=lambda c: -p[c])[:3]
+            self.assertEqual(one["top"], [{"class": c, "probability": p[c]} for c in best])
+            self.assertEqual(other["top"], [{"class": best[0], "logit": other["logits"][best[0]]}])
+            e = [math.exp(x - max(other["logits"])) for x in other["logits"]]
+            for x, y in zip(e, p):
+                self.assertAlmostEqual(x / sum(e), y, 5)
+        self.assertEqual([row[2], row[4].strip()], [f"{x['probability']:.4f}" for x in likely[0]["top"][:2]])
+        self.assertEqual(run(*predict, "--logits", fog).stdout, "{}\t{class}\t{logit:.6g}\n".format(fog, **logits[0]["top"][0]))
+
+        npy = self.dir / "answers.npy"
+        for words, expected in (((), [one["probabilities"] for one in likely]), (("--logits",), [one["logits"] for one in logits])):
+            got = run(*predict, "--npy", npy, *words, fog, night)
+            self.assertEqual((got.returncode, got.stdout), (0, ""), got.stderr)
+            with self.subTest("numpy"):
+                self.assertEqual(loaded(npy), ["float32", expected])
+        npy.unlink()
+        self.refused(run(*predict, "--npy", "/proc/answers.npy", fog), "cannot create /proc/answers.npy")
+        self.refused(run(*predict, "--npy", npy, self.dir / "none.png"), "none.png")
+        self.assertFalse(npy.exists())
+        for words, says in ((["--topk", 0], "--topk is 0, it must be at least 1"), (["--npy", npy, "--json"], "--json excludes --npy"),
+                            (["--npy", npy, "--topk", 2], "--topk excludes --npy"), (["--model", "resnet18"], "--run excludes --model")):
+            self.refused(run(*predict, fog, *words), says, status=2)
+        self.refused(run("predict", "--model", "resnet18", fog), "give --run DIR, or --model NAME and --weights FILE", status=2)
+        (self.dir / "names").write_text("one\ntwo\n")
+        self.refused(run(*predict, fog, "--labels", self.dir / "names"), "names 2 classes, the model has 10")
+
+        broken = self.dir / "broken.safetensors"
+        broken.write_bytes(next((self.dir / "run/checkpoints").glob("step_*/model.safetensors")).read_bytes()[:-4] + struct.pack("<f", math.nan))
+        self.refused(run(*predict, fog, "--json", "--weights", broken), "fog.png: the model's answer is not finite")
+
+        # Weights that others wrote are told by what they hold.
+        entry = lambda name: b"PK\3\4" + struct.pack("<5H3I2H", 20, 0, 0, 0, 0, 0, 0, 0, len(name), 0) + name
+        for name, holds, says in (("a.pt", entry(b"a/data.pkl"), "{0}/a.pt is a PyTorch file: `trireme import {0}/a.pt --out w.safetensors` makes weights of it"),
+                                  ("old.bin", bytes.fromhex("80028a0a6cfc9c46f920"), "{0}/old.bin is a PyTorch file: `trireme import {0}/old.bin --out"),
+                                  ("b.npz", entry(b"w.npy"), "{0}/b.npz is a NumPy file: `trireme import {0}/b.npz --out"),
+                                  ("c.npy", b"\x93NUMPY\1\0v\0{", "{0}/c.npy is a NumPy file: `trireme import {0}/c.npy --out"),
+                                  ("d.safetensors", entry(b"a/data.pkl"), "is a PyTorch file: rename it, and `trireme import {0}/d.pt --out")):
+            (self.dir / name).write_bytes(holds + bytes(200))
+            weights = "--weights", self.dir / name
+            for words in (predict + [fog], ["train", "mlp", "--run.dir", self.dir / "other", *self.words[1:]], ["eval", self.dir / "run"],
+                          ["export", self.dir / "run", "--onnx", self.dir / "m.onnx"])[:4 if name == "a.pt" else 1]:
+                self.refused(run(*words, *weights), says.format(self.dir))
 
 
 @unittest.skipIf(mpiexec == "none", "no MPI")

@@ -14,7 +14,11 @@ struct PredictOptions {
   std::string run;             ///< a run directory; or none, and a model of ImageNet's with its weights
   std::string model, weights;  ///< weights: instead of the run's newest checkpoint
   std::string labels;          ///< a file with the name of one class per line; none: the run's, else numbers
+  std::string npy;             ///< file to write, an array [images, classes] of f32; none: a line per image
   int top = 1;
+  bool logits = false;  ///< not probabilities
+  bool json = false;    ///< lines are JSON objects
+  bool gray = false;    ///< colour pictures become grey for a model of grey ones, which else refuses them
   bool invert = false;
 };
 
@@ -71,7 +75,7 @@ int report_command(const std::vector<std::string>& runs, const std::string& to);
 int launch_command(LaunchCommand);
 /// weights: a safetensors file, or empty for the run's newest checkpoint.
 int eval_command(int argc, char** argv, const TrainerOptions&, const std::string& run, const std::string& weights);
-/// One line per image: its path, then class and probability of the likeliest, tab separated.
+/// One line per image: its path, then class and probability of the likeliest, tab separated; or as the options say.
 int predict(const PredictOptions&);
 /// Writes a model for other programs.
 int export_command(const ExportOptions&);

@@ -177,14 +177,25 @@ void CommandLine::eval() {
 void CommandLine::predict_images() {
   CLI::App& command =
       add("predict",
-          "classify image files (PNG, JPEG), resized and scaled as in training, by a run's model or a weights file",
+          "probabilities of the classes of image files (PNG, JPEG), by a run's model or a weights file; pixels are "
+          "scaled as in training, photographs resized by their shorter side and cut to the centre, small pictures "
+          "resized as a whole",
           [this] { return predict(predict_); });
   command.add_option("images", predict_.images, "image files")->required()->type_name("FILE");
-  command.add_option("--run", predict_.run, "run directory")->type_name("RUN");
+  CLI::Option* from = command.add_option("--run", predict_.run, "run directory")->type_name("RUN");
   command.add_option("--model", predict_.model, "without a run: a model of ImageNet's, resnet50, and its --weights")
-      ->type_name("MODEL");
+      ->type_name("MODEL")
+      ->excludes(from);
   command.add_option("--labels", predict_.labels, "file with the name of one class per line")->type_name("FILE");
-  command.add_option("--topk", predict_.top, "likeliest classes shown per image (default: 1)")->type_name("K");
+  CLI::Option* top = command.add_option("--topk", predict_.top, "likeliest classes shown per image (default: 1)");
+  CLI::Option* json = command.add_flag("--json", predict_.json, "a JSON object per line, which also holds all classes");
+  top->type_name("K");
+  command.add_flag("--logits", predict_.logits, "logits instead of probabilities");
+  command.add_option("--npy", predict_.npy, "write an array [images, classes] for NumPy, and print no lines")
+      ->type_name("FILE")
+      ->excludes(top)
+      ->excludes(json);
+  command.add_flag("--gray,--grey", predict_.gray, "make colour pictures grey for a model of grey ones");
   command.add_flag("--invert", predict_.invert, "dark ink on light paper: swap light and dark");
   add_weights(command, predict_.weights);
 }

@@ -1,14 +1,21 @@
 // trireme predict: from image files to the likeliest classes.
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <numeric>
 
 #include "datasets/core/pixels.h"
+#include "datasets/images/crop.h"
 #include "datasets/images/image.h"
 #include "datasets/images/images.h"
 #include "framework/autograd/step_context.h"
 #include "framework/io/file.h"
+#include "framework/io/foreign/npy.h"
+#include "framework/io/json.h"
 #include "framework/layers/inference.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/config_file.h"
@@ -45,6 +52,7 @@ std::vector<std::string> read_lines(const std::string& path) {
 struct Subject {
   ModelOptions options;
   PixelScale scale;
+  std::string resizing;            ///< of a file, in words
   Dataset photos;                  ///< the files, decoded and cropped; none for small pictures, which are only resized
   std::vector<std::string> names;  ///< of classes; may be empty
 };
@@ -55,7 +63,10 @@ Subject photographs(const TrainerOptions& config, const PredictOptions& o, std::
   s.options = {.input = {size, size, 3}, .classes = model_row(config.model).usual.classes};
   s.names = std::move(names);
   if (!s.names.empty()) s.options.classes = std::ssize(s.names);
-  s.photos = Images(std::make_unique<Files>(o.images), {.size = size});
+  const ImagesOptions images{.size = size};
+  const double side = static_cast<double>(size), cut = central_crop(size, size, size, images.central).width;
+  s.resizing = fmt::format("shorter side to {:.0f}, centre {} x {}", side * side / cut, size, size);
+  s.photos = Images(std::make_unique<Files>(o.images), images);
   s.scale = s.photos->scale();
   return s;
 }
@@ -69,7 +80,8 @@ Subject subject(TrainerOptions& config, const PredictOptions& o) {
     names = read_lines(stored);
   if (o.run.empty()) {
     config.model = o.model;
-    check(!o.model.empty() && !o.weights.empty(), "predict", "give --run DIR, or --model NAME and --weights FILE");
+    if (o.model.empty() || o.weights.empty())
+      throw OptionError("predict: give --run DIR, or --model NAME and --weights FILE");
     const Shape& in = model_row(o.model).usual.input;
     check(in[0] == 224, "predict", "{} takes {}, no photographs; train it and give its --run DIR", o.model, in);
     return photographs(config, o, std::move(names));
@@ -78,43 +90,65 @@ Subject subject(TrainerOptions& config, const PredictOptions& o) {
   const Dataset data = make_dataset(config, "test");
   return {.options = {.input = data->shape(), .classes = data->classes()},
           .scale = data->scale(),
+          .resizing = fmt::format("resized to {} x {}", data->shape()[0], data->shape()[1]),
           .photos = {},
           .names = std::move(names)};
 }
 
-/// A model of grey images sees a colour photograph as one, and its answer means little.
-void tell_of_colour(const std::string& path, const Shape& in) {
-  const Tensor image = read_image(path, 3);
-  const auto v = image.view().span<const std::uint8_t>();
+bool in_colour(const Tensor& rgb) {
+  const auto v = rgb.view().span<const std::uint8_t>();
   for (std::size_t i = 0; i < v.size(); i += 3)
-    if (v[i] != v[i + 1] || v[i] != v[i + 2]) {
-      std::fprintf(stderr, "predict: %s is in colour; this model knows grey images of %d x %d, and sees it as one\n",
-                   path.c_str(), static_cast<int>(in[0]), static_cast<int>(in[1]));
-      return;
-    }
+    if (v[i] != v[i + 1] || v[i] != v[i + 2]) return true;
+  return false;
 }
 
-std::vector<std::uint8_t> pixels_of(const Subject& s, const std::string& path, Index id) {
-  const Shape& in = s.options.input;
-  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(in.numel()));
-  if (s.photos) {
-    s.photos->read(id, pixels);
-  } else {
-    if (in[2] == 1) tell_of_colour(path, in);
-    const Tensor image = resize(read_image(path, static_cast<int>(in[2])), in[0], in[1]);
-    std::ranges::copy(image.view().span<const std::uint8_t>(), pixels.begin());
-  }
+/// A picture of another kind than the model knows is refused: its answer would mean little.
+Tensor small_picture(const std::string& path, const Shape& in, bool gray) {
+  check(in[2] != 1 || gray || !in_colour(read_image(path, 3)), "predict",
+        "{} is in colour; this model knows grey images of {} x {}: --gray makes it one", path, in[0], in[1]);
+  const Tensor image = read_image(path, static_cast<int>(in[2]));
+  const double stretch = static_cast<double>(image.dim(0) * in[1]) / static_cast<double>(image.dim(1) * in[0]);
+  check(stretch >= 0.5 && stretch <= 2, "predict",
+        "{} is {} x {}; this model knows images of {} x {}, to which it would be squeezed: crop it first", path,
+        image.dim(0), image.dim(1), in[0], in[1]);
+  return resize(image, in[0], in[1]);
+}
+
+std::vector<std::uint8_t> pixels_of(const Subject& s, const PredictOptions& o, std::size_t id) {
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(s.options.input.numel()));
+  if (s.photos)
+    s.photos->read(static_cast<Index>(id), pixels);
+  else
+    std::ranges::copy(small_picture(o.images[id], s.options.input, o.gray).view().span<const std::uint8_t>(),
+                      pixels.begin());
+  if (o.invert)
+    for (std::uint8_t& value : pixels) value = static_cast<std::uint8_t>(255 - value);
   return pixels;
 }
 
-std::string answer(const std::vector<double>& p, const Subject& s, int top) {
-  std::vector<int> order(p.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return p[a] > p[b]; });
-  std::string line;
-  for (int k = 0; k < std::min<int>(top, static_cast<int>(p.size())); ++k)
-    line += fmt::format("\t{}\t{:.4f}", s.names.empty() ? std::to_string(order[k]) : s.names[order[k]], p[order[k]]);
-  return line;
+/// What becomes of a file before the model sees it.
+std::string preparation(const Subject& s, const PredictOptions& o) {
+  return fmt::format("{}, {}{}, / 255, minus mean {}, over std {}", s.resizing,
+                     s.options.input[2] == 1 ? "grey" : "RGB", o.invert ? ", light and dark swapped" : "",
+                     fmt::join(s.scale.mean, " "), fmt::join(s.scale.std, " "));
+}
+
+/// The line of one image. p: of all classes, in their order.
+std::string answer(const std::string& image, const std::vector<double>& p, const Subject& s, const PredictOptions& o) {
+  std::vector<std::size_t> best(p.size());
+  std::iota(best.begin(), best.end(), std::size_t{0});
+  std::ranges::stable_sort(best, std::greater{}, [&](std::size_t c) { return p[c]; });
+  best.resize(std::min(best.size(), static_cast<std::size_t>(o.top)));
+  std::string line = image;
+  Json top = Json::array();
+  for (const std::size_t c : best) {
+    line += fmt::format("\t{}\t", s.names.empty() ? std::to_string(c) : s.names[c]);
+    line += o.logits ? fmt::format("{:.6g}", p[c]) : fmt::format("{:.4f}", p[c]);
+    top.push_back({{"class", c}, {o.logits ? "logit" : "probability", p[c]}});
+    if (!s.names.empty()) top.back()["name"] = s.names[c];
+  }
+  if (!o.json) return line;
+  return json_text({{"image", image}, {"top", top}, {o.logits ? "logits" : "probabilities", p}}, NotUtf8::replaced);
 }
 
 }  // namespace
@@ -123,23 +157,35 @@ int predict(const PredictOptions& options) {
   if (options.top < 1) throw OptionError(fmt::format("--topk is {}, it must be at least 1", options.top));
   TrainerOptions config = options.run.empty() ? TrainerOptions{} : run_config(options.run);
   const Subject s = subject(config, options);
+  const Shape& in = s.options.input;
+  if (options.gray && in[2] != 1)
+    throw OptionError(fmt::format("--gray is for models of grey images, this takes {}", in));
+  check(s.names.empty() || std::ssize(s.names) == s.options.classes, "predict", "{} names {} classes, the model has {}",
+        options.labels, s.names.size(), s.options.classes);
+  if (!options.npy.empty()) FileWriter(temporary_name(options.npy), 0);  // where it cannot be written, say so now
   const Device device = make_device(config);
   Module model = make_model(config, s.options, device);
   Parameters parameters(model);
   load_weights(parameters, options.run, options.weights);
   const Inference inference;
-  const Shape& in = s.options.input;
   const DType dtype = make_dtype(config), host = dtype == DType::f16 ? DType::f32 : dtype;
   const PixelConverter convert = pixel_converter(s.scale, in, host);
+  std::vector<float> rows;  // for NumPy
+  std::fprintf(stderr, "predict: %s\n", preparation(s, options).c_str());
   for (std::size_t i = 0; i < options.images.size(); ++i) {
-    std::vector<std::uint8_t> pixels = pixels_of(s, options.images[i], static_cast<Index>(i));
-    if (options.invert)
-      for (std::uint8_t& value : pixels) value = static_cast<std::uint8_t>(255 - value);
+    const std::string& image = options.images[i];
     const Tensor x = Tensor::empty({1, in[0], in[1], in[2]}, host);
-    convert(pixels, x.data<std::byte>());
-    const Tensor p = softmax(model(x.to(device).to(dtype)).to(DType::f32));
-    fmt::print("{}{}\n", options.images[i], answer(p.to_vector(), s, options.top));
+    convert(pixels_of(s, options, i), x.data<std::byte>());
+    const Tensor logits = model(x.to(device).to(dtype)).to(dtype == DType::f64 ? dtype : DType::f32);
+    const std::vector<double> p = (options.logits ? logits : softmax(logits)).to_vector();
+    check(std::ranges::all_of(p, [](double value) { return std::isfinite(value); }), "predict",
+          "{}: the model's answer is not finite, as after a training that diverged", image);
+    if (options.npy.empty())
+      fmt::print("{}\n", answer(image, p, s, options));
+    else
+      for (const double value : p) rows.push_back(static_cast<float>(value));
   }
+  if (!options.npy.empty()) write_npy(options.npy, Tensor::from(rows, {std::ssize(options.images), s.options.classes}));
   return 0;
 }
 
