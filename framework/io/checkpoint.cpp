@@ -7,6 +7,8 @@
 #include "framework/io/checkpoint_parts.h"
 
 namespace trireme {
+
+std::string step_directory(std::int64_t step) { return fmt::format("step_{:08}", step); }
 namespace {
 
 using namespace detail;

@@ -57,6 +57,8 @@ struct SaveOptions {
   std::map<std::string, Tensor> local = {};
 };
 
+/// The name of the directory of a checkpoint behind so many optimizer steps: "step_00000123".
+std::string step_directory(std::int64_t step);
 /// Writes <run>/checkpoints/step_<8 digits>/ as a .tmp directory, every file and the directory fsynced, then renames
 /// it; then the files `latest` and `best` are replaced; only then are old checkpoints removed. Returns the directory's
 /// path. Throws Error, with what was there before intact: a value that is not finite (named), a full disk or an

@@ -15,7 +15,6 @@ namespace fs = std::filesystem;
 
 constexpr char op[] = "checkpoint";
 
-std::string directory_name(std::int64_t step) { return fmt::format("step_{:08}", step); }
 
 void check_finite(const std::vector<NamedTensor>& tensors) {
   for (auto& t : tensors)
@@ -162,7 +161,7 @@ std::string write_checkpoint(const std::string& run, const CheckpointInput& inpu
                              const std::function<Shards()>& shards, const SaveOptions& options,
                              const GatherTexts& gather) {
   const bool main = input.rank == 0;
-  const std::string root = run + "/checkpoints", path = root + "/" + directory_name(input.step);
+  const std::string root = run + "/checkpoints", path = root + "/" + step_directory(input.step);
   try {
     Shards mine;
     // From each rank a mark per kind of file that it has something for; from rank 0 where, too.

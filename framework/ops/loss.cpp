@@ -144,11 +144,14 @@ struct Operands {
     y = prediction.to(type), target = wanted.to(type);
   }
 };
+Tensor mean_over_batch(const char* op, const Tensor& each, const Tensor& rows_of, const BatchContext& batch) {
+  const double count = global_rows(op, rows_of, batch, 0);
+  return scale(sum(each), count > 0 ? 1 / count : 0);
+}
 Tensor joined(const char* op, const Tensor& each, const Tensor& prediction, const Tensor& target, Reduction how) {
   if (how == Reduction::none) return each;
   if (how == Reduction::sum) return sum(each);
-  const double count = global_rows(op, prediction, batch_of(prediction, target), 0);
-  return scale(sum(each), count > 0 ? 1 / count : 0);
+  return mean_over_batch(op, each, prediction, batch_of(prediction, target));
 }
 /// Twice smooth_l1_loss() times beta: q^2 + 2 beta (d - q), q = min(d, beta).
 Tensor smooth_distance(const char* op, const Tensor& prediction, const Tensor& target, double beta) {
@@ -167,6 +170,11 @@ Loss cross_entropy_with(const LabelLossOptions& o) { return label_loss_with(cros
 Loss nll_loss_with(const LabelLossOptions& o) { return label_loss_with(nll_over, o); }
 Tensor nll_loss(const Tensor& log_p, const Tensor& labels) {
   return nll_over(log_p, labels, {.ignore_index = CrossEntropyOptions::ignore_none});
+}
+
+Tensor batch_mean(const Tensor& each) {
+  ops::check_float("batch_mean", each);
+  return mean_over_batch("batch_mean", each, each, batch_of(each));
 }
 
 Tensor mse_loss(const Tensor& prediction, const Tensor& target, Reduction how) {

@@ -309,9 +309,20 @@ Tensor sum(const Tensor& x) {
     write_grad(g, 0, [&](const Tensor& dx) { broadcast_scaled(dx, dy, 1); });
   });
 }
+namespace {
+/// A mean over the rows at hand would make of a loss another one on each number of ranks.
+void refuse_part_of_batch(const char* op, const Tensor& x) {
+  const BatchContext* batch = x.batch();
+  check(!batch || !batch->is_share() || !batch->names_rows_of(x) || !is_grad_recorded({&x, 1}), op,
+        "over {} rows of a global batch of {}, of which others have the rest: batch_mean() divides by the rows of all",
+        x.dim(0), batch ? batch->global_batch : 0);
+}
+}  // namespace
+
 Tensor mean(const Tensor& x) {
   ops::check_float("mean", x);
   check(x.defined() && x.numel() > 0, "mean", "of no elements");
+  refuse_part_of_batch("mean", x);
   const double share = 1 / static_cast<double>(x.numel());
   // A sum may be beyond the largest f16 where the mean is not.
   if (x.dtype() == DType::f16) return scale(sum(x.to(DType::f32)), share).to(DType::f16);
@@ -322,6 +333,7 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
   check(x.defined(), "reduce", "the input is undefined");
   Shape shape = x.shape();
   for (int axis : axes) shape[ops::axis_of("reduce", axis, x.rank())] = 1;
+  if (kind == ReduceKind::mean && x.rank() > 0 && shape[0] != x.dim(0)) refuse_part_of_batch("mean", x);
   const Index per_cell = shape.numel() > 0 ? x.numel() / shape.numel() : 1;
   check(per_cell > 0 || kind == ReduceKind::sum, "reduce", "mean and max of no elements: {} to {}", x.shape(), shape);
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());

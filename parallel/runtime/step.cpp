@@ -12,6 +12,7 @@
 #include "parallel/runtime/consolidator.h"
 #include "parallel/runtime/executor.h"
 #include "parallel/runtime/non_finite.h"
+#include "parallel/runtime/output_keeper.h"
 #include "parallel/runtime/settings.h"
 #include "parallel/runtime/step_graph.h"
 #include "parallel/runtime/step_plan.h"
@@ -33,7 +34,8 @@ struct Step::Impl {
         plan(make_plan(strategy, chain, l, optimizer, mesh, options)),
         ranks(plan, mesh, strategy, tensor_parallel_axes(options, strategy.split)),
         audit(plan, program(), chain, optimizer, l, mesh),
-        executor(plan, program(), chain, std::move(l), optimizer, mesh, ranks, options),
+        kept(options.keep_outputs, plan.microbatches),
+        executor(plan, program(), chain, kept.watching(std::move(l)), optimizer, mesh, ranks, options),
         consolidator(plan, program(), mesh, optimizer) {
     audit.on_call(phases::set_up, [&] { consolidator.run(phases::set_up); });
     optimizer.keep(executor.updated());
@@ -122,11 +124,13 @@ struct Step::Impl {
     audit.begin(context, x, y, number, executor.in_flight().first(number));
     const double loss_scale = executor.agreement().scale.value();
     optimizer.set_loss_scale(loss_scale);
+    kept.begin();
     replayed = graph && !is_recorded_or_traced && graph->ready(executor, x, y, context, loss_scale);
     const StepScope scope(replayed ? graph->captured_context(context) : context);
     const Tensor input = replayed ? graph->x() : x;  // consolidate() before a refusal gives the graph up
     if (replayed) graph->replay([&] { executor.begin_update(graph->loss()); });
     const std::string fault = replayed ? executor.update() : executor.run(x, y);
+    kept.end(replayed);
     audit.end();
     if (!fault.empty()) refuse(fault, input);
     if (share) executor.channels().end_ticket(), --told;
@@ -237,6 +241,7 @@ struct Step::Impl {
   StepRanks ranks;
   Recorder recorder;
   TrafficAudit audit;
+  OutputKeeper kept;
   Executor executor;
   Consolidator consolidator;
   std::optional<StepGraph> graph;  // none: not asked for, or of no use
@@ -256,6 +261,7 @@ Step::Step(Module model, Loss loss, OptimizerConfig recipe, Mesh& mesh, std::opt
 Step::~Step() = default;
 
 Tensor Step::operator()(const Tensor& x, const Tensor& y) { return impl_->run(x, y); }
+StepOutputs Step::outputs() const { return impl_->kept.outputs(); }
 void Step::raise(const std::string& flag) {
   const auto& flags = impl_->plan.flags;
   check(std::ranges::find(flags, flag) != flags.end(), "step",

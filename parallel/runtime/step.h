@@ -1,6 +1,7 @@
 // Step: one optimizer step of a model under a strategy. It builds the plan, checks it, compares it across
 // ranks, broadcasts the initial state from rank 0, and then interprets its program's actions on each call.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,10 +56,23 @@ struct StepOptions {
   /// ranks serve others (Program::serves) nobody is told, and raise() throws.
   std::vector<std::string> flags = {};
   int flags_every = 1;
+  /// What Step::outputs() has of each micro-batch whose loss this rank computes: a function of its prediction and
+  /// target, not recorded; whole_output() keeps the predictions as they are. Null: nothing is kept. With cuda_graphs it
+  /// is captured as the loss is.
+  using KeepOutputs = std::function<Tensor(const Tensor& prediction, const Tensor& target)>;
+  KeepOutputs keep_outputs = {};
   /// The caller trains what granted() says, so that workers at their own pace may share what is to be trained: then
   /// operator() wants an open() before, on all ranks. False: each rank feeds its share() of every batch.
   bool tickets = false;
 };
+
+/// Of the rows whose loss this rank computed in a step, in their order: what StepOptions::keep_outputs made of the
+/// predictions, and the targets. Both undefined where there were none, as on all but a pipeline's last stage.
+struct StepOutputs {
+  Tensor kept, target;
+};
+/// StepOptions::keep_outputs that keeps the predictions, with what stands beside them (Tensor::with()).
+inline Tensor whole_output(const Tensor& prediction, const Tensor& /*target*/) { return prediction.detach(); }
 
 /// What a step throws for a loss or a gradient that is not finite.
 class NonFiniteError : public Error {
@@ -98,6 +112,8 @@ class Step {
   /// and handles messages until that program's last phase. Returns the loss of the global batch, a scalar, on every
   /// rank (of this rank's worker, if trains_apart()); reading it synchronises. A collective call.
   Tensor operator()(const Tensor& x, const Tensor& y);
+  /// What the last step kept (StepOptions::keep_outputs); the next one may write over it.
+  StepOutputs outputs() const;
   /// The next so many global batches are to be trained: granted() says which shares of them by this rank. In between
   /// ranks may only call operator(), each as often as it has tickets, then all close(). Where ranks share what is to be
   /// trained (Plan::tickets), steps are counted by batches: of a worker that trains a share of the batch k, from 0,

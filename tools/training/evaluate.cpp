@@ -3,14 +3,56 @@
 #include "framework/autograd/step_context.h"
 #include "framework/layers/inference.h"
 #include "framework/metrics/metrics.h"
-#include "framework/ops/ops.h"
-#include "tools/training/counts.h"
+#include "parallel/comm/world/metric_sums.h"
 
 namespace trireme {
+namespace {
+
+/// Batches' losses, each weighted by what its mean is over: rows, or labels that count.
+class LossSum {
+ public:
+  /// shares: of the batches, each of which as many ranks have.
+  LossSum(Loss loss, int shares, World& world)
+      : loss_(std::move(loss)), holders_(static_cast<double>(world.size() / shares)), world_(world) {}
+  const MetricState& state() const { return state_; }
+  /// What the labels of all ranks leave out (Loss::ignored()) is a collective call, for ranks without rows too.
+  void add(const Batch& batch, const Tensor& prediction) {
+    if (!loss_) return;
+    state_.counts.resize(1), state_.sums.resize(2);
+    double weight = static_cast<double>(batch.global);
+    StepContext now = StepContext::current();
+    if (loss_.ignored()) {
+      const double mine = batch.rows() > 0 ? loss_.ignored()(batch.y) : 0;
+      const Tensor ignored = Tensor::of(std::vector{mine}, {1}, DType::f64);
+      if (world_.size() > 1) world_.comm().all_reduce(ignored).wait();
+      now.ignored = ignored.item() / holders_;
+      const Index labels = batch.rows() > 0 ? batch.y.numel() / batch.rows() : 1;
+      weight = weight * static_cast<double>(labels) - *now.ignored;
+    }
+    if (batch.rows() == 0) return;
+    const StepScope scope(std::move(now));
+    state_.sums[0].add(loss_(prediction, batch.y).item() * weight);
+    // Each rank's share is of the batch's mean, so the weights are one rank's to add.
+    state_.sums[1].add(weight * static_cast<double>(batch.rows()) / static_cast<double>(batch.global));
+    state_.samples += batch.rows();
+  }
+
+ private:
+  Loss loss_;
+  double holders_;  // ranks with the same rows
+  World& world_;
+  MetricState state_;
+};
+
+}  // namespace
 
 std::string Evaluation::text() const {
-  return fmt::format("test accuracy: {:.2f} % ({} of {}){}, loss {:.5f}", accuracy(), correct, samples,
-                     has_top5() ? fmt::format(", top-5 {:.2f} %", percent(in_top5)) : "", loss);
+  std::string text = is_classified()
+                         ? fmt::format("test accuracy: {:.2f} % ({} of {}){}, loss {:.5f}", accuracy(), correct, labels,
+                                       has_top5() ? fmt::format(", top-5 {:.2f} %", percent(in_top5)) : "", loss)
+                         : fmt::format("test loss: {:.5f} ({} samples)", loss, samples);
+  for (const MetricResult& m : metrics) text += fmt::format(", {} {:.5g}", m.name, m.value);
+  return text;
 }
 
 Evaluation evaluate(Module& model, const Dataset& data, World& world, const EvaluateOptions& options) {
@@ -20,24 +62,40 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
                        .workers = options.workers,
                        .dtype = options.dtype,
                        .device = options.device,
-                       .training = false});
-  Counts mine;
+                       .training = false,
+                       .collate = options.collate});
+  const bool classified = data->classes() > 0;
+  LossSum loss(options.loss || !classified ? options.loss : Loss(cross_entropy), loader.options().shard.size, world);
+  std::vector<Metric> metrics = options.metrics;
+  MetricState counts;
   for (Batch& batch : loader) {
     if (options.progress) options.progress(batch.index, loader.batches());
-    if (batch.rows() == 0 && !options.shard) continue;
-    Tensor logits = model(batch.x);
-    mine.loss += cross_entropy(logits, batch.y).item() * static_cast<double>(batch.global);
-    mine.correct += count_correct(logits, batch.y);
-    mine.in_top5 += count_in_top(logits, batch.y, 5);
-    mine.samples += batch.rows();
+    const bool runs = batch.rows() > 0 || options.shard;
+    const Tensor prediction = runs ? model(batch.x) : Tensor();
+    loss.add(batch, prediction);
+    if (!runs) continue;
+    counts.samples += batch.rows(), counts.counts.resize(3);
+    if (classified) {
+      counts.counts[0] += count_correct(prediction, batch.y);
+      counts.counts[1] += count_in_top(prediction, batch.y, 5);
+      for (const Index label : batch.y.to_vector<Index>()) counts.counts[2] += label >= 0;
+    }
+    if (batch.rows() > 0)
+      for (Metric& metric : metrics) metric.add(prediction, batch.y);
   }
-  const Counts all = sum_shares(mine, loader.options().shard.rank, world);
+  const int share = loader.options().shard.rank;
+  const MetricState all = sum_over_ranks(counts, share, world), losses = sum_over_ranks(loss.state(), share, world);
   check(all.samples == data->size(), "evaluate", "counted {} of the {} samples", all.samples, data->size());
-  return {.correct = all.correct,
-          .in_top5 = all.in_top5,
-          .samples = all.samples,
-          .classes = data->classes(),
-          .loss = all.loss / static_cast<double>(all.samples)};
+  sum_over_ranks(metrics, share, world);
+  Evaluation found{.correct = all.count(0),
+                   .in_top5 = all.count(1),
+                   .labels = all.count(2),
+                   .samples = all.samples,
+                   .classes = data->classes(),
+                   .loss = losses.sum(0) / losses.sum(1)};
+  for (const Metric& metric : metrics)
+    for (MetricResult& result : metric.results()) found.metrics.push_back(std::move(result));
+  return found;
 }
 
 }  // namespace trireme

@@ -1,30 +1,36 @@
-// Accuracy and loss of a classifier over a data set, each sample counted once whichever rank reads it.
+// Loss and metrics of a model over a data set, each sample counted once whichever rank reads it.
 #pragma once
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "datasets/core/loader.h"
 #include "framework/layers/module.h"
+#include "framework/metrics/metric.h"
+#include "framework/ops/ops.h"
 #include "parallel/comm/world/world.h"
 
 namespace trireme {
 
-/// Counts and loss over a data set.
+/// Loss, counts and metrics over a data set.
 struct Evaluation {
-  Index correct = 0,  ///< samples whose label is the likeliest class
-      in_top5 = 0;    ///< samples whose label is among the five likeliest classes
-  Index samples = 0,  ///< of the data set
-      classes = 0;    ///< of the data set
-  double loss = 0;    ///< cross-entropy, mean over the samples
-  /// count as a share of the samples, %; 0 without samples.
+  Index correct = 0,                       ///< labels that are the likeliest class
+      in_top5 = 0,                         ///< labels that are among the five likeliest classes
+      labels = 0;                          ///< those that count; of a label for each sample, samples
+  Index samples = 0,                       ///< of the data set
+      classes = 0;                         ///< of the data set; 0: it has no labels, and the counts above are 0
+  double loss = 0;                         ///< mean over the samples
+  std::vector<MetricResult> metrics = {};  ///< of EvaluateOptions::metrics
+  /// count as a share of the labels, %; 0 without labels.
   double percent(Index count) const {
-    return samples ? 100.0 * static_cast<double>(count) / static_cast<double>(samples) : 0;
+    return labels ? 100.0 * static_cast<double>(count) / static_cast<double>(labels) : 0;
   }
   double accuracy() const { return percent(correct); }  ///< %
+  bool is_classified() const { return classes > 0; }    ///< whether there is an accuracy
   /// Among five of at most five classes is every sample.
   bool has_top5() const { return classes > 5; }
-  /// "test accuracy: 97.50 % (9750 of 10000), top-5 99.90 %, loss 0.08123"
+  /// "test accuracy: 97.50 % (9750 of 10000), top-5 99.90 %, loss 0.08123, f1 0.97"; without classes "test loss: ..."
   std::string text() const;
 };
 
@@ -37,11 +43,15 @@ struct EvaluateOptions {
   /// Step::shard() of a model whose weights ranks share (Step::is_tensor_parallel): ranks of equal shards work together
   /// on their rows. None: each rank runs the whole model on rows of its own.
   std::optional<RankShare> shard = {};
+  Loss loss = {};                    ///< null: cross-entropy of a data set with classes, else none
+  std::vector<Metric> metrics = {};  ///< beside accuracy and top-5 of a data set with classes
+  /// LoaderOptions::collate.
+  std::function<Sample(const std::vector<Sample>&)> collate = {};
   /// Called before each batch with its number, from 0, and how many there are.
   std::function<void(Index batch, Index batches)> progress = {};
 };
-/// Runs a model from [N, H, W, C] to logits [N, classes] over the data set. A collective call; every rank returns the
-/// sums of all. Throws Error where samples were left out or counted twice.
+/// Runs a model over the data set. A collective call; every rank returns the numbers of all: counts and metrics are the
+/// same bits on any number of ranks that predict the same. Throws Error where samples were left out or counted twice.
 Evaluation evaluate(Module& model, const Dataset&, World&, const EvaluateOptions& = {});
 
 }  // namespace trireme

@@ -17,12 +17,12 @@ namespace trireme {
 
 /// Where a run stands, and the sums of its epoch so far; equal on all ranks.
 struct Progress {
-  std::int64_t step = 0, epoch = 0;     ///< optimizer steps and whole epochs done
-  std::int64_t batch = 0, samples = 0;  ///< of this epoch, done
-  std::int64_t correct = 0;             ///< predictions, of `counted` samples
-  std::int64_t counted = 0;             ///< samples of this epoch that loss and correct sum over
-  double loss = 0;                      ///< summed over them
-  double loss_scale = 0;                ///< of f16 (LossScaleState); 0: there is none
+  std::int64_t step = 0, epoch = 0;      ///< optimizer steps and whole epochs done
+  std::int64_t batch = 0, samples = 0;   ///< of this epoch, done
+  std::int64_t correct = 0, labels = 0;  ///< right predictions, and how many there are, of `counted` samples
+  std::int64_t counted = 0;              ///< samples of this epoch that the sums are of
+  double loss = 0;                       ///< summed over them
+  double loss_scale = 0;                 ///< of f16 (LossScaleState); 0: there is none
   std::int64_t good_steps = 0;
 
   bool in_epoch() const { return samples > 0; }

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -19,15 +20,15 @@ namespace fs = std::filesystem;
 namespace {
 
 /// What a record may say: a key of metrics.jsonl is a column of metrics.csv and, with a tag, a curve in TensorBoard.
-struct Column {
+struct Known {
   const char *key, *tag;
   enum { any, real, simulated } time = any;  // of runs in which time
 };
-constexpr Column columns[] = {
-    {"kind", nullptr},                                                   // train: one step; eval: the end of an epoch
-    {"epoch", nullptr},                                                  // from 1
-    {"step", nullptr},                                                   // optimizer steps done
-    {"simulated_seconds", "time/simulated_seconds", Column::simulated},  // rank 0's clock
+constexpr Known known_columns[] = {
+    {"kind", nullptr},                                                  // train: one step; eval: the end of an epoch
+    {"epoch", nullptr},                                                 // from 1
+    {"step", nullptr},                                                  // optimizer steps done
+    {"simulated_seconds", "time/simulated_seconds", Known::simulated},  // rank 0's clock
     {"lr", "lr"},
     {"loss", "train/loss"},              // of the step's global batch
     {"train_loss", "train/epoch_loss"},  // mean over the epoch, as the weights were
@@ -37,38 +38,45 @@ constexpr Column columns[] = {
     {"test_top5", "test/top5"},  // %, where there are more than five classes
     {"test_correct", nullptr},
     {"test_samples", nullptr},
-    {"images_per_s", "throughput/images_per_s", Column::real},  // of all ranks, since the epoch began
-    {"wait_share", "data/wait_share", Column::real},    // of the epoch's time in which rank 0 waited for a batch
-    {"step_ms_p50", "time/step_ms_p50", Column::real},  // of rank 0's steps of the epoch so far
-    {"step_ms_p95", "time/step_ms_p95", Column::real},
-    {"grad_norm", "train/grad_norm"},                 // of the step's gradient before clipping, where it is known
-    {"memory_mb", "memory/rank_0_mb", Column::real},  // resident, of rank 0's process, 10^6 bytes
-    {"images_per_simulated_second", "throughput/images_per_simulated_second", Column::simulated},
+    {"images_per_s", "throughput/images_per_s", Known::real},  // of all ranks, since the epoch began
+    {"wait_share", "data/wait_share", Known::real},            // of the epoch's time in which rank 0 waited for a batch
+    {"step_ms_p50", "time/step_ms_p50", Known::real},          // of rank 0's steps of the epoch so far
+    {"step_ms_p95", "time/step_ms_p95", Known::real},
+    {"grad_norm", "train/grad_norm"},                // of the step's gradient before clipping, where it is known
+    {"memory_mb", "memory/rank_0_mb", Known::real},  // resident, of rank 0's process, 10^6 bytes
+    {"images_per_simulated_second", "throughput/images_per_simulated_second", Known::simulated},
 };
 
-bool has(bool simulated, const Column& c) { return c.time != (simulated ? Column::real : Column::simulated); }
+}  // namespace
 
-std::string csv_head(bool simulated) {
+std::string RunDir::csv_head() const {
   std::string row;
-  for (const Column& c : columns)
-    if (has(simulated, c)) row += (row.empty() ? "" : ",") + std::string(c.key);
+  for (const Column& c : columns_) row += (row.empty() ? "" : ",") + c.key;
   return row + "\n";
 }
-std::string csv_row(const Json& line, bool simulated) {
+std::string RunDir::csv_row(const Json& line) const {
   std::string row;
-  for (const Column& c : columns) {
-    if (!has(simulated, c)) continue;
+  for (const Column& c : columns_) {
     const auto at = line.find(c.key);
-    if (&c != columns) row += ',';
+    if (&c != columns_.data()) row += ',';
     if (at != line.end()) row += at->is_string() ? at->get<std::string>() : json_text(*at);
   }
   return row + "\n";
 }
 
-}  // namespace
-
-RunDir::RunDir(const std::string& path, const std::string& name, const std::string& config, bool resume, bool simulated)
-    : path_(path), simulated_(simulated) {
+RunDir::RunDir(const std::string& path, const std::string& name, const std::string& config, bool resume, bool simulated,
+               std::vector<std::string> keys, std::string best)
+    : path_(path), best_(std::move(best)), simulated_(simulated) {
+  for (const Known& c : known_columns)
+    if (c.time != (simulated ? Known::real : Known::simulated)) columns_.push_back({c.key, c.tag ? c.tag : ""});
+  for (const std::string& key : keys) {
+    check(std::ranges::find(columns_, key, &Column::key) == columns_.end(), "trainer",
+          "two metrics are called {}: give one of them another name", key);
+    columns_.push_back({key, "test/" + key.substr(key.find('_') + 1)});
+  }
+  const std::string by = best_.starts_with('-') ? best_.substr(1) : best_;
+  check(by.empty() || std::ranges::find(columns_, by, &Column::key) != columns_.end(), "checkpoint.best",
+        "no evaluation has '{}': use test_top1, -test_loss or test_NAME of a metric that the run is given", by);
   if (path_.empty()) {
     path_ = "runs/" + name;
     make_directories("runs");
@@ -89,7 +97,7 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
     was_used_ = fs::exists(metrics()) && !fs::is_symlink(metrics());
     replace_file(path_ + "/config.toml", config);
     if (was_used_) replace_file(metrics(), "");
-    replace_file(table(), csv_head(simulated_));
+    replace_file(table(), csv_head());
   }
   open();
 }
@@ -111,7 +119,7 @@ bool RunDir::restore_if_removed(const std::string& config) {
     return false;
   make_directories(path_);
   replace_file(path_ + "/config.toml", config);
-  if (!fs::exists(table())) replace_file(table(), csv_head(simulated_));
+  if (!fs::exists(table())) replace_file(table(), csv_head());
   this->open();
   return true;
 }
@@ -122,14 +130,14 @@ void RunDir::record(const Json& line) {
     check(ok, "run directory", "cannot write {}: {}", path, [&] { return std::strerror(errno); });
   };
   write(lines_.get(), json_text(line) + "\n", metrics());
-  write(rows_.get(), csv_row(line, simulated_), table());
+  write(rows_.get(), csv_row(line), table());
   std::size_t known = 0;
   const std::int64_t step = line.at("step");
-  for (const Column& c : columns) {
+  for (const Column& c : columns_) {
     const auto at = line.find(c.key);
     if (at == line.end()) continue;
     ++known;
-    if (!events_ || c.tag == nullptr) continue;
+    if (!events_ || c.tag.empty()) continue;
     const auto [shown, first] = shown_.try_emplace(c.tag, step);
     if (!first && shown->second == step) continue;  // a step that ends an epoch is recorded twice
     shown->second = step;
@@ -173,14 +181,23 @@ void RunDir::keep_algorithms(const std::string& table) {
 
 void RunDir::remove_result() { fs::remove(path_ + "/" + result_file); }
 
+std::pair<std::string, bool> RunDir::compared_by(const Json& evaluation) const {
+  if (best_.empty())
+    return evaluation.contains("test_top1") ? std::pair("test_top1", false) : std::pair("test_loss", true);
+  const bool lower = best_.starts_with('-');
+  return {best_.substr(lower), lower};
+}
+
 Json RunDir::best() const {
   Json found;
   std::string line;
   for (std::ifstream in(metrics()); std::getline(in, line);) {
     const auto eval = parse_json(line);
-    if (!eval.is_object() || eval.value("kind", "") != "eval" || !eval.contains("test_top1")) continue;
-    if (found.is_null() || eval["test_top1"] > found["test_top1"])
-      found = {{"epoch", eval["epoch"]}, {"step", eval["step"]}, {"test_top1", eval["test_top1"]}};
+    if (!eval.is_object() || eval.value("kind", "") != "eval") continue;
+    const auto [key, lower] = compared_by(eval);
+    if (!eval.contains(key)) continue;
+    if (found.is_null() || !found.contains(key) || (lower ? eval[key] < found[key] : eval[key] > found[key]))
+      found = {{"epoch", eval["epoch"]}, {"step", eval["step"]}, {key, eval[key]}};
   }
   return found;
 }
@@ -204,12 +221,12 @@ void RunDir::write_result(const std::string& status, std::int64_t step, std::int
 void RunDir::rewind(std::int64_t step) {
   lines_.reset();
   rows_.reset();
-  std::string kept, rows = csv_head(simulated_), line;
+  std::string kept, rows = csv_head(), line;
   for (std::ifstream in(metrics()); std::getline(in, line);) {
     auto json = parse_json(line);
     if (!json.is_object() || json.value("step", std::int64_t{0}) > step) continue;
     kept += line + "\n";
-    rows += csv_row(json, simulated_);
+    rows += csv_row(json);
   }
   replace_file(metrics(), kept);
   replace_file(table(), rows);

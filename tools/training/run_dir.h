@@ -29,13 +29,18 @@ inline constexpr const char* result_file = "result.json";
 inline constexpr const char* cluster_file = "cluster.toml";
 
 class RunDir {
+  struct Column {
+    std::string key, tag;  // of metrics.jsonl, of TensorBoard's curves; no tag: none
+  };
+
  public:
   /// Creates path (or, if empty, the first free of runs/NAME, runs/NAME-2, ...), locks it and writes config.toml. With
   /// resume the directory must exist, the caller has a RunLock of it, and its config.toml stays until keep_settings().
   /// Throws Error with path and reason when it cannot be written, holds checkpoints, or is being written by another
-  /// process. simulated: metrics.csv has columns of virtual time.
+  /// process. simulated: metrics.csv has columns of virtual time. keys: more of records ("test_f1"), which are
+  /// columns and curves ("test/f1"), too. best: checkpoint.best.
   RunDir(const std::string& path, const std::string& name, const std::string& config, bool resume,
-         bool simulated = false);
+         bool simulated = false, std::vector<std::string> keys = {}, std::string best = "");
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
@@ -63,7 +68,7 @@ class RunDir {
   void remove_result();
   /// Writes result.json, which is not there while the run goes on: {"status": status, "step": steps done, "epoch":
   /// whole epochs, "best": {"epoch": n, "step": n, "test_top1": %}}, the first of the best evaluations, if there was
-  /// any.
+  /// any, by the key of checkpoint.best.
   void write_result(const std::string& status, std::int64_t step, std::int64_t epoch);
   /// The newest checkpoint that verifies; the one before it where the newest is `other`; empty: there is none.
   std::string checkpoint_before(const std::string& other) const;
@@ -85,7 +90,12 @@ class RunDir {
   using File = std::unique_ptr<std::FILE, Close>;
   void open();
   nlohmann::json best() const;  // as in result.json; null: there was no evaluation
-  std::string path_;
+  std::string csv_head() const;
+  std::string csv_row(const nlohmann::json& line) const;
+  /// By which key evaluations are compared, and whether the lower is better.
+  std::pair<std::string, bool> compared_by(const nlohmann::json& evaluation) const;
+  std::vector<Column> columns_;  // of this run
+  std::string path_, best_;
   bool simulated_, was_used_ = false;
   std::optional<RunLock> lock_;  // of a new run
   File lines_, rows_;

@@ -38,12 +38,16 @@ RunLog::RunLog(const TrainerOptions& options, const World& world, const RunClock
       console_(!world.main(), options.run.progress, options.run.log_seconds, options.run.log_format == "json"),
       main_(world.main()) {}
 
-void RunLog::open_run(const std::vector<std::string>& class_names) {
+void RunLog::open_run(const Dataset& train, const std::vector<Metric>& metrics) {
+  if (train->tensors()) unit_ = "samples";
   if (!main_) return;
+  std::vector<std::string> columns;
+  for (const Metric& metric : metrics)
+    for (const MetricResult& result : metric.results()) columns.push_back("test_" + result.name);
   dir_.emplace(options_.run.dir, options_.model, kept_settings(options_), options_.run.resume == "yes",
-               clock_.simulated() != nullptr);
+               clock_.simulated() != nullptr, std::move(columns), options_.checkpoint.best);
   if (options_.run.resume == "yes") return;
-  dir_->write_classes(class_names);
+  dir_->write_classes(train->class_names());
   keep_settings({});
 }
 
@@ -92,83 +96,84 @@ void RunLog::end(bool preempted) {
   if (events()) events()->flush();
 }
 
-std::string RunLog::time_left(const EpochMetrics& e, const StepMetrics& s, std::int64_t epoch, Index batches) const {
-  Index left = (options_.epochs - epoch) * batches + batches - s.batch;
+std::string RunLog::time_left(const EpochMetrics& e, const StepMetrics& s, Index batches) const {
+  Index left = (options_.epochs - s.epoch) * batches + batches - s.batch;
   if (options_.run.max_steps > 0) left = std::min<Index>(left, options_.run.max_steps - s.step);
-  const double rate = e.images_per_s / static_cast<double>(options_.data.batch);
+  const double rate = e.samples_per_s / static_cast<double>(options_.data.batch);
   const auto t = rate > 0 ? static_cast<std::int64_t>(static_cast<double>(left) / rate) : 0;
   return t < 86400 ? fmt::format("{}:{:02}:{:02}", t / 3600, t / 60 % 60, t % 60)
                    : fmt::format("{} d {} h", t / 86400, t / 3600 % 24);
 }
 
-void RunLog::train_step(const EpochMetrics& e, const StepMetrics& s, std::int64_t epoch, Index batches) {
+void RunLog::train_step(const EpochMetrics& e, const StepMetrics& s, Index batches) {
   console_.progress(
-      fmt::format("epoch {}/{}", epoch, options_.epochs), s.batch, batches,
+      fmt::format("epoch {}/{}", s.epoch, options_.epochs), s.batch, batches,
       clock_.simulated()
-          ? fmt::format("loss {:.4f}, {:.0f} images per simulated second, {:.6f} simulated seconds", e.loss,
-                        e.images_per_s, seconds(clock_.now()))
-          : fmt::format("loss {:.4f}, {:.0f} images/s{}, ends in {}", e.loss, e.images_per_s,
+          ? fmt::format("loss {:.4f}, {:.0f} {} per simulated second, {:.6f} simulated seconds", e.loss,
+                        e.samples_per_s, unit_, seconds(clock_.now()))
+          : fmt::format("loss {:.4f}, {:.0f} {}/s{}, ends in {}", e.loss, e.samples_per_s, unit_,
                         console_.draws_bar() ? "" : fmt::format(", data {:.1f} %, lr {:.4g}", 100 * e.wait_share, s.lr),
-                        time_left(e, s, epoch, batches)));
+                        time_left(e, s, batches)));
   // Of workers that share batches not each has rows of all.
   const std::int64_t before = std::exchange(last_step_, s.step);
   if (dir_ && s.step / record_every != (before < 0 ? s.step - 1 : before) / record_every) {
-    Json line{{"kind", "train"}, {"epoch", epoch}, {"step", s.step}, {"loss", s.loss}, {"lr", s.lr}};
+    Json line{{"kind", "train"}, {"epoch", s.epoch}, {"step", s.step}, {"loss", s.loss}, {"lr", s.lr}};
     if (std::isfinite(s.grad_norm)) line["grad_norm"] = s.grad_norm;
     record(std::move(line), e);
   }
   if (EventFile* file = events()) file->tick();
 }
 
-void RunLog::epoch_end(const EpochMetrics& e, const Evaluation& test, std::int64_t epoch, std::int64_t step,
-                       const Parameters& parameters) {
+void RunLog::epoch_end(const EpochMetrics& e, const Evaluation& test, const Parameters& parameters) {
   if (!dir_) return;
+  std::string told = fmt::format("train loss {:.4f}", e.loss);
+  if (test.is_classified()) told += fmt::format(", accuracy {:.2f} %", e.accuracy);
+  told += fmt::format(", test loss {:.4f}", test.loss);
+  if (test.is_classified()) told += fmt::format(", test accuracy {:.2f} %", test.accuracy());
+  for (const MetricResult& m : test.metrics) told += fmt::format(", {} {:.4g}", m.name, m.value);
   console_.log(fmt::format(
-      "epoch {}/{}: train loss {:.4f}, accuracy {:.2f} %, test loss {:.4f}, test accuracy {:.2f} %, {}", epoch,
-      options_.epochs, e.loss, e.accuracy, test.loss, test.accuracy(),
+      "epoch {}/{}: {}, {}", e.epoch, options_.epochs, told,
       clock_.simulated()
-          ? fmt::format("{:.0f} images per simulated second, {:.6f} simulated seconds so far", e.images_per_s,
+          ? fmt::format("{:.0f} {} per simulated second, {:.6f} simulated seconds so far", e.samples_per_s, unit_,
                         seconds(clock_.now()))
-          : fmt::format(
-                "{:.0f} images/s, {:.1f} % of the time waiting for data, steps of {:.3g} ms (95 %: {:.3g}, longest "
-                "{:.3g}), {:.0f} MB",
-                e.images_per_s, 100 * e.wait_share, e.step_p50, e.step_p95, e.step_max,
-                static_cast<double>(resident_bytes()) / 1e6)));
-  Json line{{"kind", "eval"},
-            {"epoch", epoch},
-            {"step", step},
-            {"train_loss", e.loss},
-            {"train_top1", e.accuracy},
-            {"test_loss", test.loss},
-            {"test_top1", test.accuracy()},
-            {"test_correct", test.correct},
-            {"test_samples", test.samples}};
-  if (test.has_top5()) line["test_top5"] = test.percent(test.in_top5);
+          : fmt::format("{:.0f} {}/s, {:.1f} % of the time waiting for data, steps of {:.3g} ms (95 %: {:.3g}, longest "
+                        "{:.3g}), {:.0f} MB",
+                        e.samples_per_s, unit_, 100 * e.wait_share, e.step_p50, e.step_p95, e.step_max,
+                        static_cast<double>(resident_bytes()) / 1e6)));
+  Json line{{"kind", "eval"}, {"epoch", e.epoch}, {"step", e.step}, {"train_loss", e.loss}};
+  if (test.is_classified()) {
+    line["train_top1"] = e.accuracy;
+    line["test_top1"] = test.accuracy(), line["test_correct"] = test.correct;
+    if (test.has_top5()) line["test_top5"] = test.percent(test.in_top5);
+  }
+  line["test_loss"] = test.loss, line["test_samples"] = test.samples;
+  for (const MetricResult& m : test.metrics)
+    if (std::isfinite(m.value)) line["test_" + m.name] = m.value;
   record(std::move(line), e);
-  ml("INTERVAL_END", "epoch_stop", nullptr, epoch);
-  ml("POINT_IN_TIME", "eval_accuracy", test.accuracy() / 100, epoch);
-  ml("INTERVAL_END", "eval_stop", nullptr, epoch);
-  if (!events() || options_.run.histograms == 0 || epoch % options_.run.histograms != 0) return;
+  ml("INTERVAL_END", "epoch_stop", nullptr, e.epoch);
+  if (test.is_classified()) ml("POINT_IN_TIME", "eval_accuracy", test.accuracy() / 100, e.epoch);
+  ml("INTERVAL_END", "eval_stop", nullptr, e.epoch);
+  if (!events() || options_.run.histograms == 0 || e.epoch % options_.run.histograms != 0) return;
   for (const auto& entry : parameters.entries())
-    events()->histogram("weights/" + entry.name, step, entry.tensor.to_vector());
+    events()->histogram("weights/" + entry.name, e.step, entry.tensor.to_vector());
 }
 
-void RunLog::show_inputs(const Batch& batch, const PixelScale& scale, std::int64_t step) {
-  if (inputs_shown_ || !events()) return;
+void RunLog::show_inputs(const Batch& batch, const DatasetSource& train, std::int64_t step) {
+  if (inputs_shown_ || !events() || train.tensors()) return;
   inputs_shown_ = true;
   const Shape& s = batch.x.shape();
   if (s.rank() != 4 || (s[3] != 1 && s[3] != 3)) return;
   for (Index i = 0; i < std::min<Index>(s[0], options_.run.images); ++i)
-    events()->image(fmt::format("inputs/{}", i), step, encode_png(pixels_of(batch.x.rows(i, i + 1), scale)), s[1], s[2],
-                    s[3]);
+    events()->image(fmt::format("inputs/{}", i), step, encode_png(pixels_of(batch.x.rows(i, i + 1), train.scale())),
+                    s[1], s[2], s[3]);
 }
 
 void RunLog::record(Json line, const EpochMetrics& e) {
   restore_if_removed();
   if (clock_.simulated()) {
-    line["images_per_simulated_second"] = e.images_per_s, line["simulated_seconds"] = seconds(clock_.now());
+    line["images_per_simulated_second"] = e.samples_per_s, line["simulated_seconds"] = seconds(clock_.now());
   } else {
-    line["images_per_s"] = e.images_per_s, line["wait_share"] = e.wait_share;
+    line["images_per_s"] = e.samples_per_s, line["wait_share"] = e.wait_share;
     line["step_ms_p50"] = e.step_p50, line["step_ms_p95"] = e.step_p95;
     line["memory_mb"] = static_cast<double>(resident_bytes()) / 1e6;
   }

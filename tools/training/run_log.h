@@ -22,8 +22,8 @@ class RunLog {
  public:
   /// Options and clock must outlive it.
   RunLog(const TrainerOptions&, const World&, const RunClock&);
-  /// Makes the run directory, or opens that of the run which goes on. class_names: of the training set.
-  void open_run(const std::vector<std::string>& class_names);
+  /// Makes the run directory, or opens that of the run which goes on. metrics: of evaluations.
+  void open_run(const Dataset& train, const std::vector<Metric>& metrics);
   void open_events(std::optional<std::int64_t> resumed);
   Console& console() { return console_; }
   EventFile* events() { return dir_ ? dir_->events() : nullptr; }  ///< null: none are written
@@ -38,18 +38,18 @@ class RunLog {
   std::string agreed_directory(World&) const;
   /// MlLog::write, where run.mllog asks for it.
   void ml(std::string_view kind, std::string_view key, const nlohmann::json& value, std::int64_t epoch = 0);
-  /// A training step of epoch `epoch` (from 1): progress, and every 20th step a record.
-  void train_step(const EpochMetrics&, const StepMetrics&, std::int64_t epoch, Index batches);
+  /// A training step of an epoch of so many batches: progress, and every 20th step a record.
+  void train_step(const EpochMetrics&, const StepMetrics&, Index batches);
   /// The end of an epoch: a line, a record, histograms of the weights.
-  void epoch_end(const EpochMetrics&, const Evaluation&, std::int64_t epoch, std::int64_t step, const Parameters&);
-  /// The first inputs of this process, as pixels, in TensorBoard.
-  void show_inputs(const Batch&, const PixelScale&, std::int64_t step);
+  void epoch_end(const EpochMetrics&, const Evaluation&, const Parameters&);
+  /// The first inputs of this process, as pixels, in TensorBoard; nothing of data that are no pictures.
+  void show_inputs(const Batch&, const DatasetSource& train, std::int64_t step);
   /// Before a checkpoint: the directory, its settings (RunDir::keep_settings) and cluster are what they should be.
   void keep_settings(std::optional<std::int64_t> overridden);
 
  private:
   /// Of all that is left to train, at the epoch's speed; evaluations not counted: "1:02:03".
-  std::string time_left(const EpochMetrics&, const StepMetrics&, std::int64_t epoch, Index batches) const;
+  std::string time_left(const EpochMetrics&, const StepMetrics&, Index batches) const;
   /// Makes the run directory anew where it was removed, and says so.
   void restore_if_removed();
   /// Adds to a line how fast the epoch went, and in virtual time when that was.
@@ -59,6 +59,7 @@ class RunLog {
   Console console_;
   std::optional<RunDir> dir_;
   std::optional<MlLog> ml_;
+  const char* unit_ = "images";  // what samples are
   bool main_, inputs_shown_ = false;
   std::int64_t last_step_ = -1;  // of train_step(); -1: none yet
 };

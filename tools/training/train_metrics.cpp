@@ -4,15 +4,16 @@
 #include <cmath>
 #include <numeric>
 
+#include "framework/ops/ops.h"
+#include "parallel/comm/world/metric_sums.h"
+
 namespace trireme {
 
-Loss TrainMetrics::watching(const Loss& loss) {
-  return Loss(
-      [this, loss](const Tensor& logits, const Tensor& labels) {
-        kept_.emplace_back(argmax(logits.detach()), labels.detach());
-        return loss(logits, labels);
-      },
-      loss.ignored());
+StepOptions::KeepOutputs TrainMetrics::kept_of(bool classified) {
+  if (classified) return [](const Tensor& logits, const Tensor&) { return argmax(logits); };
+  return [](const Tensor& prediction, const Tensor&) {
+    return Tensor::zeros({prediction.rank() > 0 ? prediction.dim(0) : 1}, DType::u8);
+  };
 }
 
 void TrainMetrics::open(const Step& step, Index batch, Index size) {
@@ -40,47 +41,47 @@ void TrainMetrics::close(Index batches) {
 }
 
 TrainMetrics::StepReport TrainMetrics::run(Step& step, const Batch& batch) {
-  StepReport report{.rows = reach(batch.index - open_.samples / batch_ + 1),
-                    .own = batch.x.dim(0),
-                    .apart = step.trains_apart(),
-                    .metrics = {.lr = step.optimizer().rate(), .step = at_.step, .batch = at_.batch}};
-  auto before = std::exchange(kept_, {});
+  StepReport report{
+      .rows = reach(batch.index - open_.samples / batch_ + 1),
+      .own = batch.x.dim(0),
+      .apart = step.trains_apart(),
+      .metrics = {.lr = step.optimizer().rate(), .step = at_.step, .batch = at_.batch, .epoch = at_.epoch + 1}};
   report.loss = HostCopy(step(batch.x, batch.y));
   if (const double norm = step.grad_norm(); !std::isnan(norm)) norm_ = norm;
   report.metrics.grad_norm = norm_;
-  // A replayed step writes the predictions of the captured one anew.
-  if (step.replayed() && kept_.empty()) kept_ = std::move(before);
-  // The first of more than one per micro-batch is of a step that could not be captured.
-  while (std::ssize(kept_) > step.plan().microbatches) kept_.erase(kept_.begin());
-  for (const auto& [likeliest, labels] : kept_) report.predictions.emplace_back(HostCopy(likeliest), HostCopy(labels));
-  if (!step.replayed()) kept_.clear();
+  const StepOutputs outputs = step.outputs();
+  if (!outputs.kept) return report;
+  report.predicted_rows = outputs.kept.dim(0);
+  if (outputs.kept.dtype() != DType::u8)
+    report.predicted = HostCopy(outputs.kept), report.labels = HostCopy(outputs.target);
   return report;
 }
 
 StepMetrics TrainMetrics::add(StepReport r) {
   r.metrics.loss = r.loss.item();
-  for (auto& [predicted, labels] : r.predictions) {
-    const std::vector<double> a = predicted.values(), b = labels.values();
-    for (std::size_t row = 0; row < a.size(); ++row) mine_.correct += a[row] == b[row];
-    mine_.samples += std::ssize(a);
+  mine_.counts.resize(2), mine_.sums.resize(1), mine_.samples += r.predicted_rows;
+  if (r.predicted) {
+    const std::vector<double> a = r.predicted.values(), b = r.labels.values();
+    for (std::size_t i = 0; i < a.size(); ++i) mine_.counts[0] += a[i] == b[i], mine_.counts[1] += b[i] >= 0;
   }
   const double loss = r.metrics.loss * static_cast<double>(r.rows);
   at_.loss += loss, at_.counted += r.rows;
-  if (r.apart) mine_.loss += r.metrics.loss * static_cast<double>(r.own), guess_ += loss;
+  if (r.apart) mine_.sums[0].add(r.metrics.loss * static_cast<double>(r.own)), guess_ += loss;
   uncounted_ += r.rows, samples_ += r.rows;
   passed_ = clock_.now() - start_;
   return r.metrics;
 }
 
 void TrainMetrics::sum_ranks(const RankShare& share, World& world) {
-  const Counts all = sum_shares(std::exchange(mine_, {}), share.rank, world);
+  const MetricState all = sum_over_ranks(std::exchange(mine_, {}), share.rank, world);
   check(all.samples == uncounted_ || (leaves_out_ && (all.samples > uncounted_) == shares_), "train",
         "counted the predictions of {} of {} samples", all.samples, uncounted_);
   // Where some predict nothing, their rows are taken to be as the others; where some are trained again, as the mean.
   const double repeated =
       shares_ && all.samples > 0 ? static_cast<double>(uncounted_) / static_cast<double>(all.samples) : 1;
-  at_.correct += all.samples > 0 ? all.correct * uncounted_ / all.samples : 0, uncounted_ = 0;
-  if (guess_ != 0 || shares_) at_.loss += all.loss * repeated - std::exchange(guess_, 0);
+  const auto of_all = [&](std::size_t i) { return all.samples > 0 ? all.count(i) * uncounted_ / all.samples : 0; };
+  at_.correct += of_all(0), at_.labels += of_all(1), uncounted_ = 0;
+  if (guess_ != 0 || shares_) at_.loss += all.sum(0) * repeated - std::exchange(guess_, 0);
 }
 
 EpochMetrics TrainMetrics::epoch() const {
@@ -91,9 +92,11 @@ EpochMetrics TrainMetrics::epoch() const {
   const auto share = [&](std::size_t percent) {
     return sorted.empty() ? 0.0 : static_cast<double>(sorted[(sorted.size() - 1) * percent / 100]);
   };
-  return {.loss = per(at_.loss, counted),
-          .accuracy = 100 * per(static_cast<double>(at_.correct), counted),
-          .images_per_s = per(static_cast<double>(samples_), seconds(passed_)),
+  return {.epoch = at_.epoch + 1,
+          .step = at_.step,
+          .loss = per(at_.loss, counted),
+          .accuracy = 100 * per(static_cast<double>(at_.correct), static_cast<double>(at_.labels)),
+          .samples_per_s = per(static_cast<double>(samples_), seconds(passed_)),
           .wait_share = per(seconds(waited_), seconds(passed_)),
           .steps = std::ssize(sorted),
           .step_mean = per(std::accumulate(sorted.begin(), sorted.end(), 0.0), static_cast<double>(sorted.size())),

@@ -38,13 +38,32 @@ namespace {
 /// In the rank-local state of checkpoints of virtual time: when the epoch began.
 constexpr char epoch_start[] = "epoch_start";
 
+/// Floats of the samples' x in the activations' type.
+Dataset in_dtype(Dataset data, DType type) {
+  if (!data->tensors() || data->size() == 0) return data;
+  const auto fits = [type](const Tensor& t) { return !is_float(t.dtype()) || t.dtype() == type; };
+  const Tensor first = sample_of(data, 0).x;
+  const bool all_fit =
+      fits(first) && std::ranges::all_of(first.fields(), [&](const auto& f) { return fits(f.second); });
+  if (all_fit) return data;
+  return map_samples(std::move(data), [fits, type](Sample s, Index, const AugmentKey&) {
+    Tensor x = fits(s.x) ? s.x : s.x.to(type);
+    for (const auto& [name, field] : s.x.fields()) x = x.with(name, fits(field) ? field : field.to(type));
+    return Sample{x, s.y};
+  });
+}
+
 /// Opens the data sets that the program has not given, the test set in a thread of its own, since both are inflated.
 TrainerInput with_data(TrainerInput given, const TrainerOptions& options) {
   std::packaged_task<Dataset()> open([&] { return given.test ? given.test : make_dataset(options, "test"); });
   std::future<Dataset> test = open.get_future();
   const auto thread = start_thread<std::jthread>("data", std::ref(open));
   if (!given.train) given.train = make_dataset(options, "train");
-  given.test = test.get();
+  given.test = in_dtype(test.get(), make_dtype(options));
+  given.train = in_dtype(given.train, make_dtype(options));
+  check(given.loss || given.train->classes() > 0, "trainer",
+        "{} names no classes, so there is no cross-entropy: give TrainerInput::loss, or a data set with classes",
+        [&] { return given.train->name(); });
   return given;
 }
 
@@ -76,7 +95,7 @@ struct Trainer::Impl {
         saver(options, world),
         log(options, world, clock),
         input(with_data(std::move(given), options)),
-        loader(input.train, loader_options(options, {mesh.index("data"), mesh.size("data")}, device)),
+        loader(input.train, reads({mesh.index("data"), mesh.size("data")})),
         strategy(input.strategy ? *input.strategy : make_strategy(options, world.size())) {
     compare_ranks(world.comm(), "data", "train " + description(*input.train) + "test " + description(*input.test));
     if (options.parallel.threads > 0) set_threads(static_cast<int>(options.parallel.threads));
@@ -84,12 +103,12 @@ struct Trainer::Impl {
       input.model = make_model(options, options_for(*input.train), device);
     else
       move_to(input.model, options, device);
-    log.open_run(input.train->class_names());
+    log.open_run(input.train, input.metrics);
     if (log.writes()) log.dir().keep_algorithms(algorithms.table);
-    const Tensor example = make_example(options, *input.train, world.size(), device);
+    const Tensor example = make_example(options, input, world.size(), device);
     const int between_flags = steps_between_flags(input.model, example);
     step.emplace(
-        input.model, metrics.watching(input.loss ? input.loss : make_loss(options)),
+        input.model, input.loss ? input.loss : make_loss(options),
         input.optimizer ? *input.optimizer : make_optimizer(options, loader.batches()), mesh, strategy,
         StepOptions{.seed = static_cast<std::uint64_t>(options.seed),
                     .optimizer = {.clip_norm = options.optim.clip_norm, .decay_biases = options.optim.decay_biases},
@@ -101,6 +120,7 @@ struct Trainer::Impl {
                     .example = example,
                     .flags = stop.flags(),
                     .flags_every = between_flags,
+                    .keep_outputs = TrainMetrics::kept_of(input.train->classes() > 0),
                     .tickets = true});
     rows_of_norms = norm_rows(*step, strategy);
     if (found)
@@ -135,16 +155,22 @@ struct Trainer::Impl {
     if (!directory.empty()) set_crash_directory(directory + "/crash");  // before run() a failure is a refusal
     const Nanoseconds start = clock.simulated() ? 0 : clock.now();
     Evaluation last;
-    while (at.epoch < options.epochs && !ended_early()) {
+    bool goes_on = true;
+    while (goes_on && at.epoch < options.epochs && !ended_early()) {
       epoch_with_rollbacks();
       if (at.in_epoch()) break;  // stopped in mid-epoch
+      if (input.callbacks.on_epoch) input.callbacks.on_epoch(ended);
       if (trace.complete(at.step) && !clock.simulated()) trace.finish(mesh, directory, log.console());
       step->consolidate();
       log.ml("INTERVAL_START", "eval_start", Json(), at.epoch);
       last = evaluate();
-      log.epoch_end(ended, last, at.epoch, at.step, step->parameters());
+      log.epoch_end(ended, last, step->parameters());
       if (!clock.simulated()) stragglers.report(ended, world, log.console());
       save({{"test_accuracy", last.accuracy()}, {"test_loss", last.loss}});
+      if (input.callbacks.on_evaluation) {
+        const bool mine = input.callbacks.on_evaluation(last, ended);
+        goes_on = over_ranks(world.main() && mine ? 1 : 0) > 0;
+      }
     }
     if (at.in_epoch()) save({});
     if (trace.is_wanted() && !clock.simulated()) trace.finish(mesh, directory, log.console());
@@ -185,6 +211,7 @@ struct Trainer::Impl {
   Evaluation evaluate() {
     enter("evaluate");
     EvaluateOptions how = evaluate_options(options, device, log.console(), input.test->size());
+    how.loss = input.loss, how.metrics = input.metrics, how.collate = input.collate;
     if (step->is_tensor_parallel()) how.shard = step->shard();
     return trireme::evaluate(how.shard ? step->model() : input.model, input.test, world, how);
   }
@@ -243,7 +270,7 @@ struct Trainer::Impl {
       metrics.resume_epoch(began->second.view().span<std::int64_t>()[0], at.samples);
     }
     if (log.writes()) log.dir().rewind(at.step);
-    if (at.samples >= input.train->size()) at.next_epoch();  // with less data than the run had
+    if (at.samples >= epoch_size()) at.next_epoch();  // with less data than the run had
   }
 
   void start_from(const std::string& weights) {
@@ -276,16 +303,24 @@ struct Trainer::Impl {
 
   /// Of this epoch, up to where all ranks come together.
   Index batches_to_stop() const {
-    const Index left = input.train->size() - at.samples, size = options.data.batch;
+    const Index left = epoch_size() - at.samples, size = options.data.batch;
     Index count = left / size + (left % size != 0 ? 1 : 0);
     if (options.run.max_steps > 0) count = std::min<Index>(count, options.run.max_steps - at.step);
     const Index every = options.checkpoint.steps;
     return every > 0 ? std::min<Index>(count, every - at.step % every) : count;
   }
 
+  LoaderOptions reads(RankShare share) const {
+    LoaderOptions how = loader_options(options, share, device);
+    how.collate = input.collate, how.sampler = input.sampler;
+    return how;
+  }
+  /// Samples of an epoch.
+  Index epoch_size() const { return input.sampler.order ? input.sampler.size : input.train->size(); }
+
   /// From where the run stands to the end of its epoch, or to where it is stopped.
   void epoch() {
-    LoaderOptions from = loader_options(options, step->shard(), device);
+    LoaderOptions from = reads(step->shard());
     from.epoch = at.epoch, from.start_sample = at.samples;
     Loader batches(input.train, from);
     Loader::Pass pass = batches.pass();
@@ -298,8 +333,9 @@ struct Trainer::Impl {
       if (!pending) return;
       const StepMetrics done = metrics.add(std::move(*pending));
       pending.reset();
-      log.train_step(metrics.epoch(), done, at.epoch + 1, batches.batches());
+      log.train_step(metrics.epoch(), done, batches.batches());
       rollbacks.look(done.loss, done.step);
+      if (input.callbacks.on_step) input.callbacks.on_step(done);
     };
     const auto train_one = [&] {
       enter("step");
@@ -310,7 +346,7 @@ struct Trainer::Impl {
         return pass.next();
       }();
       metrics.waited(clock.now() - ready);
-      log.show_inputs(batch, input.train->scale(), at.step + 1);
+      log.show_inputs(batch, *input.train, at.step + 1);
       inject_fault(options.run.fault, world, at.step + 1, injected, {batch.x, *step});
       if (saver.is_due()) stop.save();
       stop.take(*step, log.console());
@@ -328,15 +364,15 @@ struct Trainer::Impl {
       trace.end();
     };
     Index done = 0;  // batches of the pass
-    while (at.samples < input.train->size()) {
+    while (at.samples < epoch_size()) {
       const Index count = batches_to_stop();
       step->open(count);
-      metrics.open(*step, options.data.batch, input.train->size());
+      metrics.open(*step, options.data.batch, epoch_size());
       for (;;) {
         for (const Ticket& ticket : step->granted()) pass.add(done + ticket.batch, ticket.share);
         if (pass.done()) break;
         train_one();
-        if (at.samples < input.train->size() && stop.stops(*step)) return settle(), step->close();
+        if (at.samples < epoch_size() && stop.stops(*step)) return settle(), step->close();
         if (!pass.done() && step->raised("save")) settle(), save({}), ready = clock.now();
       }
       step->close();
@@ -346,7 +382,7 @@ struct Trainer::Impl {
       if (step->trains_apart())
         inject_fault(options.run.fault, world, at.step, injected, {{}, *step});  // servers had no step
       stop.meet(*step, world, log.console());
-      if (at.samples == input.train->size()) break;
+      if (at.samples == epoch_size()) break;
       if (ended_early()) return;
       save({});  // why it has ended here
       ready = clock.now();
@@ -384,6 +420,8 @@ struct Trainer::Impl {
       began.view().span<std::int64_t>()[0] = metrics.epoch_start();
     }
     saver.save(log, *step, state, std::move(own));
+    if (input.callbacks.on_save)
+      input.callbacks.on_save(at.step, log.writes() ? log.dir().checkpoints() + "/" + step_directory(at.step) : "");
     if (const auto [begin, end] = saver.written(); end > 0) trace.wrote(begin, end);
     rollbacks.saved(at);
     if (simulated) simulated->restore(before);

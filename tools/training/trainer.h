@@ -1,5 +1,5 @@
-// Trainer: trains a classifier from its first step to its last, with checkpoints, evaluation, metrics and resume: what
-// `trireme train` does, for a program's own model and data (as Lightning's Trainer, or Keras's fit).
+// Trainer: trains a model from its first step to its last, with checkpoints, evaluation, metrics and resume: what
+// `trireme train` does, for a program's own model, loss and data (as Lightning's Trainer, or Keras's fit).
 //   Trainer trainer({.model = net, .train = Mnist("train"), .test = Mnist("test")}, {.epochs = 2}, world);
 //   trainer.run();
 #pragma once
@@ -7,27 +7,51 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "datasets/core/dataset.h"
+#include "datasets/core/loader.h"
 #include "framework/layers/module.h"
+#include "framework/metrics/metric.h"
 #include "framework/ops/ops.h"
 #include "framework/optim/optimizer.h"
 #include "parallel/comm/world/world.h"
 #include "parallel/runtime/step.h"
 #include "tools/training/evaluate.h"
+#include "tools/training/run_metrics.h"
 #include "tools/training/trainer_options.h"
 
 namespace trireme {
 
-/// What a program trains. What is left empty is made as the options name it; a model of the program's own wants its own
-/// data sets, too.
+/// What a run tells a program as it goes. All are called on every rank, in the thread that called run(), at the same
+/// places of the run (on_step: of steps that this rank has part in); null: nobody asks. What they throw ends the run.
+struct TrainerCallbacks {
+  /// After a step, once its loss is known: on a GPU when the next one has been started.
+  std::function<void(const StepMetrics&)> on_step = {};
+  /// After an epoch, before its evaluation.
+  std::function<void(const EpochMetrics&)> on_epoch = {};
+  /// After an epoch's evaluation: the same numbers on every rank. False, from rank 0, ends the run as if its epochs
+  /// were over: early stopping.
+  std::function<bool(const Evaluation&, const EpochMetrics&)> on_evaluation = {};
+  /// When a checkpoint of the weights behind so many steps is written; rank 0 names its directory, in which it is
+  /// complete once run() returns or on_save is called again.
+  std::function<void(std::int64_t step, const std::string& directory)> on_save = {};
+};
+
+/// What a program trains: any model, loss and data. What is left empty is made as the options name it; a model of the
+/// program's own wants its own data sets, too.
 struct TrainerInput {
-  Module model = {};   ///< [N, H, W, C] to logits [N, classes], with its weights as they are; the Trainer moves them
-  Dataset train = {},  ///< empty: the split "train" of data.name
+  Module model = {};   ///< from a batch's x to a prediction, with its weights as they are; the Trainer moves them
+  Dataset train = {},  ///< empty: the split "train" of data.name. Of tensors: floats of x come as options.dtype
       test = {};       ///< empty: the split "test" of data.name
-  Loss loss = {};      ///< of logits and labels [N], i64; empty: cross-entropy with optim.label_smoothing
+  Loss loss = {};      ///< of predictions and y; empty: cross-entropy with optim.label_smoothing, of data with classes
   std::optional<OptimizerConfig> optimizer = {};  ///< none: optim.name with its schedule
   std::optional<Strategy> strategy = {};          ///< none: parallel.strategy and norm_scope
+  /// Of evaluations: their results are recorded as test_NAME beside loss and, of data with classes, accuracy.
+  std::vector<Metric> metrics = {};
+  /// LoaderOptions::collate of training and evaluation, and LoaderOptions::sampler of training.
+  std::function<Sample(const std::vector<Sample>&)> collate = {};
+  Sampler sampler = {};
+  TrainerCallbacks callbacks = {};
   /// Asked before each step, on every rank: "stop" to end the run behind a step, which is saved and not evaluated;
   /// "save" to save one and go on; "" for neither. One rank's word is enough: all act behind the same step, within 8.
   /// Null: nobody is asked, and nothing is sent for it.

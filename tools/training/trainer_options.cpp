@@ -145,6 +145,9 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"checkpoint.keep", &c.checkpoint.keep, "newest checkpoints kept, and the best", 1},
       {"checkpoint.keep_every", &c.checkpoint.keep_every,
        "checkpoints of steps that N divides are kept, too; 0: none for that", 0},
+      {"checkpoint.best", &c.checkpoint.best,
+       "the key of metrics.jsonl by which the best is chosen, with a minus where lower is better; empty: test_top1, or "
+       "-test_loss of data without classes"},
       {"checkpoint.async", &c.checkpoint.async,
        "write checkpoints while training goes on; it takes memory for a copy of weights and optimizer state"},
       {"run.dir", &c.run.dir, "run directory; empty: runs/MODEL, numbered"},

@@ -82,8 +82,10 @@ struct TrainerOptions {
     double minutes = 0;           ///< also when so many minutes have passed since the last one; 0: never for that
     std::int64_t keep = 3;        ///< newest checkpoints kept, at least 1 (2 with run.on_nan rollback), and the best
     std::int64_t keep_every = 0;  ///< those of steps that this divides are kept, too; 0: none for that
-    bool async = true;            ///< written while training goes on (CheckpointWriter); never in virtual time
-  } checkpoint;                   ///< the settings "checkpoint.*"
+    std::string best;   ///< key of metrics.jsonl by which the best is chosen, "-test_loss": the lowest; empty:
+                        ///< test_top1, of data without classes -test_loss
+    bool async = true;  ///< written while training goes on (CheckpointWriter); never in virtual time
+  } checkpoint;         ///< the settings "checkpoint.*"
   /// The run directory, its logs and when to stop.
   struct Run {
     std::string dir;  ///< run directory; empty: runs/MODEL, numbered

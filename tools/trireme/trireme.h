@@ -7,6 +7,7 @@
 #include "datasets/formats/open_dataset.h"
 #include "datasets/images/augment.h"
 #include "datasets/images/image.h"
+#include "datasets/images/transforms.h"
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
 #include "framework/io/dlpack.h"

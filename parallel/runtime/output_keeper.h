@@ -1,0 +1,63 @@
+// OutputKeeper: what a step keeps of its predictions, micro-batch by micro-batch, beside their targets.
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "framework/ops/ops.h"
+#include "parallel/runtime/step.h"
+
+namespace trireme {
+
+class OutputKeeper {
+ public:
+  /// microbatches: of a step.
+  OutputKeeper(StepOptions::KeepOutputs keep, int microbatches) : keep_(std::move(keep)), most_(microbatches) {}
+  /// The loss, which also keeps; itself where nothing is kept. This must outlive it.
+  Loss watching(Loss loss) {
+    if (!keep_) return loss;
+    auto ignored = loss.ignored();
+    return Loss(
+        [this, loss = std::move(loss)](const Tensor& prediction, const Tensor& target) {
+          {
+            const NoGrad off;
+            kept_.emplace_back(keep_(prediction, target), target.detach());
+          }
+          return loss(prediction, target);
+        },
+        std::move(ignored));
+  }
+  void begin() { before_ = std::exchange(kept_, {}); }
+  void end(bool replayed) {
+    // A replayed step writes the outputs of the captured one anew.
+    if (replayed && kept_.empty()) kept_ = std::move(before_);
+    before_.clear();
+    // The first of more than one per micro-batch is of a step that could not be captured.
+    if (std::ssize(kept_) > most_) kept_.erase(kept_.begin(), kept_.end() - most_);
+  }
+  StepOutputs outputs() const {
+    if (kept_.empty()) return {};
+    const NoGrad off;
+    const auto joined = [&](Tensor Pair::*which) {
+      const Tensor& first = kept_[0].*which;
+      if (kept_.size() == 1 || !first) return first;
+      const auto of_all = [&](auto&& get) {
+        std::vector<Tensor> parts;
+        for (const Pair& p : kept_) parts.push_back(get(p.*which));
+        return concat(parts, 0);
+      };
+      Tensor all = of_all([](const Tensor& t) { return t; });
+      for (const auto& field : first.fields())
+        all = all.with(field.first, of_all([&](const Tensor& t) { return t.at(field.first); }));
+      return all;
+    };
+    return {joined(&Pair::first), joined(&Pair::second)};
+  }
+
+ private:
+  using Pair = std::pair<Tensor, Tensor>;
+  StepOptions::KeepOutputs keep_;
+  std::ptrdiff_t most_;
+  std::vector<Pair> kept_, before_;  // before_: of the step before, while one runs
+};
+
+}  // namespace trireme

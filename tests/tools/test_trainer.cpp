@@ -1,0 +1,253 @@
+// The Trainer with a program's own model, loss, data and metrics: the same numbers on one rank and on several, resumed
+// or not; call-backs; early stopping; what it refuses.
+#include "tools/training/trainer.h"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <source_location>
+
+#include "framework/io/json.h"
+#include "framework/layers/init.h"
+#include "framework/layers/layers.h"
+#include "framework/metrics/metrics.h"
+#include "framework/optim/optimizers.h"
+#include "tests/support/catch.h"
+#include "tests/support/distance.h"
+#include "tests/support/temporary.h"
+#include "tools/training/from_options.h"
+
+using namespace trireme;
+using test::contains;
+
+namespace {
+
+/// y = a function of x, with f64 features; samples differ in how much they weigh.
+Dataset regression(Index size, std::uint64_t seed) {
+  const Tensor x = normal({size, 6}, 0, 1, seed, DType::f64);
+  const Tensor weight = uniform({size, 1}, 0.5, 2, seed + 1, DType::f64);
+  return TensorDataset(x.with("weight", weight), concat({sin(sum(x, {1}, true)), mean(x, {1}, true)}, 1));
+}
+/// Two inputs, two outputs.
+struct TwoHeads {
+  Linear one{6, 16}, first{16, 1}, second{16, 1};
+  Tensor operator()(const Tensor& x) const {
+    const Tensor h = trireme::tanh(one(x)) * x.at("weight");
+    return concat({first(h), second(h)}, 1);
+  }
+  void visit(const StateVisitor& v) { v("one", one), v("first", first), v("second", second); }
+};
+Module two_heads() {
+  Module m = TwoHeads{};
+  initialize(m, 3);
+  convert(m, DType::f64);
+  return m;
+}
+/// A metric as a user would write it.
+struct WithinTenth {
+  void add(MetricState& s, const Tensor& prediction, const Tensor& target) const {
+    s.counts.resize(2);
+    for (const double d : abs(prediction - target).to_vector()) s.counts[0] += d < 0.1, ++s.counts[1];
+  }
+  std::vector<MetricResult> results(const MetricState& s) const {
+    return {{"within_tenth", static_cast<double>(s.count(0)) / static_cast<double>(std::max<Index>(1, s.count(1)))}};
+  }
+};
+TrainerOptions options_for_run(const std::filesystem::path& dir) {
+  TrainerOptions o;
+  o.model = "two_heads", o.epochs = 3, o.dtype = "f64", o.data.batch = 32, o.data.eval_batch = 50;
+  o.run.dir = dir, o.run.progress = "off";
+  return o;
+}
+/// On a rank's thread, where Catch2's own are not to be used.
+void expect(bool holds, const std::source_location& at = std::source_location::current()) {
+  check(holds, "test", "line {}: it does not hold", at.line());
+}
+/// A loss of the program's own.
+Tensor log_cosh(const Tensor& y, const Tensor& target) {
+  const Tensor d = y - target;
+  return batch_mean(d + softplus(d * -2) - std::log(2.0));
+}
+TrainerInput input() {
+  return {.model = two_heads(),
+          .train = regression(203, 1),
+          .test = regression(77, 2),
+          .loss = log_cosh,
+          .optimizer = AdamW{.lr = 0.01},
+          .metrics = {RegressionErrors{}, WithinTenth{}}};
+}
+std::vector<Json> lines_of(const std::filesystem::path& dir, const std::string& kind) {
+  std::vector<Json> all;
+  std::string line;
+  for (std::ifstream in(dir / "metrics.jsonl"); std::getline(in, line);)
+    if (Json json = parse_json(line); json.value("kind", "") == kind) all.push_back(json);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a regression with two inputs and a metric of one's own is the same on any number of ranks") {
+  const test::Temporary folder;
+  std::vector<Evaluation> ends;
+  for (const int ranks : {1, 2, 3}) {
+    const std::filesystem::path dir = folder / std::to_string(ranks);
+    World::threads(ranks, [&](World& world) {
+      const TrainerResult r = Trainer(input(), options_for_run(dir), world).run();
+      if (world.main()) ends.push_back(r.test);
+    });
+    const auto evals = lines_of(dir, "eval");
+    REQUIRE(evals.size() == 3);
+    CHECK(evals[2].at("test_mae").get<double>() == result_of(ends.back().metrics, "mae"));
+    CHECK(!evals[2].contains("test_top1"));
+    CHECK(evals[2].at("test_loss").get<double>() < evals[0].at("train_loss").get<double>());
+    std::ifstream table(dir / "metrics.csv");
+    std::string head;
+    std::getline(table, head);
+    CHECK(head.ends_with(",test_mae,test_mse,test_rmse,test_r2,test_within_tenth"));
+    std::ifstream result(dir / "result.json");
+    CHECK(parse_json(std::string(std::istreambuf_iterator<char>(result), {})).at("best").contains("test_loss"));
+  }
+  REQUIRE(ends.size() == 3);
+  for (const Evaluation& e : ends) {
+    CHECK(!e.is_classified());
+    CHECK(std::abs(e.loss - ends[0].loss) < 1e-12);
+    for (std::size_t i = 0; i < e.metrics.size(); ++i)
+      CHECK(std::abs(e.metrics[i].value - ends[0].metrics[i].value) < 1e-11);
+    CHECK(contains("within_tenth").match(e.text()));
+  }
+}
+
+TEST_CASE("call-backs see every step, epoch, evaluation and checkpoint, and may stop early") {
+  const test::Temporary folder;
+  for (const int ranks : {1, 2}) {
+    std::mutex mutex;
+    std::map<std::string, int> seen;
+    std::vector<std::string> saved;
+    World::threads(ranks, [&](World& world) {
+      const auto count = [&](const char* what) {
+        const std::lock_guard lock(mutex);
+        ++seen[what];
+      };
+      TrainerInput in = input();
+      in.callbacks = {
+          .on_step =
+              [&](const StepMetrics& s) {
+                expect(s.loss > 0 && s.lr == 0.01 && s.step == (s.epoch - 1) * 7 + s.batch);
+                count("step");
+              },
+          .on_epoch = [&](const EpochMetrics& e) { expect(e.loss > 0 && e.step == 7 * e.epoch), count("epoch"); },
+          .on_evaluation =
+              [&](const Evaluation& e, const EpochMetrics& of) {
+                expect(e.samples == 77);
+                return count("evaluation"), of.epoch < 2;
+              },
+          .on_save =
+              [&](std::int64_t, const std::string& directory) {
+                count("save");
+                if (world.main()) saved.push_back(directory);
+              }};
+      const TrainerResult r = Trainer(in, options_for_run(folder / ("early" + std::to_string(ranks))), world).run();
+      expect(r.steps == 14 && !r.stopped && r.test.samples == 77);
+    });
+    CHECK(seen["step"] == 14 * ranks);
+    CHECK(seen["epoch"] == 2 * ranks);
+    CHECK((seen["evaluation"] == 2 * ranks && seen["save"] == 2 * ranks));
+    for (const std::string& path : saved) CHECK(std::filesystem::exists(std::filesystem::path(path) / "manifest.json"));
+  }
+}
+
+TEST_CASE("a run with samplers, padding and metrics goes on with the same bits") {
+  const test::Temporary folder;
+  /// Sequences of differing lengths, weighted; the model sees how long they are.
+  const auto train = [&](const std::filesystem::path& dir, std::int64_t steps, bool resume) {
+    const Dataset sequences = FunctionDataset(90, [](Index id, const AugmentKey&) {
+      const Index length = 2 + id % 5;
+      return Sample{normal({length, 3}, 0, 1, static_cast<std::uint64_t>(id)),
+                    Tensor::full({1}, static_cast<double>(length))};
+    });
+    struct Sums {
+      Linear layer{3, 8}, head{8, 1};
+      Tensor operator()(const Tensor& x) const {
+        return head(trireme::tanh(sum(layer(x), {1}))) + 0 * x.at("length").to(DType::f32).reshape({-1, 1});
+      }
+      void visit(const StateVisitor& v) { v("layer", layer), v("head", head); }
+    };
+    Module model = Sums{};
+    initialize(model, 1);
+    TrainerOptions o = options_for_run(dir);
+    o.dtype = "f32", o.data.batch = 8, o.run.max_steps = steps, o.run.resume = resume ? "yes" : "no";
+    o.checkpoint.best = "-test_mae";
+    std::vector<double> weights(90);
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = i % 3 ? 1 : 2;
+    World world;
+    Trainer trainer({.model = model,
+                     .train = sequences,
+                     .test = sequences,
+                     .loss = mse_loss,
+                     .metrics = {RegressionErrors{}},
+                     .collate = pad_to_longest(),
+                     .sampler = weighted_sampler(weights, 50)},
+                    o, world);
+    const TrainerResult r = trainer.run();
+    std::vector<double> all;
+    for (const auto& e : trainer.step().parameters().entries())
+      for (const double v : e.tensor.to_vector()) all.push_back(v);
+    all.push_back(r.test.loss);
+    return all;
+  };
+  const auto whole = train(folder / "whole", 0, false);
+  (void)train(folder / "cut", 10, false);
+  CHECK(train(folder / "cut", 0, true) == whole);
+}
+
+TEST_CASE("the Trainer trains maps of classes, and refuses what cannot be") {
+  const test::Temporary folder;
+  const Tensor x = normal({24, 6, 6, 2}, 0, 1, 1);
+  const Tensor labels = argmax(x);
+  const Dataset maps = TensorDataset(x, labels, 2);
+  Module model = Sequential{Conv2d(2, 4, 3, {.pad = 1}), relu, Conv2d(4, 2, 1)};
+  initialize(model, 1);
+  TrainerOptions o = options_for_run(folder / "maps");
+  o.dtype = "f32", o.data.batch = 6, o.epochs = 20, o.optim.lr = 0.05;
+  World world;
+  const TrainerResult r =
+      Trainer({.model = model, .train = maps, .test = maps, .metrics = {MeanIoU{}}}, o, world).run();
+  CHECK((r.test.labels == 24 * 36 && r.test.samples == 24));
+  CHECK(r.test.accuracy() > 95);
+  CHECK(result_of(r.test.metrics, "iou") > 0.9);
+
+  const auto refused = [&](TrainerInput in, const std::string& why, TrainerOptions with) {
+    CHECK_THROWS_WITH(Trainer(std::move(in), std::move(with), world), contains(why));
+  };
+  o = options_for_run(folder / "refused");
+  TrainerInput in = input();
+  in.loss = {};
+  refused(in, "give TrainerInput::loss", o);
+  in = input(), in.metrics.push_back(RegressionErrors{});
+  refused(in, "two metrics are called test_mae", o);
+  in = input();
+  o.checkpoint.best = "test_top1x";
+  refused(in, "no evaluation has 'test_top1x'", o);
+  in = input(), in.test = {};
+  refused(in, "wants its own data sets", options_for_run(folder / "refused"));
+}
+
+TEST_CASE("a mean over a part of the global batch is refused") {
+  const auto wrong = [](const Tensor& y, const Tensor& target) { return mean(square(y - target)); };
+  const auto train = [&](const Loss& loss, World& world, std::optional<Strategy> strategy) {
+    Module model = two_heads();
+    Step step(model, loss, Sgd{.lr = 0.1}, world, std::move(strategy));
+    Tensor last;
+    for (auto& [x, y] : Loader(regression(40, 1), {.batch = 20, .shard = step.shard()})) last = step(x, y);
+    return last.item();
+  };
+  World alone;
+  const double one = train(wrong, alone, Strategy());
+  CHECK_THROWS_WITH(train(wrong, alone, accumulate(2)), contains("batch_mean()"));
+  const auto right = [](const Tensor& y, const Tensor& target) { return batch_mean(square(y - target)); };
+  CHECK(train(right, alone, Strategy()) == Approx(one).epsilon(1e-13));
+  CHECK(train(right, alone, accumulate(3)) == Approx(one).epsilon(1e-13));
+  CHECK_THROWS_WITH(World::threads(2, [&](World& w) { train(wrong, w, {}); }), contains("batch_mean()"));
+  World::threads(3, [&](World& w) { expect(std::abs(train(right, w, {}) - one) < 1e-13 * one); });
+}
