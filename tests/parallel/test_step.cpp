@@ -68,7 +68,14 @@ TEST_CASE("a step is the hand-written loop") {
   CHECK(by_hand.weights == by_step.weights);
 }
 
-TEST_CASE("several inputs, outputs and targets go through every strategy") {
+namespace {
+/// all with rows added at these rows of it.
+Tensor take_add(const Tensor& all, const Tensor& at, const Tensor& rows) {
+  return scatter_add(all, expand(unsqueeze(at, 1), rows.shape()), rows, 0).detach();
+}
+}  // namespace
+
+TEST_CASE("several inputs, outputs and targets go through every strategy, and outputs are kept when asked for") {
   /// Adds a number per row to the first of two products.
   struct Entrance {
     Linear of_x{36, 8}, of_mask{3, 8};
@@ -93,13 +100,22 @@ TEST_CASE("several inputs, outputs and targets go through every strategy") {
       const bool pipe = strategy.starts_with("pipeline");
       Mesh mesh(world, {{pipe ? "pipe" : "data", ranks}});
       Step step(model(), loss, Adam{.lr = 0.01}, mesh,
-                ranks > 1 ? std::optional(parse_strategy(strategy)) : std::nullopt);
+                ranks > 1 ? std::optional(parse_strategy(strategy)) : std::nullopt, {.keep_outputs = whole_output});
       std::vector<double> losses;
       for (std::uint64_t i = 0; i < 4; ++i) {
         const Tensor x = noise(7, i).with("mask", normal({7, 3}, 0, 1, i)),
-                     y = labels(7).with("size", normal({7, 2}, 0, 1, 9 + i));
+                     y = labels(7).with("size", normal({7, 2}, 0, 1, 9 + i)).with("row", arange(7));
         const auto [begin, end] = pipe ? std::pair<Index, Index>{0, 7} : own_rows(world, 7);
         losses.push_back(step(x.rows(begin, end), y.rows(begin, end)).item());
+        // What the ranks have kept are all rows, each once: logits, sizes, how many there are.
+        const StepOutputs own = step.outputs();
+        Tensor all = Tensor::zeros({7, 8});
+        if (own.kept) {
+          const Tensor rows = concat({own.kept, own.kept.at("size"), ones({own.kept.dim(0), 1})}, 1);
+          all = take_add(all, own.target.at("row"), rows);
+        }
+        world.comm().all_reduce(all).wait();
+        for (const double value : all.to_vector()) losses.push_back(value);
       }
       step.consolidate();
       return outcome(world, losses, step.parameters());

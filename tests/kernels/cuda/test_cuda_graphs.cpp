@@ -32,6 +32,7 @@ Module model_on_device(const std::string& name, const Shape& input) {
 Run train(const std::string& name, const Shape& input, DType dtype, const OptimizerConfig& recipe, StepOptions options,
           const Loss& loss = cross_entropy) {
   World world;
+  options.keep_outputs = whole_output;
   Step step(model_on_device(name, input), loss, recipe, world, {}, options);
   Run run;
   Values losses;
@@ -41,6 +42,7 @@ Run train(const std::string& name, const Shape& input, DType dtype, const Optimi
     for (auto& [x, y] : loader) {
       losses.push_back(step(x, y).item());
       run.replayed += step.replayed();
+      for (const double value : step.outputs().kept.to_vector()) losses.push_back(value);
     }
     step.consolidate();
   }
