@@ -671,7 +671,7 @@ class Resume(Runs):
             for old, new in renamed.items():
                 text, found = re.subn(f"(?m)^{last(new)} = ", f"{last(old)} = ", text)
                 self.assertEqual(found, 1, new)
-            for new in "parallel.virtual", "parallel.cluster", "parallel.plugin", "run.replay", "run.time_limit", "run.on_nan", "run.finite_steps", "run.spike", "run.digest_steps", "run.log_format", "run.profile", "run.mllog", "checkpoint.minutes", "checkpoint.keep_every", "checkpoint.async":   # that commit had none of them
+            for new in "parallel.virtual", "parallel.cluster", "parallel.plugin", "run.replay", "run.time_limit", "run.on_nan", "run.finite_steps", "run.spike", "run.digest_steps", "run.log_format", "run.profile", "run.mllog", "checkpoint.minutes", "checkpoint.keep_every", "checkpoint.best", "checkpoint.async":   # that commit had none of them
                 text, found = re.subn(f"(?m)^{last(new)} = .*\n", "", text)
                 self.assertEqual(found, 1, new)
             return text

@@ -45,6 +45,7 @@ int export_command(const ExportOptions& o) {
         "give a run directory, or --model NAME and --weights FILE");
   TrainerOptions config = o.run.empty() ? TrainerOptions{} : run_config(o.run);
   if (o.run.empty()) config.model = o.model;
+  check_model_name(config);
   const Interface i = interface_of(config, o.run);
   Module model = make_model(config, i.options);
   Parameters parameters(model);

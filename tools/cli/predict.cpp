@@ -82,6 +82,7 @@ Subject subject(TrainerOptions& config, const PredictOptions& o) {
     config.model = o.model;
     if (o.model.empty() || o.weights.empty())
       throw OptionError("predict: give --run DIR, or --model NAME and --weights FILE");
+    check_model_name(config);
     const Shape& in = model_row(o.model).usual.input;
     check(in[0] == 224, "predict", "{} takes {}, no photographs; train it and give its --run DIR", o.model, in);
     return photographs(config, o, std::move(names));

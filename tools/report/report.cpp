@@ -58,9 +58,9 @@ std::string card(const std::string& inner, const char* more = "") {
 }
 
 struct Curve {
-  const char *title, *y;
+  std::string title, y;
   bool log = false;
-  std::vector<std::pair<const char*, const char*>> keys;  ///< "train" or "test", and the key there
+  std::vector<std::pair<const char*, std::string>> keys;  ///< "train" or "test", and the key there
 };
 
 std::string curve(const std::vector<RunData>& runs, const Curve& c) {
@@ -101,12 +101,19 @@ std::string told(const std::map<std::string, std::string>& all, const std::strin
   return text;
 }
 
+/// What it was trained on: in run directories of before it was noted, the setting.
+std::string data_of(const RunData& r) {
+  return r.environment.contains("data") ? told(r.environment, "data") : told(r.settings, "data.name");
+}
+bool is_classified(const RunData& r) { return find(r.test, "test_top1") != nullptr; }
+
 /// What is said of each run at first.
 const std::vector<std::pair<const char*, std::function<std::string(const RunData&)>>> facts{
     {"status", [](const RunData& r) { return r.status; }},
     {"model", [](const RunData& r) { return told(r.settings, "model"); }},
-    {"data", [](const RunData& r) { return told(r.settings, "data.name"); }},
-    {"best test accuracy", [](const RunData& r) { return number(best_of(r, "test_top1"), " %"); }},
+    {"data", data_of},
+    {"best test accuracy",
+     [](const RunData& r) { return is_classified(r) ? number(best_of(r, "test_top1"), " %") : std::string("–"); }},
     {"last test loss", [](const RunData& r) { return number(last_of(r, "test_loss")); }},
     {"steps",
      [](const RunData& r) {
@@ -143,8 +150,7 @@ std::string scaling(const std::vector<RunData>& runs) {
   std::map<std::string, std::map<double, double>> speed;  // by model and data
   for (const RunData& run : runs) {
     const double ranks = std::atof(told(run.environment, "ranks").c_str()), images = last_of(run, "images_per_s");
-    if (ranks >= 1 && images > 0)
-      speed[told(run.settings, "model") + ", " + told(run.settings, "data.name")][ranks] = images;
+    if (ranks >= 1 && images > 0) speed[told(run.settings, "model") + ", " + data_of(run)][ranks] = images;
   }
   std::string text;
   for (const auto& [name, points] : speed) {
@@ -302,14 +308,22 @@ std::string report_page(const std::vector<RunData>& given) {
   for (const RunData& run : runs) ++same[run.name];
   for (RunData& run : runs)
     if (same[run.name] > 1) run.name = run.path;
-  const std::vector<Curve> curves{{"Loss", "cross-entropy", false, {{"train", "loss"}, {"test", "test_loss"}}},
-                                  {"Test accuracy", "%", false, {{"test", "test_top1"}}},
-                                  {"Speed", "images/s", false, {{"train", "images_per_s"}}},
-                                  {"Time of a step", "ms", false, {{"train", "step_ms_p50"}, {"train", "step_ms_p95"}}},
-                                  {"Learning rate", "learning rate", false, {{"train", "lr"}}},
-                                  {"Gradient norm", "norm before clipping", true, {{"train", "grad_norm"}}},
-                                  {"Memory of rank 0", "MB", false, {{"train", "memory_mb"}}},
-                                  {"Waiting for data", "share of the time", false, {{"train", "wait_share"}}}};
+  std::vector<Curve> curves{{"Loss", "loss", false, {{"train", "loss"}, {"test", "test_loss"}}},
+                            {"Test accuracy", "%", false, {{"test", "test_top1"}}},
+                            {"Speed", "images/s", false, {{"train", "images_per_s"}}},
+                            {"Time of a step", "ms", false, {{"train", "step_ms_p50"}, {"train", "step_ms_p95"}}},
+                            {"Learning rate", "learning rate", false, {{"train", "lr"}}},
+                            {"Gradient norm", "norm before clipping", true, {{"train", "grad_norm"}}},
+                            {"Memory of rank 0", "MB", false, {{"train", "memory_mb"}}},
+                            {"Waiting for data", "share of the time", false, {{"train", "wait_share"}}}};
+  std::set<std::string> metrics;  // that the program gave the Trainer
+  for (const RunData& run : runs)
+    for (const auto& [key, points] : run.test)
+      if (key.starts_with("test_")) metrics.insert(key);
+  for (const char* known : {"test_loss", "test_top1", "test_top5", "test_correct", "test_samples"})
+    metrics.erase(known);
+  for (const std::string& key : metrics)
+    curves.push_back({"Test " + key.substr(std::size("test_") - 1), "", false, {{"test", key}}});
   std::string drawn, times;
   for (const Curve& c : curves) drawn += curve(runs, c);
   times = scaling(runs) + budget(runs);

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <set>
 
@@ -78,6 +79,7 @@ Json environment(const Banner& b) {
           {"threads", threads()},
           {"library", distinct(cpu_library())},
           {"MPI", mpi_version()},
+          {"data", std::filesystem::path(b.train->name()).filename().string()},
           {"strategy", b.strategy.name()},
           {"parameters", b.step.parameters().count()},
           {"version", library_version}};

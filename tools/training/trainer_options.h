@@ -15,7 +15,7 @@ namespace trireme {
 /// line.
 struct TrainerOptions {
   std::string model = "mnist_cnn";  ///< of a program's own model any name, which run directories show
-  std::string weights;              ///< safetensors file to start from (import_but_head); empty: drawn from seed
+  std::string weights = {};         ///< safetensors file to start from (import_but_head); empty: drawn from seed
   bool zero_gamma = false,          ///< ModelOptions::zero_gamma
       recompute = false,            ///< ModelOptions::recompute
       deterministic = true,         ///< GPU: the same bits in every run; false: faster kernels that add in any order
@@ -29,7 +29,7 @@ struct TrainerOptions {
   /// The data sets and how ranks read them.
   struct Data {
     std::string name = "mnist",    ///< a name of open_dataset()
-        root;                      ///< OpenOptions::root; empty: where the files were installed
+        root = {};                 ///< OpenOptions::root; empty: where the files were installed
     std::int64_t batch = 64,       ///< samples per optimizer step, over all ranks; at least 1
         eval_batch = 500,          ///< samples per evaluation batch, over all ranks; at least 1
         workers = 1,               ///< LoaderOptions::workers, per rank, in [0, 1024]
@@ -40,10 +40,10 @@ struct TrainerOptions {
         image_size = 0;  ///< side of images, pixels; 0: photographs 224, synthetic images as the model's input
     std::int64_t synthetic_size = 1024;  ///< data set synthetic: samples per split, at least 1
     std::string on_bad = "stop";         ///< "stop" or "skip": OnBad
-    std::string shards,                  ///< tar: OpenOptions::shards
-        val_shards;                      ///< tar: OpenOptions::val_shards
+    std::string shards = {},             ///< tar: OpenOptions::shards
+        val_shards = {};                 ///< tar: OpenOptions::val_shards
     std::int64_t classes = 0;            ///< tar: OpenOptions::classes; 0: the training shards' largest label plus one
-  } data;                                ///< the settings "data.*"
+  } data = {};                           ///< the settings "data.*"
   /// The optimizer, its learning rate and the loss. An optimizer leaves settings alone that it does not have.
   struct Optim {
     std::string name = "adam";      ///< a name of optimizers()
@@ -57,38 +57,38 @@ struct TrainerOptions {
         decay_biases = false;       ///< OptimizerOptions::decay_biases: weight decay of biases and norm scales too
     /// Of the learning rate: constant, step, milestones, exponential, cosine, linear, one_cycle; by optimizer step.
     std::string schedule = "linear";
-    double warmup_epochs = 0,        ///< linear warm-up before the schedule, in epochs
-        step_epochs = 1,             ///< schedule step: epochs between decays
-        gamma = 0.1;                 ///< factor of lr per decay (step, milestones) or per epoch (exponential)
-    std::vector<double> milestones;  ///< schedule milestones: epochs after which lr decays
-  } optim;                           ///< the settings "optim.*"
+    double warmup_epochs = 0,             ///< linear warm-up before the schedule, in epochs
+        step_epochs = 1,                  ///< schedule step: epochs between decays
+        gamma = 0.1;                      ///< factor of lr per decay (step, milestones) or per epoch (exponential)
+    std::vector<double> milestones = {};  ///< schedule milestones: epochs after which lr decays
+  } optim = {};                           ///< the settings "optim.*"
   /// Ranks, their strategy and their communication.
   struct Parallel {
     std::int64_t ranks = 1,       ///< read by make_ranks() alone: a Trainer has the ranks of its World
         virtual_ranks = 0;        ///< ranks in virtual time (World::virtual_time); 0: time is real
-    std::string cluster;          ///< virtual time: path of a cluster file (make_cluster); empty: this machine
-    std::string mesh,             ///< parse_mesh(): "pipe=2,data=4"; empty: all ranks on "data"
-        strategy,                 ///< parse_strategy(); empty: data_parallel on several ranks, serial on one
-        plugin,                   ///< load_strategies(): a shared library with strategies of the user's own
+    std::string cluster = {};     ///< virtual time: path of a cluster file (make_cluster); empty: this machine
+    std::string mesh = {},        ///< parse_mesh(): "pipe=2,data=4"; empty: all ranks on "data"
+        strategy = {},            ///< parse_strategy(); empty: data_parallel on several ranks, serial on one
+        plugin = {},              ///< load_strategies(): a shared library with strategies of the user's own
         allreduce = "default",    ///< with_all_reduce(); auto: measured once, kept in the run
         norm_scope = "global";    ///< global, group or local (NormScope), where the strategy names none
     std::int64_t norm_group = 1;  ///< norm_scope group: ranks per group
     bool overlap = true;          ///< DataParallelOptions::overlap, where strategy is empty
     std::int64_t threads = 0;     ///< per rank; 0: its share of the cores, at most OMP_NUM_THREADS
-  } parallel;                     ///< the settings "parallel.*"
+  } parallel = {};                ///< the settings "parallel.*"
   /// When checkpoints are saved, beside those at the end of epochs.
   struct Checkpoint {
     std::int64_t steps = 0;       ///< also every N optimizer steps; 0: at the end of epochs only
     double minutes = 0;           ///< also when so many minutes have passed since the last one; 0: never for that
     std::int64_t keep = 3;        ///< newest checkpoints kept, at least 1 (2 with run.on_nan rollback), and the best
     std::int64_t keep_every = 0;  ///< those of steps that this divides are kept, too; 0: none for that
-    std::string best;   ///< key of metrics.jsonl by which the best is chosen, "-test_loss": the lowest; empty:
-                        ///< test_top1, of data without classes -test_loss
-    bool async = true;  ///< written while training goes on (CheckpointWriter); never in virtual time
-  } checkpoint;         ///< the settings "checkpoint.*"
+    std::string best = {};  ///< key of metrics.jsonl by which the best is chosen, "-test_loss": the lowest; empty:
+                            ///< test_top1, of data without classes -test_loss
+    bool async = true;      ///< written while training goes on (CheckpointWriter); never in virtual time
+  } checkpoint = {};        ///< the settings "checkpoint.*"
   /// The run directory, its logs and when to stop.
   struct Run {
-    std::string dir;  ///< run directory; empty: runs/MODEL, numbered
+    std::string dir = {};  ///< run directory; empty: runs/MODEL, numbered
     /// yes: go on from the newest checkpoint of dir, with the settings of its config.toml; auto: that if there is one,
     /// else begin; no: begin, in a directory without checkpoints.
     std::string resume = "no";
@@ -100,7 +100,7 @@ struct TrainerOptions {
     bool tensorboard = false;       ///< write TensorBoard's event files into dir
     std::int64_t histograms = 1,    ///< TensorBoard: histograms of all weights every N epochs; 0: none
         images = 8;                 ///< TensorBoard: the first N inputs, as the model sees them; 0: none
-    std::string replay;  ///< run directory (its newest checkpoint) or checkpoint: Step::replay(); empty: none
+    std::string replay = {};  ///< run directory (its newest checkpoint) or checkpoint: Step::replay(); empty: none
     /// A loss or gradient that is not finite ends the run (stop), or it goes on from the newest checkpoint, without the
     /// samples from there to here (rollback).
     std::string on_nan = "stop";
@@ -109,10 +109,10 @@ struct TrainerOptions {
     double spike = 0;                 ///< a loss of so many times its running mean counts as not finite; 0: none does
     std::int64_t digest_steps = 100;  ///< weights that ranks have alike are compared every N steps; 0: never
     std::string log_format = "text";  ///< of what goes to stderr: text, or json, an object a line
-    std::string profile;              ///< steps to trace: "100-110"; empty: none
+    std::string profile = {};         ///< steps to trace: "100-110"; empty: none
     bool mllog = false;               ///< MLPerf's ":::MLLOG" lines, to mllog.txt in dir
-    std::string fault;                ///< for tests: "throw:RANK:STEP" and its like; empty: none
-  } run;                              ///< the settings "run.*"
+    std::string fault = {};           ///< for tests: "throw:RANK:STEP" and its like; empty: none
+  } run = {};                         ///< the settings "run.*"
 };
 
 /// A row per setting: "optim.lr", its member, the values it may have, a line of help.

@@ -19,6 +19,7 @@
 #include "framework/layers/init.h"
 #include "framework/layers/layers.h"
 #include "framework/layers/on.h"
+#include "framework/metrics/metric.h"
 #include "framework/metrics/metrics.h"
 #include "framework/optim/averaged_weights.h"
 #include "framework/optim/optimizer.h"
