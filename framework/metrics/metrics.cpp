@@ -209,6 +209,7 @@ void Auc::add(MetricState& s, const Tensor& prediction, const Tensor& target) co
   const auto classes = pairs ? std::size_t{1} : static_cast<std::size_t>(prediction.dim(-1));
   s.counts.resize(1);  // rows are [target, scores]; a rank without any knows not of how many scores
   for (std::size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i] == static_cast<double>(ignore_index)) continue;
     s.rows.push_back(pairs ? truth(op, targets[i]) : targets[i]);
     for (std::size_t c = 0; c < classes; ++c) {
       check(scores[i * classes + c] == scores[i * classes + c], op, "a score is nan");

@@ -69,6 +69,7 @@ struct MeanIoU {
 /// [...], each class against the rest, mean over the classes. NaN where a class, or its rest, does not occur. Keeps all
 /// scores.
 struct Auc {
+  Index ignore_index = -100;  ///< targets that do not count
   void add(MetricState&, const Tensor& prediction, const Tensor& target) const;
   std::vector<MetricResult> results(const MetricState&) const;
 };

@@ -225,6 +225,11 @@ TEST_CASE("metrics of nothing, of ignored labels, and of what does not fit") {
   }
   const Tensor logits = Tensor::from<float>({{0, 1}, {1, 0}, {1, 0}}),
                labels = Tensor::from<std::int64_t>({1, -100, 1});
+  Metric auc = Auc{}, less = Auc{};
+  auc.add(logits, labels),
+      less.add(take(logits, Tensor::from<std::int64_t>({0, 2})), Tensor::from<std::int64_t>({1, 1}));
+  CHECK(auc.state().counts == less.state().counts);
+  CHECK(auc.state().rows == less.state().rows);
   Metric f1 = PrecisionRecallF1{}, top = TopK{}, confusion = ConfusionMatrix{};
   for (Metric* m : {&f1, &top, &confusion}) m->add(logits, labels);
   CHECK(result_of(top.results(), "top1") == 0.5);

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <source_location>
 
 #include "framework/io/json.h"
@@ -115,6 +116,57 @@ TEST_CASE("a regression with two inputs and a metric of one's own is the same on
     for (std::size_t i = 0; i < e.metrics.size(); ++i)
       CHECK(std::abs(e.metrics[i].value - ends[0].metrics[i].value) < 1e-11);
     CHECK(contains("within_tenth").match(e.text()));
+  }
+}
+
+TEST_CASE("metrics and losses are the serial run's under every kind of strategy, ignored and weighted labels too") {
+  const test::Temporary folder;
+  const Tensor x = normal({150, 6}, 0, 1, 4, DType::f64), y = argmax(x);
+  std::vector<std::int64_t> labels = y.to_vector<std::int64_t>();
+  for (std::size_t i = 0; i < labels.size(); i += 7) labels[i] = -100;
+  const Dataset marked = TensorDataset(x, Tensor::from(labels), 6);
+  int runs = 0;
+  const auto train = [&](int ranks, const std::string& mesh, const std::string& strategy) {
+    std::mutex mutex;
+    std::optional<Evaluation> end;
+    World::threads(ranks, [&](World& world) {
+      Module model = Sequential{Linear(6, 16), trireme::tanh, Linear(16, 12), trireme::tanh, Linear(12, 6)};
+      initialize(model, 3);
+      convert(model, DType::f64);
+      TrainerOptions o = options_for_run(folder / std::to_string(runs));
+      o.parallel.mesh = mesh, o.parallel.strategy = strategy, o.epochs = 2, o.optim.lr = 0.01;
+      Trainer trainer(
+          {.model = model,
+           .train = marked,
+           .test = marked,
+           .loss = cross_entropy_with({.weights = Tensor::of(std::vector<double>{1, 2, 1, .5, 1, 3}, {6}, DType::f64)}),
+           .metrics = {PrecisionRecallF1{{.classes = 6}}, Auc{}}},
+          o, world);
+      const TrainerResult r = trainer.run();
+      const std::lock_guard lock(mutex);
+      if (world.main()) end = r.test;
+    });
+    ++runs;
+    return *end;
+  };
+  const Evaluation serial = train(1, "", "");
+  CHECK((serial.labels == 128 && serial.samples == 150));
+  for (const auto& [ranks, mesh, strategy] : std::vector<std::tuple<int, std::string, std::string>>{
+           {2, "", "data_parallel"},
+           {3, "", "data_parallel | zero(3)"},
+           {1, "", "accumulate(micro=3)"},
+           {2, "pipe=2", "pipeline(micro=2, partition=even)"},
+           {4, "pipe=2,data=2", "pipeline(micro=3, schedule=zb-h1, partition=even) | data_parallel"},
+           {2, "tensor=2", "tensor"},
+           {4, "tensor=2,data=2", "tensor | data_parallel"}}) {
+    INFO(strategy << " on " << ranks);
+    const Evaluation got = train(ranks, mesh, strategy);
+    CHECK((got.correct == serial.correct && got.in_top5 == serial.in_top5 && got.labels == serial.labels));
+    CHECK(std::abs(got.loss - serial.loss) < 1e-11);
+    for (std::size_t i = 0; i < serial.metrics.size(); ++i) {
+      CHECK(got.metrics[i].name == serial.metrics[i].name);
+      CHECK(std::abs(got.metrics[i].value - serial.metrics[i].value) < 1e-13);
+    }
   }
 }
 
