@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs to a prefix, moves it, hides source and build tree, and builds a program with pkg-config, CMake and Meson, and those of the guides.
+# Installs to a prefix, moves it, hides source and build tree, and builds a program with pkg-config, CMake and Meson, those of the guides, and an op with kernels for CUDA.
 #   consumers.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source=$1 build=$2
@@ -10,7 +10,8 @@ prefix=$work/moved
 mv "$(dirname "$(dirname "$(find "$work/stage" -path '*/bin/trireme')")")" "$prefix"
 rm -rf "$work/stage"
 cp -r "$source/tests/consumer" "$work/consumer"
-mkdir "$work/guides"
+mkdir "$work/guides" "$work/snake"
+cp "$source"/models/examples/snake_op* "$work/snake"
 python3 "$source/tools/docs/blocks.py" "$source/tools/docs/guides" "$work/guides"
 
 cat >"$work/body.sh" <<'BODY'
@@ -86,6 +87,17 @@ for guide in *.cpp; do
   c++ -Wall -Wextra -Werror "$guide" -o "${guide%.cpp}" $(pkg-config --cflags --libs trireme)
   "./${guide%.cpp}" >/dev/null || { echo "consumers: the program of tools/docs/guides/${guide%.cpp}.md failed"; exit 1; }
 done
+# An op with kernels for the CPU and, where there is nvcc, for CUDA.
+cd "$work/snake"
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc) cuda=
+if [ -x "$nvcc" ]; then
+  "$nvcc" --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1 -c snake_op_cuda.cu $(pkg-config --cflags trireme)
+  lib64=$(dirname "$(dirname "$nvcc")")/lib64
+  cuda="snake_op_cuda.o -L$lib64 -Wl,-rpath,$lib64 -lcudart"
+fi
+c++ -Wall -Wextra -Werror snake_op.cpp $cuda -o snake_op $(pkg-config --cflags --libs trireme)
+./snake_op >said || fails "snake_op"
+[ -z "$cuda" ] || ! grep -q 'without snake_op_cuda.cu' said || fails "snake_op has no kernels for CUDA"
 env -u LD_LIBRARY_PATH "$prefix/bin/trireme" info >/dev/null
 BODY
 hide='mount -t tmpfs none "$2" && exec bash "$1/body.sh" "$1" "$2"'
@@ -94,4 +106,4 @@ if unshare -rm true 2>/dev/null && [ "${source#/tmp}" = "$source" ]; then
 else
   bash "$work/body.sh" "$work" "$source"
 fi
-echo "pkg-config, CMake and Meson consumers, strategies from outside, and the programs of the guides, built and ran"
+echo "pkg-config, CMake and Meson consumers, strategies from outside, the programs of the guides, and an op of a program's own, built and ran"

@@ -18,7 +18,7 @@ vendors = {  # header pattern -> the only places that may include it
     r"oneapi/dnnl|dnnl": ("kernels/cpu/",),
     r"Eigen/": ("kernels/cpu/",),
     r"omp\.h": ("kernels/cpu/",),
-    r"cuda|cudnn|cublas": ("kernels/cuda/",),
+    r"cuda|cudnn|cublas": ("kernels/cuda/", "models/examples/"),
     r"mpi\.h": ("parallel/comm/transport/mpi.cpp", "parallel/comm/transport/mpi_engine.",),
     r"nccl\.h": ("parallel/comm/transport/nccl.cpp",),
 }

@@ -50,6 +50,10 @@ class Runtime {
   }
   /// Null: this kind of device has no graphs.
   virtual std::unique_ptr<DeviceGraph> make_graph(Device) { return nullptr; }
+  /// For kernels of a program's own: makes the device current on this thread and returns what its work goes to in
+  /// order, a cudaStream_t (while this thread captures a graph, the captured one). Asked for at each launch, not kept.
+  /// Null: devices of this kind have no streams. Throws Error for a device that is not there.
+  virtual void* stream(Device) { return nullptr; }
   /// Gives the memory behind part of a block back until it is written again, as far as the machine can. Its contents
   /// are lost, whatever their size (the host's become zeros: nothing may live on by luck). in_use() still counts it.
   virtual void discard(void* /*from*/, std::size_t /*bytes*/, Device) noexcept {}

@@ -153,6 +153,7 @@ class CudaRuntime final : public Runtime {
   }
 
   std::unique_ptr<DeviceGraph> make_graph(Device device) override { return trireme::gpu::make_graph(device, graphs_); }
+  void* stream(Device device) override { return On(device, "stream").stream(); }
 
   void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes) override {
     if (bytes == 0) return;
