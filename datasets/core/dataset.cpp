@@ -1,5 +1,7 @@
 #include "datasets/core/dataset.h"
 
+#include <cmath>
+
 namespace trireme {
 namespace {
 
@@ -20,6 +22,25 @@ class Head final : public DatasetWrapper {
   Index size_;
 };
 
+class WithScale final : public DatasetWrapper {
+ public:
+  WithScale(Dataset data, PixelScale scale) : DatasetWrapper(std::move(data), "with_scale"), scale_(std::move(scale)) {
+    const Shape shape = data_->shape();
+    const Index channels = shape.rank() == 0 ? 1 : shape[-1];
+    for (const auto* numbers : {&scale_.mean, &scale_.std}) {
+      check(numbers->size() == 1 || std::ssize(*numbers) == channels, "with_scale",
+            "{} numbers for {} channels: give one, or one per channel", numbers->size(), channels);
+      for (const float v : *numbers)
+        check(std::isfinite(v) && (v != 0 || numbers == &scale_.mean), "with_scale", "a {} is {}",
+              numbers == &scale_.mean ? "mean" : "std", v);
+    }
+  }
+  PixelScale scale() const override { return scale_; }
+
+ private:
+  PixelScale scale_;
+};
+
 }  // namespace
 
 void DatasetSource::check_read(Index id, std::span<const std::uint8_t> pixels) const {
@@ -34,5 +55,8 @@ DatasetWrapper::DatasetWrapper(Dataset data, std::string_view op) : data_(std::m
 }
 
 Dataset head(Dataset all, Index n) { return std::make_unique<Head>(std::move(all), n); }
+Dataset with_scale(Dataset data, PixelScale scale) {
+  return std::make_unique<WithScale>(std::move(data), std::move(scale));
+}
 
 }  // namespace trireme

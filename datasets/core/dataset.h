@@ -47,6 +47,9 @@ class DatasetSource {
   /// Writes sample id's pixels (shape().numel() bytes, row-major) and returns its label. Called from several threads.
   virtual std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey& = {}) const = 0;
   virtual BadSamples bad() const { return {}; }  ///< of the reads so far
+  /// How many transforms its pictures go through (datasets/images/transforms.h): others count on from there, so that no
+  /// two of them draw the same random numbers.
+  virtual Index transforms() const { return 0; }
   /// Itself, where samples are tensors (datasets/core/tensors.h), which read() does not give; null: they are pictures.
   virtual const TensorSource* tensors() const { return nullptr; }
 
@@ -85,6 +88,7 @@ class DatasetWrapper : public DatasetSource {
     return data_->read(id, pixels, draw);
   }
   BadSamples bad() const override { return data_->bad(); }
+  Index transforms() const override { return data_->transforms(); }
 
  protected:
   Dataset data_;  ///< the other data set; never none
@@ -92,5 +96,9 @@ class DatasetWrapper : public DatasetSource {
 
 /// The first n samples of another data set. Throws Error unless n lies in [0, data->size()].
 Dataset head(Dataset data, Index n);
+/// The same pictures, of which a Loader makes floats by another scale: torchvision's Normalize(mean, std), with which a
+/// list of transforms ends. Throws Error for numbers that are not finite, a std of 0, and when there are neither one
+/// nor as many as channels.
+Dataset with_scale(Dataset data, PixelScale scale);
 
 }  // namespace trireme

@@ -16,7 +16,7 @@ Index checked_channels(const PixelScale& scale, const Shape& sample) {
   const Index channels = sample.rank() == 0 ? 1 : sample[-1];
   for (const auto* per_channel : {&scale.mean, &scale.std})
     check(per_channel->size() == 1 || std::ssize(*per_channel) == channels, "loader",
-          "the pixel scale has {} numbers for {} channels", per_channel->size(), channels);
+          "the pixel scale has {} numbers for {} channels: with_scale() sets it", per_channel->size(), channels);
   return channels;
 }
 

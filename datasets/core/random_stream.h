@@ -13,6 +13,7 @@ enum class RandomStream : std::uint64_t {
   shift_flip = 0xa06,     ///< Augment::shift and flip, by sample
   resized_crop = 0xc409,  ///< random resized crops of decoded images, by sample
   packed_crop = 0x9acc,   ///< random crops of packed images, by sample
+  transform = 0x7a5f,     ///< TransformRandom, by sample, place of the transform and draw
   weighted = 0x3e19,      ///< weighted_sampler(), by place in the epoch
 };
 

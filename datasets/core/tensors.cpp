@@ -1,13 +1,13 @@
 #include "datasets/core/tensors.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <mutex>
 
+#include "datasets/core/cache_file.h"
+#include "datasets/core/pixels.h"
 #include "framework/autograd/tape.h"
-#include "framework/io/foreign/npz.h"
-#include "framework/io/safetensors.h"
 #include "framework/ops/ops.h"
-#include "framework/tensor/storage.h"
 
 namespace trireme {
 
@@ -74,6 +74,49 @@ class InTensors final : public TensorSource {
   Index classes_;
 };
 
+class Pictures final : public TensorSource {
+ public:
+  Pictures(Dataset data, DType dtype) : data_(std::move(data)), dtype_(dtype) {
+    check(bool(data_), "as_tensors", "there is no data set");
+    check(data_->tensors() == nullptr, "as_tensors", "the samples of {} are tensors already",
+          [&] { return data_->name(); });
+    shape_ = data_->shape();
+    convert_ = pixel_converter(data_->scale(), shape_, dtype);
+  }
+  std::string name() const override { return data_->name(); }
+  Index size() const override { return data_->size(); }
+  Shape shape() const override { return shape_; }
+  Index classes() const override { return data_->classes(); }
+  PixelScale scale() const override { return data_->scale(); }
+  std::vector<std::string> class_names() const override { return data_->class_names(); }
+  BadSamples bad() const override { return data_->bad(); }
+  Sample sample(Index id, const AugmentKey& draw) const override {
+    const Sample one = batch(std::span(&id, 1), draw);
+    return {one.x.reshape(shape_), one.y.reshape({})};
+  }
+  Sample batch(std::span<const std::int64_t> ids, const AugmentKey& draw) const override {
+    Shape all{std::ssize(ids)};
+    for (const Index extent : shape_) all.push_back(extent);
+    const Sample made{Tensor::empty(all, dtype_), Tensor::empty({std::ssize(ids)}, DType::i64)};
+    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(shape_.numel()));
+    std::byte* to = made.x.data<std::byte>();
+    std::int64_t* label = made.y.data<std::int64_t>();
+    for (const Index id : ids) {
+      check_id(id);
+      *label++ = data_->read(id, pixels, draw);
+      convert_(pixels, to);
+      to += shape_.numel() * size_of(dtype_);
+    }
+    return made;
+  }
+
+ private:
+  Dataset data_;
+  DType dtype_;
+  Shape shape_;
+  PixelConverter convert_;
+};
+
 class FromFunction final : public TensorSource {
  public:
   FromFunction(Index size, std::function<Sample(Index, const AugmentKey&)> f) : size_(size), sample_(std::move(f)) {
@@ -101,6 +144,16 @@ class Combined final : public TensorSource {
   std::string name() const override { return std::string(name_) + " of " + parts_[0]->name(); }
   Index size() const override { return size_; }
   Index classes() const override { return parts_[0]->classes(); }
+  std::vector<std::string> class_names() const override { return parts_[0]->class_names(); }
+  BadSamples bad() const override {
+    BadSamples all;
+    for (const Dataset& d : parts_) {
+      const BadSamples more = d->bad();
+      if (all.count == 0) all.first = more.first;
+      all.count += more.count;
+    }
+    return all;
+  }
   Sample sample(Index id, const AugmentKey& draw) const override {
     check_id(id);
     return of_(parts_, id, draw);
@@ -119,7 +172,8 @@ void check_tensors(const char* op, const std::vector<Dataset>& parts) {
   check(!parts.empty(), op, "there is no data set");
   for (const Dataset& d : parts) {
     check(bool(d), op, "there is no data set");
-    check(d->tensors() != nullptr, op, "the samples of {} are pictures, not tensors", [&] { return d->name(); });
+    check(d->tensors() != nullptr, op,
+          "the samples of {} are pictures, not tensors: as_tensors() makes tensors of them", [&] { return d->name(); });
   }
 }
 
@@ -131,6 +185,8 @@ Dataset TensorDataset(const Tensor& x, const Tensor& y, Index classes) {
 Dataset FunctionDataset(Index size, std::function<Sample(Index id, const AugmentKey& draw)> sample) {
   return std::make_unique<FromFunction>(size, std::move(sample));
 }
+
+Dataset as_tensors(Dataset pictures, DType dtype) { return std::make_unique<Pictures>(std::move(pictures), dtype); }
 
 Sample stack_samples(const std::vector<Sample>& all) {
   check(!all.empty(), "stack_samples", "there is no sample");
@@ -256,39 +312,12 @@ Dataset cache(Dataset data) {
                     return kept->samples.emplace(id, s).first->second;
                   });
 }
-
-namespace {
-/// Elements of a mapped file, which lives as long as they.
-Tensor mapped(std::shared_ptr<FileReader> file, std::span<const std::byte> elements, const Shape& shape, DType dtype) {
-  const auto size = static_cast<std::uintptr_t>(size_of(dtype));
-  auto* first = const_cast<std::byte*>(elements.data());  // mapped by map(false, true): writes stay here
-  if (reinterpret_cast<std::uintptr_t>(first) % size != 0 || elements.empty())
-    return Tensor::from_bytes(elements, shape, dtype);
-  auto block = std::make_shared<detail::Storage>(first, elements.size(), cpu(), [file = std::move(file)] {});
-  return detail::wrap(std::move(block), 0, shape, dtype);
-}
-}  // namespace
-
-Tensor map_npy(const std::string& path) {
-  auto file = std::make_shared<FileReader>(path);
-  const auto bytes = file->map(false, true);
-  const NpyLayout layout = npy_layout(NamedBytes{path, bytes});
-  return mapped(file, bytes.subspan(layout.begin), layout.shape, layout.dtype);
-}
-Tensor map_safetensors(const std::string& path, const std::string& name) {
-  const SafetensorsReader reader(path);
-  auto file = std::make_shared<FileReader>(path);
-  for (const SafetensorsEntry& e : reader.header().entries)
-    if (e.name == name) {
-      const ElementType* type = find_element_type(e.dtype);
-      check(type && type->as_is, "map_safetensors", "{}: '{}' has elements of type {}, which are converted when read",
-            path, name, e.dtype);
-      const auto bytes = file->map(false, true).subspan(reader.header().data_offset + e.begin, e.end - e.begin);
-      Shape shape;
-      for (const Index extent : e.shape) shape.push_back(extent);
-      return mapped(file, bytes, shape, type->becomes);
-    }
-  fail("map_safetensors", "{}: there is no tensor '{}'", path, name);
+Dataset cache(Dataset data, const std::string& path) {
+  check_tensors("cache", {data});
+  check(data->size() > 0, "cache", "{} is empty", [&] { return data->name(); });
+  std::error_code unknown;  // writing will tell
+  if (!std::filesystem::exists(path, unknown)) write_cache_file(data, path);
+  return open_cache_file(std::move(data), path);
 }
 
 }  // namespace trireme

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "datasets/core/dataset.h"
+#include "datasets/core/mapped.h"
 #include "framework/tensor/tensor.h"
 
 namespace trireme {
@@ -46,13 +47,18 @@ Dataset TensorDataset(const Tensor& x, const Tensor& y = {}, Index classes = 0);
 /// Sample i is sample(i, draw), which may be asked for from several threads. Throws Error for an empty function.
 Dataset FunctionDataset(Index size, std::function<Sample(Index id, const AugmentKey& draw)> sample);
 
+/// A data set of pictures as one of tensors, as a Loader would make them: x [height, width, channels] in dtype (f32,
+/// f64, bf16, by the pixel scale; u8: as they are), y the label, an i64 scalar. Throws Error for another dtype,
+/// for a scale that does not suit the channels, and where samples are tensors already.
+Dataset as_tensors(Dataset pictures, DType dtype = DType::f32);
+
 /// Samples stacked along a new first axis, field by field. At least one, of equal shapes and fields, else Error.
 Sample stack_samples(const std::vector<Sample>&);
 /// A LoaderOptions::collate for sequences: x (and y, where it has an axis and as many elements) are padded with `value`
 /// behind their first axis to the longest one's, and x gets a field "length", i64 [rows].
 std::function<Sample(const std::vector<Sample>&)> pad_to_longest(double value = 0);
 
-// Data sets made of others, all of tensors. Ids of their samples are those of the result.
+// Data sets made of others, all of tensors (as_tensors() of pictures). Ids of their samples are those of the result.
 /// change(sample, id, draw) of each sample.
 Dataset map_samples(Dataset, std::function<Sample(Sample, Index id, const AugmentKey& draw)> change);
 /// The samples of these ids, in that order.
@@ -66,11 +72,12 @@ Dataset zip_datasets(Dataset first, std::map<std::string, Dataset> others);
 Dataset interleave(std::vector<Dataset>);
 /// Keeps each sample after its first read, in memory, as it was read then: augmentation belongs behind it.
 Dataset cache(Dataset);
-
-/// The tensor of an .npy file (C order, an element type of ours, little-endian), or one of a safetensors file, of whose
-/// pages the kernel reads those that are touched; what is written to it is not written to the file. Throws Error as
-/// read_npy() and SafetensorsReader, for files in another order and tensors that are converted when read.
-Tensor map_npy(const std::string& path);
-Tensor map_safetensors(const std::string& path, const std::string& name);
+/// Keeps all samples in a file, as they are read without augmentation (AugmentKey{}), which belongs behind it. The file
+/// is written once, when there is none, by whoever comes first or by several at once, and is then mapped: later runs,
+/// and all processes of a host, read its pages instead of data. It is a safetensors file (datasets/core/cache_file.h).
+/// Throws Error for samples of different shapes, types or fields, without any, and for a file that cannot be written or
+/// is damaged; also for one that is not of this data set: of another name, size or layout, or whose first or last
+/// sample is another. What else has changed in data since is not noticed.
+Dataset cache(Dataset, const std::string& path);
 
 }  // namespace trireme

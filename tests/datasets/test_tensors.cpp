@@ -1,7 +1,10 @@
 // Data sets of tensors: rows, functions, files, combinations; their batches over ranks, samplers, padding, resume.
 #include "datasets/core/tensors.h"
 
+#include <cstring>
+
 #include "datasets/core/loader.h"
+#include "datasets/formats/synthetic.h"
 #include "framework/io/foreign/npy.h"
 #include "framework/io/safetensors.h"
 #include "framework/layers/init.h"
@@ -85,6 +88,52 @@ TEST_CASE("samples are mapped, zipped and interleaved by id") {
   CHECK_THROWS_WITH(sample_of(rows(), 23), contains("sample 23 is outside [0, 23)"));
   CHECK_THROWS_WITH(subset(rows(), {23}), contains("sample 23 is outside"));
   CHECK_THROWS_WITH(zip_datasets(rows(), {{"a", two}}), contains("data sets of 23 and of 6 samples"));
+}
+
+TEST_CASE("pictures as tensors: the bits of the pictures' loader, through every combination") {
+  const PixelScale scale{{0.1f, 0.2f, 0.3f}, {0.5f, 1, 2}};
+  const Dataset all = with_scale(Synthetic({.size = 23, .shape = {4, 5, 3}, .classes = 3}), scale);
+  std::vector<Index> ids(23);
+  for (Index i = 0; i < 23; ++i) ids[static_cast<std::size_t>(i)] = i;
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::u8}) {
+    const Dataset tensors = as_tensors(all, dtype);
+    CHECK(tensors->name() == all->name());
+    CHECK(tensors->classes() == 3);
+    CHECK(tensors->shape() == all->shape());
+    CHECK(tensors->scale().std == scale.std);
+    CHECK(sample_of(tensors, 2).x.shape() == Shape{4, 5, 3});
+    CHECK(sample_of(tensors, 2).y.shape() == Shape{});
+    CHECK(tensors->tensors()->batch({}).x.shape() == Shape{0, 4, 5, 3});
+    const auto same = [](Sample s, Index, const AugmentKey&) { return s; };
+    for (const Dataset& data :
+         {tensors, map_samples(tensors, same), subset(tensors, ids), concat_datasets({tensors, tensors}),
+          zip_datasets(tensors, {{"again", tensors}}), interleave({tensors}), cache(tensors)})
+      for (const int ranks : {1, 3})
+        for (int rank = 0; rank < ranks; ++rank) {
+          const LoaderOptions options{.batch = 6, .shard = {rank, ranks}, .workers = rank, .dtype = dtype};
+          INFO(data->name() << " of " << name_of(dtype) << ", rank " << rank << " of " << ranks);
+          CHECK(data->classes() == 3);
+          Loader expected(all, options), found(data, options);
+          auto b = found.begin();
+          for (const Batch& e : expected) {
+            // The last batch is longer where there are more samples.
+            REQUIRE(b->rows() >= e.rows());
+            const auto bytes = static_cast<std::size_t>(e.x.view().bytes());
+            CHECK(b->x.dtype() == dtype);
+            if (e.index < 3) {
+              CHECK(b->x.shape() == e.x.shape());
+              CHECK(std::memcmp(b->x.data<std::byte>(), e.x.data<std::byte>(), bytes) == 0);
+              CHECK(b->y.to_vector<Index>() == e.y.to_vector<Index>());
+            }
+            ++b;
+          }
+        }
+  }
+  CHECK_THROWS_WITH(as_tensors(rows()), contains("the samples of tensors are tensors already"));
+  CHECK_THROWS_WITH(as_tensors({}), contains("there is no data set"));
+  CHECK_THROWS_WITH(as_tensors(all, DType::i32), contains("i32"));
+  CHECK_THROWS_WITH(sample_of(as_tensors(all), 23), contains("sample 23 is outside [0, 23)"));
+  CHECK_THROWS_WITH(subset(all, {0}), contains("are pictures, not tensors: as_tensors() makes tensors of them"));
 }
 
 TEST_CASE("sequences are padded to the longest of their batch") {

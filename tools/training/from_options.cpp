@@ -15,7 +15,6 @@
 #include "kernels/core/text.h"
 #include "parallel/runtime/plugin.h"
 #include "tools/training/cluster_file.h"
-#include "tools/training/trainer.h"
 
 namespace trireme {
 DType make_dtype(const TrainerOptions& c) {
@@ -181,17 +180,6 @@ LoaderOptions loader_options(const TrainerOptions& c, RankShare share, Device de
           .workers = static_cast<int>(c.data.workers),
           .dtype = make_dtype(c),
           .device = device};
-}
-
-Tensor make_example(const TrainerOptions& c, const TrainerInput& input, int ranks, Device device) {
-  const Index rows = std::max<Index>(1, c.data.batch / ranks);
-  if (input.train->tensors()) {
-    const std::vector<Sample> alike(static_cast<std::size_t>(rows), sample_of(input.train, 0));
-    return (input.collate ? input.collate(alike) : stack_samples(alike)).x.to(device);
-  }
-  Shape shape{rows};
-  for (Index extent : input.train->shape()) shape.push_back(extent);
-  return Tensor::zeros(shape, make_dtype(c), device);
 }
 
 int steps_between_flags(Module& model, const Tensor& example) {

@@ -14,8 +14,6 @@
 
 namespace trireme {
 
-struct TrainerInput;  // tools/training/trainer.h
-
 /// The named model's usual input and classes, images of data.image_size if that is set.
 ModelOptions usual_options(const TrainerOptions&);
 /// How the named data set is opened.
@@ -35,8 +33,6 @@ Module make_model(const TrainerOptions&, ModelOptions, Device = cpu());
 void move_to(Module&, const TrainerOptions&, Device);
 /// How this rank reads the training set.
 LoaderOptions loader_options(const TrainerOptions&, RankShare, Device);
-/// One rank's rows, of zeros or of the first sample, on which the costs of the model's parts may be measured.
-Tensor make_example(const TrainerOptions&, const TrainerInput&, int ranks, Device);
 /// Ranks that tell each other something wait for each other. Where a step is short that costs up to a tenth of it, and
 /// 8 steps pass soon; a long one does it each time. Alike on all ranks, whose rows have the shape of the example.
 int steps_between_flags(Module&, const Tensor& example);

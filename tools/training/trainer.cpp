@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <future>
 
 #include "framework/io/checkpoint.h"
 #include "framework/io/json.h"
 #include "framework/io/weights.h"
 #include "kernels/core/runtime.h"
-#include "kernels/core/thread.h"
 #include "parallel/comm/call.h"
 #include "parallel/comm/crash_report.h"
 #include "parallel/comm/flight_recorder.h"
@@ -20,6 +18,7 @@
 #include "tools/training/banner.h"
 #include "tools/training/from_options.h"
 #include "tools/training/inject_fault.h"
+#include "tools/training/prepared_input.h"
 #include "tools/training/replicas.h"
 #include "tools/training/resume.h"
 #include "tools/training/rollbacks.h"
@@ -37,35 +36,6 @@ namespace {
 
 /// In the rank-local state of checkpoints of virtual time: when the epoch began.
 constexpr char epoch_start[] = "epoch_start";
-
-/// Floats of the samples' x in the activations' type.
-Dataset in_dtype(Dataset data, DType type) {
-  if (!data->tensors() || data->size() == 0) return data;
-  const auto fits = [type](const Tensor& t) { return !is_float(t.dtype()) || t.dtype() == type; };
-  const Tensor first = sample_of(data, 0).x;
-  const bool all_fit =
-      fits(first) && std::ranges::all_of(first.fields(), [&](const auto& f) { return fits(f.second); });
-  if (all_fit) return data;
-  return map_samples(std::move(data), [fits, type](Sample s, Index, const AugmentKey&) {
-    Tensor x = fits(s.x) ? s.x : s.x.to(type);
-    for (const auto& [name, field] : s.x.fields()) x = x.with(name, fits(field) ? field : field.to(type));
-    return Sample{x, s.y};
-  });
-}
-
-/// Opens the data sets that the program has not given, the test set in a thread of its own, since both are inflated.
-TrainerInput with_data(TrainerInput given, const TrainerOptions& options) {
-  std::packaged_task<Dataset()> open([&] { return given.test ? given.test : make_dataset(options, "test"); });
-  std::future<Dataset> test = open.get_future();
-  const auto thread = start_thread<std::jthread>("data", std::ref(open));
-  if (!given.train) given.train = make_dataset(options, "train");
-  given.test = in_dtype(test.get(), make_dtype(options));
-  given.train = in_dtype(given.train, make_dtype(options));
-  check(given.loss || given.train->classes() > 0, "trainer",
-        "{} names no classes, so there is no cross-entropy: give TrainerInput::loss, or a data set with classes",
-        [&] { return given.train->name(); });
-  return given;
-}
 
 TrainerOptions validated(TrainerOptions options, const TrainerInput& given, World& world) {
   scale_timeouts(slow_phase);  // while runs are opened
@@ -94,8 +64,8 @@ struct Trainer::Impl {
         mesh(make_mesh(options, world)),
         saver(options, world),
         log(options, world, clock),
-        input(with_data(std::move(given), options)),
-        loader(input.train, reads({mesh.index("data"), mesh.size("data")})),
+        input(prepared_input(std::move(given), options)),
+        loader(input.train, loader_options(options, input, {mesh.index("data"), mesh.size("data")}, device)),
         strategy(input.strategy ? *input.strategy : make_strategy(options, world.size())) {
     compare_ranks(world.comm(), "data", "train " + description(*input.train) + "test " + description(*input.test));
     if (options.parallel.threads > 0) set_threads(static_cast<int>(options.parallel.threads));
@@ -270,7 +240,7 @@ struct Trainer::Impl {
       metrics.resume_epoch(began->second.view().span<std::int64_t>()[0], at.samples);
     }
     if (log.writes()) log.dir().rewind(at.step);
-    if (at.samples >= epoch_size()) at.next_epoch();  // with less data than the run had
+    if (at.samples >= epoch_size(input)) at.next_epoch();  // with less data than the run had
   }
 
   void start_from(const std::string& weights) {
@@ -303,24 +273,16 @@ struct Trainer::Impl {
 
   /// Of this epoch, up to where all ranks come together.
   Index batches_to_stop() const {
-    const Index left = epoch_size() - at.samples, size = options.data.batch;
+    const Index left = epoch_size(input) - at.samples, size = options.data.batch;
     Index count = left / size + (left % size != 0 ? 1 : 0);
     if (options.run.max_steps > 0) count = std::min<Index>(count, options.run.max_steps - at.step);
     const Index every = options.checkpoint.steps;
     return every > 0 ? std::min<Index>(count, every - at.step % every) : count;
   }
 
-  LoaderOptions reads(RankShare share) const {
-    LoaderOptions how = loader_options(options, share, device);
-    how.collate = input.collate, how.sampler = input.sampler;
-    return how;
-  }
-  /// Samples of an epoch.
-  Index epoch_size() const { return input.sampler.order ? input.sampler.size : input.train->size(); }
-
   /// From where the run stands to the end of its epoch, or to where it is stopped.
   void epoch() {
-    LoaderOptions from = reads(step->shard());
+    LoaderOptions from = loader_options(options, input, step->shard(), device);
     from.epoch = at.epoch, from.start_sample = at.samples;
     Loader batches(input.train, from);
     Loader::Pass pass = batches.pass();
@@ -364,15 +326,15 @@ struct Trainer::Impl {
       trace.end();
     };
     Index done = 0;  // batches of the pass
-    while (at.samples < epoch_size()) {
+    while (at.samples < epoch_size(input)) {
       const Index count = batches_to_stop();
       step->open(count);
-      metrics.open(*step, options.data.batch, epoch_size());
+      metrics.open(*step, options.data.batch, epoch_size(input));
       for (;;) {
         for (const Ticket& ticket : step->granted()) pass.add(done + ticket.batch, ticket.share);
         if (pass.done()) break;
         train_one();
-        if (at.samples < epoch_size() && stop.stops(*step)) return settle(), step->close();
+        if (at.samples < epoch_size(input) && stop.stops(*step)) return settle(), step->close();
         if (!pass.done() && step->raised("save")) settle(), save({}), ready = clock.now();
       }
       step->close();
@@ -382,7 +344,7 @@ struct Trainer::Impl {
       if (step->trains_apart())
         inject_fault(options.run.fault, world, at.step, injected, {{}, *step});  // servers had no step
       stop.meet(*step, world, log.console());
-      if (at.samples == epoch_size()) break;
+      if (at.samples == epoch_size(input)) break;
       if (ended_early()) return;
       save({});  // why it has ended here
       ready = clock.now();

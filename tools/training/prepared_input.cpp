@@ -1,0 +1,60 @@
+#include "tools/training/prepared_input.h"
+
+#include <algorithm>
+#include <future>
+
+#include "kernels/core/thread.h"
+#include "tools/training/from_options.h"
+
+namespace trireme {
+namespace {
+
+/// Floats of the samples' x in the activations' type.
+Dataset in_dtype(Dataset data, DType type) {
+  if (!data->tensors() || data->size() == 0) return data;
+  const auto fits = [type](const Tensor& t) { return !is_float(t.dtype()) || t.dtype() == type; };
+  const Tensor first = sample_of(data, 0).x;
+  const bool all_fit =
+      fits(first) && std::ranges::all_of(first.fields(), [&](const auto& f) { return fits(f.second); });
+  if (all_fit) return data;
+  return map_samples(std::move(data), [fits, type](Sample s, Index, const AugmentKey&) {
+    Tensor x = fits(s.x) ? s.x : s.x.to(type);
+    for (const auto& [name, field] : s.x.fields()) x = x.with(name, fits(field) ? field : field.to(type));
+    return Sample{x, s.y};
+  });
+}
+
+}  // namespace
+
+TrainerInput prepared_input(TrainerInput given, const TrainerOptions& options) {
+  std::packaged_task<Dataset()> open([&] { return given.test ? given.test : make_dataset(options, "test"); });
+  std::future<Dataset> test = open.get_future();
+  const auto thread = start_thread<std::jthread>("data", std::ref(open));
+  if (!given.train) given.train = make_dataset(options, "train");
+  given.test = in_dtype(test.get(), make_dtype(options));
+  given.train = in_dtype(given.train, make_dtype(options));
+  check(given.loss || given.train->classes() > 0, "trainer",
+        "{} names no classes, so there is no cross-entropy: give TrainerInput::loss, or a data set with classes",
+        [&] { return given.train->name(); });
+  return given;
+}
+
+LoaderOptions loader_options(const TrainerOptions& options, const TrainerInput& input, RankShare share, Device device) {
+  LoaderOptions how = loader_options(options, share, device);
+  how.collate = input.collate, how.sampler = input.sampler;
+  return how;
+}
+Index epoch_size(const TrainerInput& input) { return input.sampler.order ? input.sampler.size : input.train->size(); }
+
+Tensor make_example(const TrainerOptions& c, const TrainerInput& input, int ranks, Device device) {
+  const Index rows = std::max<Index>(1, c.data.batch / ranks);
+  if (input.train->tensors()) {
+    const std::vector<Sample> alike(static_cast<std::size_t>(rows), sample_of(input.train, 0));
+    return (input.collate ? input.collate(alike) : stack_samples(alike)).x.to(device);
+  }
+  Shape shape{rows};
+  for (Index extent : input.train->shape()) shape.push_back(extent);
+  return Tensor::zeros(shape, make_dtype(c), device);
+}
+
+}  // namespace trireme
