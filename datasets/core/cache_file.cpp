@@ -80,6 +80,7 @@ class CacheFile final : public TensorSource {
   Index classes() const override { return data_->classes(); }
   PixelScale scale() const override { return data_->scale(); }
   std::vector<std::string> class_names() const override { return data_->class_names(); }
+  BadSamples bad() const override { return data_->bad(); }
   Sample sample(Index id, const AugmentKey&) const override {
     check_id(id);
     return sample_of(rows_, id);

@@ -41,7 +41,7 @@ class TensorSource : public DatasetSource {
 Sample sample_of(const Dataset&, Index id, const AugmentKey& = {});
 
 /// torch.utils.data.TensorDataset: sample i is row i of x and of y, and of those of their fields that have as many
-/// rows. y may be undefined. classes: of labels, 0 where y is none. Throws Error for tensors of different numbers of
+/// rows; other fields are whole in each batch (and, stacked by a data set made of this one, in each sample). y may be undefined. classes: of labels, 0 where y is none. Throws Error for tensors of different numbers of
 /// rows.
 Dataset TensorDataset(const Tensor& x, const Tensor& y = {}, Index classes = 0);
 /// Sample i is sample(i, draw), which may be asked for from several threads. Throws Error for an empty function.

@@ -75,7 +75,7 @@ std::uint8_t grey(const std::uint8_t* p, Index channels) {  // PIL's
 /// factor * level + (1 - factor) * other, cut off to whole numbers as torchvision and PIL do.
 struct Blend {
   Blend(std::string_view op, double f) : factor(static_cast<float>(f)), rest(static_cast<float>(1 - f)) {
-    check(f >= 0 && std::isfinite(f), op, "the factor is {}, it must be at least 0", f);
+    check(f >= 0 && std::isfinite(factor), op, "the factor is {}, it must be at least 0", f);
   }
   std::uint8_t operator()(float level, float other) const { return truncated(factor * level + rest * other); }
   /// With the same other one for all levels.

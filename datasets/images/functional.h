@@ -15,7 +15,7 @@ struct Image {
   bool operator==(const Image&) const = default;
 };
 /// Throws Error, beginning with op, for an image without pixels, or with others than its size says. All that follow do
-/// so, under their names.
+/// so.
 void check_image(std::string_view op, const Image&);
 
 /// Bilinear, antialiased when shrinking. Throws Error for a size below 1.

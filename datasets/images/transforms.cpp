@@ -12,9 +12,10 @@ namespace {
 
 class Transformed final : public DatasetWrapper {
  public:
-  Transformed(Dataset data, std::vector<ImageTransform> transforms)
-      : DatasetWrapper(std::move(data), "transformed"), transforms_(std::move(transforms)) {
+  Transformed(Dataset data, std::vector<ImageTransform> transforms, Index view)
+      : DatasetWrapper(std::move(data), "transformed"), transforms_(std::move(transforms)), view_(view) {
     const Shape given = data_->shape();
+    check(view >= 0 && view < 65536, "transformed", "view is {}, it must lie in [0, 65536)", view);
     check(
         given.rank() == 3, "transformed", "samples of {} are {}, expected [height, width, channels]",
         [&] { return data_->name(); }, given);
@@ -44,7 +45,7 @@ class Transformed final : public DatasetWrapper {
   Image changed(Image image, Index id, const AugmentKey& draw) const {
     Index place = data_->transforms();
     for (const ImageTransform& f : transforms_) {
-      TransformRandom random(draw, id, place++);
+      TransformRandom random(draw, id, place++, view_);
       image = f(std::move(image), random);
       check_image("transformed", image);
     }
@@ -52,6 +53,7 @@ class Transformed final : public DatasetWrapper {
   }
 
   std::vector<ImageTransform> transforms_;
+  Index view_;
   Shape shape_;
 };
 
@@ -64,10 +66,10 @@ constexpr double unbounded = std::numeric_limits<double>::max(), above_zero = st
 
 }  // namespace
 
-TransformRandom::TransformRandom(const AugmentKey& key, Index id, Index place)
+TransformRandom::TransformRandom(const AugmentKey& key, Index id, Index place, Index view)
     : random_(random_stream(key.seed, RandomStream::transform, key.epoch)),
       id_(static_cast<std::uint64_t>(id)),
-      next_(static_cast<std::uint64_t>(place) << 32) {}
+      next_(static_cast<std::uint64_t>(view) << 48 | static_cast<std::uint64_t>(place) << 32) {}
 std::array<std::uint32_t, 4> TransformRandom::words() { return random_(id_, next_++); }
 double TransformRandom::uniform() {
   const auto w = words();
@@ -83,10 +85,13 @@ Index TransformRandom::below(Index n) {
     if (drawn >= unfair) return static_cast<Index>(drawn % bound);
   }
 }
-bool TransformRandom::chance(double p) { return uniform() < p; }
+bool TransformRandom::chance(double p) {
+  check(p >= 0 && p <= 1, "random", "the probability is {}, it must lie in [0, 1]", p);
+  return uniform() < p;
+}
 
-Dataset transformed(Dataset data, std::vector<ImageTransform> transforms) {
-  return std::make_unique<Transformed>(std::move(data), std::move(transforms));
+Dataset transformed(Dataset data, std::vector<ImageTransform> transforms, Index view) {
+  return std::make_unique<Transformed>(std::move(data), std::move(transforms), view);
 }
 
 Image Resize::operator()(Image image, TransformRandom&) const {

@@ -13,11 +13,11 @@ namespace trireme {
 /// transform's place in the list, the same on one rank and on many, whoever reads what first.
 class TransformRandom {
  public:
-  TransformRandom(const AugmentKey& key, Index id, Index place);
+  TransformRandom(const AugmentKey& key, Index id, Index place, Index view = 0);
   double uniform();                         ///< in [0, 1)
   double uniform(double low, double high);  ///< in [low, high)
   Index below(Index n);                     ///< 0, ..., n - 1, equally often. Throws Error for n < 1
-  bool chance(double p);                    ///< true with probability p
+  bool chance(double p);                    ///< true with probability p. Throws Error for one outside [0, 1]
   std::array<std::uint32_t, 4> words();     ///< the next 128 bits, of which the others are made
 
  private:
@@ -31,8 +31,9 @@ using ImageTransform = std::function<Image(Image, TransformRandom&)>;
 
 /// The samples of data, [height, width, channels], each after these changes, in their order (torchvision's Compose).
 /// With random ones for training only. Throws Error for samples of another rank and for what a transform throws at the
-/// first sample, which is read to learn the result's shape; a read does so when another sample's is not the same.
-Dataset transformed(Dataset data, std::vector<ImageTransform> transforms);
+/// first sample, which is read to learn the result's shape; a read does so when another sample's is not the same. view:
+/// another number in [0, 65536) draws other numbers, for a second view of the same data (contrastive learning).
+Dataset transformed(Dataset data, std::vector<ImageTransform> transforms, Index view = 0);
 
 /// To height x width, bilinear and antialiased; width 0: the shorter side to `height`, the other one in proportion.
 struct Resize {

@@ -70,8 +70,8 @@ Tensor& Tensor::require_grad(bool on) {
   check(!node || node->leaf, "require_grad", "the tensor is the result of '{}': only a leaf keeps its gradient",
         node ? node->op : "");
   check(on || !detail::owner_of(*this), "require_grad",
-        "the tensor lives in Parameters, which train all they hold: to freeze a part of a model, name its weights "
-        "StateKind::buffer in visit()");
+        "the tensor lives in Parameters, which train all they hold: freeze(model, \"layer.*\") before they, or a Step, "
+        "are made");
   if (!on) node = nullptr;
   if (!on || node) return *this;
   check(is_float(dtype()), "require_grad", "wants a floating type (f32, f64, bf16), got {}", dtype());

@@ -31,6 +31,8 @@ struct StepContext {
   /// Labels of the global batch that count for nothing, which a Step's ranks have added up (Loss::ignored). None: a
   /// loss counts those at hand.
   std::optional<double> ignored = {};
+  /// A loss is being computed, for its gradient or not: a mean over a part of the global batch's rows is refused.
+  bool in_loss = false;
   /// Those over whose rows of a micro-batch batch norm takes its statistics. Null: the rows at hand.
   std::shared_ptr<const NormRanks> norm = {};
   /// Where batch norm leaves the statistics of a micro-batch. Null: it moves its running statistics at once.

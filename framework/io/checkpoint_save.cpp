@@ -15,7 +15,6 @@ namespace fs = std::filesystem;
 
 constexpr char op[] = "checkpoint";
 
-
 void check_finite(const std::vector<NamedTensor>& tensors) {
   for (auto& t : tensors)
     if (is_float(t.tensor.dtype()))

@@ -105,6 +105,26 @@ std::map<std::string, Found> by_known_name(const std::vector<StoredTensor>& targ
   return found;
 }
 
+/// The file with each tensor that layers share under the name that it is entered by; PyTorch's files have it under all.
+SafetensorsFile tied(const Parameters& p, SafetensorsFile file, const std::string& source) {
+  for (const auto& [other, entered] : p.ties())
+    for (const std::string prefix : {"", "module.", "model."}) {
+      const auto named = [&](const std::string& name) {
+        return std::ranges::find(file.tensors, prefix + name, &NamedTensor::name);
+      };
+      const auto a = named(entered), b = named(other);
+      if (b == file.tensors.end()) continue;
+      if (a == file.tensors.end()) {
+        b->name = prefix + entered;
+        continue;
+      }
+      check(a->tensor.shape() == b->tensor.shape() && a->tensor.to_vector() == b->tensor.to_vector(), "weights",
+            "{}: '{}' and '{}' differ, and are one tensor of the model", source, a->name, b->name);
+      file.tensors.erase(b);
+    }
+  return file;
+}
+
 /// What lies of an entry in `which`, of a flat buffer that has the slices `kept`, packed.
 void add_boxes(std::vector<StoredTensor>& to, const std::string& name, const Parameters::Entry& e,
                const FlatBuffer& flat, const std::vector<Slice>& kept, const std::vector<Slice>& which) {
@@ -257,14 +277,15 @@ std::vector<NamedTensor> export_weights(const Parameters& p, std::optional<std::
 }
 
 void import_weights(Parameters& p, const SafetensorsFile& file, const std::string& source) {
-  Import(stored_weights(p), file, source).apply();
+  Import(stored_weights(p), tied(p, file, source), source).apply();
 }
+void import_weights(Parameters& p, const std::string& path) { import_weights(p, read_safetensors(path), path); }
 
 std::vector<std::string> import_but_head(Parameters& p, const SafetensorsFile& file, const std::string& source) {
   const std::string& last = p.entries().back().name;
   const std::string head = last.substr(0, last.rfind('.') + 1);
   std::vector<StoredTensor> targets = stored_weights(p);
-  std::vector<SafetensorsPiece> pieces = pieces_of(file);
+  std::vector<SafetensorsPiece> pieces = pieces_of(tied(p, file, source));
   const auto found = by_known_name(targets, pieces, source);
   std::vector<std::string> left;
   std::set<std::string> unused;

@@ -17,8 +17,10 @@ namespace trireme {
 std::vector<NamedTensor> export_weights(const Parameters&, std::optional<std::int64_t> batches = {});
 /// Overwrites every parameter and buffer from tensors in PyTorch's layout (types convert between floats). Strict:
 /// throws Error listing missing, unexpected and mis-shaped names (at most 8 of each) before anything is changed.
-/// Prefixes "module." and "model." are stripped; "num_batches_tracked" may be there or not.
+/// Prefixes "module." and "model." are stripped; "num_batches_tracked" may be there or not. A tensor that layers share
+/// may have any of its names, or several where the numbers are the same.
 void import_weights(Parameters&, const SafetensorsFile& file, const std::string& source);
+void import_weights(Parameters&, const std::string& path);  ///< of the file there (read_safetensors())
 /// Same, to go on with other classes: tensors of the last layer (the last parameter's) whose shape differs from the
 /// file's keep what they hold. Returns their names.
 std::vector<std::string> import_but_head(Parameters&, const SafetensorsFile& file, const std::string& source);

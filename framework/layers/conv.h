@@ -10,7 +10,8 @@ namespace trireme {
 /// each.
 struct ConvLayerOptions {
   PerAxis stride = 1;    ///< pixels between neighbouring windows, at least 1
-  LayerPadding pad = 0;  ///< zeros on each side of each axis, at least 0; LayerPadding::same(): as many as keep it
+  LayerPadding pad = 0;  ///< zeros on each side of each axis, at least 0, or {before, behind}; LayerPadding::same(): as
+                         ///< many as keep it
   PerAxis dilation = 1;  ///< pixels between neighbouring taps of the kernel, at least 1; 1: a dense kernel
   Index groups = 1;      ///< divides in and out
   bool bias = true;      ///< whether a bias [out] is added, and trained

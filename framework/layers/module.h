@@ -64,6 +64,12 @@ class StateVisitor {
   void operator()(const std::string& name, Part& part) const {
     if constexpr (requires { part.visit(*this); }) { part.visit(within(name)); }
   }
+  /// Several parts: v("conv1", conv1, "bn1", bn1).
+  template <class Part, class... More>
+  void operator()(const std::string& name, Part& part, const char* next, More&... more) const {
+    (*this)(name, part);
+    (*this)(next, more...);
+  }
   /// The key of a random layer, derived from its name, so that masks do not depend on how the model is cut
   /// into stages.
   void random(std::uint64_t& key) const {

@@ -30,8 +30,9 @@ class PerAxis {
 /// Padding of a layer: cells before and behind each axis, or as many as keep its extent (PyTorch's "same").
 class LayerPadding {
  public:
-  LayerPadding(Index all) : pad_(all) {}                           // NOLINT: implicit
-  LayerPadding(std::initializer_list<Index> each) : pad_(each) {}  ///< .pad = {1, 2}
+  LayerPadding(Index all) : before_(all), behind_(all) {}                             // NOLINT: implicit
+  LayerPadding(std::initializer_list<Index> each) : before_(each), behind_(each) {}   ///< .pad = {1, 2}
+  LayerPadding(PerAxis before, PerAxis behind) : before_(before), behind_(behind) {}  ///< .pad = {{2, 1}, {1, 0}}
   static LayerPadding same() {
     LayerPadding p(0);
     p.same_ = true;
@@ -41,7 +42,7 @@ class LayerPadding {
   /// 1 beside same().
   template <class Options>
   void apply(Options& o, const Extents& window, int axes, const char* op) const {
-    o.pad_begin = o.pad_end = pad_.of(axes, op);
+    o.pad_begin = before_.of(axes, op), o.pad_end = behind_.of(axes, op);
     for (int d = 0; same_ && d < axes; ++d) {
       const auto s = static_cast<std::size_t>(d);
       check(o.stride[s] == 1, op, "a stride of {} cannot keep the extent: pad by numbers", o.stride[s]);
@@ -51,7 +52,7 @@ class LayerPadding {
   }
 
  private:
-  PerAxis pad_;
+  PerAxis before_, behind_;
   bool same_ = false;
 };
 

@@ -27,7 +27,7 @@ struct MetricState {
 };
 
 struct MetricResult {
-  std::string name;  ///< "top1": in metrics.jsonl "test_top1", in TensorBoard "test/top1"
+  std::string name;  ///< of letters, digits and _-.: "f1", in metrics.jsonl "test_f1", in TensorBoard "test/f1"
   double value = 0;
 };
 
@@ -43,9 +43,12 @@ class Metric {
  public:
   template <MetricRule M>
   Metric(M rule) : rule_(std::make_shared<Model<M>>(std::move(rule))) {}  // NOLINT: implicit
+  /// The same rule with this text before the names of its results, where two would have one name:
+  ///   Metric(PrecisionRecallF1{o, Average::micro}).with_prefix("micro_")
+  Metric with_prefix(const std::string& text) const;
   /// Takes in the rows of a batch. Reads them on the host: waits for the device.
   void add(const Tensor& prediction, const Tensor& target);
-  std::vector<MetricResult> results() const { return rule_->results(state_); }  ///< of all that was added
+  std::vector<MetricResult> results() const;  ///< of all that was added. Throws Error for a name of other characters
   void reset() { state_ = {}; }
   const MetricState& state() const { return state_; }
   void set_state(MetricState state) { state_ = std::move(state); }
@@ -64,6 +67,7 @@ class Metric {
     M rule;
   };
   std::shared_ptr<const Concept> rule_;
+  std::string prefix_;
   MetricState state_;
 };
 

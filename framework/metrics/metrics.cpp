@@ -55,6 +55,8 @@ double truth(const char* op, double target) {
   return target;
 }
 
+void check_number(const char* op, double prediction) { check(prediction == prediction, op, "a prediction is nan"); }
+
 std::size_t cells(const ConfusionOptions& o) { return static_cast<std::size_t>(o.classes * o.classes); }
 /// counts [label, class]: how often one was taken for the other.
 void add_confusions(MetricState& s, const Tensor& prediction, const Tensor& target, const ConfusionOptions& o) {
@@ -69,13 +71,14 @@ void add_confusions(MetricState& s, const Tensor& prediction, const Tensor& targ
   if (o.classes == 2 && target && prediction.shape() == target.shape()) {
     const Pairs all(op, prediction, target);
     for (std::size_t i = 0; i < all.y.size(); ++i)
-      if (all.target[i] != static_cast<double>(o.ignore_index))
+      if (check_number(op, all.y[i]), all.target[i] != static_cast<double>(o.ignore_index))
         add(static_cast<Index>(truth(op, all.target[i])), all.y[i] > o.threshold ? 1 : 0);
     return;
   }
   check_labels(op, prediction, target);
   check(prediction.dim(-1) == o.classes, op, "predictions are {}, the metric has {} classes", prediction.shape(),
         o.classes);
+  for (const double score : prediction.to_vector()) check_number(op, score);
   const auto labels = target.to_vector<Index>(), taken = argmax(prediction).to_vector<Index>();
   for (std::size_t i = 0; i < labels.size(); ++i) add(labels[i], taken[i]);
 }
@@ -156,7 +159,8 @@ void TopK::add(MetricState& s, const Tensor& prediction, const Tensor& target) c
   });
 }
 std::vector<MetricResult> TopK::results(const MetricState& s) const {
-  return {{fmt::format("top{}", k), ratio(static_cast<double>(s.count(0)), static_cast<double>(s.count(1)))}};
+  return {{k == 1 ? "accuracy" : fmt::format("top{}_accuracy", k),
+           ratio(static_cast<double>(s.count(0)), static_cast<double>(s.count(1)))}};
 }
 
 void ConfusionMatrix::add(MetricState& s, const Tensor& p, const Tensor& t) const { add_confusions(s, p, t, options); }
@@ -210,9 +214,12 @@ void Auc::add(MetricState& s, const Tensor& prediction, const Tensor& target) co
   s.counts.resize(1);  // rows are [target, scores]; a rank without any knows not of how many scores
   for (std::size_t i = 0; i < targets.size(); ++i) {
     if (targets[i] == static_cast<double>(ignore_index)) continue;
-    s.rows.push_back(pairs ? truth(op, targets[i]) : targets[i]);
+    if (classes == 1) truth(op, targets[i]);
+    check(targets[i] >= 0 && (classes == 1 || targets[i] < static_cast<double>(classes)), op,
+          "a label is {}, expected 0 to {}", targets[i], classes - 1);
+    s.rows.push_back(targets[i]);
     for (std::size_t c = 0; c < classes; ++c) {
-      check(scores[i * classes + c] == scores[i * classes + c], op, "a score is nan");
+      check_number(op, scores[i * classes + c]);
       s.rows.push_back(scores[i * classes + c]);
     }
     ++s.counts[0];
@@ -248,8 +255,9 @@ void RegressionErrors::add(MetricState& s, const Tensor& prediction, const Tenso
 std::vector<MetricResult> RegressionErrors::results(const MetricState& s) const {
   const auto count = static_cast<double>(s.count(0));
   const double spread = count > 0 ? squared_deviations(s.sums[3], s.sums[2], count) : 0;
-  const double mse = ratio(s.sum(1), count);
-  return {{"mae", ratio(s.sum(0), count)}, {"mse", mse}, {"rmse", std::sqrt(mse)}, {"r2", 1 - ratio(s.sum(1), spread)}};
+  const double mse = ratio(s.sum(1), count), constant = s.sum(1) == 0 ? 1 : 0;
+  const double r2 = count < 2 ? nan : spread > 0 ? 1 - s.sum(1) / spread : constant;
+  return {{"mae", ratio(s.sum(0), count)}, {"mse", mse}, {"rmse", std::sqrt(mse)}, {"r2", r2}};
 }
 
 void MeanOf::add(MetricState& s, const Tensor& prediction, const Tensor& target) const {

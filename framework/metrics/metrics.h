@@ -20,7 +20,8 @@ Index count_correct(const Tensor& logits, const Tensor& labels);
 /// it never counts, nor does a label that is no class (an ignored one).
 Index count_in_top(const Tensor& logits, const Tensor& labels, Index k);
 
-/// Share of the labels, but for ignored ones, that are among the k largest logits: "top1", 0 to 1 (NaN of none).
+/// Share of the labels, but for ignored ones, that are among the k largest logits, 0 to 1 (NaN of none): "accuracy", of
+/// k > 1 "top5_accuracy".
 /// Prediction [..., C], target i64 [...].
 struct TopK {
   Index k = 1;
@@ -31,7 +32,7 @@ struct TopK {
 
 /// What of classes confusion matrices know. Prediction [..., classes] and target i64 [...]: the class of the largest
 /// logit; or, of two classes, prediction and target of one shape, target 0 or 1: class 1 where prediction > threshold.
-/// Throws Error for labels outside [0, classes) that are not ignored, and other shapes.
+/// Throws Error for labels outside [0, classes) that are not ignored, predictions that are NaN, and other shapes.
 struct ConfusionOptions {
   Index classes = 2;
   Index ignore_index = -100;
@@ -66,8 +67,8 @@ struct MeanIoU {
 
 /// sklearn.metrics.roc_auc_score and average_precision_score: "roc_auc" (ties count half) and "average_precision" of
 /// scores, logits or probabilities, against a target of one shape, 0 or 1; or of prediction [..., C] against labels i64
-/// [...], each class against the rest, mean over the classes. NaN where a class, or its rest, does not occur. Keeps all
-/// scores.
+/// [...] in [0, C), each class against the rest, mean over the classes. NaN where a class, or its rest, does not occur.
+/// Throws Error for other targets and scores that are NaN. Keeps all scores.
 struct Auc {
   Index ignore_index = -100;  ///< targets that do not count
   void add(MetricState&, const Tensor& prediction, const Tensor& target) const;
@@ -75,7 +76,8 @@ struct Auc {
 };
 
 /// Of prediction and target of one shape, over all elements: "mae", "mse", "rmse", and "r2" (1 - squared errors over
-/// squared deviations of the target from its mean; scikit-learn's r2_score of one output).
+/// squared deviations of the target from its mean; of a constant target 1 without errors, else 0; NaN of less than two
+/// elements: scikit-learn's r2_score of one output).
 struct RegressionErrors {
   void add(MetricState&, const Tensor& prediction, const Tensor& target) const;
   std::vector<MetricResult> results(const MetricState&) const;

@@ -68,7 +68,8 @@ Tensor prelu(const Tensor& x, const Tensor& slope) {
   ops::check_float("prelu", x);
   check(slope && x.rank() >= 1 && slope.rank() == 1 && (slope.dim(0) == 1 || slope.dim(0) == x.dim(-1)), "prelu",
         "slopes are {}, expected [1] or [{}]", slope ? slope.shape() : Shape{}, x.rank() ? x.dim(-1) : 1);
-  return relu(x) + ops::in_type(slope, x.dtype()) * (x - relu(x));
+  return ops::as_one_op("prelu", {&x, &slope}, {},
+                        [&] { return relu(x) + ops::in_type(slope, x.dtype()) * (x - relu(x)); });
 }
 namespace {
 std::vector<Tensor> halves(const char* op, const Tensor& x) {

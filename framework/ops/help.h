@@ -2,6 +2,7 @@
 // layer.
 #pragma once
 #include "framework/autograd/tape.h"
+#include "framework/autograd/trace.h"
 #include "framework/tensor/launch.h"
 #include "framework/tensor/shard_spec.h"
 #include "kernels/contracts/elementwise.h"
@@ -56,6 +57,25 @@ Shape broadcast(const char* op, const Shape& a, const Shape& b);
 Tensor constant(const Tensor& t);
 /// A constant() scalar of x's dtype and device. Throws Error naming op where an integer dtype does not have the number.
 Tensor number_like(const char* op, const Tensor& x, double number);
+
+/// What make() computes by other ops; to a Trace one op of this name.
+template <class F>
+Tensor as_one_op(const char* op, std::initializer_list<const Tensor*> inputs, detail::OpOptions options, F&& make) {
+  if (!is_recorded_or_traced({})) return make();
+  Tensor y;
+  {
+    const Trace parts;
+    y = make();
+  }
+  std::vector<Tensor> given;
+  for (const Tensor* t : inputs) given.push_back(*t);
+  return record(op, std::move(y), std::move(given), options, Backward{});
+}
+/// Options of a reduction in a Trace.
+struct ReducedAxes {
+  std::vector<int> axes;  ///< negative ones count from the last
+  bool keep;              ///< with extent 1
+};
 
 /// y = F(a, b), not recorded: F is a binary formula without parameters.
 template <class F, class A, class B>

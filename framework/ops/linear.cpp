@@ -67,7 +67,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
   ops::check_same_type("matmul", a, b);
   check(!o.accumulate, "matmul", "accumulate is for kernels: use add()");
   const bool plain = a.rank() == b.rank() && (a.rank() == 2 || (a.rank() == 3 && a.dim(0) == b.dim(0)));
-  if (!plain) return matmul_of_any(a, b, o);
+  if (!plain) return ops::as_one_op("matmul", {&a, &b}, o, [&] { return matmul_of_any(a, b, o); });
   const bool ta = o.transpose_a, tb = o.transpose_b;
   const Shape shape = matmul_output_shape(a.shape(), b.shape(), o, "matmul");
   Tensor c = Tensor::empty(shape, a.dtype(), a.device());

@@ -93,32 +93,42 @@ Tensor fused_cross_entropy(const Tensor& logits, const Tensor& labels, const Lab
                 });
 }
 
-/// -log_p at the label times its weight, smoothed towards the weighted sum over classes: one number per row.
-Tensor label_losses(const char* op, const Tensor& given, const Tensor& labels, const LabelLossOptions& o) {
+/// -log_p at the label times its weight, smoothed towards the weighted sum over classes: one number per row; and, for a
+/// Trace, what the rows count for.
+std::pair<Tensor, Tensor> label_losses(const char* op, const Tensor& given, const Tensor& labels,
+                                       const LabelLossOptions& o) {
   const Tensor log_p = given.to(ops::accumulator(given.dtype()));
   const Index classes = log_p.dim(-1);
   check(!o.weights || o.weights.shape() == Shape{classes}, op, "weights are {}, expected [{}]",
         o.weights ? o.weights.shape() : Shape{}, classes);
   const Mask ignored = eq(labels, static_cast<double>(o.ignore_index));
   const Tensor label = o.ignore_index == CrossEntropyOptions::ignore_none ? labels : masked_fill(labels, ignored, 0);
-  const Tensor weights = o.weights ? o.weights.detach().to(log_p.device()).to(log_p.dtype())
-                                   : Tensor::full({classes}, 1, log_p.dtype(), log_p.device());
-  Tensor each = -squeeze(gather(log_p, unsqueeze(label, -1), -1), -1) * take(weights, label);
+  const Tensor weights = ops::constant(o.weights ? o.weights.detach().to(log_p.device()).to(log_p.dtype())
+                                                 : Tensor::full({classes}, 1, log_p.dtype(), log_p.device()));
+  const Tensor weight = take(weights, label);
+  Tensor each = -squeeze(gather(log_p, unsqueeze(label, -1), -1), -1) * weight;
   if (o.label_smoothing > 0)
     each = each * (1 - o.label_smoothing) -
            sum(log_p * weights, {-1}) * (o.label_smoothing / static_cast<double>(classes));
-  return o.ignore_index == CrossEntropyOptions::ignore_none ? each : masked_fill(each, ignored, 0);
+  const auto counted = [&](const Tensor& t) {
+    return o.ignore_index == CrossEntropyOptions::ignore_none ? t : masked_fill(t, ignored, 0);
+  };
+  return {counted(each), is_recorded_or_traced({}) ? counted(weight) : Tensor{}};
 }
 Tensor label_loss(const char* op, const Tensor& log_p, const Tensor& labels, const LabelLossOptions& o) {
-  const Tensor each = label_losses(op, log_p, labels, o);
+  const auto [each, counts] = label_losses(op, log_p, labels, o);
   if (o.reduction == Reduction::none) return each;
+  // A Trace is for any rows: what these count for is no constant of it.
+  if (o.reduction == Reduction::mean && counts && batch_of(log_p, labels).global_batch == 0)
+    return sum(each) / sum(counts);
   return o.reduction == Reduction::sum ? sum(each) : scale(sum(each), share_of_row(op, log_p, labels, o));
 }
 Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const LabelLossOptions& o) {
   check_labels("cross_entropy", logits, labels);
   check(o.label_smoothing >= 0 && o.label_smoothing <= 1, "cross_entropy", "label smoothing {} lies outside [0, 1]",
         o.label_smoothing);
-  if (!o.weights && o.reduction == Reduction::mean) return fused_cross_entropy(logits, labels, o);
+  if (!o.weights && o.reduction == Reduction::mean && !is_recorded_or_traced({}))
+    return fused_cross_entropy(logits, labels, o);
   return label_loss("cross_entropy", log_softmax(logits), labels, o);
 }
 Tensor nll_over(const Tensor& log_p, const Tensor& labels, const LabelLossOptions& o) {
@@ -146,7 +156,8 @@ struct Operands {
 };
 Tensor mean_over_batch(const char* op, const Tensor& each, const Tensor& rows_of, const BatchContext& batch) {
   const double count = global_rows(op, rows_of, batch, 0);
-  return scale(sum(each), count > 0 ? 1 / count : 0);
+  const auto mean_of_all = [&] { return scale(sum(each), count > 0 ? 1 / count : 0); };
+  return batch.global_batch > 0 ? mean_of_all() : ops::as_one_op("mean", {&each}, {}, mean_of_all);
 }
 Tensor joined(const char* op, const Tensor& each, const Tensor& prediction, const Tensor& target, Reduction how) {
   if (how == Reduction::none) return each;

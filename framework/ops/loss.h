@@ -71,7 +71,7 @@ Tensor nll_loss(const Tensor& log_p, const Tensor& labels);
 /// What a loss of one's own ends with: the sum of `each` divided by its elements over all rows of the global batch, so
 /// that the ranks' and micro-batches' shares add up to its mean. each [rows, ...] of a batch's rows, computed from them
 /// (its BatchContext tells how many there are); of a tensor that comes from no batch mean().
-///   Loss log_cosh = [](const Tensor& y, const Tensor& t) { return batch_mean(log(cosh(y - t))); };
+///   Loss pinball = [](const Tensor& y, const Tensor& t) { return batch_mean(maximum(0.9 * (t - y), 0.1 * (y - t))); };
 Tensor batch_mean(const Tensor& each);
 
 // Of two tensors of one shape, element by element, computed in f32, in f64 for an f64 prediction -> a scalar of that

@@ -266,16 +266,22 @@ Tensor normalised(const Tensor& x) {
   launch<Forward>(y, x);
   if (!needs_record(Forward::name, y, {&x})) return y;
   const Tensor kept = y.detach();
-  return record(Forward::name, std::move(y), {x}, [y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
-    write_grad(g, 0, [&](const Tensor& dx) { launch<Back>(dx, dy, y); });
-  });
+  return record(Forward::name, std::move(y), {x}, x.rank() - 1,
+                [y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
+                  write_grad(g, 0, [&](const Tensor& dx) { launch<Back>(dx, dy, y); });
+                });
 }
 }  // namespace
 
 Tensor softmax(const Tensor& x) { return normalised<kernel::Softmax, kernel::SoftmaxBackward>(x); }
 Tensor log_softmax(const Tensor& x) { return normalised<kernel::LogSoftmax, kernel::LogSoftmaxBackward>(x); }
 
-Tensor softmax(const Tensor& x, int axis) { return transpose(softmax(transpose(x, axis, -1)), axis, -1); }
-Tensor log_softmax(const Tensor& x, int axis) { return transpose(log_softmax(transpose(x, axis, -1)), axis, -1); }
+Tensor softmax(const Tensor& x, int axis) {
+  return ops::as_one_op("softmax", {&x}, axis, [&] { return transpose(softmax(transpose(x, axis, -1)), axis, -1); });
+}
+Tensor log_softmax(const Tensor& x, int axis) {
+  return ops::as_one_op("log_softmax", {&x}, axis,
+                        [&] { return transpose(log_softmax(transpose(x, axis, -1)), axis, -1); });
+}
 
 }  // namespace trireme

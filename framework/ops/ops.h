@@ -4,6 +4,7 @@
 #pragma once
 #include <concepts>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -208,6 +209,11 @@ Tensor row_dropout(const Tensor& x, double p, std::uint64_t layer);
 Tensor concat(const std::vector<Tensor>& parts, int axis);
 /// torch.split: parts of so many elements along the axis, copied; sizes add up to its extent.
 std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int axis);
+/// torch.select: element `at` (negative: from the end) of an axis (negative: from the last), which goes: x[:, 0] is
+/// select(x, 1, 0). Throws Error where there is none.
+Tensor select(const Tensor& x, int axis, Index at);
+/// torch.unbind: all of them, in order: x[0], x[1], ... for axis 0.
+std::vector<Tensor> unbind(const Tensor& x, int axis = 0);
 /// torch.stack: parts of one shape and dtype along a new axis (negative: from the last of the result). At least one.
 Tensor stack(const std::vector<Tensor>& parts, int axis = 0);
 Tensor squeeze(const Tensor& x, int axis);    ///< without this axis. Throws Error unless its extent is 1
@@ -227,8 +233,8 @@ Tensor pad(const Tensor& x, const Shape& begin, const Shape& end, PadMode);
 /// (negative: from the last) was. Any type. Throws Error for an id outside of [0, extent), on a GPU at the next wait.
 Tensor take(const Tensor& x, const Tensor& ids, int axis = 0);
 /// x[..., from:to:step, ...] of NumPy along an axis (negative: from the last), copied: negative positions count from
-/// the end, those outside are cut off. Any type. Throws Error for a step below 1.
-Tensor slice(const Tensor& x, int axis, Index from, Index to, Index step = 1);
+/// the end, those outside are cut off; without `to` up to the end. Any type. Throws Error for a step below 1.
+Tensor slice(const Tensor& x, int axis, Index from, Index to = std::numeric_limits<Index>::max(), Index step = 1);
 Tensor flip(const Tensor& x, const std::vector<int>& axes);  ///< torch.flip: reversed along these axes
 Tensor roll(const Tensor& x, Index shift, int axis);         ///< torch.roll: element i comes to (i + shift) mod extent
 /// torch.Tensor.repeat: so many copies behind each other along each axis; times has x's rank.

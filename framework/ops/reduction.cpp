@@ -40,7 +40,9 @@ Tensor mean(const Tensor& x, const std::vector<int>& axes, bool keep) {
 Tensor amax(const Tensor& x, const std::vector<int>& axes, bool keep) {
   return reduced(x, ReduceKind::max, axes, keep);
 }
-Tensor amin(const Tensor& x, const std::vector<int>& axes, bool keep) { return neg(amax(neg(x), axes, keep)); }
+Tensor amin(const Tensor& x, const std::vector<int>& axes, bool keep) {
+  return ops::as_one_op("amin", {&x}, ops::ReducedAxes{axes, keep}, [&] { return neg(amax(neg(x), axes, keep)); });
+}
 Tensor max(const Tensor& x) { return amax(x, all_axes(x)); }
 Tensor min(const Tensor& x) { return amin(x, all_axes(x)); }
 
@@ -54,13 +56,17 @@ Tensor var(const Tensor& x, const std::vector<int>& axes, bool keep, double corr
 Tensor standard_deviation(const Tensor& x, const std::vector<int>& axes, bool keep, double correction) {
   return sqrt(var(x, axes, keep, correction));
 }
-Tensor norm(const Tensor& x, const std::vector<int>& axes, bool keep) { return sqrt(sum(square(x), axes, keep)); }
+Tensor norm(const Tensor& x, const std::vector<int>& axes, bool keep) {
+  return ops::as_one_op("norm", {&x}, ops::ReducedAxes{axes, keep}, [&] { return sqrt(sum(square(x), axes, keep)); });
+}
 
 Tensor logsumexp(const Tensor& x, const std::vector<int>& axes, bool keep) {
   // A maximum that is infinite leaves x - maximum undefined: the largest finite number of f32 does as well.
   constexpr double most = std::numeric_limits<float>::max();
-  const Tensor maximum = clamp(reduce(x.detach(), ReduceKind::max, axes), -most, most);
-  return without(log(reduce(exp(x - maximum), ReduceKind::sum, axes)) + maximum, axes, keep);
+  return ops::as_one_op("logsumexp", {&x}, ops::ReducedAxes{axes, keep}, [&] {
+    const Tensor maximum = clamp(reduce(x.detach(), ReduceKind::max, axes), -most, most);
+    return without(log(reduce(exp(x - maximum), ReduceKind::sum, axes)) + maximum, axes, keep);
+  });
 }
 
 }  // namespace trireme

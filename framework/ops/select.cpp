@@ -53,12 +53,14 @@ Tensor triangle(const Tensor& x, Index diagonal, bool lower) {
   const auto counted = [&](const Shape& shape) {
     const Tensor t = Tensor::empty(shape, DType::i64);
     for (Index i = 0; i < t.numel(); ++i) t.data<Index>()[i] = i;
-    return ops::constant(t.to(x.device()));
+    return t.to(x.device());
   };
-  const Tensor row = counted({x.dim(-2), 1}), column = counted({x.dim(-1)});
-  const Mask kept =
-      lower ? column - row <= static_cast<double>(diagonal) : column - row >= static_cast<double>(diagonal);
-  return where(kept, x, 0);
+  return ops::as_one_op(lower ? "tril" : "triu", {&x}, diagonal, [&] {
+    const Tensor row = counted({x.dim(-2), 1}), column = counted({x.dim(-1)});
+    const Mask kept =
+        lower ? column - row <= static_cast<double>(diagonal) : column - row >= static_cast<double>(diagonal);
+    return where(kept, x, 0);
+  });
 }
 
 }  // namespace
@@ -163,17 +165,19 @@ Sorted topk(const Tensor& x, Index k, int axis, bool largest) {
   check(x.defined(), "topk", "the input is undefined");
   axis = ops::axis_of("topk", axis, x.rank());
   check(k >= 0 && k <= x.dim(axis), "topk", "{} of axis {} of {}", k, axis, x.shape());
-  const Tensor rows = with_axis_last(x.detach(), axis);
-  Shape shape = rows.shape();
-  shape[-1] = k;
-  const Tensor values = Tensor::empty(shape, x.dtype(), x.device()),
-               index = Tensor::empty(shape, DType::i64, x.device());
-  const Index count = rows.shape().product(0, rows.rank() - 1);
-  launch<kernel::Sort>(ops::shaped(values, {count, k}), ops::shaped(index, {count, k}),
-                       ops::shaped(rows, {count, x.dim(axis)}), largest);
-  Tensor where_from = with_axis_last(index, axis);
-  if (needs_record("topk", where_from, {&x})) where_from = record("topk", where_from, {x}, axis, no_gradient);
-  return {gather(x, where_from, axis), where_from};
+  const Tensor index = ops::as_one_op("topk", {&x}, std::pair(axis, largest), [&] {
+    const Tensor rows = with_axis_last(x.detach(), axis);
+    Shape shape = rows.shape();
+    shape[-1] = k;
+    const Tensor values = Tensor::empty(shape, x.dtype(), x.device()),
+                 places = Tensor::empty(shape, DType::i64, x.device());
+    const Index count = rows.shape().product(0, rows.rank() - 1);
+    launch<kernel::Sort>(ops::shaped(values, {count, k}), ops::shaped(places, {count, k}),
+                         ops::shaped(rows, {count, x.dim(axis)}), largest);
+    needs_record("topk", places, {&x});  // the batch goes on
+    return with_axis_last(places, axis);
+  });
+  return {gather(x, index, axis), index};
 }
 Sorted sort(const Tensor& x, int axis, bool descending) { return topk(x, x.dim(axis), axis, descending); }
 
@@ -184,21 +188,25 @@ Tensor argmax(const Tensor& x) {
   Tensor index = Tensor::empty(x.shape().without(x.rank() - 1), DType::i64, x.device());
   launch<kernel::ArgMax>(index, x);
   if (!needs_record("argmax", index, {&x})) return index;
-  return record("argmax", index, {x}, no_gradient);
+  return record("argmax", index, {x}, x.rank() - 1, no_gradient);
 }
 Tensor argmax(const Tensor& x, int axis) {
   check(x.defined(), "argmax", "the input is undefined");
   axis = ops::axis_of("argmax", axis, x.rank());
   if (axis == x.rank() - 1) return argmax(x);
-  return squeeze(transpose(unsqueeze(argmax(transpose(x, axis, -1)), -1), axis, -1), axis);
+  return ops::as_one_op("argmax", {&x}, axis, [&] {
+    return squeeze(transpose(unsqueeze(argmax(transpose(x, axis, -1)), -1), axis, -1), axis);
+  });
 }
 Tensor argmin(const Tensor& x, int axis) {
   check(x.defined(), "argmin", "the input is undefined");
   axis = ops::axis_of("argmin", axis, x.rank());
   check(x.dim(axis) > 0, "argmin", "wants at least one element along axis {} of {}", axis, x.shape());
-  const Mask nan = isnan(x);  // PyTorch: the first NaN is the least, too
-  const Tensor ordered = is_float(x.dtype()) ? where(nan, -std::numeric_limits<double>::infinity(), x) : x;
-  return squeeze(topk(ordered, 1, axis, false).index, axis);
+  return ops::as_one_op("argmin", {&x}, axis, [&] {
+    const Mask nan = isnan(x);  // PyTorch: the first NaN is the least, too
+    const Tensor ordered = is_float(x.dtype()) ? where(nan, -std::numeric_limits<double>::infinity(), x) : x;
+    return squeeze(topk(ordered, 1, axis, false).index, axis);
+  });
 }
 
 Tensor cumsum(const Tensor& given, int axis) {
@@ -216,9 +224,8 @@ Tensor cumsum(const Tensor& given, int axis) {
   });
 }
 
-Tensor prod(const Tensor& given, const std::vector<int>& axes, bool keep) {
-  check(given.defined(), "prod", "the input is undefined");
-  Tensor x = is_float(given.dtype()) ? given : given.to(DType::i64);
+namespace {
+Tensor product(Tensor x, const std::vector<int>& axes, bool keep) {
   Shape order, kept_shape, with_ones = x.shape();
   std::vector<bool> cut(static_cast<std::size_t>(x.rank()));
   for (const int axis : axes) cut[static_cast<std::size_t>(ops::axis_of("prod", axis, x.rank()))] = true;
@@ -252,6 +259,13 @@ Tensor prod(const Tensor& given, const std::vector<int>& axes, bool keep) {
                                           pointwise::Mul{});
     });
   });
+}
+}  // namespace
+
+Tensor prod(const Tensor& given, const std::vector<int>& axes, bool keep) {
+  check(given.defined(), "prod", "the input is undefined");
+  const Tensor x = is_float(given.dtype()) ? given : given.to(DType::i64);
+  return ops::as_one_op("prod", {&x}, ops::ReducedAxes{axes, keep}, [&] { return product(x, axes, keep); });
 }
 
 Mask any(const Tensor& x, const std::vector<int>& axes, bool keep) { return sum(truth(x), axes, keep) > 0; }

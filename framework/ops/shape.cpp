@@ -1,4 +1,5 @@
 // Ops that move or sum elements.
+#include "framework/autograd/step_context.h"
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
 #include "framework/tensor/batch.h"
@@ -113,6 +114,21 @@ Tensor squeeze(const Tensor& x, int axis) {
   axis = ops::axis_of("squeeze", axis, x.rank());
   check(x.dim(axis) == 1, "squeeze", "axis {} of {} has {} elements, expected 1", axis, x.shape(), x.dim(axis));
   return x.reshape(x.shape().without(axis));
+}
+
+Tensor select(const Tensor& x, int axis, Index at) {
+  check(x.defined(), "select", "the input is undefined");
+  axis = ops::axis_of("select", axis, x.rank());
+  const Index n = x.dim(axis), from = at < 0 ? at + n : at;
+  check(from >= 0 && from < n, "select", "element {} of {} along axis {} of {}", at, n, axis, x.shape());
+  return squeeze(slice(x, axis, from, from + 1), axis);
+}
+
+std::vector<Tensor> unbind(const Tensor& x, int axis) {
+  check(x.defined(), "unbind", "the input is undefined");
+  std::vector<Tensor> parts = split(x, std::vector<Index>(static_cast<std::size_t>(x.dim(axis)), 1), axis);
+  for (Tensor& part : parts) part = squeeze(part, axis);
+  return parts;
 }
 
 Tensor unsqueeze(const Tensor& x, int axis) {
@@ -311,29 +327,41 @@ Tensor sum(const Tensor& x) {
 }
 namespace {
 /// A mean over the rows at hand would make of a loss another one on each number of ranks.
-void refuse_part_of_batch(const char* op, const Tensor& x) {
+void refuse_part_of_batch(const Tensor& x) {
   const BatchContext* batch = x.batch();
-  check(!batch || !batch->is_share() || !batch->names_rows_of(x) || !is_grad_recorded({&x, 1}), op,
-        "over {} rows of a global batch of {}, of which others have the rest: batch_mean() divides by the rows of all",
-        x.dim(0), batch ? batch->global_batch : 0);
+  check(!batch || !batch->is_share() || !(StepContext::current().in_loss || is_grad_recorded({&x, 1})), "mean",
+        "over a part of a global batch of {} rows, of which others have the rest: batch_mean() divides by the rows of "
+        "all",
+        batch ? batch->global_batch : 0);
+}
+/// Whether the first axis is the rows of x's batch, or several for each.
+bool has_rows_first(const Tensor& x) {
+  const BatchContext* batch = x.batch();
+  const Index rows = batch && batch->samples ? batch->samples.numel() : 0;
+  return x.rank() > 0 && batch && (rows == 0 || x.dim(0) % rows == 0);
 }
 }  // namespace
 
 Tensor mean(const Tensor& x) {
   ops::check_float("mean", x);
   check(x.defined() && x.numel() > 0, "mean", "of no elements");
-  refuse_part_of_batch("mean", x);
+  refuse_part_of_batch(x);
   const double share = 1 / static_cast<double>(x.numel());
-  // A sum may be beyond the largest f16 where the mean is not.
-  if (x.dtype() == DType::f16) return scale(sum(x.to(DType::f32)), share).to(DType::f16);
-  return scale(sum(x), share);
+  return ops::as_one_op("mean", {&x}, {}, [&] {
+    // A sum may be beyond the largest f16 where the mean is not.
+    if (x.dtype() == DType::f16) return scale(sum(x.to(DType::f32)), share).to(DType::f16);
+    return scale(sum(x), share);
+  });
 }
 
 Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
   check(x.defined(), "reduce", "the input is undefined");
   Shape shape = x.shape();
-  for (int axis : axes) shape[ops::axis_of("reduce", axis, x.rank())] = 1;
-  if (kind == ReduceKind::mean && x.rank() > 0 && shape[0] != x.dim(0)) refuse_part_of_batch("mean", x);
+  for (int axis : axes) {
+    axis = ops::axis_of("reduce", axis, x.rank());
+    if (axis == 0 && kind == ReduceKind::mean && has_rows_first(x)) refuse_part_of_batch(x);
+    shape[axis] = 1;
+  }
   const Index per_cell = shape.numel() > 0 ? x.numel() / shape.numel() : 1;
   check(per_cell > 0 || kind == ReduceKind::sum, "reduce", "mean and max of no elements: {} to {}", x.shape(), shape);
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "framework/autograd/tape.h"
@@ -214,6 +215,15 @@ void ParameterStore::bind(Module model) {
     state_->own[i].impl()->shard_spec = binding->handles[i].impl()->shard_spec;
   state_->binding = std::move(binding);
   bind();
+}
+
+std::map<std::string, std::string> ParameterStore::ties() const {
+  std::map<const void*, std::string> entered;
+  std::map<std::string, std::string> ties;
+  if (state_->binding)
+    for (const NamedState& t : trireme::named_tensors(state_->binding->model))
+      if (const auto [at, first] = entered.try_emplace(t.tensor->id(), t.name); !first) ties[t.name] = at->second;
+  return ties;
 }
 
 bool ParameterStore::is_bound() const { return state_->binding && state_->binding->bound.lock() == state_; }

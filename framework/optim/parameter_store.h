@@ -5,6 +5,7 @@
 // activations.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,6 +66,9 @@ class ParameterStore {
   const FlatBuffer& values() const { return state_->values; }             ///< size() elements, padding included
   const FlatBuffer& grads() const { return state_->grads; }               ///< parallel to values()
   Index size() const { return state_->values.numel(); }                   ///< elements of values(), padding included
+  /// Names that the model has for a tensor beside the one it is entered under, which several layers share: {other,
+  /// entered}. None without a model.
+  std::map<std::string, std::string> ties() const;
   /// Trained numbers, without padding; of a tensor that ranks share, the whole tensor's.
   Index count() const;
   DType dtype() const { return values().dtype(); }  ///< of values() and grads(): f32 or f64

@@ -4,7 +4,7 @@
 
 namespace trireme {
 
-void convert(Module& model, DType dtype) {
+Module convert(Module model, DType dtype) {
   check(is_float(dtype), "convert", "{} is no floating type; a model is f32, f64, bf16 or f16", dtype);
   const NoGrad nothing_recorded;
   model.visit(StateVisitor([&](const NamedState& leaf) {
@@ -18,6 +18,7 @@ void convert(Module& model, DType dtype) {
     t.impl()->offset = converted.impl()->offset;
     t.impl()->dtype = to;
   }));
+  return model;
 }
 
 }  // namespace trireme

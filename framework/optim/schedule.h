@@ -1,8 +1,10 @@
 // Learning-rate schedules: pure functions of the optimizer step, so that nothing about them needs saving.
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,10 @@ class Schedule {
   /// text: what text() says of it, which ranks compare; without one, the value for step 0. Throws Error for an empty
   /// fn.
   Schedule(std::function<double(std::int64_t)> fn, std::string text = "");  // NOLINT: implicit
+  /// Any callable of such a signature: Sgd{.lr = [](std::int64_t step) { return 0.1 / (1 + 0.01 * step); }}.
+  template <class F>
+  requires(!std::same_as<F, Schedule> && std::is_invocable_r_v<double, const F&, std::int64_t>)
+  Schedule(F fn) : Schedule(std::function<double(std::int64_t)>(std::move(fn))) {}  // NOLINT: implicit
   /// Learning rate of the update before which `step` updates were done.
   double operator()(std::int64_t step) const { return fn_(step); }
   /// This rate before step `steps`, from there on next(step - steps): linear(0, 0.1, 5).then(5, cosine(0.1, 95))

@@ -189,6 +189,8 @@ std::string to_string(const Tensor& t) {
   });
 }
 std::ostream& operator<<(std::ostream& out, const Tensor& t) { return out << to_string(t); }
+std::ostream& operator<<(std::ostream& out, const Shape& s) { return out << to_string(s); }
+std::ostream& operator<<(std::ostream& out, DType t) { return out << name_of(t); }
 
 template <>
 fmt::format_context::iterator detail::Formatter<Tensor>::format(const Tensor& t, fmt::format_context& context) const {

@@ -13,6 +13,8 @@ namespace trireme {
 std::string to_string(const Tensor&);
 /// to_string().
 std::ostream& operator<<(std::ostream&, const Tensor&);
+std::ostream& operator<<(std::ostream&, const Shape&);  ///< "[2, 3]"
+std::ostream& operator<<(std::ostream&, DType);         ///< "f32"
 
 }  // namespace trireme
 

@@ -32,6 +32,7 @@ __global__ void backward_kernel(T* dx, const T* dy, const T* x, Index n) {
 template <class... P>
 void start(const char* op, Device device, Index n, void (*kernel)(P...), std::type_identity_t<P>... args) {
   constexpr Index threads = 256, most_blocks = 4096;
+  if (n == 0) return;  // CUDA starts no grid without blocks
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(std::min((n + threads - 1) / threads, most_blocks)));
   config.blockDim = dim3(threads);

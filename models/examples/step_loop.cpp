@@ -12,10 +12,12 @@ int main(int argc, char** argv) {
   World world(argc, argv);
   Step step(model, cross_entropy, Sgd{.lr = 0.05, .momentum = 0.9}, world, data_parallel());
 
+  RunningMean loss;
   int steps = 0, last = argc > 1 ? std::atoi(argv[1]) : 100;
   for (auto& [x, y] : Loader(Mnist("train"), {.batch = 128, .shuffle = true, .shard = world})) {
-    Tensor loss = step(x, y);
-    if (++steps % 10 == 0 && world.main()) std::printf("step %d: loss %.4f\n", steps, loss.item());
+    loss.add(step(x, y).item());
+    if (++steps % 10 == 0 && world.main())
+      std::printf("step %d: loss %.4f, mean so far %.4f\n", steps, loss.last(), loss.mean());
     if (steps == last) break;
   }
 }

@@ -1,5 +1,5 @@
-// Regression by the Trainer, with evaluation, metrics, checkpoints and a run directory: `trainer DIR [EPOCHS]`, on ranks
-// `mpiexec -n 2 trainer DIR`. The same command goes on where it stopped.
+// Regression by the Trainer, with evaluation, metrics, checkpoints and a run directory: `trainer DIR [EPOCHS]`, on
+// ranks `mpiexec -n 2 trainer DIR`. The same command goes on where it stopped.
 #include <trireme/trireme.h>
 
 #include <cstdlib>

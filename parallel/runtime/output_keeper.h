@@ -20,41 +20,41 @@ class OutputKeeper {
         [this, loss = std::move(loss)](const Tensor& prediction, const Tensor& target) {
           {
             const NoGrad off;
-            kept_.emplace_back(keep_(prediction, target), target.detach());
+            kept_.emplace_back(keep_(prediction, target), target ? target.detach() : target);
           }
           return loss(prediction, target);
         },
         std::move(ignored));
   }
-  void begin() { before_ = std::exchange(kept_, {}); }
+  /// may_replay: the step may be a replayed one, which writes the outputs of the captured one anew.
+  void begin(bool may_replay) {
+    before_ = may_replay ? std::exchange(kept_, {}) : std::vector<Pair>{};
+    kept_.clear();
+  }
   void end(bool replayed) {
-    // A replayed step writes the outputs of the captured one anew.
     if (replayed && kept_.empty()) kept_ = std::move(before_);
     before_.clear();
     // The first of more than one per micro-batch is of a step that could not be captured.
     if (std::ssize(kept_) > most_) kept_.erase(kept_.begin(), kept_.end() - most_);
   }
-  StepOutputs outputs() const {
-    if (kept_.empty()) return {};
-    const NoGrad off;
-    const auto joined = [&](Tensor Pair::*which) {
-      const Tensor& first = kept_[0].*which;
-      if (kept_.size() == 1 || !first) return first;
-      const auto of_all = [&](auto&& get) {
-        std::vector<Tensor> parts;
-        for (const Pair& p : kept_) parts.push_back(get(p.*which));
-        return concat(parts, 0);
-      };
-      Tensor all = of_all([](const Tensor& t) { return t; });
-      for (const auto& field : first.fields())
-        all = all.with(field.first, of_all([&](const Tensor& t) { return t.at(field.first); }));
-      return all;
-    };
-    return {joined(&Pair::first), joined(&Pair::second)};
-  }
+  Tensor outputs() const { return joined(&Pair::first); }
+  Tensor targets() const { return joined(&Pair::second); }
 
  private:
   using Pair = std::pair<Tensor, Tensor>;
+  Tensor joined(Tensor Pair::*which) const {
+    if (kept_.empty() || kept_.size() == 1 || !(kept_[0].*which)) return kept_.empty() ? Tensor() : kept_[0].*which;
+    const NoGrad off;
+    const auto of_all = [&](auto&& get) {
+      std::vector<Tensor> parts;
+      for (const Pair& p : kept_) parts.push_back(get(p.*which));
+      return concat(parts, 0);
+    };
+    Tensor all = of_all([](const Tensor& t) { return t; });
+    for (const auto& field : (kept_[0].*which).fields())
+      all = all.with(field.first, of_all([&](const Tensor& t) { return t.at(field.first); }));
+    return all;
+  }
   StepOptions::KeepOutputs keep_;
   std::ptrdiff_t most_;
   std::vector<Pair> kept_, before_;  // before_: of the step before, while one runs

@@ -124,7 +124,7 @@ struct Step::Impl {
     audit.begin(context, x, y, number, executor.in_flight().first(number));
     const double loss_scale = executor.agreement().scale.value();
     optimizer.set_loss_scale(loss_scale);
-    kept.begin();
+    kept.begin(graph.has_value());
     replayed = graph && !is_recorded_or_traced && graph->ready(executor, x, y, context, loss_scale);
     const StepScope scope(replayed ? graph->captured_context(context) : context);
     const Tensor input = replayed ? graph->x() : x;  // consolidate() before a refusal gives the graph up
@@ -261,7 +261,8 @@ Step::Step(Module model, Loss loss, OptimizerConfig recipe, Mesh& mesh, std::opt
 Step::~Step() = default;
 
 Tensor Step::operator()(const Tensor& x, const Tensor& y) { return impl_->run(x, y); }
-StepOutputs Step::outputs() const { return impl_->kept.outputs(); }
+Tensor Step::outputs() const { return impl_->kept.outputs(); }
+Tensor Step::targets() const { return impl_->kept.targets(); }
 void Step::raise(const std::string& flag) {
   const auto& flags = impl_->plan.flags;
   check(std::ranges::find(flags, flag) != flags.end(), "step",

@@ -66,11 +66,6 @@ struct StepOptions {
   bool tickets = false;
 };
 
-/// Of the rows whose loss this rank computed in a step, in their order: what StepOptions::keep_outputs made of the
-/// predictions, and the targets. Both undefined where there were none, as on all but a pipeline's last stage.
-struct StepOutputs {
-  Tensor kept, target;
-};
 /// StepOptions::keep_outputs that keeps the predictions, with what stands beside them (Tensor::with()).
 inline Tensor whole_output(const Tensor& prediction, const Tensor& /*target*/) { return prediction.detach(); }
 
@@ -112,8 +107,11 @@ class Step {
   /// and handles messages until that program's last phase. Returns the loss of the global batch, a scalar, on every
   /// rank (of this rank's worker, if trains_apart()); reading it synchronises. A collective call.
   Tensor operator()(const Tensor& x, const Tensor& y);
-  /// What the last step kept (StepOptions::keep_outputs); the next one may write over it.
-  StepOutputs outputs() const;
+  /// What StepOptions::keep_outputs made of the predictions whose loss this rank computed in the last step, row by row,
+  /// and the targets of these rows; the next step may write over them. Undefined where there were none, as on all but a
+  /// pipeline's last stage.
+  Tensor outputs() const;
+  Tensor targets() const;
   /// The next so many global batches are to be trained: granted() says which shares of them by this rank. In between
   /// ranks may only call operator(), each as often as it has tickets, then all close(). Where ranks share what is to be
   /// trained (Plan::tickets), steps are counted by batches: of a worker that trains a share of the batch k, from 0,

@@ -136,7 +136,7 @@ double Tapes::count_ignored() const {
 Tensor Tapes::loss(int microbatch, double scale, std::optional<double> ignored) {
   const StepContext* own = context(microbatch);
   StepContext now = own ? *own : StepContext::current();
-  now.ignored = ignored;
+  now.ignored = ignored, now.in_loss = true;
   const StepScope scope(std::move(now));
   const int last = chain_.size() - 1;
   MicrobatchState& f = state(last, microbatch);

@@ -175,7 +175,9 @@ Tensor ShardedOps::conv(const Tensor& x, const Tensor& w, const Tensor& bias, co
                         const Tensor& residual) const {
   Product p = product(x, w, bias);
   check(of(w)->layout_.axes() == 0 || o.groups == 1, "conv",
-        "a filter of {} groups cannot be split over channels: keep it whole", o.groups);
+        "a filter of {} groups cannot be split over channels: leave its layer whole, tensor(whole=NAME) (in C++ "
+        "SplitOptions::whole)",
+        o.groups);
   const Ptr sx = of(p.x);
   Shape whole = outputs(sx->global_shape(), windows(w.shape(), o));
   whole[-1] = of(w)->global_shape()[0];

@@ -102,8 +102,9 @@ class Lowering {
 std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const PipelineSchedule& schedule,
                      const PipelineOptions& o) {
   const int stages = shape.programs * shape.chunks, parts = static_cast<int>(plan.parts.size());
-  check(stages <= parts, "pipeline", "{} stages of a model of {} parts ({}): use at most {}", stages, parts,
-        fmt::join(plan.parts | std::views::transform(&PartInfo::name), ", "), parts);
+  check(stages <= parts, "pipeline", "{} stages of a model of {} parts ({}): use at most {}{}", stages, parts,
+        fmt::join(plan.parts | std::views::transform(&PartInfo::name), ", "), parts,
+        parts == 1 ? ", or make the model a Sequential, between whose layers it is cut" : "");
   if (o.partition == "even") return cut_evenly(parts, stages);
   if (o.partition != "auto") return cut_by_name(plan.parts, stages, o.partition);
   if (!plan.partition.empty()) return cut_by_name(plan.parts, stages, plan.partition);

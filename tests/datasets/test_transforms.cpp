@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "datasets/core/in_memory.h"
 #include "datasets/core/loader.h"
 #include "datasets/formats/synthetic.h"
 #include "datasets/images/augment.h"
@@ -312,4 +313,29 @@ TEST_CASE("with_scale is Normalize, and says what numbers it wants") {
       REQUIRE(x[static_cast<std::size_t>(id) * 216 + i] ==
               (static_cast<float>(pixels[i]) / 255 - three.mean[i % 3]) / three.std[i % 3]);
   }
+}
+
+TEST_CASE("a second view of a data set draws numbers of its own") {
+  const Dataset data = InMemory({.name = "ramps",
+                                 .shape = {8, 8, 1},
+                                 .classes = 1,
+                                 .pixels =
+                                     [] {
+                                       std::vector<std::uint8_t> p(64 * 20);
+                                       for (std::size_t i = 0; i < p.size(); ++i)
+                                         p[i] = static_cast<std::uint8_t>(7 * i);
+                                       return p;
+                                     }(),
+                                 .labels = std::vector<std::uint8_t>(20)});
+  const auto view = [&](Index n) { return as_tensors(transformed(data, {RandomCrop{5}, RandomHorizontalFlip{}}, n)); };
+  const Dataset both = zip_datasets(view(0), {{"same", view(0)}, {"other", view(1)}});
+  int alike = 0;
+  for (Index id = 0; id < both->size(); ++id) {
+    const Sample s = sample_of(both, id, {.seed = 3});
+    CHECK(s.x.to_vector() == s.x.at("same").to_vector());
+    alike += s.x.to_vector() == s.x.at("other").to_vector();
+  }
+  CHECK(alike < 6);
+  CHECK_THROWS_WITH(view(-1), test::contains("view is -1"));
+  CHECK_THROWS_WITH(transformed(data, {RandomHorizontalFlip{.p = 7}}), test::contains("the probability is 7"));
 }

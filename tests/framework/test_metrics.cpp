@@ -8,6 +8,7 @@
 #include <random>
 
 #include "framework/ops/ops.h"
+#include "framework/tensor/create.h"
 #include "kernels/core/random.h"
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
@@ -232,7 +233,16 @@ TEST_CASE("metrics of nothing, of ignored labels, and of what does not fit") {
   CHECK(auc.state().rows == less.state().rows);
   Metric f1 = PrecisionRecallF1{}, top = TopK{}, confusion = ConfusionMatrix{};
   for (Metric* m : {&f1, &top, &confusion}) m->add(logits, labels);
-  CHECK(result_of(top.results(), "top1") == 0.5);
+  CHECK(result_of(top.results(), "accuracy") == 0.5);
+  CHECK(result_of(top.with_prefix("first_").results(), "first_accuracy") == 0.5);
+  const Tensor none = Tensor::full({3, 2}, NAN);
+  for (Metric* m : {&f1, &confusion, &auc}) CHECK_THROWS_WITH(m->add(none, labels), contains("a prediction is nan"));
+  CHECK_THROWS_WITH(auc.add(logits, Tensor::from<std::int64_t>({0, 2, 0})), contains("a label is 2, expected 0 to 1"));
+  for (const double error : {0.0, 0.5}) {  // of a constant target, as scikit-learn's
+    Metric constant = RegressionErrors{};
+    constant.add(Tensor::full({4}, 1 + error), ones({4}));
+    CHECK(result_of(constant.results(), "r2") == (error == 0 ? 1 : 0));
+  }
   CHECK(result_of(confusion.results(), "accuracy") == 0.5);
   CHECK_THROWS_WITH(confusion.add(logits, Tensor::from<std::int64_t>({0, 2, 0})),
                     contains("a label is 2, expected 0 to 1"));

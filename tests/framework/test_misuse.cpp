@@ -2,15 +2,19 @@
 #include <future>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include "framework/autograd/tape.h"
 #include "framework/io/safetensors.h"
+#include "framework/io/weights.h"
 #include "framework/layers/init.h"
 #include "framework/layers/layers.h"
 #include "framework/ops/ops.h"
 #include "framework/optim/optimizer.h"
 #include "framework/optim/parameters.h"
+#include "framework/tensor/create.h"
+#include "framework/tensor/print.h"
 #include "parallel/runtime/step.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary.h"
@@ -298,7 +302,7 @@ TEST_CASE("freezing a weight that Parameters train says how it is done") {
   Module model = Linear(2, 2);
   Parameters p(model);
   Tensor w = p.entries()[0].tensor;
-  CHECK_THROWS_WITH(w.require_grad(false), contains("lives in Parameters") && contains("StateKind::buffer"));
+  CHECK_THROWS_WITH(w.require_grad(false), contains("lives in Parameters") && contains("freeze(model, "));
   CHECK(w.requires_grad());
 }
 
@@ -360,4 +364,73 @@ TEST_CASE("what is empty is refused by an Error, not by an exception of the stan
   CHECK_THROWS_WITH(add_grad_hook(leaf.require_grad(), {}), contains("the hook is an empty"));
   CHECK_THROWS_WITH(join_batches({}), contains("nothing to join"));
   CHECK_THROWS_AS(Sequential{relu}.stashed_behind(1), Error);
+}
+
+TEST_CASE("select() and unbind() have gradients, and refuse elements that are not there") {
+  const Tensor x = leaf({1, 2, 3, 4, 5, 6}, {2, 3});
+  CHECK(select(x, 1, -1).to_vector() == Values{3, 6});
+  CHECK(select(x, 0, 1).to_vector() == Values{4, 5, 6});
+  CHECK(slice(x, 1, 1).to_vector() == Values{2, 3, 5, 6});
+  const auto columns = unbind(x, 1);
+  REQUIRE(columns.size() == 3);
+  CHECK(columns[1].to_vector() == Values{2, 5});
+  sum(columns[0] * columns[2]).backward();
+  CHECK(x.grad().to_vector() == Values{3, 0, 1, 6, 0, 4});
+  CHECK(unbind(Tensor::zeros({0, 2})).empty());
+  CHECK_THROWS_WITH(select(x, 1, 3), contains("element 3 of 3 along axis 1 of [2, 3]"));
+  CHECK_THROWS_WITH(select(x, 0, -3), contains("element -3 of 2"));
+  CHECK_THROWS_WITH(select(x, 2, 0), contains("select"));
+  CHECK_THROWS_WITH(unbind(Tensor::scalar(1)), contains("axis"));
+  CHECK_THROWS_WITH(unbind(Tensor()), contains("undefined"));
+}
+
+TEST_CASE("padding before and behind an axis may differ") {
+  const Tensor x = plain({1, 2, 3, 4}, {1, 4, 1});
+  for (auto& [pad, extent] : {std::pair{LayerPadding(2, 0), 5}, {LayerPadding(1), 5}, {LayerPadding(1, 2), 6}})
+    CHECK(Conv1d(1, 1, 2, {.pad = pad})(x.to(DType::f32)).dim(1) == extent);
+  Conv2d layer(1, 1, {2, 3}, {.pad = {{2, 1}, {1, 0}}});
+  CHECK(layer.options.pad_begin[0] == 2);
+  CHECK(layer.options.pad_begin[1] == 1);
+  CHECK(layer.options.pad_end[0] == 1);
+  CHECK(layer.options.pad_end[1] == 0);
+}
+
+TEST_CASE("a schedule is any function of the step") {
+  const Sgd sgd{.lr = [](std::int64_t step) { return 1 / (1 + static_cast<double>(step)); }};
+  CHECK(sgd.lr(3) == 0.25);
+  CHECK(sgd.lr.text() == "a function, 1 at step 0");
+}
+
+TEST_CASE("shapes and types print to streams") {
+  std::ostringstream out;
+  out << Shape{2, 3} << " " << DType::bf16;
+  CHECK(out.str() == "[2, 3] bf16");
+}
+
+TEST_CASE("a file may have a tensor that layers share under each of their names") {
+  struct Tied {
+    Linear in{2, 2}, out{2, 2};
+    Tied() { out.weight = in.weight; }
+    Tensor operator()(const Tensor& x) const { return out(in(x)); }
+    void visit(const StateVisitor& v) { v("in", in, "out", out); }
+  };
+  Module model = convert(Tied(), DType::f64);
+  Parameters p(model);
+  CHECK(p.ties() == std::map<std::string, std::string>{{"out.weight", "in.weight"}});
+  const test::Temporary folder;
+  const auto after = [&](const std::vector<std::pair<std::string, double>>& weights) {
+    std::vector<NamedTensor> file{{"in.bias", Tensor::zeros({2})}, {"out.bias", Tensor::zeros({2})}};
+    for (auto& [name, value] : weights) file.push_back({name, Tensor::full({2, 2}, value)});
+    if (weights[0].first.starts_with("module.")) file[0].name = "module.in.bias", file[1].name = "module.out.bias";
+    write_safetensors(folder / "w", file);
+    import_weights(p, folder / "w");
+    return p.find("in.weight")->tensor.to_vector();
+  };
+  CHECK(after({{"in.weight", 3}}) == Values{3, 3, 3, 3});
+  CHECK(after({{"out.weight", 4}}) == Values{4, 4, 4, 4});
+  CHECK(after({{"in.weight", 5}, {"out.weight", 5}}) == Values{5, 5, 5, 5});
+  CHECK(after({{"module.in.weight", 6}, {"module.out.weight", 6}}) == Values{6, 6, 6, 6});
+  CHECK_THROWS_WITH(after({{"in.weight", 7}, {"out.weight", 8}}),
+                    contains("'in.weight' and 'out.weight' differ, and are one tensor of the model"));
+  CHECK(p.find("in.weight")->tensor.to_vector() == Values{6, 6, 6, 6});
 }

@@ -149,7 +149,7 @@ def torch_files():
     expect("flat.pt", {"a": base}, ['"note" (text)', '"sizes" (tuple)'])
     bad = (("list", [base], "holds a list, not a dict"), ("tensor", base, "holds a tensor, not a dict"), ("nothing", {"a": 1}, "holds no tensor"),
            ("module", model, "names \"torch.nn.modules.linear.Linear\""), ("namespace", {"a": base, "args": argparse.Namespace(x=1)}, "\"argparse.Namespace\""),
-           ("scalar", {"a": base, "b": np.float64(3)}, "\"numpy.core.multiarray.scalar\""), ("complex", {"a": torch.zeros(2, dtype=torch.complex64)}, "\"torch.ComplexFloatStorage\""),
+           ("scalar", {"a": base, "b": np.float64(3)}, "\"numpy.core.multiarray.scalar\""), ("complex", {"a": torch.zeros(2, dtype=torch.complex64)}, "complex numbers are not read"),
            ("quantized", {"a": torch.quantize_per_tensor(base, 0.1, 0, torch.qint8)}, "_rebuild_qtensor"), ("sparse", {"a": base.to_sparse()}, "\"torch._utils._rebuild_sparse_tensor\""),
            ("axes", {"a": torch.zeros([1] * 7)}, "has 7 axes"), ("numbered", {1: base}, "named by a number"), ("set", {"a": base, "b": {1}}, "\"__builtin__.set\""))
     for name, thing, part in bad:

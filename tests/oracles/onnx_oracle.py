@@ -1,7 +1,8 @@
 """What onnx and onnxruntime say of exported models: onnx_oracle.py FOLDER check|run
 
 check: onnx.checker with full shape inference on every FOLDER/*.onnx. run: onnxruntime on MODEL.onnx with every input
-FOLDER/MODEL.KEY.x.npy, which leaves FOLDER/MODEL.KEY.y.npy. Arrays are f64 there and f32 in the model."""
+FOLDER/MODEL.KEY.x.npy, which leaves FOLDER/MODEL.KEY.y.npy. Arrays are f64 there, and in the model of the
+types that it says."""
 import glob
 import os
 import sys
@@ -30,6 +31,7 @@ for path in sorted(glob.glob(os.path.join(folder, "*.onnx"))):
     options.intra_op_num_threads = 2
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    given = {"tensor(float)": np.float32, "tensor(int64)": np.int64}[session.get_inputs()[0].type]
     for x in sorted(glob.glob(stem + ".*.x.npy")):
-        y, = session.run(["output"], {"input": np.load(x).astype(np.float32)})
+        y, = session.run(["output"], {"input": np.load(x).astype(given)})
         np.save(x[:-len("x.npy")] + "y.npy", y.astype(np.float64))

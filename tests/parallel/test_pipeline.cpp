@@ -377,6 +377,8 @@ TEST_CASE("what a pipeline cannot be is said in one line") {
   const auto three = [] { return Sequential{flatten, Linear(36, 6), relu, Linear(6, 5)}; };
   CHECK_THAT(refused({{"pipe", 4}}, pipeline(), three),
              contains("4 stages of a model of 3 parts (0, 1-2, 3): use at most 3"));
+  CHECK_THAT(refused({{"pipe", 2}}, pipeline(), [] { return Sequential{Linear(6, 5)}; }),
+             contains("2 stages of a model of 1 parts") && contains("make the model a Sequential"));
   CHECK_THAT(refused({{"pipe", 2}}, pipeline({.micro = 3, .schedule = "interleaved", .chunks = 2}), small_mlp),
              contains("wants micro-batches that divide by the 2 stages, not 3: use micro=4"));
   CHECK_THAT(refused({{"pipe", 2}, {"data", 2}}, pipeline(), three),

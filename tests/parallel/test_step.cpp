@@ -108,11 +108,11 @@ TEST_CASE("several inputs, outputs and targets go through every strategy, and ou
         const auto [begin, end] = pipe ? std::pair<Index, Index>{0, 7} : own_rows(world, 7);
         losses.push_back(step(x.rows(begin, end), y.rows(begin, end)).item());
         // What the ranks have kept are all rows, each once: logits, sizes, how many there are.
-        const StepOutputs own = step.outputs();
+        const Tensor own = step.outputs();
         Tensor all = Tensor::zeros({7, 8});
-        if (own.kept) {
-          const Tensor rows = concat({own.kept, own.kept.at("size"), ones({own.kept.dim(0), 1})}, 1);
-          all = take_add(all, own.target.at("row"), rows);
+        if (own) {
+          const Tensor rows = concat({own, own.at("size"), ones({own.dim(0), 1})}, 1);
+          all = take_add(all, step.targets().at("row"), rows);
         }
         world.comm().all_reduce(all).wait();
         for (const double value : all.to_vector()) losses.push_back(value);

@@ -786,6 +786,8 @@ class Inputs(Runs):
                             (["imagenet_resnet50"], "is a recipe; write --config imagenet_resnet50"), (["--config", "nofile.toml"], "nofile.toml cannot be read: No such file"),
                             (["--config", self.dir], "is a folder"), (["--override"], "run.override is for run.resume")):
             self.assertLess(len(self.refused(run("train", *words), says, status=2)), 400)
+        for command in ("predict", "--weights", "w", "x.png"), ("export", "--weights", "w", "--onnx", "x.onnx"):
+            self.refused(run(*command, "--model", "imagenet_resnet50"), "is a recipe; write --config imagenet_resnet50", status=2)
         self.assertEqual(list(self.dir.iterdir()), [])
 
     def test_each_optimizer_is_the_one_that_was_asked_for(self):

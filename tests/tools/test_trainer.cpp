@@ -263,11 +263,18 @@ TEST_CASE("the Trainer trains maps of classes, and refuses what cannot be") {
   TrainerOptions o = options_for_run(folder / "maps");
   o.dtype = "f32", o.data.batch = 6, o.epochs = 20, o.optim.lr = 0.05;
   World world;
-  const TrainerResult r =
-      Trainer({.model = model, .train = maps, .test = maps, .metrics = {MeanIoU{}}}, o, world).run();
+  const TrainerResult r = Trainer({.model = model,
+                                   .train = maps,
+                                   .test = maps,
+                                   .metrics = {MeanIoU{}, TopK{}, Metric(ConfusionMatrix{}).with_prefix("matrix_")}},
+                                  o, world)
+                              .run();
   CHECK((r.test.labels == 24 * 36 && r.test.samples == 24));
   CHECK(r.test.accuracy() > 95);
   CHECK(result_of(r.test.metrics, "iou") > 0.9);
+  CHECK(100 * result_of(r.test.metrics, "accuracy") == Approx(r.test.accuracy()));
+  const Tensor matrix = ConfusionMatrix{}.matrix(r.test.states[2]);
+  CHECK(sum(matrix).item() == 24 * 36);
 
   const auto refused = [&](TrainerInput in, const std::string& why, TrainerOptions with) {
     CHECK_THROWS_WITH(Trainer(std::move(in), std::move(with), world), contains(why));
@@ -277,16 +284,100 @@ TEST_CASE("the Trainer trains maps of classes, and refuses what cannot be") {
   in.loss = {};
   refused(in, "give TrainerInput::loss", o);
   in = input(), in.metrics.push_back(RegressionErrors{});
-  refused(in, "two metrics are called test_mae", o);
-  in = input();
-  o.checkpoint.best = "test_top1x";
-  refused(in, "no evaluation has 'test_top1x'", o);
+  refused(in, "two metrics are called test_mae: give one a prefix", o);
+  in = input(), in.metrics.push_back(MeanOf{"a, b", [](const Tensor& p, const Tensor&) { return p; }});
+  refused(in, "a result is called 'a, b'", o);
+  in = input(), in.train = TensorDataset(x);
+  refused(in, "samples of tensors have no y", o);
+  for (const char* none : {"test_maf", "loss", "test_top1", "-epoch", "kind"}) {
+    in = input();
+    o.checkpoint.best = none;
+    refused(in, "checkpoint.best: there is no '" + std::string(none).substr(none[0] == '-') + "'", o);
+  }
   in = input(), in.test = {};
   refused(in, "wants its own data sets", options_for_run(folder / "refused"));
 }
 
+TEST_CASE("what predictions do not score is not counted, and losses that are no numbers are not the best") {
+  const test::Temporary folder;
+  World world;
+  const auto train = [&](const std::string& name, TrainerInput in) {
+    TrainerOptions o = options_for_run(folder / name);
+    o.dtype = "f32";
+    const Evaluation test = Trainer(std::move(in), o, world).run().test;
+    CHECK(!test.is_classified());
+    CHECK(!lines_of(folder / name, "eval").at(2).contains("test_top1"));
+  };
+  const Tensor x = normal({40, 6}, 0, 1, 1);
+  const auto net = [](Index in, Index out) { return Module(Sequential{Linear(in, 8), relu, Linear(8, out)}); };
+  // An autoencoder on data with classes; logits of two classes as one number; logits of sequences beside labels of
+  // rows.
+  const Dataset labelled = TensorDataset(x, argmax(x), 6);
+  const Dataset itself = map_samples(labelled, [](const Sample& s, Index, const AugmentKey&) {
+    return Sample{s.x, s.x};
+  });
+  train("autoencoder", {.model = net(6, 6), .train = itself, .test = itself, .loss = mse_loss});
+  const Dataset binary = TensorDataset(x, (sum(x, {1}, true) > 0).to(DType::i64), 2);
+  train("binary", {.model = net(6, 1),
+                   .train = binary,
+                   .test = binary,
+                   .loss = [](const Tensor& y, const Tensor& t) { return bce_with_logits_loss(y, t.to(DType::f32)); },
+                   .metrics = {ConfusionMatrix{}}});
+  const Dataset sequences = TensorDataset(normal({16, 3, 6}, 0, 1, 2), Tensor::zeros({16}, DType::i64), 6);
+  train("sequences",
+        {.model = net(6, 6), .train = sequences, .test = sequences, .loss = [](const Tensor& y, const Tensor& t) {
+           return cross_entropy(mean(y, {1}), t);
+         }});
+  int evaluations = 0;
+  train("nan", {.model = net(6, 6), .train = itself, .test = itself, .loss = [&](const Tensor& y, const Tensor& t) {
+                  const bool here = !y.requires_grad() && ++evaluations == 2;
+                  return mse_loss(y, t) * (here ? std::nan("") : 1.0);
+                }});
+  std::ifstream result(folder / "nan/result.json");
+  const Json best = parse_json(std::string(std::istreambuf_iterator<char>(result), {})).at("best");
+  CHECK((best.at("epoch") != 2 && best.at("test_loss").is_number()));
+}
+
+TEST_CASE("a run that a call-back has ended is over when it is started again") {
+  const test::Temporary folder;
+  World world;
+  for (int start = 0; start < 3; ++start) {
+    TrainerInput in = input();
+    in.callbacks.on_evaluation = [](const Evaluation&, const EpochMetrics& e) { return e.epoch < 2; };
+    TrainerOptions o = options_for_run(folder / "run");
+    o.run.resume = "auto";
+    const TrainerResult r = Trainer(in, o, world).run();
+    CHECK(r.steps == 14);
+    CHECK(r.test.samples == 77);
+  }
+}
+
+TEST_CASE("fields without rows are whole in whatever dtype activations have") {
+  const test::Temporary folder;
+  World world;
+  const Tensor x = normal({40, 6}, 0, 1, 1).with("table", normal({3, 6}, 0, 1, 2));
+  for (const char* dtype : {"f32", "bf16", "f64"}) {
+    struct Attends {
+      Linear layer{3, 1};
+      Tensor operator()(const Tensor& x) const {
+        check(x.at("table").shape() == Shape{3, 6} && x.at("table").dtype() == x.dtype(), "test", "table {} {}",
+              x.at("table").shape(), name_of(x.at("table").dtype()));
+        return layer(matmul(x, x.at("table"), {.transpose_b = true}));
+      }
+      void visit(const StateVisitor& v) { v("layer", layer); }
+    };
+    TrainerOptions o = options_for_run(folder / dtype);
+    o.dtype = dtype;
+    const Dataset data = TensorDataset(x, sum(x, {1}, true));
+    const TrainerResult r =
+        Trainer({.model = Attends{}, .train = data, .test = data, .loss = mse_loss}, o, world).run();
+    CHECK(r.test.samples == 40);
+  }
+}
+
 TEST_CASE("a mean over a part of the global batch is refused") {
   const auto wrong = [](const Tensor& y, const Tensor& target) { return mean(square(y - target)); };
+  const auto right = [](const Tensor& y, const Tensor& target) { return batch_mean(square(y - target)); };
   const auto train = [&](const Loss& loss, World& world, std::optional<Strategy> strategy) {
     Module model = two_heads();
     Step step(model, loss, Sgd{.lr = 0.1}, world, std::move(strategy));
@@ -297,9 +388,32 @@ TEST_CASE("a mean over a part of the global batch is refused") {
   World alone;
   const double one = train(wrong, alone, Strategy());
   CHECK_THROWS_WITH(train(wrong, alone, accumulate(2)), contains("batch_mean()"));
-  const auto right = [](const Tensor& y, const Tensor& target) { return batch_mean(square(y - target)); };
   CHECK(train(right, alone, Strategy()) == Approx(one).epsilon(1e-13));
   CHECK(train(right, alone, accumulate(3)) == Approx(one).epsilon(1e-13));
   CHECK_THROWS_WITH(World::threads(2, [&](World& w) { train(wrong, w, {}); }), contains("batch_mean()"));
-  World::threads(3, [&](World& w) { expect(std::abs(train(right, w, {}) - one) < 1e-13 * one); });
+  // Flattened rows; the rows' own axis, of which a rank may have one; where nothing is recorded.
+  const std::vector<Loss> others{
+      [](const Tensor& y, const Tensor& t) { return mean(square(y - t).reshape({-1})); },
+      [](const Tensor& y, const Tensor& t) { return sum(mean(square(y - t), {0})); },
+      [](const Tensor& y, const Tensor& t) { return mean(square(transpose(y - t, 0, 1))); },
+  };
+  for (const Loss& loss : others) {
+    CHECK_THROWS_WITH(World::threads(2, [&](World& w) { train(loss, w, {}); }), contains("batch_mean()"));
+    CHECK_THROWS_WITH(World::threads(2,
+                                     [&](World& w) {
+                                       Module model = two_heads();
+                                       evaluate(model, regression(3, 1), w,
+                                                {.batch = 2, .dtype = DType::f64, .loss = loss});
+                                     }),
+                      contains("batch_mean()"));
+  }
+  const auto tested = [&](World& w) {
+    Module model = two_heads();
+    return evaluate(model, regression(31, 1), w, {.batch = 7, .dtype = DType::f64, .loss = right}).loss;
+  };
+  const double whole = tested(alone);
+  World::threads(3, [&](World& w) {
+    expect(std::abs(train(right, w, {}) - one) < 1e-13 * one);
+    expect(std::abs(tested(w) - whole) < 1e-13 * whole);
+  });
 }

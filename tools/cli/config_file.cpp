@@ -90,6 +90,8 @@ TrainerOptions run_config(const std::string& run) {
         run);
   TrainerOptions options;
   load_config(options, run + "/config.toml", OldNames::read);
+  check(std::ranges::any_of(models(), [&](const ModelRow& row) { return row.name == options.model; }), "run directory",
+        "{} is of '{}', a model of a program's own, which that program has to run", run, options.model);
   return options;
 }
 

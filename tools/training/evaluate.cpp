@@ -30,6 +30,7 @@ class LossSum {
       weight = weight * static_cast<double>(labels) - *now.ignored;
     }
     if (batch.rows() == 0) return;
+    now.in_loss = true;
     const StepScope scope(std::move(now));
     state_.sums[0].add(loss_(prediction, batch.y).item() * weight);
     // Each rank's share is of the batch's mean, so the weights are one rank's to add.
@@ -55,6 +56,11 @@ std::string Evaluation::text() const {
   return text;
 }
 
+bool scores_classes(const Tensor& prediction, const Tensor& target, Index classes) {
+  return classes > 0 && target && target.dtype() == DType::i64 && prediction.rank() > 0 &&
+         prediction.dim(-1) >= classes && target.shape() == prediction.shape().without(prediction.rank() - 1);
+}
+
 Evaluation evaluate(Module& model, const Dataset& data, World& world, const EvaluateOptions& options) {
   const Inference inference;
   Loader loader(data, {.batch = options.batch,
@@ -64,8 +70,8 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
                        .device = options.device,
                        .training = false,
                        .collate = options.collate});
-  const bool classified = data->classes() > 0;
-  LossSum loss(options.loss || !classified ? options.loss : Loss(cross_entropy), loader.options().shard.size, world);
+  const Index classes = data->classes();
+  LossSum loss(options.loss || classes == 0 ? options.loss : Loss(cross_entropy), loader.options().shard.size, world);
   std::vector<Metric> metrics = options.metrics;
   MetricState counts;
   for (Batch& batch : loader) {
@@ -75,10 +81,10 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
     loss.add(batch, prediction);
     if (!runs) continue;
     counts.samples += batch.rows(), counts.counts.resize(3);
-    if (classified) {
+    if (scores_classes(prediction, batch.y, classes)) {
       counts.counts[0] += count_correct(prediction, batch.y);
       counts.counts[1] += count_in_top(prediction, batch.y, 5);
-      for (const Index label : batch.y.to_vector<Index>()) counts.counts[2] += label >= 0;
+      for (const Index label : batch.y.to_vector<Index>()) counts.counts[2] += label >= 0 && label < classes;
     }
     if (batch.rows() > 0)
       for (Metric& metric : metrics) metric.add(prediction, batch.y);
@@ -91,10 +97,12 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
                    .in_top5 = all.count(1),
                    .labels = all.count(2),
                    .samples = all.samples,
-                   .classes = data->classes(),
+                   .classes = classes,
                    .loss = losses.sum(0) / losses.sum(1)};
-  for (const Metric& metric : metrics)
+  for (const Metric& metric : metrics) {
+    found.states.push_back(metric.state());
     for (MetricResult& result : metric.results()) found.metrics.push_back(std::move(result));
+  }
   return found;
 }
 

@@ -62,6 +62,7 @@ void store(const Progress& p, TrainState& s) {
     s.metrics["loss_scale"] = p.loss_scale;
     s.metrics["loss_scale_good_steps"] = static_cast<double>(p.good_steps);
   }
+  if (p.ended) s.metrics["ended"] = 1;
   if (!p.in_epoch()) return;
   s.metrics["epoch_loss_sum"] = p.loss;
   s.metrics["epoch_correct"] = static_cast<double>(p.correct);
@@ -75,6 +76,7 @@ Progress progress_of(const TrainState& s) {
   p.counted = static_cast<std::int64_t>(metric(s, "epoch_counted", 0));
   p.labels = static_cast<std::int64_t>(metric(s, "epoch_labels", static_cast<double>(p.counted)));
   p.loss = metric(s, "epoch_loss_sum", 0);
+  p.ended = metric(s, "ended", 0) > 0;
   p.loss_scale = metric(s, "loss_scale", 0);
   p.good_steps = static_cast<std::int64_t>(metric(s, "loss_scale_good_steps", 0));
   return p;
@@ -148,12 +150,12 @@ void check_cluster(ResumePoint& point, const TrainerOptions& options, const Clus
 void broadcast(ResumePoint& point, World& world) {
   Progress& p = point.progress;
   const std::string mine = json_text({point.path, point.partition, point.norm_rows, p.step, p.epoch, p.batch, p.samples,
-                                      p.correct, p.labels, p.counted, p.loss, p.loss_scale, p.good_steps});
+                                      p.correct, p.labels, p.counted, p.loss, p.ended, p.loss_scale, p.good_steps});
   const auto all = parse_json(broadcast_text(world.comm(), mine, 0));
   std::size_t i = 0;
   const auto read = [&](auto&... to) { (all[i++].get_to(to), ...); };
   read(point.path, point.partition, point.norm_rows, p.step, p.epoch, p.batch, p.samples, p.correct, p.labels,
-       p.counted, p.loss, p.loss_scale, p.good_steps);
+       p.counted, p.loss, p.ended, p.loss_scale, p.good_steps);
 }
 
 std::string norm_rows(const Step& step, const Strategy& strategy) {

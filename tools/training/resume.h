@@ -22,6 +22,7 @@ struct Progress {
   std::int64_t correct = 0, labels = 0;  ///< right predictions, and how many there are, of `counted` samples
   std::int64_t counted = 0;              ///< samples of this epoch that the sums are of
   double loss = 0;                       ///< summed over them
+  bool ended = false;                    ///< TrainerCallbacks::on_evaluation has ended the run
   double loss_scale = 0;                 ///< of f16 (LossScaleState); 0: there is none
   std::int64_t good_steps = 0;
 

@@ -71,12 +71,9 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
     if (c.time != (simulated ? Known::real : Known::simulated)) columns_.push_back({c.key, c.tag ? c.tag : ""});
   for (const std::string& key : keys) {
     check(std::ranges::find(columns_, key, &Column::key) == columns_.end(), "trainer",
-          "two metrics are called {}: give one of them another name", key);
+          "two metrics are called {}: give one a prefix, Metric(...).with_prefix(\"...\")", key);
     columns_.push_back({key, "test/" + key.substr(key.find('_') + 1)});
   }
-  const std::string by = best_.starts_with('-') ? best_.substr(1) : best_;
-  check(by.empty() || std::ranges::find(columns_, by, &Column::key) != columns_.end(), "checkpoint.best",
-        "no evaluation has '{}': use test_top1, -test_loss or test_NAME of a metric that the run is given", by);
   if (path_.empty()) {
     path_ = "runs/" + name;
     make_directories("runs");
@@ -195,7 +192,7 @@ Json RunDir::best() const {
     const auto eval = parse_json(line);
     if (!eval.is_object() || eval.value("kind", "") != "eval") continue;
     const auto [key, lower] = compared_by(eval);
-    if (!eval.contains(key)) continue;
+    if (!eval.contains(key) || !eval[key].is_number()) continue;
     if (found.is_null() || !found.contains(key) || (lower ? eval[key] < found[key] : eval[key] > found[key]))
       found = {{"epoch", eval["epoch"]}, {"step", eval["step"]}, {key, eval[key]}};
   }

@@ -7,6 +7,7 @@
 
 #include "datasets/images/image.h"
 #include "framework/io/json.h"
+#include "kernels/core/suggest.h"
 #include "parallel/comm/crash_report.h"
 #include "parallel/comm/world/compare.h"
 #include "tools/training/cluster_file.h"
@@ -41,9 +42,15 @@ RunLog::RunLog(const TrainerOptions& options, const World& world, const RunClock
 void RunLog::open_run(const Dataset& train, const std::vector<Metric>& metrics) {
   if (train->tensors()) unit_ = "samples";
   if (!main_) return;
-  std::vector<std::string> columns;
+  std::vector<std::string> columns, compared{"test_loss", "train_loss"};
   for (const Metric& metric : metrics)
     for (const MetricResult& result : metric.results()) columns.push_back("test_" + result.name);
+  compared.insert(compared.end(), columns.begin(), columns.end());
+  if (train->classes() > 0) compared.insert(compared.end(), {"test_top1", "train_top1"});
+  if (train->classes() > 5) compared.emplace_back("test_top5");
+  const std::string& best = options_.checkpoint.best;
+  const bool known = best.empty() || std::ranges::find(compared, best.substr(best.starts_with('-'))) != compared.end();
+  check(known, "checkpoint.best", "{}", [&] { return unknown_name(best.substr(best.starts_with('-')), compared); });
   dir_.emplace(options_.run.dir, options_.model, kept_settings(options_), options_.run.resume == "yes",
                clock_.simulated() != nullptr, std::move(columns), options_.checkpoint.best);
   if (options_.run.resume == "yes") return;
@@ -146,7 +153,8 @@ void RunLog::epoch_end(const EpochMetrics& e, const Evaluation& test, const Para
     line["test_top1"] = test.accuracy(), line["test_correct"] = test.correct;
     if (test.has_top5()) line["test_top5"] = test.percent(test.in_top5);
   }
-  line["test_loss"] = test.loss, line["test_samples"] = test.samples;
+  line["test_samples"] = test.samples;
+  if (std::isfinite(test.loss)) line["test_loss"] = test.loss;
   for (const MetricResult& m : test.metrics)
     if (std::isfinite(m.value)) line["test_" + m.name] = m.value;
   record(std::move(line), e);

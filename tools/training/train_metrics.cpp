@@ -5,14 +5,19 @@
 #include <numeric>
 
 #include "framework/ops/ops.h"
+#include "framework/tensor/batch.h"
 #include "parallel/comm/world/metric_sums.h"
+#include "tools/training/evaluate.h"
 
 namespace trireme {
 
-StepOptions::KeepOutputs TrainMetrics::kept_of(bool classified) {
-  if (classified) return [](const Tensor& logits, const Tensor&) { return argmax(logits); };
-  return [](const Tensor& prediction, const Tensor&) {
-    return Tensor::zeros({prediction.rank() > 0 ? prediction.dim(0) : 1}, DType::u8);
+StepOptions::KeepOutputs TrainMetrics::keep(Index classes) {
+  classes_ = classes;
+  return [classes](const Tensor& prediction, const Tensor& target) {
+    if (scores_classes(prediction, target, classes)) return argmax(prediction);
+    const BatchContext* batch = prediction.batch();
+    const Index rows = batch && batch->samples ? batch->samples.numel() : prediction.rank() > 0 ? prediction.dim(0) : 1;
+    return Tensor::zeros({rows}, DType::u8);
   };
 }
 
@@ -49,11 +54,10 @@ TrainMetrics::StepReport TrainMetrics::run(Step& step, const Batch& batch) {
   report.loss = HostCopy(step(batch.x, batch.y));
   if (const double norm = step.grad_norm(); !std::isnan(norm)) norm_ = norm;
   report.metrics.grad_norm = norm_;
-  const StepOutputs outputs = step.outputs();
-  if (!outputs.kept) return report;
-  report.predicted_rows = outputs.kept.dim(0);
-  if (outputs.kept.dtype() != DType::u8)
-    report.predicted = HostCopy(outputs.kept), report.labels = HostCopy(outputs.target);
+  const Tensor kept = step.outputs();
+  if (!kept) return report;
+  report.predicted_rows = kept.dim(0);
+  if (kept.dtype() != DType::u8) report.predicted = HostCopy(kept), report.labels = HostCopy(step.targets());
   return report;
 }
 
@@ -62,7 +66,8 @@ StepMetrics TrainMetrics::add(StepReport r) {
   mine_.counts.resize(2), mine_.sums.resize(1), mine_.samples += r.predicted_rows;
   if (r.predicted) {
     const std::vector<double> a = r.predicted.values(), b = r.labels.values();
-    for (std::size_t i = 0; i < a.size(); ++i) mine_.counts[0] += a[i] == b[i], mine_.counts[1] += b[i] >= 0;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      mine_.counts[0] += a[i] == b[i], mine_.counts[1] += b[i] >= 0 && b[i] < static_cast<double>(classes_);
   }
   const double loss = r.metrics.loss * static_cast<double>(r.rows);
   at_.loss += loss, at_.counted += r.rows;

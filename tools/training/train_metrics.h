@@ -20,9 +20,9 @@ class TrainMetrics {
   /// Sums go to the progress of the run. Both must outlive this.
   TrainMetrics(Progress& at, const RunClock& clock) : at_(at), clock_(clock) {}
 
-  /// StepOptions::keep_outputs for run(): the likeliest classes; of data without classes, which have no accuracy, one
-  /// number per row.
-  static StepOptions::KeepOutputs kept_of(bool classified);
+  /// StepOptions::keep_outputs for run(), of data with so many classes: the likeliest ones; where predictions score no
+  /// classes (scores_classes()), which have no accuracy, one number per row.
+  StepOptions::KeepOutputs keep(Index classes);
   /// A step's numbers on their way to the host.
   struct StepReport {
     HostCopy loss = {};                 ///< of the global batch, or of this rank's worker
@@ -62,6 +62,7 @@ class TrainMetrics {
   Progress& at_;
   Progress open_;               // at open()
   Index batch_ = 1, size_ = 0;  // of the batches since then
+  Index classes_ = 0;
   MetricState mine_;     // this rank's since sum_ranks(): right predictions, labels; losses of those that train apart
   Index uncounted_ = 0;  // all ranks' rows since then
   double guess_ = 0;     // what the epoch's loss has for others' losses since then

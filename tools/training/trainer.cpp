@@ -90,7 +90,7 @@ struct Trainer::Impl {
                     .example = example,
                     .flags = stop.flags(),
                     .flags_every = between_flags,
-                    .keep_outputs = TrainMetrics::kept_of(input.train->classes() > 0),
+                    .keep_outputs = metrics.keep(input.train->classes()),
                     .tickets = true});
     rows_of_norms = norm_rows(*step, strategy);
     if (found)
@@ -125,8 +125,7 @@ struct Trainer::Impl {
     if (!directory.empty()) set_crash_directory(directory + "/crash");  // before run() a failure is a refusal
     const Nanoseconds start = clock.simulated() ? 0 : clock.now();
     Evaluation last;
-    bool goes_on = true;
-    while (goes_on && at.epoch < options.epochs && !ended_early()) {
+    while (!at.ended && at.epoch < options.epochs && !ended_early()) {
       epoch_with_rollbacks();
       if (at.in_epoch()) break;  // stopped in mid-epoch
       if (input.callbacks.on_epoch) input.callbacks.on_epoch(ended);
@@ -136,11 +135,8 @@ struct Trainer::Impl {
       last = evaluate();
       log.epoch_end(ended, last, step->parameters());
       if (!clock.simulated()) stragglers.report(ended, world, log.console());
+      if (input.callbacks.on_evaluation) at.ended = !rank_0_says(input.callbacks.on_evaluation(last, ended));
       save({{"test_accuracy", last.accuracy()}, {"test_loss", last.loss}});
-      if (input.callbacks.on_evaluation) {
-        const bool mine = input.callbacks.on_evaluation(last, ended);
-        goes_on = over_ranks(world.main() && mine ? 1 : 0) > 0;
-      }
     }
     if (at.in_epoch()) save({});
     if (trace.is_wanted() && !clock.simulated()) trace.finish(mesh, directory, log.console());
@@ -168,6 +164,14 @@ struct Trainer::Impl {
     const Tensor sum = Tensor::of(std::vector{number}, {1}, DType::f64);
     world.comm().all_reduce(sum).wait();
     return sum.item();
+  }
+  /// On all ranks. Takes no simulated time.
+  bool rank_0_says(bool mine) {
+    VirtualClock* simulated = clock.simulated();
+    const VirtualState before = simulated ? simulated->save() : VirtualState{};
+    const bool said = over_ranks(world.main() && mine ? 1 : 0) > 0;
+    if (simulated) simulated->restore(before);
+    return said;
   }
   Index all_ranks(Index count) {
     return options.data.on_bad == "stop" ? 0 : static_cast<Index>(over_ranks(static_cast<double>(count)));

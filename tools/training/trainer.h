@@ -29,8 +29,9 @@ struct TrainerCallbacks {
   std::function<void(const StepMetrics&)> on_step = {};
   /// After an epoch, before its evaluation.
   std::function<void(const EpochMetrics&)> on_epoch = {};
-  /// After an epoch's evaluation: the same numbers on every rank. False, from rank 0, ends the run as if its epochs
-  /// were over: early stopping.
+  /// After an epoch's evaluation, before its checkpoint: the same numbers on every rank. False, from rank 0, ends the
+  /// run as if its epochs were over (early stopping), for runs that go on from there, too. What a call-back keeps is
+  /// the program's to keep.
   std::function<bool(const Evaluation&, const EpochMetrics&)> on_evaluation = {};
   /// When a checkpoint of the weights behind so many steps is written; rank 0 names its directory, in which it is
   /// complete once run() returns or on_save is called again.
@@ -42,11 +43,12 @@ struct TrainerCallbacks {
 struct TrainerInput {
   Module model = {};   ///< from a batch's x to a prediction, with its weights as they are; the Trainer moves them
   Dataset train = {},  ///< empty: the split "train" of data.name. Of tensors: floats of x come as options.dtype
-      test = {};       ///< empty: the split "test" of data.name
+      test = {};       ///< empty: the split "test" of data.name. Samples of both have a y
   Loss loss = {};      ///< of predictions and y; empty: cross-entropy with optim.label_smoothing, of data with classes
   std::optional<OptimizerConfig> optimizer = {};  ///< none: optim.name with its schedule
   std::optional<Strategy> strategy = {};          ///< none: parallel.strategy and norm_scope
-  /// Of evaluations: their results are recorded as test_NAME beside loss and, of data with classes, accuracy.
+  /// Of evaluations: their results are recorded as test_NAME beside test_loss and, where predictions score classes,
+  /// test_top1, which is in %.
   std::vector<Metric> metrics = {};
   /// LoaderOptions::collate of training and evaluation, and LoaderOptions::sampler of training.
   std::function<Sample(const std::vector<Sample>&)> collate = {};

@@ -218,8 +218,10 @@ class Machine {
   void global(std::string_view module, std::string_view name) {
     const std::string_view both = find_allowed(module, name);
     if (both.empty())
-      wrong(fmt::format("it names {}, which is not among what a state dict of tensors needs; save model.state_dict()",
-                        shown(std::string(module.substr(0, 80)) + "." + std::string(name.substr(0, 80)))));
+      wrong(fmt::format("it names {}, which is not among what a state dict of tensors needs; {}",
+                        shown(std::string(module.substr(0, 80)) + "." + std::string(name.substr(0, 80))),
+                        name.starts_with("Complex") ? "complex numbers are not read: save real and imaginary parts"
+                                                    : "save model.state_dict()"));
     push(make(Kind::name, 0, both));
   }
 

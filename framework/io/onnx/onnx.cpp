@@ -1,6 +1,6 @@
 #include "framework/io/onnx/onnx.h"
 
-#include <optional>
+#include <algorithm>
 #include <set>
 
 #include "framework/autograd/step_context.h"
@@ -11,21 +11,22 @@ namespace {
 
 // Field numbers and types of onnx.proto (github.com/onnx/onnx), IR version 8, which came with opset 17.
 constexpr int ir_version = 8, opset = 17;
-enum Type : int { float_type = 1, int64_type = 7 };
 
 /// ValueInfoProto: name 1, type 2 { tensor_type 1 { elem_type 1, shape 2 { dim 1 { dim_value 1 | dim_param 2 } } } }.
-Protobuf value_info(const char* name, const Shape& shape) {
+Protobuf value_info(const char* name, const Tensor& traced) {
+  const Shape shape = channels_first(traced.shape());
   Protobuf dims;
   for (int i = 0; i < shape.rank(); ++i)
     dims.message(1, i == 0 ? Protobuf().text(2, "N") : Protobuf().integer(1, shape[i]));
-  const Protobuf tensor = Protobuf().integer(1, float_type).message(2, dims);
+  const Protobuf tensor = Protobuf().integer(1, onnx_type(traced.dtype())).message(2, dims);
   return Protobuf().text(1, name).message(2, Protobuf().message(1, tensor));
 }
 /// NodeProto: input 1, output 2, name 3, op_type 4, attribute 5.
 Protobuf node_proto(const OnnxNode& n) {
   Protobuf proto;
   for (const std::string& input : n.inputs) proto.text(1, input);
-  proto.text(2, n.output).text(3, n.output).text(4, n.type);
+  for (const std::string& output : n.outputs) proto.text(2, output);
+  proto.text(3, n.outputs.back()).text(4, n.type);
   for (const Protobuf& attribute : n.attributes) proto.message(5, attribute);
   return proto;
 }
@@ -36,13 +37,13 @@ struct TensorProto {
     const Tensor& t = stored.tensor;
     const Shape shape = stored.layout == FileLayout::filter ? channels_first(t.shape()) : t.shape();
     for (Index extent : shape) head.integer(1, extent);
-    raw = static_cast<std::size_t>(t.numel() * (t.dtype() == DType::i64 ? 8 : 4));
-    head.integer(2, t.dtype() == DType::i64 ? int64_type : float_type).text(8, stored.name).announce(9, raw);
+    raw = static_cast<std::size_t>(t.numel() * (is_float(t.dtype()) ? 4 : size_of(t.dtype())));
+    head.integer(2, onnx_type(t.dtype())).text(8, stored.name).announce(9, raw);
   }
   std::size_t size() const { return head.bytes().size() + raw; }
   void write(FileWriter& file) const {
     const Tensor here = export_tensors({from})[0].tensor;
-    const Tensor numbers = here.dtype() == DType::i64 ? here : here.to(DType::f32);
+    const Tensor numbers = is_float(here.dtype()) ? here.to(DType::f32) : here;
     file.write(std::as_bytes(std::span(head.bytes())));
     file.write({numbers.data<const std::byte>(), raw});
   }
@@ -51,17 +52,49 @@ struct TensorProto {
   std::size_t raw = 0;
 };
 
+/// A forward pass.
+struct Pass {
+  Tensor input, output;
+  std::vector<TracedOp> ops;
+  Pass(const Module& model, Tensor batch) : input(std::move(batch)) {
+    Trace trace;
+    output = model(input);
+    ops = std::move(trace.ops);
+  }
+};
 /// The ops that the output needs, in their order.
 std::vector<const TracedOp*> needed(const std::vector<TracedOp>& trace, const Tensor& output) {
   std::set<const void*> wanted{output.id()};
   std::vector<const TracedOp*> ops;
   for (auto op = trace.rbegin(); op != trace.rend(); ++op) {
-    if (!wanted.contains(op->output.id())) continue;
+    if (wanted.erase(op->output.id()) == 0) continue;
     ops.push_back(&*op);
     for (const Tensor& input : op->inputs)
       if (input) wanted.insert(input.id());
   }
   return {ops.rbegin(), ops.rend()};
+}
+
+/// Adds the ops of two forward passes to their graphs. Throws Error where these differ.
+void add_both(OnnxGraph& graph, const std::vector<const TracedOp*>& ops, OnnxGraph& twin,
+              const std::vector<const TracedOp*>& twins) {
+  const auto same_kind = [](const TracedOp* a, const TracedOp* b) {
+    return a->inputs.size() == b->inputs.size() && a->output.rank() == b->output.rank() &&
+           std::string_view(a->name) == b->name;
+  };
+  check(std::ranges::equal(ops, twins, same_kind), "export",
+        "the model runs other ops for {} samples ({}) than for {} ({}): a graph is one for all", graph.batch(),
+        ops.size(), twin.batch(), twins.size());
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const std::size_t nodes = graph.nodes().size(), initializers = graph.initializers().size();
+    graph.add(*ops[i], *twins[i]);
+    twin.add(*twins[i], *ops[i]);
+    check(
+        graph.goes_on_as(twin, nodes, initializers), "export",
+        "op '{}', which makes {} of {} samples, has another number or shape among its options for {}: the graph would "
+        "be tied to one size of batch; keep the batch the first axis, and leave it to mean() and reduce() to count it",
+        ops[i]->name, ops[i]->output.shape(), graph.batch(), twin.batch());
+  }
 }
 
 /// Protobuf messages around tensors that are written one after another, never all in memory.
@@ -70,8 +103,7 @@ void write_model(const OnnxGraph& graph, const Tensor& input, const std::string&
   Protobuf small;
   for (const OnnxNode& n : graph.nodes()) small.message(1, node_proto(n));
   small.text(2, "trireme");
-  small.message(11, value_info("input", channels_first(input.shape())));
-  small.message(12, value_info("output", graph.output_shape()));
+  small.message(11, value_info("input", input)).message(12, value_info("output", graph.output()));
   std::vector<std::pair<Protobuf, TensorProto>> tensors;  // each behind its tag and length
   std::size_t size = small.bytes().size();
   for (const StoredTensor& stored : graph.initializers()) {
@@ -102,19 +134,28 @@ void write_model(const OnnxGraph& graph, const Tensor& input, const std::string&
 
 void export_onnx(const Module& model, const Parameters& parameters, const Shape& sample, const std::string& path,
                  const OnnxOptions& options) {
-  Shape shape{5};  // an unlikely extent, so that an axis as long as the batch is the batch
-  for (Index extent : sample) shape.push_back(extent);
-  const Tensor input = Tensor::zeros(shape, parameters.dtype());
+  check(options.input == DType::f32 || options.input == DType::i64, "export", "an input of {}: it is f32 or i64",
+        options.input);
   const StepScope evaluation(StepContext{.batch = {.training = false}});
-  std::optional<Trace> trace(std::in_place);
-  const Tensor output = model(input);
-  const std::vector<TracedOp> ops = std::move(trace->ops);
-  trace.reset();
-
-  OnnxGraph graph(parameters, ops, input);
-  for (const TracedOp* op : needed(ops, output)) graph.add(*op);
-  graph.finish(output);
-  write_model(graph, input, path, options);
+  const auto pass_of = [&](Index rows) {
+    Shape shape{rows};
+    for (Index extent : sample) shape.push_back(extent);
+    const Tensor batch = Tensor::zeros(shape, options.input == DType::i64 ? DType::i64 : parameters.dtype());
+    try {
+      return Pass(model, batch);
+    } catch (const Error& e) { fail("export", "the model, with {} samples of {}: {}", rows, sample, e.what()); }
+  };
+  // What is the same for two counts of samples is so for any.
+  const Pass pass = pass_of(3), other = pass_of(4);
+  OnnxGraph graph(parameters, pass.ops, pass.input), twin(parameters, other.ops, other.input);
+  add_both(graph, needed(pass.ops, pass.output), twin, needed(other.ops, other.output));
+  graph.finish(pass.output);
+  twin.finish(other.output);
+  for (int i = 1; i < pass.output.rank(); ++i)
+    check(pass.output.dim(i) == other.output.dim(i), "export",
+          "the output of {} samples is {}, of {} {}: only the first axis may follow the count of samples",
+          pass.input.dim(0), pass.output.shape(), other.input.dim(0), other.output.shape());
+  write_model(graph, pass.input, path, options);
 }
 
 }  // namespace trireme

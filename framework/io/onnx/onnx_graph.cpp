@@ -1,6 +1,7 @@
 #include "framework/io/onnx/onnx_graph.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace trireme {
 
@@ -19,6 +20,18 @@ Protobuf onnx_attribute(std::string_view name, std::span<const std::int64_t> val
   attribute.text(1, name);
   for (std::int64_t v : values) attribute.integer(8, v);
   return attribute.integer(20, 7);
+}
+
+int onnx_type(DType t) {
+  switch (t) {
+    case DType::u8: return 2;
+    case DType::i8: return 3;
+    case DType::i16: return 5;
+    case DType::i32: return 6;
+    case DType::i64: return 7;
+    case DType::boolean: return 9;
+    default: return 1;
+  }
 }
 
 Shape channels_first(const Shape& s) {
@@ -40,27 +53,39 @@ OnnxGraph::OnnxGraph(const Parameters& parameters, const std::vector<TracedOp>& 
       if (t) ++uses_[t.id()];
 }
 
-void OnnxGraph::add(const TracedOp& traced) {
+void OnnxGraph::add(const TracedOp& traced, const TracedOp& twin) {
   const OnnxForm& form = onnx_form(traced.name);
   check(form != nullptr, "export",
         "op '{}' has no ONNX form; use other ops, or write one in framework/io/onnx/onnx_ops.cpp", traced.name);
+  twin_ = &twin;
   known_[traced.output.id()] = form(*this, traced);
+}
+
+bool OnnxGraph::goes_on_as(const OnnxGraph& other, std::size_t nodes, std::size_t initializers) const {
+  const auto same = [](const StoredTensor& a, const StoredTensor& b) {
+    if (a.name != b.name || a.tensor.dtype() != b.tensor.dtype() || a.tensor.shape() != b.tensor.shape()) return false;
+    if (a.tensor.id() == b.tensor.id() || a.tensor.numel() == 0) return true;
+    const Tensor x = a.tensor.to(cpu()), y = b.tensor.to(cpu());
+    return std::memcmp(x.view().data, y.view().data, static_cast<std::size_t>(x.view().bytes())) == 0;
+  };
+  const auto behind = [](const auto& all, std::size_t count) { return std::span(all).subspan(count); };
+  return std::ranges::equal(behind(nodes_, nodes), behind(other.nodes_, nodes)) &&
+         std::ranges::equal(behind(initializers_, initializers), behind(other.initializers_, initializers), same);
 }
 
 void OnnxGraph::finish(const Tensor& output) {
   const auto at = known_.find(output.id());
   check(at != known_.end(), "export",
-        "the model's output comes from no op that is recorded: detach(), clone(), rows() and argmax() cannot be "
-        "exported");
+        "the model's output comes from no op that is recorded: detach() and clone() leave no mark, return their "
+        "argument instead");
   check(output.rank() >= 1 && output.dim(0) == batch(), "export",
         "the output of {} samples is {}: its first axis must count the samples", batch(), output.shape());
   const OnnxValue value = first(at->second);
-  output_shape_ = channels_first(output.shape());
-  if (maker(value.name) == nullptr) return nodes_.push_back({"Identity", {value.name}, "output", {}});
-  for (OnnxNode& n : nodes_) {
-    if (n.output == value.name) n.output = "output";
-    std::replace(n.inputs.begin(), n.inputs.end(), value.name, std::string("output"));
-  }
+  output_ = output;
+  if (maker(value.name) == nullptr) return nodes_.push_back({"Identity", {value.name}, {"output"}, {}});
+  for (OnnxNode& n : nodes_)
+    for (auto* names : {&n.inputs, &n.outputs})
+      std::replace(names->begin(), names->end(), value.name, std::string("output"));
 }
 
 OnnxValue OnnxGraph::value(const TracedOp& reader, std::size_t input) {
@@ -69,7 +94,7 @@ OnnxValue OnnxGraph::value(const TracedOp& reader, std::size_t input) {
   const auto named = named_.find(t.id());
   check(named != named_.end(), "export",
         "input {} of '{}' ({}) is neither the model's input, nor named by visit(), nor the result of a recorded op "
-        "(detach(), clone() and rows() are not): name a constant as a buffer",
+        "(detach() and clone() are not): name a constant as a buffer",
         input, reader.name, t.shape());
   return known_[t.id()] = initializer(named->second);
 }
@@ -90,10 +115,16 @@ OnnxValue OnnxGraph::transposed(const OnnxValue& v, bool first) {
   return {node("Transpose", {v.name}, {onnx_attribute("perm", order)}), v.rank, first};
 }
 
-std::string OnnxGraph::node(std::string type, std::vector<std::string> inputs, std::vector<Protobuf> attributes) {
-  std::string output = fresh(type);
-  nodes_.push_back({std::move(type), std::move(inputs), output, std::move(attributes)});
-  return output;
+std::string OnnxGraph::node(std::string type, std::vector<std::string> inputs, std::vector<Protobuf> attributes,
+                            int outputs) {
+  std::vector<std::string> names;
+  while (outputs-- > 0) names.push_back(fresh(type));
+  nodes_.push_back({std::move(type), std::move(inputs), std::move(names), std::move(attributes)});
+  return nodes_.back().outputs.back();
+}
+std::string OnnxGraph::rows() {
+  if (rows_.empty()) rows_ = node("Shape", {"input"}, {onnx_attribute("end", std::int64_t{1})});
+  return rows_;
 }
 
 std::string OnnxGraph::constant(const Tensor& value) {
@@ -115,7 +146,8 @@ int OnnxGraph::uses(const Tensor& t) const {
   return at == uses_.end() ? 0 : at->second;
 }
 OnnxNode* OnnxGraph::maker(const std::string& name) {
-  const auto at = std::find_if(nodes_.begin(), nodes_.end(), [&](const OnnxNode& n) { return n.output == name; });
+  const auto at =
+      std::find_if(nodes_.begin(), nodes_.end(), [&](const OnnxNode& n) { return n.outputs.back() == name; });
   return at == nodes_.end() ? nullptr : &*at;
 }
 

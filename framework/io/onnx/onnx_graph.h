@@ -30,10 +30,13 @@ struct OnnxValue {
 
 struct OnnxNode {
   std::string type;
-  std::vector<std::string> inputs;  ///< "" stands for none
-  std::string output;
+  std::vector<std::string> inputs;   ///< "" stands for none
+  std::vector<std::string> outputs;  ///< the last one is used
   std::vector<Protobuf> attributes;
+  bool operator==(const OnnxNode&) const = default;
 };
+/// TensorProto.DataType of a tensor: all floating types are f32 in the graph.
+int onnx_type(DType);
 Protobuf onnx_attribute(std::string_view name, std::int64_t value);
 Protobuf onnx_attribute(std::string_view name, float value);
 Protobuf onnx_attribute(std::string_view name, const char* value);
@@ -44,8 +47,11 @@ class OnnxGraph {
   /// input: the traced batch.
   OnnxGraph(const Parameters&, const std::vector<TracedOp>& trace, const Tensor& input);
 
-  /// Adds what the traced op needs. Throws Error when it has no ONNX form.
-  void add(const TracedOp&);
+  /// Adds what the traced op needs. twin: the same op in the trace of another count of samples. Throws Error when it
+  /// has no ONNX form.
+  void add(const TracedOp&, const TracedOp& twin);
+  /// Whether the other graph has the same nodes and constants behind so many, which both have.
+  bool goes_on_as(const OnnxGraph& other, std::size_t nodes, std::size_t initializers) const;
   /// Ends the graph with the value of a traced tensor. Throws Error when nothing made it.
   void finish(const Tensor& output);
 
@@ -54,14 +60,17 @@ class OnnxGraph {
   OnnxValue value(const TracedOp& reader, std::size_t input);
   OnnxValue first(const OnnxValue&);  ///< the same with channels first
   OnnxValue last(const OnnxValue&);
-  /// Adds a node and returns its output's name.
-  std::string node(std::string type, std::vector<std::string> inputs, std::vector<Protobuf> attributes = {});
-  /// An initialiser of its own: f32 or i64 of any shape, f32 [], or i64 [values.size()].
+  /// Adds a node of so many outputs and returns the last one's name.
+  std::string node(std::string type, std::vector<std::string> inputs, std::vector<Protobuf> attributes = {},
+                   int outputs = 1);
+  /// An initialiser of its own: any tensor, f32 [], or i64 [values.size()].
   std::string constant(const Tensor& value);
   std::string constant(double value) { return constant(Tensor::scalar(value)); }
   std::string constant(std::span<const std::int64_t> values);
-  /// Rows of the traced batch: an extent that will be N.
-  Index batch() const { return input_.dim(0); }
+  Index batch() const { return input_.dim(0); }  ///< rows of the traced batch
+  /// The op that is being added, traced with another count of samples: extents that differ follow the batch.
+  const TracedOp& twin() const { return *twin_; }
+  std::string rows();  ///< i64 [1]: N
   /// How often the trace reads a tensor.
   int uses(const Tensor&) const;
   /// The node that made a value; null if none did.
@@ -69,7 +78,7 @@ class OnnxGraph {
 
   const std::vector<OnnxNode>& nodes() const { return nodes_; }
   const std::vector<StoredTensor>& initializers() const { return initializers_; }
-  const Shape& output_shape() const { return output_shape_; }  ///< channels first; axis 0 is the batch
+  const Tensor& output() const { return output_; }  ///< as traced; axis 0 is the batch
 
  private:
   std::string fresh(const std::string& stem);
@@ -84,7 +93,9 @@ class OnnxGraph {
   std::set<std::string> taken_;        // names that may not be made
   std::vector<OnnxNode> nodes_;
   std::vector<StoredTensor> initializers_;
-  Shape output_shape_;
+  Tensor output_;
+  const TracedOp* twin_ = nullptr;
+  std::string rows_;
 };
 
 /// channels last to channels first: [N, H, W, C] -> [N, C, H, W]; below three axes unchanged.

@@ -1,5 +1,6 @@
 // What the ONNX forms of ops share.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -36,16 +37,35 @@ inline std::string transpose(Graph& g, const std::string& x, const Ints& order) 
   return g.node("Transpose", {x}, {ints("perm", order)});
 }
 
-/// Operands are broadcast from the last axis on, so they must agree where the channels are.
+inline Value ordered(Graph& g, const Value& v, bool first) { return first ? g.first(v) : g.last(v); }
+
+/// Operands are broadcast from the last axis on, so they must agree where the channels are: brings them to one order of
+/// axes and returns what their result is like.
+inline Value align(Graph& g, std::initializer_list<Value*> operands) {
+  Value y;
+  bool fit = true;
+  for (const Value* v : operands) y.rank = std::max(y.rank, v->rank), y.first = y.first || v->first;
+  for (const Value* v : operands) fit = fit && (v->rank == y.rank || v->rank <= 1);
+  y.first = y.first && fit;
+  for (Value* v : operands) {
+    if (!y.first || v->rank != 1) {
+      *v = ordered(g, *v, y.first);
+      continue;
+    }
+    Ints per_channel(static_cast<std::size_t>(y.rank - 1), 1);
+    per_channel[0] = -1;
+    v->name = g.node("Reshape", {v->name, g.constant(per_channel)});
+  }
+  return y;
+}
 inline Value binary_of(Graph& g, const std::string& type, Value a, Value b) {
-  if (a.rank == b.rank)
-    a = g.first(a), b = g.first(b);
-  else if (a.rank > 0 && b.rank > 0)
-    a = g.last(a), b = g.last(b);
-  return like(a.rank >= b.rank ? a : b, g.node(type, {a.name, b.name}));
+  const Value y = align(g, {&a, &b});
+  return like(y, g.node(type, {a.name, b.name}));
 }
 
 /// Forms of the ops over windows and channels (framework/io/onnx/onnx_spatial.cpp), by name.
 std::map<std::string, OnnxForm> spatial_forms();
+/// Forms of the ops that compare, choose, order and reduce (framework/io/onnx/onnx_select.cpp), by name.
+std::map<std::string, OnnxForm> select_forms();
 
 }  // namespace trireme::onnx

@@ -1,9 +1,10 @@
-// The ONNX form of each op (onnx.ai, operators of opset 17); those over windows and channels are in onnx_spatial.cpp.
+// The ONNX form of each op (onnx.ai, operators of opset 17); those over windows and channels are in onnx_spatial.cpp,
+// those that compare, choose, order and reduce in onnx_select.cpp.
 #include <algorithm>
 #include <numbers>
+#include <numeric>
 
 #include "framework/io/onnx/onnx_help.h"
-#include "kernels/contracts/select.h"
 #include "kernels/formulas/pointwise.h"
 
 namespace trireme {
@@ -55,6 +56,13 @@ std::string gelu_tanh_nodes(Graph& g, const TracedOp&, const std::string& x) {
 OnnxForm binary(const char* type) {
   return [type](Graph& g, const TracedOp& t) { return binary_of(g, type, g.value(t, 0), g.value(t, 1)); };
 }
+/// Of integers (a - a mod b) / b, without a remainder.
+Value floor_divide_form(Graph& g, const TracedOp& t) {
+  Value a = g.value(t, 0), b = g.value(t, 1);
+  const Value y = align(g, {&a, &b});
+  if (is_float(t.output.dtype())) return like(y, g.node("Floor", {g.node("Div", {a.name, b.name})}));
+  return like(y, g.node("Div", {g.node("Sub", {a.name, g.node("Mod", {a.name, b.name})}), b.name}));
+}
 
 Value linear_form(Graph& g, const TracedOp& t) {
   const Value x = g.last(g.value(t, 0)), w = g.value(t, 1);
@@ -69,10 +77,21 @@ Value linear_form(Graph& g, const TracedOp& t) {
 }
 Value matmul_form(Graph& g, const TracedOp& t) {
   const auto& o = options<MatMulOptions>(t);
-  const Value a = g.last(g.value(t, 0)), b = g.last(g.value(t, 1));
-  const Ints swap = a.rank == 2 ? Ints{1, 0} : Ints{0, 2, 1};
-  return like(a, g.node("MatMul", {o.transpose_a ? transpose(g, a.name, swap) : a.name,
-                                   o.transpose_b ? transpose(g, b.name, swap) : b.name}));
+  const auto matrix = [&](std::size_t input, bool transposed) {
+    const Value v = g.last(g.value(t, input));
+    // A vector as a matrix: onnxruntime 1.32 loses a transposition beside a product with a vector.
+    if (v.rank == 1) return g.node("Unsqueeze", {v.name, g.constant(Ints{static_cast<std::int64_t>(input)})});
+    Ints order(static_cast<std::size_t>(v.rank));
+    std::iota(order.begin(), order.end(), 0);
+    std::swap(order.end()[-1], order.end()[-2]);
+    return transposed ? transpose(g, v.name, order) : v.name;
+  };
+  std::string y = g.node("MatMul", {matrix(0, o.transpose_a), matrix(1, o.transpose_b)});
+  Ints gone;
+  if (t.inputs[0].rank() == 1) gone.push_back(-2);
+  if (t.inputs[1].rank() == 1) gone.push_back(-1);
+  if (!gone.empty()) y = g.node("Squeeze", {y, g.constant(gone)});
+  return {y, t.output.rank(), false};
 }
 
 Value layer_norm_form(Graph& g, const TracedOp& t) {
@@ -91,47 +110,10 @@ Value rms_norm_form(Graph& g, const TracedOp& t) {
   const std::string y = g.node("Div", {x.name, root});
   return like(x, t.inputs[1] ? g.node("Mul", {y, g.value(t, 1).name}) : y);
 }
-Value take_form(Graph& g, const TracedOp& t) {
-  const Value x = g.last(g.value(t, 0)), ids = g.last(g.value(t, 1));
-  const int axis = options<int>(t);
-  const std::string y = g.node("Gather", {x.name, ids.name}, {onnx_attribute("axis", std::int64_t{axis})});
-  return {y, t.output.rank(), false};
-}
-Value expand_form(Graph& g, const TracedOp& t) {
-  const Shape &from = t.inputs[0].shape(), &to = t.output.shape();
-  const Value x = g.last(g.value(t, 0));
-  check(from.rank() == to.rank() && from[0] == to[0], exporting,
-        "expand of {} to {} ties the graph to batches of {}: keep the batch the first axis, and whole", from, to,
-        g.batch());
-  Ints shape(to.begin(), to.end());
-  shape[0] = 1;  // broadcast both ways
-  return {g.node("Expand", {x.name, g.constant(shape)}), to.rank(), false};
-}
-Value compare_form(Graph& g, const TracedOp& t) {
-  const Comparison how = options<Comparison>(t);
-  const char* types[] = {"Equal", "Equal", "Less", "LessOrEqual"};
-  const Value y = binary_of(g, types[static_cast<int>(how)], g.value(t, 0), g.value(t, 1));
-  return how == Comparison::not_equal ? like(y, g.node("Not", {y.name})) : y;
-}
-Value where_form(Graph& g, const TracedOp& t) {
-  Value c = g.value(t, 0), a = g.value(t, 1), b = g.value(t, 2);
-  for (Value* v : {&c, &a, &b})
-    if (v->rank > 0) *v = g.last(*v);
-  const Value& largest = t.output.rank() == a.rank ? a : t.output.rank() == b.rank ? b : c;
-  return like(largest, g.node("Where", {c.name, a.name, b.name}));
-}
-Value cumsum_form(Graph& g, const TracedOp& t) {
-  const Value x = g.value(t, 0);
-  return like(x, g.node("CumSum", {x.name, g.constant(Ints{x.axis(options<int>(t))})}));
-}
-Value gather_form(Graph& g, const TracedOp& t) {
-  const Value x = g.last(g.value(t, 0)), ids = g.last(g.value(t, 1));
-  return like(x, g.node("GatherElements", {x.name, ids.name}, {onnx_attribute("axis", std::int64_t{options<int>(t)})}));
-}
 OnnxForm over_channels(const char* type) {
   return [type](Graph& g, const TracedOp& t) {
     const Value x = g.value(t, 0);
-    return like(x, g.node(type, {x.name}, {onnx_attribute("axis", std::int64_t{x.axis(x.rank - 1)})}));
+    return like(x, g.node(type, {x.name}, {onnx_attribute("axis", std::int64_t{x.axis(options<int>(t))})}));
   };
 }
 
@@ -143,42 +125,47 @@ Value reshape_form(Graph& g, const TracedOp& t) {
   const Shape &from = t.inputs[0].shape(), &to = t.output.shape();
   Value x = g.value(t, 0);
   if (from == to) return x;
-  check(from.rank() > 0 && to.rank() > 0, exporting, "reshape of {} to {} is not exported", from, to);
-  const Index cell = from.product(1, from.rank()), wanted = to.product(1, to.rank());
-  const bool same_rows = from[0] == g.batch() && to[0] == g.batch();
   // One cell or one channel: both orders of axes are the same numbers in a row, as flatten() gives them.
-  if (same_rows && to.rank() == 2 && (from.rank() < 3 || from[-1] == 1 || from[-1] == cell))
+  if (from.rank() >= 2 && to.rank() == 2 && from[0] == to[0] &&
+      (from.rank() == 2 || from[-1] == 1 || from[-1] == from.product(1, from.rank())))
     return {g.node("Flatten", {x.name}, {onnx_attribute("axis", std::int64_t{1})}), 2, false};
-  check(same_rows || to[0] == g.batch() || (wanted > 0 && cell % wanted == 0), exporting,
-        "reshape of {} to {} ties the graph to batches of {}: keep the batch the first axis", from, to, g.batch());
   x = g.last(x);
   Ints shape(to.begin(), to.end());
-  shape[0] = -1;
+  const Shape& twin = g.twin().output.shape();
+  int follow = 0;
+  for (int i = 0; i < to.rank(); ++i)
+    if (to[i] != twin[i]) shape[static_cast<std::size_t>(i)] = -1, ++follow;
+  check(follow <= 1, exporting, "reshape of {} to {} has {} axes that follow the count of samples: keep it to one",
+        from, to, follow);
   return {g.node("Reshape", {x.name, g.constant(shape)}), to.rank(), false};
+}
+/// To each sample of the batch (a class token): to as many as the graph's input has.
+Value expand_form(Graph& g, const TracedOp& t) {
+  const Shape &from = t.inputs[0].shape(), &to = t.output.shape(), &twin = g.twin().output.shape();
+  const Value x = g.last(g.value(t, 0));
+  std::vector<std::string> parts;
+  Ints shape;
+  for (int i = 0; i < to.rank(); ++i) {
+    const int at = i - (to.rank() - from.rank());
+    shape.push_back(at >= 0 && from[at] == to[i] ? 1 : to[i]);  // broadcast both ways
+    if (shape.back() == 1 || to[i] == twin[i]) continue;
+    check(to[i] == g.batch(), exporting, "expand of {} to {} ties the graph to batches of {}: keep the batch an axis",
+          from, to, g.batch());
+    shape.pop_back();
+    if (!shape.empty()) parts.push_back(g.constant(shape));
+    parts.push_back(g.rows());
+    shape.clear();
+  }
+  if (!shape.empty()) parts.push_back(g.constant(shape));
+  const std::string all =
+      parts.size() == 1 ? parts[0] : g.node("Concat", parts, {onnx_attribute("axis", std::int64_t{0})});
+  return {g.node("Expand", {x.name, all}), to.rank(), false};
 }
 Value permute_form(Graph& g, const TracedOp& t) {
   const auto& order = options<Shape>(t);
   const Value x = g.last(g.value(t, 0));
   return like(x, transpose(g, x.name, {order.begin(), order.end()}));
 }
-Value reduce_form(Graph& g, const TracedOp& t) {
-  const ReduceKind kind = options<ReduceKind>(t);
-  const Value x = g.first(g.value(t, 0));
-  const Shape &from = t.inputs[0].shape(), &to = t.output.shape();
-  Ints axes;
-  bool all_spatial = x.rank >= 3 && from[-1] == to[-1] && from[0] == to[0];
-  for (int i = 0; i < x.rank; ++i) {
-    if (from[i] != to[i]) axes.push_back(x.axis(i));
-    if (i > 0 && i < x.rank - 1) all_spatial = all_spatial && to[i] == 1;
-  }
-  if (axes.empty()) return x;
-  std::sort(axes.begin(), axes.end());
-  if (all_spatial && kind != ReduceKind::sum)
-    return like(x, g.node(kind == ReduceKind::max ? "GlobalMaxPool" : "GlobalAveragePool", {x.name}));
-  if (kind == ReduceKind::sum) return like(x, g.node("ReduceSum", {x.name, g.constant(axes)}));
-  return like(x, g.node(kind == ReduceKind::max ? "ReduceMax" : "ReduceMean", {x.name}, {ints("axes", axes)}));
-}
-
 Value concat_form(Graph& g, const TracedOp& t) {
   std::vector<std::string> parts;
   Value x;
@@ -188,12 +175,14 @@ Value concat_form(Graph& g, const TracedOp& t) {
   }
   return like(x, g.node("Concat", parts, {onnx_attribute("axis", std::int64_t{x.axis(options<int>(t))})}));
 }
-/// A part of an axis that is as long as the traced batch is taken for a part of the batch.
-void check_not_batch(Graph& g, const char* what, const Shape& from, const Shape& to) {
-  check(from[0] == to[0] || from[0] != g.batch(), exporting,
-        "{} along axis 0 of {}: with {} samples that axis is the batch, and the graph would be tied to its size; keep "
-        "the batch the first axis, and whole",
-        what, from, g.batch());
+/// Throws Error where the op takes a part of an axis that follows the count of samples.
+void check_not_batch(Graph& g, const TracedOp& t) {
+  const Shape &from = t.inputs[0].shape(), &to = t.output.shape(), &twin = g.twin().inputs[0].shape();
+  for (int i = 0; i < from.rank(); ++i)
+    check(from[i] == to[i] || from[i] == twin[i], exporting,
+          "{} along axis {} of {}: with {} samples that axis is the batch, and the graph would be tied to its size; "
+          "keep the batch the first axis, and whole",
+          t.name, i, from, g.batch());
 }
 Value slice(Graph& g, const Value& x, const Ints& starts, const Ints& ends, const Ints& axes) {
   return like(x, g.node("Slice", {x.name, g.constant(starts), g.constant(ends), g.constant(axes)}));
@@ -206,14 +195,14 @@ Value split_form(Graph& g, const TracedOp& t) {
   for (int i = 0; i < x.rank; ++i)
     if (from[i] != to[i]) starts.push_back(at[i]), ends.push_back(at[i] + to[i]), axes.push_back(x.axis(i));
   if (axes.empty()) return x;
-  check_not_batch(g, "split", from, to);
+  check_not_batch(g, t);
   return slice(g, x, starts, ends, axes);
 }
 Value rows_form(Graph& g, const TracedOp& t) {
   const auto& range = options<Shape>(t);
   const Value x = g.value(t, 0);
   if (t.inputs[0].shape() == t.output.shape()) return x;
-  check_not_batch(g, "rows", t.inputs[0].shape(), t.output.shape());
+  check_not_batch(g, t);
   return slice(g, x, {range[0]}, {range[1]}, {x.axis(0)});
 }
 Value pad_form(Graph& g, const TracedOp& t) {
@@ -224,10 +213,14 @@ Value pad_form(Graph& g, const TracedOp& t) {
     pads[static_cast<std::size_t>(x.axis(i))] = begin[i];
     pads[static_cast<std::size_t>(x.rank + x.axis(i))] = t.output.dim(i) - t.inputs[0].dim(i) - begin[i];
   }
-  return like(x, g.node("Pad", {x.name, g.constant(pads), g.constant(value)}));
+  return like(x, g.node("Pad", {x.name, g.constant(pads), g.constant(Tensor::scalar(value, t.output.dtype()))}));
 }
-/// Types and devices: the graph has f32 and no devices.
-Value same(Graph& g, const TracedOp& t) { return g.value(t, 0); }
+/// Devices and floating types are left out: the graph has none of the former, and of the latter f32.
+Value to_form(Graph& g, const TracedOp& t) {
+  const Value x = g.value(t, 0);
+  const int from = onnx_type(t.inputs[0].dtype()), to = onnx_type(t.output.dtype());
+  return from == to ? x : like(x, g.node("Cast", {x.name}, {onnx_attribute("to", std::int64_t{to})}));
+}
 
 std::map<std::string, OnnxForm> forms() {
   std::map<std::string, OnnxForm> all{
@@ -238,14 +231,12 @@ std::map<std::string, OnnxForm> forms() {
        })},
       {"ceil", unary("Ceil")},
       {"clamp", elementwise(clip_nodes<pointwise::Clamp>)},
-      {"compare", compare_form},
       {"concat", concat_form},
       {"constant",
        [](Graph& g, const TracedOp& t) -> Value {
          return {g.constant(options<Tensor>(t)), t.output.rank(), false};
        }},
       {"cos", unary("Cos")},
-      {"cumsum", cumsum_form},
       {"div", binary("Div")},
       {"elu", unary("Elu", &pointwise::Elu::alpha)},
       {"erf", unary("Erf")},
@@ -256,7 +247,7 @@ std::map<std::string, OnnxForm> forms() {
       {"expand", expand_form},
       {"flatten", flatten_form},
       {"floor", unary("Floor")},
-      {"gather", gather_form},
+      {"floor_divide", floor_divide_form},
       {"gelu", elementwise(gelu_nodes)},
       {"gelu_tanh", elementwise(gelu_tanh_nodes)},
       {"hardsigmoid", unary("HardSigmoid", {onnx_attribute("alpha", 1.f / 6), onnx_attribute("beta", 0.5f)})},
@@ -282,11 +273,11 @@ std::map<std::string, OnnxForm> forms() {
       {"neg", unary("Neg")},
       {"pad", pad_form},
       {"permute", permute_form},
+      {"prelu", binary("PRelu")},
       {"pow", elementwise([](Graph& g, auto& t, auto& x) {
          return g.node("Pow", {x, g.constant(options<pointwise::Pow>(t).exponent)});
        })},
       {"reciprocal", unary("Reciprocal")},
-      {"reduce", reduce_form},
       {"relu", unary("Relu")},
       {"reshape", reshape_form},
       {"rms_norm", rms_norm_form},
@@ -311,12 +302,11 @@ std::map<std::string, OnnxForm> forms() {
          return g.node("Mul", {x, x});
        })},
       {"sub", binary("Sub")},
-      {"take", take_form},
       {"tanh", unary("Tanh")},
-      {"to", same},
-      {"where", where_form},
+      {"to", to_form},
   };
   all.merge(spatial_forms());
+  all.merge(select_forms());
   return all;
 }
 

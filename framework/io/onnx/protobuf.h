@@ -51,6 +51,7 @@ class Protobuf {
   }
 
   const std::string& bytes() const { return bytes_; }
+  bool operator==(const Protobuf&) const = default;
 
  private:
   void tag(int field, unsigned wire_type) { varint(static_cast<std::uint64_t>(field) << 3 | wire_type); }

@@ -42,7 +42,7 @@ Run train(const std::string& name, const Shape& input, DType dtype, const Optimi
     for (auto& [x, y] : loader) {
       losses.push_back(step(x, y).item());
       run.replayed += step.replayed();
-      for (const double value : step.outputs().kept.to_vector()) losses.push_back(value);
+      for (const double value : step.outputs().to_vector()) losses.push_back(value);
     }
     step.consolidate();
   }
