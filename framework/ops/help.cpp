@@ -18,7 +18,8 @@ void check_same_type(const char* op, const Tensor& a, const Tensor& b) {
 void check_channels(const char* op, const char* what, const Tensor& t, Index channels, bool optional) {
   if (!t && optional) return;
   check(t.defined(), op, "{} is undefined", what);
-  check(t.rank() == 1 && t.dim(0) == channels, op, "{} is {}, expected [{}]", what, t.shape(), channels);
+  check(t.rank() == 1 && t.dim(0) == channels, op,
+        "{} is {}, expected [{}], the extent of the last axis (images are N,H,W,C)", what, t.shape(), channels);
 }
 
 Shape broadcast(const char* op, const Shape& a, const Shape& b) {

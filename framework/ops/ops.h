@@ -2,6 +2,8 @@
 // framework/ops/. All are for f32, f64, bf16 and, on CUDA, f16 unless said otherwise. C is always the last axis.
 // Operands that do not fit throw Error.
 #pragma once
+#include <algorithm>
+#include <array>
 #include <concepts>
 #include <functional>
 #include <limits>
@@ -214,6 +216,15 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int 
 Tensor select(const Tensor& x, int axis, Index at);
 /// torch.unbind: all of them, in order: x[0], x[1], ... for axis 0.
 std::vector<Tensor> unbind(const Tensor& x, int axis = 0);
+/// The same of an axis of N: auto [q, k, v] = unbind<3>(qkv). Throws Error for another extent.
+template <std::size_t N>
+std::array<Tensor, N> unbind(const Tensor& x, int axis = 0) {
+  const std::vector<Tensor> parts = unbind(x, axis);
+  check(parts.size() == N, "unbind", "{} parts are asked for, axis {} of {} has {}", N, axis, x.shape(), parts.size());
+  std::array<Tensor, N> all;
+  std::copy(parts.begin(), parts.end(), all.begin());
+  return all;
+}
 /// torch.stack: parts of one shape and dtype along a new axis (negative: from the last of the result). At least one.
 Tensor stack(const std::vector<Tensor>& parts, int axis = 0);
 Tensor squeeze(const Tensor& x, int axis);    ///< without this axis. Throws Error unless its extent is 1
@@ -263,6 +274,7 @@ Tensor var(const Tensor& x, const std::vector<int>& axes, bool keep = false, dou
 /// torch.std: square root of var().
 Tensor standard_deviation(const Tensor& x, const std::vector<int>& axes, bool keep = false, double correction = 1);
 Tensor norm(const Tensor& x, const std::vector<int>& axes, bool keep = false);  ///< square root of the sum of squares
+Tensor norm(const Tensor& x);                                                   ///< over all axes: a scalar
 /// torch.logsumexp: log(sum(exp(x))), without overflow.
 Tensor logsumexp(const Tensor& x, const std::vector<int>& axes, bool keep = false);
 

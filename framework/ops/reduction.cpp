@@ -59,6 +59,7 @@ Tensor standard_deviation(const Tensor& x, const std::vector<int>& axes, bool ke
 Tensor norm(const Tensor& x, const std::vector<int>& axes, bool keep) {
   return ops::as_one_op("norm", {&x}, ops::ReducedAxes{axes, keep}, [&] { return sqrt(sum(square(x), axes, keep)); });
 }
+Tensor norm(const Tensor& x) { return norm(x, all_axes(x)); }
 
 Tensor logsumexp(const Tensor& x, const std::vector<int>& axes, bool keep) {
   // A maximum that is infinite leaves x - maximum undefined: the largest finite number of f32 does as well.

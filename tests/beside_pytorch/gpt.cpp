@@ -13,8 +13,7 @@ struct Block {
 
   Tensor operator()(Tensor x) const {
     const Index b = x.dim(0), t = x.dim(1), d = x.dim(2);
-    const auto parts = unbind(permute(qkv(norm1(x)).reshape({b, t, 3, heads, -1}), {2, 0, 3, 1, 4}));
-    const Tensor &q = parts[0], &k = parts[1], &v = parts[2];
+    const auto [q, k, v] = unbind<3>(permute(qkv(norm1(x)).reshape({b, t, 3, heads, -1}), {2, 0, 3, 1, 4}));
     const Tensor future = triu(ones({t, t}), 1) > 0;
     const Tensor scores = masked_fill(matmul(q, transpose(k, -1, -2)) / std::sqrt(d / heads), future, -INFINITY);
     x += out(transpose(matmul(softmax(scores), v), 1, 2).reshape({b, t, d}));

@@ -366,7 +366,7 @@ std::string live_verdict(const std::string& path, bool& held) {
   const double age = Seconds(std::chrono::system_clock::now().time_since_epoch()).count() - state.value("time", 0.0);
   const Process here = own_process(0);
   std::string lines;
-  std::vector<std::string> stopped, waiting, working;
+  std::vector<std::string> stopped, idle, waiting, working;
   for (const Json& p : state["processes"]) {
     const bool is_here = p.value("pids", "") == here.pids;
     const char now = is_here ? state_of_process(p.value("pid", 0)) : '?';
@@ -384,10 +384,11 @@ std::string live_verdict(const std::string& path, bool& held) {
                            waits > 0 ? fmt::format("waits for {:.1f} s", waits) : fmt::format("{:.1f} s ago", since));
       (waits > 5 ? waiting : working).push_back(std::to_string(r.value("rank", 0)));
       if (waits <= 5 && since > 5 && trouble.empty())
-        stopped.push_back(fmt::format("rank {} {} has called nothing for {:.0f} s in phase {}, last {}",
-                                      r.value("rank", 0), who, since, r.value("phase", ""), r.value("last", "")));
+        idle.push_back(fmt::format("rank {} {} has called nothing for {:.0f} s in phase {}, last {}",
+                                   r.value("rank", 0), who, since, r.value("phase", ""), r.value("last", "")));
     }
   }
+  stopped.insert(stopped.end(), idle.begin(), idle.end());  // behind what may be why
   const bool old = age > 10;
   held = old || !stopped.empty();
   if (old) lines += fmt::format("this was {:.0f} s ago: rank 0's process has written nothing since\n", age);
