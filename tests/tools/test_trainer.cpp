@@ -336,6 +336,11 @@ TEST_CASE("what predictions do not score is not counted, and losses that are no 
   std::ifstream result(folder / "nan/result.json");
   const Json best = parse_json(std::string(std::istreambuf_iterator<char>(result), {})).at("best");
   CHECK((best.at("epoch") != 2 && best.at("test_loss").is_number()));
+  std::filesystem::remove_all(folder / "nan/checkpoints/step_00000006");  // of the last epoch: goes on from that one
+  TrainerOptions again = options_for_run(folder / "nan");
+  again.dtype = "f32", again.run.resume = "yes";
+  Trainer gone_on({.model = net(6, 6), .train = itself, .test = itself, .loss = mse_loss}, again, world);
+  CHECK(gone_on.step().optimizer().steps() == 4);
 }
 
 TEST_CASE("a run that a call-back has ended is over when it is started again") {

@@ -23,6 +23,23 @@ class RunClock {
   VirtualClock* simulated_;
 };
 
+/// While it lives, what its rank does takes no simulated time.
+class ClockPause {
+ public:
+  explicit ClockPause(const RunClock& clock) : clock_(clock.simulated()) {
+    if (clock_) before_ = clock_->save();
+  }
+  ~ClockPause() {
+    if (clock_) clock_->restore(before_);
+  }
+  ClockPause(const ClockPause&) = delete;
+  const VirtualState& before() const { return before_; }  ///< of virtual time: when it began
+
+ private:
+  VirtualClock* clock_;
+  VirtualState before_;
+};
+
 /// As rank-local state of a checkpoint: "virtual.clock", "virtual.turns", "virtual.message.0" and so on.
 std::map<std::string, Tensor> to_tensors(const VirtualState&);
 /// The reverse; other names are left alone. Throws Error where "virtual.clock" is missing.

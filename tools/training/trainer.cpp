@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "framework/io/checkpoint.h"
 #include "framework/io/json.h"
@@ -167,11 +168,8 @@ struct Trainer::Impl {
   }
   /// On all ranks. Takes no simulated time.
   bool rank_0_says(bool mine) {
-    VirtualClock* simulated = clock.simulated();
-    const VirtualState before = simulated ? simulated->save() : VirtualState{};
-    const bool said = over_ranks(world.main() && mine ? 1 : 0) > 0;
-    if (simulated) simulated->restore(before);
-    return said;
+    const ClockPause pause(clock);
+    return over_ranks(world.main() && mine ? 1 : 0) > 0;
   }
   Index all_ranks(Index count) {
     return options.data.on_bad == "stop" ? 0 : static_cast<Index>(over_ranks(static_cast<double>(count)));
@@ -365,12 +363,12 @@ struct Trainer::Impl {
     enter("save");
     const StepTrace::Section saves(trace, FlightRecorder::Event::save, "save");
     step->flush();
-    VirtualClock* simulated = clock.simulated();
-    const VirtualState before = simulated ? simulated->save() : VirtualState{};
+    const ClockPause pause(clock);
     metrics.sum_ranks(step->shard(), world);
     TrainState state;
     state.seed = static_cast<std::uint64_t>(options.seed);
     state.config = kept_settings(options);
+    std::erase_if(test_metrics, [](const auto& m) { return !std::isfinite(m.second); });  // JSON has no others
     state.metrics = std::move(test_metrics), state.partition = step->plan().partition;
     state.norm_rows = rows_of_norms;
     if (options.dtype == "f16") {
@@ -380,8 +378,8 @@ struct Trainer::Impl {
     store(at, state);
     if (log.writes()) log.keep_settings(overridden), log.dir().keep_algorithms(algorithms.table);
     std::map<std::string, Tensor> own;
-    if (simulated) {
-      own = to_tensors(before);
+    if (clock.simulated()) {
+      own = to_tensors(pause.before());
       const Tensor began = own[epoch_start] = Tensor::empty({1}, DType::i64);  // not by way of a double
       began.view().span<std::int64_t>()[0] = metrics.epoch_start();
     }
@@ -390,7 +388,6 @@ struct Trainer::Impl {
       input.callbacks.on_save(at.step, log.writes() ? log.dir().checkpoints() + "/" + step_directory(at.step) : "");
     if (const auto [begin, end] = saver.written(); end > 0) trace.wrote(begin, end);
     rollbacks.saved(at);
-    if (simulated) simulated->restore(before);
   }
 
   TrainerOptions options;
