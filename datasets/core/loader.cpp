@@ -52,15 +52,17 @@ Sampler weighted_sampler(const std::vector<double>& weights, Index size) {
     check(w >= 0 && std::isfinite(w), "weighted_sampler", "a weight is {}, expected at least 0", w);
     ends.push_back(all += w);
   }
-  check(all > 0 && size >= 0, "weighted_sampler", "weights add up to {}, {} samples are asked for", all, size);
-  return {size, [ends, all, size](std::uint64_t seed, Index epoch) {
+  check(all > 0 && std::isfinite(all) && size >= 0, "weighted_sampler",
+        "weights add up to {}, {} samples are asked for", all, size);
+  const Index last = std::upper_bound(ends.begin(), ends.end(), std::nextafter(all, 0)) - ends.begin();
+  return {size, [ends, all, size, last](std::uint64_t seed, Index epoch) {
             const Philox random = random_stream(seed, RandomStream::weighted, epoch);
             std::vector<std::int64_t> ids;
             for (Index i = 0; i < size; ++i) {
               const auto words = random(0, static_cast<std::uint64_t>(i));
               const double u = (static_cast<double>(words[0]) * 4294967296.0 + words[1]) * 0x1p-64;
               const auto at = std::upper_bound(ends.begin(), ends.end(), u * all) - ends.begin();
-              ids.push_back(std::min<Index>(at, std::ssize(ends) - 1));
+              ids.push_back(std::min<Index>(at, last));  // the last that has a weight
             }
             return ids;
           }};
@@ -136,7 +138,7 @@ struct Loader::Impl {
     for (auto& [begin, end] : cuts) sample = std::copy(ids + begin, ids + end, sample);
     if (dataset->tensors()) {
       const auto mine = batch.samples.view().span<const std::int64_t>();
-      const Sample made = collated(mine, draw);
+      const Sample made = collated(mine, {ids, static_cast<std::size_t>(batch.global)}, draw);
       check(made.x && made.x.rank() > 0 && made.x.dim(0) == rows, "loader", "{} rows were made of {} samples",
             made.x && made.x.rank() > 0 ? made.x.dim(0) : 0, rows);
       batch.x = made.x, batch.y = made.y;
@@ -156,11 +158,17 @@ struct Loader::Impl {
       }
     return batch;
   }
-  Sample collated(std::span<const std::int64_t> ids, const AugmentKey& draw) const {
+  /// ids: of this rank's rows, and of all of the global batch.
+  Sample collated(std::span<const std::int64_t> ids, std::span<const std::int64_t> global,
+                  const AugmentKey& draw) const {
     if (!options.collate || ids.empty()) return dataset->tensors()->batch(ids, draw);
-    std::vector<Sample> all;
-    for (const Index id : ids) all.push_back(dataset->tensors()->sample(id, draw));
-    return options.collate(all);
+    const auto read = [&](std::span<const std::int64_t> some) {
+      std::vector<Sample> samples;
+      for (const Index id : some) samples.push_back(dataset->tensors()->sample(id, draw));
+      return samples;
+    };
+    const std::vector<Sample> mine = read(ids);
+    return options.collate(mine, [&] { return ids.size() == global.size() ? mine : read(global); });
   }
   /// The ids of an epoch.
   std::vector<std::int64_t> order_of(Index of_epoch) const {

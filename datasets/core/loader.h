@@ -35,8 +35,7 @@ struct LoaderOptions {
   Device device = cpu();     ///< where x and y are handed out; pixels travel there as bytes
   bool training = true;      ///< BatchContext::training of the batches
   Index start_batch = 0;     ///< skip this many global batches of the first epoch iterated (resume)
-  /// Of data sets of tensors: makes a batch of its samples; null: TensorSource::batch(), which stacks them.
-  std::function<Sample(const std::vector<Sample>&)> collate = {};
+  Collate collate = {};      ///< of data sets of tensors; null: TensorSource::batch(), which stacks them
   /// Which samples an epoch has, in order, by ids that may come more than once or not at all; null: epoch_order().
   Sampler sampler = {};
   Index start_sample = 0;  ///< or so many samples: what is left of the epoch is cut into batches from there

@@ -143,7 +143,13 @@ class Combined final : public TensorSource {
       : name_(name), parts_(std::move(parts)), size_(size), of_(std::move(of)) {}
   std::string name() const override { return std::string(name_) + " of " + parts_[0]->name(); }
   Index size() const override { return size_; }
-  Index classes() const override { return parts_[0]->classes(); }
+  /// Of parts whose samples follow each other, the most.
+  Index classes() const override {
+    const bool all = std::string_view(name_) == "concat" || std::string_view(name_) == "interleave";
+    Index most = parts_[0]->classes();
+    for (const Dataset& d : parts_) most = all ? std::max(most, d->classes()) : most;
+    return most;
+  }
   std::vector<std::string> class_names() const override { return parts_[0]->class_names(); }
   BadSamples bad() const override {
     BadSamples all;
@@ -201,7 +207,8 @@ Sample stack_samples(const std::vector<Sample>& all) {
       }
       return stack(parts);
     };
-    if (!(all[0].*which)) return Tensor();
+    if (std::ranges::none_of(all, [&](const Sample& s) { return (s.*which).defined(); })) return Tensor();
+    check((all[0].*which).defined(), "stack_samples", "samples differ in which tensors they have");
     Tensor y = of_all([](const Tensor& t) { return t.fields().empty() ? t : t.detach(); });
     for (const auto& field : (all[0].*which).fields())
       y = y.with(field.first, of_all([&](const Tensor& t) { return t.at(field.first); }));
@@ -210,15 +217,15 @@ Sample stack_samples(const std::vector<Sample>& all) {
   return {stacked(&Sample::x), stacked(&Sample::y)};
 }
 
-std::function<Sample(const std::vector<Sample>&)> pad_to_longest(double value) {
-  return [value](const std::vector<Sample>& all) {
+Collate pad_to_longest(double value) {
+  return [value](const std::vector<Sample>& mine, const Collate::All& all) {
     Index longest = 0;
-    for (const Sample& s : all) {
+    for (const Sample& s : all()) {
       check(s.x && s.x.rank() > 0, "pad_to_longest", "a sample has no axis to pad");
       longest = std::max(longest, s.x.dim(0));
     }
     std::vector<Sample> padded;
-    for (const Sample& s : all) {
+    for (const Sample& s : mine) {
       const Index length = s.x.dim(0);
       const auto longer = [&](const Tensor& t) {
         if (!t || t.rank() == 0 || t.dim(0) != length) return t;
@@ -239,7 +246,9 @@ Dataset map_samples(Dataset data, std::function<Sample(Sample, Index, const Augm
   check(bool(change), "map_samples", "the function is empty");
   const Index size = data->size();
   return combined("map", {std::move(data)}, size, [change](const auto& of, Index id, const AugmentKey& draw) {
-    return change(sample_of(of[0], id, draw), id, draw);
+    const auto own = [](const Tensor& t) { return each(t, [](const Tensor& v) { return v.detach().clone(); }); };
+    const Sample s = sample_of(of[0], id, draw);
+    return change({own(s.x), own(s.y)}, id, draw);  // what it writes in place is its own
   });
 }
 Dataset subset(Dataset data, std::vector<Index> ids) {

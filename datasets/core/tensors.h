@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "datasets/core/dataset.h"
@@ -41,8 +42,8 @@ class TensorSource : public DatasetSource {
 Sample sample_of(const Dataset&, Index id, const AugmentKey& = {});
 
 /// torch.utils.data.TensorDataset: sample i is row i of x and of y, and of those of their fields that have as many
-/// rows; other fields are whole in each batch (and, stacked by a data set made of this one, in each sample). y may be undefined. classes: of labels, 0 where y is none. Throws Error for tensors of different numbers of
-/// rows.
+/// rows; other fields are whole in each batch (and, stacked by a data set made of this one, in each sample). y may be
+/// undefined. classes: of labels, 0 where y is none. Throws Error for tensors of different numbers of rows.
 Dataset TensorDataset(const Tensor& x, const Tensor& y = {}, Index classes = 0);
 /// Sample i is sample(i, draw), which may be asked for from several threads. Throws Error for an empty function.
 Dataset FunctionDataset(Index size, std::function<Sample(Index id, const AugmentKey& draw)> sample);
@@ -54,9 +55,30 @@ Dataset as_tensors(Dataset pictures, DType dtype = DType::f32);
 
 /// Samples stacked along a new first axis, field by field. At least one, of equal shapes and fields, else Error.
 Sample stack_samples(const std::vector<Sample>&);
-/// A LoaderOptions::collate for sequences: x (and y, where it has an axis and as many elements) are padded with `value`
-/// behind their first axis to the longest one's, and x gets a field "length", i64 [rows].
-std::function<Sample(const std::vector<Sample>&)> pad_to_longest(double value = 0);
+/// Makes a batch of a rank's samples (DataLoader's collate_fn): a function of these; or of these and all(), which reads
+/// the samples of the whole global batch, where ranks must agree on something, as on how long the longest is.
+class Collate {
+ public:
+  using Samples = std::vector<Sample>;
+  using All = std::function<Samples()>;
+  Collate() = default;  ///< null
+  template <class F>
+  requires std::is_invocable_r_v<Sample, const F&, const Samples&> Collate(F f)  // NOLINT: implicit
+      : collate_([f = std::move(f)](const Samples& mine, const All&) { return f(mine); }) {}
+  template <class F>
+  requires(!std::same_as<F, Collate> && std::is_invocable_r_v<Sample, const F&, const Samples&, const All&>)
+      Collate(F f)  // NOLINT: implicit
+      : collate_(std::move(f)) {}
+  explicit operator bool() const { return bool(collate_); }
+  Sample operator()(const Samples& mine, const All& all) const { return collate_(mine, all); }
+
+ private:
+  std::function<Sample(const Samples& mine, const All& all)> collate_;
+};
+/// For sequences: x (and y, where it has an axis and as many elements) are padded with `value` behind their first axis
+/// to the longest one's of the global batch, and x gets a field "length", i64 [rows]. Where ranks share a batch, each
+/// reads all of it, for the lengths.
+Collate pad_to_longest(double value = 0);
 
 // Data sets made of others, all of tensors (as_tensors() of pictures). Ids of their samples are those of the result.
 /// change(sample, id, draw) of each sample.

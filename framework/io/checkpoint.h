@@ -23,6 +23,7 @@ struct TrainState {
   std::optional<std::int64_t> samples = {};
   std::uint64_t seed = 0;
   std::string partition = {};  ///< the layers that a pipeline's stages begin at, where there is one; else empty
+  std::string program = {};    ///< what a program gave its Trainer, a line each; empty: nothing
   std::string norm_rows = {};  ///< what batch norms' statistics cover, in words; empty: there are none, or nobody said
   std::string config = {};     ///< the resolved configuration, UTF-8
   std::map<std::string, double> metrics = {};

@@ -26,6 +26,7 @@ TrainState state_of(const Json& manifest) {
   if (manifest.contains("samples")) s.samples = manifest.at("samples").get<std::int64_t>();
   s.partition = manifest.value("partition", "");
   s.norm_rows = manifest.value("norm_rows", "");
+  s.program = manifest.value("program", "");
   s.config = manifest.at("config");
   for (auto& [name, value] : manifest.at("metrics").items())  // JSON has no NaN: it was written as null
     s.metrics[name] = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
@@ -63,6 +64,7 @@ Json describe(const Parameters& p, const Optimizer& o, const TrainState& s) {
   if (s.samples) manifest["samples"] = *s.samples;
   if (!s.partition.empty()) manifest["partition"] = s.partition;
   if (!s.norm_rows.empty()) manifest["norm_rows"] = s.norm_rows;
+  if (!s.program.empty()) manifest["program"] = s.program;
   return manifest;
 }
 

@@ -179,6 +179,9 @@ void rename_durably(const std::string& from, const std::string& to) {
 }
 
 void replace_file(const std::string& path, std::size_t bytes, const std::function<void(FileWriter&)>& fill) {
+  struct stat there {};
+  check(::stat(path.c_str(), &there) != 0 || S_ISREG(there.st_mode), "file",
+        "{} is no regular file: it is not replaced", path);
   std::string temporary = temporary_name(path);
   FileWriter file(temporary, bytes);
   fill(file);

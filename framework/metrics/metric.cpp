@@ -17,7 +17,7 @@ void Metric::add(const Tensor& prediction, const Tensor& target) {
 
 Metric Metric::with_prefix(const std::string& text) const {
   Metric other = *this;
-  other.prefix_ = text;
+  other.prefix_ = text + prefix_;
   return other;
 }
 

@@ -256,7 +256,7 @@ std::vector<MetricResult> RegressionErrors::results(const MetricState& s) const 
   const auto count = static_cast<double>(s.count(0));
   const double spread = count > 0 ? squared_deviations(s.sums[3], s.sums[2], count) : 0;
   const double mse = ratio(s.sum(1), count), constant = s.sum(1) == 0 ? 1 : 0;
-  const double r2 = count < 2 ? nan : spread > 0 ? 1 - s.sum(1) / spread : constant;
+  const double r2 = count < 2 ? nan : spread == 0 ? constant : 1 - s.sum(1) / spread;
   return {{"mae", ratio(s.sum(0), count)}, {"mse", mse}, {"rmse", std::sqrt(mse)}, {"r2", r2}};
 }
 

@@ -86,6 +86,9 @@ std::vector<double> ticks(double low, double high, bool log) {
       }
     return all.size() < 2 ? ticks(low, high) : all;
   }
+  // Too far apart for a double, or too near for steps between them.
+  if (!std::isfinite(high - low) || high - low < 1e-14 * std::max({std::abs(high), std::abs(low), 1e-290}))
+    return {low};
   const double rough = (high - low) / 8, power = std::pow(10, std::floor(std::log10(rough)));
   const double step = power * (rough / power > 5 ? 10 : rough / power > 2 ? 5 : rough / power > 1 ? 2 : 1);
   const double slack = (high - low) * 1e-4;

@@ -142,6 +142,12 @@ Tensor Tapes::loss(int microbatch, double scale, std::optional<double> ignored) 
   MicrobatchState& f = state(last, microbatch);
   const NamedRange range("loss");
   Tensor loss = loss_(f.out.at(0), batch(microbatch).y[index(0, microbatch)].to(f.out[0].device()));
+  check(loss.defined() && loss.numel() == 1 && is_float(loss.dtype()), "loss", "is {}, expected one number",
+        loss ? loss.shape() : Shape{});
+  check(
+      loss.requires_grad() || !f.out[0].requires_grad(), "loss",
+      "it does not depend on the prediction by what is recorded, so nothing would be trained: does it detach() it, or "
+      "compare or round it?");
   f.out = {loss};
   boundary(last, microbatch).gradient = {Tensor::full(loss.shape(), scale, loss.dtype(), loss.device())};
   return loss;

@@ -208,3 +208,45 @@ TEST_CASE("files are mapped: .npy and safetensors, whose rows are read where the
     }
   CHECK_THROWS_WITH(write_npy(folder / "b.npy", Tensor::zeros({1}, DType::bf16)), contains("NumPy has no type bf16"));
 }
+
+TEST_CASE("sequences are padded to the longest of the global batch, whoever has it") {
+  const Dataset lines = FunctionDataset(23, [](Index id, const AugmentKey&) {
+    const Index length = 1 + id * 7 % 11;
+    return Sample{Tensor::full({length, 2}, static_cast<double>(id)), Tensor::full({length}, 1)};
+  });
+  const auto batches = [&](int rank, int ranks, int microbatches) {
+    std::map<Index, std::vector<double>> rows;  // by sample: x and y as they are padded
+    Loader loader(lines,
+                  {.batch = 6, .shuffle = true, .shard = {rank, ranks, microbatches}, .collate = pad_to_longest(-1)});
+    for (Batch& b : loader)
+      for (Index i = 0; i < b.rows(); ++i) {
+        auto& row = rows[b.samples.to_vector<Index>()[static_cast<std::size_t>(i)]];
+        row = b.x.rows(i, i + 1).to_vector();
+        for (const double v : b.y.rows(i, i + 1).to_vector()) row.push_back(v);
+      }
+    return rows;
+  };
+  const auto whole = batches(0, 1, 1);
+  CHECK(whole.size() == 23);
+  for (const auto& [ranks, microbatches] : {std::pair(2, 1), {3, 1}, {2, 2}, {1, 3}}) {
+    std::map<Index, std::vector<double>> together;
+    for (int rank = 0; rank < ranks; ++rank) together.merge(batches(rank, ranks, microbatches));
+    CHECK(together == whole);
+  }
+}
+
+TEST_CASE("joined data sets have all classes, y everywhere or nowhere, and are not written through") {
+  const auto of = [](Index classes) { return TensorDataset(ones({4, 2}), Tensor::zeros({4}, DType::i64), classes); };
+  CHECK(concat_datasets({of(2), of(7)})->classes() == 7);
+  CHECK(interleave({of(2), of(7), of(3)})->classes() == 7);
+  const Dataset mixed = concat_datasets({TensorDataset(ones({2, 2})), of(2)});
+  CHECK_THROWS_WITH(mixed->tensors()->batch(std::vector<std::int64_t>{0, 3}), contains("samples differ"));
+  const Dataset noisy = map_samples(of(2), [](Sample s, Index, const AugmentKey&) {
+    s.x.data<float>()[0] += 1;
+    return s;
+  });
+  for (int time = 0; time < 2; ++time) CHECK(sample_of(noisy, 1).x.to_vector() == std::vector<double>{2, 1});
+  const Sampler rare = weighted_sampler({5e-324, 0, 0}, 100);
+  for (const Index id : rare.order(1, 0)) CHECK(id == 0);
+  CHECK_THROWS_WITH(weighted_sampler({1e308, 1e308}, 10), contains("add up to inf"));
+}

@@ -14,6 +14,7 @@
 #include "framework/layers/layers.h"
 #include "framework/metrics/metrics.h"
 #include "framework/optim/optimizers.h"
+#include "framework/tensor/create.h"
 #include "tests/support/catch.h"
 #include "tests/support/distance.h"
 #include "tests/support/temporary.h"
@@ -355,6 +356,42 @@ TEST_CASE("a run that a call-back has ended is over when it is started again") {
     CHECK(r.steps == 14);
     CHECK(r.test.samples == 77);
   }
+}
+
+TEST_CASE("another program does not go on with a run, and a loss that trains nothing is refused") {
+  const test::Temporary folder;
+  World world;
+  TrainerOptions o = options_for_run(folder / "run");
+  o.run.max_steps = 10;
+  (void)Trainer(input(), o, world).run();
+  o.run.resume = "yes", o.run.max_steps = 0;
+  TrainerInput in = input();
+  in.train = regression(190, 1);
+  CHECK_THROWS_WITH(Trainer(in, o, world), contains("train: tensors: 190 samples of [6], 0 classes"));
+  in = input(), in.optimizer = AdamW{.lr = 0.5};
+  CHECK_THROWS_WITH(Trainer(in, o, world), contains("the program gives"));
+  in = input(), in.sampler = weighted_sampler(std::vector<double>(203, 1), 203);
+  CHECK_THROWS_WITH(Trainer(in, o, world), contains("sampler: 203 samples"));
+  in = input(), in.metrics = {};
+  CHECK(Trainer(in, o, world).run().steps == 21);
+
+  const auto refused = [&](const Loss& loss, const std::string& why) {
+    TrainerInput one = input();
+    one.loss = loss;
+    Trainer trainer(one, options_for_run(folder / ("refused" + std::to_string(why.size()))), world);
+    CHECK_THROWS_WITH(trainer.run(), contains(why));
+  };
+  refused([](const Tensor& y, const Tensor& t) { return mse_loss(y.detach(), t); }, "nothing would be trained");
+  refused([](const Tensor& y, const Tensor& t) { return square(y - t); }, "expected one number");
+  refused([](const Tensor&, const Tensor&) { return Tensor(); }, "expected one");
+  in = input(), in.test = TensorDataset(normal({0, 6}, 0, 1, 1), Tensor::zeros({0, 2}));
+  CHECK_THROWS_WITH(Trainer(in, options_for_run(folder / "empty"), world), contains("is empty"));
+  in = TrainerInput{.train = TensorDataset(normal({8, 6}, 0, 1, 1), arange(8), 3)};
+  in.model = Sequential{Linear(6, 8)}, in.test = in.train, in.loss = cross_entropy;
+  TrainerOptions f32 = options_for_run(folder / "labels");
+  f32.dtype = "f32";
+  Trainer labels(in, f32, world);
+  CHECK_THROWS_WITH(labels.run(), contains("has a label 3, and 3 classes"));
 }
 
 TEST_CASE("fields without rows are whole in whatever dtype activations have") {

@@ -44,7 +44,8 @@ std::vector<std::string> read_lines(const std::string& path) {
   std::ifstream in(path);
   check(in.good(), "predict", "{} cannot be read: give a file with the name of one class per line", path);
   std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  for (std::string line; std::getline(in, line);) lines.push_back(line.substr(0, line.find_last_not_of('\r') + 1));
+  check(!lines.empty(), "predict", "{} has no names: give a file with the name of one class per line", path);
   return lines;
 }
 
@@ -87,7 +88,13 @@ Subject subject(TrainerOptions& config, const PredictOptions& o) {
     check(in[0] == 224, "predict", "{} takes {}, no photographs; train it and give its --run DIR", o.model, in);
     return photographs(config, o, std::move(names));
   }
-  if (std::filesystem::exists(stored)) return photographs(config, o, std::move(names));
+  const bool packed = config.data.name == "packed";  // of a size and a scale of its own
+  if (packed && config.data.image_size == 0) config.data.image_size = make_dataset(config, "test")->shape()[0];
+  if (packed || std::filesystem::exists(stored)) {
+    Subject s = photographs(config, o, std::move(names));
+    if (packed) s.scale = make_dataset(config, "test")->scale();
+    return s;
+  }
   const Dataset data = make_dataset(config, "test");
   return {.options = {.input = data->shape(), .classes = data->classes()},
           .scale = data->scale(),
@@ -163,6 +170,11 @@ int predict(const PredictOptions& options) {
     throw OptionError(fmt::format("--gray is for models of grey images, this takes {}", in));
   check(s.names.empty() || std::ssize(s.names) == s.options.classes, "predict", "{} names {} classes, the model has {}",
         options.labels, s.names.size(), s.options.classes);
+  for (const std::string& image : options.images) {
+    std::error_code none;
+    if (std::filesystem::equivalent(options.npy, image, none))
+      throw OptionError(fmt::format("--npy {} is one of the pictures", options.npy));
+  }
   if (!options.npy.empty()) FileWriter(temporary_name(options.npy), 0);  // where it cannot be written, say so now
   const Device device = make_device(config);
   Module model = make_model(config, s.options, device);

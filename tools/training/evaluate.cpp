@@ -45,6 +45,15 @@ class LossSum {
   MetricState state_;
 };
 
+/// Labels that are no class are negative, or the loss ignores them.
+void check_ignored(const std::vector<Index>& labels, const Loss& loss, const DatasetSource& data) {
+  for (const Index label : labels) {
+    const bool ignored = label < 0 || (loss && loss.ignored() && loss.ignored()(Tensor::from({label})) == 1);
+    check(
+        ignored, "evaluate", "{} has a label {}, and {} classes", [&] { return data.name(); }, label, data.classes());
+  }
+}
+
 }  // namespace
 
 std::string Evaluation::text() const {
@@ -73,6 +82,7 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
   const Index classes = data->classes();
   LossSum loss(options.loss || classes == 0 ? options.loss : Loss(cross_entropy), loader.options().shard.size, world);
   std::vector<Metric> metrics = options.metrics;
+  for (Metric& metric : metrics) metric.reset();
   MetricState counts;
   for (Batch& batch : loader) {
     if (options.progress) options.progress(batch.index, loader.batches());
@@ -84,7 +94,10 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
     if (scores_classes(prediction, batch.y, classes)) {
       counts.counts[0] += count_correct(prediction, batch.y);
       counts.counts[1] += count_in_top(prediction, batch.y, 5);
-      for (const Index label : batch.y.to_vector<Index>()) counts.counts[2] += label >= 0 && label < classes;
+      std::vector<Index> others;  // labels that are no class
+      for (const Index label : batch.y.to_vector<Index>())
+        label >= 0 && label < classes ? void(++counts.counts[2]) : others.push_back(label);
+      check_ignored(others, options.loss, *data);
     }
     if (batch.rows() > 0)
       for (Metric& metric : metrics) metric.add(prediction, batch.y);

@@ -47,7 +47,7 @@ struct EvaluateOptions {
   Loss loss = {};                    ///< a mean (Reduction::mean); null: cross-entropy of data with classes, else none
   std::vector<Metric> metrics = {};  ///< beside accuracy and top-5 of a data set with classes
   /// LoaderOptions::collate.
-  std::function<Sample(const std::vector<Sample>&)> collate = {};
+  Collate collate = {};
   /// Called before each batch with its number, from 0, and how many there are.
   std::function<void(Index batch, Index batches)> progress = {};
 };

@@ -47,9 +47,27 @@ Dataset in_dtype(Dataset data, DType type) {
   return all_fit ? data : Dataset(std::move(converted));
 }
 
+/// A line for each thing that the program gave, not the options.
+std::string text_of(const TrainerInput& given) {
+  std::string text;
+  if (given.train) text += "train: " + description(*given.train);
+  if (given.test) text += "test: " + description(*given.test);
+  if (given.optimizer) text += "optimizer: " + to_string(*given.optimizer) + "\n";
+  if (given.collate) text += "collate: a function\n";
+  if (given.sampler.order) {
+    std::uint64_t hash = 0;
+    for (const Index id : given.sampler.order(0, 0)) hash = hash * 31 + static_cast<std::uint64_t>(id);
+    text += fmt::format("sampler: {} samples, order {:x}\n", given.sampler.size, hash);
+  }
+  for (const Metric& metric : given.metrics)
+    for (const MetricResult& result : metric.results()) text += "metric: " + result.name + "\n";
+  return text;
+}
+
 }  // namespace
 
-TrainerInput prepared_input(TrainerInput given, const TrainerOptions& options) {
+PreparedInput prepared_input(TrainerInput given, const TrainerOptions& options) {
+  std::string text = text_of(given);
   std::packaged_task<Dataset()> open([&] { return given.test ? given.test : make_dataset(options, "test"); });
   std::future<Dataset> test = open.get_future();
   const auto thread = start_thread<std::jthread>("data", std::ref(open));
@@ -59,7 +77,7 @@ TrainerInput prepared_input(TrainerInput given, const TrainerOptions& options) {
   check(given.loss || given.train->classes() > 0, "trainer",
         "{} names no classes, so there is no cross-entropy: give TrainerInput::loss, or a data set with classes",
         [&] { return given.train->name(); });
-  return given;
+  return {std::move(given), std::move(text)};
 }
 
 LoaderOptions loader_options(const TrainerOptions& options, const TrainerInput& input, RankShare share, Device device) {
@@ -73,7 +91,7 @@ Tensor make_example(const TrainerOptions& c, const TrainerInput& input, int rank
   const Index rows = std::max<Index>(1, c.data.batch / ranks);
   if (input.train->tensors()) {
     const std::vector<Sample> alike(static_cast<std::size_t>(rows), sample_of(input.train, 0));
-    return (input.collate ? input.collate(alike) : stack_samples(alike)).x.to(device);
+    return (input.collate ? input.collate(alike, [&] { return alike; }) : stack_samples(alike)).x.to(device);
   }
   Shape shape{rows};
   for (Index extent : input.train->shape()) shape.push_back(extent);

@@ -5,9 +5,12 @@
 
 namespace trireme {
 
+struct PreparedInput : TrainerInput {
+  std::string program;  ///< what the program gave: data sets, optimizer, sampler, metrics; a line each
+};
 /// Opens the data sets that the program has not given, the test set in a thread of its own, since both are inflated;
 /// floats of x of data sets of tensors come in the activations' type. Throws Error where there would be no loss.
-TrainerInput prepared_input(TrainerInput, const TrainerOptions&);
+PreparedInput prepared_input(TrainerInput, const TrainerOptions&);
 /// How this rank reads the training set.
 LoaderOptions loader_options(const TrainerOptions&, const TrainerInput&, RankShare, Device);
 Index epoch_size(const TrainerInput&);  ///< samples of an epoch

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <sstream>
 
 #include "framework/io/file.h"
 #include "framework/io/json.h"
@@ -100,6 +101,7 @@ ResumePoint find_resume_point(const TrainerOptions& options) {
                     .progress = progress_of(s),
                     .partition = {},
                     .norm_rows = s.norm_rows,
+                    .program = s.program,
                     .changes = {}};
   if (!found->note.empty()) point.notes.push_back(found->note);
   if (!fs::exists(options.run.dir + "/config.toml"))
@@ -149,13 +151,14 @@ void check_cluster(ResumePoint& point, const TrainerOptions& options, const Clus
 
 void broadcast(ResumePoint& point, World& world) {
   Progress& p = point.progress;
-  const std::string mine = json_text({point.path, point.partition, point.norm_rows, p.step, p.epoch, p.batch, p.samples,
-                                      p.correct, p.labels, p.counted, p.loss, p.ended, p.loss_scale, p.good_steps});
+  const std::string mine =
+      json_text({point.path, point.partition, point.norm_rows, point.program, p.step, p.epoch, p.batch, p.samples,
+                 p.correct, p.labels, p.counted, p.loss, p.ended, p.loss_scale, p.good_steps});
   const auto all = parse_json(broadcast_text(world.comm(), mine, 0));
   std::size_t i = 0;
   const auto read = [&](auto&... to) { (all[i++].get_to(to), ...); };
-  read(point.path, point.partition, point.norm_rows, p.step, p.epoch, p.batch, p.samples, p.correct, p.labels,
-       p.counted, p.loss, p.ended, p.loss_scale, p.good_steps);
+  read(point.path, point.partition, point.norm_rows, point.program, p.step, p.epoch, p.batch, p.samples, p.correct,
+       p.labels, p.counted, p.loss, p.ended, p.loss_scale, p.good_steps);
 }
 
 std::string norm_rows(const Step& step, const Strategy& strategy) {
@@ -171,7 +174,21 @@ std::string norm_rows(const Step& step, const Strategy& strategy) {
                      ranks, batch);
 }
 
-std::vector<std::string> resume_notes(const TrainerOptions& options, ResumePoint& point, const std::string& norm_rows) {
+std::vector<std::string> resume_notes(const TrainerOptions& options, ResumePoint& point, const std::string& norm_rows,
+                                      const std::string& program) {
+  const auto lines = [](std::istringstream text) {
+    std::vector<std::string> all;
+    for (std::string line; std::getline(text, line);)
+      if (!line.starts_with("metric: ")) all.push_back(line);
+    return all;
+  };
+  const auto now = lines(std::istringstream(program)), then = lines(std::istringstream(point.program));
+  if (!then.empty() && now != then) {
+    const std::string change =
+        fmt::format("the program gives {}, in the run {}", fmt::join(now, "; "), fmt::join(then, "; "));
+    check(options.run.override, "resume", "{}; add --override (run.override) to change it", change);
+    point.changes.push_back(change);
+  }
   const std::string& before = point.norm_rows;
   if (!norm_rows.empty() && !before.empty() && norm_rows != before) {
     const std::string change = fmt::format("batch norms see {}, in the run {}", norm_rows, before);

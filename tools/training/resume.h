@@ -39,7 +39,7 @@ struct ResumePoint {
   std::vector<std::string> notes;  ///< LoadedCheckpoint's, and that config.toml was missing
   Progress progress;
   std::string partition;             ///< as in TrainState; empty when the ranks stand in another way now
-  std::string norm_rows;             ///< as in TrainState
+  std::string norm_rows, program;    ///< as in TrainState
   std::vector<std::string> changes;  ///< that run.override lets pass, one sentence each
   bool reordered = false;            ///< they give the rest of an epoch other samples, or another order
 };
@@ -62,13 +62,15 @@ std::string replayed_checkpoint(const TrainerOptions&);
 /// Compares what all ranks must have alike; then finds rank 0's place to go on from, if the run goes on: run.resume is
 /// yes or no from then on, and rank 0 holds the lock of the run's directory. A collective call.
 std::optional<ResumePoint> agree_on_resume(TrainerOptions&, World&, std::optional<RunLock>&);
-/// Rank 0's, for all: path, partition, norm_rows and progress. A collective call.
+/// Rank 0's, for all: path, partition, norm_rows, program and progress. A collective call.
 void broadcast(ResumePoint&, World&);
 /// TrainState::norm_rows of a step under the strategy: alike where batch norms see the same rows, whoever has them.
 std::string norm_rows(const Step&, const Strategy&);
-/// Adds to the changes that the batch norms see other rows now than in the run (norm_rows). Returns what to tell:
+/// Adds to the changes that the batch norms see other rows now than in the run (norm_rows), and that the program gave
+/// its Trainer something else (TrainState::program; metrics may change). Returns what to tell:
 /// notes, changes, and sums that are missing. Throws Error for other rows without run.override.
-std::vector<std::string> resume_notes(const TrainerOptions&, ResumePoint&, const std::string& norm_rows);
+std::vector<std::string> resume_notes(const TrainerOptions&, ResumePoint&, const std::string& norm_rows,
+                                      const std::string& program);
 /// Loads the checkpoint into the step's model and optimizer, on all ranks. Returns this rank's own state. A collective
 /// call.
 std::map<std::string, Tensor> restore(Step&, const ResumePoint&);

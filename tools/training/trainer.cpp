@@ -68,6 +68,8 @@ struct Trainer::Impl {
         input(prepared_input(std::move(given), options)),
         loader(input.train, loader_options(options, input, {mesh.index("data"), mesh.size("data")}, device)),
         strategy(input.strategy ? *input.strategy : make_strategy(options, world.size())) {
+    compare_ranks(world.comm(), "trainer", input.program);
+    Loader(input.test, {.batch = options.data.eval_batch, .shard = world, .workers = 0});  // refuses what cannot be
     compare_ranks(world.comm(), "data", "train " + description(*input.train) + "test " + description(*input.test));
     if (options.parallel.threads > 0) set_threads(static_cast<int>(options.parallel.threads));
     if (!input.model)
@@ -230,7 +232,7 @@ struct Trainer::Impl {
 
   void resume() {
     if (!algorithms.note.empty()) found->notes.push_back(algorithms.note);
-    for (const std::string& note : resume_notes(options, *found, rows_of_norms)) log.console().log(note);
+    for (const std::string& note : resume_notes(options, *found, rows_of_norms, input.program)) log.console().log(note);
     if (!found->changes.empty()) overridden = found->progress.step;
     at = found->progress, saved = found->path;
     const std::map<std::string, Tensor> own = restore(*step, *found);
@@ -370,7 +372,7 @@ struct Trainer::Impl {
     state.config = kept_settings(options);
     std::erase_if(test_metrics, [](const auto& m) { return !std::isfinite(m.second); });  // JSON has no others
     state.metrics = std::move(test_metrics), state.partition = step->plan().partition;
-    state.norm_rows = rows_of_norms;
+    state.norm_rows = rows_of_norms, state.program = input.program;
     if (options.dtype == "f16") {
       const LossScaleState scale = step->loss_scale();
       at.loss_scale = scale.scale, at.good_steps = scale.good_steps;
@@ -403,7 +405,7 @@ struct Trainer::Impl {
   Mesh mesh;
   Saver saver;
   RunLog log;
-  TrainerInput input;
+  PreparedInput input;
   Loader loader;  // tells the batches per epoch, and refuses impossible settings before anything is written
   Strategy strategy;
   Progress at;

@@ -51,7 +51,7 @@ struct TrainerInput {
   /// test_top1, which is in %.
   std::vector<Metric> metrics = {};
   /// LoaderOptions::collate of training and evaluation, and LoaderOptions::sampler of training.
-  std::function<Sample(const std::vector<Sample>&)> collate = {};
+  Collate collate = {};
   Sampler sampler = {};
   TrainerCallbacks callbacks = {};
   /// Asked before each step, on every rank: "stop" to end the run behind a step, which is saved and not evaluated;
