@@ -356,12 +356,12 @@ struct Trainer::Impl {
     log.console().finish();
     step->flush();  // others may wait for messages of this rank's, which it answers no more in what follows
     metrics.sum_ranks(step->shard(), world);
-    ended = metrics.epoch();
-    at.next_epoch();
+    ended = metrics.epoch(), at.next_epoch();
   }
 
   /// Collective: each rank writes what it holds. Takes no simulated time.
   void save(std::map<std::string, double> test_metrics) {
+    std::erase_if(test_metrics, [](const auto& m) { return !std::isfinite(m.second); });  // JSON has no others
     enter("save");
     const StepTrace::Section saves(trace, FlightRecorder::Event::save, "save");
     step->flush();
@@ -370,12 +370,10 @@ struct Trainer::Impl {
     TrainState state;
     state.seed = static_cast<std::uint64_t>(options.seed);
     state.config = kept_settings(options);
-    std::erase_if(test_metrics, [](const auto& m) { return !std::isfinite(m.second); });  // JSON has no others
     state.metrics = std::move(test_metrics), state.partition = step->plan().partition;
     state.norm_rows = rows_of_norms, state.program = input.program;
     if (options.dtype == "f16") {
-      const LossScaleState scale = step->loss_scale();
-      at.loss_scale = scale.scale, at.good_steps = scale.good_steps;
+      at.loss_scale = step->loss_scale().scale, at.good_steps = step->loss_scale().good_steps;
     }
     store(at, state);
     if (log.writes()) log.keep_settings(overridden), log.dir().keep_algorithms(algorithms.table);
