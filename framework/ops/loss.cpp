@@ -188,6 +188,22 @@ Tensor batch_mean(const Tensor& each) {
   return mean_over_batch("batch_mean", each, each, batch_of(each));
 }
 
+Tensor batch_mean(const Tensor& each, const Tensor& weights) {
+  const char* op = "batch_mean";
+  ops::check_float(op, each);
+  check(weights && weights.shape() == each.shape(), op, "numbers are {}, weights {}: they must agree", each.shape(),
+        weights ? weights.shape() : Shape{});
+  const double count = global_rows(op, each, batch_of(each), 0);
+  const auto& ignored = StepContext::current().ignored;
+  check(ignored || static_cast<double>(each.numel()) == count, op,
+        "{} of the global batch's {} numbers are here, and what the others weigh is not known: give the Step a "
+        "Loss(function, ignored) whose ignored(target) is the sum of 1 - weight",
+        each.numel(), count);
+  const Tensor w = weights.detach().to(DType::f64);
+  const double weight = ignored ? count - *ignored : sum(w).item();
+  return scale(sum(each * w.to(each.dtype())), weight > 0 ? 1 / weight : 0);
+}
+
 Tensor mse_loss(const Tensor& prediction, const Tensor& target, Reduction how) {
   const Operands x("mse_loss", prediction, target);
   return joined("mse_loss", square(x.y - x.target), prediction, target, how);

@@ -73,6 +73,12 @@ Tensor nll_loss(const Tensor& log_p, const Tensor& labels);
 /// (its BatchContext tells how many there are); of a tensor that comes from no batch mean().
 ///   Loss pinball = [](const Tensor& y, const Tensor& t) { return batch_mean(maximum(0.9 * (t - y), 0.1 * (y - t))); };
 Tensor batch_mean(const Tensor& each);
+/// The weighted mean, a mask's for instance: the sum of each * weights divided by the sum of all weights of the global
+/// batch. weights of each's shape, not differentiated. Where ranks or micro-batches have parts of it, they come to know
+/// that sum by Loss(function, ignored) with ignored(target) = the sum of 1 - weight; without, it throws Error.
+///   Loss([](auto& y, auto& t) { return batch_mean(square(y - t), t.at("mask")); },
+///        [](const Tensor& t) { return sum(1 - t.at("mask")).item(); })
+Tensor batch_mean(const Tensor& each, const Tensor& weights);
 
 // Of two tensors of one shape, element by element, computed in f32, in f64 for an f64 prediction -> a scalar of that
 // type, or their shape (Reduction::none). Throw Error for other shapes.

@@ -433,6 +433,15 @@ TEST_CASE("a mean over a part of the global batch is refused") {
   CHECK(train(right, alone, Strategy()) == Approx(one).epsilon(1e-13));
   CHECK(train(right, alone, accumulate(3)) == Approx(one).epsilon(1e-13));
   CHECK_THROWS_WITH(World::threads(2, [&](World& w) { train(wrong, w, {}); }), contains("batch_mean()"));
+  // A mask's mean, whose sum of weights differs from rank to rank.
+  const auto mask_of = [](const Tensor& target) { return (target > 0.2).to(target.dtype()); };
+  const Loss::Function masked = [&](const Tensor& y, const Tensor& t) { return batch_mean(square(y - t), mask_of(t)); };
+  const Loss counted(masked, [&](const Tensor& t) { return sum(1 - mask_of(t)).item(); });
+  const double of_mask = train(masked, alone, Strategy());
+  CHECK(of_mask != Approx(one));
+  CHECK(train(counted, alone, accumulate(3)) == Approx(of_mask).epsilon(1e-13));
+  World::threads(3, [&](World& w) { expect(std::abs(train(counted, w, {}) - of_mask) < 1e-13 * of_mask); });
+  CHECK_THROWS_WITH(World::threads(2, [&](World& w) { train(masked, w, {}); }), contains("whose ignored(target)"));
   // Flattened rows; the rows' own axis, of which a rank may have one; where nothing is recorded.
   const std::vector<Loss> others{
       [](const Tensor& y, const Tensor& t) { return mean(square(y - t).reshape({-1})); },
