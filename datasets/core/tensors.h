@@ -59,17 +59,20 @@ Sample stack_samples(const std::vector<Sample>&);
 /// the samples of the whole global batch, where ranks must agree on something, as on how long the longest is.
 class Collate {
  public:
-  using Samples = std::vector<Sample>;
-  using All = std::function<Samples()>;
-  Collate() = default;  ///< null
+  using Samples = std::vector<Sample>;   ///< in the order of a batch
+  using All = std::function<Samples()>;  ///< reads them
+  Collate() = default;                   ///< null
+  /// Of a rank's samples alone.
   template <class F>
   requires std::is_invocable_r_v<Sample, const F&, const Samples&> Collate(F f)  // NOLINT: implicit
       : collate_([f = std::move(f)](const Samples& mine, const All&) { return f(mine); }) {}
+  /// Of these and of all.
   template <class F>
   requires(!std::same_as<F, Collate> && std::is_invocable_r_v<Sample, const F&, const Samples&, const All&>)
       Collate(F f)  // NOLINT: implicit
       : collate_(std::move(f)) {}
-  explicit operator bool() const { return bool(collate_); }
+  explicit operator bool() const { return bool(collate_); }  ///< not null
+  /// The batch of these samples.
   Sample operator()(const Samples& mine, const All& all) const { return collate_(mine, all); }
 
  private:

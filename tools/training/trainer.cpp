@@ -234,7 +234,7 @@ struct Trainer::Impl {
     if (!algorithms.note.empty()) found->notes.push_back(algorithms.note);
     for (const std::string& note : resume_notes(options, *found, rows_of_norms, input.program)) log.console().log(note);
     if (!found->changes.empty()) overridden = found->progress.step;
-    at = found->progress, saved = found->path;
+    at = found->progress, saved = found->path, at.ended = at.ended && !options.run.override;
     const std::map<std::string, Tensor> own = restore(*step, *found);
     if (VirtualClock* simulated = clock.simulated()) {
       simulated->restore(from_tensors(own));

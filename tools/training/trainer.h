@@ -30,8 +30,8 @@ struct TrainerCallbacks {
   /// After an epoch, before its evaluation.
   std::function<void(const EpochMetrics&)> on_epoch = {};
   /// After an epoch's evaluation, before its checkpoint: the same numbers on every rank. False, from rank 0, ends the
-  /// run as if its epochs were over (early stopping), for runs that go on from there, too. What a call-back keeps is
-  /// the program's to keep.
+  /// run as if its epochs were over (early stopping), for runs that go on from there, too, but with run.override. What
+  /// a call-back keeps is the program's to keep.
   std::function<bool(const Evaluation&, const EpochMetrics&)> on_evaluation = {};
   /// When a checkpoint of the weights behind so many steps is written; rank 0 names its directory, in which it is
   /// complete once run() returns or on_save is called again.
