@@ -139,18 +139,13 @@ class FromFunction final : public TensorSource {
 class Combined final : public TensorSource {
  public:
   using Of = std::function<Sample(const std::vector<Dataset>&, Index, const AugmentKey&)>;
-  Combined(const char* name, std::vector<Dataset> parts, Index size, Of of)
-      : name_(name), parts_(std::move(parts)), size_(size), of_(std::move(of)) {}
+  /// labels: the part whose classes the samples have.
+  Combined(const char* name, std::vector<Dataset> parts, Index size, Of of, std::size_t labels)
+      : name_(name), parts_(std::move(parts)), size_(size), of_(std::move(of)), labels_(labels) {}
   std::string name() const override { return std::string(name_) + " of " + parts_[0]->name(); }
   Index size() const override { return size_; }
-  /// Of parts whose samples follow each other, the most.
-  Index classes() const override {
-    const bool all = std::string_view(name_) == "concat" || std::string_view(name_) == "interleave";
-    Index most = parts_[0]->classes();
-    for (const Dataset& d : parts_) most = all ? std::max(most, d->classes()) : most;
-    return most;
-  }
-  std::vector<std::string> class_names() const override { return parts_[0]->class_names(); }
+  Index classes() const override { return parts_[labels_]->classes(); }
+  std::vector<std::string> class_names() const override { return parts_[labels_]->class_names(); }
   BadSamples bad() const override {
     BadSamples all;
     for (const Dataset& d : parts_) {
@@ -170,9 +165,15 @@ class Combined final : public TensorSource {
   std::vector<Dataset> parts_;
   Index size_;
   Of of_;
+  std::size_t labels_;
 };
-Dataset combined(const char* name, std::vector<Dataset> parts, Index size, Combined::Of of) {
-  return std::make_unique<Combined>(name, std::move(parts), size, std::move(of));
+Dataset combined(const char* name, std::vector<Dataset> parts, Index size, Combined::Of of, std::size_t labels = 0) {
+  return std::make_unique<Combined>(name, std::move(parts), size, std::move(of), labels);
+}
+/// Of parts whose samples stand side by side: that with the most classes.
+std::size_t most_classes(const std::vector<Dataset>& parts) {
+  const auto most = std::ranges::max_element(parts, {}, [](const Dataset& d) { return d->classes(); });
+  return static_cast<std::size_t>(most - parts.begin());
 }
 void check_tensors(const char* op, const std::vector<Dataset>& parts) {
   check(!parts.empty(), op, "there is no data set");
@@ -265,11 +266,13 @@ Dataset concat_datasets(std::vector<Dataset> parts) {
   check_tensors("concat_datasets", parts);
   Index size = 0;
   for (const Dataset& d : parts) size += d->size();
-  return combined("concat", std::move(parts), size, [](const auto& of, Index id, const AugmentKey& draw) {
+  const std::size_t labels = most_classes(parts);
+  const auto of_part = [](const auto& of, Index id, const AugmentKey& draw) {
     std::size_t k = 0;
     while (id >= of[k]->size()) id -= of[k++]->size();
     return sample_of(of[k], id, draw);
-  });
+  };
+  return combined("concat", std::move(parts), size, of_part, labels);
 }
 Dataset zip_datasets(Dataset first, std::map<std::string, Dataset> others) {
   std::vector<Dataset> all{std::move(first)};
@@ -297,11 +300,12 @@ Dataset interleave(std::vector<Dataset> parts) {
     longest = std::max(longest, d->size());
   }
   const Index count = std::ssize(parts);
-  return combined("interleave", std::move(parts), longest * count,
-                  [count](const auto& of, Index id, const AugmentKey& draw) {
-                    const Dataset& d = of[static_cast<std::size_t>(id % count)];
-                    return sample_of(d, id / count % d->size(), draw);
-                  });
+  const std::size_t labels = most_classes(parts);
+  const auto in_turn = [count](const auto& of, Index id, const AugmentKey& draw) {
+    const Dataset& d = of[static_cast<std::size_t>(id % count)];
+    return sample_of(d, id / count % d->size(), draw);
+  };
+  return combined("interleave", std::move(parts), longest * count, in_turn, labels);
 }
 Dataset cache(Dataset data) {
   check_tensors("cache", {data});

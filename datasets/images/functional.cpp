@@ -247,7 +247,10 @@ Image adjust_hue(Image image, double by) {
 }
 
 Image gaussian_blur(const Image& image, Index kernel_size, double sigma) {
-  check(kernel_size > 0 && kernel_size % 2 == 1, "gaussian_blur", "kernel_size is {}, it must be odd", kernel_size);
+  check_image("gaussian_blur", image);
+  check(kernel_size > 0 && kernel_size % 2 == 1 && kernel_size / 2 < std::min(image.height, image.width),
+        "gaussian_blur", "kernel_size is {}, it must be odd, and half of it less than the sides of {} x {}",
+        kernel_size, image.height, image.width);
   check(sigma > 0 && std::isfinite(sigma), "gaussian_blur", "sigma is {}, it must be above 0", sigma);
   std::vector<float> weights;
   double sum = 0;

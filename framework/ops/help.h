@@ -58,10 +58,12 @@ Tensor constant(const Tensor& t);
 /// A constant() scalar of x's dtype and device. Throws Error naming op where an integer dtype does not have the number.
 Tensor number_like(const char* op, const Tensor& x, double number);
 
+/// Whether a Trace records every op, on the tape or not.
+inline bool is_traced() { return is_recorded_or_traced({}); }
 /// What make() computes by other ops; to a Trace one op of this name.
 template <class F>
 Tensor as_one_op(const char* op, std::initializer_list<const Tensor*> inputs, detail::OpOptions options, F&& make) {
-  if (!is_recorded_or_traced({})) return make();
+  if (!is_traced()) return make();
   Tensor y;
   {
     const Trace parts;

@@ -113,7 +113,7 @@ std::pair<Tensor, Tensor> label_losses(const char* op, const Tensor& given, cons
   const auto counted = [&](const Tensor& t) {
     return o.ignore_index == CrossEntropyOptions::ignore_none ? t : masked_fill(t, ignored, 0);
   };
-  return {counted(each), is_recorded_or_traced({}) ? counted(weight) : Tensor{}};
+  return {counted(each), ops::is_traced() ? counted(weight) : Tensor{}};
 }
 Tensor label_loss(const char* op, const Tensor& log_p, const Tensor& labels, const LabelLossOptions& o) {
   const auto [each, counts] = label_losses(op, log_p, labels, o);
@@ -127,8 +127,7 @@ Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const Labe
   check_labels("cross_entropy", logits, labels);
   check(o.label_smoothing >= 0 && o.label_smoothing <= 1, "cross_entropy", "label smoothing {} lies outside [0, 1]",
         o.label_smoothing);
-  if (!o.weights && o.reduction == Reduction::mean && !is_recorded_or_traced({}))
-    return fused_cross_entropy(logits, labels, o);
+  if (!o.weights && o.reduction == Reduction::mean && !ops::is_traced()) return fused_cross_entropy(logits, labels, o);
   return label_loss("cross_entropy", log_softmax(logits), labels, o);
 }
 Tensor nll_over(const Tensor& log_p, const Tensor& labels, const LabelLossOptions& o) {

@@ -89,13 +89,14 @@ Subject subject(TrainerOptions& config, const PredictOptions& o) {
     return photographs(config, o, std::move(names));
   }
   const bool packed = config.data.name == "packed";  // of a size and a scale of its own
-  if (packed && config.data.image_size == 0) config.data.image_size = make_dataset(config, "test")->shape()[0];
-  if (packed || std::filesystem::exists(stored)) {
+  if (!packed && std::filesystem::exists(stored)) return photographs(config, o, std::move(names));
+  const Dataset data = make_dataset(config, "test");
+  if (packed && data->shape()[2] == 3) {
+    config.data.image_size = data->shape()[0];
     Subject s = photographs(config, o, std::move(names));
-    if (packed) s.scale = make_dataset(config, "test")->scale();
+    s.scale = data->scale();
     return s;
   }
-  const Dataset data = make_dataset(config, "test");
   return {.options = {.input = data->shape(), .classes = data->classes()},
           .scale = data->scale(),
           .resizing = fmt::format("resized to {} x {}", data->shape()[0], data->shape()[1]),

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "framework/io/checkpoint.h"
 #include "framework/io/json.h"
@@ -361,7 +360,6 @@ struct Trainer::Impl {
 
   /// Collective: each rank writes what it holds. Takes no simulated time.
   void save(std::map<std::string, double> test_metrics) {
-    std::erase_if(test_metrics, [](const auto& m) { return !std::isfinite(m.second); });  // JSON has no others
     enter("save");
     const StepTrace::Section saves(trace, FlightRecorder::Event::save, "save");
     step->flush();
