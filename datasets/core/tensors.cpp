@@ -8,6 +8,7 @@
 #include "datasets/core/pixels.h"
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
+#include "framework/tensor/fields.h"
 
 namespace trireme {
 
@@ -33,15 +34,6 @@ Sample sample_of(const Dataset& data, Index id, const AugmentKey& draw) {
 
 namespace {
 
-/// f of the tensor and of what stands beside it.
-template <class F>
-Tensor each(const Tensor& t, F&& f) {
-  if (!t) return t;
-  Tensor y = f(t);
-  for (const auto& [name, field] : t.fields()) y = y.with(name, f(field));
-  return y;
-}
-
 class InTensors final : public TensorSource {
  public:
   InTensors(const Tensor& x, const Tensor& y, Index classes) : x_(x), y_(y), classes_(classes) {
@@ -55,7 +47,8 @@ class InTensors final : public TensorSource {
   Sample sample(Index id, const AugmentKey&) const override {
     check_id(id);
     const auto one = [&](const Tensor& t) {
-      return each(t, [&](const Tensor& all) { return is_rows(all) ? squeeze(all.view_rows(id, id + 1), 0) : all; });
+      return map_fields(t,
+                        [&](const Tensor& all) { return is_rows(all) ? squeeze(all.view_rows(id, id + 1), 0) : all; });
     };
     return {one(x_), one(y_)};
   }
@@ -63,7 +56,7 @@ class InTensors final : public TensorSource {
     for (const Index id : ids) check_id(id);
     const Tensor rows = Tensor::from(std::vector<Index>(ids.begin(), ids.end()));
     const auto all = [&](const Tensor& t) {
-      return each(t, [&](const Tensor& of) { return is_rows(of) ? take(of, rows) : of; });
+      return map_fields(t, [&](const Tensor& of) { return is_rows(of) ? take(of, rows) : of; });
     };
     return {all(x_), all(y_)};
   }
@@ -199,21 +192,14 @@ Sample stack_samples(const std::vector<Sample>& all) {
   check(!all.empty(), "stack_samples", "there is no sample");
   const NoGrad off;
   const auto stacked = [&](Tensor Sample::*which) {
-    const auto of_all = [&](auto&& get) {
-      std::vector<Tensor> parts;
-      for (const Sample& s : all) {
-        check((s.*which).defined() && (s.*which).fields().size() == (all[0].*which).fields().size(), "stack_samples",
-              "samples differ in which tensors they have");
-        parts.push_back(get(s.*which));
-      }
-      return stack(parts);
-    };
-    if (std::ranges::none_of(all, [&](const Sample& s) { return (s.*which).defined(); })) return Tensor();
-    check((all[0].*which).defined(), "stack_samples", "samples differ in which tensors they have");
-    Tensor y = of_all([](const Tensor& t) { return t.fields().empty() ? t : t.detach(); });
-    for (const auto& field : (all[0].*which).fields())
-      y = y.with(field.first, of_all([&](const Tensor& t) { return t.at(field.first); }));
-    return y;
+    std::vector<Tensor> parts;
+    for (const Sample& s : all) {
+      const Tensor& t = s.*which;
+      check(t.defined() == (all[0].*which).defined() && (!t || t.fields().size() == (all[0].*which).fields().size()),
+            "stack_samples", "samples differ in which tensors they have");
+      parts.push_back(t);
+    }
+    return parts[0] ? join_fields(parts, [](const std::vector<Tensor>& some) { return stack(some); }) : Tensor();
   };
   return {stacked(&Sample::x), stacked(&Sample::y)};
 }
@@ -236,7 +222,7 @@ Collate pad_to_longest(double value) {
         return pad(t, begin, end, value);
       };
       const Tensor count = Tensor::scalar(static_cast<double>(length), DType::i64);
-      padded.push_back({each(s.x, longer).with("length", count), each(s.y, longer)});
+      padded.push_back({map_fields(s.x, longer).with("length", count), map_fields(s.y, longer)});
     }
     return stack_samples(padded);
   };
@@ -247,7 +233,7 @@ Dataset map_samples(Dataset data, std::function<Sample(Sample, Index, const Augm
   check(bool(change), "map_samples", "the function is empty");
   const Index size = data->size();
   return combined("map", {std::move(data)}, size, [change](const auto& of, Index id, const AugmentKey& draw) {
-    const auto own = [](const Tensor& t) { return each(t, [](const Tensor& v) { return v.detach().clone(); }); };
+    const auto own = [](const Tensor& t) { return map_fields(t, [](const Tensor& v) { return v.detach().clone(); }); };
     const Sample s = sample_of(of[0], id, draw);
     return change({own(s.x), own(s.y)}, id, draw);  // what it writes in place is its own
   });

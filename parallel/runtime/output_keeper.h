@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "framework/ops/ops.h"
+#include "framework/tensor/fields.h"
 #include "parallel/runtime/step.h"
 
 namespace trireme {
@@ -45,16 +46,11 @@ class OutputKeeper {
   Tensor joined(Tensor Pair::*which) const {
     if (kept_.empty() || kept_.size() == 1 || !(kept_[0].*which)) return kept_.empty() ? Tensor() : kept_[0].*which;
     const NoGrad off;
-    const auto of_all = [&](auto&& get) {
-      std::vector<Tensor> parts;
-      for (const Pair& p : kept_) parts.push_back(get(p.*which));
-      return concat(parts, 0);
-    };
-    Tensor all = of_all([](const Tensor& t) { return t; });
-    for (const auto& field : (kept_[0].*which).fields())
-      all = all.with(field.first, of_all([&](const Tensor& t) { return t.at(field.first); }));
-    return all;
+    std::vector<Tensor> parts;
+    for (const Pair& p : kept_) parts.push_back(p.*which);
+    return join_fields(parts, [](const std::vector<Tensor>& some) { return concat(some, 0); });
   }
+
   StepOptions::KeepOutputs keep_;
   std::ptrdiff_t most_;
   std::vector<Pair> kept_, before_;  // before_: of the step before, while one runs

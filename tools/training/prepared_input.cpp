@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <future>
 
+#include "framework/tensor/fields.h"
 #include "kernels/core/thread.h"
 #include "tools/training/from_options.h"
 
@@ -29,9 +30,7 @@ class InDtype final : public TensorSource {
 
  private:
   Sample converted(Sample s) const {
-    Tensor x = fits(s.x) ? s.x : s.x.to(type_);
-    for (const auto& [name, field] : s.x.fields()) x = x.with(name, fits(field) ? field : field.to(type_));
-    return {x, s.y};
+    return {map_fields(s.x, [&](const Tensor& t) { return fits(t) ? t : t.to(type_); }), s.y};
   }
   Dataset data_;
   DType type_;
