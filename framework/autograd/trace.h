@@ -16,7 +16,7 @@ struct TracedOp {
 };
 
 /// Tensors are held, so an id names one tensor as long as the Trace lives. Nothing goes on the tape meanwhile. Only
-/// what an op hands to record() is seen: detach(), clone(), rows() and argmax() leave no mark, so a tensor of unknown
+/// what an op hands to record() is seen: detach() and clone() leave no mark, so a tensor of unknown
 /// origin shows where a chain is broken.
 class Trace {
  public:
